@@ -1,0 +1,31 @@
+/* compiler.h: the few things that C11 lacks. gcc and clang. */
+#ifndef CORE_BASE_COMPILER_H
+#define CORE_BASE_COMPILER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define likely(x) __builtin_expect(!!(x), 1)
+#define unlikely(x) __builtin_expect(!!(x), 0)
+
+#define CACHE_LINE_BYTES 64
+
+#define container_of(pointer, type, member)                                                        \
+    ((type *)(void *)((char *)(pointer) - offsetof(type, member)))
+
+static inline uint64_t align_up(uint64_t value, uint64_t power_of_two)
+{
+    return (value + power_of_two - 1) & ~(power_of_two - 1);
+}
+
+static inline uint64_t minimum(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+static inline uint64_t maximum(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+#endif
