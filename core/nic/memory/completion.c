@@ -1,0 +1,200 @@
+/* completion.c: completion queues, poll, events, and the receives of the SRQ.
+ *
+ * What is in a completion queue has happened as far as software can know. A queue that is full loses
+ * what comes next: that is counted; on hardware the whole queue would be broken.
+ */
+#include "internal.h"
+
+#include <errno.h>
+#include <unistd.h>
+
+void memory_completion_queue_create(struct memory_completion_queue *queue, uint32_t capacity)
+{
+    uint32_t entries = 1;
+
+    while (entries < capacity)
+        entries *= 2;
+    queue->capacity = capacity;
+    queue->mask = entries - 1;
+    queue->entries = memory_allocate(entries, sizeof(*queue->entries));
+}
+
+/* The entry to fill, NULL if the queue is full. */
+static struct memory_completion *queue_add(struct memory_completion_queue *queue,
+                                           uint64_t *overflows)
+{
+    if (unlikely(queue->tail - queue->head >= queue->capacity)) {
+        ++*overflows;
+        return NULL;
+    }
+    return &queue->entries[queue->tail++ & queue->mask];
+}
+
+static void event_raise(struct memory_nic *nic)
+{
+    const uint64_t one = 1;
+
+    nic->armed = false;
+    memory_require(write(nic->shared.event_fd, &one, sizeof(one)) == sizeof(one),
+                   "cannot write to the eventfd: %m");
+}
+
+void memory_complete_send(struct memory_queue_pair *queue_pair, uint32_t number,
+                          enum nic_error status)
+{
+    struct memory_nic *nic = queue_pair->nic;
+    struct memory_completion *completion =
+        queue_add(&nic->send_completions, &nic->fabric->counters.send_overflows);
+
+    if (!completion)
+        return;
+    completion->queue_pair = queue_pair;
+    completion->receive = false;
+    completion->shown = (struct nic_completion){
+        .queue_pair_number = queue_pair->shared.number,
+        .kind = status == NIC_ERROR_NONE ? NIC_COMPLETION_SEND : NIC_COMPLETION_ERROR,
+        .status = (uint8_t)status,
+        .completed = number + 1,
+    };
+    if (unlikely(nic->armed))
+        event_raise(nic);
+}
+
+void memory_complete_receive(struct memory_queue_pair *queue_pair, uint32_t immediate,
+                             uint32_t bytes, bool flushed)
+{
+    struct memory_nic *nic = queue_pair->nic;
+    struct memory_completion *completion =
+        queue_add(&nic->receive_completions, &nic->fabric->counters.receive_overflows);
+
+    if (!completion)
+        return;
+    completion->queue_pair = queue_pair;
+    completion->receive = true;
+    completion->shown = (struct nic_completion){
+        .queue_pair_number = queue_pair->shared.number,
+        .kind = flushed ? NIC_COMPLETION_ERROR : NIC_COMPLETION_RECEIVE,
+        .status = flushed ? NIC_ERROR_FLUSHED : NIC_ERROR_NONE,
+        .immediate = flushed ? 0 : immediate,
+        .byte_count = flushed ? 0 : bytes,
+    };
+    if (unlikely(nic->armed))
+        event_raise(nic);
+}
+
+/* ---- Poll -------------------------------------------------------------------------------------------- */
+
+static bool queue_empty(const struct memory_completion_queue *queue)
+{
+    return queue->head == queue->tail;
+}
+
+/* Two queues have no order between each other: which is next is chance, or turn and turn about. */
+static struct memory_completion_queue *queue_choose(struct memory_nic *nic)
+{
+    struct memory_completion_queue *first =
+        nic->sends_first ? &nic->send_completions : &nic->receive_completions;
+    struct memory_completion_queue *second =
+        nic->sends_first ? &nic->receive_completions : &nic->send_completions;
+
+    if (!memory_immediate(nic->fabric))
+        nic->sends_first = random_percent(&nic->fabric->random, 50);
+    if (!queue_empty(first))
+        return first;
+    return queue_empty(second) ? NULL : second;
+}
+
+static void completion_take(struct memory_nic *nic, const struct memory_completion *taken,
+                            struct nic_completion *shown)
+{
+    struct nic_queue_pair *queue_pair = &taken->queue_pair->shared;
+
+    *shown = taken->shown;
+    if (taken->receive)
+        nic->shared.receives_posted--;
+    else
+        queue_pair->completed = shown->completed;
+    if (unlikely(shown->kind == NIC_COMPLETION_ERROR)) {
+        shown->completed = queue_pair->completed;
+        queue_pair->failed = true;
+    }
+}
+
+uint32_t memory_poll(struct nic *shared, struct nic_completion *completions, uint32_t capacity)
+{
+    struct memory_nic *nic = memory_nic(shared);
+    struct memory_completion_queue *queue;
+    uint32_t count = 0;
+
+    if (unlikely(nic->fabric->active_count > 0) && memory_immediate(nic->fabric))
+        memory_fabric_step(nic->fabric);
+    nic->sends_first = !nic->sends_first;
+    while (count < capacity && (queue = queue_choose(nic)) != NULL)
+        completion_take(nic, &queue->entries[queue->head++ & queue->mask], &completions[count++]);
+    shared->completions += count;
+    return count;
+}
+
+/* ---- Forgetting, when a queue pair is destroyed ------------------------------------------------------- */
+
+/* Closes the gaps; returns how many were taken out. */
+static uint32_t queue_forget(struct memory_completion_queue *queue,
+                             const struct memory_queue_pair *queue_pair)
+{
+    const uint32_t tail = queue->tail;
+
+    queue->tail = queue->head;
+    for (uint32_t i = queue->head; i != tail; i++) {
+        const struct memory_completion *entry = &queue->entries[i & queue->mask];
+        if (entry->queue_pair != queue_pair)
+            queue->entries[queue->tail++ & queue->mask] = *entry;
+    }
+    return tail - queue->tail;
+}
+
+/* The receives that were used are to be posted again, although nobody has polled their completions. */
+void memory_completions_forget(struct memory_queue_pair *queue_pair)
+{
+    struct memory_nic *nic = queue_pair->nic;
+    struct memory_arrival *arrival;
+
+    queue_forget(&nic->send_completions, queue_pair);
+    nic->shared.receives_posted -= queue_forget(&nic->receive_completions, queue_pair);
+    while ((arrival = queue_pair->arrivals) != NULL) {
+        queue_pair->arrivals = arrival->next;
+        arrival->next = nic->free_arrivals;
+        nic->free_arrivals = arrival;
+        nic->shared.receives_posted--;
+    }
+    queue_pair->arrivals_end = &queue_pair->arrivals;
+}
+
+/* ---- Receives and events ------------------------------------------------------------------------------ */
+
+void memory_refill(struct nic *nic)
+{
+    const uint32_t posted = nic->receive_depth - nic->receives_posted;
+
+    memory_nic(nic)->receives += posted;
+    nic->receives_posted += posted;
+    nic->receive_wqes += posted;
+}
+
+/* As on hardware, completions that are in the queues already raise no event: poll after arming. */
+int memory_arm(struct nic *nic)
+{
+    int32_t status;
+
+    if (memory_planned_failure(memory_nic(nic)->fabric, MEMORY_FAIL_ARM, &status, NULL))
+        return EIO;
+    memory_nic(nic)->armed = true;
+    return 0;
+}
+
+void memory_disarm(struct nic *nic)
+{
+    uint64_t events;
+
+    while (read(nic->event_fd, &events, sizeof(events)) == (ssize_t)sizeof(events))
+        ;
+}

@@ -1,0 +1,203 @@
+/* memory_nic.c: the devices of a fabric: describing, opening and closing them. */
+#include "internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#define DEVICE_MTU_BYTES 4096u
+#define DEVICE_GIDS 4u /* all the same */
+
+static bool device_active(const struct memory_fabric *fabric, uint32_t device)
+{
+    return device >= 32 || !(fabric->options.devices_down & 1u << device);
+}
+
+/* ::ffff:10.0.0.1 for memory0, as RoCE v2 writes an IPv4 address. */
+static void device_gid(uint32_t device, uint8_t gid[16])
+{
+    const uint8_t mapped[16] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, 0};
+
+    memcpy(gid, mapped, sizeof(mapped));
+    gid[14] = (uint8_t)((device + 1) >> 8);
+    gid[15] = (uint8_t)(device + 1);
+}
+
+/* capi has checked and sized the struct; only fields are filled here. */
+int32_t memory_query(uint32_t index, crpc_device_info *info, crpc_error *error)
+{
+    const struct memory_fabric *fabric = memory_fabric_default();
+    const uint32_t struct_size = info->struct_size;
+
+    if (index >= fabric->options.devices)
+        return error_set(error, CRPC_E_NO_DEVICE, 0, "there are %u in-memory devices, no number %u",
+                         fabric->options.devices, index);
+    memset(info, 0, sizeof(*info));
+    info->struct_size = struct_size;
+    info->port = 1;
+    snprintf(info->name, sizeof(info->name), "memory%u", index);
+    info->port_count = 1;
+    info->port_state = device_active(fabric, index) ? CRPC_PORT_ACTIVE : CRPC_PORT_DOWN;
+    info->link = CRPC_LINK_ETHERNET;
+    info->mtu_bytes = DEVICE_MTU_BYTES;
+    device_gid(index, info->gid);
+    info->endpoints_max = fabric->options.queue_pairs_max;
+    info->receive_depth_max = fabric->options.receive_depth_max;
+    info->inline_bytes_max = fabric->options.inline_bytes_max;
+    return CRPC_OK;
+}
+
+/* ---- Opening ----------------------------------------------------------------------------------------- */
+
+static int32_t device_choose(const struct memory_fabric *fabric, const char *name, uint32_t *device,
+                             crpc_error *error)
+{
+    char known[64];
+
+    for (uint32_t i = 0; i < fabric->options.devices; i++) {
+        snprintf(known, sizeof(known), "memory%u", i);
+        if (name[0] != '\0' && strcmp(name, known) != 0)
+            continue;
+        *device = i;
+        if (device_active(fabric, i))
+            return CRPC_OK;
+        if (name[0] != '\0')
+            return error_set(error, CRPC_E_NO_DEVICE, 0, "port 1 of %s is not active", name);
+    }
+    if (name[0] != '\0')
+        return error_set(error, CRPC_E_NO_DEVICE, 0, "there is no in-memory device \"%s\"", name);
+    return error_set(error, CRPC_E_NO_DEVICE, 0, "no in-memory device has an active port");
+}
+
+static int32_t options_check(const struct nic_options *options, crpc_error *error)
+{
+    if (options->port > 1)
+        return error_set(error, CRPC_E_NO_DEVICE, 0, "in-memory devices have only port 1, not %u",
+                         options->port);
+    if (options->gid_index_given && options->gid_index >= DEVICE_GIDS)
+        return error_set(error, CRPC_E_INVALID, 0, "gid_index %u: in-memory devices have 0 to %u",
+                         options->gid_index, DEVICE_GIDS - 1);
+    return CRPC_OK;
+}
+
+/* What was wanted, or the default where nothing was; at most what the device can. */
+static uint32_t granted(uint32_t wanted, uint32_t otherwise, uint32_t most)
+{
+    return (uint32_t)minimum(wanted ? wanted : otherwise, most);
+}
+
+static void shared_fill(struct nic *nic, const struct memory_fabric *fabric, uint32_t device,
+                        const struct nic_options *options)
+{
+    nic->operations = &nic_memory_operations;
+    snprintf(nic->device, sizeof(nic->device), "memory%u", device);
+    nic->port = 1;
+    nic->gid_index = options->gid_index_given ? options->gid_index : 0;
+    device_gid(device, nic->gid);
+    nic->link = CRPC_LINK_ETHERNET;
+    nic->mtu_bytes = DEVICE_MTU_BYTES;
+    nic->inline_bytes_max = fabric->options.inline_bytes_max;
+    nic->receive_depth = granted(options->receive_depth, 16384, fabric->options.receive_depth_max);
+    nic->send_depth = granted(options->send_depth, 128, 32768);
+    nic->send_completion_depth = granted(options->send_completion_depth, 65536,
+                                         fabric->options.send_completion_depth_max);
+    nic->signal_interval =
+        (uint32_t)maximum(1, granted(options->signal_interval, 64, nic->send_depth / 2));
+}
+
+static void queues_create(struct memory_nic *nic)
+{
+    memory_completion_queue_create(&nic->send_completions, nic->shared.send_completion_depth);
+    memory_completion_queue_create(&nic->receive_completions, nic->shared.receive_depth);
+    nic->arrivals = memory_allocate(nic->shared.receive_depth, sizeof(*nic->arrivals));
+    for (uint32_t i = 0; i < nic->shared.receive_depth; i++) {
+        nic->arrivals[i].next = nic->free_arrivals;
+        nic->free_arrivals = &nic->arrivals[i];
+    }
+}
+
+int32_t memory_nic_open(struct memory_fabric *fabric, const struct nic_options *options,
+                        struct nic **opened, crpc_error *error)
+{
+    struct memory_nic *nic;
+    uint32_t device = 0;
+    int32_t status;
+    int event_fd;
+
+    if (memory_planned_failure(fabric, MEMORY_FAIL_OPEN, &status, error))
+        return status;
+    status = options_check(options, error);
+    if (status == CRPC_OK)
+        status = device_choose(fabric, options->device, &device, error);
+    if (status != CRPC_OK)
+        return status;
+    event_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    memory_require(event_fd >= 0, "no eventfd: %m");
+
+    nic = memory_allocate(1, sizeof(*nic));
+    nic->fabric = fabric;
+    shared_fill(&nic->shared, fabric, device, options);
+    nic->shared.event_fd = event_fd;
+    queues_create(nic);
+    nic->next = fabric->nics;
+    fabric->nics = nic;
+    fabric->counters.nics++;
+    *opened = &nic->shared;
+    return CRPC_OK;
+}
+
+int32_t memory_open_default(const struct nic_options *options, struct nic **nic, crpc_error *error)
+{
+    return memory_nic_open(memory_fabric_default(), options, nic, error);
+}
+
+struct memory_fabric *memory_nic_fabric(const struct nic *nic)
+{
+    return container_of(nic, const struct memory_nic, shared)->fabric;
+}
+
+/* ---- Closing ----------------------------------------------------------------------------------------- */
+
+static uint32_t regions_count(const struct memory_nic *nic)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < nic->region_slots; i++)
+        count += nic->regions[i] != NULL;
+    return count;
+}
+
+void memory_nic_free(struct memory_nic *nic)
+{
+    struct memory_nic **link = &nic->fabric->nics;
+
+    while (nic->queue_pairs)
+        memory_queue_pair_destroy(&nic->queue_pairs->shared);
+    for (uint32_t i = 0; i < nic->region_slots; i++)
+        if (nic->regions[i])
+            memory_region_free(nic, nic->regions[i]);
+    while (*link != nic)
+        link = &(*link)->next;
+    *link = nic->next;
+    nic->fabric->counters.nics--;
+    close(nic->shared.event_fd);
+    free(nic->send_completions.entries);
+    free(nic->receive_completions.entries);
+    free(nic->arrivals);
+    free(nic->regions);
+    free(nic);
+}
+
+/* On hardware, what is left open makes the close fail. Here it is counted, and closed as well. */
+void memory_close(struct nic *shared)
+{
+    struct memory_nic *nic = memory_nic(shared);
+    uint64_t left = regions_count(nic);
+
+    for (const struct memory_queue_pair *each = nic->queue_pairs; each; each = each->next)
+        left++;
+    nic->fabric->counters.left_open += left;
+    memory_nic_free(nic);
+}

@@ -1,0 +1,210 @@
+/* queue_pair.c: making, connecting, ending and posting to queue pairs. */
+#include "internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define PACKET_SEQUENCE_MASK 0xffffffu
+#define MTU_CODE_4096 5u
+
+/* ---- Making ------------------------------------------------------------------------------------------ */
+
+static void wqes_create(struct memory_queue_pair *queue_pair)
+{
+    const uint32_t inline_bytes_max = queue_pair->nic->shared.inline_bytes_max;
+    uint32_t slots = 1;
+
+    while (slots < queue_pair->shared.depth)
+        slots *= 2;
+    queue_pair->wqe_mask = slots - 1;
+    queue_pair->wqes = memory_allocate(slots, sizeof(*queue_pair->wqes));
+    queue_pair->inline_stride = (uint32_t)align_up(inline_bytes_max, 16);
+    if (inline_bytes_max > 0)
+        queue_pair->inline_bytes = memory_allocate(slots, queue_pair->inline_stride);
+}
+
+int32_t memory_queue_pair_create(struct nic *shared, void *owner, struct nic_queue_pair **created,
+                                 crpc_error *error)
+{
+    struct memory_nic *nic = memory_nic(shared);
+    struct memory_fabric *fabric = nic->fabric;
+    struct memory_queue_pair *queue_pair;
+    uint32_t number;
+    int32_t status;
+
+    if (memory_planned_failure(fabric, MEMORY_FAIL_CREATE, &status, error))
+        return status;
+    number = memory_number_take(fabric);
+    if (number == 0)
+        return error_set(error, CRPC_E_NO_RESOURCE, 0, "%s has no more than %u queue pairs",
+                         shared->device, fabric->options.queue_pairs_max);
+
+    queue_pair = memory_allocate(1, sizeof(*queue_pair));
+    queue_pair->nic = nic;
+    queue_pair->fabric = fabric;
+    queue_pair->shared.nic = shared;
+    queue_pair->shared.owner = owner;
+    queue_pair->shared.number = number;
+    queue_pair->shared.depth = shared->send_depth;
+    queue_pair->packet_sequence_number =
+        (uint32_t)random_next(&fabric->random) & PACKET_SEQUENCE_MASK;
+    queue_pair->cut = nic->cut;
+    queue_pair->arrivals_end = &queue_pair->arrivals;
+    queue_pair->active_index = NOT_ACTIVE;
+    wqes_create(queue_pair);
+    queue_pair->next = nic->queue_pairs;
+    nic->queue_pairs = queue_pair;
+    fabric->by_number[number % NUMBER_SLOTS] = queue_pair;
+    fabric->counters.queue_pairs++;
+    *created = &queue_pair->shared;
+    return CRPC_OK;
+}
+
+void memory_queue_pair_destroy(struct nic_queue_pair *shared)
+{
+    struct memory_queue_pair *queue_pair = memory_queue_pair(shared);
+    struct memory_queue_pair **link = &queue_pair->nic->queue_pairs;
+    struct memory_fabric *fabric = queue_pair->fabric;
+
+    memory_completions_forget(queue_pair);
+    memory_active_remove(queue_pair);
+    for (uint32_t i = 0; i <= queue_pair->wqe_mask; i++)
+        memory_payload_free(&queue_pair->wqes[i]);
+    while (*link != queue_pair)
+        link = &(*link)->next;
+    *link = queue_pair->next;
+    fabric->by_number[shared->number % NUMBER_SLOTS] = NULL;
+    memory_number_give_back(fabric, shared->number);
+    fabric->counters.queue_pairs--;
+    free(queue_pair->wqes);
+    free(queue_pair->inline_bytes);
+    free(queue_pair);
+}
+
+void memory_queue_pair_address(const struct nic_queue_pair *queue_pair, struct nic_address *address)
+{
+    const struct memory_queue_pair *this =
+        container_of(queue_pair, const struct memory_queue_pair, shared);
+
+    *address = (struct nic_address){
+        .queue_pair_number = queue_pair->number,
+        .packet_sequence_number = this->packet_sequence_number,
+        .link = CRPC_LINK_ETHERNET,
+        .mtu_code = MTU_CODE_4096,
+    };
+    memcpy(address->gid, queue_pair->nic->gid, sizeof(address->gid));
+}
+
+/* ---- Connecting and ending ----------------------------------------------------------------------------- */
+
+void memory_queue_pair_update(struct memory_queue_pair *queue_pair)
+{
+    queue_pair->open = queue_pair->connected && !queue_pair->dead && !queue_pair->cut;
+}
+
+int32_t memory_queue_pair_connect(struct nic_queue_pair *shared, const struct nic_address *peer,
+                                  const struct nic_transport *transport, crpc_error *error)
+{
+    struct memory_queue_pair *queue_pair = memory_queue_pair(shared);
+    int32_t status;
+
+    memory_require(transport->retry_timeout >= 1 && transport->retry_timeout <= 31 &&
+                       transport->retry_count >= 1 && transport->retry_count <= 7,
+                   "retry_timeout %u or retry_count %u is out of range", transport->retry_timeout,
+                   transport->retry_count);
+    if (memory_planned_failure(queue_pair->fabric, MEMORY_FAIL_CONNECT, &status, error))
+        return status;
+    if (queue_pair->connected || queue_pair->dead)
+        return error_set(error, CRPC_E_STATE, 0, "queue pair %u is connected or failed already",
+                         shared->number);
+    if (peer->queue_pair_number > NUMBER_MASK || peer->link != CRPC_LINK_ETHERNET)
+        return error_set(error, CRPC_E_INVALID, 0, "queue pair %u on link %u cannot be a peer",
+                         peer->queue_pair_number, peer->link);
+    queue_pair->peer = *peer;
+    queue_pair->connected = true;
+    memory_queue_pair_update(queue_pair);
+    return CRPC_OK;
+}
+
+void memory_queue_pair_fail(struct nic_queue_pair *shared)
+{
+    struct memory_queue_pair *queue_pair = memory_queue_pair(shared);
+
+    shared->failed = true;
+    queue_pair->rung = shared->posted; /* all that was posted is flushed, rung or not */
+    memory_die(queue_pair);
+    memory_settle(queue_pair);
+}
+
+/* ---- Posting ------------------------------------------------------------------------------------------- */
+
+static bool signal_decide(struct nic_queue_pair *queue_pair, uint32_t flags)
+{
+    if ((flags & NIC_POST_SIGNALED) ||
+        queue_pair->unsignaled + 1 >= queue_pair->nic->signal_interval) {
+        queue_pair->unsignaled = 0;
+        queue_pair->stats.signaled_wqes++;
+        return true;
+    }
+    queue_pair->unsignaled++;
+    return false;
+}
+
+/* The next WQE, all but its payload filled; NULL if the queue pair is dead and its owner knows. */
+static struct memory_wqe *post(struct nic_queue_pair *shared, enum memory_opcode opcode,
+                               const struct nic_transfer *transfer, uint32_t flags)
+{
+    struct memory_queue_pair *queue_pair = memory_queue_pair(shared);
+    struct memory_wqe *wqe;
+
+    if (unlikely(shared->failed))
+        return NULL;
+    memory_require(queue_pair->connected, "queue pair %u is not connected", shared->number);
+    memory_require(nic_send_room(shared) > 0,
+                   "send queue overrun: queue pair %u, depth %u, posted %u, completed %u",
+                   shared->number, shared->depth, shared->posted, shared->completed);
+    wqe = memory_wqe(queue_pair, shared->posted++);
+    wqe->transfer = *transfer;
+    wqe->payload = NULL;
+    wqe->opcode = (uint8_t)opcode;
+    wqe->status = NIC_ERROR_NONE;
+    wqe->inlined = false;
+    wqe->receiver_not_ready = false;
+    wqe->signaled = signal_decide(shared, flags);
+    shared->stats.wqes++;
+    return wqe;
+}
+
+void memory_post_write_immediate(struct nic_queue_pair *shared, const struct nic_transfer *transfer,
+                                 uint32_t flags)
+{
+    struct memory_queue_pair *queue_pair = memory_queue_pair(shared);
+    struct memory_wqe *wqe = post(shared, MEMORY_WRITE_IMMEDIATE, transfer, flags);
+
+    if (!wqe || !queue_pair->inline_bytes ||
+        transfer->bytes > queue_pair->nic->shared.inline_bytes_max)
+        return;
+    wqe->inlined = true;
+    wqe->payload = queue_pair->inline_bytes +
+                   (size_t)(wqe - queue_pair->wqes) * queue_pair->inline_stride;
+    if (transfer->bytes > 0)
+        memcpy(wqe->payload, (const void *)(uintptr_t)transfer->local_address, transfer->bytes);
+    shared->stats.inline_wqes++;
+}
+
+void memory_post_read(struct nic_queue_pair *shared, const struct nic_transfer *transfer,
+                      uint32_t flags)
+{
+    post(shared, MEMORY_READ, transfer, flags);
+}
+
+void memory_ring(struct nic_queue_pair *shared)
+{
+    struct memory_queue_pair *queue_pair = memory_queue_pair(shared);
+
+    if (queue_pair->rung == shared->posted)
+        return;
+    queue_pair->rung = shared->posted;
+    shared->stats.doorbells++;
+    memory_settle(queue_pair);
+}

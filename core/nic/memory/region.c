@@ -1,0 +1,134 @@
+/* region.c: registered memory: keys, bounds and rights.
+ *
+ * A key is slot << 16 | salt; remote keys have the top bit set and local keys have not, so that taking
+ * one for the other is found. The salt is another one for every registration of the fabric, so that the
+ * key of another nic, or of what was in the slot before, is found too.
+ */
+#include "internal.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#define REMOTE_KEY_BIT 0x80000000u
+#define SALT_STEP 40503u /* odd: all 65536 salts come before one comes again */
+
+static uint32_t key_slot(uint32_t key)
+{
+    return (key & ~REMOTE_KEY_BIT) >> 16;
+}
+
+static bool allows(const struct memory_region *region, uint64_t address, uint32_t bytes,
+                   uint32_t access)
+{
+    uint64_t offset = address - region->address;
+
+    return address >= region->address && offset <= region->bytes &&
+           bytes <= region->bytes - offset && (region->access & access) == access;
+}
+
+bool memory_allows_local(const struct memory_nic *nic, uint32_t local_key, uint64_t address,
+                         uint32_t bytes, uint32_t access)
+{
+    const struct memory_region *region;
+
+    if (bytes == 0)
+        return true;
+    if (key_slot(local_key) >= nic->region_slots)
+        return false;
+    region = nic->regions[key_slot(local_key)];
+    return region && region->local_key == local_key && allows(region, address, bytes, access);
+}
+
+bool memory_allows_remote(const struct memory_nic *nic, uint32_t remote_key, uint64_t address,
+                          uint32_t bytes, uint32_t access)
+{
+    const struct memory_region *region;
+
+    if (bytes == 0)
+        return true;
+    if (key_slot(remote_key) >= nic->region_slots)
+        return false;
+    region = nic->regions[key_slot(remote_key)];
+    return region && region->remote_key == remote_key && allows(region, address, bytes, access);
+}
+
+/* The lowest free slot, so that slots are used again soon; REGION_SLOTS if there is none. */
+static uint32_t slot_take(struct memory_nic *nic)
+{
+    uint32_t slot = 0;
+
+    while (slot < nic->region_slots && nic->regions[slot])
+        slot++;
+    if (slot == nic->region_slots && slot < REGION_SLOTS) {
+        nic->region_slots = slot ? slot * 2 : 16;
+        nic->regions = realloc(nic->regions, nic->region_slots * sizeof(*nic->regions));
+        memory_require(nic->regions, "no memory for %u registrations", nic->region_slots);
+        for (uint32_t i = slot; i < nic->region_slots; i++)
+            nic->regions[i] = NULL;
+    }
+    return slot;
+}
+
+int32_t memory_register(struct nic *shared, void *address, size_t bytes, uint32_t access,
+                        struct nic_memory *memory, crpc_error *error)
+{
+    const uint32_t needs_local_write = CRPC_ACCESS_REMOTE_WRITE | CRPC_ACCESS_REMOTE_ATOMIC;
+    struct memory_nic *nic = memory_nic(shared);
+    struct memory_region *region;
+    uint32_t slot, salt;
+    int32_t status;
+
+    if (memory_planned_failure(nic->fabric, MEMORY_FAIL_REGISTER, &status, error))
+        return status;
+    if (bytes == 0 || (uintptr_t)address + bytes < (uintptr_t)address)
+        return error_set(error, CRPC_E_INVALID, EINVAL, "cannot register %zu bytes at %p", bytes,
+                         address);
+    if ((access & needs_local_write) && !(access & CRPC_ACCESS_LOCAL_WRITE))
+        return error_set(error, CRPC_E_INVALID, EINVAL,
+                         "access 0x%x lets the peer write where this side may not", access);
+    slot = slot_take(nic);
+    if (slot == REGION_SLOTS)
+        return error_set(error, CRPC_E_NO_RESOURCE, ENOMEM, "%s has no more than %u registrations",
+                         nic->shared.device, REGION_SLOTS);
+
+    region = memory_allocate(1, sizeof(*region));
+    salt = (uint16_t)(++nic->fabric->next_key_salt * SALT_STEP);
+    region->address = (uintptr_t)address;
+    region->bytes = bytes;
+    region->access = access;
+    region->slot = slot;
+    region->local_key = slot << 16 | salt;
+    region->remote_key = region->local_key | REMOTE_KEY_BIT;
+    nic->regions[slot] = region;
+    nic->fabric->counters.regions++;
+    *memory = (struct nic_memory){
+        .local_key = region->local_key,
+        .remote_key = region->remote_key,
+        .driver = region,
+    };
+    return CRPC_OK;
+}
+
+void memory_region_free(struct memory_nic *nic, struct memory_region *region)
+{
+    nic->regions[region->slot] = NULL;
+    nic->fabric->counters.regions--;
+    free(region);
+}
+
+void memory_deregister(struct nic *shared, struct nic_memory *memory)
+{
+    struct memory_nic *nic = memory_nic(shared);
+    struct memory_region *region = memory->driver;
+
+    if (!region)
+        return;
+    /* The keys, not the pointer, say whether it is alive: the pointer may be stale. */
+    memory_require(key_slot(memory->local_key) < nic->region_slots &&
+                       nic->regions[key_slot(memory->local_key)] == region &&
+                       region->local_key == memory->local_key,
+                   "key 0x%x is not registered with %s, or not any more", memory->local_key,
+                   nic->shared.device);
+    memory_region_free(nic, region);
+    memory->driver = NULL;
+}

@@ -1,0 +1,265 @@
+/* transfer.c: the rules of a reliable connection, and immediate mode, which applies them on the spot.
+ *
+ * Who dies of what: a WQE whose local key is wrong kills its own queue pair (NIC_ERROR_LOCAL). One that
+ * the peer's device refuses kills the peer's queue pair at once, and its own when the refusal arrives
+ * (NIC_ERROR_REMOTE_ACCESS). All other WQEs outstanding on a dead queue pair are flushed.
+ */
+#include "internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- Who is at the other end --------------------------------------------------------------------------- */
+
+/* Hardware takes packets of anyone for the right number whose sequence numbers fit: a number that is
+ * used again belongs to someone else all the same. */
+struct memory_queue_pair *memory_peer(struct memory_queue_pair *queue_pair)
+{
+    struct memory_queue_pair *peer =
+        memory_find(queue_pair->fabric, queue_pair->peer.queue_pair_number);
+
+    if (unlikely(!peer || !peer->connected ||
+                 peer->peer.queue_pair_number != queue_pair->shared.number ||
+                 peer->peer.packet_sequence_number != queue_pair->packet_sequence_number))
+        return NULL;
+    return peer;
+}
+
+struct memory_queue_pair *memory_reach(struct memory_queue_pair *queue_pair)
+{
+    struct memory_queue_pair *peer = memory_peer(queue_pair);
+
+    return peer && peer->open && !queue_pair->cut ? peer : NULL;
+}
+
+bool memory_stalled(const struct memory_queue_pair *queue_pair)
+{
+    return queue_pair->fabric->now < queue_pair->stalled_until;
+}
+
+/* ---- Landing and arriving ------------------------------------------------------------------------------ */
+
+void memory_land(struct memory_queue_pair *target, uint64_t address, const void *data,
+                 uint32_t bytes)
+{
+    struct memory_fabric *fabric = target->fabric;
+
+    if (bytes == 0)
+        return;
+    if (unlikely(fabric->landing))
+        fabric->landing(fabric->landing_argument, &target->nic->shared, target->shared.number,
+                        address, bytes);
+    memmove((void *)(uintptr_t)address, data, bytes);
+}
+
+static void arrival_queue(struct memory_queue_pair *target, uint32_t immediate, uint32_t bytes)
+{
+    struct memory_nic *nic = target->nic;
+    struct memory_arrival *arrival = nic->free_arrivals;
+
+    memory_require(arrival, "more receives used than %s has", nic->shared.device);
+    nic->free_arrivals = arrival->next;
+    *arrival = (struct memory_arrival){.immediate = immediate, .bytes = bytes};
+    *target->arrivals_end = arrival;
+    target->arrivals_end = &arrival->next;
+    memory_active_update(target);
+}
+
+void memory_arrive(struct memory_queue_pair *target, uint32_t immediate, uint32_t bytes)
+{
+    target->nic->receives--;
+    if (memory_immediate(target->fabric))
+        memory_complete_receive(target, immediate, bytes, false);
+    else
+        arrival_queue(target, immediate, bytes);
+}
+
+void memory_receiver_not_ready(struct memory_queue_pair *queue_pair)
+{
+    struct memory_fabric *fabric = queue_pair->fabric;
+    struct memory_wqe *wqe = memory_wqe(queue_pair, queue_pair->executed);
+
+    if (!wqe->receiver_not_ready)
+        fabric->counters.receiver_not_ready++;
+    wqe->receiver_not_ready = true;
+    if (fabric->options.receiver_not_ready_fails)
+        memory_execute_failed(queue_pair, NIC_ERROR_RNR);
+    else
+        queue_pair->not_before[LANE_TRANSFER] =
+            fabric->now + fabric->options.receiver_not_ready_steps;
+}
+
+/* ---- Failing ------------------------------------------------------------------------------------------- */
+
+void memory_execute_failed(struct memory_queue_pair *queue_pair, enum nic_error status)
+{
+    if (status == NIC_ERROR_LOCAL)
+        queue_pair->fabric->counters.local_errors++;
+    memory_wqe(queue_pair, queue_pair->executed++)->status = (uint8_t)status;
+    queue_pair->halted = true;
+}
+
+void memory_execute_refused(struct memory_queue_pair *queue_pair, struct memory_queue_pair *target)
+{
+    queue_pair->fabric->counters.remote_access_errors++;
+    memory_execute_failed(queue_pair, NIC_ERROR_REMOTE_ACCESS);
+    if (target == queue_pair) /* a loop: it dies of its own refusal */
+        return;
+    memory_die(target);
+    memory_settle(target);
+}
+
+/* Completions under way at that moment come out as a success or as flushed; once one was flushed, all
+ * after it are. */
+static void arrivals_flush(struct memory_queue_pair *queue_pair)
+{
+    bool flushed = false;
+
+    for (struct memory_arrival *each = queue_pair->arrivals; each; each = each->next) {
+        flushed = flushed || random_percent(&queue_pair->fabric->random, 25);
+        each->flushed = flushed;
+    }
+}
+
+void memory_die(struct memory_queue_pair *queue_pair)
+{
+    if (queue_pair->dead)
+        return;
+    queue_pair->dead = true;
+    memory_queue_pair_update(queue_pair);
+    arrivals_flush(queue_pair);
+}
+
+void memory_payload_free(struct memory_wqe *wqe)
+{
+    if (!wqe->inlined)
+        free(wqe->payload);
+    wqe->payload = NULL;
+}
+
+void memory_acknowledged(struct memory_queue_pair *queue_pair)
+{
+    memory_payload_free(memory_wqe(queue_pair, queue_pair->acknowledged++));
+    if ((int32_t)(queue_pair->acknowledged - queue_pair->executed) > 0)
+        queue_pair->executed = queue_pair->acknowledged; /* it failed before it was executed */
+}
+
+void memory_fail_oldest(struct memory_queue_pair *queue_pair, enum nic_error status)
+{
+    memory_complete_send(queue_pair, queue_pair->acknowledged, status);
+    memory_acknowledged(queue_pair);
+    memory_die(queue_pair);
+}
+
+void memory_flush_oldest(struct memory_queue_pair *queue_pair)
+{
+    const uint32_t number = queue_pair->acknowledged;
+
+    if (!queue_pair->fabric->options.flush_signaled_only ||
+        memory_wqe(queue_pair, number)->signaled || number + 1 == queue_pair->rung)
+        memory_complete_send(queue_pair, number, NIC_ERROR_FLUSHED);
+    memory_acknowledged(queue_pair);
+}
+
+/* ---- Immediate mode -------------------------------------------------------------------------------------- */
+
+static void write_now(struct memory_queue_pair *queue_pair, struct memory_queue_pair *target,
+                      const struct memory_wqe *wqe)
+{
+    const struct nic_transfer *transfer = &wqe->transfer;
+    const void *data = wqe->inlined ? wqe->payload : (void *)(uintptr_t)transfer->local_address;
+
+    if (!wqe->inlined && !memory_allows_local(queue_pair->nic, transfer->local_key,
+                                              transfer->local_address, transfer->bytes, 0)) {
+        memory_execute_failed(queue_pair, NIC_ERROR_LOCAL);
+    } else if (!memory_allows_remote(target->nic, transfer->remote_key, transfer->remote_address,
+                                     transfer->bytes, CRPC_ACCESS_REMOTE_WRITE)) {
+        memory_execute_refused(queue_pair, target);
+    } else if (target->nic->receives == 0) {
+        memory_receiver_not_ready(queue_pair);
+    } else {
+        memory_land(target, transfer->remote_address, data, transfer->bytes);
+        memory_arrive(target, transfer->immediate, transfer->bytes);
+        queue_pair->fabric->counters.writes++;
+        queue_pair->executed++;
+    }
+}
+
+static void read_now(struct memory_queue_pair *queue_pair, struct memory_queue_pair *target,
+                     const struct memory_wqe *wqe)
+{
+    const struct nic_transfer *transfer = &wqe->transfer;
+
+    if (!memory_allows_remote(target->nic, transfer->remote_key, transfer->remote_address,
+                              transfer->bytes, CRPC_ACCESS_REMOTE_READ)) {
+        memory_execute_refused(queue_pair, target);
+    } else if (!memory_allows_local(queue_pair->nic, transfer->local_key, transfer->local_address,
+                                    transfer->bytes, CRPC_ACCESS_LOCAL_WRITE)) {
+        memory_execute_failed(queue_pair, NIC_ERROR_LOCAL);
+    } else {
+        if (transfer->bytes > 0)
+            memmove((void *)(uintptr_t)transfer->local_address,
+                    (const void *)(uintptr_t)transfer->remote_address, transfer->bytes);
+        queue_pair->fabric->counters.reads++;
+        queue_pair->executed++;
+    }
+}
+
+/* The WQE that was just executed. */
+static void acknowledge_now(struct memory_queue_pair *queue_pair)
+{
+    const struct memory_wqe *wqe = memory_wqe(queue_pair, queue_pair->acknowledged);
+
+    if (unlikely(wqe->status != NIC_ERROR_NONE)) {
+        memory_fail_oldest(queue_pair, wqe->status);
+        return;
+    }
+    if (wqe->signaled)
+        memory_complete_send(queue_pair, queue_pair->acknowledged, NIC_ERROR_NONE);
+    queue_pair->acknowledged++;
+}
+
+/* One WQE; false if it cannot execute now. */
+static bool execute_now(struct memory_queue_pair *queue_pair)
+{
+    const uint32_t number = queue_pair->executed;
+    const struct memory_wqe *wqe = memory_wqe(queue_pair, number);
+    struct memory_queue_pair *target = memory_reach(queue_pair);
+
+    if (unlikely(memory_stalled(queue_pair)))
+        return false;
+    if (unlikely(!target))
+        return memory_wait_for_answer(queue_pair, LANE_TRANSFER);
+    if (unlikely(memory_stalled(target)))
+        return false;
+    queue_pair->stuck = false;
+    if (wqe->opcode == MEMORY_WRITE_IMMEDIATE)
+        write_now(queue_pair, target, wqe);
+    else
+        read_now(queue_pair, target, wqe);
+    if (queue_pair->executed == number)
+        return false;
+    acknowledge_now(queue_pair);
+    return true;
+}
+
+bool memory_transfer_now(struct memory_queue_pair *queue_pair)
+{
+    bool moved = false;
+
+    while (!queue_pair->dead && queue_pair->executed != queue_pair->rung &&
+           execute_now(queue_pair))
+        moved = true;
+    while (queue_pair->dead && queue_pair->acknowledged != queue_pair->rung) {
+        memory_flush_oldest(queue_pair);
+        moved = true;
+    }
+    return moved;
+}
+
+void memory_settle(struct memory_queue_pair *queue_pair)
+{
+    if (memory_immediate(queue_pair->fabric))
+        memory_transfer_now(queue_pair);
+    memory_active_update(queue_pair);
+}

@@ -1,0 +1,105 @@
+/* trouble.c: what tests do to a fabric: cuts, faults, stalls, and a peer that keeps no rule. */
+#include "internal.h"
+
+#include <string.h>
+
+void memory_fabric_cut(struct nic_queue_pair *shared)
+{
+    struct memory_queue_pair *queue_pair = memory_queue_pair(shared);
+    struct memory_queue_pair *peer = memory_peer(queue_pair);
+
+    queue_pair->cut = true;
+    queue_pair->answers_lost = true;
+    memory_queue_pair_update(queue_pair);
+    if (peer)
+        peer->answers_lost = true;
+}
+
+void memory_fabric_cut_nic(struct nic *shared)
+{
+    struct memory_nic *nic = memory_nic(shared);
+
+    nic->cut = true;
+    for (struct memory_queue_pair *each = nic->queue_pairs; each; each = each->next)
+        memory_fabric_cut(&each->shared);
+}
+
+void memory_fabric_kill(struct nic_queue_pair *shared)
+{
+    struct memory_queue_pair *queue_pair = memory_queue_pair(shared);
+
+    memory_die(queue_pair);
+    memory_settle(queue_pair);
+}
+
+void memory_fabric_stall(struct nic_queue_pair *shared, uint64_t steps)
+{
+    struct memory_queue_pair *queue_pair = memory_queue_pair(shared);
+
+    queue_pair->stalled_until = queue_pair->fabric->now + 1 + steps;
+}
+
+/* ---- A hostile peer ------------------------------------------------------------------------------------ */
+
+/* The queue pair that takes such a packet in; NULL and *status if none does. */
+static struct memory_queue_pair *hostile_target(struct memory_fabric *fabric, uint32_t number,
+                                                uint64_t address, uint32_t remote_key,
+                                                uint32_t bytes, uint32_t access,
+                                                enum nic_error *status)
+{
+    struct memory_queue_pair *target = memory_find(fabric, number);
+
+    *status = NIC_ERROR_RETRY;
+    if (!target || !target->open)
+        return NULL;
+    if (!memory_allows_remote(target->nic, remote_key, address, bytes, access)) {
+        *status = NIC_ERROR_REMOTE_ACCESS;
+        memory_die(target);
+        memory_settle(target);
+        return NULL;
+    }
+    *status = NIC_ERROR_NONE;
+    return target;
+}
+
+enum nic_error memory_fabric_write_immediate(struct memory_fabric *fabric,
+                                             uint32_t target_queue_pair_number, uint64_t address,
+                                             uint32_t remote_key, uint32_t bytes, const void *data,
+                                             uint32_t immediate)
+{
+    enum nic_error status =
+        memory_fabric_write(fabric, target_queue_pair_number, address, remote_key, bytes, data);
+    struct memory_queue_pair *target = memory_find(fabric, target_queue_pair_number);
+
+    if (status != NIC_ERROR_NONE)
+        return status;
+    if (target->nic->receives == 0)
+        return NIC_ERROR_RNR;
+    memory_arrive(target, immediate, bytes);
+    return NIC_ERROR_NONE;
+}
+
+enum nic_error memory_fabric_write(struct memory_fabric *fabric, uint32_t target_queue_pair_number,
+                                   uint64_t address, uint32_t remote_key, uint32_t bytes,
+                                   const void *data)
+{
+    enum nic_error status;
+
+    if (hostile_target(fabric, target_queue_pair_number, address, remote_key, bytes,
+                       CRPC_ACCESS_REMOTE_WRITE, &status) &&
+        bytes > 0)
+        memmove((void *)(uintptr_t)address, data, bytes);
+    return status;
+}
+
+enum nic_error memory_fabric_read(struct memory_fabric *fabric, uint32_t target_queue_pair_number,
+                                  uint64_t address, uint32_t remote_key, uint32_t bytes, void *data)
+{
+    enum nic_error status;
+
+    if (hostile_target(fabric, target_queue_pair_number, address, remote_key, bytes,
+                       CRPC_ACCESS_REMOTE_READ, &status) &&
+        bytes > 0)
+        memmove(data, (const void *)(uintptr_t)address, bytes);
+    return status;
+}
