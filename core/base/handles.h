@@ -1,0 +1,60 @@
+/* handles.h: generation-checked handles: 64 bits that name an object of one kind of one context.
+ *
+ *   bits 63..56  kind, never 0
+ *   bits 55..40  context, so that a handle of another context is recognised
+ *   bits 39..20  generation of the slot, from 1
+ *   bits 19..0   slot
+ *
+ * A slot whose generations are used up is never used again, so a handle is never valid twice.
+ */
+#ifndef CORE_BASE_HANDLES_H
+#define CORE_BASE_HANDLES_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum handle_kind {
+    HANDLE_ENDPOINT = 1,
+    HANDLE_LISTENER = 2,
+    HANDLE_REGION = 3,
+};
+
+#define HANDLE_SLOT_BITS 20
+#define HANDLE_GENERATION_BITS 20
+#define HANDLE_SLOTS_MAX (1u << HANDLE_SLOT_BITS)
+
+struct handle_entry {
+    uint64_t bits; /* 0 = free */
+    void *object;
+};
+
+struct handles {
+    struct handle_entry *entries;
+    uint32_t *generations;
+    uint32_t *next_free; /* queue of free slots, oldest first */
+    uint32_t first_free;
+    uint32_t last_free;
+    uint32_t used; /* slots ever used */
+    uint32_t capacity;
+    uint16_t context;
+};
+
+void handles_init(struct handles *handles);
+void handles_free(struct handles *handles);
+
+/* 0 if there is no room or memory. Pointers from handles_get stay valid; entries may move. */
+uint64_t handles_add(struct handles *handles, enum handle_kind kind, void *object);
+void handles_remove(struct handles *handles, uint64_t bits);
+
+/* The object; NULL for a handle that is stale, foreign, of another kind, or garbage. */
+static inline void *handles_get(const struct handles *handles, uint64_t bits,
+                                enum handle_kind kind)
+{
+    uint32_t slot = bits & (HANDLE_SLOTS_MAX - 1);
+    if (slot >= handles->used || handles->entries[slot].bits != bits || bits >> 56 != kind) {
+        return NULL;
+    }
+    return handles->entries[slot].object;
+}
+
+#endif

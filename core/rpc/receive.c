@@ -1,0 +1,308 @@
+/* receive.c: what the peer has written to our ring. Every field is read once, then checked, since the
+ * peer can rewrite the ring at any time; a field out of place ends the connection, and that alone.
+ */
+#include "engine.h"
+
+#include <stdatomic.h>
+
+/* ---- Arrival ------------------------------------------------------------------------------------- */
+
+void endpoint_arrival(struct rpc_endpoint *endpoint, uint32_t units)
+{
+    uint64_t bytes = (uint64_t)units * WIRE_UNIT_BYTES;
+    if (unlikely(bytes < WIRE_BATCH_HEADER_BYTES ||
+                 endpoint->arrived - endpoint->released + bytes > endpoint->ring.bytes)) {
+        endpoint_protocol_error(endpoint, "a batch does not fit the ring");
+        return;
+    }
+    if (unlikely(endpoint->arrivals_tail - endpoint->arrivals_head == endpoint->batch_window)) {
+        endpoint_protocol_error(endpoint, "more batches came than its window allows");
+        return;
+    }
+    endpoint->arrivals[endpoint->arrivals_tail++ & endpoint->arrivals_mask] = (uint32_t)bytes;
+    endpoint->arrived += bytes;
+    endpoint->heard++;
+    endpoint->stats.batches_received++;
+    endpoint->stats.bytes_received += bytes;
+    list_append_once(&endpoint->engine->ready, &endpoint->ready_link);
+}
+
+/* ---- Batches --------------------------------------------------------------------------------------- */
+
+/* Reads and checks the header of the next batch; false if the connection has ended over it. */
+static bool begin_batch(struct rpc_endpoint *endpoint)
+{
+    uint32_t bytes = endpoint->arrivals[endpoint->arrivals_head++ & endpoint->arrivals_mask];
+    const struct wire_batch *wire =
+        (const struct wire_batch *)(const void *)ring_at(&endpoint->ring, endpoint->parsed);
+    uint64_t request_limit = wire_load(&wire->request_limit);
+    uint64_t batch_limit = wire_load(&wire->batch_limit);
+    uint32_t sequence = wire_load(&wire->sequence);
+    uint32_t wire_bytes = wire_load(&wire->bytes);
+    uint16_t message_count = wire_load(&wire->message_count);
+    uint16_t flags = wire_load(&wire->flags);
+    bool fin = flags & WIRE_BATCH_FIN;
+
+    const char *fault = NULL;
+    if (wire_bytes != bytes) {
+        fault = "a batch's length is not that of its immediate";
+    } else if (sequence != endpoint->sequence_expected) {
+        fault = "a batch is out of sequence";
+    } else if (flags & ~WIRE_BATCH_FIN || wire_load(&wire->zero) != 0) {
+        fault = "a batch has reserved bits set";
+    } else if (message_count == 0 && !(fin && bytes == WIRE_BATCH_HEADER_BYTES)) {
+        fault = "a batch is empty";
+    } else if (fin && endpoint->fin_received) {
+        fault = "it took leave twice";
+    } else if (!endpoint_merge_limits(endpoint, request_limit, batch_limit)) {
+        fault = "a batch grants more than there is";
+    }
+    if (unlikely(fault)) {
+        endpoint_protocol_error(endpoint, fault);
+        return false;
+    }
+    endpoint->sequence_expected++;
+    endpoint->requests_over = endpoint->fin_received; /* by an earlier batch */
+    endpoint->batch_left = message_count;
+    endpoint->batch_end = endpoint->parsed + bytes;
+    endpoint->parsed += WIRE_BATCH_HEADER_BYTES;
+    if (unlikely(message_count == 0)) {
+        endpoint->held_batches++;
+    }
+    if (unlikely(fin)) {
+        endpoint->fin_received = true;
+        endpoint_leave(endpoint);
+    }
+    return true;
+}
+
+/* ---- Messages ---------------------------------------------------------------------------------------- */
+
+static const char *take_request(struct rpc_endpoint *endpoint, const struct wire_message *header,
+                                const uint8_t *payload, struct output *output)
+{
+    uint32_t index = header->call_id & WIRE_CALL_INDEX_MASK;
+    uint64_t charge = wire_charge(header->payload_bytes);
+    uint64_t allowance = (uint64_t)header->units_or_status * WIRE_UNIT_BYTES;
+    if (unlikely(endpoint->request_arrived + charge > endpoint->request_published)) {
+        return "its requests exceed their limit";
+    }
+    if (unlikely(header->units_or_status < WIRE_ALLOWANCE_UNITS_MIN ||
+                 endpoint->owed_allowance + allowance > endpoint->owed_allowance_max)) {
+        return "its requests ask for more reply than its ring holds";
+    }
+    if (unlikely(index >= endpoint->owed_slots || endpoint->owed[index].token != 0)) {
+        return "a call id is out of range or in use";
+    }
+    if (unlikely(endpoint->requests_over)) {
+        return "a request came after it took leave";
+    }
+    uint64_t token = (uint64_t)++endpoint->token_sequence << 32 | header->call_id;
+    if (unlikely(endpoint->token_sequence == 0)) {
+        token = (uint64_t)++endpoint->token_sequence << 32 | header->call_id;
+    }
+    endpoint->owed[index] = (struct rpc_owed){
+        .token = token, .allowance = (uint32_t)allowance, .call_id = header->call_id};
+    endpoint->owed_count++;
+    endpoint->owed_allowance += allowance;
+    endpoint->request_arrived += charge;
+    endpoint->held_request_charge += charge;
+    endpoint->stats.requests++;
+    *output->next++ = (crpc_completion){.kind = CRPC_COMPLETION_REQUEST,
+                                        .method = header->method,
+                                        .endpoint = {endpoint->handle},
+                                        .user_data = endpoint->options.user_data,
+                                        .token = token,
+                                        .payload = (uint64_t)(uintptr_t)payload,
+                                        .payload_bytes = header->payload_bytes,
+                                        .reply_bytes_max = wire_payload_max(allowance),
+                                        .view = endpoint->engine->epoch,
+                                        .endpoint_user_data = endpoint->options.user_data};
+    return NULL;
+}
+
+static void give_response(struct rpc_endpoint *endpoint, const struct rpc_call *call,
+                          const struct wire_message *header, const uint8_t *payload,
+                          struct output *output)
+{
+    endpoint->calls_live--;
+    endpoint->stats.responses++;
+    *output->next++ = (crpc_completion){.kind = CRPC_COMPLETION_RESPONSE,
+                                        .method = call->method,
+                                        .status = (int32_t)header->units_or_status,
+                                        .endpoint = {endpoint->handle},
+                                        .user_data = call->user_data,
+                                        .payload = (uint64_t)(uintptr_t)payload,
+                                        .payload_bytes = header->payload_bytes,
+                                        .view = endpoint->engine->epoch,
+                                        .endpoint_user_data = endpoint->options.user_data};
+}
+
+static const char *take_response(struct rpc_endpoint *endpoint, const struct wire_message *header,
+                                 const uint8_t *payload, struct output *output)
+{
+    uint32_t index = header->call_id & WIRE_CALL_INDEX_MASK;
+    int32_t status = (int32_t)header->units_or_status;
+    if (unlikely(index >= endpoint->calls_max)) {
+        return "a response's call id is out of range";
+    }
+    struct rpc_call *call = &endpoint->calls[index];
+    if (unlikely(call->state == CALL_FREE || call->state == CALL_ANSWERED ||
+                 call->call_id != header->call_id)) {
+        return "a response answers no call";
+    }
+    if (unlikely(wire_charge(header->payload_bytes) > call->allowance)) {
+        return "a response is longer than was allowed";
+    }
+    if (unlikely(status < 0 && status != CRPC_E_DROPPED)) {
+        return "a response's status is reserved";
+    }
+    if (unlikely(header->method != 0)) {
+        return "a response has reserved bits set";
+    }
+    endpoint->held_allowance += call->allowance;
+    if (likely(call->state == CALL_LIVE)) {
+        wheel_clear(&endpoint->engine->wheel, &call->timer);
+        give_response(endpoint, call, header, payload, output);
+        call_free(call);
+        return NULL;
+    }
+    endpoint->stats.late_responses++;
+    if (call->state == CALL_ENDED) {
+        call->state = CALL_ANSWERED; /* its completion is still to be given */
+    } else {
+        call_free(call);
+    }
+    return NULL;
+}
+
+/* Parses one message; false if the connection has ended over it. */
+static bool take_message(struct rpc_endpoint *endpoint, struct output *output)
+{
+    const uint8_t *place = ring_at(&endpoint->ring, endpoint->parsed);
+    const struct wire_message *wire = (const struct wire_message *)(const void *)place;
+    const struct wire_message header = {.payload_bytes = wire_load(&wire->payload_bytes),
+                                        .call_id = wire_load(&wire->call_id),
+                                        .units_or_status = wire_load(&wire->units_or_status),
+                                        .method = wire_load(&wire->method),
+                                        .kind = wire_load(&wire->kind),
+                                        .zero = wire_load(&wire->zero)};
+    uint64_t bytes = wire_message_bytes(header.payload_bytes);
+    uint64_t left = endpoint->batch_end - endpoint->parsed;
+    /* Messages fill the batch exactly: the last one ends where it does, the others before. */
+    const char *fault = NULL;
+    if (unlikely(bytes > left || (endpoint->batch_left == 1) != (bytes == left))) {
+        fault = "messages do not fill their batch";
+    } else if (unlikely(header.zero != 0)) {
+        fault = "a message has reserved bits set";
+    } else if (header.kind == WIRE_RESPONSE) {
+        fault = take_response(endpoint, &header, place + WIRE_HEADER_BYTES, output);
+    } else if (likely(header.kind == WIRE_REQUEST)) {
+        fault = take_request(endpoint, &header, place + WIRE_HEADER_BYTES, output);
+    } else {
+        fault = "a message is neither request nor response";
+    }
+    if (unlikely(fault)) {
+        endpoint_protocol_error(endpoint, fault);
+        return false;
+    }
+    endpoint->parsed += bytes;
+    if (--endpoint->batch_left == 0) {
+        endpoint->held_batches++;
+    }
+    return true;
+}
+
+/* Parses until the output is full or nothing is left; true if something is. */
+static bool parse(struct rpc_endpoint *endpoint, struct output *output)
+{
+    while (!output_full(output)) {
+        if (endpoint->batch_left == 0) {
+            if (endpoint->arrivals_head == endpoint->arrivals_tail) {
+                return false;
+            }
+            if (!begin_batch(endpoint)) {
+                return false;
+            }
+            continue;
+        }
+        if (!take_message(endpoint, output)) {
+            return false;
+        }
+    }
+    return endpoint->batch_left > 0 || endpoint->arrivals_head != endpoint->arrivals_tail;
+}
+
+void engine_emit_arrivals(struct rpc_engine *engine, struct output *output)
+{
+    while (!list_empty(&engine->ready) && !output_full(output)) {
+        struct rpc_endpoint *endpoint =
+            list_entry(engine->ready.next, struct rpc_endpoint, ready_link);
+        list_remove(&endpoint->ready_link);
+        list_append_once(&engine->release, &endpoint->release_link);
+        if (parse(endpoint, output)) {
+            /* At the end of the queue: the others' turn comes first in the next poll. */
+            list_append(&engine->ready, &endpoint->ready_link);
+        } else if (unlikely(endpoint->fin_sent)) {
+            endpoint_check_left(endpoint);
+        }
+    }
+}
+
+/* ---- Release ------------------------------------------------------------------------------------------ */
+
+void endpoint_publish(struct rpc_endpoint *endpoint)
+{
+    endpoint->request_published = endpoint->request_consumed + endpoint->request_share;
+    endpoint->batch_published = endpoint->batches_consumed + endpoint->batch_window;
+    /* The peer's device reads the mailbox at any time: each field is stored whole; the order between
+     * them does not matter, as both only grow. Views ended before: release keeps their reads first. */
+    atomic_store_explicit((_Atomic uint64_t *)&endpoint->mailbox->request_limit,
+                          endpoint->request_published, memory_order_release);
+    atomic_store_explicit((_Atomic uint64_t *)&endpoint->mailbox->batch_limit,
+                          endpoint->batch_published, memory_order_release);
+}
+
+static void end_views(struct rpc_endpoint *endpoint)
+{
+    endpoint->released = endpoint->parsed;
+    endpoint->request_consumed += endpoint->held_request_charge;
+    endpoint->batches_consumed += endpoint->held_batches;
+    endpoint->held_request_charge = 0;
+    endpoint->held_batches = 0;
+    if (endpoint->held_allowance) {
+        endpoint->reply_outstanding -= endpoint->held_allowance;
+        endpoint->held_allowance = 0;
+        if (unlikely(endpoint->refused)) {
+            engine_report(endpoint, ENDPOINT_EVENT_ROOM);
+        }
+    }
+}
+
+/* Views end, receives are posted again, and only then are new limits published: a peer may never be
+ * told of room for which there is no receive. */
+void engine_release(struct rpc_engine *engine)
+{
+    struct list *link;
+    for (link = engine->release.next; link != &engine->release; link = link->next) {
+        end_views(list_entry(link, struct rpc_endpoint, release_link));
+    }
+    if (engine->nic->receives_posted < nic_receive_low_mark(engine->nic)) {
+        engine->operations->refill(engine->nic);
+    }
+    while (!list_empty(&engine->release)) {
+        struct rpc_endpoint *endpoint =
+            list_entry(engine->release.next, struct rpc_endpoint, release_link);
+        list_remove(&endpoint->release_link);
+        endpoint_publish(endpoint);
+    }
+}
+
+bool rpc_view_valid(const struct rpc_endpoint *endpoint, const crpc_completion *completion)
+{
+    uint64_t start = (uint64_t)(uintptr_t)endpoint->ring.address;
+    uint64_t bytes = 2 * endpoint->ring.bytes;
+    uint64_t offset = completion->payload - start;
+    return endpoint->ring.address && completion->view == endpoint->engine->epoch &&
+           offset <= bytes && completion->payload_bytes <= bytes - offset;
+}

@@ -1,0 +1,99 @@
+/* rpc.h: the RPC engine: what capi (and the tests) may ask of it. docs/design.md tells how it works.
+ *
+ * One engine belongs to one context and one thread at a time. Arguments have been checked by capi: here
+ * they are asserted. What a peer sends is checked here (receive.c, handshake.c).
+ */
+#ifndef CORE_RPC_RPC_H
+#define CORE_RPC_RPC_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "abi.h"
+#include "handles.h"
+#include "log.h"
+#include "nic.h"
+
+struct cm;
+struct rpc_engine;
+struct rpc_endpoint;
+struct rpc_listener;
+
+/* ---- Engine ------------------------------------------------------------------------------------ */
+
+/* nic, cm (NULL: no rdma_cm) and log stay the caller's and must outlive the engine.
+ * virtual_clock_ns is NULL, or where a simulation keeps its time. */
+int32_t rpc_engine_create(struct nic *nic, struct cm *cm, struct log *log, uint32_t endpoints_max,
+                          const uint64_t *virtual_clock_ns, struct rpc_engine **engine,
+                          crpc_error *error);
+/* Closes what is still open. */
+void rpc_engine_destroy(struct rpc_engine *engine);
+
+struct handles *rpc_engine_handles(struct rpc_engine *engine);
+uint32_t rpc_engine_endpoints(const struct rpc_engine *engine);
+uint32_t rpc_engine_window_left(const struct rpc_engine *engine);
+void rpc_engine_stats(const struct rpc_engine *engine, crpc_stats *stats);
+
+/* ---- Data path ----------------------------------------------------------------------------------- */
+
+/* Each takes one op whole and returns CRPC_OK, or says why it cannot and changes nothing. The payload is
+ * op->payload_bytes long. After the last of a series comes rpc_submit_end. */
+int32_t rpc_call(struct rpc_endpoint *endpoint, const crpc_op *op, const void *payload);
+int32_t rpc_reply(struct rpc_endpoint *endpoint, const crpc_op *op, const void *payload);
+int32_t rpc_drop(struct rpc_endpoint *endpoint, const crpc_op *op);
+int32_t rpc_cancel(struct rpc_endpoint *endpoint, const crpc_op *op);
+/* Sends what has nothing to wait for. */
+void rpc_submit_end(struct rpc_engine *engine);
+
+int32_t rpc_reserve(struct rpc_endpoint *endpoint, const crpc_op *op, void **address);
+int32_t rpc_commit(struct rpc_endpoint *endpoint, uint32_t payload_bytes);
+int32_t rpc_abort(struct rpc_endpoint *endpoint);
+
+uint32_t rpc_poll(struct rpc_engine *engine, crpc_completion *completions, uint32_t capacity);
+
+/* Sends what has gathered. */
+void rpc_flush(struct rpc_engine *engine);
+/* True if rpc_poll would give something without anything new arriving. */
+bool rpc_something_waits(const struct rpc_engine *engine);
+/* When rpc_poll has something to do at the latest; UINT64_MAX: never. CLOCK_MONOTONIC. */
+uint64_t rpc_next_deadline_ns(const struct rpc_engine *engine);
+
+/* True if the completion's view is of the present poll and lies in the endpoint's ring. */
+bool rpc_view_valid(const struct rpc_endpoint *endpoint, const crpc_completion *completion);
+
+/* ---- Endpoints -------------------------------------------------------------------------------------- */
+
+/* `options` have no zeros left where zero means a default. The handle is registered in
+ * rpc_engine_handles and becomes stale in rpc_endpoint_close. */
+int32_t rpc_endpoint_connect(struct rpc_engine *engine, const char *address,
+                             const crpc_endpoint_options *options, struct rpc_endpoint **endpoint,
+                             crpc_error *error);
+int32_t rpc_endpoint_accept(struct rpc_endpoint *endpoint, const crpc_endpoint_options *options,
+                            crpc_error *error);
+int32_t rpc_endpoint_reject(struct rpc_endpoint *endpoint, uint32_t reason);
+
+/* Writes at most CRPC_BLOB_BYTES_MAX bytes. */
+int32_t rpc_endpoint_blob(struct rpc_engine *engine, const crpc_endpoint_options *options,
+                          struct rpc_endpoint **endpoint, uint8_t *blob, uint32_t *blob_bytes,
+                          crpc_error *error);
+#define RPC_BLOB_BYTES 104
+int32_t rpc_endpoint_join(struct rpc_endpoint *endpoint, const void *blob, uint32_t blob_bytes,
+                          crpc_error *error);
+
+int32_t rpc_endpoint_disconnect(struct rpc_endpoint *endpoint, uint64_t timeout_ns);
+void rpc_endpoint_close(struct rpc_endpoint *endpoint);
+
+uint64_t rpc_endpoint_handle(const struct rpc_endpoint *endpoint);
+void rpc_endpoint_info(const struct rpc_endpoint *endpoint, crpc_endpoint_info *info);
+void rpc_endpoint_stats(const struct rpc_endpoint *endpoint, crpc_stats *stats);
+const crpc_error *rpc_endpoint_error(const struct rpc_endpoint *endpoint);
+
+/* ---- Listeners --------------------------------------------------------------------------------------- */
+
+int32_t rpc_listener_open(struct rpc_engine *engine, const char *address, uint32_t backlog,
+                          uint64_t user_data, struct rpc_listener **listener, crpc_error *error);
+void rpc_listener_close(struct rpc_listener *listener);
+uint64_t rpc_listener_handle(const struct rpc_listener *listener);
+void rpc_listener_info(const struct rpc_listener *listener, crpc_listener_info *info);
+
+#endif

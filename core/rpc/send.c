@@ -1,0 +1,504 @@
+/* send.c: calls and replies gather in the endpoint's open batch; a flush sends it as one WRITE with
+ * immediate. What bounds them is in docs/design.md, section "Flow control".
+ */
+#include "engine.h"
+
+#include <string.h>
+
+/* ---- Writing messages --------------------------------------------------------------------------- */
+
+/* Opens a batch if none is open, and gives the place of the next message. */
+static uint8_t *begin_message(struct rpc_endpoint *endpoint)
+{
+    if (endpoint->batch_messages == 0) {
+        endpoint->batch_start = endpoint->produced;
+        return ring_at(&endpoint->staging, endpoint->produced) + WIRE_BATCH_HEADER_BYTES;
+    }
+    return ring_at(&endpoint->staging, endpoint->produced);
+}
+
+static void end_message(struct rpc_endpoint *endpoint, uint64_t message_bytes)
+{
+    if (endpoint->batch_messages++ == 0) {
+        endpoint->produced += WIRE_BATCH_HEADER_BYTES;
+        list_append_once(&endpoint->engine->work, &endpoint->work_link);
+    }
+    endpoint->produced += message_bytes;
+}
+
+/* Header and the zeros after the payload. The last unit is cleared whole before anything is written to
+ * it, which needs no branch on how many bytes of it the payload takes. */
+static void write_header(uint8_t *place, uint64_t message_bytes, const struct wire_message *header)
+{
+    memset(place + message_bytes - WIRE_UNIT_BYTES, 0, WIRE_UNIT_BYTES);
+    memcpy(place, header, sizeof(*header));
+}
+
+static void make_urgent(struct rpc_endpoint *endpoint)
+{
+    list_append_once(&endpoint->engine->urgent, &endpoint->urgent_link);
+}
+
+static int32_t refuse(struct rpc_endpoint *endpoint, bool for_limit)
+{
+    endpoint->stats.refused++;
+    endpoint->refused = true;
+    if (for_limit) {
+        endpoint->refused_for_limit = true;
+        list_append_once(&endpoint->engine->work, &endpoint->work_link);
+    }
+    return CRPC_E_AGAIN;
+}
+
+/* ---- Calls ------------------------------------------------------------------------------------------ */
+
+static int32_t check_call(struct rpc_endpoint *endpoint, const crpc_op *op)
+{
+    uint64_t charge = wire_charge(op->payload_bytes);
+    uint64_t allowance = wire_charge(op->reply_bytes_max);
+    if (unlikely(endpoint->call_bar != CRPC_OK)) {
+        return endpoint->call_bar;
+    }
+    if (unlikely(charge > endpoint->peer.request_bytes || allowance > endpoint->reply_budget)) {
+        return CRPC_E_TOO_BIG;
+    }
+    if (unlikely(endpoint->request_produced + charge > endpoint->request_limit)) {
+        return refuse(endpoint, true);
+    }
+    if (unlikely(endpoint->reply_outstanding + allowance > endpoint->reply_budget ||
+                 endpoint->first_free_call == NO_CALL ||
+                 endpoint->batch_messages == WIRE_MESSAGES_MAX)) {
+        return refuse(endpoint, false);
+    }
+    return CRPC_OK;
+}
+
+/* Books a checked call whose message lies at `place`. */
+static void book_call(struct rpc_endpoint *endpoint, const crpc_op *op, uint8_t *place)
+{
+    uint64_t message_bytes = wire_message_bytes(op->payload_bytes);
+    uint64_t allowance = wire_charge(op->reply_bytes_max);
+    struct rpc_call *call = call_take(endpoint);
+    call->user_data = op->user_data;
+    call->allowance = (uint32_t)allowance;
+    call->method = op->method;
+    write_header(place, message_bytes,
+                 &(struct wire_message){.payload_bytes = op->payload_bytes,
+                                        .call_id = call->call_id,
+                                        .units_or_status = (uint32_t)(allowance / WIRE_UNIT_BYTES),
+                                        .method = op->method,
+                                        .kind = WIRE_REQUEST});
+    end_message(endpoint, message_bytes);
+    endpoint->request_produced += message_bytes + WIRE_BATCH_HEADER_BYTES;
+    endpoint->reply_outstanding += allowance;
+    endpoint->stats.calls++;
+    if (op->timeout_ns) {
+        wheel_set(&endpoint->engine->wheel, &call->timer,
+                  deadline_after(engine_now_ns(endpoint->engine), op->timeout_ns));
+    }
+    if (endpoint->calls_live++ == 0) {
+        make_urgent(endpoint);
+        endpoint_start_keepalive(endpoint);
+    }
+}
+
+int32_t rpc_call(struct rpc_endpoint *endpoint, const crpc_op *op, const void *payload)
+{
+    int32_t status = check_call(endpoint, op);
+    if (unlikely(status != CRPC_OK)) {
+        return status;
+    }
+    uint8_t *place = begin_message(endpoint);
+    book_call(endpoint, op, place);
+    if (op->payload_bytes) {
+        memcpy(place + WIRE_HEADER_BYTES, payload, op->payload_bytes);
+    }
+    return CRPC_OK;
+}
+
+/* ---- Replies ------------------------------------------------------------------------------------------ */
+
+static struct rpc_owed *find_owed(struct rpc_endpoint *endpoint, uint64_t token)
+{
+    uint32_t index = (uint32_t)token & WIRE_CALL_INDEX_MASK;
+    if (token == 0 || index >= endpoint->owed_slots || endpoint->owed[index].token != token) {
+        return NULL;
+    }
+    return &endpoint->owed[index];
+}
+
+static int32_t check_reply(struct rpc_endpoint *endpoint, const crpc_op *op)
+{
+    if (unlikely(endpoint->reply_bar != CRPC_OK)) {
+        return endpoint->reply_bar;
+    }
+    const struct rpc_owed *owed = find_owed(endpoint, op->token);
+    if (unlikely(!owed)) {
+        return CRPC_E_STALE;
+    }
+    if (unlikely(wire_charge(op->payload_bytes) > owed->allowance)) {
+        return CRPC_E_TOO_BIG;
+    }
+    /* Ring space needs no check: the caller set it aside. The table of replies to report and the
+     * batch's 16-bit message count do, and both empty as the peer takes batches. */
+    if (unlikely((!(op->flags & CRPC_OP_QUIET) &&
+                  endpoint->sent_replies_tail - endpoint->sent_replies_head ==
+                      endpoint->owed_slots) ||
+                 endpoint->batch_messages == WIRE_MESSAGES_MAX)) {
+        return refuse(endpoint, false);
+    }
+    return CRPC_OK;
+}
+
+static void book_reply(struct rpc_endpoint *endpoint, const crpc_op *op, int32_t status,
+                       uint8_t *place)
+{
+    uint64_t message_bytes = wire_message_bytes(op->payload_bytes);
+    struct rpc_owed *owed = find_owed(endpoint, op->token);
+    write_header(place, message_bytes,
+                 &(struct wire_message){.payload_bytes = op->payload_bytes,
+                                        .call_id = owed->call_id,
+                                        .units_or_status = (uint32_t)status,
+                                        .kind = WIRE_RESPONSE});
+    end_message(endpoint, message_bytes);
+    endpoint->owed_allowance -= owed->allowance;
+    owed->token = 0;
+    endpoint->stats.replies++;
+    if (!(op->flags & CRPC_OP_QUIET)) {
+        uint32_t slot = endpoint->sent_replies_tail++ & (endpoint->owed_slots - 1);
+        endpoint->sent_replies[slot] =
+            (struct rpc_sent_reply){.user_data = op->user_data, .token = op->token};
+        endpoint->batch_wants_completion = true;
+    }
+    if (--endpoint->owed_count == 0) {
+        make_urgent(endpoint);
+    }
+}
+
+static int32_t reply_with(struct rpc_endpoint *endpoint, const crpc_op *op, int32_t reply_status,
+                          const void *payload)
+{
+    int32_t status = check_reply(endpoint, op);
+    if (unlikely(status != CRPC_OK)) {
+        return status;
+    }
+    uint8_t *place = begin_message(endpoint);
+    book_reply(endpoint, op, reply_status, place);
+    if (op->payload_bytes) {
+        memcpy(place + WIRE_HEADER_BYTES, payload, op->payload_bytes);
+    }
+    return CRPC_OK;
+}
+
+int32_t rpc_reply(struct rpc_endpoint *endpoint, const crpc_op *op, const void *payload)
+{
+    return reply_with(endpoint, op, op->status, payload);
+}
+
+int32_t rpc_drop(struct rpc_endpoint *endpoint, const crpc_op *op)
+{
+    return reply_with(endpoint, op, CRPC_E_DROPPED, NULL);
+}
+
+void rpc_submit_end(struct rpc_engine *engine)
+{
+    while (!list_empty(&engine->urgent)) {
+        endpoint_flush(list_entry(engine->urgent.next, struct rpc_endpoint, urgent_link));
+    }
+    engine->now_ns = 0;
+}
+
+/* ---- Writing in place ------------------------------------------------------------------------------- */
+
+int32_t rpc_reserve(struct rpc_endpoint *endpoint, const crpc_op *op, void **address)
+{
+    int32_t status =
+        op->opcode == CRPC_OP_CALL ? check_call(endpoint, op) : check_reply(endpoint, op);
+    if (status != CRPC_OK) {
+        return status;
+    }
+    *address = begin_message(endpoint) + WIRE_HEADER_BYTES;
+    endpoint->reservation = *op;
+    endpoint->reserved = true;
+    /* One bar serves all: nothing else may be written after the reserved place. */
+    endpoint->call_bar = CRPC_E_BUSY;
+    endpoint->reply_bar = CRPC_E_BUSY;
+    return CRPC_OK;
+}
+
+/* What bars calls and replies when no reservation does. */
+static void lift_reservation(struct rpc_endpoint *endpoint)
+{
+    endpoint->reserved = false;
+    endpoint->reply_bar = CRPC_OK;
+    endpoint->call_bar = endpoint->fin_wanted ? CRPC_E_CLOSING : CRPC_OK;
+    /* A flush may have been put off meanwhile. */
+    list_append_once(&endpoint->engine->work, &endpoint->work_link);
+}
+
+int32_t rpc_commit(struct rpc_endpoint *endpoint, uint32_t payload_bytes)
+{
+    crpc_op *op = &endpoint->reservation;
+    if (!endpoint->reserved) {
+        return endpoint->failing ? CRPC_E_DISCONNECTED : CRPC_E_STATE;
+    }
+    if (payload_bytes > op->payload_bytes) {
+        return CRPC_E_TOO_BIG;
+    }
+    lift_reservation(endpoint);
+    if (op->opcode == CRPC_OP_CALL && endpoint->call_bar != CRPC_OK) {
+        return endpoint->call_bar;
+    }
+    op->payload_bytes = payload_bytes;
+    uint8_t *place = begin_message(endpoint);
+    /* The payload may end in the unit that write_header clears: keep its tail. */
+    uint8_t tail[WIRE_UNIT_BYTES];
+    uint64_t message_bytes = wire_message_bytes(payload_bytes);
+    uint64_t end = WIRE_HEADER_BYTES + payload_bytes;
+    uint64_t last_unit = message_bytes - WIRE_UNIT_BYTES;
+    uint64_t tail_start = maximum(last_unit, WIRE_HEADER_BYTES);
+    memcpy(tail, place + tail_start, end - tail_start);
+    if (op->opcode == CRPC_OP_CALL) {
+        book_call(endpoint, op, place);
+    } else {
+        book_reply(endpoint, op, op->status, place);
+    }
+    memcpy(place + tail_start, tail, end - tail_start);
+    rpc_submit_end(endpoint->engine);
+    return CRPC_OK;
+}
+
+int32_t rpc_abort(struct rpc_endpoint *endpoint)
+{
+    if (!endpoint->reserved) {
+        return CRPC_E_STATE;
+    }
+    lift_reservation(endpoint);
+    return CRPC_OK;
+}
+
+/* ---- Flush ------------------------------------------------------------------------------------------- */
+
+static bool fin_due(const struct rpc_endpoint *endpoint)
+{
+    return endpoint->fin_wanted && !endpoint->fin_sent;
+}
+
+static void send_batch(struct rpc_endpoint *endpoint)
+{
+    struct rpc_engine *engine = endpoint->engine;
+    if (endpoint->batch_messages == 0) { /* nothing but FIN */
+        endpoint->batch_start = endpoint->produced;
+        endpoint->produced += WIRE_BATCH_HEADER_BYTES;
+    }
+    bool fin = fin_due(endpoint);
+    uint32_t bytes = (uint32_t)(endpoint->produced - endpoint->batch_start);
+    uint8_t *place = ring_at(&endpoint->staging, endpoint->batch_start);
+    struct wire_batch header = {.request_limit = endpoint->request_published,
+                                .batch_limit = endpoint->batch_published,
+                                .sequence = (uint32_t)endpoint->batches_sent,
+                                .bytes = bytes,
+                                .message_count = (uint16_t)endpoint->batch_messages,
+                                .flags = fin ? WIRE_BATCH_FIN : 0};
+    memcpy(place, &header, sizeof(header));
+
+    uint64_t offset = (uint64_t)(place - endpoint->staging.address);
+    struct nic_transfer transfer = {.local_address = (uint64_t)(uintptr_t)place,
+                                    .remote_address = endpoint->peer.ring_address + offset,
+                                    .bytes = bytes,
+                                    .local_key = endpoint->staging.memory.local_key,
+                                    .remote_key = endpoint->peer.ring_key,
+                                    .immediate = bytes / WIRE_UNIT_BYTES};
+    bool signaled = fin || endpoint->batch_wants_completion;
+    if (endpoint->batch_wants_completion) {
+        uint32_t slot = endpoint->sent_batches_tail++ & (endpoint->sent_batches_slots - 1);
+        endpoint->sent_batches[slot] = (struct rpc_sent_batch){
+            .wqe = endpoint->queue_pair->posted, .replies_tail = endpoint->sent_replies_tail};
+    }
+    engine->operations->post_write_immediate(endpoint->queue_pair, &transfer,
+                                             signaled ? NIC_POST_SIGNALED : 0);
+    engine->operations->ring(endpoint->queue_pair);
+
+    endpoint->batch_messages = 0;
+    endpoint->batch_wants_completion = false;
+    endpoint->fin_sent |= fin;
+    endpoint->batches_sent++;
+    endpoint->stats.batches_sent++;
+    endpoint->stats.bytes_sent += bytes;
+}
+
+/* True while only the peer's mailbox can tell that something may be sent again. */
+static bool needs_limits(const struct rpc_endpoint *endpoint)
+{
+    bool window_closed = endpoint->batches_sent >= endpoint->batch_limit &&
+                         (endpoint->batch_messages > 0 || fin_due(endpoint));
+    return window_closed || endpoint->refused_for_limit;
+}
+
+static void schedule_read(struct rpc_endpoint *endpoint)
+{
+    if (!endpoint->read_in_flight && !wheel_timer_set(&endpoint->read_timer)) {
+        wheel_set(&endpoint->engine->wheel, &endpoint->read_timer,
+                  deadline_after(engine_now_ns(endpoint->engine), endpoint->read_backoff_ns));
+    }
+}
+
+void endpoint_flush(struct rpc_endpoint *endpoint)
+{
+    list_remove(&endpoint->work_link);
+    list_remove(&endpoint->urgent_link);
+    if (endpoint->state != CRPC_STATE_CONNECTED && endpoint->state != CRPC_STATE_CLOSING) {
+        return;
+    }
+    if (endpoint->failing || endpoint->reserved) {
+        return; /* commit or abort puts it back on the list */
+    }
+    /* One send WQE is kept for the mailbox READ, without which a closed window might never open. */
+    if ((endpoint->batch_messages > 0 || fin_due(endpoint)) &&
+        endpoint->batches_sent < endpoint->batch_limit &&
+        nic_send_room(endpoint->queue_pair) > 1) {
+        send_batch(endpoint);
+    }
+    if (needs_limits(endpoint)) {
+        schedule_read(endpoint);
+    }
+    /* Otherwise what is left waits for send WQEs: their completion puts it back on the list. */
+    if (unlikely(endpoint->fin_sent)) {
+        endpoint_check_left(endpoint);
+    }
+}
+
+/* ---- The peer's limits ---------------------------------------------------------------------------------- */
+
+bool endpoint_merge_limits(struct rpc_endpoint *endpoint, uint64_t request_limit,
+                           uint64_t batch_limit)
+{
+    /* A peer can only grant what it has consumed of what we sent, plus its share or window. */
+    if (unlikely(request_limit > endpoint->request_produced + endpoint->peer.request_bytes ||
+                 batch_limit > endpoint->batches_sent + endpoint->peer.batch_window)) {
+        return false;
+    }
+    if (request_limit > endpoint->request_limit) {
+        endpoint->request_limit = request_limit;
+        if (unlikely(endpoint->refused)) {
+            endpoint->refused_for_limit = false;
+            engine_report(endpoint, ENDPOINT_EVENT_ROOM);
+        }
+    }
+    if (batch_limit > endpoint->batch_limit) {
+        endpoint->batch_limit = batch_limit;
+        if (endpoint->batch_messages > 0 || unlikely(fin_due(endpoint))) {
+            list_append_once(&endpoint->engine->work, &endpoint->work_link);
+        }
+    }
+    return true;
+}
+
+void endpoint_read_mailbox(struct rpc_endpoint *endpoint)
+{
+    struct rpc_engine *engine = endpoint->engine;
+    if (endpoint->read_in_flight || endpoint->failing || nic_send_room(endpoint->queue_pair) == 0) {
+        return;
+    }
+    struct nic_transfer transfer = {
+        .local_address = (uint64_t)(uintptr_t)ring_line(&endpoint->staging),
+        .remote_address = endpoint->peer.ring_address + 2 * endpoint->peer.ring_bytes,
+        .bytes = sizeof(struct wire_mailbox),
+        .local_key = endpoint->staging.line_memory.local_key,
+        .remote_key = endpoint->peer.mailbox_key};
+    endpoint->read_wqe = endpoint->queue_pair->posted;
+    endpoint->read_in_flight = true;
+    engine->operations->post_read(endpoint->queue_pair, &transfer, NIC_POST_SIGNALED);
+    engine->operations->ring(endpoint->queue_pair);
+    endpoint->stats.mailbox_reads++;
+}
+
+void endpoint_read_timer(struct rpc_endpoint *endpoint)
+{
+    if (!needs_limits(endpoint)) {
+        endpoint->read_backoff_ns = READ_BACKOFF_MIN_NS;
+        return;
+    }
+    endpoint->read_backoff_ns = minimum(2 * endpoint->read_backoff_ns, READ_BACKOFF_MAX_NS);
+    endpoint_read_mailbox(endpoint);
+    if (!endpoint->read_in_flight) {
+        schedule_read(endpoint); /* no send WQE is free */
+    }
+}
+
+static void take_mailbox(struct rpc_endpoint *endpoint)
+{
+    const struct wire_mailbox *mailbox = ring_line(&endpoint->staging);
+    uint64_t request_limit = wire_load(&mailbox->request_limit);
+    uint64_t batch_limit = wire_load(&mailbox->batch_limit);
+    if (wire_load(&mailbox->nonce) != endpoint->peer.nonce) {
+        endpoint_protocol_error(endpoint, "its mailbox is not that of this connection");
+        return;
+    }
+    if (!endpoint_merge_limits(endpoint, request_limit, batch_limit)) {
+        endpoint_protocol_error(endpoint, "its mailbox grants more than there is");
+        return;
+    }
+    if (needs_limits(endpoint)) {
+        schedule_read(endpoint);
+    } else {
+        endpoint->read_backoff_ns = READ_BACKOFF_MIN_NS;
+    }
+}
+
+/* ---- Completions of sends --------------------------------------------------------------------------------- */
+
+/* `completed` is the number of send WQEs that have succeeded; the queue pair's own counter may already
+ * include one that failed. */
+void endpoint_sends_completed(struct rpc_endpoint *endpoint, uint32_t completed)
+{
+    if (endpoint->failing) {
+        return;
+    }
+    if (endpoint->read_in_flight && (int32_t)(completed - endpoint->read_wqe) > 0) {
+        endpoint->read_in_flight = false;
+        endpoint->heard++;
+        take_mailbox(endpoint);
+    }
+    while (endpoint->sent_batches_head != endpoint->sent_batches_tail) {
+        const struct rpc_sent_batch *batch =
+            &endpoint->sent_batches[endpoint->sent_batches_head & (endpoint->sent_batches_slots - 1)];
+        if ((int32_t)(completed - batch->wqe) <= 0) {
+            break;
+        }
+        endpoint->sent_replies_acknowledged = batch->replies_tail;
+        endpoint->sent_batches_head++;
+        list_append_once(&endpoint->engine->acknowledged, &endpoint->acknowledged_link);
+    }
+    if (endpoint->batch_messages > 0 || fin_due(endpoint)) {
+        list_append_once(&endpoint->engine->work, &endpoint->work_link);
+    }
+    if (unlikely(endpoint->fin_sent)) {
+        endpoint_check_left(endpoint);
+    }
+}
+
+void engine_emit_sent_replies(struct rpc_engine *engine, struct output *output)
+{
+    while (!list_empty(&engine->acknowledged) && !output_full(output)) {
+        struct rpc_endpoint *endpoint =
+            list_entry(engine->acknowledged.next, struct rpc_endpoint, acknowledged_link);
+        while (endpoint->sent_replies_head != endpoint->sent_replies_acknowledged) {
+            if (output_full(output)) {
+                return;
+            }
+            const struct rpc_sent_reply *reply =
+                &endpoint->sent_replies[endpoint->sent_replies_head++ & (endpoint->owed_slots - 1)];
+            *output->next++ = (crpc_completion){.kind = CRPC_COMPLETION_REPLY,
+                                                .status = endpoint->sent_replies_status,
+                                                .endpoint = {endpoint->handle},
+                                                .user_data = reply->user_data,
+                                                .token = reply->token,
+                                                .endpoint_user_data = endpoint->options.user_data};
+        }
+        list_remove(&endpoint->acknowledged_link);
+        if (unlikely(endpoint->refused)) {
+            engine_report(endpoint, ENDPOINT_EVENT_ROOM);
+        }
+    }
+}

@@ -1,0 +1,137 @@
+/* wire.h: every byte that an endpoint shows its peer, in one place. The document is docs/wire.md.
+ *
+ * All integers are little-endian. This build runs on little-endian machines only, so a field is read by
+ * copying it; what the peer can rewrite at any time is read once, with wire_load, and checked after.
+ */
+#ifndef CORE_RPC_WIRE_H
+#define CORE_RPC_WIRE_H
+
+#include <assert.h>
+#include <stdint.h>
+
+#include "compiler.h"
+
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "copyrpc's wire structs are little-endian; this machine is not"
+#endif
+
+/* Everything in a ring is a multiple of this, and so is a batch's length, which the immediate counts in
+ * these units. */
+#define WIRE_UNIT_BYTES 32u
+#define WIRE_HEADER_BYTES 16u
+#define WIRE_BATCH_HEADER_BYTES 32u
+
+#define WIRE_VERSION_MIN 1
+#define WIRE_VERSION_MAX 1
+
+/* What a message takes in a ring. */
+static inline uint64_t wire_message_bytes(uint64_t payload_bytes)
+{
+    return align_up(WIRE_HEADER_BYTES + payload_bytes, WIRE_UNIT_BYTES);
+}
+
+/* What it is charged: as if it travelled in a batch of its own. */
+static inline uint64_t wire_charge(uint64_t payload_bytes)
+{
+    return wire_message_bytes(payload_bytes) + WIRE_BATCH_HEADER_BYTES;
+}
+
+/* The longest payload with that charge; 0 for a charge that fits none. */
+static inline uint32_t wire_payload_max(uint64_t charge)
+{
+    const uint64_t least = WIRE_BATCH_HEADER_BYTES + WIRE_HEADER_BYTES;
+    charge &= ~(uint64_t)(WIRE_UNIT_BYTES - 1);
+    return charge > least ? (uint32_t)(charge - least) : 0;
+}
+
+/* Of both kinds of rings' splits: room that the batch that only carries FIN takes. */
+#define WIRE_FIN_BYTES WIRE_BATCH_HEADER_BYTES
+
+#define WIRE_MAILBOX_CLOSING 0x1u
+
+struct wire_mailbox {
+    uint64_t request_limit; /* total charge of requests that the peer may ever have sent */
+    uint64_t batch_limit;   /* total batches that the peer may ever have sent */
+    uint64_t nonce;         /* of this connection */
+    uint32_t flags;         /* WIRE_MAILBOX_CLOSING */
+    uint32_t zero[9];
+};
+static_assert(sizeof(struct wire_mailbox) == 64, "mailbox");
+
+#define WIRE_BATCH_FIN 0x1u
+
+struct wire_batch {
+    uint64_t request_limit;
+    uint64_t batch_limit;
+    uint32_t sequence;      /* low 32 bits, from 0 */
+    uint32_t bytes;         /* of the batch, this header included */
+    uint16_t message_count; /* 0 only with FIN */
+    uint16_t flags;         /* WIRE_BATCH_FIN */
+    uint32_t zero;
+};
+static_assert(sizeof(struct wire_batch) == WIRE_BATCH_HEADER_BYTES, "batch header");
+
+#define WIRE_MESSAGES_MAX UINT16_MAX
+
+#define WIRE_REQUEST 1u
+#define WIRE_RESPONSE 2u
+
+#define WIRE_CALL_INDEX_BITS 20
+#define WIRE_CALL_INDEX_MASK ((1u << WIRE_CALL_INDEX_BITS) - 1)
+
+struct wire_message {
+    uint32_t payload_bytes;
+    uint32_t call_id;          /* 19..0 index, 31..20 generation */
+    uint32_t units_or_status;  /* request: allowance in units; response: int32_t status */
+    uint16_t method;           /* request; 0 in a response */
+    uint8_t kind;              /* WIRE_REQUEST or WIRE_RESPONSE */
+    uint8_t zero;
+};
+static_assert(sizeof(struct wire_message) == WIRE_HEADER_BYTES, "message header");
+
+#define WIRE_ALLOWANCE_UNITS_MIN 2u
+
+#define WIRE_HANDSHAKE_MAGIC 0x43505243u /* "CRPC" */
+#define WIRE_TOKEN_BYTES 16
+
+/* rdma_cm's private data of REQ and REP, and part of a blob. Bytes 0 to 5 never change. */
+struct wire_handshake {
+    uint32_t magic;
+    uint8_t version_min; /* REP: both are the version chosen */
+    uint8_t version_max;
+    uint8_t ring_log2;   /* of the sender's receive ring, 12..30 */
+    uint8_t calls_log2;  /* of the sender's call slots, 0..20: bounds the call ids it will use */
+    uint64_t ring_address; /* the mailbox lies ring bytes * 2 after it */
+    uint32_t ring_key;
+    uint32_t mailbox_key;
+    uint32_t request_units; /* share of the ring for requests, and their first limit */
+    uint16_t batch_window;  /* first batch limit */
+    uint16_t features;      /* offered; REP: selected */
+    uint16_t features_required;
+    uint8_t token_bytes; /* 0..16; REP: 0 */
+    uint8_t zero;
+    uint32_t nonce;
+    uint8_t token[WIRE_TOKEN_BYTES];
+};
+static_assert(sizeof(struct wire_handshake) == 56, "handshake");
+
+/* Private data of a rejection. Bytes 0 to 5 as in the handshake. */
+#define WIRE_REJECT_APPLICATION 1u /* detail: the application's reason */
+#define WIRE_REJECT_VERSION 2u
+#define WIRE_REJECT_FEATURES 3u /* detail: the features that are not known */
+#define WIRE_REJECT_MALFORMED 4u
+#define WIRE_REJECT_NO_ROOM 5u
+
+struct wire_reject {
+    uint32_t magic;
+    uint8_t version_min;
+    uint8_t version_max;
+    uint16_t reason;
+    uint32_t detail;
+};
+static_assert(sizeof(struct wire_reject) == 12, "rejection");
+
+/* Reads a field that the peer's device may be writing: exactly one load. */
+#define wire_load(pointer) (*(const volatile __typeof__(*(pointer)) *)(pointer))
+
+#endif
