@@ -20,7 +20,8 @@ struct memory_queue_pair *memory_peer(struct memory_queue_pair *queue_pair)
 
     if (unlikely(!peer || !peer->connected ||
                  peer->peer.queue_pair_number != queue_pair->shared.number ||
-                 peer->peer.packet_sequence_number != queue_pair->packet_sequence_number))
+                 peer->peer.packet_sequence_number != queue_pair->packet_sequence_number ||
+                 queue_pair->peer.packet_sequence_number != peer->packet_sequence_number))
         return NULL;
     return peer;
 }

@@ -1,0 +1,679 @@
+/* test_immediate.c: the rules of a reliable connection, in immediate mode, where each is easy to see. */
+#include "common.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static int setup(void **state)
+{
+    *state = fixture_create(1, MEMORY_IMMEDIATE, 2);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    fixture_destroy(*state);
+    return 0;
+}
+
+static const struct memory_fabric_counters *counters(const struct fixture *fixture)
+{
+    return memory_fabric_counters(fixture->fabric);
+}
+
+/* ---- What works ------------------------------------------------------------------------------------- */
+
+static void write_lands_with_its_immediate(void **state)
+{
+    struct fixture *f = *state;
+
+    fill(f->a.source, 100, 1);
+    post_write(f, 0, 0, 100, 0xdeadbeef, NIC_POST_SIGNALED);
+    assert_int_equal(f->b.written[0], 0); /* nothing moves before ring */
+    assert_nothing(f->b.nic);
+    ring(f, 0);
+    assert_memory_equal(f->b.written, f->a.source, 100);
+    assert_int_equal(f->b.written[100], 0);
+    assert_receive(f->b.nic, f->b.queue_pairs[0], 0xdeadbeef, 100);
+    assert_nothing(f->b.nic);
+    assert_int_equal(f->b.nic->receives_posted, RECEIVES - 1);
+    assert_int_equal(f->a.queue_pairs[0]->completed, 0); /* moves at poll */
+    assert_sent(f->a.nic, f->a.queue_pairs[0], 1);
+    assert_nothing(f->a.nic);
+    assert_int_equal(f->a.nic->completions, 1);
+    assert_int_equal(counters(f)->writes, 1);
+}
+
+static void write_of_no_bytes_needs_no_keys(void **state)
+{
+    struct fixture *f = *state;
+    const struct nic_transfer transfer = {.immediate = 7};
+
+    OPERATIONS->post_write_immediate(f->a.queue_pairs[0], &transfer, NIC_POST_SIGNALED);
+    ring(f, 0);
+    assert_receive(f->b.nic, f->b.queue_pairs[0], 7, 0);
+    assert_sent(f->a.nic, f->a.queue_pairs[0], 1);
+}
+
+static void read_brings_what_the_peer_has(void **state)
+{
+    struct fixture *f = *state;
+
+    fill(f->b.read, 64, 9);
+    post_read(f, 0, 0, 64, NIC_POST_SIGNALED);
+    assert_int_equal(f->a.landing[0], 0);
+    ring(f, 0);
+    assert_memory_equal(f->a.landing, f->b.read, 64);
+    assert_sent(f->a.nic, f->a.queue_pairs[0], 1);
+    assert_nothing(f->b.nic);
+    assert_int_equal(f->b.nic->receives_posted, RECEIVES);
+    assert_int_equal(counters(f)->reads, 1);
+}
+
+static void a_queue_pair_can_be_its_own_peer(void **state)
+{
+    struct fixture *f = *state;
+    struct nic_queue_pair *loop = create_queue_pair(f->a.nic);
+    struct nic_transfer transfer = write_transfer(&f->a, &f->a, 0, 8, 3);
+
+    connect_one_way(loop, loop);
+    OPERATIONS->post_write_immediate(loop, &transfer, NIC_POST_SIGNALED);
+    OPERATIONS->ring(loop);
+    assert_int_equal(OPERATIONS->poll(f->a.nic, (struct nic_completion[2]){{0}}, 2), 2);
+    transfer.remote_key = 0;
+    OPERATIONS->post_write_immediate(loop, &transfer, NIC_POST_SIGNALED);
+    OPERATIONS->ring(loop);
+    assert_error(f->a.nic, loop, NIC_ERROR_REMOTE_ACCESS, 2);
+}
+
+static void one_wqe_in_so_many_is_signaled(void **state)
+{
+    struct fixture *f = *state;
+    struct nic_queue_pair *queue_pair = f->a.queue_pairs[0];
+
+    for (uint32_t i = 0; i < DEPTH; i++)
+        post_write(f, 0, i, 1, i, 0);
+    assert_int_equal(nic_send_room(queue_pair), 0);
+    ring(f, 0);
+    ring(f, 0); /* nothing new: no doorbell */
+    assert_sent(f->a.nic, queue_pair, DEPTH / 2);
+    assert_int_equal(nic_send_room(queue_pair), DEPTH / 2);
+    assert_sent(f->a.nic, queue_pair, DEPTH);
+    assert_nothing(f->a.nic);
+    post_write(f, 0, 0, 1, 0, 0);
+    post_write(f, 0, 0, 1, 0, NIC_POST_SIGNALED); /* the count begins anew */
+    assert_int_equal(queue_pair->unsignaled, 0);
+    ring(f, 0);
+    assert_sent(f->a.nic, queue_pair, DEPTH + 2);
+    assert_int_equal(queue_pair->stats.wqes, DEPTH + 2);
+    assert_int_equal(queue_pair->stats.signaled_wqes, 3);
+    assert_int_equal(queue_pair->stats.doorbells, 2);
+    assert_int_equal(queue_pair->stats.inline_wqes, 0);
+    for (uint32_t i = 0; i < DEPTH; i++)
+        assert_receive(f->b.nic, f->b.queue_pairs[0], i, 1);
+}
+
+static void the_wqe_counters_may_wrap(void **state)
+{
+    struct fixture *f = *state;
+
+    for (uint32_t i = 0; i < 10 * DEPTH + 3; i++) {
+        f->a.source[0] = (uint8_t)i;
+        post_write(f, 0, 0, 1, i, NIC_POST_SIGNALED);
+        ring(f, 0);
+        assert_receive(f->b.nic, f->b.queue_pairs[0], i, 1);
+        assert_sent(f->a.nic, f->a.queue_pairs[0], i + 1);
+        assert_int_equal(f->b.written[0], (uint8_t)i);
+        OPERATIONS->refill(f->b.nic);
+    }
+}
+
+static void inline_bytes_are_taken_at_post(void **state)
+{
+    struct memory_fabric *fabric = memory_fabric_create(1);
+    struct nic_transfer transfer;
+    struct side a, b;
+
+    (void)state;
+    memory_fabric_options(fabric)->mode = MEMORY_IMMEDIATE;
+    memory_fabric_options(fabric)->inline_bytes_max = 220;
+    side_open(&a, fabric);
+    side_open(&b, fabric);
+    a.queue_pairs[0] = create_queue_pair(a.nic);
+    b.queue_pairs[0] = create_queue_pair(b.nic);
+    connect_one_way(a.queue_pairs[0], b.queue_pairs[0]);
+    connect_one_way(b.queue_pairs[0], a.queue_pairs[0]);
+    memset(a.source, 1, RING_BYTES);
+    transfer = write_transfer(&a, &b, 0, 220, 1);
+    transfer.local_key = 0; /* not looked at */
+    OPERATIONS->post_write_immediate(a.queue_pairs[0], &transfer, NIC_POST_SIGNALED);
+    transfer = write_transfer(&a, &b, 1000, 221, 2);
+    OPERATIONS->post_write_immediate(a.queue_pairs[0], &transfer, NIC_POST_SIGNALED);
+    memset(a.source, 2, RING_BYTES);
+    OPERATIONS->ring(a.queue_pairs[0]);
+    assert_int_equal(b.written[0], 1);
+    assert_int_equal(b.written[219], 1);
+    assert_int_equal(b.written[1000], 2);
+    assert_int_equal(a.queue_pairs[0]->stats.inline_wqes, 1);
+    memory_fabric_destroy(fabric);
+}
+
+static void receives_are_shared(void **state)
+{
+    struct fixture *f = *state;
+
+    for (uint32_t i = 0; i < 3; i++) {
+        post_write(f, 0, 0, 8, i, 0);
+        post_write(f, 1, 8, 8, 100 + i, 0);
+        ring(f, 0);
+        ring(f, 1);
+    }
+    for (uint32_t i = 0; i < 3; i++) {
+        assert_receive(f->b.nic, f->b.queue_pairs[0], i, 8);
+        assert_receive(f->b.nic, f->b.queue_pairs[1], 100 + i, 8);
+    }
+    assert_int_equal(f->b.nic->receives_posted, RECEIVES - 6);
+    OPERATIONS->refill(f->b.nic);
+    assert_int_equal(f->b.nic->receives_posted, RECEIVES);
+    assert_int_equal(f->b.nic->receive_wqes, RECEIVES + 6);
+}
+
+/* ---- Who may touch what ------------------------------------------------------------------------------- */
+
+struct access_case {
+    const char *name;
+    enum nic_error status;
+    void (*change)(struct fixture *fixture, struct nic_transfer *transfer);
+};
+
+static void wrong_remote_key(struct fixture *f, struct nic_transfer *t)
+{
+    (void)f;
+    t->remote_key ^= 1;
+}
+
+static void local_key_as_remote(struct fixture *f, struct nic_transfer *t)
+{
+    t->remote_key = t->remote_key == f->b.written_memory.remote_key
+                        ? f->b.written_memory.local_key
+                        : f->b.read_memory.local_key;
+}
+
+static void other_right(struct fixture *f, struct nic_transfer *t)
+{
+    const bool write = t->remote_key == f->b.written_memory.remote_key;
+
+    t->remote_address = (uintptr_t)(write ? f->b.read : f->b.written);
+    t->remote_key = write ? f->b.read_memory.remote_key : f->b.written_memory.remote_key;
+}
+
+static void key_of_another_nic(struct fixture *f, struct nic_transfer *t)
+{
+    const bool write = t->remote_key == f->b.written_memory.remote_key;
+
+    t->remote_address = (uintptr_t)(write ? f->a.written : f->a.read);
+    t->remote_key = write ? f->a.written_memory.remote_key : f->a.read_memory.remote_key;
+}
+
+static void remote_one_too_low(struct fixture *f, struct nic_transfer *t)
+{
+    (void)f;
+    t->remote_address -= 1;
+}
+
+static void remote_one_too_high(struct fixture *f, struct nic_transfer *t)
+{
+    (void)f;
+    t->remote_address += RING_BYTES - t->bytes + 1;
+}
+
+static void remote_wraps(struct fixture *f, struct nic_transfer *t)
+{
+    (void)f;
+    t->remote_address = UINT64_MAX - 3;
+}
+
+static void remote_deregistered(struct fixture *f, struct nic_transfer *t)
+{
+    (void)t;
+    OPERATIONS->memory_deregister(f->b.nic, &f->b.written_memory);
+    OPERATIONS->memory_deregister(f->b.nic, &f->b.read_memory);
+    /* Others take their slots. */
+    f->b.written_memory = register_memory(f->b.nic, f->b.written, RING_BYTES, 7);
+    f->b.read_memory = register_memory(f->b.nic, f->b.read, RING_BYTES, 7);
+}
+
+static void wrong_local_key(struct fixture *f, struct nic_transfer *t)
+{
+    (void)f;
+    t->local_key ^= 0x7fff0000u;
+}
+
+static void remote_key_as_local(struct fixture *f, struct nic_transfer *t)
+{
+    t->local_key = t->local_key == f->a.source_memory.local_key ? f->a.source_memory.remote_key
+                                                                : f->a.landing_memory.remote_key;
+}
+
+static void local_one_too_low(struct fixture *f, struct nic_transfer *t)
+{
+    (void)f;
+    t->local_address -= 1;
+}
+
+static void local_one_too_high(struct fixture *f, struct nic_transfer *t)
+{
+    (void)f;
+    t->local_address += RING_BYTES - t->bytes + 1;
+}
+
+static void local_deregistered(struct fixture *f, struct nic_transfer *t)
+{
+    (void)t;
+    OPERATIONS->memory_deregister(f->a.nic, &f->a.source_memory);
+    OPERATIONS->memory_deregister(f->a.nic, &f->a.landing_memory);
+}
+
+static void landing_without_right(struct fixture *f, struct nic_transfer *t)
+{
+    t->local_address = (uintptr_t)f->a.source;
+    t->local_key = f->a.source_memory.local_key;
+}
+
+static const struct access_case access_cases[] = {
+    {"wrong remote key", NIC_ERROR_REMOTE_ACCESS, wrong_remote_key},
+    {"local key as remote key", NIC_ERROR_REMOTE_ACCESS, local_key_as_remote},
+    {"right missing", NIC_ERROR_REMOTE_ACCESS, other_right},
+    {"key of another nic", NIC_ERROR_REMOTE_ACCESS, key_of_another_nic},
+    {"remote address one too low", NIC_ERROR_REMOTE_ACCESS, remote_one_too_low},
+    {"remote address one too high", NIC_ERROR_REMOTE_ACCESS, remote_one_too_high},
+    {"remote address wraps", NIC_ERROR_REMOTE_ACCESS, remote_wraps},
+    {"remote memory deregistered", NIC_ERROR_REMOTE_ACCESS, remote_deregistered},
+    {"wrong local key", NIC_ERROR_LOCAL, wrong_local_key},
+    {"remote key as local key", NIC_ERROR_LOCAL, remote_key_as_local},
+    {"local address one too low", NIC_ERROR_LOCAL, local_one_too_low},
+    {"local address one too high", NIC_ERROR_LOCAL, local_one_too_high},
+    {"local memory deregistered", NIC_ERROR_LOCAL, local_deregistered},
+    {"landing without right", NIC_ERROR_LOCAL, landing_without_right}, /* READ only */
+};
+
+/* The peer's queue pair shows by what becomes of its own sends whether it has died. */
+static void assert_peer(struct fixture *f, const struct access_case *access)
+{
+    const struct nic_transfer back = write_transfer(&f->b, &f->a, 0, 8, 5);
+    const bool dead = access->status == NIC_ERROR_REMOTE_ACCESS;
+
+    memory_fabric_options(f->fabric)->retry_steps = 0;
+    OPERATIONS->post_write_immediate(f->b.queue_pairs[0], &back, NIC_POST_SIGNALED);
+    OPERATIONS->ring(f->b.queue_pairs[0]);
+    assert_error(f->b.nic, f->b.queue_pairs[0], dead ? NIC_ERROR_FLUSHED : NIC_ERROR_RETRY, 1);
+    assert_int_equal(counters(f)->remote_access_errors, dead);
+    assert_int_equal(counters(f)->local_errors, !dead);
+}
+
+static void check_access(enum memory_mode mode, const struct access_case *access, bool read)
+{
+    struct fixture *f = fixture_create(1, mode, 2);
+    struct nic_queue_pair *queue_pair = f->a.queue_pairs[0];
+    struct nic_transfer transfer =
+        read ? read_transfer(&f->a, &f->b, 0, 8) : write_transfer(&f->a, &f->b, 0, 8, 2);
+
+    access->change(f, &transfer);
+    fill(f->a.source, 8, 1);
+    fill(f->b.read, 8, 1);
+    OPERATIONS->post_write_immediate(queue_pair, &(struct nic_transfer){.immediate = 1}, 0);
+    if (read)
+        OPERATIONS->post_read(queue_pair, &transfer, 0);
+    else
+        OPERATIONS->post_write_immediate(queue_pair, &transfer, 0);
+    OPERATIONS->post_write_immediate(queue_pair, &(struct nic_transfer){.immediate = 3}, 0);
+    ring(f, 0);
+    assert_true(memory_fabric_run(f->fabric, 10000));
+    assert_error(f->a.nic, queue_pair, access->status, 2); /* the first was good, unsignaled */
+    assert_error(f->a.nic, queue_pair, NIC_ERROR_FLUSHED, 3);
+    assert_nothing(f->a.nic);
+    if (mode == MEMORY_IMMEDIATE) {
+        assert_receive(f->b.nic, f->b.queue_pairs[0], 1, 0);
+        assert_nothing(f->b.nic);
+        assert_peer(f, access);
+    }
+    assert_int_equal(f->b.written[0], 0);
+    assert_int_equal(f->a.landing[0], 0);
+
+    /* Posts are dropped now; the other pair does not notice. */
+    OPERATIONS->post_write_immediate(queue_pair, &(struct nic_transfer){.immediate = 4}, 0);
+    ring(f, 0);
+    assert_int_equal(queue_pair->posted, 3);
+    OPERATIONS->post_write_immediate(f->a.queue_pairs[1], &(struct nic_transfer){.immediate = 9},
+                                     NIC_POST_SIGNALED);
+    ring(f, 1);
+    assert_true(memory_fabric_run(f->fabric, 10000));
+    assert_sent(f->a.nic, f->a.queue_pairs[1], 1);
+    fixture_destroy(f);
+}
+
+static void wrong_accesses_kill(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof(access_cases) / sizeof(access_cases[0]); i++) {
+        print_message("# %s\n", access_cases[i].name);
+        check_access(MEMORY_IMMEDIATE, &access_cases[i], true);
+        check_access(MEMORY_SCHEDULED, &access_cases[i], true);
+        if (access_cases[i].change == landing_without_right)
+            continue;
+        check_access(MEMORY_IMMEDIATE, &access_cases[i], false);
+        check_access(MEMORY_SCHEDULED, &access_cases[i], false);
+    }
+}
+
+/* ---- Receives, peers and completion queues that are not there ---------------------------------------- */
+
+static void without_a_receive_it_waits(void **state)
+{
+    struct fixture *f = *state;
+
+    f->a.source[0] = 1;
+    for (uint32_t i = 0; i < RECEIVES + 1; i++) {
+        post_write(f, i % 2, i, 1, i, NIC_POST_SIGNALED);
+        ring(f, i % 2);
+        if (i < RECEIVES)
+            assert_sent(f->a.nic, f->a.queue_pairs[i % 2], i / 2 + 1);
+    }
+    assert_int_equal(counters(f)->receiver_not_ready, 1);
+    for (uint32_t i = 0; i < RECEIVES; i++)
+        assert_receive(f->b.nic, f->b.queue_pairs[i % 2], i, 1);
+    assert_nothing(f->b.nic);
+    OPERATIONS->refill(f->b.nic);
+    assert_receive(f->b.nic, f->b.queue_pairs[0], RECEIVES, 1); /* tried again at poll */
+    assert_int_equal(counters(f)->receiver_not_ready, 1);
+}
+
+static void without_a_receive_it_fails_if_wanted(void **state)
+{
+    struct fixture *f = *state;
+
+    memory_fabric_options(f->fabric)->receiver_not_ready_fails = true;
+    for (uint32_t i = 0; i < RECEIVES; i++) {
+        post_write(f, 0, 0, 1, i, NIC_POST_SIGNALED);
+        ring(f, 0);
+        assert_sent(f->a.nic, f->a.queue_pairs[0], i + 1);
+    }
+    post_write(f, 0, 0, 1, 0, 0);
+    ring(f, 0);
+    assert_error(f->a.nic, f->a.queue_pairs[0], NIC_ERROR_RNR, RECEIVES + 1);
+    assert_int_equal(counters(f)->receiver_not_ready, 1);
+}
+
+static void a_peer_that_has_not_joined_yet_is_awaited(void **state)
+{
+    struct fixture *f = *state;
+    struct nic_queue_pair *ours = create_queue_pair(f->a.nic);
+    struct nic_queue_pair *theirs = create_queue_pair(f->b.nic);
+    const struct nic_transfer transfer = write_transfer(&f->a, &f->b, 0, 8, 5);
+
+    connect_one_way(ours, theirs);
+    OPERATIONS->post_write_immediate(ours, &transfer, NIC_POST_SIGNALED);
+    OPERATIONS->ring(ours);
+    for (int i = 0; i < 100; i++)
+        assert_nothing(f->a.nic);
+    connect_one_way(theirs, ours);
+    assert_receive(f->b.nic, theirs, 5, 8);
+    assert_sent(f->a.nic, ours, 1);
+}
+
+static void a_peer_that_talks_to_another_is_not_reached(void **state)
+{
+    struct fixture *f = *state;
+    struct nic_queue_pair *ours = create_queue_pair(f->a.nic);
+    const struct nic_transfer transfer = write_transfer(&f->a, &f->b, 0, 8, 5);
+
+    memory_fabric_options(f->fabric)->retry_steps = 10;
+    connect_one_way(ours, f->b.queue_pairs[0]);
+    OPERATIONS->post_write_immediate(ours, &transfer, 0);
+    OPERATIONS->post_write_immediate(ours, &transfer, 0);
+    OPERATIONS->ring(ours);
+    for (int i = 0; i < 9; i++)
+        assert_nothing(f->a.nic);
+    assert_error(f->a.nic, ours, NIC_ERROR_RETRY, 1);
+    assert_error(f->a.nic, ours, NIC_ERROR_FLUSHED, 2);
+    assert_nothing(f->b.nic);
+}
+
+static void a_reused_number_is_someone_else(void **state)
+{
+    struct fixture *f = *state;
+    struct nic_queue_pair *gone = f->b.queue_pairs[0], *again;
+    const uint32_t number = gone->number;
+
+    memory_fabric_options(f->fabric)->reuse_numbers = true;
+    memory_fabric_options(f->fabric)->retry_steps = 3;
+    OPERATIONS->queue_pair_destroy(gone);
+    again = create_queue_pair(f->b.nic);
+    assert_int_equal(again->number, number);
+    connect_one_way(again, f->a.queue_pairs[0]);
+    post_write(f, 0, 0, 8, 1, 0);
+    ring(f, 0);
+    assert_nothing(f->a.nic);
+    assert_nothing(f->a.nic);
+    assert_error(f->a.nic, f->a.queue_pairs[0], NIC_ERROR_RETRY, 1);
+    assert_nothing(f->b.nic);
+}
+
+static void destroy_forgets_completions(void **state)
+{
+    struct fixture *f = *state;
+    struct nic_queue_pair *again;
+
+    memory_fabric_options(f->fabric)->reuse_numbers = true;
+    for (uint32_t i = 0; i < 4; i++) {
+        post_write(f, i % 2, 0, 8, i, NIC_POST_SIGNALED);
+        ring(f, i % 2);
+    }
+    OPERATIONS->queue_pair_destroy(f->b.queue_pairs[0]);
+    OPERATIONS->queue_pair_destroy(f->a.queue_pairs[0]);
+    again = create_queue_pair(f->b.nic);
+    assert_true(again->number < f->b.queue_pairs[1]->number);
+    assert_int_equal(f->b.nic->receives_posted, RECEIVES - 2);
+    assert_receive(f->b.nic, f->b.queue_pairs[1], 1, 8);
+    assert_receive(f->b.nic, f->b.queue_pairs[1], 3, 8);
+    assert_nothing(f->b.nic);
+    assert_sent(f->a.nic, f->a.queue_pairs[1], 1);
+    assert_sent(f->a.nic, f->a.queue_pairs[1], 2);
+    assert_nothing(f->a.nic);
+    assert_int_equal(f->b.nic->receives_posted, RECEIVES - 4);
+}
+
+static void a_full_completion_queue_is_counted(void **state)
+{
+    struct memory_fabric *fabric = memory_fabric_create(1);
+    struct nic_options options = {.send_depth = 8, .send_completion_depth = 3, .signal_interval = 1};
+    struct nic_queue_pair *loop;
+    struct nic *nic;
+
+    (void)state;
+    memory_fabric_options(fabric)->mode = MEMORY_IMMEDIATE;
+    assert_int_equal(memory_nic_open(fabric, &options, &nic, NULL), CRPC_OK);
+    OPERATIONS->refill(nic);
+    loop = create_queue_pair(nic);
+    connect_one_way(loop, loop);
+    for (int i = 0; i < 4; i++)
+        OPERATIONS->post_write_immediate(loop, &(struct nic_transfer){0}, 0);
+    OPERATIONS->ring(loop);
+    assert_int_equal(memory_fabric_counters(fabric)->send_overflows, 1);
+    assert_int_equal(memory_fabric_counters(fabric)->receive_overflows, 0);
+    assert_int_equal(OPERATIONS->poll(nic, (struct nic_completion[9]){{0}}, 9), 7);
+    memory_fabric_destroy(fabric);
+}
+
+static void poll_gives_no_more_than_asked(void **state)
+{
+    struct fixture *f = *state;
+    struct nic_completion completions[8];
+
+    for (uint32_t i = 0; i < 7; i++)
+        post_write(f, 0, 0, 8, i, 0);
+    ring(f, 0);
+    assert_int_equal(OPERATIONS->poll(f->b.nic, completions, 4), 4);
+    assert_int_equal(completions[3].immediate, 3);
+    assert_int_equal(f->b.nic->receives_posted, RECEIVES - 4);
+    assert_int_equal(OPERATIONS->poll(f->b.nic, completions, 0), 0);
+    assert_int_equal(OPERATIONS->poll(f->b.nic, completions, 8), 3);
+    assert_int_equal(completions[0].immediate, 4);
+}
+
+/* ---- Failing and flushing ----------------------------------------------------------------------------- */
+
+static void fail_flushes_what_was_posted(void **state)
+{
+    struct fixture *f = *state;
+
+    post_write(f, 0, 0, 8, 1, 0);
+    ring(f, 0);
+    post_write(f, 0, 0, 8, 2, 0);
+    post_write(f, 0, 0, 8, 3, 0);
+    OPERATIONS->queue_pair_fail(f->a.queue_pairs[0]);
+    assert_true(f->a.queue_pairs[0]->failed);
+    ring(f, 0);
+    assert_error(f->a.nic, f->a.queue_pairs[0], NIC_ERROR_FLUSHED, 2);
+    assert_error(f->a.nic, f->a.queue_pairs[0], NIC_ERROR_FLUSHED, 3);
+    assert_nothing(f->a.nic);
+    assert_receive(f->b.nic, f->b.queue_pairs[0], 1, 8);
+    assert_nothing(f->b.nic);
+    OPERATIONS->queue_pair_fail(f->a.queue_pairs[0]);
+    assert_nothing(f->a.nic);
+    /* Nothing of the peer lands any more. */
+    assert_int_equal(memory_fabric_write(f->fabric, f->a.queue_pairs[0]->number,
+                                         (uintptr_t)f->a.written,
+                                         f->a.written_memory.remote_key, 1, "x"),
+                     NIC_ERROR_RETRY);
+}
+
+static void flushing_may_skip_the_unsignaled(void **state)
+{
+    struct fixture *f = *state;
+
+    memory_fabric_options(f->fabric)->flush_signaled_only = true;
+    for (uint32_t i = 0; i < 6; i++)
+        post_write(f, 0, 0, 8, i, i == 2 ? NIC_POST_SIGNALED : 0);
+    OPERATIONS->queue_pair_fail(f->a.queue_pairs[0]);
+    assert_error(f->a.nic, f->a.queue_pairs[0], NIC_ERROR_FLUSHED, 3);
+    assert_error(f->a.nic, f->a.queue_pairs[0], NIC_ERROR_FLUSHED, 6);
+    assert_nothing(f->a.nic);
+}
+
+/* ---- Events ------------------------------------------------------------------------------------------- */
+
+static bool readable(const struct nic *nic)
+{
+    struct pollfd entry = {.fd = nic->event_fd, .events = POLLIN};
+
+    return poll(&entry, 1, 0) == 1;
+}
+
+static void an_armed_nic_raises_one_event(void **state)
+{
+    struct fixture *f = *state;
+
+    post_write(f, 0, 0, 8, 1, 0);
+    ring(f, 0);
+    assert_false(readable(f->b.nic));
+    assert_int_equal(OPERATIONS->arm(f->b.nic), 0);
+    assert_false(readable(f->b.nic)); /* what was there before raises none */
+    post_write(f, 0, 0, 8, 2, 0);
+    post_write(f, 0, 0, 8, 3, 0);
+    ring(f, 0);
+    assert_true(readable(f->b.nic));
+    OPERATIONS->disarm(f->b.nic);
+    assert_false(readable(f->b.nic));
+    post_write(f, 0, 0, 8, 4, 0);
+    ring(f, 0);
+    assert_false(readable(f->b.nic)); /* one arm, one event */
+
+    assert_int_equal(OPERATIONS->arm(f->a.nic), 0);
+    post_write(f, 0, 0, 8, 5, 0);
+    ring(f, 0);
+    assert_false(readable(f->a.nic)); /* not signaled */
+    post_write(f, 0, 0, 8, 6, NIC_POST_SIGNALED);
+    ring(f, 0);
+    assert_true(readable(f->a.nic));
+    OPERATIONS->disarm(f->a.nic);
+    OPERATIONS->disarm(f->a.nic); /* does not block */
+}
+
+/* ---- What aborts ------------------------------------------------------------------------------------- */
+
+static void assert_aborts(struct fixture *f, void (*act)(struct fixture *))
+{
+    int status;
+    pid_t child = fork();
+
+    assert_true(child >= 0);
+    if (child == 0) {
+        signal(SIGABRT, SIG_DFL); /* cmocka's handler would report a failure */
+        fclose(stderr);
+        act(f);
+        _exit(0);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+}
+
+static void overrun(struct fixture *f)
+{
+    for (uint32_t i = 0; i <= DEPTH; i++)
+        post_write(f, 0, 0, 1, 0, 0);
+}
+
+static void post_unconnected(struct fixture *f)
+{
+    OPERATIONS->post_read(create_queue_pair(f->a.nic), &(struct nic_transfer){0}, 0);
+}
+
+static void deregister_twice(struct fixture *f)
+{
+    struct nic_memory copy = f->a.source_memory;
+
+    OPERATIONS->memory_deregister(f->a.nic, &f->a.source_memory);
+    OPERATIONS->memory_deregister(f->a.nic, &copy);
+}
+
+static void broken_contracts_abort(void **state)
+{
+    assert_aborts(*state, overrun);
+    assert_aborts(*state, post_unconnected);
+    assert_aborts(*state, deregister_twice);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(write_lands_with_its_immediate),
+        TEST(write_of_no_bytes_needs_no_keys),
+        TEST(read_brings_what_the_peer_has),
+        TEST(a_queue_pair_can_be_its_own_peer),
+        TEST(one_wqe_in_so_many_is_signaled),
+        TEST(the_wqe_counters_may_wrap),
+        cmocka_unit_test(inline_bytes_are_taken_at_post),
+        TEST(receives_are_shared),
+        cmocka_unit_test(wrong_accesses_kill),
+        TEST(without_a_receive_it_waits),
+        TEST(without_a_receive_it_fails_if_wanted),
+        TEST(a_peer_that_has_not_joined_yet_is_awaited),
+        TEST(a_peer_that_talks_to_another_is_not_reached),
+        TEST(a_reused_number_is_someone_else),
+        TEST(destroy_forgets_completions),
+        cmocka_unit_test(a_full_completion_queue_is_counted),
+        TEST(poll_gives_no_more_than_asked),
+        TEST(fail_flushes_what_was_posted),
+        TEST(flushing_may_skip_the_unsignaled),
+        TEST(an_armed_nic_raises_one_event),
+        TEST(broken_contracts_abort),
+    };
+
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests_name("memory nic immediate", tests, NULL, NULL);
+}
