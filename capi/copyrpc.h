@@ -160,8 +160,8 @@ typedef struct crpc_context_options {
     uint32_t driver;          /* CRPC_DRIVER_* */
     uint32_t port;            /* from 1; 0 = the first that is active */
     uint32_t gid_index;       /* with CRPC_CONTEXT_GID_INDEX; else RoCE v2 with IPv4 is preferred */
-    uint32_t endpoints_max;   /* 0 = 1024 */
-    uint32_t receive_depth;   /* receive WQEs shared by all endpoints; 0 = 16384 or the device's
+    uint32_t endpoints_max;   /* 0 = 256 */
+    uint32_t receive_depth;   /* receive WQEs shared by all endpoints; 0 = 24576 or the device's
                                  most. Batch windows of all endpoints sum to at most two thirds */
     uint32_t signal_interval; /* one send WQE in so many asks for a completion; 0 = 64 */
     uint32_t log_level;       /* what crpc_context_log keeps; 0 = CRPC_LOG_OFF */
@@ -254,7 +254,8 @@ CRPC_API int32_t crpc_context_log(crpc_context *context, crpc_log_entry *entries
 #define CRPC_OP_CANCEL 4u /* ends this endpoint's calls whose user_data equals `token` with
                              CRPC_E_CANCELED; completes with CRPC_COMPLETION_CANCEL */
 
-#define CRPC_OP_QUIET 0x1u /* flag of REPLY and DROP: no completion when it succeeds */
+#define CRPC_OP_QUIET 0x1u /* flag of REPLY and DROP: it yields no completion; what becomes of it
+                              shows in CRPC_COMPLETION_DISCONNECTED alone */
 
 /* One op. 64 bytes for ever. A field that the opcode does not name must be zero. */
 typedef struct crpc_op {
@@ -295,7 +296,7 @@ typedef struct crpc_completion {
                                 CONNECT_REQUEST: the listener's */
     uint64_t token;          /* REQUEST: for its reply. REPLY: that of the op. CANCEL: a count */
     uint64_t payload;        /* REQUEST, RESPONSE: address of a view, valid until the next
-                                crpc_poll of the context; 8-byte aligned */
+                                crpc_poll of the context; 16-byte aligned */
     uint32_t payload_bytes;
     uint32_t reply_bytes_max; /* REQUEST: the longest reply its caller accepts */
     uint64_t view;           /* REQUEST, RESPONSE: names the view to crpc_retain */
@@ -306,11 +307,11 @@ typedef struct crpc_completion {
  * `payload`, are copied, and may be reused at once; payload may be NULL if every op's is empty.
  * What gathers goes to the peer as one batch: at the next crpc_poll or crpc_wait, or before this
  * returns if the endpoint had nothing else under way. No allocation, no system call per op.
- * Every op that was taken yields exactly one completion (a QUIET one, at most one).
+ * Every op that was taken yields exactly one completion (a QUIET one, none).
  * Returns how many were taken, 0 to count; *reason (may be NULL) says why it stopped there: CRPC_OK
  * (all taken), CRPC_E_AGAIN (a CRPC_COMPLETION_ROOM follows), CRPC_E_TOO_BIG, CRPC_E_STALE,
- * CRPC_E_INVALID, CRPC_E_UNSUPPORTED (opcode), CRPC_E_STATE (not connected), CRPC_E_CLOSING,
- * CRPC_E_BUSY (reservation open). CRPC_E_INVALID if context or ops is NULL. */
+ * CRPC_E_INVALID, CRPC_E_UNSUPPORTED (opcode), CRPC_E_STATE (not connected yet), CRPC_E_CLOSING,
+ * CRPC_E_DISCONNECTED, CRPC_E_BUSY (reservation open). CRPC_E_INVALID if context or ops is NULL. */
 CRPC_API int32_t crpc_submit(crpc_context *context, const crpc_op *ops, uint32_t count,
                              const void *payload, uint64_t payload_bytes, int32_t *reason);
 
@@ -343,7 +344,7 @@ CRPC_API int32_t crpc_retain(crpc_context *context, const crpc_completion *compl
 /* Reserves room for the payload of `op` (a CALL or REPLY; payload_bytes is the most it may become,
  * payload_offset is 0) in the send ring, to be written in place and then sent by crpc_commit. One
  * reservation an endpoint. While it is open the endpoint sends nothing and takes no other op.
- * Returns CRPC_OK and *address, 8-byte aligned and valid until commit, abort or close; the errors
+ * Returns CRPC_OK and *address, 16-byte aligned and valid until commit, abort or close; the errors
  * of crpc_submit. */
 CRPC_API int32_t crpc_reserve(crpc_context *context, const crpc_op *op, void **address);
 
@@ -418,8 +419,9 @@ CRPC_API int32_t crpc_endpoint_blob(crpc_context *context, const crpc_endpoint_o
                                     crpc_endpoint *endpoint, void *blob, uint32_t *blob_bytes,
                                     crpc_error *error);
 
-/* Connects an endpoint of crpc_endpoint_blob with the blob of its peer. Both sides must join; what
- * one sends before the other has joined is repeated by the transport until then.
+/* Connects an endpoint of crpc_endpoint_blob with the blob of its peer. Both sides must join: what
+ * one sends before the other has joined is repeated by the transport for retry_count times
+ * retry_timeout only, so exchange a word in between if that may be too short.
  * Returns CRPC_OK and later one CRPC_COMPLETION_CONNECTED; CRPC_E_VERSION, CRPC_E_PROTOCOL (not a
  * blob, or damaged), CRPC_E_STATE, CRPC_E_STALE, CRPC_E_SYSTEM. */
 CRPC_API int32_t crpc_endpoint_join(crpc_context *context, crpc_endpoint endpoint,

@@ -61,11 +61,4 @@ struct wheel_timer *wheel_take(struct wheel *wheel);
  * then is never too long. UINT64_MAX if no timer is set, 0 if some have expired. */
 uint64_t wheel_next_ns(const struct wheel *wheel);
 
-/* now + timeout without overflow. */
-static inline uint64_t deadline_after(uint64_t now_ns, uint64_t timeout_ns)
-{
-    uint64_t deadline;
-    return __builtin_add_overflow(now_ns, timeout_ns, &deadline) ? UINT64_MAX : deadline;
-}
-
 #endif

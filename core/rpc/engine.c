@@ -71,6 +71,11 @@ uint32_t rpc_engine_endpoints(const struct rpc_engine *engine)
     return engine->endpoint_count;
 }
 
+uint32_t rpc_engine_endpoints_max(const struct rpc_engine *engine)
+{
+    return engine->endpoints_max;
+}
+
 uint32_t rpc_engine_window_left(const struct rpc_engine *engine)
 {
     return nic_receive_low_mark(engine->nic) - engine->window_sum;
@@ -194,10 +199,12 @@ static void flush_work(struct rpc_engine *engine)
     }
 }
 
-void rpc_flush(struct rpc_engine *engine)
+void rpc_progress(struct rpc_engine *engine)
 {
     engine->now_ns = 0;
     flush_work(engine);
+    engine_take_completions(engine);
+    flush_work(engine); /* what was waiting for send WQEs or limits */
     engine->now_ns = 0;
 }
 

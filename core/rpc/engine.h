@@ -15,6 +15,7 @@
 
 #include <assert.h>
 
+#include "clock.h"
 #include "cm.h"
 #include "handshake.h"
 #include "list.h"

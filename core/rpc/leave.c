@@ -62,7 +62,7 @@ int32_t rpc_endpoint_disconnect(struct rpc_endpoint *endpoint, uint64_t timeout_
     } else {
         endpoint_start_keepalive(endpoint);
     }
-    rpc_flush(engine);
+    endpoint_flush(endpoint);
     engine->now_ns = 0;
     return CRPC_OK;
 }

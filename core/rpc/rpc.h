@@ -31,6 +31,7 @@ void rpc_engine_destroy(struct rpc_engine *engine);
 
 struct handles *rpc_engine_handles(struct rpc_engine *engine);
 uint32_t rpc_engine_endpoints(const struct rpc_engine *engine);
+uint32_t rpc_engine_endpoints_max(const struct rpc_engine *engine);
 uint32_t rpc_engine_window_left(const struct rpc_engine *engine);
 void rpc_engine_stats(const struct rpc_engine *engine, crpc_stats *stats);
 
@@ -51,8 +52,8 @@ int32_t rpc_abort(struct rpc_endpoint *endpoint);
 
 uint32_t rpc_poll(struct rpc_engine *engine, crpc_completion *completions, uint32_t capacity);
 
-/* Sends what has gathered. */
-void rpc_flush(struct rpc_engine *engine);
+/* Sends what has gathered and takes what the device has, but gives nothing and ends no view. */
+void rpc_progress(struct rpc_engine *engine);
 /* True if rpc_poll would give something without anything new arriving. */
 bool rpc_something_waits(const struct rpc_engine *engine);
 /* When rpc_poll has something to do at the latest; UINT64_MAX: never. CLOCK_MONOTONIC. */

@@ -1,0 +1,247 @@
+/* context.c: opening, closing and asking a context; devices. */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/timerfd.h>
+#include <errno.h>
+#include <unistd.h>
+
+#include "cm.h"
+#include "error.h"
+#include "private/context.h"
+#include "private/copyin.h"
+
+#define ENDPOINTS_MAX_DEFAULT 256u
+#define ENDPOINTS_MAX_LIMIT (1u << 18)
+#define RECEIVE_DEPTH_DEFAULT 24576u
+#define RECEIVE_DEPTH_LIMIT (1u << 24)
+#define SEND_DEPTH 128u
+#define SIGNAL_INTERVAL_DEFAULT 64u
+
+int32_t crpc_device_query(uint32_t index, crpc_device_info *info, crpc_error *error)
+{
+    crpc_device_info ours = {.struct_size = sizeof(ours)};
+    crpc_error failure = {0};
+    if (!error_usable(error) || COPYOUT_CHECK(info, device_info) != CRPC_OK) {
+        return CRPC_E_INVALID;
+    }
+    int32_t status = nic_drivers[0]->query(index, &ours, &failure);
+    if (status == CRPC_OK) {
+        COPYOUT(info, &ours, device_info);
+    }
+    return give_error(error, &failure, status);
+}
+
+/* ---- Open ------------------------------------------------------------------------------------------ */
+
+static int32_t check_options(crpc_context_options *options, crpc_error *error)
+{
+    if (!memchr(options->device, 0, sizeof(options->device))) {
+        return error_set(error, CRPC_E_INVALID, 0, "device is not zero-terminated");
+    }
+    if (options->flags & ~CRPC_CONTEXT_GID_INDEX || options->reserved != 0) {
+        return error_set(error, CRPC_E_INVALID, 0, "reserved bits of crpc_context_options are set");
+    }
+    if (options->gid_index != 0 && !(options->flags & CRPC_CONTEXT_GID_INDEX)) {
+        return error_set(error, CRPC_E_INVALID, 0,
+                         "gid_index is only used with the flag CRPC_CONTEXT_GID_INDEX");
+    }
+    if (options->log_level > CRPC_LOG_DEBUG) {
+        return error_set(error, CRPC_E_INVALID, 0, "log_level %u is none of CRPC_LOG_*",
+                         options->log_level);
+    }
+    if (options->endpoints_max > ENDPOINTS_MAX_LIMIT) {
+        return error_set(error, CRPC_E_INVALID, 0, "endpoints_max may be at most %u",
+                         ENDPOINTS_MAX_LIMIT);
+    }
+    if (options->receive_depth != 0 &&
+        (options->receive_depth < 2 || options->receive_depth > RECEIVE_DEPTH_LIMIT)) {
+        return error_set(error, CRPC_E_INVALID, 0, "receive_depth must be 2 to %u",
+                         RECEIVE_DEPTH_LIMIT);
+    }
+    if (options->signal_interval > SEND_DEPTH / 2) {
+        return error_set(error, CRPC_E_INVALID, 0, "signal_interval may be at most %u",
+                         SEND_DEPTH / 2);
+    }
+    return CRPC_OK;
+}
+
+static void fill_defaults(crpc_context_options *options)
+{
+    if (options->endpoints_max == 0) {
+        options->endpoints_max = ENDPOINTS_MAX_DEFAULT;
+    }
+    if (options->receive_depth == 0) {
+        options->receive_depth = RECEIVE_DEPTH_DEFAULT;
+    }
+    if (options->signal_interval == 0) {
+        options->signal_interval = SIGNAL_INTERVAL_DEFAULT;
+    }
+}
+
+static int32_t open_nic(struct crpc_context *context, const crpc_context_options *options,
+                        crpc_error *error)
+{
+    struct nic_options wanted = {
+        .port = options->port,
+        .gid_index_given = options->flags & CRPC_CONTEXT_GID_INDEX,
+        .gid_index = options->gid_index,
+        .receive_depth = options->receive_depth,
+        .send_depth = SEND_DEPTH,
+        .send_completion_depth = SEND_DEPTH * options->endpoints_max,
+        .signal_interval = options->signal_interval,
+    };
+    memcpy(wanted.device, options->device, sizeof(wanted.device));
+    int32_t status = nic_open(options->driver, &wanted, &context->nic, error);
+    if (status != CRPC_OK || !context->nic->verbs) {
+        return status;
+    }
+    crpc_error failure = {0};
+    if (cm_open(context->nic, &context->cm, &failure) != CRPC_OK) {
+        /* Blobs still work: what needs rdma_cm will say that it is missing. */
+        log_write(&context->log, CRPC_LOG_WARNING, "no rdma_cm: %s", failure.message);
+        context->cm = NULL;
+    }
+    return CRPC_OK;
+}
+
+static bool watch(int epoll_fd, int fd)
+{
+    struct epoll_event event = {.events = EPOLLIN};
+    return fd < 0 || epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &event) == 0;
+}
+
+static int32_t open_descriptors(struct crpc_context *context, crpc_error *error)
+{
+    context->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    context->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+    if (context->epoll_fd < 0 || context->timer_fd < 0 ||
+        !watch(context->epoll_fd, context->timer_fd) ||
+        !watch(context->epoll_fd, context->nic->event_fd) ||
+        !watch(context->epoll_fd, context->cm ? cm_event_fd(context->cm) : -1)) {
+        return error_set(error, CRPC_E_SYSTEM, errno, "cannot make event descriptors: %s",
+                         strerror(errno));
+    }
+    return CRPC_OK;
+}
+
+static int32_t open_context(const crpc_context_options *theirs, struct crpc_context **out,
+                            crpc_error *error)
+{
+    crpc_context_options options;
+    int32_t status = COPYIN(&options, theirs, context_options, error);
+    if (status == CRPC_OK) {
+        status = check_options(&options, error);
+    }
+    if (status != CRPC_OK) {
+        return status;
+    }
+    fill_defaults(&options);
+    struct crpc_context *context = calloc(1, sizeof(*context));
+    if (!context) {
+        return error_set(error, CRPC_E_NO_MEMORY, ENOMEM, "no memory for a context");
+    }
+    context->epoll_fd = -1;
+    context->timer_fd = -1;
+    list_init(&context->regions);
+    log_init(&context->log, options.log_level);
+    status = open_nic(context, &options, error);
+    if (status == CRPC_OK) {
+        status = open_descriptors(context, error);
+    }
+    if (status == CRPC_OK) {
+        status = rpc_engine_create(context->nic, context->cm, &context->log, options.endpoints_max,
+                                   NULL, &context->engine, error);
+    }
+    if (status != CRPC_OK) {
+        crpc_context_close(context);
+        return status;
+    }
+    context->handles = rpc_engine_handles(context->engine);
+    *out = context;
+    return CRPC_OK;
+}
+
+int32_t crpc_context_open(const crpc_context_options *options, crpc_context **context,
+                          crpc_error *error)
+{
+    crpc_error failure = {0};
+    if (!error_usable(error)) {
+        return CRPC_E_INVALID;
+    }
+    int32_t status = context ? open_context(options, context, &failure) : CRPC_E_INVALID;
+    return give_error(error, &failure, status);
+}
+
+int32_t crpc_context_close(crpc_context *context)
+{
+    if (!context) {
+        return CRPC_OK;
+    }
+    if (context->engine) {
+        context_close_regions(context);
+        rpc_engine_destroy(context->engine);
+    }
+    if (context->timer_fd >= 0) {
+        close(context->timer_fd);
+    }
+    if (context->epoll_fd >= 0) {
+        close(context->epoll_fd);
+    }
+    if (context->cm) {
+        cm_close(context->cm);
+    }
+    if (context->nic) {
+        context->nic->operations->close(context->nic);
+    }
+    free(context);
+    return CRPC_OK;
+}
+
+/* ---- Ask --------------------------------------------------------------------------------------------- */
+
+int32_t crpc_context_get_info(crpc_context *context, crpc_context_info *info)
+{
+    if (!context || COPYOUT_CHECK(info, context_info) != CRPC_OK) {
+        return CRPC_E_INVALID;
+    }
+    const struct nic *nic = context->nic;
+    crpc_context_info ours = {
+        .driver = nic->operations->driver,
+        .port = nic->port,
+        .gid_index = nic->gid_index,
+        .link = nic->link,
+        .mtu_bytes = nic->mtu_bytes,
+        .endpoints_max = rpc_engine_endpoints_max(context->engine),
+        .endpoints = rpc_engine_endpoints(context->engine),
+        .receive_depth = nic->receive_depth,
+        .send_depth = nic->send_depth,
+        .signal_interval = nic->signal_interval,
+        .inline_bytes_max = nic->inline_bytes_max,
+        .batch_window_left = rpc_engine_window_left(context->engine),
+    };
+    memcpy(ours.device, nic->device, sizeof(ours.device));
+    strncpy(ours.driver_name, nic->operations->name, sizeof(ours.driver_name) - 1);
+    memcpy(ours.gid, nic->gid, sizeof(ours.gid));
+    COPYOUT(info, &ours, context_info);
+    return CRPC_OK;
+}
+
+int32_t crpc_context_get_stats(crpc_context *context, crpc_stats *stats)
+{
+    if (!context || COPYOUT_CHECK(stats, stats) != CRPC_OK) {
+        return CRPC_E_INVALID;
+    }
+    crpc_stats ours;
+    rpc_engine_stats(context->engine, &ours);
+    COPYOUT(stats, &ours, stats);
+    return CRPC_OK;
+}
+
+int32_t crpc_context_log(crpc_context *context, crpc_log_entry *entries, uint32_t capacity)
+{
+    if (!context || (!entries && capacity > 0)) {
+        return CRPC_E_INVALID;
+    }
+    return (int32_t)log_read(&context->log, entries, capacity);
+}

@@ -1,0 +1,160 @@
+/* data.c: the data path: submit, poll, and writing in place. Each op is checked here, once. */
+#include <string.h>
+
+#include "compiler.h"
+#include "private/context.h"
+
+#define POLL_CAPACITY_MAX (1u << 20)
+
+/* ---- Checks of an op: what its opcode does not name must be zero --------------------------------------- */
+
+static inline bool payload_fits(const crpc_op *op, uint64_t payload_bytes)
+{
+    return op->payload_offset <= payload_bytes &&
+           op->payload_bytes <= payload_bytes - op->payload_offset;
+}
+
+static inline bool call_valid(const crpc_op *op)
+{
+    return (op->flags | (uint32_t)op->status | op->token | op->reserved) == 0;
+}
+
+static inline bool reply_valid(const crpc_op *op)
+{
+    return op->status >= 0 && ((op->flags & ~CRPC_OP_QUIET) | op->method | op->reply_bytes_max |
+                               op->timeout_ns | op->reserved) == 0;
+}
+
+static bool drop_valid(const crpc_op *op)
+{
+    return reply_valid(op) && ((uint32_t)op->status | op->payload_offset | op->payload_bytes) == 0;
+}
+
+static bool cancel_valid(const crpc_op *op)
+{
+    return (op->flags | op->method | (uint32_t)op->status | op->payload_offset | op->payload_bytes |
+            op->reply_bytes_max | op->timeout_ns | op->reserved) == 0;
+}
+
+static int32_t submit_one(const struct crpc_context *context, const crpc_op *op,
+                          const uint8_t *payload, uint64_t payload_bytes)
+{
+    struct rpc_endpoint *endpoint = endpoint_of(context, op->endpoint);
+    if (unlikely(!endpoint)) {
+        return CRPC_E_STALE;
+    }
+    switch (op->opcode) {
+    case CRPC_OP_CALL:
+        if (unlikely(!call_valid(op) || !payload_fits(op, payload_bytes))) {
+            return CRPC_E_INVALID;
+        }
+        return rpc_call(endpoint, op, payload + op->payload_offset);
+    case CRPC_OP_REPLY:
+        if (unlikely(!reply_valid(op) || !payload_fits(op, payload_bytes))) {
+            return CRPC_E_INVALID;
+        }
+        return rpc_reply(endpoint, op, payload + op->payload_offset);
+    case CRPC_OP_DROP:
+        return drop_valid(op) ? rpc_drop(endpoint, op) : CRPC_E_INVALID;
+    case CRPC_OP_CANCEL:
+        return cancel_valid(op) ? rpc_cancel(endpoint, op) : CRPC_E_INVALID;
+    default:
+        return CRPC_E_UNSUPPORTED;
+    }
+}
+
+int32_t crpc_submit(crpc_context *context, const crpc_op *ops, uint32_t count, const void *payload,
+                    uint64_t payload_bytes, int32_t *reason)
+{
+    int32_t unused;
+    reason = reason ? reason : &unused;
+    if (unlikely(!context || (!ops && count > 0) || (!payload && payload_bytes > 0) ||
+                 count > INT32_MAX)) {
+        *reason = CRPC_E_INVALID;
+        return CRPC_E_INVALID;
+    }
+    /* An address to add offsets to: NULL is none, even plus zero. */
+    static const uint8_t nothing;
+    const uint8_t *base = payload ? payload : &nothing;
+    uint32_t taken = 0;
+    int32_t status = CRPC_OK;
+    while (taken < count) {
+        status = submit_one(context, &ops[taken], base, payload_bytes);
+        if (unlikely(status != CRPC_OK)) {
+            break;
+        }
+        taken++;
+    }
+    rpc_submit_end(context->engine);
+    *reason = status;
+    return (int32_t)taken;
+}
+
+int32_t crpc_poll(crpc_context *context, crpc_completion *completions, uint32_t capacity)
+{
+    if (unlikely(!context || !completions || capacity == 0 || capacity > POLL_CAPACITY_MAX)) {
+        return CRPC_E_INVALID;
+    }
+    if (unlikely(context->armed)) {
+        context_disarm(context);
+    }
+    return (int32_t)rpc_poll(context->engine, completions, capacity);
+}
+
+int32_t crpc_retain(crpc_context *context, const crpc_completion *completion, void *buffer,
+                    uint64_t buffer_bytes)
+{
+    if (!context || !completion || (!buffer && buffer_bytes > 0) ||
+        completion->payload_bytes > INT32_MAX) {
+        return CRPC_E_INVALID;
+    }
+    const struct rpc_endpoint *endpoint = endpoint_of(context, completion->endpoint);
+    if (!endpoint || !rpc_view_valid(endpoint, completion)) {
+        return CRPC_E_STALE;
+    }
+    if (completion->payload_bytes > buffer_bytes) {
+        return CRPC_E_TOO_BIG;
+    }
+    if (completion->payload_bytes > 0) {
+        memcpy(buffer, (const void *)(uintptr_t)completion->payload, completion->payload_bytes);
+    }
+    return (int32_t)completion->payload_bytes;
+}
+
+/* ---- Writing in place ------------------------------------------------------------------------------------ */
+
+int32_t crpc_reserve(crpc_context *context, const crpc_op *op, void **address)
+{
+    if (!context || !op || !address || op->payload_offset != 0) {
+        return CRPC_E_INVALID;
+    }
+    struct rpc_endpoint *endpoint = endpoint_of(context, op->endpoint);
+    if (!endpoint) {
+        return CRPC_E_STALE;
+    }
+    if (op->opcode == CRPC_OP_CALL ? !call_valid(op) : !reply_valid(op)) {
+        return CRPC_E_INVALID;
+    }
+    if (op->opcode != CRPC_OP_CALL && op->opcode != CRPC_OP_REPLY) {
+        return CRPC_E_UNSUPPORTED;
+    }
+    return rpc_reserve(endpoint, op, address);
+}
+
+int32_t crpc_commit(crpc_context *context, crpc_endpoint endpoint, uint32_t payload_bytes)
+{
+    if (!context) {
+        return CRPC_E_INVALID;
+    }
+    struct rpc_endpoint *object = endpoint_of(context, endpoint);
+    return object ? rpc_commit(object, payload_bytes) : CRPC_E_STALE;
+}
+
+int32_t crpc_abort(crpc_context *context, crpc_endpoint endpoint)
+{
+    if (!context) {
+        return CRPC_E_INVALID;
+    }
+    struct rpc_endpoint *object = endpoint_of(context, endpoint);
+    return object ? rpc_abort(object) : CRPC_E_STALE;
+}

@@ -1,0 +1,119 @@
+/* wait.c: sleeping until there is something to poll, without losing a wake-up: first everything is
+ * looked at, then the device is armed, then everything is looked at once more.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <stdatomic.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include "clock.h"
+#include "cm.h"
+#include "compiler.h"
+#include "private/context.h"
+
+void context_disarm(struct crpc_context *context)
+{
+    uint64_t expirations;
+    context->nic->operations->disarm(context->nic);
+    ssize_t got = read(context->timer_fd, &expirations, sizeof(expirations));
+    (void)got; /* EAGAIN when the timer has not fired */
+    context->armed = false;
+}
+
+/* Sends what has gathered; true if rpc_poll has something to give or to do. */
+static bool look(struct crpc_context *context)
+{
+    rpc_progress(context->engine);
+    return rpc_something_waits(context->engine);
+}
+
+/* True if something came while the device was being armed. *os_error is set if it cannot be armed. */
+static bool arm_and_look(struct crpc_context *context, int *os_error)
+{
+    if (context->armed) {
+        context_disarm(context);
+    }
+    *os_error = context->nic->operations->arm(context->nic);
+    context->armed = true;
+    return look(context);
+}
+
+static struct timespec timespec_of(uint64_t ns)
+{
+    return (struct timespec){.tv_sec = (time_t)(ns / 1000000000u),
+                             .tv_nsec = (long)(ns % 1000000000u)};
+}
+
+/* Sleeps on the device and on rdma_cm. Returns poll's result. */
+static int sleep_until(const struct crpc_context *context, uint64_t now_ns, uint64_t until_ns)
+{
+    struct pollfd fds[2] = {{.fd = context->nic->event_fd, .events = POLLIN},
+                            {.fd = context->cm ? cm_event_fd(context->cm) : -1, .events = POLLIN}};
+    struct timespec timeout = timespec_of(until_ns > now_ns ? until_ns - now_ns : 0);
+    return ppoll(fds, 2, until_ns == UINT64_MAX ? NULL : &timeout, NULL);
+}
+
+int32_t crpc_wait(crpc_context *context, uint64_t timeout_ns)
+{
+    if (!context) {
+        return CRPC_E_INVALID;
+    }
+    if (look(context)) {
+        return CRPC_OK;
+    }
+    uint64_t now_ns = clock_now_ns();
+    uint64_t end_ns =
+        timeout_ns == CRPC_FOREVER ? UINT64_MAX : deadline_after(now_ns, timeout_ns);
+    for (;;) {
+        uint64_t deadline_ns = rpc_next_deadline_ns(context->engine);
+        if (deadline_ns <= now_ns) {
+            return CRPC_OK;
+        }
+        if (end_ns <= now_ns) {
+            return CRPC_E_TIMEOUT;
+        }
+        int os_error;
+        if (arm_and_look(context, &os_error)) {
+            return CRPC_OK;
+        }
+        if (os_error) {
+            errno = os_error;
+            return CRPC_E_SYSTEM;
+        }
+        int ready = sleep_until(context, now_ns, minimum(deadline_ns, end_ns));
+        if (ready < 0) {
+            return errno == EINTR ? CRPC_E_INTERRUPTED : CRPC_E_SYSTEM;
+        }
+        if (look(context)) {
+            return CRPC_OK;
+        }
+        now_ns = clock_now_ns();
+    }
+}
+
+int32_t crpc_context_fd(crpc_context *context)
+{
+    return context ? context->epoll_fd : CRPC_E_INVALID;
+}
+
+int32_t crpc_context_arm(crpc_context *context)
+{
+    int os_error;
+    if (!context) {
+        return CRPC_E_INVALID;
+    }
+    if (look(context) || arm_and_look(context, &os_error)) {
+        return CRPC_E_AGAIN;
+    }
+    uint64_t deadline_ns = rpc_next_deadline_ns(context->engine);
+    /* A zero it_value would disarm the timer: time 0 has passed, and so has 1 ns. */
+    struct itimerspec at = {.it_value = timespec_of(maximum(deadline_ns, 1))};
+    if (deadline_ns == UINT64_MAX) {
+        at.it_value = (struct timespec){0};
+    }
+    if (os_error || timerfd_settime(context->timer_fd, TFD_TIMER_ABSTIME, &at, NULL) != 0) {
+        return CRPC_E_SYSTEM;
+    }
+    return CRPC_OK;
+}

@@ -1,0 +1,26 @@
+/* nic.c: the choice among the drivers of the table that is linked in. */
+#include "nic.h"
+
+#include "error.h"
+
+int32_t nic_open(uint32_t driver, const struct nic_options *options, struct nic **nic,
+                 crpc_error *error)
+{
+    int32_t status = CRPC_E_UNSUPPORTED;
+    bool asked = false;
+    for (uint32_t i = 0; nic_drivers[i]; i++) {
+        if (driver != CRPC_DRIVER_AUTO && driver != nic_drivers[i]->driver) {
+            continue;
+        }
+        asked = true;
+        status = nic_drivers[i]->open(options, nic, error);
+        if (status != CRPC_E_UNSUPPORTED) {
+            break;
+        }
+    }
+    if (!asked) {
+        return error_set(error, CRPC_E_UNSUPPORTED, 0,
+                         "driver %u is not in this build; use CRPC_DRIVER_AUTO", driver);
+    }
+    return status;
+}
