@@ -140,6 +140,7 @@ struct memory_queue_pair {
     /* Time: schedule.c. */
     enum memory_stage stage;
     struct memory_span span;     /* of the WQE that executes */
+    uint64_t words_left;         /* the same for a small READ: bit n = word n is not sampled yet */
     struct memory_span response; /* of the READ that is acknowledged */
     bool response_started;
     bool stuck; /* packets get no answer, since stuck_since */

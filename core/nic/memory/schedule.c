@@ -9,8 +9,8 @@
 
 #include <string.h>
 
-#define ATOMIC_BYTES 8u         /* aligned, these are read and written whole, as on hardware */
-#define SMALL_READ_BYTES 256u   /* up to this a READ samples ATOMIC_BYTES at a time */
+#define ATOMIC_BYTES 8u /* a word: aligned, these are read and written whole, as on hardware */
+#define SMALL_READ_BYTES 256u /* up to this a READ samples one word at a time, in any order */
 
 /* ---- The active list ----------------------------------------------------------------------------------- */
 
@@ -171,35 +171,69 @@ static void write_arrive(struct memory_queue_pair *queue_pair, struct memory_que
 
 /* ---- The transfer lane: READ ----------------------------------------------------------------------------- */
 
+/* A small READ: any of the words that have not been sampled yet. */
+static struct memory_span word_take(struct memory_queue_pair *queue_pair,
+                                    const struct nic_transfer *transfer)
+{
+    const uint32_t before = transfer->remote_address % ATOMIC_BYTES; /* of the first word */
+    uint64_t left = queue_pair->words_left;
+    uint32_t skip = random_below(&queue_pair->fabric->random, (uint32_t)__builtin_popcountll(left));
+    uint32_t start, end;
+
+    while (skip-- > 0)
+        left &= left - 1;
+    start = (uint32_t)__builtin_ctzll(left) * ATOMIC_BYTES;
+    end = start + ATOMIC_BYTES - before;
+    queue_pair->words_left &= ~(left & -left);
+    return (struct memory_span){
+        .low = start > before ? start - before : 0,
+        .high = (uint32_t)minimum(end, transfer->bytes),
+    };
+}
+
+static void read_start(struct memory_queue_pair *queue_pair, struct memory_wqe *wqe)
+{
+    const uint32_t bytes = wqe->transfer.bytes;
+    const uint64_t before = wqe->transfer.remote_address % ATOMIC_BYTES;
+    const uint64_t words = align_up(before + bytes, ATOMIC_BYTES) / ATOMIC_BYTES;
+
+    wqe->payload = memory_allocate(1, bytes);
+    queue_pair->span = span_start(queue_pair->fabric, bytes);
+    queue_pair->words_left = 0;
+    if (bytes > 0 && bytes <= SMALL_READ_BYTES)
+        queue_pair->words_left = (UINT64_C(1) << words) - 1;
+    queue_pair->stage = STAGE_MOVE;
+}
+
 /* One piece of what the peer has now; the answer travels in the acknowledge lane. */
 static void read_piece(struct memory_queue_pair *queue_pair, struct memory_queue_pair *target,
                        struct memory_wqe *wqe)
 {
     const struct nic_transfer *transfer = &wqe->transfer;
-    struct random_generator *random = &queue_pair->fabric->random;
     struct memory_span piece;
+    bool last;
 
-    if (queue_pair->stage == STAGE_START) {
-        wqe->payload = memory_allocate(1, transfer->bytes);
-        queue_pair->span = span_start(queue_pair->fabric, transfer->bytes);
-        queue_pair->stage = STAGE_MOVE;
-    }
+    if (queue_pair->stage == STAGE_START)
+        read_start(queue_pair, wqe);
     if (!memory_allows_remote(target->nic, transfer->remote_key, transfer->remote_address,
                               transfer->bytes, CRPC_ACCESS_REMOTE_READ)) {
         queue_pair->stage = STAGE_START;
         memory_execute_refused(queue_pair, target);
         return;
     }
-    if (transfer->bytes <= SMALL_READ_BYTES)
-        piece = piece_take(&queue_pair->span, transfer->remote_address, ATOMIC_BYTES,
-                           random_percent(random, 50));
-    else
-        piece = piece_random(random, &queue_pair->span, transfer->remote_address);
+    if (queue_pair->words_left) {
+        piece = word_take(queue_pair, transfer);
+        last = queue_pair->words_left == 0;
+    } else {
+        piece = piece_random(&queue_pair->fabric->random, &queue_pair->span,
+                             transfer->remote_address);
+        last = span_empty(&queue_pair->span);
+    }
     if (piece.low < piece.high)
         memcpy(wqe->payload + piece.low,
                (const void *)(uintptr_t)(transfer->remote_address + piece.low),
                piece.high - piece.low);
-    if (span_empty(&queue_pair->span)) {
+    if (last) {
         queue_pair->fabric->counters.reads++;
         execute_finish(queue_pair);
     }
