@@ -1,7 +1,7 @@
 /* completion.c: completion queues, poll, events, and the receives of the SRQ.
  *
- * What is in a completion queue has happened as far as software can know. A queue that is full loses
- * what comes next: that is counted; on hardware the whole queue would be broken.
+ * What is in a completion queue has happened as far as software can know. A queue that is full
+ * loses what comes next: that is counted; on hardware the whole queue would be broken.
  */
 #include "internal.h"
 
@@ -82,7 +82,7 @@ void memory_complete_receive(struct memory_queue_pair *queue_pair, uint32_t imme
         event_raise(nic);
 }
 
-/* ---- Poll -------------------------------------------------------------------------------------------- */
+/* ---- Poll ------------------------------------------------------------------------------------ */
 
 static bool queue_empty(const struct memory_completion_queue *queue)
 {
@@ -135,7 +135,7 @@ uint32_t memory_poll(struct nic *shared, struct nic_completion *completions, uin
     return count;
 }
 
-/* ---- Forgetting, when a queue pair is destroyed ------------------------------------------------------- */
+/* ---- Forgetting, when a queue pair is destroyed ---------------------------------------------- */
 
 /* Closes the gaps; returns how many were taken out. */
 static uint32_t queue_forget(struct memory_completion_queue *queue,
@@ -152,7 +152,7 @@ static uint32_t queue_forget(struct memory_completion_queue *queue,
     return tail - queue->tail;
 }
 
-/* The receives that were used are to be posted again, although nobody has polled their completions. */
+/* The receives that were used are to be posted again, although nobody polls their completions. */
 void memory_completions_forget(struct memory_queue_pair *queue_pair)
 {
     struct memory_nic *nic = queue_pair->nic;
@@ -169,7 +169,7 @@ void memory_completions_forget(struct memory_queue_pair *queue_pair)
     queue_pair->arrivals_end = &queue_pair->arrivals;
 }
 
-/* ---- Receives and events ------------------------------------------------------------------------------ */
+/* ---- Receives and events --------------------------------------------------------------------- */
 
 void memory_refill(struct nic *nic)
 {

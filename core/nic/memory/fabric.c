@@ -1,4 +1,4 @@
-/* fabric.c: fabrics: options, counters, planned failures, queue pair numbers, and the default fabric. */
+/* fabric.c: fabrics, the default one too: options, planned failures, queue pair numbers. */
 #include "internal.h"
 
 #include <stdarg.h>
@@ -127,10 +127,10 @@ void memory_fabric_watch(struct memory_fabric *fabric, memory_fabric_landing *ca
     fabric->landing_argument = argument;
 }
 
-/* ---- Planned failures -------------------------------------------------------------------------------- */
+/* ---- Planned failures ------------------------------------------------------------------------ */
 
-void memory_fabric_set_failures(struct memory_fabric *fabric, enum memory_failure kind, uint32_t nth,
-                                int32_t status)
+void memory_fabric_set_failures(struct memory_fabric *fabric, enum memory_failure kind,
+                                uint32_t nth, int32_t status)
 {
     memory_require(kind < MEMORY_FAIL_KINDS, "failure kind %d is unknown", (int)kind);
     memory_require(nth == 0 || status < 0, "a failure needs a status below 0, not %d", status);
@@ -163,7 +163,7 @@ bool memory_planned_failure(struct memory_fabric *fabric, enum memory_failure ki
     return true;
 }
 
-/* ---- Queue pair numbers ------------------------------------------------------------------------------- */
+/* ---- Queue pair numbers ---------------------------------------------------------------------- */
 
 struct memory_queue_pair *memory_find(struct memory_fabric *fabric, uint32_t number)
 {

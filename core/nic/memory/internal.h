@@ -1,12 +1,12 @@
 /* internal.h: what the files of the in-memory NIC share. Nobody else includes it.
  *
- * The life of a WQE, number n of its queue pair (all counters wrap, n < m means (int32_t)(m - n) > 0):
+ * The life of a WQE, number n of its queue pair; n < m means (int32_t)(m - n) > 0:
  *
  *     posted -> rung -> executed at the peer -> acknowledged -> completed (polled)
  *
- * Each queue pair keeps one counter for each arrow: WQEs below `acknowledged` have their completion, if
- * they have any, in the send CQ; those below `executed` have done their work at the peer, or have failed
- * there; those below `rung` wait for it.
+ * Each queue pair keeps one counter for each arrow: WQEs below `acknowledged` have their
+ * completion, if they have any, in the send CQ; those below `executed` have done their work at the
+ * peer, or have failed there; those below `rung` wait for it.
  */
 #ifndef CORE_NIC_MEMORY_INTERNAL_H
 #define CORE_NIC_MEMORY_INTERNAL_H
@@ -21,7 +21,7 @@
 #define REGION_SLOTS 32768u /* registrations of a nic at the most */
 #define NOT_ACTIVE 0xffffffffu
 
-/* ---- Completion queues: completion.c ----------------------------------------------------------------- */
+/* ---- Completion queues: completion.c --------------------------------------------------------- */
 
 struct memory_completion {
     struct nic_completion shown;
@@ -37,7 +37,7 @@ struct memory_completion_queue {
     uint32_t tail; /* next to fill */
 };
 
-/* ---- Nics and registrations: memory_nic.c, region.c ---------------------------------------------------- */
+/* ---- Nics and registrations: memory_nic.c, region.c ------------------------------------------ */
 
 struct memory_region {
     uint64_t address;
@@ -65,7 +65,7 @@ struct memory_nic {
     struct memory_completion_queue receive_completions;
     struct memory_region **regions; /* by slot; NULL = free */
     uint32_t region_slots;
-    struct memory_arrival *arrivals;      /* receive_depth of them */
+    struct memory_arrival *arrivals; /* receive_depth of them */
     struct memory_arrival *free_arrivals;
     uint32_t receives; /* in the SRQ, as its hardware knows */
     bool armed;
@@ -73,7 +73,7 @@ struct memory_nic {
     bool sends_first; /* whose turn it is at the next poll */
 };
 
-/* ---- Queue pairs: queue_pair.c -------------------------------------------------------------------------- */
+/* ---- Queue pairs: queue_pair.c --------------------------------------------------------------- */
 
 enum memory_opcode {
     MEMORY_WRITE_IMMEDIATE,
@@ -120,10 +120,10 @@ struct memory_queue_pair {
     struct nic_address peer;
     uint32_t packet_sequence_number;
     bool connected;
-    bool dead;   /* in the error state; shared.failed: and its owner knows */
+    bool dead; /* in the error state; shared.failed: and its owner knows */
     bool cut;
-    bool open;   /* connected, and neither dead nor cut: packets are taken in */
-    bool halted; /* a WQE has failed: those after it do not execute any more */
+    bool open;         /* connected, and neither dead nor cut: packets are taken in */
+    bool halted;       /* a WQE has failed: those after it do not execute any more */
     bool answers_lost; /* a cut: what was executed at the peer will not be acknowledged */
 
     struct memory_wqe *wqes;
@@ -150,7 +150,7 @@ struct memory_queue_pair {
     uint32_t active_index; /* in fabric->active */
 };
 
-/* ---- Fabrics: fabric.c ---------------------------------------------------------------------------------- */
+/* ---- Fabrics: fabric.c ----------------------------------------------------------------------- */
 
 struct memory_planned_failure {
     uint32_t countdown; /* 0 = none */
@@ -172,7 +172,7 @@ struct memory_fabric {
     uint32_t freed_count;
     uint16_t next_key_salt;
 
-    uint64_t now; /* steps */
+    uint64_t now;                      /* steps */
     struct memory_queue_pair **active; /* those with something under way; NUMBER_SLOTS */
     uint32_t active_count;
 };
@@ -197,7 +197,7 @@ static inline bool memory_immediate(const struct memory_fabric *fabric)
     return fabric->options.mode == MEMORY_IMMEDIATE;
 }
 
-/* Rules that callers of nic.h must keep are checked in every build: this NIC exists to find bugs. */
+/* What callers of nic.h must keep to is checked in every build: this NIC exists to find bugs. */
 #define memory_require(condition, ...)                                                             \
     do {                                                                                           \
         if (unlikely(!(condition)))                                                                \
@@ -224,7 +224,7 @@ int32_t memory_query(uint32_t index, crpc_device_info *info, crpc_error *error);
 int32_t memory_open_default(const struct nic_options *options, struct nic **nic, crpc_error *error);
 void memory_close(struct nic *nic);
 
-/* region.c. The two checks say whether a device may touch that memory; no bytes are always allowed. */
+/* region.c. The two checks say whether a device may touch that memory; no bytes: always. */
 int32_t memory_register(struct nic *nic, void *address, size_t bytes, uint32_t access,
                         struct nic_memory *memory, crpc_error *error);
 void memory_deregister(struct nic *nic, struct nic_memory *memory);
@@ -253,7 +253,7 @@ void memory_queue_pair_update(struct memory_queue_pair *queue_pair);
 
 /* completion.c. */
 void memory_completion_queue_create(struct memory_completion_queue *queue, uint32_t capacity);
-/* The completion of one WQE of a send queue: SEND, or ERROR for a status other than NIC_ERROR_NONE. */
+/* The completion of one send WQE: SEND, or ERROR for a status other than NIC_ERROR_NONE. */
 void memory_complete_send(struct memory_queue_pair *queue_pair, uint32_t number,
                           enum nic_error status);
 void memory_complete_receive(struct memory_queue_pair *queue_pair, uint32_t immediate,
@@ -278,12 +278,11 @@ void memory_land(struct memory_queue_pair *target, uint64_t address, const void 
 void memory_arrive(struct memory_queue_pair *target, uint32_t immediate, uint32_t bytes);
 /* The target has none for the WQE that executes: counts it, and fails it if that is wanted. */
 void memory_receiver_not_ready(struct memory_queue_pair *queue_pair);
-/* The WQE that executes has failed with `status`: nothing after it executes, and its queue pair dies
- * when it is acknowledged. */
+/* The WQE that executes has failed with `status`: nothing after it executes, and its queue pair
+ * dies when it is acknowledged. */
 void memory_execute_failed(struct memory_queue_pair *queue_pair, enum nic_error status);
 /* The same with NIC_ERROR_REMOTE_ACCESS, of which the target dies at once. */
-void memory_execute_refused(struct memory_queue_pair *queue_pair,
-                            struct memory_queue_pair *target);
+void memory_execute_refused(struct memory_queue_pair *queue_pair, struct memory_queue_pair *target);
 /* To the error state. What is outstanding will be flushed. */
 void memory_die(struct memory_queue_pair *queue_pair);
 /* The oldest WQE that is not acknowledged completes with this status, and the queue pair dies. */
@@ -295,15 +294,15 @@ void memory_acknowledged(struct memory_queue_pair *queue_pair);
 void memory_payload_free(struct memory_wqe *wqe);
 /* Immediate mode: everything that can execute and complete does. True if anything moved. */
 bool memory_transfer_now(struct memory_queue_pair *queue_pair);
-/* After anything that may give work to a queue pair or end it: immediate mode does it now, scheduled
- * mode puts the queue pair on the active list or takes it off. */
+/* After anything that may give work to a queue pair or end it: immediate mode does it now,
+ * scheduled mode puts the queue pair on the active list or takes it off. */
 void memory_settle(struct memory_queue_pair *queue_pair);
 
 /* schedule.c. */
 void memory_active_update(struct memory_queue_pair *queue_pair);
 void memory_active_remove(struct memory_queue_pair *queue_pair);
-/* No answer comes: lets the lane wait, and fails the queue pair when that has been so for retry_steps.
- * True if it failed. */
+/* No answer comes: lets the lane wait, and fails the queue pair when that has been so for
+ * retry_steps. True if it failed. */
 bool memory_wait_for_answer(struct memory_queue_pair *queue_pair, enum memory_lane lane);
 
 #endif

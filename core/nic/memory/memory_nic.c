@@ -49,7 +49,7 @@ int32_t memory_query(uint32_t index, crpc_device_info *info, crpc_error *error)
     return CRPC_OK;
 }
 
-/* ---- Opening ----------------------------------------------------------------------------------------- */
+/* ---- Opening --------------------------------------------------------------------------------- */
 
 static int32_t device_choose(const struct memory_fabric *fabric, const char *name, uint32_t *device,
                              crpc_error *error)
@@ -101,8 +101,8 @@ static void shared_fill(struct nic *nic, const struct memory_fabric *fabric, uin
     nic->inline_bytes_max = fabric->options.inline_bytes_max;
     nic->receive_depth = granted(options->receive_depth, 16384, fabric->options.receive_depth_max);
     nic->send_depth = granted(options->send_depth, 128, 32768);
-    nic->send_completion_depth = granted(options->send_completion_depth, 65536,
-                                         fabric->options.send_completion_depth_max);
+    nic->send_completion_depth =
+        granted(options->send_completion_depth, 65536, fabric->options.send_completion_depth_max);
     nic->signal_interval =
         (uint32_t)maximum(1, granted(options->signal_interval, 64, nic->send_depth / 2));
 }
@@ -158,7 +158,7 @@ struct memory_fabric *memory_nic_fabric(const struct nic *nic)
     return container_of(nic, const struct memory_nic, shared)->fabric;
 }
 
-/* ---- Closing ----------------------------------------------------------------------------------------- */
+/* ---- Closing --------------------------------------------------------------------------------- */
 
 static uint32_t regions_count(const struct memory_nic *nic)
 {

@@ -7,7 +7,7 @@
 #define PACKET_SEQUENCE_MASK 0xffffffu
 #define MTU_CODE_4096 5u
 
-/* ---- Making ------------------------------------------------------------------------------------------ */
+/* ---- Making ---------------------------------------------------------------------------------- */
 
 static void wqes_create(struct memory_queue_pair *queue_pair)
 {
@@ -95,7 +95,7 @@ void memory_queue_pair_address(const struct nic_queue_pair *queue_pair, struct n
     memcpy(address->gid, queue_pair->nic->gid, sizeof(address->gid));
 }
 
-/* ---- Connecting and ending ----------------------------------------------------------------------------- */
+/* ---- Connecting and ending ------------------------------------------------------------------- */
 
 void memory_queue_pair_update(struct memory_queue_pair *queue_pair)
 {
@@ -136,7 +136,7 @@ void memory_queue_pair_fail(struct nic_queue_pair *shared)
     memory_settle(queue_pair);
 }
 
-/* ---- Posting ------------------------------------------------------------------------------------------- */
+/* ---- Posting --------------------------------------------------------------------------------- */
 
 static bool signal_decide(struct nic_queue_pair *queue_pair, uint32_t flags)
 {
@@ -185,8 +185,8 @@ void memory_post_write_immediate(struct nic_queue_pair *shared, const struct nic
         transfer->bytes > queue_pair->nic->shared.inline_bytes_max)
         return;
     wqe->inlined = true;
-    wqe->payload = queue_pair->inline_bytes +
-                   (size_t)(wqe - queue_pair->wqes) * queue_pair->inline_stride;
+    wqe->payload =
+        queue_pair->inline_bytes + (size_t)(wqe - queue_pair->wqes) * queue_pair->inline_stride;
     if (transfer->bytes > 0)
         memcpy(wqe->payload, (const void *)(uintptr_t)transfer->local_address, transfer->bytes);
     shared->stats.inline_wqes++;

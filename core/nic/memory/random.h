@@ -1,9 +1,9 @@
 /* random.h: the one source of chance of the in-memory NIC and of the simulations over it.
  *
- * The same seed gives the same run on every machine: nothing here depends on the platform, the time or
- * an address. The generator is xorshift64* (Vigna, "An experimental exploration of Marsaglia's xorshift
- * generators, scrambled"); its state is set through splitmix64, so that seeds 1, 2, 3, ... give
- * unrelated runs. Not for secrets.
+ * The same seed gives the same run on every machine: nothing here depends on the platform, the time
+ * or an address. The generator is xorshift64* (Vigna, "An experimental exploration of Marsaglia's
+ * xorshift generators, scrambled"); its state is set through splitmix64, so that seeds 1, 2, 3, ...
+ * give unrelated runs. Not for secrets.
  */
 #ifndef CORE_NIC_MEMORY_RANDOM_H
 #define CORE_NIC_MEMORY_RANDOM_H
@@ -50,7 +50,8 @@ static inline uint32_t random_below(struct random_generator *generator, uint32_t
 }
 
 /* A number from low to high, both included; low <= high and high - low < 2^32 - 1. */
-static inline uint32_t random_between(struct random_generator *generator, uint32_t low, uint32_t high)
+static inline uint32_t random_between(struct random_generator *generator, uint32_t low,
+                                      uint32_t high)
 {
     return low + random_below(generator, high - low + 1);
 }

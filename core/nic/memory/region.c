@@ -1,8 +1,8 @@
 /* region.c: registered memory: keys, bounds and rights.
  *
- * A key is slot << 16 | salt; remote keys have the top bit set and local keys have not, so that taking
- * one for the other is found. The salt is another one for every registration of the fabric, so that the
- * key of another nic, or of what was in the slot before, is found too.
+ * A key is slot << 16 | salt; remote keys have the top bit set and local keys have not, so that
+ * taking one for the other is found. The salt is another one for every registration of the fabric,
+ * so that the key of another nic, or of what was in the slot before, is found too.
  */
 #include "internal.h"
 

@@ -1,9 +1,10 @@
-/* schedule.c: time. Which queue pairs have something under way, and the one small thing that happens next.
+/* schedule.c: time. Which queue pairs have something under way, and the one small thing that
+ * happens next.
  *
- * A queue pair has three lanes that are delayed independently of each other: its oldest WQE on the way
- * to the peer, the oldest receive completion, and the oldest acknowledgement. Each lane is in order;
- * between lanes and between queue pairs there is none. A payload is fetched at one moment (from then on
- * the sender's memory may change without harm), and lands in pieces at later ones.
+ * A queue pair has three lanes that are delayed independently of each other: its oldest WQE on the
+ * way to the peer, the oldest receive completion, and the oldest acknowledgement. Each lane is in
+ * order; between lanes and between queue pairs there is none. A payload is fetched at one moment
+ * (from then on the sender's memory may change without harm), and lands in pieces at later ones.
  */
 #include "internal.h"
 
@@ -12,7 +13,7 @@
 #define ATOMIC_BYTES 8u /* a word: aligned, these are read and written whole, as on hardware */
 #define SMALL_READ_BYTES 256u /* up to this a READ samples one word at a time, in any order */
 
-/* ---- The active list ----------------------------------------------------------------------------------- */
+/* ---- The active list ------------------------------------------------------------------------- */
 
 void memory_active_remove(struct memory_queue_pair *queue_pair)
 {
@@ -29,8 +30,7 @@ void memory_active_remove(struct memory_queue_pair *queue_pair)
 void memory_active_update(struct memory_queue_pair *queue_pair)
 {
     struct memory_fabric *fabric = queue_pair->fabric;
-    const bool busy =
-        queue_pair->acknowledged != queue_pair->rung || queue_pair->arrivals != NULL;
+    const bool busy = queue_pair->acknowledged != queue_pair->rung || queue_pair->arrivals != NULL;
 
     if (likely(busy == (queue_pair->active_index != NOT_ACTIVE)))
         return;
@@ -42,7 +42,7 @@ void memory_active_update(struct memory_queue_pair *queue_pair)
     fabric->active[fabric->active_count++] = queue_pair;
 }
 
-/* ---- Waiting for the peer -------------------------------------------------------------------------------- */
+/* ---- Waiting for the peer -------------------------------------------------------------------- */
 
 bool memory_wait_for_answer(struct memory_queue_pair *queue_pair, enum memory_lane lane)
 {
@@ -64,10 +64,10 @@ bool memory_wait_for_answer(struct memory_queue_pair *queue_pair, enum memory_la
     return true;
 }
 
-/* ---- Pieces ---------------------------------------------------------------------------------------------- */
+/* ---- Pieces ---------------------------------------------------------------------------------- */
 
-/* Takes about `bytes` (ATOMIC_BYTES at least) from one end of the span; `base` is the address of its
- * byte 0 at the peer, and pieces end where aligned words of the peer's memory do. */
+/* Takes about `bytes` (ATOMIC_BYTES at least) from one end of the span; `base` is the address of
+ * its byte 0 at the peer, and pieces end where aligned words of the peer's memory do. */
 static struct memory_span piece_take(struct memory_span *span, uint64_t base, uint32_t bytes,
                                      bool front)
 {
@@ -76,7 +76,8 @@ static struct memory_span piece_take(struct memory_span *span, uint64_t base, ui
     if (bytes >= span->high - span->low) {
         span->low = span->high;
     } else if (front) {
-        piece.high = (uint32_t)(((base + span->low + bytes) & ~(uint64_t)(ATOMIC_BYTES - 1)) - base);
+        piece.high =
+            (uint32_t)(((base + span->low + bytes) & ~(uint64_t)(ATOMIC_BYTES - 1)) - base);
         span->low = piece.high;
     } else {
         piece.low = (uint32_t)(align_up(base + span->high - bytes, ATOMIC_BYTES) - base);
@@ -110,7 +111,7 @@ static bool span_empty(const struct memory_span *span)
     return span->low == span->high;
 }
 
-/* ---- The transfer lane: WRITE ---------------------------------------------------------------------------- */
+/* ---- The transfer lane: WRITE ---------------------------------------------------------------- */
 
 static void execute_finish(struct memory_queue_pair *queue_pair)
 {
@@ -130,8 +131,7 @@ static void write_fetch(struct memory_queue_pair *queue_pair, struct memory_wqe 
         }
         wqe->payload = memory_allocate(1, transfer->bytes);
         if (transfer->bytes > 0)
-            memcpy(wqe->payload, (const void *)(uintptr_t)transfer->local_address,
-                   transfer->bytes);
+            memcpy(wqe->payload, (const void *)(uintptr_t)transfer->local_address, transfer->bytes);
     }
     queue_pair->span = span_start(queue_pair->fabric, transfer->bytes);
     queue_pair->stage = transfer->bytes > 0 ? STAGE_MOVE : STAGE_ARRIVE;
@@ -169,7 +169,7 @@ static void write_arrive(struct memory_queue_pair *queue_pair, struct memory_que
     execute_finish(queue_pair);
 }
 
-/* ---- The transfer lane: READ ----------------------------------------------------------------------------- */
+/* ---- The transfer lane: READ ----------------------------------------------------------------- */
 
 /* A small READ: any of the words that have not been sampled yet. */
 static struct memory_span word_take(struct memory_queue_pair *queue_pair,
@@ -225,8 +225,8 @@ static void read_piece(struct memory_queue_pair *queue_pair, struct memory_queue
         piece = word_take(queue_pair, transfer);
         last = queue_pair->words_left == 0;
     } else {
-        piece = piece_random(&queue_pair->fabric->random, &queue_pair->span,
-                             transfer->remote_address);
+        piece =
+            piece_random(&queue_pair->fabric->random, &queue_pair->span, transfer->remote_address);
         last = span_empty(&queue_pair->span);
     }
     if (piece.low < piece.high)
@@ -261,7 +261,7 @@ static bool transfer_step(struct memory_queue_pair *queue_pair)
     return true;
 }
 
-/* ---- The other lanes ------------------------------------------------------------------------------------- */
+/* ---- The other lanes ------------------------------------------------------------------------- */
 
 static void receive_step(struct memory_queue_pair *queue_pair)
 {
@@ -290,8 +290,8 @@ static bool response_piece(struct memory_queue_pair *queue_pair, const struct me
     if (!queue_pair->response_started)
         queue_pair->response = span_start(queue_pair->fabric, transfer->bytes);
     queue_pair->response_started = true;
-    piece = piece_random(&queue_pair->fabric->random, &queue_pair->response,
-                         transfer->local_address);
+    piece =
+        piece_random(&queue_pair->fabric->random, &queue_pair->response, transfer->local_address);
     if (piece.low < piece.high)
         memcpy((void *)(uintptr_t)(transfer->local_address + piece.low), wqe->payload + piece.low,
                piece.high - piece.low);
@@ -324,7 +324,7 @@ static bool acknowledge_step(struct memory_queue_pair *queue_pair)
     return true;
 }
 
-/* ---- Choosing -------------------------------------------------------------------------------------------- */
+/* ---- Choosing -------------------------------------------------------------------------------- */
 
 static bool lane_has_work(struct memory_queue_pair *queue_pair, enum memory_lane lane)
 {
@@ -413,7 +413,7 @@ static bool step_scheduled(struct memory_fabric *fabric)
     return false;
 }
 
-/* Everything that waits tries again. A queue pair may leave the list, and another take its place. */
+/* Everything that waits tries again. Queue pairs may leave the list; others take their place. */
 static bool step_immediate(struct memory_fabric *fabric)
 {
     bool moved = false;

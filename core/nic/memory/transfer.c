@@ -1,18 +1,19 @@
-/* transfer.c: the rules of a reliable connection, and immediate mode, which applies them on the spot.
+/* transfer.c: the rules of a reliable connection, and immediate mode, which applies them on the
+ * spot.
  *
- * Who dies of what: a WQE whose local key is wrong kills its own queue pair (NIC_ERROR_LOCAL). One that
- * the peer's device refuses kills the peer's queue pair at once, and its own when the refusal arrives
- * (NIC_ERROR_REMOTE_ACCESS). All other WQEs outstanding on a dead queue pair are flushed.
+ * Who dies of what: a WQE whose local key is wrong kills its own queue pair (NIC_ERROR_LOCAL). One
+ * that the peer's device refuses kills the peer's queue pair at once, and its own when the refusal
+ * arrives (NIC_ERROR_REMOTE_ACCESS). All other WQEs outstanding on a dead queue pair are flushed.
  */
 #include "internal.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- Who is at the other end --------------------------------------------------------------------------- */
+/* ---- Who is at the other end ----------------------------------------------------------------- */
 
-/* Hardware takes packets of anyone for the right number whose sequence numbers fit: a number that is
- * used again belongs to someone else all the same. */
+/* Hardware takes packets of anyone for the right number whose sequence numbers fit: a number that
+ * is used again belongs to someone else all the same. */
 struct memory_queue_pair *memory_peer(struct memory_queue_pair *queue_pair)
 {
     struct memory_queue_pair *peer =
@@ -38,7 +39,7 @@ bool memory_stalled(const struct memory_queue_pair *queue_pair)
     return queue_pair->fabric->now < queue_pair->stalled_until;
 }
 
-/* ---- Landing and arriving ------------------------------------------------------------------------------ */
+/* ---- Landing and arriving -------------------------------------------------------------------- */
 
 void memory_land(struct memory_queue_pair *target, uint64_t address, const void *data,
                  uint32_t bytes)
@@ -90,7 +91,7 @@ void memory_receiver_not_ready(struct memory_queue_pair *queue_pair)
             fabric->now + fabric->options.receiver_not_ready_steps;
 }
 
-/* ---- Failing ------------------------------------------------------------------------------------------- */
+/* ---- Failing --------------------------------------------------------------------------------- */
 
 void memory_execute_failed(struct memory_queue_pair *queue_pair, enum nic_error status)
 {
@@ -110,8 +111,8 @@ void memory_execute_refused(struct memory_queue_pair *queue_pair, struct memory_
     memory_settle(target);
 }
 
-/* Completions under way at that moment come out as a success or as flushed; once one was flushed, all
- * after it are. */
+/* Completions under way at that moment come out as a success or as flushed; once one was flushed,
+ * all after it are. */
 static void arrivals_flush(struct memory_queue_pair *queue_pair)
 {
     bool flushed = false;
@@ -162,7 +163,7 @@ void memory_flush_oldest(struct memory_queue_pair *queue_pair)
     memory_acknowledged(queue_pair);
 }
 
-/* ---- Immediate mode -------------------------------------------------------------------------------------- */
+/* ---- Immediate mode -------------------------------------------------------------------------- */
 
 static void write_now(struct memory_queue_pair *queue_pair, struct memory_queue_pair *target,
                       const struct memory_wqe *wqe)
@@ -248,8 +249,7 @@ bool memory_transfer_now(struct memory_queue_pair *queue_pair)
 {
     bool moved = false;
 
-    while (!queue_pair->dead && queue_pair->executed != queue_pair->rung &&
-           execute_now(queue_pair))
+    while (!queue_pair->dead && queue_pair->executed != queue_pair->rung && execute_now(queue_pair))
         moved = true;
     while (queue_pair->dead && queue_pair->acknowledged != queue_pair->rung) {
         memory_flush_oldest(queue_pair);

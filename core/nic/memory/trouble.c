@@ -39,7 +39,7 @@ void memory_fabric_stall(struct nic_queue_pair *shared, uint64_t steps)
     queue_pair->stalled_until = queue_pair->fabric->now + 1 + steps;
 }
 
-/* ---- A hostile peer ------------------------------------------------------------------------------------ */
+/* ---- A hostile peer -------------------------------------------------------------------------- */
 
 /* The queue pair that takes such a packet in; NULL and *status if none does. */
 static struct memory_queue_pair *hostile_target(struct memory_fabric *fabric, uint32_t number,

@@ -1,5 +1,5 @@
-/* common.h: what the tests of the in-memory NIC share: two nics with connected queue pairs, short ways
- * to post and poll, and the seed in every failure message. */
+/* common.h: what the tests of the in-memory NIC share: two nics with connected queue pairs, short
+ * ways to post and poll, and the seed in every failure message. */
 #ifndef CORE_NIC_MEMORY_TESTS_COMMON_H
 #define CORE_NIC_MEMORY_TESTS_COMMON_H
 
@@ -21,6 +21,7 @@
 #define DEPTH 32u
 #define RECEIVES 64u
 #define PAIRS_MAX 8u
+#define STEPS_MAX 100000u
 
 #define OPERATIONS (&nic_memory_operations)
 
@@ -97,8 +98,7 @@ static inline void side_open(struct side *side, struct memory_fabric *fabric)
     side->nic = open_nic(fabric);
     side->written_memory = register_memory(side->nic, side->written, RING_BYTES,
                                            CRPC_ACCESS_LOCAL_WRITE | CRPC_ACCESS_REMOTE_WRITE);
-    side->read_memory =
-        register_memory(side->nic, side->read, RING_BYTES, CRPC_ACCESS_REMOTE_READ);
+    side->read_memory = register_memory(side->nic, side->read, RING_BYTES, CRPC_ACCESS_REMOTE_READ);
     side->source_memory = register_memory(side->nic, side->source, RING_BYTES, 0);
     side->landing_memory =
         register_memory(side->nic, side->landing, RING_BYTES, CRPC_ACCESS_LOCAL_WRITE);
@@ -132,7 +132,18 @@ static inline void fixture_destroy(struct fixture *fixture)
     free(fixture);
 }
 
-/* ---- Posting and polling --------------------------------------------------------------------------- */
+static inline const struct memory_fabric_counters *counters(const struct fixture *fixture)
+{
+    return memory_fabric_counters(fixture->fabric);
+}
+
+static inline void run_to_the_end(struct fixture *f, uint64_t seed)
+{
+    if (!memory_fabric_run(f->fabric, STEPS_MAX))
+        fail_msg("seed %llu: still not quiet", (unsigned long long)seed);
+}
+
+/* ---- Posting and polling --------------------------------------------------------------------- */
 
 /* A WRITE of source[offset, bytes) to the same place of the peer's `written`. */
 static inline struct nic_transfer write_transfer(struct side *from, struct side *to,

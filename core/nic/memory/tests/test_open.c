@@ -128,7 +128,7 @@ static void operations_open_uses_the_default_fabric(void **state)
     memory_fabric_reset_default();
 }
 
-/* ---- Queue pairs ----------------------------------------------------------------------------------- */
+/* ---- Queue pairs ----------------------------------------------------------------------------- */
 
 static void numbers_go_round(void **state)
 {
@@ -186,9 +186,8 @@ static void connect_refuses_a_second_time(void **state)
     assert_memory_equal(address.gid, queue_pair->nic->gid, 16);
     assert_int_equal(address.packet_sequence_number >> 24, 0);
     connect_one_way(queue_pair, queue_pair);
-    assert_int_equal(
-        OPERATIONS->queue_pair_connect(queue_pair, &address, &default_transport, NULL),
-        CRPC_E_STATE);
+    assert_int_equal(OPERATIONS->queue_pair_connect(queue_pair, &address, &default_transport, NULL),
+                     CRPC_E_STATE);
     memory_fabric_destroy(fabric);
 }
 
@@ -205,7 +204,7 @@ static void close_counts_what_was_left(void **state)
     fixture_destroy(fixture);
 }
 
-/* ---- Registrations --------------------------------------------------------------------------------- */
+/* ---- Registrations --------------------------------------------------------------------------- */
 
 static void registrations_have_their_own_keys(void **state)
 {
@@ -255,7 +254,7 @@ static void registration_refuses_nonsense(void **state)
     memory_fabric_destroy(fabric);
 }
 
-/* ---- Planned failures ------------------------------------------------------------------------------- */
+/* ---- Planned failures ------------------------------------------------------------------------ */
 
 static void the_nth_call_fails_once(void **state)
 {

@@ -1,22 +1,10 @@
-/* test_schedule.c: scheduled mode: what may happen late, in pieces and in another order does; what may
- * not, does not. Most tests look for what chance shows in some of many seeds. */
+/* test_schedule.c: scheduled mode: what may happen late, in pieces and in another order does; what
+ * may not, does not. Most tests look for what chance shows in some of many seeds. */
 #include "common.h"
 
 #include <unistd.h>
 
 #define SEEDS 200u
-#define STEPS_MAX 100000u
-
-static const struct memory_fabric_counters *counters(const struct fixture *fixture)
-{
-    return memory_fabric_counters(fixture->fabric);
-}
-
-static void run_to_the_end(struct fixture *f, uint64_t seed)
-{
-    if (!memory_fabric_run(f->fabric, STEPS_MAX))
-        fail_msg("seed %llu: still not quiet", (unsigned long long)seed);
-}
 
 static void nothing_moves_by_itself(void **state)
 {
@@ -40,7 +28,7 @@ static void nothing_moves_by_itself(void **state)
     fixture_destroy(f);
 }
 
-/* ---- Determinism --------------------------------------------------------------------------------------- */
+/* ---- Determinism ----------------------------------------------------------------------------- */
 
 struct trace {
     const struct fixture *fixture;
@@ -111,10 +99,10 @@ static void a_seed_says_it_all(void **state)
     assert_true(pieces > SEEDS * 20 * 3 / 2); /* at least one in two lands in pieces */
 }
 
-/* ---- Order --------------------------------------------------------------------------------------------- */
+/* ---- Order ----------------------------------------------------------------------------------- */
 
-/* A run of random WRITEs and READs on several pairs. WQE n of a pair writes the byte n + 1 to its own
- * place, so that what a receive announces can be told from what came before it. */
+/* A run of random WRITEs and READs on several pairs. WQE n of a pair writes the byte n + 1 to its
+ * own place, so that what a receive announces can be told from what came before it. */
 enum { STRESS_PAIRS = 4, STRESS_WQES = 24, STRESS_BYTES = 40 };
 
 struct stress {
@@ -124,7 +112,7 @@ struct stress {
     uint32_t posted[STRESS_PAIRS];
     uint32_t received[STRESS_PAIRS];
     uint32_t sent[STRESS_PAIRS];
-    uint32_t last_post;  /* order over all pairs */
+    uint32_t last_post; /* order over all pairs */
     uint32_t post_order[STRESS_PAIRS][STRESS_WQES];
     uint32_t last_received;
     uint32_t reordered;
@@ -240,7 +228,7 @@ static void each_queue_pair_is_in_order_and_no_two(void **state)
     assert_true(stress.acknowledged_first > SEEDS / 10);
 }
 
-/* ---- When memory is looked at ------------------------------------------------------------------------- */
+/* ---- When memory is looked at ---------------------------------------------------------------- */
 
 static void payload_is_fetched_late_and_at_once(void **state)
 {
@@ -348,8 +336,8 @@ static void unaligned_transfers_are_whole(void **state)
     }
 }
 
-/* What is deregistered is not touched any more, though half of the payload has landed: it is freed here,
- * for the address sanitizer to watch. */
+/* What is deregistered is not touched any more, though half of the payload has landed: it is freed
+ * here, for the address sanitizer to watch. */
 static void memory_may_vanish_in_between(void **state)
 {
     uint32_t refused = 0;
@@ -386,7 +374,7 @@ static void memory_may_vanish_in_between(void **state)
     assert_true(refused > SEEDS / 4);
 }
 
-/* ---- Receives, weights, events ------------------------------------------------------------------------ */
+/* ---- Receives, weights, events --------------------------------------------------------------- */
 
 static void without_a_receive_it_tries_again(void **state)
 {
@@ -475,7 +463,7 @@ static void the_event_comes_with_the_completion(void **state)
     fixture_destroy(f);
 }
 
-/* ---- Ends in the middle ------------------------------------------------------------------------------- */
+/* ---- Ends in the middle ---------------------------------------------------------------------- */
 
 static void destroy_forgets_what_is_under_way(void **state)
 {
