@@ -165,13 +165,6 @@ bool memory_planned_failure(struct memory_fabric *fabric, enum memory_failure ki
 
 /* ---- Queue pair numbers ---------------------------------------------------------------------- */
 
-struct memory_queue_pair *memory_find(struct memory_fabric *fabric, uint32_t number)
-{
-    struct memory_queue_pair *queue_pair = fabric->by_number[number % NUMBER_SLOTS];
-
-    return queue_pair && queue_pair->shared.number == number ? queue_pair : NULL;
-}
-
 struct nic_queue_pair *memory_fabric_find(struct memory_fabric *fabric, uint32_t number)
 {
     struct memory_queue_pair *queue_pair = memory_find(fabric, number);

@@ -20,6 +20,7 @@
 #define NUMBER_MASK 0xffffffu
 #define REGION_SLOTS 32768u /* registrations of a nic at the most */
 #define NOT_ACTIVE 0xffffffffu
+#define REMOTE_KEY_BIT 0x80000000u /* set in remote keys, not in local ones: region.c */
 
 /* ---- Completion queues: completion.c --------------------------------------------------------- */
 
@@ -117,8 +118,8 @@ struct memory_queue_pair {
     struct memory_fabric *fabric;
     struct memory_queue_pair *next; /* of the nic */
 
-    struct nic_address peer;
-    uint32_t packet_sequence_number;
+    uint64_t identity;      /* memory_identity of itself, */
+    uint64_t peer_identity; /* of its peer; 0 = not connected */
     bool connected;
     bool dead; /* in the error state; shared.failed: and its owner knows */
     bool cut;
@@ -197,6 +198,86 @@ static inline bool memory_immediate(const struct memory_fabric *fabric)
     return fabric->options.mode == MEMORY_IMMEDIATE;
 }
 
+/* ---- The checks of every packet -------------------------------------------------------------- */
+
+static inline struct memory_queue_pair *memory_find(const struct memory_fabric *fabric,
+                                                    uint32_t number)
+{
+    struct memory_queue_pair *queue_pair = fabric->by_number[number % NUMBER_SLOTS];
+
+    return queue_pair && queue_pair->shared.number == number ? queue_pair : NULL;
+}
+
+/* What a packet shows of its sender. Hardware takes packets of anyone for the right number whose
+ * sequence numbers fit: when a number is used again, they tell the new one from the old. */
+static inline uint64_t memory_identity(uint32_t number, uint32_t packet_sequence_number)
+{
+    return (uint64_t)number << 32 | packet_sequence_number;
+}
+
+/* The queue pair at the other end, NULL if it is gone or talks to someone else. */
+static inline struct memory_queue_pair *memory_peer(const struct memory_queue_pair *queue_pair)
+{
+    const uint32_t number = (uint32_t)(queue_pair->peer_identity >> 32);
+    struct memory_queue_pair *peer = queue_pair->fabric->by_number[number % NUMBER_SLOTS];
+
+    if (likely(peer && peer->identity == queue_pair->peer_identity &&
+               peer->peer_identity == queue_pair->identity))
+        return peer;
+    return NULL;
+}
+
+/* The same, but only if packets get through to it now and are taken in. */
+static inline struct memory_queue_pair *memory_reach(const struct memory_queue_pair *queue_pair)
+{
+    struct memory_queue_pair *peer = memory_peer(queue_pair);
+
+    return likely(peer && peer->open && !queue_pair->cut) ? peer : NULL;
+}
+
+static inline bool memory_stalled(const struct memory_queue_pair *queue_pair)
+{
+    return queue_pair->fabric->now < queue_pair->stalled_until;
+}
+
+/* What is registered in the slot of a key, whose key it may be or not; NULL if nothing is. */
+static inline struct memory_region *memory_region_find(const struct memory_nic *nic, uint32_t key)
+{
+    const uint32_t slot = (key & ~REMOTE_KEY_BIT) >> 16;
+
+    return likely(slot < nic->region_slots) ? nic->regions[slot] : NULL;
+}
+
+static inline bool memory_region_allows(const struct memory_region *region, uint64_t address,
+                                        uint32_t bytes, uint32_t access)
+{
+    const uint64_t offset = address - region->address; /* huge where the address is too low */
+
+    return offset <= region->bytes && bytes <= region->bytes - offset &&
+           (region->access & access) == access;
+}
+
+/* Whether a device may touch that memory under that key; to touch none it always may. */
+static inline bool memory_allows_local(const struct memory_nic *nic, uint32_t local_key,
+                                       uint64_t address, uint32_t bytes, uint32_t access)
+{
+    const struct memory_region *region = memory_region_find(nic, local_key);
+
+    return (region && region->local_key == local_key &&
+            memory_region_allows(region, address, bytes, access)) ||
+           bytes == 0;
+}
+
+static inline bool memory_allows_remote(const struct memory_nic *nic, uint32_t remote_key,
+                                        uint64_t address, uint32_t bytes, uint32_t access)
+{
+    const struct memory_region *region = memory_region_find(nic, remote_key);
+
+    return (region && region->remote_key == remote_key &&
+            memory_region_allows(region, address, bytes, access)) ||
+           bytes == 0;
+}
+
 /* What callers of nic.h must keep to is checked in every build: this NIC exists to find bugs. */
 #define memory_require(condition, ...)                                                             \
     do {                                                                                           \
@@ -216,7 +297,6 @@ bool memory_planned_failure(struct memory_fabric *fabric, enum memory_failure ki
 /* A number for a new queue pair; 0 if there is none left. */
 uint32_t memory_number_take(struct memory_fabric *fabric);
 void memory_number_give_back(struct memory_fabric *fabric, uint32_t number);
-struct memory_queue_pair *memory_find(struct memory_fabric *fabric, uint32_t number);
 
 /* memory_nic.c: closes it with all that is left on it. */
 void memory_nic_free(struct memory_nic *nic);
@@ -224,15 +304,11 @@ int32_t memory_query(uint32_t index, crpc_device_info *info, crpc_error *error);
 int32_t memory_open_default(const struct nic_options *options, struct nic **nic, crpc_error *error);
 void memory_close(struct nic *nic);
 
-/* region.c. The two checks say whether a device may touch that memory; no bytes: always. */
+/* region.c. */
 int32_t memory_register(struct nic *nic, void *address, size_t bytes, uint32_t access,
                         struct nic_memory *memory, crpc_error *error);
 void memory_deregister(struct nic *nic, struct nic_memory *memory);
 void memory_region_free(struct memory_nic *nic, struct memory_region *region);
-bool memory_allows_local(const struct memory_nic *nic, uint32_t local_key, uint64_t address,
-                         uint32_t bytes, uint32_t access);
-bool memory_allows_remote(const struct memory_nic *nic, uint32_t remote_key, uint64_t address,
-                          uint32_t bytes, uint32_t access);
 
 /* queue_pair.c. */
 int32_t memory_queue_pair_create(struct nic *nic, void *owner, struct nic_queue_pair **queue_pair,
@@ -266,11 +342,6 @@ int memory_arm(struct nic *nic);
 void memory_disarm(struct nic *nic);
 
 /* transfer.c: the rules of the wire, for both modes. */
-/* The queue pair at the other end, NULL if it is gone or talks to someone else. */
-struct memory_queue_pair *memory_peer(struct memory_queue_pair *queue_pair);
-/* The same, but only if packets get through to it now and are taken in. */
-struct memory_queue_pair *memory_reach(struct memory_queue_pair *queue_pair);
-bool memory_stalled(const struct memory_queue_pair *queue_pair);
 /* Shows the watcher what is about to land, and lands it. */
 void memory_land(struct memory_queue_pair *target, uint64_t address, const void *data,
                  uint32_t bytes);

@@ -46,8 +46,8 @@ int32_t memory_queue_pair_create(struct nic *shared, void *owner, struct nic_que
     queue_pair->shared.owner = owner;
     queue_pair->shared.number = number;
     queue_pair->shared.depth = shared->send_depth;
-    queue_pair->packet_sequence_number =
-        (uint32_t)random_next(&fabric->random) & PACKET_SEQUENCE_MASK;
+    queue_pair->identity =
+        memory_identity(number, (uint32_t)random_next(&fabric->random) & PACKET_SEQUENCE_MASK);
     queue_pair->cut = nic->cut;
     queue_pair->arrivals_end = &queue_pair->arrivals;
     queue_pair->active_index = NOT_ACTIVE;
@@ -88,7 +88,7 @@ void memory_queue_pair_address(const struct nic_queue_pair *queue_pair, struct n
 
     *address = (struct nic_address){
         .queue_pair_number = queue_pair->number,
-        .packet_sequence_number = this->packet_sequence_number,
+        .packet_sequence_number = (uint32_t)this->identity,
         .link = CRPC_LINK_ETHERNET,
         .mtu_code = MTU_CODE_4096,
     };
@@ -120,7 +120,8 @@ int32_t memory_queue_pair_connect(struct nic_queue_pair *shared, const struct ni
     if (peer->queue_pair_number > NUMBER_MASK || peer->link != CRPC_LINK_ETHERNET)
         return error_set(error, CRPC_E_INVALID, 0, "queue pair %u on link %u cannot be a peer",
                          peer->queue_pair_number, peer->link);
-    queue_pair->peer = *peer;
+    queue_pair->peer_identity =
+        memory_identity(peer->queue_pair_number, peer->packet_sequence_number);
     queue_pair->connected = true;
     memory_queue_pair_update(queue_pair);
     return CRPC_OK;

@@ -9,48 +9,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#define REMOTE_KEY_BIT 0x80000000u
 #define SALT_STEP 40503u /* odd: all 65536 salts come before one comes again */
-
-static uint32_t key_slot(uint32_t key)
-{
-    return (key & ~REMOTE_KEY_BIT) >> 16;
-}
-
-static bool allows(const struct memory_region *region, uint64_t address, uint32_t bytes,
-                   uint32_t access)
-{
-    uint64_t offset = address - region->address;
-
-    return address >= region->address && offset <= region->bytes &&
-           bytes <= region->bytes - offset && (region->access & access) == access;
-}
-
-bool memory_allows_local(const struct memory_nic *nic, uint32_t local_key, uint64_t address,
-                         uint32_t bytes, uint32_t access)
-{
-    const struct memory_region *region;
-
-    if (bytes == 0)
-        return true;
-    if (key_slot(local_key) >= nic->region_slots)
-        return false;
-    region = nic->regions[key_slot(local_key)];
-    return region && region->local_key == local_key && allows(region, address, bytes, access);
-}
-
-bool memory_allows_remote(const struct memory_nic *nic, uint32_t remote_key, uint64_t address,
-                          uint32_t bytes, uint32_t access)
-{
-    const struct memory_region *region;
-
-    if (bytes == 0)
-        return true;
-    if (key_slot(remote_key) >= nic->region_slots)
-        return false;
-    region = nic->regions[key_slot(remote_key)];
-    return region && region->remote_key == remote_key && allows(region, address, bytes, access);
-}
 
 /* The lowest free slot, so that slots are used again soon; REGION_SLOTS if there is none. */
 static uint32_t slot_take(struct memory_nic *nic)
@@ -124,8 +83,7 @@ void memory_deregister(struct nic *shared, struct nic_memory *memory)
     if (!region)
         return;
     /* The keys, not the pointer, say whether it is alive: the pointer may be stale. */
-    memory_require(key_slot(memory->local_key) < nic->region_slots &&
-                       nic->regions[key_slot(memory->local_key)] == region &&
+    memory_require(memory_region_find(nic, memory->local_key) == region &&
                        region->local_key == memory->local_key,
                    "key 0x%x is not registered with %s, or not any more", memory->local_key,
                    nic->shared.device);

@@ -10,35 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- Who is at the other end ----------------------------------------------------------------- */
-
-/* Hardware takes packets of anyone for the right number whose sequence numbers fit: a number that
- * is used again belongs to someone else all the same. */
-struct memory_queue_pair *memory_peer(struct memory_queue_pair *queue_pair)
-{
-    struct memory_queue_pair *peer =
-        memory_find(queue_pair->fabric, queue_pair->peer.queue_pair_number);
-
-    if (unlikely(!peer || !peer->connected ||
-                 peer->peer.queue_pair_number != queue_pair->shared.number ||
-                 peer->peer.packet_sequence_number != queue_pair->packet_sequence_number ||
-                 queue_pair->peer.packet_sequence_number != peer->packet_sequence_number))
-        return NULL;
-    return peer;
-}
-
-struct memory_queue_pair *memory_reach(struct memory_queue_pair *queue_pair)
-{
-    struct memory_queue_pair *peer = memory_peer(queue_pair);
-
-    return peer && peer->open && !queue_pair->cut ? peer : NULL;
-}
-
-bool memory_stalled(const struct memory_queue_pair *queue_pair)
-{
-    return queue_pair->fabric->now < queue_pair->stalled_until;
-}
-
 /* ---- Landing and arriving -------------------------------------------------------------------- */
 
 void memory_land(struct memory_queue_pair *target, uint64_t address, const void *data,
