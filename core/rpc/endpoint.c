@@ -282,9 +282,6 @@ void endpoint_fail(struct rpc_endpoint *endpoint, bool distrust, const crpc_erro
     if (endpoint->identifier) {
         cm_disconnect(endpoint->identifier);
     }
-    if (error->status != CRPC_OK) {
-        log_write(engine->log, CRPC_LOG_WARNING, "endpoint lost: %s", error->message);
-    }
     list_append_once(&engine->failing, &endpoint->failing_link);
 }
 
@@ -327,6 +324,9 @@ void engine_drain_failing(struct rpc_engine *engine)
         endpoint->state = CRPC_STATE_DISCONNECTED;
         if (endpoint_left(endpoint)) {
             endpoint->error = (crpc_error){0};
+        }
+        if (endpoint->error.status != CRPC_OK) {
+            log_write(engine->log, CRPC_LOG_WARNING, "endpoint lost: %s", endpoint->error.message);
         }
         calls_end_all(endpoint, status_of_pending(endpoint));
         if (endpoint->sent_replies_head != endpoint->sent_replies_tail) {
