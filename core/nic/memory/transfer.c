@@ -113,8 +113,6 @@ void memory_payload_free(struct memory_wqe *wqe)
 void memory_acknowledged(struct memory_queue_pair *queue_pair)
 {
     memory_payload_free(memory_wqe(queue_pair, queue_pair->acknowledged++));
-    if ((int32_t)(queue_pair->acknowledged - queue_pair->executed) > 0)
-        queue_pair->executed = queue_pair->acknowledged; /* it failed before it was executed */
 }
 
 void memory_fail_oldest(struct memory_queue_pair *queue_pair, enum nic_error status)

@@ -83,6 +83,33 @@ static void a_cut_takes_the_answers_with_it(void **state)
     assert_true(landed_but_failed > SEEDS / 10);
 }
 
+/* Two waits for an answer that are not one: the time until RETRY starts anew. */
+static void an_answer_that_is_lost_is_awaited_anew(void **state)
+{
+    struct fixture *f = fixture_create(1, MEMORY_SCHEDULED, 1);
+    struct memory_fabric_options *options = memory_fabric_options(f->fabric);
+    struct nic_queue_pair *ours = create_queue_pair(f->a.nic);
+    struct nic_queue_pair *theirs = create_queue_pair(f->b.nic);
+
+    (void)state;
+    options->retry_steps = 100;
+    options->acknowledge_weight = 0;
+    connect_one_way(ours, theirs);
+    OPERATIONS->post_write_immediate(ours, &(struct nic_transfer){.immediate = 5}, 0);
+    OPERATIONS->ring(ours);
+    assert_false(memory_fabric_run(f->fabric, 60));
+    connect_one_way(theirs, ours);
+    assert_false(memory_fabric_run(f->fabric, 200));
+    assert_receive(f->b.nic, theirs, 5, 0);
+    memory_fabric_cut(theirs); /* the answer is under way, and lost */
+    options->acknowledge_weight = 1;
+    assert_false(memory_fabric_run(f->fabric, 99));
+    assert_nothing(f->a.nic);
+    run_to_the_end(f, 1);
+    assert_error(f->a.nic, ours, NIC_ERROR_RETRY, 1);
+    fixture_destroy(f);
+}
+
 static void a_nic_is_cut_with_all_it_has(void **state)
 {
     struct fixture *f = fixture_create(1, MEMORY_SCHEDULED, 3);
@@ -103,6 +130,7 @@ static void a_nic_is_cut_with_all_it_has(void **state)
     connect_one_way(peer, later);
     OPERATIONS->post_write_immediate(peer, &(struct nic_transfer){0}, 0);
     OPERATIONS->ring(peer);
+    assert_false(memory_fabric_run(f->fabric, 500));
     OPERATIONS->close(f->b.nic); /* as a process that has gone */
     run_to_the_end(f, 1);
     assert_error(f->a.nic, peer, NIC_ERROR_RETRY, 1);
@@ -406,6 +434,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_cut_ends_in_retry),
         cmocka_unit_test(a_cut_takes_the_answers_with_it),
+        cmocka_unit_test(an_answer_that_is_lost_is_awaited_anew),
         cmocka_unit_test(a_nic_is_cut_with_all_it_has),
         cmocka_unit_test(a_cut_in_immediate_mode_ends_after_polls),
         cmocka_unit_test(a_killed_queue_pair_flushes),
