@@ -360,8 +360,8 @@ void memory_die(struct memory_queue_pair *queue_pair);
 void memory_fail_oldest(struct memory_queue_pair *queue_pair, enum nic_error status);
 /* Completes the oldest WQE of a dead queue pair. */
 void memory_flush_oldest(struct memory_queue_pair *queue_pair);
-/* The oldest WQE is acknowledged, and needs its payload no more. On a dead queue pair this overtakes
- * `executed`, which means nothing any more there. */
+/* The oldest WQE is acknowledged, and needs its payload no more. On a dead queue pair this
+ * overtakes `executed`, which means nothing any more there. */
 void memory_acknowledged(struct memory_queue_pair *queue_pair);
 void memory_payload_free(struct memory_wqe *wqe);
 /* Immediate mode: everything that can execute and complete does. True if anything moved. */
