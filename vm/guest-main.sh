@@ -1,0 +1,34 @@
+#!/bin/bash
+# guest-main.sh: the guest with this machine's programs: makes two rails, runs the command, reports its status, ends.
+export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root TERM=dumb LANG=C.UTF-8
+for port in /sys/class/virtio-ports/*; do
+    case $(<"$port/name") in
+    vm.output) output=/dev/${port##*/} ;;
+    vm.status) status=/dev/${port##*/} ;;
+    esac
+done
+for word in $(</proc/cmdline); do
+    case $word in vm.command=*) command=${word#*=} ;; esac
+done
+ln -sf /proc/self/fd /dev/fd
+exec </dev/null >"$output" 2>&1
+echo rails > /proc/sys/kernel/hostname
+ip link set lo up
+ulimit -l unlimited
+ulimit -n 65536
+for rail in 0 1; do
+    # The MTU has room for RoCE's headers around a 4096-byte packet.
+    ip link add rail$rail type dummy
+    ip address add 10.99.$rail.1/24 dev rail$rail
+    ip address add fd10:99:$rail::1/64 dev rail$rail nodad
+    ip link set rail$rail mtu 4200 up
+    rdma link add rxe$rail type rxe netdev rail$rail
+    echo "10.99.$rail.1 rail$rail" >> /etc/hosts
+done
+echo start > "$status"
+bash "$command"
+result=$?
+exec >/dev/null 2>&1
+echo "status $result" > "$status"
+echo b > /proc/sysrq-trigger   # with -no-reboot qemu ends at once
+sleep 10
