@@ -1,0 +1,8 @@
+# what: installs the packages that building and testing need
+#help
+#help Usage: ./dev setup
+#help
+#help Installs what is missing of scripts/packages-debian.txt, with apt, as root or by sudo. Does nothing if nothing is
+#help missing. On a system without apt it prints the list and fails.
+setup
+say "everything needed is installed"
