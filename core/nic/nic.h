@@ -59,6 +59,12 @@ struct nic_transport {
     uint32_t retry_count;   /* 1..7 */
 };
 
+/* What every connection has, whichever way it was made (the verbs specification's codes). rdma_cm by
+ * itself leaves the RNR timer at 0, which means 655 ms, and rdma_init_qp_attr the rest at its own. */
+#define NIC_MIN_RNR_TIMER 12 /* 0.64 ms: how long a peer without a receive asks us to wait */
+#define NIC_RNR_RETRY 7      /* for ever: the batch windows see to it that it never happens */
+#define NIC_READ_DEPTH 4     /* READs under way at once, each way, where the device can */
+
 struct nic_queue_pair_stats {
     uint64_t wqes;
     uint64_t doorbells;

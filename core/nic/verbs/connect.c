@@ -1,0 +1,123 @@
+/* connect.c: connecting a queue pair to an address that the peer has sent by other means than
+ * rdma_cm (which does the same in core/cm).
+ *
+ * The address comes from a blob and is not to be trusted. On Ethernet the kernel resolves the peer's
+ * IP address to a MAC address while the queue pair becomes ready to receive, which may block for as
+ * long as ARP takes.
+ */
+#include <string.h>
+
+#include "error.h"
+#include "verbs.h"
+
+#define HOP_LIMIT 64
+#define MTU_CODE_MIN IBV_MTU_256
+#define MTU_CODE_MAX IBV_MTU_4096
+
+void verbs_queue_pair_address(const struct nic_queue_pair *base, struct nic_address *address)
+{
+    const struct verbs_nic *nic = container_of(base->nic, const struct verbs_nic, base);
+    const struct verbs_queue_pair *queue_pair =
+        container_of(base, const struct verbs_queue_pair, base);
+    *address = (struct nic_address){
+        .queue_pair_number = base->number,
+        .packet_sequence_number = queue_pair->packet_sequence_number,
+        .lid = nic->lid,
+        .link = (uint8_t)nic->base.link,
+        .mtu_code = nic->mtu_code,
+    };
+    memcpy(address->gid, nic->base.gid, sizeof(address->gid));
+}
+
+static int32_t check(const struct nic *nic, const struct nic_address *peer, crpc_error *error)
+{
+    if (peer->queue_pair_number == 0 || peer->queue_pair_number > 0xffffff ||
+        peer->packet_sequence_number > 0xffffff || peer->mtu_code < MTU_CODE_MIN ||
+        peer->mtu_code > MTU_CODE_MAX ||
+        (peer->link != CRPC_LINK_ETHERNET && peer->link != CRPC_LINK_INFINIBAND)) {
+        return error_set(error, CRPC_E_PROTOCOL, 0, "not the address of a queue pair");
+    }
+    if (peer->link != nic->link) {
+        return error_set(error, CRPC_E_UNREACHABLE, 0,
+                         "%s is on %s, the peer is on %s: they cannot talk to each other",
+                         nic->device,
+                         nic->link == CRPC_LINK_ETHERNET ? "Ethernet" : "InfiniBand",
+                         peer->link == CRPC_LINK_ETHERNET ? "Ethernet" : "InfiniBand");
+    }
+    return CRPC_OK;
+}
+
+static int to_init(struct nic_queue_pair *base)
+{
+    struct ibv_qp_attr attributes = {
+        .qp_state = IBV_QPS_INIT,
+        .port_num = (uint8_t)base->nic->port,
+        .qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ,
+    };
+    return ibv_modify_qp(base->verbs, &attributes,
+                         IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+}
+
+static int to_ready_to_receive(struct nic_queue_pair *base, const struct nic_address *peer)
+{
+    const struct verbs_nic *nic = to_verbs_nic(base->nic);
+    uint8_t mtu_code = peer->mtu_code < nic->mtu_code ? peer->mtu_code : nic->mtu_code;
+    struct ibv_qp_attr attributes = {
+        .qp_state = IBV_QPS_RTR,
+        .path_mtu = (enum ibv_mtu)mtu_code,
+        .dest_qp_num = peer->queue_pair_number,
+        .rq_psn = peer->packet_sequence_number,
+        .max_dest_rd_atomic = nic->read_depth_in,
+        .min_rnr_timer = NIC_MIN_RNR_TIMER,
+        .ah_attr = {.dlid = peer->lid, .port_num = (uint8_t)nic->base.port},
+    };
+    /* A GID is needed on Ethernet, and on InfiniBand where a router lies between two subnets. */
+    if (nic->base.link == CRPC_LINK_ETHERNET || memcmp(peer->gid, nic->base.gid, 8) != 0) {
+        attributes.ah_attr.is_global = 1;
+        attributes.ah_attr.grh.sgid_index = (uint8_t)nic->base.gid_index;
+        attributes.ah_attr.grh.hop_limit = HOP_LIMIT;
+        memcpy(attributes.ah_attr.grh.dgid.raw, peer->gid, sizeof(peer->gid));
+    }
+    return ibv_modify_qp(base->verbs, &attributes,
+                         IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+                             IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+}
+
+static int to_ready_to_send(struct nic_queue_pair *base, const struct nic_transport *transport)
+{
+    struct ibv_qp_attr attributes = {
+        .qp_state = IBV_QPS_RTS,
+        .sq_psn = to_verbs_queue_pair(base)->packet_sequence_number,
+        .timeout = (uint8_t)transport->retry_timeout,
+        .retry_cnt = (uint8_t)transport->retry_count,
+        .rnr_retry = NIC_RNR_RETRY,
+        .max_rd_atomic = to_verbs_nic(base->nic)->read_depth_out,
+    };
+    return ibv_modify_qp(base->verbs, &attributes,
+                         IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+                             IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC);
+}
+
+int32_t verbs_queue_pair_connect(struct nic_queue_pair *base, const struct nic_address *peer,
+                                 const struct nic_transport *transport, crpc_error *error)
+{
+    int32_t status = check(base->nic, peer, error);
+    if (status) {
+        return status;
+    }
+    int os_error = to_init(base);
+    if (os_error == 0) {
+        os_error = to_ready_to_receive(base, peer);
+        if (os_error) {
+            return error_set(error, CRPC_E_UNREACHABLE, os_error,
+                             "%s: no way to the peer's address: %s: are both ends on one network?",
+                             base->nic->device, strerror(os_error));
+        }
+        os_error = to_ready_to_send(base, transport);
+    }
+    if (os_error) {
+        return error_set(error, CRPC_E_SYSTEM, os_error, "%s: cannot connect a queue pair: %s",
+                         base->nic->device, strerror(os_error));
+    }
+    return CRPC_OK;
+}

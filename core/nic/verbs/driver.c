@@ -1,0 +1,24 @@
+/* driver.c: the portable driver's table of operations. */
+#include "verbs.h"
+
+const struct nic_operations verbs_operations = {
+    .driver = CRPC_DRIVER_VERBS,
+    .name = "verbs",
+    .query = verbs_query,
+    .open = verbs_open,
+    .close = verbs_close,
+    .memory_register = verbs_memory_register,
+    .memory_deregister = verbs_memory_deregister,
+    .queue_pair_create = verbs_queue_pair_create,
+    .queue_pair_destroy = verbs_queue_pair_destroy,
+    .queue_pair_address = verbs_queue_pair_address,
+    .queue_pair_connect = verbs_queue_pair_connect,
+    .queue_pair_fail = verbs_queue_pair_fail,
+    .post_write_immediate = verbs_post_write_immediate,
+    .post_read = verbs_post_read,
+    .ring = verbs_ring,
+    .poll = verbs_poll,
+    .refill = verbs_refill,
+    .arm = verbs_arm,
+    .disarm = verbs_disarm,
+};

@@ -1,0 +1,151 @@
+/* poll.c: data path of completions.
+ *
+ * Send WQEs of a queue pair complete in order, so an entry of the send CQ, signaled or not, good or
+ * bad, says that its WQE and all before it are done. In the error state every WQE yields an entry.
+ */
+#include <arpa/inet.h>
+
+#include "verbs.h"
+
+static uint32_t take(struct verbs_source *source, struct ibv_wc *entries, uint32_t capacity)
+{
+    if (unlikely(source->stash_count != 0)) {
+        return verbs_source_unstash(source, entries, capacity);
+    }
+    int count = ibv_poll_cq(source->cq, (int)capacity, entries);
+    return likely(count >= 0) ? (uint32_t)count : 0; /* a broken CQ is an event of the device */
+}
+
+static enum nic_error error_of(const struct ibv_wc *entry, bool receive)
+{
+    switch (entry->status) {
+    case IBV_WC_WR_FLUSH_ERR:
+        return NIC_ERROR_FLUSHED;
+    case IBV_WC_RETRY_EXC_ERR:
+    case IBV_WC_RESP_TIMEOUT_ERR:
+        return NIC_ERROR_RETRY;
+    case IBV_WC_RNR_RETRY_EXC_ERR:
+        return NIC_ERROR_RNR;
+    case IBV_WC_REM_ACCESS_ERR:
+    case IBV_WC_REM_INV_REQ_ERR:
+        /* On the receive CQ it is this side's device that refused the peer's request. */
+        return receive ? NIC_ERROR_LOCAL : NIC_ERROR_REMOTE_ACCESS;
+    case IBV_WC_LOC_LEN_ERR:
+    case IBV_WC_LOC_QP_OP_ERR:
+    case IBV_WC_LOC_PROT_ERR:
+    case IBV_WC_LOC_ACCESS_ERR:
+    case IBV_WC_MW_BIND_ERR:
+        return NIC_ERROR_LOCAL;
+    default:
+        return NIC_ERROR_OTHER;
+    }
+}
+
+/* An error, or a receive that no WRITE with immediate took: a peer's SEND, which no one here sends. */
+static __attribute__((cold)) void receive_failed(struct verbs_nic *nic,
+                                                 struct nic_completion *completion,
+                                                 const struct ibv_wc *entry)
+{
+    struct nic_queue_pair *queue_pair = table_get(&nic->by_number, entry->qp_num);
+    if (queue_pair && !queue_pair->failed) {
+        verbs_queue_pair_fail(queue_pair);
+    }
+    completion->kind = NIC_COMPLETION_ERROR;
+    completion->status = (uint8_t)(entry->status == IBV_WC_SUCCESS ? NIC_ERROR_OTHER
+                                                                   : error_of(entry, true));
+    completion->vendor_syndrome = entry->vendor_err;
+    completion->completed = queue_pair ? queue_pair->completed : 0;
+}
+
+static uint32_t poll_receives(struct verbs_nic *nic, struct nic_completion *completions,
+                              uint32_t capacity)
+{
+    struct ibv_wc entries[VERBS_POLL_CHUNK];
+    uint32_t count = 0;
+    while (count < capacity) {
+        uint32_t wanted = capacity - count;
+        wanted = wanted < VERBS_POLL_CHUNK ? wanted : VERBS_POLL_CHUNK;
+        uint32_t taken = take(&nic->receive, entries, wanted);
+        for (uint32_t i = 0; i < taken; i++) {
+            const struct ibv_wc *entry = &entries[i];
+            struct nic_completion *completion = &completions[count++];
+            *completion = (struct nic_completion){
+                .queue_pair_number = entry->qp_num,
+                .kind = NIC_COMPLETION_RECEIVE,
+            };
+            if (likely(entry->status == IBV_WC_SUCCESS &&
+                       entry->opcode == IBV_WC_RECV_RDMA_WITH_IMM)) {
+                completion->immediate = ntohl(entry->imm_data);
+                completion->byte_count = entry->byte_len;
+            } else {
+                receive_failed(nic, completion, entry);
+            }
+        }
+        nic->base.receives_posted -= taken; /* good or bad, each took one from the SRQ */
+        if (taken < wanted) {
+            break;
+        }
+    }
+    return count;
+}
+
+/* Moves queue_pair->completed to what the entry says, unless it is there already. */
+static void advance(struct verbs_nic *nic, struct nic_queue_pair *queue_pair,
+                    const struct ibv_wc *entry)
+{
+    uint32_t step = (uint32_t)entry->wr_id + 1 - queue_pair->completed;
+    if (likely((int32_t)step > 0)) {
+        queue_pair->completed += step;
+        nic->send_outstanding -= step;
+    }
+}
+
+static uint32_t poll_sends(struct verbs_nic *nic, struct nic_completion *completions,
+                           uint32_t capacity)
+{
+    struct ibv_wc entries[VERBS_POLL_CHUNK];
+    uint32_t count = 0;
+    while (count < capacity) {
+        uint32_t wanted = capacity - count;
+        wanted = wanted < VERBS_POLL_CHUNK ? wanted : VERBS_POLL_CHUNK;
+        uint32_t taken = take(&nic->send, entries, wanted);
+        for (uint32_t i = 0; i < taken; i++) {
+            const struct ibv_wc *entry = &entries[i];
+            struct nic_queue_pair *queue_pair = table_get(&nic->by_number, entry->qp_num);
+            if (unlikely(!queue_pair)) {
+                continue;
+            }
+            advance(nic, queue_pair, entry);
+            completions[count] = (struct nic_completion){
+                .queue_pair_number = entry->qp_num,
+                .kind = NIC_COMPLETION_SEND,
+                .completed = queue_pair->completed,
+            };
+            if (unlikely(entry->status != IBV_WC_SUCCESS)) {
+                queue_pair->failed = true; /* the device has moved it to the error state */
+                completions[count].kind = NIC_COMPLETION_ERROR;
+                completions[count].status = (uint8_t)error_of(entry, false);
+                completions[count].vendor_syndrome = entry->vendor_err;
+            }
+            count++;
+        }
+        if (taken < wanted) {
+            break;
+        }
+    }
+    return count;
+}
+
+/* Receives first: what a peer wrote before it went away is seen before the error that its going
+ * causes. An eighth is kept for sends, so that a flood of receives does not starve them. */
+uint32_t verbs_poll(struct nic *base, struct nic_completion *completions, uint32_t capacity)
+{
+    struct verbs_nic *nic = to_verbs_nic(base);
+    uint32_t kept = nic->send_outstanding != 0 ? capacity / 8 : 0;
+    uint32_t count = poll_receives(nic, completions, capacity - kept);
+    if (nic->send_outstanding != 0) {
+        count += poll_sends(nic, completions + count, capacity - count);
+    }
+    base->completions += count;
+    return count;
+}

@@ -1,0 +1,130 @@
+/* post.c: data path of the sending side, and the refill of the receives.
+ *
+ * May assume that the caller checked nic_send_room(). WQE number n travels as wr_id n; ring() hands
+ * the device what was posted since the last one as a single linked list.
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <string.h>
+
+#include "verbs.h"
+
+/* The next WQE of the chain with all that WRITE and READ have in common. */
+static struct ibv_send_wr *chain_next(struct verbs_queue_pair *queue_pair,
+                                      const struct nic_transfer *transfer, uint32_t flags)
+{
+    struct nic_queue_pair *base = &queue_pair->base;
+    if (unlikely(queue_pair->chained == VERBS_CHAIN)) {
+        verbs_ring(base);
+    }
+    struct ibv_send_wr *wqe = &queue_pair->chain[queue_pair->chained++];
+    struct ibv_sge *piece = wqe->sg_list;
+    piece->addr = transfer->local_address;
+    piece->length = transfer->bytes;
+    piece->lkey = transfer->local_key;
+    wqe->num_sge = transfer->bytes != 0;
+    wqe->wr_id = base->posted;
+    wqe->wr.rdma.remote_addr = transfer->remote_address;
+    wqe->wr.rdma.rkey = transfer->remote_key;
+    wqe->send_flags = 0;
+
+    base->posted++;
+    base->unsignaled++;
+    base->stats.wqes++;
+    to_verbs_nic(base->nic)->send_outstanding++;
+    if ((flags & NIC_POST_SIGNALED) || base->unsignaled >= base->nic->signal_interval) {
+        wqe->send_flags = IBV_SEND_SIGNALED;
+        base->unsignaled = 0;
+        base->stats.signaled_wqes++;
+    }
+    return wqe;
+}
+
+void verbs_post_write_immediate(struct nic_queue_pair *base, const struct nic_transfer *transfer,
+                                uint32_t flags)
+{
+    if (unlikely(base->failed)) {
+        return;
+    }
+    struct ibv_send_wr *wqe = chain_next(to_verbs_queue_pair(base), transfer, flags);
+    wqe->opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
+    wqe->imm_data = htonl(transfer->immediate);
+    if (transfer->bytes <= base->nic->inline_bytes_max) {
+        wqe->send_flags |= IBV_SEND_INLINE;
+        base->stats.inline_wqes++;
+    }
+}
+
+void verbs_post_read(struct nic_queue_pair *base, const struct nic_transfer *transfer,
+                     uint32_t flags)
+{
+    if (unlikely(base->failed)) {
+        return;
+    }
+    chain_next(to_verbs_queue_pair(base), transfer, flags)->opcode = IBV_WR_RDMA_READ;
+}
+
+/* The device took only part of a chain, or none. The WQEs it did not take will never complete by
+ * themselves, so one error in their name is put where poll finds it. */
+static __attribute__((cold)) void ring_failed(struct verbs_queue_pair *queue_pair, int os_error)
+{
+    struct nic_queue_pair *base = &queue_pair->base;
+    struct ibv_wc entry = {
+        .wr_id = base->posted - 1,
+        .qp_num = base->number,
+        .status = base->failed ? IBV_WC_WR_FLUSH_ERR : IBV_WC_GENERAL_ERR,
+        .vendor_err = (uint32_t)os_error,
+    };
+    verbs_source_stash(&to_verbs_nic(base->nic)->send, &entry);
+    verbs_queue_pair_fail(base);
+}
+
+void verbs_ring(struct nic_queue_pair *base)
+{
+    struct verbs_queue_pair *queue_pair = to_verbs_queue_pair(base);
+    uint32_t count = queue_pair->chained;
+    if (count == 0) {
+        return;
+    }
+    struct ibv_send_wr *last = &queue_pair->chain[count - 1];
+    struct ibv_send_wr *next = last->next;
+    struct ibv_send_wr *refused;
+    queue_pair->chained = 0;
+    last->next = NULL;
+    int os_error = ibv_post_send(base->verbs, queue_pair->chain, &refused);
+    last->next = next;
+    base->stats.doorbells++;
+    if (unlikely(os_error)) {
+        ring_failed(queue_pair, os_error);
+    }
+}
+
+/* Posts the first `count` of the prepared receives; returns how many the device took. */
+static uint32_t post_receives(struct verbs_nic *nic, uint32_t count)
+{
+    struct ibv_recv_wr *last = &nic->receives[count - 1];
+    struct ibv_recv_wr *next = last->next;
+    struct ibv_recv_wr *refused = NULL;
+    last->next = NULL;
+    int os_error = ibv_post_srq_recv(nic->srq, nic->receives, &refused);
+    last->next = next;
+    if (likely(os_error == 0)) {
+        return count;
+    }
+    return refused ? (uint32_t)(refused - nic->receives) : 0;
+}
+
+void verbs_refill(struct nic *base)
+{
+    struct verbs_nic *nic = to_verbs_nic(base);
+    while (base->receives_posted < base->receive_depth) {
+        uint32_t missing = base->receive_depth - base->receives_posted;
+        uint32_t wanted = missing < VERBS_REFILL_CHUNK ? missing : VERBS_REFILL_CHUNK;
+        uint32_t taken = post_receives(nic, wanted);
+        base->receives_posted += taken;
+        base->receive_wqes += taken;
+        if (unlikely(taken < wanted)) {
+            return; /* the device has no room yet; the next refill tries again */
+        }
+    }
+}

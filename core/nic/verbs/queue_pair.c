@@ -1,0 +1,112 @@
+/* queue_pair.c: making, failing and destroying queue pairs.
+ *
+ * Destroying is the delicate one: the kernel may leave entries of a destroyed queue pair in the CQs
+ * (Soft-RoCE does), and the next queue pair may get its number. After ibv_destroy_qp returns no new
+ * entry appears, so what is there then is all there will ever be, and it is taken out at once.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/random.h>
+#include <time.h>
+
+#include "error.h"
+#include "verbs.h"
+
+struct ibv_qp *verbs_qp_create(struct verbs_nic *nic, uint32_t inline_bytes,
+                               struct ibv_qp_init_attr *granted)
+{
+    *granted = (struct ibv_qp_init_attr){
+        .send_cq = nic->send.cq,
+        .recv_cq = nic->receive.cq,
+        .srq = nic->srq,
+        .cap = {.max_send_wr = nic->base.send_depth,
+                .max_send_sge = 1,
+                .max_inline_data = inline_bytes},
+        .qp_type = IBV_QPT_RC,
+    };
+    return ibv_create_qp(nic->pd, granted);
+}
+
+/* A peer that still hears packets of an earlier connection must not take them for this one's. */
+static uint32_t random_sequence_number(void)
+{
+    uint32_t number;
+    if (getrandom(&number, sizeof(number), GRND_NONBLOCK) != sizeof(number)) {
+        struct timespec now;
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        number = (uint32_t)now.tv_nsec;
+    }
+    return number & 0xffffffu;
+}
+
+static void link_chain(struct verbs_queue_pair *queue_pair)
+{
+    for (uint32_t i = 0; i < VERBS_CHAIN; i++) {
+        queue_pair->chain[i].sg_list = &queue_pair->pieces[i];
+        queue_pair->chain[i].next = i + 1 < VERBS_CHAIN ? &queue_pair->chain[i + 1] : NULL;
+    }
+}
+
+int32_t verbs_queue_pair_create(struct nic *base, void *owner, struct nic_queue_pair **result,
+                                crpc_error *error)
+{
+    struct verbs_nic *nic = to_verbs_nic(base);
+    struct verbs_queue_pair *queue_pair = calloc(1, sizeof(*queue_pair));
+    if (!queue_pair) {
+        return error_set(error, CRPC_E_NO_MEMORY, ENOMEM, "no memory for a queue pair");
+    }
+    struct ibv_qp_init_attr granted;
+    struct ibv_qp *qp = verbs_qp_create(nic, nic->inline_bytes_wanted, &granted);
+    if (!qp) {
+        int os_error = errno;
+        free(queue_pair);
+        return verbs_blame(error, os_error, 0, base->device, "create a queue pair");
+    }
+    if (!table_set(&nic->by_number, qp->qp_num, &queue_pair->base)) {
+        ibv_destroy_qp(qp);
+        free(queue_pair);
+        return error_set(error, CRPC_E_NO_MEMORY, ENOMEM, "no memory for a queue pair");
+    }
+    queue_pair->base.nic = base;
+    queue_pair->base.owner = owner;
+    queue_pair->base.number = qp->qp_num;
+    queue_pair->base.depth = base->send_depth;
+    queue_pair->base.verbs = qp;
+    queue_pair->packet_sequence_number = random_sequence_number();
+    link_chain(queue_pair);
+    nic->queue_pairs++;
+    *result = &queue_pair->base;
+    return CRPC_OK;
+}
+
+void verbs_queue_pair_fail(struct nic_queue_pair *base)
+{
+    struct ibv_qp_attr attributes = {.qp_state = IBV_QPS_ERR};
+    base->failed = true;
+    ibv_modify_qp(base->verbs, &attributes, IBV_QP_STATE);
+    /* What was posted but not rung is promised a flush like everything else. */
+    verbs_ring(base);
+}
+
+static void drop_completions(struct verbs_nic *nic, uint32_t number)
+{
+    nic->base.receives_posted -= verbs_source_drop(&nic->receive, number);
+    verbs_source_drop(&nic->send, number);
+}
+
+/* The first drop is for devices whose library takes the entries of a queue pair out of the CQ as it
+ * destroys it (mlx5): they would leave receives_posted too high. */
+void verbs_queue_pair_destroy(struct nic_queue_pair *base)
+{
+    struct verbs_nic *nic = to_verbs_nic(base->nic);
+    struct verbs_queue_pair *queue_pair = to_verbs_queue_pair(base);
+    queue_pair->chained = 0;
+    verbs_queue_pair_fail(base);
+    drop_completions(nic, base->number);
+    ibv_destroy_qp(base->verbs);
+    drop_completions(nic, base->number);
+    nic->send_outstanding -= base->posted - base->completed;
+    nic->queue_pairs--;
+    table_clear(&nic->by_number, base->number);
+    free(queue_pair);
+}

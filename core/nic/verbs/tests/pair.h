@@ -1,0 +1,55 @@
+/* pair.h: two nics on one device, a connected queue pair on each, and memory between them. */
+#ifndef CORE_NIC_VERBS_TESTS_PAIR_H
+#define CORE_NIC_VERBS_TESTS_PAIR_H
+
+#include "nic.h"
+
+#define PAIR_BYTES (2u << 20)
+#define PAIR_WAIT_S 60 /* the VM is slow and its pollers share cores: never assert on time */
+#define INBOX_MAX 4096
+
+/* What a nic's polls gave, in order. */
+struct inbox {
+    struct nic *nic;
+    uint32_t count;
+    struct nic_completion completions[INBOX_MAX];
+};
+
+struct pair {
+    struct inbox near; /* sends */
+    struct inbox far;  /* receives */
+    struct nic_queue_pair *sender;
+    struct nic_queue_pair *receiver;
+    uint8_t *source; /* of near, registered for local access only */
+    uint8_t *ring;   /* of far, peers may write */
+    uint8_t *box;    /* of far, 64 bytes, peers may read */
+    struct nic_memory source_memory, ring_memory, box_memory;
+};
+
+struct nic_options pair_options(void);
+struct nic *pair_open_nic(const struct nic_options *options);
+
+/* cmocka fixtures: *state is a struct pair. */
+int pair_set_up(void **state);
+int pair_tear_down(void **state);
+
+/* Makes the pair's queue pairs again; whatever was outstanding is gone. */
+void pair_reconnect(struct pair *pair);
+void pair_connect(struct nic_queue_pair *one, struct nic_queue_pair *other,
+                  const struct nic_transport *transport);
+
+struct nic_transfer pair_write(const struct pair *pair, uint64_t from, uint64_t to,
+                               uint32_t bytes, uint32_t immediate);
+
+/* Polls once, into the inbox. */
+void inbox_poll(struct inbox *inbox);
+/* Polls until it has `count` completions; fails the test after PAIR_WAIT_S. */
+void inbox_wait(struct inbox *inbox, uint32_t count);
+/* Polls until queue_pair->completed is `completed`. */
+void inbox_wait_completed(struct inbox *inbox, const struct nic_queue_pair *queue_pair,
+                          uint32_t completed);
+const struct nic_completion *inbox_last(const struct inbox *inbox);
+/* Polls for a moment and fails the test if anything comes. */
+void inbox_expect_silence(struct inbox *inbox);
+
+#endif

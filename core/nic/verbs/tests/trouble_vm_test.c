@@ -1,0 +1,309 @@
+/* trouble_vm_test.c: the portable driver on Soft-RoCE when things go wrong. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <infiniband/verbs.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "pair.h"
+#include "vm_tests.h"
+
+static void send_one(struct pair *pair, const struct nic_transfer *write, uint32_t flags)
+{
+    const struct nic_operations *operations = pair->near.nic->operations;
+    operations->post_write_immediate(pair->sender, write, flags);
+    operations->ring(pair->sender);
+}
+
+/* The first error is the cause, and the queue pair takes nothing more. */
+static void expect_death(struct pair *pair, enum nic_error cause)
+{
+    uint32_t posted = pair->sender->posted;
+    inbox_wait_completed(&pair->near, pair->sender, posted);
+    const struct nic_completion *first = NULL;
+    for (uint32_t i = 0; i < pair->near.count && !first; i++) {
+        if (pair->near.completions[i].kind == NIC_COMPLETION_ERROR) {
+            first = &pair->near.completions[i];
+        }
+    }
+    assert_non_null(first);
+    assert_int_equal(first->status, cause);
+    assert_int_equal(first->queue_pair_number, pair->sender->number);
+    assert_true(pair->sender->failed);
+
+    struct nic_transfer write = pair_write(pair, 0, 0, 16, 0);
+    send_one(pair, &write, NIC_POST_SIGNALED);
+    assert_int_equal(pair->sender->posted, posted);
+    inbox_expect_silence(&pair->near);
+}
+
+void test_wrong_key(void **state)
+{
+    struct pair *pair = *state;
+    struct nic_transfer write = pair_write(pair, 0, 0, 32, 1);
+    write.remote_key ^= 0x5500;
+    send_one(pair, &write, 0); /* not signaled: an error is reported all the same */
+    send_one(pair, &write, 0);
+    expect_death(pair, NIC_ERROR_REMOTE_ACCESS);
+}
+
+/* The peer may read the mailbox but not write it. */
+void test_access(void **state)
+{
+    struct pair *pair = *state;
+    struct nic_transfer write = pair_write(pair, 0, 0, 32, 1);
+    write.remote_address = (uint64_t)(uintptr_t)pair->box;
+    write.remote_key = pair->box_memory.remote_key;
+    send_one(pair, &write, NIC_POST_SIGNALED);
+    expect_death(pair, NIC_ERROR_REMOTE_ACCESS);
+    assert_int_equal(pair->box[0], 0);
+
+    pair_reconnect(pair);
+    pair->near.count = 0;
+    write = pair_write(pair, 0, PAIR_BYTES - 16, 32, 1); /* half of it past the end */
+    send_one(pair, &write, NIC_POST_SIGNALED);
+    expect_death(pair, NIC_ERROR_REMOTE_ACCESS);
+}
+
+void test_peer_gone(void **state)
+{
+    struct pair *pair = *state;
+    const struct nic_operations *operations = pair->near.nic->operations;
+    const struct nic_transport impatient = {.retry_timeout = 10, .retry_count = 2};
+    operations->queue_pair_destroy(pair->sender);
+    operations->queue_pair_destroy(pair->receiver);
+    assert_int_equal(operations->queue_pair_create(pair->near.nic, NULL, &pair->sender, NULL), 0);
+    assert_int_equal(operations->queue_pair_create(pair->far.nic, NULL, &pair->receiver, NULL),
+                     0);
+    pair_connect(pair->sender, pair->receiver, &impatient);
+    operations->queue_pair_destroy(pair->receiver);
+    pair->receiver = NULL;
+    struct nic_transfer write = pair_write(pair, 0, 0, 32, 1);
+    send_one(pair, &write, 0);
+    expect_death(pair, NIC_ERROR_RETRY);
+}
+
+/* Without a receive the write waits, and goes on when one is posted: rnr_retry 7 is for ever. */
+void test_no_receive(void **state)
+{
+    struct pair *pair = *state;
+    struct nic *far = pair->far.nic;
+    uint32_t depth = far->receive_depth;
+    for (uint32_t i = 0; i < depth; i++) {
+        struct nic_transfer write = pair_write(pair, 0, 0, 16, i);
+        while (nic_send_room(pair->sender) == 0) {
+            inbox_poll(&pair->near);
+        }
+        send_one(pair, &write, 0);
+    }
+    inbox_wait(&pair->far, depth);
+    assert_int_equal(far->receives_posted, 0);
+    struct nic_transfer write = pair_write(pair, 0, 0, 16, depth);
+    send_one(pair, &write, NIC_POST_SIGNALED);
+    inbox_expect_silence(&pair->far);
+    far->operations->refill(far);
+    inbox_wait(&pair->far, depth + 1);
+    assert_int_equal(inbox_last(&pair->far)->immediate, depth);
+    inbox_wait_completed(&pair->near, pair->sender, depth + 1);
+}
+
+/* Signaled or not, rung or not: after a failure everything posted completes. */
+void test_flush(void **state)
+{
+    struct pair *pair = *state;
+    const struct nic_operations *operations = pair->near.nic->operations;
+    for (uint32_t round = 0; round < 10; round++) {
+        pair->near.count = 0;
+        for (uint32_t i = 0; i < 30; i++) {
+            struct nic_transfer write = pair_write(pair, 0, 0, 65536, i);
+            operations->post_write_immediate(pair->sender, &write, 0);
+        }
+        operations->queue_pair_fail(pair->sender);
+        inbox_wait_completed(&pair->near, pair->sender, 30);
+        assert_int_equal(inbox_last(&pair->near)->kind, NIC_COMPLETION_ERROR);
+        uint32_t before = 0;
+        for (uint32_t i = 0; i < pair->near.count; i++) {
+            const struct nic_completion *completion = &pair->near.completions[i];
+            assert_true(completion->completed > before);
+            before = completion->completed;
+            assert_true(completion->kind == NIC_COMPLETION_SEND ||
+                        completion->status == NIC_ERROR_FLUSHED);
+        }
+        pair_reconnect(pair);
+        operations->refill(pair->far.nic);
+        inbox_poll(&pair->far);
+        pair->far.count = 0;
+    }
+}
+
+/* No peer of ours uses SEND; one that does is no peer of ours. */
+void test_stray_send(void **state)
+{
+    struct pair *pair = *state;
+    struct ibv_send_wr send = {.opcode = IBV_WR_SEND};
+    struct ibv_send_wr *bad;
+    uint32_t posted = pair->far.nic->receives_posted;
+    assert_int_equal(ibv_post_send(pair->sender->verbs, &send, &bad), 0);
+    inbox_wait(&pair->far, 1);
+    assert_int_equal(pair->far.completions[0].kind, NIC_COMPLETION_ERROR);
+    assert_int_equal(pair->far.completions[0].status, NIC_ERROR_OTHER);
+    assert_int_equal(pair->far.completions[0].queue_pair_number, pair->receiver->number);
+    assert_true(pair->receiver->failed);
+    assert_int_equal(pair->far.nic->receives_posted, posted - 1);
+}
+
+/* Queue pairs are destroyed with completions waiting, while a second pair on the same nics goes on:
+ * nothing of the dead is seen, nothing of the living is lost, and no receive gets lost either. */
+void test_destroy_pending(void **state)
+{
+    struct pair *pair = *state;
+    const struct nic_operations *operations = pair->near.nic->operations;
+    static const struct nic_transport transport = {.retry_timeout = 14, .retry_count = 7};
+    for (uint32_t round = 0; round < 50; round++) {
+        struct nic_queue_pair *from, *to;
+        struct nic_transfer write = pair_write(pair, 0, 0, 64, round);
+        assert_int_equal(operations->queue_pair_create(pair->near.nic, NULL, &from, NULL), 0);
+        assert_int_equal(operations->queue_pair_create(pair->far.nic, NULL, &to, NULL), 0);
+        pair_connect(from, to, &transport);
+        for (uint32_t i = 0; i < 3; i++) {
+            operations->post_write_immediate(from, &write, NIC_POST_SIGNALED);
+            operations->post_write_immediate(pair->sender, &write, NIC_POST_SIGNALED);
+            operations->ring(from);
+            operations->ring(pair->sender);
+        }
+        usleep(round % 3 * 2000); /* some have completed by then, some have not */
+        operations->queue_pair_destroy(round % 2 ? from : to);
+        operations->queue_pair_destroy(round % 2 ? to : from);
+        if (round % 5 == 4) {
+            inbox_wait(&pair->far, (round + 1) * 3);
+            inbox_wait_completed(&pair->near, pair->sender, (round + 1) * 3);
+            operations->refill(pair->far.nic);
+        }
+    }
+    inbox_expect_silence(&pair->near);
+    inbox_expect_silence(&pair->far);
+    assert_int_equal(pair->far.count, 150);
+    assert_int_equal(pair->near.count, 150);
+    for (uint32_t i = 0; i < 150; i++) {
+        assert_int_equal(pair->far.completions[i].queue_pair_number, pair->receiver->number);
+        assert_int_equal(pair->far.completions[i].immediate, i / 3);
+        assert_int_equal(pair->near.completions[i].queue_pair_number, pair->sender->number);
+        assert_int_equal(pair->near.completions[i].completed, i + 1);
+    }
+    /* What the nic believes to be posted is there: that many writes pass, and one more does not. */
+    pair->far.count = 0;
+    for (uint32_t i = 0; i <= pair->far.nic->receive_depth; i++) {
+        struct nic_transfer write = pair_write(pair, 0, 0, 16, i);
+        while (nic_send_room(pair->sender) == 0) {
+            pair->near.count = 0;
+            inbox_poll(&pair->near);
+        }
+        send_one(pair, &write, 0);
+    }
+    inbox_wait(&pair->far, pair->far.nic->receive_depth);
+    inbox_expect_silence(&pair->far);
+}
+
+static void expect_bad_address(struct pair *pair, const struct nic_address *address,
+                               int32_t status, const char *says)
+{
+    static const struct nic_transport transport = {.retry_timeout = 14, .retry_count = 7};
+    const struct nic_operations *operations = pair->near.nic->operations;
+    crpc_error error = {.struct_size = sizeof(error)};
+    struct nic_queue_pair *queue_pair;
+    assert_int_equal(operations->queue_pair_create(pair->near.nic, NULL, &queue_pair, NULL), 0);
+    assert_int_equal(operations->queue_pair_connect(queue_pair, address, &transport, &error),
+                     status);
+    print_message("# %s\n", error.message);
+    assert_non_null(strstr(error.message, says));
+    operations->queue_pair_destroy(queue_pair);
+}
+
+void test_bad_address(void **state)
+{
+    struct pair *pair = *state;
+    struct nic_address good;
+    pair->near.nic->operations->queue_pair_address(pair->receiver, &good);
+    assert_int_equal(good.link, CRPC_LINK_ETHERNET);
+    assert_int_equal(good.queue_pair_number, pair->receiver->number);
+    assert_true(good.packet_sequence_number <= 0xffffff);
+
+    struct nic_address bad = good;
+    bad.queue_pair_number = 0;
+    expect_bad_address(pair, &bad, CRPC_E_PROTOCOL, "not the address");
+    bad = good;
+    bad.mtu_code = 6;
+    expect_bad_address(pair, &bad, CRPC_E_PROTOCOL, "not the address");
+    bad = good;
+    bad.packet_sequence_number = 1u << 24;
+    expect_bad_address(pair, &bad, CRPC_E_PROTOCOL, "not the address");
+    bad = good;
+    bad.link = CRPC_LINK_INFINIBAND;
+    expect_bad_address(pair, &bad, CRPC_E_UNREACHABLE, "InfiniBand");
+    bad = good;
+    memset(bad.gid, 0, sizeof(bad.gid));
+    expect_bad_address(pair, &bad, CRPC_E_UNREACHABLE, "no way");
+}
+
+void test_bad_memory(void **state)
+{
+    struct pair *pair = *state;
+    struct nic *nic = pair->near.nic;
+    struct nic_memory memory = {0};
+    crpc_error error = {.struct_size = sizeof(error)};
+    void *hole = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    munmap(hole, 4096);
+    assert_int_equal(nic->operations->memory_register(nic, hole, 4096, CRPC_ACCESS_LOCAL_WRITE,
+                                                      &memory, &error),
+                     CRPC_E_INVALID);
+    print_message("# %s\n", error.message);
+    assert_null(memory.driver);
+    nic->operations->memory_deregister(nic, &memory);
+}
+
+/* Only processes without CAP_IPC_LOCK are limited, so the child becomes nobody. */
+static int memlock_child(void)
+{
+    static uint8_t memory[1 << 20];
+    struct nic_options options = pair_options();
+    struct nic_memory region = {0};
+    struct nic *nic = NULL;
+    crpc_error error = {.struct_size = sizeof(error)};
+    const struct rlimit limit = {.rlim_cur = 64 * 1024, .rlim_max = 64 * 1024};
+    if (nic_open(CRPC_DRIVER_AUTO, &options, &nic, &error) || setrlimit(RLIMIT_MEMLOCK, &limit) ||
+        setresuid(65534, 65534, 65534)) {
+        return 2;
+    }
+    int32_t status = nic->operations->memory_register(
+        nic, memory, sizeof(memory), CRPC_ACCESS_LOCAL_WRITE, &region, &error);
+    printf("# %s\n", error.message);
+    fflush(stdout);
+    return status == CRPC_E_MEMLOCK && error.os_error == ENOMEM &&
+                   strstr(error.message, "RLIMIT_MEMLOCK is 64 KiB") &&
+                   strstr(error.message, "1024 KiB") && strstr(error.message, "ulimit -l") &&
+                   strstr(error.message, "LimitMEMLOCK") && strstr(error.message, "limits.d")
+               ? 0
+               : 1;
+}
+
+void test_memlock(void **state)
+{
+    int status;
+    (void)state;
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        _exit(memlock_child());
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+}

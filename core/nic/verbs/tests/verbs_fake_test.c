@@ -1,0 +1,548 @@
+/* verbs_fake_test.c: the driver's bookkeeping over a device that is a few arrays: what no real device
+ * can be made to do on demand, such as using a queue pair number again at once, leaving entries in a
+ * CQ, or refusing a post. Runs without RDMA.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <errno.h>
+
+#include "../verbs.h"
+
+#define FAKE_DEPTH 64
+#define POSTS_MAX 256
+
+/* A CQ: entries wait in order. */
+struct fake_queue {
+    struct ibv_cq cq;
+    struct ibv_wc entries[FAKE_DEPTH];
+    uint32_t count;
+};
+
+struct post {
+    uint64_t wr_id;
+    uint32_t queue_pair_number;
+    unsigned int flags;
+    enum ibv_wr_opcode opcode;
+    uint32_t bytes;
+    int pieces;
+};
+
+static struct {
+    struct ibv_context context;
+    struct ibv_device device;
+    struct fake_queue receive;
+    struct fake_queue send;
+    struct ibv_srq srq;
+    struct post posts[POSTS_MAX];
+    uint32_t post_count;
+    uint32_t post_calls;
+    uint32_t refuse_after; /* WQEs that the device still takes; UINT32_MAX = all */
+    uint32_t srq_posted;
+    uint32_t srq_calls;
+    uint32_t srq_room;
+    uint32_t next_number;
+    uint32_t destroyed;
+    void (*at_destroy)(struct ibv_qp *qp);
+} fake;
+
+static int fake_poll(struct ibv_cq *cq, int capacity, struct ibv_wc *entries)
+{
+    struct fake_queue *queue = container_of(cq, struct fake_queue, cq);
+    uint32_t count = queue->count < (uint32_t)capacity ? queue->count : (uint32_t)capacity;
+    memcpy(entries, queue->entries, count * sizeof(*entries));
+    queue->count -= count;
+    memmove(queue->entries, queue->entries + count, queue->count * sizeof(*entries));
+    return (int)count;
+}
+
+static int fake_post_send(struct ibv_qp *qp, struct ibv_send_wr *list, struct ibv_send_wr **bad)
+{
+    fake.post_calls++;
+    for (; list; list = list->next) {
+        if (fake.refuse_after == 0) {
+            *bad = list;
+            return ENOMEM;
+        }
+        fake.refuse_after -= fake.refuse_after != UINT32_MAX;
+        assert_true(fake.post_count < POSTS_MAX);
+        fake.posts[fake.post_count++] = (struct post){
+            .wr_id = list->wr_id,
+            .queue_pair_number = qp->qp_num,
+            .flags = list->send_flags,
+            .opcode = list->opcode,
+            .bytes = list->num_sge ? list->sg_list[0].length : 0,
+            .pieces = list->num_sge,
+        };
+    }
+    return 0;
+}
+
+static int fake_post_srq(struct ibv_srq *srq, struct ibv_recv_wr *list, struct ibv_recv_wr **bad)
+{
+    (void)srq;
+    fake.srq_calls++;
+    for (; list; list = list->next) {
+        assert_int_equal(list->num_sge, 0);
+        if (fake.srq_posted == fake.srq_room) {
+            *bad = list;
+            return ENOMEM;
+        }
+        fake.srq_posted++;
+    }
+    return 0;
+}
+
+struct ibv_qp *__wrap_ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attributes);
+struct ibv_qp *__wrap_ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attributes)
+{
+    struct ibv_qp *qp = calloc(1, sizeof(*qp));
+    (void)pd;
+    (void)attributes;
+    qp->context = &fake.context;
+    qp->qp_num = fake.next_number;
+    return qp;
+}
+
+int __wrap_ibv_destroy_qp(struct ibv_qp *qp);
+int __wrap_ibv_destroy_qp(struct ibv_qp *qp)
+{
+    if (fake.at_destroy) {
+        fake.at_destroy(qp);
+    }
+    fake.destroyed++;
+    free(qp);
+    return 0;
+}
+
+int __wrap_ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attributes, int mask);
+int __wrap_ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attributes, int mask)
+{
+    assert_int_equal(mask, IBV_QP_STATE);
+    qp->state = attributes->qp_state;
+    return 0;
+}
+
+static void add(struct fake_queue *queue, uint32_t number, uint64_t wr_id,
+                enum ibv_wc_status status)
+{
+    assert_true(queue->count < FAKE_DEPTH);
+    queue->entries[queue->count++] = (struct ibv_wc){
+        .qp_num = number,
+        .wr_id = wr_id,
+        .status = status,
+        .opcode = queue == &fake.receive ? IBV_WC_RECV_RDMA_WITH_IMM : IBV_WC_RDMA_WRITE,
+        .imm_data = htobe32((uint32_t)wr_id),
+        .byte_len = 32,
+    };
+}
+
+static void open_source(struct verbs_source *source, struct fake_queue *queue)
+{
+    queue->cq.context = &fake.context;
+    source->cq = &queue->cq;
+    source->depth = FAKE_DEPTH;
+    source->stash = malloc(FAKE_DEPTH * sizeof(*source->stash));
+}
+
+static int set_up(void **state)
+{
+    struct verbs_nic *nic = calloc(1, sizeof(*nic));
+    memset(&fake, 0, sizeof(fake));
+    fake.context.ops.poll_cq = fake_poll;
+    fake.context.ops.post_send = fake_post_send;
+    fake.context.ops.post_srq_recv = fake_post_srq;
+    fake.srq.context = &fake.context;
+    fake.refuse_after = UINT32_MAX;
+    fake.srq_room = UINT32_MAX;
+    open_source(&nic->receive, &fake.receive);
+    open_source(&nic->send, &fake.send);
+    nic->srq = &fake.srq;
+    nic->base.operations = &verbs_operations;
+    nic->base.receive_depth = FAKE_DEPTH;
+    nic->base.send_depth = 16;
+    nic->base.signal_interval = 4;
+    nic->base.inline_bytes_max = 64;
+    for (uint32_t i = 0; i + 1 < VERBS_REFILL_CHUNK; i++) {
+        nic->receives[i].next = &nic->receives[i + 1];
+    }
+    table_init(&nic->by_number);
+    verbs_refill(&nic->base);
+    *state = nic;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct verbs_nic *nic = *state;
+    assert_int_equal(nic->queue_pairs, 0);
+    assert_int_equal(nic->send_outstanding, 0);
+    free(nic->receive.stash);
+    free(nic->send.stash);
+    table_free(&nic->by_number);
+    free(nic);
+    return 0;
+}
+
+static struct nic_queue_pair *create(struct verbs_nic *nic, uint32_t number)
+{
+    struct nic_queue_pair *queue_pair;
+    fake.next_number = number;
+    assert_int_equal(verbs_queue_pair_create(&nic->base, NULL, &queue_pair, NULL), CRPC_OK);
+    assert_int_equal(queue_pair->number, number);
+    return queue_pair;
+}
+
+static void post(struct nic_queue_pair *queue_pair, uint32_t count, uint32_t bytes,
+                 uint32_t flags)
+{
+    struct nic_transfer transfer = {.bytes = bytes, .immediate = 7};
+    for (uint32_t i = 0; i < count; i++) {
+        verbs_post_write_immediate(queue_pair, &transfer, flags);
+    }
+}
+
+/* ---- Posting ----------------------------------------------------------------------------------------- */
+
+static void test_chain(void **state)
+{
+    struct nic_queue_pair *queue_pair = create(*state, 5);
+    post(queue_pair, 3, 32, 0);
+    assert_int_equal(fake.post_count, 0);
+    verbs_ring(queue_pair);
+    assert_int_equal(fake.post_count, 3);
+    assert_int_equal(fake.post_calls, 1);
+    verbs_ring(queue_pair);
+    assert_int_equal(fake.post_calls, 1);
+    post(queue_pair, 9, 32, 0);
+    verbs_ring(queue_pair);
+    assert_int_equal(fake.post_count, 12);
+    assert_int_equal(fake.post_calls, 4); /* 4, 4 and 1 */
+    assert_int_equal(queue_pair->stats.doorbells, 4);
+    for (uint32_t i = 0; i < 12; i++) {
+        assert_int_equal(fake.posts[i].wr_id, i);
+        assert_int_equal(fake.posts[i].flags & IBV_SEND_SIGNALED ? 1 : 0, i % 4 == 3);
+    }
+    assert_int_equal(queue_pair->stats.signaled_wqes, 3);
+    assert_int_equal(nic_send_room(queue_pair), 4);
+    verbs_queue_pair_destroy(queue_pair);
+}
+
+static void test_inline(void **state)
+{
+    struct nic_queue_pair *queue_pair = create(*state, 5);
+    struct nic_transfer read = {.bytes = 64};
+    post(queue_pair, 1, 0, 0);
+    post(queue_pair, 1, 64, 0);
+    post(queue_pair, 1, 65, 0);
+    verbs_post_read(queue_pair, &read, NIC_POST_SIGNALED);
+    verbs_ring(queue_pair);
+    assert_int_equal(fake.posts[0].pieces, 0);
+    assert_int_equal(fake.posts[0].flags & IBV_SEND_INLINE, IBV_SEND_INLINE);
+    assert_int_equal(fake.posts[1].flags & IBV_SEND_INLINE, IBV_SEND_INLINE);
+    assert_int_equal(fake.posts[2].flags & IBV_SEND_INLINE, 0);
+    assert_int_equal(fake.posts[2].pieces, 1);
+    assert_int_equal(fake.posts[3].opcode, IBV_WR_RDMA_READ);
+    assert_int_equal(fake.posts[3].flags, IBV_SEND_SIGNALED);
+    assert_int_equal(queue_pair->stats.inline_wqes, 2);
+    verbs_queue_pair_destroy(queue_pair);
+}
+
+/* What the device refuses completes all the same, with an error, once, and in order. */
+static void test_refused_post(void **state)
+{
+    struct verbs_nic *nic = *state;
+    struct nic_queue_pair *queue_pair = create(nic, 5);
+    struct nic_completion completions[16];
+    post(queue_pair, 1, 32, NIC_POST_SIGNALED);
+    verbs_ring(queue_pair);
+    fake.refuse_after = 1;
+    post(queue_pair, 3, 32, 0);
+    verbs_ring(queue_pair);
+    assert_true(queue_pair->failed);
+    assert_int_equal(queue_pair->verbs->state, IBV_QPS_ERR);
+    post(queue_pair, 1, 32, 0);
+    assert_int_equal(queue_pair->posted, 4);
+
+    assert_int_equal(verbs_poll(&nic->base, completions, 16), 1);
+    assert_int_equal(completions[0].kind, NIC_COMPLETION_ERROR);
+    assert_int_equal(completions[0].status, NIC_ERROR_OTHER);
+    assert_int_equal(completions[0].completed, 4);
+    assert_int_equal(queue_pair->completed, 4);
+    /* Those it did take are flushed later and move nothing back. */
+    nic->send_outstanding++; /* lets poll look */
+    add(&fake.send, 5, 0, IBV_WC_SUCCESS);
+    add(&fake.send, 5, 1, IBV_WC_WR_FLUSH_ERR);
+    assert_int_equal(verbs_poll(&nic->base, completions, 16), 2);
+    nic->send_outstanding--;
+    assert_int_equal(queue_pair->completed, 4);
+    verbs_queue_pair_destroy(queue_pair);
+}
+
+static void test_refill(void **state)
+{
+    struct verbs_nic *nic = *state;
+    assert_int_equal(nic->base.receives_posted, FAKE_DEPTH);
+    nic->base.receive_depth = 1000;
+    fake.srq_calls = 0;
+    verbs_refill(&nic->base);
+    assert_int_equal(nic->base.receives_posted, 1000);
+    assert_int_equal(fake.srq_posted, 1000);
+    assert_int_equal(fake.srq_calls, 4); /* 936 missing: 256, 256, 256, 168 */
+    assert_int_equal(nic->base.receive_wqes, 1000);
+    nic->base.receive_depth = 2000;
+    fake.srq_room = 1300; /* the device takes 300 of them */
+    verbs_refill(&nic->base);
+    assert_int_equal(nic->base.receives_posted, 1300);
+    fake.srq_room = 3000;
+    verbs_refill(&nic->base);
+    assert_int_equal(fake.srq_posted, 2000);
+}
+
+/* ---- Polling ----------------------------------------------------------------------------------------- */
+
+static void test_order(void **state)
+{
+    struct verbs_nic *nic = *state;
+    struct nic_queue_pair *queue_pair = create(nic, 5);
+    struct nic_completion completions[16];
+    add(&fake.send, 5, 3, IBV_WC_SUCCESS);
+    assert_int_equal(verbs_poll(&nic->base, completions, 16), 0); /* nothing outstanding: no look */
+    post(queue_pair, 6, 32, 0);
+    verbs_ring(queue_pair);
+    add(&fake.receive, 5, 11, IBV_WC_SUCCESS);
+    add(&fake.receive, 9, 12, IBV_WC_SUCCESS);
+    assert_int_equal(verbs_poll(&nic->base, completions, 16), 3);
+    assert_int_equal(completions[0].kind, NIC_COMPLETION_RECEIVE);
+    assert_int_equal(completions[0].immediate, 11);
+    assert_int_equal(completions[0].byte_count, 32);
+    assert_int_equal(completions[1].queue_pair_number, 9);
+    assert_int_equal(completions[2].kind, NIC_COMPLETION_SEND);
+    assert_int_equal(completions[2].completed, 4);
+    assert_int_equal(nic->send_outstanding, 2);
+    assert_int_equal(nic->base.receives_posted, FAKE_DEPTH - 2);
+    assert_int_equal(nic->base.completions, 3);
+    verbs_queue_pair_destroy(queue_pair);
+}
+
+/* 60 receives wait, the array has 8 entries: one is kept for sends. */
+static void test_sends_do_not_starve(void **state)
+{
+    struct verbs_nic *nic = *state;
+    struct nic_queue_pair *queue_pair = create(nic, 5);
+    struct nic_completion completions[64];
+    post(queue_pair, 4, 32, 0);
+    verbs_ring(queue_pair);
+    for (uint64_t i = 0; i < 60; i++) {
+        add(&fake.receive, 5, i, IBV_WC_SUCCESS);
+    }
+    add(&fake.send, 5, 3, IBV_WC_SUCCESS);
+    assert_int_equal(verbs_poll(&nic->base, completions, 8), 8);
+    assert_int_equal(completions[6].kind, NIC_COMPLETION_RECEIVE);
+    assert_int_equal(completions[7].kind, NIC_COMPLETION_SEND);
+    assert_int_equal(verbs_poll(&nic->base, completions, 64), 53);
+    verbs_queue_pair_destroy(queue_pair);
+}
+
+/* The counters are 32 bits wide and go round. */
+static void test_counter_wraps(void **state)
+{
+    struct verbs_nic *nic = *state;
+    struct nic_queue_pair *queue_pair = create(nic, 5);
+    struct nic_completion completions[4];
+    queue_pair->posted = queue_pair->completed = 0xfffffffdu;
+    post(queue_pair, 6, 32, 0);
+    verbs_ring(queue_pair);
+    assert_int_equal(queue_pair->posted, 3);
+    assert_int_equal(nic_send_room(queue_pair), 10);
+    add(&fake.send, 5, 0, IBV_WC_SUCCESS);
+    assert_int_equal(verbs_poll(&nic->base, completions, 4), 1);
+    assert_int_equal(completions[0].completed, 1);
+    assert_int_equal(nic_send_room(queue_pair), 14);
+    verbs_queue_pair_destroy(queue_pair);
+}
+
+static void test_errors(void **state)
+{
+    static const struct {
+        enum ibv_wc_status status;
+        enum nic_error error;
+    } cases[] = {
+        {IBV_WC_WR_FLUSH_ERR, NIC_ERROR_FLUSHED},
+        {IBV_WC_RETRY_EXC_ERR, NIC_ERROR_RETRY},
+        {IBV_WC_RNR_RETRY_EXC_ERR, NIC_ERROR_RNR},
+        {IBV_WC_REM_ACCESS_ERR, NIC_ERROR_REMOTE_ACCESS},
+        {IBV_WC_REM_INV_REQ_ERR, NIC_ERROR_REMOTE_ACCESS},
+        {IBV_WC_LOC_PROT_ERR, NIC_ERROR_LOCAL},
+        {IBV_WC_REM_OP_ERR, NIC_ERROR_OTHER},
+    };
+    struct verbs_nic *nic = *state;
+    struct nic_completion completion;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct nic_queue_pair *queue_pair = create(nic, 5);
+        post(queue_pair, 1, 32, 0);
+        verbs_ring(queue_pair);
+        add(&fake.send, 5, 0, cases[i].status);
+        assert_int_equal(verbs_poll(&nic->base, &completion, 1), 1);
+        assert_int_equal(completion.kind, NIC_COMPLETION_ERROR);
+        assert_int_equal(completion.status, cases[i].error);
+        assert_int_equal(completion.completed, 1);
+        assert_true(queue_pair->failed);
+        verbs_queue_pair_destroy(queue_pair);
+    }
+}
+
+/* A receive that failed, or that a peer's SEND took, kills its queue pair and costs a receive. */
+static void test_bad_receives(void **state)
+{
+    struct verbs_nic *nic = *state;
+    struct nic_queue_pair *queue_pair = create(nic, 5);
+    struct nic_completion completion;
+    add(&fake.receive, 5, 0, IBV_WC_SUCCESS);
+    fake.receive.entries[0].opcode = IBV_WC_RECV;
+    assert_int_equal(verbs_poll(&nic->base, &completion, 1), 1);
+    assert_int_equal(completion.kind, NIC_COMPLETION_ERROR);
+    assert_int_equal(completion.status, NIC_ERROR_OTHER);
+    assert_int_equal(queue_pair->verbs->state, IBV_QPS_ERR);
+    add(&fake.receive, 5, 0, IBV_WC_REM_ACCESS_ERR);
+    assert_int_equal(verbs_poll(&nic->base, &completion, 1), 1);
+    assert_int_equal(completion.status, NIC_ERROR_LOCAL);
+    assert_int_equal(nic->base.receives_posted, FAKE_DEPTH - 2);
+    verbs_queue_pair_destroy(queue_pair);
+}
+
+/* ---- Failing and destroying ---------------------------------------------------------------------------- */
+
+/* What was posted but not rung reaches the device, so that it is flushed like the rest. */
+static void test_fail_rings(void **state)
+{
+    struct nic_queue_pair *queue_pair = create(*state, 5);
+    post(queue_pair, 2, 32, 0);
+    verbs_queue_pair_fail(queue_pair);
+    assert_int_equal(fake.post_count, 2);
+    post(queue_pair, 2, 32, 0);
+    verbs_ring(queue_pair);
+    assert_int_equal(fake.post_count, 2);
+    assert_int_equal(queue_pair->posted, 2);
+    verbs_queue_pair_destroy(queue_pair);
+}
+
+static void late_entries(struct ibv_qp *qp)
+{
+    add(&fake.receive, qp->qp_num, 98, IBV_WC_SUCCESS);
+    add(&fake.receive, 7, 5, IBV_WC_SUCCESS);
+    add(&fake.send, qp->qp_num, 1, IBV_WC_WR_FLUSH_ERR);
+}
+
+/* The number is used again at once, by a queue pair of which nothing must be seen; those of others
+ * arrive whole and in order. */
+static void test_destroy(void **state)
+{
+    struct verbs_nic *nic = *state;
+    struct nic_queue_pair *doomed = create(nic, 5);
+    struct nic_queue_pair *other = create(nic, 7);
+    struct nic_completion completions[32];
+    post(doomed, 2, 32, NIC_POST_SIGNALED);
+    verbs_ring(doomed);
+    post(other, 2, 32, NIC_POST_SIGNALED);
+    verbs_ring(other);
+    for (uint64_t i = 0; i < 5; i++) {
+        add(&fake.receive, 5, 50 + i, IBV_WC_SUCCESS);
+        add(&fake.receive, 7, i, IBV_WC_SUCCESS);
+    }
+    add(&fake.send, 7, 0, IBV_WC_SUCCESS);
+    add(&fake.send, 5, 0, IBV_WC_SUCCESS);
+    add(&fake.send, 7, 1, IBV_WC_SUCCESS);
+    fake.at_destroy = late_entries;
+    verbs_queue_pair_destroy(doomed);
+    fake.at_destroy = NULL;
+    struct nic_queue_pair *again = create(nic, 5);
+    add(&fake.receive, 7, 6, IBV_WC_SUCCESS);
+
+    assert_int_equal(nic->base.receives_posted, FAKE_DEPTH - 6); /* 5 of its own and a late one */
+    uint32_t count = 0, receives = 0, sends = 0;
+    while ((count = verbs_poll(&nic->base, completions, 4)) != 0) {
+        for (uint32_t i = 0; i < count; i++) {
+            assert_int_equal(completions[i].queue_pair_number, 7);
+            if (completions[i].kind == NIC_COMPLETION_RECEIVE) {
+                assert_int_equal(completions[i].immediate, receives++);
+            } else {
+                assert_int_equal(completions[i].completed, ++sends);
+            }
+        }
+    }
+    assert_int_equal(receives, 7);
+    assert_int_equal(sends, 2);
+    assert_int_equal(again->completed, 0);
+    assert_int_equal(nic->base.receives_posted, FAKE_DEPTH - 13);
+    verbs_queue_pair_destroy(again);
+    verbs_queue_pair_destroy(other);
+}
+
+/* Every one of many is destroyed without a poll in between; the stash fills and is searched itself. */
+static void test_destroy_many(void **state)
+{
+    struct verbs_nic *nic = *state;
+    struct nic_queue_pair *queue_pairs[8];
+    struct nic_completion completions[64];
+    for (uint32_t i = 0; i < 8; i++) {
+        queue_pairs[i] = create(nic, 20 + i);
+    }
+    for (uint64_t i = 0; i < 56; i++) {
+        add(&fake.receive, 20 + (uint32_t)(i % 8), i, IBV_WC_SUCCESS);
+    }
+    for (uint32_t i = 0; i < 7; i++) {
+        verbs_queue_pair_destroy(queue_pairs[i]);
+        assert_int_equal(nic->receive.stash_count, 56 - 7 * (i + 1));
+        assert_int_equal(nic->base.receives_posted, FAKE_DEPTH - 7 * (i + 1));
+    }
+    assert_int_equal(verbs_poll(&nic->base, completions, 64), 7);
+    for (uint32_t i = 0; i < 7; i++) {
+        assert_int_equal(completions[i].immediate, 8 * i + 7);
+    }
+    verbs_queue_pair_destroy(queue_pairs[7]);
+}
+
+/* A stash emptied in part has its room back. */
+static void test_stash_room(void **state)
+{
+    struct verbs_nic *nic = *state;
+    struct nic_completion completions[64];
+    for (uint32_t round = 0; round < 10; round++) {
+        for (uint64_t i = 0; i < 30; i++) {
+            add(&fake.receive, 7, i, IBV_WC_SUCCESS);
+        }
+        verbs_queue_pair_destroy(create(nic, 5));
+        assert_int_equal(verbs_poll(&nic->base, completions, 20), 20);
+        verbs_queue_pair_destroy(create(nic, 5));
+        assert_int_equal(verbs_poll(&nic->base, completions, 20), 10);
+        assert_int_equal(completions[9].immediate, 29);
+        verbs_refill(&nic->base);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_chain, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_inline, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_refused_post, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_refill, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_order, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_sends_do_not_starve, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_counter_wraps, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_errors, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_bad_receives, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_fail_rings, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_destroy, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_destroy_many, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_stash_room, set_up, tear_down),
+    };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
