@@ -385,8 +385,12 @@ static void destroy_queue_pair(struct rpc_endpoint *endpoint)
     }
     fold_queue_pair_stats(endpoint, &endpoint->stats);
     table_clear(&engine->queue_pairs, endpoint->queue_pair->number);
+    uint32_t number = endpoint->queue_pair->number;
     engine->operations->queue_pair_destroy(endpoint->queue_pair);
     endpoint->queue_pair = NULL;
+    if (engine->cm) {
+        cm_forget_queue_pair(engine->cm, number);
+    }
     engine->endpoint_count--;
     engine->window_sum -= endpoint->batch_window;
 }

@@ -1,0 +1,12 @@
+#!/usr/bin/env bash
+# readme_test.sh LIBRARY_FOLDER ADDRESS: builds the program in README.md exactly as printed, and runs it against the echo
+# server at ADDRESS.
+set -eu
+library=$1 address=$2
+source=$(cd "$(dirname "$0")/../.." && pwd)
+work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
+awk '/^```c$/ { on = 1; next } /^```$/ { on = 0 } on' "$source/README.md" > "$work/hello.c"
+cc -std=c99 -Wall -Wextra -Werror -I"$source/capi" -o "$work/hello" "$work/hello.c" -L"$library" -lcopyrpc -Wl,-rpath,"$library"
+output=$(timeout 30 "$work/hello" "$address")
+echo "$output"
+[ "$output" = "CRPC_OK: hello" ]

@@ -1,0 +1,166 @@
+/* main.c: copyrpc-info: which RDMA devices there are, and what copyrpc can do with them. */
+#include <argp.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include <copyrpc.h>
+#include <jansson.h>
+
+#include "../common/text.h"
+#include "gids.h"
+
+#define GIDS_MAX 64
+
+static const struct argp_option option_table[] = {
+    {"json", 'j', NULL, 0, "print JSON", 0},
+    {0}};
+
+static error_t parse(int key, char *argument, struct argp_state *state)
+{
+    (void)argument;
+    if (key == 'j') {
+        *(bool *)state->input = true;
+        return 0;
+    }
+    if (key == ARGP_KEY_ARG) {
+        argp_usage(state);
+    }
+    return ARGP_ERR_UNKNOWN;
+}
+
+static uint64_t memlock_limit(void)
+{
+    struct rlimit limit;
+    return getrlimit(RLIMIT_MEMLOCK, &limit) ? 0 : (uint64_t)limit.rlim_cur;
+}
+
+static const char *state_of(const crpc_device_info *info)
+{
+    return info->port_state == CRPC_PORT_ACTIVE ? "active" : "down";
+}
+
+static const char *link_of(const crpc_device_info *info)
+{
+    return info->link == CRPC_LINK_ETHERNET ? "RoCE" : "InfiniBand";
+}
+
+static json_t *drivers_of(const crpc_device_info *info)
+{
+    json_t *drivers = json_array();
+    for (uint32_t driver = CRPC_DRIVER_VERBS; driver <= CRPC_DRIVER_MLX5; driver++) {
+        if (info->drivers & 1u << driver) {
+            json_array_append_new(drivers, json_string(text_of_driver(driver)));
+        }
+    }
+    return drivers;
+}
+
+/* ---- For people ----------------------------------------------------------------------------------------------- */
+
+static void print_device(const crpc_device_info *info)
+{
+    struct gid_entry gids[GIDS_MAX];
+    uint32_t count = gids_list(info->name, info->port, gids, GIDS_MAX);
+    printf("%s port %u: %s, %s, MTU %u\n", info->name, info->port, link_of(info), state_of(info),
+           info->mtu_bytes);
+    printf("  drivers  ");
+    for (uint32_t driver = CRPC_DRIVER_VERBS; driver <= CRPC_DRIVER_MLX5; driver++) {
+        if (info->drivers & 1u << driver) {
+            printf("%s ", text_of_driver(driver));
+        }
+    }
+    printf("\n  limits   %u endpoints, %u receives a context\n", info->endpoints_max,
+           info->receive_depth_max);
+    for (uint32_t i = 0; i < count; i++) {
+        printf("  GID %-4u %s %s%s\n", gids[i].index, gids[i].type, gids[i].text,
+               gids[i].index == info->gid_index ? "  (default)" : "");
+    }
+}
+
+static void print_memlock(void)
+{
+    uint64_t limit = memlock_limit();
+    if (limit == RLIM_INFINITY) {
+        printf("memory that may be registered (ulimit -l): unlimited\n");
+    } else {
+        printf("memory that may be registered (ulimit -l): %llu KiB; an endpoint takes about 4 MiB "
+               "with its default rings\n",
+               (unsigned long long)(limit / 1024));
+    }
+}
+
+/* ---- JSON -------------------------------------------------------------------------------------------------------- */
+
+static json_t *gids_json(const crpc_device_info *info)
+{
+    struct gid_entry gids[GIDS_MAX];
+    uint32_t count = gids_list(info->name, info->port, gids, GIDS_MAX);
+    json_t *array = json_array();
+    for (uint32_t i = 0; i < count; i++) {
+        json_array_append_new(array, json_pack("{s:i, s:s, s:s, s:b}", "index", (int)gids[i].index,
+                                               "type", gids[i].type, "gid", gids[i].text,
+                                               "default", gids[i].index == info->gid_index));
+    }
+    return array;
+}
+
+static json_t *device_json(const crpc_device_info *info)
+{
+    return json_pack("{s:s, s:i, s:s, s:s, s:i, s:o, s:i, s:i, s:i, s:i, s:o}", "device", info->name,
+                     "port", (int)info->port, "link", link_of(info), "state", state_of(info),
+                     "mtu_bytes", (int)info->mtu_bytes, "drivers", drivers_of(info),
+                     "endpoints_max", (int)info->endpoints_max, "receive_depth_max",
+                     (int)info->receive_depth_max, "vendor_id", (int)info->vendor_id,
+                     "vendor_part_id", (int)info->vendor_part_id, "gids", gids_json(info));
+}
+
+int main(int argc, char **argv)
+{
+    bool json = false;
+    char version[32];
+    snprintf(version, sizeof(version), "%u.%u.%u", crpc_version() >> 16, crpc_version() >> 8 & 0xff,
+             crpc_version() & 0xff);
+    const struct argp argp = {.options = option_table,
+                              .parser = parse,
+                              .doc = "Lists the RDMA devices of this machine, their ports and "
+                                     "GIDs, and the drivers that copyrpc has for them."};
+    argp_parse(&argp, argc, argv, 0, NULL, &json);
+
+    uint32_t index = 0;
+    json_t *devices = json_array();
+    crpc_error error = {.struct_size = sizeof(error)};
+    crpc_device_info info = {.struct_size = sizeof(info)};
+    int32_t status;
+    while ((status = crpc_device_query(index, &info, &error)) == CRPC_OK) {
+        if (json) {
+            json_array_append_new(devices, device_json(&info));
+        } else {
+            print_device(&info);
+        }
+        index++;
+        info.struct_size = sizeof(info);
+    }
+    if (json) {
+        uint64_t memlock = memlock_limit();
+        json_t *root = json_pack(
+            "{s:s, s:o, s:o}", "version", version, "memlock_bytes",
+            memlock == RLIM_INFINITY ? json_null() : json_integer((json_int_t)memlock), "devices",
+            devices);
+        json_dumpf(root, stdout, JSON_INDENT(2));
+        putchar('\n');
+        json_decref(root);
+    } else {
+        json_decref(devices);
+        if (index > 0) {
+            print_memlock();
+        }
+    }
+    if (index == 0 || status != CRPC_E_NO_DEVICE) {
+        fprintf(stderr, "copyrpc-info: %s\n", error.message);
+        return EXIT_FAILURE;
+    }
+    return EXIT_SUCCESS;
+}

@@ -1,0 +1,301 @@
+/* client.c: keeps `depth` calls open on each endpoint and takes the time of each. A call is known by its slot,
+ * which is its user_data; nothing is allocated while measuring. */
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "perf.h"
+
+#define COMPLETIONS 64 /* fewer than the depth, so that calls go out while answers still come in */
+
+struct client {
+    const struct perf_options *options;
+    crpc_context *context;
+    crpc_endpoint endpoints[PERF_ENDPOINTS_MAX];
+    uint32_t reply_bytes;
+    uint32_t slot_count;
+    uint32_t *free_slots; /* a stack */
+    uint32_t free_count;
+    uint64_t *started_ns;
+    uint8_t *payload; /* of each slot; or one for all, if large */
+    crpc_op *ops;
+    bool numbered; /* each request begins with its slot's number, and each echo is checked for it */
+    bool lost;
+    struct perf_result result;
+};
+
+/* ---- Connecting -------------------------------------------------------------------------------------------- */
+
+static uint32_t ring_for(const struct perf_options *options)
+{
+    uint32_t largest = options->request_bytes;
+    if (options->reply_bytes != UINT32_MAX && options->reply_bytes > largest) {
+        largest = options->reply_bytes;
+    }
+    uint32_t ring = 1u << 20;
+    while (ring < 8u * (largest + 64u) && ring < 1u << 30) {
+        ring *= 2;
+    }
+    return options->ring_bytes ? options->ring_bytes : ring;
+}
+
+static int connect_all(struct client *client)
+{
+    const struct perf_options *options = client->options;
+    crpc_error error = {.struct_size = sizeof(error)};
+    crpc_endpoint_options wanted = {.struct_size = sizeof(wanted),
+                                    .calls_max = options->depth,
+                                    .ring_bytes = ring_for(options)};
+    for (uint32_t i = 0; i < options->endpoints; i++) {
+        if (crpc_endpoint_connect(client->context, options->address, &wanted,
+                                  &client->endpoints[i], &error) < 0) {
+            return perf_failed(options->address, error.message);
+        }
+        crpc_completion done;
+        while (crpc_poll(client->context, &done, 1) == 0) {
+            crpc_wait(client->context, 100000000);
+            if (perf_stop) {
+                return perf_failed(options->address, "interrupted while connecting");
+            }
+        }
+        if (done.status != CRPC_OK) {
+            crpc_endpoint_get_error(client->context, client->endpoints[i], &error);
+            return perf_failed(options->address, error.message);
+        }
+    }
+    crpc_endpoint_info info = {.struct_size = sizeof(info)};
+    crpc_endpoint_get_info(client->context, client->endpoints[0], &info);
+    if (options->request_bytes > info.request_bytes_max) {
+        return perf_failed("--size", "more than the server's ring takes; give the server a larger --ring");
+    }
+    return EXIT_SUCCESS;
+}
+
+/* ---- Slots ----------------------------------------------------------------------------------------------------- */
+
+static bool make_slots(struct client *client)
+{
+    const struct perf_options *options = client->options;
+    client->slot_count = options->depth * options->endpoints;
+    client->reply_bytes =
+        options->reply_bytes == UINT32_MAX ? options->request_bytes : options->reply_bytes;
+    client->numbered = options->request_bytes >= 4 && options->request_bytes <= 65536;
+    uint64_t payloads = client->numbered ? client->slot_count : 1;
+    client->free_slots = calloc(client->slot_count, sizeof(*client->free_slots));
+    client->started_ns = calloc(client->slot_count, sizeof(*client->started_ns));
+    client->ops = calloc(client->slot_count, sizeof(*client->ops));
+    client->payload = calloc(payloads, options->request_bytes + 1u);
+    client->result.latency = histogram_create();
+    if (!client->free_slots || !client->started_ns || !client->ops || !client->payload ||
+        !client->result.latency) {
+        return false;
+    }
+    for (uint32_t slot = 0; slot < client->slot_count; slot++) {
+        client->free_slots[client->free_count++] = client->slot_count - 1 - slot;
+        if (client->numbered) {
+            memcpy(client->payload + (uint64_t)slot * options->request_bytes, &slot, sizeof(slot));
+        }
+    }
+    if (options->reply_bytes != UINT32_MAX) { /* the server reads the size it is to send */
+        client->numbered = false;
+        memcpy(client->payload, &client->reply_bytes, sizeof(client->reply_bytes));
+    }
+    return true;
+}
+
+static void send_calls(struct client *client, uint64_t now_ns)
+{
+    const struct perf_options *options = client->options;
+    uint32_t count = client->free_count;
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t slot = client->free_slots[client->free_count - 1 - i];
+        client->ops[i] = (crpc_op){
+            .opcode = CRPC_OP_CALL,
+            .method = options->reply_bytes == UINT32_MAX ? 0 : PERF_METHOD_SIZED,
+            .endpoint = client->endpoints[slot % options->endpoints],
+            .user_data = slot,
+            .payload_offset = client->numbered ? (uint64_t)slot * options->request_bytes : 0,
+            .payload_bytes = options->request_bytes,
+            .reply_bytes_max = client->reply_bytes};
+        client->started_ns[slot] = now_ns;
+    }
+    uint64_t payloads = client->numbered ? client->slot_count : 1;
+    int32_t reason;
+    int32_t taken = crpc_submit(client->context, client->ops, count, client->payload,
+                                payloads * options->request_bytes, &reason);
+    if (reason != CRPC_OK && reason != CRPC_E_AGAIN) {
+        perf_failed("call", crpc_status_text(reason));
+        client->lost = true;
+    }
+    client->free_count -= taken > 0 ? (uint32_t)taken : 0;
+    client->result.sent += taken > 0 ? (uint32_t)taken : 0;
+}
+
+static bool echo_is_right(const struct client *client, const crpc_completion *done)
+{
+    uint32_t number;
+    if (done->payload_bytes != client->reply_bytes) {
+        return false;
+    }
+    if (!client->numbered) {
+        return true;
+    }
+    memcpy(&number, (const void *)(uintptr_t)done->payload, sizeof(number));
+    return number == done->user_data;
+}
+
+static void take_answer(struct client *client, const crpc_completion *done, uint64_t now_ns)
+{
+    uint32_t slot = (uint32_t)done->user_data;
+    client->free_slots[client->free_count++] = slot;
+    if (done->status != CRPC_OK) {
+        if (client->result.failed++ == 0) {
+            perf_failed("call", done->status < 0 ? crpc_status_text(done->status)
+                                                 : "the server refused the sizes");
+        }
+        client->lost = true;
+    } else if (!echo_is_right(client, done)) {
+        client->result.wrong++;
+    } else {
+        client->result.answered++;
+        histogram_record(client->result.latency, now_ns - client->started_ns[slot]);
+    }
+}
+
+static uint32_t take_answers(struct client *client)
+{
+    crpc_completion completions[COMPLETIONS];
+    int32_t count = crpc_poll(client->context, completions, COMPLETIONS);
+    if (count == 0) {
+        return 0;
+    }
+    uint64_t now_ns = perf_now_ns();
+    for (int32_t i = 0; i < count; i++) {
+        if (completions[i].kind == CRPC_COMPLETION_RESPONSE) {
+            take_answer(client, &completions[i], now_ns);
+        } else if (completions[i].kind == CRPC_COMPLETION_DISCONNECTED) {
+            client->lost = true;
+        }
+    }
+    return (uint32_t)count;
+}
+
+/* ---- Running ------------------------------------------------------------------------------------------------------ */
+
+/* Until the time is over or `calls` were sent; then until all are answered. */
+static void run(struct client *client, double seconds, uint64_t calls, bool progress)
+{
+    uint64_t begun_ns = perf_now_ns(), told_ns = begun_ns, answered_told = 0;
+    uint64_t end_ns = calls ? UINT64_MAX : begun_ns + (uint64_t)(seconds * 1e9);
+    uint64_t now_ns = begun_ns;
+    while (!client->lost && !perf_stop && now_ns < end_ns &&
+           (calls == 0 || client->result.sent < calls)) {
+        if (calls && client->free_count > calls - client->result.sent) {
+            /* The last few: what is not to be used is set aside. */
+            uint32_t kept = client->free_count;
+            client->free_count = (uint32_t)(calls - client->result.sent);
+            uint32_t wanted = client->free_count;
+            send_calls(client, now_ns);
+            client->free_count = kept - (wanted - client->free_count);
+        } else if (client->free_count > 0) {
+            send_calls(client, now_ns);
+        }
+        if (take_answers(client) == 0 && client->options->wait) {
+            crpc_wait(client->context, 100000000);
+        }
+        now_ns = perf_now_ns();
+        if (progress && now_ns - told_ns >= 1000000000u) {
+            report_progress(client->options, (double)(now_ns - begun_ns) / 1e9,
+                            client->result.answered, answered_told,
+                            (double)(now_ns - told_ns) / 1e9);
+            told_ns = now_ns;
+            answered_told = client->result.answered;
+        }
+    }
+    while (client->free_count < client->slot_count && !(client->lost && perf_stop)) {
+        if (take_answers(client) == 0) {
+            crpc_wait(client->context, 10000000);
+        }
+    }
+    client->result.seconds = (double)(perf_now_ns() - begun_ns) / 1e9;
+}
+
+static void subtract(crpc_stats *stats, const crpc_stats *before)
+{
+    uint64_t *to = &stats->calls;
+    const uint64_t *from = &before->calls;
+    for (size_t i = 0; i < (sizeof(*stats) - offsetof(crpc_stats, calls)) / sizeof(*to); i++) {
+        to[i] -= from[i];
+    }
+}
+
+static void measure(struct client *client)
+{
+    const struct perf_options *options = client->options;
+    struct perf_result *result = &client->result;
+    crpc_stats before = {.struct_size = sizeof(before)};
+    if (options->warmup_seconds > 0) {
+        run(client, options->warmup_seconds, 0, false);
+        histogram_reset(result->latency);
+        result->sent = 0;
+        result->answered = 0;
+    }
+    crpc_context_get_stats(client->context, &before);
+    bool progress = options->progress && (options->calls || options->seconds > 2);
+    run(client, options->seconds, options->calls, progress);
+    result->stats.struct_size = sizeof(result->stats);
+    result->context.struct_size = sizeof(result->context);
+    crpc_context_get_stats(client->context, &result->stats);
+    crpc_context_get_info(client->context, &result->context);
+    subtract(&result->stats, &before);
+}
+
+static void leave(struct client *client)
+{
+    uint32_t leaving = 0;
+    for (uint32_t i = 0; i < client->options->endpoints; i++) {
+        leaving += crpc_endpoint_disconnect(client->context, client->endpoints[i], 2000000000) ==
+                   CRPC_OK;
+    }
+    while (leaving > 0) {
+        crpc_completion done;
+        if (crpc_poll(client->context, &done, 1) == 0) {
+            crpc_wait(client->context, 100000000);
+        } else if (done.kind == CRPC_COMPLETION_DISCONNECTED) {
+            leaving--;
+        }
+    }
+}
+
+int perf_measure(const struct perf_options *options)
+{
+    static struct client client;
+    client.options = options;
+    client.context = perf_open(options);
+    if (!client.context) {
+        return EXIT_FAILURE;
+    }
+    int status = connect_all(&client);
+    if (status == EXIT_SUCCESS && !make_slots(&client)) {
+        status = perf_failed("no memory", "for so many calls");
+    }
+    if (status == EXIT_SUCCESS) {
+        measure(&client);
+        report_result(options, &client.result);
+        bool all = client.result.answered == client.result.sent && client.result.sent > 0;
+        status = all && !client.lost ? EXIT_SUCCESS : EXIT_FAILURE;
+        if (!client.lost) {
+            leave(&client);
+        }
+    }
+    crpc_context_close(client.context);
+    if (client.result.latency) {
+        histogram_destroy(client.result.latency);
+    }
+    free(client.free_slots);
+    free(client.started_ns);
+    free(client.ops);
+    free(client.payload);
+    return status;
+}

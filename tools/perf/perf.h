@@ -1,0 +1,68 @@
+/* perf.h: copyrpc-perf: what its files share.
+ *
+ *   main.c     the command line
+ *   server.c   answers
+ *   client.c   calls and measures
+ *   report.c   progress, table, JSON, the demo's line
+ */
+#ifndef TOOLS_PERF_PERF_H
+#define TOOLS_PERF_PERF_H
+
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <copyrpc.h>
+
+#include "../common/histogram.h"
+
+#define PERF_ENDPOINTS_MAX 1024
+#define PERF_DEPTH_MAX 65536 /* calls open over all endpoints */
+#define PERF_BYTES_MAX (64u << 20)
+
+/* Method 0 asks for an echo; this one for as many bytes as the first four of the request say. */
+#define PERF_METHOD_SIZED 1
+
+struct perf_options {
+    const char *device;
+    const char *address;
+    uint32_t request_bytes;
+    uint32_t reply_bytes; /* UINT32_MAX: as the request, echoed and checked */
+    uint32_t depth;       /* calls open on each endpoint */
+    uint32_t endpoints;
+    double seconds;       /* 0: until `calls` */
+    double warmup_seconds;
+    uint64_t calls;
+    uint32_t ring_bytes;
+    bool wait;            /* sleep instead of polling on */
+    bool json;
+    bool demo;
+    bool progress;
+};
+
+struct perf_result {
+    struct histogram *latency;
+    double seconds;
+    uint64_t sent;
+    uint64_t answered; /* rightly */
+    uint64_t failed;
+    uint64_t wrong;    /* answers whose bytes are not those sent */
+    crpc_stats stats;  /* of the measured time alone */
+    crpc_context_info context;
+};
+
+extern volatile sig_atomic_t perf_stop;
+
+int perf_serve(const struct perf_options *options);
+int perf_measure(const struct perf_options *options);
+
+void report_progress(const struct perf_options *options, double seconds, uint64_t answered,
+                     uint64_t answered_before, double interval);
+void report_result(const struct perf_options *options, const struct perf_result *result);
+
+uint64_t perf_now_ns(void);
+/* Says what failed; returns EXIT_FAILURE. */
+int perf_failed(const char *what, const char *why);
+crpc_context *perf_open(const struct perf_options *options);
+
+#endif

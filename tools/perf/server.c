@@ -1,0 +1,149 @@
+/* server.c: answers every request, all of a poll's with one submit. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "perf.h"
+
+#define COMPLETIONS 1024
+#define GATHER_BYTES (4u << 20)
+
+struct server {
+    crpc_context *context;
+    uint32_t ring_bytes;
+    crpc_op replies[COMPLETIONS];
+    uint32_t reply_count;
+    uint8_t *gathered; /* payloads of `replies`, one after the other */
+    uint64_t gathered_bytes;
+    uint8_t *filler; /* for replies of a size of their own */
+};
+
+/* A reply is never refused for want of ring space; the table of replies to report is not used here. */
+static void send_replies(struct server *server)
+{
+    uint32_t sent = 0;
+    while (sent < server->reply_count) {
+        int32_t reason;
+        int32_t taken =
+            crpc_submit(server->context, server->replies + sent, server->reply_count - sent,
+                        server->gathered, server->gathered_bytes, &reason);
+        sent += taken > 0 ? (uint32_t)taken : 0;
+        if (reason != CRPC_OK) {
+            sent++; /* its client has gone, or took too small a reply; it will hear of that */
+        }
+    }
+    server->reply_count = 0;
+    server->gathered_bytes = 0;
+}
+
+static void send_alone(struct server *server, crpc_op *reply, const void *payload)
+{
+    reply->payload_offset = 0;
+    crpc_submit(server->context, reply, 1, payload, reply->payload_bytes, NULL);
+}
+
+static void answer(struct server *server, const crpc_completion *request)
+{
+    const void *payload = (const void *)(uintptr_t)request->payload;
+    crpc_op reply = {.opcode = CRPC_OP_REPLY,
+                     .flags = CRPC_OP_QUIET,
+                     .endpoint = request->endpoint,
+                     .token = request->token,
+                     .payload_offset = server->gathered_bytes,
+                     .payload_bytes = request->payload_bytes};
+    if (request->method == PERF_METHOD_SIZED && request->payload_bytes >= 4) {
+        memcpy(&reply.payload_bytes, payload, sizeof(reply.payload_bytes));
+        payload = server->filler;
+    }
+    if (reply.payload_bytes > request->reply_bytes_max) {
+        reply.payload_bytes = 0;
+        reply.status = 1;
+    }
+    if (reply.payload_bytes > GATHER_BYTES - server->gathered_bytes) {
+        send_alone(server, &reply, payload);
+        return;
+    }
+    memcpy(server->gathered + server->gathered_bytes, payload, reply.payload_bytes);
+    server->gathered_bytes += reply.payload_bytes;
+    server->replies[server->reply_count++] = reply;
+}
+
+static void accept_client(struct server *server, crpc_endpoint client)
+{
+    crpc_error error = {.struct_size = sizeof(error)};
+    crpc_endpoint_options options = {.struct_size = sizeof(options),
+                                     .ring_bytes = server->ring_bytes};
+    if (crpc_endpoint_accept(server->context, client, &options, &error) < 0) {
+        perf_failed("accept", error.message);
+        crpc_endpoint_close(server->context, client);
+    }
+}
+
+static void take(struct server *server, const crpc_completion *completion)
+{
+    switch (completion->kind) {
+    case CRPC_COMPLETION_REQUEST:
+        answer(server, completion);
+        break;
+    case CRPC_COMPLETION_CONNECT_REQUEST:
+        accept_client(server, completion->endpoint);
+        break;
+    case CRPC_COMPLETION_CONNECTED:
+        if (completion->status < 0) {
+            crpc_endpoint_close(server->context, completion->endpoint);
+        }
+        break;
+    case CRPC_COMPLETION_DISCONNECTED:
+        crpc_endpoint_close(server->context, completion->endpoint);
+        break;
+    }
+}
+
+static void serve(struct server *server, bool wait)
+{
+    static crpc_completion completions[COMPLETIONS];
+    uint32_t idle = 0;
+    while (!perf_stop) {
+        int32_t count = crpc_poll(server->context, completions, COMPLETIONS);
+        for (int32_t i = 0; i < count; i++) {
+            take(server, &completions[i]);
+        }
+        send_replies(server);
+        idle = count ? 0 : idle + 1;
+        /* Without anybody to answer there is no latency to spoil. */
+        if (idle > (wait ? 0u : 100000u)) {
+            crpc_wait(server->context, CRPC_FOREVER);
+        }
+    }
+}
+
+int perf_serve(const struct perf_options *options)
+{
+    static struct server server;
+    crpc_error error = {.struct_size = sizeof(error)};
+    crpc_listener_info info = {.struct_size = sizeof(info)};
+    crpc_listener listener;
+    server.ring_bytes = options->ring_bytes ? options->ring_bytes : 4u << 20;
+    server.gathered = malloc(GATHER_BYTES);
+    server.filler = calloc(1, PERF_BYTES_MAX);
+    if (!server.gathered || !server.filler) {
+        return perf_failed("no memory", "for replies");
+    }
+    server.context = perf_open(options);
+    if (!server.context) {
+        return EXIT_FAILURE;
+    }
+    const char *address = options->address ? options->address : "*:7472";
+    if (crpc_listener_open(server.context, address, NULL, &listener, &error) < 0) {
+        crpc_context_close(server.context);
+        return perf_failed("cannot listen", error.message);
+    }
+    crpc_listener_get_info(server.context, listener, &info);
+    printf("listening on %s\n", info.address);
+    fflush(stdout);
+    serve(&server, options->wait);
+    crpc_context_close(server.context);
+    free(server.gathered);
+    free(server.filler);
+    return EXIT_SUCCESS;
+}

@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# no_device_test.sh INFO PERF: what the tools say on a machine without an RDMA device. On one with a device there is
+# nothing to see.
+info=$1 perf=$2
+. "$(dirname "$0")/tap.sh"
+if [ -n "$(ls /sys/class/infiniband 2>/dev/null)" ]; then
+    echo "1..0 # SKIP this machine has an RDMA device"
+    exit 0
+fi
+fails_and_says() {
+    local words=$1 output
+    shift
+    output=$("$@" 2>&1) && { echo "exit status 0"; return 1; }
+    grep -qi -- "$words" <<< "$output" || { echo "$output"; return 1; }
+}
+check "info says that there is no device and what to do" fails_and_says "./dev vm" "$info"
+check "info prints JSON all the same" bash -c "'$info' --json 2>/dev/null | python3 -c 'import json,sys; assert json.load(sys.stdin)[\"devices\"] == []'"
+check "perf server says that there is no device" fails_and_says "no RDMA device" "$perf" server
+check "perf client says that there is no device" fails_and_says "no RDMA device" "$perf" client 127.0.0.1:1
+check "perf wants a role" fails_and_says "usage" "$perf"
+check "perf wants an address" fails_and_says "usage" "$perf" client
+check "perf refuses a bad number" fails_and_says "is no number" "$perf" client --size=-1 127.0.0.1:1
+check "perf refuses no depth at all" fails_and_says "depth times endpoints" "$perf" client -q 0 127.0.0.1:1
+plan
