@@ -48,7 +48,7 @@ struct rpc_call {
     struct wheel_timer timer; /* while ENDED or ANSWERED its link is on engine->ended */
     struct rpc_endpoint *endpoint;
     uint64_t user_data;
-    uint32_t allowance; /* bytes charged to the reply budget */
+    uint32_t reply_bytes_max; /* its charge is taken from the reply budget */
     uint32_t call_id;
     uint32_t next_free;
     uint16_t method;
@@ -62,7 +62,7 @@ static_assert(sizeof(struct rpc_call) <= CACHE_LINE_BYTES, "a call is one cache 
 /* A request of the peer that has no reply yet; found by the index of its call id. */
 struct rpc_owed {
     uint64_t token;     /* 0 = none */
-    uint32_t allowance; /* bytes */
+    uint32_t reply_bytes_max;
     uint32_t call_id;
 };
 

@@ -83,12 +83,11 @@ static const char *take_request(struct rpc_endpoint *endpoint, const struct wire
 {
     uint32_t index = header->call_id & WIRE_CALL_INDEX_MASK;
     uint64_t charge = wire_charge(header->payload_bytes);
-    uint64_t allowance = (uint64_t)header->units_or_status * WIRE_UNIT_BYTES;
+    uint64_t allowance = wire_charge(header->limit_or_status);
     if (unlikely(endpoint->request_arrived + charge > endpoint->request_published)) {
         return "its requests exceed their limit";
     }
-    if (unlikely(header->units_or_status < WIRE_ALLOWANCE_UNITS_MIN ||
-                 endpoint->owed_allowance + allowance > endpoint->owed_allowance_max)) {
+    if (unlikely(endpoint->owed_allowance + allowance > endpoint->owed_allowance_max)) {
         return "its requests ask for more reply than its ring holds";
     }
     if (unlikely(index >= endpoint->owed_slots || endpoint->owed[index].token != 0)) {
@@ -102,7 +101,7 @@ static const char *take_request(struct rpc_endpoint *endpoint, const struct wire
         token = (uint64_t)++endpoint->token_sequence << 32 | header->call_id;
     }
     endpoint->owed[index] = (struct rpc_owed){
-        .token = token, .allowance = (uint32_t)allowance, .call_id = header->call_id};
+        .token = token, .reply_bytes_max = header->limit_or_status, .call_id = header->call_id};
     endpoint->owed_count++;
     endpoint->owed_allowance += allowance;
     endpoint->request_arrived += charge;
@@ -115,7 +114,7 @@ static const char *take_request(struct rpc_endpoint *endpoint, const struct wire
                                         .token = token,
                                         .payload = (uint64_t)(uintptr_t)payload,
                                         .payload_bytes = header->payload_bytes,
-                                        .reply_bytes_max = wire_payload_max(allowance),
+                                        .reply_bytes_max = header->limit_or_status,
                                         .view = endpoint->engine->epoch,
                                         .endpoint_user_data = endpoint->options.user_data};
     return NULL;
@@ -129,7 +128,7 @@ static void give_response(struct rpc_endpoint *endpoint, const struct rpc_call *
     endpoint->stats.responses++;
     *output->next++ = (crpc_completion){.kind = CRPC_COMPLETION_RESPONSE,
                                         .method = call->method,
-                                        .status = (int32_t)header->units_or_status,
+                                        .status = (int32_t)header->limit_or_status,
                                         .endpoint = {endpoint->handle},
                                         .user_data = call->user_data,
                                         .payload = (uint64_t)(uintptr_t)payload,
@@ -142,7 +141,7 @@ static const char *take_response(struct rpc_endpoint *endpoint, const struct wir
                                  const uint8_t *payload, struct output *output)
 {
     uint32_t index = header->call_id & WIRE_CALL_INDEX_MASK;
-    int32_t status = (int32_t)header->units_or_status;
+    int32_t status = (int32_t)header->limit_or_status;
     if (unlikely(index >= endpoint->calls_max)) {
         return "a response's call id is out of range";
     }
@@ -151,7 +150,7 @@ static const char *take_response(struct rpc_endpoint *endpoint, const struct wir
                  call->call_id != header->call_id)) {
         return "a response answers no call";
     }
-    if (unlikely(wire_charge(header->payload_bytes) > call->allowance)) {
+    if (unlikely(header->payload_bytes > call->reply_bytes_max)) {
         return "a response is longer than was allowed";
     }
     if (unlikely(status < 0 && status != CRPC_E_DROPPED)) {
@@ -160,7 +159,7 @@ static const char *take_response(struct rpc_endpoint *endpoint, const struct wir
     if (unlikely(header->method != 0)) {
         return "a response has reserved bits set";
     }
-    endpoint->held_allowance += call->allowance;
+    endpoint->held_allowance += wire_charge(call->reply_bytes_max);
     if (likely(call->state == CALL_LIVE)) {
         wheel_clear(&endpoint->engine->wheel, &call->timer);
         give_response(endpoint, call, header, payload, output);
@@ -183,7 +182,7 @@ static bool take_message(struct rpc_endpoint *endpoint, struct output *output)
     const struct wire_message *wire = (const struct wire_message *)(const void *)place;
     const struct wire_message header = {.payload_bytes = wire_load(&wire->payload_bytes),
                                         .call_id = wire_load(&wire->call_id),
-                                        .units_or_status = wire_load(&wire->units_or_status),
+                                        .limit_or_status = wire_load(&wire->limit_or_status),
                                         .method = wire_load(&wire->method),
                                         .kind = wire_load(&wire->kind),
                                         .zero = wire_load(&wire->zero)};

@@ -80,12 +80,12 @@ static void book_call(struct rpc_endpoint *endpoint, const crpc_op *op, uint8_t 
     uint64_t allowance = wire_charge(op->reply_bytes_max);
     struct rpc_call *call = call_take(endpoint);
     call->user_data = op->user_data;
-    call->allowance = (uint32_t)allowance;
+    call->reply_bytes_max = op->reply_bytes_max;
     call->method = op->method;
     write_header(place, message_bytes,
                  &(struct wire_message){.payload_bytes = op->payload_bytes,
                                         .call_id = call->call_id,
-                                        .units_or_status = (uint32_t)(allowance / WIRE_UNIT_BYTES),
+                                        .limit_or_status = op->reply_bytes_max,
                                         .method = op->method,
                                         .kind = WIRE_REQUEST});
     end_message(endpoint, message_bytes);
@@ -136,7 +136,7 @@ static int32_t check_reply(struct rpc_endpoint *endpoint, const crpc_op *op)
     if (unlikely(!owed)) {
         return CRPC_E_STALE;
     }
-    if (unlikely(wire_charge(op->payload_bytes) > owed->allowance)) {
+    if (unlikely(op->payload_bytes > owed->reply_bytes_max)) {
         return CRPC_E_TOO_BIG;
     }
     /* Ring space needs no check: the caller set it aside. The table of replies to report and the
@@ -158,10 +158,10 @@ static void book_reply(struct rpc_endpoint *endpoint, const crpc_op *op, int32_t
     write_header(place, message_bytes,
                  &(struct wire_message){.payload_bytes = op->payload_bytes,
                                         .call_id = owed->call_id,
-                                        .units_or_status = (uint32_t)status,
+                                        .limit_or_status = (uint32_t)status,
                                         .kind = WIRE_RESPONSE});
     end_message(endpoint, message_bytes);
-    endpoint->owed_allowance -= owed->allowance;
+    endpoint->owed_allowance -= wire_charge(owed->reply_bytes_max);
     owed->token = 0;
     endpoint->stats.replies++;
     if (!(op->flags & CRPC_OP_QUIET)) {

@@ -82,14 +82,12 @@ static_assert(sizeof(struct wire_batch) == WIRE_BATCH_HEADER_BYTES, "batch heade
 struct wire_message {
     uint32_t payload_bytes;
     uint32_t call_id;          /* 19..0 index, 31..20 generation */
-    uint32_t units_or_status;  /* request: allowance in units; response: int32_t status */
+    uint32_t limit_or_status;  /* request: longest reply in bytes; response: int32_t status */
     uint16_t method;           /* request; 0 in a response */
     uint8_t kind;              /* WIRE_REQUEST or WIRE_RESPONSE */
     uint8_t zero;
 };
 static_assert(sizeof(struct wire_message) == WIRE_HEADER_BYTES, "message header");
-
-#define WIRE_ALLOWANCE_UNITS_MIN 2u
 
 #define WIRE_HANDSHAKE_MAGIC 0x43505243u /* "CRPC" */
 #define WIRE_TOKEN_BYTES 16
