@@ -1,8 +1,8 @@
 /* cm.h: rdma_cm without blocking: names are resolved and events are taken by a thread of their own,
  * and handed to the thread that owns the context through a queue whose emptiness costs one load.
  *
- * The thread touches nothing but the queue and librdmacm (which is thread-safe); everything else here
- * is called by the owner. It also takes the device's asynchronous events.
+ * The thread touches nothing but the queue and librdmacm (which is thread-safe); everything else
+ * here is called by the owner. It also takes the device's asynchronous events.
  */
 #ifndef CORE_CM_CM_H
 #define CORE_CM_CM_H
@@ -17,17 +17,20 @@
 struct cm;            /* of one nic */
 struct cm_identifier; /* a listener or a connection */
 
-#define CM_PRIVATE_BYTES 56       /* what both REQ and REP carry on every transport */
-#define CM_PRIVATE_BYTES_MAX 196
+#define CM_PRIVATE_BYTES 56      /* what both REQ and REP carry on every transport */
+#define CM_PRIVATE_BYTES_MAX 196 /* of a REP */
+#define CM_REJECT_BYTES_MAX 148
 
 enum cm_event_kind {
     CM_EVENT_ROUTED = 1,       /* connect: address and route are known and lead to this nic */
     CM_EVENT_CONNECT_REQUEST,  /* listener: identifier is new and the owner's from now on */
     CM_EVENT_CONNECT_RESPONSE, /* connect: accepted; private data is the peer's */
     CM_EVENT_ESTABLISHED,      /* accept: the peer is ready */
-    CM_EVENT_REJECTED,         /* connect: private data is the peer's, 0 bytes if no one listens */
+    CM_EVENT_REJECTED,         /* connect: private data is the peer's, 0 bytes if it was not its
+                                  application that rejected; error says who and why */
     CM_EVENT_FAILED,           /* connect or accept came to nothing: error */
-    CM_EVENT_DISCONNECTED,     /* the peer, or its kernel, took the connection down */
+    CM_EVENT_DISCONNECTED,     /* the peer, or its kernel, took the connection down; also the answer
+                                  to cm_disconnect */
     CM_EVENT_QUEUE_PAIR,       /* the device killed one: queue_pair_number, error */
     CM_EVENT_PORT_ACTIVE,
     CM_EVENT_PORT_DOWN,
@@ -39,7 +42,7 @@ struct cm_event {
     void *owner;                      /* as given to cm_listen, cm_connect or cm_own */
     struct cm_identifier *identifier; /* NULL for events of the device */
     uint32_t queue_pair_number;
-    uint32_t private_bytes;
+    uint32_t private_bytes; /* may be more than the peer gave: InfiniBand and RoCE pad with zeros */
     uint8_t private_data[CM_PRIVATE_BYTES_MAX];
     crpc_error error;
 };
@@ -55,6 +58,9 @@ bool cm_pending(const struct cm *cm);
 bool cm_event_take(struct cm *cm, struct cm_event *event);
 /* Readable while events wait. */
 int cm_event_fd(const struct cm *cm);
+/* After a queue pair has been destroyed: CM_EVENT_QUEUE_PAIR events of it that still wait are
+ * dropped, so that none is taken for the next queue pair of that number. */
+void cm_forget_queue_pair(struct cm *cm, uint32_t queue_pair_number);
 
 /* address as in crpc_listener_open. Resolves a name on the spot. */
 int32_t cm_listen(struct cm *cm, const char *address, uint32_t backlog, void *owner,
@@ -62,8 +68,8 @@ int32_t cm_listen(struct cm *cm, const char *address, uint32_t backlog, void *ow
 /* address as in crpc_endpoint_connect. Ends in CM_EVENT_ROUTED or CM_EVENT_FAILED. */
 int32_t cm_connect(struct cm *cm, const char *address, void *owner,
                    struct cm_identifier **identifier, crpc_error *error);
-/* After ROUTED: sends the REQ. Ends in CONNECT_RESPONSE, REJECTED or FAILED. The queue pair stays in
- * RESET until the response. */
+/* After ROUTED: sends the REQ. Ends in CONNECT_RESPONSE, REJECTED or FAILED. The queue pair stays
+ * in RESET until the response. */
 int32_t cm_request(struct cm_identifier *identifier, const struct nic_queue_pair *queue_pair,
                    const struct nic_transport *transport, const void *private_data,
                    uint32_t private_bytes, crpc_error *error);

@@ -1,7 +1,7 @@
 /* blame.c: turns the errno of a verbs call into what a person can do about it.
  *
- * The kernel says ENOMEM for three things: RLIMIT_MEMLOCK, no memory, and a device that is full. The
- * first is by far the most frequent, and the only one that can be told apart from here.
+ * The kernel says ENOMEM for three things: RLIMIT_MEMLOCK, no memory, and a device that is full.
+ * The first is by far the most frequent, and the only one that can be told apart from here.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -81,12 +81,11 @@ int32_t verbs_blame(crpc_error *error, int os_error, size_t pinned_bytes, const 
                          device, what, strerror(os_error));
     case EFAULT:
         return error_set(error, CRPC_E_INVALID, os_error,
-                         "%s: cannot %s: not all of it is mapped with the access asked for",
-                         device, what);
+                         "%s: cannot %s: not all of it is mapped with the access asked for", device,
+                         what);
     case EINVAL:
         return error_set(error, CRPC_E_INVALID, os_error,
-                         "%s: cannot %s: the device does not accept these arguments", device,
-                         what);
+                         "%s: cannot %s: the device does not accept these arguments", device, what);
     case EOPNOTSUPP:
     case ENOSYS:
         return error_set(error, CRPC_E_UNSUPPORTED, os_error,

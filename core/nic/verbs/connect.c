@@ -1,9 +1,9 @@
 /* connect.c: connecting a queue pair to an address that the peer has sent by other means than
  * rdma_cm (which does the same in core/cm).
  *
- * The address comes from a blob and is not to be trusted. On Ethernet the kernel resolves the peer's
- * IP address to a MAC address while the queue pair becomes ready to receive, which may block for as
- * long as ARP takes.
+ * The address comes from a blob and is not to be trusted. On Ethernet the kernel resolves the
+ * peer's IP address to a MAC address while the queue pair becomes ready to receive, which may block
+ * for as long as ARP takes.
  */
 #include <string.h>
 
@@ -40,8 +40,7 @@ static int32_t check(const struct nic *nic, const struct nic_address *peer, crpc
     if (peer->link != nic->link) {
         return error_set(error, CRPC_E_UNREACHABLE, 0,
                          "%s is on %s, the peer is on %s: they cannot talk to each other",
-                         nic->device,
-                         nic->link == CRPC_LINK_ETHERNET ? "Ethernet" : "InfiniBand",
+                         nic->device, nic->link == CRPC_LINK_ETHERNET ? "Ethernet" : "InfiniBand",
                          peer->link == CRPC_LINK_ETHERNET ? "Ethernet" : "InfiniBand");
     }
     return CRPC_OK;

@@ -11,7 +11,8 @@
 #include "verbs.h"
 
 #define NO_DEVICE_ADVICE                                                                           \
-    "load the driver of your NIC, or use Soft-RoCE: `rdma link add rxe0 type rxe netdev eth0`, or "  \
+    "load the driver of your NIC, or use Soft-RoCE: `rdma link add rxe0 type rxe netdev eth0`, "   \
+    "or "                                                                                          \
     "try it in the VM with ./dev vm"
 
 static bool usable(const struct ibv_device *device)
@@ -32,13 +33,12 @@ static int32_t open_failed(const struct ibv_device *device, int os_error, crpc_e
                          "root, `chmod 666` it or add a udev rule (rdma-core installs one)",
                          ibv_get_device_name((struct ibv_device *)device), device->dev_name);
     }
-    return error_set(error, CRPC_E_SYSTEM, os_error,
-                     "cannot open RDMA device %s (/dev/infiniband/%s): %s%s",
-                     ibv_get_device_name((struct ibv_device *)device), device->dev_name,
-                     strerror(os_error),
-                     os_error == ENOENT ? ": is the kernel module ib_uverbs loaded, and is "
-                                          "/dev/infiniband visible in this container?"
-                                        : "");
+    return error_set(
+        error, CRPC_E_SYSTEM, os_error, "cannot open RDMA device %s (/dev/infiniband/%s): %s%s",
+        ibv_get_device_name((struct ibv_device *)device), device->dev_name, strerror(os_error),
+        os_error == ENOENT ? ": is the kernel module ib_uverbs loaded, and is "
+                             "/dev/infiniband visible in this container?"
+                           : "");
 }
 
 static struct ibv_context *open_device(struct ibv_device *device, crpc_error *error)
@@ -56,7 +56,8 @@ uint32_t verbs_receive_depth_max(const struct ibv_device_attr *device)
     return (uint32_t)(device->max_srq_wr < device->max_cqe ? device->max_srq_wr : device->max_cqe);
 }
 
-/* ---- Query --------------------------------------------------------------------------------------- */
+/* ---- Query
+ * --------------------------------------------------------------------------------------- */
 
 static uint32_t mtu_bytes(enum ibv_mtu mtu)
 {
@@ -79,8 +80,7 @@ static void describe(struct ibv_context *context, const struct ibv_device_attr *
     if (ibv_query_port(context, (uint8_t)port, &attributes)) {
         return;
     }
-    info->port_state =
-        attributes.state == IBV_PORT_ACTIVE ? CRPC_PORT_ACTIVE : CRPC_PORT_DOWN;
+    info->port_state = attributes.state == IBV_PORT_ACTIVE ? CRPC_PORT_ACTIVE : CRPC_PORT_DOWN;
     info->link = attributes.link_layer == IBV_LINK_LAYER_ETHERNET ? CRPC_LINK_ETHERNET
                                                                   : CRPC_LINK_INFINIBAND;
     info->mtu_bytes = mtu_bytes(attributes.active_mtu);
@@ -134,13 +134,16 @@ int32_t verbs_query(uint32_t index, crpc_device_info *info, crpc_error *error)
     }
     ibv_free_device_list(devices);
     if (status == CRPC_E_NO_DEVICE) {
-        return error_set(error, status, 0, "this machine has %u RDMA port(s), and index %u is "
-                         "past the last", index - left, index);
+        return error_set(error, status, 0,
+                         "this machine has %u RDMA port(s), and index %u is "
+                         "past the last",
+                         index - left, index);
     }
     return status;
 }
 
-/* ---- Choosing the port of a context ----------------------------------------------------------------- */
+/* ---- Choosing the port of a context
+ * ----------------------------------------------------------------- */
 
 /* Fills in the port's GID. */
 static int32_t take_gid(const struct nic_options *options, struct verbs_port *port,
@@ -148,8 +151,8 @@ static int32_t take_gid(const struct nic_options *options, struct verbs_port *po
 {
     struct verbs_gid gid;
     if (options->gid_index_given) {
-        int32_t status = verbs_gid_take(port->context, port->number, options->gid_index, &gid,
-                                        error);
+        int32_t status =
+            verbs_gid_take(port->context, port->number, options->gid_index, &gid, error);
         if (status) {
             return status;
         }
@@ -201,9 +204,9 @@ static int32_t try_device(struct ibv_device *device, const struct nic_options *o
         return CRPC_E_SYSTEM;
     }
     int os_error = ibv_query_device(port->context, &port->device);
-    int32_t status = os_error ? verbs_blame(error, os_error, 0, ibv_get_device_name(device),
-                                            "query the device")
-                              : choose_port(options, port, error);
+    int32_t status =
+        os_error ? verbs_blame(error, os_error, 0, ibv_get_device_name(device), "query the device")
+                 : choose_port(options, port, error);
     if (status) {
         ibv_close_device(port->context);
         port->context = NULL;

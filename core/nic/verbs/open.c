@@ -12,9 +12,10 @@
 
 #define RECEIVE_DEPTH_DEFAULT 16384
 
-/* Kernels before 5.12 give the parent a new copy of a page it writes to after fork(), while the device
- * keeps writing to the old one. This keeps registered pages with the parent there, and does nothing on
- * newer kernels. It must come before the first registration, and its failure leaves us no worse. */
+/* Kernels before 5.12 give the parent a new copy of a page it writes to after fork(), while the
+ * device keeps writing to the old one. This keeps registered pages with the parent there, and does
+ * nothing on newer kernels. It must come before the first registration, and its failure leaves us
+ * no worse. */
 static void protect_from_fork(void)
 {
     ibv_fork_init();
@@ -36,8 +37,7 @@ static void describe(struct verbs_nic *nic, const struct verbs_port *port)
     struct nic *base = &nic->base;
     base->operations = &verbs_operations;
     base->verbs = port->context;
-    snprintf(base->device, sizeof(base->device), "%s",
-             ibv_get_device_name(port->context->device));
+    snprintf(base->device, sizeof(base->device), "%s", ibv_get_device_name(port->context->device));
     base->port = port->number;
     base->gid_index = port->gid_index;
     memcpy(base->gid, port->gid.raw, sizeof(base->gid));
@@ -140,12 +140,11 @@ static int32_t create_queues(struct verbs_nic *nic, crpc_error *error)
     }
     int32_t status = create_channel(nic, error);
     if (status == CRPC_OK) {
-        status = create_completion_queue(nic, &nic->receive, base->receive_depth, "receive",
-                                         error);
+        status = create_completion_queue(nic, &nic->receive, base->receive_depth, "receive", error);
     }
     if (status == CRPC_OK) {
-        status = create_completion_queue(nic, &nic->send, base->send_completion_depth, "send",
-                                         error);
+        status =
+            create_completion_queue(nic, &nic->send, base->send_completion_depth, "send", error);
     }
     if (status == CRPC_OK) {
         status = create_receive_queue(nic, error);

@@ -7,13 +7,19 @@
 
 #include "verbs.h"
 
+/* Fewer than capacity means that there are no more. */
 static uint32_t take(struct verbs_source *source, struct ibv_wc *entries, uint32_t capacity)
 {
+    uint32_t stashed = 0;
     if (unlikely(source->stash_count != 0)) {
-        return verbs_source_unstash(source, entries, capacity);
+        stashed = verbs_source_unstash(source, entries, capacity);
+        if (stashed == capacity) {
+            return stashed;
+        }
     }
-    int count = ibv_poll_cq(source->cq, (int)capacity, entries);
-    return likely(count >= 0) ? (uint32_t)count : 0; /* a broken CQ is an event of the device */
+    int count = ibv_poll_cq(source->cq, (int)(capacity - stashed), entries + stashed);
+    /* A CQ that is broken is the subject of an event of the device. */
+    return stashed + (likely(count >= 0) ? (uint32_t)count : 0);
 }
 
 static enum nic_error error_of(const struct ibv_wc *entry, bool receive)
@@ -41,18 +47,18 @@ static enum nic_error error_of(const struct ibv_wc *entry, bool receive)
     }
 }
 
-/* An error, or a receive that no WRITE with immediate took: a peer's SEND, which no one here sends. */
-static __attribute__((cold)) void receive_failed(struct verbs_nic *nic,
-                                                 struct nic_completion *completion,
-                                                 const struct ibv_wc *entry)
+/* An error, or a receive that no WRITE with immediate took: a peer's SEND, which no one here sends.
+ */
+static __attribute__((cold)) void
+receive_failed(struct verbs_nic *nic, struct nic_completion *completion, const struct ibv_wc *entry)
 {
     struct nic_queue_pair *queue_pair = table_get(&nic->by_number, entry->qp_num);
     if (queue_pair && !queue_pair->failed) {
         verbs_queue_pair_fail(queue_pair);
     }
     completion->kind = NIC_COMPLETION_ERROR;
-    completion->status = (uint8_t)(entry->status == IBV_WC_SUCCESS ? NIC_ERROR_OTHER
-                                                                   : error_of(entry, true));
+    completion->status =
+        (uint8_t)(entry->status == IBV_WC_SUCCESS ? NIC_ERROR_OTHER : error_of(entry, true));
     completion->vendor_syndrome = entry->vendor_err;
     completion->completed = queue_pair ? queue_pair->completed : 0;
 }
@@ -137,14 +143,21 @@ static uint32_t poll_sends(struct verbs_nic *nic, struct nic_completion *complet
 }
 
 /* Receives first: what a peer wrote before it went away is seen before the error that its going
- * causes. An eighth is kept for sends, so that a flood of receives does not starve them. */
+ * causes. An eighth is kept for sends, so that a flood of receives does not starve them; what they
+ * leave of it goes to receives again, so that fewer than capacity means that there are no more. */
 uint32_t verbs_poll(struct nic *base, struct nic_completion *completions, uint32_t capacity)
 {
     struct verbs_nic *nic = to_verbs_nic(base);
-    uint32_t kept = nic->send_outstanding != 0 ? capacity / 8 : 0;
-    uint32_t count = poll_receives(nic, completions, capacity - kept);
-    if (nic->send_outstanding != 0) {
-        count += poll_sends(nic, completions + count, capacity - count);
+    uint32_t count;
+    if (nic->send_outstanding == 0) {
+        count = poll_receives(nic, completions, capacity);
+    } else {
+        uint32_t share = capacity - capacity / 8;
+        uint32_t receives = poll_receives(nic, completions, share);
+        count = receives + poll_sends(nic, completions + receives, capacity - receives);
+        if (unlikely(receives == share && count < capacity)) {
+            count += poll_receives(nic, completions + count, capacity - count);
+        }
     }
     base->completions += count;
     return count;

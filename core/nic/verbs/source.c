@@ -1,9 +1,9 @@
 /* source.c: cold path of a completion source: opening, closing, and taking the completions of one
  * queue pair out of the middle.
  *
- * The stash has as many entries as the CQ, and that is enough: what is stashed and what is in the CQ
- * together are completions of WQEs that the owner still counts as outstanding, and it keeps those
- * within the depth of the CQ.
+ * The stash has as many entries as the CQ, and that is enough: what is stashed and what is in the
+ * CQ together are completions of WQEs that the owner still counts as outstanding, and it keeps
+ * those within the depth of the CQ.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -72,8 +72,7 @@ bool verbs_source_stash(struct verbs_source *source, const struct ibv_wc *entry)
 }
 
 /* Keeps those of `count` new entries at the end of the stash that are not the queue pair's. */
-static uint32_t keep_others(struct verbs_source *source, uint32_t count,
-                            uint32_t queue_pair_number)
+static uint32_t keep_others(struct verbs_source *source, uint32_t count, uint32_t queue_pair_number)
 {
     struct ibv_wc *from = source->stash + source->stash_count;
     struct ibv_wc *end = from + count;
@@ -87,7 +86,8 @@ static uint32_t keep_others(struct verbs_source *source, uint32_t count,
     return (uint32_t)(end - to);
 }
 
-/* Looks at no more entries than a CQ can have held when this began, since others may go on adding. */
+/* Looks at no more entries than a CQ can have held when this began, since others may go on adding.
+ */
 uint32_t verbs_source_drop(struct verbs_source *source, uint32_t queue_pair_number)
 {
     stash_room(source);

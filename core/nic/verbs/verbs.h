@@ -96,38 +96,37 @@ int32_t verbs_gid_take(struct ibv_context *context, uint32_t port, uint32_t inde
                        struct verbs_gid *gid, crpc_error *error);
 
 /* open.c */
-int32_t verbs_open(const struct nic_options *options, struct nic **nic, crpc_error *error);
-void verbs_close(struct nic *nic);
+int32_t verbs_open(const struct nic_options *options, struct nic **result, crpc_error *error);
+void verbs_close(struct nic *base);
 
 /* memory.c */
-int32_t verbs_memory_register(struct nic *nic, void *address, size_t bytes, uint32_t access,
+int32_t verbs_memory_register(struct nic *base, void *address, size_t bytes, uint32_t access,
                               struct nic_memory *memory, crpc_error *error);
 void verbs_memory_deregister(struct nic *nic, struct nic_memory *memory);
 
 /* queue_pair.c */
 struct ibv_qp *verbs_qp_create(struct verbs_nic *nic, uint32_t inline_bytes,
                                struct ibv_qp_init_attr *granted);
-int32_t verbs_queue_pair_create(struct nic *nic, void *owner, struct nic_queue_pair **queue_pair,
+int32_t verbs_queue_pair_create(struct nic *base, void *owner, struct nic_queue_pair **result,
                                 crpc_error *error);
-void verbs_queue_pair_destroy(struct nic_queue_pair *queue_pair);
-void verbs_queue_pair_fail(struct nic_queue_pair *queue_pair);
+void verbs_queue_pair_destroy(struct nic_queue_pair *base);
+void verbs_queue_pair_fail(struct nic_queue_pair *base);
 
 /* connect.c */
-void verbs_queue_pair_address(const struct nic_queue_pair *queue_pair,
-                              struct nic_address *address);
-int32_t verbs_queue_pair_connect(struct nic_queue_pair *queue_pair, const struct nic_address *peer,
+void verbs_queue_pair_address(const struct nic_queue_pair *base, struct nic_address *address);
+int32_t verbs_queue_pair_connect(struct nic_queue_pair *base, const struct nic_address *peer,
                                  const struct nic_transport *transport, crpc_error *error);
 
 /* post.c */
-void verbs_post_write_immediate(struct nic_queue_pair *queue_pair,
-                                const struct nic_transfer *transfer, uint32_t flags);
-void verbs_post_read(struct nic_queue_pair *queue_pair, const struct nic_transfer *transfer,
+void verbs_post_write_immediate(struct nic_queue_pair *base, const struct nic_transfer *transfer,
+                                uint32_t flags);
+void verbs_post_read(struct nic_queue_pair *base, const struct nic_transfer *transfer,
                      uint32_t flags);
-void verbs_ring(struct nic_queue_pair *queue_pair);
-void verbs_refill(struct nic *nic);
+void verbs_ring(struct nic_queue_pair *base);
+void verbs_refill(struct nic *base);
 
 /* poll.c */
-uint32_t verbs_poll(struct nic *nic, struct nic_completion *completions, uint32_t capacity);
+uint32_t verbs_poll(struct nic *base, struct nic_completion *completions, uint32_t capacity);
 
 /* source.c: cold path of completion sources. */
 bool verbs_source_open(struct verbs_source *source, struct verbs_nic *nic, uint32_t depth);
@@ -141,8 +140,8 @@ bool verbs_source_stash(struct verbs_source *source, const struct ibv_wc *entry)
 uint32_t verbs_source_drop(struct verbs_source *source, uint32_t queue_pair_number);
 
 /* arm.c */
-int verbs_arm(struct nic *nic);
-void verbs_disarm(struct nic *nic);
+int verbs_arm(struct nic *base);
+void verbs_disarm(struct nic *base);
 
 /* blame.c: from an errno to what a person can do. `what` is e.g. "register 4096 KiB of memory". */
 int32_t verbs_blame(crpc_error *error, int os_error, size_t pinned_bytes, const char *device,

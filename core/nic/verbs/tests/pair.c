@@ -49,8 +49,7 @@ static void enroll(struct nic *nic, void *address, size_t bytes, uint32_t access
                    struct nic_memory *memory)
 {
     crpc_error error = {.struct_size = sizeof(error)};
-    int32_t status =
-        nic->operations->memory_register(nic, address, bytes, access, memory, &error);
+    int32_t status = nic->operations->memory_register(nic, address, bytes, access, memory, &error);
     if (status) {
         print_error("memory_register: %d: %s\n", status, error.message);
     }
@@ -64,10 +63,8 @@ void pair_connect(struct nic_queue_pair *one, struct nic_queue_pair *other,
     const struct nic_operations *operations = one->nic->operations;
     operations->queue_pair_address(one, &one_address);
     operations->queue_pair_address(other, &other_address);
-    assert_int_equal(operations->queue_pair_connect(one, &other_address, transport, NULL),
-                     CRPC_OK);
-    assert_int_equal(operations->queue_pair_connect(other, &one_address, transport, NULL),
-                     CRPC_OK);
+    assert_int_equal(operations->queue_pair_connect(one, &other_address, transport, NULL), CRPC_OK);
+    assert_int_equal(operations->queue_pair_connect(other, &one_address, transport, NULL), CRPC_OK);
 }
 
 static struct nic_queue_pair *create(struct nic *nic)
@@ -101,8 +98,7 @@ int pair_set_up(void **state)
     pair->source = map(PAIR_BYTES);
     pair->ring = map(PAIR_BYTES);
     pair->box = map(4096);
-    enroll(pair->near.nic, pair->source, PAIR_BYTES, CRPC_ACCESS_LOCAL_WRITE,
-           &pair->source_memory);
+    enroll(pair->near.nic, pair->source, PAIR_BYTES, CRPC_ACCESS_LOCAL_WRITE, &pair->source_memory);
     enroll(pair->far.nic, pair->ring, PAIR_BYTES,
            CRPC_ACCESS_LOCAL_WRITE | CRPC_ACCESS_REMOTE_WRITE, &pair->ring_memory);
     enroll(pair->far.nic, pair->box, 64, CRPC_ACCESS_REMOTE_READ, &pair->box_memory);
@@ -131,8 +127,8 @@ int pair_tear_down(void **state)
     return 0;
 }
 
-struct nic_transfer pair_write(const struct pair *pair, uint64_t from, uint64_t to,
-                               uint32_t bytes, uint32_t immediate)
+struct nic_transfer pair_write(const struct pair *pair, uint64_t from, uint64_t to, uint32_t bytes,
+                               uint32_t immediate)
 {
     return (struct nic_transfer){
         .local_address = (uint64_t)(uintptr_t)pair->source + from,
@@ -144,7 +140,8 @@ struct nic_transfer pair_write(const struct pair *pair, uint64_t from, uint64_t 
     };
 }
 
-/* ---- Inboxes ------------------------------------------------------------------------------------------- */
+/* ---- Inboxes
+ * ------------------------------------------------------------------------------------------- */
 
 void inbox_poll(struct inbox *inbox)
 {

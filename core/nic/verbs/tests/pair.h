@@ -38,8 +38,8 @@ void pair_reconnect(struct pair *pair);
 void pair_connect(struct nic_queue_pair *one, struct nic_queue_pair *other,
                   const struct nic_transport *transport);
 
-struct nic_transfer pair_write(const struct pair *pair, uint64_t from, uint64_t to,
-                               uint32_t bytes, uint32_t immediate);
+struct nic_transfer pair_write(const struct pair *pair, uint64_t from, uint64_t to, uint32_t bytes,
+                               uint32_t immediate);
 
 /* Polls once, into the inbox. */
 void inbox_poll(struct inbox *inbox);

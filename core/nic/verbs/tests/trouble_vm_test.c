@@ -82,8 +82,7 @@ void test_peer_gone(void **state)
     operations->queue_pair_destroy(pair->sender);
     operations->queue_pair_destroy(pair->receiver);
     assert_int_equal(operations->queue_pair_create(pair->near.nic, NULL, &pair->sender, NULL), 0);
-    assert_int_equal(operations->queue_pair_create(pair->far.nic, NULL, &pair->receiver, NULL),
-                     0);
+    assert_int_equal(operations->queue_pair_create(pair->far.nic, NULL, &pair->receiver, NULL), 0);
     pair_connect(pair->sender, pair->receiver, &impatient);
     operations->queue_pair_destroy(pair->receiver);
     pair->receiver = NULL;
@@ -213,8 +212,8 @@ void test_destroy_pending(void **state)
     inbox_expect_silence(&pair->far);
 }
 
-static void expect_bad_address(struct pair *pair, const struct nic_address *address,
-                               int32_t status, const char *says)
+static void expect_bad_address(struct pair *pair, const struct nic_address *address, int32_t status,
+                               const char *says)
 {
     static const struct nic_transport transport = {.retry_timeout = 14, .retry_count = 7};
     const struct nic_operations *operations = pair->near.nic->operations;
@@ -262,9 +261,9 @@ void test_bad_memory(void **state)
     crpc_error error = {.struct_size = sizeof(error)};
     void *hole = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     munmap(hole, 4096);
-    assert_int_equal(nic->operations->memory_register(nic, hole, 4096, CRPC_ACCESS_LOCAL_WRITE,
-                                                      &memory, &error),
-                     CRPC_E_INVALID);
+    assert_int_equal(
+        nic->operations->memory_register(nic, hole, 4096, CRPC_ACCESS_LOCAL_WRITE, &memory, &error),
+        CRPC_E_INVALID);
     print_message("# %s\n", error.message);
     assert_null(memory.driver);
     nic->operations->memory_deregister(nic, &memory);
@@ -283,8 +282,8 @@ static int memlock_child(void)
         setresuid(65534, 65534, 65534)) {
         return 2;
     }
-    int32_t status = nic->operations->memory_register(
-        nic, memory, sizeof(memory), CRPC_ACCESS_LOCAL_WRITE, &region, &error);
+    int32_t status = nic->operations->memory_register(nic, memory, sizeof(memory),
+                                                      CRPC_ACCESS_LOCAL_WRITE, &region, &error);
     printf("# %s\n", error.message);
     fflush(stdout);
     return status == CRPC_E_MEMLOCK && error.os_error == ENOMEM &&

@@ -1,6 +1,6 @@
-/* verbs_fake_test.c: the driver's bookkeeping over a device that is a few arrays: what no real device
- * can be made to do on demand, such as using a queue pair number again at once, leaving entries in a
- * CQ, or refusing a post. Runs without RDMA.
+/* verbs_fake_test.c: the driver's bookkeeping over a device that is a few arrays: what no real
+ * device can be made to do on demand, such as using a queue pair number again at once, leaving
+ * entries in a CQ, or refusing a post. Runs without RDMA.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -198,8 +198,7 @@ static struct nic_queue_pair *create(struct verbs_nic *nic, uint32_t number)
     return queue_pair;
 }
 
-static void post(struct nic_queue_pair *queue_pair, uint32_t count, uint32_t bytes,
-                 uint32_t flags)
+static void post(struct nic_queue_pair *queue_pair, uint32_t count, uint32_t bytes, uint32_t flags)
 {
     struct nic_transfer transfer = {.bytes = bytes, .immediate = 7};
     for (uint32_t i = 0; i < count; i++) {
@@ -207,7 +206,8 @@ static void post(struct nic_queue_pair *queue_pair, uint32_t count, uint32_t byt
     }
 }
 
-/* ---- Posting ----------------------------------------------------------------------------------------- */
+/* ---- Posting
+ * ----------------------------------------------------------------------------------------- */
 
 static void test_chain(void **state)
 {
@@ -304,7 +304,8 @@ static void test_refill(void **state)
     assert_int_equal(fake.srq_posted, 2000);
 }
 
-/* ---- Polling ----------------------------------------------------------------------------------------- */
+/* ---- Polling
+ * ----------------------------------------------------------------------------------------- */
 
 static void test_order(void **state)
 {
@@ -345,7 +346,11 @@ static void test_sends_do_not_starve(void **state)
     assert_int_equal(verbs_poll(&nic->base, completions, 8), 8);
     assert_int_equal(completions[6].kind, NIC_COMPLETION_RECEIVE);
     assert_int_equal(completions[7].kind, NIC_COMPLETION_SEND);
-    assert_int_equal(verbs_poll(&nic->base, completions, 64), 53);
+    /* What sends do not need goes to receives: fewer than asked for means no more. */
+    post(queue_pair, 1, 32, 0);
+    assert_int_equal(verbs_poll(&nic->base, completions, 16), 16);
+    assert_int_equal(completions[15].immediate, 22);
+    assert_int_equal(verbs_poll(&nic->base, completions, 64), 37);
     verbs_queue_pair_destroy(queue_pair);
 }
 
@@ -416,7 +421,8 @@ static void test_bad_receives(void **state)
     verbs_queue_pair_destroy(queue_pair);
 }
 
-/* ---- Failing and destroying ---------------------------------------------------------------------------- */
+/* ---- Failing and destroying
+ * ---------------------------------------------------------------------------- */
 
 /* What was posted but not rung reaches the device, so that it is flushed like the rest. */
 static void test_fail_rings(void **state)
@@ -484,7 +490,8 @@ static void test_destroy(void **state)
     verbs_queue_pair_destroy(other);
 }
 
-/* Every one of many is destroyed without a poll in between; the stash fills and is searched itself. */
+/* Every one of many is destroyed without a poll in between; the stash fills and is searched itself.
+ */
 static void test_destroy_many(void **state)
 {
     struct verbs_nic *nic = *state;
@@ -501,7 +508,7 @@ static void test_destroy_many(void **state)
         assert_int_equal(nic->receive.stash_count, 56 - 7 * (i + 1));
         assert_int_equal(nic->base.receives_posted, FAKE_DEPTH - 7 * (i + 1));
     }
-    assert_int_equal(verbs_poll(&nic->base, completions, 64), 7);
+    assert_int_equal(verbs_poll(&nic->base, completions, 64), 7); /* of the last one */
     for (uint32_t i = 0; i < 7; i++) {
         assert_int_equal(completions[i].immediate, 8 * i + 7);
     }
@@ -520,8 +527,10 @@ static void test_stash_room(void **state)
         verbs_queue_pair_destroy(create(nic, 5));
         assert_int_equal(verbs_poll(&nic->base, completions, 20), 20);
         verbs_queue_pair_destroy(create(nic, 5));
-        assert_int_equal(verbs_poll(&nic->base, completions, 20), 10);
+        add(&fake.receive, 7, 30, IBV_WC_SUCCESS); /* behind the ten that are stashed */
+        assert_int_equal(verbs_poll(&nic->base, completions, 20), 11);
         assert_int_equal(completions[9].immediate, 29);
+        assert_int_equal(completions[10].immediate, 30);
         verbs_refill(&nic->base);
     }
 }

@@ -1,5 +1,5 @@
-/* verbs_vm_test.c: the portable driver on a real device, Soft-RoCE in the VM: ./dev vm .../verbs_vm_test.
- * Two nics of one process talk to each other over rxe0.
+/* verbs_vm_test.c: the portable driver on a real device, Soft-RoCE in the VM: ./dev vm
+ * .../verbs_vm_test. Two nics of one process talk to each other over rxe0.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,7 +16,8 @@
 #include "pair.h"
 #include "vm_tests.h"
 
-/* ---- Devices ------------------------------------------------------------------------------------------- */
+/* ---- Devices
+ * ------------------------------------------------------------------------------------------- */
 
 static void test_query(void **state)
 {
@@ -37,8 +38,7 @@ static void test_query(void **state)
         /* RoCE v2 with an IPv4 address: ::ffff:10.99.x.1 */
         assert_memory_equal(info.gid, "\0\0\0\0\0\0\0\0\0\0\xff\xff\x0a\x63", 14);
         print_message("# %s: MTU %u, %u QPs, receive depth %u, GID index %u\n", info.name,
-                      info.mtu_bytes, info.endpoints_max, info.receive_depth_max,
-                      info.gid_index);
+                      info.mtu_bytes, info.endpoints_max, info.receive_depth_max, info.gid_index);
     }
     assert_int_equal(nic_drivers[0]->query(2, &info, &error), CRPC_E_NO_DEVICE);
     assert_non_null(strstr(error.message, "2 RDMA port"));
@@ -99,7 +99,8 @@ static void test_open(void **state)
     nic->operations->close(nic);
 }
 
-/* ---- Transfers ----------------------------------------------------------------------------------------- */
+/* ---- Transfers
+ * ----------------------------------------------------------------------------------------- */
 
 static void test_write(void **state)
 {
@@ -210,7 +211,8 @@ static void test_refill(void **state)
     assert_int_equal(far->receive_wqes, 1600);
 }
 
-/* ---- Sleeping ------------------------------------------------------------------------------------------ */
+/* ---- Sleeping
+ * ------------------------------------------------------------------------------------------ */
 
 static bool readable(int fd, int timeout_ms)
 {
@@ -223,7 +225,7 @@ static void test_arm(void **state)
     struct pair *pair = *state;
     struct nic *far = pair->far.nic;
     const struct nic_operations *operations = far->operations;
-    operations->disarm(far); /* nothing there: must not block */
+    operations->disarm(far);             /* nothing there: must not block */
     for (uint32_t i = 0; i < 150; i++) { /* more than one batch of acknowledgements */
         struct nic_transfer write = pair_write(pair, 0, 0, 16, i);
         assert_false(readable(far->event_fd, 0));

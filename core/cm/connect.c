@@ -1,0 +1,201 @@
+/* connect.c: what the owner does with a connection: connect, request, establish, accept, reject,
+ * disconnect.
+ *
+ * The queue pair is ours, not librdmacm's, so its way to ready-to-send is too; rdma_cm says with
+ * what attributes. librdmacm would leave the RNR timer and the retries at values of its own.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "error.h"
+#include "state.h"
+
+int32_t cm_connect(struct cm *cm, const char *address, void *owner,
+                   struct cm_identifier **identifier, crpc_error *error)
+{
+    struct address_name name;
+    int32_t status = address_parse(address, ADDRESS_TO_CONNECT, &name, error);
+    if (status) {
+        return status;
+    }
+    struct cm_identifier *made = cm_identifier_new(cm, owner);
+    if (!made) {
+        return error_set(error, CRPC_E_NO_MEMORY, ENOMEM, "no memory for a connection");
+    }
+    made->name = name;
+    made->best_error.struct_size = sizeof(made->best_error);
+    snprintf(made->target, sizeof(made->target), "%s", address);
+    if (address_numeric(&name, &made->addresses) == 0) {
+        made->next_address = made->addresses;
+        cm_work_add(made);
+    } else {
+        made->addresses = NULL;
+        status = cm_lookup_start(made, error);
+        if (status) {
+            cm_destroy(made);
+            return status;
+        }
+    }
+    *identifier = made;
+    return CRPC_OK;
+}
+
+static struct rdma_conn_param parameters_of(const struct cm_identifier *identifier,
+                                            const struct nic_queue_pair *queue_pair,
+                                            const struct nic_transport *transport,
+                                            const void *private_data, uint32_t private_bytes)
+{
+    return (struct rdma_conn_param){
+        .private_data = private_data,
+        .private_data_len = (uint8_t)private_bytes,
+        .responder_resources = identifier->read_depth_in,
+        .initiator_depth = identifier->read_depth_out,
+        .flow_control = 1,
+        .retry_count = (uint8_t)transport->retry_count,
+        .rnr_retry_count = NIC_RNR_RETRY,
+        .srq = 1,
+        .qp_num = queue_pair->number,
+    };
+}
+
+int32_t cm_request(struct cm_identifier *identifier, const struct nic_queue_pair *queue_pair,
+                   const struct nic_transport *transport, const void *private_data,
+                   uint32_t private_bytes, crpc_error *error)
+{
+    assert(private_bytes <= CM_PRIVATE_BYTES);
+    struct rdma_conn_param parameters =
+        parameters_of(identifier, queue_pair, transport, private_data, private_bytes);
+    if (rdma_connect(identifier->id, &parameters)) {
+        return cm_connect_error(identifier->target, errno, error);
+    }
+    return CRPC_OK;
+}
+
+/* ---- The queue pair
+ * ---------------------------------------------------------------------------------- */
+
+static int get_attributes(struct cm_identifier *identifier, enum ibv_qp_state state,
+                          struct ibv_qp_attr *attributes, int *mask)
+{
+    *attributes = (struct ibv_qp_attr){.qp_state = state};
+    return rdma_init_qp_attr(identifier->id, attributes, mask) ? errno : 0;
+}
+
+static int to_init(struct cm_identifier *identifier, struct ibv_qp *qp)
+{
+    struct ibv_qp_attr attributes;
+    int mask;
+    int os_error = get_attributes(identifier, IBV_QPS_INIT, &attributes, &mask);
+    if (os_error) {
+        return os_error;
+    }
+    attributes.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
+    return ibv_modify_qp(qp, &attributes, mask);
+}
+
+/* Kernels set these for Ethernet, and InfiniBand devices refuse them: source MAC and VLAN. */
+#define ETHERNET_ONLY_MASK 0xe00000
+
+static int to_ready_to_receive(struct cm_identifier *identifier, struct ibv_qp *qp)
+{
+    struct ibv_qp_attr attributes;
+    int mask;
+    int os_error = get_attributes(identifier, IBV_QPS_RTR, &attributes, &mask);
+    if (os_error) {
+        return os_error;
+    }
+    if (identifier->cm->nic->link == CRPC_LINK_INFINIBAND) {
+        mask &= ~ETHERNET_ONLY_MASK;
+    }
+    attributes.min_rnr_timer = NIC_MIN_RNR_TIMER;
+    if (identifier->passive) {
+        attributes.max_dest_rd_atomic = identifier->read_depth_in;
+    }
+    return ibv_modify_qp(qp, &attributes, mask);
+}
+
+static int to_ready_to_send(struct cm_identifier *identifier, struct ibv_qp *qp,
+                            const struct nic_transport *transport)
+{
+    struct ibv_qp_attr attributes;
+    int mask;
+    int os_error = get_attributes(identifier, IBV_QPS_RTS, &attributes, &mask);
+    if (os_error) {
+        return os_error;
+    }
+    attributes.timeout = (uint8_t)transport->retry_timeout;
+    attributes.retry_cnt = (uint8_t)transport->retry_count;
+    attributes.rnr_retry = NIC_RNR_RETRY;
+    if (identifier->passive) {
+        attributes.max_rd_atomic = identifier->read_depth_out;
+    }
+    return ibv_modify_qp(qp, &attributes, mask);
+}
+
+static int32_t make_ready(struct cm_identifier *identifier, struct nic_queue_pair *queue_pair,
+                          const struct nic_transport *transport, crpc_error *error)
+{
+    const char *state = "INIT";
+    int os_error = to_init(identifier, queue_pair->verbs);
+    if (os_error == 0) {
+        state = "RTR";
+        os_error = to_ready_to_receive(identifier, queue_pair->verbs);
+    }
+    if (os_error == 0) {
+        state = "RTS";
+        os_error = to_ready_to_send(identifier, queue_pair->verbs, transport);
+    }
+    if (os_error) {
+        return error_set(error, CRPC_E_SYSTEM, os_error,
+                         "%.100s: cannot move the queue pair to %s: %s (has the peer given up?)",
+                         identifier->passive ? identifier->peer : identifier->target, state,
+                         strerror(os_error));
+    }
+    return CRPC_OK;
+}
+
+/* ---- Answers
+ * ----------------------------------------------------------------------------------------- */
+
+int32_t cm_establish(struct cm_identifier *identifier, struct nic_queue_pair *queue_pair,
+                     const struct nic_transport *transport, crpc_error *error)
+{
+    int32_t status = make_ready(identifier, queue_pair, transport, error);
+    if (status) {
+        return status;
+    }
+    if (rdma_establish(identifier->id)) {
+        return cm_connect_error(identifier->target, errno, error);
+    }
+    return CRPC_OK;
+}
+
+int32_t cm_accept(struct cm_identifier *identifier, struct nic_queue_pair *queue_pair,
+                  const struct nic_transport *transport, const void *private_data,
+                  uint32_t private_bytes, crpc_error *error)
+{
+    assert(private_bytes <= CM_PRIVATE_BYTES_MAX);
+    int32_t status = make_ready(identifier, queue_pair, transport, error);
+    if (status) {
+        return status;
+    }
+    struct rdma_conn_param parameters =
+        parameters_of(identifier, queue_pair, transport, private_data, private_bytes);
+    if (rdma_accept(identifier->id, &parameters)) {
+        return cm_connect_error(identifier->peer, errno, error);
+    }
+    return CRPC_OK;
+}
+
+void cm_reject(struct cm_identifier *identifier, const void *private_data, uint32_t private_bytes)
+{
+    assert(private_bytes <= CM_REJECT_BYTES_MAX);
+    rdma_reject(identifier->id, private_data, (uint8_t)private_bytes);
+}
+
+void cm_disconnect(struct cm_identifier *identifier)
+{
+    rdma_disconnect(identifier->id);
+}

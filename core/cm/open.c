@@ -1,0 +1,146 @@
+/* open.c: makes the cm of a nic and starts its thread. */
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "error.h"
+#include "state.h"
+
+static int32_t channel_error(crpc_error *error, int os_error)
+{
+    switch (os_error) {
+    case ENOENT:
+    case ENODEV:
+    case ENXIO:
+        return error_set(error, CRPC_E_SYSTEM, os_error,
+                         "no /dev/infiniband/rdma_cm: load the kernel module: `modprobe rdma_ucm`; "
+                         "in a container, make the device visible");
+    case EACCES:
+    case EPERM:
+        return error_set(
+            error, CRPC_E_SYSTEM, os_error,
+            "no permission for /dev/infiniband/rdma_cm: as root, `chmod 666` it or add "
+            "a udev rule (rdma-core installs one)");
+    default:
+        return error_set(error, CRPC_E_SYSTEM, os_error, "cannot open /dev/infiniband/rdma_cm: %s",
+                         strerror(os_error));
+    }
+}
+
+static int unblock(int fd)
+{
+    int flags = fcntl(fd, F_GETFL);
+    return flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) ? errno : 0;
+}
+
+static uint8_t clamp_read_depth(int device_max)
+{
+    if (device_max < 1) {
+        return 1;
+    }
+    return device_max < NIC_READ_DEPTH ? (uint8_t)device_max : NIC_READ_DEPTH;
+}
+
+static int32_t open_descriptors(struct cm *cm, crpc_error *error)
+{
+    struct ibv_device_attr device;
+    cm->channel = rdma_create_event_channel();
+    if (!cm->channel) {
+        return channel_error(error, errno);
+    }
+    cm->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    cm->kick_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    int os_error = cm->event_fd < 0 || cm->kick_fd < 0 ? errno : 0;
+    os_error = os_error ? os_error : unblock(cm->channel->fd);
+    os_error = os_error ? os_error : unblock(cm->nic->verbs->async_fd);
+    os_error = os_error ? os_error : ibv_query_device(cm->nic->verbs, &device);
+    if (os_error) {
+        return error_set(error, CRPC_E_SYSTEM, os_error, "cannot prepare for connections: %s",
+                         strerror(os_error));
+    }
+    cm->read_depth_out = clamp_read_depth(device.max_qp_init_rd_atom);
+    cm->read_depth_in = clamp_read_depth(device.max_qp_rd_atom);
+    return CRPC_OK;
+}
+
+/* Signals are the application's: its threads get them, this one does not. */
+static int start_thread(struct cm *cm)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int os_error = pthread_create(&cm->thread, NULL, cm_thread, cm);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    cm->thread_started = os_error == 0;
+    return os_error;
+}
+
+int32_t cm_open(struct nic *nic, struct cm **cm, crpc_error *error)
+{
+    struct cm *made = calloc(1, sizeof(*made));
+    if (!made) {
+        return error_set(error, CRPC_E_NO_MEMORY, ENOMEM, "no memory for a connection manager");
+    }
+    made->nic = nic;
+    made->event_fd = -1;
+    made->kick_fd = -1;
+    list_init(&made->work);
+    list_init(&made->queue);
+    pthread_mutex_init(&made->mutex, NULL);
+    pthread_cond_init(&made->idle, NULL);
+    int32_t status = open_descriptors(made, error);
+    if (status == CRPC_OK) {
+        int os_error = start_thread(made);
+        if (os_error) {
+            status =
+                error_set(error, CRPC_E_SYSTEM, os_error,
+                          "cannot start the connection manager's thread: %s", strerror(os_error));
+        }
+    }
+    if (status) {
+        cm_close(made);
+        return status;
+    }
+    *cm = made;
+    return CRPC_OK;
+}
+
+static void stop_thread(struct cm *cm)
+{
+    pthread_mutex_lock(&cm->mutex);
+    cm->stop = true;
+    pthread_mutex_unlock(&cm->mutex);
+    cm_kick(cm);
+    pthread_join(cm->thread, NULL);
+}
+
+void cm_close(struct cm *cm)
+{
+    assert(cm->identifiers == 0);
+    if (cm->thread_started) {
+        stop_thread(cm);
+    }
+    while (!list_empty(&cm->queue)) { /* events of the device */
+        struct queued_event *queued = list_entry(cm->queue.next, struct queued_event, link);
+        list_remove(&queued->link);
+        free(queued);
+    }
+    free(cm->spare);
+    if (cm->channel) {
+        rdma_destroy_event_channel(cm->channel);
+    }
+    if (cm->event_fd >= 0) {
+        close(cm->event_fd);
+    }
+    if (cm->kick_fd >= 0) {
+        close(cm->kick_fd);
+    }
+    pthread_cond_destroy(&cm->idle);
+    pthread_mutex_destroy(&cm->mutex);
+    free(cm);
+}

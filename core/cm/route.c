@@ -1,0 +1,140 @@
+/* route.c: from a name to a route that leads to this nic: the addresses are tried in the order in
+ * which the resolver gives them, each with an rdma_cm_id of its own. Runs in the cm thread.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "error.h"
+#include "state.h"
+
+bool cm_same_port(const struct cm *cm, const struct rdma_cm_id *id)
+{
+    return id->verbs && id->port_num == cm->nic->port &&
+           strcmp(ibv_get_device_name(id->verbs->device), cm->nic->device) == 0;
+}
+
+static void free_addresses(struct cm_identifier *identifier)
+{
+    if (identifier->addresses) {
+        freeaddrinfo(identifier->addresses);
+    }
+    identifier->addresses = NULL;
+    identifier->next_address = NULL;
+}
+
+/* Of several addresses that failed, the one behind another device tells the most. */
+static void note_error(struct cm_identifier *identifier, const crpc_error *error)
+{
+    if (identifier->best_error.status != CRPC_E_NO_DEVICE) {
+        identifier->best_error = *error;
+    }
+}
+
+/* "10.99.0.1:7471", and for a name "rail0:7471 (10.99.0.1:7471)". */
+static void note_address(struct cm_identifier *identifier, const struct sockaddr *address)
+{
+    char text[ADDRESS_TEXT_BYTES];
+    address_format(address, text, sizeof(text));
+    if (strcmp(text, identifier->target) == 0) {
+        snprintf(identifier->trying, sizeof(identifier->trying), "%s", text);
+    } else {
+        snprintf(identifier->trying, sizeof(identifier->trying), "%.100s (%s)", identifier->target,
+                 text);
+    }
+}
+
+/* Starts with one address; false if that failed at once. */
+static bool try_address(struct cm_identifier *identifier, struct addrinfo *address)
+{
+    struct cm *cm = identifier->cm;
+    crpc_error error = {.struct_size = sizeof(error)};
+    note_address(identifier, address->ai_addr);
+    if (identifier->id) {
+        rdma_destroy_id(identifier->id);
+        identifier->id = NULL;
+    }
+    if (rdma_create_id(cm->channel, &identifier->id, identifier, RDMA_PS_TCP)) {
+        identifier->id = NULL;
+        error_set(&error, CRPC_E_SYSTEM, errno, "%s: rdma_create_id: %s", identifier->trying,
+                  strerror(errno));
+        note_error(identifier, &error);
+        return false;
+    }
+    if (rdma_resolve_addr(identifier->id, NULL, address->ai_addr, RESOLVE_TIMEOUT_MS)) {
+        cm_resolve_error(identifier->trying, errno, &error);
+        note_error(identifier, &error);
+        return false;
+    }
+    return true;
+}
+
+static void fail(struct cm_identifier *identifier)
+{
+    free_addresses(identifier);
+    cm_spare_event(identifier->cm, CM_EVENT_FAILED, identifier)->error = identifier->best_error;
+    cm_queue_spare(identifier->cm, identifier);
+}
+
+static void take_lookup(struct cm_identifier *identifier)
+{
+    int result = cm_lookup_take(identifier, &identifier->addresses);
+    identifier->next_address = identifier->addresses;
+    if (result) {
+        error_set(&identifier->best_error, CRPC_E_UNREACHABLE, 0,
+                  "%.100s: cannot resolve this host name: %s", identifier->target,
+                  gai_strerror(result));
+    }
+}
+
+void cm_route_next(struct cm_identifier *identifier)
+{
+    if (identifier->lookup) {
+        take_lookup(identifier);
+    }
+    while (identifier->next_address && identifier->addresses_tried < ADDRESSES_TRIED_MAX) {
+        struct addrinfo *address = identifier->next_address;
+        identifier->next_address = address->ai_next;
+        identifier->addresses_tried++;
+        if (try_address(identifier, address)) {
+            return;
+        }
+    }
+    fail(identifier);
+}
+
+/* The address is known, and with it the device that leads there. */
+static void resolve_route(struct cm_identifier *identifier)
+{
+    crpc_error error = {.struct_size = sizeof(error)};
+    if (!cm_same_port(identifier->cm, identifier->id)) {
+        cm_other_device_error(identifier->trying, identifier->cm->nic, identifier->id, &error);
+    } else if (rdma_resolve_route(identifier->id, RESOLVE_TIMEOUT_MS)) {
+        cm_resolve_error(identifier->trying, errno, &error);
+    } else {
+        return;
+    }
+    note_error(identifier, &error);
+    cm_route_next(identifier);
+}
+
+void cm_route_event(struct cm_identifier *identifier, enum rdma_cm_event_type type, int status)
+{
+    crpc_error error = {.struct_size = sizeof(error)};
+    switch (type) {
+    case RDMA_CM_EVENT_ADDR_RESOLVED:
+        resolve_route(identifier);
+        return;
+    case RDMA_CM_EVENT_ROUTE_RESOLVED:
+        free_addresses(identifier);
+        cm_note_addresses(identifier);
+        cm_spare_event(identifier->cm, CM_EVENT_ROUTED, identifier);
+        cm_queue_spare(identifier->cm, identifier);
+        return;
+    default: /* ADDR_ERROR, ROUTE_ERROR */
+        cm_resolve_error(identifier->trying, status < 0 ? -status : status, &error);
+        note_error(identifier, &error);
+        cm_route_next(identifier);
+        return;
+    }
+}

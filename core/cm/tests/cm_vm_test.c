@@ -1,0 +1,391 @@
+/* cm_vm_test.c: connections over real rdma_cm, Soft-RoCE in the VM: ./dev vm .../cm_vm_test. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <infiniband/verbs.h>
+#include <net/if.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "rig.h"
+#include "vm_tests.h"
+
+/* ---- Connecting
+ * ---------------------------------------------------------------------------------------- */
+
+/* The whole handshake, with all that it shows on the way. */
+static void test_connect(void **state)
+{
+    struct rig *rig = *state;
+    struct nic_transport transport = RIG_TRANSPORT;
+    crpc_error error = {.struct_size = sizeof(error)};
+    uint8_t question[CM_PRIVATE_BYTES], answer[CM_PRIVATE_BYTES];
+    char text[64];
+    int listener_owner, client_owner, server_owner;
+    memset(question, 0x11, sizeof(question));
+    memset(answer, 0x22, sizeof(answer));
+
+    struct cm_identifier *listener = side_listen(&rig->server, "10.99.0.1:0", &listener_owner);
+    const char *address = at_port("10.99.0.1", listener);
+    cm_local_address(listener, text, sizeof(text));
+    assert_string_equal(text, address);
+
+    struct link link = {.client = side_connect(&rig->client, address, &client_owner)};
+    struct cm_event event = side_expect(&rig->client, CM_EVENT_ROUTED);
+    assert_ptr_equal(event.owner, &client_owner);
+    assert_ptr_equal(event.identifier, link.client);
+    cm_peer_address(link.client, text, sizeof(text));
+    assert_string_equal(text, address);
+
+    link.client_queue_pair = side_queue_pair(&rig->client);
+    link.server_queue_pair = side_queue_pair(&rig->server);
+    assert_int_equal(cm_request(link.client, link.client_queue_pair, &transport, question,
+                                sizeof(question), &error),
+                     CRPC_OK);
+    event = side_expect(&rig->server, CM_EVENT_CONNECT_REQUEST);
+    assert_ptr_equal(event.owner, &listener_owner);
+    assert_true(event.private_bytes >= sizeof(question));
+    assert_memory_equal(event.private_data, question, sizeof(question));
+    link.server = event.identifier;
+    assert_ptr_not_equal(link.server, listener);
+    cm_own(link.server, &server_owner);
+    char client_text[64];
+    cm_local_address(link.client, client_text, sizeof(client_text));
+    cm_peer_address(link.server, text, sizeof(text));
+    assert_string_equal(text, client_text);
+    cm_local_address(link.server, text, sizeof(text));
+    assert_string_equal(text, address);
+
+    assert_int_equal(
+        cm_accept(link.server, link.server_queue_pair, &transport, answer, sizeof(answer), &error),
+        CRPC_OK);
+    event = side_expect(&rig->client, CM_EVENT_CONNECT_RESPONSE);
+    assert_true(event.private_bytes >= sizeof(answer));
+    assert_memory_equal(event.private_data, answer, sizeof(answer));
+    assert_int_equal(cm_establish(link.client, link.client_queue_pair, &transport, &error),
+                     CRPC_OK);
+    event = side_expect(&rig->server, CM_EVENT_ESTABLISHED);
+    assert_ptr_equal(event.owner, &server_owner);
+    link_prove(rig, &link);
+    link_down(rig, &link);
+    side_expect_silence(&rig->client);
+    side_expect_silence(&rig->server);
+    cm_destroy(listener);
+}
+
+/* The attributes of the queue pair are those of nic.h and the endpoint, not rdma_cm's. */
+static void test_attributes(void **state)
+{
+    struct rig *rig = *state;
+    struct cm_identifier *listener = side_listen(&rig->server, "10.99.0.1:0", NULL);
+    struct link link = link_up(rig, at_port("10.99.0.1", listener));
+    struct nic_queue_pair *const ends[] = {link.client_queue_pair, link.server_queue_pair};
+    for (int i = 0; i < 2; i++) {
+        struct ibv_qp_attr attributes;
+        struct ibv_qp_init_attr ignored;
+        assert_int_equal(ibv_query_qp(ends[i]->verbs, &attributes,
+                                      IBV_QP_STATE | IBV_QP_MIN_RNR_TIMER | IBV_QP_TIMEOUT |
+                                          IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+                                          IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_MAX_DEST_RD_ATOMIC |
+                                          IBV_QP_ACCESS_FLAGS | IBV_QP_PATH_MTU,
+                                      &ignored),
+                         0);
+        assert_int_equal(attributes.qp_state, IBV_QPS_RTS);
+        assert_int_equal(attributes.min_rnr_timer, NIC_MIN_RNR_TIMER);
+        assert_int_equal(attributes.timeout, 14);
+        assert_int_equal(attributes.retry_cnt, 7);
+        assert_int_equal(attributes.rnr_retry, NIC_RNR_RETRY);
+        assert_int_equal(attributes.max_rd_atomic, NIC_READ_DEPTH);
+        assert_int_equal(attributes.max_dest_rd_atomic, NIC_READ_DEPTH);
+        assert_int_equal(attributes.path_mtu, IBV_MTU_4096);
+        assert_int_equal(attributes.qp_access_flags,
+                         IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
+    }
+    link_down(rig, &link);
+    cm_destroy(listener);
+}
+
+static void connect_once(struct rig *rig, const char *listen_address, const char *host)
+{
+    struct cm_identifier *listener = side_listen(&rig->server, listen_address, NULL);
+    struct link link = link_up(rig, at_port(host, listener));
+    char text[64];
+    cm_peer_address(link.client, text, sizeof(text));
+    print_message("# %s at %s: %s\n", host, listen_address, text);
+    link_prove(rig, &link);
+    link_down(rig, &link);
+    cm_destroy(listener);
+}
+
+static void test_ipv6(void **state)
+{
+    if (!address_present("fd10:99:0::1")) {
+        print_message("# rail0 has no address fd10:99:0::1\n");
+        skip();
+    }
+    connect_once(*state, "[fd10:99:0::1]:0", "[fd10:99:0::1]");
+    connect_once(*state, "[::]:0", "[fd10:99:0::1]");
+    connect_once(*state, "*:0", "[fd10:99:0::1]");
+}
+
+static void test_wildcards(void **state)
+{
+    connect_once(*state, "*:0", "10.99.0.1");
+    connect_once(*state, "0.0.0.0:0", "10.99.0.1");
+}
+
+/* The first two addresses of the name lead nowhere. */
+static void test_names(void **state)
+{
+    struct rig *rig = *state;
+    if (!file_overlay("/etc/hosts", "127.0.0.1 localhost\n10.99.0.1 one\n"
+                                    "127.0.0.1 several\n203.0.113.9 several\n10.99.0.1 several\n"
+                                    "10.99.1.1 elsewhere\n203.0.113.9 elsewhere\n")) {
+        skip();
+    }
+    connect_once(rig, "one:0", "one");
+    connect_once(rig, "10.99.0.1:0", "several");
+
+    struct cm_identifier *identifier = side_connect(&rig->client, "elsewhere:7471", NULL);
+    struct cm_event event = side_expect(&rig->client, CM_EVENT_FAILED);
+    assert_int_equal(event.error.status, CRPC_E_NO_DEVICE);
+    cm_destroy(identifier);
+
+    identifier = side_connect(&rig->client, "no-such-host.invalid:7471", NULL);
+    event = side_expect(&rig->client, CM_EVENT_FAILED);
+    assert_int_equal(event.error.status, CRPC_E_UNREACHABLE);
+    assert_non_null(strstr(event.error.message, "no-such-host.invalid"));
+    cm_destroy(identifier);
+
+    crpc_error error = {.struct_size = sizeof(error)};
+    assert_int_equal(
+        cm_listen(rig->server.cm, "no-such-host.invalid:7471", 0, NULL, &identifier, &error),
+        CRPC_E_UNREACHABLE);
+}
+
+/* ---- Not connecting
+ * ------------------------------------------------------------------------------------ */
+
+static void test_nobody_listens(void **state)
+{
+    struct rig *rig = *state;
+    struct nic_transport transport = RIG_TRANSPORT;
+    struct nic_queue_pair *queue_pair = side_queue_pair(&rig->client);
+    struct cm_identifier *identifier = side_connect(&rig->client, "10.99.0.1:7999", NULL);
+    side_expect(&rig->client, CM_EVENT_ROUTED);
+    assert_int_equal(cm_request(identifier, queue_pair, &transport, "ask", 4, NULL), CRPC_OK);
+    struct cm_event event = side_expect(&rig->client, CM_EVENT_REJECTED);
+    assert_int_equal(event.private_bytes, 0);
+    assert_int_equal(event.error.status, CRPC_E_REFUSED);
+    assert_non_null(strstr(event.error.message, "10.99.0.1:7999"));
+    cm_destroy(identifier);
+    queue_pair_drop(&queue_pair);
+}
+
+static void test_reject(void **state)
+{
+    struct rig *rig = *state;
+    struct nic_transport transport = RIG_TRANSPORT;
+    struct cm_identifier *listener = side_listen(&rig->server, "10.99.0.1:0", NULL);
+    struct nic_queue_pair *queue_pair = side_queue_pair(&rig->client);
+    struct cm_identifier *identifier =
+        side_connect(&rig->client, at_port("10.99.0.1", listener), NULL);
+    side_expect(&rig->client, CM_EVENT_ROUTED);
+    assert_int_equal(cm_request(identifier, queue_pair, &transport, "ask", 4, NULL), CRPC_OK);
+    struct cm_event event = side_expect(&rig->server, CM_EVENT_CONNECT_REQUEST);
+    cm_reject(event.identifier, "no, because", 12);
+    cm_destroy(event.identifier);
+    event = side_expect(&rig->client, CM_EVENT_REJECTED);
+    assert_true(event.private_bytes >= 12);
+    assert_string_equal((char *)event.private_data, "no, because");
+    assert_int_equal(event.error.status, CRPC_E_REFUSED);
+    cm_destroy(identifier);
+    cm_destroy(listener);
+    queue_pair_drop(&queue_pair);
+}
+
+static void test_unreachable(void **state)
+{
+    static const char *const addresses[] = {"203.0.113.9:7471", "[2001:db8::9]:7471",
+                                            "127.0.0.1:7471"};
+    struct rig *rig = *state;
+    for (size_t i = 0; i < sizeof(addresses) / sizeof(addresses[0]); i++) {
+        struct cm_identifier *identifier = side_connect(&rig->client, addresses[i], NULL);
+        struct cm_event event = side_expect(&rig->client, CM_EVENT_FAILED);
+        assert_int_equal(event.error.status, CRPC_E_UNREACHABLE);
+        assert_non_null(strstr(event.error.message, addresses[i]));
+        cm_destroy(identifier);
+    }
+}
+
+static void test_other_device(void **state)
+{
+    struct rig *rig = *state;
+    struct nic_transport transport = RIG_TRANSPORT;
+    crpc_error error = {.struct_size = sizeof(error)};
+    struct cm_identifier *identifier = side_connect(&rig->client, "10.99.1.1:7471", NULL);
+    struct cm_event event = side_expect(&rig->client, CM_EVENT_FAILED);
+    assert_int_equal(event.error.status, CRPC_E_NO_DEVICE);
+    assert_non_null(strstr(event.error.message, "rxe0"));
+    assert_non_null(strstr(event.error.message, "rxe1"));
+    cm_destroy(identifier);
+
+    assert_int_equal(cm_listen(rig->server.cm, "10.99.1.1:0", 0, NULL, &identifier, &error),
+                     CRPC_E_NO_DEVICE);
+    print_message("# %s\n", error.message);
+    static const char *const not_ours[] = {"127.0.0.1:0", "[::1]:0", "203.0.113.9:0"};
+    for (size_t i = 0; i < sizeof(not_ours) / sizeof(not_ours[0]); i++) {
+        assert_int_equal(cm_listen(rig->server.cm, not_ours[i], 0, NULL, &identifier, &error),
+                         CRPC_E_NO_DEVICE);
+        print_message("# %s\n", error.message);
+    }
+
+    /* A wildcard listener hears of requests at the other device and turns them away. */
+    struct cm_identifier *listener = side_listen(&rig->server, "*:0", NULL);
+    struct nic_queue_pair *queue_pair = side_queue_pair(&rig->foreign);
+    identifier = side_connect(&rig->foreign, at_port("10.99.1.1", listener), NULL);
+    side_expect(&rig->foreign, CM_EVENT_ROUTED);
+    assert_int_equal(cm_request(identifier, queue_pair, &transport, "ask", 4, NULL), CRPC_OK);
+    event = side_expect(&rig->foreign, CM_EVENT_REJECTED);
+    assert_int_equal(event.private_bytes, 0);
+    assert_int_equal(event.error.status, CRPC_E_REFUSED);
+    assert_non_null(strstr(event.error.message, "device"));
+    side_expect_silence(&rig->server);
+    cm_destroy(identifier);
+    cm_destroy(listener);
+    queue_pair_drop(&queue_pair);
+}
+
+static void test_port_taken(void **state)
+{
+    struct rig *rig = *state;
+    struct cm_identifier *listener = side_listen(&rig->server, "10.99.0.1:0", NULL);
+    struct cm_identifier *second = NULL;
+    crpc_error error = {.struct_size = sizeof(error)};
+    const char *address = at_port("10.99.0.1", listener);
+    assert_int_equal(cm_listen(rig->client.cm, address, 0, NULL, &second, &error), CRPC_E_SYSTEM);
+    print_message("# %s\n", error.message);
+    assert_non_null(strstr(error.message, "taken"));
+    assert_int_equal(cm_listen(rig->client.cm, at_port("*", listener), 0, NULL, &second, &error),
+                     CRPC_E_SYSTEM);
+    assert_non_null(strstr(error.message, "taken"));
+
+    /* Free again at once, though a connection that it took is still there. */
+    struct link link = link_up(rig, at_port("10.99.0.1", listener));
+    char same[64];
+    cm_local_address(listener, same, sizeof(same));
+    cm_destroy(listener);
+    listener = side_listen(&rig->server, same, NULL);
+    link_prove(rig, &link);
+    link_down(rig, &link);
+    cm_destroy(listener);
+}
+
+static void test_bad_address(void **state)
+{
+    struct rig *rig = *state;
+    struct cm_identifier *identifier = NULL;
+    crpc_error error = {.struct_size = sizeof(error)};
+    assert_int_equal(cm_connect(rig->client.cm, "10.99.0.1", NULL, &identifier, &error),
+                     CRPC_E_INVALID);
+    assert_int_equal(cm_listen(rig->client.cm, "10.99.0.1", 0, NULL, &identifier, &error),
+                     CRPC_E_INVALID);
+    assert_int_equal(cm_listen(rig->client.cm, "10.99.0.1", 0, NULL, &identifier, NULL),
+                     CRPC_E_INVALID);
+    assert_null(identifier);
+}
+
+/* Requests that the owner does not take wait up to the backlog, and are refused beyond it. */
+static void test_backlog(void **state)
+{
+    struct rig *rig = *state;
+    struct nic_transport transport = RIG_TRANSPORT;
+    struct cm_identifier *listener = NULL;
+    struct cm_identifier *identifiers[3];
+    struct nic_queue_pair *queue_pairs[3];
+    assert_int_equal(cm_listen(rig->server.cm, "10.99.0.1:0", 2, NULL, &listener, NULL), CRPC_OK);
+    for (int i = 0; i < 3; i++) {
+        queue_pairs[i] = side_queue_pair(&rig->client);
+        identifiers[i] = side_connect(&rig->client, at_port("10.99.0.1", listener), NULL);
+        side_expect(&rig->client, CM_EVENT_ROUTED);
+        assert_int_equal(cm_request(identifiers[i], queue_pairs[i], &transport, "ask", 4, NULL),
+                         CRPC_OK);
+    }
+    struct cm_event event = side_expect(&rig->client, CM_EVENT_REJECTED);
+    assert_int_equal(event.error.status, CRPC_E_REFUSED);
+    assert_non_null(strstr(event.error.message, "too many"));
+    for (int i = 0; i < 2; i++) {
+        event = side_expect(&rig->server, CM_EVENT_CONNECT_REQUEST);
+        cm_destroy(event.identifier); /* without a word: rdma_cm rejects for us */
+        side_expect(&rig->client, CM_EVENT_REJECTED);
+    }
+    for (int i = 0; i < 3; i++) {
+        cm_destroy(identifiers[i]);
+        queue_pair_drop(&queue_pairs[i]);
+    }
+    cm_destroy(listener);
+}
+
+/* ---- The device
+ * ---------------------------------------------------------------------------------------- */
+
+static bool set_link(const char *name, bool up)
+{
+    struct ifreq request = {0};
+    int fd = socket(AF_INET, SOCK_DGRAM, 0);
+    strcpy(request.ifr_name, name);
+    bool done = ioctl(fd, SIOCGIFFLAGS, &request) == 0;
+    request.ifr_flags = (short)(up ? request.ifr_flags | IFF_UP : request.ifr_flags & ~IFF_UP);
+    done = done && ioctl(fd, SIOCSIFFLAGS, &request) == 0;
+    close(fd);
+    return done;
+}
+
+static void test_port_events(void **state)
+{
+    struct rig *rig = *state;
+    if (!set_link("rail1", false)) {
+        skip();
+    }
+    struct cm_event event = side_expect(&rig->foreign, CM_EVENT_PORT_DOWN);
+    assert_null(event.identifier);
+    assert_null(event.owner);
+    assert_true(set_link("rail1", true));
+    side_expect(&rig->foreign, CM_EVENT_PORT_ACTIVE);
+    side_expect_silence(&rig->client);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_connect, rig_set_up, rig_tear_down),
+        cmocka_unit_test_setup_teardown(test_attributes, rig_set_up, rig_tear_down),
+        cmocka_unit_test_setup_teardown(test_ipv6, rig_set_up, rig_tear_down),
+        cmocka_unit_test_setup_teardown(test_wildcards, rig_set_up, rig_tear_down),
+        cmocka_unit_test_setup_teardown(test_names, rig_set_up, rig_tear_down),
+        cmocka_unit_test_setup_teardown(test_nobody_listens, rig_set_up, rig_tear_down),
+        cmocka_unit_test_setup_teardown(test_reject, rig_set_up, rig_tear_down),
+        cmocka_unit_test_setup_teardown(test_unreachable, rig_set_up, rig_tear_down),
+        cmocka_unit_test_setup_teardown(test_other_device, rig_set_up, rig_tear_down),
+        cmocka_unit_test_setup_teardown(test_port_taken, rig_set_up, rig_tear_down),
+        cmocka_unit_test_setup_teardown(test_bad_address, rig_set_up, rig_tear_down),
+        cmocka_unit_test_setup_teardown(test_backlog, rig_set_up, rig_tear_down),
+        cmocka_unit_test_setup_teardown(test_destroy_client_stages, rig_set_up, rig_tear_down),
+        cmocka_unit_test_setup_teardown(test_destroy_server_stages, rig_set_up, rig_tear_down),
+        cmocka_unit_test_setup_teardown(test_destroy_listener, rig_set_up, rig_tear_down),
+        cmocka_unit_test(test_destroy_lookup),
+        cmocka_unit_test_setup_teardown(test_destroy_races, rig_set_up, rig_tear_down),
+        cmocka_unit_test_setup_teardown(test_vanished_client, rig_set_up, rig_tear_down),
+        cmocka_unit_test(test_cycles),
+        cmocka_unit_test_setup_teardown(test_port_events, rig_set_up, rig_tear_down),
+    };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

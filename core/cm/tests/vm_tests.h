@@ -1,0 +1,13 @@
+/* vm_tests.h: the tests of destroy_vm_test.c. */
+#ifndef CORE_CM_TESTS_VM_TESTS_H
+#define CORE_CM_TESTS_VM_TESTS_H
+
+void test_destroy_client_stages(void **state);
+void test_destroy_server_stages(void **state);
+void test_destroy_listener(void **state);
+void test_destroy_lookup(void **state);
+void test_destroy_races(void **state);
+void test_cycles(void **state);
+void test_vanished_client(void **state);
+
+#endif

@@ -1,0 +1,342 @@
+/* thread.c: the cm thread: waits for events of rdma_cm, of the device, and for work, and turns them
+ * into queued events.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <time.h>
+
+#include "error.h"
+#include "state.h"
+
+#define TROUBLE_PAUSE_NS 20000000 /* after what cannot be helped, so as not to spin on it */
+
+/* An event of rdma_cm, copied so that the original can be acknowledged at once. */
+struct seen {
+    enum rdma_cm_event_type type;
+    int status;
+    struct rdma_cm_id *id;
+    struct rdma_conn_param parameters;
+    uint8_t private_data[256];
+};
+
+static void pause_briefly(void)
+{
+    struct timespec time = {.tv_nsec = TROUBLE_PAUSE_NS};
+    nanosleep(&time, NULL);
+}
+
+void cm_kick(struct cm *cm)
+{
+    eventfd_write(cm->kick_fd, 1);
+}
+
+/* ---- Being busy with an identifier
+ * ------------------------------------------------------------------- */
+
+/* False if it is being destroyed. */
+static bool begin(struct cm_identifier *identifier)
+{
+    struct cm *cm = identifier->cm;
+    pthread_mutex_lock(&cm->mutex);
+    bool alive = !identifier->dying;
+    if (alive) {
+        cm->busy = identifier;
+    }
+    pthread_mutex_unlock(&cm->mutex);
+    return alive;
+}
+
+static void end(struct cm *cm)
+{
+    pthread_mutex_lock(&cm->mutex);
+    cm->busy = NULL;
+    pthread_cond_broadcast(&cm->idle);
+    pthread_mutex_unlock(&cm->mutex);
+}
+
+/* ---- Work
+ * -------------------------------------------------------------------------------------------- */
+
+void cm_work_add(struct cm_identifier *identifier)
+{
+    struct cm *cm = identifier->cm;
+    pthread_mutex_lock(&cm->mutex);
+    if (!identifier->dying) {
+        list_append_once(&cm->work, &identifier->work_link);
+    }
+    pthread_mutex_unlock(&cm->mutex);
+    cm_kick(cm);
+}
+
+/* Does the oldest piece; false if there is none. */
+static bool work_step(struct cm *cm)
+{
+    pthread_mutex_lock(&cm->mutex);
+    struct cm_identifier *identifier = NULL;
+    if (!list_empty(&cm->work)) {
+        identifier = list_entry(cm->work.next, struct cm_identifier, work_link);
+        list_remove(&identifier->work_link);
+        cm->busy = identifier;
+    }
+    pthread_mutex_unlock(&cm->mutex);
+    if (!identifier) {
+        return false;
+    }
+    cm_route_next(identifier);
+    end(cm);
+    return true;
+}
+
+/* ---- Events of rdma_cm
+ * ------------------------------------------------------------------------------- */
+
+static void tell(struct cm_identifier *identifier, enum cm_event_kind kind, const struct seen *seen)
+{
+    struct cm_event *event = cm_spare_event(identifier->cm, kind, identifier);
+    uint32_t bytes = seen->parameters.private_data_len;
+    event->private_bytes = bytes < CM_PRIVATE_BYTES_MAX ? bytes : CM_PRIVATE_BYTES_MAX;
+    memcpy(event->private_data, seen->private_data, event->private_bytes);
+    cm_queue_spare(identifier->cm, identifier);
+}
+
+static void tell_failed(struct cm_identifier *identifier, int status)
+{
+    struct cm_event *event = cm_spare_event(identifier->cm, CM_EVENT_FAILED, identifier);
+    cm_connect_error(identifier->passive ? identifier->peer : identifier->target,
+                     status < 0 ? -status : status, &event->error);
+    cm_queue_spare(identifier->cm, identifier);
+}
+
+/* By the peer's host or application. At the passive side it means that the connecting side has
+ * given up in the middle of the handshake. */
+static void tell_rejected(struct cm_identifier *identifier, const struct seen *seen)
+{
+    if (identifier->passive) {
+        tell_failed(identifier, ECONNRESET);
+        return;
+    }
+    struct cm_event *event = cm_spare_event(identifier->cm, CM_EVENT_REJECTED, identifier);
+    uint32_t bytes = seen->parameters.private_data_len;
+    bytes = bytes < CM_PRIVATE_BYTES_MAX ? bytes : CM_PRIVATE_BYTES_MAX;
+    if (cm_reject_error(identifier->target, seen->status, seen->private_data, bytes,
+                        &event->error)) {
+        event->private_bytes = bytes;
+        memcpy(event->private_data, seen->private_data, bytes);
+    }
+    cm_queue_spare(identifier->cm, identifier);
+}
+
+static void tell_device_fatal(struct cm *cm, const char *what)
+{
+    if (cm->fatal_reported) {
+        return;
+    }
+    cm->fatal_reported = true;
+    error_set(&cm_spare_event(cm, CM_EVENT_DEVICE_FATAL, NULL)->error, CRPC_E_SYSTEM, 0,
+              "RDMA device %s: %s: close the context and open a new one", cm->nic->device, what);
+    cm_queue_spare(cm, NULL);
+}
+
+static void dispatch(struct cm_identifier *identifier, const struct seen *seen)
+{
+    switch (seen->type) {
+    case RDMA_CM_EVENT_ADDR_RESOLVED:
+    case RDMA_CM_EVENT_ADDR_ERROR:
+    case RDMA_CM_EVENT_ROUTE_RESOLVED:
+    case RDMA_CM_EVENT_ROUTE_ERROR:
+        cm_route_event(identifier, seen->type, seen->status);
+        return;
+    case RDMA_CM_EVENT_CONNECT_REQUEST:
+        cm_incoming(identifier, seen->id, &seen->parameters);
+        return;
+    case RDMA_CM_EVENT_CONNECT_RESPONSE:
+        tell(identifier, CM_EVENT_CONNECT_RESPONSE, seen);
+        return;
+    case RDMA_CM_EVENT_ESTABLISHED:
+        tell(identifier, CM_EVENT_ESTABLISHED, seen);
+        return;
+    case RDMA_CM_EVENT_REJECTED:
+        tell_rejected(identifier, seen);
+        return;
+    case RDMA_CM_EVENT_UNREACHABLE:
+    case RDMA_CM_EVENT_CONNECT_ERROR:
+        tell_failed(identifier, seen->status);
+        return;
+    case RDMA_CM_EVENT_DISCONNECTED:
+        /* Answers the peer's request to disconnect, which it repeats until then; refused, and that
+         * does not matter, where the event is the answer to ours. */
+        rdma_disconnect(identifier->id);
+        tell(identifier, CM_EVENT_DISCONNECTED, seen);
+        return;
+    case RDMA_CM_EVENT_DEVICE_REMOVAL:
+        tell_device_fatal(identifier->cm, "was removed");
+        return;
+    default:
+        return; /* TIMEWAIT_EXIT, ADDR_CHANGE: nothing follows from them here */
+    }
+}
+
+/* The new identifier of a request to a listener that is going away belongs to nobody. */
+static void dispatch_to_dying(const struct seen *seen)
+{
+    if (seen->type == RDMA_CM_EVENT_CONNECT_REQUEST) {
+        rdma_reject(seen->id, NULL, 0);
+        rdma_destroy_id(seen->id);
+    }
+}
+
+static void copy_event(struct seen *seen, const struct rdma_cm_event *event)
+{
+    seen->type = event->event;
+    seen->status = event->status;
+    seen->id = event->id;
+    seen->parameters = event->param.conn;
+    if (event->param.conn.private_data_len != 0) {
+        memcpy(seen->private_data, event->param.conn.private_data,
+               event->param.conn.private_data_len);
+    }
+    seen->parameters.private_data = seen->private_data;
+}
+
+/* Takes and handles one event; false if there is none. */
+static bool connection_step(struct cm *cm)
+{
+    struct rdma_cm_event *event;
+    struct seen seen;
+    if (rdma_get_cm_event(cm->channel, &event)) {
+        if (errno != EAGAIN && errno != EINTR) {
+            pause_briefly();
+        }
+        return false;
+    }
+    bool request = event->event == RDMA_CM_EVENT_CONNECT_REQUEST;
+    struct cm_identifier *identifier = (request ? event->listen_id : event->id)->context;
+    copy_event(&seen, event);
+    bool alive = begin(identifier);
+    rdma_ack_cm_event(event);
+    if (alive) {
+        dispatch(identifier, &seen);
+        end(cm);
+    } else {
+        dispatch_to_dying(&seen);
+    }
+    return true;
+}
+
+/* ---- Events of the device
+ * ---------------------------------------------------------------------------- */
+
+static void tell_port(struct cm *cm, const struct ibv_async_event *event)
+{
+    if ((uint32_t)event->element.port_num != cm->nic->port) {
+        return;
+    }
+    bool active = event->event_type == IBV_EVENT_PORT_ACTIVE;
+    error_set(&cm_spare_event(cm, active ? CM_EVENT_PORT_ACTIVE : CM_EVENT_PORT_DOWN, NULL)->error,
+              active ? CRPC_OK : CRPC_E_UNREACHABLE, 0, "%s port %u is %s", cm->nic->device,
+              cm->nic->port,
+              active ? "active again" : "down: cable, switch, or `ip link set ... down`");
+    cm_queue_spare(cm, NULL);
+}
+
+static void tell_queue_pair(struct cm *cm, const struct ibv_async_event *event)
+{
+    struct cm_event *told = cm_spare_event(cm, CM_EVENT_QUEUE_PAIR, NULL);
+    bool fatal = event->event_type == IBV_EVENT_QP_FATAL;
+    told->queue_pair_number = event->element.qp->qp_num;
+    error_set(&told->error, fatal ? CRPC_E_SYSTEM : CRPC_E_PROTOCOL, 0,
+              "RDMA device %s shut down queue pair %u: %s", cm->nic->device,
+              told->queue_pair_number,
+              fatal ? "a fault of the device or its driver"
+                    : "the peer sent what the device does not allow");
+    cm_queue_spare(cm, NULL);
+}
+
+/* Acknowledged last: while an event is not, ibv_destroy_qp waits, so that cm_forget_queue_pair
+ * after it finds all there is. */
+static bool device_step(struct cm *cm)
+{
+    struct ibv_async_event event;
+    if (ibv_get_async_event(cm->nic->verbs, &event)) {
+        if (errno != EAGAIN && errno != EINTR) {
+            pause_briefly();
+        }
+        return false;
+    }
+    switch (event.event_type) {
+    case IBV_EVENT_QP_FATAL:
+    case IBV_EVENT_QP_REQ_ERR:
+    case IBV_EVENT_QP_ACCESS_ERR:
+        tell_queue_pair(cm, &event);
+        break;
+    case IBV_EVENT_PORT_ACTIVE:
+    case IBV_EVENT_PORT_ERR:
+        tell_port(cm, &event);
+        break;
+    case IBV_EVENT_DEVICE_FATAL:
+        tell_device_fatal(cm, "failed");
+        break;
+    case IBV_EVENT_CQ_ERR:
+        tell_device_fatal(cm, "a completion queue overflowed or failed");
+        break;
+    case IBV_EVENT_SRQ_ERR:
+        tell_device_fatal(cm, "the shared receive queue failed");
+        break;
+    default:
+        break;
+    }
+    ibv_ack_async_event(&event);
+    return true;
+}
+
+/* ---- The loop
+ * ---------------------------------------------------------------------------------------- */
+
+/* Every step queues at most one event, and takes place only if there is memory for it. */
+static bool have_spare(struct cm *cm)
+{
+    if (!cm->spare) {
+        cm->spare = calloc(1, sizeof(*cm->spare));
+    }
+    if (!cm->spare) {
+        pause_briefly();
+    }
+    return cm->spare != NULL;
+}
+
+static bool stopped(struct cm *cm)
+{
+    pthread_mutex_lock(&cm->mutex);
+    bool stop = cm->stop;
+    pthread_mutex_unlock(&cm->mutex);
+    return stop;
+}
+
+void *cm_thread(void *argument)
+{
+    struct cm *cm = argument;
+    struct pollfd wait[] = {
+        {.fd = cm->channel->fd, .events = POLLIN},
+        {.fd = cm->nic->verbs->async_fd, .events = POLLIN},
+        {.fd = cm->kick_fd, .events = POLLIN},
+    };
+    uint64_t kicks;
+    pthread_setname_np(pthread_self(), "crpc-cm");
+    while (!stopped(cm)) {
+        if (poll(wait, 3, -1) < 0) {
+            pause_briefly();
+            continue;
+        }
+        eventfd_read(cm->kick_fd, &kicks);
+        while (have_spare(cm) && work_step(cm)) {
+        }
+        while (have_spare(cm) && device_step(cm)) {
+        }
+        while (have_spare(cm) && connection_step(cm)) {
+        }
+    }
+    return NULL;
+}
