@@ -305,6 +305,13 @@ static int32_t status_of_pending(const struct rpc_endpoint *endpoint)
     return endpoint->error.status == CRPC_E_PROTOCOL ? CRPC_E_PROTOCOL : CRPC_E_DISCONNECTED;
 }
 
+/* A peer only parts when it has every reply, so one that left has them, though the last acknowledgement
+ * may have been lost as its queue pair went. */
+static int32_t status_of_pending_replies(const struct rpc_endpoint *endpoint)
+{
+    return endpoint_left(endpoint) && !endpoint->closed ? CRPC_OK : status_of_pending(endpoint);
+}
+
 /* True when nothing is left of what came before the end: arrivals to parse, acknowledged replies. */
 static bool may_drain(const struct rpc_endpoint *endpoint)
 {
@@ -330,7 +337,7 @@ void engine_drain_failing(struct rpc_engine *engine)
         }
         calls_end_all(endpoint, status_of_pending(endpoint));
         if (endpoint->sent_replies_head != endpoint->sent_replies_tail) {
-            endpoint->sent_replies_status = status_of_pending(endpoint);
+            endpoint->sent_replies_status = status_of_pending_replies(endpoint);
             endpoint->sent_replies_acknowledged = endpoint->sent_replies_tail;
             list_append_once(&engine->acknowledged, &endpoint->acknowledged_link);
         }

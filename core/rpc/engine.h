@@ -54,8 +54,8 @@ struct rpc_call {
     uint16_t method;
     uint8_t state;
     int8_t status; /* of an ENDED call: CRPC_E_* */
-};
-static_assert(sizeof(struct rpc_call) <= CACHE_LINE_BYTES, "a call is one cache line");
+} __attribute__((aligned(CACHE_LINE_BYTES)));
+static_assert(sizeof(struct rpc_call) == CACHE_LINE_BYTES, "a call is one cache line");
 
 #define NO_CALL UINT32_MAX
 

@@ -1,0 +1,138 @@
+/* sim.h: a deterministic simulation of engines over the in-memory NIC in scheduled mode.
+ *
+ * Everything follows from the seed. A *side* is one end of a connection; its book has every call it ever
+ * made, and since the simulation sees both ends, whatever arrives anywhere is compared with the book.
+ *
+ *   sim_world.c    making and unmaking: fabric, engines, connections, payloads
+ *   sim_act.c      what an application might do next
+ *   sim_check.c    what a poll gave, and what must hold
+ *   simulate.c     episodes, command line, TAP
+ */
+#ifndef CORE_RPC_TESTS_SIM_H
+#define CORE_RPC_TESTS_SIM_H
+
+#include "engine.h"
+#include "memory.h"
+#include "random.h"
+
+#define SIM_ENGINES_MAX 3
+#define SIM_SIDES_MAX 8
+#define SIM_CALLS_MAX 4096
+#define SIM_REQUESTS_MAX 128
+#define SIM_VIEWS_MAX 64
+
+struct sim_call {
+    uint32_t request_bytes;
+    uint32_t reply_bytes_max;
+    uint32_t reply_bytes;
+    int32_t reply_status; /* as the peer gave it; CRPC_E_DROPPED */
+    uint16_t method;
+    bool has_deadline;
+    bool cancel_asked;
+    bool delivered; /* to the peer's application */
+    bool replied;
+    bool completed;
+    int32_t status;
+};
+
+struct sim_request {
+    uint64_t token;
+    uint32_t number; /* in the peer's book */
+};
+
+struct sim_side {
+    struct sim *sim;
+    uint32_t index;
+    struct sim_engine *engine;
+    struct sim_side *peer;
+    struct rpc_endpoint *endpoint; /* NULL once closed */
+    uint64_t handle;
+    struct nic_queue_pair *queue_pair;
+    struct sim_call calls[SIM_CALLS_MAX];
+    uint32_t call_count;
+    uint32_t calls_completed;
+    uint32_t requests_seen; /* of the peer's book */
+    struct sim_request requests[SIM_REQUESTS_MAX];
+    uint32_t request_count;
+    uint64_t replies_submitted; /* not quiet */
+    uint64_t replies_completed;
+    uint64_t cancels_submitted;
+    uint64_t cancels_completed;
+    bool connected_seen;
+    bool disconnected_seen;
+    bool leave_asked;     /* by this side's application */
+    bool leave_timed;     /* with a timeout */
+    bool closed;          /* likewise */
+    bool troubled;        /* a cut or kill reached the connection */
+    bool room_due;        /* an op got AGAIN */
+    bool reserved;
+    crpc_op reservation;
+    uint8_t *reserved_place;
+    uint32_t reserved_request; /* index in requests, of a reserved reply */
+};
+
+struct sim_view {
+    const uint8_t *address;
+    uint32_t bytes;
+    uint64_t key;
+};
+
+struct sim_engine {
+    struct nic *nic;
+    struct rpc_engine *engine;
+    struct sim_view views[SIM_VIEWS_MAX];
+    uint32_t view_count;
+};
+
+struct sim {
+    uint64_t seed;
+    uint64_t step;
+    bool failed;
+    bool verbose;
+    char failure[512];
+    struct random_generator random;
+    struct memory_fabric *fabric;
+    uint64_t clock_ns;
+    struct log log;
+    struct sim_engine engines[SIM_ENGINES_MAX];
+    uint32_t engine_count;
+    struct sim_side sides[SIM_SIDES_MAX];
+    uint32_t side_count;
+    bool calm; /* no trouble in this episode */
+    uint64_t calls, replies, refusals, late, reads; /* for the report */
+};
+
+/* Notes the first failure. */
+void sim_fail(struct sim *sim, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* sim_world.c */
+void sim_open(struct sim *sim, uint64_t seed);
+void sim_close(struct sim *sim);
+/* The bytes that a request or reply of a side's call has. */
+uint64_t sim_key(const struct sim_side *side, uint32_t number, bool reply);
+void sim_fill(uint8_t *bytes, uint32_t count, uint64_t key);
+bool sim_matches(const uint8_t *bytes, uint32_t count, uint64_t key);
+
+/* sim_act.c */
+void sim_act(struct sim *sim);
+void sim_poll(struct sim_engine *engine, struct sim *sim, uint32_t capacity);
+/* Answers the oldest request, if there is one. */
+bool sim_answer(struct sim_side *side);
+void sim_finish_reservation(struct sim_side *side);
+
+/* sim_check.c */
+/* True if the connection may end badly: trouble, a close at once, or a leave with a time limit. */
+bool sim_excused(const struct sim_side *side);
+void sim_take(struct sim *sim, struct sim_engine *engine, const crpc_completion *completion);
+void sim_check_views(struct sim *sim, struct sim_engine *engine);
+void sim_check_engine(struct sim *sim, const struct sim_engine *engine);
+void sim_check_fabric(struct sim *sim);
+void sim_check_books(struct sim *sim);
+void sim_watch(void *argument, struct nic *target, uint32_t queue_pair_number, uint64_t address,
+               uint32_t bytes);
+
+/* simulate.c */
+/* One episode; returns the steps taken. */
+uint64_t sim_episode(struct sim *sim, uint64_t seed, uint64_t steps);
+
+#endif

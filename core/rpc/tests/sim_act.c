@@ -1,0 +1,357 @@
+/* sim_act.c: what an application might do next, chosen by the seed. */
+#include "sim.h"
+
+#include <string.h>
+
+static uint8_t payload[1u << 16];
+
+/* ---- Calls -------------------------------------------------------------------------------------------------------- */
+
+/* Sizes are often the extremes. */
+static uint32_t choose_bytes(struct sim *sim, uint32_t most)
+{
+    struct random_generator *random = &sim->random;
+    switch (random_below(random, 8)) {
+    case 0:
+        return 0;
+    case 1:
+        return most;
+    case 2:
+        return most + 1; /* one too many */
+    case 3:
+    case 4:
+        return most ? random_below(random, most) : 0;
+    default:
+        return random_below(random, most < 64 ? most + 1 : 64);
+    }
+}
+
+static crpc_op choose_call(struct sim *sim, const struct sim_side *side)
+{
+    crpc_endpoint_info info;
+    rpc_endpoint_info(side->endpoint, &info);
+    crpc_op op = {.opcode = CRPC_OP_CALL,
+                  .method = (uint16_t)random_next(&sim->random),
+                  .endpoint = {side->handle},
+                  .user_data = (uint64_t)side->index << 32 | side->call_count,
+                  .payload_bytes = choose_bytes(sim, info.request_bytes_max),
+                  .reply_bytes_max = choose_bytes(sim, info.reply_bytes_max)};
+    if (random_percent(&sim->random, 20)) {
+        op.timeout_ns = random_between(&sim->random, 1, 2000000);
+    }
+    return op;
+}
+
+static void book_call(struct sim_side *side, const crpc_op *op)
+{
+    side->calls[side->call_count++] = (struct sim_call){.request_bytes = op->payload_bytes,
+                                                        .reply_bytes_max = op->reply_bytes_max,
+                                                        .method = op->method,
+                                                        .has_deadline = op->timeout_ns != 0};
+}
+
+/* What a refusal must be like. */
+static void check_refusal(struct sim *sim, struct sim_side *side, const crpc_op *op, int32_t status)
+{
+    const struct rpc_endpoint *endpoint = side->endpoint;
+    bool too_big = op->opcode == CRPC_OP_CALL &&
+                   (wire_charge(op->payload_bytes) > endpoint->peer.request_bytes ||
+                    wire_charge(op->reply_bytes_max) > endpoint->reply_budget);
+    switch (status) {
+    case CRPC_E_AGAIN:
+        side->room_due = true;
+        break;
+    case CRPC_E_TOO_BIG:
+        if (op->opcode == CRPC_OP_CALL && !too_big) {
+            sim_fail(sim, "a call that could fit was said to be too big");
+        }
+        break;
+    case CRPC_E_BUSY:
+        if (!side->reserved) {
+            sim_fail(sim, "busy without a reservation");
+        }
+        break;
+    case CRPC_E_CLOSING:
+        if (!side->leave_asked && !side->peer->leave_asked) {
+            sim_fail(sim, "closing, though nobody took leave");
+        }
+        break;
+    case CRPC_E_DISCONNECTED:
+        if (!endpoint->failing) {
+            sim_fail(sim, "disconnected, though it is not");
+        }
+        break;
+    default:
+        sim_fail(sim, "a call was refused with status %d", status);
+    }
+}
+
+static void call(struct sim *sim, struct sim_side *side)
+{
+    uint32_t count = random_percent(&sim->random, 70) ? 1 : random_between(&sim->random, 2, 12);
+    while (count-- > 0 && side->call_count < SIM_CALLS_MAX) {
+        crpc_op op = choose_call(sim, side);
+        if (op.payload_bytes <= sizeof(payload)) {
+            sim_fill(payload, op.payload_bytes, sim_key(side, side->call_count, false));
+        }
+        int32_t status = rpc_call(side->endpoint, &op, payload);
+        if (status == CRPC_OK) {
+            book_call(side, &op);
+        } else {
+            check_refusal(sim, side, &op, status);
+            break;
+        }
+    }
+    rpc_submit_end(side->engine->engine);
+}
+
+static void cancel(struct sim *sim, struct sim_side *side)
+{
+    if (side->call_count == 0) {
+        return;
+    }
+    uint32_t number = random_below(&sim->random, side->call_count);
+    crpc_op op = {.opcode = CRPC_OP_CANCEL,
+                  .endpoint = {side->handle},
+                  .user_data = side->cancels_submitted,
+                  .token = (uint64_t)side->index << 32 | number};
+    if (rpc_cancel(side->endpoint, &op) == CRPC_OK) {
+        side->calls[number].cancel_asked = true;
+        side->cancels_submitted++;
+    }
+    rpc_submit_end(side->engine->engine);
+}
+
+/* ---- Replies -------------------------------------------------------------------------------------------------------- */
+
+static crpc_op choose_reply(struct sim *sim, struct sim_side *side, uint32_t index)
+{
+    const struct sim_request *request = &side->requests[index];
+    const struct sim_call *book = &side->peer->calls[request->number];
+    crpc_op op = {.opcode = CRPC_OP_REPLY,
+                  .endpoint = {side->handle},
+                  .user_data = side->replies_submitted,
+                  .token = request->token,
+                  .status = random_percent(&sim->random, 80)
+                                ? 0
+                                : (int32_t)(random_next(&sim->random) & INT32_MAX)};
+    op.flags = random_percent(&sim->random, 50) ? CRPC_OP_QUIET : 0;
+    if (random_percent(&sim->random, 5)) {
+        op.opcode = CRPC_OP_DROP;
+        op.status = 0;
+    } else {
+        op.payload_bytes = choose_bytes(sim, book->reply_bytes_max);
+    }
+    return op;
+}
+
+static void book_reply(struct sim_side *side, const crpc_op *op, uint32_t index)
+{
+    struct sim_call *book = &side->peer->calls[side->requests[index].number];
+    if (book->replied) {
+        sim_fail(side->sim, "a second reply was accepted");
+    }
+    book->replied = true;
+    book->reply_bytes = op->payload_bytes;
+    book->reply_status = op->opcode == CRPC_OP_DROP ? CRPC_E_DROPPED : op->status;
+    side->replies_submitted += !(op->flags & CRPC_OP_QUIET);
+    memmove(&side->requests[index], &side->requests[index + 1],
+            (--side->request_count - index) * sizeof(side->requests[0]));
+}
+
+static bool reply(struct sim *sim, struct sim_side *side, uint32_t index)
+{
+    crpc_op op = choose_reply(sim, side, index);
+    const struct sim_call *book = &side->peer->calls[side->requests[index].number];
+    sim_fill(payload, op.payload_bytes, sim_key(side->peer, side->requests[index].number, true));
+    int32_t status = op.opcode == CRPC_OP_DROP ? rpc_drop(side->endpoint, &op)
+                                               : rpc_reply(side->endpoint, &op, payload);
+    rpc_submit_end(side->engine->engine);
+    if (status == CRPC_OK) {
+        if (op.payload_bytes > book->reply_bytes_max) {
+            sim_fail(sim, "a reply that was too long was accepted");
+        }
+        book_reply(side, &op, index);
+        return true;
+    }
+    if (status == CRPC_E_TOO_BIG && op.payload_bytes <= book->reply_bytes_max) {
+        sim_fail(sim, "a reply that fits was said to be too big");
+    }
+    check_refusal(sim, side, &op, status);
+    return false;
+}
+
+bool sim_answer(struct sim_side *side)
+{
+    return side->endpoint && side->request_count > 0 && reply(side->sim, side, 0);
+}
+
+/* ---- Writing in place -------------------------------------------------------------------------------------------------- */
+
+static void reserve(struct sim *sim, struct sim_side *side)
+{
+    void *place;
+    if (side->call_count == SIM_CALLS_MAX) {
+        return;
+    }
+    bool of_reply = side->request_count > 0 && random_percent(&sim->random, 50);
+    uint32_t index = of_reply ? random_below(&sim->random, side->request_count) : 0;
+    crpc_op op = of_reply ? choose_reply(sim, side, index) : choose_call(sim, side);
+    if (op.opcode == CRPC_OP_DROP) {
+        return;
+    }
+    int32_t status = rpc_reserve(side->endpoint, &op, &place);
+    if (status != CRPC_OK) {
+        if (status != CRPC_E_TOO_BIG) {
+            check_refusal(sim, side, &op, status);
+        }
+        return;
+    }
+    side->reserved = true;
+    side->reservation = op;
+    side->reserved_place = place;
+    side->reserved_request = index;
+    memset(place, 0xa5, op.payload_bytes);
+}
+
+void sim_finish_reservation(struct sim_side *side)
+{
+    struct sim *sim = side->sim;
+    crpc_op *op = &side->reservation;
+    bool of_reply = op->opcode == CRPC_OP_REPLY;
+    bool gone = side->endpoint->failing;
+    side->reserved = false;
+    if (random_percent(&sim->random, 20)) {
+        int32_t status = rpc_abort(side->endpoint);
+        if (status != (gone ? CRPC_E_STATE : CRPC_OK)) {
+            sim_fail(sim, "abort gave status %d", status);
+        }
+        return;
+    }
+    uint32_t bytes = random_below(&sim->random, op->payload_bytes + 1);
+    uint32_t number = of_reply ? side->requests[side->reserved_request].number : side->call_count;
+    if (!gone) {
+        sim_fill(side->reserved_place, bytes,
+                 sim_key(of_reply ? side->peer : side, number, of_reply));
+    }
+    op->payload_bytes = bytes;
+    int32_t status = rpc_commit(side->endpoint, bytes);
+    if (status == CRPC_OK && of_reply) {
+        book_reply(side, op, side->reserved_request);
+    } else if (status == CRPC_OK) {
+        book_call(side, op);
+    } else if (!(gone && status == CRPC_E_DISCONNECTED) &&
+               !(status == CRPC_E_CLOSING && !of_reply &&
+                 (side->leave_asked || side->peer->leave_asked))) {
+        sim_fail(sim, "commit gave status %d", status);
+    }
+}
+
+/* ---- Ends ----------------------------------------------------------------------------------------------------------------- */
+
+static void leave(struct sim *sim, struct sim_side *side)
+{
+    bool timed = random_percent(&sim->random, 30);
+    uint64_t timeout = timed ? random_between(&sim->random, 1, 5000000) : CRPC_FOREVER;
+    int32_t status = rpc_endpoint_disconnect(side->endpoint, timeout);
+    if (status == CRPC_OK) {
+        side->leave_asked = true;
+        side->leave_timed |= timed;
+    } else if (status != CRPC_E_STATE || !side->endpoint->failing) {
+        sim_fail(sim, "disconnect gave status %d", status);
+    }
+}
+
+static void close_side(struct sim_side *side)
+{
+    rpc_endpoint_close(side->endpoint);
+    side->endpoint = NULL;
+    side->closed = true;
+    side->reserved = false;
+    side->request_count = 0;
+}
+
+static void trouble(struct sim *sim, struct sim_side *side)
+{
+    if (!side->endpoint->queue_pair) {
+        return;
+    }
+    switch (random_below(&sim->random, 3)) {
+    case 0:
+        memory_fabric_stall(side->endpoint->queue_pair, random_between(&sim->random, 1, 250));
+        return;
+    case 1:
+        memory_fabric_cut(side->endpoint->queue_pair);
+        break;
+    default:
+        memory_fabric_kill(side->endpoint->queue_pair);
+    }
+    side->troubled = true;
+    side->peer->troubled = true;
+}
+
+/* ---- Choosing --------------------------------------------------------------------------------------------------------------- */
+
+void sim_poll(struct sim_engine *engine, struct sim *sim, uint32_t capacity)
+{
+    crpc_completion completions[SIM_VIEWS_MAX];
+    sim_check_views(sim, engine);
+    engine->view_count = 0;
+    uint32_t count = rpc_poll(engine->engine, completions, capacity);
+    if (count > capacity) {
+        sim_fail(sim, "poll gave more than asked for");
+        return;
+    }
+    for (uint32_t i = 0; i < count && !sim->failed; i++) {
+        sim_take(sim, engine, &completions[i]);
+    }
+    sim_check_engine(sim, engine);
+}
+
+static void act_on(struct sim *sim, struct sim_side *side, uint32_t choice)
+{
+    if (!side->endpoint) {
+        return;
+    }
+    if (side->reserved && choice < 20) {
+        sim_finish_reservation(side);
+    } else if (choice < 50) {
+        call(sim, side);
+    } else if (choice < 85) {
+        if (side->request_count > 0 && !side->reserved) {
+            reply(sim, side, random_below(&sim->random, side->request_count));
+        }
+    } else if (choice < 92) {
+        if (!side->reserved) {
+            reserve(sim, side);
+        }
+    } else if (choice < 95) {
+        cancel(sim, side);
+    } else if (random_percent(&sim->random, 2)) {
+        leave(sim, side);
+    } else if (random_percent(&sim->random, 1)) {
+        close_side(side);
+    } else if (!sim->calm && random_percent(&sim->random, 2)) {
+        trouble(sim, side);
+    }
+}
+
+void sim_act(struct sim *sim)
+{
+    struct random_generator *random = &sim->random;
+    uint32_t choice = random_below(random, 100);
+    if (choice < 55) {
+        memory_fabric_step(sim->fabric);
+    } else if (choice < 72) {
+        uint32_t capacity = random_percent(random, 50) ? SIM_VIEWS_MAX
+                                                       : random_between(random, 1, 8);
+        sim_poll(&sim->engines[random_below(random, sim->engine_count)], sim, capacity);
+    } else if (choice < 76) {
+        sim->clock_ns += random_percent(random, 90) ? random_below(random, 20000)
+                                                    : random_below(random, 3000000);
+    } else if (choice < 78) {
+        rpc_progress(sim->engines[random_below(random, sim->engine_count)].engine);
+    } else {
+        act_on(sim, &sim->sides[random_below(random, sim->side_count)], random_below(random, 100));
+    }
+}

@@ -1,0 +1,271 @@
+/* sim_check.c: what a poll gave, and what must hold whatever happens. */
+#include "sim.h"
+
+#include <string.h>
+
+static struct sim_side *side_of(struct sim *sim, const struct sim_engine *engine, uint64_t handle)
+{
+    for (uint32_t i = 0; i < sim->side_count; i++) {
+        if (sim->sides[i].handle == handle && sim->sides[i].engine == engine) {
+            return &sim->sides[i];
+        }
+    }
+    return NULL;
+}
+
+/* ---- Views: right when given, and until the next poll ---------------------------------------------------------- */
+
+static void keep_view(struct sim *sim, struct sim_engine *engine, const crpc_completion *completion,
+                      uint64_t key, const char *what)
+{
+    const uint8_t *address = (const uint8_t *)(uintptr_t)completion->payload;
+    if (completion->payload % 16 != 0) {
+        sim_fail(sim, "a view is not aligned");
+    }
+    if (!sim_matches(address, completion->payload_bytes, key)) {
+        sim_fail(sim, "a %s's payload is wrong on arrival", what);
+    }
+    engine->views[engine->view_count++] =
+        (struct sim_view){.address = address, .bytes = completion->payload_bytes, .key = key};
+}
+
+void sim_check_views(struct sim *sim, struct sim_engine *engine)
+{
+    for (uint32_t i = 0; i < engine->view_count; i++) {
+        const struct sim_view *view = &engine->views[i];
+        if (!sim_matches(view->address, view->bytes, view->key)) {
+            sim_fail(sim, "a view was overwritten before the next poll");
+        }
+    }
+}
+
+/* ---- Completions ------------------------------------------------------------------------------------------------ */
+
+static void take_request(struct sim *sim, struct sim_engine *engine, struct sim_side *side,
+                         const crpc_completion *completion)
+{
+    uint32_t number = side->requests_seen++;
+    struct sim_call *book = &side->peer->calls[number];
+    if (number >= side->peer->call_count) {
+        sim_fail(sim, "a request came that nobody made");
+        return;
+    }
+    if (completion->payload_bytes != book->request_bytes || completion->method != book->method ||
+        completion->reply_bytes_max != book->reply_bytes_max) {
+        sim_fail(sim, "request %u came out of order, or changed", number);
+    }
+    if (book->delivered || !side->connected_seen || side->disconnected_seen || side->closed) {
+        sim_fail(sim, "request %u came twice, too early or too late", number);
+    }
+    book->delivered = true;
+    keep_view(sim, engine, completion, sim_key(side->peer, number, false), "request");
+    if (side->request_count == SIM_REQUESTS_MAX) {
+        sim_fail(sim, "more requests are open than there are call slots");
+        return;
+    }
+    side->requests[side->request_count++] =
+        (struct sim_request){.token = completion->token, .number = number};
+}
+
+bool sim_excused(const struct sim_side *side)
+{
+    return side->troubled || side->peer->closed || side->leave_timed || side->peer->leave_timed;
+}
+
+/* True if a call of the side can have ended with this status. */
+static bool status_is_possible(const struct sim_side *side, const struct sim_call *book,
+                               int32_t status)
+{
+    switch (status) {
+    case CRPC_E_TIMEOUT:
+        return book->has_deadline;
+    case CRPC_E_CANCELED:
+        return book->cancel_asked;
+    case CRPC_E_CLOSED:
+        return side->closed;
+    case CRPC_E_DISCONNECTED:
+        return sim_excused(side);
+    default:
+        return book->replied && status == book->reply_status;
+    }
+}
+
+static void take_response(struct sim *sim, struct sim_engine *engine, struct sim_side *side,
+                          const crpc_completion *completion)
+{
+    uint32_t number = (uint32_t)completion->user_data;
+    struct sim_call *book = &side->calls[number];
+    if (completion->user_data >> 32 != side->index || number >= side->call_count) {
+        sim_fail(sim, "a response to no call of this side");
+        return;
+    }
+    if (book->completed) {
+        sim_fail(sim, "call %u completed twice", number);
+    }
+    if (completion->method != book->method || !status_is_possible(side, book, completion->status)) {
+        sim_fail(sim, "call %u completed with status %d, which cannot be", number,
+                 completion->status);
+    }
+    book->completed = true;
+    book->status = completion->status;
+    side->calls_completed++;
+    if (completion->payload) {
+        if (completion->payload_bytes != book->reply_bytes) {
+            sim_fail(sim, "the reply to call %u changed its length", number);
+        }
+        keep_view(sim, engine, completion, sim_key(side, number, true), "reply");
+    } else if (completion->status >= 0) {
+        sim_fail(sim, "call %u has no reply", number);
+    }
+}
+
+static void take_end(struct sim *sim, struct sim_side *side, const crpc_completion *completion)
+{
+    if (side->disconnected_seen || side->closed || !side->connected_seen) {
+        sim_fail(sim, "disconnected twice, or after close");
+    }
+    if (completion->status != CRPC_OK && !sim_excused(side)) {
+        sim_fail(sim, "connection lost without a reason, status %d: %s", completion->status,
+                 side->endpoint->error.message);
+    }
+    if (completion->status == CRPC_OK && !side->leave_asked && !side->peer->leave_asked) {
+        sim_fail(sim, "disconnected with status 0, though nobody took leave");
+    }
+    if (side->calls_completed != side->call_count) {
+        sim_fail(sim, "disconnected before its calls completed");
+    }
+    side->disconnected_seen = true;
+    side->request_count = 0;
+}
+
+void sim_take(struct sim *sim, struct sim_engine *engine, const crpc_completion *completion)
+{
+    struct sim_side *side = side_of(sim, engine, completion->endpoint.bits);
+    if (!side) {
+        sim_fail(sim, "a completion for an endpoint that never was");
+        return;
+    }
+    switch (completion->kind) {
+    case CRPC_COMPLETION_REQUEST:
+        take_request(sim, engine, side, completion);
+        break;
+    case CRPC_COMPLETION_RESPONSE:
+        take_response(sim, engine, side, completion);
+        break;
+    case CRPC_COMPLETION_REPLY:
+        if (completion->status != CRPC_OK && !side->closed && !sim_excused(side)) {
+            sim_fail(sim, "a reply failed with status %d", completion->status);
+        }
+        side->replies_completed++;
+        break;
+    case CRPC_COMPLETION_CANCEL:
+        side->cancels_completed++;
+        break;
+    case CRPC_COMPLETION_CONNECTED:
+        if (side->connected_seen || completion->status != CRPC_OK) {
+            sim_fail(sim, "connected twice, or not at all");
+        }
+        side->connected_seen = true;
+        break;
+    case CRPC_COMPLETION_DISCONNECTED:
+        take_end(sim, side, completion);
+        break;
+    case CRPC_COMPLETION_ROOM:
+        if (!side->room_due) {
+            sim_fail(sim, "room, though nothing was refused");
+        }
+        side->room_due = false;
+        break;
+    default:
+        sim_fail(sim, "completion of kind %u", completion->kind);
+    }
+}
+
+/* ---- Invariants ------------------------------------------------------------------------------------------------------ */
+
+/* Before each piece of a WRITE lands: it may not touch what is unread or still viewed. Pieces come in order, so
+ * what lies between the end of the last batch reported and this piece has landed before. */
+void sim_watch(void *argument, struct nic *target, uint32_t queue_pair_number, uint64_t address,
+               uint32_t bytes)
+{
+    struct sim *sim = argument;
+    for (uint32_t i = 0; i < sim->side_count; i++) {
+        const struct rpc_endpoint *endpoint = sim->sides[i].endpoint;
+        if (!endpoint || !endpoint->queue_pair || endpoint->engine->nic != target ||
+            endpoint->queue_pair->number != queue_pair_number) {
+            continue;
+        }
+        uint64_t mask = endpoint->ring.bytes - 1;
+        uint64_t offset = address - (uint64_t)(uintptr_t)endpoint->ring.address;
+        uint64_t ahead = (offset - endpoint->arrived) & mask;
+        uint64_t unread = endpoint->arrived - endpoint->released;
+        if (offset > 2 * mask + 1 || ahead + bytes + unread > endpoint->ring.bytes) {
+            sim_fail(sim, "a WRITE of %u bytes lands on %llu bytes that are unread", bytes,
+                     (unsigned long long)unread);
+        }
+    }
+}
+
+/* What peers may still send has a receive waiting for it. */
+void sim_check_engine(struct sim *sim, const struct sim_engine *engine)
+{
+    uint64_t may_come = 0;
+    const struct list *link;
+    const struct list *all = &engine->engine->endpoints;
+    for (link = all->next; link != all; link = link->next) {
+        const struct rpc_endpoint *endpoint = list_entry(link, struct rpc_endpoint, all_link);
+        if (endpoint->queue_pair && !endpoint->queue_pair->failed) {
+            may_come += endpoint->batch_published - endpoint->stats.batches_received;
+        }
+        if (endpoint->arrived - endpoint->released > endpoint->ring.bytes && endpoint->ring.bytes) {
+            sim_fail(sim, "a ring holds more than its size");
+        }
+        if (endpoint->reply_outstanding > endpoint->reply_budget) {
+            sim_fail(sim, "more reply is outstanding than the ring has room for");
+        }
+    }
+    if (may_come > engine->nic->receives_posted) {
+        sim_fail(sim, "peers may send %llu batches, and %u receives are posted",
+                 (unsigned long long)may_come, engine->nic->receives_posted);
+    }
+}
+
+void sim_check_fabric(struct sim *sim)
+{
+    const struct memory_fabric_counters *counters = memory_fabric_counters(sim->fabric);
+    if (counters->receiver_not_ready) {
+        sim_fail(sim, "a batch found no receive");
+    }
+    if (counters->send_overflows || counters->receive_overflows) {
+        sim_fail(sim, "a completion queue overflowed");
+    }
+    if (counters->local_errors || counters->remote_access_errors) {
+        sim_fail(sim, "memory was accessed without right");
+    }
+}
+
+/* At the end, nothing is owed to anybody. */
+void sim_check_books(struct sim *sim)
+{
+    for (uint32_t i = 0; i < sim->side_count && !sim->failed; i++) {
+        const struct sim_side *side = &sim->sides[i];
+        if (side->calls_completed != side->call_count) {
+            sim_fail(sim, "side %u: %u of %u calls never completed", i,
+                     side->call_count - side->calls_completed, side->call_count);
+        }
+        if (side->replies_completed != side->replies_submitted) {
+            sim_fail(sim, "side %u: %llu of %llu replies never completed", i,
+                     (unsigned long long)(side->replies_submitted - side->replies_completed),
+                     (unsigned long long)side->replies_submitted);
+        }
+        if (side->cancels_completed != side->cancels_submitted) {
+            sim_fail(sim, "side %u: a cancel never completed", i);
+        }
+        if (!side->connected_seen && !side->closed) {
+            sim_fail(sim, "side %u was never reported as connected", i);
+        }
+        if (!side->closed && !side->disconnected_seen) {
+            sim_fail(sim, "side %u was never reported as disconnected", i);
+        }
+    }
+}

@@ -1,0 +1,197 @@
+/* sim_world.c: see sim.h. */
+#include "sim.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void sim_fail(struct sim *sim, const char *format, ...)
+{
+    if (sim->failed) {
+        return;
+    }
+    va_list arguments;
+    sim->failed = true;
+    va_start(arguments, format);
+    vsnprintf(sim->failure, sizeof(sim->failure), format, arguments);
+    va_end(arguments);
+}
+
+/* ---- Payloads ------------------------------------------------------------------------------------------------ */
+
+uint64_t sim_key(const struct sim_side *side, uint32_t number, bool reply)
+{
+    uint64_t state = side->sim->seed ^ (uint64_t)side->index << 40 ^ (uint64_t)number << 1 ^ reply;
+    return random_split(&state);
+}
+
+void sim_fill(uint8_t *bytes, uint32_t count, uint64_t key)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        bytes[i] = (uint8_t)(key >> (i % 8 * 8)) ^ (uint8_t)(i >> 3);
+    }
+}
+
+bool sim_matches(const uint8_t *bytes, uint32_t count, uint64_t key)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        if (bytes[i] != (uint8_t)((uint8_t)(key >> (i % 8 * 8)) ^ (uint8_t)(i >> 3))) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* ---- World ---------------------------------------------------------------------------------------------------- */
+
+static void choose_fabric(struct sim *sim)
+{
+    struct memory_fabric_options *options = memory_fabric_options(sim->fabric);
+    struct random_generator *random = &sim->random;
+    options->reuse_numbers = random_percent(random, 50);
+    options->inline_bytes_max = random_percent(random, 30) ? 220 : 0;
+    options->pieces_max = random_between(random, 1, 6);
+    options->delay_percent = random_percent(random, 50) ? random_below(random, 40) : 0;
+    options->delay_steps = random_between(random, 1, 200);
+    options->transfer_weight = random_between(random, 1, 6);
+    options->receive_weight = random_between(random, 1, 6);
+    options->acknowledge_weight = random_between(random, 1, 6);
+    options->retry_steps = 300;
+}
+
+static void open_engine(struct sim *sim, struct sim_engine *engine, uint32_t windows)
+{
+    struct random_generator *random = &sim->random;
+    uint32_t low = (windows * 3 + 1) / 2; /* two thirds of it hold all windows */
+    struct nic_options options = {
+        .receive_depth = random_percent(random, 50) ? low + 1 : low + random_below(random, 64) + 1,
+        .send_depth = random_between(random, 4, 32),
+    };
+    crpc_error error = {0};
+    options.send_completion_depth = options.send_depth * SIM_SIDES_MAX;
+    options.signal_interval = random_between(random, 1, options.send_depth / 2);
+    if (memory_nic_open(sim->fabric, &options, &engine->nic, &error) != CRPC_OK ||
+        rpc_engine_create(engine->nic, NULL, &sim->log, SIM_SIDES_MAX, &sim->clock_ns,
+                          &engine->engine, &error) != CRPC_OK) {
+        sim_fail(sim, "cannot open an engine: %s", error.message);
+    }
+}
+
+static crpc_endpoint_options choose_options(struct sim *sim, uint32_t window)
+{
+    struct random_generator *random = &sim->random;
+    crpc_endpoint_options options = {
+        .ring_bytes = 4096u << random_below(random, 3),
+        .calls_max = 1u << random_below(random, 7),
+        .batch_window = window,
+        .keepalive_ns = random_percent(random, 80) ? 1000000 : CRPC_FOREVER,
+        .connect_timeout_ns = CRPC_FOREVER,
+        .retry_timeout = 14,
+        .retry_count = 7,
+        .user_data = random_next(random),
+    };
+    uint32_t units = options.ring_bytes / 32;
+    options.request_bytes = 32 * random_between(random, 2, units - 3);
+    if (random_percent(random, 10)) {
+        options.flags = random_percent(random, 50) ? CRPC_ENDPOINT_CALL_ONLY
+                                                   : CRPC_ENDPOINT_SERVE_ONLY;
+    }
+    return options;
+}
+
+static void make_side(struct sim *sim, struct sim_side *side, struct sim_engine *engine,
+                      uint32_t window, uint8_t *blob, uint32_t *blob_bytes)
+{
+    crpc_error error = {0};
+    crpc_endpoint_options options = choose_options(sim, window);
+    memset(side, 0, sizeof(*side));
+    side->sim = sim;
+    side->index = (uint32_t)(side - sim->sides);
+    side->engine = engine;
+    if (rpc_endpoint_blob(engine->engine, &options, &side->endpoint, blob, blob_bytes, &error) !=
+        CRPC_OK) {
+        sim_fail(sim, "cannot make an endpoint: %s", error.message);
+        return;
+    }
+    side->handle = rpc_endpoint_handle(side->endpoint);
+    side->queue_pair = side->endpoint->queue_pair;
+}
+
+static void connect(struct sim *sim, struct sim_engine *a, struct sim_engine *b, const uint32_t *windows)
+{
+    struct sim_side *left = &sim->sides[sim->side_count];
+    struct sim_side *right = &sim->sides[sim->side_count + 1];
+    uint8_t left_blob[CRPC_BLOB_BYTES_MAX], right_blob[CRPC_BLOB_BYTES_MAX];
+    uint32_t left_bytes, right_bytes;
+    crpc_error error = {0};
+    make_side(sim, left, a, windows[0], left_blob, &left_bytes);
+    make_side(sim, right, b, windows[1], right_blob, &right_bytes);
+    sim->side_count += 2;
+    if (sim->failed) {
+        return;
+    }
+    left->peer = right;
+    right->peer = left;
+    if (rpc_endpoint_join(left->endpoint, right_blob, right_bytes, &error) != CRPC_OK ||
+        rpc_endpoint_join(right->endpoint, left_blob, left_bytes, &error) != CRPC_OK) {
+        sim_fail(sim, "cannot join: %s", error.message);
+    }
+}
+
+void sim_open(struct sim *sim, uint64_t seed)
+{
+    bool verbose = sim->verbose;
+    memset(sim, 0, offsetof(struct sim, sides));
+    sim->side_count = 0;
+    sim->calm = false;
+    sim->calls = sim->replies = sim->refusals = sim->late = sim->reads = 0;
+    sim->verbose = verbose;
+    sim->seed = seed;
+    sim->clock_ns = 1000000;
+    random_seed(&sim->random, seed);
+    sim->fabric = memory_fabric_create(random_next(&sim->random));
+    choose_fabric(sim);
+    sim->calm = random_percent(&sim->random, 60);
+    sim->engine_count = random_between(&sim->random, 2, SIM_ENGINES_MAX);
+
+    /* Which connections there are comes first, since the SRQs are sized by their windows. */
+    uint32_t connections = random_between(&sim->random, 1, SIM_SIDES_MAX / 2);
+    uint32_t ends[SIM_SIDES_MAX], windows[SIM_SIDES_MAX], sums[SIM_ENGINES_MAX] = {0};
+    for (uint32_t i = 0; i < 2 * connections; i += 2) {
+        ends[i] = random_below(&sim->random, sim->engine_count);
+        ends[i + 1] = (ends[i] + 1 + random_below(&sim->random, sim->engine_count - 1)) %
+                      sim->engine_count;
+        for (uint32_t j = i; j < i + 2; j++) {
+            windows[j] = random_percent(&sim->random, 50) ? random_between(&sim->random, 1, 3)
+                                                          : random_between(&sim->random, 1, 24);
+            sums[ends[j]] += windows[j];
+        }
+    }
+    for (uint32_t i = 0; i < sim->engine_count; i++) {
+        open_engine(sim, &sim->engines[i], sums[i]);
+    }
+    for (uint32_t i = 0; i < 2 * connections && !sim->failed; i += 2) {
+        connect(sim, &sim->engines[ends[i]], &sim->engines[ends[i + 1]], &windows[i]);
+    }
+    memory_fabric_watch(sim->fabric, sim_watch, sim);
+}
+
+void sim_close(struct sim *sim)
+{
+    for (uint32_t i = 0; i < sim->engine_count; i++) {
+        crpc_stats stats;
+        rpc_engine_stats(sim->engines[i].engine, &stats);
+        sim->calls += stats.calls;
+        sim->replies += stats.replies;
+        sim->refusals += stats.refused;
+        sim->late += stats.late_responses;
+        sim->reads += stats.mailbox_reads;
+        rpc_engine_destroy(sim->engines[i].engine);
+        sim->engines[i].nic->operations->close(sim->engines[i].nic);
+    }
+    if (memory_fabric_counters(sim->fabric)->left_open > 0) {
+        sim_fail(sim, "queue pairs or registrations were left behind");
+    }
+    memory_fabric_destroy(sim->fabric);
+}
