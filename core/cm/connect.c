@@ -76,11 +76,15 @@ int32_t cm_request(struct cm_identifier *identifier, const struct nic_queue_pair
 /* ---- The queue pair
  * ---------------------------------------------------------------------------------- */
 
+/* The kernel says EINVAL where the connection is no longer in the state for it. */
 static int get_attributes(struct cm_identifier *identifier, enum ibv_qp_state state,
                           struct ibv_qp_attr *attributes, int *mask)
 {
     *attributes = (struct ibv_qp_attr){.qp_state = state};
-    return rdma_init_qp_attr(identifier->id, attributes, mask) ? errno : 0;
+    if (rdma_init_qp_attr(identifier->id, attributes, mask)) {
+        return errno == EINVAL ? ENOTCONN : errno;
+    }
+    return 0;
 }
 
 static int to_init(struct cm_identifier *identifier, struct ibv_qp *qp)
@@ -137,6 +141,7 @@ static int to_ready_to_send(struct cm_identifier *identifier, struct ibv_qp *qp,
 static int32_t make_ready(struct cm_identifier *identifier, struct nic_queue_pair *queue_pair,
                           const struct nic_transport *transport, crpc_error *error)
 {
+    const char *target = identifier->passive ? identifier->peer : identifier->target;
     const char *state = "INIT";
     int os_error = to_init(identifier, queue_pair->verbs);
     if (os_error == 0) {
@@ -147,10 +152,12 @@ static int32_t make_ready(struct cm_identifier *identifier, struct nic_queue_pai
         state = "RTS";
         os_error = to_ready_to_send(identifier, queue_pair->verbs, transport);
     }
+    if (os_error == ENOTCONN) {
+        return cm_connect_error(target, os_error, error);
+    }
     if (os_error) {
         return error_set(error, CRPC_E_SYSTEM, os_error,
-                         "%.100s: cannot move the queue pair to %s: %s (has the peer given up?)",
-                         identifier->passive ? identifier->peer : identifier->target, state,
+                         "%.100s: cannot move the queue pair to %s: %s", target, state,
                          strerror(os_error));
     }
     return CRPC_OK;

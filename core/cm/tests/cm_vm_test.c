@@ -362,8 +362,12 @@ static void test_port_events(void **state)
     side_expect_silence(&rig->client);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    if (argc > 1) { /* started by test_vanished_client */
+        vanishing_client(argv[1]);
+        return 1;
+    }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_connect, rig_set_up, rig_tear_down),
         cmocka_unit_test_setup_teardown(test_attributes, rig_set_up, rig_tear_down),
@@ -379,6 +383,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_backlog, rig_set_up, rig_tear_down),
         cmocka_unit_test_setup_teardown(test_destroy_client_stages, rig_set_up, rig_tear_down),
         cmocka_unit_test_setup_teardown(test_destroy_server_stages, rig_set_up, rig_tear_down),
+        cmocka_unit_test_setup_teardown(test_accept_too_late, rig_set_up, rig_tear_down),
         cmocka_unit_test_setup_teardown(test_destroy_listener, rig_set_up, rig_tear_down),
         cmocka_unit_test(test_destroy_lookup),
         cmocka_unit_test_setup_teardown(test_destroy_races, rig_set_up, rig_tear_down),

@@ -133,6 +133,30 @@ void test_destroy_server_stages(void **state)
     cm_destroy(listener);
 }
 
+/* The client gives up before the server accepts: accept says so, or an event after it. */
+void test_accept_too_late(void **state)
+{
+    struct rig *rig = *state;
+    crpc_error error = {.struct_size = sizeof(error)};
+    struct cm_identifier *listener = side_listen(&rig->server, "10.99.0.1:0", NULL);
+    for (int pause_ms = 0; pause_ms <= 20; pause_ms += 20) {
+        struct link link = link_up_to(rig, at_port("10.99.0.1", listener), ASKED);
+        cm_destroy(link.client);
+        usleep((useconds_t)pause_ms * 1000);
+        int32_t status =
+            cm_accept(link.server, link.server_queue_pair, &transport, "answer", 7, &error);
+        if (status == CRPC_OK) {
+            expect_end(&rig->server, link.server);
+        } else {
+            print_message("# accept: %d: %s\n", status, error.message);
+            assert_int_equal(status, CRPC_E_DISCONNECTED);
+        }
+        cm_destroy(link.server);
+        drop_queue_pairs(&link);
+    }
+    cm_destroy(listener);
+}
+
 /* Requests that wait in the queue, in the kernel, or on the wire, when the listener goes. */
 void test_destroy_listener(void **state)
 {
@@ -253,8 +277,8 @@ void test_cycles(void **state)
     assert_int_equal(count_entries("/proc/self/task"), threads);
 }
 
-/* A client that is killed: its kernel says so. */
-static void child_main(const char *address)
+/* The whole program of a client that is going to be killed. */
+void vanishing_client(const char *address)
 {
     struct side side = {0};
     side_open(&side, "rxe0");
@@ -265,19 +289,19 @@ static void child_main(const char *address)
     side_expect(&side, CM_EVENT_CONNECT_RESPONSE);
     cm_establish(identifier, queue_pair, &transport, NULL);
     pause();
-    _exit(1);
 }
 
+/* A client that is killed: its kernel says so. */
 void test_vanished_client(void **state)
 {
     struct rig *rig = *state;
     int status;
     struct cm_identifier *listener = side_listen(&rig->server, "10.99.0.1:0", NULL);
     const char *address = at_port("10.99.0.1", listener);
-    fflush(stdout);
     pid_t child = fork();
     if (child == 0) {
-        child_main(address);
+        execl("/proc/self/exe", "cm_vm_test", address, (char *)NULL);
+        _exit(1);
     }
     struct nic_queue_pair *queue_pair = side_queue_pair(&rig->server);
     struct cm_identifier *identifier =

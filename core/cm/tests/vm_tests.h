@@ -4,10 +4,12 @@
 
 void test_destroy_client_stages(void **state);
 void test_destroy_server_stages(void **state);
+void test_accept_too_late(void **state);
 void test_destroy_listener(void **state);
 void test_destroy_lookup(void **state);
 void test_destroy_races(void **state);
 void test_cycles(void **state);
 void test_vanished_client(void **state);
+void vanishing_client(const char *address);
 
 #endif
