@@ -98,7 +98,9 @@ struct sim {
     uint32_t engine_count;
     struct sim_side sides[SIM_SIDES_MAX];
     uint32_t side_count;
-    bool calm; /* no trouble in this episode */
+    bool calm;  /* no trouble in this episode */
+    uint32_t lazy; /* this engine seldom polls, so that its peers get far ahead of it */
+    bool heavy; /* most messages are as long as they can be, so that rings fill up */
     uint64_t calls, replies, refusals, late, reads; /* for the report */
 };
 

@@ -11,6 +11,9 @@ static uint8_t payload[1u << 16];
 static uint32_t choose_bytes(struct sim *sim, uint32_t most)
 {
     struct random_generator *random = &sim->random;
+    if (sim->heavy && random_percent(random, 60)) {
+        return random_percent(random, 50) ? most : most / random_between(random, 1, 8);
+    }
     switch (random_below(random, 8)) {
     case 0:
         return 0;
@@ -345,7 +348,10 @@ void sim_act(struct sim *sim)
     } else if (choice < 72) {
         uint32_t capacity = random_percent(random, 50) ? SIM_VIEWS_MAX
                                                        : random_between(random, 1, 8);
-        sim_poll(&sim->engines[random_below(random, sim->engine_count)], sim, capacity);
+        uint32_t index = random_below(random, sim->engine_count);
+        if (index != sim->lazy || random_percent(random, 5)) {
+            sim_poll(&sim->engines[index], sim, capacity);
+        }
     } else if (choice < 76) {
         sim->clock_ns += random_percent(random, 90) ? random_below(random, 20000)
                                                     : random_below(random, 3000000);

@@ -82,7 +82,7 @@ static crpc_endpoint_options choose_options(struct sim *sim, uint32_t window)
 {
     struct random_generator *random = &sim->random;
     crpc_endpoint_options options = {
-        .ring_bytes = 4096u << random_below(random, 3),
+        .ring_bytes = 4096u << (sim->heavy ? 0 : random_below(random, 3)),
         .calls_max = 1u << random_below(random, 7),
         .batch_window = window,
         .keepalive_ns = random_percent(random, 80) ? 1000000 : CRPC_FOREVER,
@@ -93,7 +93,7 @@ static crpc_endpoint_options choose_options(struct sim *sim, uint32_t window)
     };
     uint32_t units = options.ring_bytes / 32;
     options.request_bytes = 32 * random_between(random, 2, units - 3);
-    if (random_percent(random, 10)) {
+    if (random_percent(random, 30)) {
         options.flags = random_percent(random, 50) ? CRPC_ENDPOINT_CALL_ONLY
                                                    : CRPC_ENDPOINT_SERVE_ONLY;
     }
@@ -153,6 +153,8 @@ void sim_open(struct sim *sim, uint64_t seed)
     sim->fabric = memory_fabric_create(random_next(&sim->random));
     choose_fabric(sim);
     sim->calm = random_percent(&sim->random, 60);
+    sim->lazy = random_below(&sim->random, SIM_ENGINES_MAX);
+    sim->heavy = random_percent(&sim->random, 50);
     sim->engine_count = random_between(&sim->random, 2, SIM_ENGINES_MAX);
 
     /* Which connections there are comes first, since the SRQs are sized by their windows. */
