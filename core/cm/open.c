@@ -125,9 +125,10 @@ void cm_close(struct cm *cm)
     if (cm->thread_started) {
         stop_thread(cm);
     }
-    while (!list_empty(&cm->queue)) { /* events of the device */
-        struct queued_event *queued = list_entry(cm->queue.next, struct queued_event, link);
-        list_remove(&queued->link);
+    struct list *link = cm->queue.next; /* events of the device are all that can be left */
+    while (link != &cm->queue) {
+        struct queued_event *queued = list_entry(link, struct queued_event, link);
+        link = link->next;
         free(queued);
     }
     free(cm->spare);

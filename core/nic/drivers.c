@@ -1,4 +1,5 @@
-/* drivers.c: the drivers of the shipped library, the preferred first. Tests have a table of their own. */
+/* drivers.c: the drivers of the shipped library, the preferred first. Tests have a table of their
+ * own. */
 #include "nic.h"
 #include "verbs/driver.h"
 
