@@ -1,0 +1,121 @@
+/* fixture.c: see fixture.h. */
+#include "fixture.h"
+
+struct fixture fixture;
+
+crpc_context *fixture_context(const char *device)
+{
+    crpc_error error = {.struct_size = sizeof(error)};
+    crpc_context_options options = {
+        .struct_size = sizeof(options), .receive_depth = 1024, .log_level = CRPC_LOG_DEBUG};
+    crpc_context *context;
+    snprintf(options.device, sizeof(options.device), "%s", device);
+    if (crpc_context_open(&options, &context, &error) != CRPC_OK) {
+        fail_msg("%s", error.message);
+    }
+    return context;
+}
+
+void fixture_connect(const crpc_endpoint_options *options, crpc_endpoint *left,
+                     crpc_endpoint *right)
+{
+    crpc_error error = {.struct_size = sizeof(error)};
+    uint8_t left_blob[CRPC_BLOB_BYTES_MAX], right_blob[CRPC_BLOB_BYTES_MAX];
+    uint32_t left_bytes = sizeof(left_blob), right_bytes = sizeof(right_blob);
+    assert_int_equal(
+        crpc_endpoint_blob(fixture.left, options, left, left_blob, &left_bytes, &error), CRPC_OK);
+    assert_int_equal(
+        crpc_endpoint_blob(fixture.right, options, right, right_blob, &right_bytes, &error),
+        CRPC_OK);
+    assert_int_equal(crpc_endpoint_join(fixture.left, *left, right_blob, right_bytes, &error),
+                     CRPC_OK);
+    assert_int_equal(crpc_endpoint_join(fixture.right, *right, left_blob, left_bytes, &error),
+                     CRPC_OK);
+    assert_int_equal(fixture_expect(fixture.left, CRPC_COMPLETION_CONNECTED).status, CRPC_OK);
+    assert_int_equal(fixture_expect(fixture.right, CRPC_COMPLETION_CONNECTED).status, CRPC_OK);
+}
+
+int fixture_open(void **state)
+{
+    (void)state;
+    crpc_endpoint_options options = {
+        .struct_size = sizeof(options), .ring_bytes = 65536, .calls_max = 64, .user_data = 4711};
+    memset(&fixture, 0, sizeof(fixture));
+    memory_fabric_reset_default();
+    memory_fabric_options(memory_fabric_default())->retry_steps = 20;
+    fixture.left = fixture_context("memory0");
+    fixture.right = fixture_context("memory1");
+    fixture_connect(&options, &fixture.left_endpoint, &fixture.right_endpoint);
+    return 0;
+}
+
+int fixture_close(void **state)
+{
+    (void)state;
+    assert_int_equal(crpc_context_close(fixture.left), CRPC_OK);
+    assert_int_equal(crpc_context_close(fixture.right), CRPC_OK);
+    const struct memory_fabric_counters *counters = memory_fabric_counters(memory_fabric_default());
+    assert_int_equal(counters->left_open, 0);
+    assert_int_equal(counters->nics, 0);
+    assert_int_equal(counters->regions, 0);
+    memory_fabric_reset_default();
+    return 0;
+}
+
+int32_t fixture_poll(crpc_context *context)
+{
+    fixture.count = crpc_poll(context, fixture.completions, FIXTURE_COMPLETIONS);
+    assert_true(fixture.count >= 0);
+    return fixture.count;
+}
+
+crpc_completion fixture_expect(crpc_context *context, uint8_t kind)
+{
+    for (int tries = 0; tries < 100; tries++) {
+        fixture_poll(context);
+        for (int32_t i = 0; i < fixture.count; i++) {
+            if (fixture.completions[i].kind == kind) {
+                return fixture.completions[i];
+            }
+        }
+    }
+    fail_msg("no completion of kind %u came", kind);
+    return (crpc_completion){0};
+}
+
+crpc_op fixture_call_op(uint64_t user_data)
+{
+    return (crpc_op){.opcode = CRPC_OP_CALL,
+                     .endpoint = fixture.left_endpoint,
+                     .user_data = user_data,
+                     .reply_bytes_max = 64};
+}
+
+int32_t fixture_submit(crpc_context *context, const crpc_op *op, const void *payload,
+                       uint64_t payload_bytes)
+{
+    int32_t reason = 12345;
+    int32_t taken = crpc_submit(context, op, 1, payload, payload_bytes, &reason);
+    assert_int_equal(taken, reason == CRPC_OK);
+    return reason;
+}
+
+crpc_completion fixture_request(uint64_t user_data, const char *text, uint32_t reply_bytes_max)
+{
+    crpc_op op = fixture_call_op(user_data);
+    op.payload_bytes = (uint32_t)strlen(text);
+    op.reply_bytes_max = reply_bytes_max;
+    assert_int_equal(fixture_submit(fixture.left, &op, text, op.payload_bytes), CRPC_OK);
+    return fixture_expect(fixture.right, CRPC_COMPLETION_REQUEST);
+}
+
+int32_t fixture_reply(const crpc_completion *request, const char *text, uint8_t flags)
+{
+    crpc_op op = {.opcode = CRPC_OP_REPLY,
+                  .flags = flags,
+                  .endpoint = fixture.right_endpoint,
+                  .user_data = 900,
+                  .token = request->token,
+                  .payload_bytes = (uint32_t)strlen(text)};
+    return fixture_submit(fixture.right, &op, text, op.payload_bytes);
+}

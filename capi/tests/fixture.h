@@ -1,0 +1,50 @@
+/* fixture.h: two contexts of the public API on the in-memory NIC, with one connection between them. */
+#ifndef CAPI_TESTS_FIXTURE_H
+#define CAPI_TESTS_FIXTURE_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "copyrpc.h"
+#include "memory.h"
+
+#define FIXTURE_COMPLETIONS 64
+
+struct fixture {
+    crpc_context *left; /* calls */
+    crpc_context *right; /* answers */
+    crpc_endpoint left_endpoint;
+    crpc_endpoint right_endpoint;
+    crpc_completion completions[FIXTURE_COMPLETIONS]; /* of the last poll */
+    int32_t count;
+};
+
+extern struct fixture fixture;
+
+/* Setup and teardown of cmocka: a fresh fabric, two contexts, one connection. */
+int fixture_open(void **state);
+int fixture_close(void **state);
+crpc_context *fixture_context(const char *device);
+/* One more connection between the two; CONNECTED has been taken. `options` may be NULL. */
+void fixture_connect(const crpc_endpoint_options *options, crpc_endpoint *left,
+                     crpc_endpoint *right);
+
+/* Polls; the result is in fixture.completions and fixture.count. */
+int32_t fixture_poll(crpc_context *context);
+/* Polls until something of that kind comes, at most 100 times; fails the test otherwise. */
+crpc_completion fixture_expect(crpc_context *context, uint8_t kind);
+crpc_op fixture_call_op(uint64_t user_data);
+/* Submits one op; returns the reason. */
+int32_t fixture_submit(crpc_context *context, const crpc_op *op, const void *payload,
+                       uint64_t payload_bytes);
+/* One call there, its request taken at the right. */
+crpc_completion fixture_request(uint64_t user_data, const char *text, uint32_t reply_bytes_max);
+int32_t fixture_reply(const crpc_completion *request, const char *text, uint8_t flags);
+
+#endif

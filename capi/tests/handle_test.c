@@ -1,0 +1,316 @@
+/* handle_test.c: handles that are zero, garbage, stale, foreign or of another kind, and NULLs, for every function. */
+#include <stdlib.h>
+
+#include "fixture.h"
+#include "random.h"
+
+/* Every function that takes an endpoint, with arguments that would be good. */
+static uint8_t blob[104];
+
+static int32_t do_accept(crpc_context *context, uint64_t bits)
+{
+    return crpc_endpoint_accept(context, (crpc_endpoint){bits}, NULL, NULL);
+}
+
+static int32_t do_reject(crpc_context *context, uint64_t bits)
+{
+    return crpc_endpoint_reject(context, (crpc_endpoint){bits}, 1);
+}
+
+static int32_t do_join(crpc_context *context, uint64_t bits)
+{
+    return crpc_endpoint_join(context, (crpc_endpoint){bits}, blob, sizeof(blob), NULL);
+}
+
+static int32_t do_disconnect(crpc_context *context, uint64_t bits)
+{
+    return crpc_endpoint_disconnect(context, (crpc_endpoint){bits}, CRPC_FOREVER);
+}
+
+static int32_t do_close(crpc_context *context, uint64_t bits)
+{
+    return crpc_endpoint_close(context, (crpc_endpoint){bits});
+}
+
+static int32_t do_info(crpc_context *context, uint64_t bits)
+{
+    crpc_endpoint_info info = {.struct_size = sizeof(info)};
+    return crpc_endpoint_get_info(context, (crpc_endpoint){bits}, &info);
+}
+
+static int32_t do_stats(crpc_context *context, uint64_t bits)
+{
+    crpc_stats stats = {.struct_size = sizeof(stats)};
+    return crpc_endpoint_get_stats(context, (crpc_endpoint){bits}, &stats);
+}
+
+static int32_t do_error(crpc_context *context, uint64_t bits)
+{
+    crpc_error error = {.struct_size = sizeof(error)};
+    return crpc_endpoint_get_error(context, (crpc_endpoint){bits}, &error);
+}
+
+static int32_t do_commit(crpc_context *context, uint64_t bits)
+{
+    return crpc_commit(context, (crpc_endpoint){bits}, 0);
+}
+
+static int32_t do_abort(crpc_context *context, uint64_t bits)
+{
+    return crpc_abort(context, (crpc_endpoint){bits});
+}
+
+static int32_t do_reserve(crpc_context *context, uint64_t bits)
+{
+    void *address;
+    crpc_op op = {.opcode = CRPC_OP_CALL, .endpoint = {bits}};
+    return crpc_reserve(context, &op, &address);
+}
+
+static int32_t do_retain(crpc_context *context, uint64_t bits)
+{
+    crpc_completion completion = {.endpoint = {bits}};
+    return crpc_retain(context, &completion, NULL, 0);
+}
+
+static int32_t do_op(crpc_context *context, uint64_t bits, uint8_t opcode)
+{
+    crpc_op op = {.opcode = opcode, .endpoint = {bits}};
+    int32_t reason;
+    if (!context) {
+        return crpc_submit(context, &op, 1, NULL, 0, &reason);
+    }
+    assert_int_equal(crpc_submit(context, &op, 1, NULL, 0, &reason), 0);
+    return reason;
+}
+
+static int32_t do_call(crpc_context *context, uint64_t bits)
+{
+    return do_op(context, bits, CRPC_OP_CALL);
+}
+
+static int32_t do_reply(crpc_context *context, uint64_t bits)
+{
+    return do_op(context, bits, CRPC_OP_REPLY);
+}
+
+static int32_t do_drop(crpc_context *context, uint64_t bits)
+{
+    return do_op(context, bits, CRPC_OP_DROP);
+}
+
+static int32_t do_cancel(crpc_context *context, uint64_t bits)
+{
+    return do_op(context, bits, CRPC_OP_CANCEL);
+}
+
+typedef int32_t use(crpc_context *context, uint64_t bits);
+
+static use *const endpoint_uses[] = {do_accept, do_reject, do_join,   do_disconnect, do_close,
+                                     do_info,   do_stats,  do_error,  do_commit,     do_abort,
+                                     do_reserve, do_retain, do_call,  do_reply,      do_drop,
+                                     do_cancel};
+
+static int32_t do_listener_info(crpc_context *context, uint64_t bits)
+{
+    crpc_listener_info info = {.struct_size = sizeof(info)};
+    return crpc_listener_get_info(context, (crpc_listener){bits}, &info);
+}
+
+static int32_t do_listener_close(crpc_context *context, uint64_t bits)
+{
+    return crpc_listener_close(context, (crpc_listener){bits});
+}
+
+static int32_t do_region_info(crpc_context *context, uint64_t bits)
+{
+    crpc_region_info info = {.struct_size = sizeof(info)};
+    return crpc_region_get_info(context, (crpc_region){bits}, &info);
+}
+
+static int32_t do_region_deregister(crpc_context *context, uint64_t bits)
+{
+    return crpc_region_deregister(context, (crpc_region){bits});
+}
+
+static use *const listener_uses[] = {do_listener_info, do_listener_close};
+static use *const region_uses[] = {do_region_info, do_region_deregister};
+
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
+static void all_stale(use *const *uses, size_t count, crpc_context *context, uint64_t bits)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (uses[i](context, bits) != CRPC_E_STALE) {
+            fail_msg("function %zu took the handle %016llx", i, (unsigned long long)bits);
+        }
+    }
+}
+
+static void all_kinds_stale(crpc_context *context, uint64_t bits)
+{
+    all_stale(endpoint_uses, COUNT(endpoint_uses), context, bits);
+    all_stale(listener_uses, COUNT(listener_uses), context, bits);
+    all_stale(region_uses, COUNT(region_uses), context, bits);
+}
+
+static void zero_and_garbage(void **state)
+{
+    (void)state;
+    struct random_generator random;
+    random_seed(&random, 20261121);
+    all_kinds_stale(fixture.left, 0);
+    all_kinds_stale(fixture.left, UINT64_MAX);
+    for (int i = 0; i < 2000; i++) {
+        all_kinds_stale(fixture.left, random_next(&random));
+    }
+    /* One bit off a good one. */
+    for (int bit = 0; bit < 64; bit++) {
+        all_kinds_stale(fixture.left, fixture.left_endpoint.bits ^ UINT64_C(1) << bit);
+    }
+}
+
+static void of_another_context(void **state)
+{
+    (void)state;
+    all_kinds_stale(fixture.left, fixture.right_endpoint.bits);
+    all_kinds_stale(fixture.right, fixture.left_endpoint.bits);
+}
+
+static void of_another_kind(void **state)
+{
+    (void)state;
+    static uint8_t memory[64];
+    crpc_region region;
+    assert_int_equal(crpc_region_register(fixture.left, memory, sizeof(memory), 0, &region, NULL),
+                     CRPC_OK);
+    all_stale(endpoint_uses, COUNT(endpoint_uses), fixture.left, region.bits);
+    all_stale(listener_uses, COUNT(listener_uses), fixture.left, region.bits);
+    all_stale(listener_uses, COUNT(listener_uses), fixture.left, fixture.left_endpoint.bits);
+    all_stale(region_uses, COUNT(region_uses), fixture.left, fixture.left_endpoint.bits);
+    assert_int_equal(crpc_region_deregister(fixture.left, region), CRPC_OK);
+    all_kinds_stale(fixture.left, region.bits);
+}
+
+static void closed_and_its_slot_used_again(void **state)
+{
+    (void)state;
+    crpc_endpoint old = fixture.left_endpoint, left, right;
+    assert_int_equal(crpc_endpoint_close(fixture.left, old), CRPC_OK);
+    all_kinds_stale(fixture.left, old.bits);
+    for (int i = 0; i < 20; i++) {
+        fixture_connect(NULL, &left, &right);
+        assert_true(left.bits != old.bits);
+        all_kinds_stale(fixture.left, old.bits);
+        assert_int_equal(crpc_endpoint_close(fixture.left, left), CRPC_OK);
+        assert_int_equal(crpc_endpoint_close(fixture.left, left), CRPC_E_STALE);
+        assert_int_equal(crpc_endpoint_close(fixture.right, right), CRPC_OK);
+    }
+}
+
+/* ---- NULL -------------------------------------------------------------------------------------------------------------- */
+
+static void no_context(void **state)
+{
+    (void)state;
+    crpc_completion completion = {0};
+    crpc_context_info info = {.struct_size = sizeof(info)};
+    crpc_stats stats = {.struct_size = sizeof(stats)};
+    crpc_log_entry entry;
+    crpc_endpoint endpoint;
+    crpc_listener listener;
+    crpc_region region;
+    uint32_t bytes = sizeof(blob);
+    crpc_error error = {.struct_size = sizeof(error)};
+    for (size_t i = 0; i < COUNT(endpoint_uses); i++) {
+        assert_int_equal(endpoint_uses[i](NULL, fixture.left_endpoint.bits), CRPC_E_INVALID);
+    }
+    for (size_t i = 0; i < COUNT(listener_uses); i++) {
+        assert_int_equal(listener_uses[i](NULL, 0), CRPC_E_INVALID);
+        assert_int_equal(region_uses[i](NULL, 0), CRPC_E_INVALID);
+    }
+    assert_int_equal(crpc_poll(NULL, &completion, 1), CRPC_E_INVALID);
+    assert_int_equal(crpc_wait(NULL, 0), CRPC_E_INVALID);
+    assert_int_equal(crpc_context_fd(NULL), CRPC_E_INVALID);
+    assert_int_equal(crpc_context_arm(NULL), CRPC_E_INVALID);
+    assert_int_equal(crpc_context_get_info(NULL, &info), CRPC_E_INVALID);
+    assert_int_equal(crpc_context_get_stats(NULL, &stats), CRPC_E_INVALID);
+    assert_int_equal(crpc_context_log(NULL, &entry, 1), CRPC_E_INVALID);
+    assert_int_equal(crpc_context_close(NULL), CRPC_OK);
+    assert_int_equal(crpc_endpoint_connect(NULL, "a:1", NULL, &endpoint, &error), CRPC_E_INVALID);
+    assert_true(strlen(error.message) > 0);
+    assert_int_equal(crpc_endpoint_blob(NULL, NULL, &endpoint, blob, &bytes, NULL),
+                     CRPC_E_INVALID);
+    assert_int_equal(crpc_listener_open(NULL, "a:1", NULL, &listener, NULL), CRPC_E_INVALID);
+    assert_int_equal(crpc_region_register(NULL, blob, 1, 0, &region, NULL), CRPC_E_INVALID);
+}
+
+static void no_memory_to_read_or_write(void **state)
+{
+    (void)state;
+    crpc_context *left = fixture.left;
+    crpc_endpoint endpoint = fixture.left_endpoint, other;
+    crpc_op op = fixture_call_op(1);
+    crpc_completion completion = {0};
+    crpc_region region;
+    crpc_listener listener;
+    uint32_t bytes = sizeof(blob);
+    int32_t reason;
+    void *address;
+    assert_int_equal(crpc_context_open(NULL, NULL, NULL), CRPC_E_INVALID);
+    assert_int_equal(crpc_device_query(0, NULL, NULL), CRPC_E_INVALID);
+    assert_int_equal(crpc_submit(left, NULL, 1, NULL, 0, &reason), CRPC_E_INVALID);
+    assert_int_equal(reason, CRPC_E_INVALID);
+    assert_int_equal(crpc_submit(left, NULL, 0, NULL, 0, NULL), 0);
+    assert_int_equal(crpc_submit(left, &op, 1, NULL, 8, NULL), CRPC_E_INVALID);
+    assert_int_equal(crpc_submit(left, &op, UINT32_MAX, NULL, 0, NULL), CRPC_E_INVALID);
+    assert_int_equal(crpc_poll(left, NULL, 1), CRPC_E_INVALID);
+    assert_int_equal(crpc_poll(left, &completion, 0), CRPC_E_INVALID);
+    assert_int_equal(crpc_poll(left, &completion, (1u << 20) + 1), CRPC_E_INVALID);
+    assert_int_equal(crpc_context_log(left, NULL, 1), CRPC_E_INVALID);
+    assert_int_equal(crpc_context_log(left, NULL, 0), 0);
+    assert_int_equal(crpc_retain(left, NULL, blob, 1), CRPC_E_INVALID);
+    assert_int_equal(crpc_retain(left, &completion, NULL, 1), CRPC_E_INVALID);
+    assert_int_equal(crpc_reserve(left, NULL, &address), CRPC_E_INVALID);
+    assert_int_equal(crpc_reserve(left, &op, NULL), CRPC_E_INVALID);
+    assert_int_equal(crpc_endpoint_connect(left, NULL, NULL, &other, NULL), CRPC_E_INVALID);
+    assert_int_equal(crpc_endpoint_connect(left, "a:1", NULL, NULL, NULL), CRPC_E_INVALID);
+    assert_int_equal(crpc_endpoint_blob(left, NULL, NULL, blob, &bytes, NULL), CRPC_E_INVALID);
+    assert_int_equal(crpc_endpoint_blob(left, NULL, &other, NULL, &bytes, NULL), CRPC_E_INVALID);
+    assert_int_equal(crpc_endpoint_blob(left, NULL, &other, blob, NULL, NULL), CRPC_E_INVALID);
+    assert_int_equal(crpc_endpoint_join(left, endpoint, NULL, 104, NULL), CRPC_E_INVALID);
+    assert_int_equal(crpc_listener_open(left, NULL, NULL, &listener, NULL), CRPC_E_INVALID);
+    assert_int_equal(crpc_listener_open(left, "a:1", NULL, NULL, NULL), CRPC_E_INVALID);
+    assert_int_equal(crpc_region_register(left, NULL, 1, 0, &region, NULL), CRPC_E_INVALID);
+    assert_int_equal(crpc_region_register(left, blob, 0, 0, &region, NULL), CRPC_E_INVALID);
+    assert_int_equal(crpc_region_register(left, blob, UINT64_MAX, 0, &region, NULL),
+                     CRPC_E_INVALID);
+    assert_int_equal(crpc_region_register(left, blob, 1, 0, NULL, NULL), CRPC_E_INVALID);
+}
+
+static void a_blob_without_room_tells_how_much(void **state)
+{
+    (void)state;
+    crpc_endpoint endpoint = {0};
+    uint32_t bytes = 10;
+    assert_int_equal(crpc_endpoint_blob(fixture.left, NULL, &endpoint, blob, &bytes, NULL),
+                     CRPC_E_TOO_BIG);
+    assert_int_equal(bytes, 104);
+    assert_int_equal(endpoint.bits, 0);
+}
+
+int main(void)
+{
+#define WITH_FIXTURE(test) cmocka_unit_test_setup_teardown(test, fixture_open, fixture_close)
+    const struct CMUnitTest tests[] = {
+        WITH_FIXTURE(zero_and_garbage),
+        WITH_FIXTURE(of_another_context),
+        WITH_FIXTURE(of_another_kind),
+        WITH_FIXTURE(closed_and_its_slot_used_again),
+        WITH_FIXTURE(no_context),
+        WITH_FIXTURE(no_memory_to_read_or_write),
+        WITH_FIXTURE(a_blob_without_room_tells_how_much),
+    };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
