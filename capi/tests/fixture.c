@@ -106,6 +106,7 @@ crpc_completion fixture_request(uint64_t user_data, const char *text, uint32_t r
     op.payload_bytes = (uint32_t)strlen(text);
     op.reply_bytes_max = reply_bytes_max;
     assert_int_equal(fixture_submit(fixture.left, &op, text, op.payload_bytes), CRPC_OK);
+    crpc_wait(fixture.left, 0); /* sends it, if other calls are open */
     return fixture_expect(fixture.right, CRPC_COMPLETION_REQUEST);
 }
 

@@ -187,7 +187,7 @@ void engine_take_completions(struct rpc_engine *engine)
         for (uint32_t i = 0; i < count; i++) {
             take_completion(engine, &completions[i]);
         }
-    } while (count >= capacity / 2); /* a driver may keep part of the room for sends */
+    } while (count == capacity);
 }
 
 /* ---- Poll ------------------------------------------------------------------------------------------------ */
