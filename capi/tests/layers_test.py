@@ -1,0 +1,67 @@
+"""layers_test.py SOURCE_ROOT: who includes whom (docs/design.md, section 1): down only, never up or sideways. TAP."""
+import os
+import re
+import sys
+
+root = sys.argv[1]
+
+# Folder -> folders whose headers it may include, besides its own.
+ALLOWED = {
+    "core/base": [],
+    "core/nic": ["core/base"],
+    "core/nic/verbs": ["core/base", "core/nic"],
+    "core/nic/memory": ["core/base", "core/nic"],
+    "core/cm": ["core/base", "core/nic"],
+    "core/rpc": ["core/base", "core/nic", "core/cm"],
+    "capi": ["capi/private", "core/base", "core/nic", "core/cm", "core/rpc"],
+    "capi/private": ["core/base", "core/nic", "core/rpc"],
+    "tools/common": ["capi"],
+    "tools/perf": ["capi", "tools/common"],
+    "tools/info": ["capi", "tools/common"],
+    "examples/c": ["capi"],
+}
+# The one way up: core sees the ABI's types through abi.h. drivers.c is the table of drivers.
+EXCEPTIONS = {("core/base/abi.h", "capi/copyrpc.h"), ("core/nic/drivers.c", "core/nic/verbs/driver.h")}
+
+headers = {}
+for folder in ALLOWED:
+    for name in os.listdir(os.path.join(root, folder)):
+        if name.endswith(".h"):
+            headers.setdefault(name, []).append(folder + "/" + name)
+
+
+def targets(folder, include):
+    """The files of ours that an include can mean."""
+    beside = os.path.normpath(os.path.join(folder, include))
+    if os.path.exists(os.path.join(root, beside)):
+        return [beside]
+    name = os.path.basename(include)
+    return headers.get(name, []) if "/" not in include else [
+        path for path in headers.get(name, []) if path.endswith("/" + include)]
+
+
+results = []
+for folder, below in sorted(ALLOWED.items()):
+    wrong = []
+    for name in sorted(os.listdir(os.path.join(root, folder))):
+        path = folder + "/" + name
+        if not name.endswith((".c", ".h", ".cpp")):
+            continue
+        text = open(os.path.join(root, path)).read()
+        for include in re.findall(r'#include ["<]([^">]+)[">]', text):
+            found = targets(folder, include)
+            allowed = [target for target in found
+                       if os.path.dirname(target) in [folder] + below or (path, target) in EXCEPTIONS]
+            if found and not allowed:
+                wrong.append("%s includes %s" % (path, include))
+        if folder.startswith("core/") and re.search(r"\bcrpc_(?:context|endpoint|listener|region|submit|poll|wait|"
+                                                    r"retain|reserve|commit|abort)\w*\(", re.sub(r"/\*.*?\*/", "", text, flags=re.S)):
+            wrong.append("%s calls a function of the public API" % path)
+    results.append((folder, wrong))
+
+print("1..%d" % len(results))
+for number, (folder, wrong) in enumerate(results, 1):
+    print("%s %d - %s includes only what lies below it" % ("not ok" if wrong else "ok", number, folder))
+    for line in wrong:
+        print("# " + line)
+sys.exit(any(wrong for _, wrong in results))
