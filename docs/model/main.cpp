@@ -1,0 +1,207 @@
+// main.cpp: the searches: which instance, and what is expected of it. Prints TAP.
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "rpc_model.hpp"
+
+namespace {
+
+int number = 0;
+int failures = 0;
+
+void print_trace(const Outcome &outcome)
+{
+    int step = 1;
+    for (const std::string &line : outcome.trace) {
+        std::printf("#   %2d. %s\n", step++, line.c_str());
+    }
+    std::printf("#   => %s\n", outcome.violation.c_str());
+}
+
+void report(const std::string &name, const Outcome &outcome, bool expect_violation)
+{
+    bool good = outcome.violation.empty() != expect_violation;
+    std::printf("%s %d - %s: %zu states, %s\n", good ? "ok" : "not ok", ++number, name.c_str(), outcome.states,
+                !outcome.violation.empty() ? "violated" : outcome.complete ? "complete" : "bounded");
+    if (!good || expect_violation) {
+        print_trace(outcome);
+    }
+    failures += !good;
+    std::fflush(stdout);
+}
+
+void holds(const std::string &name, const Configuration &configuration, std::size_t states_max = 3000000)
+{
+    report(name, Checker<RpcModel>(RpcModel(configuration), states_max).run(), false);
+}
+
+void breaks(const std::string &name, const Configuration &configuration)
+{
+    report("broken on purpose: " + name, Checker<RpcModel>(RpcModel(configuration), 3000000).run(), true);
+}
+
+// C = 9: four units for requests, four for replies, one for FIN.
+Configuration small()
+{
+    Configuration configuration = {};
+    configuration.request_share = 4;
+    configuration.reply_share = 4;
+    configuration.window = 1;
+    configuration.receives = 2;
+    configuration.requests = {1, 2};
+    configuration.allowances = {2};
+    configuration.calls_max = 2;
+    return configuration;
+}
+
+Configuration with(void (*change)(Configuration &))
+{
+    Configuration configuration = small();
+    change(configuration);
+    return configuration;
+}
+
+void correct()
+{
+    holds("both call, window 1", small());
+    holds("both call, polls of one message", with([](Configuration &c) {
+              c.requests = {1};
+              c.partial_polls = true;
+          }));
+    holds("both call, window 2, larger replies", with([](Configuration &c) {
+              c.window = 2;
+              c.receives = 3;
+              c.requests = {1, 3};
+              c.allowances = {2, 4};
+          }));
+    holds("a pure client, window 2, polls of one message", with([](Configuration &c) {
+              c.window = 2;
+              c.receives = 3;
+              c.client_only = true;
+              c.partial_polls = true;
+              c.allowances = {2, 3};
+          }));
+    holds("a pure client, window 3, three calls", with([](Configuration &c) {
+              c.window = 3;
+              c.receives = 5;
+              c.client_only = true;
+              c.requests = {1};
+              c.calls_max = 3;
+              c.reply_share = 6;
+          }));
+    holds("uneven shares", with([](Configuration &c) {
+              c.request_share = 3;
+              c.reply_share = 6;
+              c.allowances = {2, 6};
+          }));
+    holds("calls that time out", with([](Configuration &c) {
+              c.requests = {1};
+              c.may_time_out = true;
+          }));
+    holds("either side may take leave", with([](Configuration &c) {
+              c.requests = {1};
+              c.may_leave = true;
+          }));
+    holds("leave, time-outs and polls of one message", with([](Configuration &c) {
+              c.requests = {1};
+              c.calls_max = 1;
+              c.may_leave = true;
+              c.may_time_out = true;
+              c.partial_polls = true;
+          }));
+    /* Not what the engine does, but no rule is needed against it: a receive is used up on arrival. */
+    holds("a batch counts as consumed with its first message", with([](Configuration &c) {
+              c.mutations.consumed_at_first = true;
+              c.partial_polls = true;
+              c.client_only = true;
+              c.window = 2;
+              c.receives = 3;
+              c.requests = {1};
+          }));
+    holds("the SRQ refilled below two thirds", with([](Configuration &c) {
+              c.window = 2;
+              c.receives = 4; /* low mark 3: one may be missing while two may come */
+              c.requests = {1};
+          }));
+}
+
+void mutated()
+{
+    breaks("no mailbox READ", with([](Configuration &c) { c.mutations.no_read = true; }));
+    breaks("the batch header is not charged", with([](Configuration &c) {
+               c.mutations.header_not_charged = true;
+               c.window = 3;
+               c.receives = 5;
+               c.request_share = 3;
+               c.requests = {1};
+               c.calls_max = 3;
+           }));
+    breaks("a call given up frees its allowance", with([](Configuration &c) {
+               c.may_time_out = true;
+               c.mutations.cancel_frees = true;
+               c.requests = {1};
+               c.calls_max = 3;
+           }));
+    breaks("an allowance is freed at delivery", with([](Configuration &c) {
+               c.window = 3;
+               c.receives = 5;
+               c.requests = {1};
+               c.request_share = 2;
+               c.allowances = {4};
+               c.mutations.free_at_delivery = true;
+           }));
+    breaks("limits are published before receives are posted", with([](Configuration &c) {
+               c.window = 2;
+               c.receives = 3;
+               c.requests = {1};
+               c.mutations.publish_before_refill = true;
+           }));
+    breaks("receives are posted when none is left", with([](Configuration &c) {
+               c.window = 2;
+               c.receives = 3;
+               c.requests = {1};
+               c.mutations.refill_too_late = true;
+           }));
+    breaks("the SRQ is shorter than the window", with([](Configuration &c) {
+               c.window = 2;
+               c.receives = 1;
+           }));
+    breaks("replies are longer than allowed", with([](Configuration &c) {
+               c.mutations.reply_unbounded = true;
+               c.client_only = true;
+               c.window = 3;
+               c.receives = 5;
+               c.request_share = 2;
+               c.reply_share = 8;
+               c.requests = {1};
+               c.calls_max = 4;
+           }));
+    breaks("more room is published than there is", with([](Configuration &c) {
+               c.mutations.limit_too_high = true;
+               c.window = 3;
+               c.receives = 5;
+               c.reply_share = 2;
+               c.requests = {1};
+               c.calls_max = 4;
+           }));
+}
+
+void slots()
+{
+    auto run = [](int bits, bool zombies) { return Checker<SlotModel>(SlotModel({bits, zombies}), 3000000).run(); };
+    report("call ids: zombies, no generation at all", run(0, true), false);
+    report("broken on purpose: call ids: the slot is freed, 1 generation bit", run(1, false), true);
+    report("broken on purpose: call ids: the slot is freed, 2 generation bits", run(2, false), true);
+}
+
+} // namespace
+
+int main()
+{
+    correct();
+    mutated();
+    slots();
+    std::printf("1..%d\n", number);
+    return failures ? 1 : 0;
+}
