@@ -181,9 +181,7 @@ void mutated()
                c.mutations.limit_too_high = true;
                c.window = 3;
                c.receives = 5;
-               c.reply_share = 2;
-               c.requests = {1};
-               c.calls_max = 4;
+               c.requests = {3};
            }));
 }
 

@@ -260,7 +260,7 @@ void RpcModel::release(Side &side) const
     if (!c_.mutations.publish_before_refill) {
         refill();
     }
-    side.published_requests = side.request_consumed + c_.request_share + (c_.mutations.limit_too_high ? 3 : 0);
+    side.published_requests = side.request_consumed + c_.request_share + (c_.mutations.limit_too_high ? 4 : 0);
     side.published_batches = side.batches_consumed + c_.window;
 }
 

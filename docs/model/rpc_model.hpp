@@ -31,7 +31,7 @@ struct Mutations {
     bool refill_too_late = false;     // receives are posted again only when none is left
     bool reply_unbounded = false;     // a reply may be one unit longer than was allowed
     bool consumed_at_first = false;   // a batch counts as consumed with its first message
-    bool limit_too_high = false;      // three units more are published than there are
+    bool limit_too_high = false;      // four units more are published than there are
 };
 
 struct Configuration {
