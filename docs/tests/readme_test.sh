@@ -6,7 +6,9 @@ library=$1 address=$2
 source=$(cd "$(dirname "$0")/../.." && pwd)
 work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
 awk '/^```c$/ { on = 1; next } /^```$/ { on = 0 } on' "$source/README.md" > "$work/hello.c"
-cc -std=c99 -Wall -Wextra -Werror -I"$source/capi" -o "$work/hello" "$work/hello.c" -L"$library" -lcopyrpc -Wl,-rpath,"$library"
+sanitize=
+nm -D "$library/libcopyrpc.so" | grep -q __asan_init && sanitize=-fsanitize=address,undefined
+cc $sanitize -std=c99 -Wall -Wextra -Werror -I"$source/capi" -o "$work/hello" "$work/hello.c" -L"$library" -lcopyrpc -Wl,-rpath,"$library"
 output=$(timeout 30 "$work/hello" "$address")
 echo "$output"
 [ "$output" = "CRPC_OK: hello" ]

@@ -12,6 +12,7 @@ struct batch {
     uint8_t first_payload[16];
     struct wire_message second;
     uint8_t second_payload[16];
+    uint8_t rest[128]; /* for what is said to be longer */
     uint32_t immediate; /* in units */
     uint32_t bytes;     /* really written */
 };

@@ -1,0 +1,244 @@
+/* base_test.c: deadlines against a naive model, handles, the table of queue pairs, the log. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "handles.h"
+#include "log.h"
+#include "table.h"
+#include "wheel.h"
+
+#define TICK_NS (UINT64_C(1) << WHEEL_TICK_BITS)
+#define SEED UINT64_C(20261121)
+
+static uint64_t random_state = SEED;
+
+static uint64_t next_random(void)
+{
+    random_state ^= random_state << 13;
+    random_state ^= random_state >> 7;
+    random_state ^= random_state << 17;
+    return random_state;
+}
+
+/* ---- Wheel ------------------------------------------------------------------------------------------------------- */
+
+#define TIMERS 300
+
+struct model_timer {
+    struct wheel_timer timer;
+    uint64_t deadline_ns; /* 0 = not set */
+};
+
+static struct wheel wheel;
+static struct model_timer timers[TIMERS];
+
+static uint64_t earliest(void)
+{
+    uint64_t least = UINT64_MAX;
+    for (int i = 0; i < TIMERS; i++) {
+        if (timers[i].deadline_ns && timers[i].deadline_ns < least) {
+            least = timers[i].deadline_ns;
+        }
+    }
+    return least;
+}
+
+/* Near, far, and very far, so that all levels are used. */
+static uint64_t random_span(void)
+{
+    return next_random() >> (next_random() % 50 + 13);
+}
+
+static void take_expired(uint64_t now_ns)
+{
+    struct wheel_timer *taken;
+    while ((taken = wheel_take(&wheel)) != NULL) {
+        struct model_timer *one = container_of(taken, struct model_timer, timer);
+        assert_true(one->deadline_ns != 0);
+        assert_true(one->deadline_ns <= now_ns); /* never early */
+        one->deadline_ns = 0;
+    }
+    for (int i = 0; i < TIMERS; i++) { /* at most a tick late */
+        assert_true(timers[i].deadline_ns == 0 || timers[i].deadline_ns + TICK_NS > now_ns);
+    }
+}
+
+static void the_wheel_agrees_with_a_list(void **state)
+{
+    (void)state;
+    uint64_t now_ns = 12345678901;
+    wheel_init(&wheel, now_ns);
+    for (int i = 0; i < TIMERS; i++) {
+        wheel_timer_init(&timers[i].timer, (unsigned)i % 4);
+    }
+    for (int step = 0; step < 200000; step++) {
+        struct model_timer *one = &timers[next_random() % TIMERS];
+        if (one->deadline_ns == 0) {
+            one->deadline_ns = now_ns + random_span() + 1;
+            wheel_set(&wheel, &one->timer, one->deadline_ns);
+        } else if (next_random() % 2) {
+            wheel_clear(&wheel, &one->timer);
+            one->deadline_ns = 0;
+            assert_false(wheel_timer_set(&one->timer));
+        }
+        if (next_random() % 4 == 0) {
+            assert_true(earliest() == UINT64_MAX || wheel_next_ns(&wheel) <= earliest() + TICK_NS);
+            uint64_t until = wheel_next_ns(&wheel);
+            now_ns = next_random() % 2 && until != UINT64_MAX && until > now_ns ? until
+                                                                             : now_ns + random_span();
+            wheel_advance(&wheel, now_ns);
+            take_expired(now_ns);
+        }
+        assert_int_equal(timers[step % TIMERS].timer.kind, step % TIMERS % 4);
+    }
+}
+
+static void an_expired_timer_can_still_be_cleared(void **state)
+{
+    (void)state;
+    struct wheel_timer a, b;
+    wheel_init(&wheel, 0);
+    wheel_timer_init(&a, 1);
+    wheel_timer_init(&b, 2);
+    wheel_set(&wheel, &a, 10 * TICK_NS);
+    wheel_set(&wheel, &b, 10 * TICK_NS);
+    wheel_advance(&wheel, 11 * TICK_NS);
+    assert_int_equal(wheel_next_ns(&wheel), 0);
+    wheel_clear(&wheel, &a);
+    wheel_clear(&wheel, &a);
+    assert_ptr_equal(wheel_take(&wheel), &b);
+    assert_null(wheel_take(&wheel));
+    assert_int_equal(wheel.count, 0);
+    assert_true(wheel_next_ns(&wheel) == UINT64_MAX);
+    wheel_set(&wheel, &a, 5); /* in the past */
+    assert_ptr_equal(wheel_take(&wheel), &a);
+    wheel_set(&wheel, &a, UINT64_MAX);
+    wheel_advance(&wheel, UINT64_MAX / 2);
+    assert_null(wheel_take(&wheel));
+    wheel_clear(&wheel, &a);
+}
+
+/* ---- Handles -------------------------------------------------------------------------------------------------------- */
+
+static void handles_are_never_valid_twice(void **state)
+{
+    (void)state;
+    struct handles handles, others;
+    int object;
+    handles_init(&handles);
+    handles_init(&others);
+    uint64_t first = handles_add(&handles, HANDLE_ENDPOINT, &object);
+    assert_true(first != 0);
+    assert_ptr_equal(handles_get(&handles, first, HANDLE_ENDPOINT), &object);
+    assert_null(handles_get(&handles, first, HANDLE_REGION));
+    handles_add(&others, HANDLE_ENDPOINT, &object);
+    assert_null(handles_get(&others, first, HANDLE_ENDPOINT));
+    handles_remove(&handles, first);
+    handles_remove(&handles, first);
+    assert_null(handles_get(&handles, first, HANDLE_ENDPOINT));
+    assert_null(handles_get(&handles, 0, HANDLE_ENDPOINT));
+
+    /* One slot through all its generations: then it is given up. */
+    uint64_t previous = first;
+    uint32_t used = 0;
+    for (uint32_t i = 0; i < 1u << HANDLE_GENERATION_BITS; i++) {
+        uint64_t bits = handles_add(&handles, HANDLE_REGION, &object);
+        assert_true(bits != previous);
+        assert_null(handles_get(&handles, previous, HANDLE_REGION));
+        handles_remove(&handles, bits);
+        previous = bits;
+        used = handles.used;
+    }
+    assert_int_equal(used, 2);
+    handles_free(&handles);
+    handles_free(&others);
+}
+
+static void many_handles(void **state)
+{
+    (void)state;
+    enum { COUNT = 100000 };
+    static uint64_t bits[COUNT];
+    static int objects[COUNT];
+    struct handles handles;
+    handles_init(&handles);
+    for (int i = 0; i < COUNT; i++) {
+        bits[i] = handles_add(&handles, HANDLE_ENDPOINT, &objects[i]);
+    }
+    for (int i = 0; i < COUNT; i += 2) {
+        handles_remove(&handles, bits[i]);
+    }
+    for (int i = 0; i < COUNT; i++) {
+        assert_ptr_equal(handles_get(&handles, bits[i], HANDLE_ENDPOINT), i % 2 ? &objects[i] : NULL);
+    }
+    handles_free(&handles);
+}
+
+/* ---- Table ------------------------------------------------------------------------------------------------------------ */
+
+static void the_table_finds_what_was_set(void **state)
+{
+    (void)state;
+    static struct table table;
+    static int values[64];
+    uint32_t keys[64];
+    table_init(&table);
+    for (uint32_t i = 0; i < 64; i++) {
+        keys[i] = (i * 262147u + i) & TABLE_KEY_MAX;
+        assert_null(table_get(&table, keys[i]));
+        assert_true(table_set(&table, keys[i], &values[i]));
+    }
+    for (uint32_t i = 0; i < 64; i++) {
+        assert_ptr_equal(table_get(&table, keys[i]), &values[i]);
+        assert_null(table_get(&table, keys[i] ^ 0x800));
+    }
+    assert_ptr_equal(table_get(&table, keys[3] | 0xff000000u), &values[3]); /* 24 bits count */
+    table_clear(&table, keys[5]);
+    table_clear(&table, 0x123456);
+    assert_null(table_get(&table, keys[5]));
+    table_free(&table);
+    assert_null(table_get(&table, keys[1]));
+}
+
+/* ---- Log --------------------------------------------------------------------------------------------------------------- */
+
+static void the_log_takes_its_level_from_the_environment(void **state)
+{
+    (void)state;
+    static struct log log;
+    crpc_log_entry entry;
+    setenv("COPYRPC_LOG", "error", 1);
+    log_init(&log, CRPC_LOG_OFF);
+    assert_int_equal(log.stderr_level, CRPC_LOG_ERROR);
+    setenv("COPYRPC_LOG", "nonsense", 1);
+    log_init(&log, CRPC_LOG_WARNING);
+    assert_int_equal(log.stderr_level, CRPC_LOG_WARNING);
+    unsetenv("COPYRPC_LOG");
+    log_init(&log, CRPC_LOG_WARNING);
+    assert_int_equal(log.stderr_level, CRPC_LOG_OFF);
+    log_write(&log, CRPC_LOG_INFO, "too fine");
+    log_write(&log, CRPC_LOG_ERROR, "%d of %s", 3, "them");
+    assert_int_equal(log_read(&log, &entry, 1), 1);
+    assert_string_equal(entry.message, "3 of them");
+    assert_int_equal(entry.level, CRPC_LOG_ERROR);
+    assert_int_equal(log_read(&log, &entry, 1), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_wheel_agrees_with_a_list),
+        cmocka_unit_test(an_expired_timer_can_still_be_cleared),
+        cmocka_unit_test(handles_are_never_valid_twice),
+        cmocka_unit_test(many_handles),
+        cmocka_unit_test(the_table_finds_what_was_set),
+        cmocka_unit_test(the_log_takes_its_level_from_the_environment),
+    };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

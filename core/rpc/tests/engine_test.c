@@ -1,0 +1,295 @@
+/* engine_test.c: when batches go out and what they carry, what room means, how connections end: on the in-memory NIC, where
+ * each WQE can be counted.
+ */
+#include "pair.h"
+
+static struct pair pair;
+
+static int open_one(void **state)
+{
+    (void)state;
+    crpc_endpoint_options options = pair_options();
+    pair_open(&pair, NULL);
+    pair_connect(&pair, &options, &options);
+    return 0;
+}
+
+static int close_one(void **state)
+{
+    (void)state;
+    pair_close(&pair);
+    return 0;
+}
+
+static crpc_stats stats_of(uint32_t side)
+{
+    crpc_stats stats;
+    rpc_endpoint_stats(pair.endpoint[side][0], &stats);
+    return stats;
+}
+
+/* Polls both sides, the right one echoing quietly, until nothing comes any more. */
+static void settle(void)
+{
+    uint32_t got;
+    do {
+        got = pair_poll(&pair, 1);
+        for (uint32_t i = 0; i < pair.seen[1].count; i++) {
+            if (pair.seen[1].entries[i].kind == CRPC_COMPLETION_REQUEST) {
+                assert_int_equal(pair_echo(&pair, 1, 0, &pair.seen[1].entries[i], CRPC_OP_QUIET),
+                                 CRPC_OK);
+            }
+        }
+        got += pair_poll(&pair, 0);
+    } while (got > 0);
+}
+
+/* ---- Batches -------------------------------------------------------------------------------------------------------- */
+
+static void a_lone_call_goes_out_at_once_and_others_gather(void **state)
+{
+    (void)state;
+    assert_int_equal(pair_call(&pair, 0, 0, 1, 10, 1, 10), CRPC_OK);
+    assert_int_equal(stats_of(0).batches_sent, 1);
+    assert_int_equal(stats_of(0).doorbells, 1);
+    for (uint64_t call = 2; call < 10; call++) {
+        assert_int_equal(pair_call(&pair, 0, 0, call, 10, 1, 10), CRPC_OK);
+    }
+    assert_int_equal(stats_of(0).batches_sent, 1);
+    pair_poll(&pair, 0);
+    assert_int_equal(stats_of(0).batches_sent, 2);
+    assert_int_equal(pair_poll(&pair, 1), 9);
+}
+
+static void replies_gather_until_the_last_one_owed(void **state)
+{
+    (void)state;
+    for (uint64_t call = 0; call < 6; call++) {
+        assert_int_equal(pair_call(&pair, 0, 0, call, 10, 1, 10), CRPC_OK);
+    }
+    pair_poll(&pair, 0);
+    assert_int_equal(pair_poll(&pair, 1), 6);
+    for (uint32_t i = 0; i < 6; i++) {
+        assert_int_equal(stats_of(1).batches_sent, 0);
+        assert_int_equal(pair_echo(&pair, 1, 0, &pair.seen[1].entries[5 - i], 0), CRPC_OK);
+    }
+    assert_int_equal(stats_of(1).batches_sent, 1);
+    assert_int_equal(stats_of(1).signaled_wqes, 1); /* its replies want to know */
+    assert_int_equal(pair_poll(&pair, 0), 6);
+    for (uint32_t i = 0; i < 6; i++) {
+        assert_int_equal(pair.seen[0].entries[i].user_data, 5 - i); /* in the order of the replies */
+    }
+    assert_int_equal(pair_poll(&pair, 1), 6); /* CRPC_COMPLETION_REPLY */
+}
+
+static void quiet_replies_ask_for_no_completion(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < 7; i++) {
+        assert_int_equal(pair_call(&pair, 0, 0, i, 10, 1, 10), CRPC_OK);
+        settle();
+    }
+    assert_int_equal(stats_of(1).signaled_wqes, 0);
+    assert_int_equal(pair_call(&pair, 0, 0, 7, 10, 1, 10), CRPC_OK);
+    settle();
+    assert_int_equal(stats_of(1).signaled_wqes, 1); /* one in eight: the interval of pair_open */
+}
+
+static void a_poll_that_is_smaller_than_a_batch_loses_nothing(void **state)
+{
+    (void)state;
+    crpc_completion one;
+    for (uint64_t call = 0; call < 8; call++) {
+        assert_int_equal(pair_call(&pair, 0, 0, call, 20, (uint8_t)call, 0), CRPC_OK);
+    }
+    pair_poll(&pair, 0);
+    for (uint64_t call = 0; call < 8; call++) {
+        assert_int_equal(rpc_poll(pair.engine[1], &one, 1), 1);
+        assert_int_equal(*(const uint8_t *)(uintptr_t)one.payload, call);
+    }
+    assert_int_equal(rpc_poll(pair.engine[1], &one, 1), 0);
+    assert_int_equal(pair.endpoint[1][0]->released, pair.endpoint[1][0]->arrived);
+}
+
+static void the_ring_wraps_at_every_offset(void **state)
+{
+    (void)state;
+    for (uint32_t call = 0; call < 3000; call++) {
+        uint32_t bytes = call * 7 % 300;
+        assert_int_equal(pair_call(&pair, 0, 0, call, bytes, (uint8_t)call, 300), CRPC_OK);
+        assert_int_equal(pair_poll(&pair, 1), 1);
+        const uint8_t *payload =
+            (const uint8_t *)(uintptr_t)pair.seen[1].entries[0].payload;
+        for (uint32_t i = 0; i < bytes; i++) {
+            assert_int_equal(payload[i], (uint8_t)call);
+        }
+        assert_int_equal(pair_echo(&pair, 1, 0, &pair.seen[1].entries[0], CRPC_OP_QUIET), CRPC_OK);
+        assert_int_equal(pair_poll(&pair, 0), 1);
+    }
+    assert_true(pair.endpoint[0][0]->produced > 100 * 4096);
+}
+
+/* ---- Room ------------------------------------------------------------------------------------------------------------- */
+
+static void the_mailbox_is_read_only_while_blocked(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < 200; i++) {
+        assert_int_equal(pair_call(&pair, 0, 0, i, 100, 1, 100), CRPC_OK);
+        settle();
+        pair.clock_ns += 1000000;
+    }
+    assert_int_equal(stats_of(0).mailbox_reads, 0);
+    uint32_t calls = 0;
+    while (pair_call(&pair, 0, 0, 1000 + calls, 400, 1, 0) == CRPC_OK) {
+        calls++;
+    }
+    assert_in_range(calls, 3, 4); /* of 464 bytes each, in 2048 */
+    assert_int_equal(pair_poll(&pair, 0), 0);
+    pair_poll(&pair, 1);
+    pair_poll(&pair, 1); /* lets go of them: the mailbox rises, and nobody says so */
+    pair.clock_ns += 100000;
+    uint32_t rooms = 0;
+    for (int i = 0; i < 5; i++) {
+        pair_poll(&pair, 0);
+        rooms += pair_find(&pair, 0, CRPC_COMPLETION_ROOM) != NULL;
+        pair.clock_ns += 100000;
+    }
+    assert_int_equal(rooms, 1);
+    assert_in_range(stats_of(0).mailbox_reads, 1, 2);
+    assert_int_equal(pair_call(&pair, 0, 0, 2000, 400, 1, 0), CRPC_OK);
+}
+
+static void an_allowance_is_held_until_the_late_response_has_come(void **state)
+{
+    (void)state;
+    crpc_op op = {.opcode = CRPC_OP_CALL, .reply_bytes_max = 1900, .timeout_ns = 1000000};
+    assert_int_equal(rpc_call(pair.endpoint[0][0], &op, NULL), CRPC_OK);
+    rpc_submit_end(pair.engine[0]);
+    pair.clock_ns += 999000;
+    assert_int_equal(pair_poll(&pair, 0), 0); /* not early */
+    pair.clock_ns += 20000;
+    assert_int_equal(pair_poll(&pair, 0), 1);
+    assert_int_equal(pair.seen[0].entries[0].status, CRPC_E_TIMEOUT);
+    assert_int_equal(rpc_call(pair.endpoint[0][0], &op, NULL), CRPC_E_AGAIN);
+    settle();
+    assert_int_equal(stats_of(0).late_responses, 1);
+    assert_int_equal(rpc_call(pair.endpoint[0][0], &op, NULL), CRPC_OK);
+    rpc_submit_end(pair.engine[0]);
+}
+
+static void padding_and_old_bytes_are_not_sent(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < 100; i++) { /* fill the staging ring with something */
+        assert_int_equal(pair_call(&pair, 0, 0, i, 300, 0xee, 0), CRPC_OK);
+        pair_poll(&pair, 1);
+        assert_int_equal(pair.seen[1].count, 1);
+        crpc_op drop = {.opcode = CRPC_OP_DROP,
+                        .flags = CRPC_OP_QUIET,
+                        .token = pair.seen[1].entries[0].token};
+        assert_int_equal(rpc_drop(pair.endpoint[1][0], &drop), CRPC_OK);
+        rpc_submit_end(pair.engine[1]);
+        pair_poll(&pair, 0);
+    }
+    assert_int_equal(pair_call(&pair, 0, 0, 1, 1, 0x11, 0), CRPC_OK);
+    assert_int_equal(pair_poll(&pair, 1), 1);
+    const uint8_t *payload = (const uint8_t *)(uintptr_t)pair.seen[1].entries[0].payload;
+    for (uint32_t i = 1; i < 16; i++) {
+        assert_int_equal(payload[i], 0);
+    }
+}
+
+/* ---- Ends --------------------------------------------------------------------------------------------------------------- */
+
+static void a_silent_dead_peer_is_noticed_by_the_keepalive(void **state)
+{
+    (void)state;
+    crpc_endpoint_options options = pair_options();
+    options.keepalive_ns = 1000000;
+    uint32_t number = pair_connect(&pair, &options, &options);
+    assert_int_equal(pair_call(&pair, 0, number, 5, 10, 1, 10), CRPC_OK);
+    pair_poll(&pair, 0);
+    memory_fabric_cut(pair.endpoint[1][number]->queue_pair);
+    int ends = 0, calls = 0;
+    for (int i = 0; i < 200; i++) {
+        pair.clock_ns += 100000;
+        pair_poll(&pair, 0);
+        for (uint32_t j = 0; j < pair.seen[0].count; j++) {
+            assert_int_equal(pair.seen[0].entries[j].status, CRPC_E_DISCONNECTED);
+            calls += pair.seen[0].entries[j].kind == CRPC_COMPLETION_RESPONSE;
+            ends += pair.seen[0].entries[j].kind == CRPC_COMPLETION_DISCONNECTED;
+        }
+    }
+    assert_int_equal(calls, 1);
+    assert_int_equal(ends, 1);
+    pair_poll(&pair, 1); /* the request that came before the cut */
+    pair_round_trip(&pair, 0);
+}
+
+static void a_leave_with_a_time_limit_ends(void **state)
+{
+    (void)state;
+    assert_int_equal(pair_call(&pair, 0, 0, 5, 10, 1, 10), CRPC_OK);
+    assert_int_equal(rpc_endpoint_disconnect(pair.endpoint[0][0], 5000000), CRPC_OK);
+    pair_poll(&pair, 1); /* never answers */
+    assert_int_equal(pair_poll(&pair, 0), 0);
+    pair.clock_ns += 6000000;
+    assert_int_equal(pair_poll(&pair, 0), 2);
+    assert_int_equal(pair.seen[0].entries[0].status, CRPC_E_DISCONNECTED);
+    assert_int_equal(pair.seen[0].entries[1].kind, CRPC_COMPLETION_DISCONNECTED);
+    assert_int_equal(pair.seen[0].entries[1].status, CRPC_E_TIMEOUT);
+}
+
+static void a_leave_of_an_idle_connection_is_quick_and_symmetric(void **state)
+{
+    (void)state;
+    assert_int_equal(rpc_endpoint_disconnect(pair.endpoint[0][0], CRPC_FOREVER), CRPC_OK);
+    assert_int_equal(rpc_endpoint_disconnect(pair.endpoint[1][0], CRPC_FOREVER), CRPC_OK);
+    int ends = 0;
+    for (int i = 0; i < 5; i++) {
+        for (uint32_t side = 0; side < 2; side++) {
+            pair_poll(&pair, side);
+            const crpc_completion *end = pair_find(&pair, side, CRPC_COMPLETION_DISCONNECTED);
+            ends += end && end->status == CRPC_OK;
+        }
+    }
+    assert_int_equal(ends, 2);
+    assert_int_equal(stats_of(0).batches_sent, 1); /* FIN and nothing else */
+}
+
+static void what_the_peer_sent_before_it_died_is_delivered(void **state)
+{
+    (void)state;
+    assert_int_equal(pair_call(&pair, 0, 0, 5, 10, 1, 10), CRPC_OK);
+    pair_poll(&pair, 0);
+    pair_poll(&pair, 1);
+    assert_int_equal(pair_echo(&pair, 1, 0, &pair.seen[1].entries[0], CRPC_OP_QUIET), CRPC_OK);
+    crpc_error error = {.status = CRPC_E_DISCONNECTED};
+    endpoint_fail(pair.endpoint[0][0], false, &error); /* as rdma_cm would */
+    pair_poll(&pair, 0);
+    const crpc_completion *response = pair_find(&pair, 0, CRPC_COMPLETION_RESPONSE);
+    assert_non_null(response);
+    assert_int_equal(response->status, CRPC_OK);
+}
+
+int main(void)
+{
+#define ONE(test) cmocka_unit_test_setup_teardown(test, open_one, close_one)
+    const struct CMUnitTest tests[] = {
+        ONE(a_lone_call_goes_out_at_once_and_others_gather),
+        ONE(replies_gather_until_the_last_one_owed),
+        ONE(quiet_replies_ask_for_no_completion),
+        ONE(a_poll_that_is_smaller_than_a_batch_loses_nothing),
+        ONE(the_ring_wraps_at_every_offset),
+        ONE(the_mailbox_is_read_only_while_blocked),
+        ONE(an_allowance_is_held_until_the_late_response_has_come),
+        ONE(padding_and_old_bytes_are_not_sent),
+        ONE(a_silent_dead_peer_is_noticed_by_the_keepalive),
+        ONE(a_leave_with_a_time_limit_ends),
+        ONE(a_leave_of_an_idle_connection_is_quick_and_symmetric),
+        ONE(what_the_peer_sent_before_it_died_is_delivered),
+    };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
