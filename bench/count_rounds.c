@@ -1,9 +1,11 @@
-/* count_rounds.c: does a given number of rounds of one part, to be counted by callgrind, or by the clock.
+/* count_rounds.c: does a given number of rounds of one part, to be counted by callgrind, or by
+ * the clock.
  *
  *   count_rounds ENDPOINTS ROUNDS (rpc|idle)
  *
- * rpc: calls of 32 bytes, 256 deep, on one of ENDPOINTS connections. idle: polls that find nothing. Prints JSON with
- * times. Under callgrind, only the functions engine_pair_* are counted (bench.py asks for them with --toggle-collect).
+ * rpc: calls of 32 bytes, 256 deep, on one of ENDPOINTS connections. idle: polls that find
+ * nothing. Prints JSON with times. Under callgrind, only the functions engine_pair_* are counted
+ * (bench.py asks for them with --toggle-collect).
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,7 +54,8 @@ int main(int argc, char **argv)
         uint64_t answered = run_rpc(&pair, rounds);
         double took = now_ns() - begun;
         rpc_engine_stats(pair.engine[0], &after);
-        printf("{\"endpoints\": %u, \"units\": %llu, \"ns_each\": %.2f, \"messages_per_batch\": %.1f}\n",
+        printf("{\"endpoints\": %u, \"units\": %llu, \"ns_each\": %.2f, \"messages_per_batch\": "
+               "%.1f}\n",
                endpoints, (unsigned long long)answered, took / (double)answered,
                (double)(after.calls - before.calls) /
                    (double)(after.batches_sent - before.batches_sent));

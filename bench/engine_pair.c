@@ -78,9 +78,8 @@ void engine_pair_close(struct engine_pair *pair)
 
 uint32_t engine_pair_submit(struct engine_pair *pair, uint32_t room)
 {
-    const crpc_op op = {.opcode = CRPC_OP_CALL,
-                        .payload_bytes = BENCH_BYTES,
-                        .reply_bytes_max = BENCH_BYTES};
+    const crpc_op op = {
+        .opcode = CRPC_OP_CALL, .payload_bytes = BENCH_BYTES, .reply_bytes_max = BENCH_BYTES};
     uint32_t count = 0;
     while (count < room && rpc_call(pair->endpoints[0][0], &op, payload) == CRPC_OK) {
         count++;

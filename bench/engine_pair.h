@@ -1,4 +1,5 @@
-/* engine_pair.h: two engines on the in-memory NIC with many connections, for measuring the engine alone. */
+/* engine_pair.h: two engines on the in-memory NIC with many connections, for measuring the
+ * engine alone. */
 #ifndef BENCH_ENGINE_PAIR_H
 #define BENCH_ENGINE_PAIR_H
 

@@ -32,7 +32,7 @@ int32_t crpc_device_query(uint32_t index, crpc_device_info *info, crpc_error *er
     return give_error(error, &failure, status);
 }
 
-/* ---- Open ------------------------------------------------------------------------------------------ */
+/* ---- Open ------------------------------------------------------------------------------------ */
 
 static int32_t check_options(crpc_context_options *options, crpc_error *error)
 {
@@ -198,7 +198,7 @@ int32_t crpc_context_close(crpc_context *context)
     return CRPC_OK;
 }
 
-/* ---- Ask --------------------------------------------------------------------------------------------- */
+/* ---- Ask ------------------------------------------------------------------------------------- */
 
 int32_t crpc_context_get_info(crpc_context *context, crpc_context_info *info)
 {

@@ -34,18 +34,18 @@ int32_t copyin(void *ours, size_t our_bytes, size_t version1_bytes, const void *
     size = size_of(theirs);
     if (size < version1_bytes) {
         return error_set(error, CRPC_E_INVALID, 0,
-                         "%s.struct_size is %u, less than any version's %zu; set it to sizeof(%s)", name,
-                         size, version1_bytes, name);
+                         "%s.struct_size is %u, less than any version's %zu; set it to sizeof(%s)",
+                         name, size, version1_bytes, name);
     }
     if (size > COPYIN_BYTES_MAX) {
         return error_set(error, CRPC_E_UNSUPPORTED, 0,
-                         "%s.struct_size is %u, more than any version's; set it to sizeof(%s)", name,
-                         size, name);
+                         "%s.struct_size is %u, more than any version's; set it to sizeof(%s)",
+                         name, size, name);
     }
     if (size > our_bytes && !all_zero((const uint8_t *)theirs + our_bytes, size - our_bytes)) {
         return error_set(error, CRPC_E_UNSUPPORTED, 0,
-                         "%s uses fields that this version of the library (%d.%d.%d) does not have", name,
-                         CRPC_VERSION_MAJOR, CRPC_VERSION_MINOR, CRPC_VERSION_PATCH);
+                         "%s uses fields that this version of the library (%d.%d.%d) does not have",
+                         name, CRPC_VERSION_MAJOR, CRPC_VERSION_MINOR, CRPC_VERSION_PATCH);
     }
     memcpy(ours, theirs, size < our_bytes ? size : our_bytes);
     return CRPC_OK;

@@ -1,25 +1,27 @@
 /* copyrpc.h: the whole public interface of copyrpc, in the order in which a program meets it.
  *
- * Read as it is by C99, C++17, Python's cffi and Go's cgo: no inline functions, bit fields, enums in
- * structs, `bool` or `long`; constants are bare literals. ABI.md says what may change and how.
+ * Read as it is by C99, C++17, Python's cffi and Go's cgo: no inline functions, bit fields,
+ * enums in structs, `bool` or `long`; constants are bare literals. ABI.md says what may change
+ * and how.
  *
  * Rules that hold for every declaration below, and are not repeated there:
  *
- *  - Ownership: strings and structs passed in are copied before the call returns. Nothing returned is
- *    ever freed by the caller, except through the close, disconnect or deregister call of its handle.
+ *  - Ownership: strings and structs passed in are copied before the call returns. Nothing returned
+ *    is ever freed by the caller, except through the close, disconnect or deregister call of its
+ *    handle.
  *  - Threads: a context and all that was made from it belong to one thread at a time; the caller
- *    orders hand-overs (a mutex, a channel). Different contexts are independent. Functions without a
- *    context are safe from any thread. A child of fork() must not use a context of its parent.
+ *    orders hand-overs (a mutex, a channel). Different contexts are independent. Functions without
+ *    a context are safe from any thread. A child of fork() must not use a context of its parent.
  *  - Blocking: no function blocks, except crpc_wait (at most its timeout) and those that say so.
  *  - Returns: int32_t, >= 0 good, < 0 one of CRPC_E_*. A failed call has changed nothing. Functions
  *    that take a `crpc_error *` fill it on failure; it may be NULL.
  *  - Handles: { 0 } is none. A handle that was closed, belongs to another context or is of another
  *    kind gives CRPC_E_STALE.
- *  - Sized structs: `struct_size` is first and set by the caller to sizeof. Shorter than version 1 of
- *    the struct: CRPC_E_INVALID. Shorter than the library's: what is missing reads as zero, and zero
- *    means the default. Longer: the excess must be zero, else CRPC_E_UNSUPPORTED. Structs written by
- *    the library get the smaller of the two sizes, and struct_size says how much was written.
- *    Reserved fields must be zero, else CRPC_E_INVALID.
+ *  - Sized structs: `struct_size` is first and set by the caller to sizeof. Shorter than version 1
+ *    of the struct: CRPC_E_INVALID. Shorter than the library's: what is missing reads as zero, and
+ *    zero means the default. Longer: the excess must be zero, else CRPC_E_UNSUPPORTED. Structs
+ *    written by the library get the smaller of the two sizes, and struct_size says how much was
+ *    written. Reserved fields must be zero, else CRPC_E_INVALID.
  */
 #ifndef COPYRPC_H
 #define COPYRPC_H
@@ -34,7 +36,7 @@ extern "C" {
 #define CRPC_API __attribute__((visibility("default")))
 #endif
 
-/* ---- Version ---------------------------------------------------------------------------------- */
+/* ---- Version --------------------------------------------------------------------------------- */
 
 #define CRPC_VERSION_MAJOR 0
 #define CRPC_VERSION_MINOR 1
@@ -44,36 +46,36 @@ extern "C" {
  * Returns major << 16 | minor << 8 | patch. */
 CRPC_API uint32_t crpc_version(void);
 
-/* ---- Status codes: never renumbered, never reused ---------------------------------------------- */
+/* ---- Status codes: never renumbered, never reused -------------------------------------------- */
 
 #define CRPC_OK 0
-#define CRPC_E_INVALID -1      /* an argument is wrong; nothing was changed */
-#define CRPC_E_UNSUPPORTED -2  /* known, but not by this version, driver or device */
-#define CRPC_E_STALE -3        /* handle or token was closed, used up, or never belonged here */
-#define CRPC_E_AGAIN -4        /* no room now: poll, then try again */
-#define CRPC_E_TOO_BIG -5      /* can never fit: see crpc_endpoint_info for the limits */
-#define CRPC_E_NO_MEMORY -6    /* the system has no memory left */
-#define CRPC_E_NO_DEVICE -7    /* no RDMA device, or not the one that was named */
-#define CRPC_E_NO_RESOURCE -8  /* the device or the context has no more of what was asked */
-#define CRPC_E_MEMLOCK -9      /* RLIMIT_MEMLOCK forbids to register so much memory */
-#define CRPC_E_SYSTEM -10      /* a system call failed: see crpc_error.os_error */
-#define CRPC_E_TIMEOUT -11     /* the time given has passed */
-#define CRPC_E_CANCELED -12    /* a CRPC_OP_CANCEL reached this op */
-#define CRPC_E_CLOSING -13     /* the connection is being closed and takes no new calls */
+#define CRPC_E_INVALID -1       /* an argument is wrong; nothing was changed */
+#define CRPC_E_UNSUPPORTED -2   /* known, but not by this version, driver or device */
+#define CRPC_E_STALE -3         /* handle or token was closed, used up, or never belonged here */
+#define CRPC_E_AGAIN -4         /* no room now: poll, then try again */
+#define CRPC_E_TOO_BIG -5       /* can never fit: see crpc_endpoint_info for the limits */
+#define CRPC_E_NO_MEMORY -6     /* the system has no memory left */
+#define CRPC_E_NO_DEVICE -7     /* no RDMA device, or not the one that was named */
+#define CRPC_E_NO_RESOURCE -8   /* the device or the context has no more of what was asked */
+#define CRPC_E_MEMLOCK -9       /* RLIMIT_MEMLOCK forbids to register so much memory */
+#define CRPC_E_SYSTEM -10       /* a system call failed: see crpc_error.os_error */
+#define CRPC_E_TIMEOUT -11      /* the time given has passed */
+#define CRPC_E_CANCELED -12     /* a CRPC_OP_CANCEL reached this op */
+#define CRPC_E_CLOSING -13      /* the connection is being closed and takes no new calls */
 #define CRPC_E_DISCONNECTED -14 /* the connection is gone; whether the peer acted is not known */
-#define CRPC_E_CLOSED -15      /* this side closed the handle while the op was pending */
-#define CRPC_E_REFUSED -16     /* the peer's application or host refused the connection */
-#define CRPC_E_UNREACHABLE -17 /* no route, or no such name */
-#define CRPC_E_VERSION -18     /* the peers share no version of the wire protocol */
-#define CRPC_E_PROTOCOL -19    /* the peer sent what the protocol forbids */
-#define CRPC_E_DROPPED -20     /* the peer let the request go without an answer */
-#define CRPC_E_BUSY -21        /* something that must be finished first is still open */
-#define CRPC_E_NOT_FOUND -22   /* nothing matches */
-#define CRPC_E_INTERRUPTED -23 /* a signal arrived while waiting */
-#define CRPC_E_STATE -24       /* not possible in the present state of the handle */
+#define CRPC_E_CLOSED -15       /* this side closed the handle while the op was pending */
+#define CRPC_E_REFUSED -16      /* the peer's application or host refused the connection */
+#define CRPC_E_UNREACHABLE -17  /* no route, or no such name */
+#define CRPC_E_VERSION -18      /* the peers share no version of the wire protocol */
+#define CRPC_E_PROTOCOL -19     /* the peer sent what the protocol forbids */
+#define CRPC_E_DROPPED -20      /* the peer let the request go without an answer */
+#define CRPC_E_BUSY -21         /* something that must be finished first is still open */
+#define CRPC_E_NOT_FOUND -22    /* nothing matches */
+#define CRPC_E_INTERRUPTED -23  /* a signal arrived while waiting */
+#define CRPC_E_STATE -24        /* not possible in the present state of the handle */
 
-/* Names a status: "CRPC_E_TIMEOUT" for CRPC_E_TIMEOUT, "CRPC_OK" for 0 and above, "CRPC_E_?" for what
- * this version does not know. The string is static. */
+/* Names a status: "CRPC_E_TIMEOUT" for CRPC_E_TIMEOUT, "CRPC_OK" for 0 and above, "CRPC_E_?" for
+ * what this version does not know. The string is static. */
 CRPC_API const char *crpc_status_name(int32_t status);
 
 /* Says in a sentence what a status means and what to do next. The string is static. */
@@ -88,7 +90,7 @@ typedef struct crpc_error {
     char message[240];        /* what happened, to what, what to do next; zero-terminated UTF-8 */
 } crpc_error;
 
-/* ---- Handles ----------------------------------------------------------------------------------- */
+/* ---- Handles --------------------------------------------------------------------------------- */
 
 typedef struct crpc_context crpc_context;
 
@@ -107,7 +109,7 @@ typedef struct crpc_region {
 /* "Never" for every timeout_ns below that says so. */
 #define CRPC_FOREVER 0xffffffffffffffffu
 
-/* ---- Devices ----------------------------------------------------------------------------------- */
+/* ---- Devices --------------------------------------------------------------------------------- */
 
 #define CRPC_DRIVER_AUTO 0u  /* the fastest that the device has */
 #define CRPC_DRIVER_VERBS 1u /* ibv_post_send and ibv_poll_cq: any RoCE or InfiniBand device */
@@ -121,18 +123,18 @@ typedef struct crpc_region {
 
 typedef struct crpc_device_info {
     uint32_t struct_size;
-    uint32_t port;             /* the one described, from 1 */
-    char name[64];             /* for crpc_context_options.device, e.g. "mlx5_0" or "rxe0" */
-    uint32_t drivers;          /* bit 1 << CRPC_DRIVER_x for each that can open it */
+    uint32_t port;    /* the one described, from 1 */
+    char name[64];    /* for crpc_context_options.device, e.g. "mlx5_0" or "rxe0" */
+    uint32_t drivers; /* bit 1 << CRPC_DRIVER_x for each that can open it */
     uint32_t port_count;
-    uint32_t port_state;       /* CRPC_PORT_* */
-    uint32_t link;             /* CRPC_LINK_* */
-    uint32_t mtu_bytes;        /* of a packet's payload, active */
-    uint32_t gid_index;        /* the one a context takes by default */
-    uint8_t gid[16];           /* its value */
-    uint32_t endpoints_max;    /* QPs of the device, over all processes */
+    uint32_t port_state;        /* CRPC_PORT_* */
+    uint32_t link;              /* CRPC_LINK_* */
+    uint32_t mtu_bytes;         /* of a packet's payload, active */
+    uint32_t gid_index;         /* the one a context takes by default */
+    uint8_t gid[16];            /* its value */
+    uint32_t endpoints_max;     /* QPs of the device, over all processes */
     uint32_t receive_depth_max; /* receive WQEs that one context may have */
-    uint32_t inline_bytes_max; /* payload that fits in a WQE, 0 = not known before opening */
+    uint32_t inline_bytes_max;  /* payload that fits in a WQE, 0 = not known before opening */
     uint32_t vendor_id;
     uint32_t vendor_part_id;
     uint32_t reserved;
@@ -143,7 +145,7 @@ typedef struct crpc_device_info {
  * Returns CRPC_OK; CRPC_E_NO_DEVICE where index is past the last port. */
 CRPC_API int32_t crpc_device_query(uint32_t index, crpc_device_info *info, crpc_error *error);
 
-/* ---- Context: one opened device, its queues, and everything made from it ------------------------ */
+/* ---- Context: one opened device, its queues, and everything made from it --------------------- */
 
 #define CRPC_CONTEXT_GID_INDEX 0x1u /* flag: take gid_index instead of choosing one */
 
@@ -175,9 +177,9 @@ typedef struct crpc_context_options {
 CRPC_API int32_t crpc_context_open(const crpc_context_options *options, crpc_context **context,
                                    crpc_error *error);
 
-/* Closes all handles of the context, then the context. Ops that are still pending get no completion:
- * to see them, close their endpoints first and poll until none is left. NULL is allowed.
- * Blocks for as long as the system needs to take connections down (milliseconds). */
+/* Closes all handles of the context, then the context. Ops that are still pending get no
+ * completion: to see them, close their endpoints first and poll until none is left. NULL is
+ * allowed. Blocks for as long as the system needs to take connections down (milliseconds). */
 CRPC_API int32_t crpc_context_close(crpc_context *context);
 
 typedef struct crpc_context_info {
@@ -207,26 +209,26 @@ CRPC_API int32_t crpc_context_get_info(crpc_context *context, crpc_context_info 
 typedef struct crpc_stats {
     uint32_t struct_size;
     uint32_t reserved;
-    uint64_t calls;             /* accepted */
-    uint64_t responses;         /* delivered to the caller with the peer's answer */
-    uint64_t calls_failed;      /* completed with an error of any kind */
-    uint64_t requests;          /* delivered to this side's application */
-    uint64_t replies;           /* accepted, drops included */
-    uint64_t late_responses;    /* arrived after their call had timed out or was canceled */
-    uint64_t batches_sent;      /* WRITEs with immediate */
+    uint64_t calls;          /* accepted */
+    uint64_t responses;      /* delivered to the caller with the peer's answer */
+    uint64_t calls_failed;   /* completed with an error of any kind */
+    uint64_t requests;       /* delivered to this side's application */
+    uint64_t replies;        /* accepted, drops included */
+    uint64_t late_responses; /* arrived after their call had timed out or was canceled */
+    uint64_t batches_sent;   /* WRITEs with immediate */
     uint64_t batches_received;
-    uint64_t bytes_sent;        /* of batches, headers included */
+    uint64_t bytes_sent; /* of batches, headers included */
     uint64_t bytes_received;
-    uint64_t send_wqes;         /* batches and mailbox READs */
-    uint64_t doorbells;         /* for sends */
-    uint64_t signaled_wqes;     /* those that asked for a completion */
-    uint64_t inline_wqes;       /* those that carried their payload */
-    uint64_t receive_wqes;      /* posted to the shared receive queue (context only) */
+    uint64_t send_wqes;     /* batches and mailbox READs */
+    uint64_t doorbells;     /* for sends */
+    uint64_t signaled_wqes; /* those that asked for a completion */
+    uint64_t inline_wqes;   /* those that carried their payload */
+    uint64_t receive_wqes;  /* posted to the shared receive queue (context only) */
     uint64_t mailbox_reads;
-    uint64_t completions;       /* of the device, read from its completion queues */
-    uint64_t refused;           /* ops that got CRPC_E_AGAIN */
-    uint64_t polls;             /* crpc_poll calls (context only) */
-    uint64_t polls_empty;       /* those that found nothing at all (context only) */
+    uint64_t completions;         /* of the device, read from its completion queues */
+    uint64_t refused;             /* ops that got CRPC_E_AGAIN */
+    uint64_t polls;               /* crpc_poll calls (context only) */
+    uint64_t polls_empty;         /* those that found nothing at all (context only) */
     uint64_t unknown_completions; /* of the device, for a QP that is not ours (context only) */
     uint64_t protocol_errors;
 } crpc_stats;
@@ -246,16 +248,18 @@ typedef struct crpc_log_entry {
 CRPC_API int32_t crpc_context_log(crpc_context *context, crpc_log_entry *entries,
                                   uint32_t capacity);
 
-/* ---- Ops and completions ------------------------------------------------------------------------ */
+/* ---- Ops and completions --------------------------------------------------------------------- */
 
-#define CRPC_OP_CALL 1u   /* a request to the peer; completes with CRPC_COMPLETION_RESPONSE */
-#define CRPC_OP_REPLY 2u  /* the answer to a request; completes with CRPC_COMPLETION_REPLY */
-#define CRPC_OP_DROP 3u   /* lets a request go: its caller gets CRPC_E_DROPPED; as CRPC_OP_REPLY */
-#define CRPC_OP_CANCEL 4u /* ends this endpoint's calls whose user_data equals `token` with
-                             CRPC_E_CANCELED; completes with CRPC_COMPLETION_CANCEL */
+#define CRPC_OP_CALL 1u  /* a request to the peer; completes with CRPC_COMPLETION_RESPONSE */
+#define CRPC_OP_REPLY 2u /* the answer to a request; completes with CRPC_COMPLETION_REPLY */
+#define CRPC_OP_DROP 3u  /* lets a request go: its caller gets CRPC_E_DROPPED; as CRPC_OP_REPLY */
+/* ends this endpoint's calls whose user_data equals `token` with CRPC_E_CANCELED; completes with
+ * CRPC_COMPLETION_CANCEL */
+#define CRPC_OP_CANCEL 4u
 
-#define CRPC_OP_QUIET 0x1u /* flag of REPLY and DROP: it yields no completion; what becomes of it
-                              shows in CRPC_COMPLETION_DISCONNECTED alone */
+/* flag of REPLY and DROP: it yields no completion; what becomes of it shows in
+ * CRPC_COMPLETION_DISCONNECTED alone */
+#define CRPC_OP_QUIET 0x1u
 
 /* One op. 64 bytes for ever. A field that the opcode does not name must be zero. */
 typedef struct crpc_op {
@@ -273,33 +277,34 @@ typedef struct crpc_op {
     uint64_t reserved;
 } crpc_op;
 
-#define CRPC_COMPLETION_RESPONSE 1u     /* of CRPC_OP_CALL: status < 0, or the peer's status */
-#define CRPC_COMPLETION_REPLY 2u        /* of CRPC_OP_REPLY and DROP: the peer's device has it */
-#define CRPC_COMPLETION_CANCEL 3u       /* of CRPC_OP_CANCEL: token = calls ended; 0 of them:
-                                           status = CRPC_E_NOT_FOUND */
-#define CRPC_COMPLETION_REQUEST 4u      /* a request of the peer: answer with its token */
+#define CRPC_COMPLETION_RESPONSE 1u /* of CRPC_OP_CALL: status < 0, or the peer's status */
+#define CRPC_COMPLETION_REPLY 2u    /* of CRPC_OP_REPLY and DROP: the peer's device has it */
+/* of CRPC_OP_CANCEL: token = calls ended; 0 of them: status = CRPC_E_NOT_FOUND */
+#define CRPC_COMPLETION_CANCEL 3u
+#define CRPC_COMPLETION_REQUEST 4u         /* a request of the peer: answer with its token */
 #define CRPC_COMPLETION_CONNECT_REQUEST 5u /* to a listener: crpc_endpoint_accept or _reject */
-#define CRPC_COMPLETION_CONNECTED 6u    /* of connect, accept, join: status; < 0: not connected */
-#define CRPC_COMPLETION_DISCONNECTED 7u /* once for each connected endpoint: CRPC_OK when both sides
-                                           took leave, else why; crpc_endpoint_close it */
-#define CRPC_COMPLETION_ROOM 8u         /* after CRPC_E_AGAIN: there may be room again */
-#define CRPC_COMPLETION_DEVICE 9u       /* the device or its port changed: status */
+#define CRPC_COMPLETION_CONNECTED 6u /* of connect, accept, join: status; < 0: not connected */
+/* once for each connected endpoint: CRPC_OK when both sides took leave, else why;
+ * crpc_endpoint_close it */
+#define CRPC_COMPLETION_DISCONNECTED 7u
+#define CRPC_COMPLETION_ROOM 8u   /* after CRPC_E_AGAIN: there may be room again */
+#define CRPC_COMPLETION_DEVICE 9u /* the device or its port changed: status */
 
 /* One completion. 64 bytes for ever. Fields that a kind does not name are zero. */
 typedef struct crpc_completion {
-    uint8_t kind;            /* CRPC_COMPLETION_* */
-    uint8_t flags;           /* 0 */
-    uint16_t method;         /* REQUEST, RESPONSE */
-    int32_t status;          /* CRPC_E_*, or >= 0 */
-    crpc_endpoint endpoint;  /* all but DEVICE. CONNECT_REQUEST: the new one */
-    uint64_t user_data;      /* that of the op; REQUEST and connection events: the endpoint's;
+    uint8_t kind;           /* CRPC_COMPLETION_* */
+    uint8_t flags;          /* 0 */
+    uint16_t method;        /* REQUEST, RESPONSE */
+    int32_t status;         /* CRPC_E_*, or >= 0 */
+    crpc_endpoint endpoint; /* all but DEVICE. CONNECT_REQUEST: the new one */
+    uint64_t user_data;     /* that of the op; REQUEST and connection events: the endpoint's;
                                 CONNECT_REQUEST: the listener's */
-    uint64_t token;          /* REQUEST: for its reply. REPLY: that of the op. CANCEL: a count */
-    uint64_t payload;        /* REQUEST, RESPONSE: address of a view, valid until the next
+    uint64_t token;         /* REQUEST: for its reply. REPLY: that of the op. CANCEL: a count */
+    uint64_t payload;       /* REQUEST, RESPONSE: address of a view, valid until the next
                                 crpc_poll of the context; 16-byte aligned */
     uint32_t payload_bytes;
-    uint32_t reply_bytes_max; /* REQUEST: the longest reply its caller accepts */
-    uint64_t view;           /* REQUEST, RESPONSE: names the view to crpc_retain */
+    uint32_t reply_bytes_max;    /* REQUEST: the longest reply its caller accepts */
+    uint64_t view;               /* REQUEST, RESPONSE: names the view to crpc_retain */
     uint64_t endpoint_user_data; /* all but DEVICE: that of the endpoint */
 } crpc_completion;
 
@@ -318,21 +323,21 @@ CRPC_API int32_t crpc_submit(crpc_context *context, const crpc_op *ops, uint32_t
 /* Ends the views of the poll before, sends what has gathered, and fills `completions` with whatever
  * has come: of ops, requests and connections. Never blocks.
  * Returns how many were written, 0 to capacity. CRPC_E_INVALID if capacity is 0 or above 2^20. */
-CRPC_API int32_t crpc_poll(crpc_context *context, crpc_completion *completions,
-                           uint32_t capacity);
+CRPC_API int32_t crpc_poll(crpc_context *context, crpc_completion *completions, uint32_t capacity);
 
 /* Sends what has gathered, then sleeps until crpc_poll has something to give, but at most
  * timeout_ns (CRPC_FOREVER: no limit; 0: only looks). Views stay valid. May wake for nothing.
  * Returns CRPC_OK, CRPC_E_TIMEOUT, CRPC_E_INTERRUPTED (a signal), CRPC_E_SYSTEM. */
 CRPC_API int32_t crpc_wait(crpc_context *context, uint64_t timeout_ns);
 
-/* Gives a file descriptor that polls readable, after crpc_context_arm, when crpc_poll has something
- * to give: for epoll, asyncio, Go's netpoller. It belongs to the context: never read or close it. */
+/* Gives a file descriptor that polls readable, after crpc_context_arm, when crpc_poll has
+ * something to give: for epoll, asyncio, Go's netpoller. It belongs to the context: never read
+ * or close it. */
 CRPC_API int32_t crpc_context_fd(crpc_context *context);
 
-/* Asks for one wake-up of crpc_context_fd. The way to lose none: poll until empty, arm, and poll once
- * more before sleeping. Sends what has gathered. Wakes for deadlines too.
- * Returns CRPC_OK (armed), CRPC_E_AGAIN (there is something already: poll), CRPC_E_SYSTEM. */
+/* Asks for one wake-up of crpc_context_fd. The way to lose none: poll until empty, arm, and poll
+ * once more before sleeping. Sends what has gathered. Wakes for deadlines too. Returns CRPC_OK
+ * (armed), CRPC_E_AGAIN (there is something already: poll), CRPC_E_SYSTEM. */
 CRPC_API int32_t crpc_context_arm(crpc_context *context);
 
 /* Copies a view to memory of the caller while it is valid.
@@ -351,14 +356,13 @@ CRPC_API int32_t crpc_reserve(crpc_context *context, const crpc_op *op, void **a
 /* Submits the reserved op with the first payload_bytes of its room; a deadline counts from here.
  * Returns CRPC_OK; CRPC_E_TOO_BIG (more than reserved; it stays open), CRPC_E_STATE (none open),
  * CRPC_E_CLOSING or CRPC_E_DISCONNECTED (it is gone; there will be no completion), CRPC_E_STALE. */
-CRPC_API int32_t crpc_commit(crpc_context *context, crpc_endpoint endpoint,
-                             uint32_t payload_bytes);
+CRPC_API int32_t crpc_commit(crpc_context *context, crpc_endpoint endpoint, uint32_t payload_bytes);
 
 /* Gives a reservation up as if it had not been made; a request remains to be answered.
  * Returns CRPC_OK; CRPC_E_STATE (none open), CRPC_E_STALE. */
 CRPC_API int32_t crpc_abort(crpc_context *context, crpc_endpoint endpoint);
 
-/* ---- Endpoint: one connection to one peer ------------------------------------------------------- */
+/* ---- Endpoint: one connection to one peer ---------------------------------------------------- */
 
 #define CRPC_TOKEN_BYTES_MAX 16
 
@@ -372,8 +376,8 @@ typedef struct crpc_endpoint_options {
     uint32_t ring_bytes;    /* receive memory: a power of two, 4096 to 2^30; 0 = 1 MiB */
     uint32_t request_bytes; /* part of it for requests of the peer, a multiple of 32, at least 64;
                                the rest is for replies; 0 = half */
-    uint32_t calls_max;     /* unanswered calls, 1 to 2^20, rounded up to a power of two; 0 = 1024 */
-    uint32_t batch_window;  /* unread batches that the peer may send, 1 to 1024; 0 = 64 */
+    uint32_t calls_max;    /* unanswered calls, 1 to 2^20, rounded up to a power of two; 0 = 1024 */
+    uint32_t batch_window; /* unread batches that the peer may send, 1 to 1024; 0 = 64 */
     uint64_t connect_timeout_ns; /* 0 = 5 s; CRPC_FOREVER allowed */
     uint64_t keepalive_ns;  /* with calls open and nothing heard for so long, the peer is probed;
                                0 = 1 s; CRPC_FOREVER: never */
@@ -395,10 +399,10 @@ CRPC_API int32_t crpc_endpoint_connect(crpc_context *context, const char *addres
                                        const crpc_endpoint_options *options,
                                        crpc_endpoint *endpoint, crpc_error *error);
 
-/* Accepts the endpoint of a CRPC_COMPLETION_CONNECT_REQUEST; crpc_endpoint_get_info shows the peer's
- * address and token. `options` may be NULL; its token is not used.
- * Returns CRPC_OK and later one CRPC_COMPLETION_CONNECTED; CRPC_E_STATE, CRPC_E_STALE and the
- * errors of crpc_endpoint_connect: the request then remains to be accepted or rejected. */
+/* Accepts the endpoint of a CRPC_COMPLETION_CONNECT_REQUEST; crpc_endpoint_get_info shows the
+ * peer's address and token. `options` may be NULL; its token is not used. Returns CRPC_OK and
+ * later one CRPC_COMPLETION_CONNECTED; CRPC_E_STATE, CRPC_E_STALE and the errors of
+ * crpc_endpoint_connect: the request then remains to be accepted or rejected. */
 CRPC_API int32_t crpc_endpoint_accept(crpc_context *context, crpc_endpoint endpoint,
                                       const crpc_endpoint_options *options, crpc_error *error);
 
@@ -424,8 +428,8 @@ CRPC_API int32_t crpc_endpoint_blob(crpc_context *context, const crpc_endpoint_o
  * retry_timeout only, so exchange a word in between if that may be too short.
  * Returns CRPC_OK and later one CRPC_COMPLETION_CONNECTED; CRPC_E_VERSION, CRPC_E_PROTOCOL (not a
  * blob, or damaged), CRPC_E_STATE, CRPC_E_STALE, CRPC_E_SYSTEM. */
-CRPC_API int32_t crpc_endpoint_join(crpc_context *context, crpc_endpoint endpoint,
-                                    const void *blob, uint32_t blob_bytes, crpc_error *error);
+CRPC_API int32_t crpc_endpoint_join(crpc_context *context, crpc_endpoint endpoint, const void *blob,
+                                    uint32_t blob_bytes, crpc_error *error);
 
 /* Takes leave: refuses new calls, lets calls, requests and replies under way finish on both sides,
  * then disconnects. After timeout_ns (CRPC_FOREVER: no limit) it disconnects all the same.
@@ -438,28 +442,28 @@ CRPC_API int32_t crpc_endpoint_disconnect(crpc_context *context, crpc_endpoint e
  * Blocks for as long as the system needs to destroy a QP. Returns CRPC_OK, CRPC_E_STALE. */
 CRPC_API int32_t crpc_endpoint_close(crpc_context *context, crpc_endpoint endpoint);
 
-#define CRPC_STATE_NEW 1u           /* crpc_endpoint_blob: waits for crpc_endpoint_join */
-#define CRPC_STATE_REQUESTED 2u     /* waits for accept or reject */
+#define CRPC_STATE_NEW 1u       /* crpc_endpoint_blob: waits for crpc_endpoint_join */
+#define CRPC_STATE_REQUESTED 2u /* waits for accept or reject */
 #define CRPC_STATE_CONNECTING 3u
 #define CRPC_STATE_CONNECTED 4u
-#define CRPC_STATE_CLOSING 5u       /* takes leave: no new calls */
-#define CRPC_STATE_DISCONNECTED 6u  /* over, by leave or by failure */
+#define CRPC_STATE_CLOSING 5u      /* takes leave: no new calls */
+#define CRPC_STATE_DISCONNECTED 6u /* over, by leave or by failure */
 
 typedef struct crpc_endpoint_info {
     uint32_t struct_size;
-    uint32_t state;             /* CRPC_STATE_* */
+    uint32_t state; /* CRPC_STATE_* */
     uint64_t user_data;
     uint32_t request_bytes_max; /* the longest request payload the peer takes; 0 = none at all */
     uint32_t reply_bytes_max;   /* the highest reply_bytes_max that a call may have */
     uint32_t calls_max;
-    uint32_t calls_open;        /* unanswered, without those timed out or canceled */
-    uint32_t requests_open;     /* of the peer, to be answered */
+    uint32_t calls_open;    /* unanswered, without those timed out or canceled */
+    uint32_t requests_open; /* of the peer, to be answered */
     uint32_t queue_pair_number;
-    uint32_t version;           /* of the wire protocol */
-    uint32_t features;          /* agreed on */
+    uint32_t version;  /* of the wire protocol */
+    uint32_t features; /* agreed on */
     uint32_t token_bytes;
-    uint8_t token[16];          /* the peer's, at the accepting side */
-    char peer_address[64];      /* "192.0.2.1:47110", "[2001:db8::1]:47110", "" = by blob */
+    uint8_t token[16];     /* the peer's, at the accepting side */
+    char peer_address[64]; /* "192.0.2.1:47110", "[2001:db8::1]:47110", "" = by blob */
     char local_address[64];
     uint32_t reserved;
 } crpc_endpoint_info;
@@ -477,7 +481,7 @@ CRPC_API int32_t crpc_endpoint_get_stats(crpc_context *context, crpc_endpoint en
 CRPC_API int32_t crpc_endpoint_get_error(crpc_context *context, crpc_endpoint endpoint,
                                          crpc_error *error);
 
-/* ---- Listener ----------------------------------------------------------------------------------- */
+/* ---- Listener -------------------------------------------------------------------------------- */
 
 typedef struct crpc_listener_options {
     uint32_t struct_size;
@@ -500,9 +504,9 @@ typedef struct crpc_listener_info {
     uint32_t struct_size;
     uint32_t port;
     uint64_t user_data;
-    char address[64];   /* "192.0.2.1:47110" */
-    uint64_t requests;  /* seen */
-    uint64_t refused;   /* of these, by the library: wrong version, malformed, no room */
+    char address[64];  /* "192.0.2.1:47110" */
+    uint64_t requests; /* seen */
+    uint64_t refused;  /* of these, by the library: wrong version, malformed, no room */
 } crpc_listener_info;
 
 /* Tells about a listener. Returns CRPC_OK, CRPC_E_INVALID, CRPC_E_STALE. */
@@ -513,7 +517,7 @@ CRPC_API int32_t crpc_listener_get_info(crpc_context *context, crpc_listener lis
  * their endpoints closed. Returns CRPC_OK, CRPC_E_STALE. */
 CRPC_API int32_t crpc_listener_close(crpc_context *context, crpc_listener listener);
 
-/* ---- Region: registered memory -------------------------------------------------------------------- */
+/* ---- Region: registered memory --------------------------------------------------------------- */
 
 #define CRPC_ACCESS_LOCAL_WRITE 0x1u
 #define CRPC_ACCESS_REMOTE_WRITE 0x2u /* needs LOCAL_WRITE */
@@ -530,8 +534,8 @@ typedef struct crpc_region_info {
 } crpc_region_info;
 
 /* Registers memory with the device. It stays the caller's and must stay mapped until
- * crpc_region_deregister. Pins pages: may take long for large memory.
- * Returns CRPC_OK and *region; CRPC_E_INVALID, CRPC_E_MEMLOCK, CRPC_E_NO_RESOURCE, CRPC_E_SYSTEM. */
+ * crpc_region_deregister. Pins pages: may take long for large memory. Returns CRPC_OK and
+ * *region; CRPC_E_INVALID, CRPC_E_MEMLOCK, CRPC_E_NO_RESOURCE, CRPC_E_SYSTEM. */
 CRPC_API int32_t crpc_region_register(crpc_context *context, void *address, uint64_t bytes,
                                       uint32_t access, crpc_region *region, crpc_error *error);
 

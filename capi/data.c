@@ -6,7 +6,7 @@
 
 #define POLL_CAPACITY_MAX (1u << 20)
 
-/* ---- Checks of an op: what its opcode does not name must be zero --------------------------------------- */
+/* ---- Checks of an op: what its opcode does not name must be zero ----------------------------- */
 
 static inline bool payload_fits(const crpc_op *op, uint64_t payload_bytes)
 {
@@ -121,7 +121,7 @@ int32_t crpc_retain(crpc_context *context, const crpc_completion *completion, vo
     return (int32_t)completion->payload_bytes;
 }
 
-/* ---- Writing in place ------------------------------------------------------------------------------------ */
+/* ---- Writing in place ------------------------------------------------------------------------ */
 
 int32_t crpc_reserve(crpc_context *context, const crpc_op *op, void **address)
 {

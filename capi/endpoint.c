@@ -22,7 +22,7 @@
 #define BACKLOG_DEFAULT 128u
 #define ADDRESS_BYTES_MAX 320
 
-/* ---- Options ----------------------------------------------------------------------------------------- */
+/* ---- Options --------------------------------------------------------------------------------- */
 
 static void fill_defaults(crpc_endpoint_options *options)
 {
@@ -62,9 +62,10 @@ static int32_t check_ring(const crpc_endpoint_options *options, crpc_error *erro
     }
     if (options->request_bytes % 32 != 0 || options->request_bytes < REQUEST_BYTES_MIN ||
         options->request_bytes > ring - FIN_BYTES - REQUEST_BYTES_MIN) {
-        return error_set(error, CRPC_E_INVALID, 0,
-                         "request_bytes is %u; it must be a multiple of 32 from %u to ring_bytes - %u",
-                         options->request_bytes, REQUEST_BYTES_MIN, FIN_BYTES + REQUEST_BYTES_MIN);
+        return error_set(
+            error, CRPC_E_INVALID, 0,
+            "request_bytes is %u; it must be a multiple of 32 from %u to ring_bytes - %u",
+            options->request_bytes, REQUEST_BYTES_MIN, FIN_BYTES + REQUEST_BYTES_MIN);
     }
     return CRPC_OK;
 }
@@ -73,7 +74,8 @@ static int32_t check_flags(const crpc_endpoint_options *options, crpc_error *err
 {
     const uint32_t one_way = CRPC_ENDPOINT_CALL_ONLY | CRPC_ENDPOINT_SERVE_ONLY;
     if (options->flags & ~one_way || options->reserved != 0) {
-        return error_set(error, CRPC_E_INVALID, 0, "reserved bits of crpc_endpoint_options are set");
+        return error_set(error, CRPC_E_INVALID, 0,
+                         "reserved bits of crpc_endpoint_options are set");
     }
     if ((options->flags & one_way) == one_way) {
         return error_set(error, CRPC_E_INVALID, 0,
@@ -142,7 +144,7 @@ static int32_t check_address(const char *address, crpc_error *error)
     return CRPC_OK;
 }
 
-/* ---- Connecting -------------------------------------------------------------------------------------- */
+/* ---- Connecting ------------------------------------------------------------------------------ */
 
 static int32_t connect_endpoint(crpc_context *context, const char *address,
                                 const crpc_endpoint_options *theirs, crpc_endpoint *out,
@@ -258,16 +260,14 @@ int32_t crpc_endpoint_join(crpc_context *context, crpc_endpoint endpoint, const 
     if (!error_usable(error)) {
         return CRPC_E_INVALID;
     }
-    int32_t status = context && blob
-                         ? join_endpoint(context, endpoint, blob, blob_bytes, &failure)
-                         : CRPC_E_INVALID;
+    int32_t status = context && blob ? join_endpoint(context, endpoint, blob, blob_bytes, &failure)
+                                     : CRPC_E_INVALID;
     return give_error(error, &failure, status);
 }
 
-/* ---- Parting ------------------------------------------------------------------------------------------ */
+/* ---- Parting --------------------------------------------------------------------------------- */
 
-int32_t crpc_endpoint_disconnect(crpc_context *context, crpc_endpoint endpoint,
-                                 uint64_t timeout_ns)
+int32_t crpc_endpoint_disconnect(crpc_context *context, crpc_endpoint endpoint, uint64_t timeout_ns)
 {
     if (!context) {
         return CRPC_E_INVALID;
@@ -289,7 +289,7 @@ int32_t crpc_endpoint_close(crpc_context *context, crpc_endpoint endpoint)
     return CRPC_OK;
 }
 
-/* ---- Asking -------------------------------------------------------------------------------------------- */
+/* ---- Asking ---------------------------------------------------------------------------------- */
 
 int32_t crpc_endpoint_get_info(crpc_context *context, crpc_endpoint endpoint,
                                crpc_endpoint_info *info)
@@ -335,7 +335,7 @@ int32_t crpc_endpoint_get_error(crpc_context *context, crpc_endpoint endpoint, c
     return CRPC_OK;
 }
 
-/* ---- Listeners ----------------------------------------------------------------------------------------- */
+/* ---- Listeners ------------------------------------------------------------------------------- */
 
 static int32_t open_listener(crpc_context *context, const char *address,
                              const crpc_listener_options *theirs, crpc_listener *out,
@@ -351,7 +351,8 @@ static int32_t open_listener(crpc_context *context, const char *address,
         return status;
     }
     if (options.flags != 0 || options.reserved != 0 || options.backlog > INT32_MAX) {
-        return error_set(error, CRPC_E_INVALID, 0, "reserved bits of crpc_listener_options are set");
+        return error_set(error, CRPC_E_INVALID, 0,
+                         "reserved bits of crpc_listener_options are set");
     }
     status = rpc_listener_open(context->engine, address,
                                options.backlog ? options.backlog : BACKLOG_DEFAULT,

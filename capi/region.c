@@ -6,8 +6,7 @@
 #include "private/context.h"
 #include "private/copyin.h"
 
-static int32_t check_region(const void *address, uint64_t bytes, uint32_t access,
-                            crpc_error *error)
+static int32_t check_region(const void *address, uint64_t bytes, uint32_t access, crpc_error *error)
 {
     const uint32_t writes = CRPC_ACCESS_REMOTE_WRITE | CRPC_ACCESS_REMOTE_ATOMIC;
     const uint32_t known = CRPC_ACCESS_LOCAL_WRITE | CRPC_ACCESS_REMOTE_READ | writes;
@@ -15,8 +14,8 @@ static int32_t check_region(const void *address, uint64_t bytes, uint32_t access
         return error_set(error, CRPC_E_INVALID, 0, "a region needs an address and a length");
     }
     if (access & ~known) {
-        return error_set(error, CRPC_E_INVALID, 0, "access 0x%x has bits that are not CRPC_ACCESS_*",
-                         access);
+        return error_set(error, CRPC_E_INVALID, 0,
+                         "access 0x%x has bits that are not CRPC_ACCESS_*", access);
     }
     if ((access & writes) && !(access & CRPC_ACCESS_LOCAL_WRITE)) {
         return error_set(error, CRPC_E_INVALID, 0,
@@ -37,8 +36,8 @@ static int32_t register_region(crpc_context *context, void *address, uint64_t by
         return error_set(error, CRPC_E_NO_MEMORY, ENOMEM, "no memory for a region");
     }
     const struct nic_operations *operations = context->nic->operations;
-    status = operations->memory_register(context->nic, address, bytes, access, &region->memory,
-                                         error);
+    status =
+        operations->memory_register(context->nic, address, bytes, access, &region->memory, error);
     if (status != CRPC_OK) {
         free(region);
         return status;

@@ -28,7 +28,8 @@ static bool look(struct crpc_context *context)
     return rpc_something_waits(context->engine);
 }
 
-/* True if something came while the device was being armed. *os_error is set if it cannot be armed. */
+/* True if something came while the device was being armed. *os_error is set if it cannot be
+ * armed. */
 static bool arm_and_look(struct crpc_context *context, int *os_error)
 {
     if (context->armed) {
@@ -63,8 +64,7 @@ int32_t crpc_wait(crpc_context *context, uint64_t timeout_ns)
         return CRPC_OK;
     }
     uint64_t now_ns = clock_now_ns();
-    uint64_t end_ns =
-        timeout_ns == CRPC_FOREVER ? UINT64_MAX : deadline_after(now_ns, timeout_ns);
+    uint64_t end_ns = timeout_ns == CRPC_FOREVER ? UINT64_MAX : deadline_after(now_ns, timeout_ns);
     for (;;) {
         uint64_t deadline_ns = rpc_next_deadline_ns(context->engine);
         if (deadline_ns <= now_ns) {

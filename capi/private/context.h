@@ -1,5 +1,5 @@
-/* context.h: what a crpc_context is made of, for the files of capi alone. Here the caller's input is
- * checked, once; core asserts.
+/* context.h: what a crpc_context is made of, for the files of capi alone. Here the caller's
+ * input is checked, once; core asserts.
  */
 #ifndef CAPI_CONTEXT_H
 #define CAPI_CONTEXT_H

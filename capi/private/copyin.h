@@ -9,7 +9,8 @@
 
 #include "abi.h"
 
-/* No struct is ever longer; a larger struct_size was never set by a program that knew what it did. */
+/* No struct is ever longer; a larger struct_size was never set by a program that knew what it
+ * did. */
 #define COPYIN_BYTES_MAX 4096
 
 /* Fills `ours` (our_bytes long) from the caller's struct, which may be NULL (all defaults).

@@ -1,5 +1,5 @@
-/* behaviour_test.c: the public API as a program uses it: calls and their ends, views, writing in place, sleeping, regions,
- * options, log.
+/* behaviour_test.c: the public API as a program uses it: calls and their ends, views, writing in
+ * place, sleeping, regions, options, log.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -25,7 +25,7 @@ static const void *view(const crpc_completion *completion)
     return (const void *)(uintptr_t)completion->payload;
 }
 
-/* ---- Calls ------------------------------------------------------------------------------------------------------ */
+/* ---- Calls ----------------------------------------------------------------------------------- */
 
 static void a_call_and_its_reply(void **state)
 {
@@ -98,10 +98,8 @@ static void cancel_by_user_data(void **state)
     }
     op.user_data = 8;
     assert_int_equal(fixture_submit(fixture.left, &op, NULL, 0), CRPC_OK);
-    crpc_op cancel = {.opcode = CRPC_OP_CANCEL,
-                      .endpoint = fixture.left_endpoint,
-                      .user_data = 99,
-                      .token = 7};
+    crpc_op cancel = {
+        .opcode = CRPC_OP_CANCEL, .endpoint = fixture.left_endpoint, .user_data = 99, .token = 7};
     assert_int_equal(fixture_submit(fixture.left, &cancel, NULL, 0), CRPC_OK);
     assert_int_equal(fixture_submit(fixture.left, &cancel, NULL, 0), CRPC_OK);
     assert_int_equal(fixture_poll(fixture.left), 5);
@@ -188,7 +186,7 @@ static void both_sides_take_leave(void **state)
     assert_int_equal(fixture_submit(fixture.left, &op, NULL, 0), CRPC_E_DISCONNECTED);
 }
 
-/* ---- Views -------------------------------------------------------------------------------------------------------- */
+/* ---- Views ----------------------------------------------------------------------------------- */
 
 static void retain_copies_a_view_while_it_lives(void **state)
 {
@@ -257,7 +255,7 @@ static void reserve_commit_abort(void **state)
     assert_int_equal(crpc_reserve(fixture.left, &op, &place), CRPC_E_UNSUPPORTED);
 }
 
-/* ---- Sleeping ------------------------------------------------------------------------------------------------------ */
+/* ---- Sleeping -------------------------------------------------------------------------------- */
 
 static void wait_ends_in_time_and_for_events(void **state)
 {
@@ -339,7 +337,7 @@ static void the_descriptor_wakes_for_a_deadline(void **state)
     assert_int_equal(fixture.completions[0].status, CRPC_E_TIMEOUT);
 }
 
-/* ---- Regions, options, log, resources --------------------------------------------------------------------------------- */
+/* ---- Regions, options, log, resources -------------------------------------------------------- */
 
 static void regions(void **state)
 {
@@ -410,8 +408,9 @@ static void context_options_are_checked_with_a_message(void **state)
 {
     (void)state;
     crpc_context_options cases[] = {
-        {.flags = 2},        {.gid_index = 1},           {.log_level = 5},
-        {.endpoints_max = 1u << 19}, {.receive_depth = 1}, {.signal_interval = 65},
+        {.flags = 2},         {.gid_index = 1},
+        {.log_level = 5},     {.endpoints_max = 1u << 19},
+        {.receive_depth = 1}, {.signal_interval = 65},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         crpc_error error = {.struct_size = sizeof(error)};
@@ -498,9 +497,11 @@ static void a_failure_at_any_step_leaves_nothing_behind(void **state)
 
     uint8_t other[CRPC_BLOB_BYTES_MAX];
     crpc_endpoint there;
-    assert_int_equal(crpc_endpoint_blob(fixture.left, NULL, &endpoint, blob, &bytes, &error), CRPC_OK);
+    assert_int_equal(crpc_endpoint_blob(fixture.left, NULL, &endpoint, blob, &bytes, &error),
+                     CRPC_OK);
     bytes = sizeof(other);
-    assert_int_equal(crpc_endpoint_blob(fixture.right, NULL, &there, other, &bytes, &error), CRPC_OK);
+    assert_int_equal(crpc_endpoint_blob(fixture.right, NULL, &there, other, &bytes, &error),
+                     CRPC_OK);
     for (uint32_t nth = 1; nth <= 2; nth++) {
         memory_fabric_set_failures(fabric, MEMORY_FAIL_REGISTER, nth, CRPC_E_MEMLOCK);
         assert_int_equal(crpc_endpoint_join(fixture.left, endpoint, other, bytes, &error),
@@ -563,8 +564,8 @@ static void every_status_has_a_name_and_a_text(void **state)
     assert_string_equal(crpc_status_name(-25), "CRPC_E_?");
     assert_string_equal(crpc_status_name(INT32_MIN), "CRPC_E_?");
     assert_string_equal(crpc_status_name(7), "CRPC_OK");
-    assert_int_equal(crpc_version(), CRPC_VERSION_MAJOR << 16 | CRPC_VERSION_MINOR << 8 |
-                                         CRPC_VERSION_PATCH);
+    assert_int_equal(crpc_version(),
+                     CRPC_VERSION_MAJOR << 16 | CRPC_VERSION_MINOR << 8 | CRPC_VERSION_PATCH);
 }
 
 int main(void)

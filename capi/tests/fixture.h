@@ -1,4 +1,5 @@
-/* fixture.h: two contexts of the public API on the in-memory NIC, with one connection between them. */
+/* fixture.h: two contexts of the public API on the in-memory NIC, with one connection between
+ * them. */
 #ifndef CAPI_TESTS_FIXTURE_H
 #define CAPI_TESTS_FIXTURE_H
 
@@ -17,7 +18,7 @@
 #define FIXTURE_COMPLETIONS 64
 
 struct fixture {
-    crpc_context *left; /* calls */
+    crpc_context *left;  /* calls */
     crpc_context *right; /* answers */
     crpc_endpoint left_endpoint;
     crpc_endpoint right_endpoint;

@@ -1,4 +1,5 @@
-/* handle_test.c: handles that are zero, garbage, stale, foreign or of another kind, and NULLs, for every function. */
+/* handle_test.c: handles that are zero, garbage, stale, foreign or of another kind, and NULLs,
+ * for every function. */
 #include <stdlib.h>
 
 #include "fixture.h"
@@ -106,10 +107,9 @@ static int32_t do_cancel(crpc_context *context, uint64_t bits)
 
 typedef int32_t use(crpc_context *context, uint64_t bits);
 
-static use *const endpoint_uses[] = {do_accept, do_reject, do_join,   do_disconnect, do_close,
-                                     do_info,   do_stats,  do_error,  do_commit,     do_abort,
-                                     do_reserve, do_retain, do_call,  do_reply,      do_drop,
-                                     do_cancel};
+static use *const endpoint_uses[] = {
+    do_accept, do_reject, do_join,    do_disconnect, do_close, do_info,  do_stats, do_error,
+    do_commit, do_abort,  do_reserve, do_retain,     do_call,  do_reply, do_drop,  do_cancel};
 
 static int32_t do_listener_info(crpc_context *context, uint64_t bits)
 {
@@ -208,7 +208,7 @@ static void closed_and_its_slot_used_again(void **state)
     }
 }
 
-/* ---- NULL -------------------------------------------------------------------------------------------------------------- */
+/* ---- NULL ------------------------------------------------------------------------------------ */
 
 static void no_context(void **state)
 {
@@ -239,8 +239,7 @@ static void no_context(void **state)
     assert_int_equal(crpc_context_close(NULL), CRPC_OK);
     assert_int_equal(crpc_endpoint_connect(NULL, "a:1", NULL, &endpoint, &error), CRPC_E_INVALID);
     assert_true(strlen(error.message) > 0);
-    assert_int_equal(crpc_endpoint_blob(NULL, NULL, &endpoint, blob, &bytes, NULL),
-                     CRPC_E_INVALID);
+    assert_int_equal(crpc_endpoint_blob(NULL, NULL, &endpoint, blob, &bytes, NULL), CRPC_E_INVALID);
     assert_int_equal(crpc_listener_open(NULL, "a:1", NULL, &listener, NULL), CRPC_E_INVALID);
     assert_int_equal(crpc_region_register(NULL, blob, 1, 0, &region, NULL), CRPC_E_INVALID);
 }

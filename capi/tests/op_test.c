@@ -1,4 +1,5 @@
-/* op_test.c: what crpc_submit takes and what it refuses: fields that are not of the opcode, payloads out of range, prefixes.
+/* op_test.c: what crpc_submit takes and what it refuses: fields that are not of the opcode,
+ * payloads out of range, prefixes.
  */
 #include "fixture.h"
 
@@ -23,15 +24,13 @@ struct field {
 
 static const struct field fields[] = {
 #define FIELD(name, call, reply, drop, cancel)                                                     \
-    {#name, offsetof(crpc_op, name), sizeof(((crpc_op *)0)->name), call, reply, drop, cancel}
-    FIELD(method, 1, 0, 0, 0),
-    FIELD(status, 0, 1, 0, 0),
-    FIELD(token, 0, 1, 1, 1),
-    FIELD(payload_offset, 1, 1, 0, 0),
-    FIELD(payload_bytes, 1, 1, 0, 0),
-    FIELD(reply_bytes_max, 1, 0, 0, 0),
-    FIELD(timeout_ns, 1, 0, 0, 0),
-    FIELD(reserved, 0, 0, 0, 0),
+    {                                                                                              \
+#name, offsetof(crpc_op, name), sizeof(((crpc_op *)0)->name), call, reply, drop, cancel    \
+    }
+    FIELD(method, 1, 0, 0, 0),        FIELD(status, 0, 1, 0, 0),
+    FIELD(token, 0, 1, 1, 1),         FIELD(payload_offset, 1, 1, 0, 0),
+    FIELD(payload_bytes, 1, 1, 0, 0), FIELD(reply_bytes_max, 1, 0, 0, 0),
+    FIELD(timeout_ns, 1, 0, 0, 0),    FIELD(reserved, 0, 0, 0, 0),
 };
 
 static void fields_that_the_opcode_does_not_name_must_be_zero(void **state)
@@ -74,8 +73,9 @@ static void flags_and_statuses(void **state)
             }
         }
     }
-    expect_invalid((crpc_op){.opcode = CRPC_OP_REPLY, .status = -1, .endpoint = fixture.left_endpoint},
-                   "a status below 0");
+    expect_invalid(
+        (crpc_op){.opcode = CRPC_OP_REPLY, .status = -1, .endpoint = fixture.left_endpoint},
+        "a status below 0");
 }
 
 static void unknown_opcodes(void **state)
@@ -98,20 +98,25 @@ static void payloads_out_of_range(void **state)
         uint64_t room;
         int32_t reason;
     } cases[] = {
-        {0, 64, 64, CRPC_OK},       {64, 0, 64, CRPC_OK},
-        {60, 4, 64, CRPC_OK},       {0, 65, 64, CRPC_E_INVALID},
-        {61, 4, 64, CRPC_E_INVALID}, {65, 0, 64, CRPC_E_INVALID},
-        {UINT64_MAX, 1, 64, CRPC_E_INVALID}, {UINT64_MAX - 3, 8, 64, CRPC_E_INVALID},
-        {0, UINT32_MAX, 64, CRPC_E_INVALID}, {1, UINT32_MAX, 64, CRPC_E_INVALID},
+        {0, 64, 64, CRPC_OK},
+        {64, 0, 64, CRPC_OK},
+        {60, 4, 64, CRPC_OK},
+        {0, 65, 64, CRPC_E_INVALID},
+        {61, 4, 64, CRPC_E_INVALID},
+        {65, 0, 64, CRPC_E_INVALID},
+        {UINT64_MAX, 1, 64, CRPC_E_INVALID},
+        {UINT64_MAX - 3, 8, 64, CRPC_E_INVALID},
+        {0, UINT32_MAX, 64, CRPC_E_INVALID},
+        {1, UINT32_MAX, 64, CRPC_E_INVALID},
         {0, 1, 0, CRPC_E_INVALID},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         crpc_op op = fixture_call_op(i);
         op.payload_offset = cases[i].offset;
         op.payload_bytes = cases[i].bytes;
-        assert_int_equal(fixture_submit(fixture.left, &op, cases[i].room ? payload : NULL,
-                                        cases[i].room),
-                         cases[i].reason);
+        assert_int_equal(
+            fixture_submit(fixture.left, &op, cases[i].room ? payload : NULL, cases[i].room),
+            cases[i].reason);
     }
 }
 
@@ -222,7 +227,8 @@ static void not_connected_yet(void **state)
     crpc_endpoint endpoint;
     uint8_t blob[CRPC_BLOB_BYTES_MAX];
     uint32_t bytes = sizeof(blob);
-    assert_int_equal(crpc_endpoint_blob(fixture.left, NULL, &endpoint, blob, &bytes, NULL), CRPC_OK);
+    assert_int_equal(crpc_endpoint_blob(fixture.left, NULL, &endpoint, blob, &bytes, NULL),
+                     CRPC_OK);
     crpc_op op = {.opcode = CRPC_OP_CALL, .endpoint = endpoint};
     assert_int_equal(fixture_submit(fixture.left, &op, NULL, 0), CRPC_E_STATE);
     assert_int_equal(crpc_endpoint_disconnect(fixture.left, endpoint, 0), CRPC_E_STATE);

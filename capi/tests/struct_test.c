@@ -1,5 +1,5 @@
-/* struct_test.c: the rules of sized structs, for every one of them. A struct that is not in the tables is found by
- * abi_test.py, which compares them with the header.
+/* struct_test.c: the rules of sized structs, for every one of them. A struct that is not in the
+ * tables is found by abi_test.py, which compares them with the header.
  */
 #include <stdlib.h>
 
@@ -9,9 +9,10 @@
 
 #define LONGER 64 /* bytes more than ours */
 
-/* ---- Structs that the caller fills ------------------------------------------------------------------------------ */
+/* ---- Structs that the caller fills ----------------------------------------------------------- */
 
-/* Each calls a function with the struct and gives its status; `error` tells more. What succeeds is undone. */
+/* Each calls a function with the struct and gives its status; `error` tells more. What succeeds
+ * is undone. */
 static int32_t use_context_options(const void *options, crpc_error *error)
 {
     crpc_context *context;
@@ -27,8 +28,7 @@ static int32_t use_endpoint_options(const void *options, crpc_error *error)
     crpc_endpoint endpoint;
     uint8_t blob[CRPC_BLOB_BYTES_MAX];
     uint32_t bytes = sizeof(blob);
-    int32_t status =
-        crpc_endpoint_blob(fixture.left, options, &endpoint, blob, &bytes, error);
+    int32_t status = crpc_endpoint_blob(fixture.left, options, &endpoint, blob, &bytes, error);
     if (status == CRPC_OK) {
         crpc_endpoint_close(fixture.left, endpoint);
     }
@@ -53,8 +53,10 @@ struct in_struct {
 
 static const struct in_struct in_structs[] = {
 #define IN(type)                                                                                   \
-    {"crpc_" #type, sizeof(crpc_##type), VERSION1_BYTES_##type, use_##type,                        \
-     offsetof(crpc_##type, reserved)}
+    {                                                                                              \
+        "crpc_" #type, sizeof(crpc_##type), VERSION1_BYTES_##type, use_##type,                     \
+            offsetof(crpc_##type, reserved)                                                        \
+    }
     IN(context_options),
     IN(endpoint_options),
     IN(listener_options),
@@ -99,7 +101,7 @@ static void structs_of_the_caller(void **state)
     }
 }
 
-/* ---- Structs that the library fills ------------------------------------------------------------------------------- */
+/* ---- Structs that the library fills ---------------------------------------------------------- */
 
 static int32_t fill_error(void *out)
 {
@@ -158,7 +160,10 @@ struct out_struct {
 };
 
 static const struct out_struct out_structs[] = {
-#define OUT(type, function, good) {sizeof(crpc_##type), VERSION1_BYTES_##type, function, good}
+#define OUT(type, function, good)                                                                  \
+    {                                                                                              \
+        sizeof(crpc_##type), VERSION1_BYTES_##type, function, good                                 \
+    }
     OUT(error, fill_error, CRPC_OK),
     OUT(device_info, fill_device_info, CRPC_OK),
     OUT(context_info, fill_context_info, CRPC_OK),
@@ -229,7 +234,7 @@ static void a_crpc_error_that_cannot_be_filled_fails_the_call(void **state)
     assert_int_equal(crpc_context_open(&options, &context, NULL), CRPC_E_INVALID);
 }
 
-/* ---- A struct that has grown ---------------------------------------------------------------------------------------- */
+/* ---- A struct that has grown ----------------------------------------------------------------- */
 
 struct grown {
     uint32_t struct_size;

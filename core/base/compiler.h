@@ -11,7 +11,7 @@
 #define CACHE_LINE_BYTES 64
 
 #define container_of(pointer, type, member)                                                        \
-    ((type *)(void *)((char *)(pointer) - offsetof(type, member)))
+    ((type *)(void *)((char *)(pointer)-offsetof(type, member)))
 
 static inline uint64_t align_up(uint64_t value, uint64_t power_of_two)
 {

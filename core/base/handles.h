@@ -47,8 +47,7 @@ uint64_t handles_add(struct handles *handles, enum handle_kind kind, void *objec
 void handles_remove(struct handles *handles, uint64_t bits);
 
 /* The object; NULL for a handle that is stale, foreign, of another kind, or garbage. */
-static inline void *handles_get(const struct handles *handles, uint64_t bits,
-                                enum handle_kind kind)
+static inline void *handles_get(const struct handles *handles, uint64_t bits, enum handle_kind kind)
 {
     uint32_t slot = bits & (HANDLE_SLOTS_MAX - 1);
     if (slot >= handles->used || handles->entries[slot].bits != bits || bits >> 56 != kind) {

@@ -1,4 +1,5 @@
-/* list.h: a doubly linked list through its members; a member that is on no list points at itself. */
+/* list.h: a doubly linked list through its members; a member that is on no list points at
+ * itself. */
 #ifndef CORE_BASE_LIST_H
 #define CORE_BASE_LIST_H
 

@@ -47,8 +47,7 @@ void wheel_clear(struct wheel *wheel, struct wheel_timer *timer)
     wheel->count--;
     /* `next` is the head of an emptied slot, or of the expired list, or another timer. */
     struct list *first_slot = &wheel->slots[0][0];
-    if (list_empty(next) && next >= first_slot &&
-        next < first_slot + WHEEL_LEVELS * WHEEL_SLOTS) {
+    if (list_empty(next) && next >= first_slot && next < first_slot + WHEEL_LEVELS * WHEEL_SLOTS) {
         unsigned index = (unsigned)(next - first_slot);
         wheel->occupied[index / WHEEL_SLOTS] &= ~(UINT64_C(1) << (index % WHEEL_SLOTS));
     }

@@ -1,10 +1,11 @@
-/* wheel.h: deadlines. Setting and clearing cost a few instructions whatever the number of timers,
- * since nearly every RPC deadline is cleared before it passes.
+/* wheel.h: deadlines. Setting and clearing cost a few instructions whatever the number of
+ * timers, since nearly every RPC deadline is cleared before it passes.
  *
- * Time is cut in ticks of 8192 ns. A timer lies at the level of the highest group of six bits in which
- * its tick differs from the present one, in the slot that the group names; ten levels hold every
- * tick of a 64-bit time, so nothing is ever clamped. When the present reaches a slot of a higher level, its timers
- * fall to lower ones. No timer fires early; it fires at most one tick late, plus the time between calls.
+ * Time is cut in ticks of 8192 ns. A timer lies at the level of the highest group of six bits in
+ * which its tick differs from the present one, in the slot that the group names; ten levels hold
+ * every tick of a 64-bit time, so nothing is ever clamped. When the present reaches a slot of a
+ * higher level, its timers fall to lower ones. No timer fires early; it fires at most one tick
+ * late, plus the time between calls.
  */
 #ifndef CORE_BASE_WHEEL_H
 #define CORE_BASE_WHEEL_H
@@ -25,7 +26,7 @@ struct wheel_timer {
 };
 
 struct wheel {
-    uint64_t now; /* tick */
+    uint64_t now;   /* tick */
     uint32_t count; /* timers set, expired ones that were not taken included */
     struct list expired;
     uint64_t occupied[WHEEL_LEVELS]; /* a bit for each slot that has timers */
@@ -57,8 +58,8 @@ void wheel_advance(struct wheel *wheel, uint64_t now_ns);
 /* Takes one expired timer, in order of tick; NULL if there is none. It is then no longer set. */
 struct wheel_timer *wheel_take(struct wheel *wheel);
 
-/* A time at which wheel_advance has something to do: at most the earliest deadline, so a sleep until
- * then is never too long. UINT64_MAX if no timer is set, 0 if some have expired. */
+/* A time at which wheel_advance has something to do: at most the earliest deadline, so a sleep
+ * until then is never too long. UINT64_MAX if no timer is set, 0 if some have expired. */
 uint64_t wheel_next_ns(const struct wheel *wheel);
 
 #endif

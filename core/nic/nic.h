@@ -1,5 +1,5 @@
-/* nic.h: what a NIC is to the services above it: register memory, make and connect queue pairs, post,
- * poll, arm. Drivers (verbs, mlx5; memory for tests) fill in struct nic_operations.
+/* nic.h: what a NIC is to the services above it: register memory, make and connect queue pairs,
+ * post, poll, arm. Drivers (verbs, mlx5; memory for tests) fill in struct nic_operations.
  *
  * One thread at a time uses a nic and its queue pairs. Everything with "post", "ring", "poll" or
  * "refill" in its name is data path: no allocation, no lock of ours, no system call of ours.
@@ -21,20 +21,20 @@ struct nic_queue_pair;
 struct ibv_context;
 struct ibv_qp;
 
-/* ---- Opening --------------------------------------------------------------------------------------- */
+/* ---- Opening --------------------------------------------------------------------------------- */
 
 struct nic_options {
-    char device[64];          /* "" = the first with an active port */
-    uint32_t port;            /* 0 = the first active */
+    char device[64]; /* "" = the first with an active port */
+    uint32_t port;   /* 0 = the first active */
     bool gid_index_given;
     uint32_t gid_index;
-    uint32_t receive_depth;   /* wanted; 0 = 16384; clamped to what the device can */
-    uint32_t send_depth;      /* WQEs of each queue pair's send queue */
+    uint32_t receive_depth;         /* wanted; 0 = 16384; clamped to what the device can */
+    uint32_t send_depth;            /* WQEs of each queue pair's send queue */
     uint32_t send_completion_depth; /* wanted entries of the send CQ; clamped likewise */
-    uint32_t signal_interval; /* at least one WQE in so many is signaled; <= send_depth / 2 */
+    uint32_t signal_interval;       /* at least one WQE in so many is signaled; <= send_depth / 2 */
 };
 
-/* ---- Memory ----------------------------------------------------------------------------------------- */
+/* ---- Memory ---------------------------------------------------------------------------------- */
 
 struct nic_memory {
     uint32_t local_key;
@@ -42,15 +42,15 @@ struct nic_memory {
     void *driver; /* the driver's own handle; NULL = not registered */
 };
 
-/* ---- Queue pairs ------------------------------------------------------------------------------------- */
+/* ---- Queue pairs ----------------------------------------------------------------------------- */
 
 /* Where a queue pair is to be found: what the blob way exchanges. */
 struct nic_address {
     uint32_t queue_pair_number;
     uint32_t packet_sequence_number; /* the first it will send; 24 bits */
     uint16_t lid;
-    uint8_t link;      /* CRPC_LINK_* */
-    uint8_t mtu_code;  /* 1 = 256 B ... 5 = 4096 B, as in the InfiniBand specification */
+    uint8_t link;     /* CRPC_LINK_* */
+    uint8_t mtu_code; /* 1 = 256 B ... 5 = 4096 B, as in the InfiniBand specification */
     uint8_t gid[16];
 };
 
@@ -59,8 +59,9 @@ struct nic_transport {
     uint32_t retry_count;   /* 1..7 */
 };
 
-/* What every connection has, whichever way it was made (the verbs specification's codes). rdma_cm by
- * itself leaves the RNR timer at 0, which means 655 ms, and rdma_init_qp_attr the rest at its own. */
+/* What every connection has, whichever way it was made (the verbs specification's codes).
+ * rdma_cm by itself leaves the RNR timer at 0, which means 655 ms, and rdma_init_qp_attr the
+ * rest at its own. */
 #define NIC_MIN_RNR_TIMER 12 /* 0.64 ms: how long a peer without a receive asks us to wait */
 #define NIC_RNR_RETRY 7      /* for ever: the batch windows see to it that it never happens */
 #define NIC_READ_DEPTH 4     /* READs under way at once, each way, where the device can */
@@ -74,8 +75,9 @@ struct nic_queue_pair_stats {
 
 /* The part of a queue pair that all drivers share; a driver's own struct begins with it.
  *
- * Send WQEs complete in order, so two counters say everything: WQE number n (counted from 0) is done
- * when (int32_t)(completed - n) > 0. The driver moves `posted` at post and `completed` at poll. */
+ * Send WQEs complete in order, so two counters say everything: WQE number n (counted from 0) is
+ * done when (int32_t)(completed - n) > 0. The driver moves `posted` at post and `completed` at
+ * poll. */
 struct nic_queue_pair {
     struct nic *nic;
     void *owner; /* of the service that made it */
@@ -83,8 +85,8 @@ struct nic_queue_pair {
     uint32_t depth;
     uint32_t posted;
     uint32_t completed;
-    uint32_t unsignaled; /* WQEs posted since the last signaled one */
-    bool failed;         /* in the error state, or about to be */
+    uint32_t unsignaled;  /* WQEs posted since the last signaled one */
+    bool failed;          /* in the error state, or about to be */
     struct ibv_qp *verbs; /* NULL where the device is not a verbs device */
     struct nic_queue_pair_stats stats;
 };
@@ -94,7 +96,7 @@ static inline uint32_t nic_send_room(const struct nic_queue_pair *queue_pair)
     return queue_pair->depth - (queue_pair->posted - queue_pair->completed);
 }
 
-/* ---- Data path --------------------------------------------------------------------------------------- */
+/* ---- Data path ------------------------------------------------------------------------------- */
 
 #define NIC_POST_SIGNALED 0x1u /* ask for a completion of this WQE whatever the interval says */
 
@@ -147,16 +149,15 @@ struct nic_operations {
     void (*memory_deregister)(struct nic *nic, struct nic_memory *memory);
     int32_t (*queue_pair_create)(struct nic *nic, void *owner, struct nic_queue_pair **queue_pair,
                                  crpc_error *error);
-    /* Whatever was posted is forgotten; no completion of it is polled afterwards, even if the number
-     * is used again. */
+    /* Whatever was posted is forgotten; no completion of it is polled afterwards, even if the
+     * number is used again. */
     void (*queue_pair_destroy)(struct nic_queue_pair *queue_pair);
     void (*queue_pair_address)(const struct nic_queue_pair *queue_pair,
                                struct nic_address *address);
-    int32_t (*queue_pair_connect)(struct nic_queue_pair *queue_pair,
-                                  const struct nic_address *peer,
+    int32_t (*queue_pair_connect)(struct nic_queue_pair *queue_pair, const struct nic_address *peer,
                                   const struct nic_transport *transport, crpc_error *error);
-    /* Moves it to the error state: nothing of the peer lands afterwards, everything posted completes
-     * with NIC_ERROR_FLUSHED. */
+    /* Moves it to the error state: nothing of the peer lands afterwards, everything posted
+     * completes with NIC_ERROR_FLUSHED. */
     void (*queue_pair_fail)(struct nic_queue_pair *queue_pair);
 
     /* Data path. Posting needs nic_send_room() > 0, checked by the caller; nothing moves before
@@ -193,7 +194,7 @@ struct nic {
     uint32_t send_depth;
     uint32_t send_completion_depth; /* granted */
     uint32_t signal_interval;
-    int event_fd; /* readable after an armed completion; -1 = none */
+    int event_fd;          /* readable after an armed completion; -1 = none */
     uint64_t receive_wqes; /* ever posted */
     uint64_t completions;  /* ever polled */
 };
@@ -205,8 +206,8 @@ extern const struct nic_operations *const nic_drivers[];
 int32_t nic_open(uint32_t driver, const struct nic_options *options, struct nic **nic,
                  crpc_error *error);
 
-/* Below this many posted receives it is time to refill (section 4.3 of docs/design.md): batch windows
- * of all endpoints sum to at most this, so what peers may send always finds a receive. */
+/* Below this many posted receives it is time to refill (section 4.3 of docs/design.md): batch
+ * windows of all endpoints sum to at most this, so what peers may send always finds a receive. */
 static inline uint32_t nic_receive_low_mark(const struct nic *nic)
 {
     return nic->receive_depth - nic->receive_depth / 3;

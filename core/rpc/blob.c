@@ -1,4 +1,5 @@
-/* blob.c: connecting without rdma_cm: the application carries 104 bytes each way. Layout: docs/wire.md.
+/* blob.c: connecting without rdma_cm: the application carries 104 bytes each way. Layout:
+ * docs/wire.md.
  */
 #include "engine.h"
 
@@ -81,7 +82,8 @@ static int32_t check_blob(const struct rpc_endpoint *endpoint, const void *bytes
         return error_set(error, CRPC_E_PROTOCOL, 0, "these bytes are no blob of copyrpc");
     }
     if (blob->checksum != checksum(blob)) {
-        return error_set(error, CRPC_E_PROTOCOL, 0, "the blob was damaged on its way: bad checksum");
+        return error_set(error, CRPC_E_PROTOCOL, 0,
+                         "the blob was damaged on its way: bad checksum");
     }
     if (blob->link != endpoint->engine->nic->link) {
         return error_set(error, CRPC_E_UNREACHABLE, 0,
@@ -107,8 +109,8 @@ int32_t rpc_endpoint_join(struct rpc_endpoint *endpoint, const void *bytes, uint
     }
     int32_t status = check_blob(endpoint, bytes, blob_bytes, &blob, error);
     if (status == CRPC_OK) {
-        status = handshake_check_request(&blob.handshake, sizeof(blob.handshake), &peer, &reject,
-                                         error);
+        status =
+            handshake_check_request(&blob.handshake, sizeof(blob.handshake), &peer, &reject, error);
     }
     if (status != CRPC_OK) {
         return status;

@@ -1,8 +1,9 @@
 /* calls.c: the slots of this side's calls, deadlines and cancel.
  *
- * A call that ends early keeps its slot and its allowance until its late response has come: a slot given
- * away sooner would let that response answer another call, whatever the number of generation bits
- * (docs/model, "ids"), and its bytes would land where the budget says there is room.
+ * A call that ends early keeps its slot and its allowance until its late response has come: a
+ * slot given away sooner would let that response answer another call, whatever the number of
+ * generation bits (docs/model, "ids"), and its bytes would land where the budget says there is
+ * room.
  */
 #include "engine.h"
 
@@ -69,7 +70,7 @@ void engine_emit_ended(struct rpc_engine *engine, struct output *output)
     }
 }
 
-/* ---- Deadlines --------------------------------------------------------------------------------------- */
+/* ---- Deadlines ------------------------------------------------------------------------------- */
 
 void engine_expire(struct rpc_engine *engine)
 {
@@ -92,7 +93,7 @@ void engine_expire(struct rpc_engine *engine)
     }
 }
 
-/* ---- Cancel ------------------------------------------------------------------------------------------- */
+/* ---- Cancel ---------------------------------------------------------------------------------- */
 
 int32_t rpc_cancel(struct rpc_endpoint *endpoint, const crpc_op *op)
 {

@@ -1,5 +1,5 @@
-/* connect.c: endpoints and listeners by rdma_cm: what follows from each event, and the events that the
- * application gets to see. Cold path.
+/* connect.c: endpoints and listeners by rdma_cm: what follows from each event, and the events
+ * that the application gets to see. Cold path.
  */
 #include "engine.h"
 
@@ -36,7 +36,7 @@ static void start_connect_timer(struct rpc_endpoint *endpoint)
     engine->now_ns = 0;
 }
 
-/* ---- The connecting side ----------------------------------------------------------------------------- */
+/* ---- The connecting side --------------------------------------------------------------------- */
 
 int32_t rpc_endpoint_connect(struct rpc_engine *engine, const char *address,
                              const crpc_endpoint_options *options, struct rpc_endpoint **out,
@@ -95,7 +95,7 @@ static void take_response(struct rpc_endpoint *endpoint, const struct cm_event *
     }
 }
 
-/* ---- The listening side -------------------------------------------------------------------------------- */
+/* ---- The listening side ---------------------------------------------------------------------- */
 
 int32_t rpc_listener_open(struct rpc_engine *engine, const char *address, uint32_t backlog,
                           uint64_t user_data, struct rpc_listener **out, crpc_error *error)
@@ -199,7 +199,8 @@ int32_t rpc_endpoint_accept(struct rpc_endpoint *endpoint, const crpc_endpoint_o
 {
     struct wire_handshake wire;
     if (endpoint->state != CRPC_STATE_REQUESTED) {
-        return error_set(error, CRPC_E_STATE, 0, "this endpoint has no connect request to accept%s%s",
+        return error_set(error, CRPC_E_STATE, 0,
+                         "this endpoint has no connect request to accept%s%s",
                          endpoint->error.status ? ": " : "", endpoint->error.message);
     }
     int32_t status = endpoint_prepare(endpoint, options, error);
@@ -238,7 +239,7 @@ int32_t rpc_endpoint_reject(struct rpc_endpoint *endpoint, uint32_t reason)
     return CRPC_OK;
 }
 
-/* ---- Events of rdma_cm ----------------------------------------------------------------------------------- */
+/* ---- Events of rdma_cm ----------------------------------------------------------------------- */
 
 static void connection_lost(struct rpc_endpoint *endpoint, const crpc_error *given)
 {
@@ -351,7 +352,7 @@ void engine_take_cm_events(struct rpc_engine *engine)
     }
 }
 
-/* ---- Events of the application --------------------------------------------------------------------------- */
+/* ---- Events of the application --------------------------------------------------------------- */
 
 static void emit_event(struct rpc_endpoint *endpoint, uint8_t kind, int32_t status,
                        uint64_t user_data, struct output *output)
@@ -377,13 +378,15 @@ static void emit_first_event(struct rpc_endpoint *endpoint, struct output *outpu
         int32_t status = endpoint->state == CRPC_STATE_DISCONNECTED && !endpoint->drained
                              ? endpoint->error.status
                              : CRPC_OK;
-        emit_event(endpoint, CRPC_COMPLETION_CONNECTED, status, endpoint->options.user_data, output);
+        emit_event(endpoint, CRPC_COMPLETION_CONNECTED, status, endpoint->options.user_data,
+                   output);
     } else {
         endpoint->events &= ~ENDPOINT_EVENT_ROOM;
         if (endpoint->refused) {
             endpoint->refused = false;
             endpoint->refused_for_limit = false;
-            emit_event(endpoint, CRPC_COMPLETION_ROOM, CRPC_OK, endpoint->options.user_data, output);
+            emit_event(endpoint, CRPC_COMPLETION_ROOM, CRPC_OK, endpoint->options.user_data,
+                       output);
         }
     }
 }

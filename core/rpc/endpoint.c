@@ -1,5 +1,5 @@
-/* endpoint.c: the life of an endpoint: its memory, its failure, the draining of what was pending, its
- * end. Cold path.
+/* endpoint.c: the life of an endpoint: its memory, its failure, the draining of what was
+ * pending, its end. Cold path.
  */
 #include "engine.h"
 
@@ -10,7 +10,7 @@
 
 #include "error.h"
 
-/* ---- Making -------------------------------------------------------------------------------------- */
+/* ---- Making ---------------------------------------------------------------------------------- */
 
 static void init_links(struct rpc_endpoint *endpoint)
 {
@@ -57,21 +57,23 @@ static int32_t check_room(const struct rpc_engine *engine, const crpc_endpoint_o
     const struct nic *nic = engine->nic;
     uint32_t window_max = nic_receive_low_mark(nic);
     if (engine->endpoint_count == engine->endpoints_max) {
-        return error_set(error, CRPC_E_NO_RESOURCE, 0,
-                         "this context has its endpoints_max of %u endpoints; close some or raise it "
-                         "in crpc_context_options",
-                         engine->endpoints_max);
+        return error_set(
+            error, CRPC_E_NO_RESOURCE, 0,
+            "this context has its endpoints_max of %u endpoints; close some or raise it "
+            "in crpc_context_options",
+            engine->endpoints_max);
     }
     if ((uint64_t)(engine->endpoint_count + 1) * nic->send_depth > nic->send_completion_depth) {
         return error_set(error, CRPC_E_NO_RESOURCE, 0,
-                         "the completion queue of %s takes %u sends, enough for %u endpoints", nic->device,
-                         nic->send_completion_depth, engine->endpoint_count);
+                         "the completion queue of %s takes %u sends, enough for %u endpoints",
+                         nic->device, nic->send_completion_depth, engine->endpoint_count);
     }
     if (engine->window_sum + options->batch_window > window_max) {
-        return error_set(error, CRPC_E_NO_RESOURCE, 0,
-                         "batch windows of all endpoints may sum to %u (two thirds of receive_depth), "
-                         "and %u are left: lower batch_window or raise receive_depth",
-                         window_max, window_max - engine->window_sum);
+        return error_set(
+            error, CRPC_E_NO_RESOURCE, 0,
+            "batch windows of all endpoints may sum to %u (two thirds of receive_depth), "
+            "and %u are left: lower batch_window or raise receive_depth",
+            window_max, window_max - engine->window_sum);
     }
     return CRPC_OK;
 }
@@ -195,7 +197,8 @@ int32_t endpoint_attach(struct rpc_endpoint *endpoint, crpc_error *error)
     endpoint->owed_allowance_max = peer->ring_bytes - WIRE_FIN_BYTES - peer->request_bytes;
     endpoint->request_limit = peer->request_bytes;
     endpoint->batch_limit = peer->batch_window;
-    return ring_create(&endpoint->staging, nic, peer->ring_bytes, 0, CRPC_ACCESS_LOCAL_WRITE, error);
+    return ring_create(&endpoint->staging, nic, peer->ring_bytes, 0, CRPC_ACCESS_LOCAL_WRITE,
+                       error);
 }
 
 void endpoint_fill_handshake(struct rpc_endpoint *endpoint, struct wire_handshake *wire)
@@ -224,7 +227,7 @@ void endpoint_fill_handshake(struct rpc_endpoint *endpoint, struct wire_handshak
     }
 }
 
-/* ---- Becoming connected, or not -------------------------------------------------------------------- */
+/* ---- Becoming connected, or not -------------------------------------------------------------- */
 
 void endpoint_connected(struct rpc_endpoint *endpoint)
 {
@@ -248,7 +251,7 @@ void endpoint_not_connected(struct rpc_endpoint *endpoint, const crpc_error *err
     engine_report(endpoint, ENDPOINT_EVENT_CONNECTED);
 }
 
-/* ---- Failing ------------------------------------------------------------------------------------------ */
+/* ---- Failing --------------------------------------------------------------------------------- */
 
 /* What arrived and was not parsed is forgotten. */
 static void distrust_arrivals(struct rpc_endpoint *endpoint)
@@ -305,14 +308,15 @@ static int32_t status_of_pending(const struct rpc_endpoint *endpoint)
     return endpoint->error.status == CRPC_E_PROTOCOL ? CRPC_E_PROTOCOL : CRPC_E_DISCONNECTED;
 }
 
-/* A peer only parts when it has every reply, so one that left has them, though the last acknowledgement
- * may have been lost as its queue pair went. */
+/* A peer only parts when it has every reply, so one that left has them, though the last
+ * acknowledgement may have been lost as its queue pair went. */
 static int32_t status_of_pending_replies(const struct rpc_endpoint *endpoint)
 {
     return endpoint_left(endpoint) && !endpoint->closed ? CRPC_OK : status_of_pending(endpoint);
 }
 
-/* True when nothing is left of what came before the end: arrivals to parse, acknowledged replies. */
+/* True when nothing is left of what came before the end: arrivals to parse, acknowledged
+ * replies. */
 static bool may_drain(const struct rpc_endpoint *endpoint)
 {
     bool parsed = endpoint->batch_left == 0 && endpoint->arrivals_head == endpoint->arrivals_tail;
@@ -372,7 +376,7 @@ void engine_emit_disconnected(struct rpc_engine *engine, struct output *output)
     }
 }
 
-/* ---- Ending ------------------------------------------------------------------------------------------- */
+/* ---- Ending ---------------------------------------------------------------------------------- */
 
 static void fold_queue_pair_stats(const struct rpc_endpoint *endpoint, crpc_stats *stats)
 {
@@ -471,7 +475,7 @@ void rpc_endpoint_close(struct rpc_endpoint *endpoint)
     endpoint_free(endpoint);
 }
 
-/* ---- Asking -------------------------------------------------------------------------------------------- */
+/* ---- Asking ---------------------------------------------------------------------------------- */
 
 uint64_t rpc_endpoint_handle(const struct rpc_endpoint *endpoint)
 {

@@ -1,4 +1,5 @@
-/* engine.c: the life of the engine, and poll: what it does in which order, and why in that order. */
+/* engine.c: the life of the engine, and poll: what it does in which order, and why in that
+ * order. */
 #include "engine.h"
 
 #include <errno.h>
@@ -8,13 +9,13 @@
 #include "clock.h"
 #include "error.h"
 
-/* ---- Life ------------------------------------------------------------------------------------------ */
+/* ---- Life ------------------------------------------------------------------------------------ */
 
 static void init_lists(struct rpc_engine *engine)
 {
-    struct list *lists[] = {&engine->work,    &engine->urgent,       &engine->ready,
-                            &engine->release, &engine->ended,        &engine->acknowledged,
-                            &engine->failing, &engine->events,       &engine->endpoints,
+    struct list *lists[] = {&engine->work,     &engine->urgent, &engine->ready,
+                            &engine->release,  &engine->ended,  &engine->acknowledged,
+                            &engine->failing,  &engine->events, &engine->endpoints,
                             &engine->listeners};
     for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++) {
         list_init(lists[i]);
@@ -97,7 +98,7 @@ void rpc_engine_stats(const struct rpc_engine *engine, crpc_stats *stats)
     stats->completions = engine->nic->completions;
 }
 
-/* ---- Time ------------------------------------------------------------------------------------------- */
+/* ---- Time ------------------------------------------------------------------------------------ */
 
 uint64_t engine_now_ns(struct rpc_engine *engine)
 {
@@ -112,7 +113,7 @@ uint64_t rpc_next_deadline_ns(const struct rpc_engine *engine)
     return wheel_next_ns(&engine->wheel);
 }
 
-/* ---- Events ------------------------------------------------------------------------------------------ */
+/* ---- Events ---------------------------------------------------------------------------------- */
 
 void engine_report(struct rpc_endpoint *endpoint, uint32_t events)
 {
@@ -127,14 +128,15 @@ void engine_device_event(struct rpc_engine *engine, int32_t status)
     }
 }
 
-/* ---- The device's completions --------------------------------------------------------------------------- */
+/* ---- The device's completions ---------------------------------------------------------------- */
 
 static void fail_by_device(struct rpc_endpoint *endpoint, const struct nic_completion *completion)
 {
     static const char *const texts[] = {
         [NIC_ERROR_NONE] = "unknown",
         [NIC_ERROR_FLUSHED] = "the queue pair was taken down",
-        [NIC_ERROR_RETRY] = "the peer's device does not answer: its program, machine or link is gone",
+        [NIC_ERROR_RETRY] =
+            "the peer's device does not answer: its program, machine or link is gone",
         [NIC_ERROR_RNR] = "the peer had no receive posted",
         [NIC_ERROR_REMOTE_ACCESS] = "the peer's device refused our access to its ring",
         [NIC_ERROR_LOCAL] = "our device refused a work request",
@@ -142,16 +144,16 @@ static void fail_by_device(struct rpc_endpoint *endpoint, const struct nic_compl
     };
     crpc_error error = {0};
     uint8_t status = completion->status <= NIC_ERROR_OTHER ? completion->status : NIC_ERROR_OTHER;
-    error_set(&error, CRPC_E_DISCONNECTED, 0, "connection lost: %s (queue pair 0x%x, vendor syndrome 0x%x)",
-              texts[status], completion->queue_pair_number, completion->vendor_syndrome);
+    error_set(&error, CRPC_E_DISCONNECTED, 0,
+              "connection lost: %s (queue pair 0x%x, vendor syndrome 0x%x)", texts[status],
+              completion->queue_pair_number, completion->vendor_syndrome);
     error.vendor_syndrome = completion->vendor_syndrome;
     endpoint_fail(endpoint, false, &error);
 }
 
 static void take_completion(struct rpc_engine *engine, const struct nic_completion *completion)
 {
-    struct rpc_endpoint *endpoint =
-        table_get(&engine->queue_pairs, completion->queue_pair_number);
+    struct rpc_endpoint *endpoint = table_get(&engine->queue_pairs, completion->queue_pair_number);
     if (unlikely(!endpoint)) {
         engine->retired.unknown_completions++;
         return;
@@ -190,7 +192,7 @@ void engine_take_completions(struct rpc_engine *engine)
     } while (count == capacity);
 }
 
-/* ---- Poll ------------------------------------------------------------------------------------------------ */
+/* ---- Poll ------------------------------------------------------------------------------------ */
 
 static void flush_work(struct rpc_engine *engine)
 {
@@ -220,8 +222,8 @@ bool rpc_something_waits(const struct rpc_engine *engine)
  *  - views end first, so that the limits sent with what has gathered are the latest;
  *  - rdma_cm is asked after the device, and drains the device again before it believes a
  *    disconnect, so that what the peer sent before it left is not lost;
- *  - CONNECTED comes before the endpoint's first request, ended calls before new arrivals, so that a
- *    flood does not starve them;
+ *  - CONNECTED comes before the endpoint's first request, ended calls before new arrivals, so that
+ *    a flood does not starve them;
  *  - deadlines come after arrivals: a response that is here wins;
  *  - DISCONNECTED comes last, when nothing of the endpoint is pending any more. */
 uint32_t rpc_poll(struct rpc_engine *engine, crpc_completion *completions, uint32_t capacity)

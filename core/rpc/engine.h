@@ -25,7 +25,7 @@
 #include "wheel.h"
 #include "wire.h"
 
-/* ---- Calls of this side -------------------------------------------------------------------------- */
+/* ---- Calls of this side ---------------------------------------------------------------------- */
 
 enum rpc_call_state {
     CALL_FREE = 0,
@@ -35,8 +35,8 @@ enum rpc_call_state {
     CALL_ZOMBIE,   /* its completion was given; slot and allowance wait for the late response */
 };
 
-/* The first mailbox READ of a blocked endpoint comes after one tick of the wheel; then less often, as long
- * as nothing comes of it. */
+/* The first mailbox READ of a blocked endpoint comes after one tick of the wheel; then less
+ * often, as long as nothing comes of it. */
 #define READ_BACKOFF_MIN_NS UINT64_C(8000)
 #define READ_BACKOFF_MAX_NS UINT64_C(1000000)
 
@@ -61,7 +61,7 @@ static_assert(sizeof(struct rpc_call) == CACHE_LINE_BYTES, "a call is one cache 
 
 /* A request of the peer that has no reply yet; found by the index of its call id. */
 struct rpc_owed {
-    uint64_t token;     /* 0 = none */
+    uint64_t token; /* 0 = none */
     uint32_t reply_bytes_max;
     uint32_t call_id;
 };
@@ -78,24 +78,24 @@ struct rpc_sent_batch {
     uint32_t replies_tail; /* they end before this one */
 };
 
-/* ---- Endpoint -------------------------------------------------------------------------------------- */
+/* ---- Endpoint -------------------------------------------------------------------------------- */
 
 struct rpc_endpoint {
     /* -- sending: everything call and reply touch comes first -- */
     struct rpc_engine *engine;
-    int32_t call_bar;  /* CRPC_OK, or why no call can be made now */
-    int32_t reply_bar; /* the same for replies */
-    struct ring staging; /* ours; same size and positions as the peer's receive ring */
-    uint64_t produced;      /* end of what was written */
-    uint64_t batch_start;   /* of the open batch, if batch_messages > 0 */
+    int32_t call_bar;     /* CRPC_OK, or why no call can be made now */
+    int32_t reply_bar;    /* the same for replies */
+    struct ring staging;  /* ours; same size and positions as the peer's receive ring */
+    uint64_t produced;    /* end of what was written */
+    uint64_t batch_start; /* of the open batch, if batch_messages > 0 */
     uint32_t batch_messages;
     bool batch_wants_completion;
     bool refused; /* an op got CRPC_E_AGAIN: give CRPC_COMPLETION_ROOM when something frees */
-    bool refused_for_limit; /* and that was the peer's request limit */
+    bool refused_for_limit;    /* and that was the peer's request limit */
     uint64_t request_produced; /* charges of all requests written */
     uint64_t request_limit;    /* the peer's, latest known */
     uint64_t batches_sent;
-    uint64_t batch_limit; /* the peer's, latest known */
+    uint64_t batch_limit;       /* the peer's, latest known */
     uint64_t reply_budget;      /* Cr: share of our ring for replies */
     uint64_t reply_outstanding; /* allowances of our calls whose response is not released */
     struct rpc_call *calls;
@@ -112,10 +112,10 @@ struct rpc_endpoint {
     uint64_t owed_allowance_max; /* the peer's reply budget */
     uint32_t token_sequence;
     struct rpc_sent_reply *sent_replies; /* ring of owed_slots entries */
-    uint32_t sent_replies_head; /* counters; masked by owed_slots - 1 */
-    uint32_t sent_replies_acknowledged; /* those before it are to be reported */
+    uint32_t sent_replies_head;          /* counters; masked by owed_slots - 1 */
+    uint32_t sent_replies_acknowledged;  /* those before it are to be reported */
     uint32_t sent_replies_tail;
-    int32_t sent_replies_status; /* with which they are reported */
+    int32_t sent_replies_status;         /* with which they are reported */
     struct rpc_sent_batch *sent_batches; /* ring as long as the send queue */
     uint32_t sent_batches_slots;
     uint32_t sent_batches_head;
@@ -124,9 +124,9 @@ struct rpc_endpoint {
     /* -- receiving -- */
     struct ring ring;
     struct wire_mailbox *mailbox;
-    uint64_t arrived;  /* end of the last batch that arrived */
-    uint64_t parsed;   /* next byte to parse */
-    uint64_t released; /* all before this may be overwritten by the peer */
+    uint64_t arrived;      /* end of the last batch that arrived */
+    uint64_t parsed;       /* next byte to parse */
+    uint64_t released;     /* all before this may be overwritten by the peer */
     uint64_t batch_end;    /* of the batch being parsed */
     uint32_t batch_left;   /* messages of it still to parse */
     uint32_t batch_window; /* W */
@@ -136,10 +136,10 @@ struct rpc_endpoint {
     uint32_t arrivals_tail;
     uint32_t sequence_expected;
     uint64_t batches_consumed;
-    uint64_t request_share;       /* Cq */
-    uint64_t request_consumed;    /* charges of released requests */
-    uint64_t request_arrived;     /* charges of requests parsed */
-    uint64_t request_published;   /* the limit in our mailbox */
+    uint64_t request_share;     /* Cq */
+    uint64_t request_consumed;  /* charges of released requests */
+    uint64_t request_arrived;   /* charges of requests parsed */
+    uint64_t request_published; /* the limit in our mailbox */
     uint64_t batch_published;
     /* parsed by this poll, to be released by the next */
     uint64_t held_request_charge;
@@ -167,23 +167,23 @@ struct rpc_endpoint {
     struct cm_identifier *identifier; /* NULL: by blob */
     struct rpc_listener *listener;    /* of a REQUESTED one */
     uint64_t handle;
-    uint32_t state; /* CRPC_STATE_* */
+    uint32_t state;  /* CRPC_STATE_* */
     uint32_t events; /* ENDPOINT_EVENT_* to report */
     bool passive;
-    bool closed;          /* the application closed it: drain, then free */
-    bool failing;         /* over: drain, then report */
-    bool drained;         /* its pending ops have been ended */
-    bool distrusted;      /* what has arrived is not to be parsed */
+    bool closed;     /* the application closed it: drain, then free */
+    bool failing;    /* over: drain, then report */
+    bool drained;    /* its pending ops have been ended */
+    bool distrusted; /* what has arrived is not to be parsed */
     bool fin_wanted;
     bool fin_sent;
     bool fin_received;
-    bool requests_over;   /* the batch being parsed came after FIN */
-    bool reserved;        /* a reservation is open */
+    bool requests_over; /* the batch being parsed came after FIN */
+    bool reserved;      /* a reservation is open */
     crpc_op reservation;
     uint64_t reservation_position;
-    uint32_t ended_calls; /* on engine->ended */
+    uint32_t ended_calls;          /* on engine->ended */
     struct wheel_timer life_timer; /* connect timeout, keepalive or leave timeout */
-    uint64_t heard; /* batches and READs since the life timer was set */
+    uint64_t heard;                /* batches and READs since the life timer was set */
     uint64_t leave_timeout_ns;
     crpc_endpoint_options options;
     struct handshake_peer peer;
@@ -206,7 +206,7 @@ struct rpc_listener {
     struct list all_link;
 };
 
-/* ---- Engine --------------------------------------------------------------------------------------- */
+/* ---- Engine ---------------------------------------------------------------------------------- */
 
 #define CANCELS_MAX 256u
 #define DEVICE_EVENTS_MAX 16u

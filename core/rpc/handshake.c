@@ -18,8 +18,8 @@ static const char *malformed(const struct wire_handshake *wire)
     if (wire->calls_log2 > WIRE_CALL_INDEX_BITS) {
         return "its number of calls is out of range";
     }
-    if (request_bytes != 0 && (request_bytes < 2 * WIRE_UNIT_BYTES ||
-                               request_bytes > ring_bytes - WIRE_FIN_BYTES)) {
+    if (request_bytes != 0 &&
+        (request_bytes < 2 * WIRE_UNIT_BYTES || request_bytes > ring_bytes - WIRE_FIN_BYTES)) {
         return "its share for requests does not fit its ring";
     }
     if (wire->batch_window == 0) {
@@ -99,7 +99,8 @@ int32_t handshake_check_request(const void *data, size_t bytes, struct handshake
     if (unknown) {
         fill_reject(reject, WIRE_REJECT_FEATURES, unknown);
         return error_set(error, CRPC_E_VERSION, 0,
-                         "the peer requires features 0x%x that this library does not have", unknown);
+                         "the peer requires features 0x%x that this library does not have",
+                         unknown);
     }
     take(peer, &wire);
     peer->version = wire.version_max < WIRE_VERSION_MAX ? wire.version_max : WIRE_VERSION_MAX;
@@ -148,10 +149,11 @@ int32_t handshake_explain_reject(const void *data, size_t bytes, crpc_error *err
         return error_set(error, CRPC_E_REFUSED, 0,
                          "the peer's application refused the connection, reason %u", reject.detail);
     case WIRE_REJECT_VERSION:
-        return error_set(error, CRPC_E_VERSION, 0,
-                         "the peer speaks versions %u to %u of the protocol, this library %d to %d; "
-                         "update the older side",
-                         reject.version_min, reject.version_max, WIRE_VERSION_MIN, WIRE_VERSION_MAX);
+        return error_set(
+            error, CRPC_E_VERSION, 0,
+            "the peer speaks versions %u to %u of the protocol, this library %d to %d; "
+            "update the older side",
+            reject.version_min, reject.version_max, WIRE_VERSION_MIN, WIRE_VERSION_MAX);
     case WIRE_REJECT_FEATURES:
         return error_set(error, CRPC_E_VERSION, 0,
                          "the peer does not have the required features 0x%x", reject.detail);

@@ -26,8 +26,9 @@ struct handshake_peer {
     uint8_t token[WIRE_TOKEN_BYTES];
 };
 
-/* Checks a handshake that came as a request (REQ or blob), of which `bytes` bytes arrived (more than
- * 56 are allowed: rdma_cm pads), and takes version and features. On failure *reject says why. */
+/* Checks a handshake that came as a request (REQ or blob), of which `bytes` bytes arrived (more
+ * than 56 are allowed: rdma_cm pads), and takes version and features. On failure *reject says
+ * why. */
 int32_t handshake_check_request(const void *data, size_t bytes, struct handshake_peer *peer,
                                 struct wire_reject *reject, crpc_error *error);
 

@@ -1,5 +1,5 @@
-/* leave.c: how a connection ends well: both sides say FIN after their last request, answer what they
- * owe, and part when nothing is left; and what watches over a connection meanwhile.
+/* leave.c: how a connection ends well: both sides say FIN after their last request, answer what
+ * they owe, and part when nothing is left; and what watches over a connection meanwhile.
  */
 #include "engine.h"
 
@@ -29,8 +29,9 @@ bool endpoint_left(const struct rpc_endpoint *endpoint)
            endpoint->batch_left == 0 && endpoint->arrivals_head == endpoint->arrivals_tail;
 }
 
-/* Ends the connection once that is so and the peer's device has everything: its acknowledgement of the
- * FIN or of the last reply, both of which ask for a completion; quiet replies hide behind the next. */
+/* Ends the connection once that is so and the peer's device has everything: its acknowledgement
+ * of the FIN or of the last reply, both of which ask for a completion; quiet replies hide behind
+ * the next. */
 void endpoint_check_left(struct rpc_endpoint *endpoint)
 {
     if (endpoint->failing || !endpoint_left(endpoint)) {
@@ -67,15 +68,15 @@ int32_t rpc_endpoint_disconnect(struct rpc_endpoint *endpoint, uint64_t timeout_
     return CRPC_OK;
 }
 
-/* ---- The life timer ------------------------------------------------------------------------------------- */
+/* ---- The life timer -------------------------------------------------------------------------- */
 
 static bool awaits_peer(const struct rpc_endpoint *endpoint)
 {
     return endpoint->calls_used > 0 || endpoint->fin_wanted;
 }
 
-/* With calls open, a peer that went silent is probed with a mailbox READ: if its machine is gone, the
- * transport's retries end the connection, and its calls with it. */
+/* With calls open, a peer that went silent is probed with a mailbox READ: if its machine is
+ * gone, the transport's retries end the connection, and its calls with it. */
 void endpoint_start_keepalive(struct rpc_endpoint *endpoint)
 {
     if (wheel_timer_set(&endpoint->life_timer) || endpoint->failing ||
@@ -101,10 +102,11 @@ void endpoint_life_timer(struct rpc_endpoint *endpoint)
         return;
     }
     if (endpoint->fin_wanted && endpoint->leave_timeout_ns != CRPC_FOREVER) {
-        error_set(&error, CRPC_E_TIMEOUT, 0,
-                  "the peer did not finish within the disconnect timeout: %u calls were unanswered, "
-                  "%u requests not replied to",
-                  endpoint->calls_used, endpoint->owed_count);
+        error_set(
+            &error, CRPC_E_TIMEOUT, 0,
+            "the peer did not finish within the disconnect timeout: %u calls were unanswered, "
+            "%u requests not replied to",
+            endpoint->calls_used, endpoint->owed_count);
         endpoint_fail(endpoint, false, &error);
         return;
     }

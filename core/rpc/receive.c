@@ -1,11 +1,12 @@
-/* receive.c: what the peer has written to our ring. Every field is read once, then checked, since the
- * peer can rewrite the ring at any time; a field out of place ends the connection, and that alone.
+/* receive.c: what the peer has written to our ring. Every field is read once, then checked,
+ * since the peer can rewrite the ring at any time; a field out of place ends the connection, and
+ * that alone.
  */
 #include "engine.h"
 
 #include <stdatomic.h>
 
-/* ---- Arrival ------------------------------------------------------------------------------------- */
+/* ---- Arrival --------------------------------------------------------------------------------- */
 
 void endpoint_arrival(struct rpc_endpoint *endpoint, uint32_t units)
 {
@@ -27,7 +28,7 @@ void endpoint_arrival(struct rpc_endpoint *endpoint, uint32_t units)
     list_append_once(&endpoint->engine->ready, &endpoint->ready_link);
 }
 
-/* ---- Batches --------------------------------------------------------------------------------------- */
+/* ---- Batches --------------------------------------------------------------------------------- */
 
 /* Reads and checks the header of the next batch; false if the connection has ended over it. */
 static bool begin_batch(struct rpc_endpoint *endpoint)
@@ -76,7 +77,7 @@ static bool begin_batch(struct rpc_endpoint *endpoint)
     return true;
 }
 
-/* ---- Messages ---------------------------------------------------------------------------------------- */
+/* ---- Messages -------------------------------------------------------------------------------- */
 
 static const char *take_request(struct rpc_endpoint *endpoint, const struct wire_message *header,
                                 const uint8_t *payload, struct output *output)
@@ -248,14 +249,15 @@ void engine_emit_arrivals(struct rpc_engine *engine, struct output *output)
     }
 }
 
-/* ---- Release ------------------------------------------------------------------------------------------ */
+/* ---- Release --------------------------------------------------------------------------------- */
 
 void endpoint_publish(struct rpc_endpoint *endpoint)
 {
     endpoint->request_published = endpoint->request_consumed + endpoint->request_share;
     endpoint->batch_published = endpoint->batches_consumed + endpoint->batch_window;
-    /* The peer's device reads the mailbox at any time: each field is stored whole; the order between
-     * them does not matter, as both only grow. Views ended before: release keeps their reads first. */
+    /* The peer's device reads the mailbox at any time: each field is stored whole; the order
+     * between them does not matter, as both only grow. Views ended before: release keeps their
+     * reads first. */
     atomic_store_explicit((_Atomic uint64_t *)&endpoint->mailbox->request_limit,
                           endpoint->request_published, memory_order_release);
     atomic_store_explicit((_Atomic uint64_t *)&endpoint->mailbox->batch_limit,

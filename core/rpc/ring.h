@@ -1,6 +1,6 @@
 /* ring.h: memory that appears twice, back to back, so that whatever begins in the first half is
- * contiguous: a batch is never split and needs no marker at the ring's end. A page follows the second
- * half, for the mailbox (receive ring) or the landing place of mailbox READs (send ring).
+ * contiguous: a batch is never split and needs no marker at the ring's end. A page follows the
+ * second half, for the mailbox (receive ring) or the landing place of mailbox READs (send ring).
  */
 #ifndef CORE_RPC_RING_H
 #define CORE_RPC_RING_H
@@ -11,8 +11,8 @@
 #include "nic.h"
 
 struct ring {
-    uint8_t *address; /* of 2 * bytes, then the line's page */
-    uint64_t bytes;   /* a power of two, a multiple of the page size */
+    uint8_t *address;              /* of 2 * bytes, then the line's page */
+    uint64_t bytes;                /* a power of two, a multiple of the page size */
     struct nic_memory memory;      /* all 2 * bytes */
     struct nic_memory line_memory; /* the page after it */
 };

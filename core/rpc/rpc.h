@@ -1,7 +1,8 @@
-/* rpc.h: the RPC engine: what capi (and the tests) may ask of it. docs/design.md tells how it works.
+/* rpc.h: the RPC engine: what capi (and the tests) may ask of it. docs/design.md tells how it
+ * works.
  *
- * One engine belongs to one context and one thread at a time. Arguments have been checked by capi: here
- * they are asserted. What a peer sends is checked here (receive.c, handshake.c).
+ * One engine belongs to one context and one thread at a time. Arguments have been checked by
+ * capi: here they are asserted. What a peer sends is checked here (receive.c, handshake.c).
  */
 #ifndef CORE_RPC_RPC_H
 #define CORE_RPC_RPC_H
@@ -19,7 +20,7 @@ struct rpc_engine;
 struct rpc_endpoint;
 struct rpc_listener;
 
-/* ---- Engine ------------------------------------------------------------------------------------ */
+/* ---- Engine ---------------------------------------------------------------------------------- */
 
 /* nic, cm (NULL: no rdma_cm) and log stay the caller's and must outlive the engine.
  * virtual_clock_ns is NULL, or where a simulation keeps its time. */
@@ -35,10 +36,10 @@ uint32_t rpc_engine_endpoints_max(const struct rpc_engine *engine);
 uint32_t rpc_engine_window_left(const struct rpc_engine *engine);
 void rpc_engine_stats(const struct rpc_engine *engine, crpc_stats *stats);
 
-/* ---- Data path ----------------------------------------------------------------------------------- */
+/* ---- Data path ------------------------------------------------------------------------------- */
 
-/* Each takes one op whole and returns CRPC_OK, or says why it cannot and changes nothing. The payload is
- * op->payload_bytes long. After the last of a series comes rpc_submit_end. */
+/* Each takes one op whole and returns CRPC_OK, or says why it cannot and changes nothing. The
+ * payload is op->payload_bytes long. After the last of a series comes rpc_submit_end. */
 int32_t rpc_call(struct rpc_endpoint *endpoint, const crpc_op *op, const void *payload);
 int32_t rpc_reply(struct rpc_endpoint *endpoint, const crpc_op *op, const void *payload);
 int32_t rpc_drop(struct rpc_endpoint *endpoint, const crpc_op *op);
@@ -62,7 +63,7 @@ uint64_t rpc_next_deadline_ns(const struct rpc_engine *engine);
 /* True if the completion's view is of the present poll and lies in the endpoint's ring. */
 bool rpc_view_valid(const struct rpc_endpoint *endpoint, const crpc_completion *completion);
 
-/* ---- Endpoints -------------------------------------------------------------------------------------- */
+/* ---- Endpoints ------------------------------------------------------------------------------- */
 
 /* `options` have no zeros left where zero means a default. The handle is registered in
  * rpc_engine_handles and becomes stale in rpc_endpoint_close. */
@@ -89,7 +90,7 @@ void rpc_endpoint_info(const struct rpc_endpoint *endpoint, crpc_endpoint_info *
 void rpc_endpoint_stats(const struct rpc_endpoint *endpoint, crpc_stats *stats);
 const crpc_error *rpc_endpoint_error(const struct rpc_endpoint *endpoint);
 
-/* ---- Listeners --------------------------------------------------------------------------------------- */
+/* ---- Listeners ------------------------------------------------------------------------------- */
 
 int32_t rpc_listener_open(struct rpc_engine *engine, const char *address, uint32_t backlog,
                           uint64_t user_data, struct rpc_listener **listener, crpc_error *error);

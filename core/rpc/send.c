@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-/* ---- Writing messages --------------------------------------------------------------------------- */
+/* ---- Writing messages ------------------------------------------------------------------------ */
 
 /* Opens a batch if none is open, and gives the place of the next message. */
 static uint8_t *begin_message(struct rpc_endpoint *endpoint)
@@ -26,8 +26,8 @@ static void end_message(struct rpc_endpoint *endpoint, uint64_t message_bytes)
     endpoint->produced += message_bytes;
 }
 
-/* Header and the zeros after the payload. The last unit is cleared whole before anything is written to
- * it, which needs no branch on how many bytes of it the payload takes. */
+/* Header and the zeros after the payload. The last unit is cleared whole before anything is
+ * written to it, which needs no branch on how many bytes of it the payload takes. */
 static void write_header(uint8_t *place, uint64_t message_bytes, const struct wire_message *header)
 {
     memset(place + message_bytes - WIRE_UNIT_BYTES, 0, WIRE_UNIT_BYTES);
@@ -50,7 +50,7 @@ static int32_t refuse(struct rpc_endpoint *endpoint, bool for_limit)
     return CRPC_E_AGAIN;
 }
 
-/* ---- Calls ------------------------------------------------------------------------------------------ */
+/* ---- Calls ----------------------------------------------------------------------------------- */
 
 static int32_t check_call(struct rpc_endpoint *endpoint, const crpc_op *op)
 {
@@ -116,7 +116,7 @@ int32_t rpc_call(struct rpc_endpoint *endpoint, const crpc_op *op, const void *p
     return CRPC_OK;
 }
 
-/* ---- Replies ------------------------------------------------------------------------------------------ */
+/* ---- Replies --------------------------------------------------------------------------------- */
 
 static struct rpc_owed *find_owed(struct rpc_endpoint *endpoint, uint64_t token)
 {
@@ -141,10 +141,10 @@ static int32_t check_reply(struct rpc_endpoint *endpoint, const crpc_op *op)
     }
     /* Ring space needs no check: the caller set it aside. The table of replies to report and the
      * batch's 16-bit message count do, and both empty as the peer takes batches. */
-    if (unlikely((!(op->flags & CRPC_OP_QUIET) &&
-                  endpoint->sent_replies_tail - endpoint->sent_replies_head ==
-                      endpoint->owed_slots) ||
-                 endpoint->batch_messages == WIRE_MESSAGES_MAX)) {
+    if (unlikely(
+            (!(op->flags & CRPC_OP_QUIET) &&
+             endpoint->sent_replies_tail - endpoint->sent_replies_head == endpoint->owed_slots) ||
+            endpoint->batch_messages == WIRE_MESSAGES_MAX)) {
         return refuse(endpoint, false);
     }
     return CRPC_OK;
@@ -208,7 +208,7 @@ void rpc_submit_end(struct rpc_engine *engine)
     engine->now_ns = 0;
 }
 
-/* ---- Writing in place ------------------------------------------------------------------------------- */
+/* ---- Writing in place ------------------------------------------------------------------------ */
 
 int32_t rpc_reserve(struct rpc_endpoint *endpoint, const crpc_op *op, void **address)
 {
@@ -277,7 +277,7 @@ int32_t rpc_abort(struct rpc_endpoint *endpoint)
     return CRPC_OK;
 }
 
-/* ---- Flush ------------------------------------------------------------------------------------------- */
+/* ---- Flush ----------------------------------------------------------------------------------- */
 
 static bool fin_due(const struct rpc_endpoint *endpoint)
 {
@@ -355,8 +355,7 @@ void endpoint_flush(struct rpc_endpoint *endpoint)
     }
     /* One send WQE is kept for the mailbox READ, without which a closed window might never open. */
     if ((endpoint->batch_messages > 0 || fin_due(endpoint)) &&
-        endpoint->batches_sent < endpoint->batch_limit &&
-        nic_send_room(endpoint->queue_pair) > 1) {
+        endpoint->batches_sent < endpoint->batch_limit && nic_send_room(endpoint->queue_pair) > 1) {
         send_batch(endpoint);
     }
     if (needs_limits(endpoint)) {
@@ -368,7 +367,7 @@ void endpoint_flush(struct rpc_endpoint *endpoint)
     }
 }
 
-/* ---- The peer's limits ---------------------------------------------------------------------------------- */
+/* ---- The peer's limits ----------------------------------------------------------------------- */
 
 bool endpoint_merge_limits(struct rpc_endpoint *endpoint, uint64_t request_limit,
                            uint64_t batch_limit)
@@ -446,10 +445,10 @@ static void take_mailbox(struct rpc_endpoint *endpoint)
     }
 }
 
-/* ---- Completions of sends --------------------------------------------------------------------------------- */
+/* ---- Completions of sends -------------------------------------------------------------------- */
 
-/* `completed` is the number of send WQEs that have succeeded; the queue pair's own counter may already
- * include one that failed. */
+/* `completed` is the number of send WQEs that have succeeded; the queue pair's own counter may
+ * already include one that failed. */
 void endpoint_sends_completed(struct rpc_endpoint *endpoint, uint32_t completed)
 {
     if (endpoint->failing) {
@@ -462,7 +461,8 @@ void endpoint_sends_completed(struct rpc_endpoint *endpoint, uint32_t completed)
     }
     while (endpoint->sent_batches_head != endpoint->sent_batches_tail) {
         const struct rpc_sent_batch *batch =
-            &endpoint->sent_batches[endpoint->sent_batches_head & (endpoint->sent_batches_slots - 1)];
+            &endpoint
+                 ->sent_batches[endpoint->sent_batches_head & (endpoint->sent_batches_slots - 1)];
         if ((int32_t)(completed - batch->wqe) <= 0) {
             break;
         }

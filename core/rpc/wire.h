@@ -1,7 +1,9 @@
-/* wire.h: every byte that an endpoint shows its peer, in one place. The document is docs/wire.md.
+/* wire.h: every byte that an endpoint shows its peer, in one place. The document is
+ * docs/wire.md.
  *
- * All integers are little-endian. This build runs on little-endian machines only, so a field is read by
- * copying it; what the peer can rewrite at any time is read once, with wire_load, and checked after.
+ * All integers are little-endian. This build runs on little-endian machines only, so a field is
+ * read by copying it; what the peer can rewrite at any time is read once, with wire_load, and
+ * checked after.
  */
 #ifndef CORE_RPC_WIRE_H
 #define CORE_RPC_WIRE_H
@@ -15,8 +17,8 @@
 #error "copyrpc's wire structs are little-endian; this machine is not"
 #endif
 
-/* Everything in a ring is a multiple of this, and so is a batch's length, which the immediate counts in
- * these units. */
+/* Everything in a ring is a multiple of this, and so is a batch's length, which the immediate
+ * counts in these units. */
 #define WIRE_UNIT_BYTES 32u
 #define WIRE_HEADER_BYTES 16u
 #define WIRE_BATCH_HEADER_BYTES 32u
@@ -81,10 +83,10 @@ static_assert(sizeof(struct wire_batch) == WIRE_BATCH_HEADER_BYTES, "batch heade
 
 struct wire_message {
     uint32_t payload_bytes;
-    uint32_t call_id;          /* 19..0 index, 31..20 generation */
-    uint32_t limit_or_status;  /* request: longest reply in bytes; response: int32_t status */
-    uint16_t method;           /* request; 0 in a response */
-    uint8_t kind;              /* WIRE_REQUEST or WIRE_RESPONSE */
+    uint32_t call_id;         /* 19..0 index, 31..20 generation */
+    uint32_t limit_or_status; /* request: longest reply in bytes; response: int32_t status */
+    uint16_t method;          /* request; 0 in a response */
+    uint8_t kind;             /* WIRE_REQUEST or WIRE_RESPONSE */
     uint8_t zero;
 };
 static_assert(sizeof(struct wire_message) == WIRE_HEADER_BYTES, "message header");
@@ -97,8 +99,8 @@ struct wire_handshake {
     uint32_t magic;
     uint8_t version_min; /* REP: both are the version chosen */
     uint8_t version_max;
-    uint8_t ring_log2;   /* of the sender's receive ring, 12..30 */
-    uint8_t calls_log2;  /* of the sender's call slots, 0..20: bounds the call ids it will use */
+    uint8_t ring_log2;     /* of the sender's receive ring, 12..30 */
+    uint8_t calls_log2;    /* of the sender's call slots, 0..20: bounds the call ids it will use */
     uint64_t ring_address; /* the mailbox lies ring bytes * 2 after it */
     uint32_t ring_key;
     uint32_t mailbox_key;

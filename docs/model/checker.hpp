@@ -1,13 +1,15 @@
-// checker.hpp: searches all states of a small model, breadth first, so that the first violation found has a shortest
-// trace. States are kept whole, as byte strings: no fingerprints, so "complete" means complete.
+// checker.hpp: searches all states of a small model, breadth first, so that the first violation
+// found has a shortest trace. States are kept whole, as byte strings: no fingerprints, so
+// "complete" means complete.
 //
 // A Model has:
 //   State                       copyable
 //   State initial()
 //   std::string encode(State)   equal for states that behave alike, and for no others
-//   void steps(State, Sink)     every step: what it is, the state after it, whether the parties are obliged to take it,
+//   void steps(State, Sink)     every step: what it is, the state after it, whether the parties are
+//                               obliged to take it,
 //                               and, if it breaks a rule, which
-//   std::string wedged(State)   for a state without obligatory steps: empty, or who is stuck and why
+//   std::string wedged(State)   for a state without obligatory steps: empty, or who is stuck, how
 #pragma once
 
 #include <cstddef>
@@ -29,7 +31,9 @@ struct Outcome {
 template <typename Model> class Checker
 {
   public:
-    Checker(Model model, std::size_t states_max) : model_(std::move(model)), states_max_(states_max) {}
+    Checker(Model model, std::size_t states_max) : model_(std::move(model)), states_max_(states_max)
+    {
+    }
 
     Outcome run()
     {
@@ -60,7 +64,8 @@ template <typename Model> class Checker
 
     std::uint32_t add(const State &state, std::uint32_t parent, const std::string &step)
     {
-        auto found = seen_.emplace(model_.encode(state), static_cast<std::uint32_t>(states_.size()));
+        auto found =
+            seen_.emplace(model_.encode(state), static_cast<std::uint32_t>(states_.size()));
         if (found.second) {
             states_.push_back({state, parent, step, {}});
         }
@@ -70,7 +75,8 @@ template <typename Model> class Checker
     void expand(std::uint32_t at)
     {
         const State state = states_[at].state; // the vector moves as it grows
-        model_.steps(state, [&](const std::string &step, const State &after, Duty duty, const std::string &violation) {
+        model_.steps(state, [&](const std::string &step, const State &after, Duty duty,
+                                const std::string &violation) {
             if (!outcome_.violation.empty()) {
                 return;
             }
@@ -102,7 +108,8 @@ template <typename Model> class Checker
         }
     }
 
-    // If obligatory steps can go round for ever, parties that do their duty need not ever come to an end.
+    // If obligatory steps can go round for ever, parties that do their duty need not ever come
+    // to an end.
     void find_cycle()
     {
         enum Colour : std::uint8_t { white, grey, black };

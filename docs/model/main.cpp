@@ -5,7 +5,8 @@
 
 #include "rpc_model.hpp"
 
-namespace {
+namespace
+{
 
 int number = 0;
 int failures = 0;
@@ -22,8 +23,11 @@ void print_trace(const Outcome &outcome)
 void report(const std::string &name, const Outcome &outcome, bool expect_violation)
 {
     bool good = outcome.violation.empty() != expect_violation;
-    std::printf("%s %d - %s: %zu states, %s\n", good ? "ok" : "not ok", ++number, name.c_str(), outcome.states,
-                !outcome.violation.empty() ? "violated" : outcome.complete ? "complete" : "bounded");
+    std::printf("%s %d - %s: %zu states, %s\n", good ? "ok" : "not ok", ++number, name.c_str(),
+                outcome.states,
+                !outcome.violation.empty() ? "violated"
+                : outcome.complete         ? "complete"
+                                           : "bounded");
     if (!good || expect_violation) {
         print_trace(outcome);
     }
@@ -31,14 +35,16 @@ void report(const std::string &name, const Outcome &outcome, bool expect_violati
     std::fflush(stdout);
 }
 
-void holds(const std::string &name, const Configuration &configuration, std::size_t states_max = 3000000)
+void holds(const std::string &name, const Configuration &configuration,
+           std::size_t states_max = 3000000)
 {
     report(name, Checker<RpcModel>(RpcModel(configuration), states_max).run(), false);
 }
 
 void breaks(const std::string &name, const Configuration &configuration)
 {
-    report("broken on purpose: " + name, Checker<RpcModel>(RpcModel(configuration), 3000000).run(), true);
+    report("broken on purpose: " + name, Checker<RpcModel>(RpcModel(configuration), 3000000).run(),
+           true);
 }
 
 // C = 9: four units for requests, four for replies, one for FIN.
@@ -110,7 +116,8 @@ void correct()
               c.may_time_out = true;
               c.partial_polls = true;
           }));
-    /* Not what the engine does, but no rule is needed against it: a receive is used up on arrival. */
+    /* Not what the engine does, but no rule is needed against it: a receive is used up on
+     * arrival. */
     holds("a batch counts as consumed with its first message", with([](Configuration &c) {
               c.mutations.consumed_at_first = true;
               c.partial_polls = true;
@@ -187,10 +194,13 @@ void mutated()
 
 void slots()
 {
-    auto run = [](int bits, bool zombies) { return Checker<SlotModel>(SlotModel({bits, zombies}), 3000000).run(); };
+    auto run = [](int bits, bool zombies) {
+        return Checker<SlotModel>(SlotModel({bits, zombies}), 3000000).run();
+    };
     report("call ids: zombies, no generation at all", run(0, true), false);
     report("broken on purpose: call ids: the slot is freed, 1 generation bit", run(1, false), true);
-    report("broken on purpose: call ids: the slot is freed, 2 generation bits", run(2, false), true);
+    report("broken on purpose: call ids: the slot is freed, 2 generation bits", run(2, false),
+           true);
 }
 
 } // namespace

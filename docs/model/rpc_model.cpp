@@ -3,7 +3,8 @@
 
 #include <algorithm>
 
-namespace {
+namespace
+{
 
 char name(int i)
 {
@@ -53,7 +54,10 @@ class Encoder
             put(message.allowance);
         }
     }
-    std::string take() { return std::move(bytes_); }
+    std::string take()
+    {
+        return std::move(bytes_);
+    }
 
   private:
     std::string bytes_;
@@ -61,7 +65,7 @@ class Encoder
 
 } // namespace
 
-// ---- The parts ---------------------------------------------------------------------------------------------------------
+// ---- The parts ----------------------------------------------------------------------------------
 
 RpcModel::State RpcModel::initial() const
 {
@@ -74,7 +78,8 @@ RpcModel::State RpcModel::initial() const
     return state;
 }
 
-// Totals only matter by their differences, and a limit on its way that is no higher than the one known does not matter.
+// Totals only matter by their differences, and a limit on its way that is no higher than the one
+// known does not matter.
 std::string RpcModel::encode(State state) const
 {
     Encoder encoder;
@@ -88,7 +93,8 @@ std::string RpcModel::encode(State state) const
         encoder.put(peer.published_batches - peer.batches_consumed);
         encoder.put(peer.published_batches - side.batch_limit);
         encoder.put(side.open);
-        encoder.put(side.fin_wanted | side.fin_sent << 1 | side.fin_received << 2 | side.header_unreleased << 3);
+        encoder.put(side.fin_wanted | side.fin_sent << 1 | side.fin_received << 2 |
+                    side.header_unreleased << 3);
         encoder.put(side.reply_outstanding);
         encoder.put(side.live);
         encoder.put(side.zombies);
@@ -97,11 +103,13 @@ std::string RpcModel::encode(State state) const
         for (const Batch &batch : side.arriving) {
             encoder.put(batch.messages);
             encoder.put(batch.fin);
-            encoder.put(peer.published_requests - std::max(batch.request_limit, side.request_limit));
+            encoder.put(peer.published_requests -
+                        std::max(batch.request_limit, side.request_limit));
             encoder.put(peer.published_batches - std::max(batch.batch_limit, side.batch_limit));
         }
         encoder.put(side.parsing);
-        for (int value : {side.held_units, side.held_charge, side.held_allowance, side.held_batches, side.receives_posted}) {
+        for (int value : {side.held_units, side.held_charge, side.held_allowance, side.held_batches,
+                          side.receives_posted}) {
             encoder.put(value);
         }
     }
@@ -127,7 +135,8 @@ bool RpcModel::blocked(const State &state, int i) const
                          (!side.open.empty() || (side.fin_wanted && !side.fin_sent));
     bool refused = false;
     for (int size : c_.requests) {
-        refused |= makes_calls(i) && !side.fin_wanted && side.request_produced + charge(size) > side.request_limit;
+        refused |= makes_calls(i) && !side.fin_wanted &&
+                   side.request_produced + charge(size) > side.request_limit;
     }
     return window_closed || refused;
 }
@@ -138,8 +147,8 @@ std::string RpcModel::broken(const State &state) const
     for (int i = 0; i < 2; i++) {
         const Side &side = state[i];
         const Side &peer = state[1 - i];
-        // The ring of `side` holds what the peer has written and this side has not released; an open batch lies in the
-        // peer's staging ring at the same positions.
+        // The ring of `side` holds what the peer has written and this side has not released; an
+        // open batch lies in the peer's staging ring at the same positions.
         int units = side.held_units + units_of(side.parsing) + side.header_unreleased;
         for (const Batch &batch : side.arriving) {
             units += 1 + units_of(batch.messages);
@@ -148,7 +157,8 @@ std::string RpcModel::broken(const State &state) const
             units += 1 + units_of(peer.open);
         }
         if (units > c_.request_share + c_.reply_share + 1) {
-            return std::string("the ring of ") + name(i) + " would hold " + std::to_string(units) + " units";
+            return std::string("the ring of ") + name(i) + " would hold " + std::to_string(units) +
+                   " units";
         }
         if (side.receives_posted < 0) {
             return std::string("a batch finds no receive at ") + name(i);
@@ -160,13 +170,12 @@ std::string RpcModel::broken(const State &state) const
     return "";
 }
 
-// ---- Steps ---------------------------------------------------------------------------------------------------------------
+// ---- Steps --------------------------------------------------------------------------------------
 
 void RpcModel::steps(const State &state, const Sink &sink) const
 {
-    auto checked = [&](const std::string &step, const State &after, Duty duty, const std::string &) {
-        sink(step, after, duty, broken(after));
-    };
+    auto checked = [&](const std::string &step, const State &after, Duty duty,
+                       const std::string &) { sink(step, after, duty, broken(after)); };
     for (int i = 0; i < 2; i++) {
         call_steps(state, i, checked);
         reply_steps(state, i, checked);
@@ -189,7 +198,8 @@ void RpcModel::call_steps(const State &state, int i, const Sink &sink) const
                 after[i].reply_outstanding += allowance;
                 after[i].live.push_back(allowance);
                 after[i].open.push_back({true, size, allowance});
-                sink(std::string(1, name(i)) + " calls with " + std::to_string(size) + ", allows " + std::to_string(allowance),
+                sink(std::string(1, name(i)) + " calls with " + std::to_string(size) + ", allows " +
+                         std::to_string(allowance),
                      after, Duty::optional, "");
             }
         }
@@ -211,12 +221,14 @@ void RpcModel::reply_steps(const State &state, int i, const Sink &sink) const
 {
     for (std::size_t k = 0; k < state[i].owed.size(); k++) {
         int allowance = state[i].owed[k];
-        int longest = allowance - (c_.mutations.header_not_charged ? 0 : 1) + c_.mutations.reply_unbounded;
+        int longest =
+            allowance - (c_.mutations.header_not_charged ? 0 : 1) + c_.mutations.reply_unbounded;
         for (int size : {1, longest}) {
             State after = state;
             after[i].owed.erase(after[i].owed.begin() + static_cast<long>(k));
             after[i].open.push_back({false, size, allowance});
-            sink(std::string(1, name(i)) + " replies with " + std::to_string(size), after, Duty::obligatory, "");
+            sink(std::string(1, name(i)) + " replies with " + std::to_string(size), after,
+                 Duty::obligatory, "");
         }
     }
 }
@@ -232,10 +244,12 @@ void RpcModel::flush_step(const State &state, int i, const Sink &sink) const
     after[i].open.clear();
     after[i].fin_sent |= fin;
     after[i].batches_sent++;
-    after[1 - i].arriving.push_back({side.open, fin, side.published_requests, side.published_batches});
+    after[1 - i].arriving.push_back(
+        {side.open, fin, side.published_requests, side.published_batches});
     after[1 - i].receives_posted--;
-    sink(std::string(1, name(i)) + " sends a batch of " + std::to_string(side.open.size()) + (fin ? " with FIN" : ""), after,
-         Duty::obligatory, "");
+    sink(std::string(1, name(i)) + " sends a batch of " + std::to_string(side.open.size()) +
+             (fin ? " with FIN" : ""),
+         after, Duty::obligatory, "");
 }
 
 // Ends the views of the poll before; then receives; then limits.
@@ -260,7 +274,8 @@ void RpcModel::release(Side &side) const
     if (!c_.mutations.publish_before_refill) {
         refill();
     }
-    side.published_requests = side.request_consumed + c_.request_share + (c_.mutations.limit_too_high ? 4 : 0);
+    side.published_requests =
+        side.request_consumed + c_.request_share + (c_.mutations.limit_too_high ? 4 : 0);
     side.published_batches = side.batches_consumed + c_.window;
 }
 
@@ -291,8 +306,10 @@ void RpcModel::deliver(Side &side, int count) const
             side.owed.push_back(message.allowance);
         } else {
             side.held_allowance += message.allowance;
-            auto &from = std::find(side.live.begin(), side.live.end(), message.allowance) != side.live.end() ? side.live
-                                                                                                           : side.zombies;
+            auto &from =
+                std::find(side.live.begin(), side.live.end(), message.allowance) != side.live.end()
+                    ? side.live
+                    : side.zombies;
             bool zombie = &from == &side.zombies;
             from.erase(std::find(from.begin(), from.end(), message.allowance));
             if (c_.mutations.free_at_delivery) {
@@ -311,7 +328,8 @@ void RpcModel::deliver(Side &side, int count) const
 void RpcModel::poll_steps(const State &state, int i, const Sink &sink) const
 {
     const Side &side = state[i];
-    bool news = side.held_units > 0 || side.held_batches > 0 || !side.parsing.empty() || !side.arriving.empty();
+    bool news = side.held_units > 0 || side.held_batches > 0 || !side.parsing.empty() ||
+                !side.arriving.empty();
     for (int count : {1, 1000}) {
         if (!news || (count == 1 && !c_.partial_polls)) {
             continue;
@@ -319,12 +337,15 @@ void RpcModel::poll_steps(const State &state, int i, const Sink &sink) const
         State after = state;
         release(after[i]);
         deliver(after[i], count);
-        if (c_.mutations.publish_before_refill && after[i].receives_posted < c_.receives - c_.receives / 3) {
+        if (c_.mutations.publish_before_refill &&
+            after[i].receives_posted < c_.receives - c_.receives / 3) {
             State between = after; // what has been published is seen before the receives are there
-            sink(std::string(1, name(i)) + " polls and has not posted receives yet", between, Duty::optional, "");
+            sink(std::string(1, name(i)) + " polls and has not posted receives yet", between,
+                 Duty::optional, "");
             after[i].receives_posted = c_.receives;
         }
-        sink(std::string(1, name(i)) + (count == 1 ? " polls one message" : " polls"), after, Duty::obligatory, "");
+        sink(std::string(1, name(i)) + (count == 1 ? " polls one message" : " polls"), after,
+             Duty::obligatory, "");
     }
 }
 
@@ -357,7 +378,7 @@ void RpcModel::leave_steps(const State &state, int i, const Sink &sink) const
     }
 }
 
-// ---- The end of duties ------------------------------------------------------------------------------------------------------
+// ---- The end of duties --------------------------------------------------------------------------
 
 std::string RpcModel::wedged(const State &state) const
 {
@@ -375,8 +396,9 @@ std::string RpcModel::wedged(const State &state) const
         for (int size : c_.requests) {
             for (int allowance : c_.allowances) {
                 if (makes_calls(i) && !side.fin_wanted && !may_call(side, size, allowance)) {
-                    return std::string(1, name(i)) + " can never call with " + std::to_string(size) + ", allowing " +
-                           std::to_string(allowance) + ", again";
+                    return std::string(1, name(i)) + " can never call with " +
+                           std::to_string(size) + ", allowing " + std::to_string(allowance) +
+                           ", again";
                 }
             }
         }
@@ -384,7 +406,7 @@ std::string RpcModel::wedged(const State &state) const
     return "";
 }
 
-// ---- Call slots -----------------------------------------------------------------------------------------------------------------
+// ---- Call slots ---------------------------------------------------------------------------------
 
 std::string SlotModel::encode(const State &state) const
 {
@@ -423,6 +445,8 @@ void SlotModel::steps(const State &state, const Sink &sink) const
             after.used = after.zombie = false;
         }
         sink("the response to call " + std::to_string(response) + " arrives", after, Duty::optional,
-             taken && response != state.call ? "it is taken for that of call " + std::to_string(state.call) : "");
+             taken && response != state.call
+                 ? "it is taken for that of call " + std::to_string(state.call)
+                 : "");
     }
 }

@@ -1,4 +1,5 @@
-// rpc_model.hpp: the RPC flow control of docs/design.md section 3, between two endpoints A and B, in units of 32 bytes.
+// rpc_model.hpp: the RPC flow control of docs/design.md section 3, between two endpoints A and
+// B, in units of 32 bytes.
 #pragma once
 
 #include <array>
@@ -23,27 +24,27 @@ struct Batch {
 
 // Rules that can be taken away, to see the checker notice.
 struct Mutations {
-    bool no_read = false;             // a blocked sender reads no mailbox
-    bool header_not_charged = false;  // a message is charged without its batch header
-    bool cancel_frees = false;        // a call that ends early gives its allowance back at once
-    bool free_at_delivery = false;    // an allowance is given back when the response is delivered
+    bool no_read = false;            // a blocked sender reads no mailbox
+    bool header_not_charged = false; // a message is charged without its batch header
+    bool cancel_frees = false;       // a call that ends early gives its allowance back at once
+    bool free_at_delivery = false;   // an allowance is given back when the response is delivered
     bool publish_before_refill = false;
-    bool refill_too_late = false;     // receives are posted again only when none is left
-    bool reply_unbounded = false;     // a reply may be one unit longer than was allowed
-    bool consumed_at_first = false;   // a batch counts as consumed with its first message
-    bool limit_too_high = false;      // four units more are published than there are
+    bool refill_too_late = false;   // receives are posted again only when none is left
+    bool reply_unbounded = false;   // a reply may be one unit longer than was allowed
+    bool consumed_at_first = false; // a batch counts as consumed with its first message
+    bool limit_too_high = false;    // four units more are published than there are
 };
 
 struct Configuration {
-    int request_share;  // Cq
-    int reply_share;    // Cr; the ring is Cq + Cr + 1, the last unit for FIN
-    int window;         // W
-    int receives;       // SRQ depth
+    int request_share;           // Cq
+    int reply_share;             // Cr; the ring is Cq + Cr + 1, the last unit for FIN
+    int window;                  // W
+    int receives;                // SRQ depth
     std::vector<int> requests;   // sizes that may be called with
     std::vector<int> allowances; // in units, batch header included
-    int calls_max;      // open at a time on each side, zombies included
-    bool client_only;   // B makes no calls
-    bool may_leave;     // FIN
+    int calls_max;               // open at a time on each side, zombies included
+    bool client_only;            // B makes no calls
+    bool may_leave;              // FIN
     bool may_time_out;
     bool partial_polls; // poll may take a single message
     Mutations mutations;
@@ -77,7 +78,9 @@ class RpcModel
     using State = std::array<Side, 2>;
     using Sink = std::function<void(const std::string &, const State &, Duty, const std::string &)>;
 
-    explicit RpcModel(Configuration configuration) : c_(std::move(configuration)) {}
+    explicit RpcModel(Configuration configuration) : c_(std::move(configuration))
+    {
+    }
 
     State initial() const;
     std::string encode(State state) const;
@@ -95,7 +98,10 @@ class RpcModel
     int charge(int size) const;
     bool may_call(const Side &side, int size, int allowance) const;
     bool blocked(const State &state, int i) const;
-    bool makes_calls(int i) const { return i == 0 || !c_.client_only; }
+    bool makes_calls(int i) const
+    {
+        return i == 0 || !c_.client_only;
+    }
     void release(Side &side) const;
     void deliver(Side &side, int count) const;
     std::string broken(const State &state) const;
@@ -120,12 +126,20 @@ class SlotModel
     };
     using Sink = std::function<void(const std::string &, const State &, Duty, const std::string &)>;
 
-    explicit SlotModel(SlotConfiguration configuration) : c_(configuration) {}
+    explicit SlotModel(SlotConfiguration configuration) : c_(configuration)
+    {
+    }
 
-    State initial() const { return {}; }
+    State initial() const
+    {
+        return {};
+    }
     std::string encode(const State &state) const;
     void steps(const State &state, const Sink &sink) const;
-    std::string wedged(const State &) const { return ""; }
+    std::string wedged(const State &) const
+    {
+        return "";
+    }
 
   private:
     SlotConfiguration c_;

@@ -2,7 +2,8 @@
  *
  *   echo_client ADDRESS [CALLS [BYTES]]       e.g. echo_client 10.99.0.1:7471 10000 100
  *
- * Up to DEPTH calls are open at a time. Each is known by its user_data, which comes back with its answer.
+ * Up to DEPTH calls are open at a time. Each is known by its user_data, which comes back with
+ * its answer.
  */
 #include <stdint.h>
 #include <stdio.h>

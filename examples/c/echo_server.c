@@ -2,8 +2,9 @@
  *
  *   echo_server [ADDRESS]        e.g. 10.99.0.1:7471, [fd10:99::1]:7471, *:7471 (the default)
  *
- * One thread, any number of clients. The loop is the whole idea of copyrpc: poll fills an array with
- * whatever has happened, submit takes an array of what to do, and wait sleeps when there is nothing.
+ * One thread, any number of clients. The loop is the whole idea of copyrpc: poll fills an array
+ * with whatever has happened, submit takes an array of what to do, and wait sleeps when there is
+ * nothing.
  */
 #include <signal.h>
 #include <stdint.h>
@@ -39,8 +40,8 @@ static void accept_client(crpc_context *context, crpc_endpoint client)
     }
 }
 
-/* The payload is a view into the receive ring, valid until the next poll; submit copies it to the send
- * ring. QUIET: we do not care to be told when the client has the reply. */
+/* The payload is a view into the receive ring, valid until the next poll; submit copies it to
+ * the send ring. QUIET: we do not care to be told when the client has the reply. */
 static void echo(crpc_context *context, const crpc_completion *request)
 {
     crpc_op reply = {.opcode = CRPC_OP_REPLY,

@@ -10,7 +10,8 @@
 
 namespace bh = boost::histogram;
 
-namespace {
+namespace
+{
 
 constexpr double least_ns = 10;
 constexpr double most_ns = 1e12;
@@ -28,8 +29,8 @@ unsigned bin_count()
 } // namespace
 
 struct histogram {
-    histogram_type counts = bh::make_histogram_with(std::vector<uint64_t>(),
-                                                    axis_type(bin_count(), least_ns, most_ns));
+    histogram_type counts =
+        bh::make_histogram_with(std::vector<uint64_t>(), axis_type(bin_count(), least_ns, most_ns));
     uint64_t count = 0;
     uint64_t max_ns = 0;
     double sum_ns = 0;

@@ -1,7 +1,7 @@
 /* histogram.h: latencies in logarithmic bins of 0.5 % width, from 10 ns to 1000 s.
  *
- * HdrHistogram_c is no package of Debian 12, and GSL's histograms are GPL: this is Boost.Histogram, which has
- * logarithmic axes, behind a C interface.
+ * HdrHistogram_c is no package of Debian 12, and GSL's histograms are GPL: this is
+ * Boost.Histogram, which has logarithmic axes, behind a C interface.
  */
 #ifndef TOOLS_COMMON_HISTOGRAM_H
 #define TOOLS_COMMON_HISTOGRAM_H

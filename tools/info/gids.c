@@ -11,10 +11,12 @@
 
 static void describe(const struct ibv_gid_entry *from, struct gid_entry *to)
 {
-    static const char *const types[] = {
-        [IBV_GID_TYPE_IB] = "IB", [IBV_GID_TYPE_ROCE_V1] = "RoCE v1", [IBV_GID_TYPE_ROCE_V2] = "RoCE v2"};
+    static const char *const types[] = {[IBV_GID_TYPE_IB] = "IB",
+                                        [IBV_GID_TYPE_ROCE_V1] = "RoCE v1",
+                                        [IBV_GID_TYPE_ROCE_V2] = "RoCE v2"};
     static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
-    const char *type = from->gid_type < sizeof(types) / sizeof(types[0]) ? types[from->gid_type] : "?";
+    const char *type =
+        from->gid_type < sizeof(types) / sizeof(types[0]) ? types[from->gid_type] : "?";
     to->index = from->gid_index;
     snprintf(to->type, sizeof(to->type), "%s", type);
     if (memcmp(from->gid.raw, mapped, sizeof(mapped)) == 0) {

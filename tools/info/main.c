@@ -14,9 +14,7 @@
 
 #define GIDS_MAX 64
 
-static const struct argp_option option_table[] = {
-    {"json", 'j', NULL, 0, "print JSON", 0},
-    {0}};
+static const struct argp_option option_table[] = {{"json", 'j', NULL, 0, "print JSON", 0}, {0}};
 
 static error_t parse(int key, char *argument, struct argp_state *state)
 {
@@ -58,7 +56,7 @@ static json_t *drivers_of(const crpc_device_info *info)
     return drivers;
 }
 
-/* ---- For people ----------------------------------------------------------------------------------------------- */
+/* ---- For people ------------------------------------------------------------------------------ */
 
 static void print_device(const crpc_device_info *info)
 {
@@ -92,7 +90,7 @@ static void print_memlock(void)
     }
 }
 
-/* ---- JSON -------------------------------------------------------------------------------------------------------- */
+/* ---- JSON ------------------------------------------------------------------------------------ */
 
 static json_t *gids_json(const crpc_device_info *info)
 {
@@ -101,17 +99,17 @@ static json_t *gids_json(const crpc_device_info *info)
     json_t *array = json_array();
     for (uint32_t i = 0; i < count; i++) {
         json_array_append_new(array, json_pack("{s:i, s:s, s:s, s:b}", "index", (int)gids[i].index,
-                                               "type", gids[i].type, "gid", gids[i].text,
-                                               "default", gids[i].index == info->gid_index));
+                                               "type", gids[i].type, "gid", gids[i].text, "default",
+                                               gids[i].index == info->gid_index));
     }
     return array;
 }
 
 static json_t *device_json(const crpc_device_info *info)
 {
-    return json_pack("{s:s, s:i, s:s, s:s, s:i, s:o, s:i, s:i, s:i, s:i, s:o}", "device", info->name,
-                     "port", (int)info->port, "link", link_of(info), "state", state_of(info),
-                     "mtu_bytes", (int)info->mtu_bytes, "drivers", drivers_of(info),
+    return json_pack("{s:s, s:i, s:s, s:s, s:i, s:o, s:i, s:i, s:i, s:i, s:o}", "device",
+                     info->name, "port", (int)info->port, "link", link_of(info), "state",
+                     state_of(info), "mtu_bytes", (int)info->mtu_bytes, "drivers", drivers_of(info),
                      "endpoints_max", (int)info->endpoints_max, "receive_depth_max",
                      (int)info->receive_depth_max, "vendor_id", (int)info->vendor_id,
                      "vendor_part_id", (int)info->vendor_part_id, "gids", gids_json(info));
@@ -145,10 +143,10 @@ int main(int argc, char **argv)
     }
     if (json) {
         uint64_t memlock = memlock_limit();
-        json_t *root = json_pack(
-            "{s:s, s:o, s:o}", "version", version, "memlock_bytes",
-            memlock == RLIM_INFINITY ? json_null() : json_integer((json_int_t)memlock), "devices",
-            devices);
+        json_t *root =
+            json_pack("{s:s, s:o, s:o}", "version", version, "memlock_bytes",
+                      memlock == RLIM_INFINITY ? json_null() : json_integer((json_int_t)memlock),
+                      "devices", devices);
         json_dumpf(root, stdout, JSON_INDENT(2));
         putchar('\n');
         json_decref(root);

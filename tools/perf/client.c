@@ -1,5 +1,5 @@
-/* client.c: keeps `depth` calls open on each endpoint and takes the time of each. A call is known by its slot,
- * which is its user_data; nothing is allocated while measuring. */
+/* client.c: keeps `depth` calls open on each endpoint and takes the time of each. A call is
+ * known by its slot, which is its user_data; nothing is allocated while measuring. */
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,7 +25,7 @@ struct client {
     struct perf_result result;
 };
 
-/* ---- Connecting -------------------------------------------------------------------------------------------- */
+/* ---- Connecting ------------------------------------------------------------------------------ */
 
 static uint32_t ring_for(const struct perf_options *options)
 {
@@ -48,8 +48,8 @@ static int connect_all(struct client *client)
                                     .calls_max = options->depth,
                                     .ring_bytes = ring_for(options)};
     for (uint32_t i = 0; i < options->endpoints; i++) {
-        if (crpc_endpoint_connect(client->context, options->address, &wanted,
-                                  &client->endpoints[i], &error) < 0) {
+        if (crpc_endpoint_connect(client->context, options->address, &wanted, &client->endpoints[i],
+                                  &error) < 0) {
             return perf_failed(options->address, error.message);
         }
         crpc_completion done;
@@ -67,12 +67,13 @@ static int connect_all(struct client *client)
     crpc_endpoint_info info = {.struct_size = sizeof(info)};
     crpc_endpoint_get_info(client->context, client->endpoints[0], &info);
     if (options->request_bytes > info.request_bytes_max) {
-        return perf_failed("--size", "more than the server's ring takes; give the server a larger --ring");
+        return perf_failed("--size",
+                           "more than the server's ring takes; give the server a larger --ring");
     }
     return EXIT_SUCCESS;
 }
 
-/* ---- Slots ----------------------------------------------------------------------------------------------------- */
+/* ---- Slots ----------------------------------------------------------------------------------- */
 
 static bool make_slots(struct client *client)
 {
@@ -181,7 +182,7 @@ static uint32_t take_answers(struct client *client)
     return (uint32_t)count;
 }
 
-/* ---- Running ------------------------------------------------------------------------------------------------------ */
+/* ---- Running --------------------------------------------------------------------------------- */
 
 /* Until the time is over or `calls` were sent; then until all are answered. */
 static void run(struct client *client, double seconds, uint64_t calls, bool progress)
@@ -255,8 +256,8 @@ static void leave(struct client *client)
 {
     uint32_t leaving = 0;
     for (uint32_t i = 0; i < client->options->endpoints; i++) {
-        leaving += crpc_endpoint_disconnect(client->context, client->endpoints[i], 2000000000) ==
-                   CRPC_OK;
+        leaving +=
+            crpc_endpoint_disconnect(client->context, client->endpoints[i], 2000000000) == CRPC_OK;
     }
     while (leaving > 0) {
         crpc_completion done;

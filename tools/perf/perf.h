@@ -30,11 +30,11 @@ struct perf_options {
     uint32_t reply_bytes; /* UINT32_MAX: as the request, echoed and checked */
     uint32_t depth;       /* calls open on each endpoint */
     uint32_t endpoints;
-    double seconds;       /* 0: until `calls` */
+    double seconds; /* 0: until `calls` */
     double warmup_seconds;
     uint64_t calls;
     uint32_t ring_bytes;
-    bool wait;            /* sleep instead of polling on */
+    bool wait; /* sleep instead of polling on */
     bool json;
     bool demo;
     bool progress;
@@ -46,8 +46,8 @@ struct perf_result {
     uint64_t sent;
     uint64_t answered; /* rightly */
     uint64_t failed;
-    uint64_t wrong;    /* answers whose bytes are not those sent */
-    crpc_stats stats;  /* of the measured time alone */
+    uint64_t wrong;   /* answers whose bytes are not those sent */
+    crpc_stats stats; /* of the measured time alone */
     crpc_context_info context;
 };
 

@@ -67,9 +67,8 @@ static void print_json(const struct perf_options *options, const struct perf_res
         "{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "batches",
         per_call(result, stats->batches_sent), "wqes", per_call(result, stats->send_wqes),
         "doorbells", per_call(result, stats->doorbells), "signaled_wqes",
-        per_call(result, stats->signaled_wqes), "inline_wqes",
-        per_call(result, stats->inline_wqes), "receive_wqes",
-        per_call(result, stats->receive_wqes), "mailbox_reads",
+        per_call(result, stats->signaled_wqes), "inline_wqes", per_call(result, stats->inline_wqes),
+        "receive_wqes", per_call(result, stats->receive_wqes), "mailbox_reads",
         per_call(result, stats->mailbox_reads), "completions",
         per_call(result, stats->completions));
     if (!root || !costs || json_object_set_new(root, "per_call", costs)) {
@@ -113,8 +112,7 @@ static void print_demo(const struct perf_result *result)
     text_of_time(histogram_percentile_ns(result->latency, 50), p50, sizeof(p50));
     text_of_time(histogram_percentile_ns(result->latency, 99), p99, sizeof(p99));
     printf("demo: calls=%llu lost=%llu rate=%.0f/s p50=%s p99=%s driver=%s device=%s\n",
-           (unsigned long long)result->sent,
-           (unsigned long long)(result->sent - result->answered),
+           (unsigned long long)result->sent, (unsigned long long)(result->sent - result->answered),
            (double)result->answered / result->seconds, p50, p99,
            text_of_driver(result->context.driver), result->context.device);
 }

@@ -18,7 +18,8 @@ struct server {
     uint8_t *filler; /* for replies of a size of their own */
 };
 
-/* A reply is never refused for want of ring space; the table of replies to report is not used here. */
+/* A reply is never refused for want of ring space; the table of replies to report is not used
+ * here. */
 static void send_replies(struct server *server)
 {
     uint32_t sent = 0;

@@ -1,4 +1,5 @@
-/* call_test.c: calls between two processes over a real RDMA device: sizes, endpoints, order, deadlines. */
+/* call_test.c: calls between two processes over a real RDMA device: sizes, endpoints, order,
+ * deadlines. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,4 +1,5 @@
-/* client.h: this side of the functional tests: connecting, calling, and keeping books on completions. */
+/* client.h: this side of the functional tests: connecting, calling, and keeping books on
+ * completions. */
 #ifndef FUNCTIONAL_CLIENT_H
 #define FUNCTIONAL_CLIENT_H
 
@@ -26,8 +27,8 @@ void client_open(struct client *client);
 /* Waits for the completion; returns its status. */
 int32_t client_connect(struct client *client, const char *address,
                        const crpc_endpoint_options *options);
-/* One call with `bytes` bytes that follow from its number; the reply is verified on arrival if it is an
- * echo. Polls as long as it is refused for want of room. */
+/* One call with `bytes` bytes that follow from its number; the reply is verified on arrival if
+ * it is an echo. Polls as long as it is refused for want of room. */
 void client_call(struct client *client, uint32_t endpoint, uint16_t method, uint32_t bytes,
                  uint64_t timeout_ns);
 void client_poll(struct client *client, uint64_t wait_ns);

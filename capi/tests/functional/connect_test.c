@@ -1,5 +1,5 @@
-/* connect_test.c: connecting and losing the peer, over a real RDMA device: names and address families,
- * refusals, unreachable places, other versions, kill -9, too little memory to lock.
+/* connect_test.c: connecting and losing the peer, over a real RDMA device: names and address
+ * families, refusals, unreachable places, other versions, kill -9, too little memory to lock.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -54,7 +54,8 @@ static void by_host_name(void **state)
     const char *name = getenv("TEST_NAME");
     char address[128];
     peer_start(&peer, NULL);
-    snprintf(address, sizeof(address), "%s:%s", name ? name : "rail0", strrchr(peer.address, ':') + 1);
+    snprintf(address, sizeof(address), "%s:%s", name ? name : "rail0",
+             strrchr(peer.address, ':') + 1);
     client_open(&client);
     assert_int_equal(client_connect(&client, address, NULL), CRPC_OK);
     call_once();
@@ -167,7 +168,7 @@ static void a_server_of_another_version_is_told_apart(void **state)
     stranger_stop(&stranger);
 }
 
-/* ---- Losing the peer ------------------------------------------------------------------------------------ */
+/* ---- Losing the peer ------------------------------------------------------------------------- */
 
 static void a_killed_server_ends_every_call(void **state)
 {
@@ -228,7 +229,7 @@ static void a_killed_client_harms_no_other(void **state)
     peer_stop(&peer);
 }
 
-/* ---- Resources ------------------------------------------------------------------------------------------- */
+/* ---- Resources ------------------------------------------------------------------------------- */
 
 static int count_of(const char *folder)
 {

@@ -1,6 +1,7 @@
-/* peer.h: the other side of the functional tests: a server in a process of its own, made by fork before
- * any context is open, that does what each request's method asks for. Everything goes through the public
- * API and a real RDMA device; TEST_ADDRESS names it (default 10.99.0.1, rail 0 of the VM).
+/* peer.h: the other side of the functional tests: a server in a process of its own, made by fork
+ * before any context is open, that does what each request's method asks for. Everything goes
+ * through the public API and a real RDMA device; TEST_ADDRESS names it (default 10.99.0.1, rail
+ * 0 of the VM).
  */
 #ifndef FUNCTIONAL_PEER_H
 #define FUNCTIONAL_PEER_H
@@ -16,8 +17,8 @@ enum method {
     METHOD_HOLD = 1,    /* never answered */
     METHOD_REVERSE = 2, /* 16 of them are answered together, the last first */
     METHOD_DROP = 3,
-    METHOD_LATE = 4, /* echoed after 300 ms */
-    METHOD_LEAVE = 5, /* echoed; then the server takes leave */
+    METHOD_LATE = 4,   /* echoed after 300 ms */
+    METHOD_LEAVE = 5,  /* echoed; then the server takes leave */
     METHOD_STATUS = 6, /* answered with status 1234 and no payload */
 };
 

@@ -1,4 +1,5 @@
-/* stranger.h: peers that speak rdma_cm but not our version of copyrpc, made with librdmacm directly. */
+/* stranger.h: peers that speak rdma_cm but not our version of copyrpc, made with librdmacm
+ * directly. */
 #ifndef FUNCTIONAL_STRANGER_H
 #define FUNCTIONAL_STRANGER_H
 
@@ -19,8 +20,8 @@ void stranger_listen(struct stranger *stranger, const char *host, enum stranger_
                      const void *private_data, uint8_t private_bytes);
 void stranger_stop(struct stranger *stranger);
 
-/* Asks `address` for a connection with this private data. Returns how many bytes of private data came
- * with the rejection; fails the test if it is accepted or nothing comes. */
+/* Asks `address` for a connection with this private data. Returns how many bytes of private data
+ * came with the rejection; fails the test if it is accepted or nothing comes. */
 uint32_t stranger_connect(const char *address, const void *private_data, uint8_t private_bytes,
                           uint8_t answer[196]);
 

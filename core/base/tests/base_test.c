@@ -25,7 +25,7 @@ static uint64_t next_random(void)
     return random_state;
 }
 
-/* ---- Wheel ------------------------------------------------------------------------------------------------------- */
+/* ---- Wheel ----------------------------------------------------------------------------------- */
 
 #define TIMERS 300
 
@@ -89,8 +89,9 @@ static void the_wheel_agrees_with_a_list(void **state)
         if (next_random() % 4 == 0) {
             assert_true(earliest() == UINT64_MAX || wheel_next_ns(&wheel) <= earliest() + TICK_NS);
             uint64_t until = wheel_next_ns(&wheel);
-            now_ns = next_random() % 2 && until != UINT64_MAX && until > now_ns ? until
-                                                                             : now_ns + random_span();
+            now_ns = next_random() % 2 && until != UINT64_MAX && until > now_ns
+                         ? until
+                         : now_ns + random_span();
             wheel_advance(&wheel, now_ns);
             take_expired(now_ns);
         }
@@ -123,7 +124,7 @@ static void an_expired_timer_can_still_be_cleared(void **state)
     wheel_clear(&wheel, &a);
 }
 
-/* ---- Handles -------------------------------------------------------------------------------------------------------- */
+/* ---- Handles --------------------------------------------------------------------------------- */
 
 static void handles_are_never_valid_twice(void **state)
 {
@@ -174,12 +175,13 @@ static void many_handles(void **state)
         handles_remove(&handles, bits[i]);
     }
     for (int i = 0; i < COUNT; i++) {
-        assert_ptr_equal(handles_get(&handles, bits[i], HANDLE_ENDPOINT), i % 2 ? &objects[i] : NULL);
+        assert_ptr_equal(handles_get(&handles, bits[i], HANDLE_ENDPOINT),
+                         i % 2 ? &objects[i] : NULL);
     }
     handles_free(&handles);
 }
 
-/* ---- Table ------------------------------------------------------------------------------------------------------------ */
+/* ---- Table ----------------------------------------------------------------------------------- */
 
 static void the_table_finds_what_was_set(void **state)
 {
@@ -205,7 +207,7 @@ static void the_table_finds_what_was_set(void **state)
     assert_null(table_get(&table, keys[1]));
 }
 
-/* ---- Log --------------------------------------------------------------------------------------------------------------- */
+/* ---- Log ------------------------------------------------------------------------------------- */
 
 static void the_log_takes_its_level_from_the_environment(void **state)
 {

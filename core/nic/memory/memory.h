@@ -81,12 +81,12 @@ struct memory_fabric_options {
                                  true: only the one that failed, the signaled and the last */
 
     /* Scheduled mode. */
-    uint32_t pieces_max; /* 4: parts in which a payload lands */
+    uint32_t pieces_max;      /* 4: parts in which a payload lands */
     uint32_t transfer_weight; /* 4; how often each is chosen where a queue pair could do several; */
     uint32_t receive_weight;  /* 2; 0 = never: it waits for ever */
     uint32_t acknowledge_weight; /* 1 */
-    uint32_t delay_percent; /* 5: chance that what was chosen is put off ... */
-    uint32_t delay_steps;   /* 50: ... by 1 to so many steps */
+    uint32_t delay_percent;      /* 5: chance that what was chosen is put off ... */
+    uint32_t delay_steps;        /* 50: ... by 1 to so many steps */
 };
 
 struct memory_fabric_options *memory_fabric_options(struct memory_fabric *fabric);
@@ -94,8 +94,8 @@ struct memory_fabric_options *memory_fabric_options(struct memory_fabric *fabric
 /* ---- Time (scheduled mode; in immediate mode: tries what waits) ------------------------------ */
 
 enum memory_step {
-    MEMORY_STEP_QUIET = 0, /* nothing is under way: only a post can change that */
-    MEMORY_STEP_MOVED = 1, /* one action was performed */
+    MEMORY_STEP_QUIET = 0,  /* nothing is under way: only a post can change that */
+    MEMORY_STEP_MOVED = 1,  /* one action was performed */
     MEMORY_STEP_WAITED = 2, /* only time passed: of delays, stalls, RNRs, retries */
 };
 

@@ -1,4 +1,5 @@
-/* cm_stub.c: rdma_cm for engines without one: engine->cm is NULL, so nothing here is ever called. */
+/* cm_stub.c: rdma_cm for engines without one: engine->cm is NULL, so nothing here is ever
+ * called. */
 #include <stdlib.h>
 
 #include "cm.h"
@@ -11,31 +12,30 @@
 
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 NEVER(bool, cm_pending, (const struct cm *cm))
-NEVER(bool, cm_event_take, (struct cm *cm, struct cm_event *event))
-NEVER(void, cm_forget_queue_pair, (struct cm *cm, uint32_t queue_pair_number))
+NEVER(bool, cm_event_take, (struct cm * cm, struct cm_event *event))
+NEVER(void, cm_forget_queue_pair, (struct cm * cm, uint32_t queue_pair_number))
 NEVER(int32_t, cm_listen,
-      (struct cm *cm, const char *address, uint32_t backlog, void *owner,
+      (struct cm * cm, const char *address, uint32_t backlog, void *owner,
        struct cm_identifier **identifier, crpc_error *error))
 NEVER(int32_t, cm_connect,
-      (struct cm *cm, const char *address, void *owner, struct cm_identifier **identifier,
+      (struct cm * cm, const char *address, void *owner, struct cm_identifier **identifier,
        crpc_error *error))
 NEVER(int32_t, cm_request,
-      (struct cm_identifier *identifier, const struct nic_queue_pair *queue_pair,
+      (struct cm_identifier * identifier, const struct nic_queue_pair *queue_pair,
        const struct nic_transport *transport, const void *private_data, uint32_t private_bytes,
        crpc_error *error))
 NEVER(int32_t, cm_establish,
-      (struct cm_identifier *identifier, struct nic_queue_pair *queue_pair,
+      (struct cm_identifier * identifier, struct nic_queue_pair *queue_pair,
        const struct nic_transport *transport, crpc_error *error))
 NEVER(int32_t, cm_accept,
-      (struct cm_identifier *identifier, struct nic_queue_pair *queue_pair,
+      (struct cm_identifier * identifier, struct nic_queue_pair *queue_pair,
        const struct nic_transport *transport, const void *private_data, uint32_t private_bytes,
        crpc_error *error))
 NEVER(void, cm_reject,
-      (struct cm_identifier *identifier, const void *private_data, uint32_t private_bytes))
-NEVER(void, cm_disconnect, (struct cm_identifier *identifier))
-NEVER(void, cm_own, (struct cm_identifier *identifier, void *owner))
-NEVER(void, cm_local_address,
-      (const struct cm_identifier *identifier, char *text, size_t bytes))
+      (struct cm_identifier * identifier, const void *private_data, uint32_t private_bytes))
+NEVER(void, cm_disconnect, (struct cm_identifier * identifier))
+NEVER(void, cm_own, (struct cm_identifier * identifier, void *owner))
+NEVER(void, cm_local_address, (const struct cm_identifier *identifier, char *text, size_t bytes))
 NEVER(void, cm_peer_address, (const struct cm_identifier *identifier, char *text, size_t bytes))
 NEVER(uint16_t, cm_local_port, (const struct cm_identifier *identifier))
 

@@ -1,5 +1,5 @@
-/* engine_test.c: when batches go out and what they carry, what room means, how connections end: on the in-memory NIC, where
- * each WQE can be counted.
+/* engine_test.c: when batches go out and what they carry, what room means, how connections end:
+ * on the in-memory NIC, where each WQE can be counted.
  */
 #include "pair.h"
 
@@ -44,7 +44,7 @@ static void settle(void)
     } while (got > 0);
 }
 
-/* ---- Batches -------------------------------------------------------------------------------------------------------- */
+/* ---- Batches --------------------------------------------------------------------------------- */
 
 static void a_lone_call_goes_out_at_once_and_others_gather(void **state)
 {
@@ -77,7 +77,8 @@ static void replies_gather_until_the_last_one_owed(void **state)
     assert_int_equal(stats_of(1).signaled_wqes, 1); /* its replies want to know */
     assert_int_equal(pair_poll(&pair, 0), 6);
     for (uint32_t i = 0; i < 6; i++) {
-        assert_int_equal(pair.seen[0].entries[i].user_data, 5 - i); /* in the order of the replies */
+        assert_int_equal(pair.seen[0].entries[i].user_data,
+                         5 - i); /* in the order of the replies */
     }
     assert_int_equal(pair_poll(&pair, 1), 6); /* CRPC_COMPLETION_REPLY */
 }
@@ -118,8 +119,7 @@ static void the_ring_wraps_at_every_offset(void **state)
         uint32_t bytes = call * 7 % 300;
         assert_int_equal(pair_call(&pair, 0, 0, call, bytes, (uint8_t)call, 300), CRPC_OK);
         assert_int_equal(pair_poll(&pair, 1), 1);
-        const uint8_t *payload =
-            (const uint8_t *)(uintptr_t)pair.seen[1].entries[0].payload;
+        const uint8_t *payload = (const uint8_t *)(uintptr_t)pair.seen[1].entries[0].payload;
         for (uint32_t i = 0; i < bytes; i++) {
             assert_int_equal(payload[i], (uint8_t)call);
         }
@@ -129,7 +129,7 @@ static void the_ring_wraps_at_every_offset(void **state)
     assert_true(pair.endpoint[0][0]->produced > 100 * 4096);
 }
 
-/* ---- Room ------------------------------------------------------------------------------------------------------------- */
+/* ---- Room ------------------------------------------------------------------------------------ */
 
 static void the_mailbox_is_read_only_while_blocked(void **state)
 {
@@ -185,9 +185,8 @@ static void padding_and_old_bytes_are_not_sent(void **state)
         assert_int_equal(pair_call(&pair, 0, 0, i, 300, 0xee, 0), CRPC_OK);
         pair_poll(&pair, 1);
         assert_int_equal(pair.seen[1].count, 1);
-        crpc_op drop = {.opcode = CRPC_OP_DROP,
-                        .flags = CRPC_OP_QUIET,
-                        .token = pair.seen[1].entries[0].token};
+        crpc_op drop = {
+            .opcode = CRPC_OP_DROP, .flags = CRPC_OP_QUIET, .token = pair.seen[1].entries[0].token};
         assert_int_equal(rpc_drop(pair.endpoint[1][0], &drop), CRPC_OK);
         rpc_submit_end(pair.engine[1]);
         pair_poll(&pair, 0);
@@ -200,7 +199,7 @@ static void padding_and_old_bytes_are_not_sent(void **state)
     }
 }
 
-/* ---- Ends --------------------------------------------------------------------------------------------------------------- */
+/* ---- Ends ------------------------------------------------------------------------------------ */
 
 static void a_silent_dead_peer_is_noticed_by_the_keepalive(void **state)
 {

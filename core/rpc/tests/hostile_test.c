@@ -1,5 +1,5 @@
-/* hostile_test.c: a peer that sends what docs/wire.md forbids, one thing at a time. The endpoint ends with
- * CRPC_E_PROTOCOL, its calls too, and another endpoint of the same engine goes on.
+/* hostile_test.c: a peer that sends what docs/wire.md forbids, one thing at a time. The endpoint
+ * ends with CRPC_E_PROTOCOL, its calls too, and another endpoint of the same engine goes on.
  */
 #include "pair.h"
 
@@ -12,7 +12,7 @@ struct batch {
     uint8_t first_payload[16];
     struct wire_message second;
     uint8_t second_payload[16];
-    uint8_t rest[128]; /* for what is said to be longer */
+    uint8_t rest[128];  /* for what is said to be longer */
     uint32_t immediate; /* in units */
     uint32_t bytes;     /* really written */
 };
@@ -72,15 +72,15 @@ static struct batch good_responses(void)
 static void send_at(const struct batch *batch, uint64_t position)
 {
     const struct rpc_endpoint *target = pair.endpoint[0][0];
-    assert_int_equal(
-        memory_fabric_write_immediate(pair.fabric, target->queue_pair->number,
-                                      (uint64_t)(uintptr_t)ring_at(&target->ring, position),
-                                      target->ring.memory.remote_key, batch->bytes, batch,
-                                      batch->immediate),
-        NIC_ERROR_NONE);
+    assert_int_equal(memory_fabric_write_immediate(
+                         pair.fabric, target->queue_pair->number,
+                         (uint64_t)(uintptr_t)ring_at(&target->ring, position),
+                         target->ring.memory.remote_key, batch->bytes, batch, batch->immediate),
+                     NIC_ERROR_NONE);
 }
 
-/* The victim has ended with CRPC_E_PROTOCOL; its calls too, each once; the other connection lives. */
+/* The victim has ended with CRPC_E_PROTOCOL; its calls too, each once; the other connection
+ * lives. */
 static void expect_end(void)
 {
     uint32_t calls = 0, ends = 0;
@@ -106,7 +106,7 @@ static void expect_end(void)
     pair_round_trip(&pair, 1);
 }
 
-/* ---- The good ones are good ------------------------------------------------------------------------------------- */
+/* ---- The good ones are good ------------------------------------------------------------------ */
 
 static void good_batches_are_taken(void **state)
 {
@@ -124,7 +124,7 @@ static void good_batches_are_taken(void **state)
     pair_round_trip(&pair, 1);
 }
 
-/* ---- Spoiled ones -------------------------------------------------------------------------------------------------- */
+/* ---- Spoiled ones ---------------------------------------------------------------------------- */
 
 struct spoiled {
     const char *name;
@@ -148,7 +148,8 @@ SPOIL(sequence_skipped, batch->header.sequence = 1)
 SPOIL(header_zero_set, batch->header.zero = 1)
 SPOIL(unknown_flag, batch->header.flags = 2)
 SPOIL(no_messages, batch->header.message_count = 0)
-SPOIL(no_messages_but_fin_and_bytes, batch->header.message_count = 0; batch->header.flags = WIRE_BATCH_FIN)
+SPOIL(no_messages_but_fin_and_bytes, batch->header.message_count = 0;
+      batch->header.flags = WIRE_BATCH_FIN)
 SPOIL(fewer_messages_than_bytes, batch->header.message_count = 1)
 SPOIL(more_messages_than_bytes, batch->header.message_count = 3)
 SPOIL(request_limit_beyond_its_share, batch->header.request_limit = 1u << 20)
@@ -174,8 +175,14 @@ SPOIL(response_with_a_reserved_status, batch->first.limit_or_status = (uint32_t)
 SPOIL(response_with_a_method, batch->first.method = 1)
 
 static const struct spoiled spoiled[] = {
-#define REQUESTS(name) {#name, false, name}
-#define RESPONSES(name) {#name, true, name}
+#define REQUESTS(name)                                                                             \
+    {                                                                                              \
+#name, false, name                                                                         \
+    }
+#define RESPONSES(name)                                                                            \
+    {                                                                                              \
+#name, true, name                                                                          \
+    }
     REQUESTS(immediate_0),
     REQUESTS(immediate_beyond_the_ring),
     REQUESTS(immediate_huge),
@@ -222,7 +229,7 @@ static void a_spoiled_batch_ends_the_endpoint(void **state)
     expect_end();
 }
 
-/* ---- More than one batch ---------------------------------------------------------------------------------------------- */
+/* ---- More than one batch --------------------------------------------------------------------- */
 
 static void more_batches_than_the_window(void **state)
 {
@@ -256,8 +263,8 @@ static void more_requests_than_the_limit(void **state)
         large.header.sequence = i;
         large.header.message_count = 1;
         large.header.bytes = sizeof(large);
-        large.message = (struct wire_message){
-            .payload_bytes = 1000, .call_id = i, .kind = WIRE_REQUEST};
+        large.message =
+            (struct wire_message){.payload_bytes = 1000, .call_id = i, .kind = WIRE_REQUEST};
         assert_int_equal(memory_fabric_write_immediate(
                              pair.fabric, target->queue_pair->number,
                              (uint64_t)(uintptr_t)ring_at(&target->ring, i * sizeof(large)),
@@ -286,7 +293,8 @@ static void a_request_after_leave(void **state)
 static void leave_twice(void **state)
 {
     (void)state;
-    struct batch batch = {.header = {.bytes = 32, .flags = WIRE_BATCH_FIN}, .immediate = 1, .bytes = 32};
+    struct batch batch = {
+        .header = {.bytes = 32, .flags = WIRE_BATCH_FIN}, .immediate = 1, .bytes = 32};
     send_at(&batch, 0);
     pair_poll(&pair, 0);
     batch.header.sequence = 1;
@@ -294,7 +302,7 @@ static void leave_twice(void **state)
     expect_end();
 }
 
-/* ---- The mailbox -------------------------------------------------------------------------------------------------------- */
+/* ---- The mailbox ----------------------------------------------------------------------------- */
 
 static void a_mailbox_with_another_nonce(void **state)
 {
@@ -332,7 +340,7 @@ static void a_mailbox_with_older_limits_is_no_error(void **state)
     assert_int_equal(pair.endpoint[0][0]->state, CRPC_STATE_CONNECTED);
 }
 
-/* ---- Rights ---------------------------------------------------------------------------------------------------------------- */
+/* ---- Rights ---------------------------------------------------------------------------------- */
 
 static void the_peer_can_reach_nothing_but_ring_and_mailbox(void **state)
 {
@@ -354,9 +362,9 @@ static void the_peer_can_reach_nothing_but_ring_and_mailbox(void **state)
     number = pair.endpoint[0][1]->queue_pair->number;
     target = pair.endpoint[0][1];
     ring = (uint64_t)(uintptr_t)target->ring.address;
-    assert_int_equal(memory_fabric_read(pair.fabric, number, ring, target->ring.memory.remote_key,
-                                        64, bytes),
-                     NIC_ERROR_REMOTE_ACCESS);
+    assert_int_equal(
+        memory_fabric_read(pair.fabric, number, ring, target->ring.memory.remote_key, 64, bytes),
+        NIC_ERROR_REMOTE_ACCESS);
 }
 
 int main(void)
@@ -367,11 +375,7 @@ int main(void)
         tests[count++] = (struct CMUnitTest){spoiled[i].name, a_spoiled_batch_ends_the_endpoint,
                                              open_pair, close_pair, (void *)&spoiled[i]};
     }
-#define ADD(test)                                                                                  \
-    tests[count++] = (struct CMUnitTest)                                                           \
-    {                                                                                              \
-        #test, test, open_pair, close_pair, NULL                                                   \
-    }
+#define ADD(test) tests[count++] = (struct CMUnitTest){#test, test, open_pair, close_pair, NULL}
     ADD(good_batches_are_taken);
     ADD(more_batches_than_the_window);
     ADD(more_requests_than_the_limit);

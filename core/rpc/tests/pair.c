@@ -54,9 +54,9 @@ uint32_t pair_connect(struct pair *pair, const crpc_endpoint_options *left,
                          CRPC_OK);
     }
     for (int side = 0; side < 2; side++) {
-        assert_int_equal(rpc_endpoint_join(pair->endpoint[side][number], blob[!side], bytes[!side],
-                                           &error),
-                         CRPC_OK);
+        assert_int_equal(
+            rpc_endpoint_join(pair->endpoint[side][number], blob[!side], bytes[!side], &error),
+            CRPC_OK);
     }
     for (uint32_t side = 0; side < 2; side++) {
         assert_int_equal(pair_poll(pair, side), 1);
@@ -115,8 +115,8 @@ int32_t pair_echo(struct pair *pair, uint32_t side, uint32_t connection,
                   .user_data = request->token,
                   .token = request->token,
                   .payload_bytes = request->payload_bytes};
-    int32_t status = rpc_reply(pair->endpoint[side][connection], &op,
-                               (const void *)(uintptr_t)request->payload);
+    int32_t status =
+        rpc_reply(pair->endpoint[side][connection], &op, (const void *)(uintptr_t)request->payload);
     rpc_submit_end(pair->engine[side]);
     return status;
 }

@@ -1,4 +1,5 @@
-/* pair.h: two engines on one in-memory fabric, in immediate mode, with as many connections as a test wants. */
+/* pair.h: two engines on one in-memory fabric, in immediate mode, with as many connections as a
+ * test wants. */
 #ifndef CORE_RPC_TESTS_PAIR_H
 #define CORE_RPC_TESTS_PAIR_H
 

@@ -1,7 +1,8 @@
 /* sim.h: a deterministic simulation of engines over the in-memory NIC in scheduled mode.
  *
- * Everything follows from the seed. A *side* is one end of a connection; its book has every call it ever
- * made, and since the simulation sees both ends, whatever arrives anywhere is compared with the book.
+ * Everything follows from the seed. A *side* is one end of a connection; its book has every call
+ * it ever made, and since the simulation sees both ends, whatever arrives anywhere is compared
+ * with the book.
  *
  *   sim_world.c    making and unmaking: fabric, engines, connections, payloads
  *   sim_act.c      what an application might do next
@@ -60,11 +61,11 @@ struct sim_side {
     uint64_t cancels_completed;
     bool connected_seen;
     bool disconnected_seen;
-    bool leave_asked;     /* by this side's application */
-    bool leave_timed;     /* with a timeout */
-    bool closed;          /* likewise */
-    bool troubled;        /* a cut or kill reached the connection */
-    bool room_due;        /* an op got AGAIN */
+    bool leave_asked; /* by this side's application */
+    bool leave_timed; /* with a timeout */
+    bool closed;      /* likewise */
+    bool troubled;    /* a cut or kill reached the connection */
+    bool room_due;    /* an op got AGAIN */
     bool reserved;
     crpc_op reservation;
     uint8_t *reserved_place;
@@ -98,9 +99,9 @@ struct sim {
     uint32_t engine_count;
     struct sim_side sides[SIM_SIDES_MAX];
     uint32_t side_count;
-    bool calm;  /* no trouble in this episode */
+    bool calm;     /* no trouble in this episode */
     uint32_t lazy; /* this engine seldom polls, so that its peers get far ahead of it */
-    bool heavy; /* most messages are as long as they can be, so that rings fill up */
+    bool heavy;    /* most messages are as long as they can be, so that rings fill up */
     uint64_t calls, replies, refusals, late, reads; /* for the report */
 };
 

@@ -5,7 +5,7 @@
 
 static uint8_t payload[1u << 16];
 
-/* ---- Calls -------------------------------------------------------------------------------------------------------- */
+/* ---- Calls ----------------------------------------------------------------------------------- */
 
 /* Sizes are often the extremes. */
 static uint32_t choose_bytes(struct sim *sim, uint32_t most)
@@ -125,7 +125,7 @@ static void cancel(struct sim *sim, struct sim_side *side)
     rpc_submit_end(side->engine->engine);
 }
 
-/* ---- Replies -------------------------------------------------------------------------------------------------------- */
+/* ---- Replies --------------------------------------------------------------------------------- */
 
 static crpc_op choose_reply(struct sim *sim, struct sim_side *side, uint32_t index)
 {
@@ -189,7 +189,7 @@ bool sim_answer(struct sim_side *side)
     return side->endpoint && side->request_count > 0 && reply(side->sim, side, 0);
 }
 
-/* ---- Writing in place -------------------------------------------------------------------------------------------------- */
+/* ---- Writing in place ------------------------------------------------------------------------ */
 
 static void reserve(struct sim *sim, struct sim_side *side)
 {
@@ -250,7 +250,7 @@ void sim_finish_reservation(struct sim_side *side)
     }
 }
 
-/* ---- Ends ----------------------------------------------------------------------------------------------------------------- */
+/* ---- Ends ------------------------------------------------------------------------------------ */
 
 static void leave(struct sim *sim, struct sim_side *side)
 {
@@ -293,7 +293,7 @@ static void trouble(struct sim *sim, struct sim_side *side)
     side->peer->troubled = true;
 }
 
-/* ---- Choosing --------------------------------------------------------------------------------------------------------------- */
+/* ---- Choosing -------------------------------------------------------------------------------- */
 
 void sim_poll(struct sim_engine *engine, struct sim *sim, uint32_t capacity)
 {
@@ -346,8 +346,8 @@ void sim_act(struct sim *sim)
     if (choice < 55) {
         memory_fabric_step(sim->fabric);
     } else if (choice < 72) {
-        uint32_t capacity = random_percent(random, 50) ? SIM_VIEWS_MAX
-                                                       : random_between(random, 1, 8);
+        uint32_t capacity =
+            random_percent(random, 50) ? SIM_VIEWS_MAX : random_between(random, 1, 8);
         uint32_t index = random_below(random, sim->engine_count);
         if (index != sim->lazy || random_percent(random, 5)) {
             sim_poll(&sim->engines[index], sim, capacity);

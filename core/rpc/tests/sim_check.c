@@ -13,7 +13,7 @@ static struct sim_side *side_of(struct sim *sim, const struct sim_engine *engine
     return NULL;
 }
 
-/* ---- Views: right when given, and until the next poll ---------------------------------------------------------- */
+/* ---- Views: right when given, and until the next poll ---------------------------------------- */
 
 static void keep_view(struct sim *sim, struct sim_engine *engine, const crpc_completion *completion,
                       uint64_t key, const char *what)
@@ -39,7 +39,7 @@ void sim_check_views(struct sim *sim, struct sim_engine *engine)
     }
 }
 
-/* ---- Completions ------------------------------------------------------------------------------------------------ */
+/* ---- Completions ----------------------------------------------------------------------------- */
 
 static void take_request(struct sim *sim, struct sim_engine *engine, struct sim_side *side,
                          const crpc_completion *completion)
@@ -181,10 +181,11 @@ void sim_take(struct sim *sim, struct sim_engine *engine, const crpc_completion 
     }
 }
 
-/* ---- Invariants ------------------------------------------------------------------------------------------------------ */
+/* ---- Invariants ------------------------------------------------------------------------------ */
 
-/* Before each piece of a WRITE lands: it may not touch what is unread or still viewed. Pieces come in order, so
- * what lies between the end of the last batch reported and this piece has landed before. */
+/* Before each piece of a WRITE lands: it may not touch what is unread or still viewed. Pieces
+ * come in order, so what lies between the end of the last batch reported and this piece has
+ * landed before. */
 void sim_watch(void *argument, struct nic *target, uint32_t queue_pair_number, uint64_t address,
                uint32_t bytes)
 {

@@ -18,7 +18,7 @@ void sim_fail(struct sim *sim, const char *format, ...)
     va_end(arguments);
 }
 
-/* ---- Payloads ------------------------------------------------------------------------------------------------ */
+/* ---- Payloads -------------------------------------------------------------------------------- */
 
 uint64_t sim_key(const struct sim_side *side, uint32_t number, bool reply)
 {
@@ -43,7 +43,7 @@ bool sim_matches(const uint8_t *bytes, uint32_t count, uint64_t key)
     return true;
 }
 
-/* ---- World ---------------------------------------------------------------------------------------------------- */
+/* ---- World ----------------------------------------------------------------------------------- */
 
 static void choose_fabric(struct sim *sim)
 {
@@ -94,8 +94,8 @@ static crpc_endpoint_options choose_options(struct sim *sim, uint32_t window)
     uint32_t units = options.ring_bytes / 32;
     options.request_bytes = 32 * random_between(random, 2, units - 3);
     if (random_percent(random, 30)) {
-        options.flags = random_percent(random, 50) ? CRPC_ENDPOINT_CALL_ONLY
-                                                   : CRPC_ENDPOINT_SERVE_ONLY;
+        options.flags =
+            random_percent(random, 50) ? CRPC_ENDPOINT_CALL_ONLY : CRPC_ENDPOINT_SERVE_ONLY;
     }
     return options;
 }
@@ -118,7 +118,8 @@ static void make_side(struct sim *sim, struct sim_side *side, struct sim_engine 
     side->queue_pair = side->endpoint->queue_pair;
 }
 
-static void connect(struct sim *sim, struct sim_engine *a, struct sim_engine *b, const uint32_t *windows)
+static void connect(struct sim *sim, struct sim_engine *a, struct sim_engine *b,
+                    const uint32_t *windows)
 {
     struct sim_side *left = &sim->sides[sim->side_count];
     struct sim_side *right = &sim->sides[sim->side_count + 1];
@@ -162,8 +163,8 @@ void sim_open(struct sim *sim, uint64_t seed)
     uint32_t ends[SIM_SIDES_MAX], windows[SIM_SIDES_MAX], sums[SIM_ENGINES_MAX] = {0};
     for (uint32_t i = 0; i < 2 * connections; i += 2) {
         ends[i] = random_below(&sim->random, sim->engine_count);
-        ends[i + 1] = (ends[i] + 1 + random_below(&sim->random, sim->engine_count - 1)) %
-                      sim->engine_count;
+        ends[i + 1] =
+            (ends[i] + 1 + random_below(&sim->random, sim->engine_count - 1)) % sim->engine_count;
         for (uint32_t j = i; j < i + 2; j++) {
             windows[j] = random_percent(&sim->random, 50) ? random_between(&sim->random, 1, 3)
                                                           : random_between(&sim->random, 1, 24);

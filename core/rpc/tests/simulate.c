@@ -2,7 +2,8 @@
  *
  *   simulate [--seed S] [--steps N] [--episode-steps N] [--verbose]
  *
- * Without --seed it takes a fixed one. An episode's own seed is printed when it fails, and replays it alone.
+ * Without --seed it takes a fixed one. An episode's own seed is printed when it fails, and
+ * replays it alone.
  */
 #include "sim.h"
 
@@ -13,7 +14,7 @@
 
 #define DRAIN_ROUNDS 6000
 
-/* ---- The end of an episode: everybody polls, answers, and takes leave ------------------------------------------- */
+/* ---- The end of an episode: everybody polls, answers, and takes leave ------------------------ */
 
 static void drain_once(struct sim *sim)
 {
@@ -56,7 +57,8 @@ static bool calls_over(const struct sim *sim)
     return true;
 }
 
-/* First calls come to their end by themselves; then all take leave, those too whose peer is gone. */
+/* First calls come to their end by themselves; then all take leave, those too whose peer is
+ * gone. */
 static void drain(struct sim *sim)
 {
     uint32_t round;
@@ -120,8 +122,9 @@ static void describe(const struct sim *world)
         if (!endpoint) {
             continue;
         }
-        printf("#   state %u, batches %" PRIu64 " of %" PRIu64 ", messages waiting %u, requests %" PRIu64
-               " of %" PRIu64 ", reply room %" PRIu64 " of %" PRIu64 "\n",
+        printf("#   state %u, batches %" PRIu64 " of %" PRIu64
+               ", messages waiting %u, requests %" PRIu64 " of %" PRIu64 ", reply room %" PRIu64
+               " of %" PRIu64 "\n",
                endpoint->state, endpoint->batches_sent, endpoint->batch_limit,
                endpoint->batch_messages, endpoint->request_produced, endpoint->request_limit,
                endpoint->reply_outstanding, endpoint->reply_budget);
@@ -133,7 +136,7 @@ static void describe(const struct sim *world)
     }
 }
 
-/* ---- Command line ---------------------------------------------------------------------------------------------------- */
+/* ---- Command line ---------------------------------------------------------------------------- */
 
 static struct sim sim;
 
@@ -162,8 +165,8 @@ static bool run_batch(uint64_t seed, uint64_t steps, uint64_t episode_steps, uin
             break;
         }
     }
-    printf("ok %u - seed %" PRIu64 ": %" PRIu64 " steps, %" PRIu64 " episodes\n", number, seed, taken,
-           episodes);
+    printf("ok %u - seed %" PRIu64 ": %" PRIu64 " steps, %" PRIu64 " episodes\n", number, seed,
+           taken, episodes);
     printf("# %" PRIu64 " calls, %" PRIu64 " refusals, %" PRIu64 " late replies, %" PRIu64
            " mailbox READs\n",
            calls, refusals, late, reads);

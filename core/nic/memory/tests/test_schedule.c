@@ -491,8 +491,8 @@ static void destroy_forgets_what_is_under_way(void **state)
             assert_int_not_equal(completion.queue_pair_number, number);
         OPERATIONS->refill(f->b.nic); /* all receives can be used again */
         for (uint32_t i = 0; i < RECEIVES; i++)
-            assert_int_equal(memory_fabric_write_immediate(
-                                 f->fabric, f->b.queue_pairs[1]->number, 0, 0, 0, NULL, i),
+            assert_int_equal(memory_fabric_write_immediate(f->fabric, f->b.queue_pairs[1]->number,
+                                                           0, 0, 0, NULL, i),
                              NIC_ERROR_NONE);
         fixture_destroy(f);
     }
