@@ -278,7 +278,7 @@ typedef struct crpc_op {
 } crpc_op;
 
 #define CRPC_COMPLETION_RESPONSE 1u /* of CRPC_OP_CALL: status < 0, or the peer's status */
-#define CRPC_COMPLETION_REPLY 2u    /* of CRPC_OP_REPLY and DROP: the peer's device has it */
+#define CRPC_COMPLETION_REPLY 2u    /* of CRPC_OP_REPLY and DROP: the peer has it */
 /* of CRPC_OP_CANCEL: token = calls ended; 0 of them: status = CRPC_E_NOT_FOUND */
 #define CRPC_COMPLETION_CANCEL 3u
 #define CRPC_COMPLETION_REQUEST 4u         /* a request of the peer: answer with its token */
