@@ -197,6 +197,7 @@ int32_t rpc_reply(struct rpc_endpoint *endpoint, const crpc_op *op, const void *
 
 int32_t rpc_drop(struct rpc_endpoint *endpoint, const crpc_op *op)
 {
+    assert(op->payload_bytes == 0);
     return reply_with(endpoint, op, CRPC_E_DROPPED, NULL);
 }
 

@@ -1,5 +1,6 @@
 /* client.c: keeps `depth` calls open on each endpoint and takes the time of each. A call is
  * known by its slot, which is its user_data; nothing is allocated while measuring. */
+#include <assert.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -79,6 +80,7 @@ static bool make_slots(struct client *client)
 {
     const struct perf_options *options = client->options;
     client->slot_count = options->depth * options->endpoints;
+    assert(client->slot_count > 0); /* main.c has seen to it */
     client->reply_bytes =
         options->reply_bytes == UINT32_MAX ? options->request_bytes : options->reply_bytes;
     client->numbered = options->request_bytes >= 4 && options->request_bytes <= 65536;
