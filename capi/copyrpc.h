@@ -371,9 +371,11 @@ CRPC_API int32_t crpc_abort(crpc_context *context, crpc_endpoint endpoint);
 
 typedef struct crpc_endpoint_options {
     uint32_t struct_size;
-    uint32_t flags;         /* CRPC_ENDPOINT_* */
-    uint64_t user_data;     /* shown in completions */
-    uint32_t ring_bytes;    /* receive memory: a power of two, 4096 to 2^30; 0 = 1 MiB */
+    uint32_t flags;     /* CRPC_ENDPOINT_* */
+    uint64_t user_data; /* shown in completions */
+    /* Receive memory: a power of two, 4096 to 2^30; 0 = 1 MiB. The peer needs as much to send, and
+     * refuses more than 64 MiB and more than its own. */
+    uint32_t ring_bytes;
     uint32_t request_bytes; /* part of it for requests of the peer, a multiple of 32, at least 64;
                                the rest is for replies; 0 = half */
     uint32_t calls_max;    /* unanswered calls, 1 to 2^20, rounded up to a power of two; 0 = 1024 */
@@ -426,6 +428,7 @@ CRPC_API int32_t crpc_endpoint_blob(crpc_context *context, const crpc_endpoint_o
 /* Connects an endpoint of crpc_endpoint_blob with the blob of its peer. Both sides must join: what
  * one sends before the other has joined is repeated by the transport for retry_count times
  * retry_timeout only, so exchange a word in between if that may be too short.
+ * May block while the system looks for the peer's address on the network (ARP).
  * Returns CRPC_OK and later one CRPC_COMPLETION_CONNECTED; CRPC_E_VERSION, CRPC_E_PROTOCOL (not a
  * blob, or damaged), CRPC_E_STATE, CRPC_E_STALE, CRPC_E_SYSTEM. */
 CRPC_API int32_t crpc_endpoint_join(crpc_context *context, crpc_endpoint endpoint, const void *blob,
@@ -493,7 +496,7 @@ typedef struct crpc_listener_options {
 
 /* Listens on `address`: "192.0.2.1:port", "[::]:port", "name:port" or "*:port"; port 0 = any free
  * one. Each peer that asks yields a CRPC_COMPLETION_CONNECT_REQUEST. A name is resolved at once and
- * may block for that long.
+ * may block for that long. rdma_cm takes 127.0.0.1 and ::1 for wildcards, so they are refused.
  * Returns CRPC_OK and *listener; CRPC_E_INVALID, CRPC_E_UNREACHABLE (no such name), CRPC_E_SYSTEM
  * (e.g. the port is taken), CRPC_E_NO_DEVICE (address of another device). */
 CRPC_API int32_t crpc_listener_open(crpc_context *context, const char *address,

@@ -108,15 +108,6 @@ static int32_t check_ranges(const crpc_endpoint_options *options, crpc_error *er
     return CRPC_OK;
 }
 
-static uint32_t round_up_to_power_of_two(uint32_t value)
-{
-    uint32_t power = 1;
-    while (power < value) {
-        power *= 2;
-    }
-    return power;
-}
-
 /* The caller's options, whole, checked, and without zeros that mean a default. */
 static int32_t take_options(crpc_endpoint_options *options, const crpc_endpoint_options *theirs,
                             crpc_error *error)
@@ -132,7 +123,7 @@ static int32_t take_options(crpc_endpoint_options *options, const crpc_endpoint_
         return status;
     }
     fill_defaults(options);
-    options->calls_max = round_up_to_power_of_two(options->calls_max);
+    options->calls_max = power_of_two_at_least(options->calls_max);
     return check_ring(options, error);
 }
 

@@ -18,6 +18,16 @@ static inline uint64_t align_up(uint64_t value, uint64_t power_of_two)
     return (value + power_of_two - 1) & ~(power_of_two - 1);
 }
 
+/* value may be at most 2^31. */
+static inline uint32_t power_of_two_at_least(uint32_t value)
+{
+    uint32_t power = 1;
+    while (power < value) {
+        power *= 2;
+    }
+    return power;
+}
+
 static inline uint64_t minimum(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;

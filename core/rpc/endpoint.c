@@ -78,15 +78,6 @@ static int32_t check_room(const struct rpc_engine *engine, const crpc_endpoint_o
     return CRPC_OK;
 }
 
-static uint32_t power_of_two_at_least(uint32_t value)
-{
-    uint32_t power = 1;
-    while (power < value) {
-        power *= 2;
-    }
-    return power;
-}
-
 static bool make_call_slots(struct rpc_endpoint *endpoint, uint32_t count)
 {
     endpoint->calls = aligned_alloc(CACHE_LINE_BYTES, count * sizeof(struct rpc_call));
@@ -180,11 +171,39 @@ int32_t endpoint_prepare(struct rpc_endpoint *endpoint, const crpc_endpoint_opti
     return CRPC_OK;
 }
 
+/* What the peer may make us set aside: as much as this side chose for itself, or what is modest. */
+#define PEER_RING_BYTES_MODEST (UINT64_C(64) << 20)
+#define PEER_CALLS_MODEST 65536u
+
+static int32_t check_demands(const struct rpc_endpoint *endpoint, crpc_error *error)
+{
+    const struct handshake_peer *peer = &endpoint->peer;
+    uint64_t ring_bytes_max = maximum(endpoint->ring.bytes, PEER_RING_BYTES_MODEST);
+    if (peer->ring_bytes > ring_bytes_max) {
+        return error_set(
+            error, CRPC_E_NO_RESOURCE, 0,
+            "the peer's ring has %llu bytes, which takes as many here; this side allows "
+            "%llu: raise its ring_bytes, or lower the peer's",
+            (unsigned long long)peer->ring_bytes, (unsigned long long)ring_bytes_max);
+    }
+    if (peer->calls > maximum(endpoint->calls_max, PEER_CALLS_MODEST)) {
+        return error_set(error, CRPC_E_NO_RESOURCE, 0,
+                         "the peer wants room for %u open calls; raise this side's calls_max, or "
+                         "lower the peer's",
+                         peer->calls);
+    }
+    return CRPC_OK;
+}
+
 int32_t endpoint_attach(struct rpc_endpoint *endpoint, crpc_error *error)
 {
     const struct handshake_peer *peer = &endpoint->peer;
     struct nic *nic = endpoint->engine->nic;
     uint32_t send_slots = power_of_two_at_least(nic->send_depth);
+    int32_t status = check_demands(endpoint, error);
+    if (status != CRPC_OK) {
+        return status;
+    }
     endpoint->owed = calloc(peer->calls, sizeof(*endpoint->owed));
     endpoint->sent_replies = calloc(peer->calls, sizeof(*endpoint->sent_replies));
     endpoint->sent_batches = calloc(send_slots, sizeof(*endpoint->sent_batches));

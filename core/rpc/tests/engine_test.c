@@ -272,6 +272,36 @@ static void what_the_peer_sent_before_it_died_is_delivered(void **state)
     assert_int_equal(response->status, CRPC_OK);
 }
 
+static void a_peer_that_demands_too_much_memory_is_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t ring_bytes, calls_max;
+        int32_t status;
+    } cases[] = {
+        {128u << 20, 16, CRPC_E_NO_RESOURCE},
+        {4096, 1u << 17, CRPC_E_NO_RESOURCE},
+        {64u << 20, 1u << 16, CRPC_OK},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        crpc_endpoint_options modest = pair_options(), large = pair_options();
+        large.ring_bytes = cases[i].ring_bytes;
+        large.calls_max = cases[i].calls_max;
+        struct rpc_endpoint *left, *right;
+        uint8_t left_blob[CRPC_BLOB_BYTES_MAX], right_blob[CRPC_BLOB_BYTES_MAX];
+        uint32_t bytes;
+        crpc_error error = {0};
+        assert_int_equal(
+            rpc_endpoint_blob(pair.engine[0], &modest, &left, left_blob, &bytes, &error), CRPC_OK);
+        assert_int_equal(
+            rpc_endpoint_blob(pair.engine[1], &large, &right, right_blob, &bytes, &error), CRPC_OK);
+        assert_int_equal(rpc_endpoint_join(left, right_blob, bytes, &error), cases[i].status);
+        assert_int_equal(rpc_endpoint_join(right, left_blob, bytes, &error), CRPC_OK);
+        rpc_endpoint_close(left);
+        rpc_endpoint_close(right);
+    }
+}
+
 int main(void)
 {
 #define ONE(test) cmocka_unit_test_setup_teardown(test, open_one, close_one)
@@ -288,6 +318,7 @@ int main(void)
         ONE(a_leave_with_a_time_limit_ends),
         ONE(a_leave_of_an_idle_connection_is_quick_and_symmetric),
         ONE(what_the_peer_sent_before_it_died_is_delivered),
+        ONE(a_peer_that_demands_too_much_memory_is_refused),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
