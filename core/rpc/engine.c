@@ -184,12 +184,17 @@ void engine_take_completions(struct rpc_engine *engine)
     struct nic_completion completions[64];
     const uint32_t capacity = sizeof(completions) / sizeof(completions[0]);
     uint32_t count;
+    bool again;
     do {
         count = engine->operations->poll(engine->nic, completions, capacity);
+        again = count == capacity;
         for (uint32_t i = 0; i < count; i++) {
             take_completion(engine, &completions[i]);
+            /* What a peer sent before its connection broke may have come to the receive queue after it
+             * was looked at, and before the error came to the send queue. */
+            again |= completions[i].kind == NIC_COMPLETION_ERROR;
         }
-    } while (count == capacity);
+    } while (again);
 }
 
 /* ---- Poll ------------------------------------------------------------------------------------ */

@@ -61,7 +61,7 @@ void memory_complete_send(struct memory_queue_pair *queue_pair, uint32_t number,
 }
 
 void memory_complete_receive(struct memory_queue_pair *queue_pair, uint32_t immediate,
-                             uint32_t bytes, bool flushed)
+                             uint32_t bytes)
 {
     struct memory_nic *nic = queue_pair->nic;
     struct memory_completion *completion =
@@ -73,10 +73,9 @@ void memory_complete_receive(struct memory_queue_pair *queue_pair, uint32_t imme
     completion->receive = true;
     completion->shown = (struct nic_completion){
         .queue_pair_number = queue_pair->shared.number,
-        .kind = flushed ? NIC_COMPLETION_ERROR : NIC_COMPLETION_RECEIVE,
-        .status = flushed ? NIC_ERROR_FLUSHED : NIC_ERROR_NONE,
-        .immediate = flushed ? 0 : immediate,
-        .byte_count = flushed ? 0 : bytes,
+        .kind = NIC_COMPLETION_RECEIVE,
+        .immediate = immediate,
+        .byte_count = bytes,
     };
     if (unlikely(nic->armed))
         event_raise(nic);

@@ -54,7 +54,6 @@ struct memory_arrival {
     struct memory_arrival *next;
     uint32_t immediate;
     uint32_t bytes;
-    bool flushed; /* the queue pair died before the completion was made */
 };
 
 struct memory_nic {
@@ -333,7 +332,9 @@ void memory_completion_queue_create(struct memory_completion_queue *queue, uint3
 void memory_complete_send(struct memory_queue_pair *queue_pair, uint32_t number,
                           enum nic_error status);
 void memory_complete_receive(struct memory_queue_pair *queue_pair, uint32_t immediate,
-                             uint32_t bytes, bool flushed);
+                             uint32_t bytes);
+/* Makes the completion of the oldest arrival. */
+void memory_deliver_arrival(struct memory_queue_pair *queue_pair);
 /* Forgets all completions of a queue pair, those under way too. */
 void memory_completions_forget(struct memory_queue_pair *queue_pair);
 uint32_t memory_poll(struct nic *nic, struct nic_completion *completions, uint32_t capacity);

@@ -263,18 +263,6 @@ static bool transfer_step(struct memory_queue_pair *queue_pair)
 
 /* ---- The other lanes ------------------------------------------------------------------------- */
 
-static void receive_step(struct memory_queue_pair *queue_pair)
-{
-    struct memory_arrival *arrival = queue_pair->arrivals;
-
-    queue_pair->arrivals = arrival->next;
-    if (!queue_pair->arrivals)
-        queue_pair->arrivals_end = &queue_pair->arrivals;
-    memory_complete_receive(queue_pair, arrival->immediate, arrival->bytes, arrival->flushed);
-    arrival->next = queue_pair->nic->free_arrivals;
-    queue_pair->nic->free_arrivals = arrival;
-}
-
 /* A piece of a READ's answer lands. True when the READ is done; a failure ends the queue pair. */
 static bool response_piece(struct memory_queue_pair *queue_pair, const struct memory_wqe *wqe)
 {
@@ -395,7 +383,7 @@ static bool queue_pair_step(struct memory_queue_pair *queue_pair)
     if (lane == LANE_TRANSFER)
         moved = transfer_step(queue_pair);
     else if (lane == LANE_RECEIVE)
-        receive_step(queue_pair);
+        memory_deliver_arrival(queue_pair);
     else
         moved = acknowledge_step(queue_pair);
     memory_active_update(queue_pair);

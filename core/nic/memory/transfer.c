@@ -42,7 +42,7 @@ void memory_arrive(struct memory_queue_pair *target, uint32_t immediate, uint32_
 {
     target->nic->receives--;
     if (memory_immediate(target->fabric))
-        memory_complete_receive(target, immediate, bytes, false);
+        memory_complete_receive(target, immediate, bytes);
     else
         arrival_queue(target, immediate, bytes);
 }
@@ -82,16 +82,16 @@ void memory_execute_refused(struct memory_queue_pair *queue_pair, struct memory_
     memory_settle(target);
 }
 
-/* Completions under way at that moment come out as a success or as flushed; once one was flushed,
- * all after it are. */
-static void arrivals_flush(struct memory_queue_pair *queue_pair)
+void memory_deliver_arrival(struct memory_queue_pair *queue_pair)
 {
-    bool flushed = false;
+    struct memory_arrival *arrival = queue_pair->arrivals;
 
-    for (struct memory_arrival *each = queue_pair->arrivals; each; each = each->next) {
-        flushed = flushed || random_percent(&queue_pair->fabric->random, 25);
-        each->flushed = flushed;
-    }
+    queue_pair->arrivals = arrival->next;
+    if (!queue_pair->arrivals)
+        queue_pair->arrivals_end = &queue_pair->arrivals;
+    memory_complete_receive(queue_pair, arrival->immediate, arrival->bytes);
+    arrival->next = queue_pair->nic->free_arrivals;
+    queue_pair->nic->free_arrivals = arrival;
 }
 
 void memory_die(struct memory_queue_pair *queue_pair)
@@ -100,7 +100,11 @@ void memory_die(struct memory_queue_pair *queue_pair)
         return;
     queue_pair->dead = true;
     memory_queue_pair_update(queue_pair);
-    arrivals_flush(queue_pair);
+    /* What has arrived may have been acknowledged, so its completion is good; and a device writes it
+     * before those of its death. */
+    while (queue_pair->arrivals)
+        memory_deliver_arrival(queue_pair);
+    memory_active_update(queue_pair);
 }
 
 void memory_payload_free(struct memory_wqe *wqe)
