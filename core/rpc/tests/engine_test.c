@@ -272,6 +272,40 @@ static void what_the_peer_sent_before_it_died_is_delivered(void **state)
     assert_int_equal(response->status, CRPC_OK);
 }
 
+/* A device whose error overtakes a receive between two looks at its queues. */
+static struct nic_operations overtaking;
+static int overtaking_polls;
+
+static uint32_t overtaking_poll(struct nic *nic, struct nic_completion *completions,
+                                uint32_t capacity)
+{
+    if (overtaking_polls++ == 0) {
+        completions[0] =
+            (struct nic_completion){.queue_pair_number = pair.endpoint[0][0]->queue_pair->number,
+                                    .kind = NIC_COMPLETION_ERROR,
+                                    .status = NIC_ERROR_RETRY};
+        return 1;
+    }
+    return nic->operations->poll(nic, completions, capacity);
+}
+
+static void a_response_behind_an_error_is_delivered(void **state)
+{
+    (void)state;
+    assert_int_equal(pair_call(&pair, 0, 0, 5, 10, 1, 10), CRPC_OK);
+    pair_poll(&pair, 0);
+    pair_poll(&pair, 1);
+    assert_int_equal(pair_echo(&pair, 1, 0, &pair.seen[1].entries[0], CRPC_OP_QUIET), CRPC_OK);
+    overtaking = *pair.engine[0]->operations;
+    overtaking.poll = overtaking_poll;
+    overtaking_polls = 0;
+    pair.engine[0]->operations = &overtaking;
+    assert_int_equal(pair_poll(&pair, 0), 2);
+    assert_int_equal(pair.seen[0].entries[0].kind, CRPC_COMPLETION_RESPONSE);
+    assert_int_equal(pair.seen[0].entries[0].status, CRPC_OK);
+    assert_int_equal(pair.seen[0].entries[1].kind, CRPC_COMPLETION_DISCONNECTED);
+}
+
 static void a_peer_that_demands_too_much_memory_is_refused(void **state)
 {
     (void)state;
@@ -318,6 +352,7 @@ int main(void)
         ONE(a_leave_with_a_time_limit_ends),
         ONE(a_leave_of_an_idle_connection_is_quick_and_symmetric),
         ONE(what_the_peer_sent_before_it_died_is_delivered),
+        ONE(a_response_behind_an_error_is_delivered),
         ONE(a_peer_that_demands_too_much_memory_is_refused),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
