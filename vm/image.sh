@@ -35,8 +35,12 @@ vm_cached() {
 vm_build() {
     local folder=$1 packages version
     packages=$(vm_kernel_packages) || {
-        vm_say "apt knows no kernel package; run 'apt-get update', or see vm/README.md"
-        return 1
+        vm_say "apt has no package lists yet; updating them"
+        if [ "$(id -u)" = 0 ]; then apt-get -qq update; else sudo apt-get -qq update; fi
+        packages=$(vm_kernel_packages) || {
+            vm_say "apt knows no kernel package: see vm/README.md for what is needed"
+            return 1
+        }
     }
     vm_say "downloading ${packages%%$'\n'*} (once)"
     (cd "$folder" && apt-get -o APT::Sandbox::User=root -qq download $packages) || {
