@@ -102,10 +102,12 @@ int32_t client_connect(struct client *client, const char *address,
     return client->connected_status;
 }
 
-void client_call(struct client *client, uint32_t endpoint, uint16_t method, uint32_t bytes,
-                 uint64_t timeout_ns)
+/* One submit; the reason why it was not taken, or CRPC_OK. */
+static int32_t submit_call(struct client *client, uint32_t endpoint, uint16_t method,
+                           uint32_t bytes, uint64_t timeout_ns)
 {
     uint64_t call = client->submitted;
+    int32_t reason;
     assert_true(call < CLIENT_CALLS_MAX && bytes <= PAYLOAD_MAX);
     for (uint32_t i = 0; i < bytes; i++) {
         payload[i] = byte_of(call, i);
@@ -117,17 +119,30 @@ void client_call(struct client *client, uint32_t endpoint, uint16_t method, uint
                   .payload_bytes = bytes,
                   .reply_bytes_max = bytes,
                   .timeout_ns = timeout_ns};
-    int32_t reason;
     payload_bytes[call] = bytes;
     methods[call] = method;
-    while (crpc_submit(client->context, &op, 1, payload, bytes, &reason) == 0) {
+    client->submitted += (uint64_t)crpc_submit(client->context, &op, 1, payload, bytes, &reason);
+    return reason;
+}
+
+void client_call(struct client *client, uint32_t endpoint, uint16_t method, uint32_t bytes,
+                 uint64_t timeout_ns)
+{
+    int32_t reason;
+    while ((reason = submit_call(client, endpoint, method, bytes, timeout_ns)) != CRPC_OK) {
         if (reason != CRPC_E_AGAIN) {
-            fail_msg("call %llu of %u bytes: %s", (unsigned long long)call, bytes,
+            fail_msg("call %llu of %u bytes: %s", (unsigned long long)client->submitted, bytes,
                      crpc_status_name(reason));
         }
         client_poll(client, 10000000);
     }
-    client->submitted++;
+}
+
+bool client_try_call(struct client *client, uint32_t endpoint, uint16_t method, uint32_t bytes)
+{
+    int32_t reason = submit_call(client, endpoint, method, bytes, 0);
+    assert_true(reason == CRPC_OK || reason == CRPC_E_AGAIN || reason == CRPC_E_DISCONNECTED);
+    return reason == CRPC_OK;
 }
 
 void client_finish(struct client *client, double seconds)

@@ -31,6 +31,8 @@ int32_t client_connect(struct client *client, const char *address,
  * it is an echo. Polls as long as it is refused for want of room. */
 void client_call(struct client *client, uint32_t endpoint, uint16_t method, uint32_t bytes,
                  uint64_t timeout_ns);
+/* The same without a deadline, and without waiting for room: false if it was not taken. */
+bool client_try_call(struct client *client, uint32_t endpoint, uint16_t method, uint32_t bytes);
 void client_poll(struct client *client, uint64_t wait_ns);
 /* Polls until all calls have completed; fails the test after `seconds`. */
 void client_finish(struct client *client, double seconds);

@@ -197,6 +197,42 @@ static void a_killed_server_ends_every_call(void **state)
     client_close(&client);
 }
 
+/* At whatever moment it is killed, each call completes once, as answered or as lost. */
+static void a_server_killed_under_load_ends_every_call(void **state)
+{
+    (void)state;
+    unsigned seed = 20261121;
+    for (int round = 0; round < 10; round++) {
+        peer_start(&peer, NULL);
+        client_open(&client);
+        for (int i = 0; i < 4; i++) {
+            assert_int_equal(client_connect(&client, peer.address, NULL), CRPC_OK);
+        }
+        double end = now_seconds() + (double)(rand_r(&seed) % 60000) / 1e6;
+        bool killed = false;
+        while (client.submitted < CLIENT_CALLS_MAX && client.disconnected == 0) {
+            uint16_t method = client.submitted % 5 == 0 ? METHOD_LATE : METHOD_ECHO;
+            if (!client_try_call(&client, client.submitted % 4, method, 200)) {
+                client_poll(&client, 0);
+            }
+            if (!killed && now_seconds() >= end) {
+                peer_kill(&peer, SIGKILL);
+                killed = true;
+            }
+        }
+        if (!killed) {
+            peer_kill(&peer, SIGKILL);
+        }
+        client_finish(&client, 20);
+        for (uint64_t call = 0; call < client.submitted; call++) {
+            assert_int_equal(client.seen[call], 1);
+            assert_true(client.status[call] == CRPC_OK ||
+                        client.status[call] == CRPC_E_DISCONNECTED);
+        }
+        client_close(&client);
+    }
+}
+
 static void a_killed_client_harms_no_other(void **state)
 {
     (void)state;
@@ -322,6 +358,7 @@ int main(void)
         cmocka_unit_test(a_client_of_another_version_is_rejected),
         cmocka_unit_test(a_server_of_another_version_is_told_apart),
         cmocka_unit_test(a_killed_server_ends_every_call),
+        cmocka_unit_test(a_server_killed_under_load_ends_every_call),
         cmocka_unit_test(a_killed_client_harms_no_other),
         cmocka_unit_test(connecting_many_times_leaves_nothing_behind),
         cmocka_unit_test(too_little_memory_to_lock_is_named),
