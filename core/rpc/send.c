@@ -320,6 +320,9 @@ static void send_batch(struct rpc_endpoint *endpoint)
                                              signaled ? NIC_POST_SIGNALED : 0);
     engine->operations->ring(endpoint->queue_pair);
 
+    if (unlikely(endpoint->batch_messages == WIRE_MESSAGES_MAX) && endpoint->refused) {
+        engine_report(endpoint, ENDPOINT_EVENT_ROOM);
+    }
     endpoint->batch_messages = 0;
     endpoint->batch_wants_completion = false;
     endpoint->fin_sent |= fin;

@@ -272,6 +272,34 @@ static void what_the_peer_sent_before_it_died_is_delivered(void **state)
     assert_int_equal(response->status, CRPC_OK);
 }
 
+static void a_batch_with_all_the_messages_it_can_count_gives_room_when_it_goes(void **state)
+{
+    (void)state;
+    crpc_endpoint_options options = pair_options();
+    options.ring_bytes = 16u << 20;
+    options.request_bytes = 8u << 20;
+    options.calls_max = 1u << 17;
+    options.batch_window = 1;
+    uint32_t number = pair_connect(&pair, &options, &options);
+    uint64_t calls = 0;
+    int32_t status;
+    while ((status = pair_call(&pair, 0, number, calls, 0, 0, 0)) == CRPC_OK) {
+        calls++;
+        assert_true(calls <= 1 + WIRE_MESSAGES_MAX);
+    }
+    assert_int_equal(status, CRPC_E_AGAIN);
+    assert_int_equal(calls, 1 + WIRE_MESSAGES_MAX); /* the first went out alone */
+    uint32_t rooms = 0;
+    for (int i = 0; i < 10; i++) {
+        pair_poll(&pair, 1);
+        pair_poll(&pair, 0);
+        rooms += pair_find(&pair, 0, CRPC_COMPLETION_ROOM) != NULL;
+        pair.clock_ns += 100000;
+    }
+    assert_int_equal(rooms, 1);
+    assert_int_equal(pair_call(&pair, 0, number, calls, 0, 0, 0), CRPC_OK);
+}
+
 /* A device whose error overtakes a receive between two looks at its queues. */
 static struct nic_operations overtaking;
 static int overtaking_polls;
@@ -352,6 +380,7 @@ int main(void)
         ONE(a_leave_with_a_time_limit_ends),
         ONE(a_leave_of_an_idle_connection_is_quick_and_symmetric),
         ONE(what_the_peer_sent_before_it_died_is_delivered),
+        ONE(a_batch_with_all_the_messages_it_can_count_gives_room_when_it_goes),
         ONE(a_response_behind_an_error_is_delivered),
         ONE(a_peer_that_demands_too_much_memory_is_refused),
     };
