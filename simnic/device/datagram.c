@@ -1,0 +1,130 @@
+/* datagram.c: unreliable datagrams (IBTA 9.8.3): one packet each, addressed by the WQE, with a GRH
+ * that the receiver finds in the first 40 bytes of its buffer. */
+#include "device.h"
+#include "dma.h"
+
+#include <string.h>
+
+#define GRH_BYTES 40u
+#define MULTICAST_QPN 0xffffffu
+#define CONTROLLED_QUEUE_KEY 0x80000000u /* in a WQE: the QP's own Q_Key is used (IBTA 10.2.5) */
+#define CQE_GRH_PRESENT (1u << 28)       /* of flags_rqpn: l3 header type */
+
+static bool is_ipv4(const uint8_t gid[16])
+{
+    static const uint8_t prefix[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+    return memcmp(gid, prefix, sizeof prefix) == 0;
+}
+
+/* RoCE v2 has an IP header in place of the GRH: IPv6 fills the 40 bytes, IPv4 the last 20 of them
+ * (RoCE v2 annex A17.4.5.2). */
+static void build_grh(uint8_t grh[GRH_BYTES], const uint8_t source[16],
+                      const struct send_request *request, uint32_t payload_bytes)
+{
+    uint16_t bytes =
+        htobe16((uint16_t)(8 + 12 + 8 + payload_bytes + 4)); /* UDP, BTH, DETH, payload, ICRC */
+    memset(grh, 0, GRH_BYTES);
+    if (is_ipv4(source)) {
+        uint8_t *ip = grh + 20;
+        uint16_t total = htobe16((uint16_t)(be16toh(bytes) + 20));
+        ip[0] = 0x45;
+        ip[1] = request->traffic_class;
+        memcpy(ip + 2, &total, 2);
+        ip[6] = 0x40; /* do not fragment */
+        ip[8] = request->hop_limit;
+        ip[9] = 17; /* UDP */
+        memcpy(ip + 12, source + 12, 4);
+        memcpy(ip + 16, request->destination_gid + 12, 4);
+        uint32_t sum = 0;
+        for (int i = 0; i < 20; i += 2)
+            sum += (uint32_t)(ip[i] << 8 | ip[i + 1]);
+        sum = (sum & 0xffff) + (sum >> 16);
+        uint16_t checksum = htobe16((uint16_t) ~((sum & 0xffff) + (sum >> 16)));
+        memcpy(ip + 10, &checksum, 2);
+        return;
+    }
+    uint32_t first =
+        htobe32(6u << 28 | (uint32_t)request->traffic_class << 20 | request->flow_label);
+    memcpy(grh, &first, 4);
+    memcpy(grh + 4, &bytes, 2);
+    grh[6] = 17;
+    grh[7] = request->hop_limit;
+    memcpy(grh + 8, source, 16);
+    memcpy(grh + 24, request->destination_gid, 16);
+}
+
+bool datagram_send(struct device *device, struct queue_pair *qp, uint8_t *syndrome)
+{
+    const struct send_request *request = &qp->request;
+    if (request->bytes > RAIL_MTU_BYTES) {
+        *syndrome = MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR;
+        return true;
+    }
+    int rail = rail_of_gid(request->destination_gid);
+    bool controlled = request->queue_key & CONTROLLED_QUEUE_KEY;
+    struct packet packet = {
+        .operation =
+            request->opcode == MLX5_OPCODE_SEND_IMM ? PACKET_SEND_ONLY_IMMEDIATE : PACKET_SEND_ONLY,
+        .transport = TRANSPORT_UD,
+        .flags = PACKET_WAKE | (request->solicited ? PACKET_SOLICITED : 0),
+        .rail = (uint8_t)(qp->rail | (rail < 0 ? 15 : rail) << 4),
+        .payload_bytes = GRH_BYTES + request->bytes,
+        .destination_qpn = request->destination_qpn,
+        .source_qpn = qp->number,
+        .psn = qp->next_psn,
+        .immediate = request->immediate,
+        .key = controlled ? qp->attributes.queue_key : request->queue_key,
+    };
+    static uint8_t nowhere[GRH_BYTES + RAIL_MTU_BYTES];
+    uint32_t slot = qpn_slot(packet.destination_qpn);
+    uint8_t *payload = rail < 0 ? nowhere : fabric_reserve(device->fabric, slot, &packet);
+    if (!payload)
+        return false;
+    const struct rail_gid *source =
+        &rails[qp->rail].gid[request->source_gid_index % RAIL_GID_COUNT];
+    build_grh(payload, source->raw, request, request->bytes);
+    *syndrome = requester_gather(device, qp, request, 0, payload + GRH_BYTES, request->bytes);
+    if (*syndrome)
+        return true;
+    if (rail >= 0)
+        fabric_commit(device->fabric, slot, &packet);
+    qp->statistics->packets_sent++;
+    qp->statistics->bytes_sent += request->bytes;
+    return true;
+}
+
+void datagram_receive(struct device *device, struct queue_pair *qp, const struct packet *packet,
+                      const uint8_t *payload)
+{
+    if (qp->state != STATE_RTR && qp->state != STATE_RTS && qp->state != STATE_SQD &&
+        qp->state != STATE_SQE)
+        return;
+    if (packet->payload_bytes < GRH_BYTES || packet->payload_bytes > GRH_BYTES + RAIL_MTU_BYTES ||
+        packet->key != qp->attributes.queue_key)
+        return;
+    bool immediate = packet->operation == PACKET_SEND_ONLY_IMMEDIATE;
+    qp->statistics->packets_received++;
+    enum receive_result taken = receive_take(device, qp);
+    if (taken == RECEIVE_EMPTY)
+        return; /* dropped: nobody was ready */
+    qp->receive.taken = false;
+    uint8_t syndrome = taken == RECEIVE_OK
+                           ? receive_scatter(device, qp, 0, payload, packet->payload_bytes)
+                           : MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
+    if (syndrome) {
+        cq_write_error(device, qp, false, syndrome, 0, qp->receive.index);
+        qp_fail(device, qp);
+        return;
+    }
+    struct cqe cqe = {.opcode = immediate ? MLX5_CQE_RESP_SEND_IMM : MLX5_CQE_RESP_SEND,
+                      .solicited = packet->flags & PACKET_SOLICITED};
+    cqe.fields.srqn_uidx = htobe32(qp->user_index & 0xffffff);
+    cqe.fields.byte_cnt = htobe32(packet->payload_bytes);
+    cqe.fields.imm_inval_pkey = immediate ? packet->immediate : htobe32(RAIL_PKEY);
+    cqe.fields.sop_drop_qpn = htobe32(qp->number);
+    cqe.fields.flags_rqpn = htobe32(CQE_GRH_PRESENT | (packet->source_qpn & 0xffffff));
+    cqe.fields.wqe_counter = htobe16(qp->receive.index);
+    qp->statistics->receive_cqes++;
+    qp->statistics->bytes_received += packet->payload_bytes - GRH_BYTES;
+    cq_write(device, qp->receive_queue_completions, &cqe);
+}

@@ -1,0 +1,58 @@
+/* keys.c: memory keys: regions and windows, and the check that every access of the device
+ * passes. */
+#include "device.h"
+
+#include <stdlib.h>
+
+static struct memory_key *at(struct device *device, uint32_t index)
+{
+    return &device->keys[index];
+}
+
+struct memory_key *key_create(struct device *device, enum key_kind kind, uint32_t domain)
+{
+    /* Next fit, so that an index rests before it comes again, and a key of a new variant each
+     * time. */
+    for (uint32_t tried = 0; tried < DEVICE_MAX_KEYS; tried++) {
+        uint32_t index = device->key_next;
+        device->key_next = index + 1 < DEVICE_MAX_KEYS ? index + 1 : 1;
+        struct memory_key *key = at(device, index);
+        if (index == 0 || key->kind != KEY_FREE)
+            continue;
+        uint8_t variant = (uint8_t)(key->key + 1);
+        *key = (struct memory_key){
+            .key = index << 8 | variant, .kind = (uint8_t)kind, .domain = domain};
+        device->key_count++;
+        return key;
+    }
+    return NULL;
+}
+
+void key_destroy(struct device *device, struct memory_key *key)
+{
+    key->kind = KEY_FREE;
+    device->key_count--;
+}
+
+struct memory_key *key_find(struct device *device, uint32_t key)
+{
+    uint32_t index = key >> 8;
+    if (index >= DEVICE_MAX_KEYS)
+        return NULL;
+    struct memory_key *found = at(device, index);
+    return found->kind != KEY_FREE && found->key == key ? found : NULL;
+}
+
+uint8_t *key_translate(struct device *device, uint32_t key, uint64_t address, uint64_t bytes,
+                       uint32_t access, uint32_t domain)
+{
+    const struct memory_key *k = key_find(device, key);
+    if (!k || k->domain != domain || (k->access & access) != access)
+        return NULL;
+    if (k->kind == KEY_WINDOW && !k->bound)
+        return NULL;
+    uint64_t offset = address - k->address;
+    if (address < k->address || offset > k->bytes || bytes > k->bytes - offset)
+        return NULL;
+    return (uint8_t *)(uintptr_t)(k->start + offset);
+}

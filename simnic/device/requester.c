@@ -1,0 +1,456 @@
+/* requester.c: the sending half of a QP (IBTA 9.7, "Reliable Service"): fetches WQEs, cuts messages
+ * into packets, sends again what was lost, and flushes what will not be sent. completer.c handles
+ * what comes back. */
+#include "device.h"
+#include "dma.h"
+
+#include <string.h>
+
+#define BUDGET 64     /* messages or packets of one QP before the next one's turn */
+#define ACK_EVERY 32u /* of messages nobody waits for */
+#define BLUEFLAME_PATIENCE_NS                                                                      \
+    100000000u /* how long an incomplete BlueFlame push may take: its writer may be preempted */
+
+static struct in_flight *slot_of(struct queue_pair *qp, uint32_t position)
+{
+    return &qp->in_flight[position % DEVICE_IN_FLIGHT];
+}
+
+/* ---- fetching ---- */
+
+static bool read_blocks(const struct queue_pair *qp, uint16_t index, uint8_t *to, uint32_t blocks)
+{
+    uint32_t first = index & (qp->send_blocks - 1);
+    uint32_t until_end = qp->send_blocks - first < blocks ? qp->send_blocks - first : blocks;
+    return dma_copy(to, qp->send_buffer + (size_t)first * 64, (size_t)until_end * 64) &&
+           dma_copy(to + (size_t)until_end * 64, qp->send_buffer,
+                    (size_t)(blocks - until_end) * 64);
+}
+
+static uint32_t blocks_of(const uint8_t *wqe)
+{
+    struct mlx5_wqe_ctrl_seg control;
+    memcpy(&control, wqe, sizeof control);
+    uint32_t blocks = ((be32toh(control.qpn_ds) & 0x3f) + 3) / 4;
+    return blocks ? blocks : 1;
+}
+
+enum blueflame { BLUEFLAME_NONE, BLUEFLAME_WAIT, BLUEFLAME_USE };
+
+/* Decides whether the WQE at send_next is taken from what was pushed. The first word of a push may
+ * be seen before its last. Words that still hold what the register held before may be such; once
+ * the queue's own copy says otherwise for longer than a writer may be preempted, or a word is
+ * neither old nor right, the push was wrong: it is executed as it was pushed, for that is what an
+ * adapter would do. */
+static enum blueflame look_at_blueflame(struct device *device, struct queue_pair *qp,
+                                        uint32_t available)
+{
+    struct mlx5_wqe_ctrl_seg control;
+    memcpy(&control, qp->blueflame, sizeof control);
+    uint16_t index = (uint16_t)(be32toh(control.opmod_idx_opcode) >> 8);
+    uint32_t blocks = blocks_of(qp->blueflame);
+    if (index != qp->send_next || blocks > available || blocks * 64 > qp->blueflame_bytes) {
+        if ((int16_t)(index - qp->send_next) <= 0)
+            qp->blueflame_bytes = 0;
+        return BLUEFLAME_NONE;
+    }
+    uint8_t queued[DEVICE_BLUEFLAME_BYTES];
+    uint32_t bytes = (be32toh(control.qpn_ds) & 0x3f) * 16;
+    if (!read_blocks(qp, qp->send_next, queued, blocks) ||
+        memcmp(queued, qp->blueflame, bytes) == 0)
+        return BLUEFLAME_USE;
+    memcpy(qp->blueflame + 8, qp->blueflame_register + 8, bytes - 8);
+    bool old = false, wrong = false;
+    for (uint32_t i = 8; i < bytes; i++) {
+        if (qp->blueflame[i] == queued[i])
+            continue;
+        if (qp->blueflame[i] == qp->blueflame_before[i])
+            old = true;
+        else
+            wrong = true;
+    }
+    if (old && !wrong && device->now_ns - qp->blueflame_since_ns < BLUEFLAME_PATIENCE_NS)
+        return BLUEFLAME_WAIT;
+    return BLUEFLAME_USE;
+}
+
+/* Reads the WQE at `index` from the send queue. `available`: blocks that the program says are
+ * there. */
+static bool fetch(struct device *device, struct queue_pair *qp, struct send_request *request,
+                  uint16_t index, uint32_t available)
+{
+    uint32_t blocks = 1;
+    bool good = read_blocks(qp, index, request->wqe, 1);
+    if (good) {
+        blocks = blocks_of(request->wqe);
+        if (blocks > available)
+            blocks = available; /* which makes it malformed */
+        if (blocks > 1)
+            good = read_blocks(qp, index, request->wqe, blocks);
+    }
+    qp->statistics->wqe_reads++;
+    wqe_parse(qp, request, index, blocks * 64);
+    if (!good)
+        request->syndrome = MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
+    if (device->tracing)
+        device->host.trace(device->host.context, 0, qp->number, request->wqe, blocks * 64);
+    return good;
+}
+
+static void read_producer(struct queue_pair *qp)
+{
+    uint32_t raw;
+    qp->rings = false;
+    if (qp->send_blocks && dma_load32(qp->record + 4, &raw))
+        qp->send_producer = (uint16_t)be32toh(raw);
+}
+
+/* Looks for the next WQE. Returns whether qp->request is one. */
+static bool fetch_next(struct device *device, struct queue_pair *qp)
+{
+    if (qp->state == STATE_SQD)
+        return false;
+    if (qp->send_next == qp->send_producer || qp->rings)
+        read_producer(qp);
+    uint32_t available = (uint16_t)(qp->send_producer - qp->send_next);
+    if (available == 0 || qp->send_blocks == 0)
+        return false;
+    if (available > qp->send_blocks) /* the program overran its own queue */
+        available = qp->send_blocks;
+    if (qp->blueflame_bytes) {
+        enum blueflame use = look_at_blueflame(device, qp, available);
+        if (use == BLUEFLAME_WAIT) {
+            qp->rings = true; /* look again */
+            return false;
+        }
+        if (use == BLUEFLAME_USE) {
+            memcpy(qp->request.wqe, qp->blueflame, qp->blueflame_bytes);
+            wqe_parse(qp, &qp->request, qp->send_next, qp->blueflame_bytes);
+            qp->blueflame_bytes = 0;
+            qp->statistics->blueflame_executed++;
+            if (device->tracing)
+                device->host.trace(device->host.context, 0, qp->number, qp->request.wqe,
+                                   qp->request.blocks * 64u);
+            return true;
+        }
+    }
+    fetch(device, qp, &qp->request, qp->send_next, available);
+    return true;
+}
+
+static bool responds(uint8_t opcode)
+{
+    return opcode == MLX5_OPCODE_RDMA_READ || opcode == MLX5_OPCODE_ATOMIC_CS ||
+           opcode == MLX5_OPCODE_ATOMIC_FA;
+}
+
+/* Gives qp->request its place among the messages in flight, if its turn has come. */
+static bool admit(struct device *device, struct queue_pair *qp)
+{
+    const struct send_request *request = &qp->request;
+    if (qp->in_flight_tail - qp->in_flight_head == DEVICE_IN_FLIGHT)
+        return false;
+    if (request->fence && qp->reads_in_flight)
+        return false;
+    if (responds(request->opcode) && qp->reads_in_flight >= qp->attributes.max_reads &&
+        qp->attributes.max_reads)
+        return false;
+    struct in_flight *m = slot_of(qp, qp->in_flight_tail++);
+    *m = (struct in_flight){.index = request->index,
+                            .blocks = request->blocks,
+                            .opcode = request->opcode,
+                            .signalled = request->signalled,
+                            .solicited = request->solicited,
+                            .responds = responds(request->opcode),
+                            .syndrome = request->syndrome,
+                            .first_psn = qp->next_psn,
+                            .bytes = request->bytes};
+    qp->send_next = (uint16_t)(qp->send_next + request->blocks);
+    qp->statistics->send_wqes++;
+    if (m->responds && !m->syndrome && qp->attributes.max_reads == 0)
+        m->syndrome = MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
+    if (m->syndrome) {
+        m->responds = false;
+        return true;
+    }
+    if (request->opcode == MLX5_OPCODE_NOP) {
+        m->done = true;
+        return true;
+    }
+    uint32_t mtu_bytes = qp_mtu_bytes(qp);
+    m->packets = request->opcode == MLX5_OPCODE_RDMA_READ || !m->responds
+                     ? packets_of(request->bytes, mtu_bytes)
+                     : 1;
+    qp->next_psn = (qp->next_psn + m->packets) & PSN_MASK;
+    if (m->responds)
+        qp->reads_in_flight++;
+    (void)device;
+    return true;
+}
+
+/* ---- sending ---- */
+
+uint8_t requester_gather(struct device *device, struct queue_pair *qp,
+                         const struct send_request *request, uint32_t offset, uint8_t *to,
+                         uint32_t bytes)
+{
+    if (request->inline_data) {
+        memcpy(to, request->wqe + request->inline_offset + offset, bytes);
+        return 0;
+    }
+    uint32_t skip = offset;
+    for (uint32_t i = 0; i < request->segments && bytes; i++) {
+        const struct segment *s = &request->segment[i];
+        if (skip >= s->bytes) {
+            skip -= s->bytes;
+            continue;
+        }
+        uint32_t part = s->bytes - skip < bytes ? s->bytes - skip : bytes;
+        const uint8_t *from = key_translate(device, s->key, s->address + skip, part, 0, qp->domain);
+        if (!from || !dma_copy(to, from, part))
+            return MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
+        qp->statistics->payload_reads++;
+        to += part;
+        bytes -= part;
+        skip = 0;
+    }
+    return 0;
+}
+
+static uint8_t operation_of(uint8_t opcode, bool first, bool last)
+{
+    bool immediate =
+        last && (opcode == MLX5_OPCODE_SEND_IMM || opcode == MLX5_OPCODE_RDMA_WRITE_IMM);
+    bool invalidate = last && opcode == MLX5_OPCODE_SEND_INVAL;
+    bool write = opcode == MLX5_OPCODE_RDMA_WRITE || opcode == MLX5_OPCODE_RDMA_WRITE_IMM;
+    uint8_t base = write ? PACKET_WRITE_FIRST : PACKET_SEND_FIRST;
+    if (invalidate)
+        return first ? PACKET_SEND_ONLY_INVALIDATE : PACKET_SEND_LAST_INVALIDATE;
+    if (first && last)
+        return (uint8_t)(base + (immediate ? 5 : 4));
+    if (first)
+        return base;
+    return (uint8_t)(base + (last ? (immediate ? 3 : 2) : 1));
+}
+
+static struct packet header(const struct queue_pair *qp, const struct send_request *request)
+{
+    return (struct packet){
+        .transport = qp->type == TYPE_UC ? TRANSPORT_UC : TRANSPORT_RC,
+        .rail = (uint8_t)(qp->rail | qp->destination_rail << 4),
+        .destination_qpn = request->destination_qpn,
+        .source_qpn = qp->number,
+        .immediate = request->immediate,
+        .address = request->remote_address,
+        .key = request->remote_key,
+        .length = request->bytes,
+    };
+}
+
+/* A READ or atomic request: one packet, for what has not come yet. */
+static bool send_asking(struct device *device, struct queue_pair *qp, struct in_flight *m)
+{
+    const struct send_request *request = &qp->request;
+    struct packet packet = header(qp, request);
+    uint32_t got = m->settled * qp_mtu_bytes(qp);
+    packet.flags = PACKET_ACK_REQUEST | PACKET_WAKE;
+    packet.psn = (m->first_psn + m->settled) & PSN_MASK;
+    if (request->opcode == MLX5_OPCODE_RDMA_READ) {
+        packet.operation = PACKET_READ_REQUEST;
+        packet.address += got;
+        packet.length -= got;
+    } else {
+        packet.operation =
+            request->opcode == MLX5_OPCODE_ATOMIC_FA ? PACKET_FETCH_ADD : PACKET_COMPARE_SWAP;
+        packet.swap_or_add = request->swap_or_add;
+        packet.compare = request->compare;
+    }
+    uint32_t slot = qpn_slot(packet.destination_qpn);
+    if (!fabric_reserve(device->fabric, slot, &packet))
+        return false;
+    fabric_commit(device->fabric, slot, &packet);
+    qp->statistics->packets_sent++;
+    qp->sent_packets = m->packets;
+    return true;
+}
+
+static bool send_telling(struct device *device, struct queue_pair *qp, struct in_flight *m)
+{
+    const struct send_request *request = &qp->request;
+    uint32_t mtu_bytes = qp_mtu_bytes(qp);
+    struct packet packet = header(qp, request);
+    uint32_t slot = qpn_slot(packet.destination_qpn);
+    while (qp->sent_packets < m->packets) {
+        uint32_t offset = qp->sent_packets * mtu_bytes;
+        bool last = qp->sent_packets + 1 == m->packets;
+        bool somebody_waits = request->signalled || qp->in_flight_tail % ACK_EVERY == 0;
+        packet.operation = operation_of(request->opcode, qp->sent_packets == 0, last);
+        packet.payload_bytes = last ? request->bytes - offset : mtu_bytes;
+        packet.psn = (m->first_psn + qp->sent_packets) & PSN_MASK;
+        packet.flags = PACKET_WAKE | (last && request->solicited ? PACKET_SOLICITED : 0) |
+                       (last && somebody_waits ? PACKET_ACK_REQUEST : 0);
+        uint8_t *payload = fabric_reserve(device->fabric, slot, &packet);
+        if (!payload)
+            return false;
+        m->syndrome = requester_gather(device, qp, request, offset, payload, packet.payload_bytes);
+        if (m->syndrome)
+            return true;
+        fabric_commit(device->fabric, slot, &packet);
+        qp->statistics->packets_sent++;
+        qp->statistics->bytes_sent += packet.payload_bytes;
+        qp->sent_packets++;
+    }
+    return true;
+}
+
+void requester_start_timer(struct device *device, struct queue_pair *qp)
+{
+    uint8_t timeout = qp->attributes.timeout & 31;
+    if (qp->timer_ns || timeout == 0)
+        return;
+    /* IBTA 9.7.6.1.3: 4.096 us * 2^timeout, and up to four times that. Adapters have a floor; ours
+     * leaves a peer's device time to be scheduled. */
+    uint64_t ns = 4096ull << timeout;
+    qp->timer_ns = device->now_ns + (ns < 4000000 ? 4000000 : ns);
+    list_append_once(&device->timed, &qp->timed);
+    if (qp->timer_ns < device->next_timer_ns)
+        device->next_timer_ns = qp->timer_ns;
+}
+
+/* Sends the message at in_flight_next, whose request is parsed. Returns false if it must wait for
+ * room. */
+static bool send_message(struct device *device, struct queue_pair *qp)
+{
+    struct in_flight *m = slot_of(qp, qp->in_flight_next);
+    if (!m->syndrome && !m->done) {
+        bool sent;
+        if (qp->type == TYPE_UD)
+            sent = datagram_send(device, qp, &m->syndrome);
+        else
+            sent = m->responds ? send_asking(device, qp, m) : send_telling(device, qp, m);
+        if (!sent)
+            return false;
+        if (!m->syndrome && (qp->type == TYPE_UD || qp->type == TYPE_UC))
+            m->done = true; /* nobody acknowledges */
+        else if (!m->syndrome)
+            requester_start_timer(device, qp);
+    }
+    qp->in_flight_next++;
+    qp->sent_packets = 0;
+    qp->parsed = false;
+    return true;
+}
+
+/* Prepares the message at in_flight_next: one to be sent again, or a new one. Returns false if
+ * there is none now. */
+static bool prepare(struct device *device, struct queue_pair *qp)
+{
+    if (qp->in_flight_next != qp->in_flight_tail) {
+        struct in_flight *m = slot_of(qp, qp->in_flight_next);
+        if (qp->parsed && qp->request.index == m->index)
+            return true;
+        uint16_t index = m->index;
+        fetch(device, qp, &qp->request, index, m->blocks);
+        if (qp->request.bytes != m->bytes || qp->request.opcode != m->opcode)
+            m->syndrome =
+                MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR; /* the program changed what it had posted */
+        qp->parsed = true;
+        return true;
+    }
+    if (qp->in_flight_tail != qp->in_flight_head && slot_of(qp, qp->in_flight_tail - 1)->syndrome)
+        return false; /* it will fail: nothing goes after it */
+    if (!qp->parsed && !fetch_next(device, qp))
+        return false;
+    qp->parsed = true;
+    return admit(device, qp);
+}
+
+void requester_restart(struct device *device, struct queue_pair *qp)
+{
+    qp->in_flight_next = qp->in_flight_head;
+    while (qp->in_flight_next != qp->in_flight_tail && slot_of(qp, qp->in_flight_next)->done)
+        qp->in_flight_next++;
+    qp->sent_packets = 0;
+    if (qp->in_flight_next != qp->in_flight_tail) {
+        struct in_flight *m = slot_of(qp, qp->in_flight_next);
+        if (!m->responds)
+            qp->sent_packets = m->settled;
+    }
+    /* A request that was parsed but not admitted is read again. */
+    qp->parsed = false;
+    qp->statistics->retries++;
+    qp_activate(device, qp);
+}
+
+static void tell_drained(struct device *device, struct queue_pair *qp)
+{
+    if (qp->state != STATE_SQD || qp->drained || qp->in_flight_head != qp->in_flight_tail)
+        return;
+    qp->drained = true;
+    device->host.async_event(device->host.context, EVENT_SQ_DRAINED, qp->rail, qp->owner);
+}
+
+bool requester_run(struct device *device, struct queue_pair *qp)
+{
+    if (qp->state == STATE_ERR || qp->state == STATE_SQE) {
+        list_remove(&qp->active);
+        requester_flush(device, qp);
+        if (qp->state == STATE_ERR)
+            responder_flush(device, qp);
+        return true;
+    }
+    if (qp->state != STATE_RTS && qp->state != STATE_SQD) {
+        list_remove(&qp->active);
+        return false;
+    }
+    if (qp->wait_until_ns > device->now_ns) {
+        list_remove(&qp->active); /* its timer brings it back */
+        return false;
+    }
+    qp->wait_until_ns = 0;
+    bool any = false;
+    for (int budget = BUDGET; budget && (qp->state == STATE_RTS || qp->state == STATE_SQD);
+         budget--) {
+        bool looked_again = qp->rings;
+        if (!prepare(device, qp)) {
+            /* Nothing to send until a doorbell, an acknowledgement or a timer says so; but a push
+             * that is coming in has rung already. */
+            if (!qp->rings)
+                list_remove(&qp->active);
+            any |= looked_again && !qp->rings;
+            break;
+        }
+        any = true;
+        if (!send_message(device, qp))
+            break; /* the ring is full: stays active */
+        completer_complete(device, qp);
+    }
+    tell_drained(device, qp);
+    return any;
+}
+
+/* ---- flushing ---- */
+
+void requester_flush(struct device *device, struct queue_pair *qp)
+{
+    while (qp->in_flight_head != qp->in_flight_tail) {
+        struct in_flight *m = slot_of(qp, qp->in_flight_head++);
+        cq_write_error(device, qp, true, MLX5_CQE_SYNDROME_WR_FLUSH_ERR, m->opcode, m->index);
+    }
+    qp->in_flight_next = qp->in_flight_head;
+    qp->reads_in_flight = 0;
+    qp->parsed = qp->response_valid = false;
+    qp->blueflame_bytes = 0;
+    read_producer(qp);
+    uint32_t available = (uint16_t)(qp->send_producer - qp->send_next);
+    while (qp->send_blocks && available && available <= qp->send_blocks) {
+        fetch(device, qp, &qp->request, qp->send_next, available);
+        cq_write_error(device, qp, true, MLX5_CQE_SYNDROME_WR_FLUSH_ERR, qp->request.opcode,
+                       qp->send_next);
+        uint32_t blocks = qp->request.blocks < available ? qp->request.blocks : available;
+        qp->send_next = (uint16_t)(qp->send_next + blocks);
+        available -= blocks;
+        qp->statistics->send_wqes++;
+    }
+    qp->send_next = qp->send_producer;
+}

@@ -1,0 +1,401 @@
+/* fabric.c: slots, and packets through rings. */
+#include "fabric.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define RECORD_ALIGN 64u
+#define PADDING 0xfe /* operation of a record that only fills the ring up to its end */
+#define DELAYED_COUNT 256u
+
+static uint32_t record_bytes(uint32_t payload_bytes)
+{
+    return (uint32_t)sizeof(struct packet) +
+           ((payload_bytes + RECORD_ALIGN - 1) & ~(RECORD_ALIGN - 1));
+}
+
+/* Returns when process `pid` started, in clock ticks since boot; 0 if there is none. */
+static uint64_t start_time_of(uint32_t pid)
+{
+    char path[64], text[1024];
+    snprintf(path, sizeof path, "/proc/%u/stat", pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return 0;
+    ssize_t n = read(fd, text, sizeof text - 1);
+    close(fd);
+    if (n <= 0)
+        return 0;
+    text[n] = '\0';
+    /* The name in parentheses may hold anything; the state follows the last one, and the time is 19
+     * fields on. */
+    const char *at = strrchr(text, ')');
+    if (!at || at[1] == '\0' || at[2] == 'Z' || at[2] == 'X')
+        return 0;
+    for (int field = 0; at && field < 20; field++)
+        at = strchr(at + 1, ' ');
+    return at ? strtoull(at, NULL, 10) : 0;
+}
+
+bool fabric_slot_alive(struct fabric *fabric, uint32_t slot)
+{
+    const struct fabric_slot *s = &fabric->file->slots[slot];
+    uint32_t pid = atomic_load_explicit(&s->pid, memory_order_acquire);
+    if (pid == 0)
+        return false;
+    if (slot == fabric->slot)
+        return true;
+    uint64_t started = atomic_load_explicit(&s->start_time, memory_order_acquire);
+    return started == 0 || started == start_time_of(pid); /* 0: it is just coming */
+}
+
+static int map(struct fabric *fabric, const char *path)
+{
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    if (fd < 0)
+        return -errno;
+    void *file = mmap(NULL, sizeof(struct fabric_file), PROT_READ | PROT_WRITE,
+                      MAP_SHARED | MAP_NORESERVE, fd, 0);
+    int result = file == MAP_FAILED ? -errno : 0;
+    close(fd);
+    if (result)
+        return result;
+    madvise(file, sizeof(struct fabric_file), MADV_DONTFORK);
+    madvise(file, sizeof(struct fabric_file), MADV_DONTDUMP);
+    fabric->file = file;
+    if (fabric->file->magic == FABRIC_MAGIC && fabric->file->version == FABRIC_VERSION)
+        return 0;
+    munmap(file, sizeof(struct fabric_file));
+    return -EPROTO;
+}
+
+static bool claim(struct fabric *fabric, uint32_t slot)
+{
+    struct fabric_slot *s = &fabric->file->slots[slot];
+    uint32_t pid = atomic_load_explicit(&s->pid, memory_order_acquire);
+    fabric->slot = UINT32_MAX;
+    if (pid != 0 && fabric_slot_alive(fabric, slot))
+        return false;
+    if (!atomic_compare_exchange_strong(&s->pid, &pid, (uint32_t)getpid()))
+        return false;
+    atomic_store(&s->start_time, start_time_of((uint32_t)getpid()));
+    fabric->slot = slot;
+    return true;
+}
+
+/* Empties what waits for the slot's last owner, and goes on where its own rings stopped. */
+static void take_over(struct fabric *fabric)
+{
+    struct fabric_slot *own = &fabric->file->slots[fabric->slot];
+    for (uint32_t other = 0; other < FABRIC_SLOTS; other++) {
+        if (atomic_load_explicit(&fabric->file->slots[other].generation, memory_order_acquire) ==
+                0 &&
+            other != fabric->slot)
+            continue; /* nobody ever had it; do not touch its pages */
+        struct fabric_ring *in = &fabric->file->rings[fabric->slot][other];
+        uint64_t head = atomic_load_explicit(&in->head, memory_order_acquire);
+        atomic_store_explicit(&in->tail, head, memory_order_release);
+        fabric->reader_tail[other] = head;
+    }
+    atomic_store(&own->asleep, 0);
+    prctl(PR_GET_NAME, own->name);
+    uint32_t generation = atomic_load(&own->generation) + 1;
+    atomic_store(&own->generation, generation ? generation : 1);
+    memset(&fabric->file->statistics[fabric->slot], 0, sizeof fabric->file->statistics[0]);
+}
+
+int fabric_attach(struct fabric *fabric, const char *path)
+{
+    *fabric = (struct fabric){.slot = UINT32_MAX};
+    int result = map(fabric, path);
+    if (result)
+        return result;
+    /* What this process had before an exec() has no device any more. */
+    for (uint32_t slot = 0; slot < FABRIC_SLOTS; slot++)
+        if (atomic_load(&fabric->file->slots[slot].pid) == (uint32_t)getpid())
+            atomic_store(&fabric->file->slots[slot].pid, 0);
+    for (uint32_t slot = 0; slot < FABRIC_SLOTS; slot++) {
+        if (!claim(fabric, slot))
+            continue;
+        take_over(fabric);
+        for (uint32_t other = 0; other < FABRIC_SLOTS; other++)
+            fabric->ring_head[other] = UINT64_MAX; /* looked up when first written to */
+        fabric->fault_generation = UINT32_MAX;
+        fabric_faults_changed(fabric);
+        return 0;
+    }
+    munmap(fabric->file, sizeof(struct fabric_file));
+    return -EUSERS;
+}
+
+void fabric_leave(struct fabric *fabric)
+{
+    struct fabric_slot *own = &fabric->file->slots[fabric->slot];
+    atomic_store(&own->start_time, 0);
+    atomic_store(&own->pid, 0);
+}
+
+void fabric_detach(struct fabric *fabric)
+{
+    fabric_leave(fabric);
+    munmap(fabric->file, sizeof(struct fabric_file));
+    free(fabric->delayed);
+    *fabric = (struct fabric){.slot = UINT32_MAX};
+}
+
+/* ---- sending ---- */
+
+/* The first use of a ring takes its memory: a full tmpfs must be noticed here, and not by
+ * SIGBUS. */
+static bool ring_open(struct fabric *fabric, uint32_t slot)
+{
+    struct fabric_ring *ring = &fabric->file->rings[slot][fabric->slot];
+    if (madvise(ring, sizeof *ring, MADV_POPULATE_WRITE) != 0 && errno != EINVAL)
+        return false;
+    fabric->ring_head[slot] = atomic_load_explicit(&ring->head, memory_order_acquire);
+    fabric->ring_tail_seen[slot] = atomic_load_explicit(&ring->tail, memory_order_acquire);
+    return true;
+}
+
+static uint8_t *ring_reserve(struct fabric *fabric, uint32_t slot, uint32_t payload_bytes)
+{
+    if (fabric->ring_head[slot] == UINT64_MAX && !ring_open(fabric, slot))
+        return NULL;
+    struct fabric_ring *ring = &fabric->file->rings[slot][fabric->slot];
+    uint64_t head = fabric->ring_head[slot];
+    uint32_t bytes = record_bytes(payload_bytes);
+    uint32_t to_end = FABRIC_RING_BYTES - (uint32_t)(head % FABRIC_RING_BYTES);
+    uint32_t needed = bytes <= to_end ? bytes : to_end + bytes;
+    if (head + needed - fabric->ring_tail_seen[slot] > FABRIC_RING_BYTES) {
+        fabric->ring_tail_seen[slot] = atomic_load_explicit(&ring->tail, memory_order_acquire);
+        if (head + needed - fabric->ring_tail_seen[slot] > FABRIC_RING_BYTES)
+            return NULL;
+    }
+    if (bytes > to_end) {
+        struct packet *padding = (struct packet *)(void *)&ring->bytes[head % FABRIC_RING_BYTES];
+        padding->operation = PADDING;
+        padding->payload_bytes = to_end - (uint32_t)sizeof(struct packet);
+        head += to_end;
+        fabric->ring_head[slot] = head; /* published with the record that follows */
+    }
+    return &ring->bytes[head % FABRIC_RING_BYTES];
+}
+
+static void ring_commit(struct fabric *fabric, uint32_t slot, const struct packet *packet)
+{
+    struct fabric_ring *ring = &fabric->file->rings[slot][fabric->slot];
+    uint64_t head = fabric->ring_head[slot];
+    memcpy(&ring->bytes[head % FABRIC_RING_BYTES], packet, sizeof *packet);
+    head += record_bytes(packet->payload_bytes);
+    fabric->ring_head[slot] = head;
+    atomic_store_explicit(&ring->head, head, memory_order_release);
+    struct fabric_slot *to = &fabric->file->slots[slot];
+    /* Pairs with the reader, which clears its bit before it looks at the ring. The fence orders our
+     * head before our look at the bit: without it the reader could clear the bit, miss the head,
+     * and we miss the clearing. */
+    atomic_thread_fence(memory_order_seq_cst);
+    if (!(atomic_load_explicit(&to->pending, memory_order_relaxed) >> fabric->slot & 1))
+        atomic_fetch_or_explicit(&to->pending, 1ull << fabric->slot, memory_order_seq_cst);
+    if (packet->flags & PACKET_WAKE)
+        fabric->to_wake |= 1ull << slot;
+}
+
+/* Puts a packet with its payload into its ring; returns false if there is no room. */
+static bool transmit(struct fabric *fabric, uint32_t slot, const struct packet *packet,
+                     const uint8_t *payload)
+{
+    uint8_t *to = ring_reserve(fabric, slot, packet->payload_bytes);
+    if (!to)
+        return false;
+    memcpy(to + sizeof *packet, payload, packet->payload_bytes);
+    ring_commit(fabric, slot, packet);
+    return true;
+}
+
+static bool owned(const struct fabric *fabric, uint32_t slot)
+{
+    return slot < FABRIC_SLOTS &&
+           atomic_load_explicit(&fabric->file->slots[slot].pid, memory_order_relaxed) != 0;
+}
+
+uint8_t *fabric_reserve(struct fabric *fabric, uint32_t slot, const struct packet *packet)
+{
+    if (fabric->faulty || !owned(fabric, slot))
+        return fabric->scratch.payload; /* commit decides what becomes of it */
+    uint8_t *to = ring_reserve(fabric, slot, packet->payload_bytes);
+    return to ? to + sizeof *packet : NULL;
+}
+
+static void delay_packet(struct fabric *fabric, const struct packet *packet)
+{
+    if (!fabric->delayed)
+        fabric->delayed = calloc(DELAYED_COUNT, sizeof *fabric->delayed);
+    if (!fabric->delayed || fabric->delayed_head - fabric->delayed_tail == DELAYED_COUNT)
+        return; /* lost, which a wire may do too */
+    struct fabric_delayed *d = &fabric->delayed[fabric->delayed_head++ % DELAYED_COUNT];
+    d->due_ns = fabric->now_ns + fabric->fault.delay_us * 1000ull;
+    d->packet = *packet;
+    memcpy(d->payload, fabric->scratch.payload, packet->payload_bytes);
+}
+
+/* The packet is in `scratch`: decide what becomes of it. */
+static void commit_faulty(struct fabric *fabric, uint32_t slot, const struct packet *packet)
+{
+    const struct fabric_fault *fault = &fabric->fault;
+    if (fabric_rail_down(fabric, packet->rail & 15) || fabric_rail_down(fabric, packet->rail >> 4))
+        return;
+    if (packet->operation == PACKET_CM) { /* the connection manager's messages are reliable here */
+        transmit(fabric, slot, packet, fabric->scratch.payload);
+        return;
+    }
+    if (fault_happens(&fabric->dice, fault->lose_per_million))
+        return;
+    if (fault_happens(&fabric->dice, fault->delay_per_million)) {
+        delay_packet(fabric, packet);
+        return;
+    }
+    transmit(fabric, slot, packet, fabric->scratch.payload);
+    if (fault_happens(&fabric->dice, fault->duplicate_per_million))
+        transmit(fabric, slot, packet, fabric->scratch.payload);
+}
+
+void fabric_commit(struct fabric *fabric, uint32_t slot, const struct packet *packet)
+{
+    if (!owned(fabric, slot))
+        return; /* to nobody: a wire without an end */
+    if (fabric->faulty)
+        commit_faulty(fabric, slot, packet);
+    else
+        ring_commit(fabric, slot, packet);
+}
+
+uint64_t fabric_take_wakes(struct fabric *fabric)
+{
+    uint64_t slots = fabric->to_wake & ~(1ull << fabric->slot);
+    fabric->to_wake = 0;
+    return slots;
+}
+
+void fabric_wake(const struct fabric *fabric, uint64_t slots)
+{
+    for (; slots; slots &= slots - 1) {
+        struct fabric_slot *to = &fabric->file->slots[__builtin_ctzll(slots)];
+        if (atomic_load_explicit(&to->asleep, memory_order_seq_cst) &&
+            atomic_exchange(&to->asleep, 0))
+            syscall(SYS_futex, &to->asleep, FUTEX_WAKE, 1, NULL, NULL, 0);
+    }
+}
+
+bool fabric_unread(struct fabric *fabric, uint32_t slot)
+{
+    if (slot >= FABRIC_SLOTS || fabric->ring_head[slot] == UINT64_MAX)
+        return false;
+    const struct fabric_ring *ring = &fabric->file->rings[slot][fabric->slot];
+    uint64_t head = atomic_load_explicit(&ring->head, memory_order_relaxed);
+    return atomic_load_explicit(&ring->tail, memory_order_acquire) != head &&
+           fabric_slot_alive(fabric, slot);
+}
+
+/* ---- receiving ---- */
+
+void fabric_receive_start(struct fabric *fabric, struct fabric_cursor *cursor)
+{
+    _Atomic uint64_t *pending = &fabric->file->slots[fabric->slot].pending;
+    *cursor = (struct fabric_cursor){0};
+    if (atomic_load_explicit(pending, memory_order_acquire))
+        cursor->slots = atomic_exchange_explicit(pending, 0, memory_order_seq_cst);
+}
+
+bool fabric_receive(struct fabric *fabric, struct fabric_cursor *cursor, struct packet *packet,
+                    const uint8_t **payload)
+{
+    while (cursor->slots) {
+        uint32_t slot = (uint32_t)__builtin_ctzll(cursor->slots);
+        struct fabric_ring *ring = &fabric->file->rings[fabric->slot][slot];
+        uint64_t tail = fabric->reader_tail[slot];
+        uint64_t head = atomic_load_explicit(&ring->head, memory_order_acquire);
+        uint32_t at = (uint32_t)(tail % FABRIC_RING_BYTES);
+        if (head == tail) {
+            cursor->slots &= cursor->slots - 1;
+            continue;
+        }
+        memcpy(packet, &ring->bytes[at],
+               sizeof *packet); /* copied before it is checked: the writer may be hostile */
+        uint32_t bytes = record_bytes(packet->payload_bytes);
+        bool sound = head - tail <= FABRIC_RING_BYTES &&
+                     packet->payload_bytes <= FABRIC_RING_BYTES &&
+                     at + bytes <= FABRIC_RING_BYTES && tail + bytes <= head;
+        if (!sound || packet->operation == PADDING) {
+            fabric->reader_tail[slot] = sound ? tail + bytes : head;
+            atomic_store_explicit(&ring->tail, fabric->reader_tail[slot], memory_order_release);
+            continue;
+        }
+        cursor->slot = slot;
+        cursor->next_tail = tail + bytes;
+        *payload = &ring->bytes[at + sizeof *packet];
+        return true;
+    }
+    return false;
+}
+
+void fabric_consume(struct fabric *fabric, struct fabric_cursor *cursor)
+{
+    fabric->reader_tail[cursor->slot] = cursor->next_tail;
+    atomic_store_explicit(&fabric->file->rings[fabric->slot][cursor->slot].tail, cursor->next_tail,
+                          memory_order_release);
+}
+
+void fabric_receive_stop(struct fabric *fabric, struct fabric_cursor *cursor)
+{
+    if (cursor->slots)
+        atomic_fetch_or(&fabric->file->slots[fabric->slot].pending, cursor->slots);
+    cursor->slots = 0;
+}
+
+/* ---- faults and time ---- */
+
+bool fabric_faults_changed(struct fabric *fabric)
+{
+    uint32_t generation =
+        atomic_load_explicit(&fabric->file->fault_generation, memory_order_acquire);
+    if (generation == fabric->fault_generation || generation & 1)
+        return false;
+    struct fabric_fault copy = fabric->file->fault;
+    atomic_thread_fence(memory_order_acquire);
+    if (atomic_load_explicit(&fabric->file->fault_generation, memory_order_relaxed) != generation)
+        return false;
+    fabric->fault_generation = generation;
+    fabric->fault = copy;
+    fabric->dice.state = copy.seed ^ ((uint64_t)fabric->slot << 56);
+    fabric->faulty = copy.lose_per_million || copy.duplicate_per_million ||
+                     copy.delay_per_million || copy.rails_down;
+    return true;
+}
+
+void fabric_tick(struct fabric *fabric, uint64_t now_ns)
+{
+    fabric->now_ns = now_ns;
+    while (fabric->delayed_tail != fabric->delayed_head) {
+        struct fabric_delayed *d = &fabric->delayed[fabric->delayed_tail % DELAYED_COUNT];
+        if (d->due_ns > now_ns)
+            return;
+        transmit(fabric, qpn_slot(d->packet.destination_qpn), &d->packet, d->payload);
+        fabric->delayed_tail++;
+    }
+}
+
+uint64_t fabric_next_delayed_ns(const struct fabric *fabric)
+{
+    if (fabric->delayed_tail == fabric->delayed_head)
+        return UINT64_MAX;
+    return fabric->delayed[fabric->delayed_tail % DELAYED_COUNT].due_ns;
+}

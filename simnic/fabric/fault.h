@@ -1,0 +1,36 @@
+/* fault.h: trouble on demand. A specification is a list of words, as in
+ * `lose=0.01,seed=7,rail0=down`; the parsed form lies in shared memory, and each process makes its
+ * own decisions from the seed and its slot. */
+#ifndef SIMNIC_FAULT_H
+#define SIMNIC_FAULT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct fabric_fault {
+    uint64_t seed;
+    uint32_t lose_per_million;      /* packets that vanish */
+    uint32_t duplicate_per_million; /* packets that come twice */
+    uint32_t delay_per_million;     /* packets that come late */
+    uint32_t delay_us;              /* by how much */
+    uint32_t rails_down;            /* bit r: rail r carries nothing */
+    uint32_t kill_qpn;              /* this QP goes to the error state; 0: none */
+    uint32_t stall_us;              /* no device completes anything for so long, once */
+    uint32_t fill_cqn;              /* this CQ overruns; 0: none */
+    uint32_t
+        serial; /* changes with each specification: kill, stall and fill happen once for each */
+};
+
+/* Parses `spec` into *fault. Returns true, or false with one line in `error` that says which word
+ * is wrong and why. */
+bool fault_parse(const char *spec, struct fabric_fault *fault, char *error, size_t error_bytes);
+
+/* A generator of decisions (SplitMix64): the same seed gives the same sequence. */
+struct fault_dice {
+    uint64_t state;
+};
+uint64_t fault_roll(struct fault_dice *dice);
+bool fault_happens(struct fault_dice *dice, uint32_t per_million);
+
+#endif

@@ -1,0 +1,57 @@
+/* format.c: makes fabric files and writes faults into them. */
+#include "format.h"
+
+#include "layout.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+int fabric_format(const char *path)
+{
+    int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return -errno;
+    const size_t head_bytes = offsetof(struct fabric_file, statistics);
+    const uint32_t start[2] = {FABRIC_MAGIC, FABRIC_VERSION};
+    int result = 0;
+    /* The head is needed by everyone: have its memory now, since a full tmpfs tells a writer of a
+     * mapping by SIGBUS. */
+    if (ftruncate(fd, sizeof(struct fabric_file)) != 0)
+        result = -errno;
+    else if ((result = -posix_fallocate(fd, 0, (off_t)head_bytes)) == 0 &&
+             pwrite(fd, start, sizeof start, 0) < 0)
+        result = -errno;
+    close(fd);
+    if (result)
+        unlink(path);
+    return result;
+}
+
+int fabric_set_fault(const char *path, const char *spec, char *error, size_t error_bytes)
+{
+    struct fabric_fault fault;
+    if (!fault_parse(spec, &fault, error, error_bytes))
+        return -EINVAL;
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    if (fd < 0) {
+        int result = -errno;
+        snprintf(error, error_bytes, "cannot open %s", path);
+        return result;
+    }
+    const size_t head_bytes = offsetof(struct fabric_file, slots);
+    struct fabric_file *file = mmap(NULL, head_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    close(fd);
+    if (file == MAP_FAILED)
+        return -errno;
+    /* A sequence lock: readers copy between two looks at the same even number. */
+    atomic_fetch_add_explicit(&file->fault_generation, 1, memory_order_acq_rel);
+    fault.serial = file->fault.serial + 1;
+    file->fault = fault;
+    atomic_fetch_add_explicit(&file->fault_generation, 1, memory_order_acq_rel);
+    munmap(file, head_bytes);
+    return 0;
+}

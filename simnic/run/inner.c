@@ -1,0 +1,217 @@
+/* inner.c: the process that starts the command and passes signals on to it.
+ *
+ * A signal sent to the runner alone is meant for the command; one sent to the process group has
+ * reached the command already. Nothing in a signal tells which it was, but we are two: what both
+ * the outer process and this one get was sent to the group. So a signal is held for a moment, to
+ * see whether the other one gets it as well. */
+#include "processes.h"
+
+#include "words.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <poll.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define HOLD_MS 100
+#define NUDGE_MS 50 /* between two SIGCONT for the outer process */
+
+struct held_signal {
+    uint64_t due_ms; /* 0: nothing is held */
+    bool by_outer, by_us;
+};
+
+struct inner {
+    struct runner *runner;
+    int channel;
+    pid_t outer, command;
+    bool outer_dead;
+    bool outer_stopped; /* it was told to stop, and has not said that it goes on */
+    bool command_stopped, command_ended;
+    struct held_signal held[NSIG];
+};
+
+static uint64_t now_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+/* execvp says "permission denied" for a command that is in no directory of PATH if one of those
+ * cannot be searched. Shells say that it is not there. */
+static bool is_nowhere(const char *command)
+{
+    const char *path = getenv("PATH");
+    if (strchr(command, '/') || !path)
+        return false;
+    while (*path) {
+        char file[PATH_MAX];
+        size_t span = strcspn(path, ":");
+        snprintf(file, sizeof(file), "%.*s/%s", (int)span, path, command);
+        if (access(file, F_OK) == 0)
+            return false;
+        path += span + (path[span] != '\0');
+    }
+    return true;
+}
+
+static void exec_command(const struct runner *runner, pid_t inner)
+{
+    /* Should we be killed, the command learns of it at once; the outer process sees to the rest. */
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    if (getppid() != inner)
+        _exit(128 + SIGTERM);
+    signals_give_back(runner);
+    execvp(runner->command[0], runner->command);
+    int error = errno;
+    if (error == EACCES && is_nowhere(runner->command[0]))
+        error = ENOENT;
+    complain("%s: %s", runner->command[0], strerror(error));
+    _exit(error == ENOENT ? 127 : 126);
+}
+
+static void hold(struct inner *inner, int signal, bool by_outer)
+{
+    struct held_signal *held = &inner->held[signal];
+    if (!held->due_ms)
+        *held = (struct held_signal){.due_ms = now_ms() + HOLD_MS};
+    if (by_outer)
+        held->by_outer = true;
+    else
+        held->by_us = true;
+}
+
+/* Passes on what is due. Returns how long to wait for the next, in ms, or -1. */
+static int pass_on(struct inner *inner)
+{
+    const uint64_t now = now_ms();
+    int wait = -1;
+    for (int signal = 1; signal < NSIG; signal++) {
+        struct held_signal *held = &inner->held[signal];
+        if (!held->due_ms)
+            continue;
+        if (held->due_ms > now) {
+            int left = (int)(held->due_ms - now);
+            wait = wait < 0 || left < wait ? left : wait;
+            continue;
+        }
+        /* Until it is reaped, the command's pid is nobody else's. */
+        if (!(held->by_outer && held->by_us) && !inner->command_ended)
+            kill(inner->command, signal);
+        held->due_ms = 0;
+    }
+    return wait;
+}
+
+/* Sees to it that the outer process does not stay stopped when the command goes on or has ended.
+ * Again and again, since it may be just about to stop. */
+static int nudge_outer(const struct inner *inner)
+{
+    if (!inner->outer_stopped || inner->command_stopped)
+        return -1;
+    kill(inner->outer, SIGCONT);
+    return NUDGE_MS;
+}
+
+static void command_changed(struct inner *inner, int status)
+{
+    if (WIFCONTINUED(status)) {
+        inner->command_stopped = false;
+    } else if (WIFSTOPPED(status)) {
+        const int signal = WSTOPSIG(status);
+        inner->command_stopped = true;
+        /* It had this one: another would stop it again when it goes on. */
+        hold(inner, signal, true);
+        hold(inner, signal, false);
+        /* SIGSTOP was meant for the command; the others are the terminal's, and mean the job. */
+        if (signal == SIGTSTP || signal == SIGTTIN || signal == SIGTTOU) {
+            inner->outer_stopped = true;
+            word_send(inner->channel, WORD_STOPPED, signal);
+        }
+    } else {
+        inner->command_ended = true;
+        inner->command_stopped = false;
+        word_send(inner->channel, WORD_ENDED, status);
+    }
+}
+
+static void reap(struct inner *inner)
+{
+    pid_t pid;
+    int status;
+    while ((pid = waitpid(-1, &status, WNOHANG | WUNTRACED | WCONTINUED)) > 0)
+        if (pid == inner->command)
+            command_changed(inner, status);
+}
+
+static void hear_signals(struct inner *inner)
+{
+    struct signalfd_siginfo info;
+    while (signal_next(inner->runner, &info)) {
+        if (info.ssi_signo == SIGCHLD)
+            reap(inner);
+        else if (!signal_is_of_group(&info))
+            hold(inner, (int)info.ssi_signo, false);
+    }
+}
+
+static void hear_words(struct inner *inner)
+{
+    struct word word;
+    int result;
+    while ((result = word_receive(inner->channel, &word)) > 0) {
+        if (word.kind == WORD_SIGNAL && word.value > 0 && word.value < NSIG)
+            hold(inner, word.value, true);
+        else if (word.kind == WORD_RESUMED)
+            inner->outer_stopped = false;
+    }
+    if (result < 0)
+        inner->outer_dead = true;
+}
+
+static void wait_for_command(struct inner *inner)
+{
+    struct pollfd files[] = {{.fd = inner->runner->signals, .events = POLLIN},
+                             {.fd = inner->channel, .events = POLLIN}};
+    /* A stopped outer process has to go on before we may end: it could not reap us, nor be seen to
+     * end. */
+    while (!inner->outer_dead && (!inner->command_ended || inner->outer_stopped)) {
+        int wait = pass_on(inner);
+        int nudge = nudge_outer(inner);
+        if (nudge >= 0 && (wait < 0 || nudge < wait))
+            wait = nudge;
+        if (poll(files, 2, wait) < 0 && errno != EINTR)
+            return;
+        hear_signals(inner);
+        hear_words(inner);
+    }
+}
+
+void inner_run(struct runner *runner, int channel, pid_t outer)
+{
+    struct inner inner = {.runner = runner, .channel = channel, .outer = outer};
+    const struct strangers none = {0};
+    const pid_t self = getpid();
+    prctl(PR_SET_CHILD_SUBREAPER, 1); /* not inherited */
+    inner.command = fork();
+    if (inner.command == 0) {
+        close(channel);
+        exec_command(runner, self);
+    }
+    if (inner.command < 0) {
+        complain("cannot start a process: %s", strerror(errno));
+        word_send(channel, WORD_ENDED, EXIT_TROUBLE << 8); /* a wait status */
+    } else {
+        wait_for_command(&inner);
+    }
+    cleanup_descendants(&none);
+    session_leave(&runner->membership);
+}

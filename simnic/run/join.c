@@ -1,0 +1,236 @@
+/* join.c: joins, makes and removes sessions.
+ *
+ * Every member holds a shared flock on the session's lock file. Who holds it exclusively is alone:
+ * it may wipe and make the session, or remove it. flock knows files, not paths, and the lock file
+ * is removed with the session; so a lock counts only if, once it is held, the file is still the one
+ * at that path. flock's changes between shared and exclusive have a gap in which the lock is not
+ * held: whatever somebody else did in that gap, the same check (and a look whether the session is
+ * complete) finds it out, and joining starts anew. */
+#include "join.h"
+
+#include "sysfs.h"
+#include "words.h"
+#include "../fabric/format.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#define JOIN_PATIENCE_S 10
+#define JOIN_NAP_NS 2000000
+
+static const char *advice(int error)
+{
+    switch (error) {
+    case ENOSPC:
+    case EDQUOT:
+        return "; make room in " SESSION_PARENT " (see df " SESSION_PARENT "), or mount it larger";
+    case EACCES:
+    case EPERM:
+    case EROFS:
+        return "; " SESSION_PARENT " must be writable for this user";
+    case ENOENT:
+    case ENOTDIR:
+        return "; " SESSION_PARENT " must be there, a tmpfs";
+    case EEXIST:
+        return "; something else has this name: remove it, or choose another with --session";
+    default:
+        return "";
+    }
+}
+
+static int complain_of(const struct membership *membership, int error)
+{
+    complain("cannot make %s: %s%s", membership->directory, strerror(error), advice(error));
+    return EXIT_TROUBLE;
+}
+
+/* Removes what is in a directory, except the name `keep` (may be NULL). What cannot be removed
+ * stays. */
+static void wipe(int parent, const char *name, const char *keep)
+{
+    int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *directory = fd < 0 ? NULL : fdopendir(fd);
+    if (!directory) {
+        if (fd >= 0)
+            close(fd);
+        return;
+    }
+    struct dirent *entry;
+    while ((entry = readdir(directory))) {
+        const char *file = entry->d_name;
+        if (strcmp(file, ".") == 0 || strcmp(file, "..") == 0 || (keep && strcmp(file, keep) == 0))
+            continue;
+        if (unlinkat(fd, file, 0) != 0 && (errno == EISDIR || errno == EPERM)) {
+            wipe(fd, file, NULL);
+            unlinkat(fd, file, AT_REMOVEDIR);
+        }
+    }
+    closedir(directory);
+}
+
+/* Returns whether the open lock file is the one in the directory. */
+static bool is_current(int lock, const char *directory)
+{
+    char path[SESSION_PATH_BYTES];
+    struct stat held, there;
+    session_file(directory, SESSION_LOCK, path);
+    return fstat(lock, &held) == 0 && lstat(path, &there) == 0 && held.st_dev == there.st_dev &&
+           held.st_ino == there.st_ino;
+}
+
+/* Removes the session; its lock must be held exclusively. The lock file goes last but one: until
+ * then a newcomer waits for the lock, and after that it makes a new one, with which rmdir leaves
+ * the directory to it. */
+static void remove_session(const char *directory)
+{
+    char path[SESSION_PATH_BYTES];
+    wipe(AT_FDCWD, directory, SESSION_LOCK);
+    session_file(directory, SESSION_LOCK, path);
+    unlink(path);
+    rmdir(directory);
+}
+
+static int build(const char *directory)
+{
+    char path[SESSION_PATH_BYTES], fabric[SESSION_PATH_BYTES];
+    wipe(AT_FDCWD, directory, SESSION_LOCK);
+    session_file(directory, SESSION_SYSFS, path);
+    int result = sysfs_generate(path);
+    if (result)
+        return result;
+    /* Under another name at first: the fabric's presence says that all is there. */
+    session_file(directory, SESSION_FABRIC ".new", path);
+    session_file(directory, SESSION_FABRIC, fabric);
+    result = fabric_format(path);
+    if (!result && rename(path, fabric) != 0)
+        result = -errno;
+    return result;
+}
+
+/* Returns 0 if the directory is this user's and nobody else's, -EEXIST if something else has its
+ * name, or -errno. */
+static int check_owner(const char *directory)
+{
+    struct stat status;
+    if (lstat(directory, &status) != 0)
+        return -errno;
+    if (!S_ISDIR(status.st_mode) || status.st_uid != geteuid() || (status.st_mode & 077))
+        return -EEXIST;
+    return 0;
+}
+
+/* Opens the lock file, making it and the directory. Returns it, -EAGAIN if somebody removed the
+ * directory meanwhile, or -errno. */
+static int open_lock(const char *directory)
+{
+    char path[SESSION_PATH_BYTES];
+    if (mkdir(directory, 0700) != 0 && errno != EEXIST)
+        return -errno;
+    int result = check_owner(directory);
+    if (result)
+        return result == -ENOENT ? -EAGAIN : result;
+    session_file(directory, SESSION_LOCK, path);
+    int lock = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (lock < 0)
+        return errno == ENOENT ? -EAGAIN : -errno;
+    return lock;
+}
+
+/* One attempt. Returns 0, -EAGAIN if another one is due, or -errno. */
+static int try_to_join(struct membership *membership)
+{
+    const char *directory = membership->directory;
+    int lock = open_lock(directory);
+    if (lock < 0) {
+        if (lock != -EAGAIN && lock != -EEXIST)
+            rmdir(directory);
+        return lock;
+    }
+    if (flock(lock, LOCK_EX | LOCK_NB) == 0) {
+        /* Alone: the session is new, or its members are dead. */
+        int result = is_current(lock, directory) ? build(directory) : -EAGAIN;
+        if (result && result != -EAGAIN)
+            remove_session(directory);
+        if (result) {
+            close(lock);
+            return result;
+        }
+    } else if (errno != EWOULDBLOCK) {
+        int result = -errno;
+        close(lock);
+        return result;
+    }
+    if (flock(lock, LOCK_SH | LOCK_NB) == 0 && is_current(lock, directory) &&
+        session_is_complete(directory)) {
+        membership->lock = lock;
+        return 0;
+    }
+    close(lock);
+    return -EAGAIN;
+}
+
+int session_join(struct membership *membership)
+{
+    const struct timespec nap = {.tv_nsec = JOIN_NAP_NS};
+    const uint32_t attempts = JOIN_PATIENCE_S * (1000000000 / JOIN_NAP_NS);
+    int result = -EAGAIN;
+    mode_t mask = umask(077);
+    for (uint32_t i = 0; i < attempts && result == -EAGAIN; i++) {
+        if (i)
+            nanosleep(&nap, NULL);
+        result = try_to_join(membership);
+    }
+    umask(mask);
+    if (result == -EAGAIN) {
+        complain("%s: somebody has been making or removing it for %d s", membership->directory,
+                 JOIN_PATIENCE_S);
+        return EXIT_TROUBLE;
+    }
+    return result ? complain_of(membership, -result) : 0;
+}
+
+void session_leave(struct membership *membership)
+{
+    if (membership->lock < 0)
+        return;
+    if (flock(membership->lock, LOCK_EX | LOCK_NB) == 0 &&
+        is_current(membership->lock, membership->directory))
+        remove_session(membership->directory);
+    close(membership->lock);
+    membership->lock = -1;
+}
+
+static void sweep(struct membership *dead)
+{
+    char path[SESSION_PATH_BYTES];
+    session_file(dead->directory, SESSION_LOCK, path);
+    dead->lock = open(path, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+    session_leave(dead);
+    /* Without a lock file it is empty: somebody died before making it, or after removing it. Who is
+     * just about to make it notices. */
+    rmdir(dead->directory);
+}
+
+void session_sweep(void)
+{
+    DIR *parent = opendir(SESSION_PARENT);
+    struct dirent *entry;
+    while (parent && (entry = readdir(parent))) {
+        struct membership dead;
+        const int size = (int)sizeof(dead.directory);
+        int length =
+            snprintf(dead.directory, sizeof(dead.directory), SESSION_PARENT "/%s", entry->d_name);
+        if (length < size && session_name_in(dead.directory) && check_owner(dead.directory) == 0)
+            sweep(&dead);
+    }
+    if (parent)
+        closedir(parent);
+}

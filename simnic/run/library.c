@@ -1,0 +1,93 @@
+/* library.c: finds libsimnic.so and puts it into LD_PRELOAD. */
+#include "library.h"
+
+#include "words.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define LIBRARY "libsimnic.so"
+#define LIBRARY_VARIABLE "SIMNIC_LIBRARY"
+
+/* The dynamic linker would only warn about a library that it cannot load, and the program would run
+ * without a NIC. */
+static bool usable(const char *path)
+{
+    return access(path, R_OK) == 0;
+}
+
+static int check(const char *path)
+{
+    if (!strpbrk(path, " :"))
+        return 0;
+    complain("LD_PRELOAD cannot name a path with a space or a colon: %s", path);
+    return EXIT_TROUBLE;
+}
+
+static int find_named(const char *name, char path[PATH_MAX])
+{
+    /* Made absolute: the command may run in another directory. */
+    if (!realpath(name, path) || !usable(path)) {
+        complain(LIBRARY_VARIABLE ": %s: %s", name, strerror(errno));
+        return EXIT_TROUBLE;
+    }
+    return check(path);
+}
+
+int library_find(char path[PATH_MAX])
+{
+    static const char *const places[] = {"", "../lib/copyrpc/", "../lib/x86_64-linux-gnu/copyrpc/"};
+    const char *name = getenv(LIBRARY_VARIABLE);
+    if (name && *name)
+        return find_named(name, path);
+    char program[PATH_MAX], candidate[PATH_MAX + 64];
+    ssize_t length = readlink("/proc/self/exe", program, sizeof(program) - 1);
+    if (length < 0) {
+        complain("cannot read /proc/self/exe: %s", strerror(errno));
+        return EXIT_TROUBLE;
+    }
+    program[length] = '\0';
+    char *slash = strrchr(program, '/');
+    if (slash)
+        slash[1] = '\0';
+    for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
+        snprintf(candidate, sizeof(candidate), "%s%s" LIBRARY, program, places[i]);
+        if (realpath(candidate, path) && usable(path))
+            return check(path);
+    }
+    complain(LIBRARY " is not in %s, nor in ../lib/copyrpc or ../lib/x86_64-linux-gnu/copyrpc "
+                     "beside it; name it in $" LIBRARY_VARIABLE,
+             program);
+    return EXIT_TROUBLE;
+}
+
+static bool has_word(const char *list, const char *word)
+{
+    size_t length = strlen(word);
+    while (*list) {
+        size_t span = strcspn(list, " :");
+        if (span == length && strncmp(list, word, length) == 0)
+            return true;
+        list += span + (list[span] != '\0');
+    }
+    return false;
+}
+
+int library_preload(const char *path)
+{
+    const char *before = getenv("LD_PRELOAD");
+    if (!before || !*before)
+        return setenv("LD_PRELOAD", path, 1) ? -errno : 0;
+    if (has_word(before, path))
+        return 0;
+    char *both = NULL;
+    if (asprintf(&both, "%s:%s", path, before) < 0)
+        return -ENOMEM;
+    int result = setenv("LD_PRELOAD", both, 1) ? -errno : 0;
+    free(both);
+    return result;
+}

@@ -1,0 +1,176 @@
+/* run.c: `simnic run`: reads the options, joins the session, sets the environment and runs the
+ * command in it. */
+#include "words.h"
+
+#include "library.h"
+#include "processes.h"
+#include "../fabric/format.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char usage[] =
+    "Usage: simnic run [OPTION...] [--] COMMAND [ARGUMENT...]\n"
+    "\n"
+    "Runs the command so that it, and all that it starts, sees two virtual ConnectX-6\n"
+    "devices, mlx5_0 (127.0.0.1) and mlx5_1 (127.0.0.2). Ends with the command's exit\n"
+    "status, when all processes that it left behind have been ended.\n"
+    "\n"
+    "  --session NAME  the session to be in: runs with the same name reach each other\n"
+    "                  (default: the one this runs in, else $SIMNIC_SESSION_NAME, else\n"
+    "                  \"default\"); at most 64 of A-Z a-z 0-9 _ . -\n"
+    "  --fault SPEC    trouble for all in the session, as in lose=0.01,seed=7\n"
+    "  --trace         record what the devices do, for simnic ctl trace\n"
+    "  --help          print this\n"
+    "\n"
+    "Exit status: 1 if the session cannot be made, 2 for wrong options, 126 and 127 if\n"
+    "the command cannot be executed or found, 128 + N if signal N ended it.\n";
+
+struct options {
+    const char *session, *fault;
+    bool trace, help;
+    char **command;
+};
+
+static int usage_error(char **argv, int code)
+{
+    const char *what = code == ':' ? "needs a value" : "is no option";
+    /* optopt names a short option; a long one is the word before optind. */
+    if (optopt > 0 && optopt < 256)
+        complain("run: -%c %s (see simnic run --help)", optopt, what);
+    else
+        complain("run: %s %s (see simnic run --help)", argv[optind - 1], what);
+    return EXIT_USAGE;
+}
+
+static int parse(int argc, char **argv, struct options *options)
+{
+    enum { SESSION = 256, FAULT, TRACE };
+    static const struct option known[] = {{"session", required_argument, NULL, SESSION},
+                                          {"fault", required_argument, NULL, FAULT},
+                                          {"trace", no_argument, NULL, TRACE},
+                                          {"help", no_argument, NULL, 'h'},
+                                          {0}};
+    int code;
+    opterr = 0;
+    /* "+": the command's own options are not ours. */
+    while ((code = getopt_long(argc, argv, "+:h", known, NULL)) != -1) {
+        switch (code) {
+        case SESSION:
+            options->session = optarg;
+            break;
+        case FAULT:
+            options->fault = optarg;
+            break;
+        case TRACE:
+            options->trace = true;
+            break;
+        case 'h':
+            options->help = true;
+            return 0;
+        default:
+            return usage_error(argv, code);
+        }
+    }
+    options->command = argv + optind;
+    if (optind < argc)
+        return 0;
+    complain("run: say which command to run (see simnic run --help)");
+    return EXIT_USAGE;
+}
+
+/* Whoever closed stdin, stdout or stderr has a reason, and the command finds them closed. But no
+ * file of ours may get such a number: an error message would be written into it. */
+static void fill_standard_files(void)
+{
+    int fd;
+    do {
+        fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+    } while (fd >= 0 && fd <= STDERR_FILENO);
+    if (fd >= 0)
+        close(fd);
+}
+
+static int set_fault(const struct membership *membership, const char *fault)
+{
+    char path[SESSION_PATH_BYTES], error[256] = "";
+    if (!fault)
+        return 0;
+    session_file(membership->directory, SESSION_FABRIC, path);
+    int result = fabric_set_fault(path, fault, error, sizeof(error));
+    if (!result)
+        return 0;
+    complain("--fault: %s", *error ? error : strerror(-result));
+    return result == -EINVAL ? EXIT_USAGE : EXIT_TROUBLE;
+}
+
+static int set_environment(const struct options *options, const struct membership *membership,
+                           const char *library)
+{
+    char sysfs[SESSION_PATH_BYTES];
+    session_file(membership->directory, SESSION_SYSFS, sysfs);
+    int result = library_preload(library);
+    if (!result && (setenv(SESSION_VARIABLE, membership->directory, 1) != 0 ||
+                    setenv("SYSFS_PATH", sysfs, 1) != 0 ||
+                    (options->trace && setenv(SESSION_TRACE_VARIABLE, "1", 1) != 0)))
+        result = -errno;
+    if (!result)
+        return 0;
+    complain("cannot set the environment: %s", strerror(-result));
+    return EXIT_TROUBLE;
+}
+
+/* Finds out where everything is, before anything is made. */
+static int prepare(const struct options *options, struct runner *runner, char library[PATH_MAX])
+{
+    const char *wrong = session_choose(options->session, runner->membership.directory);
+    if (wrong) {
+        complain("%s: a session's name is made of 1 to %d of A-Z a-z 0-9 _ . -", wrong,
+                 SESSION_NAME_MAX);
+        return EXIT_USAGE;
+    }
+    return library_find(library);
+}
+
+static int run(const struct options *options)
+{
+    struct runner runner = {.command = options->command, .membership = {.lock = -1}};
+    char library[PATH_MAX];
+    fill_standard_files();
+    int status = prepare(options, &runner, library);
+    if (status)
+        return status;
+    /* From here on a signal must not end us before the session is left. */
+    int result = signals_take(&runner);
+    if (result) {
+        complain("cannot take signals: %s", strerror(-result));
+        return EXIT_TROUBLE;
+    }
+    session_sweep();
+    status = session_join(&runner.membership);
+    if (status)
+        return status;
+    status = set_fault(&runner.membership, options->fault);
+    if (!status)
+        status = set_environment(options, &runner.membership, library);
+    if (!status)
+        return outer_run(&runner);
+    session_leave(&runner.membership);
+    return status;
+}
+
+int run_main(int argc, char **argv)
+{
+    struct options options = {0};
+    int status = parse(argc, argv, &options);
+    if (status)
+        return status;
+    if (options.help)
+        return fputs(usage, stdout) == EOF || fflush(stdout) == EOF ? EXIT_TROUBLE : 0;
+    return run(&options);
+}

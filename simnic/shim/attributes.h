@@ -1,0 +1,36 @@
+/* attributes.h: the attributes of one RDMA_VERBS_IOCTL (rdma/rdma_user_ioctl_cmds.h): small inputs
+ * are in the attribute itself, larger ones behind its pointer. Every access to the program's memory
+ * may fail, as copy_from_user may. */
+#ifndef SIMNIC_ATTRIBUTES_H
+#define SIMNIC_ATTRIBUTES_H
+
+#include <rdma/rdma_user_ioctl_cmds.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct context;
+
+struct call {
+    struct context *context;
+    struct ib_uverbs_ioctl_hdr *header;
+};
+
+struct ib_uverbs_attr *attribute(const struct call *call, uint16_t id);
+
+/* A number; `missing` if the attribute is not there. */
+uint64_t attribute_number(const struct call *call, uint16_t id, uint64_t missing);
+
+/* Copies an input; what the program gave less of is zero. Returns 0, ENOENT if it is not there,
+ * EINVAL if it gave less than `least`, EFAULT. */
+int attribute_in(const struct call *call, uint16_t id, void *to, size_t bytes, size_t least);
+
+/* Copies an output, as much as there is room for. Nothing happens if the program does not want it.
+ * Returns 0 or EFAULT. */
+int attribute_out(const struct call *call, uint16_t id, const void *from, size_t bytes);
+int attribute_out32(const struct call *call, uint16_t id, uint32_t value);
+int attribute_out64(const struct call *call, uint16_t id, uint64_t value);
+/* A handle or descriptor: in the attribute itself. */
+void attribute_out_handle(const struct call *call, uint16_t id, uint64_t value);
+
+#endif

@@ -1,0 +1,58 @@
+/* context.h: one open of /dev/infiniband/uverbsN: its objects by handle, as the kernel's uverbs
+ * keeps them. */
+#ifndef SIMNIC_CONTEXT_H
+#define SIMNIC_CONTEXT_H
+
+#include "device.h"
+#include "events.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define OBJECT_PARENTS 5
+
+struct object {
+    uint32_t handle;
+    uint16_t type; /* enum uverbs_default_objects, or one of the driver's */
+    uint32_t uses; /* children that keep it from being destroyed */
+    struct context *context;
+    void *thing; /* the device's object */
+    uint64_t user_handle;
+    uint64_t number;                          /* of a PD, an address handle, a page */
+    struct channel *completions;              /* of a CQ */
+    uint32_t completion_events, async_events; /* that the program has read */
+    struct object *parents[OBJECT_PARENTS];
+    /* What ibv_query_qp tells back. */
+    uint32_t cap[5];
+    uint32_t qp_type, sig_all;
+    uint8_t address[64]; /* struct ib_uverbs_qp_dest */
+    uint8_t port, pkey_index, mig_state;
+};
+
+struct context {
+    int rail;
+    struct object **objects; /* by handle */
+    uint32_t object_count;
+    struct list async_channels;
+    struct list all;
+};
+
+extern struct list contexts; /* with the process lock */
+
+/* Opens rail's device file. Returns a descriptor, or -1 with errno. */
+int context_open(int rail, int flags);
+void context_close(struct context *context);
+
+/* Both with the process lock. A new object's handle is never 0xffffffff. */
+struct object *object_create(struct context *context, uint16_t type);
+struct object *object_find(struct context *context, uint16_t type, uint64_t handle);
+void object_use(struct object *object, struct object *parent);
+/* Destroys it with what it stands for. Returns 0, or EBUSY if something uses it. */
+int object_destroy(struct object *object);
+
+/* ---- uverbs.c ---- */
+struct ib_uverbs_ioctl_hdr;
+/* Executes an RDMA_VERBS_IOCTL. Returns 0 or an errno. */
+int uverbs_ioctl(struct context *context, struct ib_uverbs_ioctl_hdr *header);
+
+#endif

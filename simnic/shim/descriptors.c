@@ -1,0 +1,114 @@
+/* descriptors.c: the table of virtual file descriptors. */
+#include "descriptors.h"
+
+#include "context.h"
+#include "events.h"
+#include "process.h"
+#include "real.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MOST 65536
+
+/* Read without the lock to see whether a descriptor is virtual at all: almost none is. */
+static _Atomic(struct file *) table[MOST];
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+void descriptors_lock(void)
+{
+    pthread_mutex_lock(&lock);
+}
+
+void descriptors_unlock(void)
+{
+    pthread_mutex_unlock(&lock);
+}
+
+bool descriptors_is_virtual(int fd)
+{
+    return fd >= 0 && fd < MOST && atomic_load_explicit(&table[fd], memory_order_relaxed) != NULL;
+}
+
+int descriptors_add(int fd, enum descriptor_kind kind, void *thing)
+{
+    if (fd >= MOST)
+        return EMFILE;
+    struct file *file = calloc(1, sizeof *file);
+    if (!file)
+        return ENOMEM;
+    *file = (struct file){kind, 1, thing};
+    descriptors_lock();
+    atomic_store(&table[fd], file);
+    descriptors_unlock();
+    return 0;
+}
+
+struct file *descriptors_get(int fd)
+{
+    if (!descriptors_is_virtual(fd))
+        return NULL;
+    descriptors_lock();
+    struct file *file = atomic_load(&table[fd]);
+    if (file)
+        file->references++;
+    descriptors_unlock();
+    return file;
+}
+
+void descriptors_put(struct file *file)
+{
+    descriptors_lock();
+    bool last = --file->references == 0;
+    descriptors_unlock();
+    if (!last)
+        return;
+    switch (file->kind) {
+    case DESCRIPTOR_UVERBS:
+        context_close(file->thing);
+        break;
+    case DESCRIPTOR_EVENTS:
+        channel_close(file->thing);
+        break;
+    case DESCRIPTOR_CM:
+        cm_file_close(file->thing);
+        break;
+    default:
+        break;
+    }
+    free(file);
+}
+
+void descriptors_duplicate(int fd, int copy)
+{
+    if (copy < 0 || copy >= MOST)
+        return;
+    descriptors_lock();
+    struct file *file = fd >= 0 && fd < MOST ? atomic_load(&table[fd]) : NULL;
+    if (file) {
+        file->references++;
+        atomic_store(&table[copy], file);
+    }
+    descriptors_unlock();
+}
+
+void descriptors_remove(int fd)
+{
+    if (!descriptors_is_virtual(fd))
+        return;
+    descriptors_lock();
+    struct file *file = atomic_exchange(&table[fd], NULL);
+    descriptors_unlock();
+    if (file)
+        descriptors_put(file);
+}
+
+void descriptors_forget(void)
+{
+    for (int fd = 0; fd < MOST; fd++)
+        if (atomic_load_explicit(&table[fd], memory_order_relaxed))
+            atomic_store(&table[fd], NULL);
+}

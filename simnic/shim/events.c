@@ -1,0 +1,204 @@
+/* events.c: event queues behind virtual descriptors. */
+#include "events.h"
+
+#include "context.h"
+#include "descriptors.h"
+#include "process.h"
+#include "real.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <rdma/ib_user_verbs.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+struct event {
+    struct list queued;
+    struct object *object; /* NULL: of a port */
+    union {
+        struct ib_uverbs_comp_event_desc completion;
+        struct ib_uverbs_async_event_desc async;
+    } description;
+};
+
+int channel_create(struct context *context, bool async, struct channel **channel, int *fd)
+{
+    struct channel *c = calloc(1, sizeof *c);
+    if (!c)
+        return ENOMEM;
+    c->fd = eventfd(0, EFD_CLOEXEC);
+    int result = c->fd < 0 ? errno : descriptors_add(c->fd, DESCRIPTOR_EVENTS, c);
+    if (result) {
+        if (c->fd >= 0)
+            real.close(c->fd);
+        free(c);
+        return result;
+    }
+    c->context = context;
+    c->async = async;
+    c->references = 1;
+    list_init(&c->events);
+    list_init(&c->of_context);
+    if (async)
+        list_append(&context->async_channels, &c->of_context);
+    *channel = c;
+    *fd = c->fd;
+    return 0;
+}
+
+void channel_hold(struct channel *channel)
+{
+    channel->references++;
+}
+
+void channel_release(struct channel *channel)
+{
+    if (--channel->references)
+        return;
+    while (!list_empty(&channel->events)) {
+        struct event *event = container_of(channel->events.next, struct event, queued);
+        list_remove(&event->queued);
+        free(event);
+    }
+    list_remove(&channel->of_context);
+    free(channel);
+}
+
+void channel_close(struct channel *channel)
+{
+    process_lock();
+    channel->closed = true;
+    list_remove(&channel->of_context);
+    channel_release(channel);
+    process_unlock();
+}
+
+static void queue(struct channel *channel, const struct event *what)
+{
+    if (channel->closed)
+        return;
+    struct event *event = malloc(sizeof *event);
+    if (!event)
+        return; /* as the kernel: an event that finds no memory is lost */
+    *event = *what;
+    list_init(&event->queued);
+    bool was_empty = list_empty(&channel->events);
+    list_append(&channel->events, &event->queued);
+    uint64_t one = 1;
+    if (was_empty && real.write(channel->fd, &one, sizeof one) < 0)
+        process_log("an event file cannot be signalled: %s", strerror(errno));
+}
+
+void events_completion(void *owner)
+{
+    struct object *object = owner;
+    struct event event = {.object = object};
+    event.description.completion.cq_handle = object->user_handle;
+    if (object->completions)
+        queue(object->completions, &event);
+}
+
+void events_async(int type, int rail, void *owner)
+{
+    struct object *object = owner;
+    struct event event = {.object = object};
+    event.description.async.event_type = (uint32_t)type;
+    event.description.async.element = object ? object->user_handle : RAIL_PORT;
+    for (struct list *l = contexts.next; l != &contexts; l = l->next) {
+        struct context *context = container_of(l, struct context, all);
+        if (object ? context != object->context : context->rail != rail)
+            continue;
+        if (list_empty(&context->async_channels))
+            continue;
+        /* Events of an object go to the context's first event file; those of a port to all of
+         * them. */
+        for (struct list *m = context->async_channels.next; m != &context->async_channels;
+             m = m->next) {
+            queue(container_of(m, struct channel, of_context), &event);
+            if (object)
+                break;
+        }
+    }
+}
+
+static void calm(struct channel *channel)
+{
+    uint64_t count;
+    struct pollfd poll_fd = {channel->fd, POLLIN, 0};
+    if (list_empty(&channel->events) && poll(&poll_fd, 1, 0) == 1 && poll_fd.revents & POLLIN)
+        if (real.read(channel->fd, &count, sizeof count) < 0)
+            process_log("an event file cannot be read: %s", strerror(errno));
+}
+
+static void purge_channel(struct channel *channel, struct object *object)
+{
+    for (struct list *l = channel->events.next, *next; l != &channel->events; l = next) {
+        next = l->next;
+        struct event *event = container_of(l, struct event, queued);
+        if (event->object != object)
+            continue;
+        list_remove(&event->queued);
+        free(event);
+    }
+    if (!channel->closed)
+        calm(channel);
+}
+
+void events_purge(struct object *object)
+{
+    if (object->completions)
+        purge_channel(object->completions, object);
+    struct list *channels = &object->context->async_channels;
+    for (struct list *l = channels->next; l != channels; l = l->next)
+        purge_channel(container_of(l, struct channel, of_context), object);
+}
+
+/* Takes the oldest event. Returns its size, or 0 if there is none. */
+static size_t take(struct channel *channel, void *buffer)
+{
+    if (list_empty(&channel->events))
+        return 0;
+    struct event *event = container_of(channel->events.next, struct event, queued);
+    size_t bytes =
+        channel->async ? sizeof event->description.async : sizeof event->description.completion;
+    memcpy(buffer, &event->description, bytes);
+    if (event->object && channel->async)
+        event->object->async_events++;
+    else if (event->object)
+        event->object->completion_events++;
+    list_remove(&event->queued);
+    free(event);
+    calm(channel);
+    return bytes;
+}
+
+ssize_t channel_read(struct channel *channel, int fd, void *buffer, size_t bytes)
+{
+    size_t needed = channel->async ? sizeof(struct ib_uverbs_async_event_desc)
+                                   : sizeof(struct ib_uverbs_comp_event_desc);
+    if (bytes < needed) {
+        errno = EINVAL;
+        return -1;
+    }
+    for (;;) {
+        process_lock();
+        size_t taken = take(channel, buffer);
+        process_unlock();
+        if (taken)
+            return (ssize_t)taken;
+        if (real.fcntl(fd, F_GETFL) & O_NONBLOCK) {
+            errno = EAGAIN;
+            return -1;
+        }
+        struct pollfd poll_fd = {fd, POLLIN, 0};
+        if (poll(&poll_fd, 1, -1) < 0)
+            return -1;
+        if (poll_fd.revents & (POLLNVAL | POLLERR)) {
+            errno = EBADF;
+            return -1;
+        }
+    }
+}

@@ -1,0 +1,199 @@
+/* memory.c: protection domains, memory regions and windows, doorbell pages. */
+#include "context.h"
+#include "process.h"
+#include "verbs.h"
+
+#include <errno.h>
+#include <infiniband/verbs.h>
+#include <rdma/ib_user_ioctl_cmds.h>
+#include <rdma/ib_user_verbs.h>
+#include <rdma/mlx5-abi.h>
+#include <rdma/mlx5_user_ioctl_cmds.h>
+#include <sys/mman.h>
+
+#define ACCESS_KNOWN                                                                               \
+    (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |                   \
+     IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED |                       \
+     IBV_ACCESS_RELAXED_ORDERING)
+
+static uint32_t next_domain = 1;
+
+int verb_alloc_pd(const struct call *call)
+{
+    struct object *object = object_create(call->context, UVERBS_OBJECT_PD);
+    if (!object)
+        return ENOMEM;
+    object->number = next_domain++ & 0xffffff;
+    struct ib_uverbs_alloc_pd_resp response = {.pd_handle = object->handle};
+    struct mlx5_ib_alloc_pd_resp driver = {.pdn = (uint32_t)object->number};
+    int result = attribute_out(call, UVERBS_ATTR_CORE_OUT, &response, sizeof response);
+    if (!result)
+        result = attribute_out(call, UVERBS_ATTR_UHW_OUT, &driver, sizeof driver);
+    if (result)
+        object_destroy(object);
+    return result;
+}
+
+/* As ib_check_mr_access: who may write from afar may write here. */
+static bool access_makes_sense(uint32_t access)
+{
+    if (access & ~(uint32_t)ACCESS_KNOWN)
+        return false;
+    return !(access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)) ||
+           access & IBV_ACCESS_LOCAL_WRITE;
+}
+
+/* The kernel pins the pages, and fails if there are none, or none to write to. Reading a byte of
+ * each would tell too, but slowly: the kernel is asked which pages are mapped. */
+static int check_mapped(uint64_t start, uint64_t bytes)
+{
+    uint64_t first = start & ~4095ull, last = (start + bytes + 4095) & ~4095ull;
+    if (start + bytes < start)
+        return EINVAL;
+    if (bytes == 0)
+        return 0;
+    /* MADV_POPULATE_READ would say the same of single pages; msync says ENOMEM of a range with a
+     * hole and touches nothing. */
+    if (msync((void *)(uintptr_t)first, last - first, MS_ASYNC) != 0)
+        return errno == ENOMEM ? EFAULT : errno;
+    return 0;
+}
+
+int verb_reg_mr(const struct call *call)
+{
+    struct ib_uverbs_reg_mr request;
+    int result = attribute_in(call, UVERBS_ATTR_CORE_IN, &request, sizeof request, sizeof request);
+    if (result)
+        return result;
+    struct object *domain = object_find(call->context, UVERBS_OBJECT_PD, request.pd_handle);
+    if (!domain)
+        return EINVAL;
+    if (!access_makes_sense(request.access_flags) ||
+        (request.start & 4095) != (request.hca_va & 4095))
+        return request.access_flags & ~(uint32_t)ACCESS_KNOWN ? EOPNOTSUPP : EINVAL;
+    result = check_mapped(request.start, request.length);
+    if (result)
+        return result;
+    struct object *object = object_create(call->context, UVERBS_OBJECT_MR);
+    struct memory_key *key =
+        object ? key_create(&process.device, KEY_REGION, (uint32_t)domain->number) : NULL;
+    if (!key) {
+        if (object)
+            object_destroy(object);
+        return ENOMEM;
+    }
+    key->access = request.access_flags;
+    key->start = request.start;
+    key->bytes = request.length;
+    key->address = request.access_flags & ACCESS_ZERO_BASED ? request.start & 4095 : request.hca_va;
+    object->thing = key;
+    object_use(object, domain);
+    struct ib_uverbs_reg_mr_resp response = {object->handle, key->key, key->key};
+    return attribute_out(call, UVERBS_ATTR_CORE_OUT, &response, sizeof response);
+}
+
+int verb_rereg_mr(const struct call *call)
+{
+    struct ib_uverbs_rereg_mr request;
+    int result = attribute_in(call, UVERBS_ATTR_CORE_IN, &request, sizeof request, sizeof request);
+    if (result)
+        return result;
+    struct object *object = object_find(call->context, UVERBS_OBJECT_MR, request.mr_handle);
+    uint32_t flags = request.flags;
+    if (!object || !flags || flags & ~(uint32_t)IBV_REREG_MR_FLAGS_SUPPORTED)
+        return EINVAL;
+    struct memory_key *key = object->thing;
+    struct object *domain = NULL;
+    if (flags & IBV_REREG_MR_CHANGE_PD &&
+        !(domain = object_find(call->context, UVERBS_OBJECT_PD, request.pd_handle)))
+        return EINVAL;
+    if (flags & IBV_REREG_MR_CHANGE_ACCESS && !access_makes_sense(request.access_flags))
+        return EINVAL;
+    if (flags & IBV_REREG_MR_CHANGE_TRANSLATION) {
+        if ((request.start & 4095) != (request.hca_va & 4095) || request.length == 0)
+            return EINVAL;
+        result = check_mapped(request.start, request.length);
+        if (result)
+            return result;
+        key->start = request.start;
+        key->bytes = request.length;
+        key->address = request.hca_va;
+    }
+    if (domain) {
+        object->parents[0]->uses--;
+        object->parents[0] = domain;
+        domain->uses++;
+        key->domain = (uint32_t)domain->number;
+    }
+    if (flags & IBV_REREG_MR_CHANGE_ACCESS)
+        key->access = request.access_flags;
+    struct ib_uverbs_rereg_mr_resp response = {key->key, key->key};
+    return attribute_out(call, UVERBS_ATTR_CORE_OUT, &response, sizeof response);
+}
+
+int verb_query_mr(const struct call *call)
+{
+    struct object *object =
+        object_find(call->context, UVERBS_OBJECT_MR,
+                    attribute_number(call, UVERBS_ATTR_QUERY_MR_HANDLE, UINT64_MAX));
+    if (!object)
+        return ENOENT;
+    const struct memory_key *key = object->thing;
+    int result = attribute_out32(call, UVERBS_ATTR_QUERY_MR_RESP_LKEY, key->key);
+    if (!result)
+        result = attribute_out32(call, UVERBS_ATTR_QUERY_MR_RESP_RKEY, key->key);
+    if (!result)
+        result = attribute_out64(call, UVERBS_ATTR_QUERY_MR_RESP_LENGTH, key->bytes);
+    return result ? result : attribute_out64(call, UVERBS_ATTR_QUERY_MR_RESP_IOVA, key->address);
+}
+
+int verb_alloc_mw(const struct call *call)
+{
+    struct ib_uverbs_alloc_mw request;
+    int result = attribute_in(call, UVERBS_ATTR_CORE_IN, &request, sizeof request, sizeof request);
+    if (result)
+        return result;
+    struct object *domain = object_find(call->context, UVERBS_OBJECT_PD, request.pd_handle);
+    if (!domain || (request.mw_type != IBV_MW_TYPE_1 && request.mw_type != IBV_MW_TYPE_2))
+        return EINVAL;
+    struct object *object = object_create(call->context, UVERBS_OBJECT_MW);
+    struct memory_key *key =
+        object ? key_create(&process.device, KEY_WINDOW, (uint32_t)domain->number) : NULL;
+    if (!key) {
+        if (object)
+            object_destroy(object);
+        return ENOMEM;
+    }
+    object->thing = key;
+    object_use(object, domain);
+    struct ib_uverbs_alloc_mw_resp response = {object->handle, key->key};
+    return attribute_out(call, UVERBS_ATTR_CORE_OUT, &response, sizeof response);
+}
+
+int verb_alloc_page(const struct call *call)
+{
+    uint32_t page = 1;
+    while (page < DEVICE_MAX_PAGES && process.page_used[page])
+        page++;
+    if (page == DEVICE_MAX_PAGES)
+        return ENOMEM;
+    struct object *object = object_create(call->context, MLX5_IB_OBJECT_UAR);
+    if (!object || !device_add_page(&process.device, page,
+                                    process.page_memory + (size_t)page * DEVICE_UAR_BYTES)) {
+        if (object)
+            object_destroy(object);
+        return ENOMEM;
+    }
+    process.page_used[page] = true;
+    object->number = page;
+    attribute_out_handle(call, MLX5_IB_ATTR_UAR_OBJ_ALLOC_HANDLE, object->handle);
+    int result = attribute_out64(call, MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_OFFSET,
+                                 (uint64_t)page * DEVICE_UAR_BYTES);
+    if (!result)
+        result = attribute_out32(call, MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_LENGTH, DEVICE_UAR_BYTES);
+    if (!result)
+        result = attribute_out32(call, MLX5_IB_ATTR_UAR_OBJ_ALLOC_PAGE_ID, page);
+    if (result)
+        object_destroy(object);
+    return result;
+}

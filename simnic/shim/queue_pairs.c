@@ -1,0 +1,347 @@
+/* queue_pairs.c: creating, changing, asking and destroying queue pairs; address handles. */
+#include "context.h"
+#include "doorbells.h"
+#include "process.h"
+#include "transitions.h"
+#include "verbs.h"
+
+#include <errno.h>
+#include <infiniband/verbs.h>
+#include <rdma/ib_user_ioctl_cmds.h>
+#include <rdma/ib_user_ioctl_verbs.h>
+#include <rdma/ib_user_verbs.h>
+#include <rdma/mlx5-abi.h>
+#include <rdma/mlx5_user_ioctl_cmds.h>
+#include <string.h>
+
+#define MOST_BLOCKS 32768u
+#define MOST_RECEIVES 32768u
+#define FLAGS_KNOWN                                                                                \
+    (MLX5_QP_FLAG_SIGNATURE | MLX5_QP_FLAG_SCATTER_CQE | MLX5_QP_FLAG_BFREG_INDEX |                \
+     MLX5_QP_FLAG_ALLOW_SCATTER_CQE | MLX5_QP_FLAG_PACKET_BASED_CREDIT_MODE |                      \
+     MLX5_QP_FLAG_UAR_PAGE_INDEX)
+
+struct creation {
+    struct object *domain, *send_completions, *receive_completions, *shared;
+    struct mlx5_ib_create_qp driver;
+    struct ib_uverbs_qp_cap cap;
+    uint32_t type, flags;
+};
+
+static bool power_of_two(uint32_t n)
+{
+    return (n & (n - 1)) == 0;
+}
+
+static struct object *named(const struct call *call, uint16_t type, uint16_t id)
+{
+    return object_find(call->context, type, attribute_number(call, id, UINT64_MAX));
+}
+
+static int read_creation(const struct call *call, struct creation *c)
+{
+    int result =
+        attribute_in(call, UVERBS_ATTR_CREATE_QP_CAP, &c->cap, sizeof c->cap, sizeof c->cap);
+    if (!result)
+        result = attribute_in(call, UVERBS_ATTR_UHW_IN, &c->driver, sizeof c->driver,
+                              offsetof(struct mlx5_ib_create_qp, flags));
+    if (result)
+        return result;
+    c->type = (uint32_t)attribute_number(call, UVERBS_ATTR_CREATE_QP_TYPE, UINT32_MAX);
+    c->flags = (uint32_t)attribute_number(call, UVERBS_ATTR_CREATE_QP_FLAGS, 0);
+    c->domain = named(call, UVERBS_OBJECT_PD, UVERBS_ATTR_CREATE_QP_PD_HANDLE);
+    c->send_completions = named(call, UVERBS_OBJECT_CQ, UVERBS_ATTR_CREATE_QP_SEND_CQ_HANDLE);
+    c->receive_completions = named(call, UVERBS_OBJECT_CQ, UVERBS_ATTR_CREATE_QP_RECV_CQ_HANDLE);
+    c->shared = named(call, UVERBS_OBJECT_SRQ, UVERBS_ATTR_CREATE_QP_SRQ_HANDLE);
+    if (c->type != TYPE_RC && c->type != TYPE_UC && c->type != TYPE_UD)
+        return EOPNOTSUPP;
+    if (!c->domain || !c->send_completions || !c->receive_completions ||
+        (attribute(call, UVERBS_ATTR_CREATE_QP_SRQ_HANDLE) && !c->shared))
+        return EINVAL;
+    if (c->driver.flags & ~(uint32_t)FLAGS_KNOWN ||
+        c->flags & ~(uint32_t)IB_UVERBS_QP_CREATE_SQ_SIG_ALL)
+        return EOPNOTSUPP;
+    const struct mlx5_ib_create_qp *d = &c->driver;
+    bool sizes = power_of_two(d->sq_wqe_count) && d->sq_wqe_count <= MOST_BLOCKS &&
+                 power_of_two(d->rq_wqe_count) && d->rq_wqe_count <= MOST_RECEIVES &&
+                 (d->rq_wqe_count == 0 || (d->rq_wqe_shift >= 4 && d->rq_wqe_shift <= 9));
+    return sizes && d->bfreg_index < DEVICE_MAX_PAGES ? 0 : EINVAL;
+}
+
+static void set_up(struct queue_pair *qp, const struct creation *c, int rail)
+{
+    const struct mlx5_ib_create_qp *d = &c->driver;
+    qp->type = c->type;
+    qp->rail = (uint8_t)rail;
+    qp->user_index = d->uidx;
+    qp->domain = (uint32_t)c->domain->number;
+    qp->page = d->bfreg_index;
+    qp->record = (uint8_t *)(uintptr_t)d->db_addr;
+    qp->receive_buffer = (uint8_t *)(uintptr_t)d->buf_addr;
+    qp->receive_entries = c->shared ? 0 : d->rq_wqe_count;
+    qp->receive_shift = d->rq_wqe_shift;
+    qp->send_buffer = qp->receive_buffer + ((size_t)qp->receive_entries << qp->receive_shift);
+    qp->send_blocks = d->sq_wqe_count;
+    qp->signal_all = c->flags & IB_UVERBS_QP_CREATE_SQ_SIG_ALL;
+    qp->scatter_to_cqe = d->flags & MLX5_QP_FLAG_SCATTER_CQE && c->type != TYPE_UD;
+    /* As the kernel's configure_requester_scat_cqe: only where every request has a completion. */
+    qp->scatter_requests_to_cqe =
+        qp->scatter_to_cqe && (qp->signal_all || d->flags & MLX5_QP_FLAG_ALLOW_SCATTER_CQE);
+    qp->receive_signature = d->flags & MLX5_QP_FLAG_SIGNATURE;
+    qp->send_queue_completions = c->send_completions->thing;
+    qp->receive_queue_completions = c->receive_completions->thing;
+    qp->shared_receive_queue = c->shared ? c->shared->thing : NULL;
+    qp->destination_rail = 15;
+}
+
+int verb_create_qp(const struct call *call)
+{
+    struct creation c = {0};
+    int result = read_creation(call, &c);
+    if (result)
+        return result;
+    struct object *object = object_create(call->context, UVERBS_OBJECT_QP);
+    struct queue_pair *qp = object ? qp_create(&process.device) : NULL;
+    if (!qp) {
+        if (object)
+            object_destroy(object);
+        return ENOMEM;
+    }
+    set_up(qp, &c, call->context->rail);
+    qp_attach_page(&process.device, qp);
+    doorbells_watch_record(qp->record);
+    qp->owner = object;
+    object->thing = qp;
+    object->user_handle = attribute_number(call, UVERBS_ATTR_CREATE_QP_USER_HANDLE, 0);
+    object->qp_type = c.type;
+    object->sig_all = qp->signal_all;
+    memcpy(object->cap, &c.cap, sizeof object->cap);
+    object_use(object, c.domain);
+    object_use(object, c.send_completions);
+    object_use(object, c.receive_completions);
+    object_use(object, c.shared);
+    attribute_out_handle(call, UVERBS_ATTR_CREATE_QP_HANDLE, object->handle);
+    struct mlx5_ib_create_qp_resp response = {.bfreg_index = c.driver.bfreg_index};
+    result = attribute_out32(call, UVERBS_ATTR_CREATE_QP_RESP_QP_NUM, qp->number);
+    if (!result)
+        result = attribute_out(call, UVERBS_ATTR_CREATE_QP_RESP_CAP, &c.cap, sizeof c.cap);
+    return result ? result : attribute_out(call, UVERBS_ATTR_UHW_OUT, &response, sizeof response);
+}
+
+int verb_destroy_qp(const struct call *call)
+{
+    struct object *object =
+        object_find(call->context, UVERBS_OBJECT_QP,
+                    attribute_number(call, UVERBS_ATTR_DESTROY_QP_HANDLE, UINT64_MAX));
+    if (!object)
+        return ENOENT;
+    struct ib_uverbs_destroy_qp_resp response = {object->async_events};
+    int result = object_destroy(object);
+    return result ? result
+                  : attribute_out(call, UVERBS_ATTR_DESTROY_QP_RESP, &response, sizeof response);
+}
+
+/* ---- changing ---- */
+
+static int check_address(const struct context *context, const struct ib_uverbs_qp_dest *address)
+{
+    if (!address->is_global) /* RoCE addresses by GID alone */
+        return EINVAL;
+    if (address->sgid_index >= RAIL_GID_COUNT ||
+        rails[context->rail].gid[address->sgid_index].type == RAIL_GID_NONE)
+        return EINVAL;
+    return address->port_num == RAIL_PORT || address->port_num == 0 ? 0 : EINVAL;
+}
+
+static int check_values(const struct context *context, const struct ib_uverbs_modify_qp *m)
+{
+    uint32_t mask = m->attr_mask;
+    if (mask & IBV_QP_PORT && m->port_num != RAIL_PORT)
+        return EINVAL;
+    if (mask & IBV_QP_PKEY_INDEX && m->pkey_index >= RAIL_PKEY_COUNT)
+        return EINVAL;
+    if (mask & IBV_QP_PATH_MTU && (m->path_mtu < IBV_MTU_256 || m->path_mtu > IBV_MTU_4096))
+        return EINVAL;
+    if (mask & IBV_QP_MAX_QP_RD_ATOMIC && m->max_rd_atomic > DEVICE_MAX_READS)
+        return EINVAL;
+    if (mask & IBV_QP_MAX_DEST_RD_ATOMIC && m->max_dest_rd_atomic > DEVICE_MAX_READS)
+        return EINVAL;
+    if (mask & IBV_QP_TIMEOUT && m->timeout > 31)
+        return EINVAL;
+    if (mask & IBV_QP_RETRY_CNT && m->retry_cnt > 7)
+        return EINVAL;
+    if (mask & IBV_QP_RNR_RETRY && m->rnr_retry > 7)
+        return EINVAL;
+    if (mask & IBV_QP_MIN_RNR_TIMER && m->min_rnr_timer > 31)
+        return EINVAL;
+    return mask & IBV_QP_AV ? check_address(context, &m->dest) : 0;
+}
+
+static void set_values(struct object *object, const struct ib_uverbs_modify_qp *m)
+{
+    struct queue_pair *qp = object->thing;
+    struct queue_pair_attributes *a = &qp->attributes;
+    uint32_t mask = m->attr_mask;
+    if (mask & IBV_QP_ACCESS_FLAGS)
+        a->access = m->qp_access_flags;
+    if (mask & IBV_QP_PKEY_INDEX)
+        object->pkey_index = (uint8_t)m->pkey_index;
+    if (mask & IBV_QP_PORT)
+        object->port = m->port_num;
+    if (mask & IBV_QP_QKEY)
+        a->queue_key = m->qkey;
+    if (mask & IBV_QP_AV) {
+        memcpy(object->address, &m->dest, sizeof m->dest);
+        memcpy(a->destination_gid, m->dest.dgid, 16);
+        a->source_gid_index = m->dest.sgid_index;
+        int rail = rail_of_gid(m->dest.dgid);
+        qp->destination_known = rail >= 0;
+        qp->destination_rail = rail >= 0 ? (uint8_t)rail : 15;
+    }
+    if (mask & IBV_QP_PATH_MTU)
+        a->path_mtu = m->path_mtu;
+    if (mask & IBV_QP_TIMEOUT)
+        a->timeout = m->timeout;
+    if (mask & IBV_QP_RETRY_CNT)
+        a->retry_count = m->retry_cnt;
+    if (mask & IBV_QP_RNR_RETRY)
+        a->rnr_retry_count = m->rnr_retry;
+    if (mask & IBV_QP_RQ_PSN)
+        a->receive_psn = m->rq_psn & PSN_MASK;
+    if (mask & IBV_QP_SQ_PSN)
+        a->send_psn = m->sq_psn & PSN_MASK;
+    if (mask & IBV_QP_MAX_QP_RD_ATOMIC)
+        a->max_reads = m->max_rd_atomic;
+    if (mask & IBV_QP_MAX_DEST_RD_ATOMIC)
+        a->max_peer_reads = m->max_dest_rd_atomic;
+    if (mask & IBV_QP_MIN_RNR_TIMER)
+        a->min_rnr_timer = m->min_rnr_timer;
+    if (mask & IBV_QP_DEST_QPN)
+        a->destination_qpn = m->dest_qp_num & 0xffffff;
+}
+
+static int modify(const struct call *call, const struct ib_uverbs_modify_qp *m)
+{
+    struct object *object = object_find(call->context, UVERBS_OBJECT_QP, m->qp_handle);
+    if (!object)
+        return EINVAL;
+    struct queue_pair *qp = object->thing;
+    if (m->attr_mask & IBV_QP_CUR_STATE && m->cur_qp_state != qp->state)
+        return EINVAL;
+    uint8_t next = m->attr_mask & IBV_QP_STATE ? m->qp_state : qp->state;
+    if (!transition_allowed(qp->type, qp->state, next, m->attr_mask))
+        return EINVAL;
+    int result = check_values(call->context, m);
+    if (result)
+        return result;
+    set_values(object, m);
+    if (m->attr_mask & IBV_QP_STATE)
+        qp_set_state(&process.device, qp, next);
+    return 0;
+}
+
+int verb_modify_qp(const struct call *call)
+{
+    struct ib_uverbs_modify_qp request;
+    int result = attribute_in(call, UVERBS_ATTR_CORE_IN, &request, sizeof request, sizeof request);
+    return result ? result : modify(call, &request);
+}
+
+int verb_modify_qp_ex(const struct call *call)
+{
+    struct ib_uverbs_ex_modify_qp request;
+    int result =
+        attribute_in(call, UVERBS_ATTR_CORE_IN, &request, sizeof request, sizeof request.base);
+    if (result)
+        return result;
+    if (request.base.attr_mask & IBV_QP_RATE_LIMIT)
+        return EOPNOTSUPP;
+    result = modify(call, &request.base);
+    if (result)
+        return result;
+    struct ib_uverbs_ex_modify_qp_resp response = {.response_length = sizeof response};
+    struct mlx5_ib_modify_qp_resp driver = {.response_length = sizeof driver};
+    result = attribute_out(call, UVERBS_ATTR_CORE_OUT, &response, sizeof response);
+    return result ? result : attribute_out(call, UVERBS_ATTR_UHW_OUT, &driver, sizeof driver);
+}
+
+int verb_query_qp(const struct call *call)
+{
+    struct ib_uverbs_query_qp request;
+    int result = attribute_in(call, UVERBS_ATTR_CORE_IN, &request, sizeof request, sizeof request);
+    if (result)
+        return result;
+    struct object *object = object_find(call->context, UVERBS_OBJECT_QP, request.qp_handle);
+    if (!object)
+        return EINVAL;
+    const struct queue_pair *qp = object->thing;
+    const struct queue_pair_attributes *a = &qp->attributes;
+    struct ib_uverbs_query_qp_resp response = {
+        .max_send_wr = object->cap[0],
+        .max_recv_wr = object->cap[1],
+        .max_send_sge = object->cap[2],
+        .max_recv_sge = object->cap[3],
+        .max_inline_data = object->cap[4],
+        .qkey = a->queue_key,
+        .rq_psn = qp->state >= STATE_RTR ? qp->expected_psn : a->receive_psn,
+        .sq_psn = qp->state >= STATE_RTS ? qp->next_psn : a->send_psn,
+        .dest_qp_num = a->destination_qpn,
+        .qp_access_flags = a->access,
+        .pkey_index = object->pkey_index,
+        .qp_state = qp->state,
+        .cur_qp_state = qp->state,
+        .path_mtu = a->path_mtu,
+        .path_mig_state = IBV_MIG_MIGRATED,
+        .sq_draining = qp->state == STATE_SQD && !qp->drained,
+        .max_rd_atomic = a->max_reads,
+        .max_dest_rd_atomic = a->max_peer_reads,
+        .min_rnr_timer = a->min_rnr_timer,
+        .port_num = object->port,
+        .timeout = a->timeout,
+        .retry_cnt = a->retry_count,
+        .rnr_retry = a->rnr_retry_count,
+        .sq_sig_all = (uint8_t)object->sig_all,
+    };
+    memcpy(&response.dest, object->address, sizeof response.dest);
+    return attribute_out(call, UVERBS_ATTR_CORE_OUT, &response, sizeof response);
+}
+
+/* ---- address handles ---- */
+
+int verb_create_ah(const struct call *call)
+{
+    struct ib_uverbs_create_ah request;
+    int result = attribute_in(call, UVERBS_ATTR_CORE_IN, &request, sizeof request, sizeof request);
+    if (result)
+        return result;
+    struct object *domain = object_find(call->context, UVERBS_OBJECT_PD, request.pd_handle);
+    const struct ib_uverbs_ah_attr *a = &request.attr;
+    if (!domain || !a->is_global || a->port_num != RAIL_PORT ||
+        a->grh.sgid_index >= RAIL_GID_COUNT ||
+        rails[call->context->rail].gid[a->grh.sgid_index].type == RAIL_GID_NONE)
+        return EINVAL;
+    struct object *object = object_create(call->context, UVERBS_OBJECT_AH);
+    if (!object)
+        return ENOMEM;
+    object_use(object, domain);
+    /* The kernel resolves the address to a MAC for libmlx5; there are no others here than the
+     * rails' own. */
+    struct mlx5_ib_create_ah_resp driver = {.response_length = sizeof driver};
+    int rail = rail_of_gid(a->grh.dgid);
+    memcpy(driver.dmac, rails[rail < 0 ? call->context->rail : rail].mac, sizeof driver.dmac);
+    struct ib_uverbs_create_ah_resp response = {.ah_handle = object->handle};
+    result = attribute_out(call, UVERBS_ATTR_CORE_OUT, &response, sizeof response);
+    return result ? result : attribute_out(call, UVERBS_ATTR_UHW_OUT, &driver, sizeof driver);
+}
+
+int verb_attach_multicast(const struct call *call)
+{
+    (void)call;
+    return EOPNOTSUPP;
+}
+
+int verb_detach_multicast(const struct call *call)
+{
+    (void)call;
+    return EOPNOTSUPP;
+}

@@ -1,0 +1,240 @@
+/* queues.c: event channels, completion queues and shared receive queues. */
+#include "context.h"
+#include "dma.h"
+#include "descriptors.h"
+#include "doorbells.h"
+#include "process.h"
+#include "verbs.h"
+
+#include <errno.h>
+#include <rdma/ib_user_ioctl_cmds.h>
+#include <rdma/ib_user_ioctl_verbs.h>
+#include <rdma/ib_user_verbs.h>
+#include <rdma/mlx5-abi.h>
+
+#define CQ_MOST_ENTRIES 4194303u
+#define SRQ_MOST_ENTRIES 32767u
+#define SRQ_MOST_SEGMENTS 31u
+
+static uint32_t power_of_two(uint32_t at_least)
+{
+    uint32_t n = 1;
+    while (n < at_least)
+        n *= 2;
+    return n;
+}
+
+int verb_create_channel(const struct call *call)
+{
+    struct channel *channel;
+    int fd, result = channel_create(call->context, false, &channel, &fd);
+    if (result)
+        return result;
+    struct ib_uverbs_create_comp_channel_resp response = {(uint32_t)fd};
+    return attribute_out(call, UVERBS_ATTR_CORE_OUT, &response, sizeof response);
+}
+
+int verb_alloc_async(const struct call *call)
+{
+    struct channel *channel;
+    int fd, result = channel_create(call->context, true, &channel, &fd);
+    if (!result)
+        attribute_out_handle(call, UVERBS_ATTR_ASYNC_EVENT_ALLOC_FD_HANDLE, (uint64_t)fd);
+    return result;
+}
+
+/* The channel behind a descriptor that the program names, held; NULL if it is none. */
+static struct channel *channel_of(int fd)
+{
+    struct file *file = descriptors_get(fd);
+    struct channel *channel = NULL;
+    if (file && file->kind == DESCRIPTOR_EVENTS)
+        channel = file->thing;
+    if (channel)
+        channel_hold(channel);
+    if (file)
+        descriptors_put(file);
+    return channel;
+}
+
+int verb_create_cq(const struct call *call)
+{
+    struct mlx5_ib_create_cq driver;
+    uint64_t entries = attribute_number(call, UVERBS_ATTR_CREATE_CQ_CQE, 0);
+    int result = attribute_in(call, UVERBS_ATTR_UHW_IN, &driver, sizeof driver,
+                              offsetof(struct mlx5_ib_create_cq, uar_page_index));
+    if (result)
+        return result;
+    if (entries == 0 || entries > CQ_MOST_ENTRIES ||
+        (driver.cqe_size != 64 && driver.cqe_size != 128) ||
+        attribute_number(call, UVERBS_ATTR_CREATE_CQ_COMP_VECTOR, 0) >= 2 || driver.cqe_comp_en)
+        return EINVAL;
+    struct channel *channel = NULL;
+    if (attribute(call, UVERBS_ATTR_CREATE_CQ_COMP_CHANNEL)) {
+        channel =
+            channel_of((int)attribute_number(call, UVERBS_ATTR_CREATE_CQ_COMP_CHANNEL, UINT64_MAX));
+        if (!channel)
+            return EBADF;
+    }
+    struct object *object = object_create(call->context, UVERBS_OBJECT_CQ);
+    struct completion_queue *cq = object ? cq_create(&process.device) : NULL;
+    if (!cq) {
+        if (channel)
+            channel_release(channel);
+        if (object)
+            object_destroy(object);
+        return ENOMEM;
+    }
+    cq->buffer = (uint8_t *)(uintptr_t)driver.buf_addr;
+    cq->record = (uint8_t *)(uintptr_t)driver.db_addr;
+    cq->entries = power_of_two((uint32_t)entries + 1);
+    cq->entry_bytes = driver.cqe_size;
+    cq->owner = object;
+    /* The first value a program arms with may be the record's first value, zero: a value it cannot
+     * arm with goes there. */
+    cq->arm_value = UINT32_MAX;
+    dma_store32(cq->record + 4, UINT32_MAX);
+    doorbells_watch_record(cq->record);
+    object->thing = cq;
+    object->completions = channel;
+    object->user_handle = attribute_number(call, UVERBS_ATTR_CREATE_CQ_USER_HANDLE, 0);
+    attribute_out_handle(call, UVERBS_ATTR_CREATE_CQ_HANDLE, object->handle);
+    struct mlx5_ib_create_cq_resp response = {.cqn = cq->number};
+    result = attribute_out32(call, UVERBS_ATTR_CREATE_CQ_RESP_CQE, cq->entries - 1);
+    return result ? result : attribute_out(call, UVERBS_ATTR_UHW_OUT, &response, sizeof response);
+}
+
+int verb_destroy_cq(const struct call *call)
+{
+    struct object *object =
+        object_find(call->context, UVERBS_OBJECT_CQ,
+                    attribute_number(call, UVERBS_ATTR_DESTROY_CQ_HANDLE, UINT64_MAX));
+    if (!object)
+        return ENOENT;
+    struct ib_uverbs_destroy_cq_resp response = {object->completion_events, object->async_events};
+    int result = object_destroy(object);
+    return result ? result
+                  : attribute_out(call, UVERBS_ATTR_DESTROY_CQ_RESP, &response, sizeof response);
+}
+
+int verb_resize_cq(const struct call *call)
+{
+    struct ib_uverbs_resize_cq request;
+    struct mlx5_ib_resize_cq driver;
+    int result = attribute_in(call, UVERBS_ATTR_CORE_IN, &request, sizeof request, sizeof request);
+    if (!result)
+        result = attribute_in(call, UVERBS_ATTR_UHW_IN, &driver, sizeof driver, sizeof driver);
+    if (result)
+        return result;
+    struct object *object = object_find(call->context, UVERBS_OBJECT_CQ, request.cq_handle);
+    if (!object || request.cqe == 0 || request.cqe > CQ_MOST_ENTRIES ||
+        (driver.cqe_size != 64 && driver.cqe_size != 128) || driver.reserved0 || driver.reserved1)
+        return EINVAL;
+    struct completion_queue *cq = object->thing;
+    uint32_t entries = power_of_two(request.cqe + 1);
+    if (!cq_resize(&process.device, cq, (uint8_t *)(uintptr_t)driver.buf_addr, entries,
+                   driver.cqe_size))
+        return EINVAL;
+    struct ib_uverbs_resize_cq_resp response = {.cqe = entries - 1};
+    return attribute_out(call, UVERBS_ATTR_CORE_OUT, &response, sizeof response);
+}
+
+int verb_create_srq(const struct call *call)
+{
+    struct mlx5_ib_create_srq driver;
+    int result = attribute_in(call, UVERBS_ATTR_UHW_IN, &driver, sizeof driver,
+                              offsetof(struct mlx5_ib_create_srq, flags));
+    if (result)
+        return result;
+    uint64_t entries = attribute_number(call, UVERBS_ATTR_CREATE_SRQ_MAX_WR, 0);
+    uint64_t segments = attribute_number(call, UVERBS_ATTR_CREATE_SRQ_MAX_SGE, 0);
+    if (attribute_number(call, UVERBS_ATTR_CREATE_SRQ_TYPE, IB_UVERBS_SRQT_BASIC) !=
+        IB_UVERBS_SRQT_BASIC)
+        return EOPNOTSUPP;
+    struct object *domain =
+        object_find(call->context, UVERBS_OBJECT_PD,
+                    attribute_number(call, UVERBS_ATTR_CREATE_SRQ_PD_HANDLE, UINT64_MAX));
+    if (!domain)
+        return EINVAL;
+    if (entries == 0 || entries > SRQ_MOST_ENTRIES || segments > SRQ_MOST_SEGMENTS || driver.flags)
+        return EINVAL;
+    struct object *object = object_create(call->context, UVERBS_OBJECT_SRQ);
+    struct shared_receive_queue *srq = object ? srq_create(&process.device) : NULL;
+    if (!srq) {
+        if (object)
+            object_destroy(object);
+        return ENOMEM;
+    }
+    /* The stride is not passed: it follows from the segments as in the kernel's
+     * mlx5_ib_create_srq. */
+    uint32_t stride = power_of_two(16 + 16 * (uint32_t)segments);
+    if (stride < 32)
+        stride = 32;
+    srq->buffer = (uint8_t *)(uintptr_t)driver.buf_addr;
+    srq->record = (uint8_t *)(uintptr_t)driver.db_addr;
+    srq->entries = power_of_two((uint32_t)entries + 1);
+    srq->entry_shift = (uint32_t)__builtin_ctz(stride);
+    srq->domain = (uint32_t)domain->number;
+    srq->limit = (uint32_t)attribute_number(call, UVERBS_ATTR_CREATE_SRQ_LIMIT, 0);
+    srq->owner = object;
+    object->thing = srq;
+    object->user_handle = attribute_number(call, UVERBS_ATTR_CREATE_SRQ_USER_HANDLE, 0);
+    object_use(object, domain);
+    attribute_out_handle(call, UVERBS_ATTR_CREATE_SRQ_HANDLE, object->handle);
+    struct mlx5_ib_create_srq_resp response = {.srqn = srq->number};
+    result = attribute_out32(call, UVERBS_ATTR_CREATE_SRQ_RESP_MAX_WR, srq->entries - 1);
+    if (!result)
+        result = attribute_out32(call, UVERBS_ATTR_CREATE_SRQ_RESP_MAX_SGE, (stride - 16) / 16);
+    if (!result)
+        result = attribute_out32(call, UVERBS_ATTR_CREATE_SRQ_RESP_SRQ_NUM, srq->number);
+    return result ? result : attribute_out(call, UVERBS_ATTR_UHW_OUT, &response, sizeof response);
+}
+
+int verb_destroy_srq(const struct call *call)
+{
+    struct object *object =
+        object_find(call->context, UVERBS_OBJECT_SRQ,
+                    attribute_number(call, UVERBS_ATTR_DESTROY_SRQ_HANDLE, UINT64_MAX));
+    if (!object)
+        return ENOENT;
+    struct ib_uverbs_destroy_srq_resp response = {object->async_events};
+    int result = object_destroy(object);
+    return result ? result
+                  : attribute_out(call, UVERBS_ATTR_DESTROY_SRQ_RESP, &response, sizeof response);
+}
+
+int verb_modify_srq(const struct call *call)
+{
+    struct ib_uverbs_modify_srq request;
+    int result = attribute_in(call, UVERBS_ATTR_CORE_IN, &request, sizeof request, sizeof request);
+    if (result)
+        return result;
+    struct object *object = object_find(call->context, UVERBS_OBJECT_SRQ, request.srq_handle);
+    if (!object)
+        return EINVAL;
+    struct shared_receive_queue *srq = object->thing;
+    if (request.attr_mask & 1) /* IB_SRQ_MAX_WR: mlx5 does not resize SRQs */
+        return EINVAL;
+    if (request.attr_mask & 2) { /* IB_SRQ_LIMIT */
+        if (request.srq_limit >= srq->entries)
+            return EINVAL;
+        srq->limit = request.srq_limit;
+    }
+    return 0;
+}
+
+int verb_query_srq(const struct call *call)
+{
+    struct ib_uverbs_query_srq request;
+    int result = attribute_in(call, UVERBS_ATTR_CORE_IN, &request, sizeof request, sizeof request);
+    if (result)
+        return result;
+    struct object *object = object_find(call->context, UVERBS_OBJECT_SRQ, request.srq_handle);
+    if (!object)
+        return EINVAL;
+    const struct shared_receive_queue *srq = object->thing;
+    struct ib_uverbs_query_srq_resp response = {.max_wr = srq->entries - 1,
+                                                .max_sge = ((1u << srq->entry_shift) - 16) / 16,
+                                                .srq_limit = srq->limit};
+    return attribute_out(call, UVERBS_ATTR_CORE_OUT, &response, sizeof response);
+}

@@ -1,0 +1,80 @@
+/* segv.c: the SIGSEGV and SIGBUS handler. It lets the device's accesses to memory fail
+ * (device/dma.h), and serves stores to doorbells (doorbells.c). Everything else goes to the handler
+ * that the program has or believes to have. */
+#include "process.h"
+
+#include "dma.h"
+#include "doorbells.h"
+#include "real.h"
+
+#include <string.h>
+#include <ucontext.h>
+
+static struct sigaction program_action[2]; /* of SIGSEGV and SIGBUS */
+static bool installed;
+
+static int which(int signal_number)
+{
+    return signal_number == SIGSEGV ? 0 : signal_number == SIGBUS ? 1 : -1;
+}
+
+static void pass_on(int signal_number, siginfo_t *information, void *context)
+{
+    struct sigaction *action = &program_action[which(signal_number)];
+    if (action->sa_flags & SA_SIGINFO) {
+        action->sa_sigaction(signal_number, information, context);
+    } else if (action->sa_handler == SIG_DFL || action->sa_handler == SIG_IGN) {
+        /* Ignoring a fault is not possible: the kernel kills then too. The instruction runs again
+         * and dies. */
+        struct sigaction deadly = {.sa_handler = SIG_DFL};
+        real.sigaction(signal_number, &deadly, NULL);
+    } else {
+        action->sa_handler(signal_number);
+    }
+}
+
+static void handle(int signal_number, siginfo_t *information, void *context)
+{
+#if defined(__x86_64__)
+    ucontext_t *machine = context;
+    greg_t *instruction = &machine->uc_mcontext.gregs[REG_RIP];
+    if (dma_is_access((uintptr_t)*instruction)) {
+        if (!doorbells_trap_of_device((uintptr_t)information->si_addr))
+            *instruction = (greg_t)dma_failed_address();
+        return;
+    }
+#endif
+    if (signal_number == SIGSEGV && doorbells_trap((uintptr_t)information->si_addr))
+        return;
+    pass_on(signal_number, information, context);
+}
+
+void segv_install(void)
+{
+    struct sigaction action = {.sa_sigaction = handle,
+                               .sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER};
+    /* Accesses of the device may fail in the handler too; other signals of the program must wait
+     * for it to leave the lock. */
+    sigfillset(&action.sa_mask);
+    sigdelset(&action.sa_mask, SIGSEGV);
+    sigdelset(&action.sa_mask, SIGBUS);
+    if (installed)
+        return;
+    real.sigaction(SIGSEGV, &action, &program_action[0]);
+    real.sigaction(SIGBUS, &action, &program_action[1]);
+    installed = true;
+}
+
+bool segv_swap_program_action(int signal_number, const struct sigaction *action,
+                              struct sigaction *old)
+{
+    int index = which(signal_number);
+    if (index < 0 || !installed)
+        return false;
+    struct sigaction before = program_action[index];
+    if (action)
+        program_action[index] = *action;
+    if (old)
+        *old = before;
+    return true;
+}

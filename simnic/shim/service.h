@@ -1,0 +1,23 @@
+/* service.h: the service thread, which runs the device when no thread of the program does. */
+#ifndef SIMNIC_SERVICE_H
+#define SIMNIC_SERVICE_H
+
+#include <stdbool.h>
+
+int service_start(void);
+void service_forget(void); /* in a forked child */
+
+/* Does the device's work until there is none, or much was done. With the lock. Returns whether
+ * there was any. */
+bool service_work(void);
+
+/* Gives the lock back and wakes those to whom something was sent. */
+void service_unlock(void);
+
+/* Whether there are processors for polling. With the lock. */
+bool service_has_processors(void);
+
+/* Has the service thread look at the doorbells from now on. Without the lock. */
+void service_look_soon(void);
+
+#endif

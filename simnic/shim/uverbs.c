@@ -1,0 +1,149 @@
+/* uverbs.c: which command of the uverbs ABI an ioctl is (rdma/ib_user_ioctl_cmds.h,
+ * mlx5_user_ioctl_cmds.h), and who answers it. */
+#include "answers.h"
+#include "context.h"
+#include "process.h"
+#include "service.h"
+#include "verbs.h"
+
+#include <errno.h>
+#include <rdma/ib_user_ioctl_cmds.h>
+#include <rdma/ib_user_verbs.h>
+#include <rdma/mlx5_user_ioctl_cmds.h>
+#include <stddef.h>
+
+#define EXTENDED(command) ((command) | IB_USER_VERBS_CMD_FLAG_EXTENDED)
+
+struct command {
+    uint32_t number;
+    const char *name;
+    int (*run)(const struct call *call);
+};
+
+/* The commands of the old write() interface, which libibverbs sends through an ioctl. */
+static const struct command write_commands[] = {
+    {IB_USER_VERBS_CMD_QUERY_DEVICE, "QUERY_DEVICE", answer_query_device},
+    {EXTENDED(IB_USER_VERBS_EX_CMD_QUERY_DEVICE), "EX_QUERY_DEVICE", answer_query_device_ex},
+    {IB_USER_VERBS_CMD_ALLOC_PD, "ALLOC_PD", verb_alloc_pd},
+    {IB_USER_VERBS_CMD_REG_MR, "REG_MR", verb_reg_mr},
+    {IB_USER_VERBS_CMD_REREG_MR, "REREG_MR", verb_rereg_mr},
+    {IB_USER_VERBS_CMD_ALLOC_MW, "ALLOC_MW", verb_alloc_mw},
+    {IB_USER_VERBS_CMD_CREATE_COMP_CHANNEL, "CREATE_COMP_CHANNEL", verb_create_channel},
+    {IB_USER_VERBS_CMD_RESIZE_CQ, "RESIZE_CQ", verb_resize_cq},
+    {IB_USER_VERBS_CMD_MODIFY_QP, "MODIFY_QP", verb_modify_qp},
+    {EXTENDED(IB_USER_VERBS_EX_CMD_MODIFY_QP), "EX_MODIFY_QP", verb_modify_qp_ex},
+    {IB_USER_VERBS_CMD_QUERY_QP, "QUERY_QP", verb_query_qp},
+    {IB_USER_VERBS_CMD_MODIFY_SRQ, "MODIFY_SRQ", verb_modify_srq},
+    {IB_USER_VERBS_CMD_QUERY_SRQ, "QUERY_SRQ", verb_query_srq},
+    {IB_USER_VERBS_CMD_CREATE_AH, "CREATE_AH", verb_create_ah},
+    {IB_USER_VERBS_CMD_ATTACH_MCAST, "ATTACH_MCAST", verb_attach_multicast},
+    {IB_USER_VERBS_CMD_DETACH_MCAST, "DETACH_MCAST", verb_detach_multicast},
+};
+
+static int run_write_command(const struct call *call)
+{
+    uint32_t number = (uint32_t)attribute_number(call, UVERBS_ATTR_WRITE_CMD, UINT32_MAX);
+    for (size_t i = 0; i < sizeof write_commands / sizeof write_commands[0]; i++) {
+        if (write_commands[i].number != number)
+            continue;
+        int result = write_commands[i].run(call);
+        if (result && number != IB_USER_VERBS_CMD_QUERY_DEVICE)
+            process_log("uverbs command %s failed with errno %d", write_commands[i].name, result);
+        return result;
+    }
+    process_log("uverbs command 0x%x is not known", number);
+    return EOPNOTSUPP;
+}
+
+/* Objects whose destruction has nothing to tell: the handle is the first attribute of their
+ * method. */
+static int destroy(const struct call *call, uint16_t type, uint16_t attribute_id)
+{
+    struct object *object =
+        object_find(call->context, type, attribute_number(call, attribute_id, UINT64_MAX));
+    return object ? object_destroy(object) : ENOENT;
+}
+
+static int destroy_pd(const struct call *call)
+{
+    return destroy(call, UVERBS_OBJECT_PD, UVERBS_ATTR_DESTROY_PD_HANDLE);
+}
+
+static int destroy_mr(const struct call *call)
+{
+    return destroy(call, UVERBS_OBJECT_MR, UVERBS_ATTR_DESTROY_MR_HANDLE);
+}
+
+static int destroy_mw(const struct call *call)
+{
+    return destroy(call, UVERBS_OBJECT_MW, UVERBS_ATTR_DESTROY_MW_HANDLE);
+}
+
+static int destroy_ah(const struct call *call)
+{
+    return destroy(call, UVERBS_OBJECT_AH, UVERBS_ATTR_DESTROY_AH_HANDLE);
+}
+
+static int destroy_page(const struct call *call)
+{
+    return destroy(call, MLX5_IB_OBJECT_UAR, MLX5_IB_ATTR_UAR_OBJ_DESTROY_HANDLE);
+}
+
+static int advise_mr(const struct call *call)
+{
+    (void)call; /* all memory is where it is; there is nothing to prefetch */
+    return 0;
+}
+
+#define METHOD(object, method) ((uint32_t)(object) << 16 | (method))
+
+static const struct command methods[] = {
+    {METHOD(UVERBS_OBJECT_DEVICE, UVERBS_METHOD_INVOKE_WRITE), "INVOKE_WRITE", run_write_command},
+    {METHOD(UVERBS_OBJECT_DEVICE, UVERBS_METHOD_GET_CONTEXT), "GET_CONTEXT", answer_get_context},
+    {METHOD(UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_CONTEXT), "QUERY_CONTEXT",
+     answer_query_context},
+    {METHOD(UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_PORT), "QUERY_PORT", answer_query_port},
+    {METHOD(UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_GID_TABLE), "QUERY_GID_TABLE",
+     answer_gid_table},
+    {METHOD(UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_GID_ENTRY), "QUERY_GID_ENTRY",
+     answer_gid_entry},
+    {METHOD(UVERBS_OBJECT_ASYNC_EVENT, UVERBS_METHOD_ASYNC_EVENT_ALLOC), "ASYNC_EVENT_ALLOC",
+     verb_alloc_async},
+    {METHOD(UVERBS_OBJECT_PD, UVERBS_METHOD_PD_DESTROY), "PD_DESTROY", destroy_pd},
+    {METHOD(UVERBS_OBJECT_MR, UVERBS_METHOD_MR_DESTROY), "MR_DESTROY", destroy_mr},
+    {METHOD(UVERBS_OBJECT_MR, UVERBS_METHOD_QUERY_MR), "QUERY_MR", verb_query_mr},
+    {METHOD(UVERBS_OBJECT_MR, UVERBS_METHOD_ADVISE_MR), "ADVISE_MR", advise_mr},
+    {METHOD(UVERBS_OBJECT_MW, UVERBS_METHOD_MW_DESTROY), "MW_DESTROY", destroy_mw},
+    {METHOD(UVERBS_OBJECT_AH, UVERBS_METHOD_AH_DESTROY), "AH_DESTROY", destroy_ah},
+    {METHOD(UVERBS_OBJECT_CQ, UVERBS_METHOD_CQ_CREATE), "CQ_CREATE", verb_create_cq},
+    {METHOD(UVERBS_OBJECT_CQ, UVERBS_METHOD_CQ_DESTROY), "CQ_DESTROY", verb_destroy_cq},
+    {METHOD(UVERBS_OBJECT_SRQ, UVERBS_METHOD_SRQ_CREATE), "SRQ_CREATE", verb_create_srq},
+    {METHOD(UVERBS_OBJECT_SRQ, UVERBS_METHOD_SRQ_DESTROY), "SRQ_DESTROY", verb_destroy_srq},
+    {METHOD(UVERBS_OBJECT_QP, UVERBS_METHOD_QP_CREATE), "QP_CREATE", verb_create_qp},
+    {METHOD(UVERBS_OBJECT_QP, UVERBS_METHOD_QP_DESTROY), "QP_DESTROY", verb_destroy_qp},
+    {METHOD(MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_ALLOC), "UAR_OBJ_ALLOC", verb_alloc_page},
+    {METHOD(MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_DESTROY), "UAR_OBJ_DESTROY", destroy_page},
+};
+
+int uverbs_ioctl(struct context *context, struct ib_uverbs_ioctl_hdr *header)
+{
+    struct call call = {context, header};
+    if (header->length != sizeof *header + header->num_attrs * sizeof header->attrs[0] ||
+        header->reserved1 || header->reserved2)
+        return EINVAL;
+    uint32_t number = METHOD(header->object_id, header->method_id);
+    for (size_t i = 0; i < sizeof methods / sizeof methods[0]; i++) {
+        if (methods[i].number != number)
+            continue;
+        process_lock();
+        int result = methods[i].run(&call);
+        service_unlock();
+        if (result && methods[i].run != run_write_command)
+            process_log("uverbs method %s failed with errno %d", methods[i].name, result);
+        process_kick();
+        return result;
+    }
+    process_log("uverbs object 0x%x method 0x%x is not known", header->object_id,
+                header->method_id);
+    return EPROTONOSUPPORT;
+}

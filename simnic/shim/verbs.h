@@ -1,0 +1,37 @@
+/* verbs.h: the commands of the uverbs ABI, by object. Each answers one ioctl, with the process lock
+ * held, and returns 0 or an errno as the kernel would. */
+#ifndef SIMNIC_VERBS_H
+#define SIMNIC_VERBS_H
+
+#include "attributes.h"
+
+/* memory.c: protection domains, regions, windows, doorbell pages */
+int verb_alloc_pd(const struct call *call);
+int verb_reg_mr(const struct call *call);
+int verb_rereg_mr(const struct call *call);
+int verb_query_mr(const struct call *call);
+int verb_alloc_mw(const struct call *call);
+int verb_alloc_page(const struct call *call);
+
+/* queues.c: completion queues, shared receive queues */
+int verb_create_channel(const struct call *call);
+int verb_alloc_async(const struct call *call);
+int verb_create_cq(const struct call *call);
+int verb_destroy_cq(const struct call *call);
+int verb_resize_cq(const struct call *call);
+int verb_create_srq(const struct call *call);
+int verb_destroy_srq(const struct call *call);
+int verb_modify_srq(const struct call *call);
+int verb_query_srq(const struct call *call);
+
+/* queue_pairs.c */
+int verb_create_qp(const struct call *call);
+int verb_destroy_qp(const struct call *call);
+int verb_modify_qp(const struct call *call);
+int verb_modify_qp_ex(const struct call *call);
+int verb_query_qp(const struct call *call);
+int verb_create_ah(const struct call *call);
+int verb_attach_multicast(const struct call *call);
+int verb_detach_multicast(const struct call *call);
+
+#endif
