@@ -2,7 +2,6 @@
 #include "context.h"
 
 #include "descriptors.h"
-#include "doorbells.h"
 #include "process.h"
 #include "real.h"
 #include "service.h"
@@ -110,14 +109,12 @@ static void destroy_thing(struct object *object)
         key_destroy(device, object->thing);
         break;
     case UVERBS_OBJECT_CQ:
-        doorbells_forget_record(((struct completion_queue *)object->thing)->record);
         cq_destroy(device, object->thing);
         break;
     case UVERBS_OBJECT_SRQ:
         srq_destroy(device, object->thing);
         break;
     case UVERBS_OBJECT_QP:
-        doorbells_forget_record(((struct queue_pair *)object->thing)->record);
         qp_destroy(device, object->thing);
         break;
     default:

@@ -1,6 +1,5 @@
 /* queue_pairs.c: creating, changing, asking and destroying queue pairs; address handles. */
 #include "context.h"
-#include "doorbells.h"
 #include "process.h"
 #include "transitions.h"
 #include "verbs.h"
@@ -109,7 +108,6 @@ int verb_create_qp(const struct call *call)
     }
     set_up(qp, &c, call->context->rail);
     qp_attach_page(&process.device, qp);
-    doorbells_watch_record(qp->record);
     qp->owner = object;
     object->thing = qp;
     object->user_handle = attribute_number(call, UVERBS_ATTR_CREATE_QP_USER_HANDLE, 0);

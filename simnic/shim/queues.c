@@ -2,7 +2,6 @@
 #include "context.h"
 #include "dma.h"
 #include "descriptors.h"
-#include "doorbells.h"
 #include "process.h"
 #include "verbs.h"
 
@@ -94,7 +93,6 @@ int verb_create_cq(const struct call *call)
      * arm with goes there. */
     cq->arm_value = UINT32_MAX;
     dma_store32(cq->record + 4, UINT32_MAX);
-    doorbells_watch_record(cq->record);
     object->thing = cq;
     object->completions = channel;
     object->user_handle = attribute_number(call, UVERBS_ATTR_CREATE_CQ_USER_HANDLE, 0);

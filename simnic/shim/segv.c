@@ -39,12 +39,11 @@ static void handle(int signal_number, siginfo_t *information, void *context)
     ucontext_t *machine = context;
     greg_t *instruction = &machine->uc_mcontext.gregs[REG_RIP];
     if (dma_is_access((uintptr_t)*instruction)) {
-        if (!doorbells_trap_of_device((uintptr_t)information->si_addr))
-            *instruction = (greg_t)dma_failed_address();
+        *instruction = (greg_t)dma_failed_address();
         return;
     }
 #endif
-    if (signal_number == SIGSEGV && doorbells_trap((uintptr_t)information->si_addr))
+    if (signal_number == SIGSEGV && doorbells_trap((uintptr_t)information->si_addr, context))
         return;
     pass_on(signal_number, information, context);
 }
