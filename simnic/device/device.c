@@ -90,8 +90,9 @@ static void ring(struct device *device, struct queue_pair *qp)
     qp_activate(device, qp);
 }
 
-/* Notes what was pushed with a doorbell. The register is not cleared, as its next writer may be at
- * it already; what differs from the last look was pushed. */
+/* Notes what a register holds at a doorbell: a WQE if it was pushed, what was there before if not;
+ * requester.c tells them apart. The register is not cleared, as its next writer may be at it
+ * already. */
 static void note_push(struct device *device, struct doorbell_page *page, uint32_t which,
                       struct queue_pair *qp, uint64_t first)
 {
@@ -100,16 +101,16 @@ static void note_push(struct device *device, struct doorbell_page *page, uint32_
     uint32_t low;
     memcpy(&low, (uint8_t *)&first + 4, sizeof low);
     uint32_t bytes = (((be32toh(low) & 0x3f) * 16) + 63) & ~63u;
-    if (bytes == 0 || bytes > DEVICE_BLUEFLAME_BYTES || memcmp(seen + 8, from + 8, bytes - 8) == 0)
+    if (bytes == 0 || bytes > DEVICE_BLUEFLAME_BYTES)
         return;
     memcpy(qp->blueflame_before, seen, bytes);
     memcpy(seen + 8, from + 8, bytes - 8);
     memcpy(qp->blueflame, &first, 8);
     memcpy(qp->blueflame + 8, seen + 8, bytes - 8);
     qp->blueflame_register = from;
+    qp->blueflame_last = page->last[which];
     qp->blueflame_bytes = bytes;
     qp->blueflame_since_ns = device->now_ns;
-    qp->statistics->blueflame_pushes++;
 }
 
 /* A register may have been written by several QPs since the last look, and shows the last only: so

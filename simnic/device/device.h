@@ -222,10 +222,11 @@ struct queue_pair {
     uint8_t rnr_left, retries_left;
     uint64_t wait_until_ns; /* an RNR NAK's, or 0 */
     uint64_t timer_ns;      /* when the oldest message times out, or 0 */
-    /* What was pushed last through BlueFlame, what its register held before, and where that
-     * register is. */
+    /* The last doorbell: its first word and what the BlueFlame register held behind it, what that had
+     * held before, the register itself, and the WQE that was rung there before. */
     uint8_t blueflame[DEVICE_BLUEFLAME_BYTES], blueflame_before[DEVICE_BLUEFLAME_BYTES];
     const uint8_t *blueflame_register;
+    uint8_t *blueflame_last;
     uint32_t blueflame_bytes; /* 0: nothing */
     uint64_t blueflame_since_ns;
     struct send_request
@@ -266,7 +267,8 @@ struct queue_pair {
 };
 
 struct doorbell_page {
-    uint8_t *memory; /* NULL: not in use */
+    uint8_t *memory;                    /* NULL: not in use */
+    uint8_t last[DEVICE_REGISTERS][64]; /* the WQE that was rung last, as its queue has it */
     uint8_t seen[DEVICE_REGISTERS]
                 [DEVICE_BLUEFLAME_BYTES]; /* what the registers held at the last look */
     struct list queue_pairs;

@@ -4,12 +4,14 @@
 #include "device.h"
 #include "dma.h"
 
+#include <stdatomic.h>
 #include <string.h>
 
 #define BUDGET 64     /* messages or packets of one QP before the next one's turn */
 #define ACK_EVERY 32u /* of messages nobody waits for */
-#define BLUEFLAME_PATIENCE_NS                                                                      \
-    100000000u /* how long an incomplete BlueFlame push may take: its writer may be preempted */
+/* How long an incomplete BlueFlame push may take: its writer may be preempted. */
+#define BLUEFLAME_PATIENCE_NS 20000000u
+#define MOST_BLOCKS_BACK 64u
 
 static struct in_flight *slot_of(struct queue_pair *qp, uint32_t position)
 {
@@ -37,10 +39,28 @@ static uint32_t blocks_of(const uint8_t *wqe)
 
 enum blueflame { BLUEFLAME_NONE, BLUEFLAME_WAIT, BLUEFLAME_USE };
 
-/* Decides whether the WQE at send_next is taken from what was pushed. The first word of a push may
- * be seen before its last. Words that still hold what the register held before may be such; once
- * the queue's own copy says otherwise for longer than a writer may be preempted, or a word is
- * neither old nor right, the push was wrong: it is executed as it was pushed, for that is what an
+/* Returns whether what the register holds is what an earlier WQE left there, so that nothing was
+ * pushed with this doorbell, or nothing yet. */
+static bool is_left_over(const struct queue_pair *qp, uint32_t bytes)
+{
+    const uint8_t *held = qp->blueflame;
+    if (memcmp(held + 8, qp->blueflame_before + 8, bytes - 8) == 0 ||
+        memcmp(held + 8, qp->blueflame_last + 8, 64 - 8) == 0)
+        return true;
+    uint32_t back = qp->send_blocks < MOST_BLOCKS_BACK ? qp->send_blocks : MOST_BLOCKS_BACK;
+    for (uint32_t i = 1; i < back; i++) {
+        uint8_t block[64];
+        if (read_blocks(qp, (uint16_t)(qp->send_next - i), block, 1) &&
+            memcmp(held + 8, block + 8, 64 - 8) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Decides whether the WQE at send_next is taken from what was pushed. A doorbell without a push
+ * leaves in the register what an earlier push brought; and the first word of a push may be seen
+ * before its last. A mixture is waited for, longer than a writer may be preempted; what is still
+ * different from the queue's own copy then was pushed so, and is executed so, for that is what an
  * adapter would do. */
 static enum blueflame look_at_blueflame(struct device *device, struct queue_pair *qp,
                                         uint32_t available)
@@ -49,28 +69,33 @@ static enum blueflame look_at_blueflame(struct device *device, struct queue_pair
     memcpy(&control, qp->blueflame, sizeof control);
     uint16_t index = (uint16_t)(be32toh(control.opmod_idx_opcode) >> 8);
     uint32_t blocks = blocks_of(qp->blueflame);
-    if (index != qp->send_next || blocks > available || blocks * 64 > qp->blueflame_bytes) {
+    uint32_t size = (be32toh(control.qpn_ds) & 0x3f) * 16;
+    uint8_t queued[DEVICE_BLUEFLAME_BYTES];
+    if (index != qp->send_next || blocks > available || size < 16 ||
+        blocks * 64 > qp->blueflame_bytes || !read_blocks(qp, index, queued, blocks)) {
         if ((int16_t)(index - qp->send_next) <= 0)
             qp->blueflame_bytes = 0;
         return BLUEFLAME_NONE;
     }
-    uint8_t queued[DEVICE_BLUEFLAME_BYTES];
-    uint32_t bytes = (be32toh(control.qpn_ds) & 0x3f) * 16;
-    if (!read_blocks(qp, qp->send_next, queued, blocks) ||
-        memcmp(queued, qp->blueflame, bytes) == 0)
-        return BLUEFLAME_USE;
-    memcpy(qp->blueflame + 8, qp->blueflame_register + 8, bytes - 8);
-    bool old = false, wrong = false;
-    for (uint32_t i = 8; i < bytes; i++) {
-        if (qp->blueflame[i] == queued[i])
-            continue;
-        if (qp->blueflame[i] == qp->blueflame_before[i])
-            old = true;
-        else
-            wrong = true;
+    bool right = memcmp(queued, qp->blueflame, size) == 0;
+    bool left_over = !right && is_left_over(qp, blocks * 64);
+    if (!right && !left_over) {
+        uint64_t next_push;
+        memcpy(qp->blueflame + 8, qp->blueflame_register + 8, blocks * 64 - 8);
+        atomic_thread_fence(memory_order_acquire);
+        memcpy(&next_push, qp->blueflame_register, sizeof next_push);
+        right = memcmp(queued, qp->blueflame, size) == 0;
+        if (next_push) /* the register is being written for another WQE */
+            left_over = !right;
+        else if (!right && device->now_ns - qp->blueflame_since_ns < BLUEFLAME_PATIENCE_NS)
+            return BLUEFLAME_WAIT;
     }
-    if (old && !wrong && device->now_ns - qp->blueflame_since_ns < BLUEFLAME_PATIENCE_NS)
-        return BLUEFLAME_WAIT;
+    memcpy(qp->blueflame_last, queued, 64);
+    if (left_over) {
+        qp->blueflame_bytes = 0;
+        return BLUEFLAME_NONE;
+    }
+    qp->statistics->blueflame_pushes++;
     return BLUEFLAME_USE;
 }
 

@@ -141,6 +141,10 @@ int object_destroy(struct object *object)
 /* The last descriptor is closed: everything goes, children first. */
 void context_close(struct context *context)
 {
+    if (!process.attached) {
+        list_remove(&context->all); /* inherited, and not used */
+        return;
+    }
     process_lock();
     for (bool any = true; any;) {
         any = false;
@@ -154,4 +158,13 @@ void context_close(struct context *context)
     service_unlock();
     free(context->objects);
     free(context);
+}
+
+void contexts_inherit(void)
+{
+    for (struct list *l = contexts.next; l != &contexts; l = l->next) {
+        struct context *context = container_of(l, struct context, all);
+        context->objects = NULL; /* the memory is the parent's; a copy of it is lost here */
+        context->object_count = 0;
+    }
 }

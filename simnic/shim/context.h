@@ -43,6 +43,9 @@ extern struct list contexts; /* with the process lock */
 int context_open(int rail, int flags);
 void context_close(struct context *context);
 
+/* In a forked child: the contexts have no objects any more. */
+void contexts_inherit(void);
+
 /* Both with the process lock. A new object's handle is never 0xffffffff. */
 struct object *object_create(struct context *context, uint16_t type);
 struct object *object_find(struct context *context, uint16_t type, uint64_t handle);

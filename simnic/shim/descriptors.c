@@ -74,7 +74,8 @@ void descriptors_put(struct file *file)
         channel_close(file->thing);
         break;
     case DESCRIPTOR_CM:
-        cm_file_close(file->thing);
+        if (file->thing)
+            cm_file_close(file->thing);
         break;
     default:
         break;
@@ -106,9 +107,18 @@ void descriptors_remove(int fd)
         descriptors_put(file);
 }
 
-void descriptors_forget(void)
+/* The contexts of the parent go on in the child, empty, with a device of its own; its connections do
+ * not. Event files get an eventfd that is not the parent's. */
+void descriptors_inherit(void)
 {
-    for (int fd = 0; fd < MOST; fd++)
-        if (atomic_load_explicit(&table[fd], memory_order_relaxed))
-            atomic_store(&table[fd], NULL);
+    for (int fd = 0; fd < MOST; fd++) {
+        struct file *file = atomic_load_explicit(&table[fd], memory_order_relaxed);
+        if (!file)
+            continue;
+        file->references = file->references > 1 ? file->references : 1;
+        if (file->kind == DESCRIPTOR_CM)
+            file->thing = NULL;
+        else if (file->kind == DESCRIPTOR_EVENTS)
+            channel_inherit(file->thing, fd);
+    }
 }

@@ -29,7 +29,9 @@ void descriptors_duplicate(int fd, int copy);
 void descriptors_remove(int fd);
 bool descriptors_is_virtual(int fd);
 
-void descriptors_forget(void);
+/* In a forked child. */
+void descriptors_inherit(void);
+
 void descriptors_lock(void);
 void descriptors_unlock(void);
 

@@ -160,20 +160,37 @@ static bool condition(const struct machine *m, unsigned code)
     bool carry = flags & CARRY, zero = flags & ZERO, sign = flags & SIGN;
     bool overflow = flags & OVERFLOW, parity = flags & PARITY, holds = false;
     switch (code >> 1) {
-    case 0: holds = overflow; break;
-    case 1: holds = carry; break;
-    case 2: holds = zero; break;
-    case 3: holds = carry || zero; break;
-    case 4: holds = sign; break;
-    case 5: holds = parity; break;
-    case 6: holds = sign != overflow; break;
-    case 7: holds = zero || sign != overflow; break;
+    case 0:
+        holds = overflow;
+        break;
+    case 1:
+        holds = carry;
+        break;
+    case 2:
+        holds = zero;
+        break;
+    case 3:
+        holds = carry || zero;
+        break;
+    case 4:
+        holds = sign;
+        break;
+    case 5:
+        holds = parity;
+        break;
+    case 6:
+        holds = sign != overflow;
+        break;
+    case 7:
+        holds = zero || sign != overflow;
+        break;
     }
     return holds != (code & 1);
 }
 
 /* add, sub, cmp: operation as the reg field of opcode 83 names it. The destination is a register. */
-static bool arithmetic(struct machine *m, unsigned operation, unsigned destination, uint64_t operand)
+static bool arithmetic(struct machine *m, unsigned operation, unsigned destination,
+                       uint64_t operand)
 {
     uint64_t a = *general(m, destination);
     bool subtraction = operation != 0;
@@ -269,8 +286,10 @@ static bool execute_one_byte(struct machine *m, uint8_t opcode)
         return true;
     }
     switch (opcode) {
-    case 0x89: return move_general(m, true);
-    case 0x8b: return move_general(m, false);
+    case 0x89:
+        return move_general(m, true);
+    case 0x8b:
+        return move_general(m, false);
     case 0x8d: /* lea */
         decode_operands(m, 0);
         set_general(m, m->reg, m->address);
@@ -296,8 +315,10 @@ static bool execute_one_byte(struct machine *m, uint8_t opcode)
         m->next += distance;
         return true;
     }
-    case 0x90: return true;
-    default: return false;
+    case 0x90:
+        return true;
+    default:
+        return false;
     }
 }
 

@@ -76,6 +76,17 @@ void channel_close(struct channel *channel)
     process_unlock();
 }
 
+void channel_inherit(struct channel *channel, int fd)
+{
+    int flags = real.fcntl(fd, F_GETFD), mode = real.fcntl(fd, F_GETFL);
+    int own = eventfd(0, mode & O_NONBLOCK ? EFD_NONBLOCK : 0);
+    list_init(&channel->events);
+    if (own < 0)
+        return;
+    real.dup3(own, fd, flags & FD_CLOEXEC ? O_CLOEXEC : 0);
+    real.close(own);
+}
+
 static void queue(struct channel *channel, const struct event *what)
 {
     if (channel->closed)

@@ -31,6 +31,9 @@ void channel_release(struct channel *channel); /* with the process lock */
 void channel_close(
     struct channel *channel); /* the last descriptor went; without the process lock */
 
+/* In a forked child: the channel goes on with nothing in it. */
+void channel_inherit(struct channel *channel, int fd);
+
 /* The program's read() of the descriptor. */
 ssize_t channel_read(struct channel *channel, int fd, void *buffer, size_t bytes);
 

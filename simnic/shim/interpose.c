@@ -330,7 +330,9 @@ PUBLIC ssize_t write(int fd, const void *buffer, size_t bytes)
         return real.write(fd, buffer, bytes);
     ssize_t result =
         -EINVAL; /* the old write() interface of uverbs is not used: libibverbs sends all by ioctl */
-    if (file->kind == DESCRIPTOR_CM)
+    if (file->kind == DESCRIPTOR_CM && !file->thing)
+        result = -ENODEV; /* of the parent, before a fork */
+    else if (file->kind == DESCRIPTOR_CM)
         result = cm_file_write(file->thing, buffer, bytes, real.fcntl(fd, F_GETFL) & O_NONBLOCK);
     descriptors_put(file);
     if (result >= 0)
@@ -346,8 +348,8 @@ static void *map(void *address, size_t bytes, int protection, int flags, int fd,
         return real.mmap(address, bytes, protection, flags, fd, offset);
     /* Doorbell pages are written only, and shared with no child, as the kernel's mappings of a
      * device's registers are. */
-    void *memory =
-        real.mmap(address, bytes, protection | PROT_READ, flags | MAP_POPULATE, fd, offset);
+    void *memory = real.mmap(address, bytes, protection | PROT_READ, flags | MAP_POPULATE,
+                             process.page_file, offset);
     if (memory == MAP_FAILED)
         return memory;
     madvise(memory, bytes, MADV_DONTFORK);

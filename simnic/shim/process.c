@@ -1,6 +1,7 @@
 /* process.c: attaching to the session, the lock, forks and exits. */
 #include "process.h"
 
+#include "context.h"
 #include "events.h"
 #include "descriptors.h"
 #include "doorbells.h"
@@ -282,11 +283,12 @@ static void after_fork_in_parent(void)
     pthread_mutex_unlock(&attaching);
 }
 
-/* The device stays with the parent, as a real one's contexts do. What the child inherits of it is
- * closed, and it may open its own. */
+/* The device stays with the parent. The child's descriptors work on with a device of its own, which
+ * it gets when it first uses one. */
 static void after_fork_in_child(void)
 {
-    descriptors_forget();
+    descriptors_inherit();
+    contexts_inherit();
     doorbells_forget();
     service_forget();
     memset(&process, 0, sizeof process);

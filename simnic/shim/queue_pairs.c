@@ -141,6 +141,16 @@ int verb_destroy_qp(const struct call *call)
 
 /* ---- changing ---- */
 
+/* The kernel resolves a GID to a MAC, by the routes of this machine; here all that can be reached
+ * are the rails. */
+static int check_destination(const uint8_t gid[16])
+{
+    static const uint8_t zero[16];
+    if (memcmp(gid, zero, sizeof zero) == 0)
+        return EINVAL;
+    return rail_of_gid(gid) >= 0 || gid[0] == 0xff ? 0 : ENETUNREACH;
+}
+
 static int check_address(const struct context *context, const struct ib_uverbs_qp_dest *address)
 {
     if (!address->is_global) /* RoCE addresses by GID alone */
@@ -148,7 +158,9 @@ static int check_address(const struct context *context, const struct ib_uverbs_q
     if (address->sgid_index >= RAIL_GID_COUNT ||
         rails[context->rail].gid[address->sgid_index].type == RAIL_GID_NONE)
         return EINVAL;
-    return address->port_num == RAIL_PORT || address->port_num == 0 ? 0 : EINVAL;
+    if (address->port_num != RAIL_PORT && address->port_num != 0)
+        return EINVAL;
+    return check_destination(address->dgid);
 }
 
 static int check_values(const struct context *context, const struct ib_uverbs_modify_qp *m)
@@ -318,6 +330,9 @@ int verb_create_ah(const struct call *call)
         a->grh.sgid_index >= RAIL_GID_COUNT ||
         rails[call->context->rail].gid[a->grh.sgid_index].type == RAIL_GID_NONE)
         return EINVAL;
+    result = check_destination(a->grh.dgid);
+    if (result)
+        return result;
     struct object *object = object_create(call->context, UVERBS_OBJECT_AH);
     if (!object)
         return ENOMEM;

@@ -131,6 +131,9 @@ int uverbs_ioctl(struct context *context, struct ib_uverbs_ioctl_hdr *header)
     if (header->length != sizeof *header + header->num_attrs * sizeof header->attrs[0] ||
         header->reserved1 || header->reserved2)
         return EINVAL;
+    int attached = process_attach(); /* a forked child has not yet */
+    if (attached)
+        return attached;
     uint32_t number = METHOD(header->object_id, header->method_id);
     for (size_t i = 0; i < sizeof methods / sizeof methods[0]; i++) {
         if (methods[i].number != number)
