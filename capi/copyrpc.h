@@ -496,7 +496,8 @@ typedef struct crpc_listener_options {
 
 /* Listens on `address`: "192.0.2.1:port", "[::]:port", "name:port" or "*:port"; port 0 = any free
  * one. Each peer that asks yields a CRPC_COMPLETION_CONNECT_REQUEST. A name is resolved at once and
- * may block for that long. rdma_cm takes 127.0.0.1 and ::1 for wildcards, so they are refused.
+ * may block for that long. rdma_cm takes loopback addresses that no RDMA device has for wildcards,
+ * so they are refused.
  * Returns CRPC_OK and *listener; CRPC_E_INVALID, CRPC_E_UNREACHABLE (no such name), CRPC_E_SYSTEM
  * (e.g. the port is taken), CRPC_E_NO_DEVICE (address of another device). */
 CRPC_API int32_t crpc_listener_open(crpc_context *context, const char *address,

@@ -1,14 +1,17 @@
 #!/usr/bin/env bash
-# demo.sh BUILD CALLS: in the VM: the example's echo server, and a client that finds it by rdma_cm, checks every answer and
-# ends with the demo's line.
+# demo.sh BUILD ADDRESS CALLS: the example's echo server at ADDRESS, and a client that finds it by rdma_cm, checks every answer
+# and ends with the demo's line. Exits with the client's status.
 set -u
-build=$1 calls=$2 address=10.99.0.1:7471
-"$build/examples/echo_server" "$address" >&2 &
+build=$1 address=$2 calls=$3
+log=$(mktemp)
+server=
+trap '[ -n "$server" ] && kill -TERM $server 2>/dev/null && wait $server 2>/dev/null; rm -f "$log"' EXIT
+"$build/examples/echo_server" "$address" > "$log" 2>&1 &
 server=$!
-trap 'kill -TERM $server 2>/dev/null; wait $server 2>/dev/null' EXIT
-for _ in $(seq 50); do
-    "$build/tools/copyrpc-perf" client "$address" -n "$calls" -q 64 --demo && exit 0
-    kill -0 $server 2>/dev/null || break
-    sleep 0.1   # it may not listen yet
+for _ in $(seq 100); do
+    grep -q '^listening' "$log" && break
+    kill -0 $server 2>/dev/null || { cat "$log" >&2; exit 1; }
+    sleep 0.1
 done
-exit 1
+cat "$log" >&2
+"$build/tools/copyrpc-perf" client "$address" -n "$calls" -q 64 --demo

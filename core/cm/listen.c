@@ -31,7 +31,8 @@ static bool is_local(const struct sockaddr *address)
     return local;
 }
 
-/* rdma_cm takes a loopback address for a wildcard: a listener on 127.0.0.1 would hear everybody. */
+/* rdma_cm takes a loopback address that no RDMA device has for a wildcard: a listener on 127.0.0.1
+ * would hear everybody. After the bind it shows: there is no device. */
 static bool is_loopback(const struct sockaddr *address)
 {
     if (address->sa_family == AF_INET6) {
@@ -44,7 +45,7 @@ static int32_t bind_error(const struct sockaddr *address, int os_error, crpc_err
 {
     char text[ADDRESS_TEXT_BYTES];
     address_format(address, text, sizeof(text));
-    if (os_error == EADDRNOTAVAIL && is_local(address)) {
+    if (os_error == EADDRNOTAVAIL && is_local(address) && !is_loopback(address)) {
         os_error = EADDRINUSE;
     }
     switch (os_error) {
@@ -85,9 +86,6 @@ static int32_t listen_on(struct cm_identifier *identifier, struct sockaddr *addr
                          crpc_error *error)
 {
     struct cm *cm = identifier->cm;
-    if (is_loopback(address)) {
-        return bind_error(address, ENODEV, error);
-    }
     if (identifier->id) {
         rdma_destroy_id(identifier->id);
         identifier->id = NULL;
@@ -99,6 +97,9 @@ static int32_t listen_on(struct cm_identifier *identifier, struct sockaddr *addr
     set_options(identifier, address->sa_family);
     if (rdma_bind_addr(identifier->id, address)) {
         return bind_error(address, errno, error);
+    }
+    if (!identifier->id->verbs && is_loopback(address)) {
+        return bind_error(address, ENODEV, error);
     }
     if (identifier->id->verbs && !cm_same_port(cm, identifier->id)) {
         return cm_other_device_error(identifier->target, cm->nic, identifier->id, error);

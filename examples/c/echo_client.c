@@ -33,9 +33,9 @@ static int32_t next(crpc_context *context, crpc_completion *completions)
     return count;
 }
 
-/* Opens as many calls as there is room for; gives how many. */
-static uint32_t send_calls(crpc_context *context, crpc_endpoint server, uint32_t first,
-                           uint32_t count, uint32_t bytes)
+/* Opens as many calls as there is room for; gives how many, or an error. */
+static int32_t send_calls(crpc_context *context, crpc_endpoint server, uint32_t first,
+                          uint32_t count, uint32_t bytes)
 {
     crpc_op ops[DEPTH];
     for (uint32_t i = 0; i < count; i++) {
@@ -47,8 +47,12 @@ static uint32_t send_calls(crpc_context *context, crpc_endpoint server, uint32_t
                            .timeout_ns = 10000000000u}; /* 10 s */
     }
     /* A prefix may be taken, for want of room: the rest is for after the next poll. */
-    int32_t taken = crpc_submit(context, ops, count, payload, bytes, NULL);
-    return taken > 0 ? (uint32_t)taken : 0;
+    int32_t reason = CRPC_OK;
+    int32_t taken = crpc_submit(context, ops, count, payload, bytes, &reason);
+    if (taken <= 0 && count && reason != CRPC_E_AGAIN) {
+        return taken < 0 ? taken : reason; /* e.g. a message larger than the server's ring takes */
+    }
+    return taken;
 }
 
 static int run(crpc_context *context, crpc_endpoint server, uint32_t calls, uint32_t bytes)
@@ -58,7 +62,11 @@ static int run(crpc_context *context, crpc_endpoint server, uint32_t calls, uint
     while (answered < calls) {
         uint32_t room = DEPTH - (sent - answered);
         uint32_t left = calls - sent;
-        sent += send_calls(context, server, sent, left < room ? left : room, bytes);
+        int32_t taken = send_calls(context, server, sent, left < room ? left : room, bytes);
+        if (taken < 0) {
+            return failed("call", crpc_status_text(taken));
+        }
+        sent += (uint32_t)taken;
         int32_t count = next(context, completions);
         for (int32_t i = 0; i < count; i++) {
             const crpc_completion *done = &completions[i];
@@ -79,15 +87,25 @@ static int run(crpc_context *context, crpc_endpoint server, uint32_t calls, uint
     return EXIT_SUCCESS;
 }
 
+/* Gives whether `text` is a number of at most `most`. */
+static int number(const char *text, unsigned long most, uint32_t *value)
+{
+    char *end;
+    unsigned long long parsed = strtoull(text, &end, 10);
+    *value = (uint32_t)parsed;
+    return text[0] >= '0' && text[0] <= '9' && *end == '\0' && parsed <= most;
+}
+
 int main(int argc, char **argv)
 {
     crpc_error error = {.struct_size = sizeof(error)};
     crpc_completion completions[DEPTH];
     crpc_context *context;
     crpc_endpoint server;
-    uint32_t calls = argc > 2 ? (uint32_t)atoi(argv[2]) : 10000;
-    uint32_t bytes = argc > 3 ? (uint32_t)atoi(argv[3]) : 100;
-    if (argc < 2 || bytes > BYTES_MAX) {
+    uint32_t calls = 10000;
+    uint32_t bytes = 100;
+    if (argc < 2 || argc > 4 || (argc > 2 && !number(argv[2], UINT32_MAX, &calls)) ||
+        (argc > 3 && !number(argv[3], BYTES_MAX, &bytes))) {
         return failed("usage", "echo_client ADDRESS [CALLS [BYTES up to 65536]]");
     }
     for (uint32_t i = 0; i < bytes; i++) {

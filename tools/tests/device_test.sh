@@ -1,5 +1,8 @@
 #!/usr/bin/env bash
-# vm_test.sh INFO PERF ECHO_SERVER ECHO_CLIENT SOURCE: the tools, the example and the demo on Soft-RoCE, in the VM.
+# device_test.sh INFO PERF ECHO_SERVER ECHO_CLIENT SOURCE: the tools, the example and the demo on a device: on Soft-RoCE in the
+# VM, or what the environment says (tests/place.h).
+device=${TEST_DEVICE:-rxe0} device1=${TEST_DEVICE1:-rxe1} address=${TEST_ADDRESS:-10.99.0.1}
+address6=${TEST_ADDRESS6:-[fd10:99::1]} name=${TEST_NAME:-rail0}
 info=$1 perf=$2 echo_server=$3 echo_client=$4 source=$5
 . "$(dirname "$0")/tap.sh"
 work=$(mktemp -d)
@@ -9,42 +12,42 @@ trap 'rm -rf "$work"; kill $(jobs -p) 2>/dev/null' EXIT
 listening() { for _ in $(seq 100); do grep -q '^listening' "$1" && return 0; sleep 0.1; done; cat "$1"; return 1; }
 json() { python3 -c "import json,sys; r = json.load(open('$work/json')); assert $1, r"; }
 
-check "info lists both rails" bash -c "'$info' > '$work/info' && grep -q '^rxe0 port 1: RoCE, active' '$work/info' && grep -q '^rxe1' '$work/info'"
-check "info shows the default GID" grep -q 'RoCE v2 10.99.0.1  (default)' "$work/info"
+check "info lists both rails" bash -c "'$info' > '$work/info' && grep -q '^$device port 1: RoCE, active' '$work/info' && grep -q '^$device1' '$work/info'"
+check "info shows the default GID" grep -q "RoCE v2 $address  (default)" "$work/info"
 check "info names the driver" grep -q 'drivers  verbs' "$work/info"
 "$info" --json > "$work/json"
-check "info's JSON has devices, GIDs and drivers" json "[d['device'] for d in r['devices']] == ['rxe0', 'rxe1'] and r['devices'][0]['gids'] and r['devices'][0]['drivers'] == ['verbs']"
+check "info's JSON has devices, GIDs and drivers" json "[d['device'] for d in r['devices']] == ['$device', '$device1'] and r['devices'][0]['gids'] and r['devices'][0]['drivers'] == ['verbs']"
 
-"$perf" server 10.99.0.1:7472 > "$work/server" 2>&1 &
+"$perf" server $address:7472 > "$work/server" 2>&1 &
 server=$!
 check "perf server listens" listening "$work/server"
-check "perf measures and prints JSON" bash -c "timeout 60 '$perf' client 10.99.0.1:7472 -t 2 -s 32 -q 256 --json > '$work/json'"
+check "perf measures and prints JSON" bash -c "timeout 60 '$perf' client $address:7472 -t 2 -s 32 -q 256 --json > '$work/json'"
 check "no call is lost" json "r['lost'] == 0 and r['wrong'] == 0 and r['calls'] > 1000"
 check "at depth 256, at least 16 calls share a batch" json "r['messages_per_batch'] >= 16 and r['per_call']['batches'] <= 1/16"
 check "the JSON has every count" json "all(k in r['per_call'] for k in ('batches', 'wqes', 'doorbells', 'signaled_wqes', 'inline_wqes', 'receive_wqes', 'mailbox_reads', 'completions'))"
 check "the JSON has latencies in order" json "0 < r['latency_ns']['p50'] <= r['latency_ns']['p99'] <= r['latency_ns']['max']"
-check "the JSON says where it ran" json "r['device'] == 'rxe0' and r['driver'] == 'verbs'"
+check "the JSON says where it ran" json "r['device'] == '$device' and r['driver'] == 'verbs'"
 echo "# $(python3 -c "import json; r = json.load(open('$work/json')); print(round(r['calls_per_second']), 'calls/s', round(r['messages_per_batch'], 1), 'per batch')")"
-check "perf counts calls" bash -c "timeout 60 '$perf' client 10.99.0.1:7472 -n 1000 -q 1 --json > '$work/json'"
+check "perf counts calls" bash -c "timeout 60 '$perf' client $address:7472 -n 1000 -q 1 --json > '$work/json'"
 check "exactly as many as asked for" json "r['calls'] == 1000"
-check "several endpoints, large replies, sleeping" bash -c "timeout 60 '$perf' client 10.99.0.1:7472 -n 2000 -q 8 -e 4 -s 64 -r 20000 --wait --json > '$work/json'"
+check "several endpoints, large replies, sleeping" bash -c "timeout 60 '$perf' client $address:7472 -n 2000 -q 8 -e 4 -s 64 -r 20000 --wait --json > '$work/json'"
 check "all are answered" json "r['calls'] == 2000 and r['reply_bytes'] == 20000 and r['endpoints'] == 4"
-check "a progress line on longer runs" bash -c "timeout 60 '$perf' client 10.99.0.1:7472 -t 3 --progress 2>&1 >/dev/null | grep -q 'of 3 s .*calls/s'"
-check "a table for people" bash -c "timeout 60 '$perf' client 10.99.0.1:7472 -t 0.3 | grep -q 'p99.9'"
+check "a progress line on longer runs" bash -c "timeout 60 '$perf' client $address:7472 -t 3 --progress 2>&1 >/dev/null | grep -q 'of 3 s .*calls/s'"
+check "a table for people" bash -c "timeout 60 '$perf' client $address:7472 -t 0.3 | grep -q 'p99.9'"
 check_stops "perf server ends on SIGTERM" $server
-check "perf client says that nobody listens" bash -c "! timeout 60 '$perf' client 10.99.0.1:7472 2>&1 | grep -v listens"
+check "perf client says that nobody listens" bash -c "! timeout 60 '$perf' client $address:7472 > '$work/nobody' 2>&1 && grep -q listens '$work/nobody'"
 
 "$echo_server" "*:7471" > "$work/echo" 2>&1 &
 server=$!
 check "echo server listens" listening "$work/echo"
-check "echo by address" timeout 60 "$echo_client" 10.99.0.1:7471 2000 100
-check "echo by host name" timeout 60 "$echo_client" rail0:7471 100 0
-check "echo by IPv6" timeout 60 "$echo_client" "[fd10:99::1]:7471" 100 65536
-check "the README's program, as printed" "$source/docs/tests/readme_test.sh" "$(dirname "$echo_client")/../capi" 10.99.0.1:7471
+check "echo by address" timeout 60 "$echo_client" $address:7471 2000 100
+check "echo by host name" timeout 60 "$echo_client" "$name:7471" 100 0
+check "echo by IPv6" timeout 60 "$echo_client" "$address6:7471" 100 65536
+check "the README's program, as printed" "$source/docs/tests/readme_test.sh" "$(dirname "$echo_client")/../capi" $address:7471
 check_stops "echo server ends on SIGTERM" $server
-check "echo client says that nobody listens" bash -c "! timeout 60 '$echo_client' 10.99.0.1:7471 2>&1 | grep -v listens"
+check "echo client says that nobody listens" bash -c "! timeout 60 '$echo_client' $address:7471 > '$work/nobody' 2>&1 && grep -q listens '$work/nobody'"
 
-check "the demo" bash -c "'$source/vm/demo.sh' '$(dirname "$echo_client")/..' 10000 > '$work/demo'"
+check "the demo" bash -c "'$source/scripts/demo.sh' '$(dirname "$echo_client")/..' $address:7473 10000 > '$work/demo'"
 tail -n 1 "$work/demo" | sed 's/^/# /'
-check "the demo's last line" bash -c "tail -n 1 '$work/demo' | grep -qE '^demo: calls=10000 lost=0 rate=[0-9]+/s p50=[0-9.]+[num]?s p99=[0-9.]+[num]?s driver=verbs device=rxe0\$'"
+check "the demo's last line" bash -c "tail -n 1 '$work/demo' | grep -qE '^demo: calls=10000 lost=0 rate=[0-9]+/s p50=[0-9.]+[num]?s p99=[0-9.]+[num]?s driver=verbs device=$device\$'"
 plan

@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "place.h"
 #include "clock.h"
 #include "rig.h"
 #include "vm_tests.h"
@@ -93,10 +94,10 @@ static void expect_end(struct side *side, struct cm_identifier *identifier)
 void test_destroy_client_stages(void **state)
 {
     struct rig *rig = *state;
-    struct cm_identifier *listener = side_listen(&rig->server, "10.99.0.1:0", NULL);
+    struct cm_identifier *listener = side_listen(&rig->server, place_at(0, "0"), NULL);
     for (enum stage stage = STARTED; stage < STAGES; stage++) {
         for (int pause_ms = 0; pause_ms <= 20; pause_ms += 20) {
-            struct link link = link_up_to(rig, at_port("10.99.0.1", listener), stage);
+            struct link link = link_up_to(rig, at_port(place_address(0), listener), stage);
             usleep((useconds_t)pause_ms * 1000);
             cm_destroy(link.client);
             side_expect_silence(&rig->client);
@@ -117,10 +118,10 @@ void test_destroy_client_stages(void **state)
 void test_destroy_server_stages(void **state)
 {
     struct rig *rig = *state;
-    struct cm_identifier *listener = side_listen(&rig->server, "10.99.0.1:0", NULL);
+    struct cm_identifier *listener = side_listen(&rig->server, place_at(0, "0"), NULL);
     for (enum stage stage = ASKED; stage < STAGES; stage++) {
         for (int pause_ms = 0; pause_ms <= 20; pause_ms += 20) {
-            struct link link = link_up_to(rig, at_port("10.99.0.1", listener), stage);
+            struct link link = link_up_to(rig, at_port(place_address(0), listener), stage);
             usleep((useconds_t)pause_ms * 1000);
             cm_destroy(link.server);
             side_expect_silence(&rig->server);
@@ -138,9 +139,9 @@ void test_accept_too_late(void **state)
 {
     struct rig *rig = *state;
     crpc_error error = {.struct_size = sizeof(error)};
-    struct cm_identifier *listener = side_listen(&rig->server, "10.99.0.1:0", NULL);
+    struct cm_identifier *listener = side_listen(&rig->server, place_at(0, "0"), NULL);
     for (int pause_ms = 0; pause_ms <= 20; pause_ms += 20) {
-        struct link link = link_up_to(rig, at_port("10.99.0.1", listener), ASKED);
+        struct link link = link_up_to(rig, at_port(place_address(0), listener), ASKED);
         cm_destroy(link.client);
         usleep((useconds_t)pause_ms * 1000);
         int32_t status =
@@ -162,10 +163,10 @@ void test_destroy_listener(void **state)
 {
     struct rig *rig = *state;
     for (int round = 0; round < 10; round++) {
-        struct cm_identifier *listener = side_listen(&rig->server, "10.99.0.1:0", NULL);
+        struct cm_identifier *listener = side_listen(&rig->server, place_at(0, "0"), NULL);
         struct link links[4];
         for (int i = 0; i < 4; i++) {
-            links[i] = link_up_to(rig, at_port("10.99.0.1", listener), REQUESTED);
+            links[i] = link_up_to(rig, at_port(place_address(0), listener), REQUESTED);
         }
         usleep((useconds_t)(round % 5) * 1000);
         cm_destroy(listener);
@@ -192,7 +193,7 @@ void test_destroy_lookup(void **state)
     }
     uint32_t threads = count_entries("/proc/self/task");
     uint64_t start = clock_now_ns();
-    side_open(&side, "rxe0");
+    side_open(&side, place_device(0));
     for (int i = 0; i < 5; i++) {
         struct cm_identifier *identifier = side_connect(&side, "slow.example:7471", NULL);
         usleep((useconds_t)i * 10000);
@@ -213,8 +214,8 @@ void test_destroy_lookup(void **state)
 void test_destroy_races(void **state)
 {
     struct rig *rig = *state;
-    struct cm_identifier *listener = side_listen(&rig->server, "10.99.0.1:0", NULL);
-    const char *address = at_port("10.99.0.1", listener);
+    struct cm_identifier *listener = side_listen(&rig->server, place_at(0, "0"), NULL);
+    const char *address = at_port(place_address(0), listener);
     struct nic_queue_pair *queue_pairs[4];
     unsigned int seed = 1;
     uint32_t requests = 0;
@@ -269,11 +270,11 @@ void test_cycles(void **state)
     uint32_t threads = count_threads(0);
     rig_set_up(&rig_state);
     rig = rig_state;
-    struct cm_identifier *listener = side_listen(&rig->server, "10.99.0.1:0", NULL);
+    struct cm_identifier *listener = side_listen(&rig->server, place_at(0, "0"), NULL);
     uint32_t open_descriptors = count_entries("/proc/self/fd");
     uint64_t start = clock_now_ns();
     for (int i = 0; i < 200; i++) {
-        struct link link = link_up(rig, at_port("10.99.0.1", listener));
+        struct link link = link_up(rig, at_port(place_address(0), listener));
         if (i % 20 == 0) {
             link_prove(rig, &link);
         }
@@ -292,7 +293,7 @@ void test_cycles(void **state)
 void vanishing_client(const char *address)
 {
     struct side side = {0};
-    side_open(&side, "rxe0");
+    side_open(&side, place_device(0));
     struct nic_queue_pair *queue_pair = side_queue_pair(&side);
     struct cm_identifier *identifier = side_connect(&side, address, NULL);
     side_expect(&side, CM_EVENT_ROUTED);
@@ -307,8 +308,8 @@ void test_vanished_client(void **state)
 {
     struct rig *rig = *state;
     int status;
-    struct cm_identifier *listener = side_listen(&rig->server, "10.99.0.1:0", NULL);
-    const char *address = at_port("10.99.0.1", listener);
+    struct cm_identifier *listener = side_listen(&rig->server, place_at(0, "0"), NULL);
+    const char *address = at_port(place_address(0), listener);
     pid_t child = fork();
     if (child == 0) {
         execl("/proc/self/exe", "cm_vm_test", address, (char *)NULL);

@@ -1,4 +1,5 @@
 /* rig.c: contexts' worth of nic and cm to connect with each other in one process. */
+#include "place.h"
 #include "rig.h"
 
 #include <setjmp.h>
@@ -49,9 +50,9 @@ void side_close(struct side *side)
 int rig_set_up(void **state)
 {
     struct rig *rig = calloc(1, sizeof(*rig));
-    side_open(&rig->client, "rxe0");
-    side_open(&rig->server, "rxe0");
-    side_open(&rig->foreign, "rxe1");
+    side_open(&rig->client, place_device(0));
+    side_open(&rig->server, place_device(0));
+    side_open(&rig->foreign, place_device(1));
     *state = rig;
     return 0;
 }

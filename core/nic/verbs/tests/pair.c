@@ -1,4 +1,5 @@
 /* pair.c: two nics on one device, a connected queue pair on each, and memory between them. */
+#include "place.h"
 #include "pair.h"
 
 #include <setjmp.h>
@@ -17,13 +18,14 @@
 
 struct nic_options pair_options(void)
 {
-    return (struct nic_options){
-        .device = "rxe0",
+    struct nic_options options = {
         .receive_depth = 600,
         .send_depth = 64,
         .send_completion_depth = 1024,
         .signal_interval = 8,
     };
+    snprintf(options.device, sizeof(options.device), "%s", place_device(0));
+    return options;
 }
 
 struct nic *pair_open_nic(const struct nic_options *options)

@@ -14,6 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "place.h"
 #include "pair.h"
 #include "vm_tests.h"
 
@@ -296,6 +297,9 @@ static int memlock_child(void)
 
 void test_memlock(void **state)
 {
+    if (!place_pins_memory()) {
+        skip();
+    }
     int status;
     (void)state;
     fflush(stdout);

@@ -1,5 +1,5 @@
 /* verbs_vm_test.c: the portable driver on a real device, Soft-RoCE in the VM: ./dev vm
- * .../verbs_vm_test. Two nics of one process talk to each other over rxe0.
+ * .../verbs_vm_test. Two nics of one process talk to each other over the first rail.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,6 +13,8 @@
 #include <infiniband/verbs.h>
 #include <poll.h>
 
+#include "place.h"
+#include <arpa/inet.h>
 #include "pair.h"
 #include "vm_tests.h"
 
@@ -27,7 +29,7 @@ static void test_query(void **state)
     for (uint32_t i = 0; i < 2; i++) {
         assert_int_equal(nic_drivers[0]->query(i, &info, &error), CRPC_OK);
         assert_int_equal(info.struct_size, sizeof(info));
-        assert_int_equal(strncmp(info.name, "rxe", 3), 0);
+        assert_string_equal(info.name, place_device((int)i));
         assert_int_equal(info.port, 1);
         assert_int_equal(info.port_count, 1);
         assert_int_equal(info.port_state, CRPC_PORT_ACTIVE);
@@ -35,8 +37,11 @@ static void test_query(void **state)
         assert_int_equal(info.drivers, 1u << CRPC_DRIVER_VERBS);
         assert_true(info.mtu_bytes >= 1024 && info.endpoints_max > 0);
         assert_true(info.receive_depth_max >= 1024);
-        /* RoCE v2 with an IPv4 address: ::ffff:10.99.x.1 */
-        assert_memory_equal(info.gid, "\0\0\0\0\0\0\0\0\0\0\xff\xff\x0a\x63", 14);
+        /* RoCE v2 with an IPv4 address: ::ffff:a.b.c.d */
+        uint8_t ipv4[4];
+        assert_int_equal(inet_pton(AF_INET, place_address((int)i), ipv4), 1);
+        assert_memory_equal(info.gid, "\0\0\0\0\0\0\0\0\0\0\xff\xff", 12);
+        assert_memory_equal(info.gid + 12, ipv4, 4);
         print_message("# %s: MTU %u, %u QPs, receive depth %u, GID index %u\n", info.name,
                       info.mtu_bytes, info.endpoints_max, info.receive_depth_max, info.gid_index);
     }
@@ -60,7 +65,7 @@ static void test_open_refused(void **state)
     struct nic_options options = pair_options();
     (void)state;
     strcpy(options.device, "mlx5_7");
-    expect_open(options, CRPC_DRIVER_AUTO, CRPC_E_NO_DEVICE, "rxe0");
+    expect_open(options, CRPC_DRIVER_AUTO, CRPC_E_NO_DEVICE, place_device(0));
     options = pair_options();
     options.port = 9;
     expect_open(options, CRPC_DRIVER_AUTO, CRPC_E_NO_DEVICE, "no port 9");

@@ -1,0 +1,58 @@
+/* place.h: where a test that needs a NIC runs: in the VM on Soft-RoCE (the default), or under
+ * `simnic run`, or on a NIC of the tester's. The environment says:
+ *
+ *   TEST_DEVICE, TEST_DEVICE1      device of each rail: rxe0, rxe1
+ *   TEST_ADDRESS, TEST_ADDRESS1    IPv4 address of each: 10.99.0.1, 10.99.1.1
+ *   TEST_ADDRESS6                  IPv6 address of the first, in brackets: [fd10:99::1]
+ *   TEST_NAME                      a host name of the first: rail0
+ */
+#ifndef TESTS_PLACE_H
+#define TESTS_PLACE_H
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static inline const char *place_value(const char *name, const char *otherwise)
+{
+    const char *value = getenv(name);
+    return value ? value : otherwise;
+}
+
+/* simnic registers memory without pinning it, so that it works within any RLIMIT_MEMLOCK. */
+static inline int place_pins_memory(void)
+{
+    return getenv("SIMNIC_SESSION") == NULL;
+}
+
+static inline const char *place_device(int rail)
+{
+    return rail ? place_value("TEST_DEVICE1", "rxe1") : place_value("TEST_DEVICE", "rxe0");
+}
+
+static inline const char *place_address(int rail)
+{
+    return rail ? place_value("TEST_ADDRESS1", "10.99.1.1")
+                : place_value("TEST_ADDRESS", "10.99.0.1");
+}
+
+static inline const char *place_address6(void)
+{
+    return place_value("TEST_ADDRESS6", "[fd10:99::1]");
+}
+
+static inline const char *place_name(void)
+{
+    return place_value("TEST_NAME", "rail0");
+}
+
+/* "ADDRESS:PORT" of a rail; good until the eighth call after. */
+static inline const char *place_at(int rail, const char *port)
+{
+    static char text[8][64];
+    static unsigned next;
+    char *place = text[next++ % 8];
+    snprintf(place, sizeof(text[0]), "%s:%s", place_address(rail), port);
+    return place;
+}
+
+#endif
