@@ -250,6 +250,14 @@ static void source_for(struct cm_id *id, int rail)
     address_set(&id->source, version, raw, htobe16(id->bound.port));
 }
 
+static bool is_group(const struct sockaddr_storage *address)
+{
+    uint8_t gid[16];
+    if (!address_gid(address, gid))
+        return false;
+    return address->ss_family == AF_INET ? gid[12] >> 4 == 14 : gid[0] == 0xff;
+}
+
 static int resolve_bound(struct cm_id *id, const struct sockaddr_storage *destination)
 {
     static const uint8_t loopback6[16] = {[15] = 1}, loopback4[16] = {127, 0, 0, 1};
@@ -263,6 +271,8 @@ static int resolve_bound(struct cm_id *id, const struct sockaddr_storage *destin
         address_set(&id->destination, version, version == 4 ? loopback4 : loopback6,
                     htobe16(address_port(destination)));
     int rail = address_rail(&id->destination);
+    if (rail < 0 && is_group(&id->destination))
+        rail = id->rail < 0 ? 0 : id->rail; /* groups are on every rail */
     if (rail < 0) {
         event_report(id, EVENT_ADDR_ERROR, -ENODEV);
         return 0;

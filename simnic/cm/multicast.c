@@ -6,14 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The group's GID. IPv4 groups become site-independent (ff0e::) mapped addresses. */
+/* The group's GID: RoCE v2 maps IPv4 groups as it does all IPv4 addresses. */
 static void group_gid(const struct sockaddr_storage *address, uint8_t gid[16])
 {
     address_gid(address, gid);
-    if (address->ss_family == AF_INET) {
-        gid[0] = 0xff;
-        gid[1] = 0x0e;
-    }
 }
 
 static uint8_t source_gid_index(const struct cm_id *id)

@@ -53,16 +53,12 @@ static void build_grh(uint8_t grh[GRH_BYTES], const uint8_t source[16],
     memcpy(grh + 24, request->destination_gid, 16);
 }
 
-bool datagram_send(struct device *device, struct queue_pair *qp, uint8_t *syndrome)
+static struct packet datagram_header(const struct queue_pair *qp)
 {
     const struct send_request *request = &qp->request;
-    if (request->bytes > RAIL_MTU_BYTES) {
-        *syndrome = MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR;
-        return true;
-    }
-    int rail = rail_of_gid(request->destination_gid);
     bool controlled = request->queue_key & CONTROLLED_QUEUE_KEY;
-    struct packet packet = {
+    int rail = rail_of_gid(request->destination_gid);
+    return (struct packet){
         .operation =
             request->opcode == MLX5_OPCODE_SEND_IMM ? PACKET_SEND_ONLY_IMMEDIATE : PACKET_SEND_ONLY,
         .transport = TRANSPORT_UD,
@@ -75,9 +71,40 @@ bool datagram_send(struct device *device, struct queue_pair *qp, uint8_t *syndro
         .immediate = request->immediate,
         .key = controlled ? qp->attributes.queue_key : request->queue_key,
     };
-    static uint8_t nowhere[GRH_BYTES + RAIL_MTU_BYTES];
+}
+
+/* The group's members may be anywhere: who has no room for it loses it. */
+static void send_to_group(struct device *device, struct packet *packet, const uint8_t *payload,
+                          const uint8_t group[16])
+{
+    packet->flags |= PACKET_MULTICAST;
+    memcpy(&packet->swap_or_add, group, 8);
+    memcpy(&packet->compare, group + 8, 8);
+    packet->rail = (uint8_t)((packet->rail & 15) | (packet->rail & 15) << 4);
+    for (uint32_t slot = 0; slot < FABRIC_SLOTS; slot++) {
+        uint8_t *to = NULL;
+        if (atomic_load_explicit(&device->fabric->file->slots[slot].pid, memory_order_relaxed))
+            to = fabric_reserve(device->fabric, slot, packet);
+        if (!to)
+            continue;
+        memcpy(to, payload, packet->payload_bytes);
+        fabric_commit(device->fabric, slot, packet);
+    }
+}
+
+bool datagram_send(struct device *device, struct queue_pair *qp, uint8_t *syndrome)
+{
+    const struct send_request *request = &qp->request;
+    if (request->bytes > RAIL_MTU_BYTES) {
+        *syndrome = MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR;
+        return true;
+    }
+    struct packet packet = datagram_header(qp);
+    bool group = packet.destination_qpn == MULTICAST_QPN;
+    bool nowhere = packet.rail >> 4 == 15;
+    uint8_t staged[GRH_BYTES + RAIL_MTU_BYTES];
     uint32_t slot = qpn_slot(packet.destination_qpn);
-    uint8_t *payload = rail < 0 ? nowhere : fabric_reserve(device->fabric, slot, &packet);
+    uint8_t *payload = nowhere ? staged : fabric_reserve(device->fabric, slot, &packet);
     if (!payload)
         return false;
     const struct rail_gid *source =
@@ -86,7 +113,9 @@ bool datagram_send(struct device *device, struct queue_pair *qp, uint8_t *syndro
     *syndrome = requester_gather(device, qp, request, 0, payload + GRH_BYTES, request->bytes);
     if (*syndrome)
         return true;
-    if (rail >= 0)
+    if (group)
+        send_to_group(device, &packet, staged, request->destination_gid);
+    else if (!nowhere)
         fabric_commit(device->fabric, slot, &packet);
     qp->statistics->packets_sent++;
     qp->statistics->bytes_sent += request->bytes;

@@ -93,8 +93,8 @@ static void ring(struct device *device, struct queue_pair *qp)
 /* Notes what a register holds at a doorbell: a WQE if it was pushed, what was there before if not;
  * requester.c tells them apart. The register is not cleared, as its next writer may be at it
  * already. */
-static void note_push(struct device *device, struct doorbell_page *page, uint32_t which,
-                      struct queue_pair *qp, uint64_t first)
+static void note_push(struct doorbell_page *page, uint32_t which, struct queue_pair *qp,
+                      uint64_t first)
 {
     const uint8_t *from = page->memory + register_offset[which];
     uint8_t *seen = page->seen[which];
@@ -110,7 +110,7 @@ static void note_push(struct device *device, struct doorbell_page *page, uint32_
     qp->blueflame_register = from;
     qp->blueflame_last = page->last[which];
     qp->blueflame_bytes = bytes;
-    qp->blueflame_since_ns = device->now_ns;
+    qp->blueflame_since_ns = 0;
 }
 
 /* A register may have been written by several QPs since the last look, and shows the last only: so
@@ -125,7 +125,7 @@ static void look_at_register(struct device *device, struct doorbell_page *page, 
         struct queue_pair *qp = container_of(l, struct queue_pair, on_page);
         if (be32toh(qpn_size) >> 8 == qp->number) {
             qp->statistics->doorbells++;
-            note_push(device, page, which, qp, first);
+            note_push(page, which, qp, first);
         }
         ring(device, qp);
     }
@@ -175,11 +175,16 @@ static void deliver(struct device *device, uint32_t source_slot, const struct pa
         device->host.cm_message(device->host.context, source_slot, payload, packet->payload_bytes);
         return;
     }
+    if (packet->flags & PACKET_MULTICAST) {
+        multicast_receive(device, packet, payload);
+        return;
+    }
     struct queue_pair *qp = qp_find(device, packet->destination_qpn);
     if (!qp || packet->rail >> 4 != qp->rail || fabric_rail_down(device->fabric, qp->rail))
         return; /* to the wrong port, or to nobody */
     uint8_t transport = qp->type == TYPE_UD   ? TRANSPORT_UD
                         : qp->type == TYPE_UC ? TRANSPORT_UC
+                        : qp->type >= TYPE_DCI ? TRANSPORT_DC
                                               : TRANSPORT_RC;
     if (packet->transport != transport)
         return;
@@ -216,6 +221,7 @@ static bool receive(struct device *device)
         left--;
     }
     fabric_receive_stop(device->fabric, &cursor);
+    device->packets_received += (uint64_t)(PACKETS_A_RUN - left);
     return left != PACKETS_A_RUN;
 }
 

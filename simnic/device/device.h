@@ -74,12 +74,14 @@ struct memory_key {
     uint32_t domain;     /* number of the protection domain */
     uint32_t access;     /* ACCESS_ */
     uint32_t queue_pair; /* of a type 2 window: the QPN it is bound to */
+    uint32_t region;     /* of a bound window: the key of the region it looks into */
     uint64_t start;      /* where the memory is in this process */
     uint64_t address;    /* what programs call that place (iova) */
     uint64_t bytes;
 };
 
 struct compression; /* of a CQ: compress.c */
+struct dc_target;   /* of a DCT: dc.c */
 
 struct completion_queue {
     uint32_t number;
@@ -257,7 +259,13 @@ struct queue_pair {
     } atomics[DEVICE_MAX_READS]; /* answers kept for a repeated request */
     uint32_t atomics_next;
     struct receive_request receive;
+    uint8_t (*groups)[16]; /* UD: multicast groups it is attached to */
+    uint32_t group_count;
     uint32_t remote_qpn; /* XRC target, DCT: who sent last */
+
+    struct dc_target *dc_target; /* DCT: its initiators */
+    uint64_t dc_connection;      /* DCI: number of its connection, or 0 */
+    uint32_t dc_first_psn;       /* of that connection */
 
     struct list all;
     struct list on_page;
@@ -305,6 +313,7 @@ struct device {
     uint64_t now_ns;
     bool tracing;
     uint64_t stalled_until_ns;
+    uint64_t packets_received;
     struct memory_key *keys;
     uint32_t key_count, key_next;
     struct queue_pair **queue_pairs;
@@ -349,6 +358,16 @@ struct memory_key *key_find(struct device *device, uint32_t key);
 /* Translates; NULL if the key, the range, the domain or the access is wrong. bytes may be zero. */
 uint8_t *key_translate(struct device *device, uint32_t key, uint64_t address, uint64_t bytes,
                        uint32_t access, uint32_t domain);
+
+/* The same for an access that a peer asks a QP for: windows may be bound to one QP. */
+uint8_t *key_translate_for_peer(struct device *device, const struct queue_pair *qp, uint32_t key,
+                                uint64_t address, uint64_t bytes, uint32_t access);
+
+/* ---- window.c ---- */
+/* Executes a UMR WQE. Returns 0 or a syndrome. */
+uint8_t window_execute(struct device *device, struct queue_pair *qp,
+                       const struct send_request *request);
+bool window_invalidate(struct device *device, struct queue_pair *qp, uint32_t key);
 
 /* ---- cq.c ---- */
 struct completion_queue *cq_create(struct device *device);
@@ -404,8 +423,29 @@ uint8_t requester_gather(struct device *device, struct queue_pair *qp,
                          const struct send_request *request, uint32_t offset, uint8_t *to,
                          uint32_t bytes);
 bool datagram_send(struct device *device, struct queue_pair *qp, uint8_t *syndrome);
+/* A datagram for a multicast group: every attached QP of this process gets it. */
+void multicast_receive(struct device *device, const struct packet *packet, const uint8_t *payload);
+bool multicast_attach(struct queue_pair *qp, const uint8_t group[16]);
+bool multicast_detach(struct queue_pair *qp, const uint8_t group[16]);
 void datagram_receive(struct device *device, struct queue_pair *qp, const struct packet *packet,
                       const uint8_t *payload);
+
+/* ---- dc.c ---- */
+/* Connects a DCI to the destination of qp->request. Returns false if it must wait for messages to
+ * another destination. */
+bool dc_connect(struct device *device, struct queue_pair *qp);
+/* fabric_reserve for a request of a DCI: puts the DC header before the payload, and completes
+ * *packet. Returns where the payload goes, or NULL. */
+uint8_t *dc_reserve(struct device *device, const struct queue_pair *qp, uint32_t slot,
+                    struct packet *packet);
+void dc_receive(struct device *device, struct queue_pair *dct, const struct packet *packet,
+                const uint8_t *payload);
+/* Makes a QP a target. Returns false if there is no memory. */
+bool dc_target_create(struct queue_pair *dct, uint64_t access_key);
+void dc_target_destroy(struct queue_pair *dct);
+/* Ends the connection of one initiator, whose QP at the target this is, or those of all. */
+void dc_session_break(struct device *device, struct queue_pair *qp);
+void dc_target_break(struct device *device, struct queue_pair *dct);
 
 /* ---- qp.c ---- */
 struct queue_pair *qp_create(struct device *device);

@@ -49,10 +49,19 @@ uint8_t *key_translate(struct device *device, uint32_t key, uint64_t address, ui
     const struct memory_key *k = key_find(device, key);
     if (!k || k->domain != domain || (k->access & access) != access)
         return NULL;
-    if (k->kind == KEY_WINDOW && !k->bound)
+    if (k->kind == KEY_WINDOW && (!k->bound || !key_find(device, k->region)))
         return NULL;
     uint64_t offset = address - k->address;
     if (address < k->address || offset > k->bytes || bytes > k->bytes - offset)
         return NULL;
     return (uint8_t *)(uintptr_t)(k->start + offset);
+}
+
+uint8_t *key_translate_for_peer(struct device *device, const struct queue_pair *qp, uint32_t key,
+                                uint64_t address, uint64_t bytes, uint32_t access)
+{
+    const struct memory_key *k = key_find(device, key);
+    if (k && k->kind == KEY_WINDOW && k->queue_pair && k->queue_pair != qp->number)
+        return NULL;
+    return key_translate(device, key, address, bytes, access, qp->domain);
 }

@@ -74,6 +74,8 @@ void qp_destroy(struct device *device, struct queue_pair *qp)
     qp->statistics->destroyed = 1;
     device->queue_pairs[qp->number & QPN_INDEX_MASK] = NULL;
     device->queue_pair_count--;
+    free(qp->groups);
+    dc_target_destroy(qp);
     free(qp);
 }
 
@@ -156,6 +158,8 @@ void qp_set_state(struct device *device, struct queue_pair *qp, uint8_t state)
         qp->timer_ns = qp->wait_until_ns = 0;
         qp->ack_due = false;
         qp->owed_tail = qp->owed_head;
+        if (qp->dc_target)
+            dc_target_break(device, qp);
         qp_activate(device, qp);
         break;
     default:

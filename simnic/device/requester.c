@@ -85,6 +85,8 @@ static enum blueflame look_at_blueflame(struct device *device, struct queue_pair
         atomic_thread_fence(memory_order_acquire);
         memcpy(&next_push, qp->blueflame_register, sizeof next_push);
         right = memcmp(queued, qp->blueflame, size) == 0;
+        if (qp->blueflame_since_ns == 0) /* first seen now: the device's clock may be old before */
+            qp->blueflame_since_ns = device->now_ns;
         if (next_push) /* the register is being written for another WQE */
             left_over = !right;
         else if (!right && device->now_ns - qp->blueflame_since_ns < BLUEFLAME_PATIENCE_NS)
@@ -198,8 +200,10 @@ static bool admit(struct device *device, struct queue_pair *qp)
         m->responds = false;
         return true;
     }
-    if (request->opcode == MLX5_OPCODE_NOP) {
-        m->done = true;
+    if (request->opcode == MLX5_OPCODE_UMR)
+        m->syndrome = window_execute(device, qp, request);
+    if (request->opcode == MLX5_OPCODE_NOP || request->opcode == MLX5_OPCODE_UMR) {
+        m->done = m->syndrome == 0;
         return true;
     }
     uint32_t mtu_bytes = qp_mtu_bytes(qp);

@@ -65,6 +65,11 @@ static void break_connection(struct device *device, struct queue_pair *qp, uint8
     qp->current = NO_MESSAGE;
     if (qp->type == TYPE_UC)
         return; /* the message is dropped, and nobody is told */
+    if (qp->type == TYPE_DCT) { /* others are served on */
+        dc_session_break(device, qp);
+        refuse(device, qp, aeth);
+        return;
+    }
     qp_fail(device, qp);
     refuse(device, qp, aeth);
     if (event >= 0)
@@ -131,18 +136,6 @@ static bool goes_into_cqe(const struct queue_pair *qp, const struct form *form, 
     return bytes <= (qp->receive_queue_completions->entry_bytes == 128 ? 64u : 32u);
 }
 
-static bool invalidate(struct device *device, struct queue_pair *qp, uint32_t key)
-{
-    struct memory_key *k = key_find(device, key);
-    /* Only a window can be invalidated from afar (IBTA 10.6.5: regions of user-space verbs are
-     * not). */
-    if (!k || k->kind != KEY_WINDOW || !k->bound || k->domain != qp->domain ||
-        (k->queue_pair && k->queue_pair != qp->number))
-        return false;
-    k->bound = false;
-    return true;
-}
-
 static bool execute_send(struct device *device, struct queue_pair *qp, const struct packet *packet,
                          const struct form *form, const uint8_t *payload)
 {
@@ -162,7 +155,7 @@ static bool execute_send(struct device *device, struct queue_pair *qp, const str
     }
     qp->offset += packet->payload_bytes;
     qp->current = form->last ? NO_MESSAGE : PACKET_SEND_FIRST;
-    if (form->invalidate && !invalidate(device, qp, packet->immediate)) {
+    if (form->invalidate && !window_invalidate(device, qp, packet->immediate)) {
         fail_receive(device, qp, MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR);
         return false;
     }
@@ -181,8 +174,8 @@ static bool execute_write(struct device *device, struct queue_pair *qp, const st
         qp->offset = 0;
         bool allowed = qp->attributes.access & ACCESS_REMOTE_WRITE;
         if (!allowed ||
-            (packet->length && !key_translate(device, packet->key, packet->address, packet->length,
-                                              ACCESS_REMOTE_WRITE, qp->domain))) {
+            (packet->length && !key_translate_for_peer(device, qp, packet->key, packet->address,
+                                                       packet->length, ACCESS_REMOTE_WRITE))) {
             break_connection(device, qp, AETH_NAK_REMOTE_ACCESS, EVENT_QP_ACCESS_ERR);
             return false;
         }
@@ -196,8 +189,8 @@ static bool execute_write(struct device *device, struct queue_pair *qp, const st
     if (form->immediate && !qp->receive.taken && !take_receive(device, qp))
         return false;
     if (packet->payload_bytes) {
-        uint8_t *to = key_translate(device, qp->write_key, qp->write_address, packet->payload_bytes,
-                                    ACCESS_REMOTE_WRITE, qp->domain);
+        uint8_t *to = key_translate_for_peer(device, qp, qp->write_key, qp->write_address,
+                                             packet->payload_bytes, ACCESS_REMOTE_WRITE);
         if (!to || !dma_copy(to, payload, packet->payload_bytes)) {
             break_connection(device, qp, AETH_NAK_REMOTE_ACCESS, EVENT_QP_ACCESS_ERR);
             return false;
@@ -237,8 +230,8 @@ static bool execute_read(struct device *device, struct queue_pair *qp, const str
         return false;
     }
     if (!allowed ||
-        (packet->length && !key_translate(device, packet->key, packet->address, packet->length,
-                                          ACCESS_REMOTE_READ, qp->domain))) {
+        (packet->length && !key_translate_for_peer(device, qp, packet->key, packet->address,
+                                                   packet->length, ACCESS_REMOTE_READ))) {
         break_connection(device, qp, AETH_NAK_REMOTE_ACCESS, EVENT_QP_ACCESS_ERR);
         return false;
     }
@@ -260,7 +253,7 @@ static bool execute_atomic(struct device *device, struct queue_pair *qp,
         return false;
     }
     uint8_t *at =
-        key_translate(device, packet->key, packet->address, 8, ACCESS_REMOTE_ATOMIC, qp->domain);
+        key_translate_for_peer(device, qp, packet->key, packet->address, 8, ACCESS_REMOTE_ATOMIC);
     uint64_t original = 0;
     bool done = allowed && at;
     if (done && packet->operation == PACKET_FETCH_ADD)
@@ -291,8 +284,8 @@ static void repeated(struct device *device, struct queue_pair *qp, const struct 
 {
     if (form->kind == KIND_READ) {
         bool allowed =
-            packet->length == 0 || key_translate(device, packet->key, packet->address,
-                                                 packet->length, ACCESS_REMOTE_READ, qp->domain);
+            packet->length == 0 || key_translate_for_peer(device, qp, packet->key, packet->address,
+                                                          packet->length, ACCESS_REMOTE_READ);
         struct owed_response *o = allowed ? owe(device, qp, packet) : NULL;
         if (o)
             o->packets = packets_of(packet->length, qp_mtu_bytes(qp));
@@ -410,7 +403,7 @@ void responder_receive(struct device *device, struct queue_pair *qp, const struc
 
 static struct packet answer_header(const struct queue_pair *qp)
 {
-    return (struct packet){.transport = TRANSPORT_RC,
+    return (struct packet){.transport = qp->type == TYPE_DCT ? TRANSPORT_DC : TRANSPORT_RC,
                            .flags = PACKET_WAKE,
                            .rail = (uint8_t)(qp->rail | qp->destination_rail << 4),
                            .destination_qpn = qp->attributes.destination_qpn,
@@ -446,9 +439,8 @@ static bool respond(struct device *device, struct queue_pair *qp, struct owed_re
         if (!payload)
             return false;
         if (packet.payload_bytes) {
-            const uint8_t *from =
-                key_translate(device, o->key, o->address + offset, packet.payload_bytes,
-                              ACCESS_REMOTE_READ, qp->domain);
+            const uint8_t *from = key_translate_for_peer(device, qp, o->key, o->address + offset,
+                                                         packet.payload_bytes, ACCESS_REMOTE_READ);
             if (!from || !dma_copy(payload, from, packet.payload_bytes)) {
                 qp->expected_psn =
                     packet.psn; /* the NAK names the packet that could not be answered */

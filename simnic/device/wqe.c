@@ -136,6 +136,10 @@ static bool read_data(struct reader *reader, struct send_request *request, bool 
 static bool read_segments(const struct queue_pair *qp, struct reader *reader,
                           struct send_request *request)
 {
+    if (request->opcode == MLX5_OPCODE_UMR) /* window.c reads the rest */
+        return reader->left >= sizeof(struct mlx5_wqe_umr_ctrl_seg) +
+                                   sizeof(struct mlx5_wqe_mkey_context_seg) &&
+               qp->type != TYPE_UD;
     uint8_t form = form_of(request->opcode);
     if (!form || !allowed(qp, form))
         return request->opcode == MLX5_OPCODE_NOP;

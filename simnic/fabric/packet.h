@@ -54,6 +54,7 @@ enum packet_transport {
 enum packet_flag {
     PACKET_SOLICITED = 1,
     PACKET_ACK_REQUEST = 2,
+    PACKET_MULTICAST = 8, /* for the QPs attached to the group in swap_or_add and compare */
     PACKET_WAKE =
         4, /* the receiver should not sleep on it: somebody may be waiting for what it brings */
 };
@@ -75,8 +76,17 @@ struct packet {
     uint8_t syndrome; /* AETH */
     uint8_t reserved[3];
     uint32_t msn;         /* AETH */
-    uint64_t swap_or_add; /* AtomicETH; AtomicAckETH: the original value; DC: the access key */
+    uint64_t swap_or_add; /* AtomicETH; AtomicAckETH: the original value */
     uint64_t compare;     /* AtomicETH */
+};
+
+/* DC: what comes before the payload of every request. See device/dc.c. */
+struct dc_header {
+    uint64_t access_key;
+    uint64_t connection;
+    uint32_t first_psn; /* of the connection */
+    uint8_t path_mtu;   /* enum ibv_mtu */
+    uint8_t reserved[3];
 };
 
 /* AETH syndromes (IBTA table 46): kind in bits 5-6, value in bits 0-4. */

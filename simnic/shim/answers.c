@@ -37,15 +37,20 @@ static struct ib_uverbs_query_device_resp device_attributes(const struct context
         .vendor_part_id = RAIL_VENDOR_PART_ID,
         .max_qp = DEVICE_MAX_QUEUE_PAIRS / 2,
         .max_qp_wr = 32768,
-        .device_cap_flags = IBV_DEVICE_BAD_PKEY_CNTR | IBV_DEVICE_BAD_QKEY_CNTR |
-                            IBV_DEVICE_AUTO_PATH_MIG | IBV_DEVICE_CHANGE_PHY_PORT |
-                            IBV_DEVICE_PORT_ACTIVE_EVENT | IBV_DEVICE_SYS_IMAGE_GUID |
-                            IBV_DEVICE_RC_RNR_NAK_GEN | IBV_DEVICE_SRQ_RESIZE,
+        .device_cap_flags =
+            IBV_DEVICE_BAD_PKEY_CNTR | IBV_DEVICE_BAD_QKEY_CNTR | IBV_DEVICE_AUTO_PATH_MIG |
+            IBV_DEVICE_CHANGE_PHY_PORT | IBV_DEVICE_PORT_ACTIVE_EVENT | IBV_DEVICE_SYS_IMAGE_GUID |
+            IBV_DEVICE_RC_RNR_NAK_GEN | IBV_DEVICE_SRQ_RESIZE | IBV_DEVICE_MEM_WINDOW |
+            IBV_DEVICE_MEM_WINDOW_TYPE_2B | IBV_DEVICE_MEM_MGT_EXTENSIONS,
         .max_sge = DEVICE_MAX_SGE,
         .max_sge_rd = DEVICE_MAX_SGE,
         .max_cq = DEVICE_MAX_COMPLETION_QUEUES / 2,
         .max_cqe = 4194303,
         .max_mr = DEVICE_MAX_KEYS / 2,
+        .max_mw = DEVICE_MAX_KEYS / 2,
+        .max_mcast_grp = 8192,
+        .max_mcast_qp_attach = 240,
+        .max_total_mcast_qp_attach = 8192 * 240,
         .max_pd = 1u << 20,
         .max_qp_rd_atom = DEVICE_MAX_READS,
         .max_res_rd_atom = DEVICE_MAX_READS * (DEVICE_MAX_QUEUE_PAIRS / 2),

@@ -21,8 +21,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#define CLOSE_TRAPS_NS 20000u /* between traps of a program that does not wait */
-#define CLOSE_TRAPS 8u        /* so close, after which that is believed */
+#define CLOSE_TRAPS_NS 50000u /* between traps of a program that does not wait */
+#define CLOSE_TRAPS 8u        /* so close, with nothing received between, until that is believed */
 
 static struct {
     uint8_t *_Atomic page[DEVICE_MAX_PAGES]; /* where the program mapped it; NULL: nowhere */
@@ -30,6 +30,7 @@ static struct {
     uint32_t page_end;
     bool free;
     uint32_t close_traps;
+    uint64_t packets_received; /* by the device, at the last trap */
     uint64_t last_trap_ns;
 } state;
 
@@ -74,7 +75,9 @@ void doorbells_close(void)
 static bool is_streaming(void)
 {
     uint64_t now = process_now_ns();
-    bool close = now - state.last_trap_ns < CLOSE_TRAPS_NS;
+    bool close = now - state.last_trap_ns < CLOSE_TRAPS_NS &&
+                 process.device.packets_received == state.packets_received;
+    state.packets_received = process.device.packets_received;
     state.close_traps = close ? state.close_traps + 1 : 0;
     return state.close_traps >= CLOSE_TRAPS;
 }

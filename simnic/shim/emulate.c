@@ -216,6 +216,53 @@ static bool move_vector(struct machine *m, bool is_store)
     return is_store ? store(m, vector(m, m->reg), 16) : load(m, vector(m, m->reg), 16);
 }
 
+/* The r/m operand's value. */
+static bool operand(const struct machine *m, uint64_t *value)
+{
+    *value = 0;
+    if (m->memory)
+        return load(m, value, width(m));
+    *value = *general(m, m->rm);
+    return true;
+}
+
+static bool conditional_move(struct machine *m, unsigned code)
+{
+    uint64_t value;
+    decode_operands(m, 0);
+    if (!operand(m, &value))
+        return false;
+    set_general(m, m->reg, condition(m, code) ? value : *general(m, m->reg));
+    return true;
+}
+
+/* add, sub, cmp of a register with a register or memory, in either direction. */
+static bool arithmetic_of_two(struct machine *m, uint8_t opcode)
+{
+    uint64_t value;
+    unsigned operation = opcode >> 3;
+    decode_operands(m, 0);
+    if (opcode & 2)
+        return operand(m, &value) && arithmetic(m, operation, m->reg, value);
+    if (!m->memory)
+        return arithmetic(m, operation, m->rm, *general(m, m->reg));
+    if (operation != 7 || !operand(m, &value)) /* only a comparison leaves memory as it is */
+        return false;
+    set_flags(m, value, *general(m, m->reg), value - *general(m, m->reg), true);
+    return true;
+}
+
+static bool test(struct machine *m)
+{
+    uint64_t value;
+    decode_operands(m, 0);
+    if (!operand(m, &value))
+        return false;
+    value &= *general(m, m->reg);
+    set_flags(m, value, 0, value, true); /* carry and overflow are clear */
+    return true;
+}
+
 /* Opcodes after 0F. */
 static bool execute_two_bytes(struct machine *m)
 {
@@ -227,6 +274,8 @@ static bool execute_two_bytes(struct machine *m)
                     width(m) == 8 ? __builtin_bswap64(value) : __builtin_bswap32((uint32_t)value));
         return true;
     }
+    if (opcode >= 0x40 && opcode <= 0x4f)
+        return conditional_move(m, opcode & 15);
     if (opcode >= 0x80 && opcode <= 0x8f) { /* jcc */
         int64_t distance = signed_bytes(m, 4);
         if (condition(m, opcode & 15))
@@ -294,11 +343,15 @@ static bool execute_one_byte(struct machine *m, uint8_t opcode)
         decode_operands(m, 0);
         set_general(m, m->reg, m->address);
         return m->memory;
-    case 0x01: /* add, sub, cmp of two registers */
-    case 0x29:
-    case 0x39:
-        decode_operands(m, 0);
-        return !m->memory && arithmetic(m, opcode >> 3, m->rm, *general(m, m->reg));
+    case 0x01: /* add */
+    case 0x03:
+    case 0x29: /* sub */
+    case 0x2b:
+    case 0x39: /* cmp */
+    case 0x3b:
+        return arithmetic_of_two(m, opcode);
+    case 0x85:
+        return test(m);
     case 0x83:
         decode_operands(m, 1);
         return !m->memory && arithmetic(m, m->reg & 7, m->rm, (uint64_t)signed_bytes(m, 1));

@@ -143,12 +143,19 @@ int verb_destroy_qp(const struct call *call)
 
 /* The kernel resolves a GID to a MAC, by the routes of this machine; here all that can be reached
  * are the rails. */
+/* A multicast GID, or an IPv4 one, which RoCE v2 maps as all IPv4 addresses. */
+static bool is_group(const uint8_t gid[16])
+{
+    static const uint8_t mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+    return gid[0] == 0xff || (memcmp(gid, mapped, sizeof mapped) == 0 && gid[12] >> 4 == 14);
+}
+
 static int check_destination(const uint8_t gid[16])
 {
     static const uint8_t zero[16];
     if (memcmp(gid, zero, sizeof zero) == 0)
         return EINVAL;
-    return rail_of_gid(gid) >= 0 || gid[0] == 0xff ? 0 : ENETUNREACH;
+    return rail_of_gid(gid) >= 0 || is_group(gid) ? 0 : ENETUNREACH;
 }
 
 static int check_address(const struct context *context, const struct ib_uverbs_qp_dest *address)
@@ -349,12 +356,24 @@ int verb_create_ah(const struct call *call)
 
 int verb_attach_multicast(const struct call *call)
 {
-    (void)call;
-    return EOPNOTSUPP;
+    struct ib_uverbs_attach_mcast request;
+    int result = attribute_in(call, UVERBS_ATTR_CORE_IN, &request, sizeof request, sizeof request);
+    if (result)
+        return result;
+    struct object *object = object_find(call->context, UVERBS_OBJECT_QP, request.qp_handle);
+    if (!object || object->qp_type != TYPE_UD || !is_group(request.gid))
+        return EINVAL;
+    return multicast_attach(object->thing, request.gid) ? 0 : ENOMEM;
 }
 
 int verb_detach_multicast(const struct call *call)
 {
-    (void)call;
-    return EOPNOTSUPP;
+    struct ib_uverbs_detach_mcast request;
+    int result = attribute_in(call, UVERBS_ATTR_CORE_IN, &request, sizeof request, sizeof request);
+    if (result)
+        return result;
+    struct object *object = object_find(call->context, UVERBS_OBJECT_QP, request.qp_handle);
+    if (!object || object->qp_type != TYPE_UD || !is_group(request.gid))
+        return EINVAL;
+    return multicast_detach(object->thing, request.gid) ? 0 : EINVAL;
 }

@@ -315,7 +315,7 @@ static void test_multicast(void **state)
     struct world *world = *state;
     struct process *a = &world->process[0];
     uint32_t id = create_typed(a, 100, RDMA_PS_UDP, 4);
-    static const uint8_t wanted[16] = {0xff, 0x0e, [10] = 0xff, [11] = 0xff, 239, 1, 2, 3};
+    static const uint8_t wanted[16] = {[10] = 0xff, [11] = 0xff, 239, 1, 2, 3};
     assert_int_equal(bind_to(a, id, "127.0.0.1", 0), 0);
     struct rdma_ucm_create_id_resp response;
     struct rdma_ucm_join_mcast command = {
