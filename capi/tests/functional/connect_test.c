@@ -332,9 +332,6 @@ static void too_little_memory_to_lock_is_named(void **state)
 {
     (void)state;
     int status;
-    if (!place_pins_memory()) {
-        skip();
-    }
     chmod("/dev/infiniband/uverbs0", 0666);
     chmod("/dev/infiniband/rdma_cm", 0666);
     fflush(NULL);
@@ -365,5 +362,7 @@ int main(void)
         cmocka_unit_test(too_little_memory_to_lock_is_named),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    /* The last is about memory that is pinned. */
+    size_t count = sizeof(tests) / sizeof(tests[0]) - (place_pins_memory() ? 0 : 1);
+    return _cmocka_run_group_tests("tests", tests, count, NULL, NULL);
 }
