@@ -5,9 +5,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/futex.h>
 #include <stdio.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 int fabric_format(const char *path)
@@ -31,6 +33,15 @@ int fabric_format(const char *path)
     return result;
 }
 
+static void wake_all(struct fabric_file *file)
+{
+    for (uint32_t slot = 0; slot < FABRIC_SLOTS; slot++) {
+        _Atomic uint32_t *asleep = &file->slots[slot].asleep;
+        if (atomic_exchange(asleep, 0))
+            syscall(SYS_futex, asleep, FUTEX_WAKE, 1, NULL, NULL, 0);
+    }
+}
+
 int fabric_set_fault(const char *path, const char *spec, char *error, size_t error_bytes)
 {
     struct fabric_fault fault;
@@ -42,7 +53,7 @@ int fabric_set_fault(const char *path, const char *spec, char *error, size_t err
         snprintf(error, error_bytes, "cannot open %s", path);
         return result;
     }
-    const size_t head_bytes = offsetof(struct fabric_file, slots);
+    const size_t head_bytes = offsetof(struct fabric_file, cm);
     struct fabric_file *file = mmap(NULL, head_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     close(fd);
     if (file == MAP_FAILED)
@@ -52,6 +63,7 @@ int fabric_set_fault(const char *path, const char *spec, char *error, size_t err
     fault.serial = file->fault.serial + 1;
     file->fault = fault;
     atomic_fetch_add_explicit(&file->fault_generation, 1, memory_order_acq_rel);
+    wake_all(file); /* a device that sleeps would hear of it only when something else comes */
     munmap(file, head_bytes);
     return 0;
 }

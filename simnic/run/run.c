@@ -25,7 +25,7 @@ static const char usage[] =
     "                  (default: the one this runs in, else $SIMNIC_SESSION_NAME, else\n"
     "                  \"default\"); at most 64 of A-Z a-z 0-9 _ . -\n"
     "  --fault SPEC    trouble for all in the session, as in lose=0.01,seed=7\n"
-    "  --trace         record what the devices do, for simnic ctl trace\n"
+    "  --trace         print the commands from rdma-core that fail or are not known\n"
     "  --help          print this\n"
     "\n"
     "Exit status: 1 if the session cannot be made, 2 for wrong options, 126 and 127 if\n"
