@@ -30,11 +30,12 @@ void cq_destroy(struct device *device, struct completion_queue *cq)
     list_remove(&cq->all);
     device->completion_queues[cq->number] = NULL;
     device->completion_queue_count--;
-    free(cq->compression);
+    if (cq->compression)
+        compression_destroy(cq);
     free(cq);
 }
 
-static uint8_t *entry_at(const struct completion_queue *cq, uint32_t index)
+uint8_t *cq_entry(const struct completion_queue *cq, uint32_t index)
 {
     uint8_t *entry = cq->buffer + (size_t)(index & (cq->entries - 1)) * cq->entry_bytes;
     return entry + (cq->entry_bytes - 64); /* the last 64 bytes of a 128-byte entry are the CQE */
@@ -53,6 +54,8 @@ static bool full(struct completion_queue *cq)
 /* A CQ without room is broken for good, and so are the QPs that complete to it (IBTA 11.6.3.1). */
 void cq_overrun(struct device *device, struct completion_queue *cq)
 {
+    if (cq && cq->compression)
+        compression_flush(device, cq); /* what came before is still told */
     if (!cq || cq->overrun)
         return;
     cq->overrun = true;
@@ -67,7 +70,7 @@ void cq_overrun(struct device *device, struct completion_queue *cq)
     }
 }
 
-static void fire(struct device *device, struct completion_queue *cq)
+void cq_fire(struct device *device, struct completion_queue *cq)
 {
     cq->armed = false;
     device->host.completion_event(device->host.context, cq->owner);
@@ -94,6 +97,8 @@ void cq_write(struct device *device, struct completion_queue *cq, struct cqe *cq
         cq_overrun(device, cq);
         return;
     }
+    if (cq->compression && compression_take(device, cq, cqe))
+        return;
     uint8_t format = 0;
     if (cqe->inline_bytes)
         format = cq->entry_bytes == 128 && cqe->inline_bytes > 32 ? MLX5_INLINE_SCATTER_64
@@ -104,7 +109,7 @@ void cq_write(struct device *device, struct completion_queue *cq, struct cqe *cq
         cqe->fields.timestamp = htobe64(device->now_ns);
     uint8_t bytes[64];
     memcpy(bytes, &cqe->fields, sizeof bytes);
-    uint8_t *entry = entry_at(cq, cq->producer);
+    uint8_t *entry = cq_entry(cq, cq->producer);
     place_inline(cq, cqe, entry, bytes);
     /* The word with the owner bit goes last, whole: a program that sees it sees the rest (PRM: CQE
      * ownership). */
@@ -122,7 +127,7 @@ void cq_write(struct device *device, struct completion_queue *cq, struct cqe *cq
     if (cqe->solicited || error)
         cq->last_solicited = cq->producer;
     if (cq->armed && (!cq->armed_solicited || cqe->solicited || error))
-        fire(device, cq);
+        cq_fire(device, cq);
 }
 
 static uint8_t vendor_syndrome(uint8_t syndrome)
@@ -188,7 +193,7 @@ void cq_look_at_arm(struct device *device, struct completion_queue *cq)
     uint32_t newest = cq->armed_solicited ? cq->last_solicited : cq->producer;
     uint32_t ahead = (newest - consumer) & INDEX_MASK;
     if (ahead != 0 && ahead < 1u << 23)
-        fire(device, cq);
+        cq_fire(device, cq);
 }
 
 void cq_look_at_arms(struct device *device)
@@ -209,12 +214,13 @@ bool cq_resize(struct device *device, struct completion_queue *cq, uint8_t *buff
         return false;
     /* The adapter marks the end of the old buffer by a CQE of its own; libmlx5 copies what is
      * before it to the new one. */
+    if (cq->compression)
+        compression_end(device, cq);
     struct completion_queue old = *cq;
     uint8_t bytes[64] = {0};
     bytes[63] = (uint8_t)(MLX5_CQE_RESIZE_CQ << 4 | ((cq->producer & cq->entries) ? 1 : 0));
     if (((old.producer - old.consumer) & INDEX_MASK) < old.entries)
-        dma_copy(entry_at(&old, old.producer), bytes, sizeof bytes);
-    (void)device;
+        dma_copy(cq_entry(&old, old.producer), bytes, sizeof bytes);
     cq->buffer = buffer;
     cq->entries = entries;
     cq->entry_bytes = entry_bytes;

@@ -50,11 +50,13 @@ bool dc_connect(struct device *device, struct queue_pair *qp)
         return true; /* goes nowhere */
     if (qp->in_flight_head != qp->in_flight_tail && qp->dc_connection)
         return request->destination_qpn == a->destination_qpn &&
+               request->access_key == qp->dc_access_key &&
                memcmp(request->destination_gid, a->destination_gid, 16) == 0;
     a->destination_qpn = request->destination_qpn;
     memcpy(a->destination_gid, request->destination_gid, 16);
     qp->destination_rail = destination_rail(request);
     qp->destination_known = qp->destination_rail != 15;
+    qp->dc_access_key = request->access_key;
     qp->dc_first_psn = qp->next_psn;
     /* The time, which all processes share, so that numbers grow even from one owner of a QPN to the
      * next. */
@@ -65,7 +67,7 @@ bool dc_connect(struct device *device, struct queue_pair *qp)
 uint8_t *dc_reserve(struct device *device, const struct queue_pair *qp, uint32_t slot,
                     struct packet *packet)
 {
-    struct dc_header header = {.access_key = qp->request.access_key,
+    struct dc_header header = {.access_key = qp->dc_access_key,
                                .connection = qp->dc_connection,
                                .first_psn = qp->dc_first_psn,
                                .path_mtu = qp->attributes.path_mtu};
@@ -225,9 +227,10 @@ static void begin(struct device *device, const struct queue_pair *dct, struct se
 }
 
 /* An access key that is not the target's: the initiator is told, and completes with a remote access
- * error. No session comes of it, so that who does not know the key takes no room. */
+ * error. The answer names the first packet of the connection, since none of it was received. No
+ * session comes of it, so that who does not know the key takes no room. */
 static void refuse_key(struct device *device, const struct queue_pair *dct,
-                       const struct packet *packet)
+                       const struct packet *packet, const struct dc_header *header)
 {
     struct packet answer = {.operation = PACKET_ACKNOWLEDGE,
                             .transport = TRANSPORT_DC,
@@ -235,7 +238,7 @@ static void refuse_key(struct device *device, const struct queue_pair *dct,
                             .rail = (uint8_t)(dct->rail | (packet->rail & 15) << 4),
                             .destination_qpn = packet->source_qpn,
                             .source_qpn = dct->number,
-                            .psn = packet->psn,
+                            .psn = header->first_psn & PSN_MASK,
                             .syndrome = AETH_NAK_REMOTE_ACCESS};
     uint32_t slot = qpn_slot(answer.destination_qpn);
     if (fabric_reserve(device->fabric, slot, &answer))
@@ -251,7 +254,7 @@ void dc_receive(struct device *device, struct queue_pair *dct, const struct pack
         return; /* as if there were no target: the initiator's retries run out */
     memcpy(&header, payload, sizeof header);
     if (header.access_key != target->access_key) {
-        refuse_key(device, dct, packet);
+        refuse_key(device, dct, packet, &header);
         return;
     }
     struct session *session = find(target, packet->source_qpn);

@@ -25,6 +25,7 @@ bool device_create(struct device *device, struct fabric *fabric, const struct de
     list_init(&device->active);
     list_init(&device->owing);
     list_init(&device->timed);
+    list_init(&device->holding);
     /* A process that takes over a slot starts its QPNs elsewhere than the last owner did. */
     if (fabric)
         device->queue_pair_next = atomic_load(&fabric->file->slots[fabric->slot].generation) * 977;
@@ -182,10 +183,10 @@ static void deliver(struct device *device, uint32_t source_slot, const struct pa
     struct queue_pair *qp = qp_find(device, packet->destination_qpn);
     if (!qp || packet->rail >> 4 != qp->rail || fabric_rail_down(device->fabric, qp->rail))
         return; /* to the wrong port, or to nobody */
-    uint8_t transport = qp->type == TYPE_UD   ? TRANSPORT_UD
-                        : qp->type == TYPE_UC ? TRANSPORT_UC
+    uint8_t transport = qp->type == TYPE_UD    ? TRANSPORT_UD
+                        : qp->type == TYPE_UC  ? TRANSPORT_UC
                         : qp->type >= TYPE_DCI ? TRANSPORT_DC
-                                              : TRANSPORT_RC;
+                                               : TRANSPORT_RC;
     if (packet->transport != transport)
         return;
     if (transport == TRANSPORT_UD) {
@@ -203,7 +204,10 @@ static void deliver(struct device *device, uint32_t source_slot, const struct pa
             completer_receive(device, qp, packet, payload);
         break;
     default:
-        responder_receive(device, qp, packet, payload);
+        if (qp->type == TYPE_DCT)
+            dc_receive(device, qp, packet, payload);
+        else if (qp->type != TYPE_DCI) /* which asks and is never asked */
+            responder_receive(device, qp, packet, payload);
         break;
     }
 }
@@ -327,6 +331,8 @@ bool device_run(struct device *device, uint64_t now_ns)
     if (!list_empty(&device->owing))
         any |= run_owing(device);
     run_timers(device);
+    if (!list_empty(&device->holding))
+        compression_flush_all(device);
     return any;
 }
 

@@ -28,6 +28,7 @@
 #define DEVICE_MAX_MESSAGE_BYTES (1u << 30)
 #define DEVICE_WQE_MAX_BYTES 1024u /* 16 basic blocks */
 #define DEVICE_IN_FLIGHT 256u      /* messages of a QP that wait for an acknowledgement */
+#define DEVICE_MAX_MINI_CQES 64u   /* completions in a compressed block */
 #define DEVICE_UAR_BYTES 4096u
 #define DEVICE_BLUEFLAME_BYTES 256u /* one buffer of a BlueFlame register */
 #define DEVICE_REGISTERS 4u         /* buffers of a doorbell page: two registers with two each */
@@ -94,9 +95,10 @@ struct completion_queue {
     uint32_t last_solicited; /* producer index after the last solicited or failed completion */
     uint32_t arm_value;      /* as last seen in the doorbell record */
     bool armed, armed_solicited, overrun;
-    bool pad_128; /* MLX5_IB_CREATE_CQ_FLAGS_CQE_128B_PAD */
-    struct compression *compression;
-    void *owner; /* the shim's */
+    bool pad_128;                    /* MLX5_IB_CREATE_CQ_FLAGS_CQE_128B_PAD */
+    struct compression *compression; /* NULL: CQEs are never compressed */
+    bool enhanced; /* compressed in the layout that only DevX can ask for: compress.c */
+    void *owner;   /* the shim's */
     struct list all;
 };
 
@@ -265,7 +267,8 @@ struct queue_pair {
 
     struct dc_target *dc_target; /* DCT: its initiators */
     uint64_t dc_connection;      /* DCI: number of its connection, or 0 */
-    uint32_t dc_first_psn;       /* of that connection */
+    uint64_t dc_access_key;      /* of that connection */
+    uint32_t dc_first_psn;
 
     struct list all;
     struct list on_page;
@@ -326,6 +329,7 @@ struct device {
     uint32_t page_end; /* no page from here on is in use */
     struct list all_queue_pairs, all_completion_queues, all_shared_receive_queues;
     struct list active, owing, timed;
+    struct list holding; /* compressed CQs with completions that are not written yet */
     uint64_t next_timer_ns;
     uint32_t rails_down; /* as last told by events */
     uint32_t fault_serial;
@@ -389,6 +393,21 @@ void cq_write_error(struct device *device, struct queue_pair *qp, bool requester
                     uint8_t opcode, uint16_t wqe_counter);
 bool cq_resize(struct device *device, struct completion_queue *cq, uint8_t *buffer,
                uint32_t entries, uint32_t entry_bytes);
+
+/* Where a CQE is, and telling the program of it. */
+uint8_t *cq_entry(const struct completion_queue *cq, uint32_t index);
+void cq_fire(struct device *device, struct completion_queue *cq);
+
+/* ---- compress.c ---- For CQs that have `compression` only, but for the first. */
+/* format: one of MLX5DV_CQE_RES_FORMAT_. */
+bool compression_create(struct completion_queue *cq, uint8_t format);
+void compression_destroy(struct completion_queue *cq);
+/* Takes a completion for which there is room. Returns false if it is to be written as it is. */
+bool compression_take(struct device *device, struct completion_queue *cq, struct cqe *cqe);
+/* Writes what waits; compression_end also has nothing to come look like it. */
+void compression_flush(struct device *device, struct completion_queue *cq);
+void compression_end(struct device *device, struct completion_queue *cq);
+void compression_flush_all(struct device *device); /* at the end of a round */
 
 /* ---- receive.c: receive WQEs, of a receive queue or an SRQ ---- */
 enum receive_result { RECEIVE_OK, RECEIVE_EMPTY, RECEIVE_WRONG };

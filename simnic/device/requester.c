@@ -116,11 +116,11 @@ static bool fetch(struct device *device, struct queue_pair *qp, struct send_requ
             good = read_blocks(qp, index, request->wqe, blocks);
     }
     qp->statistics->wqe_reads++;
+    if (device->tracing) /* first: parsing puts inline data together */
+        device->host.trace(device->host.context, 0, qp->number, request->wqe, blocks * 64);
     wqe_parse(qp, request, index, blocks * 64);
     if (!good)
         request->syndrome = MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
-    if (device->tracing)
-        device->host.trace(device->host.context, 0, qp->number, request->wqe, blocks * 64);
     return good;
 }
 
@@ -152,12 +152,12 @@ static bool fetch_next(struct device *device, struct queue_pair *qp)
         }
         if (use == BLUEFLAME_USE) {
             memcpy(qp->request.wqe, qp->blueflame, qp->blueflame_bytes);
+            if (device->tracing)
+                device->host.trace(device->host.context, 0, qp->number, qp->blueflame,
+                                   qp->blueflame_bytes);
             wqe_parse(qp, &qp->request, qp->send_next, qp->blueflame_bytes);
             qp->blueflame_bytes = 0;
             qp->statistics->blueflame_executed++;
-            if (device->tracing)
-                device->host.trace(device->host.context, 0, qp->number, qp->request.wqe,
-                                   qp->request.blocks * 64u);
             return true;
         }
     }
@@ -181,6 +181,8 @@ static bool admit(struct device *device, struct queue_pair *qp)
         return false;
     if (responds(request->opcode) && qp->reads_in_flight >= qp->attributes.max_reads &&
         qp->attributes.max_reads)
+        return false;
+    if (qp->type == TYPE_DCI && !dc_connect(device, qp))
         return false;
     struct in_flight *m = slot_of(qp, qp->in_flight_tail++);
     *m = (struct in_flight){.index = request->index,
@@ -276,6 +278,13 @@ static struct packet header(const struct queue_pair *qp, const struct send_reque
     };
 }
 
+static uint8_t *reserve(struct device *device, const struct queue_pair *qp, uint32_t slot,
+                        struct packet *packet)
+{
+    return qp->type == TYPE_DCI ? dc_reserve(device, qp, slot, packet)
+                                : fabric_reserve(device->fabric, slot, packet);
+}
+
 /* A READ or atomic request: one packet, for what has not come yet. */
 static bool send_asking(struct device *device, struct queue_pair *qp, struct in_flight *m)
 {
@@ -295,7 +304,7 @@ static bool send_asking(struct device *device, struct queue_pair *qp, struct in_
         packet.compare = request->compare;
     }
     uint32_t slot = qpn_slot(packet.destination_qpn);
-    if (!fabric_reserve(device->fabric, slot, &packet))
+    if (!reserve(device, qp, slot, &packet))
         return false;
     fabric_commit(device->fabric, slot, &packet);
     qp->statistics->packets_sent++;
@@ -309,24 +318,27 @@ static bool send_telling(struct device *device, struct queue_pair *qp, struct in
     uint32_t mtu_bytes = qp_mtu_bytes(qp);
     struct packet packet = header(qp, request);
     uint32_t slot = qpn_slot(packet.destination_qpn);
+    /* An initiator may have to wait for all of it before it goes elsewhere. */
+    bool somebody_waits =
+        request->signalled || qp->in_flight_tail % ACK_EVERY == 0 || qp->type == TYPE_DCI;
     while (qp->sent_packets < m->packets) {
         uint32_t offset = qp->sent_packets * mtu_bytes;
         bool last = qp->sent_packets + 1 == m->packets;
-        bool somebody_waits = request->signalled || qp->in_flight_tail % ACK_EVERY == 0;
         packet.operation = operation_of(request->opcode, qp->sent_packets == 0, last);
-        packet.payload_bytes = last ? request->bytes - offset : mtu_bytes;
+        uint32_t bytes = last ? request->bytes - offset : mtu_bytes;
+        packet.payload_bytes = bytes;
         packet.psn = (m->first_psn + qp->sent_packets) & PSN_MASK;
         packet.flags = PACKET_WAKE | (last && request->solicited ? PACKET_SOLICITED : 0) |
                        (last && somebody_waits ? PACKET_ACK_REQUEST : 0);
-        uint8_t *payload = fabric_reserve(device->fabric, slot, &packet);
+        uint8_t *payload = reserve(device, qp, slot, &packet);
         if (!payload)
             return false;
-        m->syndrome = requester_gather(device, qp, request, offset, payload, packet.payload_bytes);
+        m->syndrome = requester_gather(device, qp, request, offset, payload, bytes);
         if (m->syndrome)
             return true;
         fabric_commit(device->fabric, slot, &packet);
         qp->statistics->packets_sent++;
-        qp->statistics->bytes_sent += packet.payload_bytes;
+        qp->statistics->bytes_sent += bytes;
         qp->sent_packets++;
     }
     return true;

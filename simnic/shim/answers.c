@@ -3,6 +3,7 @@
 #include "answers.h"
 
 #include "context.h"
+#include "dc.h"
 #include "process.h"
 
 #include <errno.h>
@@ -86,7 +87,16 @@ int answer_query_device_ex(const struct call *call)
         .cq_moderation_caps = {.max_cq_moderation_count = 65535, .max_cq_moderation_period = 4095},
         .max_dm_size = 0,
     };
-    struct mlx5_ib_query_device_resp driver = {.response_length = sizeof driver};
+    struct mlx5_ib_query_device_resp driver = {
+        .response_length = sizeof driver,
+        .cqe_comp_caps = {.max_num = DEVICE_MAX_MINI_CQES,
+                          .supported_format = MLX5_IB_CQE_RES_FORMAT_HASH |
+                                              MLX5_IB_CQE_RES_FORMAT_CSUM |
+                                              MLX5_IB_CQE_RES_FORMAT_CSUM_STRIDX},
+        .flags =
+            MLX5_IB_QUERY_DEV_RESP_FLAGS_CQE_128B_COMP | MLX5_IB_QUERY_DEV_RESP_FLAGS_SCAT2CQE_DCT,
+        .dci_streams_caps = {DC_LOG_STREAMS, DC_LOG_FAILED_STREAMS},
+    };
     int result = attribute_out(call, UVERBS_ATTR_CORE_OUT, &response, sizeof response);
     return result ? result : attribute_out(call, UVERBS_ATTR_UHW_OUT, &driver, sizeof driver);
 }

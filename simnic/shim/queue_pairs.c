@@ -1,5 +1,6 @@
 /* queue_pairs.c: creating, changing, asking and destroying queue pairs; address handles. */
 #include "context.h"
+#include "dc.h"
 #include "process.h"
 #include "transitions.h"
 #include "verbs.h"
@@ -47,17 +48,20 @@ static int read_creation(const struct call *call, struct creation *c)
     if (result)
         return result;
     c->type = (uint32_t)attribute_number(call, UVERBS_ATTR_CREATE_QP_TYPE, UINT32_MAX);
+    c->type = dc_type(c->type, c->driver.flags);
     c->flags = (uint32_t)attribute_number(call, UVERBS_ATTR_CREATE_QP_FLAGS, 0);
     c->domain = named(call, UVERBS_OBJECT_PD, UVERBS_ATTR_CREATE_QP_PD_HANDLE);
     c->send_completions = named(call, UVERBS_OBJECT_CQ, UVERBS_ATTR_CREATE_QP_SEND_CQ_HANDLE);
     c->receive_completions = named(call, UVERBS_OBJECT_CQ, UVERBS_ATTR_CREATE_QP_RECV_CQ_HANDLE);
     c->shared = named(call, UVERBS_OBJECT_SRQ, UVERBS_ATTR_CREATE_QP_SRQ_HANDLE);
-    if (c->type != TYPE_RC && c->type != TYPE_UC && c->type != TYPE_UD)
+    if (c->type != TYPE_RC && c->type != TYPE_UC && c->type != TYPE_UD && c->type != TYPE_DCI &&
+        c->type != TYPE_DCT)
         return EOPNOTSUPP;
-    if (!c->domain || !c->send_completions || !c->receive_completions ||
-        (attribute(call, UVERBS_ATTR_CREATE_QP_SRQ_HANDLE) && !c->shared))
+    if (!c->domain || (!c->send_completions && c->type != TYPE_DCT) || !c->receive_completions ||
+        (attribute(call, UVERBS_ATTR_CREATE_QP_SRQ_HANDLE) && !c->shared) ||
+        (!c->shared && c->type == TYPE_DCT))
         return EINVAL;
-    if (c->driver.flags & ~(uint32_t)FLAGS_KNOWN ||
+    if (c->driver.flags & ~(FLAGS_KNOWN | dc_flags(c->type)) ||
         c->flags & ~(uint32_t)IB_UVERBS_QP_CREATE_SQ_SIG_ALL)
         return EOPNOTSUPP;
     const struct mlx5_ib_create_qp *d = &c->driver;
@@ -87,10 +91,20 @@ static void set_up(struct queue_pair *qp, const struct creation *c, int rail)
     qp->scatter_requests_to_cqe =
         qp->scatter_to_cqe && (qp->signal_all || d->flags & MLX5_QP_FLAG_ALLOW_SCATTER_CQE);
     qp->receive_signature = d->flags & MLX5_QP_FLAG_SIGNATURE;
-    qp->send_queue_completions = c->send_completions->thing;
+    qp->send_queue_completions = c->send_completions ? c->send_completions->thing : NULL;
     qp->receive_queue_completions = c->receive_completions->thing;
     qp->shared_receive_queue = c->shared ? c->shared->thing : NULL;
     qp->destination_rail = 15;
+}
+
+/* A target has no queues and no doorbells of its own: its receives come from the SRQ. */
+static bool set_up_target(struct queue_pair *qp, const struct creation *c)
+{
+    qp->page = DEVICE_MAX_PAGES;
+    qp->receive_entries = qp->send_blocks = 0;
+    /* As the kernel's create_dct: only where CQEs have 128 bytes. */
+    qp->scatter_to_cqe = qp->scatter_to_cqe && qp->receive_queue_completions->entry_bytes == 128;
+    return dc_target_create(qp, c->driver.access_key);
 }
 
 int verb_create_qp(const struct call *call)
@@ -107,6 +121,11 @@ int verb_create_qp(const struct call *call)
         return ENOMEM;
     }
     set_up(qp, &c, call->context->rail);
+    if (c.type == TYPE_DCT && !set_up_target(qp, &c)) {
+        qp_destroy(&process.device, qp);
+        object_destroy(object);
+        return ENOMEM;
+    }
     qp_attach_page(&process.device, qp);
     qp->owner = object;
     object->thing = qp;
@@ -120,7 +139,9 @@ int verb_create_qp(const struct call *call)
     object_use(object, c.shared);
     attribute_out_handle(call, UVERBS_ATTR_CREATE_QP_HANDLE, object->handle);
     struct mlx5_ib_create_qp_resp response = {.bfreg_index = c.driver.bfreg_index};
-    result = attribute_out32(call, UVERBS_ATTR_CREATE_QP_RESP_QP_NUM, qp->number);
+    /* A target's number is told when it becomes ready to receive. */
+    result = attribute_out32(call, UVERBS_ATTR_CREATE_QP_RESP_QP_NUM,
+                             c.type == TYPE_DCT ? 0 : qp->number);
     if (!result)
         result = attribute_out(call, UVERBS_ATTR_CREATE_QP_RESP_CAP, &c.cap, sizeof c.cap);
     return result ? result : attribute_out(call, UVERBS_ATTR_UHW_OUT, &response, sizeof response);
@@ -158,7 +179,9 @@ static int check_destination(const uint8_t gid[16])
     return rail_of_gid(gid) >= 0 || is_group(gid) ? 0 : ENETUNREACH;
 }
 
-static int check_address(const struct context *context, const struct ib_uverbs_qp_dest *address)
+/* DC QPs have an address for what is not a destination: each WQE names its own. */
+static int check_address(const struct context *context, uint32_t type,
+                         const struct ib_uverbs_qp_dest *address)
 {
     if (!address->is_global) /* RoCE addresses by GID alone */
         return EINVAL;
@@ -167,10 +190,11 @@ static int check_address(const struct context *context, const struct ib_uverbs_q
         return EINVAL;
     if (address->port_num != RAIL_PORT && address->port_num != 0)
         return EINVAL;
-    return check_destination(address->dgid);
+    return type == TYPE_DCI || type == TYPE_DCT ? 0 : check_destination(address->dgid);
 }
 
-static int check_values(const struct context *context, const struct ib_uverbs_modify_qp *m)
+static int check_values(const struct context *context, uint32_t type,
+                        const struct ib_uverbs_modify_qp *m)
 {
     uint32_t mask = m->attr_mask;
     if (mask & IBV_QP_PORT && m->port_num != RAIL_PORT)
@@ -191,7 +215,7 @@ static int check_values(const struct context *context, const struct ib_uverbs_mo
         return EINVAL;
     if (mask & IBV_QP_MIN_RNR_TIMER && m->min_rnr_timer > 31)
         return EINVAL;
-    return mask & IBV_QP_AV ? check_address(context, &m->dest) : 0;
+    return mask & IBV_QP_AV ? check_address(context, type, &m->dest) : 0;
 }
 
 static void set_values(struct object *object, const struct ib_uverbs_modify_qp *m)
@@ -248,7 +272,7 @@ static int modify(const struct call *call, const struct ib_uverbs_modify_qp *m)
     uint8_t next = m->attr_mask & IBV_QP_STATE ? m->qp_state : qp->state;
     if (!transition_allowed(qp->type, qp->state, next, m->attr_mask))
         return EINVAL;
-    int result = check_values(call->context, m);
+    int result = check_values(call->context, qp->type, m);
     if (result)
         return result;
     set_values(object, m);
@@ -277,7 +301,11 @@ int verb_modify_qp_ex(const struct call *call)
     if (result)
         return result;
     struct ib_uverbs_ex_modify_qp_resp response = {.response_length = sizeof response};
-    struct mlx5_ib_modify_qp_resp driver = {.response_length = sizeof driver};
+    const struct queue_pair *qp =
+        object_find(call->context, UVERBS_OBJECT_QP, request.base.qp_handle)->thing;
+    struct mlx5_ib_modify_qp_resp driver = {
+        .response_length = sizeof driver,
+        .dctn = qp->type == TYPE_DCT && qp->state == STATE_RTR ? qp->number : 0};
     result = attribute_out(call, UVERBS_ATTR_CORE_OUT, &response, sizeof response);
     return result ? result : attribute_out(call, UVERBS_ATTR_UHW_OUT, &driver, sizeof driver);
 }

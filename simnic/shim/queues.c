@@ -56,6 +56,13 @@ static struct channel *channel_of(int fd)
     return channel;
 }
 
+/* Of mini CQEs of responders: one, as the kernel's mini_cqe_res_format_to_hw has it. */
+static bool is_response_format(uint8_t format)
+{
+    return format == MLX5DV_CQE_RES_FORMAT_HASH || format == MLX5DV_CQE_RES_FORMAT_CSUM ||
+           format == MLX5DV_CQE_RES_FORMAT_CSUM_STRIDX;
+}
+
 int verb_create_cq(const struct call *call)
 {
     struct mlx5_ib_create_cq driver;
@@ -66,7 +73,9 @@ int verb_create_cq(const struct call *call)
         return result;
     if (entries == 0 || entries > CQ_MOST_ENTRIES ||
         (driver.cqe_size != 64 && driver.cqe_size != 128) ||
-        attribute_number(call, UVERBS_ATTR_CREATE_CQ_COMP_VECTOR, 0) >= 2 || driver.cqe_comp_en)
+        attribute_number(call, UVERBS_ATTR_CREATE_CQ_COMP_VECTOR, 0) >= 2)
+        return EINVAL;
+    if (driver.cqe_comp_en == 1 && !is_response_format(driver.cqe_comp_res_format))
         return EINVAL;
     struct channel *channel = NULL;
     if (attribute(call, UVERBS_ATTR_CREATE_CQ_COMP_CHANNEL)) {
@@ -77,6 +86,10 @@ int verb_create_cq(const struct call *call)
     }
     struct object *object = object_create(call->context, UVERBS_OBJECT_CQ);
     struct completion_queue *cq = object ? cq_create(&process.device) : NULL;
+    if (cq && driver.cqe_comp_en == 1 && !compression_create(cq, driver.cqe_comp_res_format)) {
+        cq_destroy(&process.device, cq);
+        cq = NULL;
+    }
     if (!cq) {
         if (channel)
             channel_release(channel);

@@ -2,6 +2,7 @@
  * kernel enforces it. */
 #include "transitions.h"
 
+#include "dc.h"
 #include "device.h"
 
 #include <infiniband/verbs.h>
@@ -59,6 +60,8 @@ static const struct rule rules[] = {
 
 bool transition_allowed(uint32_t type, uint8_t from, uint8_t to, uint32_t mask)
 {
+    if (type == TYPE_DCI || type == TYPE_DCT)
+        return dc_transition_allowed(type, from, to, mask);
     uint32_t always = IBV_QP_STATE | IBV_QP_CUR_STATE;
     if (to == STATE_RESET || to == STATE_ERR)
         return (mask & ~always) == 0;

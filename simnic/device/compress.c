@@ -1,0 +1,309 @@
+/* compress.c: CQE compression: consecutive completions that are alike share one CQE, and take 8
+ * bytes each besides.
+ *
+ * A CQ that was created with it (mlx5_ib_create_cq.cqe_comp_en) still gets ordinary CQEs wherever
+ * compressing is not worth it or not possible. A compressed CQE is told by format 3 in bits 2 and 3
+ * of op_own. What is compressed takes as many places of the ring as it has completions: the
+ * consumer index advances by that, and room is reckoned as if nothing were compressed.
+ *
+ * Mini CQE, 8 bytes, big-endian; the last four are byte_cnt, the first four are
+ *   requester         wqe_counter (16 bits), opcode of the WQE (8), zero (8)
+ *   responder, HASH   rx_hash_result, bytes 12 to 15 of a CQE
+ *   responder, CSUM   check_sum, bytes 20 and 21 of a CQE; zero (16)
+ *   responder, CSUM_STRIDX   check_sum (16), wqe_counter (16)
+ * Without a wqe_counter in it, each completion's is one more than that of the one before.
+ *
+ * Basic layout, that of verbs. A block begins at any place, here i, with a title: a CQE of format
+ * 3, valid by its owner bit, whose byte_cnt is the number of completions, n, and whose other fields
+ * are those of the first completion and, but for what a mini CQE has, of all. Mini CQEs, the first
+ * completion's too, are in arrays of eight: the first array fills the place i + 1, the others i +
+ * 8, i + 16 and so on. The next CQE is at i + n. The places between keep what they had: it is the
+ * program that gives the whole block's owner bits the value of this lap, or it would take them for
+ * valid in the next.
+ *
+ *      i      i+1     i+2 .. i+7   i+8      i+9 .. i+n-1   i+n
+ *      title  0 .. 7  (as before)  8 .. 15  (as before)    next CQE
+ *
+ * Enhanced layout (DevX: cqe_comp_layout 1). Every CQE has the lap it was written in, the iteration
+ * count, modulo 256 in its signature byte, and is valid by that; so nobody must clean up. The title
+ * is the last ordinary CQE before, a completion of its own. After it come arrays, of format 3, each
+ * of up to seven mini CQEs: their number less one is in bits 4 to 7 of op_own, and the last eight
+ * bytes end like those of any CQE. The next CQE is that many places on; if it is an array too, it
+ * has the same title.
+ *
+ * Sources: Linux, mlx5/core/en_rx.c and wq.h (both layouts) and mlx5/device.h (struct
+ * mlx5_mini_cqe8); DPDK, net/mlx5/mlx5_rx.c and mlx5_rxtx_vec*; Mellanox OFED's libmlx5, cq.c
+ * (basic layout, requester); UCX, uct/ib/mlx5/ib_mlx5.c (enhanced layout, requester). DPDK has the
+ * last two bytes of a requester's head in another order than the other three, and never looks.
+ *
+ * Inferred, as no public text says it:
+ * - What is compressed ends at the end of the ring at the latest, and the first CQE of a lap is
+ *   never an array. DPDK reads arrays without wrapping around, and UCX marks the places it has
+ *   still to report with the iteration count of their title; the other readers would not mind.
+ * - Completions with the same immediate data or the same invalidated key are compressed.
+ * - The title's timestamp stands for all.
+ * - A single completion is always an ordinary CQE; what an array has no mini CQE for is zero.
+ * - Of a 128-byte entry, arrays are in the last 64 bytes (as UCX has it for the enhanced layout).
+ * - Completions wait for others for the rest of the device's round, and no longer. Adapters have a
+ *   timer, cqe_compression_timeout. */
+#include "device.h"
+#include "dma.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define FORMAT_COMPRESSED (3u << 2)
+#define ARRAY_MINI_CQES 8u
+#define ENHANCED_MINI_CQES 7u
+#define HASH_AT 12u /* in a CQE; verbs' structure does not name these */
+#define CHECKSUM_AT 20u
+#define QPN_MASK 0xffffffu
+
+struct mini_cqe {
+    union {
+        uint8_t hash[4];
+        struct {
+            uint8_t checksum[2];
+            uint16_t stride_index;
+        };
+        struct {
+            uint16_t wqe_counter;
+            uint8_t opcode, zero;
+        };
+    };
+    uint32_t byte_count;
+};
+
+struct compression {
+    struct completion_queue *cq;
+    struct list holding; /* in the device's list, while there are completions that wait */
+    uint8_t format;
+    bool titled;              /* there is something that a completion may be like: */
+    struct mlx5_cqe64 shared; /* that, with zeros for what may differ */
+    uint16_t next_counter;    /* wqe_counter that comes next, where mini CQEs have none */
+    uint32_t start, count;    /* of the completions that wait; their places are taken already */
+    struct mlx5_cqe64 first;  /* the first of them */
+    struct mini_cqe held[DEVICE_MAX_MINI_CQES];
+};
+
+bool compression_create(struct completion_queue *cq, uint8_t format)
+{
+    struct compression *c = calloc(1, sizeof *c);
+    if (!c)
+        return false;
+    c->cq = cq;
+    c->format = format;
+    list_init(&c->holding);
+    cq->compression = c;
+    return true;
+}
+
+void compression_destroy(struct completion_queue *cq)
+{
+    list_remove(&cq->compression->holding);
+    free(cq->compression);
+    cq->compression = NULL;
+}
+
+static uint8_t owner_at(const struct completion_queue *cq, uint32_t index)
+{
+    return (index & cq->entries) ? 1 : 0;
+}
+
+/* The signature byte of a CQE: nothing but zero in the basic layout. */
+static uint8_t iteration_at(const struct completion_queue *cq, uint32_t index)
+{
+    return cq->enhanced ? (uint8_t)(index >> __builtin_ctz(cq->entries)) : 0;
+}
+
+/* ---- what is alike ---- */
+
+static bool is_compressible(const struct cqe *cqe)
+{
+    if (cqe->solicited || cqe->inline_bytes)
+        return false;
+    switch (cqe->opcode) {
+    case MLX5_CQE_REQ:
+    case MLX5_CQE_RESP_WR_IMM:
+    case MLX5_CQE_RESP_SEND:
+    case MLX5_CQE_RESP_SEND_IMM:
+    case MLX5_CQE_RESP_SEND_INV:
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* A CQE with zeros for all that a mini CQE has, and all that does not count. */
+static struct mlx5_cqe64 shared_part(const struct compression *c, const struct cqe *cqe)
+{
+    struct mlx5_cqe64 shared = cqe->fields;
+    shared.byte_cnt = 0;
+    shared.timestamp = 0;
+    shared.wqe_counter = 0;
+    shared.signature = 0;
+    shared.op_own = (uint8_t)(cqe->opcode << 4);
+    if (cqe->opcode == MLX5_CQE_REQ)
+        shared.sop_drop_qpn &= htobe32(QPN_MASK);
+    else if (c->format == MLX5DV_CQE_RES_FORMAT_HASH)
+        memset((uint8_t *)&shared + HASH_AT, 0, 4);
+    else
+        memset((uint8_t *)&shared + CHECKSUM_AT, 0, 2);
+    return shared;
+}
+
+static bool is_alike(const struct compression *c, const struct cqe *cqe,
+                     const struct mlx5_cqe64 *shared)
+{
+    bool has_counter =
+        cqe->opcode == MLX5_CQE_REQ || c->format == MLX5DV_CQE_RES_FORMAT_CSUM_STRIDX;
+    return (has_counter || be16toh(cqe->fields.wqe_counter) == c->next_counter) &&
+           memcmp(shared, &c->shared, sizeof *shared) == 0;
+}
+
+static struct mini_cqe to_mini(const struct compression *c, const struct cqe *cqe)
+{
+    const uint8_t *bytes = (const uint8_t *)&cqe->fields;
+    struct mini_cqe mini = {.byte_count = cqe->fields.byte_cnt};
+    if (cqe->opcode == MLX5_CQE_REQ) {
+        mini.wqe_counter = cqe->fields.wqe_counter;
+        mini.opcode = (uint8_t)(be32toh(cqe->fields.sop_drop_qpn) >> 24);
+    } else if (c->format == MLX5DV_CQE_RES_FORMAT_HASH) {
+        memcpy(mini.hash, bytes + HASH_AT, sizeof mini.hash);
+    } else {
+        memcpy(mini.checksum, bytes + CHECKSUM_AT, sizeof mini.checksum);
+        if (c->format == MLX5DV_CQE_RES_FORMAT_CSUM_STRIDX)
+            mini.stride_index = cqe->fields.wqe_counter;
+    }
+    return mini;
+}
+
+/* ---- writing ---- */
+
+/* Writes what makes everything before it valid: its last word last, as in cq_write. */
+static bool write_entry(const struct completion_queue *cq, uint32_t index, const void *bytes)
+{
+    uint8_t *entry = cq_entry(cq, index);
+    uint64_t last;
+    memcpy(&last, (const uint8_t *)bytes + 56, sizeof last);
+    return dma_copy(entry, bytes, 56) && dma_store64(entry + 56, last);
+}
+
+static bool write_single(struct compression *c)
+{
+    c->first.op_own |= owner_at(c->cq, c->start);
+    c->first.signature = iteration_at(c->cq, c->start);
+    return write_entry(c->cq, c->start, &c->first);
+}
+
+static bool write_block(struct compression *c, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i += ARRAY_MINI_CQES) {
+        struct mini_cqe array[ARRAY_MINI_CQES] = {0};
+        uint32_t here = count - i < ARRAY_MINI_CQES ? count - i : ARRAY_MINI_CQES;
+        memcpy(array, c->held + i, here * sizeof array[0]);
+        if (!dma_copy(cq_entry(c->cq, c->start + (i ? i : 1)), array, sizeof array))
+            return false;
+    }
+    c->first.byte_cnt = htobe32(count);
+    c->first.op_own |= FORMAT_COMPRESSED | owner_at(c->cq, c->start);
+    return write_entry(c->cq, c->start, &c->first);
+}
+
+static bool write_array(struct compression *c, uint32_t count)
+{
+    uint8_t bytes[64] = {0};
+    memcpy(bytes, c->held, count * sizeof c->held[0]);
+    bytes[62] = iteration_at(c->cq, c->start);
+    bytes[63] = (uint8_t)((count - 1) << 4 | FORMAT_COMPRESSED | owner_at(c->cq, c->start));
+    return write_entry(c->cq, c->start, bytes);
+}
+
+void compression_flush(struct device *device, struct completion_queue *cq)
+{
+    struct compression *c = cq->compression;
+    uint32_t count = c->count;
+    if (count == 0)
+        return;
+    c->count = 0;
+    list_remove(&c->holding);
+    bool written = count == 1     ? write_single(c)
+                   : cq->enhanced ? write_array(c, count)
+                                  : write_block(c, count);
+    if (!written) {
+        cq_overrun(device, cq); /* as in cq_write */
+        return;
+    }
+    struct queue_pair *qp = qp_find(device, be32toh(c->first.sop_drop_qpn) & QPN_MASK);
+    if (count > 1 && qp)
+        qp->statistics->compressed_blocks++;
+    if (cq->armed && !cq->armed_solicited)
+        cq_fire(device, cq);
+}
+
+void compression_flush_all(struct device *device)
+{
+    while (!list_empty(&device->holding))
+        compression_flush(device,
+                          container_of(device->holding.next, struct compression, holding)->cq);
+}
+
+void compression_end(struct device *device, struct completion_queue *cq)
+{
+    compression_flush(device, cq);
+    cq->compression->titled = false;
+}
+
+/* ---- holding back ---- */
+
+static void hold(struct device *device, struct compression *c, const struct cqe *cqe)
+{
+    struct completion_queue *cq = c->cq;
+    struct mlx5_cqe64 fields = cqe->fields;
+    fields.op_own = (uint8_t)(cqe->opcode << 4);
+    fields.timestamp = htobe64(device->now_ns);
+    if (c->count == 0) {
+        c->start = cq->producer;
+        c->first = fields;
+        list_append(&device->holding, &c->holding);
+    }
+    c->held[c->count++] = to_mini(c, cqe);
+    if (device->tracing) {
+        /* As if it were not compressed: traces are about what completes. */
+        fields.op_own |= owner_at(cq, cq->producer);
+        device->host.trace(device->host.context, 1, cq->number, &fields, sizeof fields);
+    }
+    cq->producer++;
+}
+
+/* Ordinary CQEs of the enhanced layout are valid by their iteration count as well. */
+static bool leave(const struct completion_queue *cq, struct cqe *cqe)
+{
+    cqe->fields.signature = iteration_at(cq, cq->producer);
+    return cq->overrun; /* in which flushing may have ended: then nothing is written any more */
+}
+
+bool compression_take(struct device *device, struct completion_queue *cq, struct cqe *cqe)
+{
+    struct compression *c = cq->compression;
+    if (!is_compressible(cqe)) {
+        compression_end(device, cq);
+        return leave(cq, cqe);
+    }
+    struct mlx5_cqe64 shared = shared_part(c, cqe);
+    bool new_lap = (cq->producer & (cq->entries - 1)) == 0;
+    if (!c->titled || new_lap || !is_alike(c, cqe, &shared)) {
+        compression_end(device, cq);
+        c->titled = true;
+        c->shared = shared;
+        c->next_counter = (uint16_t)(be16toh(cqe->fields.wqe_counter) + 1);
+        if (cq->enhanced || cq->overrun)
+            return leave(cq, cqe); /* it is a title */
+    } else {
+        c->next_counter++;
+    }
+    hold(device, c, cqe);
+    if (c->count == (cq->enhanced ? ENHANCED_MINI_CQES : DEVICE_MAX_MINI_CQES))
+        compression_flush(device, cq);
+    return true;
+}

@@ -1,0 +1,298 @@
+#!/usr/bin/env bash
+# programs_test.sh SIMNIC: that the programs of rdma-core and perftest, as Debian installs them, do their work on
+# simnic: two processes in one session, or in two runs that share one.
+simnic=$(realpath "$1")
+. "$(dirname "$0")/../../tools/tests/tap.sh"
+unset SIMNIC_SESSION SIMNIC_SESSION_NAME
+# With sanitizers, the shim's place in LD_PRELOAD is before theirs.
+export ASAN_OPTIONS=verify_asan_link_order=0${ASAN_OPTIONS:+:$ASAN_OPTIONS}
+for program in ibv_rc_pingpong rping ib_write_bw; do
+    if ! command -v "$program" > /dev/null; then
+        echo "1..0 # SKIP there is no $program: install ibverbs-utils, rdmacm-utils and perftest"
+        exit 0
+    fi
+done
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+session=programs.$$
+directory=/dev/shm/simnic.$(id -u).$session
+port=$((20000 + $$ % 10000)) # of the programs that exchange addresses by TCP
+limit=30                     # seconds for one program
+processor=$(taskset -cp $$ | sed 's/.*: //; s/[-,].*//')
+run() { "$simnic" run --session "$session" "$@"; }
+
+# One side of a pair: writes what it prints and its status to files.
+cat > "$work/side" <<'SIDE'
+name=$1
+shift
+timeout "$limit" stdbuf -oL "$@" > "$work/$name" 2>&1
+echo $? > "$work/$name.status"
+SIDE
+
+# Waits until a server listens: on a TCP port, or, where that is 0, until it has opened the device.
+cat > "$work/listening" <<'LISTENING'
+port=$1 server=$2
+listens() {
+    if [ "$port" != 0 ]; then # in hexadecimal, in state LISTEN
+        grep -qi "^ *[0-9]*: [0-9A-F]*:$(printf %04X "$port") [0-9A-F]*:0000 0A" /proc/net/tcp /proc/net/tcp6
+        return
+    fi
+    process=$(pgrep -P "$(pgrep -P "$server" | head -1)" | head -1)
+    [ -n "$process" ] && grep -qx simnic /proc/"$process"/task/*/comm
+}
+for ((i = 0; i < 500; i++)); do
+    if listens 2> /dev/null; then
+        [ "$port" != 0 ] || sleep 0.2 # from opening the device to listening
+        exit 0
+    fi
+    kill -0 "$server" 2> /dev/null || exit 1
+    sleep 0.02
+done
+exit 1
+LISTENING
+
+# Both sides, with what comes before the command of each in BEFORE.
+cat > "$work/pair" <<'PAIR'
+port=$1 server=$2 client=$3
+sh "$work/side" server $BEFORE $server &
+bash "$work/listening" "$port" $! || echo "the server does not listen"
+sh "$work/side" client $BEFORE $client
+[ -n "$END_SERVER" ] && pkill -P "$(pgrep -P $! | head -1)"
+wait
+PAIR
+export work limit BEFORE END_SERVER
+
+# WORDS: what a side must print, as s:REGEX for the server or c:REGEX for the client, with "number " before the
+# regex for as many lines of it; a "!" first says what no line may match.
+printed() {
+    local words file regex failed=0 n
+    for words in "$@"; do
+        file=$work/client
+        [[ ${words#!} = s:* ]] && file=$work/server
+        regex=${words#!}
+        regex=${regex#?:}
+        n=
+        [[ $regex =~ ^([0-9]+)x\ (.*)$ ]] && n=${BASH_REMATCH[1]} regex=${BASH_REMATCH[2]}
+        if [[ $words = !* ]]; then
+            ! grep -aqE -- "$regex" "$file" || { echo "printed, and must not be: $words"; failed=1; }
+        elif [ -n "$n" ]; then
+            [ "$(grep -acE -- "$regex" "$file")" = "$n" ] || { echo "not printed $n times: $words"; failed=1; }
+        else
+            grep -aqE -- "$regex" "$file" || { echo "not printed: $words"; failed=1; }
+        fi
+    done
+    return $failed
+}
+statuses() { # SERVER CLIENT: a regex for each
+    local server client
+    server=$(cat "$work/server.status") client=$(cat "$work/client.status")
+    [[ $server =~ ^($1)$ && $client =~ ^($2)$ ]] || { echo "statuses: server $server, client $client"; return 1; }
+}
+output() {
+    local side
+    for side in server client; do
+        echo "$side printed:"
+        tail -n 15 "$work/$side" | cut -c1-200
+    done
+    return 1
+}
+clean() { rm -f "$work"/server* "$work"/client*; }
+nothing_left() {
+    local i
+    for ((i = 0; i < 500; i++)); do
+        [ -e "$directory" ] || return 0
+        sleep 0.02
+    done
+    ls -R "$directory"
+    return 1
+}
+# PORT SERVER CLIENT WORDS...
+pair() {
+    local port=$1 server=$2 client=$3
+    shift 3
+    clean
+    run bash "$work/pair" "$port" "$server" "$client" && statuses 0 0 && printed "$@" && return
+    output
+}
+# The same with both sides' commands alike, but for the server's address.
+alike() { # COMMAND WORDS...
+    local command=$1
+    shift
+    pair "$port" "$command -p $port" "$command -p $port 127.0.0.1" "$@"
+}
+# A program of the connection manager: ADDRESS SERVER CLIENT WORDS..., where @ is the address.
+managed() {
+    local address=$1 server=$2 client=$3
+    shift 3
+    pair 0 "${server//@/$address}" "${client//@/$address}" "$@"
+}
+# The line of rates or times that perftest's client prints for one size; not every server prints one.
+measured() { # COMMAND BYTES ITERATIONS [THOSE OF ALL QUEUE PAIRS]
+    alike "$1 -F -n $3" "c:^ *$2 +${4:-$3} +[0-9.]+ " '!c:[Ee]rror' '!s:[Ee]rror'
+}
+with_manager() { # COMMAND BYTES ITERATIONS: -R
+    pair 0 "$1 -R -F -n $3" "$1 -R -F -n $3 127.0.0.1" "c:^ *$2 +$3 +[0-9.]+ " '!c:[Ee]rror' '!s:[Ee]rror'
+}
+
+# --- what there is
+devices() {
+    run ibv_devices > "$work/client" && printed 'c:1x mlx5_0[[:space:]]+02736903006d0001' 'c:1x mlx5_1[[:space:]]+02736903006d0002'
+}
+described() {
+    run ibv_devinfo -v > "$work/client" && printed 'c:2x ^hca_id:' 'c:2x state:.*PORT_ACTIVE' 'c:2x link_layer:.*Ethernet' \
+        'c:2x active_mtu:.*4096' 'c:1x GID\[  1\]:.*fe80::73:69ff:fe6d:1, RoCE v2' 'c:1x GID\[  3\]:.*::ffff:127.0.0.1, RoCE v2' \
+        'c:1x GID\[  5\]:.*[^:]::1, RoCE v2' 'c:1x GID\[  3\]:.*::ffff:127.0.0.2, RoCE v2' 'c:1x GID\[  5\]:.*fd73:696d::2, RoCE v2'
+}
+check "ibv_devices" devices
+check "ibv_devinfo -v" described
+
+# --- pingpongs
+for device in mlx5_0 mlx5_1; do
+    for events in "" " -e"; do
+        for kind in rc uc ud srq; do
+            bytes=8192000
+            [ $kind = ud ] && bytes=2048000
+            check "ibv_${kind}_pingpong -d $device$events" alike "ibv_${kind}_pingpong -d $device -g 3$events -c" \
+                "s:^$bytes bytes in" "s:^1000 iters in" "c:^$bytes bytes in" "c:^1000 iters in" '!s:invalid data' '!c:invalid data'
+        done
+    done
+done
+check "ibv_rc_pingpong by link-local GID" alike "ibv_rc_pingpong -d mlx5_1 -g 1 -c" 's:^8192000 bytes' '!s:invalid data'
+check "ibv_rc_pingpong with RoCE v1" alike "ibv_rc_pingpong -d mlx5_0 -g 2 -c" 's:^8192000 bytes' '!s:invalid data'
+check "ibv_rc_pingpong of 1 MiB" alike "ibv_rc_pingpong -d mlx5_0 -g 3 -c -s 1048576 -n 20 -m 4096" 's:^41943040 bytes' 's:^20 iters' '!s:invalid data'
+
+# --- librdmacm's programs
+for address in 127.0.0.1 127.0.0.2 ::1 fd73:696d::2; do
+    check "rping $address" managed $address "rping -s -v -V -C 100 -a @" "rping -c -v -V -C 100 -a @" \
+        's:100x server ping data: rdma-ping-' 'c:100x ^ping data: rdma-ping-' '!s:mismatch' '!c:mismatch'
+    check "rping $address of 65000 bytes" managed $address "rping -s -v -V -C 20 -S 65000 -a @" "rping -c -v -V -C 20 -S 65000 -a @" \
+        's:20x server ping data: rdma-ping-' 'c:20x ^ping data: rdma-ping-' '!s:mismatch' '!c:mismatch'
+done
+check "rping with its own QP" managed 127.0.0.1 "rping -q -s -V -C 100 -a @" "rping -q -c -v -V -C 100 -a @" 'c:100x ^ping data: rdma-ping-'
+check "rping to a server of any address" managed 127.0.0.2 "rping -s -V -C 100" "rping -c -v -V -C 100 -a @" 'c:100x ^ping data: rdma-ping-'
+for address in 127.0.0.1 127.0.0.2; do
+    check "ucmatose $address" managed $address "ucmatose -b @" "ucmatose -s @" 's:^data transfers complete' 's:^return status 0' 'c:^return status 0'
+    check "ucmatose $address, 20 connections" managed $address "ucmatose -b @ -c 20 -C 50 -S 10000" "ucmatose -s @ -c 20 -C 50 -S 10000" \
+        's:^data transfers complete' 'c:^data transfers complete' 'c:^return status 0'
+    check "udaddy $address" managed $address "udaddy -b @ -c 5 -C 20 -S 1000" "udaddy -s @ -c 5 -C 20 -S 1000" \
+        's:^data transfers complete' 's:^return status 0' 'c:^return status 0'
+    check "rdma_client $address" managed $address "rdma_server -s @" "rdma_client -s @" 's:^rdma_server: end 0' 'c:^rdma_client: end 0'
+    for mode in "" " -T a" " -T b"; do
+        check "rstream $address$mode" managed $address "rstream -T v$mode -S 4096 -I 50 -C 20 -b @" "rstream -T v$mode -S 4096 -I 50 -C 20 -s @" \
+            's:4k +20 +50 +' 'c:4k +20 +50 +' '!s:data error' '!c:data error'
+    done
+    check "riostream $address" managed $address "riostream -T v -S 4096 -I 50 -C 20 -b @" "riostream -T v -S 4096 -I 50 -C 20 -s @" \
+        's:4k +20 +50 +' 'c:4k +20 +50 +' '!s:data error' '!c:data error'
+    END_SERVER=1
+    clock() { # its server does not end by itself
+        clean
+        run bash "$work/pair" 0 "cmtime -b $address" "cmtime -s $address -c 50" && statuses "143|255" 0 && printed \
+            'c:1x ^create qp +:' 'c:1x ^connect +:' 'c:1x ^disconnect +:' '!c:[Ee]rror|[Ff]ail' && return
+        output
+    }
+    check "cmtime $address" clock
+    END_SERVER=
+done
+
+# --- perftest
+for device in mlx5_0 mlx5_1; do
+    on="-d $device -x 3"
+    check "ib_write_bw $device" measured "ib_write_bw $on" 65536 200
+    check "ib_read_bw $device" measured "ib_read_bw $on" 65536 200
+    check "ib_send_bw $device" measured "ib_send_bw $on" 65536 200
+    check "ib_atomic_bw $device" measured "ib_atomic_bw $on" 8 200
+    check "ib_write_lat $device" measured "ib_write_lat $on" 2 200
+    check "ib_read_lat $device" measured "ib_read_lat $on" 2 200
+    check "ib_send_lat $device" measured "ib_send_lat $on" 2 200
+    check "ib_atomic_lat $device" measured "ib_atomic_lat $on" 8 200
+    check "ib_send_bw -e $device" measured "ib_send_bw -e $on" 65536 200
+    check "ib_read_bw -e $device" measured "ib_read_bw -e $on" 65536 200
+    check "ib_atomic_bw -e $device" measured "ib_atomic_bw -e $on" 8 200
+done
+on="-d mlx5_0 -x 3"
+for kind in UC UD; do
+    size=65536
+    [ $kind = UD ] && size=4096
+    check "ib_send_bw -c $kind" measured "ib_send_bw -c $kind $on" $size 200
+    check "ib_send_lat -c $kind" measured "ib_send_lat -c $kind $on" 2 200
+done
+check "ib_write_bw -c UC" measured "ib_write_bw -c UC $on" 65536 200
+for verb in send write read; do
+    check "ib_${verb}_bw -b -q 4" measured "ib_${verb}_bw -b -q 4 $on" 65536 200 800
+done
+check "ib_send_bw --use-srq -q 4" measured "ib_send_bw --use-srq -q 4 $on" 65536 200 800
+check "ib_write_bw, data in the request" measured "ib_write_bw --inline_size 64 -s 32 $on" 32 5000
+check "ib_send_lat of 512 KiB" measured "ib_send_lat -s 524288 $on" 524288 100
+check "ib_send_bw of 4 MiB" measured "ib_send_bw -s 4194304 $on" 4194304 20
+for verb in send_lat write_lat read_lat; do
+    for size in 1 255 4096 4097 65536; do
+        check "ib_$verb -s $size" measured "ib_$verb -s $size $on" $size 50
+    done
+done
+all_sizes() {
+    local n words=()
+    for ((n = 2; n <= 65536; n *= 2)); do words+=("c:^ *$n +20 "); done
+    alike "ib_send_bw -a -n 20 -F $on" "${words[@]}" 'c:^ *8388608 +20 '
+}
+check "ib_send_bw -a" all_sizes
+for verb in send_bw write_bw read_bw; do
+    check "ib_$verb -R" with_manager "ib_$verb" 65536 200
+done
+for verb in send_lat read_lat; do
+    check "ib_$verb -R" with_manager "ib_$verb" 2 200
+done
+check "ib_send_bw -R -c UD" with_manager "ib_send_bw -c UD -d mlx5_0" 4096 200
+
+# --- one processor for all
+BEFORE="taskset -c $processor"
+check "one processor: ibv_rc_pingpong" alike "ibv_rc_pingpong -d mlx5_0 -g 3 -c" 's:^8192000 bytes' '!s:invalid data'
+check "one processor: ibv_rc_pingpong -e" alike "ibv_rc_pingpong -d mlx5_1 -g 3 -c -e" 's:^8192000 bytes' '!s:invalid data'
+check "one processor: rping" managed 127.0.0.1 "rping -s -V -C 100 -a @" "rping -c -v -V -C 100 -a @" 'c:100x ^ping data: rdma-ping-'
+check "one processor: ib_send_bw" measured "ib_send_bw $on" 65536 200
+check "one processor: ib_write_lat" measured "ib_write_lat $on" 2 50
+BEFORE=
+
+# --- two runs share the session that has no name
+shared() {
+    clean
+    "$simnic" run sh "$work/side" server ibv_rc_pingpong -g 3 -c -p "$port" &
+    bash "$work/listening" "$port" $! || return 1
+    "$simnic" run sh "$work/side" client ibv_rc_pingpong -g 3 -c -p "$port" 127.0.0.1
+    wait $!
+    statuses 0 0 && printed 's:^8192000 bytes' 'c:^8192000 bytes' '!s:invalid data' && return
+    output
+}
+check "two runs: ibv_rc_pingpong" shared
+
+# --- a server that is killed: its client gets an error
+cat > "$work/kill" <<'KILL'
+port=$1 program=$2 server=$3 client=$4 words=$5
+sh "$work/side" server $server &
+bash "$work/listening" "$port" $! || echo "the server does not listen"
+sh "$work/side" client $client &
+for ((i = 0; i < 500; i++)); do
+    grep -aqE "$words" "$work/client" && break
+    sleep 0.02
+done
+sleep 0.3
+side=$(pgrep -f "^sh $work/side server")
+kill -9 "$(pgrep -P "$(pgrep -P "$side")" -x "$program")"
+wait
+KILL
+killed() { # PORT SERVER CLIENT, the words of a client at work, WORDS...
+    local port=$1 server=$2 client=$3 busy=$4
+    shift 4
+    clean
+    run bash "$work/kill" "$port" "${server%% *}" "$server" "$client" "$busy"
+    # 124 would be the time limit.
+    statuses 137 "${expected:-[1-9]|[1-9][0-9]|25[0-9]}" && printed "$@" && return
+    output
+}
+for verb in write read; do
+    command="ib_${verb}_bw -F -n 100000000 $on -p $port"
+    check "server of ib_${verb}_bw killed" killed "$port" "$command" "$command 127.0.0.1" "#bytes" 'c:Completion with error' 'c:Failed status 12'
+done
+expected=".|..|2.."
+check "server of rping killed" killed 0 "rping -s -a 127.0.0.1" "rping -c -v -a 127.0.0.1" "rdma-ping-100:" 'c:client DISCONNECT EVENT|cq completion failed'
+check "nothing left" nothing_left
+plan
