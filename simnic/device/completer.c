@@ -75,6 +75,7 @@ static void made_progress(struct device *device, struct queue_pair *qp)
 {
     qp->rnr_left = qp->attributes.rnr_retry_count;
     qp->retries_left = qp->attributes.retry_count;
+    qp->gap_told = false;
     qp->timer_ns = 0;
     if (qp->in_flight_head != qp->in_flight_next)
         requester_start_timer(device, qp);
@@ -149,6 +150,15 @@ static void try_again(struct device *device, struct queue_pair *qp)
     requester_restart(device, qp);
 }
 
+/* What comes after a lost response tells of the same loss again and again; one retry mends it. */
+static void ask_for_lost_response(struct device *device, struct queue_pair *qp)
+{
+    if (qp->gap_told)
+        return;
+    try_again(device, qp);
+    qp->gap_told = true;
+}
+
 static void refused(struct device *device, struct queue_pair *qp, uint8_t aeth)
 {
     if ((aeth & AETH_KIND_MASK) == AETH_RNR_NAK) {
@@ -195,7 +205,7 @@ static void acknowledged(struct device *device, struct queue_pair *qp, const str
         if (psn_difference(packet->psn, m->first_psn) >= 0)
             refused(device, qp, packet->syndrome);
     } else if (!whole) {
-        try_again(device, qp);
+        ask_for_lost_response(device, qp);
     }
 }
 
@@ -258,7 +268,7 @@ static void responded(struct device *device, struct queue_pair *qp, const struct
     uint32_t expected = (m->first_psn + m->settled) & PSN_MASK;
     if (!m->responds || packet->psn != expected) {
         if (m->responds && psn_difference(packet->psn, expected) > 0)
-            try_again(device, qp); /* one before it was lost */
+            ask_for_lost_response(device, qp);
         return;
     }
     bool atomic = packet->operation == PACKET_ATOMIC_ACKNOWLEDGE;
@@ -305,6 +315,7 @@ void completer_receive(struct device *device, struct queue_pair *qp, const struc
 void completer_timeout(struct device *device, struct queue_pair *qp)
 {
     qp->timer_ns = 0;
+    qp->gap_told = false;
     if (qp->in_flight_head == qp->in_flight_next)
         return;
     /* What the peer's device has not looked at is not lost: its process had no processor. Real

@@ -224,6 +224,7 @@ bool cq_resize(struct device *device, struct completion_queue *cq, uint8_t *buff
     cq->buffer = buffer;
     cq->entries = entries;
     cq->entry_bytes = entry_bytes;
+    cq->last_solicited++;
     cq->producer++; /* the marker has a place in the new buffer too */
     return true;
 }

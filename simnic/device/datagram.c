@@ -100,8 +100,8 @@ bool datagram_send(struct device *device, struct queue_pair *qp, uint8_t *syndro
         return true;
     }
     struct packet packet = datagram_header(qp);
-    bool group = packet.destination_qpn == MULTICAST_QPN;
     bool nowhere = packet.rail >> 4 == 15;
+    bool group = nowhere && packet.destination_qpn == MULTICAST_QPN;
     uint8_t staged[GRH_BYTES + RAIL_MTU_BYTES];
     uint32_t slot = qpn_slot(packet.destination_qpn);
     uint8_t *payload = nowhere ? staged : fabric_reserve(device->fabric, slot, &packet);

@@ -77,8 +77,10 @@ void device_remove_page(struct device *device, uint32_t page)
     struct doorbell_page *p = device->pages[page];
     if (!p)
         return;
-    while (!list_empty(&p->queue_pairs))
+    while (!list_empty(&p->queue_pairs)) {
+        container_of(p->queue_pairs.next, struct queue_pair, on_page)->blueflame_bytes = 0;
         list_remove(p->queue_pairs.next);
+    }
     device->pages[page] = NULL;
     free(p);
     while (device->page_end && !device->pages[device->page_end - 1])
@@ -277,7 +279,9 @@ static void run_timers(struct device *device)
             qp->wait_until_ns = 0;
             qp_activate(device, qp);
         }
-        if (qp->timer_ns && qp->timer_ns <= device->now_ns)
+        if (qp->timer_ns && qp->timer_ns <= device->now_ns && qp->state == STATE_ERR)
+            responder_flush_late(device, qp);
+        else if (qp->timer_ns && qp->timer_ns <= device->now_ns)
             completer_timeout(device, qp);
         uint64_t due = qp->timer_ns ? qp->timer_ns : UINT64_MAX;
         if (qp->wait_until_ns && qp->wait_until_ns < due)

@@ -62,9 +62,7 @@ enum queue_pair_type {
     TYPE_DCT = 101,
 };
 
-struct protection_domain {
-    uint32_t number;
-};
+#define TERMINATOR_KEY 0x100u /* "invalid" L_Key: ends a scatter list shorter than its WQE */
 
 enum key_kind { KEY_FREE, KEY_REGION, KEY_WINDOW };
 
@@ -219,9 +217,10 @@ struct queue_pair {
     uint32_t next_psn;
     uint32_t in_flight_head, in_flight_next, in_flight_tail; /* next: being sent */
     uint32_t sent_packets;                                   /* of in_flight_next */
-    bool parsed;  /* `request` is that of in_flight_next */
-    bool rings;   /* a doorbell rang since the record was last read */
-    bool drained; /* the transition to SQD has been told */
+    bool parsed;   /* `request` is that of in_flight_next */
+    bool rings;    /* a doorbell rang since the record was last read */
+    bool drained;  /* the transition to SQD has been told */
+    bool gap_told; /* a lost response was asked for again: once a gap */
     uint32_t reads_in_flight;
     uint8_t rnr_left, retries_left;
     uint64_t wait_until_ns; /* an RNR NAK's, or 0 */
@@ -247,9 +246,10 @@ struct queue_pair {
         current;   /* PACKET_SEND_FIRST or PACKET_WRITE_FIRST: inside such a message; 0xff: none */
     bool nak_sent; /* nothing is answered until expected_psn comes */
     bool ack_due, ack_wakes;
-    uint8_t nak_due;  /* an AETH syndrome, or 0 */
-    uint8_t last_wqe; /* event LAST_WQE_REACHED: 1 due, 2 told */
-    uint32_t offset;  /* bytes of the current message so far */
+    uint8_t nak_due;     /* an AETH syndrome, or 0 */
+    uint16_t late_looks; /* at the receive queue of a QP in error */
+    uint8_t last_wqe;    /* event LAST_WQE_REACHED: 1 due, 2 told */
+    uint32_t offset;     /* bytes of the current message so far */
     uint64_t write_address;
     uint32_t write_key, write_left;
     uint32_t owed_head, owed_tail;
@@ -438,6 +438,7 @@ void responder_receive(struct device *device, struct queue_pair *qp, const struc
                        const uint8_t *payload);
 bool responder_answer(struct device *device, struct queue_pair *qp);
 void responder_flush(struct device *device, struct queue_pair *qp);
+void responder_flush_late(struct device *device, struct queue_pair *qp);
 uint8_t requester_gather(struct device *device, struct queue_pair *qp,
                          const struct send_request *request, uint32_t offset, uint8_t *to,
                          uint32_t bytes);

@@ -20,6 +20,8 @@ struct memory_key *key_create(struct device *device, enum key_kind kind, uint32_
         if (index == 0 || key->kind != KEY_FREE)
             continue;
         uint8_t variant = (uint8_t)(key->key + 1);
+        if ((index << 8 | variant) == TERMINATOR_KEY)
+            variant++;
         *key = (struct memory_key){
             .key = index << 8 | variant, .kind = (uint8_t)kind, .domain = domain};
         device->key_count++;

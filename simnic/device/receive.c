@@ -7,9 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TERMINATOR_KEY                                                                             \
-    0x100u /* "invalid" L_Key: ends a scatter list that is shorter than the WQE */
-
 struct shared_receive_queue *srq_create(struct device *device)
 {
     for (uint32_t index = 1; index < DEVICE_MAX_SHARED_RECEIVE_QUEUES; index++) {
@@ -72,7 +69,7 @@ static enum receive_result take_from_srq(struct device *device, struct queue_pai
     struct shared_receive_queue *srq = qp->shared_receive_queue;
     uint32_t raw;
     if (!dma_load32(srq->record, &raw))
-        return RECEIVE_WRONG;
+        return RECEIVE_EMPTY; /* nobody can post any more */
     uint16_t producer = (uint16_t)be32toh(raw);
     if (producer == srq->taken)
         return RECEIVE_EMPTY;
@@ -95,7 +92,7 @@ static enum receive_result take_from_queue(struct queue_pair *qp)
     if (qp->receive_entries == 0)
         return RECEIVE_EMPTY;
     if (!dma_load32(qp->record, &raw))
-        return RECEIVE_WRONG;
+        return RECEIVE_EMPTY; /* nobody can post any more */
     uint16_t producer = (uint16_t)be32toh(raw);
     if (producer == qp->receive_next)
         return RECEIVE_EMPTY;

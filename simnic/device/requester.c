@@ -135,8 +135,10 @@ static void read_producer(struct queue_pair *qp)
 /* Looks for the next WQE. Returns whether qp->request is one. */
 static bool fetch_next(struct device *device, struct queue_pair *qp)
 {
-    if (qp->state == STATE_SQD)
+    if (qp->state == STATE_SQD) {
+        qp->rings = false; /* it rings again when the QP sends again */
         return false;
+    }
     if (qp->send_next == qp->send_producer || qp->rings)
         read_producer(qp);
     uint32_t available = (uint16_t)(qp->send_producer - qp->send_next);
@@ -271,7 +273,8 @@ static struct packet header(const struct queue_pair *qp, const struct send_reque
         .rail = (uint8_t)(qp->rail | qp->destination_rail << 4),
         .destination_qpn = request->destination_qpn,
         .source_qpn = qp->number,
-        .immediate = request->immediate,
+        .immediate = request->opcode == MLX5_OPCODE_SEND_INVAL ? be32toh(request->immediate)
+                                                               : request->immediate,
         .address = request->remote_address,
         .key = request->remote_key,
         .length = request->bytes,
@@ -392,7 +395,8 @@ static bool prepare(struct device *device, struct queue_pair *qp)
             return true;
         uint16_t index = m->index;
         fetch(device, qp, &qp->request, index, m->blocks);
-        if (qp->request.bytes != m->bytes || qp->request.opcode != m->opcode)
+        if (qp->request.syndrome || qp->request.bytes != m->bytes ||
+            qp->request.opcode != m->opcode)
             m->syndrome =
                 MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR; /* the program changed what it had posted */
         qp->parsed = true;
@@ -436,8 +440,10 @@ bool requester_run(struct device *device, struct queue_pair *qp)
     if (qp->state == STATE_ERR || qp->state == STATE_SQE) {
         list_remove(&qp->active);
         requester_flush(device, qp);
-        if (qp->state == STATE_ERR)
-            responder_flush(device, qp);
+        if (qp->state == STATE_ERR) {
+            qp->late_looks = 0;
+            responder_flush_late(device, qp);
+        }
         return true;
     }
     if (qp->state != STATE_RTS && qp->state != STATE_SQD) {

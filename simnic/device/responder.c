@@ -70,7 +70,9 @@ static void break_connection(struct device *device, struct queue_pair *qp, uint8
         refuse(device, qp, aeth);
         return;
     }
+    uint32_t owed_tail = qp->owed_tail; /* READs before it are still answered */
     qp_fail(device, qp);
+    qp->owed_tail = owed_tail;
     refuse(device, qp, aeth);
     if (event >= 0)
         device->host.async_event(device->host.context, event, qp->rail, qp->owner);
@@ -445,6 +447,7 @@ static bool respond(struct device *device, struct queue_pair *qp, struct owed_re
                 qp->expected_psn =
                     packet.psn; /* the NAK names the packet that could not be answered */
                 break_connection(device, qp, AETH_NAK_REMOTE_ACCESS, EVENT_QP_ACCESS_ERR);
+                qp->owed_tail = qp->owed_head;
                 return true;
             }
         }
@@ -509,4 +512,18 @@ void responder_flush(struct device *device, struct queue_pair *qp)
         if (qp->receive_queue_completions->overrun)
             break;
     }
+}
+
+void responder_flush_late(struct device *device, struct queue_pair *qp)
+{
+    /* Posting a receive rings nothing: the record is looked at for a while, as programs post one
+     * more to an ended QP to learn when all are flushed. */
+    responder_flush(device, qp);
+    qp->timer_ns = 0;
+    if (qp->shared_receive_queue || qp->receive_entries == 0 || ++qp->late_looks > 300)
+        return;
+    qp->timer_ns = device->now_ns + (qp->late_looks < 100 ? 1000000 : 10000000);
+    list_append_once(&device->timed, &qp->timed);
+    if (qp->timer_ns < device->next_timer_ns)
+        device->next_timer_ns = qp->timer_ns;
 }

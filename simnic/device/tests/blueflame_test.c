@@ -322,7 +322,7 @@ int main(void)
         QUIET(test_push_elsewhere),
         QUIET(test_push_sizes),
         QUIET(test_two_writers),
-        /* waits for a fix: use after free: QUIET(test_page_gone), */
+        QUIET(test_page_gone),
         QUIET(test_pages),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);

@@ -380,7 +380,7 @@ int main(void)
         TEST(test_record_gone),
         TEST(test_resize),
         TEST(test_resize_too_small),
-        /* waits for a fix: last_solicited stays: TEST(test_resize_then_arm), */
+        TEST(test_resize_then_arm),
         TEST(test_trace),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);

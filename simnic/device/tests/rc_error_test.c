@@ -485,14 +485,14 @@ int main(void)
         TEST(test_too_long_for_receive),
         TEST(test_bad_receive_key),
         cmocka_unit_test(test_local_protection),
-        /* waits for a fix: READs owed are dropped: TEST(test_read_before_refusal), */
+        TEST(test_read_before_refusal),
         TEST(test_local_memory_gone),
         TEST(test_read_into_memory_gone),
         cmocka_unit_test(test_remote_memory_gone),
         TEST(test_receive_memory_gone),
-        /* waits for a fix: flush never ends: TEST(test_record_gone), */
+        TEST(test_record_gone),
         TEST(test_flush),
-        /* waits for a fix: never looked at: TEST(test_flush_late_receive), */
+        TEST(test_flush_late_receive),
         TEST(test_kill),
         TEST(test_stall),
     };

@@ -273,11 +273,11 @@ int main(void)
         cmocka_unit_test(test_duplicates),
         cmocka_unit_test(test_loss_of_sends),
         cmocka_unit_test(test_loss_of_writes),
-        /* waits for a fix: one gap, many retries: cmocka_unit_test(test_loss_of_atomics), */
-        /* waits for a fix: one gap, many retries: cmocka_unit_test(test_loss_of_reads), */
-        /* waits for a fix: one gap, many retries: cmocka_unit_test(test_loss_mixed), */
+        cmocka_unit_test(test_loss_of_atomics),
+        cmocka_unit_test(test_loss_of_reads),
+        cmocka_unit_test(test_loss_mixed),
         cmocka_unit_test(test_delays),
-        /* waits for a fix: one gap, many retries: cmocka_unit_test(test_each_response_lost), */
+        cmocka_unit_test(test_each_response_lost),
         TEST(test_acknowledgement_lost),
         TEST(test_rail_down),
     };
