@@ -8,6 +8,7 @@
 
 #define CQ_DOORBELL 0x20u /* of a UAR page (PRM, "UAR page format") */
 #define PACKETS_A_RUN 256
+#define LOOK_AGAIN_NS 200000u /* at what waits for room */
 
 static const uint32_t register_offset[DEVICE_REGISTERS] = {0x800, 0x900, 0xa00, 0xb00};
 
@@ -349,7 +350,7 @@ uint64_t device_deadline_ns(const struct device *device)
     /* What found no room in a ring tries again soon; so does a BlueFlame push that is not
      * complete. */
     bool waits = !list_empty(&device->owing) || !list_empty(&device->active);
-    if (waits && device->now_ns + 20000 < deadline)
-        deadline = device->now_ns + 20000;
+    if (waits && device->now_ns + LOOK_AGAIN_NS < deadline)
+        deadline = device->now_ns + LOOK_AGAIN_NS;
     return delayed < deadline ? delayed : deadline;
 }

@@ -177,8 +177,10 @@ static uint8_t *ring_reserve(struct fabric *fabric, uint32_t slot, uint32_t payl
     uint32_t needed = bytes <= to_end ? bytes : to_end + bytes;
     if (head + needed - fabric->ring_tail_seen[slot] > FABRIC_RING_BYTES) {
         fabric->ring_tail_seen[slot] = atomic_load_explicit(&ring->tail, memory_order_acquire);
-        if (head + needed - fabric->ring_tail_seen[slot] > FABRIC_RING_BYTES)
+        if (head + needed - fabric->ring_tail_seen[slot] > FABRIC_RING_BYTES) {
+            atomic_store_explicit(&ring->blocked, 1, memory_order_seq_cst);
             return NULL;
+        }
     }
     if (bytes > to_end) {
         struct packet *padding = (struct packet *)(void *)&ring->bytes[head % FABRIC_RING_BYTES];
@@ -349,9 +351,18 @@ bool fabric_receive(struct fabric *fabric, struct fabric_cursor *cursor, struct 
 
 void fabric_consume(struct fabric *fabric, struct fabric_cursor *cursor)
 {
+    struct fabric_ring *ring = &fabric->file->rings[fabric->slot][cursor->slot];
     fabric->reader_tail[cursor->slot] = cursor->next_tail;
-    atomic_store_explicit(&fabric->file->rings[fabric->slot][cursor->slot].tail, cursor->next_tail,
-                          memory_order_release);
+    atomic_store_explicit(&ring->tail, cursor->next_tail, memory_order_release);
+    /* A writer that found no room is woken when there is room for many. If it misses that, since it
+     * was not asleep yet, it looks again by itself before long. */
+    if (!atomic_load_explicit(&ring->blocked, memory_order_relaxed))
+        return;
+    uint64_t head = atomic_load_explicit(&ring->head, memory_order_relaxed);
+    if (head - cursor->next_tail <= FABRIC_RING_BYTES / 2) {
+        atomic_store_explicit(&ring->blocked, 0, memory_order_seq_cst);
+        fabric->to_wake |= 1ull << cursor->slot;
+    }
 }
 
 void fabric_receive_stop(struct fabric *fabric, struct fabric_cursor *cursor)

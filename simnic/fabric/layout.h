@@ -16,7 +16,7 @@
 #include <stdint.h>
 
 #define FABRIC_MAGIC 0x636e6973u /* "sinc" */
-#define FABRIC_VERSION 1u
+#define FABRIC_VERSION 2u
 #define FABRIC_SLOTS 64u
 #define FABRIC_LINE_BYTES 64
 #define FABRIC_RING_BYTES (256u * 1024u)
@@ -36,6 +36,7 @@ struct fabric_slot {
 
 struct fabric_ring {
     _Alignas(FABRIC_LINE_BYTES) _Atomic uint64_t head; /* bytes ever written; the writer's */
+    _Atomic uint32_t blocked; /* 1: the writer waits for room, and wants to be woken */
     _Alignas(FABRIC_LINE_BYTES) _Atomic uint64_t tail; /* bytes ever read; the reader's */
     _Alignas(4096) uint8_t bytes[FABRIC_RING_BYTES];
 };

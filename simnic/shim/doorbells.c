@@ -102,9 +102,11 @@ bool doorbells_trap(uintptr_t address, void *ucontext)
     service_work();
     state.last_trap_ns = process.device.now_ns;
     bool free = state.free;
+    uint64_t due_ns = device_deadline_ns(&process.device);
     service_unlock();
     if (free)
         service_look_soon();
+    service_look_at(due_ns);
     errno = error;
     return true;
 }

@@ -50,8 +50,12 @@ bool service_work(void)
 void service_unlock(void)
 {
     uint64_t wakes = fabric_take_wakes(&process.fabric);
+    /* The service thread may sleep for longer than what was begun here allows. */
+    bool late = device_deadline_ns(&process.device) < atomic_load(&service.due_ns);
     process_unlock();
     fabric_wake(&process.fabric, wakes);
+    if (late)
+        process_kick();
 }
 
 /* Processors are to spare if each process, with a thread of the program that polls and this one,
@@ -72,10 +76,15 @@ bool service_has_processors(void)
     return service.processors;
 }
 
+void service_look_at(uint64_t due_ns)
+{
+    if (due_ns < atomic_load_explicit(&service.due_ns, memory_order_relaxed))
+        process_kick();
+}
+
 void service_look_soon(void)
 {
-    if (process_now_ns() + LOOK_NS < atomic_load_explicit(&service.due_ns, memory_order_relaxed))
-        process_kick();
+    service_look_at(process_now_ns() + LOOK_NS);
 }
 
 /* Sleeps until woken, at most `ns`. Whoever sends to this process from here on wakes it. */

@@ -3,6 +3,7 @@
 #define SIMNIC_SERVICE_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 int service_start(void);
 void service_forget(void); /* in a forked child */
@@ -19,5 +20,9 @@ bool service_has_processors(void);
 
 /* Has the service thread look at the doorbells from now on. Without the lock. */
 void service_look_soon(void);
+
+/* Has the service thread run the device at this time, if it does not before: for timers that
+ * another thread's work started. Without the lock. */
+void service_look_at(uint64_t due_ns);
 
 #endif
