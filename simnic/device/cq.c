@@ -73,6 +73,7 @@ void cq_overrun(struct device *device, struct completion_queue *cq)
 void cq_fire(struct device *device, struct completion_queue *cq)
 {
     cq->armed = false;
+    cq->last_notified = cq->producer;
     device->host.completion_event(device->host.context, cq->owner);
 }
 
@@ -179,6 +180,13 @@ void cq_write_error(struct device *device, struct queue_pair *qp, bool requester
         qp->statistics->receive_cqes++;
 }
 
+/* Of two indices of 24 bits. */
+static bool is_later(uint32_t a, uint32_t b)
+{
+    uint32_t ahead = (a - b) & INDEX_MASK;
+    return ahead != 0 && ahead < 1u << 23;
+}
+
 void cq_look_at_arm(struct device *device, struct completion_queue *cq)
 {
     uint32_t raw;
@@ -189,10 +197,12 @@ void cq_look_at_arm(struct device *device, struct completion_queue *cq)
     uint32_t consumer = value & INDEX_MASK;
     cq->armed = true;
     cq->armed_solicited = value & ARM_SOLICITED;
-    /* What came between the program's last look and its arming fires at once (PRM: CQ doorbell). */
+    /* What came between the program's last look and its arming fires at once, but for what an event
+     * told of already: programs arm before they poll what they were told of (PRM: CQ context,
+     * last_notified_index). */
     uint32_t newest = cq->armed_solicited ? cq->last_solicited : cq->producer;
-    uint32_t ahead = (newest - consumer) & INDEX_MASK;
-    if (ahead != 0 && ahead < 1u << 23)
+    uint32_t told = is_later(cq->last_notified, consumer) ? cq->last_notified : consumer;
+    if (is_later(newest, told))
         cq_fire(device, cq);
 }
 
@@ -225,6 +235,7 @@ bool cq_resize(struct device *device, struct completion_queue *cq, uint8_t *buff
     cq->entries = entries;
     cq->entry_bytes = entry_bytes;
     cq->last_solicited++;
+    cq->last_notified++;
     cq->producer++; /* the marker has a place in the new buffer too */
     return true;
 }

@@ -91,6 +91,7 @@ struct completion_queue {
     uint32_t producer;
     uint32_t consumer;       /* as last read; it may be further */
     uint32_t last_solicited; /* producer index after the last solicited or failed completion */
+    uint32_t last_notified;  /* producer index at the last event */
     uint32_t arm_value;      /* as last seen in the doorbell record */
     bool armed, armed_solicited, overrun;
     bool pad_128;                    /* MLX5_IB_CREATE_CQ_FLAGS_CQE_128B_PAD */
