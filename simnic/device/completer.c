@@ -77,7 +77,7 @@ static void made_progress(struct device *device, struct queue_pair *qp)
     qp->retries_left = qp->attributes.retry_count;
     qp->gap_told = false;
     qp->timer_ns = 0;
-    if (qp->in_flight_head != qp->in_flight_next)
+    if (qp->in_flight_head != qp->in_flight_tail)
         requester_start_timer(device, qp);
 }
 
@@ -316,7 +316,7 @@ void completer_timeout(struct device *device, struct queue_pair *qp)
 {
     qp->timer_ns = 0;
     qp->gap_told = false;
-    if (qp->in_flight_head == qp->in_flight_next)
+    if (qp->in_flight_head == qp->in_flight_tail)
         return;
     /* What the peer's device has not looked at is not lost: its process had no processor. Real
      * devices do not wait for one, so this must not cost a retry. */

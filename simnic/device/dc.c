@@ -121,13 +121,18 @@ void dc_target_break(struct device *device, struct queue_pair *dct)
         abandon(device, &container_of(l, struct session, recent)->qp);
 }
 
+static void leave(struct queue_pair *qp)
+{
+    list_remove(&qp->active);
+    list_remove(&qp->owing);
+    list_remove(&qp->timed);
+}
+
 static void forget(struct dc_target *target, struct session *session)
 {
     list_remove(&session->bucket);
     list_remove(&session->recent);
-    list_remove(&session->qp.active);
-    list_remove(&session->qp.owing);
-    list_remove(&session->qp.timed);
+    leave(&session->qp);
     target->count--;
     free(session);
 }
@@ -137,8 +142,12 @@ void dc_target_destroy(struct queue_pair *dct)
     struct dc_target *target = dct->dc_target;
     if (!target)
         return;
-    while (!list_empty(&target->recent))
-        forget(target, container_of(target->recent.next, struct session, recent));
+    for (struct list *l = target->recent.next, *next; l != &target->recent; l = next) {
+        struct session *session = container_of(l, struct session, recent);
+        next = l->next;
+        leave(&session->qp);
+        free(session);
+    }
     free(target);
     dct->dc_target = NULL;
 }

@@ -372,8 +372,11 @@ static bool send_message(struct device *device, struct queue_pair *qp)
             sent = datagram_send(device, qp, &m->syndrome);
         else
             sent = m->responds ? send_asking(device, qp, m) : send_telling(device, qp, m);
-        if (!sent)
+        if (!sent) {
+            if (qp->type != TYPE_UD && qp->type != TYPE_UC)
+                requester_start_timer(device, qp); /* the peer that makes no room may be dead */
             return false;
+        }
         if (!m->syndrome && (qp->type == TYPE_UD || qp->type == TYPE_UC))
             m->done = true; /* nobody acknowledges */
         else if (!m->syndrome)

@@ -65,7 +65,8 @@ static void break_connection(struct device *device, struct queue_pair *qp, uint8
     qp->current = NO_MESSAGE;
     if (qp->type == TYPE_UC)
         return; /* the message is dropped, and nobody is told */
-    if (qp->type == TYPE_DCT) { /* others are served on */
+    if (qp->type == TYPE_DCT) {
+        /* One initiator's; the others are served on. */
         dc_session_break(device, qp);
         refuse(device, qp, aeth);
         return;

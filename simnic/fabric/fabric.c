@@ -225,8 +225,11 @@ static bool transmit(struct fabric *fabric, uint32_t slot, const struct packet *
 
 static bool owned(const struct fabric *fabric, uint32_t slot)
 {
-    return slot < FABRIC_SLOTS &&
-           atomic_load_explicit(&fabric->file->slots[slot].pid, memory_order_relaxed) != 0;
+    if (slot >= FABRIC_SLOTS)
+        return false;
+    const struct fabric_slot *s = &fabric->file->slots[slot];
+    return atomic_load_explicit(&s->pid, memory_order_relaxed) != 0 &&
+           atomic_load_explicit(&s->generation, memory_order_relaxed) != fabric->dead[slot];
 }
 
 uint8_t *fabric_reserve(struct fabric *fabric, uint32_t slot, const struct packet *packet)
@@ -303,8 +306,10 @@ bool fabric_unread(struct fabric *fabric, uint32_t slot)
         return false;
     const struct fabric_ring *ring = &fabric->file->rings[slot][fabric->slot];
     uint64_t head = atomic_load_explicit(&ring->head, memory_order_relaxed);
-    return atomic_load_explicit(&ring->tail, memory_order_acquire) != head &&
-           fabric_slot_alive(fabric, slot);
+    if (fabric_slot_alive(fabric, slot))
+        return atomic_load_explicit(&ring->tail, memory_order_acquire) != head;
+    fabric->dead[slot] = atomic_load(&fabric->file->slots[slot].generation);
+    return false;
 }
 
 /* ---- receiving ---- */

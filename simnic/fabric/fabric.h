@@ -26,6 +26,7 @@ struct fabric_delayed {
 struct fabric {
     struct fabric_file *file;
     uint32_t slot;
+    uint32_t dead[FABRIC_SLOTS]; /* generation of a slot's owner that was found dead */
     uint64_t to_wake; /* bit s: slot s has something new and was asked to wake; see fabric_flush */
     uint64_t now_ns;  /* as the last fabric_tick said */
     uint32_t fault_generation;
