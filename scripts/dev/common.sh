@@ -87,6 +87,7 @@ build() {
     gcc) configure gcc gcc -Dwerror=true ;;
     clang) configure clang clang -Dwerror=true ;;
     sanitize) configure sanitize gcc -Dwerror=true -Db_sanitize=address,undefined -Db_lundef=false ;;
+    thread) configure thread gcc -Dwerror=true -Db_sanitize=thread -Db_lundef=false ;;
     release) configure release gcc -Dbuildtype=release ;;
     *) die "no build is called '$1'" ;;
     esac

@@ -2,8 +2,8 @@
 #help
 #help Usage: ./dev test [--quick] [--suite NAME]
 #help
-#help Builds with gcc, with clang, and with ASan and UBSan; runs every test, those of suite vm in the VM. --quick: gcc only,
-#help without the VM. --suite: only that one, with gcc. The last line counts everything that ran.
+#help Builds with gcc, with clang, with ASan and UBSan, and with TSan (simnic's parts); runs every test, those of suite vm in the
+#help VM, those of suites simnic and programs on simnic. --quick: gcc only, without the VM. --suite: only that one, with gcc. The last line counts everything that ran.
 quick= suite=
 while [ $# -gt 0 ]; do
     case $1 in
@@ -40,7 +40,8 @@ else
     "$root/vm/run" true || die "the VM does not start"
     run gcc
     run clang --suite unit
-    run sanitize
+    run sanitize --no-suite programs
+    run thread --suite parts
 fi
 python3 scripts/count_tests.py "${results[@]}" || failed=1
 exit $failed

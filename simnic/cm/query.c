@@ -104,19 +104,19 @@ static void pack_path(const struct cm_id *id, struct packed_path *packed)
 
 static int query_path(const struct cm_id *id, const struct cm_call *call, uint64_t to)
 {
-    struct {
-        struct rdma_ucm_query_path_resp head;
-        struct ib_path_rec_data path;
-    } response = {.head.num_paths = id->paths};
+    struct rdma_ucm_query_path_resp head = {.num_paths = id->paths};
+    struct ib_path_rec_data path = {.flags = IB_PATH_GMP | IB_PATH_PRIMARY | IB_PATH_BIDIRECTIONAL};
+    uint8_t response[sizeof head + sizeof path];
     struct packed_path packed;
-    if (call->out_bytes < sizeof response.head)
+    if (call->out_bytes < sizeof head)
         return -ENOSPC;
     if (!id->paths || call->out_bytes < sizeof response)
-        return call_copy_out(to, &response, sizeof response.head);
-    response.path.flags = IB_PATH_GMP | IB_PATH_PRIMARY | IB_PATH_BIDIRECTIONAL;
+        return call_copy_out(to, &head, sizeof head);
     pack_path(id, &packed);
-    memcpy(response.path.path_rec, &packed, sizeof packed);
-    return call_copy_out(to, &response, sizeof response);
+    memcpy(path.path_rec, &packed, sizeof packed);
+    memcpy(response, &head, sizeof head);
+    memcpy(response + sizeof head, &path, sizeof path);
+    return call_copy_out(to, response, sizeof response);
 }
 
 static void as_ib_address(const struct cm_id *id, const struct sockaddr_storage *from, void *to)

@@ -34,7 +34,7 @@ static void write_completion(struct device *device, struct queue_pair *qp,
     cqe.fields.sop_drop_qpn = htobe32((uint32_t)m->opcode << 24 | qp->number);
     cqe.fields.wqe_counter = htobe16(m->index);
     if (m->responds && qp->response_valid && qp->response.index == m->index &&
-        qp->response.inline_data) {
+        qp->response.into_cqe) {
         cqe.inline_bytes = m->bytes;
         memcpy(cqe.inline_data, qp->response.wqe, m->bytes);
     }
@@ -224,7 +224,7 @@ static bool load_response(struct queue_pair *qp, const struct in_flight *m)
     wqe_parse(qp, r, m->index, m->blocks * 64u);
     qp->response_valid = true;
     uint32_t limit = qp->send_queue_completions->entry_bytes == 128 ? 64 : 32;
-    r->inline_data = qp->scatter_requests_to_cqe && m->signalled && m->bytes <= limit;
+    r->into_cqe = qp->scatter_requests_to_cqe && m->signalled && m->bytes <= limit;
     return r->syndrome == 0 && r->bytes == m->bytes;
 }
 
@@ -232,7 +232,7 @@ static uint8_t scatter_response(struct device *device, struct queue_pair *qp, ui
                                 const uint8_t *payload, uint32_t bytes)
 {
     struct send_request *r = &qp->response;
-    if (r->inline_data) {
+    if (r->into_cqe) {
         memcpy(r->wqe + offset, payload, bytes);
         return 0;
     }

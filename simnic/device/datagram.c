@@ -6,6 +6,8 @@
 #include <string.h>
 
 #define GRH_BYTES 40u
+#define UDP 17    /* next header */
+#define IBA 0x1bu /* next header of a GRH (IBTA 8.3) */
 #define MULTICAST_QPN 0xffffffu
 #define CONTROLLED_QUEUE_KEY 0x80000000u /* in a WQE: the QP's own Q_Key is used (IBTA 10.2.5) */
 #define CQE_GRH_PRESENT (1u << 28)       /* of flags_rqpn: l3 header type */
@@ -18,13 +20,14 @@ static bool is_ipv4(const uint8_t gid[16])
 
 /* RoCE v2 has an IP header in place of the GRH: IPv6 fills the 40 bytes, IPv4 the last 20 of them
  * (RoCE v2 annex A17.4.5.2). */
-static void build_grh(uint8_t grh[GRH_BYTES], const uint8_t source[16],
+static void build_grh(uint8_t grh[GRH_BYTES], const struct rail_gid *gid,
                       const struct send_request *request, uint32_t payload_bytes)
 {
+    const uint8_t *source = gid->raw;
     uint16_t bytes =
         htobe16((uint16_t)(8 + 12 + 8 + payload_bytes + 4)); /* UDP, BTH, DETH, payload, ICRC */
     memset(grh, 0, GRH_BYTES);
-    if (is_ipv4(source)) {
+    if (gid->type == RAIL_GID_ROCE_V2 && is_ipv4(source)) {
         uint8_t *ip = grh + 20;
         uint16_t total = htobe16((uint16_t)(be16toh(bytes) + 20));
         ip[0] = 0x45;
@@ -32,7 +35,7 @@ static void build_grh(uint8_t grh[GRH_BYTES], const uint8_t source[16],
         memcpy(ip + 2, &total, 2);
         ip[6] = 0x40; /* do not fragment */
         ip[8] = request->hop_limit;
-        ip[9] = 17; /* UDP */
+        ip[9] = UDP;
         memcpy(ip + 12, source + 12, 4);
         memcpy(ip + 16, request->destination_gid + 12, 4);
         uint32_t sum = 0;
@@ -47,7 +50,7 @@ static void build_grh(uint8_t grh[GRH_BYTES], const uint8_t source[16],
         htobe32(6u << 28 | (uint32_t)request->traffic_class << 20 | request->flow_label);
     memcpy(grh, &first, 4);
     memcpy(grh + 4, &bytes, 2);
-    grh[6] = 17;
+    grh[6] = gid->type == RAIL_GID_ROCE_V1 ? IBA : UDP;
     grh[7] = request->hop_limit;
     memcpy(grh + 8, source, 16);
     memcpy(grh + 24, request->destination_gid, 16);
@@ -109,7 +112,7 @@ bool datagram_send(struct device *device, struct queue_pair *qp, uint8_t *syndro
         return false;
     const struct rail_gid *source =
         &rails[qp->rail].gid[request->source_gid_index % RAIL_GID_COUNT];
-    build_grh(payload, source->raw, request, request->bytes);
+    build_grh(payload, source, request, request->bytes);
     *syndrome = requester_gather(device, qp, request, 0, payload + GRH_BYTES, request->bytes);
     if (*syndrome)
         return true;
@@ -120,6 +123,15 @@ bool datagram_send(struct device *device, struct queue_pair *qp, uint8_t *syndro
     qp->statistics->packets_sent++;
     qp->statistics->bytes_sent += request->bytes;
     return true;
+}
+
+/* What a CQE tells of the header: 0 a GRH, as RoCE v1 has it, 1 IPv6, 2 IPv4. A GRH's next header is
+ * 0x1b, that of RoCE v2 is UDP. */
+static uint32_t header_type(const uint8_t *grh)
+{
+    if (grh[0] >> 4 != 6)
+        return 2;
+    return grh[6] == UDP ? 1 : 0;
 }
 
 void datagram_receive(struct device *device, struct queue_pair *qp, const struct packet *packet,
@@ -151,7 +163,8 @@ void datagram_receive(struct device *device, struct queue_pair *qp, const struct
     cqe.fields.byte_cnt = htobe32(packet->payload_bytes);
     cqe.fields.imm_inval_pkey = immediate ? packet->immediate : htobe32(RAIL_PKEY);
     cqe.fields.sop_drop_qpn = htobe32(qp->number);
-    cqe.fields.flags_rqpn = htobe32(CQE_GRH_PRESENT | (packet->source_qpn & 0xffffff));
+    cqe.fields.flags_rqpn =
+        htobe32(CQE_GRH_PRESENT | header_type(payload) << 24 | (packet->source_qpn & 0xffffff));
     cqe.fields.wqe_counter = htobe16(qp->receive.index);
     qp->statistics->receive_cqes++;
     qp->statistics->bytes_received += packet->payload_bytes - GRH_BYTES;

@@ -23,6 +23,7 @@
 #define DEVICE_MAX_KEYS (1u << 20)
 #define DEVICE_MAX_PAGES 4096u
 #define DEVICE_MAX_SGE 30u         /* data segments of a send request */
+#define DEVICE_MAX_SEGMENTS 64u    /* that fit into a send WQE */
 #define DEVICE_MAX_RECEIVE_SGE 32u /* data segments of a receive request */
 #define DEVICE_MAX_READS 16u       /* outstanding READs and atomics of a QP, in either direction */
 #define DEVICE_MAX_MESSAGE_BYTES (1u << 30)
@@ -118,6 +119,7 @@ struct segment {
     uint64_t address;
     uint32_t bytes;
     uint32_t key;
+    bool inlined; /* address is an offset in the WQE */
 };
 
 /* A send WQE, parsed and checked for its form. */
@@ -125,7 +127,7 @@ struct send_request {
     uint16_t index; /* of its first basic block */
     uint8_t blocks;
     uint8_t opcode; /* MLX5_OPCODE_ */
-    bool signalled, solicited, fence, inline_data;
+    bool signalled, solicited, fence;
     uint8_t syndrome; /* not 0: the WQE is wrong, and completes so */
     uint8_t segments;
     uint32_t immediate; /* as on the wire */
@@ -139,8 +141,8 @@ struct send_request {
     uint8_t destination_gid[16];
     uint8_t source_gid_index, traffic_class, hop_limit, service_level;
     uint32_t flow_label;
-    uint32_t inline_offset; /* of inline data, in wqe */
-    struct segment segment[DEVICE_MAX_SGE + 2];
+    bool into_cqe; /* of a response: it is collected for the CQE, in wqe */
+    struct segment segment[DEVICE_MAX_SEGMENTS];
     uint8_t wqe[DEVICE_WQE_MAX_BYTES]; /* as it was read */
 };
 

@@ -227,10 +227,6 @@ uint8_t requester_gather(struct device *device, struct queue_pair *qp,
                          const struct send_request *request, uint32_t offset, uint8_t *to,
                          uint32_t bytes)
 {
-    if (request->inline_data) {
-        memcpy(to, request->wqe + request->inline_offset + offset, bytes);
-        return 0;
-    }
     uint32_t skip = offset;
     for (uint32_t i = 0; i < request->segments && bytes; i++) {
         const struct segment *s = &request->segment[i];
@@ -239,10 +235,13 @@ uint8_t requester_gather(struct device *device, struct queue_pair *qp,
             continue;
         }
         uint32_t part = s->bytes - skip < bytes ? s->bytes - skip : bytes;
-        const uint8_t *from = key_translate(device, s->key, s->address + skip, part, 0, qp->domain);
+        const uint8_t *from = request->wqe + s->address + skip;
+        if (!s->inlined) {
+            from = key_translate(device, s->key, s->address + skip, part, 0, qp->domain);
+            qp->statistics->payload_reads++;
+        }
         if (!from || !dma_copy(to, from, part))
             return MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
-        qp->statistics->payload_reads++;
         to += part;
         bytes -= part;
         skip = 0;

@@ -85,51 +85,32 @@ static bool read_address(struct reader *reader, struct send_request *request)
     return true;
 }
 
-static bool read_inline(const uint8_t *wqe, struct reader *reader, struct send_request *request,
-                        uint32_t bytes)
-{
-    /* Inline data may come in several segments, which are put together here where they stand. */
-    uint8_t *place = request->wqe + request->inline_offset;
-    if (!request->inline_data) {
-        request->inline_data = true;
-        request->inline_offset = (uint32_t)(reader->at - wqe) + 4;
-        place = request->wqe + request->inline_offset;
-    }
-    uint32_t padded = (4 + bytes + SEGMENT_BYTES - 1) & ~(SEGMENT_BYTES - 1);
-    if (bytes > DEVICE_WQE_MAX_BYTES || padded > reader->left)
-        return false;
-    memmove(place + request->bytes, reader->at + 4, bytes);
-    reader->at += padded;
-    reader->left -= padded;
-    request->bytes += bytes;
-    return true;
-}
-
+/* Data segments and inline data may be mixed: some programs put a header inline before what they
+ * gather. A WQE has fewer segments than a request has places. */
 static bool read_data(struct reader *reader, struct send_request *request, bool may_inline)
 {
     uint64_t bytes = 0;
     while (reader->left >= SEGMENT_BYTES) {
         struct mlx5_wqe_data_seg data;
         memcpy(&data, reader->at, sizeof data);
-        uint32_t count = be32toh(data.byte_count);
+        uint32_t count = be32toh(data.byte_count), taken = SEGMENT_BYTES;
+        struct segment s = {be64toh(data.addr), count ? count : 1u << 31, be32toh(data.lkey),
+                            false};
         if (count & INLINE_FLAG) {
-            if (!may_inline || request->segments)
+            count &= ~INLINE_FLAG;
+            taken = (4 + count + SEGMENT_BYTES - 1) & ~(SEGMENT_BYTES - 1);
+            if (!may_inline || count > DEVICE_WQE_MAX_BYTES || taken > reader->left)
                 return false;
-            if (!read_inline(request->wqe, reader, request, count & ~INLINE_FLAG))
-                return false;
-            continue;
+            s = (struct segment){(uint64_t)(reader->at + 4 - request->wqe), count, 0, true};
         }
-        if (request->inline_data || request->segments == DEVICE_MAX_SGE + 2)
-            return false;
-        struct segment s = {be64toh(data.addr), count ? count : 1u << 31, be32toh(data.lkey)};
         request->segment[request->segments++] = s;
         bytes += s.bytes;
-        reader->at += SEGMENT_BYTES;
-        reader->left -= SEGMENT_BYTES;
+        reader->at += taken;
+        reader->left -= taken;
     }
     if (bytes > DEVICE_MAX_MESSAGE_BYTES)
         return false;
-    request->bytes += (uint32_t)bytes;
+    request->bytes = (uint32_t)bytes;
     return reader->left == 0;
 }
 
@@ -186,12 +167,10 @@ void wqe_parse(const struct queue_pair *qp, struct send_request *request, uint16
     request->solicited = control.fm_ce_se & MLX5_WQE_CTRL_SOLICITED;
     request->fence = (control.fm_ce_se >> FENCE_SHIFT) >=
                      2; /* 1, the small fence, waits for local work only: ours is done */
-    request->inline_data = false;
     request->syndrome = 0;
     request->segments = 0;
     request->immediate = control.imm;
     request->bytes = 0;
-    request->inline_offset = 0;
     request->destination_qpn = qp->attributes.destination_qpn;
     if (request->blocks == 0)
         request->blocks = 1;

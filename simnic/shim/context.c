@@ -2,6 +2,7 @@
 #include "context.h"
 
 #include "descriptors.h"
+#include "doorbells.h"
 #include "process.h"
 #include "real.h"
 #include "service.h"
@@ -98,6 +99,7 @@ static void destroy_thing(struct object *object)
 {
     struct device *device = &process.device;
     if (object->type == MLX5_IB_OBJECT_UAR) {
+        doorbells_drop((uint32_t)object->number);
         device_remove_page(device, (uint32_t)object->number);
         process.page_used[object->number] = false;
     }

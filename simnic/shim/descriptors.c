@@ -11,6 +11,8 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #define MOST 65536
 
@@ -83,9 +85,15 @@ void descriptors_put(struct file *file)
     free(file);
 }
 
+/* A child of vfork() has our memory, but descriptors of its own: what it closes stays open here. */
+static bool is_other_process(void)
+{
+    return process.pid && (uint32_t)syscall(SYS_getpid) != process.pid;
+}
+
 void descriptors_duplicate(int fd, int copy)
 {
-    if (copy < 0 || copy >= MOST)
+    if (copy < 0 || copy >= MOST || is_other_process())
         return;
     descriptors_lock();
     struct file *file = fd >= 0 && fd < MOST ? atomic_load(&table[fd]) : NULL;
@@ -98,7 +106,7 @@ void descriptors_duplicate(int fd, int copy)
 
 void descriptors_remove(int fd)
 {
-    if (!descriptors_is_virtual(fd))
+    if (!descriptors_is_virtual(fd) || is_other_process())
         return;
     descriptors_lock();
     struct file *file = atomic_exchange(&table[fd], NULL);

@@ -18,6 +18,7 @@
 #include "service.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -113,18 +114,52 @@ bool doorbells_trap(uintptr_t address, void *ucontext)
 
 /* ---- pages come and go ---- */
 
-void doorbells_map(uint32_t page, uint8_t *address)
+static void add(uint32_t page, uint8_t *address)
 {
-    if (page >= DEVICE_MAX_PAGES)
-        return;
-    process_lock();
     state.page[page] = address;
     state.open[page] = true;
     if (page >= state.page_end)
         state.page_end = page + 1;
     if (!state.free)
         set_writable(page, false);
+}
+
+void doorbells_map(uint32_t page, uint8_t *address)
+{
+    if (page >= DEVICE_MAX_PAGES)
+        return;
+    process_lock();
+    add(page, address);
     process_unlock();
+}
+
+void doorbells_drop(uint32_t page)
+{
+    state.page[page] = NULL;
+    state.open[page] = false;
+}
+
+void doorbells_find(void)
+{
+    bool missing = false;
+    for (uint32_t page = 1; page < DEVICE_MAX_PAGES && !missing; page++)
+        missing = process.page_used[page] && !state.page[page];
+    FILE *maps = missing ? fopen("/proc/self/maps", "re") : NULL;
+    char line[512];
+    while (maps && fgets(line, sizeof line, maps)) {
+        unsigned long start, end, offset;
+        if (!strstr(line, "memfd:" PAGE_FILE_NAME) ||
+            sscanf(line, "%lx-%lx %*s %lx", &start, &end, &offset) != 3)
+            continue;
+        bool ours = start == (uintptr_t)process.page_memory;
+        for (; start < end && !ours; start += DEVICE_UAR_BYTES, offset += DEVICE_UAR_BYTES) {
+            size_t page = offset / DEVICE_UAR_BYTES;
+            if (page < DEVICE_MAX_PAGES && process.page_used[page] && !state.page[page])
+                add((uint32_t)page, (uint8_t *)start);
+        }
+    }
+    if (maps)
+        fclose(maps);
 }
 
 void doorbells_unmap(const uint8_t *address, size_t bytes)

@@ -13,6 +13,13 @@
 void doorbells_map(uint32_t page, uint8_t *address);
 void doorbells_unmap(const uint8_t *address, size_t bytes);
 
+/* Looks for mappings that doorbells_map was not told of: memory hooks of other libraries (UCX's) may
+ * stand before ours. With the lock. */
+void doorbells_find(void);
+
+/* A page is not a doorbell page any more. With the lock. */
+void doorbells_drop(uint32_t page);
+
 /* The program's thread stopped at a store to `address`; `ucontext` has its registers. Makes the
  * store, does what it asks for, and returns true: the thread may go on. Returns false if it is none
  * of our pages. Called by the signal handler, without the lock. */

@@ -376,9 +376,19 @@ PUBLIC int munmap(void *address, size_t bytes)
 
 /* ---- descriptors come and go ---- */
 
+/* The descriptor of the doorbell pages is not the program's. */
+static bool is_our_own(int fd)
+{
+    return process.attached && fd == process.page_file;
+}
+
 PUBLIC int close(int fd)
 {
     LOAD;
+    if (is_our_own(fd)) {
+        errno = EBADF; /* the program never opened it */
+        return -1;
+    }
     /* Out of the table first: once closed, the number may be another file's. */
     descriptors_remove(fd);
     return real.close(fd);
@@ -390,7 +400,11 @@ PUBLIC int close_range(unsigned first, unsigned last, int flags)
     if (!(flags & 4)) /* CLOSE_RANGE_CLOEXEC closes nothing now */
         for (unsigned fd = first; fd <= last && fd < 65536; fd++)
             descriptors_remove((int)fd);
-    return real.close_range(first, last, flags);
+    unsigned own = (unsigned)process.page_file;
+    if (!process.attached || own < first || own > last || flags & 4)
+        return real.close_range(first, last, flags);
+    int result = own > first ? real.close_range(first, own - 1, flags) : 0;
+    return result == 0 && own < last ? real.close_range(own + 1, last, flags) : result;
 }
 
 PUBLIC void closefrom(int first)
@@ -474,7 +488,13 @@ PUBLIC int sigaction(int signal_number, const struct sigaction *action, struct s
     LOAD;
     if (segv_swap_program_action(signal_number, action, old))
         return 0;
-    return real.sigaction(signal_number, action, old);
+    if (!action)
+        return real.sigaction(signal_number, action, old);
+    /* A handler may ring doorbells as well: see pthread_sigmask. */
+    struct sigaction copy = *action;
+    sigdelset(&copy.sa_mask, SIGSEGV);
+    sigdelset(&copy.sa_mask, SIGBUS);
+    return real.sigaction(signal_number, &copy, old);
 }
 
 /* The signals that stop a thread at a doorbell cannot be blocked: the kernel kills a thread that

@@ -11,6 +11,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#define PAGE_FILE_NAME "simnic-doorbells"
+
 struct process {
     bool attached;
     uint32_t pid; /* whose device this is: a forked child has none until it opens one */

@@ -1,6 +1,7 @@
 /* queue_pairs.c: creating, changing, asking and destroying queue pairs; address handles. */
 #include "context.h"
 #include "dc.h"
+#include "doorbells.h"
 #include "process.h"
 #include "transitions.h"
 #include "verbs.h"
@@ -113,6 +114,7 @@ int verb_create_qp(const struct call *call)
     int result = read_creation(call, &c);
     if (result)
         return result;
+    doorbells_find();
     struct object *object = object_create(call->context, UVERBS_OBJECT_QP);
     struct queue_pair *qp = object ? qp_create(&process.device) : NULL;
     if (!qp) {
@@ -323,7 +325,7 @@ int verb_query_qp(const struct call *call)
     const struct queue_pair_attributes *a = &qp->attributes;
     struct ib_uverbs_query_qp_resp response = {
         .max_send_wr = object->cap[0],
-        .max_recv_wr = object->cap[1],
+        .max_recv_wr = qp->shared_receive_queue ? 0 : qp->receive_entries,
         .max_send_sge = object->cap[2],
         .max_recv_sge = object->cap[3],
         .max_inline_data = object->cap[4],

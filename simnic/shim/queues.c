@@ -2,6 +2,7 @@
 #include "context.h"
 #include "dma.h"
 #include "descriptors.h"
+#include "doorbells.h"
 #include "process.h"
 #include "verbs.h"
 
@@ -84,6 +85,7 @@ int verb_create_cq(const struct call *call)
         if (!channel)
             return EBADF;
     }
+    doorbells_find();
     struct object *object = object_create(call->context, UVERBS_OBJECT_CQ);
     struct completion_queue *cq = object ? cq_create(&process.device) : NULL;
     if (cq && driver.cqe_comp_en == 1 && !compression_create(cq, driver.cqe_comp_res_format)) {
@@ -167,7 +169,7 @@ int verb_create_srq(const struct call *call)
                     attribute_number(call, UVERBS_ATTR_CREATE_SRQ_PD_HANDLE, UINT64_MAX));
     if (!domain)
         return EINVAL;
-    if (entries == 0 || entries > SRQ_MOST_ENTRIES || segments > SRQ_MOST_SEGMENTS || driver.flags)
+    if (entries > SRQ_MOST_ENTRIES || segments > SRQ_MOST_SEGMENTS || driver.flags)
         return EINVAL;
     struct object *object = object_create(call->context, UVERBS_OBJECT_SRQ);
     struct shared_receive_queue *srq = object ? srq_create(&process.device) : NULL;

@@ -28,6 +28,8 @@ static void pass_on(int signal_number, siginfo_t *information, void *context)
          * and dies. */
         struct sigaction deadly = {.sa_handler = SIG_DFL};
         real.sigaction(signal_number, &deadly, NULL);
+        if (information->si_code <= 0) /* sent by somebody: no instruction will do it again */
+            raise(signal_number);
     } else {
         action->sa_handler(signal_number);
     }

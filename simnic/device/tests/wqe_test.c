@@ -134,14 +134,11 @@ enum spoil {
     SPOIL_NO_REMOTE,
     SPOIL_INLINE_TOO_LONG,
     SPOIL_INLINE_HUGE,
-    SPOIL_INLINE_AFTER_DATA,
-    SPOIL_DATA_AFTER_INLINE,
     SPOIL_INLINE_READ,
     SPOIL_ATOMIC_SIZE,
     SPOIL_ATOMIC_CUT,
     SPOIL_MESSAGE_TOO_LONG,
     SPOIL_ZERO_IS_2_GB,
-    SPOIL_MANY_SEGMENTS,
     SPOIL_COUNT
 };
 
@@ -161,16 +158,12 @@ static void make_spoilt_body(struct pair *p, struct rig_wqe *wqe, enum spoil spo
         rig_wqe_atomic(wqe, 1, 1);
     if (spoil == SPOIL_NO_REMOTE || spoil == SPOIL_ATOMIC_CUT)
         return;
-    if (spoil == SPOIL_DATA_AFTER_INLINE || read)
+    if (read)
         rig_wqe_inline(wqe, "data", 4);
     if (!read)
         rig_wqe_data(wqe, near, spoil == SPOIL_ZERO_IS_2_GB ? 0 : 16, p->near.key);
-    if (spoil == SPOIL_INLINE_AFTER_DATA)
-        rig_wqe_inline(wqe, "data", 4);
     if (spoil == SPOIL_MESSAGE_TOO_LONG)
         rig_wqe_data(wqe, near, DEVICE_MAX_MESSAGE_BYTES, p->near.key);
-    for (uint32_t i = 0; spoil == SPOIL_MANY_SEGMENTS && i < 40; i++)
-        rig_wqe_data(wqe, near, 1, p->near.key);
 }
 
 static void store32(struct rig_wqe *wqe, uint32_t at, uint32_t value)
