@@ -165,7 +165,7 @@ void cq_write_error(struct device *device, struct queue_pair *qp, bool requester
     const struct shared_receive_queue *srq = requester ? NULL : qp->shared_receive_queue;
     fields->srqn = htobe32(qp->user_index & INDEX_MASK);
     if (srq && qp->type == TYPE_XRC_TARGET)
-        fields->srqn = htobe32(srq->number);
+        fields->srqn = htobe32(srq->user_index);
     fields->vendor_err_synd = vendor_syndrome(syndrome);
     fields->syndrome = syndrome;
     fields->s_wqe_opcode_qpn = htobe32((uint32_t)opcode << 24 | qp->number);

@@ -186,10 +186,11 @@ static void deliver(struct device *device, uint32_t source_slot, const struct pa
     struct queue_pair *qp = qp_find(device, packet->destination_qpn);
     if (!qp || packet->rail >> 4 != qp->rail || fabric_rail_down(device->fabric, qp->rail))
         return; /* to the wrong port, or to nobody */
-    uint8_t transport = qp->type == TYPE_UD    ? TRANSPORT_UD
-                        : qp->type == TYPE_UC  ? TRANSPORT_UC
-                        : qp->type >= TYPE_DCI ? TRANSPORT_DC
-                                               : TRANSPORT_RC;
+    uint8_t transport = qp->type == TYPE_UD              ? TRANSPORT_UD
+                        : qp->type == TYPE_UC            ? TRANSPORT_UC
+                        : qp->type >= TYPE_DCI           ? TRANSPORT_DC
+                        : qp->type >= TYPE_XRC_INITIATOR ? TRANSPORT_XRC
+                                                         : TRANSPORT_RC;
     if (packet->transport != transport)
         return;
     if (transport == TRANSPORT_UD) {

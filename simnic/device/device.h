@@ -107,9 +107,11 @@ struct shared_receive_queue {
     uint8_t *buffer, *record;
     uint32_t entries, entry_shift;
     uint32_t domain;
-    uint16_t head;                             /* index of the next WQE */
-    uint16_t taken;                            /* WQEs ever taken */
-    uint32_t limit;                            /* 0: not armed */
+    uint16_t head;       /* index of the next WQE */
+    uint16_t taken;      /* WQEs ever taken */
+    uint32_t limit;      /* 0: not armed */
+    uint32_t xrc_domain; /* 0: not an XRC SRQ */
+    uint32_t user_index;
     struct completion_queue *completion_queue; /* of an XRC or tag-matching SRQ */
     void *owner;
     struct list all;
@@ -264,7 +266,8 @@ struct queue_pair {
     } atomics[DEVICE_MAX_READS]; /* answers kept for a repeated request */
     uint32_t atomics_next;
     struct receive_request receive;
-    uint8_t (*groups)[16]; /* UD: multicast groups it is attached to */
+    uint32_t xrc_domain, xrc_srqn; /* of an XRC target, and of its message */
+    uint8_t (*groups)[16];         /* UD: multicast groups it is attached to */
     uint32_t group_count;
     uint32_t remote_qpn; /* XRC target, DCT: who sent last */
 
@@ -357,6 +360,11 @@ bool device_run(struct device *device, uint64_t now_ns);
 
 /* Returns when device_run must be called next even if nothing happens, or UINT64_MAX. */
 uint64_t device_deadline_ns(const struct device *device);
+
+/* ---- xrc.c ---- */
+/* Has an XRC target receive from an SRQ. Returns false if there is none of its domain. */
+bool xrc_select(struct device *device, struct queue_pair *qp, uint32_t srqn);
+void xrc_forget(struct device *device, const struct shared_receive_queue *srq);
 
 /* ---- keys.c ---- Registers memory; returns the key or 0. */
 struct memory_key *key_create(struct device *device, enum key_kind kind, uint32_t domain);

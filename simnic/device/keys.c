@@ -65,5 +65,7 @@ uint8_t *key_translate_for_peer(struct device *device, const struct queue_pair *
     const struct memory_key *k = key_find(device, key);
     if (k && k->kind == KEY_WINDOW && k->queue_pair && k->queue_pair != qp->number)
         return NULL;
-    return key_translate(device, key, address, bytes, access, qp->domain);
+    /* An XRC target has no protection domain of its own. */
+    uint32_t domain = k && qp->type == TYPE_XRC_TARGET ? k->domain : qp->domain;
+    return key_translate(device, key, address, bytes, access, domain);
 }

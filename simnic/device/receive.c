@@ -26,6 +26,7 @@ struct shared_receive_queue *srq_create(struct device *device)
 
 void srq_destroy(struct device *device, struct shared_receive_queue *srq)
 {
+    xrc_forget(device, srq);
     list_remove(&srq->all);
     device->shared_receive_queues[srq->number] = NULL;
     device->shared_receive_queue_count--;

@@ -268,7 +268,10 @@ static uint8_t operation_of(uint8_t opcode, bool first, bool last)
 static struct packet header(const struct queue_pair *qp, const struct send_request *request)
 {
     return (struct packet){
-        .transport = qp->type == TYPE_UC ? TRANSPORT_UC : TRANSPORT_RC,
+        .transport = qp->type == TYPE_UC              ? TRANSPORT_UC
+                     : qp->type == TYPE_XRC_INITIATOR ? TRANSPORT_XRC
+                                                      : TRANSPORT_RC,
+        .msn = request->queue_key, /* XRC: the SRQ */
         .rail = (uint8_t)(qp->rail | qp->destination_rail << 4),
         .destination_qpn = request->destination_qpn,
         .source_qpn = qp->number,

@@ -91,6 +91,10 @@ static void fail_receive(struct device *device, struct queue_pair *qp, uint8_t s
 /* Takes a receive WQE for the message. Returns false if the packet must not be executed. */
 static bool take_receive(struct device *device, struct queue_pair *qp)
 {
+    if (qp->type == TYPE_XRC_TARGET && !xrc_select(device, qp, qp->xrc_srqn)) {
+        break_connection(device, qp, AETH_NAK_INVALID_REQUEST, EVENT_QP_REQ_ERR);
+        return false;
+    }
     switch (receive_take(device, qp)) {
     case RECEIVE_OK:
         return true;
@@ -116,7 +120,7 @@ static void write_completion(struct device *device, struct queue_pair *qp,
         cqe.opcode = form->immediate ? MLX5_CQE_RESP_SEND_IMM : MLX5_CQE_RESP_SEND;
     cqe.fields.srqn_uidx = htobe32(qp->user_index & 0xffffff);
     if (qp->type == TYPE_XRC_TARGET && qp->shared_receive_queue)
-        cqe.fields.srqn_uidx = htobe32(qp->shared_receive_queue->number);
+        cqe.fields.srqn_uidx = htobe32(qp->shared_receive_queue->user_index);
     cqe.fields.byte_cnt = htobe32(qp->offset);
     cqe.fields.imm_inval_pkey = form->invalidate ? htobe32(packet->immediate) : packet->immediate;
     cqe.fields.sop_drop_qpn = htobe32(qp->number);
@@ -385,6 +389,7 @@ void responder_receive(struct device *device, struct queue_pair *qp, const struc
     if (form->kind == KIND_OTHER || packet->source_qpn != qp->attributes.destination_qpn)
         return;
     qp->statistics->packets_received++;
+    qp->xrc_srqn = packet->msn;
     if (qp->type == TYPE_UC) {
         receive_unreliable(device, qp, packet, form, payload);
         return;
@@ -406,7 +411,9 @@ void responder_receive(struct device *device, struct queue_pair *qp, const struc
 
 static struct packet answer_header(const struct queue_pair *qp)
 {
-    return (struct packet){.transport = qp->type == TYPE_DCT ? TRANSPORT_DC : TRANSPORT_RC,
+    return (struct packet){.transport = qp->type == TYPE_DCT          ? TRANSPORT_DC
+                                        : qp->type == TYPE_XRC_TARGET ? TRANSPORT_XRC
+                                                                      : TRANSPORT_RC,
                            .flags = PACKET_WAKE,
                            .rail = (uint8_t)(qp->rail | qp->destination_rail << 4),
                            .destination_qpn = qp->attributes.destination_qpn,

@@ -23,7 +23,7 @@
      MLX5_QP_FLAG_UAR_PAGE_INDEX)
 
 struct creation {
-    struct object *domain, *send_completions, *receive_completions, *shared;
+    struct object *domain, *send_completions, *receive_completions, *shared, *xrc;
     struct mlx5_ib_create_qp driver;
     struct ib_uverbs_qp_cap cap;
     uint32_t type, flags;
@@ -55,10 +55,15 @@ static int read_creation(const struct call *call, struct creation *c)
     c->send_completions = named(call, UVERBS_OBJECT_CQ, UVERBS_ATTR_CREATE_QP_SEND_CQ_HANDLE);
     c->receive_completions = named(call, UVERBS_OBJECT_CQ, UVERBS_ATTR_CREATE_QP_RECV_CQ_HANDLE);
     c->shared = named(call, UVERBS_OBJECT_SRQ, UVERBS_ATTR_CREATE_QP_SRQ_HANDLE);
-    if (c->type != TYPE_RC && c->type != TYPE_UC && c->type != TYPE_UD && c->type != TYPE_DCI &&
-        c->type != TYPE_DCT)
+    c->xrc = named(call, UVERBS_OBJECT_XRCD, UVERBS_ATTR_CREATE_QP_XRCD_HANDLE);
+    bool xrc = c->type == TYPE_XRC_INITIATOR || c->type == TYPE_XRC_TARGET;
+    if (!xrc && c->type != TYPE_RC && c->type != TYPE_UC && c->type != TYPE_UD &&
+        c->type != TYPE_DCI && c->type != TYPE_DCT)
         return EOPNOTSUPP;
-    if (!c->domain || (!c->send_completions && c->type != TYPE_DCT) || !c->receive_completions ||
+    if (c->type == TYPE_XRC_TARGET ? !c->xrc : !c->domain)
+        return EINVAL;
+    if ((!c->send_completions && c->type != TYPE_DCT && c->type != TYPE_XRC_TARGET) ||
+        (!c->receive_completions && !xrc) ||
         (attribute(call, UVERBS_ATTR_CREATE_QP_SRQ_HANDLE) && !c->shared) ||
         (!c->shared && c->type == TYPE_DCT))
         return EINVAL;
@@ -78,7 +83,8 @@ static void set_up(struct queue_pair *qp, const struct creation *c, int rail)
     qp->type = c->type;
     qp->rail = (uint8_t)rail;
     qp->user_index = d->uidx;
-    qp->domain = (uint32_t)c->domain->number;
+    qp->domain = c->domain ? (uint32_t)c->domain->number : 0;
+    qp->xrc_domain = c->xrc ? (uint32_t)c->xrc->number : 0;
     qp->page = d->bfreg_index;
     qp->record = (uint8_t *)(uintptr_t)d->db_addr;
     qp->receive_buffer = (uint8_t *)(uintptr_t)d->buf_addr;
@@ -93,9 +99,14 @@ static void set_up(struct queue_pair *qp, const struct creation *c, int rail)
         qp->scatter_to_cqe && (qp->signal_all || d->flags & MLX5_QP_FLAG_ALLOW_SCATTER_CQE);
     qp->receive_signature = d->flags & MLX5_QP_FLAG_SIGNATURE;
     qp->send_queue_completions = c->send_completions ? c->send_completions->thing : NULL;
-    qp->receive_queue_completions = c->receive_completions->thing;
+    qp->receive_queue_completions = c->receive_completions ? c->receive_completions->thing : NULL;
     qp->shared_receive_queue = c->shared ? c->shared->thing : NULL;
     qp->destination_rail = 15;
+    if (c->type == TYPE_XRC_TARGET) { /* it has no queues */
+        qp->page = DEVICE_MAX_PAGES;
+        qp->receive_entries = qp->send_blocks = 0;
+        qp->scatter_to_cqe = false;
+    }
 }
 
 /* A target has no queues and no doorbells of its own: its receives come from the SRQ. */
@@ -139,6 +150,7 @@ int verb_create_qp(const struct call *call)
     object_use(object, c.send_completions);
     object_use(object, c.receive_completions);
     object_use(object, c.shared);
+    object_use(object, c.xrc);
     attribute_out_handle(call, UVERBS_ATTR_CREATE_QP_HANDLE, object->handle);
     struct mlx5_ib_create_qp_resp response = {.bfreg_index = c.driver.bfreg_index};
     /* A target's number is told when it becomes ready to receive. */

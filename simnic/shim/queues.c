@@ -161,9 +161,19 @@ int verb_create_srq(const struct call *call)
         return result;
     uint64_t entries = attribute_number(call, UVERBS_ATTR_CREATE_SRQ_MAX_WR, 0);
     uint64_t segments = attribute_number(call, UVERBS_ATTR_CREATE_SRQ_MAX_SGE, 0);
-    if (attribute_number(call, UVERBS_ATTR_CREATE_SRQ_TYPE, IB_UVERBS_SRQT_BASIC) !=
-        IB_UVERBS_SRQT_BASIC)
+    uint64_t type = attribute_number(call, UVERBS_ATTR_CREATE_SRQ_TYPE, IB_UVERBS_SRQT_BASIC);
+    if (type != IB_UVERBS_SRQT_BASIC && type != IB_UVERBS_SRQT_XRC)
         return EOPNOTSUPP;
+    struct object *xrc = NULL, *completions = NULL;
+    if (type == IB_UVERBS_SRQT_XRC) {
+        xrc = object_find(call->context, UVERBS_OBJECT_XRCD,
+                          attribute_number(call, UVERBS_ATTR_CREATE_SRQ_XRCD_HANDLE, UINT64_MAX));
+        completions =
+            object_find(call->context, UVERBS_OBJECT_CQ,
+                        attribute_number(call, UVERBS_ATTR_CREATE_SRQ_CQ_HANDLE, UINT64_MAX));
+        if (!xrc || !completions)
+            return EINVAL;
+    }
     struct object *domain =
         object_find(call->context, UVERBS_OBJECT_PD,
                     attribute_number(call, UVERBS_ATTR_CREATE_SRQ_PD_HANDLE, UINT64_MAX));
@@ -193,6 +203,11 @@ int verb_create_srq(const struct call *call)
     object->thing = srq;
     object->user_handle = attribute_number(call, UVERBS_ATTR_CREATE_SRQ_USER_HANDLE, 0);
     object_use(object, domain);
+    object_use(object, xrc);
+    object_use(object, completions);
+    srq->completion_queue = completions ? completions->thing : NULL;
+    srq->xrc_domain = xrc ? (uint32_t)xrc->number : 0;
+    srq->user_index = driver.uidx;
     attribute_out_handle(call, UVERBS_ATTR_CREATE_SRQ_HANDLE, object->handle);
     struct mlx5_ib_create_srq_resp response = {.srqn = srq->number};
     result = attribute_out32(call, UVERBS_ATTR_CREATE_SRQ_RESP_MAX_WR, srq->entries - 1);

@@ -77,6 +77,15 @@ bool transition_allowed(uint32_t type, uint8_t from, uint8_t to, uint32_t mask)
         uint32_t optional = type == TYPE_UD   ? r->ud.optional
                             : type == TYPE_UC ? r->uc.optional
                                               : r->rc.optional;
+        /* What the other half of an XRC connection has is not asked for, and ignored, as uverbs
+         * does: programs give all to both. */
+        uint32_t other = type == TYPE_XRC_INITIATOR
+                             ? IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER
+                         : type == TYPE_XRC_TARGET
+                             ? IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC
+                             : 0;
+        required &= ~other;
+        mask &= ~other;
         return (mask & required) == required && (mask & ~(required | optional | always)) == 0;
     }
     return false;

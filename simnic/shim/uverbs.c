@@ -30,6 +30,7 @@ static const struct command write_commands[] = {
     {IB_USER_VERBS_CMD_ALLOC_MW, "ALLOC_MW", verb_alloc_mw},
     {IB_USER_VERBS_CMD_CREATE_COMP_CHANNEL, "CREATE_COMP_CHANNEL", verb_create_channel},
     {IB_USER_VERBS_CMD_RESIZE_CQ, "RESIZE_CQ", verb_resize_cq},
+    {IB_USER_VERBS_CMD_OPEN_XRCD, "OPEN_XRCD", verb_open_xrcd},
     {IB_USER_VERBS_CMD_MODIFY_QP, "MODIFY_QP", verb_modify_qp},
     {EXTENDED(IB_USER_VERBS_EX_CMD_MODIFY_QP), "EX_MODIFY_QP", verb_modify_qp_ex},
     {IB_USER_VERBS_CMD_QUERY_QP, "QUERY_QP", verb_query_qp},
@@ -84,6 +85,11 @@ static int destroy_ah(const struct call *call)
     return destroy(call, UVERBS_OBJECT_AH, UVERBS_ATTR_DESTROY_AH_HANDLE);
 }
 
+static int destroy_xrcd(const struct call *call)
+{
+    return destroy(call, UVERBS_OBJECT_XRCD, UVERBS_ATTR_DESTROY_XRCD_HANDLE);
+}
+
 static int destroy_page(const struct call *call)
 {
     return destroy(call, MLX5_IB_OBJECT_UAR, MLX5_IB_ATTR_UAR_OBJ_DESTROY_HANDLE);
@@ -115,6 +121,7 @@ static const struct command methods[] = {
     {METHOD(UVERBS_OBJECT_MR, UVERBS_METHOD_ADVISE_MR), "ADVISE_MR", advise_mr},
     {METHOD(UVERBS_OBJECT_MW, UVERBS_METHOD_MW_DESTROY), "MW_DESTROY", destroy_mw},
     {METHOD(UVERBS_OBJECT_AH, UVERBS_METHOD_AH_DESTROY), "AH_DESTROY", destroy_ah},
+    {METHOD(UVERBS_OBJECT_XRCD, UVERBS_METHOD_XRCD_DESTROY), "XRCD_DESTROY", destroy_xrcd},
     {METHOD(UVERBS_OBJECT_CQ, UVERBS_METHOD_CQ_CREATE), "CQ_CREATE", verb_create_cq},
     {METHOD(UVERBS_OBJECT_CQ, UVERBS_METHOD_CQ_DESTROY), "CQ_DESTROY", verb_destroy_cq},
     {METHOD(UVERBS_OBJECT_SRQ, UVERBS_METHOD_SRQ_CREATE), "SRQ_CREATE", verb_create_srq},

@@ -24,6 +24,9 @@ int verb_destroy_srq(const struct call *call);
 int verb_modify_srq(const struct call *call);
 int verb_query_srq(const struct call *call);
 
+/* xrc.c */
+int verb_open_xrcd(const struct call *call);
+
 /* queue_pairs.c */
 int verb_create_qp(const struct call *call);
 int verb_destroy_qp(const struct call *call);
