@@ -235,8 +235,10 @@ uint8_t requester_gather(struct device *device, struct queue_pair *qp,
             continue;
         }
         uint32_t part = s->bytes - skip < bytes ? s->bytes - skip : bytes;
-        const uint8_t *from = request->wqe + s->address + skip;
-        if (!s->inlined) {
+        const uint8_t *from;
+        if (s->inlined) {
+            from = request->wqe + s->address + skip;
+        } else {
             from = key_translate(device, s->key, s->address + skip, part, 0, qp->domain);
             qp->statistics->payload_reads++;
         }

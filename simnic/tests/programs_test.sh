@@ -157,6 +157,7 @@ for device in mlx5_0 mlx5_1; do
         done
     done
 done
+check "ibv_xsrq_pingpong" alike "ibv_xsrq_pingpong -d mlx5_0 -g 3" 's:^success' 'c:^success'
 check "ibv_rc_pingpong by link-local GID" alike "ibv_rc_pingpong -d mlx5_1 -g 1 -c" 's:^8192000 bytes' '!s:invalid data'
 check "ibv_rc_pingpong with RoCE v1" alike "ibv_rc_pingpong -d mlx5_0 -g 2 -c" 's:^8192000 bytes' '!s:invalid data'
 check "ibv_rc_pingpong of 1 MiB" alike "ibv_rc_pingpong -d mlx5_0 -g 3 -c -s 1048576 -n 20 -m 4096" 's:^41943040 bytes' 's:^20 iters' '!s:invalid data'
@@ -213,7 +214,7 @@ for device in mlx5_0 mlx5_1; do
     check "ib_atomic_lat -e $device" measured "ib_atomic_lat -e $on" 8 200
 done
 on="-d mlx5_0 -x 3"
-for kind in UC UD; do
+for kind in UC UD XRC; do
     size=65536
     [ $kind = UD ] && size=4096
     check "ib_send_bw -c $kind" measured "ib_send_bw -c $kind $on" $size 200
