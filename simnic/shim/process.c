@@ -120,31 +120,32 @@ static void cm_message(void *context, uint32_t source_slot, const void *message,
     atomic_store(&process.cm_due_ns, 0);
 }
 
-/* Only one thread at a time, to keep the order of messages; whoever comes second leaves its work to
- * the first. */
+/* One pass: whatever the cm asks for, the device is served in between. Only one thread at a time, to
+ * keep the order of messages. */
 void process_run_cm(void)
 {
     static pthread_mutex_t running = PTHREAD_MUTEX_INITIALIZER;
-    while (atomic_load_explicit(&process.cm_due_ns, memory_order_relaxed) <= process_now_ns()) {
-        if (pthread_mutex_trylock(&running) != 0)
-            return;
-        atomic_store(&process.cm_due_ns, UINT64_MAX);
-        struct list notes;
-        list_init(&notes);
-        process_lock();
-        list_move_all(&notes, &process.cm_notes);
-        process_unlock();
-        while (!list_empty(&notes)) {
-            struct cm_note *note = container_of(notes.next, struct cm_note, queued);
-            cm_receive(process.cm, note->source_slot, note->message, note->bytes);
-            list_remove(&note->queued);
-            free(note);
-        }
-        uint64_t due = cm_run(process.cm);
-        if (due < atomic_load(&process.cm_due_ns))
-            atomic_store(&process.cm_due_ns, due);
-        pthread_mutex_unlock(&running);
+    if (atomic_load_explicit(&process.cm_due_ns, memory_order_relaxed) > process_now_ns() ||
+        pthread_mutex_trylock(&running) != 0)
+        return;
+    atomic_store(&process.cm_due_ns, UINT64_MAX);
+    struct list notes;
+    list_init(&notes);
+    process_lock();
+    list_move_all(&notes, &process.cm_notes);
+    process_unlock();
+    while (!list_empty(&notes)) {
+        struct cm_note *note = container_of(notes.next, struct cm_note, queued);
+        cm_receive(process.cm, note->source_slot, note->message, note->bytes);
+        list_remove(&note->queued);
+        free(note);
     }
+    uint64_t due = cm_run(process.cm);
+    /* Unless somebody asked for an earlier time meanwhile. */
+    uint64_t asked = atomic_load(&process.cm_due_ns);
+    while (due < asked && !atomic_compare_exchange_weak(&process.cm_due_ns, &asked, due))
+        ;
+    pthread_mutex_unlock(&running);
 }
 
 static void trace(void *context, uint32_t kind, uint32_t number, const void *bytes, uint32_t count)
