@@ -18,7 +18,7 @@ struct object {
     struct context *context;
     void *thing; /* the device's object */
     uint64_t user_handle;
-    uint64_t file_device, file_inode; /* of an XRC domain that was opened through a file */
+    uint64_t file_device, file_inode;         /* of an XRC domain that was opened through a file */
     uint64_t number;                          /* of a PD, an address handle, a page */
     struct channel *completions;              /* of a CQ */
     uint32_t completion_events, async_events; /* that the program has read */
