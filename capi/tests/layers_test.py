@@ -9,7 +9,8 @@ root = sys.argv[1]
 ALLOWED = {
     "core/base": [],
     "core/nic": ["core/base"],
-    "core/nic/verbs": ["core/base", "core/nic"],
+    "core/nic/device": ["core/base", "core/nic"],
+    "core/nic/verbs": ["core/base", "core/nic", "core/nic/device"],
     "core/nic/memory": ["core/base", "core/nic"],
     "core/cm": ["core/base", "core/nic"],
     "core/rpc": ["core/base", "core/nic", "core/cm"],

@@ -27,7 +27,7 @@ void verbs_disarm(struct nic *base)
     struct verbs_nic *nic = to_verbs_nic(base);
     struct ibv_cq *cq;
     void *unused;
-    while (ibv_get_cq_event(nic->channel, &cq, &unused) == 0) {
+    while (ibv_get_cq_event(nic->device.channel, &cq, &unused) == 0) {
         count_event(cq == nic->send.cq ? &nic->send : &nic->receive);
     }
 }

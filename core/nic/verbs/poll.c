@@ -52,7 +52,7 @@ static enum nic_error error_of(const struct ibv_wc *entry, bool receive)
 static __attribute__((cold)) void
 receive_failed(struct verbs_nic *nic, struct nic_completion *completion, const struct ibv_wc *entry)
 {
-    struct nic_queue_pair *queue_pair = table_get(&nic->by_number, entry->qp_num);
+    struct nic_queue_pair *queue_pair = table_get(&nic->device.by_number, entry->qp_num);
     if (queue_pair && !queue_pair->failed) {
         verbs_queue_pair_fail(queue_pair);
     }
@@ -87,7 +87,7 @@ static uint32_t poll_receives(struct verbs_nic *nic, struct nic_completion *comp
                 receive_failed(nic, completion, entry);
             }
         }
-        nic->base.receives_posted -= taken; /* good or bad, each took one from the SRQ */
+        nic->device.base.receives_posted -= taken; /* good or bad, each took one from the SRQ */
         if (taken < wanted) {
             break;
         }
@@ -102,7 +102,7 @@ static void advance(struct verbs_nic *nic, struct nic_queue_pair *queue_pair,
     uint32_t step = (uint32_t)entry->wr_id + 1 - queue_pair->completed;
     if (likely((int32_t)step > 0)) {
         queue_pair->completed += step;
-        nic->send_outstanding -= step;
+        nic->device.send_outstanding -= step;
     }
 }
 
@@ -117,7 +117,7 @@ static uint32_t poll_sends(struct verbs_nic *nic, struct nic_completion *complet
         uint32_t taken = take(&nic->send, entries, wanted);
         for (uint32_t i = 0; i < taken; i++) {
             const struct ibv_wc *entry = &entries[i];
-            struct nic_queue_pair *queue_pair = table_get(&nic->by_number, entry->qp_num);
+            struct nic_queue_pair *queue_pair = table_get(&nic->device.by_number, entry->qp_num);
             if (unlikely(!queue_pair)) {
                 continue;
             }
@@ -149,7 +149,7 @@ uint32_t verbs_poll(struct nic *base, struct nic_completion *completions, uint32
 {
     struct verbs_nic *nic = to_verbs_nic(base);
     uint32_t count;
-    if (nic->send_outstanding == 0) {
+    if (nic->device.send_outstanding == 0) {
         count = poll_receives(nic, completions, capacity);
     } else {
         uint32_t share = capacity - capacity / 8;

@@ -13,7 +13,7 @@
 static struct ibv_send_wr *chain_next(struct verbs_queue_pair *queue_pair,
                                       const struct nic_transfer *transfer, uint32_t flags)
 {
-    struct nic_queue_pair *base = &queue_pair->base;
+    struct nic_queue_pair *base = &queue_pair->device.base;
     if (unlikely(queue_pair->chained == VERBS_CHAIN)) {
         verbs_ring(base);
     }
@@ -31,7 +31,7 @@ static struct ibv_send_wr *chain_next(struct verbs_queue_pair *queue_pair,
     base->posted++;
     base->unsignaled++;
     base->stats.wqes++;
-    to_verbs_nic(base->nic)->send_outstanding++;
+    to_device_nic(base->nic)->send_outstanding++;
     if ((flags & NIC_POST_SIGNALED) || base->unsignaled >= base->nic->signal_interval) {
         wqe->send_flags = IBV_SEND_SIGNALED;
         base->unsignaled = 0;
@@ -68,7 +68,7 @@ void verbs_post_read(struct nic_queue_pair *base, const struct nic_transfer *tra
  * themselves, so one error in their name is put where poll finds it. */
 static __attribute__((cold)) void ring_failed(struct verbs_queue_pair *queue_pair, int os_error)
 {
-    struct nic_queue_pair *base = &queue_pair->base;
+    struct nic_queue_pair *base = &queue_pair->device.base;
     struct ibv_wc entry = {
         .wr_id = base->posted - 1,
         .qp_num = base->number,

@@ -6,8 +6,6 @@
  */
 #include <errno.h>
 #include <stdlib.h>
-#include <sys/random.h>
-#include <time.h>
 
 #include "error.h"
 #include "verbs.h"
@@ -19,24 +17,12 @@ struct ibv_qp *verbs_qp_create(struct verbs_nic *nic, uint32_t inline_bytes,
         .send_cq = nic->send.cq,
         .recv_cq = nic->receive.cq,
         .srq = nic->srq,
-        .cap = {.max_send_wr = nic->base.send_depth,
+        .cap = {.max_send_wr = nic->device.base.send_depth,
                 .max_send_sge = 1,
                 .max_inline_data = inline_bytes},
         .qp_type = IBV_QPT_RC,
     };
-    return ibv_create_qp(nic->pd, granted);
-}
-
-/* A peer that still hears packets of an earlier connection must not take them for this one's. */
-static uint32_t random_sequence_number(void)
-{
-    uint32_t number;
-    if (getrandom(&number, sizeof(number), GRND_NONBLOCK) != sizeof(number)) {
-        struct timespec now;
-        clock_gettime(CLOCK_MONOTONIC, &now);
-        number = (uint32_t)now.tv_nsec;
-    }
-    return number & 0xffffffu;
+    return ibv_create_qp(nic->device.pd, granted);
 }
 
 static void link_chain(struct verbs_queue_pair *queue_pair)
@@ -60,22 +46,15 @@ int32_t verbs_queue_pair_create(struct nic *base, void *owner, struct nic_queue_
     if (!qp) {
         int os_error = errno;
         free(queue_pair);
-        return verbs_blame(error, os_error, 0, base->device, "create a queue pair");
+        return device_blame(error, os_error, 0, base->device, "create a queue pair");
     }
-    if (!table_set(&nic->by_number, qp->qp_num, &queue_pair->base)) {
+    if (!device_queue_pair_init(&nic->device, &queue_pair->device, owner, qp)) {
         ibv_destroy_qp(qp);
         free(queue_pair);
         return error_set(error, CRPC_E_NO_MEMORY, ENOMEM, "no memory for a queue pair");
     }
-    queue_pair->base.nic = base;
-    queue_pair->base.owner = owner;
-    queue_pair->base.number = qp->qp_num;
-    queue_pair->base.depth = base->send_depth;
-    queue_pair->base.verbs = qp;
-    queue_pair->packet_sequence_number = random_sequence_number();
     link_chain(queue_pair);
-    nic->queue_pairs++;
-    *result = &queue_pair->base;
+    *result = &queue_pair->device.base;
     return CRPC_OK;
 }
 
@@ -90,7 +69,7 @@ void verbs_queue_pair_fail(struct nic_queue_pair *base)
 
 static void drop_completions(struct verbs_nic *nic, uint32_t number)
 {
-    nic->base.receives_posted -= verbs_source_drop(&nic->receive, number);
+    nic->device.base.receives_posted -= verbs_source_drop(&nic->receive, number);
     verbs_source_drop(&nic->send, number);
 }
 
@@ -105,8 +84,8 @@ void verbs_queue_pair_destroy(struct nic_queue_pair *base)
     drop_completions(nic, base->number);
     ibv_destroy_qp(base->verbs);
     drop_completions(nic, base->number);
-    nic->send_outstanding -= base->posted - base->completed;
-    nic->queue_pairs--;
-    table_clear(&nic->by_number, base->number);
+    nic->device.send_outstanding -= base->posted - base->completed;
+    nic->device.queue_pairs--;
+    table_clear(&nic->device.by_number, base->number);
     free(queue_pair);
 }

@@ -7,12 +7,8 @@
 #ifndef CORE_NIC_VERBS_VERBS_H
 #define CORE_NIC_VERBS_VERBS_H
 
-#include <infiniband/verbs.h>
-
-#include "compiler.h"
+#include "device.h"
 #include "driver.h"
-#include "nic.h"
-#include "table.h"
 
 #define VERBS_CHAIN 4          /* send WQEs that one doorbell carries */
 #define VERBS_REFILL_CHUNK 256 /* receives that one ibv_post_srq_recv carries */
@@ -32,77 +28,34 @@ struct verbs_source {
 };
 
 struct verbs_nic {
-    struct nic base;
+    struct device_nic device;
     struct verbs_source receive;
     struct verbs_source send;
     struct ibv_srq *srq;
-    uint32_t send_outstanding; /* WQEs not known to be complete, of all queue pairs */
-    uint32_t queue_pairs;
-    struct ibv_pd *pd;
-    struct ibv_comp_channel *channel;
-    uint16_t lid;
-    uint8_t mtu_code;
-    uint8_t read_depth_out; /* READs that one queue pair may have under way */
-    uint8_t read_depth_in;  /* READs that it may be asked for at once */
     uint32_t inline_bytes_wanted;
     struct ibv_recv_wr receives[VERBS_REFILL_CHUNK]; /* linked, all alike */
-    struct table by_number;
 };
 
 struct verbs_queue_pair {
-    struct nic_queue_pair base;
-    uint32_t chained; /* WQEs posted since the last ring */
-    uint32_t packet_sequence_number;
+    struct device_queue_pair device;
+    uint32_t chained;                      /* WQEs posted since the last ring */
     struct ibv_send_wr chain[VERBS_CHAIN]; /* linked; each with its own of `pieces` */
     struct ibv_sge pieces[VERBS_CHAIN];
 };
 
 static inline struct verbs_nic *to_verbs_nic(struct nic *nic)
 {
-    return container_of(nic, struct verbs_nic, base);
+    return container_of(nic, struct verbs_nic, device.base);
 }
 
 static inline struct verbs_queue_pair *to_verbs_queue_pair(struct nic_queue_pair *queue_pair)
 {
-    return container_of(queue_pair, struct verbs_queue_pair, base);
+    return container_of(queue_pair, struct verbs_queue_pair, device.base);
 }
-
-/* device.c: a port of a device, opened. */
-struct verbs_port {
-    struct ibv_context *context;
-    struct ibv_device_attr device;
-    struct ibv_port_attr attributes;
-    uint32_t number;
-    uint32_t gid_index;
-    union ibv_gid gid;
-};
-
-int32_t verbs_query(uint32_t index, crpc_device_info *info, crpc_error *error);
-/* The caller closes port->context. */
-int32_t verbs_port_open(const struct nic_options *options, struct verbs_port *port,
-                        crpc_error *error);
-uint32_t verbs_receive_depth_max(const struct ibv_device_attr *device);
-
-/* gid.c */
-struct verbs_gid {
-    union ibv_gid value;
-    uint32_t index;
-};
-
-/* The GID a context takes by default; false if the port has none at all. */
-bool verbs_gid_choose(struct ibv_context *context, uint32_t port,
-                      const struct ibv_port_attr *attributes, struct verbs_gid *gid);
-int32_t verbs_gid_take(struct ibv_context *context, uint32_t port, uint32_t index,
-                       struct verbs_gid *gid, crpc_error *error);
 
 /* open.c */
 int32_t verbs_open(const struct nic_options *options, struct nic **result, crpc_error *error);
 void verbs_close(struct nic *base);
-
-/* memory.c */
-int32_t verbs_memory_register(struct nic *base, void *address, size_t bytes, uint32_t access,
-                              struct nic_memory *memory, crpc_error *error);
-void verbs_memory_deregister(struct nic *nic, struct nic_memory *memory);
 
 /* queue_pair.c */
 struct ibv_qp *verbs_qp_create(struct verbs_nic *nic, uint32_t inline_bytes,
@@ -111,11 +64,6 @@ int32_t verbs_queue_pair_create(struct nic *base, void *owner, struct nic_queue_
                                 crpc_error *error);
 void verbs_queue_pair_destroy(struct nic_queue_pair *base);
 void verbs_queue_pair_fail(struct nic_queue_pair *base);
-
-/* connect.c */
-void verbs_queue_pair_address(const struct nic_queue_pair *base, struct nic_address *address);
-int32_t verbs_queue_pair_connect(struct nic_queue_pair *base, const struct nic_address *peer,
-                                 const struct nic_transport *transport, crpc_error *error);
 
 /* post.c */
 void verbs_post_write_immediate(struct nic_queue_pair *base, const struct nic_transfer *transfer,
@@ -142,9 +90,5 @@ uint32_t verbs_source_drop(struct verbs_source *source, uint32_t queue_pair_numb
 /* arm.c */
 int verbs_arm(struct nic *base);
 void verbs_disarm(struct nic *base);
-
-/* blame.c: from an errno to what a person can do. `what` is e.g. "register 4096 KiB of memory". */
-int32_t verbs_blame(crpc_error *error, int os_error, size_t pinned_bytes, const char *device,
-                    const char *what);
 
 #endif

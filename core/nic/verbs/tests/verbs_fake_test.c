@@ -163,16 +163,16 @@ static int set_up(void **state)
     open_source(&nic->receive, &fake.receive);
     open_source(&nic->send, &fake.send);
     nic->srq = &fake.srq;
-    nic->base.operations = &verbs_operations;
-    nic->base.receive_depth = FAKE_DEPTH;
-    nic->base.send_depth = 16;
-    nic->base.signal_interval = 4;
-    nic->base.inline_bytes_max = 64;
+    nic->device.base.operations = &verbs_operations;
+    nic->device.base.receive_depth = FAKE_DEPTH;
+    nic->device.base.send_depth = 16;
+    nic->device.base.signal_interval = 4;
+    nic->device.base.inline_bytes_max = 64;
     for (uint32_t i = 0; i + 1 < VERBS_REFILL_CHUNK; i++) {
         nic->receives[i].next = &nic->receives[i + 1];
     }
-    table_init(&nic->by_number);
-    verbs_refill(&nic->base);
+    table_init(&nic->device.by_number);
+    verbs_refill(&nic->device.base);
     *state = nic;
     return 0;
 }
@@ -180,11 +180,11 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
     struct verbs_nic *nic = *state;
-    assert_int_equal(nic->queue_pairs, 0);
-    assert_int_equal(nic->send_outstanding, 0);
+    assert_int_equal(nic->device.queue_pairs, 0);
+    assert_int_equal(nic->device.send_outstanding, 0);
     free(nic->receive.stash);
     free(nic->send.stash);
-    table_free(&nic->by_number);
+    table_free(&nic->device.by_number);
     free(nic);
     return 0;
 }
@@ -193,7 +193,7 @@ static struct nic_queue_pair *create(struct verbs_nic *nic, uint32_t number)
 {
     struct nic_queue_pair *queue_pair;
     fake.next_number = number;
-    assert_int_equal(verbs_queue_pair_create(&nic->base, NULL, &queue_pair, NULL), CRPC_OK);
+    assert_int_equal(verbs_queue_pair_create(&nic->device.base, NULL, &queue_pair, NULL), CRPC_OK);
     assert_int_equal(queue_pair->number, number);
     return queue_pair;
 }
@@ -269,17 +269,17 @@ static void test_refused_post(void **state)
     post(queue_pair, 1, 32, 0);
     assert_int_equal(queue_pair->posted, 4);
 
-    assert_int_equal(verbs_poll(&nic->base, completions, 16), 1);
+    assert_int_equal(verbs_poll(&nic->device.base, completions, 16), 1);
     assert_int_equal(completions[0].kind, NIC_COMPLETION_ERROR);
     assert_int_equal(completions[0].status, NIC_ERROR_OTHER);
     assert_int_equal(completions[0].completed, 4);
     assert_int_equal(queue_pair->completed, 4);
     /* Those it did take are flushed later and move nothing back. */
-    nic->send_outstanding++; /* lets poll look */
+    nic->device.send_outstanding++; /* lets poll look */
     add(&fake.send, 5, 0, IBV_WC_SUCCESS);
     add(&fake.send, 5, 1, IBV_WC_WR_FLUSH_ERR);
-    assert_int_equal(verbs_poll(&nic->base, completions, 16), 2);
-    nic->send_outstanding--;
+    assert_int_equal(verbs_poll(&nic->device.base, completions, 16), 2);
+    nic->device.send_outstanding--;
     assert_int_equal(queue_pair->completed, 4);
     verbs_queue_pair_destroy(queue_pair);
 }
@@ -287,20 +287,20 @@ static void test_refused_post(void **state)
 static void test_refill(void **state)
 {
     struct verbs_nic *nic = *state;
-    assert_int_equal(nic->base.receives_posted, FAKE_DEPTH);
-    nic->base.receive_depth = 1000;
+    assert_int_equal(nic->device.base.receives_posted, FAKE_DEPTH);
+    nic->device.base.receive_depth = 1000;
     fake.srq_calls = 0;
-    verbs_refill(&nic->base);
-    assert_int_equal(nic->base.receives_posted, 1000);
+    verbs_refill(&nic->device.base);
+    assert_int_equal(nic->device.base.receives_posted, 1000);
     assert_int_equal(fake.srq_posted, 1000);
     assert_int_equal(fake.srq_calls, 4); /* 936 missing: 256, 256, 256, 168 */
-    assert_int_equal(nic->base.receive_wqes, 1000);
-    nic->base.receive_depth = 2000;
+    assert_int_equal(nic->device.base.receive_wqes, 1000);
+    nic->device.base.receive_depth = 2000;
     fake.srq_room = 1300; /* the device takes 300 of them */
-    verbs_refill(&nic->base);
-    assert_int_equal(nic->base.receives_posted, 1300);
+    verbs_refill(&nic->device.base);
+    assert_int_equal(nic->device.base.receives_posted, 1300);
     fake.srq_room = 3000;
-    verbs_refill(&nic->base);
+    verbs_refill(&nic->device.base);
     assert_int_equal(fake.srq_posted, 2000);
 }
 
@@ -313,21 +313,22 @@ static void test_order(void **state)
     struct nic_queue_pair *queue_pair = create(nic, 5);
     struct nic_completion completions[16];
     add(&fake.send, 5, 3, IBV_WC_SUCCESS);
-    assert_int_equal(verbs_poll(&nic->base, completions, 16), 0); /* nothing outstanding: no look */
+    assert_int_equal(verbs_poll(&nic->device.base, completions, 16),
+                     0); /* nothing outstanding: no look */
     post(queue_pair, 6, 32, 0);
     verbs_ring(queue_pair);
     add(&fake.receive, 5, 11, IBV_WC_SUCCESS);
     add(&fake.receive, 9, 12, IBV_WC_SUCCESS);
-    assert_int_equal(verbs_poll(&nic->base, completions, 16), 3);
+    assert_int_equal(verbs_poll(&nic->device.base, completions, 16), 3);
     assert_int_equal(completions[0].kind, NIC_COMPLETION_RECEIVE);
     assert_int_equal(completions[0].immediate, 11);
     assert_int_equal(completions[0].byte_count, 32);
     assert_int_equal(completions[1].queue_pair_number, 9);
     assert_int_equal(completions[2].kind, NIC_COMPLETION_SEND);
     assert_int_equal(completions[2].completed, 4);
-    assert_int_equal(nic->send_outstanding, 2);
-    assert_int_equal(nic->base.receives_posted, FAKE_DEPTH - 2);
-    assert_int_equal(nic->base.completions, 3);
+    assert_int_equal(nic->device.send_outstanding, 2);
+    assert_int_equal(nic->device.base.receives_posted, FAKE_DEPTH - 2);
+    assert_int_equal(nic->device.base.completions, 3);
     verbs_queue_pair_destroy(queue_pair);
 }
 
@@ -343,14 +344,14 @@ static void test_sends_do_not_starve(void **state)
         add(&fake.receive, 5, i, IBV_WC_SUCCESS);
     }
     add(&fake.send, 5, 3, IBV_WC_SUCCESS);
-    assert_int_equal(verbs_poll(&nic->base, completions, 8), 8);
+    assert_int_equal(verbs_poll(&nic->device.base, completions, 8), 8);
     assert_int_equal(completions[6].kind, NIC_COMPLETION_RECEIVE);
     assert_int_equal(completions[7].kind, NIC_COMPLETION_SEND);
     /* What sends do not need goes to receives: fewer than asked for means no more. */
     post(queue_pair, 1, 32, 0);
-    assert_int_equal(verbs_poll(&nic->base, completions, 16), 16);
+    assert_int_equal(verbs_poll(&nic->device.base, completions, 16), 16);
     assert_int_equal(completions[15].immediate, 22);
-    assert_int_equal(verbs_poll(&nic->base, completions, 64), 37);
+    assert_int_equal(verbs_poll(&nic->device.base, completions, 64), 37);
     verbs_queue_pair_destroy(queue_pair);
 }
 
@@ -366,7 +367,7 @@ static void test_counter_wraps(void **state)
     assert_int_equal(queue_pair->posted, 3);
     assert_int_equal(nic_send_room(queue_pair), 10);
     add(&fake.send, 5, 0, IBV_WC_SUCCESS);
-    assert_int_equal(verbs_poll(&nic->base, completions, 4), 1);
+    assert_int_equal(verbs_poll(&nic->device.base, completions, 4), 1);
     assert_int_equal(completions[0].completed, 1);
     assert_int_equal(nic_send_room(queue_pair), 14);
     verbs_queue_pair_destroy(queue_pair);
@@ -393,7 +394,7 @@ static void test_errors(void **state)
         post(queue_pair, 1, 32, 0);
         verbs_ring(queue_pair);
         add(&fake.send, 5, 0, cases[i].status);
-        assert_int_equal(verbs_poll(&nic->base, &completion, 1), 1);
+        assert_int_equal(verbs_poll(&nic->device.base, &completion, 1), 1);
         assert_int_equal(completion.kind, NIC_COMPLETION_ERROR);
         assert_int_equal(completion.status, cases[i].error);
         assert_int_equal(completion.completed, 1);
@@ -410,14 +411,14 @@ static void test_bad_receives(void **state)
     struct nic_completion completion;
     add(&fake.receive, 5, 0, IBV_WC_SUCCESS);
     fake.receive.entries[0].opcode = IBV_WC_RECV;
-    assert_int_equal(verbs_poll(&nic->base, &completion, 1), 1);
+    assert_int_equal(verbs_poll(&nic->device.base, &completion, 1), 1);
     assert_int_equal(completion.kind, NIC_COMPLETION_ERROR);
     assert_int_equal(completion.status, NIC_ERROR_OTHER);
     assert_int_equal(queue_pair->verbs->state, IBV_QPS_ERR);
     add(&fake.receive, 5, 0, IBV_WC_REM_ACCESS_ERR);
-    assert_int_equal(verbs_poll(&nic->base, &completion, 1), 1);
+    assert_int_equal(verbs_poll(&nic->device.base, &completion, 1), 1);
     assert_int_equal(completion.status, NIC_ERROR_LOCAL);
-    assert_int_equal(nic->base.receives_posted, FAKE_DEPTH - 2);
+    assert_int_equal(nic->device.base.receives_posted, FAKE_DEPTH - 2);
     verbs_queue_pair_destroy(queue_pair);
 }
 
@@ -470,9 +471,10 @@ static void test_destroy(void **state)
     struct nic_queue_pair *again = create(nic, 5);
     add(&fake.receive, 7, 6, IBV_WC_SUCCESS);
 
-    assert_int_equal(nic->base.receives_posted, FAKE_DEPTH - 6); /* 5 of its own and a late one */
+    assert_int_equal(nic->device.base.receives_posted,
+                     FAKE_DEPTH - 6); /* 5 of its own and a late one */
     uint32_t count = 0, receives = 0, sends = 0;
-    while ((count = verbs_poll(&nic->base, completions, 4)) != 0) {
+    while ((count = verbs_poll(&nic->device.base, completions, 4)) != 0) {
         for (uint32_t i = 0; i < count; i++) {
             assert_int_equal(completions[i].queue_pair_number, 7);
             if (completions[i].kind == NIC_COMPLETION_RECEIVE) {
@@ -485,7 +487,7 @@ static void test_destroy(void **state)
     assert_int_equal(receives, 7);
     assert_int_equal(sends, 2);
     assert_int_equal(again->completed, 0);
-    assert_int_equal(nic->base.receives_posted, FAKE_DEPTH - 13);
+    assert_int_equal(nic->device.base.receives_posted, FAKE_DEPTH - 13);
     verbs_queue_pair_destroy(again);
     verbs_queue_pair_destroy(other);
 }
@@ -506,9 +508,9 @@ static void test_destroy_many(void **state)
     for (uint32_t i = 0; i < 7; i++) {
         verbs_queue_pair_destroy(queue_pairs[i]);
         assert_int_equal(nic->receive.stash_count, 56 - 7 * (i + 1));
-        assert_int_equal(nic->base.receives_posted, FAKE_DEPTH - 7 * (i + 1));
+        assert_int_equal(nic->device.base.receives_posted, FAKE_DEPTH - 7 * (i + 1));
     }
-    assert_int_equal(verbs_poll(&nic->base, completions, 64), 7); /* of the last one */
+    assert_int_equal(verbs_poll(&nic->device.base, completions, 64), 7); /* of the last one */
     for (uint32_t i = 0; i < 7; i++) {
         assert_int_equal(completions[i].immediate, 8 * i + 7);
     }
@@ -525,13 +527,13 @@ static void test_stash_room(void **state)
             add(&fake.receive, 7, i, IBV_WC_SUCCESS);
         }
         verbs_queue_pair_destroy(create(nic, 5));
-        assert_int_equal(verbs_poll(&nic->base, completions, 20), 20);
+        assert_int_equal(verbs_poll(&nic->device.base, completions, 20), 20);
         verbs_queue_pair_destroy(create(nic, 5));
         add(&fake.receive, 7, 30, IBV_WC_SUCCESS); /* behind the ten that are stashed */
-        assert_int_equal(verbs_poll(&nic->base, completions, 20), 11);
+        assert_int_equal(verbs_poll(&nic->device.base, completions, 20), 11);
         assert_int_equal(completions[9].immediate, 29);
         assert_int_equal(completions[10].immediate, 30);
-        verbs_refill(&nic->base);
+        verbs_refill(&nic->device.base);
     }
 }
 

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "error.h"
-#include "verbs.h"
+#include "device.h"
 
 #define GID_INDEX_MAX 255 /* what an address handle can name */
 
@@ -47,8 +47,8 @@ static int rank(const struct ibv_gid_entry *entry, uint8_t link_layer)
     return is_link_local(&entry->gid) ? 2 : 3;
 }
 
-bool verbs_gid_choose(struct ibv_context *context, uint32_t port,
-                      const struct ibv_port_attr *attributes, struct verbs_gid *gid)
+bool device_gid_choose(struct ibv_context *context, uint32_t port,
+                       const struct ibv_port_attr *attributes, struct device_gid *gid)
 {
     int best = 0;
     for (int i = 0; i < attributes->gid_tbl_len && i <= GID_INDEX_MAX; i++) {
@@ -66,8 +66,8 @@ bool verbs_gid_choose(struct ibv_context *context, uint32_t port,
     return best != 0;
 }
 
-int32_t verbs_gid_take(struct ibv_context *context, uint32_t port, uint32_t index,
-                       struct verbs_gid *gid, crpc_error *error)
+int32_t device_gid_take(struct ibv_context *context, uint32_t port, uint32_t index,
+                        struct device_gid *gid, crpc_error *error)
 {
     struct ibv_gid_entry entry = {0};
     int os_error =

@@ -1,4 +1,4 @@
-/* device.c: finding RDMA devices and ports, and saying what is wrong when there is none.
+/* port.c: finding RDMA devices and ports, and saying what is wrong when there is none.
  *
  * Usable are devices that speak the InfiniBand transport, over InfiniBand or over Ethernet (RoCE):
  * iWARP has no WRITE with immediate.
@@ -8,14 +8,14 @@
 #include <string.h>
 
 #include "error.h"
-#include "verbs.h"
+#include "device.h"
 
 #define NO_DEVICE_ADVICE                                                                           \
     "load the driver of your NIC, or use Soft-RoCE: `rdma link add rxe0 type rxe netdev eth0`, "   \
     "or "                                                                                          \
     "try it in the VM with ./dev vm"
 
-static bool usable(const struct ibv_device *device)
+static bool speaks_infiniband(const struct ibv_device *device)
 {
     return device->transport_type == IBV_TRANSPORT_IB;
 }
@@ -51,13 +51,12 @@ static struct ibv_context *open_device(struct ibv_device *device, crpc_error *er
     return context;
 }
 
-uint32_t verbs_receive_depth_max(const struct ibv_device_attr *device)
+uint32_t device_receive_depth_max(const struct ibv_device_attr *device)
 {
     return (uint32_t)(device->max_srq_wr < device->max_cqe ? device->max_srq_wr : device->max_cqe);
 }
 
-/* ---- Query
- * --------------------------------------------------------------------------------------- */
+/* ---- Query */
 
 static uint32_t mtu_bytes(enum ibv_mtu mtu)
 {
@@ -68,13 +67,13 @@ static void describe(struct ibv_context *context, const struct ibv_device_attr *
                      uint32_t port, crpc_device_info *info)
 {
     struct ibv_port_attr attributes = {0};
-    struct verbs_gid gid;
+    struct device_gid gid;
     snprintf(info->name, sizeof(info->name), "%s", ibv_get_device_name(context->device));
     info->port = port;
-    info->drivers = usable(context->device) ? 1u << CRPC_DRIVER_VERBS : 0;
+    info->drivers = speaks_infiniband(context->device) ? 1u << CRPC_DRIVER_VERBS : 0;
     info->port_count = device->phys_port_cnt;
     info->endpoints_max = (uint32_t)device->max_qp;
-    info->receive_depth_max = verbs_receive_depth_max(device);
+    info->receive_depth_max = device_receive_depth_max(device);
     info->vendor_id = device->vendor_id;
     info->vendor_part_id = device->vendor_part_id;
     if (ibv_query_port(context, (uint8_t)port, &attributes)) {
@@ -84,7 +83,7 @@ static void describe(struct ibv_context *context, const struct ibv_device_attr *
     info->link = attributes.link_layer == IBV_LINK_LAYER_ETHERNET ? CRPC_LINK_ETHERNET
                                                                   : CRPC_LINK_INFINIBAND;
     info->mtu_bytes = mtu_bytes(attributes.active_mtu);
-    if (verbs_gid_choose(context, port, &attributes, &gid)) {
+    if (device_gid_choose(context, port, &attributes, &gid)) {
         info->gid_index = gid.index;
         memcpy(info->gid, gid.value.raw, sizeof(info->gid));
     }
@@ -103,7 +102,7 @@ static int32_t query_device(struct ibv_device *device, uint32_t *index, crpc_dev
     int32_t status = CRPC_E_NO_DEVICE;
     int os_error = ibv_query_device(context, &attributes);
     if (os_error) {
-        status = verbs_blame(error, os_error, 0, ibv_get_device_name(device), "query the device");
+        status = device_blame(error, os_error, 0, ibv_get_device_name(device), "query the device");
     } else if (*index < attributes.phys_port_cnt) {
         describe(context, &attributes, *index + 1, info);
         status = CRPC_OK;
@@ -114,7 +113,7 @@ static int32_t query_device(struct ibv_device *device, uint32_t *index, crpc_dev
     return status;
 }
 
-int32_t verbs_query(uint32_t index, crpc_device_info *info, crpc_error *error)
+int32_t device_query(uint32_t index, crpc_device_info *info, crpc_error *error)
 {
     uint32_t struct_size = info->struct_size;
     *info = (crpc_device_info){.struct_size = struct_size};
@@ -142,21 +141,20 @@ int32_t verbs_query(uint32_t index, crpc_device_info *info, crpc_error *error)
     return status;
 }
 
-/* ---- Choosing the port of a context
- * ----------------------------------------------------------------- */
+/* ---- Choosing the port of a context */
 
 /* Fills in the port's GID. */
-static int32_t take_gid(const struct nic_options *options, struct verbs_port *port,
+static int32_t take_gid(const struct nic_options *options, struct device_port *port,
                         crpc_error *error)
 {
-    struct verbs_gid gid;
+    struct device_gid gid;
     if (options->gid_index_given) {
         int32_t status =
-            verbs_gid_take(port->context, port->number, options->gid_index, &gid, error);
+            device_gid_take(port->context, port->number, options->gid_index, &gid, error);
         if (status) {
             return status;
         }
-    } else if (!verbs_gid_choose(port->context, port->number, &port->attributes, &gid)) {
+    } else if (!device_gid_choose(port->context, port->number, &port->attributes, &gid)) {
         return error_set(error, CRPC_E_NO_DEVICE, 0,
                          "%s port %u has no GID: give its network interface an IP address",
                          ibv_get_device_name(port->context->device), port->number);
@@ -167,7 +165,7 @@ static int32_t take_gid(const struct nic_options *options, struct verbs_port *po
 }
 
 /* The port asked for, or the first active one. */
-static int32_t choose_port(const struct nic_options *options, struct verbs_port *port,
+static int32_t choose_port(const struct nic_options *options, struct device_port *port,
                            crpc_error *error)
 {
     const char *name = ibv_get_device_name(port->context->device);
@@ -190,13 +188,19 @@ static int32_t choose_port(const struct nic_options *options, struct verbs_port 
                      name, options->port ? "the port asked for" : "its port");
 }
 
-static int32_t try_device(struct ibv_device *device, const struct nic_options *options,
-                          struct verbs_port *port, crpc_error *error)
+static int32_t try_device(struct ibv_device *device, device_usable *usable,
+                          const struct nic_options *options, struct device_port *port,
+                          crpc_error *error)
 {
-    if (!usable(device)) {
+    if (!speaks_infiniband(device)) {
         return error_set(error, CRPC_E_UNSUPPORTED, 0,
                          "%s is not an InfiniBand or RoCE device: it has no RDMA WRITE with "
                          "immediate",
+                         ibv_get_device_name(device));
+    }
+    if (usable && !usable(device)) {
+        return error_set(error, CRPC_E_UNSUPPORTED, 0,
+                         "%s cannot be opened with this driver; use CRPC_DRIVER_AUTO",
                          ibv_get_device_name(device));
     }
     port->context = open_device(device, error);
@@ -205,7 +209,7 @@ static int32_t try_device(struct ibv_device *device, const struct nic_options *o
     }
     int os_error = ibv_query_device(port->context, &port->device);
     int32_t status =
-        os_error ? verbs_blame(error, os_error, 0, ibv_get_device_name(device), "query the device")
+        os_error ? device_blame(error, os_error, 0, ibv_get_device_name(device), "query the device")
                  : choose_port(options, port, error);
     if (status) {
         ibv_close_device(port->context);
@@ -232,8 +236,8 @@ static int32_t no_such_device(const char *wanted, struct ibv_device **devices, i
                      "no RDMA device is called %.63s; this machine has: %s", wanted, names);
 }
 
-int32_t verbs_port_open(const struct nic_options *options, struct verbs_port *port,
-                        crpc_error *error)
+int32_t device_port_open(const struct nic_options *options, device_usable *usable,
+                         struct device_port *port, crpc_error *error)
 {
     int count = 0;
     bool named = options->device[0] != '\0';
@@ -250,7 +254,7 @@ int32_t verbs_port_open(const struct nic_options *options, struct verbs_port *po
     for (int i = 0; i < count && status != CRPC_OK; i++) {
         if (!named || strcmp(options->device, ibv_get_device_name(devices[i])) == 0) {
             found = true;
-            status = try_device(devices[i], options, port, error);
+            status = try_device(devices[i], usable, options, port, error);
         }
     }
     if (!found) {

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "error.h"
-#include "verbs.h"
+#include "device.h"
 
 /* CAP_IPC_LOCK lifts the limit. */
 static bool may_lock_anything(void)
@@ -56,8 +56,8 @@ static bool limit_is_to_blame(size_t pinned_bytes, uint64_t *limit_kib)
     return pinned_bytes == 0 || pinned_kib() + (pinned_bytes + 1023) / 1024 > *limit_kib;
 }
 
-int32_t verbs_blame(crpc_error *error, int os_error, size_t pinned_bytes, const char *device,
-                    const char *what)
+int32_t device_blame(crpc_error *error, int os_error, size_t pinned_bytes, const char *device,
+                     const char *what)
 {
     uint64_t limit_kib;
     switch (os_error) {

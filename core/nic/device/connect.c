@@ -8,17 +8,17 @@
 #include <string.h>
 
 #include "error.h"
-#include "verbs.h"
+#include "device.h"
 
 #define HOP_LIMIT 64
 #define MTU_CODE_MIN IBV_MTU_256
 #define MTU_CODE_MAX IBV_MTU_4096
 
-void verbs_queue_pair_address(const struct nic_queue_pair *base, struct nic_address *address)
+void device_queue_pair_address(const struct nic_queue_pair *base, struct nic_address *address)
 {
-    const struct verbs_nic *nic = container_of(base->nic, const struct verbs_nic, base);
-    const struct verbs_queue_pair *queue_pair =
-        container_of(base, const struct verbs_queue_pair, base);
+    const struct device_nic *nic = container_of(base->nic, const struct device_nic, base);
+    const struct device_queue_pair *queue_pair =
+        container_of(base, const struct device_queue_pair, base);
     *address = (struct nic_address){
         .queue_pair_number = base->number,
         .packet_sequence_number = queue_pair->packet_sequence_number,
@@ -59,7 +59,7 @@ static int to_init(struct nic_queue_pair *base)
 
 static int to_ready_to_receive(struct nic_queue_pair *base, const struct nic_address *peer)
 {
-    const struct verbs_nic *nic = to_verbs_nic(base->nic);
+    const struct device_nic *nic = to_device_nic(base->nic);
     uint8_t mtu_code = peer->mtu_code < nic->mtu_code ? peer->mtu_code : nic->mtu_code;
     struct ibv_qp_attr attributes = {
         .qp_state = IBV_QPS_RTR,
@@ -86,19 +86,19 @@ static int to_ready_to_send(struct nic_queue_pair *base, const struct nic_transp
 {
     struct ibv_qp_attr attributes = {
         .qp_state = IBV_QPS_RTS,
-        .sq_psn = to_verbs_queue_pair(base)->packet_sequence_number,
+        .sq_psn = to_device_queue_pair(base)->packet_sequence_number,
         .timeout = (uint8_t)transport->retry_timeout,
         .retry_cnt = (uint8_t)transport->retry_count,
         .rnr_retry = NIC_RNR_RETRY,
-        .max_rd_atomic = to_verbs_nic(base->nic)->read_depth_out,
+        .max_rd_atomic = to_device_nic(base->nic)->read_depth_out,
     };
     return ibv_modify_qp(base->verbs, &attributes,
                          IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
                              IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC);
 }
 
-int32_t verbs_queue_pair_connect(struct nic_queue_pair *base, const struct nic_address *peer,
-                                 const struct nic_transport *transport, crpc_error *error)
+int32_t device_queue_pair_connect(struct nic_queue_pair *base, const struct nic_address *peer,
+                                  const struct nic_transport *transport, crpc_error *error)
 {
     int32_t status = check(base->nic, peer, error);
     if (status) {

@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "error.h"
-#include "verbs.h"
+#include "device.h"
 
 static int access_flags(uint32_t access)
 {
@@ -26,10 +26,10 @@ static bool all_mapped(void *address, size_t bytes)
            errno != ENOMEM;
 }
 
-int32_t verbs_memory_register(struct nic *base, void *address, size_t bytes, uint32_t access,
-                              struct nic_memory *memory, crpc_error *error)
+int32_t device_memory_register(struct nic *base, void *address, size_t bytes, uint32_t access,
+                               struct nic_memory *memory, crpc_error *error)
 {
-    struct verbs_nic *nic = to_verbs_nic(base);
+    struct device_nic *nic = to_device_nic(base);
     struct ibv_mr *region = ibv_reg_mr(nic->pd, address, bytes, access_flags(access));
     if (!region) {
         int os_error = errno;
@@ -38,7 +38,7 @@ int32_t verbs_memory_register(struct nic *base, void *address, size_t bytes, uin
         }
         char what[64];
         snprintf(what, sizeof(what), "register %zu KiB of memory", (bytes + 1023) / 1024);
-        return verbs_blame(error, os_error, bytes, base->device, what);
+        return device_blame(error, os_error, bytes, base->device, what);
     }
     memory->local_key = region->lkey;
     memory->remote_key = region->rkey;
@@ -46,7 +46,7 @@ int32_t verbs_memory_register(struct nic *base, void *address, size_t bytes, uin
     return CRPC_OK;
 }
 
-void verbs_memory_deregister(struct nic *nic, struct nic_memory *memory)
+void device_memory_deregister(struct nic *nic, struct nic_memory *memory)
 {
     (void)nic;
     if (memory->driver) {

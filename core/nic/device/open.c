@@ -1,0 +1,149 @@
+/* open.c: the part of opening a nic that does not depend on how its queues are driven. */
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+
+#include "device.h"
+#include "error.h"
+
+#define RECEIVE_DEPTH_DEFAULT 16384
+
+/* Kernels before 5.12 give the parent a new copy of a page it writes to after fork(), while the
+ * device keeps writing to the old one. This keeps registered pages with the parent there, and does
+ * nothing on newer kernels. It must come before the first registration, and its failure leaves us
+ * no worse. */
+static void protect_from_fork(void)
+{
+    ibv_fork_init();
+}
+
+static uint32_t clamp(uint32_t value, uint32_t low, uint32_t high)
+{
+    value = value < low ? low : value;
+    return value > high ? high : value;
+}
+
+static uint32_t non_negative(int value)
+{
+    return value > 0 ? (uint32_t)value : 0;
+}
+
+static void describe(struct device_nic *nic, const struct device_port *port)
+{
+    struct nic *base = &nic->base;
+    base->verbs = port->context;
+    snprintf(base->device, sizeof(base->device), "%s", ibv_get_device_name(port->context->device));
+    base->port = port->number;
+    base->gid_index = port->gid_index;
+    memcpy(base->gid, port->gid.raw, sizeof(base->gid));
+    base->link = port->attributes.link_layer == IBV_LINK_LAYER_ETHERNET ? CRPC_LINK_ETHERNET
+                                                                        : CRPC_LINK_INFINIBAND;
+    base->mtu_bytes = 128u << port->attributes.active_mtu;
+    base->event_fd = -1;
+    nic->lid = port->attributes.lid;
+    nic->mtu_code = (uint8_t)port->attributes.active_mtu;
+    nic->read_depth_out =
+        (uint8_t)clamp(non_negative(port->device.max_qp_init_rd_atom), 1, NIC_READ_DEPTH);
+    nic->read_depth_in =
+        (uint8_t)clamp(non_negative(port->device.max_qp_rd_atom), 1, NIC_READ_DEPTH);
+}
+
+static void clamp_depths(struct nic *nic, const struct nic_options *options,
+                         const struct ibv_device_attr *device)
+{
+    uint32_t receives = options->receive_depth ? options->receive_depth : RECEIVE_DEPTH_DEFAULT;
+    nic->receive_depth = clamp(receives, 1, device_receive_depth_max(device));
+    nic->send_depth = clamp(options->send_depth, 2, non_negative(device->max_qp_wr));
+    nic->send_completion_depth =
+        clamp(options->send_completion_depth, nic->send_depth, non_negative(device->max_cqe));
+    nic->signal_interval = clamp(options->signal_interval, 1, nic->send_depth / 2);
+}
+
+static int32_t create_channel(struct device_nic *nic, crpc_error *error)
+{
+    nic->channel = ibv_create_comp_channel(nic->base.verbs);
+    if (!nic->channel) {
+        return device_blame(error, errno, 0, nic->base.device, "create a completion channel");
+    }
+    int flags = fcntl(nic->channel->fd, F_GETFL);
+    if (flags < 0 || fcntl(nic->channel->fd, F_SETFL, flags | O_NONBLOCK)) {
+        return error_set(error, CRPC_E_SYSTEM, errno,
+                         "%s: cannot make the completion channel non-blocking: %s",
+                         nic->base.device, strerror(errno));
+    }
+    nic->base.event_fd = nic->channel->fd;
+    return CRPC_OK;
+}
+
+int32_t device_open(struct device_nic *nic, const struct nic_operations *operations,
+                    const struct nic_options *options, const struct device_port *port,
+                    crpc_error *error)
+{
+    static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
+    pthread_once(&fork_once, protect_from_fork);
+
+    nic->base.operations = operations;
+    table_init(&nic->by_number);
+    describe(nic, port);
+    clamp_depths(&nic->base, options, &port->device);
+    nic->pd = ibv_alloc_pd(nic->base.verbs);
+    if (!nic->pd) {
+        return device_blame(error, errno, 0, nic->base.device, "create a protection domain");
+    }
+    return create_channel(nic, error);
+}
+
+void device_close(struct device_nic *nic)
+{
+    assert(nic->queue_pairs == 0);
+    if (nic->channel) {
+        ibv_destroy_comp_channel(nic->channel);
+    }
+    if (nic->pd) {
+        ibv_dealloc_pd(nic->pd);
+    }
+    ibv_close_device(nic->base.verbs);
+    table_free(&nic->by_number);
+}
+
+int32_t device_queue_failed(const struct nic *nic, const char *kind, uint32_t depth,
+                            crpc_error *error)
+{
+    int os_error = errno;
+    char what[96];
+    snprintf(what, sizeof(what), "create a %s queue of %u entries", kind, depth);
+    return device_blame(error, os_error, 0, nic->device, what);
+}
+
+/* A peer that still hears packets of an earlier connection must not take them for this one's. */
+static uint32_t random_sequence_number(void)
+{
+    uint32_t number;
+    if (getrandom(&number, sizeof(number), GRND_NONBLOCK) != sizeof(number)) {
+        struct timespec now;
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        number = (uint32_t)now.tv_nsec;
+    }
+    return number & 0xffffffu;
+}
+
+bool device_queue_pair_init(struct device_nic *nic, struct device_queue_pair *queue_pair,
+                            void *owner, struct ibv_qp *qp)
+{
+    queue_pair->base.nic = &nic->base;
+    queue_pair->base.owner = owner;
+    queue_pair->base.number = qp->qp_num;
+    queue_pair->base.depth = nic->base.send_depth;
+    queue_pair->base.verbs = qp;
+    queue_pair->packet_sequence_number = random_sequence_number();
+    if (!table_set(&nic->by_number, qp->qp_num, &queue_pair->base)) {
+        return false;
+    }
+    nic->queue_pairs++;
+    return true;
+}
