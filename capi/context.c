@@ -25,7 +25,7 @@ int32_t crpc_device_query(uint32_t index, crpc_device_info *info, crpc_error *er
     if (!error_usable(error) || COPYOUT_CHECK(info, device_info) != CRPC_OK) {
         return CRPC_E_INVALID;
     }
-    int32_t status = nic_drivers[0]->query(index, &ours, &failure);
+    int32_t status = nic_query(index, &ours, &failure);
     if (status == CRPC_OK) {
         COPYOUT(info, &ours, device_info);
     }
@@ -39,7 +39,8 @@ static int32_t check_options(crpc_context_options *options, crpc_error *error)
     if (!memchr(options->device, 0, sizeof(options->device))) {
         return error_set(error, CRPC_E_INVALID, 0, "device is not zero-terminated");
     }
-    if (options->flags & ~CRPC_CONTEXT_GID_INDEX || options->reserved != 0) {
+    if (options->flags & ~CRPC_CONTEXT_GID_INDEX ||
+        options->features & ~CRPC_FEATURE_CQE_COMPRESSION) {
         return error_set(error, CRPC_E_INVALID, 0, "reserved bits of crpc_context_options are set");
     }
     if (options->gid_index != 0 && !(options->flags & CRPC_CONTEXT_GID_INDEX)) {
@@ -79,6 +80,23 @@ static void fill_defaults(crpc_context_options *options)
     }
 }
 
+/* For programs that do not say it themselves, tests above all. */
+static int32_t driver_of_environment(uint32_t *driver, crpc_error *error)
+{
+    const char *name = getenv("COPYRPC_DRIVER");
+    if (*driver != CRPC_DRIVER_AUTO || !name || strcmp(name, "auto") == 0) {
+        return CRPC_OK;
+    }
+    for (uint32_t i = 0; nic_drivers[i]; i++) {
+        if (strcmp(name, nic_drivers[i]->name) == 0) {
+            *driver = nic_drivers[i]->driver;
+            return CRPC_OK;
+        }
+    }
+    return error_set(error, CRPC_E_INVALID, 0,
+                     "COPYRPC_DRIVER=%.32s names no driver: it is verbs, mlx5 or auto", name);
+}
+
 static int32_t open_nic(struct crpc_context *context, const crpc_context_options *options,
                         crpc_error *error)
 {
@@ -90,9 +108,14 @@ static int32_t open_nic(struct crpc_context *context, const crpc_context_options
         .send_depth = SEND_DEPTH,
         .send_completion_depth = SEND_DEPTH * options->endpoints_max,
         .signal_interval = options->signal_interval,
+        .features = options->features,
     };
     memcpy(wanted.device, options->device, sizeof(wanted.device));
-    int32_t status = nic_open(options->driver, &wanted, &context->nic, error);
+    uint32_t driver = options->driver;
+    int32_t status = driver_of_environment(&driver, error);
+    if (status == CRPC_OK) {
+        status = nic_open(driver, &wanted, &context->nic, error);
+    }
     if (status != CRPC_OK || !context->nic->verbs) {
         return status;
     }
@@ -218,6 +241,7 @@ int32_t crpc_context_get_info(crpc_context *context, crpc_context_info *info)
         .send_depth = nic->send_depth,
         .signal_interval = nic->signal_interval,
         .inline_bytes_max = nic->inline_bytes_max,
+        .features = nic->features,
         .batch_window_left = rpc_engine_window_left(context->engine),
     };
     memcpy(ours.device, nic->device, sizeof(ours.device));

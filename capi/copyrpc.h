@@ -111,9 +111,9 @@ typedef struct crpc_region {
 
 /* ---- Devices --------------------------------------------------------------------------------- */
 
-#define CRPC_DRIVER_AUTO 0u  /* the fastest that the device has */
+#define CRPC_DRIVER_AUTO 0u  /* the fastest that the device has, or what COPYRPC_DRIVER says */
 #define CRPC_DRIVER_VERBS 1u /* ibv_post_send and ibv_poll_cq: any RoCE or InfiniBand device */
-#define CRPC_DRIVER_MLX5 2u  /* direct access to the queues of a ConnectX (not in this version) */
+#define CRPC_DRIVER_MLX5 2u  /* direct access to the queues of a ConnectX */
 
 #define CRPC_PORT_DOWN 0u
 #define CRPC_PORT_ACTIVE 1u
@@ -147,6 +147,10 @@ CRPC_API int32_t crpc_device_query(uint32_t index, crpc_device_info *info, crpc_
 
 /* ---- Context: one opened device, its queues, and everything made from it --------------------- */
 
+/* What a driver may use of a device beyond posting and polling. */
+#define CRPC_FEATURE_BLUEFLAME 0x1u       /* small sends go out with their doorbell (mlx5) */
+#define CRPC_FEATURE_CQE_COMPRESSION 0x2u /* completions that are alike share an entry (mlx5) */
+
 #define CRPC_CONTEXT_GID_INDEX 0x1u /* flag: take gid_index instead of choosing one */
 
 #define CRPC_LOG_OFF 0u
@@ -167,11 +171,13 @@ typedef struct crpc_context_options {
                                  most. Batch windows of all endpoints sum to at most two thirds */
     uint32_t signal_interval; /* one send WQE in so many asks for a completion; 0 = 64 */
     uint32_t log_level;       /* what crpc_context_log keeps; 0 = CRPC_LOG_OFF */
-    uint32_t reserved;
+    uint32_t features;        /* CRPC_FEATURE_CQE_COMPRESSION: wanted. BlueFlame is used wherever it
+                                 can be. crpc_context_get_info tells what is in use */
 } crpc_context_options;
 
 /* Opens a device and makes its queues. `options` may be NULL. May take tens of milliseconds.
- * The environment variable COPYRPC_LOG=error|warning|info|debug writes the log to stderr as well.
+ * The environment variable COPYRPC_LOG=error|warning|info|debug writes the log to stderr as well;
+ * COPYRPC_DRIVER=verbs|mlx5 is what CRPC_DRIVER_AUTO then means.
  * Returns CRPC_OK and *context; CRPC_E_NO_DEVICE, CRPC_E_MEMLOCK, CRPC_E_NO_RESOURCE,
  * CRPC_E_UNSUPPORTED (driver), CRPC_E_INVALID, CRPC_E_NO_MEMORY, CRPC_E_SYSTEM. */
 CRPC_API int32_t crpc_context_open(const crpc_context_options *options, crpc_context **context,
@@ -199,7 +205,7 @@ typedef struct crpc_context_info {
     uint32_t signal_interval;
     uint32_t inline_bytes_max;
     uint32_t batch_window_left; /* sum of the windows that new endpoints may still ask for */
-    uint32_t reserved;
+    uint32_t features;          /* CRPC_FEATURE_* in use */
 } crpc_context_info;
 
 /* Tells what the context runs on. Returns CRPC_OK, CRPC_E_INVALID. */

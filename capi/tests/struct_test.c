@@ -52,14 +52,14 @@ struct in_struct {
 };
 
 static const struct in_struct in_structs[] = {
-#define IN(type)                                                                                   \
+#define IN(type, field)                                                                            \
     {                                                                                              \
         "crpc_" #type, sizeof(crpc_##type), VERSION1_BYTES_##type, use_##type,                     \
-            offsetof(crpc_##type, reserved)                                                        \
+            offsetof(crpc_##type, field)                                                           \
     }
-    IN(context_options),
-    IN(endpoint_options),
-    IN(listener_options),
+    IN(context_options, features), /* bit 0 may not be asked for */
+    IN(endpoint_options, reserved),
+    IN(listener_options, reserved),
 };
 
 #define IN_COUNT (sizeof(in_structs) / sizeof(in_structs[0]))

@@ -1,9 +1,11 @@
 /* drivers.c: the drivers of the shipped library, the preferred first. Tests have a table of their
  * own. */
+#include "mlx5/driver.h"
 #include "nic.h"
 #include "verbs/driver.h"
 
 const struct nic_operations *const nic_drivers[] = {
+    &mlx5_operations,
     &verbs_operations,
     NULL,
 };

@@ -3,6 +3,21 @@
 
 #include "error.h"
 
+int32_t nic_query(uint32_t index, crpc_device_info *info, crpc_error *error)
+{
+    uint32_t drivers = 0;
+    int32_t status = CRPC_E_NO_DEVICE;
+    for (uint32_t i = 0; nic_drivers[i]; i++) {
+        status = nic_drivers[i]->query(index, info, error);
+        if (status != CRPC_OK) {
+            break;
+        }
+        drivers |= info->drivers;
+    }
+    info->drivers = drivers;
+    return status;
+}
+
 int32_t nic_open(uint32_t driver, const struct nic_options *options, struct nic **nic,
                  crpc_error *error)
 {
@@ -14,7 +29,7 @@ int32_t nic_open(uint32_t driver, const struct nic_options *options, struct nic 
         }
         asked = true;
         status = nic_drivers[i]->open(options, nic, error);
-        if (status != CRPC_E_UNSUPPORTED) {
+        if (status == CRPC_OK) {
             break;
         }
     }

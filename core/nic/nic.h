@@ -32,6 +32,7 @@ struct nic_options {
     uint32_t send_depth;            /* WQEs of each queue pair's send queue */
     uint32_t send_completion_depth; /* wanted entries of the send CQ; clamped likewise */
     uint32_t signal_interval;       /* at least one WQE in so many is signaled; <= send_depth / 2 */
+    uint32_t features;              /* CRPC_FEATURE_* to be used where the device can */
 };
 
 /* ---- Memory ---------------------------------------------------------------------------------- */
@@ -189,18 +190,23 @@ struct nic {
     uint32_t link;
     uint32_t mtu_bytes;
     uint32_t inline_bytes_max;
+    uint32_t features;        /* CRPC_FEATURE_* in use */
     uint32_t receive_depth;   /* of the SRQ, granted */
     uint32_t receives_posted; /* believed to be in the SRQ */
     uint32_t send_depth;
     uint32_t send_completion_depth; /* granted */
     uint32_t signal_interval;
-    int event_fd;          /* readable after an armed completion; -1 = none */
-    uint64_t receive_wqes; /* ever posted */
-    uint64_t completions;  /* ever polled */
+    int event_fd;                 /* readable after an armed completion; -1 = none */
+    uint64_t receive_wqes;        /* ever posted */
+    uint64_t completions;         /* ever polled */
+    uint64_t unknown_completions; /* of no queue pair, of no known kind, or of nothing posted */
 };
 
 /* The drivers of this build, NULL-terminated, the preferred first. */
 extern const struct nic_operations *const nic_drivers[];
+
+/* Describes a port; info->drivers says which of the drivers can open it. */
+int32_t nic_query(uint32_t index, crpc_device_info *info, crpc_error *error);
 
 /* Opens with the driver asked for (CRPC_DRIVER_AUTO: the first that can). */
 int32_t nic_open(uint32_t driver, const struct nic_options *options, struct nic **nic,

@@ -3,6 +3,7 @@
 #include "engine.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -96,6 +97,7 @@ void rpc_engine_stats(const struct rpc_engine *engine, crpc_stats *stats)
     }
     stats->receive_wqes = engine->nic->receive_wqes;
     stats->completions = engine->nic->completions;
+    stats->unknown_completions += engine->nic->unknown_completions;
 }
 
 /* ---- Time ------------------------------------------------------------------------------------ */
@@ -195,6 +197,13 @@ void engine_take_completions(struct rpc_engine *engine)
             again |= completions[i].kind == NIC_COMPLETION_ERROR;
         }
     } while (again);
+    if (unlikely(engine->nic->unknown_completions != engine->unknown_reported)) {
+        engine->unknown_reported = engine->nic->unknown_completions;
+        log_write(engine->log, CRPC_LOG_WARNING,
+                  "%s: %" PRIu64 " completions so far that belong to nothing: device or driver at "
+                  "fault; all else goes on",
+                  engine->nic->device, engine->unknown_reported);
+    }
 }
 
 /* ---- Poll ------------------------------------------------------------------------------------ */

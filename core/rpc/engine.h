@@ -251,7 +251,8 @@ struct rpc_engine {
     uint32_t endpoint_count;
     uint32_t endpoints_max;
     uint32_t window_sum;
-    crpc_stats retired; /* sums of endpoints that are gone, and the engine's own counters */
+    uint64_t unknown_reported; /* of nic->unknown_completions, in the log */
+    crpc_stats retired;        /* sums of endpoints that are gone, and the engine's own counters */
 };
 
 /* Where poll writes. */

@@ -55,7 +55,9 @@ struct device_port {
 typedef bool device_usable(struct ibv_device *device);
 
 uint32_t device_receive_depth_max(const struct ibv_device_attr *device);
-int32_t device_query(uint32_t index, crpc_device_info *info, crpc_error *error);
+/* info->drivers gets the bit of `driver` if the device is usable for it. */
+int32_t device_query(uint32_t index, uint32_t driver, device_usable *usable, crpc_device_info *info,
+                     crpc_error *error);
 /* Opens the device and port asked for, among those that are usable for the driver. The caller
  * closes port->context. CRPC_E_UNSUPPORTED if there is such a device, but it is not usable. */
 int32_t device_port_open(const struct nic_options *options, device_usable *usable,
@@ -87,6 +89,13 @@ int32_t device_queue_failed(const struct nic *nic, const char *kind, uint32_t de
 /* Enters a queue pair that was made into by_number, with all that drivers have in common. */
 bool device_queue_pair_init(struct device_nic *nic, struct device_queue_pair *queue_pair,
                             void *owner, struct ibv_qp *qp);
+
+/* events.c: the next event of the channel; NULL if there is none. */
+struct ibv_cq *device_next_event(struct device_nic *nic);
+/* Counts an event of this queue, to be acknowledged with others. */
+void device_count_event(struct ibv_cq *cq, uint32_t *unacked);
+/* libibverbs waits for acknowledgements before it destroys a queue. */
+void device_destroy_cq(struct ibv_cq *cq, uint32_t unacked);
 
 /* memory.c */
 int32_t device_memory_register(struct nic *base, void *address, size_t bytes, uint32_t access,

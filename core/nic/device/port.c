@@ -70,7 +70,6 @@ static void describe(struct ibv_context *context, const struct ibv_device_attr *
     struct device_gid gid;
     snprintf(info->name, sizeof(info->name), "%s", ibv_get_device_name(context->device));
     info->port = port;
-    info->drivers = speaks_infiniband(context->device) ? 1u << CRPC_DRIVER_VERBS : 0;
     info->port_count = device->phys_port_cnt;
     info->endpoints_max = (uint32_t)device->max_qp;
     info->receive_depth_max = device_receive_depth_max(device);
@@ -113,7 +112,8 @@ static int32_t query_device(struct ibv_device *device, uint32_t *index, crpc_dev
     return status;
 }
 
-int32_t device_query(uint32_t index, crpc_device_info *info, crpc_error *error)
+int32_t device_query(uint32_t index, uint32_t driver, device_usable *usable, crpc_device_info *info,
+                     crpc_error *error)
 {
     uint32_t struct_size = info->struct_size;
     *info = (crpc_device_info){.struct_size = struct_size};
@@ -130,6 +130,9 @@ int32_t device_query(uint32_t index, crpc_device_info *info, crpc_error *error)
     uint32_t left = index;
     for (int i = 0; i < count && status == CRPC_E_NO_DEVICE; i++) {
         status = query_device(devices[i], &left, info, error);
+        if (status == CRPC_OK && speaks_infiniband(devices[i]) && (!usable || usable(devices[i]))) {
+            info->drivers = 1u << driver;
+        }
     }
     ibv_free_device_list(devices);
     if (status == CRPC_E_NO_DEVICE) {

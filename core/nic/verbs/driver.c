@@ -4,7 +4,7 @@
 const struct nic_operations verbs_operations = {
     .driver = CRPC_DRIVER_VERBS,
     .name = "verbs",
-    .query = device_query,
+    .query = verbs_query,
     .open = verbs_open,
     .close = verbs_close,
     .memory_register = device_memory_register,

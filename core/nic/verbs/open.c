@@ -60,6 +60,11 @@ static int32_t create_queues(struct verbs_nic *nic, crpc_error *error)
     return status;
 }
 
+int32_t verbs_query(uint32_t index, crpc_device_info *info, crpc_error *error)
+{
+    return device_query(index, CRPC_DRIVER_VERBS, NULL, info, error);
+}
+
 int32_t verbs_open(const struct nic_options *options, struct nic **result, crpc_error *error)
 {
     struct device_port port = {0};

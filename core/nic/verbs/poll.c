@@ -119,6 +119,7 @@ static uint32_t poll_sends(struct verbs_nic *nic, struct nic_completion *complet
             const struct ibv_wc *entry = &entries[i];
             struct nic_queue_pair *queue_pair = table_get(&nic->device.by_number, entry->qp_num);
             if (unlikely(!queue_pair)) {
+                nic->device.base.unknown_completions++;
                 continue;
             }
             advance(nic, queue_pair, entry);

@@ -29,10 +29,7 @@ bool verbs_source_open(struct verbs_source *source, struct verbs_nic *nic, uint3
 void verbs_source_close(struct verbs_source *source)
 {
     if (source->cq) {
-        if (source->events_unacked != 0) {
-            ibv_ack_cq_events(source->cq, source->events_unacked);
-        }
-        ibv_destroy_cq(source->cq);
+        device_destroy_cq(source->cq, source->events_unacked);
     }
     free(source->stash);
     *source = (struct verbs_source){0};

@@ -54,6 +54,7 @@ static inline struct verbs_queue_pair *to_verbs_queue_pair(struct nic_queue_pair
 }
 
 /* open.c */
+int32_t verbs_query(uint32_t index, crpc_device_info *info, crpc_error *error);
 int32_t verbs_open(const struct nic_options *options, struct nic **result, crpc_error *error);
 void verbs_close(struct nic *base);
 

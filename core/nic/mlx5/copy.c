@@ -1,0 +1,116 @@
+/* copy.c: see copy.h. One function for each kind, since each is compiled for other instructions. */
+#include "copy.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
+#endif
+
+static void copy_words(void *to, const void *from, uint32_t bytes)
+{
+    volatile uint64_t *out = to;
+    const uint64_t *in = from;
+    for (uint32_t i = 0; i < bytes / sizeof(*in); i++) {
+        out[i] = in[i];
+    }
+}
+
+#if defined(__x86_64__)
+
+static void copy_sse2(void *to, const void *from, uint32_t bytes)
+{
+    __m128i *out = to;
+    const __m128i *in = from;
+    for (uint32_t i = 0; i < bytes / sizeof(*in); i += 4) {
+        __m128i a = _mm_load_si128(in + i);
+        __m128i b = _mm_load_si128(in + i + 1);
+        __m128i c = _mm_load_si128(in + i + 2);
+        __m128i d = _mm_load_si128(in + i + 3);
+        _mm_stream_si128(out + i, a);
+        _mm_stream_si128(out + i + 1, b);
+        _mm_stream_si128(out + i + 2, c);
+        _mm_stream_si128(out + i + 3, d);
+    }
+}
+
+__attribute__((target("avx512f"))) static void copy_avx512(void *to, const void *from,
+                                                           uint32_t bytes)
+{
+    __m512i *out = to;
+    const __m512i *in = from;
+    for (uint32_t i = 0; i < bytes / sizeof(*in); i++) {
+        _mm512_stream_si512(out + i, _mm512_load_si512(in + i));
+    }
+}
+
+#elif defined(__aarch64__)
+
+static void copy_neon(void *to, const void *from, uint32_t bytes)
+{
+    uint8_t *out = to;
+    const uint8_t *in = from;
+    for (uint32_t i = 0; i < bytes; i += COPY_BLOCK_BYTES) {
+        uint8x16_t a = vld1q_u8(in + i);
+        uint8x16_t b = vld1q_u8(in + i + 16);
+        uint8x16_t c = vld1q_u8(in + i + 32);
+        uint8x16_t d = vld1q_u8(in + i + 48);
+        /* C has no non-temporal store of a pair. */
+        __asm__ volatile("stnp %q1, %q2, [%0]\n\tstnp %q3, %q4, [%0, #32]"
+                         :
+                         : "r"(out + i), "w"(a), "w"(b), "w"(c), "w"(d)
+                         : "memory");
+    }
+}
+
+#endif
+
+int copy_possible(enum copy_kind kind)
+{
+    switch (kind) {
+    case COPY_WORDS:
+        return 1;
+#if defined(__x86_64__)
+    case COPY_SSE2:
+        return 1; /* part of x86-64 */
+    case COPY_AVX512:
+        return __builtin_cpu_supports("avx512f") != 0;
+#elif defined(__aarch64__)
+    case COPY_NEON:
+        return 1; /* part of arm64 */
+#endif
+    default:
+        return 0;
+    }
+}
+
+enum copy_kind copy_choose(void)
+{
+    static const enum copy_kind best_first[] = {COPY_AVX512, COPY_NEON, COPY_SSE2};
+    for (unsigned i = 0; i < sizeof(best_first) / sizeof(best_first[0]); i++) {
+        if (copy_possible(best_first[i])) {
+            return best_first[i];
+        }
+    }
+    return COPY_WORDS;
+}
+
+void copy_blocks(enum copy_kind kind, void *to, const void *from, uint32_t bytes)
+{
+    switch (kind) {
+#if defined(__x86_64__)
+    case COPY_SSE2:
+        copy_sse2(to, from, bytes);
+        return;
+    case COPY_AVX512:
+        copy_avx512(to, from, bytes);
+        return;
+#elif defined(__aarch64__)
+    case COPY_NEON:
+        copy_neon(to, from, bytes);
+        return;
+#endif
+    default:
+        copy_words(to, from, bytes);
+    }
+}

@@ -1,0 +1,9 @@
+/* driver.h: the direct driver as the table of drivers sees it. */
+#ifndef CORE_NIC_MLX5_DRIVER_H
+#define CORE_NIC_MLX5_DRIVER_H
+
+#include "nic.h"
+
+extern const struct nic_operations mlx5_operations;
+
+#endif

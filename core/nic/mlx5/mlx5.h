@@ -1,0 +1,94 @@
+/* mlx5.h: what the files of the direct driver share.
+ *
+ * Queues are made by libibverbs and libmlx5, and then driven here: WQEs written, doorbells rung and
+ * completions read without a call into either. What one thread at a time means for that is in
+ * nic.h.
+ *
+ * The queues themselves know nothing of the nic:
+ *
+ *   wqe.h               segments
+ *   send_queue.h        ring of WQEs, doorbell.h and copy.h below it, barrier.h
+ *   completion_queue.h  ring of CQEs, compressed.c, drop.c
+ *   receive_queue.h     SRQ
+ *   tracking.h          from a CQE to what was posted
+ */
+#ifndef CORE_NIC_MLX5_MLX5_H
+#define CORE_NIC_MLX5_MLX5_H
+
+#include "completion_queue.h"
+#include "device.h"
+#include "driver.h"
+#include "receive_queue.h"
+#include "send_queue.h"
+#include "tracking.h"
+
+/* With ctrl, remote address and inline segments, four blocks: as much as one push carries. */
+#define MLX5_INLINE_BYTES 220u
+
+struct mlx5_doorbell {
+    struct doorbell doorbell;
+    struct mlx5_doorbell *next;
+};
+
+struct mlx5_nic {
+    struct device_nic device;
+    struct completion_queue receives;
+    struct completion_queue sends;
+    struct receive_queue receive_queue;
+    struct mlx5_doorbell *doorbells;
+    struct ibv_cq *receive_cq;
+    struct ibv_cq *send_cq;
+    struct ibv_cq *spare_cq; /* queue_pair.c says what for */
+    struct ibv_srq *srq;
+    uint32_t receive_events_unacked;
+    uint32_t send_events_unacked;
+};
+
+/* Its tracking table has an entry for each WQE, whether signaled or not, since an error CQE may be
+ * that of any; user_data is the number of WQEs posted up to its end. */
+struct mlx5_queue_pair {
+    struct device_queue_pair device;
+    struct send_queue queue;
+    struct tracking tracking;
+};
+
+static inline struct mlx5_nic *to_mlx5_nic(struct nic *nic)
+{
+    return container_of(nic, struct mlx5_nic, device.base);
+}
+
+static inline struct mlx5_queue_pair *to_mlx5_queue_pair(struct nic_queue_pair *queue_pair)
+{
+    return container_of(queue_pair, struct mlx5_queue_pair, device.base);
+}
+
+/* open.c */
+int32_t mlx5_query(uint32_t index, crpc_device_info *info, crpc_error *error);
+int32_t mlx5_open(const struct nic_options *options, struct nic **result, crpc_error *error);
+void mlx5_close(struct nic *base);
+
+/* queue_pair.c */
+struct ibv_qp *mlx5_qp_create(struct mlx5_nic *nic, uint32_t inline_bytes,
+                              struct ibv_qp_init_attr *granted);
+void mlx5_qp_destroy(struct mlx5_nic *nic, struct ibv_qp *qp);
+int32_t mlx5_queue_pair_create(struct nic *base, void *owner, struct nic_queue_pair **result,
+                               crpc_error *error);
+void mlx5_queue_pair_destroy(struct nic_queue_pair *base);
+void mlx5_queue_pair_fail(struct nic_queue_pair *base);
+
+/* post.c */
+void mlx5_post_write_immediate(struct nic_queue_pair *base, const struct nic_transfer *transfer,
+                               uint32_t flags);
+void mlx5_post_read(struct nic_queue_pair *base, const struct nic_transfer *transfer,
+                    uint32_t flags);
+void mlx5_ring(struct nic_queue_pair *base);
+void mlx5_refill(struct nic *base);
+
+/* poll.c */
+uint32_t mlx5_poll(struct nic *base, struct nic_completion *completions, uint32_t capacity);
+
+/* arm.c */
+int mlx5_arm(struct nic *base);
+void mlx5_disarm(struct nic *base);
+
+#endif

@@ -1,0 +1,201 @@
+/* open.c: makes the queues of a nic and finds out where they lie; takes them down again. */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "error.h"
+#include "mlx5.h"
+
+static bool is_mlx5(struct ibv_device *device)
+{
+    return mlx5dv_is_supported(device);
+}
+
+static bool can_compress(struct ibv_context *context)
+{
+    struct mlx5dv_context attributes = {.comp_mask = MLX5DV_CONTEXT_MASK_CQE_COMPRESION};
+    return mlx5dv_query_device(context, &attributes) == 0 &&
+           (attributes.comp_mask & MLX5DV_CONTEXT_MASK_CQE_COMPRESION) &&
+           attributes.cqe_comp_caps.max_num > 0 &&
+           (attributes.cqe_comp_caps.supported_format & MLX5DV_CQE_RES_FORMAT_HASH);
+}
+
+static struct ibv_cq *create_cq(struct mlx5_nic *nic, uint32_t depth, bool compressed)
+{
+    struct ibv_context *context = nic->device.base.verbs;
+    if (!compressed) {
+        return ibv_create_cq(context, (int)depth, nic, nic->device.channel, 0);
+    }
+    struct ibv_cq_init_attr_ex attributes = {
+        .cqe = depth, .cq_context = nic, .channel = nic->device.channel};
+    struct mlx5dv_cq_init_attr direct = {.comp_mask = MLX5DV_CQ_INIT_ATTR_MASK_COMPRESSED_CQE,
+                                         .cqe_comp_res_format = MLX5DV_CQE_RES_FORMAT_HASH};
+    struct ibv_cq_ex *cq = mlx5dv_create_cq(context, &attributes, &direct);
+    return cq ? ibv_cq_ex_to_cq(cq) : NULL;
+}
+
+/* Where the queue lies, from libmlx5. */
+static int find_completion_queue(struct ibv_cq *cq, bool compressed, struct completion_queue *queue)
+{
+    struct mlx5dv_cq found = {0};
+    struct mlx5dv_obj object = {.cq = {.in = cq, .out = &found}};
+    int os_error = mlx5dv_init_obj(&object, MLX5DV_OBJ_CQ);
+    if (os_error) {
+        return os_error;
+    }
+    if (found.cqe_cnt == 0 || (found.cqe_cnt & (found.cqe_cnt - 1)) != 0 ||
+        (found.cqe_size != 64 && found.cqe_size != 128)) {
+        return EOPNOTSUPP;
+    }
+    *queue = (struct completion_queue){
+        .entries = (uint8_t *)found.buf + found.cqe_size - sizeof(struct mlx5_cqe64),
+        .mask = found.cqe_cnt - 1,
+        .shift = found.cqe_size == 64 ? 6 : 7,
+        .laps = (uint8_t)__builtin_ctz(found.cqe_cnt),
+        .mini = COMPLETION_MINI_HASH,
+        .layout = compressed ? COMPLETION_COMPRESSED : COMPLETION_PLAIN,
+        .record = found.dbrec,
+        .doorbell = found.cq_uar,
+        .number = found.cqn,
+    };
+    completion_queue_init(queue);
+    return 0;
+}
+
+static int32_t create_completion_queue(struct mlx5_nic *nic, uint32_t depth, bool compressed,
+                                       struct ibv_cq **cq, struct completion_queue *queue,
+                                       const char *kind, crpc_error *error)
+{
+    *cq = create_cq(nic, depth, compressed);
+    if (*cq) {
+        errno = find_completion_queue(*cq, compressed, queue);
+        if (errno == 0) {
+            return CRPC_OK;
+        }
+    }
+    return device_queue_failed(&nic->device.base, kind, depth, error);
+}
+
+static int32_t create_receive_queue(struct mlx5_nic *nic, crpc_error *error)
+{
+    struct ibv_srq_init_attr attributes = {
+        .attr = {.max_wr = nic->device.base.receive_depth, .max_sge = 1},
+    };
+    struct mlx5dv_srq found = {0};
+    nic->srq = ibv_create_srq(nic->device.pd, &attributes);
+    if (nic->srq) {
+        struct mlx5dv_obj object = {.srq = {.in = nic->srq, .out = &found}};
+        errno = mlx5dv_init_obj(&object, MLX5DV_OBJ_SRQ);
+    }
+    if (!nic->srq || errno) {
+        return device_queue_failed(&nic->device.base, "shared receive",
+                                   nic->device.base.receive_depth, error);
+    }
+    nic->receive_queue = (struct receive_queue){.buffer = found.buf,
+                                                .stride = found.stride,
+                                                .entries = found.tail + 1,
+                                                .tail = found.tail,
+                                                .record = found.dbrec};
+    receive_queue_init(&nic->receive_queue);
+    return CRPC_OK;
+}
+
+/* How much payload a WQE carries, and whether it can be pushed, is only known of a queue pair. */
+static int32_t probe_queue_pair(struct mlx5_nic *nic, crpc_error *error)
+{
+    struct ibv_qp_init_attr granted;
+    struct ibv_qp *qp = mlx5_qp_create(nic, MLX5_INLINE_BYTES, &granted);
+    if (!qp) {
+        return device_blame(error, errno, 0, nic->device.base.device, "create a queue pair");
+    }
+    struct mlx5dv_qp found = {0};
+    struct mlx5dv_obj object = {.qp = {.in = qp, .out = &found}};
+    if (mlx5dv_init_obj(&object, MLX5DV_OBJ_QP) == 0 && found.bf.size != 0) {
+        nic->device.base.features |= CRPC_FEATURE_BLUEFLAME;
+    }
+    nic->device.base.inline_bytes_max =
+        (uint32_t)minimum(granted.cap.max_inline_data, MLX5_INLINE_BYTES);
+    mlx5_qp_destroy(nic, qp);
+    return CRPC_OK;
+}
+
+static int32_t create_queues(struct mlx5_nic *nic, const struct nic_options *options,
+                             crpc_error *error)
+{
+    struct nic *base = &nic->device.base;
+    bool compressed =
+        (options->features & CRPC_FEATURE_CQE_COMPRESSION) && can_compress(base->verbs);
+    int32_t status = create_completion_queue(nic, base->receive_depth, compressed, &nic->receive_cq,
+                                             &nic->receives, "receive completion", error);
+    if (status == CRPC_OK) {
+        status = create_completion_queue(nic, base->send_completion_depth, compressed,
+                                         &nic->send_cq, &nic->sends, "send completion", error);
+    }
+    if (status == CRPC_OK) {
+        status = create_receive_queue(nic, error);
+    }
+    if (status != CRPC_OK) {
+        return status;
+    }
+    nic->spare_cq = ibv_create_cq(base->verbs, 1, NULL, NULL, 0);
+    if (!nic->spare_cq) {
+        return device_queue_failed(base, "completion", 1, error);
+    }
+    base->send_completion_depth = (uint32_t)nic->send_cq->cqe;
+    base->features = compressed ? CRPC_FEATURE_CQE_COMPRESSION : 0;
+    status = probe_queue_pair(nic, error);
+    if (status == CRPC_OK) {
+        mlx5_refill(base);
+    }
+    return status;
+}
+
+int32_t mlx5_query(uint32_t index, crpc_device_info *info, crpc_error *error)
+{
+    return device_query(index, CRPC_DRIVER_MLX5, is_mlx5, info, error);
+}
+
+int32_t mlx5_open(const struct nic_options *options, struct nic **result, crpc_error *error)
+{
+    struct device_port port = {0};
+    int32_t status = device_port_open(options, is_mlx5, &port, error);
+    if (status) {
+        return status;
+    }
+    struct mlx5_nic *nic = calloc(1, sizeof(*nic));
+    if (!nic) {
+        ibv_close_device(port.context);
+        return error_set(error, CRPC_E_NO_MEMORY, ENOMEM, "no memory for a context");
+    }
+    status = device_open(&nic->device, &mlx5_operations, options, &port, error);
+    if (status == CRPC_OK) {
+        status = create_queues(nic, options, error);
+    }
+    if (status) {
+        mlx5_close(&nic->device.base);
+        return status;
+    }
+    *result = &nic->device.base;
+    return CRPC_OK;
+}
+
+void mlx5_close(struct nic *base)
+{
+    struct mlx5_nic *nic = to_mlx5_nic(base);
+    if (nic->srq) {
+        ibv_destroy_srq(nic->srq);
+    }
+    if (nic->device.channel) {
+        mlx5_disarm(base);
+    }
+    if (nic->send_cq) {
+        device_destroy_cq(nic->send_cq, nic->send_events_unacked);
+    }
+    if (nic->receive_cq) {
+        device_destroy_cq(nic->receive_cq, nic->receive_events_unacked);
+    }
+    if (nic->spare_cq) {
+        ibv_destroy_cq(nic->spare_cq);
+    }
+    device_close(&nic->device);
+    free(nic);
+}

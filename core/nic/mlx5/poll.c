@@ -1,0 +1,191 @@
+/* poll.c: data path of completions. Compiled once for each layout of the queues, so that nothing
+ * about it is asked for each entry.
+ *
+ * Send WQEs of a queue pair complete in order, so an entry of the send queue, signaled or not, good
+ * or bad, says that its WQE and all before it are done. In the error state every WQE yields an
+ * entry.
+ */
+#include "mlx5.h"
+
+static enum nic_error error_of(uint8_t syndrome, bool receive)
+{
+    switch (syndrome) {
+    case MLX5_CQE_SYNDROME_WR_FLUSH_ERR:
+        return NIC_ERROR_FLUSHED;
+    case MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR:
+        return NIC_ERROR_RETRY;
+    case MLX5_CQE_SYNDROME_RNR_RETRY_EXC_ERR:
+        return NIC_ERROR_RNR;
+    case MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR:
+    case MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR:
+        /* On the receive queue it is this side's device that refused the peer's request. */
+        return receive ? NIC_ERROR_LOCAL : NIC_ERROR_REMOTE_ACCESS;
+    case MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR:
+    case MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR:
+    case MLX5_CQE_SYNDROME_LOCAL_PROT_ERR:
+    case MLX5_CQE_SYNDROME_LOCAL_ACCESS_ERR:
+    case MLX5_CQE_SYNDROME_MW_BIND_ERR:
+        return NIC_ERROR_LOCAL;
+    default:
+        return NIC_ERROR_OTHER;
+    }
+}
+
+static void describe_error(const struct mlx5_cqe64 *entry, bool receive,
+                           struct nic_completion *completion)
+{
+    const struct mlx5_err_cqe *error = (const struct mlx5_err_cqe *)(const void *)entry;
+    completion->kind = NIC_COMPLETION_ERROR;
+    completion->status = (uint8_t)error_of(error->syndrome, receive);
+    completion->vendor_syndrome = error->vendor_err_synd;
+}
+
+/* ---- Receives -------------------------------------------------------------------------------- */
+
+/* What is not a WRITE with immediate: an error; a peer's SEND, which no one here sends; an entry
+ * that was dropped; or nothing we know. Returns whether *completion is one. */
+static __attribute__((cold, noinline)) bool receive_other(struct mlx5_nic *nic,
+                                                          const struct mlx5_cqe64 *entry,
+                                                          bool *took_receive,
+                                                          struct nic_completion *completion)
+{
+    uint8_t opcode = completion_opcode(entry);
+    struct nic_queue_pair *queue_pair =
+        table_get(&nic->device.by_number, completion->queue_pair_number);
+    *took_receive = true;
+    switch (opcode) {
+    case COMPLETION_DROPPED:
+        return false;
+    case MLX5_CQE_RESP_SEND:
+    case MLX5_CQE_RESP_SEND_IMM:
+    case MLX5_CQE_RESP_SEND_INV:
+        completion->kind = NIC_COMPLETION_ERROR;
+        completion->status = NIC_ERROR_OTHER;
+        break;
+    case MLX5_CQE_RESP_ERR:
+        describe_error(entry, true, completion);
+        break;
+    default:
+        *took_receive = false;
+        nic->device.base.unknown_completions++;
+        return false;
+    }
+    if (queue_pair && !queue_pair->failed) {
+        mlx5_queue_pair_fail(queue_pair);
+    }
+    completion->completed = queue_pair ? queue_pair->completed : 0;
+    return true;
+}
+
+static inline __attribute__((always_inline)) uint32_t
+poll_receives(struct mlx5_nic *nic, struct nic_completion *completions, uint32_t capacity,
+              enum completion_layout layout)
+{
+    struct completion_queue *queue = &nic->receives;
+    const struct mlx5_cqe64 *entry;
+    uint32_t count = 0;
+    uint32_t taken = 0;
+    while (count < capacity && (entry = completion_queue_next(queue, layout)) != NULL) {
+        struct nic_completion *completion = &completions[count];
+        bool took_receive = true;
+        bool given = true;
+        completion->queue_pair_number = completion_number(entry);
+        completion->kind = NIC_COMPLETION_RECEIVE;
+        completion->immediate = be32toh(entry->imm_inval_pkey);
+        completion->byte_count = be32toh(entry->byte_cnt);
+        if (unlikely(completion_opcode(entry) != MLX5_CQE_RESP_WR_IMM)) {
+            given = receive_other(nic, entry, &took_receive, completion);
+        }
+        if (likely(took_receive)) {
+            taken++;
+            if (unlikely(!receive_queue_free(&nic->receive_queue, be16toh(entry->wqe_counter)))) {
+                nic->device.base.unknown_completions++;
+            }
+        }
+        count += given;
+        completion_queue_advance(queue, layout);
+    }
+    nic->device.base.receives_posted -= taken;
+    completion_queue_release(queue);
+    return count;
+}
+
+/* ---- Sends ----------------------------------------------------------------------------------- */
+
+static inline void send_done(struct mlx5_nic *nic, struct mlx5_queue_pair *queue_pair,
+                             uint32_t position)
+{
+    struct nic_queue_pair *base = &queue_pair->device.base;
+    uint32_t posted = (uint32_t)tracking_sparse_take(&queue_pair->tracking, position).user_data;
+    nic->device.send_outstanding -= posted - base->completed;
+    base->completed = posted;
+    queue_pair->queue.consumer = queue_pair->tracking.consumer;
+}
+
+static inline __attribute__((always_inline)) uint32_t poll_sends(struct mlx5_nic *nic,
+                                                                 struct nic_completion *completions,
+                                                                 uint32_t capacity,
+                                                                 enum completion_layout layout)
+{
+    struct completion_queue *queue = &nic->sends;
+    const struct mlx5_cqe64 *entry;
+    uint32_t count = 0;
+    while (count < capacity && (entry = completion_queue_next(queue, layout)) != NULL) {
+        struct nic_completion *completion = &completions[count];
+        uint8_t opcode = completion_opcode(entry);
+        uint32_t number = completion_number(entry);
+        uint32_t position;
+        struct nic_queue_pair *base = table_get(&nic->device.by_number, number);
+        if (unlikely(!base || (opcode != MLX5_CQE_REQ && opcode != MLX5_CQE_REQ_ERR) ||
+                     !tracking_find(&to_mlx5_queue_pair(base)->tracking,
+                                    be16toh(entry->wqe_counter), &position))) {
+            nic->device.base.unknown_completions += opcode != COMPLETION_DROPPED;
+        } else {
+            send_done(nic, to_mlx5_queue_pair(base), position);
+            completion->queue_pair_number = number;
+            completion->kind = NIC_COMPLETION_SEND;
+            completion->completed = base->completed;
+            if (unlikely(opcode == MLX5_CQE_REQ_ERR)) {
+                base->failed = true; /* the device has moved it to the error state */
+                describe_error(entry, false, completion);
+            }
+            count++;
+        }
+        completion_queue_advance(queue, layout);
+    }
+    completion_queue_release(queue);
+    return count;
+}
+
+/* ---- Both ------------------------------------------------------------------------------------ */
+
+/* Receives first: what a peer wrote before it went away is seen before the error that its going
+ * causes. An eighth is kept for sends, so that a flood of receives does not starve them; what they
+ * leave of it goes to receives again, so that fewer than capacity means that there are no more. */
+static inline __attribute__((always_inline)) uint32_t poll_both(struct mlx5_nic *nic,
+                                                                struct nic_completion *completions,
+                                                                uint32_t capacity,
+                                                                enum completion_layout layout)
+{
+    if (nic->device.send_outstanding == 0) {
+        return poll_receives(nic, completions, capacity, layout);
+    }
+    uint32_t share = capacity - capacity / 8;
+    uint32_t receives = poll_receives(nic, completions, share, layout);
+    uint32_t count =
+        receives + poll_sends(nic, completions + receives, capacity - receives, layout);
+    if (unlikely(receives == share && count < capacity)) {
+        count += poll_receives(nic, completions + count, capacity - count, layout);
+    }
+    return count;
+}
+
+uint32_t mlx5_poll(struct nic *base, struct nic_completion *completions, uint32_t capacity)
+{
+    struct mlx5_nic *nic = to_mlx5_nic(base);
+    uint32_t count = likely(nic->receives.layout == COMPLETION_PLAIN)
+                         ? poll_both(nic, completions, capacity, COMPLETION_PLAIN)
+                         : poll_both(nic, completions, capacity, COMPLETION_COMPRESSED);
+    base->completions += count;
+    return count;
+}

@@ -1,0 +1,160 @@
+/* queue_pair.c: making, failing and destroying queue pairs.
+ *
+ * Destroying has a trap: libmlx5 takes the entries of a queue pair that goes out of its completion
+ * queues, and begins where *it* believes the consumer to be, which is where the queue began, since
+ * it never polled. It would move entries about and tell the device a wrong consumer index. So the
+ * queue pair is given an empty completion queue to clean (`spare_cq`; struct ibv_qp has them as
+ * plain members), and completion_queue_drop does it for ours.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "error.h"
+#include "mlx5.h"
+
+struct ibv_qp *mlx5_qp_create(struct mlx5_nic *nic, uint32_t inline_bytes,
+                              struct ibv_qp_init_attr *granted)
+{
+    /* One more than wanted: a NOP at the ring's end may take the room of one. */
+    *granted = (struct ibv_qp_init_attr){
+        .send_cq = nic->send_cq,
+        .recv_cq = nic->receive_cq,
+        .srq = nic->srq,
+        .cap = {.max_send_wr = nic->device.base.send_depth + 1,
+                .max_send_sge = 1,
+                .max_inline_data = inline_bytes},
+        .qp_type = IBV_QPT_RC,
+    };
+    return ibv_create_qp(nic->device.pd, granted);
+}
+
+void mlx5_qp_destroy(struct mlx5_nic *nic, struct ibv_qp *qp)
+{
+    qp->send_cq = nic->spare_cq;
+    qp->recv_cq = nic->spare_cq;
+    ibv_destroy_qp(qp);
+}
+
+/* ---- Doorbells: queue pairs may share a register, and then its state -------------------------- */
+
+static struct doorbell *doorbell_take(struct mlx5_nic *nic, const struct mlx5dv_qp *found)
+{
+    struct mlx5_doorbell *one;
+    for (one = nic->doorbells; one; one = one->next) {
+        if (one->doorbell.address == found->bf.reg) {
+            one->doorbell.users++;
+            return &one->doorbell;
+        }
+    }
+    one = malloc(sizeof(*one));
+    if (!one) {
+        return NULL;
+    }
+    one->doorbell = (struct doorbell){
+        .address = found->bf.reg, .push_bytes = found->bf.size, .copy = copy_choose(), .users = 1};
+    one->next = nic->doorbells;
+    nic->doorbells = one;
+    return &one->doorbell;
+}
+
+static void doorbell_give(struct mlx5_nic *nic, struct doorbell *doorbell)
+{
+    if (!doorbell || --doorbell->users > 0) {
+        return;
+    }
+    struct mlx5_doorbell **link = &nic->doorbells;
+    while (&(*link)->doorbell != doorbell) {
+        link = &(*link)->next;
+    }
+    struct mlx5_doorbell *one = *link;
+    *link = one->next;
+    free(one);
+}
+
+/* ---- Life ------------------------------------------------------------------------------------ */
+
+/* Where the send queue lies, from libmlx5. */
+static int find_send_queue(struct mlx5_nic *nic, struct ibv_qp *qp,
+                           struct mlx5_queue_pair *queue_pair)
+{
+    struct mlx5dv_qp found = {0};
+    struct mlx5dv_obj object = {.qp = {.in = qp, .out = &found}};
+    int os_error = mlx5dv_init_obj(&object, MLX5DV_OBJ_QP);
+    if (os_error) {
+        return os_error;
+    }
+    uint32_t blocks = found.sq.wqe_cnt;
+    uint32_t wqe_blocks_max =
+        wqe_blocks((uint32_t)(sizeof(struct mlx5_wqe_ctrl_seg) + sizeof(struct mlx5_wqe_raddr_seg) +
+                              wqe_inline_bytes(nic->device.base.inline_bytes_max)));
+    if (found.sq.stride != WQE_BLOCK_BYTES || blocks == 0 || (blocks & (blocks - 1)) != 0 ||
+        blocks > TRACKING_ENTRIES_MAX ||
+        blocks < wqe_blocks_max * (nic->device.base.send_depth + 1)) {
+        return EOPNOTSUPP;
+    }
+    queue_pair->queue = (struct send_queue){.buffer = found.sq.buf,
+                                            .mask = blocks - 1,
+                                            .number = qp->qp_num,
+                                            .record = &found.dbrec[MLX5_SND_DBR],
+                                            .doorbell = doorbell_take(nic, &found)};
+    queue_pair->tracking = (struct tracking){
+        .entries = calloc(blocks, sizeof(*queue_pair->tracking.entries)), .mask = blocks - 1};
+    return queue_pair->queue.doorbell && queue_pair->tracking.entries ? 0 : ENOMEM;
+}
+
+static void release(struct mlx5_nic *nic, struct mlx5_queue_pair *queue_pair, struct ibv_qp *qp)
+{
+    if (qp) {
+        mlx5_qp_destroy(nic, qp);
+    }
+    doorbell_give(nic, queue_pair->queue.doorbell);
+    free(queue_pair->tracking.entries);
+    free(queue_pair);
+}
+
+int32_t mlx5_queue_pair_create(struct nic *base, void *owner, struct nic_queue_pair **result,
+                               crpc_error *error)
+{
+    struct mlx5_nic *nic = to_mlx5_nic(base);
+    struct mlx5_queue_pair *queue_pair = calloc(1, sizeof(*queue_pair));
+    if (!queue_pair) {
+        return error_set(error, CRPC_E_NO_MEMORY, ENOMEM, "no memory for a queue pair");
+    }
+    struct ibv_qp_init_attr granted;
+    struct ibv_qp *qp = mlx5_qp_create(nic, base->inline_bytes_max, &granted);
+    int os_error = qp ? find_send_queue(nic, qp, queue_pair) : errno;
+    if (os_error == 0 && !device_queue_pair_init(&nic->device, &queue_pair->device, owner, qp)) {
+        os_error = ENOMEM;
+    }
+    if (os_error) {
+        release(nic, queue_pair, qp);
+        return device_blame(error, os_error, 0, base->device, "create a queue pair");
+    }
+    *result = &queue_pair->device.base;
+    return CRPC_OK;
+}
+
+void mlx5_queue_pair_fail(struct nic_queue_pair *base)
+{
+    struct ibv_qp_attr attributes = {.qp_state = IBV_QPS_ERR};
+    base->failed = true;
+    ibv_modify_qp(base->verbs, &attributes, IBV_QP_STATE);
+    /* What was posted but not rung is promised a flush like everything else. */
+    mlx5_ring(base);
+}
+
+/* Once ibv_destroy_qp has returned no entry of the queue pair appears any more, so what is there
+ * then is all there will ever be. */
+void mlx5_queue_pair_destroy(struct nic_queue_pair *base)
+{
+    struct mlx5_nic *nic = to_mlx5_nic(base->nic);
+    struct mlx5_queue_pair *queue_pair = to_mlx5_queue_pair(base);
+    uint32_t number = base->number;
+    mlx5_queue_pair_fail(base);
+    nic->device.send_outstanding -= base->posted - base->completed;
+    nic->device.queue_pairs--;
+    table_clear(&nic->device.by_number, number);
+    release(nic, queue_pair, base->verbs);
+    completion_queue_drop(&nic->receives, number);
+    completion_queue_drop(&nic->sends, number);
+}

@@ -1,0 +1,64 @@
+/* receive_queue.h: a shared receive queue of receives without memory, all alike.
+ *
+ * The queue is an array of WQEs that are linked by index: the device follows the links, and the
+ * doorbell record says how many it may. A WQE that was used goes to the end of the list. Since all
+ * WQEs say the same, they are written once, and posting is nothing but counting: however many are
+ * posted, it costs one store.
+ *
+ * The last of the list always stays: its link is what the next one is appended to.
+ * Layout: PRM 8.8 "Shared receive queue"; <infiniband/mlx5dv.h>, struct mlx5_wqe_srq_next_seg.
+ */
+#ifndef CORE_NIC_MLX5_RECEIVE_QUEUE_H
+#define CORE_NIC_MLX5_RECEIVE_QUEUE_H
+
+#include <infiniband/mlx5dv.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "barrier.h"
+#include "compiler.h"
+
+struct receive_queue {
+    uint8_t *buffer;
+    uint32_t stride;  /* bytes of a WQE */
+    uint32_t entries; /* indices there are, the list's last included */
+    uint32_t tail;    /* index of the list's last */
+    uint32_t counter; /* ever posted */
+    uint32_t *record;
+};
+
+static inline struct mlx5_wqe_srq_next_seg *receive_queue_at(const struct receive_queue *queue,
+                                                             uint32_t index)
+{
+    return (struct mlx5_wqe_srq_next_seg *)(void *)(queue->buffer + (size_t)index * queue->stride);
+}
+
+/* Makes every WQE one without memory; after this they are only linked. */
+static inline void receive_queue_init(struct receive_queue *queue)
+{
+    for (uint32_t i = 0; i < queue->entries; i++) {
+        struct mlx5_wqe_data_seg *data = (void *)(receive_queue_at(queue, i) + 1);
+        *data = (struct mlx5_wqe_data_seg){.lkey = htobe32(MLX5_INVALID_LKEY)};
+    }
+}
+
+/* A WQE was used: it may be posted again. False if there is no such index. */
+static inline bool receive_queue_free(struct receive_queue *queue, uint32_t index)
+{
+    if (unlikely(index >= queue->entries)) {
+        return false;
+    }
+    receive_queue_at(queue, queue->tail)->next_wqe_index = htobe16((uint16_t)index);
+    queue->tail = index;
+    return true;
+}
+
+/* Posts the next `count` of the list. */
+static inline void receive_queue_post(struct receive_queue *queue, uint32_t count)
+{
+    queue->counter += count;
+    barrier_before_record();
+    *(volatile uint32_t *)queue->record = htobe32(queue->counter & 0xffffu);
+}
+
+#endif
