@@ -5,12 +5,14 @@
  *   TEST_ADDRESS, TEST_ADDRESS1    IPv4 address of each: 10.99.0.1, 10.99.1.1
  *   TEST_ADDRESS6                  IPv6 address of the first, in brackets: [fd10:99::1]
  *   TEST_NAME                      a host name of the first: rail0
+ *   TEST_DRIVER                    driver under test: verbs or mlx5
  */
 #ifndef TESTS_PLACE_H
 #define TESTS_PLACE_H
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static inline const char *place_value(const char *name, const char *otherwise)
 {
@@ -38,6 +40,17 @@ static inline const char *place_address(int rail)
 static inline const char *place_address6(void)
 {
     return place_value("TEST_ADDRESS6", "[fd10:99::1]");
+}
+
+static inline const char *place_driver(void)
+{
+    return place_value("TEST_DRIVER", "verbs");
+}
+
+/* True if the devices are such that the direct driver can open them. */
+static inline int place_is_mlx5(void)
+{
+    return strncmp(place_device(0), "mlx5", 4) == 0;
 }
 
 static inline const char *place_name(void)

@@ -26,6 +26,8 @@ struct pair {
     struct nic_memory source_memory, ring_memory, box_memory;
 };
 
+/* The driver under test. */
+uint32_t pair_driver(void);
 struct nic_options pair_options(void);
 struct nic *pair_open_nic(const struct nic_options *options);
 

@@ -1,4 +1,4 @@
-/* trouble_vm_test.c: the portable driver on Soft-RoCE when things go wrong. */
+/* trouble_vm_test.c: a driver on a real device when things go wrong. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -279,7 +279,7 @@ static int memlock_child(void)
     struct nic *nic = NULL;
     crpc_error error = {.struct_size = sizeof(error)};
     const struct rlimit limit = {.rlim_cur = 64 * 1024, .rlim_max = 64 * 1024};
-    if (nic_open(CRPC_DRIVER_AUTO, &options, &nic, &error) || setrlimit(RLIMIT_MEMLOCK, &limit) ||
+    if (nic_open(pair_driver(), &options, &nic, &error) || setrlimit(RLIMIT_MEMLOCK, &limit) ||
         setresuid(65534, 65534, 65534)) {
         return 2;
     }

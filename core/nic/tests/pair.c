@@ -16,6 +16,11 @@
 
 #include "clock.h"
 
+uint32_t pair_driver(void)
+{
+    return strcmp(place_driver(), "mlx5") == 0 ? CRPC_DRIVER_MLX5 : CRPC_DRIVER_VERBS;
+}
+
 struct nic_options pair_options(void)
 {
     struct nic_options options = {
@@ -32,7 +37,7 @@ struct nic *pair_open_nic(const struct nic_options *options)
 {
     struct nic *nic = NULL;
     crpc_error error = {.struct_size = sizeof(error)};
-    int32_t status = nic_open(CRPC_DRIVER_AUTO, options, &nic, &error);
+    int32_t status = nic_open(pair_driver(), options, &nic, &error);
     if (status) {
         print_error("nic_open: %d: %s\n", status, error.message);
     }
