@@ -1,0 +1,261 @@
+/* queue_rounds.c: the same WRITEs with immediate, by libmlx5 and by core/nic/mlx5, for callgrind.
+ *
+ *   queue_rounds (libmlx5|direct) DEVICE ROUNDS
+ *   queue_rounds empty DEVICE ROUNDS QPS
+ *
+ * A round posts 64 WRITEs of 32 bytes, inline, one in 64 signaled; takes the send completion and
+ * the 64 receive completions; and posts the receives again. Two queue pairs of one nic, connected
+ * with each other, so both sides are here. `empty`: polls that find nothing, with QPS queue pairs.
+ */
+#include <arpa/inet.h>
+#include <infiniband/verbs.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "error.h"
+#include "mlx5.h"
+#include "nic.h"
+
+#define BATCH 64u
+#define BYTES 32u
+#define PAUSE_US 300
+
+static struct nic *nic;
+static struct nic_queue_pair *queue_pairs[4096];
+static struct nic_memory memory;
+static uint8_t bytes[BATCH * BYTES * 2];
+
+static void need(int32_t status, const crpc_error *error)
+{
+    if (status < 0) {
+        fprintf(stderr, "queue_rounds: %s\n", error->message);
+        exit(EXIT_FAILURE);
+    }
+}
+
+static void give_up(const char *what)
+{
+    fprintf(stderr, "queue_rounds: %s\n", what);
+    exit(EXIT_FAILURE);
+}
+
+static void open_nic(const char *device, uint32_t driver, uint32_t count)
+{
+    struct nic_options options = {.receive_depth = 1024,
+                                  .send_depth = 128,
+                                  .send_completion_depth = 1024,
+                                  .signal_interval = BATCH};
+    crpc_error error = {0};
+    snprintf(options.device, sizeof(options.device), "%s", device);
+    need(nic_open(driver, &options, &nic, &error), &error);
+    need(nic->operations->memory_register(nic, bytes, sizeof(bytes),
+                                          CRPC_ACCESS_LOCAL_WRITE | CRPC_ACCESS_REMOTE_WRITE,
+                                          &memory, &error),
+         &error);
+    for (uint32_t i = 0; i < count; i++) {
+        need(nic->operations->queue_pair_create(nic, NULL, &queue_pairs[i], &error), &error);
+    }
+    struct nic_address addresses[2];
+    const struct nic_transport transport = {.retry_timeout = 14, .retry_count = 7};
+    for (int i = 0; i < 2; i++) {
+        nic->operations->queue_pair_address(queue_pairs[i], &addresses[i]);
+    }
+    for (int i = 0; i < 2; i++) {
+        need(
+            nic->operations->queue_pair_connect(queue_pairs[i], &addresses[!i], &transport, &error),
+            &error);
+    }
+}
+
+/* ---- libmlx5 --------------------------------------------------------------------------------- */
+
+static struct ibv_cq *verbs_send_cq, *verbs_receive_cq;
+static struct ibv_srq *verbs_srq;
+static struct ibv_send_wr send_requests[BATCH];
+static struct ibv_sge pieces[BATCH];
+static struct ibv_recv_wr receive_requests[BATCH];
+static struct ibv_wc entries[BATCH];
+
+static void prepare_verbs(void)
+{
+    verbs_send_cq = queue_pairs[0]->verbs->send_cq;
+    verbs_receive_cq = queue_pairs[0]->verbs->recv_cq;
+    verbs_srq = queue_pairs[0]->verbs->srq;
+    for (uint32_t i = 0; i < BATCH; i++) {
+        pieces[i] = (struct ibv_sge){.addr = (uint64_t)(uintptr_t)(bytes + (size_t)i * BYTES),
+                                     .length = BYTES,
+                                     .lkey = memory.local_key};
+        send_requests[i] = (struct ibv_send_wr){
+            .wr_id = i,
+            .next = i + 1 < BATCH ? &send_requests[i + 1] : NULL,
+            .sg_list = &pieces[i],
+            .num_sge = 1,
+            .opcode = IBV_WR_RDMA_WRITE_WITH_IMM,
+            .send_flags = IBV_SEND_INLINE | (i + 1 == BATCH ? IBV_SEND_SIGNALED : 0),
+            .imm_data = htonl(i),
+            .wr.rdma = {.remote_addr =
+                            (uint64_t)(uintptr_t)(bytes + sizeof(bytes) / 2 + (size_t)i * BYTES),
+                        .rkey = memory.remote_key}};
+        receive_requests[i].next = i + 1 < BATCH ? &receive_requests[i + 1] : NULL;
+    }
+}
+
+__attribute__((noinline)) static void bench_libmlx5_post(void)
+{
+    struct ibv_send_wr *refused;
+    if (ibv_post_send(queue_pairs[0]->verbs, send_requests, &refused)) {
+        give_up("ibv_post_send failed");
+    }
+}
+
+__attribute__((noinline)) static uint32_t bench_libmlx5_poll(uint32_t *sends)
+{
+    int count = ibv_poll_cq(verbs_receive_cq, BATCH, entries);
+    for (int i = 0; i < count; i++) {
+        if (entries[i].status != IBV_WC_SUCCESS) {
+            give_up("a receive failed");
+        }
+    }
+    struct ibv_wc done[2];
+    *sends += (uint32_t)ibv_poll_cq(verbs_send_cq, 2, done);
+    return (uint32_t)count;
+}
+
+__attribute__((noinline)) static void bench_libmlx5_refill(void)
+{
+    struct ibv_recv_wr *refused;
+    if (ibv_post_srq_recv(verbs_srq, receive_requests, &refused)) {
+        give_up("ibv_post_srq_recv failed");
+    }
+}
+
+static void round_libmlx5(void)
+{
+    uint32_t sends = 0;
+    bench_libmlx5_post();
+    for (uint32_t got = 0; got < BATCH || sends == 0;) {
+        usleep(PAUSE_US);
+        got += bench_libmlx5_poll(&sends);
+    }
+    bench_libmlx5_refill();
+}
+
+/* ---- Direct: the queues themselves ----------------------------------------------------------- */
+
+static struct mlx5_nic *direct;
+static struct mlx5_queue_pair *sender;
+
+__attribute__((noinline)) static void bench_direct_post(void)
+{
+    struct send_queue *queue = &sender->queue;
+    uint32_t filled;
+    for (uint32_t i = 0; i < BATCH; i++) {
+        const uint8_t *from = bytes + (size_t)i * BYTES;
+        const uint8_t *to = bytes + sizeof(bytes) / 2 + (size_t)i * BYTES;
+        uint8_t *wqe = send_queue_begin(queue, 2, &filled);
+        if (!wqe) {
+            give_up("the send queue is full");
+        }
+        void *segment = wqe_remote_address(wqe + sizeof(struct mlx5_wqe_ctrl_seg),
+                                           (uint64_t)(uintptr_t)to, memory.remote_key);
+        segment = wqe_inline(segment, from, BYTES);
+        uint32_t position = queue->producer;
+        bool signaled = i + 1 == BATCH;
+        send_queue_end(queue, wqe, segment, MLX5_OPCODE_RDMA_WRITE_IMM,
+                       signaled ? MLX5_WQE_CTRL_CQ_UPDATE : 0, htonl(i));
+        if (signaled) {
+            tracking_post(&sender->tracking, position, queue->producer, i, TRACKING_SIGNALED);
+        }
+    }
+    send_queue_ring(queue);
+}
+
+__attribute__((noinline)) static uint32_t bench_direct_poll(uint32_t *sends)
+{
+    const struct mlx5_cqe64 *entry;
+    uint32_t count = 0;
+    while ((entry = completion_queue_next(&direct->receives, COMPLETION_PLAIN)) != NULL) {
+        if (completion_opcode(entry) != MLX5_CQE_RESP_WR_IMM ||
+            table_get(&direct->device.by_number, completion_number(entry)) == NULL) {
+            give_up("a receive failed");
+        }
+        receive_queue_free(&direct->receive_queue, be16toh(entry->wqe_counter));
+        completion_queue_advance(&direct->receives, COMPLETION_PLAIN);
+        count++;
+    }
+    completion_queue_release(&direct->receives);
+    while ((entry = completion_queue_next(&direct->sends, COMPLETION_PLAIN)) != NULL) {
+        uint32_t position;
+        if (completion_opcode(entry) != MLX5_CQE_REQ ||
+            !tracking_find(&sender->tracking, be16toh(entry->wqe_counter), &position)) {
+            give_up("a send failed");
+        }
+        tracking_sparse_take(&sender->tracking, position);
+        sender->queue.consumer = sender->tracking.consumer;
+        completion_queue_advance(&direct->sends, COMPLETION_PLAIN);
+        ++*sends;
+    }
+    completion_queue_release(&direct->sends);
+    return count;
+}
+
+__attribute__((noinline)) static void bench_direct_refill(void)
+{
+    receive_queue_post(&direct->receive_queue, BATCH);
+}
+
+static void round_direct(void)
+{
+    uint32_t sends = 0;
+    bench_direct_post();
+    for (uint32_t got = 0; got < BATCH || sends == 0;) {
+        usleep(PAUSE_US);
+        got += bench_direct_poll(&sends);
+    }
+    bench_direct_refill();
+}
+
+/* ---- Empty polls ----------------------------------------------------------------------------- */
+
+__attribute__((noinline)) static void bench_empty_poll(uint64_t rounds)
+{
+    struct nic_completion completions[64];
+    for (uint64_t i = 0; i < rounds; i++) {
+        if (nic->operations->poll(nic, completions, 64) != 0) {
+            give_up("an empty poll found something");
+        }
+    }
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 4) {
+        fprintf(stderr, "usage: queue_rounds (libmlx5|direct|empty) DEVICE ROUNDS [QPS]\n");
+        return 2;
+    }
+    bool verbs = strcmp(argv[1], "libmlx5") == 0;
+    uint64_t rounds = strtoull(argv[3], NULL, 0);
+    uint32_t count = argc > 4 ? (uint32_t)atoi(argv[4]) : 2;
+    count = count < 2 ? 2 : count > 4096 ? 4096 : count;
+    open_nic(argv[2], verbs ? CRPC_DRIVER_VERBS : CRPC_DRIVER_MLX5, count);
+    if (strcmp(argv[1], "empty") == 0) {
+        bench_empty_poll(rounds);
+        return 0;
+    }
+    if (verbs) {
+        prepare_verbs();
+    } else {
+        direct = to_mlx5_nic(nic);
+        sender = to_mlx5_queue_pair(queue_pairs[0]);
+    }
+    for (uint64_t i = 0; i < rounds; i++) {
+        if (verbs) {
+            round_libmlx5();
+        } else {
+            round_direct();
+        }
+    }
+    return 0;
+}

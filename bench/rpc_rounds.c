@@ -1,0 +1,215 @@
+/* rpc_rounds.c: a client and a server in one thread, over a device, by the public API: a given
+ * number of rounds, for callgrind or the clock.
+ *
+ *   rpc_rounds DEVICE CALLS ROUNDS
+ *
+ * A round is CALLS calls of 32 bytes, all submitted at once, all answered at once. The functions
+ * bench_* are what is counted (instructions.py asks for them with --toggle-collect); the device works
+ * meanwhile in a thread of its own, and while it does nothing is counted. Prints JSON: what both
+ * sides' counters say for each call.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <copyrpc.h>
+
+#define CALLS_MAX 256
+#define BYTES 32
+#define PAUSE_US 300
+
+struct side {
+    crpc_context *context;
+    crpc_endpoint endpoint;
+    crpc_op ops[CALLS_MAX];
+    crpc_completion completions[CALLS_MAX];
+};
+
+static struct side client, server;
+static uint8_t payload[CALLS_MAX * BYTES];
+
+static void need(int32_t status, const crpc_error *error)
+{
+    if (status < 0) {
+        fprintf(stderr, "rpc_rounds: %s: %s\n", crpc_status_name(status), error->message);
+        exit(EXIT_FAILURE);
+    }
+}
+
+static void open_side(struct side *side, const char *device)
+{
+    crpc_error error = {.struct_size = sizeof(error)};
+    crpc_context_options options = {.struct_size = sizeof(options)};
+    snprintf(options.device, sizeof(options.device), "%s", device);
+    need(crpc_context_open(&options, &side->context, &error), &error);
+}
+
+static void connect_sides(void)
+{
+    crpc_error error = {.struct_size = sizeof(error)};
+    uint8_t blob[2][CRPC_BLOB_BYTES_MAX];
+    uint32_t bytes[2] = {CRPC_BLOB_BYTES_MAX, CRPC_BLOB_BYTES_MAX};
+    struct side *sides[2] = {&client, &server};
+    for (int i = 0; i < 2; i++) {
+        need(crpc_endpoint_blob(sides[i]->context, NULL, &sides[i]->endpoint, blob[i], &bytes[i],
+                                &error),
+             &error);
+    }
+    for (int i = 0; i < 2; i++) {
+        need(crpc_endpoint_join(sides[i]->context, sides[i]->endpoint, blob[!i], bytes[!i], &error),
+             &error);
+    }
+    for (int i = 0; i < 2; i++) {
+        while (crpc_poll(sides[i]->context, sides[i]->completions, CALLS_MAX) > 0) { /* CONNECTED */
+        }
+    }
+}
+
+/* ---- What is counted ------------------------------------------------------------------------- */
+
+__attribute__((noinline)) static int32_t bench_submit(uint32_t calls)
+{
+    return crpc_submit(client.context, client.ops, calls, payload, sizeof(payload), NULL);
+}
+
+__attribute__((noinline)) static int32_t bench_server_poll(void)
+{
+    return crpc_poll(server.context, server.completions, CALLS_MAX);
+}
+
+__attribute__((noinline)) static int32_t bench_reply(uint32_t calls)
+{
+    return crpc_submit(server.context, server.ops, calls, payload, sizeof(payload), NULL);
+}
+
+__attribute__((noinline)) static int32_t bench_client_poll(void)
+{
+    return crpc_poll(client.context, client.completions, CALLS_MAX);
+}
+
+/* ---------------------------------------------------------------------------------------------- */
+
+static void prepare(void)
+{
+    for (uint32_t i = 0; i < CALLS_MAX; i++) {
+        client.ops[i] = (crpc_op){.opcode = CRPC_OP_CALL,
+                                  .endpoint = client.endpoint,
+                                  .user_data = i,
+                                  .payload_offset = (uint64_t)i * BYTES,
+                                  .payload_bytes = BYTES,
+                                  .reply_bytes_max = BYTES};
+    }
+}
+
+static void answer(uint32_t from, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        const crpc_completion *request = &server.completions[from + i];
+        server.ops[i] = (crpc_op){.opcode = CRPC_OP_REPLY,
+                                  .flags = CRPC_OP_QUIET,
+                                  .endpoint = request->endpoint,
+                                  .token = request->token,
+                                  .payload_offset = (uint64_t)i * BYTES,
+                                  .payload_bytes = request->payload_bytes};
+    }
+    if (bench_reply(count) != (int32_t)count) {
+        fprintf(stderr, "rpc_rounds: a reply was refused\n");
+        exit(EXIT_FAILURE);
+    }
+}
+
+static void give_up(const char *what)
+{
+    fprintf(stderr, "rpc_rounds: %s\n", what);
+    exit(EXIT_FAILURE);
+}
+
+static void run_round(uint32_t calls)
+{
+    if (bench_submit(calls) != (int32_t)calls) {
+        give_up("a call was refused");
+    }
+    uint32_t requests = 0;
+    for (uint32_t tries = 0; requests < calls; tries++) {
+        usleep(PAUSE_US);
+        int32_t count = bench_server_poll();
+        for (int32_t i = 0; i < count; i++) {
+            if (server.completions[i].kind != CRPC_COMPLETION_REQUEST) {
+                give_up("the server got something else than a request");
+            }
+        }
+        answer(0, (uint32_t)count);
+        requests += (uint32_t)count;
+        if (tries == 10000) {
+            give_up("no requests arrive");
+        }
+    }
+    uint32_t responses = 0;
+    for (uint32_t tries = 0; responses < calls; tries++) {
+        usleep(PAUSE_US);
+        int32_t count = bench_client_poll();
+        for (int32_t i = 0; i < count; i++) {
+            if (client.completions[i].kind != CRPC_COMPLETION_RESPONSE ||
+                client.completions[i].status != CRPC_OK ||
+                client.completions[i].payload_bytes != BYTES) {
+                give_up("the client got something else than its reply");
+            }
+        }
+        responses += (uint32_t)count;
+        if (tries == 10000) {
+            give_up("no responses arrive");
+        }
+    }
+}
+
+static void print_side(const char *name, const crpc_stats *after, const crpc_stats *before,
+                       double calls, const char *end)
+{
+    printf("\"%s\": {\"batches\": %.4f, \"wqes\": %.4f, \"doorbells\": %.4f, "
+           "\"inline_wqes\": %.4f, \"receive_wqes\": %.4f, \"completions\": %.4f}%s",
+           name, (double)(after->batches_sent - before->batches_sent) / calls,
+           (double)(after->send_wqes - before->send_wqes) / calls,
+           (double)(after->doorbells - before->doorbells) / calls,
+           (double)(after->inline_wqes - before->inline_wqes) / calls,
+           (double)(after->receive_wqes - before->receive_wqes) / calls,
+           (double)(after->completions - before->completions) / calls, end);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc != 4 || atoi(argv[2]) < 1 || atoi(argv[2]) > CALLS_MAX) {
+        fprintf(stderr, "usage: rpc_rounds DEVICE CALLS ROUNDS; CALLS at most %d\n", CALLS_MAX);
+        return 2;
+    }
+    uint32_t calls = (uint32_t)atoi(argv[2]);
+    uint64_t rounds = strtoull(argv[3], NULL, 0);
+    open_side(&client, argv[1]);
+    open_side(&server, argv[1]);
+    connect_sides();
+    prepare();
+    for (uint32_t i = 0; i < 4; i++) {
+        run_round(calls);
+    }
+    crpc_stats before[2] = {{.struct_size = sizeof(crpc_stats)},
+                            {.struct_size = sizeof(crpc_stats)}};
+    crpc_stats after[2] = {{.struct_size = sizeof(crpc_stats)},
+                           {.struct_size = sizeof(crpc_stats)}};
+    crpc_context_get_stats(client.context, &before[0]);
+    crpc_context_get_stats(server.context, &before[1]);
+    for (uint64_t i = 0; i < rounds; i++) {
+        run_round(calls);
+    }
+    crpc_context_get_stats(client.context, &after[0]);
+    crpc_context_get_stats(server.context, &after[1]);
+    crpc_context_info info = {.struct_size = sizeof(info)};
+    crpc_context_get_info(client.context, &info);
+    printf("{\"driver\": \"%s\", \"calls\": %u, \"rounds\": %llu, ", info.driver_name, calls,
+           (unsigned long long)rounds);
+    print_side("client", &after[0], &before[0], (double)(calls * rounds), ", ");
+    print_side("server", &after[1], &before[1], (double)(calls * rounds), "}\n");
+    crpc_context_close(client.context);
+    crpc_context_close(server.context);
+    return 0;
+}
