@@ -36,13 +36,9 @@ static bool cancel_valid(const crpc_op *op)
             op->reply_bytes_max | op->timeout_ns | op->reserved) == 0;
 }
 
-static int32_t submit_one(const struct crpc_context *context, const crpc_op *op,
-                          const uint8_t *payload, uint64_t payload_bytes)
+static inline int32_t submit_one(struct rpc_endpoint *endpoint, const crpc_op *op,
+                                 const uint8_t *payload, uint64_t payload_bytes)
 {
-    struct rpc_endpoint *endpoint = endpoint_of(context, op->endpoint);
-    if (unlikely(!endpoint)) {
-        return CRPC_E_STALE;
-    }
     switch (op->opcode) {
     case CRPC_OP_CALL:
         if (unlikely(!call_valid(op) || !payload_fits(op, payload_bytes))) {
@@ -76,10 +72,18 @@ int32_t crpc_submit(crpc_context *context, const crpc_op *ops, uint32_t count, c
     /* An address to add offsets to: NULL is none, even plus zero. */
     static const uint8_t nothing;
     const uint8_t *base = payload ? payload : &nothing;
+    /* Ops of one endpoint tend to come together: its handle is looked up once. No handle is ~0. */
+    crpc_endpoint handle = {~UINT64_C(0)};
+    struct rpc_endpoint *endpoint = NULL;
     uint32_t taken = 0;
     int32_t status = CRPC_OK;
     while (taken < count) {
-        status = submit_one(context, &ops[taken], base, payload_bytes);
+        const crpc_op *op = &ops[taken];
+        if (op->endpoint.bits != handle.bits) {
+            handle = op->endpoint;
+            endpoint = endpoint_of(context, handle);
+        }
+        status = likely(endpoint) ? submit_one(endpoint, op, base, payload_bytes) : CRPC_E_STALE;
         if (unlikely(status != CRPC_OK)) {
             break;
         }

@@ -7,25 +7,6 @@
  */
 #include "engine.h"
 
-struct rpc_call *call_take(struct rpc_endpoint *endpoint)
-{
-    struct rpc_call *call = &endpoint->calls[endpoint->first_free_call];
-    endpoint->first_free_call = call->next_free;
-    endpoint->calls_used++;
-    call->call_id += 1u << WIRE_CALL_INDEX_BITS; /* the next generation; wraps by itself */
-    call->state = CALL_LIVE;
-    return call;
-}
-
-void call_free(struct rpc_call *call)
-{
-    struct rpc_endpoint *endpoint = call->endpoint;
-    call->state = CALL_FREE;
-    call->next_free = endpoint->first_free_call;
-    endpoint->first_free_call = call->call_id & WIRE_CALL_INDEX_MASK;
-    endpoint->calls_used--;
-}
-
 void call_end(struct rpc_call *call, int32_t status)
 {
     struct rpc_endpoint *endpoint = call->endpoint;

@@ -290,8 +290,25 @@ void engine_release(struct rpc_engine *engine);
 void endpoint_publish(struct rpc_endpoint *endpoint);
 
 /* calls.c */
-struct rpc_call *call_take(struct rpc_endpoint *endpoint);
-void call_free(struct rpc_call *call);
+static inline struct rpc_call *call_take(struct rpc_endpoint *endpoint)
+{
+    struct rpc_call *call = &endpoint->calls[endpoint->first_free_call];
+    endpoint->first_free_call = call->next_free;
+    endpoint->calls_used++;
+    call->call_id += 1u << WIRE_CALL_INDEX_BITS; /* the next generation; wraps by itself */
+    call->state = CALL_LIVE;
+    return call;
+}
+
+static inline void call_free(struct rpc_call *call)
+{
+    struct rpc_endpoint *endpoint = call->endpoint;
+    call->state = CALL_FREE;
+    call->next_free = endpoint->first_free_call;
+    endpoint->first_free_call = call->call_id & WIRE_CALL_INDEX_MASK;
+    endpoint->calls_used--;
+}
+
 /* Ends a LIVE call before its response: its completion will say `status`. */
 void call_end(struct rpc_call *call, int32_t status);
 void calls_end_all(struct rpc_endpoint *endpoint, int32_t status);

@@ -79,137 +79,191 @@ static bool begin_batch(struct rpc_endpoint *endpoint)
 
 /* ---- Messages -------------------------------------------------------------------------------- */
 
-static const char *take_request(struct rpc_endpoint *endpoint, const struct wire_message *header,
-                                const uint8_t *payload, struct output *output)
+/* A header as it was when it was read: the peer can rewrite the ring at any time. */
+struct message {
+    uint32_t payload_bytes;
+    uint32_t call_id;
+    uint32_t limit_or_status;
+    uint16_t method;
+    uint16_t kind_and_zero; /* WIRE_REQUEST or WIRE_RESPONSE, unless reserved bits are set */
+};
+
+/* Two loads: its fields are those of struct wire_message, little-endian. */
+static inline struct message load_message(const uint8_t *place)
 {
-    uint32_t index = header->call_id & WIRE_CALL_INDEX_MASK;
-    uint64_t charge = wire_charge(header->payload_bytes);
-    uint64_t allowance = wire_charge(header->limit_or_status);
-    if (unlikely(endpoint->request_arrived + charge > endpoint->request_published)) {
+    static_assert(offsetof(struct wire_message, limit_or_status) == 8 &&
+                      offsetof(struct wire_message, kind) == 14,
+                  "what the shifts assume");
+    uint64_t low = wire_load((const uint64_t *)(const void *)place);
+    uint64_t high = wire_load((const uint64_t *)(const void *)(place + 8));
+    return (struct message){.payload_bytes = (uint32_t)low,
+                            .call_id = (uint32_t)(low >> 32),
+                            .limit_or_status = (uint32_t)high,
+                            .method = (uint16_t)(high >> 32),
+                            .kind_and_zero = (uint16_t)(high >> 48)};
+}
+
+/* Why a request is not to be had. */
+static __attribute__((cold, noinline)) const char *
+request_fault(const struct rpc_endpoint *endpoint, const struct message *message)
+{
+    if (endpoint->request_arrived + wire_charge(message->payload_bytes) >
+        endpoint->request_published) {
         return "its requests exceed their limit";
     }
-    if (unlikely(endpoint->owed_allowance + allowance > endpoint->owed_allowance_max)) {
+    if (endpoint->owed_allowance + wire_charge(message->limit_or_status) >
+        endpoint->owed_allowance_max) {
         return "its requests ask for more reply than its ring holds";
     }
-    if (unlikely(index >= endpoint->owed_slots || endpoint->owed[index].token != 0)) {
-        return "a call id is out of range or in use";
+    return endpoint->requests_over ? "a request came after it took leave"
+                                   : "a call id is out of range or in use";
+}
+
+static inline const char *take_request(struct rpc_endpoint *endpoint, const struct message *message,
+                                       const uint8_t *payload, crpc_completion *completion)
+{
+    uint32_t index = message->call_id & WIRE_CALL_INDEX_MASK;
+    uint64_t charge = wire_charge(message->payload_bytes);
+    uint64_t allowance = wire_charge(message->limit_or_status);
+    if (unlikely(endpoint->request_arrived + charge > endpoint->request_published ||
+                 endpoint->owed_allowance + allowance > endpoint->owed_allowance_max ||
+                 index >= endpoint->owed_slots || endpoint->owed[index].token != 0 ||
+                 endpoint->requests_over)) {
+        return request_fault(endpoint, message);
     }
-    if (unlikely(endpoint->requests_over)) {
-        return "a request came after it took leave";
-    }
-    uint64_t token = (uint64_t)++endpoint->token_sequence << 32 | header->call_id;
-    if (unlikely(endpoint->token_sequence == 0)) {
-        token = (uint64_t)++endpoint->token_sequence << 32 | header->call_id;
-    }
+    /* The sequence counts from 1, and skips 0 when it wraps. */
+    endpoint->token_sequence += 1 + unlikely(endpoint->token_sequence == UINT32_MAX);
+    uint64_t token = (uint64_t)endpoint->token_sequence << 32 | message->call_id;
     endpoint->owed[index] = (struct rpc_owed){
-        .token = token, .reply_bytes_max = header->limit_or_status, .call_id = header->call_id};
+        .token = token, .reply_bytes_max = message->limit_or_status, .call_id = message->call_id};
     endpoint->owed_count++;
     endpoint->owed_allowance += allowance;
     endpoint->request_arrived += charge;
     endpoint->held_request_charge += charge;
     endpoint->stats.requests++;
-    *output->next++ = (crpc_completion){.kind = CRPC_COMPLETION_REQUEST,
-                                        .method = header->method,
-                                        .endpoint = {endpoint->handle},
-                                        .user_data = endpoint->options.user_data,
-                                        .token = token,
-                                        .payload = (uint64_t)(uintptr_t)payload,
-                                        .payload_bytes = header->payload_bytes,
-                                        .reply_bytes_max = header->limit_or_status,
-                                        .view = endpoint->engine->epoch,
-                                        .endpoint_user_data = endpoint->options.user_data};
+    *completion = (crpc_completion){.kind = CRPC_COMPLETION_REQUEST,
+                                    .method = message->method,
+                                    .endpoint = {endpoint->handle},
+                                    .user_data = endpoint->options.user_data,
+                                    .token = token,
+                                    .payload = (uint64_t)(uintptr_t)payload,
+                                    .payload_bytes = message->payload_bytes,
+                                    .reply_bytes_max = message->limit_or_status,
+                                    .view = endpoint->engine->epoch,
+                                    .endpoint_user_data = endpoint->options.user_data};
     return NULL;
 }
 
-static void give_response(struct rpc_endpoint *endpoint, const struct rpc_call *call,
-                          const struct wire_message *header, const uint8_t *payload,
-                          struct output *output)
+/* Why a response is not to be had. */
+static __attribute__((cold, noinline)) const char *
+response_fault(const struct rpc_endpoint *endpoint, const struct message *message)
 {
-    endpoint->calls_live--;
-    endpoint->stats.responses++;
-    *output->next++ = (crpc_completion){.kind = CRPC_COMPLETION_RESPONSE,
-                                        .method = call->method,
-                                        .status = (int32_t)header->limit_or_status,
-                                        .endpoint = {endpoint->handle},
-                                        .user_data = call->user_data,
-                                        .payload = (uint64_t)(uintptr_t)payload,
-                                        .payload_bytes = header->payload_bytes,
-                                        .view = endpoint->engine->epoch,
-                                        .endpoint_user_data = endpoint->options.user_data};
-}
-
-static const char *take_response(struct rpc_endpoint *endpoint, const struct wire_message *header,
-                                 const uint8_t *payload, struct output *output)
-{
-    uint32_t index = header->call_id & WIRE_CALL_INDEX_MASK;
-    int32_t status = (int32_t)header->limit_or_status;
-    if (unlikely(index >= endpoint->calls_max)) {
+    uint32_t index = message->call_id & WIRE_CALL_INDEX_MASK;
+    if (index >= endpoint->calls_max) {
         return "a response's call id is out of range";
     }
-    struct rpc_call *call = &endpoint->calls[index];
-    if (unlikely(call->state == CALL_FREE || call->state == CALL_ANSWERED ||
-                 call->call_id != header->call_id)) {
+    const struct rpc_call *call = &endpoint->calls[index];
+    if (call->state == CALL_FREE || call->state == CALL_ANSWERED ||
+        call->call_id != message->call_id) {
         return "a response answers no call";
     }
-    if (unlikely(header->payload_bytes > call->reply_bytes_max)) {
+    if (message->payload_bytes > call->reply_bytes_max) {
         return "a response is longer than was allowed";
     }
-    if (unlikely(status < 0 && status != CRPC_E_DROPPED)) {
-        return "a response's status is reserved";
-    }
-    if (unlikely(header->method != 0)) {
-        return "a response has reserved bits set";
-    }
-    endpoint->held_allowance += wire_charge(call->reply_bytes_max);
-    if (likely(call->state == CALL_LIVE)) {
-        wheel_clear(&endpoint->engine->wheel, &call->timer);
-        give_response(endpoint, call, header, payload, output);
-        call_free(call);
-        return NULL;
-    }
-    endpoint->stats.late_responses++;
+    return message->method != 0 ? "a response has reserved bits set"
+                                : "a response's status is reserved";
+}
+
+/* The response of a call that has ended before it. */
+static __attribute__((cold, noinline)) void late_response(struct rpc_call *call)
+{
+    call->endpoint->stats.late_responses++;
     if (call->state == CALL_ENDED) {
         call->state = CALL_ANSWERED; /* its completion is still to be given */
     } else {
         call_free(call);
     }
+}
+
+/* *given: whether *completion is one. */
+static inline const char *take_response(struct rpc_endpoint *endpoint,
+                                        const struct message *message, const uint8_t *payload,
+                                        crpc_completion *completion, bool *given)
+{
+    uint32_t index = message->call_id & WIRE_CALL_INDEX_MASK;
+    int32_t status = (int32_t)message->limit_or_status;
+    struct rpc_call *call = &endpoint->calls[index];
+    if (unlikely(index >= endpoint->calls_max || call->call_id != message->call_id ||
+                 call->state == CALL_FREE || call->state == CALL_ANSWERED ||
+                 message->payload_bytes > call->reply_bytes_max || message->method != 0 ||
+                 (status < 0 && status != CRPC_E_DROPPED))) {
+        return response_fault(endpoint, message);
+    }
+    endpoint->held_allowance += wire_charge(call->reply_bytes_max);
+    *given = likely(call->state == CALL_LIVE);
+    if (!*given) {
+        late_response(call);
+        return NULL;
+    }
+    if (wheel_timer_set(&call->timer)) {
+        wheel_clear(&endpoint->engine->wheel, &call->timer);
+    }
+    endpoint->calls_live--;
+    endpoint->stats.responses++;
+    *completion = (crpc_completion){.kind = CRPC_COMPLETION_RESPONSE,
+                                    .method = call->method,
+                                    .status = status,
+                                    .endpoint = {endpoint->handle},
+                                    .user_data = call->user_data,
+                                    .payload = (uint64_t)(uintptr_t)payload,
+                                    .payload_bytes = message->payload_bytes,
+                                    .view = endpoint->engine->epoch,
+                                    .endpoint_user_data = endpoint->options.user_data};
+    call_free(call);
     return NULL;
 }
 
-/* Parses one message; false if the connection has ended over it. */
-static bool take_message(struct rpc_endpoint *endpoint, struct output *output)
+/* Parses messages of the batch until it ends or the output is full; false if the connection has
+ * ended over one. Messages fill their batch exactly. */
+static bool take_messages(struct rpc_endpoint *endpoint, struct output *output)
 {
     const uint8_t *place = ring_at(&endpoint->ring, endpoint->parsed);
-    const struct wire_message *wire = (const struct wire_message *)(const void *)place;
-    const struct wire_message header = {.payload_bytes = wire_load(&wire->payload_bytes),
-                                        .call_id = wire_load(&wire->call_id),
-                                        .limit_or_status = wire_load(&wire->limit_or_status),
-                                        .method = wire_load(&wire->method),
-                                        .kind = wire_load(&wire->kind),
-                                        .zero = wire_load(&wire->zero)};
-    uint64_t bytes = wire_message_bytes(header.payload_bytes);
-    uint64_t left = endpoint->batch_end - endpoint->parsed;
-    /* Messages fill the batch exactly: the last one ends where it does, the others before. */
+    uint64_t bytes_left = endpoint->batch_end - endpoint->parsed;
+    uint32_t messages_left = endpoint->batch_left;
+    crpc_completion *next = output->next;
     const char *fault = NULL;
-    if (unlikely(bytes > left || (endpoint->batch_left == 1) != (bytes == left))) {
-        fault = "messages do not fill their batch";
-    } else if (unlikely(header.zero != 0)) {
-        fault = "a message has reserved bits set";
-    } else if (header.kind == WIRE_RESPONSE) {
-        fault = take_response(endpoint, &header, place + WIRE_HEADER_BYTES, output);
-    } else if (likely(header.kind == WIRE_REQUEST)) {
-        fault = take_request(endpoint, &header, place + WIRE_HEADER_BYTES, output);
-    } else {
-        fault = "a message is neither request nor response";
-    }
+    do {
+        const struct message message = load_message(place);
+        const uint8_t *payload = place + WIRE_HEADER_BYTES;
+        uint64_t bytes = wire_message_bytes(message.payload_bytes);
+        bool given = true;
+        if (unlikely(bytes > bytes_left || (messages_left == 1 && bytes != bytes_left))) {
+            fault = "messages do not fill their batch";
+        } else if (message.kind_and_zero == WIRE_RESPONSE) {
+            fault = take_response(endpoint, &message, payload, next, &given);
+        } else if (likely(message.kind_and_zero == WIRE_REQUEST)) {
+            fault = take_request(endpoint, &message, payload, next);
+        } else {
+            fault = message.kind_and_zero >> 8 ? "a message has reserved bits set"
+                                               : "a message is neither request nor response";
+        }
+        if (unlikely(fault)) {
+            break;
+        }
+        next += given;
+        place += bytes;
+        bytes_left -= bytes;
+        messages_left--;
+    } while (messages_left > 0 && next != output->end);
+
+    output->next = next;
+    endpoint->parsed = endpoint->batch_end - bytes_left;
+    endpoint->batch_left = messages_left;
     if (unlikely(fault)) {
         endpoint_protocol_error(endpoint, fault);
         return false;
     }
-    endpoint->parsed += bytes;
-    if (--endpoint->batch_left == 0) {
-        endpoint->held_batches++;
-    }
+    endpoint->held_batches += messages_left == 0;
     return true;
 }
 
@@ -217,16 +271,11 @@ static bool take_message(struct rpc_endpoint *endpoint, struct output *output)
 static bool parse(struct rpc_endpoint *endpoint, struct output *output)
 {
     while (!output_full(output)) {
-        if (endpoint->batch_left == 0) {
-            if (endpoint->arrivals_head == endpoint->arrivals_tail) {
+        if (endpoint->batch_left > 0) {
+            if (!take_messages(endpoint, output)) {
                 return false;
             }
-            if (!begin_batch(endpoint)) {
-                return false;
-            }
-            continue;
-        }
-        if (!take_message(endpoint, output)) {
+        } else if (endpoint->arrivals_head == endpoint->arrivals_tail || !begin_batch(endpoint)) {
             return false;
         }
     }

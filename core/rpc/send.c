@@ -1,34 +1,40 @@
 /* send.c: calls and replies gather in the endpoint's open batch; a flush sends it as one WRITE with
  * immediate. What bounds them is in docs/design.md, section "Flow control".
  */
-#include "engine.h"
-
 #include <string.h>
+
+#include "copy.h"
+#include "engine.h"
 
 /* ---- Writing messages ------------------------------------------------------------------------ */
 
-/* Opens a batch if none is open, and gives the place of the next message. */
-static uint8_t *begin_message(struct rpc_endpoint *endpoint)
+/* A batch begins with its first message, whose place is after the batch's header. */
+static inline uint64_t header_bytes_due(const struct rpc_endpoint *endpoint)
 {
-    if (endpoint->batch_messages == 0) {
-        endpoint->batch_start = endpoint->produced;
-        return ring_at(&endpoint->staging, endpoint->produced) + WIRE_BATCH_HEADER_BYTES;
-    }
-    return ring_at(&endpoint->staging, endpoint->produced);
+    return endpoint->batch_messages == 0 ? WIRE_BATCH_HEADER_BYTES : 0;
 }
 
-static void end_message(struct rpc_endpoint *endpoint, uint64_t message_bytes)
+/* The place of the next message. */
+static inline uint8_t *begin_message(struct rpc_endpoint *endpoint)
 {
-    if (endpoint->batch_messages++ == 0) {
+    return ring_at(&endpoint->staging, endpoint->produced) + header_bytes_due(endpoint);
+}
+
+static inline void end_message(struct rpc_endpoint *endpoint, uint64_t message_bytes)
+{
+    if (unlikely(endpoint->batch_messages == 0)) {
+        endpoint->batch_start = endpoint->produced;
         endpoint->produced += WIRE_BATCH_HEADER_BYTES;
         list_append_once(&endpoint->engine->work, &endpoint->work_link);
     }
+    endpoint->batch_messages++;
     endpoint->produced += message_bytes;
 }
 
 /* Header and the zeros after the payload. The last unit is cleared whole before anything is
  * written to it, which needs no branch on how many bytes of it the payload takes. */
-static void write_header(uint8_t *place, uint64_t message_bytes, const struct wire_message *header)
+static inline void write_header(uint8_t *place, uint64_t message_bytes,
+                                const struct wire_message *header)
 {
     memset(place + message_bytes - WIRE_UNIT_BYTES, 0, WIRE_UNIT_BYTES);
     memcpy(place, header, sizeof(*header));
@@ -39,7 +45,7 @@ static void make_urgent(struct rpc_endpoint *endpoint)
     list_append_once(&endpoint->engine->urgent, &endpoint->urgent_link);
 }
 
-static int32_t refuse(struct rpc_endpoint *endpoint, bool for_limit)
+static __attribute__((cold, noinline)) int32_t refuse(struct rpc_endpoint *endpoint, bool for_limit)
 {
     endpoint->stats.refused++;
     endpoint->refused = true;
@@ -52,32 +58,47 @@ static int32_t refuse(struct rpc_endpoint *endpoint, bool for_limit)
 
 /* ---- Calls ----------------------------------------------------------------------------------- */
 
-static int32_t check_call(struct rpc_endpoint *endpoint, const crpc_op *op)
+/* Why a call is not possible now. */
+static __attribute__((cold, noinline)) int32_t call_impossible(struct rpc_endpoint *endpoint,
+                                                               const crpc_op *op)
 {
     uint64_t charge = wire_charge(op->payload_bytes);
-    uint64_t allowance = wire_charge(op->reply_bytes_max);
-    if (unlikely(endpoint->call_bar != CRPC_OK)) {
+    if (endpoint->call_bar != CRPC_OK) {
         return endpoint->call_bar;
     }
-    if (unlikely(charge > endpoint->peer.request_bytes || allowance > endpoint->reply_budget)) {
+    if (charge > endpoint->peer.request_bytes ||
+        wire_charge(op->reply_bytes_max) > endpoint->reply_budget) {
         return CRPC_E_TOO_BIG;
     }
-    if (unlikely(endpoint->request_produced + charge > endpoint->request_limit)) {
-        return refuse(endpoint, true);
-    }
-    if (unlikely(endpoint->reply_outstanding + allowance > endpoint->reply_budget ||
-                 endpoint->first_free_call == NO_CALL ||
-                 endpoint->batch_messages == WIRE_MESSAGES_MAX)) {
-        return refuse(endpoint, false);
-    }
-    return CRPC_OK;
+    return refuse(endpoint, endpoint->request_produced + charge > endpoint->request_limit);
 }
 
-/* Books a checked call whose message lies at `place`. */
-static void book_call(struct rpc_endpoint *endpoint, const crpc_op *op, uint8_t *place)
+/* What is too big for ever is too big for the limits of the moment, too. */
+static inline bool call_possible(const struct rpc_endpoint *endpoint, const crpc_op *op)
+{
+    return likely(
+        endpoint->call_bar == CRPC_OK &&
+        endpoint->request_produced + wire_charge(op->payload_bytes) <= endpoint->request_limit &&
+        endpoint->reply_outstanding + wire_charge(op->reply_bytes_max) <= endpoint->reply_budget &&
+        endpoint->first_free_call != NO_CALL && endpoint->batch_messages != WIRE_MESSAGES_MAX);
+}
+
+static __attribute__((noinline)) void set_deadline(struct rpc_call *call, uint64_t timeout_ns)
+{
+    struct rpc_engine *engine = call->endpoint->engine;
+    wheel_set(&engine->wheel, &call->timer, deadline_after(engine_now_ns(engine), timeout_ns));
+}
+
+static __attribute__((noinline)) void first_call(struct rpc_endpoint *endpoint)
+{
+    make_urgent(endpoint);
+    endpoint_start_keepalive(endpoint);
+}
+
+/* Books a possible call whose message lies at `place`. */
+static inline void book_call(struct rpc_endpoint *endpoint, const crpc_op *op, uint8_t *place)
 {
     uint64_t message_bytes = wire_message_bytes(op->payload_bytes);
-    uint64_t allowance = wire_charge(op->reply_bytes_max);
     struct rpc_call *call = call_take(endpoint);
     call->user_data = op->user_data;
     call->reply_bytes_max = op->reply_bytes_max;
@@ -90,35 +111,30 @@ static void book_call(struct rpc_endpoint *endpoint, const crpc_op *op, uint8_t 
                                         .kind = WIRE_REQUEST});
     end_message(endpoint, message_bytes);
     endpoint->request_produced += message_bytes + WIRE_BATCH_HEADER_BYTES;
-    endpoint->reply_outstanding += allowance;
+    endpoint->reply_outstanding += wire_charge(op->reply_bytes_max);
     endpoint->stats.calls++;
     if (op->timeout_ns) {
-        wheel_set(&endpoint->engine->wheel, &call->timer,
-                  deadline_after(engine_now_ns(endpoint->engine), op->timeout_ns));
+        set_deadline(call, op->timeout_ns);
     }
-    if (endpoint->calls_live++ == 0) {
-        make_urgent(endpoint);
-        endpoint_start_keepalive(endpoint);
+    if (unlikely(endpoint->calls_live++ == 0)) {
+        first_call(endpoint);
     }
 }
 
 int32_t rpc_call(struct rpc_endpoint *endpoint, const crpc_op *op, const void *payload)
 {
-    int32_t status = check_call(endpoint, op);
-    if (unlikely(status != CRPC_OK)) {
-        return status;
+    if (!call_possible(endpoint, op)) {
+        return call_impossible(endpoint, op);
     }
     uint8_t *place = begin_message(endpoint);
     book_call(endpoint, op, place);
-    if (op->payload_bytes) {
-        memcpy(place + WIRE_HEADER_BYTES, payload, op->payload_bytes);
-    }
+    copy_short(place + WIRE_HEADER_BYTES, payload, op->payload_bytes);
     return CRPC_OK;
 }
 
 /* ---- Replies --------------------------------------------------------------------------------- */
 
-static struct rpc_owed *find_owed(struct rpc_endpoint *endpoint, uint64_t token)
+static inline struct rpc_owed *find_owed(struct rpc_endpoint *endpoint, uint64_t token)
 {
     uint32_t index = (uint32_t)token & WIRE_CALL_INDEX_MASK;
     if (token == 0 || index >= endpoint->owed_slots || endpoint->owed[index].token != token) {
@@ -127,34 +143,41 @@ static struct rpc_owed *find_owed(struct rpc_endpoint *endpoint, uint64_t token)
     return &endpoint->owed[index];
 }
 
-static int32_t check_reply(struct rpc_endpoint *endpoint, const crpc_op *op)
+/* Why a reply is not possible now. Ring space is no reason: the caller set it aside. The table of
+ * replies to report and the batch's 16-bit message count are, and both empty as the peer takes
+ * batches. */
+static __attribute__((cold, noinline)) int32_t reply_impossible(struct rpc_endpoint *endpoint,
+                                                                const crpc_op *op)
 {
-    if (unlikely(endpoint->reply_bar != CRPC_OK)) {
+    if (endpoint->reply_bar != CRPC_OK) {
         return endpoint->reply_bar;
     }
     const struct rpc_owed *owed = find_owed(endpoint, op->token);
-    if (unlikely(!owed)) {
+    if (!owed) {
         return CRPC_E_STALE;
     }
-    if (unlikely(op->payload_bytes > owed->reply_bytes_max)) {
+    if (op->payload_bytes > owed->reply_bytes_max) {
         return CRPC_E_TOO_BIG;
     }
-    /* Ring space needs no check: the caller set it aside. The table of replies to report and the
-     * batch's 16-bit message count do, and both empty as the peer takes batches. */
-    if (unlikely(
-            (!(op->flags & CRPC_OP_QUIET) &&
-             endpoint->sent_replies_tail - endpoint->sent_replies_head == endpoint->owed_slots) ||
-            endpoint->batch_messages == WIRE_MESSAGES_MAX)) {
-        return refuse(endpoint, false);
-    }
-    return CRPC_OK;
+    return refuse(endpoint, false);
 }
 
-static void book_reply(struct rpc_endpoint *endpoint, const crpc_op *op, int32_t status,
-                       uint8_t *place)
+/* The request that a possible reply answers, or NULL. */
+static inline struct rpc_owed *reply_possible(struct rpc_endpoint *endpoint, const crpc_op *op)
+{
+    struct rpc_owed *owed = find_owed(endpoint, op->token);
+    bool possible =
+        owed && endpoint->reply_bar == CRPC_OK && op->payload_bytes <= owed->reply_bytes_max &&
+        endpoint->batch_messages != WIRE_MESSAGES_MAX &&
+        ((op->flags & CRPC_OP_QUIET) ||
+         endpoint->sent_replies_tail - endpoint->sent_replies_head != endpoint->owed_slots);
+    return likely(possible) ? owed : NULL;
+}
+
+static inline void book_reply(struct rpc_endpoint *endpoint, struct rpc_owed *owed,
+                              const crpc_op *op, int32_t status, uint8_t *place)
 {
     uint64_t message_bytes = wire_message_bytes(op->payload_bytes);
-    struct rpc_owed *owed = find_owed(endpoint, op->token);
     write_header(place, message_bytes,
                  &(struct wire_message){.payload_bytes = op->payload_bytes,
                                         .call_id = owed->call_id,
@@ -170,23 +193,21 @@ static void book_reply(struct rpc_endpoint *endpoint, const crpc_op *op, int32_t
             (struct rpc_sent_reply){.user_data = op->user_data, .token = op->token};
         endpoint->batch_wants_completion = true;
     }
-    if (--endpoint->owed_count == 0) {
+    if (unlikely(--endpoint->owed_count == 0)) {
         make_urgent(endpoint);
     }
 }
 
-static int32_t reply_with(struct rpc_endpoint *endpoint, const crpc_op *op, int32_t reply_status,
-                          const void *payload)
+static inline int32_t reply_with(struct rpc_endpoint *endpoint, const crpc_op *op,
+                                 int32_t reply_status, const void *payload)
 {
-    int32_t status = check_reply(endpoint, op);
-    if (unlikely(status != CRPC_OK)) {
-        return status;
+    struct rpc_owed *owed = reply_possible(endpoint, op);
+    if (!owed) {
+        return reply_impossible(endpoint, op);
     }
     uint8_t *place = begin_message(endpoint);
-    book_reply(endpoint, op, reply_status, place);
-    if (op->payload_bytes) {
-        memcpy(place + WIRE_HEADER_BYTES, payload, op->payload_bytes);
-    }
+    book_reply(endpoint, owed, op, reply_status, place);
+    copy_short(place + WIRE_HEADER_BYTES, payload, op->payload_bytes);
     return CRPC_OK;
 }
 
@@ -198,7 +219,7 @@ int32_t rpc_reply(struct rpc_endpoint *endpoint, const crpc_op *op, const void *
 int32_t rpc_drop(struct rpc_endpoint *endpoint, const crpc_op *op)
 {
     assert(op->payload_bytes == 0);
-    return reply_with(endpoint, op, CRPC_E_DROPPED, NULL);
+    return reply_with(endpoint, op, CRPC_E_DROPPED, "");
 }
 
 void rpc_submit_end(struct rpc_engine *engine)
@@ -213,10 +234,11 @@ void rpc_submit_end(struct rpc_engine *engine)
 
 int32_t rpc_reserve(struct rpc_endpoint *endpoint, const crpc_op *op, void **address)
 {
-    int32_t status =
-        op->opcode == CRPC_OP_CALL ? check_call(endpoint, op) : check_reply(endpoint, op);
-    if (status != CRPC_OK) {
-        return status;
+    if (op->opcode == CRPC_OP_CALL && !call_possible(endpoint, op)) {
+        return call_impossible(endpoint, op);
+    }
+    if (op->opcode != CRPC_OP_CALL && !reply_possible(endpoint, op)) {
+        return reply_impossible(endpoint, op);
     }
     *address = begin_message(endpoint) + WIRE_HEADER_BYTES;
     endpoint->reservation = *op;
@@ -262,7 +284,8 @@ int32_t rpc_commit(struct rpc_endpoint *endpoint, uint32_t payload_bytes)
     if (op->opcode == CRPC_OP_CALL) {
         book_call(endpoint, op, place);
     } else {
-        book_reply(endpoint, op, op->status, place);
+        /* Nothing else could be replied to meanwhile. */
+        book_reply(endpoint, find_owed(endpoint, op->token), op, op->status, place);
     }
     memcpy(place + tail_start, tail, end - tail_start);
     rpc_submit_end(endpoint->engine);

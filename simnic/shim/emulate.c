@@ -407,11 +407,21 @@ static bool step(struct machine *m)
     return known;
 }
 
+/* Whether the signal's frame has the vector registers: the kernel marks where it put them (struct
+ * _fpx_sw_bytes of <asm/sigcontext.h>). Valgrind makes frames without. */
+static bool has_vector_registers(const struct machine *m)
+{
+    const uint32_t magic = 0x46505853;
+    const size_t magic_offset = 464;
+    return m->state->fpregs &&
+           memcmp((const uint8_t *)m->state->fpregs + magic_offset, &magic, sizeof magic) == 0;
+}
+
 unsigned emulate_stores(void *ucontext, const struct emulate_page *page)
 {
     struct machine m = {.state = &((ucontext_t *)ucontext)->uc_mcontext, .page = page};
     unsigned stores = 0, since = 0;
-    if (!m.state->fpregs)
+    if (!has_vector_registers(&m))
         return 0;
     for (unsigned i = 0; i < MOST_INSTRUCTIONS && since <= MOST_BETWEEN_STORES; i++) {
         if (!step(&m))

@@ -14,8 +14,8 @@ ENGINE = os.path.join(ROOT, "core/rpc")
 
 MUTATIONS = [
     ("room is returned when a message is parsed, not when its view ends", "receive.c",
-     "    endpoint->parsed += bytes;\n",
-     "    endpoint->parsed += bytes; endpoint->released = endpoint->parsed;"
+     "    endpoint->parsed = endpoint->batch_end - bytes_left;\n",
+     "    endpoint->parsed = endpoint->batch_end - bytes_left; endpoint->released = endpoint->parsed;"
      " endpoint->request_consumed += endpoint->held_request_charge; endpoint->held_request_charge = 0;"
      " endpoint_publish(endpoint);\n"),
     ("an allowance is freed when its response is delivered", "receive.c",
@@ -28,9 +28,9 @@ MUTATIONS = [
     ("receives are posted again too late", "receive.c",
      "receives_posted < nic_receive_low_mark(engine->nic)", "receives_posted < nic_receive_low_mark(engine->nic) / 2"),
     ("calls ignore the request limit", "send.c",
-     "endpoint->request_produced + charge > endpoint->request_limit", "0"),
+     "endpoint->request_produced + wire_charge(op->payload_bytes) <= endpoint->request_limit &&", ""),
     ("calls ignore the reply budget", "send.c",
-     "endpoint->reply_outstanding + allowance > endpoint->reply_budget ||", ""),
+     "endpoint->reply_outstanding + wire_charge(op->reply_bytes_max) <= endpoint->reply_budget &&", ""),
     ("batches ignore the window", "send.c", "endpoint->batches_sent < endpoint->batch_limit &&", ""),
     ("a blocked sender reads no mailbox", "send.c", "    endpoint_read_mailbox(endpoint);\n    if (!endpoint->read_in_flight)", "    if (0)"),
     ("a batch that waited for the window is forgotten", "send.c",
@@ -41,8 +41,8 @@ MUTATIONS = [
      "    list_append(&endpoint->engine->ended, &call->timer.link);",
      "    if (endpoint->ended_calls % 7) list_append(&endpoint->engine->ended, &call->timer.link);"),
     ("a batch counts as two when consumed", "receive.c",
-     "    if (--endpoint->batch_left == 0) {\n        endpoint->held_batches++;",
-     "    if (--endpoint->batch_left == 0) {\n        endpoint->held_batches += 2;"),
+     "    endpoint->held_batches += messages_left == 0;",
+     "    endpoint->held_batches += messages_left == 0 ? 2 : 0;"),
 ]
 
 
