@@ -6,15 +6,10 @@
 
 #include <string.h>
 
-static struct in_flight *slot_of(struct queue_pair *qp, uint32_t position)
-{
-    return &qp->in_flight[position % DEVICE_IN_FLIGHT];
-}
-
 /* Completes the oldest message with an error: the QP is done for, and the rest is flushed. */
 static void fail_oldest(struct device *device, struct queue_pair *qp, uint8_t syndrome)
 {
-    struct in_flight *m = slot_of(qp, qp->in_flight_head++);
+    struct in_flight *m = qp_in_flight(qp, qp->in_flight_head++);
     if (qp->in_flight_next == qp->in_flight_head - 1)
         qp->in_flight_next = qp->in_flight_head;
     cq_write_error(device, qp, true, syndrome, m->opcode, m->index);
@@ -45,7 +40,7 @@ static void write_completion(struct device *device, struct queue_pair *qp,
 void completer_complete(struct device *device, struct queue_pair *qp)
 {
     while (qp->in_flight_head != qp->in_flight_tail) {
-        struct in_flight *m = slot_of(qp, qp->in_flight_head);
+        struct in_flight *m = qp_in_flight(qp, qp->in_flight_head);
         if (m->syndrome) {
             if (qp->state != STATE_ERR && qp->state != STATE_SQE)
                 fail_oldest(device, qp, m->syndrome);
@@ -88,7 +83,7 @@ static bool settle(struct device *device, struct queue_pair *qp, uint32_t psn)
     bool whole = true;
     uint32_t position = qp->in_flight_head;
     for (; position != qp->in_flight_tail; position++) {
-        struct in_flight *m = slot_of(qp, position);
+        struct in_flight *m = qp_in_flight(qp, position);
         if (m->done)
             continue;
         if (m->syndrome || m->packets == 0)
@@ -135,9 +130,7 @@ static void not_ready(struct device *device, struct queue_pair *qp, uint8_t time
     requester_restart(device, qp);
     qp->wait_until_ns = device->now_ns + rnr_wait_ns(timer);
     qp->timer_ns = 0; /* the wait is the timer */
-    list_append_once(&device->timed, &qp->timed);
-    if (qp->wait_until_ns < device->next_timer_ns)
-        device->next_timer_ns = qp->wait_until_ns;
+    qp_wake_at(device, qp, qp->wait_until_ns);
 }
 
 static void try_again(struct device *device, struct queue_pair *qp)
@@ -187,7 +180,7 @@ static void acknowledged(struct device *device, struct queue_pair *qp, const str
 {
     bool good = (packet->syndrome & AETH_KIND_MASK) == AETH_ACK;
     uint32_t before = qp->in_flight_head;
-    const struct in_flight *oldest = slot_of(qp, before);
+    const struct in_flight *oldest = qp_in_flight(qp, before);
     uint32_t settled_before = oldest->settled;
     /* A NAK names the packet that was refused: those before it were received (IBTA 9.7.5.2.8). */
     uint32_t psn = good ? packet->psn : (packet->psn - 1) & PSN_MASK;
@@ -201,7 +194,7 @@ static void acknowledged(struct device *device, struct queue_pair *qp, const str
         return;
     if (!good) {
         /* A refusal of what has been settled already is an old one, repeated. */
-        const struct in_flight *m = slot_of(qp, qp->in_flight_head);
+        const struct in_flight *m = qp_in_flight(qp, qp->in_flight_head);
         if (psn_difference(packet->psn, m->first_psn) >= 0)
             refused(device, qp, packet->syndrome);
     } else if (!whole) {
@@ -264,7 +257,7 @@ static void responded(struct device *device, struct queue_pair *qp, const struct
     if ((qp->state != STATE_RTS && qp->state != STATE_SQD) ||
         qp->in_flight_head == qp->in_flight_tail)
         return;
-    struct in_flight *m = slot_of(qp, qp->in_flight_head);
+    struct in_flight *m = qp_in_flight(qp, qp->in_flight_head);
     uint32_t expected = (m->first_psn + m->settled) & PSN_MASK;
     if (!m->responds || packet->psn != expected) {
         if (m->responds && psn_difference(packet->psn, expected) > 0)
@@ -302,7 +295,7 @@ void completer_receive(struct device *device, struct queue_pair *qp, const struc
         qp->in_flight_head == qp->in_flight_tail)
         return;
     /* Only what answers something that was sent is looked at. */
-    uint32_t oldest = slot_of(qp, qp->in_flight_head)->first_psn;
+    uint32_t oldest = qp_in_flight(qp, qp->in_flight_head)->first_psn;
     if (psn_difference(packet->psn, (oldest - 1) & PSN_MASK) < 0 ||
         psn_difference(packet->psn, qp->next_psn) >= 0)
         return;

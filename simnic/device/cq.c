@@ -10,26 +10,20 @@
 
 struct completion_queue *cq_create(struct device *device)
 {
-    for (uint32_t index = 1; index < DEVICE_MAX_COMPLETION_QUEUES; index++) {
-        if (device->completion_queues[index])
-            continue;
-        struct completion_queue *cq = calloc(1, sizeof *cq);
-        if (!cq)
-            return NULL;
-        cq->number = index;
-        list_append(&device->all_completion_queues, &cq->all);
-        device->completion_queues[index] = cq;
-        device->completion_queue_count++;
-        return cq;
-    }
-    return NULL;
+    uint32_t number = device_free_number(device->completion_queues, DEVICE_MAX_COMPLETION_QUEUES);
+    struct completion_queue *cq = number ? calloc(1, sizeof *cq) : NULL;
+    if (!cq)
+        return NULL;
+    cq->number = number;
+    list_append(&device->all_completion_queues, &cq->all);
+    device->completion_queues[number] = cq;
+    return cq;
 }
 
 void cq_destroy(struct device *device, struct completion_queue *cq)
 {
     list_remove(&cq->all);
     device->completion_queues[cq->number] = NULL;
-    device->completion_queue_count--;
     if (cq->compression)
         compression_destroy(cq);
     free(cq);

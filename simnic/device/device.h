@@ -326,11 +326,8 @@ struct device {
     struct memory_key *keys;
     uint32_t key_count, key_next;
     struct queue_pair **queue_pairs;
-    uint32_t queue_pair_count, queue_pair_next;
-    struct completion_queue **completion_queues;
-    uint32_t completion_queue_count;
-    struct shared_receive_queue **shared_receive_queues;
-    uint32_t shared_receive_queue_count;
+    uint32_t queue_pair_next;
+    void **completion_queues, **shared_receive_queues; /* by number */
     struct doorbell_page *pages[DEVICE_MAX_PAGES];
     uint32_t page_end; /* no page from here on is in use */
     struct list all_queue_pairs, all_completion_queues, all_shared_receive_queues;
@@ -341,12 +338,13 @@ struct device {
     uint32_t fault_serial;
 };
 
-bool device_add_page(struct device *device, uint32_t page, uint8_t *memory);
-void device_remove_page(struct device *device, uint32_t page);
-
 /* ---- device.c: life, doorbells, time ---- */
 bool device_create(struct device *device, struct fabric *fabric, const struct device_host *host);
 void device_destroy(struct device *device);
+bool device_add_page(struct device *device, uint32_t page, uint8_t *memory);
+void device_remove_page(struct device *device, uint32_t page);
+/* The first number from 1 on that nothing in a table has; 0 if all are given. */
+uint32_t device_free_number(void *const *table, uint32_t end);
 
 /* Looks at the doorbell pages. Returns whether anything rang. */
 bool device_look_at_doorbells(struct device *device);
@@ -399,9 +397,9 @@ struct cqe {
 void cq_write(struct device *device, struct completion_queue *cq, struct cqe *cqe);
 /* Breaks a CQ for good, and the QPs that complete to it. cq may be NULL. */
 void cq_overrun(struct device *device, struct completion_queue *cq);
-/* Moves what the program has not polled to a new buffer, as a resize does (PRM, MODIFY_CQ). */
 void cq_write_error(struct device *device, struct queue_pair *qp, bool requester, uint8_t syndrome,
                     uint8_t opcode, uint16_t wqe_counter);
+/* Moves what the program has not polled to a new buffer, as a resize does (PRM, MODIFY_CQ). */
 bool cq_resize(struct device *device, struct completion_queue *cq, uint8_t *buffer,
                uint32_t entries, uint32_t entry_bytes);
 
@@ -489,7 +487,14 @@ void qp_set_state(struct device *device, struct queue_pair *qp, uint8_t state);
 void qp_fail(struct device *device, struct queue_pair *qp);
 void qp_activate(struct device *device, struct queue_pair *qp);
 void qp_owes(struct device *device, struct queue_pair *qp);
+/* Has the device look at the QP's timers then at the latest. */
+void qp_wake_at(struct device *device, struct queue_pair *qp, uint64_t time_ns);
 uint32_t qp_mtu_bytes(const struct queue_pair *qp);
+/* The place of a message in flight, by its position. */
+static inline struct in_flight *qp_in_flight(struct queue_pair *qp, uint32_t position)
+{
+    return &qp->in_flight[position % DEVICE_IN_FLIGHT];
+}
 
 /* Difference of two packet sequence numbers, signed (IBTA 9.7.2). */
 static inline int32_t psn_difference(uint32_t a, uint32_t b)

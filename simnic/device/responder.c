@@ -531,7 +531,5 @@ void responder_flush_late(struct device *device, struct queue_pair *qp)
     if (qp->shared_receive_queue || qp->receive_entries == 0 || ++qp->late_looks > 300)
         return;
     qp->timer_ns = device->now_ns + (qp->late_looks < 100 ? 1000000 : 10000000);
-    list_append_once(&device->timed, &qp->timed);
-    if (qp->timer_ns < device->next_timer_ns)
-        device->next_timer_ns = qp->timer_ns;
+    qp_wake_at(device, qp, qp->timer_ns);
 }
