@@ -3,6 +3,7 @@
  * send queue. */
 #include "device.h"
 #include "dma.h"
+#include "tag.h"
 
 #include <string.h>
 
@@ -23,6 +24,10 @@ static void fail_oldest(struct device *device, struct queue_pair *qp, uint8_t sy
 static void write_completion(struct device *device, struct queue_pair *qp,
                              const struct in_flight *m)
 {
+    if (qp->rendezvous) {
+        rendezvous_complete(device, qp, m);
+        return;
+    }
     struct cqe cqe = {.opcode = MLX5_CQE_REQ, .solicited = m->solicited};
     cqe.fields.srqn_uidx = htobe32(qp->user_index & 0xffffff);
     cqe.fields.byte_cnt = htobe32(m->bytes);
@@ -217,7 +222,8 @@ static bool load_response(struct queue_pair *qp, const struct in_flight *m)
     wqe_parse(qp, r, m->index, m->blocks * 64u);
     qp->response_valid = true;
     uint32_t limit = qp->send_queue_completions->entry_bytes == 128 ? 64 : 32;
-    r->into_cqe = qp->scatter_requests_to_cqe && m->signalled && m->bytes <= limit;
+    r->into_cqe =
+        qp->scatter_requests_to_cqe && m->signalled && m->bytes <= limit && !qp->rendezvous;
     return r->syndrome == 0 && r->bytes == m->bytes;
 }
 
@@ -229,6 +235,7 @@ static uint8_t scatter_response(struct device *device, struct queue_pair *qp, ui
         memcpy(r->wqe + offset, payload, bytes);
         return 0;
     }
+    uint32_t domain = qp->rendezvous ? qp->shared_receive_queue->domain : qp->domain;
     for (uint32_t i = 0; i < r->segments && bytes; i++) {
         const struct segment *s = &r->segment[i];
         if (offset >= s->bytes) {
@@ -236,8 +243,8 @@ static uint8_t scatter_response(struct device *device, struct queue_pair *qp, ui
             continue;
         }
         uint32_t part = s->bytes - offset < bytes ? s->bytes - offset : bytes;
-        uint8_t *to = key_translate(device, s->key, s->address + offset, part, ACCESS_LOCAL_WRITE,
-                                    qp->domain);
+        uint8_t *to =
+            key_translate(device, s->key, s->address + offset, part, ACCESS_LOCAL_WRITE, domain);
         if (!to || !dma_copy(to, payload, part))
             return MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
         payload += part;

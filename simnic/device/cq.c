@@ -1,6 +1,7 @@
 /* cq.c: completion queues: writing CQEs (PRM, "Completion Queue Entry"), arming, overruns. */
 #include "device.h"
 #include "dma.h"
+#include "tag.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -154,11 +155,15 @@ static uint8_t vendor_syndrome(uint8_t syndrome)
 void cq_write_error(struct device *device, struct queue_pair *qp, bool requester, uint8_t syndrome,
                     uint8_t opcode, uint16_t wqe_counter)
 {
+    if (requester && qp->rendezvous) { /* programs do not know of such requests */
+        rendezvous_fail(device, qp, syndrome, wqe_counter);
+        return;
+    }
     struct cqe cqe = {.opcode = requester ? MLX5_CQE_REQ_ERR : MLX5_CQE_RESP_ERR};
     struct mlx5_err_cqe *fields = (struct mlx5_err_cqe *)(void *)&cqe.fields;
     const struct shared_receive_queue *srq = requester ? NULL : qp->shared_receive_queue;
     fields->srqn = htobe32(qp->user_index & INDEX_MASK);
-    if (srq && qp->type == TYPE_XRC_TARGET)
+    if (srq && srq->completion_queue)
         fields->srqn = htobe32(srq->user_index);
     fields->vendor_err_synd = vendor_syndrome(syndrome);
     fields->syndrome = syndrome;

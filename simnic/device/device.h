@@ -29,7 +29,9 @@
 #define DEVICE_MAX_MESSAGE_BYTES (1u << 30)
 #define DEVICE_WQE_MAX_BYTES 1024u /* 16 basic blocks */
 #define DEVICE_IN_FLIGHT 256u      /* messages of a QP that wait for an acknowledgement */
-#define DEVICE_MAX_MINI_CQES 64u   /* completions in a compressed block */
+#define DEVICE_MAX_TAGS 127u       /* of a tag-matching SRQ */
+#define DEVICE_MAX_RENDEZVOUS_HEADER_BYTES 64u
+#define DEVICE_MAX_MINI_CQES 64u /* completions in a compressed block */
 #define DEVICE_UAR_BYTES 4096u
 #define DEVICE_BLUEFLAME_BYTES 256u /* one buffer of a BlueFlame register */
 #define DEVICE_REGISTERS 4u         /* buffers of a doorbell page: two registers with two each */
@@ -82,6 +84,8 @@ struct memory_key {
 
 struct compression; /* of a CQ: compress.c */
 struct dc_target;   /* of a DCT: dc.c */
+struct tag_list;    /* of a tag-matching SRQ: tag.c */
+struct rendezvous;  /* of a QP at one: rendezvous.c */
 
 struct completion_queue {
     uint32_t number;
@@ -113,6 +117,7 @@ struct shared_receive_queue {
     uint32_t xrc_domain; /* 0: not an XRC SRQ */
     uint32_t user_index;
     struct completion_queue *completion_queue; /* of an XRC or tag-matching SRQ */
+    struct tag_list *tags;                     /* NULL: not a tag-matching SRQ */
     void *owner;
     struct list all;
 };
@@ -266,6 +271,8 @@ struct queue_pair {
     } atomics[DEVICE_MAX_READS]; /* answers kept for a repeated request */
     uint32_t atomics_next;
     struct receive_request receive;
+    uint8_t tag_kind;              /* of the message that is coming in: enum tag_kind */
+    struct rendezvous *rendezvous; /* if set, the send queue is the device's own */
     uint32_t xrc_domain, xrc_srqn; /* of an XRC target, and of its message */
     uint8_t (*groups)[16];         /* UD: multicast groups it is attached to */
     uint32_t group_count;

@@ -1,6 +1,6 @@
 /* qp.c: queue pairs: their life and their states. */
 #include "device.h"
-#include "dma.h"
+#include "tag.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -65,6 +65,8 @@ void qp_attach_page(struct device *device, struct queue_pair *qp)
 
 void qp_destroy(struct device *device, struct queue_pair *qp)
 {
+    tag_abandon(device, qp);
+    rendezvous_end(device, qp);
     list_remove(&qp->all);
     list_remove(&qp->active);
     list_remove(&qp->owing);
@@ -139,6 +141,8 @@ void qp_set_state(struct device *device, struct queue_pair *qp, uint8_t state)
     qp->statistics->state = state;
     switch (state) {
     case STATE_RESET:
+        tag_abandon(device, qp);
+        rendezvous_end(device, qp);
         reset(qp);
         break;
     case STATE_RTR:

@@ -25,6 +25,7 @@ void srq_destroy(struct device *device, struct shared_receive_queue *srq)
     xrc_forget(device, srq);
     list_remove(&srq->all);
     device->shared_receive_queues[srq->number] = NULL;
+    free(srq->tags);
     free(srq);
 }
 

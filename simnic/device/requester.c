@@ -3,6 +3,7 @@
  * what comes back. */
 #include "device.h"
 #include "dma.h"
+#include "tag.h"
 
 #include <stdatomic.h>
 #include <string.h>
@@ -141,7 +142,7 @@ static bool fetch_next(struct device *device, struct queue_pair *qp)
         return false;
     if (available > qp->send_blocks) /* the program overran its own queue */
         available = qp->send_blocks;
-    if (qp->blueflame_bytes) {
+    if (qp->blueflame_bytes && !qp->rendezvous) {
         enum blueflame use = look_at_blueflame(device, qp, available);
         if (use == BLUEFLAME_WAIT) {
             qp->rings = true; /* look again */
@@ -166,6 +167,13 @@ static bool responds(uint8_t opcode)
 {
     return opcode == MLX5_OPCODE_RDMA_READ || opcode == MLX5_OPCODE_ATOMIC_CS ||
            opcode == MLX5_OPCODE_ATOMIC_FA;
+}
+
+/* Nothing of it leaves the device. */
+static bool is_local(uint8_t opcode)
+{
+    return opcode == MLX5_OPCODE_NOP || opcode == MLX5_OPCODE_UMR ||
+           opcode == MLX5_OPCODE_TAG_MATCHING;
 }
 
 /* Gives qp->request its place among the messages in flight, if its turn has come. */
@@ -199,9 +207,11 @@ static bool admit(struct device *device, struct queue_pair *qp)
         m->responds = false;
         return true;
     }
-    if (request->opcode == MLX5_OPCODE_UMR)
-        m->syndrome = window_execute(device, qp, request);
-    if (request->opcode == MLX5_OPCODE_NOP || request->opcode == MLX5_OPCODE_UMR) {
+    if (is_local(request->opcode)) {
+        if (request->opcode == MLX5_OPCODE_UMR)
+            m->syndrome = window_execute(device, qp, request);
+        else if (request->opcode == MLX5_OPCODE_TAG_MATCHING)
+            m->syndrome = tag_execute(device, qp, request);
         m->done = m->syndrome == 0;
         return true;
     }
