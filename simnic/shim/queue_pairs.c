@@ -34,6 +34,11 @@ static bool is_power_of_two(uint32_t n)
     return (n & (n - 1)) == 0;
 }
 
+static bool has_tags(const struct object *shared)
+{
+    return ((const struct shared_receive_queue *)shared->thing)->tags;
+}
+
 static int read_creation(const struct call *call, struct creation *c)
 {
     int result =
@@ -63,6 +68,8 @@ static int read_creation(const struct call *call, struct creation *c)
         (!c->receive_completions && !xrc) ||
         (attribute(call, UVERBS_ATTR_CREATE_QP_SRQ_HANDLE) && !c->shared) ||
         (!c->shared && c->type == TYPE_DCT))
+        return EINVAL;
+    if (c->shared && has_tags(c->shared) && c->type != TYPE_RC)
         return EINVAL;
     if (c->driver.flags & ~(FLAGS_KNOWN | dc_flags(c->type)) ||
         c->flags & ~(uint32_t)IB_UVERBS_QP_CREATE_SQ_SIG_ALL)
@@ -98,6 +105,8 @@ static void set_up(struct queue_pair *qp, const struct creation *c, int rail)
     qp->send_queue_completions = c->send_completions ? c->send_completions->thing : NULL;
     qp->receive_queue_completions = c->receive_completions ? c->receive_completions->thing : NULL;
     qp->shared_receive_queue = c->shared ? c->shared->thing : NULL;
+    if (c->shared && has_tags(c->shared)) /* all completes where the SRQ does */
+        qp->receive_queue_completions = qp->shared_receive_queue->completion_queue;
     qp->destination_rail = 15;
     if (c->type == TYPE_XRC_TARGET) { /* it has no queues */
         qp->page = DEVICE_MAX_PAGES;
@@ -171,11 +180,19 @@ static int check_destination(const uint8_t gid[16])
     return rail_of_gid(gid) >= 0 || is_group(gid) ? 0 : ENETUNREACH;
 }
 
+/* RoCE addresses by GID alone; but libmlx5 knows InfiniBand only for the QP of a tag-matching SRQ that
+ * takes its commands, which is connected to itself and sends nothing. */
+static bool may_lack_gid(const struct queue_pair *qp, const struct ib_uverbs_modify_qp *m)
+{
+    return qp->type == TYPE_RC && qp->shared_receive_queue && qp->shared_receive_queue->tags &&
+           m->attr_mask & IBV_QP_DEST_QPN && m->dest_qp_num == qp->number;
+}
+
 /* DC QPs have an address for what is not a destination: each WQE names its own. */
 static int check_address(const struct context *context, uint32_t type,
                          const struct ib_uverbs_qp_dest *address)
 {
-    if (!address->is_global) /* RoCE addresses by GID alone */
+    if (!address->is_global)
         return EINVAL;
     if (address->sgid_index >= RAIL_GID_COUNT ||
         rails[context->rail].gid[address->sgid_index].type == RAIL_GID_NONE)
@@ -185,7 +202,7 @@ static int check_address(const struct context *context, uint32_t type,
     return type == TYPE_DCI || type == TYPE_DCT ? 0 : check_destination(address->dgid);
 }
 
-static int check_values(const struct context *context, uint32_t type,
+static int check_values(const struct context *context, const struct queue_pair *qp,
                         const struct ib_uverbs_modify_qp *m)
 {
     uint32_t mask = m->attr_mask;
@@ -207,7 +224,9 @@ static int check_values(const struct context *context, uint32_t type,
         return EINVAL;
     if (mask & IBV_QP_MIN_RNR_TIMER && m->min_rnr_timer > 31)
         return EINVAL;
-    return mask & IBV_QP_AV ? check_address(context, type, &m->dest) : 0;
+    if (!(mask & IBV_QP_AV) || (!m->dest.is_global && may_lack_gid(qp, m)))
+        return 0;
+    return check_address(context, qp->type, &m->dest);
 }
 
 static void set_values(struct object *object, const struct ib_uverbs_modify_qp *m)
@@ -264,7 +283,7 @@ static int modify(const struct call *call, const struct ib_uverbs_modify_qp *m)
     uint8_t next = m->attr_mask & IBV_QP_STATE ? m->qp_state : qp->state;
     if (!transition_allowed(qp->type, qp->state, next, m->attr_mask))
         return EINVAL;
-    int result = check_values(call->context, qp->type, m);
+    int result = check_values(call->context, qp, m);
     if (result)
         return result;
     set_values(object, m);

@@ -5,6 +5,7 @@
 #include "descriptors.h"
 #include "doorbells.h"
 #include "process.h"
+#include "tag.h"
 #include "verbs.h"
 
 #include <errno.h>
@@ -130,54 +131,74 @@ int verb_resize_cq(const struct call *call)
     return attribute_out(call, UVERBS_ATTR_CORE_OUT, &response, sizeof response);
 }
 
-int verb_create_srq(const struct call *call)
-{
+struct srq_creation {
+    struct object *domain, *xrc, *completions;
     struct mlx5_ib_create_srq driver;
-    int result = attribute_in(call, UVERBS_ATTR_UHW_IN, &driver, sizeof driver,
+    uint64_t type, entries, segments, tags;
+};
+
+static int read_srq_creation(const struct call *call, struct srq_creation *c)
+{
+    int result = attribute_in(call, UVERBS_ATTR_UHW_IN, &c->driver, sizeof c->driver,
                               offsetof(struct mlx5_ib_create_srq, flags));
     if (result)
         return result;
-    uint64_t entries = attribute_number(call, UVERBS_ATTR_CREATE_SRQ_MAX_WR, 0);
-    uint64_t segments = attribute_number(call, UVERBS_ATTR_CREATE_SRQ_MAX_SGE, 0);
-    uint64_t type = attribute_number(call, UVERBS_ATTR_CREATE_SRQ_TYPE, IB_UVERBS_SRQT_BASIC);
-    if (type != IB_UVERBS_SRQT_BASIC && type != IB_UVERBS_SRQT_XRC)
+    c->entries = attribute_number(call, UVERBS_ATTR_CREATE_SRQ_MAX_WR, 0);
+    c->segments = attribute_number(call, UVERBS_ATTR_CREATE_SRQ_MAX_SGE, 0);
+    c->tags = attribute_number(call, UVERBS_ATTR_CREATE_SRQ_MAX_NUM_TAGS, 0);
+    c->type = attribute_number(call, UVERBS_ATTR_CREATE_SRQ_TYPE, IB_UVERBS_SRQT_BASIC);
+    if (c->type != IB_UVERBS_SRQT_BASIC && c->type != IB_UVERBS_SRQT_XRC &&
+        c->type != IB_UVERBS_SRQT_TM)
         return EOPNOTSUPP;
-    struct object *xrc = NULL, *completions = NULL;
-    if (type == IB_UVERBS_SRQT_XRC) {
-        xrc = attribute_object(call, UVERBS_OBJECT_XRCD, UVERBS_ATTR_CREATE_SRQ_XRCD_HANDLE);
-        completions = attribute_object(call, UVERBS_OBJECT_CQ, UVERBS_ATTR_CREATE_SRQ_CQ_HANDLE);
-        if (!xrc || !completions)
-            return EINVAL;
-    }
-    struct object *domain =
-        attribute_object(call, UVERBS_OBJECT_PD, UVERBS_ATTR_CREATE_SRQ_PD_HANDLE);
-    if (!domain)
+    c->domain = attribute_object(call, UVERBS_OBJECT_PD, UVERBS_ATTR_CREATE_SRQ_PD_HANDLE);
+    if (c->type == IB_UVERBS_SRQT_XRC)
+        c->xrc = attribute_object(call, UVERBS_OBJECT_XRCD, UVERBS_ATTR_CREATE_SRQ_XRCD_HANDLE);
+    if (c->type != IB_UVERBS_SRQT_BASIC)
+        c->completions = attribute_object(call, UVERBS_OBJECT_CQ, UVERBS_ATTR_CREATE_SRQ_CQ_HANDLE);
+    if (!c->domain || (c->type == IB_UVERBS_SRQT_XRC && !c->xrc) ||
+        (c->type != IB_UVERBS_SRQT_BASIC && !c->completions))
         return EINVAL;
-    if (entries > SRQ_MOST_ENTRIES || segments > SRQ_MOST_SEGMENTS || driver.flags)
+    if (c->type == IB_UVERBS_SRQT_TM && (c->tags == 0 || c->tags > DEVICE_MAX_TAGS))
         return EINVAL;
+    bool sizes = c->entries <= SRQ_MOST_ENTRIES && c->segments <= SRQ_MOST_SEGMENTS;
+    return sizes && !c->driver.flags ? 0 : EINVAL;
+}
+
+int verb_create_srq(const struct call *call)
+{
+    struct srq_creation c = {0};
+    int result = read_srq_creation(call, &c);
+    if (result)
+        return result;
     struct shared_receive_queue *srq = srq_create(&process.device);
     struct object *object = object_create_for(call->context, UVERBS_OBJECT_SRQ, srq);
     if (!object)
         return ENOMEM;
+    /* Drivers number one place more than they asked for. */
+    if (c.type == IB_UVERBS_SRQT_TM &&
+        !tags_create(srq, power_of_two_at_least((uint32_t)c.tags + 1))) {
+        object_destroy(object);
+        return ENOMEM;
+    }
     /* The stride is not passed: it follows from the segments as in the kernel's
      * mlx5_ib_create_srq. */
-    uint32_t stride = power_of_two_at_least(16 + 16 * (uint32_t)segments);
+    uint32_t stride = power_of_two_at_least(16 + 16 * (uint32_t)c.segments);
     if (stride < 32)
         stride = 32;
-    srq->buffer = (uint8_t *)(uintptr_t)driver.buf_addr;
-    srq->record = (uint8_t *)(uintptr_t)driver.db_addr;
-    srq->entries = power_of_two_at_least((uint32_t)entries + 1);
+    srq->buffer = (uint8_t *)(uintptr_t)c.driver.buf_addr;
+    srq->record = (uint8_t *)(uintptr_t)c.driver.db_addr;
+    srq->entries = power_of_two_at_least((uint32_t)c.entries + 1);
     srq->entry_shift = (uint32_t)__builtin_ctz(stride);
-    srq->domain = (uint32_t)domain->number;
+    srq->domain = (uint32_t)c.domain->number;
     srq->limit = (uint32_t)attribute_number(call, UVERBS_ATTR_CREATE_SRQ_LIMIT, 0);
     srq->owner = object;
     object->user_handle = attribute_number(call, UVERBS_ATTR_CREATE_SRQ_USER_HANDLE, 0);
-    object_use(object, domain);
-    object_use(object, xrc);
-    object_use(object, completions);
-    srq->completion_queue = completions ? completions->thing : NULL;
-    srq->xrc_domain = xrc ? (uint32_t)xrc->number : 0;
-    srq->user_index = driver.uidx;
+    object_use(object, c.domain);
+    object_use(object, c.xrc);
+    object_use(object, c.completions);
+    srq->completion_queue = c.completions ? c.completions->thing : NULL;
+    srq->xrc_domain = c.xrc ? (uint32_t)c.xrc->number : 0;
+    srq->user_index = c.driver.uidx;
     attribute_out_handle(call, UVERBS_ATTR_CREATE_SRQ_HANDLE, object->handle);
     struct mlx5_ib_create_srq_resp response = {.srqn = srq->number};
     result = attribute_out32(call, UVERBS_ATTR_CREATE_SRQ_RESP_MAX_WR, srq->entries - 1);
