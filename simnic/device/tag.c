@@ -13,10 +13,6 @@
 #include <string.h>
 
 #define CONTROL_BYTES 16u
-#define APPLICATION 1u /* cqe->app */
-#define SUCCESS 0x80000000u
-#define FLAG_COUNT 0x40u      /* of a tag segment: it tells software's count */
-#define FLAG_COMPLETION 0x80u /* a completion is asked for */
 
 enum list_operation { OPERATION_NONE, OPERATION_APPEND, OPERATION_REMOVE };
 
@@ -58,7 +54,7 @@ static struct cqe completion(const struct queue_pair *qp, uint8_t opcode, uint8_
     struct cqe cqe = {.opcode = opcode};
     cqe.fields.srqn_uidx = htobe32(qp->shared_receive_queue->user_index & 0xffffff);
     cqe.fields.sop_drop_qpn = htobe32(qp->number);
-    cqe.fields.app = APPLICATION;
+    cqe.fields.app = TAG_APPLICATION;
     cqe.fields.app_op = what;
     cqe.fields.app_info = htobe16(index);
     return cqe;
@@ -143,7 +139,7 @@ uint8_t tag_execute(struct device *device, struct queue_pair *qp,
     uint32_t bytes = (be32toh(control.qpn_ds) & 0x3f) * 16;
     if (!list || !is_good(list, operation, index, bytes))
         return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
-    if (segment.flags & FLAG_COUNT)
+    if (segment.flags & TAG_FLAG_COUNT)
         list->software_count = be16toh(segment.sw_cnt);
     synchronize(list);
     bool done = true;
@@ -154,10 +150,10 @@ uint8_t tag_execute(struct device *device, struct queue_pair *qp,
     } else if (operation == OPERATION_REMOVE) {
         done = remove_tag(&list->tags[index]);
     }
-    if (!(segment.flags & FLAG_COMPLETION))
+    if (!(segment.flags & TAG_FLAG_COMPLETION))
         return 0;
     struct cqe cqe = completion(qp, MLX5_CQE_NO_PACKET, told[operation], index);
-    cqe.fields.tm_cqe.success = htobe32(done ? SUCCESS : 0);
+    cqe.fields.tm_cqe.success = htobe32(done ? MLX5_TMC_SUCCESS : 0);
     cqe.fields.tm_cqe.hw_phase_cnt = htobe16(list->hardware_count);
     cqe.fields.wqe_counter = htobe16(request->index);
     tell(device, qp, &cqe);
@@ -256,7 +252,7 @@ void tag_complete(struct queue_pair *qp, bool whole, struct cqe *cqe)
     };
     if (qp->tag_kind == TAG_NONE)
         return;
-    cqe->fields.app = APPLICATION;
+    cqe->fields.app = TAG_APPLICATION;
     cqe->fields.app_op = told[qp->tag_kind];
     if (qp->tag_kind == TAG_MATCHED || qp->tag_kind == TAG_SOFTWARE) {
         struct tag *tag = &qp->shared_receive_queue->tags->tags[qp->receive.index];

@@ -5,6 +5,9 @@
 
 #include "device.h"
 
+#define TAG_APPLICATION 1u        /* cqe->app */
+#define TAG_FLAG_COUNT 0x40u      /* of a tag segment: it tells software's count */
+#define TAG_FLAG_COMPLETION 0x80u /* a completion is asked for */
 #define TAG_HEADERS_BYTES ((uint32_t)(sizeof(struct ibv_tmh) + sizeof(struct ibv_rvh)))
 
 /* What happens to a message that begins at a tag-matching SRQ. */
