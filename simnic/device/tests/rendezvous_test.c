@@ -34,6 +34,61 @@ static void test_rendezvous(void **state)
     assert_int_equal(p->b->qp->statistics->send_cqes, 0);
 }
 
+/* The sender may give its buffer away when the end is told: all of it has been read before. */
+static void test_order_of_end(void **state)
+{
+    struct matching *m = *state;
+    struct pair *p = &m->pair;
+    struct mlx5_cqe64 cqe;
+    bool ended = false;
+    add(m, 0, 3, ANY, 0, 100000);
+    rig_receive(p->a, &p->near, 0, 1000);
+    request(m, 3, 100000, p->near.key);
+    for (uint32_t i = 0; i < 100000 && !ended; i++) {
+        device_run(&p->rig->device, p->rig->now_ns);
+        while (rig_poll(p->cq, &cqe))
+            ended |= cqe.op_own >> 4 == MLX5_CQE_RESP_SEND;
+    }
+    assert_true(ended);
+    assert_memory_equal(p->there.bytes + 4096, p->near.bytes + 8192, 90000);
+}
+
+/* The buffers are of the SRQ's domain, whatever the QP's is. */
+static void test_domain(void **state)
+{
+    struct matching *m = *state;
+    struct pair *p = &m->pair;
+    uint16_t tag = add(m, 0, 3, ANY, 0, 100);
+    p->b->qp->domain = RIG_DOMAIN + 1;
+    request(m, 3, 100, p->near.key);
+    expect_tag(m, MLX5_CQE_NO_PACKET, TAG_CQE_CONSUMED, tag, 0);
+    expect_tag(m, MLX5_CQE_RESP_SEND, TAG_CQE_EXPECTED, tag, 100);
+}
+
+/* What the program pushes is not for a send queue that it has not any more. */
+static void test_push(void **state)
+{
+    struct matching *m = *state;
+    struct pair *p = &m->pair;
+    for (uint32_t i = 0; i < 2; i++) {
+        uint16_t tag = add(m, 0, i, ANY, 0, 100);
+        uint16_t wqe = rig_receive(p->a, &p->near, 0, 1000);
+        uint16_t sent = request(m, i, 100, p->near.key);
+        expect_tag(m, MLX5_CQE_NO_PACKET, TAG_CQE_CONSUMED, tag, 0);
+        expect_tag(m, MLX5_CQE_RESP_SEND, TAG_CQE_EXPECTED, tag, 100);
+        expect_sent(p->cq, p->a, sent);
+        expect_end(m, wqe, i);
+        struct rig_wqe push;
+        rig_wqe_start(&push, MLX5_OPCODE_SEND, SIGNALLED);
+        rig_wqe_inline(&push, "unasked", 8);
+        p->b->sent = p->b->qp->send_next;
+        rig_wqe_finish(&push, p->b);
+        rig_push(p->b, &push, 0, 64);
+    }
+    expect_none(p->cq);
+    expect_none(p->far);
+}
+
 /* More than the device's own send queue holds: the others come again. */
 static void test_many_rendezvous(void **state)
 {
@@ -143,9 +198,15 @@ static void test_reset_in_rendezvous(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        MATCHING(test_rendezvous),          MATCHING(test_many_rendezvous),
-        MATCHING(test_software_rendezvous), MATCHING(test_odd_rendezvous),
-        MATCHING(test_failing_rendezvous),  MATCHING(test_reset_in_rendezvous),
+        MATCHING(test_rendezvous),
+        MATCHING(test_order_of_end),
+        MATCHING(test_domain),
+        MATCHING(test_push),
+        MATCHING(test_many_rendezvous),
+        MATCHING(test_software_rendezvous),
+        MATCHING(test_odd_rendezvous),
+        MATCHING(test_failing_rendezvous),
+        MATCHING(test_reset_in_rendezvous),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -276,6 +276,38 @@ static void test_place_in_use(void **state)
     expect_matched(m, tag, 1, 1);
 }
 
+/* Places are given again when their messages have come, as libmlx5 does: here two take turns. */
+static void test_places_again(void **state)
+{
+    struct matching *m = *state;
+    for (uint32_t i = 0; i < 10; i++) {
+        uint16_t tag = (uint16_t)(i % 2);
+        m->next = (uint16_t)(-(int)tag); /* the place after this one: 1, and then 0 */
+        add(m, 0, i, ANY, 0, 5000);
+        uint32_t bytes = i < 5 ? 10 : 5000; /* of one packet, and of several */
+        put_header(m->pair.near.bytes, IBV_TMH_EAGER, i);
+        rig_send_message(m->pair.a, 0, &m->pair.near, 0, HEADER + bytes);
+        if (i >= 5)
+            expect_tag(m, MLX5_CQE_NO_PACKET, TAG_CQE_CONSUMED, tag, 0);
+        expect_tag(m, MLX5_CQE_RESP_SEND, i < 5 ? TAG_CQE_CONSUMED_WHOLE : TAG_CQE_EXPECTED, tag,
+                   bytes);
+    }
+}
+
+/* A compressed CQ tells of each by itself: mini CQEs have no place for what it is about. */
+static void test_compressed_queue(void **state)
+{
+    struct matching *m = *state;
+    assert_true(compression_create(m->pair.far->cq, MLX5DV_CQE_RES_FORMAT_CSUM_STRIDX));
+    for (uint32_t i = 0; i < 10; i++)
+        rig_srq_receive(m->srq, &m->pair.there, 4096, 1000);
+    put_header(m->pair.near.bytes, IBV_TMH_NO_TAG, 0);
+    for (uint32_t i = 0; i < 10; i++) /* in one round */
+        rig_send_message(m->pair.a, 0, &m->pair.near, 0, 100);
+    for (uint16_t i = 0; i < 10; i++)
+        expect_unexpected(m, TAG_CQE_WITHOUT, i, 100);
+}
+
 static void test_elsewhere(void **state)
 {
     struct matching *m = *state;
@@ -306,6 +338,8 @@ int main(void)
         MATCHING(test_not_ready),
         MATCHING(test_wrong_wqes),
         MATCHING(test_place_in_use),
+        MATCHING(test_places_again),
+        MATCHING(test_compressed_queue),
         MATCHING(test_elsewhere),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
