@@ -171,7 +171,7 @@ static void post_data(struct rig_wqe *wqe)
 
 static struct mlx5_wqe_data_seg some_segment(void)
 {
-    const struct rig_memory *memory = some_memory();
+    const struct rig_memory *memory = byte() & 1 ? &world.memory[0] : some_memory();
     return (struct mlx5_wqe_data_seg){htobe32(some_length()), htobe32(some_key(memory)),
                                       htobe64(some_address(memory))};
 }
