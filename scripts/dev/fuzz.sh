@@ -13,7 +13,7 @@ mkdir -p "$fuzz/corpus"
 say "building build/fuzz/fuzz_device"
 clang -std=gnu11 -D_GNU_SOURCE -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined \
     -Isimnic/session -Isimnic/cm -Isimnic/fabric -Isimnic/device -Icore/base -Icapi \
-    simnic/device/tests/{fuzz_device,rig,wqe_build}.c simnic/{device,fabric,session}/*.c -lm -lpthread \
+    simnic/device/tests/{fuzz_device,fuzz_tags,rig,wqe_build}.c simnic/{device,fabric,session}/*.c -lm -lpthread \
     -o "$fuzz/fuzz_device" > "$fuzz/build.log" 2>&1 || {
     grep -E 'error|undefined' "$fuzz/build.log" | head -n 40 >&2
     die "compiling failed; the whole log is build/fuzz/build.log"

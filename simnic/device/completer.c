@@ -3,18 +3,14 @@
  * send queue. */
 #include "device.h"
 #include "dma.h"
+#include "tag.h"
 
 #include <string.h>
-
-static struct in_flight *slot_of(struct queue_pair *qp, uint32_t position)
-{
-    return &qp->in_flight[position % DEVICE_IN_FLIGHT];
-}
 
 /* Completes the oldest message with an error: the QP is done for, and the rest is flushed. */
 static void fail_oldest(struct device *device, struct queue_pair *qp, uint8_t syndrome)
 {
-    struct in_flight *m = slot_of(qp, qp->in_flight_head++);
+    struct in_flight *m = qp_in_flight(qp, qp->in_flight_head++);
     if (qp->in_flight_next == qp->in_flight_head - 1)
         qp->in_flight_next = qp->in_flight_head;
     cq_write_error(device, qp, true, syndrome, m->opcode, m->index);
@@ -28,6 +24,10 @@ static void fail_oldest(struct device *device, struct queue_pair *qp, uint8_t sy
 static void write_completion(struct device *device, struct queue_pair *qp,
                              const struct in_flight *m)
 {
+    if (qp->rendezvous) {
+        rendezvous_complete(device, qp, m);
+        return;
+    }
     struct cqe cqe = {.opcode = MLX5_CQE_REQ, .solicited = m->solicited};
     cqe.fields.srqn_uidx = htobe32(qp->user_index & 0xffffff);
     cqe.fields.byte_cnt = htobe32(m->bytes);
@@ -45,7 +45,7 @@ static void write_completion(struct device *device, struct queue_pair *qp,
 void completer_complete(struct device *device, struct queue_pair *qp)
 {
     while (qp->in_flight_head != qp->in_flight_tail) {
-        struct in_flight *m = slot_of(qp, qp->in_flight_head);
+        struct in_flight *m = qp_in_flight(qp, qp->in_flight_head);
         if (m->syndrome) {
             if (qp->state != STATE_ERR && qp->state != STATE_SQE)
                 fail_oldest(device, qp, m->syndrome);
@@ -88,7 +88,7 @@ static bool settle(struct device *device, struct queue_pair *qp, uint32_t psn)
     bool whole = true;
     uint32_t position = qp->in_flight_head;
     for (; position != qp->in_flight_tail; position++) {
-        struct in_flight *m = slot_of(qp, position);
+        struct in_flight *m = qp_in_flight(qp, position);
         if (m->done)
             continue;
         if (m->syndrome || m->packets == 0)
@@ -135,9 +135,7 @@ static void not_ready(struct device *device, struct queue_pair *qp, uint8_t time
     requester_restart(device, qp);
     qp->wait_until_ns = device->now_ns + rnr_wait_ns(timer);
     qp->timer_ns = 0; /* the wait is the timer */
-    list_append_once(&device->timed, &qp->timed);
-    if (qp->wait_until_ns < device->next_timer_ns)
-        device->next_timer_ns = qp->wait_until_ns;
+    qp_wake_at(device, qp, qp->wait_until_ns);
 }
 
 static void try_again(struct device *device, struct queue_pair *qp)
@@ -187,7 +185,7 @@ static void acknowledged(struct device *device, struct queue_pair *qp, const str
 {
     bool good = (packet->syndrome & AETH_KIND_MASK) == AETH_ACK;
     uint32_t before = qp->in_flight_head;
-    const struct in_flight *oldest = slot_of(qp, before);
+    const struct in_flight *oldest = qp_in_flight(qp, before);
     uint32_t settled_before = oldest->settled;
     /* A NAK names the packet that was refused: those before it were received (IBTA 9.7.5.2.8). */
     uint32_t psn = good ? packet->psn : (packet->psn - 1) & PSN_MASK;
@@ -201,7 +199,7 @@ static void acknowledged(struct device *device, struct queue_pair *qp, const str
         return;
     if (!good) {
         /* A refusal of what has been settled already is an old one, repeated. */
-        const struct in_flight *m = slot_of(qp, qp->in_flight_head);
+        const struct in_flight *m = qp_in_flight(qp, qp->in_flight_head);
         if (psn_difference(packet->psn, m->first_psn) >= 0)
             refused(device, qp, packet->syndrome);
     } else if (!whole) {
@@ -224,7 +222,8 @@ static bool load_response(struct queue_pair *qp, const struct in_flight *m)
     wqe_parse(qp, r, m->index, m->blocks * 64u);
     qp->response_valid = true;
     uint32_t limit = qp->send_queue_completions->entry_bytes == 128 ? 64 : 32;
-    r->into_cqe = qp->scatter_requests_to_cqe && m->signalled && m->bytes <= limit;
+    r->into_cqe =
+        qp->scatter_requests_to_cqe && m->signalled && m->bytes <= limit && !qp->rendezvous;
     return r->syndrome == 0 && r->bytes == m->bytes;
 }
 
@@ -236,6 +235,7 @@ static uint8_t scatter_response(struct device *device, struct queue_pair *qp, ui
         memcpy(r->wqe + offset, payload, bytes);
         return 0;
     }
+    uint32_t domain = qp->rendezvous ? qp->shared_receive_queue->domain : qp->domain;
     for (uint32_t i = 0; i < r->segments && bytes; i++) {
         const struct segment *s = &r->segment[i];
         if (offset >= s->bytes) {
@@ -243,8 +243,8 @@ static uint8_t scatter_response(struct device *device, struct queue_pair *qp, ui
             continue;
         }
         uint32_t part = s->bytes - offset < bytes ? s->bytes - offset : bytes;
-        uint8_t *to = key_translate(device, s->key, s->address + offset, part, ACCESS_LOCAL_WRITE,
-                                    qp->domain);
+        uint8_t *to =
+            key_translate(device, s->key, s->address + offset, part, ACCESS_LOCAL_WRITE, domain);
         if (!to || !dma_copy(to, payload, part))
             return MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
         payload += part;
@@ -264,7 +264,7 @@ static void responded(struct device *device, struct queue_pair *qp, const struct
     if ((qp->state != STATE_RTS && qp->state != STATE_SQD) ||
         qp->in_flight_head == qp->in_flight_tail)
         return;
-    struct in_flight *m = slot_of(qp, qp->in_flight_head);
+    struct in_flight *m = qp_in_flight(qp, qp->in_flight_head);
     uint32_t expected = (m->first_psn + m->settled) & PSN_MASK;
     if (!m->responds || packet->psn != expected) {
         if (m->responds && psn_difference(packet->psn, expected) > 0)
@@ -302,7 +302,7 @@ void completer_receive(struct device *device, struct queue_pair *qp, const struc
         qp->in_flight_head == qp->in_flight_tail)
         return;
     /* Only what answers something that was sent is looked at. */
-    uint32_t oldest = slot_of(qp, qp->in_flight_head)->first_psn;
+    uint32_t oldest = qp_in_flight(qp, qp->in_flight_head)->first_psn;
     if (psn_difference(packet->psn, (oldest - 1) & PSN_MASK) < 0 ||
         psn_difference(packet->psn, qp->next_psn) >= 0)
         return;

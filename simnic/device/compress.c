@@ -120,7 +120,7 @@ static uint8_t iteration_at(const struct completion_queue *cq, uint32_t index)
 
 static bool is_compressible(const struct cqe *cqe)
 {
-    if (cqe->solicited || cqe->inline_bytes)
+    if (cqe->solicited || cqe->inline_bytes || cqe->fields.app)
         return false;
     switch (cqe->opcode) {
     case MLX5_CQE_REQ:

@@ -1,6 +1,7 @@
 /* cq.c: completion queues: writing CQEs (PRM, "Completion Queue Entry"), arming, overruns. */
 #include "device.h"
 #include "dma.h"
+#include "tag.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -10,26 +11,20 @@
 
 struct completion_queue *cq_create(struct device *device)
 {
-    for (uint32_t index = 1; index < DEVICE_MAX_COMPLETION_QUEUES; index++) {
-        if (device->completion_queues[index])
-            continue;
-        struct completion_queue *cq = calloc(1, sizeof *cq);
-        if (!cq)
-            return NULL;
-        cq->number = index;
-        list_append(&device->all_completion_queues, &cq->all);
-        device->completion_queues[index] = cq;
-        device->completion_queue_count++;
-        return cq;
-    }
-    return NULL;
+    uint32_t number = device_free_number(device->completion_queues, DEVICE_MAX_COMPLETION_QUEUES);
+    struct completion_queue *cq = number ? calloc(1, sizeof *cq) : NULL;
+    if (!cq)
+        return NULL;
+    cq->number = number;
+    list_append(&device->all_completion_queues, &cq->all);
+    device->completion_queues[number] = cq;
+    return cq;
 }
 
 void cq_destroy(struct device *device, struct completion_queue *cq)
 {
     list_remove(&cq->all);
     device->completion_queues[cq->number] = NULL;
-    device->completion_queue_count--;
     if (cq->compression)
         compression_destroy(cq);
     free(cq);
@@ -160,11 +155,15 @@ static uint8_t vendor_syndrome(uint8_t syndrome)
 void cq_write_error(struct device *device, struct queue_pair *qp, bool requester, uint8_t syndrome,
                     uint8_t opcode, uint16_t wqe_counter)
 {
+    if (requester && qp->rendezvous) { /* programs do not know of such requests */
+        rendezvous_fail(device, qp, syndrome, wqe_counter);
+        return;
+    }
     struct cqe cqe = {.opcode = requester ? MLX5_CQE_REQ_ERR : MLX5_CQE_RESP_ERR};
     struct mlx5_err_cqe *fields = (struct mlx5_err_cqe *)(void *)&cqe.fields;
     const struct shared_receive_queue *srq = requester ? NULL : qp->shared_receive_queue;
     fields->srqn = htobe32(qp->user_index & INDEX_MASK);
-    if (srq && qp->type == TYPE_XRC_TARGET)
+    if (srq && srq->completion_queue)
         fields->srqn = htobe32(srq->user_index);
     fields->vendor_err_synd = vendor_syndrome(syndrome);
     fields->syndrome = syndrome;

@@ -57,6 +57,14 @@ void device_destroy(struct device *device)
     memset(device, 0, sizeof *device);
 }
 
+uint32_t device_free_number(void *const *table, uint32_t end)
+{
+    for (uint32_t number = 1; number < end; number++)
+        if (!table[number])
+            return number;
+    return 0;
+}
+
 /* ---- doorbells ---- */
 
 bool device_add_page(struct device *device, uint32_t page, uint8_t *memory)

@@ -29,7 +29,9 @@
 #define DEVICE_MAX_MESSAGE_BYTES (1u << 30)
 #define DEVICE_WQE_MAX_BYTES 1024u /* 16 basic blocks */
 #define DEVICE_IN_FLIGHT 256u      /* messages of a QP that wait for an acknowledgement */
-#define DEVICE_MAX_MINI_CQES 64u   /* completions in a compressed block */
+#define DEVICE_MAX_TAGS 127u       /* of a tag-matching SRQ */
+#define DEVICE_MAX_RENDEZVOUS_HEADER_BYTES 64u
+#define DEVICE_MAX_MINI_CQES 64u /* completions in a compressed block */
 #define DEVICE_UAR_BYTES 4096u
 #define DEVICE_BLUEFLAME_BYTES 256u /* one buffer of a BlueFlame register */
 #define DEVICE_REGISTERS 4u         /* buffers of a doorbell page: two registers with two each */
@@ -82,6 +84,8 @@ struct memory_key {
 
 struct compression; /* of a CQ: compress.c */
 struct dc_target;   /* of a DCT: dc.c */
+struct tag_list;    /* of a tag-matching SRQ: tag.c */
+struct rendezvous;  /* of a QP at one: rendezvous.c */
 
 struct completion_queue {
     uint32_t number;
@@ -113,6 +117,7 @@ struct shared_receive_queue {
     uint32_t xrc_domain; /* 0: not an XRC SRQ */
     uint32_t user_index;
     struct completion_queue *completion_queue; /* of an XRC or tag-matching SRQ */
+    struct tag_list *tags;                     /* NULL: not a tag-matching SRQ */
     void *owner;
     struct list all;
 };
@@ -266,6 +271,8 @@ struct queue_pair {
     } atomics[DEVICE_MAX_READS]; /* answers kept for a repeated request */
     uint32_t atomics_next;
     struct receive_request receive;
+    uint8_t tag_kind;              /* of the message that is coming in: enum tag_kind */
+    struct rendezvous *rendezvous; /* if set, the send queue is the device's own */
     uint32_t xrc_domain, xrc_srqn; /* of an XRC target, and of its message */
     uint8_t (*groups)[16];         /* UD: multicast groups it is attached to */
     uint32_t group_count;
@@ -326,11 +333,8 @@ struct device {
     struct memory_key *keys;
     uint32_t key_count, key_next;
     struct queue_pair **queue_pairs;
-    uint32_t queue_pair_count, queue_pair_next;
-    struct completion_queue **completion_queues;
-    uint32_t completion_queue_count;
-    struct shared_receive_queue **shared_receive_queues;
-    uint32_t shared_receive_queue_count;
+    uint32_t queue_pair_next;
+    void **completion_queues, **shared_receive_queues; /* by number */
     struct doorbell_page *pages[DEVICE_MAX_PAGES];
     uint32_t page_end; /* no page from here on is in use */
     struct list all_queue_pairs, all_completion_queues, all_shared_receive_queues;
@@ -341,12 +345,13 @@ struct device {
     uint32_t fault_serial;
 };
 
-bool device_add_page(struct device *device, uint32_t page, uint8_t *memory);
-void device_remove_page(struct device *device, uint32_t page);
-
 /* ---- device.c: life, doorbells, time ---- */
 bool device_create(struct device *device, struct fabric *fabric, const struct device_host *host);
 void device_destroy(struct device *device);
+bool device_add_page(struct device *device, uint32_t page, uint8_t *memory);
+void device_remove_page(struct device *device, uint32_t page);
+/* The first number from 1 on that nothing in a table has; 0 if all are given. */
+uint32_t device_free_number(void *const *table, uint32_t end);
 
 /* Looks at the doorbell pages. Returns whether anything rang. */
 bool device_look_at_doorbells(struct device *device);
@@ -399,9 +404,9 @@ struct cqe {
 void cq_write(struct device *device, struct completion_queue *cq, struct cqe *cqe);
 /* Breaks a CQ for good, and the QPs that complete to it. cq may be NULL. */
 void cq_overrun(struct device *device, struct completion_queue *cq);
-/* Moves what the program has not polled to a new buffer, as a resize does (PRM, MODIFY_CQ). */
 void cq_write_error(struct device *device, struct queue_pair *qp, bool requester, uint8_t syndrome,
                     uint8_t opcode, uint16_t wqe_counter);
+/* Moves what the program has not polled to a new buffer, as a resize does (PRM, MODIFY_CQ). */
 bool cq_resize(struct device *device, struct completion_queue *cq, uint8_t *buffer,
                uint32_t entries, uint32_t entry_bytes);
 
@@ -489,7 +494,14 @@ void qp_set_state(struct device *device, struct queue_pair *qp, uint8_t state);
 void qp_fail(struct device *device, struct queue_pair *qp);
 void qp_activate(struct device *device, struct queue_pair *qp);
 void qp_owes(struct device *device, struct queue_pair *qp);
+/* Has the device look at the QP's timers then at the latest. */
+void qp_wake_at(struct device *device, struct queue_pair *qp, uint64_t time_ns);
 uint32_t qp_mtu_bytes(const struct queue_pair *qp);
+/* The place of a message in flight, by its position. */
+static inline struct in_flight *qp_in_flight(struct queue_pair *qp, uint32_t position)
+{
+    return &qp->in_flight[position % DEVICE_IN_FLIGHT];
+}
 
 /* Difference of two packet sequence numbers, signed (IBTA 9.7.2). */
 static inline int32_t psn_difference(uint32_t a, uint32_t b)

@@ -1,6 +1,6 @@
 /* qp.c: queue pairs: their life and their states. */
 #include "device.h"
-#include "dma.h"
+#include "tag.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -50,7 +50,6 @@ struct queue_pair *qp_create(struct device *device)
         list_append(&device->all_queue_pairs, &qp->all);
         qp->statistics = statistics_of(device, qp);
         device->queue_pairs[index] = qp;
-        device->queue_pair_count++;
         return qp;
     }
     return NULL;
@@ -66,6 +65,8 @@ void qp_attach_page(struct device *device, struct queue_pair *qp)
 
 void qp_destroy(struct device *device, struct queue_pair *qp)
 {
+    tag_abandon(device, qp);
+    rendezvous_end(device, qp);
     list_remove(&qp->all);
     list_remove(&qp->active);
     list_remove(&qp->owing);
@@ -73,7 +74,6 @@ void qp_destroy(struct device *device, struct queue_pair *qp)
     list_remove(&qp->on_page);
     qp->statistics->destroyed = 1;
     device->queue_pairs[qp->number & QPN_INDEX_MASK] = NULL;
-    device->queue_pair_count--;
     free(qp->groups);
     dc_target_destroy(qp);
     free(qp);
@@ -98,13 +98,20 @@ void qp_owes(struct device *device, struct queue_pair *qp)
     list_append_once(&device->owing, &qp->owing);
 }
 
+void qp_wake_at(struct device *device, struct queue_pair *qp, uint64_t time_ns)
+{
+    list_append_once(&device->timed, &qp->timed);
+    if (time_ns < device->next_timer_ns)
+        device->next_timer_ns = time_ns;
+}
+
 uint32_t qp_mtu_bytes(const struct queue_pair *qp)
 {
     uint8_t mtu = qp->attributes.path_mtu;
     return mtu >= 1 && mtu <= 5 ? 128u << mtu : RAIL_MTU_BYTES;
 }
 
-static void reset(struct device *device, struct queue_pair *qp)
+static void reset(struct queue_pair *qp)
 {
     qp->send_producer = qp->send_next = 0;
     qp->in_flight_head = qp->in_flight_next = qp->in_flight_tail = 0;
@@ -125,7 +132,6 @@ static void reset(struct device *device, struct queue_pair *qp)
     list_remove(&qp->active);
     list_remove(&qp->owing);
     list_remove(&qp->timed);
-    (void)device;
 }
 
 void qp_set_state(struct device *device, struct queue_pair *qp, uint8_t state)
@@ -135,7 +141,9 @@ void qp_set_state(struct device *device, struct queue_pair *qp, uint8_t state)
     qp->statistics->state = state;
     switch (state) {
     case STATE_RESET:
-        reset(device, qp);
+        tag_abandon(device, qp);
+        rendezvous_end(device, qp);
+        reset(qp);
         break;
     case STATE_RTR:
         qp->expected_psn = qp->attributes.receive_psn;

@@ -9,19 +9,15 @@
 
 struct shared_receive_queue *srq_create(struct device *device)
 {
-    for (uint32_t index = 1; index < DEVICE_MAX_SHARED_RECEIVE_QUEUES; index++) {
-        if (device->shared_receive_queues[index])
-            continue;
-        struct shared_receive_queue *srq = calloc(1, sizeof *srq);
-        if (!srq)
-            return NULL;
-        srq->number = index;
-        list_append(&device->all_shared_receive_queues, &srq->all);
-        device->shared_receive_queues[index] = srq;
-        device->shared_receive_queue_count++;
-        return srq;
-    }
-    return NULL;
+    uint32_t number =
+        device_free_number(device->shared_receive_queues, DEVICE_MAX_SHARED_RECEIVE_QUEUES);
+    struct shared_receive_queue *srq = number ? calloc(1, sizeof *srq) : NULL;
+    if (!srq)
+        return NULL;
+    srq->number = number;
+    list_append(&device->all_shared_receive_queues, &srq->all);
+    device->shared_receive_queues[number] = srq;
+    return srq;
 }
 
 void srq_destroy(struct device *device, struct shared_receive_queue *srq)
@@ -29,7 +25,7 @@ void srq_destroy(struct device *device, struct shared_receive_queue *srq)
     xrc_forget(device, srq);
     list_remove(&srq->all);
     device->shared_receive_queues[srq->number] = NULL;
-    device->shared_receive_queue_count--;
+    free(srq->tags);
     free(srq);
 }
 

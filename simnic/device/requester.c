@@ -3,6 +3,7 @@
  * what comes back. */
 #include "device.h"
 #include "dma.h"
+#include "tag.h"
 
 #include <stdatomic.h>
 #include <string.h>
@@ -12,11 +13,6 @@
 /* How long an incomplete BlueFlame push may take: its writer may be preempted. */
 #define BLUEFLAME_PATIENCE_NS 20000000u
 #define MOST_BLOCKS_BACK 64u
-
-static struct in_flight *slot_of(struct queue_pair *qp, uint32_t position)
-{
-    return &qp->in_flight[position % DEVICE_IN_FLIGHT];
-}
 
 /* ---- fetching ---- */
 
@@ -146,7 +142,7 @@ static bool fetch_next(struct device *device, struct queue_pair *qp)
         return false;
     if (available > qp->send_blocks) /* the program overran its own queue */
         available = qp->send_blocks;
-    if (qp->blueflame_bytes) {
+    if (qp->blueflame_bytes && !qp->rendezvous) {
         enum blueflame use = look_at_blueflame(device, qp, available);
         if (use == BLUEFLAME_WAIT) {
             qp->rings = true; /* look again */
@@ -173,6 +169,13 @@ static bool responds(uint8_t opcode)
            opcode == MLX5_OPCODE_ATOMIC_FA;
 }
 
+/* Nothing of it leaves the device. */
+static bool is_local(uint8_t opcode)
+{
+    return opcode == MLX5_OPCODE_NOP || opcode == MLX5_OPCODE_UMR ||
+           opcode == MLX5_OPCODE_TAG_MATCHING;
+}
+
 /* Gives qp->request its place among the messages in flight, if its turn has come. */
 static bool admit(struct device *device, struct queue_pair *qp)
 {
@@ -186,7 +189,7 @@ static bool admit(struct device *device, struct queue_pair *qp)
         return false;
     if (qp->type == TYPE_DCI && !dc_connect(device, qp))
         return false;
-    struct in_flight *m = slot_of(qp, qp->in_flight_tail++);
+    struct in_flight *m = qp_in_flight(qp, qp->in_flight_tail++);
     *m = (struct in_flight){.index = request->index,
                             .blocks = request->blocks,
                             .opcode = request->opcode,
@@ -204,9 +207,11 @@ static bool admit(struct device *device, struct queue_pair *qp)
         m->responds = false;
         return true;
     }
-    if (request->opcode == MLX5_OPCODE_UMR)
-        m->syndrome = window_execute(device, qp, request);
-    if (request->opcode == MLX5_OPCODE_NOP || request->opcode == MLX5_OPCODE_UMR) {
+    if (is_local(request->opcode)) {
+        if (request->opcode == MLX5_OPCODE_UMR)
+            m->syndrome = window_execute(device, qp, request);
+        else if (request->opcode == MLX5_OPCODE_TAG_MATCHING)
+            m->syndrome = tag_execute(device, qp, request);
         m->done = m->syndrome == 0;
         return true;
     }
@@ -217,7 +222,6 @@ static bool admit(struct device *device, struct queue_pair *qp)
     qp->next_psn = (qp->next_psn + m->packets) & PSN_MASK;
     if (m->responds)
         qp->reads_in_flight++;
-    (void)device;
     return true;
 }
 
@@ -360,16 +364,14 @@ void requester_start_timer(struct device *device, struct queue_pair *qp)
      * leaves a peer's device time to be scheduled. */
     uint64_t ns = 4096ull << timeout;
     qp->timer_ns = device->now_ns + (ns < 4000000 ? 4000000 : ns);
-    list_append_once(&device->timed, &qp->timed);
-    if (qp->timer_ns < device->next_timer_ns)
-        device->next_timer_ns = qp->timer_ns;
+    qp_wake_at(device, qp, qp->timer_ns);
 }
 
 /* Sends the message at in_flight_next, whose request is parsed. Returns false if it must wait for
  * room. */
 static bool send_message(struct device *device, struct queue_pair *qp)
 {
-    struct in_flight *m = slot_of(qp, qp->in_flight_next);
+    struct in_flight *m = qp_in_flight(qp, qp->in_flight_next);
     if (!m->syndrome && !m->done) {
         bool sent;
         if (qp->type == TYPE_UD)
@@ -397,7 +399,7 @@ static bool send_message(struct device *device, struct queue_pair *qp)
 static bool prepare(struct device *device, struct queue_pair *qp)
 {
     if (qp->in_flight_next != qp->in_flight_tail) {
-        struct in_flight *m = slot_of(qp, qp->in_flight_next);
+        struct in_flight *m = qp_in_flight(qp, qp->in_flight_next);
         if (qp->parsed && qp->request.index == m->index)
             return true;
         uint16_t index = m->index;
@@ -409,7 +411,8 @@ static bool prepare(struct device *device, struct queue_pair *qp)
         qp->parsed = true;
         return true;
     }
-    if (qp->in_flight_tail != qp->in_flight_head && slot_of(qp, qp->in_flight_tail - 1)->syndrome)
+    if (qp->in_flight_tail != qp->in_flight_head &&
+        qp_in_flight(qp, qp->in_flight_tail - 1)->syndrome)
         return false; /* it will fail: nothing goes after it */
     if (!qp->parsed && !fetch_next(device, qp))
         return false;
@@ -420,11 +423,11 @@ static bool prepare(struct device *device, struct queue_pair *qp)
 void requester_restart(struct device *device, struct queue_pair *qp)
 {
     qp->in_flight_next = qp->in_flight_head;
-    while (qp->in_flight_next != qp->in_flight_tail && slot_of(qp, qp->in_flight_next)->done)
+    while (qp->in_flight_next != qp->in_flight_tail && qp_in_flight(qp, qp->in_flight_next)->done)
         qp->in_flight_next++;
     qp->sent_packets = 0;
     if (qp->in_flight_next != qp->in_flight_tail) {
-        struct in_flight *m = slot_of(qp, qp->in_flight_next);
+        struct in_flight *m = qp_in_flight(qp, qp->in_flight_next);
         if (!m->responds)
             qp->sent_packets = m->settled;
     }
@@ -488,7 +491,7 @@ bool requester_run(struct device *device, struct queue_pair *qp)
 void requester_flush(struct device *device, struct queue_pair *qp)
 {
     while (qp->in_flight_head != qp->in_flight_tail) {
-        struct in_flight *m = slot_of(qp, qp->in_flight_head++);
+        struct in_flight *m = qp_in_flight(qp, qp->in_flight_head++);
         cq_write_error(device, qp, true, MLX5_CQE_SYNDROME_WR_FLUSH_ERR, m->opcode, m->index);
     }
     qp->in_flight_next = qp->in_flight_head;

@@ -3,6 +3,7 @@
  * of packets, NAKs, responses of READs and atomics, in order. */
 #include "device.h"
 #include "dma.h"
+#include "tag.h"
 
 #include <string.h>
 
@@ -81,8 +82,12 @@ static void break_connection(struct device *device, struct queue_pair *qp, uint8
 
 static void fail_receive(struct device *device, struct queue_pair *qp, uint8_t syndrome)
 {
+    /* The tag is told of by itself. An error CQE is always one of an ordinary receive, for there is
+     * no other that drivers read: if there is one, it is spent on it. */
+    bool matched = tag_abandon(device, qp);
+    if (!matched || receive_take(device, qp) != RECEIVE_EMPTY)
+        cq_write_error(device, qp, false, syndrome, 0, qp->receive.index);
     qp->receive.taken = false;
-    cq_write_error(device, qp, false, syndrome, 0, qp->receive.index);
     bool too_long = syndrome == MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR;
     break_connection(device, qp, too_long ? AETH_NAK_INVALID_REQUEST : AETH_NAK_REMOTE_OPERATION,
                      -1);
@@ -119,7 +124,7 @@ static void write_completion(struct device *device, struct queue_pair *qp,
     else
         cqe.opcode = form->immediate ? MLX5_CQE_RESP_SEND_IMM : MLX5_CQE_RESP_SEND;
     cqe.fields.srqn_uidx = htobe32(qp->user_index & 0xffffff);
-    if (qp->type == TYPE_XRC_TARGET && qp->shared_receive_queue)
+    if (qp->shared_receive_queue && qp->shared_receive_queue->completion_queue)
         cqe.fields.srqn_uidx = htobe32(qp->shared_receive_queue->user_index);
     cqe.fields.byte_cnt = htobe32(qp->offset);
     cqe.fields.imm_inval_pkey = form->invalidate ? htobe32(packet->immediate) : packet->immediate;
@@ -130,6 +135,7 @@ static void write_completion(struct device *device, struct queue_pair *qp,
         cqe.inline_bytes = qp->offset;
         memcpy(cqe.inline_data, payload, qp->offset);
     }
+    tag_complete(qp, form->first, &cqe);
     qp->receive.taken = false;
     qp->statistics->receive_cqes++;
     cq_write(device, qp->receive_queue_completions, &cqe);
@@ -138,29 +144,55 @@ static void write_completion(struct device *device, struct queue_pair *qp,
 /* Small messages of one packet go into the CQE, if the QP was made so. */
 static bool goes_into_cqe(const struct queue_pair *qp, const struct form *form, uint32_t bytes)
 {
-    if (!qp->scatter_to_cqe || !form->first || !form->last || bytes == 0)
+    if (!qp->scatter_to_cqe || !form->first || !form->last || bytes == 0 ||
+        qp->tag_kind == TAG_MATCHED || qp->tag_kind == TAG_SOFTWARE)
         return false;
     return bytes <= (qp->receive_queue_completions->entry_bytes == 128 ? 64u : 32u);
+}
+
+/* Finds a place for a message, by its first packet: a tagged buffer or a receive WQE. Returns false if
+ * the packet must not be executed. */
+static bool begin_send(struct device *device, struct queue_pair *qp, const struct packet *packet,
+                       const struct form *form, const uint8_t *payload)
+{
+    enum tag_kind kind = tag_begin(device, qp, form->last, payload, packet->payload_bytes);
+    qp->offset = 0;
+    if (kind == TAG_NOT_READY) {
+        refuse(device, qp, (uint8_t)(AETH_RNR_NAK | qp->attributes.min_rnr_timer));
+        return false;
+    }
+    if (kind < TAG_MATCHED && !take_receive(device, qp))
+        return false;
+    qp->tag_kind = (uint8_t)kind;
+    tag_count_unexpected(qp);
+    return true;
 }
 
 static bool execute_send(struct device *device, struct queue_pair *qp, const struct packet *packet,
                          const struct form *form, const uint8_t *payload)
 {
+    uint32_t bytes = packet->payload_bytes;
     if (form->first) {
-        if (!take_receive(device, qp))
+        if (!begin_send(device, qp, packet, form, payload))
             return false;
-        qp->offset = 0;
+        if (qp->tag_kind == TAG_RENDEZVOUS) {
+            qp->tag_kind = TAG_NONE;
+            return true;
+        }
+        if (qp->tag_kind == TAG_MATCHED) {
+            payload += sizeof(struct ibv_tmh);
+            bytes -= (uint32_t)sizeof(struct ibv_tmh);
+        }
     }
-    bool into_cqe = goes_into_cqe(qp, form, packet->payload_bytes) &&
-                    packet->payload_bytes <= qp->receive.capacity;
+    bool into_cqe = goes_into_cqe(qp, form, bytes) && bytes <= qp->receive.capacity;
     uint8_t syndrome = 0;
     if (!into_cqe)
-        syndrome = receive_scatter(device, qp, qp->offset, payload, packet->payload_bytes);
+        syndrome = receive_scatter(device, qp, qp->offset, payload, bytes);
     if (syndrome) {
         fail_receive(device, qp, syndrome);
         return false;
     }
-    qp->offset += packet->payload_bytes;
+    qp->offset += bytes;
     qp->current = form->last ? NO_MESSAGE : PACKET_SEND_FIRST;
     if (form->invalidate && !window_invalidate(device, qp, packet->immediate)) {
         fail_receive(device, qp, MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR);
@@ -503,10 +535,9 @@ bool responder_answer(struct device *device, struct queue_pair *qp)
 
 void responder_flush(struct device *device, struct queue_pair *qp)
 {
-    if (qp->receive.taken) {
-        qp->receive.taken = false;
+    if (qp->receive.taken && !tag_abandon(device, qp))
         cq_write_error(device, qp, false, MLX5_CQE_SYNDROME_WR_FLUSH_ERR, 0, qp->receive.index);
-    }
+    qp->receive.taken = false;
     if (qp->shared_receive_queue) {
         if (!qp->last_wqe)
             device->host.async_event(device->host.context, EVENT_QP_LAST_WQE_REACHED, qp->rail,
@@ -531,7 +562,5 @@ void responder_flush_late(struct device *device, struct queue_pair *qp)
     if (qp->shared_receive_queue || qp->receive_entries == 0 || ++qp->late_looks > 300)
         return;
     qp->timer_ns = device->now_ns + (qp->late_looks < 100 ? 1000000 : 10000000);
-    list_append_once(&device->timed, &qp->timed);
-    if (qp->timer_ns < device->next_timer_ns)
-        device->next_timer_ns = qp->timer_ns;
+    qp_wake_at(device, qp, qp->timer_ns);
 }

@@ -121,6 +121,8 @@ static bool read_segments(const struct queue_pair *qp, struct reader *reader,
         return reader->left >= sizeof(struct mlx5_wqe_umr_ctrl_seg) +
                                    sizeof(struct mlx5_wqe_mkey_context_seg) &&
                qp->type != TYPE_UD;
+    if (request->opcode == MLX5_OPCODE_TAG_MATCHING) /* tag.c does */
+        return reader->left >= sizeof(struct mlx5_wqe_tm_seg) && qp->type == TYPE_RC;
     uint8_t form = form_of(request->opcode);
     if (!form || !allowed(qp, form))
         return request->opcode == MLX5_OPCODE_NOP;

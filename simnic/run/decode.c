@@ -2,6 +2,7 @@
 #include "decode.h"
 
 #include "../device/device.h"
+#include "../device/tag.h"
 
 #include <endian.h>
 #include <stdbool.h>
@@ -74,6 +75,7 @@ static const struct name opcodes[] = {
     {MLX5_OPCODE_CONFIG_CMD, "CONFIG_CMD"},
     {MLX5_OPCODE_SET_PSV, "SET_PSV"},
     {MLX5_OPCODE_UMR, "UMR"},
+    {MLX5_OPCODE_TAG_MATCHING, "TAG_MATCHING"},
 };
 
 struct reader {
@@ -180,6 +182,31 @@ static void data(struct reader *reader)
     }
 }
 
+/* An operation on the list of tags. */
+static void tag_operation(struct reader *reader)
+{
+    static const char *const operations[] = {"synchronize", "append", "remove"};
+    struct mlx5_wqe_tm_seg tag;
+    if (!take(reader, &tag, sizeof tag))
+        return;
+    uint32_t operation = tag.opcode >> 4, index = be16toh(tag.index);
+    if (operation < 3)
+        fprintf(reader->out, "; %s", operations[operation]);
+    else
+        fprintf(reader->out, "; operation %u", operation);
+    if (operation == 1)
+        fprintf(reader->out, " tag 0x%llx mask 0x%llx next %u",
+                (unsigned long long)be64toh(tag.append_tag),
+                (unsigned long long)be64toh(tag.append_mask), index);
+    else if (operation)
+        fprintf(reader->out, " place %u", index);
+    if (tag.flags & TAG_FLAG_COUNT)
+        fprintf(reader->out, " count %u", be16toh(tag.sw_cnt));
+    if (tag.flags & TAG_FLAG_COMPLETION)
+        fputs(" completion", reader->out);
+    data(reader);
+}
+
 /* What follows the control segment. */
 static void segments(struct reader *reader, uint8_t opcode, uint8_t type)
 {
@@ -189,6 +216,10 @@ static void segments(struct reader *reader, uint8_t opcode, uint8_t type)
                    opcode == MLX5_OPCODE_SEND_INVAL;
     bool is_remote = is_atomic || opcode == MLX5_OPCODE_RDMA_WRITE ||
                      opcode == MLX5_OPCODE_RDMA_WRITE_IMM || opcode == MLX5_OPCODE_RDMA_READ;
+    if (opcode == MLX5_OPCODE_TAG_MATCHING) {
+        tag_operation(reader);
+        return;
+    }
     if (!is_send && !is_remote) {
         if (reader->left)
             fprintf(reader->out, "; %u bytes of segments", reader->left);
@@ -351,6 +382,34 @@ static void print_message(FILE *out, const struct mlx5_cqe64 *cqe, uint8_t opcod
         fprintf(out, " srq/index 0x%06x", queue);
 }
 
+static const struct name tag_cqes[] = {
+    {TAG_CQE_CONSUMED, "CONSUMED"},
+    {TAG_CQE_EXPECTED, "EXPECTED"},
+    {TAG_CQE_UNEXPECTED, "UNEXPECTED"},
+    {TAG_CQE_WITHOUT, "NO_TAG"},
+    {TAG_CQE_APPENDED, "APPEND"},
+    {TAG_CQE_REMOVED, "REMOVE"},
+    {TAG_CQE_SYNCHRONIZED, "NOOP"},
+    {TAG_CQE_CONSUMED_WHOLE, "CONSUMED_MSG"},
+    {TAG_CQE_SOFTWARE, "CONSUMED_MSG_SW_RNDV"},
+    {TAG_CQE_CANCELED, "MSG_COMPLETION_CANCELED"},
+};
+
+static void print_tag(FILE *out, const struct mlx5_cqe64 *cqe)
+{
+    fputs(" tm", out);
+    print_name(out, FIND_NAME(tag_cqes, cqe->app_op), "operation", cqe->app_op);
+    if (cqe->app_op == TAG_CQE_UNEXPECTED || cqe->app_op == TAG_CQE_WITHOUT)
+        return;
+    fprintf(out, " place %u", be16toh(cqe->app_info));
+    if (cqe->app_op >= TAG_CQE_APPENDED && cqe->app_op <= TAG_CQE_SYNCHRONIZED)
+        fprintf(out, " %s count %u",
+                be32toh(cqe->tm_cqe.success) & MLX5_TMC_SUCCESS ? "success" : "failure",
+                be16toh(cqe->tm_cqe.hw_phase_cnt));
+    else if (cqe->app_op != TAG_CQE_EXPECTED)
+        fprintf(out, " tag 0x%llx", (unsigned long long)be64toh(cqe->tmh.tag));
+}
+
 static void print_format(FILE *out, const uint8_t *bytes, uint32_t byte_count, uint8_t op_own)
 {
     uint8_t format = op_own & (3 << 2);
@@ -389,6 +448,8 @@ void decode_cqe(FILE *out, uint8_t type, const uint8_t *bytes, uint32_t count)
     fprintf(out, " owner %u%s", cqe.op_own & 1, cqe.op_own & 2 ? " solicited" : "");
     if (is_response(opcode))
         print_message(out, &cqe, opcode, type);
+    if (!is_error && opcode != MLX5_CQE_REQ && cqe.app == TAG_APPLICATION)
+        print_tag(out, &cqe);
     if (is_error)
         print_error(out, bytes);
     else

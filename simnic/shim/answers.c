@@ -85,6 +85,11 @@ int answer_query_device_ex(const struct call *call)
         .timestamp_mask = UINT64_MAX,
         .hca_core_clock = CORE_CLOCK_KHZ,
         .cq_moderation_caps = {.max_cq_moderation_count = 65535, .max_cq_moderation_period = 4095},
+        .tm_caps = {.max_rndv_hdr_size = DEVICE_MAX_RENDEZVOUS_HEADER_BYTES,
+                    .max_num_tags = DEVICE_MAX_TAGS,
+                    .flags = IBV_TM_CAP_RC,
+                    .max_ops = 32768,
+                    .max_sge = 1},
         .max_dm_size = 0,
     };
     struct mlx5_ib_query_device_resp driver = {

@@ -1,9 +1,11 @@
 /* attributes.c: reading and writing the attributes of an ioctl. */
 #include "attributes.h"
 
+#include "context.h"
 #include "dma.h"
 
 #include <errno.h>
+#include <rdma/ib_user_ioctl_cmds.h>
 #include <string.h>
 
 struct ib_uverbs_attr *attribute(const struct call *call, uint16_t id)
@@ -43,6 +45,26 @@ int attribute_in(const struct call *call, uint16_t id, void *to, size_t bytes, s
         return 0;
     }
     return dma_copy(to, (const void *)(uintptr_t)a->data, count) ? 0 : EFAULT;
+}
+
+int attribute_command(const struct call *call, void *request, size_t bytes)
+{
+    return attribute_in(call, UVERBS_ATTR_CORE_IN, request, bytes, bytes);
+}
+
+int attribute_command_on(const struct call *call, void *request, size_t bytes, uint16_t type,
+                         uint32_t *handle, struct object **object)
+{
+    int result = attribute_command(call, request, bytes);
+    if (result)
+        return result;
+    *object = object_find(call->context, type, *handle);
+    return *object ? 0 : EINVAL;
+}
+
+struct object *attribute_object(const struct call *call, uint16_t type, uint16_t id)
+{
+    return object_find(call->context, type, attribute_number(call, id, UINT64_MAX));
 }
 
 int attribute_out(const struct call *call, uint16_t id, const void *from, size_t bytes)

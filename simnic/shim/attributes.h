@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 struct context;
+struct object;
 
 struct call {
     struct context *context;
@@ -24,6 +25,16 @@ uint64_t attribute_number(const struct call *call, uint16_t id, uint64_t missing
 /* Copies an input; what the program gave less of is zero. Returns 0, ENOENT if it is not there,
  * EINVAL if it gave less than `least`, EFAULT. */
 int attribute_in(const struct call *call, uint16_t id, void *to, size_t bytes, size_t least);
+
+/* Copies an old command of the write() interface, all of it. */
+int attribute_command(const struct call *call, void *request, size_t bytes);
+/* The same for a command about an object, whose handle is in the request: EINVAL if there is none of
+ * that type. */
+int attribute_command_on(const struct call *call, void *request, size_t bytes, uint16_t type,
+                         uint32_t *handle, struct object **object);
+
+/* The object whose handle an attribute is; NULL if there is none. */
+struct object *attribute_object(const struct call *call, uint16_t type, uint16_t id);
 
 /* Copies an output, as much as there is room for. Nothing happens if the program does not want it.
  * Returns 0 or EFAULT. */

@@ -75,6 +75,38 @@ struct object *object_create(struct context *context, uint16_t type)
     return object;
 }
 
+static void destroy_thing(uint16_t type, void *thing)
+{
+    struct device *device = &process.device;
+    switch (type) {
+    case UVERBS_OBJECT_MR:
+    case UVERBS_OBJECT_MW:
+        key_destroy(device, thing);
+        break;
+    case UVERBS_OBJECT_CQ:
+        cq_destroy(device, thing);
+        break;
+    case UVERBS_OBJECT_SRQ:
+        srq_destroy(device, thing);
+        break;
+    case UVERBS_OBJECT_QP:
+        qp_destroy(device, thing);
+        break;
+    default:
+        break;
+    }
+}
+
+struct object *object_create_for(struct context *context, uint16_t type, void *thing)
+{
+    struct object *object = thing ? object_create(context, type) : NULL;
+    if (object)
+        object->thing = thing;
+    else if (thing)
+        destroy_thing(type, thing);
+    return object;
+}
+
 struct object *object_find(struct context *context, uint16_t type, uint64_t handle)
 {
     if (handle >= context->object_count || !context->objects[handle])
@@ -95,40 +127,21 @@ void object_use(struct object *object, struct object *parent)
     }
 }
 
-static void destroy_thing(struct object *object)
+static void destroy_page(uint32_t page)
 {
-    struct device *device = &process.device;
-    if (object->type == MLX5_IB_OBJECT_UAR) {
-        doorbells_drop((uint32_t)object->number);
-        device_remove_page(device, (uint32_t)object->number);
-        process.page_used[object->number] = false;
-    }
-    if (!object->thing)
-        return;
-    switch (object->type) {
-    case UVERBS_OBJECT_MR:
-    case UVERBS_OBJECT_MW:
-        key_destroy(device, object->thing);
-        break;
-    case UVERBS_OBJECT_CQ:
-        cq_destroy(device, object->thing);
-        break;
-    case UVERBS_OBJECT_SRQ:
-        srq_destroy(device, object->thing);
-        break;
-    case UVERBS_OBJECT_QP:
-        qp_destroy(device, object->thing);
-        break;
-    default:
-        break;
-    }
+    doorbells_drop(page);
+    device_remove_page(&process.device, page);
+    process.page_used[page] = false;
 }
 
 int object_destroy(struct object *object)
 {
     if (object->uses)
         return EBUSY;
-    destroy_thing(object);
+    if (object->type == MLX5_IB_OBJECT_UAR)
+        destroy_page((uint32_t)object->number);
+    if (object->thing)
+        destroy_thing(object->type, object->thing);
     events_purge(object);
     if (object->completions)
         channel_release(object->completions);

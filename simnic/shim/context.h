@@ -25,9 +25,9 @@ struct object {
     struct object *parents[OBJECT_PARENTS];
     /* What ibv_query_qp tells back. */
     uint32_t cap[5];
-    uint32_t qp_type, sig_all;
+    uint32_t sig_all;
     uint8_t address[64]; /* struct ib_uverbs_qp_dest */
-    uint8_t port, pkey_index, mig_state;
+    uint8_t port, pkey_index;
 };
 
 struct context {
@@ -49,6 +49,9 @@ void contexts_inherit(void);
 
 /* Both with the process lock. A new object's handle is never 0xffffffff. */
 struct object *object_create(struct context *context, uint16_t type);
+/* An object that stands for something of the device's, which may be NULL. Returns NULL if there is
+ * no memory; the thing is destroyed then. */
+struct object *object_create_for(struct context *context, uint16_t type, void *thing);
 struct object *object_find(struct context *context, uint16_t type, uint64_t handle);
 void object_use(struct object *object, struct object *parent);
 /* Destroys it with what it stands for. Returns 0, or EBUSY if something uses it. */

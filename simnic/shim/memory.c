@@ -62,31 +62,25 @@ static int check_mapped(uint64_t start, uint64_t bytes)
 int verb_reg_mr(const struct call *call)
 {
     struct ib_uverbs_reg_mr request;
-    int result = attribute_in(call, UVERBS_ATTR_CORE_IN, &request, sizeof request, sizeof request);
+    struct object *domain;
+    int result = attribute_command_on(call, &request, sizeof request, UVERBS_OBJECT_PD,
+                                      &request.pd_handle, &domain);
     if (result)
         return result;
-    struct object *domain = object_find(call->context, UVERBS_OBJECT_PD, request.pd_handle);
-    if (!domain)
-        return EINVAL;
     if (!access_makes_sense(request.access_flags) ||
         (request.start & 4095) != (request.hca_va & 4095))
         return request.access_flags & ~(uint32_t)ACCESS_KNOWN ? EOPNOTSUPP : EINVAL;
     result = check_mapped(request.start, request.length);
     if (result)
         return result;
-    struct object *object = object_create(call->context, UVERBS_OBJECT_MR);
-    struct memory_key *key =
-        object ? key_create(&process.device, KEY_REGION, (uint32_t)domain->number) : NULL;
-    if (!key) {
-        if (object)
-            object_destroy(object);
+    struct memory_key *key = key_create(&process.device, KEY_REGION, (uint32_t)domain->number);
+    struct object *object = object_create_for(call->context, UVERBS_OBJECT_MR, key);
+    if (!object)
         return ENOMEM;
-    }
     key->access = request.access_flags;
     key->start = request.start;
     key->bytes = request.length;
     key->address = request.access_flags & ACCESS_ZERO_BASED ? request.start & 4095 : request.hca_va;
-    object->thing = key;
     object_use(object, domain);
     struct ib_uverbs_reg_mr_resp response = {object->handle, key->key, key->key};
     return attribute_out(call, UVERBS_ATTR_CORE_OUT, &response, sizeof response);
@@ -95,12 +89,13 @@ int verb_reg_mr(const struct call *call)
 int verb_rereg_mr(const struct call *call)
 {
     struct ib_uverbs_rereg_mr request;
-    int result = attribute_in(call, UVERBS_ATTR_CORE_IN, &request, sizeof request, sizeof request);
+    struct object *object;
+    int result = attribute_command_on(call, &request, sizeof request, UVERBS_OBJECT_MR,
+                                      &request.mr_handle, &object);
     if (result)
         return result;
-    struct object *object = object_find(call->context, UVERBS_OBJECT_MR, request.mr_handle);
     uint32_t flags = request.flags;
-    if (!object || !flags || flags & ~(uint32_t)IBV_REREG_MR_FLAGS_SUPPORTED)
+    if (!flags || flags & ~(uint32_t)IBV_REREG_MR_FLAGS_SUPPORTED)
         return EINVAL;
     struct memory_key *key = object->thing;
     struct object *domain = NULL;
@@ -133,9 +128,7 @@ int verb_rereg_mr(const struct call *call)
 
 int verb_query_mr(const struct call *call)
 {
-    struct object *object =
-        object_find(call->context, UVERBS_OBJECT_MR,
-                    attribute_number(call, UVERBS_ATTR_QUERY_MR_HANDLE, UINT64_MAX));
+    struct object *object = attribute_object(call, UVERBS_OBJECT_MR, UVERBS_ATTR_QUERY_MR_HANDLE);
     if (!object)
         return ENOENT;
     const struct memory_key *key = object->thing;
@@ -150,21 +143,17 @@ int verb_query_mr(const struct call *call)
 int verb_alloc_mw(const struct call *call)
 {
     struct ib_uverbs_alloc_mw request;
-    int result = attribute_in(call, UVERBS_ATTR_CORE_IN, &request, sizeof request, sizeof request);
+    struct object *domain;
+    int result = attribute_command_on(call, &request, sizeof request, UVERBS_OBJECT_PD,
+                                      &request.pd_handle, &domain);
     if (result)
         return result;
-    struct object *domain = object_find(call->context, UVERBS_OBJECT_PD, request.pd_handle);
-    if (!domain || (request.mw_type != IBV_MW_TYPE_1 && request.mw_type != IBV_MW_TYPE_2))
+    if ((request.mw_type != IBV_MW_TYPE_1 && request.mw_type != IBV_MW_TYPE_2))
         return EINVAL;
-    struct object *object = object_create(call->context, UVERBS_OBJECT_MW);
-    struct memory_key *key =
-        object ? key_create(&process.device, KEY_WINDOW, (uint32_t)domain->number) : NULL;
-    if (!key) {
-        if (object)
-            object_destroy(object);
+    struct memory_key *key = key_create(&process.device, KEY_WINDOW, (uint32_t)domain->number);
+    struct object *object = object_create_for(call->context, UVERBS_OBJECT_MW, key);
+    if (!object)
         return ENOMEM;
-    }
-    object->thing = key;
     object_use(object, domain);
     struct ib_uverbs_alloc_mw_resp response = {object->handle, key->key};
     return attribute_out(call, UVERBS_ATTR_CORE_OUT, &response, sizeof response);

@@ -29,14 +29,14 @@ struct creation {
     uint32_t type, flags;
 };
 
-static bool power_of_two(uint32_t n)
+static bool is_power_of_two(uint32_t n)
 {
     return (n & (n - 1)) == 0;
 }
 
-static struct object *named(const struct call *call, uint16_t type, uint16_t id)
+static bool has_tags(const struct object *shared)
 {
-    return object_find(call->context, type, attribute_number(call, id, UINT64_MAX));
+    return ((const struct shared_receive_queue *)shared->thing)->tags;
 }
 
 static int read_creation(const struct call *call, struct creation *c)
@@ -51,11 +51,13 @@ static int read_creation(const struct call *call, struct creation *c)
     c->type = (uint32_t)attribute_number(call, UVERBS_ATTR_CREATE_QP_TYPE, UINT32_MAX);
     c->type = dc_type(c->type, c->driver.flags);
     c->flags = (uint32_t)attribute_number(call, UVERBS_ATTR_CREATE_QP_FLAGS, 0);
-    c->domain = named(call, UVERBS_OBJECT_PD, UVERBS_ATTR_CREATE_QP_PD_HANDLE);
-    c->send_completions = named(call, UVERBS_OBJECT_CQ, UVERBS_ATTR_CREATE_QP_SEND_CQ_HANDLE);
-    c->receive_completions = named(call, UVERBS_OBJECT_CQ, UVERBS_ATTR_CREATE_QP_RECV_CQ_HANDLE);
-    c->shared = named(call, UVERBS_OBJECT_SRQ, UVERBS_ATTR_CREATE_QP_SRQ_HANDLE);
-    c->xrc = named(call, UVERBS_OBJECT_XRCD, UVERBS_ATTR_CREATE_QP_XRCD_HANDLE);
+    c->domain = attribute_object(call, UVERBS_OBJECT_PD, UVERBS_ATTR_CREATE_QP_PD_HANDLE);
+    c->send_completions =
+        attribute_object(call, UVERBS_OBJECT_CQ, UVERBS_ATTR_CREATE_QP_SEND_CQ_HANDLE);
+    c->receive_completions =
+        attribute_object(call, UVERBS_OBJECT_CQ, UVERBS_ATTR_CREATE_QP_RECV_CQ_HANDLE);
+    c->shared = attribute_object(call, UVERBS_OBJECT_SRQ, UVERBS_ATTR_CREATE_QP_SRQ_HANDLE);
+    c->xrc = attribute_object(call, UVERBS_OBJECT_XRCD, UVERBS_ATTR_CREATE_QP_XRCD_HANDLE);
     bool xrc = c->type == TYPE_XRC_INITIATOR || c->type == TYPE_XRC_TARGET;
     if (!xrc && c->type != TYPE_RC && c->type != TYPE_UC && c->type != TYPE_UD &&
         c->type != TYPE_DCI && c->type != TYPE_DCT)
@@ -67,12 +69,14 @@ static int read_creation(const struct call *call, struct creation *c)
         (attribute(call, UVERBS_ATTR_CREATE_QP_SRQ_HANDLE) && !c->shared) ||
         (!c->shared && c->type == TYPE_DCT))
         return EINVAL;
+    if (c->shared && has_tags(c->shared) && c->type != TYPE_RC)
+        return EINVAL;
     if (c->driver.flags & ~(FLAGS_KNOWN | dc_flags(c->type)) ||
         c->flags & ~(uint32_t)IB_UVERBS_QP_CREATE_SQ_SIG_ALL)
         return EOPNOTSUPP;
     const struct mlx5_ib_create_qp *d = &c->driver;
-    bool sizes = power_of_two(d->sq_wqe_count) && d->sq_wqe_count <= MOST_BLOCKS &&
-                 power_of_two(d->rq_wqe_count) && d->rq_wqe_count <= MOST_RECEIVES &&
+    bool sizes = is_power_of_two(d->sq_wqe_count) && d->sq_wqe_count <= MOST_BLOCKS &&
+                 is_power_of_two(d->rq_wqe_count) && d->rq_wqe_count <= MOST_RECEIVES &&
                  (d->rq_wqe_count == 0 || (d->rq_wqe_shift >= 4 && d->rq_wqe_shift <= 9));
     return sizes && d->bfreg_index < DEVICE_MAX_PAGES ? 0 : EINVAL;
 }
@@ -101,6 +105,8 @@ static void set_up(struct queue_pair *qp, const struct creation *c, int rail)
     qp->send_queue_completions = c->send_completions ? c->send_completions->thing : NULL;
     qp->receive_queue_completions = c->receive_completions ? c->receive_completions->thing : NULL;
     qp->shared_receive_queue = c->shared ? c->shared->thing : NULL;
+    if (c->shared && has_tags(c->shared)) /* all completes where the SRQ does */
+        qp->receive_queue_completions = qp->shared_receive_queue->completion_queue;
     qp->destination_rail = 15;
     if (c->type == TYPE_XRC_TARGET) { /* it has no queues */
         qp->page = DEVICE_MAX_PAGES;
@@ -126,24 +132,18 @@ int verb_create_qp(const struct call *call)
     if (result)
         return result;
     doorbells_find();
-    struct object *object = object_create(call->context, UVERBS_OBJECT_QP);
-    struct queue_pair *qp = object ? qp_create(&process.device) : NULL;
-    if (!qp) {
-        if (object)
-            object_destroy(object);
+    struct queue_pair *qp = qp_create(&process.device);
+    struct object *object = object_create_for(call->context, UVERBS_OBJECT_QP, qp);
+    if (!object)
         return ENOMEM;
-    }
     set_up(qp, &c, call->context->rail);
     if (c.type == TYPE_DCT && !set_up_target(qp, &c)) {
-        qp_destroy(&process.device, qp);
         object_destroy(object);
         return ENOMEM;
     }
     qp_attach_page(&process.device, qp);
     qp->owner = object;
-    object->thing = qp;
     object->user_handle = attribute_number(call, UVERBS_ATTR_CREATE_QP_USER_HANDLE, 0);
-    object->qp_type = c.type;
     object->sig_all = qp->signal_all;
     memcpy(object->cap, &c.cap, sizeof object->cap);
     object_use(object, c.domain);
@@ -161,23 +161,8 @@ int verb_create_qp(const struct call *call)
     return result ? result : attribute_out(call, UVERBS_ATTR_UHW_OUT, &response, sizeof response);
 }
 
-int verb_destroy_qp(const struct call *call)
-{
-    struct object *object =
-        object_find(call->context, UVERBS_OBJECT_QP,
-                    attribute_number(call, UVERBS_ATTR_DESTROY_QP_HANDLE, UINT64_MAX));
-    if (!object)
-        return ENOENT;
-    struct ib_uverbs_destroy_qp_resp response = {object->async_events};
-    int result = object_destroy(object);
-    return result ? result
-                  : attribute_out(call, UVERBS_ATTR_DESTROY_QP_RESP, &response, sizeof response);
-}
-
 /* ---- changing ---- */
 
-/* The kernel resolves a GID to a MAC, by the routes of this machine; here all that can be reached
- * are the rails. */
 /* A multicast GID, or an IPv4 one, which RoCE v2 maps as all IPv4 addresses. */
 static bool is_group(const uint8_t gid[16])
 {
@@ -185,6 +170,8 @@ static bool is_group(const uint8_t gid[16])
     return gid[0] == 0xff || (memcmp(gid, mapped, sizeof mapped) == 0 && gid[12] >> 4 == 14);
 }
 
+/* The kernel resolves a GID to a MAC, by the routes of this machine; here all that can be reached
+ * are the rails. */
 static int check_destination(const uint8_t gid[16])
 {
     static const uint8_t zero[16];
@@ -193,11 +180,19 @@ static int check_destination(const uint8_t gid[16])
     return rail_of_gid(gid) >= 0 || is_group(gid) ? 0 : ENETUNREACH;
 }
 
+/* RoCE addresses by GID alone; but libmlx5 knows InfiniBand only for the QP of a tag-matching SRQ that
+ * takes its commands, which is connected to itself and sends nothing. */
+static bool may_lack_gid(const struct queue_pair *qp, const struct ib_uverbs_modify_qp *m)
+{
+    return qp->type == TYPE_RC && qp->shared_receive_queue && qp->shared_receive_queue->tags &&
+           m->attr_mask & IBV_QP_DEST_QPN && m->dest_qp_num == qp->number;
+}
+
 /* DC QPs have an address for what is not a destination: each WQE names its own. */
 static int check_address(const struct context *context, uint32_t type,
                          const struct ib_uverbs_qp_dest *address)
 {
-    if (!address->is_global) /* RoCE addresses by GID alone */
+    if (!address->is_global)
         return EINVAL;
     if (address->sgid_index >= RAIL_GID_COUNT ||
         rails[context->rail].gid[address->sgid_index].type == RAIL_GID_NONE)
@@ -207,7 +202,7 @@ static int check_address(const struct context *context, uint32_t type,
     return type == TYPE_DCI || type == TYPE_DCT ? 0 : check_destination(address->dgid);
 }
 
-static int check_values(const struct context *context, uint32_t type,
+static int check_values(const struct context *context, const struct queue_pair *qp,
                         const struct ib_uverbs_modify_qp *m)
 {
     uint32_t mask = m->attr_mask;
@@ -229,7 +224,9 @@ static int check_values(const struct context *context, uint32_t type,
         return EINVAL;
     if (mask & IBV_QP_MIN_RNR_TIMER && m->min_rnr_timer > 31)
         return EINVAL;
-    return mask & IBV_QP_AV ? check_address(context, type, &m->dest) : 0;
+    if (!(mask & IBV_QP_AV) || (!m->dest.is_global && may_lack_gid(qp, m)))
+        return 0;
+    return check_address(context, qp->type, &m->dest);
 }
 
 static void set_values(struct object *object, const struct ib_uverbs_modify_qp *m)
@@ -286,7 +283,7 @@ static int modify(const struct call *call, const struct ib_uverbs_modify_qp *m)
     uint8_t next = m->attr_mask & IBV_QP_STATE ? m->qp_state : qp->state;
     if (!transition_allowed(qp->type, qp->state, next, m->attr_mask))
         return EINVAL;
-    int result = check_values(call->context, qp->type, m);
+    int result = check_values(call->context, qp, m);
     if (result)
         return result;
     set_values(object, m);
@@ -298,7 +295,7 @@ static int modify(const struct call *call, const struct ib_uverbs_modify_qp *m)
 int verb_modify_qp(const struct call *call)
 {
     struct ib_uverbs_modify_qp request;
-    int result = attribute_in(call, UVERBS_ATTR_CORE_IN, &request, sizeof request, sizeof request);
+    int result = attribute_command(call, &request, sizeof request);
     return result ? result : modify(call, &request);
 }
 
@@ -327,12 +324,11 @@ int verb_modify_qp_ex(const struct call *call)
 int verb_query_qp(const struct call *call)
 {
     struct ib_uverbs_query_qp request;
-    int result = attribute_in(call, UVERBS_ATTR_CORE_IN, &request, sizeof request, sizeof request);
+    struct object *object;
+    int result = attribute_command_on(call, &request, sizeof request, UVERBS_OBJECT_QP,
+                                      &request.qp_handle, &object);
     if (result)
         return result;
-    struct object *object = object_find(call->context, UVERBS_OBJECT_QP, request.qp_handle);
-    if (!object)
-        return EINVAL;
     const struct queue_pair *qp = object->thing;
     const struct queue_pair_attributes *a = &qp->attributes;
     struct ib_uverbs_query_qp_resp response = {
@@ -370,13 +366,13 @@ int verb_query_qp(const struct call *call)
 int verb_create_ah(const struct call *call)
 {
     struct ib_uverbs_create_ah request;
-    int result = attribute_in(call, UVERBS_ATTR_CORE_IN, &request, sizeof request, sizeof request);
+    struct object *domain;
+    int result = attribute_command_on(call, &request, sizeof request, UVERBS_OBJECT_PD,
+                                      &request.pd_handle, &domain);
     if (result)
         return result;
-    struct object *domain = object_find(call->context, UVERBS_OBJECT_PD, request.pd_handle);
     const struct ib_uverbs_ah_attr *a = &request.attr;
-    if (!domain || !a->is_global || a->port_num != RAIL_PORT ||
-        a->grh.sgid_index >= RAIL_GID_COUNT ||
+    if (!a->is_global || a->port_num != RAIL_PORT || a->grh.sgid_index >= RAIL_GID_COUNT ||
         rails[call->context->rail].gid[a->grh.sgid_index].type == RAIL_GID_NONE)
         return EINVAL;
     result = check_destination(a->grh.dgid);
@@ -396,26 +392,37 @@ int verb_create_ah(const struct call *call)
     return result ? result : attribute_out(call, UVERBS_ATTR_UHW_OUT, &driver, sizeof driver);
 }
 
+/* Reads a command about a multicast group of a UD QP; those to attach and to detach are alike. */
+static int read_group(const struct call *call, struct ib_uverbs_attach_mcast *request,
+                      struct queue_pair **qp)
+{
+    struct object *object;
+    int result = attribute_command_on(call, request, sizeof *request, UVERBS_OBJECT_QP,
+                                      &request->qp_handle, &object);
+    if (result)
+        return result;
+    *qp = object->thing;
+    return (*qp)->type == TYPE_UD && is_group(request->gid) ? 0 : EINVAL;
+}
+
 int verb_attach_multicast(const struct call *call)
 {
     struct ib_uverbs_attach_mcast request;
-    int result = attribute_in(call, UVERBS_ATTR_CORE_IN, &request, sizeof request, sizeof request);
+    struct queue_pair *qp;
+    int result = read_group(call, &request, &qp);
     if (result)
         return result;
-    struct object *object = object_find(call->context, UVERBS_OBJECT_QP, request.qp_handle);
-    if (!object || object->qp_type != TYPE_UD || !is_group(request.gid))
-        return EINVAL;
-    return multicast_attach(object->thing, request.gid) ? 0 : ENOMEM;
+    return multicast_attach(qp, request.gid) ? 0 : ENOMEM;
 }
 
 int verb_detach_multicast(const struct call *call)
 {
-    struct ib_uverbs_detach_mcast request;
-    int result = attribute_in(call, UVERBS_ATTR_CORE_IN, &request, sizeof request, sizeof request);
+    _Static_assert(sizeof(struct ib_uverbs_attach_mcast) == sizeof(struct ib_uverbs_detach_mcast),
+                   "read as one");
+    struct ib_uverbs_attach_mcast request;
+    struct queue_pair *qp;
+    int result = read_group(call, &request, &qp);
     if (result)
         return result;
-    struct object *object = object_find(call->context, UVERBS_OBJECT_QP, request.qp_handle);
-    if (!object || object->qp_type != TYPE_UD || !is_group(request.gid))
-        return EINVAL;
-    return multicast_detach(object->thing, request.gid) ? 0 : EINVAL;
+    return multicast_detach(qp, request.gid) ? 0 : EINVAL;
 }

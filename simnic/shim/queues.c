@@ -1,9 +1,11 @@
 /* queues.c: event channels, completion queues and shared receive queues. */
+#include "compiler.h"
 #include "context.h"
 #include "dma.h"
 #include "descriptors.h"
 #include "doorbells.h"
 #include "process.h"
+#include "tag.h"
 #include "verbs.h"
 
 #include <errno.h>
@@ -15,14 +17,6 @@
 #define CQ_MOST_ENTRIES 4194303u
 #define SRQ_MOST_ENTRIES 32767u
 #define SRQ_MOST_SEGMENTS 31u
-
-static uint32_t power_of_two(uint32_t at_least)
-{
-    uint32_t n = 1;
-    while (n < at_least)
-        n *= 2;
-    return n;
-}
 
 int verb_create_channel(const struct call *call)
 {
@@ -86,29 +80,26 @@ int verb_create_cq(const struct call *call)
             return EBADF;
     }
     doorbells_find();
-    struct object *object = object_create(call->context, UVERBS_OBJECT_CQ);
-    struct completion_queue *cq = object ? cq_create(&process.device) : NULL;
+    struct completion_queue *cq = cq_create(&process.device);
     if (cq && driver.cqe_comp_en == 1 && !compression_create(cq, driver.cqe_comp_res_format)) {
         cq_destroy(&process.device, cq);
         cq = NULL;
     }
-    if (!cq) {
+    struct object *object = object_create_for(call->context, UVERBS_OBJECT_CQ, cq);
+    if (!object) {
         if (channel)
             channel_release(channel);
-        if (object)
-            object_destroy(object);
         return ENOMEM;
     }
     cq->buffer = (uint8_t *)(uintptr_t)driver.buf_addr;
     cq->record = (uint8_t *)(uintptr_t)driver.db_addr;
-    cq->entries = power_of_two((uint32_t)entries + 1);
+    cq->entries = power_of_two_at_least((uint32_t)entries + 1);
     cq->entry_bytes = driver.cqe_size;
     cq->owner = object;
     /* The first value a program arms with may be the record's first value, zero: a value it cannot
      * arm with goes there. */
     cq->arm_value = UINT32_MAX;
     dma_store32(cq->record + 4, UINT32_MAX);
-    object->thing = cq;
     object->completions = channel;
     object->user_handle = attribute_number(call, UVERBS_ATTR_CREATE_CQ_USER_HANDLE, 0);
     attribute_out_handle(call, UVERBS_ATTR_CREATE_CQ_HANDLE, object->handle);
@@ -117,34 +108,22 @@ int verb_create_cq(const struct call *call)
     return result ? result : attribute_out(call, UVERBS_ATTR_UHW_OUT, &response, sizeof response);
 }
 
-int verb_destroy_cq(const struct call *call)
-{
-    struct object *object =
-        object_find(call->context, UVERBS_OBJECT_CQ,
-                    attribute_number(call, UVERBS_ATTR_DESTROY_CQ_HANDLE, UINT64_MAX));
-    if (!object)
-        return ENOENT;
-    struct ib_uverbs_destroy_cq_resp response = {object->completion_events, object->async_events};
-    int result = object_destroy(object);
-    return result ? result
-                  : attribute_out(call, UVERBS_ATTR_DESTROY_CQ_RESP, &response, sizeof response);
-}
-
 int verb_resize_cq(const struct call *call)
 {
     struct ib_uverbs_resize_cq request;
     struct mlx5_ib_resize_cq driver;
-    int result = attribute_in(call, UVERBS_ATTR_CORE_IN, &request, sizeof request, sizeof request);
+    struct object *object;
+    int result = attribute_command_on(call, &request, sizeof request, UVERBS_OBJECT_CQ,
+                                      &request.cq_handle, &object);
     if (!result)
         result = attribute_in(call, UVERBS_ATTR_UHW_IN, &driver, sizeof driver, sizeof driver);
     if (result)
         return result;
-    struct object *object = object_find(call->context, UVERBS_OBJECT_CQ, request.cq_handle);
-    if (!object || request.cqe == 0 || request.cqe > CQ_MOST_ENTRIES ||
+    if (request.cqe == 0 || request.cqe > CQ_MOST_ENTRIES ||
         (driver.cqe_size != 64 && driver.cqe_size != 128) || driver.reserved0 || driver.reserved1)
         return EINVAL;
     struct completion_queue *cq = object->thing;
-    uint32_t entries = power_of_two(request.cqe + 1);
+    uint32_t entries = power_of_two_at_least(request.cqe + 1);
     if (!cq_resize(&process.device, cq, (uint8_t *)(uintptr_t)driver.buf_addr, entries,
                    driver.cqe_size))
         return EINVAL;
@@ -152,62 +131,74 @@ int verb_resize_cq(const struct call *call)
     return attribute_out(call, UVERBS_ATTR_CORE_OUT, &response, sizeof response);
 }
 
-int verb_create_srq(const struct call *call)
-{
+struct srq_creation {
+    struct object *domain, *xrc, *completions;
     struct mlx5_ib_create_srq driver;
-    int result = attribute_in(call, UVERBS_ATTR_UHW_IN, &driver, sizeof driver,
+    uint64_t type, entries, segments, tags;
+};
+
+static int read_srq_creation(const struct call *call, struct srq_creation *c)
+{
+    int result = attribute_in(call, UVERBS_ATTR_UHW_IN, &c->driver, sizeof c->driver,
                               offsetof(struct mlx5_ib_create_srq, flags));
     if (result)
         return result;
-    uint64_t entries = attribute_number(call, UVERBS_ATTR_CREATE_SRQ_MAX_WR, 0);
-    uint64_t segments = attribute_number(call, UVERBS_ATTR_CREATE_SRQ_MAX_SGE, 0);
-    uint64_t type = attribute_number(call, UVERBS_ATTR_CREATE_SRQ_TYPE, IB_UVERBS_SRQT_BASIC);
-    if (type != IB_UVERBS_SRQT_BASIC && type != IB_UVERBS_SRQT_XRC)
+    c->entries = attribute_number(call, UVERBS_ATTR_CREATE_SRQ_MAX_WR, 0);
+    c->segments = attribute_number(call, UVERBS_ATTR_CREATE_SRQ_MAX_SGE, 0);
+    c->tags = attribute_number(call, UVERBS_ATTR_CREATE_SRQ_MAX_NUM_TAGS, 0);
+    c->type = attribute_number(call, UVERBS_ATTR_CREATE_SRQ_TYPE, IB_UVERBS_SRQT_BASIC);
+    if (c->type != IB_UVERBS_SRQT_BASIC && c->type != IB_UVERBS_SRQT_XRC &&
+        c->type != IB_UVERBS_SRQT_TM)
         return EOPNOTSUPP;
-    struct object *xrc = NULL, *completions = NULL;
-    if (type == IB_UVERBS_SRQT_XRC) {
-        xrc = object_find(call->context, UVERBS_OBJECT_XRCD,
-                          attribute_number(call, UVERBS_ATTR_CREATE_SRQ_XRCD_HANDLE, UINT64_MAX));
-        completions =
-            object_find(call->context, UVERBS_OBJECT_CQ,
-                        attribute_number(call, UVERBS_ATTR_CREATE_SRQ_CQ_HANDLE, UINT64_MAX));
-        if (!xrc || !completions)
-            return EINVAL;
-    }
-    struct object *domain =
-        object_find(call->context, UVERBS_OBJECT_PD,
-                    attribute_number(call, UVERBS_ATTR_CREATE_SRQ_PD_HANDLE, UINT64_MAX));
-    if (!domain)
+    c->domain = attribute_object(call, UVERBS_OBJECT_PD, UVERBS_ATTR_CREATE_SRQ_PD_HANDLE);
+    if (c->type == IB_UVERBS_SRQT_XRC)
+        c->xrc = attribute_object(call, UVERBS_OBJECT_XRCD, UVERBS_ATTR_CREATE_SRQ_XRCD_HANDLE);
+    if (c->type != IB_UVERBS_SRQT_BASIC)
+        c->completions = attribute_object(call, UVERBS_OBJECT_CQ, UVERBS_ATTR_CREATE_SRQ_CQ_HANDLE);
+    if (!c->domain || (c->type == IB_UVERBS_SRQT_XRC && !c->xrc) ||
+        (c->type != IB_UVERBS_SRQT_BASIC && !c->completions))
         return EINVAL;
-    if (entries > SRQ_MOST_ENTRIES || segments > SRQ_MOST_SEGMENTS || driver.flags)
+    if (c->type == IB_UVERBS_SRQT_TM && (c->tags == 0 || c->tags > DEVICE_MAX_TAGS))
         return EINVAL;
-    struct object *object = object_create(call->context, UVERBS_OBJECT_SRQ);
-    struct shared_receive_queue *srq = object ? srq_create(&process.device) : NULL;
-    if (!srq) {
-        if (object)
-            object_destroy(object);
+    bool sizes = c->entries <= SRQ_MOST_ENTRIES && c->segments <= SRQ_MOST_SEGMENTS;
+    return sizes && !c->driver.flags ? 0 : EINVAL;
+}
+
+int verb_create_srq(const struct call *call)
+{
+    struct srq_creation c = {0};
+    int result = read_srq_creation(call, &c);
+    if (result)
+        return result;
+    struct shared_receive_queue *srq = srq_create(&process.device);
+    struct object *object = object_create_for(call->context, UVERBS_OBJECT_SRQ, srq);
+    if (!object)
+        return ENOMEM;
+    /* Drivers number one place more than they asked for. */
+    if (c.type == IB_UVERBS_SRQT_TM &&
+        !tags_create(srq, power_of_two_at_least((uint32_t)c.tags + 1))) {
+        object_destroy(object);
         return ENOMEM;
     }
     /* The stride is not passed: it follows from the segments as in the kernel's
      * mlx5_ib_create_srq. */
-    uint32_t stride = power_of_two(16 + 16 * (uint32_t)segments);
+    uint32_t stride = power_of_two_at_least(16 + 16 * (uint32_t)c.segments);
     if (stride < 32)
         stride = 32;
-    srq->buffer = (uint8_t *)(uintptr_t)driver.buf_addr;
-    srq->record = (uint8_t *)(uintptr_t)driver.db_addr;
-    srq->entries = power_of_two((uint32_t)entries + 1);
+    srq->buffer = (uint8_t *)(uintptr_t)c.driver.buf_addr;
+    srq->record = (uint8_t *)(uintptr_t)c.driver.db_addr;
+    srq->entries = power_of_two_at_least((uint32_t)c.entries + 1);
     srq->entry_shift = (uint32_t)__builtin_ctz(stride);
-    srq->domain = (uint32_t)domain->number;
+    srq->domain = (uint32_t)c.domain->number;
     srq->limit = (uint32_t)attribute_number(call, UVERBS_ATTR_CREATE_SRQ_LIMIT, 0);
     srq->owner = object;
-    object->thing = srq;
     object->user_handle = attribute_number(call, UVERBS_ATTR_CREATE_SRQ_USER_HANDLE, 0);
-    object_use(object, domain);
-    object_use(object, xrc);
-    object_use(object, completions);
-    srq->completion_queue = completions ? completions->thing : NULL;
-    srq->xrc_domain = xrc ? (uint32_t)xrc->number : 0;
-    srq->user_index = driver.uidx;
+    object_use(object, c.domain);
+    object_use(object, c.xrc);
+    object_use(object, c.completions);
+    srq->completion_queue = c.completions ? c.completions->thing : NULL;
+    srq->xrc_domain = c.xrc ? (uint32_t)c.xrc->number : 0;
+    srq->user_index = c.driver.uidx;
     attribute_out_handle(call, UVERBS_ATTR_CREATE_SRQ_HANDLE, object->handle);
     struct mlx5_ib_create_srq_resp response = {.srqn = srq->number};
     result = attribute_out32(call, UVERBS_ATTR_CREATE_SRQ_RESP_MAX_WR, srq->entries - 1);
@@ -218,28 +209,14 @@ int verb_create_srq(const struct call *call)
     return result ? result : attribute_out(call, UVERBS_ATTR_UHW_OUT, &response, sizeof response);
 }
 
-int verb_destroy_srq(const struct call *call)
-{
-    struct object *object =
-        object_find(call->context, UVERBS_OBJECT_SRQ,
-                    attribute_number(call, UVERBS_ATTR_DESTROY_SRQ_HANDLE, UINT64_MAX));
-    if (!object)
-        return ENOENT;
-    struct ib_uverbs_destroy_srq_resp response = {object->async_events};
-    int result = object_destroy(object);
-    return result ? result
-                  : attribute_out(call, UVERBS_ATTR_DESTROY_SRQ_RESP, &response, sizeof response);
-}
-
 int verb_modify_srq(const struct call *call)
 {
     struct ib_uverbs_modify_srq request;
-    int result = attribute_in(call, UVERBS_ATTR_CORE_IN, &request, sizeof request, sizeof request);
+    struct object *object;
+    int result = attribute_command_on(call, &request, sizeof request, UVERBS_OBJECT_SRQ,
+                                      &request.srq_handle, &object);
     if (result)
         return result;
-    struct object *object = object_find(call->context, UVERBS_OBJECT_SRQ, request.srq_handle);
-    if (!object)
-        return EINVAL;
     struct shared_receive_queue *srq = object->thing;
     if (request.attr_mask & 1) /* IB_SRQ_MAX_WR: mlx5 does not resize SRQs */
         return EINVAL;
@@ -254,12 +231,11 @@ int verb_modify_srq(const struct call *call)
 int verb_query_srq(const struct call *call)
 {
     struct ib_uverbs_query_srq request;
-    int result = attribute_in(call, UVERBS_ATTR_CORE_IN, &request, sizeof request, sizeof request);
+    struct object *object;
+    int result = attribute_command_on(call, &request, sizeof request, UVERBS_OBJECT_SRQ,
+                                      &request.srq_handle, &object);
     if (result)
         return result;
-    struct object *object = object_find(call->context, UVERBS_OBJECT_SRQ, request.srq_handle);
-    if (!object)
-        return EINVAL;
     const struct shared_receive_queue *srq = object->thing;
     struct ib_uverbs_query_srq_resp response = {.max_wr = srq->entries - 1,
                                                 .max_sge = ((1u << srq->entry_shift) - 16) / 16,

@@ -56,13 +56,45 @@ static int run_write_command(const struct call *call)
     return EOPNOTSUPP;
 }
 
-/* Objects whose destruction has nothing to tell: the handle is the first attribute of their
- * method. */
-static int destroy(const struct call *call, uint16_t type, uint16_t attribute_id)
+/* Objects whose destruction has nothing to tell. */
+static int destroy(const struct call *call, uint16_t type, uint16_t handle_id)
 {
-    struct object *object =
-        object_find(call->context, type, attribute_number(call, attribute_id, UINT64_MAX));
+    struct object *object = attribute_object(call, type, handle_id);
     return object ? object_destroy(object) : ENOENT;
+}
+
+/* Those that tell how many events the program has read, so that libibverbs can wait until it has
+ * acknowledged as many: those of completions, of a CQ, and asynchronous ones. */
+static int destroy_counted(const struct call *call, uint16_t type, uint16_t handle_id,
+                           uint16_t response_id)
+{
+    struct object *object = attribute_object(call, type, handle_id);
+    if (!object)
+        return ENOENT;
+    uint32_t counts[2] = {object->completion_events, object->async_events};
+    int result = object_destroy(object);
+    if (result)
+        return result;
+    return type == UVERBS_OBJECT_CQ ? attribute_out(call, response_id, counts, sizeof counts)
+                                    : attribute_out32(call, response_id, counts[1]);
+}
+
+static int destroy_cq(const struct call *call)
+{
+    return destroy_counted(call, UVERBS_OBJECT_CQ, UVERBS_ATTR_DESTROY_CQ_HANDLE,
+                           UVERBS_ATTR_DESTROY_CQ_RESP);
+}
+
+static int destroy_srq(const struct call *call)
+{
+    return destroy_counted(call, UVERBS_OBJECT_SRQ, UVERBS_ATTR_DESTROY_SRQ_HANDLE,
+                           UVERBS_ATTR_DESTROY_SRQ_RESP);
+}
+
+static int destroy_qp(const struct call *call)
+{
+    return destroy_counted(call, UVERBS_OBJECT_QP, UVERBS_ATTR_DESTROY_QP_HANDLE,
+                           UVERBS_ATTR_DESTROY_QP_RESP);
 }
 
 static int destroy_pd(const struct call *call)
@@ -123,11 +155,11 @@ static const struct command methods[] = {
     {METHOD(UVERBS_OBJECT_AH, UVERBS_METHOD_AH_DESTROY), "AH_DESTROY", destroy_ah},
     {METHOD(UVERBS_OBJECT_XRCD, UVERBS_METHOD_XRCD_DESTROY), "XRCD_DESTROY", destroy_xrcd},
     {METHOD(UVERBS_OBJECT_CQ, UVERBS_METHOD_CQ_CREATE), "CQ_CREATE", verb_create_cq},
-    {METHOD(UVERBS_OBJECT_CQ, UVERBS_METHOD_CQ_DESTROY), "CQ_DESTROY", verb_destroy_cq},
+    {METHOD(UVERBS_OBJECT_CQ, UVERBS_METHOD_CQ_DESTROY), "CQ_DESTROY", destroy_cq},
     {METHOD(UVERBS_OBJECT_SRQ, UVERBS_METHOD_SRQ_CREATE), "SRQ_CREATE", verb_create_srq},
-    {METHOD(UVERBS_OBJECT_SRQ, UVERBS_METHOD_SRQ_DESTROY), "SRQ_DESTROY", verb_destroy_srq},
+    {METHOD(UVERBS_OBJECT_SRQ, UVERBS_METHOD_SRQ_DESTROY), "SRQ_DESTROY", destroy_srq},
     {METHOD(UVERBS_OBJECT_QP, UVERBS_METHOD_QP_CREATE), "QP_CREATE", verb_create_qp},
-    {METHOD(UVERBS_OBJECT_QP, UVERBS_METHOD_QP_DESTROY), "QP_DESTROY", verb_destroy_qp},
+    {METHOD(UVERBS_OBJECT_QP, UVERBS_METHOD_QP_DESTROY), "QP_DESTROY", destroy_qp},
     {METHOD(MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_ALLOC), "UAR_OBJ_ALLOC", verb_alloc_page},
     {METHOD(MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_DESTROY), "UAR_OBJ_DESTROY", destroy_page},
 };

@@ -17,10 +17,8 @@ int verb_alloc_page(const struct call *call);
 int verb_create_channel(const struct call *call);
 int verb_alloc_async(const struct call *call);
 int verb_create_cq(const struct call *call);
-int verb_destroy_cq(const struct call *call);
 int verb_resize_cq(const struct call *call);
 int verb_create_srq(const struct call *call);
-int verb_destroy_srq(const struct call *call);
 int verb_modify_srq(const struct call *call);
 int verb_query_srq(const struct call *call);
 
@@ -29,7 +27,6 @@ int verb_open_xrcd(const struct call *call);
 
 /* queue_pairs.c */
 int verb_create_qp(const struct call *call);
-int verb_destroy_qp(const struct call *call);
 int verb_modify_qp(const struct call *call);
 int verb_modify_qp_ex(const struct call *call);
 int verb_query_qp(const struct call *call);

@@ -34,7 +34,7 @@ int verb_open_xrcd(const struct call *call)
     struct ib_uverbs_open_xrcd request;
     struct stat status = {0};
     uint32_t number = 0;
-    int result = attribute_in(call, UVERBS_ATTR_CORE_IN, &request, sizeof request, sizeof request);
+    int result = attribute_command(call, &request, sizeof request);
     if (result)
         return result;
     if ((int)request.fd >= 0) {

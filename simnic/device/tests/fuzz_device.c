@@ -4,22 +4,18 @@
  *
  * For libFuzzer (./dev fuzz), or with fuzz_main.c a program of its own. */
 #include "fuzz.h"
-#include "rig.h"
+#include "fuzz_input.h"
+#include "fuzz_tags.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
-#define QUEUE_PAIRS 6
+#define QUEUE_PAIRS 9
 #define KEYS 6
 #define MEMORY_BYTES 65536u
 #define MOST_STEPS 2000
-
-struct input {
-    const uint8_t *at;
-    size_t left;
-};
 
 /* One direction of a QP: the counters of its CQEs only go up. */
 struct counted {
@@ -30,12 +26,11 @@ struct counted {
 struct world {
     struct rig *rig;
     uint32_t blocks; /* of the rig itself */
-    struct input input;
     struct rig_cq *cq[3];
-    struct rig_srq *srq;
+    struct rig_srq *srq, *tags;
     struct rig_qp *qp[QUEUE_PAIRS];
     struct counted sends[QUEUE_PAIRS], receives[QUEUE_PAIRS];
-    uint32_t shared_completions;
+    uint32_t shared_completions, tag_completions;
     struct rig_memory memory[KEYS];
     uint8_t *nowhere; /* address space without memory */
 };
@@ -50,36 +45,7 @@ static void check(bool condition, const char *what)
     abort();
 }
 
-/* ---- input ---- */
-
-static void bytes(void *to, size_t count)
-{
-    struct input *in = &world.input;
-    size_t there = count < in->left ? count : in->left;
-    memset(to, 0, count);
-    memcpy(to, in->at, there);
-    in->at += there;
-    in->left -= there;
-}
-
-static uint8_t byte(void)
-{
-    uint8_t value;
-    bytes(&value, 1);
-    return value;
-}
-
-static uint32_t word(void)
-{
-    uint32_t value;
-    bytes(&value, sizeof value);
-    return value;
-}
-
-static uint32_t below(uint32_t limit)
-{
-    return byte() % limit;
-}
+/* ---- choices ---- */
 
 static struct rig_qp *some_qp(void)
 {
@@ -144,13 +110,16 @@ static void count_cqe(const struct mlx5_cqe64 *cqe)
     uint32_t qpn = be32toh(cqe->sop_drop_qpn) & 0xffffff;
     bool sent = opcode == MLX5_CQE_REQ || opcode == MLX5_CQE_REQ_ERR;
     check(sent || (opcode >= MLX5_CQE_RESP_WR_IMM && opcode <= MLX5_CQE_RESP_SEND_INV) ||
-              opcode == MLX5_CQE_RESP_ERR,
+              opcode == MLX5_CQE_RESP_ERR || (opcode == MLX5_CQE_NO_PACKET && cqe->app),
           "a CQE of no kind");
     for (uint32_t i = 0; i < QUEUE_PAIRS; i++) {
         const struct queue_pair *qp = world.qp[i]->qp;
         if (qp->number != qpn)
             continue;
-        if (!sent && qp->shared_receive_queue) {
+        if (!sent && qp->shared_receive_queue == world.tags->srq) {
+            check(fuzz_tags_count(world.tags, cqe, &world.tag_completions),
+                  "a CQE of no tag, or more than WQEs");
+        } else if (!sent && qp->shared_receive_queue) {
             world.shared_completions++;
             check(world.shared_completions <= qp->shared_receive_queue->taken,
                   "more completions than WQEs of the SRQ");
@@ -200,6 +169,37 @@ static void post_data(struct rig_wqe *wqe)
     }
 }
 
+static struct mlx5_wqe_data_seg some_segment(void)
+{
+    const struct rig_memory *memory = byte() & 1 ? &world.memory[0] : some_memory();
+    return (struct mlx5_wqe_data_seg){htobe32(some_length()), htobe32(some_key(memory)),
+                                      htobe64(some_address(memory))};
+}
+
+static void write_header(uint8_t *at, uint32_t room)
+{
+    uint8_t choices[FUZZ_TAG_CHOICES];
+    struct mlx5_wqe_data_seg from = some_segment();
+    bytes(choices, sizeof choices);
+    fuzz_tags_header(at, room, choices, &from);
+}
+
+/* The start of a message for the tag-matching SRQ. */
+static void post_header(struct rig_wqe *wqe)
+{
+    uint8_t header[TAG_HEADERS_BYTES];
+    write_header(header, sizeof header);
+    rig_wqe_inline(wqe, header, byte() & 1 ? sizeof header : 16);
+}
+
+static void post_tag(struct rig_wqe *wqe)
+{
+    uint8_t choices[FUZZ_TAG_CHOICES];
+    struct mlx5_wqe_data_seg buffer = some_segment();
+    bytes(choices, sizeof choices);
+    fuzz_tags_wqe(wqe, choices, &buffer);
+}
+
 /* What binds or invalidates a window (window.c). */
 static void post_window(struct rig_wqe *wqe)
 {
@@ -224,29 +224,36 @@ static void post_window(struct rig_wqe *wqe)
 /* A WQE that is nearly right. */
 static void post(void)
 {
-    static const uint8_t opcodes[] = {MLX5_OPCODE_SEND,       MLX5_OPCODE_SEND_IMM,
-                                      MLX5_OPCODE_RDMA_WRITE, MLX5_OPCODE_RDMA_WRITE_IMM,
-                                      MLX5_OPCODE_RDMA_READ,  MLX5_OPCODE_ATOMIC_CS,
-                                      MLX5_OPCODE_ATOMIC_FA,  MLX5_OPCODE_NOP,
-                                      MLX5_OPCODE_SEND_INVAL, MLX5_OPCODE_UMR};
+    static const uint8_t opcodes[] = {MLX5_OPCODE_SEND,        MLX5_OPCODE_SEND_IMM,
+                                      MLX5_OPCODE_RDMA_WRITE,  MLX5_OPCODE_RDMA_WRITE_IMM,
+                                      MLX5_OPCODE_RDMA_READ,   MLX5_OPCODE_ATOMIC_CS,
+                                      MLX5_OPCODE_ATOMIC_FA,   MLX5_OPCODE_NOP,
+                                      MLX5_OPCODE_SEND_INVAL,  MLX5_OPCODE_UMR,
+                                      MLX5_OPCODE_TAG_MATCHING};
     struct rig_qp *qp = some_qp();
     const struct rig_memory *remote = some_memory();
     struct rig_wqe wqe;
-    uint8_t choice = byte(), opcode = choice < 250 ? opcodes[choice % 10] : byte();
+    uint8_t choice = byte(), opcode = choice < 250 ? opcodes[choice % 11] : byte();
+    if (qp == world.qp[8] && byte() < 230)
+        opcode = MLX5_OPCODE_TAG_MATCHING;
     rig_wqe_start(&wqe, opcode, byte());
     wqe.immediate = htobe32(some_key(remote));
     if (qp->qp->type == TYPE_UD)
         rig_wqe_address(&wqe, byte() < 200 ? some_qp()->qp->number : 0xffffff,
                         byte() ? 0x11111111 : word(), rails[byte() & 1].gid[3].raw, byte() & 15);
     if (opcode >= MLX5_OPCODE_RDMA_WRITE && opcode != MLX5_OPCODE_SEND &&
-        opcode != MLX5_OPCODE_SEND_IMM)
+        opcode != MLX5_OPCODE_SEND_IMM && opcode != MLX5_OPCODE_TAG_MATCHING)
         rig_wqe_remote(&wqe, some_address(remote), some_key(remote));
     if (opcode == MLX5_OPCODE_ATOMIC_CS || opcode == MLX5_OPCODE_ATOMIC_FA)
         rig_wqe_atomic(&wqe, word(), word());
     if (opcode == MLX5_OPCODE_UMR)
         post_window(&wqe);
-    else
+    else if (opcode == MLX5_OPCODE_TAG_MATCHING)
+        post_tag(&wqe);
+    else if (qp != world.qp[6] || byte() < 50)
         post_data(&wqe);
+    else
+        post_header(&wqe);
     rig_wqe_finish(&wqe, qp);
     if (byte() > 240)
         wqe.bytes[byte() % wqe.size] = byte();
@@ -274,16 +281,15 @@ static void receive(void)
     uint32_t segments = below(5);
     if (qp->qp->shared_receive_queue) {
         const struct rig_memory *memory = some_memory();
-        uint16_t index = rig_srq_receive(world.srq, memory, below(200), some_length());
+        struct rig_srq *srq =
+            qp->qp->shared_receive_queue == world.srq->srq ? world.srq : world.tags;
+        uint16_t index = rig_srq_receive(srq, memory, below(200), some_length());
         if (index != UINT16_MAX)
-            rig_srq_give_back(world.srq, index);
+            rig_srq_give_back(srq, index);
         return;
     }
-    for (uint32_t i = 0; i < segments; i++) {
-        const struct rig_memory *memory = some_memory();
-        list[i] = (struct mlx5_wqe_data_seg){htobe32(some_length()), htobe32(some_key(memory)),
-                                             htobe64(some_address(memory))};
-    }
+    for (uint32_t i = 0; i < segments; i++)
+        list[i] = some_segment();
     rig_receive_list(qp, list, segments);
 }
 
@@ -339,6 +345,8 @@ static void hostile_packet(void)
     uint8_t *payload = malloc(packet.payload_bytes + 1);
     check(payload != NULL, "out of memory");
     rig_fill(payload, packet.payload_bytes, packet.psn);
+    if (qp->shared_receive_queue == world.tags->srq)
+        write_header(payload, packet.payload_bytes);
     if (qp->type == TYPE_UD)
         datagram_receive(device, qp, &packet, payload);
     else if (packet.operation >= PACKET_READ_RESPONSE_FIRST &&
@@ -493,13 +501,17 @@ static void create(void)
     for (uint32_t i = 0; i < 3; i++)
         world.cq[i] = rig_cq_new(rig, 256, i == 1 ? 128 : 64);
     world.srq = rig_srq_new(rig, 64);
+    world.tags = fuzz_tags_srq(rig, world.cq[2]);
+    check(world.tags != NULL, "out of memory");
     for (uint32_t i = 0; i < QUEUE_PAIRS; i++) {
-        static const uint32_t types[QUEUE_PAIRS] = {TYPE_RC, TYPE_RC, TYPE_RC,
-                                                    TYPE_RC, TYPE_UC, TYPE_UD};
+        static const uint32_t types[QUEUE_PAIRS] = {TYPE_RC, TYPE_RC, TYPE_RC, TYPE_RC, TYPE_UC,
+                                                    TYPE_UD, TYPE_RC, TYPE_RC, TYPE_RC};
         struct rig_qp_options o = {.type = types[i],
                                    .send_blocks = 16u << (i & 1),
                                    .receive_entries = 16,
-                                   .srq = i == 3 ? world.srq : NULL,
+                                   .srq = i == 3  ? world.srq
+                                          : i > 6 ? world.tags
+                                                  : NULL,
                                    .receive_cq = world.cq[2]};
         world.qp[i] = rig_qp_new(rig, world.cq[i & 1], &o);
         struct queue_pair *qp = world.qp[i]->qp;
@@ -513,6 +525,9 @@ static void create(void)
     rig_connect(world.qp[2], world.qp[3]);
     rig_qp_point(world.qp[4], world.qp[4]);
     rig_qp_point(world.qp[5], world.qp[5]);
+    world.qp[7]->qp->attributes.path_mtu = world.qp[6]->qp->attributes.path_mtu;
+    rig_connect(world.qp[6], world.qp[7]);
+    rig_qp_point(world.qp[8], world.qp[8]);
     multicast_attach(world.qp[5]->qp, rails[0].gid[3].raw);
     /* Ordinary memory, read-only, of another domain, the send queue itself, none, and a window. */
     for (uint32_t i = 0; i < KEYS; i++)
@@ -558,12 +573,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         check(world.nowhere != MAP_FAILED, "out of memory");
         rig_catch_faults();
     }
-    world.input = (struct input){data, size};
+    input = (struct input){data, size};
     memset(world.sends, 0, sizeof world.sends);
     memset(world.receives, 0, sizeof world.receives);
-    world.shared_completions = 0;
+    world.shared_completions = world.tag_completions = 0;
     create();
-    for (uint32_t steps = 0; world.input.left && steps < MOST_STEPS; steps++)
+    for (uint32_t steps = 0; input.left && steps < MOST_STEPS; steps++)
         step();
     destroy();
     return 0;

@@ -94,6 +94,16 @@ static void work_requests(void)
     datagram.av.dqp_dct = htobe32(0x42 | MLX5_EXTENDED_UD_AV);
     datagram.av.rgid[15] = 9;
     record(0, base + 1, &datagram, sizeof datagram);
+    struct {
+        struct mlx5_wqe_ctrl_seg control;
+        struct mlx5_wqe_tm_seg tag;
+        struct mlx5_wqe_data_seg data;
+    } append = {control(MLX5_OPCODE_TAG_MATCHING, 12, base, 4, 0, 0),
+                {.opcode = 0x10, .flags = 0xc0, .index = htobe16(6), .sw_cnt = htobe16(3)},
+                data(0x505, 0x4000, 64)};
+    append.tag.append_tag = htobe64(0x77);
+    append.tag.append_mask = htobe64(0xff);
+    record(0, base, &append, sizeof append);
     struct mlx5_wqe_ctrl_seg odd = control(0x3f, 11, base, 2, 0, 0);
     record(0, base, &odd, sizeof odd);
     record(0, base, &odd, 3);
@@ -122,6 +132,14 @@ static void completions(void)
                                  .op_own = MLX5_CQE_REQ_ERR << 4};
     record(1, 3, &error, sizeof error);
     record(1, 3, &error, 63);
+    struct mlx5_cqe64 tag = {.sop_drop_qpn = htobe32(base + 5),
+                             .app = 1,
+                             .app_op = 6,
+                             .app_info = htobe16(4),
+                             .op_own = MLX5_CQE_NO_PACKET << 4};
+    tag.tm_cqe.success = htobe32(MLX5_TMC_SUCCESS);
+    tag.tm_cqe.hw_phase_cnt = htobe16(9);
+    record(1, 3, &tag, sizeof tag);
 }
 
 /* Sound records of random bytes. */
@@ -132,9 +150,9 @@ static void random_records(void)
         uint64_t bytes[128];
         for (uint32_t j = 0; j < 128; j++)
             bytes[j] = fault_roll(&dice);
-        static const uint8_t opcodes[] = {8, 9, 10, 11, 1, 16, 17, 18};
+        static const uint8_t opcodes[] = {8, 9, 10, 11, 1, 16, 17, 18, 0x28};
         if (i % 2) {
-            ((uint8_t *)bytes)[3] = opcodes[bytes[5] % 8];
+            ((uint8_t *)bytes)[3] = opcodes[bytes[5] % 9];
             for (uint32_t at = 16; at < 1024; at += 16) /* inline, of a size that may even fit */
                 memcpy((uint8_t *)bytes + at, (uint8_t[]){0x80 * (bytes[6] >> at % 64 & 1), 0, 0},
                        3);
