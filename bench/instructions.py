@@ -17,26 +17,28 @@ NOT_OURS = ("libsimnic", "ld-linux", "vgpreload")
 
 
 def self_cost(path):
-    """Instructions by object, without what the device's library took."""
-    names, total, current, calling = {}, 0, "", False
+    """Instructions, without what the device's library took; and the functions of libc that took some."""
+    objects, functions, object_, function, calling, total, called = {}, {}, "", "", False, 0, set()
     for line in open(path):
-        match = re.match(r"ob=\((\d+)\)(?: (.*))?$", line)
-        if match:
-            if match.group(2):
-                names[match.group(1)] = match.group(2)
-            current = names[match.group(1)]
+        name = re.match(r"(c?)(ob|fn)=\((\d+)\)(?: (.*))?$", line)
+        if name:
+            of_callee, kind, number, text = name.groups()
+            table = objects if kind == "ob" else functions
+            table[number] = text or table[number]
+            if not of_callee and kind == "ob":
+                object_ = table[number]
+            elif not of_callee:
+                function = table[number]
         elif line.startswith("calls="):
             calling = True  # the next line is the cost of the callee, which is listed by itself
         elif re.match(r"[+\-*\d]", line):
             fields = line.split()
-            if not calling and len(fields) > 1 and not any(name in current for name in NOT_OURS):
+            if not calling and len(fields) > 1 and not any(not_ours in object_ for not_ours in NOT_OURS):
                 total += int(fields[1])
+                if "/libc.so" in object_ and int(fields[1]) > 0:
+                    called.add(function)
             calling = False
-        else:
-            match = re.match(r"cob=\((\d+)\) (.*)$", line)
-            if match:
-                names[match.group(1)] = match.group(2)
-    return total
+    return total, called
 
 
 def run(command, function):
@@ -52,10 +54,13 @@ def run(command, function):
 
 def each(command, function, few, many, units):
     """Instructions of the function a unit, a round being `units`."""
-    counts = [run([str(rounds) if word is None else word for word in command], function) for rounds in (few, many)]
+    runs = [run([str(rounds) if word is None else word for word in command], function) for rounds in (few, many)]
+    counts = [total for total, called in runs]
+    libc.update(*(called for total, called in runs))
     return (counts[1] - counts[0]) / ((many - few) * units)
 
 
+libc = set()  # functions of it that were called by what was counted
 PARTS = {"submit": "bench_submit", "server_poll": "bench_server_poll", "reply": "bench_reply", "client_poll": "bench_client_poll"}
 QUEUE = ("post", "poll", "refill")
 
@@ -67,9 +72,13 @@ def rpc(calls):
 
 
 def counters(calls):
+    """For each call: both sides' counters, and the device's."""
     done = subprocess.run([simnic, "run", "--session", "instructions", "--", rpc_rounds, DEVICE, str(calls), "100"],
-                          capture_output=True, text=True, check=True)
-    return json.loads(done.stdout)
+                          capture_output=True, text=True, check=True, env=dict(os.environ, AFTERWARDS=simnic + " ctl stats --json"))
+    sides, device = done.stdout.split("\n", 1)
+    [process] = json.loads(device)["processes"]
+    all_calls = 2 * calls * (100 + 4)  # each queue pair is one side; rpc_rounds warms up with four rounds
+    return dict(json.loads(sides), device={name: value / all_calls for name, value in process["sum"].items()})
 
 
 def queue(kind):
@@ -77,9 +86,11 @@ def queue(kind):
     return dict(parts, total=round(sum(parts.values()), 1))
 
 
+rpc_depth_256 = rpc(256)
+rpc_libc = sorted(libc)
 result = {"where": "simnic", "bytes": 32,
           "write_with_immediate_batches_of_64": {kind: queue(kind) for kind in ("libmlx5", "direct")},
-          "rpc_depth_256": rpc(256), "rpc_counters_depth_256": counters(256), "rpc_counters_depth_64": counters(64),
+          "rpc_depth_256": rpc_depth_256, "libc_functions_called_by_an_rpc": rpc_libc, "rpc_counters_depth_256": counters(256), "rpc_counters_depth_64": counters(64),
           "rpc_counters_depth_1": counters(1),
           "empty_poll": {str(count): each([queue_rounds, "empty", DEVICE, None, str(count)], "bench_empty_poll", 1000, 3000, 1)
                          for count in (2, 256, 4096)}}
@@ -98,6 +109,13 @@ checks = [
     ("64 calls at depth 64 cost at most 2 doorbells a side",
      all(64 * result["rpc_counters_depth_64"][side]["doorbells"] <= 2 for side in ("client", "server")),
      json.dumps(result["rpc_counters_depth_64"])),
+    ("a lone call costs a side one push, no DMA read of WQE or payload, and one CQE at the receiver",
+     {name: result["rpc_counters_depth_1"]["device"][name]
+      for name in ("send_wqes", "blueflame_executed", "wqe_reads", "payload_reads", "receive_cqes")} ==
+     {"send_wqes": 1, "blueflame_executed": 1, "wqe_reads": 0, "payload_reads": 0, "receive_cqes": 1},
+     json.dumps(result["rpc_counters_depth_1"]["device"])),
+    ("calls and replies call nothing of libc but copies and the clock: no allocation, no system call",
+     all(re.search("mem(cpy|move|set)|clock_gettime", name) for name in rpc_libc), json.dumps(rpc_libc)),
     ("an empty poll costs the same with 4096 queue pairs as with 2", empty["4096"] <= 1.01 * empty["2"], json.dumps(empty)),
 ]
 print("1..%d" % len(checks))

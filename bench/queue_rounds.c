@@ -69,6 +69,47 @@ static void open_nic(const char *device, uint32_t driver, uint32_t count)
     }
 }
 
+/* ---- Waiting, which is not counted ------------------------------------------------------------ */
+
+/* Entries of a completion queue, looked at from outside. */
+struct view {
+    const uint8_t *entries;
+    uint32_t mask;
+    uint32_t shift;
+    uint32_t expected; /* index of the next round's first */
+};
+
+static struct view receive_view, send_view;
+
+static struct view view_of(struct ibv_cq *cq)
+{
+    struct mlx5dv_cq found = {0};
+    struct mlx5dv_obj object = {.cq = {.in = cq, .out = &found}};
+    if (mlx5dv_init_obj(&object, MLX5DV_OBJ_CQ)) {
+        give_up("the completion queue is not libmlx5's");
+    }
+    return (struct view){.entries = (uint8_t *)found.buf + found.cqe_size - 64,
+                         .mask = found.cqe_cnt - 1,
+                         .shift = (uint32_t)__builtin_ctz(found.cqe_size)};
+}
+
+/* Until the device has written so many more, so that the poll that is counted finds them all. */
+static void wait_for(struct view *view, uint32_t count)
+{
+    view->expected += count;
+    uint32_t last = view->expected - 1;
+    const uint8_t *op_own = view->entries + ((size_t)(last & view->mask) << view->shift) + 63;
+    uint8_t lap = (uint8_t)(last / (view->mask + 1)) & 1;
+    for (uint32_t tries = 0; tries < 100000; tries++) {
+        uint8_t value = *(const volatile uint8_t *)op_own;
+        if (value >> 4 != MLX5_CQE_INVALID && (value & 1) == lap) {
+            return;
+        }
+        usleep(PAUSE_US);
+    }
+    give_up("completions do not come");
+}
+
 /* ---- libmlx5 --------------------------------------------------------------------------------- */
 
 static struct ibv_cq *verbs_send_cq, *verbs_receive_cq;
@@ -135,9 +176,10 @@ static void round_libmlx5(void)
 {
     uint32_t sends = 0;
     bench_libmlx5_post();
-    for (uint32_t got = 0; got < BATCH || sends == 0;) {
-        usleep(PAUSE_US);
-        got += bench_libmlx5_poll(&sends);
+    wait_for(&receive_view, BATCH);
+    wait_for(&send_view, 1);
+    if (bench_libmlx5_poll(&sends) != BATCH || sends != 1) {
+        give_up("not all completions were found");
     }
     bench_libmlx5_refill();
 }
@@ -210,9 +252,10 @@ static void round_direct(void)
 {
     uint32_t sends = 0;
     bench_direct_post();
-    for (uint32_t got = 0; got < BATCH || sends == 0;) {
-        usleep(PAUSE_US);
-        got += bench_direct_poll(&sends);
+    wait_for(&receive_view, BATCH);
+    wait_for(&send_view, 1);
+    if (bench_direct_poll(&sends) != BATCH || sends != 1) {
+        give_up("not all completions were found");
     }
     bench_direct_refill();
 }
@@ -244,6 +287,8 @@ int main(int argc, char **argv)
         bench_empty_poll(rounds);
         return 0;
     }
+    receive_view = view_of(queue_pairs[0]->verbs->recv_cq);
+    send_view = view_of(queue_pairs[0]->verbs->send_cq);
     if (verbs) {
         prepare_verbs();
     } else {

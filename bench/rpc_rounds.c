@@ -6,7 +6,8 @@
  * A round is CALLS calls of 32 bytes, all submitted at once, all answered at once. The functions
  * bench_* are what is counted (instructions.py asks for them with --toggle-collect); the device works
  * meanwhile in a thread of its own, and while it does nothing is counted. Prints JSON: what both
- * sides' counters say for each call.
+ * sides' counters say for each call. With $AFTERWARDS, runs that before it goes, while the device
+ * still has its counters.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -209,6 +210,11 @@ int main(int argc, char **argv)
            (unsigned long long)rounds);
     print_side("client", &after[0], &before[0], (double)(calls * rounds), ", ");
     print_side("server", &after[1], &before[1], (double)(calls * rounds), "}\n");
+    fflush(stdout);
+    const char *afterwards = getenv("AFTERWARDS");
+    if (afterwards && system(afterwards) != 0) {
+        give_up("$AFTERWARDS failed");
+    }
     crpc_context_close(client.context);
     crpc_context_close(server.context);
     return 0;
