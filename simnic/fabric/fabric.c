@@ -248,9 +248,11 @@ static bool may_fail(const struct fabric *fabric, const struct packet *packet)
 
 uint8_t *fabric_reserve(struct fabric *fabric, uint32_t slot, const struct packet *packet)
 {
-    if (may_fail(fabric, packet) || !owned(fabric, slot))
-        return fabric->scratch.payload; /* commit decides what becomes of it */
+    if (!owned(fabric, slot))
+        return fabric->scratch.payload;
     uint8_t *to = ring_reserve(fabric, slot, packet->payload_bytes);
+    if (to && may_fail(fabric, packet))
+        return fabric->scratch.payload; /* commit decides what becomes of it */
     return to ? to + sizeof *packet : NULL;
 }
 

@@ -122,7 +122,8 @@ static bool send_to_peer(struct world *world, uint8_t operation)
 }
 
 /* The peer reads nothing. Of the connection manager's messages each is in its ring, or its sender was
- * told that there is no room; whatever happens to packets. */
+ * told that there is no room; whatever happens to packets. Those find no room either: they must not
+ * be lost but by chance, as whoever sends last would lose all of them. */
 static void test_full_ring(void **state)
 {
     struct world *world = *state;
@@ -137,8 +138,7 @@ static void test_full_ring(void **state)
     uint64_t head = atomic_load(&ring->head);
     assert_in_range(sent, 1, 9999);
     assert_int_equal(head, sent * (sizeof(struct packet) + 512));
-    for (int i = 0; i < 100; i++)
-        assert_true(send_to_peer(world, PACKET_SEND_ONLY)); /* lost, which its transport mends */
+    assert_false(send_to_peer(world, PACKET_SEND_ONLY));
     assert_int_equal(atomic_load(&ring->head), head);
 }
 
