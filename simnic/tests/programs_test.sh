@@ -256,8 +256,9 @@ check "one processor: ib_send_bw" measured "ib_send_bw $on" 65536 200
 check "one processor: ib_write_lat" measured "ib_write_lat $on" 2 50
 BEFORE=
 
-# --- two runs share the session that has no name
+# --- two runs share the session that the environment names
 shared() {
+    local -x SIMNIC_SESSION_NAME=$session.shared
     clean
     "$simnic" run sh "$work/side" server ibv_rc_pingpong -g 3 -c -p "$port" &
     bash "$work/listening" "$port" $! || return 1

@@ -131,6 +131,21 @@ check "nested: the library is preloaded once" same "$(run "$simnic" run printenv
 check "nested: leaves the session to its owner" status_is 0 run sh -c "$simnic run true; [ -e $directory/fabric ]"
 check "nested in another session" same "$(run "$simnic" run --session "$session.b" printenv SIMNIC_SESSION)" "$directory.b"
 check "a session in the environment that is gone" same "$(SIMNIC_SESSION=$directory.gone "$simnic" run printenv SIMNIC_SESSION)" "$directory"
+private() { # two at a time, and what is nested in one shares it
+    local one two
+    "$simnic" run --private sh -c "echo \$SIMNIC_SESSION > $work/one; read line < $work/fifo; cat \$SIMNIC_SESSION/note" > "$work/note" &
+    local first=$!
+    soon [ -s "$work/one" ] || return 1
+    one=$(cat "$work/one")
+    two=$("$simnic" run --private sh -c "[ -e \$SIMNIC_SESSION/fabric ] && $simnic run printenv SIMNIC_SESSION")
+    SIMNIC_SESSION=$one "$simnic" run sh -c "echo hello > \$SIMNIC_SESSION/note"
+    echo > "$work/fifo"
+    wait $first && same "$(cat "$work/note")" hello || return 1
+    [[ $one = */simnic.$(id -u).private.* && $two = */simnic.$(id -u).private.* && $one != "$two" ]] || { echo "$one, $two"; return 1; }
+    [ ! -e "$one" ] && [ ! -e "$two" ]
+}
+check "--private" private
+check "--private and a name" complains 2 "--private and --session" "$simnic" run --session "$session" --private true
 many() { # many runs that come and go at the same time
     local i failed=0 jobs=()
     for ((i = 0; i < 60; i++)); do
