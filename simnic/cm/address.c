@@ -337,9 +337,7 @@ int command_resolve_route(const struct cm_call *call)
 {
     struct rdma_ucm_resolve_route command;
     int error;
-    if (!call_copy_in(call, &command, sizeof command))
-        return -EINVAL;
-    struct cm_id *id = id_find(call->file, command.id, &error);
+    struct cm_id *id = CALL_TAKE(call, command, &error);
     if (!id)
         return error;
     if (id->state != ID_ADDR_RESOLVED)

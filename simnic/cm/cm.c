@@ -184,6 +184,17 @@ bool call_copy_in(const struct cm_call *call, void *to, size_t bytes)
     return true;
 }
 
+struct cm_id *call_take(const struct cm_call *call, void *command, size_t bytes, size_t id_at,
+                        int *error)
+{
+    uint32_t number;
+    *error = -EINVAL;
+    if (!call_copy_in(call, command, bytes))
+        return NULL;
+    memcpy(&number, (const uint8_t *)command + id_at, sizeof number);
+    return id_find(call->file, number, error);
+}
+
 int call_copy_out(uint64_t response, const void *from, size_t bytes)
 {
     void *to = (void *)(uintptr_t)response;
