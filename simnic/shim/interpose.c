@@ -7,6 +7,7 @@
  * are defined. */
 #undef _FILE_OFFSET_BITS
 
+#include "clock.h"
 #include "context.h"
 #include "descriptors.h"
 #include "devices.h"
@@ -348,12 +349,22 @@ static void *map(void *address, size_t bytes, int protection, int flags, int fd,
         return real.mmap(address, bytes, protection, flags, fd, offset);
     /* Doorbell pages are written only, and shared with no child, as the kernel's mappings of a
      * device's registers are. */
-    void *memory = real.mmap(address, bytes, protection | PROT_READ, flags | MAP_POPULATE,
-                             process.page_file, offset);
+    size_t page = (size_t)offset / DEVICE_UAR_BYTES;
+    if (page == CLOCK_INFO_PAGE)
+        clock_refresh();
+    protection = page == CLOCK_CORE_PAGE ? PROT_NONE : protection | PROT_READ;
+    void *memory =
+        real.mmap(address, bytes, protection, flags | MAP_POPULATE, process.page_file, offset);
     if (memory == MAP_FAILED)
         return memory;
     madvise(memory, bytes, MADV_DONTFORK);
-    doorbells_map((uint32_t)(offset / DEVICE_UAR_BYTES), memory);
+    if (!clock_is_page(page)) {
+        doorbells_map((uint32_t)page, memory);
+    } else if (page == CLOCK_CORE_PAGE && !clock_map(memory)) {
+        real.munmap(memory, bytes);
+        errno = ENOMEM;
+        return MAP_FAILED;
+    }
     return memory;
 }
 
@@ -370,7 +381,8 @@ PUBLIC void *mmap64(void *address, size_t bytes, int protection, int flags, int 
 PUBLIC int munmap(void *address, size_t bytes)
 {
     LOAD;
-    doorbells_unmap(address, bytes); /* out of the table first, as with descriptors */
+    doorbells_unmap(address, bytes); /* out of the tables first, as with descriptors */
+    clock_unmap(address, bytes);
     return real.munmap(address, bytes);
 }
 

@@ -1,6 +1,7 @@
 /* process.c: attaching to the session, the lock, forks and exits. */
 #include "process.h"
 
+#include "clock.h"
 #include "context.h"
 #include "events.h"
 #include "descriptors.h"
@@ -236,6 +237,7 @@ static int open_pages(void)
     madvise(memory, bytes, MADV_DONTFORK);
     process.page_memory = memory;
     process.page_used[0] = true; /* page 0 would be offset 0, which means no page */
+    process.page_used[CLOCK_CORE_PAGE] = process.page_used[CLOCK_INFO_PAGE] = true;
     return 0;
 }
 
@@ -297,6 +299,7 @@ static void after_fork_in_child(void)
     descriptors_inherit();
     contexts_inherit();
     doorbells_forget();
+    clock_forget();
     service_forget();
     memset(&process, 0, sizeof process);
     atomic_store(&waiting, 0);
