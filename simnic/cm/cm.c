@@ -114,6 +114,14 @@ void cm_file_close(struct cm_file *file)
     free(file);
 }
 
+void cm_file_lose_descriptor(struct cm_file *file, int event_fd)
+{
+    pthread_mutex_lock(&file->cm->lock);
+    if (file->event_fd == event_fd)
+        file->event_fd = -1;
+    pthread_mutex_unlock(&file->cm->lock);
+}
+
 static int run_command(struct cm_file *file, const struct cm_call *call, uint32_t number,
                        bool nonblocking)
 {

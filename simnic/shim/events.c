@@ -76,6 +76,14 @@ void channel_close(struct channel *channel)
     process_unlock();
 }
 
+void channel_lose_descriptor(struct channel *channel, int fd)
+{
+    process_lock();
+    if (channel->fd == fd)
+        channel->fd = -1;
+    process_unlock();
+}
+
 void channel_inherit(struct channel *channel, int fd)
 {
     int flags = real.fcntl(fd, F_GETFD), mode = real.fcntl(fd, F_GETFL);
@@ -96,7 +104,7 @@ static void queue(struct channel *channel, const struct event *what)
         return; /* as the kernel: an event that finds no memory is lost */
     *event = *what;
     list_init(&event->queued);
-    bool was_empty = list_empty(&channel->events);
+    bool was_empty = channel->fd >= 0 && list_empty(&channel->events);
     list_append(&channel->events, &event->queued);
     uint64_t one = 1;
     if (was_empty && real.write(channel->fd, &one, sizeof one) < 0)
