@@ -295,7 +295,9 @@ static int resolve(const struct cm_call *call, uint32_t number,
     if (!id)
         return error;
     if (id->state == ID_IDLE) {
-        struct sockaddr_storage any = {.ss_family = destination->ss_family};
+        struct sockaddr_storage any;
+        memset(&any, 0, sizeof any);
+        any.ss_family = destination->ss_family;
         if (any.ss_family == ADDRESS_FAMILY_IB && source->ss_family == AF_UNSPEC)
             return -ENODEV;
         error = id_bind(id, source->ss_family == AF_UNSPEC ? &any : source);

@@ -29,8 +29,10 @@ void cm_destroy(struct cm *cm)
 {
     if (!cm)
         return;
-    while (cm->files)
-        cm_file_close(cm->files);
+    for (struct cm_file *file = cm->files, *next; file; file = next) {
+        next = file->next;
+        cm_file_close(file);
+    }
     while (cm->first_outgoing) {
         struct outgoing *gone = cm->first_outgoing;
         cm->first_outgoing = gone->next;
@@ -91,10 +93,9 @@ struct cm_file *cm_file_open(struct cm *cm, int event_fd)
 static void unlink_file(struct cm_file *file)
 {
     struct cm_file **at = &file->cm->files;
-    while (*at && *at != file)
+    while (*at != file)
         at = &(*at)->next;
-    if (*at)
-        *at = file->next;
+    *at = file->next;
 }
 
 void cm_file_close(struct cm_file *file)

@@ -58,10 +58,9 @@ void channel_release(struct channel *channel)
 {
     if (--channel->references)
         return;
-    while (!list_empty(&channel->events)) {
-        struct event *event = container_of(channel->events.next, struct event, queued);
-        list_remove(&event->queued);
-        free(event);
+    for (struct list *l = channel->events.next, *next; l != &channel->events; l = next) {
+        next = l->next;
+        free(container_of(l, struct event, queued));
     }
     list_remove(&channel->of_context);
     free(channel);
