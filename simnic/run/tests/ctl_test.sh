@@ -221,10 +221,10 @@ check "no session any more" complains 1 "there is no session" ctl stats
 # --- programs
 pair() {
     "$simnic" run --session "$session" sh -c '
-        ibv_rc_pingpong -g 3 -n 300 -s 64 > /dev/null & sleep 0.5
+        ibv_rc_pingpong -p "$3" -g 3 -n 300 -s 64 > /dev/null & sleep 0.5
         "$0" ctl trace > "$1" & sleep 0.2
-        ibv_rc_pingpong -g 3 -n 300 -s 64 127.0.0.1 > /dev/null
-        "$0" ctl stats --json --all > "$2"; kill -INT $!; wait $!' "$simnic" "$work/trace" "$work/json"
+        ibv_rc_pingpong -p "$3" -g 3 -n 300 -s 64 127.0.0.1 > /dev/null
+        "$0" ctl stats --json --all > "$2"; kill -INT $!; wait $!' "$simnic" "$work/trace" "$work/json" $((20000 + $$ % 10000))
     same "$(jq -c '[.processes[].sum.send_wqes] | add' "$work/json")" 600 &&
         has "$work/trace" " SEND index 299 ds 2 signalled; lkey .* len 64\$" && has "$work/trace" "REQ of SEND wqe 299"
 }
