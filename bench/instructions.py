@@ -44,7 +44,7 @@ def self_cost(path):
 def run(command, function):
     with tempfile.TemporaryDirectory() as work:
         out = os.path.join(work, "out")
-        subprocess.run([simnic, "run", "--session", "instructions", "--", "env", "LD_BIND_NOW=1", "valgrind", "-q",
+        subprocess.run([simnic, "run", "--private", "--", "env", "LD_BIND_NOW=1", "valgrind", "-q",
                         # a doorbell that traps is made by a signal handler, which needs the registers
                         "--px-default=allregs-at-mem-access", "--px-file-backed=allregs-at-mem-access",
                         "--tool=callgrind", "--collect-atstart=no", "--toggle-collect=" + function,
@@ -73,7 +73,7 @@ def rpc(calls):
 
 def counters(calls):
     """For each call: both sides' counters, and the device's."""
-    done = subprocess.run([simnic, "run", "--session", "instructions", "--", rpc_rounds, DEVICE, str(calls), "100"],
+    done = subprocess.run([simnic, "run", "--private", "--", rpc_rounds, DEVICE, str(calls), "100"],
                           capture_output=True, text=True, check=True, env=dict(os.environ, AFTERWARDS=simnic + " ctl stats --json"))
     sides, device = done.stdout.split("\n", 1)
     [process] = json.loads(device)["processes"]

@@ -295,7 +295,9 @@ static int resolve(const struct cm_call *call, uint32_t number,
     if (!id)
         return error;
     if (id->state == ID_IDLE) {
-        struct sockaddr_storage any = {.ss_family = destination->ss_family};
+        struct sockaddr_storage any;
+        memset(&any, 0, sizeof any);
+        any.ss_family = destination->ss_family;
         if (any.ss_family == ADDRESS_FAMILY_IB && source->ss_family == AF_UNSPEC)
             return -ENODEV;
         error = id_bind(id, source->ss_family == AF_UNSPEC ? &any : source);
@@ -337,9 +339,7 @@ int command_resolve_route(const struct cm_call *call)
 {
     struct rdma_ucm_resolve_route command;
     int error;
-    if (!call_copy_in(call, &command, sizeof command))
-        return -EINVAL;
-    struct cm_id *id = id_find(call->file, command.id, &error);
+    struct cm_id *id = CALL_TAKE(call, command, &error);
     if (!id)
         return error;
     if (id->state != ID_ADDR_RESOLVED)

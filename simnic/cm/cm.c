@@ -29,8 +29,10 @@ void cm_destroy(struct cm *cm)
 {
     if (!cm)
         return;
-    while (cm->files)
-        cm_file_close(cm->files);
+    for (struct cm_file *file = cm->files, *next; file; file = next) {
+        next = file->next;
+        cm_file_close(file);
+    }
     while (cm->first_outgoing) {
         struct outgoing *gone = cm->first_outgoing;
         cm->first_outgoing = gone->next;
@@ -91,10 +93,9 @@ struct cm_file *cm_file_open(struct cm *cm, int event_fd)
 static void unlink_file(struct cm_file *file)
 {
     struct cm_file **at = &file->cm->files;
-    while (*at && *at != file)
+    while (*at != file)
         at = &(*at)->next;
-    if (*at)
-        *at = file->next;
+    *at = file->next;
 }
 
 void cm_file_close(struct cm_file *file)
@@ -112,6 +113,14 @@ void cm_file_close(struct cm_file *file)
     leave(cm);
     pthread_cond_destroy(&file->changed);
     free(file);
+}
+
+void cm_file_lose_descriptor(struct cm_file *file, int event_fd)
+{
+    pthread_mutex_lock(&file->cm->lock);
+    if (file->event_fd == event_fd)
+        file->event_fd = -1;
+    pthread_mutex_unlock(&file->cm->lock);
 }
 
 static int run_command(struct cm_file *file, const struct cm_call *call, uint32_t number,
@@ -182,6 +191,17 @@ bool call_copy_in(const struct cm_call *call, void *to, size_t bytes)
         return false;
     memcpy(to, call->in, bytes);
     return true;
+}
+
+struct cm_id *call_take(const struct cm_call *call, void *command, size_t bytes, size_t id_at,
+                        int *error)
+{
+    uint32_t number;
+    *error = -EINVAL;
+    if (!call_copy_in(call, command, bytes))
+        return NULL;
+    memcpy(&number, (const uint8_t *)command + id_at, sizeof number);
+    return id_find(call->file, number, error);
 }
 
 int call_copy_out(uint64_t response, const void *from, size_t bytes)

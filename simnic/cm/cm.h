@@ -55,6 +55,9 @@ void cm_destroy(struct cm *cm);
  * Returns NULL without memory. */
 struct cm_file *cm_file_open(struct cm *cm, int event_fd);
 
+/* The eventfd is not there any more: nothing is to be done with its number. */
+void cm_file_lose_descriptor(struct cm_file *file, int event_fd);
+
 /* The write() system call on the file: one command (struct rdma_ucm_cmd_hdr and what follows),
  * whose response is written to the address that the command names. GET_EVENT waits unless
  * nonblocking. Returns `bytes`, or -errno. */

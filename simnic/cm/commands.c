@@ -46,9 +46,7 @@ static int command_destroy_id(const struct cm_call *call)
     int error;
     if (call->out_bytes < sizeof response)
         return -ENOSPC;
-    if (!call_copy_in(call, &command, sizeof command))
-        return -EINVAL;
-    struct cm_id *id = id_find(call->file, command.id, &error);
+    struct cm_id *id = CALL_TAKE(call, command, &error);
     if (!id)
         return error;
     response.events_reported = id->events_reported;

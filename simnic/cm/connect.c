@@ -138,9 +138,7 @@ int command_listen(const struct cm_call *call)
 {
     struct rdma_ucm_listen command;
     int error;
-    if (!call_copy_in(call, &command, sizeof command))
-        return -EINVAL;
-    struct cm_id *id = id_find(call->file, command.id, &error);
+    struct cm_id *id = CALL_TAKE(call, command, &error);
     if (!id)
         return error;
     const struct sockaddr_storage any = {.ss_family = AF_INET};
@@ -312,9 +310,7 @@ int command_disconnect(const struct cm_call *call)
 {
     struct rdma_ucm_disconnect command;
     int error;
-    if (!call_copy_in(call, &command, sizeof command))
-        return -EINVAL;
-    struct cm_id *id = id_find(call->file, command.id, &error);
+    struct cm_id *id = CALL_TAKE(call, command, &error);
     if (!id)
         return error;
     if (!id->talk.begun)
@@ -335,9 +331,7 @@ int command_notify(const struct cm_call *call)
 {
     struct rdma_ucm_notify command;
     int error;
-    if (!call_copy_in(call, &command, sizeof command))
-        return -EINVAL;
-    struct cm_id *id = id_find(call->file, command.id, &error);
+    struct cm_id *id = CALL_TAKE(call, command, &error);
     if (!id)
         return error;
     if (!id->talk.begun || command.event != EVENT_COMMUNICATION_ESTABLISHED)

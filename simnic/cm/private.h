@@ -188,6 +188,12 @@ struct cm *cm_of(const struct cm_id *id);
 uint32_t cm_random(struct cm *cm);
 uint64_t cm_now(struct cm *cm);
 bool call_copy_in(const struct cm_call *call, void *to, size_t bytes); /* false: too short */
+/* Copies a command in, and finds the identifier that its field `id` names. Returns NULL, with the error
+ * to return, if it is too short or names none of this file's. */
+#define CALL_TAKE(call, command, error)                                                            \
+    call_take(call, &(command), sizeof(command), offsetof(__typeof__(command), id), error)
+struct cm_id *call_take(const struct cm_call *call, void *command, size_t bytes, size_t id_at,
+                        int *error);
 int call_copy_out(uint64_t response, const void *from, size_t bytes);
 
 /* ---- commands.c: NULL and an error for a command that does not exist. */

@@ -151,9 +151,7 @@ int command_query(const struct cm_call *call)
 {
     struct rdma_ucm_query command;
     int error;
-    if (!call_copy_in(call, &command, sizeof command))
-        return -EINVAL;
-    struct cm_id *id = id_find(call->file, command.id, &error);
+    struct cm_id *id = CALL_TAKE(call, command, &error);
     if (!id)
         return error;
     switch (command.option) {

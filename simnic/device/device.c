@@ -120,6 +120,8 @@ static void note_push(struct doorbell_page *page, uint32_t which, struct queue_p
     memcpy(qp->blueflame, &first, 8);
     memcpy(qp->blueflame + 8, seen + 8, bytes - 8);
     qp->blueflame_register = from;
+    qp->blueflame_rung = &page->rung[which];
+    qp->blueflame_serial = page->rung[which];
     qp->blueflame_last = page->last[which];
     qp->blueflame_bytes = bytes;
     qp->blueflame_since_ns = 0;
@@ -133,6 +135,7 @@ static void look_at_register(struct device *device, struct doorbell_page *page, 
     uint64_t first = atomic_exchange_explicit(word, 0, memory_order_acq_rel);
     uint32_t qpn_size;
     memcpy(&qpn_size, (uint8_t *)&first + 4, sizeof qpn_size);
+    page->rung[which]++;
     for (struct list *l = page->queue_pairs.next; l != &page->queue_pairs; l = l->next) {
         struct queue_pair *qp = container_of(l, struct queue_pair, on_page);
         if (be32toh(qpn_size) >> 8 == qp->number) {

@@ -239,6 +239,8 @@ struct queue_pair {
      * held before, the register itself, and the WQE that was rung there before. */
     uint8_t blueflame[DEVICE_BLUEFLAME_BYTES], blueflame_before[DEVICE_BLUEFLAME_BYTES];
     const uint8_t *blueflame_register;
+    const uint32_t *blueflame_rung; /* doorbells at that register, and how many there were then */
+    uint32_t blueflame_serial;
     uint8_t *blueflame_last;
     uint32_t blueflame_bytes; /* 0: nothing */
     uint64_t blueflame_since_ns;
@@ -295,6 +297,7 @@ struct doorbell_page {
     uint8_t last[DEVICE_REGISTERS][64]; /* the WQE that was rung last, as its queue has it */
     uint8_t seen[DEVICE_REGISTERS]
                 [DEVICE_BLUEFLAME_BYTES]; /* what the registers held at the last look */
+    uint32_t rung[DEVICE_REGISTERS];      /* doorbells seen */
     struct list queue_pairs;
 };
 

@@ -53,6 +53,13 @@ static bool is_left_over(const struct queue_pair *qp, uint32_t bytes)
     return false;
 }
 
+/* Returns whether another doorbell has rung at the register since: what it holds, and what was taken
+ * from it in pieces, may be of other WQEs, even ones that have been executed already. */
+static bool is_overwritten(const struct queue_pair *qp)
+{
+    return *qp->blueflame_rung != qp->blueflame_serial;
+}
+
 /* Decides whether the WQE at send_next is taken from what was pushed. A doorbell without a push
  * leaves in the register what an earlier push brought; and the first word of a push may be seen
  * before its last. A mixture is waited for, longer than a writer may be preempted; what is still
@@ -74,7 +81,7 @@ static enum blueflame look_at_blueflame(struct device *device, struct queue_pair
         return BLUEFLAME_NONE;
     }
     bool right = memcmp(queued, qp->blueflame, size) == 0;
-    bool left_over = !right && is_left_over(qp, blocks * 64);
+    bool left_over = !right && (is_overwritten(qp) || is_left_over(qp, blocks * 64));
     if (!right && !left_over) {
         uint64_t next_push;
         memcpy(qp->blueflame + 8, qp->blueflame_register + 8, blocks * 64 - 8);

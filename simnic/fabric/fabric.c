@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/futex.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +17,7 @@
 #define RECORD_ALIGN 64u
 #define PADDING 0xfe /* operation of a record that only fills the ring up to its end */
 #define DELAYED_COUNT 256u
+#define UNKNOWN UINT64_MAX /* start time of a process that cannot be looked at */
 
 static uint32_t record_bytes(uint32_t payload_bytes)
 {
@@ -23,14 +25,15 @@ static uint32_t record_bytes(uint32_t payload_bytes)
            ((payload_bytes + RECORD_ALIGN - 1) & ~(RECORD_ALIGN - 1));
 }
 
-/* Returns when process `pid` started, in clock ticks since boot; 0 if there is none. */
+/* Returns when process `pid` started, in clock ticks since boot; 0 if there is none; UNKNOWN if it
+ * cannot be told, as when there is no descriptor left to look with. */
 static uint64_t start_time_of(uint32_t pid)
 {
     char path[64], text[1024];
     snprintf(path, sizeof path, "/proc/%u/stat", pid);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
-        return 0;
+        return errno == ENOENT || (kill((pid_t)pid, 0) != 0 && errno == ESRCH) ? 0 : UNKNOWN;
     ssize_t n = read(fd, text, sizeof text - 1);
     close(fd);
     if (n <= 0)
@@ -55,7 +58,10 @@ bool fabric_slot_alive(struct fabric *fabric, uint32_t slot)
     if (slot == fabric->slot)
         return true;
     uint64_t started = atomic_load_explicit(&s->start_time, memory_order_acquire);
-    return started == 0 || started == start_time_of(pid); /* 0: it is just coming */
+    if (started == 0)
+        return true; /* it is just coming */
+    uint64_t now = start_time_of(pid);
+    return now == started || now == UNKNOWN;
 }
 
 static int map(struct fabric *fabric, const char *path)
@@ -87,7 +93,8 @@ static bool claim(struct fabric *fabric, uint32_t slot)
         return false;
     if (!atomic_compare_exchange_strong(&s->pid, &pid, (uint32_t)getpid()))
         return false;
-    atomic_store(&s->start_time, start_time_of((uint32_t)getpid()));
+    uint64_t started = start_time_of((uint32_t)getpid());
+    atomic_store(&s->start_time, started == UNKNOWN ? 0 : started);
     fabric->slot = slot;
     return true;
 }
@@ -232,11 +239,20 @@ static bool owned(const struct fabric *fabric, uint32_t slot)
            atomic_load_explicit(&s->generation, memory_order_relaxed) != fabric->dead[slot];
 }
 
+/* The connection manager's messages are reliable here: its host asks for a rail that is up, and is told
+ * when there is no room. */
+static bool may_fail(const struct fabric *fabric, const struct packet *packet)
+{
+    return fabric->faulty && packet->operation != PACKET_CM;
+}
+
 uint8_t *fabric_reserve(struct fabric *fabric, uint32_t slot, const struct packet *packet)
 {
-    if (fabric->faulty || !owned(fabric, slot))
-        return fabric->scratch.payload; /* commit decides what becomes of it */
+    if (!owned(fabric, slot))
+        return fabric->scratch.payload;
     uint8_t *to = ring_reserve(fabric, slot, packet->payload_bytes);
+    if (to && may_fail(fabric, packet))
+        return fabric->scratch.payload; /* commit decides what becomes of it */
     return to ? to + sizeof *packet : NULL;
 }
 
@@ -258,10 +274,6 @@ static void commit_faulty(struct fabric *fabric, uint32_t slot, const struct pac
     const struct fabric_fault *fault = &fabric->fault;
     if (fabric_rail_down(fabric, packet->rail & 15) || fabric_rail_down(fabric, packet->rail >> 4))
         return;
-    if (packet->operation == PACKET_CM) { /* the connection manager's messages are reliable here */
-        transmit(fabric, slot, packet, fabric->scratch.payload);
-        return;
-    }
     if (fault_happens(&fabric->dice, fault->lose_per_million))
         return;
     if (fault_happens(&fabric->dice, fault->delay_per_million)) {
@@ -277,7 +289,7 @@ void fabric_commit(struct fabric *fabric, uint32_t slot, const struct packet *pa
 {
     if (!owned(fabric, slot))
         return; /* to nobody: a wire without an end */
-    if (fabric->faulty)
+    if (may_fail(fabric, packet))
         commit_faulty(fabric, slot, packet);
     else
         ring_commit(fabric, slot, packet);

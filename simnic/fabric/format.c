@@ -19,13 +19,12 @@ int fabric_format(const char *path)
         return -errno;
     const size_t head_bytes = offsetof(struct fabric_file, statistics);
     const uint32_t start[2] = {FABRIC_MAGIC, FABRIC_VERSION};
-    int result = 0;
     /* The head is needed by everyone: have its memory now, since a full tmpfs tells a writer of a
      * mapping by SIGBUS. */
-    if (ftruncate(fd, sizeof(struct fabric_file)) != 0)
-        result = -errno;
-    else if ((result = -posix_fallocate(fd, 0, (off_t)head_bytes)) == 0 &&
-             pwrite(fd, start, sizeof start, 0) < 0)
+    int result = ftruncate(fd, sizeof(struct fabric_file)) != 0 ? -errno : 0;
+    if (!result)
+        result = -posix_fallocate(fd, 0, (off_t)head_bytes);
+    if (!result && pwrite(fd, start, sizeof start, 0) < 0)
         result = -errno;
     close(fd);
     if (result)

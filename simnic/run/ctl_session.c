@@ -24,14 +24,13 @@ static int map(struct ctl_session *session)
     session->fd = open(path, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
     if (session->fd < 0)
         return -errno;
-    int result = 0;
-    void *file = MAP_FAILED;
-    if (fstat(session->fd, &status) != 0)
-        result = -errno;
-    else if ((size_t)status.st_size < sizeof(struct fabric_file))
+    int result = fstat(session->fd, &status) != 0 ? -errno : 0;
+    if (!result && (size_t)status.st_size < sizeof(struct fabric_file))
         result = -EPROTO;
-    else if ((file = mmap(NULL, sizeof(struct fabric_file), PROT_READ | PROT_WRITE,
-                          MAP_SHARED | MAP_NORESERVE, session->fd, 0)) == MAP_FAILED)
+    void *file = result ? MAP_FAILED
+                        : mmap(NULL, sizeof(struct fabric_file), PROT_READ | PROT_WRITE,
+                               MAP_SHARED | MAP_NORESERVE, session->fd, 0);
+    if (!result && file == MAP_FAILED)
         result = -errno;
     if (!result) {
         madvise(file, sizeof(struct fabric_file), MADV_DONTDUMP);

@@ -9,9 +9,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 static const char usage[] =
@@ -24,6 +26,7 @@ static const char usage[] =
     "  --session NAME  the session to be in: runs with the same name reach each other\n"
     "                  (default: the one this runs in, else $SIMNIC_SESSION_NAME, else\n"
     "                  \"default\"); at most 64 of A-Z a-z 0-9 _ . -\n"
+    "  --private       a new session that no other run shares, with a name of its own\n"
     "  --fault SPEC    trouble for all in the session, as in lose=0.01,seed=7\n"
     "  --trace         print the commands from rdma-core that fail or are not known\n"
     "  --help          print this\n"
@@ -33,7 +36,7 @@ static const char usage[] =
 
 struct options {
     const char *session, *fault;
-    bool trace, help;
+    bool private, trace, help;
     char **command;
 };
 
@@ -50,8 +53,9 @@ static int usage_error(char **argv, int code)
 
 static int parse(int argc, char **argv, struct options *options)
 {
-    enum { SESSION = 256, FAULT, TRACE };
+    enum { SESSION = 256, PRIVATE, FAULT, TRACE };
     static const struct option known[] = {{"session", required_argument, NULL, SESSION},
+                                          {"private", no_argument, NULL, PRIVATE},
                                           {"fault", required_argument, NULL, FAULT},
                                           {"trace", no_argument, NULL, TRACE},
                                           {"help", no_argument, NULL, 'h'},
@@ -63,6 +67,9 @@ static int parse(int argc, char **argv, struct options *options)
         switch (code) {
         case SESSION:
             options->session = optarg;
+            break;
+        case PRIVATE:
+            options->private = true;
             break;
         case FAULT:
             options->fault = optarg;
@@ -78,6 +85,10 @@ static int parse(int argc, char **argv, struct options *options)
         }
     }
     options->command = argv + optind;
+    if (options->private && options->session) {
+        complain("run: --private and --session are two answers to one question");
+        return EXIT_USAGE;
+    }
     if (optind < argc)
         return 0;
     complain("run: say which command to run (see simnic run --help)");
@@ -125,10 +136,27 @@ static int set_environment(const struct options *options, const struct membershi
     return EXIT_TROUBLE;
 }
 
+/* The random part: /dev/shm may be shared by processes that do not share process numbers. */
+static int choose_private_name(char name[SESSION_NAME_MAX + 1])
+{
+    uint64_t random;
+    if (getrandom(&random, sizeof random, 0) != sizeof random) {
+        complain("cannot get random bytes: %s", strerror(errno));
+        return EXIT_TROUBLE;
+    }
+    snprintf(name, SESSION_NAME_MAX + 1, "private.%d.%016" PRIx64, (int)getpid(), random);
+    return 0;
+}
+
 /* Finds out where everything is, before anything is made. */
 static int prepare(const struct options *options, struct runner *runner, char library[PATH_MAX])
 {
-    const char *wrong = session_choose(options->session, runner->membership.directory);
+    char name[SESSION_NAME_MAX + 1];
+    int status = options->private ? choose_private_name(name) : 0;
+    if (status)
+        return status;
+    const char *wrong =
+        session_choose(options->private ? name : options->session, runner->membership.directory);
     if (wrong) {
         complain("%s: a session's name is made of 1 to %d of A-Z a-z 0-9 _ . -", wrong,
                  SESSION_NAME_MAX);

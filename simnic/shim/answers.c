@@ -2,6 +2,7 @@
  * device does not do. */
 #include "answers.h"
 
+#include "clock.h"
 #include "context.h"
 #include "dc.h"
 #include "process.h"
@@ -12,6 +13,7 @@
 #include <rdma/ib_user_ioctl_verbs.h>
 #include <rdma/ib_user_verbs.h>
 #include <rdma/mlx5-abi.h>
+#include <rdma/mlx5_user_ioctl_cmds.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -131,10 +133,9 @@ int answer_query_port(const struct call *call)
     return attribute_out(call, UVERBS_ATTR_QUERY_PORT_RESP, &response, sizeof response);
 }
 
-int answer_get_context(const struct call *call)
+/* What libmlx5 learns of the device when it opens it, or imports a context that is open. */
+static struct mlx5_ib_alloc_ucontext_resp driver_context(void)
 {
-    struct mlx5_ib_alloc_ucontext_req_v2 request;
-    attribute_in(call, UVERBS_ATTR_UHW_IN, &request, sizeof request, 0);
     struct mlx5_ib_alloc_ucontext_resp driver = {
         .qp_tab_size = 1u << 18,
         .bf_reg_size = 2 * DEVICE_BLUEFLAME_BYTES,
@@ -154,7 +155,18 @@ int answer_get_context(const struct call *call)
         .log_uar_size = 12,
         .num_uars_per_page = 1,
         .num_dyn_bfregs = 1024,
+        .clock_info_versions = 1 << MLX5_IB_CLOCK_INFO_V1,
     };
+#if defined(__x86_64__) /* where reads of it can be made (emulate.c) */
+    driver.comp_mask |= MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_CORE_CLOCK_OFFSET;
+    driver.hca_core_clock_offset = CLOCK_CORE_OFFSET;
+#endif
+    return driver;
+}
+
+int answer_get_context(const struct call *call)
+{
+    struct mlx5_ib_alloc_ucontext_resp driver = driver_context();
     int result =
         attribute_out32(call, UVERBS_ATTR_GET_CONTEXT_NUM_COMP_VECTORS, COMPLETION_VECTORS);
     if (!result)
@@ -166,7 +178,12 @@ int answer_query_context(const struct call *call)
 {
     int result =
         attribute_out32(call, UVERBS_ATTR_QUERY_CONTEXT_NUM_COMP_VECTORS, COMPLETION_VECTORS);
-    return result ? result : attribute_out64(call, UVERBS_ATTR_QUERY_CONTEXT_CORE_SUPPORT, 0);
+    if (!result)
+        result = attribute_out64(call, UVERBS_ATTR_QUERY_CONTEXT_CORE_SUPPORT, 0);
+    struct mlx5_ib_alloc_ucontext_resp driver = driver_context();
+    return result
+               ? result
+               : attribute_out(call, MLX5_IB_ATTR_QUERY_CONTEXT_RESP_UCTX, &driver, sizeof driver);
 }
 
 static bool gid_entry(const struct context *context, uint32_t index,

@@ -7,6 +7,7 @@
 #include "real.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -39,6 +40,7 @@ int descriptors_add(int fd, enum descriptor_kind kind, void *thing)
 {
     if (fd >= MOST)
         return EMFILE;
+    descriptors_fresh(fd);
     struct file *file = calloc(1, sizeof *file);
     if (!file)
         return ENOMEM;
@@ -113,6 +115,34 @@ void descriptors_remove(int fd)
     descriptors_unlock();
     if (file)
         descriptors_put(file);
+}
+
+/* What the file stands for must not touch the descriptor any more: it may be another file's. */
+static void lose_descriptor(int fd)
+{
+    struct file *file = descriptors_get(fd);
+    if (!file)
+        return;
+    if (file->kind == DESCRIPTOR_EVENTS)
+        channel_lose_descriptor(file->thing, fd);
+    else if (file->kind == DESCRIPTOR_CM && file->thing)
+        cm_file_lose_descriptor(file->thing, fd);
+    descriptors_remove(fd);
+    descriptors_put(file);
+}
+
+int descriptors_fresh(int fd)
+{
+    if (descriptors_is_virtual(fd) && !is_other_process())
+        lose_descriptor(fd);
+    return fd;
+}
+
+void descriptors_sweep(void)
+{
+    for (int fd = 0; fd < MOST; fd++)
+        if (descriptors_is_virtual(fd) && real.fcntl(fd, F_GETFD) < 0)
+            descriptors_fresh(fd);
 }
 
 /* The contexts of the parent go on in the child, empty, with a device of its own; its connections do

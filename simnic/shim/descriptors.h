@@ -29,6 +29,13 @@ void descriptors_duplicate(int fd, int copy);
 void descriptors_remove(int fd);
 bool descriptors_is_virtual(int fd);
 
+/* The kernel has just given this descriptor (or -1) to the program. Where it was virtual, it has been
+ * closed past the C library: now it is not. Returns it. */
+int descriptors_fresh(int fd);
+
+/* Forgets all that have been closed so. */
+void descriptors_sweep(void);
+
 /* In a forked child. */
 void descriptors_inherit(void);
 

@@ -13,6 +13,7 @@
  * timer. When it finds nothing any more it closes the pages again. */
 #include "doorbells.h"
 
+#include "clock.h"
 #include "emulate.h"
 #include "process.h"
 #include "service.h"
@@ -143,7 +144,7 @@ void doorbells_find(void)
 {
     bool missing = false;
     for (uint32_t page = 1; page < DEVICE_MAX_PAGES && !missing; page++)
-        missing = process.page_used[page] && !state.page[page];
+        missing = process.page_used[page] && !clock_is_page(page) && !state.page[page];
     FILE *maps = missing ? fopen("/proc/self/maps", "re") : NULL;
     char line[512];
     while (maps && fgets(line, sizeof line, maps)) {
@@ -154,7 +155,8 @@ void doorbells_find(void)
         bool ours = start == (uintptr_t)process.page_memory;
         for (; start < end && !ours; start += DEVICE_UAR_BYTES, offset += DEVICE_UAR_BYTES) {
             size_t page = offset / DEVICE_UAR_BYTES;
-            if (page < DEVICE_MAX_PAGES && process.page_used[page] && !state.page[page])
+            if (page < DEVICE_MAX_PAGES && process.page_used[page] && !clock_is_page(page) &&
+                !state.page[page])
                 add((uint32_t)page, (uint8_t *)start);
         }
     }

@@ -97,6 +97,12 @@ static void decode_operands(struct machine *m, unsigned immediate)
 
 static bool load(const struct machine *m, void *to, size_t bytes)
 {
+    uintptr_t offset = m->address - m->page->address;
+    if (m->address >= m->page->address && m->page->bytes >= bytes &&
+        offset <= m->page->bytes - bytes) {
+        memcpy(to, m->page->memory + offset, bytes);
+        return true;
+    }
     return dma_copy(to, (const void *)m->address, bytes);
 }
 
@@ -432,7 +438,20 @@ unsigned emulate_stores(void *ucontext, const struct emulate_page *page)
     return stores;
 }
 
+bool emulate_load(void *ucontext, const struct emulate_page *page)
+{
+    struct machine m = {.state = &((ucontext_t *)ucontext)->uc_mcontext, .page = page};
+    return m.state->fpregs && step(&m) && !m.stored;
+}
+
 #else
+
+bool emulate_load(void *ucontext, const struct emulate_page *page)
+{
+    (void)ucontext;
+    (void)page;
+    return false;
+}
 
 unsigned emulate_stores(void *ucontext, const struct emulate_page *page)
 {

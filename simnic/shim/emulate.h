@@ -24,4 +24,9 @@ struct emulate_page {
  * if the instruction is not one that can be made here. */
 unsigned emulate_stores(void *ucontext, const struct emulate_page *page);
 
+/* Executes the one instruction at which a thread was stopped, which reads from a page that it cannot
+ * access: what is at `memory` is read in its place. Returns false, with nothing changed, if it is not
+ * one that can be made here. */
+bool emulate_load(void *ucontext, const struct emulate_page *page);
+
 #endif

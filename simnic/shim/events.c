@@ -58,10 +58,9 @@ void channel_release(struct channel *channel)
 {
     if (--channel->references)
         return;
-    while (!list_empty(&channel->events)) {
-        struct event *event = container_of(channel->events.next, struct event, queued);
-        list_remove(&event->queued);
-        free(event);
+    for (struct list *l = channel->events.next, *next; l != &channel->events; l = next) {
+        next = l->next;
+        free(container_of(l, struct event, queued));
     }
     list_remove(&channel->of_context);
     free(channel);
@@ -73,6 +72,14 @@ void channel_close(struct channel *channel)
     channel->closed = true;
     list_remove(&channel->of_context);
     channel_release(channel);
+    process_unlock();
+}
+
+void channel_lose_descriptor(struct channel *channel, int fd)
+{
+    process_lock();
+    if (channel->fd == fd)
+        channel->fd = -1;
     process_unlock();
 }
 
@@ -96,7 +103,7 @@ static void queue(struct channel *channel, const struct event *what)
         return; /* as the kernel: an event that finds no memory is lost */
     *event = *what;
     list_init(&event->queued);
-    bool was_empty = list_empty(&channel->events);
+    bool was_empty = channel->fd >= 0 && list_empty(&channel->events);
     list_append(&channel->events, &event->queued);
     uint64_t one = 1;
     if (was_empty && real.write(channel->fd, &one, sizeof one) < 0)

@@ -31,6 +31,9 @@ void channel_release(struct channel *channel); /* with the process lock */
 void channel_close(
     struct channel *channel); /* the last descriptor went; without the process lock */
 
+/* The descriptor has been closed past the C library. */
+void channel_lose_descriptor(struct channel *channel, int fd);
+
 /* In a forked child: the channel goes on with nothing in it. */
 void channel_inherit(struct channel *channel, int fd);
 

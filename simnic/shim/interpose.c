@@ -7,6 +7,7 @@
  * are defined. */
 #undef _FILE_OFFSET_BITS
 
+#include "clock.h"
 #include "context.h"
 #include "descriptors.h"
 #include "devices.h"
@@ -90,7 +91,7 @@ static int open_at(int directory, const char *path, int flags, mode_t mode)
     int device = device_of_path(path);
     if (device != DEVICE_NONE)
         return device_open(device, flags);
-    return real.openat(directory, path, flags, mode);
+    return descriptors_fresh(real.openat(directory, path, flags, mode));
 }
 
 #define MODE_OF(flags, mode)                                                                       \
@@ -341,6 +342,21 @@ PUBLIC ssize_t write(int fd, const void *buffer, size_t bytes)
     return -1;
 }
 
+/* Where the file of the pages is lost, our own mapping of them is doubled (mremap's old size of 0). */
+static void *map_pages(void *address, size_t bytes, int protection, int flags, off_t offset)
+{
+    if (!process.page_file_lost)
+        return real.mmap(address, bytes, protection, flags | MAP_POPULATE, process.page_file,
+                         offset);
+    void *memory = mremap(process.page_memory + offset, 0, bytes,
+                          MREMAP_MAYMOVE | (flags & MAP_FIXED ? MREMAP_FIXED : 0), address);
+    if (memory != MAP_FAILED && mprotect(memory, bytes, protection) != 0) {
+        real.munmap(memory, bytes);
+        return MAP_FAILED;
+    }
+    return memory;
+}
+
 static void *map(void *address, size_t bytes, int protection, int flags, int fd, off_t offset)
 {
     LOAD;
@@ -348,12 +364,21 @@ static void *map(void *address, size_t bytes, int protection, int flags, int fd,
         return real.mmap(address, bytes, protection, flags, fd, offset);
     /* Doorbell pages are written only, and shared with no child, as the kernel's mappings of a
      * device's registers are. */
-    void *memory = real.mmap(address, bytes, protection | PROT_READ, flags | MAP_POPULATE,
-                             process.page_file, offset);
+    size_t page = (size_t)offset / DEVICE_UAR_BYTES;
+    if (page == CLOCK_INFO_PAGE)
+        clock_refresh();
+    protection = page == CLOCK_CORE_PAGE ? PROT_NONE : protection | PROT_READ;
+    void *memory = map_pages(address, bytes, protection, flags, offset);
     if (memory == MAP_FAILED)
         return memory;
     madvise(memory, bytes, MADV_DONTFORK);
-    doorbells_map((uint32_t)(offset / DEVICE_UAR_BYTES), memory);
+    if (!clock_is_page(page)) {
+        doorbells_map((uint32_t)page, memory);
+    } else if (page == CLOCK_CORE_PAGE && !clock_map(memory)) {
+        real.munmap(memory, bytes);
+        errno = ENOMEM;
+        return MAP_FAILED;
+    }
     return memory;
 }
 
@@ -370,7 +395,8 @@ PUBLIC void *mmap64(void *address, size_t bytes, int protection, int flags, int 
 PUBLIC int munmap(void *address, size_t bytes)
 {
     LOAD;
-    doorbells_unmap(address, bytes); /* out of the table first, as with descriptors */
+    doorbells_unmap(address, bytes); /* out of the tables first, as with descriptors */
+    clock_unmap(address, bytes);
     return real.munmap(address, bytes);
 }
 
@@ -379,7 +405,7 @@ PUBLIC int munmap(void *address, size_t bytes)
 /* The descriptor of the doorbell pages is not the program's. */
 static bool is_our_own(int fd)
 {
-    return process.attached && fd == process.page_file;
+    return process.attached && fd == process.page_file && process_has_page_file();
 }
 
 PUBLIC int close(int fd)
@@ -415,7 +441,7 @@ PUBLIC void closefrom(int first)
 PUBLIC int dup(int fd)
 {
     LOAD;
-    int copy = real.dup(fd);
+    int copy = descriptors_fresh(real.dup(fd));
     descriptors_duplicate(fd, copy);
     return copy;
 }
@@ -446,7 +472,7 @@ static int control(int fd, int command, void *argument)
 {
     LOAD;
     int result = real.fcntl(fd, command, argument);
-    if ((command == F_DUPFD || command == F_DUPFD_CLOEXEC) && result >= 0)
+    if ((command == F_DUPFD || command == F_DUPFD_CLOEXEC) && descriptors_fresh(result) >= 0)
         descriptors_duplicate(fd, result);
     return result;
 }
@@ -480,7 +506,7 @@ PUBLIC int socket(int domain, int type, int protocol)
         errno = EPROTONOSUPPORT;
         return -1;
     }
-    return real.socket(domain, type, protocol);
+    return descriptors_fresh(real.socket(domain, type, protocol));
 }
 
 PUBLIC int sigaction(int signal_number, const struct sigaction *action, struct sigaction *old)

@@ -34,6 +34,15 @@ int verb_alloc_pd(const struct call *call)
     return result;
 }
 
+int verb_query_pd(const struct call *call)
+{
+    struct object *object =
+        object_find(call->context, UVERBS_OBJECT_PD,
+                    attribute_number(call, MLX5_IB_ATTR_QUERY_PD_HANDLE, UINT64_MAX));
+    return object ? attribute_out32(call, MLX5_IB_ATTR_QUERY_PD_RESP_PDN, (uint32_t)object->number)
+                  : ENOENT;
+}
+
 /* As ib_check_mr_access: who may write from afar may write here. */
 static bool access_makes_sense(uint32_t access)
 {
@@ -43,9 +52,21 @@ static bool access_makes_sense(uint32_t access)
            access & IBV_ACCESS_LOCAL_WRITE;
 }
 
+/* Returns whether the page can be written to. It gets its memory by that, as by being pinned. */
+static bool is_writable(uint64_t page)
+{
+    static uint8_t sample;
+    if (madvise((void *)(uintptr_t)page, 4096, MADV_POPULATE_WRITE) == 0)
+        return true;
+    /* Before Linux 5.14 the kernel does not know the question. */
+    uint64_t known = (uintptr_t)&sample & ~4095ull;
+    return madvise((void *)(uintptr_t)known, 4096, MADV_POPULATE_WRITE) != 0;
+}
+
 /* The kernel pins the pages, and fails if there are none, or none to write to. Reading a byte of
- * each would tell too, but slowly: the kernel is asked which pages are mapped. */
-static int check_mapped(uint64_t start, uint64_t bytes)
+ * each would tell too, but slowly: the kernel is asked which pages are mapped, and whether the ends
+ * can be written to. A page in the middle that cannot makes operations fail. */
+static int check_mapped(uint64_t start, uint64_t bytes, uint32_t access)
 {
     uint64_t first = start & ~4095ull, last = (start + bytes + 4095) & ~4095ull;
     if (start + bytes < start)
@@ -56,6 +77,8 @@ static int check_mapped(uint64_t start, uint64_t bytes)
      * hole and touches nothing. */
     if (msync((void *)(uintptr_t)first, last - first, MS_ASYNC) != 0)
         return errno == ENOMEM ? EFAULT : errno;
+    if (access & IBV_ACCESS_LOCAL_WRITE && !(is_writable(first) && is_writable(last - 4096)))
+        return EFAULT;
     return 0;
 }
 
@@ -70,7 +93,7 @@ int verb_reg_mr(const struct call *call)
     if (!access_makes_sense(request.access_flags) ||
         (request.start & 4095) != (request.hca_va & 4095))
         return request.access_flags & ~(uint32_t)ACCESS_KNOWN ? EOPNOTSUPP : EINVAL;
-    result = check_mapped(request.start, request.length);
+    result = check_mapped(request.start, request.length, request.access_flags);
     if (result)
         return result;
     struct memory_key *key = key_create(&process.device, KEY_REGION, (uint32_t)domain->number);
@@ -104,12 +127,17 @@ int verb_rereg_mr(const struct call *call)
         return EINVAL;
     if (flags & IBV_REREG_MR_CHANGE_ACCESS && !access_makes_sense(request.access_flags))
         return EINVAL;
-    if (flags & IBV_REREG_MR_CHANGE_TRANSLATION) {
-        if ((request.start & 4095) != (request.hca_va & 4095) || request.length == 0)
-            return EINVAL;
-        result = check_mapped(request.start, request.length);
+    bool moves = flags & IBV_REREG_MR_CHANGE_TRANSLATION;
+    if (moves && ((request.start & 4095) != (request.hca_va & 4095) || request.length == 0))
+        return EINVAL;
+    if (flags & (IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_ACCESS)) {
+        result =
+            check_mapped(moves ? request.start : key->start, moves ? request.length : key->bytes,
+                         flags & IBV_REREG_MR_CHANGE_ACCESS ? request.access_flags : key->access);
         if (result)
             return result;
+    }
+    if (moves) {
         key->start = request.start;
         key->bytes = request.length;
         key->address = request.hca_va;

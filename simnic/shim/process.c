@@ -1,6 +1,7 @@
 /* process.c: attaching to the session, the lock, forks and exits. */
 #include "process.h"
 
+#include "clock.h"
 #include "context.h"
 #include "events.h"
 #include "descriptors.h"
@@ -16,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sched.h>
 #include <time.h>
@@ -214,9 +216,21 @@ static void cm_log(void *context, const char *text)
 
 /* ---- life ---- */
 
-static int open_pages(void)
+static uint64_t inode_of(int fd)
 {
-    size_t bytes = (size_t)DEVICE_MAX_PAGES * DEVICE_UAR_BYTES;
+    struct stat status;
+    return real.fstatat(fd, "", &status, AT_EMPTY_PATH) == 0 ? status.st_ino : 0;
+}
+
+bool process_has_page_file(void)
+{
+    return inode_of(process.page_file) == process.page_file_inode;
+}
+
+#define PAGES_BYTES ((size_t)DEVICE_MAX_PAGES * DEVICE_UAR_BYTES)
+
+static int open_page_file(void)
+{
     int fd = memfd_create(PAGE_FILE_NAME, MFD_CLOEXEC);
     if (fd < 0)
         return errno;
@@ -226,16 +240,23 @@ static int open_pages(void)
         process.page_file = fd;
     else
         real.close(fd);
-    fd = process.page_file;
-    if (ftruncate(fd, (off_t)bytes) != 0)
-        return errno;
-    void *memory =
-        real.mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+    process.page_file_inode = inode_of(process.page_file);
+    return ftruncate(process.page_file, (off_t)PAGES_BYTES) == 0 ? 0 : errno;
+}
+
+static int open_pages(void)
+{
+    int result = open_page_file();
+    if (result)
+        return result;
+    void *memory = real.mmap(NULL, PAGES_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
+                             process.page_file, 0);
     if (memory == MAP_FAILED)
         return errno;
-    madvise(memory, bytes, MADV_DONTFORK);
+    madvise(memory, PAGES_BYTES, MADV_DONTFORK);
     process.page_memory = memory;
     process.page_used[0] = true; /* page 0 would be offset 0, which means no page */
+    process.page_used[CLOCK_CORE_PAGE] = process.page_used[CLOCK_INFO_PAGE] = true;
     return 0;
 }
 
@@ -297,6 +318,7 @@ static void after_fork_in_child(void)
     descriptors_inherit();
     contexts_inherit();
     doorbells_forget();
+    clock_forget();
     service_forget();
     memset(&process, 0, sizeof process);
     atomic_store(&waiting, 0);
@@ -316,6 +338,10 @@ int process_attach(void)
         watching_forks = true;
         result = attach();
         process.attached = result == 0;
+    } else if (!process_has_page_file()) {
+        process.page_file_lost = true;
+        descriptors_sweep();
+        result = open_page_file();
     }
     pthread_mutex_unlock(&attaching);
     return result;

@@ -23,6 +23,8 @@ struct process {
     _Atomic uint64_t cm_due_ns;
     struct list cm_notes; /* messages for the cm that came in */
     int page_file;        /* memfd: the doorbell pages, page n at n * 4096 */
+    uint64_t page_file_inode;
+    bool page_file_lost;  /* and replaced: page_memory is not of this file */
     uint8_t *page_memory; /* our own mapping of it */
     bool page_used[DEVICE_MAX_PAGES];
 };
@@ -32,6 +34,10 @@ extern struct process process;
 /* Attaches this process to its session, once: slot, device, threads. Returns 0 or an errno. Any
  * thread. */
 int process_attach(void);
+
+/* Returns whether the descriptor of the doorbell pages is what it was. Programs may close descriptors
+ * past the C library. */
+bool process_has_page_file(void);
 
 /* Everything in `process` and below is used with this lock held. */
 void process_lock(void);

@@ -3,6 +3,7 @@
  * that the program has or believes to have. */
 #include "process.h"
 
+#include "clock.h"
 #include "dma.h"
 #include "doorbells.h"
 #include "real.h"
@@ -46,6 +47,8 @@ static void handle(int signal_number, siginfo_t *information, void *context)
     }
 #endif
     if (signal_number == SIGSEGV && doorbells_trap((uintptr_t)information->si_addr, context))
+        return;
+    if (signal_number == SIGSEGV && clock_trap((uintptr_t)information->si_addr, context))
         return;
     pass_on(signal_number, information, context);
 }

@@ -52,8 +52,13 @@ bool service_work(void)
 void service_unlock(void)
 {
     uint64_t wakes = fabric_take_wakes(&process.fabric);
-    /* The service thread may sleep for longer than what was begun here allows. */
-    bool late = device_deadline_ns(&process.device) < atomic_load(&service.due_ns);
+    /* The service thread may sleep for longer than what was begun here allows. It runs the cm too, whose
+     * messages the program's thread may have received here: then nobody else will wake it for them.
+     * Nor does anybody for what this process sent to itself, and left for later. */
+    uint64_t due_ns = device_deadline_ns(&process.device), cm_due_ns = process.cm_due_ns;
+    bool late = (cm_due_ns < due_ns ? cm_due_ns : due_ns) < atomic_load(&service.due_ns);
+    const struct fabric_slot *own = &process.fabric.file->slots[process.fabric.slot];
+    late |= atomic_load_explicit(&own->pending, memory_order_relaxed) >> process.fabric.slot & 1;
     process_unlock();
     fabric_wake(&process.fabric, wakes);
     if (late)

@@ -7,6 +7,7 @@
 
 /* memory.c: protection domains, regions, windows, doorbell pages */
 int verb_alloc_pd(const struct call *call);
+int verb_query_pd(const struct call *call);
 int verb_reg_mr(const struct call *call);
 int verb_rereg_mr(const struct call *call);
 int verb_query_mr(const struct call *call);

@@ -1,11 +1,7 @@
 #!/usr/bin/env bash
 # programs_test.sh SIMNIC: that the programs of rdma-core and perftest, as Debian installs them, do their work on
 # simnic: two processes in one session, or in two runs that share one.
-simnic=$(realpath "$1")
-. "$(dirname "$0")/../../tools/tests/tap.sh"
-unset SIMNIC_SESSION SIMNIC_SESSION_NAME
-# With sanitizers, the shim's place in LD_PRELOAD is before theirs.
-export ASAN_OPTIONS=verify_asan_link_order=0${ASAN_OPTIONS:+:$ASAN_OPTIONS}
+. "$(dirname "$0")/../run/tests/common.sh"
 for program in ibv_rc_pingpong rping ib_write_bw; do
     if ! command -v "$program" > /dev/null; then
         echo "1..0 # SKIP there is no $program: install ibverbs-utils, rdmacm-utils and perftest"
@@ -97,15 +93,7 @@ output() {
     return 1
 }
 clean() { rm -f "$work"/server* "$work"/client*; }
-nothing_left() {
-    local i
-    for ((i = 0; i < 500; i++)); do
-        [ -e "$directory" ] || return 0
-        sleep 0.02
-    done
-    ls -R "$directory"
-    return 1
-}
+nothing_left() { soon [ ! -e "$directory" ] || { ls -R "$directory"; return 1; }; }
 # PORT SERVER CLIENT WORDS...
 pair() {
     local port=$1 server=$2 client=$3
@@ -256,8 +244,9 @@ check "one processor: ib_send_bw" measured "ib_send_bw $on" 65536 200
 check "one processor: ib_write_lat" measured "ib_write_lat $on" 2 50
 BEFORE=
 
-# --- two runs share the session that has no name
+# --- two runs share the session that the environment names
 shared() {
+    local -x SIMNIC_SESSION_NAME=$session.shared
     clean
     "$simnic" run sh "$work/side" server ibv_rc_pingpong -g 3 -c -p "$port" &
     bash "$work/listening" "$port" $! || return 1

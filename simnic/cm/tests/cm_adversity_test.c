@@ -6,9 +6,7 @@ static void test_death(void **state)
 {
     struct world *world = *state;
     struct connection made = establish(world, "127.0.0.1", 7000);
-    uint32_t waiting = create(made.client, 201);
-    resolve(made.client, waiting, "127.0.0.1", 7000);
-    assert_int_equal(connect_to(made.client, waiting, ""), 0);
+    create_asking(made.client, 201, "127.0.0.1", 7000);
     deliver(world);
     kill_process(world, 0);
     start(world, 0, 99); /* its slot goes to another, who must not be taken for it */
@@ -32,8 +30,7 @@ static void test_no_answer(void **state)
     struct world *world = *state;
     struct process *client = &world->process[1];
     serve(&world->process[0], "127.0.0.1", 7000);
-    uint32_t id = create(client, 200);
-    resolve(client, id, "127.0.0.1", 7000);
+    uint32_t id = create_resolved(client, 200, "127.0.0.1", 7000);
     world->broken = true;
     assert_int_equal(connect_to(client, id, ""), 0);
     pass(world, 4000);
@@ -47,8 +44,7 @@ static void test_full_ring(void **state)
     struct world *world = *state;
     struct process *client = &world->process[1];
     serve(&world->process[0], "127.0.0.1", 7000);
-    uint32_t id = create(client, 200);
-    resolve(client, id, "127.0.0.1", 7000);
+    uint32_t id = create_resolved(client, 200, "127.0.0.1", 7000);
     world->full = true;
     assert_int_equal(connect_to(client, id, ""), 0);
     deliver(world);
@@ -242,9 +238,7 @@ static void test_message_to_the_dead(void **state)
     struct world *world = *state;
     struct process *client = &world->process[1];
     serve(&world->process[0], "127.0.0.1", 7000);
-    uint32_t id = create(client, 200);
-    resolve(client, id, "127.0.0.1", 7000);
-    assert_int_equal(connect_to(client, id, ""), 0);
+    create_asking(client, 200, "127.0.0.1", 7000);
     kill_process(world, 0);
     start(world, 0, 99);
     serve(&world->process[0], "127.0.0.1", 7000);
@@ -279,9 +273,7 @@ static void test_request_twice(void **state)
     struct world *world = *state;
     struct process *server = &world->process[0], *client = &world->process[1];
     serve(server, "127.0.0.1", 7000);
-    uint32_t id = create(client, 200);
-    resolve(client, id, "127.0.0.1", 7000);
-    assert_int_equal(connect_to(client, id, ""), 0);
+    create_asking(client, 200, "127.0.0.1", 7000);
     struct packet packet = *last_packet(world);
     cm_receive(server->cm, packet.from, packet.data, packet.bytes);
     deliver(world);

@@ -127,9 +127,7 @@ static void test_reject(void **state)
     struct world *world = *state;
     struct process *server = &world->process[0], *client = &world->process[1];
     serve(server, "127.0.0.2", 7000);
-    uint32_t id = create(client, 200);
-    resolve(client, id, "127.0.0.2", 7000);
-    assert_int_equal(connect_to(client, id, ""), 0);
+    create_asking(client, 200, "127.0.0.2", 7000);
     deliver(world);
     struct rdma_ucm_reject command = {.id = event_of(server, CONNECT_REQUEST).id};
     command.private_data_len = 3;
@@ -149,15 +147,11 @@ static void test_no_listener(void **state)
 {
     struct world *world = *state;
     struct process *client = &world->process[1];
-    uint32_t id = create(client, 200);
-    resolve(client, id, "127.0.0.1", 7001);
-    assert_int_equal(connect_to(client, id, ""), 0);
+    create_asking(client, 200, "127.0.0.1", 7001);
     assert_int_equal(event_of(client, REJECTED).status, 8);
     uint32_t bound = create(&world->process[0], 100);
     assert_int_equal(bind_to(&world->process[0], bound, "127.0.0.1", 7002), 0);
-    id = create(client, 201);
-    resolve(client, id, "127.0.0.1", 7002);
-    assert_int_equal(connect_to(client, id, ""), 0);
+    create_asking(client, 201, "127.0.0.1", 7002);
     assert_int_equal(event_of(client, REJECTED).status, 8);
 }
 
@@ -165,9 +159,8 @@ static void test_unread_request_of_destroyed_listener(void **state)
 {
     struct world *world = *state;
     struct process *server = &world->process[0], *client = &world->process[1];
-    uint32_t listener = serve(server, "0.0.0.0", 7000), id = create(client, 200);
-    resolve(client, id, "127.0.0.2", 7000);
-    assert_int_equal(connect_to(client, id, ""), 0);
+    uint32_t listener = serve(server, "0.0.0.0", 7000);
+    create_asking(client, 200, "127.0.0.2", 7000);
     deliver(world);
     assert_int_equal(destroy(server, listener), 0);
     no_event(server);
@@ -399,8 +392,7 @@ static void test_private_data_limit(void **state)
     memset(data, 'x', 57);
     data[57] = 0;
     serve(&world->process[0], "127.0.0.1", 7000);
-    uint32_t id = create(client, 200);
-    resolve(client, id, "127.0.0.1", 7000);
+    uint32_t id = create_resolved(client, 200, "127.0.0.1", 7000);
     assert_int_equal(connect_to(client, id, data), -EINVAL);
     assert_int_equal(connect_to(client, id, data + 1), 0);
 }
@@ -426,9 +418,7 @@ static void test_one_process(void **state)
     struct world *world = *state;
     struct process *a = &world->process[0];
     serve(a, "0.0.0.0", 7000);
-    uint32_t id = create(a, 200);
-    resolve(a, id, "127.0.0.1", 7000);
-    assert_int_equal(connect_to(a, id, ""), 0);
+    uint32_t id = create_asking(a, 200, "127.0.0.1", 7000);
     deliver(world);
     uint32_t served = event_of(a, CONNECT_REQUEST).id;
     assert_int_equal(accept_id(a, served, 101, ""), 0);
@@ -444,9 +434,7 @@ static void test_notify(void **state)
     struct world *world = *state;
     struct process *server = &world->process[0], *client = &world->process[1];
     serve(server, "127.0.0.1", 7000);
-    uint32_t id = create(client, 200);
-    resolve(client, id, "127.0.0.1", 7000);
-    assert_int_equal(connect_to(client, id, ""), 0);
+    uint32_t id = create_asking(client, 200, "127.0.0.1", 7000);
     deliver(world);
     struct rdma_ucm_notify command = {.id = event_of(server, CONNECT_REQUEST).id, .event = 4};
     assert_int_equal(issue(server, NOTIFY, command, 0), -EINVAL);

@@ -337,6 +337,23 @@ static ssize_t attributes(struct process *process, uint32_t id, uint32_t state,
     return issue(process, INIT_QP_ATTR, command, sizeof *to);
 }
 
+static uint32_t create_resolved(struct process *process, uint64_t uid, const char *text,
+                                uint16_t port)
+{
+    uint32_t id = create(process, uid);
+    resolve(process, id, text, port);
+    return id;
+}
+
+/* An identifier that has asked a server, which has not been told yet. */
+static uint32_t create_asking(struct process *process, uint64_t uid, const char *text,
+                              uint16_t port)
+{
+    uint32_t id = create_resolved(process, uid, text, port);
+    assert_int_equal(connect_to(process, id, ""), 0);
+    return id;
+}
+
 struct connection {
     struct process *server, *client;
     uint32_t listener, served, client_id;
@@ -354,8 +371,7 @@ static struct connection establish(struct world *world, const char *address, uin
 {
     struct connection made = {.server = &world->process[0], .client = &world->process[1]};
     made.listener = serve(made.server, address, port);
-    made.client_id = create(made.client, 200);
-    resolve(made.client, made.client_id, address, port);
+    made.client_id = create_resolved(made.client, 200, address, port);
     assert_int_equal(connect_to(made.client, made.client_id, "hello"), 0);
     deliver(world);
     made.served = event_of(made.server, CONNECT_REQUEST).id;

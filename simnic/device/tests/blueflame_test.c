@@ -268,6 +268,29 @@ static void test_two_writers(void **state)
     assert_memory_equal(p->near.bytes, "other", 5);
 }
 
+/* The same, but the other QP's push comes when its WQE has been executed already, from the queue: it is
+ * nobody's request, and must not be taken for the rest of the first. */
+static void test_late_writer(void **state)
+{
+    struct pair *p = *state;
+    struct rig_wqe first, second;
+    rig_wqe_start(&second, MLX5_OPCODE_RDMA_WRITE, SIGNALLED);
+    rig_wqe_remote(&second, (uintptr_t)p->near.bytes, p->near.key);
+    rig_wqe_inline(&second, "other", 5);
+    uint16_t at_b = rig_post(p->b, &second);
+    rig_push(p->b, &second, 3, 8); /* a doorbell alone, at another register */
+    expect_sent(p->far, p->b, at_b);
+    make_write(p, &first, 0, "first");
+    uint16_t at_a = rig_post(p->a, &first);
+    rig_push(p->a, &first, 0, 32);
+    expect_none(p->cq);
+    rig_push(p->b, &second, 0, 64);
+    rig_pass(p->rig, 1000000);
+    expect_sent(p->cq, p->a, at_a);
+    assert_string_equal(written(p, 0), "first");
+    expect_none(p->far);
+}
+
 /* The page goes while a push is not complete: its register must not be looked at again. */
 static void test_page_gone(void **state)
 {
@@ -322,6 +345,7 @@ int main(void)
         QUIET(test_push_elsewhere),
         QUIET(test_push_sizes),
         QUIET(test_two_writers),
+        QUIET(test_late_writer),
         QUIET(test_page_gone),
         QUIET(test_pages),
     };

@@ -3,6 +3,7 @@
 
 #include "format.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -116,6 +117,12 @@ struct rig *rig_new(void)
     snprintf(rig->path, sizeof rig->path, "%s/fabric", rig->folder);
     require(fabric_format(rig->path) == 0, "no fabric file");
     require(fabric_attach(&rig->fabric, rig->path) == 0, "cannot attach to the fabric");
+    /* Its name would stay if the test is killed: from here on the open file is one. */
+    rig->file = open(rig->path, O_RDWR | O_CLOEXEC);
+    require(rig->file >= 0, "cannot open the fabric file");
+    unlink(rig->path);
+    rmdir(rig->folder);
+    snprintf(rig->path, sizeof rig->path, "/proc/self/fd/%d", rig->file);
     rig->blocks = calloc(BLOCKS, sizeof *rig->blocks);
     struct device_host host = {rig, completion_event, async_event, cm_message, trace};
     require(rig->blocks && device_create(&rig->device, &rig->fabric, &host), "out of memory");
@@ -131,8 +138,7 @@ void rig_delete(struct rig *rig)
 {
     device_destroy(&rig->device);
     fabric_detach(&rig->fabric);
-    unlink(rig->path);
-    rmdir(rig->folder);
+    close(rig->file);
     for (uint32_t i = 0; i < rig->block_count; i++)
         free(rig->blocks[i]);
     free(rig->blocks);

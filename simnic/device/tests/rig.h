@@ -23,7 +23,8 @@ struct rig_event {
 };
 
 struct rig {
-    char folder[64], path[96];
+    char folder[64], path[96]; /* path: how the fabric file is opened again */
+    int file;
     struct fabric fabric;
     struct device device;
     uint64_t now_ns;

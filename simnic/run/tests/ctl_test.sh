@@ -1,10 +1,7 @@
 #!/usr/bin/env bash
 # ctl_test.sh SIMNIC WRITER: that `simnic ctl` shows what is in a session, whatever its processes do to it.
-simnic=$(realpath "$1")
 writer=$(realpath "$2")
-. "$(dirname "$0")/../../../tools/tests/tap.sh"
-unset SIMNIC_SESSION SIMNIC_SESSION_NAME
-export ASAN_OPTIONS=verify_asan_link_order=0${ASAN_OPTIONS:+:$ASAN_OPTIONS}
+. "$(dirname "$0")/common.sh"
 session=ctl_test.$$
 directory=/dev/shm/simnic.$(id -u).$session
 work=$(mktemp -d)
@@ -16,37 +13,11 @@ finish() {
 }
 trap finish EXIT
 
-soon() { # waits up to 10 s for a command to succeed
-    local i
-    for ((i = 0; i < 500; i++)); do
-        "$@" > /dev/null 2>&1 && return 0
-        sleep 0.02
-    done
-    echo "not in 10 s: $*"
-    return 1
-}
 ctl() { "$simnic" ctl --session "$session" "$@"; }
 # For the background, where $! is to be the tracer's pid and not that of a shell with this function.
 tracer=("$simnic" ctl --session "$session" trace)
-same() { [ "$1" = "$2" ] || { echo "$1"; echo "is not"; echo "$2"; return 1; }; }
 has() { # FILE WORDS: there is a line with these words
     grep -q -- "$2" "$1" || { echo "no \"$2\" in"; head -50 "$1"; return 1; }
-}
-status_is() {
-    local expected=$1 status
-    shift
-    "$@"
-    status=$?
-    [ $status = "$expected" ] || { echo "status $status"; return 1; }
-}
-# The command fails with this status and one line that has these words.
-complains() {
-    local expected=$1 words=$2 output status
-    shift 2
-    output=$("$@" 2>&1 > /dev/null)
-    status=$?
-    echo "status $status: $output"
-    [ $status = "$expected" ] && [ "$(wc -l <<< "$output")" = 1 ] && grep -qi -- "$words" <<< "$output" && [[ $output = simnic:* ]]
 }
 # Starts process N of the session, which is told by `tell N WORD`.
 start_writer() {
@@ -252,10 +223,10 @@ check "no session any more" complains 1 "there is no session" ctl stats
 # --- programs
 pair() {
     "$simnic" run --session "$session" sh -c '
-        ibv_rc_pingpong -g 3 -n 300 -s 64 > /dev/null & sleep 0.5
+        ibv_rc_pingpong -p "$3" -g 3 -n 300 -s 64 > /dev/null & sleep 0.5
         "$0" ctl trace > "$1" & sleep 0.2
-        ibv_rc_pingpong -g 3 -n 300 -s 64 127.0.0.1 > /dev/null
-        "$0" ctl stats --json --all > "$2"; kill -INT $!; wait $!' "$simnic" "$work/trace" "$work/json"
+        ibv_rc_pingpong -p "$3" -g 3 -n 300 -s 64 127.0.0.1 > /dev/null
+        "$0" ctl stats --json --all > "$2"; kill -INT $!; wait $!' "$simnic" "$work/trace" "$work/json" $((20000 + $$ % 10000))
     same "$(jq -c '[.processes[].sum.send_wqes] | add' "$work/json")" 600 &&
         has "$work/trace" " SEND index 299 ds 2 signalled; lkey .* len 64\$" && has "$work/trace" "REQ of SEND wqe 299"
 }

@@ -1,10 +1,6 @@
 #!/usr/bin/env bash
 # run_test.sh SIMNIC: that `simnic run` passes on statuses and signals, and leaves nothing behind whatever is killed.
-simnic=$(realpath "$1")
-. "$(dirname "$0")/../../../tools/tests/tap.sh"
-unset SIMNIC_SESSION SIMNIC_SESSION_NAME
-# With sanitizers, the shim's place in LD_PRELOAD is before theirs.
-export ASAN_OPTIONS=verify_asan_link_order=0${ASAN_OPTIONS:+:$ASAN_OPTIONS}
+. "$(dirname "$0")/common.sh"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 if [ -z "$SIMNIC_LIBRARY" ] && [ ! -e "$(dirname "$simnic")/libsimnic.so" ]; then
@@ -16,16 +12,6 @@ directory=/dev/shm/simnic.$(id -u).$session
 export SIMNIC_SESSION_NAME=$session
 nap=1000.$$ # an argument for sleep by which a process is told from others
 
-# Waits up to 10 s for a command to succeed.
-soon() {
-    local i
-    for ((i = 0; i < 500; i++)); do
-        "$@" > /dev/null 2>&1 && return 0
-        sleep 0.02
-    done
-    echo "not in 10 s: $*"
-    return 1
-}
 sleepers() { pgrep -f "^sleep $nap"; }
 no_sleepers() { ! sleepers; }
 processes_below() { # PROCESS: it has a child that has a child
@@ -42,23 +28,6 @@ nothing_left() {
 run() { "$simnic" run --session "$session" "$@"; }
 # The same in the background, where $! is to be the runner's pid and not that of a shell with this function.
 runner=("$simnic" run --session "$session")
-status_is() {
-    local expected=$1 status
-    shift
-    "$@"
-    status=$?
-    [ $status = "$expected" ] || { echo "status $status"; return 1; }
-}
-# The command fails with this status and one line that has these words.
-complains() {
-    local expected=$1 words=$2 output status
-    shift 2
-    output=$("$@" 2>&1 >/dev/null)
-    status=$?
-    echo "status $status: $output"
-    [ $status = "$expected" ] && [ "$(wc -l <<< "$output")" = 1 ] && grep -qi -- "$words" <<< "$output" && [[ $output = simnic:* ]]
-}
-same() { [ "$1" = "$2" ] || { echo "$1"; echo "is not"; echo "$2"; return 1; }; }
 
 # --- exit status, environment, files
 check "status 0" status_is 0 run true
@@ -131,6 +100,21 @@ check "nested: the library is preloaded once" same "$(run "$simnic" run printenv
 check "nested: leaves the session to its owner" status_is 0 run sh -c "$simnic run true; [ -e $directory/fabric ]"
 check "nested in another session" same "$(run "$simnic" run --session "$session.b" printenv SIMNIC_SESSION)" "$directory.b"
 check "a session in the environment that is gone" same "$(SIMNIC_SESSION=$directory.gone "$simnic" run printenv SIMNIC_SESSION)" "$directory"
+private() { # two at a time, and what is nested in one shares it
+    local one two
+    "$simnic" run --private sh -c "echo \$SIMNIC_SESSION > $work/one; read line < $work/fifo; cat \$SIMNIC_SESSION/note" > "$work/note" &
+    local first=$!
+    soon [ -s "$work/one" ] || return 1
+    one=$(cat "$work/one")
+    two=$("$simnic" run --private sh -c "[ -e \$SIMNIC_SESSION/fabric ] && $simnic run printenv SIMNIC_SESSION")
+    SIMNIC_SESSION=$one "$simnic" run sh -c "echo hello > \$SIMNIC_SESSION/note"
+    echo > "$work/fifo"
+    wait $first && same "$(cat "$work/note")" hello || return 1
+    [[ $one = */simnic.$(id -u).private.* && $two = */simnic.$(id -u).private.* && $one != "$two" ]] || { echo "$one, $two"; return 1; }
+    [ ! -e "$one" ] && [ ! -e "$two" ]
+}
+check "--private" private
+check "--private and a name" complains 2 "--private and --session" "$simnic" run --session "$session" --private true
 many() { # many runs that come and go at the same time
     local i failed=0 jobs=()
     for ((i = 0; i < 60; i++)); do

@@ -1,0 +1,153 @@
+/* fabric_test.c: rings and slots when something is short: descriptors, room. The peer is a child, as a
+ * process has one slot. */
+#include "fabric.h"
+#include "format.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+/* cmocka wants the four above */
+#include <cmocka.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+struct world {
+    char path[64];
+    struct fabric *fabric;
+    pid_t peer;
+    uint32_t peer_slot;
+};
+
+static pid_t start_peer(const char *path)
+{
+    int told[2];
+    char byte = 0;
+    assert_int_equal(pipe(told), 0);
+    pid_t peer = fork();
+    assert_true(peer >= 0);
+    if (peer == 0) {
+        struct fabric *fabric = calloc(1, sizeof *fabric);
+        byte = fabric && fabric_attach(fabric, path) == 0;
+        if (write(told[1], &byte, 1) == 1)
+            pause();
+        _exit(1);
+    }
+    close(told[1]);
+    assert_int_equal(read(told[0], &byte, 1), 1);
+    assert_int_equal(byte, 1);
+    close(told[0]);
+    return peer;
+}
+
+static int setup(void **state)
+{
+    struct world *world = calloc(1, sizeof *world);
+    world->fabric = calloc(1, sizeof *world->fabric);
+    snprintf(world->path, sizeof world->path, "/tmp/simnic-fabric-test.%d", (int)getpid());
+    unlink(world->path);
+    assert_int_equal(fabric_format(world->path), 0);
+    world->peer = start_peer(world->path);
+    assert_int_equal(fabric_attach(world->fabric, world->path), 0);
+    world->peer_slot = 1 - world->fabric->slot;
+    *state = world;
+    return 0;
+}
+
+static void end_peer(struct world *world)
+{
+    kill(world->peer, SIGKILL);
+    waitpid(world->peer, NULL, 0);
+}
+
+static int teardown(void **state)
+{
+    struct world *world = *state;
+    end_peer(world);
+    fabric_detach(world->fabric);
+    unlink(world->path);
+    free(world->fabric);
+    free(world);
+    return 0;
+}
+
+/* Returns the lowest descriptor that is free: with a limit of that many, open() fails. */
+static int first_free(void)
+{
+    int fd = open("/dev/null", O_RDONLY);
+    close(fd);
+    return fd;
+}
+
+static void test_no_descriptors(void **state)
+{
+    struct world *world = *state;
+    struct rlimit before, none;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    none = (struct rlimit){(rlim_t)first_free(), before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    errno = 0;
+    int fd = open("/dev/null", O_RDONLY);
+    int error = errno;
+    bool lives = fabric_slot_alive(world->fabric, world->peer_slot);
+    end_peer(world);
+    bool lives_on = fabric_slot_alive(world->fabric, world->peer_slot);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    assert_int_equal(fd, -1);
+    assert_int_equal(error, EMFILE);
+    assert_true(lives);
+    assert_false(lives_on);
+    assert_false(fabric_slot_alive(world->fabric, world->peer_slot));
+}
+
+static bool send_to_peer(struct world *world, uint8_t operation)
+{
+    struct packet packet = {.operation = operation,
+                            .destination_qpn = world->peer_slot << QPN_SLOT_SHIFT,
+                            .payload_bytes = 512};
+    uint8_t *payload = fabric_reserve(world->fabric, world->peer_slot, &packet);
+    if (!payload)
+        return false;
+    memset(payload, 0, packet.payload_bytes);
+    fabric_commit(world->fabric, world->peer_slot, &packet);
+    return true;
+}
+
+/* The peer reads nothing. Of the connection manager's messages each is in its ring, or its sender was
+ * told that there is no room; whatever happens to packets. Those find no room either: they must not
+ * be lost but by chance, as whoever sends last would lose all of them. */
+static void test_full_ring(void **state)
+{
+    struct world *world = *state;
+    char error[256];
+    assert_int_equal(fabric_set_fault(world->path, "lose=0.5,duplicate=0.5,seed=1", error, 256), 0);
+    assert_true(fabric_faults_changed(world->fabric));
+    const struct fabric_ring *ring =
+        &world->fabric->file->rings[world->peer_slot][world->fabric->slot];
+    unsigned sent = 0;
+    while (sent < 10000 && send_to_peer(world, PACKET_CM))
+        sent++;
+    uint64_t head = atomic_load(&ring->head);
+    assert_in_range(sent, 1, 9999);
+    assert_int_equal(head, sent * (sizeof(struct packet) + 512));
+    assert_false(send_to_peer(world, PACKET_SEND_ONLY));
+    assert_int_equal(atomic_load(&ring->head), head);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_no_descriptors, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_full_ring, setup, teardown),
+    };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

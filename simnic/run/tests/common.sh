@@ -1,0 +1,33 @@
+# common.sh: what the shell tests of simnic share, besides tap.sh. The first argument of each is the program.
+simnic=$(realpath "$1")
+. "$(dirname "${BASH_SOURCE[0]}")/../../../tools/tests/tap.sh"
+unset SIMNIC_SESSION SIMNIC_SESSION_NAME
+# With sanitizers, the shim's place in LD_PRELOAD is before theirs.
+export ASAN_OPTIONS=verify_asan_link_order=0${ASAN_OPTIONS:+:$ASAN_OPTIONS}
+
+soon() { # waits up to 10 s for a command to succeed
+    local i
+    for ((i = 0; i < 500; i++)); do
+        "$@" > /dev/null 2>&1 && return 0
+        sleep 0.02
+    done
+    echo "not in 10 s: $*"
+    return 1
+}
+same() { [ "$1" = "$2" ] || { echo "$1"; echo "is not"; echo "$2"; return 1; }; }
+status_is() {
+    local expected=$1 status
+    shift
+    "$@"
+    status=$?
+    [ $status = "$expected" ] || { echo "status $status"; return 1; }
+}
+# The command fails with this status and one line that has these words.
+complains() {
+    local expected=$1 words=$2 output status
+    shift 2
+    output=$("$@" 2>&1 > /dev/null)
+    status=$?
+    echo "status $status: $output"
+    [ $status = "$expected" ] && [ "$(wc -l <<< "$output")" = 1 ] && grep -qi -- "$words" <<< "$output" && [[ $output = simnic:* ]]
+}
