@@ -125,6 +125,7 @@ static uint64_t rnr_wait_ns(uint8_t timer)
 static void not_ready(struct device *device, struct queue_pair *qp, uint8_t timer)
 {
     qp->statistics->rnr_naks++;
+    qp->retries_left = qp->attributes.retry_count; /* the peer has answered */
     if (qp->attributes.rnr_retry_count != 7) {
         if (qp->rnr_left == 0) {
             fail_oldest(device, qp, MLX5_CQE_SYNDROME_RNR_RETRY_EXC_ERR);

@@ -244,6 +244,8 @@ struct queue_pair {
     uint8_t *blueflame_last;
     uint32_t blueflame_bytes; /* 0: nothing */
     uint64_t blueflame_since_ns;
+    uint32_t
+        blueflame_rest; /* where in the register the next WQE of the push would be; 0: nowhere */
     struct send_request
         response; /* the READ or atomic whose response is coming, if response_valid */
     bool response_valid;

@@ -120,6 +120,7 @@ static void reset(struct queue_pair *qp)
     qp->reads_in_flight = 0;
     qp->wait_until_ns = qp->timer_ns = 0;
     qp->blueflame_bytes = 0;
+    qp->blueflame_rest = 0;
     qp->receive_next = 0;
     qp->msn = 0;
     qp->current = 0xff;

@@ -135,6 +135,38 @@ static void read_producer(struct queue_pair *qp)
         qp->send_producer = (uint16_t)be32toh(raw);
 }
 
+/* qp->request.wqe is a WQE that was pushed. */
+static void take_pushed(struct device *device, struct queue_pair *qp, uint32_t bytes)
+{
+    if (device->tracing)
+        device->host.trace(device->host.context, 0, qp->number, qp->request.wqe, bytes);
+    wqe_parse(qp, &qp->request, qp->send_next, bytes);
+    qp->statistics->blueflame_executed++;
+}
+
+/* One push may bring several WQEs, one after another. Those after the first are taken from it if
+ * the register still holds what the queue does; else it was not all of one push, and they are
+ * read. */
+static bool look_at_rest(struct device *device, struct queue_pair *qp, uint32_t available)
+{
+    uint32_t at = qp->blueflame_rest;
+    uint8_t queued[DEVICE_BLUEFLAME_BYTES];
+    qp->blueflame_rest = 0;
+    if (is_overwritten(qp) || at >= DEVICE_BLUEFLAME_BYTES ||
+        !read_blocks(qp, qp->send_next, queued, 1))
+        return false;
+    uint32_t blocks = blocks_of(queued);
+    if (blocks > available || at + blocks * 64 > DEVICE_BLUEFLAME_BYTES ||
+        !read_blocks(qp, qp->send_next, queued, blocks))
+        return false;
+    memcpy(qp->request.wqe, qp->blueflame_register + at, blocks * 64);
+    if (memcmp(qp->request.wqe, queued, blocks * 64) != 0)
+        return false;
+    take_pushed(device, qp, blocks * 64);
+    qp->blueflame_rest = at + blocks * 64;
+    return true;
+}
+
 /* Looks for the next WQE. Returns whether qp->request is one. */
 static bool fetch_next(struct device *device, struct queue_pair *qp)
 {
@@ -157,15 +189,14 @@ static bool fetch_next(struct device *device, struct queue_pair *qp)
         }
         if (use == BLUEFLAME_USE) {
             memcpy(qp->request.wqe, qp->blueflame, qp->blueflame_bytes);
-            if (device->tracing)
-                device->host.trace(device->host.context, 0, qp->number, qp->blueflame,
-                                   qp->blueflame_bytes);
-            wqe_parse(qp, &qp->request, qp->send_next, qp->blueflame_bytes);
+            take_pushed(device, qp, qp->blueflame_bytes);
+            qp->blueflame_rest = qp->blueflame_bytes;
             qp->blueflame_bytes = 0;
-            qp->statistics->blueflame_executed++;
             return true;
         }
     }
+    if (qp->blueflame_rest && look_at_rest(device, qp, available))
+        return true;
     fetch(device, qp, &qp->request, qp->send_next, available);
     return true;
 }

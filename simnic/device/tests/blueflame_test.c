@@ -73,6 +73,33 @@ static void test_last_writer(void **state)
     expect_sent(p->far, p->b, at_b);
 }
 
+/* Several WQEs in one push are taken from it; one that is another in the queue is read there. */
+static void test_push_of_several(void **state)
+{
+    struct pair *p = *state;
+    struct rig_wqe wqes[3], push = {0};
+    uint16_t index[3];
+    for (uint32_t round = 0; round < 2; round++) {
+        push.size = 0;
+        for (uint32_t i = 0; i < 3; i++) {
+            make_write(p, &wqes[i], i, "gathered");
+            index[i] = rig_post(p->a, &wqes[i]);
+            memcpy(push.bytes + push.size, wqes[i].bytes, 64);
+            push.size += 64;
+        }
+        if (round == 1)
+            push.bytes[64 + 48] ^= 1; /* in the second WQE's data */
+        rig_push(p->a, &push, round, push.size);
+        for (uint32_t i = 0; i < 3; i++) {
+            expect_sent(p->cq, p->a, index[i]);
+            assert_string_equal(written(p, i), "gathered");
+        }
+        assert_int_equal(p->a->qp->statistics->wqe_reads, round == 0 ? 0 : 2);
+        assert_int_equal(p->a->qp->statistics->blueflame_executed, round == 0 ? 3 : 4);
+        assert_int_equal(p->a->qp->statistics->blueflame_pushes, round + 1);
+    }
+}
+
 /* At every register, of every size; the queue's copy is not what runs. */
 static void test_push(void **state)
 {
@@ -336,6 +363,7 @@ int main(void)
         QUIET(test_plain),
         QUIET(test_ring_page),
         QUIET(test_last_writer),
+        QUIET(test_push_of_several),
         QUIET(test_push),
         QUIET(test_push_differs),
         QUIET(test_incomplete),
