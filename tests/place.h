@@ -6,6 +6,7 @@
  *   TEST_ADDRESS6                  IPv6 address of the first, in brackets: [fd10:99::1]
  *   TEST_NAME                      a host name of the first: rail0
  *   TEST_DRIVER                    driver under test: verbs or mlx5
+ *   TEST_COMPRESSION               1 = with compressed completions
  */
 #ifndef TESTS_PLACE_H
 #define TESTS_PLACE_H
@@ -45,6 +46,11 @@ static inline const char *place_address6(void)
 static inline const char *place_driver(void)
 {
     return place_value("TEST_DRIVER", "verbs");
+}
+
+static inline int place_compresses(void)
+{
+    return atoi(place_value("TEST_COMPRESSION", "0"));
 }
 
 /* True if the devices are such that the direct driver can open them. */

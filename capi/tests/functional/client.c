@@ -1,5 +1,6 @@
 /* client.c: see client.h. */
 #include "client.h"
+#include "place.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -26,7 +27,10 @@ void client_open(struct client *client)
 {
     crpc_error error = {.struct_size = sizeof(error)};
     memset(client, 0, sizeof(*client));
-    int32_t status = crpc_context_open(NULL, &client->context, &error);
+    const crpc_context_options options = {
+        .struct_size = sizeof(options),
+        .features = place_compresses() ? CRPC_FEATURE_CQE_COMPRESSION : 0};
+    int32_t status = crpc_context_open(&options, &client->context, &error);
     if (status != CRPC_OK) {
         fail_msg("%s", error.message);
     }

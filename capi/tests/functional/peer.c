@@ -209,9 +209,12 @@ static void serve_until_stopped(const char *host, int ready)
     crpc_listener listener;
     crpc_listener_info info = {.struct_size = sizeof(info)};
     char address[128];
+    const crpc_context_options options = {
+        .struct_size = sizeof(options),
+        .features = place_compresses() ? CRPC_FEATURE_CQE_COMPRESSION : 0};
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     signal(SIGTERM, on_signal);
-    if (crpc_context_open(NULL, &server.context, &error) != CRPC_OK) {
+    if (crpc_context_open(&options, &server.context, &error) != CRPC_OK) {
         die("open", &error);
     }
     snprintf(address, sizeof(address), "%s:0", host);

@@ -97,6 +97,10 @@ static void test_open(void **state)
     assert_int_equal(nic->receives_posted, nic->receive_depth);
     assert_true(nic->send_completion_depth >= 1024 && nic->send_completion_depth < 1u << 30);
     assert_true(nic->inline_bytes_max >= 64);
+    bool direct = pair_driver() == CRPC_DRIVER_MLX5;
+    assert_int_equal(nic->features,
+                     (direct ? CRPC_FEATURE_BLUEFLAME : 0) |
+                         (direct && place_compresses() ? CRPC_FEATURE_CQE_COMPRESSION : 0));
     assert_true(nic->event_fd >= 0);
     nic->operations->close(nic);
 

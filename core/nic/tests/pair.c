@@ -28,6 +28,7 @@ struct nic_options pair_options(void)
         .send_depth = 64,
         .send_completion_depth = 1024,
         .signal_interval = 8,
+        .features = place_compresses() ? CRPC_FEATURE_CQE_COMPRESSION : 0,
     };
     snprintf(options.device, sizeof(options.device), "%s", place_device(0));
     return options;
