@@ -276,7 +276,7 @@ func TestIdleUsesNoProcessor(t *testing.T) {
 	if used > 100*time.Millisecond {
 		t.Fatalf("%v of processor time in a second of doing nothing", used)
 	}
-	if polls := stats.Polls - statsBefore.Polls; polls > 200 {
+	if polls := stats.Polls - statsBefore.Polls; polls > 5000 { // a wake-up has it spin for 20 us; one that never sleeps polls a million times
 		t.Fatalf("%d polls in a second of doing nothing", polls)
 	}
 	begun := time.Now()
