@@ -65,10 +65,8 @@ func Listen(address string, options ...Option) (*Listener, error) {
 			return err
 		}
 		p.listeners[a.id] = a
-		info := C.crpc_listener_info{struct_size: C.sizeof_crpc_listener_info}
-		C.crpc_listener_get_info(p.raw.handle, a.handle.c(), &info)
-		a.address = text(info.address[:])
-		return nil
+		a.address, err = p.raw.ListenerAddress(a.handle)
+		return err
 	})
 	if err != nil {
 		release()

@@ -289,6 +289,19 @@ func (r *RawContext) listen(op, address string, userData uint64, s *settings) (L
 	return ListenerHandle(listener.bits), nil
 }
 
+// ListenerAddress tells where a listener listens, e.g. "192.0.2.1:47110".
+func (r *RawContext) ListenerAddress(listener ListenerHandle) (string, error) {
+	const op = "listener address"
+	if r == nil || r.handle == nil {
+		return "", newError(op, ErrClosed)
+	}
+	info := C.crpc_listener_info{struct_size: C.sizeof_crpc_listener_info}
+	if status := C.crpc_listener_get_info(r.handle, listener.c(), &info); status < 0 {
+		return "", newError(op, Status(status))
+	}
+	return text(info.address[:]), nil
+}
+
 // CloseListener stops listening; connections made stay.
 func (r *RawContext) CloseListener(listener ListenerHandle) error {
 	if r == nil || r.handle == nil {

@@ -3,7 +3,6 @@ package copyrpc_test
 import (
 	"bytes"
 	"context"
-	"strconv"
 	"testing"
 	"time"
 
@@ -25,13 +24,10 @@ func newRawPair(t testing.TB) *rawPair {
 	p.server, err = copyrpc.OpenRaw(copyrpc.RawSizes{})
 	check(t, err)
 	t.Cleanup(func() { p.server.Close() })
-	var address string
-	for port := 20000; ; port++ {
-		address = host() + ":" + strconv.Itoa(port)
-		if _, err = p.server.Listen(address, 5); err == nil {
-			break
-		}
-	}
+	listener, err := p.server.Listen(host()+":0", 5)
+	check(t, err)
+	address, err := p.server.ListenerAddress(listener)
+	check(t, err)
 	p.to, err = p.client.Connect(address, 7, copyrpc.WithRingBytes(1<<22))
 	check(t, err)
 	// Both sides must poll for a connection to come about: each has a goroutine of its own.
@@ -172,9 +168,11 @@ func TestRawBadInput(t *testing.T) {
 	is(t, p.client.Disconnect(0, 0), copyrpc.ErrStale)
 	is(t, p.client.CloseEndpoint(0), copyrpc.ErrStale)
 	is(t, p.client.CloseListener(0), copyrpc.ErrStale)
+	_, err := p.client.ListenerAddress(0)
+	is(t, err, copyrpc.ErrStale)
 	is(t, p.client.Reject(p.to, 1), copyrpc.ErrState)
 	is(t, p.client.Accept(0, 1), copyrpc.ErrStale)
-	_, err := p.client.EndpointInfo(0)
+	_, err = p.client.EndpointInfo(0)
 	is(t, err, copyrpc.ErrStale)
 	_, err = copyrpc.OpenRaw(copyrpc.RawSizes{Ops: -1})
 	is(t, err, copyrpc.ErrInvalid)
