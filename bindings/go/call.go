@@ -40,6 +40,7 @@ const (
 type pending struct {
 	done    chan struct{} // of capacity 1: it gets one value for each use
 	single  [1]Result
+	call    [1]Call
 	results []Result
 	left    int
 	arena   []byte // of the replies of a batch, which live and die together
@@ -139,6 +140,19 @@ func (p *pending) keep(view []byte) []byte {
 	return p.arena[start:len(p.arena):len(p.arena)]
 }
 
+// source is where the calls of one caller come from: one of the two.
+type source struct {
+	calls    []Call
+	requests [][]byte
+}
+
+func (from source) at(i int) Call {
+	if from.calls != nil {
+		return from.calls[i]
+	}
+	return Call{Request: from.requests[i]}
+}
+
 // ---- Calling ------------------------------------------------------------------------------------
 
 // Call sends a request and waits for the reply, which is the caller's to keep. The deadline of ctx is the call's, and when
@@ -155,15 +169,15 @@ func (endpoint *Endpoint) Do(ctx context.Context, call Call) ([]byte, error) {
 		return nil, err
 	}
 	p := pendings.Get().(*pending)
-	p.single[0] = Result{}
+	p.call[0] = call
 	p.results, p.left = p.single[:], 1
-	if err := c.run(ctx, op, p, func(int) Call { return call }); err != nil {
-		pendings.Put(p)
+	err = c.run(ctx, op, p, source{calls: p.call[:]})
+	result := p.single[0]
+	p.single[0], p.call[0] = Result{}, Call{} // the pool must not keep what is the caller's
+	pendings.Put(p)
+	if err != nil {
 		return nil, err
 	}
-	result := p.single[0]
-	p.single[0] = Result{} // the pool must not keep the reply
-	pendings.Put(p)
 	if result.status != 0 {
 		return nil, result.failure(ctx, op)
 	}
@@ -173,15 +187,15 @@ func (endpoint *Endpoint) Do(ctx context.Context, call Call) ([]byte, error) {
 // CallBatch makes many calls at once and waits until each has its reply or its error. It fails as a whole, having sent
 // nothing, only if what it was given is wrong, or ctx is done, or the connection is over.
 func (endpoint *Endpoint) CallBatch(ctx context.Context, requests [][]byte) ([]Result, error) {
-	return endpoint.batch(ctx, len(requests), func(i int) Call { return Call{Request: requests[i]} })
+	return endpoint.batch(ctx, len(requests), source{requests: requests})
 }
 
 // DoBatch is CallBatch with all that can be said about each call.
 func (endpoint *Endpoint) DoBatch(ctx context.Context, calls []Call) ([]Result, error) {
-	return endpoint.batch(ctx, len(calls), func(i int) Call { return calls[i] })
+	return endpoint.batch(ctx, len(calls), source{calls: calls})
 }
 
-func (endpoint *Endpoint) batch(ctx context.Context, count int, call func(int) Call) ([]Result, error) {
+func (endpoint *Endpoint) batch(ctx context.Context, count int, from source) ([]Result, error) {
 	const op = "call batch"
 	c, err := endpoint.valid(op)
 	if err != nil {
@@ -196,7 +210,7 @@ func (endpoint *Endpoint) batch(ctx context.Context, count int, call func(int) C
 	results := make([]Result, count)
 	p := pendings.Get().(*pending)
 	p.results, p.left = results, count
-	err = c.run(ctx, op, p, call)
+	err = c.run(ctx, op, p, from)
 	p.results, p.arena = nil, nil
 	pendings.Put(p)
 	if err != nil {
@@ -228,7 +242,7 @@ func (result *Result) failure(ctx context.Context, op string) error {
 }
 
 // run sends the calls of one caller and waits for all of them. An error: nothing was sent.
-func (c *connection) run(ctx context.Context, op string, p *pending, call func(int) Call) error {
+func (c *connection) run(ctx context.Context, op string, p *pending, from source) error {
 	var timeout uint64
 	if deadline, ok := ctx.Deadline(); ok {
 		left := time.Until(deadline)
@@ -242,11 +256,11 @@ func (c *connection) run(ctx context.Context, op string, p *pending, call func(i
 		return contextError(op, ctx)
 	}
 	for i := range p.results {
-		if err := c.check(op, call(i)); err != nil {
+		if err := c.check(op, from.at(i)); err != nil {
 			return err
 		}
 	}
-	userData, err := c.gatherCalls(op, p, call, timeout)
+	userData, err := c.gatherCalls(op, p, from, timeout)
 	if err != nil {
 		return err
 	}
@@ -290,7 +304,7 @@ func (c *connection) replyBytesOf(call Call) uint32 {
 	return uint32(call.ReplyBytesMax)
 }
 
-func (c *connection) gatherCalls(op string, p *pending, call func(int) Call, timeout uint64) (uint64, error) {
+func (c *connection) gatherCalls(op string, p *pending, from source, timeout uint64) (uint64, error) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
 	if c.over {
@@ -304,7 +318,7 @@ func (c *connection) gatherCalls(op string, p *pending, call func(int) Call, tim
 	}
 	b := c.opened(&c.calls)
 	for i := range p.results {
-		this := call(i)
+		this := from.at(i)
 		place, offset := b.next(this.Request)
 		*place = Op{
 			Opcode: OpCall, Method: this.Method, Endpoint: c.handle, UserData: userData | uint64(i),

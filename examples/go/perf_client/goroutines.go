@@ -10,6 +10,10 @@ import (
 	copyrpc "github.com/copyrpc/copyrpc/bindings/go"
 )
 
+// timedOf: one call in so many is timed. C's client reads the clock once for each poll; here each call would need it twice, and
+// that would be a quarter of all the work.
+const timedOf = 8
+
 // caller is one goroutine's part of the result.
 type caller struct {
 	latency         histogram
@@ -67,12 +71,15 @@ func callAll(ctx context.Context, server *copyrpc.Endpoint, limit limits) (int, 
 			defer all.Done()
 			request := make([]byte, *size)
 			binary.LittleEndian.PutUint32(request, number)
-			for !over.Load() && own.err == nil {
+			for turn := number; !over.Load() && own.err == nil; turn++ {
 				if n := sent.Add(1); limit.calls > 0 && n > int64(limit.calls) {
 					sent.Add(-1)
 					return
 				}
-				begun := time.Now()
+				var begun time.Time
+				if turn%timedOf == 0 {
+					begun = time.Now()
+				}
 				reply, err := server.Call(ctx, request)
 				switch {
 				case err != nil:
@@ -81,7 +88,9 @@ func callAll(ctx context.Context, server *copyrpc.Endpoint, limit limits) (int, 
 					own.wrong++
 				default:
 					own.answered++
-					own.latency.record(time.Since(begun))
+					if turn%timedOf == 0 {
+						own.latency.record(time.Since(begun))
+					}
 				}
 			}
 		}(&callers[i], uint32(i))
