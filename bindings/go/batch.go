@@ -13,6 +13,7 @@ const (
 	batchOps       = 64       // that a new batch has room for
 	batchBytes     = 16 << 10 // likewise
 	batchBytesKept = 1 << 20  // a batch that grew larger is given back to the system
+	batchOpsKept   = 16 << 10 // likewise
 	batchesKept    = 16       // by a pool
 )
 
@@ -101,7 +102,7 @@ func (p *batchPool) get() *batch {
 }
 
 func (p *batchPool) put(b *batch) {
-	if len(p.free) == batchesKept || len(b.payload) > batchBytesKept {
+	if len(p.free) == batchesKept || len(b.payload) > batchBytesKept || len(b.ops) > batchOpsKept {
 		b.free()
 		return
 	}

@@ -25,9 +25,8 @@ type poller struct {
 	raw         *RawContext
 	connections map[uint64]*connection // by user_data of the endpoint
 	listeners   map[uint64]*acceptor   // by user_data of the listener
-	requested   map[EndpointHandle]*ConnectRequest
-	lastID      uint64      // of connections and listeners; never used again
-	latest      *connection // the one that the completion before was for
+	lastID      uint64                 // of connections and listeners; never used again
+	latest      *connection            // the one that the completion before was for
 
 	queueMutex sync.Mutex
 	queue      []*connection // those with something to send
@@ -50,7 +49,6 @@ func startPoller(op string, s *settings) (*poller, error) {
 		raw:         raw,
 		connections: map[uint64]*connection{},
 		listeners:   map[uint64]*acceptor{},
-		requested:   map[EndpointHandle]*ConnectRequest{},
 		done:        make(chan struct{}),
 		over:        make(chan struct{}),
 	}
