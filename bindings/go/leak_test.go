@@ -156,3 +156,31 @@ func TestContextsLeakNothing(t *testing.T) {
 	}
 	compare(t, before, settled(t, before))
 }
+
+// Callers that wait are goroutines, not threads: a thousand of them hold none.
+func TestWaitingCallersHoldNoThreads(t *testing.T) {
+	p := newPair(t)
+	ctx, cancel := context.WithCancel(limited(t))
+	before := footprintNow(t)
+	ended := make(chan error)
+	const callers = 1000
+	for i := 0; i < callers; i++ {
+		go func() {
+			_, err := p.client.Do(ctx, copyrpc.Call{ReplyBytesMax: copyrpc.NoReplyBytes})
+			ended <- err
+		}()
+	}
+	for i := 0; i < callers; i++ { // all are under way, and nobody answers
+		if _, err := p.server.Receive(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	during := footprintNow(t)
+	cancel()
+	for i := 0; i < callers; i++ {
+		is(t, <-ended, copyrpc.ErrCanceled)
+	}
+	if during.threads > before.threads+threadsMore {
+		t.Fatalf("%d threads for %d callers that wait", during.threads-before.threads, callers)
+	}
+}

@@ -142,6 +142,21 @@ func (r *RawContext) Poll() (int, Status) {
 	return int(count), OK
 }
 
+// Retain copies the payload of a completion to `buffer` while its view is valid, and tells how many bytes these are. It fails
+// with ErrStale after a later Poll, where View would show whatever has come since, and with ErrTooBig if it does not fit.
+func (r *RawContext) Retain(completion *Completion, buffer []byte) (int, Status) {
+	if r == nil || r.handle == nil {
+		return 0, ErrClosed
+	}
+	// A copy in C's terms, because the completion may be one of Go's: no pointer of Go's may go to C inside of a struct.
+	theirs := *(*C.crpc_completion)(unsafe.Pointer(completion))
+	bytes := C.crpc_retain(r.handle, &theirs, unsafe.Pointer(unsafe.SliceData(buffer)), C.uint64_t(len(buffer)))
+	if bytes < 0 {
+		return 0, Status(bytes)
+	}
+	return int(bytes), OK
+}
+
 // Wait sleeps in Go's netpoller, not in an OS thread, until Poll has something to give or ctx is done. It may wake for
 // nothing. Views stay valid.
 func (r *RawContext) Wait(ctx context.Context) error {

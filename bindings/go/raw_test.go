@@ -212,3 +212,22 @@ func TestRawWaitEndsWithItsContext(t *testing.T) {
 		t.Fatalf("%q", done.View())
 	}
 }
+
+func TestRawRetain(t *testing.T) {
+	p := newRawPair(t)
+	copy(p.client.Payload, "keep me")
+	p.client.Ops[0] = copyrpc.Op{Opcode: copyrpc.OpCall, Endpoint: p.to, PayloadBytes: 7, ReplyBytesMax: 8}
+	p.client.Submit(1)
+	request := p.next(t, p.server, copyrpc.CompletionRequest)
+	var buffer [16]byte
+	if bytes, status := p.server.Retain(&request, buffer[:]); status != copyrpc.OK || string(buffer[:bytes]) != "keep me" {
+		t.Fatalf("%q, %s", buffer[:bytes], status.Name())
+	}
+	if _, status := p.server.Retain(&request, buffer[:6]); status != copyrpc.ErrTooBig {
+		t.Fatal(status.Name())
+	}
+	p.server.Poll()
+	if _, status := p.server.Retain(&request, buffer[:]); status != copyrpc.ErrStale {
+		t.Fatal(status.Name())
+	}
+}
