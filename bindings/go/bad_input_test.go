@@ -77,6 +77,7 @@ func TestOptionsOutOfRange(t *testing.T) {
 		"negative reply":     copyrpc.WithReplyBytes(-1),
 		"device's name":      copyrpc.WithDevice(strings.Repeat("x", 64)),
 		"zero in the name":   copyrpc.WithDevice("mlx5\x000"),
+		"no such driver":     copyrpc.WithDriver("ib"),
 		"nil":                nil,
 	} {
 		_, err := copyrpc.Dial(ctx, host()+":1", option)

@@ -213,6 +213,9 @@ func TestAsking(t *testing.T) {
 	if len(devices) == 0 || devices[0].Name == "" || !devices[0].Active {
 		t.Fatalf("%+v", devices)
 	}
+	if info, err := openContext(t, copyrpc.WithDriver("verbs")).Info(); err != nil || info.Driver != "verbs" {
+		t.Fatalf("%+v, %v", info, err)
+	}
 	p := newPair(t)
 	info, err := p.clientContext.Info()
 	check(t, err)

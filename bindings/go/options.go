@@ -89,6 +89,22 @@ func WithDevice(name string) Option {
 	}
 }
 
+// WithDriver takes "verbs" or "mlx5" instead of "auto", the fastest that the device has.
+func WithDriver(name string) Option {
+	return func(s *settings) {
+		switch name {
+		case "auto":
+			s.device.driver = C.CRPC_DRIVER_AUTO
+		case "verbs":
+			s.device.driver = C.CRPC_DRIVER_VERBS
+		case "mlx5":
+			s.device.driver = C.CRPC_DRIVER_MLX5
+		default:
+			s.problem = errorf("", ErrInvalid, "no driver is called %q; there are auto, verbs and mlx5", name)
+		}
+	}
+}
+
 // WithPort takes this port of the device, from 1, instead of the first that is active.
 func WithPort(port int) Option {
 	return func(s *settings) { s.device.port = s.number("the port", port) }
