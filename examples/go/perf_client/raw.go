@@ -135,6 +135,9 @@ func (c *client) send(count int, now time.Time) {
 	taken, status := c.raw.Submit(count)
 	if status != copyrpc.OK && status != copyrpc.ErrAgain {
 		c.failed = status
+		if why := c.raw.EndpointError(c.server); why != nil {
+			c.failed = why
+		}
 	}
 	c.free = c.free[:len(c.free)-taken]
 	c.sent += taken
@@ -150,7 +153,7 @@ func (c *client) take() int {
 		done := &c.raw.Completions[i]
 		switch {
 		case done.Kind == copyrpc.CompletionDisconnected:
-			c.failed = fmt.Errorf("the connection was lost")
+			c.failed = fmt.Errorf("the connection was lost: %w", c.raw.EndpointError(c.server))
 		case done.Kind != copyrpc.CompletionResponse:
 		case done.Status != 0:
 			c.failed = fmt.Errorf("a call failed with %s", copyrpc.Status(done.Status).Name())
