@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Iterable, Iterator, Optional, Union
 from ._message import CLOSED, Message, memory
 from ._native import ffi, lib
 from ._options import number, pin
-from ._records import COMPLETION, OP, Completion, dtype
+from ._records import BRIEF, COMPLETION, MARK, OP, Completion, dtype
 from .errors import Closed, CopyrpcError, error_of
 
 if TYPE_CHECKING:
@@ -51,20 +51,34 @@ class Batch:
     def run(self, return_exceptions: bool) -> list[Union[bytes, CopyrpcError]]:
         pump = self.endpoint._pump
         with pump._use:
-            self.endpoint._check()
-            self.low = pump._ids + 1
-            pump._ids += len(self.pinned)
-            self.high = pump._ids + 1
-            pump._batches.append(self)
-            try:
-                self._submit(pump)
-                pump._rearm()
-                pump._wait(self._finished)
-            except BaseException:
-                self._abandon(pump)
-                raise
-            finally:
-                pump._batches.remove(self)
+            self._begin(pump)
+            self._end(pump)
+        return self.answers(return_exceptions)
+
+    def _begin(self, pump: Pump) -> None:
+        """Submits them; waits if there is no room for all."""
+        self.endpoint._check()
+        self.low = pump._ids + 1
+        pump._ids += len(self.pinned)
+        self.high = pump._ids + 1
+        pump._batches.append(self)
+        try:
+            self._submit(pump)
+            pump._rearm()
+        except BaseException:
+            self._abandon(pump)
+            raise
+
+    def _end(self, pump: Pump) -> None:
+        """Waits for the answers."""
+        try:
+            pump._wait(self._finished)
+            pump._batches.remove(self)
+        except BaseException:
+            self._abandon(pump)
+            raise
+
+    def answers(self, return_exceptions: bool) -> list[Union[bytes, CopyrpcError]]:
         if not return_exceptions:
             for result in self.results:
                 if result.__class__ is not bytes:
@@ -85,7 +99,7 @@ class Batch:
             payloads[0 : len(part)] = part
             sizes[0 : len(part)] = list(map(len, part))
             left = self.limit_ns if deadline is None else max(1, deadline - time.monotonic_ns())
-            first_op = (CALL, 0, self.method, 0, self.endpoint._bits, self.low + sent, 0, 0, 0, self.reply_bytes_max, left, 0)
+            first_op = (CALL, 0, self.method, 0, self.endpoint._bits, MARK | self.low + sent, 0, 0, 0, self.reply_bytes_max, left, 0)
             OP.pack_into(ffi.buffer(first), 0, *first_op)
             seen = pump._room
             taken = lib.copyrpc_native_submit_calls(pump._pointer, first, ops, payloads, sizes, len(part), pump._reason)
@@ -108,6 +122,7 @@ class Batch:
 
     def _abandon(self, pump: Pump) -> None:
         """An exception ends the waiting, Ctrl-C perhaps."""
+        pump._batches.remove(self)
         if pump._pointer is not None:
             for index, result in enumerate(self.results):
                 if result is None:
@@ -205,6 +220,10 @@ class CompletionArray:
     def records(self) -> Iterator[tuple[int, ...]]:
         """Those of the last poll as plain tuples, which is quicker than as Completions."""
         return COMPLETION.iter_unpack(self._memory[: self._count * 64])
+
+    def brief(self) -> Iterator[tuple[int, ...]]:
+        """Of each (kind, status, user_data, payload_bytes), quicker still."""
+        return BRIEF.iter_unpack(self._memory[: self._count * 64])
 
     def _fresh(self) -> Pump:
         if self._pump is None or self._pump._polls != self._poll or self._pump._pointer is None:

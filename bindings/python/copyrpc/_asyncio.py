@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Optional
 
 from ._message import memory
 from ._native import ffi, lib
-from ._records import OP
+from ._records import MARK, OP
 from .errors import Closed, error_of
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ class Attachment:
                     now = now or time.monotonic_ns()
                     deadline = max(1, deadline - now)
                 self.pack_into(
-                    self.op_bytes, index * 64, CALL, 0, method, 0, bits, user_data, 0, 0, size, reply_bytes_max, deadline, 0
+                    self.op_bytes, index * 64, CALL, 0, method, 0, bits, MARK | user_data, 0, 0, size, reply_bytes_max, deadline, 0
                 )
             self.payloads[0 : len(batch)] = [item[1][1] for item in batch]
             taken = lib.copyrpc_native_submit(pump._pointer, self.ops, self.payloads, len(batch), pump._reason)

@@ -26,7 +26,8 @@ from ._options import (
     sized,
     timeout_ns,
 )
-from ._pump import MARK, Pump
+from ._pump import Pump
+from ._records import MARK
 from .errors import NoDevice, check, error_of, new_error
 
 if TYPE_CHECKING:
@@ -258,7 +259,7 @@ class Context(Pump):
         limit = timeout_ns(timeout)
         deadline = time.monotonic_ns() + limit if limit else None
         with self._use:
-            if self._backlog or self._records is not None:
+            if self._backlog or self._sorted.left:
                 return True
             if self._leader is not None:
                 return self._wait(lambda: bool(self._backlog), deadline)

@@ -11,6 +11,7 @@ from . import _options as options_module
 from ._message import Reply, memory
 from ._native import ffi, lib
 from ._options import EndpointInfo, EndpointOptions, Stats, number, pin, sized, timeout_ns
+from ._records import MARK
 from ._request import Request, Requests
 from .errors import Closed, CopyrpcError, Disconnected, check, error_from, error_of, new_error
 
@@ -181,7 +182,7 @@ class Endpoint(Requests):
         call = Call(self, user_data, in_place)
         pump._pending[user_data] = call
         try:
-            op = (CALL, 0, method, 0, self._bits, user_data, 0, 0, len(pinned), most, limit, 0)
+            op = (CALL, 0, method, 0, self._bits, MARK | user_data, 0, 0, len(pinned), most, limit, 0)
             pump._submit_one(self, op, pinned, time.monotonic_ns() + limit if limit else None, "call")
         except BaseException:
             pump._pending.pop(user_data, None)

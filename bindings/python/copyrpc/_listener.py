@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Optional
 from ._endpoint import Endpoint
 from ._native import ffi, lib
 from ._options import EndpointInfo, EndpointOptions, endpoint_info, endpoint_options, number, sized, timeout_ns
-from ._pump import MARK
+from ._records import MARK
 from ._request import Requests
 from .errors import CopyrpcError, check, error_of, new_error
 

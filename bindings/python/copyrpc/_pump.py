@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import struct
 import threading
 import time
 import weakref
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Callable, Iterator, Optional
 from . import errors
 from ._message import Message, end_views, memory
 from ._native import ffi, lib
-from ._records import COMPLETION, OP
+from ._records import COMPLETION, MARK, OP
 from .errors import CopyrpcError, error_of
 
 if TYPE_CHECKING:
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from ._endpoint import Endpoint
     from ._listener import Listener
 
-MARK: int = lib.COPYRPC_NATIVE_MARK
 RESPONSE: int = lib.CRPC_COMPLETION_RESPONSE
 REPLY: int = lib.CRPC_COMPLETION_REPLY
 CANCEL: int = lib.CRPC_COMPLETION_CANCEL
@@ -41,7 +41,9 @@ DEVICE: int = lib.CRPC_COMPLETION_DEVICE
 AGAIN: int = lib.CRPC_E_AGAIN
 
 CAPACITY = 1024
-_NO_RESULTS: list[Any] = []
+# copyrpc_native_span and copyrpc_native_result.
+_SPAN = struct.Struct("<QQ")
+_RESULT = struct.Struct("<QqQQ")
 
 #: Polls that find nothing before a waiter goes to sleep.
 _SPINS = 8
@@ -93,6 +95,62 @@ class Use:
         self.pump._lock.release()
 
 
+class Sorted:
+    """What the last poll brought, and how far it was handed out."""
+
+    def __init__(self) -> None:
+        self.spans = ffi.new("struct copyrpc_native_span[]", CAPACITY)
+        self.span_ids = ffi.new("uint64_t[]", CAPACITY)
+        self.results = ffi.new("struct copyrpc_native_result[]", CAPACITY)
+        self.events = ffi.new("crpc_completion[]", CAPACITY)
+        self.poll = ffi.new("struct copyrpc_native_poll *")
+        self.poll.capacity = CAPACITY
+        self.poll.spans = self.spans
+        self.poll.span_ids = self.span_ids
+        self.poll.results = self.results
+        self.poll.events = self.events
+        self.span_bytes = ffi.buffer(self.spans)
+        self.result_bytes = ffi.buffer(self.results)
+        self.event_bytes = ffi.buffer(self.events)
+        self.batch: Optional[Batch] = None
+        self.left = False
+        self.result_iterator: Optional[Iterator[tuple[int, ...]]] = None
+        self.event_iterator: Optional[Iterator[tuple[int, ...]]] = None
+
+    def expect(self, batches: list[Batch]) -> None:
+        """Of several threads' batches one goes the quick way."""
+        self.batch = batches[0] if batches else None
+        self.poll.low, self.poll.high = (self.batch.low, self.batch.high) if self.batch is not None else (0, 0)
+        self.result_iterator = self.event_iterator = None
+
+    def anything(self) -> bool:
+        poll = self.poll
+        return bool(poll.spans_count or poll.results_count or poll.events_count)
+
+    def to_batch(self, batch: Batch) -> None:
+        poll = self.poll
+        count = poll.spans_count
+        replies = [memory[begin:end] for begin, end in _SPAN.iter_unpack(self.span_bytes[: count * _SPAN.size])]
+        if poll.in_order:
+            first = poll.first_id - batch.low
+            batch.results[first : first + count] = replies
+        else:
+            for user_data, reply in zip(ffi.unpack(self.span_ids, count), replies):
+                batch.results[user_data - batch.low] = reply
+        batch.left -= count
+        poll.spans_count = 0
+
+    def take_results(self) -> Iterator[tuple[int, ...]]:
+        if self.result_iterator is None:
+            self.result_iterator = _RESULT.iter_unpack(self.result_bytes[: self.poll.results_count * _RESULT.size])
+        return self.result_iterator
+
+    def take_events(self) -> Iterator[tuple[int, ...]]:
+        if self.event_iterator is None:
+            self.event_iterator = COMPLETION.iter_unpack(self.event_bytes[: self.poll.events_count * 64])
+        return self.event_iterator
+
+
 class Pump:
     """What a Context is beneath its public methods."""
 
@@ -103,14 +161,10 @@ class Pump:
         self._use = Use(self)
         self._owner = threading.get_ident()
         self._shared = False  # by threads or an event loop: payloads are copied at once
-        self._completions = ffi.new("crpc_completion[]", CAPACITY)
-        self._completion_bytes = ffi.buffer(self._completions)
-        self._others: Any = None  # of _poll_array
-        self._other_count = ffi.new("uint32_t *")
+        self._sorted = Sorted()
         self._reason = ffi.new("int32_t *")
-        self._records: Optional[Iterator[tuple[int, ...]]] = None  # polled, and not yet handed out
         self._lent: list[Message] = []
-        self._ids = MARK
+        self._ids = 0  # in user_data with MARK
         self._pending: dict[int, Any] = {}
         self._batches: list[Batch] = []
         self._endpoints: dict[int, Endpoint] = {}
@@ -146,42 +200,39 @@ class Pump:
 
     def _poll(self) -> bool:
         """One poll, all of it handed out. False if there was nothing."""
-        records = self._records
-        if records is None:
-            if self._lent:
-                end_views(self._lent)
-            self._polls += 1
-            count = lib.crpc_poll(self._pointer, self._completions, CAPACITY)
-            if count == 0:
-                return False
-            records = self._records = COMPLETION.iter_unpack(self._completion_bytes[: count * 64])
-        self._hand_out(records)  # an exception of a signal handler's may leave some for the next time
-        self._records = None
-        self._wake_ready()
+        arrived = self._sorted
+        if arrived.left:
+            self._hand_out()  # the last time an exception, of a signal handler's perhaps, came in between
+        if self._lent:
+            end_views(self._lent)
+        self._polls += 1
+        arrived.expect(self._batches)
+        count = lib.copyrpc_native_poll(self._pointer, arrived.poll)
+        if count == 0:
+            return False
+        arrived.left = True
+        self._hand_out()
         return True
 
-    def _hand_out(self, records: Iterator[tuple[int, ...]]) -> None:
+    def _hand_out(self) -> None:
+        arrived = self._sorted
+        batch = arrived.batch
+        if batch is not None and arrived.poll.spans_count:
+            arrived.to_batch(batch)
         pop = self._pending.pop
-        batch = self._batches[0] if self._batches else None  # of several threads' batches the others take the slow way
-        low, high, results = (batch.low, batch.high, batch.results) if batch is not None else (0, 0, _NO_RESULTS)
-        for record in records:
-            kind, _, _, status, _, user_data, _, address, size, _, _, _ = record
-            if kind == RESPONSE and low <= user_data < high and status == 0:
-                results[user_data - low] = memory[address : address + size]
-                batch.left -= 1  # type: ignore[union-attr]
-            elif kind == RESPONSE or kind == REPLY or kind == CANCEL:
-                pending = pop(user_data, None)
-                if pending is not None:
-                    pending._finish(status, address, size)
-                elif user_data < MARK:
-                    self._keep(record)
-                else:
-                    for batch_of in self._batches:
-                        if batch_of.low <= user_data < batch_of.high:
-                            batch_of.take(user_data, status, address, size)
-                            break
+        for user_data, status, address, size in arrived.take_results():
+            pending = pop(user_data, None)
+            if pending is not None:
+                pending._finish(status, address, size)
             else:
-                self._hand_out_event(record)
+                for batch in self._batches:
+                    if batch.low <= user_data < batch.high:
+                        batch.take(user_data, status, address, size)
+                        break
+        for record in arrived.take_events():
+            self._hand_out_event(record)
+        arrived.left = False
+        self._wake_ready()
 
     def _keep(self, record: tuple[int, ...]) -> None:
         """For an application's array, at its next poll."""
@@ -190,6 +241,9 @@ class Pump:
 
     def _hand_out_event(self, record: tuple[int, ...]) -> None:
         kind, _, _, status, bits, user_data, _, _, _, _, _, endpoint_user_data = record
+        if kind == RESPONSE or kind == REPLY or kind == CANCEL:
+            self._keep(record)
+            return
         if kind == ROOM:
             self._room += 1
             return
@@ -218,22 +272,19 @@ class Pump:
 
     def _poll_array(self, completions: Any, capacity: int) -> int:
         """A poll into an application's array."""
-        if self._records is not None:
-            self._hand_out(self._records)
-            self._records = None
+        arrived = self._sorted
+        if arrived.left:
+            self._hand_out()
         if self._lent:
             end_views(self._lent)
-        if self._others is None or len(self._others) < capacity:
-            self._others = ffi.new("crpc_completion[]", capacity)
         self._polls += 1
-        count = lib.copyrpc_native_poll_array(self._pointer, completions, capacity, self._others, self._other_count)
-        others = self._other_count[0]
-        if others:
-            self._records = COMPLETION.iter_unpack(ffi.buffer(self._others)[: others * 64])
-            self._hand_out(self._records)
-            self._records = None
-            self._wake_ready()
-        self._rearm()
+        arrived.expect(self._batches)
+        count = lib.copyrpc_native_poll_array(self._pointer, completions, capacity, arrived.poll)
+        if arrived.anything():
+            arrived.left = True
+            self._hand_out()
+        if self._sleeping or self._attachment is not None:
+            self._rearm()
         return int(count)
 
     # ---- Waiting ----
@@ -366,7 +417,7 @@ class Pump:
     def _cancel(self, endpoint_bits: int, user_data: int) -> None:
         """Ends a call. Its completion comes at the next poll, and so does the cancel's, which nobody waits for."""
         ops = ffi.new("crpc_op[1]")
-        OP.pack_into(ffi.buffer(ops), 0, lib.CRPC_OP_CANCEL, 0, 0, 0, endpoint_bits, self._next_id(), user_data, 0, 0, 0, 0, 0)
+        OP.pack_into(ffi.buffer(ops), 0, lib.CRPC_OP_CANCEL, 0, 0, 0, endpoint_bits, MARK | self._next_id(), MARK | user_data, 0, 0, 0, 0, 0)
         lib.crpc_submit(self._pointer, ops, 1, ffi.NULL, 0, self._reason)
         self._rearm()
 

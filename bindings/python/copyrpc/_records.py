@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ._native import ffi
+from ._native import ffi, lib
 
 if TYPE_CHECKING:
     import numpy
@@ -25,6 +25,10 @@ def _struct(name: str) -> struct.Struct:
 
 COMPLETION = _struct("crpc_completion")
 OP = _struct("crpc_op")
+# (kind, status, user_data, payload_bytes)
+BRIEF = struct.Struct("<B3xi8xQ16xI20x")
+#: In the user_data of ops that are the package's own, and of endpoints whose requests go to arrays.
+MARK: int = lib.COPYRPC_NATIVE_MARK
 
 
 def dtype(name: str) -> numpy.dtype[Any]:

@@ -57,29 +57,72 @@ int32_t copyrpc_native_submit_array(crpc_context *context, const crpc_op *ops, u
     return crpc_submit(context, ops, count, payload, payload_bytes, reason);
 }
 
+static int is_of_op(const crpc_completion *completion)
+{
+    return completion->kind == CRPC_COMPLETION_RESPONSE || completion->kind == CRPC_COMPLETION_REPLY ||
+           completion->kind == CRPC_COMPLETION_CANCEL;
+}
+
 static int for_application(const crpc_completion *completion)
 {
-    switch (completion->kind) {
-    case CRPC_COMPLETION_RESPONSE:
-    case CRPC_COMPLETION_REPLY:
-    case CRPC_COMPLETION_CANCEL:
+    if (is_of_op(completion)) {
         return !(completion->user_data & COPYRPC_NATIVE_MARK);
-    case CRPC_COMPLETION_REQUEST:
-        return (completion->endpoint_user_data & COPYRPC_NATIVE_MARK) != 0;
-    default:
-        return 0;
+    }
+    return completion->kind == CRPC_COMPLETION_REQUEST && (completion->endpoint_user_data & COPYRPC_NATIVE_MARK) != 0;
+}
+
+static void clear(struct copyrpc_native_poll *poll)
+{
+    poll->spans_count = poll->results_count = poll->events_count = 0;
+    poll->in_order = 1;
+}
+
+/* `completion` may be the place in poll->events where it goes. */
+static void sort(struct copyrpc_native_poll *poll, const crpc_completion *completion)
+{
+    if (!is_of_op(completion) || !(completion->user_data & COPYRPC_NATIVE_MARK)) {
+        crpc_completion *event = &poll->events[poll->events_count++];
+        if (event != completion) {
+            *event = *completion;
+        }
+        return;
+    }
+    uint64_t id = completion->user_data & ~COPYRPC_NATIVE_MARK;
+    if (id >= poll->low && id < poll->high && completion->status == 0) {
+        uint32_t index = poll->spans_count++;
+        poll->first_id = index == 0 ? id : poll->first_id;
+        poll->in_order &= id == poll->first_id + index;
+        poll->span_ids[index] = id;
+        poll->spans[index].begin = completion->payload;
+        poll->spans[index].end = completion->payload + completion->payload_bytes;
+    } else {
+        struct copyrpc_native_result *result = &poll->results[poll->results_count++];
+        result->id = id;
+        result->status = completion->status;
+        result->address = completion->payload;
+        result->bytes = completion->payload_bytes;
     }
 }
 
-int32_t copyrpc_native_poll_array(crpc_context *context, crpc_completion *completions, uint32_t capacity,
-                                  crpc_completion *others, uint32_t *other_count)
+int32_t copyrpc_native_poll(crpc_context *context, struct copyrpc_native_poll *poll)
 {
-    int32_t count = crpc_poll(context, completions, capacity);
+    int32_t count = crpc_poll(context, poll->events, poll->capacity);
+    clear(poll);
+    for (int32_t i = 0; i < count; i++) {
+        sort(poll, &poll->events[i]);
+    }
+    return count;
+}
+
+int32_t copyrpc_native_poll_array(crpc_context *context, crpc_completion *completions, uint32_t capacity,
+                                  struct copyrpc_native_poll *poll)
+{
+    int32_t count = crpc_poll(context, completions, capacity < poll->capacity ? capacity : poll->capacity);
     int32_t kept = 0;
-    uint32_t left = 0;
+    clear(poll);
     for (int32_t i = 0; i < count; i++) {
         if (!for_application(&completions[i])) {
-            others[left++] = completions[i];
+            sort(poll, &completions[i]);
         } else {
             if (kept != i) {
                 completions[kept] = completions[i];
@@ -87,7 +130,6 @@ int32_t copyrpc_native_poll_array(crpc_context *context, crpc_completion *comple
             kept++;
         }
     }
-    *other_count = left;
     return count < 0 ? count : kept;
 }
 

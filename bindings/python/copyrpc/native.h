@@ -18,10 +18,44 @@ int32_t copyrpc_native_submit_calls(crpc_context *context, const crpc_op *first,
 int32_t copyrpc_native_submit_array(crpc_context *context, const crpc_op *ops, uint32_t count, const void *payload,
                                     uint64_t payload_bytes, int32_t *reason);
 
-/* crpc_poll for an application's array: what is for the package itself goes to `others`, which has the same capacity.
- * Returns how many are left for the application. */
+/* A reply to a call of the batch that is being waited for: where its payload lies. */
+struct copyrpc_native_span {
+    uint64_t begin;
+    uint64_t end;
+};
+
+/* What became of another op of the package's own. */
+struct copyrpc_native_result {
+    uint64_t id; /* its user_data without the mark */
+    int64_t status;
+    uint64_t address;
+    uint64_t bytes;
+};
+
+/* A poll, sorted by what Python does with it. The arrays have room for `capacity` each. */
+struct copyrpc_native_poll {
+    uint64_t low; /* in: ids of the batch, low <= id < high */
+    uint64_t high;
+    uint32_t capacity;
+    uint32_t spans_count; /* good replies of the batch */
+    uint32_t results_count;
+    uint32_t events_count; /* all else */
+    uint64_t first_id;     /* of the spans; the others' count up from there if `in_order` */
+    uint32_t in_order;
+    uint32_t reserved;
+    struct copyrpc_native_span *spans;
+    uint64_t *span_ids;
+    struct copyrpc_native_result *results;
+    crpc_completion *events;
+};
+
+/* crpc_poll for the package itself. Returns how many completions there were. */
+int32_t copyrpc_native_poll(crpc_context *context, struct copyrpc_native_poll *poll);
+
+/* crpc_poll for an application's array, and `poll` for what is not for the application: capacity is at most poll's.
+ * Returns how many are for the application. */
 int32_t copyrpc_native_poll_array(crpc_context *context, crpc_completion *completions, uint32_t capacity,
-                                  crpc_completion *others, uint32_t *other_count);
+                                  struct copyrpc_native_poll *poll);
 
 /* Copies the payloads of `count` completions one after the other to `buffer`, each at a multiple of 8, its place to offsets[i].
  * Returns how many completions had room. */
