@@ -184,7 +184,7 @@ def error_of(status: int, what: str = "", payload: bytes = b"") -> CopyrpcError:
     """The exception for a status alone, without a crpc_error."""
     if status > 0:
         return RemoteError(status, payload)
-    text = ffi.string(lib.crpc_status_text(status)).decode()
+    text = ffi.string(lib.crpc_status_text(status)).decode().replace("crpc_endpoint_get_info", "Endpoint.info()")
     # A status of a later version is an error too.
     return _families.get(status, CopyrpcError)(f"{what}: {text}" if what else text, status)
 
