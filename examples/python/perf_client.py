@@ -56,7 +56,7 @@ def by_list(client, endpoint):
     requests = client.requests()
     while not client.over():
         answers = endpoint.call_many(requests, method=client.method, reply_bytes_max=client.reply_bytes)
-        if answers == requests:
+        if not client.sized and answers == requests:
             client.answered += len(requests)
         else:
             for request, answer in zip(requests, answers):
