@@ -53,9 +53,13 @@ static uint32_t serve(crpc_context *server, const crpc_endpoint_options *options
             crpc_endpoint_accept(server, got->endpoint, options, &error) < 0) {
             fail("accept", error.message);
         } else if (got->kind == CRPC_COMPLETION_REQUEST) {
-            crpc_op reply = {.opcode = CRPC_OP_REPLY, .flags = CRPC_OP_QUIET, .endpoint = got->endpoint,
-                             .token = got->token, .payload_bytes = got->payload_bytes};
-            if (crpc_submit(server, &reply, 1, (const void *)(uintptr_t)got->payload, got->payload_bytes, NULL) != 1) {
+            crpc_op reply = {.opcode = CRPC_OP_REPLY,
+                             .flags = CRPC_OP_QUIET,
+                             .endpoint = got->endpoint,
+                             .token = got->token,
+                             .payload_bytes = got->payload_bytes};
+            if (crpc_submit(server, &reply, 1, (const void *)(uintptr_t)got->payload,
+                            got->payload_bytes, NULL) != 1) {
                 fail("reply", "not taken");
             }
             answered++;
@@ -70,11 +74,12 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static void print(const char *name, uint64_t *times, uint32_t rounds, uint32_t calls, const char *end)
+static void print(const char *name, uint64_t *times, uint32_t rounds, uint32_t calls,
+                  const char *end)
 {
     qsort(times, rounds, sizeof(*times), by_value);
-    printf("\"%s\": {\"median_ns\": %.1f, \"least_ns\": %.1f}%s", name, (double)times[rounds / 2] / calls,
-           (double)times[0] / calls, end);
+    printf("\"%s\": {\"median_ns\": %.1f, \"least_ns\": %.1f}%s", name,
+           (double)times[rounds / 2] / calls, (double)times[0] / calls, end);
 }
 
 int main(int argc, char **argv)
@@ -82,7 +87,8 @@ int main(int argc, char **argv)
     if (argc != 5) {
         fail("usage", "bindings_c ADDRESS ROUNDS CALLS BYTES");
     }
-    uint32_t rounds = (uint32_t)atoi(argv[2]), calls = (uint32_t)atoi(argv[3]), bytes = (uint32_t)atoi(argv[4]);
+    uint32_t rounds = (uint32_t)atoi(argv[2]), calls = (uint32_t)atoi(argv[3]),
+             bytes = (uint32_t)atoi(argv[4]);
     if (rounds == 0 || calls == 0 || calls > CALLS_MAX) {
         fail("usage", "1 to 1024 calls, at least 1 round");
     }
@@ -110,10 +116,15 @@ int main(int argc, char **argv)
     for (uint32_t round = 0; round < rounds; round++) {
         uint64_t begun = now_ns();
         for (uint32_t i = 0; i < calls; i++) {
-            ops[i] = (crpc_op){.opcode = CRPC_OP_CALL, .endpoint = endpoint, .user_data = i,
-                               .payload_offset = (uint64_t)i * bytes, .payload_bytes = bytes, .reply_bytes_max = bytes};
+            ops[i] = (crpc_op){.opcode = CRPC_OP_CALL,
+                               .endpoint = endpoint,
+                               .user_data = i,
+                               .payload_offset = (uint64_t)i * bytes,
+                               .payload_bytes = bytes,
+                               .reply_bytes_max = bytes};
         }
-        if (crpc_submit(client, ops, calls, payload, (uint64_t)calls * bytes, NULL) != (int32_t)calls) {
+        if (crpc_submit(client, ops, calls, payload, (uint64_t)calls * bytes, NULL) !=
+            (int32_t)calls) {
             fail("submit", "not all taken");
         }
         submits[round] = now_ns() - begun;
@@ -126,7 +137,8 @@ int main(int argc, char **argv)
             begun = now_ns();
             int32_t count = crpc_poll(client, completions, CALLS_MAX);
             for (int32_t i = 0; i < count; i++) {
-                if (completions[i].kind != CRPC_COMPLETION_RESPONSE || completions[i].status != CRPC_OK) {
+                if (completions[i].kind != CRPC_COMPLETION_RESPONSE ||
+                    completions[i].status != CRPC_OK) {
                     fail("call", crpc_status_text(completions[i].status));
                 }
             }

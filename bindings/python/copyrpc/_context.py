@@ -26,7 +26,7 @@ from ._options import (
     sized,
     timeout_ns,
 )
-from ._pump import Pump
+from ._pump import Pump, Waiter
 from ._records import MARK
 from .errors import NoDevice, check, error_of, new_error
 
@@ -109,7 +109,6 @@ class Context(Pump):
         log_level: str = "off",
     ) -> None:
         """Opens `device`, or the first with an active port. 0 is the library's default; copyrpc.h explains each."""
-        self._pointer = None  # for __del__, if this fails
         if not isinstance(device, str):
             raise TypeError(f"a device is a name such as 'mlx5_0', not {type(device).__name__}")
         options = sized("crpc_context_options")
@@ -265,7 +264,12 @@ class Context(Pump):
                 return self._wait(lambda: bool(self._backlog), deadline)
             if not self._arm():
                 return True
-            self._sleep(deadline)
+            self._leader = Waiter(lambda: bool(self._backlog))
+            try:
+                self._sleep(deadline)
+            finally:
+                self._leader = None
+                self._hand_on()
             return deadline is None or time.monotonic_ns() < deadline
 
     def fileno(self) -> int:

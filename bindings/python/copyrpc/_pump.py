@@ -85,7 +85,12 @@ class Use:
         pump = self.pump
         if pump._pointer is None:  # before the lock: in a forked child a thread that is not there may hold it
             raise pump._gone()
-        pump._lock.acquire()
+        if not pump._lock.acquire(False):
+            pump._contenders.append(None)  # a leader that always finds something lets others have a go
+            try:
+                pump._lock.acquire()
+            finally:
+                pump._contenders.pop()
         if pump._pointer is None:
             pump._lock.release()
             raise pump._gone()
@@ -154,10 +159,13 @@ class Sorted:
 class Pump:
     """What a Context is beneath its public methods."""
 
+    _pointer: Any = None
+
     def __init__(self, pointer: Any) -> None:
-        self._pointer: Any = pointer
+        self._pointer = pointer
         self._forked = False
         self._lock = threading.Lock()
+        self._contenders: list[None] = []
         self._use = Use(self)
         self._owner = threading.get_ident()
         self._shared = False  # by threads or an event loop: payloads are copied at once
@@ -325,16 +333,28 @@ class Pump:
     def _lead(self, me: Waiter, deadline: Optional[int]) -> bool:
         spins = 0
         while not me.done():
-            if self._poll():
+            busy = self._poll()
+            if deadline is not None and time.monotonic_ns() >= deadline:
+                return me.done()
+            if self._contenders:
+                self._yield_lock()
+            if busy:
                 spins = 0
                 continue
-            if deadline is not None and time.monotonic_ns() >= deadline:
-                return False
             spins += 1
             if spins > _SPINS and self._arm():
                 self._sleep(deadline)
                 spins = 0
         return True
+
+    def _yield_lock(self) -> None:
+        self._lock.release()
+        try:
+            time.sleep(0)  # lets go of the GIL too: without it the lock could not change hands
+        finally:
+            self._lock.acquire()
+        if self._pointer is None:
+            raise self._gone()
 
     def _arm(self) -> bool:
         status = lib.crpc_context_arm(self._pointer)
@@ -361,7 +381,7 @@ class Pump:
         """Sleeps until the leader wakes this thread. False if the time is over."""
         self._shared = True
         self._followers.append(me)
-        left = -1.0 if deadline is None else max(0.0, (deadline - time.monotonic_ns()) / 1e9)
+        left = -1.0 if deadline is None else min(threading.TIMEOUT_MAX, max(0.0, (deadline - time.monotonic_ns()) / 1e9))
         self._lock.release()
         try:
             in_time = me.lock.acquire(timeout=left)

@@ -113,7 +113,7 @@ class Requests:
         return bool(self._queue) or self._stopped or self._over()
 
     def _take(self) -> Optional[Request]:
-        while self._queue:
+        while self._queue and not self._stopped:
             request = self._queue.popleft()
             if request.endpoint._error is None:
                 return request
@@ -127,7 +127,7 @@ class Requests:
         deadline = time.monotonic_ns() + limit if limit else None
         while True:
             with self._pump._use:
-                if not self._queue and not self._pump._wait(self._ready, deadline):
+                if not self._ready() and not self._pump._wait(self._ready, deadline):
                     raise error_of(lib.CRPC_E_TIMEOUT, "no request came")
                 request = self._take()
                 if request is not None:

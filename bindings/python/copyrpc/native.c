@@ -11,7 +11,8 @@
 
 #include "native.h"
 
-int32_t copyrpc_native_submit(crpc_context *context, crpc_op *ops, void **payloads, uint32_t count, int32_t *reason)
+int32_t copyrpc_native_submit(crpc_context *context, crpc_op *ops, void **payloads, uint32_t count,
+                              int32_t *reason)
 {
     /* crpc_submit wants one payload and offsets into it: the stretch of memory from the first payload to the end of the last.
      * Of that it reads what the ops name. */
@@ -32,8 +33,9 @@ int32_t copyrpc_native_submit(crpc_context *context, crpc_op *ops, void **payloa
     return crpc_submit(context, ops, count, (const void *)begin, end - begin, reason);
 }
 
-int32_t copyrpc_native_submit_calls(crpc_context *context, const crpc_op *first, crpc_op *ops, void **payloads,
-                                    const uint32_t *payload_bytes, uint32_t count, int32_t *reason)
+int32_t copyrpc_native_submit_calls(crpc_context *context, const crpc_op *first, crpc_op *ops,
+                                    void **payloads, const uint32_t *payload_bytes, uint32_t count,
+                                    int32_t *reason)
 {
     for (uint32_t i = 0; i < count; i++) {
         ops[i] = *first;
@@ -43,8 +45,8 @@ int32_t copyrpc_native_submit_calls(crpc_context *context, const crpc_op *first,
     return copyrpc_native_submit(context, ops, payloads, count, reason);
 }
 
-int32_t copyrpc_native_submit_array(crpc_context *context, const crpc_op *ops, uint32_t count, const void *payload,
-                                    uint64_t payload_bytes, int32_t *reason)
+int32_t copyrpc_native_submit_array(crpc_context *context, const crpc_op *ops, uint32_t count,
+                                    const void *payload, uint64_t payload_bytes, int32_t *reason)
 {
     uint64_t seen = 0;
     for (uint32_t i = 0; i < count; i++) {
@@ -59,8 +61,8 @@ int32_t copyrpc_native_submit_array(crpc_context *context, const crpc_op *ops, u
 
 static int is_of_op(const crpc_completion *completion)
 {
-    return completion->kind == CRPC_COMPLETION_RESPONSE || completion->kind == CRPC_COMPLETION_REPLY ||
-           completion->kind == CRPC_COMPLETION_CANCEL;
+    return completion->kind == CRPC_COMPLETION_RESPONSE ||
+           completion->kind == CRPC_COMPLETION_REPLY || completion->kind == CRPC_COMPLETION_CANCEL;
 }
 
 static int for_application(const crpc_completion *completion)
@@ -68,7 +70,8 @@ static int for_application(const crpc_completion *completion)
     if (is_of_op(completion)) {
         return !(completion->user_data & COPYRPC_NATIVE_MARK);
     }
-    return completion->kind == CRPC_COMPLETION_REQUEST && (completion->endpoint_user_data & COPYRPC_NATIVE_MARK) != 0;
+    return completion->kind == CRPC_COMPLETION_REQUEST &&
+           (completion->endpoint_user_data & COPYRPC_NATIVE_MARK) != 0;
 }
 
 static void clear(struct copyrpc_native_poll *poll)
@@ -114,10 +117,11 @@ int32_t copyrpc_native_poll(crpc_context *context, struct copyrpc_native_poll *p
     return count;
 }
 
-int32_t copyrpc_native_poll_array(crpc_context *context, crpc_completion *completions, uint32_t capacity,
-                                  struct copyrpc_native_poll *poll)
+int32_t copyrpc_native_poll_array(crpc_context *context, crpc_completion *completions,
+                                  uint32_t capacity, struct copyrpc_native_poll *poll)
 {
-    int32_t count = crpc_poll(context, completions, capacity < poll->capacity ? capacity : poll->capacity);
+    int32_t count =
+        crpc_poll(context, completions, capacity < poll->capacity ? capacity : poll->capacity);
     int32_t kept = 0;
     clear(poll);
     for (int32_t i = 0; i < count; i++) {
@@ -133,8 +137,8 @@ int32_t copyrpc_native_poll_array(crpc_context *context, crpc_completion *comple
     return count < 0 ? count : kept;
 }
 
-uint32_t copyrpc_native_gather(const crpc_completion *completions, uint32_t count, uint8_t *buffer, uint64_t buffer_bytes,
-                               uint64_t *offsets)
+uint32_t copyrpc_native_gather(const crpc_completion *completions, uint32_t count, uint8_t *buffer,
+                               uint64_t buffer_bytes, uint64_t *offsets)
 {
     uint64_t used = 0;
     for (uint32_t i = 0; i < count; i++) {
@@ -154,7 +158,8 @@ uint32_t copyrpc_native_gather(const crpc_completion *completions, uint32_t coun
 int32_t copyrpc_native_sleep(int fd, int wake_fd, uint64_t timeout_ns)
 {
     struct pollfd fds[2] = {{.fd = fd, .events = POLLIN}, {.fd = wake_fd, .events = POLLIN}};
-    struct timespec timeout = {.tv_sec = (time_t)(timeout_ns / 1000000000u), .tv_nsec = (long)(timeout_ns % 1000000000u)};
+    struct timespec timeout = {.tv_sec = (time_t)(timeout_ns / 1000000000u),
+                               .tv_nsec = (long)(timeout_ns % 1000000000u)};
     if (ppoll(fds, 2, &timeout, NULL) < 0) {
         return -errno;
     }

@@ -7,16 +7,18 @@
 #define COPYRPC_NATIVE_MARK 0x8000000000000000u
 
 /* crpc_submit for payloads that lie anywhere: that of ops[i] at payloads[i]. Writes the ops' payload_offset. */
-int32_t copyrpc_native_submit(crpc_context *context, crpc_op *ops, void **payloads, uint32_t count, int32_t *reason);
+int32_t copyrpc_native_submit(crpc_context *context, crpc_op *ops, void **payloads, uint32_t count,
+                              int32_t *reason);
 
 /* The same for calls to one endpoint that differ only in payload and user_data, which counts up from that of `first`. `ops` is
  * room for them. */
-int32_t copyrpc_native_submit_calls(crpc_context *context, const crpc_op *first, crpc_op *ops, void **payloads,
-                                    const uint32_t *payload_bytes, uint32_t count, int32_t *reason);
+int32_t copyrpc_native_submit_calls(crpc_context *context, const crpc_op *first, crpc_op *ops,
+                                    void **payloads, const uint32_t *payload_bytes, uint32_t count,
+                                    int32_t *reason);
 
 /* crpc_submit for ops that an application filled. The mark in a user_data is CRPC_E_INVALID. */
-int32_t copyrpc_native_submit_array(crpc_context *context, const crpc_op *ops, uint32_t count, const void *payload,
-                                    uint64_t payload_bytes, int32_t *reason);
+int32_t copyrpc_native_submit_array(crpc_context *context, const crpc_op *ops, uint32_t count,
+                                    const void *payload, uint64_t payload_bytes, int32_t *reason);
 
 /* A reply to a call of the batch that is being waited for: where its payload lies. */
 struct copyrpc_native_span {
@@ -54,13 +56,13 @@ int32_t copyrpc_native_poll(crpc_context *context, struct copyrpc_native_poll *p
 
 /* crpc_poll for an application's array, and `poll` for what is not for the application: capacity is at most poll's.
  * Returns how many are for the application. */
-int32_t copyrpc_native_poll_array(crpc_context *context, crpc_completion *completions, uint32_t capacity,
-                                  struct copyrpc_native_poll *poll);
+int32_t copyrpc_native_poll_array(crpc_context *context, crpc_completion *completions,
+                                  uint32_t capacity, struct copyrpc_native_poll *poll);
 
 /* Copies the payloads of `count` completions one after the other to `buffer`, each at a multiple of 8, its place to offsets[i].
  * Returns how many completions had room. */
-uint32_t copyrpc_native_gather(const crpc_completion *completions, uint32_t count, uint8_t *buffer, uint64_t buffer_bytes,
-                               uint64_t *offsets);
+uint32_t copyrpc_native_gather(const crpc_completion *completions, uint32_t count, uint8_t *buffer,
+                               uint64_t buffer_bytes, uint64_t *offsets);
 
 /* Sleeps until one of two descriptors is readable, a signal comes, or timeout_ns is over. Returns 1 if the first is, 0 or
  * -errno else. Empties `wake_fd`. */

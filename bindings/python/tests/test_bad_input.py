@@ -122,6 +122,8 @@ def test_contexts():
                              ({"port": -1}, ValueError), ({"log_level": "loud"}, ValueError), ({"gid_index": "0"}, TypeError)):
         with pytest.raises(error):
             copyrpc.Context(**arguments)
+    with pytest.raises(TypeError):
+        copyrpc.Context(colour="red")
 
 
 def test_handlers(server):

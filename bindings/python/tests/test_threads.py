@@ -194,3 +194,47 @@ def test_the_leader_hands_on(silent, waiting):
         thread.join(60)
         assert not thread.is_alive()
     assert results == {index: b"%d" % index for index in range(5)}
+
+
+def test_a_busy_thread_does_not_starve_others(server, endpoint):
+    """One thread's list keeps the context busy for long; others' calls come through all the same."""
+    requests = [b"x" * 32] * 100000
+    other = endpoint.context.connect(server.address)  # with room of its own
+    done = []
+
+    def work(index):
+        if index == 0:
+            assert len(endpoint.call_many(requests, reply_bytes_max=32, timeout=120)) == len(requests)
+            done.append("list")
+        else:
+            time.sleep(0.05)
+            for _ in range(5):
+                other.call(b"y", timeout=120)
+            done.append("calls")
+
+    together(3, work)
+    assert done[:2] == ["calls", "calls"], done
+
+
+def test_stopping_a_busy_server(address):
+    """stop() ends serve() also while requests never run out."""
+    with copyrpc.Context() as context:
+        listener = context.listen(address)
+        ended = []
+
+        def client():
+            with copyrpc.connect(address) as endpoint:
+                while not ended:
+                    endpoint.call_many([b"x"] * 200, reply_bytes_max=8, timeout=1.0, return_exceptions=True)
+
+        thread = threading.Thread(target=client)
+        thread.start()
+        threading.Timer(0.3, listener.stop).start()
+        begun = time.monotonic()
+        listener.serve(lambda request: None)
+        assert time.monotonic() - begun < 10
+        ended.append(True)
+        threading.Timer(2.0, listener.stop).start()
+        listener.serve(lambda request: None)
+        thread.join(30)
+        assert not thread.is_alive()
