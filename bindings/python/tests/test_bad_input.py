@@ -1,5 +1,4 @@
 """Bad input: each a clear error, and nothing changed by it."""
-import array
 import math
 import pickle
 

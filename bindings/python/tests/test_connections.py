@@ -212,3 +212,27 @@ def test_a_region():
             context.register(b"constant", "local_write")
         with pytest.raises(ValueError, match="local_write"):
             context.register(memory, "execute")
+
+
+def test_a_handler_that_calls_its_caller_back(address):
+    """The nested call polls: the request's payload is kept for the handler all the same."""
+    with copyrpc.Context() as context:
+        listener = context.listen(address)
+
+        def handler(request):
+            view = request.payload
+            answer = request.endpoint.call(b"back with " + bytes(view), timeout=20)
+            return answer + b" for " + bytes(request.payload)
+
+        server = threading.Thread(target=listener.serve, args=(handler,))
+        server.start()
+        with copyrpc.Context() as other:
+            endpoint = other.connect(address)
+            serving = threading.Thread(target=endpoint.serve, args=(lambda request: b"[" + bytes(request.payload) + b"]",))
+            serving.start()
+            assert endpoint.call(b"x", timeout=20) == b"[back with x] for x"
+            endpoint.stop()
+            serving.join(20)
+        listener.stop()
+        server.join(20)
+        assert not serving.is_alive() and not server.is_alive()

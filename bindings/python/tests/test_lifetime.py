@@ -249,6 +249,7 @@ def test_a_handler_that_raises_with_a_slice_in_hand(server):
 
     def handler(request):
         part = request.payload[1:]
+        assert len(part) == 6
         error = ValueError("with a slice")
         error.cycle = error
         raise error
@@ -289,7 +290,15 @@ async def main():
     await asyncio.sleep(0.2)
 loop = asyncio.new_event_loop()
 loop.run_until_complete(main())""",
-    "a view in hand": "request = listener.receive(0.0) if False else None; view = None",
+    "a slice of a view in hand": """
+import threading
+other = copyrpc.Context()
+listener = other.listen('*:0')
+threading.Thread(target=lambda: listener.serve(lambda request: request.payload), daemon=True).start()
+alone = copyrpc.Context()
+reply = alone.connect(f"{sys.argv[1].split(':')[0]}:{listener.port}").call_view(b'abc')
+part = reply.payload[1:]
+assert bytes(part) == b'bc'""",
     "a thread that serves": """
 import threading
 threading.Thread(target=lambda: context.listen('*:0').serve(lambda request: None), daemon=True).start()

@@ -148,7 +148,7 @@ def test_the_gil_is_let_go_while_a_call_waits(waiting):
 
     asleep = max(counted_while(lambda: time.sleep(0.5)) for _ in range(2))
     calling = max(counted_while(call) for _ in range(3))
-    assert calling > asleep * 0.5, (calling, asleep)
+    assert calling > asleep * 0.1, (calling, asleep)  # with the GIL held it would be next to nothing
 
 
 def test_the_gil_is_let_go_while_waiting_for_requests_and_events(endpoint):
@@ -158,7 +158,7 @@ def test_the_gil_is_let_go_while_waiting_for_requests_and_events(endpoint):
 
     asleep = max(counted_while(lambda: time.sleep(0.5)) for _ in range(2))
     for wait in (receive, lambda: endpoint.context.wait(0.5)):
-        assert max(counted_while(wait) for _ in range(3)) > asleep * 0.5
+        assert max(counted_while(wait) for _ in range(3)) > asleep * 0.1
     endpoint.context.poll(copyrpc.CompletionArray(8))
 
 
