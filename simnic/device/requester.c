@@ -60,11 +60,23 @@ static bool is_overwritten(const struct queue_pair *qp)
     return *qp->blueflame_rung != qp->blueflame_serial;
 }
 
+/* Returns whether each word of the push is that of the queue, or the register's from before: then
+ * its writer is not through with it. */
+static bool is_torn(const struct queue_pair *qp, const uint8_t *queued, uint32_t bytes)
+{
+    for (uint32_t at = 0; at < bytes; at += 8)
+        if (memcmp(qp->blueflame + at, queued + at, 8) != 0 &&
+            memcmp(qp->blueflame + at, qp->blueflame_before + at, 8) != 0)
+            return false;
+    return true;
+}
+
 /* Decides whether the WQE at send_next is taken from what was pushed. A doorbell without a push
  * leaves in the register what an earlier push brought; and the first word of a push may be seen
- * before its last. A mixture is waited for, longer than a writer may be preempted; what is still
- * different from the queue's own copy then was pushed so, and is executed so, for that is what an
- * adapter would do. */
+ * before its last. What differs from the queue's own copy is waited for. If it is a mixture of that
+ * and what the register held before even then, its writer has been preempted for long, and the WQE
+ * is read from the queue; an adapter would never see such a thing, as it gets stores in order. What
+ * is different in any other way was pushed so, and is executed so, as an adapter would. */
 static enum blueflame look_at_blueflame(struct device *device, struct queue_pair *qp,
                                         uint32_t available)
 {
@@ -94,6 +106,8 @@ static enum blueflame look_at_blueflame(struct device *device, struct queue_pair
             left_over = !right;
         else if (!right && device->now_ns - qp->blueflame_since_ns < BLUEFLAME_PATIENCE_NS)
             return BLUEFLAME_WAIT;
+        else
+            left_over = !right && is_torn(qp, queued, size);
     }
     memcpy(qp->blueflame_last, queued, 64);
     if (left_over) {
