@@ -44,7 +44,7 @@ static bool begin_plain(struct completion_queue *queue, const struct mlx5_cqe64 
     queue->expanded = *entry;
     block->count = be32toh(entry->byte_cnt);
     block->counter = be16toh(entry->wqe_counter);
-    return block->count >= 1 && block->count <= queue->mask;
+    return block->count >= 1 && block->count <= queue->mask + 1;
 }
 
 static bool begin_enhanced(struct completion_queue *queue, const struct mlx5_cqe64 *entry)

@@ -25,7 +25,7 @@ static uint32_t places(const struct completion_queue *queue, const struct mlx5_c
     }
     uint32_t count =
         queue->layout == COMPLETION_ENHANCED ? (entry->op_own >> 4) + 1u : be32toh(entry->byte_cnt);
-    return count >= 1 && count <= queue->mask ? count : 1;
+    return count >= 1 && count <= queue->mask + 1 ? count : 1;
 }
 
 void completion_queue_drop(struct completion_queue *queue, uint32_t number)
