@@ -47,17 +47,24 @@ static bool begin_plain(struct completion_queue *queue, const struct mlx5_cqe64 
     return block->count >= 1 && block->count <= queue->mask + 1;
 }
 
+void completion_queue_keep_title(struct completion_queue *queue)
+{
+    struct completion_block *block = &queue->block;
+    if (block->titled) {
+        return;
+    }
+    queue->expanded = *completion_queue_at(queue, queue->consumer - 1);
+    block->counter = be16toh(queue->expanded.wqe_counter);
+    block->titled = true;
+}
+
 static bool begin_enhanced(struct completion_queue *queue, const struct mlx5_cqe64 *entry)
 {
     struct completion_block *block = &queue->block;
-    if (!block->titled) {
-        if (queue->consumer == 0) {
-            return false; /* nothing was before it */
-        }
-        queue->expanded = *completion_queue_at(queue, queue->consumer - 1);
-        block->counter = be16toh(queue->expanded.wqe_counter);
-        block->titled = true;
+    if (!block->titled && queue->consumer == 0) {
+        return false; /* nothing was before it */
     }
+    completion_queue_keep_title(queue);
     block->counter++;
     block->count = (entry->op_own >> 4) + 1u;
     return block->count <= COMPLETION_MINIS_ENHANCED;
