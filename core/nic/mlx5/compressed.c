@@ -133,20 +133,24 @@ const struct mlx5_cqe64 *completion_queue_expand(struct completion_queue *queue,
     return &queue->expanded;
 }
 
-/* Without the enhanced layout the device wrote an owner bit in the first place of the block only;
- * the others have what they had, or mini CQEs. Marked as of this lap, none of them will be taken
- * for one of the next. */
+/* The device wrote an owner bit or iteration count in the first place of a block (enhanced: of an
+ * array) only; the others have mini CQEs, or what they had: maybe the owner bit of the lap that is
+ * next, or the iteration count of one 256 laps ago. Marked as of this lap, none of them will be
+ * taken for an entry. */
 void completion_queue_end_block(struct completion_queue *queue)
 {
     struct completion_block *block = &queue->block;
+    for (uint32_t i = 0; i < block->count; i++) {
+        struct mlx5_cqe64 *entry = completion_queue_at(queue, block->first + i);
+        uint32_t lap = (block->first + i) >> queue->laps;
+        if (queue->layout == COMPLETION_ENHANCED) {
+            entry->signature = (uint8_t)lap;
+        } else {
+            entry->op_own = (uint8_t)(MLX5_CQE_INVALID << 4 | (lap & MLX5_CQE_OWNER_MASK));
+        }
+    }
     if (queue->layout == COMPLETION_ENHANCED) {
         block->counter = (uint16_t)(block->counter + block->count - 1);
-    } else {
-        for (uint32_t i = 0; i < block->count; i++) {
-            uint32_t index = block->first + i;
-            completion_queue_at(queue, index)->op_own =
-                (uint8_t)(MLX5_CQE_INVALID << 4 | ((index >> queue->laps) & MLX5_CQE_OWNER_MASK));
-        }
     }
     block->count = 0;
 }
