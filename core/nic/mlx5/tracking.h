@@ -124,13 +124,18 @@ static inline struct tracking_done tracking_unordered_take(struct tracking *trac
 {
     struct tracking_entry *entry = tracking_at(tracking, position);
     entry->state = TRACKING_FREE;
-    /* Each entry is passed once, so this is constant time a completion on average. */
-    while (tracking->consumer != tracking->producer) {
-        const struct tracking_entry *oldest = tracking_at(tracking, tracking->consumer);
+    /* Each entry is passed once, so this is constant time a completion on average. A filler asks for
+     * no completion, so only one of a WQE after it says that the device has read it. */
+    uint32_t next = tracking->consumer;
+    while (next != tracking->producer) {
+        const struct tracking_entry *oldest = tracking_at(tracking, next);
         if (oldest->state != TRACKING_FREE && oldest->state != TRACKING_FILLER) {
             break;
         }
-        tracking->consumer += oldest->blocks;
+        next += oldest->blocks;
+        if (oldest->state == TRACKING_FREE) {
+            tracking->consumer = next;
+        }
     }
     return (struct tracking_done){.user_data = entry->user_data, .signaled = true};
 }
