@@ -318,11 +318,6 @@ static void run_drop(const struct writer_options *options)
             (writer->taken + writer_pick(writer, writer_ready(writer))) % options->entries;
         const uint8_t *number = writer->expected[at].bytes + 57;
         uint32_t victim = (uint32_t)(number[0] << 16 | number[1] << 8 | number[2]);
-        if (writer_pick(writer, 3) == 0) {
-            /* Others have this number too. */
-            uint32_t ready = writer_ready(writer);
-            assert_true(ready <= options->entries);
-        }
         completion_queue_drop(&writer->queue, victim);
         bool any = false;
         while (writer_ready(writer) > 0) {
