@@ -89,6 +89,9 @@ void completion_queue_keep_title(struct completion_queue *queue);
 /* drop.c: marks every entry of a queue pair, which the device adds no more of, as dropped. */
 void completion_queue_drop(struct completion_queue *queue, uint32_t number);
 
+/* Takes the dropped entries that are next, and gives their places back. */
+void completion_queue_skip_dropped(struct completion_queue *queue);
+
 /* Asks for an event when the device writes a completion after those taken so far: with our own
  * consumer index, which libmlx5 does not know (openucx/ucx#11728). If there is one already, the
  * event comes at once, so none is lost between the last poll and this. `solicited`: only for those

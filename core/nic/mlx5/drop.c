@@ -54,3 +54,14 @@ void completion_queue_drop(struct completion_queue *queue, uint32_t number)
         index = end - index < taken ? end : index + taken;
     }
 }
+
+void completion_queue_skip_dropped(struct completion_queue *queue)
+{
+    const enum completion_layout layout = (enum completion_layout)queue->layout;
+    const struct mlx5_cqe64 *entry;
+    while ((entry = completion_queue_next(queue, layout)) != NULL &&
+           completion_opcode(entry) == COMPLETION_DROPPED) {
+        completion_queue_advance(queue, layout);
+    }
+    completion_queue_release(queue);
+}
