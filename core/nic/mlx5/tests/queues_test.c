@@ -51,7 +51,7 @@ static void follow(struct follower *device, const uint8_t *buffer, const uint32_
 
 static void run_receives(uint32_t entries, uint64_t seed)
 {
-    uint8_t *buffer = aligned_alloc(64, (size_t)entries * STRIDE < 64 ? 64 : entries * STRIDE);
+    uint8_t *buffer = malloc((size_t)entries * STRIDE);
     uint32_t record = 0;
     struct follower device = {0};
     struct receive_queue queue = {.buffer = buffer,
