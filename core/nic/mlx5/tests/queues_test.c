@@ -71,6 +71,7 @@ static void run_receives(uint32_t entries, uint64_t seed)
         uint32_t post = pick(free_count + 1);
         receive_queue_post(&queue, post);
         free_count -= post;
+        assert_int_equal(be32toh(record), queue.counter & 0xffff);
         follow(&device, buffer, &record);
         if (device.count > entries) {
             blame(seed, "more receives than there are");
