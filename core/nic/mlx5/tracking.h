@@ -73,16 +73,16 @@ static inline void tracking_post(struct tracking *tracking, uint32_t position, u
     tracking->producer = end;
 }
 
-/* The position that a CQE's counter means; false if nothing outstanding begins there. Only for
- * tables in which every WQE was entered, or with CQEs of those that were. */
+/* The position that a CQE's counter means; false if nothing outstanding begins there: of all that
+ * has that counter the entry knows only the position from the consumer on, and only if it was
+ * posted. */
 static inline bool tracking_find(const struct tracking *tracking, uint16_t counter,
                                  uint32_t *position)
 {
     uint32_t ahead = (uint16_t)(counter - (uint16_t)tracking->consumer);
     *position = tracking->consumer + ahead;
     const struct tracking_entry *entry = tracking_at(tracking, *position);
-    return likely(ahead < tracking->producer - tracking->consumer && entry->position == *position &&
-                  entry->state != TRACKING_FREE);
+    return likely(entry->position == *position && entry->state != TRACKING_FREE);
 }
 
 /* ---- Dense: walk from the oldest WQE to the one that completed ------------------------------- */
