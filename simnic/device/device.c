@@ -116,10 +116,11 @@ static void note_push(struct doorbell_page *page, uint32_t which, struct queue_p
     if (bytes == 0 || bytes > DEVICE_BLUEFLAME_BYTES)
         return;
     memcpy(qp->blueflame_before, seen, bytes);
-    memcpy(seen + 8, from + 8, bytes - 8);
+    memcpy(seen + 8, from + 8, DEVICE_BLUEFLAME_BYTES - 8);
     memcpy(qp->blueflame, &first, 8);
     memcpy(qp->blueflame + 8, seen + 8, bytes - 8);
     qp->blueflame_register = from;
+    qp->blueflame_seen = seen;
     qp->blueflame_rung = &page->rung[which];
     qp->blueflame_serial = page->rung[which];
     qp->blueflame_last = page->last[which];

@@ -239,6 +239,7 @@ struct queue_pair {
      * held before, the register itself, and the WQE that was rung there before. */
     uint8_t blueflame[DEVICE_BLUEFLAME_BYTES], blueflame_before[DEVICE_BLUEFLAME_BYTES];
     const uint8_t *blueflame_register;
+    uint8_t *blueflame_seen;        /* what the register held when it was last looked at */
     const uint32_t *blueflame_rung; /* doorbells at that register, and how many there were then */
     uint32_t blueflame_serial;
     uint8_t *blueflame_last;

@@ -11,7 +11,7 @@
 #define BUDGET 64     /* messages or packets of one QP before the next one's turn */
 #define ACK_EVERY 32u /* of messages nobody waits for */
 /* How long an incomplete BlueFlame push may take: its writer may be preempted. */
-#define BLUEFLAME_PATIENCE_NS 20000000u
+#define BLUEFLAME_PATIENCE_NS 500000000u
 #define MOST_BLOCKS_BACK 64u
 
 /* ---- fetching ---- */
@@ -96,7 +96,8 @@ static enum blueflame look_at_blueflame(struct device *device, struct queue_pair
     bool left_over = !right && (is_overwritten(qp) || is_left_over(qp, blocks * 64));
     if (!right && !left_over) {
         uint64_t next_push;
-        memcpy(qp->blueflame + 8, qp->blueflame_register + 8, blocks * 64 - 8);
+        memcpy(qp->blueflame_seen + 8, qp->blueflame_register + 8, DEVICE_BLUEFLAME_BYTES - 8);
+        memcpy(qp->blueflame + 8, qp->blueflame_seen + 8, blocks * 64 - 8);
         atomic_thread_fence(memory_order_acquire);
         memcpy(&next_push, qp->blueflame_register, sizeof next_push);
         right = memcmp(queued, qp->blueflame, size) == 0;

@@ -48,7 +48,7 @@ struct completion_block {
     uint32_t taken;
     uint32_t first;   /* index of the block's first place */
     uint16_t counter; /* wqe_counter of its first completion, where mini CQEs have none */
-    bool titled;      /* ENHANCED: the entry before was an array, with the title in `expanded` */
+    bool titled;      /* ENHANCED: the title of an array that comes next is in `expanded` */
 };
 
 struct completion_queue {
@@ -79,11 +79,18 @@ const struct mlx5_cqe64 *completion_queue_expand(struct completion_queue *queue,
                                                  const struct mlx5_cqe64 *entry);
 void completion_queue_end_block(struct completion_queue *queue);
 
+/* ENHANCED: keeps the entry before the consumer index, which is to be released, as the title of an
+ * array that may follow. */
+void completion_queue_keep_title(struct completion_queue *queue);
+
 /* An opcode that no device writes: of an entry whose queue pair is gone. */
 #define COMPLETION_DROPPED 0x8u
 
 /* drop.c: marks every entry of a queue pair, which the device adds no more of, as dropped. */
 void completion_queue_drop(struct completion_queue *queue, uint32_t number);
+
+/* Takes the dropped entries that are next, and gives their places back. */
+void completion_queue_skip_dropped(struct completion_queue *queue);
 
 /* Asks for an event when the device writes a completion after those taken so far: with our own
  * consumer index, which libmlx5 does not know (openucx/ucx#11728). If there is one already, the
@@ -159,6 +166,9 @@ static inline void completion_queue_release(struct completion_queue *queue)
 {
     uint32_t end = unlikely(queue->block.count != 0) ? queue->block.first : queue->consumer;
     if (queue->released != end) {
+        if (unlikely(queue->layout == COMPLETION_ENHANCED)) {
+            completion_queue_keep_title(queue);
+        }
         queue->released = end;
         barrier_before_release();
         *(volatile uint32_t *)queue->record = htobe32(end & 0xffffffu);

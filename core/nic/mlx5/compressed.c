@@ -44,20 +44,27 @@ static bool begin_plain(struct completion_queue *queue, const struct mlx5_cqe64 
     queue->expanded = *entry;
     block->count = be32toh(entry->byte_cnt);
     block->counter = be16toh(entry->wqe_counter);
-    return block->count >= 1 && block->count <= queue->mask;
+    return block->count >= 1 && block->count <= queue->mask + 1;
+}
+
+void completion_queue_keep_title(struct completion_queue *queue)
+{
+    struct completion_block *block = &queue->block;
+    if (block->titled) {
+        return;
+    }
+    queue->expanded = *completion_queue_at(queue, queue->consumer - 1);
+    block->counter = be16toh(queue->expanded.wqe_counter);
+    block->titled = true;
 }
 
 static bool begin_enhanced(struct completion_queue *queue, const struct mlx5_cqe64 *entry)
 {
     struct completion_block *block = &queue->block;
-    if (!block->titled) {
-        if (queue->consumer == 0) {
-            return false; /* nothing was before it */
-        }
-        queue->expanded = *completion_queue_at(queue, queue->consumer - 1);
-        block->counter = be16toh(queue->expanded.wqe_counter);
-        block->titled = true;
+    if (!block->titled && queue->consumer == 0) {
+        return false; /* nothing was before it */
     }
+    completion_queue_keep_title(queue);
     block->counter++;
     block->count = (entry->op_own >> 4) + 1u;
     return block->count <= COMPLETION_MINIS_ENHANCED;
@@ -126,20 +133,24 @@ const struct mlx5_cqe64 *completion_queue_expand(struct completion_queue *queue,
     return &queue->expanded;
 }
 
-/* Without the enhanced layout the device wrote an owner bit in the first place of the block only;
- * the others have what they had, or mini CQEs. Marked as of this lap, none of them will be taken
- * for one of the next. */
+/* The device wrote an owner bit or iteration count in the first place of a block (enhanced: of an
+ * array) only; the others have mini CQEs, or what they had: maybe the owner bit of the lap that is
+ * next, or the iteration count of one 256 laps ago. Marked as of this lap, none of them will be
+ * taken for an entry. */
 void completion_queue_end_block(struct completion_queue *queue)
 {
     struct completion_block *block = &queue->block;
+    for (uint32_t i = 0; i < block->count; i++) {
+        struct mlx5_cqe64 *entry = completion_queue_at(queue, block->first + i);
+        uint32_t lap = (block->first + i) >> queue->laps;
+        if (queue->layout == COMPLETION_ENHANCED) {
+            entry->signature = (uint8_t)lap;
+        } else {
+            entry->op_own = (uint8_t)(MLX5_CQE_INVALID << 4 | (lap & MLX5_CQE_OWNER_MASK));
+        }
+    }
     if (queue->layout == COMPLETION_ENHANCED) {
         block->counter = (uint16_t)(block->counter + block->count - 1);
-    } else {
-        for (uint32_t i = 0; i < block->count; i++) {
-            uint32_t index = block->first + i;
-            completion_queue_at(queue, index)->op_own =
-                (uint8_t)(MLX5_CQE_INVALID << 4 | ((index >> queue->laps) & MLX5_CQE_OWNER_MASK));
-        }
     }
     block->count = 0;
 }

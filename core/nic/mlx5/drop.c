@@ -25,7 +25,7 @@ static uint32_t places(const struct completion_queue *queue, const struct mlx5_c
     }
     uint32_t count =
         queue->layout == COMPLETION_ENHANCED ? (entry->op_own >> 4) + 1u : be32toh(entry->byte_cnt);
-    return count >= 1 && count <= queue->mask ? count : 1;
+    return count >= 1 && count <= queue->mask + 1 ? count : 1;
 }
 
 void completion_queue_drop(struct completion_queue *queue, uint32_t number)
@@ -53,4 +53,15 @@ void completion_queue_drop(struct completion_queue *queue, uint32_t number)
         }
         index = end - index < taken ? end : index + taken;
     }
+}
+
+void completion_queue_skip_dropped(struct completion_queue *queue)
+{
+    const enum completion_layout layout = (enum completion_layout)queue->layout;
+    const struct mlx5_cqe64 *entry;
+    while ((entry = completion_queue_next(queue, layout)) != NULL &&
+           completion_opcode(entry) == COMPLETION_DROPPED) {
+        completion_queue_advance(queue, layout);
+    }
+    completion_queue_release(queue);
 }

@@ -10,10 +10,11 @@
  *   unordered  send queue whose WQEs complete in any order (DCI streams); all are signaled
  *   ordered receive, unordered receive (SRQ; tag matching): a WQE is one entry
  *
- * A counter names the WQE's first block. It has 16 bits and a queue at most 2^15 entries, so a
- * counter that belongs to nothing outstanding is recognised (the entry's own counter differs, which
- * is the generation that the seed asks for), and is reported, not believed: a device error must not
- * become ours.
+ * A counter names the WQE's first block. It has 16 bits and a queue at most 2^15 entries, so it says
+ * which position between consumer and producer is meant. An entry knows its own position in all 32
+ * bits, which is the generation that the seed asks for: what was posted there laps ago, and is
+ * covered by a larger WQE since, is told from what is outstanding. A counter of nothing outstanding
+ * is reported, not believed: a device error must not become ours.
  *
  * Room after completions in any order needs no search: a ring is written in order, so what counts
  * is the oldest entry still outstanding, and `unordered` moves over entries that are done already.
@@ -38,8 +39,8 @@ enum tracking_state {
 /* At the index of a WQE's first block. */
 struct tracking_entry {
     uint64_t user_data;
-    uint32_t end; /* position after the WQE */
-    uint16_t counter;
+    uint32_t position;
+    uint16_t blocks;
     uint8_t state; /* enum tracking_state */
     uint8_t reserved;
 };
@@ -65,21 +66,23 @@ static inline struct tracking_entry *tracking_at(const struct tracking *tracking
 static inline void tracking_post(struct tracking *tracking, uint32_t position, uint32_t end,
                                  uint64_t user_data, enum tracking_state state)
 {
-    *tracking_at(tracking, position) = (struct tracking_entry){
-        .user_data = user_data, .end = end, .counter = (uint16_t)position, .state = (uint8_t)state};
+    *tracking_at(tracking, position) = (struct tracking_entry){.user_data = user_data,
+                                                               .position = position,
+                                                               .blocks = (uint16_t)(end - position),
+                                                               .state = (uint8_t)state};
     tracking->producer = end;
 }
 
-/* The position that a CQE's counter means; false if nothing outstanding begins there. Only for
- * tables in which every WQE was entered, or with CQEs of those that were. */
+/* The position that a CQE's counter means; false if nothing outstanding begins there: of all that
+ * has that counter the entry knows only the position from the consumer on, and only if it was
+ * posted. */
 static inline bool tracking_find(const struct tracking *tracking, uint16_t counter,
                                  uint32_t *position)
 {
     uint32_t ahead = (uint16_t)(counter - (uint16_t)tracking->consumer);
     *position = tracking->consumer + ahead;
     const struct tracking_entry *entry = tracking_at(tracking, *position);
-    return likely(ahead < tracking->producer - tracking->consumer && entry->counter == counter &&
-                  entry->state != TRACKING_FREE);
+    return likely(entry->position == *position && entry->state != TRACKING_FREE);
 }
 
 /* ---- Dense: walk from the oldest WQE to the one that completed ------------------------------- */
@@ -95,7 +98,7 @@ static inline bool tracking_dense_next(struct tracking *tracking, uint32_t last,
         bool filler = entry->state == TRACKING_FILLER;
         *done = (struct tracking_done){.user_data = entry->user_data, .signaled = position == last};
         entry->state = TRACKING_FREE;
-        tracking->consumer = entry->end;
+        tracking->consumer = position + entry->blocks;
         if (likely(!filler)) {
             return true;
         }
@@ -109,7 +112,7 @@ static inline struct tracking_done tracking_sparse_take(struct tracking *trackin
                                                         uint32_t position)
 {
     struct tracking_entry *entry = tracking_at(tracking, position);
-    tracking->consumer = entry->end;
+    tracking->consumer = position + entry->blocks;
     entry->state = TRACKING_FREE;
     return (struct tracking_done){.user_data = entry->user_data, .signaled = true};
 }
@@ -121,13 +124,18 @@ static inline struct tracking_done tracking_unordered_take(struct tracking *trac
 {
     struct tracking_entry *entry = tracking_at(tracking, position);
     entry->state = TRACKING_FREE;
-    /* Each entry is passed once, so this is constant time a completion on average. */
-    while (tracking->consumer != tracking->producer) {
-        const struct tracking_entry *oldest = tracking_at(tracking, tracking->consumer);
+    /* Each entry is passed once, so this is constant time a completion on average. A filler asks for
+     * no completion, so only one of a WQE after it says that the device has read it. */
+    uint32_t next = tracking->consumer;
+    while (next != tracking->producer) {
+        const struct tracking_entry *oldest = tracking_at(tracking, next);
         if (oldest->state != TRACKING_FREE && oldest->state != TRACKING_FILLER) {
             break;
         }
-        tracking->consumer = oldest->end;
+        next += oldest->blocks;
+        if (oldest->state == TRACKING_FREE) {
+            tracking->consumer = next;
+        }
     }
     return (struct tracking_done){.user_data = entry->user_data, .signaled = true};
 }

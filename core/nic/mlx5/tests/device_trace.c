@@ -1,0 +1,92 @@
+/* device_trace.c: see device_trace.h. */
+#include "device_trace.h"
+
+#include <fcntl.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "layout.h"
+
+#define HEADER_BYTES 24u
+#define KIND_WQE 0u
+
+static struct fabric_file *file;
+static struct fabric_trace *trace;
+
+bool device_trace_begin(void)
+{
+    char path[256];
+    const char *session = getenv("SIMNIC_SESSION");
+    if (!session) {
+        return false;
+    }
+    snprintf(path, sizeof(path), "%s/fabric", session);
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    if (fd < 0) {
+        return false;
+    }
+    void *map = mmap(NULL, sizeof(*file), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    close(fd);
+    if (map == MAP_FAILED) {
+        return false;
+    }
+    file = map;
+    atomic_store(&file->tracing, 1);
+    return file->magic == FABRIC_MAGIC && file->version == FABRIC_VERSION;
+}
+
+static void copy(uint64_t at, void *to, uint32_t bytes)
+{
+    for (uint32_t i = 0; i < bytes; i++) {
+        ((uint8_t *)to)[i] = trace->bytes[(at + i) % FABRIC_TRACE_BYTES];
+    }
+}
+
+static bool find_own(void)
+{
+    for (uint32_t slot = 0; slot < FABRIC_SLOTS && !trace; slot++) {
+        if (atomic_load(&file->slots[slot].pid) == (uint32_t)getpid()) {
+            trace = &file->trace[slot];
+        }
+    }
+    return trace != NULL;
+}
+
+bool device_trace_next(struct device_trace_wqe *wqe)
+{
+    if (!trace && !find_own()) {
+        return false;
+    }
+    uint64_t tail = atomic_load(&trace->tail);
+    while (tail != atomic_load(&trace->head)) {
+        uint32_t header[6]; /* time, kind, number, bytes, nothing */
+        copy(tail, header, sizeof(header));
+        uint32_t bytes = header[4];
+        bool is_wqe = header[2] == KIND_WQE && bytes <= sizeof(wqe->data);
+        if (is_wqe) {
+            wqe->number = header[3];
+            wqe->bytes = bytes;
+            copy(tail + HEADER_BYTES, wqe->data, bytes);
+        }
+        tail += HEADER_BYTES + ((bytes + 7) & ~7u);
+        atomic_store(&trace->tail, tail);
+        if (is_wqe) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void device_trace_end(void)
+{
+    if (file) {
+        atomic_store(&file->tracing, 0);
+        munmap(file, sizeof(*file));
+        file = NULL;
+        trace = NULL;
+    }
+}
