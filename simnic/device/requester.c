@@ -10,8 +10,9 @@
 
 #define BUDGET 64     /* messages or packets of one QP before the next one's turn */
 #define ACK_EVERY 32u /* of messages nobody waits for */
-/* How long an incomplete BlueFlame push may take: its writer may be preempted. */
-#define BLUEFLAME_PATIENCE_NS 500000000u
+/* How long an incomplete BlueFlame push is waited for before the queue is read instead: its writer may be
+ * preempted. */
+#define BLUEFLAME_PATIENCE_NS 20000000u
 #define MOST_BLOCKS_BACK 64u
 
 /* ---- fetching ---- */

@@ -2,7 +2,7 @@
  * pushes that come in pieces, and pushes that say something else than the queue. */
 #include "expect.h"
 
-#define PATIENCE_NS 500000000ull /* as requester.c has it */
+#define PATIENCE_NS 20000000ull /* as requester.c has it */
 
 /* A WRITE of inline bytes, as a program would push it. */
 static void make_write(const struct pair *p, struct rig_wqe *wqe, uint32_t slot, const char *text)
