@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -215,6 +216,12 @@ func TestAsking(t *testing.T) {
 	}
 	if info, err := openContext(t, copyrpc.WithDriver("verbs")).Info(); err != nil || info.Driver != "verbs" {
 		t.Fatalf("%+v, %v", info, err)
+	}
+	if strings.HasPrefix(devices[0].Name, "mlx5") {
+		compressing := openContext(t, copyrpc.WithDriver("mlx5"), copyrpc.WithCompressedCompletions())
+		if info, err := compressing.Info(); err != nil || !info.CQECompression || !info.BlueFlame {
+			t.Fatalf("%+v, %v", info, err)
+		}
 	}
 	p := newPair(t)
 	info, err := p.clientContext.Info()

@@ -126,6 +126,8 @@ type ContextInfo struct {
 	Endpoints       int // open now
 	ReceiveDepth    int
 	BatchWindowLeft int
+	BlueFlame       bool // small sends go out with their doorbell
+	CQECompression  bool // completions that are alike share an entry
 }
 
 // Info tells what the context runs on.
@@ -155,6 +157,8 @@ func (r *RawContext) Info() (ContextInfo, error) {
 		GID:      netip.AddrFrom16(*(*[16]byte)(unsafe.Pointer(&info.gid))),
 		MTUBytes: int(info.mtu_bytes), EndpointsMax: int(info.endpoints_max), Endpoints: int(info.endpoints),
 		ReceiveDepth: int(info.receive_depth), BatchWindowLeft: int(info.batch_window_left),
+		BlueFlame:      info.features&C.CRPC_FEATURE_BLUEFLAME != 0,
+		CQECompression: info.features&C.CRPC_FEATURE_CQE_COMPRESSION != 0,
 	}, nil
 }
 

@@ -89,6 +89,12 @@ func WithDevice(name string) Option {
 	}
 }
 
+// WithCompressedCompletions asks for completion queue entries that completions share, where the device can. ContextInfo tells
+// whether it does.
+func WithCompressedCompletions() Option {
+	return func(s *settings) { s.device.features |= C.CRPC_FEATURE_CQE_COMPRESSION }
+}
+
 // WithDriver takes "verbs" or "mlx5" instead of "auto", the fastest that the device has.
 func WithDriver(name string) Option {
 	return func(s *settings) {

@@ -53,6 +53,10 @@ COMPLETION_REPLY: int = _lib.CRPC_COMPLETION_REPLY
 COMPLETION_CANCEL: int = _lib.CRPC_COMPLETION_CANCEL
 COMPLETION_REQUEST: int = _lib.CRPC_COMPLETION_REQUEST
 
+# Of ContextInfo.features.
+FEATURE_BLUEFLAME: int = _lib.CRPC_FEATURE_BLUEFLAME
+FEATURE_CQE_COMPRESSION: int = _lib.CRPC_FEATURE_CQE_COMPRESSION
+
 __all__ = [
     "COMPLETION_CANCEL",
     "COMPLETION_REPLY",
@@ -73,6 +77,8 @@ __all__ = [
     "Endpoint",
     "EndpointInfo",
     "EndpointOptions",
+    "FEATURE_BLUEFLAME",
+    "FEATURE_CQE_COMPRESSION",
     "Forked",
     "HANDLER_FAILED",
     "Interrupted",

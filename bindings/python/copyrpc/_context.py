@@ -106,9 +106,12 @@ class Context(Pump):
         endpoints_max: int = 0,
         receive_depth: int = 0,
         signal_interval: int = 0,
+        compressed_completions: bool = False,
         log_level: str = "off",
     ) -> None:
-        """Opens `device`, or the first with an active port. 0 is the library's default; copyrpc.h explains each."""
+        """Opens `device`, or the first with an active port. 0 is the library's default; copyrpc.h explains each.
+
+        `compressed_completions`: where the device can; info().features tells whether it does."""
         if not isinstance(device, str):
             raise TypeError(f"a device is a name such as 'mlx5_0', not {type(device).__name__}")
         options = sized("crpc_context_options")
@@ -125,6 +128,8 @@ class Context(Pump):
         options.endpoints_max = number(endpoints_max, "endpoints_max", 0, 0xFFFFFFFF)
         options.receive_depth = number(receive_depth, "receive_depth", 0, 0xFFFFFFFF)
         options.signal_interval = number(signal_interval, "signal_interval", 0, 0xFFFFFFFF)
+        if compressed_completions:
+            options.features = lib.CRPC_FEATURE_CQE_COMPRESSION
         pointer = ffi.new("crpc_context **")
         error = new_error()
         check(lib.crpc_context_open(options, pointer, error), error=error)

@@ -133,6 +133,8 @@ class ContextInfo:
     signal_interval: int
     inline_bytes_max: int
     batch_window_left: int
+    features: int
+    """FEATURE_BLUEFLAME, FEATURE_CQE_COMPRESSION: what is in use."""
 
 
 @dataclass(frozen=True)

@@ -180,6 +180,16 @@ def test_info_and_stats(endpoint, server):
     assert context.info().device in [device.name for device in copyrpc.devices()]
 
 
+@pytest.mark.skipif(not os.environ.get("TEST_DEVICE", "mlx5_0").startswith("mlx5"), reason="no mlx5 device")
+def test_features():
+    with copyrpc.Context(driver="mlx5") as context:
+        assert context.info().features == copyrpc.FEATURE_BLUEFLAME
+    with copyrpc.Context(driver="mlx5", compressed_completions=True) as context:
+        assert context.info().features == copyrpc.FEATURE_BLUEFLAME | copyrpc.FEATURE_CQE_COMPRESSION
+    with copyrpc.Context(driver="verbs", compressed_completions=True) as context:
+        assert context.info().features == 0
+
+
 def test_the_log(address):
     with copyrpc.Context(log_level="debug") as context:
         with pytest.raises(copyrpc.CopyrpcError):
