@@ -4,12 +4,12 @@ from __future__ import annotations
 import asyncio
 import time
 import warnings
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Optional
 
 from . import _asyncio
 from . import _options as options_module
 from ._arrays import CompletionArray, OpArray
+from ._closing import Closing
 from ._endpoint import Endpoint
 from ._listener import Listener
 from ._native import ffi, lib
@@ -31,7 +31,7 @@ from ._records import MARK
 from .errors import NoDevice, check, error_of, new_error
 
 if TYPE_CHECKING:
-    from typing_extensions import Buffer, Self
+    from typing_extensions import Buffer
 
 _drivers = {"auto": lib.CRPC_DRIVER_AUTO, "verbs": lib.CRPC_DRIVER_VERBS, "mlx5": lib.CRPC_DRIVER_MLX5}
 _log_levels = {
@@ -57,7 +57,7 @@ def _choice(value: str, name: str, choices: dict[str, int]) -> int:
     return choices[value]
 
 
-class Region:
+class Region(Closing):
     """Registered memory: see Context.register."""
 
     def __init__(self, context: Context, memory: Any, handle: Any) -> None:
@@ -84,16 +84,8 @@ class Region:
         self._closed = True
         self._memory = None
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(
-        self, kind: Optional[type[BaseException]], value: Optional[BaseException], trace: Optional[TracebackType]
-    ) -> None:
-        self.close()
-
-
-class Context(Pump):
+class Context(Closing, Pump):
     """One opened device. Threads may share it; it serves them one at a time. An event loop may use it, one at a time."""
 
     def __init__(
@@ -323,22 +315,6 @@ class Context(Pump):
     def close(self) -> None:
         """Closes everything made from it: what is under way raises Closed. Once is enough; more does no harm."""
         self._close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: Optional[type[BaseException]], value: Optional[BaseException], trace: Optional[TracebackType]
-    ) -> None:
-        self.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: Optional[type[BaseException]], value: Optional[BaseException], trace: Optional[TracebackType]
-    ) -> None:
-        self.close()
 
     def __del__(self) -> None:
         if self._pointer is not None:

@@ -3,9 +3,9 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Optional
 
+from ._closing import Closing
 from ._endpoint import Endpoint
 from ._native import ffi, lib
 from ._options import EndpointInfo, EndpointOptions, endpoint_info, endpoint_options, number, sized, timeout_ns
@@ -14,8 +14,6 @@ from ._request import Requests
 from .errors import CopyrpcError, check, error_of, new_error
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
-
     from ._context import Context
 
 
@@ -56,7 +54,7 @@ class ConnectionRequest:
             check(lib.crpc_endpoint_reject(pointer, {"bits": self._bits}, reason), "reject")
 
 
-class Listener(Requests):
+class Listener(Closing, Requests):
     """Made by Context.listen. Requests of all its connections come to it."""
 
     def __init__(
@@ -151,22 +149,6 @@ class Listener(Requests):
                     pump._wake_ready()
         if self._owns_context:
             self._context.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: Optional[type[BaseException]], value: Optional[BaseException], trace: Optional[TracebackType]
-    ) -> None:
-        self.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: Optional[type[BaseException]], value: Optional[BaseException], trace: Optional[TracebackType]
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"<copyrpc.Listener {self.address}{' closed' if self._closed else ''}>"
