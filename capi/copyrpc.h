@@ -235,7 +235,7 @@ typedef struct crpc_stats {
     uint64_t refused;             /* ops that got CRPC_E_AGAIN */
     uint64_t polls;               /* crpc_poll calls (context only) */
     uint64_t polls_empty;         /* those that found nothing at all (context only) */
-    uint64_t unknown_completions; /* of the device, for a QP that is not ours (context only) */
+    uint64_t unknown_completions; /* of the device, that belong to nothing of ours (context only) */
     uint64_t protocol_errors;
 } crpc_stats;
 
