@@ -35,7 +35,7 @@ static void need(int32_t status, const crpc_error *error)
     }
 }
 
-static void give_up(const char *what)
+__attribute__((noreturn)) static void give_up(const char *what)
 {
     fprintf(stderr, "queue_rounds: %s\n", what);
     exit(EXIT_FAILURE);

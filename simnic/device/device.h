@@ -233,6 +233,7 @@ struct queue_pair {
     bool gap_told; /* a lost response was asked for again: once a gap */
     uint32_t reads_in_flight;
     uint8_t rnr_left, retries_left;
+    bool response_valid;
     uint64_t wait_until_ns; /* an RNR NAK's, or 0 */
     uint64_t timer_ns;      /* when the oldest message times out, or 0 */
     /* The last doorbell: its first word and what the BlueFlame register held behind it, what that had
@@ -240,15 +241,14 @@ struct queue_pair {
     uint8_t blueflame[DEVICE_BLUEFLAME_BYTES], blueflame_before[DEVICE_BLUEFLAME_BYTES];
     const uint8_t *blueflame_register;
     const uint32_t *blueflame_rung; /* doorbells at that register, and how many there were then */
-    uint32_t blueflame_serial;
     uint8_t *blueflame_last;
+    uint32_t blueflame_serial;
     uint32_t blueflame_bytes; /* 0: nothing */
     uint64_t blueflame_since_ns;
     uint32_t
         blueflame_rest; /* where in the register the next WQE of the push would be; 0: nowhere */
     struct send_request
         response; /* the READ or atomic whose response is coming, if response_valid */
-    bool response_valid;
     struct send_request request;
     struct in_flight in_flight[DEVICE_IN_FLIGHT];
 
@@ -261,8 +261,9 @@ struct queue_pair {
     bool nak_sent; /* nothing is answered until expected_psn comes */
     bool ack_due, ack_wakes;
     uint8_t nak_due;     /* an AETH syndrome, or 0 */
-    uint16_t late_looks; /* at the receive queue of a QP in error */
     uint8_t last_wqe;    /* event LAST_WQE_REACHED: 1 due, 2 told */
+    uint8_t tag_kind;    /* of the message that is coming in: enum tag_kind */
+    uint16_t late_looks; /* at the receive queue of a QP in error */
     uint32_t offset;     /* bytes of the current message so far */
     uint64_t write_address;
     uint32_t write_key, write_left;
@@ -275,7 +276,6 @@ struct queue_pair {
     } atomics[DEVICE_MAX_READS]; /* answers kept for a repeated request */
     uint32_t atomics_next;
     struct receive_request receive;
-    uint8_t tag_kind;              /* of the message that is coming in: enum tag_kind */
     struct rendezvous *rendezvous; /* if set, the send queue is the device's own */
     uint32_t xrc_domain, xrc_srqn; /* of an XRC target, and of its message */
     uint8_t (*groups)[16];         /* UD: multicast groups it is attached to */

@@ -390,10 +390,8 @@ static void receive_unreliable(struct device *device, struct queue_pair *qp,
 {
     if (form->kind != KIND_SEND && form->kind != KIND_WRITE)
         return;
-    if (form->first)
-        qp->current =
-            NO_MESSAGE; /* what was not finished never will be: its receive WQE is used again */
-    else if (packet->psn != qp->expected_psn)
+    /* What was not finished never will be: its receive WQE is used again. */
+    if (form->first || packet->psn != qp->expected_psn)
         qp->current = NO_MESSAGE;
     if (!in_sequence(qp, form))
         return;

@@ -360,22 +360,14 @@ static void test_pages(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        QUIET(test_plain),
-        QUIET(test_ring_page),
-        QUIET(test_last_writer),
-        QUIET(test_push_of_several),
-        QUIET(test_push),
-        QUIET(test_push_differs),
-        QUIET(test_incomplete),
-        QUIET(test_incomplete_after_idle),
-        QUIET(test_never_complete),
-        QUIET(test_push_over_push),
-        QUIET(test_push_elsewhere),
-        QUIET(test_push_sizes),
-        QUIET(test_two_writers),
-        QUIET(test_late_writer),
-        QUIET(test_page_gone),
-        QUIET(test_pages),
+        QUIET(test_plain),          QUIET(test_ring_page),
+        QUIET(test_last_writer),    QUIET(test_push_of_several),
+        QUIET(test_push),           QUIET(test_push_differs),
+        QUIET(test_incomplete),     QUIET(test_incomplete_after_idle),
+        QUIET(test_never_complete), QUIET(test_push_over_push),
+        QUIET(test_push_elsewhere), QUIET(test_push_sizes),
+        QUIET(test_two_writers),    QUIET(test_late_writer),
+        QUIET(test_page_gone),      QUIET(test_pages),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
