@@ -59,7 +59,7 @@ void cq_overrun(struct device *device, struct completion_queue *cq)
          l = l->next) {
         struct queue_pair *qp = container_of(l, struct queue_pair, all);
         if (qp->send_queue_completions == cq || qp->receive_queue_completions == cq) {
-            device->host.async_event(device->host.context, EVENT_QP_FATAL, qp->rail, qp->owner);
+            qp_event(device, qp, EVENT_QP_FATAL);
             qp_fail(device, qp);
         }
     }

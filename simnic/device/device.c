@@ -324,7 +324,7 @@ static void apply_faults(struct device *device)
     device->fault_serial = fault->serial;
     struct queue_pair *qp = fault->kill_qpn ? qp_find(device, fault->kill_qpn) : NULL;
     if (qp) {
-        device->host.async_event(device->host.context, EVENT_QP_FATAL, qp->rail, qp->owner);
+        qp_event(device, qp, EVENT_QP_FATAL);
         qp_fail(device, qp);
     }
     if (fault->stall_us)

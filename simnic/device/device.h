@@ -84,6 +84,7 @@ struct memory_key {
 
 struct compression; /* of a CQ: compress.c */
 struct dc_target;   /* of a DCT: dc.c */
+struct stream_set;  /* of a DCI: streams.c */
 struct tag_list;    /* of a tag-matching SRQ: tag.c */
 struct rendezvous;  /* of a QP at one: rendezvous.c */
 
@@ -145,6 +146,7 @@ struct send_request {
     /* Where a datagram or a DC message goes. */
     uint32_t destination_qpn, queue_key;
     uint64_t access_key;
+    uint16_t stream; /* of a DCI */
     uint8_t destination_gid[16];
     uint8_t source_gid_index, traffic_class, hop_limit, service_level;
     uint32_t flow_label;
@@ -286,6 +288,7 @@ struct queue_pair {
     uint64_t dc_connection;      /* DCI: number of its connection, or 0 */
     uint64_t dc_access_key;      /* of that connection */
     uint32_t dc_first_psn;
+    struct stream_set *streams; /* DCI: if one that fails leaves the others going */
 
     struct list all;
     struct list on_page;
@@ -488,6 +491,21 @@ void dc_target_destroy(struct queue_pair *dct);
 void dc_session_break(struct device *device, struct queue_pair *qp);
 void dc_target_break(struct device *device, struct queue_pair *dct);
 
+/* ---- streams.c ---- */
+/* Has the streams of a DCI fail one by one, until 2^log_failed have. Returns false if there is no
+ * memory. */
+bool streams_create(struct queue_pair *dci, uint32_t log_failed);
+void streams_destroy(struct queue_pair *dci);
+void streams_clear(struct queue_pair *dci); /* none has failed */
+/* Whether qp->request may go now: not while another stream has messages in flight. Gives it a syndrome
+ * if its stream has failed. Only for DCIs with `streams`. */
+bool streams_admit(struct queue_pair *dci);
+/* The stream of the messages in flight fails with a syndrome that has been told. Returns false if the
+ * QP does. */
+bool streams_fail(struct device *device, struct queue_pair *dci, uint8_t syndrome);
+/* A stream that has failed sends again. */
+void streams_reset(struct queue_pair *dci, uint16_t stream);
+
 /* ---- qp.c ---- */
 struct queue_pair *qp_create(struct device *device);
 void qp_destroy(struct device *device, struct queue_pair *qp);
@@ -497,6 +515,8 @@ void qp_attach_page(struct device *device, struct queue_pair *qp);
 void qp_set_state(struct device *device, struct queue_pair *qp, uint8_t state);
 /* A fatal error of the QP: to the error state; what was not completed is flushed. */
 void qp_fail(struct device *device, struct queue_pair *qp);
+/* An asynchronous event, EVENT_; none of a DCT. */
+void qp_event(struct device *device, const struct queue_pair *qp, int event);
 void qp_activate(struct device *device, struct queue_pair *qp);
 void qp_owes(struct device *device, struct queue_pair *qp);
 /* Has the device look at the QP's timers then at the latest. */

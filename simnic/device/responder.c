@@ -77,7 +77,7 @@ static void break_connection(struct device *device, struct queue_pair *qp, uint8
     qp->owed_tail = owed_tail;
     refuse(device, qp, aeth);
     if (event >= 0)
-        device->host.async_event(device->host.context, event, qp->rail, qp->owner);
+        qp_event(device, qp, event);
 }
 
 static void fail_receive(struct device *device, struct queue_pair *qp, uint8_t syndrome)
@@ -538,8 +538,7 @@ void responder_flush(struct device *device, struct queue_pair *qp)
     qp->receive.taken = false;
     if (qp->shared_receive_queue) {
         if (!qp->last_wqe)
-            device->host.async_event(device->host.context, EVENT_QP_LAST_WQE_REACHED, qp->rail,
-                                     qp->owner);
+            qp_event(device, qp, EVENT_QP_LAST_WQE_REACHED);
         qp->last_wqe = 1;
         return;
     }
