@@ -11,7 +11,8 @@
 
 struct completion_queue *cq_create(struct device *device)
 {
-    uint32_t number = device_free_number(device->completion_queues, DEVICE_MAX_COMPLETION_QUEUES);
+    uint32_t number = device_free_number(device->completion_queues, DEVICE_MAX_COMPLETION_QUEUES,
+                                         &device->completion_queue_last);
     struct completion_queue *cq = number ? calloc(1, sizeof *cq) : NULL;
     if (!cq)
         return NULL;

@@ -57,11 +57,13 @@ void device_destroy(struct device *device)
     memset(device, 0, sizeof *device);
 }
 
-uint32_t device_free_number(void *const *table, uint32_t end)
+uint32_t device_free_number(void *const *table, uint32_t end, uint32_t *last)
 {
-    for (uint32_t number = 1; number < end; number++)
-        if (!table[number])
-            return number;
+    for (uint32_t tried = 1; tried < end; tried++) {
+        *last = *last + 1 < end ? *last + 1 : 1;
+        if (!table[*last])
+            return *last;
+    }
     return 0;
 }
 

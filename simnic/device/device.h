@@ -343,6 +343,7 @@ struct device {
     struct queue_pair **queue_pairs;
     uint32_t queue_pair_next;
     void **completion_queues, **shared_receive_queues; /* by number */
+    uint32_t completion_queue_last, shared_receive_queue_last;
     struct doorbell_page *pages[DEVICE_MAX_PAGES];
     uint32_t page_end; /* no page from here on is in use */
     struct list all_queue_pairs, all_completion_queues, all_shared_receive_queues;
@@ -358,8 +359,8 @@ bool device_create(struct device *device, struct fabric *fabric, const struct de
 void device_destroy(struct device *device);
 bool device_add_page(struct device *device, uint32_t page, uint8_t *memory);
 void device_remove_page(struct device *device, uint32_t page);
-/* The first number from 1 on that nothing in a table has; 0 if all are given. */
-uint32_t device_free_number(void *const *table, uint32_t end);
+/* A number from 1 on that nothing in a table has, the next one after the last; 0 if all are given. */
+uint32_t device_free_number(void *const *table, uint32_t end, uint32_t *last);
 
 /* Looks at the doorbell pages. Returns whether anything rang. */
 bool device_look_at_doorbells(struct device *device);
