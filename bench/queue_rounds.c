@@ -35,7 +35,7 @@ static void need(int32_t status, const crpc_error *error)
     }
 }
 
-static void give_up(const char *what)
+__attribute__((noreturn)) static void give_up(const char *what)
 {
     fprintf(stderr, "queue_rounds: %s\n", what);
     exit(EXIT_FAILURE);
@@ -56,6 +56,9 @@ static void open_nic(const char *device, uint32_t driver, uint32_t count)
          &error);
     for (uint32_t i = 0; i < count; i++) {
         need(nic->operations->queue_pair_create(nic, NULL, &queue_pairs[i], &error), &error);
+    }
+    if (count < 2) {
+        return;
     }
     struct nic_address addresses[2];
     const struct nic_transport transport = {.retry_timeout = 14, .retry_count = 7};
@@ -281,7 +284,7 @@ int main(int argc, char **argv)
     bool verbs = strcmp(argv[1], "libmlx5") == 0;
     uint64_t rounds = strtoull(argv[3], NULL, 0);
     uint32_t count = argc > 4 ? (uint32_t)atoi(argv[4]) : 2;
-    count = count < 2 ? 2 : count > 4096 ? 4096 : count;
+    count = count < 1 ? 1 : count > 4096 ? 4096 : count;
     open_nic(argv[2], verbs ? CRPC_DRIVER_VERBS : CRPC_DRIVER_MLX5, count);
     if (strcmp(argv[1], "empty") == 0) {
         bench_empty_poll(rounds);

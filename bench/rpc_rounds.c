@@ -121,7 +121,7 @@ static void answer(uint32_t from, uint32_t count)
     }
 }
 
-static void give_up(const char *what)
+__attribute__((noreturn)) static void give_up(const char *what)
 {
     fprintf(stderr, "rpc_rounds: %s\n", what);
     exit(EXIT_FAILURE);

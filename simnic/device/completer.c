@@ -17,7 +17,7 @@ static void fail_oldest(struct device *device, struct queue_pair *qp, uint8_t sy
     /* Unconnected services stop sending only (IBTA 10.3.1.7: SQE). */
     if (qp->type == TYPE_UD || qp->type == TYPE_UC)
         qp_set_state(device, qp, STATE_SQE);
-    else
+    else if (!streams_fail(device, qp, syndrome))
         qp_fail(device, qp);
 }
 
@@ -154,8 +154,8 @@ static void ask_for_lost_response(struct device *device, struct queue_pair *qp)
 {
     if (qp->gap_told)
         return;
-    try_again(device, qp);
     qp->gap_told = true;
+    try_again(device, qp);
 }
 
 static void refused(struct device *device, struct queue_pair *qp, uint8_t aeth)

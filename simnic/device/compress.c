@@ -157,8 +157,10 @@ static bool is_alike(const struct compression *c, const struct cqe *cqe,
 {
     bool has_counter =
         cqe->opcode == MLX5_CQE_REQ || c->format == MLX5DV_CQE_RES_FORMAT_CSUM_STRIDX;
+    /* All bytes count, as they will all be in the title CQE. */
+    const uint8_t *bytes = (const uint8_t *)shared, *title = (const uint8_t *)&c->shared;
     return (has_counter || be16toh(cqe->fields.wqe_counter) == c->next_counter) &&
-           memcmp(shared, &c->shared, sizeof *shared) == 0;
+           memcmp(bytes, title, sizeof *shared) == 0;
 }
 
 static struct mini_cqe to_mini(const struct compression *c, const struct cqe *cqe)

@@ -11,7 +11,8 @@
 
 struct completion_queue *cq_create(struct device *device)
 {
-    uint32_t number = device_free_number(device->completion_queues, DEVICE_MAX_COMPLETION_QUEUES);
+    uint32_t number = device_free_number(device->completion_queues, DEVICE_MAX_COMPLETION_QUEUES,
+                                         &device->completion_queue_last);
     struct completion_queue *cq = number ? calloc(1, sizeof *cq) : NULL;
     if (!cq)
         return NULL;
@@ -59,7 +60,7 @@ void cq_overrun(struct device *device, struct completion_queue *cq)
          l = l->next) {
         struct queue_pair *qp = container_of(l, struct queue_pair, all);
         if (qp->send_queue_completions == cq || qp->receive_queue_completions == cq) {
-            device->host.async_event(device->host.context, EVENT_QP_FATAL, qp->rail, qp->owner);
+            qp_event(device, qp, EVENT_QP_FATAL);
             qp_fail(device, qp);
         }
     }

@@ -57,11 +57,13 @@ void device_destroy(struct device *device)
     memset(device, 0, sizeof *device);
 }
 
-uint32_t device_free_number(void *const *table, uint32_t end)
+uint32_t device_free_number(void *const *table, uint32_t end, uint32_t *last)
 {
-    for (uint32_t number = 1; number < end; number++)
-        if (!table[number])
-            return number;
+    for (uint32_t tried = 1; tried < end; tried++) {
+        *last = *last + 1 < end ? *last + 1 : 1;
+        if (!table[*last])
+            return *last;
+    }
     return 0;
 }
 
@@ -325,7 +327,7 @@ static void apply_faults(struct device *device)
     device->fault_serial = fault->serial;
     struct queue_pair *qp = fault->kill_qpn ? qp_find(device, fault->kill_qpn) : NULL;
     if (qp) {
-        device->host.async_event(device->host.context, EVENT_QP_FATAL, qp->rail, qp->owner);
+        qp_event(device, qp, EVENT_QP_FATAL);
         qp_fail(device, qp);
     }
     if (fault->stall_us)

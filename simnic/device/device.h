@@ -84,6 +84,7 @@ struct memory_key {
 
 struct compression; /* of a CQ: compress.c */
 struct dc_target;   /* of a DCT: dc.c */
+struct stream_set;  /* of a DCI: streams.c */
 struct tag_list;    /* of a tag-matching SRQ: tag.c */
 struct rendezvous;  /* of a QP at one: rendezvous.c */
 
@@ -145,6 +146,7 @@ struct send_request {
     /* Where a datagram or a DC message goes. */
     uint32_t destination_qpn, queue_key;
     uint64_t access_key;
+    uint16_t stream; /* of a DCI */
     uint8_t destination_gid[16];
     uint8_t source_gid_index, traffic_class, hop_limit, service_level;
     uint32_t flow_label;
@@ -233,6 +235,7 @@ struct queue_pair {
     bool gap_told; /* a lost response was asked for again: once a gap */
     uint32_t reads_in_flight;
     uint8_t rnr_left, retries_left;
+    bool response_valid;
     uint64_t wait_until_ns; /* an RNR NAK's, or 0 */
     uint64_t timer_ns;      /* when the oldest message times out, or 0 */
     /* The last doorbell: its first word and what the BlueFlame register held behind it, what that had
@@ -241,15 +244,14 @@ struct queue_pair {
     const uint8_t *blueflame_register;
     uint8_t *blueflame_seen;        /* what the register held when it was last looked at */
     const uint32_t *blueflame_rung; /* doorbells at that register, and how many there were then */
-    uint32_t blueflame_serial;
     uint8_t *blueflame_last;
+    uint32_t blueflame_serial;
     uint32_t blueflame_bytes; /* 0: nothing */
     uint64_t blueflame_since_ns;
     uint32_t
         blueflame_rest; /* where in the register the next WQE of the push would be; 0: nowhere */
     struct send_request
         response; /* the READ or atomic whose response is coming, if response_valid */
-    bool response_valid;
     struct send_request request;
     struct in_flight in_flight[DEVICE_IN_FLIGHT];
 
@@ -262,8 +264,9 @@ struct queue_pair {
     bool nak_sent; /* nothing is answered until expected_psn comes */
     bool ack_due, ack_wakes;
     uint8_t nak_due;     /* an AETH syndrome, or 0 */
-    uint16_t late_looks; /* at the receive queue of a QP in error */
     uint8_t last_wqe;    /* event LAST_WQE_REACHED: 1 due, 2 told */
+    uint8_t tag_kind;    /* of the message that is coming in: enum tag_kind */
+    uint16_t late_looks; /* at the receive queue of a QP in error */
     uint32_t offset;     /* bytes of the current message so far */
     uint64_t write_address;
     uint32_t write_key, write_left;
@@ -276,7 +279,6 @@ struct queue_pair {
     } atomics[DEVICE_MAX_READS]; /* answers kept for a repeated request */
     uint32_t atomics_next;
     struct receive_request receive;
-    uint8_t tag_kind;              /* of the message that is coming in: enum tag_kind */
     struct rendezvous *rendezvous; /* if set, the send queue is the device's own */
     uint32_t xrc_domain, xrc_srqn; /* of an XRC target, and of its message */
     uint8_t (*groups)[16];         /* UD: multicast groups it is attached to */
@@ -287,6 +289,7 @@ struct queue_pair {
     uint64_t dc_connection;      /* DCI: number of its connection, or 0 */
     uint64_t dc_access_key;      /* of that connection */
     uint32_t dc_first_psn;
+    struct stream_set *streams; /* DCI: if one that fails leaves the others going */
 
     struct list all;
     struct list on_page;
@@ -341,6 +344,7 @@ struct device {
     struct queue_pair **queue_pairs;
     uint32_t queue_pair_next;
     void **completion_queues, **shared_receive_queues; /* by number */
+    uint32_t completion_queue_last, shared_receive_queue_last;
     struct doorbell_page *pages[DEVICE_MAX_PAGES];
     uint32_t page_end; /* no page from here on is in use */
     struct list all_queue_pairs, all_completion_queues, all_shared_receive_queues;
@@ -356,8 +360,8 @@ bool device_create(struct device *device, struct fabric *fabric, const struct de
 void device_destroy(struct device *device);
 bool device_add_page(struct device *device, uint32_t page, uint8_t *memory);
 void device_remove_page(struct device *device, uint32_t page);
-/* The first number from 1 on that nothing in a table has; 0 if all are given. */
-uint32_t device_free_number(void *const *table, uint32_t end);
+/* A number from 1 on that nothing in a table has, the next one after the last; 0 if all are given. */
+uint32_t device_free_number(void *const *table, uint32_t end, uint32_t *last);
 
 /* Looks at the doorbell pages. Returns whether anything rang. */
 bool device_look_at_doorbells(struct device *device);
@@ -489,6 +493,21 @@ void dc_target_destroy(struct queue_pair *dct);
 void dc_session_break(struct device *device, struct queue_pair *qp);
 void dc_target_break(struct device *device, struct queue_pair *dct);
 
+/* ---- streams.c ---- */
+/* Has the streams of a DCI fail one by one, until 2^log_failed have. Returns false if there is no
+ * memory. */
+bool streams_create(struct queue_pair *dci, uint32_t log_failed);
+void streams_destroy(struct queue_pair *dci);
+void streams_clear(struct queue_pair *dci); /* none has failed */
+/* Whether qp->request may go now: not while another stream has messages in flight. Gives it a syndrome
+ * if its stream has failed. Only for DCIs with `streams`. */
+bool streams_admit(struct queue_pair *dci);
+/* The stream of the messages in flight fails with a syndrome that has been told. Returns false if the
+ * QP does. */
+bool streams_fail(struct device *device, struct queue_pair *dci, uint8_t syndrome);
+/* A stream that has failed sends again. */
+void streams_reset(struct queue_pair *dci, uint16_t stream);
+
 /* ---- qp.c ---- */
 struct queue_pair *qp_create(struct device *device);
 void qp_destroy(struct device *device, struct queue_pair *qp);
@@ -498,6 +517,8 @@ void qp_attach_page(struct device *device, struct queue_pair *qp);
 void qp_set_state(struct device *device, struct queue_pair *qp, uint8_t state);
 /* A fatal error of the QP: to the error state; what was not completed is flushed. */
 void qp_fail(struct device *device, struct queue_pair *qp);
+/* An asynchronous event, EVENT_; none of a DCT. */
+void qp_event(struct device *device, const struct queue_pair *qp, int event);
 void qp_activate(struct device *device, struct queue_pair *qp);
 void qp_owes(struct device *device, struct queue_pair *qp);
 /* Has the device look at the QP's timers then at the latest. */

@@ -76,6 +76,7 @@ void qp_destroy(struct device *device, struct queue_pair *qp)
     device->queue_pairs[qp->number & QPN_INDEX_MASK] = NULL;
     free(qp->groups);
     dc_target_destroy(qp);
+    streams_destroy(qp);
     free(qp);
 }
 
@@ -86,6 +87,14 @@ struct queue_pair *qp_find(struct device *device, uint32_t qpn)
         return NULL;
     struct queue_pair *qp = device->queue_pairs[index];
     return qp && qp->number == qpn ? qp : NULL;
+}
+
+/* The kernel's mlx5_ib takes DCT_DRAINED alone from the events of a DCT (qpc.c:
+ * dct_allowed_event_types), and keeps it to itself. */
+void qp_event(struct device *device, const struct queue_pair *qp, int event)
+{
+    if (qp->type != TYPE_DCT)
+        device->host.async_event(device->host.context, event, qp->rail, qp->owner);
 }
 
 void qp_activate(struct device *device, struct queue_pair *qp)
@@ -144,6 +153,7 @@ void qp_set_state(struct device *device, struct queue_pair *qp, uint8_t state)
     case STATE_RESET:
         tag_abandon(device, qp);
         rendezvous_end(device, qp);
+        streams_clear(qp);
         reset(qp);
         break;
     case STATE_RTR:

@@ -10,7 +10,8 @@
 struct shared_receive_queue *srq_create(struct device *device)
 {
     uint32_t number =
-        device_free_number(device->shared_receive_queues, DEVICE_MAX_SHARED_RECEIVE_QUEUES);
+        device_free_number(device->shared_receive_queues, DEVICE_MAX_SHARED_RECEIVE_QUEUES,
+                           &device->shared_receive_queue_last);
     struct shared_receive_queue *srq = number ? calloc(1, sizeof *srq) : NULL;
     if (!srq)
         return NULL;
@@ -22,7 +23,8 @@ struct shared_receive_queue *srq_create(struct device *device)
 
 void srq_destroy(struct device *device, struct shared_receive_queue *srq)
 {
-    xrc_forget(device, srq);
+    if (srq->xrc_domain)
+        xrc_forget(device, srq);
     list_remove(&srq->all);
     device->shared_receive_queues[srq->number] = NULL;
     free(srq->tags);

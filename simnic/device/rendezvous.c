@@ -136,7 +136,7 @@ void rendezvous_fail(struct device *device, struct queue_pair *qp, uint8_t syndr
     struct rendezvous *r = qp->rendezvous;
     uint32_t place = index % BLOCKS;
     if (syndrome != MLX5_CQE_SYNDROME_WR_FLUSH_ERR)
-        device->host.async_event(device->host.context, EVENT_QP_FATAL, qp->rail, qp->owner);
+        qp_event(device, qp, EVENT_QP_FATAL);
     if (!r->request[place].reads)
         return;
     r->request[place].reads = false;

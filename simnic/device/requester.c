@@ -241,6 +241,8 @@ static bool admit(struct device *device, struct queue_pair *qp)
     if (responds(request->opcode) && qp->reads_in_flight >= qp->attributes.max_reads &&
         qp->attributes.max_reads)
         return false;
+    if (qp->streams && !streams_admit(qp))
+        return false;
     if (qp->type == TYPE_DCI && !dc_connect(device, qp))
         return false;
     struct in_flight *m = qp_in_flight(qp, qp->in_flight_tail++);
@@ -496,7 +498,7 @@ static void tell_drained(struct device *device, struct queue_pair *qp)
     if (qp->state != STATE_SQD || qp->drained || qp->in_flight_head != qp->in_flight_tail)
         return;
     qp->drained = true;
-    device->host.async_event(device->host.context, EVENT_SQ_DRAINED, qp->rail, qp->owner);
+    qp_event(device, qp, EVENT_SQ_DRAINED);
 }
 
 bool requester_run(struct device *device, struct queue_pair *qp)

@@ -77,7 +77,7 @@ static void break_connection(struct device *device, struct queue_pair *qp, uint8
     qp->owed_tail = owed_tail;
     refuse(device, qp, aeth);
     if (event >= 0)
-        device->host.async_event(device->host.context, event, qp->rail, qp->owner);
+        qp_event(device, qp, event);
 }
 
 static void fail_receive(struct device *device, struct queue_pair *qp, uint8_t syndrome)
@@ -390,10 +390,8 @@ static void receive_unreliable(struct device *device, struct queue_pair *qp,
 {
     if (form->kind != KIND_SEND && form->kind != KIND_WRITE)
         return;
-    if (form->first)
-        qp->current =
-            NO_MESSAGE; /* what was not finished never will be: its receive WQE is used again */
-    else if (packet->psn != qp->expected_psn)
+    /* What was not finished never will be: its receive WQE is used again. */
+    if (form->first || packet->psn != qp->expected_psn)
         qp->current = NO_MESSAGE;
     if (!in_sequence(qp, form))
         return;
@@ -540,8 +538,7 @@ void responder_flush(struct device *device, struct queue_pair *qp)
     qp->receive.taken = false;
     if (qp->shared_receive_queue) {
         if (!qp->last_wqe)
-            device->host.async_event(device->host.context, EVENT_QP_LAST_WQE_REACHED, qp->rail,
-                                     qp->owner);
+            qp_event(device, qp, EVENT_QP_LAST_WQE_REACHED);
         qp->last_wqe = 1;
         return;
     }

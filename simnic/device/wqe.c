@@ -172,6 +172,7 @@ void wqe_parse(const struct queue_pair *qp, struct send_request *request, uint16
     request->syndrome = 0;
     request->segments = 0;
     request->immediate = control.imm;
+    request->stream = be16toh(control.dci_stream_channel_id);
     request->bytes = 0;
     request->destination_qpn = qp->attributes.destination_qpn;
     if (request->blocks == 0)

@@ -50,28 +50,36 @@ int context_open(int rail, int flags)
     return fd;
 }
 
+/* Doubles both tables: every handle that there is has room among the free ones. */
+static bool grow(struct context *context)
+{
+    uint32_t count = context->object_room ? context->object_room * 2 : 64;
+    if (count > MOST_OBJECTS)
+        return false;
+    struct object **objects = realloc(context->objects, count * sizeof *objects);
+    if (!objects)
+        return false;
+    context->objects = objects;
+    uint32_t *handles = realloc(context->free_handles, count * sizeof *handles);
+    if (!handles)
+        return false;
+    context->free_handles = handles;
+    context->object_room = count;
+    return true;
+}
+
 struct object *object_create(struct context *context, uint16_t type)
 {
-    uint32_t handle = 0;
-    while (handle < context->object_count && context->objects[handle])
-        handle++;
-    if (handle == context->object_count) {
-        uint32_t count = context->object_count ? context->object_count * 2 : 64;
-        struct object **grown =
-            count <= MOST_OBJECTS ? realloc(context->objects, count * sizeof(void *)) : NULL;
-        if (!grown)
-            return NULL;
-        memset(grown + context->object_count, 0, (count - context->object_count) * sizeof(void *));
-        context->objects = grown;
-        context->object_count = count;
-    }
+    if (context->free_count == 0 && context->object_count == context->object_room && !grow(context))
+        return NULL;
     struct object *object = calloc(1, sizeof *object);
     if (!object)
         return NULL;
-    object->handle = handle;
+    object->handle = context->free_count ? context->free_handles[--context->free_count]
+                                         : context->object_count++;
     object->type = type;
     object->context = context;
-    context->objects[handle] = object;
+    context->objects[object->handle] = object;
     return object;
 }
 
@@ -148,7 +156,9 @@ int object_destroy(struct object *object)
     for (int i = 0; i < OBJECT_PARENTS; i++)
         if (object->parents[i])
             object->parents[i]->uses--;
-    object->context->objects[object->handle] = NULL;
+    struct context *context = object->context;
+    context->objects[object->handle] = NULL;
+    context->free_handles[context->free_count++] = object->handle;
     free(object);
     return 0;
 }
@@ -172,6 +182,7 @@ void context_close(struct context *context)
     list_remove(&context->all);
     service_unlock();
     free(context->objects);
+    free(context->free_handles);
     free(context);
 }
 
@@ -179,7 +190,9 @@ void contexts_inherit(void)
 {
     for (struct list *l = contexts.next; l != &contexts; l = l->next) {
         struct context *context = container_of(l, struct context, all);
-        context->objects = NULL; /* the memory is the parent's; a copy of it is lost here */
-        context->object_count = 0;
+        /* The memory is the parent's; a copy of it is lost here. */
+        context->objects = NULL;
+        context->free_handles = NULL;
+        context->object_count = context->object_room = context->free_count = 0;
     }
 }

@@ -32,8 +32,10 @@ struct object {
 
 struct context {
     int rail;
-    struct object **objects; /* by handle */
-    uint32_t object_count;
+    struct object **objects;            /* by handle */
+    uint32_t *free_handles;             /* that were given and came back */
+    uint32_t object_count, object_room; /* handles ever given; places in both tables */
+    uint32_t free_count;
     struct list async_channels;
     struct list all;
 };

@@ -6,10 +6,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* As the largest exponents of DCI streams: requests of all streams are executed in the order of the
- * queue, which each stream asks for; and the first stream that fails takes the DCI with it. */
+/* The largest exponents of DCI streams: of those that may be executed at once, which ours are not, as
+ * nothing asks for it; and of those that fail before the DCI does. */
 #define DC_LOG_STREAMS 15
-#define DC_LOG_FAILED_STREAMS 0
+#define DC_LOG_FAILED_STREAMS 15
 
 /* The type of a QP that is created as `type`, with the driver's flags: TYPE_DCI or TYPE_DCT for
  * IBV_QPT_DRIVER, 0 if that says neither. Other types are returned as they are. */

@@ -78,6 +78,10 @@ static int read_creation(const struct call *call, struct creation *c)
     bool sizes = is_power_of_two(d->sq_wqe_count) && d->sq_wqe_count <= MOST_BLOCKS &&
                  is_power_of_two(d->rq_wqe_count) && d->rq_wqe_count <= MOST_RECEIVES &&
                  (d->rq_wqe_count == 0 || (d->rq_wqe_shift >= 4 && d->rq_wqe_shift <= 9));
+    if (c->driver.flags & MLX5_QP_FLAG_DCI_STREAM &&
+        (d->dci_streams.log_num_concurent > DC_LOG_STREAMS ||
+         d->dci_streams.log_num_errored > DC_LOG_FAILED_STREAMS))
+        return EINVAL;
     return sizes && d->bfreg_index < DEVICE_MAX_PAGES ? 0 : EINVAL;
 }
 
@@ -137,7 +141,9 @@ int verb_create_qp(const struct call *call)
     if (!object)
         return ENOMEM;
     set_up(qp, &c, call->context->rail);
-    if (c.type == TYPE_DCT && !set_up_target(qp, &c)) {
+    bool streams = c.driver.flags & MLX5_QP_FLAG_DCI_STREAM && c.driver.dci_streams.log_num_errored;
+    if ((c.type == TYPE_DCT && !set_up_target(qp, &c)) ||
+        (streams && !streams_create(qp, c.driver.dci_streams.log_num_errored))) {
         object_destroy(object);
         return ENOMEM;
     }

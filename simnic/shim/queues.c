@@ -85,7 +85,7 @@ int verb_create_cq(const struct call *call)
         cq_destroy(&process.device, cq);
         cq = NULL;
     }
-    struct object *object = object_create_for(call->context, UVERBS_OBJECT_CQ, cq);
+    struct object *object = cq ? object_create_for(call->context, UVERBS_OBJECT_CQ, cq) : NULL;
     if (!object) {
         if (channel)
             channel_release(channel);

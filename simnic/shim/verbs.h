@@ -23,6 +23,10 @@ int verb_create_srq(const struct call *call);
 int verb_modify_srq(const struct call *call);
 int verb_query_srq(const struct call *call);
 
+/* devx.c */
+int verb_device_command(const struct call *call);
+int verb_modify_by_command(const struct call *call);
+
 /* xrc.c */
 int verb_open_xrcd(const struct call *call);
 

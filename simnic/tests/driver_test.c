@@ -221,6 +221,39 @@ static void test_close_all(void **state)
     }
 }
 
+#define MANY 20000u
+
+/* Tens of thousands of objects, many of which go and come: nobody gets the handle of another, and
+ * handles are given again. */
+static void test_many(void **state)
+{
+    const struct end *end = *state;
+    static uint8_t memory[64];
+    struct ibv_mr **region = calloc(MANY, sizeof(void *));
+    struct ibv_mr **owner = calloc(2 * MANY, sizeof(void *)); /* by handle */
+    for (uint32_t round = 0; round < 4; round++) {
+        for (uint32_t i = 0; i < MANY; i++) {
+            if (region[i])
+                continue;
+            region[i] = ibv_reg_mr(end->domain, memory, sizeof memory, IBV_ACCESS_LOCAL_WRITE);
+            assert_non_null(region[i]);
+            assert_in_range(region[i]->handle, 0, MANY + 64);
+            assert_null(owner[region[i]->handle]);
+            owner[region[i]->handle] = region[i];
+        }
+        for (uint32_t i = 0; i < MANY; i++) { /* in an order that is not that of handles */
+            uint32_t which = i * 7919 % MANY;
+            if (round < 3 && which % 3 == round)
+                continue;
+            owner[region[which]->handle] = NULL;
+            assert_int_equal(ibv_dereg_mr(region[which]), 0);
+            region[which] = NULL;
+        }
+    }
+    free(region);
+    free(owner);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -228,6 +261,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_read_only, setup, teardown),
         cmocka_unit_test_setup_teardown(test_import, setup, teardown),
         cmocka_unit_test(test_close_all),
+        cmocka_unit_test_setup_teardown(test_many, setup, teardown),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -68,17 +68,15 @@ static void copy_neon(void *to, const void *from, uint32_t bytes)
 int copy_possible(enum copy_kind kind)
 {
     switch (kind) {
-    case COPY_WORDS:
-        return 1;
 #if defined(__x86_64__)
-    case COPY_SSE2:
-        return 1; /* part of x86-64 */
     case COPY_AVX512:
         return __builtin_cpu_supports("avx512f") != 0;
+    case COPY_SSE2: /* part of x86-64 */
 #elif defined(__aarch64__)
-    case COPY_NEON:
-        return 1; /* part of arm64 */
+    case COPY_NEON: /* part of arm64 */
 #endif
+    case COPY_WORDS:
+        return 1;
     default:
         return 0;
     }

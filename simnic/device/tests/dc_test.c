@@ -217,13 +217,240 @@ static void test_strange_packets(void **state)
     rig_delete(s.rig);
 }
 
+/* ---- streams ---- */
+
+/* A DCI that fails when 2^log_failed streams have. */
+static struct rig_qp *new_streams(struct scene *s, uint32_t log_failed)
+{
+    struct rig_qp *dci = new_initiator(s);
+    assert_true(streams_create(dci->qp, log_failed));
+    return dci;
+}
+
+static void prepare_write(struct scene *s, struct rig_wqe *wqe, uint16_t stream, uint32_t bytes)
+{
+    rig_wqe_start(wqe, MLX5_OPCODE_RDMA_WRITE, SIGNALLED);
+    wqe->stream = stream;
+    address(s, wqe);
+    rig_wqe_remote(wqe, (uintptr_t)s->there.bytes, s->there.key);
+    rig_wqe_data(wqe, (uintptr_t)s->near.bytes, bytes, s->near.key);
+}
+
+static uint16_t write_in(struct scene *s, struct rig_qp *dci, uint16_t stream)
+{
+    struct rig_wqe wqe;
+    prepare_write(s, &wqe, stream, BYTES);
+    return rig_send(dci, &wqe);
+}
+
+/* Fails: the remote key is wrong. */
+static uint16_t fail_in(struct scene *s, struct rig_qp *dci, uint16_t stream)
+{
+    uint32_t right = s->there.key;
+    s->there.key ^= 0x55;
+    uint16_t index = write_in(s, dci, stream);
+    s->there.key = right;
+    return index;
+}
+
+/* Not signalled, which an error is told of nevertheless. Returns the index. */
+static uint16_t add_in(struct scene *s, struct rig_qp *dci, uint16_t stream, uint8_t flags)
+{
+    struct rig_wqe wqe;
+    rig_wqe_start(&wqe, MLX5_OPCODE_ATOMIC_FA, flags);
+    wqe.stream = stream;
+    address(s, &wqe);
+    rig_wqe_remote(&wqe, (uintptr_t)s->there.bytes, s->there.key);
+    rig_wqe_atomic(&wqe, 1, 0);
+    rig_wqe_data(&wqe, (uintptr_t)s->near.bytes, 8, s->near.key);
+    return rig_send(dci, &wqe);
+}
+
+static uint64_t count_there(const struct scene *s)
+{
+    uint64_t count;
+    memcpy(&count, s->there.bytes, sizeof count);
+    return count;
+}
+
+/* What follows in the stream that failed is flushed, and none of the other streams is concerned:
+ * completions are in the order of the queue. */
+static void test_streams_apart(void **state)
+{
+    struct scene s;
+    (void)state;
+    set_up(&s);
+    struct rig_qp *dci = new_streams(&s, 2);
+    uint16_t index[8] = {
+        add_in(&s, dci, 1, SIGNALLED),     fail_in(&s, dci, 9),     add_in(&s, dci, 9, 0),
+        add_in(&s, dci, 65535, SIGNALLED), add_in(&s, dci, 9, 0),   add_in(&s, dci, 1, SIGNALLED),
+        add_in(&s, dci, 0, SIGNALLED),     fail_in(&s, dci, 65535),
+    };
+    expect_sent(s.sends, dci, index[0]);
+    expect_send_error(s.sends, dci, index[1], REMOTE_ACCESS_ERR);
+    expect_send_error(s.sends, dci, index[2], WR_FLUSH_ERR);
+    expect_sent(s.sends, dci, index[3]);
+    expect_send_error(s.sends, dci, index[4], WR_FLUSH_ERR);
+    expect_sent(s.sends, dci, index[5]);
+    expect_sent(s.sends, dci, index[6]);
+    expect_send_error(s.sends, dci, index[7], REMOTE_ACCESS_ERR);
+    expect_none(s.sends);
+    assert_int_equal(count_there(&s), 4);
+    assert_int_equal(dci->qp->state, STATE_RTS);
+
+    streams_reset(dci->qp, 9);
+    streams_reset(dci->qp, 8); /* has not failed */
+    index[0] = add_in(&s, dci, 9, SIGNALLED);
+    index[1] = add_in(&s, dci, 65535, SIGNALLED);
+    expect_sent(s.sends, dci, index[0]);
+    expect_send_error(s.sends, dci, index[1], WR_FLUSH_ERR);
+    assert_int_equal(count_there(&s), 5);
+    rig_delete(s.rig);
+}
+
+/* So many that have failed at once take the DCI with them; one that fails again, or after it was
+ * reset, is not one more. */
+static void test_streams_too_many(void **state)
+{
+    struct scene s;
+    (void)state;
+    set_up(&s);
+    struct rig_qp *dci = new_streams(&s, 1);
+    for (uint16_t stream = 0; stream < 5; stream++) {
+        fail_in(&s, dci, stream);
+        expect(s.sends, MLX5_CQE_REQ_ERR);
+        fail_in(&s, dci, stream); /* flushed */
+        expect(s.sends, MLX5_CQE_REQ_ERR);
+        assert_int_equal(dci->qp->state, STATE_RTS);
+        streams_reset(dci->qp, stream);
+    }
+    uint16_t first = fail_in(&s, dci, 3), second = fail_in(&s, dci, 4);
+    uint16_t third = add_in(&s, dci, 5, SIGNALLED);
+    expect_send_error(s.sends, dci, first, REMOTE_ACCESS_ERR);
+    expect_send_error(s.sends, dci, second, REMOTE_ACCESS_ERR);
+    expect_send_error(s.sends, dci, third, WR_FLUSH_ERR);
+    assert_int_equal(dci->qp->state, STATE_ERR);
+    assert_int_equal(count_there(&s), 0);
+
+    qp_set_state(&s.rig->device, dci->qp, STATE_RESET);
+    dci->sent = 0;
+    dci->record[1] = 0;
+    start(dci);
+    expect_sent(s.sends, dci, add_in(&s, dci, 3, SIGNALLED)); /* all begin anew */
+    expect_sent(s.sends, dci, add_in(&s, dci, 4, SIGNALLED));
+    rig_delete(s.rig);
+}
+
+/* Errors of all kinds: here, there, of silence, of a receiver that is not ready. A malformed request
+ * is the DCI's own. */
+static void test_streams_errors(void **state)
+{
+    struct scene s;
+    struct rig_wqe wqe;
+    (void)state;
+    set_up(&s);
+    struct rig_qp *dci = new_streams(&s, 3);
+    dci->qp->attributes.timeout = 8;
+    dci->qp->attributes.retry_count = dci->qp->retries_left = 1;
+    dci->qp->attributes.rnr_retry_count = dci->qp->rnr_left = 0;
+    prepare_write(&s, &wqe, 1, 1024);
+    rig_wqe_data(&wqe, (uintptr_t)s.near.bytes, 1024, s.near.key ^ 0xff); /* its second packet */
+    expect_send_error(s.sends, dci, rig_send(dci, &wqe), LOCAL_PROT_ERR);
+
+    rig_wqe_start(&wqe, MLX5_OPCODE_SEND, SIGNALLED);
+    wqe.stream = 2;
+    address(&s, &wqe);
+    expect_send_error(s.sends, dci, rig_send(dci, &wqe), RNR_RETRY_EXC_ERR);
+
+    uint32_t number = s.target->qp->number;
+    s.target->qp->number += 1000; /* nobody there */
+    uint16_t lost = write_in(&s, dci, 3), lost_too = add_in(&s, dci, 3, 0);
+    s.target->qp->number = number;
+    uint16_t after = add_in(&s, dci, 4, SIGNALLED);
+    expect_none(s.sends); /* streams take turns */
+    rig_pass(s.rig, 200 * MS);
+    expect_send_error(s.sends, dci, lost, TRANSPORT_RETRY_EXC_ERR);
+    expect_send_error(s.sends, dci, lost_too, WR_FLUSH_ERR);
+    expect_sent(s.sends, dci, after);
+    assert_int_equal(count_there(&s), 1);
+    assert_int_equal(dci->qp->state, STATE_RTS);
+
+    prepare_write(&s, &wqe, 5, 64);
+    wqe.opcode = 0x77;
+    expect_send_error(s.sends, dci, rig_send(dci, &wqe), LOCAL_QP_OP_ERR);
+    assert_int_equal(dci->qp->state, STATE_ERR);
+    rig_delete(s.rig);
+}
+
+/* Streams in turns, some of which fail and are reset, while packets are lost: each request that
+ * completes was executed once, and no other one was. */
+static void test_streams_lossy(void **state)
+{
+    struct scene s;
+    uint64_t done = 0, flushed = 0;
+    (void)state;
+    set_up(&s);
+    struct rig_qp *dci = new_streams(&s, 4);
+    rig_fault(s.rig, "lose=0.1,duplicate=0.1,delay=0.1:5000,seed=9");
+    for (uint32_t i = 0; i < 300; i++) {
+        uint16_t stream = (uint16_t)(i % 7);
+        uint32_t due = 4;
+        if (i % 5 == 0)
+            fail_in(&s, dci, stream);
+        else
+            add_in(&s, dci, stream, SIGNALLED);
+        add_in(&s, dci, stream, SIGNALLED);
+        add_in(&s, dci, (uint16_t)(stream + 1), SIGNALLED);
+        add_in(&s, dci, (uint16_t)(stream + 1), SIGNALLED);
+        for (int waits = 0; due; waits++) {
+            struct mlx5_cqe64 cqe;
+            assert_true(waits < 100000);
+            if (!rig_poll(s.sends, &cqe)) {
+                rig_pass(s.rig, MS);
+                continue;
+            }
+            due--;
+            if (cqe.op_own >> 4 == MLX5_CQE_REQ)
+                done++;
+            else
+                flushed++;
+        }
+        assert_int_equal(dci->qp->state, STATE_RTS);
+        assert_int_equal(count_there(&s), done);
+        streams_reset(dci->qp, stream);
+    }
+    assert_int_equal(flushed, 2 * 60);
+    rig_delete(s.rig);
+}
+
+/* Whatever happens to a target, nobody is told by an event: the kernel keeps them. */
+static void test_no_events(void **state)
+{
+    struct scene s;
+    (void)state;
+    set_up(&s);
+    struct rig_qp *dci = new_initiator(&s);
+    fail_in(&s, dci, 0);
+    expect(s.sends, MLX5_CQE_REQ_ERR);
+    rig_run(s.rig);
+    qp_fail(&s.rig->device, s.target->qp);
+    cq_overrun(&s.rig->device, s.receives->cq);
+    rig_run(s.rig);
+    assert_int_equal(rig_events(s.rig, EVENT_QP_FATAL), 0);
+    assert_int_equal(rig_events(s.rig, EVENT_QP_ACCESS_ERR), 0);
+    assert_int_equal(rig_events(s.rig, EVENT_QP_LAST_WQE_REACHED), 0);
+    assert_int_equal(rig_events(s.rig, EVENT_CQ_ERR), 1);
+    rig_delete(s.rig);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_once),
-        cmocka_unit_test(test_half_message),
-        cmocka_unit_test(test_full),
-        cmocka_unit_test(test_strange_packets),
+        cmocka_unit_test(test_once),           cmocka_unit_test(test_half_message),
+        cmocka_unit_test(test_full),           cmocka_unit_test(test_strange_packets),
+        cmocka_unit_test(test_streams_apart),  cmocka_unit_test(test_streams_too_many),
+        cmocka_unit_test(test_streams_errors), cmocka_unit_test(test_streams_lossy),
+        cmocka_unit_test(test_no_events),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("dc", tests, NULL, NULL);

@@ -122,7 +122,8 @@ struct rig_wqe {
     uint8_t bytes[DEVICE_WQE_MAX_BYTES];
     uint32_t size; /* bytes */
     uint8_t opcode;
-    uint8_t flags; /* fm_ce_se: MLX5_WQE_CTRL_ */
+    uint8_t flags;   /* fm_ce_se: MLX5_WQE_CTRL_ */
+    uint16_t stream; /* of a DCI */
     uint32_t immediate;
 };
 #define RIG_FENCE (4u << 5)

@@ -61,6 +61,7 @@ void rig_wqe_finish(struct rig_wqe *wqe, const struct rig_qp *qp)
     struct mlx5_wqe_ctrl_seg control = {
         .opmod_idx_opcode = htobe32((uint32_t)qp->sent << 8 | wqe->opcode),
         .qpn_ds = htobe32(qp->qp->number << 8 | wqe->size / 16),
+        .dci_stream_channel_id = htobe16(wqe->stream),
         .fm_ce_se = wqe->flags,
         .imm = wqe->immediate,
     };
