@@ -61,6 +61,7 @@ def each(command, function, few, many, units):
 
 
 libc = set()  # functions of it that were called by what was counted
+
 PARTS = {"submit": "bench_submit", "server_poll": "bench_server_poll", "reply": "bench_reply", "client_poll": "bench_client_poll"}
 
 
@@ -94,7 +95,6 @@ def counters(calls):
     return dict(json.loads(sides), device={name: value / all_calls for name, value in process["sum"].items()})
 
 
-libc = set()  # functions of it that were called by what was counted
 rpc_depth_256 = rpc(256)
 rpc_libc = sorted(libc)
 result = {"where": "simnic", "bytes": 32,

@@ -58,8 +58,14 @@ struct completion_queue {
     uint8_t laps;     /* log2 of the number of entries */
     uint8_t mini;     /* enum completion_mini */
     uint8_t layout;   /* enum completion_layout */
+    uint8_t lap;      /* of the consumer index, modulo 256 */
+    uint32_t stride;  /* bytes of an entry */
     uint32_t consumer;
     uint32_t released;
+    uint8_t
+        *place; /* of the entry at the consumer index: what follows from it by masking and shifting
+                       is kept instead, as every completion needs it */
+    uint8_t *end; /* of the entries */
     uint32_t *record;
     struct completion_block block;
     struct mlx5_cqe64 expanded;
@@ -70,8 +76,12 @@ struct completion_queue {
     uint64_t blocks; /* compressed, ever taken */
 };
 
-/* Marks all entries as the device's. Before the queue's first use by the device. */
+/* Marks all entries as the device's, and begins with the first. Before the queue's first use by the
+ * device; entries, mask, shift and laps are set. */
 void completion_queue_init(struct completion_queue *queue);
+
+/* Goes on at this index, which the device has been told. */
+void completion_queue_start(struct completion_queue *queue, uint32_t index);
 
 /* compressed.c: the entry at the consumer index begins a block, or one is being taken; gives its
  * next completion. One with the opcode MLX5_CQE_INVALID if the block cannot be. */
@@ -118,11 +128,10 @@ static inline uint32_t completion_number(const struct mlx5_cqe64 *entry)
     return be32toh(entry->sop_drop_qpn) & 0xffffffu;
 }
 
-static inline bool completion_is_ours(const struct completion_queue *queue,
-                                      const struct mlx5_cqe64 *entry, uint32_t index,
+/* Whether the device has written the entry in this lap. */
+static inline bool completion_is_ours(const struct mlx5_cqe64 *entry, uint32_t lap,
                                       enum completion_layout layout)
 {
-    uint32_t lap = index >> queue->laps;
     if (layout == COMPLETION_ENHANCED) {
         return *(const volatile uint8_t *)&entry->signature == (uint8_t)lap;
     }
@@ -132,15 +141,15 @@ static inline bool completion_is_ours(const struct completion_queue *queue,
 static inline __attribute__((always_inline)) const struct mlx5_cqe64 *
 completion_queue_next(struct completion_queue *queue, enum completion_layout layout)
 {
-    const struct mlx5_cqe64 *entry = completion_queue_at(queue, queue->consumer);
+    const struct mlx5_cqe64 *entry = (const struct mlx5_cqe64 *)(const void *)queue->place;
     if (layout != COMPLETION_PLAIN && unlikely(queue->block.count != 0)) {
         return completion_queue_expand(queue, entry);
     }
-    if (!completion_is_ours(queue, entry, queue->consumer, layout)) {
+    if (!completion_is_ours(entry, queue->lap, layout)) {
         return NULL;
     }
     barrier_after_owner();
-    __builtin_prefetch(completion_queue_at(queue, queue->consumer + 1));
+    __builtin_prefetch(queue->place + queue->stride); /* past the last, no harm is done */
     if (layout != COMPLETION_PLAIN) {
         if (unlikely((entry->op_own & COMPLETION_FORMAT_MASK) == COMPLETION_FORMAT_COMPRESSED)) {
             return completion_queue_expand(queue, entry);
@@ -154,6 +163,11 @@ static inline __attribute__((always_inline)) void
 completion_queue_advance(struct completion_queue *queue, enum completion_layout layout)
 {
     queue->consumer++;
+    queue->place += queue->stride;
+    if (unlikely(queue->place == queue->end)) {
+        queue->place = queue->entries;
+        queue->lap++;
+    }
     if (layout != COMPLETION_PLAIN && unlikely(queue->block.count != 0) &&
         ++queue->block.taken == queue->block.count) {
         completion_queue_end_block(queue);

@@ -36,6 +36,17 @@ void completion_queue_init(struct completion_queue *queue)
         entry->signature = 0xff;
         entry->op_own = MLX5_CQE_INVALID << 4 | MLX5_CQE_OWNER_MASK;
     }
+    queue->stride = 1u << queue->shift;
+    queue->end = queue->entries + ((size_t)(queue->mask + 1) << queue->shift);
+    completion_queue_start(queue, 0);
+}
+
+void completion_queue_start(struct completion_queue *queue, uint32_t index)
+{
+    queue->consumer = index;
+    queue->released = index;
+    queue->place = (uint8_t *)completion_queue_at(queue, index);
+    queue->lap = (uint8_t)(index >> queue->laps);
 }
 
 static bool begin_plain(struct completion_queue *queue, const struct mlx5_cqe64 *entry)

@@ -42,7 +42,8 @@ void completion_queue_drop(struct completion_queue *queue, uint32_t number)
     uint32_t end = queue->consumer + queue->mask + 1;
     while (index != end) {
         struct mlx5_cqe64 *entry = completion_queue_at(queue, index);
-        if (!completion_is_ours(queue, entry, index, (enum completion_layout)queue->layout)) {
+        if (!completion_is_ours(entry, index >> queue->laps,
+                                (enum completion_layout)queue->layout)) {
             break;
         }
         barrier_after_owner();

@@ -69,16 +69,20 @@ static inline void send_queue_fill(struct send_queue *queue, uint32_t blocks)
  * *filled: blocks that a NOP before it took. */
 static inline void *send_queue_begin(struct send_queue *queue, uint32_t blocks, uint32_t *filled)
 {
-    uint32_t run = send_queue_run(queue, queue->producer);
-    uint32_t fill = run < blocks ? run : 0;
+    uint32_t place = queue->producer & queue->mask;
+    uint32_t fill = 0;
+    if (unlikely(place + blocks > queue->mask + 1)) {
+        fill = queue->mask + 1 - place;
+    }
     if (unlikely(send_queue_room(queue) < blocks + fill)) {
         return NULL;
     }
     *filled = fill;
     if (unlikely(fill)) {
         send_queue_fill(queue, fill);
+        return queue->buffer;
     }
-    return send_queue_at(queue, queue->producer);
+    return queue->buffer + (size_t)place * WQE_BLOCK_BYTES;
 }
 
 /* One doorbell for all that was posted since the last: pushed whole if it is in one piece and small

@@ -162,7 +162,7 @@ static void test_index_wrap(void **state)
             writer_place(writer, place)[63] = (uint8_t)(0xf0 | (before & 1));
         }
         writer->producer = writer->taken = start;
-        writer->queue.consumer = writer->queue.released = start;
+        completion_queue_start(&writer->queue, start);
         writer->record[0] = htobe32(start & 0xffffffu);
         for (uint32_t round = 0; round < 400; round++) {
             while (writer_write(writer)) {
