@@ -1,0 +1,282 @@
+"""_arrays.py: many calls in few crossings: lists of buffers (Batch, behind Endpoint.call_many), and arrays of ops and completions
+that the application fills and reads itself, with numpy or without."""
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, Iterable, Iterator, Optional, Union
+
+from ._message import CLOSED, Message, memory
+from ._native import ffi, lib
+from ._options import number, pin
+from ._records import BRIEF, COMPLETION, MARK, OP, Completion, dtype
+from .errors import Closed, CopyrpcError, error_of
+
+if TYPE_CHECKING:
+    import numpy
+    from typing_extensions import Buffer
+
+    from ._endpoint import Endpoint
+    from ._pump import Pump
+
+CALL: int = lib.CRPC_OP_CALL
+_CHUNK = 1024
+
+
+class Batch:
+    """A list of requests to one endpoint, on its way."""
+
+    def __init__(self, endpoint: Endpoint, requests: Iterable[Buffer], limit_ns: int, method: int, reply_bytes_max: int) -> None:
+        buffers = list(requests)
+        try:
+            pinned = list(map(ffi.from_buffer, buffers))
+        except (TypeError, BufferError, ValueError):
+            pinned = [pin(buffer, f"request {index}") for index, buffer in enumerate(buffers)]  # says which and why
+        self.endpoint = endpoint
+        self.pinned = pinned
+        self.limit_ns = limit_ns
+        self.method = method
+        self.reply_bytes_max = reply_bytes_max
+        self.results: list[Any] = [None] * len(pinned)
+        self.left = len(pinned)
+        self.low = self.high = 0
+
+    def take(self, user_data: int, status: int, address: int, size: int) -> None:
+        payload: bytes = memory[address : address + size] if size else b""
+        self.results[user_data - self.low] = payload if status == 0 else error_of(status, "call", payload)
+        self.left -= 1
+
+    def _finished(self) -> bool:
+        return self.left == 0
+
+    def run(self, return_exceptions: bool) -> list[Union[bytes, CopyrpcError]]:
+        pump = self.endpoint._pump
+        with pump._use:
+            self._begin(pump)
+            self._end(pump)
+        return self.answers(return_exceptions)
+
+    def _begin(self, pump: Pump) -> None:
+        """Submits them; waits if there is no room for all."""
+        self.endpoint._check()
+        self.low = pump._ids + 1
+        pump._ids += len(self.pinned)
+        self.high = pump._ids + 1
+        pump._batches.append(self)
+        try:
+            self._submit(pump)
+            pump._rearm()
+        except BaseException:
+            self._abandon(pump)
+            raise
+
+    def _end(self, pump: Pump) -> None:
+        """Waits for the answers."""
+        try:
+            pump._wait(self._finished)
+            pump._batches.remove(self)
+        except BaseException:
+            self._abandon(pump)
+            raise
+
+    def answers(self, return_exceptions: bool) -> list[Union[bytes, CopyrpcError]]:
+        if not return_exceptions:
+            for result in self.results:
+                if result.__class__ is not bytes:
+                    raise result
+        return self.results
+
+    def _submit(self, pump: Pump) -> None:
+        count = len(self.pinned)
+        deadline = time.monotonic_ns() + self.limit_ns if self.limit_ns else None
+        first = ffi.new("crpc_op *")
+        room = min(count, _CHUNK)
+        ops = ffi.new("crpc_op[]", room)
+        payloads = ffi.new("void *[]", room)
+        sizes = ffi.new("uint32_t[]", room)
+        sent = 0
+        while sent < count:
+            part = self.pinned[sent : sent + _CHUNK]
+            payloads[0 : len(part)] = part
+            sizes[0 : len(part)] = list(map(len, part))
+            left = self.limit_ns if deadline is None else max(1, deadline - time.monotonic_ns())
+            first_op = (CALL, 0, self.method, 0, self.endpoint._bits, MARK | self.low + sent, 0, 0, 0, self.reply_bytes_max, left, 0)
+            OP.pack_into(ffi.buffer(first), 0, *first_op)
+            seen = pump._room
+            taken = lib.copyrpc_native_submit_calls(pump._pointer, first, ops, payloads, sizes, len(part), pump._reason)
+            sent += max(taken, 0)
+            if taken == len(part):
+                continue
+            if pump._reason[0] == lib.CRPC_E_AGAIN:
+                try:
+                    pump._wait_for_room(self.endpoint, seen, deadline, "call")
+                    continue
+                except CopyrpcError as error:
+                    if pump._pointer is None:
+                        raise
+                    for index in range(sent, count):  # none of the others has a chance either
+                        self.results[index] = error
+                    self.left -= count - sent
+                    return
+            self.take(self.low + sent, pump._reason[0], 0, 0)
+            sent += 1
+
+    def _abandon(self, pump: Pump) -> None:
+        """An exception ends the waiting, Ctrl-C perhaps."""
+        pump._batches.remove(self)
+        if pump._pointer is not None:
+            for index, result in enumerate(self.results):
+                if result is None:
+                    pump._cancel(self.endpoint._bits, self.low + index)
+
+
+class OpArray:
+    """Room for ops, which Context.submit takes in one crossing. `array` shows them to numpy; set() writes one without it.
+    The highest bit of user_data is the package's own."""
+
+    def __init__(self, count: int) -> None:
+        number(count, "the length of an array", 1, 1 << 20)
+        self._ops = ffi.new("crpc_op[]", count)
+        self._count = count
+        #: The ops as bytes, 64 each, to be written.
+        self.memory = memoryview(ffi.buffer(self._ops))
+        self._array: Any = None
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def array(self) -> numpy.ndarray[Any, Any]:
+        """The ops as a structured numpy array; field names are those of crpc_op."""
+        if self._array is None:
+            form = dtype("crpc_op")
+            import numpy
+
+            self._array = numpy.frombuffer(self.memory, form)
+        array: numpy.ndarray[Any, Any] = self._array
+        return array
+
+    def set(self, index: int, **fields: int) -> None:
+        """Writes one op; fields that are not named become zero."""
+        number(index, "index", 0, self._count - 1)
+        op = ffi.new("crpc_op *")
+        for name, value in fields.items():
+            if name == "endpoint":
+                op.endpoint.bits = value
+            else:
+                setattr(op, name, value)
+        self.memory[index * 64 : index * 64 + 64] = ffi.buffer(op)[:]
+
+    def fill_calls(
+        self, endpoint: Endpoint, *, request_bytes: int, reply_bytes_max: int, method: int = 0, timeout_ns: int = 0
+    ) -> None:
+        """Makes each a call with user_data 0, 1, 2... and the request that lies at user_data * request_bytes of the payload."""
+        number(request_bytes, "request_bytes", 0, 0xFFFFFFFF)
+        number(reply_bytes_max, "reply_bytes_max", 0, 0xFFFFFFFF)
+        number(method, "method", 0, 0xFFFF)
+        number(timeout_ns, "timeout_ns", 0, (1 << 64) - 1)
+        for index in range(self._count):
+            op = (CALL, 0, method, 0, endpoint.bits, index, 0, index * request_bytes, request_bytes, reply_bytes_max, timeout_ns, 0)
+            OP.pack_into(self.memory, index * 64, *op)
+
+
+class CompletionArray:
+    """Room for completions, which Context.poll fills in one crossing. Iterate over it, or use `array` with numpy."""
+
+    def __init__(self, capacity: int) -> None:
+        number(capacity, "the length of an array", 1, 1 << 20)
+        self._completions = ffi.new("crpc_completion[]", capacity)
+        self._capacity = capacity
+        self._count = 0
+        self._pump: Optional[Pump] = None
+        self._poll = 0
+        self._kept: list[bytes] = []  # payloads that another poll than this array's brought
+        self._memory = ffi.buffer(self._completions)
+        self._whole: Any = None
+        self._gathered: Any = None
+        self._offsets: Any = None
+
+    def __len__(self) -> int:
+        """How many the last poll brought."""
+        return self._count
+
+    @property
+    def capacity(self) -> int:
+        return self._capacity
+
+    @property
+    def array(self) -> numpy.ndarray[Any, Any]:
+        """Those of the last poll as a structured numpy array; field names are those of crpc_completion."""
+        if self._whole is None:
+            form = dtype("crpc_completion")
+            import numpy
+
+            self._whole = numpy.frombuffer(self._memory, form)
+        part: numpy.ndarray[Any, Any] = self._whole[: self._count]
+        return part
+
+    def __iter__(self) -> Iterator[Completion]:
+        return map(Completion._make, self.records())
+
+    def records(self) -> Iterator[tuple[int, ...]]:
+        """Those of the last poll as plain tuples, which is quicker than as Completions."""
+        return COMPLETION.iter_unpack(self._memory[: self._count * 64])
+
+    def brief(self) -> Iterator[tuple[int, ...]]:
+        """Of each (kind, status, user_data, payload_bytes), quicker still."""
+        return BRIEF.iter_unpack(self._memory[: self._count * 64])
+
+    def _fresh(self) -> Pump:
+        if self._pump is None or self._pump._polls != self._poll or self._pump._pointer is None:
+            raise Closed("the payloads of these completions have ended with a later poll, or with the context", CLOSED)
+        return self._pump
+
+    def payload(self, index: int) -> memoryview:
+        """One payload, where it arrived; dead after the context's next poll."""
+        number(index, "index", 0, self._count - 1)
+        pump = self._fresh()
+        completion = self._completions[index]
+        return Message(pump, completion.payload, completion.payload_bytes).payload
+
+    def gather(self) -> memoryview:
+        """Copies all payloads to one buffer of this array's own, in one crossing; `offsets` says where each is. For as long as
+        nothing is gathered again."""
+        self._fresh()
+        sizes = sum(record[8] + 7 & ~7 for record in self.records()) if self._gathered is None else len(self._gathered)
+        if self._gathered is None:
+            self._gathered = ffi.new("uint8_t[]", max(4096, sizes))
+            self._offsets = ffi.new("uint64_t[]", self._capacity)
+        while True:
+            done = lib.copyrpc_native_gather(
+                self._completions, self._count, self._gathered, len(self._gathered), self._offsets
+            )
+            if done == self._count:
+                return memoryview(ffi.buffer(self._gathered))
+            self._gathered = ffi.new("uint8_t[]", sum(record[8] + 7 & ~7 for record in self.records()))
+
+    @property
+    def offsets(self) -> memoryview:
+        """Of the payloads that were gathered: unsigned 64-bit numbers."""
+        if self._offsets is None:
+            raise Closed("nothing was gathered yet", CLOSED)
+        return memoryview(ffi.buffer(self._offsets)).cast("Q")[: self._count]
+
+    # ---- For Context.poll, with the lock ----
+
+    def _fill(self, pump: Pump) -> int:
+        self._pump = pump
+        if pump._backlog:
+            self._count = 0
+            self._kept.clear()
+            target = memoryview(self._memory)
+            while pump._backlog and self._count < self._capacity:
+                record, payload = pump._backlog.popleft()
+                target[self._count * 64 : self._count * 64 + 64] = record
+                self._kept.append(payload)
+                if payload:
+                    self._completions[self._count].payload = int(ffi.cast("uintptr_t", ffi.from_buffer(payload)))
+                self._count += 1
+        else:
+            self._count = 0
+            self._count = pump._poll_array(self._completions, self._capacity)
+        self._poll = pump._polls
+        return self._count

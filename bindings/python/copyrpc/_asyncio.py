@@ -1,0 +1,249 @@
+"""_asyncio.py: a context in an event loop.
+
+The loop watches the context's descriptor. One wake-up drains everything that has come and resolves all its futures; calls that
+coroutines make in one turn of the loop go out together, in one crossing, at the turn's end."""
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Optional
+
+from ._message import memory
+from ._native import ffi, lib
+from ._records import MARK, OP
+from .errors import Closed, error_of
+
+if TYPE_CHECKING:
+    from ._pump import Done, Pump
+
+CALL: int = lib.CRPC_OP_CALL
+OPS = 256
+
+
+class Attachment:
+    """Of one context to one loop."""
+
+    def __init__(self, pump: Pump, loop: asyncio.AbstractEventLoop) -> None:
+        self.pump = pump
+        self.loop = loop
+        self.thread = threading.get_ident()
+        self.pack_into = OP.pack_into
+        self.outbox: dict[int, tuple[Any, ...]] = {}
+        self.ops = ffi.new("crpc_op[]", OPS)
+        self.op_bytes = ffi.buffer(self.ops)
+        self.payloads = ffi.new("void *[]", OPS)
+        self.scheduled = False
+        self.draining = False
+        self.waiters: list[tuple[Done, asyncio.Future[None]]] = []
+        self.stalled: Optional[asyncio.TimerHandle] = None
+        self.room_seen = 0
+        pump._shared = True
+        loop.add_reader(pump._fd, self.turn)
+        self.schedule()
+
+    # ---- From any thread, with the lock ----
+
+    def schedule(self) -> None:
+        """Has the loop send, poll and arm soon."""
+        if self.scheduled or self.draining or self.loop.is_closed():
+            return
+        self.scheduled = True
+        if threading.get_ident() == self.thread:
+            self.loop.call_soon(self.turn)
+        else:
+            self.loop.call_soon_threadsafe(self.turn)
+
+    def wake_ready(self) -> None:
+        if not self.waiters:
+            return
+        left = []
+        for waiter in self.waiters:
+            done, future = waiter
+            if done():
+                self.resolve(future, None)
+            else:
+                left.append(waiter)
+        self.waiters = left
+
+    def resolve(self, future: asyncio.Future[Any], result: Any, error: Optional[BaseException] = None) -> None:
+        if threading.get_ident() == self.thread:
+            _resolve(future, result, error)
+        elif not self.loop.is_closed():
+            self.loop.call_soon_threadsafe(_resolve, future, result, error)
+
+    def detach(self) -> None:
+        """The context is being closed."""
+        error = Closed("the context was closed", lib.CRPC_E_CLOSED)
+        for user_data in self.outbox:
+            self.pump._pending.pop(user_data)._finish(lib.CRPC_E_CLOSED, 0, 0)
+        self.outbox.clear()
+        for _, future in self.waiters:
+            self.resolve(future, None, error)
+        self.waiters = []
+        if not self.loop.is_closed():
+            if threading.get_ident() == self.thread:
+                self.loop.remove_reader(self.pump._fd)
+            else:  # the descriptor will be gone by then: epoll has forgotten it, and the loop must too
+                self.loop.call_soon_threadsafe(self.loop.remove_reader, self.pump._fd)
+
+    # ---- In the loop ----
+
+    def turn(self) -> None:
+        """Sends, drains, arms. Takes the lock."""
+        self.scheduled = False
+        pump = self.pump
+        if pump._pointer is None or pump._attachment is not self:
+            return
+        with pump._lock:
+            if pump._pointer is None:
+                return
+            self.draining = True
+            busy = True
+            try:
+                if self.outbox and self.stalled is None:
+                    self.flush()
+                # What was resolved just now calls again, most likely: look once more after that, and arm when nothing comes.
+                busy = pump._poll()
+                if self.stalled is not None:
+                    self.unstall()
+                if not busy:
+                    busy = not pump._arm()
+            finally:
+                self.draining = False
+                if busy:
+                    self.schedule()
+
+    def flush(self) -> None:
+        """Submits calls in the order in which they were made."""
+        pump = self.pump
+        while self.outbox:
+            # At most OPS of them.
+            batch = [item for item, _ in zip(self.outbox.items(), range(OPS))]
+            now = 0
+            for index, (user_data, (bits, pinned, size, method, reply_bytes_max, deadline)) in enumerate(batch):
+                if deadline:
+                    now = now or time.monotonic_ns()
+                    deadline = max(1, deadline - now)
+                self.pack_into(
+                    self.op_bytes, index * 64, CALL, 0, method, 0, bits, MARK | user_data, 0, 0, size, reply_bytes_max, deadline, 0
+                )
+            self.payloads[0 : len(batch)] = [item[1][1] for item in batch]
+            taken = lib.copyrpc_native_submit(pump._pointer, self.ops, self.payloads, len(batch), pump._reason)
+            if taken == len(self.outbox):
+                self.outbox.clear()
+                return
+            for user_data, _ in batch[: max(taken, 0)]:
+                del self.outbox[user_data]
+            if taken < len(batch):
+                reason = pump._reason[0]
+                if reason == lib.CRPC_E_AGAIN:
+                    self.stall()
+                    return
+                user_data = batch[max(taken, 0)][0]
+                del self.outbox[user_data]
+                pump._pending.pop(user_data)._finish(reason, 0, 0)
+
+    def stall(self) -> None:
+        """No room: until some comes, watches the deadlines of what waits for it."""
+        self.room_seen = self.pump._room
+        deadlines = [entry[5] for entry in self.outbox.values() if entry[5]]
+        delay = max(0.0, (min(deadlines) - time.monotonic_ns()) / 1e9) if deadlines else 3600.0
+        self.stalled = self.loop.call_later(delay, self.expire)
+
+    def unstall(self) -> None:
+        if self.pump._room != self.room_seen and self.stalled is not None:
+            self.stalled.cancel()
+            self.stalled = None
+
+    def expire(self) -> None:
+        """Takes the lock."""
+        self.stalled = None
+        if self.pump._pointer is None:
+            return
+        with self.pump._lock:
+            now = time.monotonic_ns()
+            for user_data in [key for key, entry in self.outbox.items() if entry[5] and entry[5] <= now]:
+                del self.outbox[user_data]
+                self.pump._pending.pop(user_data)._finish(lib.CRPC_E_TIMEOUT, 0, 0)
+            self.schedule()
+
+    def lost(self, bits: int, status: int) -> None:
+        """An endpoint is no more. With the lock."""
+        for user_data in [key for key, entry in self.outbox.items() if entry[0] == bits]:
+            del self.outbox[user_data]
+            self.pump._pending.pop(user_data)._finish(status, 0, 0)
+        if self.stalled is not None:
+            self.room_seen = -1
+            self.schedule()
+
+    def cancel(self, bits: int, user_data: int) -> None:
+        """Takes the lock."""
+        pump = self.pump
+        if pump._pointer is None:
+            return
+        with pump._lock:
+            if pump._pointer is None or user_data not in pump._pending:
+                return
+            if self.outbox.pop(user_data, None) is not None:
+                del pump._pending[user_data]
+            else:
+                pump._cancel(bits, user_data)
+
+
+class FutureCall:
+    """A pending call of a coroutine's."""
+
+    __slots__ = ("attachment", "future")
+
+    def __init__(self, attachment: Attachment, future: asyncio.Future[bytes]) -> None:
+        self.attachment = attachment
+        self.future = future
+
+    def _finish(self, status: int, address: int, size: int) -> None:
+        attachment = self.attachment
+        payload: bytes = memory[address : address + size] if size else b""
+        error = None if status == 0 else error_of(status, "call", payload)
+        if attachment.draining and error is None:  # in the loop's own thread
+            future = self.future
+            if not future.done():
+                future.set_result(payload)
+        else:
+            attachment.resolve(self.future, payload, error)
+
+
+def _resolve(future: asyncio.Future[Any], result: Any, error: Optional[BaseException]) -> None:
+    if future.done():
+        return
+    if error is not None:
+        future.set_exception(error)
+    else:
+        future.set_result(result)
+
+
+def attach(pump: Pump, loop: asyncio.AbstractEventLoop) -> Attachment:
+    """Takes the lock."""
+    with pump._use:
+        attachment = pump._attachment
+        if attachment is not None and attachment.loop is loop:
+            return attachment
+        if attachment is not None and not attachment.loop.is_closed():
+            raise RuntimeError("this context is used in another event loop that is still open; a context serves one at a time")
+        if attachment is not None:
+            for user_data in attachment.outbox:  # never sent, and nobody is left to be told
+                pump._pending.pop(user_data, None)
+        pump._attachment = Attachment(pump, loop)
+        return pump._attachment
+
+
+async def wait(pump: Pump, done: Done) -> None:
+    """Until done(). Raises Closed if the context is closed meanwhile."""
+    attachment = attach(pump, asyncio.get_running_loop())
+    while not done():
+        future: asyncio.Future[None] = attachment.loop.create_future()
+        with pump._use:
+            if done():
+                return
+            attachment.waiters.append((done, future))
+            attachment.schedule()
+        await future

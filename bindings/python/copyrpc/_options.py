@@ -1,0 +1,251 @@
+"""_options.py: what goes in and out beside payloads: checks of arguments, options, and descriptions of contexts and endpoints."""
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, Optional, TypeVar
+
+from ._native import ffi, lib
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+FOREVER: int = lib.CRPC_FOREVER
+#: About 290 years. Longer timeouts are taken for none.
+_NS_MAX = (1 << 63) - 1
+
+T = TypeVar("T")
+
+
+def timeout_ns(timeout: Optional[float], none: int = 0) -> int:
+    """Seconds to nanoseconds; `none` where there is no limit."""
+    if timeout is None:
+        return none
+    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)):
+        raise TypeError(f"a timeout is a number of seconds, or None for no limit, not {type(timeout).__name__}")
+    if math.isnan(timeout) or timeout < 0:
+        raise ValueError(f"a timeout is 0 seconds or more, or None for no limit, not {timeout!r}")
+    if timeout > _NS_MAX / 1e9:
+        return none
+    return max(1, int(timeout * 1e9))  # 0 nanoseconds would mean none
+
+
+def number(value: Any, name: str, least: int, most: int) -> int:
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TypeError(f"{name} is a whole number, not {type(value).__name__}")
+    index = int(value.__index__())
+    if not least <= index <= most:
+        raise ValueError(f"{name} is {least} to {most}, not {index}")
+    return index
+
+
+def pin(buffer: Buffer, name: str = "the payload") -> Any:
+    """A contiguous buffer as C sees it, without a copy. It cannot be resized while the result lives."""
+    try:
+        return ffi.from_buffer(buffer)
+    except TypeError:
+        raise TypeError(f"{name} must be bytes or another buffer, not {type(buffer).__name__}") from None
+    except (BufferError, ValueError) as error:
+        raise BufferError(f"{name} must be contiguous in memory (bytes(x) makes a copy that is): {error}") from None
+
+
+def address_bytes(address: str) -> bytes:
+    if not isinstance(address, str):
+        raise TypeError(f"an address is a str such as '192.0.2.1:7471', not {type(address).__name__}")
+    if "\0" in address:
+        raise ValueError("an address has no zero bytes")
+    return address.encode()
+
+
+@dataclass(frozen=True)
+class EndpointOptions:
+    """How a connection is to be; copyrpc.h explains each. Zero or None is the library's default."""
+
+    call_only: bool = False
+    serve_only: bool = False
+    ring_bytes: int = 0
+    request_bytes: int = 0
+    calls_max: int = 0
+    batch_window: int = 0
+    connect_timeout: Optional[float] = 5.0
+    keepalive: Optional[float] = 1.0
+    retry_timeout: int = 0
+    retry_count: int = 0
+    token: bytes = b""
+    #: Used by calls that do not say how long their reply may be.
+    reply_bytes_max: int = 4096
+
+    def to_c(self, user_data: int) -> Any:
+        if not isinstance(self.token, (bytes, bytearray)):
+            raise TypeError(f"a token is bytes, not {type(self.token).__name__}")
+        if len(self.token) > lib.CRPC_TOKEN_BYTES_MAX:
+            raise ValueError(f"a token has at most {lib.CRPC_TOKEN_BYTES_MAX} bytes, not {len(self.token)}")
+        number(self.reply_bytes_max, "reply_bytes_max", 0, 0xFFFFFFFF)
+        options = ffi.new("crpc_endpoint_options *", {"struct_size": ffi.sizeof("crpc_endpoint_options")})
+        options.flags = (lib.CRPC_ENDPOINT_CALL_ONLY if self.call_only else 0) | (
+            lib.CRPC_ENDPOINT_SERVE_ONLY if self.serve_only else 0
+        )
+        options.user_data = user_data
+        for name in ("ring_bytes", "request_bytes", "calls_max", "batch_window", "retry_timeout", "retry_count"):
+            setattr(options, name, number(getattr(self, name), name, 0, 0xFFFFFFFF))
+        options.connect_timeout_ns = timeout_ns(self.connect_timeout, FOREVER)
+        options.keepalive_ns = timeout_ns(self.keepalive, FOREVER)
+        options.token_bytes = len(self.token)
+        ffi.memmove(options.token, self.token, len(self.token))
+        return options
+
+
+def endpoint_options(options: Optional[EndpointOptions]) -> EndpointOptions:
+    if options is None:
+        return EndpointOptions()
+    if not isinstance(options, EndpointOptions):
+        raise TypeError(f"options is an EndpointOptions, not {type(options).__name__}")
+    return options
+
+
+def _text(array: Any) -> str:
+    return str(ffi.string(array).decode("utf-8", "replace"))
+
+
+def _read(kind: type[T], struct: Any, **others: Any) -> T:
+    """Fills a dataclass from the fields of the same names of a C struct."""
+    for item in fields(kind):  # type: ignore[arg-type]
+        if item.name not in others:
+            value = getattr(struct, item.name)
+            others[item.name] = _text(value) if item.type == "str" else bytes(value) if item.type == "bytes" else value
+    return kind(**others)
+
+
+@dataclass(frozen=True)
+class ContextInfo:
+    device: str
+    driver: int
+    driver_name: str
+    port: int
+    gid_index: int
+    gid: bytes
+    link: int
+    mtu_bytes: int
+    endpoints_max: int
+    endpoints: int
+    receive_depth: int
+    send_depth: int
+    signal_interval: int
+    inline_bytes_max: int
+    batch_window_left: int
+
+
+@dataclass(frozen=True)
+class EndpointInfo:
+    state: str
+    request_bytes_max: int
+    reply_bytes_max: int
+    calls_max: int
+    calls_open: int
+    requests_open: int
+    queue_pair_number: int
+    version: int
+    features: int
+    token: bytes
+    peer_address: str
+    local_address: str
+
+
+@dataclass(frozen=True)
+class Stats:
+    """Counters since the context or the endpoint was made; copyrpc.h explains each."""
+
+    calls: int
+    responses: int
+    calls_failed: int
+    requests: int
+    replies: int
+    late_responses: int
+    batches_sent: int
+    batches_received: int
+    bytes_sent: int
+    bytes_received: int
+    send_wqes: int
+    doorbells: int
+    signaled_wqes: int
+    inline_wqes: int
+    receive_wqes: int
+    mailbox_reads: int
+    completions: int
+    refused: int
+    polls: int
+    polls_empty: int
+    unknown_completions: int
+    protocol_errors: int
+
+
+@dataclass(frozen=True)
+class DeviceInfo:
+    """One port of one RDMA device of this machine."""
+
+    name: str
+    port: int
+    port_count: int
+    active: bool
+    ethernet: bool
+    drivers: int
+    mtu_bytes: int
+    gid_index: int
+    gid: bytes
+    endpoints_max: int
+    receive_depth_max: int
+    inline_bytes_max: int
+    vendor_id: int
+    vendor_part_id: int
+
+
+@dataclass(frozen=True)
+class LogEntry:
+    time_ns: int
+    level: int
+    lost: int
+    message: str
+
+
+_states: dict[int, str] = {
+    lib.CRPC_STATE_NEW: "new",
+    lib.CRPC_STATE_REQUESTED: "requested",
+    lib.CRPC_STATE_CONNECTING: "connecting",
+    lib.CRPC_STATE_CONNECTED: "connected",
+    lib.CRPC_STATE_CLOSING: "closing",
+    lib.CRPC_STATE_DISCONNECTED: "disconnected",
+}
+
+
+def sized(name: str) -> Any:
+    return ffi.new(name + " *", {"struct_size": ffi.sizeof(name)})
+
+
+def context_info(struct: Any) -> ContextInfo:
+    return _read(ContextInfo, struct)
+
+
+def endpoint_info(struct: Any) -> EndpointInfo:
+    return _read(
+        EndpointInfo,
+        struct,
+        state=_states.get(struct.state, "unknown"),
+        token=bytes(ffi.buffer(struct.token, struct.token_bytes)),
+    )
+
+
+def stats(struct: Any) -> Stats:
+    return _read(Stats, struct)
+
+
+def device_info(struct: Any) -> DeviceInfo:
+    return _read(
+        DeviceInfo,
+        struct,
+        active=struct.port_state == lib.CRPC_PORT_ACTIVE,
+        ethernet=struct.link == lib.CRPC_LINK_ETHERNET,
+    )
+
+
+def log_entry(struct: Any) -> LogEntry:
+    return _read(LogEntry, struct)

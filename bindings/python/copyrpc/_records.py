@@ -1,0 +1,65 @@
+"""_records.py: crpc_op and crpc_completion for those who read whole arrays: by the struct module, or by numpy. Both forms are made
+from what cffi read in copyrpc.h."""
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ._native import ffi, lib
+
+if TYPE_CHECKING:
+    import numpy
+
+_codes = {"uint8_t": "B", "uint16_t": "H", "uint32_t": "I", "int32_t": "i", "uint64_t": "Q", "struct crpc_endpoint": "Q"}
+
+
+def _fields(name: str) -> list[tuple[str, str, int]]:
+    return [(field, _codes[description.type.cname], description.offset) for field, description in ffi.typeof(name).fields]
+
+
+def _struct(name: str) -> struct.Struct:
+    made = struct.Struct("<" + "".join(code for _, code, _ in _fields(name)))
+    assert made.size == ffi.sizeof(name), f"{name} has gaps"
+    return made
+
+
+COMPLETION = _struct("crpc_completion")
+OP = _struct("crpc_op")
+# (kind, status, user_data, payload_bytes)
+BRIEF = struct.Struct("<B3xi8xQ16xI20x")
+#: In the user_data of ops that are the package's own, and of endpoints whose requests go to arrays.
+MARK: int = lib.COPYRPC_NATIVE_MARK
+
+
+def dtype(name: str) -> numpy.dtype[Any]:
+    """The structured dtype of crpc_op or crpc_completion, with the header's names."""
+    try:
+        import numpy
+    except ImportError:
+        raise ImportError("this form needs numpy: pip install numpy. Iterating over the array does not") from None
+    fields = _fields(name)
+    return numpy.dtype(
+        {
+            "names": [field for field, _, _ in fields],
+            "formats": ["<" + code for _, code, _ in fields],
+            "offsets": [offset for _, _, offset in fields],
+            "itemsize": ffi.sizeof(name),
+        }
+    )
+
+
+class Completion(NamedTuple):
+    """One of a CompletionArray; copyrpc.h explains the fields."""
+
+    kind: int
+    flags: int
+    method: int
+    status: int
+    endpoint: int
+    user_data: int
+    token: int
+    payload: int
+    payload_bytes: int
+    reply_bytes_max: int
+    view: int
+    endpoint_user_data: int

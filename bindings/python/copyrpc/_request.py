@@ -1,0 +1,223 @@
+"""_request.py: requests of a peer's, and the queue in which they wait for the application."""
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, AsyncIterator, Awaitable, Callable, Optional, Union
+
+from . import _asyncio
+from ._message import Message
+from ._native import ffi, lib
+from ._options import number, pin, timeout_ns
+from .errors import HANDLER_FAILED, Closed, CopyrpcError, Disconnected, RemoteError, error_of
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+    from ._endpoint import Endpoint
+    from ._pump import Pump
+
+    Answer = Union[Buffer, None]
+    Handler = Callable[["Request"], Answer]
+    AsyncHandler = Callable[["Request"], Awaitable[Answer]]
+
+REPLY: int = lib.CRPC_OP_REPLY
+DROP: int = lib.CRPC_OP_DROP
+QUIET: int = lib.CRPC_OP_QUIET
+
+
+class Request(Message):
+    """A request of a peer's, to be answered by reply() or drop()."""
+
+    __slots__ = ("endpoint", "method", "reply_bytes_max", "_token", "_answered")
+
+    def __init__(self, endpoint: Endpoint, record: tuple[int, ...]) -> None:
+        super().__init__(endpoint._pump, record[7], record[8])
+        self.endpoint = endpoint
+        self.method = record[2]
+        self.reply_bytes_max = record[9]
+        self._token = record[6]
+        self._answered = False
+
+    @property
+    def answered(self) -> bool:
+        return self._answered
+
+    def _answer(self, opcode: int, status: int, payload: Any, size: int, what: str) -> None:
+        pump = self._pump
+        with pump._use:
+            if self._answered:
+                raise error_of(lib.CRPC_E_STALE, f"{what}: this request was answered before")
+            if self.endpoint._error is not None:
+                raise self.endpoint._error_again()
+            op = (opcode, QUIET, 0, status, self.endpoint._bits, 0, self._token, 0, size, 0, 0, 0)
+            pump._submit_one(self.endpoint, op, payload, None, what)
+            self._answered = True
+
+    def reply(self, payload: Buffer = b"", status: int = 0) -> None:
+        """Answers. A status above 0 is an error of the application's: the caller gets a RemoteError."""
+        number(status, "a reply's status", 0, 0x7FFFFFFF)
+        pinned = pin(payload, "a reply")
+        size = len(pinned)
+        if size > self.reply_bytes_max:
+            raise error_of(
+                lib.CRPC_E_TOO_BIG, f"the reply has {size} bytes and its caller takes {self.reply_bytes_max} (its reply_bytes_max)"
+            )
+        self._answer(REPLY, status, pinned, size, "reply")
+
+    def drop(self) -> None:
+        """Lets it go without an answer: the caller gets Dropped."""
+        self._answer(DROP, 0, ffi.NULL, 0, "drop")
+
+    def _fail(self, status: int, payload: bytes) -> None:
+        """Answers with an error, if it can still be answered."""
+        if not self._answered and self.endpoint._error is None:
+            try:
+                self.reply(payload[: self.reply_bytes_max], status)
+            except CopyrpcError:
+                pass  # the peer has gone, and will not miss it
+
+    def __exit__(
+        self, kind: Optional[type[BaseException]], value: Optional[BaseException], trace: Optional[TracebackType]
+    ) -> None:
+        """Not answered by the end of the block: the caller is told why, or that it was let go."""
+        if not self._answered and self._pump._pointer is not None and self.endpoint._error is None:
+            if isinstance(value, Exception):
+                self._fail(*_words_of(value))
+            else:
+                self.drop()
+        super().__exit__(kind, value, trace)
+
+
+def _words_of(error: BaseException) -> tuple[int, bytes]:
+    if isinstance(error, RemoteError):
+        return error.status, error.payload
+    return HANDLER_FAILED, f"{type(error).__name__}: {error}".encode("utf-8", "replace")
+
+
+class Requests:
+    """A queue of requests: a listener's, or an endpoint's own."""
+
+    def __init__(self, pump: Pump) -> None:
+        self._pump = pump
+        self._queue: deque[Request] = deque()
+        self._stopped = False
+
+    def _over(self) -> bool:
+        """Whether no more can come."""
+        raise NotImplementedError
+
+    def _ready(self) -> bool:
+        return bool(self._queue) or self._stopped or self._over()
+
+    def _take(self) -> Optional[Request]:
+        while self._queue and not self._stopped:
+            request = self._queue.popleft()
+            if request.endpoint._error is None:
+                return request
+            request._answered = True  # its peer has gone
+            request.release()
+        return None
+
+    def receive(self, timeout: Optional[float] = None) -> Optional[Request]:
+        """Waits for the next request. None when no more can come: after stop() or close(), or when the peer has gone."""
+        limit = timeout_ns(timeout)
+        deadline = time.monotonic_ns() + limit if limit else None
+        while True:
+            with self._pump._use:
+                if not self._ready() and not self._pump._wait(self._ready, deadline):
+                    raise error_of(lib.CRPC_E_TIMEOUT, "no request came")
+                request = self._take()
+                if request is not None:
+                    return request
+                if self._stopped or self._over():
+                    self._stopped = False
+                    return None
+
+    def stop(self) -> None:
+        """Has serve() return, or receive() give None, once. To be called from another thread, or from a signal handler."""
+        self._stopped = True
+        pump = self._pump
+        if pump._pointer is not None:
+            lib.copyrpc_native_wake(pump._wake_fd)  # no lock: a signal handler may have interrupted who holds it
+            for waiter in list(pump._followers):
+                waiter.wake()
+            if pump._attachment is not None and not pump._attachment.loop.is_closed():
+                pump._attachment.loop.call_soon_threadsafe(pump._attachment.wake_ready)
+
+    def serve(self, handler: Handler) -> None:
+        """Answers requests, one after the other, until no more can come. The handler gives the reply's payload; None is an empty
+        one. What it raises goes to the caller as a RemoteError; BaseExceptions such as KeyboardInterrupt end serve()."""
+        if not callable(handler):
+            raise TypeError(f"a handler is a function that takes a Request, not {type(handler).__name__}")
+        while True:
+            try:
+                request = self.receive()
+            except Closed:
+                if self._pump._pointer is None and not self._pump._forked:
+                    return
+                raise
+            if request is None:
+                return
+            with request:
+                try:
+                    answer = handler(request)
+                    if not request._answered:
+                        request.reply(b"" if answer is None else answer)
+                except Disconnected:
+                    request._answered = True
+                except Exception as error:
+                    request._fail(*_words_of(error))
+                answer = None  # may look at the request's payload
+
+    def __aiter__(self) -> AsyncIterator[Request]:
+        return self._requests()
+
+    async def _requests(self) -> AsyncIterator[Request]:
+        while True:
+            request = await self.areceive()
+            if request is None:
+                return
+            yield request
+
+    async def areceive(self) -> Optional[Request]:
+        """receive() for coroutines."""
+        while True:
+            try:
+                await _asyncio.wait(self._pump, self._ready)
+            except Closed:
+                if self._pump._pointer is None and not self._pump._forked:
+                    return None
+                raise
+            request = self._take()
+            if request is not None:
+                return request
+            if self._stopped or self._over():
+                self._stopped = False
+                return None
+
+    async def aserve(self, handler: AsyncHandler) -> None:
+        """serve() for coroutines: each request is a task of its own."""
+        tasks: set[asyncio.Task[None]] = set()
+        try:
+            async for request in self:
+                task = asyncio.ensure_future(self._answer_by(handler, request))
+                tasks.add(task)
+                task.add_done_callback(tasks.discard)
+        finally:
+            for task in list(tasks):
+                task.cancel()
+
+    async def _answer_by(self, handler: AsyncHandler, request: Request) -> None:
+        with request:
+            try:
+                answer = await handler(request)
+                if not request._answered:
+                    request.reply(b"" if answer is None else answer)
+            except Disconnected:
+                request._answered = True
+            except Exception as error:
+                request._fail(*_words_of(error))
+            answer = None

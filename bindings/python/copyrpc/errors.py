@@ -1,0 +1,207 @@
+"""errors.py: exceptions. Each status of the library is raised as the class of its family; a family that Python has a word for
+is also that (a Timeout is a TimeoutError, a Disconnected a ConnectionError).
+
+Every exception has .status (CRPC_E_*, or the application's own for RemoteError), .errno (of the system call that failed, else
+what comes nearest, else 0) and .message."""
+from __future__ import annotations
+
+import errno
+from typing import Any, Optional
+
+from ._native import ffi, lib
+
+#: The status of a reply whose handler failed; its payload is a text. The Go binding uses the same.
+HANDLER_FAILED = 1
+
+
+class CopyrpcError(Exception):
+    """The base of all."""
+
+    status: int
+    errno: Optional[int]
+    message: str
+    vendor_syndrome: int
+
+    def __init__(self, message: str, status: int = 0, os_error: int = 0, vendor_syndrome: int = 0) -> None:
+        super().__init__(message)
+        self.status = status
+        self.errno = os_error or _nearest_errno.get(status, 0)
+        self.message = message
+        self.vendor_syndrome = vendor_syndrome
+
+    @property
+    def status_name(self) -> str:
+        """For example "CRPC_E_TIMEOUT"."""
+        return str(ffi.string(lib.crpc_status_name(self.status)).decode())
+
+    def __str__(self) -> str:
+        return self.message
+
+    def __reduce__(self) -> Any:  # for pickle: the constructor's arguments, not Exception's
+        return (type(self), (self.message, self.status, self.errno or 0, self.vendor_syndrome))
+
+
+class InvalidArgument(CopyrpcError, ValueError):
+    """An argument is wrong, or not possible in the present state."""
+
+
+class TooBig(InvalidArgument):
+    """It can never fit: Endpoint.info() tells the limits."""
+
+
+class Unsupported(CopyrpcError, NotImplementedError):
+    """Known, but not by this version, driver or device."""
+
+
+class NoRoom(CopyrpcError, BlockingIOError):
+    """No room now; later there may be."""
+
+
+class NoResource(CopyrpcError):
+    """The device or the system has no more of what was asked: memory, locked memory, queues."""
+
+
+class NoDevice(CopyrpcError):
+    """No RDMA device, or not the one that was named."""
+
+
+class SystemCallFailed(CopyrpcError, OSError):
+    """A system call failed: see .errno."""
+
+
+class Timeout(CopyrpcError, TimeoutError):
+    """The time given has passed."""
+
+
+class Canceled(CopyrpcError):
+    """The call was canceled."""
+
+
+class Disconnected(CopyrpcError, ConnectionError):
+    """The connection is gone, or is being closed; whether the peer acted is not known."""
+
+
+class Closed(CopyrpcError, ValueError):
+    """This side closed it: a context, endpoint, listener, region or call. Also what a closed object raises when it is used."""
+
+
+class Forked(Closed):
+    """The object was made before fork(); it belongs to the parent. Open a context of the child's own."""
+
+
+class Refused(CopyrpcError, ConnectionRefusedError):
+    """The peer's application or host refused the connection."""
+
+
+class Unreachable(CopyrpcError, ConnectionError):
+    """No route, or no such name."""
+
+
+class ProtocolError(CopyrpcError, ConnectionError):
+    """The peers share no version, or the peer sent what the protocol forbids."""
+
+
+class Dropped(CopyrpcError):
+    """The peer let the request go without an answer."""
+
+
+class NotFound(CopyrpcError, LookupError):
+    """Nothing matches."""
+
+
+class Interrupted(CopyrpcError, InterruptedError):
+    """A signal arrived while waiting."""
+
+
+class RemoteError(CopyrpcError):
+    """The peer's application answered with a status above 0. A handler raises it to answer so.
+
+    .payload is what came with it; with status HANDLER_FAILED it is the text of what the handler raised."""
+
+    payload: bytes
+
+    def __init__(self, status: int, payload: bytes = b"") -> None:
+        if not isinstance(status, int) or isinstance(status, bool) or not 0 < status <= 0x7FFFFFFF:
+            raise ValueError(f"the status of an application's error is 1 to {0x7FFFFFFF}, not {status!r}")
+        self.payload = bytes(payload)
+        if status == HANDLER_FAILED and self.payload:
+            message = "the peer's handler failed: " + self.payload.decode("utf-8", "replace")
+        else:
+            message = f"the peer answered with status {status}"
+        super().__init__(message, status)
+
+    def __reduce__(self) -> Any:
+        return (RemoteError, (self.status, self.payload))
+
+
+_families: dict[int, type[CopyrpcError]] = {
+    lib.CRPC_E_INVALID: InvalidArgument,
+    lib.CRPC_E_UNSUPPORTED: Unsupported,
+    lib.CRPC_E_STALE: Closed,
+    lib.CRPC_E_AGAIN: NoRoom,
+    lib.CRPC_E_TOO_BIG: TooBig,
+    lib.CRPC_E_NO_MEMORY: NoResource,
+    lib.CRPC_E_NO_DEVICE: NoDevice,
+    lib.CRPC_E_NO_RESOURCE: NoResource,
+    lib.CRPC_E_MEMLOCK: NoResource,
+    lib.CRPC_E_SYSTEM: SystemCallFailed,
+    lib.CRPC_E_TIMEOUT: Timeout,
+    lib.CRPC_E_CANCELED: Canceled,
+    lib.CRPC_E_CLOSING: Disconnected,
+    lib.CRPC_E_DISCONNECTED: Disconnected,
+    lib.CRPC_E_CLOSED: Closed,
+    lib.CRPC_E_REFUSED: Refused,
+    lib.CRPC_E_UNREACHABLE: Unreachable,
+    lib.CRPC_E_VERSION: ProtocolError,
+    lib.CRPC_E_PROTOCOL: ProtocolError,
+    lib.CRPC_E_DROPPED: Dropped,
+    lib.CRPC_E_BUSY: InvalidArgument,
+    lib.CRPC_E_NOT_FOUND: NotFound,
+    lib.CRPC_E_INTERRUPTED: Interrupted,
+    lib.CRPC_E_STATE: InvalidArgument,
+}
+
+_nearest_errno: dict[int, int] = {
+    lib.CRPC_E_INVALID: errno.EINVAL,
+    lib.CRPC_E_AGAIN: errno.EAGAIN,
+    lib.CRPC_E_TOO_BIG: errno.EMSGSIZE,
+    lib.CRPC_E_NO_MEMORY: errno.ENOMEM,
+    lib.CRPC_E_NO_DEVICE: errno.ENODEV,
+    lib.CRPC_E_TIMEOUT: errno.ETIMEDOUT,
+    lib.CRPC_E_CANCELED: errno.ECANCELED,
+    lib.CRPC_E_CLOSING: errno.ESHUTDOWN,
+    lib.CRPC_E_DISCONNECTED: errno.ECONNRESET,
+    lib.CRPC_E_CLOSED: errno.EBADF,
+    lib.CRPC_E_REFUSED: errno.ECONNREFUSED,
+    lib.CRPC_E_UNREACHABLE: errno.EHOSTUNREACH,
+    lib.CRPC_E_PROTOCOL: errno.EPROTO,
+    lib.CRPC_E_BUSY: errno.EBUSY,
+    lib.CRPC_E_INTERRUPTED: errno.EINTR,
+}
+
+
+def error_of(status: int, what: str = "", payload: bytes = b"") -> CopyrpcError:
+    """The exception for a status alone, without a crpc_error."""
+    if status > 0:
+        return RemoteError(status, payload)
+    text = ffi.string(lib.crpc_status_text(status)).decode().replace("crpc_endpoint_get_info", "Endpoint.info()")
+    # A status of a later version is an error too.
+    return _families.get(status, CopyrpcError)(f"{what}: {text}" if what else text, status)
+
+
+def error_from(error: Any, what: str = "") -> CopyrpcError:
+    """The exception for a filled crpc_error."""
+    message = ffi.string(error.message).decode("utf-8", "replace") or ffi.string(lib.crpc_status_text(error.status)).decode()
+    family = _families.get(error.status, CopyrpcError)
+    return family(f"{what}: {message}" if what else message, error.status, error.os_error, error.vendor_syndrome)
+
+
+def new_error() -> Any:
+    return ffi.new("crpc_error *", {"struct_size": ffi.sizeof("crpc_error")})
+
+
+def check(status: int, what: str = "", error: Any = None) -> int:
+    """Raises for a status below 0; gives it back else."""
+    if status < 0:
+        raise error_of(status, what) if error is None or error.status == 0 else error_from(error, what)
+    return status

@@ -1,0 +1,185 @@
+/* native.c: what is declared in native.h. */
+#include <errno.h>
+#include <poll.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <copyrpc.h>
+
+#include "native.h"
+
+int32_t copyrpc_native_submit(crpc_context *context, crpc_op *ops, void **payloads, uint32_t count,
+                              int32_t *reason)
+{
+    /* crpc_submit wants one payload and offsets into it: the stretch of memory from the first payload to the end of the last.
+     * Of that it reads what the ops name. */
+    uintptr_t begin = UINTPTR_MAX, end = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        if (ops[i].payload_bytes > 0) {
+            uintptr_t address = (uintptr_t)payloads[i];
+            begin = address < begin ? address : begin;
+            end = address + ops[i].payload_bytes > end ? address + ops[i].payload_bytes : end;
+        }
+    }
+    if (end == 0) {
+        return crpc_submit(context, ops, count, NULL, 0, reason);
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        ops[i].payload_offset = ops[i].payload_bytes > 0 ? (uintptr_t)payloads[i] - begin : 0;
+    }
+    return crpc_submit(context, ops, count, (const void *)begin, end - begin, reason);
+}
+
+int32_t copyrpc_native_submit_calls(crpc_context *context, const crpc_op *first, crpc_op *ops,
+                                    void **payloads, const uint32_t *payload_bytes, uint32_t count,
+                                    int32_t *reason)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        ops[i] = *first;
+        ops[i].user_data += i;
+        ops[i].payload_bytes = payload_bytes[i];
+    }
+    return copyrpc_native_submit(context, ops, payloads, count, reason);
+}
+
+int32_t copyrpc_native_submit_array(crpc_context *context, const crpc_op *ops, uint32_t count,
+                                    const void *payload, uint64_t payload_bytes, int32_t *reason)
+{
+    uint64_t seen = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        seen |= ops[i].user_data;
+    }
+    if (seen & COPYRPC_NATIVE_MARK) {
+        *reason = CRPC_E_INVALID;
+        return CRPC_E_INVALID;
+    }
+    return crpc_submit(context, ops, count, payload, payload_bytes, reason);
+}
+
+static int is_of_op(const crpc_completion *completion)
+{
+    return completion->kind == CRPC_COMPLETION_RESPONSE ||
+           completion->kind == CRPC_COMPLETION_REPLY || completion->kind == CRPC_COMPLETION_CANCEL;
+}
+
+static int for_application(const crpc_completion *completion)
+{
+    if (is_of_op(completion)) {
+        return !(completion->user_data & COPYRPC_NATIVE_MARK);
+    }
+    return completion->kind == CRPC_COMPLETION_REQUEST &&
+           (completion->endpoint_user_data & COPYRPC_NATIVE_MARK) != 0;
+}
+
+static void clear(struct copyrpc_native_poll *poll)
+{
+    poll->spans_count = poll->results_count = poll->events_count = 0;
+    poll->in_order = 1;
+}
+
+/* `completion` may be the place in poll->events where it goes. */
+static void sort(struct copyrpc_native_poll *poll, const crpc_completion *completion)
+{
+    if (!is_of_op(completion) || !(completion->user_data & COPYRPC_NATIVE_MARK)) {
+        crpc_completion *event = &poll->events[poll->events_count++];
+        if (event != completion) {
+            *event = *completion;
+        }
+        return;
+    }
+    uint64_t id = completion->user_data & ~COPYRPC_NATIVE_MARK;
+    if (id >= poll->low && id < poll->high && completion->status == 0) {
+        uint32_t index = poll->spans_count++;
+        poll->first_id = index == 0 ? id : poll->first_id;
+        poll->in_order &= id == poll->first_id + index;
+        poll->span_ids[index] = id;
+        poll->spans[index].begin = completion->payload;
+        poll->spans[index].end = completion->payload + completion->payload_bytes;
+    } else {
+        struct copyrpc_native_result *result = &poll->results[poll->results_count++];
+        result->id = id;
+        result->status = completion->status;
+        result->address = completion->payload;
+        result->bytes = completion->payload_bytes;
+    }
+}
+
+int32_t copyrpc_native_poll(crpc_context *context, struct copyrpc_native_poll *poll)
+{
+    int32_t count = crpc_poll(context, poll->events, poll->capacity);
+    clear(poll);
+    for (int32_t i = 0; i < count; i++) {
+        sort(poll, &poll->events[i]);
+    }
+    return count;
+}
+
+int32_t copyrpc_native_poll_array(crpc_context *context, crpc_completion *completions,
+                                  uint32_t capacity, struct copyrpc_native_poll *poll)
+{
+    int32_t count =
+        crpc_poll(context, completions, capacity < poll->capacity ? capacity : poll->capacity);
+    int32_t kept = 0;
+    clear(poll);
+    for (int32_t i = 0; i < count; i++) {
+        if (!for_application(&completions[i])) {
+            sort(poll, &completions[i]);
+        } else {
+            if (kept != i) {
+                completions[kept] = completions[i];
+            }
+            kept++;
+        }
+    }
+    return count < 0 ? count : kept;
+}
+
+uint32_t copyrpc_native_gather(const crpc_completion *completions, uint32_t count, uint8_t *buffer,
+                               uint64_t buffer_bytes, uint64_t *offsets)
+{
+    uint64_t used = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        uint64_t bytes = completions[i].payload_bytes;
+        if (used > buffer_bytes || bytes > buffer_bytes - used) {
+            return i;
+        }
+        if (bytes > 0) {
+            memcpy(buffer + used, (const void *)(uintptr_t)completions[i].payload, bytes);
+        }
+        offsets[i] = used;
+        used += (bytes + 7) & ~(uint64_t)7;
+    }
+    return count;
+}
+
+int32_t copyrpc_native_sleep(int fd, int wake_fd, uint64_t timeout_ns)
+{
+    struct pollfd fds[2] = {{.fd = fd, .events = POLLIN}, {.fd = wake_fd, .events = POLLIN}};
+    struct timespec timeout = {.tv_sec = (time_t)(timeout_ns / 1000000000u),
+                               .tv_nsec = (long)(timeout_ns % 1000000000u)};
+    if (ppoll(fds, 2, &timeout, NULL) < 0) {
+        return -errno;
+    }
+    if (fds[1].revents) {
+        uint64_t count;
+        ssize_t got = read(wake_fd, &count, sizeof(count));
+        (void)got; /* another may have emptied it */
+    }
+    return fds[0].revents != 0;
+}
+
+int32_t copyrpc_native_wake_open(void)
+{
+    int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    return fd < 0 ? -errno : fd;
+}
+
+void copyrpc_native_wake(int wake_fd)
+{
+    uint64_t one = 1;
+    ssize_t put = write(wake_fd, &one, sizeof(one));
+    (void)put; /* full: the sleeper wakes all the same */
+}

@@ -1,0 +1,131 @@
+"""conftest.py: a server to talk to, in a thread of this process, and ports that no two tests share."""
+import faulthandler
+import itertools
+import os
+import threading
+import warnings
+
+import copyrpc
+import pytest
+
+faulthandler.enable()
+HOST = os.environ.get("TEST_ADDRESS", "127.0.0.1")
+_ports = itertools.count(21000)
+
+STATUS, FAIL, DROP, SIZED, KEEP, METHOD = 1, 2, 3, 4, 5, 6
+
+
+def pytest_configure(config):
+    # A context that nobody closed is a mistake of a test.
+    warnings.simplefilter("error", ResourceWarning)
+
+
+@pytest.fixture
+def address():
+    return f"{HOST}:{next(_ports)}"
+
+
+class Server:
+    """Echoes; other methods do what their names say."""
+
+    def __init__(self, where):
+        self.context = copyrpc.Context()
+        self.listener = self.context.listen(where)
+        self.address = self.listener.address
+        self.kept = []
+        self.seen = 0
+        self.error = None
+        self.thread = threading.Thread(target=self.run, name="server")
+        self.thread.start()
+
+    def run(self):
+        try:
+            self.listener.serve(self.handle)
+        except BaseException as error:
+            self.error = error
+
+    def handle(self, request):
+        self.seen += 1
+        if request.method == STATUS:
+            raise copyrpc.RemoteError(7, bytes(request.payload))
+        if request.method == FAIL:
+            raise ValueError("the handler's own trouble: \u00fc")
+        if request.method == DROP:
+            request.drop()
+            return None
+        if request.method == SIZED:
+            return bytes(int(bytes(request.payload)))
+        if request.method == METHOD:
+            return b"%d" % request.method
+        return request.payload
+
+    def close(self):
+        self.listener.stop()
+        self.thread.join(20)
+        assert not self.thread.is_alive(), "the server does not stop"
+        self.context.close()
+        if self.error is not None:
+            raise self.error
+
+
+@pytest.fixture
+def server(address):
+    server = Server(address)
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def endpoint(server):
+    with copyrpc.connect(server.address) as endpoint:
+        yield endpoint
+
+
+class Silent:
+    """A peer that accepts and takes requests, and answers when it is told to."""
+
+    def __init__(self, where, **options):
+        self.context = copyrpc.Context()
+        self.listener = self.context.listen(where, copyrpc.EndpointOptions(**options))
+        self.address = self.listener.address
+        self.stopping = False
+        self.requests = []
+        self.lock = threading.Lock()
+        self.thread = threading.Thread(target=self.run, name="silent")
+        self.thread.start()
+
+    def run(self):
+        while True:
+            request = self.listener.receive()
+            if request is None:
+                return
+            with self.lock:
+                self.requests.append(request)
+
+    def wait_for(self, count):
+        """The first `count` requests, once they are there."""
+        for _ in range(2000):
+            with self.lock:
+                if len(self.requests) >= count:
+                    return list(self.requests)
+            threading.Event().wait(0.005)
+        raise AssertionError(f"{count} requests did not come, but {len(self.requests)}")
+
+    def close(self):
+        self.listener.stop()
+        self.thread.join(20)
+        assert not self.thread.is_alive()
+        self.context.close()
+
+
+@pytest.fixture
+def silent(address):
+    silent = Silent(address)
+    yield silent
+    silent.close()
+
+
+@pytest.fixture
+def waiting(silent):
+    with copyrpc.Context() as context:
+        yield context.connect(silent.address)

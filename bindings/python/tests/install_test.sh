@@ -1,0 +1,63 @@
+#!/usr/bin/env bash
+# install_test.sh SIMNIC BUILD [PYTHON]: what a newcomer does: pip, the README's program as printed, mypy; and what pip says where
+# something is missing. Prints TAP. Packages come from PyPI, as for the newcomer.
+simnic=$1 build=$2 python=${3:-/usr/bin/python3}
+source=$(cd "$(dirname "$0")/../../.." && pwd)
+. "$source/tools/tests/tap.sh"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+unset PYTHONPATH PIP_REQUIRE_VIRTUALENV
+export PIP_DISABLE_PIP_VERSION_CHECK=1
+skip() { count=$((count + 1)); echo "ok $count - $1 # SKIP $2"; }
+
+"$python" -m venv "$work/venv" || exit 1
+venv=$work/venv/bin
+# A machine without the package index tests what it can: the distribution's meson-python and cffi build as well.
+if ! "$venv/pip" download -q --no-deps -d "$work/probe" pycparser > "$work/probe.log" 2>&1; then
+    skip "pip install ./bindings/python" "no package index: $(tail -n 1 "$work/probe.log")"
+    plan
+    exit 0
+fi
+
+# Whatever copyrpc pkg-config may know of, the checkout's is built along.
+export PKG_CONFIG_LIBDIR
+PKG_CONFIG_LIBDIR=$(pkg-config --variable pc_path pkg-config)
+unset PKG_CONFIG_PATH
+check "pip install ./bindings/python" bash -c "cd '$source' && '$venv/pip' install ./bindings/python"
+check "the package is there, with types" test -e "$("$venv/python" -c 'import copyrpc, os; print(os.path.dirname(copyrpc.__file__))')/py.typed"
+check "nothing else is: no libibverbs, no libcopyrpc" bash -c "! find '$work/venv' -name '*ibverbs*' -o -name 'libcopyrpc*' | grep ."
+check "libibverbs is the system's" bash -c "ldd \$('$venv/python' -c 'import copyrpc._native as n; print(n.__file__)') | grep -q 'libibverbs.so.1 => /'"
+check "numpy is not needed" bash -c "! '$venv/python' -c 'import numpy' 2>/dev/null"
+
+awk '/^```python$/ { on = 1; next } /^```$/ { on = 0 } on' "$source/README.md" > "$work/hello.py"
+check "the README's program, as printed" bash -c "timeout 60 '$simnic' run --session readme.\$\$ -- '$venv/python' '$work/hello.py' 127.0.0.1:7475 > '$work/output'"
+check "it prints what came back" test "$(cat "$work/output")" = "b'hello'
+[b'one', b'two', b'three']"
+check "without a device it says so" bash -c "! '$venv/python' -c 'import copyrpc; copyrpc.Context(\"none0\")' 2> '$work/error' && grep -q 'NoDevice' '$work/error'"
+
+check "installing mypy, meson-python and cffi" "$venv/pip" install -q mypy meson-python cffi ninja meson numpy
+check "mypy --strict on the package" bash -c "cd '$work' && '$venv/mypy' --strict -p copyrpc"
+check "mypy --strict on the README's program" bash -c "cd '$work' && '$venv/mypy' --strict hello.py"
+cat > "$work/typed.py" <<'END'
+import copyrpc
+
+def use(endpoint: copyrpc.Endpoint) -> None:
+    reveal_type(endpoint.call(b"x", timeout=1.0))
+    reveal_type(endpoint.call_many([b"x", bytearray(1), memoryview(b"x")]))
+    endpoint.call("text")
+    endpoint.call(b"x", timeout="1")
+END
+check "mypy knows types, and sees wrong ones" bash -c "cd '$work' && '$venv/mypy' --strict typed.py > mypy.out; grep -q 'Revealed type is \".*bytes\"' mypy.out && grep -q 'Revealed type is \".*list\[.*bytes\]\"' mypy.out && grep -q ':6: error: Argument 1' mypy.out && grep -q ':7: error: Argument \"timeout\"' mypy.out && grep -q 'Found 2 errors' mypy.out || { cat mypy.out; false; }"
+
+DESTDIR=$work/root meson install -C "$build" --no-rebuild > "$work/install.log" 2>&1
+installed=$(dirname "$(find "$work/root" -name copyrpc.pc)")
+sed -i "s#^prefix=#prefix=$work/root#" "$installed/copyrpc.pc"
+check "with a libcopyrpc that is installed" bash -c "cd '$source' && PKG_CONFIG_PATH='$installed' '$venv/pip' install -q --force-reinstall --no-deps --no-build-isolation ./bindings/python"
+check "that one is linked with" bash -c "readelf -d \$(find '$work/venv' -name '_native.*.so') | grep -q 'NEEDED.*libcopyrpc.so.0'"
+
+mkdir "$work/alone"
+cp -r "$source/bindings/python/"{copyrpc,meson.build,pyproject.toml,README.md,build_native.py} "$work/alone"
+check "no library and no checkout: pip says what to do" bash -c "! '$venv/pip' install --no-deps --no-build-isolation '$work/alone' > '$work/alone.log' 2>&1 && grep -q 'libcopyrpc is not installed' '$work/alone.log' && grep -q PKG_CONFIG_PATH '$work/alone.log'"
+mkdir "$work/nothing"
+check "no libibverbs: pip names the packages" bash -c "! PKG_CONFIG_LIBDIR='$work/nothing' '$venv/pip' install --no-deps --no-build-isolation '$work/alone' > '$work/none.log' 2>&1 && grep -q 'apt install libibverbs-dev librdmacm-dev' '$work/none.log'"
+plan

@@ -1,0 +1,255 @@
+"""Arrays of ops and completions: 256 calls in a few crossings, with numpy and without; and what both are made from."""
+import os
+import re
+import subprocess
+import sys
+import threading
+import time
+
+import copyrpc
+import pytest
+from copyrpc import _records
+from copyrpc._native import ffi, lib
+
+CALLS, BYTES = 256, 32
+SOURCE = os.environ.get("TEST_SOURCE", os.path.join(os.path.dirname(__file__), "../../.."))
+
+
+@pytest.fixture
+def crossings(monkeypatch):
+    """How often this thread called the library."""
+    counts = {}
+    here = threading.get_ident()
+
+    class Counting:
+        def __getattr__(self, name):
+            value = getattr(lib, name)
+            if not callable(value):
+                return value
+
+            def call(*arguments):
+                if threading.get_ident() == here:
+                    counts[name] = counts.get(name, 0) + 1
+                return value(*arguments)
+
+            return call
+
+    for module in ("_pump", "_context", "_arrays"):
+        monkeypatch.setattr(f"copyrpc.{module}.lib", Counting())
+    return counts
+
+
+def drain(context, completions, count):
+    """All completions of `count` ops, as (user_data, status, payload)."""
+    found = []
+    while len(found) < count:
+        if context.poll(completions) == 0:
+            assert context.wait(20.0)
+        for index, completion in enumerate(completions):
+            assert completion.kind == copyrpc.COMPLETION_RESPONSE
+            found.append((completion.user_data, completion.status, bytes(completions.payload(index))))
+    return found
+
+
+def test_256_calls_without_numpy(endpoint):
+    context = endpoint.context
+    ops, completions = copyrpc.OpArray(CALLS), copyrpc.CompletionArray(CALLS)
+    ops.fill_calls(endpoint, request_bytes=BYTES, reply_bytes_max=BYTES)
+    payload = os.urandom(CALLS * BYTES)
+    for _ in range(3):
+        assert context.submit(ops, payload=payload) == CALLS
+        found = drain(context, completions, CALLS)
+        assert sorted(found) == [(index, 0, payload[index * BYTES :][:BYTES]) for index in range(CALLS)]
+
+
+def test_256_calls_with_numpy(endpoint):
+    numpy = pytest.importorskip("numpy")
+    context = endpoint.context
+    ops, completions = copyrpc.OpArray(CALLS), copyrpc.CompletionArray(CALLS)
+    ops.array["opcode"] = copyrpc.OP_CALL
+    ops.array["endpoint"] = endpoint.bits
+    ops.array["user_data"] = numpy.arange(CALLS)
+    ops.array["payload_offset"] = numpy.arange(CALLS) * BYTES
+    ops.array["payload_bytes"] = ops.array["reply_bytes_max"] = BYTES
+    requests = numpy.frombuffer(os.urandom(CALLS * BYTES), "u1").reshape(CALLS, BYTES)
+    replies = numpy.zeros_like(requests)
+    assert context.submit(ops, payload=requests) == CALLS
+    left = CALLS
+    while left:
+        count = context.poll(completions)
+        if count == 0:
+            context.wait(20.0)
+            continue
+        done = completions.array
+        assert len(done) == count == len(completions) and not done["status"].any()
+        gathered = numpy.frombuffer(completions.gather(), "u1")
+        offsets = numpy.frombuffer(completions.offsets, "u8")
+        replies[done["user_data"].astype(int)] = gathered[offsets[:, None].astype(int) + numpy.arange(BYTES)]
+        left -= count
+    assert (replies == requests).all()
+
+
+def test_submitting_and_draining_are_few_crossings(endpoint, crossings):
+    context = endpoint.context
+    ops, completions = copyrpc.OpArray(CALLS), copyrpc.CompletionArray(CALLS)
+    ops.fill_calls(endpoint, request_bytes=BYTES, reply_bytes_max=BYTES)
+    payload = bytes(CALLS * BYTES)
+    crossings.clear()
+    assert context.submit(ops, payload=payload) == CALLS
+    context.arm()
+    submitting = dict(crossings)
+    time.sleep(0.5)  # until all are answered
+    crossings.clear()
+    left = CALLS
+    while left:
+        left -= context.poll(completions)
+    assert submitting == {"copyrpc_native_submit_array": 1, "crpc_context_arm": 1}
+    assert sum(crossings.values()) <= 8, crossings
+
+
+def test_a_list_is_few_crossings(endpoint, crossings):
+    requests = [b"x" * BYTES] * CALLS
+    endpoint.call_many(requests, reply_bytes_max=BYTES)
+    crossings.clear()
+    endpoint.call_many(requests, reply_bytes_max=BYTES)
+    assert crossings["copyrpc_native_submit_calls"] == 1 and set(crossings) <= {
+        "copyrpc_native_submit_calls", "copyrpc_native_poll", "crpc_context_arm", "copyrpc_native_sleep"}
+
+
+def test_views_of_an_array_end_with_the_next_poll(endpoint):
+    context = endpoint.context
+    ops, completions = copyrpc.OpArray(1), copyrpc.CompletionArray(1)
+    ops.fill_calls(endpoint, request_bytes=5, reply_bytes_max=5)
+    context.submit(ops, payload=b"hello")
+    while context.poll(completions) == 0:
+        context.wait(20.0)
+    view = completions.payload(0)
+    assert bytes(view) == b"hello"
+    other = copyrpc.CompletionArray(1)
+    context.poll(other)
+    with pytest.raises(ValueError):
+        view[0]
+    with pytest.raises(copyrpc.Closed, match="later poll"):
+        completions.payload(0)
+    with pytest.raises(copyrpc.Closed):
+        completions.gather()
+    assert [completion.status for completion in completions] == [0]  # the completions themselves stay
+
+
+def test_arrays_beside_simple_calls(endpoint):
+    """A simple call's poll finds completions for an array: they are kept for it, payloads and all."""
+    context = endpoint.context
+    ops, completions = copyrpc.OpArray(100), copyrpc.CompletionArray(7)
+    ops.fill_calls(endpoint, request_bytes=4, reply_bytes_max=4)
+    payload = b"".join(b"%04d" % index for index in range(100))
+    assert context.submit(ops, payload=payload) == 100
+    for _ in range(5):
+        assert endpoint.call(b"simple") == b"simple"
+        assert endpoint.call_many([b"a", b"b"]) == [b"a", b"b"]
+    found = drain(context, completions, 100)
+    assert sorted(found) == [(index, 0, b"%04d" % index) for index in range(100)]
+
+
+def test_a_server_of_arrays(address):
+    with copyrpc.Context() as one, copyrpc.Context() as two:
+        one.listen(address, arrays=True)
+        completions, replies = copyrpc.CompletionArray(64), copyrpc.OpArray(64)
+        endpoint = two._begin_connect(address, None, False)
+        call = None
+        for _ in range(100000):
+            count = one.poll(completions)
+            if count:
+                payloads = completions.gather()
+                for index, request in enumerate(completions):
+                    assert request.kind == copyrpc.COMPLETION_REQUEST
+                    replies.set(index, opcode=copyrpc.OP_REPLY, flags=copyrpc.OP_QUIET, endpoint=request.endpoint, token=request.token,
+                                payload_offset=completions.offsets[index], payload_bytes=request.payload_bytes)
+                assert one.submit(replies, count, payloads) == count
+            two.poll(copyrpc.CompletionArray(1))
+            if call is None and endpoint.connected:
+                call = endpoint.start(b"to an array")
+            if call is not None and call.done():
+                break
+        assert call.result() == b"to an array"
+
+
+def test_no_room_takes_a_part(waiting):
+    context = waiting.context
+    ops = copyrpc.OpArray(2000)
+    ops.fill_calls(waiting, request_bytes=2000, reply_bytes_max=100)
+    payload = bytes(2000 * 2000)
+    taken = context.submit(ops, payload=payload)
+    assert 0 < taken < 2000
+    assert context.submit(ops, payload=payload, first=taken) == 0
+
+
+def test_waiting_has_an_end(endpoint):
+    begun = time.monotonic()
+    while time.monotonic() - begun < 5 and endpoint.context.wait(0.05):
+        endpoint.context.poll(copyrpc.CompletionArray(8))
+    assert time.monotonic() - begun < 5
+
+
+def test_without_numpy_the_rest_works():
+    program = """
+import sys
+sys.modules['numpy'] = None
+import copyrpc
+ops = copyrpc.OpArray(4)
+ops.set(1, user_data=5)
+try:
+    ops.array
+except ImportError as error:
+    print(error)
+"""
+    output = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, check=True).stdout
+    assert "pip install numpy" in output
+
+
+# ---- What is read from copyrpc.h ----
+
+
+def header():
+    with open(os.path.join(SOURCE, "capi/copyrpc.h")) as file:
+        return re.sub(r"/\*.*?\*/", "", file.read(), flags=re.S)
+
+
+def test_the_module_was_built_from_this_header():
+    sys.path.insert(0, os.path.join(SOURCE, "bindings/python"))
+    try:
+        import build_native
+    finally:
+        sys.path.pop(0)
+    with open(os.path.join(SOURCE, "capi/copyrpc.h")) as file:
+        now = build_native.declarations(file.read())
+    built = ffi.string(lib.copyrpc_native_declarations).decode()
+    assert [line for line in built.splitlines() if line.strip()] == [line for line in now.splitlines() if line.strip()]
+
+
+def test_every_function_and_constant_is_there():
+    functions = set(re.findall(r"CRPC_API[^;(]*?\b(crpc_\w+)\(", header()))
+    constants = set(re.findall(r"#define (CRPC_\w+) [-0-9]", header()))
+    assert len(functions) > 30 and len(constants) > 60
+    assert functions | constants <= set(dir(lib))
+
+
+@pytest.mark.parametrize("name", ["crpc_op", "crpc_completion"])
+def test_the_struct_module_reads_what_c_wrote(name):
+    form = {"crpc_op": _records.OP, "crpc_completion": _records.COMPLETION}[name]
+    memory = bytes(range(1, 65))
+    struct = ffi.from_buffer(f"{name}[]", memory)[0]
+    values = [getattr(struct, field) for field, _ in ffi.typeof(name).fields]
+    assert [value if isinstance(value, int) else value.bits for value in values] == list(form.unpack(memory))
+
+
+def test_completions_have_the_headers_names():
+    assert list(copyrpc.Completion._fields) == [name for name, _ in ffi.typeof("crpc_completion").fields]
+    memory = bytes(range(1, 65))
+    whole = copyrpc.Completion._make(_records.COMPLETION.unpack(memory))
+    assert _records.BRIEF.unpack(memory) == (whole.kind, whole.status, whole.user_data, whole.payload_bytes)
+
+
+@pytest.mark.parametrize("struct,kind", [("crpc_stats", "Stats"), ("crpc_context_info", "ContextInfo"), ("crpc_endpoint_info", "EndpointInfo")])
+def test_descriptions_have_the_headers_fields(struct, kind):
+    there = {name for name, _ in ffi.typeof(struct).fields} - {"struct_size", "reserved", "user_data", "token_bytes"}
+    assert there == set(getattr(copyrpc, kind).__dataclass_fields__)

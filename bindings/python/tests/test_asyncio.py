@@ -1,0 +1,307 @@
+"""Coroutines: calls, cancellation, servers, one wake-up for many."""
+import asyncio
+import threading
+import time
+
+import copyrpc
+import pytest
+from conftest import FAIL, STATUS
+
+run = asyncio.run
+
+
+def connected(address, options=None):
+    """`async with connected(address) as endpoint`, in a context of its own."""
+
+    class Connected:
+        async def __aenter__(self):
+            self.context = copyrpc.Context()
+            self.endpoint = await self.context.aconnect(address, options)
+            return self.endpoint
+
+        async def __aexit__(self, *error):
+            await self.endpoint.__aexit__(*error)
+            self.context.close()
+
+    return Connected()
+
+
+def test_a_call(server):
+    async def main():
+        async with connected(server.address) as endpoint:
+            assert await endpoint.acall(b"hello", timeout=5.0) == b"hello"
+            assert await endpoint.acall(bytearray(b"")) == b""
+
+    run(main())
+
+
+def test_many_at_once(server):
+    async def main():
+        async with connected(server.address) as endpoint:
+            requests = [b"%d" % index for index in range(2000)]  # more than may be open
+            assert await asyncio.gather(*map(endpoint.acall, requests)) == requests
+            assert endpoint.stats().calls == 2000
+
+    run(main())
+
+
+def test_calls_of_one_turn_go_out_together(server):
+    async def main():
+        async with connected(server.address) as endpoint:
+            await endpoint.acall(b"x")
+            before = endpoint.stats().batches_sent
+            await asyncio.gather(*(endpoint.acall(b"x") for _ in range(64)))
+            assert endpoint.stats().batches_sent - before <= 8
+
+    run(main())
+
+
+def test_one_wake_up_resolves_many(silent):
+    async def main():
+        async with connected(silent.address) as endpoint:
+            tasks = [asyncio.ensure_future(endpoint.acall(b"x")) for _ in range(64)]
+            while len(silent.requests) < 64:
+                await asyncio.sleep(0.01)
+            before = endpoint.context.stats().polls
+            for request in silent.requests:
+                request.reply(b"y")
+            assert await asyncio.gather(*tasks) == [b"y"] * 64
+            assert endpoint.context.stats().polls - before <= 64
+
+    run(main())
+
+
+def test_errors(server):
+    async def main():
+        async with connected(server.address) as endpoint:
+            with pytest.raises(copyrpc.RemoteError, match="status 7"):
+                await endpoint.acall(b"x", method=STATUS)
+            with pytest.raises(copyrpc.RemoteError, match="the handler's own trouble"):
+                await endpoint.acall(b"x", method=FAIL)
+            with pytest.raises(copyrpc.TooBig):
+                await endpoint.acall(bytes(endpoint.info().request_bytes_max + 1))
+            with pytest.raises(TypeError, match="bytes or another buffer"):
+                await endpoint.acall("text")
+            with pytest.raises(BufferError, match="contiguous"):
+                await endpoint.acall(memoryview(b"abcd")[::2])
+            with pytest.raises(ValueError, match="0 seconds or more"):
+                await endpoint.acall(b"x", timeout=-1)
+            results = await asyncio.gather(
+                endpoint.acall(b"a"), endpoint.acall(bytes(1 << 20)), endpoint.acall(b"c"), return_exceptions=True
+            )
+            assert results[0] == b"a" and isinstance(results[1], copyrpc.TooBig) and results[2] == b"c"
+
+    run(main())
+
+
+def test_a_deadline(silent):
+    async def main():
+        async with connected(silent.address) as endpoint:
+            with pytest.raises(TimeoutError):
+                await endpoint.acall(b"x", timeout=0.05)
+            # Without room, the deadline holds for what waits for some.
+            results = await asyncio.gather(*(endpoint.acall(bytes(2000), timeout=0.3) for _ in range(2000)), return_exceptions=True)
+            assert all(isinstance(result, copyrpc.Timeout) for result in results)
+
+    run(main())
+
+
+def test_cancelling_a_task_cancels_its_call(silent):
+    async def main():
+        async with connected(silent.address) as endpoint:
+            task = asyncio.ensure_future(endpoint.acall(b"x"))
+            other = asyncio.ensure_future(endpoint.acall(b"y"))
+            while len(silent.requests) < 2:
+                await asyncio.sleep(0.01)
+            assert endpoint.info().calls_open == 2
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            await asyncio.sleep(0.05)
+            assert endpoint.info().calls_open == 1
+            for request in silent.requests:
+                request.reply(b"late or not")
+            assert await other == b"late or not"
+            await asyncio.sleep(0.1)
+            assert endpoint.stats().late_responses == 1
+
+    run(main())
+
+
+def test_cancelling_before_anything_was_sent(server):
+    async def main():
+        async with connected(server.address) as endpoint:
+            task = asyncio.ensure_future(endpoint.acall(b"x"))
+            await asyncio.sleep(0)  # the call has begun, and the loop's turn is not over
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert await endpoint.acall(b"y") == b"y"
+        assert server.seen <= 2
+
+    run(main())
+
+
+def test_wait_for(silent):
+    async def main():
+        async with connected(silent.address) as endpoint:
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(endpoint.acall(b"x"), 0.05)
+            await asyncio.sleep(0.05)
+            assert endpoint.info().calls_open == 0
+
+    run(main())
+
+
+def test_async_for_over_a_listener(address):
+    async def main():
+        async with copyrpc.Context() as context, context.listen(address) as listener:
+
+            async def serve():
+                async for request in listener:
+                    with request:
+                        request.reply(b"re " + bytes(request.payload))
+
+            serving = asyncio.ensure_future(serve())
+            async with connected(address) as endpoint:
+                assert await asyncio.gather(endpoint.acall(b"a"), endpoint.acall(b"b")) == [b"re a", b"re b"]
+            listener.close()
+            await asyncio.wait_for(serving, 10)
+
+    run(main())
+
+
+def test_payloads_live_until_they_are_released(address):
+    """A handler looks at its request after others have come and gone."""
+
+    async def main():
+        async with copyrpc.Context() as context, context.listen(address) as listener:
+
+            async def handler(request):
+                view = request.payload
+                await asyncio.sleep(0.05 if len(view) == 1 else 0)
+                return view
+
+            serving = asyncio.ensure_future(listener.aserve(handler))
+            async with connected(address) as endpoint:
+                requests = [b"a", b"bb", b"c", b"dd"] * 50
+                assert await asyncio.gather(*map(endpoint.acall, requests)) == requests
+            listener.stop()
+            await asyncio.wait_for(serving, 10)
+
+    run(main())
+
+
+def test_a_coroutine_that_raises_answers(address):
+    async def main():
+        async with copyrpc.Context() as context, context.listen(address) as listener:
+
+            async def handler(request):
+                raise KeyError("no such thing")
+
+            serving = asyncio.ensure_future(listener.aserve(handler))
+            async with connected(address) as endpoint:
+                for _ in range(2):
+                    with pytest.raises(copyrpc.RemoteError, match="KeyError: 'no such thing'"):
+                        await endpoint.acall(b"x")
+            listener.stop()
+            await asyncio.wait_for(serving, 10)
+
+    run(main())
+
+
+def test_closing_ends_waiting_coroutines(silent):
+    async def main():
+        context = copyrpc.Context()
+        endpoint = await context.aconnect(silent.address)
+        task = asyncio.ensure_future(endpoint.acall(b"x"))
+        receiving = asyncio.ensure_future(endpoint.areceive())
+        await asyncio.sleep(0.1)
+        context.close()
+        with pytest.raises(copyrpc.Closed):
+            await task
+        assert await receiving is None
+        with pytest.raises(copyrpc.Closed):
+            await endpoint.acall(b"x")
+
+    run(main())
+
+
+def test_the_peer_goes(silent):
+    async def main():
+        async with connected(silent.address) as endpoint:
+            task = asyncio.ensure_future(endpoint.acall(b"x"))
+            while not silent.requests:
+                await asyncio.sleep(0.01)
+            silent.requests[0].endpoint.close()
+            with pytest.raises(copyrpc.Disconnected):
+                await task
+            with pytest.raises(ConnectionError):
+                await endpoint.acall(b"x")
+
+    run(main())
+
+
+def test_nobody_listens(address):
+    async def main():
+        async with copyrpc.Context() as context:
+            with pytest.raises(ConnectionError):
+                await context.aconnect(address)
+
+    run(main())
+
+
+def test_one_loop_after_another(server):
+    """The context outlives the loop; between loops it is used without one."""
+    with copyrpc.Context() as context:
+        endpoint = context.connect(server.address)
+
+        async def main():
+            assert await endpoint.acall(b"x") == b"x"
+
+        for _ in range(3):
+            run(main())
+            assert endpoint.call(b"y") == b"y"
+        loop = asyncio.new_event_loop()
+        loop.run_until_complete(main())
+        with pytest.raises(RuntimeError, match="another event loop"):
+            run(main())
+        loop.close()
+        run(main())
+
+
+def test_threads_and_a_loop_share_a_context(server):
+    async def main():
+        async with connected(server.address) as endpoint:
+            wrong = []
+
+            def work(name):
+                for index in range(50):
+                    request = b"%s %d" % (name, index)
+                    if endpoint.call(request, timeout=20) != request:
+                        wrong.append(request)
+
+            threads = [threading.Thread(target=work, args=(name,)) for name in (b"a", b"b")]
+            for thread in threads:
+                thread.start()
+            for index in range(100):
+                request = b"loop %d" % index
+                assert await endpoint.acall(request, timeout=20) == request
+                await asyncio.sleep(0.001)
+            while any(thread.is_alive() for thread in threads):
+                await asyncio.sleep(0.01)
+            assert wrong == []
+
+    run(main())
+
+
+def test_the_loop_sleeps_when_nothing_happens(server):
+    async def main():
+        async with connected(server.address) as endpoint:
+            await endpoint.acall(b"x")
+            await asyncio.sleep(0.1)
+            before, spent = endpoint.context.stats().polls, time.process_time()
+            await asyncio.sleep(0.5)
+            assert endpoint.context.stats().polls - before <= 20
+
+    run(main())

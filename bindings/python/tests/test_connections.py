@@ -1,0 +1,214 @@
+"""Connecting and parting: listeners, decisions, blobs, peers that go."""
+import subprocess
+import sys
+import threading
+import time
+
+import copyrpc
+import pytest
+
+
+def test_nobody_listens(address):
+    with copyrpc.Context() as context:
+        with pytest.raises(copyrpc.CopyrpcError) as caught:
+            context.connect(address)
+        assert isinstance(caught.value, (copyrpc.Refused, copyrpc.Unreachable))
+        assert isinstance(caught.value, ConnectionError) and context.info().endpoints == 0
+
+
+def test_no_such_name():
+    with copyrpc.Context() as context, pytest.raises(copyrpc.Unreachable):
+        context.connect("no-such-name.invalid:1")
+
+
+def test_a_taken_port(server):
+    with copyrpc.Context() as context, pytest.raises(copyrpc.SystemCallFailed) as caught:
+        context.listen(server.address)
+    assert caught.value.errno and isinstance(caught.value, OSError)
+
+
+def test_port_zero_is_any(address):
+    with copyrpc.Context() as context, context.listen("*:0") as listener:
+        assert listener.port > 0 and listener.counts() == (0, 0)
+
+
+def test_no_such_device():
+    with pytest.raises(copyrpc.NoDevice, match="nothing9"):
+        copyrpc.Context("nothing9")
+    with pytest.raises(copyrpc.NoDevice):
+        copyrpc.Context("x" * 100)
+
+
+def decide(address, decision):
+    """A listener that does not accept by itself, in a thread."""
+    context = copyrpc.Context()
+    listener = context.listen(address, auto_accept=False)
+
+    def run():
+        request = listener.next_connection(20)
+        decision(request)
+        listener.serve(lambda request: request.payload)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+
+    def end():
+        listener.close()
+        thread.join(20)
+        context.close()
+        assert not thread.is_alive()
+
+    return end
+
+
+def test_a_choosy_listener(address):
+    seen = []
+
+    def decision(request):
+        seen.append((request.token, request.peer_address))
+        request.accept()
+        with pytest.raises(copyrpc.InvalidArgument):
+            request.reject()
+
+    end = decide(address, decision)
+    with copyrpc.connect(address, copyrpc.EndpointOptions(token=b"let me in")) as endpoint:
+        assert endpoint.call(b"hello") == b"hello"
+    end()
+    assert seen[0][0] == b"let me in" and seen[0][1]
+
+
+def test_a_refusal_tells_its_reason(address):
+    end = decide(address, lambda request: request.reject(42))
+    with pytest.raises(copyrpc.Refused, match="42") as caught:
+        copyrpc.connect(address)
+    end()
+    assert isinstance(caught.value, ConnectionRefusedError) and caught.value.errno
+
+
+def test_a_listener_that_accepts_by_itself_has_no_queue(server):
+    with pytest.raises(copyrpc.InvalidArgument, match="auto_accept"):
+        server.listener.next_connection(0)
+
+
+def test_blobs():
+    with copyrpc.Context() as one, copyrpc.Context() as two:
+        first, first_blob = one.blob()
+        second, second_blob = two.blob()
+        thread = threading.Thread(target=first.join, args=(second_blob,))
+        thread.start()
+        second.join(first_blob)
+        thread.join()
+        server = threading.Thread(target=first.serve, args=(lambda request: request.payload,))
+        server.start()
+        assert second.call(b"by blob") == b"by blob"
+        second.disconnect(5)
+        server.join(20)
+        assert not server.is_alive()
+
+
+def test_a_damaged_blob():
+    with copyrpc.Context() as context:
+        endpoint, blob = context.blob()
+        with pytest.raises(copyrpc.ProtocolError):
+            endpoint.join(bytes(len(blob)))
+
+
+def test_requests_go_both_ways(server):
+    """The side that connected is called by the side that accepted."""
+    with copyrpc.connect(server.address) as endpoint:
+        thread = threading.Thread(target=endpoint.serve, args=(lambda request: b"from the client",))
+        thread.start()
+        assert endpoint.call(b"x") == b"x"
+        (other,) = server.listener.endpoints
+        assert other.call(b"y", timeout=10) == b"from the client"
+        endpoint.stop()
+        thread.join(20)
+        assert not thread.is_alive()
+
+
+def test_taking_leave(server):
+    with copyrpc.Context() as context:
+        endpoint = context.connect(server.address)
+        endpoint.call(b"x")
+        endpoint.disconnect(5)
+        assert not endpoint.connected
+        with pytest.raises(copyrpc.Disconnected) as caught:
+            endpoint.call(b"x")
+        assert isinstance(caught.value, ConnectionError)
+        endpoint.disconnect()  # once more does no harm
+        deadline = time.monotonic() + 10
+        while server.listener.endpoints and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert not server.listener.endpoints
+
+
+def test_the_peer_ends_while_a_call_waits(silent, waiting):
+    threading.Timer(0.2, lambda: [endpoint.close() for endpoint in list(silent.listener.endpoints)]).start()
+    with pytest.raises(copyrpc.Disconnected):
+        waiting.call(b"x")
+    with pytest.raises(copyrpc.Disconnected):
+        waiting.call_many([b"x"])
+
+
+PEER = """
+import copyrpc, sys
+with copyrpc.listen(sys.argv[1]) as listener:
+    print("listening", flush=True)
+    request = listener.receive()
+    import os; os.kill(os.getpid(), 9)
+"""
+
+
+def test_the_peer_is_killed(address):
+    peer = subprocess.Popen([sys.executable, "-c", PEER, address], stdout=subprocess.PIPE, text=True)
+    assert peer.stdout.readline() == "listening\n"
+    with copyrpc.connect(address, copyrpc.EndpointOptions(keepalive=0.2)) as endpoint:
+        with pytest.raises(copyrpc.Disconnected):
+            endpoint.call(b"x")
+        assert not endpoint.connected and endpoint.error is not None
+    peer.wait()
+    peer.stdout.close()
+
+
+def test_a_reply_to_a_peer_that_went(silent):
+    with copyrpc.Context() as context:
+        endpoint = context.connect(silent.address)
+        endpoint.start(b"x")
+        (request,) = silent.wait_for(1)
+        endpoint.close()
+        deadline = time.monotonic() + 10
+        while silent.listener.endpoints and time.monotonic() < deadline:
+            time.sleep(0.01)
+        with pytest.raises(copyrpc.Disconnected):
+            request.reply(b"y")
+        assert bytes(request.payload) == b"x"  # a copy by now
+
+
+def test_reconnecting(server):
+    with copyrpc.Context() as context:
+        for index in range(20):
+            with context.connect(server.address) as endpoint:
+                assert endpoint.call(b"%d" % index) == b"%d" % index
+        assert context.info().endpoints == 0
+
+
+def test_many_connections(server):
+    with copyrpc.Context() as context:
+        endpoints = [context.connect(server.address, copyrpc.EndpointOptions(ring_bytes=65536, batch_window=8)) for _ in range(40)]
+        calls = [endpoint.start(b"%d" % index) for index, endpoint in enumerate(endpoints)]
+        assert [call.result(20) for call in calls] == [b"%d" % index for index in range(40)]
+
+
+def test_a_region():
+    memory = bytearray(8192)
+    with copyrpc.Context() as context:
+        with context.register(memory, "local_write", "remote_read") as region:
+            assert region.bytes == 8192 and region.remote_key
+            with pytest.raises(BufferError):
+                memory.append(1)  # it must stay where it is
+        region.close()
+        memory.append(1)
+        with pytest.raises(BufferError, match="writable"):
+            context.register(b"constant", "local_write")
+        with pytest.raises(ValueError, match="local_write"):
+            context.register(memory, "execute")

@@ -1,0 +1,81 @@
+"""The programs of examples/python, as a user runs them, with their counterparts in C."""
+import json
+import os
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
+
+import pytest
+
+SOURCE = os.environ["TEST_SOURCE"]
+BUILD = os.environ["TEST_BUILD"]
+
+
+def program(language, name):
+    if language == "python":
+        return [sys.executable, os.path.join(SOURCE, "examples/python", name + ".py")]
+    return [os.path.join(BUILD, {"perf_server": "tools/copyrpc-perf", "perf_client": "tools/copyrpc-perf"}.get(name, f"examples/{name}"))]
+
+
+@contextmanager
+def server(command, address):
+    process = subprocess.Popen([*command, address], stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout.readline() == f"listening on {address}\n"
+        yield process
+    finally:
+        process.send_signal(signal.SIGTERM)
+        status = process.wait(20)
+        process.stdout.close()
+    assert status == 0
+
+
+def run(command, *arguments):
+    return subprocess.run([*command, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=120)
+
+
+@pytest.mark.parametrize("client", ["c", "python"])
+@pytest.mark.parametrize("serving", ["c", "python"])
+def test_echo(address, serving, client):
+    with server(program(serving, "echo_server"), address):
+        for calls, size in ((2000, 100), (200, 0), (100, 65536)):
+            done = run(program(client, "echo_client"), address, calls, size)
+            assert (done.returncode, done.stdout) == (0, f"{calls} calls of {size} bytes answered\n"), done.stderr
+
+
+def test_echo_says_that_nobody_listens(address):
+    done = run(program("python", "echo_client"), address)
+    assert done.returncode == 1 and done.stderr.startswith("echo_client: ") and "Traceback" not in done.stderr
+
+
+def test_echo_says_how_it_is_used():
+    for arguments in ((), ("a", "b"), ("a", "1", "-1"), ("a", "1", "2", "3")):
+        done = run(program("python", "echo_client"), *arguments)
+        assert done.returncode == 1 and "usage" in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("sizes", [("-s", "32"), ("-s", "64", "-r", "5000"), ("-s", "4096")], ids=" ".join)
+@pytest.mark.parametrize("form", ["arrays", "list", "asyncio", "simple"])
+def test_perf_client(address, form, sizes):
+    with server([*program("c", "perf_server"), "server"], address):
+        done = run(program("python", "perf_client"), address, "-t", "0.3", "-q", "64", "--form", form, "--json", *sizes)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert result["calls"] > 10 and result["wrong"] == 0 and result["calls_per_second"] > 0
+
+
+def test_perf_client_notices_wrong_answers(address):
+    with server([*program("c", "echo_server")], address):
+        done = run(program("python", "perf_client"), address, "-n", "100", "-r", "50", "--form", "list", "--json")
+    assert done.returncode == 1 and json.loads(done.stdout)["wrong"] > 0
+
+
+@pytest.mark.parametrize("how", [[], ["--handler"]], ids=["arrays", "handler"])
+def test_perf_server(address, how):
+    with server([*program("python", "perf_server"), *how], address):
+        for sizes in (["-s", "32"], ["-s", "64", "-r", "5000"]):
+            done = run([*program("c", "perf_client"), "client"], address, "-t", "0.3", "-q", "64", "-e", "3", "--json", *sizes)
+            assert done.returncode == 0, done.stderr
+            result = json.loads(done.stdout)
+            assert result["lost"] == result["wrong"] == 0 and result["calls"] > 10

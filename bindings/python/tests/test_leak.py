@@ -1,0 +1,107 @@
+"""100,000 calls and 1,000 connections leave nothing behind: no memory, no descriptors, no threads."""
+import asyncio
+import ctypes
+import gc
+import os
+import subprocess
+import sys
+import threading
+
+import copyrpc
+import pytest
+
+SERVER = """
+import copyrpc, signal, sys
+with copyrpc.Context() as context, context.listen(sys.argv[1]) as listener:
+    signal.signal(signal.SIGTERM, lambda *_: listener.stop())
+    print("listening", flush=True)
+    listener.serve(lambda request: request.payload)
+"""
+
+
+@pytest.fixture
+def remote(address):
+    """A server in a process of its own, which must not grow either."""
+    process = subprocess.Popen([sys.executable, "-c", SERVER, address], stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "listening\n"
+    process.address = address
+    yield process
+    process.terminate()
+    assert process.wait(30) == 0
+    process.stdout.close()
+
+
+def state(process="self"):
+    """Resident KiB, descriptors, threads."""
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)  # what is free, and not yet given back, is no leak
+    with open(f"/proc/{process}/status") as file:
+        fields = dict(line.split(":", 1) for line in file)
+    return int(fields["VmRSS"].split()[0]), len(os.listdir(f"/proc/{process}/fd")), int(fields["Threads"])
+
+
+def compare(before, after, slack_kib):
+    assert after[1:] == before[1:], f"descriptors and threads: {before[1:]} before, {after[1:]} after"
+    assert after[0] - before[0] <= slack_kib, f"resident KiB: {before[0]} before, {after[0]} after"
+
+
+def call(endpoint, count):
+    """`count` calls, in all forms."""
+    requests = [b"x" * 100] * 250
+    ops, completions = copyrpc.OpArray(250), copyrpc.CompletionArray(250)
+    ops.fill_calls(endpoint, request_bytes=100, reply_bytes_max=100)
+    payload = bytes(25000)
+    context = endpoint.context
+
+    async def gather():
+        await asyncio.gather(*(endpoint.acall(request, reply_bytes_max=100) for request in requests))
+
+    for turn in range(count // 1000):
+        assert len(endpoint.call_many(requests, reply_bytes_max=100)) == 250
+        left = context.submit(ops, payload=payload)
+        assert left == 250
+        while left:
+            left -= context.poll(completions)
+            bytes(completions.payload(0)) if len(completions) else context.wait(1.0)
+        calls = [endpoint.start(request, reply_bytes_max=100) for request in requests]
+        for one in calls[:-10]:
+            one.result()
+        for one in calls[-10:]:
+            one.cancel()
+        for request in requests[:20]:
+            with endpoint.call_view(request) as reply:
+                bytes(reply.payload)
+        if turn % 10 == 0:
+            asyncio.run(gather())
+        else:
+            endpoint.call_many(requests[:230], reply_bytes_max=100)
+
+
+def test_100_000_calls(remote):
+    with copyrpc.Context() as context:
+        endpoint = context.connect(remote.address)
+        call(endpoint, 10_000)  # caches and rings are touched for the first time
+        before, there = state(), state(remote.pid)
+        call(endpoint, 100_000)
+        compare(before, state(), 2048)
+        compare(there, state(remote.pid), 4096)
+        assert endpoint.stats().calls >= 110_000 and not context._pending and not context._lent
+
+
+def cycles(address, count):
+    for index in range(count):
+        if index % 2:
+            with copyrpc.connect(address, copyrpc.EndpointOptions(ring_bytes=65536)) as endpoint:
+                assert endpoint.call(b"x") == b"x"
+        else:
+            with copyrpc.Context() as context:
+                context.connect(address, copyrpc.EndpointOptions(ring_bytes=65536)).call(b"x")
+
+
+def test_1_000_connections(remote):
+    cycles(remote.address, 400)  # the allocator's heaps reach their size
+    before, there = state(), state(remote.pid)
+    cycles(remote.address, 1000)
+    compare(before, state(), 4096)
+    compare(there, state(remote.pid), 4096)
+    assert threading.active_count() == 1
