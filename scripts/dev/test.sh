@@ -3,7 +3,7 @@
 #help Usage: ./dev test [--quick] [--suite NAME]
 #help
 #help Builds with gcc, with clang, with ASan and UBSan, and with TSan (simnic's parts); runs every test, those of suite vm in the
-#help VM, those of suites simnic and programs on simnic. --quick: gcc only, without the VM. --suite: only that one, with gcc. The last line counts everything that ran.
+#help VM, those of suites simnic, programs and bindings on simnic. --quick: gcc only, without the VM. --suite: only that one, with gcc. The last line counts everything that ran.
 quick= suite=
 while [ $# -gt 0 ]; do
     case $1 in

@@ -47,6 +47,8 @@ static void set_writable(uint32_t page, bool writable)
 static uint32_t page_at(uintptr_t address)
 {
     const uint8_t *start = (const uint8_t *)(address & ~(uintptr_t)(DEVICE_UAR_BYTES - 1));
+    if (!start) /* the program's own NULL, which numbers without a page would match */
+        return UINT32_MAX;
     for (uint32_t page = 0; page < state.page_end; page++)
         if (atomic_load_explicit(&state.page[page], memory_order_relaxed) == start)
             return page;

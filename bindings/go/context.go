@@ -1,0 +1,237 @@
+// context.go: contexts: opening, sharing, closing, asking.
+
+package copyrpc
+
+/*
+#include <copyrpc.h>
+*/
+import "C"
+
+import (
+	"fmt"
+	"net/netip"
+	"runtime"
+	"sync"
+	"unsafe"
+)
+
+// Context is one opened RDMA device with one goroutine that polls it. Endpoints and listeners are made from it with
+// [Context.Dial] and [Context.Listen]. All methods may be called from any goroutine.
+type Context struct {
+	poller *poller
+	shared bool
+}
+
+// Open opens a device. Who needs no say in that uses [Dial] and [Listen], which share a context for each device.
+func Open(options ...Option) (*Context, error) {
+	const op = "open"
+	s, problem := settingsOf(op, options)
+	if problem != nil {
+		return nil, problem
+	}
+	p, err := startPoller(op, s)
+	if err != nil {
+		return nil, err
+	}
+	c := &Context{poller: p}
+	warnIfLost(c, &p.closed, "a Context")
+	return c, nil
+}
+
+// Close closes everything that was made from the context; calls that are pending fail with ErrClosed. Closing twice is
+// allowed.
+func (c *Context) Close() error {
+	if c == nil || c.poller == nil {
+		return nil
+	}
+	c.poller.close()
+	return nil
+}
+
+func (c *Context) valid(op string) (*poller, error) {
+	if c == nil || c.poller == nil {
+		return nil, errorf(op, ErrClosed, "this Context was never opened: make it with copyrpc.Open")
+	}
+	return c.poller, nil
+}
+
+// warnIfLost has the garbage collector tell of an object that nobody closed, and do no more: when it runs, if at all, is no
+// time to close connections. What the poller holds on to are the inner structs, so that the outer one can be lost.
+func warnIfLost[T any](object *T, closed interface{ Load() bool }, name string) {
+	runtime.SetFinalizer(object, func(*T) {
+		if !closed.Load() {
+			Warn(name + " was lost without being closed; call Close")
+		}
+	})
+}
+
+// ---- Sharing ------------------------------------------------------------------------------------
+
+// sharedKey tells contexts apart that Dial and Listen share.
+type sharedKey C.crpc_context_options
+
+type sharedContext struct {
+	context *Context
+	users   int
+}
+
+var (
+	sharedMutex sync.Mutex
+	shared      = map[sharedKey]*sharedContext{}
+)
+
+// takeContext gives the context that was asked for, and what to call when its user is closed.
+func takeContext(op string, s *settings) (*Context, func(), error) {
+	if s.context != nil {
+		return s.context, func() {}, nil
+	}
+	sharedMutex.Lock()
+	defer sharedMutex.Unlock()
+	key := sharedKey(s.device)
+	entry := shared[key]
+	if entry == nil {
+		p, err := startPoller(op, s)
+		if err != nil {
+			return nil, nil, err
+		}
+		entry = &sharedContext{context: &Context{poller: p, shared: true}}
+		shared[key] = entry
+	}
+	entry.users++
+	var once sync.Once
+	return entry.context, func() { once.Do(func() { leaveShared(key, entry) }) }, nil
+}
+
+// leaveShared closes a shared context after its last user.
+func leaveShared(key sharedKey, entry *sharedContext) {
+	sharedMutex.Lock()
+	defer sharedMutex.Unlock()
+	entry.users--
+	if entry.users == 0 {
+		delete(shared, key)
+		entry.context.Close()
+	}
+}
+
+// ---- Asking -------------------------------------------------------------------------------------
+
+// ContextInfo is what a context runs on.
+type ContextInfo struct {
+	Device          string // e.g. "mlx5_0"
+	Driver          string // e.g. "verbs"
+	Port            int
+	GID             netip.Addr
+	MTUBytes        int
+	EndpointsMax    int
+	Endpoints       int // open now
+	ReceiveDepth    int
+	BatchWindowLeft int
+}
+
+// Info tells what the context runs on.
+func (c *Context) Info() (ContextInfo, error) {
+	const op = "context info"
+	p, err := c.valid(op)
+	if err != nil {
+		return ContextInfo{}, err
+	}
+	p.mutex.Lock()
+	defer p.mutex.Unlock()
+	return p.raw.Info()
+}
+
+// Info tells what the context runs on.
+func (r *RawContext) Info() (ContextInfo, error) {
+	const op = "context info"
+	if r == nil || r.handle == nil {
+		return ContextInfo{}, newError(op, ErrClosed)
+	}
+	info := C.crpc_context_info{struct_size: C.sizeof_crpc_context_info}
+	if status := C.crpc_context_get_info(r.handle, &info); status < 0 {
+		return ContextInfo{}, newError(op, Status(status))
+	}
+	return ContextInfo{
+		Device: text(info.device[:]), Driver: text(info.driver_name[:]), Port: int(info.port),
+		GID:      netip.AddrFrom16(*(*[16]byte)(unsafe.Pointer(&info.gid))),
+		MTUBytes: int(info.mtu_bytes), EndpointsMax: int(info.endpoints_max), Endpoints: int(info.endpoints),
+		ReceiveDepth: int(info.receive_depth), BatchWindowLeft: int(info.batch_window_left),
+	}, nil
+}
+
+// Stats are counters since the context or the endpoint was made; capi/copyrpc.h says what each means.
+type Stats struct {
+	Calls, Responses, CallsFailed, Requests, Replies, LateResponses uint64
+	BatchesSent, BatchesReceived, BytesSent, BytesReceived          uint64
+	SendWQEs, Doorbells, SignaledWQEs, InlineWQEs, ReceiveWQEs      uint64
+	MailboxReads, Completions, Refused, Polls, PollsEmpty           uint64
+	UnknownCompletions, ProtocolErrors                              uint64
+}
+
+func statsOf(s *C.crpc_stats) Stats {
+	return Stats{
+		Calls: uint64(s.calls), Responses: uint64(s.responses), CallsFailed: uint64(s.calls_failed),
+		Requests: uint64(s.requests), Replies: uint64(s.replies), LateResponses: uint64(s.late_responses),
+		BatchesSent: uint64(s.batches_sent), BatchesReceived: uint64(s.batches_received),
+		BytesSent: uint64(s.bytes_sent), BytesReceived: uint64(s.bytes_received),
+		SendWQEs: uint64(s.send_wqes), Doorbells: uint64(s.doorbells), SignaledWQEs: uint64(s.signaled_wqes),
+		InlineWQEs: uint64(s.inline_wqes), ReceiveWQEs: uint64(s.receive_wqes), MailboxReads: uint64(s.mailbox_reads),
+		Completions: uint64(s.completions), Refused: uint64(s.refused), Polls: uint64(s.polls),
+		PollsEmpty: uint64(s.polls_empty), UnknownCompletions: uint64(s.unknown_completions),
+		ProtocolErrors: uint64(s.protocol_errors),
+	}
+}
+
+// Stats reads the context's counters.
+func (c *Context) Stats() (Stats, error) {
+	p, err := c.valid("context stats")
+	if err != nil {
+		return Stats{}, err
+	}
+	p.mutex.Lock()
+	defer p.mutex.Unlock()
+	return p.raw.Stats()
+}
+
+// Stats reads the context's counters.
+func (r *RawContext) Stats() (Stats, error) {
+	const op = "context stats"
+	if r == nil || r.handle == nil {
+		return Stats{}, newError(op, ErrClosed)
+	}
+	stats := C.crpc_stats{struct_size: C.sizeof_crpc_stats}
+	if status := C.crpc_context_get_stats(r.handle, &stats); status < 0 {
+		return Stats{}, newError(op, Status(status))
+	}
+	return statsOf(&stats), nil
+}
+
+// DeviceInfo describes one port of one RDMA device of this machine.
+type DeviceInfo struct {
+	Name         string
+	Port         int
+	Active       bool
+	MTUBytes     int
+	GID          netip.Addr // the one a context takes by default
+	EndpointsMax int
+}
+
+// Devices lists the ports of all RDMA devices. None is no error.
+func Devices() ([]DeviceInfo, error) {
+	var devices []DeviceInfo
+	for index := 0; ; index++ {
+		info := C.crpc_device_info{struct_size: C.sizeof_crpc_device_info}
+		theirs := newCError()
+		status := C.crpc_device_query(C.uint32_t(index), &info, &theirs)
+		if Status(status) == ErrNoDevice {
+			return devices, nil
+		}
+		if status < 0 {
+			return nil, fromC(fmt.Sprint("device ", index), status, &theirs)
+		}
+		devices = append(devices, DeviceInfo{
+			Name: text(info.name[:]), Port: int(info.port), Active: info.port_state == C.CRPC_PORT_ACTIVE,
+			MTUBytes: int(info.mtu_bytes), GID: netip.AddrFrom16(*(*[16]byte)(unsafe.Pointer(&info.gid))),
+			EndpointsMax: int(info.endpoints_max),
+		})
+	}
+}

@@ -1,0 +1,133 @@
+// Package copyrpc is RPC over RDMA: calls in batches, written by the NIC straight into the peer's memory.
+//
+// There are two levels. The idiomatic one is [Dial], [Listen], [Endpoint.Call] and [Listener.Serve]: any number of goroutines
+// may call at once; one goroutine for each [Context] gathers what they send into batches, and hands out what comes back. The
+// low one is [RawContext]: arrays of ops and completions in C memory, for one goroutine, at C's speed.
+//
+// Errors are of type [*Error], or [*ReplyError] where the peer itself answered with a status; errors.Is compares with the
+// statuses: errors.Is(err, copyrpc.ErrTimeout).
+package copyrpc
+
+/*
+#cgo pkg-config: copyrpc
+#include <copyrpc.h>
+*/
+import "C"
+
+import (
+	"fmt"
+	"log"
+	"unsafe"
+)
+
+// Version tells the version of the C library that was loaded, e.g. "0.1.0".
+func Version() string {
+	version := uint32(C.crpc_version())
+	return fmt.Sprintf("%d.%d.%d", version>>16, version>>8&0xff, version&0xff)
+}
+
+// Warn gets what has no caller to be returned to: a handler that panicked, an object that was never closed. Set it before the
+// package is first used.
+var Warn = func(text string) { log.Print("copyrpc: ", text) }
+
+// EndpointHandle names an endpoint of a [RawContext]; zero is none.
+type EndpointHandle uint64
+
+// ListenerHandle names a listener of a [RawContext]; zero is none.
+type ListenerHandle uint64
+
+// Opcodes of an [Op].
+const (
+	OpCall   = 1 // a request to the peer; completes with CompletionResponse
+	OpReply  = 2 // the answer to a request; completes with CompletionReply
+	OpDrop   = 3 // lets a request go: its caller gets ErrDropped
+	OpCancel = 4 // ends the endpoint's calls whose UserData equals Token
+
+	OpQuiet = 1 // flag of OpReply and OpDrop: no completion
+)
+
+// Kinds of a [Completion].
+const (
+	CompletionResponse       = 1
+	CompletionReply          = 2
+	CompletionCancel         = 3
+	CompletionRequest        = 4
+	CompletionConnectRequest = 5
+	CompletionConnected      = 6
+	CompletionDisconnected   = 7
+	CompletionRoom           = 8
+	CompletionDevice         = 9
+)
+
+// Op is a crpc_op: what Submit takes an array of. capi/copyrpc.h says which opcode names which fields; the others are zero.
+type Op struct {
+	Opcode        uint8
+	Flags         uint8
+	Method        uint16
+	Status        int32
+	Endpoint      EndpointHandle
+	UserData      uint64
+	Token         uint64
+	PayloadOffset uint64
+	PayloadBytes  uint32
+	ReplyBytesMax uint32
+	TimeoutNs     uint64
+	reserved      uint64
+}
+
+// Completion is a crpc_completion: what Poll fills an array of.
+type Completion struct {
+	Kind     uint8
+	Flags    uint8
+	Method   uint16
+	Status   int32
+	Endpoint EndpointHandle
+	UserData uint64
+	Token    uint64
+	// An address in C's receive ring, which Go's memory does not move or free. A pointer and not an integer, so that View needs
+	// no conversion that `go vet` would have to take on trust. It is never one into Go's heap.
+	payload          unsafe.Pointer
+	PayloadBytes     uint32
+	ReplyBytesMax    uint32
+	view             uint64
+	EndpointUserData uint64
+}
+
+// View is the payload where the NIC has put it. It is valid until the next Poll of the context: copy what is to stay.
+func (completion *Completion) View() []byte {
+	return unsafe.Slice((*byte)(completion.payload), int(completion.PayloadBytes))
+}
+
+// The structs above are C's, byte for byte: a field that moved does not compile.
+var (
+	_ [C.sizeof_crpc_op]byte         = [unsafe.Sizeof(Op{})]byte{}
+	_ [C.sizeof_crpc_completion]byte = [unsafe.Sizeof(Completion{})]byte{}
+
+	_ [unsafe.Offsetof(C.crpc_op{}.endpoint)]byte                   = [unsafe.Offsetof(Op{}.Endpoint)]byte{}
+	_ [unsafe.Offsetof(C.crpc_op{}.user_data)]byte                  = [unsafe.Offsetof(Op{}.UserData)]byte{}
+	_ [unsafe.Offsetof(C.crpc_op{}.payload_offset)]byte             = [unsafe.Offsetof(Op{}.PayloadOffset)]byte{}
+	_ [unsafe.Offsetof(C.crpc_op{}.reply_bytes_max)]byte            = [unsafe.Offsetof(Op{}.ReplyBytesMax)]byte{}
+	_ [unsafe.Offsetof(C.crpc_op{}.timeout_ns)]byte                 = [unsafe.Offsetof(Op{}.TimeoutNs)]byte{}
+	_ [unsafe.Offsetof(C.crpc_completion{}.status)]byte             = [unsafe.Offsetof(Completion{}.Status)]byte{}
+	_ [unsafe.Offsetof(C.crpc_completion{}.user_data)]byte          = [unsafe.Offsetof(Completion{}.UserData)]byte{}
+	_ [unsafe.Offsetof(C.crpc_completion{}.payload)]byte            = [unsafe.Offsetof(Completion{}.payload)]byte{}
+	_ [unsafe.Offsetof(C.crpc_completion{}.payload_bytes)]byte      = [unsafe.Offsetof(Completion{}.PayloadBytes)]byte{}
+	_ [unsafe.Offsetof(C.crpc_completion{}.view)]byte               = [unsafe.Offsetof(Completion{}.view)]byte{}
+	_ [unsafe.Offsetof(C.crpc_completion{}.endpoint_user_data)]byte = [unsafe.Offsetof(Completion{}.EndpointUserData)]byte{}
+)
+
+// And so are the constants.
+var (
+	_ = [1]struct{}{}[OpCall-C.CRPC_OP_CALL]
+	_ = [1]struct{}{}[OpReply-C.CRPC_OP_REPLY]
+	_ = [1]struct{}{}[OpDrop-C.CRPC_OP_DROP]
+	_ = [1]struct{}{}[OpCancel-C.CRPC_OP_CANCEL]
+	_ = [1]struct{}{}[OpQuiet-C.CRPC_OP_QUIET]
+	_ = [1]struct{}{}[CompletionResponse-C.CRPC_COMPLETION_RESPONSE]
+	_ = [1]struct{}{}[CompletionRequest-C.CRPC_COMPLETION_REQUEST]
+	_ = [1]struct{}{}[CompletionConnectRequest-C.CRPC_COMPLETION_CONNECT_REQUEST]
+	_ = [1]struct{}{}[CompletionConnected-C.CRPC_COMPLETION_CONNECTED]
+	_ = [1]struct{}{}[CompletionDisconnected-C.CRPC_COMPLETION_DISCONNECTED]
+	_ = [1]struct{}{}[CompletionRoom-C.CRPC_COMPLETION_ROOM]
+	_ = [1]struct{}{}[CompletionDevice-C.CRPC_COMPLETION_DEVICE]
+)

@@ -1,0 +1,72 @@
+#!/usr/bin/env bash
+# examples_test.sh GO SIMNIC BUILD: the examples in Go and the README's Go program, as printed, against each other and against the
+# programs in C. Builds first, then runs itself on simnic.
+set -u
+source=$(cd "$(dirname "$0")/../.." && pwd)
+. "$source/tools/tests/tap.sh"
+
+if [ "${1:-}" != inside ]; then
+    go=$1 simnic=$2 build=$3
+    export PKG_CONFIG_PATH=$build/meson-uninstalled LD_LIBRARY_PATH=$build/capi COPYRPC=$source
+    export GOFLAGS=-buildvcs=false GOTOOLCHAIN=local GOPROXY=off PATH=$(dirname "$go"):$PATH
+    work=$(mktemp -d)
+    trap 'rm -rf "$work"' EXIT
+    check "the examples build" bash -c "cd '$source/examples/go' && '$go' build -o '$work/' ./..."
+    # What the README prints for Go: the program, then the commands of the first shell block after it.
+    mkdir "$work/hello_go"
+    awk '/^```go$/ { on = 1; next } /^```$/ { on = 0 } on' "$source/README.md" > "$work/hello_go/main.go"
+    awk '/^```go$/ { seen = 1 } seen && /^```sh$/ { on = 1; next } /^```$/ { if (on) exit } on' "$source/README.md" > "$work/hello_go/commands"
+    check "the README has a program and how to build it" test -s "$work/hello_go/main.go" -a -s "$work/hello_go/commands"
+    check "the README's program builds as printed" bash -c "cd '$work/hello_go' && sh -e ./commands"
+    "$simnic" run --session "examples_go.$$" -- bash "$0" inside "$work" "$build" "$count"
+    exit
+fi
+
+work=$2 build=$3 count=$4
+address=127.0.0.1
+trap 'kill $(jobs -p) 2>/dev/null' EXIT
+listening() { for _ in $(seq 100); do grep -q '^listening' "$1" && return 0; sleep 0.1; done; cat "$1"; return 1; }
+json() { python3 -c "import json; r = json.load(open('$work/json')); assert $1, r"; }
+
+# serve LABEL COMMAND...: leaves the process in $server.
+serve() {
+    local label=$1
+    shift
+    : > "$work/server"
+    "$@" > "$work/server" 2>&1 &
+    server=$!
+    check "$label listens" listening "$work/server"
+}
+
+serve "Go's echo server" "$work/echo_server" $address:7481
+check "Go calls Go" timeout 60 "$work/echo_client" $address:7481 2000 100
+check "C calls Go" timeout 60 "$build/examples/echo_client" $address:7481 2000 100
+check "Go calls Go: no bytes" timeout 60 "$work/echo_client" $address:7481 100 0
+check "Go calls Go: 64 KiB" timeout 60 "$work/echo_client" $address:7481 100 65536
+check "the README's program" bash -c "timeout 60 '$work/hello_go/hello' $address:7481 | grep -qx 'hello <nil>'"
+check_stops "Go's echo server ends on SIGTERM" $server
+check "Go's echo client says that nobody listens" bash -c "! timeout 60 '$work/echo_client' $address:7481 > '$work/nobody' 2>&1 && grep -q listens '$work/nobody'"
+check "Go's echo client explains itself" bash -c "'$work/echo_client' 2>&1 | grep -q '^echo_client: usage'"
+
+serve "C's echo server" "$build/examples/echo_server" $address:7482
+check "Go calls C" timeout 60 "$work/echo_client" $address:7482 2000 100
+check_stops "C's echo server ends on SIGTERM" $server
+
+serve "C's perf server" "$build/tools/copyrpc-perf" server $address:7483
+check "Go's perf client, raw, against C" bash -c "timeout 60 '$work/perf_client' -n 5000 -json $address:7483 > '$work/json'"
+check "exactly as many as asked for, none lost" json "r['calls'] == 5000 and r['lost'] == 0 and r['wrong'] == 0"
+check "they share batches" json "r['messages_per_batch'] >= 16"
+check "Go's perf client, raw and sleeping" timeout 60 "$work/perf_client" -n 5000 -wait $address:7483
+check "Go's perf client, goroutines, against C" bash -c "timeout 60 '$work/perf_client' -t 0.5 -q 1000 -goroutines -json $address:7483 > '$work/json'"
+check "none lost among goroutines" json "r['calls'] > 1000 and r['lost'] == 0 and r['wrong'] == 0 and 0 < r['latency_ns']['p50'] <= r['latency_ns']['max']"
+check_stops "C's perf server ends on SIGTERM" $server
+
+for how in "" -handler; do
+    serve "Go's perf server $how" "$work/perf_server" $how $address:7484
+    check "C's perf client against Go $how" bash -c "timeout 60 '$build/tools/copyrpc-perf' client $address:7484 -n 5000 --json > '$work/json'"
+    check "none lost, $how" json "r['calls'] == 5000 and r['lost'] == 0 and r['wrong'] == 0"
+    check "C's perf client with replies of another size, $how" timeout 60 "$build/tools/copyrpc-perf" client $address:7484 -n 2000 -q 8 -s 64 -r 20000
+    check "Go's perf client against Go $how" timeout 60 "$work/perf_client" -n 5000 -q 64 -goroutines $address:7484
+    check_stops "Go's perf server $how ends on SIGTERM" $server
+done
+plan

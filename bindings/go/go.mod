@@ -1,0 +1,3 @@
+module github.com/copyrpc/copyrpc/bindings/go
+
+go 1.21

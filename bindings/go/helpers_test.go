@@ -1,0 +1,134 @@
+package copyrpc_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	copyrpc "github.com/copyrpc/copyrpc/bindings/go"
+)
+
+// host is an address of an RDMA device: simnic's first rail, unless the environment says otherwise (tests/place.h).
+func host() string {
+	if address := os.Getenv("TEST_ADDRESS"); address != "" {
+		return address
+	}
+	return "127.0.0.1"
+}
+
+// limited gives a context that ends a test which hangs, well before `go test` does.
+func limited(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// is fails the test unless err is an error of that status, with a text for people.
+func is(t testing.TB, err error, status copyrpc.Status) {
+	t.Helper()
+	if !errors.Is(err, status) {
+		t.Fatalf("got %v, want %s", err, status.Name())
+	}
+	var e *copyrpc.Error
+	if !errors.As(err, &e) || e.Status != status || e.Message == "" || e.Op == "" {
+		t.Fatalf("%#v is no *Error with status, Op and Message", err)
+	}
+}
+
+// pair is a client and a server endpoint in contexts of their own.
+type pair struct {
+	clientContext, serverContext *copyrpc.Context
+	listener                     *copyrpc.Listener
+	client, server               *copyrpc.Endpoint
+}
+
+func openContext(t testing.TB, options ...copyrpc.Option) *copyrpc.Context {
+	t.Helper()
+	c, err := copyrpc.Open(options...)
+	check(t, err)
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+func newPair(t testing.TB, options ...copyrpc.Option) *pair {
+	t.Helper()
+	ctx := limited(t)
+	p := &pair{clientContext: openContext(t), serverContext: openContext(t)}
+	var err error
+	p.listener, err = p.serverContext.Listen(host()+":0", options...)
+	check(t, err)
+	t.Cleanup(func() { p.listener.Close() })
+	p.client, p.server = p.connect(t, ctx, options...)
+	return p
+}
+
+func (p *pair) connect(t testing.TB, ctx context.Context, options ...copyrpc.Option) (client, server *copyrpc.Endpoint) {
+	t.Helper()
+	accepted := make(chan error, 1)
+	go func() {
+		var err error
+		server, err = p.listener.Accept(ctx)
+		accepted <- err
+	}()
+	client, err := p.clientContext.Dial(ctx, p.listener.Address(), options...)
+	check(t, err)
+	check(t, <-accepted)
+	t.Cleanup(func() { client.Close(); server.Close() })
+	return client, server
+}
+
+func echo(_ context.Context, request *copyrpc.Request) ([]byte, error) { return request.Payload, nil }
+
+// serve has the server's side answer until the test ends.
+func (p *pair) serve(t testing.TB, handler copyrpc.Handler) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var done sync.WaitGroup
+	done.Add(1)
+	go func() {
+		defer done.Done()
+		p.server.Serve(ctx, handler)
+	}()
+	t.Cleanup(func() { cancel(); done.Wait() })
+}
+
+// warnings collects what Warn gets while the test runs.
+type warnings struct {
+	mutex sync.Mutex
+	texts []string
+}
+
+var collected warnings
+
+func TestMain(m *testing.M) {
+	copyrpc.Warn = func(text string) {
+		collected.mutex.Lock()
+		collected.texts = append(collected.texts, text)
+		collected.mutex.Unlock()
+	}
+	os.Exit(m.Run())
+}
+
+func (w *warnings) take() []string {
+	w.mutex.Lock()
+	defer w.mutex.Unlock()
+	texts := w.texts
+	w.texts = nil
+	return texts
+}
+
+func port(t testing.TB, address string) string {
+	_, port, err := net.SplitHostPort(address)
+	check(t, err)
+	return port
+}

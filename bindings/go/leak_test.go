@@ -1,0 +1,186 @@
+package copyrpc_test
+
+import (
+	"context"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	copyrpc "github.com/copyrpc/copyrpc/bindings/go"
+)
+
+// footprint is what a program holds of the machine.
+type footprint struct {
+	goroutines, descriptors, threads int
+	goHeap, resident                 int // bytes
+}
+
+func footprintNow(t testing.TB) footprint {
+	runtime.GC()
+	runtime.GC()
+	var memory runtime.MemStats
+	runtime.ReadMemStats(&memory)
+	entries := func(path string) int {
+		list, err := os.ReadDir(path)
+		check(t, err)
+		return len(list)
+	}
+	status, err := os.ReadFile("/proc/self/status")
+	check(t, err)
+	resident := 0
+	for _, line := range strings.Split(string(status), "\n") {
+		if fields := strings.Fields(line); len(fields) == 3 && fields[0] == "VmRSS:" {
+			resident, _ = strconv.Atoi(fields[1])
+		}
+	}
+	return footprint{
+		goroutines: runtime.NumGoroutine(), descriptors: entries("/proc/self/fd"), threads: entries("/proc/self/task"),
+		goHeap: int(memory.HeapAlloc), resident: resident << 10,
+	}
+}
+
+// settled waits until nothing is left of what was closed: threads end a moment after those that waited for them.
+func settled(t *testing.T, before footprint) footprint {
+	var now footprint
+	for i := 0; i < 100; i++ {
+		now = footprintNow(t)
+		if now.goroutines <= before.goroutines && now.descriptors <= before.descriptors && now.threads <= before.threads {
+			break
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	return now
+}
+
+// Limits of growth. Threads: Go's runtime keeps those it has made and makes one more when it is busy; memory: what malloc and
+// Go's heap keep for the next time. A leak of 100 bytes a call, or of a page a connection, is above. run_tests.py sets
+// MALLOC_ARENA_MAX=1: else each new thread of Go's may get glibc to make a new arena, which only fills over hundreds of cycles.
+const (
+	threadsMore  = 3
+	residentMore = 4 << 20
+	goHeapMore   = 1 << 20
+)
+
+func compare(t *testing.T, before, after footprint) {
+	t.Helper()
+	t.Logf("before %+v", before)
+	t.Logf("after  %+v", after)
+	if after.goroutines > before.goroutines || after.descriptors > before.descriptors || after.threads > before.threads+threadsMore ||
+		after.goHeap > before.goHeap+goHeapMore || !raceDetector && after.resident > before.resident+residentMore {
+		t.Fatal("it does not come back to where it began")
+	}
+}
+
+func TestCallsLeakNothing(t *testing.T) {
+	p := newPair(t)
+	p.serve(t, echo)
+	ctx := context.Background()
+	request := make([]byte, 100)
+	calls := func(count int) {
+		for count > 0 {
+			requests := make([][]byte, min(count, 250))
+			for i := range requests {
+				requests[i] = request
+			}
+			results, err := p.client.CallBatch(ctx, requests)
+			check(t, err)
+			for _, result := range results {
+				check(t, result.Err)
+			}
+			count -= len(results)
+			for i := 0; i < 50 && count > 0; i++ {
+				_, err := p.client.Call(ctx, request)
+				check(t, err)
+				count--
+			}
+		}
+	}
+	calls(20000) // every pool has what it keeps
+	before := footprintNow(t)
+	calls(100000)
+	compare(t, before, settled(t, before))
+}
+
+func TestConnectionsLeakNothing(t *testing.T) {
+	server, client := openContext(t), openContext(t)
+	listener, err := server.Listen(host()+":0", copyrpc.WithRingBytes(1<<16))
+	check(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	served := make(chan error, 1)
+	go func() { served <- listener.Serve(ctx, echo) }()
+	cycles := func(count int) {
+		for i := 0; i < count; i++ {
+			endpoint, err := client.Dial(ctx, listener.Address(), copyrpc.WithRingBytes(1<<16))
+			check(t, err)
+			_, err = endpoint.Call(ctx, []byte("hello"))
+			check(t, err)
+			if i%2 == 0 {
+				check(t, endpoint.Shutdown(ctx))
+			} else {
+				check(t, endpoint.Close())
+			}
+		}
+	}
+	cycles(200)
+	before := settled(t, footprint{})
+	cycles(1000)
+	compare(t, before, settled(t, before))
+	cancel()
+	check(t, <-served)
+}
+
+func TestContextsLeakNothing(t *testing.T) {
+	cycle := func() {
+		listener, err := copyrpc.Listen(host() + ":0")
+		check(t, err)
+		ctx, cancel := context.WithCancel(context.Background())
+		served := make(chan error, 1)
+		go func() { served <- listener.Serve(ctx, echo) }()
+		endpoint, err := copyrpc.Dial(ctx, listener.Address())
+		check(t, err)
+		_, err = endpoint.Call(ctx, []byte("hello"))
+		check(t, err)
+		check(t, endpoint.Close())
+		cancel()
+		check(t, <-served)
+	}
+	for i := 0; i < 10; i++ {
+		cycle()
+	}
+	before := settled(t, footprint{})
+	for i := 0; i < 20; i++ {
+		cycle()
+	}
+	compare(t, before, settled(t, before))
+}
+
+// Callers that wait are goroutines, not threads: a thousand of them hold none.
+func TestWaitingCallersHoldNoThreads(t *testing.T) {
+	p := newPair(t)
+	ctx, cancel := context.WithCancel(limited(t))
+	before := footprintNow(t)
+	ended := make(chan error)
+	const callers = 1000
+	for i := 0; i < callers; i++ {
+		go func() {
+			_, err := p.client.Do(ctx, copyrpc.Call{ReplyBytesMax: copyrpc.NoReplyBytes})
+			ended <- err
+		}()
+	}
+	for i := 0; i < callers; i++ { // all are under way, and nobody answers
+		if _, err := p.server.Receive(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	during := footprintNow(t)
+	cancel()
+	for i := 0; i < callers; i++ {
+		is(t, <-ended, copyrpc.ErrCanceled)
+	}
+	if during.threads > before.threads+threadsMore {
+		t.Fatalf("%d threads for %d callers that wait", during.threads-before.threads, callers)
+	}
+}

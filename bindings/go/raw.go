@@ -1,0 +1,358 @@
+// raw.go: the low level: one context, its arrays in C memory, one crossing for as many ops or completions as there are.
+
+package copyrpc
+
+/*
+#include <stdlib.h>
+#include <copyrpc.h>
+
+// The two hot calls, with addresses as integers: all of them are of C memory, and cgo's checks of pointers, which find that out
+// at each crossing, allocate with Go 1.21.
+static int32_t copyrpc_go_submit(uintptr_t context, uintptr_t ops, uint32_t count, uintptr_t payload, uint64_t bytes, uintptr_t reason)
+{
+    return crpc_submit((crpc_context *)context, (const crpc_op *)ops, count, (const void *)payload, bytes, (int32_t *)reason);
+}
+
+static int32_t copyrpc_go_poll(uintptr_t context, uintptr_t completions, uint32_t capacity)
+{
+    return crpc_poll((crpc_context *)context, (crpc_completion *)completions, capacity);
+}
+*/
+import "C"
+
+import (
+	"context"
+	"time"
+	"unsafe"
+)
+
+// RawContext is a crpc_context with arrays of its own in C memory, for one goroutine at a time. Fill Ops and Payload, Submit;
+// Poll, read Completions; Wait when there is nothing. Neither call allocates, and each crosses to C once.
+type RawContext struct {
+	Ops         []Op         // what Submit takes; in C memory, gone with Close
+	Completions []Completion // what Poll fills; likewise
+	Payload     []byte       // what the ops' PayloadOffset counts from; likewise
+
+	handle  *C.crpc_context
+	reason  *C.int32_t // where C says why it stopped: in C memory, so that nothing of Go's need be pinned or escape
+	sleeper sleeper
+}
+
+// RawSizes says how large the arrays of a RawContext are.
+type RawSizes struct {
+	Ops          int // 0: 256
+	Completions  int // 0: 256
+	PayloadBytes int // 0: 1 MiB
+}
+
+// OpenRaw opens a device, for one goroutine that polls by itself.
+func OpenRaw(sizes RawSizes, options ...Option) (*RawContext, error) {
+	const op = "open"
+	s, problem := settingsOf(op, options)
+	if problem != nil {
+		return nil, problem
+	}
+	if sizes.Ops < 0 || sizes.Completions < 0 || sizes.PayloadBytes < 0 || sizes.Completions > 1<<20 {
+		return nil, errorf(op, ErrInvalid, "a size is negative, or above 2^20 completions")
+	}
+	return openRaw(op, sizes, s)
+}
+
+func openRaw(op string, sizes RawSizes, s *settings) (*RawContext, error) {
+	r := &RawContext{}
+	theirs := newCError()
+	if status := C.crpc_context_open(&s.device, &r.handle, &theirs); status < 0 {
+		return nil, fromC(op, status, &theirs)
+	}
+	r.reason = (*C.int32_t)(C.malloc(C.sizeof_int32_t))
+	r.Ops = unsafe.Slice((*Op)(C.calloc(C.size_t(orDefault(sizes.Ops, 256)), C.sizeof_crpc_op)), orDefault(sizes.Ops, 256))
+	completions := orDefault(sizes.Completions, 256)
+	r.Completions = unsafe.Slice((*Completion)(C.calloc(C.size_t(completions), C.sizeof_crpc_completion)), completions)
+	bytes := orDefault(sizes.PayloadBytes, 1<<20)
+	r.Payload = unsafe.Slice((*byte)(C.malloc(C.size_t(bytes))), bytes)
+	if err := r.sleeper.open(int(C.crpc_context_fd(r.handle))); err != nil {
+		r.Close()
+		return nil, errorf(op, ErrSystem, "the context's descriptor cannot be watched: %v", err)
+	}
+	return r, nil
+}
+
+func orDefault(value, otherwise int) int {
+	if value == 0 {
+		return otherwise
+	}
+	return value
+}
+
+// Close closes all handles and the context, and frees the arrays. Closing twice is allowed.
+func (r *RawContext) Close() error {
+	if r == nil || r.handle == nil {
+		return nil
+	}
+	r.sleeper.close()
+	C.crpc_context_close(r.handle)
+	r.handle = nil
+	C.free(unsafe.Pointer(r.reason))
+	C.free(unsafe.Pointer(unsafe.SliceData(r.Ops)))
+	C.free(unsafe.Pointer(unsafe.SliceData(r.Completions)))
+	C.free(unsafe.Pointer(unsafe.SliceData(r.Payload)))
+	r.reason, r.Ops, r.Completions, r.Payload = nil, nil, nil, nil
+	return nil
+}
+
+// Submit hands over Ops[:count] and tells how many of them were taken, and if not all, why: ErrAgain means that there is no
+// room until a CompletionRoom has come.
+func (r *RawContext) Submit(count int) (int, Status) { return r.SubmitFrom(0, count) }
+
+// SubmitFrom is Submit of Ops[first:first+count].
+func (r *RawContext) SubmitFrom(first, count int) (int, Status) {
+	if r == nil || r.handle == nil {
+		return 0, ErrClosed
+	}
+	if first < 0 || count < 0 || first > len(r.Ops)-count {
+		return 0, ErrInvalid
+	}
+	if count == 0 {
+		return 0, OK
+	}
+	return r.submit(&r.Ops[first], count, unsafe.Pointer(unsafe.SliceData(r.Payload)), len(r.Payload))
+}
+
+// address is for C memory only, which stays where it is.
+func address(pointer unsafe.Pointer) C.uintptr_t { return C.uintptr_t(uintptr(pointer)) }
+
+// submit is the crossing. `ops` and `payload` are C memory.
+func (r *RawContext) submit(ops *Op, count int, payload unsafe.Pointer, bytes int) (int, Status) {
+	taken := C.copyrpc_go_submit(address(unsafe.Pointer(r.handle)), address(unsafe.Pointer(ops)), C.uint32_t(count),
+		address(payload), C.uint64_t(bytes), address(unsafe.Pointer(r.reason)))
+	return max(int(taken), 0), Status(*r.reason)
+}
+
+// Poll fills Completions with what has come, up to its length, and tells how many. It never blocks. The views of the poll
+// before end.
+func (r *RawContext) Poll() (int, Status) {
+	if r == nil || r.handle == nil {
+		return 0, ErrClosed
+	}
+	count := C.copyrpc_go_poll(address(unsafe.Pointer(r.handle)), address(unsafe.Pointer(unsafe.SliceData(r.Completions))),
+		C.uint32_t(len(r.Completions)))
+	if count < 0 {
+		return 0, Status(count)
+	}
+	return int(count), OK
+}
+
+// Retain copies the payload of a completion to `buffer` while its view is valid, and tells how many bytes these are. It fails
+// with ErrStale after a later Poll, where View would show whatever has come since, and with ErrTooBig if it does not fit.
+func (r *RawContext) Retain(completion *Completion, buffer []byte) (int, Status) {
+	if r == nil || r.handle == nil {
+		return 0, ErrClosed
+	}
+	// A copy in C's terms, because the completion may be one of Go's: no pointer of Go's may go to C inside of a struct.
+	theirs := *(*C.crpc_completion)(unsafe.Pointer(completion))
+	bytes := C.crpc_retain(r.handle, &theirs, unsafe.Pointer(unsafe.SliceData(buffer)), C.uint64_t(len(buffer)))
+	if bytes < 0 {
+		return 0, Status(bytes)
+	}
+	return int(bytes), OK
+}
+
+// Wait sleeps in Go's netpoller, not in an OS thread, until Poll has something to give or ctx is done. It may wake for
+// nothing. Views stay valid.
+func (r *RawContext) Wait(ctx context.Context) error {
+	const op = "wait"
+	if r == nil || r.handle == nil {
+		return newError(op, ErrClosed)
+	}
+	if ctx.Err() != nil {
+		return contextError(op, ctx)
+	}
+	if ctx.Done() != nil {
+		stop := context.AfterFunc(ctx, r.sleeper.wake)
+		defer stop()
+	}
+	status := OK
+	err := r.sleeper.sleep(func() bool {
+		status = r.arm()
+		return status != OK || ctx.Err() != nil
+	})
+	switch {
+	case ctx.Err() != nil:
+		return contextError(op, ctx)
+	case status != OK && status != ErrAgain:
+		return newError(op, status)
+	case err != nil:
+		return errorf(op, ErrSystem, "the context's descriptor cannot be watched: %v", err)
+	}
+	return nil
+}
+
+// arm asks for one wake-up; ErrAgain: there is something already. C looks again after it has armed, so the two looks that the
+// header asks for are those of the caller's empty Poll and C's own; a Poll in between would disarm.
+func (r *RawContext) arm() Status { return Status(C.crpc_context_arm(r.handle)) }
+
+// Connect starts to connect; a CompletionConnected with the endpoint's userData follows.
+func (r *RawContext) Connect(address string, userData uint64, options ...Option) (EndpointHandle, error) {
+	op := "connect " + address
+	if r == nil || r.handle == nil {
+		return 0, newError(op, ErrClosed)
+	}
+	s, problem := settingsOf(op, options)
+	if problem != nil {
+		return 0, problem
+	}
+	s.endpoint.user_data = C.uint64_t(userData)
+	return r.connect(op, address, s)
+}
+
+func (r *RawContext) connect(op, address string, s *settings) (EndpointHandle, error) {
+	name := C.CString(address)
+	defer C.free(unsafe.Pointer(name))
+	var endpoint C.crpc_endpoint
+	theirs := newCError()
+	if status := C.crpc_endpoint_connect(r.handle, name, &s.endpoint, &endpoint, &theirs); status < 0 {
+		return 0, fromC(op, status, &theirs)
+	}
+	return EndpointHandle(endpoint.bits), nil
+}
+
+// Accept accepts the endpoint of a CompletionConnectRequest; a CompletionConnected with userData follows.
+func (r *RawContext) Accept(endpoint EndpointHandle, userData uint64, options ...Option) error {
+	const op = "accept"
+	if r == nil || r.handle == nil {
+		return newError(op, ErrClosed)
+	}
+	s, problem := settingsOf(op, options)
+	if problem != nil {
+		return problem
+	}
+	s.endpoint.user_data = C.uint64_t(userData)
+	if err := r.accept(op, endpoint, s); err != nil {
+		return err
+	}
+	return nil
+}
+
+func (r *RawContext) accept(op string, endpoint EndpointHandle, s *settings) *Error {
+	theirs := newCError()
+	if status := C.crpc_endpoint_accept(r.handle, endpoint.c(), &s.endpoint, &theirs); status < 0 {
+		return fromC(op, status, &theirs)
+	}
+	return nil
+}
+
+// Reject rejects it; the peer's Dial fails with ErrRefused and shows `reason`.
+func (r *RawContext) Reject(endpoint EndpointHandle, reason uint32) error {
+	if r == nil || r.handle == nil {
+		return newError("reject", ErrClosed)
+	}
+	return asError("reject", C.crpc_endpoint_reject(r.handle, endpoint.c(), C.uint32_t(reason)))
+}
+
+// Disconnect takes leave: what is under way finishes, for at most `limit`; a CompletionDisconnected follows.
+func (r *RawContext) Disconnect(endpoint EndpointHandle, limit time.Duration) error {
+	const op = "disconnect"
+	if r == nil || r.handle == nil {
+		return newError(op, ErrClosed)
+	}
+	if limit < 0 {
+		return errorf(op, ErrInvalid, "the timeout is %v; a time cannot be negative", limit)
+	}
+	timeout := C.uint64_t(limit)
+	if limit == Forever {
+		timeout = C.CRPC_FOREVER
+	}
+	return asError(op, C.crpc_endpoint_disconnect(r.handle, endpoint.c(), timeout))
+}
+
+// CloseEndpoint ends a connection at once; what is pending completes with ErrClosed.
+func (r *RawContext) CloseEndpoint(endpoint EndpointHandle) error {
+	if r == nil || r.handle == nil {
+		return newError("close endpoint", ErrClosed)
+	}
+	return asError("close endpoint", C.crpc_endpoint_close(r.handle, endpoint.c()))
+}
+
+// EndpointError tells why an endpoint could not connect or was disconnected; nil if neither.
+func (r *RawContext) EndpointError(endpoint EndpointHandle) error {
+	const op = "endpoint"
+	if r == nil || r.handle == nil {
+		return newError(op, ErrClosed)
+	}
+	if e := r.endpointError(op, endpoint); e != nil {
+		return e
+	}
+	return nil
+}
+
+func (r *RawContext) endpointError(op string, endpoint EndpointHandle) *Error {
+	theirs := newCError()
+	if status := C.crpc_endpoint_get_error(r.handle, endpoint.c(), &theirs); status < 0 {
+		return newError(op, Status(status))
+	}
+	if theirs.status == 0 {
+		return nil
+	}
+	return fromC(op, theirs.status, &theirs)
+}
+
+// Listen listens on `address`; completions show userData.
+func (r *RawContext) Listen(address string, userData uint64, options ...Option) (ListenerHandle, error) {
+	op := "listen " + address
+	if r == nil || r.handle == nil {
+		return 0, newError(op, ErrClosed)
+	}
+	s, problem := settingsOf(op, options)
+	if problem != nil {
+		return 0, problem
+	}
+	return r.listen(op, address, userData, s)
+}
+
+func (r *RawContext) listen(op, address string, userData uint64, s *settings) (ListenerHandle, error) {
+	name := C.CString(address)
+	defer C.free(unsafe.Pointer(name))
+	var listener C.crpc_listener
+	theirs := newCError()
+	options := C.crpc_listener_options{struct_size: C.sizeof_crpc_listener_options, backlog: s.backlog, user_data: C.uint64_t(userData)}
+	if status := C.crpc_listener_open(r.handle, name, &options, &listener, &theirs); status < 0 {
+		return 0, fromC(op, status, &theirs)
+	}
+	return ListenerHandle(listener.bits), nil
+}
+
+// ListenerAddress tells where a listener listens, e.g. "192.0.2.1:47110".
+func (r *RawContext) ListenerAddress(listener ListenerHandle) (string, error) {
+	const op = "listener address"
+	if r == nil || r.handle == nil {
+		return "", newError(op, ErrClosed)
+	}
+	info := C.crpc_listener_info{struct_size: C.sizeof_crpc_listener_info}
+	if status := C.crpc_listener_get_info(r.handle, listener.c(), &info); status < 0 {
+		return "", newError(op, Status(status))
+	}
+	return text(info.address[:]), nil
+}
+
+// CloseListener stops listening; connections made stay.
+func (r *RawContext) CloseListener(listener ListenerHandle) error {
+	if r == nil || r.handle == nil {
+		return newError("close listener", ErrClosed)
+	}
+	return asError("close listener", C.crpc_listener_close(r.handle, listener.c()))
+}
+
+func (endpoint EndpointHandle) c() C.crpc_endpoint {
+	return C.crpc_endpoint{bits: C.uint64_t(endpoint)}
+}
+
+func (listener ListenerHandle) c() C.crpc_listener {
+	return C.crpc_listener{bits: C.uint64_t(listener)}
+}
+
+func asError(op string, status C.int32_t) error {
+	if status < 0 {
+		return newError(op, Status(status))
+	}
+	return nil
+}

@@ -1,0 +1,100 @@
+#!/usr/bin/env python3
+"""run_tests.py GO SIMNIC BUILD MODE: builds the tests of bindings/go against the library in the build directory, runs them on
+simnic, and prints TAP, a line for each Go test, sub-test and example.
+
+MODE is plain, race (the race detector), cgocheck2 (GOEXPERIMENT=cgocheck2: every pointer that goes to C is checked), or
+static: go vet, gofmt, no dependencies."""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+SOURCE = Path(__file__).resolve().parent
+MODULES = [SOURCE, SOURCE.parents[1] / "examples/go", SOURCE.parents[1] / "bench/bindings_go"]
+count = 0
+
+
+def tap(good, name, output=""):
+    global count
+    count += 1
+    if not good:
+        print("".join(f"# {line}\n" for line in output.splitlines()[-200:]), end="")
+    print(f"{'ok' if good else 'not ok'} {count} - {name}", flush=True)
+
+
+def environment(build):
+    """Go finds the library that is not installed, as it would find the installed one: by pkg-config."""
+    return dict(os.environ, PKG_CONFIG_PATH=str(build / "meson-uninstalled"), LD_LIBRARY_PATH=str(build / "capi"),
+                GOFLAGS="-buildvcs=false", GOTOOLCHAIN="local", GOPROXY="off", MALLOC_ARENA_MAX="1")
+
+
+def say(command, env, folder):
+    done = subprocess.run(command, env=env, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return done.returncode, done.stdout
+
+
+def static(go, env):
+    gofmt = Path(subprocess.run([go, "env", "GOROOT"], env=env, stdout=subprocess.PIPE, text=True).stdout.strip()) / "bin/gofmt"
+    for module in MODULES:
+        name = module.relative_to(SOURCE.parents[1])
+        status, output = say([go, "vet", "./..."], env, module)
+        tap(status == 0, f"go vet {name}", output)
+        status, output = say([str(gofmt), "-l", "."], env, module)
+        tap(status == 0 and not output, f"gofmt {name}", output)
+    status, output = say([go, "list", "-m", "all"], env, SOURCE)
+    tap(status == 0 and len(output.split()) == 1, "bindings/go depends on nothing but Go", output)
+
+
+def compile_tests(go, env, mode, binary):
+    if mode == "cgocheck2":
+        env["GOEXPERIMENT"] = "cgocheck2"
+    status, output = say([go, "test", "-c", "-o", binary] + (["-race"] if mode == "race" else []) + ["."], env, SOURCE)
+    if status != 0:
+        tap(False, "the tests build", output)
+    env.pop("GOEXPERIMENT", None)
+    return status == 0
+
+
+def run(go, simnic, env, mode, binary):
+    """Tells each test as it ends; those that began and did not end have failed too."""
+    session = f"bindings_go_{mode}.{os.getpid()}"
+    running = subprocess.Popen([simnic, "run", "--session", session, "--", binary, "-test.v=test2json", "-test.timeout=300s"],
+                               env=env, cwd=SOURCE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    events = subprocess.Popen([go, "tool", "test2json"], env=env, stdin=running.stdout, stdout=subprocess.PIPE, text=True)
+    said, open_tests, rest = {}, [], []
+    for line in events.stdout:
+        event = json.loads(line)
+        name, action = event.get("Test"), event["Action"]
+        if not name:
+            rest.append(event.get("Output", ""))
+        elif action == "run":
+            open_tests.append(name)
+            said[name] = []
+        elif action == "output":
+            said.setdefault(name, []).append(event["Output"])
+        elif action in ("pass", "fail", "skip"):
+            if name in open_tests:
+                open_tests.remove(name)
+            tap(action != "fail", name + (" # SKIP" if action == "skip" else ""), "".join(said.pop(name, [])))
+    status = running.wait()
+    for name in open_tests:
+        tap(False, f"{name} did not end", "".join(said[name]))
+    tap(status == 0, "the tests end with success", "".join(rest))
+
+
+def main():
+    go, simnic, build, mode = sys.argv[1], os.path.abspath(sys.argv[2]), Path(sys.argv[3]).resolve(), sys.argv[4]
+    env = environment(build)
+    if mode == "static":
+        static(go, env)
+    else:
+        with tempfile.TemporaryDirectory() as folder:
+            binary = os.path.join(folder, "copyrpc.test")
+            if compile_tests(go, env, mode, binary):
+                run(go, simnic, env, mode, binary)
+    print(f"1..{count}")
+
+
+main()

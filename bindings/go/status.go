@@ -1,0 +1,165 @@
+// status.go: statuses and errors.
+
+package copyrpc
+
+/*
+#include <copyrpc.h>
+*/
+import "C"
+
+import (
+	"context"
+	"fmt"
+	"syscall"
+	"unicode/utf8"
+	"unsafe"
+)
+
+// Status is one of C's CRPC_E_* codes, as an error: errors.Is(err, copyrpc.ErrTimeout). Codes are never renumbered.
+type Status int32
+
+// OK is what C calls CRPC_OK. It is returned by Submit and is never inside an error.
+const OK Status = 0
+
+// The statuses. Their texts are the C library's.
+const (
+	ErrInvalid      Status = C.CRPC_E_INVALID      // an argument is wrong; nothing was changed
+	ErrUnsupported  Status = C.CRPC_E_UNSUPPORTED  // not by this version, driver or device
+	ErrStale        Status = C.CRPC_E_STALE        // a handle or token was closed, used up, or never belonged here
+	ErrAgain        Status = C.CRPC_E_AGAIN        // no room now
+	ErrTooBig       Status = C.CRPC_E_TOO_BIG      // can never fit
+	ErrNoMemory     Status = C.CRPC_E_NO_MEMORY    // the system has no memory left
+	ErrNoDevice     Status = C.CRPC_E_NO_DEVICE    // no RDMA device, or not the one that was named
+	ErrNoResource   Status = C.CRPC_E_NO_RESOURCE  // the device or the context has no more of what was asked
+	ErrMemlock      Status = C.CRPC_E_MEMLOCK      // RLIMIT_MEMLOCK forbids to register so much memory
+	ErrSystem       Status = C.CRPC_E_SYSTEM       // a system call failed: see Error.Errno
+	ErrTimeout      Status = C.CRPC_E_TIMEOUT      // the time given has passed
+	ErrCanceled     Status = C.CRPC_E_CANCELED     // the call was canceled
+	ErrClosing      Status = C.CRPC_E_CLOSING      // the connection is being closed and takes no new calls
+	ErrDisconnected Status = C.CRPC_E_DISCONNECTED // the connection is gone; whether the peer acted is not known
+	ErrClosed       Status = C.CRPC_E_CLOSED       // this side closed the object
+	ErrRefused      Status = C.CRPC_E_REFUSED      // the peer's application or host refused the connection
+	ErrUnreachable  Status = C.CRPC_E_UNREACHABLE  // no route, or no such name
+	ErrVersion      Status = C.CRPC_E_VERSION      // the peers share no version of the wire protocol
+	ErrProtocol     Status = C.CRPC_E_PROTOCOL     // the peer sent what the protocol forbids
+	ErrDropped      Status = C.CRPC_E_DROPPED      // the peer let the request go without an answer
+	ErrBusy         Status = C.CRPC_E_BUSY         // something that must be finished first is still open
+	ErrNotFound     Status = C.CRPC_E_NOT_FOUND    // nothing matches
+	ErrInterrupted  Status = C.CRPC_E_INTERRUPTED  // a signal arrived while waiting
+	ErrState        Status = C.CRPC_E_STATE        // not possible in the present state
+)
+
+// Error says in a sentence what the status means and what to do next.
+func (status Status) Error() string { return C.GoString(C.crpc_status_text(C.int32_t(status))) }
+
+// Name is C's name of it, e.g. "CRPC_E_TIMEOUT".
+func (status Status) Name() string { return C.GoString(C.crpc_status_name(C.int32_t(status))) }
+
+// Timeout makes a status a net.Error's equal where callers ask for that.
+func (status Status) Timeout() bool { return status == ErrTimeout }
+
+// Error is the whole story of one failure. errors.Is compares it with its Status, with its Errno, and with context.Canceled or
+// context.DeadlineExceeded where the caller's context was the cause.
+type Error struct {
+	Op             string // what was attempted, e.g. "dial 10.99.0.1:7471"
+	Status         Status
+	Errno          syscall.Errno // of a failed system call, or 0
+	VendorSyndrome uint32        // of the device, or 0
+	Message        string        // what happened, to what, what to do next
+	cause          error
+}
+
+func (e *Error) Error() string { return "copyrpc: " + e.Op + ": " + e.Message }
+
+// Unwrap gives what errors.Is and errors.As look at.
+func (e *Error) Unwrap() []error {
+	errors := []error{e.Status}
+	if e.Errno != 0 {
+		errors = append(errors, e.Errno)
+	}
+	if e.cause != nil {
+		errors = append(errors, e.cause)
+	}
+	return errors
+}
+
+// Timeout tells whether time ran out.
+func (e *Error) Timeout() bool { return e.Status == ErrTimeout }
+
+// StatusHandlerFailed is the status of a reply for which a handler returned an error, or panicked: the payload is a text.
+const StatusHandlerFailed = 1
+
+// ReplyError is an answer of the peer's application with a status other than 0. A handler may return one to send it.
+type ReplyError struct {
+	Status  int32  // above 0; the application's. StatusHandlerFailed: the handler failed
+	Payload []byte // what came with it; of StatusHandlerFailed a text
+}
+
+func (e *ReplyError) Error() string {
+	if len(e.Payload) > 0 && utf8.Valid(e.Payload) {
+		return fmt.Sprintf("copyrpc: the peer answered with status %d: %s", e.Status, e.Payload)
+	}
+	return fmt.Sprintf("copyrpc: the peer answered with status %d", e.Status)
+}
+
+func newError(op string, status Status) *Error {
+	return &Error{Op: op, Status: status, Message: status.Error()}
+}
+
+func errorf(op string, status Status, format string, arguments ...any) *Error {
+	return &Error{Op: op, Status: status, Message: fmt.Sprintf(format, arguments...)}
+}
+
+// contextError tells that the caller's context ended what was attempted.
+func contextError(op string, ctx context.Context) *Error {
+	cause := ctx.Err()
+	status := ErrCanceled
+	if cause == context.DeadlineExceeded {
+		status = ErrTimeout
+	}
+	e := newError(op, status)
+	e.cause = cause
+	return e
+}
+
+func newCError() C.crpc_error {
+	return C.crpc_error{struct_size: C.sizeof_crpc_error}
+}
+
+// fromC makes the Error of a call that returned `status` and may have filled `theirs`.
+func fromC(op string, status C.int32_t, theirs *C.crpc_error) *Error {
+	e := newError(op, Status(status))
+	if theirs != nil && theirs.status != 0 {
+		e.Errno = syscall.Errno(theirs.os_error)
+		e.VendorSyndrome = uint32(theirs.vendor_syndrome)
+		if message := text((*[240]C.char)(unsafe.Pointer(&theirs.message))[:]); message != "" {
+			e.Message = message
+		}
+	}
+	return e
+}
+
+// text is a zero-terminated string in an array of C's.
+func text(chars []C.char) string {
+	bytes := unsafe.Slice((*byte)(unsafe.Pointer(&chars[0])), len(chars))
+	for i, b := range bytes {
+		if b == 0 {
+			return string(bytes[:i])
+		}
+	}
+	return string(bytes)
+}
+
+// putText writes a zero-terminated string to an array of C's; false if it does not fit.
+func putText(chars []C.char, s string) bool {
+	if len(s) >= len(chars) {
+		return false
+	}
+	for i := 0; i < len(s); i++ {
+		if s[i] == 0 {
+			return false
+		}
+		chars[i] = C.char(s[i])
+	}
+	return true
+}
