@@ -75,7 +75,10 @@ class Runner:
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait()
-        self.process.stdin.close()
+        try:
+            self.process.stdin.close()
+        except OSError:  # a line that it did not live to read
+            pass
 
     def reset(self, patience):
         """Ends all that the scenario made. What is told until then is of the past."""
