@@ -28,14 +28,14 @@ type runner struct {
 	connections map[string]*copyrpc.ConnectRequest
 	requests    map[string]*copyrpc.Request
 	modes       map[string]string          // of endpoints that are served
-	leaving     map[*copyrpc.Endpoint]bool // whose end Shutdown tells of
+	ended       map[*copyrpc.Endpoint]bool // whose end is told, or will be
 	calls       map[string]context.CancelFunc
 }
 
 func newRunner() *runner {
 	r := &runner{
 		listeners: map[string]*copyrpc.Listener{}, endpoints: map[string]*copyrpc.Endpoint{},
-		connections: map[string]*copyrpc.ConnectRequest{}, requests: map[string]*copyrpc.Request{}, modes: map[string]string{}, leaving: map[*copyrpc.Endpoint]bool{}, calls: map[string]context.CancelFunc{},
+		connections: map[string]*copyrpc.ConnectRequest{}, requests: map[string]*copyrpc.Request{}, modes: map[string]string{}, ended: map[*copyrpc.Endpoint]bool{}, calls: map[string]context.CancelFunc{},
 	}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	return r
@@ -67,10 +67,13 @@ func numbered[T any](r *runner, table map[string]T, thing T) int {
 	return r.numbered
 }
 
-func (r *runner) isLeaving(endpoint *copyrpc.Endpoint) bool {
+// claimEnd gives true once for each endpoint: to who is to tell of its end.
+func (r *runner) claimEnd(endpoint *copyrpc.Endpoint) bool {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
-	return r.leaving[endpoint]
+	claimed := r.ended[endpoint]
+	r.ended[endpoint] = true
+	return !claimed
 }
 
 // ---- Connections ----
@@ -137,7 +140,7 @@ func (r *runner) connecting(name string, connect func() (*copyrpc.Endpoint, erro
 				}
 				tell("event kind=request endpoint=%s request=%d method=%d %s reply_max=%d", name,
 					numbered(r, r.requests, request), request.Method, told(request.Payload), request.ReplyBytesMax)
-			} else if !errors.Is(err, copyrpc.ErrClosed) && !r.isLeaving(endpoint) && r.ctx.Err() == nil {
+			} else if !errors.Is(err, copyrpc.ErrClosed) && r.ctx.Err() == nil && r.claimEnd(endpoint) {
 				tell("event kind=disconnected endpoint=%s status=%s", name, statusOf(err))
 			}
 		}
@@ -149,12 +152,12 @@ func (r *runner) disconnect(endpoint *copyrpc.Endpoint, l line) {
 	if limit := l.milliseconds("timeout_ms"); limit > 0 {
 		ctx, cancel = context.WithTimeout(ctx, limit)
 	}
-	r.mutex.Lock()
-	r.leaving[endpoint] = true
-	r.mutex.Unlock()
+	first := r.claimEnd(endpoint)
 	r.begin(func() {
 		defer cancel()
-		tell("event kind=disconnected endpoint=%s status=%s", l["endpoint"], statusOf(endpoint.Shutdown(ctx)))
+		if err := endpoint.Shutdown(ctx); first {
+			tell("event kind=disconnected endpoint=%s status=%s", l["endpoint"], statusOf(err))
+		}
 	})
 }
 
