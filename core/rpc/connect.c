@@ -114,6 +114,7 @@ int32_t rpc_listener_open(struct rpc_engine *engine, const char *address, uint32
     }
     listener->engine = engine;
     listener->user_data = user_data;
+    listener->backlog = backlog;
     list_append(&engine->listeners, &listener->all_link);
     status = cm_listen(engine->cm, address, backlog, listener, &listener->identifier, error);
     if (status != CRPC_OK) {
@@ -167,6 +168,18 @@ static void refuse_request(struct rpc_listener *listener, struct cm_identifier *
     cm_destroy(identifier);
 }
 
+/* The application may take its time to accept; cm keeps the backlog only until the engine hears of a request. */
+static bool backlog_full(const struct rpc_listener *listener)
+{
+    struct list *all = &listener->engine->endpoints;
+    uint32_t waiting = 0;
+    for (struct list *link = all->next; link != all; link = link->next) {
+        struct rpc_endpoint *endpoint = list_entry(link, struct rpc_endpoint, all_link);
+        waiting += endpoint->state == CRPC_STATE_REQUESTED && endpoint->listener == listener;
+    }
+    return waiting >= listener->backlog;
+}
+
 static void take_connect_request(struct rpc_listener *listener, const struct cm_event *event)
 {
     struct rpc_engine *engine = listener->engine;
@@ -180,7 +193,10 @@ static void take_connect_request(struct rpc_listener *listener, const struct cm_
         refuse_request(listener, event->identifier, &reject, &error);
         return;
     }
-    if (endpoint_create(engine, &endpoint, &error) != CRPC_OK) {
+    if (backlog_full(listener)) {
+        error_set(&error, CRPC_E_NO_RESOURCE, 0, "the backlog of %u is full", listener->backlog);
+    }
+    if (error.status != CRPC_OK || endpoint_create(engine, &endpoint, &error) != CRPC_OK) {
         reject.reason = WIRE_REJECT_NO_ROOM;
         refuse_request(listener, event->identifier, &reject, &error);
         return;

@@ -203,6 +203,7 @@ struct rpc_listener {
     uint64_t user_data;
     uint64_t requests;
     uint64_t refused;
+    uint32_t backlog;
     struct list all_link;
 };
 

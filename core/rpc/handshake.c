@@ -159,8 +159,8 @@ int32_t handshake_explain_reject(const void *data, size_t bytes, crpc_error *err
                          "the peer does not have the required features 0x%x", reject.detail);
     case WIRE_REJECT_NO_ROOM:
         return error_set(error, CRPC_E_REFUSED, 0,
-                         "the peer has no room for another connection; raise its endpoints_max or "
-                         "receive_depth, or lower batch windows");
+                         "the peer has no room for another connection; raise its endpoints_max, "
+                         "receive_depth or backlog, or lower batch windows");
     default:
         return error_set(error, CRPC_E_PROTOCOL, 0,
                          "the peer could not read our handshake (reason %u)", reject.reason);

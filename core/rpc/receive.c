@@ -209,7 +209,11 @@ static inline const char *take_response(struct rpc_endpoint *endpoint,
         wheel_clear(&endpoint->engine->wheel, &call->timer);
     }
     endpoint->calls_live--;
-    endpoint->stats.responses++;
+    if (unlikely(status < 0)) {
+        endpoint->stats.calls_failed++;
+    } else {
+        endpoint->stats.responses++;
+    }
     *completion = (crpc_completion){.kind = CRPC_COMPLETION_RESPONSE,
                                     .method = call->method,
                                     .status = status,

@@ -30,6 +30,8 @@ class Attachment:
         self.thread = threading.get_ident()
         self.pack_into = OP.pack_into
         self.outbox: dict[int, tuple[Any, ...]] = {}
+        self.held: dict[int, tuple[Any, ...]] = {}  # the same, of endpoints that have no room
+        self.full: set[int] = set()  # those endpoints
         self.ops = ffi.new("crpc_op[]", OPS)
         self.op_bytes = ffi.buffer(self.ops)
         self.payloads = ffi.new("void *[]", OPS)
@@ -75,8 +77,9 @@ class Attachment:
     def detach(self) -> None:
         """The context is being closed."""
         error = Closed("the context was closed", lib.CRPC_E_CLOSED)
-        for user_data in self.outbox:
+        for user_data in [*self.held, *self.outbox]:
             self.pump._pending.pop(user_data)._finish(lib.CRPC_E_CLOSED, 0, 0)
+        self.held.clear()
         self.outbox.clear()
         for _, future in self.waiters:
             self.resolve(future, None, error)
@@ -101,12 +104,13 @@ class Attachment:
             self.draining = True
             busy = True
             try:
-                if self.outbox and self.stalled is None:
+                if self.outbox:
                     self.flush()
                 # What was resolved just now calls again, most likely: look once more after that, and arm when nothing comes.
                 busy = pump._poll()
                 if self.stalled is not None:
                     self.unstall()
+                    busy = busy or (self.stalled is None and bool(self.outbox))
                 if not busy:
                     busy = not pump._arm()
             finally:
@@ -115,8 +119,10 @@ class Attachment:
                     self.schedule()
 
     def flush(self) -> None:
-        """Submits calls in the order in which they were made."""
+        """Submits calls in the order in which they were made. Those of an endpoint that has no room hold up nobody else's."""
         pump = self.pump
+        if self.full:
+            self.hold()
         while self.outbox:
             # At most OPS of them.
             batch = [item for item, _ in zip(self.outbox.items(), range(OPS))]
@@ -137,42 +143,64 @@ class Attachment:
                 del self.outbox[user_data]
             if taken < len(batch):
                 reason = pump._reason[0]
+                user_data, (bits, *_) = batch[max(taken, 0)]
                 if reason == lib.CRPC_E_AGAIN:
-                    self.stall()
-                    return
-                user_data = batch[max(taken, 0)][0]
+                    self.stall(bits)
+                    continue
                 del self.outbox[user_data]
                 pump._pending.pop(user_data)._finish(reason, 0, 0)
 
-    def stall(self) -> None:
-        """No room: until some comes, watches the deadlines of what waits for it."""
-        self.room_seen = self.pump._room
-        deadlines = [entry[5] for entry in self.outbox.values() if entry[5]]
+    def hold(self) -> None:
+        """Sets calls of endpoints without room aside, and watches their deadlines."""
+        moved = [key for key, entry in self.outbox.items() if entry[0] in self.full]
+        for user_data in moved:
+            self.held[user_data] = self.outbox.pop(user_data)
+        if self.stalled is not None:
+            if not moved:
+                return
+            self.stalled.cancel()
+        deadlines = [entry[5] for entry in self.held.values() if entry[5]]
         delay = max(0.0, (min(deadlines) - time.monotonic_ns()) / 1e9) if deadlines else 3600.0
         self.stalled = self.loop.call_later(delay, self.expire)
 
-    def unstall(self) -> None:
-        if self.pump._room != self.room_seen and self.stalled is not None:
+    def release(self) -> None:
+        """Those that were set aside are to be tried again, before what was called since."""
+        if self.stalled is not None:
             self.stalled.cancel()
             self.stalled = None
+        self.full.clear()
+        self.held.update(self.outbox)
+        self.outbox, self.held = self.held, {}
+
+    def stall(self, bits: int) -> None:
+        """An endpoint has no room: until some comes, its calls wait."""
+        if not self.full:
+            self.room_seen = self.pump._room
+        self.full.add(bits)
+        self.hold()
+
+    def unstall(self) -> None:
+        if self.pump._room != self.room_seen and self.stalled is not None:
+            self.release()
 
     def expire(self) -> None:
         """Takes the lock."""
-        self.stalled = None
         if self.pump._pointer is None:
             return
         with self.pump._lock:
             now = time.monotonic_ns()
-            for user_data in [key for key, entry in self.outbox.items() if entry[5] and entry[5] <= now]:
-                del self.outbox[user_data]
+            for user_data in [key for key, entry in self.held.items() if entry[5] and entry[5] <= now]:
+                del self.held[user_data]
                 self.pump._pending.pop(user_data)._finish(lib.CRPC_E_TIMEOUT, 0, 0)
+            self.release()
             self.schedule()
 
     def lost(self, bits: int, status: int) -> None:
         """An endpoint is no more. With the lock."""
-        for user_data in [key for key, entry in self.outbox.items() if entry[0] == bits]:
-            del self.outbox[user_data]
-            self.pump._pending.pop(user_data)._finish(status, 0, 0)
+        for box in (self.held, self.outbox):
+            for user_data in [key for key, entry in box.items() if entry[0] == bits]:
+                del box[user_data]
+                self.pump._pending.pop(user_data)._finish(status, 0, 0)
         if self.stalled is not None:
             self.room_seen = -1
             self.schedule()
@@ -185,7 +213,7 @@ class Attachment:
         with pump._lock:
             if pump._pointer is None or user_data not in pump._pending:
                 return
-            if self.outbox.pop(user_data, None) is not None:
+            if self.outbox.pop(user_data, None) is not None or self.held.pop(user_data, None) is not None:
                 del pump._pending[user_data]
             else:
                 pump._cancel(bits, user_data)
@@ -230,7 +258,7 @@ def attach(pump: Pump, loop: asyncio.AbstractEventLoop) -> Attachment:
         if attachment is not None and not attachment.loop.is_closed():
             raise RuntimeError("this context is used in another event loop that is still open; a context serves one at a time")
         if attachment is not None:
-            for user_data in attachment.outbox:  # never sent, and nobody is left to be told
+            for user_data in [*attachment.held, *attachment.outbox]:  # never sent, and nobody is left to be told
                 pump._pending.pop(user_data, None)
         pump._attachment = Attachment(pump, loop)
         return pump._attachment

@@ -144,7 +144,8 @@ class Endpoint(Requests):
             self._listener.endpoints.discard(self)
 
     def _request(self, record: tuple[int, ...]) -> None:
-        (self if self._listener is None else self._listener)._queue.append(Request(self, record))
+        # Nobody receives at a closed listener; the connection is still to be served.
+        (self if self._listener is None or self._listener._closed else self._listener)._queue.append(Request(self, record))
 
     def _over(self) -> bool:
         return self._error is not None

@@ -39,7 +39,11 @@ class ConnectionRequest:
         pump = self._listener._pump
         with pump._use:
             self._decide()
-            endpoint = self._listener._accept(self._bits, endpoint_options(options or self._listener._options))
+            try:
+                endpoint = self._listener._accept(self._bits, endpoint_options(options or self._listener._options))
+            except BaseException:
+                self._decided = False  # it remains to be accepted or rejected
+                raise
             deadline = time.monotonic_ns() + limit if limit else None
             if not pump._wait(lambda: endpoint._up or endpoint._error is not None, deadline):
                 raise error_of(lib.CRPC_E_TIMEOUT, "accept")

@@ -254,6 +254,8 @@ class Pump:
             return
         if kind == ROOM:
             self._room += 1
+            if self._attachment is not None:  # a thread's poll may have found it, and a coroutine's calls may wait for it
+                self._attachment.schedule()
             return
         if kind == DEVICE:
             self._device_status = status

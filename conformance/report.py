@@ -1,0 +1,85 @@
+"""report.py: what run.py tells: TAP, the matrix, JSON; and what is red."""
+import json
+
+
+def title(entry):
+    pair = " to ".join(language for language in (entry["client"], entry["server"]) if language)
+    return f"{entry['scenario']}: {pair}, {entry['driver']} on {entry['device']}"
+
+
+class Tap:
+    def __init__(self):
+        self.count = self.failed = 0
+
+    def line(self, good, name, why=""):
+        self.count += 1
+        self.failed += not good
+        if not good:
+            print("".join(f"# {line}\n" for line in why.splitlines()), end="")
+        print(f"{'ok' if good else 'not ok'} {self.count} - {name.replace('#', '')}", flush=True)
+
+    def entry(self, entry):
+        if entry["result"] == "skipped":
+            self.count += 1
+            print(f"ok {self.count} - {title(entry)} # SKIP {entry['reason']}", flush=True)
+        else:
+            self.line(entry["result"] == "passed", title(entry), entry["reason"])
+
+    def end(self):
+        print(f"1..{self.count}", flush=True)
+
+
+def cell_of(entry):
+    return entry["client"], entry["server"], entry["driver"], entry["device"]
+
+
+def ran(entry):
+    return entry["result"] != "skipped"
+
+
+def red(entries, asked):
+    """What must not be: scenarios that failed, cells of those asked for and scenarios that ran nothing."""
+    lines = [f"{title(entry)}: {entry['reason']}" for entry in entries if entry["result"] == "failed"]
+    cells = {cell_of(entry) for entry in entries if ran(entry)}
+    lines += [f"nothing ran from {cell[0]} to {cell[1]}, {cell[2]} on {cell[3]}" for cell in asked if cell not in cells]
+    names = {entry["scenario"] for entry in entries if ran(entry)}
+    return lines + [f"{name} ran nowhere" for name in sorted({entry["scenario"] for entry in entries} - names)]
+
+
+def cell_text(entries, cell, asked):
+    own = [entry for entry in entries if cell_of(entry) == cell]
+    failed = sum(entry["result"] == "failed" for entry in own)
+    passed = sum(entry["result"] == "passed" for entry in own)
+    skipped = sum(entry["result"] == "skipped" for entry in own)
+    if cell not in asked:
+        return "-"
+    if failed or not passed:
+        return f"RED {passed} passed, {failed} failed"
+    return f"{passed} passed" + (f", {skipped} skipped" if skipped else "")
+
+
+def matrix(entries, asked, languages):
+    """A table for each driver and device: a row for each client's language, a column for each server's, and a row and a column
+    "alone" for scenarios that have no server or no client."""
+    lines = []
+    for driver, device in sorted({cell[2:] for cell in asked}):
+        lines.append(f"\n{driver} on {device}")
+        columns = [*languages, ""]
+        rows = [["client \\ server", *languages, "alone"]]
+        for client in columns:
+            rows.append([client or "alone"] + [cell_text(entries, (client, server, driver, device), asked) for server in columns])
+        widths = [max(len(row[index]) for row in rows) for index in range(len(rows[0]))]
+        lines += ["  " + "  ".join(text.ljust(width) for text, width in zip(row, widths)).rstrip() for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+def summary(entries):
+    results = [entry["result"] for entry in entries]
+    scenarios = len({entry["scenario"] for entry in entries})
+    return (f"conformance: {scenarios} scenarios, {len(entries)} results: {results.count('passed')} passed, "
+            f"{results.count('failed')} failed, {results.count('skipped')} skipped")
+
+
+def write(path, entries):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("[\n" + ",\n".join(json.dumps(entry) for entry in entries) + "\n]\n")

@@ -1,0 +1,219 @@
+#!/usr/bin/env python3
+"""run.py: runs the scenarios of conformance/ through the languages, and tells what came of it.
+
+It alone reads scenarios, matches what runners tell with what was expected, and reports; docs/conformance.md tells of scenarios,
+of the words that runners know, and of what is red."""
+import argparse
+import json
+import os
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import jsonschema
+import report
+from peers import Pool
+from scenario import Failure, Play
+
+HERE = Path(__file__).resolve().parent
+LANGUAGES = ["c", "python", "go"]
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--build", type=Path, required=True, help="the build folder, e.g. build/gcc")
+    parser.add_argument("--languages", default=",".join(LANGUAGES))
+    parser.add_argument("--pairs", choices=["all", "same"], default="all", help="every language with every other, or with itself")
+    parser.add_argument("--drivers", default=os.environ.get("TEST_DRIVER", "verbs"))
+    parser.add_argument("--device", default=os.environ.get("TEST_DEVICE", "rxe0"))
+    parser.add_argument("--address", default=os.environ.get("TEST_ADDRESS", "10.99.0.1"))
+    parser.add_argument("--go", help="the go command, to build the runner in Go with; without it, it is there already")
+    parser.add_argument("--build-only", action="store_true", help="build the runner in Go, and run nothing")
+    parser.add_argument("--json", type=Path, help="where to write the report")
+    parser.add_argument("--only", default="", help="scenarios whose name contains this")
+    parser.add_argument("--patience", type=float, default=1.0, help="how many times longer to wait than scenarios say")
+    parser.add_argument("--jobs", type=int, default=2, help="scenarios at a time")
+    parser.add_argument("--tap", action="store_true", help="tell each result as TAP")
+    parser.add_argument("--verbose", action="store_true", help="show what is said to runners and what they say")
+    parser.add_argument("--selftest", action="store_true", help="run selftest/, whose scenarios must fail")
+    parser.add_argument("--merge", type=Path, nargs="+", help="run nothing: join these reports to --json")
+    return parser.parse_args()
+
+
+# ---- Scenarios ----
+
+
+def read_scenarios(folder, only=""):
+    """Gives those that the schema takes, and (file, what is wrong) of files that it does not."""
+    schema = json.loads((HERE / "schema.json").read_text())
+    validator = jsonschema.Draft7Validator(schema)
+    scenarios, rejected = [], []
+    for path in sorted(folder.glob("*.json")):
+        try:
+            content = json.loads(path.read_text())
+        except ValueError as error:
+            rejected.append((path, str(error)))
+            continue
+        wrong = sorted(validator.iter_errors(content), key=lambda error: list(map(str, error.absolute_path)))
+        if wrong:
+            worst = jsonschema.exceptions.best_match(wrong)
+            rejected.append((path, f"{'/'.join(map(str, worst.absolute_path))}: {worst.message}"))
+            continue
+        scenarios += content["scenarios"]
+    names = [scenario["name"] for scenario in scenarios]
+    for name in sorted({name for name in names if names.count(name) > 1}):
+        rejected.append((folder, f"two scenarios are called {name}"))
+    return [scenario for scenario in scenarios if only in scenario["name"]], rejected
+
+
+def cells_of(scenario, languages, pairs):
+    """The (client, server) languages that a scenario runs in; "" where it has no such peer."""
+    clients = any(name.startswith("client") for name in scenario["peers"])
+    servers = any(name.startswith("server") for name in scenario["peers"])
+    if not (clients and servers):
+        return [(language, "") if clients else ("", language) for language in languages]
+    if pairs == "same":
+        return [(language, language) for language in languages]
+    return [(client, server) for client in languages for server in languages]
+
+
+# ---- Running ----
+
+
+class Runs:
+    """Plays scenarios, a few at a time; each thread has runners of its own, which it uses again."""
+
+    def __init__(self, options, environment):
+        self.options = options
+        self.environment = environment
+        self.local = threading.local()
+        self.pools = []
+
+    def pool(self):
+        if not hasattr(self.local, "pool"):
+            self.local.pool = Pool(self.options.build, HERE, self.environment, self.options.verbose)
+            self.pools.append(self.local.pool)
+        return self.local.pool
+
+    def play(self, scenario, client, server, driver):
+        entry = {
+            "scenario": scenario["name"], "client": client, "server": server, "driver": driver, "device": self.options.device,
+            "result": "passed", "reason": "",
+        }
+        needs = scenario.get("requires", {})
+        missing = [language for language in (client, server) if language and language not in needs.get("languages", LANGUAGES)]
+        if missing:
+            entry.update(result="skipped", reason=f"not for {missing[0]}: {needs['because']}")
+        elif driver not in needs.get("drivers", [driver]):
+            entry.update(result="skipped", reason=f"not for the driver {driver}: {needs['because']}")
+        else:
+            try:
+                Play(scenario, self.pool(), {"client": client, "server": server}, driver, self.options).run()
+            except Failure as failure:
+                entry.update(result="failed", reason=str(failure))
+        return entry
+
+    def close(self):
+        for pool in self.pools:
+            pool.close()
+
+
+def run_all(options, environment, scenarios):
+    languages = options.languages.split(",")
+    plays = [
+        (scenario, client, server, driver)
+        for driver in options.drivers.split(",")
+        for scenario in scenarios
+        for client, server in cells_of(scenario, languages, options.pairs)
+    ]
+    runs, entries = Runs(options, environment), []
+    tap = report.Tap() if options.tap else None
+    try:
+        with ThreadPoolExecutor(options.jobs) as threads:
+            for entry in threads.map(lambda play: runs.play(*play), plays):
+                entries.append(entry)
+                if tap:
+                    tap.entry(entry)
+                elif entry["result"] == "failed":
+                    print(f"failed: {report.title(entry)}: {entry['reason']}", flush=True)
+    finally:
+        runs.close()
+    return entries, tap
+
+
+def selftest(options, environment):
+    """Each scenario of selftest/ must fail, for the reason that it says; and rejected.json must be rejected."""
+    tap = report.Tap()
+    scenarios, rejected = read_scenarios(HERE / "selftest")
+    tap.line([path.name for path, _ in rejected] == ["rejected.json"], "the schema rejects rejected.json, and no other", str(rejected))
+    runs = Runs(options, environment)
+    driver = options.drivers.split(",")[0]
+    for scenario in scenarios:
+        for language in options.languages.split(","):
+            entry = runs.play(scenario, language, language, driver)
+            good = entry["result"] == "failed" and scenario["fails_with"] in entry["reason"]
+            tap.line(good, f"{scenario['name']} fails in {language}", f"{entry['result']}: {entry['reason']}")
+    runs.close()
+    entry = {"scenario": "x", "client": "c", "server": "c", "driver": driver, "device": "d", "result": "skipped", "reason": "none"}
+    asked = [("c", "c", driver, "d"), ("c", "go", driver, "d")]
+    tap.line(len(report.red([entry], asked)) == 3, "two cells that ran nothing and a scenario that never ran are red")
+    tap.line(not report.red([dict(entry, result="passed")], asked[:1]), "a cell that passed is not red")
+    tap.end()
+    return 1 if tap.failed else 0
+
+
+def build_go(options, environment):
+    runner = options.build / "conformance/runner_go"
+    building = dict(environment, GOFLAGS="-buildvcs=false", GOTOOLCHAIN="local", GOPROXY="off")
+    done = subprocess.run([options.go, "build", "-o", str(runner), "."], cwd=HERE / "go", env=building, text=True,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    if done.returncode:
+        sys.exit(f"the runner in Go does not build:\n{done.stdout}")
+
+
+def main():
+    options = arguments()
+    if options.merge:
+        entries = [entry for path in options.merge for entry in json.loads(path.read_text())]
+        report.write(options.json, entries)
+        print(report.summary(entries))
+        return 0
+    options.build = options.build.resolve()
+    # The bindings find the library that is not installed as they would find an installed one.
+    environment = dict(
+        os.environ, LD_LIBRARY_PATH=str(options.build / "capi"), PKG_CONFIG_PATH=str(options.build / "meson-uninstalled"),
+        PYTHONPATH=str(options.build / "bindings/python"), PYTHONDONTWRITEBYTECODE="1",
+    )
+    if options.go:
+        build_go(options, environment)
+    if options.build_only:
+        return 0
+    if options.selftest:
+        return selftest(options, environment)
+    scenarios, rejected = read_scenarios(HERE / "scenarios", options.only)
+    for path, why in rejected:
+        print(f"rejected: {path.name}: {why}")
+    entries, tap = run_all(options, environment, scenarios)
+    languages = options.languages.split(",")
+    asked = {
+        (client, server, driver, options.device)
+        for scenario in scenarios
+        for client, server in cells_of(scenario, languages, options.pairs)
+        for driver in options.drivers.split(",")
+    }
+    red = [f"rejected: {path.name}" for path, _ in rejected] + report.red(entries, sorted(asked))
+    if options.json:
+        report.write(options.json, entries)
+    if tap:
+        tap.line(not red, "no cell is red", "\n".join(red))
+        tap.end()
+    else:
+        print(report.matrix(entries, sorted(asked), LANGUAGES))
+        print("\n".join(f"RED: {line}" for line in red))
+        print(report.summary(entries))
+    return 1 if red else 0
+
+
+sys.exit(main())

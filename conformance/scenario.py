@@ -1,0 +1,287 @@
+"""scenario.py: one scenario, step by step: what is said to its peers, and whether they tell what was expected."""
+import functools
+import re
+import signal
+import time
+import zlib
+
+from peers import Gone
+
+PERIOD = 4093
+WITHIN_MS = 5000
+# A runner that does not know what it was told has not done it, whatever a scenario expects.
+NEVER_GOOD = ("UNKNOWN_VERB", "UNKNOWN_NAME")
+# What tells of two events of a kind which is which; the rest of a pattern is what is expected of it.
+KEYS = {"response": ("id",), "connected": ("endpoint",), "disconnected": ("endpoint",), "connect_request": ("listener", "token"),
+        "request": ("endpoint", "method", "length", "checksum")}
+
+
+class Failure(Exception):
+    """Why a scenario failed."""
+
+
+@functools.lru_cache(8192)
+def checksum(length, seed):
+    value = (seed * 2654435761 + 1) & 0xFFFFFFFF
+    head = bytearray()
+    for _ in range(min(length, PERIOD)):
+        value = (value * 1664525 + 1013904223) & 0xFFFFFFFF
+        head.append(value >> 24)
+    return zlib.crc32((bytes(head) * (length // PERIOD + 1))[:length])
+
+
+def listed(value):
+    return [str(one) for one in value] if isinstance(value, list) else [str(value)]
+
+
+class Play:
+    def __init__(self, scenario, pool, languages, driver, options):
+        self.scenario = scenario
+        self.pool = pool
+        self.languages = languages
+        self.driver = driver
+        self.options = options
+        self.values = {"address": f"{options.address}:0", "nobody": f"{options.address}:9"}
+        self.calls = {}  # (peer, id): when, length, seed
+        self.runners = {}
+        self.killed = set()
+
+    # ---- The whole ----
+
+    def run(self):
+        try:
+            for peer, how in self.scenario["peers"].items():
+                self.runners[peer] = self.pool.take(self.language(peer))
+                if how.get("open", True):
+                    self.open(peer, {} if how.get("open") is True else how.get("open", {}))
+            for link in self.scenario.get("links", []):
+                self.link(link)
+            self.steps(self.scenario["steps"], "")
+            for peer in self.alive():
+                self.nothing_left(peer, "at the end")
+            for peer in self.alive():
+                self.runners[peer].reset(self.options.patience)
+        except Gone as gone:
+            self.give_up()
+            raise Failure(str(gone)) from None
+        except Failure:
+            self.give_up()
+            raise
+        for peer in self.alive():
+            self.pool.give_back(self.language(peer), self.runners[peer])
+
+    def language(self, peer):
+        return self.languages[peer.rstrip("0123456789")]
+
+    def alive(self):
+        return [peer for peer in self.runners if peer not in self.killed]
+
+    def give_up(self):
+        for runner in self.runners.values():
+            runner.kill()
+
+    def open(self, peer, words):
+        reply = self.command(peer, "open", {"device": self.options.device, "driver": self.driver, **words})
+        self.status(peer, "open", reply, "CRPC_OK")
+        if (reply.get("device"), reply.get("driver")) != (self.options.device, self.driver):
+            raise Failure(f"{peer} runs on {reply.get('device')}, {reply.get('driver')}")
+
+    def link(self, link):
+        """Connects client to server; `count` times, as e0, e1, ..."""
+        client, server, name = link["client"], link["server"], link["as"]
+        if f"door.{server}" not in self.values:
+            reply = self.command(server, "listen", {"listener": "door", "address": self.values["address"]})
+            self.status(server, "listen", reply, "CRPC_OK")
+            self.values[f"door.{server}"] = reply["address"]
+        for one in [f"{name}{index}" for index in range(link["count"])] if "count" in link else [name]:
+            words = {"endpoint": one, "address": self.values[f"door.{server}"], **link.get("client_options", {})}
+            self.step({"peer": client, "do": "connect", "with": words}, "")
+            self.step({"peer": server, "expect": [{"event": "connect_request", "listener": "door", "as": "link"}]}, "")
+            words = {"connection": "$link", "endpoint": one, **link.get("server_options", {})}
+            self.step({"peer": server, "do": "accept", "with": words}, "")
+            for peer in (client, server):
+                self.step({"peer": peer, "expect": [{"event": "connected", "endpoint": one}]}, "")
+
+    # ---- Steps ----
+
+    def steps(self, steps, turn):
+        for number, step in enumerate(steps, 1):
+            try:
+                self.step(step, turn)
+            except Failure as failure:
+                raise Failure(f"step {number}{f' of turn {turn}' if turn else ''}: {failure}") from None
+
+    def step(self, step, turn):
+        if "repeat" in step:
+            for index in range(step["repeat"]):
+                self.steps(step["steps"], str(index))
+        elif "pause_ms" in step:
+            time.sleep(step["pause_ms"] / 1000 * self.options.patience)
+        elif "signal" in step:
+            self.runners[step["peer"]].signal({"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "continue": signal.SIGCONT}[step["signal"]])
+            if step["signal"] == "kill":
+                self.killed.add(step["peer"])
+        elif "quiet_ms" in step:
+            time.sleep(step["quiet_ms"] / 1000 * self.options.patience)
+            self.nothing_left(step["peer"], f"for {step['quiet_ms']} ms")
+        elif "expect" in step:
+            self.expect(step["peer"], step["expect"], turn, step.get("within_ms", WITHIN_MS))
+        else:
+            self.do(step, turn)
+
+    def text(self, value, turn):
+        """What stands for a value in a scenario: {i} is the turn's number, $name what was learned, $name+1 a bit more."""
+        text = str(int(value) if isinstance(value, bool) else value).replace("{i}", turn)
+        found = re.fullmatch(r"\$([a-z0-9_.]+)(?:([+-]\d+))?", text)
+        if not found:
+            return text
+        if found[1] not in self.values:
+            raise Failure(f"the scenario has learned no {found[1]}")
+        known = self.values[found[1]]
+        return str(int(known) + int(found[2])) if found[2] else known
+
+    def command(self, peer, verb, words):
+        return self.runners[peer].command(verb, words, self.options.patience)
+
+    @staticmethod
+    def status(peer, verb, reply, wanted):
+        status = reply.get("status")
+        if status in NEVER_GOOD:
+            raise Failure(f"{peer} says {status} to {verb}")
+        if status not in listed(wanted):
+            raise Failure(f"{peer}: {verb} gave {status}, expected {' or '.join(listed(wanted))}")
+
+    def do(self, step, turn):
+        peer, verb = step["peer"], step["do"]
+        words = {key: self.text(value, turn) for key, value in step.get("with", {}).items()}
+        if verb == "open" and "gives" not in step:
+            self.open(peer, words)
+            return
+        if verb == "call":
+            for index in range(int(words.get("count", 1))):
+                length, seed = int(words.get("length", 0)), int(words.get("seed", 0)) + index
+                self.calls[peer, int(words["id"]) + index] = (time.monotonic(), length, seed)
+        if verb == "open":
+            words = {"device": self.options.device, "driver": self.driver, **words}
+        reply = self.command(peer, verb, words)
+        self.status(peer, verb, reply, step.get("gives", "CRPC_OK"))
+        for name, field in step.get("learn", {}).items():
+            self.values[self.text(name, turn)] = reply[field]
+        for field, wanted in step.get("fields", {}).items():
+            self.compare(f"{peer}: {verb}: {field}", reply.get(field), wanted, turn)
+        if "payload" in step:
+            self.compare_payload(f"{peer}: {verb}", reply, self.payload(step["payload"], turn))
+
+    def compare(self, what, value, wanted, turn):
+        if isinstance(wanted, dict):
+            least, most = wanted.get("least"), wanted.get("most")
+            good = value is not None and (least is None or int(value) >= least) and (most is None or int(value) <= most)
+        else:
+            good = value in [self.text(one, turn) for one in (wanted if isinstance(wanted, list) else [wanted])]
+        if not good:
+            raise Failure(f"{what} is {value}, expected {wanted}")
+
+    # ---- Expectations ----
+
+    def payload(self, wanted, turn):
+        """(length, checksum) of a payload that a scenario names."""
+        if wanted == "empty":
+            return 0, 0
+        if "call" in wanted:
+            number = int(self.text(wanted["call"], turn))
+            found = [call for (_, call_id), call in self.calls.items() if call_id == number]
+            if not found:
+                raise Failure(f"the scenario has made no call {number}")
+            return found[0][1], checksum(found[0][1], found[0][2])
+        length, seed = int(self.text(wanted["length"], turn)), int(self.text(wanted["seed"], turn))
+        return length, checksum(length, seed)
+
+    @staticmethod
+    def compare_payload(what, fields, wanted):
+        length, total = wanted
+        if fields.get("length") != str(length):
+            raise Failure(f"{what} has {fields.get('length')} bytes, expected {length}")
+        if fields.get("checksum") != str(total):
+            raise Failure(f"{what} has checksum {fields.get('checksum')}, expected {total}")
+
+    def patterns(self, peer, expected, turn):
+        """One dict for each event that must come: `key`, by which it is known, and what is expected of it."""
+        for pattern in expected:
+            kind = pattern["event"]
+            base = {"event": kind, "as": pattern.get("as"), "fields": pattern.get("fields", {}), "at_least_ms": pattern.get("at_least_ms")}
+            base["key"] = {key: self.text(pattern[key], turn) for key in KEYS[kind] if key in pattern}
+            base["status"] = pattern.get("status", None if kind in ("request", "connect_request") else "CRPC_OK")
+            if kind == "request" and "payload" in pattern:
+                length, total = self.payload(pattern["payload"], turn)
+                base["key"].update(length=str(length), checksum=str(total))
+            if kind == "response":
+                first, last = pattern["ids"] if "ids" in pattern else [pattern["id"]] * 2
+                for number in range(int(self.text(first, turn)), int(self.text(last, turn)) + 1):
+                    failed = any(status.startswith("CRPC_E_") for status in listed(base["status"]))
+                    payload = "empty" if failed else pattern.get("payload", {"call": number})
+                    yield {**base, "key": {"id": str(number)}, "payload": self.payload(payload, turn)}
+            else:
+                for _ in range(pattern.get("count", 1)):
+                    yield dict(base)
+
+    def expect(self, peer, expected, turn, within_ms):
+        """Takes the events that must come, in whatever order they do."""
+        left = dict(enumerate(self.patterns(peer, expected, turn)))
+        by_id = {pattern["key"]["id"]: index for index, pattern in left.items() if pattern["event"] == "response"}
+        runner = self.runners[peer]
+        deadline = time.monotonic() + within_ms / 1000 * self.options.patience
+        while True:
+            with runner.changed:
+                events, runner.events[:] = list(runner.events), []
+                keep = []
+                for when, event in events:
+                    if event["kind"] == "response":
+                        index = by_id.pop(event["id"], None)
+                    else:
+                        index = next((index for index, one in left.items() if self.is_it(one, event)), None)
+                    if index is None:
+                        keep.append((when, event))
+                    else:
+                        self.check(peer, left.pop(index), when, event)
+                runner.events[:0] = keep
+                if not left:
+                    return
+                time_left = deadline - time.monotonic()
+                seen = len(runner.events)
+                if time_left <= 0:
+                    one = next(iter(left.values()))
+                    first = f"{one['event']} {one['key']}"
+                    raise Failure(f"{peer}: {len(left)} did not come, first {first}; left over: {self.left_over(runner)}")
+                if runner.ended:
+                    raise Failure(f"{peer}: {runner.why_gone()}")
+                runner.changed.wait_for(lambda: len(runner.events) > seen or runner.ended, time_left)
+
+    @staticmethod
+    def is_it(pattern, event):
+        return pattern["event"] == event["kind"] and all(event.get(key) == value for key, value in pattern["key"].items())
+
+    def check(self, peer, pattern, when, event):
+        what = f"{peer}: {event['kind']} {event.get('id', event.get('endpoint', ''))}".rstrip()
+        if pattern["status"] is not None and event.get("status") not in listed(pattern["status"]):
+            raise Failure(f"{what} has status {event.get('status')}, expected {' or '.join(listed(pattern['status']))}")
+        if pattern.get("payload"):
+            self.compare_payload(what, event, pattern["payload"])
+        for field, wanted in pattern["fields"].items():
+            self.compare(f"{what}: {field}", event.get(field), wanted, "")
+        if pattern["at_least_ms"] is not None:
+            took = (when - self.calls[peer, int(event["id"])][0]) * 1000
+            if took < pattern["at_least_ms"]:
+                raise Failure(f"{what} came after {took:.1f} ms, expected {pattern['at_least_ms']} at least")
+        if pattern["as"]:
+            self.values[pattern["as"]] = event.get("request", event.get("connection"))
+
+    def nothing_left(self, peer, when):
+        runner = self.runners[peer]
+        with runner.changed:
+            if runner.events:
+                raise Failure(f"{peer} told what nothing was expected of {when}: {self.left_over(runner)}")
+
+    @staticmethod
+    def left_over(runner):
+        texts = [" ".join(f"{key}={value}" for key, value in event.items()) for _, event in runner.events[:3]]
+        return "; ".join(texts) + (f"; and {len(runner.events) - 3} more" if len(runner.events) > 3 else "") or "nothing"
