@@ -132,8 +132,15 @@ void rpc_listener_close(struct rpc_listener *listener)
     while (link != &engine->endpoints) {
         struct rpc_endpoint *endpoint = list_entry(link, struct rpc_endpoint, all_link);
         link = link->next;
-        if (endpoint->state == CRPC_STATE_REQUESTED && endpoint->listener == listener) {
+        if (endpoint->listener != listener) {
+            continue;
+        }
+        if (endpoint->state == CRPC_STATE_REQUESTED) {
             rpc_endpoint_reject(endpoint, 0);
+        } else if (endpoint->events & ENDPOINT_EVENT_CONNECT_REQUEST) {
+            rpc_endpoint_close(endpoint); /* its peer gave up before anybody heard of it */
+        } else {
+            endpoint->listener = NULL;
         }
     }
     cm_destroy(listener->identifier);
@@ -168,18 +175,6 @@ static void refuse_request(struct rpc_listener *listener, struct cm_identifier *
     cm_destroy(identifier);
 }
 
-/* The application may take its time to accept; cm keeps the backlog only until the engine hears of a request. */
-static bool backlog_full(const struct rpc_listener *listener)
-{
-    struct list *all = &listener->engine->endpoints;
-    uint32_t waiting = 0;
-    for (struct list *link = all->next; link != all; link = link->next) {
-        struct rpc_endpoint *endpoint = list_entry(link, struct rpc_endpoint, all_link);
-        waiting += endpoint->state == CRPC_STATE_REQUESTED && endpoint->listener == listener;
-    }
-    return waiting >= listener->backlog;
-}
-
 static void take_connect_request(struct rpc_listener *listener, const struct cm_event *event)
 {
     struct rpc_engine *engine = listener->engine;
@@ -193,7 +188,8 @@ static void take_connect_request(struct rpc_listener *listener, const struct cm_
         refuse_request(listener, event->identifier, &reject, &error);
         return;
     }
-    if (backlog_full(listener)) {
+    /* The application may take its time to accept; cm keeps the backlog only until we hear of it. */
+    if (listener->waiting >= listener->backlog) {
         error_set(&error, CRPC_E_NO_RESOURCE, 0, "the backlog of %u is full", listener->backlog);
     }
     if (error.status != CRPC_OK || endpoint_create(engine, &endpoint, &error) != CRPC_OK) {
@@ -204,6 +200,7 @@ static void take_connect_request(struct rpc_listener *listener, const struct cm_
     endpoint->state = CRPC_STATE_REQUESTED;
     endpoint->passive = true;
     endpoint->listener = listener;
+    listener->waiting++;
     endpoint->peer = peer;
     endpoint->identifier = event->identifier;
     cm_own(endpoint->identifier, endpoint);
@@ -234,6 +231,7 @@ int32_t rpc_endpoint_accept(struct rpc_endpoint *endpoint, const crpc_endpoint_o
         endpoint_unprepare(endpoint);
         return status;
     }
+    endpoint->listener->waiting--;
     endpoint->listener = NULL;
     endpoint->state = CRPC_STATE_CONNECTING;
     start_connect_timer(endpoint);
@@ -278,6 +276,7 @@ static void connection_lost(struct rpc_endpoint *endpoint, const crpc_error *giv
         endpoint->identifier = NULL;
         endpoint->error = error;
         endpoint->state = CRPC_STATE_DISCONNECTED;
+        endpoint->listener->waiting--;
         break;
     default:
         break;

@@ -470,6 +470,9 @@ void endpoint_free(struct rpc_endpoint *endpoint)
 void rpc_endpoint_close(struct rpc_endpoint *endpoint)
 {
     struct rpc_engine *engine = endpoint->engine;
+    if (endpoint->state == CRPC_STATE_REQUESTED) {
+        endpoint->listener->waiting--;
+    }
     handles_remove(&engine->handles, endpoint->handle);
     endpoint->closed = true;
     endpoint->failing = true;

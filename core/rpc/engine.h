@@ -165,7 +165,7 @@ struct rpc_endpoint {
     /* -- connection -- */
     struct nic_queue_pair *queue_pair;
     struct cm_identifier *identifier; /* NULL: by blob */
-    struct rpc_listener *listener;    /* of a REQUESTED one */
+    struct rpc_listener *listener;    /* of a REQUESTED one, or one whose peer gave up */
     uint64_t handle;
     uint32_t state;  /* CRPC_STATE_* */
     uint32_t events; /* ENDPOINT_EVENT_* to report */
@@ -204,6 +204,7 @@ struct rpc_listener {
     uint64_t requests;
     uint64_t refused;
     uint32_t backlog;
+    uint32_t waiting; /* endpoints REQUESTED of it */
     struct list all_link;
 };
 

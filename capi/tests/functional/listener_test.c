@@ -1,0 +1,103 @@
+/* listener_test.c: requests that nobody accepts, in one process: one context listens, another
+ * connects. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "copyrpc.h"
+#include "place.h"
+
+#define REQUESTS 3
+#define PAUSE_US 300000
+
+static crpc_context *serving, *calling;
+static crpc_listener listener;
+static crpc_endpoint callers[REQUESTS];
+static char address[128];
+
+static int open_both(void **state)
+{
+    (void)state;
+    crpc_error error = {.struct_size = sizeof(error)};
+    crpc_listener_info info = {.struct_size = sizeof(info)};
+    snprintf(address, sizeof(address), "%s:0", place_address(0));
+    if (crpc_context_open(NULL, &serving, &error) != CRPC_OK ||
+        crpc_context_open(NULL, &calling, &error) != CRPC_OK ||
+        crpc_listener_open(serving, address, NULL, &listener, &error) != CRPC_OK) {
+        fail_msg("%s", error.message);
+    }
+    assert_int_equal(crpc_listener_get_info(serving, listener, &info), CRPC_OK);
+    memcpy(address, info.address, sizeof(info.address));
+    return 0;
+}
+
+static int close_both(void **state)
+{
+    (void)state;
+    crpc_context_close(calling);
+    crpc_context_close(serving);
+    return 0;
+}
+
+static void connect_all(void)
+{
+    crpc_error error = {.struct_size = sizeof(error)};
+    for (int i = 0; i < REQUESTS; i++) {
+        if (crpc_endpoint_connect(calling, address, NULL, &callers[i], &error) != CRPC_OK) {
+            fail_msg("%s", error.message);
+        }
+    }
+    crpc_completion unused;
+    for (int i = 0; i < 10; i++) { /* resolving takes polls */
+        crpc_poll(calling, &unused, 1);
+        usleep(PAUSE_US / 10);
+    }
+}
+
+static void give_up(void)
+{
+    for (int i = 0; i < REQUESTS; i++) {
+        assert_int_equal(crpc_endpoint_close(calling, callers[i]), CRPC_OK);
+    }
+    usleep(PAUSE_US);
+}
+
+/* They are taken from rdma_cm together, and given one by one: when the listener is closed, two have
+ * been given, and the peers of all are gone. */
+static void a_listener_is_closed_over_requests_that_were_given_up(void **state)
+{
+    (void)state;
+    crpc_completion completion;
+    connect_all();
+    assert_int_equal(crpc_poll(serving, &completion, 1), 1);
+    assert_int_equal(completion.kind, CRPC_COMPLETION_CONNECT_REQUEST);
+    give_up();
+    assert_int_equal(crpc_poll(serving, &completion, 1), 1);
+    assert_int_equal(completion.kind, CRPC_COMPLETION_CONNECT_REQUEST);
+    crpc_error error = {.struct_size = sizeof(error)};
+    assert_int_equal(crpc_endpoint_accept(serving, completion.endpoint, NULL, &error),
+                     CRPC_E_DISCONNECTED);
+    print_message("# %s\n", error.message);
+    assert_int_equal(crpc_listener_close(serving, listener), CRPC_OK);
+    assert_int_equal(crpc_poll(serving, &completion, 1), 0); /* nobody hears of the third */
+    crpc_context_info info = {.struct_size = sizeof(info)};
+    assert_int_equal(crpc_context_get_info(serving, &info), CRPC_OK);
+    assert_int_equal(info.endpoints, 0); /* requests go with their listener */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_listener_is_closed_over_requests_that_were_given_up,
+                                        open_both, close_both),
+    };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
