@@ -86,7 +86,7 @@ static void send_to_group(struct device *device, struct packet *packet, const ui
     packet->rail = (uint8_t)((packet->rail & 15) | (packet->rail & 15) << 4);
     for (uint32_t slot = 0; slot < FABRIC_SLOTS; slot++) {
         uint8_t *to = NULL;
-        if (atomic_load_explicit(&device->fabric->file->slots[slot].pid, memory_order_relaxed))
+        if (fabric_pid(device->fabric, slot))
             to = fabric_reserve(device->fabric, slot, packet);
         if (!to)
             continue;

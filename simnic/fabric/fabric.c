@@ -49,19 +49,30 @@ static uint64_t start_time_of(uint32_t pid)
     return at ? strtoull(at, NULL, 10) : 0;
 }
 
+static uint32_t start_of(uint64_t owner)
+{
+    return (uint32_t)(owner >> 32);
+}
+
+uint32_t fabric_pid(const struct fabric *fabric, uint32_t slot)
+{
+    return (uint32_t)atomic_load_explicit(&fabric->file->slots[slot].owner, memory_order_acquire);
+}
+
+static bool owner_lives(uint64_t owner)
+{
+    if (owner == 0)
+        return false;
+    uint64_t now = start_time_of((uint32_t)owner);
+    return now == UNKNOWN ||
+           (now != 0 && (start_of(owner) == 0 || start_of(owner) == (uint32_t)now));
+}
+
 bool fabric_slot_alive(struct fabric *fabric, uint32_t slot)
 {
-    const struct fabric_slot *s = &fabric->file->slots[slot];
-    uint32_t pid = atomic_load_explicit(&s->pid, memory_order_acquire);
-    if (pid == 0)
-        return false;
-    if (slot == fabric->slot)
-        return true;
-    uint64_t started = atomic_load_explicit(&s->start_time, memory_order_acquire);
-    if (started == 0)
-        return true; /* it is just coming */
-    uint64_t now = start_time_of(pid);
-    return now == started || now == UNKNOWN;
+    return (slot == fabric->slot && fabric_pid(fabric, slot) != 0) ||
+           owner_lives(
+               atomic_load_explicit(&fabric->file->slots[slot].owner, memory_order_acquire));
 }
 
 static int map(struct fabric *fabric, const char *path)
@@ -84,19 +95,22 @@ static int map(struct fabric *fabric, const char *path)
     return -EPROTO;
 }
 
-static bool claim(struct fabric *fabric, uint32_t slot)
+static bool claim(struct fabric *fabric, uint32_t slot, uint64_t self)
 {
-    struct fabric_slot *s = &fabric->file->slots[slot];
-    uint32_t pid = atomic_load_explicit(&s->pid, memory_order_acquire);
+    _Atomic uint64_t *owner = &fabric->file->slots[slot].owner;
+    uint64_t before = atomic_load_explicit(owner, memory_order_acquire);
     fabric->slot = UINT32_MAX;
-    if (pid != 0 && fabric_slot_alive(fabric, slot))
+    if (owner_lives(before) || !atomic_compare_exchange_strong(owner, &before, self))
         return false;
-    if (!atomic_compare_exchange_strong(&s->pid, &pid, (uint32_t)getpid()))
-        return false;
-    uint64_t started = start_time_of((uint32_t)getpid());
-    atomic_store(&s->start_time, started == UNKNOWN ? 0 : started);
     fabric->slot = slot;
     return true;
+}
+
+static uint64_t self_as_owner(void)
+{
+    uint32_t pid = (uint32_t)getpid();
+    uint64_t started = start_time_of(pid);
+    return (started == UNKNOWN ? 0 : (uint64_t)(uint32_t)started << 32) | pid;
 }
 
 /* Empties what waits for the slot's last owner, and goes on where its own rings stopped. */
@@ -128,10 +142,11 @@ int fabric_attach(struct fabric *fabric, const char *path)
         return result;
     /* What this process had before an exec() has no device any more. */
     for (uint32_t slot = 0; slot < FABRIC_SLOTS; slot++)
-        if (atomic_load(&fabric->file->slots[slot].pid) == (uint32_t)getpid())
-            atomic_store(&fabric->file->slots[slot].pid, 0);
+        if (fabric_pid(fabric, slot) == (uint32_t)getpid())
+            atomic_store(&fabric->file->slots[slot].owner, 0);
+    uint64_t self = self_as_owner();
     for (uint32_t slot = 0; slot < FABRIC_SLOTS; slot++) {
-        if (!claim(fabric, slot))
+        if (!claim(fabric, slot, self))
             continue;
         take_over(fabric);
         for (uint32_t other = 0; other < FABRIC_SLOTS; other++)
@@ -146,9 +161,7 @@ int fabric_attach(struct fabric *fabric, const char *path)
 
 void fabric_leave(struct fabric *fabric)
 {
-    struct fabric_slot *own = &fabric->file->slots[fabric->slot];
-    atomic_store(&own->start_time, 0);
-    atomic_store(&own->pid, 0);
+    atomic_store(&fabric->file->slots[fabric->slot].owner, 0);
 }
 
 void fabric_detach(struct fabric *fabric)
@@ -235,7 +248,7 @@ static bool owned(const struct fabric *fabric, uint32_t slot)
     if (slot >= FABRIC_SLOTS)
         return false;
     const struct fabric_slot *s = &fabric->file->slots[slot];
-    return atomic_load_explicit(&s->pid, memory_order_relaxed) != 0 &&
+    return atomic_load_explicit(&s->owner, memory_order_relaxed) != 0 &&
            atomic_load_explicit(&s->generation, memory_order_relaxed) != fabric->dead[slot];
 }
 

@@ -52,6 +52,9 @@ void fabric_detach(struct fabric *fabric);
 /* Gives the slot back and leaves the mapping, for a process that is ending. */
 void fabric_leave(struct fabric *fabric);
 
+/* The process that has this slot, living or not; 0: none. */
+uint32_t fabric_pid(const struct fabric *fabric, uint32_t slot);
+
 /* Returns whether a living process has this slot. Looks at /proc: not for the data path. */
 bool fabric_slot_alive(struct fabric *fabric, uint32_t slot);
 

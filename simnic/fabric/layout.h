@@ -16,7 +16,7 @@
 #include <stdint.h>
 
 #define FABRIC_MAGIC 0x636e6973u /* "sinc" */
-#define FABRIC_VERSION 2u
+#define FABRIC_VERSION 3u
 #define FABRIC_SLOTS 64u
 #define FABRIC_LINE_BYTES 64
 #define FABRIC_RING_BYTES (256u * 1024u)
@@ -25,10 +25,11 @@
 #define FABRIC_TRACE_BYTES (512u * 1024u)
 
 struct fabric_slot {
-    _Alignas(128) _Atomic uint32_t pid; /* 0: free */
-    _Atomic uint32_t generation;        /* of the process that has it; grows by one for each */
-    _Atomic uint64_t
-        start_time; /* of that process, in clock ticks since boot: a pid may come again */
+    /* The pid of the process that has it, and above that, as a pid may come again, when it started, in
+     * clock ticks since boot, modulo 2^32, 0 if that is not known. In one word, so that nobody sees one
+     * owner's pid with another's time and takes the slot from the living. 0: free. */
+    _Alignas(128) _Atomic uint64_t owner;
+    _Atomic uint32_t generation; /* of the process that has it; grows by one for each */
     char name[16];
     _Alignas(64) _Atomic uint32_t asleep;  /* 1: the device waits on this word */
     _Alignas(64) _Atomic uint64_t pending; /* bit s: slot s has put something into its ring */

@@ -78,7 +78,7 @@ void ctl_look(struct ctl_session *session, uint32_t slot, struct ctl_process *pr
     const struct fabric_slot *from = &session->fabric.file->slots[slot];
     *process = (struct ctl_process){.slot = slot};
     process->generation = atomic_load_explicit(&from->generation, memory_order_acquire);
-    process->pid = atomic_load_explicit(&from->pid, memory_order_acquire);
+    process->pid = fabric_pid(&session->fabric, slot);
     memcpy(process->name, from->name, sizeof from->name);
     for (char *c = process->name; *c; c++)
         if (!isascii(*c) || !isprint(*c))

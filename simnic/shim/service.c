@@ -77,8 +77,7 @@ bool service_has_processors(void)
     int processors = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
     int processes = 0;
     for (uint32_t slot = 0; slot < FABRIC_SLOTS; slot++)
-        processes +=
-            atomic_load_explicit(&process.fabric.file->slots[slot].pid, memory_order_relaxed) != 0;
+        processes += fabric_pid(&process.fabric, slot) != 0;
     service.processors = 2 * processes <= processors;
     return service.processors;
 }

@@ -142,11 +142,65 @@ static void test_full_ring(void **state)
     assert_int_equal(atomic_load(&ring->head), head);
 }
 
+#define NEWCOMERS 24
+#define ROUNDS 60
+
+/* Attaches when told to go, tells its slot, and is killed with it. */
+static pid_t start_newcomer(const char *path, int go, int tell)
+{
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        char byte;
+        struct fabric *fabric = calloc(1, sizeof *fabric);
+        uint32_t slot = UINT32_MAX;
+        if (read(go, &byte, 1) == 1 && fabric && fabric_attach(fabric, path) == 0)
+            slot = fabric->slot;
+        if (write(tell, &slot, sizeof slot) == sizeof slot)
+            pause();
+        _exit(1);
+    }
+    return pid;
+}
+
+/* Many come at once, to slots whose owners were killed: no two get the same one. */
+static void test_newcomers(void **state)
+{
+    struct world *world = *state;
+    for (uint32_t round = 0; round < ROUNDS; round++) {
+        int go[2], tell[2];
+        pid_t pids[NEWCOMERS];
+        uint64_t taken = 1ull << world->fabric->slot | 1ull << world->peer_slot;
+        assert_int_equal(pipe(go), 0);
+        assert_int_equal(pipe(tell), 0);
+        for (uint32_t i = 0; i < NEWCOMERS; i++) {
+            pids[i] = start_newcomer(world->path, go[0], tell[1]);
+        }
+        close(go[0]);
+        assert_int_equal(write(go[1], "................................", NEWCOMERS), NEWCOMERS);
+        close(go[1]);
+        for (uint32_t i = 0; i < NEWCOMERS; i++) {
+            uint32_t slot;
+            assert_int_equal(read(tell[0], &slot, sizeof slot), sizeof slot);
+            assert_true(slot < FABRIC_SLOTS);
+            assert_false(taken >> slot & 1);
+            taken |= 1ull << slot;
+        }
+        close(tell[0]);
+        close(tell[1]);
+        for (uint32_t i = 0; i < NEWCOMERS; i++) {
+            kill(pids[i], SIGKILL);
+            waitpid(pids[i], NULL, 0);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_no_descriptors, setup, teardown),
         cmocka_unit_test_setup_teardown(test_full_ring, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_newcomers, setup, teardown),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -49,7 +49,7 @@ static void copy(uint64_t at, void *to, uint32_t bytes)
 static bool find_own(void)
 {
     for (uint32_t slot = 0; slot < FABRIC_SLOTS && !trace; slot++) {
-        if (atomic_load(&file->slots[slot].pid) == (uint32_t)getpid()) {
+        if ((uint32_t)atomic_load(&file->slots[slot].owner) == (uint32_t)getpid()) {
             trace = &file->trace[slot];
         }
     }
