@@ -25,7 +25,7 @@ static inline void copy_short(void *to, const void *from, size_t bytes)
         memcpy(last, in + bytes - 32, 32);
         memcpy(out, first, 32);
         memcpy(out + bytes - 32, last, 32);
-    } else {
+    } else if (bytes != 0) { /* nothing may be nowhere */
         memcpy(out, in, bytes);
     }
 }

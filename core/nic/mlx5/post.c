@@ -58,11 +58,11 @@ void mlx5_post_write_immediate(struct nic_queue_pair *base, const struct nic_tra
     uint8_t *wqe = begin(queue_pair, bytes);
     void *segment = wqe + sizeof(struct mlx5_wqe_ctrl_seg);
     segment = wqe_remote_address(segment, transfer->remote_address, transfer->remote_key);
-    if (in_wqe) {
+    if (in_wqe && likely(transfer->bytes != 0)) {
         segment =
             wqe_inline(segment, (const void *)(uintptr_t)transfer->local_address, transfer->bytes);
         base->stats.inline_wqes++;
-    } else {
+    } else if (!in_wqe) {
         segment = wqe_data(segment, transfer->local_address, transfer->local_key, transfer->bytes);
     }
     end(queue_pair, wqe, segment, MLX5_OPCODE_RDMA_WRITE_IMM, htonl(transfer->immediate), flags);
