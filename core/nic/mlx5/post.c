@@ -61,10 +61,10 @@ void mlx5_post_write_immediate(struct nic_queue_pair *base, const struct nic_tra
     if (in_wqe && likely(transfer->bytes != 0)) {
         segment =
             wqe_inline(segment, (const void *)(uintptr_t)transfer->local_address, transfer->bytes);
-        base->stats.inline_wqes++;
     } else if (!in_wqe) {
         segment = wqe_data(segment, transfer->local_address, transfer->local_key, transfer->bytes);
     }
+    base->stats.inline_wqes += in_wqe;
     end(queue_pair, wqe, segment, MLX5_OPCODE_RDMA_WRITE_IMM, htonl(transfer->immediate), flags);
 }
 
