@@ -4,7 +4,7 @@ from __future__ import annotations
 import asyncio
 import time
 import warnings
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Any, Callable, Optional, TypeVar
 
 from . import _asyncio
 from . import _options as options_module
@@ -55,6 +55,9 @@ def _choice(value: str, name: str, choices: dict[str, int]) -> int:
     if value not in choices:
         raise ValueError(f"{name} is one of {', '.join(choices)}, not {value!r}")
     return choices[value]
+
+
+T = TypeVar("T", Endpoint, Listener)
 
 
 class Region(Closing):
@@ -325,28 +328,26 @@ class Context(Closing, Pump):
                 pass  # a payload is still looked at: rather leak than let it read what is gone
 
 
-def connect(address: str, options: Optional[EndpointOptions] = None, *, device: str = "") -> Endpoint:
-    """Connects to "host:port", in a context of its own, which is closed with it."""
+def _in_own_context(device: str, make: Callable[[Context], T]) -> T:
+    """What is made in a context of its own, which is closed with it."""
     context = Context(device)
     try:
-        endpoint = context.connect(address, options)
+        made = make(context)
     except BaseException:
         context.close()
         raise
-    endpoint._owns_context = True
-    return endpoint
+    made._owns_context = True
+    return made
+
+
+def connect(address: str, options: Optional[EndpointOptions] = None, *, device: str = "") -> Endpoint:
+    """Connects to "host:port", in a context of its own, which is closed with it."""
+    return _in_own_context(device, lambda context: context.connect(address, options))
 
 
 def listen(address: str = "*:7471", options: Optional[EndpointOptions] = None, *, device: str = "") -> Listener:
     """Listens on an address, in a context of its own, which is closed with it."""
-    context = Context(device)
-    try:
-        listener = context.listen(address, options)
-    except BaseException:
-        context.close()
-        raise
-    listener._owns_context = True
-    return listener
+    return _in_own_context(device, lambda context: context.listen(address, options))
 
 
 def devices() -> list[DeviceInfo]:
