@@ -13,8 +13,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "error.h"
 #include "device.h"
+#include "error.h"
 
 /* CAP_IPC_LOCK lifts the limit. */
 static bool may_lock_anything(void)

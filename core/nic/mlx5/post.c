@@ -87,10 +87,8 @@ void mlx5_post_read(struct nic_queue_pair *base, const struct nic_transfer *tran
 void mlx5_ring(struct nic_queue_pair *base)
 {
     struct mlx5_queue_pair *queue_pair = to_mlx5_queue_pair(base);
-    if (queue_pair->queue.rung != queue_pair->queue.producer) {
-        send_queue_ring(&queue_pair->queue);
-        base->stats.doorbells++;
-    }
+    send_queue_ring(&queue_pair->queue);
+    base->stats.doorbells = queue_pair->queue.rings;
 }
 
 void mlx5_refill(struct nic *base)
