@@ -89,6 +89,8 @@ int32_t device_queue_failed(const struct nic *nic, const char *kind, uint32_t de
 /* Enters a queue pair that was made into by_number, with all that drivers have in common. */
 bool device_queue_pair_init(struct device_nic *nic, struct device_queue_pair *queue_pair,
                             void *owner, struct ibv_qp *qp);
+/* Takes it out again, with what it has outstanding. */
+void device_queue_pair_forget(struct device_nic *nic, const struct nic_queue_pair *queue_pair);
 
 /* events.c: the next event of the channel; NULL if there is none. */
 struct ibv_cq *device_next_event(struct device_nic *nic);

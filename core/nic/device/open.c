@@ -147,3 +147,10 @@ bool device_queue_pair_init(struct device_nic *nic, struct device_queue_pair *qu
     nic->queue_pairs++;
     return true;
 }
+
+void device_queue_pair_forget(struct device_nic *nic, const struct nic_queue_pair *queue_pair)
+{
+    nic->send_outstanding -= queue_pair->posted - queue_pair->completed;
+    nic->queue_pairs--;
+    table_clear(&nic->by_number, queue_pair->number);
+}

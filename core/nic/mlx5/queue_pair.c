@@ -151,9 +151,7 @@ void mlx5_queue_pair_destroy(struct nic_queue_pair *base)
     struct mlx5_queue_pair *queue_pair = to_mlx5_queue_pair(base);
     uint32_t number = base->number;
     mlx5_queue_pair_fail(base);
-    nic->device.send_outstanding -= base->posted - base->completed;
-    nic->device.queue_pairs--;
-    table_clear(&nic->device.by_number, number);
+    device_queue_pair_forget(&nic->device, base);
     release(nic, queue_pair, base->verbs);
     completion_queue_drop(&nic->receives, number);
     completion_queue_drop(&nic->sends, number);

@@ -84,8 +84,6 @@ void verbs_queue_pair_destroy(struct nic_queue_pair *base)
     drop_completions(nic, base->number);
     ibv_destroy_qp(base->verbs);
     drop_completions(nic, base->number);
-    nic->device.send_outstanding -= base->posted - base->completed;
-    nic->device.queue_pairs--;
-    table_clear(&nic->device.by_number, base->number);
+    device_queue_pair_forget(&nic->device, base);
     free(queue_pair);
 }
