@@ -73,6 +73,7 @@ CRPC_API uint32_t crpc_version(void);
 #define CRPC_E_NOT_FOUND -22    /* nothing matches */
 #define CRPC_E_INTERRUPTED -23  /* a signal arrived while waiting */
 #define CRPC_E_STATE -24        /* not possible in the present state of the handle */
+#define CRPC_E_TRUNCATED -25    /* the message is longer than the buffer that was to receive it */
 
 /* Names a status: "CRPC_E_TIMEOUT" for CRPC_E_TIMEOUT, "CRPC_OK" for 0 and above, "CRPC_E_?" for
  * what this version does not know. The string is static. */
@@ -105,6 +106,10 @@ typedef struct crpc_listener {
 typedef struct crpc_region {
     uint64_t bits;
 } crpc_region;
+
+typedef struct crpc_channel {
+    uint64_t bits;
+} crpc_channel;
 
 /* "Never" for every timeout_ns below that says so. */
 #define CRPC_FOREVER 0xffffffffffffffffu
@@ -152,6 +157,9 @@ CRPC_API int32_t crpc_device_query(uint32_t index, crpc_device_info *info, crpc_
 #define CRPC_FEATURE_CQE_COMPRESSION 0x2u /* completions that are alike share an entry (mlx5) */
 
 #define CRPC_CONTEXT_GID_INDEX 0x1u /* flag: take gid_index instead of choosing one */
+#define CRPC_CONTEXT_RAILS 0x2u     /* flag: open the rails, which channels need */
+
+#define CRPC_RAILS_MAX 2
 
 #define CRPC_LOG_OFF 0u
 #define CRPC_LOG_ERROR 1u
@@ -173,6 +181,13 @@ typedef struct crpc_context_options {
     uint32_t log_level;       /* what crpc_context_log keeps; 0 = CRPC_LOG_OFF */
     uint32_t features;        /* CRPC_FEATURE_CQE_COMPRESSION: wanted. BlueFlame is used wherever it
                                  can be. crpc_context_get_info tells what is in use */
+    /* With CRPC_CONTEXT_RAILS: the devices that channels stripe over, "name" or "name:port". Empty:
+     * rail 0 is the context's device; rail 1 an active one with the same link that is on another
+     * HCA, and if there is none, there is no rail 1. */
+    char rails[2][64];
+    uint32_t rail_receive_depth; /* receive WQEs of each rail, shared by all channels; 0 = 8192.
+                                    A channel takes 2 * slots + 10, of two thirds of them */
+    uint32_t channels_max;       /* 0 = 64 */
 } crpc_context_options;
 
 /* Opens a device and makes its queues. `options` may be NULL. May take tens of milliseconds.
@@ -295,20 +310,32 @@ typedef struct crpc_op {
 #define CRPC_COMPLETION_DISCONNECTED 7u
 #define CRPC_COMPLETION_ROOM 8u   /* after CRPC_E_AGAIN: there may be room again */
 #define CRPC_COMPLETION_DEVICE 9u /* the device or its port changed: status */
+#define CRPC_COMPLETION_SENT 10u  /* of CRPC_CHANNEL_SEND: the buffer may be used again */
+#define CRPC_COMPLETION_RECEIVED 11u /* of CRPC_CHANNEL_RECEIVE: the buffer is filled */
+/* a rail of a connected channel (token: its index) was lost: CRPC_E_DISCONNECTED; or is used again:
+ * CRPC_OK. No message is lost by it. */
+#define CRPC_COMPLETION_RAIL 12u
+
+/* flag of a completion: `endpoint.bits` are those of a crpc_channel, and `endpoint_user_data` is the
+ * channel's. Kinds 3 and 5 to 8, 10 to 12 may have it. */
+#define CRPC_COMPLETION_OF_CHANNEL 0x1u
 
 /* One completion. 64 bytes for ever. Fields that a kind does not name are zero. */
 typedef struct crpc_completion {
     uint8_t kind;           /* CRPC_COMPLETION_* */
-    uint8_t flags;          /* 0 */
+    uint8_t flags;          /* CRPC_COMPLETION_OF_CHANNEL */
     uint16_t method;        /* REQUEST, RESPONSE */
     int32_t status;         /* CRPC_E_*, or >= 0 */
     crpc_endpoint endpoint; /* all but DEVICE. CONNECT_REQUEST: the new one */
     uint64_t user_data;     /* that of the op; REQUEST and connection events: the endpoint's;
                                 CONNECT_REQUEST: the listener's */
-    uint64_t token;         /* REQUEST: for its reply. REPLY: that of the op. CANCEL: a count */
+    uint64_t token;         /* REQUEST: for its reply. REPLY: that of the op. CANCEL: a count.
+                                SENT, RECEIVED: number of the message, from 0. RAIL: its index */
     uint64_t payload;       /* REQUEST, RESPONSE: address of a view, valid until the next
-                                crpc_poll of the context; 16-byte aligned */
-    uint32_t payload_bytes;
+                                crpc_poll of the context; 16-byte aligned. SENT, RECEIVED: address
+                                of the buffer */
+    uint32_t payload_bytes; /* SENT, RECEIVED: exact length of what was sent; with
+                                CRPC_E_TRUNCATED of what the sender had */
     uint32_t reply_bytes_max;    /* REQUEST: the longest reply its caller accepts */
     uint64_t view;               /* REQUEST, RESPONSE: names the view to crpc_retain */
     uint64_t endpoint_user_data; /* all but DEVICE: that of the endpoint */
@@ -492,11 +519,16 @@ CRPC_API int32_t crpc_endpoint_get_error(crpc_context *context, crpc_endpoint en
 
 /* ---- Listener -------------------------------------------------------------------------------- */
 
+/* flag: takes channels, not endpoints. Each peer that asks yields a CRPC_COMPLETION_CONNECT_REQUEST
+ * with CRPC_COMPLETION_OF_CHANNEL, for crpc_channel_accept or crpc_channel_reject. Needs
+ * CRPC_CONTEXT_RAILS; the address is one of rail 0. */
+#define CRPC_LISTENER_CHANNELS 0x1u
+
 typedef struct crpc_listener_options {
     uint32_t struct_size;
     uint32_t backlog; /* connections waiting to be accepted; 0 = 128 */
     uint64_t user_data;
-    uint32_t flags; /* 0 */
+    uint32_t flags; /* CRPC_LISTENER_CHANNELS */
     uint32_t reserved;
 } crpc_listener_options;
 
@@ -553,8 +585,237 @@ CRPC_API int32_t crpc_region_register(crpc_context *context, void *address, uint
 CRPC_API int32_t crpc_region_get_info(crpc_context *context, crpc_region region,
                                       crpc_region_info *info);
 
-/* Returns CRPC_OK, CRPC_E_STALE, CRPC_E_BUSY (in use). */
+/* The same for memory of another device (a GPU) that a dma-buf stands for: `bytes` from `offset` of
+ * it. `address` is what the memory is called in ops, and where it is mapped if it is at all.
+ * Returns as crpc_region_register; CRPC_E_UNSUPPORTED if kernel or device cannot. */
+CRPC_API int32_t crpc_region_register_dmabuf(crpc_context *context, int32_t fd, uint64_t offset,
+                                             uint64_t bytes, uint64_t address, uint32_t access,
+                                             crpc_region *region, crpc_error *error);
+
+/* Returns CRPC_OK, CRPC_E_STALE, CRPC_E_BUSY (an op of a channel uses it). */
 CRPC_API int32_t crpc_region_deregister(crpc_context *context, crpc_region region);
+
+/* Ops of channels may name memory without a region: it is then registered for them, and stays so,
+ * up to the bounds of crpc_cache_info, for the next op. Before such memory is unmapped (free() of a
+ * large block, munmap, mremap), it must be taken out again with this, or the device goes on using
+ * the old pages. Takes out every registration that touches [address, address + bytes); bytes 0 =
+ * all of them. Returns how many; CRPC_E_BUSY (an op uses one: nothing is taken out). */
+CRPC_API int32_t crpc_cache_forget(crpc_context *context, const void *address, uint64_t bytes);
+
+typedef struct crpc_cache_info {
+    uint32_t struct_size;
+    uint32_t registrations;
+    uint32_t registrations_max;
+    uint32_t reserved;
+    uint64_t bytes;
+    uint64_t bytes_max;
+    uint64_t hits;
+    uint64_t misses;
+    uint64_t evictions;
+} crpc_cache_info;
+
+/* Tells about the registrations made for plain memory. Returns CRPC_OK, CRPC_E_INVALID,
+ * CRPC_E_STATE (the context was opened without CRPC_CONTEXT_RAILS). */
+CRPC_API int32_t crpc_cache_get_info(crpc_context *context, crpc_cache_info *info);
+
+/* ---- Rails: the ports that channels stripe over ---------------------------------------------- */
+
+typedef struct crpc_rail_info {
+    uint32_t struct_size;
+    uint32_t index; /* from 0 */
+    char device[64];
+    uint32_t port;
+    uint32_t link;      /* CRPC_LINK_* */
+    uint32_t link_mbps; /* 0 = not known */
+    uint32_t mtu_bytes;
+    uint32_t gid_index;
+    uint8_t gid[16];
+    uint32_t driver;             /* CRPC_DRIVER_* */
+    uint64_t system_image_guid;  /* rails of one HCA have the same */
+    uint32_t receive_depth;      /* of the shared receive queue */
+    uint32_t receives_left;      /* that new channels may still ask for */
+    uint64_t receive_wqes;       /* ever posted */
+    uint64_t receives_completed; /* receive WQEs that immediates have used */
+    uint64_t message_bytes_max;  /* of one buffer of a message */
+} crpc_rail_info;
+
+/* Tells about a rail of the context. Returns CRPC_OK; CRPC_E_NOT_FOUND past the last. */
+CRPC_API int32_t crpc_rail_get_info(crpc_context *context, uint32_t index, crpc_rail_info *info);
+
+/* ---- Channel: striped messages over one rail or two ------------------------------------------ */
+
+/* A channel carries messages both ways between two processes. The receiver posts receives, each of
+ * one buffer or a group of up to eight, in the order in which messages are to come; the sender sends
+ * buffers, and each goes into the first free one with its tag of the oldest message that is not
+ * complete, straight into the receiver's memory. How it is split over the rails is decided when it
+ * is posted. */
+
+#define CRPC_CHANNEL_GROUP_MAX 8
+#define CRPC_CHANNEL_SLOTS_MAX 256
+#define CRPC_CHANNEL_QUEUE_PAIRS_MAX 8
+
+#define CRPC_CHANNEL_RECEIVE 1u /* a buffer to be filled; completes with CRPC_COMPLETION_RECEIVED */
+#define CRPC_CHANNEL_SEND 2u    /* a buffer to be sent; completes with CRPC_COMPLETION_SENT */
+/* ends this channel's sends that still wait for a receive and whose user_data equals `token`, with
+ * CRPC_E_CANCELED; completes with CRPC_COMPLETION_CANCEL */
+#define CRPC_CHANNEL_CANCEL 3u
+
+/* flag of RECEIVE: the next op, also a RECEIVE of this channel, belongs to the same message */
+#define CRPC_CHANNEL_MORE 0x1u
+
+/* One op of a channel. 64 bytes for ever. A field that the opcode does not name must be zero. */
+typedef struct crpc_channel_op {
+    uint8_t opcode; /* CRPC_CHANNEL_RECEIVE, _SEND, _CANCEL */
+    uint8_t flags;  /* CRPC_CHANNEL_MORE */
+    uint16_t zero;
+    uint32_t tag; /* RECEIVE, SEND: any number */
+    crpc_channel channel;
+    uint64_t user_data;  /* given back in the completion */
+    crpc_region region;  /* RECEIVE, SEND: that the buffer lies in; none: see crpc_cache_forget */
+    uint64_t address;    /* RECEIVE, SEND: of the buffer; any if bytes is 0 */
+    uint64_t bytes;      /* RECEIVE, SEND: 0 to 2^30 */
+    uint64_t timeout_ns; /* SEND: how long it may wait for its receive; 0 = for ever */
+    uint64_t token;      /* CANCEL: a user_data */
+} crpc_channel_op;
+
+/* Takes ops in order until one cannot be taken; of a group, all or none. Buffers must stay as they
+ * are until their completion. A receive needs CRPC_ACCESS_LOCAL_WRITE and _REMOTE_WRITE of its
+ * region. Registering memory for an op without a region may make a system call; otherwise there is
+ * none, and no allocation. Every op that was taken yields exactly one completion.
+ * Returns how many were taken, 0 to count; *reason (may be NULL) says why it stopped there: CRPC_OK
+ * (all taken), CRPC_E_AGAIN (slots or sends are used up; a CRPC_COMPLETION_ROOM follows),
+ * CRPC_E_TOO_BIG (more than 8 buffers, or 2^30 bytes), CRPC_E_STALE (channel or region),
+ * CRPC_E_INVALID (also: not within its region), CRPC_E_UNSUPPORTED (opcode; the region is not
+ * registered with every rail of the channel), CRPC_E_STATE (not connected yet), CRPC_E_CLOSING,
+ * CRPC_E_DISCONNECTED, CRPC_E_MEMLOCK and others of crpc_region_register. CRPC_E_INVALID if context
+ * or ops is NULL. */
+CRPC_API int32_t crpc_channel_submit(crpc_context *context, const crpc_channel_op *ops,
+                                     uint32_t count, int32_t *reason);
+
+#define CRPC_SPLIT_MEASURED 0u /* by the speed that each rail showed, at first by link speed */
+#define CRPC_SPLIT_FIXED 1u    /* rail0_share, until crpc_channel_set_share changes it */
+/* by what a program outside writes to shared memory: docs/wire.md; what is missing or malformed
+ * there counts as CRPC_SPLIT_MEASURED */
+#define CRPC_SPLIT_HINT 2u
+
+typedef struct crpc_channel_options {
+    uint32_t struct_size;
+    uint32_t flags; /* 0 */
+    uint64_t user_data;
+    uint32_t slots;       /* messages to be received that may be open at once, 1 to 256, rounded up to
+                             a power of two; the lesser of both sides counts; 0 = 64 */
+    uint32_t sends_max;   /* sends that may be open at once, 1 to 65536; 0 = 256 */
+    uint32_t queue_pairs; /* of each rail, 1 to 8; the lesser of both sides counts; 0 = 1 */
+    uint32_t split;       /* CRPC_SPLIT_* */
+    uint32_t rail0_share; /* CRPC_SPLIT_FIXED: parts of 1024 that rail 0 carries */
+    uint32_t stripe_bytes_min; /* shorter buffers travel on one rail; 0 = 65536 */
+    uint32_t rails;            /* bit 1 << n for each rail to be used; 0 = all */
+    uint32_t token_bytes;      /* 0 to 16, connect only: shown to the peer's application */
+    uint8_t token[16];
+    char hint[64];               /* CRPC_SPLIT_HINT: name of POSIX shared memory, "/name" */
+    uint64_t connect_timeout_ns; /* 0 = 5 s; CRPC_FOREVER allowed */
+    uint64_t keepalive_ns;  /* with ops open and nothing completed for so long, the rails are probed;
+                               0 = 1 s; CRPC_FOREVER: never */
+    uint64_t rail_retry_ns; /* pause between attempts to use a lost rail again; 0 = 200 ms;
+                               CRPC_FOREVER: never */
+    uint32_t retry_timeout; /* transport: 4.096 us * 2^n before a retry, 1 to 31; 0 = 14 (67 ms) */
+    uint32_t retry_count;   /* transport: 1 to 7; 0 = 7 */
+} crpc_channel_options;
+
+/* Starts to connect to a listener with CRPC_LISTENER_CHANNELS; all else as crpc_endpoint_connect.
+ * Rails beyond 0 need no address: the peers tell each other over rail 0. A rail that one side lacks
+ * or cannot reach is left out; crpc_channel_info shows it. */
+CRPC_API int32_t crpc_channel_connect(crpc_context *context, const char *address,
+                                      const crpc_channel_options *options, crpc_channel *channel,
+                                      crpc_error *error);
+
+/* As crpc_endpoint_accept and crpc_endpoint_reject. */
+CRPC_API int32_t crpc_channel_accept(crpc_context *context, crpc_channel channel,
+                                     const crpc_channel_options *options, crpc_error *error);
+CRPC_API int32_t crpc_channel_reject(crpc_context *context, crpc_channel channel, uint32_t reason);
+
+/* As crpc_endpoint_blob and crpc_endpoint_join; CRPC_BLOB_BYTES_MAX suffices. */
+CRPC_API int32_t crpc_channel_blob(crpc_context *context, const crpc_channel_options *options,
+                                   crpc_channel *channel, void *blob, uint32_t *blob_bytes,
+                                   crpc_error *error);
+CRPC_API int32_t crpc_channel_join(crpc_context *context, crpc_channel channel, const void *blob,
+                                   uint32_t blob_bytes, crpc_error *error);
+
+/* Sets the share of rail 0, 0 to 1024 parts of 1024, for what is posted from now on; the channel's
+ * split is CRPC_SPLIT_FIXED afterwards. Returns CRPC_OK, CRPC_E_INVALID, CRPC_E_STALE. */
+CRPC_API int32_t crpc_channel_set_share(crpc_context *context, crpc_channel channel,
+                                        uint32_t rail0_share);
+
+/* Takes leave: refuses new ops, lets sends finish for which the peer posts receives, and then
+ * disconnects; receives that are still open complete with CRPC_E_DISCONNECTED. After timeout_ns
+ * (CRPC_FOREVER: no limit) it disconnects all the same.
+ * Returns CRPC_OK and later CRPC_COMPLETION_DISCONNECTED; CRPC_E_STATE, CRPC_E_STALE. */
+CRPC_API int32_t crpc_channel_disconnect(crpc_context *context, crpc_channel channel,
+                                         uint64_t timeout_ns);
+
+/* Ends the channel at once and the handle with it. Ops that are open complete with CRPC_E_CLOSED in
+ * the next polls; nothing of the peer lands in their buffers after this has returned.
+ * Blocks for as long as the system needs to destroy QPs. Returns CRPC_OK, CRPC_E_STALE. */
+CRPC_API int32_t crpc_channel_close(crpc_context *context, crpc_channel channel);
+
+#define CRPC_RAIL_NONE 0u /* the context has none of this index, or it is not to be used */
+#define CRPC_RAIL_LACKED 1u /* this side has it, the peer has not */
+#define CRPC_RAIL_DOWN 2u
+#define CRPC_RAIL_UP 3u
+
+typedef struct crpc_channel_info {
+    uint32_t struct_size;
+    uint32_t state; /* CRPC_STATE_* */
+    uint64_t user_data;
+    uint32_t slots;       /* agreed on */
+    uint32_t queue_pairs; /* likewise */
+    uint32_t rail_state[2]; /* CRPC_RAIL_* */
+    uint32_t split;
+    uint32_t rail0_share; /* of the next large message */
+    uint32_t receives_open;
+    uint32_t sends_open;
+    uint32_t version;
+    uint32_t token_bytes;
+    uint8_t token[16];
+    char peer_address[64];
+    char local_address[64];
+} crpc_channel_info;
+
+/* Tells about a channel. Returns CRPC_OK, CRPC_E_INVALID, CRPC_E_STALE. */
+CRPC_API int32_t crpc_channel_get_info(crpc_context *context, crpc_channel channel,
+                                       crpc_channel_info *info);
+
+typedef struct crpc_channel_stats {
+    uint32_t struct_size;
+    uint32_t reserved;
+    uint64_t messages_sent;
+    uint64_t messages_received;
+    uint64_t bytes_sent; /* of buffers, by acknowledged messages */
+    uint64_t bytes_received;
+    uint64_t sends_failed;    /* ops of either kind that completed with an error */
+    uint64_t receives_failed;
+    uint64_t truncated;          /* of these, for CRPC_E_TRUNCATED */
+    uint64_t rail_bytes_sent[2]; /* posted, repeated ones included */
+    uint64_t rail_messages_sent[2];
+    uint64_t rail_bytes_received[2];
+    uint64_t rail_failures[2];
+    uint64_t rail_recoveries[2];
+    uint64_t shares_repeated; /* parts of messages that a second rail carried for a lost one */
+    uint64_t data_wqes;       /* for payload, records and immediates of messages */
+    uint64_t clear_to_send_wqes;
+    uint64_t control_wqes;
+    uint64_t doorbells;
+    uint64_t protocol_errors;
+} crpc_channel_stats;
+
+/* Reads the counters. Returns CRPC_OK, CRPC_E_INVALID, CRPC_E_STALE. */
+CRPC_API int32_t crpc_channel_get_stats(crpc_context *context, crpc_channel channel,
+                                        crpc_channel_stats *stats);
+
+/* Tells why the channel could not connect or was disconnected; status CRPC_OK if neither.
+ * Returns CRPC_OK, CRPC_E_INVALID, CRPC_E_STALE. */
+CRPC_API int32_t crpc_channel_get_error(crpc_context *context, crpc_channel channel,
+                                        crpc_error *error);
 
 #ifdef __cplusplus
 }

@@ -1,0 +1,134 @@
+/* stripe.h: messages striped over one rail or two: what capi (and the tests) may ask of it.
+ * docs/design.md section 12 tells how it works, docs/wire.md what it sends.
+ *
+ * One engine belongs to one context and one thread at a time. Arguments have been checked by
+ * capi: here they are asserted. What a peer sends is checked here (receive.c, control.c, hello.c).
+ */
+#ifndef CORE_STRIPE_STRIPE_H
+#define CORE_STRIPE_STRIPE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "abi.h"
+#include "handles.h"
+#include "log.h"
+#include "nic.h"
+
+struct cm;
+struct stripe_engine;
+struct stripe_channel;
+struct stripe_listener;
+
+#define STRIPE_RAILS_MAX CRPC_RAILS_MAX
+#define STRIPE_GROUP_MAX CRPC_CHANNEL_GROUP_MAX
+#define STRIPE_BUFFER_BYTES_MAX (UINT64_C(1) << 30)
+
+/* ---- Engine ---------------------------------------------------------------------------------- */
+
+/* What a rail's nic must have been opened with, for so many channels. */
+#define STRIPE_SEND_DEPTH 256u
+#define STRIPE_SIGNAL_INTERVAL 32u
+
+/* rails, cm (of rail 0; NULL: no rdma_cm), log and handles stay the caller's and must outlive the
+ * engine. virtual_clock_ns is NULL, or where a simulation keeps its time. */
+int32_t stripe_engine_create(struct nic *const *rails, uint32_t rail_count, struct cm *cm,
+                             struct log *log, struct handles *handles, uint32_t channels_max,
+                             const uint64_t *virtual_clock_ns, struct stripe_engine **engine,
+                             crpc_error *error);
+/* Closes what is still open. */
+void stripe_engine_destroy(struct stripe_engine *engine);
+/* Receives of the rail's shared queue that no channel has asked for. */
+uint32_t stripe_receives_left(const struct stripe_engine *engine, uint32_t rail);
+/* Receives that immediates have used up. */
+uint64_t stripe_receives_completed(const struct stripe_engine *engine, uint32_t rail);
+
+/* ---- Memory: memory.c ------------------------------------------------------------------------ */
+
+/* Memory that is registered with the rails. */
+struct stripe_region {
+    uint64_t address;
+    uint64_t bytes;
+    uint32_t access; /* CRPC_ACCESS_* */
+    uint32_t rails;  /* mask of those that have it */
+    uint32_t users;  /* ops that are open */
+    struct nic_memory memory[STRIPE_RAILS_MAX];
+};
+
+/* Registers with all rails; one that cannot is left out of region->rails, unless none can: then
+ * the first error is returned. fd < 0: plain memory. */
+int32_t stripe_region_register(struct stripe_engine *engine, uint64_t address, uint64_t bytes,
+                               uint32_t access, int fd, uint64_t fd_offset,
+                               struct stripe_region *region, crpc_error *error);
+/* region->users must be 0. */
+void stripe_region_deregister(struct stripe_engine *engine, struct stripe_region *region);
+
+/* The registration of plain memory, from the cache or made now, with right to be written by the
+ * peer. */
+int32_t stripe_cache_get(struct stripe_engine *engine, uint64_t address, uint64_t bytes,
+                         struct stripe_region **region, crpc_error *error);
+/* How many were taken out; CRPC_E_BUSY. bytes 0: all. */
+int32_t stripe_cache_forget(struct stripe_engine *engine, uint64_t address, uint64_t bytes);
+void stripe_cache_info(const struct stripe_engine *engine, crpc_cache_info *info);
+
+/* ---- Data path ------------------------------------------------------------------------------- */
+
+/* One message to be received: 1 to STRIPE_GROUP_MAX ops and their regions (all of which have every
+ * rail of the channel, or bytes 0). All are taken, or none and it says why. After the last of a
+ * series comes stripe_submit_end. */
+int32_t stripe_receive(struct stripe_channel *channel, const crpc_channel_op *ops,
+                       struct stripe_region *const *regions, uint32_t count);
+int32_t stripe_send(struct stripe_channel *channel, const crpc_channel_op *op,
+                    struct stripe_region *region);
+int32_t stripe_cancel(struct stripe_channel *channel, const crpc_channel_op *op);
+/* Sends what has gathered. */
+void stripe_submit_end(struct stripe_engine *engine);
+
+uint32_t stripe_poll(struct stripe_engine *engine, crpc_completion *completions, uint32_t capacity);
+
+/* Sends what has gathered and takes what the devices have, but gives nothing. */
+void stripe_progress(struct stripe_engine *engine);
+/* True if stripe_poll would give something without anything new arriving. */
+bool stripe_something_waits(const struct stripe_engine *engine);
+/* When stripe_poll has something to do at the latest; UINT64_MAX: never. CLOCK_MONOTONIC. A
+ * clear-to-send arrives without an event, so while sends wait for one this is soon. */
+uint64_t stripe_next_deadline_ns(const struct stripe_engine *engine);
+
+/* ---- Channels -------------------------------------------------------------------------------- */
+
+/* `options` have no zeros left where zero means a default; slots is a power of two. The handle is
+ * registered as HANDLE_CHANNEL and becomes stale in stripe_close. */
+int32_t stripe_connect(struct stripe_engine *engine, const char *address,
+                       const crpc_channel_options *options, struct stripe_channel **channel,
+                       crpc_error *error);
+int32_t stripe_accept(struct stripe_channel *channel, const crpc_channel_options *options,
+                      crpc_error *error);
+int32_t stripe_reject(struct stripe_channel *channel, uint32_t reason);
+#define STRIPE_BLOB_BYTES 104
+int32_t stripe_blob(struct stripe_engine *engine, const crpc_channel_options *options,
+                    struct stripe_channel **channel, uint8_t *blob, uint32_t *blob_bytes,
+                    crpc_error *error);
+int32_t stripe_join(struct stripe_channel *channel, const void *blob, uint32_t blob_bytes,
+                    crpc_error *error);
+int32_t stripe_disconnect(struct stripe_channel *channel, uint64_t timeout_ns);
+void stripe_close(struct stripe_channel *channel);
+
+void stripe_set_share(struct stripe_channel *channel, uint32_t rail0_share);
+/* Mask of the rails that both sides have: those whose keys a region needs. */
+uint32_t stripe_rails(const struct stripe_channel *channel);
+uint64_t stripe_handle(const struct stripe_channel *channel);
+void stripe_info(const struct stripe_channel *channel, crpc_channel_info *info);
+void stripe_stats(const struct stripe_channel *channel, crpc_channel_stats *stats);
+const crpc_error *stripe_error(const struct stripe_channel *channel);
+
+/* ---- Listeners ------------------------------------------------------------------------------- */
+
+int32_t stripe_listener_open(struct stripe_engine *engine, const char *address, uint32_t backlog,
+                             uint64_t user_data, struct stripe_listener **listener,
+                             crpc_error *error);
+void stripe_listener_close(struct stripe_listener *listener);
+/* HANDLE_CHANNEL_LISTENER. */
+uint64_t stripe_listener_handle(const struct stripe_listener *listener);
+void stripe_listener_info(const struct stripe_listener *listener, crpc_listener_info *info);
+
+#endif

@@ -1,0 +1,199 @@
+/* stripe_wire.h: every byte that a channel shows its peer, in one place. The document is
+ * docs/wire.md. All integers are little-endian, and so is every machine this is built for. What the
+ * peer can rewrite at any time is copied once, and the copy is checked.
+ */
+#ifndef CORE_STRIPE_STRIPE_WIRE_H
+#define CORE_STRIPE_STRIPE_WIRE_H
+
+#include <assert.h>
+#include <stdint.h>
+
+#include "compiler.h"
+
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "copyrpc's wire structs are little-endian; this machine is not"
+#endif
+
+#define STRIPE_VERSION_MIN 1
+#define STRIPE_VERSION_MAX 1
+
+#define STRIPE_SLOTS_MAX 256u
+#define STRIPE_QUEUE_PAIRS_MAX 8u
+#define STRIPE_TOKEN_BYTES 16
+
+/* ---- Immediate ------------------------------------------------------------------------------- */
+
+/* Of a message (mask 1 to 3):          Of control (mask 0):
+ *    7..0   slot                          7..0   STRIPE_CONTROL_*
+ *    9..8   mask of the shares            9..8   0
+ *   10      stands for the other rail    11..10  0
+ *   11      a record tells the sizes     31..12  sequence number, or epoch of a probe
+ *   31..12  generation of the slot
+ *
+ * Share n of a message is the part that was meant for rail n. */
+#define STRIPE_MASK_SHIFT 8
+#define STRIPE_IMMEDIATE_PROXY 0x400u
+#define STRIPE_IMMEDIATE_RECORD 0x800u
+#define STRIPE_GENERATION_SHIFT 12
+#define STRIPE_GENERATION_MASK 0xfffffu
+
+#define STRIPE_CONTROL_MESSAGE 1u /* a line of the inbox has been written */
+#define STRIPE_CONTROL_PROBE 2u   /* this rail works, in this direction */
+
+/* ---- Memory that the peer writes ------------------------------------------------------------- */
+
+#define STRIPE_INBOX_LINES 8u
+#define STRIPE_LINE_BYTES 512u
+
+/* A message of control. */
+struct stripe_line {
+    uint32_t sequence; /* from 0; its place in the inbox is sequence % STRIPE_INBOX_LINES */
+    uint8_t kind;      /* STRIPE_LINE_* */
+    uint8_t rail;
+    uint16_t zero;
+    uint32_t epoch; /* of the rail: how often it was tried */
+    uint32_t zero2;
+    uint8_t body[STRIPE_LINE_BYTES - 16];
+};
+static_assert(sizeof(struct stripe_line) == STRIPE_LINE_BYTES, "line");
+
+#define STRIPE_LINE_OFFER 1u  /* struct stripe_rail_offer */
+#define STRIPE_LINE_ANSWER 2u /* the same */
+#define STRIPE_LINE_REPORT 3u /* struct stripe_rail_report */
+#define STRIPE_LINE_BYE 4u    /* nothing more will be sent */
+
+struct stripe_queue_address {
+    uint32_t queue_pair_number;
+    uint32_t packet_sequence_number;
+    uint16_t lid;
+    uint8_t link;
+    uint8_t mtu_code;
+    uint8_t gid[16];
+    uint32_t zero;
+};
+static_assert(sizeof(struct stripe_queue_address) == 32, "queue address");
+
+#define STRIPE_ANSWER_OK 0u
+#define STRIPE_ANSWER_LACKED 1u /* this side has no such rail */
+#define STRIPE_ANSWER_FAILED 2u /* this side could not make or connect its queue pairs */
+
+/* A rail's queue pairs, and the key with which the area may be written over them. */
+struct stripe_rail_offer {
+    uint32_t area_key;
+    uint8_t answer; /* OFFER: 0 */
+    uint8_t queue_pairs;
+    uint16_t zero;
+    uint64_t zero2;
+    struct stripe_queue_address addresses[STRIPE_QUEUE_PAIRS_MAX];
+};
+
+/* What has arrived over a rail that is lost. Nothing more will: the queue pairs of its sender are in
+ * the error state. */
+struct stripe_rail_report {
+    uint64_t posted; /* number of the next message to be received: slot n % slots holds the last
+                        before it that belongs there */
+    uint64_t zero;
+    uint8_t unseen[2][STRIPE_SLOTS_MAX / 8]; /* per share, a bit per slot: the message of this slot
+                                                still waits for that share */
+};
+
+/* One buffer to be filled: clear to send. */
+struct stripe_buffer {
+    uint64_t address;
+    uint64_t bytes;
+    uint32_t keys[2]; /* per rail */
+    uint32_t tag;
+    uint8_t index; /* within the group */
+    uint8_t count; /* of the group */
+    uint16_t zero;
+    uint64_t zero2[2];
+    uint64_t number; /* of the message, plus 1; the last bytes to land */
+};
+static_assert(sizeof(struct stripe_buffer) == 64, "clear to send");
+
+/* The sizes of a group, or of a message that was too long for its buffer. */
+struct stripe_record {
+    uint64_t number; /* of the message, plus 1 */
+    uint32_t count;
+    uint32_t zero;
+    uint32_t sizes[8]; /* what the sender had: more than the buffer holds means that nothing of it
+                          was sent */
+    uint64_t zero2[2];
+};
+static_assert(sizeof(struct stripe_record) == 64, "record");
+
+/* The area: inbox, records, buffers (eight lines a slot). */
+#define STRIPE_RECORDS_OFFSET (STRIPE_INBOX_LINES * STRIPE_LINE_BYTES)
+#define STRIPE_BUFFERS_OFFSET (STRIPE_RECORDS_OFFSET + STRIPE_SLOTS_MAX * 64u)
+#define STRIPE_SLOT_BUFFERS_BYTES (8u * 64u)
+
+static inline uint64_t stripe_area_bytes(uint32_t slots)
+{
+    return STRIPE_BUFFERS_OFFSET + (uint64_t)slots * STRIPE_SLOT_BUFFERS_BYTES;
+}
+
+/* ---- Hello ----------------------------------------------------------------------------------- */
+
+#define STRIPE_HELLO_MAGIC 0x4e484343u /* "CCHN" */
+
+/* rdma_cm's private data of REQ and REP, and part of a blob. Bytes 0 to 5 never change. */
+struct stripe_hello {
+    uint32_t magic;
+    uint8_t version_min; /* REP: both are the version chosen */
+    uint8_t version_max;
+    uint8_t slots_log2;
+    uint8_t queue_pairs;
+    uint64_t area_address; /* a multiple of 64 */
+    uint32_t area_key;     /* for the first queue pair, which is on rail 0 */
+    uint8_t rails;         /* mask of those the sender has */
+    uint8_t token_bytes;   /* 0..16; REP: 0 */
+    uint16_t zero;
+    uint64_t nonce;
+    uint16_t features;
+    uint16_t features_required;
+    uint32_t zero2;
+    uint8_t token[STRIPE_TOKEN_BYTES];
+};
+static_assert(sizeof(struct stripe_hello) == 56, "hello");
+
+/* Private data of a rejection. Bytes 0 to 5 as in the hello. */
+#define STRIPE_REJECT_APPLICATION 1u /* detail: the application's reason */
+#define STRIPE_REJECT_VERSION 2u
+#define STRIPE_REJECT_FEATURES 3u
+#define STRIPE_REJECT_MALFORMED 4u
+#define STRIPE_REJECT_NO_ROOM 5u
+
+struct stripe_reject {
+    uint32_t magic;
+    uint8_t version_min;
+    uint8_t version_max;
+    uint16_t reason;
+    uint32_t detail;
+};
+static_assert(sizeof(struct stripe_reject) == 12, "rejection");
+
+#define STRIPE_BLOB_MAGIC 0x42484343u /* "CCHB" */
+
+struct stripe_blob {
+    uint32_t magic;
+    uint16_t bytes; /* of the whole blob */
+    uint16_t zero;
+    struct stripe_queue_address address; /* of the first queue pair */
+    struct stripe_hello hello;
+    uint32_t zero2;
+    uint32_t checksum; /* FNV-1a of all before it: against damage, not against malice */
+};
+static_assert(sizeof(struct stripe_blob) == 104, "blob");
+
+/* ---- Hint ------------------------------------------------------------------------------------ */
+
+/* Shared memory that a program outside writes: docs/wire.md, "Hint". */
+struct stripe_hint {
+    uint32_t magic;       /* STRIPE_HINT_MAGIC */
+    uint32_t version;     /* 1 */
+    uint32_t sequence;    /* odd while it is being written */
+    uint32_t rail0_share; /* 0 to 1024 */
+};
+#define STRIPE_HINT_MAGIC 0x54484343u /* "CCHT" */
+
+#endif
