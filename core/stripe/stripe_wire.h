@@ -106,7 +106,7 @@ struct stripe_buffer {
     uint8_t index; /* within the group */
     uint8_t count; /* of the group */
     uint16_t zero;
-    uint64_t zero2[2];
+    uint64_t zero2[3];
     uint64_t number; /* of the message, plus 1; the last bytes to land */
 };
 static_assert(sizeof(struct stripe_buffer) == 64, "clear to send");
