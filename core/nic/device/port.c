@@ -3,6 +3,7 @@
  * Usable are devices that speak the InfiniBand transport, over InfiniBand or over Ethernet (RoCE):
  * iWARP has no WRITE with immediate.
  */
+#include <endian.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -96,6 +97,7 @@ static void describe(struct ibv_context *context, const struct ibv_device_attr *
     info->receive_depth_max = device_receive_depth_max(device);
     info->vendor_id = device->vendor_id;
     info->vendor_part_id = device->vendor_part_id;
+    info->system_image_guid = be64toh(device->sys_image_guid);
     if (ibv_query_port(context, (uint8_t)port, &attributes)) {
         return;
     }
@@ -103,6 +105,7 @@ static void describe(struct ibv_context *context, const struct ibv_device_attr *
     info->link = attributes.link_layer == IBV_LINK_LAYER_ETHERNET ? CRPC_LINK_ETHERNET
                                                                   : CRPC_LINK_INFINIBAND;
     info->mtu_bytes = mtu_bytes(attributes.active_mtu);
+    info->link_mbps = device_link_mbps(&attributes);
     if (device_gid_choose(context, port, &attributes, &gid)) {
         info->gid_index = gid.index;
         memcpy(info->gid, gid.value.raw, sizeof(info->gid));

@@ -66,6 +66,8 @@ int32_t memory_query(uint32_t index, crpc_device_info *info, crpc_error *error)
     info->endpoints_max = fabric->options.queue_pairs_max;
     info->receive_depth_max = fabric->options.receive_depth_max;
     info->inline_bytes_max = fabric->options.inline_bytes_max;
+    info->system_image_guid = device_guid(fabric, index);
+    info->link_mbps = device_mbps(fabric, index);
     return CRPC_OK;
 }
 
