@@ -328,8 +328,10 @@ static void what_an_old_caller_does_not_have_reads_as_zero(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(structs_of_the_caller, fixture_open_with_rails, fixture_close),
-        cmocka_unit_test_setup_teardown(structs_of_the_library, fixture_open_with_rails, fixture_close),
+        cmocka_unit_test_setup_teardown(structs_of_the_caller, fixture_open_with_rails,
+                                        fixture_close),
+        cmocka_unit_test_setup_teardown(structs_of_the_library, fixture_open_with_rails,
+                                        fixture_close),
         cmocka_unit_test_setup_teardown(a_crpc_error_that_cannot_be_filled_fails_the_call,
                                         fixture_open, fixture_close),
         cmocka_unit_test(what_an_old_caller_does_not_have_reads_as_zero),
