@@ -549,7 +549,11 @@ static void devices_are_listed(void **state)
     assert_int_equal(crpc_device_query(0, &info, &error), CRPC_OK);
     assert_string_equal(info.name, "memory0");
     assert_int_equal(info.port_state, CRPC_PORT_ACTIVE);
+    assert_int_equal(info.link_mbps, 100000);
+    uint64_t card = info.system_image_guid;
+    assert_int_not_equal(card, 0);
     assert_int_equal(crpc_device_query(1, &info, &error), CRPC_OK);
+    assert_int_not_equal(info.system_image_guid, card);
     assert_int_equal(crpc_device_query(2, &info, &error), CRPC_E_NO_DEVICE);
 }
 
