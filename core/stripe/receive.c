@@ -41,7 +41,7 @@ static bool all_landed(const struct stripe_channel *channel)
 /* The rail for clear-to-sends: that of the peer's messages, so that a rail which carries none carries
  * nothing at all. A line that is repeated must not overtake a newer one for the same slot, so the
  * rail only changes when everything sent over the old one has landed, or nothing more of it can. */
-static struct stripe_queue *teller(struct stripe_channel *channel)
+static struct stripe_queue *teller(struct stripe_channel *channel, uint32_t *flags)
 {
     uint32_t wanted = channel->up & 1u << channel->preferred
                           ? channel->preferred
@@ -49,6 +49,7 @@ static struct stripe_queue *teller(struct stripe_channel *channel)
     if (channel->teller != wanted) {
         if (channel->teller != NO_RAIL && channel->up & 1u << channel->teller &&
             !all_landed(channel)) {
+            *flags = NIC_POST_SIGNALED; /* to learn of it */
             return channel->rails[channel->teller].queues[0];
         }
         channel->teller = (uint8_t)wanted;
@@ -60,7 +61,8 @@ static struct stripe_queue *teller(struct stripe_channel *channel)
 /* False if there is no room. */
 static bool tell(struct stripe_channel *channel, struct stripe_incoming *incoming)
 {
-    struct stripe_queue *queue = teller(channel);
+    uint32_t flags = 0;
+    struct stripe_queue *queue = teller(channel, &flags);
     struct nic_queue_pair *queue_pair = queue->queue_pair;
     if (nic_send_room(queue_pair) == 0) {
         return false;
@@ -76,7 +78,7 @@ static bool tell(struct stripe_channel *channel, struct stripe_incoming *incomin
         .bytes = incoming->count * (uint32_t)sizeof(*lines),
     };
     channel->teller_wqe = queue_pair->posted;
-    queue_operations(queue)->post_write(queue_pair, &transfer, 0);
+    queue_operations(queue)->post_write(queue_pair, &transfer, flags);
     queue_rings(queue);
     incoming->told = true;
     incoming->teller = queue->rail;
