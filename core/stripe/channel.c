@@ -254,7 +254,7 @@ void channel_start_timer(struct stripe_channel *channel, uint64_t timeout_ns)
     if (timeout_ns != CRPC_FOREVER) {
         engine->now_ns = 0;
         wheel_set(&engine->wheel, &channel->life_timer,
-                  deadline_after(engine_now_ns(engine), timeout_ns));
+                  deadline_after(stripe_now_ns(engine), timeout_ns));
     }
 }
 
@@ -267,7 +267,7 @@ void channel_connected(struct stripe_channel *channel)
     channel->state = CRPC_STATE_CONNECTED;
     channel->bar = CRPC_OK;
     channel_start_timer(channel, channel->options.keepalive_ns);
-    engine_report(channel, CHANNEL_EVENT_CONNECTED);
+    channel_report(channel, CHANNEL_EVENT_CONNECTED);
 }
 
 void channel_flush(struct stripe_channel *channel)
@@ -310,7 +310,7 @@ void channel_fail(struct stripe_channel *channel, const crpc_error *given)
     if (channel->error.status != CRPC_OK) {
         log_write(engine->log, CRPC_LOG_WARNING, "channel ended: %s", channel->error.message);
     }
-    engine_report(channel,
+    channel_report(channel,
                   connecting ? CHANNEL_EVENT_CONNECTED : CHANNEL_EVENT_DISCONNECTED);
 }
 
@@ -420,7 +420,7 @@ int32_t stripe_disconnect(struct stripe_channel *channel, uint64_t timeout_ns)
     channel->state = CRPC_STATE_CLOSING;
     channel->bar = CRPC_E_CLOSING;
     channel_start_timer(channel, timeout_ns);
-    engine_work(channel->engine, channel);
+    channel_work(channel->engine, channel);
     return CRPC_OK;
 }
 

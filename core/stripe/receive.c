@@ -147,7 +147,7 @@ static void complete_by_record(struct stripe_channel *channel, struct stripe_inc
         bool truncated = record.sizes[i] > op->bytes;
         op->bytes = record.sizes[i];
         channel->stats.bytes_received += truncated ? 0 : op->bytes;
-        engine_finish(op, truncated ? CRPC_E_TRUNCATED : CRPC_OK);
+        op_finish(op, truncated ? CRPC_E_TRUNCATED : CRPC_OK);
     }
 }
 
@@ -162,7 +162,7 @@ static void complete(struct stripe_channel *channel, struct stripe_incoming *inc
     incoming->open = false;
     incoming->ops[0].bytes = (uint32_t)incoming->bytes;
     channel->stats.bytes_received += incoming->bytes;
-    engine_finish(&incoming->ops[0], CRPC_OK);
+    op_finish(&incoming->ops[0], CRPC_OK);
 }
 
 /* Why an immediate cannot be; NULL if it can. */
@@ -259,7 +259,7 @@ void receives_end_all(struct stripe_channel *channel, int32_t status)
         incoming->open = false;
         for (uint32_t i = 0; i < incoming->count; i++) {
             incoming->ops[i].bytes = 0;
-            engine_finish(&incoming->ops[i], status);
+            op_finish(&incoming->ops[i], status);
         }
     }
     channel->retell = 0;
@@ -307,6 +307,6 @@ int32_t stripe_receive(struct stripe_channel *channel, const crpc_channel_op *op
     channel->receive_number++;
     channel->receives_open += count;
     channel->ops_left += count;
-    engine_work(channel->engine, channel);
+    channel_work(channel->engine, channel);
     return CRPC_OK;
 }
