@@ -176,6 +176,9 @@ static void take_completion(struct engine_rail *rail, const struct nic_completio
                           "rail 0: the peer's device does not answer; has its side joined or "
                           "accepted?");
                 channel_fail(channel, &error);
+            } else {
+                control_unsend(queue); /* the rails carry what it has not delivered */
+                channel_work(channel->engine, channel);
             }
         } else {
             rail_want_fence(channel, queue->rail);

@@ -419,6 +419,9 @@ static void resolve(struct stripe_channel *channel, uint32_t index)
             }
         }
     }
+    if (channel->teller == index) {
+        channel->teller = NO_RAIL;
+    }
     receives_retell(channel, index);
     rail->state = RAIL_DOWN;
     rail->report_known = false;
@@ -438,9 +441,6 @@ static void finish_fence(struct stripe_channel *channel, uint32_t index)
     channel->up &= ~(1u << index);
     channel->stats.rail_failures[index]++;
     speed_forget(rail);
-    if (channel->teller == index) {
-        channel->teller = NO_RAIL;
-    }
     if (channel->up == 0 && channel->state != CRPC_STATE_CONNECTING) {
         crpc_error error = {0};
         error_set(&error, CRPC_E_DISCONNECTED, 0,

@@ -39,14 +39,18 @@ static bool all_landed(const struct stripe_channel *channel)
 }
 
 /* The rail for clear-to-sends: that of the peer's messages, so that a rail which carries none carries
- * nothing at all. A line that is repeated must not overtake a newer one for the same slot, so the
- * rail only changes when everything sent over the old one has landed, or nothing more of it can. */
+ * nothing at all. A line that is repeated must not land after a newer one for the same slot, so the
+ * rail only changes when everything sent over the old one has landed, or nothing more of it can: when
+ * the peer has fenced it, too, which its report says. NULL: it cannot be told yet. */
 static struct stripe_queue *teller(struct stripe_channel *channel, uint32_t *flags)
 {
     uint32_t wanted = channel->up & 1u << channel->preferred
                           ? channel->preferred
                           : (uint32_t)__builtin_ctz(channel->up);
     if (channel->teller != wanted) {
+        if (channel->teller != NO_RAIL && channel->rails[channel->teller].state == RAIL_FENCED) {
+            return NULL;
+        }
         if (channel->teller != NO_RAIL && channel->up & 1u << channel->teller &&
             !all_landed(channel)) {
             *flags = NIC_POST_SIGNALED; /* to learn of it */
@@ -63,10 +67,10 @@ static bool tell(struct stripe_channel *channel, struct stripe_incoming *incomin
 {
     uint32_t flags = 0;
     struct stripe_queue *queue = teller(channel, &flags);
-    struct nic_queue_pair *queue_pair = queue->queue_pair;
-    if (nic_send_room(queue_pair) == 0) {
+    if (!queue || nic_send_room(queue->queue_pair) == 0) {
         return false;
     }
+    struct nic_queue_pair *queue_pair = queue->queue_pair;
     const struct stripe_buffer *lines =
         lines_of(channel, (uint32_t)incoming->number & channel->slot_mask);
     uint64_t offset = (uint64_t)((const uint8_t *)lines - channel->staging.base);
