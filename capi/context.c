@@ -10,6 +10,7 @@
 #include "error.h"
 #include "private/context.h"
 #include "private/copyin.h"
+#include "private/options.h"
 
 #define ENDPOINTS_MAX_DEFAULT 256u
 #define ENDPOINTS_MAX_LIMIT (1u << 18)
@@ -17,6 +18,10 @@
 #define RECEIVE_DEPTH_LIMIT (1u << 24)
 #define SEND_DEPTH 128u
 #define SIGNAL_INTERVAL_DEFAULT 64u
+#define RAIL_RECEIVE_DEPTH_DEFAULT 8192u
+#define RAIL_RECEIVE_DEPTH_MIN 18u /* of which a channel with one slot takes two thirds */
+#define CHANNELS_MAX_DEFAULT 64u
+#define CHANNELS_MAX_LIMIT (1u << 16)
 
 int32_t crpc_device_query(uint32_t index, crpc_device_info *info, crpc_error *error)
 {
@@ -34,12 +39,45 @@ int32_t crpc_device_query(uint32_t index, crpc_device_info *info, crpc_error *er
 
 /* ---- Open ------------------------------------------------------------------------------------ */
 
+static int32_t check_no_rails(const crpc_context_options *options, crpc_error *error)
+{
+    if (options->rails[0][0] || options->rails[1][0] || options->rail_receive_depth != 0 ||
+        options->channels_max != 0) {
+        return error_set(error, CRPC_E_INVALID, 0,
+                         "rails, rail_receive_depth and channels_max are only used with the flag "
+                         "CRPC_CONTEXT_RAILS");
+    }
+    return CRPC_OK;
+}
+
+static int32_t check_rails(const crpc_context_options *options, crpc_error *error)
+{
+    if (!(options->flags & CRPC_CONTEXT_RAILS)) {
+        return check_no_rails(options, error);
+    }
+    for (uint32_t i = 0; i < CRPC_RAILS_MAX; i++) {
+        if (!memchr(options->rails[i], 0, sizeof(options->rails[i]))) {
+            return error_set(error, CRPC_E_INVALID, 0, "rails[%u] is not zero-terminated", i);
+        }
+    }
+    if (options->rail_receive_depth != 0 && (options->rail_receive_depth < RAIL_RECEIVE_DEPTH_MIN ||
+                                             options->rail_receive_depth > RECEIVE_DEPTH_LIMIT)) {
+        return error_set(error, CRPC_E_INVALID, 0, "rail_receive_depth must be %u to %u",
+                         RAIL_RECEIVE_DEPTH_MIN, RECEIVE_DEPTH_LIMIT);
+    }
+    if (options->channels_max > CHANNELS_MAX_LIMIT) {
+        return error_set(error, CRPC_E_INVALID, 0, "channels_max may be at most %u",
+                         CHANNELS_MAX_LIMIT);
+    }
+    return CRPC_OK;
+}
+
 static int32_t check_options(crpc_context_options *options, crpc_error *error)
 {
     if (!memchr(options->device, 0, sizeof(options->device))) {
         return error_set(error, CRPC_E_INVALID, 0, "device is not zero-terminated");
     }
-    if (options->flags & ~CRPC_CONTEXT_GID_INDEX ||
+    if (options->flags & ~(CRPC_CONTEXT_GID_INDEX | CRPC_CONTEXT_RAILS) ||
         options->features & ~CRPC_FEATURE_CQE_COMPRESSION) {
         return error_set(error, CRPC_E_INVALID, 0, "reserved bits of crpc_context_options are set");
     }
@@ -64,20 +102,16 @@ static int32_t check_options(crpc_context_options *options, crpc_error *error)
         return error_set(error, CRPC_E_INVALID, 0, "signal_interval may be at most %u",
                          SEND_DEPTH / 2);
     }
-    return CRPC_OK;
+    return check_rails(options, error);
 }
 
 static void fill_defaults(crpc_context_options *options)
 {
-    if (options->endpoints_max == 0) {
-        options->endpoints_max = ENDPOINTS_MAX_DEFAULT;
-    }
-    if (options->receive_depth == 0) {
-        options->receive_depth = RECEIVE_DEPTH_DEFAULT;
-    }
-    if (options->signal_interval == 0) {
-        options->signal_interval = SIGNAL_INTERVAL_DEFAULT;
-    }
+    default32(&options->endpoints_max, ENDPOINTS_MAX_DEFAULT);
+    default32(&options->receive_depth, RECEIVE_DEPTH_DEFAULT);
+    default32(&options->signal_interval, SIGNAL_INTERVAL_DEFAULT);
+    default32(&options->rail_receive_depth, RAIL_RECEIVE_DEPTH_DEFAULT);
+    default32(&options->channels_max, CHANNELS_MAX_DEFAULT);
 }
 
 /* For programs that do not say it themselves, tests above all. */
@@ -97,8 +131,19 @@ static int32_t driver_of_environment(uint32_t *driver, crpc_error *error)
                      "COPYRPC_DRIVER=%.32s names no driver: it is verbs, mlx5 or auto", name);
 }
 
+void context_open_cm(struct crpc_context *context, struct nic *nic, struct cm **cm)
+{
+    crpc_error failure = {0};
+    *cm = NULL;
+    if (nic->verbs && cm_open(nic, cm, &failure) != CRPC_OK) {
+        /* Blobs still work: what needs rdma_cm will say that it is missing. */
+        log_write(&context->log, CRPC_LOG_WARNING, "no rdma_cm: %s", failure.message);
+        *cm = NULL;
+    }
+}
+
 static int32_t open_nic(struct crpc_context *context, const crpc_context_options *options,
-                        crpc_error *error)
+                        uint32_t driver, crpc_error *error)
 {
     struct nic_options wanted = {
         .port = options->port,
@@ -111,41 +156,65 @@ static int32_t open_nic(struct crpc_context *context, const crpc_context_options
         .features = options->features,
     };
     memcpy(wanted.device, options->device, sizeof(wanted.device));
-    uint32_t driver = options->driver;
-    int32_t status = driver_of_environment(&driver, error);
+    int32_t status = nic_open(driver, &wanted, &context->nic, error);
     if (status == CRPC_OK) {
-        status = nic_open(driver, &wanted, &context->nic, error);
+        context_open_cm(context, context->nic, &context->cm);
     }
-    if (status != CRPC_OK || !context->nic->verbs) {
-        return status;
+    return status;
+}
+
+/* Takes note of a descriptor that sleepers must wait for. */
+static void wake_by(struct crpc_context *context, int fd)
+{
+    if (fd >= 0) {
+        context->event_fds[context->event_fd_count++] = fd;
     }
-    crpc_error failure = {0};
-    if (cm_open(context->nic, &context->cm, &failure) != CRPC_OK) {
-        /* Blobs still work: what needs rdma_cm will say that it is missing. */
-        log_write(&context->log, CRPC_LOG_WARNING, "no rdma_cm: %s", failure.message);
-        context->cm = NULL;
-    }
-    return CRPC_OK;
 }
 
 static bool watch(int epoll_fd, int fd)
 {
     struct epoll_event event = {.events = EPOLLIN};
-    return fd < 0 || epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &event) == 0;
+    return epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &event) == 0;
 }
 
 static int32_t open_descriptors(struct crpc_context *context, crpc_error *error)
 {
+    wake_by(context, context->nic->event_fd);
+    wake_by(context, context->cm ? cm_event_fd(context->cm) : -1);
+    wake_by(context, context->rail_cm ? cm_event_fd(context->rail_cm) : -1);
+    for (uint32_t i = 0; i < context->rail_count; i++) {
+        wake_by(context, context->rails[i]->event_fd);
+    }
     context->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     context->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
-    if (context->epoll_fd < 0 || context->timer_fd < 0 ||
-        !watch(context->epoll_fd, context->timer_fd) ||
-        !watch(context->epoll_fd, context->nic->event_fd) ||
-        !watch(context->epoll_fd, context->cm ? cm_event_fd(context->cm) : -1)) {
+    bool good = context->epoll_fd >= 0 && context->timer_fd >= 0 &&
+                watch(context->epoll_fd, context->timer_fd);
+    for (uint32_t i = 0; i < context->event_fd_count && good; i++) {
+        good = watch(context->epoll_fd, context->event_fds[i]);
+    }
+    if (!good) {
         return error_set(error, CRPC_E_SYSTEM, errno, "cannot make event descriptors: %s",
                          strerror(errno));
     }
     return CRPC_OK;
+}
+
+static int32_t open_parts(struct crpc_context *context, const crpc_context_options *options,
+                          crpc_error *error)
+{
+    uint32_t driver = options->driver;
+    int32_t status = driver_of_environment(&driver, error);
+    if (status == CRPC_OK) {
+        status = open_nic(context, options, driver, error);
+    }
+    if (status == CRPC_OK) {
+        status = rpc_engine_create(context->nic, context->cm, &context->log, options->endpoints_max,
+                                   NULL, &context->engine, error);
+    }
+    if (status == CRPC_OK && options->flags & CRPC_CONTEXT_RAILS) {
+        status = context_open_rails(context, options, driver, error);
+    }
+    return status == CRPC_OK ? open_descriptors(context, error) : status;
 }
 
 static int32_t open_context(const crpc_context_options *theirs, struct crpc_context **out,
@@ -168,14 +237,7 @@ static int32_t open_context(const crpc_context_options *theirs, struct crpc_cont
     context->timer_fd = -1;
     list_init(&context->regions);
     log_init(&context->log, options.log_level);
-    status = open_nic(context, &options, error);
-    if (status == CRPC_OK) {
-        status = open_descriptors(context, error);
-    }
-    if (status == CRPC_OK) {
-        status = rpc_engine_create(context->nic, context->cm, &context->log, options.endpoints_max,
-                                   NULL, &context->engine, error);
-    }
+    status = open_parts(context, &options, error);
     if (status != CRPC_OK) {
         crpc_context_close(context);
         return status;
@@ -201,6 +263,8 @@ int32_t crpc_context_close(crpc_context *context)
     if (!context) {
         return CRPC_OK;
     }
+    /* Queue pairs go before the memory that they reach, and their handles' table last. */
+    context_stop_rails(context);
     if (context->engine) {
         context_close_regions(context);
         rpc_engine_destroy(context->engine);
@@ -211,6 +275,7 @@ int32_t crpc_context_close(crpc_context *context)
     if (context->epoll_fd >= 0) {
         close(context->epoll_fd);
     }
+    context_close_rails(context);
     if (context->cm) {
         cm_close(context->cm);
     }

@@ -143,6 +143,9 @@ typedef struct crpc_device_info {
     uint32_t vendor_id;
     uint32_t vendor_part_id;
     uint32_t reserved;
+    uint64_t system_image_guid; /* the same for all ports of one card; 0 = not known */
+    uint32_t link_mbps;         /* active speed times width, Mbit/s; 0 = not known */
+    uint32_t reserved2;
 } crpc_device_info;
 
 /* Describes one port of one RDMA device of this machine. `index` counts over all ports of all

@@ -94,6 +94,24 @@ int32_t crpc_submit(crpc_context *context, const crpc_op *ops, uint32_t count, c
     return (int32_t)taken;
 }
 
+/* Calls first: they are many and short. But where they filled the array, channels come first the
+ * next time, so that neither keeps the other out. Both are polled whatever the room: rpc_poll ends
+ * the views of the poll before, and both send what has gathered. */
+static uint32_t poll_both(crpc_context *context, crpc_completion *completions, uint32_t capacity)
+{
+    uint32_t count;
+    if (context->stripe_first) {
+        count = stripe_poll(context->stripe, completions, capacity);
+        count += rpc_poll(context->engine, completions + count, capacity - count);
+        context->stripe_first = false;
+    } else {
+        count = rpc_poll(context->engine, completions, capacity);
+        context->stripe_first = count == capacity;
+        count += stripe_poll(context->stripe, completions + count, capacity - count);
+    }
+    return count;
+}
+
 int32_t crpc_poll(crpc_context *context, crpc_completion *completions, uint32_t capacity)
 {
     if (unlikely(!context || !completions || capacity == 0 || capacity > POLL_CAPACITY_MAX)) {
@@ -101,6 +119,9 @@ int32_t crpc_poll(crpc_context *context, crpc_completion *completions, uint32_t 
     }
     if (unlikely(context->armed)) {
         context_disarm(context);
+    }
+    if (unlikely(context->stripe)) {
+        return (int32_t)poll_both(context, completions, capacity);
     }
     return (int32_t)rpc_poll(context->engine, completions, capacity);
 }

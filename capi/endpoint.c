@@ -1,10 +1,9 @@
-/* endpoint.c: endpoints and listeners, for the caller. */
-#include <string.h>
-
+/* endpoint.c: endpoints, for the caller. */
 #include "compiler.h"
 #include "error.h"
 #include "private/context.h"
 #include "private/copyin.h"
+#include "private/options.h"
 
 #define RING_BYTES_DEFAULT (1u << 20)
 #define RING_BYTES_MIN 4096u
@@ -15,41 +14,19 @@
 #define CALLS_MAX_LIMIT (1u << 20)
 #define BATCH_WINDOW_DEFAULT 64u
 #define BATCH_WINDOW_MAX 1024u
-#define CONNECT_TIMEOUT_DEFAULT_NS UINT64_C(5000000000)
-#define KEEPALIVE_DEFAULT_NS UINT64_C(1000000000)
-#define RETRY_TIMEOUT_DEFAULT 14u
-#define RETRY_COUNT_DEFAULT 7u
-#define BACKLOG_DEFAULT 128u
-#define ADDRESS_BYTES_MAX 320
 
 /* ---- Options --------------------------------------------------------------------------------- */
 
 static void fill_defaults(crpc_endpoint_options *options)
 {
-    if (options->ring_bytes == 0) {
-        options->ring_bytes = RING_BYTES_DEFAULT;
-    }
-    if (options->request_bytes == 0) {
-        options->request_bytes = options->ring_bytes / 2;
-    }
-    if (options->calls_max == 0) {
-        options->calls_max = CALLS_MAX_DEFAULT;
-    }
-    if (options->batch_window == 0) {
-        options->batch_window = BATCH_WINDOW_DEFAULT;
-    }
-    if (options->connect_timeout_ns == 0) {
-        options->connect_timeout_ns = CONNECT_TIMEOUT_DEFAULT_NS;
-    }
-    if (options->keepalive_ns == 0) {
-        options->keepalive_ns = KEEPALIVE_DEFAULT_NS;
-    }
-    if (options->retry_timeout == 0) {
-        options->retry_timeout = RETRY_TIMEOUT_DEFAULT;
-    }
-    if (options->retry_count == 0) {
-        options->retry_count = RETRY_COUNT_DEFAULT;
-    }
+    default32(&options->ring_bytes, RING_BYTES_DEFAULT);
+    default32(&options->request_bytes, options->ring_bytes / 2);
+    default32(&options->calls_max, CALLS_MAX_DEFAULT);
+    default32(&options->batch_window, BATCH_WINDOW_DEFAULT);
+    default64(&options->connect_timeout_ns, CONNECT_TIMEOUT_DEFAULT_NS);
+    default64(&options->keepalive_ns, KEEPALIVE_DEFAULT_NS);
+    default32(&options->retry_timeout, RETRY_TIMEOUT_DEFAULT);
+    default32(&options->retry_count, RETRY_COUNT_DEFAULT);
 }
 
 static int32_t check_ring(const crpc_endpoint_options *options, crpc_error *error)
@@ -97,15 +74,8 @@ static int32_t check_ranges(const crpc_endpoint_options *options, crpc_error *er
         return error_set(error, CRPC_E_INVALID, 0, "batch_window may be at most %u",
                          BATCH_WINDOW_MAX);
     }
-    if (options->retry_timeout > 31 || options->retry_count > 7) {
-        return error_set(error, CRPC_E_INVALID, 0,
-                         "retry_timeout may be at most 31, retry_count at most 7");
-    }
-    if (options->token_bytes > CRPC_TOKEN_BYTES_MAX) {
-        return error_set(error, CRPC_E_INVALID, 0, "a token has at most %d bytes",
-                         CRPC_TOKEN_BYTES_MAX);
-    }
-    return CRPC_OK;
+    return options_check_connection(options->retry_timeout, options->retry_count,
+                                    options->token_bytes, error);
 }
 
 /* The caller's options, whole, checked, and without zeros that mean a default. */
@@ -127,14 +97,6 @@ static int32_t take_options(crpc_endpoint_options *options, const crpc_endpoint_
     return check_ring(options, error);
 }
 
-static int32_t check_address(const char *address, crpc_error *error)
-{
-    if (!address || strnlen(address, ADDRESS_BYTES_MAX) == ADDRESS_BYTES_MAX) {
-        return error_set(error, CRPC_E_INVALID, 0, "the address is missing or too long");
-    }
-    return CRPC_OK;
-}
-
 /* ---- Connecting ------------------------------------------------------------------------------ */
 
 static int32_t connect_endpoint(crpc_context *context, const char *address,
@@ -143,7 +105,7 @@ static int32_t connect_endpoint(crpc_context *context, const char *address,
 {
     crpc_endpoint_options options;
     struct rpc_endpoint *endpoint;
-    int32_t status = check_address(address, error);
+    int32_t status = options_check_address(address, error);
     if (status == CRPC_OK) {
         status = take_options(&options, theirs, error);
     }
@@ -323,81 +285,5 @@ int32_t crpc_endpoint_get_error(crpc_context *context, crpc_endpoint endpoint, c
         return CRPC_E_STALE;
     }
     COPYOUT(error, rpc_endpoint_error(object), error);
-    return CRPC_OK;
-}
-
-/* ---- Listeners ------------------------------------------------------------------------------- */
-
-static int32_t open_listener(crpc_context *context, const char *address,
-                             const crpc_listener_options *theirs, crpc_listener *out,
-                             crpc_error *error)
-{
-    crpc_listener_options options;
-    struct rpc_listener *listener;
-    int32_t status = check_address(address, error);
-    if (status == CRPC_OK) {
-        status = COPYIN(&options, theirs, listener_options, error);
-    }
-    if (status != CRPC_OK) {
-        return status;
-    }
-    if (options.flags != 0 || options.reserved != 0 || options.backlog > INT32_MAX) {
-        return error_set(error, CRPC_E_INVALID, 0,
-                         "reserved bits of crpc_listener_options are set");
-    }
-    status = rpc_listener_open(context->engine, address,
-                               options.backlog ? options.backlog : BACKLOG_DEFAULT,
-                               options.user_data, &listener, error);
-    if (status == CRPC_OK) {
-        out->bits = rpc_listener_handle(listener);
-    }
-    return status;
-}
-
-int32_t crpc_listener_open(crpc_context *context, const char *address,
-                           const crpc_listener_options *options, crpc_listener *listener,
-                           crpc_error *error)
-{
-    crpc_error failure = {0};
-    if (!error_usable(error)) {
-        return CRPC_E_INVALID;
-    }
-    int32_t status = context && listener
-                         ? open_listener(context, address, options, listener, &failure)
-                         : CRPC_E_INVALID;
-    return give_error(error, &failure, status);
-}
-
-static struct rpc_listener *listener_of(const crpc_context *context, crpc_listener listener)
-{
-    return handles_get(context->handles, listener.bits, HANDLE_LISTENER);
-}
-
-int32_t crpc_listener_get_info(crpc_context *context, crpc_listener listener,
-                               crpc_listener_info *info)
-{
-    if (!context || COPYOUT_CHECK(info, listener_info) != CRPC_OK) {
-        return CRPC_E_INVALID;
-    }
-    const struct rpc_listener *object = listener_of(context, listener);
-    if (!object) {
-        return CRPC_E_STALE;
-    }
-    crpc_listener_info ours;
-    rpc_listener_info(object, &ours);
-    COPYOUT(info, &ours, listener_info);
-    return CRPC_OK;
-}
-
-int32_t crpc_listener_close(crpc_context *context, crpc_listener listener)
-{
-    if (!context) {
-        return CRPC_E_INVALID;
-    }
-    struct rpc_listener *object = listener_of(context, listener);
-    if (!object) {
-        return CRPC_E_STALE;
-    }
-    rpc_listener_close(object);
     return CRPC_OK;
 }

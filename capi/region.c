@@ -1,18 +1,44 @@
-/* region.c: memory that the caller registers. */
+/* region.c: memory that the caller registers, and what channels registered for it. */
 #include <errno.h>
+#include <stdbool.h>
 #include <stdlib.h>
 
 #include "error.h"
 #include "private/context.h"
 #include "private/copyin.h"
 
-static int32_t check_region(const void *address, uint64_t bytes, uint32_t access, crpc_error *error)
+#define NO_FD (-1)
+
+/* What is to be registered: plain memory, or part of a dma-buf. */
+struct extent {
+    uint64_t address;
+    uint64_t bytes;
+    uint64_t fd_offset;
+    int fd; /* NO_FD: plain memory */
+};
+
+static bool ends_past_all(uint64_t start, uint64_t bytes)
+{
+    return bytes > UINT64_MAX - start;
+}
+
+static int32_t check_extent(const struct extent *extent, crpc_error *error)
+{
+    if (extent->bytes == 0 || ends_past_all(extent->address, extent->bytes) ||
+        (extent->fd == NO_FD && extent->address == 0)) {
+        return error_set(error, CRPC_E_INVALID, 0, "a region needs an address and a length");
+    }
+    if (ends_past_all(extent->fd_offset, extent->bytes)) {
+        return error_set(error, CRPC_E_INVALID, 0,
+                         "offset and bytes lead past the end of any dma-buf");
+    }
+    return CRPC_OK;
+}
+
+static int32_t check_access(uint32_t access, crpc_error *error)
 {
     const uint32_t writes = CRPC_ACCESS_REMOTE_WRITE | CRPC_ACCESS_REMOTE_ATOMIC;
     const uint32_t known = CRPC_ACCESS_LOCAL_WRITE | CRPC_ACCESS_REMOTE_READ | writes;
-    if (!address || bytes == 0 || bytes > UINT64_MAX - (uint64_t)(uintptr_t)address) {
-        return error_set(error, CRPC_E_INVALID, 0, "a region needs an address and a length");
-    }
     if (access & ~known) {
         return error_set(error, CRPC_E_INVALID, 0,
                          "access 0x%x has bits that are not CRPC_ACCESS_*", access);
@@ -24,10 +50,55 @@ static int32_t check_region(const void *address, uint64_t bytes, uint32_t access
     return CRPC_OK;
 }
 
-static int32_t register_region(crpc_context *context, void *address, uint64_t bytes,
-                               uint32_t access, crpc_region *out, crpc_error *error)
+/* ---- Devices --------------------------------------------------------------------------------- */
+
+static int32_t register_with_nic(struct nic *nic, const struct extent *extent, uint32_t access,
+                                 struct nic_memory *memory, crpc_error *error)
 {
-    int32_t status = check_region(address, bytes, access, error);
+    if (extent->fd == NO_FD) {
+        return nic->operations->memory_register(nic, (void *)(uintptr_t)extent->address,
+                                                extent->bytes, access, memory, error);
+    }
+    return nic->operations->memory_register_dmabuf(
+        nic, extent->fd, extent->fd_offset, extent->bytes, extent->address, access, memory, error);
+}
+
+static int32_t register_with_all(crpc_context *context, const struct extent *extent,
+                                 uint32_t access, struct region *region, crpc_error *error)
+{
+    struct nic *nic = context->nic;
+    int32_t status = register_with_nic(nic, extent, access, &region->memory, error);
+    if (status == CRPC_OK && context->stripe) {
+        status = stripe_region_register(context->stripe, extent->address, extent->bytes, access,
+                                        extent->fd, extent->fd_offset, &region->stripe, error);
+        if (status != CRPC_OK) {
+            nic->operations->memory_deregister(nic, &region->memory);
+        }
+    }
+    return status;
+}
+
+/* Also when the engine of the rails has ended, so that nothing uses the memory any more. */
+static void deregister_from_all(crpc_context *context, struct region *region)
+{
+    context->nic->operations->memory_deregister(context->nic, &region->memory);
+    for (uint32_t i = 0; i < context->rail_count; i++) {
+        if (region->stripe.rails & 1u << i) {
+            struct nic *rail = context->rails[i];
+            rail->operations->memory_deregister(rail, &region->stripe.memory[i]);
+        }
+    }
+}
+
+/* ---- Register -------------------------------------------------------------------------------- */
+
+static int32_t register_region(crpc_context *context, const struct extent *extent, uint32_t access,
+                               crpc_region *out, crpc_error *error)
+{
+    int32_t status = check_extent(extent, error);
+    if (status == CRPC_OK) {
+        status = check_access(access, error);
+    }
     if (status != CRPC_OK) {
         return status;
     }
@@ -35,21 +106,19 @@ static int32_t register_region(crpc_context *context, void *address, uint64_t by
     if (!region) {
         return error_set(error, CRPC_E_NO_MEMORY, ENOMEM, "no memory for a region");
     }
-    const struct nic_operations *operations = context->nic->operations;
-    status =
-        operations->memory_register(context->nic, address, bytes, access, &region->memory, error);
+    status = register_with_all(context, extent, access, region, error);
     if (status != CRPC_OK) {
         free(region);
         return status;
     }
     region->handle = handles_add(rpc_engine_handles(context->engine), HANDLE_REGION, region);
     if (region->handle == 0) {
-        operations->memory_deregister(context->nic, &region->memory);
+        deregister_from_all(context, region);
         free(region);
         return error_set(error, CRPC_E_NO_MEMORY, ENOMEM, "no memory for a region's handle");
     }
-    region->address = (uint64_t)(uintptr_t)address;
-    region->bytes = bytes;
+    region->address = extent->address;
+    region->bytes = extent->bytes;
     region->access = access;
     list_append(&context->regions, &region->link);
     out->bits = region->handle;
@@ -60,18 +129,31 @@ int32_t crpc_region_register(crpc_context *context, void *address, uint64_t byte
                              crpc_region *region, crpc_error *error)
 {
     crpc_error failure = {0};
+    struct extent extent = {.address = (uint64_t)(uintptr_t)address, .bytes = bytes, .fd = NO_FD};
     if (!error_usable(error)) {
         return CRPC_E_INVALID;
     }
-    int32_t status = context && region
-                         ? register_region(context, address, bytes, access, region, &failure)
-                         : CRPC_E_INVALID;
+    int32_t status = context && region ? register_region(context, &extent, access, region, &failure)
+                                       : CRPC_E_INVALID;
     return give_error(error, &failure, status);
 }
 
-static struct region *region_of(const crpc_context *context, crpc_region region)
+int32_t crpc_region_register_dmabuf(crpc_context *context, int32_t fd, uint64_t offset,
+                                    uint64_t bytes, uint64_t address, uint32_t access,
+                                    crpc_region *region, crpc_error *error)
 {
-    return handles_get(context->handles, region.bits, HANDLE_REGION);
+    crpc_error failure = {0};
+    struct extent extent = {.address = address, .bytes = bytes, .fd_offset = offset, .fd = fd};
+    if (!error_usable(error)) {
+        return CRPC_E_INVALID;
+    }
+    int32_t status = CRPC_E_INVALID;
+    if (context && region) {
+        status = fd < 0 ? error_set(&failure, status, 0,
+                                    "%d is no file descriptor: give that of a dma-buf", fd)
+                        : register_region(context, &extent, access, region, &failure);
+    }
+    return give_error(error, &failure, status);
 }
 
 int32_t crpc_region_get_info(crpc_context *context, crpc_region region, crpc_region_info *info)
@@ -95,7 +177,7 @@ int32_t crpc_region_get_info(crpc_context *context, crpc_region region, crpc_reg
 static void deregister(crpc_context *context, struct region *region)
 {
     handles_remove(rpc_engine_handles(context->engine), region->handle);
-    context->nic->operations->memory_deregister(context->nic, &region->memory);
+    deregister_from_all(context, region);
     list_remove(&region->link);
     free(region);
 }
@@ -109,6 +191,9 @@ int32_t crpc_region_deregister(crpc_context *context, crpc_region region)
     if (!object) {
         return CRPC_E_STALE;
     }
+    if (object->stripe.users > 0) {
+        return CRPC_E_BUSY;
+    }
     deregister(context, object);
     return CRPC_OK;
 }
@@ -120,4 +205,31 @@ void context_close_regions(struct crpc_context *context)
         /* NOLINTNEXTLINE(clang-analyzer-unix.Malloc) */
         deregister(context, list_entry(context->regions.next, struct region, link));
     }
+}
+
+/* ---- Cache ----------------------------------------------------------------------------------- */
+
+int32_t crpc_cache_forget(crpc_context *context, const void *address, uint64_t bytes)
+{
+    uint64_t start = (uint64_t)(uintptr_t)address;
+    if (!context || ends_past_all(start, bytes)) {
+        return CRPC_E_INVALID;
+    }
+    int32_t status = context_check_rails(context, NULL);
+    return status == CRPC_OK ? stripe_cache_forget(context->stripe, start, bytes) : status;
+}
+
+int32_t crpc_cache_get_info(crpc_context *context, crpc_cache_info *info)
+{
+    if (!context || COPYOUT_CHECK(info, cache_info) != CRPC_OK) {
+        return CRPC_E_INVALID;
+    }
+    int32_t status = context_check_rails(context, NULL);
+    if (status != CRPC_OK) {
+        return status;
+    }
+    crpc_cache_info ours = {0};
+    stripe_cache_info(context->stripe, &ours);
+    COPYOUT(info, &ours, cache_info);
+    return CRPC_OK;
 }

@@ -46,6 +46,9 @@ static const struct {
     [-CRPC_E_NOT_FOUND] = {"CRPC_E_NOT_FOUND", "nothing matches"},
     [-CRPC_E_INTERRUPTED] = {"CRPC_E_INTERRUPTED", "a signal arrived while waiting"},
     [-CRPC_E_STATE] = {"CRPC_E_STATE", "that is not possible in the present state of the handle"},
+    [-CRPC_E_TRUNCATED] = {"CRPC_E_TRUNCATED",
+                           "the message is longer than the buffer that was to receive it; post "
+                           "larger receives"},
 };
 
 static size_t index_of(int32_t status)

@@ -16,26 +16,50 @@ void context_disarm(struct crpc_context *context)
 {
     uint64_t expirations;
     context->nic->operations->disarm(context->nic);
+    for (uint32_t i = 0; i < context->rail_count; i++) {
+        context->rails[i]->operations->disarm(context->rails[i]);
+    }
     ssize_t got = read(context->timer_fd, &expirations, sizeof(expirations));
     (void)got; /* EAGAIN when the timer has not fired */
     context->armed = false;
 }
 
-/* Sends what has gathered; true if rpc_poll has something to give or to do. */
+/* Sends what has gathered; true if crpc_poll has something to give or to do. */
 static bool look(struct crpc_context *context)
 {
     rpc_progress(context->engine);
-    return rpc_something_waits(context->engine);
+    bool waits = rpc_something_waits(context->engine);
+    if (context->stripe) {
+        stripe_progress(context->stripe);
+        waits = stripe_something_waits(context->stripe) || waits;
+    }
+    return waits;
 }
 
-/* True if something came while the device was being armed. *os_error is set if it cannot be
+static uint64_t next_deadline_ns(const struct crpc_context *context)
+{
+    uint64_t deadline_ns = rpc_next_deadline_ns(context->engine);
+    return context->stripe ? minimum(deadline_ns, stripe_next_deadline_ns(context->stripe))
+                           : deadline_ns;
+}
+
+static int arm(struct crpc_context *context)
+{
+    int os_error = context->nic->operations->arm(context->nic);
+    for (uint32_t i = 0; i < context->rail_count && !os_error; i++) {
+        os_error = context->rails[i]->operations->arm(context->rails[i]);
+    }
+    return os_error;
+}
+
+/* True if something came while the devices were being armed. *os_error is set if one cannot be
  * armed. */
 static bool arm_and_look(struct crpc_context *context, int *os_error)
 {
     if (context->armed) {
         context_disarm(context);
     }
-    *os_error = context->nic->operations->arm(context->nic);
+    *os_error = arm(context);
     context->armed = true;
     return look(context);
 }
@@ -46,13 +70,15 @@ static struct timespec timespec_of(uint64_t ns)
                              .tv_nsec = (long)(ns % 1000000000u)};
 }
 
-/* Sleeps on the device and on rdma_cm. Returns poll's result. */
+/* Sleeps on the devices and on rdma_cm. Returns poll's result. */
 static int sleep_until(const struct crpc_context *context, uint64_t now_ns, uint64_t until_ns)
 {
-    struct pollfd fds[2] = {{.fd = context->nic->event_fd, .events = POLLIN},
-                            {.fd = context->cm ? cm_event_fd(context->cm) : -1, .events = POLLIN}};
+    struct pollfd fds[CONTEXT_EVENT_FDS_MAX];
+    for (uint32_t i = 0; i < context->event_fd_count; i++) {
+        fds[i] = (struct pollfd){.fd = context->event_fds[i], .events = POLLIN};
+    }
     struct timespec timeout = timespec_of(until_ns > now_ns ? until_ns - now_ns : 0);
-    return ppoll(fds, 2, until_ns == UINT64_MAX ? NULL : &timeout, NULL);
+    return ppoll(fds, context->event_fd_count, until_ns == UINT64_MAX ? NULL : &timeout, NULL);
 }
 
 int32_t crpc_wait(crpc_context *context, uint64_t timeout_ns)
@@ -66,7 +92,7 @@ int32_t crpc_wait(crpc_context *context, uint64_t timeout_ns)
     uint64_t now_ns = clock_now_ns();
     uint64_t end_ns = timeout_ns == CRPC_FOREVER ? UINT64_MAX : deadline_after(now_ns, timeout_ns);
     for (;;) {
-        uint64_t deadline_ns = rpc_next_deadline_ns(context->engine);
+        uint64_t deadline_ns = next_deadline_ns(context);
         if (deadline_ns <= now_ns) {
             return CRPC_OK;
         }
@@ -106,7 +132,7 @@ int32_t crpc_context_arm(crpc_context *context)
     if (look(context) || arm_and_look(context, &os_error)) {
         return CRPC_E_AGAIN;
     }
-    uint64_t deadline_ns = rpc_next_deadline_ns(context->engine);
+    uint64_t deadline_ns = next_deadline_ns(context);
     /* A zero it_value would disarm the timer: time 0 has passed, and so has 1 ns. */
     struct itimerspec at = {.it_value = timespec_of(maximum(deadline_ns, 1))};
     if (deadline_ns == UINT64_MAX) {

@@ -217,6 +217,8 @@ type DeviceInfo struct {
 	MTUBytes     int
 	GID          netip.Addr // the one a context takes by default
 	EndpointsMax int
+	CardGUID     uint64 // system_image_guid: the same for all ports of one card; 0 = not known
+	LinkMbps     int    // 0 = not known
 }
 
 // Devices lists the ports of all RDMA devices. None is no error.
@@ -236,6 +238,7 @@ func Devices() ([]DeviceInfo, error) {
 			Name: text(info.name[:]), Port: int(info.port), Active: info.port_state == C.CRPC_PORT_ACTIVE,
 			MTUBytes: int(info.mtu_bytes), GID: netip.AddrFrom16(*(*[16]byte)(unsafe.Pointer(&info.gid))),
 			EndpointsMax: int(info.endpoints_max),
+			CardGUID:     uint64(info.system_image_guid), LinkMbps: int(info.link_mbps),
 		})
 	}
 }

@@ -40,6 +40,11 @@ bool error_usable(const crpc_error *theirs);
 #define VERSION1_BYTES_listener_options 24
 #define VERSION1_BYTES_listener_info 96
 #define VERSION1_BYTES_region_info 32
+#define VERSION1_BYTES_cache_info 56
+#define VERSION1_BYTES_rail_info 152
+#define VERSION1_BYTES_channel_options 160
+#define VERSION1_BYTES_channel_info 200
+#define VERSION1_BYTES_channel_stats 192
 
 #define COPYIN(ours, theirs, type, error)                                                          \
     copyin((ours), sizeof(crpc_##type), VERSION1_BYTES_##type, (theirs), "crpc_" #type, (error))

@@ -408,7 +408,7 @@ static void context_options_are_checked_with_a_message(void **state)
 {
     (void)state;
     crpc_context_options cases[] = {
-        {.flags = 2},         {.gid_index = 1},
+        {.flags = 4},         {.gid_index = 1},
         {.log_level = 5},     {.endpoints_max = 1u << 19},
         {.receive_depth = 1}, {.signal_interval = 65},
     };
@@ -549,19 +549,23 @@ static void devices_are_listed(void **state)
     assert_int_equal(crpc_device_query(0, &info, &error), CRPC_OK);
     assert_string_equal(info.name, "memory0");
     assert_int_equal(info.port_state, CRPC_PORT_ACTIVE);
+    assert_int_equal(info.link_mbps, 100000);
+    uint64_t card = info.system_image_guid;
+    assert_int_not_equal(card, 0);
     assert_int_equal(crpc_device_query(1, &info, &error), CRPC_OK);
+    assert_int_not_equal(info.system_image_guid, card);
     assert_int_equal(crpc_device_query(2, &info, &error), CRPC_E_NO_DEVICE);
 }
 
 static void every_status_has_a_name_and_a_text(void **state)
 {
     (void)state;
-    for (int32_t status = -24; status <= 0; status++) {
+    for (int32_t status = CRPC_E_TRUNCATED; status <= 0; status++) {
         assert_memory_equal(crpc_status_name(status), status ? "CRPC_E_" : "CRPC_OK", 7);
         assert_string_not_equal(crpc_status_name(status), "CRPC_E_?");
         assert_true(strlen(crpc_status_text(status)) > 5);
     }
-    assert_string_equal(crpc_status_name(-25), "CRPC_E_?");
+    assert_string_equal(crpc_status_name(CRPC_E_TRUNCATED - 1), "CRPC_E_?");
     assert_string_equal(crpc_status_name(INT32_MIN), "CRPC_E_?");
     assert_string_equal(crpc_status_name(7), "CRPC_OK");
     assert_int_equal(crpc_version(),

@@ -6,8 +6,10 @@ struct fixture fixture;
 crpc_context *fixture_context(const char *device)
 {
     crpc_error error = {.struct_size = sizeof(error)};
-    crpc_context_options options = {
-        .struct_size = sizeof(options), .receive_depth = 1024, .log_level = CRPC_LOG_DEBUG};
+    crpc_context_options options = {.struct_size = sizeof(options),
+                                    .flags = fixture.flags,
+                                    .receive_depth = 1024,
+                                    .log_level = CRPC_LOG_DEBUG};
     crpc_context *context;
     snprintf(options.device, sizeof(options.device), "%s", device);
     if (crpc_context_open(&options, &context, &error) != CRPC_OK) {
@@ -35,18 +37,30 @@ void fixture_connect(const crpc_endpoint_options *options, crpc_endpoint *left,
     assert_int_equal(fixture_expect(fixture.right, CRPC_COMPLETION_CONNECTED).status, CRPC_OK);
 }
 
-int fixture_open(void **state)
+static int open_all(uint32_t flags)
 {
-    (void)state;
     crpc_endpoint_options options = {
         .struct_size = sizeof(options), .ring_bytes = 65536, .calls_max = 64, .user_data = 4711};
     memset(&fixture, 0, sizeof(fixture));
+    fixture.flags = flags;
     memory_fabric_reset_default();
     memory_fabric_options(memory_fabric_default())->retry_steps = 20;
     fixture.left = fixture_context("memory0");
     fixture.right = fixture_context("memory1");
     fixture_connect(&options, &fixture.left_endpoint, &fixture.right_endpoint);
     return 0;
+}
+
+int fixture_open(void **state)
+{
+    (void)state;
+    return open_all(0);
+}
+
+int fixture_open_with_rails(void **state)
+{
+    (void)state;
+    return open_all(CRPC_CONTEXT_RAILS);
 }
 
 int fixture_close(void **state)

@@ -24,12 +24,15 @@ struct fixture {
     crpc_endpoint right_endpoint;
     crpc_completion completions[FIXTURE_COMPLETIONS]; /* of the last poll */
     int32_t count;
+    uint32_t flags; /* CRPC_CONTEXT_* of the contexts */
 };
 
 extern struct fixture fixture;
 
 /* Setup and teardown of cmocka: a fresh fabric, two contexts, one connection. */
 int fixture_open(void **state);
+/* The same with CRPC_CONTEXT_RAILS: rail 0 of each is the other's rail 1. */
+int fixture_open_with_rails(void **state);
 int fixture_close(void **state);
 crpc_context *fixture_context(const char *device);
 /* One more connection between the two; CONNECTED has been taken. `options` may be NULL. */

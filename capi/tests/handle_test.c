@@ -7,6 +7,25 @@
 
 /* Every function that takes an endpoint, with arguments that would be good. */
 static uint8_t blob[104];
+static crpc_channel left_channel, right_channel; /* not connected */
+
+static crpc_channel new_channel(crpc_context *context)
+{
+    crpc_channel channel;
+    uint8_t unused[CRPC_BLOB_BYTES_MAX];
+    uint32_t bytes = sizeof(unused);
+    assert_int_equal(crpc_channel_blob(context, NULL, &channel, unused, &bytes, NULL), CRPC_OK);
+    return channel;
+}
+
+/* A channel each, too. */
+static int open_both_kinds(void **state)
+{
+    int failed = fixture_open_with_rails(state);
+    left_channel = new_channel(fixture.left);
+    right_channel = new_channel(fixture.right);
+    return failed;
+}
 
 static int32_t do_accept(crpc_context *context, uint64_t bits)
 {
@@ -133,8 +152,101 @@ static int32_t do_region_deregister(crpc_context *context, uint64_t bits)
     return crpc_region_deregister(context, (crpc_region){bits});
 }
 
+/* An op that names the region, of a channel that is good. */
+static int32_t do_channel_op_in_region(crpc_context *context, uint64_t bits)
+{
+    crpc_channel_op op = {.opcode = CRPC_CHANNEL_SEND,
+                          .channel = context == fixture.right ? right_channel : left_channel,
+                          .region = {bits}};
+    int32_t reason;
+    if (!context || bits == 0) { /* no region is allowed */
+        return context ? CRPC_E_STALE : crpc_channel_submit(context, &op, 1, NULL);
+    }
+    assert_int_equal(crpc_channel_submit(context, &op, 1, &reason), 0);
+    return reason;
+}
+
 static use *const listener_uses[] = {do_listener_info, do_listener_close};
-static use *const region_uses[] = {do_region_info, do_region_deregister};
+static use *const region_uses[] = {do_region_info, do_region_deregister, do_channel_op_in_region};
+
+static int32_t do_channel_accept(crpc_context *context, uint64_t bits)
+{
+    return crpc_channel_accept(context, (crpc_channel){bits}, NULL, NULL);
+}
+
+static int32_t do_channel_reject(crpc_context *context, uint64_t bits)
+{
+    return crpc_channel_reject(context, (crpc_channel){bits}, 1);
+}
+
+static int32_t do_channel_join(crpc_context *context, uint64_t bits)
+{
+    return crpc_channel_join(context, (crpc_channel){bits}, blob, sizeof(blob), NULL);
+}
+
+static int32_t do_channel_set_share(crpc_context *context, uint64_t bits)
+{
+    return crpc_channel_set_share(context, (crpc_channel){bits}, 512);
+}
+
+static int32_t do_channel_disconnect(crpc_context *context, uint64_t bits)
+{
+    return crpc_channel_disconnect(context, (crpc_channel){bits}, CRPC_FOREVER);
+}
+
+static int32_t do_channel_close(crpc_context *context, uint64_t bits)
+{
+    return crpc_channel_close(context, (crpc_channel){bits});
+}
+
+static int32_t do_channel_info(crpc_context *context, uint64_t bits)
+{
+    crpc_channel_info info = {.struct_size = sizeof(info)};
+    return crpc_channel_get_info(context, (crpc_channel){bits}, &info);
+}
+
+static int32_t do_channel_stats(crpc_context *context, uint64_t bits)
+{
+    crpc_channel_stats stats = {.struct_size = sizeof(stats)};
+    return crpc_channel_get_stats(context, (crpc_channel){bits}, &stats);
+}
+
+static int32_t do_channel_error(crpc_context *context, uint64_t bits)
+{
+    crpc_error error = {.struct_size = sizeof(error)};
+    return crpc_channel_get_error(context, (crpc_channel){bits}, &error);
+}
+
+static int32_t do_channel_op(crpc_context *context, uint64_t bits, uint8_t opcode)
+{
+    crpc_channel_op op = {.opcode = opcode, .channel = {bits}};
+    int32_t reason;
+    if (!context) {
+        return crpc_channel_submit(context, &op, 1, &reason);
+    }
+    assert_int_equal(crpc_channel_submit(context, &op, 1, &reason), 0);
+    return reason;
+}
+
+static int32_t do_channel_receive(crpc_context *context, uint64_t bits)
+{
+    return do_channel_op(context, bits, CRPC_CHANNEL_RECEIVE);
+}
+
+static int32_t do_channel_send(crpc_context *context, uint64_t bits)
+{
+    return do_channel_op(context, bits, CRPC_CHANNEL_SEND);
+}
+
+static int32_t do_channel_cancel(crpc_context *context, uint64_t bits)
+{
+    return do_channel_op(context, bits, CRPC_CHANNEL_CANCEL);
+}
+
+static use *const channel_uses[] = {do_channel_accept,     do_channel_reject, do_channel_join,
+                                    do_channel_set_share,  do_channel_info,   do_channel_stats,
+                                    do_channel_disconnect, do_channel_close,  do_channel_error,
+                                    do_channel_receive,    do_channel_send,   do_channel_cancel};
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
@@ -152,6 +264,7 @@ static void all_kinds_stale(crpc_context *context, uint64_t bits)
     all_stale(endpoint_uses, COUNT(endpoint_uses), context, bits);
     all_stale(listener_uses, COUNT(listener_uses), context, bits);
     all_stale(region_uses, COUNT(region_uses), context, bits);
+    all_stale(channel_uses, COUNT(channel_uses), context, bits);
 }
 
 static void zero_and_garbage(void **state)
@@ -167,6 +280,7 @@ static void zero_and_garbage(void **state)
     /* One bit off a good one. */
     for (int bit = 0; bit < 64; bit++) {
         all_kinds_stale(fixture.left, fixture.left_endpoint.bits ^ UINT64_C(1) << bit);
+        all_kinds_stale(fixture.left, left_channel.bits ^ UINT64_C(1) << bit);
     }
 }
 
@@ -175,6 +289,8 @@ static void of_another_context(void **state)
     (void)state;
     all_kinds_stale(fixture.left, fixture.right_endpoint.bits);
     all_kinds_stale(fixture.right, fixture.left_endpoint.bits);
+    all_kinds_stale(fixture.left, right_channel.bits);
+    all_kinds_stale(fixture.right, left_channel.bits);
 }
 
 static void of_another_kind(void **state)
@@ -186,8 +302,13 @@ static void of_another_kind(void **state)
                      CRPC_OK);
     all_stale(endpoint_uses, COUNT(endpoint_uses), fixture.left, region.bits);
     all_stale(listener_uses, COUNT(listener_uses), fixture.left, region.bits);
+    all_stale(channel_uses, COUNT(channel_uses), fixture.left, region.bits);
     all_stale(listener_uses, COUNT(listener_uses), fixture.left, fixture.left_endpoint.bits);
     all_stale(region_uses, COUNT(region_uses), fixture.left, fixture.left_endpoint.bits);
+    all_stale(channel_uses, COUNT(channel_uses), fixture.left, fixture.left_endpoint.bits);
+    all_stale(endpoint_uses, COUNT(endpoint_uses), fixture.left, left_channel.bits);
+    all_stale(listener_uses, COUNT(listener_uses), fixture.left, left_channel.bits);
+    all_stale(region_uses, COUNT(region_uses), fixture.left, left_channel.bits);
     assert_int_equal(crpc_region_deregister(fixture.left, region), CRPC_OK);
     all_kinds_stale(fixture.left, region.bits);
 }
@@ -208,6 +329,21 @@ static void closed_and_its_slot_used_again(void **state)
     }
 }
 
+static void a_closed_channel_is_stale_for_ever(void **state)
+{
+    (void)state;
+    crpc_channel old = left_channel;
+    assert_int_equal(crpc_channel_close(fixture.left, old), CRPC_OK);
+    left_channel = new_channel(fixture.left);
+    for (int i = 0; i < 20; i++) {
+        crpc_channel channel = new_channel(fixture.left);
+        assert_true(channel.bits != old.bits);
+        all_kinds_stale(fixture.left, old.bits);
+        assert_int_equal(crpc_channel_close(fixture.left, channel), CRPC_OK);
+        assert_int_equal(crpc_channel_close(fixture.left, channel), CRPC_E_STALE);
+    }
+}
+
 /* ---- NULL ------------------------------------------------------------------------------------ */
 
 static void no_context(void **state)
@@ -220,6 +356,9 @@ static void no_context(void **state)
     crpc_endpoint endpoint;
     crpc_listener listener;
     crpc_region region;
+    crpc_channel channel;
+    crpc_cache_info cache = {.struct_size = sizeof(cache)};
+    crpc_rail_info rail = {.struct_size = sizeof(rail)};
     uint32_t bytes = sizeof(blob);
     crpc_error error = {.struct_size = sizeof(error)};
     for (size_t i = 0; i < COUNT(endpoint_uses); i++) {
@@ -227,8 +366,20 @@ static void no_context(void **state)
     }
     for (size_t i = 0; i < COUNT(listener_uses); i++) {
         assert_int_equal(listener_uses[i](NULL, 0), CRPC_E_INVALID);
+    }
+    for (size_t i = 0; i < COUNT(region_uses); i++) {
         assert_int_equal(region_uses[i](NULL, 0), CRPC_E_INVALID);
     }
+    for (size_t i = 0; i < COUNT(channel_uses); i++) {
+        assert_int_equal(channel_uses[i](NULL, left_channel.bits), CRPC_E_INVALID);
+    }
+    assert_int_equal(crpc_channel_connect(NULL, "a:1", NULL, &channel, NULL), CRPC_E_INVALID);
+    assert_int_equal(crpc_channel_blob(NULL, NULL, &channel, blob, &bytes, NULL), CRPC_E_INVALID);
+    assert_int_equal(crpc_region_register_dmabuf(NULL, 0, 0, 1, 0, 0, &region, NULL),
+                     CRPC_E_INVALID);
+    assert_int_equal(crpc_cache_forget(NULL, NULL, 0), CRPC_E_INVALID);
+    assert_int_equal(crpc_cache_get_info(NULL, &cache), CRPC_E_INVALID);
+    assert_int_equal(crpc_rail_get_info(NULL, 0, &rail), CRPC_E_INVALID);
     assert_int_equal(crpc_poll(NULL, &completion, 1), CRPC_E_INVALID);
     assert_int_equal(crpc_wait(NULL, 0), CRPC_E_INVALID);
     assert_int_equal(crpc_context_fd(NULL), CRPC_E_INVALID);
@@ -287,6 +438,34 @@ static void no_memory_to_read_or_write(void **state)
     assert_int_equal(crpc_region_register(left, blob, 1, 0, NULL, NULL), CRPC_E_INVALID);
 }
 
+static void no_memory_for_a_channel(void **state)
+{
+    (void)state;
+    crpc_context *left = fixture.left;
+    crpc_channel_op op = {.opcode = CRPC_CHANNEL_SEND, .channel = left_channel};
+    crpc_channel other;
+    crpc_region region;
+    uint32_t bytes = sizeof(blob);
+    int32_t reason;
+    assert_int_equal(crpc_channel_submit(left, NULL, 1, &reason), CRPC_E_INVALID);
+    assert_int_equal(reason, CRPC_E_INVALID);
+    assert_int_equal(crpc_channel_submit(left, NULL, 0, &reason), 0);
+    assert_int_equal(reason, CRPC_OK);
+    assert_int_equal(crpc_channel_submit(left, &op, UINT32_MAX, NULL), CRPC_E_INVALID);
+    assert_int_equal(crpc_channel_connect(left, NULL, NULL, &other, NULL), CRPC_E_INVALID);
+    assert_int_equal(crpc_channel_connect(left, "a:1", NULL, NULL, NULL), CRPC_E_INVALID);
+    assert_int_equal(crpc_channel_blob(left, NULL, NULL, blob, &bytes, NULL), CRPC_E_INVALID);
+    assert_int_equal(crpc_channel_blob(left, NULL, &other, NULL, &bytes, NULL), CRPC_E_INVALID);
+    assert_int_equal(crpc_channel_blob(left, NULL, &other, blob, NULL, NULL), CRPC_E_INVALID);
+    assert_int_equal(crpc_channel_join(left, left_channel, NULL, 104, NULL), CRPC_E_INVALID);
+    assert_int_equal(crpc_region_register_dmabuf(left, -1, 0, 1, 0, 0, &region, NULL),
+                     CRPC_E_INVALID);
+    assert_int_equal(crpc_region_register_dmabuf(left, 0, 0, 1, 0, 0, NULL, NULL), CRPC_E_INVALID);
+    assert_int_equal(crpc_cache_forget(left, blob, UINT64_MAX), CRPC_E_INVALID);
+    assert_int_equal(crpc_cache_get_info(left, NULL), CRPC_E_INVALID);
+    assert_int_equal(crpc_rail_get_info(left, 0, NULL), CRPC_E_INVALID);
+}
+
 static void a_blob_without_room_tells_how_much(void **state)
 {
     (void)state;
@@ -296,18 +475,26 @@ static void a_blob_without_room_tells_how_much(void **state)
                      CRPC_E_TOO_BIG);
     assert_int_equal(bytes, 104);
     assert_int_equal(endpoint.bits, 0);
+    crpc_channel channel = {0};
+    bytes = 103;
+    assert_int_equal(crpc_channel_blob(fixture.left, NULL, &channel, blob, &bytes, NULL),
+                     CRPC_E_TOO_BIG);
+    assert_int_equal(bytes, 104);
+    assert_int_equal(channel.bits, 0);
 }
 
 int main(void)
 {
-#define WITH_FIXTURE(test) cmocka_unit_test_setup_teardown(test, fixture_open, fixture_close)
+#define WITH_FIXTURE(test) cmocka_unit_test_setup_teardown(test, open_both_kinds, fixture_close)
     const struct CMUnitTest tests[] = {
         WITH_FIXTURE(zero_and_garbage),
         WITH_FIXTURE(of_another_context),
         WITH_FIXTURE(of_another_kind),
         WITH_FIXTURE(closed_and_its_slot_used_again),
+        WITH_FIXTURE(a_closed_channel_is_stale_for_ever),
         WITH_FIXTURE(no_context),
         WITH_FIXTURE(no_memory_to_read_or_write),
+        WITH_FIXTURE(no_memory_for_a_channel),
         WITH_FIXTURE(a_blob_without_room_tells_how_much),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);

@@ -43,6 +43,18 @@ static int32_t use_listener_options(const void *options, crpc_error *error)
     return status == CRPC_E_UNSUPPORTED && strstr(error->message, "rdma_cm") ? CRPC_OK : status;
 }
 
+static int32_t use_channel_options(const void *options, crpc_error *error)
+{
+    crpc_channel channel;
+    uint8_t blob[CRPC_BLOB_BYTES_MAX];
+    uint32_t bytes = sizeof(blob);
+    int32_t status = crpc_channel_blob(fixture.left, options, &channel, blob, &bytes, error);
+    if (status == CRPC_OK) {
+        crpc_channel_close(fixture.left, channel);
+    }
+    return status;
+}
+
 struct in_struct {
     const char *name;
     size_t bytes;
@@ -60,6 +72,7 @@ static const struct in_struct in_structs[] = {
     IN(context_options, features), /* bit 0 may not be asked for */
     IN(endpoint_options, reserved),
     IN(listener_options, reserved),
+    IN(channel_options, flags),
 };
 
 #define IN_COUNT (sizeof(in_structs) / sizeof(in_structs[0]))
@@ -152,6 +165,49 @@ static int32_t fill_listener_info(void *out)
     return status;
 }
 
+static int32_t fill_cache_info(void *out)
+{
+    return crpc_cache_get_info(fixture.left, out);
+}
+
+static int32_t fill_rail_info(void *out)
+{
+    return crpc_rail_get_info(fixture.left, 0, out);
+}
+
+static crpc_channel lone_channel(void)
+{
+    crpc_channel channel;
+    uint8_t blob[CRPC_BLOB_BYTES_MAX];
+    uint32_t bytes = sizeof(blob);
+    assert_int_equal(crpc_channel_blob(fixture.left, NULL, &channel, blob, &bytes, NULL), CRPC_OK);
+    return channel;
+}
+
+static int32_t fill_channel_info(void *out)
+{
+    crpc_channel channel = lone_channel();
+    int32_t status = crpc_channel_get_info(fixture.left, channel, out);
+    assert_int_equal(crpc_channel_close(fixture.left, channel), CRPC_OK);
+    return status;
+}
+
+static int32_t fill_channel_stats(void *out)
+{
+    crpc_channel channel = lone_channel();
+    int32_t status = crpc_channel_get_stats(fixture.left, channel, out);
+    assert_int_equal(crpc_channel_close(fixture.left, channel), CRPC_OK);
+    return status;
+}
+
+static int32_t fill_channel_error(void *out)
+{
+    crpc_channel channel = lone_channel();
+    int32_t status = crpc_channel_get_error(fixture.left, channel, out);
+    assert_int_equal(crpc_channel_close(fixture.left, channel), CRPC_OK);
+    return status;
+}
+
 struct out_struct {
     size_t bytes;
     size_t version1_bytes;
@@ -172,6 +228,11 @@ static const struct out_struct out_structs[] = {
     OUT(endpoint_info, fill_endpoint_info, CRPC_OK),
     OUT(region_info, fill_region_info, CRPC_OK),
     OUT(listener_info, fill_listener_info, CRPC_E_STALE),
+    OUT(cache_info, fill_cache_info, CRPC_OK),
+    OUT(rail_info, fill_rail_info, CRPC_OK),
+    OUT(channel_info, fill_channel_info, CRPC_OK),
+    OUT(channel_stats, fill_channel_stats, CRPC_OK),
+    OUT(error, fill_channel_error, CRPC_OK),
 };
 
 #define OUT_COUNT (sizeof(out_structs) / sizeof(out_structs[0]))
@@ -267,8 +328,10 @@ static void what_an_old_caller_does_not_have_reads_as_zero(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(structs_of_the_caller, fixture_open, fixture_close),
-        cmocka_unit_test_setup_teardown(structs_of_the_library, fixture_open, fixture_close),
+        cmocka_unit_test_setup_teardown(structs_of_the_caller, fixture_open_with_rails,
+                                        fixture_close),
+        cmocka_unit_test_setup_teardown(structs_of_the_library, fixture_open_with_rails,
+                                        fixture_close),
         cmocka_unit_test_setup_teardown(a_crpc_error_that_cannot_be_filled_fails_the_call,
                                         fixture_open, fixture_close),
         cmocka_unit_test(what_an_old_caller_does_not_have_reads_as_zero),

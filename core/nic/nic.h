@@ -67,6 +67,8 @@ struct nic_transport {
 #define NIC_RNR_RETRY 7      /* for ever: the batch windows see to it that it never happens */
 #define NIC_READ_DEPTH 4     /* READs under way at once, each way, where the device can */
 
+#define NIC_MESSAGE_BYTES_MAX (1u << 30) /* of one WQE, where the port can */
+
 struct nic_queue_pair_stats {
     uint64_t wqes;
     uint64_t doorbells;
@@ -147,6 +149,11 @@ struct nic_operations {
     void (*close)(struct nic *nic);
     int32_t (*memory_register)(struct nic *nic, void *address, size_t bytes, uint32_t access,
                                struct nic_memory *memory, crpc_error *error);
+    /* Memory of another device: [offset, offset + bytes) of a dma-buf, which WQEs and peers then
+     * know as [address, address + bytes). CRPC_E_UNSUPPORTED where device or kernel cannot. */
+    int32_t (*memory_register_dmabuf)(struct nic *nic, int fd, uint64_t offset, size_t bytes,
+                                      uint64_t address, uint32_t access, struct nic_memory *memory,
+                                      crpc_error *error);
     void (*memory_deregister)(struct nic *nic, struct nic_memory *memory);
     int32_t (*queue_pair_create)(struct nic *nic, void *owner, struct nic_queue_pair **queue_pair,
                                  crpc_error *error);
@@ -165,6 +172,10 @@ struct nic_operations {
      * ring. A post on a failed queue pair is dropped (its flush was or will be reported). */
     void (*post_write_immediate)(struct nic_queue_pair *queue_pair,
                                  const struct nic_transfer *transfer, uint32_t flags);
+    /* Nobody is told, and no receive is used: it has landed when the receive of a later WRITE with
+     * immediate of this queue pair completes. transfer->immediate means nothing. */
+    void (*post_write)(struct nic_queue_pair *queue_pair, const struct nic_transfer *transfer,
+                       uint32_t flags);
     void (*post_read)(struct nic_queue_pair *queue_pair, const struct nic_transfer *transfer,
                       uint32_t flags);
     void (*ring)(struct nic_queue_pair *queue_pair);
@@ -190,9 +201,12 @@ struct nic {
     uint32_t link;
     uint32_t mtu_bytes;
     uint32_t inline_bytes_max;
-    uint32_t features;        /* CRPC_FEATURE_* in use */
-    uint32_t receive_depth;   /* of the SRQ, granted */
-    uint32_t receives_posted; /* believed to be in the SRQ */
+    uint32_t message_bytes_max; /* of one transfer; NIC_MESSAGE_BYTES_MAX at the most */
+    uint32_t link_mbps;         /* active speed times width; 0 = not known */
+    uint64_t system_image_guid; /* the same for all ports of one card; 0 = not known */
+    uint32_t features;          /* CRPC_FEATURE_* in use */
+    uint32_t receive_depth;     /* of the SRQ, granted */
+    uint32_t receives_posted;   /* believed to be in the SRQ */
     uint32_t send_depth;
     uint32_t send_completion_depth; /* granted */
     uint32_t signal_interval;

@@ -1,5 +1,6 @@
 /* main.c: copyrpc-info: which RDMA devices there are, and what copyrpc can do with them. */
 #include <argp.h>
+#include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -72,6 +73,12 @@ static void print_device(const crpc_device_info *info)
     }
     printf("\n  limits   %u endpoints, %u receives a context\n", info->endpoints_max,
            info->receive_depth_max);
+    if (info->link_mbps) {
+        printf("  speed    %g Gbit/s\n", info->link_mbps / 1000.0);
+    }
+    if (info->system_image_guid) {
+        printf("  card     %016" PRIx64 "\n", info->system_image_guid);
+    }
     for (uint32_t i = 0; i < count; i++) {
         printf("  GID %-4u %s %s%s\n", gids[i].index, gids[i].type, gids[i].text,
                gids[i].index == info->gid_index ? "  (default)" : "");
@@ -105,14 +112,22 @@ static json_t *gids_json(const crpc_device_info *info)
     return array;
 }
 
+/* Text, since not every reader of JSON has integers of 64 bits. */
+static json_t *guid_json(const crpc_device_info *info)
+{
+    return info->system_image_guid ? json_sprintf("%016" PRIx64, info->system_image_guid)
+                                   : json_null();
+}
+
 static json_t *device_json(const crpc_device_info *info)
 {
-    return json_pack("{s:s, s:i, s:s, s:s, s:i, s:o, s:i, s:i, s:i, s:i, s:o}", "device",
+    return json_pack("{s:s, s:i, s:s, s:s, s:i, s:o, s:i, s:i, s:i, s:i, s:o, s:i, s:o}", "device",
                      info->name, "port", (int)info->port, "link", link_of(info), "state",
                      state_of(info), "mtu_bytes", (int)info->mtu_bytes, "drivers", drivers_of(info),
                      "endpoints_max", (int)info->endpoints_max, "receive_depth_max",
                      (int)info->receive_depth_max, "vendor_id", (int)info->vendor_id,
-                     "vendor_part_id", (int)info->vendor_part_id, "gids", gids_json(info));
+                     "vendor_part_id", (int)info->vendor_part_id, "gids", gids_json(info),
+                     "link_mbps", (int)info->link_mbps, "system_image_guid", guid_json(info));
 }
 
 int main(int argc, char **argv)

@@ -17,6 +17,8 @@ check "info shows the default GID" grep -q "RoCE v2 $address  (default)" "$work/
 check "info names the driver" grep -qwE "drivers .*$driver" "$work/info"
 "$info" --json > "$work/json"
 check "info's JSON has devices, GIDs and drivers" json "[d['device'] for d in r['devices']] == ['$device', '$device1'] and r['devices'][0]['gids'] and '$driver' in r['devices'][0]['drivers']"
+check "info knows the cards and their speed" json "len({d['system_image_guid'] for d in r['devices']}) == 2 and all(int(d['system_image_guid'], 16) and d['link_mbps'] > 0 for d in r['devices'])"
+check "info prints them, too" bash -c "[ \$(grep -cE '^  (card +[0-9a-f]{16}|speed +[0-9.]+ Gbit/s)$' '$work/info') = 4 ]"
 
 "$perf" server $address:7472 > "$work/server" 2>&1 &
 server=$!

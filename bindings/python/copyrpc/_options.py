@@ -199,6 +199,8 @@ class DeviceInfo:
     inline_bytes_max: int
     vendor_id: int
     vendor_part_id: int
+    system_image_guid: int
+    link_mbps: int
 
 
 @dataclass(frozen=True)

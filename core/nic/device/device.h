@@ -55,6 +55,8 @@ struct device_port {
 typedef bool device_usable(struct ibv_device *device);
 
 uint32_t device_receive_depth_max(const struct ibv_device_attr *device);
+/* Megabits a second; 0 = not known. */
+uint32_t device_link_mbps(const struct ibv_port_attr *attributes);
 /* info->drivers gets the bit of `driver` if the device is usable for it. */
 int32_t device_query(uint32_t index, uint32_t driver, device_usable *usable, crpc_device_info *info,
                      crpc_error *error);
@@ -102,6 +104,9 @@ void device_destroy_cq(struct ibv_cq *cq, uint32_t unacked);
 /* memory.c */
 int32_t device_memory_register(struct nic *base, void *address, size_t bytes, uint32_t access,
                                struct nic_memory *memory, crpc_error *error);
+int32_t device_memory_register_dmabuf(struct nic *base, int fd, uint64_t offset, size_t bytes,
+                                      uint64_t address, uint32_t access, struct nic_memory *memory,
+                                      crpc_error *error);
 void device_memory_deregister(struct nic *nic, struct nic_memory *memory);
 
 /* connect.c */

@@ -26,6 +26,12 @@ static bool all_mapped(void *address, size_t bytes)
            errno != ENOMEM;
 }
 
+static struct nic_memory keys_of(struct ibv_mr *region)
+{
+    return (struct nic_memory){
+        .local_key = region->lkey, .remote_key = region->rkey, .driver = region};
+}
+
 int32_t device_memory_register(struct nic *base, void *address, size_t bytes, uint32_t access,
                                struct nic_memory *memory, crpc_error *error)
 {
@@ -40,9 +46,42 @@ int32_t device_memory_register(struct nic *base, void *address, size_t bytes, ui
         snprintf(what, sizeof(what), "register %zu KiB of memory", (bytes + 1023) / 1024);
         return device_blame(error, os_error, bytes, base->device, what);
     }
-    memory->local_key = region->lkey;
-    memory->remote_key = region->rkey;
-    memory->driver = region;
+    *memory = keys_of(region);
+    return CRPC_OK;
+}
+
+/* All ways of saying no: libibverbs for a provider without it; the kernel for a driver without it,
+ * before it knew of dma-bufs, and before it knew of such calls at all. */
+static bool knows_no_dmabuf(int os_error)
+{
+    return os_error == EOPNOTSUPP || os_error == ENOSYS || os_error == EPROTONOSUPPORT ||
+           os_error == ENOTTY;
+}
+
+int32_t device_memory_register_dmabuf(struct nic *base, int fd, uint64_t offset, size_t bytes,
+                                      uint64_t address, uint32_t access, struct nic_memory *memory,
+                                      crpc_error *error)
+{
+    struct device_nic *nic = to_device_nic(base);
+    struct ibv_mr *region =
+        ibv_reg_dmabuf_mr(nic->pd, offset, bytes, address, fd, access_flags(access));
+    if (!region) {
+        int os_error = errno;
+        char what[64];
+        if (knows_no_dmabuf(os_error)) {
+            return error_set(error, CRPC_E_UNSUPPORTED, os_error,
+                             "%s: cannot register a dma-buf: that takes Linux 5.12 or later, and a "
+                             "device whose driver supports it, as mlx5 does",
+                             base->device);
+        }
+        if (os_error == EBADF) {
+            return error_set(error, CRPC_E_INVALID, os_error,
+                             "%s: cannot register descriptor %d: it is not open", base->device, fd);
+        }
+        snprintf(what, sizeof(what), "register %zu KiB of a dma-buf", (bytes + 1023) / 1024);
+        return device_blame(error, os_error, bytes, base->device, what);
+    }
+    *memory = keys_of(region);
     return CRPC_OK;
 }
 

@@ -1,5 +1,6 @@
 /* open.c: the part of opening a nic that does not depend on how its queues are driven. */
 #include <assert.h>
+#include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -44,6 +45,9 @@ static void describe(struct device_nic *nic, const struct device_port *port)
     base->link = port->attributes.link_layer == IBV_LINK_LAYER_ETHERNET ? CRPC_LINK_ETHERNET
                                                                         : CRPC_LINK_INFINIBAND;
     base->mtu_bytes = 128u << port->attributes.active_mtu;
+    base->message_bytes_max = (uint32_t)minimum(port->attributes.max_msg_sz, NIC_MESSAGE_BYTES_MAX);
+    base->link_mbps = device_link_mbps(&port->attributes);
+    base->system_image_guid = be64toh(port->device.sys_image_guid);
     base->event_fd = -1;
     nic->lid = port->attributes.lid;
     nic->mtu_code = (uint8_t)port->attributes.active_mtu;

@@ -14,6 +14,7 @@ const struct nic_operations nic_memory_operations = {
     .open = memory_open_default,
     .close = memory_close,
     .memory_register = memory_register,
+    .memory_register_dmabuf = memory_register_dmabuf,
     .memory_deregister = memory_deregister,
     .queue_pair_create = memory_queue_pair_create,
     .queue_pair_destroy = memory_queue_pair_destroy,
@@ -21,6 +22,7 @@ const struct nic_operations nic_memory_operations = {
     .queue_pair_connect = memory_queue_pair_connect,
     .queue_pair_fail = memory_queue_pair_fail,
     .post_write_immediate = memory_post_write_immediate,
+    .post_write = memory_post_write,
     .post_read = memory_post_read,
     .ring = memory_ring,
     .poll = memory_poll,
@@ -56,6 +58,7 @@ static void options_default(struct memory_fabric_options *options)
         .devices = 2,
         .receive_depth_max = 32768,
         .send_completion_depth_max = 4194304,
+        .message_bytes_max = NIC_MESSAGE_BYTES_MAX,
         .queue_pairs_max = NUMBER_SLOTS,
         .first_number = 17,
         .retry_steps = 1000,
@@ -67,6 +70,7 @@ static void options_default(struct memory_fabric_options *options)
         .delay_percent = 5,
         .delay_steps = 50,
     };
+    memory_devices_default(options);
 }
 
 struct memory_fabric *memory_fabric_create(uint64_t seed)

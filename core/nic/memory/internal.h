@@ -70,12 +70,14 @@ struct memory_nic {
     uint32_t receives; /* in the SRQ, as its hardware knows */
     bool armed;
     bool cut;
+    bool link_down;
     bool sends_first; /* whose turn it is at the next poll */
 };
 
 /* ---- Queue pairs: queue_pair.c --------------------------------------------------------------- */
 
 enum memory_opcode {
+    MEMORY_WRITE,
     MEMORY_WRITE_IMMEDIATE,
     MEMORY_READ,
 };
@@ -93,7 +95,7 @@ struct memory_wqe {
 enum memory_stage {
     STAGE_START,  /* WRITE: fetch the payload. READ: the request goes to the peer */
     STAGE_MOVE,   /* pieces land, or are sampled */
-    STAGE_ARRIVE, /* take a receive */
+    STAGE_ARRIVE, /* all has landed: take a receive, if one is needed */
 };
 
 /* The things of one queue pair that are delayed independently of each other. */
@@ -122,9 +124,11 @@ struct memory_queue_pair {
     bool connected;
     bool dead; /* in the error state; shared.failed: and its owner knows */
     bool cut;
-    bool open;         /* connected, and neither dead nor cut: packets are taken in */
+    bool severed;      /* cut, or its nic's link is down: nothing goes out */
+    bool open;         /* connected, and neither dead nor severed: packets are taken in */
     bool halted;       /* a WQE has failed: those after it do not execute any more */
-    bool answers_lost; /* a cut: what was executed at the peer will not be acknowledged */
+    bool answers_lost; /* the peer has to be asked again for what it has executed */
+    bool payload_lost; /* of the WRITE that executes: to be fetched again */
 
     struct memory_wqe *wqes;
     uint32_t wqe_mask;
@@ -231,7 +235,7 @@ static inline struct memory_queue_pair *memory_reach(const struct memory_queue_p
 {
     struct memory_queue_pair *peer = memory_peer(queue_pair);
 
-    return likely(peer && peer->open && !queue_pair->cut) ? peer : NULL;
+    return likely(peer && peer->open && !queue_pair->severed) ? peer : NULL;
 }
 
 static inline bool memory_stalled(const struct memory_queue_pair *queue_pair)
@@ -297,7 +301,9 @@ bool memory_planned_failure(struct memory_fabric *fabric, enum memory_failure ki
 uint32_t memory_number_take(struct memory_fabric *fabric);
 void memory_number_give_back(struct memory_fabric *fabric, uint32_t number);
 
-/* memory_nic.c: closes it with all that is left on it. */
+/* memory_nic.c. */
+void memory_devices_default(struct memory_fabric_options *options);
+/* Closes it with all that is left on it. */
 void memory_nic_free(struct memory_nic *nic);
 int32_t memory_query(uint32_t index, crpc_device_info *info, crpc_error *error);
 int32_t memory_open_default(const struct nic_options *options, struct nic **nic, crpc_error *error);
@@ -306,6 +312,10 @@ void memory_close(struct nic *nic);
 /* region.c. */
 int32_t memory_register(struct nic *nic, void *address, size_t bytes, uint32_t access,
                         struct nic_memory *memory, crpc_error *error);
+/* Any file that may be mapped will do for a dma-buf: `address` is where the caller has mapped it. */
+int32_t memory_register_dmabuf(struct nic *nic, int fd, uint64_t offset, size_t bytes,
+                               uint64_t address, uint32_t access, struct nic_memory *memory,
+                               crpc_error *error);
 void memory_deregister(struct nic *nic, struct nic_memory *memory);
 void memory_region_free(struct memory_nic *nic, struct memory_region *region);
 
@@ -320,10 +330,12 @@ int32_t memory_queue_pair_connect(struct nic_queue_pair *queue_pair, const struc
 void memory_queue_pair_fail(struct nic_queue_pair *queue_pair);
 void memory_post_write_immediate(struct nic_queue_pair *queue_pair,
                                  const struct nic_transfer *transfer, uint32_t flags);
+void memory_post_write(struct nic_queue_pair *queue_pair, const struct nic_transfer *transfer,
+                       uint32_t flags);
 void memory_post_read(struct nic_queue_pair *queue_pair, const struct nic_transfer *transfer,
                       uint32_t flags);
 void memory_ring(struct nic_queue_pair *queue_pair);
-/* Sets `open` from what it depends on. */
+/* Sets `severed` and `open` from what they depend on. */
 void memory_queue_pair_update(struct memory_queue_pair *queue_pair);
 
 /* completion.c. */
@@ -355,6 +367,9 @@ void memory_receiver_not_ready(struct memory_queue_pair *queue_pair);
 void memory_execute_failed(struct memory_queue_pair *queue_pair, enum nic_error status);
 /* The same with NIC_ERROR_REMOTE_ACCESS, of which the target dies at once. */
 void memory_execute_refused(struct memory_queue_pair *queue_pair, struct memory_queue_pair *target);
+/* A WRITE of that opcode has landed whole at the target; false if it needs a receive, and there is
+ * none. */
+bool memory_landed(struct memory_queue_pair *target, const struct memory_wqe *wqe);
 /* To the error state. What is outstanding will be flushed. */
 void memory_die(struct memory_queue_pair *queue_pair);
 /* The oldest WQE that is not acknowledged completes with this status, and the queue pair dies. */

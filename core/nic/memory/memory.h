@@ -55,6 +55,8 @@ struct nic_queue_pair *memory_fabric_find(struct memory_fabric *fabric, uint32_t
 /* May be changed at any time through the pointer; of those with [open], nics opened later take
  * note. The number is the default. */
 
+#define MEMORY_DEVICES_NAMED 32u /* memory<n> with options of their own; 0 of those beyond */
+
 enum memory_mode {
     MEMORY_SCHEDULED = 0,
     MEMORY_IMMEDIATE = 1,
@@ -66,11 +68,14 @@ struct memory_fabric_options {
     /* The devices. */
     uint32_t devices;                   /* 2: how many query and open know, one port each */
     uint32_t devices_down;              /* 0: bit n = the port of memory<n> is not active */
+    uint32_t message_bytes_max;         /* [open] NIC_MESSAGE_BYTES_MAX, and never more */
     uint32_t inline_bytes_max;          /* [open] payload up to this is taken at post */
     uint32_t receive_depth_max;         /* [open] 32768: what receive_depth is clamped to */
     uint32_t send_completion_depth_max; /* [open] 4194304: likewise */
     uint32_t queue_pairs_max;           /* 32768, and never more */
     uint32_t first_number;              /* 17: of the queue pairs; up to 24 bits */
+    uint64_t system_image_guid[MEMORY_DEVICES_NAMED]; /* [open] of memory<n>: all different */
+    uint32_t link_mbps[MEMORY_DEVICES_NAMED];         /* [open] of memory<n>: 100000 */
     bool reuse_numbers; /* false: numbers go round; true: the one freed last is given first */
 
     /* Trouble. */
@@ -115,11 +120,12 @@ struct memory_fabric_counters {
     uint64_t left_open; /* queue pairs and registrations there at the close of their nic */
     /* Work. */
     uint64_t steps;
-    uint64_t writes;      /* WRITEs with immediate that have landed whole */
-    uint64_t reads;       /* READs that have been sampled whole */
-    uint64_t queue_pairs; /* alive now */
-    uint64_t regions;     /* alive now */
-    uint64_t nics;        /* open now */
+    uint64_t writes;       /* WRITEs with immediate that have landed whole */
+    uint64_t plain_writes; /* likewise, without */
+    uint64_t reads;        /* READs that have been sampled whole */
+    uint64_t queue_pairs;  /* alive now */
+    uint64_t regions;      /* alive now */
+    uint64_t nics;         /* open now */
 };
 
 const struct memory_fabric_counters *memory_fabric_counters(const struct memory_fabric *fabric);
@@ -140,6 +146,12 @@ void memory_fabric_cut(struct nic_queue_pair *queue_pair);
 /* All queue pairs of the nic, and those made later: as kill -9 of its process. It may still be
  * polled and closed. */
 void memory_fabric_cut_nic(struct nic *nic);
+/* Takes the link of a nic down: as a cut of all its queue pairs, and of those made while it is
+ * down, but it can come back. Then those that have not failed in between go on, and new ones work:
+ * what is without an answer is sent again. What the peer had executed it does not execute again,
+ * but answers once more, if it still can: if not, the sender gets NIC_ERROR_RETRY for what was
+ * done. READs are answered from memory as it is by then. */
+void memory_fabric_set_link(struct nic *nic, bool up);
 /* Puts it in the error state at once, as a fault of its own device would: what it had outstanding
  * is flushed; its peer, when it sends, gets NIC_ERROR_RETRY. */
 void memory_fabric_kill(struct nic_queue_pair *queue_pair);

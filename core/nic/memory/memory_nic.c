@@ -8,7 +8,9 @@
 #include <unistd.h>
 
 #define DEVICE_MTU_BYTES 4096u
-#define DEVICE_GIDS 4u /* all the same */
+#define DEVICE_GIDS 4u                           /* all the same */
+#define DEVICE_GUID UINT64_C(0x0200000000000001) /* of memory0; locally administered */
+#define DEVICE_MBPS 100000u
 
 static bool device_active(const struct memory_fabric *fabric, uint32_t device)
 {
@@ -23,6 +25,24 @@ static void device_gid(uint32_t device, uint8_t gid[16])
     memcpy(gid, mapped, sizeof(mapped));
     gid[14] = (uint8_t)((device + 1) >> 8);
     gid[15] = (uint8_t)(device + 1);
+}
+
+void memory_devices_default(struct memory_fabric_options *options)
+{
+    for (uint32_t device = 0; device < MEMORY_DEVICES_NAMED; device++) {
+        options->system_image_guid[device] = DEVICE_GUID + device;
+        options->link_mbps[device] = DEVICE_MBPS;
+    }
+}
+
+static uint64_t device_guid(const struct memory_fabric *fabric, uint32_t device)
+{
+    return device < MEMORY_DEVICES_NAMED ? fabric->options.system_image_guid[device] : 0;
+}
+
+static uint32_t device_mbps(const struct memory_fabric *fabric, uint32_t device)
+{
+    return device < MEMORY_DEVICES_NAMED ? fabric->options.link_mbps[device] : 0;
 }
 
 /* capi has checked and sized the struct; only fields are filled here. */
@@ -46,6 +66,8 @@ int32_t memory_query(uint32_t index, crpc_device_info *info, crpc_error *error)
     info->endpoints_max = fabric->options.queue_pairs_max;
     info->receive_depth_max = fabric->options.receive_depth_max;
     info->inline_bytes_max = fabric->options.inline_bytes_max;
+    info->system_image_guid = device_guid(fabric, index);
+    info->link_mbps = device_mbps(fabric, index);
     return CRPC_OK;
 }
 
@@ -99,6 +121,10 @@ static void shared_fill(struct nic *nic, const struct memory_fabric *fabric, uin
     nic->link = CRPC_LINK_ETHERNET;
     nic->mtu_bytes = DEVICE_MTU_BYTES;
     nic->inline_bytes_max = fabric->options.inline_bytes_max;
+    nic->message_bytes_max =
+        (uint32_t)minimum(fabric->options.message_bytes_max, NIC_MESSAGE_BYTES_MAX);
+    nic->link_mbps = device_mbps(fabric, device);
+    nic->system_image_guid = device_guid(fabric, device);
     nic->receive_depth = granted(options->receive_depth, 16384, fabric->options.receive_depth_max);
     nic->send_depth = granted(options->send_depth, 128, 32768);
     nic->send_completion_depth =

@@ -51,6 +51,7 @@ int32_t memory_queue_pair_create(struct nic *shared, void *owner, struct nic_que
     queue_pair->cut = nic->cut;
     queue_pair->arrivals_end = &queue_pair->arrivals;
     queue_pair->active_index = NOT_ACTIVE;
+    memory_queue_pair_update(queue_pair);
     wqes_create(queue_pair);
     queue_pair->next = nic->queue_pairs;
     nic->queue_pairs = queue_pair;
@@ -99,7 +100,8 @@ void memory_queue_pair_address(const struct nic_queue_pair *queue_pair, struct n
 
 void memory_queue_pair_update(struct memory_queue_pair *queue_pair)
 {
-    queue_pair->open = queue_pair->connected && !queue_pair->dead && !queue_pair->cut;
+    queue_pair->severed = queue_pair->cut || queue_pair->nic->link_down;
+    queue_pair->open = queue_pair->connected && !queue_pair->dead && !queue_pair->severed;
 }
 
 int32_t memory_queue_pair_connect(struct nic_queue_pair *shared, const struct nic_address *peer,
@@ -164,6 +166,9 @@ static struct memory_wqe *post(struct nic_queue_pair *shared, enum memory_opcode
     memory_require(nic_send_room(shared) > 0,
                    "send queue overrun: queue pair %u, depth %u, posted %u, completed %u",
                    shared->number, shared->depth, shared->posted, shared->completed);
+    memory_require(transfer->bytes <= shared->nic->message_bytes_max,
+                   "a transfer of %u bytes, %s has messages of up to %u", transfer->bytes,
+                   shared->nic->device, shared->nic->message_bytes_max);
     wqe = memory_wqe(queue_pair, shared->posted++);
     wqe->transfer = *transfer;
     wqe->payload = NULL;
@@ -176,11 +181,11 @@ static struct memory_wqe *post(struct nic_queue_pair *shared, enum memory_opcode
     return wqe;
 }
 
-void memory_post_write_immediate(struct nic_queue_pair *shared, const struct nic_transfer *transfer,
-                                 uint32_t flags)
+static inline void post_any_write(struct nic_queue_pair *shared, enum memory_opcode opcode,
+                                  const struct nic_transfer *transfer, uint32_t flags)
 {
     struct memory_queue_pair *queue_pair = memory_queue_pair(shared);
-    struct memory_wqe *wqe = post(shared, MEMORY_WRITE_IMMEDIATE, transfer, flags);
+    struct memory_wqe *wqe = post(shared, opcode, transfer, flags);
 
     if (!wqe || !queue_pair->inline_bytes ||
         transfer->bytes > queue_pair->nic->shared.inline_bytes_max)
@@ -191,6 +196,18 @@ void memory_post_write_immediate(struct nic_queue_pair *shared, const struct nic
     if (transfer->bytes > 0)
         memcpy(wqe->payload, (const void *)(uintptr_t)transfer->local_address, transfer->bytes);
     shared->stats.inline_wqes++;
+}
+
+void memory_post_write_immediate(struct nic_queue_pair *shared, const struct nic_transfer *transfer,
+                                 uint32_t flags)
+{
+    post_any_write(shared, MEMORY_WRITE_IMMEDIATE, transfer, flags);
+}
+
+void memory_post_write(struct nic_queue_pair *shared, const struct nic_transfer *transfer,
+                       uint32_t flags)
+{
+    post_any_write(shared, MEMORY_WRITE, transfer, flags);
 }
 
 void memory_post_read(struct nic_queue_pair *shared, const struct nic_transfer *transfer,

@@ -7,7 +7,10 @@
 #include "internal.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
 
 #define SALT_STEP 40503u /* odd: all 65536 salts come before one comes again */
 
@@ -28,8 +31,8 @@ static uint32_t slot_take(struct memory_nic *nic)
     return slot;
 }
 
-int32_t memory_register(struct nic *shared, void *address, size_t bytes, uint32_t access,
-                        struct nic_memory *memory, crpc_error *error)
+static int32_t region_create(struct nic *shared, uint64_t address, size_t bytes, uint32_t access,
+                             struct nic_memory *memory, crpc_error *error)
 {
     const uint32_t needs_local_write = CRPC_ACCESS_REMOTE_WRITE | CRPC_ACCESS_REMOTE_ATOMIC;
     struct memory_nic *nic = memory_nic(shared);
@@ -39,9 +42,9 @@ int32_t memory_register(struct nic *shared, void *address, size_t bytes, uint32_
 
     if (memory_planned_failure(nic->fabric, MEMORY_FAIL_REGISTER, &status, error))
         return status;
-    if (bytes == 0 || (uintptr_t)address + bytes < (uintptr_t)address)
-        return error_set(error, CRPC_E_INVALID, EINVAL, "cannot register %zu bytes at %p", bytes,
-                         address);
+    if (bytes == 0 || address + bytes < address)
+        return error_set(error, CRPC_E_INVALID, EINVAL, "cannot register %zu bytes at 0x%" PRIx64,
+                         bytes, address);
     if ((access & needs_local_write) && !(access & CRPC_ACCESS_LOCAL_WRITE))
         return error_set(error, CRPC_E_INVALID, EINVAL,
                          "access 0x%x lets the peer write where this side may not", access);
@@ -52,7 +55,7 @@ int32_t memory_register(struct nic *shared, void *address, size_t bytes, uint32_
 
     region = memory_allocate(1, sizeof(*region));
     salt = (uint16_t)(++nic->fabric->next_key_salt * SALT_STEP);
-    region->address = (uintptr_t)address;
+    region->address = address;
     region->bytes = bytes;
     region->access = access;
     region->slot = slot;
@@ -66,6 +69,28 @@ int32_t memory_register(struct nic *shared, void *address, size_t bytes, uint32_
         .driver = region,
     };
     return CRPC_OK;
+}
+
+int32_t memory_register(struct nic *shared, void *address, size_t bytes, uint32_t access,
+                        struct nic_memory *memory, crpc_error *error)
+{
+    return region_create(shared, (uintptr_t)address, bytes, access, memory, error);
+}
+
+int32_t memory_register_dmabuf(struct nic *shared, int fd, uint64_t offset, size_t bytes,
+                               uint64_t address, uint32_t access, struct nic_memory *memory,
+                               crpc_error *error)
+{
+    struct stat found;
+
+    if (fstat(fd, &found) != 0)
+        return error_set(error, CRPC_E_INVALID, errno, "%s: descriptor %d is no dma-buf: %s",
+                         shared->device, fd, strerror(errno));
+    if (offset > (uint64_t)found.st_size || bytes > (uint64_t)found.st_size - offset)
+        return error_set(error, CRPC_E_INVALID, EINVAL,
+                         "%s: the dma-buf has %" PRIu64 " bytes, not %zu from %" PRIu64,
+                         shared->device, (uint64_t)found.st_size, bytes, offset);
+    return region_create(shared, address, bytes, access, memory, error);
 }
 
 void memory_region_free(struct memory_nic *nic, struct memory_region *region)

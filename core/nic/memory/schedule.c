@@ -119,30 +119,43 @@ static void execute_finish(struct memory_queue_pair *queue_pair)
     queue_pair->executed++;
 }
 
-static void write_fetch(struct memory_queue_pair *queue_pair, struct memory_wqe *wqe)
+/* The payload as it is now; false, and the WQE has failed, if it must not be touched. */
+static bool payload_fetch(struct memory_queue_pair *queue_pair, struct memory_wqe *wqe)
 {
     const struct nic_transfer *transfer = &wqe->transfer;
 
-    if (!wqe->inlined) {
-        if (!memory_allows_local(queue_pair->nic, transfer->local_key, transfer->local_address,
-                                 transfer->bytes, 0)) {
-            memory_execute_failed(queue_pair, NIC_ERROR_LOCAL);
-            return;
-        }
-        wqe->payload = memory_allocate(1, transfer->bytes);
-        if (transfer->bytes > 0)
-            memcpy(wqe->payload, (const void *)(uintptr_t)transfer->local_address, transfer->bytes);
+    queue_pair->payload_lost = false;
+    if (wqe->inlined)
+        return true;
+    if (!memory_allows_local(queue_pair->nic, transfer->local_key, transfer->local_address,
+                             transfer->bytes, 0)) {
+        queue_pair->stage = STAGE_START;
+        memory_execute_failed(queue_pair, NIC_ERROR_LOCAL);
+        return false;
     }
-    queue_pair->span = span_start(queue_pair->fabric, transfer->bytes);
-    queue_pair->stage = transfer->bytes > 0 ? STAGE_MOVE : STAGE_ARRIVE;
+    if (!wqe->payload)
+        wqe->payload = memory_allocate(1, transfer->bytes);
+    if (transfer->bytes > 0)
+        memcpy(wqe->payload, (const void *)(uintptr_t)transfer->local_address, transfer->bytes);
+    return true;
+}
+
+static void write_fetch(struct memory_queue_pair *queue_pair, struct memory_wqe *wqe)
+{
+    if (!payload_fetch(queue_pair, wqe))
+        return;
+    queue_pair->span = span_start(queue_pair->fabric, wqe->transfer.bytes);
+    queue_pair->stage = wqe->transfer.bytes > 0 ? STAGE_MOVE : STAGE_ARRIVE;
 }
 
 static void write_piece(struct memory_queue_pair *queue_pair, struct memory_queue_pair *target,
-                        const struct memory_wqe *wqe)
+                        struct memory_wqe *wqe)
 {
     const struct nic_transfer *transfer = &wqe->transfer;
     struct memory_span piece;
 
+    if (unlikely(queue_pair->payload_lost) && !payload_fetch(queue_pair, wqe))
+        return;
     if (!memory_allows_remote(target->nic, transfer->remote_key, transfer->remote_address,
                               transfer->bytes, CRPC_ACCESS_REMOTE_WRITE)) {
         queue_pair->stage = STAGE_START;
@@ -159,13 +172,11 @@ static void write_piece(struct memory_queue_pair *queue_pair, struct memory_queu
 static void write_arrive(struct memory_queue_pair *queue_pair, struct memory_queue_pair *target,
                          struct memory_wqe *wqe)
 {
-    if (target->nic->receives == 0) {
+    if (!memory_landed(target, wqe)) {
         memory_receiver_not_ready(queue_pair);
         return;
     }
-    memory_arrive(target, wqe->transfer.immediate, wqe->transfer.bytes);
     memory_payload_free(wqe);
-    queue_pair->fabric->counters.writes++;
     execute_finish(queue_pair);
 }
 
@@ -244,7 +255,7 @@ static bool transfer_step(struct memory_queue_pair *queue_pair)
     struct memory_wqe *wqe = memory_wqe(queue_pair, queue_pair->executed);
     struct memory_queue_pair *target;
 
-    if (wqe->opcode == MEMORY_WRITE_IMMEDIATE && queue_pair->stage == STAGE_START) {
+    if (wqe->opcode != MEMORY_READ && queue_pair->stage == STAGE_START) {
         write_fetch(queue_pair, wqe);
         return true;
     }
@@ -289,6 +300,26 @@ static bool response_piece(struct memory_queue_pair *queue_pair, const struct me
     return true;
 }
 
+/* The peer is asked again for what it has executed. False if it cannot be reached. */
+static bool answer_again(struct memory_queue_pair *queue_pair)
+{
+    const struct memory_queue_pair *target = memory_reach(queue_pair);
+
+    if (!target)
+        return false;
+    queue_pair->answers_lost = false;
+    for (uint32_t number = queue_pair->acknowledged; number != queue_pair->executed; number++) {
+        const struct memory_wqe *wqe = memory_wqe(queue_pair, number);
+        const struct nic_transfer *transfer = &wqe->transfer;
+        if (wqe->opcode == MEMORY_READ && wqe->status == NIC_ERROR_NONE && transfer->bytes > 0 &&
+            memory_allows_remote(target->nic, transfer->remote_key, transfer->remote_address,
+                                 transfer->bytes, CRPC_ACCESS_REMOTE_READ))
+            memcpy(wqe->payload, (const void *)(uintptr_t)transfer->remote_address,
+                   transfer->bytes);
+    }
+    return true;
+}
+
 static bool acknowledge_step(struct memory_queue_pair *queue_pair)
 {
     const struct memory_wqe *wqe = memory_wqe(queue_pair, queue_pair->acknowledged);
@@ -297,7 +328,7 @@ static bool acknowledge_step(struct memory_queue_pair *queue_pair)
         memory_flush_oldest(queue_pair);
         return true;
     }
-    if (queue_pair->answers_lost && wqe->status != NIC_ERROR_LOCAL)
+    if (queue_pair->answers_lost && wqe->status != NIC_ERROR_LOCAL && !answer_again(queue_pair))
         return memory_wait_for_answer(queue_pair, LANE_ACKNOWLEDGE);
     queue_pair->stuck = false;
     if (wqe->status != NIC_ERROR_NONE) {

@@ -47,6 +47,19 @@ void memory_arrive(struct memory_queue_pair *target, uint32_t immediate, uint32_
         arrival_queue(target, immediate, bytes);
 }
 
+bool memory_landed(struct memory_queue_pair *target, const struct memory_wqe *wqe)
+{
+    if (wqe->opcode == MEMORY_WRITE) {
+        target->fabric->counters.plain_writes++;
+        return true;
+    }
+    if (target->nic->receives == 0)
+        return false;
+    memory_arrive(target, wqe->transfer.immediate, wqe->transfer.bytes);
+    target->fabric->counters.writes++;
+    return true;
+}
+
 void memory_receiver_not_ready(struct memory_queue_pair *queue_pair)
 {
     struct memory_fabric *fabric = queue_pair->fabric;
@@ -150,12 +163,11 @@ static void write_now(struct memory_queue_pair *queue_pair, struct memory_queue_
     } else if (!memory_allows_remote(target->nic, transfer->remote_key, transfer->remote_address,
                                      transfer->bytes, CRPC_ACCESS_REMOTE_WRITE)) {
         memory_execute_refused(queue_pair, target);
-    } else if (target->nic->receives == 0) {
+    } else if (wqe->opcode == MEMORY_WRITE_IMMEDIATE && target->nic->receives == 0) {
         memory_receiver_not_ready(queue_pair);
     } else {
         memory_land(target, transfer->remote_address, data, transfer->bytes);
-        memory_arrive(target, transfer->immediate, transfer->bytes);
-        queue_pair->fabric->counters.writes++;
+        memory_landed(target, wqe);
         queue_pair->executed++;
     }
 }
@@ -208,10 +220,10 @@ static bool execute_now(struct memory_queue_pair *queue_pair)
     if (unlikely(memory_stalled(target)))
         return false;
     queue_pair->stuck = false;
-    if (wqe->opcode == MEMORY_WRITE_IMMEDIATE)
-        write_now(queue_pair, target, wqe);
-    else
+    if (wqe->opcode == MEMORY_READ)
         read_now(queue_pair, target, wqe);
+    else
+        write_now(queue_pair, target, wqe);
     if (queue_pair->executed == number)
         return false;
     acknowledge_now(queue_pair);

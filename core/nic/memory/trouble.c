@@ -3,16 +3,29 @@
 
 #include <string.h>
 
+/* What is on its way to the peer, and the answers on their way back. */
+static void packets_vanish(struct memory_queue_pair *queue_pair)
+{
+    queue_pair->answers_lost = queue_pair->executed != queue_pair->acknowledged;
+    queue_pair->payload_lost = true;
+}
+
+static void sever(struct memory_queue_pair *queue_pair)
+{
+    struct memory_queue_pair *peer = memory_peer(queue_pair);
+
+    memory_queue_pair_update(queue_pair);
+    packets_vanish(queue_pair);
+    if (peer)
+        packets_vanish(peer);
+}
+
 void memory_fabric_cut(struct nic_queue_pair *shared)
 {
     struct memory_queue_pair *queue_pair = memory_queue_pair(shared);
-    struct memory_queue_pair *peer = memory_peer(queue_pair);
 
     queue_pair->cut = true;
-    queue_pair->answers_lost = true;
-    memory_queue_pair_update(queue_pair);
-    if (peer)
-        peer->answers_lost = true;
+    sever(queue_pair);
 }
 
 void memory_fabric_cut_nic(struct nic *shared)
@@ -22,6 +35,19 @@ void memory_fabric_cut_nic(struct nic *shared)
     nic->cut = true;
     for (struct memory_queue_pair *each = nic->queue_pairs; each; each = each->next)
         memory_fabric_cut(&each->shared);
+}
+
+void memory_fabric_set_link(struct nic *shared, bool up)
+{
+    struct memory_nic *nic = memory_nic(shared);
+
+    nic->link_down = !up;
+    for (struct memory_queue_pair *each = nic->queue_pairs; each; each = each->next) {
+        if (up)
+            memory_queue_pair_update(each);
+        else
+            sever(each);
+    }
 }
 
 void memory_fabric_kill(struct nic_queue_pair *shared)

@@ -79,6 +79,8 @@ void mlx5_queue_pair_fail(struct nic_queue_pair *base);
 /* post.c */
 void mlx5_post_write_immediate(struct nic_queue_pair *base, const struct nic_transfer *transfer,
                                uint32_t flags);
+void mlx5_post_write(struct nic_queue_pair *base, const struct nic_transfer *transfer,
+                     uint32_t flags);
 void mlx5_post_read(struct nic_queue_pair *base, const struct nic_transfer *transfer,
                     uint32_t flags);
 void mlx5_ring(struct nic_queue_pair *base);

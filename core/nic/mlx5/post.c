@@ -44,8 +44,11 @@ static inline void end(struct mlx5_queue_pair *queue_pair, uint8_t *wqe, const v
                   TRACKING_SIGNALED);
 }
 
-void mlx5_post_write_immediate(struct nic_queue_pair *base, const struct nic_transfer *transfer,
-                               uint32_t flags)
+/* `opcode` is a constant at each call. */
+static inline __attribute__((always_inline)) void post_write(struct nic_queue_pair *base,
+                                                             uint8_t opcode,
+                                                             const struct nic_transfer *transfer,
+                                                             uint32_t flags)
 {
     if (unlikely(base->failed)) {
         return;
@@ -65,7 +68,20 @@ void mlx5_post_write_immediate(struct nic_queue_pair *base, const struct nic_tra
         segment = wqe_data(segment, transfer->local_address, transfer->local_key, transfer->bytes);
     }
     base->stats.inline_wqes += in_wqe;
-    end(queue_pair, wqe, segment, MLX5_OPCODE_RDMA_WRITE_IMM, htonl(transfer->immediate), flags);
+    end(queue_pair, wqe, segment, opcode,
+        opcode == MLX5_OPCODE_RDMA_WRITE_IMM ? htonl(transfer->immediate) : 0, flags);
+}
+
+void mlx5_post_write_immediate(struct nic_queue_pair *base, const struct nic_transfer *transfer,
+                               uint32_t flags)
+{
+    post_write(base, MLX5_OPCODE_RDMA_WRITE_IMM, transfer, flags);
+}
+
+void mlx5_post_write(struct nic_queue_pair *base, const struct nic_transfer *transfer,
+                     uint32_t flags)
+{
+    post_write(base, MLX5_OPCODE_RDMA_WRITE, transfer, flags);
 }
 
 void mlx5_post_read(struct nic_queue_pair *base, const struct nic_transfer *transfer,

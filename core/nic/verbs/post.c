@@ -40,19 +40,36 @@ static struct ibv_send_wr *chain_next(struct verbs_queue_pair *queue_pair,
     return wqe;
 }
 
-void verbs_post_write_immediate(struct nic_queue_pair *base, const struct nic_transfer *transfer,
-                                uint32_t flags)
+/* `opcode` is a constant at each call. */
+static inline __attribute__((always_inline)) void post_write(struct nic_queue_pair *base,
+                                                             enum ibv_wr_opcode opcode,
+                                                             const struct nic_transfer *transfer,
+                                                             uint32_t flags)
 {
     if (unlikely(base->failed)) {
         return;
     }
     struct ibv_send_wr *wqe = chain_next(to_verbs_queue_pair(base), transfer, flags);
-    wqe->opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
-    wqe->imm_data = htonl(transfer->immediate);
+    wqe->opcode = opcode;
+    if (opcode == IBV_WR_RDMA_WRITE_WITH_IMM) {
+        wqe->imm_data = htonl(transfer->immediate);
+    }
     if (transfer->bytes <= base->nic->inline_bytes_max) {
         wqe->send_flags |= IBV_SEND_INLINE;
         base->stats.inline_wqes++;
     }
+}
+
+void verbs_post_write_immediate(struct nic_queue_pair *base, const struct nic_transfer *transfer,
+                                uint32_t flags)
+{
+    post_write(base, IBV_WR_RDMA_WRITE_WITH_IMM, transfer, flags);
+}
+
+void verbs_post_write(struct nic_queue_pair *base, const struct nic_transfer *transfer,
+                      uint32_t flags)
+{
+    post_write(base, IBV_WR_RDMA_WRITE, transfer, flags);
 }
 
 void verbs_post_read(struct nic_queue_pair *base, const struct nic_transfer *transfer,

@@ -69,6 +69,8 @@ void verbs_queue_pair_fail(struct nic_queue_pair *base);
 /* post.c */
 void verbs_post_write_immediate(struct nic_queue_pair *base, const struct nic_transfer *transfer,
                                 uint32_t flags);
+void verbs_post_write(struct nic_queue_pair *base, const struct nic_transfer *transfer,
+                      uint32_t flags);
 void verbs_post_read(struct nic_queue_pair *base, const struct nic_transfer *transfer,
                      uint32_t flags);
 void verbs_ring(struct nic_queue_pair *base);

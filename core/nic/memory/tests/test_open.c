@@ -13,6 +13,7 @@ static void query_tells_two_ports(void **state)
 {
     crpc_device_info info = {.struct_size = sizeof(info)};
     crpc_error error = {0};
+    uint64_t guid;
 
     (void)state;
     assert_int_equal(OPERATIONS->query(0, &info, &error), CRPC_OK);
@@ -24,10 +25,19 @@ static void query_tells_two_ports(void **state)
     assert_int_equal(info.link, CRPC_LINK_ETHERNET);
     assert_int_equal(info.gid[15], 1);
     assert_int_equal(info.inline_bytes_max, 220);
+    assert_int_equal(info.link_mbps, 100000);
+    guid = info.system_image_guid;
+    assert_int_not_equal(guid, 0);
     memory_fabric_options(memory_fabric_default())->devices_down = 2;
     assert_int_equal(OPERATIONS->query(1, &info, &error), CRPC_OK);
     assert_string_equal(info.name, "memory1");
     assert_int_equal(info.port_state, CRPC_PORT_DOWN);
+    assert_int_not_equal(info.system_image_guid, guid);
+    memory_fabric_options(memory_fabric_default())->system_image_guid[1] = guid;
+    memory_fabric_options(memory_fabric_default())->link_mbps[1] = 0;
+    assert_int_equal(OPERATIONS->query(1, &info, &error), CRPC_OK);
+    assert_int_equal(info.system_image_guid, guid);
+    assert_int_equal(info.link_mbps, 0);
     assert_int_equal(OPERATIONS->query(2, &info, &error), CRPC_E_NO_DEVICE);
     assert_int_equal(error.status, CRPC_E_NO_DEVICE);
     assert_true(error.message[0] != '\0');
@@ -90,6 +100,7 @@ static void open_grants_what_the_device_can(void **state)
     memory_fabric_options(fabric)->receive_depth_max = 100;
     memory_fabric_options(fabric)->send_completion_depth_max = 50;
     memory_fabric_options(fabric)->inline_bytes_max = 64;
+    memory_fabric_options(fabric)->message_bytes_max = UINT32_MAX;
     options.receive_depth = 101;
     options.send_completion_depth = 51;
     options.signal_interval = 5;
@@ -99,6 +110,9 @@ static void open_grants_what_the_device_can(void **state)
     assert_int_equal(nic->send_depth, 8);
     assert_int_equal(nic->signal_interval, 4);
     assert_int_equal(nic->inline_bytes_max, 64);
+    assert_int_equal(nic->message_bytes_max, NIC_MESSAGE_BYTES_MAX);
+    assert_int_equal(nic->link_mbps, 100000);
+    assert_int_equal(nic->system_image_guid, memory_fabric_options(fabric)->system_image_guid[0]);
     assert_int_equal(nic->receives_posted, 0);
     assert_true(nic->event_fd >= 0);
     OPERATIONS->refill(nic);

@@ -1,0 +1,338 @@
+/* channel.c: channels, for the caller. channel_submit.c has their data path. */
+#include <string.h>
+
+#include "compiler.h"
+#include "error.h"
+#include "private/context.h"
+#include "private/copyin.h"
+#include "private/options.h"
+
+#define SLOTS_DEFAULT 64u
+#define SENDS_MAX_DEFAULT 256u
+#define SENDS_MAX_LIMIT 65536u
+#define QUEUE_PAIRS_DEFAULT 1u
+#define STRIPE_BYTES_MIN_DEFAULT 65536u
+#define RAIL_RETRY_DEFAULT_NS UINT64_C(200000000)
+#define SHARE_MAX 1024u
+
+/* ---- Options --------------------------------------------------------------------------------- */
+
+static void fill_defaults(crpc_channel_options *options, uint32_t rails)
+{
+    default32(&options->slots, SLOTS_DEFAULT);
+    default32(&options->sends_max, SENDS_MAX_DEFAULT);
+    default32(&options->queue_pairs, QUEUE_PAIRS_DEFAULT);
+    default32(&options->stripe_bytes_min, STRIPE_BYTES_MIN_DEFAULT);
+    default32(&options->rails, rails);
+    default64(&options->connect_timeout_ns, CONNECT_TIMEOUT_DEFAULT_NS);
+    default64(&options->keepalive_ns, KEEPALIVE_DEFAULT_NS);
+    default64(&options->rail_retry_ns, RAIL_RETRY_DEFAULT_NS);
+    default32(&options->retry_timeout, RETRY_TIMEOUT_DEFAULT);
+    default32(&options->retry_count, RETRY_COUNT_DEFAULT);
+}
+
+static int32_t check_ranges(const crpc_channel_options *options, crpc_error *error)
+{
+    if (options->flags != 0) {
+        return error_set(error, CRPC_E_INVALID, 0, "reserved bits of crpc_channel_options are set");
+    }
+    if (options->slots > CRPC_CHANNEL_SLOTS_MAX) {
+        return error_set(error, CRPC_E_INVALID, 0, "slots may be at most %d",
+                         CRPC_CHANNEL_SLOTS_MAX);
+    }
+    if (options->sends_max > SENDS_MAX_LIMIT) {
+        return error_set(error, CRPC_E_INVALID, 0, "sends_max may be at most %u", SENDS_MAX_LIMIT);
+    }
+    if (options->queue_pairs > CRPC_CHANNEL_QUEUE_PAIRS_MAX) {
+        return error_set(error, CRPC_E_INVALID, 0, "queue_pairs may be at most %d",
+                         CRPC_CHANNEL_QUEUE_PAIRS_MAX);
+    }
+    return options_check_connection(options->retry_timeout, options->retry_count,
+                                    options->token_bytes, error);
+}
+
+static int32_t check_share(uint32_t rail0_share, crpc_error *error)
+{
+    if (rail0_share > SHARE_MAX) {
+        return error_set(error, CRPC_E_INVALID, 0,
+                         "rail0_share is %u; it counts parts of %u, and may be at most that",
+                         rail0_share, SHARE_MAX);
+    }
+    return CRPC_OK;
+}
+
+/* "/name", as shm_open wants it. */
+static bool hint_named(const char *hint, size_t room)
+{
+    return memchr(hint, 0, room) && hint[0] == '/' && hint[1] != '\0' && !strchr(hint + 1, '/');
+}
+
+static int32_t check_split(const crpc_channel_options *options, crpc_error *error)
+{
+    if (options->split > CRPC_SPLIT_HINT) {
+        return error_set(error, CRPC_E_INVALID, 0, "split %u is none of CRPC_SPLIT_*",
+                         options->split);
+    }
+    if (options->split != CRPC_SPLIT_FIXED && options->rail0_share != 0) {
+        return error_set(error, CRPC_E_INVALID, 0,
+                         "rail0_share is only used with CRPC_SPLIT_FIXED");
+    }
+    if (options->split != CRPC_SPLIT_HINT && options->hint[0] != '\0') {
+        return error_set(error, CRPC_E_INVALID, 0, "hint is only used with CRPC_SPLIT_HINT");
+    }
+    if (options->split == CRPC_SPLIT_HINT && !hint_named(options->hint, sizeof(options->hint))) {
+        return error_set(error, CRPC_E_INVALID, 0,
+                         "hint is the name of POSIX shared memory: \"/name\", without another "
+                         "slash, zero-terminated");
+    }
+    return check_share(options->rail0_share, error);
+}
+
+/* Rails that the context has not got are no error: which there are is the machine's business. */
+static int32_t check_rails(crpc_channel_options *options, uint32_t present, crpc_error *error)
+{
+    const uint32_t known = (1u << STRIPE_RAILS_MAX) - 1;
+    if (options->rails & ~known || (options->rails != 0 && !(options->rails & 1u))) {
+        return error_set(error, CRPC_E_INVALID, 0,
+                         "rails is 0x%x; it may be 0x1 or 0x3: over rail 0 the peers meet",
+                         options->rails);
+    }
+    options->rails &= present;
+    return CRPC_OK;
+}
+
+/* The caller's options, whole, checked, and without zeros that mean a default. */
+static int32_t take_options(const crpc_context *context, crpc_channel_options *options,
+                            const crpc_channel_options *theirs, crpc_error *error)
+{
+    const uint32_t present = (1u << context->rail_count) - 1;
+    int32_t status = COPYIN(options, theirs, channel_options, error);
+    if (status == CRPC_OK) {
+        status = check_ranges(options, error);
+    }
+    if (status == CRPC_OK) {
+        status = check_split(options, error);
+    }
+    if (status == CRPC_OK) {
+        status = check_rails(options, present, error);
+    }
+    if (status != CRPC_OK) {
+        return status;
+    }
+    fill_defaults(options, present);
+    options->slots = power_of_two_at_least(options->slots);
+    return CRPC_OK;
+}
+
+/* ---- Connecting ------------------------------------------------------------------------------ */
+
+static int32_t connect_channel(crpc_context *context, const char *address,
+                               const crpc_channel_options *theirs, crpc_channel *out,
+                               crpc_error *error)
+{
+    crpc_channel_options options;
+    struct stripe_channel *channel;
+    int32_t status = context_check_rails(context, error);
+    if (status == CRPC_OK) {
+        status = options_check_address(address, error);
+    }
+    if (status == CRPC_OK) {
+        status = take_options(context, &options, theirs, error);
+    }
+    if (status == CRPC_OK) {
+        status = stripe_connect(context->stripe, address, &options, &channel, error);
+    }
+    if (status == CRPC_OK) {
+        out->bits = stripe_handle(channel);
+    }
+    return status;
+}
+
+int32_t crpc_channel_connect(crpc_context *context, const char *address,
+                             const crpc_channel_options *options, crpc_channel *channel,
+                             crpc_error *error)
+{
+    crpc_error failure = {0};
+    if (!error_usable(error)) {
+        return CRPC_E_INVALID;
+    }
+    int32_t status = context && channel
+                         ? connect_channel(context, address, options, channel, &failure)
+                         : CRPC_E_INVALID;
+    return give_error(error, &failure, status);
+}
+
+static int32_t accept_channel(crpc_context *context, crpc_channel channel,
+                              const crpc_channel_options *theirs, crpc_error *error)
+{
+    crpc_channel_options options;
+    struct stripe_channel *object = channel_of(context, channel);
+    if (!object) {
+        return CRPC_E_STALE;
+    }
+    int32_t status = take_options(context, &options, theirs, error);
+    return status == CRPC_OK ? stripe_accept(object, &options, error) : status;
+}
+
+int32_t crpc_channel_accept(crpc_context *context, crpc_channel channel,
+                            const crpc_channel_options *options, crpc_error *error)
+{
+    crpc_error failure = {0};
+    if (!error_usable(error)) {
+        return CRPC_E_INVALID;
+    }
+    int32_t status = context ? accept_channel(context, channel, options, &failure) : CRPC_E_INVALID;
+    return give_error(error, &failure, status);
+}
+
+int32_t crpc_channel_reject(crpc_context *context, crpc_channel channel, uint32_t reason)
+{
+    if (!context) {
+        return CRPC_E_INVALID;
+    }
+    struct stripe_channel *object = channel_of(context, channel);
+    return object ? stripe_reject(object, reason) : CRPC_E_STALE;
+}
+
+static int32_t make_blob(crpc_context *context, const crpc_channel_options *theirs,
+                         crpc_channel *out, void *blob, uint32_t *blob_bytes, crpc_error *error)
+{
+    crpc_channel_options options;
+    struct stripe_channel *channel;
+    int32_t status = context_check_rails(context, error);
+    if (status == CRPC_OK) {
+        status = take_options(context, &options, theirs, error);
+    }
+    if (status != CRPC_OK) {
+        return status;
+    }
+    if (*blob_bytes < STRIPE_BLOB_BYTES) {
+        *blob_bytes = STRIPE_BLOB_BYTES;
+        return error_set(error, CRPC_E_TOO_BIG, 0, "a blob needs %d bytes of room",
+                         STRIPE_BLOB_BYTES);
+    }
+    status = stripe_blob(context->stripe, &options, &channel, blob, blob_bytes, error);
+    if (status == CRPC_OK) {
+        out->bits = stripe_handle(channel);
+    }
+    return status;
+}
+
+int32_t crpc_channel_blob(crpc_context *context, const crpc_channel_options *options,
+                          crpc_channel *channel, void *blob, uint32_t *blob_bytes,
+                          crpc_error *error)
+{
+    crpc_error failure = {0};
+    if (!error_usable(error)) {
+        return CRPC_E_INVALID;
+    }
+    int32_t status = context && channel && blob && blob_bytes
+                         ? make_blob(context, options, channel, blob, blob_bytes, &failure)
+                         : CRPC_E_INVALID;
+    return give_error(error, &failure, status);
+}
+
+static int32_t join_channel(crpc_context *context, crpc_channel channel, const void *blob,
+                            uint32_t blob_bytes, crpc_error *error)
+{
+    struct stripe_channel *object = channel_of(context, channel);
+    return object ? stripe_join(object, blob, blob_bytes, error) : CRPC_E_STALE;
+}
+
+int32_t crpc_channel_join(crpc_context *context, crpc_channel channel, const void *blob,
+                          uint32_t blob_bytes, crpc_error *error)
+{
+    crpc_error failure = {0};
+    if (!error_usable(error)) {
+        return CRPC_E_INVALID;
+    }
+    int32_t status = context && blob ? join_channel(context, channel, blob, blob_bytes, &failure)
+                                     : CRPC_E_INVALID;
+    return give_error(error, &failure, status);
+}
+
+/* ---- Steering and parting -------------------------------------------------------------------- */
+
+int32_t crpc_channel_set_share(crpc_context *context, crpc_channel channel, uint32_t rail0_share)
+{
+    if (!context) {
+        return CRPC_E_INVALID;
+    }
+    struct stripe_channel *object = channel_of(context, channel);
+    if (!object) {
+        return CRPC_E_STALE;
+    }
+    int32_t status = check_share(rail0_share, NULL);
+    if (status == CRPC_OK) {
+        stripe_set_share(object, rail0_share);
+    }
+    return status;
+}
+
+int32_t crpc_channel_disconnect(crpc_context *context, crpc_channel channel, uint64_t timeout_ns)
+{
+    if (!context) {
+        return CRPC_E_INVALID;
+    }
+    struct stripe_channel *object = channel_of(context, channel);
+    return object ? stripe_disconnect(object, timeout_ns) : CRPC_E_STALE;
+}
+
+int32_t crpc_channel_close(crpc_context *context, crpc_channel channel)
+{
+    if (!context) {
+        return CRPC_E_INVALID;
+    }
+    struct stripe_channel *object = channel_of(context, channel);
+    if (!object) {
+        return CRPC_E_STALE;
+    }
+    stripe_close(object);
+    return CRPC_OK;
+}
+
+/* ---- Asking ---------------------------------------------------------------------------------- */
+
+int32_t crpc_channel_get_info(crpc_context *context, crpc_channel channel, crpc_channel_info *info)
+{
+    if (!context || COPYOUT_CHECK(info, channel_info) != CRPC_OK) {
+        return CRPC_E_INVALID;
+    }
+    const struct stripe_channel *object = channel_of(context, channel);
+    if (!object) {
+        return CRPC_E_STALE;
+    }
+    crpc_channel_info ours = {0};
+    stripe_info(object, &ours);
+    COPYOUT(info, &ours, channel_info);
+    return CRPC_OK;
+}
+
+int32_t crpc_channel_get_stats(crpc_context *context, crpc_channel channel,
+                               crpc_channel_stats *stats)
+{
+    if (!context || COPYOUT_CHECK(stats, channel_stats) != CRPC_OK) {
+        return CRPC_E_INVALID;
+    }
+    const struct stripe_channel *object = channel_of(context, channel);
+    if (!object) {
+        return CRPC_E_STALE;
+    }
+    crpc_channel_stats ours = {0};
+    stripe_stats(object, &ours);
+    COPYOUT(stats, &ours, channel_stats);
+    return CRPC_OK;
+}
+
+int32_t crpc_channel_get_error(crpc_context *context, crpc_channel channel, crpc_error *error)
+{
+    if (!context || COPYOUT_CHECK(error, error) != CRPC_OK) {
+        return CRPC_E_INVALID;
+    }
+    const struct stripe_channel *object = channel_of(context, channel);
+    if (!object) {
+        return CRPC_E_STALE;
+    }
+    COPYOUT(error, stripe_error(object), error);
+    return CRPC_OK;
+}
