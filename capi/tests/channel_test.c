@@ -3,6 +3,7 @@
  */
 #include <poll.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "fixture.h"
 
@@ -465,7 +466,7 @@ static void neither_calls_nor_channels_starve(void **state)
         other.timeout_ns = 1;
         assert_int_equal(submit(&other, 1), CRPC_OK);
     }
-    crpc_wait(fixture.left, 50000000);
+    usleep(1000); /* until the last of the deadlines has passed; crpc_wait wakes at the first */
     for (int i = 0; i < 16; i++) {
         assert_int_equal(crpc_poll(fixture.left, &completion, 1), 1);
         of_calls += completion.kind == CRPC_COMPLETION_RESPONSE;
