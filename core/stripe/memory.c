@@ -179,9 +179,8 @@ void cache_destroy(struct stripe_engine *engine)
     for (uint32_t i = 0; i < cache->count; i++) {
         destroy(engine, cache->entries[i]);
     }
-    while (!list_empty(&cache->left)) {
-        destroy(engine, list_entry(cache->left.next, struct cached, link));
-    }
+    sweep(engine);
+    assert(list_empty(&cache->left)); /* all channels are gone, and their ops with them */
     free(cache);
     engine->cache = NULL;
 }
@@ -326,10 +325,9 @@ int32_t stripe_cache_forget(struct stripe_engine *engine, uint64_t address, uint
     struct stripe_cache *cache = engine->cache;
     uint64_t end = bytes == 0 ? UINT64_MAX : address + bytes;
     address = bytes == 0 ? 0 : address;
-    sweep(engine);
     for (const struct list *link = cache->left.next; link != &cache->left; link = link->next) {
         const struct cached *cached = list_entry(link, struct cached, link);
-        if (cached->region.address < end && end_of(cached) > address) {
+        if (cached->region.users > 0 && cached->region.address < end && end_of(cached) > address) {
             return CRPC_E_BUSY;
         }
     }
@@ -343,6 +341,7 @@ int32_t stripe_cache_forget(struct stripe_engine *engine, uint64_t address, uint
     for (uint32_t i = first; i < last; i++) {
         leave(engine, first);
     }
+    sweep(engine);
     return (int32_t)(last - first);
 }
 
