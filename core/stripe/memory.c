@@ -149,9 +149,9 @@ static void sweep(struct stripe_engine *engine)
     struct list *link = engine->cache->left.next;
     while (link != &engine->cache->left) {
         struct cached *cached = list_entry(link, struct cached, link);
-        link = link->next;
         /* The analyzer does not see that destroy takes an entry off the list. */
         /* NOLINTNEXTLINE(clang-analyzer-unix.Malloc) */
+        link = link->next;
         if (cached->region.users == 0) {
             destroy(engine, cached);
         }
