@@ -34,12 +34,12 @@ func Open(options ...Option) (*Context, error) {
 		return nil, err
 	}
 	c := &Context{poller: p}
-	warnIfLost(c, &p.closed, "a Context")
+	warnIfLost(c, func() bool { return !p.closed.Load() }, "a Context")
 	return c, nil
 }
 
-// Close closes everything that was made from the context; calls that are pending fail with ErrClosed. Closing twice is
-// allowed.
+// Close closes everything that was made from the context, which then need not be closed by itself; calls that are pending fail
+// with ErrClosed. Closing twice is allowed.
 func (c *Context) Close() error {
 	if c == nil || c.poller == nil {
 		return nil
@@ -55,11 +55,12 @@ func (c *Context) valid(op string) (*poller, error) {
 	return c.poller, nil
 }
 
-// warnIfLost has the garbage collector tell of an object that nobody closed, and do no more: when it runs, if at all, is no
-// time to close connections. What the poller holds on to are the inner structs, so that the outer one can be lost.
-func warnIfLost[T any](object *T, closed interface{ Load() bool }, name string) {
+// warnIfLost has the garbage collector tell of an object that nobody closed and that still holds something open, and do no
+// more: when it runs, if at all, is no time to close connections. What the poller holds on to are the inner structs, so that the
+// outer one can be lost.
+func warnIfLost[T any](object *T, open func() bool, name string) {
 	runtime.SetFinalizer(object, func(*T) {
-		if !closed.Load() {
+		if open() {
 			Warn(name + " was lost without being closed; call Close")
 		}
 	})
@@ -80,10 +81,10 @@ var (
 	shared      = map[sharedKey]*sharedContext{}
 )
 
-// takeContext gives the context that was asked for, and what to call when its user is closed.
+// takeContext gives the context that was asked for, and what to call when its user is closed; nil: nothing.
 func takeContext(op string, s *settings) (*Context, func(), error) {
 	if s.context != nil {
-		return s.context, func() {}, nil
+		return s.context, nil, nil
 	}
 	sharedMutex.Lock()
 	defer sharedMutex.Unlock()
@@ -100,6 +101,13 @@ func takeContext(op string, s *settings) (*Context, func(), error) {
 	entry.users++
 	var once sync.Once
 	return entry.context, func() { once.Do(func() { leaveShared(key, entry) }) }, nil
+}
+
+// letGo is `release` of takeContext, if there is one.
+func letGo(release func()) {
+	if release != nil {
+		release()
+	}
 }
 
 // leaveShared closes a shared context after its last user.

@@ -31,7 +31,7 @@ type connection struct {
 	limits     EndpointInfo  // as it was connected; not changed after `connected` was closed
 	connected  chan struct{} // closed when it is, or can't be
 	gone       chan struct{} // closed when it is over
-	release    func()        // tells a shared context that it has a user less
+	release    func()        // tells a shared context that it has a user less; nil: it is no shared one
 	closed     atomic.Bool   // by this side
 
 	// Guarded by the poller's mutex.
@@ -66,7 +66,7 @@ func Dial(ctx context.Context, address string, options ...Option) (*Endpoint, er
 	}
 	endpoint, err := c.dial(ctx, op, address, s, release)
 	if err != nil {
-		release()
+		letGo(release)
 		return nil, err
 	}
 	return endpoint, nil
@@ -127,8 +127,22 @@ func (c *connection) wait(ctx context.Context) (*Endpoint, error) {
 		return nil, c.reason
 	}
 	endpoint := &Endpoint{connection: c}
-	warnIfLost(endpoint, &c.closed, "an Endpoint")
+	warnIfLost(endpoint, c.open, "an Endpoint")
 	return endpoint, nil
+}
+
+// open tells whether the connection still holds something of the machine: one that is over does not, unless the context that it
+// shares waits for its Close.
+func (c *connection) open() bool {
+	if c.closed.Load() || c.poller.closed.Load() {
+		return false
+	}
+	select {
+	case <-c.gone:
+		return c.release != nil
+	default:
+		return true
+	}
 }
 
 // ---- What the poller hears ----------------------------------------------------------------------
@@ -205,7 +219,7 @@ func (endpoint *Endpoint) Close() error {
 	}
 	c := endpoint.connection
 	c.end(errorf("", ErrClosed, "the Endpoint was closed"))
-	c.release()
+	letGo(c.release)
 	return nil
 }
 

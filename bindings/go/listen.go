@@ -69,11 +69,11 @@ func Listen(address string, options ...Option) (*Listener, error) {
 		return err
 	})
 	if err != nil {
-		release()
+		letGo(release)
 		return nil, err
 	}
 	listener := &Listener{acceptor: a}
-	warnIfLost(listener, &a.closed, "a Listener")
+	warnIfLost(listener, func() bool { return !a.closed.Load() && !p.closed.Load() }, "a Listener")
 	return listener, nil
 }
 
@@ -135,7 +135,7 @@ func (listener *Listener) Close() error {
 		}
 		return nil
 	})
-	a.release()
+	letGo(a.release)
 	return nil
 }
 
@@ -222,7 +222,7 @@ func (request *ConnectRequest) Accept(ctx context.Context, options ...Option) (*
 	}
 	s.endpoint.token_bytes = 0 // it is for the connecting side
 	p := a.poller
-	c := newConnection(p, op, s, func() {})
+	c := newConnection(p, op, s, nil)
 	err := p.control(op, func() error {
 		c.id, c.handle = p.newID(), request.endpoint
 		s.endpoint.user_data = C.uint64_t(c.id)
