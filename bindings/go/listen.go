@@ -116,11 +116,13 @@ func (listener *Listener) Stats() (ListenerStats, error) {
 	if err != nil {
 		return ListenerStats{}, err
 	}
-	info := C.crpc_listener_info{struct_size: C.sizeof_crpc_listener_info}
+	var info ListenerInfo
 	err = a.poller.control(op, func() error {
-		return asError(op, C.crpc_listener_get_info(a.poller.raw.handle, a.handle.c(), &info))
+		var err error
+		info, err = a.poller.raw.ListenerInfo(a.handle)
+		return err
 	})
-	return ListenerStats{Requests: uint64(info.requests), Refused: uint64(info.refused)}, err
+	return info.ListenerStats, err
 }
 
 // Close stops listening. Connections made stay; peers that were not accepted yet are rejected. Closing twice is allowed.
