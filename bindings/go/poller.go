@@ -27,8 +27,9 @@ type poller struct {
 	raw         *RawContext
 	connections map[uint64]*connection // by user_data of the endpoint
 	listeners   map[uint64]*acceptor   // by user_data of the listener
-	lastID      uint64                 // of connections and listeners; never used again
-	latest      *connection            // the one that the completion before was for
+	regions     map[*region]struct{}
+	lastID      uint64      // of connections and listeners; never used again
+	latest      *connection // the one that the completion before was for
 	answered    [pollerCompletions]*pending
 
 	queueMutex sync.Mutex
@@ -52,6 +53,7 @@ func startPoller(op string, s *settings) (*poller, error) {
 		raw:         raw,
 		connections: map[uint64]*connection{},
 		listeners:   map[uint64]*acceptor{},
+		regions:     map[*region]struct{}{},
 		done:        make(chan struct{}),
 		over:        make(chan struct{}),
 	}
@@ -76,6 +78,9 @@ func (p *poller) close() {
 		c.finish(errorf("", ErrClosed, "the Context was closed"))
 	}
 	p.raw.Close()
+	for own := range p.regions { // deregistered by that, also what was in use
+		own.end()
+	}
 	p.queueMutex.Lock()
 	p.pool.drain()
 	p.queueMutex.Unlock()
