@@ -366,7 +366,9 @@ static void end_waiting(struct stripe_op *op, int32_t status)
 
 void send_expired(struct stripe_op *op)
 {
+    struct stripe_channel *channel = op->channel;
     end_waiting(op, CRPC_E_TIMEOUT);
+    fill_places(channel); /* before a newer one comes */
 }
 
 bool sends_stuck(const struct stripe_channel *channel)
@@ -470,6 +472,7 @@ int32_t stripe_cancel(struct stripe_channel *channel, const crpc_channel_op *op)
             count++;
         }
     }
+    fill_places(channel); /* places are free now, and older sends come first */
     engine->cancels[engine->cancels_tail++ % STRIPE_CANCELS_MAX] =
         (struct stripe_cancel_done){.channel = channel->handle,
                                     .channel_user_data = channel->options.user_data,
