@@ -362,7 +362,8 @@ static void check_arrivals(struct sim *sim, const struct sim_side *side)
 {
     for (uint32_t i = 0; i < side->send_count; i++) {
         const struct sim_send *send = &side->sends[i];
-        if ((send->status != CRPC_OK && send->status != CRPC_E_TRUNCATED) || sim_excused(side->peer) ||
+        if (!send->completed ||
+            (send->status != CRPC_OK && send->status != CRPC_E_TRUNCATED) || sim_excused(side->peer) ||
             side->peer->closed) {
             continue;
         }
