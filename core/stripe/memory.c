@@ -46,11 +46,11 @@ int32_t stripe_region_register(struct stripe_engine *engine, uint64_t address, u
         const struct engine_rail *rail = &engine->rails[i];
         crpc_error failure = {0};
         int32_t status =
-            fd < 0 ? rail->operations->memory_register(rail->nic, (void *)(uintptr_t)address, bytes,
-                                                       access, &region->memory[i], &failure)
-                   : rail->operations->memory_register_dmabuf(rail->nic, fd, fd_offset, bytes,
-                                                              address, access, &region->memory[i],
-                                                              &failure);
+            fd < 0
+                ? rail->operations->memory_register(rail->nic, (void *)(uintptr_t)address, bytes,
+                                                    access, &region->memory[i], &failure)
+                : rail->operations->memory_register_dmabuf(rail->nic, fd, fd_offset, bytes, address,
+                                                           access, &region->memory[i], &failure);
         if (status == CRPC_OK) {
             region->rails |= 1u << i;
         } else if (first.status == CRPC_OK) {

@@ -33,20 +33,22 @@ static void fill_line(struct stripe_buffer *line, const struct stripe_op *op, ui
 /* True if every clear-to-send that was posted on the present rail has landed. */
 static bool all_landed(const struct stripe_channel *channel)
 {
-    const struct nic_queue_pair *queue_pair =
-        channel->rails[channel->teller].queues[0]->queue_pair;
+    const struct nic_queue_pair *queue_pair = channel->rails[channel->teller].queues[0]->queue_pair;
     return (int32_t)(queue_pair->completed - channel->teller_wqe) > 0;
 }
 
 /* The rail for clear-to-sends: that of the peer's messages, so that a rail which carries none carries
- * nothing at all. A line that is repeated must not overtake a newer one for the same slot, so the
- * rail only changes when everything sent over the old one has landed, or nothing more of it can. */
+ * nothing at all. A line that is repeated must not land after a newer one for the same slot, so the
+ * rail only changes when everything sent over the old one has landed, or nothing more of it can: when
+ * the peer has fenced it, too, which its report says. NULL: it cannot be told yet. */
 static struct stripe_queue *teller(struct stripe_channel *channel, uint32_t *flags)
 {
-    uint32_t wanted = channel->up & 1u << channel->preferred
-                          ? channel->preferred
-                          : (uint32_t)__builtin_ctz(channel->up);
+    uint32_t wanted = channel->up & 1u << channel->preferred ? channel->preferred
+                                                             : (uint32_t)__builtin_ctz(channel->up);
     if (channel->teller != wanted) {
+        if (channel->teller != NO_RAIL && channel->rails[channel->teller].state == RAIL_FENCED) {
+            return NULL;
+        }
         if (channel->teller != NO_RAIL && channel->up & 1u << channel->teller &&
             !all_landed(channel)) {
             *flags = NIC_POST_SIGNALED; /* to learn of it */
@@ -63,10 +65,10 @@ static bool tell(struct stripe_channel *channel, struct stripe_incoming *incomin
 {
     uint32_t flags = 0;
     struct stripe_queue *queue = teller(channel, &flags);
-    struct nic_queue_pair *queue_pair = queue->queue_pair;
-    if (nic_send_room(queue_pair) == 0) {
+    if (!queue || nic_send_room(queue->queue_pair) == 0) {
         return false;
     }
+    struct nic_queue_pair *queue_pair = queue->queue_pair;
     const struct stripe_buffer *lines =
         lines_of(channel, (uint32_t)incoming->number & channel->slot_mask);
     uint64_t offset = (uint64_t)((const uint8_t *)lines - channel->staging.base);
@@ -147,7 +149,7 @@ static void complete_by_record(struct stripe_channel *channel, struct stripe_inc
         bool truncated = record.sizes[i] > op->bytes;
         op->bytes = record.sizes[i];
         channel->stats.bytes_received += truncated ? 0 : op->bytes;
-        engine_finish(op, truncated ? CRPC_E_TRUNCATED : CRPC_OK);
+        op_finish(op, truncated ? CRPC_E_TRUNCATED : CRPC_OK);
     }
 }
 
@@ -162,7 +164,7 @@ static void complete(struct stripe_channel *channel, struct stripe_incoming *inc
     incoming->open = false;
     incoming->ops[0].bytes = (uint32_t)incoming->bytes;
     channel->stats.bytes_received += incoming->bytes;
-    engine_finish(&incoming->ops[0], CRPC_OK);
+    op_finish(&incoming->ops[0], CRPC_OK);
 }
 
 /* Why an immediate cannot be; NULL if it can. */
@@ -259,7 +261,7 @@ void receives_end_all(struct stripe_channel *channel, int32_t status)
         incoming->open = false;
         for (uint32_t i = 0; i < incoming->count; i++) {
             incoming->ops[i].bytes = 0;
-            engine_finish(&incoming->ops[i], status);
+            op_finish(&incoming->ops[i], status);
         }
     }
     channel->retell = 0;
@@ -307,6 +309,6 @@ int32_t stripe_receive(struct stripe_channel *channel, const crpc_channel_op *op
     channel->receive_number++;
     channel->receives_open += count;
     channel->ops_left += count;
-    engine_work(channel->engine, channel);
+    channel_work(channel->engine, channel);
     return CRPC_OK;
 }

@@ -22,9 +22,8 @@ void speed_init(struct stripe_channel *channel)
     const struct stripe_engine *engine = channel->engine;
     uint64_t first = engine->rails[0].nic->link_mbps;
     uint64_t second = engine->rail_count > 1 ? engine->rails[1].nic->link_mbps : 0;
-    channel->share = first > 0 && second > 0
-                         ? clamp_share(SPLIT_WHOLE * first / (first + second))
-                         : SPLIT_WHOLE / 2;
+    channel->share = first > 0 && second > 0 ? clamp_share(SPLIT_WHOLE * first / (first + second))
+                                             : SPLIT_WHOLE / 2;
 }
 
 void speed_forget(struct stripe_rail *rail)
@@ -39,7 +38,7 @@ void speed_begin(struct stripe_channel *channel, uint32_t index, uint32_t bytes)
         return;
     }
     if (speed->open++ == 0) {
-        speed->mark_ns = engine_now_ns(channel->engine);
+        speed->mark_ns = stripe_now_ns(channel->engine);
     }
 }
 
@@ -71,7 +70,7 @@ void speed_end(struct stripe_channel *channel, uint32_t index, uint32_t bytes)
     if (bytes < SPEED_SHARE_BYTES_MIN || speed->open == 0) {
         return; /* too small, or posted before the rail was lost or had company */
     }
-    uint64_t now_ns = engine_now_ns(channel->engine);
+    uint64_t now_ns = stripe_now_ns(channel->engine);
     speed->open--;
     speed->bytes += bytes;
     speed->busy_ns += now_ns - speed->mark_ns;
