@@ -441,6 +441,9 @@ int32_t stripe_send(struct stripe_channel *channel, const crpc_channel_op *op,
     if (unlikely(channel->bar != CRPC_OK)) {
         return channel->bar;
     }
+    if (unlikely(channel->left && channel->send_number >= channel->bye.posted)) {
+        return CRPC_E_CLOSING; /* the peer receives nothing more */
+    }
     if (unlikely(list_empty(&channel->free_sends))) {
         channel->refused = true;
         return CRPC_E_AGAIN;
