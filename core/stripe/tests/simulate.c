@@ -181,7 +181,12 @@ static void describe(const struct sim *world)
                channel->told_number, channel->teller, channel->repeats, channel->bye_wanted,
                channel->bye_sent, channel->bye_received, channel->in_sequence,
                channel->out_sequence);
-        printf("#   %s\n", channel->error.message);
+        printf("#   messages received %" PRIu64 ", BYE tells of %" PRIu64 "; outbox",
+               channel->stats.messages_received, channel->bye.sent);
+        for (uint32_t place = 0; place < STRIPE_INBOX_LINES; place++) {
+            printf(" %d", channel->outbox[place].state);
+        }
+        printf("; %s\n", channel->error.message);
         for (uint32_t r = 0; r < STRIPE_RAILS_MAX; r++) {
             const struct stripe_rail *rail = &channel->rails[r];
             printf("#   rail %u: state %d, fence %d, epoch %u, wanted report %d offer %d answer "
