@@ -291,7 +291,7 @@ void channel_flush(struct stripe_channel *channel)
     }
     receives_tell(channel);
     sends_progress(channel);
-    if (unlikely(channel->leaving || channel->bye_received)) {
+    if (unlikely(channel->leaving || channel->left)) {
         channel_check_leave(channel);
     }
 }
@@ -342,13 +342,14 @@ void channel_check_leave(struct stripe_channel *channel)
         channel->bar = CRPC_E_CLOSING;
         channel->state = CRPC_STATE_CLOSING;
     }
-    /* Nobody will receive what waits any more, or complete its message. A clear-to-send that the BYE
+    bool over = channel->leaving || channel->bye_received;
+    /* Nobody will receive what waits any more, or complete its message. A clear-to-send that the LEAVE
      * overtook is still waited for. */
-    if ((channel->bye_received && channel->send_number >= channel->bye.posted) ||
-        sends_stuck(channel)) {
+    if ((channel->left && channel->send_number >= channel->bye.posted) ||
+        (over && sends_stuck(channel))) {
         sends_end_waiting(channel, CRPC_E_DISCONNECTED);
     }
-    if (channel->sends_open > 0) {
+    if (!over || channel->sends_open > 0) {
         return;
     }
     if (!channel->bye_sent && !channel->bye_wanted) {
@@ -426,6 +427,7 @@ int32_t stripe_disconnect(struct stripe_channel *channel, uint64_t timeout_ns)
         return CRPC_E_STATE;
     }
     channel->leaving = true;
+    channel->leave_wanted = !channel->bye_received;
     channel->state = CRPC_STATE_CLOSING;
     channel->bar = CRPC_E_CLOSING;
     channel_start_timer(channel, timeout_ns);
