@@ -86,7 +86,7 @@ var (
 	numbers = map[string]func(int) copyrpc.Option{
 		"endpoints_max": copyrpc.WithEndpointsMax, "receive_depth": copyrpc.WithReceiveDepth, "backlog": copyrpc.WithBacklog,
 		"ring_bytes": copyrpc.WithRingBytes, "request_bytes": copyrpc.WithRequestBytes, "calls_max": copyrpc.WithCallsMax,
-		"batch_window": copyrpc.WithBatchWindow,
+		"batch_window": copyrpc.WithBatchWindow, "retry_count": func(count int) copyrpc.Option { return copyrpc.WithRetry(14, count) },
 	}
 	times = map[string]func(time.Duration) copyrpc.Option{
 		"connect_timeout_ms": copyrpc.WithConnectTimeout, "keepalive_ms": copyrpc.WithKeepalive,
