@@ -339,7 +339,7 @@ static int32_t tell_region(crpc_region region)
 {
     crpc_region_info info = {.struct_size = sizeof(info)};
     int32_t status = crpc_region_get_info(context, region, &info);
-    tell("length=%" PRIu64 " access=%u", info.bytes, info.access);
+    tell("bytes=%" PRIu64 " access=%u", info.bytes, info.access);
     return status;
 }
 
