@@ -158,7 +158,7 @@ static int32_t make_endpoint(const char *verb, struct thing *made)
                                      .batch_window = number("batch_window"),
                                      .connect_timeout_ns = nanoseconds("connect_timeout_ms"),
                                      .keepalive_ns = nanoseconds("keepalive_ms"),
-        .retry_count = number("retry_count"),
+                                     .retry_count = number("retry_count"),
                                      .token_bytes = (uint32_t)strlen(token)};
     memcpy(options.token, token, strnlen(token, sizeof(options.token)));
     crpc_endpoint handle = {made->bits};
