@@ -110,6 +110,16 @@ static uint64_t new_nonce(const struct stripe_channel *channel)
     return seed ^ seed >> 31;
 }
 
+static int32_t create_first(struct stripe_channel *channel, crpc_error *error)
+{
+    channel->first = queue_create(channel, 0, error);
+    if (!channel->first) {
+        return error->status;
+    }
+    channel->first->first = true;
+    return CRPC_OK;
+}
+
 int32_t channel_prepare(struct stripe_channel *channel, const crpc_channel_options *options,
                         crpc_error *error)
 {
@@ -140,15 +150,12 @@ int32_t channel_prepare(struct stripe_channel *channel, const crpc_channel_optio
         status = memory_create(engine, &channel->staging, bytes, rails, 0, error);
     }
     if (status == CRPC_OK) {
-        channel->first = queue_create(channel, 0, error);
-        status = channel->first ? CRPC_OK : error->status;
+        status = create_first(channel, error);
     }
     if (status != CRPC_OK) {
         channel_unprepare(channel);
-        return status;
     }
-    channel->first->first = true;
-    return CRPC_OK;
+    return status;
 }
 
 static void destroy_all_queues(struct stripe_channel *channel)
