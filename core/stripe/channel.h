@@ -342,6 +342,7 @@ struct stripe_engine {
     uint32_t channel_count;
     uint32_t channels_max;
     uint64_t send_bytes_max;
+    uint32_t wqe_bytes_max; /* that every rail can carry at once */
     struct stripe_cache *cache;
 };
 

@@ -230,6 +230,11 @@ static void split_message(const struct stripe_channel *channel, struct stripe_ou
             outgoing->record = true;
             continue;
         }
+        /* An immediate tells the size of its own WQE only, and either rail may carry the share. */
+        if (unlikely(maximum(outgoing->part[i], bytes - outgoing->part[i]) >
+                     channel->engine->wqe_bytes_max)) {
+            outgoing->record = true;
+        }
         mask |= (outgoing->part[i] > 0 ? 1u : 0) | (bytes > outgoing->part[i] ? 2u : 0);
     }
     if (mask == 0) {
