@@ -602,7 +602,8 @@ CRPC_API int32_t crpc_region_deregister(crpc_context *context, crpc_region regio
  * up to the bounds of crpc_cache_info, for the next op. Before such memory is unmapped (free() of a
  * large block, munmap, mremap), it must be taken out again with this, or the device goes on using
  * the old pages. Takes out every registration that touches [address, address + bytes); bytes 0 =
- * all of them. Returns how many; CRPC_E_BUSY (an op uses one: nothing is taken out). */
+ * all of them. Returns how many; CRPC_E_BUSY (an op uses one: nothing is taken out), CRPC_E_STATE (as
+ * crpc_cache_get_info). */
 CRPC_API int32_t crpc_cache_forget(crpc_context *context, const void *address, uint64_t bytes);
 
 typedef struct crpc_cache_info {

@@ -255,6 +255,8 @@ struct stripe_channel {
     bool closed;
     bool refused; /* an op got CRPC_E_AGAIN */
     bool leaving; /* by our application */
+    bool leave_wanted; /* to be told */
+    bool left;         /* the peer receives no more than bye.posted */
     bool bye_wanted;
     bool bye_sent;
     bool bye_received;

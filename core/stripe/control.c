@@ -4,7 +4,8 @@
  * sequence number.
  *
  * The inbox cannot overflow: of each rail at most two messages are not taken by the peer (a report
- * and the offer or answer after it, which its report must precede), and one BYE.
+ * and the offer or answer after it, which its report must precede), one LEAVE
+ * and one BYE.
  */
 #include "channel.h"
 
@@ -94,6 +95,11 @@ static void begin_messages(struct stripe_channel *channel)
             end_line(channel);
         }
     }
+    if (channel->leave_wanted && (line = begin_line(channel, STRIPE_LINE_LEAVE, 0))) {
+        *(struct stripe_bye *)line->body = (struct stripe_bye){.posted = channel->receive_number};
+        channel->leave_wanted = false;
+        end_line(channel);
+    }
     if (channel->bye_wanted && (line = begin_line(channel, STRIPE_LINE_BYE, 0))) {
         *(struct stripe_bye *)line->body =
             (struct stripe_bye){.sent = channel->send_number, .posted = channel->receive_number};
@@ -177,6 +183,12 @@ static void take_line(struct stripe_channel *channel, const struct stripe_line *
     case STRIPE_LINE_BYE:
         memcpy(&channel->bye, line->body, sizeof(channel->bye));
         channel->bye_received = true;
+        channel->left = true;
+        channel_work(channel->engine, channel);
+        break;
+    case STRIPE_LINE_LEAVE:
+        memcpy(&channel->bye, line->body, sizeof(channel->bye));
+        channel->left = true;
         channel_work(channel->engine, channel);
         break;
     default:

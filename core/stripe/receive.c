@@ -157,6 +157,9 @@ static void complete(struct stripe_channel *channel, struct stripe_incoming *inc
 {
     channel->preferred = (uint8_t)__builtin_ctz(incoming->mask);
     channel->stats.messages_received++;
+    if (unlikely(channel->bye_received)) {
+        channel_work(channel->engine, channel); /* the BYE may have waited for it */
+    }
     if (incoming->record) {
         complete_by_record(channel, incoming);
         return;

@@ -391,7 +391,9 @@ static void end_waiting(struct stripe_op *op, int32_t status)
 
 void send_expired(struct stripe_op *op)
 {
+    struct stripe_channel *channel = op->channel;
     end_waiting(op, CRPC_E_TIMEOUT);
+    fill_places(channel); /* before a newer one comes */
 }
 
 bool sends_stuck(const struct stripe_channel *channel)
@@ -438,6 +440,9 @@ int32_t stripe_send(struct stripe_channel *channel, const crpc_channel_op *op,
     struct stripe_engine *engine = channel->engine;
     if (unlikely(channel->bar != CRPC_OK)) {
         return channel->bar;
+    }
+    if (unlikely(channel->left && channel->send_number >= channel->bye.posted)) {
+        return CRPC_E_CLOSING; /* the peer receives nothing more */
     }
     if (unlikely(list_empty(&channel->free_sends))) {
         channel->refused = true;
@@ -495,6 +500,7 @@ int32_t stripe_cancel(struct stripe_channel *channel, const crpc_channel_op *op)
             count++;
         }
     }
+    fill_places(channel); /* places are free now, and older sends come first */
     engine->cancels[engine->cancels_tail++ % STRIPE_CANCELS_MAX] =
         (struct stripe_cancel_done){.channel = channel->handle,
                                     .channel_user_data = channel->options.user_data,

@@ -159,6 +159,7 @@ _families: dict[int, type[CopyrpcError]] = {
     lib.CRPC_E_NOT_FOUND: NotFound,
     lib.CRPC_E_INTERRUPTED: Interrupted,
     lib.CRPC_E_STATE: InvalidArgument,
+    lib.CRPC_E_TRUNCATED: TooBig,
 }
 
 _nearest_errno: dict[int, int] = {
