@@ -218,6 +218,18 @@ static uint32_t share_now(const struct stripe_channel *channel)
     }
 }
 
+/* An immediate tells the bytes of its own WQE. Any rail may come to carry any share. */
+static bool takes_several_wqes(const struct stripe_channel *channel, uint32_t bytes)
+{
+    const struct stripe_engine *engine = channel->engine;
+    for (uint32_t i = 0; i < engine->rail_count; i++) {
+        if (bytes > engine->rails[i].message_bytes_max) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static void split_message(const struct stripe_channel *channel, struct stripe_outgoing *outgoing)
 {
     uint32_t share = share_now(channel);
@@ -229,6 +241,10 @@ static void split_message(const struct stripe_channel *channel, struct stripe_ou
         if (unlikely(too_long(outgoing, i))) {
             outgoing->record = true;
             continue;
+        }
+        if (unlikely(takes_several_wqes(channel, outgoing->part[i]) ||
+                     takes_several_wqes(channel, bytes - outgoing->part[i]))) {
+            outgoing->record = true;
         }
         mask |= (outgoing->part[i] > 0 ? 1u : 0) | (bytes > outgoing->part[i] ? 2u : 0);
     }
