@@ -708,7 +708,7 @@ typedef struct crpc_channel_options {
     uint64_t user_data;
     uint32_t slots;       /* messages to be received that may be open at once, 1 to 256, rounded up to
                              a power of two; the lesser of both sides counts; 0 = 64 */
-    uint32_t sends_max;   /* sends that may be open at once, 1 to 65536; 0 = 256 */
+    uint32_t sends_max;   /* sends that may be open at once, 8 to 65536; 0 = 256 */
     uint32_t queue_pairs; /* of each rail, 1 to 8; the lesser of both sides counts; 0 = 1 */
     uint32_t split;       /* CRPC_SPLIT_* */
     uint32_t rail0_share; /* CRPC_SPLIT_FIXED: parts of 1024 that rail 0 carries */
