@@ -81,6 +81,10 @@ def queue(kind):
     return by_part([queue_rounds, kind, DEVICE, None], {part: "bench_%s_%s" % (kind, part) for part in ("post", "poll", "refill")}, 64)
 
 
+def post(operation):
+    return each([queue_rounds, operation, DEVICE, None], "bench_operation_post", 4, 24, 64)
+
+
 def empty_poll(queue_pairs):
     return each([queue_rounds, "empty", DEVICE, None, str(queue_pairs)], "bench_empty_poll", 1000, 3000, 1)
 
@@ -99,6 +103,7 @@ rpc_depth_256 = rpc(256)
 rpc_libc = sorted(libc)
 result = {"where": "simnic", "bytes": 32,
           "write_with_immediate_batches_of_64": {kind: queue(kind) for kind in ("libmlx5", "direct")},
+          "driver_post": {operation: round(post(operation), 1) for operation in ("write", "write_immediate")},
           "rpc_depth_256": rpc_depth_256, "libc_functions_called_by_an_rpc": rpc_libc,
           "rpc_counters_depth_256": counters(256), "rpc_counters_depth_64": counters(64), "rpc_counters_depth_1": counters(1),
           "empty_poll": {str(count): empty_poll(count) for count in ((2, 1024) if check else (1, 64, 1024, 4096))}}
@@ -112,6 +117,8 @@ empty = result["empty_poll"]
 checks = [
     ("posting and completing takes at most a third of libmlx5's instructions", result["ratio_to_libmlx5"] <= 1 / 3,
      "%.1f and %.1f" % (writes["direct"]["total"], writes["libmlx5"]["total"])),
+    ("a WRITE without immediate costs no more to post than one with, and that at most 170 instructions",
+     result["driver_post"]["write"] <= result["driver_post"]["write_immediate"] <= 170, json.dumps(result["driver_post"])),
     ("a 32-byte RPC at depth 256 takes at most 500 instructions, both sides together", result["rpc_depth_256"]["total"] <= 500,
      json.dumps(result["rpc_depth_256"])),
     ("64 calls at depth 64 cost at most 2 doorbells a side",

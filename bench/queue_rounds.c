@@ -1,11 +1,13 @@
 /* queue_rounds.c: the same WRITEs with immediate, by libmlx5 and by core/nic/mlx5, for callgrind.
  *
  *   queue_rounds (libmlx5|direct) DEVICE ROUNDS
+ *   queue_rounds (write|write_immediate) DEVICE ROUNDS
  *   queue_rounds empty DEVICE ROUNDS QPS
  *
  * A round posts 64 WRITEs of 32 bytes, inline, one in 64 signaled; takes the send completion and
  * the 64 receive completions; and posts the receives again. Two queue pairs of one nic, connected
- * with each other, so both sides are here. `empty`: polls that find nothing, with QPS queue pairs.
+ * with each other, so both sides are here. `write`, `write_immediate`: the same WRITEs, posted by that
+ * operation of the direct driver. `empty`: polls that find nothing, with QPS queue pairs.
  */
 #include <arpa/inet.h>
 #include <infiniband/verbs.h>
@@ -271,6 +273,37 @@ static void round_direct(void)
     bench_direct_refill();
 }
 
+/* ---- The driver's operations ----------------------------------------------------------------- */
+
+typedef void post_operation(struct nic_queue_pair *, const struct nic_transfer *, uint32_t);
+
+NOT_INLINED static void bench_operation_post(post_operation *post)
+{
+    struct nic_transfer transfer = {
+        .bytes = BYTES, .local_key = memory.local_key, .remote_key = memory.remote_key};
+    for (uint32_t i = 0; i < BATCH; i++) {
+        transfer.local_address = (uint64_t)(uintptr_t)(bytes + (size_t)i * BYTES);
+        transfer.remote_address = transfer.local_address + sizeof(bytes) / 2;
+        transfer.immediate = i;
+        post(queue_pairs[0], &transfer, i + 1 == BATCH ? NIC_POST_SIGNALED : 0);
+    }
+}
+
+static void round_operation(post_operation *post)
+{
+    struct nic_completion completions[2 * BATCH];
+    bench_operation_post(post);
+    nic->operations->ring(queue_pairs[0]);
+    for (uint32_t tries = 0; queue_pairs[0]->completed != queue_pairs[0]->posted; tries++) {
+        if (tries == 100000 || queue_pairs[0]->failed) {
+            give_up("completions do not come");
+        }
+        nic->operations->poll(nic, completions, 2 * BATCH);
+        usleep(PAUSE_US);
+    }
+    nic->operations->refill(nic);
+}
+
 /* ---- Empty polls ----------------------------------------------------------------------------- */
 
 NOT_INLINED static void bench_empty_poll(uint64_t rounds)
@@ -286,7 +319,8 @@ NOT_INLINED static void bench_empty_poll(uint64_t rounds)
 int main(int argc, char **argv)
 {
     if (argc < 4) {
-        fprintf(stderr, "usage: queue_rounds (libmlx5|direct|empty) DEVICE ROUNDS [QPS]\n");
+        fprintf(stderr, "usage: queue_rounds (libmlx5|direct|write|write_immediate|empty) DEVICE "
+                        "ROUNDS [QPS]\n");
         return 2;
     }
     bool verbs = strcmp(argv[1], "libmlx5") == 0;
@@ -296,6 +330,14 @@ int main(int argc, char **argv)
     open_nic(argv[2], verbs ? CRPC_DRIVER_VERBS : CRPC_DRIVER_MLX5, count);
     if (strcmp(argv[1], "empty") == 0) {
         bench_empty_poll(rounds);
+        return 0;
+    }
+    if (strncmp(argv[1], "write", 5) == 0) {
+        bool immediate = strcmp(argv[1], "write_immediate") == 0;
+        for (uint64_t i = 0; i < rounds; i++) {
+            round_operation(immediate ? nic->operations->post_write_immediate
+                                      : nic->operations->post_write);
+        }
         return 0;
     }
     receive_view = view_of(queue_pairs[0]->verbs->recv_cq);

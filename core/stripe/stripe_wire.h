@@ -60,7 +60,7 @@ static_assert(sizeof(struct stripe_line) == STRIPE_LINE_BYTES, "line");
 #define STRIPE_LINE_OFFER 1u  /* struct stripe_rail_offer */
 #define STRIPE_LINE_ANSWER 2u /* the same */
 #define STRIPE_LINE_REPORT 3u /* struct stripe_rail_report */
-#define STRIPE_LINE_BYE 4u    /* nothing more will be sent */
+#define STRIPE_LINE_BYE 4u    /* struct stripe_bye: nothing more will be sent or received */
 
 struct stripe_queue_address {
     uint32_t queue_pair_number;
@@ -95,6 +95,12 @@ struct stripe_rail_report {
     uint64_t zero;
     uint8_t unseen[2][STRIPE_SLOTS_MAX / 8]; /* per share, a bit per slot: the message of this slot
                                                 still waits for that share */
+};
+
+/* A BYE can overtake what travels on other queue pairs, so it tells what there was. */
+struct stripe_bye {
+    uint64_t sent;   /* messages that its sender has sent, ever */
+    uint64_t posted; /* receives that it has posted, ever */
 };
 
 /* One buffer to be filled: clear to send. */

@@ -150,6 +150,8 @@ int object_destroy(struct object *object)
         destroy_page((uint32_t)object->number);
     if (object->thing)
         destroy_thing(object->type, object->thing);
+    if (object->mapping)
+        real.munmap(object->mapping, object->mapping_bytes);
     events_purge(object);
     if (object->completions)
         channel_release(object->completions);

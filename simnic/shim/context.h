@@ -22,6 +22,8 @@ struct object {
     uint64_t number;                          /* of a PD, an address handle, a page */
     struct channel *completions;              /* of a CQ */
     uint32_t completion_events, async_events; /* that the program has read */
+    void *mapping;                            /* of a region's dma-buf, */
+    size_t mapping_bytes;                     /* unmapped with the region */
     struct object *parents[OBJECT_PARENTS];
     /* What ibv_query_qp tells back. */
     uint32_t cap[5];

@@ -1,6 +1,7 @@
 /* memory.c: protection domains, memory regions and windows, doorbell pages. */
 #include "context.h"
 #include "process.h"
+#include "real.h"
 #include "verbs.h"
 
 #include <errno.h>
@@ -10,6 +11,7 @@
 #include <rdma/mlx5-abi.h>
 #include <rdma/mlx5_user_ioctl_cmds.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 
 #define ACCESS_KNOWN                                                                               \
     (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |                   \
@@ -109,6 +111,60 @@ int verb_reg_mr(const struct call *call)
     return attribute_out(call, UVERBS_ATTR_CORE_OUT, &response, sizeof response);
 }
 
+/* Maps what a region of a dma-buf begins and ends in, for the device to reach it. */
+static int map_dmabuf(struct object *object, int fd, uint64_t offset, uint64_t bytes,
+                      uint32_t access)
+{
+    struct stat found;
+    uint64_t first = offset & ~4095ull;
+    int protection = access & IBV_ACCESS_LOCAL_WRITE ? PROT_READ | PROT_WRITE : PROT_READ;
+    if (fstat(fd, &found) != 0)
+        return errno;
+    if (bytes == 0 || offset + bytes < offset || offset + bytes > (uint64_t)found.st_size)
+        return EINVAL;
+    void *mapping =
+        real.mmap(NULL, offset + bytes - first, protection, MAP_SHARED, fd, (off_t)first);
+    if (mapping == MAP_FAILED)
+        return errno;
+    object->mapping = mapping;
+    object->mapping_bytes = offset + bytes - first;
+    return 0;
+}
+
+/* The kernel takes dma-bufs only. Here any file that can be mapped will do, so that programs can be
+ * tried without a device that exports any. */
+int verb_reg_dmabuf_mr(const struct call *call)
+{
+    struct object *domain =
+        attribute_object(call, UVERBS_OBJECT_PD, UVERBS_ATTR_REG_DMABUF_MR_PD_HANDLE);
+    uint64_t offset = attribute_number(call, UVERBS_ATTR_REG_DMABUF_MR_OFFSET, 0);
+    uint64_t bytes = attribute_number(call, UVERBS_ATTR_REG_DMABUF_MR_LENGTH, 0);
+    uint64_t address = attribute_number(call, UVERBS_ATTR_REG_DMABUF_MR_IOVA, 0);
+    int fd = (int)attribute_number(call, UVERBS_ATTR_REG_DMABUF_MR_FD, UINT64_MAX);
+    uint32_t access = (uint32_t)attribute_number(call, UVERBS_ATTR_REG_DMABUF_MR_ACCESS_FLAGS, 0);
+    if (!domain)
+        return ENOENT;
+    if (!access_makes_sense(access) || (offset & 4095) != (address & 4095))
+        return access & ~(uint32_t)ACCESS_KNOWN ? EOPNOTSUPP : EINVAL;
+    struct memory_key *key = key_create(&process.device, KEY_REGION, (uint32_t)domain->number);
+    struct object *object = object_create_for(call->context, UVERBS_OBJECT_MR, key);
+    if (!object)
+        return ENOMEM;
+    int result = map_dmabuf(object, fd, offset, bytes, access);
+    if (result) {
+        object_destroy(object);
+        return result;
+    }
+    key->access = access;
+    key->start = (uint64_t)(uintptr_t)object->mapping + (offset & 4095);
+    key->bytes = bytes;
+    key->address = access & ACCESS_ZERO_BASED ? 0 : address;
+    object_use(object, domain);
+    attribute_out_handle(call, UVERBS_ATTR_REG_DMABUF_MR_HANDLE, object->handle);
+    result = attribute_out32(call, UVERBS_ATTR_REG_DMABUF_MR_RESP_LKEY, key->key);
+    return result ? result : attribute_out32(call, UVERBS_ATTR_REG_DMABUF_MR_RESP_RKEY, key->key);
+}
+
 int verb_rereg_mr(const struct call *call)
 {
     struct ib_uverbs_rereg_mr request;
@@ -128,6 +184,8 @@ int verb_rereg_mr(const struct call *call)
     if (flags & IBV_REREG_MR_CHANGE_ACCESS && !access_makes_sense(request.access_flags))
         return EINVAL;
     bool moves = flags & IBV_REREG_MR_CHANGE_TRANSLATION;
+    if (object->mapping && flags & (IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_ACCESS))
+        return EOPNOTSUPP; /* of a dma-buf, as mlx5_ib */
     if (moves && ((request.start & 4095) != (request.hca_va & 4095) || request.length == 0))
         return EINVAL;
     if (flags & (IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_ACCESS)) {

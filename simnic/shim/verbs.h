@@ -9,6 +9,7 @@
 int verb_alloc_pd(const struct call *call);
 int verb_query_pd(const struct call *call);
 int verb_reg_mr(const struct call *call);
+int verb_reg_dmabuf_mr(const struct call *call);
 int verb_rereg_mr(const struct call *call);
 int verb_query_mr(const struct call *call);
 int verb_alloc_mw(const struct call *call);

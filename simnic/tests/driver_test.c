@@ -223,6 +223,44 @@ static void test_close_all(void **state)
     }
 }
 
+/* Regions of dma-bufs, for which simnic takes any file that can be mapped. */
+static void test_dmabuf(void **state)
+{
+    const struct end *end = *state;
+    const uint64_t address = 0x7000100; /* what programs call it; not where anything is */
+    int fd = memfd_create("dmabuf", MFD_CLOEXEC);
+    assert_int_equal(ftruncate(fd, 4 * PAGE), 0);
+    struct ibv_mr *region =
+        ibv_reg_dmabuf_mr(end->domain, 2 * PAGE + 0x100, 100, address, fd, WRITABLE);
+    assert_non_null(region);
+    struct ibv_mr *other = ibv_reg_mr(end->domain, (void *)state, 8, 0);
+    assert_int_not_equal(region->lkey, other->lkey);
+    assert_int_equal(ibv_dereg_mr(other), 0);
+    assert_int_not_equal(ibv_rereg_mr(region, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, 0), 0);
+    assert_int_equal(ibv_dereg_mr(region), 0);
+
+    static const struct {
+        uint64_t offset, bytes, address;
+        unsigned access;
+    } bad[] = {
+        {0, 4 * PAGE + 1, 0, 0},
+        {5 * PAGE, 1, 0, 0},
+        {UINT64_MAX & ~(uint64_t)(PAGE - 1), PAGE, 0, 0},
+        {0, 0, 0, 0},
+        {8, 8, 0, 0}, /* not the same place in a page */
+        {0, 8, 0, IBV_ACCESS_REMOTE_WRITE},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        errno = 0;
+        assert_null(ibv_reg_dmabuf_mr(end->domain, bad[i].offset, bad[i].bytes, bad[i].address, fd,
+                                      (int)bad[i].access));
+        assert_int_equal(errno, EINVAL);
+    }
+    close(fd);
+    assert_null(ibv_reg_dmabuf_mr(end->domain, 0, 8, 0, fd, 0));
+    assert_int_equal(errno, EBADF);
+}
+
 #define MANY 20000u
 
 /* Tens of thousands of objects, many of which go and come: nobody gets the handle of another, and
@@ -263,6 +301,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_read_only, setup, teardown),
         cmocka_unit_test_setup_teardown(test_import, setup, teardown),
         cmocka_unit_test(test_close_all),
+        cmocka_unit_test_setup_teardown(test_dmabuf, setup, teardown),
         cmocka_unit_test_setup_teardown(test_many, setup, teardown),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);

@@ -25,6 +25,7 @@ static void test_query(void **state)
 {
     crpc_device_info info = {.struct_size = sizeof(info)};
     crpc_error error = {.struct_size = sizeof(error)};
+    uint64_t card = 0;
     (void)state;
     for (uint32_t i = 0; i < 2; i++) {
         assert_int_equal(nic_query(i, &info, &error), CRPC_OK);
@@ -43,8 +44,12 @@ static void test_query(void **state)
         assert_int_equal(inet_pton(AF_INET, place_address((int)i), ipv4), 1);
         assert_memory_equal(info.gid, "\0\0\0\0\0\0\0\0\0\0\xff\xff", 12);
         assert_memory_equal(info.gid + 12, ipv4, 4);
-        print_message("# %s: MTU %u, %u QPs, receive depth %u, GID index %u\n", info.name,
-                      info.mtu_bytes, info.endpoints_max, info.receive_depth_max, info.gid_index);
+        assert_true(info.link_mbps >= 1000 && info.link_mbps % 500 == 0);
+        assert_true(info.system_image_guid != 0 && info.system_image_guid != card);
+        card = info.system_image_guid;
+        print_message("# %s: MTU %u, %u QPs, receive depth %u, GID index %u, %u Mbit/s\n",
+                      info.name, info.mtu_bytes, info.endpoints_max, info.receive_depth_max,
+                      info.gid_index, info.link_mbps);
     }
     assert_int_equal(nic_query(2, &info, &error), CRPC_E_NO_DEVICE);
     assert_non_null(strstr(error.message, "2 RDMA port"));
@@ -93,6 +98,11 @@ static void test_open(void **state)
                   nic->inline_bytes_max, nic->receive_depth, nic->send_completion_depth,
                   nic->send_depth);
     assert_int_equal(nic->link, CRPC_LINK_ETHERNET);
+    crpc_device_info info = {.struct_size = sizeof(info)};
+    assert_int_equal(nic_query(0, &info, NULL), CRPC_OK);
+    assert_int_equal(nic->link_mbps, info.link_mbps);
+    assert_int_equal(nic->system_image_guid, info.system_image_guid);
+    assert_in_range(nic->message_bytes_max, 1u << 20, NIC_MESSAGE_BYTES_MAX);
     assert_int_equal(nic->receive_depth, 16384);
     assert_int_equal(nic->receives_posted, nic->receive_depth);
     assert_true(nic->send_completion_depth >= 1024 && nic->send_completion_depth < 1u << 30);
@@ -275,12 +285,17 @@ int main(void)
         cmocka_unit_test(test_open_refused),
         cmocka_unit_test(test_open),
         cmocka_unit_test_setup_teardown(test_write, pair_set_up, pair_tear_down),
+        cmocka_unit_test_setup_teardown(test_plain_write, pair_set_up, pair_tear_down),
+        cmocka_unit_test_setup_teardown(test_plain_signaling, pair_set_up, pair_tear_down),
+        cmocka_unit_test_setup_teardown(test_large_write, pair_set_up, pair_tear_down),
+        cmocka_unit_test_setup_teardown(test_dmabuf, pair_set_up, pair_tear_down),
         cmocka_unit_test_setup_teardown(test_read, pair_set_up, pair_tear_down),
         cmocka_unit_test_setup_teardown(test_signaling, pair_set_up, pair_tear_down),
         cmocka_unit_test_setup_teardown(test_refill, pair_set_up, pair_tear_down),
         cmocka_unit_test_setup_teardown(test_arm, pair_set_up, pair_tear_down),
         cmocka_unit_test_setup_teardown(test_wrong_key, pair_set_up, pair_tear_down),
         cmocka_unit_test_setup_teardown(test_access, pair_set_up, pair_tear_down),
+        cmocka_unit_test_setup_teardown(test_plain_access, pair_set_up, pair_tear_down),
         cmocka_unit_test_setup_teardown(test_peer_gone, pair_set_up, pair_tear_down),
         cmocka_unit_test_setup_teardown(test_no_receive, pair_set_up, pair_tear_down),
         cmocka_unit_test_setup_teardown(test_flush, pair_set_up, pair_tear_down),

@@ -46,15 +46,15 @@ struct nic *pair_open_nic(const struct nic_options *options)
     return nic;
 }
 
-static void *map(size_t bytes)
+void *pair_map(size_t bytes)
 {
     void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     assert_true(memory != MAP_FAILED);
     return memory;
 }
 
-static void enroll(struct nic *nic, void *address, size_t bytes, uint32_t access,
-                   struct nic_memory *memory)
+void pair_enroll(struct nic *nic, void *address, size_t bytes, uint32_t access,
+                 struct nic_memory *memory)
 {
     crpc_error error = {.struct_size = sizeof(error)};
     int32_t status = nic->operations->memory_register(nic, address, bytes, access, memory, &error);
@@ -103,13 +103,14 @@ int pair_set_up(void **state)
     struct nic_options options = pair_options();
     pair->near.nic = pair_open_nic(&options);
     pair->far.nic = pair_open_nic(&options);
-    pair->source = map(PAIR_BYTES);
-    pair->ring = map(PAIR_BYTES);
-    pair->box = map(4096);
-    enroll(pair->near.nic, pair->source, PAIR_BYTES, CRPC_ACCESS_LOCAL_WRITE, &pair->source_memory);
-    enroll(pair->far.nic, pair->ring, PAIR_BYTES,
-           CRPC_ACCESS_LOCAL_WRITE | CRPC_ACCESS_REMOTE_WRITE, &pair->ring_memory);
-    enroll(pair->far.nic, pair->box, 64, CRPC_ACCESS_REMOTE_READ, &pair->box_memory);
+    pair->source = pair_map(PAIR_BYTES);
+    pair->ring = pair_map(PAIR_BYTES);
+    pair->box = pair_map(4096);
+    pair_enroll(pair->near.nic, pair->source, PAIR_BYTES, CRPC_ACCESS_LOCAL_WRITE,
+                &pair->source_memory);
+    pair_enroll(pair->far.nic, pair->ring, PAIR_BYTES,
+                CRPC_ACCESS_LOCAL_WRITE | CRPC_ACCESS_REMOTE_WRITE, &pair->ring_memory);
+    pair_enroll(pair->far.nic, pair->box, 64, CRPC_ACCESS_REMOTE_READ, &pair->box_memory);
     pair_reconnect(pair);
     *state = pair;
     return 0;

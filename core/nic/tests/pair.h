@@ -31,6 +31,10 @@ uint32_t pair_driver(void);
 struct nic_options pair_options(void);
 struct nic *pair_open_nic(const struct nic_options *options);
 
+void *pair_map(size_t bytes);
+void pair_enroll(struct nic *nic, void *address, size_t bytes, uint32_t access,
+                 struct nic_memory *memory);
+
 /* cmocka fixtures: *state is a struct pair. */
 int pair_set_up(void **state);
 int pair_tear_down(void **state);

@@ -75,6 +75,27 @@ void test_access(void **state)
     expect_death(pair, NIC_ERROR_REMOTE_ACCESS);
 }
 
+/* The same without immediate: the peer is told nothing, and its queue pair dies all the same. */
+void test_plain_access(void **state)
+{
+    struct pair *pair = *state;
+    const struct nic_operations *operations = pair->near.nic->operations;
+    for (uint32_t i = 0; i < 2; i++) {
+        struct nic_transfer write = pair_write(pair, 0, PAIR_BYTES - 16, 32, 1);
+        if (i == 1) {
+            write.remote_address = (uint64_t)(uintptr_t)pair->box;
+            write.remote_key = pair->box_memory.remote_key;
+        }
+        pair_reconnect(pair);
+        pair->near.count = 0;
+        operations->post_write(pair->sender, &write, 0);
+        operations->ring(pair->sender);
+        expect_death(pair, NIC_ERROR_REMOTE_ACCESS);
+        assert_int_equal(pair->box[0], 0);
+        assert_int_equal(pair->ring[PAIR_BYTES - 16], 0);
+    }
+}
+
 void test_peer_gone(void **state)
 {
     struct pair *pair = *state;

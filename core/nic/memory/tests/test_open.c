@@ -100,6 +100,7 @@ static void open_grants_what_the_device_can(void **state)
     memory_fabric_options(fabric)->receive_depth_max = 100;
     memory_fabric_options(fabric)->send_completion_depth_max = 50;
     memory_fabric_options(fabric)->inline_bytes_max = 64;
+    memory_fabric_options(fabric)->message_bytes_max = UINT32_MAX;
     options.receive_depth = 101;
     options.send_completion_depth = 51;
     options.signal_interval = 5;
@@ -109,6 +110,9 @@ static void open_grants_what_the_device_can(void **state)
     assert_int_equal(nic->send_depth, 8);
     assert_int_equal(nic->signal_interval, 4);
     assert_int_equal(nic->inline_bytes_max, 64);
+    assert_int_equal(nic->message_bytes_max, NIC_MESSAGE_BYTES_MAX);
+    assert_int_equal(nic->link_mbps, 100000);
+    assert_int_equal(nic->system_image_guid, memory_fabric_options(fabric)->system_image_guid[0]);
     assert_int_equal(nic->receives_posted, 0);
     assert_true(nic->event_fd >= 0);
     OPERATIONS->refill(nic);

@@ -361,9 +361,14 @@ static void chaos_act(struct fixture *f, struct random_generator *random)
         transfer.remote_key = 0;
     else if (action == 7)
         transfer.local_key = 0;
+    else if (action < 12)
+        memory_fabric_set_link(side->nic, action != 8);
     if (action > 500 || nic_send_room(queue_pair) == 0)
         return;
-    OPERATIONS->post_write_immediate(queue_pair, &transfer, 0);
+    if (action % 4 == 0)
+        OPERATIONS->post_write(queue_pair, &transfer, 0);
+    else
+        OPERATIONS->post_write_immediate(queue_pair, &transfer, 0);
     OPERATIONS->ring(queue_pair);
 }
 

@@ -166,6 +166,54 @@ static void post(uint32_t bytes, uint32_t flags)
     mlx5_post_write_immediate(&rig.queue_pair->device.base, &transfer, flags);
 }
 
+/* ---- What is posted -------------------------------------------------------------------------- */
+
+/* The two kinds of WRITE differ in opcode and immediate, and in nothing else. */
+static void test_both_writes(void **state)
+{
+    static const uint32_t sizes[] = {0, 1, 32, MLX5_INLINE_BYTES, MLX5_INLINE_BYTES + 1, 1u << 30};
+    struct nic_queue_pair *queue_pair = &rig.queue_pair->device.base;
+    struct send_queue *queue = &rig.queue_pair->queue;
+    (void)state;
+    memset(rig.source, 0x5a, sizeof(rig.source));
+    for (uint32_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        struct nic_transfer transfer = {.local_address = (uint64_t)(uintptr_t)rig.source,
+                                        .remote_address = 0x123456789abcdef0,
+                                        .bytes = sizes[i],
+                                        .local_key = 0x1111,
+                                        .remote_key = 0x2222,
+                                        .immediate = 0xfeedbeef};
+        uint32_t flags = i % 2 ? NIC_POST_SIGNALED : 0;
+        uint8_t seen[2][256];
+        uint32_t blocks[2];
+        for (uint32_t kind = 0; kind < 2; kind++) {
+            uint64_t inlined = queue_pair->stats.inline_wqes;
+            memset(rig.ring, 0, sizeof(rig.ring));
+            queue->producer = queue->rung = queue->consumer = 0;
+            rig.queue_pair->tracking.producer = rig.queue_pair->tracking.consumer = 0;
+            queue_pair->completed = queue_pair->posted;
+            rig.nic.device.send_outstanding = 0;
+            queue_pair->unsignaled = 0;
+            (kind ? mlx5_post_write_immediate : mlx5_post_write)(queue_pair, &transfer, flags);
+            blocks[kind] = queue->producer;
+            assert_true(blocks[kind] >= 1 && blocks[kind] <= 4);
+            memcpy(seen[kind], rig.ring, sizeof(seen[kind]));
+            assert_int_equal(queue_pair->stats.inline_wqes - inlined,
+                             sizes[i] <= MLX5_INLINE_BYTES);
+        }
+        assert_int_equal(blocks[0], blocks[1]);
+        assert_int_equal(seen[0][3], MLX5_OPCODE_RDMA_WRITE);
+        assert_int_equal(seen[1][3], MLX5_OPCODE_RDMA_WRITE_IMM);
+        assert_memory_equal(seen[0] + 12, "\0\0\0\0", 4);
+        assert_memory_equal(seen[1] + 12, "\xfe\xed\xbe\xef", 4);
+        seen[0][3] = seen[1][3];
+        memcpy(seen[0] + 12, seen[1] + 12, 4);
+        assert_memory_equal(seen[0], seen[1], 64 * blocks[0]);
+    }
+    queue_pair->completed = queue_pair->posted;
+    rig.nic.device.send_outstanding = 0;
+}
+
 /* ---- What no device should write ------------------------------------------------------------- */
 
 static void test_strange_sends(void **state)
@@ -450,6 +498,7 @@ static void test_destroy(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_both_writes, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_strange_sends, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_strange_receives, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_syndromes, set_up, tear_down),

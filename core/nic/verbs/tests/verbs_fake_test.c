@@ -253,6 +253,33 @@ static void test_inline(void **state)
     verbs_queue_pair_destroy(queue_pair);
 }
 
+static void test_plain_write(void **state)
+{
+    struct nic_queue_pair *queue_pair = create(*state, 5);
+    struct nic_transfer write = {.bytes = 64, .immediate = 0xdead};
+    post(queue_pair, 1, 64, 0);
+    verbs_post_write(queue_pair, &write, 0);
+    write.bytes = 65;
+    verbs_post_write(queue_pair, &write, NIC_POST_SIGNALED);
+    post(queue_pair, 1, 64, 0); /* in a place of the chain that had a plain one before */
+    verbs_ring(queue_pair);
+    post(queue_pair, 4, 64, 0);
+    verbs_ring(queue_pair);
+    assert_int_equal(fake.posts[0].opcode, IBV_WR_RDMA_WRITE_WITH_IMM);
+    assert_int_equal(fake.posts[1].opcode, IBV_WR_RDMA_WRITE);
+    assert_int_equal(fake.posts[1].flags, IBV_SEND_INLINE);
+    assert_int_equal(fake.posts[2].opcode, IBV_WR_RDMA_WRITE);
+    assert_int_equal(fake.posts[2].flags, IBV_SEND_SIGNALED);
+    assert_int_equal(fake.posts[2].bytes, 65);
+    for (uint32_t i = 3; i < 8; i++) {
+        assert_int_equal(fake.posts[i].opcode, IBV_WR_RDMA_WRITE_WITH_IMM);
+    }
+    queue_pair->failed = true;
+    verbs_post_write(queue_pair, &write, 0);
+    assert_int_equal(queue_pair->posted, 8);
+    verbs_queue_pair_destroy(queue_pair);
+}
+
 /* What the device refuses completes all the same, with an error, once, and in order. */
 static void test_refused_post(void **state)
 {
@@ -542,6 +569,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_chain, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_inline, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_plain_write, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_refused_post, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_refill, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_order, set_up, tear_down),

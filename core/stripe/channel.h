@@ -1,0 +1,506 @@
+/* channel.h: the state of the engine and of a channel, for the files of core/stripe alone.
+ *
+ *   engine.c    life of the engine, completions of the devices, poll
+ *   channel.c   life of a channel: memory, failure, leave, close, info
+ *   connect.c   rdma_cm and listeners; hello.c: what both ways of connecting tell the peer, blobs
+ *   control.c   messages of control: in order and once, whatever carries them
+ *   rail.c      how a rail comes up, is lost, and comes back
+ *   send.c      sends, clear-to-send lines that arrive, posting
+ *   receive.c   receives, clear-to-send lines that leave, immediates that arrive
+ *   split.h     how a buffer is split over the rails; speed.c: by measurement; hint.c: by a hint
+ *   memory.c    regions, and the cache of registrations
+ *
+ * Message numbers are 64-bit counts from 0, each direction its own. Message n uses slot n % slots,
+ * and of each rail queue pair n % queue_pairs, for everything it sends.
+ */
+#ifndef CORE_STRIPE_CHANNEL_H
+#define CORE_STRIPE_CHANNEL_H
+
+#include <assert.h>
+
+#include "clock.h"
+#include "cm.h"
+#include "compiler.h"
+#include "list.h"
+#include "stripe.h"
+#include "stripe_wire.h"
+#include "table.h"
+#include "wheel.h"
+
+/* ---- Ops ------------------------------------------------------------------------------------- */
+
+/* An op that was taken and whose completion has not been given. */
+struct stripe_op {
+    struct list link; /* sends: free, waiting; all: engine->finished */
+    struct wheel_timer timer;
+    struct stripe_channel *channel;
+    struct stripe_region *region; /* NULL: no bytes */
+    uint64_t user_data;
+    uint64_t address;
+    uint64_t number; /* of the message, once it has one */
+    uint32_t bytes;  /* send: what is sent; receive: room, and in the end what came */
+    uint32_t tag;
+    int8_t status;
+    uint8_t kind; /* CRPC_COMPLETION_SENT, _RECEIVED */
+    uint8_t place; /* send: index in the message that it fills, or NO_PLACE */
+};
+
+#define NO_PLACE 0xffu
+#define NO_RAIL 0xffu
+
+/* ---- Messages being received ----------------------------------------------------------------- */
+
+struct stripe_incoming {
+    uint64_t number;
+    uint64_t bytes; /* that the immediates seen have told; without a record that is the size */
+    uint32_t count; /* ops; 0 = the slot is free */
+    uint32_t emitted;
+    uint8_t mask; /* of shares; 0 until the first immediate tells it */
+    uint8_t seen;
+    bool record;
+    bool open;     /* not complete */
+    bool told;     /* its clear-to-send has been posted */
+    bool tell;     /* and must be posted again */
+    uint8_t teller; /* rail that carried it */
+    struct stripe_op ops[STRIPE_GROUP_MAX];
+};
+
+/* ---- Messages being sent --------------------------------------------------------------------- */
+
+struct stripe_target {
+    uint64_t address;
+    uint64_t room;
+    uint32_t keys[STRIPE_RAILS_MAX];
+    uint32_t tag;
+};
+
+struct stripe_outgoing {
+    uint64_t number;
+    uint32_t count; /* ops; 0 = the slot is free */
+    uint32_t immediate;
+    uint8_t mask;
+    uint8_t done;   /* shares that have arrived */
+    uint8_t repeat; /* shares that must be sent again, and are on no queue pair */
+    bool record;
+    uint8_t carrier[STRIPE_RAILS_MAX]; /* of each share; NO_RAIL = none at present */
+    uint32_t part[STRIPE_GROUP_MAX];   /* bytes of each buffer in share 0; the rest in share 1 */
+    struct stripe_op *ops[STRIPE_GROUP_MAX];
+    struct stripe_target targets[STRIPE_GROUP_MAX];
+};
+
+/* The next message to be sent, as far as it is known. */
+struct stripe_head {
+    uint32_t count; /* 0 = its clear-to-send has not come */
+    uint32_t filled;
+    struct stripe_op *ops[STRIPE_GROUP_MAX];
+    struct stripe_target targets[STRIPE_GROUP_MAX];
+};
+
+/* ---- Rails of a channel ---------------------------------------------------------------------- */
+
+/* A share that is posted and not acknowledged. */
+struct stripe_posted {
+    uint32_t wqe;
+    uint16_t slot;
+    uint16_t share;
+};
+
+struct stripe_queue {
+    struct stripe_channel *channel;
+    struct nic_queue_pair *queue_pair;
+    struct list ring_link; /* engine->rings: something was posted */
+    uint8_t rail;          /* whose nic it is on */
+    bool first;            /* the channel's first, which only carries control until a rail is up */
+    struct stripe_posted *posted; /* ring */
+    uint32_t posted_mask;
+    uint32_t posted_head;
+    uint32_t posted_tail;
+};
+
+enum rail_state {
+    RAIL_NONE = 0, /* not of this context, or not to be used */
+    RAIL_LACKED,   /* the peer has none */
+    RAIL_DOWN,
+    RAIL_OFFERED, /* the active side waits for the answer */
+    RAIL_PROBING, /* connected; no probe has come yet */
+    RAIL_UP,
+    RAIL_FENCED, /* nothing can arrive any more; reports are under way */
+};
+
+enum fence_stage {
+    FENCE_NONE = 0,
+    FENCE_WANTED,  /* an error was seen, or the peer reported one */
+    FENCE_DRAINED, /* its queue pairs are in the error state; when the devices have been polled
+                      dry once more, it is done */
+};
+
+struct rail_speed {
+    uint64_t bytes; /* acknowledged, of large shares ... */
+    uint64_t busy_ns; /* ... in so much time with any under way */
+    uint64_t mark_ns;
+    uint32_t open; /* large shares under way */
+};
+
+struct stripe_rail {
+    enum rail_state state;
+    enum fence_stage fence;
+    uint32_t epoch;
+    uint32_t peer_key;
+    bool failed_once;
+    bool report_wanted; /* to be sent */
+    bool offer_wanted;
+    bool answer_wanted;
+    bool report_known;  /* the peer's, of this epoch */
+    uint8_t answer;     /* STRIPE_ANSWER_* */
+    bool shown_up;      /* as the application knows it */
+    uint32_t changes;   /* that the application has not been told */
+    struct stripe_rail_report report;
+    struct stripe_queue *queues[STRIPE_QUEUE_PAIRS_MAX];
+    struct stripe_queue_address peer[STRIPE_QUEUE_PAIRS_MAX];
+    struct wheel_timer retry_timer;
+    struct rail_speed speed;
+};
+
+/* ---- Control --------------------------------------------------------------------------------- */
+
+enum outbox_state {
+    OUTBOX_FREE = 0,
+    OUTBOX_UNSENT,
+    OUTBOX_POSTED,
+};
+
+struct stripe_outbox {
+    enum outbox_state state;
+    struct stripe_queue *queue;
+    uint32_t wqe;
+};
+
+/* ---- Channel --------------------------------------------------------------------------------- */
+
+#define CHANNEL_EVENT_CONNECT_REQUEST 0x1u
+#define CHANNEL_EVENT_CONNECTED 0x2u
+#define CHANNEL_EVENT_ROOM 0x4u
+#define CHANNEL_EVENT_RAIL 0x8u
+#define CHANNEL_EVENT_DISCONNECTED 0x10u
+
+/* What the peer writes, and what we write from. */
+struct stripe_memory {
+    uint8_t *base;
+    size_t bytes; /* mapped */
+    struct nic_memory keys[STRIPE_RAILS_MAX];
+};
+
+struct stripe_channel {
+    struct stripe_engine *engine;
+    int32_t bar; /* CRPC_OK, or why no op can be taken now */
+    uint32_t slot_mask; /* slots agreed on - 1 */
+    uint32_t queue_pairs;
+    uint32_t up; /* mask of the rails that are UP */
+    uint32_t share;         /* of rail 0, parts of 1024 */
+    uint32_t stripe_bytes_min;
+    uint32_t split; /* CRPC_SPLIT_* */
+    const struct stripe_hint *hint;
+
+    /* -- sending -- */
+    uint64_t send_number; /* of the head */
+    struct stripe_head head;
+    struct list waiting;    /* sends that fill no place of the head */
+    struct list free_sends; /* of the pool */
+    struct stripe_op *sends;
+    struct stripe_outgoing *outgoing;
+    uint32_t sends_open; /* taken, not finished */
+    uint32_t repeats;    /* shares with their bit in `repeat` */
+
+    /* -- receiving -- */
+    struct stripe_incoming *incoming;
+    uint64_t receive_number; /* of the next receive */
+    uint64_t told_number;    /* of the next whose clear-to-send is to be posted */
+    uint32_t retell;         /* slots with `tell` */
+    uint32_t receives_open;  /* ops taken, not finished */
+    uint8_t teller;          /* rail on which clear-to-sends travel; NO_RAIL = none yet */
+    uint8_t preferred;       /* rail that led the message received last */
+    uint32_t teller_wqe;     /* the last posted there */
+
+    /* -- memory -- */
+    struct stripe_memory area;
+    struct stripe_memory staging; /* the same layout, for what we write */
+    uint64_t peer_area;
+
+    /* -- rails and control -- */
+    struct stripe_rail rails[STRIPE_RAILS_MAX];
+    struct stripe_queue *first;  /* the queue pair with which the channel began */
+    uint32_t first_key;          /* of the peer's area over it */
+    uint32_t common;             /* mask of rails that both sides have */
+    uint32_t out_sequence;
+    struct stripe_outbox outbox[STRIPE_INBOX_LINES];
+    uint32_t in_sequence;
+    uint8_t arrived; /* lines of the inbox, a bit each */
+    bool active;     /* the side that offers */
+
+    /* -- lists of the engine -- */
+    struct list work_link;    /* may have something to post */
+    struct list waiting_link; /* has sends that wait for a clear-to-send */
+    struct list fence_link;   /* has rails to be fenced */
+    struct list event_link;
+    struct list all_link;
+
+    /* -- connection -- */
+    struct cm_identifier *identifier;
+    struct stripe_listener *listener;
+    uint64_t handle;
+    uint32_t state;  /* CRPC_STATE_* */
+    uint32_t events; /* CHANNEL_EVENT_* */
+    bool opened;     /* the peer's hello is known and the first queue pair connected */
+    bool passive;    /* accepted by rdma_cm */
+    bool closed;
+    bool refused; /* an op got CRPC_E_AGAIN */
+    bool leaving; /* by our application */
+    bool bye_wanted;
+    bool bye_sent;
+    bool bye_received;
+    struct stripe_bye bye; /* the peer's */
+    uint32_t ops_left; /* taken, completion not given */
+    struct wheel_timer life_timer; /* connect or leave timeout, keepalive */
+    struct wheel_timer settle_timer;
+    uint64_t heard; /* completions since the life timer was set */
+    uint64_t nonce;
+    uint64_t peer_nonce;
+    struct stripe_hello peer_hello; /* of a REQUESTED one */
+    uint32_t version;
+    crpc_channel_options options;
+    uint32_t token_bytes;
+    uint8_t token[STRIPE_TOKEN_BYTES];
+    crpc_error error;
+    crpc_channel_stats stats;
+};
+
+struct stripe_listener {
+    struct stripe_engine *engine;
+    struct cm_identifier *identifier;
+    uint64_t handle;
+    uint64_t user_data;
+    uint64_t requests;
+    uint64_t refused;
+    uint32_t backlog;
+    uint32_t waiting;
+    struct list all_link;
+};
+
+/* ---- Engine ---------------------------------------------------------------------------------- */
+
+#define TIMER_SEND 1
+#define TIMER_LIFE 2
+#define TIMER_SETTLE 3
+#define TIMER_RAIL_0 4 /* and TIMER_RAIL_0 + 1 */
+
+#define STRIPE_CANCELS_MAX 256u
+
+struct stripe_cancel_done {
+    uint64_t channel;
+    uint64_t channel_user_data;
+    uint64_t user_data;
+    uint64_t count;
+};
+
+struct engine_rail {
+    struct nic *nic;
+    const struct nic_operations *operations;
+    struct table queues; /* number -> struct stripe_queue */
+    uint32_t receives_promised;
+    uint64_t receives_completed;
+};
+
+struct stripe_cache;
+
+struct stripe_engine {
+    struct engine_rail rails[STRIPE_RAILS_MAX];
+    uint32_t rail_count;
+    struct cm *cm;
+    struct log *log;
+    struct handles *handles;
+    const uint64_t *virtual_clock_ns;
+    uint64_t now_ns; /* 0 = not read since the caller came in */
+
+    struct list work;
+    struct list rings;
+    struct list waiting;
+    struct list fences;
+    struct list finished; /* struct stripe_op */
+    struct list events;
+    struct list channels;
+    struct list listeners;
+
+    struct wheel wheel;
+    uint64_t look_backoff_ns; /* between looks for clear-to-sends by one who sleeps */
+    uint64_t look_ns;         /* when to look next */
+    struct stripe_cancel_done cancels[STRIPE_CANCELS_MAX];
+    uint32_t cancels_head;
+    uint32_t cancels_tail;
+    uint32_t channel_count;
+    uint32_t channels_max;
+    struct stripe_cache *cache;
+};
+
+/* Where poll writes. */
+struct output {
+    crpc_completion *next;
+    crpc_completion *end;
+};
+
+static inline bool output_full(const struct output *output)
+{
+    return output->next == output->end;
+}
+
+/* ---- engine.c -------------------------------------------------------------------------------- */
+
+uint64_t engine_now_ns(struct stripe_engine *engine);
+/* Polls the devices dry, and fences rails that failed. */
+void engine_take_completions(struct stripe_engine *engine);
+void engine_report(struct stripe_channel *channel, uint32_t events);
+/* Ends an op: its completion is given by a later poll. */
+void engine_finish(struct stripe_op *op, int32_t status);
+static inline void engine_work(struct stripe_engine *engine, struct stripe_channel *channel)
+{
+    list_append_once(&engine->work, &channel->work_link);
+}
+/* Posts what can be posted for a channel. */
+void channel_flush(struct stripe_channel *channel);
+/* Receives that one channel may use up on each rail: both shares of every slot, if the other rail is
+ * lost, control, and probes. */
+static inline uint32_t receives_of(uint32_t slots)
+{
+    return 2 * slots + STRIPE_INBOX_LINES + 2;
+}
+static inline void rail_refill(struct engine_rail *rail)
+{
+    if (rail->nic->receives_posted < nic_receive_low_mark(rail->nic)) {
+        rail->operations->refill(rail->nic);
+    }
+}
+
+/* ---- queues: rail.c -------------------------------------------------------------------------- */
+
+struct stripe_queue *queue_create(struct stripe_channel *channel, uint32_t rail, crpc_error *error);
+void queue_destroy(struct stripe_queue *queue);
+static inline const struct nic_operations *queue_operations(const struct stripe_queue *queue)
+{
+    return queue->channel->engine->rails[queue->rail].operations;
+}
+static inline void queue_rings(struct stripe_queue *queue)
+{
+    list_append_once(&queue->channel->engine->rings, &queue->ring_link);
+}
+struct nic_transport channel_transport(const struct stripe_channel *channel);
+void wire_of_address(struct stripe_queue_address *wire, const struct nic_address *address);
+/* False if its fields are out of range. */
+bool address_of_wire(struct nic_address *address, const struct stripe_queue_address *wire);
+
+/* The channel's hellos have been exchanged: begins to bring up the rails. */
+void rails_open(struct stripe_channel *channel);
+void rail_take_offer(struct stripe_channel *channel, const struct stripe_line *line);
+void rail_take_answer(struct stripe_channel *channel, const struct stripe_line *line);
+void rail_take_report(struct stripe_channel *channel, const struct stripe_line *line);
+void rail_take_probe(struct stripe_channel *channel, uint32_t rail, uint32_t epoch);
+void rail_fill_offer(struct stripe_channel *channel, uint32_t rail, struct stripe_line *line);
+void rail_fill_report(struct stripe_channel *channel, uint32_t rail, struct stripe_line *line);
+/* An error on one of its queue pairs. */
+void rail_want_fence(struct stripe_channel *channel, uint32_t rail);
+/* Takes the next step of the channel's fences; true if the devices must be polled again. */
+bool channel_fence(struct stripe_channel *channel);
+/* Offers a rail that is down again. */
+void rail_retry(struct stripe_channel *channel, uint32_t rail);
+/* True when no more rails are expected to come up soon. */
+bool rails_settled(const struct stripe_channel *channel);
+
+/* ---- control.c ------------------------------------------------------------------------------- */
+
+void control_flush(struct stripe_channel *channel);
+void control_acknowledge(struct stripe_queue *queue);
+/* Messages that a lost queue pair may not have delivered are sent again. */
+void control_unsend(struct stripe_queue *queue);
+void control_take(struct stripe_channel *channel, uint32_t sequence);
+void control_probe(struct stripe_channel *channel, uint32_t rail);
+
+/* ---- send.c ---------------------------------------------------------------------------------- */
+
+/* Fills the head from what waits and posts what is complete. */
+void sends_progress(struct stripe_channel *channel);
+/* Posts shares that a lost rail has not delivered. */
+void sends_repeat(struct stripe_channel *channel);
+/* True if sends wait, and no more may come, for a message that cannot be completed. */
+bool sends_stuck(const struct stripe_channel *channel);
+/* Ends sends that wait and can never be sent. */
+void sends_end_waiting(struct stripe_channel *channel, int32_t status);
+void sends_end_all(struct stripe_channel *channel, int32_t status);
+void send_expired(struct stripe_op *op);
+void outgoing_done(struct stripe_channel *channel, struct stripe_outgoing *outgoing,
+                   uint32_t share);
+
+/* ---- receive.c ------------------------------------------------------------------------------- */
+
+void receives_tell(struct stripe_channel *channel);
+void receives_retell(struct stripe_channel *channel, uint32_t rail);
+void receive_immediate(struct stripe_queue *queue, uint32_t immediate, uint32_t bytes);
+void receives_end_all(struct stripe_channel *channel, int32_t status);
+
+/* ---- channel.c ------------------------------------------------------------------------------- */
+
+int32_t channel_create(struct stripe_engine *engine, struct stripe_channel **channel,
+                       crpc_error *error);
+/* Makes memory and the first queue pair. */
+int32_t channel_prepare(struct stripe_channel *channel, const crpc_channel_options *options,
+                        crpc_error *error);
+void channel_unprepare(struct stripe_channel *channel);
+/* Takes note of what both sides agreed on. */
+int32_t channel_agree(struct stripe_channel *channel, const struct stripe_hello *peer,
+                      crpc_error *error);
+void channel_connected(struct stripe_channel *channel);
+/* Ends the channel: its queue pairs are destroyed, its ops ended, and its application told. */
+void channel_fail(struct stripe_channel *channel, const crpc_error *error);
+void channel_violated(struct stripe_channel *channel, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+/* Looks whether a leave is complete. */
+void channel_check_leave(struct stripe_channel *channel);
+void channel_timer(struct stripe_channel *channel);
+void channel_free(struct stripe_channel *channel);
+void channel_start_timer(struct stripe_channel *channel, uint64_t timeout_ns);
+
+/* ---- hello.c --------------------------------------------------------------------------------- */
+
+void hello_fill(const struct stripe_channel *channel, struct stripe_hello *hello);
+int32_t hello_check_request(const void *data, size_t bytes, struct stripe_hello *hello,
+                            struct stripe_reject *reject, crpc_error *error);
+int32_t hello_check_response(const void *data, size_t bytes, struct stripe_hello *hello,
+                             crpc_error *error);
+int32_t hello_explain_reject(const void *data, size_t bytes, crpc_error *error);
+
+/* ---- connect.c ------------------------------------------------------------------------------- */
+
+void engine_take_cm_events(struct stripe_engine *engine);
+
+/* ---- speed.c, hint.c ------------------------------------------------------------------------- */
+
+#define SPEED_SHARE_BYTES_MIN 16384u /* smaller shares tell of latency, not of speed */
+
+void speed_begin(struct stripe_channel *channel, uint32_t rail, uint32_t bytes);
+void speed_end(struct stripe_channel *channel, uint32_t rail, uint32_t bytes);
+/* Nothing is under way on a rail that was lost. */
+void speed_forget(struct stripe_rail *rail);
+void speed_init(struct stripe_channel *channel);
+
+const struct stripe_hint *hint_open(const char *name);
+void hint_close(const struct stripe_hint *hint);
+/* False: there is none that can be believed. */
+bool hint_read(const struct stripe_hint *hint, uint32_t *rail0_share);
+
+/* ---- memory.c -------------------------------------------------------------------------------- */
+
+int32_t cache_create(struct stripe_engine *engine, crpc_error *error);
+void cache_destroy(struct stripe_engine *engine);
+/* Anonymous pages, registered with the rails of the mask. */
+int32_t memory_create(struct stripe_engine *engine, struct stripe_memory *memory, uint64_t bytes,
+                      uint32_t rails, uint32_t access, crpc_error *error);
+void memory_destroy(struct stripe_engine *engine, struct stripe_memory *memory);
+
+#endif

@@ -1,0 +1,501 @@
+/* rail.c: how a rail of a channel comes up, is lost, and comes back.
+ *
+ *              active side                          passive side
+ *   DOWN       makes queue pairs, OFFER     ->      makes and connects queue pairs
+ *   OFFERED                                 <-      ANSWER                            PROBING
+ *   PROBING    connects them, probe         ->      so the rail works this way        UP
+ *   UP         and that way                 <-      probe
+ *
+ * The probes travel on the rail itself, all else on whatever carries control. An error on any of its
+ * queue pairs, or a report of the peer, fences it: all its queue pairs go to the error state and the
+ * devices are polled dry, after which nothing of the peer can land over it any more. What has not
+ * landed is then known, and reported; the peer sends that, and only that, over the other rail. When
+ * both have reported, the rail is DOWN, and the active side offers it again after a while. Each
+ * attempt has its own queue pairs and a number, the epoch.
+ */
+#include "channel.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "error.h"
+
+#define RAIL_RETRY_MAX_FACTOR 16u
+
+/* ---- Queue pairs ----------------------------------------------------------------------------- */
+
+struct nic_transport channel_transport(const struct stripe_channel *channel)
+{
+    return (struct nic_transport){.retry_timeout = channel->options.retry_timeout,
+                                  .retry_count = channel->options.retry_count};
+}
+
+struct stripe_queue *queue_create(struct stripe_channel *channel, uint32_t rail, crpc_error *error)
+{
+    struct engine_rail *engine_rail = &channel->engine->rails[rail];
+    struct stripe_queue *queue = calloc(1, sizeof(*queue));
+    /* Both shares of a message may be on one queue pair, if it stands in for the other rail's. */
+    uint32_t entries = 2 * channel->options.slots;
+    if (queue) {
+        queue->posted = calloc(entries, sizeof(*queue->posted));
+    }
+    if (!queue || !queue->posted) {
+        free(queue);
+        error_set(error, CRPC_E_NO_MEMORY, ENOMEM, "no memory for a queue pair");
+        return NULL;
+    }
+    queue->channel = channel;
+    queue->rail = (uint8_t)rail;
+    queue->posted_mask = entries - 1;
+    list_init(&queue->ring_link);
+    if (engine_rail->operations->queue_pair_create(engine_rail->nic, queue, &queue->queue_pair,
+                                                   error) != CRPC_OK) {
+        free(queue->posted);
+        free(queue);
+        return NULL;
+    }
+    if (!table_set(&engine_rail->queues, queue->queue_pair->number, queue)) {
+        error_set(error, CRPC_E_NO_MEMORY, ENOMEM, "no memory for a queue pair");
+        queue_destroy(queue);
+        return NULL;
+    }
+    return queue;
+}
+
+void queue_destroy(struct stripe_queue *queue)
+{
+    struct engine_rail *rail = &queue->channel->engine->rails[queue->rail];
+    control_unsend(queue);
+    list_remove(&queue->ring_link);
+    if (table_get(&rail->queues, queue->queue_pair->number) == queue) {
+        table_clear(&rail->queues, queue->queue_pair->number);
+    }
+    rail->operations->queue_pair_destroy(queue->queue_pair);
+    free(queue->posted);
+    free(queue);
+}
+
+void wire_of_address(struct stripe_queue_address *wire, const struct nic_address *address)
+{
+    *wire = (struct stripe_queue_address){.queue_pair_number = address->queue_pair_number,
+                                          .packet_sequence_number =
+                                              address->packet_sequence_number,
+                                          .lid = address->lid,
+                                          .link = address->link,
+                                          .mtu_code = address->mtu_code};
+    memcpy(wire->gid, address->gid, sizeof(wire->gid));
+}
+
+bool address_of_wire(struct nic_address *address, const struct stripe_queue_address *wire)
+{
+    if (wire->queue_pair_number > 0xffffff || wire->packet_sequence_number > 0xffffff ||
+        wire->mtu_code < 1 || wire->mtu_code > 5 || wire->zero != 0) {
+        return false;
+    }
+    *address = (struct nic_address){.queue_pair_number = wire->queue_pair_number,
+                                    .packet_sequence_number = wire->packet_sequence_number,
+                                    .lid = wire->lid,
+                                    .link = wire->link,
+                                    .mtu_code = wire->mtu_code};
+    memcpy(address->gid, wire->gid, sizeof(address->gid));
+    return true;
+}
+
+static void destroy_queues(struct stripe_channel *channel, struct stripe_rail *rail)
+{
+    for (uint32_t i = 0; i < channel->queue_pairs; i++) {
+        if (rail->queues[i]) {
+            queue_destroy(rail->queues[i]);
+            rail->queues[i] = NULL;
+        }
+    }
+}
+
+static bool create_queues(struct stripe_channel *channel, uint32_t index)
+{
+    struct stripe_rail *rail = &channel->rails[index];
+    crpc_error error = {0};
+    for (uint32_t i = 0; i < channel->queue_pairs; i++) {
+        rail->queues[i] = queue_create(channel, index, &error);
+        if (!rail->queues[i]) {
+            log_write(channel->engine->log, CRPC_LOG_WARNING, "rail %u: %s", index, error.message);
+            destroy_queues(channel, rail);
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool connect_queues(struct stripe_channel *channel, uint32_t index)
+{
+    struct stripe_rail *rail = &channel->rails[index];
+    struct nic_transport transport = channel_transport(channel);
+    crpc_error error = {0};
+    for (uint32_t i = 0; i < channel->queue_pairs; i++) {
+        struct nic_address address;
+        if (!address_of_wire(&address, &rail->peer[i])) {
+            error_set(&error, CRPC_E_PROTOCOL, 0, "the peer's addresses are malformed");
+        } else if (address.link != channel->engine->rails[index].nic->link) {
+            error_set(&error, CRPC_E_UNREACHABLE, 0,
+                      "one side is on InfiniBand and the other on Ethernet");
+        } else if (queue_operations(rail->queues[i])
+                       ->queue_pair_connect(rail->queues[i]->queue_pair, &address, &transport,
+                                            &error) == CRPC_OK) {
+            continue;
+        }
+        log_write(channel->engine->log, CRPC_LOG_WARNING, "rail %u: %s", index, error.message);
+        return false;
+    }
+    return true;
+}
+
+/* ---- Up -------------------------------------------------------------------------------------- */
+
+bool rails_settled(const struct stripe_channel *channel)
+{
+    for (uint32_t i = 0; i < STRIPE_RAILS_MAX; i++) {
+        const struct stripe_rail *rail = &channel->rails[i];
+        bool tried = rail->epoch > 0 && rail->state == RAIL_DOWN && channel->active;
+        if (channel->common & 1u << i && rail->state != RAIL_UP && !tried) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void connected_if_settled(struct stripe_channel *channel)
+{
+    if (channel->state == CRPC_STATE_CONNECTING && channel->up != 0 && rails_settled(channel)) {
+        channel_connected(channel);
+    }
+}
+
+static void start_retry(struct stripe_channel *channel, uint32_t index)
+{
+    struct stripe_rail *rail = &channel->rails[index];
+    struct stripe_engine *engine = channel->engine;
+    uint64_t pause_ns = channel->options.rail_retry_ns;
+    if (!channel->active || pause_ns == CRPC_FOREVER || wheel_timer_set(&rail->retry_timer) ||
+        channel->state == CRPC_STATE_DISCONNECTED) {
+        return;
+    }
+    uint64_t factor = minimum(rail->epoch, RAIL_RETRY_MAX_FACTOR);
+    engine->now_ns = 0;
+    wheel_set(&engine->wheel, &rail->retry_timer,
+              deadline_after(engine_now_ns(engine), pause_ns * maximum(factor, 1)));
+}
+
+/* Tries a rail that is down. */
+void rail_retry(struct stripe_channel *channel, uint32_t index)
+{
+    struct stripe_rail *rail = &channel->rails[index];
+    if (rail->state != RAIL_DOWN || !channel->active || !channel->opened ||
+        channel->state == CRPC_STATE_DISCONNECTED) {
+        return;
+    }
+    if (rail->report_wanted) { /* of the epoch before, and not sent yet */
+        start_retry(channel, index);
+        return;
+    }
+    rail->epoch++;
+    if (!create_queues(channel, index)) {
+        start_retry(channel, index);
+        return;
+    }
+    rail->state = RAIL_OFFERED;
+    rail->offer_wanted = true;
+    engine_work(channel->engine, channel);
+}
+
+void rails_open(struct stripe_channel *channel)
+{
+    channel->opened = true;
+    for (uint32_t i = 0; i < STRIPE_RAILS_MAX; i++) {
+        if (channel->common & 1u << i) {
+            channel->rails[i].state = RAIL_DOWN;
+            rail_retry(channel, i);
+        } else if (i < channel->engine->rail_count && channel->options.rails & 1u << i) {
+            channel->rails[i].state = RAIL_LACKED;
+            log_write(channel->engine->log, CRPC_LOG_WARNING,
+                      "rail %u is left out: the peer has none", i);
+        }
+    }
+    engine_work(channel->engine, channel);
+}
+
+static void rail_is_up(struct stripe_channel *channel, uint32_t index)
+{
+    struct stripe_rail *rail = &channel->rails[index];
+    rail->state = RAIL_UP;
+    channel->up |= 1u << index;
+    speed_forget(rail);
+    if (channel->state == CRPC_STATE_CONNECTING) {
+        rail->shown_up = true;
+        if (rails_settled(channel)) {
+            channel_connected(channel);
+        } else if (!wheel_timer_set(&channel->settle_timer)) {
+            struct stripe_engine *engine = channel->engine;
+            engine->now_ns = 0;
+            wheel_set(&engine->wheel, &channel->settle_timer,
+                      deadline_after(engine_now_ns(engine), UINT64_C(300000000)));
+        }
+    } else {
+        rail->changes++;
+        engine_report(channel, CHANNEL_EVENT_RAIL);
+        if (rail->failed_once) {
+            channel->stats.rail_recoveries[index]++;
+        }
+        log_write(channel->engine->log, CRPC_LOG_INFO, "rail %u is used again", index);
+    }
+    engine_work(channel->engine, channel);
+}
+
+void rail_fill_offer(struct stripe_channel *channel, uint32_t index, struct stripe_line *line)
+{
+    struct stripe_rail *rail = &channel->rails[index];
+    struct stripe_rail_offer *offer = (struct stripe_rail_offer *)line->body;
+    rail->offer_wanted = false;
+    rail->answer_wanted = false;
+    offer->answer = line->kind == STRIPE_LINE_ANSWER ? rail->answer : 0;
+    if (offer->answer != STRIPE_ANSWER_OK) {
+        return;
+    }
+    offer->area_key = channel->area.keys[index].remote_key;
+    offer->queue_pairs = (uint8_t)channel->queue_pairs;
+    for (uint32_t i = 0; i < channel->queue_pairs; i++) {
+        struct nic_address address;
+        queue_operations(rail->queues[i])
+            ->queue_pair_address(rail->queues[i]->queue_pair, &address);
+        wire_of_address(&offer->addresses[i], &address);
+    }
+}
+
+static bool take_addresses(struct stripe_channel *channel, struct stripe_rail *rail,
+                           const struct stripe_line *line)
+{
+    const struct stripe_rail_offer *offer = (const struct stripe_rail_offer *)line->body;
+    if (offer->queue_pairs != channel->queue_pairs || (offer->zero | offer->zero2) != 0) {
+        channel_violated(channel, "it offered a rail with %u queue pairs, not %u",
+                         offer->queue_pairs, channel->queue_pairs);
+        return false;
+    }
+    rail->peer_key = offer->area_key;
+    memcpy(rail->peer, offer->addresses, sizeof(rail->peer));
+    return true;
+}
+
+void rail_take_offer(struct stripe_channel *channel, const struct stripe_line *line)
+{
+    struct stripe_rail *rail = &channel->rails[line->rail];
+    if (channel->active || line->epoch == 0 || line->epoch <= rail->epoch ||
+        (channel->common & 1u << line->rail && rail->state != RAIL_DOWN)) {
+        channel_violated(channel, "it offered rail %u out of turn", line->rail);
+        return;
+    }
+    rail->epoch = line->epoch;
+    rail->answer_wanted = true;
+    engine_work(channel->engine, channel);
+    if (!(channel->common & 1u << line->rail)) {
+        rail->answer = STRIPE_ANSWER_LACKED;
+        return;
+    }
+    if (!take_addresses(channel, rail, line)) {
+        return;
+    }
+    if (!create_queues(channel, line->rail) || !connect_queues(channel, line->rail)) {
+        destroy_queues(channel, rail);
+        rail->answer = STRIPE_ANSWER_FAILED;
+        return;
+    }
+    rail->answer = STRIPE_ANSWER_OK;
+    rail->report_known = false;
+    rail->state = RAIL_PROBING;
+}
+
+void rail_take_answer(struct stripe_channel *channel, const struct stripe_line *line)
+{
+    struct stripe_rail *rail = &channel->rails[line->rail];
+    const struct stripe_rail_offer *offer = (const struct stripe_rail_offer *)line->body;
+    if (rail->state != RAIL_OFFERED || rail->offer_wanted || line->epoch != rail->epoch) {
+        channel_violated(channel, "it answered for rail %u out of turn", line->rail);
+        return;
+    }
+    if (offer->answer != STRIPE_ANSWER_OK) {
+        destroy_queues(channel, rail);
+        rail->state = offer->answer == STRIPE_ANSWER_LACKED ? RAIL_LACKED : RAIL_DOWN;
+        start_retry(channel, line->rail);
+        connected_if_settled(channel);
+        return;
+    }
+    if (!take_addresses(channel, rail, line)) {
+        return;
+    }
+    /* From here on the peer may use the rail, so it only goes down by a fence. */
+    rail->report_known = false;
+    rail->state = RAIL_PROBING;
+    if (connect_queues(channel, line->rail)) {
+        control_probe(channel, line->rail);
+    } else {
+        rail_want_fence(channel, line->rail);
+    }
+}
+
+void rail_take_probe(struct stripe_channel *channel, uint32_t index, uint32_t epoch)
+{
+    struct stripe_rail *rail = &channel->rails[index];
+    if (epoch != (rail->epoch & STRIPE_GENERATION_MASK)) {
+        channel_violated(channel, "it probed rail %u for another attempt", index);
+        return;
+    }
+    if (rail->state != RAIL_PROBING || rail->fence != FENCE_NONE) {
+        return; /* being fenced, or a keepalive */
+    }
+    rail_is_up(channel, index);
+    if (!channel->active) {
+        control_probe(channel, index);
+    }
+}
+
+/* ---- Down ------------------------------------------------------------------------------------ */
+
+void rail_want_fence(struct stripe_channel *channel, uint32_t index)
+{
+    struct stripe_rail *rail = &channel->rails[index];
+    if ((rail->state == RAIL_UP || rail->state == RAIL_PROBING) && rail->fence == FENCE_NONE) {
+        rail->fence = FENCE_WANTED;
+        list_append_once(&channel->engine->fences, &channel->fence_link);
+    }
+}
+
+void rail_fill_report(struct stripe_channel *channel, uint32_t index, struct stripe_line *line)
+{
+    struct stripe_rail_report *report = (struct stripe_rail_report *)line->body;
+    report->posted = channel->receive_number;
+    for (uint32_t slot = 0; slot <= channel->slot_mask; slot++) {
+        const struct stripe_incoming *incoming = &channel->incoming[slot];
+        for (uint32_t share = 0; share < STRIPE_RAILS_MAX; share++) {
+            bool unseen = incoming->open && !(incoming->seen & 1u << share);
+            report->unseen[share][slot / 8] |= (uint8_t)((uint32_t)unseen << slot % 8);
+        }
+    }
+    channel->rails[index].report_wanted = false;
+}
+
+/* A share that the lost rail carried: has it arrived? */
+static bool arrived(const struct stripe_channel *channel, const struct stripe_rail_report *report,
+                    uint64_t number, uint32_t share)
+{
+    uint32_t slot = (uint32_t)number & channel->slot_mask;
+    if (report->posted > number + channel->slot_mask + 1) {
+        return true; /* the slot has a later message: this one is complete */
+    }
+    return !(report->unseen[share][slot / 8] >> slot % 8 & 1u);
+}
+
+/* Fenced, and the peer has reported, so it has fenced, too: what has not arrived goes over the other
+ * rail. Not before: a clear-to-send that is still under way over the lost rail could land on the
+ * slot's next. */
+static void resolve(struct stripe_channel *channel, uint32_t index)
+{
+    struct stripe_rail *rail = &channel->rails[index];
+    for (uint32_t slot = 0; slot <= channel->slot_mask; slot++) {
+        struct stripe_outgoing *outgoing = &channel->outgoing[slot];
+        for (uint32_t share = 0; share < STRIPE_RAILS_MAX && outgoing->count != 0; share++) {
+            if (!(outgoing->mask & ~outgoing->done & 1u << share) ||
+                outgoing->carrier[share] != index) {
+                continue;
+            }
+            if (outgoing->number >= rail->report.posted) {
+                channel_violated(channel, "it reported fewer receives than it has posted");
+                return;
+            }
+            if (arrived(channel, &rail->report, outgoing->number, share)) {
+                outgoing_done(channel, outgoing, share);
+            } else {
+                outgoing->carrier[share] = NO_RAIL;
+                outgoing->repeat |= (uint8_t)(1u << share);
+                channel->repeats++;
+            }
+        }
+    }
+    receives_retell(channel, index);
+    rail->state = RAIL_DOWN;
+    rail->report_known = false;
+    start_retry(channel, index);
+    connected_if_settled(channel);
+    engine_work(channel->engine, channel);
+}
+
+static void finish_fence(struct stripe_channel *channel, uint32_t index)
+{
+    struct stripe_rail *rail = &channel->rails[index];
+    bool was_up = rail->state == RAIL_UP;
+    rail->fence = FENCE_NONE;
+    rail->state = RAIL_FENCED;
+    rail->failed_once = true;
+    destroy_queues(channel, rail);
+    channel->up &= ~(1u << index);
+    channel->stats.rail_failures[index]++;
+    speed_forget(rail);
+    if (channel->teller == index) {
+        channel->teller = NO_RAIL;
+    }
+    if (channel->up == 0 && channel->state != CRPC_STATE_CONNECTING) {
+        crpc_error error = {0};
+        error_set(&error, CRPC_E_DISCONNECTED, 0,
+                  "connection lost: no rail is left (rail %u was the last); the peer's program, its "
+                  "machine or the network is gone",
+                  index);
+        channel_fail(channel, &error);
+        return;
+    }
+    log_write(channel->engine->log, CRPC_LOG_WARNING, "rail %u is lost; the other carries on", index);
+    if (was_up && channel->state != CRPC_STATE_CONNECTING) {
+        rail->changes++;
+        engine_report(channel, CHANNEL_EVENT_RAIL);
+    } else {
+        rail->shown_up = false;
+    }
+    rail->report_wanted = true;
+    if (rail->report_known) {
+        resolve(channel, index);
+    }
+    engine_work(channel->engine, channel);
+}
+
+bool channel_fence(struct stripe_channel *channel)
+{
+    bool drain = false;
+    for (uint32_t i = 0; i < STRIPE_RAILS_MAX; i++) {
+        struct stripe_rail *rail = &channel->rails[i];
+        if (rail->fence == FENCE_WANTED) {
+            for (uint32_t j = 0; j < channel->queue_pairs; j++) {
+                queue_operations(rail->queues[j])->queue_pair_fail(rail->queues[j]->queue_pair);
+            }
+            rail->fence = FENCE_DRAINED;
+            drain = true;
+            list_append_once(&channel->engine->fences, &channel->fence_link);
+        } else if (rail->fence == FENCE_DRAINED) {
+            finish_fence(channel, i);
+        }
+    }
+    return drain;
+}
+
+void rail_take_report(struct stripe_channel *channel, const struct stripe_line *line)
+{
+    struct stripe_rail *rail = &channel->rails[line->rail];
+    bool open = rail->state == RAIL_PROBING || rail->state == RAIL_UP || rail->state == RAIL_FENCED;
+    if (!open || rail->report_known || line->epoch != rail->epoch) {
+        channel_violated(channel, "it reported on rail %u out of turn", line->rail);
+        return;
+    }
+    memcpy(&rail->report, line->body, sizeof(rail->report));
+    rail->report_known = true;
+    if (rail->state == RAIL_FENCED) {
+        resolve(channel, line->rail);
+    } else {
+        rail_want_fence(channel, line->rail);
+    }
+}

@@ -1,0 +1,479 @@
+/* send.c: sends: each waits until the peer has posted a receive with its tag, then its message is
+ * split over the rails that are up at that moment, and posted.
+ *
+ * The peer's receives show as lines in our memory, written by its device ("clear to send").
+ */
+#include "channel.h"
+
+#include <stdatomic.h>
+#include <string.h>
+
+#include "split.h"
+
+/* ---- Clear to send --------------------------------------------------------------------------- */
+
+/* Copies a line if it is the wanted message's. The number lands last, so what lies before it is
+ * whole. */
+static bool copy_line(const struct stripe_buffer *line, uint64_t number,
+                      struct stripe_buffer *copy)
+{
+    if (*(const volatile uint64_t *)&line->number != number + 1) {
+        return false;
+    }
+    atomic_thread_fence(memory_order_acquire);
+    memcpy(copy, line, sizeof(*copy));
+    return copy->number == number + 1;
+}
+
+static bool line_valid(const struct stripe_buffer *line, uint32_t index, uint32_t count)
+{
+    return line->index == index && line->count == count && line->zero == 0 &&
+           (line->zero2[0] | line->zero2[1] | line->zero2[2]) == 0 &&
+           line->bytes <= STRIPE_BUFFER_BYTES_MAX && line->address <= UINT64_MAX - line->bytes;
+}
+
+/* True if the head is known now. */
+static bool read_head(struct stripe_channel *channel)
+{
+    struct stripe_head *head = &channel->head;
+    uint32_t slot = (uint32_t)channel->send_number & channel->slot_mask;
+    const struct stripe_buffer *lines =
+        (const struct stripe_buffer *)(channel->area.base + STRIPE_BUFFERS_OFFSET +
+                                       (size_t)slot * STRIPE_SLOT_BUFFERS_BYTES);
+    struct stripe_buffer line;
+    if (likely(!copy_line(&lines[0], channel->send_number, &line))) {
+        return false;
+    }
+    uint32_t count = line.count;
+    if (unlikely(count == 0 || count > STRIPE_GROUP_MAX)) {
+        channel_violated(channel, "it posted a receive of %u buffers", count);
+        return false;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        if (i > 0 && !copy_line(&lines[i], channel->send_number, &line)) {
+            return false; /* the others are under way */
+        }
+        if (unlikely(!line_valid(&line, i, count))) {
+            channel_violated(channel, "it posted a receive that is malformed");
+            return false;
+        }
+        head->targets[i] = (struct stripe_target){.address = line.address,
+                                                  .room = line.bytes,
+                                                  .keys = {line.keys[0], line.keys[1]},
+                                                  .tag = line.tag};
+        head->ops[i] = NULL;
+    }
+    head->count = count;
+    head->filled = 0;
+    return true;
+}
+
+/* ---- Matching -------------------------------------------------------------------------------- */
+
+static bool fill_place(struct stripe_channel *channel, struct stripe_op *op)
+{
+    struct stripe_head *head = &channel->head;
+    for (uint32_t i = 0; i < head->count; i++) {
+        if (!head->ops[i] && head->targets[i].tag == op->tag) {
+            list_remove(&op->link);
+            head->ops[i] = op;
+            head->filled++;
+            op->place = (uint8_t)i;
+            return true;
+        }
+    }
+    return false;
+}
+
+static void fill_places(struct stripe_channel *channel)
+{
+    struct list *link = channel->waiting.next;
+    while (link != &channel->waiting && channel->head.filled < channel->head.count) {
+        struct stripe_op *op = list_entry(link, struct stripe_op, link);
+        link = link->next;
+        fill_place(channel, op);
+    }
+}
+
+/* ---- Posting --------------------------------------------------------------------------------- */
+
+static struct stripe_queue *queue_for(struct stripe_channel *channel, uint32_t rail,
+                                      uint64_t number)
+{
+    /* queue_pairs is seldom a power of two: no mask */
+    return channel->rails[rail].queues[number % channel->queue_pairs];
+}
+
+static inline uint32_t part_of(const struct stripe_outgoing *outgoing, uint32_t index,
+                               uint32_t share)
+{
+    return share == 0 ? outgoing->part[index] : outgoing->ops[index]->bytes - outgoing->part[index];
+}
+
+static inline bool too_long(const struct stripe_outgoing *outgoing, uint32_t index)
+{
+    return outgoing->ops[index]->bytes > outgoing->targets[index].room;
+}
+
+static uint32_t leader_of(uint32_t mask)
+{
+    return (uint32_t)__builtin_ctz(mask);
+}
+
+static void write_record(struct stripe_channel *channel, const struct stripe_outgoing *outgoing,
+                         struct nic_transfer *transfer, uint32_t rail)
+{
+    uint32_t offset =
+        STRIPE_RECORDS_OFFSET + ((uint32_t)outgoing->number & channel->slot_mask) * 64u;
+    struct stripe_record *record = (struct stripe_record *)(channel->staging.base + offset);
+    *record = (struct stripe_record){.number = outgoing->number + 1, .count = outgoing->count};
+    for (uint32_t i = 0; i < outgoing->count; i++) {
+        record->sizes[i] = outgoing->ops[i]->bytes;
+    }
+    transfer->local_address = (uint64_t)(uintptr_t)record;
+    transfer->local_key = channel->staging.keys[rail].local_key;
+    transfer->remote_address = channel->peer_area + offset;
+    transfer->remote_key = channel->rails[rail].peer_key;
+    transfer->bytes = sizeof(*record);
+}
+
+/* Posts one share on a queue pair: payload of each buffer that has any, and one immediate, which
+ * rides on the last of them unless a record follows. */
+static void post_share(struct stripe_channel *channel, struct stripe_outgoing *outgoing,
+                       uint32_t share, struct stripe_queue *queue)
+{
+    const struct nic_operations *operations = queue_operations(queue);
+    struct nic_queue_pair *queue_pair = queue->queue_pair;
+    uint32_t rail = queue->rail;
+    bool record = outgoing->record && share == leader_of(outgoing->mask);
+    uint32_t immediate = outgoing->immediate | (share != rail ? STRIPE_IMMEDIATE_PROXY : 0);
+    struct nic_transfer transfer = {.immediate = immediate};
+    uint32_t pending = 0; /* bytes of `transfer`, which is posted when the next is known */
+    uint32_t before = queue_pair->posted;
+    for (uint32_t i = 0; i < outgoing->count; i++) {
+        uint32_t bytes = too_long(outgoing, i) ? 0 : part_of(outgoing, i, share);
+        if (bytes == 0) {
+            continue;
+        }
+        if (pending) {
+            operations->post_write(queue_pair, &transfer, 0);
+        }
+        uint64_t offset = share == 0 ? 0 : outgoing->part[i];
+        const struct stripe_op *op = outgoing->ops[i];
+        transfer.local_address = op->address + offset;
+        transfer.local_key = op->region->memory[rail].local_key;
+        transfer.remote_address = outgoing->targets[i].address + offset;
+        transfer.remote_key = outgoing->targets[i].keys[rail];
+        transfer.bytes = bytes;
+        pending = bytes;
+        channel->stats.rail_bytes_sent[rail] += bytes;
+    }
+    if (record) {
+        if (pending) {
+            operations->post_write(queue_pair, &transfer, 0);
+        }
+        write_record(channel, outgoing, &transfer, rail);
+    }
+    queue->posted[queue->posted_tail++ & queue->posted_mask] = (struct stripe_posted){
+        .wqe = queue_pair->posted,
+        .slot = (uint16_t)((uint32_t)outgoing->number & channel->slot_mask),
+        .share = (uint16_t)share};
+    operations->post_write_immediate(queue_pair, &transfer, NIC_POST_SIGNALED);
+    outgoing->carrier[share] = (uint8_t)rail;
+    channel->stats.data_wqes += queue_pair->posted - before;
+    queue_rings(queue);
+}
+
+/* ---- Splitting ------------------------------------------------------------------------------- */
+
+/* What rail 0 is to carry of the next message: decided now, with what is known now. */
+static uint32_t share_now(const struct stripe_channel *channel)
+{
+    uint32_t share = channel->share;
+    switch (channel->up) {
+    case 1:
+        return SPLIT_WHOLE;
+    case 2:
+        return 0;
+    default:
+        if (channel->split == CRPC_SPLIT_HINT && channel->hint) {
+            hint_read(channel->hint, &share);
+        }
+        return share;
+    }
+}
+
+static void split_message(const struct stripe_channel *channel, struct stripe_outgoing *outgoing)
+{
+    uint32_t share = share_now(channel);
+    uint32_t mask = 0;
+    outgoing->record = outgoing->count > 1;
+    for (uint32_t i = 0; i < outgoing->count; i++) {
+        uint32_t bytes = outgoing->ops[i]->bytes;
+        outgoing->part[i] = split_first(bytes, share, channel->stripe_bytes_min);
+        if (unlikely(too_long(outgoing, i))) {
+            outgoing->record = true;
+            continue;
+        }
+        mask |= (outgoing->part[i] > 0 ? 1u : 0) | (bytes > outgoing->part[i] ? 2u : 0);
+    }
+    if (mask == 0) {
+        mask = channel->up & -channel->up; /* nothing to carry but the news of it */
+    }
+    outgoing->mask = (uint8_t)mask;
+}
+
+static bool room_for(struct stripe_channel *channel, const struct stripe_outgoing *outgoing)
+{
+    for (uint32_t rail = 0; rail < STRIPE_RAILS_MAX; rail++) {
+        if (!(outgoing->mask & 1u << rail)) {
+            continue;
+        }
+        const struct stripe_queue *queue = queue_for(channel, rail, outgoing->number);
+        if (nic_send_room(queue->queue_pair) < outgoing->count + 1) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Posts the head, which is complete; false if it must wait for room. */
+static bool post_head(struct stripe_channel *channel)
+{
+    struct stripe_head *head = &channel->head;
+    uint64_t number = channel->send_number;
+    uint32_t slot = (uint32_t)number & channel->slot_mask;
+    struct stripe_outgoing *outgoing = &channel->outgoing[slot];
+    if (unlikely(outgoing->count != 0 || channel->up == 0)) {
+        return false; /* the receiver has the message before, but we have not heard so */
+    }
+    outgoing->number = number;
+    outgoing->count = head->count;
+    memcpy(outgoing->ops, head->ops, head->count * sizeof(head->ops[0]));
+    memcpy(outgoing->targets, head->targets, head->count * sizeof(head->targets[0]));
+    split_message(channel, outgoing);
+    if (unlikely(!room_for(channel, outgoing))) {
+        outgoing->count = 0;
+        return false;
+    }
+    outgoing->done = 0;
+    outgoing->repeat = 0;
+    outgoing->immediate =
+        slot | (uint32_t)outgoing->mask << STRIPE_MASK_SHIFT |
+        (outgoing->record ? STRIPE_IMMEDIATE_RECORD : 0) |
+        (uint32_t)(number / (channel->slot_mask + 1)) << STRIPE_GENERATION_SHIFT;
+    for (uint32_t i = 0; i < head->count; i++) {
+        struct stripe_op *op = outgoing->ops[i];
+        op->number = number;
+        if (wheel_timer_set(&op->timer)) {
+            wheel_clear(&channel->engine->wheel, &op->timer);
+        }
+    }
+    for (uint32_t mask = outgoing->mask; mask != 0; mask &= mask - 1) {
+        uint32_t rail = leader_of(mask);
+        uint64_t before = channel->stats.rail_bytes_sent[rail];
+        post_share(channel, outgoing, rail, queue_for(channel, rail, number));
+        channel->stats.rail_messages_sent[rail]++;
+        if (channel->split == CRPC_SPLIT_MEASURED && channel->up == 3) {
+            speed_begin(channel, rail, (uint32_t)(channel->stats.rail_bytes_sent[rail] - before));
+        }
+    }
+    channel->send_number++;
+    head->count = 0;
+    return true;
+}
+
+void sends_progress(struct stripe_channel *channel)
+{
+    while (channel->head.count != 0 || !list_empty(&channel->waiting)) {
+        if (channel->head.count == 0 && !read_head(channel)) {
+            break;
+        }
+        if (channel->head.filled < channel->head.count) {
+            fill_places(channel);
+        }
+        if (channel->head.filled < channel->head.count || !post_head(channel)) {
+            break;
+        }
+    }
+    if (list_empty(&channel->waiting) || channel->state == CRPC_STATE_DISCONNECTED) {
+        list_remove(&channel->waiting_link);
+    } else {
+        list_append_once(&channel->engine->waiting, &channel->waiting_link);
+    }
+}
+
+void sends_repeat(struct stripe_channel *channel)
+{
+    for (uint32_t slot = 0; slot <= channel->slot_mask && channel->repeats > 0; slot++) {
+        struct stripe_outgoing *outgoing = &channel->outgoing[slot];
+        for (uint32_t share = 0; share < STRIPE_RAILS_MAX; share++) {
+            if (outgoing->count == 0 || !(outgoing->repeat & 1u << share) || channel->up == 0) {
+                continue;
+            }
+            uint32_t rail = leader_of(channel->up);
+            struct stripe_queue *queue = queue_for(channel, rail, outgoing->number);
+            if (nic_send_room(queue->queue_pair) < outgoing->count + 1) {
+                continue;
+            }
+            outgoing->repeat &= (uint8_t)~(1u << share);
+            channel->repeats--;
+            channel->stats.shares_repeated++;
+            post_share(channel, outgoing, share, queue);
+        }
+    }
+}
+
+/* ---- Ends ------------------------------------------------------------------------------------ */
+
+void outgoing_done(struct stripe_channel *channel, struct stripe_outgoing *outgoing, uint32_t share)
+{
+    uint32_t rail = outgoing->carrier[share];
+    if (channel->split == CRPC_SPLIT_MEASURED) {
+        uint32_t bytes = 0;
+        for (uint32_t i = 0; i < outgoing->count; i++) {
+            bytes += too_long(outgoing, i) ? 0 : part_of(outgoing, i, share);
+        }
+        speed_end(channel, rail, bytes);
+    }
+    outgoing->done |= (uint8_t)(1u << share);
+    if (outgoing->done != outgoing->mask) {
+        return;
+    }
+    for (uint32_t i = 0; i < outgoing->count; i++) {
+        struct stripe_op *op = outgoing->ops[i];
+        bool truncated = too_long(outgoing, i);
+        channel->stats.bytes_sent += truncated ? 0 : op->bytes;
+        engine_finish(op, truncated ? CRPC_E_TRUNCATED : CRPC_OK);
+    }
+    outgoing->count = 0;
+    channel->stats.messages_sent++;
+    engine_work(channel->engine, channel);
+}
+
+static void end_waiting(struct stripe_op *op, int32_t status)
+{
+    struct stripe_channel *channel = op->channel;
+    if (op->place != NO_PLACE) {
+        channel->head.ops[op->place] = NULL;
+        channel->head.filled--;
+    } else {
+        list_remove(&op->link);
+    }
+    engine_finish(op, status);
+    engine_work(channel->engine, channel); /* another may take its place, or a leave be complete */
+}
+
+void send_expired(struct stripe_op *op)
+{
+    end_waiting(op, CRPC_E_TIMEOUT);
+}
+
+bool sends_stuck(const struct stripe_channel *channel)
+{
+    const struct stripe_head *head = &channel->head;
+    return head->count != 0 && head->filled < head->count;
+}
+
+void sends_end_waiting(struct stripe_channel *channel, int32_t status)
+{
+    for (uint32_t i = 0; i < channel->head.count; i++) {
+        if (channel->head.ops[i]) {
+            end_waiting(channel->head.ops[i], status);
+        }
+    }
+    while (!list_empty(&channel->waiting)) {
+        end_waiting(list_entry(channel->waiting.next, struct stripe_op, link), status);
+    }
+    list_remove(&channel->waiting_link);
+}
+
+void sends_end_all(struct stripe_channel *channel, int32_t status)
+{
+    if (!channel->outgoing) {
+        return;
+    }
+    for (uint32_t slot = 0; slot <= channel->slot_mask; slot++) {
+        struct stripe_outgoing *outgoing = &channel->outgoing[slot];
+        for (uint32_t i = 0; i < outgoing->count; i++) {
+            engine_finish(outgoing->ops[i], status);
+        }
+        outgoing->count = 0;
+    }
+    sends_end_waiting(channel, status);
+    channel->head.count = 0;
+    channel->repeats = 0;
+}
+
+/* ---- For capi -------------------------------------------------------------------------------- */
+
+int32_t stripe_send(struct stripe_channel *channel, const crpc_channel_op *op,
+                    struct stripe_region *region)
+{
+    struct stripe_engine *engine = channel->engine;
+    if (unlikely(channel->bar != CRPC_OK)) {
+        return channel->bar;
+    }
+    if (unlikely(list_empty(&channel->free_sends))) {
+        channel->refused = true;
+        return CRPC_E_AGAIN;
+    }
+    struct stripe_op *send = list_entry(channel->free_sends.next, struct stripe_op, link);
+    list_remove(&send->link);
+    send->region = region;
+    send->user_data = op->user_data;
+    send->address = op->address;
+    send->number = channel->send_number;
+    send->bytes = (uint32_t)op->bytes;
+    send->tag = op->tag;
+    send->place = NO_PLACE;
+    if (region) {
+        region->users++;
+    }
+    if (op->timeout_ns != 0 && op->timeout_ns != CRPC_FOREVER) {
+        wheel_set(&engine->wheel, &send->timer,
+                  deadline_after(engine_now_ns(engine), op->timeout_ns));
+    }
+    channel->sends_open++;
+    channel->ops_left++;
+    bool first = list_empty(&channel->waiting);
+    list_append(&channel->waiting, &send->link);
+    /* Behind others it would only wait as they do, unless its tag is another. */
+    if (first || (channel->head.count != 0 && fill_place(channel, send))) {
+        sends_progress(channel);
+    }
+    return CRPC_OK;
+}
+
+int32_t stripe_cancel(struct stripe_channel *channel, const crpc_channel_op *op)
+{
+    struct stripe_engine *engine = channel->engine;
+    if (engine->cancels_tail - engine->cancels_head == STRIPE_CANCELS_MAX) {
+        channel->refused = true;
+        engine_report(channel, CHANNEL_EVENT_ROOM);
+        return CRPC_E_AGAIN;
+    }
+    uint64_t count = 0;
+    for (uint32_t i = 0; i < channel->head.count; i++) {
+        struct stripe_op *send = channel->head.ops[i];
+        if (send && send->user_data == op->token) {
+            end_waiting(send, CRPC_E_CANCELED);
+            count++;
+        }
+    }
+    struct list *link = channel->waiting.next;
+    while (link != &channel->waiting) {
+        struct stripe_op *send = list_entry(link, struct stripe_op, link);
+        link = link->next;
+        if (send->user_data == op->token) {
+            end_waiting(send, CRPC_E_CANCELED);
+            count++;
+        }
+    }
+    engine->cancels[engine->cancels_tail++ % STRIPE_CANCELS_MAX] =
+        (struct stripe_cancel_done){.channel = channel->handle,
+                                    .channel_user_data = channel->options.user_data,
+                                    .user_data = op->user_data,
+                                    .count = count};
+    return CRPC_OK;
+}
