@@ -136,6 +136,9 @@ static inline int32_t send_one(crpc_context *context, struct stripe_channel *cha
     if (unlikely(!send_valid(op))) {
         return CRPC_E_INVALID;
     }
+    if (unlikely(op->bytes > stripe_send_bytes_max(context->stripe))) {
+        return CRPC_E_TOO_BIG;
+    }
     int32_t status = find_memory(context, op, 0, stripe_rails(channel), &region);
     return likely(status == CRPC_OK) ? stripe_send(channel, op, region) : status;
 }

@@ -639,7 +639,7 @@ typedef struct crpc_rail_info {
     uint32_t receives_left;      /* that new channels may still ask for */
     uint64_t receive_wqes;       /* ever posted */
     uint64_t receives_completed; /* receive WQEs that immediates have used */
-    uint64_t message_bytes_max;  /* of one buffer of a message */
+    uint64_t message_bytes_max;  /* of one buffer that is sent, over any rails */
 } crpc_rail_info;
 
 /* Tells about a rail of the context. Returns CRPC_OK; CRPC_E_NOT_FOUND past the last. */

@@ -265,7 +265,7 @@ int32_t crpc_rail_get_info(crpc_context *context, uint32_t index, crpc_rail_info
         .receives_left = stripe_receives_left(context->stripe, index),
         .receive_wqes = nic->receive_wqes,
         .receives_completed = stripe_receives_completed(context->stripe, index),
-        .message_bytes_max = minimum(nic->message_bytes_max, STRIPE_BUFFER_BYTES_MAX),
+        .message_bytes_max = stripe_send_bytes_max(context->stripe),
     };
     memcpy(ours.device, nic->device, sizeof(ours.device));
     memcpy(ours.gid, nic->gid, sizeof(ours.gid));

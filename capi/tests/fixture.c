@@ -1,4 +1,5 @@
 /* fixture.c: see fixture.h. */
+#include "clock.h"
 #include "fixture.h"
 
 struct fixture fixture;
@@ -133,4 +134,65 @@ int32_t fixture_reply(const crpc_completion *request, const char *text, uint8_t 
                   .token = request->token,
                   .payload_bytes = (uint32_t)strlen(text)};
     return fixture_submit(fixture.right, &op, text, op.payload_bytes);
+}
+
+/* ---- Channels -------------------------------------------------------------------------------- */
+
+void fixture_pump(void)
+{
+    crpc_context *const contexts[2] = {fixture.left, fixture.right};
+    for (int side = 0; side < 2; side++) {
+        const uint32_t room = FIXTURE_KEPT - fixture.kept_count[side];
+        assert_true(room > 0);
+        int32_t count = crpc_poll(contexts[side], &fixture.kept[side][fixture.kept_count[side]],
+                                  room < FIXTURE_COMPLETIONS ? room : FIXTURE_COMPLETIONS);
+        assert_true(count >= 0);
+        fixture.kept_count[side] += (uint32_t)count;
+    }
+}
+
+static bool take_kept(int side, uint8_t kind, crpc_completion *completion)
+{
+    crpc_completion *kept = fixture.kept[side];
+    for (uint32_t i = 0; i < fixture.kept_count[side]; i++) {
+        if (kept[i].kind == kind) {
+            *completion = kept[i];
+            fixture.kept_count[side]--;
+            memmove(&kept[i], &kept[i + 1], (fixture.kept_count[side] - i) * sizeof(*kept));
+            return true;
+        }
+    }
+    return false;
+}
+
+crpc_completion fixture_await(crpc_context *context, uint8_t kind)
+{
+    const uint64_t end_ns = clock_now_ns() + 5000000000u;
+    crpc_completion completion = {0};
+    while (!take_kept(context == fixture.right, kind, &completion)) {
+        if (clock_now_ns() > end_ns) {
+            fail_msg("no completion of kind %u came within 5 s", kind);
+        }
+        fixture_pump();
+    }
+    return completion;
+}
+
+void fixture_channels(const crpc_channel_options *options, crpc_channel *left, crpc_channel *right)
+{
+    crpc_error error = {.struct_size = sizeof(error)};
+    uint8_t left_blob[CRPC_BLOB_BYTES_MAX], right_blob[CRPC_BLOB_BYTES_MAX];
+    uint32_t left_bytes = sizeof(left_blob), right_bytes = sizeof(right_blob);
+    assert_int_equal(crpc_channel_blob(fixture.left, options, left, left_blob, &left_bytes, &error),
+                     CRPC_OK);
+    assert_int_equal(
+        crpc_channel_blob(fixture.right, options, right, right_blob, &right_bytes, &error),
+        CRPC_OK);
+    if (crpc_channel_join(fixture.left, *left, right_blob, right_bytes, &error) != CRPC_OK) {
+        fail_msg("%s", error.message);
+    }
+    assert_int_equal(crpc_channel_join(fixture.right, *right, left_blob, left_bytes, &error),
+                     CRPC_OK);
+    assert_int_equal(fixture_await(fixture.left, CRPC_COMPLETION_CONNECTED).status, CRPC_OK);
+    assert_int_equal(fixture_await(fixture.right, CRPC_COMPLETION_CONNECTED).status, CRPC_OK);
 }

@@ -16,6 +16,7 @@
 #include "memory.h"
 
 #define FIXTURE_COMPLETIONS 64
+#define FIXTURE_KEPT 1024
 
 struct fixture {
     crpc_context *left;  /* calls */
@@ -25,6 +26,8 @@ struct fixture {
     crpc_completion completions[FIXTURE_COMPLETIONS]; /* of the last poll */
     int32_t count;
     uint32_t flags; /* CRPC_CONTEXT_* of the contexts */
+    crpc_completion kept[2][FIXTURE_KEPT]; /* by fixture_await, of left and right */
+    uint32_t kept_count[2];
 };
 
 extern struct fixture fixture;
@@ -50,5 +53,14 @@ int32_t fixture_submit(crpc_context *context, const crpc_op *op, const void *pay
 /* One call there, its request taken at the right. */
 crpc_completion fixture_request(uint64_t user_data, const char *text, uint32_t reply_bytes_max);
 int32_t fixture_reply(const crpc_completion *request, const char *text, uint8_t flags);
+
+/* ---- Channels, for which both sides must be polled ------------------------------------------- */
+
+/* Polls both sides once and keeps what they give. */
+void fixture_pump(void);
+/* Pumps until the context has a completion of that kind, and takes it; fails the test after 5 s. */
+crpc_completion fixture_await(crpc_context *context, uint8_t kind);
+/* Two that are connected with each other; CONNECTED has been taken. `options` may be NULL. */
+void fixture_channels(const crpc_channel_options *options, crpc_channel *left, crpc_channel *right);
 
 #endif

@@ -101,7 +101,10 @@ static int32_t allocate(struct stripe_channel *channel, crpc_error *error)
 static uint64_t new_nonce(const struct stripe_channel *channel)
 {
     /* Names the connection and breaks the tie of who offers; need not be secret. */
-    uint64_t seed = clock_now_ns() ^ (uint64_t)(uintptr_t)channel << 16 ^ channel->handle;
+    const uint64_t *virtual_clock_ns = channel->engine->virtual_clock_ns;
+    uint64_t seed = channel->handle; /* a simulation sees to it that they differ */
+    seed ^= virtual_clock_ns ? *virtual_clock_ns
+                             : clock_now_ns() ^ (uint64_t)(uintptr_t)channel << 16;
     seed = (seed ^ seed >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
     seed = (seed ^ seed >> 27) * UINT64_C(0x94d049bb133111eb);
     return seed ^ seed >> 31;
@@ -254,7 +257,7 @@ void channel_start_timer(struct stripe_channel *channel, uint64_t timeout_ns)
     if (timeout_ns != CRPC_FOREVER) {
         engine->now_ns = 0;
         wheel_set(&engine->wheel, &channel->life_timer,
-                  deadline_after(engine_now_ns(engine), timeout_ns));
+                  deadline_after(stripe_now_ns(engine), timeout_ns));
     }
 }
 
@@ -267,7 +270,7 @@ void channel_connected(struct stripe_channel *channel)
     channel->state = CRPC_STATE_CONNECTED;
     channel->bar = CRPC_OK;
     channel_start_timer(channel, channel->options.keepalive_ns);
-    engine_report(channel, CHANNEL_EVENT_CONNECTED);
+    channel_report(channel, CHANNEL_EVENT_CONNECTED);
 }
 
 void channel_flush(struct stripe_channel *channel)
@@ -310,7 +313,7 @@ void channel_fail(struct stripe_channel *channel, const crpc_error *given)
     if (channel->error.status != CRPC_OK) {
         log_write(engine->log, CRPC_LOG_WARNING, "channel ended: %s", channel->error.message);
     }
-    engine_report(channel,
+    channel_report(channel,
                   connecting ? CHANNEL_EVENT_CONNECTED : CHANNEL_EVENT_DISCONNECTED);
 }
 
@@ -420,7 +423,7 @@ int32_t stripe_disconnect(struct stripe_channel *channel, uint64_t timeout_ns)
     channel->state = CRPC_STATE_CLOSING;
     channel->bar = CRPC_E_CLOSING;
     channel_start_timer(channel, timeout_ns);
-    engine_work(channel->engine, channel);
+    channel_work(channel->engine, channel);
     return CRPC_OK;
 }
 

@@ -306,6 +306,7 @@ struct engine_rail {
     struct nic *nic;
     const struct nic_operations *operations;
     struct table queues; /* number -> struct stripe_queue */
+    uint32_t message_bytes_max; /* of one WQE */
     uint32_t receives_promised;
     uint64_t receives_completed;
 };
@@ -338,6 +339,7 @@ struct stripe_engine {
     uint32_t cancels_tail;
     uint32_t channel_count;
     uint32_t channels_max;
+    uint64_t send_bytes_max;
     struct stripe_cache *cache;
 };
 
@@ -354,13 +356,13 @@ static inline bool output_full(const struct output *output)
 
 /* ---- engine.c -------------------------------------------------------------------------------- */
 
-uint64_t engine_now_ns(struct stripe_engine *engine);
+uint64_t stripe_now_ns(struct stripe_engine *engine);
 /* Polls the devices dry, and fences rails that failed. */
-void engine_take_completions(struct stripe_engine *engine);
-void engine_report(struct stripe_channel *channel, uint32_t events);
+void stripe_take_completions(struct stripe_engine *engine);
+void channel_report(struct stripe_channel *channel, uint32_t events);
 /* Ends an op: its completion is given by a later poll. */
-void engine_finish(struct stripe_op *op, int32_t status);
-static inline void engine_work(struct stripe_engine *engine, struct stripe_channel *channel)
+void op_finish(struct stripe_op *op, int32_t status);
+static inline void channel_work(struct stripe_engine *engine, struct stripe_channel *channel)
 {
     list_append_once(&engine->work, &channel->work_link);
 }
@@ -477,7 +479,7 @@ int32_t hello_explain_reject(const void *data, size_t bytes, crpc_error *error);
 
 /* ---- connect.c ------------------------------------------------------------------------------- */
 
-void engine_take_cm_events(struct stripe_engine *engine);
+void stripe_take_cm_events(struct stripe_engine *engine);
 
 /* ---- speed.c, hint.c ------------------------------------------------------------------------- */
 

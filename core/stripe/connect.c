@@ -190,7 +190,7 @@ static void take_connect_request(struct stripe_listener *listener, const struct 
     }
     channel->identifier = event->identifier;
     cm_own(channel->identifier, channel);
-    engine_report(channel, CHANNEL_EVENT_CONNECT_REQUEST);
+    channel_report(channel, CHANNEL_EVENT_CONNECT_REQUEST);
 }
 
 int32_t stripe_accept(struct stripe_channel *channel, const crpc_channel_options *options,
@@ -257,7 +257,7 @@ static void connection_lost(struct stripe_channel *channel, const crpc_error *gi
         channel->listener->waiting--;
         return;
     }
-    engine_take_completions(channel->engine); /* what it sent before it left */
+    stripe_take_completions(channel->engine); /* what it sent before it left */
     if (channel->state != CRPC_STATE_NEW) {
         channel_flush(channel);
         channel_fail(channel, &error);
@@ -273,7 +273,7 @@ static void take_device_event(struct stripe_engine *engine, const struct cm_even
         queue = table_get(&engine->rails[0].queues, event->queue_pair_number);
         if (queue && !queue->first) {
             rail_want_fence(queue->channel, 0);
-            engine_take_completions(engine);
+            stripe_take_completions(engine);
         }
         break;
     case CM_EVENT_DEVICE_FATAL:
@@ -281,7 +281,7 @@ static void take_device_event(struct stripe_engine *engine, const struct cm_even
              link = link->next) {
             rail_want_fence(list_entry(link, struct stripe_channel, all_link), 0);
         }
-        engine_take_completions(engine);
+        stripe_take_completions(engine);
         break;
     default: /* a port that goes down shows on the rails themselves */
         break;
@@ -323,7 +323,7 @@ static void take_cm_event(struct stripe_engine *engine, const struct cm_event *e
     }
 }
 
-void engine_take_cm_events(struct stripe_engine *engine)
+void stripe_take_cm_events(struct stripe_engine *engine)
 {
     struct cm_event event;
     while (cm_event_take(engine->cm, &event)) {

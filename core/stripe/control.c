@@ -126,7 +126,7 @@ void control_acknowledge(struct stripe_queue *queue)
         if (outbox->state == OUTBOX_POSTED && outbox->queue == queue &&
             (int32_t)(queue->queue_pair->completed - outbox->wqe) > 0) {
             outbox->state = OUTBOX_FREE;
-            engine_work(channel->engine, channel);
+            channel_work(channel->engine, channel);
         }
     }
 }
@@ -178,7 +178,7 @@ static void take_line(struct stripe_channel *channel, const struct stripe_line *
     case STRIPE_LINE_BYE:
         memcpy(&channel->bye, line->body, sizeof(channel->bye));
         channel->bye_received = true;
-        engine_work(channel->engine, channel);
+        channel_work(channel->engine, channel);
         break;
     default:
         channel_violated(channel, "its control message is of unknown kind %u", line->kind);

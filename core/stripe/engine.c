@@ -41,15 +41,19 @@ int32_t stripe_engine_create(struct nic *const *rails, uint32_t rail_count, stru
     engine->virtual_clock_ns = virtual_clock_ns;
     engine->look_backoff_ns = LOOK_BACKOFF_MIN_NS;
     engine->look_ns = UINT64_MAX;
+    engine->send_bytes_max = STRIPE_BUFFER_BYTES_MAX;
     init_lists(engine);
     for (uint32_t i = 0; i < rail_count; i++) {
         struct engine_rail *rail = &engine->rails[i];
         rail->nic = rails[i];
         rail->operations = rails[i]->operations;
+        rail->message_bytes_max = rails[i]->message_bytes_max;
+        engine->send_bytes_max = minimum(
+            engine->send_bytes_max, (uint64_t)rail->message_bytes_max * STRIPE_PARTS_MAX);
         table_init(&rail->queues);
         rail->operations->refill(rail->nic);
     }
-    wheel_init(&engine->wheel, engine_now_ns(engine));
+    wheel_init(&engine->wheel, stripe_now_ns(engine));
     engine->now_ns = 0;
     int32_t status = cache_create(engine, error);
     if (status != CRPC_OK) {
@@ -75,6 +79,11 @@ void stripe_engine_destroy(struct stripe_engine *engine)
     free(engine);
 }
 
+uint64_t stripe_send_bytes_max(const struct stripe_engine *engine)
+{
+    return engine->send_bytes_max;
+}
+
 uint32_t stripe_receives_left(const struct stripe_engine *engine, uint32_t rail)
 {
     return nic_receive_low_mark(engine->rails[rail].nic) - engine->rails[rail].receives_promised;
@@ -87,7 +96,7 @@ uint64_t stripe_receives_completed(const struct stripe_engine *engine, uint32_t 
 
 /* ---- Time ------------------------------------------------------------------------------------ */
 
-uint64_t engine_now_ns(struct stripe_engine *engine)
+uint64_t stripe_now_ns(struct stripe_engine *engine)
 {
     if (engine->now_ns == 0) {
         engine->now_ns = engine->virtual_clock_ns ? *engine->virtual_clock_ns : clock_now_ns();
@@ -106,7 +115,7 @@ static void expire(struct stripe_engine *engine)
     if (engine->wheel.count == 0) {
         return;
     }
-    wheel_advance(&engine->wheel, engine_now_ns(engine));
+    wheel_advance(&engine->wheel, stripe_now_ns(engine));
     struct wheel_timer *timer;
     while ((timer = wheel_take(&engine->wheel))) {
         switch (timer->kind) {
@@ -157,7 +166,7 @@ static void take_completion(struct engine_rail *rail, const struct nic_completio
         if (unlikely(channel->out_sequence != 0)) {
             control_acknowledge(queue);
         }
-        engine_work(channel->engine, channel); /* there is room for more */
+        channel_work(channel->engine, channel); /* there is room for more */
         break;
     default:
         if (queue->first) {
@@ -167,6 +176,9 @@ static void take_completion(struct engine_rail *rail, const struct nic_completio
                           "rail 0: the peer's device does not answer; has its side joined or "
                           "accepted?");
                 channel_fail(channel, &error);
+            } else {
+                control_unsend(queue); /* the rails carry what it has not delivered */
+                channel_work(channel->engine, channel);
             }
         } else {
             rail_want_fence(channel, queue->rail);
@@ -193,7 +205,7 @@ static bool poll_rail(struct engine_rail *rail)
     return again;
 }
 
-void engine_take_completions(struct stripe_engine *engine)
+void stripe_take_completions(struct stripe_engine *engine)
 {
     bool again;
     do {
@@ -217,13 +229,13 @@ void engine_take_completions(struct stripe_engine *engine)
 
 /* ---- Poll ------------------------------------------------------------------------------------ */
 
-void engine_report(struct stripe_channel *channel, uint32_t events)
+void channel_report(struct stripe_channel *channel, uint32_t events)
 {
     channel->events |= events;
     list_append_once(&channel->engine->events, &channel->event_link);
 }
 
-void engine_finish(struct stripe_op *op, int32_t status)
+void op_finish(struct stripe_op *op, int32_t status)
 {
     struct stripe_channel *channel = op->channel;
     op->status = (int8_t)status;
@@ -291,11 +303,11 @@ void stripe_progress(struct stripe_engine *engine)
     engine->now_ns = 0;
     look_for_clear_to_sends(engine);
     flush_work(engine);
-    engine_take_completions(engine);
+    stripe_take_completions(engine);
     flush_work(engine);
     if (!list_empty(&engine->waiting)) {
         /* Each look of one who sleeps comes later than the one before. */
-        engine->look_ns = deadline_after(engine_now_ns(engine), engine->look_backoff_ns);
+        engine->look_ns = deadline_after(stripe_now_ns(engine), engine->look_backoff_ns);
         engine->look_backoff_ns = minimum(engine->look_backoff_ns * 2, LOOK_BACKOFF_MAX_NS);
     }
     engine->now_ns = 0;
@@ -335,7 +347,7 @@ static void emit_finished(struct stripe_engine *engine, struct output *output)
             }
         }
         if (unlikely(channel->refused)) {
-            engine_report(channel, CHANNEL_EVENT_ROOM);
+            channel_report(channel, CHANNEL_EVENT_ROOM);
         }
         if (unlikely(--channel->ops_left == 0 && channel->closed)) {
             channel_free(channel);
@@ -446,9 +458,9 @@ uint32_t stripe_poll(struct stripe_engine *engine, crpc_completion *completions,
     engine->now_ns = 0;
     look_for_clear_to_sends(engine);
     flush_work(engine);
-    engine_take_completions(engine);
+    stripe_take_completions(engine);
     if (engine->cm && unlikely(cm_pending(engine->cm))) {
-        engine_take_cm_events(engine);
+        stripe_take_cm_events(engine);
     }
     expire(engine);
     flush_work(engine);

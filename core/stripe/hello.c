@@ -215,7 +215,8 @@ static int32_t check_blob(const struct stripe_channel *channel, const void *byte
     if (blob->hello.nonce == channel->nonce) {
         return error_set(error, CRPC_E_INVALID, 0, "this is the channel's own blob");
     }
-    return hello_check_request(&blob->hello, sizeof(blob->hello), &blob->hello, &reject, error);
+    struct stripe_hello hello;
+    return hello_check_request(&blob->hello, sizeof(blob->hello), &hello, &reject, error);
 }
 
 int32_t stripe_join(struct stripe_channel *channel, const void *bytes, uint32_t blob_bytes,

@@ -183,7 +183,7 @@ static void start_retry(struct stripe_channel *channel, uint32_t index)
     uint64_t factor = minimum(rail->epoch, RAIL_RETRY_MAX_FACTOR);
     engine->now_ns = 0;
     wheel_set(&engine->wheel, &rail->retry_timer,
-              deadline_after(engine_now_ns(engine), pause_ns * maximum(factor, 1)));
+              deadline_after(stripe_now_ns(engine), pause_ns * maximum(factor, 1)));
 }
 
 /* Tries a rail that is down. */
@@ -205,7 +205,7 @@ void rail_retry(struct stripe_channel *channel, uint32_t index)
     }
     rail->state = RAIL_OFFERED;
     rail->offer_wanted = true;
-    engine_work(channel->engine, channel);
+    channel_work(channel->engine, channel);
 }
 
 void rails_open(struct stripe_channel *channel)
@@ -221,7 +221,7 @@ void rails_open(struct stripe_channel *channel)
                       "rail %u is left out: the peer has none", i);
         }
     }
-    engine_work(channel->engine, channel);
+    channel_work(channel->engine, channel);
 }
 
 static void rail_is_up(struct stripe_channel *channel, uint32_t index)
@@ -238,17 +238,17 @@ static void rail_is_up(struct stripe_channel *channel, uint32_t index)
             struct stripe_engine *engine = channel->engine;
             engine->now_ns = 0;
             wheel_set(&engine->wheel, &channel->settle_timer,
-                      deadline_after(engine_now_ns(engine), UINT64_C(300000000)));
+                      deadline_after(stripe_now_ns(engine), UINT64_C(300000000)));
         }
     } else {
         rail->changes++;
-        engine_report(channel, CHANNEL_EVENT_RAIL);
+        channel_report(channel, CHANNEL_EVENT_RAIL);
         if (rail->failed_once) {
             channel->stats.rail_recoveries[index]++;
         }
         log_write(channel->engine->log, CRPC_LOG_INFO, "rail %u is used again", index);
     }
-    engine_work(channel->engine, channel);
+    channel_work(channel->engine, channel);
 }
 
 void rail_fill_offer(struct stripe_channel *channel, uint32_t index, struct stripe_line *line)
@@ -295,7 +295,7 @@ void rail_take_offer(struct stripe_channel *channel, const struct stripe_line *l
     }
     rail->epoch = line->epoch;
     rail->answer_wanted = true;
-    engine_work(channel->engine, channel);
+    channel_work(channel->engine, channel);
     if (!(channel->common & 1u << line->rail)) {
         rail->answer = STRIPE_ANSWER_LACKED;
         return;
@@ -419,12 +419,15 @@ static void resolve(struct stripe_channel *channel, uint32_t index)
             }
         }
     }
+    if (channel->teller == index) {
+        channel->teller = NO_RAIL;
+    }
     receives_retell(channel, index);
     rail->state = RAIL_DOWN;
     rail->report_known = false;
     start_retry(channel, index);
     connected_if_settled(channel);
-    engine_work(channel->engine, channel);
+    channel_work(channel->engine, channel);
 }
 
 static void finish_fence(struct stripe_channel *channel, uint32_t index)
@@ -438,9 +441,6 @@ static void finish_fence(struct stripe_channel *channel, uint32_t index)
     channel->up &= ~(1u << index);
     channel->stats.rail_failures[index]++;
     speed_forget(rail);
-    if (channel->teller == index) {
-        channel->teller = NO_RAIL;
-    }
     if (channel->up == 0 && channel->state != CRPC_STATE_CONNECTING) {
         crpc_error error = {0};
         error_set(&error, CRPC_E_DISCONNECTED, 0,
@@ -453,7 +453,7 @@ static void finish_fence(struct stripe_channel *channel, uint32_t index)
     log_write(channel->engine->log, CRPC_LOG_WARNING, "rail %u is lost; the other carries on", index);
     if (was_up && channel->state != CRPC_STATE_CONNECTING) {
         rail->changes++;
-        engine_report(channel, CHANNEL_EVENT_RAIL);
+        channel_report(channel, CHANNEL_EVENT_RAIL);
     } else {
         rail->shown_up = false;
     }
@@ -461,7 +461,7 @@ static void finish_fence(struct stripe_channel *channel, uint32_t index)
     if (rail->report_known) {
         resolve(channel, index);
     }
-    engine_work(channel->engine, channel);
+    channel_work(channel->engine, channel);
 }
 
 bool channel_fence(struct stripe_channel *channel)

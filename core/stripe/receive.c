@@ -39,16 +39,21 @@ static bool all_landed(const struct stripe_channel *channel)
 }
 
 /* The rail for clear-to-sends: that of the peer's messages, so that a rail which carries none carries
- * nothing at all. A line that is repeated must not overtake a newer one for the same slot, so the
- * rail only changes when everything sent over the old one has landed, or nothing more of it can. */
-static struct stripe_queue *teller(struct stripe_channel *channel)
+ * nothing at all. A line that is repeated must not land after a newer one for the same slot, so the
+ * rail only changes when everything sent over the old one has landed, or nothing more of it can: when
+ * the peer has fenced it, too, which its report says. NULL: it cannot be told yet. */
+static struct stripe_queue *teller(struct stripe_channel *channel, uint32_t *flags)
 {
     uint32_t wanted = channel->up & 1u << channel->preferred
                           ? channel->preferred
                           : (uint32_t)__builtin_ctz(channel->up);
     if (channel->teller != wanted) {
+        if (channel->teller != NO_RAIL && channel->rails[channel->teller].state == RAIL_FENCED) {
+            return NULL;
+        }
         if (channel->teller != NO_RAIL && channel->up & 1u << channel->teller &&
             !all_landed(channel)) {
+            *flags = NIC_POST_SIGNALED; /* to learn of it */
             return channel->rails[channel->teller].queues[0];
         }
         channel->teller = (uint8_t)wanted;
@@ -60,11 +65,12 @@ static struct stripe_queue *teller(struct stripe_channel *channel)
 /* False if there is no room. */
 static bool tell(struct stripe_channel *channel, struct stripe_incoming *incoming)
 {
-    struct stripe_queue *queue = teller(channel);
-    struct nic_queue_pair *queue_pair = queue->queue_pair;
-    if (nic_send_room(queue_pair) == 0) {
+    uint32_t flags = 0;
+    struct stripe_queue *queue = teller(channel, &flags);
+    if (!queue || nic_send_room(queue->queue_pair) == 0) {
         return false;
     }
+    struct nic_queue_pair *queue_pair = queue->queue_pair;
     const struct stripe_buffer *lines =
         lines_of(channel, (uint32_t)incoming->number & channel->slot_mask);
     uint64_t offset = (uint64_t)((const uint8_t *)lines - channel->staging.base);
@@ -76,7 +82,7 @@ static bool tell(struct stripe_channel *channel, struct stripe_incoming *incomin
         .bytes = incoming->count * (uint32_t)sizeof(*lines),
     };
     channel->teller_wqe = queue_pair->posted;
-    queue_operations(queue)->post_write(queue_pair, &transfer, 0);
+    queue_operations(queue)->post_write(queue_pair, &transfer, flags);
     queue_rings(queue);
     incoming->told = true;
     incoming->teller = queue->rail;
@@ -145,7 +151,7 @@ static void complete_by_record(struct stripe_channel *channel, struct stripe_inc
         bool truncated = record.sizes[i] > op->bytes;
         op->bytes = record.sizes[i];
         channel->stats.bytes_received += truncated ? 0 : op->bytes;
-        engine_finish(op, truncated ? CRPC_E_TRUNCATED : CRPC_OK);
+        op_finish(op, truncated ? CRPC_E_TRUNCATED : CRPC_OK);
     }
 }
 
@@ -160,7 +166,7 @@ static void complete(struct stripe_channel *channel, struct stripe_incoming *inc
     incoming->open = false;
     incoming->ops[0].bytes = (uint32_t)incoming->bytes;
     channel->stats.bytes_received += incoming->bytes;
-    engine_finish(&incoming->ops[0], CRPC_OK);
+    op_finish(&incoming->ops[0], CRPC_OK);
 }
 
 /* Why an immediate cannot be; NULL if it can. */
@@ -257,7 +263,7 @@ void receives_end_all(struct stripe_channel *channel, int32_t status)
         incoming->open = false;
         for (uint32_t i = 0; i < incoming->count; i++) {
             incoming->ops[i].bytes = 0;
-            engine_finish(&incoming->ops[i], status);
+            op_finish(&incoming->ops[i], status);
         }
     }
     channel->retell = 0;
@@ -305,6 +311,6 @@ int32_t stripe_receive(struct stripe_channel *channel, const crpc_channel_op *op
     channel->receive_number++;
     channel->receives_open += count;
     channel->ops_left += count;
-    engine_work(channel->engine, channel);
+    channel_work(channel->engine, channel);
     return CRPC_OK;
 }

@@ -137,6 +137,21 @@ static void write_record(struct stripe_channel *channel, const struct stripe_out
     transfer->bytes = sizeof(*record);
 }
 
+/* Posts a transfer but for its last WQE: what one may carry at the most stays in `transfer`. */
+static void post_but_last(struct nic_queue_pair *queue_pair, const struct engine_rail *rail,
+                          struct nic_transfer *transfer)
+{
+    const uint32_t most = rail->message_bytes_max;
+    while (unlikely(transfer->bytes > most)) {
+        uint32_t left = transfer->bytes - most;
+        transfer->bytes = most;
+        rail->operations->post_write(queue_pair, transfer, 0);
+        transfer->local_address += most;
+        transfer->remote_address += most;
+        transfer->bytes = left;
+    }
+}
+
 /* Posts one share on a queue pair: payload of each buffer that has any, and one immediate, which
  * rides on the last of them unless a record follows. */
 static void post_share(struct stripe_channel *channel, struct stripe_outgoing *outgoing,
@@ -165,7 +180,8 @@ static void post_share(struct stripe_channel *channel, struct stripe_outgoing *o
         transfer.remote_address = outgoing->targets[i].address + offset;
         transfer.remote_key = outgoing->targets[i].keys[rail];
         transfer.bytes = bytes;
-        pending = bytes;
+        post_but_last(queue_pair, &channel->engine->rails[rail], &transfer);
+        pending = transfer.bytes;
         channel->stats.rail_bytes_sent[rail] += bytes;
     }
     if (record) {
@@ -223,14 +239,25 @@ static void split_message(const struct stripe_channel *channel, struct stripe_ou
     outgoing->mask = (uint8_t)mask;
 }
 
-static bool room_for(struct stripe_channel *channel, const struct stripe_outgoing *outgoing)
+/* True if the queue pair has room for a share: a WQE or more for each buffer, one for a record. */
+static bool room_for(const struct stripe_channel *channel, const struct stripe_outgoing *outgoing,
+                     uint32_t share, const struct stripe_queue *queue)
 {
-    for (uint32_t rail = 0; rail < STRIPE_RAILS_MAX; rail++) {
-        if (!(outgoing->mask & 1u << rail)) {
-            continue;
+    uint32_t wqes = outgoing->count + 1;
+    for (uint32_t i = 0; i < outgoing->count; i++) {
+        uint32_t most = channel->engine->rails[queue->rail].message_bytes_max;
+        if (unlikely(part_of(outgoing, i, share) > most)) {
+            wqes += part_of(outgoing, i, share) / most;
         }
-        const struct stripe_queue *queue = queue_for(channel, rail, outgoing->number);
-        if (nic_send_room(queue->queue_pair) < outgoing->count + 1) {
+    }
+    return nic_send_room(queue->queue_pair) >= wqes;
+}
+
+static bool room_for_all(struct stripe_channel *channel, const struct stripe_outgoing *outgoing)
+{
+    for (uint32_t mask = outgoing->mask; mask != 0; mask &= mask - 1) {
+        uint32_t rail = leader_of(mask);
+        if (!room_for(channel, outgoing, rail, queue_for(channel, rail, outgoing->number))) {
             return false;
         }
     }
@@ -252,7 +279,7 @@ static bool post_head(struct stripe_channel *channel)
     memcpy(outgoing->ops, head->ops, head->count * sizeof(head->ops[0]));
     memcpy(outgoing->targets, head->targets, head->count * sizeof(head->targets[0]));
     split_message(channel, outgoing);
-    if (unlikely(!room_for(channel, outgoing))) {
+    if (unlikely(!room_for_all(channel, outgoing))) {
         outgoing->count = 0;
         return false;
     }
@@ -313,7 +340,7 @@ void sends_repeat(struct stripe_channel *channel)
             }
             uint32_t rail = leader_of(channel->up);
             struct stripe_queue *queue = queue_for(channel, rail, outgoing->number);
-            if (nic_send_room(queue->queue_pair) < outgoing->count + 1) {
+            if (!room_for(channel, outgoing, share, queue)) {
                 continue;
             }
             outgoing->repeat &= (uint8_t)~(1u << share);
@@ -344,11 +371,11 @@ void outgoing_done(struct stripe_channel *channel, struct stripe_outgoing *outgo
         struct stripe_op *op = outgoing->ops[i];
         bool truncated = too_long(outgoing, i);
         channel->stats.bytes_sent += truncated ? 0 : op->bytes;
-        engine_finish(op, truncated ? CRPC_E_TRUNCATED : CRPC_OK);
+        op_finish(op, truncated ? CRPC_E_TRUNCATED : CRPC_OK);
     }
     outgoing->count = 0;
     channel->stats.messages_sent++;
-    engine_work(channel->engine, channel);
+    channel_work(channel->engine, channel);
 }
 
 static void end_waiting(struct stripe_op *op, int32_t status)
@@ -360,8 +387,8 @@ static void end_waiting(struct stripe_op *op, int32_t status)
     } else {
         list_remove(&op->link);
     }
-    engine_finish(op, status);
-    engine_work(channel->engine, channel); /* another may take its place, or a leave be complete */
+    op_finish(op, status);
+    channel_work(channel->engine, channel); /* another may take its place, or a leave be complete */
 }
 
 void send_expired(struct stripe_op *op)
@@ -396,7 +423,7 @@ void sends_end_all(struct stripe_channel *channel, int32_t status)
     for (uint32_t slot = 0; slot <= channel->slot_mask; slot++) {
         struct stripe_outgoing *outgoing = &channel->outgoing[slot];
         for (uint32_t i = 0; i < outgoing->count; i++) {
-            engine_finish(outgoing->ops[i], status);
+            op_finish(outgoing->ops[i], status);
         }
         outgoing->count = 0;
     }
@@ -432,7 +459,7 @@ int32_t stripe_send(struct stripe_channel *channel, const crpc_channel_op *op,
     }
     if (op->timeout_ns != 0 && op->timeout_ns != CRPC_FOREVER) {
         wheel_set(&engine->wheel, &send->timer,
-                  deadline_after(engine_now_ns(engine), op->timeout_ns));
+                  deadline_after(stripe_now_ns(engine), op->timeout_ns));
     }
     channel->sends_open++;
     channel->ops_left++;
@@ -450,7 +477,7 @@ int32_t stripe_cancel(struct stripe_channel *channel, const crpc_channel_op *op)
     struct stripe_engine *engine = channel->engine;
     if (engine->cancels_tail - engine->cancels_head == STRIPE_CANCELS_MAX) {
         channel->refused = true;
-        engine_report(channel, CHANNEL_EVENT_ROOM);
+        channel_report(channel, CHANNEL_EVENT_ROOM);
         return CRPC_E_AGAIN;
     }
     uint64_t count = 0;

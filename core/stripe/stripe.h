@@ -26,8 +26,11 @@ struct stripe_listener;
 
 /* ---- Engine ---------------------------------------------------------------------------------- */
 
-/* What a rail's nic must have been opened with, for so many channels. */
-#define STRIPE_SEND_DEPTH 256u
+/* A buffer takes at most so many WQEs of a rail, one each message_bytes_max of its device. */
+#define STRIPE_PARTS_MAX 32u
+
+/* What a rail's nic must have been opened with: a group's WQEs fit, and others besides. */
+#define STRIPE_SEND_DEPTH 512u
 #define STRIPE_SIGNAL_INTERVAL 32u
 
 /* rails, cm (of rail 0; NULL: no rdma_cm), log and handles stay the caller's and must outlive the
@@ -38,6 +41,8 @@ int32_t stripe_engine_create(struct nic *const *rails, uint32_t rail_count, stru
                              crpc_error *error);
 /* Closes what is still open. */
 void stripe_engine_destroy(struct stripe_engine *engine);
+/* The longest buffer that may be sent, at most STRIPE_BUFFER_BYTES_MAX. */
+uint64_t stripe_send_bytes_max(const struct stripe_engine *engine);
 /* Receives of the rail's shared queue that no channel has asked for. */
 uint32_t stripe_receives_left(const struct stripe_engine *engine, uint32_t rail);
 /* Receives that immediates have used up. */
