@@ -174,8 +174,19 @@ void side_connect(struct side *side)
     side_tell(side);
 }
 
+/* NCCL gives back what it registered with a comm before it closes it. */
+static void give_back(struct side *side)
+{
+    for (int i = 0; i < REGISTRATIONS_MAX; i++) {
+        if (side->registered[i].comm == side->comm && side->registered[i].registration != NULL) {
+            side_deregister(side, side->registered[i].registration);
+        }
+    }
+}
+
 void side_close_receiver(struct side *side)
 {
+    give_back(side);
     CHECK_EQUAL(side->net.close_receive(side->comm), NET_SUCCESS);
     CHECK_EQUAL(side->net.close_listen(side->listen_comm), NET_SUCCESS);
     side->comm = side->listen_comm = NULL;
@@ -183,6 +194,7 @@ void side_close_receiver(struct side *side)
 
 void side_close_sender(struct side *side)
 {
+    give_back(side);
     CHECK_EQUAL(side->net.close_send(side->comm), NET_SUCCESS);
     side->comm = NULL;
 }
@@ -245,7 +257,24 @@ void *side_register(struct side *side, void *data, size_t bytes)
     CHECK_EQUAL(side->net.register_memory(side->comm, data, bytes, NET_MEMORY_HOST, &registration),
                 NET_SUCCESS);
     CHECK(registration != NULL);
+    int i = 0;
+    while (i < REGISTRATIONS_MAX && side->registered[i].registration != NULL) {
+        i++;
+    }
+    CHECK(i < REGISTRATIONS_MAX);
+    side->registered[i].comm = side->comm;
+    side->registered[i].registration = registration;
     return registration;
+}
+
+void side_deregister(struct side *side, void *registration)
+{
+    CHECK_EQUAL(side->net.deregister(side->comm, registration), NET_SUCCESS);
+    for (int i = 0; i < REGISTRATIONS_MAX; i++) {
+        if (side->registered[i].registration == registration) {
+            side->registered[i].registration = NULL;
+        }
+    }
 }
 
 void *pages(size_t bytes)

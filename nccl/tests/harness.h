@@ -37,12 +37,19 @@ int net_finalize(struct net *net);
 
 /* ---- Two processes --------------------------------------------------------------------------- */
 
+#define REGISTRATIONS_MAX 4
+
 struct side {
     struct net net;
     int socket; /* to the other side: handles, and words in between */
     void *listen_comm;
     void *comm; /* the receive or the send comm */
     const void *argument;
+    /* What side_register made, and side_deregister or a close is to give back. */
+    struct {
+        void *comm;
+        void *registration;
+    } registered[REGISTRATIONS_MAX];
 };
 
 typedef void (*side_work)(struct side *side);
@@ -105,6 +112,7 @@ void side_finish(struct side *side, void *request, int *bytes);
 int side_outcome(struct side *side, void *request, double seconds);
 
 void *side_register(struct side *side, void *data, size_t bytes);
+void side_deregister(struct side *side, void *registration);
 /* Pages of zeros. */
 void *pages(size_t bytes);
 

@@ -96,7 +96,7 @@ static void receive_messages(struct side *side)
         }
     }
     side_tell(side);
-    CHECK_EQUAL(side->net.deregister(side->comm, registration), NET_SUCCESS);
+    side_deregister(side, registration);
     side_close_receiver(side);
 }
 
@@ -121,7 +121,7 @@ static void send_messages(struct side *side)
         }
     }
     side_hear(side);
-    CHECK_EQUAL(side->net.deregister(side->comm, registration), NET_SUCCESS);
+    side_deregister(side, registration);
     side_close_sender(side);
 }
 
@@ -426,11 +426,14 @@ struct registrar {
 static void *register_all_the_time(void *opaque)
 {
     struct registrar *registrar = opaque;
+    const struct net *net = &registrar->side->net;
     void *data = pages(1u << 16);
     while (!__atomic_load_n(&registrar->stop, __ATOMIC_ACQUIRE) || registrar->rounds < 10) {
-        void *registration = side_register(registrar->side, data, 1u << 16);
-        CHECK_EQUAL(registrar->side->net.deregister(registrar->side->comm, registration),
+        void *registration = NULL;
+        CHECK_EQUAL(net->register_memory(registrar->side->comm, data, 1u << 16, NET_MEMORY_HOST,
+                                         &registration),
                     NET_SUCCESS);
+        CHECK_EQUAL(net->deregister(registrar->side->comm, registration), NET_SUCCESS);
         registrar->rounds++;
     }
     munmap(data, 1u << 16);
