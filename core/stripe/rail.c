@@ -79,8 +79,7 @@ void queue_destroy(struct stripe_queue *queue)
 void wire_of_address(struct stripe_queue_address *wire, const struct nic_address *address)
 {
     *wire = (struct stripe_queue_address){.queue_pair_number = address->queue_pair_number,
-                                          .packet_sequence_number =
-                                              address->packet_sequence_number,
+                                          .packet_sequence_number = address->packet_sequence_number,
                                           .lid = address->lid,
                                           .link = address->link,
                                           .mtu_code = address->mtu_code};
@@ -443,14 +442,16 @@ static void finish_fence(struct stripe_channel *channel, uint32_t index)
     speed_forget(rail);
     if (channel->up == 0 && channel->state != CRPC_STATE_CONNECTING) {
         crpc_error error = {0};
-        error_set(&error, CRPC_E_DISCONNECTED, 0,
-                  "connection lost: no rail is left (rail %u was the last); the peer's program, its "
-                  "machine or the network is gone",
-                  index);
+        error_set(
+            &error, CRPC_E_DISCONNECTED, 0,
+            "connection lost: no rail is left (rail %u was the last); the peer's program, its "
+            "machine or the network is gone",
+            index);
         channel_fail(channel, &error);
         return;
     }
-    log_write(channel->engine->log, CRPC_LOG_WARNING, "rail %u is lost; the other carries on", index);
+    log_write(channel->engine->log, CRPC_LOG_WARNING, "rail %u is lost; the other carries on",
+              index);
     if (was_up && channel->state != CRPC_STATE_CONNECTING) {
         rail->changes++;
         channel_report(channel, CHANNEL_EVENT_RAIL);
