@@ -47,5 +47,6 @@ int main(void)
         cmocka_unit_test(test_properties),
         cmocka_unit_test(test_tables),
     };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -114,5 +114,6 @@ int main(void)
         cmocka_unit_test(test_wrong_settings),
         cmocka_unit_test(test_right_settings),
     };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

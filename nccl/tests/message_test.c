@@ -489,6 +489,55 @@ static void test_two_threads(void **state)
     pair_run(12, receive_beside, send_beside, NULL, KILL_NOBODY, 60);
 }
 
+/* ---- A rail that goes and comes -------------------------------------------------------------- */
+
+#define LOSSY_MESSAGES 120
+
+static void receive_over_loss(struct side *side)
+{
+    side_accept(side);
+    uint8_t *data = pages(1u << 20);
+    void *registration = side_register(side, data, 1u << 20);
+    for (uint32_t i = 0; i < LOSSY_MESSAGES; i++) {
+        size_t bytes = 1u << 20;
+        int tag = 0, received = 0;
+        void *request = side_receive(side, 1, (void **)&data, &bytes, &tag, &registration);
+        side_finish(side, request, &received);
+        CHECK_EQUAL(received, (1u << 20) - i);
+        CHECK(pattern_is(data, (1u << 20) - i, i));
+    }
+    side_tell(side);
+    side_close_receiver(side);
+}
+
+static void send_over_loss(struct side *side)
+{
+    side_connect(side);
+    uint8_t *data = pages(1u << 20);
+    void *registration = side_register(side, data, 1u << 20);
+    for (uint32_t i = 0; i < LOSSY_MESSAGES; i++) {
+        if (i == LOSSY_MESSAGES / 4) {
+            CHECK_EQUAL(system(getenv("TEST_LINK1_DOWN")), 0);
+        } else if (i == LOSSY_MESSAGES / 2) {
+            CHECK_EQUAL(system(getenv("TEST_LINK1_UP")), 0);
+        }
+        pattern_fill(data, (1u << 20) - i, i);
+        side_finish(side, side_send(side, data, (1u << 20) - i, 0, registration), NULL);
+    }
+    side_hear(side);
+    side_close_sender(side);
+}
+
+/* NCCL sees nothing of it. */
+static void test_rail_lost(void **state)
+{
+    (void)state;
+    if (getenv("TEST_LINK1_DOWN") == NULL) {
+        skip(); /* nobody knows how to take a link down here */
+    }
+    pair_run(12, receive_over_loss, send_over_loss, NULL, KILL_NOBODY, 60);
+}
+
 int main(void)
 {
     char rails[140];
@@ -496,9 +545,11 @@ int main(void)
     setenv("COPYRPC_NCCL_RAILS", rails, 1);
     setenv("HARNESS_RAILS", rails, 1);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_messages), cmocka_unit_test(test_messages_by_settings),
-        cmocka_unit_test(test_groups),   cmocka_unit_test(test_steps_ahead),
-        cmocka_unit_test(test_no_room),  cmocka_unit_test(test_two_threads),
+        cmocka_unit_test(test_messages),  cmocka_unit_test(test_messages_by_settings),
+        cmocka_unit_test(test_groups),    cmocka_unit_test(test_steps_ahead),
+        cmocka_unit_test(test_no_room),   cmocka_unit_test(test_two_threads),
+        cmocka_unit_test(test_rail_lost),
     };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -487,5 +487,6 @@ int main(void)
         cmocka_unit_test(test_given_up),
         cmocka_unit_test(test_two_of_one_listener),
     };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
