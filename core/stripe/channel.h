@@ -359,6 +359,12 @@ static inline bool output_full(const struct output *output)
     return output->next == output->end;
 }
 
+/* How often the slot of a message was used before; slots are a power of two. */
+static inline uint32_t message_generation(const struct stripe_channel *channel, uint64_t number)
+{
+    return (uint32_t)(number >> __builtin_ctz(channel->slot_mask + 1)) & STRIPE_GENERATION_MASK;
+}
+
 /* ---- engine.c -------------------------------------------------------------------------------- */
 
 uint64_t stripe_now_ns(struct stripe_engine *engine);

@@ -291,7 +291,7 @@ static bool post_head(struct stripe_channel *channel)
     outgoing->repeat = 0;
     outgoing->immediate = slot | (uint32_t)outgoing->mask << STRIPE_MASK_SHIFT |
                           (outgoing->record ? STRIPE_IMMEDIATE_RECORD : 0) |
-                          (uint32_t)(number / (channel->slot_mask + 1)) << STRIPE_GENERATION_SHIFT;
+                          message_generation(channel, number) << STRIPE_GENERATION_SHIFT;
     for (uint32_t i = 0; i < head->count; i++) {
         struct stripe_op *op = outgoing->ops[i];
         op->number = number;
