@@ -78,6 +78,7 @@ struct stripe_outgoing {
     uint64_t number;
     uint32_t count; /* ops; 0 = the slot is free */
     uint32_t immediate;
+    uint8_t queue; /* number % queue_pairs */
     uint8_t mask;
     uint8_t done;   /* shares that have arrived */
     uint8_t repeat; /* shares that must be sent again, and are on no queue pair */
@@ -203,6 +204,7 @@ struct stripe_channel {
 
     /* -- sending -- */
     uint64_t send_number; /* of the head */
+    uint32_t send_queue;  /* send_number % queue_pairs */
     struct stripe_head head;
     struct list waiting;    /* sends that fill no place of the head */
     struct list free_sends; /* of the pool */

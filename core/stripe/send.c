@@ -96,11 +96,10 @@ static void fill_places(struct stripe_channel *channel)
 
 /* ---- Posting --------------------------------------------------------------------------------- */
 
-static struct stripe_queue *queue_for(struct stripe_channel *channel, uint32_t rail,
-                                      uint64_t number)
+static struct stripe_queue *queue_for(const struct stripe_channel *channel, uint32_t rail,
+                                      const struct stripe_outgoing *outgoing)
 {
-    /* queue_pairs is seldom a power of two: no mask */
-    return channel->rails[rail].queues[number % channel->queue_pairs];
+    return channel->rails[rail].queues[outgoing->queue];
 }
 
 static inline uint32_t part_of(const struct stripe_outgoing *outgoing, uint32_t index,
@@ -261,7 +260,7 @@ static bool room_for_all(struct stripe_channel *channel, const struct stripe_out
 {
     for (uint32_t mask = outgoing->mask; mask != 0; mask &= mask - 1) {
         uint32_t rail = leader_of(mask);
-        if (!room_for(channel, outgoing, rail, queue_for(channel, rail, outgoing->number))) {
+        if (!room_for(channel, outgoing, rail, queue_for(channel, rail, outgoing))) {
             return false;
         }
     }
@@ -280,6 +279,7 @@ static bool post_head(struct stripe_channel *channel)
     }
     outgoing->number = number;
     outgoing->count = head->count;
+    outgoing->queue = (uint8_t)channel->send_queue;
     memcpy(outgoing->ops, head->ops, head->count * sizeof(head->ops[0]));
     memcpy(outgoing->targets, head->targets, head->count * sizeof(head->targets[0]));
     split_message(channel, outgoing);
@@ -302,13 +302,17 @@ static bool post_head(struct stripe_channel *channel)
     for (uint32_t mask = outgoing->mask; mask != 0; mask &= mask - 1) {
         uint32_t rail = leader_of(mask);
         uint64_t before = channel->stats.rail_bytes_sent[rail];
-        post_share(channel, outgoing, rail, queue_for(channel, rail, number));
+        post_share(channel, outgoing, rail, queue_for(channel, rail, outgoing));
         channel->stats.rail_messages_sent[rail]++;
         if (channel->split == CRPC_SPLIT_MEASURED && channel->up == 3) {
             speed_begin(channel, rail, (uint32_t)(channel->stats.rail_bytes_sent[rail] - before));
         }
     }
     channel->send_number++;
+    channel->send_queue++;
+    if (channel->send_queue == channel->queue_pairs) {
+        channel->send_queue = 0;
+    }
     head->count = 0;
     return true;
 }
@@ -342,7 +346,7 @@ void sends_repeat(struct stripe_channel *channel)
                 continue;
             }
             uint32_t rail = leader_of(channel->up);
-            struct stripe_queue *queue = queue_for(channel, rail, outgoing->number);
+            struct stripe_queue *queue = queue_for(channel, rail, outgoing);
             if (!room_for(channel, outgoing, share, queue)) {
                 continue;
             }
