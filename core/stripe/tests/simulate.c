@@ -32,7 +32,8 @@ static bool ops_over(const struct sim *sim)
         const struct sim_side *side = &sim->sides[i];
         if (side->sends_completed != side->send_count ||
             side->messages_completed != side->message_count ||
-            side->cancels_completed != side->cancels_submitted) {
+            side->cancels_completed != side->cancels_submitted ||
+            (side->room_due && side->channel && !side->disconnected_seen)) {
             return false;
         }
     }
@@ -108,7 +109,8 @@ static void drain(struct sim *sim)
 {
     uint32_t round;
     sim_mend(sim, true);
-    for (round = 0; round < DRAIN_ROUNDS && !sim->failed; round++) {
+    uint32_t rounds = sim->abrupt ? random_below(&sim->random, 20) : DRAIN_ROUNDS;
+    for (round = 0; round < rounds && !sim->failed; round++) {
         drain_once(sim);
         if (round % 4 == 3) {
             for (uint32_t i = 0; i < sim->side_count && !sim->failed; i++) {
@@ -119,7 +121,7 @@ static void drain(struct sim *sim)
             break;
         }
     }
-    for (uint32_t i = 0; i < sim->side_count && !sim->failed; i++) {
+    for (uint32_t i = 0; i < sim->side_count && !sim->failed && !sim->abrupt; i++) {
         const struct sim_side *side = &sim->sides[i];
         bool done = side->sends_completed == side->send_count &&
                     side->messages_completed == side->message_count;
@@ -128,6 +130,9 @@ static void drain(struct sim *sim)
             sim_fail(sim, "side %u: deadlock: %u sends and %u messages do not end", i,
                      side->send_count - side->sends_completed,
                      side->message_count - side->messages_completed);
+        }
+        if (expected && side->room_due && side->channel && side->connected_seen) {
+            sim_fail(sim, "side %u: room was never reported", i);
         }
         if (!rails_are_up(side)) {
             sim_fail(sim, "side %u: a rail does not come back", i);
@@ -251,8 +256,7 @@ int main(int argc, char **argv)
                                             {"one", no_argument, NULL, '1'},
                                             {"verbose", no_argument, NULL, 'v'},
                                             {0}};
-    struct plan plan = {
-        .seed = 1, .steps = 1000000, .episode_steps = 10000, .episodes = UINT64_MAX};
+    struct plan plan = {.seed = 1, .steps = 1000000, .episode_steps = 5000, .episodes = UINT64_MAX};
     bool one = false, seed_given = false;
     int option;
     while ((option = getopt_long(argc, argv, "s:n:e:p:1v", options, NULL)) != -1) {
