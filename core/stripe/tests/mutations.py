@@ -31,6 +31,7 @@ MUTATIONS = [
     ("the fence drops what has arrived", "rail.c",
      [("            rail->fence = FENCE_DRAINED;\n            drain = true;\n", "            finish_fence(channel, i);\n            return false;\n")]),
     ("clear-to-sends on a lost rail are not repeated", "rail.c", [("    receives_retell(channel, index);\n", "")]),
+    ("clear-to-sends change their rail freely", "receive.c", [("            !all_landed(channel)) {", "            0) {")]),
     ("lost rails are not tried again", "rail.c", [("    if (!channel->active || pause_ns == CRPC_FOREVER ||", "    if (!channel->active || 1 ||")]),
     ("control on a lost queue pair is not sent again", "rail.c", [("    control_unsend(queue);\n", "")]),
     ("control on the lost first queue pair is not sent again", "engine.c",
@@ -64,7 +65,8 @@ MUTATIONS = [
     ("a message of several WQEs has the size of the last", "send.c",
      [("                     channel->engine->wqe_bytes_max)) {\n            outgoing->record = true;", "                     channel->engine->wqe_bytes_max)) {")]),
     # Ends.
-    ("BYE does not connect a channel that still waits", "channel.c", [("        channel_connected(channel); /* the peer was", "        /* the peer was")]),
+    ("BYE does not connect a channel that still waits", "channel.c", [("        channel_connected(channel); /* the peer was", "        /* the peer was"),
+      ("    if (channel->state == CRPC_STATE_CONNECTING) {\n        return;\n    }\n    if (channel->bye_received", "    if (channel->bye_received")]),
     ("BYE is heeded whatever it overtook", "channel.c", [(" &&\n        channel->stats.messages_received >= channel->bye.sent", "")]),
     ("a leave is not looked at again when a message completes", "receive.c",
      [("        channel_work(channel->engine, channel); /* the BYE may have waited for it */\n", "")]),
