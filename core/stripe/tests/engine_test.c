@@ -117,9 +117,8 @@ static void a_rail_without_a_share_carries_nothing(void **state)
     assert_int_equal(pair.channel[1]->rails[0].queues[0]->queue_pair->posted, told);
 }
 
-static void every_size_arrives_exact_at_every_share(void **state)
+static void send_every_size_at_every_share(void)
 {
-    (void)state;
     static const uint32_t sizes[] = {0,    1,    127,  128,   129,   1023,  1024,  1025,
                                      4095, 4096, 4097, 65535, 65536, 99999, 200001};
     for (uint32_t share = 0; share <= 1024; share += 128) {
@@ -128,6 +127,23 @@ static void every_size_arrives_exact_at_every_share(void **state)
             one_message(sizes[i], (uint8_t)(share + i));
         }
     }
+}
+
+static void every_size_arrives_exact_at_every_share(void **state)
+{
+    (void)state;
+    send_every_size_at_every_share();
+}
+
+/* An immediate tells the bytes of its own WQE alone. */
+static void every_size_arrives_exact_where_a_wqe_carries_little(void **state)
+{
+    (void)state;
+    crpc_channel_options options = pair_options();
+    pair_open_with_limit(&pair, 2, 2, 8192);
+    pair_connect(&pair, &options);
+    send_every_size_at_every_share();
+    pair_close(&pair);
 }
 
 static void an_empty_message_uses_rail_0(void **state)
@@ -411,6 +427,7 @@ int main(void)
         TEST(a_small_message_costs_one_wqe_and_a_large_one_two),
         TEST(a_rail_without_a_share_carries_nothing),
         TEST(every_size_arrives_exact_at_every_share),
+        cmocka_unit_test(every_size_arrives_exact_where_a_wqe_carries_little),
         TEST(an_empty_message_uses_rail_0),
         TEST(a_group_is_filled_by_tag_in_any_order),
         TEST(a_send_before_its_receive_waits),
