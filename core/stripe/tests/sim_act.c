@@ -67,7 +67,7 @@ static void check_refusal(struct sim *sim, struct sim_side *side, int32_t status
 static bool receive(struct sim *sim, struct sim_side *side, uint32_t count, uint32_t tag)
 {
     crpc_channel_op ops[STRIPE_GROUP_MAX] = {0};
-    struct stripe_region *regions[STRIPE_GROUP_MAX];
+    struct stripe_region *regions[STRIPE_GROUP_MAX] = {0};
     uint32_t number = side->message_count;
     if (number == SIM_MESSAGES_MAX) {
         return false;
