@@ -417,8 +417,8 @@ static void resolve(struct stripe_channel *channel, uint32_t index)
             }
         }
     }
-    if (channel->teller == index) {
-        channel->teller = NO_RAIL;
+    if (channel->repeated == index) {
+        channel->repeated = NO_RAIL;
     }
     receives_retell(channel, index);
     rail->state = RAIL_DOWN;
