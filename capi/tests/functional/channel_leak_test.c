@@ -30,7 +30,11 @@ static void cycle(struct side *side, uint32_t number)
                                      .bytes_max = 100000,
                                      .regions = number % 3 == 0,
                                      .ends_with = {CRPC_E_DISCONNECTED, CRPC_E_CLOSED}};
-    crpc_channel_options options = {.struct_size = sizeof(options), .queue_pairs = 1 + number % 3};
+    crpc_channel_options options = {.struct_size = sizeof(options),
+                                    .queue_pairs = 1 + number % 3,
+                                    .keepalive_ns = 50000000,
+                                    .retry_timeout = 10,
+                                    .retry_count = 3};
     uint32_t ending = number % ENDINGS;
     char address[64];
     if (ending == REJECTED) {
@@ -49,8 +53,7 @@ static void cycle(struct side *side, uint32_t number)
         side_meet(side);
         return;
     }
-    crpc_channel channel =
-        number % 2 ? side_join(side, &options) : side_connect(side, &options);
+    crpc_channel channel = number % 2 ? side_join(side, &options) : side_connect(side, &options);
     struct stream *stream = stream_start(side, channel, &traffic, side->seed + number, 0);
     while (stream_done(stream) < 6) {
         stream_step(stream);
@@ -62,6 +65,7 @@ static void cycle(struct side *side, uint32_t number)
         crpc_channel_disconnect(side->context, channel, CRPC_FOREVER);
         EXPECT_EQUAL(side_wait_gone(side, channel), CRPC_OK);
     } else if ((ending == CLOSED_HERE) != (side->index == 0)) {
+        stream_finish(stream, 60); /* with ops open, or nobody would ask for the other */
         EXPECT_EQUAL(side_wait_gone(side, channel), CRPC_E_DISCONNECTED);
     }
     EXPECT_EQUAL(crpc_channel_close(side->context, channel), CRPC_OK);
