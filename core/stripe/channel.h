@@ -235,7 +235,8 @@ struct stripe_channel {
     uint32_t common;            /* mask of rails that both sides have */
     uint32_t out_sequence;
     struct stripe_outbox outbox[STRIPE_INBOX_LINES];
-    uint32_t outbox_unsent; /* a bit for each line that is: what is seldom costs little to look for */
+    uint32_t
+        outbox_unsent; /* a bit for each line that is: what is seldom costs little to look for */
     uint32_t outbox_posted;
     uint32_t in_sequence;
     uint8_t arrived; /* lines of the inbox, a bit each */
@@ -257,8 +258,8 @@ struct stripe_channel {
     bool opened;     /* the peer's hello is known and the first queue pair connected */
     bool passive;    /* accepted by rdma_cm */
     bool closed;
-    bool refused; /* an op got CRPC_E_AGAIN */
-    bool leaving; /* by our application */
+    bool refused;      /* an op got CRPC_E_AGAIN */
+    bool leaving;      /* by our application */
     bool leave_wanted; /* to be told */
     bool left;         /* the peer receives no more than bye.posted */
     bool bye_wanted;

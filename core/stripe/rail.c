@@ -451,11 +451,11 @@ static void finish_fence(struct stripe_channel *channel, uint32_t index)
     }
     log_write(channel->engine->log, CRPC_LOG_WARNING, "rail %u is lost; the other carries on",
               index);
-    if (was_up && channel->state != CRPC_STATE_CONNECTING) {
+    if (channel->state == CRPC_STATE_CONNECTING) {
+        rail->shown_up = false;
+    } else if (was_up) {
         rail->changes++;
         channel_report(channel, CHANNEL_EVENT_RAIL);
-    } else {
-        rail->shown_up = false;
     }
     rail->report_wanted = true;
     if (rail->report_known) {

@@ -341,6 +341,32 @@ static void a_lost_rail_loses_nothing_and_comes_back(void **state)
     assert_true(stats_of(0).shares_repeated >= 2);
 }
 
+/* Attempts that fail in between change nothing that the application knows. */
+static void rail_events_alternate_however_late_they_are_taken(void **state)
+{
+    (void)state;
+    crpc_completion none;
+    assert_int_equal(pair_receive(&pair, 1, 0, 100000, 0, 1), CRPC_OK);
+    pair_settle(&pair);
+    memory_fabric_set_link(pair.nic[0][1], false);
+    assert_int_equal(pair_send(&pair, 0, 0, 100000, 0, 2), CRPC_OK);
+    for (uint32_t i = 0; i < 2000; i++) {
+        pair.clock_ns += 200000;
+        assert_int_equal(stripe_poll(pair.engine[0], &none, 0), 0);
+        assert_int_equal(stripe_poll(pair.engine[1], &none, 0), 0);
+    }
+    assert_true(pair.channel[0]->rails[1].epoch > 3);
+    memory_fabric_set_link(pair.nic[0][1], true);
+    pair_wait(&pair, 400000000);
+    for (uint32_t side = 0; side < 2; side++) {
+        assert_int_equal(info_of(side).rail_state[1], CRPC_RAIL_UP);
+        assert_int_equal(pair_count(&pair, side, CRPC_COMPLETION_RAIL), 2);
+        assert_int_equal(pair_find(&pair, side, CRPC_COMPLETION_RAIL, 0)->status,
+                         CRPC_E_DISCONNECTED);
+        assert_int_equal(pair_find(&pair, side, CRPC_COMPLETION_RAIL, 1)->status, CRPC_OK);
+    }
+}
+
 static void only_the_loss_of_both_rails_ends_a_channel(void **state)
 {
     (void)state;
@@ -434,6 +460,7 @@ int main(void)
         TEST(slots_and_sends_are_bounded_and_come_back),
         cmocka_unit_test(a_rail_that_one_side_lacks_is_left_out),
         TEST(a_lost_rail_loses_nothing_and_comes_back),
+        TEST(rail_events_alternate_however_late_they_are_taken),
         TEST(only_the_loss_of_both_rails_ends_a_channel),
         TEST(a_leave_finishes_what_can_be_finished),
         TEST(a_close_ends_what_is_open),
