@@ -101,7 +101,10 @@ static int32_t allocate(struct stripe_channel *channel, crpc_error *error)
 static uint64_t new_nonce(const struct stripe_channel *channel)
 {
     /* Names the connection and breaks the tie of who offers; need not be secret. */
-    uint64_t seed = clock_now_ns() ^ (uint64_t)(uintptr_t)channel << 16 ^ channel->handle;
+    const uint64_t *virtual_clock_ns = channel->engine->virtual_clock_ns;
+    uint64_t seed = channel->handle; /* a simulation sees to it that they differ */
+    seed ^= virtual_clock_ns ? *virtual_clock_ns
+                             : clock_now_ns() ^ (uint64_t)(uintptr_t)channel << 16;
     seed = (seed ^ seed >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
     seed = (seed ^ seed >> 27) * UINT64_C(0x94d049bb133111eb);
     return seed ^ seed >> 31;

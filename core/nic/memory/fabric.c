@@ -64,6 +64,7 @@ static void options_default(struct memory_fabric_options *options)
         .retry_steps = 1000,
         .receiver_not_ready_steps = 16,
         .pieces_max = 4,
+        .unit_bytes = 8,
         .transfer_weight = 4,
         .receive_weight = 2,
         .acknowledge_weight = 1,

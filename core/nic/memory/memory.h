@@ -87,6 +87,8 @@ struct memory_fabric_options {
 
     /* Scheduled mode. */
     uint32_t pieces_max;      /* 4: parts in which a payload lands */
+    uint32_t unit_bytes;      /* 8: an aligned unit of memory lands whole; a power of two. Devices
+                                 write lines of 64 in practice, and none promises it */
     uint32_t transfer_weight; /* 4; how often each is chosen where a queue pair could do several; */
     uint32_t receive_weight;  /* 2; 0 = never: it waits for ever */
     uint32_t acknowledge_weight; /* 1 */

@@ -66,37 +66,38 @@ bool memory_wait_for_answer(struct memory_queue_pair *queue_pair, enum memory_la
 
 /* ---- Pieces ---------------------------------------------------------------------------------- */
 
-/* Takes about `bytes` (ATOMIC_BYTES at least) from one end of the span; `base` is the address of
- * its byte 0 at the peer, and pieces end where aligned words of the peer's memory do. */
+/* Takes about `bytes` (a unit at least) from one end of the span; `base` is the address of its byte 0
+ * at the peer, and pieces end where aligned units of the peer's memory do. */
 static struct memory_span piece_take(struct memory_span *span, uint64_t base, uint32_t bytes,
-                                     bool front)
+                                     uint64_t unit, bool front)
 {
     struct memory_span piece = *span;
 
     if (bytes >= span->high - span->low) {
         span->low = span->high;
     } else if (front) {
-        piece.high =
-            (uint32_t)(((base + span->low + bytes) & ~(uint64_t)(ATOMIC_BYTES - 1)) - base);
+        piece.high = (uint32_t)(((base + span->low + bytes) & ~(unit - 1)) - base);
         span->low = piece.high;
     } else {
-        piece.low = (uint32_t)(align_up(base + span->high - bytes, ATOMIC_BYTES) - base);
+        piece.low = (uint32_t)(align_up(base + span->high - bytes, unit) - base);
         span->high = piece.low;
     }
     return piece;
 }
 
-static struct memory_span piece_random(struct random_generator *random, struct memory_span *span,
+static struct memory_span piece_random(struct memory_fabric *fabric, struct memory_span *span,
                                        uint64_t base)
 {
+    struct random_generator *random = &fabric->random;
+    const uint32_t unit = (uint32_t)maximum(ATOMIC_BYTES, fabric->options.unit_bytes);
     const uint32_t left = span->high - span->low;
     uint32_t bytes = left;
 
-    if (span->pieces > 1 && left > ATOMIC_BYTES) {
-        bytes = random_between(random, ATOMIC_BYTES, left);
+    if (span->pieces > 1 && left > unit) {
+        bytes = random_between(random, unit, left);
         span->pieces--;
     }
-    return piece_take(span, base, bytes, random_percent(random, 50));
+    return piece_take(span, base, bytes, unit, random_percent(random, 50));
 }
 
 static struct memory_span span_start(struct memory_fabric *fabric, uint32_t bytes)
@@ -162,7 +163,7 @@ static void write_piece(struct memory_queue_pair *queue_pair, struct memory_queu
         memory_execute_refused(queue_pair, target);
         return;
     }
-    piece = piece_random(&queue_pair->fabric->random, &queue_pair->span, transfer->remote_address);
+    piece = piece_random(queue_pair->fabric, &queue_pair->span, transfer->remote_address);
     memory_land(target, transfer->remote_address + piece.low, wqe->payload + piece.low,
                 piece.high - piece.low);
     if (span_empty(&queue_pair->span))
@@ -237,7 +238,7 @@ static void read_piece(struct memory_queue_pair *queue_pair, struct memory_queue
         last = queue_pair->words_left == 0;
     } else {
         piece =
-            piece_random(&queue_pair->fabric->random, &queue_pair->span, transfer->remote_address);
+            piece_random(queue_pair->fabric, &queue_pair->span, transfer->remote_address);
         last = span_empty(&queue_pair->span);
     }
     if (piece.low < piece.high)
@@ -290,7 +291,7 @@ static bool response_piece(struct memory_queue_pair *queue_pair, const struct me
         queue_pair->response = span_start(queue_pair->fabric, transfer->bytes);
     queue_pair->response_started = true;
     piece =
-        piece_random(&queue_pair->fabric->random, &queue_pair->response, transfer->local_address);
+        piece_random(queue_pair->fabric, &queue_pair->response, transfer->local_address);
     if (piece.low < piece.high)
         memcpy((void *)(uintptr_t)(transfer->local_address + piece.low), wqe->payload + piece.low,
                piece.high - piece.low);
