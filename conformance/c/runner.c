@@ -32,8 +32,8 @@ struct thing {
 /* A call on its way into the library, which may have no room for it. */
 struct call {
     crpc_op op;
-    uint32_t seed;
     uint64_t due; /* ns, or 0 */
+    uint32_t seed;
     int canceled;
 };
 
@@ -158,6 +158,7 @@ static int32_t make_endpoint(const char *verb, struct thing *made)
                                      .batch_window = number("batch_window"),
                                      .connect_timeout_ns = nanoseconds("connect_timeout_ms"),
                                      .keepalive_ns = nanoseconds("keepalive_ms"),
+                                     .retry_count = number("retry_count"),
                                      .token_bytes = (uint32_t)strlen(token)};
     memcpy(options.token, token, strnlen(token, sizeof(options.token)));
     crpc_endpoint handle = {made->bits};
@@ -338,7 +339,7 @@ static int32_t tell_region(crpc_region region)
 {
     crpc_region_info info = {.struct_size = sizeof(info)};
     int32_t status = crpc_region_get_info(context, region, &info);
-    tell("length=%" PRIu64 " access=%u", info.bytes, info.access);
+    tell("bytes=%" PRIu64 " access=%u", info.bytes, info.access);
     return status;
 }
 

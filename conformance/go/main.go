@@ -6,11 +6,11 @@ import (
 	"bufio"
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/copyrpc/copyrpc/bindings/go"
 )
@@ -21,20 +21,20 @@ type runner struct {
 	cancel  context.CancelFunc
 	begun   sync.WaitGroup
 	context *copyrpc.Context
-	mutex   sync.Mutex     // guards what follows, and the fields of peers
-	things  map[string]any // by name or number: *peer, *copyrpc.Listener, *copyrpc.ConnectRequest, *copyrpc.Request
+	things  sync.Map // by name or number: *peer, *copyrpc.Listener, *copyrpc.ConnectRequest, *copyrpc.Request
+	numbers atomic.Int32
 	calls   map[string]context.CancelFunc
 }
 
 type peer struct {
 	*copyrpc.Endpoint
-	name    string
-	mode    string // how it is served; if it is not, each request is told of
-	leaving bool   // who takes leave tells of the end
+	name  string
+	mode  atomic.Value // how it is served; if it is not, each request is told of
+	ended atomic.Bool  // its end is told, or who takes leave will
 }
 
 func newRunner() *runner {
-	r := &runner{things: map[string]any{}, calls: map[string]context.CancelFunc{}}
+	r := &runner{calls: map[string]context.CancelFunc{}}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	return r
 }
@@ -47,24 +47,18 @@ func (r *runner) begin(work func()) {
 	}()
 }
 
-// add gives a thing its name, or a number.
-func (r *runner) add(name string, thing any) string {
-	r.mutex.Lock()
-	defer r.mutex.Unlock()
-	if name == "" {
-		name = strconv.Itoa(len(r.things) + 1)
-	}
-	r.things[name] = thing
-	return name
+// number gives a thing one.
+func (r *runner) number(thing any) string {
+	number := strconv.Itoa(int(r.numbers.Add(1)))
+	r.things.Store(number, thing)
+	return number
 }
 
 // find gives the thing that a line names; nil if it names none.
 func (r *runner) find(l line) (any, error) {
-	r.mutex.Lock()
-	defer r.mutex.Unlock()
 	for _, key := range []string{"endpoint", "listener", "connection", "request"} {
 		if name, ok := l[key]; ok {
-			if thing, ok := r.things[name]; ok {
+			if thing, ok := r.things.Load(name); ok {
 				return thing, nil
 			}
 			return nil, errUnknown
@@ -76,14 +70,13 @@ func (r *runner) find(l line) (any, error) {
 func (r *runner) reset() {
 	r.cancel()
 	r.begun.Wait()
-	for _, thing := range r.things {
+	r.things.Range(func(_, thing any) bool {
 		if closer, ok := thing.(interface{ Close() error }); ok {
 			closer.Close()
 		}
-	}
-	if r.context != nil {
-		r.context.Close()
-	}
+		return true
+	})
+	r.context.Close()
 }
 
 // ---- Connections ----
@@ -93,22 +86,22 @@ func (r *runner) listen(l line) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	r.add(l["name"], listener)
+	r.things.Store(l["name"], listener)
 	r.begin(func() {
 		for {
 			request, err := listener.AcceptRequest(r.ctx)
 			if err != nil {
 				return
 			}
-			tell("event kind=connect_request listener=%s connection=%s token=%s", l["name"], r.add("", request), request.Info.Token)
+			tell("event kind=connect_request listener=%s connection=%s token=%s", l["name"], r.number(request), request.Info.Token)
 		}
 	})
 	return describeListener(listener)
 }
 
 func describeListener(listener *copyrpc.Listener) (string, error) {
-	stats, err := listener.Stats()
-	return "address=" + listener.Address() + fields(stats), err
+	told, err := fields(listener.Stats())
+	return "address=" + listener.Address() + told, err
 }
 
 // connecting is the life of an endpoint.
@@ -117,7 +110,7 @@ func (r *runner) connecting(name string, connect func() (*copyrpc.Endpoint, erro
 		endpoint, err := connect()
 		it := &peer{Endpoint: endpoint, name: name}
 		if err == nil {
-			r.add(name, it)
+			r.things.Store(name, it)
 		}
 		tell("event kind=connected endpoint=%s status=%s", name, statusOf(err))
 		for err == nil {
@@ -126,11 +119,8 @@ func (r *runner) connecting(name string, connect func() (*copyrpc.Endpoint, erro
 				r.take(it, request)
 			}
 		}
-		r.mutex.Lock()
-		defer r.mutex.Unlock()
-		if endpoint != nil && !it.leaving && !errors.Is(err, copyrpc.ErrClosed) && r.ctx.Err() == nil {
+		if endpoint != nil && !errors.Is(err, copyrpc.ErrClosed) && r.ctx.Err() == nil && !it.ended.Swap(true) {
 			tell("event kind=disconnected endpoint=%s status=%s", name, statusOf(err))
-			it.leaving = true
 		}
 	})
 	return "", nil
@@ -138,13 +128,10 @@ func (r *runner) connecting(name string, connect func() (*copyrpc.Endpoint, erro
 
 func (r *runner) disconnect(it *peer, l line) {
 	ctx, cancel := r.limited(l)
-	r.mutex.Lock()
-	first := !it.leaving
-	it.leaving = true
-	r.mutex.Unlock()
+	told := it.ended.Swap(true)
 	r.begin(func() {
 		defer cancel()
-		if err := it.Shutdown(ctx); first {
+		if err := it.Shutdown(ctx); !told {
 			tell("event kind=disconnected endpoint=%s status=%s", it.name, statusOf(err))
 		}
 	})
@@ -163,7 +150,7 @@ func (r *runner) call(it *peer, l line) {
 	for i := 0; i < max(l.number("count"), 1); i++ {
 		id := strconv.Itoa(l.number("id") + i)
 		call := copyrpc.Call{Method: uint16(l.number("method")), ReplyBytesMax: l.number("reply_max"),
-			Request: payload(l.number("length"), uint32(l.number("seed")+i))}
+			Request: payload(l.number("length"), l.number("seed")+i)}
 		if call.ReplyBytesMax == 0 {
 			call.ReplyBytesMax = copyrpc.NoReplyBytes
 		}
@@ -181,11 +168,9 @@ func (r *runner) call(it *peer, l line) {
 }
 
 func (r *runner) take(it *peer, request *copyrpc.Request) {
-	r.mutex.Lock()
-	mode := it.mode
-	r.mutex.Unlock()
-	if mode == "" {
-		tell("event kind=request endpoint=%s request=%s method=%d %s reply_max=%d", it.name, r.add("", request), request.Method,
+	mode, served := it.mode.Load().(string)
+	if !served {
+		tell("event kind=request endpoint=%s request=%s method=%d %s reply_max=%d", it.name, r.number(request), request.Method,
 			told(request.Payload), request.ReplyBytesMax)
 	} else if answer, err := handle(request, mode); err != nil { // it came before Serve had begun
 		request.ReplyStatus(copyrpc.StatusHandlerFailed, nil)
@@ -206,9 +191,7 @@ func handle(request *copyrpc.Request, mode string) ([]byte, error) {
 }
 
 func (r *runner) serve(it *peer, mode string) {
-	r.mutex.Lock()
-	it.mode = mode
-	r.mutex.Unlock()
+	it.mode.Store(mode)
 	r.begin(func() {
 		it.Serve(r.ctx, func(_ context.Context, request *copyrpc.Request) ([]byte, error) { return handle(request, mode) })
 	})
@@ -233,11 +216,9 @@ func (r *runner) ofEndpoint(it *peer, verb string, l line) (string, error) {
 	case "close":
 		return "", it.Close()
 	case "info":
-		info, err := it.Info()
-		return fields(info), err
+		return fields(it.Info())
 	case "stats":
-		stats, err := it.Stats()
-		return fields(stats), err
+		return fields(it.Stats())
 	default:
 		return "", errNoVerb
 	}
@@ -253,7 +234,7 @@ func (r *runner) ofRequest(request *copyrpc.Request, verb string, l line) (strin
 	case verb == "reply" && l["echo"] == "1":
 		return "", request.Reply(request.Payload)
 	case verb == "reply":
-		return "", request.ReplyStatus(int32(l.number("status")), l.payload())
+		return "", request.ReplyStatus(int32(l.number("status")), payload(l.number("length"), l.number("seed")))
 	}
 	return "", errNoVerb
 }
@@ -267,10 +248,10 @@ func (r *runner) ofContext(verb string, l line) (_ string, err error) {
 		return r.ofContext("context", l)
 	case "context":
 		info, err := r.context.Info()
-		return fmt.Sprintf("driver_name=%s%s", info.Driver, fields(info)), err
+		told, _ := fields(info, err)
+		return "driver_name=" + info.Driver + told, err
 	case "stats":
-		stats, err := r.context.Stats()
-		return fields(stats), err
+		return fields(r.context.Stats())
 	case "listen":
 		return r.listen(l)
 	case "connect":

@@ -32,20 +32,20 @@ func tell(format string, arguments ...any) {
 }
 
 // fields tells of a struct's numbers and words: CallsMax is calls_max.
-func fields(of any) (told string) {
-	value := reflect.ValueOf(of)
+func fields(of any, err error) (string, error) {
+	told, value := "", reflect.ValueOf(of)
 	for i := 0; i < value.NumField(); i++ {
 		if field := value.Field(i); field.CanInt() || field.CanUint() || field.Kind() == reflect.String {
 			told += fmt.Sprintf(" %s=%v", strings.ToLower(humps.ReplaceAllString(value.Type().Field(i).Name, "${1}_$2")), field)
 		}
 	}
-	return told
+	return told, err
 }
 
-func payload(length int, seed uint32) []byte {
+func payload(length, seed int) []byte {
 	data := make([]byte, length)
 	for i := range data {
-		data[i] = byte((seed*40503 + uint32(i%period)) * 2654435761 >> 24)
+		data[i] = byte((uint32(seed)*40503 + uint32(i%period)) * 2654435761 >> 24)
 	}
 	return data
 }
@@ -80,13 +80,11 @@ func (l line) milliseconds(key string) time.Duration {
 	return time.Duration(l.number(key)) * time.Millisecond
 }
 
-func (l line) payload() []byte { return payload(l.number("length"), uint32(l.number("seed"))) }
-
 var (
 	numbers = map[string]func(int) copyrpc.Option{
 		"endpoints_max": copyrpc.WithEndpointsMax, "receive_depth": copyrpc.WithReceiveDepth, "backlog": copyrpc.WithBacklog,
 		"ring_bytes": copyrpc.WithRingBytes, "request_bytes": copyrpc.WithRequestBytes, "calls_max": copyrpc.WithCallsMax,
-		"batch_window": copyrpc.WithBatchWindow,
+		"batch_window": copyrpc.WithBatchWindow, "retry_count": func(count int) copyrpc.Option { return copyrpc.WithRetry(14, count) },
 	}
 	times = map[string]func(time.Duration) copyrpc.Option{
 		"connect_timeout_ms": copyrpc.WithConnectTimeout, "keepalive_ms": copyrpc.WithKeepalive,

@@ -226,7 +226,7 @@ class Runner:
 
     def do_region(self, region):
         info = region.info()
-        return {"length": info.bytes, "access": sum(1 << ACCESSES.index(word) for word in info.access)}
+        return {"bytes": info.bytes, "access": sum(1 << ACCESSES.index(word) for word in info.access)}
 
     def do_deregister(self, region):
         region.close()

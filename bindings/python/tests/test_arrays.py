@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import copyrpc
 import pytest
@@ -292,14 +293,13 @@ def test_every_function_is_used():
         "crpc_retain",  # Message copies by itself
         "crpc_status_name",
     }
-    package = os.path.join(SOURCE, "bindings/python/copyrpc")
-    text = "".join(open(os.path.join(package, name)).read() for name in sorted(os.listdir(package)) if name.endswith(".py"))
+    text = "".join(path.read_text() for path in Path(SOURCE, "bindings/python/copyrpc").glob("*.py"))
     functions = set(re.findall(r"CRPC_API[^;(]*?\b(crpc_\w+)\(", header()))
     assert {function for function in functions if f"lib.{function}(" not in text} <= elsewhere
 
 
-@pytest.mark.parametrize("struct,kind", [("crpc_stats", "Stats"), ("crpc_context_info", "ContextInfo"), ("crpc_endpoint_info", "EndpointInfo"),
-                                         ("crpc_region_info", "RegionInfo")])
+@pytest.mark.parametrize("struct,kind", [("crpc_stats", "Stats"), ("crpc_context_info", "ContextInfo"),
+                                         ("crpc_endpoint_info", "EndpointInfo"), ("crpc_region_info", "RegionInfo")])
 def test_descriptions_have_the_headers_fields(struct, kind):
     there = {name for name, _ in ffi.typeof(struct).fields} - {"struct_size", "reserved", "user_data", "token_bytes"}
     assert there == set(getattr(copyrpc, kind).__dataclass_fields__)
