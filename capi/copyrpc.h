@@ -602,7 +602,8 @@ CRPC_API int32_t crpc_region_deregister(crpc_context *context, crpc_region regio
  * up to the bounds of crpc_cache_info, for the next op. Before such memory is unmapped (free() of a
  * large block, munmap, mremap), it must be taken out again with this, or the device goes on using
  * the old pages. Takes out every registration that touches [address, address + bytes); bytes 0 =
- * all of them. Returns how many; CRPC_E_BUSY (an op uses one: nothing is taken out). */
+ * all of them. Returns how many; CRPC_E_BUSY (an op uses one: nothing is taken out), CRPC_E_STATE (as
+ * crpc_cache_get_info). */
 CRPC_API int32_t crpc_cache_forget(crpc_context *context, const void *address, uint64_t bytes);
 
 typedef struct crpc_cache_info {
@@ -707,7 +708,7 @@ typedef struct crpc_channel_options {
     uint64_t user_data;
     uint32_t slots;       /* messages to be received that may be open at once, 1 to 256, rounded up to
                              a power of two; the lesser of both sides counts; 0 = 64 */
-    uint32_t sends_max;   /* sends that may be open at once, 1 to 65536; 0 = 256 */
+    uint32_t sends_max;   /* sends that may be open at once, 8 to 65536; 0 = 256 */
     uint32_t queue_pairs; /* of each rail, 1 to 8; the lesser of both sides counts; 0 = 1 */
     uint32_t split;       /* CRPC_SPLIT_* */
     uint32_t rail0_share; /* CRPC_SPLIT_FIXED: parts of 1024 that rail 0 carries */

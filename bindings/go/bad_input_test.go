@@ -319,29 +319,3 @@ func TestCloseAmongCallers(t *testing.T) {
 		callers.Wait()
 	}
 }
-
-func TestLostObjectsAreWarnedOf(t *testing.T) {
-	p := newPair(t)
-	collected.take()
-	func() {
-		client, _ := p.connect2(t)
-		_ = client
-	}()
-	deadline := time.Now().Add(10 * time.Second)
-	for time.Now().Before(deadline) {
-		runtime.GC()
-		time.Sleep(10 * time.Millisecond)
-		for _, text := range collected.take() {
-			if strings.Contains(text, "an Endpoint was lost without being closed") {
-				return
-			}
-		}
-	}
-	t.Fatal("nobody warned")
-}
-
-// connect2 connects without closing at the end of the test.
-func (p *pair) connect2(t *testing.T) (*copyrpc.Endpoint, error) {
-	go p.listener.Accept(limited(t))
-	return p.clientContext.Dial(limited(t), p.listener.Address())
-}

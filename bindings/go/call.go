@@ -36,14 +36,21 @@ const (
 	generationMask  = 1<<24 - 1
 )
 
-// pending is a caller that waits for one result or several.
+// pending is a caller that waits. It is one cache line, because a thousand of them are in use at once: what a call costs is
+// mostly the memory that it touches and that has left the cache since the call before.
 type pending struct {
-	done    chan struct{} // of capacity 1: it gets one value for each use
-	single  [1]Result
-	call    [1]Call
+	done   chan struct{} // of capacity 1: it gets one value for each use
+	many   *many         // of a batch; nil: one call, and this is what became of it:
+	status int32
+	reply  []byte
+	_      [64 - 48]byte
+}
+
+// many is what a batch adds to its caller's pending.
+type many struct {
 	results []Result
 	left    int
-	arena   []byte // of the replies of a batch, which live and die together
+	arena   []byte // of the replies, which live and die together
 }
 
 var pendings = sync.Pool{New: func() any { return &pending{done: make(chan struct{}, 1)} }}
@@ -84,12 +91,13 @@ func (t *callTable) find(userData uint64) (*pending, uint32) {
 	return t.entries[index].pending, index
 }
 
+// remove takes the caller out; whoever does has to tell it.
 func (t *callTable) remove(index uint32) {
-	p := t.entries[index].pending
 	t.entries[index].pending = nil
 	t.free = append(t.free, index)
-	p.done <- struct{}{}
 }
+
+func (p *pending) wake() { p.done <- struct{}{} }
 
 func (t *callTable) failAll(status Status) {
 	for index := range t.entries {
@@ -97,60 +105,62 @@ func (t *callTable) failAll(status Status) {
 		if p == nil {
 			continue
 		}
-		for i := range p.results {
-			if !p.results[i].finished {
-				p.results[i].finished, p.results[i].status = true, int32(status)
-			}
+		p.status = int32(status)
+		if p.many != nil {
+			p.many.fail(status)
 		}
 		t.remove(uint32(index))
+		p.wake()
 	}
 }
 
-// complete hands one result to its caller. The view is copied: it ends with the next poll. The connection's mutex is held.
-func (c *connection) complete(userData uint64, status int32, view []byte) {
-	p, index := c.table.find(userData)
-	if p == nil {
-		return
+func (m *many) fail(status Status) {
+	for i := range m.results {
+		if !m.results[i].finished {
+			m.results[i].finished, m.results[i].status = true, int32(status)
+		}
 	}
-	result := &p.results[userData&(batchMax-1)]
+}
+
+// fail hands one result without a reply to its caller. The connection's mutex is held.
+func (c *connection) fail(userData uint64, status Status) {
+	if p, index := c.table.find(userData); p != nil && p.finish(userData, int32(status), nil) {
+		c.table.remove(index)
+		p.wake()
+	}
+}
+
+// finish writes down one result; true if it was the caller's last. The view is copied: it ends with the next poll.
+func (p *pending) finish(userData uint64, status int32, view []byte) bool {
+	m := p.many
+	if m == nil {
+		p.status = status
+		if status >= 0 {
+			p.reply = append(make([]byte, 0, len(view)), view...)
+		}
+		return true
+	}
+	result := &m.results[userData&(batchMax-1)]
 	if result.finished {
-		return
+		return false
 	}
 	result.finished, result.status = true, status
 	if status >= 0 {
-		result.Reply = p.keep(view)
+		result.Reply = m.keep(view)
 	}
-	p.left--
-	if p.left == 0 {
-		c.table.remove(index)
-	}
+	m.left--
+	return m.left == 0
 }
 
-// keep copies a reply: of a single call to memory of its own, of a batch to memory shared with others of the batch.
-func (p *pending) keep(view []byte) []byte {
-	if len(p.results) == 1 {
-		return append(make([]byte, 0, len(view)), view...)
-	}
-	if len(view) > cap(p.arena)-len(p.arena) {
+// keep copies a reply to memory that it shares with others of the batch.
+func (m *many) keep(view []byte) []byte {
+	if len(view) > cap(m.arena)-len(m.arena) {
 		// For those that are left, if they are like this one; what is too small is left to those that it was for.
-		p.arena = make([]byte, 0, len(view)*max(min(p.left, 4096/max(len(view), 1)), 1))
+		m.arena = make([]byte, 0, len(view)*max(min(m.left, 4096/max(len(view), 1)), 1))
 	}
-	start := len(p.arena)
-	p.arena = append(p.arena, view...)
-	return p.arena[start:len(p.arena):len(p.arena)]
-}
-
-// source is where the calls of one caller come from: one of the two.
-type source struct {
-	calls    []Call
-	requests [][]byte
-}
-
-func (from source) at(i int) Call {
-	if from.calls != nil {
-		return from.calls[i]
-	}
-	return Call{Request: from.requests[i]}
+	start := len(m.arena)
+	m.arena = append(m.arena, view...)
+	return m.arena[start:len(m.arena):len(m.arena)]
 }
 
 // ---- Calling ------------------------------------------------------------------------------------
@@ -158,30 +168,53 @@ func (from source) at(i int) Call {
 // Call sends a request and waits for the reply, which is the caller's to keep. The deadline of ctx is the call's, and when
 // ctx is canceled so is the call; whether the peer acted on it is then not known. Any number of goroutines may call.
 func (endpoint *Endpoint) Call(ctx context.Context, request []byte) ([]byte, error) {
-	return endpoint.Do(ctx, Call{Request: request})
+	return endpoint.one(ctx, 0, request, 0)
 }
 
 // Do is Call with all that can be said about one.
 func (endpoint *Endpoint) Do(ctx context.Context, call Call) ([]byte, error) {
-	const op = "call"
-	c, err := endpoint.valid(op)
+	return endpoint.one(ctx, call.Method, call.Request, call.ReplyBytesMax)
+}
+
+const opCall = "call"
+
+func (endpoint *Endpoint) one(ctx context.Context, method uint16, request []byte, replyBytesMax int) ([]byte, error) {
+	if endpoint == nil || endpoint.connection == nil || endpoint.connection.closed.Load() {
+		_, err := endpoint.valid(opCall)
+		return nil, err
+	}
+	c := endpoint.connection
+	timeout, err := timeoutOf(ctx, opCall)
 	if err != nil {
 		return nil, err
+	}
+	if !c.fits(len(request), replyBytesMax) {
+		return nil, c.misfit(opCall, len(request), replyBytesMax)
 	}
 	p := pendings.Get().(*pending)
-	p.call[0] = call
-	p.results, p.left = p.single[:], 1
-	err = c.run(ctx, op, p, source{calls: p.call[:]})
-	result := p.single[0]
-	p.single[0], p.call[0] = Result{}, Call{} // the pool must not keep what is the caller's
-	pendings.Put(p)
+	c.mutex.Lock()
+	userData, err := c.admit(opCall, p)
 	if err != nil {
+		c.mutex.Unlock()
+		pendings.Put(p)
 		return nil, err
 	}
-	if result.status != 0 {
-		return nil, result.failure(ctx, op)
+	c.gatherCall(userData, method, request, replyBytesMax, timeout)
+	c.enlist()
+	c.mutex.Unlock()
+	c.poller.kick()
+	if done := ctx.Done(); done == nil {
+		<-p.done
+	} else {
+		c.await(done, p, userData)
 	}
-	return result.Reply, nil
+	reply, status := p.reply, p.status
+	p.reply = nil // the pool must not keep what is the caller's
+	pendings.Put(p)
+	if status != 0 {
+		return nil, failure(ctx, opCall, status, reply)
+	}
+	return reply, nil
 }
 
 // CallBatch makes many calls at once and waits until each has its reply or its error. It fails as a whole, having sent
@@ -207,30 +240,71 @@ func (endpoint *Endpoint) batch(ctx context.Context, count int, from source) ([]
 	if count > batchMax {
 		return nil, errorf(op, ErrTooBig, "%d calls; a batch has at most %d", count, batchMax)
 	}
+	timeout, err := timeoutOf(ctx, op)
+	if err != nil {
+		return nil, err
+	}
+	for i := 0; i < count; i++ {
+		if call := from.at(i); !c.fits(len(call.Request), call.ReplyBytesMax) {
+			return nil, c.misfit(op, len(call.Request), call.ReplyBytesMax)
+		}
+	}
 	results := make([]Result, count)
 	p := pendings.Get().(*pending)
-	p.results, p.left = results, count
-	err = c.run(ctx, op, p, from)
-	p.results, p.arena = nil, nil
+	p.many = &many{results: results, left: count}
+	err = c.runMany(ctx, op, p, from, timeout)
+	p.many = nil
 	pendings.Put(p)
 	if err != nil {
 		return nil, err
 	}
 	for i := range results {
 		if results[i].status != 0 {
-			results[i].Err = results[i].failure(ctx, op)
+			results[i].Err = failure(ctx, op, results[i].status, results[i].Reply)
 			results[i].Reply = nil
 		}
 	}
 	return results, nil
 }
 
-// failure makes the error of a status that is not 0.
-func (result *Result) failure(ctx context.Context, op string) error {
-	if result.status > 0 {
-		return &ReplyError{Status: result.status, Payload: result.Reply}
+// runMany sends the calls of a batch and waits for all of them. An error: nothing was sent.
+func (c *connection) runMany(ctx context.Context, op string, p *pending, from source, timeout uint64) error {
+	c.mutex.Lock()
+	userData, err := c.admit(op, p)
+	if err != nil {
+		c.mutex.Unlock()
+		return err
 	}
-	status := Status(result.status)
+	for i := range p.many.results {
+		call := from.at(i)
+		c.gatherCall(userData|uint64(i), call.Method, call.Request, call.ReplyBytesMax, timeout)
+	}
+	c.enlist()
+	c.mutex.Unlock()
+	c.poller.kick()
+	c.await(ctx.Done(), p, userData)
+	return nil
+}
+
+// source is where the calls of one caller come from: one of the two.
+type source struct {
+	calls    []Call
+	requests [][]byte
+}
+
+func (from source) at(i int) Call {
+	if from.calls != nil {
+		return from.calls[i]
+	}
+	return Call{Request: from.requests[i]}
+}
+
+// failure makes the error of a status that is not 0.
+func failure(ctx context.Context, op string, number int32, reply []byte) error {
+	if number > 0 {
+		return &ReplyError{Status: number, Payload: reply}
+	}
+	status := Status(number)
 	if (status == ErrTimeout || status == ErrCanceled) && ctx.Err() != nil {
 		return contextError(op, ctx)
 	}
@@ -241,72 +315,51 @@ func (result *Result) failure(ctx context.Context, op string) error {
 	return e
 }
 
-// run sends the calls of one caller and waits for all of them. An error: nothing was sent.
-func (c *connection) run(ctx context.Context, op string, p *pending, from source) error {
-	var timeout uint64
+// timeoutOf gives C's timeout for what is done within ctx, or why it is over already.
+func timeoutOf(ctx context.Context, op string) (timeout uint64, err error) {
 	if deadline, ok := ctx.Deadline(); ok {
 		left := time.Until(deadline)
 		if left <= 0 {
 			// The context's own timer may be a moment late to say so.
-			return &Error{Op: op, Status: ErrTimeout, Message: ErrTimeout.Error(), cause: context.DeadlineExceeded}
+			return 0, &Error{Op: op, Status: ErrTimeout, Message: ErrTimeout.Error(), cause: context.DeadlineExceeded}
 		}
 		timeout = uint64(left)
 	}
 	if ctx.Err() != nil {
-		return contextError(op, ctx)
+		return 0, contextError(op, ctx)
 	}
-	for i := range p.results {
-		if err := c.check(op, from.at(i)); err != nil {
-			return err
-		}
-	}
-	userData, err := c.gatherCalls(op, p, from, timeout)
-	if err != nil {
-		return err
-	}
-	c.poller.kick()
-	done := ctx.Done()
-	if done == nil {
-		<-p.done
-		return nil
-	}
+	return timeout, nil
+}
+
+// await waits for the caller's results, and if `canceled` comes first, sees to it that they come soon.
+func (c *connection) await(canceled <-chan struct{}, p *pending, userData uint64) {
 	select {
 	case <-p.done:
-	case <-done:
+	case <-canceled:
 		c.cancel(userData)
 		<-p.done
 	}
-	return nil
 }
 
-func (c *connection) check(op string, call Call) error {
-	if len(call.Request) > c.limits.RequestBytesMax {
+func (c *connection) fits(requestBytes, replyBytesMax int) bool {
+	return requestBytes <= c.limits.RequestBytesMax && replyBytesMax <= c.limits.ReplyBytesMax && replyBytesMax >= NoReplyBytes
+}
+
+// misfit tells what does not fit.
+func (c *connection) misfit(op string, requestBytes, replyBytesMax int) error {
+	if requestBytes > c.limits.RequestBytesMax {
 		return errorf(op, ErrTooBig, "the request has %d bytes; this peer's ring takes at most %d: give it a larger one with WithRingBytes",
-			len(call.Request), c.limits.RequestBytesMax)
+			requestBytes, c.limits.RequestBytesMax)
 	}
-	if call.ReplyBytesMax > c.limits.ReplyBytesMax {
+	if replyBytesMax > c.limits.ReplyBytesMax {
 		return errorf(op, ErrTooBig, "ReplyBytesMax is %d; this endpoint's ring takes at most %d: give it a larger one with WithRingBytes",
-			call.ReplyBytesMax, c.limits.ReplyBytesMax)
+			replyBytesMax, c.limits.ReplyBytesMax)
 	}
-	if call.ReplyBytesMax < NoReplyBytes {
-		return errorf(op, ErrInvalid, "ReplyBytesMax is %d; a number of bytes cannot be negative", call.ReplyBytesMax)
-	}
-	return nil
+	return errorf(op, ErrInvalid, "ReplyBytesMax is %d; a number of bytes cannot be negative", replyBytesMax)
 }
 
-func (c *connection) replyBytesOf(call Call) uint32 {
-	switch call.ReplyBytesMax {
-	case NoReplyBytes:
-		return 0
-	case 0:
-		return uint32(min(c.replyBytes, c.limits.ReplyBytesMax))
-	}
-	return uint32(call.ReplyBytesMax)
-}
-
-func (c *connection) gatherCalls(op string, p *pending, from source, timeout uint64) (uint64, error) {
-	c.mutex.Lock()
-	defer c.mutex.Unlock()
+// admit gives a caller its user_data. The connection's mutex is held, here and in gatherCall.
+func (c *connection) admit(op string, p *pending) (uint64, error) {
 	if c.over {
 		e := *c.reason
 		e.Op = op
@@ -316,18 +369,22 @@ func (c *connection) gatherCalls(op string, p *pending, from source, timeout uin
 	if !ok {
 		return 0, errorf(op, ErrAgain, "%d callers wait on this endpoint already", len(c.table.entries))
 	}
-	b := c.opened(&c.calls)
-	for i := range p.results {
-		this := from.at(i)
-		place, offset := b.next(this.Request)
-		*place = Op{
-			Opcode: OpCall, Method: this.Method, Endpoint: c.handle, UserData: userData | uint64(i),
-			PayloadOffset: offset, PayloadBytes: uint32(len(this.Request)),
-			ReplyBytesMax: c.replyBytesOf(this), TimeoutNs: timeout,
-		}
-	}
-	c.enlist()
 	return userData, nil
+}
+
+func (c *connection) gatherCall(userData uint64, method uint16, request []byte, replyBytesMax int, timeout uint64) {
+	replyBytes := uint32(replyBytesMax)
+	switch replyBytesMax {
+	case NoReplyBytes:
+		replyBytes = 0
+	case 0:
+		replyBytes = uint32(min(c.replyBytes, c.limits.ReplyBytesMax))
+	}
+	place, offset := c.opened(&c.calls).next(request)
+	*place = Op{
+		Opcode: OpCall, Method: method, Endpoint: c.handle, UserData: userData, PayloadOffset: offset,
+		PayloadBytes: uint32(len(request)), ReplyBytesMax: replyBytes, TimeoutNs: timeout,
+	}
 }
 
 // opened gives the batch to add to; the connection's mutex is held, here and in enlist.
@@ -372,7 +429,7 @@ func (c *connection) carryOutCancels() {
 			for i := *g.first; g.batch != nil && i < g.batch.count; {
 				if own := g.batch.ops[i].UserData; own&^(batchMax-1) == userData {
 					g.batch.remove(i)
-					c.complete(own, int32(ErrCanceled), nil)
+					c.fail(own, ErrCanceled)
 				} else {
 					i++
 				}
@@ -381,12 +438,20 @@ func (c *connection) carryOutCancels() {
 		if p, _ = c.table.find(userData); p == nil {
 			continue
 		}
-		for i := range p.results {
-			if !p.results[i].finished {
-				place, _ := c.opened(&c.answers).next(nil)
-				*place = Op{Opcode: OpCancel, Endpoint: c.handle, Token: userData | uint64(i)}
+		if p.many == nil {
+			c.gatherCancel(userData)
+			continue
+		}
+		for i := range p.many.results {
+			if !p.many.results[i].finished {
+				c.gatherCancel(userData | uint64(i))
 			}
 		}
 	}
 	c.cancels = c.cancels[:0]
+}
+
+func (c *connection) gatherCancel(userData uint64) {
+	place, _ := c.opened(&c.answers).next(nil)
+	*place = Op{Opcode: OpCancel, Endpoint: c.handle, Token: userData}
 }

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"net/netip"
 	"runtime"
+	"sort"
 	"sync"
 	"unsafe"
 )
@@ -34,12 +35,12 @@ func Open(options ...Option) (*Context, error) {
 		return nil, err
 	}
 	c := &Context{poller: p}
-	warnIfLost(c, &p.closed, "a Context")
+	warnIfLost(c, func() bool { return !p.closed.Load() }, "a Context")
 	return c, nil
 }
 
-// Close closes everything that was made from the context; calls that are pending fail with ErrClosed. Closing twice is
-// allowed.
+// Close closes everything that was made from the context, which then need not be closed by itself; calls that are pending fail
+// with ErrClosed. Closing twice is allowed.
 func (c *Context) Close() error {
 	if c == nil || c.poller == nil {
 		return nil
@@ -55,11 +56,12 @@ func (c *Context) valid(op string) (*poller, error) {
 	return c.poller, nil
 }
 
-// warnIfLost has the garbage collector tell of an object that nobody closed, and do no more: when it runs, if at all, is no
-// time to close connections. What the poller holds on to are the inner structs, so that the outer one can be lost.
-func warnIfLost[T any](object *T, closed interface{ Load() bool }, name string) {
+// warnIfLost has the garbage collector tell of an object that nobody closed and that still holds something open, and do no
+// more: when it runs, if at all, is no time to close connections. What the poller holds on to are the inner structs, so that the
+// outer one can be lost.
+func warnIfLost[T any](object *T, open func() bool, name string) {
 	runtime.SetFinalizer(object, func(*T) {
-		if !closed.Load() {
+		if open() {
 			Warn(name + " was lost without being closed; call Close")
 		}
 	})
@@ -80,10 +82,10 @@ var (
 	shared      = map[sharedKey]*sharedContext{}
 )
 
-// takeContext gives the context that was asked for, and what to call when its user is closed.
+// takeContext gives the context that was asked for, and what to call when its user is closed; nil: nothing.
 func takeContext(op string, s *settings) (*Context, func(), error) {
 	if s.context != nil {
-		return s.context, func() {}, nil
+		return s.context, nil, nil
 	}
 	sharedMutex.Lock()
 	defer sharedMutex.Unlock()
@@ -100,6 +102,13 @@ func takeContext(op string, s *settings) (*Context, func(), error) {
 	entry.users++
 	var once sync.Once
 	return entry.context, func() { once.Do(func() { leaveShared(key, entry) }) }, nil
+}
+
+// letGo is `release` of takeContext, if there is one.
+func letGo(release func()) {
+	if release != nil {
+		release()
+	}
 }
 
 // leaveShared closes a shared context after its last user.
@@ -120,11 +129,16 @@ type ContextInfo struct {
 	Device          string // e.g. "mlx5_0"
 	Driver          string // e.g. "verbs"
 	Port            int
+	GIDIndex        int
 	GID             netip.Addr
+	InfiniBand      bool // the link; else Ethernet
 	MTUBytes        int
 	EndpointsMax    int
 	Endpoints       int // open now
 	ReceiveDepth    int
+	SendDepth       int // WQEs of an endpoint's send queue
+	SignalInterval  int
+	InlineBytesMax  int
 	BatchWindowLeft int
 	BlueFlame       bool // small sends go out with their doorbell
 	CQECompression  bool // completions that are alike share an entry
@@ -153,10 +167,12 @@ func (r *RawContext) Info() (ContextInfo, error) {
 		return ContextInfo{}, newError(op, Status(status))
 	}
 	return ContextInfo{
-		Device: text(info.device[:]), Driver: text(info.driver_name[:]), Port: int(info.port),
+		Device: text(info.device[:]), Driver: text(info.driver_name[:]), Port: int(info.port), GIDIndex: int(info.gid_index),
 		GID:      netip.AddrFrom16(*(*[16]byte)(unsafe.Pointer(&info.gid))),
 		MTUBytes: int(info.mtu_bytes), EndpointsMax: int(info.endpoints_max), Endpoints: int(info.endpoints),
-		ReceiveDepth: int(info.receive_depth), BatchWindowLeft: int(info.batch_window_left),
+		InfiniBand:   info.link == C.CRPC_LINK_INFINIBAND,
+		ReceiveDepth: int(info.receive_depth), SendDepth: int(info.send_depth), SignalInterval: int(info.signal_interval),
+		InlineBytesMax: int(info.inline_bytes_max), BatchWindowLeft: int(info.batch_window_left),
 		BlueFlame:      info.features&C.CRPC_FEATURE_BLUEFLAME != 0,
 		CQECompression: info.features&C.CRPC_FEATURE_CQE_COMPRESSION != 0,
 	}, nil
@@ -211,14 +227,33 @@ func (r *RawContext) Stats() (Stats, error) {
 
 // DeviceInfo describes one port of one RDMA device of this machine.
 type DeviceInfo struct {
-	Name         string
-	Port         int
-	Active       bool
-	MTUBytes     int
-	GID          netip.Addr // the one a context takes by default
-	EndpointsMax int
-	CardGUID     uint64 // system_image_guid: the same for all ports of one card; 0 = not known
-	LinkMbps     int    // 0 = not known
+	Name            string
+	Port            int      // of Ports, from 1
+	Ports           int      // that the device has
+	Drivers         []string // that can open it, for WithDriver
+	Active          bool
+	InfiniBand      bool // the link; else Ethernet
+	MTUBytes        int
+	GIDIndex        int // the one a context takes by default
+	GID             netip.Addr
+	EndpointsMax    int // QPs of the device, over all processes
+	ReceiveDepthMax int // that one context may have
+	InlineBytesMax  int // payload that fits in a WQE; 0: not known before opening
+	VendorID        uint32
+	VendorPartID    uint32
+	CardGUID        uint64 // system_image_guid: the same for all ports of one card; 0 = not known
+	LinkMbps        int    // 0 = not known
+}
+
+func driversOf(bits C.uint32_t) []string {
+	var names []string
+	for driver, name := range map[C.uint32_t]string{C.CRPC_DRIVER_VERBS: "verbs", C.CRPC_DRIVER_MLX5: "mlx5"} {
+		if bits>>driver&1 != 0 {
+			names = append(names, name)
+		}
+	}
+	sort.Strings(names)
+	return names
 }
 
 // Devices lists the ports of all RDMA devices. None is no error.
@@ -235,10 +270,12 @@ func Devices() ([]DeviceInfo, error) {
 			return nil, fromC(fmt.Sprint("device ", index), status, &theirs)
 		}
 		devices = append(devices, DeviceInfo{
-			Name: text(info.name[:]), Port: int(info.port), Active: info.port_state == C.CRPC_PORT_ACTIVE,
+			Name: text(info.name[:]), Port: int(info.port), Ports: int(info.port_count), Drivers: driversOf(info.drivers),
+			InfiniBand: info.link == C.CRPC_LINK_INFINIBAND, GIDIndex: int(info.gid_index), Active: info.port_state == C.CRPC_PORT_ACTIVE,
 			MTUBytes: int(info.mtu_bytes), GID: netip.AddrFrom16(*(*[16]byte)(unsafe.Pointer(&info.gid))),
-			EndpointsMax: int(info.endpoints_max),
-			CardGUID:     uint64(info.system_image_guid), LinkMbps: int(info.link_mbps),
+			EndpointsMax: int(info.endpoints_max), ReceiveDepthMax: int(info.receive_depth_max),
+			InlineBytesMax: int(info.inline_bytes_max), VendorID: uint32(info.vendor_id), VendorPartID: uint32(info.vendor_part_id),
+			CardGUID: uint64(info.system_image_guid), LinkMbps: int(info.link_mbps),
 		})
 	}
 }

@@ -124,6 +124,8 @@ var (
 	_ = [1]struct{}{}[OpCancel-C.CRPC_OP_CANCEL]
 	_ = [1]struct{}{}[OpQuiet-C.CRPC_OP_QUIET]
 	_ = [1]struct{}{}[CompletionResponse-C.CRPC_COMPLETION_RESPONSE]
+	_ = [1]struct{}{}[CompletionReply-C.CRPC_COMPLETION_REPLY]
+	_ = [1]struct{}{}[CompletionCancel-C.CRPC_COMPLETION_CANCEL]
 	_ = [1]struct{}{}[CompletionRequest-C.CRPC_COMPLETION_REQUEST]
 	_ = [1]struct{}{}[CompletionConnectRequest-C.CRPC_COMPLETION_CONNECT_REQUEST]
 	_ = [1]struct{}{}[CompletionConnected-C.CRPC_COMPLETION_CONNECTED]

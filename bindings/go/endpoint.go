@@ -10,6 +10,7 @@ import "C"
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -31,7 +32,7 @@ type connection struct {
 	limits     EndpointInfo  // as it was connected; not changed after `connected` was closed
 	connected  chan struct{} // closed when it is, or can't be
 	gone       chan struct{} // closed when it is over
-	release    func()        // tells a shared context that it has a user less
+	release    func()        // tells a shared context that it has a user less; nil: it is no shared one
 	closed     atomic.Bool   // by this side
 
 	// Guarded by the poller's mutex.
@@ -66,7 +67,7 @@ func Dial(ctx context.Context, address string, options ...Option) (*Endpoint, er
 	}
 	endpoint, err := c.dial(ctx, op, address, s, release)
 	if err != nil {
-		release()
+		letGo(release)
 		return nil, err
 	}
 	return endpoint, nil
@@ -127,8 +128,22 @@ func (c *connection) wait(ctx context.Context) (*Endpoint, error) {
 		return nil, c.reason
 	}
 	endpoint := &Endpoint{connection: c}
-	warnIfLost(endpoint, &c.closed, "an Endpoint")
+	warnIfLost(endpoint, c.open, "an Endpoint")
 	return endpoint, nil
+}
+
+// open tells whether the connection still holds something of the machine: one that is over does not, unless the context that it
+// shares waits for its Close.
+func (c *connection) open() bool {
+	if c.closed.Load() || c.poller.closed.Load() {
+		return false
+	}
+	select {
+	case <-c.gone:
+		return c.release != nil
+	default:
+		return true
+	}
 }
 
 // ---- What the poller hears ----------------------------------------------------------------------
@@ -203,10 +218,14 @@ func (endpoint *Endpoint) Close() error {
 	if endpoint == nil || endpoint.connection == nil || endpoint.connection.closed.Swap(true) {
 		return nil
 	}
-	c := endpoint.connection
-	c.end(errorf("", ErrClosed, "the Endpoint was closed"))
-	c.release()
+	endpoint.connection.letGo("the Endpoint was closed")
 	return nil
+}
+
+// letGo ends the connection by this side, and tells a shared context.
+func (c *connection) letGo(why string) {
+	c.end(&Error{Status: ErrClosed, Message: why})
+	letGo(c.release)
 }
 
 // Shutdown takes leave: it refuses new calls, lets calls, requests and replies under way finish on both sides, then
@@ -283,26 +302,52 @@ func (c *connection) why(op string) error {
 
 // ---- Asking -------------------------------------------------------------------------------------
 
+// EndpointState is how far an endpoint has come.
+type EndpointState uint32
+
+const (
+	StateNew          EndpointState = C.CRPC_STATE_NEW       // of a Blob that was not joined
+	StateRequested    EndpointState = C.CRPC_STATE_REQUESTED // to be accepted or rejected
+	StateConnecting   EndpointState = C.CRPC_STATE_CONNECTING
+	StateConnected    EndpointState = C.CRPC_STATE_CONNECTED
+	StateClosing      EndpointState = C.CRPC_STATE_CLOSING      // takes leave: no new calls
+	StateDisconnected EndpointState = C.CRPC_STATE_DISCONNECTED // over, by leave or by failure
+)
+
+// String names the state, e.g. "connected".
+func (state EndpointState) String() string {
+	names := [...]string{StateNew: "new", StateRequested: "requested", StateConnecting: "connecting", StateConnected: "connected",
+		StateClosing: "closing", StateDisconnected: "disconnected"}
+	if int(state) >= len(names) || names[state] == "" {
+		return fmt.Sprintf("EndpointState(%d)", uint32(state))
+	}
+	return names[state]
+}
+
 // EndpointInfo tells about an endpoint.
 type EndpointInfo struct {
+	State           EndpointState
 	RequestBytesMax int // the longest request that the peer takes
 	ReplyBytesMax   int // the longest reply that a call may ask for
 	CallsMax        int
 	CallsOpen       int
 	RequestsOpen    int
 	QueuePairNumber uint32
-	PeerAddress     string
+	Version         int    // of the wire protocol
+	Features        uint32 // agreed on
+	PeerAddress     string // "" if it was connected by a Blob
 	LocalAddress    string
 	Token           []byte // the peer's, at the accepting side
 }
 
-// Info tells about the endpoint; of one that is over, as it was when it was connected.
+// Info tells about the endpoint; of one that is over, as it was when it was connected, but for the state.
 func (endpoint *Endpoint) Info() (EndpointInfo, error) {
 	c, err := endpoint.valid("endpoint info")
 	if err != nil {
 		return EndpointInfo{}, err
 	}
 	info := c.limits
+	info.State = StateDisconnected
 	c.poller.control("endpoint info", func() error {
 		if c.poller.connections[c.id] == c {
 			info, err = c.poller.raw.EndpointInfo(c.handle)
@@ -327,6 +372,7 @@ func (r *RawContext) EndpointInfo(endpoint EndpointHandle) (EndpointInfo, error)
 		token[i] = byte(info.token[i])
 	}
 	return EndpointInfo{
+		State: EndpointState(info.state), Version: int(info.version), Features: uint32(info.features),
 		RequestBytesMax: int(info.request_bytes_max), ReplyBytesMax: int(info.reply_bytes_max),
 		CallsMax: int(info.calls_max), CallsOpen: int(info.calls_open), RequestsOpen: int(info.requests_open),
 		QueuePairNumber: uint32(info.queue_pair_number), PeerAddress: text(info.peer_address[:]),

@@ -165,3 +165,54 @@ func ExampleRawContext() {
 	<-served
 	// Output: 32640
 }
+
+// Two programs that know each other by other means than an address; here, goroutines and channels.
+func ExampleNewBlob() {
+	ctx := context.Background()
+	toServer, toClient := make(chan []byte, 1), make(chan []byte, 1)
+	go func() {
+		blob, err := copyrpc.NewBlob()
+		if err != nil {
+			log.Fatal(err)
+		}
+		toClient <- blob.Bytes
+		endpoint, err := blob.Join(ctx, <-toServer)
+		if err != nil {
+			log.Fatal(err)
+		}
+		defer endpoint.Close()
+		endpoint.Serve(ctx, func(_ context.Context, request *copyrpc.Request) ([]byte, error) {
+			return append([]byte("hello, "), request.Payload...), nil
+		})
+	}()
+
+	blob, err := copyrpc.NewBlob()
+	if err != nil {
+		log.Fatal(err)
+	}
+	toServer <- blob.Bytes
+	server, err := blob.Join(ctx, <-toClient)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer server.Close()
+	reply, err := server.Call(ctx, []byte("world"))
+	fmt.Println(string(reply), err)
+	// Output: hello, world <nil>
+}
+
+func ExampleContext_NewRegion() {
+	c, err := copyrpc.Open()
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer c.Close() // and with it the region
+	region, err := c.NewRegion(1<<20, copyrpc.LocalWrite|copyrpc.RemoteRead)
+	if err != nil {
+		log.Fatal(err)
+	}
+	copy(region.Bytes(), "what peers may read")
+	info, err := region.Info()
+	fmt.Println(info.Bytes, info.RemoteKey != 0, err)
+	// Output: 1048576 true <nil>
+}

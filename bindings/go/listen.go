@@ -69,11 +69,11 @@ func Listen(address string, options ...Option) (*Listener, error) {
 		return err
 	})
 	if err != nil {
-		release()
+		letGo(release)
 		return nil, err
 	}
 	listener := &Listener{acceptor: a}
-	warnIfLost(listener, &a.closed, "a Listener")
+	warnIfLost(listener, func() bool { return !a.closed.Load() && !p.closed.Load() }, "a Listener")
 	return listener, nil
 }
 
@@ -116,11 +116,13 @@ func (listener *Listener) Stats() (ListenerStats, error) {
 	if err != nil {
 		return ListenerStats{}, err
 	}
-	info := C.crpc_listener_info{struct_size: C.sizeof_crpc_listener_info}
+	var info ListenerInfo
 	err = a.poller.control(op, func() error {
-		return asError(op, C.crpc_listener_get_info(a.poller.raw.handle, a.handle.c(), &info))
+		var err error
+		info, err = a.poller.raw.ListenerInfo(a.handle)
+		return err
 	})
-	return ListenerStats{Requests: uint64(info.requests), Refused: uint64(info.refused)}, err
+	return info.ListenerStats, err
 }
 
 // Close stops listening. Connections made stay; peers that were not accepted yet are rejected. Closing twice is allowed.
@@ -135,7 +137,7 @@ func (listener *Listener) Close() error {
 		}
 		return nil
 	})
-	a.release()
+	letGo(a.release)
 	return nil
 }
 
@@ -222,7 +224,7 @@ func (request *ConnectRequest) Accept(ctx context.Context, options ...Option) (*
 	}
 	s.endpoint.token_bytes = 0 // it is for the connecting side
 	p := a.poller
-	c := newConnection(p, op, s, func() {})
+	c := newConnection(p, op, s, nil)
 	err := p.control(op, func() error {
 		c.id, c.handle = p.newID(), request.endpoint
 		s.endpoint.user_data = C.uint64_t(c.id)

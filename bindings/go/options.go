@@ -116,6 +116,20 @@ func WithPort(port int) Option {
 	return func(s *settings) { s.device.port = s.number("the port", port) }
 }
 
+// WithGIDIndex takes the address with this index in the port's table, instead of choosing one: RoCE v2 with IPv4 is preferred.
+// [Devices] tells which that is.
+func WithGIDIndex(index int) Option {
+	return func(s *settings) {
+		s.device.flags |= C.CRPC_CONTEXT_GID_INDEX
+		s.device.gid_index = s.number("the GID index", index)
+	}
+}
+
+// WithSignalInterval has one send WQE in so many ask for a completion; 64 by default.
+func WithSignalInterval(count int) Option {
+	return func(s *settings) { s.device.signal_interval = s.number("signal_interval", count) }
+}
+
 // WithEndpointsMax says how many endpoints the context may have; 256 by default. Of Open and OpenRaw.
 func WithEndpointsMax(count int) Option {
 	return func(s *settings) { s.device.endpoints_max = s.number("endpoints_max", count) }

@@ -14,7 +14,9 @@ import (
 )
 
 const (
-	pollerCompletions = 256
+	// What one turn takes at most. Each turn costs about as much as ten calls, so the more the better; but with a thousand calls
+	// open and all of them taken at once, the peer has nothing to do meanwhile.
+	pollerCompletions = 512
 	// How long an idle poller looks on before it sleeps. To sleep and be woken costs about as much; beyond it a program that
 	// waits would burn a processor that others could use.
 	spinTime = 20 * time.Microsecond
@@ -25,8 +27,10 @@ type poller struct {
 	raw         *RawContext
 	connections map[uint64]*connection // by user_data of the endpoint
 	listeners   map[uint64]*acceptor   // by user_data of the listener
-	lastID      uint64                 // of connections and listeners; never used again
-	latest      *connection            // the one that the completion before was for
+	regions     map[*region]struct{}
+	lastID      uint64      // of connections and listeners; never used again
+	latest      *connection // the one that the completion before was for
+	answered    [pollerCompletions]*pending
 
 	queueMutex sync.Mutex
 	queue      []*connection // those with something to send
@@ -49,6 +53,7 @@ func startPoller(op string, s *settings) (*poller, error) {
 		raw:         raw,
 		connections: map[uint64]*connection{},
 		listeners:   map[uint64]*acceptor{},
+		regions:     map[*region]struct{}{},
 		done:        make(chan struct{}),
 		over:        make(chan struct{}),
 	}
@@ -73,6 +78,9 @@ func (p *poller) close() {
 		c.finish(errorf("", ErrClosed, "the Context was closed"))
 	}
 	p.raw.Close()
+	for own := range p.regions { // deregistered by that, also what was in use
+		own.end()
+	}
 	p.queueMutex.Lock()
 	p.pool.drain()
 	p.queueMutex.Unlock()
@@ -264,7 +272,7 @@ func (c *connection) submit(g *gather) Status {
 			g.sent++
 			if failed.Opcode == OpCall {
 				c.mutex.Lock()
-				c.complete(failed.UserData, int32(reason), nil)
+				c.fail(failed.UserData, reason)
 				c.mutex.Unlock()
 			} // of a reply or a cancel: the connection is going, and says so by itself
 		}
@@ -317,17 +325,35 @@ func (p *poller) connectionOf(id uint64) *connection {
 	return p.latest
 }
 
+// responses has two passes, because callers gather under the same mutex: the table under it, then all that takes longer.
 func (c *connection) responses(completions []Completion) int {
-	c.mutex.Lock()
-	defer c.mutex.Unlock()
-	count := 0
-	for count < len(completions) {
-		done := &completions[count]
-		if done.Kind != CompletionResponse || done.EndpointUserData != c.id {
-			break
-		}
-		c.complete(done.UserData, done.Status, done.View())
+	count := 1
+	for count < len(completions) && completions[count].Kind == CompletionResponse && completions[count].EndpointUserData == c.id {
 		count++
+	}
+	answered := &c.poller.answered
+	c.mutex.Lock()
+	for i := 0; i < count; i++ {
+		done := &completions[i]
+		p, index := c.table.find(done.UserData)
+		if p != nil && p.many == nil {
+			c.table.remove(index)
+		} else if p != nil && p.finish(done.UserData, done.Status, done.View()) {
+			c.table.remove(index)
+			p.wake()
+			p = nil
+		} else {
+			p = nil
+		}
+		answered[i] = p
+	}
+	c.mutex.Unlock()
+	for i, p := range answered[:count] {
+		if p != nil {
+			p.finish(0, completions[i].Status, completions[i].View())
+			p.wake()
+			answered[i] = nil
+		}
 	}
 	return count
 }

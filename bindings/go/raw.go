@@ -17,6 +17,13 @@ static int32_t copyrpc_go_poll(uintptr_t context, uintptr_t completions, uint32_
 {
     return crpc_poll((crpc_context *)context, (crpc_completion *)completions, capacity);
 }
+
+// What C writes to and reads from at each call, in C memory, so that nothing of Go's need be pinned or escape.
+struct copyrpc_go_scratch {
+    int32_t reason; // why crpc_submit stopped
+    crpc_op op;     // for crpc_reserve
+    void *address;  // from crpc_reserve
+};
 */
 import "C"
 
@@ -34,7 +41,7 @@ type RawContext struct {
 	Payload     []byte       // what the ops' PayloadOffset counts from; likewise
 
 	handle  *C.crpc_context
-	reason  *C.int32_t // where C says why it stopped: in C memory, so that nothing of Go's need be pinned or escape
+	scratch *C.struct_copyrpc_go_scratch
 	sleeper sleeper
 }
 
@@ -64,7 +71,7 @@ func openRaw(op string, sizes RawSizes, s *settings) (*RawContext, error) {
 	if status := C.crpc_context_open(&s.device, &r.handle, &theirs); status < 0 {
 		return nil, fromC(op, status, &theirs)
 	}
-	r.reason = (*C.int32_t)(C.malloc(C.sizeof_int32_t))
+	r.scratch = (*C.struct_copyrpc_go_scratch)(C.calloc(1, C.sizeof_struct_copyrpc_go_scratch))
 	r.Ops = unsafe.Slice((*Op)(C.calloc(C.size_t(orDefault(sizes.Ops, 256)), C.sizeof_crpc_op)), orDefault(sizes.Ops, 256))
 	completions := orDefault(sizes.Completions, 256)
 	r.Completions = unsafe.Slice((*Completion)(C.calloc(C.size_t(completions), C.sizeof_crpc_completion)), completions)
@@ -92,11 +99,11 @@ func (r *RawContext) Close() error {
 	r.sleeper.close()
 	C.crpc_context_close(r.handle)
 	r.handle = nil
-	C.free(unsafe.Pointer(r.reason))
+	C.free(unsafe.Pointer(r.scratch))
 	C.free(unsafe.Pointer(unsafe.SliceData(r.Ops)))
 	C.free(unsafe.Pointer(unsafe.SliceData(r.Completions)))
 	C.free(unsafe.Pointer(unsafe.SliceData(r.Payload)))
-	r.reason, r.Ops, r.Completions, r.Payload = nil, nil, nil, nil
+	r.scratch, r.Ops, r.Completions, r.Payload = nil, nil, nil, nil
 	return nil
 }
 
@@ -124,8 +131,8 @@ func address(pointer unsafe.Pointer) C.uintptr_t { return C.uintptr_t(uintptr(po
 // submit is the crossing. `ops` and `payload` are C memory.
 func (r *RawContext) submit(ops *Op, count int, payload unsafe.Pointer, bytes int) (int, Status) {
 	taken := C.copyrpc_go_submit(address(unsafe.Pointer(r.handle)), address(unsafe.Pointer(ops)), C.uint32_t(count),
-		address(payload), C.uint64_t(bytes), address(unsafe.Pointer(r.reason)))
-	return max(int(taken), 0), Status(*r.reason)
+		address(payload), C.uint64_t(bytes), address(unsafe.Pointer(&r.scratch.reason)))
+	return max(int(taken), 0), Status(r.scratch.reason)
 }
 
 // Poll fills Completions with what has come, up to its length, and tells how many. It never blocks. The views of the poll
@@ -321,17 +328,33 @@ func (r *RawContext) listen(op, address string, userData uint64, s *settings) (L
 	return ListenerHandle(listener.bits), nil
 }
 
-// ListenerAddress tells where a listener listens, e.g. "192.0.2.1:47110".
-func (r *RawContext) ListenerAddress(listener ListenerHandle) (string, error) {
-	const op = "listener address"
+// ListenerInfo tells about a listener.
+type ListenerInfo struct {
+	Address string // e.g. "192.0.2.1:47110"
+	Port    int
+	ListenerStats
+}
+
+// ListenerInfo tells about a listener.
+func (r *RawContext) ListenerInfo(listener ListenerHandle) (ListenerInfo, error) {
+	const op = "listener info"
 	if r == nil || r.handle == nil {
-		return "", newError(op, ErrClosed)
+		return ListenerInfo{}, newError(op, ErrClosed)
 	}
 	info := C.crpc_listener_info{struct_size: C.sizeof_crpc_listener_info}
 	if status := C.crpc_listener_get_info(r.handle, listener.c(), &info); status < 0 {
-		return "", newError(op, Status(status))
+		return ListenerInfo{}, newError(op, Status(status))
 	}
-	return text(info.address[:]), nil
+	return ListenerInfo{
+		Address: text(info.address[:]), Port: int(info.port),
+		ListenerStats: ListenerStats{Requests: uint64(info.requests), Refused: uint64(info.refused)},
+	}, nil
+}
+
+// ListenerAddress tells where a listener listens, e.g. "192.0.2.1:47110".
+func (r *RawContext) ListenerAddress(listener ListenerHandle) (string, error) {
+	info, err := r.ListenerInfo(listener)
+	return info.Address, err
 }
 
 // CloseListener stops listening; connections made stay.

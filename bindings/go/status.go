@@ -47,6 +47,7 @@ const (
 	ErrNotFound     Status = C.CRPC_E_NOT_FOUND    // nothing matches
 	ErrInterrupted  Status = C.CRPC_E_INTERRUPTED  // a signal arrived while waiting
 	ErrState        Status = C.CRPC_E_STATE        // not possible in the present state
+	ErrTruncated    Status = C.CRPC_E_TRUNCATED    // the message is longer than its buffer
 )
 
 // Error says in a sentence what the status means and what to do next.

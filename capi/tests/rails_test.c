@@ -120,12 +120,36 @@ static void one_rail_is_enough_and_said(void **state)
     assert_true(logged(context, CRPC_LOG_WARNING, "share its PCIe slot"));
     assert_int_equal(crpc_context_close(context), CRPC_OK);
 
-    /* One that cannot be opened is left out, unless it was named. */
+    /* A port that is down is none, and nothing to warn of. */
     fabric->system_image_guid[1]++;
+    fabric->devices_down = 1u << 1;
+    context = open_rails("", "");
+    expect_rails(context, "memory0", NULL);
+    assert_false(logged(context, CRPC_LOG_WARNING, "left out"));
+    assert_int_equal(crpc_context_close(context), CRPC_OK);
+    fabric->devices_down = 0;
+
+    /* One that cannot be opened is left out, unless it was named. */
     memory_fabric_set_failures(memory_fabric_default(), MEMORY_FAIL_OPEN, 3, CRPC_E_NO_RESOURCE);
     context = open_rails("", "");
     expect_rails(context, "memory0", NULL);
     assert_true(logged(context, CRPC_LOG_WARNING, "memory1 port 1 is left out"));
+    assert_int_equal(crpc_context_close(context), CRPC_OK);
+}
+
+static void a_channel_may_ask_for_rails_that_are_not_there(void **state)
+{
+    (void)state;
+    memory_fabric_options(memory_fabric_default())->devices = 1;
+    crpc_context *context = open_rails("", "");
+    crpc_channel_info info = {.struct_size = sizeof(info)};
+    crpc_channel_options options = {.struct_size = sizeof(options), .rails = 3};
+    crpc_channel channel;
+    uint8_t blob[CRPC_BLOB_BYTES_MAX];
+    uint32_t bytes = sizeof(blob);
+    assert_int_equal(crpc_channel_blob(context, &options, &channel, blob, &bytes, NULL), CRPC_OK);
+    assert_int_equal(crpc_channel_get_info(context, channel, &info), CRPC_OK);
+    assert_int_equal(info.rail_state[1], CRPC_RAIL_NONE);
     assert_int_equal(crpc_context_close(context), CRPC_OK);
 }
 
@@ -169,6 +193,8 @@ static void names_that_are_wrong(void **state)
         {"", "memory1:0", CRPC_E_INVALID, "after the colon"},
         {"", "memory1:x", CRPC_E_INVALID, "after the colon"},
         {"", "memory1:-1", CRPC_E_INVALID, "after the colon"},
+        {"", "memory1:+1", CRPC_E_INVALID, "after the colon"},
+        {"", "memory1: 1", CRPC_E_INVALID, "after the colon"},
         {"", "memory1:1x", CRPC_E_INVALID, "after the colon"},
         {"", "memory1:1:1", CRPC_E_INVALID, "after the colon"},
         {"", "memory1:256", CRPC_E_INVALID, "after the colon"},
@@ -392,6 +418,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         ON_FABRIC(rail_1_is_another_card),
         ON_FABRIC(one_rail_is_enough_and_said),
+        ON_FABRIC(a_channel_may_ask_for_rails_that_are_not_there),
         ON_FABRIC(a_rail_tells_about_itself),
         ON_FABRIC(names_that_are_wrong),
         ON_FABRIC(options_that_are_wrong),

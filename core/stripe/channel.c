@@ -103,11 +103,21 @@ static uint64_t new_nonce(const struct stripe_channel *channel)
     /* Names the connection and breaks the tie of who offers; need not be secret. */
     const uint64_t *virtual_clock_ns = channel->engine->virtual_clock_ns;
     uint64_t seed = channel->handle; /* a simulation sees to it that they differ */
-    seed ^= virtual_clock_ns ? *virtual_clock_ns
-                             : clock_now_ns() ^ (uint64_t)(uintptr_t)channel << 16;
+    seed ^=
+        virtual_clock_ns ? *virtual_clock_ns : clock_now_ns() ^ (uint64_t)(uintptr_t)channel << 16;
     seed = (seed ^ seed >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
     seed = (seed ^ seed >> 27) * UINT64_C(0x94d049bb133111eb);
     return seed ^ seed >> 31;
+}
+
+static int32_t create_first(struct stripe_channel *channel, crpc_error *error)
+{
+    channel->first = queue_create(channel, 0, error);
+    if (!channel->first) {
+        return error->status;
+    }
+    channel->first->first = true;
+    return CRPC_OK;
 }
 
 int32_t channel_prepare(struct stripe_channel *channel, const crpc_channel_options *options,
@@ -140,15 +150,12 @@ int32_t channel_prepare(struct stripe_channel *channel, const crpc_channel_optio
         status = memory_create(engine, &channel->staging, bytes, rails, 0, error);
     }
     if (status == CRPC_OK) {
-        channel->first = queue_create(channel, 0, error);
-        status = channel->first ? CRPC_OK : error->status;
+        status = create_first(channel, error);
     }
     if (status != CRPC_OK) {
         channel_unprepare(channel);
-        return status;
     }
-    channel->first->first = true;
-    return CRPC_OK;
+    return status;
 }
 
 static void destroy_all_queues(struct stripe_channel *channel)
@@ -284,7 +291,7 @@ void channel_flush(struct stripe_channel *channel)
     }
     receives_tell(channel);
     sends_progress(channel);
-    if (unlikely(channel->leaving || channel->bye_received)) {
+    if (unlikely(channel->leaving || channel->left)) {
         channel_check_leave(channel);
     }
 }
@@ -313,8 +320,7 @@ void channel_fail(struct stripe_channel *channel, const crpc_error *given)
     if (channel->error.status != CRPC_OK) {
         log_write(engine->log, CRPC_LOG_WARNING, "channel ended: %s", channel->error.message);
     }
-    channel_report(channel,
-                  connecting ? CHANNEL_EVENT_CONNECTED : CHANNEL_EVENT_DISCONNECTED);
+    channel_report(channel, connecting ? CHANNEL_EVENT_CONNECTED : CHANNEL_EVENT_DISCONNECTED);
 }
 
 void channel_violated(struct stripe_channel *channel, const char *format, ...)
@@ -336,13 +342,14 @@ void channel_check_leave(struct stripe_channel *channel)
         channel->bar = CRPC_E_CLOSING;
         channel->state = CRPC_STATE_CLOSING;
     }
-    /* Nobody will receive what waits any more, or complete its message. A clear-to-send that the BYE
+    bool over = channel->leaving || channel->bye_received;
+    /* Nobody will receive what waits any more, or complete its message. A clear-to-send that the LEAVE
      * overtook is still waited for. */
-    if ((channel->bye_received && channel->send_number >= channel->bye.posted) ||
-        sends_stuck(channel)) {
+    if ((channel->left && channel->send_number >= channel->bye.posted) ||
+        (over && sends_stuck(channel))) {
         sends_end_waiting(channel, CRPC_E_DISCONNECTED);
     }
-    if (channel->sends_open > 0) {
+    if (!over || channel->sends_open > 0) {
         return;
     }
     if (!channel->bye_sent && !channel->bye_wanted) {
@@ -415,11 +422,12 @@ void channel_timer(struct stripe_channel *channel)
 
 int32_t stripe_disconnect(struct stripe_channel *channel, uint64_t timeout_ns)
 {
-    if (channel->leaving || (channel->state != CRPC_STATE_CONNECTED &&
-                             channel->state != CRPC_STATE_CLOSING)) {
+    if (channel->leaving ||
+        (channel->state != CRPC_STATE_CONNECTED && channel->state != CRPC_STATE_CLOSING)) {
         return CRPC_E_STATE;
     }
     channel->leaving = true;
+    channel->leave_wanted = !channel->bye_received;
     channel->state = CRPC_STATE_CLOSING;
     channel->bar = CRPC_E_CLOSING;
     channel_start_timer(channel, timeout_ns);

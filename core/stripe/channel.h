@@ -41,7 +41,7 @@ struct stripe_op {
     uint32_t bytes;  /* send: what is sent; receive: room, and in the end what came */
     uint32_t tag;
     int8_t status;
-    uint8_t kind; /* CRPC_COMPLETION_SENT, _RECEIVED */
+    uint8_t kind;  /* CRPC_COMPLETION_SENT, _RECEIVED */
     uint8_t place; /* send: index in the message that it fills, or NO_PLACE */
 };
 
@@ -58,9 +58,9 @@ struct stripe_incoming {
     uint8_t mask; /* of shares; 0 until the first immediate tells it */
     uint8_t seen;
     bool record;
-    bool open;     /* not complete */
-    bool told;     /* its clear-to-send has been posted */
-    bool tell;     /* and must be posted again */
+    bool open;      /* not complete */
+    bool told;      /* its clear-to-send has been posted */
+    bool tell;      /* and must be posted again */
     uint8_t teller; /* rail that carried it */
     struct stripe_op ops[STRIPE_GROUP_MAX];
 };
@@ -135,7 +135,7 @@ enum fence_stage {
 };
 
 struct rail_speed {
-    uint64_t bytes; /* acknowledged, of large shares ... */
+    uint64_t bytes;   /* acknowledged, of large shares ... */
     uint64_t busy_ns; /* ... in so much time with any under way */
     uint64_t mark_ns;
     uint32_t open; /* large shares under way */
@@ -150,10 +150,10 @@ struct stripe_rail {
     bool report_wanted; /* to be sent */
     bool offer_wanted;
     bool answer_wanted;
-    bool report_known;  /* the peer's, of this epoch */
-    uint8_t answer;     /* STRIPE_ANSWER_* */
-    bool shown_up;      /* as the application knows it */
-    uint32_t changes;   /* that the application has not been told */
+    bool report_known; /* the peer's, of this epoch */
+    uint8_t answer;    /* STRIPE_ANSWER_* */
+    bool shown_up;     /* as the application knows it */
+    uint32_t changes;  /* that the application has not been told */
     struct stripe_rail_report report;
     struct stripe_queue *queues[STRIPE_QUEUE_PAIRS_MAX];
     struct stripe_queue_address peer[STRIPE_QUEUE_PAIRS_MAX];
@@ -192,11 +192,11 @@ struct stripe_memory {
 
 struct stripe_channel {
     struct stripe_engine *engine;
-    int32_t bar; /* CRPC_OK, or why no op can be taken now */
+    int32_t bar;        /* CRPC_OK, or why no op can be taken now */
     uint32_t slot_mask; /* slots agreed on - 1 */
     uint32_t queue_pairs;
-    uint32_t up; /* mask of the rails that are UP */
-    uint32_t share;         /* of rail 0, parts of 1024 */
+    uint32_t up;    /* mask of the rails that are UP */
+    uint32_t share; /* of rail 0, parts of 1024 */
     uint32_t stripe_bytes_min;
     uint32_t split; /* CRPC_SPLIT_* */
     const struct stripe_hint *hint;
@@ -228,9 +228,9 @@ struct stripe_channel {
 
     /* -- rails and control -- */
     struct stripe_rail rails[STRIPE_RAILS_MAX];
-    struct stripe_queue *first;  /* the queue pair with which the channel began */
-    uint32_t first_key;          /* of the peer's area over it */
-    uint32_t common;             /* mask of rails that both sides have */
+    struct stripe_queue *first; /* the queue pair with which the channel began */
+    uint32_t first_key;         /* of the peer's area over it */
+    uint32_t common;            /* mask of rails that both sides have */
     uint32_t out_sequence;
     struct stripe_outbox outbox[STRIPE_INBOX_LINES];
     uint32_t in_sequence;
@@ -255,11 +255,13 @@ struct stripe_channel {
     bool closed;
     bool refused; /* an op got CRPC_E_AGAIN */
     bool leaving; /* by our application */
+    bool leave_wanted; /* to be told */
+    bool left;         /* the peer receives no more than bye.posted */
     bool bye_wanted;
     bool bye_sent;
     bool bye_received;
-    struct stripe_bye bye; /* the peer's */
-    uint32_t ops_left; /* taken, completion not given */
+    struct stripe_bye bye;         /* the peer's */
+    uint32_t ops_left;             /* taken, completion not given */
     struct wheel_timer life_timer; /* connect or leave timeout, keepalive */
     struct wheel_timer settle_timer;
     uint64_t heard; /* completions since the life timer was set */
@@ -305,7 +307,7 @@ struct stripe_cancel_done {
 struct engine_rail {
     struct nic *nic;
     const struct nic_operations *operations;
-    struct table queues; /* number -> struct stripe_queue */
+    struct table queues;        /* number -> struct stripe_queue */
     uint32_t message_bytes_max; /* of one WQE */
     uint32_t receives_promised;
     uint64_t receives_completed;

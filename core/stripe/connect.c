@@ -198,7 +198,8 @@ int32_t stripe_accept(struct stripe_channel *channel, const crpc_channel_options
 {
     struct stripe_hello hello;
     if (channel->state != CRPC_STATE_REQUESTED) {
-        return error_set(error, CRPC_E_STATE, 0, "this channel has no connect request to accept%s%s",
+        return error_set(error, CRPC_E_STATE, 0,
+                         "this channel has no connect request to accept%s%s",
                          channel->error.status ? ": " : "", channel->error.message);
     }
     int32_t status = channel_prepare(channel, options, error);

@@ -4,7 +4,8 @@
  * sequence number.
  *
  * The inbox cannot overflow: of each rail at most two messages are not taken by the peer (a report
- * and the offer or answer after it, which its report must precede), and one BYE.
+ * and the offer or answer after it, which its report must precede), one LEAVE
+ * and one BYE.
  */
 #include "channel.h"
 
@@ -45,8 +46,8 @@ static bool post_line(struct stripe_channel *channel, uint32_t place)
         .bytes = sizeof(*line),
         .immediate = STRIPE_CONTROL_MESSAGE | line->sequence << STRIPE_GENERATION_SHIFT,
     };
-    channel->outbox[place] = (struct stripe_outbox){
-        .state = OUTBOX_POSTED, .queue = queue, .wqe = queue_pair->posted};
+    channel->outbox[place] =
+        (struct stripe_outbox){.state = OUTBOX_POSTED, .queue = queue, .wqe = queue_pair->posted};
     queue_operations(queue)->post_write_immediate(queue_pair, &transfer, NIC_POST_SIGNALED);
     queue_rings(queue);
     channel->stats.control_wqes++;
@@ -94,9 +95,14 @@ static void begin_messages(struct stripe_channel *channel)
             end_line(channel);
         }
     }
+    if (channel->leave_wanted && (line = begin_line(channel, STRIPE_LINE_LEAVE, 0))) {
+        *(struct stripe_bye *)line->body = (struct stripe_bye){.posted = channel->receive_number};
+        channel->leave_wanted = false;
+        end_line(channel);
+    }
     if (channel->bye_wanted && (line = begin_line(channel, STRIPE_LINE_BYE, 0))) {
-        *(struct stripe_bye *)line->body = (struct stripe_bye){
-            .sent = channel->send_number, .posted = channel->receive_number};
+        *(struct stripe_bye *)line->body =
+            (struct stripe_bye){.sent = channel->send_number, .posted = channel->receive_number};
         channel->bye_wanted = false;
         channel->bye_sent = true;
         end_line(channel);
@@ -145,9 +151,8 @@ void control_unsend(struct stripe_queue *queue)
 void control_probe(struct stripe_channel *channel, uint32_t rail)
 {
     struct stripe_queue *queue = channel->rails[rail].queues[0];
-    struct nic_transfer transfer = {.immediate =
-                                        STRIPE_CONTROL_PROBE | channel->rails[rail].epoch
-                                                                   << STRIPE_GENERATION_SHIFT};
+    struct nic_transfer transfer = {
+        .immediate = STRIPE_CONTROL_PROBE | channel->rails[rail].epoch << STRIPE_GENERATION_SHIFT};
     if (nic_send_room(queue->queue_pair) > 0) {
         queue_operations(queue)->post_write_immediate(queue->queue_pair, &transfer,
                                                       NIC_POST_SIGNALED);
@@ -178,6 +183,12 @@ static void take_line(struct stripe_channel *channel, const struct stripe_line *
     case STRIPE_LINE_BYE:
         memcpy(&channel->bye, line->body, sizeof(channel->bye));
         channel->bye_received = true;
+        channel->left = true;
+        channel_work(channel->engine, channel);
+        break;
+    case STRIPE_LINE_LEAVE:
+        memcpy(&channel->bye, line->body, sizeof(channel->bye));
+        channel->left = true;
         channel_work(channel->engine, channel);
         break;
     default:
@@ -201,7 +212,7 @@ void control_take(struct stripe_channel *channel, uint32_t sequence)
     while (channel->arrived & 1u << place && channel->state != CRPC_STATE_DISCONNECTED) {
         struct stripe_line line;
         memcpy(&line, channel->area.base + (size_t)place * STRIPE_LINE_BYTES, sizeof(line));
-        channel->arrived &= (uint8_t)~(1u << place);
+        channel->arrived &= (uint8_t) ~(1u << place);
         take_line(channel, &line);
         channel->in_sequence++;
         place = channel->in_sequence % STRIPE_INBOX_LINES;

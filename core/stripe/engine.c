@@ -15,7 +15,7 @@
 
 static void init_lists(struct stripe_engine *engine)
 {
-    struct list *lists[] = {&engine->work,     &engine->rings,  &engine->waiting,
+    struct list *lists[] = {&engine->work,     &engine->rings,    &engine->waiting,
                             &engine->fences,   &engine->finished, &engine->events,
                             &engine->channels, &engine->listeners};
     for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++) {
@@ -48,8 +48,8 @@ int32_t stripe_engine_create(struct nic *const *rails, uint32_t rail_count, stru
         rail->nic = rails[i];
         rail->operations = rails[i]->operations;
         rail->message_bytes_max = rails[i]->message_bytes_max;
-        engine->send_bytes_max = minimum(
-            engine->send_bytes_max, (uint64_t)rail->message_bytes_max * STRIPE_PARTS_MAX);
+        engine->send_bytes_max =
+            minimum(engine->send_bytes_max, (uint64_t)rail->message_bytes_max * STRIPE_PARTS_MAX);
         table_init(&rail->queues);
         rail->operations->refill(rail->nic);
     }
@@ -340,8 +340,7 @@ static void emit_finished(struct stripe_engine *engine, struct output *output)
         if (op->kind == CRPC_COMPLETION_SENT) {
             list_append(&channel->free_sends, &op->link);
         } else {
-            struct stripe_incoming *incoming =
-                &channel->incoming[op->number & channel->slot_mask];
+            struct stripe_incoming *incoming = &channel->incoming[op->number & channel->slot_mask];
             if (++incoming->emitted == incoming->count) {
                 incoming->count = 0;
             }
@@ -360,14 +359,13 @@ static void emit_cancels(struct stripe_engine *engine, struct output *output)
     while (engine->cancels_head != engine->cancels_tail && !output_full(output)) {
         const struct stripe_cancel_done *done =
             &engine->cancels[engine->cancels_head++ % STRIPE_CANCELS_MAX];
-        *output->next++ =
-            (crpc_completion){.kind = CRPC_COMPLETION_CANCEL,
-                              .flags = CRPC_COMPLETION_OF_CHANNEL,
-                              .status = done->count > 0 ? CRPC_OK : CRPC_E_NOT_FOUND,
-                              .endpoint = {done->channel},
-                              .user_data = done->user_data,
-                              .token = done->count,
-                              .endpoint_user_data = done->channel_user_data};
+        *output->next++ = (crpc_completion){.kind = CRPC_COMPLETION_CANCEL,
+                                            .flags = CRPC_COMPLETION_OF_CHANNEL,
+                                            .status = done->count > 0 ? CRPC_OK : CRPC_E_NOT_FOUND,
+                                            .endpoint = {done->channel},
+                                            .user_data = done->user_data,
+                                            .token = done->count,
+                                            .endpoint_user_data = done->channel_user_data};
     }
 }
 

@@ -194,8 +194,8 @@ static int32_t check_blob(const struct stripe_channel *channel, const void *byte
 {
     struct stripe_reject reject;
     if (blob_bytes != sizeof(*blob)) {
-        return error_set(error, CRPC_E_PROTOCOL, 0,
-                         "a channel's blob has %zu bytes, this one %u", sizeof(*blob), blob_bytes);
+        return error_set(error, CRPC_E_PROTOCOL, 0, "a channel's blob has %zu bytes, this one %u",
+                         sizeof(*blob), blob_bytes);
     }
     memcpy(blob, bytes, sizeof(*blob));
     if (blob->magic != STRIPE_BLOB_MAGIC || blob->bytes != sizeof(*blob)) {

@@ -33,8 +33,7 @@ static void fill_line(struct stripe_buffer *line, const struct stripe_op *op, ui
 /* True if every clear-to-send that was posted on the present rail has landed. */
 static bool all_landed(const struct stripe_channel *channel)
 {
-    const struct nic_queue_pair *queue_pair =
-        channel->rails[channel->teller].queues[0]->queue_pair;
+    const struct nic_queue_pair *queue_pair = channel->rails[channel->teller].queues[0]->queue_pair;
     return (int32_t)(queue_pair->completed - channel->teller_wqe) > 0;
 }
 
@@ -44,9 +43,8 @@ static bool all_landed(const struct stripe_channel *channel)
  * the peer has fenced it, too, which its report says. NULL: it cannot be told yet. */
 static struct stripe_queue *teller(struct stripe_channel *channel, uint32_t *flags)
 {
-    uint32_t wanted = channel->up & 1u << channel->preferred
-                          ? channel->preferred
-                          : (uint32_t)__builtin_ctz(channel->up);
+    uint32_t wanted = channel->up & 1u << channel->preferred ? channel->preferred
+                                                             : (uint32_t)__builtin_ctz(channel->up);
     if (channel->teller != wanted) {
         if (channel->teller != NO_RAIL && channel->rails[channel->teller].state == RAIL_FENCED) {
             return NULL;
@@ -159,6 +157,9 @@ static void complete(struct stripe_channel *channel, struct stripe_incoming *inc
 {
     channel->preferred = (uint8_t)__builtin_ctz(incoming->mask);
     channel->stats.messages_received++;
+    if (unlikely(channel->bye_received)) {
+        channel_work(channel->engine, channel); /* the BYE may have waited for it */
+    }
     if (incoming->record) {
         complete_by_record(channel, incoming);
         return;

@@ -14,8 +14,7 @@
 
 /* Copies a line if it is the wanted message's. The number lands last, so what lies before it is
  * whole. */
-static bool copy_line(const struct stripe_buffer *line, uint64_t number,
-                      struct stripe_buffer *copy)
+static bool copy_line(const struct stripe_buffer *line, uint64_t number, struct stripe_buffer *copy)
 {
     if (*(const volatile uint64_t *)&line->number != number + 1) {
         return false;
@@ -190,10 +189,10 @@ static void post_share(struct stripe_channel *channel, struct stripe_outgoing *o
         }
         write_record(channel, outgoing, &transfer, rail);
     }
-    queue->posted[queue->posted_tail++ & queue->posted_mask] = (struct stripe_posted){
-        .wqe = queue_pair->posted,
-        .slot = (uint16_t)((uint32_t)outgoing->number & channel->slot_mask),
-        .share = (uint16_t)share};
+    queue->posted[queue->posted_tail++ & queue->posted_mask] =
+        (struct stripe_posted){.wqe = queue_pair->posted,
+                               .slot = (uint16_t)((uint32_t)outgoing->number & channel->slot_mask),
+                               .share = (uint16_t)share};
     operations->post_write_immediate(queue_pair, &transfer, NIC_POST_SIGNALED);
     outgoing->carrier[share] = (uint8_t)rail;
     channel->stats.data_wqes += queue_pair->posted - before;
@@ -285,10 +284,9 @@ static bool post_head(struct stripe_channel *channel)
     }
     outgoing->done = 0;
     outgoing->repeat = 0;
-    outgoing->immediate =
-        slot | (uint32_t)outgoing->mask << STRIPE_MASK_SHIFT |
-        (outgoing->record ? STRIPE_IMMEDIATE_RECORD : 0) |
-        (uint32_t)(number / (channel->slot_mask + 1)) << STRIPE_GENERATION_SHIFT;
+    outgoing->immediate = slot | (uint32_t)outgoing->mask << STRIPE_MASK_SHIFT |
+                          (outgoing->record ? STRIPE_IMMEDIATE_RECORD : 0) |
+                          (uint32_t)(number / (channel->slot_mask + 1)) << STRIPE_GENERATION_SHIFT;
     for (uint32_t i = 0; i < head->count; i++) {
         struct stripe_op *op = outgoing->ops[i];
         op->number = number;
@@ -343,7 +341,7 @@ void sends_repeat(struct stripe_channel *channel)
             if (!room_for(channel, outgoing, share, queue)) {
                 continue;
             }
-            outgoing->repeat &= (uint8_t)~(1u << share);
+            outgoing->repeat &= (uint8_t) ~(1u << share);
             channel->repeats--;
             channel->stats.shares_repeated++;
             post_share(channel, outgoing, share, queue);
@@ -393,7 +391,9 @@ static void end_waiting(struct stripe_op *op, int32_t status)
 
 void send_expired(struct stripe_op *op)
 {
+    struct stripe_channel *channel = op->channel;
     end_waiting(op, CRPC_E_TIMEOUT);
+    fill_places(channel); /* before a newer one comes */
 }
 
 bool sends_stuck(const struct stripe_channel *channel)
@@ -440,6 +440,9 @@ int32_t stripe_send(struct stripe_channel *channel, const crpc_channel_op *op,
     struct stripe_engine *engine = channel->engine;
     if (unlikely(channel->bar != CRPC_OK)) {
         return channel->bar;
+    }
+    if (unlikely(channel->left && channel->send_number >= channel->bye.posted)) {
+        return CRPC_E_CLOSING; /* the peer receives nothing more */
     }
     if (unlikely(list_empty(&channel->free_sends))) {
         channel->refused = true;
@@ -497,6 +500,7 @@ int32_t stripe_cancel(struct stripe_channel *channel, const crpc_channel_op *op)
             count++;
         }
     }
+    fill_places(channel); /* places are free now, and older sends come first */
     engine->cancels[engine->cancels_tail++ % STRIPE_CANCELS_MAX] =
         (struct stripe_cancel_done){.channel = channel->handle,
                                     .channel_user_data = channel->options.user_data,

@@ -22,9 +22,8 @@ void speed_init(struct stripe_channel *channel)
     const struct stripe_engine *engine = channel->engine;
     uint64_t first = engine->rails[0].nic->link_mbps;
     uint64_t second = engine->rail_count > 1 ? engine->rails[1].nic->link_mbps : 0;
-    channel->share = first > 0 && second > 0
-                         ? clamp_share(SPLIT_WHOLE * first / (first + second))
-                         : SPLIT_WHOLE / 2;
+    channel->share = first > 0 && second > 0 ? clamp_share(SPLIT_WHOLE * first / (first + second))
+                                             : SPLIT_WHOLE / 2;
 }
 
 void speed_forget(struct stripe_rail *rail)

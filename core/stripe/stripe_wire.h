@@ -61,6 +61,7 @@ static_assert(sizeof(struct stripe_line) == STRIPE_LINE_BYTES, "line");
 #define STRIPE_LINE_ANSWER 2u /* the same */
 #define STRIPE_LINE_REPORT 3u /* struct stripe_rail_report */
 #define STRIPE_LINE_BYE 4u    /* struct stripe_bye: nothing more will be sent or received */
+#define STRIPE_LINE_LEAVE 5u  /* struct stripe_bye, `sent` 0: nothing more will be received */
 
 struct stripe_queue_address {
     uint32_t queue_pair_number;
@@ -97,7 +98,8 @@ struct stripe_rail_report {
                                                 still waits for that share */
 };
 
-/* A BYE can overtake what travels on other queue pairs, so it tells what there was. */
+/* A LEAVE comes as soon as leave is taken, a BYE when what was to be sent has been. They can overtake
+ * what travels on other queue pairs, so they tell what there was. */
 struct stripe_bye {
     uint64_t sent;   /* messages that its sender has sent, ever */
     uint64_t posted; /* receives that it has posted, ever */

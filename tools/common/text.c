@@ -31,6 +31,20 @@ const char *text_of_count(double count, char *text, size_t bytes)
     return text;
 }
 
+const char *text_of_bytes(double bytes_counted, char *text, size_t bytes)
+{
+    if (bytes_counted < 1e3) {
+        snprintf(text, bytes, "%.0f B", bytes_counted);
+    } else if (bytes_counted < 1e6) {
+        snprintf(text, bytes, "%.1f kB", bytes_counted / 1e3);
+    } else if (bytes_counted < 1e9) {
+        snprintf(text, bytes, "%.2f MB", bytes_counted / 1e6);
+    } else {
+        snprintf(text, bytes, "%.2f GB", bytes_counted / 1e9);
+    }
+    return text;
+}
+
 const char *text_of_driver(uint32_t driver)
 {
     static const char *const names[] = {

@@ -6,11 +6,27 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "perf.h"
+#include "flow.h"
 
 volatile sig_atomic_t perf_stop;
 
-enum { OPTION_JSON = 256, OPTION_DEMO, OPTION_PROGRESS, OPTION_WARMUP, OPTION_WAIT, OPTION_RING };
+enum {
+    OPTION_JSON = 256,
+    OPTION_DEMO,
+    OPTION_PROGRESS,
+    OPTION_WARMUP,
+    OPTION_WAIT,
+    OPTION_RING,
+    OPTION_STRIPE,
+    OPTION_GROUP,
+    OPTION_QUEUE_PAIRS,
+    OPTION_SPLIT,
+    OPTION_RAILS,
+    OPTION_ONE_RAIL,
+    OPTION_STRIPE_MIN,
+    OPTION_BOTH,
+    OPTION_VERIFY,
+};
 
 static const struct argp_option option_table[] = {
     {"device", 'd', "NAME", 0, "RDMA device; the first with an active port", 0},
@@ -26,6 +42,20 @@ static const struct argp_option option_table[] = {
     {"json", OPTION_JSON, NULL, 0, "print the result as JSON", 0},
     {"progress", OPTION_PROGRESS, NULL, 0, "a line a second, also if stderr is no terminal", 0},
     {"demo", OPTION_DEMO, NULL, 0, "end with the line of ./dev demo", 0},
+    {NULL, 0, NULL, 0, "Messages over two rails, instead of calls (on both sides):", 1},
+    {"stripe", OPTION_STRIPE, NULL, 0,
+     "measure a channel: --size is of each buffer, or a range MIN:MAX (1M), --depth and --calls "
+     "count messages (16)",
+     1},
+    {"group", OPTION_GROUP, "COUNT", 0, "buffers of a message, 1 to 8; 1", 1},
+    {"queue-pairs", OPTION_QUEUE_PAIRS, "COUNT", 0, "on each rail, 1 to 8; 1", 1},
+    {"split", OPTION_SPLIT, "POLICY", 0,
+     "measured, hint=/NAME, or the share of rail 0 in parts of 1024; measured", 1},
+    {"stripe-min", OPTION_STRIPE_MIN, "BYTES", 0, "shorter buffers go over one rail; 64k", 1},
+    {"rails", OPTION_RAILS, "DEVICE[,DEVICE]", 0, "devices of the rails; the library's choice", 1},
+    {"one-rail", OPTION_ONE_RAIL, NULL, 0, "use rail 0 alone", 1},
+    {"both", OPTION_BOTH, NULL, 0, "the server sends as much", 1},
+    {"verify", OPTION_VERIFY, NULL, 0, "compare every byte that arrives", 1},
     {0}};
 
 static uint64_t number(const char *text, uint64_t most, struct argp_state *state)
@@ -60,6 +90,76 @@ static double seconds_of(const char *text, struct argp_state *state)
     return value;
 }
 
+/* "BYTES", or "MIN:MAX" (with --stripe). */
+static void take_size(const char *text, struct perf_options *options, struct argp_state *state)
+{
+    const char *colon = strchr(text, ':');
+    options->request_bytes = (uint32_t)number(colon ? colon + 1 : text, 1u << 30, state);
+    options->bytes_min = options->request_bytes;
+    if (colon) {
+        char least[32];
+        snprintf(least, sizeof(least), "%.*s", (int)(colon - text), text);
+        options->bytes_min = (uint32_t)number(least, options->request_bytes, state);
+        options->range = true;
+    }
+}
+
+static void take_split(const char *text, struct perf_options *options, struct argp_state *state)
+{
+    if (strcmp(text, "measured") == 0) {
+        options->split = CRPC_SPLIT_MEASURED;
+    } else if (strncmp(text, "hint=", 5) == 0) {
+        options->split = CRPC_SPLIT_HINT;
+        options->hint = text + 5;
+    } else {
+        options->split = CRPC_SPLIT_FIXED;
+        options->rail0_share = (uint32_t)number(text, 1024, state);
+    }
+}
+
+static void take_rails(const char *text, struct perf_options *options)
+{
+    const char *comma = strchr(text, ',');
+    int bytes = comma ? (int)(comma - text) : (int)strlen(text);
+    snprintf(options->rails[0], sizeof(options->rails[0]), "%.*s", bytes, text);
+    snprintf(options->rails[1], sizeof(options->rails[1]), "%s", comma ? comma + 1 : "");
+}
+
+/* Defaults, and what does not go together. */
+static void check_stripe(struct perf_options *options, struct argp_state *state)
+{
+    if (options->request_bytes == UINT32_MAX) {
+        options->request_bytes = options->bytes_min = 1u << 20;
+    }
+    options->depth = options->depth == UINT32_MAX ? 16 : options->depth;
+    if (options->endpoints != 1 || options->reply_bytes != UINT32_MAX || options->ring_bytes) {
+        argp_error(state, "--endpoints, --reply-size and --ring are of calls, not of --stripe");
+    }
+    const struct flow_plan plan = flow_plan_of(options);
+    const char *why = flow_check(&plan);
+    if (why) {
+        argp_error(state, "%s", why);
+    }
+}
+
+static void check_calls(struct perf_options *options, struct argp_state *state)
+{
+    if (options->request_bytes == UINT32_MAX) {
+        options->request_bytes = 32;
+    }
+    options->depth = options->depth == UINT32_MAX ? 256 : options->depth;
+    if (options->depth == 0 || options->endpoints == 0 ||
+        (uint64_t)options->depth * options->endpoints > PERF_DEPTH_MAX) {
+        argp_error(state, "depth times endpoints must be 1 to %d", PERF_DEPTH_MAX);
+    }
+    if (options->request_bytes > PERF_BYTES_MAX || options->range) {
+        argp_error(state, "a request has one size, at most %u bytes", PERF_BYTES_MAX);
+    }
+    if (options->reply_bytes != UINT32_MAX && options->request_bytes < 4) {
+        argp_error(state, "--reply-size needs requests of at least 4 bytes");
+    }
+}
+
 struct command {
     struct perf_options options;
     const char *role;
@@ -74,7 +174,7 @@ static error_t parse(int key, char *argument, struct argp_state *state)
         options->device = argument;
         break;
     case 's':
-        options->request_bytes = (uint32_t)number(argument, PERF_BYTES_MAX, state);
+        take_size(argument, options, state);
         break;
     case 'r':
         options->reply_bytes = (uint32_t)number(argument, PERF_BYTES_MAX, state);
@@ -109,6 +209,33 @@ static error_t parse(int key, char *argument, struct argp_state *state)
     case OPTION_DEMO:
         options->demo = true;
         break;
+    case OPTION_STRIPE:
+        options->stripe = true;
+        break;
+    case OPTION_GROUP:
+        options->group = (uint32_t)number(argument, CRPC_CHANNEL_GROUP_MAX, state);
+        break;
+    case OPTION_QUEUE_PAIRS:
+        options->queue_pairs = (uint32_t)number(argument, CRPC_CHANNEL_QUEUE_PAIRS_MAX, state);
+        break;
+    case OPTION_SPLIT:
+        take_split(argument, options, state);
+        break;
+    case OPTION_STRIPE_MIN:
+        options->stripe_bytes_min = (uint32_t)number(argument, 1u << 30, state);
+        break;
+    case OPTION_RAILS:
+        take_rails(argument, options);
+        break;
+    case OPTION_ONE_RAIL:
+        options->rail_mask = 1;
+        break;
+    case OPTION_BOTH:
+        options->both = true;
+        break;
+    case OPTION_VERIFY:
+        options->verify = true;
+        break;
     case ARGP_KEY_ARG:
         if (!command->role) {
             command->role = argument;
@@ -122,12 +249,10 @@ static error_t parse(int key, char *argument, struct argp_state *state)
         if (!command->role || (strcmp(command->role, "client") == 0 && !options->address)) {
             argp_usage(state);
         }
-        if (options->depth == 0 || options->endpoints == 0 ||
-            (uint64_t)options->depth * options->endpoints > PERF_DEPTH_MAX) {
-            argp_error(state, "depth times endpoints must be 1 to %d", PERF_DEPTH_MAX);
-        }
-        if (options->reply_bytes != UINT32_MAX && options->request_bytes < 4) {
-            argp_error(state, "--reply-size needs requests of at least 4 bytes");
+        if (options->stripe) {
+            check_stripe(options, state);
+        } else {
+            check_calls(options, state);
         }
         break;
     default:
@@ -163,6 +288,10 @@ crpc_context *perf_open(const struct perf_options *options)
     if (options->device) {
         snprintf(wanted.device, sizeof(wanted.device), "%s", options->device);
     }
+    if (options->stripe) {
+        wanted.flags = CRPC_CONTEXT_RAILS;
+        memcpy(wanted.rails, options->rails, sizeof(wanted.rails));
+    }
     if (crpc_context_open(&wanted, &context, &error) < 0) {
         perf_failed("cannot open a device", error.message);
         return NULL;
@@ -172,10 +301,11 @@ crpc_context *perf_open(const struct perf_options *options)
 
 int main(int argc, char **argv)
 {
-    struct command command = {.options = {.request_bytes = 32,
+    struct command command = {.options = {.request_bytes = UINT32_MAX,
                                           .reply_bytes = UINT32_MAX,
-                                          .depth = 256,
+                                          .depth = UINT32_MAX,
                                           .endpoints = 1,
+                                          .group = 1,
                                           .seconds = 3,
                                           .warmup_seconds = 0.2,
                                           .progress = isatty(STDERR_FILENO)}};
@@ -183,17 +313,20 @@ int main(int argc, char **argv)
         .options = option_table,
         .parser = parse,
         .args_doc = "server [ADDRESS]\nclient ADDRESS",
-        .doc = "Measures calls over RDMA: how many a second, and how long each takes.\v"
+        .doc = "Measures calls over RDMA: how many a second, and how long each takes; with "
+               "--stripe, messages over two rails.\v"
                "ADDRESS is HOST:PORT or [IPV6]:PORT; the server listens on *:7472 if none is "
                "given. Any server that echoes will do for a client without --reply-size."};
     argp_parse(&argp, argc, argv, 0, NULL, &command);
     sigaction(SIGINT, &(struct sigaction){.sa_handler = on_signal}, NULL);
     sigaction(SIGTERM, &(struct sigaction){.sa_handler = on_signal}, NULL);
     if (strcmp(command.role, "server") == 0) {
-        return perf_serve(&command.options);
+        return command.options.stripe ? stripe_serve(&command.options)
+                                      : perf_serve(&command.options);
     }
     if (strcmp(command.role, "client") == 0) {
-        return perf_measure(&command.options);
+        return command.options.stripe ? stripe_measure(&command.options)
+                                      : perf_measure(&command.options);
     }
     return perf_failed(command.role, "the first argument is 'server' or 'client'");
 }

@@ -4,6 +4,9 @@
  *   server.c   answers
  *   client.c   calls and measures
  *   report.c   progress, table, JSON, the demo's line
+ *
+ * With --stripe, messages over channels instead of calls: flow.c, stripe_server.c, stripe_client.c,
+ * stripe_report.c.
  */
 #ifndef TOOLS_PERF_PERF_H
 #define TOOLS_PERF_PERF_H
@@ -38,6 +41,21 @@ struct perf_options {
     bool json;
     bool demo;
     bool progress;
+
+    /* with --stripe: request_bytes is the most, `calls` counts messages */
+    bool stripe;
+    uint32_t bytes_min; /* of a buffer */
+    bool range;         /* --size was one */
+    uint32_t group;
+    uint32_t queue_pairs; /* 0: 1, or as the client wants */
+    uint32_t split;       /* CRPC_SPLIT_* */
+    uint32_t rail0_share;
+    const char *hint;
+    char rails[CRPC_RAILS_MAX][64]; /* devices; empty: the library chooses */
+    uint32_t rail_mask;             /* 0: all */
+    uint32_t stripe_bytes_min;      /* 0: the library's */
+    bool both;
+    bool verify;
 };
 
 struct perf_result {
@@ -55,6 +73,8 @@ extern volatile sig_atomic_t perf_stop;
 
 int perf_serve(const struct perf_options *options);
 int perf_measure(const struct perf_options *options);
+int stripe_serve(const struct perf_options *options);
+int stripe_measure(const struct perf_options *options);
 
 void report_progress(const struct perf_options *options, double seconds, uint64_t answered,
                      uint64_t answered_before, double interval);

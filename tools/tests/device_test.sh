@@ -39,6 +39,40 @@ check "a table for people" bash -c "timeout 60 '$perf' client $address:7472 -t 0
 check_stops "perf server ends on SIGTERM" $server
 check "perf client says that nobody listens" bash -c "! timeout 60 '$perf' client $address:7472 > '$work/nobody' 2>&1 && grep -q listens '$work/nobody'"
 
+"$perf" server --stripe $address:7474 > "$work/stripe" 2>&1 &
+server=$!
+check "perf server --stripe listens" listening "$work/stripe"
+stripe() { timeout 100 "$perf" client --stripe $address:7474 --json "$@" > "$work/json"; }
+check "two rails, three buffers a message, both ways, every byte compared" stripe -n 200 -s 60k:300k --group 3 --queue-pairs 2 --both --verify
+check "nothing is lost or wrong" json "r['messages'] == 200 and r['failed'] == r['wrong'] == r['server']['wrong'] == 0 and r['server']['messages'] >= 200"
+check "the server sends, too" json "r['messages_received'] > 0 and r['bytes_received'] > 60 << 10"
+check "both rails carry bytes, and no others" json "[l['device'] for l in r['rails']] == ['$device', '$device1'] and all(l['state'] == 'up' and l['bytes_sent'] > 0 and l['driver'] == '$driver' for l in r['rails']) and sum(l['bytes_sent'] for l in r['rails']) == r['bytes']"
+check "one message is one WQE on each rail" bash -c "timeout 100 '$perf' client --stripe $address:7474 --json -n 300 -s 256k --split 512 > '$work/json'"
+check "and half of its bytes" json "r['counts']['data_wqes'] == 600 and r['rail0_share'] == 512 and r['rails'][0]['bytes_sent'] == r['rails'][1]['bytes_sent'] == r['bytes'] / 2"
+check "short ones are one WQE, sleeping" stripe -n 300 -s 1:1000 --verify --wait --split 300
+check "on the rail with the larger share" json "r['counts']['data_wqes'] == 300 and [l['messages_sent'] for l in r['rails']] == [0, 300] and r['server']['wrong'] == 0"
+check "one rail alone" stripe -n 100 -s 256k --one-rail
+check "the other carries nothing" json "r['counts']['data_wqes'] == 100 and r['rails'][1]['bytes_sent'] == 0 and r['rails'][1]['state'] == 'none'"
+check "the JSON of channels has latencies in order" json "0 < r['latency_ns']['p50'] <= r['latency_ns']['p99'] <= r['latency_ns']['max']"
+check "rates of each rail while it runs" bash -c "timeout 60 '$perf' client --stripe $address:7474 -t 3 --progress 2>&1 >/dev/null | grep -qE 'of 3 s  rail 0 [0-9.]+ [kMG]?B/s  rail 1 [0-9.]+ [kMG]?B/s  total'"
+check "a table of channels for people" bash -c "timeout 60 '$perf' client --stripe $address:7474 -t 0.3 | grep -qE '^  rail 1   [0-9.]+ [kMG]?B/s by $driver on $device1, up'"
+if [ -n "${TEST_LINK1_DOWN:-}" ]; then
+    "$perf" client --stripe $address:7474 --json -t 5 --warmup 0 -s 256k --verify --progress > "$work/json" 2> "$work/events" &
+    client=$!
+    sleep 1.5
+    $TEST_LINK1_DOWN
+    lost() { for _ in $(seq 100); do grep -q "$1" "$work/events" && return 0; sleep 0.1; done; return 1; }
+    check "a rail that is lost is told while it runs" lost 'rail 1 was lost'
+    $TEST_LINK1_UP
+    check "and once it is used again" lost 'rail 1 is used again'
+    wait $client
+    check "perf ends well all the same" [ $? = 0 ]
+    check "nothing is lost, and the JSON tells of the rail" json "r['failed'] == r['server']['wrong'] == 0 and [(e['rail'], e['used']) for e in r['rail_events']][:2] == [(1, False), (1, True)] and r['rails'][1]['failures'] >= 1"
+fi
+check_stops "perf server --stripe ends on SIGTERM" $server
+check "it says what it has received" grep -qE '^client 1: [0-9]+ messages, [0-9.]+ MB received, 0 wrong' "$work/stripe"
+check "perf client --stripe says that nobody listens" bash -c "! timeout 60 '$perf' client --stripe $address:7474 > '$work/nobody' 2>&1 && grep -q listens '$work/nobody'"
+
 "$echo_server" "*:7471" > "$work/echo" 2>&1 &
 server=$!
 check "echo server listens" listening "$work/echo"

@@ -120,7 +120,7 @@ static void a_rail_without_a_share_carries_nothing(void **state)
 static void every_size_arrives_exact_at_every_share(void **state)
 {
     (void)state;
-    static const uint32_t sizes[] = {0,    1,    127,  128,   129,   1023,  1024, 1025,
+    static const uint32_t sizes[] = {0,    1,    127,  128,   129,   1023,  1024,  1025,
                                      4095, 4096, 4097, 65535, 65536, 99999, 200001};
     for (uint32_t share = 0; share <= 1024; share += 128) {
         stripe_set_share(pair.channel[0], share);
@@ -358,8 +358,7 @@ static void a_leave_finishes_what_can_be_finished(void **state)
     pair_settle(&pair);
     assert_int_equal(pair_find(&pair, 0, CRPC_COMPLETION_SENT, 0)->status, CRPC_OK);
     assert_int_equal(pair_find(&pair, 1, CRPC_COMPLETION_RECEIVED, 0)->status, CRPC_OK);
-    assert_int_equal(pair_find(&pair, 1, CRPC_COMPLETION_RECEIVED, 1)->status,
-                     CRPC_E_DISCONNECTED);
+    assert_int_equal(pair_find(&pair, 1, CRPC_COMPLETION_RECEIVED, 1)->status, CRPC_E_DISCONNECTED);
     for (uint32_t side = 0; side < 2; side++) {
         assert_int_equal(pair_find(&pair, side, CRPC_COMPLETION_DISCONNECTED, 0)->status, CRPC_OK);
     }

@@ -63,8 +63,8 @@ void pair_connect(struct pair *pair, const crpc_channel_options *options)
                          CRPC_OK);
     }
     for (uint32_t side = 0; side < 2; side++) {
-        assert_int_equal(
-            stripe_join(pair->channel[side], blob[!side], bytes[!side], &error), CRPC_OK);
+        assert_int_equal(stripe_join(pair->channel[side], blob[!side], bytes[!side], &error),
+                         CRPC_OK);
     }
     pair_wait(pair, 400000000); /* the passive side gives a rail that does not come some time */
     for (uint32_t side = 0; side < 2; side++) {
@@ -176,8 +176,7 @@ static crpc_channel_op op_of(const struct pair *pair, uint32_t side, uint8_t opc
 int32_t pair_receive(struct pair *pair, uint32_t side, uint64_t offset, uint64_t bytes,
                      uint32_t tag, uint64_t user_data)
 {
-    crpc_channel_op op =
-        op_of(pair, side, CRPC_CHANNEL_RECEIVE, offset, bytes, tag, user_data);
+    crpc_channel_op op = op_of(pair, side, CRPC_CHANNEL_RECEIVE, offset, bytes, tag, user_data);
     struct stripe_region *region = bytes > 0 ? &pair->region[side] : NULL;
     int32_t status = stripe_receive(pair->channel[side], &op, &region, 1);
     stripe_submit_end(pair->engine[side]);
@@ -188,8 +187,7 @@ int32_t pair_send(struct pair *pair, uint32_t side, uint64_t offset, uint64_t by
                   uint64_t user_data)
 {
     crpc_channel_op op = op_of(pair, side, CRPC_CHANNEL_SEND, offset, bytes, tag, user_data);
-    int32_t status =
-        stripe_send(pair->channel[side], &op, bytes > 0 ? &pair->region[side] : NULL);
+    int32_t status = stripe_send(pair->channel[side], &op, bytes > 0 ? &pair->region[side] : NULL);
     stripe_submit_end(pair->engine[side]);
     return status;
 }

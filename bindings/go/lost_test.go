@@ -1,0 +1,133 @@
+package copyrpc_test
+
+import (
+	"context"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	copyrpc "github.com/copyrpc/copyrpc/bindings/go"
+)
+
+// lostWarnings collects garbage until there are as many warnings of lost objects as are expected, and for a while longer, so
+// that one too many shows too.
+func lostWarnings(expected int) []string {
+	var texts []string
+	deadline := time.Now().Add(10 * time.Second)
+	for more := 5; more > 0 && time.Now().Before(deadline); {
+		runtime.GC()
+		time.Sleep(10 * time.Millisecond)
+		for _, text := range collected.take() {
+			if strings.Contains(text, "was lost without being closed") {
+				texts = append(texts, text)
+			}
+		}
+		if len(texts) >= expected {
+			more--
+		}
+	}
+	return texts
+}
+
+// settledWarnings forgets what tests before this one have lost.
+func settledWarnings() { lostWarnings(0) }
+
+func TestLostObjectsAreWarnedOf(t *testing.T) {
+	p := newPair(t)
+	settledWarnings()
+	lose := func() {
+		client, server := p.connectUnclosed(t)
+		defer runtime.KeepAlive(client)
+		t.Cleanup(func() { server.Close() })
+		_, err := p.clientContext.Listen(host() + ":0")
+		check(t, err)
+		_, err = copyrpc.Open()
+		check(t, err)
+	}
+	lose()
+	said := strings.Join(lostWarnings(3), "; ")
+	for _, name := range []string{"an Endpoint", "a Listener", "a Context"} {
+		if strings.Count(said, name+" was lost") != 1 {
+			t.Errorf("%s is not warned of once: %q", name, said)
+		}
+	}
+}
+
+// connectUnclosed connects without closing at the end of the test.
+func (p *pair) connectUnclosed(t *testing.T) (client, server *copyrpc.Endpoint) {
+	accepted := make(chan *copyrpc.Endpoint, 1)
+	go func() {
+		server, _ := p.listener.Accept(limited(t))
+		accepted <- server
+	}()
+	client, err := p.clientContext.Dial(limited(t), p.listener.Address())
+	check(t, err)
+	return client, <-accepted
+}
+
+// A Context's Close closes what was made from it; who forgets those afterwards has forgotten nothing.
+func TestWhatItsContextClosedIsNoLoss(t *testing.T) {
+	p := newPair(t)
+	witness := newPair(t)
+	settledWarnings()
+	lose := func() {
+		_, server := p.connectUnclosed(t)
+		t.Cleanup(func() { server.Close() })
+		_, err := p.clientContext.Listen(host() + ":0")
+		check(t, err)
+		check(t, p.clientContext.Close())
+		_, server = witness.connectUnclosed(t) // by which one sees that the finalizers have run
+		t.Cleanup(func() { server.Close() })
+	}
+	lose()
+	if texts := lostWarnings(1); len(texts) != 1 {
+		t.Fatalf("%q: only the witness' endpoint is lost", texts)
+	}
+}
+
+// An endpoint that is over has been closed by the poller; there is nothing that its Close would free.
+func TestWhatIsOverIsNoLoss(t *testing.T) {
+	p := newPair(t)
+	witness := newPair(t)
+	settledWarnings()
+	lose := func() {
+		client, server := p.connectUnclosed(t)
+		check(t, server.Close())
+		select {
+		case <-client.Done():
+		case <-limited(t).Done():
+			t.Fatal("the client did not hear of it")
+		}
+		_, server = witness.connectUnclosed(t)
+		t.Cleanup(func() { server.Close() })
+	}
+	lose()
+	if texts := lostWarnings(1); len(texts) != 1 {
+		t.Fatalf("%q: only the witness' endpoint is lost", texts)
+	}
+}
+
+// In a shared context an endpoint that is over keeps the device open until its Close.
+func TestWhatIsOverKeepsASharedContext(t *testing.T) {
+	listener, err := openContext(t).Listen(host() + ":0")
+	check(t, err)
+	defer listener.Close()
+	settledWarnings()
+	accepted := make(chan *copyrpc.Endpoint, 1)
+	go func() {
+		server, _ := listener.Accept(limited(t))
+		accepted <- server
+	}()
+	// A device that no other test names, and hence a context that no other test shares.
+	lose := func() {
+		client, err := copyrpc.Dial(context.Background(), listener.Address(), copyrpc.WithEndpointsMax(17))
+		check(t, err)
+		check(t, (<-accepted).Close())
+		<-client.Done()
+	}
+	lose()
+	if texts := lostWarnings(1); len(texts) != 1 {
+		t.Fatalf("%q: one endpoint is lost", texts)
+	}
+}

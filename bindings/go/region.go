@@ -1,0 +1,207 @@
+// region.go: memory that is registered with the device. None of it is Go's: the garbage collector does not know what a NIC reads
+// and writes, may give such memory to something else, and goroutines' stacks move.
+
+package copyrpc
+
+/*
+#include <copyrpc.h>
+*/
+import "C"
+
+import (
+	"math"
+	"sync/atomic"
+	"syscall"
+	"unsafe"
+)
+
+// Access says who may do what with a region.
+type Access uint32
+
+const (
+	LocalWrite   Access = C.CRPC_ACCESS_LOCAL_WRITE
+	RemoteWrite  Access = C.CRPC_ACCESS_REMOTE_WRITE // needs LocalWrite
+	RemoteRead   Access = C.CRPC_ACCESS_REMOTE_READ
+	RemoteAtomic Access = C.CRPC_ACCESS_REMOTE_ATOMIC // needs LocalWrite
+)
+
+// RegionHandle names a region of a [RawContext]; zero is none.
+type RegionHandle uint64
+
+// RegionInfo tells about registered memory. Address and RemoteKey are what a peer needs to reach it.
+type RegionInfo struct {
+	Address   uint64
+	Bytes     int
+	Access    Access
+	LocalKey  uint32
+	RemoteKey uint32
+}
+
+// Region is registered memory of a [Context]. All methods may be called from any goroutine.
+type Region struct {
+	region *region
+}
+
+// region is what a Region is to the poller.
+type region struct {
+	poller *poller
+	handle RegionHandle
+	info   RegionInfo
+	memory []byte
+	mapped bool // by NewRegion: it is unmapped when it is closed
+	closed atomic.Bool
+}
+
+// NewRegion registers `bytes` of new memory, all zero and outside of Go's heap. It is mapped for this, in whole pages, and
+// unmapped by the Close of the region or of the context. Pins the memory: what is large takes long, and the context waits for it.
+func (c *Context) NewRegion(bytes int, access Access) (*Region, error) {
+	const op = "register"
+	if _, err := c.valid(op); err != nil {
+		return nil, err
+	}
+	if bytes <= 0 {
+		return nil, errorf(op, ErrInvalid, "a region of %d bytes; it must have one at least", bytes)
+	}
+	memory, err := syscall.Mmap(-1, 0, bytes, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_PRIVATE|syscall.MAP_ANON)
+	if err != nil {
+		e := errorf(op, ErrNoMemory, "%d bytes cannot be mapped: %v", bytes, err)
+		e.Errno, _ = err.(syscall.Errno)
+		return nil, e
+	}
+	r, problem := c.register(op, memory, access, true)
+	if problem != nil {
+		syscall.Munmap(memory)
+		return nil, problem
+	}
+	return r, nil
+}
+
+// Register registers memory that C or mmap gave, e.g. shared with other processes, or in huge pages. It stays the caller's and
+// must stay mapped until the region, or the context, is closed. It must never be Go's: neither a slice that Go made, nor a variable.
+func (c *Context) Register(address unsafe.Pointer, bytes int, access Access) (*Region, error) {
+	const op = "register"
+	if _, err := c.valid(op); err != nil {
+		return nil, err
+	}
+	if address == nil || bytes <= 0 {
+		return nil, errorf(op, ErrInvalid, "a region needs an address and a length")
+	}
+	return c.register(op, unsafe.Slice((*byte)(address), bytes), access, false)
+}
+
+func (c *Context) register(op string, memory []byte, access Access, mapped bool) (*Region, error) {
+	p := c.poller
+	own := &region{poller: p, memory: memory, mapped: mapped}
+	err := p.control(op, func() error {
+		var err error
+		if own.handle, err = p.raw.Register(unsafe.Pointer(unsafe.SliceData(memory)), len(memory), access); err != nil {
+			return err
+		}
+		if own.info, err = p.raw.RegionInfo(own.handle); err != nil {
+			p.raw.Deregister(own.handle)
+			return err
+		}
+		p.regions[own] = struct{}{}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	r := &Region{region: own}
+	warnIfLost(r, func() bool { return !own.closed.Load() }, "a Region")
+	return r, nil
+}
+
+// end is what is to be done once the memory is deregistered. The poller's mutex is held.
+func (own *region) end() {
+	delete(own.poller.regions, own)
+	own.closed.Store(true)
+	if own.mapped {
+		syscall.Munmap(own.memory)
+	}
+}
+
+// Bytes is the memory; nil once the region, or its context, is closed. It must not be touched after that: where NewRegion mapped
+// it, there is nothing any more.
+func (r *Region) Bytes() []byte {
+	if r == nil || r.region == nil || r.region.closed.Load() {
+		return nil
+	}
+	return r.region.memory
+}
+
+// Info tells where the region is and what its keys are.
+func (r *Region) Info() (RegionInfo, error) {
+	const op = "region info"
+	if r == nil || r.region == nil {
+		return RegionInfo{}, errorf(op, ErrClosed, "this Region was never registered: make it with Context.NewRegion")
+	}
+	if r.region.closed.Load() {
+		return RegionInfo{}, errorf(op, ErrClosed, "the Region was closed")
+	}
+	return r.region.info, nil
+}
+
+// Close deregisters the memory, and unmaps it if NewRegion mapped it. ErrBusy: the device still uses it, and it stays. Closing
+// twice is allowed.
+func (r *Region) Close() error {
+	if r == nil || r.region == nil {
+		return nil
+	}
+	own := r.region
+	own.poller.mutex.Lock()
+	defer own.poller.mutex.Unlock()
+	if own.closed.Load() {
+		return nil
+	}
+	if err := own.poller.raw.Deregister(own.handle); err != nil {
+		return err
+	}
+	own.end()
+	return nil
+}
+
+// ---- The raw level ------------------------------------------------------------------------------
+
+// Register registers memory that C or mmap gave; see [Context.Register]. It must stay mapped until Deregister or Close.
+func (r *RawContext) Register(address unsafe.Pointer, bytes int, access Access) (RegionHandle, error) {
+	const op = "register"
+	if r == nil || r.handle == nil {
+		return 0, newError(op, ErrClosed)
+	}
+	if bytes < 0 {
+		return 0, errorf(op, ErrInvalid, "a region of %d bytes; a number of bytes cannot be negative", bytes)
+	}
+	var region C.crpc_region
+	theirs := newCError()
+	if status := C.crpc_region_register(r.handle, address, C.uint64_t(bytes), C.uint32_t(access), &region, &theirs); status < 0 {
+		return 0, fromC(op, status, &theirs)
+	}
+	return RegionHandle(region.bits), nil
+}
+
+// RegionInfo tells about a region.
+func (r *RawContext) RegionInfo(region RegionHandle) (RegionInfo, error) {
+	const op = "region info"
+	if r == nil || r.handle == nil {
+		return RegionInfo{}, newError(op, ErrClosed)
+	}
+	info := C.crpc_region_info{struct_size: C.sizeof_crpc_region_info}
+	if status := C.crpc_region_get_info(r.handle, region.c(), &info); status < 0 {
+		return RegionInfo{}, newError(op, Status(status))
+	}
+	return RegionInfo{
+		Address: uint64(info.address), Bytes: int(min(uint64(info.bytes), math.MaxInt)), Access: Access(info.access),
+		LocalKey: uint32(info.local_key), RemoteKey: uint32(info.remote_key),
+	}, nil
+}
+
+// Deregister ends a region; the memory stays the caller's. ErrBusy: it is in use.
+func (r *RawContext) Deregister(region RegionHandle) error {
+	if r == nil || r.handle == nil {
+		return newError("deregister", ErrClosed)
+	}
+	return asError("deregister", C.crpc_region_deregister(r.handle, region.c()))
+}
+
+func (region RegionHandle) c() C.crpc_region { return C.crpc_region{bits: C.uint64_t(region)} }

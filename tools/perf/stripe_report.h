@@ -1,0 +1,51 @@
+/* stripe_report.h: what copyrpc-perf --stripe measured, and how it is shown. */
+#ifndef TOOLS_PERF_STRIPE_REPORT_H
+#define TOOLS_PERF_STRIPE_REPORT_H
+
+#include "flow.h"
+
+#define STRIPE_EVENTS_MAX 256 /* that are kept */
+
+/* A rail was lost, or is used again. */
+struct stripe_event {
+    double seconds; /* since the run began */
+    uint32_t rail;
+    int32_t status;
+};
+
+struct stripe_result {
+    struct histogram *latency;
+    double seconds;
+    uint64_t messages; /* acknowledged */
+    uint64_t bytes;
+    uint64_t messages_received; /* with --both */
+    uint64_t bytes_received;
+    uint64_t sent; /* messages ever, the warm-up's included */
+    uint64_t failed;
+    uint64_t wrong;
+    bool reported;
+    struct flow_report report; /* the server's */
+    crpc_channel_stats stats;  /* of the measured time alone */
+    crpc_channel_info info;
+    crpc_rail_info rails[CRPC_RAILS_MAX];
+    uint32_t rail_count;
+    struct stripe_event events[STRIPE_EVENTS_MAX];
+    uint32_t event_count;
+};
+
+/* For a line of progress. */
+struct stripe_progress {
+    double seconds;  /* since the run began */
+    double interval; /* since the line before */
+    uint64_t messages;
+    crpc_channel_stats before;
+    crpc_channel_stats now;
+};
+
+void stripe_report_progress(const struct perf_options *options,
+                            const struct stripe_progress *progress);
+/* Ends the line, on a terminal, where each is written over the one before. */
+void stripe_report_progress_end(void);
+void stripe_report_result(const struct perf_options *options, const struct stripe_result *result);
+
+#endif
