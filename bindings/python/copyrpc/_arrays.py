@@ -284,7 +284,8 @@ class CompletionArray:
         column = self._columns.get(field)
         if column is None:
             code, offset = column_form(field)
-            cells = memoryview(self._memory).cast("B").cast(code)
+            form: Any = code  # which of cast's formats it is, mypy cannot know
+            cells = memoryview(self._memory).cast("B").cast(form)
             column = self._columns[field] = cells[offset // cells.itemsize :: 64 // cells.itemsize].toreadonly()
         return column[: self._count]
 

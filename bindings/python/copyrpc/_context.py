@@ -298,7 +298,25 @@ class Context(Closing, Pump):
             handle = ffi.new("crpc_region *")
             error = new_error()
             check(lib.crpc_region_register(pointer, memory, len(memory), flags, handle, error), "register", error)
-            region = Region(self, memory, handle, flags)
+            region = Region(self, memory, handle, flags, int(ffi.cast("uintptr_t", memory)), len(memory))
+            insort(self._regions, region)
+            return region
+
+    def register_dmabuf(self, descriptor: int, size: int, *access: str, offset: int = 0, address: int = 0) -> Region:
+        """Registers `size` bytes from `offset` on of memory of another device, a GPU, that a dma-buf stands for. `address` is what
+        ops in arrays call it. The descriptor may be closed afterwards."""
+        flags = 0
+        for word in access:
+            flags |= choice(word, "access", ACCESSES)
+        number(descriptor, "descriptor", 0, 0x7FFFFFFF)
+        for value, name in ((size, "size"), (offset, "offset"), (address, "address")):
+            number(value, name, 0, (1 << 64) - 1)
+        with self._use as pointer:
+            handle = ffi.new("crpc_region *")
+            error = new_error()
+            status = lib.crpc_region_register_dmabuf(pointer, descriptor, offset, size, address, flags, handle, error)
+            check(status, "register_dmabuf", error)
+            region = Region(self, None, handle, flags, address, size)
             insort(self._regions, region)
             return region
 

@@ -117,6 +117,9 @@ class Door(Closing, Generic[C, O]):
             info = self._info()
             return info.requests, info.refused
 
+    def _function(self, verb: str) -> Any:
+        return getattr(lib, f"{self._kind}_{verb}")
+
     # ---- With the lock ----
 
     def _checked(self, options: Optional[O]) -> O:
@@ -133,19 +136,18 @@ class Door(Closing, Generic[C, O]):
 
     def _connect_request(self, bits: int) -> None:
         struct = sized(f"{self._kind}_info")
-        if getattr(lib, f"{self._kind}_get_info")(self._pump._pointer, {"bits": bits}, struct) == 0:
+        if self._function("get_info")(self._pump._pointer, {"bits": bits}, struct) == 0:
             self._connections.append(self._asking(self, bits, self._describe(struct)))
 
     def _accept(self, bits: int, options: O) -> C:
         error = new_error()
         c_options = self._c_options(options)
         c_options.token_bytes = 0
-        accept = getattr(lib, f"{self._kind}_accept")
-        check(accept(self._pump._pointer, {"bits": bits}, c_options, error), "accept", error)
+        check(self._function("accept")(self._pump._pointer, {"bits": bits}, c_options, error), "accept", error)
         return self._made(bits, options)
 
     def _reject(self, bits: int, reason: int) -> int:
-        return int(getattr(lib, f"{self._kind}_reject")(self._pump._pointer, {"bits": bits}, reason))
+        return int(self._function("reject")(self._pump._pointer, {"bits": bits}, reason))
 
     def _over(self) -> bool:
         return self._closed

@@ -32,7 +32,7 @@ CHANNEL_OP = _struct("crpc_channel_op")
 MARK: int = lib.COPYRPC_NATIVE_MARK
 
 
-def column_form(field: str) -> tuple[Any, int]:
+def column_form(field: str) -> tuple[str, int]:
     """How memoryview.cast calls a field of a completion, and where it is."""
     for name, code, offset in _fields("crpc_completion"):
         if name == field:

@@ -4,7 +4,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ._closing import Closing
-from ._native import ffi, lib
+from ._native import lib
 from ._options import RegionInfo, region_info, sized
 from .errors import check
 
@@ -24,13 +24,13 @@ RECEIVES: int = lib.CRPC_ACCESS_LOCAL_WRITE | lib.CRPC_ACCESS_REMOTE_WRITE
 class Region(Closing):
     """Registered memory: see Context.register."""
 
-    def __init__(self, context: Context, memory: Any, handle: Any, access: int) -> None:
+    def __init__(self, context: Context, memory: Any, handle: Any, access: int, begin: int, size: int) -> None:
         self._context = context
         self._memory = memory  # pinned: it must stay where it is
         self._handle = handle
         self._access = access
-        self._begin = int(ffi.cast("uintptr_t", memory))
-        self._end = self._begin + len(memory)
+        self._begin = begin
+        self._end = begin + size
         self._closed = False
 
     @property
@@ -48,6 +48,8 @@ class Region(Closing):
         return self._begin < other._begin
 
     def _covers(self, address: int, size: int, receiving: bool) -> bool:
+        if self._memory is None:  # what a dma-buf is called need not be where this process has it mapped
+            return False
         good = not receiving or self._access & RECEIVES == RECEIVES
         return good and self._begin <= address and address + size <= self._end
 

@@ -342,6 +342,25 @@ def test_regions_are_found(pair, context):
         assert context.cache_info().misses > 0 and left.send(b"y") == transfer.wait()
 
 
+def test_dmabuf(pair, context):
+    left, right = pair
+    descriptor = os.memfd_create("dmabuf")  # simnic takes any file that can be mapped
+    os.truncate(descriptor, 8192)
+    try:
+        region = context.register_dmabuf(descriptor, 4096, "local_write", "remote_write", offset=4096, address=1 << 40)
+    except copyrpc.Unsupported:
+        pytest.skip("no dma-bufs here")
+    op, done = copyrpc.ChannelOpArray(1), copyrpc.CompletionArray(4)
+    op.set(0, opcode=copyrpc.CHANNEL_RECEIVE, channel=right.bits, region=region.bits, address=(1 << 40) + 10, bytes=100)
+    assert context.submit(op) == 1
+    left.send(b"to another device")
+    while not context.poll(done):
+        context.wait(1)
+    assert os.pread(descriptor, 17, 4096 + 10) == b"to another device"
+    region.close()
+    os.close(descriptor)
+
+
 def test_memory_that_is_mapped_anew(pair, context):
     """What was registered for a buffer ends with it: the next buffer at its address is other pages."""
     left, right = pair
