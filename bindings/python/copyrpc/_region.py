@@ -4,9 +4,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ._closing import Closing
-from ._native import lib
+from ._native import ffi, lib
 from ._options import RegionInfo, region_info, sized
-from .errors import check
+from .errors import Closed, check
 
 if TYPE_CHECKING:
     from ._context import Context
@@ -42,6 +42,13 @@ class Region(Closing):
     def address(self) -> int:
         """Where it begins, for the `address` field of ops in arrays."""
         return self._begin
+
+    @property
+    def memory(self) -> memoryview:
+        """The memory. A channel that is given a slice of it finds it registered. A dma-buf has none here."""
+        if self._memory is None:
+            raise Closed("the region is closed, or a dma-buf", lib.CRPC_E_CLOSED)
+        return memoryview(ffi.buffer(self._memory))
 
     def __lt__(self, other: Region) -> bool:
         """In the order of their addresses they are kept."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Optional, Union
 from ._native import ffi, lib
 from ._options import timeout_ns
 from ._records import CHANNEL_OP, MARK
-from .errors import CopyrpcError, TruncatedError, error_of
+from .errors import CopyrpcError, Disconnected, TruncatedError, error_of
 
 if TYPE_CHECKING:
     import asyncio
@@ -139,8 +139,7 @@ class Transfer:
             error.sizes = list(self._sizes)
             error.size = self._sizes[self._statuses.index(status)]
         elif status == lib.CRPC_E_DISCONNECTED and self._channel._error is not None:
-            again = self._channel._error_again()
-            error = type(again)(f"{what}: {again.message}", again.status, again.errno or 0, again.vendor_syndrome)
+            error = Disconnected(f"{what}: {self._channel._error.message}", status)
         return error
 
     # ---- For the application ----

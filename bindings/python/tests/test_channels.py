@@ -279,8 +279,8 @@ def test_send_times_out(pair):
 
 def test_room(context, address):
     with context.listen_channels(address) as listener:
-        left, right = connect(context, listener, copyrpc.ChannelOptions(slots=2, sends_max=2))
-        waiting = [left.post_send(b"x") for _ in range(2)]
+        left, right = connect(context, listener, copyrpc.ChannelOptions(slots=2, sends_max=8))
+        waiting = [left.post_send(b"x") for _ in range(8)]
         with pytest.raises(copyrpc.NoRoom):
             left.post_send(b"x")
         begun = time.monotonic()
@@ -288,8 +288,9 @@ def test_room(context, address):
             left.send(b"late", timeout=0.1)  # for which there is no room
         assert time.monotonic() - begun >= 0.1
         room = bytearray(9)
-        got = [right.post_receive(room) for _ in range(2)]
-        assert [transfer.wait() for transfer in waiting + got] == [1] * 4
+        for _ in range(8):
+            assert right.receive(room) == 1
+        assert [transfer.wait() for transfer in waiting] == [1] * 8
         receives = [right.post_receive(bytearray(1)) for _ in range(2)]
         with pytest.raises(copyrpc.NoRoom):
             right.post_receive([bytearray(1), bytearray(1)])
@@ -299,20 +300,21 @@ def test_room(context, address):
 
 def test_order_when_there_is_no_room(context, address):
     with context.listen_channels(address) as listener:
-        left, right = connect(context, listener, copyrpc.ChannelOptions(slots=2, sends_max=1))
+        left, right = connect(context, listener, copyrpc.ChannelOptions(slots=2, sends_max=8))
+        filling = [left.post_send(b"-") for _ in range(8)]
         threads = []
         for index in range(6):
             threads.append(threading.Thread(target=left.send, args=(b"%d" % index,)))
             threads[-1].start()
             time.sleep(0.02)
         got = b""
-        for _ in range(6):
+        for _ in range(14):
             room = bytearray(1)
             right.receive(room)
             got += room
         for thread in threads:
             thread.join(5)
-        assert got == b"012345"
+        assert got == b"--------012345" and all(transfer.done() for transfer in filling)
 
 
 # ---- Memory ----
@@ -485,7 +487,7 @@ def test_contexts_of_their_own(address):
     assert context.closed
 
 
-@pytest.mark.parametrize("wrong", [{"slots": 257}, {"queue_pairs": 9}, {"sends_max": 65537}, {"rails": 2}, {"rails": 4},
+@pytest.mark.parametrize("wrong", [{"slots": 257}, {"queue_pairs": 9}, {"sends_max": 65537}, {"sends_max": 7}, {"rails": 2}, {"rails": 4},
                                    {"split": "hint"}, {"split": "hint", "hint": "a/b"}, {"hint": "/x"}, {"rail0_share": 3},
                                    {"split": "fixed", "rail0_share": 1025}, {"split": "other"}, {"token": b"x" * 17},
                                    {"hint": "/" + "x" * 64, "split": "hint"}, {"retry_count": 8}])

@@ -79,15 +79,16 @@ def test_cancel(address):
 
 def test_timeout(address):
     async def body(left, right):
-        for _ in range(2):  # the second finds no room
-            tasks = [asyncio.create_task(left.asend(b"x", timeout=0.1)) for _ in range(3)]
+        for _ in range(2):
+            # Some find no room.
+            tasks = [asyncio.create_task(left.asend(b"x", timeout=0.1)) for _ in range(12)]
             for task in tasks:
                 with pytest.raises(copyrpc.Timeout):
                     await task
         got, _ = await asyncio.gather(right.areceive(bytearray(3)), left.asend(b"abc", timeout=5))
         assert got == 3
 
-    run(address, body, copyrpc.ChannelOptions(sends_max=1))
+    run(address, body, copyrpc.ChannelOptions(sends_max=8))
 
 
 def test_errors(address):
