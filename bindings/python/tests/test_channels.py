@@ -697,6 +697,15 @@ def test_rail_lost_and_back(context, address):
         assert left.stats().rail_failures[1] >= 1 and left.stats().rail_recoveries[1] >= 1
 
 
+def test_documentation():
+    """The section's first program, as it is printed."""
+    with open(os.path.join(os.environ["TEST_SOURCE"], "docs/python.md")) as file:
+        section = file.read().split("## Channels")[1]
+    code = section.split("```python")[1].split("```")[0]
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], stdout=subprocess.PIPE, text=True, timeout=60)
+    assert done.returncode == 0 and done.stdout.startswith("700000 ('up', "), done.stdout
+
+
 def test_threads(address):
     """Each end in a context of its own, both directions at once, from two threads each."""
     count = 100
