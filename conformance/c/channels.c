@@ -39,7 +39,8 @@ static void tell_message(const struct message *message)
     int whole = message->status == CRPC_OK;
     printf("event kind=%s id=%" PRIu64 " status=%s", received ? "received" : "sent", message->id,
            status_text(message->status));
-    for (uint32_t i = 0; (whole || message->status == CRPC_E_TRUNCATED) && i < message->count; i++) {
+    for (uint32_t i = 0; (whole || message->status == CRPC_E_TRUNCATED) && i < message->count;
+         i++) {
         printf("%s%u", i ? "," : " length=", message->lengths[i]);
     }
     for (uint32_t i = 0; received && whole && i < message->count; i++) {
@@ -299,7 +300,8 @@ static int32_t tell_channel(crpc_channel channel)
     static const char *const splits[] = {"measured", "fixed", "hint"};
     crpc_channel_info info = {.struct_size = sizeof(info)};
     int32_t status = crpc_channel_get_info(context, channel, &info);
-    tell("slots=%u queue_pairs=%u rail0=%s rail1=%s split=%s share=%u receives_open=%u sends_open=%u",
+    tell("slots=%u queue_pairs=%u rail0=%s rail1=%s split=%s share=%u receives_open=%u "
+         "sends_open=%u",
          info.slots, info.queue_pairs, rails[info.rail_state[0] & 3], rails[info.rail_state[1] & 3],
          splits[info.split % 3], info.rail0_share, info.receives_open, info.sends_open);
     return status;
@@ -309,9 +311,9 @@ static int32_t tell_stats(crpc_channel channel)
 {
     crpc_channel_stats s = {.struct_size = sizeof(s)};
     int32_t status = crpc_channel_get_stats(context, channel, &s);
-    const char *const names[] = {"messages_sent",  "messages_received", "bytes_sent", "bytes_received",
-                                 "sends_failed",   "receives_failed",   "truncated",
-                                 "rail0_bytes",    "rail1_bytes"}; /* in their order */
+    const char *const names[] = {
+        "messages_sent",   "messages_received", "bytes_sent",  "bytes_received", "sends_failed",
+        "receives_failed", "truncated",         "rail0_bytes", "rail1_bytes"}; /* in their order */
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         tell("%s=%" PRIu64, names[i], (&s.messages_sent)[i]);
     }

@@ -134,9 +134,10 @@ static int32_t tell_listener(crpc_listener listener)
 
 static int32_t do_listen(struct thing *made)
 {
-    crpc_listener_options options = {
-        .struct_size = sizeof(options), .backlog = number("backlog"), .user_data = (uintptr_t)made,
-        .flags = number("channels") ? CRPC_LISTENER_CHANNELS : 0};
+    crpc_listener_options options = {.struct_size = sizeof(options),
+                                     .backlog = number("backlog"),
+                                     .user_data = (uintptr_t)made,
+                                     .flags = number("channels") ? CRPC_LISTENER_CHANNELS : 0};
     crpc_listener handle = {0};
     int32_t status = crpc_listener_open(context, text("address"), &options, &handle, NULL);
     made->bits = handle.bits;
