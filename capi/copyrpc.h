@@ -420,7 +420,7 @@ typedef struct crpc_endpoint_options {
     uint64_t keepalive_ns;  /* with calls open and nothing heard for so long, the peer is probed;
                                0 = 1 s; CRPC_FOREVER: never */
     uint32_t retry_timeout; /* transport: 4.096 us * 2^n before a retry, 1 to 31; 0 = 14 (67 ms) */
-    uint32_t retry_count;   /* transport: 1 to 7; 0 = 7 */
+    uint32_t retry_count;   /* transport: 1 to 7, which Soft-RoCE takes for endless; 0 = 6 */
     uint32_t token_bytes;   /* 0 to 16, connect only: shown to the peer's application when it */
     uint8_t token[16];      /* decides whether to accept */
     uint32_t reserved;
@@ -723,7 +723,7 @@ typedef struct crpc_channel_options {
     uint64_t rail_retry_ns; /* pause between attempts to use a lost rail again; 0 = 200 ms;
                                CRPC_FOREVER: never */
     uint32_t retry_timeout; /* transport: 4.096 us * 2^n before a retry, 1 to 31; 0 = 14 (67 ms) */
-    uint32_t retry_count;   /* transport: 1 to 7; 0 = 7 */
+    uint32_t retry_count;   /* transport: 1 to 7, which Soft-RoCE takes for endless; 0 = 6 */
 } crpc_channel_options;
 
 /* Starts to connect to a listener with CRPC_LISTENER_CHANNELS; all else as crpc_endpoint_connect.

@@ -5,6 +5,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"encoding/hex"
 	"errors"
 	"os"
 	"strconv"
@@ -21,9 +22,10 @@ type runner struct {
 	cancel  context.CancelFunc
 	begun   sync.WaitGroup
 	context *copyrpc.Context
-	things  sync.Map // by name or number: *peer, *copyrpc.Listener, *copyrpc.ConnectRequest, *copyrpc.Request
+	things  sync.Map // by name or number: *peer, *copyrpc.Listener, *copyrpc.ConnectRequest, *copyrpc.Request, *copyrpc.Region
 	numbers atomic.Int32
 	calls   map[string]context.CancelFunc
+	blobs   map[string]*copyrpc.Blob // by the names of endpoints to be
 }
 
 type peer struct {
@@ -34,7 +36,7 @@ type peer struct {
 }
 
 func newRunner() *runner {
-	r := &runner{calls: map[string]context.CancelFunc{}}
+	r := &runner{calls: map[string]context.CancelFunc{}, blobs: map[string]*copyrpc.Blob{}}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	return r
 }
@@ -56,7 +58,7 @@ func (r *runner) number(thing any) string {
 
 // find gives the thing that a line names; nil if it names none.
 func (r *runner) find(l line) (any, error) {
-	for _, key := range []string{"endpoint", "listener", "connection", "request"} {
+	for _, key := range []string{"endpoint", "listener", "connection", "request", "region"} {
 		if name, ok := l[key]; ok {
 			if thing, ok := r.things.Load(name); ok {
 				return thing, nil
@@ -76,6 +78,9 @@ func (r *runner) reset() {
 		}
 		return true
 	})
+	for _, blob := range r.blobs {
+		blob.Close()
+	}
 	r.context.Close()
 }
 
@@ -124,6 +129,29 @@ func (r *runner) connecting(name string, connect func() (*copyrpc.Endpoint, erro
 		}
 	})
 	return "", nil
+}
+
+// blob makes an endpoint to be, which has only these verbs.
+func (r *runner) blob(verb string, l line) (_ string, err error) {
+	name := l["endpoint"]
+	switch verb {
+	case "blob":
+		name = l["name"]
+		if r.blobs[name], err = r.context.NewBlob(l.options()...); err != nil {
+			return "", err
+		}
+		return "blob=" + hex.EncodeToString(r.blobs[name].Bytes), nil
+	case "join":
+		peer, err := hex.DecodeString(l["blob"])
+		if err != nil {
+			return "", err
+		}
+		blob := r.blobs[name]
+		return r.connecting(name, func() (*copyrpc.Endpoint, error) { return blob.Join(r.ctx, peer) })
+	case "close":
+		return "", r.blobs[name].Close()
+	}
+	return "", errUnknown
 }
 
 func (r *runner) disconnect(it *peer, l line) {
@@ -254,6 +282,12 @@ func (r *runner) ofContext(verb string, l line) (_ string, err error) {
 		return fields(r.context.Stats())
 	case "listen":
 		return r.listen(l)
+	case "register":
+		region, err := r.context.NewRegion(l.number("length"), copyrpc.Access(l.number("access")))
+		if err == nil {
+			r.things.Store(l["name"], region)
+		}
+		return "", err
 	case "connect":
 		return r.connecting(l["name"], func() (*copyrpc.Endpoint, error) { return r.context.Dial(r.ctx, l["address"], l.options()...) })
 	}
@@ -262,7 +296,9 @@ func (r *runner) ofContext(verb string, l line) (_ string, err error) {
 
 func (r *runner) obey(verb string, l line) (string, error) {
 	it, err := r.find(l)
-	if err != nil {
+	if _, ok := r.blobs[l["endpoint"]]; verb == "blob" || verb == "join" || (ok && it == nil) {
+		return r.blob(verb, l)
+	} else if err != nil {
 		return "", err
 	}
 	switch it := it.(type) {
@@ -275,6 +311,11 @@ func (r *runner) obey(verb string, l line) (string, error) {
 			return "", it.Close()
 		}
 		return describeListener(it)
+	case *copyrpc.Region:
+		if verb == "deregister" {
+			return "", it.Close()
+		}
+		return fields(it.Info())
 	case *copyrpc.ConnectRequest:
 		if verb == "reject" {
 			return "", it.Reject(uint32(l.number("reason")))
