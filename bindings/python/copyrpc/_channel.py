@@ -64,12 +64,12 @@ class Channel(Connection):
         address = int(ffi.cast("uintptr_t", pinned))
         return Buffer(tag, pinned, address, self._pump._region_of(address, len(pinned), opcode == RECEIVE))
 
-    def _sending(self, buffer: AnyBuffer, tag: int, timeout: Optional[float]) -> Transfer:
+    def _sending(self, buffer: AnyBuffer, tag: int, timeout: Optional[float]) -> Transfer[int]:
         limit = timeout_ns(timeout)
         self._check()
         return Transfer(self, SEND, [self._buffer(buffer, tag, SEND)], False, limit)
 
-    def _receiving(self, buffers: Union[AnyBuffer, Sequence[AnyBuffer]], tags: Union[int, Sequence[int]]) -> Transfer:
+    def _receiving(self, buffers: Union[AnyBuffer, Sequence[AnyBuffer]], tags: Union[int, Sequence[int]]) -> Transfer[Any]:
         self._check()
         if not isinstance(buffers, (list, tuple)):
             return Transfer(self, RECEIVE, [self._buffer(cast("AnyBuffer", buffers), cast(int, tags), RECEIVE)], False, 0)
@@ -80,17 +80,17 @@ class Channel(Connection):
             raise ValueError(f"{len(buffers)} buffers have {len(own)} tags")
         return Transfer(self, RECEIVE, [self._buffer(buffer, tag, RECEIVE) for buffer, tag in zip(buffers, own)], True, 0)
 
-    def _box(self, transfer: Transfer) -> Outbox:
+    def _box(self, transfer: Transfer[Any]) -> Outbox:
         return self._sends if transfer._opcode == SEND else self._receives
 
-    def _give(self, transfers: list[Transfer]) -> None:
+    def _give(self, transfers: list[Transfer[Any]]) -> None:
         """To the library as soon as it has room."""
         box = self._box(transfers[0])
         box.waiting.extend(transfers)
         box.pour()
         self._pump._rearm()
 
-    def _cancel(self, transfer: Transfer) -> None:
+    def _cancel(self, transfer: Transfer[Any]) -> None:
         if self._box(transfer).take_back(transfer, lib.CRPC_E_CANCELED):
             self._pump._wake_ready()
         elif transfer._left and transfer._opcode == SEND and self._error is None:
@@ -100,7 +100,7 @@ class Channel(Connection):
             lib.crpc_channel_submit(self._pump._pointer, op, 1, self._pump._reason)
             self._pump._rearm()
 
-    def _post(self, transfer: Transfer) -> Transfer:
+    def _post(self, transfer: Transfer[Any]) -> Transfer[Any]:
         box = self._box(transfer)
         reason = AGAIN
         if not box.waiting:
@@ -113,13 +113,19 @@ class Channel(Connection):
 
     # ---- Posting, and looking later ----
 
-    def post_send(self, buffer: AnyBuffer, tag: int = 0, *, timeout: Optional[float] = None) -> Transfer:
+    def post_send(self, buffer: AnyBuffer, tag: int = 0, *, timeout: Optional[float] = None) -> Transfer[int]:
         """Begins to send; test() or wait() of the Transfer tell of its end. `timeout` is how long it may wait for the peer to post
         a buffer. Raises NoRoom if ChannelOptions.sends_max are open. The buffer must not change until it is done."""
         with self._pump._use:
             return self._post(self._sending(buffer, tag, timeout))
 
-    def post_receive(self, buffers: Union[AnyBuffer, Sequence[AnyBuffer]], tags: Union[int, Sequence[int]] = 0) -> Transfer:
+    @overload
+    def post_receive(self, buffers: AnyBuffer, tags: int = 0) -> Transfer[int]: ...
+
+    @overload
+    def post_receive(self, buffers: Sequence[AnyBuffer], tags: Union[int, Sequence[int]] = 0) -> Transfer[list[int]]: ...
+
+    def post_receive(self, buffers: Union[AnyBuffer, Sequence[AnyBuffer]], tags: Union[int, Sequence[int]] = 0) -> Any:
         """Posts a buffer for the next message, or a list of up to eight, each with a tag. Raises NoRoom if ChannelOptions.slots
         are open. There is no way to take it back but to close the channel."""
         with self._pump._use:
@@ -127,7 +133,7 @@ class Channel(Connection):
 
     # ---- Simple ----
 
-    def _finish(self, transfer: Transfer) -> Any:
+    def _finish(self, transfer: Transfer[Any]) -> Any:
         """Posts, as soon as there is room, and waits. With the lock."""
         pump = self._pump
         try:
@@ -162,7 +168,7 @@ class Channel(Connection):
 
     # ---- Many ----
 
-    def _finish_all(self, transfers: list[Transfer], return_exceptions: bool) -> list[Any]:
+    def _finish_all(self, transfers: list[Transfer[Any]], return_exceptions: bool) -> list[Any]:
         left = iter(transfers)
         first = next(left, None)
 
@@ -225,7 +231,7 @@ class Channel(Connection):
 
     # ---- For coroutines ----
 
-    def _schedule(self, transfer: Transfer, attachment: _asyncio.Attachment) -> None:
+    def _schedule(self, transfer: Transfer[Any], attachment: _asyncio.Attachment) -> None:
         """Posts it at the end of the loop's turn, with all others of the turn. With the lock."""
         transfer._future = attachment, attachment.loop.create_future()
         self._box(transfer).waiting.append(transfer)
@@ -240,12 +246,12 @@ class Channel(Connection):
             self._sends.pour()
             self._receives.pour()
 
-    def _expire(self, transfer: Transfer) -> None:
+    def _expire(self, transfer: Transfer[Any]) -> None:
         if transfer._left and self._pump._pointer is not None:
             with self._pump._use:
                 self._box(transfer).take_back(transfer, lib.CRPC_E_TIMEOUT)
 
-    async def _afinish(self, transfer: Transfer, timeout: Optional[float] = None) -> Any:
+    async def _afinish(self, transfer: Transfer[Any], timeout: Optional[float] = None) -> Any:
         assert transfer._future is not None
         attachment, future = transfer._future
         timer = attachment.loop.call_later(timeout, self._expire, transfer) if timeout is not None else None

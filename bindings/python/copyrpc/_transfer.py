@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Any, Optional, Union
+from typing import TYPE_CHECKING, Any, Generic, Optional, TypeVar, cast
 
 from ._native import ffi, lib
 from ._options import timeout_ns
@@ -21,6 +21,8 @@ RECEIVE: int = lib.CRPC_CHANNEL_RECEIVE
 CANCEL: int = lib.CRPC_CHANNEL_CANCEL
 MORE: int = lib.CRPC_CHANNEL_MORE
 AGAIN: int = lib.CRPC_E_AGAIN
+
+R = TypeVar("R")  # int, or list[int] of a group
 
 #: Ops that one crossing takes at the most.
 _CHUNK = 1024
@@ -43,7 +45,7 @@ class Part:
 
     __slots__ = ("transfer", "index")
 
-    def __init__(self, transfer: Transfer, index: int) -> None:
+    def __init__(self, transfer: Transfer[Any], index: int) -> None:
         self.transfer = transfer
         self.index = index
 
@@ -51,7 +53,7 @@ class Part:
         self.transfer._finish(status, address, size, self.index)
 
 
-class Transfer:
+class Transfer(Generic[R]):
     """A message on its way: see Channel.post_send and Channel.post_receive. Its buffers belong to the device until it is done."""
 
     __slots__ = (
@@ -123,10 +125,10 @@ class Transfer:
             attachment, future = self._future
             attachment.resolve(future, None)
 
-    def _result(self) -> Union[int, list[int]]:
+    def _result(self) -> R:
         if any(self._statuses):
             raise self._error()
-        return self._sizes if self._grouped else self._sizes[0]
+        return cast(R, self._sizes if self._grouped else self._sizes[0])
 
     def _error(self) -> CopyrpcError:
         status = next(status for status in self._statuses if status)
@@ -156,7 +158,7 @@ class Transfer:
                 pump._look()
         return self._left == 0
 
-    def wait(self, timeout: Optional[float] = None) -> Union[int, list[int]]:
+    def wait(self, timeout: Optional[float] = None) -> R:
         """Waits until it is done, and gives the exact size, or those of a group. A timeout here is that of the waiting; the
         transfer goes on."""
         limit = timeout_ns(timeout)
@@ -184,7 +186,7 @@ class Outbox:
 
     def __init__(self, channel: Channel) -> None:
         self.channel = channel
-        self.waiting: deque[Transfer] = deque()
+        self.waiting: deque[Transfer[Any]] = deque()
         self.full = False  # until CRPC_COMPLETION_ROOM
 
     # ---- With the lock ----
@@ -193,7 +195,7 @@ class Outbox:
         """Posts what there is room for: one crossing for a thousand."""
         pump = self.channel._pump
         while self.waiting and not self.full:
-            batch: list[Transfer] = []
+            batch: list[Transfer[Any]] = []
             count = 0
             for transfer in self.waiting:
                 count += len(transfer._buffers)
@@ -212,7 +214,7 @@ class Outbox:
         if not self.waiting:
             pump._wake_ready()
 
-    def take_back(self, transfer: Transfer, status: int) -> bool:
+    def take_back(self, transfer: Transfer[Any], status: int) -> bool:
         """Ends one that the library has not seen."""
         if transfer not in self.waiting:
             return False
@@ -225,7 +227,7 @@ class Outbox:
             self.waiting.popleft()._fail(status)
 
 
-def post(channel: Channel, transfers: list[Transfer]) -> tuple[int, int]:
+def post(channel: Channel, transfers: list[Transfer[Any]]) -> tuple[int, int]:
     """Submits them; gives how many were taken, and why not the next. With the lock."""
     pump = channel._pump
     ops = ffi.new("crpc_channel_op[]", sum(len(transfer._buffers) for transfer in transfers))
