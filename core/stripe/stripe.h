@@ -7,6 +7,7 @@
 #ifndef CORE_STRIPE_STRIPE_H
 #define CORE_STRIPE_STRIPE_H
 
+#include <assert.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -29,9 +30,13 @@ struct stripe_listener;
 /* A buffer takes at most so many WQEs of a rail, one each message_bytes_max of its device. */
 #define STRIPE_PARTS_MAX 32u
 
-/* What a rail's nic must have been opened with: a group's WQEs fit, and others besides. */
+/* What a rail's nic must have been opened with: a group's WQEs fit beside those that no completion
+ * tells of, or it would wait for ever. */
 #define STRIPE_SEND_DEPTH 512u
 #define STRIPE_SIGNAL_INTERVAL 32u
+static_assert(STRIPE_GROUP_MAX * (STRIPE_PARTS_MAX + 1) + 1 <=
+                  STRIPE_SEND_DEPTH - STRIPE_SIGNAL_INTERVAL,
+              "a group must fit");
 
 /* rails, cm (of rail 0; NULL: no rdma_cm), log and handles stay the caller's and must outlive the
  * engine. virtual_clock_ns is NULL, or where a simulation keeps its time. */

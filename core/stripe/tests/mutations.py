@@ -1,4 +1,4 @@
-"""mutations.py SOURCE_ROOT: breaks the engine on purpose, one rule at a time, and expects the simulation to notice.
+"""mutations.py SOURCE_ROOT [--sample N | PART_OF_A_NAME]: breaks the engine on purpose, one rule at a time, and expects the simulation to notice.
 
 Each mutation is a rule of the protocol taken away. A mutation whose text is no longer found fails the test: it has to
 follow the code. That clear-to-sends follow those that were repeated needs two failures and one slow line to matter, which
@@ -115,7 +115,9 @@ def outcome(mutation):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 2:  # only those whose names have this in them
+    if sys.argv[2:3] == ["--sample"]:  # so many, from the whole list
+        MUTATIONS = MUTATIONS[:: -(-len(MUTATIONS) // int(sys.argv[3]))]
+    elif len(sys.argv) > 2:  # only those whose names have this in them
         MUTATIONS = [mutation for mutation in MUTATIONS if sys.argv[2] in mutation[0]]
     print("1..%d" % len(MUTATIONS))
     failed = 0
