@@ -421,7 +421,8 @@ bool rails_settled(const struct stripe_channel *channel);
 /* ---- control.c ------------------------------------------------------------------------------- */
 
 void control_flush(struct stripe_channel *channel);
-void control_acknowledge(struct stripe_queue *queue);
+/* All WQEs of the queue before `completed` have succeeded. */
+void control_acknowledge(struct stripe_queue *queue, uint32_t completed);
 /* Messages that a lost queue pair may not have delivered are sent again. */
 void control_unsend(struct stripe_queue *queue);
 void control_take(struct stripe_channel *channel, uint32_t sequence);

@@ -124,13 +124,15 @@ void control_flush(struct stripe_channel *channel)
     }
 }
 
-void control_acknowledge(struct stripe_queue *queue)
+/* queue_pair->completed will not do: an error that was polled together with the completion has moved
+ * it on, past what was flushed. */
+void control_acknowledge(struct stripe_queue *queue, uint32_t completed)
 {
     struct stripe_channel *channel = queue->channel;
     for (uint32_t i = 0; i < STRIPE_INBOX_LINES; i++) {
         struct stripe_outbox *outbox = &channel->outbox[i];
         if (outbox->state == OUTBOX_POSTED && outbox->queue == queue &&
-            (int32_t)(queue->queue_pair->completed - outbox->wqe) > 0) {
+            (int32_t)(completed - outbox->wqe) > 0) {
             outbox->state = OUTBOX_FREE;
             channel_work(channel->engine, channel);
         }

@@ -167,7 +167,7 @@ static void take_completion(struct engine_rail *rail, const struct nic_completio
             outgoing_done(channel, &channel->outgoing[posted->slot], posted->share);
         }
         if (unlikely(channel->out_sequence != 0)) {
-            control_acknowledge(queue);
+            control_acknowledge(queue, completion->completed);
         }
         channel_work(channel->engine, channel); /* there is room for more */
         break;

@@ -361,6 +361,33 @@ static void only_the_loss_of_both_rails_ends_a_channel(void **state)
     }
 }
 
+/* Polls one side for so long that the fabric gives up on what gets no answer, and shows nothing. */
+static void poll_unseen(uint32_t side)
+{
+    for (uint32_t i = 0; i < 60; i++) {
+        assert_int_equal(stripe_poll(pair.engine[side], NULL, 0), 0);
+    }
+}
+
+/* The completions of a message and of the error after it come at once. */
+static void control_that_was_flushed_is_sent_again(void **state)
+{
+    (void)state;
+    assert_int_equal(pair_receive(&pair, 1, 0, 100, 0, 1), CRPC_OK);
+    assert_int_equal(pair_send(&pair, 0, 0, 100, 0, 2), CRPC_OK);
+    assert_int_equal(stats_of(0).data_wqes, 1);
+    memory_fabric_set_link(pair.nic[0][0], false);
+    assert_int_equal(stripe_disconnect(pair.channel[0], CRPC_FOREVER), CRPC_OK);
+    stripe_submit_end(pair.engine[0]); /* the LEAVE, on rail 0 */
+    poll_unseen(1);
+    pair_settle(&pair);
+    for (uint32_t side = 0; side < 2; side++) {
+        const crpc_completion *end = pair_find(&pair, side, CRPC_COMPLETION_DISCONNECTED, 0);
+        assert_non_null(end);
+        assert_int_equal(end->status, CRPC_OK);
+    }
+}
+
 /* ---- Ends ------------------------------------------------------------------------------------ */
 
 static void a_leave_finishes_what_can_be_finished(void **state)
@@ -438,6 +465,7 @@ int main(void)
         cmocka_unit_test(a_rail_that_one_side_lacks_is_left_out),
         TEST(a_lost_rail_loses_nothing_and_comes_back),
         TEST(only_the_loss_of_both_rails_ends_a_channel),
+        TEST(control_that_was_flushed_is_sent_again),
         TEST(a_leave_finishes_what_can_be_finished),
         TEST(a_close_ends_what_is_open),
         TEST(registrations_are_kept_bounded_and_forgotten),
