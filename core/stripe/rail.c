@@ -343,12 +343,12 @@ void rail_take_answer(struct stripe_channel *channel, const struct stripe_line *
 void rail_take_probe(struct stripe_channel *channel, uint32_t index, uint32_t epoch)
 {
     struct stripe_rail *rail = &channel->rails[index];
-    if (epoch != (rail->epoch & STRIPE_GENERATION_MASK)) {
-        channel_violated(channel, "it probed rail %u for another attempt", index);
+    if (epoch != (rail->epoch & STRIPE_GENERATION_MASK) || rail->answer_wanted) {
+        channel_violated(channel, "it probed rail %u out of turn", index);
         return;
     }
     if (rail->state != RAIL_PROBING || rail->fence != FENCE_NONE) {
-        return; /* being fenced, or a keepalive */
+        return; /* being fenced, or up already */
     }
     rail_is_up(channel, index);
     if (!channel->active) {
@@ -433,6 +433,12 @@ static void finish_fence(struct stripe_channel *channel, uint32_t index)
     struct stripe_rail *rail = &channel->rails[index];
     bool was_up = rail->state == RAIL_UP;
     rail->fence = FENCE_NONE;
+    if (rail->answer_wanted) { /* the peer has not been told of these queue pairs, nor will be */
+        destroy_queues(channel, rail);
+        rail->answer = STRIPE_ANSWER_FAILED;
+        rail->state = RAIL_DOWN;
+        return;
+    }
     rail->state = RAIL_FENCED;
     rail->failed_once = true;
     destroy_queues(channel, rail);
@@ -487,7 +493,7 @@ void rail_take_report(struct stripe_channel *channel, const struct stripe_line *
 {
     struct stripe_rail *rail = &channel->rails[line->rail];
     bool open = rail->state == RAIL_PROBING || rail->state == RAIL_UP || rail->state == RAIL_FENCED;
-    if (!open || rail->report_known || line->epoch != rail->epoch) {
+    if (!open || rail->answer_wanted || rail->report_known || line->epoch != rail->epoch) {
         channel_violated(channel, "it reported on rail %u out of turn", line->rail);
         return;
     }

@@ -369,6 +369,44 @@ static void poll_unseen(uint32_t side)
     }
 }
 
+static void lose_rail_1(void)
+{
+    memory_fabric_set_link(pair.nic[0][1], false);
+    assert_int_equal(pair_receive(&pair, 1, 0, 100000, 0, 1), CRPC_OK);
+    assert_int_equal(pair_send(&pair, 0, 0, 100000, 0, 2), CRPC_OK);
+    pair_settle(&pair);
+    assert_int_equal(info_of(0).rail_state[1], CRPC_RAIL_DOWN);
+    assert_int_equal(info_of(1).rail_state[1], CRPC_RAIL_DOWN);
+    pair_forget(&pair);
+}
+
+/* The side that answers offers. */
+static uint32_t passive_side(void)
+{
+    return pair.channel[0]->active ? 1 : 0;
+}
+
+/* What a peer that keeps no rule writes over rail 0. */
+static void write_line(uint32_t side, const struct stripe_line *line)
+{
+    const struct stripe_channel *channel = pair.channel[side];
+    uint64_t offset = line->sequence % STRIPE_INBOX_LINES * sizeof(*line);
+    assert_int_equal(memory_fabric_write_immediate(
+                         pair.fabric, channel->rails[0].queues[0]->queue_pair->number,
+                         (uint64_t)(uintptr_t)channel->area.base + offset,
+                         channel->area.keys[0].remote_key, sizeof(*line), line,
+                         STRIPE_CONTROL_MESSAGE | line->sequence << STRIPE_GENERATION_SHIFT),
+                     NIC_ERROR_NONE);
+}
+
+static struct stripe_line rail_1_line(uint32_t side, uint8_t kind)
+{
+    return (struct stripe_line){.sequence = pair.channel[side]->in_sequence,
+                                .kind = kind,
+                                .rail = 1,
+                                .epoch = pair.channel[side]->rails[1].epoch + 1};
+}
+
 /* The completions of a message and of the error after it come at once. */
 static void control_that_was_flushed_is_sent_again(void **state)
 {
@@ -386,6 +424,48 @@ static void control_that_was_flushed_is_sent_again(void **state)
         assert_non_null(end);
         assert_int_equal(end->status, CRPC_OK);
     }
+}
+
+static void a_rail_that_fails_before_its_answer_is_answered_as_failed(void **state)
+{
+    (void)state;
+    uint32_t passive = passive_side();
+    struct stripe_engine *engine = pair.engine[passive];
+    struct stripe_channel *channel = pair.channel[passive];
+    lose_rail_1();
+    pair.clock_ns += 20000000;
+    poll_unseen(!passive);
+    stripe_take_completions(engine); /* the offer */
+    assert_int_equal(channel->rails[1].state, RAIL_PROBING);
+    rail_want_fence(channel, 1); /* an event of the device */
+    stripe_take_completions(engine);
+    assert_int_equal(channel->rails[1].state, RAIL_DOWN);
+    pair_settle(&pair);
+    assert_int_equal(info_of(!passive).rail_state[1], CRPC_RAIL_DOWN);
+    memory_fabric_set_link(pair.nic[0][1], true);
+    pair_wait(&pair, 100000000);
+    assert_int_equal(info_of(0).rail_state[1], CRPC_RAIL_UP);
+    assert_int_equal(info_of(1).rail_state[1], CRPC_RAIL_UP);
+    assert_int_equal(pair_count(&pair, 0, CRPC_COMPLETION_RAIL), 1);
+    assert_int_equal(pair_count(&pair, 1, CRPC_COMPLETION_RAIL), 1);
+}
+
+static void a_report_before_the_answer_ends_the_channel(void **state)
+{
+    (void)state;
+    uint32_t passive = passive_side();
+    lose_rail_1();
+    struct stripe_line line = rail_1_line(passive, STRIPE_LINE_OFFER);
+    struct stripe_rail_offer *offer = (struct stripe_rail_offer *)line.body;
+    offer->queue_pairs = 1;
+    offer->addresses[0] = pair.channel[passive]->rails[0].peer[0];
+    write_line(passive, &line);
+    line = rail_1_line(passive, STRIPE_LINE_REPORT);
+    line.sequence++;
+    write_line(passive, &line);
+    pair_poll(&pair, passive);
+    assert_int_equal(pair_find(&pair, passive, CRPC_COMPLETION_DISCONNECTED, 0)->status,
+                     CRPC_E_PROTOCOL);
 }
 
 /* ---- Ends ------------------------------------------------------------------------------------ */
@@ -465,6 +545,8 @@ int main(void)
         cmocka_unit_test(a_rail_that_one_side_lacks_is_left_out),
         TEST(a_lost_rail_loses_nothing_and_comes_back),
         TEST(only_the_loss_of_both_rails_ends_a_channel),
+        TEST(a_rail_that_fails_before_its_answer_is_answered_as_failed),
+        TEST(a_report_before_the_answer_ends_the_channel),
         TEST(control_that_was_flushed_is_sent_again),
         TEST(a_leave_finishes_what_can_be_finished),
         TEST(a_close_ends_what_is_open),
