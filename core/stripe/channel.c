@@ -262,9 +262,7 @@ void channel_start_timer(struct stripe_channel *channel, uint64_t timeout_ns)
     struct stripe_engine *engine = channel->engine;
     wheel_clear(&engine->wheel, &channel->life_timer);
     if (timeout_ns != CRPC_FOREVER) {
-        engine->now_ns = 0;
-        wheel_set(&engine->wheel, &channel->life_timer,
-                  deadline_after(stripe_now_ns(engine), timeout_ns));
+        engine_set_timer(engine, &channel->life_timer, timeout_ns);
     }
 }
 

@@ -360,6 +360,9 @@ static inline bool output_full(const struct output *output)
 /* ---- engine.c -------------------------------------------------------------------------------- */
 
 uint64_t stripe_now_ns(struct stripe_engine *engine);
+/* Cold path: it may be called from outside of poll, so it neither trusts engine->now_ns nor leaves
+ * one behind for a later caller. */
+void engine_set_timer(struct stripe_engine *engine, struct wheel_timer *timer, uint64_t delay_ns);
 /* Polls the devices dry, and fences rails that failed. */
 void stripe_take_completions(struct stripe_engine *engine);
 void channel_report(struct stripe_channel *channel, uint32_t events);

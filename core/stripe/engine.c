@@ -107,6 +107,13 @@ uint64_t stripe_now_ns(struct stripe_engine *engine)
     return engine->now_ns;
 }
 
+void engine_set_timer(struct stripe_engine *engine, struct wheel_timer *timer, uint64_t delay_ns)
+{
+    engine->now_ns = 0;
+    wheel_set(&engine->wheel, timer, deadline_after(stripe_now_ns(engine), delay_ns));
+    engine->now_ns = 0;
+}
+
 uint64_t stripe_next_deadline_ns(const struct stripe_engine *engine)
 {
     uint64_t deadline_ns = wheel_next_ns(&engine->wheel);

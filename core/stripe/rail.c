@@ -22,6 +22,8 @@
 #include "error.h"
 
 #define RAIL_RETRY_MAX_FACTOR 16u
+/* When one rail is up the other has so long to come before the channel is connected without it. */
+#define SETTLE_NS UINT64_C(300000000)
 
 /* ---- Queue pairs ----------------------------------------------------------------------------- */
 
@@ -180,9 +182,7 @@ static void start_retry(struct stripe_channel *channel, uint32_t index)
         return;
     }
     uint64_t factor = minimum(rail->epoch, RAIL_RETRY_MAX_FACTOR);
-    engine->now_ns = 0;
-    wheel_set(&engine->wheel, &rail->retry_timer,
-              deadline_after(stripe_now_ns(engine), pause_ns * maximum(factor, 1)));
+    engine_set_timer(engine, &rail->retry_timer, pause_ns * maximum(factor, 1));
 }
 
 /* Tries a rail that is down. */
@@ -234,10 +234,7 @@ static void rail_is_up(struct stripe_channel *channel, uint32_t index)
         if (rails_settled(channel)) {
             channel_connected(channel);
         } else if (!wheel_timer_set(&channel->settle_timer)) {
-            struct stripe_engine *engine = channel->engine;
-            engine->now_ns = 0;
-            wheel_set(&engine->wheel, &channel->settle_timer,
-                      deadline_after(stripe_now_ns(engine), UINT64_C(300000000)));
+            engine_set_timer(channel->engine, &channel->settle_timer, SETTLE_NS);
         }
     } else {
         rail->changes++;

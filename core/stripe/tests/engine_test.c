@@ -210,6 +210,25 @@ static void a_send_before_its_receive_waits(void **state)
     assert_int_equal(pair_count(&pair, 1, CRPC_COMPLETION_RECEIVED), 1);
 }
 
+static void a_timeout_counts_from_the_send(void **state)
+{
+    (void)state;
+    crpc_channel_options options = pair_options();
+    struct stripe_channel *first[2] = {pair.channel[0], pair.channel[1]};
+    pair_connect(&pair, &options);
+    assert_int_equal(stripe_disconnect(pair.channel[0], CRPC_FOREVER - 1), CRPC_OK);
+    pair.channel[0] = first[0];
+    pair.channel[1] = first[1];
+    pair.clock_ns += 10000000;
+    crpc_channel_op op = {.opcode = CRPC_CHANNEL_SEND, .timeout_ns = 5000000};
+    assert_int_equal(stripe_send(pair.channel[0], &op, NULL), CRPC_OK);
+    pair_settle(&pair);
+    assert_int_equal(pair_count(&pair, 0, CRPC_COMPLETION_SENT), 0);
+    pair.clock_ns += 6000000;
+    pair_settle(&pair);
+    assert_int_equal(pair_find(&pair, 0, CRPC_COMPLETION_SENT, 0)->status, CRPC_E_TIMEOUT);
+}
+
 static void a_waiting_send_can_be_canceled_or_time_out(void **state)
 {
     (void)state;
@@ -539,6 +558,7 @@ int main(void)
         TEST(a_group_is_filled_by_tag_in_any_order),
         TEST(a_send_before_its_receive_waits),
         TEST(a_waiting_send_can_be_canceled_or_time_out),
+        TEST(a_timeout_counts_from_the_send),
         TEST(a_message_longer_than_its_buffer_is_truncated_on_both_sides),
         TEST(only_the_buffer_that_is_too_small_is_truncated),
         TEST(slots_and_sends_are_bounded_and_come_back),
