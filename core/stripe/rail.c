@@ -242,7 +242,8 @@ static void rail_is_up(struct stripe_channel *channel, uint32_t index)
         if (rail->failed_once) {
             channel->stats.rail_recoveries[index]++;
         }
-        log_write(channel->engine->log, CRPC_LOG_INFO, "rail %u is used again", index);
+        log_write(channel->engine->log, CRPC_LOG_INFO,
+                  rail->failed_once ? "rail %u is used again" : "rail %u is used, too", index);
     }
     channel_work(channel->engine, channel);
 }
@@ -452,13 +453,13 @@ static void finish_fence(struct stripe_channel *channel, uint32_t index)
         channel_fail(channel, &error);
         return;
     }
-    log_write(channel->engine->log, CRPC_LOG_WARNING, "rail %u is lost; the other carries on",
-              index);
-    if (was_up && channel->state != CRPC_STATE_CONNECTING) {
+    log_write(channel->engine->log, CRPC_LOG_WARNING,
+              was_up ? "rail %u is lost; the other carries on" : "rail %u does not work yet", index);
+    if (channel->state == CRPC_STATE_CONNECTING) {
+        rail->shown_up = false;
+    } else if (was_up) {
         rail->changes++;
         channel_report(channel, CHANNEL_EVENT_RAIL);
-    } else {
-        rail->shown_up = false;
     }
     rail->report_wanted = true;
     if (rail->report_known) {

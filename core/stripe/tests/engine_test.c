@@ -487,6 +487,26 @@ static void a_report_before_the_answer_ends_the_channel(void **state)
                      CRPC_E_PROTOCOL);
 }
 
+static void a_rail_whose_loss_was_not_shown_yet_is_not_shown_as_back(void **state)
+{
+    (void)state;
+    memory_fabric_set_link(pair.nic[0][1], false);
+    assert_int_equal(pair_receive(&pair, 1, 0, 100000, 0, 1), CRPC_OK);
+    assert_int_equal(pair_send(&pair, 0, 0, 100000, 0, 2), CRPC_OK);
+    for (uint32_t i = 0; i < 10; i++) { /* it is lost, and then fails to come back */
+        poll_unseen(0);
+        poll_unseen(1);
+        pair.clock_ns += 2000000;
+    }
+    pair_settle(&pair);
+    for (uint32_t side = 0; side < 2; side++) {
+        assert_true(stats_of(side).rail_failures[1] > 1);
+        assert_int_equal(pair_count(&pair, side, CRPC_COMPLETION_RAIL), 1);
+        assert_int_equal(pair_find(&pair, side, CRPC_COMPLETION_RAIL, 0)->status,
+                         CRPC_E_DISCONNECTED);
+    }
+}
+
 /* ---- Ends ------------------------------------------------------------------------------------ */
 
 static void a_leave_finishes_what_can_be_finished(void **state)
@@ -567,6 +587,7 @@ int main(void)
         TEST(only_the_loss_of_both_rails_ends_a_channel),
         TEST(a_rail_that_fails_before_its_answer_is_answered_as_failed),
         TEST(a_report_before_the_answer_ends_the_channel),
+        TEST(a_rail_whose_loss_was_not_shown_yet_is_not_shown_as_back),
         TEST(control_that_was_flushed_is_sent_again),
         TEST(a_leave_finishes_what_can_be_finished),
         TEST(a_close_ends_what_is_open),
