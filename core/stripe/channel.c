@@ -268,7 +268,7 @@ void channel_start_timer(struct stripe_channel *channel, uint64_t timeout_ns)
 
 void channel_connected(struct stripe_channel *channel)
 {
-    if (channel->state != CRPC_STATE_CONNECTING) {
+    if (channel->state != CRPC_STATE_CONNECTING || channel->up == 0) {
         return;
     }
     wheel_clear(&channel->engine->wheel, &channel->settle_timer);
@@ -336,7 +336,7 @@ void channel_violated(struct stripe_channel *channel, const char *format, ...)
 
 void channel_check_leave(struct stripe_channel *channel)
 {
-    if (channel->bye_received && channel->up != 0) {
+    if (channel->bye_received) {
         channel_connected(channel); /* the peer was, for a moment: its application hears of both */
     }
     if (channel->state == CRPC_STATE_CONNECTING) {

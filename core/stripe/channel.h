@@ -464,6 +464,7 @@ void channel_unprepare(struct stripe_channel *channel);
 /* Takes note of what both sides agreed on. */
 int32_t channel_agree(struct stripe_channel *channel, const struct stripe_hello *peer,
                       crpc_error *error);
+/* Nothing happens if it was already, or if its only rail has gone meanwhile. */
 void channel_connected(struct stripe_channel *channel);
 /* Ends the channel: its queue pairs are destroyed, its ops ended, and its application told. */
 void channel_fail(struct stripe_channel *channel, const crpc_error *error);

@@ -167,7 +167,7 @@ bool rails_settled(const struct stripe_channel *channel)
 
 static void connected_if_settled(struct stripe_channel *channel)
 {
-    if (channel->state == CRPC_STATE_CONNECTING && channel->up != 0 && rails_settled(channel)) {
+    if (rails_settled(channel)) {
         channel_connected(channel);
     }
 }

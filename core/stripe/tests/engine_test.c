@@ -507,6 +507,36 @@ static void a_rail_whose_loss_was_not_shown_yet_is_not_shown_as_back(void **stat
     }
 }
 
+/* One side's only rail goes while it waits for the other: it is not connected. */
+static void a_channel_without_a_rail_is_not_connected(void **state)
+{
+    (void)state;
+    crpc_channel_options options = pair_options();
+    uint8_t blob[2][STRIPE_BLOB_BYTES];
+    uint32_t bytes;
+    crpc_error error = {0};
+    pair_open(&pair, 2, 2);
+    memory_fabric_set_link(pair.nic[0][1], false);
+    for (uint32_t side = 0; side < 2; side++) {
+        assert_int_equal(stripe_blob(pair.engine[side], &options, &pair.channel[side], blob[side],
+                                     &bytes, &error),
+                         CRPC_OK);
+    }
+    for (uint32_t side = 0; side < 2; side++) {
+        assert_int_equal(stripe_join(pair.channel[side], blob[!side], bytes, &error), CRPC_OK);
+    }
+    pair_settle(&pair);
+    uint32_t passive = passive_side();
+    assert_int_equal(pair.channel[passive]->state, CRPC_STATE_CONNECTING);
+    assert_int_equal(pair.channel[passive]->up, 1);
+    rail_want_fence(pair.channel[passive], 0);
+    pair_forget(&pair);
+    pair_wait(&pair, 2000000000);
+    assert_int_equal(pair_count(&pair, passive, CRPC_COMPLETION_CONNECTED), 1);
+    assert_true(pair_find(&pair, passive, CRPC_COMPLETION_CONNECTED, 0)->status < 0);
+    pair_close(&pair);
+}
+
 /* ---- Ends ------------------------------------------------------------------------------------ */
 
 static void a_leave_finishes_what_can_be_finished(void **state)
@@ -588,6 +618,7 @@ int main(void)
         TEST(a_rail_that_fails_before_its_answer_is_answered_as_failed),
         TEST(a_report_before_the_answer_ends_the_channel),
         TEST(a_rail_whose_loss_was_not_shown_yet_is_not_shown_as_back),
+        cmocka_unit_test(a_channel_without_a_rail_is_not_connected),
         TEST(control_that_was_flushed_is_sent_again),
         TEST(a_leave_finishes_what_can_be_finished),
         TEST(a_close_ends_what_is_open),
