@@ -570,6 +570,19 @@ static void a_close_ends_what_is_open(void **state)
 
 /* ---- Policy ---------------------------------------------------------------------------------- */
 
+static void without_its_hint_a_channel_measures(void **state)
+{
+    (void)state;
+    crpc_channel_options options = pair_options();
+    options.split = CRPC_SPLIT_HINT;
+    strcpy(options.hint, "/copyrpc-engine-test-no-such-hint");
+    pair_connect(&pair, &options);
+    one_message(100000, 1);
+    assert_int_equal(pair.channel[0]->rails[0].speed.bytes +
+                         pair.channel[0]->rails[1].speed.bytes,
+                     100000);
+}
+
 static void registrations_are_kept_bounded_and_forgotten(void **state)
 {
     (void)state;
@@ -622,6 +635,7 @@ int main(void)
         TEST(control_that_was_flushed_is_sent_again),
         TEST(a_leave_finishes_what_can_be_finished),
         TEST(a_close_ends_what_is_open),
+        TEST(without_its_hint_a_channel_measures),
         TEST(registrations_are_kept_bounded_and_forgotten),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
