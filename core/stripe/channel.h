@@ -253,8 +253,8 @@ struct stripe_channel {
     bool opened;     /* the peer's hello is known and the first queue pair connected */
     bool passive;    /* accepted by rdma_cm */
     bool closed;
-    bool refused; /* an op got CRPC_E_AGAIN */
-    bool leaving; /* by our application */
+    bool refused;      /* an op got CRPC_E_AGAIN */
+    bool leaving;      /* by our application */
     bool leave_wanted; /* to be told */
     bool left;         /* the peer receives no more than bye.posted */
     bool bye_wanted;

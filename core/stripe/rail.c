@@ -454,7 +454,8 @@ static void finish_fence(struct stripe_channel *channel, uint32_t index)
         return;
     }
     log_write(channel->engine->log, CRPC_LOG_WARNING,
-              was_up ? "rail %u is lost; the other carries on" : "rail %u does not work yet", index);
+              was_up ? "rail %u is lost; the other carries on" : "rail %u does not work yet",
+              index);
     if (channel->state == CRPC_STATE_CONNECTING) {
         rail->shown_up = false;
     } else if (was_up) {
