@@ -63,18 +63,15 @@ static void a_rail_without_a_share_carries_nothing(void **state)
 {
     (void)state;
     stripe_set_share(pair.channel[0], 0);
-    /* Clear-to-sends follow, when those that went over rail 0 are known to have landed. */
-    for (uint8_t i = 0; i < 3; i++) {
-        pair_message(&pair, 50000, i);
-    }
+    pair_message(&pair, 50000, 0); /* which clear-to-sends follow from now on */
     uint64_t receives = stripe_receives_completed(pair.engine[1], 0);
     uint64_t told = pair.channel[1]->rails[0].queues[0]->queue_pair->posted;
     for (uint8_t i = 0; i < 20; i++) {
         pair_message(&pair, 50000 + i, i);
     }
     assert_int_equal(pair_stats(&pair, 0).rail_messages_sent[0], 0);
-    assert_int_equal(pair_stats(&pair, 0).rail_messages_sent[1], 23);
-    assert_int_equal(pair_stats(&pair, 0).data_wqes, 23);
+    assert_int_equal(pair_stats(&pair, 0).rail_messages_sent[1], 21);
+    assert_int_equal(pair_stats(&pair, 0).data_wqes, 21);
     assert_int_equal(stripe_receives_completed(pair.engine[1], 0), receives);
     assert_int_equal(pair.channel[1]->rails[0].queues[0]->queue_pair->posted, told);
 }
