@@ -303,7 +303,8 @@ void channel_fail(struct stripe_channel *channel, const crpc_error *given)
         return;
     }
     bool connecting = channel->state == CRPC_STATE_CONNECTING;
-    bool parted = channel->bye_sent && channel->bye_received;
+    /* Whatever ends a channel after both BYEs is its end, unless the peer breaks the protocol. */
+    bool parted = channel->bye_sent && channel->bye_received && given->status != CRPC_E_PROTOCOL;
     channel->error = parted ? (crpc_error){0} : *given;
     channel->state = CRPC_STATE_DISCONNECTED;
     channel->bar = CRPC_E_DISCONNECTED;

@@ -285,7 +285,8 @@ static bool take_addresses(struct stripe_channel *channel, struct stripe_rail *r
 void rail_take_offer(struct stripe_channel *channel, const struct stripe_line *line)
 {
     struct stripe_rail *rail = &channel->rails[line->rail];
-    if (channel->active || line->epoch == 0 || line->epoch <= rail->epoch ||
+    const struct stripe_rail_offer *offer = (const struct stripe_rail_offer *)line->body;
+    if (channel->active || offer->answer != 0 || line->epoch <= rail->epoch ||
         (channel->common & 1u << line->rail && rail->state != RAIL_DOWN)) {
         channel_violated(channel, "it offered rail %u out of turn", line->rail);
         return;
@@ -314,7 +315,8 @@ void rail_take_answer(struct stripe_channel *channel, const struct stripe_line *
 {
     struct stripe_rail *rail = &channel->rails[line->rail];
     const struct stripe_rail_offer *offer = (const struct stripe_rail_offer *)line->body;
-    if (rail->state != RAIL_OFFERED || rail->offer_wanted || line->epoch != rail->epoch) {
+    if (rail->state != RAIL_OFFERED || rail->offer_wanted || line->epoch != rail->epoch ||
+        offer->answer > STRIPE_ANSWER_FAILED) {
         channel_violated(channel, "it answered for rail %u out of turn", line->rail);
         return;
     }
@@ -497,6 +499,10 @@ void rail_take_report(struct stripe_channel *channel, const struct stripe_line *
         return;
     }
     memcpy(&rail->report, line->body, sizeof(rail->report));
+    if (rail->report.zero != 0) {
+        channel_violated(channel, "its report on rail %u is malformed", line->rail);
+        return;
+    }
     rail->report_known = true;
     if (rail->state == RAIL_FENCED) {
         resolve(channel, line->rail);
