@@ -67,13 +67,18 @@ struct stripe_queue *queue_create(struct stripe_channel *channel, uint32_t rail,
 
 void queue_destroy(struct stripe_queue *queue)
 {
-    struct engine_rail *rail = &queue->channel->engine->rails[queue->rail];
+    struct stripe_engine *engine = queue->channel->engine;
+    struct engine_rail *rail = &engine->rails[queue->rail];
+    uint32_t number = queue->queue_pair->number;
     control_unsend(queue);
     list_remove(&queue->ring_link);
-    if (table_get(&rail->queues, queue->queue_pair->number) == queue) {
-        table_clear(&rail->queues, queue->queue_pair->number);
+    if (table_get(&rail->queues, number) == queue) {
+        table_clear(&rail->queues, number);
     }
     rail->operations->queue_pair_destroy(queue->queue_pair);
+    if (engine->cm && queue->rail == 0) {
+        cm_forget_queue_pair(engine->cm, number);
+    }
     free(queue->posted);
     free(queue);
 }
