@@ -52,7 +52,7 @@ def rate(*options):
             "rails": [round(rail["bytes_per_second"] / 1e9, 3) for rail in result["rails"]]}
 
 
-LARGE, SHORT = 131072, 4096
+LARGE, SHORT = 1024, 512  # stripe_rounds.c stripes from 1024 bytes on
 SENDING = ("send",) if check else tuple(PARTS)
 pair = two_writes()
 result = {

@@ -235,7 +235,8 @@ struct stripe_channel {
     uint32_t common;            /* mask of rails that both sides have */
     uint32_t out_sequence;
     struct stripe_outbox outbox[STRIPE_INBOX_LINES];
-    uint32_t outbox_unsent; /* a bit for each line that is: what is seldom costs little to look for */
+    uint32_t
+        outbox_unsent; /* a bit for each line that is: what is seldom costs little to look for */
     uint32_t outbox_posted;
     uint32_t in_sequence;
     uint8_t arrived; /* lines of the inbox, a bit each */

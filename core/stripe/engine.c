@@ -295,6 +295,9 @@ static void look_for_clear_to_sends(struct stripe_engine *engine)
         link = link->next;
         sends_progress(channel);
         moved |= channel->send_number != before;
+        if (unlikely(channel->leaving || channel->left)) {
+            channel_work(engine, channel); /* what came may show that the rest waits in vain */
+        }
     }
     if (moved) {
         engine->look_backoff_ns = LOOK_BACKOFF_MIN_NS;

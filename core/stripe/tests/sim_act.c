@@ -361,7 +361,7 @@ void sim_act(struct sim *sim)
         sim_look(sim, engine);
     } else if (choice < 99) {
         act_on(sim, &sim->sides[random_below(random, sim->side_count)]);
-    } else if (!sim->calm && random_percent(random, 20)) {
+    } else if (!sim->calm && random_percent(random, 50)) {
         sim_trouble(sim);
     }
 }
