@@ -104,7 +104,9 @@ int net_close_listen(void *listen_comm)
     struct session *session = listen->session;
     pthread_mutex_lock(&session->lock);
     crpc_listener_close(session->context, listen->listener);
-    session->asking_count = 0; /* the listener has rejected them */
+    while (session->asking_count > 0) { /* the listener has rejected those who still wait */
+        crpc_channel_close(session->context, session->asking[--session->asking_count]);
+    }
     if (listen->accepting != NULL) {
         comm_remove(listen->accepting);
         session->users--;
@@ -240,7 +242,7 @@ static int begin_accept(struct listen_comm *listen)
                 session->asking_count * sizeof(session->asking[0]));
         if (!has_token(listen, channel)) {
             INFO("refused somebody who is none of this job's");
-            crpc_channel_reject(session->context, channel, REASON_STRANGER);
+            session_turn_away(session, channel, REASON_STRANGER);
             continue;
         }
         struct comm *comm = comm_create(session);

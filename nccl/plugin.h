@@ -145,6 +145,8 @@ void session_leave(struct session *session);
 
 /* The caller holds the session's lock for all that follows, except comm_destroy. */
 void session_poll(struct session *session);
+/* Rejects who asks, or lets go of one who has given up meanwhile. */
+void session_turn_away(struct session *session, crpc_channel channel, uint32_t reason);
 /* NULL: no memory. The comm is a user of the session. */
 struct comm *comm_create(struct session *session);
 /* Ends its channel; its requests are gone with it. comm_destroy leaves the session too. */

@@ -167,12 +167,19 @@ static void take_event(struct comm *comm, const crpc_completion *completion)
     }
 }
 
+void session_turn_away(struct session *session, crpc_channel channel, uint32_t reason)
+{
+    if (crpc_channel_reject(session->context, channel, reason) < 0) {
+        crpc_channel_close(session->context, channel);
+    }
+}
+
 static void take_asking(struct session *session, crpc_channel channel)
 {
     if (session->asking_count < LISTENER_CHANNELS_MAX) {
         session->asking[session->asking_count++] = channel;
     } else {
-        crpc_channel_reject(session->context, channel, 0);
+        session_turn_away(session, channel, 0);
     }
 }
 

@@ -5,6 +5,7 @@
 
 #include <string.h>
 
+#include "checksum.h"
 #include "error.h"
 
 #define BLOB_MAGIC 0x42505243u /* "CRPB" */
@@ -29,12 +30,7 @@ static_assert(RPC_BLOB_BYTES <= CRPC_BLOB_BYTES_MAX, "blob");
 
 static uint32_t checksum(const struct wire_blob *blob)
 {
-    const uint8_t *bytes = (const uint8_t *)blob;
-    uint32_t hash = 2166136261u;
-    for (size_t i = 0; i < offsetof(struct wire_blob, checksum); i++) {
-        hash = (hash ^ bytes[i]) * 16777619u;
-    }
-    return hash;
+    return checksum_of(blob, offsetof(struct wire_blob, checksum));
 }
 
 int32_t rpc_endpoint_blob(struct rpc_engine *engine, const crpc_endpoint_options *options,

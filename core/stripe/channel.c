@@ -262,15 +262,13 @@ void channel_start_timer(struct stripe_channel *channel, uint64_t timeout_ns)
     struct stripe_engine *engine = channel->engine;
     wheel_clear(&engine->wheel, &channel->life_timer);
     if (timeout_ns != CRPC_FOREVER) {
-        engine->now_ns = 0;
-        wheel_set(&engine->wheel, &channel->life_timer,
-                  deadline_after(stripe_now_ns(engine), timeout_ns));
+        engine_set_timer(engine, &channel->life_timer, timeout_ns);
     }
 }
 
 void channel_connected(struct stripe_channel *channel)
 {
-    if (channel->state != CRPC_STATE_CONNECTING) {
+    if (channel->state != CRPC_STATE_CONNECTING || channel->up == 0) {
         return;
     }
     wheel_clear(&channel->engine->wheel, &channel->settle_timer);
@@ -305,7 +303,8 @@ void channel_fail(struct stripe_channel *channel, const crpc_error *given)
         return;
     }
     bool connecting = channel->state == CRPC_STATE_CONNECTING;
-    bool parted = channel->bye_sent && channel->bye_received;
+    /* Whatever ends a channel after both BYEs is its end, unless the peer breaks the protocol. */
+    bool parted = channel->bye_sent && channel->bye_received && given->status != CRPC_E_PROTOCOL;
     channel->error = parted ? (crpc_error){0} : *given;
     channel->state = CRPC_STATE_DISCONNECTED;
     channel->bar = CRPC_E_DISCONNECTED;
@@ -338,7 +337,7 @@ void channel_violated(struct stripe_channel *channel, const char *format, ...)
 
 void channel_check_leave(struct stripe_channel *channel)
 {
-    if (channel->bye_received && channel->up != 0) {
+    if (channel->bye_received) {
         channel_connected(channel); /* the peer was, for a moment: its application hears of both */
     }
     if (channel->state == CRPC_STATE_CONNECTING) {

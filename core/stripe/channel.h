@@ -371,6 +371,9 @@ static inline uint32_t message_generation(const struct stripe_channel *channel, 
 /* ---- engine.c -------------------------------------------------------------------------------- */
 
 uint64_t stripe_now_ns(struct stripe_engine *engine);
+/* Cold path: it may be called from outside of poll, so it neither trusts engine->now_ns nor leaves
+ * one behind for a later caller. */
+void engine_set_timer(struct stripe_engine *engine, struct wheel_timer *timer, uint64_t delay_ns);
 /* Polls the devices dry, and fences rails that failed. */
 void stripe_take_completions(struct stripe_engine *engine);
 void channel_report(struct stripe_channel *channel, uint32_t events);
@@ -432,7 +435,8 @@ bool rails_settled(const struct stripe_channel *channel);
 /* ---- control.c ------------------------------------------------------------------------------- */
 
 void control_flush(struct stripe_channel *channel);
-void control_acknowledge(struct stripe_queue *queue);
+/* All WQEs of the queue before `completed` have succeeded. */
+void control_acknowledge(struct stripe_queue *queue, uint32_t completed);
 /* Messages that a lost queue pair may not have delivered are sent again. */
 void control_unsend(struct stripe_queue *queue);
 void control_take(struct stripe_channel *channel, uint32_t sequence);
@@ -471,6 +475,7 @@ void channel_unprepare(struct stripe_channel *channel);
 /* Takes note of what both sides agreed on. */
 int32_t channel_agree(struct stripe_channel *channel, const struct stripe_hello *peer,
                       crpc_error *error);
+/* Nothing happens if it was already, or if its only rail has gone meanwhile. */
 void channel_connected(struct stripe_channel *channel);
 /* Ends the channel: its queue pairs are destroyed, its ops ended, and its application told. */
 void channel_fail(struct stripe_channel *channel, const crpc_error *error);

@@ -135,13 +135,15 @@ void control_flush(struct stripe_channel *channel)
     }
 }
 
-void control_acknowledge(struct stripe_queue *queue)
+/* queue_pair->completed will not do: an error that was polled together with the completion has moved
+ * it on, past what was flushed. */
+void control_acknowledge(struct stripe_queue *queue, uint32_t completed)
 {
     struct stripe_channel *channel = queue->channel;
     for (uint32_t i = 0; i < STRIPE_INBOX_LINES; i++) {
         struct stripe_outbox *outbox = &channel->outbox[i];
         if (outbox->state == OUTBOX_POSTED && outbox->queue == queue &&
-            (int32_t)(queue->queue_pair->completed - outbox->wqe) > 0) {
+            (int32_t)(completed - outbox->wqe) > 0) {
             set_state(channel, i, OUTBOX_FREE);
             channel_work(channel->engine, channel);
         }
@@ -174,6 +176,22 @@ void control_probe(struct stripe_channel *channel, uint32_t rail)
 
 /* ---- In -------------------------------------------------------------------------------------- */
 
+/* At most one LEAVE, then one BYE. */
+static void take_bye(struct stripe_channel *channel, const struct stripe_line *line)
+{
+    struct stripe_bye bye;
+    bool last = line->kind == STRIPE_LINE_BYE;
+    memcpy(&bye, line->body, sizeof(bye));
+    if (channel->bye_received || (!last && (channel->left || bye.sent != 0))) {
+        channel_violated(channel, "it took leave out of turn");
+        return;
+    }
+    channel->bye = bye;
+    channel->bye_received = last;
+    channel->left = true;
+    channel_work(channel->engine, channel);
+}
+
 static void take_line(struct stripe_channel *channel, const struct stripe_line *line)
 {
     if (line->sequence != channel->in_sequence || line->rail >= STRIPE_RAILS_MAX ||
@@ -192,15 +210,8 @@ static void take_line(struct stripe_channel *channel, const struct stripe_line *
         rail_take_report(channel, line);
         break;
     case STRIPE_LINE_BYE:
-        memcpy(&channel->bye, line->body, sizeof(channel->bye));
-        channel->bye_received = true;
-        channel->left = true;
-        channel_work(channel->engine, channel);
-        break;
     case STRIPE_LINE_LEAVE:
-        memcpy(&channel->bye, line->body, sizeof(channel->bye));
-        channel->left = true;
-        channel_work(channel->engine, channel);
+        take_bye(channel, line);
         break;
     default:
         channel_violated(channel, "its control message is of unknown kind %u", line->kind);

@@ -107,6 +107,13 @@ uint64_t stripe_now_ns(struct stripe_engine *engine)
     return engine->now_ns;
 }
 
+void engine_set_timer(struct stripe_engine *engine, struct wheel_timer *timer, uint64_t delay_ns)
+{
+    engine->now_ns = 0;
+    wheel_set(&engine->wheel, timer, deadline_after(stripe_now_ns(engine), delay_ns));
+    engine->now_ns = 0;
+}
+
 uint64_t stripe_next_deadline_ns(const struct stripe_engine *engine)
 {
     uint64_t deadline_ns = wheel_next_ns(&engine->wheel);
@@ -167,7 +174,7 @@ static void take_completion(struct engine_rail *rail, const struct nic_completio
             outgoing_done(channel, &channel->outgoing[posted->slot], posted->share);
         }
         if (unlikely(channel->outbox_posted != 0)) {
-            control_acknowledge(queue);
+            control_acknowledge(queue, completion->completed);
         }
         channel_work(channel->engine, channel); /* there is room for more */
         break;

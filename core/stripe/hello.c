@@ -5,6 +5,7 @@
 
 #include <string.h>
 
+#include "checksum.h"
 #include "error.h"
 
 #define FEATURES_KNOWN 0u
@@ -152,12 +153,7 @@ int32_t hello_explain_reject(const void *data, size_t bytes, crpc_error *error)
 
 static uint32_t checksum(const struct stripe_blob *blob)
 {
-    const uint8_t *bytes = (const uint8_t *)blob;
-    uint32_t hash = 2166136261u;
-    for (size_t i = 0; i < offsetof(struct stripe_blob, checksum); i++) {
-        hash = (hash ^ bytes[i]) * 16777619u;
-    }
-    return hash;
+    return checksum_of(blob, offsetof(struct stripe_blob, checksum));
 }
 
 int32_t stripe_blob(struct stripe_engine *engine, const crpc_channel_options *options,

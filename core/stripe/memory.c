@@ -36,11 +36,12 @@ struct stripe_cache {
 
 /* ---- Regions --------------------------------------------------------------------------------- */
 
-int32_t stripe_region_register(struct stripe_engine *engine, uint64_t address, uint64_t bytes,
-                               uint32_t access, int fd, uint64_t fd_offset,
-                               struct stripe_region *region, crpc_error *error)
+/* region->rails tells which rails have it, *first why the first of the others has not. */
+static void register_with_rails(const struct stripe_engine *engine, uint64_t address,
+                                uint64_t bytes, uint32_t access, int fd, uint64_t fd_offset,
+                                struct stripe_region *region, crpc_error *first)
 {
-    crpc_error first = {0};
+    *first = (crpc_error){0};
     *region = (struct stripe_region){.address = address, .bytes = bytes, .access = access};
     for (uint32_t i = 0; i < engine->rail_count; i++) {
         const struct engine_rail *rail = &engine->rails[i];
@@ -53,19 +54,27 @@ int32_t stripe_region_register(struct stripe_engine *engine, uint64_t address, u
                                                            access, &region->memory[i], &failure);
         if (status == CRPC_OK) {
             region->rails |= 1u << i;
-        } else if (first.status == CRPC_OK) {
-            first = failure;
+        } else if (first->status == CRPC_OK) {
+            *first = failure;
         }
     }
-    if (region->rails == 0) {
-        *error = first;
-        return first.status;
-    }
-    if (first.status != CRPC_OK) {
+    if (region->rails != 0 && first->status != CRPC_OK) {
         log_write(engine->log, CRPC_LOG_WARNING,
                   "memory could not be registered with every rail, so channels over all of them "
                   "cannot use it: %s",
-                  first.message);
+                  first->message);
+    }
+}
+
+int32_t stripe_region_register(struct stripe_engine *engine, uint64_t address, uint64_t bytes,
+                               uint32_t access, int fd, uint64_t fd_offset,
+                               struct stripe_region *region, crpc_error *error)
+{
+    crpc_error first;
+    register_with_rails(engine, address, bytes, access, fd, fd_offset, region, &first);
+    if (region->rails == 0) {
+        *error = first;
+        return first.status;
     }
     return CRPC_OK;
 }
@@ -226,15 +235,22 @@ static void evict_one(struct stripe_engine *engine)
     leave(engine, oldest);
 }
 
-/* Memory that cannot be written can still be sent. */
+/* What some rails could lock and others could not would stay in the cache as it is: it fails as a whole,
+ * and what leaves the cache makes room. Memory that cannot be written can still be sent. */
 static int32_t register_plain(struct stripe_engine *engine, uint64_t address, uint64_t bytes,
                               struct stripe_region *region, crpc_error *error)
 {
-    int32_t status = stripe_region_register(engine, address, bytes,
-                                            CRPC_ACCESS_LOCAL_WRITE | CRPC_ACCESS_REMOTE_WRITE, -1,
-                                            0, region, error);
-    if (status == CRPC_E_MEMLOCK || status == CRPC_E_NO_RESOURCE || status == CRPC_OK) {
-        return status;
+    crpc_error first;
+    register_with_rails(engine, address, bytes, CRPC_ACCESS_LOCAL_WRITE | CRPC_ACCESS_REMOTE_WRITE,
+                        -1, 0, region, &first);
+    if (first.status == CRPC_E_MEMLOCK ||
+        (region->rails == 0 && first.status == CRPC_E_NO_RESOURCE)) {
+        stripe_region_deregister(engine, region);
+        *error = first;
+        return first.status;
+    }
+    if (region->rails != 0) {
+        return CRPC_OK;
     }
     return stripe_region_register(engine, address, bytes, 0, -1, 0, region, error);
 }

@@ -22,6 +22,8 @@
 #include "error.h"
 
 #define RAIL_RETRY_MAX_FACTOR 16u
+/* When one rail is up the other has so long to come before the channel is connected without it. */
+#define SETTLE_NS UINT64_C(300000000)
 
 /* ---- Queue pairs ----------------------------------------------------------------------------- */
 
@@ -65,13 +67,18 @@ struct stripe_queue *queue_create(struct stripe_channel *channel, uint32_t rail,
 
 void queue_destroy(struct stripe_queue *queue)
 {
-    struct engine_rail *rail = &queue->channel->engine->rails[queue->rail];
+    struct stripe_engine *engine = queue->channel->engine;
+    struct engine_rail *rail = &engine->rails[queue->rail];
+    uint32_t number = queue->queue_pair->number;
     control_unsend(queue);
     list_remove(&queue->ring_link);
-    if (table_get(&rail->queues, queue->queue_pair->number) == queue) {
-        table_clear(&rail->queues, queue->queue_pair->number);
+    if (table_get(&rail->queues, number) == queue) {
+        table_clear(&rail->queues, number);
     }
     rail->operations->queue_pair_destroy(queue->queue_pair);
+    if (engine->cm && queue->rail == 0) {
+        cm_forget_queue_pair(engine->cm, number);
+    }
     free(queue->posted);
     free(queue);
 }
@@ -165,7 +172,7 @@ bool rails_settled(const struct stripe_channel *channel)
 
 static void connected_if_settled(struct stripe_channel *channel)
 {
-    if (channel->state == CRPC_STATE_CONNECTING && channel->up != 0 && rails_settled(channel)) {
+    if (rails_settled(channel)) {
         channel_connected(channel);
     }
 }
@@ -180,9 +187,7 @@ static void start_retry(struct stripe_channel *channel, uint32_t index)
         return;
     }
     uint64_t factor = minimum(rail->epoch, RAIL_RETRY_MAX_FACTOR);
-    engine->now_ns = 0;
-    wheel_set(&engine->wheel, &rail->retry_timer,
-              deadline_after(stripe_now_ns(engine), pause_ns * maximum(factor, 1)));
+    engine_set_timer(engine, &rail->retry_timer, pause_ns * maximum(factor, 1));
 }
 
 /* Tries a rail that is down. */
@@ -234,10 +239,7 @@ static void rail_is_up(struct stripe_channel *channel, uint32_t index)
         if (rails_settled(channel)) {
             channel_connected(channel);
         } else if (!wheel_timer_set(&channel->settle_timer)) {
-            struct stripe_engine *engine = channel->engine;
-            engine->now_ns = 0;
-            wheel_set(&engine->wheel, &channel->settle_timer,
-                      deadline_after(stripe_now_ns(engine), UINT64_C(300000000)));
+            engine_set_timer(channel->engine, &channel->settle_timer, SETTLE_NS);
         }
     } else {
         rail->changes++;
@@ -245,7 +247,8 @@ static void rail_is_up(struct stripe_channel *channel, uint32_t index)
         if (rail->failed_once) {
             channel->stats.rail_recoveries[index]++;
         }
-        log_write(channel->engine->log, CRPC_LOG_INFO, "rail %u is used again", index);
+        log_write(channel->engine->log, CRPC_LOG_INFO,
+                  rail->failed_once ? "rail %u is used again" : "rail %u is used, too", index);
     }
     channel_work(channel->engine, channel);
 }
@@ -287,7 +290,8 @@ static bool take_addresses(struct stripe_channel *channel, struct stripe_rail *r
 void rail_take_offer(struct stripe_channel *channel, const struct stripe_line *line)
 {
     struct stripe_rail *rail = &channel->rails[line->rail];
-    if (channel->active || line->epoch == 0 || line->epoch <= rail->epoch ||
+    const struct stripe_rail_offer *offer = (const struct stripe_rail_offer *)line->body;
+    if (channel->active || offer->answer != 0 || line->epoch <= rail->epoch ||
         (channel->common & 1u << line->rail && rail->state != RAIL_DOWN)) {
         channel_violated(channel, "it offered rail %u out of turn", line->rail);
         return;
@@ -316,7 +320,8 @@ void rail_take_answer(struct stripe_channel *channel, const struct stripe_line *
 {
     struct stripe_rail *rail = &channel->rails[line->rail];
     const struct stripe_rail_offer *offer = (const struct stripe_rail_offer *)line->body;
-    if (rail->state != RAIL_OFFERED || rail->offer_wanted || line->epoch != rail->epoch) {
+    if (rail->state != RAIL_OFFERED || rail->offer_wanted || line->epoch != rail->epoch ||
+        offer->answer > STRIPE_ANSWER_FAILED) {
         channel_violated(channel, "it answered for rail %u out of turn", line->rail);
         return;
     }
@@ -343,12 +348,12 @@ void rail_take_answer(struct stripe_channel *channel, const struct stripe_line *
 void rail_take_probe(struct stripe_channel *channel, uint32_t index, uint32_t epoch)
 {
     struct stripe_rail *rail = &channel->rails[index];
-    if (epoch != (rail->epoch & STRIPE_GENERATION_MASK)) {
-        channel_violated(channel, "it probed rail %u for another attempt", index);
+    if (epoch != (rail->epoch & STRIPE_GENERATION_MASK) || rail->answer_wanted) {
+        channel_violated(channel, "it probed rail %u out of turn", index);
         return;
     }
     if (rail->state != RAIL_PROBING || rail->fence != FENCE_NONE) {
-        return; /* being fenced, or a keepalive */
+        return; /* being fenced, or up already */
     }
     rail_is_up(channel, index);
     if (!channel->active) {
@@ -433,6 +438,12 @@ static void finish_fence(struct stripe_channel *channel, uint32_t index)
     struct stripe_rail *rail = &channel->rails[index];
     bool was_up = rail->state == RAIL_UP;
     rail->fence = FENCE_NONE;
+    if (rail->answer_wanted) { /* the peer has not been told of these queue pairs, nor will be */
+        destroy_queues(channel, rail);
+        rail->answer = STRIPE_ANSWER_FAILED;
+        rail->state = RAIL_DOWN;
+        return;
+    }
     rail->state = RAIL_FENCED;
     rail->failed_once = true;
     destroy_queues(channel, rail);
@@ -449,7 +460,8 @@ static void finish_fence(struct stripe_channel *channel, uint32_t index)
         channel_fail(channel, &error);
         return;
     }
-    log_write(channel->engine->log, CRPC_LOG_WARNING, "rail %u is lost; the other carries on",
+    log_write(channel->engine->log, CRPC_LOG_WARNING,
+              was_up ? "rail %u is lost; the other carries on" : "rail %u does not work yet",
               index);
     if (channel->state == CRPC_STATE_CONNECTING) {
         rail->shown_up = false;
@@ -487,11 +499,15 @@ void rail_take_report(struct stripe_channel *channel, const struct stripe_line *
 {
     struct stripe_rail *rail = &channel->rails[line->rail];
     bool open = rail->state == RAIL_PROBING || rail->state == RAIL_UP || rail->state == RAIL_FENCED;
-    if (!open || rail->report_known || line->epoch != rail->epoch) {
+    if (!open || rail->answer_wanted || rail->report_known || line->epoch != rail->epoch) {
         channel_violated(channel, "it reported on rail %u out of turn", line->rail);
         return;
     }
     memcpy(&rail->report, line->body, sizeof(rail->report));
+    if (rail->report.zero != 0) {
+        channel_violated(channel, "its report on rail %u is malformed", line->rail);
+        return;
+    }
     rail->report_known = true;
     if (rail->state == RAIL_FENCED) {
         resolve(channel, line->rail);

@@ -337,7 +337,7 @@ static bool post_head(struct stripe_channel *channel)
         uint32_t rail = leader_of(mask);
         uint32_t bytes = post_share(channel, outgoing, rail, queue_for(channel, rail, outgoing));
         channel->stats.rail_messages_sent[rail]++;
-        if (channel->split == CRPC_SPLIT_MEASURED && channel->up == 3) {
+        if (channel->split != CRPC_SPLIT_FIXED && channel->up == 3) {
             speed_begin(channel, rail, bytes);
         }
     }
@@ -396,7 +396,7 @@ void sends_repeat(struct stripe_channel *channel)
 void outgoing_done(struct stripe_channel *channel, struct stripe_outgoing *outgoing, uint32_t share)
 {
     uint32_t rail = outgoing->carrier[share];
-    if (channel->split == CRPC_SPLIT_MEASURED) {
+    if (channel->split != CRPC_SPLIT_FIXED) {
         uint32_t bytes = 0;
         for (uint32_t i = 0; i < outgoing->count; i++) {
             bytes += too_long(outgoing, i) ? 0 : part_of(outgoing, i, share);

@@ -254,6 +254,17 @@ HOSTILE(report_twice, struct stripe_line line = good_line(STRIPE_LINE_REPORT, 1)
         pair_poll(&pair, 0); pair_poll(&pair, 0); line.sequence++; say_line(&line);)
 HOSTILE(offer_of_a_rail_that_is_up, struct stripe_line line = good_line(STRIPE_LINE_OFFER, 1);
         line.epoch++; say_line(&line);)
+HOSTILE(report_with_reserved_bytes, struct stripe_line line = good_line(STRIPE_LINE_REPORT, 1);
+        line.body[8] = 1; say_line(&line);)
+HOSTILE(leave_that_tells_of_messages, struct stripe_line line = good_line(STRIPE_LINE_LEAVE, 0);
+        line.body[0] = 1; say_line(&line);)
+HOSTILE(leave_twice, struct stripe_line line = good_line(STRIPE_LINE_LEAVE, 0); say_line(&line);
+        stripe_take_completions(pair.engine[0]); line.sequence++; say_line(&line);)
+HOSTILE(leave_after_a_bye, struct stripe_line line = good_line(STRIPE_LINE_BYE, 0); say_line(&line);
+        stripe_take_completions(pair.engine[0]); line.sequence++; line.kind = STRIPE_LINE_LEAVE;
+        say_line(&line);)
+HOSTILE(bye_twice, struct stripe_line line = good_line(STRIPE_LINE_BYE, 0); say_line(&line);
+        stripe_take_completions(pair.engine[0]); line.sequence++; say_line(&line);)
 HOSTILE(answer_to_nothing, struct stripe_line line = good_line(STRIPE_LINE_ANSWER, 1);
         say_line(&line);)
 
@@ -438,6 +449,11 @@ int main(void)
         CASE(report_of_another_epoch),
         CASE(report_twice),
         CASE(offer_of_a_rail_that_is_up),
+        CASE(report_with_reserved_bytes),
+        CASE(leave_that_tells_of_messages),
+        CASE(leave_twice),
+        CASE(leave_after_a_bye),
+        CASE(bye_twice),
         CASE(answer_to_nothing),
         CASE(buffers_none),
         CASE(buffers_too_many),

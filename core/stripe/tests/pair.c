@@ -221,3 +221,40 @@ bool pair_matches(const struct pair *pair, uint32_t side, uint64_t offset, uint6
     }
     return true;
 }
+
+void pair_message(struct pair *pair, uint32_t bytes, uint8_t key)
+{
+    pair_fill(pair, 0, 4096, bytes, key);
+    memset(pair->memory[1], 0xee, bytes + 8192);
+    assert_int_equal(pair_receive(pair, 1, 4096, bytes + 100, 7, 70), CRPC_OK);
+    assert_int_equal(pair_send(pair, 0, 4096, bytes, 7, 71), CRPC_OK);
+    pair_settle(pair);
+    const crpc_completion *sent = pair_find(pair, 0, CRPC_COMPLETION_SENT, 0);
+    const crpc_completion *received = pair_find(pair, 1, CRPC_COMPLETION_RECEIVED, 0);
+    assert_non_null(sent);
+    assert_non_null(received);
+    assert_int_equal(sent->status, CRPC_OK);
+    assert_int_equal(sent->user_data, 71);
+    assert_int_equal(received->status, CRPC_OK);
+    assert_int_equal(received->user_data, 70);
+    assert_int_equal(received->payload_bytes, bytes);
+    assert_int_equal(received->flags, CRPC_COMPLETION_OF_CHANNEL);
+    assert_true(pair_matches(pair, 1, 4096, bytes, 0, key));
+    assert_int_equal(pair->memory[1][4096 + bytes], 0xee);
+    assert_int_equal(pair->memory[1][4095], 0xee);
+    pair_forget(pair);
+}
+
+crpc_channel_stats pair_stats(const struct pair *pair, uint32_t side)
+{
+    crpc_channel_stats stats;
+    stripe_stats(pair->channel[side], &stats);
+    return stats;
+}
+
+crpc_channel_info pair_info(const struct pair *pair, uint32_t side)
+{
+    crpc_channel_info info;
+    stripe_info(pair->channel[side], &info);
+    return info;
+}

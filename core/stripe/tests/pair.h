@@ -61,6 +61,10 @@ int32_t pair_receive(struct pair *pair, uint32_t side, uint64_t offset, uint64_t
                      uint32_t tag, uint64_t user_data);
 int32_t pair_send(struct pair *pair, uint32_t side, uint64_t offset, uint64_t bytes, uint32_t tag,
                   uint64_t user_data);
+/* Sends one message from left to right and checks everything about it. */
+void pair_message(struct pair *pair, uint32_t bytes, uint8_t key);
+crpc_channel_stats pair_stats(const struct pair *pair, uint32_t side);
+crpc_channel_info pair_info(const struct pair *pair, uint32_t side);
 /* Bytes that depend on the place and the key. */
 void pair_fill(struct pair *pair, uint32_t side, uint64_t offset, uint64_t bytes, uint8_t key);
 bool pair_matches(const struct pair *pair, uint32_t side, uint64_t offset, uint64_t bytes,

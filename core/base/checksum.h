@@ -1,0 +1,18 @@
+/* checksum.h: FNV-1a, for what an application carries: against damage, not against malice. */
+#ifndef CORE_BASE_CHECKSUM_H
+#define CORE_BASE_CHECKSUM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+static inline uint32_t checksum_of(const void *data, size_t bytes)
+{
+    const uint8_t *from = (const uint8_t *)data;
+    uint32_t hash = 2166136261u;
+    for (size_t i = 0; i < bytes; i++) {
+        hash = (hash ^ from[i]) * 16777619u;
+    }
+    return hash;
+}
+
+#endif
