@@ -720,8 +720,9 @@ typedef struct crpc_channel_options {
     uint64_t connect_timeout_ns; /* 0 = 5 s; CRPC_FOREVER allowed */
     uint64_t keepalive_ns;  /* with ops open and nothing completed for so long, the rails are probed;
                                0 = 1 s; CRPC_FOREVER: never */
-    uint64_t rail_retry_ns; /* pause between attempts to use a lost rail again; 0 = 200 ms;
-                               CRPC_FOREVER: never */
+    uint64_t rail_retry_ns; /* pause before the first attempt to use a lost rail again; longer ones, up
+                               to 16 times, follow attempts that fail; 0 = 200 ms; CRPC_FOREVER:
+                               never */
     uint32_t retry_timeout; /* transport: 4.096 us * 2^n before a retry, 1 to 31; 0 = 14 (67 ms) */
     uint32_t retry_count;   /* transport: 1 to 7, which Soft-RoCE takes for endless; 0 = 6 */
 } crpc_channel_options;

@@ -146,6 +146,7 @@ struct stripe_rail {
     enum rail_state state;
     enum fence_stage fence;
     uint32_t epoch;
+    uint32_t attempts; /* since it was up last */
     uint32_t peer_key;
     bool failed_once;
     bool report_wanted; /* to be sent */

@@ -186,8 +186,12 @@ static void start_retry(struct stripe_channel *channel, uint32_t index)
         channel->state == CRPC_STATE_DISCONNECTED) {
         return;
     }
-    uint64_t factor = minimum(rail->epoch, RAIL_RETRY_MAX_FACTOR);
-    engine_set_timer(engine, &rail->retry_timer, pause_ns * maximum(factor, 1));
+    /* The more attempts have failed, the longer the pause. */
+    uint64_t factor = minimum(maximum(rail->attempts, 1), RAIL_RETRY_MAX_FACTOR);
+    if (__builtin_mul_overflow(pause_ns, factor, &pause_ns)) {
+        return;
+    }
+    engine_set_timer(engine, &rail->retry_timer, pause_ns);
 }
 
 /* Tries a rail that is down. */
@@ -203,6 +207,7 @@ void rail_retry(struct stripe_channel *channel, uint32_t index)
         return;
     }
     rail->epoch++;
+    rail->attempts++;
     if (!create_queues(channel, index)) {
         start_retry(channel, index);
         return;
@@ -232,6 +237,7 @@ static void rail_is_up(struct stripe_channel *channel, uint32_t index)
 {
     struct stripe_rail *rail = &channel->rails[index];
     rail->state = RAIL_UP;
+    rail->attempts = 0;
     channel->up |= 1u << index;
     speed_forget(rail);
     if (channel->state == CRPC_STATE_CONNECTING) {

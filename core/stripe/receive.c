@@ -30,37 +30,50 @@ static void fill_line(struct stripe_buffer *line, const struct stripe_op *op, ui
     }
 }
 
+/* True if a line that was repeated may still be under way. Nothing new is told meanwhile: the repeated
+ * one must not land after a newer one for its slot, nor be read by the device while its slot's next is
+ * written to the same place. It has landed when it is acknowledged, and cannot any more when the peer
+ * has fenced its rail, too, which its report says (rail.c). */
+static bool repeat_under_way(struct stripe_channel *channel)
+{
+    if (likely(channel->repeated == NO_RAIL)) {
+        return false;
+    }
+    const struct stripe_queue *queue = channel->rails[channel->repeated].queues[0];
+    if (!(channel->up & 1u << channel->repeated) ||
+        (int32_t)(queue->queue_pair->completed - channel->repeated_wqe) <= 0) {
+        return true;
+    }
+    channel->repeated = NO_RAIL;
+    return false;
+}
+
 /* The rail for clear-to-sends: that of the peer's messages, so that a rail which carries none carries
- * nothing at all. But a line that was repeated must not land after a newer one for the same slot, so
- * while one may be under way all others follow it on its rail: until it has landed, or cannot any
- * more, since the peer has fenced that rail, too, which its report says. NULL: it cannot be told yet. */
+ * nothing at all. Those that are repeated follow each other over one. NULL: none at present. */
 static struct stripe_queue *teller(struct stripe_channel *channel)
 {
-    if (unlikely(channel->repeated != NO_RAIL)) {
-        const struct stripe_rail *rail = &channel->rails[channel->repeated];
+    uint32_t rail = channel->up & 1u << channel->preferred ? channel->preferred
+                                                           : (uint32_t)__builtin_ctz(channel->up);
+    if (unlikely(repeat_under_way(channel))) {
         if (!(channel->up & 1u << channel->repeated)) {
             return NULL;
         }
-        if ((int32_t)(rail->queues[0]->queue_pair->completed - channel->repeated_wqe) <= 0) {
-            return rail->queues[0];
-        }
-        channel->repeated = NO_RAIL;
+        rail = channel->repeated;
     }
-    uint32_t wanted = channel->up & 1u << channel->preferred ? channel->preferred
-                                                             : (uint32_t)__builtin_ctz(channel->up);
-    return channel->rails[wanted].queues[0];
+    return channel->rails[rail].queues[0];
 }
 
-/* False if there is no room. */
+/* False if it cannot be posted now. */
 static bool tell(struct stripe_channel *channel, struct stripe_incoming *incoming)
 {
     struct stripe_queue *queue = teller(channel);
-    uint32_t flags = 0;
-    if (!queue || nic_send_room(queue->queue_pair) == 0) {
+    bool again = incoming->told;
+    if (!queue || nic_send_room(queue->queue_pair) == 0 ||
+        (!again && channel->repeated != NO_RAIL)) {
         return false;
     }
     struct nic_queue_pair *queue_pair = queue->queue_pair;
-    const struct stripe_buffer *lines =
+    struct stripe_buffer *lines =
         lines_of(channel, (uint32_t)incoming->number & channel->slot_mask);
     uint64_t offset = (uint64_t)((const uint8_t *)lines - channel->staging.base);
     struct nic_transfer transfer = {
@@ -70,10 +83,15 @@ static bool tell(struct stripe_channel *channel, struct stripe_incoming *incomin
         .remote_key = channel->rails[queue->rail].peer_key,
         .bytes = incoming->count * (uint32_t)sizeof(*lines),
     };
-    if (unlikely(incoming->told)) {
+    uint32_t flags = 0;
+    if (unlikely(again)) { /* the lines are there */
         channel->repeated = queue->rail;
         channel->repeated_wqe = queue_pair->posted;
-        flags = NIC_POST_SIGNALED; /* to learn of it */
+        flags = NIC_POST_SIGNALED; /* to learn when it has landed */
+    } else {
+        for (uint32_t i = 0; i < incoming->count; i++) {
+            fill_line(&lines[i], &incoming->ops[i], i, incoming->count);
+        }
     }
     queue_operations(queue)->post_write(queue_pair, &transfer, flags);
     queue_rings(queue);
@@ -91,7 +109,7 @@ static void tell_again(struct stripe_channel *channel)
             continue;
         }
         /* Once its message has begun, the peer has the line. */
-        if (incoming->open && incoming->mask == 0 && !tell(channel, incoming)) {
+        if (incoming->open && incoming->told && incoming->mask == 0 && !tell(channel, incoming)) {
             return;
         }
         incoming->tell = false;
@@ -289,7 +307,6 @@ int32_t stripe_receive(struct stripe_channel *channel, const crpc_channel_op *op
     incoming->record = false;
     incoming->open = true;
     incoming->told = false;
-    struct stripe_buffer *lines = lines_of(channel, slot);
     for (uint32_t i = 0; i < count; i++) {
         struct stripe_op *op = &incoming->ops[i];
         op->region = regions[i];
@@ -301,7 +318,6 @@ int32_t stripe_receive(struct stripe_channel *channel, const crpc_channel_op *op
         if (op->region) {
             op->region->users++;
         }
-        fill_line(&lines[i], op, i, count);
     }
     channel->receive_number++;
     channel->receives_open += count;

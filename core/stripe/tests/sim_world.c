@@ -144,8 +144,6 @@ static void open_nic(struct sim *sim, struct sim_engine *engine, uint32_t rail, 
                      uint32_t queue_pairs)
 {
     struct random_generator *random = &sim->random;
-    /* A group of two WQEs a buffer has to fit while what is not signaled yet takes its room. */
-    const uint32_t group = 2 * STRIPE_GROUP_MAX + 1;
     uint32_t low = (receives * 3 + 1) / 2; /* two thirds of it hold all that may come */
     struct nic_options options = {
         .receive_depth = random_percent(random, 50) ? low + 1 : low + random_below(random, 64) + 1,
@@ -155,8 +153,7 @@ static void open_nic(struct sim *sim, struct sim_engine *engine, uint32_t rail, 
     crpc_error error = {0};
     snprintf(options.device, sizeof(options.device), "memory%u", rail);
     options.send_completion_depth = options.send_depth * queue_pairs;
-    options.signal_interval = random_between(
-        random, 1, (uint32_t)minimum(options.send_depth / 2, options.send_depth - group));
+    options.signal_interval = random_between(random, 1, options.send_depth / 2);
     if (memory_nic_open(sim->fabric, &options, &engine->nics[rail], &error) != CRPC_OK) {
         sim_fail(sim, "cannot open a nic: %s", error.message);
     }
