@@ -141,8 +141,8 @@ type ChannelBlob struct {
 	Bytes []byte // what the peer needs to know, at most 256 bytes
 
 	channel *channel
-	mutex   sync.Mutex  // of one Join at a time
-	joined  atomic.Bool // the Channel has it now, or nobody
+	mutex   sync.Mutex   // of one Join at a time
+	joined  *atomic.Bool // the Channel has it now, or nobody; not in here, so that the finalizer does not hold on to this
 }
 
 // NewChannelBlob makes one side of a channel. Contexts are shared as by [DialChannel]. The options are those of DialChannel, except for
@@ -154,7 +154,8 @@ func NewChannelBlob(options ...Option) (*ChannelBlob, error) {
 		return nil, problem
 	}
 	s.endpoint.token_bytes = 0 // there is nobody to be shown it
-	b := &ChannelBlob{}
+	joined := &atomic.Bool{}
+	b := &ChannelBlob{joined: joined}
 	c, err := startChannel(op, s, func(c *channel) (err error) {
 		c.handle, b.Bytes, err = c.poller.raw.channelBlob(op, c.id, s)
 		return err
@@ -163,7 +164,7 @@ func NewChannelBlob(options ...Option) (*ChannelBlob, error) {
 		return nil, err
 	}
 	b.channel = c
-	warnIfLost(b, func() bool { return !b.joined.Load() && c.open() }, "a ChannelBlob")
+	warnIfLost(b, func() bool { return !joined.Load() && c.open() }, "a ChannelBlob")
 	return b, nil
 }
 

@@ -224,12 +224,13 @@ func (ch *Channel) PostSend(buffer Buffer) (*Transfer, error) {
 	return ch.post(opSend, []Buffer{buffer}, 0)
 }
 
-// PostReceive has the next message go into these buffers, 1 to 8: each takes what is sent with its tag. It does not wait.
+// PostReceive has the next message go into these buffers, 1 to 8: each takes what is sent with its tag, and the message travels when
+// there is something for all of them. It does not wait.
 func (ch *Channel) PostReceive(buffers ...Buffer) (*Transfer, error) {
 	return ch.post(opReceive, buffers, 0)
 }
 
-// Send sends a buffer and waits until the peer has it. The deadline of ctx limits how long it may wait for the peer's receive, and when
+// Send sends a buffer and waits until the peer has it; if the peer receives it in a group, for the others of the group too. The deadline of ctx limits how long it may wait for the peer's receive, and when
 // ctx is canceled so is a send that still waits; one that is under way finishes, so the buffer may be used again in any case.
 func (ch *Channel) Send(ctx context.Context, buffer Buffer) error {
 	timeout, err := timeoutOf(ctx, opSend)
