@@ -70,6 +70,8 @@ class Runner:
         os.kill(self.process.pid, number)
         if number == signal.SIGKILL:
             self.process.wait()
+        if number == signal.SIGSTOP:  # all its threads stand still only then
+            os.waitid(os.P_PID, self.process.pid, os.WSTOPPED)
 
     def kill(self):
         if self.process.poll() is None:

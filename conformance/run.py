@@ -25,12 +25,13 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--build", type=Path, required=True, help="the build folder, e.g. build/gcc")
     parser.add_argument("--languages", default=",".join(LANGUAGES))
-    parser.add_argument("--pairs", choices=["all", "same"], default="all", help="every language with every other, or with itself")
+    parser.add_argument("--pairs", choices=["all", "same", "turns"], default="all",
+                        help="every language with every other, with itself, or one pair a scenario, which take turns")
     parser.add_argument("--drivers", default=os.environ.get("TEST_DRIVER", "verbs"))
     parser.add_argument("--device", default=os.environ.get("TEST_DEVICE", "rxe0"))
     parser.add_argument("--address", default=os.environ.get("TEST_ADDRESS", "10.99.0.1"))
     parser.add_argument("--go", help="the go command, to build the runner in Go with; without it, it is there already")
-    parser.add_argument("--build-only", action="store_true", help="build the runner in Go, and run nothing")
+    parser.add_argument("--vm", help="do what else is said here in the VM, by this program: vm/run")
     parser.add_argument("--json", type=Path, help="where to write the report")
     parser.add_argument("--only", default="", help="scenarios whose name contains this")
     parser.add_argument("--patience", type=float, default=1.0, help="how many times longer to wait than scenarios say")
@@ -68,8 +69,12 @@ def read_scenarios(folder, only=""):
     return [scenario for scenario in scenarios if only in scenario["name"]], rejected
 
 
-def cells_of(scenario, languages, pairs):
+def cells_of(scenario, languages, pairs, turn):
     """The (client, server) languages that a scenario runs in; "" where it has no such peer."""
+    if pairs == "turns":
+        cells = cells_of(scenario, languages, "all", turn)
+        fit = [cell for cell in cells if not missing_from(scenario, cell)] or cells
+        return [fit[turn % len(fit)]]
     clients = any(name.startswith("client") for name in scenario["peers"])
     servers = any(name.startswith("server") for name in scenario["peers"])
     if not (clients and servers):
@@ -77,6 +82,21 @@ def cells_of(scenario, languages, pairs):
     if pairs == "same":
         return [(language, language) for language in languages]
     return [(client, server) for client in languages for server in languages]
+
+
+def missing_from(scenario, languages):
+    """Languages that a scenario is not for."""
+    return [language for language in languages if language and language not in scenario.get("requires", {}).get("languages", LANGUAGES)]
+
+
+def plays_of(options, scenarios):
+    """Everything that there is to play: (scenario, client's language, server's, driver)."""
+    return [
+        (scenario, client, server, driver)
+        for driver in options.drivers.split(",")
+        for turn, scenario in enumerate(scenarios)
+        for client, server in cells_of(scenario, options.languages.split(","), options.pairs, turn)
+    ]
 
 
 # ---- Running ----
@@ -103,7 +123,7 @@ class Runs:
             "result": "passed", "reason": "",
         }
         needs = scenario.get("requires", {})
-        missing = [language for language in (client, server) if language and language not in needs.get("languages", LANGUAGES)]
+        missing = missing_from(scenario, (client, server))
         if missing:
             entry.update(result="skipped", reason=f"not for {missing[0]}: {needs['because']}")
         elif driver not in needs.get("drivers", [driver]):
@@ -120,14 +140,7 @@ class Runs:
             pool.close()
 
 
-def run_all(options, environment, scenarios):
-    languages = options.languages.split(",")
-    plays = [
-        (scenario, client, server, driver)
-        for driver in options.drivers.split(",")
-        for scenario in scenarios
-        for client, server in cells_of(scenario, languages, options.pairs)
-    ]
+def run_all(options, environment, plays):
     runs, entries = Runs(options, environment), []
     tap = report.Tap() if options.tap else None
     try:
@@ -188,21 +201,18 @@ def main():
     )
     if options.go:
         build_go(options, environment)
-    if options.build_only:
-        return 0
+    if options.vm:  # which has no time to build anything
+        given = iter(sys.argv)
+        others = [word for word in given if word not in ("--vm", "--go") or not next(given)]
+        os.execv(options.vm, [options.vm, sys.executable, *others])
     if options.selftest:
         return selftest(options, environment)
     scenarios, rejected = read_scenarios(HERE / "scenarios", options.only)
     for path, why in rejected:
         print(f"rejected: {path.name}: {why}")
-    entries, tap = run_all(options, environment, scenarios)
-    languages = options.languages.split(",")
-    asked = {
-        (client, server, driver, options.device)
-        for scenario in scenarios
-        for client, server in cells_of(scenario, languages, options.pairs)
-        for driver in options.drivers.split(",")
-    }
+    plays = plays_of(options, scenarios)
+    entries, tap = run_all(options, environment, plays)
+    asked = {(client, server, driver, options.device) for _, client, server, driver in plays}
     red = [f"rejected: {path.name}" for path, _ in rejected] + report.red(entries, sorted(asked))
     if options.json:
         report.write(options.json, entries)

@@ -7,64 +7,76 @@
 #include <string.h>
 #include <time.h>
 
-#define PERIOD                                                                                     \
-    4093u /* a prime, so that a payload put at a wrong place differs from the right one */
+#define PERIOD 4093u /* a prime, so that what was put at a wrong place differs from what is right */
 
-void line_parse(struct line *line, char *text)
+static const char *words[32];
+static char answer[4096];
+static size_t answer_length;
+
+const char *line_take(char *line)
 {
     char *rest = NULL;
-    *line = (struct line){.verb = strtok_r(text, " \n", &rest)};
-    for (char *word; line->verb && (word = strtok_r(NULL, " \n", &rest)) != NULL;) {
-        char *equals = strchr(word, '=');
-        if (equals && line->count < LINE_PAIRS_MAX) {
-            *equals = '\0';
-            line->pairs[line->count].key = word;
-            line->pairs[line->count++].value = equals + 1;
+    size_t count = 0;
+    memset(words, 0, sizeof(words));
+    for (char *word; (word = strtok_r(line, " \n", &rest)) != NULL && count < 31; line = NULL) {
+        words[count++] = word;
+    }
+    return count ? words[0] : "";
+}
+
+const char *text(const char *key)
+{
+    size_t length = strlen(key);
+    for (size_t i = 1; words[i]; i++) {
+        if (strncmp(words[i], key, length) == 0 && words[i][length] == '=') {
+            return words[i] + length + 1;
         }
     }
+    return "";
 }
 
-const char *line_text(const struct line *line, const char *key, const char *otherwise)
+uint32_t number(const char *key)
 {
-    for (int i = 0; i < line->count; i++) {
-        if (strcmp(line->pairs[i].key, key) == 0) {
-            return line->pairs[i].value;
-        }
-    }
-    return otherwise;
+    return (uint32_t)strtoul(text(key), NULL, 10);
 }
 
-uint64_t line_number(const struct line *line, const char *key, uint64_t otherwise)
+uint64_t nanoseconds(const char *key)
 {
-    const char *text = line_text(line, key, NULL);
-    return text ? strtoull(text, NULL, 10) : otherwise;
+    return number(key) * (uint64_t)1000000;
 }
 
-uint8_t *payload_new(uint32_t length, uint64_t seed)
+void tell(const char *format, ...)
 {
-    uint8_t *payload = malloc(length + 1);
-    uint32_t value = (uint32_t)seed * 2654435761u + 1;
+    va_list arguments;
+    va_start(arguments, format);
+    answer[answer_length++] = ' ';
+    char *end = answer + answer_length;
+    answer_length += (size_t)vsnprintf(end, sizeof(answer) - answer_length, format, arguments);
+    va_end(arguments);
+}
+
+void tell_end(const char *status)
+{
+    printf("done%s status=%s\n", answer, status);
+    memset(answer, 0, answer_length);
+    answer_length = 0;
+}
+
+const uint8_t *payload_of(uint32_t length, uint32_t seed)
+{
+    static uint8_t *payload;
+    payload = realloc(payload, length + 1);
     for (uint32_t i = 0; i < length; i++) {
-        if (i < PERIOD) {
-            value = value * 1664525u + 1013904223u;
-        }
-        payload[i] = i < PERIOD ? (uint8_t)(value >> 24) : payload[i - PERIOD];
+        payload[i] = (uint8_t)((seed * 40503u + i % PERIOD) * 2654435761u >> 24);
     }
     return payload;
 }
 
-uint64_t now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
-uint32_t payload_checksum(const uint8_t *payload, uint32_t length)
+uint32_t checksum(const void *payload, uint32_t length)
 {
     uint32_t sum = 0xffffffffu;
     for (uint32_t i = 0; i < length; i++) {
-        sum ^= payload[i];
+        sum ^= ((const uint8_t *)payload)[i];
         for (int bit = 0; bit < 8; bit++) {
             sum = sum >> 1 ^ (0xedb88320u & -(sum & 1u));
         }
@@ -72,27 +84,9 @@ uint32_t payload_checksum(const uint8_t *payload, uint32_t length)
     return ~sum;
 }
 
-static char reply[4096];
-static size_t reply_length;
-
-void reply_field(const char *format, ...)
+uint64_t now_ns(void)
 {
-    va_list arguments;
-    va_start(arguments, format);
-    reply[reply_length++] = ' ';
-    reply_length +=
-        (size_t)vsnprintf(reply + reply_length, sizeof(reply) - reply_length, format, arguments);
-    va_end(arguments);
-}
-
-void reply_payload(const uint8_t *payload, uint32_t length)
-{
-    reply_field("length=%u checksum=%u", length, payload_checksum(payload, length));
-}
-
-void reply_end(void)
-{
-    printf("done%s\n", reply);
-    reply_length = 0;
-    reply[0] = '\0';
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }

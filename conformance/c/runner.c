@@ -1,6 +1,8 @@
 /* runner.c: does in C what run.py says on stdin, one line a step, and tells on stdout what comes of it.
- * docs/conformance.md has the words. It decides nothing: what is right, only run.py knows. */
-#include "calls.h"
+ * docs/conformance.md has the words. It decides nothing: what is right, only run.py knows.
+ *
+ * Longer than the others: in C names, and calls that wait for room, are the application's. */
+#include "line.h"
 
 #include <inttypes.h>
 #include <poll.h>
@@ -12,40 +14,114 @@
 #include <copyrpc.h>
 
 #define COMPLETIONS 64
+#define THINGS_MAX 4096
+#define CALLS_MAX 8192
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
-/* ---- Connections ---- */
+/* What run.py has names for: endpoints, listeners, connections, requests, rooms, regions. */
+struct thing {
+    char name[32], mode[8];
+    uint64_t bits;  /* the handle, or that of its endpoint; run.py tries the wrong kind, too */
+    uint64_t token; /* of a request */
+    uint32_t bytes;
+    void *memory; /* a request's payload that was kept, or a region */
+    crpc_op op;   /* for which room was reserved */
+    uint8_t *room;
+};
 
-/* What fails at once is told as what fails later is: of connecting there is one end. */
-static int32_t begun(const struct thing *endpoint, int32_t status)
+/* A call on its way into the library, which may have no room for it. */
+struct call {
+    crpc_op op;
+    uint64_t due; /* ns, or 0 */
+    uint32_t seed;
+    int canceled;
+};
+
+static crpc_context *context;
+static struct thing things[THINGS_MAX]; /* their addresses are user_data */
+static uint32_t things_count;
+static struct call calls[CALLS_MAX]; /* that wait for room, in order */
+static uint32_t calls_count;
+
+static const char *status_text(int32_t status)
 {
-    if (status < 0) {
-        printf("event kind=connected endpoint=%s status=%s\n", endpoint->name, status_text(status));
-    }
-    return CRPC_OK;
+    static char digits[16];
+    snprintf(digits, sizeof(digits), "%d", status);
+    return status > 0 ? digits : crpc_status_name(status);
 }
 
-static int32_t do_open(const struct line *line)
+static struct thing *thing_add(const char *name, uint64_t bits)
+{
+    struct thing *thing = &things[things_count++];
+    if (things_count == THINGS_MAX) {
+        abort(); /* run.py tells of a runner that died */
+    }
+    *thing = (struct thing){.bits = bits};
+    snprintf(thing->name, sizeof(thing->name), "%s", name);
+    if (!*name) {
+        snprintf(thing->name, sizeof(thing->name), "%u", things_count);
+    }
+    return thing;
+}
+
+/* The latest thing of the name that the line has; NULL if it has none. */
+static struct thing *thing_find(const char **unknown)
+{
+    static const char *const keys[] = {"endpoint", "listener", "connection",
+                                       "request",  "room",     "region"};
+    const char *name = "";
+    for (size_t i = 0; i < COUNT(keys) && !*name; i++) {
+        name = text(keys[i]);
+    }
+    for (uint32_t i = things_count; i > 0; i--) {
+        if (strcmp(things[i - 1].name, name) == 0) {
+            return &things[i - 1];
+        }
+    }
+    *unknown = *name ? "UNKNOWN_NAME" : NULL;
+    return NULL;
+}
+
+static void tell_response(uint64_t id, int32_t status, uint64_t payload, uint32_t bytes)
+{
+    printf("event kind=response id=%" PRIu64 " status=%s length=%u checksum=%u\n", id,
+           status_text(status), bytes, checksum((const void *)(uintptr_t)payload, bytes));
+}
+
+static void tell_connection(const char *kind, const struct thing *endpoint, int32_t status)
+{
+    printf("event kind=%s endpoint=%s status=%s\n", kind, endpoint->name, status_text(status));
+}
+
+/* ---- Contexts and connections ---- */
+
+static int32_t tell_context(void)
+{
+    crpc_context_info info = {.struct_size = sizeof(info)};
+    int32_t status = crpc_context_get_info(context, &info);
+    tell("device=%s driver_name=%s endpoints=%u", info.device, info.driver_name, info.endpoints);
+    return status;
+}
+
+static int32_t do_open(void)
 {
     crpc_context_options options = {.struct_size = sizeof(options),
-                                    .endpoints_max = number(line, "endpoints_max"),
-                                    .receive_depth = number(line, "receive_depth")};
-    crpc_context_info info = {.struct_size = sizeof(info)};
-    options.driver = *line_text(line, "driver", "") == 'm' ? CRPC_DRIVER_MLX5 : CRPC_DRIVER_VERBS;
-    snprintf(options.device, sizeof(options.device), "%s", line_text(line, "device", ""));
-    int32_t status = context ? CRPC_OK : crpc_context_open(&options, &context, NULL);
-    if (status == CRPC_OK) {
-        crpc_context_get_info(context, &info);
-        reply_field("device=%s driver=%s endpoints=%u", info.device, info.driver_name,
-                    info.endpoints);
-    }
-    return status;
+                                    .endpoints_max = number("endpoints_max"),
+                                    .receive_depth = number("receive_depth")};
+    options.driver = *text("driver") == 'm' ? CRPC_DRIVER_MLX5 : CRPC_DRIVER_VERBS;
+    snprintf(options.device, sizeof(options.device), "%s", text("device"));
+    int32_t status = crpc_context_open(&options, &context, NULL);
+    return status == CRPC_OK ? tell_context() : status;
 }
 
 static int32_t do_reset(void)
 {
     int32_t status = crpc_context_close(context);
     context = NULL;
-    forget_all();
+    calls_count = 0;
+    for (; things_count > 0; things_count--) {
+        free(things[things_count - 1].memory);
+    }
     return status;
 }
 
@@ -53,48 +129,217 @@ static int32_t tell_listener(crpc_listener listener)
 {
     crpc_listener_info info = {.struct_size = sizeof(info)};
     int32_t status = crpc_listener_get_info(context, listener, &info);
-    reply_field("address=%s requests=%u refused=%u", info.address, (unsigned)info.requests,
-                (unsigned)info.refused);
+    tell("address=%s requests=%" PRIu64 " refused=%" PRIu64, info.address, info.requests,
+         info.refused);
     return status;
 }
 
-static int32_t do_listen(const struct line *line)
+static int32_t do_listen(struct thing *made)
 {
-    struct thing *listener = thing_add(line_text(line, "listener", ""));
-    crpc_listener_options options = {.struct_size = sizeof(options),
-                                     .backlog = number(line, "backlog"),
-                                     .user_data = (uint64_t)(listener - things)};
+    crpc_listener_options options = {
+        .struct_size = sizeof(options), .backlog = number("backlog"), .user_data = (uintptr_t)made};
     crpc_listener handle = {0};
-    const char *address = line_text(line, "address", "");
-    int32_t status = crpc_listener_open(context, address, &options, &handle, NULL);
-    listener->endpoint.bits = handle.bits;
+    int32_t status = crpc_listener_open(context, text("address"), &options, &handle, NULL);
+    made->bits = handle.bits;
     return status == CRPC_OK ? tell_listener(handle) : status;
 }
 
-static int32_t tell_stats(const struct line *line)
+/* connect, accept, blob: what makes an endpoint. What fails at once is told as what fails later is. */
+static int32_t make_endpoint(const char *verb, struct thing *made)
 {
-    crpc_stats stats = {.struct_size = sizeof(stats)};
-    int32_t status =
-        line_text(line, "endpoint", NULL)
-            ? crpc_endpoint_get_stats(context, thing_of(line, "endpoint")->endpoint, &stats)
-            : crpc_context_get_stats(context, &stats);
-    const struct {
-        const char *name;
-        uint64_t value;
-    } fields[] = {{"calls", stats.calls},
-                  {"responses", stats.responses},
-                  {"calls_failed", stats.calls_failed},
-                  {"requests", stats.requests},
-                  {"replies", stats.replies},
-                  {"late_responses", stats.late_responses},
-                  {"batches_sent", stats.batches_sent},
-                  {"batches_received", stats.batches_received},
-                  {"bytes_sent", stats.bytes_sent},
-                  {"bytes_received", stats.bytes_received},
-                  {"protocol_errors", stats.protocol_errors}};
-    for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
-        reply_field("%s=%" PRIu64, fields[i].name, fields[i].value);
+    const char *token = text("token");
+    crpc_endpoint_options options = {.struct_size = sizeof(options),
+                                     .user_data = (uintptr_t)made,
+                                     .flags = (number("call_only") ? CRPC_ENDPOINT_CALL_ONLY : 0) |
+                                              (number("serve_only") ? CRPC_ENDPOINT_SERVE_ONLY : 0),
+                                     .ring_bytes = number("ring_bytes"),
+                                     .request_bytes = number("request_bytes"),
+                                     .calls_max = number("calls_max"),
+                                     .batch_window = number("batch_window"),
+                                     .connect_timeout_ns = nanoseconds("connect_timeout_ms"),
+                                     .keepalive_ns = nanoseconds("keepalive_ms"),
+                                     .retry_count = number("retry_count"),
+                                     .token_bytes = (uint32_t)strlen(token)};
+    memcpy(options.token, token, strnlen(token, sizeof(options.token)));
+    crpc_endpoint handle = {made->bits};
+    uint8_t blob[CRPC_BLOB_BYTES_MAX];
+    uint32_t blob_bytes = sizeof(blob);
+    int32_t status;
+    if (strcmp(verb, "blob") == 0) {
+        status = crpc_endpoint_blob(context, &options, &handle, blob, &blob_bytes, NULL);
+        char digits[2 * CRPC_BLOB_BYTES_MAX + 1] = "";
+        for (uint32_t i = 0; status == CRPC_OK && i < blob_bytes; i++) {
+            snprintf(digits + (size_t)2 * i, 3, "%02x", blob[i]);
+        }
+        tell("blob=%s", digits);
+    } else {
+        status = strcmp(verb, "accept") == 0
+                     ? crpc_endpoint_accept(context, handle, &options, NULL)
+                     : crpc_endpoint_connect(context, text("address"), &options, &handle, NULL);
+        if (status < 0) {
+            tell_connection("connected", made, status);
+            status = CRPC_OK;
+        }
     }
+    made->bits = handle.bits;
+    return status;
+}
+
+static int32_t do_join(const struct thing *endpoint)
+{
+    const char *digits = text("blob");
+    uint8_t blob[CRPC_BLOB_BYTES_MAX];
+    uint32_t bytes = 0;
+    for (; bytes < sizeof(blob) && digits[0] && digits[1]; digits += 2) {
+        blob[bytes++] = (uint8_t)strtoul((char[]){digits[0], digits[1], '\0'}, NULL, 16);
+    }
+    int32_t status =
+        crpc_endpoint_join(context, (crpc_endpoint){endpoint->bits}, blob, bytes, NULL);
+    if (status < 0) {
+        tell_connection("connected", endpoint, status);
+    }
+    return CRPC_OK;
+}
+
+/* ---- Ops ---- */
+
+static int32_t submit(const crpc_op *op, const void *payload)
+{
+    int32_t reason = CRPC_OK;
+    crpc_submit(context, op, 1, payload, op->payload_bytes, &reason);
+    return reason;
+}
+
+/* Submits what there is room for. A call behind one of the same endpoint that must wait, waits too. */
+static void submit_calls(void)
+{
+    uint64_t full =
+        0; /* the one endpoint that is known to have no room: enough to keep its order */
+    uint32_t count = calls_count;
+    calls_count = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        struct call *call = &calls[i];
+        uint64_t now = call->due ? now_ns() : 0;
+        int32_t reason = CRPC_E_AGAIN;
+        if (call->canceled || (call->due && call->due <= now)) {
+            reason = call->canceled ? CRPC_E_CANCELED : CRPC_E_TIMEOUT;
+        } else if (call->op.endpoint.bits != full) {
+            call->op.timeout_ns = call->due - now;
+            reason = submit(&call->op, payload_of(call->op.payload_bytes, call->seed));
+        }
+        if (reason == CRPC_E_AGAIN) {
+            full = call->op.endpoint.bits;
+            calls[calls_count++] = *call;
+        } else if (reason != CRPC_OK) {
+            tell_response(call->op.user_data, reason, 0, 0);
+        }
+    }
+}
+
+static crpc_op call_op(crpc_endpoint endpoint)
+{
+    return (crpc_op){.opcode = CRPC_OP_CALL,
+                     .method = (uint16_t)number("method"),
+                     .endpoint = endpoint,
+                     .user_data = number("id"),
+                     .payload_bytes = number("length"),
+                     .reply_bytes_max = number("reply_max"),
+                     .timeout_ns = nanoseconds("timeout_ms")};
+}
+
+static crpc_op answer_op(const struct thing *request, uint8_t opcode, uint32_t status,
+                         uint32_t bytes)
+{
+    return (crpc_op){.opcode = opcode,
+                     .flags = CRPC_OP_QUIET,
+                     .status = (int32_t)status,
+                     .endpoint = {request->bits},
+                     .token = request->token,
+                     .payload_bytes = bytes};
+}
+
+/* The turn's end submits them. */
+static int32_t do_call(crpc_endpoint endpoint)
+{
+    uint32_t count = *text("count") ? number("count") : 1;
+    for (uint32_t i = 0; i < count && calls_count < CALLS_MAX; i++) {
+        struct call *call = &calls[calls_count++];
+        *call = (struct call){.op = call_op(endpoint), .seed = number("seed") + i};
+        call->due = call->op.timeout_ns ? now_ns() + call->op.timeout_ns : 0;
+        call->op.user_data += i;
+    }
+    return CRPC_OK;
+}
+
+static int32_t do_cancel(crpc_endpoint endpoint)
+{
+    crpc_op op = {.opcode = CRPC_OP_CANCEL, .endpoint = endpoint, .token = number("id")};
+    for (uint32_t i = 0; i < calls_count; i++) {
+        calls[i].canceled |= calls[i].op.user_data == op.token;
+    }
+    return submit(&op, NULL);
+}
+
+static int32_t do_reply(const struct thing *request)
+{
+    int echo = number("echo") != 0;
+    crpc_op op = answer_op(request, CRPC_OP_REPLY, number("status"),
+                           echo ? request->bytes : number("length"));
+    return submit(&op, echo ? request->memory : payload_of(op.payload_bytes, number("seed")));
+}
+
+static int32_t do_drop(const struct thing *request)
+{
+    crpc_op op = answer_op(request, CRPC_OP_DROP, 0, 0);
+    return submit(&op, NULL);
+}
+
+static int32_t do_reserve(const struct thing *it, struct thing *made)
+{
+    void *address = NULL;
+    made->op = *text("request") ? answer_op(it, CRPC_OP_REPLY, number("status"), number("length"))
+                                : call_op((crpc_endpoint){it->bits});
+    int32_t status = crpc_reserve(context, &made->op, &address);
+    made->bits = it->bits;
+    made->room = address;
+    return status;
+}
+
+static int32_t do_commit(struct thing *it)
+{
+    uint32_t length = number("length");
+    crpc_endpoint_info info = {.struct_size = sizeof(info)};
+    int open = it->room && crpc_endpoint_get_info(context, it->op.endpoint, &info) == CRPC_OK;
+    if (open && length <= it->op.payload_bytes) {
+        memcpy(it->room, payload_of(length, number("seed")), length);
+        it->room = NULL;
+    }
+    int32_t status = crpc_commit(context, it->op.endpoint, length);
+    if (status < 0 && it->op.opcode == CRPC_OP_CALL) { /* as of calls that never had room */
+        tell_response(it->op.user_data, status, 0, 0);
+        return CRPC_OK;
+    }
+    return status;
+}
+
+/* ---- Regions, and what there is to see ---- */
+
+static int32_t do_register(struct thing *made)
+{
+    uint32_t length = number("length");
+    crpc_region handle = {0};
+    made->memory = malloc(length + 1);
+    int32_t status =
+        crpc_region_register(context, made->memory, length, number("access"), &handle, NULL);
+    made->bits = handle.bits;
+    return status;
+}
+
+static int32_t tell_region(crpc_region region)
+{
+    crpc_region_info info = {.struct_size = sizeof(info)};
+    int32_t status = crpc_region_get_info(context, region, &info);
+    tell("bytes=%" PRIu64 " access=%u", info.bytes, info.access);
     return status;
 }
 
@@ -102,128 +347,149 @@ static int32_t tell_info(crpc_endpoint endpoint)
 {
     crpc_endpoint_info info = {.struct_size = sizeof(info)};
     int32_t status = crpc_endpoint_get_info(context, endpoint, &info);
-    reply_field(
-        "request_bytes_max=%u reply_bytes_max=%u calls_max=%u calls_open=%u requests_open=%u",
-        info.request_bytes_max, info.reply_bytes_max, info.calls_max, info.calls_open,
-        info.requests_open);
+    tell("request_bytes_max=%u reply_bytes_max=%u calls_max=%u calls_open=%u requests_open=%u",
+         info.request_bytes_max, info.reply_bytes_max, info.calls_max, info.calls_open,
+         info.requests_open);
+    return status;
+}
+
+static int32_t tell_stats(const struct thing *it)
+{
+    crpc_stats s = {.struct_size = sizeof(s)};
+    int32_t status = it ? crpc_endpoint_get_stats(context, (crpc_endpoint){it->bits}, &s)
+                        : crpc_context_get_stats(context, &s);
+    const char *const names[] = {"calls",      "responses",      "calls_failed", "requests",
+                                 "replies",    "late_responses", "batches_sent", "batches_received",
+                                 "bytes_sent", "bytes_received"}; /* in their order */
+    for (size_t i = 0; i < COUNT(names); i++) {
+        tell("%s=%" PRIu64, names[i], (&s.calls)[i]);
+    }
+    tell("protocol_errors=%" PRIu64, s.protocol_errors);
     return status;
 }
 
 /* ---- Lines and events ---- */
 
-/* The verbs that are about a thing there is. */
-static int32_t run_on(struct thing *thing, const char *verb, const struct line *line)
+static int32_t run(const char *verb, const char **unknown)
 {
-    crpc_endpoint endpoint = thing->endpoint;
+#define IS(name) (strcmp(verb, name) == 0)
+    struct thing *it = thing_find(unknown);
+    crpc_endpoint endpoint = {it ? it->bits : 0};
     crpc_listener listener = {endpoint.bits};
-    uint64_t timeout_ms = number(line, "timeout_ms");
-    if (strcmp(verb, "call") == 0) {
-        return do_call(endpoint, line);
-    } else if (strcmp(verb, "cancel") == 0) {
-        return do_cancel(endpoint, line_number(line, "id", 0));
-    } else if (strcmp(verb, "serve") == 0) {
-        snprintf(thing->mode, sizeof(thing->mode), "%s", line_text(line, "mode", ""));
+    crpc_region region = {endpoint.bits};
+    uint64_t limit = nanoseconds("timeout_ms");
+    struct thing *made = *text("name") ? thing_add(text("name"), endpoint.bits) : NULL;
+    if (*unknown) {
         return CRPC_OK;
-    } else if (strcmp(verb, "disconnect") == 0) {
-        return crpc_endpoint_disconnect(context, endpoint,
-                                        timeout_ms ? timeout_ms * 1000000u : CRPC_FOREVER);
-    } else if (strcmp(verb, "close") == 0) {
-        return crpc_endpoint_close(context, endpoint);
-    } else if (strcmp(verb, "info") == 0) {
-        return tell_info(endpoint);
-    } else if (strcmp(verb, "listener") == 0) {
-        return tell_listener(listener);
-    } else if (strcmp(verb, "close_listener") == 0) {
-        return crpc_listener_close(context, listener);
-    } else if (strcmp(verb, "reply") == 0) {
-        return do_reply(thing, line);
-    } else if (strcmp(verb, "drop") == 0) {
-        return answer(thing, CRPC_OP_DROP, 0, NULL, 0);
-    } else if (strcmp(verb, "payload") == 0) {
-        reply_payload(thing->payload, thing->bytes);
-        return CRPC_OK;
-    } else if (strcmp(verb, "reject") == 0) {
-        return crpc_endpoint_reject(context, endpoint, number(line, "reason"));
-    } else if (strcmp(verb, "accept") == 0) {
-        struct thing *accepted = thing_add(line_text(line, "endpoint", ""));
-        crpc_endpoint_options options = options_of(line, accepted);
-        accepted->endpoint = endpoint;
-        return begun(accepted, crpc_endpoint_accept(context, endpoint, &options, NULL));
-    }
-    unknown = "UNKNOWN_VERB";
-    return CRPC_OK;
-}
-
-static int32_t run(const struct line *line)
-{
-    const char *verb = line->verb ? line->verb : "";
-    if (strcmp(verb, "open") == 0 || strcmp(verb, "context") == 0) {
-        return do_open(line);
-    } else if (strcmp(verb, "reset") == 0) {
+    } else if (IS("open")) {
+        return do_open();
+    } else if (IS("reset")) {
         return do_reset();
-    } else if (strcmp(verb, "listen") == 0) {
-        return do_listen(line);
-    } else if (strcmp(verb, "stats") == 0) {
-        return tell_stats(line);
-    } else if (strcmp(verb, "connect") == 0) {
-        struct thing *endpoint = thing_add(line_text(line, "endpoint", ""));
-        crpc_endpoint_options options = options_of(line, endpoint);
-        return begun(endpoint, crpc_endpoint_connect(context, line_text(line, "address", ""),
-                                                     &options, &endpoint->endpoint, NULL));
+    } else if (IS("context")) {
+        return tell_context();
+    } else if (IS("stats")) {
+        return tell_stats(it);
+    } else if (made && IS("listen")) {
+        return do_listen(made);
+    } else if (made && IS("register")) {
+        return do_register(made);
+    } else if (made && (IS("connect") || IS("accept") || IS("blob"))) {
+        return make_endpoint(verb, made);
+    } else if (made && it && IS("reserve")) {
+        return do_reserve(it, made);
+    } else if (it && IS("join")) {
+        return do_join(it);
+    } else if (IS("reject")) {
+        return crpc_endpoint_reject(context, endpoint, number("reason"));
+    } else if (IS("disconnect")) {
+        return crpc_endpoint_disconnect(context, endpoint, limit ? limit : CRPC_FOREVER);
+    } else if (IS("close")) {
+        return crpc_endpoint_close(context, endpoint);
+    } else if (IS("listener")) {
+        return tell_listener(listener);
+    } else if (IS("close_listener")) {
+        return crpc_listener_close(context, listener);
+    } else if (IS("call")) {
+        return do_call(endpoint);
+    } else if (IS("cancel")) {
+        return do_cancel(endpoint);
+    } else if (it && IS("reply")) {
+        return do_reply(it);
+    } else if (it && IS("drop")) {
+        return do_drop(it);
+    } else if (it && IS("payload")) {
+        tell("length=%u checksum=%u", it->bytes, checksum(it->memory, it->bytes));
+        return CRPC_OK;
+    } else if (it && IS("serve")) {
+        snprintf(it->mode, sizeof(it->mode), "%s", text("mode"));
+        return CRPC_OK;
+    } else if (it && IS("commit")) {
+        return do_commit(it);
+    } else if (it && IS("abort")) {
+        it->room = NULL;
+        return crpc_abort(context, endpoint);
+    } else if (IS("region")) {
+        return tell_region(region);
+    } else if (IS("deregister")) {
+        return crpc_region_deregister(context, region);
+    } else if (IS("info")) {
+        return tell_info(endpoint);
     }
-    /* accept names an endpoint too, the new one */
-    static const char *const keys[] = {"request", "connection", "listener", "endpoint"};
-    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
-        if (line_text(line, keys[i], NULL)) {
-            return run_on(thing_of(line, keys[i]), verb, line);
-        }
-    }
-    unknown = "UNKNOWN_VERB";
+    *unknown = "UNKNOWN_VERB";
     return CRPC_OK;
 }
 
-static void obey(char *text)
+static void obey(char *line)
 {
-    struct line line;
-    line_parse(&line, text);
-    unknown = NULL;
-    int32_t status = run(&line);
-    reply_field("status=%s", unknown ? unknown : status_text(status));
-    reply_end();
+    const char *unknown = NULL;
+    int32_t status = run(line_take(line), &unknown);
+    tell_end(unknown ? unknown : status_text(status));
 }
 
-static void take_connect_request(const crpc_completion *done)
+static void take_request(const struct thing *endpoint, const crpc_completion *done)
+{
+    struct thing *request = thing_add("", done->endpoint.bits);
+    request->token = done->token;
+    if (*endpoint->mode) {
+        crpc_op op = answer_op(request, *endpoint->mode == 'd' ? CRPC_OP_DROP : CRPC_OP_REPLY,
+                               *endpoint->mode == 'f', /* as bindings do when a handler failed */
+                               *endpoint->mode == 'e' ? done->payload_bytes : 0);
+        submit(&op, (const void *)(uintptr_t)done->payload);
+        things_count--;
+        return;
+    }
+    request->bytes = done->payload_bytes;
+    request->memory = malloc(done->payload_bytes + 1);
+    int32_t kept = crpc_retain(context, done, request->memory, done->payload_bytes);
+    printf("event kind=request endpoint=%s request=%s method=%u length=%d checksum=%u "
+           "reply_max=%u\n",
+           endpoint->name, request->name, done->method, kept,
+           checksum(request->memory, request->bytes), done->reply_bytes_max);
+}
+
+static void take_connect_request(const struct thing *listener, crpc_endpoint endpoint)
 {
     crpc_endpoint_info info = {.struct_size = sizeof(info)};
-    struct thing *connection = thing_add_numbered(done->endpoint);
-    crpc_endpoint_get_info(context, done->endpoint, &info);
-    printf("event kind=connect_request listener=%s connection=%s token=%.*s\n",
-           things[done->user_data].name, connection->name, (int)info.token_bytes,
-           (char *)info.token);
+    struct thing *connection = thing_add("", endpoint.bits);
+    crpc_endpoint_get_info(context, endpoint, &info);
+    printf("event kind=connect_request listener=%s connection=%s token=%.*s\n", listener->name,
+           connection->name, (int)info.token_bytes, (char *)info.token);
 }
 
 static void take(const crpc_completion *done)
 {
-    switch (done->kind) {
-    case CRPC_COMPLETION_RESPONSE:
-        tell_response(done->user_data, done->status, (const void *)(uintptr_t)done->payload,
-                      done->payload_bytes);
-        break;
-    case CRPC_COMPLETION_REQUEST:
-        take_request(done);
-        break;
-    case CRPC_COMPLETION_CONNECT_REQUEST:
-        take_connect_request(done);
-        break;
-    case CRPC_COMPLETION_CONNECTED:
-    case CRPC_COMPLETION_DISCONNECTED:
-        printf("event kind=%s endpoint=%s status=%s\n",
-               done->kind == CRPC_COMPLETION_CONNECTED ? "connected" : "disconnected",
-               things[done->user_data].name, status_text(done->status));
-        break;
-    default: /* ROOM: submit_calls tries anyway */
-        break;
-    }
+    struct thing *thing = (struct thing *)(uintptr_t)done->endpoint_user_data;
+    if (done->kind == CRPC_COMPLETION_RESPONSE) {
+        tell_response(done->user_data, done->status, done->payload, done->payload_bytes);
+    } else if (done->kind == CRPC_COMPLETION_REQUEST) {
+        take_request(thing, done);
+    } else if (done->kind == CRPC_COMPLETION_CONNECT_REQUEST) {
+        take_connect_request((struct thing *)(uintptr_t)done->user_data, done->endpoint);
+    } else if (done->kind == CRPC_COMPLETION_CONNECTED) {
+        tell_connection("connected", thing, done->status);
+    } else if (done->kind == CRPC_COMPLETION_DISCONNECTED) {
+        tell_connection("disconnected", thing, done->status);
+    } /* ROOM: submit_calls tries anyway */
 }
 
 static void turn(void)
@@ -243,25 +509,21 @@ static void turn(void)
 /* Sleeps until run.py or the library has something; false when run.py has gone. */
 static int sleep_and_obey(void)
 {
-    static char text[65536];
-    static size_t length;
+    static char input[65536];
     struct pollfd sources[] = {{.fd = STDIN_FILENO, .events = POLLIN},
                                {.fd = context ? crpc_context_fd(context) : -1, .events = POLLIN}};
     if (context && crpc_context_arm(context) == CRPC_E_AGAIN) {
         return 1;
     }
-    poll(sources, 2, calls_wait() ? 10 : -1); /* calls that wait for room have deadlines */
+    poll(sources, 2, calls_count ? 10 : -1); /* calls that wait for room have deadlines */
     if (!sources[0].revents) {
         return 1;
     }
-    ssize_t got = read(STDIN_FILENO, text + length, sizeof(text) - length - 1);
-    length += got > 0 ? (size_t)got : 0;
-    text[length] = '\0';
-    for (char *end; (end = strchr(text, '\n')) != NULL;) {
-        *end = '\0';
-        obey(text);
-        length -= (size_t)(end + 1 - text);
-        memmove(text, end + 1, length + 1);
+    /* run.py waits for the answer to a line before it says the next, and says a line at once. */
+    ssize_t got = read(STDIN_FILENO, input, sizeof(input) - 1);
+    if (got > 0) {
+        input[got] = '\0';
+        obey(input);
     }
     return got > 0;
 }

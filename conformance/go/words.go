@@ -1,11 +1,14 @@
-// words.go: lines taken apart, payloads, statuses, options.
+// words.go: lines taken apart, and what is told: fields, payloads, statuses.
 package main
 
 import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"reflect"
+	"regexp"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -19,6 +22,7 @@ var (
 	errUnknown  = errors.New("UNKNOWN_NAME")
 	errNoVerb   = errors.New("UNKNOWN_VERB")
 	errFailHere = errors.New("as it was told to")
+	humps       = regexp.MustCompile("([a-z])([A-Z])")
 )
 
 func tell(format string, arguments ...any) {
@@ -27,22 +31,27 @@ func tell(format string, arguments ...any) {
 	fmt.Printf(format+"\n", arguments...)
 }
 
-func told(data []byte) string {
-	return fmt.Sprintf("length=%d checksum=%d", len(data), crc32.ChecksumIEEE(data))
-}
-
-func payload(length int, seed uint32) []byte {
-	data := make([]byte, length)
-	value := seed*2654435761 + 1
-	for i := range data {
-		if i < period {
-			value = value*1664525 + 1013904223
-			data[i] = byte(value >> 24)
-		} else {
-			data[i] = data[i-period]
+// fields tells of a struct's numbers and words: CallsMax is calls_max.
+func fields(of any, err error) (string, error) {
+	told, value := "", reflect.ValueOf(of)
+	for i := 0; i < value.NumField(); i++ {
+		if field := value.Field(i); field.CanInt() || field.CanUint() || field.Kind() == reflect.String {
+			told += fmt.Sprintf(" %s=%v", strings.ToLower(humps.ReplaceAllString(value.Type().Field(i).Name, "${1}_$2")), field)
 		}
 	}
+	return told, err
+}
+
+func payload(length, seed int) []byte {
+	data := make([]byte, length)
+	for i := range data {
+		data[i] = byte((uint32(seed)*40503 + uint32(i%period)) * 2654435761 >> 24)
+	}
 	return data
+}
+
+func told(data []byte) string {
+	return fmt.Sprintf("length=%d checksum=%d", len(data), crc32.ChecksumIEEE(data))
 }
 
 func statusOf(err error) string {
@@ -59,6 +68,7 @@ func statusOf(err error) string {
 	return err.Error()
 }
 
+// line is the words of a line after its verb.
 type line map[string]string
 
 func (l line) number(key string) int {
@@ -70,30 +80,32 @@ func (l line) milliseconds(key string) time.Duration {
 	return time.Duration(l.number(key)) * time.Millisecond
 }
 
-func (l line) options() (options []copyrpc.Option) {
-	for key, option := range map[string]func(int) copyrpc.Option{
+var (
+	numbers = map[string]func(int) copyrpc.Option{
 		"endpoints_max": copyrpc.WithEndpointsMax, "receive_depth": copyrpc.WithReceiveDepth, "backlog": copyrpc.WithBacklog,
-		"ring_bytes": copyrpc.WithRingBytes, "request_bytes": copyrpc.WithRequestBytes,
-		"calls_max": copyrpc.WithCallsMax, "batch_window": copyrpc.WithBatchWindow,
-	} {
-		if _, ok := l[key]; ok {
-			options = append(options, option(l.number(key)))
-		}
+		"ring_bytes": copyrpc.WithRingBytes, "request_bytes": copyrpc.WithRequestBytes, "calls_max": copyrpc.WithCallsMax,
+		"batch_window": copyrpc.WithBatchWindow, "retry_count": func(count int) copyrpc.Option { return copyrpc.WithRetry(14, count) },
 	}
-	for key, option := range map[string]func() copyrpc.Option{"call_only": copyrpc.WithCallOnly, "serve_only": copyrpc.WithServeOnly} {
-		if l[key] == "1" {
-			options = append(options, option())
-		}
-	}
-	for key, option := range map[string]func(time.Duration) copyrpc.Option{
+	times = map[string]func(time.Duration) copyrpc.Option{
 		"connect_timeout_ms": copyrpc.WithConnectTimeout, "keepalive_ms": copyrpc.WithKeepalive,
-	} {
-		if _, ok := l[key]; ok {
-			options = append(options, option(l.milliseconds(key)))
-		}
 	}
-	if token, ok := l["token"]; ok {
-		options = append(options, copyrpc.WithToken([]byte(token)))
+	texts = map[string]func(string) copyrpc.Option{
+		"device": copyrpc.WithDevice, "driver": copyrpc.WithDriver,
+		"token":      func(token string) copyrpc.Option { return copyrpc.WithToken([]byte(token)) },
+		"call_only":  func(string) copyrpc.Option { return copyrpc.WithCallOnly() },
+		"serve_only": func(string) copyrpc.Option { return copyrpc.WithServeOnly() },
+	}
+)
+
+func (l line) options() (options []copyrpc.Option) {
+	for key, text := range l {
+		if option, ok := numbers[key]; ok {
+			options = append(options, option(l.number(key)))
+		} else if option, ok := times[key]; ok {
+			options = append(options, option(l.milliseconds(key)))
+		} else if option, ok := texts[key]; ok {
+			options = append(options, option(text))
+		}
 	}
 	return options
 }

@@ -1,268 +1,270 @@
 """runner.py: does in Python what run.py says on stdin, one line a step, and tells on stdout what comes of it. docs/conformance.md
 has the words. It decides nothing: what is right, only run.py knows.
 
-Calls and connections are coroutines; only what the package has no coroutine for, accepting, runs in a thread."""
+A verb is a method do_VERB, whose parameters are the line's words. All that waits is a coroutine."""
 import asyncio
+import contextlib
 import functools
+import inspect
+import itertools
 import sys
 import zlib
 
 import copyrpc
 
 PERIOD = 4093
+THINGS = ("endpoint", "listener", "connection", "request", "room", "region")  # words that name what there is
+ACCESSES = ("local_write", "remote_write", "remote_read", "remote_atomic")
 
 
 @functools.lru_cache(4096)
 def payload(length, seed):
-    value = (seed * 2654435761 + 1) & 0xFFFFFFFF
-    head = bytearray()
-    for _ in range(min(length, PERIOD)):
-        value = (value * 1664525 + 1013904223) & 0xFFFFFFFF
-        head.append(value >> 24)
-    return (bytes(head) * (length // PERIOD + 1))[:length]
+    period = bytes((seed * 40503 + index) * 2654435761 >> 24 & 0xFF for index in range(min(length, PERIOD)))
+    return (period * (length // PERIOD + 1))[:length]
 
 
-def tell(word, **fields):
-    sys.stdout.write(" ".join([word, *(f"{key}={value}" for key, value in fields.items())]) + "\n")
-    sys.stdout.flush()
+def tell(what, **fields):
+    print(what, *(f"{key}={value}".replace(" ", "_") for key, value in fields.items()), flush=True)
 
 
 def told(data):
     return {"length": len(data), "checksum": zlib.crc32(data)}
 
 
+def words_of(pairs):
+    """Numbers become numbers and milliseconds seconds, as the package has them."""
+    for key, value in (pair.split("=", 1) for pair in pairs):
+        if key.endswith("_ms"):
+            yield key[:-3], int(value) / 1000
+        else:
+            yield key, int(value) if value.isdigit() and key not in ("token", "blob") else value
+
+
+def options_of(token="", **options):
+    return copyrpc.EndpointOptions(token=token.encode(), **options)
+
+
 def status_of(error):
     if isinstance(error, copyrpc.RemoteError):
         return str(error.status)
-    if isinstance(error, copyrpc.CopyrpcError):
-        return error.status_name
     if isinstance(error, asyncio.CancelledError):
         return "CRPC_E_CANCELED"
-    if isinstance(error, (TypeError, ValueError)):  # what Python says of arguments of a wrong kind
-        return "CRPC_E_INVALID"
-    return type(error).__name__
-
-
-class UnknownName(Exception):
-    pass
-
-
-class Names(dict):
-    def __missing__(self, name):
-        raise UnknownName(name)
+    # What Python itself says of arguments of a wrong kind.
+    return getattr(error, "status_name", "CRPC_E_INVALID" if isinstance(error, (TypeError, ValueError)) else type(error).__name__)
 
 
 class Runner:
-    def __init__(self):
-        self.loop = asyncio.get_running_loop()
-        self.context = None
-        self.clear()
+    """What a scenario has made: a context, and things under their names or numbers."""
 
-    def clear(self):
-        self.endpoints, self.listeners, self.connections, self.requests = Names(), Names(), Names(), Names()
-        self.calls, self.modes, self.numbered, self.tasks = {}, {}, 0, set()
+    def __init__(self):
+        self.context = None
+        self.things, self.numbers, self.calls, self.modes, self.tasks = {}, itertools.count(1), {}, {}, set()
 
     def begin(self, coroutine):
-        task = self.loop.create_task(coroutine)
+        task = asyncio.ensure_future(coroutine)
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
         return task
 
-    def number(self, table, thing):
-        self.numbered += 1
-        table[str(self.numbered)] = thing
-        return self.numbered
-
-    @staticmethod
-    def options(words):
-        fields = {key: int(words[key]) for key in ("ring_bytes", "request_bytes", "calls_max", "batch_window") if key in words}
-        fields.update({key: words[key] == "1" for key in ("call_only", "serve_only") if key in words})
-        fields.update({key[:-3]: int(words[key]) / 1000 for key in ("connect_timeout_ms", "keepalive_ms") if key in words})
-        return copyrpc.EndpointOptions(token=words.get("token", "").encode(), **fields)
+    def number(self, thing):
+        number = next(self.numbers)
+        self.things[number] = thing
+        return number
 
     # ---- Contexts and connections ----
 
-    def open(self, words):
-        numbers = {key: int(words[key]) for key in ("endpoints_max", "receive_depth") if key in words}
-        self.context = copyrpc.Context(words["device"], driver=words["driver"], **numbers)
-        return self.tell_context(words)
+    def do_open(self, device, driver, **numbers):
+        self.context = copyrpc.Context(device, driver=driver, **numbers)
+        return self.do_context()
 
-    async def reset(self, words):
+    async def do_reset(self):
         for task in self.tasks:
             task.cancel()
         if self.context is not None:
             self.context.close()
-            self.context = None
         await asyncio.gather(*self.tasks, return_exceptions=True)  # what they still tell is of the scenario that ends
-        self.clear()
+        self.__init__()
 
-    def tell_context(self, words):
-        info = self.context.info()
-        return {"device": info.device, "driver": info.driver_name, "endpoints": info.endpoints}
+    def do_context(self):
+        return vars(self.context.info())
 
-    def listen(self, words):
-        listener = self.context.listen(words["address"], backlog=int(words.get("backlog", 0)), auto_accept=False)
-        self.listeners[words["listener"]] = listener
-        self.begin(self.watch_listener(words["listener"], listener))
+    def do_listen(self, name, address, backlog=0):
+        listener = self.things[name] = self.context.listen(address, backlog=backlog, auto_accept=False)
+        self.begin(self.take_connections(name, listener))
         self.begin(self.take_requests(listener))
-        return self.tell_listener(words)
+        return self.do_listener(listener)
 
-    def tell_listener(self, words):
-        listener = self.listeners[words["listener"]]
+    async def take_connections(self, name, listener):
+        with contextlib.suppress(copyrpc.Closed):  # the context
+            while connection := await listener.anext_connection():
+                tell("event kind=connect_request", listener=name, connection=self.number(connection), token=connection.token.decode())
+
+    def do_listener(self, listener):
         requests, refused = listener.counts()
         return {"address": listener.address, "requests": requests, "refused": refused}
 
-    async def watch_listener(self, name, listener):
-        while True:
-            try:
-                connection = await asyncio.to_thread(listener.next_connection)
-            except copyrpc.CopyrpcError:  # the context was closed
-                return
-            if connection is None:
-                return
-            number = self.number(self.connections, connection)
-            tell("event", kind="connect_request", listener=name, connection=number, token=connection.token.decode())
+    def do_close_listener(self, listener):
+        listener.close()
 
-    def connect(self, words):
-        self.begin(self.connecting(words["endpoint"], self.context.aconnect(words["address"], self.options(words))))
+    def do_connect(self, name, address, **options):
+        self.begin(self.connecting(name, self.context.aconnect(address, options_of(**options))))
 
-    def accept(self, words):
-        connection = self.connections[words["connection"]]
-        self.begin(self.connecting(words["endpoint"], asyncio.to_thread(connection.accept, self.options(words))))
+    def do_accept(self, name, connection, **options):
+        self.begin(self.connecting(name, connection.aaccept(options_of(**options))))
 
-    async def connecting(self, name, awaitable):
+    def do_reject(self, connection, reason=0):
+        connection.reject(reason)
+
+    def do_blob(self, name, **options):
+        endpoint, blob = self.context.blob(options_of(**options))
+        endpoint.user_data = name
+        self.things[name] = endpoint
+        return {"blob": blob.hex()}
+
+    def do_join(self, endpoint, blob):
+        self.begin(self.connecting(endpoint.user_data, endpoint.ajoin(bytes.fromhex(blob)), endpoint))
+
+    async def connecting(self, name, connection, joined=None):
+        """The life of an endpoint."""
         try:
-            endpoint = await awaitable
+            endpoint = await connection or joined
         except (Exception, asyncio.CancelledError) as error:
-            tell("event", kind="connected", endpoint=name, status=status_of(error))
+            tell("event kind=connected", endpoint=name, status=status_of(error))
             return
         endpoint.user_data = name
-        self.endpoints[name] = endpoint
-        tell("event", kind="connected", endpoint=name, status="CRPC_OK")
+        self.things[name] = endpoint
+        tell("event kind=connected", endpoint=name, status="CRPC_OK")
         await self.take_requests(endpoint)  # an accepted one's come to the listener; this ends when the connection does
         if not isinstance(endpoint.error, copyrpc.Closed):
-            tell("event", kind="disconnected", endpoint=name, status=status_of(endpoint.error))
+            tell("event kind=disconnected", endpoint=name, status=status_of(endpoint.error))
 
-    def reject(self, words):
-        self.connections[words["connection"]].reject(int(words.get("reason", 0)))
+    def do_disconnect(self, endpoint, timeout=None):
+        self.begin(endpoint.adisconnect(timeout))
 
-    def disconnect(self, words):
-        timeout = int(words["timeout_ms"]) / 1000 if "timeout_ms" in words else None
-        self.begin(self.endpoints[words["endpoint"]].adisconnect(timeout))
-
-    def close(self, words):
-        self.endpoints[words["endpoint"]].close()
-
-    def close_listener(self, words):
-        self.listeners[words["listener"]].close()
+    def do_close(self, endpoint):
+        endpoint.close()
 
     # ---- Calls ----
 
-    def call(self, words):
-        endpoint = self.endpoints[words["endpoint"]]
-        for index in range(int(words.get("count", 1))):
-            number = int(words["id"]) + index
-            data = payload(int(words.get("length", 0)), int(words.get("seed", 0)) + index)
-            self.calls[number] = self.begin(self.calling(endpoint, number, data, words))
+    def do_call(self, endpoint, id, count=1, length=0, seed=0, method=0, reply_max=0, timeout=None):
+        for index in range(count):
+            data = payload(length, seed + index)
+            call = endpoint.acall(data, timeout=timeout, method=method, reply_bytes_max=reply_max)
+            self.calls[id + index] = self.begin(self.calling(id + index, call))
 
-    async def calling(self, endpoint, number, data, words):
-        timeout = int(words["timeout_ms"]) / 1000 if "timeout_ms" in words else None
+    async def calling(self, number, call):
         status, answer = "CRPC_OK", b""
         try:
-            answer = await endpoint.acall(
-                data, timeout=timeout, method=int(words.get("method", 0)), reply_bytes_max=int(words.get("reply_max", 0))
-            )
+            answer = await call
         except (Exception, asyncio.CancelledError) as error:
             status, answer = status_of(error), getattr(error, "payload", b"")
-        tell("event", kind="response", id=number, status=status, **told(answer))
+        tell("event kind=response", id=number, status=status, **told(answer))
 
-    def cancel(self, words):
-        self.calls[int(words["id"])].cancel()
+    def do_cancel(self, endpoint, id):
+        self.calls[id].cancel()
+
+    # ---- Payloads written in place ----
+
+    async def do_reserve(self, name, length, id=0, endpoint=None, request=None, status=0, method=0, reply_max=0, timeout=None):
+        if request is not None:
+            self.things[name] = request.reserve(length, status), None
+        else:
+            room = await endpoint.areserve(length, timeout=timeout, method=method, reply_bytes_max=reply_max)
+            self.things[name] = room, id
+
+    def do_commit(self, room, length, seed):
+        room, number = room
+        if number is None:
+            room.memory[:length] = payload(length, seed)[: len(room)]
+            room.commit(length)
+        else:
+            self.calls[number] = self.begin(self.calling(number, self.committing(room, length, seed)))
+
+    async def committing(self, room, length, seed):
+        room.memory[:length] = payload(length, seed)[: len(room)]
+        return await room.acommit(length)
+
+    def do_abort(self, room):
+        room[0].abort()
 
     # ---- Requests ----
 
     async def take_requests(self, source):
-        try:
-            async for request in source:
-                while request.endpoint.user_data is None:  # it came before accept() gave us the endpoint
-                    await asyncio.sleep(0.001)
-                self.take_request(request)
-        except copyrpc.Closed:  # the context
-            pass
+        async for request in source:
+            while request.endpoint.user_data is None:  # it came before accept() gave us the endpoint
+                await asyncio.sleep(0.001)
+            self.take_request(request, request.endpoint.user_data)
 
-    def take_request(self, request):
-        name = request.endpoint.user_data
+    def take_request(self, request, name):
         mode = self.modes.get(name)
         if mode is None:
-            tell(
-                "event", kind="request", endpoint=name, request=self.number(self.requests, request), method=request.method,
-                **told(request.payload), reply_max=request.reply_bytes_max,
-            )
+            tell("event kind=request", endpoint=name, request=self.number(request), method=request.method,
+                 **told(request.payload), reply_max=request.reply_bytes_max)
             return
-        try:
-            with request:
-                if mode == "fail":
-                    raise RuntimeError("as it was told to")
-                if mode == "drop":
-                    request.drop()
-                else:
-                    request.reply(request.payload)
-        except (RuntimeError, copyrpc.Disconnected):
-            pass
+        with contextlib.suppress(RuntimeError, copyrpc.Disconnected), request:
+            if mode == "fail":
+                raise RuntimeError("as it was told to")
+            request.drop() if mode == "drop" else request.reply(request.payload)
 
-    def serve(self, words):
-        self.modes[words["endpoint"]] = words["mode"]
+    def do_serve(self, endpoint, mode):
+        self.modes[endpoint.user_data] = mode
 
-    def reply(self, words):
-        request = self.requests[words["request"]]
-        data = payload(int(words.get("length", 0)), int(words.get("seed", 0)))
-        request.reply(request.payload if words.get("echo") == "1" else data, int(words.get("status", 0)))
+    def do_reply(self, request, length=0, seed=0, status=0, echo=0):
+        request.reply(request.payload if echo else payload(length, seed), status)
 
-    def drop(self, words):
-        self.requests[words["request"]].drop()
+    def do_drop(self, request):
+        request.drop()
 
-    def tell_payload(self, words):
-        return told(self.requests[words["request"]].payload)
+    def do_payload(self, request):
+        return told(request.payload)
+
+    # ---- Regions ----
+
+    def do_register(self, name, length, access):
+        words = [word for bit, word in enumerate(ACCESSES) if access >> bit & 1]
+        self.things[name] = self.context.register(bytearray(length), *words)
+
+    def do_region(self, region):
+        info = region.info()
+        return {"bytes": info.bytes, "access": sum(1 << ACCESSES.index(word) for word in info.access)}
+
+    def do_deregister(self, region):
+        region.close()
 
     # ---- Looking ----
 
-    def info(self, words):
-        info = self.endpoints[words["endpoint"]].info()
-        names = ("request_bytes_max", "reply_bytes_max", "calls_max", "calls_open", "requests_open")
-        return {name: getattr(info, name) for name in names}
+    def do_info(self, endpoint):
+        return vars(endpoint.info())
 
-    def stats(self, words):
-        of = self.endpoints[words["endpoint"]] if "endpoint" in words else self.context
-        return vars(of.stats())
-
-    verbs = {"open": open, "reset": reset, "context": tell_context, "listen": listen, "listener": tell_listener, "connect": connect,
-             "accept": accept, "reject": reject, "disconnect": disconnect, "close": close, "close_listener": close_listener,
-             "call": call, "cancel": cancel, "serve": serve, "reply": reply, "drop": drop, "payload": tell_payload, "info": info,
-             "stats": stats}
+    def do_stats(self, endpoint=None):
+        return vars((endpoint or self.context).stats())
 
     async def obey(self, line):
         verb, *pairs = line.split()
-        if verb not in self.verbs:
-            tell("done", status="UNKNOWN_VERB")
-            return
+        do = getattr(self, f"do_{verb}", None)
+        if do is None:
+            return {"status": "UNKNOWN_VERB"}
+        words = dict(words_of(pairs))
+        inspect.signature(do).bind(**words)  # a word that the verb does not know is the end of this runner, and no status
         try:
-            fields = self.verbs[verb](self, dict(pair.split("=", 1) for pair in pairs))
+            words.update({key: self.things[words[key]] for key in THINGS if key in words})
+            fields = do(**words)
             if asyncio.iscoroutine(fields):
                 fields = await fields
-            tell("done", status="CRPC_OK", **fields or {})
-        except UnknownName:
-            tell("done", status="UNKNOWN_NAME")
+            return {"status": "CRPC_OK", **(fields or {})}
+        except KeyError:
+            return {"status": "UNKNOWN_NAME"}
         except Exception as error:
-            tell("done", status=status_of(error))
+            return {"status": status_of(error)}
 
 
 async def main():
     runner = Runner()
     reader = asyncio.StreamReader()
-    await runner.loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     while line := (await reader.readline()).decode():
-        await runner.obey(line)
-    await runner.reset({})
+        tell("done", **await runner.obey(line))
+    await runner.do_reset()
 
 
 asyncio.run(main())

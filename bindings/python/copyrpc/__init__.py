@@ -8,14 +8,16 @@
 
 docs/python.md tells the rest."""
 from ._arrays import CompletionArray, OpArray
+from ._call import Call
 from ._context import Context, Region, connect, devices, listen, version
-from ._endpoint import Call, Endpoint
+from ._endpoint import Endpoint
 from ._listener import ConnectionRequest, Listener
 from ._message import Message, Reply
 from ._native import lib as _lib
-from ._options import ContextInfo, DeviceInfo, EndpointInfo, EndpointOptions, LogEntry, Stats
+from ._options import ContextInfo, DeviceInfo, EndpointInfo, EndpointOptions, LogEntry, RegionInfo, Stats
 from ._records import Completion
 from ._request import Request
+from ._reserve import CallReservation, ReplyReservation, Reservation
 from .errors import (
     HANDLER_FAILED,
     Canceled,
@@ -63,6 +65,7 @@ __all__ = [
     "COMPLETION_REQUEST",
     "COMPLETION_RESPONSE",
     "Call",
+    "CallReservation",
     "Canceled",
     "Closed",
     "Completion",
@@ -99,9 +102,12 @@ __all__ = [
     "ProtocolError",
     "Refused",
     "Region",
+    "RegionInfo",
     "RemoteError",
     "Reply",
+    "ReplyReservation",
     "Request",
+    "Reservation",
     "Stats",
     "SystemCallFailed",
     "Timeout",

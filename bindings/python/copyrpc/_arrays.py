@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Iterable, Iterator, Optional, Union
 from ._message import CLOSED, Message, memory
 from ._native import ffi, lib
 from ._options import number, pin
-from ._records import BRIEF, COMPLETION, MARK, OP, Completion, dtype
+from ._records import COMPLETION, MARK, OP, Completion, column_form, dtype, records_form
 from .errors import Closed, CopyrpcError, error_of
 
 if TYPE_CHECKING:
@@ -192,6 +192,7 @@ class CompletionArray:
         self._kept: list[bytes] = []  # payloads that another poll than this array's brought
         self._memory = ffi.buffer(self._completions)
         self._whole: Any = None
+        self._columns: dict[str, memoryview] = {}
         self._gathered: Any = None
         self._offsets: Any = None
 
@@ -217,13 +218,21 @@ class CompletionArray:
     def __iter__(self) -> Iterator[Completion]:
         return map(Completion._make, self.records())
 
-    def records(self) -> Iterator[tuple[int, ...]]:
-        """Those of the last poll as plain tuples, which is quicker than as Completions."""
-        return COMPLETION.iter_unpack(self._memory[: self._count * 64])
+    def records(self, *fields: str) -> Iterator[tuple[int, ...]]:
+        """Those of the last poll as plain tuples of the fields named, in the header's order, or of all: quicker than Completions,
+        and the fewer fields the quicker."""
+        form = records_form(fields) if fields else COMPLETION
+        return form.iter_unpack(self._memory[: self._count * 64])
 
-    def brief(self) -> Iterator[tuple[int, ...]]:
-        """Of each (kind, status, user_data, payload_bytes), quicker still."""
-        return BRIEF.iter_unpack(self._memory[: self._count * 64])
+    def column(self, field: str) -> memoryview:
+        """One field of all of the last poll's, in place: `any(done.column("status"))` is the quickest look there is without
+        numpy. Until the array's next poll."""
+        column = self._columns.get(field)
+        if column is None:
+            code, offset = column_form(field)
+            cells = memoryview(self._memory).cast("B").cast(code)
+            column = self._columns[field] = cells[offset // cells.itemsize :: 64 // cells.itemsize].toreadonly()
+        return column[: self._count]
 
     def _fresh(self) -> Pump:
         if self._pump is None or self._pump._polls != self._poll or self._pump._pointer is None:

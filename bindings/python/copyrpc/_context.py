@@ -18,6 +18,7 @@ from ._options import (
     DeviceInfo,
     EndpointOptions,
     LogEntry,
+    RegionInfo,
     Stats,
     address_bytes,
     endpoint_options,
@@ -68,12 +69,14 @@ class Region(Closing):
         self._memory = memory  # pinned: it must stay where it is
         self._handle = handle
         self._closed = False
-        info = sized("crpc_region_info")
-        check(lib.crpc_region_get_info(context._pointer, handle[0], info))
-        self.address: int = info.address
-        self.bytes: int = info.bytes
-        self.local_key: int = info.local_key
-        self.remote_key: int = info.remote_key
+
+    def info(self) -> RegionInfo:
+        """Where it lies, and the keys that the device gave it."""
+        with self._context._use as pointer:
+            struct = sized("crpc_region_info")
+            check(lib.crpc_region_get_info(pointer, self._handle[0], struct), "region")
+            words = tuple(word for word, flag in _accesses.items() if struct.access & flag)
+            return options_module.region_info(struct, words)
 
     def close(self) -> None:
         """Deregisters it. Once is enough; more does no harm."""
@@ -154,7 +157,7 @@ class Context(Closing, Pump):
         try:
             with self._use:
                 deadline = time.monotonic_ns() + limit if limit else None
-                if not self._wait(lambda: endpoint._up or endpoint._error is not None, deadline):
+                if not self._wait(endpoint._settled, deadline):
                     raise error_of(lib.CRPC_E_TIMEOUT, f"connecting to {address}")
                 endpoint._check()
         except BaseException:
@@ -167,7 +170,7 @@ class Context(Closing, Pump):
         _asyncio.attach(self, asyncio.get_running_loop())
         endpoint = self._begin_connect(address, options, arrays)
         try:
-            await _asyncio.wait(self, lambda: endpoint._up or endpoint._error is not None)
+            await _asyncio.wait(self, endpoint._settled)
             endpoint._check()
         except BaseException:
             endpoint.close()

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any, Iterable, Literal, Optional, Union, overl
 
 from . import _asyncio
 from . import _options as options_module
-from ._message import Reply, memory
+from ._call import Call
+from ._message import Reply
 from ._native import ffi, lib
 from ._options import EndpointInfo, EndpointOptions, Stats, number, pin, sized, timeout_ns
 from ._records import MARK
 from ._request import Request, Requests
+from ._reserve import CallReservation, areserve, reserve
 from .errors import Closed, CopyrpcError, Disconnected, check, error_from, error_of, new_error
 
 if TYPE_CHECKING:
@@ -24,55 +26,6 @@ if TYPE_CHECKING:
 CALL: int = lib.CRPC_OP_CALL
 # How long leaving a `with` block waits for the peer to take leave too.
 _LEAVE_SECONDS = 1.0
-
-
-class Call:
-    """A call under way: see Endpoint.start."""
-
-    __slots__ = ("_endpoint", "_id", "_in_place", "_status", "_answer", "__weakref__")
-
-    def __init__(self, endpoint: Endpoint, user_data: int, in_place: bool = False) -> None:
-        self._endpoint = endpoint
-        self._id = user_data
-        self._in_place = in_place
-        self._status: Optional[int] = None
-        self._answer: Any = b""
-
-    def _finish(self, status: int, address: int, size: int) -> None:
-        if self._in_place and status >= 0:
-            self._answer = Reply(self._endpoint._pump, status, address, size)
-        elif size:
-            self._answer = memory[address : address + size]
-        self._status = status
-
-    def done(self) -> bool:
-        """Whether its answer, or its end, is known."""
-        return self._status is not None
-
-    def cancel(self) -> None:
-        """Ends it, if it has not ended: result() raises Canceled."""
-        if self._status is None:
-            with self._endpoint._pump._use:
-                if self._status is None:
-                    self._endpoint._pump._cancel(self._endpoint._bits, self._id)
-
-    def _wait(self, timeout: Optional[float] = None) -> int:
-        limit = timeout_ns(timeout)
-        if self._status is None:
-            pump = self._endpoint._pump
-            with pump._use:
-                if not pump._wait(self.done, time.monotonic_ns() + limit if limit else None):
-                    raise error_of(lib.CRPC_E_TIMEOUT, "waiting for a call, which goes on")
-        assert self._status is not None
-        return self._status
-
-    def result(self, timeout: Optional[float] = None) -> bytes:
-        """Waits for the answer. A timeout here is that of the waiting; the call goes on."""
-        status = self._wait(timeout)
-        if status != 0:
-            raise error_of(status, "call", self._answer)
-        answer: bytes = self._answer
-        return answer
 
 
 class Endpoint(Requests):
@@ -132,7 +85,8 @@ class Endpoint(Requests):
             self._lost(error_from(error))
         else:
             self._lost(error_of(status if status < 0 else lib.CRPC_E_DISCONNECTED, "the connection has ended"))
-        lib.crpc_endpoint_close(self._pump._pointer, self._handle[0])
+        if self._bits not in self._pump._reservations:  # whose memory is the ring's: it ends first
+            lib.crpc_endpoint_close(self._pump._pointer, self._handle[0])
 
     def _lost(self, error: CopyrpcError) -> None:
         self._error = error
@@ -317,6 +271,29 @@ class Endpoint(Requests):
         most = self._call_fields(method, reply_bytes_max)
         return Batch(self, requests, limit, method, most).run(return_exceptions)
 
+    # ---- Payloads written in place ----
+
+    def _reserved_call(
+        self, payload_bytes: int, timeout: Optional[float], method: int, reply_bytes_max: Optional[int]
+    ) -> CallReservation:
+        limit = timeout_ns(timeout)
+        most = self._call_fields(method, reply_bytes_max)
+        size = number(payload_bytes, "payload_bytes", 0, 0xFFFFFFFF)
+        return CallReservation(self, (CALL, 0, method, 0, self._bits, 0, 0, 0, size, most, limit, 0))
+
+    def reserve(
+        self, payload_bytes: int, *, timeout: Optional[float] = None, method: int = 0, reply_bytes_max: Optional[int] = None
+    ) -> CallReservation:
+        """Room for a request that is written in place: `with endpoint.reserve(4096) as room: room.memory[:] = ...; call =
+        room.commit()`. Until then the connection takes nothing else."""
+        return reserve(self._reserved_call(payload_bytes, timeout, method, reply_bytes_max))
+
+    async def areserve(
+        self, payload_bytes: int, *, timeout: Optional[float] = None, method: int = 0, reply_bytes_max: Optional[int] = None
+    ) -> CallReservation:
+        """reserve for coroutines; see CallReservation.acommit. `timeout` counts from there."""
+        return await areserve(self._reserved_call(payload_bytes, timeout, method, reply_bytes_max))
+
     # ---- Looking ----
 
     def info(self) -> EndpointInfo:
@@ -336,14 +313,23 @@ class Endpoint(Requests):
 
     # ---- By blob ----
 
+    def _settled(self) -> bool:
+        return self._up or self._error is not None
+
     def join(self, blob: Buffer, *, timeout: Optional[float] = 5.0) -> None:
         """Connects an endpoint of Context.blob with the blob of its peer."""
-        self._join(blob)
         limit = timeout_ns(timeout)
+        self._join(blob)
         with self._pump._use:
-            if not self._pump._wait(lambda: self._up or self._error is not None, time.monotonic_ns() + limit if limit else None):
+            if not self._pump._wait(self._settled, time.monotonic_ns() + limit if limit else None):
                 raise error_of(lib.CRPC_E_TIMEOUT, "join")
             self._check()
+
+    async def ajoin(self, blob: Buffer) -> None:
+        """join for coroutines."""
+        self._join(blob)
+        await _asyncio.wait(self._pump, self._settled)
+        self._check()
 
     def _join(self, blob: Buffer) -> None:
         pinned = pin(blob, "a blob")
@@ -381,11 +367,14 @@ class Endpoint(Requests):
     def close(self) -> None:
         """Ends the connection at once: calls under way raise Closed. Once is enough; more does no harm."""
         pump = self._pump
-        if pump._pointer is None or self._error is not None:
+        if pump._pointer is None or (self._error is not None and self._bits not in pump._reservations):
             if self._owns_context:
                 self._context.close()
             return
         with pump._use as pointer:
+            reservation = pump._reservations.get(self._bits)
+            if reservation is not None:
+                reservation._end()
             if self._error is None:
                 pump._poll()  # ends views, which must not outlive the ring
             if self._error is None:

@@ -5,6 +5,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Any, Optional
 
+from . import _asyncio
 from ._closing import Closing
 from ._endpoint import Endpoint
 from ._native import ffi, lib
@@ -33,21 +34,37 @@ class ConnectionRequest:
             raise error_of(lib.CRPC_E_STATE, "this connection was accepted or rejected before")
         self._decided = True
 
+    def _accept(self, options: Optional[EndpointOptions]) -> Endpoint:
+        """With the lock."""
+        self._decide()
+        try:
+            return self._listener._accept(self._bits, endpoint_options(options or self._listener._options))
+        except BaseException:
+            self._decided = False  # it remains to be accepted or rejected
+            raise
+
     def accept(self, options: Optional[EndpointOptions] = None, *, timeout: Optional[float] = 5.0) -> Endpoint:
         """Accepts it, and waits until it is connected."""
         limit = timeout_ns(timeout)
         pump = self._listener._pump
         with pump._use:
-            self._decide()
-            try:
-                endpoint = self._listener._accept(self._bits, endpoint_options(options or self._listener._options))
-            except BaseException:
-                self._decided = False  # it remains to be accepted or rejected
-                raise
-            deadline = time.monotonic_ns() + limit if limit else None
-            if not pump._wait(lambda: endpoint._up or endpoint._error is not None, deadline):
+            endpoint = self._accept(options)
+            if not pump._wait(endpoint._settled, time.monotonic_ns() + limit if limit else None):
                 raise error_of(lib.CRPC_E_TIMEOUT, "accept")
             endpoint._check()
+        return endpoint
+
+    async def aaccept(self, options: Optional[EndpointOptions] = None) -> Endpoint:
+        """accept for coroutines."""
+        pump = self._listener._pump
+        with pump._use:
+            endpoint = self._accept(options)
+        try:
+            await _asyncio.wait(pump, endpoint._settled)
+            endpoint._check()
+        except BaseException:
+            endpoint.close()
+            raise
         return endpoint
 
     def reject(self, reason: int = 0) -> None:
@@ -129,15 +146,27 @@ class Listener(Closing, Requests):
     def _connection_ready(self) -> bool:
         return bool(self._connections) or self._closed
 
+    def _check_choosy(self) -> None:
+        if self._auto_accept:
+            raise error_of(lib.CRPC_E_STATE, "this listener accepts by itself; make it with auto_accept=False")
+
     def next_connection(self, timeout: Optional[float] = None) -> Optional[ConnectionRequest]:
         """Waits for a peer that wants to connect, at a listener without auto_accept. None when the listener is closed."""
         limit = timeout_ns(timeout)
         with self._pump._use:
-            if self._auto_accept:
-                raise error_of(lib.CRPC_E_STATE, "this listener accepts by itself; make it with auto_accept=False")
+            self._check_choosy()
             if not self._pump._wait(self._connection_ready, time.monotonic_ns() + limit if limit else None):
                 raise error_of(lib.CRPC_E_TIMEOUT, "nobody connected")
             return self._connections.popleft() if self._connections else None
+
+    async def anext_connection(self) -> Optional[ConnectionRequest]:
+        """next_connection for coroutines."""
+        self._check_choosy()
+        while not self._closed:
+            await _asyncio.wait(self._pump, self._connection_ready)
+            if self._connections:  # unless another coroutine was quicker
+                return self._connections.popleft()
+        return None
 
     def close(self) -> None:
         """Stops listening: serve() returns. Connections stay until they are closed, or the context is. Once is enough; more does no

@@ -28,42 +28,19 @@ CLOSED: int = lib.CRPC_E_CLOSED
 _ALONE = sys.getrefcount(ffi.buffer(ffi.new("char[1]"))) + 1
 
 
-class Message:
-    """A received payload. Use it in a `with` block, or release() it."""
+class Window:
+    """A memoryview of the library's memory that can be ended, if nothing derived from it is alive."""
 
-    __slots__ = ("_pump", "_address", "_bytes", "_kept", "_exporter", "_view", "_released", "__weakref__")
+    __slots__ = ("_exporter", "_view")
 
-    def __init__(self, pump: Pump, address: int, payload_bytes: int) -> None:
-        self._pump = pump
-        self._address = address
-        self._bytes = payload_bytes
-        self._kept: Optional[bytes] = None
+    def __init__(self) -> None:
         self._exporter: Any = None
         self._view: Optional[memoryview] = None
-        self._released = False
-        if payload_bytes == 0 or pump._shared:
-            self._kept = memory[address : address + payload_bytes] if payload_bytes else b""
-        else:
-            pump._lent.append(self)
 
-    @property
-    def payload(self) -> memoryview:
-        """The payload, to be read only; dead after release(), and after the context's next poll."""
-        if self._released:
-            raise Closed("the payload was released; bytes(message.payload) makes a copy that stays", CLOSED)
-        if self._view is None:
-            if self._kept is None:
-                self._exporter = ffi.buffer(ffi.cast("char *", self._address), self._bytes)
-                self._view = memoryview(self._exporter).toreadonly()
-            else:
-                self._view = memoryview(self._kept)
+    def _open_view(self, address: int, size: int) -> memoryview:
+        self._exporter = ffi.buffer(ffi.cast("char *", address), size)
+        self._view = memoryview(self._exporter)
         return self._view
-
-    def __bytes__(self) -> bytes:
-        return bytes(self.payload)
-
-    def __len__(self) -> int:
-        return self._bytes
 
     def _end_view(self) -> bool:
         """Kills what was handed out; False if something derived from it lives on."""
@@ -79,6 +56,48 @@ class Message:
             self._exporter = None
         return True
 
+    def _must_end(self, words: str) -> None:
+        if not self._end_view():
+            gc.collect()  # an exception's traceback may hold a handler's variables
+            if not self._end_view():
+                raise BufferError(f"a slice or an array made from {words}")
+
+
+class Message(Window):
+    """A received payload. Use it in a `with` block, or release() it."""
+
+    __slots__ = ("_pump", "_address", "_bytes", "_kept", "_released", "__weakref__")
+
+    def __init__(self, pump: Pump, address: int, payload_bytes: int) -> None:
+        super().__init__()
+        self._pump = pump
+        self._address = address
+        self._bytes = payload_bytes
+        self._kept: Optional[bytes] = None
+        self._released = False
+        if payload_bytes == 0 or pump._shared:
+            self._kept = memory[address : address + payload_bytes] if payload_bytes else b""
+        else:
+            pump._lent.append(self)
+
+    @property
+    def payload(self) -> memoryview:
+        """The payload, to be read only; dead after release(), and after the context's next poll."""
+        if self._released:
+            raise Closed("the payload was released; bytes(message.payload) makes a copy that stays", CLOSED)
+        if self._view is None:
+            if self._kept is None:
+                self._view = self._open_view(self._address, self._bytes).toreadonly()
+            else:
+                self._view = memoryview(self._kept)
+        return self._view
+
+    def __bytes__(self) -> bytes:
+        return bytes(self.payload)
+
+    def __len__(self) -> int:
+        return self._bytes
+
     def _before_poll(self) -> bool:
         """The memory is about to go. False if it must not."""
         if self._kept is None and not self._end_view():
@@ -90,12 +109,7 @@ class Message:
     def release(self) -> None:
         """Ends the payload's view. Once is enough; more does no harm."""
         self._released = True
-        if not self._end_view():
-            gc.collect()  # an exception's traceback may hold a handler's variables
-            if not self._end_view():
-                raise BufferError(
-                    "a slice or an array made from a payload is still alive; delete it, or make a copy, before the payload is released"
-                )
+        self._must_end("a payload is still alive; delete it, or make a copy, before the payload is released")
 
     def __enter__(self) -> Any:
         return self

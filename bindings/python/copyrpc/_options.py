@@ -154,6 +154,15 @@ class EndpointInfo:
 
 
 @dataclass(frozen=True)
+class RegionInfo:
+    access: tuple[str, ...]
+    address: int
+    bytes: int
+    local_key: int
+    remote_key: int
+
+
+@dataclass(frozen=True)
 class Stats:
     """Counters since the context or the endpoint was made; copyrpc.h explains each."""
 
@@ -236,6 +245,10 @@ def endpoint_info(struct: Any) -> EndpointInfo:
         state=_states.get(struct.state, "unknown"),
         token=bytes(ffi.buffer(struct.token, struct.token_bytes)),
     )
+
+
+def region_info(struct: Any, access: tuple[str, ...]) -> RegionInfo:
+    return _read(RegionInfo, struct, access=access)
 
 
 def stats(struct: Any) -> Stats:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ._asyncio import Attachment
     from ._endpoint import Endpoint
     from ._listener import Listener
+    from ._reserve import Reservation
 
 RESPONSE: int = lib.CRPC_COMPLETION_RESPONSE
 REPLY: int = lib.CRPC_COMPLETION_REPLY
@@ -178,6 +179,7 @@ class Pump:
         self._endpoints: dict[int, Endpoint] = {}
         self._listeners: dict[int, Listener] = {}
         self._regions: list[Any] = []
+        self._reservations: dict[int, Reservation] = {}  # of endpoints
         self._backlog: deque[tuple[bytes, bytes]] = deque()  # completions for arrays, and their payloads
         self._polls = 0  # a view of an earlier one is dead
         self._room = 0  # how often CRPC_COMPLETION_ROOM came
@@ -461,6 +463,8 @@ class Pump:
                 return
             if self._lent:
                 end_views(self._lent)
+            for reservation in list(self._reservations.values()):
+                reservation._end()
             pointer, self._pointer = self._pointer, None
             _alive.discard(self)
             if self._attachment is not None:
@@ -473,8 +477,8 @@ class Pump:
             self._pending.clear()
             self._endpoints.clear()
             self._listeners.clear()
-            self._regions.clear()
             lib.crpc_context_close(pointer)
+            self._regions.clear()  # their memory was the device's until then
             for waiter in self._followers:
                 waiter.wake()
             if self._sleeping:

@@ -2,6 +2,7 @@
 from what cffi read in copyrpc.h."""
 from __future__ import annotations
 
+import functools
 import struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -25,10 +26,27 @@ def _struct(name: str) -> struct.Struct:
 
 COMPLETION = _struct("crpc_completion")
 OP = _struct("crpc_op")
-# (kind, status, user_data, payload_bytes)
-BRIEF = struct.Struct("<B3xi8xQ16xI20x")
 #: In the user_data of ops that are the package's own, and of endpoints whose requests go to arrays.
 MARK: int = lib.COPYRPC_NATIVE_MARK
+
+
+def column_form(field: str) -> tuple[str, int]:
+    """How memoryview.cast calls a field of a completion, and where it is."""
+    for name, code, offset in _fields("crpc_completion"):
+        if name == field:
+            return code, offset
+    raise ValueError(f"a completion has no {field!r}, but {', '.join(Completion._fields)}")
+
+
+@functools.lru_cache(64)
+def records_form(wanted: tuple[str, ...]) -> struct.Struct:
+    """For these fields of a completion, skipping the others."""
+    for field in wanted:
+        column_form(field)  # says which one is wrong
+    text = [code if field in wanted else f"{struct.calcsize(code)}x" for field, code, _ in _fields("crpc_completion")]
+    if [field for field in Completion._fields if field in wanted] != list(wanted):
+        raise ValueError(f"the fields must be in the header's order, each once: {', '.join(Completion._fields)}")
+    return struct.Struct("<" + "".join(text))
 
 
 def dtype(name: str) -> numpy.dtype[Any]:

@@ -11,6 +11,7 @@ from . import _asyncio
 from ._message import Message
 from ._native import ffi, lib
 from ._options import number, pin, timeout_ns
+from ._reserve import ReplyReservation, reserve
 from .errors import HANDLER_FAILED, Closed, CopyrpcError, Disconnected, RemoteError, error_of
 
 if TYPE_CHECKING:
@@ -35,11 +36,11 @@ class Request(Message):
 
     def __init__(self, endpoint: Endpoint, record: tuple[int, ...]) -> None:
         super().__init__(endpoint._pump, record[7], record[8])
-        self.endpoint = endpoint
+        self.endpoint: Endpoint = endpoint
         self.method = record[2]
         self.reply_bytes_max = record[9]
         self._token = record[6]
-        self._answered = False
+        self._answered: bool = False
 
     @property
     def answered(self) -> bool:
@@ -60,12 +61,24 @@ class Request(Message):
         """Answers. A status above 0 is an error of the application's: the caller gets a RemoteError."""
         number(status, "a reply's status", 0, 0x7FFFFFFF)
         pinned = pin(payload, "a reply")
-        size = len(pinned)
+        self._check_size(len(pinned))
+        self._answer(REPLY, status, pinned, len(pinned), "reply")
+
+    def _check_size(self, size: int) -> None:
         if size > self.reply_bytes_max:
             raise error_of(
                 lib.CRPC_E_TOO_BIG, f"the reply has {size} bytes and its caller takes {self.reply_bytes_max} (its reply_bytes_max)"
             )
-        self._answer(REPLY, status, pinned, size, "reply")
+
+    def reserve(self, payload_bytes: int, status: int = 0) -> ReplyReservation:
+        """Room for a reply that is written in place: `with request.reserve(4096) as room: room.memory[:] = ...; room.commit()`.
+        Until then the connection takes nothing else."""
+        number(status, "a reply's status", 0, 0x7FFFFFFF)
+        size = number(payload_bytes, "payload_bytes", 0, 0xFFFFFFFF)
+        self._check_size(size)
+        if self._answered:
+            raise error_of(lib.CRPC_E_STALE, "reserve: this request was answered before")
+        return reserve(ReplyReservation(self, (REPLY, QUIET, 0, status, self.endpoint._bits, 0, self._token, 0, size, 0, 0, 0)))
 
     def drop(self) -> None:
         """Lets it go without an answer: the caller gets Dropped."""

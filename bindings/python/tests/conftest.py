@@ -129,3 +129,14 @@ def silent(address):
 def waiting(silent):
     with copyrpc.Context() as context:
         yield context.connect(silent.address)
+
+
+def asking(context, listener):
+    """A connection that `context` has asked for, at a listener in this thread: (endpoint, ConnectionRequest)."""
+    endpoint = context._begin_connect(listener.address, None, False)
+    while True:
+        context.poll(copyrpc.CompletionArray(1))
+        try:
+            return endpoint, listener.next_connection(0.01)
+        except copyrpc.Timeout:
+            pass

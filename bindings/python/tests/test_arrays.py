@@ -5,9 +5,11 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import copyrpc
 import pytest
+from conftest import STATUS
 from copyrpc import _records
 from copyrpc._native import ffi, lib
 
@@ -150,6 +152,39 @@ def test_arrays_beside_simple_calls(endpoint):
     assert sorted(found) == [(index, 0, b"%04d" % index) for index in range(100)]
 
 
+def test_records_and_columns(endpoint):
+    context = endpoint.context
+    ops, completions = copyrpc.OpArray(CALLS), copyrpc.CompletionArray(CALLS)
+    assert not any(completions.column("status")) and len(completions.column("status")) == 0  # nothing was polled yet
+    ops.fill_calls(endpoint, request_bytes=BYTES, reply_bytes_max=BYTES)
+    ops.set(7, opcode=copyrpc.OP_CALL, endpoint=endpoint.bits, user_data=7, method=STATUS, reply_bytes_max=BYTES)
+    assert context.submit(ops, payload=bytes(CALLS * BYTES)) == CALLS
+    left = CALLS
+    while left:
+        if context.poll(completions) == 0:
+            assert context.wait(20.0)
+        left -= len(completions)
+        whole = list(completions)
+        for field in copyrpc.Completion._fields:
+            column = completions.column(field)
+            assert column.tolist() == [getattr(one, field) for one in whole] and column.readonly
+        assert list(completions.records("status", "user_data")) == [(one.status, one.user_data) for one in whole]
+        assert list(completions.records()) == whole
+        for one in whole:
+            assert one.status == (7 if one.user_data == 7 else 0)
+        assert any(completions.column("status")) == (7 in completions.column("user_data"))
+    for wrong in ("colour", ""):
+        with pytest.raises(ValueError, match="a completion has no"):
+            completions.column(wrong)
+        with pytest.raises(ValueError, match="a completion has no"):
+            completions.records("status", wrong)
+    for wrong in (("user_data", "status"), ("status", "status")):
+        with pytest.raises(ValueError, match="in the header's order"):
+            completions.records(*wrong)
+    with pytest.raises(TypeError):
+        completions.column("status")[0] = 1
+
+
 def test_a_server_of_arrays(address):
     with copyrpc.Context() as one, copyrpc.Context() as two:
         one.listen(address, arrays=True)
@@ -246,10 +281,25 @@ def test_completions_have_the_headers_names():
     assert list(copyrpc.Completion._fields) == [name for name, _ in ffi.typeof("crpc_completion").fields]
     memory = bytes(range(1, 65))
     whole = copyrpc.Completion._make(_records.COMPLETION.unpack(memory))
-    assert _records.BRIEF.unpack(memory) == (whole.kind, whole.status, whole.user_data, whole.payload_bytes)
+    for fields in (("status",), ("kind", "status", "user_data"), ("endpoint_user_data",), copyrpc.Completion._fields):
+        assert _records.records_form(fields).unpack(memory) == tuple(getattr(whole, field) for field in fields)
 
 
-@pytest.mark.parametrize("struct,kind", [("crpc_stats", "Stats"), ("crpc_context_info", "ContextInfo"), ("crpc_endpoint_info", "EndpointInfo")])
+def test_every_function_is_used():
+    """Of those that have no place in Python, here is why."""
+    elsewhere = {
+        "crpc_poll", "crpc_submit",  # native.c has them
+        "crpc_wait",  # holds the context while it sleeps: _pump.py arms, and sleeps by itself
+        "crpc_retain",  # Message copies by itself
+        "crpc_status_name",
+    }
+    text = "".join(path.read_text() for path in Path(SOURCE, "bindings/python/copyrpc").glob("*.py"))
+    functions = set(re.findall(r"CRPC_API[^;(]*?\b(crpc_\w+)\(", header()))
+    assert {function for function in functions if f"lib.{function}(" not in text} <= elsewhere
+
+
+@pytest.mark.parametrize("struct,kind", [("crpc_stats", "Stats"), ("crpc_context_info", "ContextInfo"),
+                                         ("crpc_endpoint_info", "EndpointInfo"), ("crpc_region_info", "RegionInfo")])
 def test_descriptions_have_the_headers_fields(struct, kind):
     there = {name for name, _ in ffi.typeof(struct).fields} - {"struct_size", "reserved", "user_data", "token_bytes"}
     assert there == set(getattr(copyrpc, kind).__dataclass_fields__)

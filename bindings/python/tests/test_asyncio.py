@@ -251,6 +251,114 @@ def test_nobody_listens(address):
     run(main())
 
 
+def test_closed_objects_and_wrong_words(server):
+    async def main():
+        async with copyrpc.Context() as context:
+            endpoint = await context.aconnect(server.address)
+            for timeout in (-1, float("nan"), "1"):
+                for use in (endpoint.acall(b"x", timeout=timeout), endpoint.areserve(10, timeout=timeout), endpoint.adisconnect(timeout)):
+                    with pytest.raises((TypeError, ValueError), match="seconds"):
+                        await use
+            with pytest.raises(TypeError, match="an address is a str"):
+                await context.aconnect(5)
+            with pytest.raises(TypeError, match="a blob must be bytes"):
+                await endpoint.ajoin("text")
+            endpoint.close()
+            for use in (endpoint.acall(b"x"), endpoint.areserve(10), endpoint.ajoin(b"x")):
+                with pytest.raises(copyrpc.Closed, match="closed"):
+                    await use
+            assert await endpoint.areceive() is None
+            await endpoint.adisconnect()
+            listener = context.listen("*:0", auto_accept=False)
+            listener.close()
+            assert await listener.anext_connection() is None and await listener.areceive() is None
+        for use in (context.aconnect(server.address), endpoint.acall(b"x"), endpoint.areserve(10)):
+            with pytest.raises(copyrpc.Closed, match="closed"):
+                await use
+
+    run(main())
+
+
+def test_accepting(address):
+    async def main():
+        async with copyrpc.Context() as context, context.listen(address, auto_accept=False) as listener:
+            asked = [asyncio.ensure_future(context.aconnect(address, copyrpc.EndpointOptions(token=token))) for token in (b"a", b"b")]
+            with pytest.raises(copyrpc.InvalidArgument, match="auto_accept"):
+                await context.listen("*:0").anext_connection()
+            found = {}
+            for _ in range(2):
+                connection = await listener.anext_connection()
+                found[connection.token] = connection
+            accepted = await found[b"a"].aaccept()
+            found[b"b"].reject(9)
+            with pytest.raises(copyrpc.Refused, match="9"):
+                await asked[1]
+            endpoint = await asked[0]
+            with pytest.raises(copyrpc.InvalidArgument, match="before"):
+                await found[b"a"].aaccept()
+            serving = asyncio.ensure_future(endpoint.aserve(answer))
+            assert await accepted.acall(b"both ways") == b"both ways"
+            # Closing ends who waits for the next one, and several may wait.
+            waiting = [asyncio.ensure_future(listener.anext_connection()) for _ in range(2)]
+            await asyncio.sleep(0.05)
+            listener.close()
+            assert await asyncio.wait_for(asyncio.gather(*waiting), 10) == [None, None]
+            endpoint.stop()
+            await asyncio.wait_for(serving, 10)
+
+    async def answer(request):
+        return bytes(request.payload)
+
+    run(main())
+
+
+def test_a_context_closed_while_accepting(address):
+    async def main():
+        context = copyrpc.Context()
+        listener = context.listen(address, auto_accept=False)
+        waiting = asyncio.ensure_future(listener.anext_connection())
+        await asyncio.sleep(0.05)
+        context.close()
+        with pytest.raises(copyrpc.Closed):
+            await asyncio.wait_for(waiting, 10)
+
+    run(main())
+
+
+def test_an_accept_that_is_cancelled(address):
+    async def main():
+        async with copyrpc.Context() as context, context.listen(address, auto_accept=False) as listener:
+            asking = asyncio.ensure_future(context.aconnect(address))
+            connection = await listener.anext_connection()
+            accepting = asyncio.ensure_future(connection.aaccept())
+            await asyncio.sleep(0)
+            accepting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await accepting
+            try:  # it may have been connected by then, for a moment
+                endpoint = await asyncio.wait_for(asking, 10)
+                assert await endpoint.areceive() is None and not endpoint.connected
+            except copyrpc.CopyrpcError:
+                pass
+            assert context.info().endpoints == 0
+
+    run(main())
+
+
+def test_blobs():
+    async def main():
+        async with copyrpc.Context() as one, copyrpc.Context() as two:
+            first, first_blob = one.blob()
+            second, second_blob = two.blob()
+            await asyncio.gather(first.ajoin(second_blob), second.ajoin(first_blob))
+            call = asyncio.ensure_future(second.acall(b"by blob"))
+            request = await first.areceive()
+            request.reply(request.payload)
+            assert await call == b"by blob"
+
+    run(main())
+
+
 def test_one_loop_after_another(server):
     """The context outlives the loop; between loops it is used without one."""
     with copyrpc.Context() as context:

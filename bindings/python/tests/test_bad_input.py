@@ -4,6 +4,7 @@ import pickle
 
 import copyrpc
 import pytest
+from conftest import asking
 from copyrpc import errors
 from copyrpc._native import lib
 
@@ -26,11 +27,13 @@ def test_many_says_which(endpoint):
 
 
 def test_payloads_that_are_not_contiguous(endpoint):
-    for use in (endpoint.call, endpoint.start, lambda value: endpoint.call_many([value])):
+    for use in (endpoint.call, endpoint.call_view, endpoint.start, lambda value: endpoint.call_many([value])):
         with pytest.raises(BufferError, match="contiguous"):
             use(NOT_CONTIGUOUS)
     with pytest.raises(BufferError, match="contiguous"):
         endpoint.context.submit(copyrpc.OpArray(1), payload=NOT_CONTIGUOUS)
+    with pytest.raises(BufferError, match="contiguous"):
+        endpoint.join(NOT_CONTIGUOUS)
 
 
 @pytest.mark.parametrize("timeout", [-1, -0.001, -math.inf, math.nan])
@@ -43,6 +46,11 @@ def test_timeouts_that_make_no_sense(endpoint, server, timeout):
         lambda: endpoint.start(b"x").result(timeout),
         lambda: endpoint.receive(timeout),
         lambda: endpoint.disconnect(timeout),
+        lambda: endpoint.reserve(10, timeout=timeout),
+        lambda: endpoint.join(b"", timeout=timeout),
+        lambda: server.listener.receive(timeout),
+        lambda: server.listener.next_connection(timeout),
+        lambda: copyrpc.EndpointOptions(keepalive=timeout).to_c(0),
         lambda: endpoint.context.wait(timeout),
         lambda: endpoint.context.connect(server.address, timeout=timeout),
         lambda: endpoint.context.connect(server.address, copyrpc.EndpointOptions(connect_timeout=timeout)),
@@ -56,6 +64,16 @@ def test_timeouts_that_make_no_sense(endpoint, server, timeout):
 def test_timeouts_that_are_no_numbers(endpoint, timeout):
     with pytest.raises(TypeError, match="number of seconds"):
         endpoint.call(b"x", timeout=timeout)
+
+
+@pytest.mark.parametrize("timeout,error", [(-1, ValueError), (math.nan, ValueError), ("1", TypeError)])
+def test_timeouts_of_accept(address, timeout, error):
+    with copyrpc.Context() as context, copyrpc.Context() as other:
+        listener = context.listen(address, auto_accept=False)
+        _, connection = asking(other, listener)
+        with pytest.raises(error, match="seconds"):
+            connection.accept(timeout=timeout)
+        connection.reject()  # it was not decided on
 
 
 def test_endless_timeouts(endpoint):
@@ -149,6 +167,35 @@ def test_replies(silent, waiting):
     assert call.result(5) == b"good"
 
 
+def test_reservations(endpoint):
+    for size in (-1, 1.5, "10", None, 1 << 32):
+        with pytest.raises((TypeError, ValueError), match="payload_bytes is"):
+            endpoint.reserve(size)
+    with pytest.raises(copyrpc.TooBig):
+        endpoint.reserve(endpoint.info().request_bytes_max + 1)
+    with endpoint.reserve(10) as room:
+        for size in (-1, 1.5, "10"):
+            with pytest.raises((TypeError, ValueError), match="payload_bytes is"):
+                room.commit(size)
+        with pytest.raises(copyrpc.TooBig, match="10 were reserved"):
+            room.commit(11)
+        with pytest.raises(ValueError):
+            room.memory[:] = bytes(11)
+    assert endpoint.call(b"goes on") == b"goes on"
+
+
+def test_reservations_of_replies(silent, waiting):
+    waiting.start(b"x", reply_bytes_max=10)
+    (request,) = silent.wait_for(1)
+    with pytest.raises(copyrpc.TooBig, match="takes 10"):
+        request.reserve(11)
+    with pytest.raises(ValueError, match="status"):
+        request.reserve(10, -1)
+    request.drop()
+    with pytest.raises(copyrpc.Closed, match="answered before"):
+        request.reserve(10)
+
+
 def test_a_handler_that_gives_nonsense(address):
     import threading
 
@@ -201,6 +248,14 @@ def test_remote_errors():
     for status in (0, -1, 1 << 31, True, "1"):
         with pytest.raises(ValueError):
             copyrpc.RemoteError(status)
+
+
+@pytest.mark.parametrize("blob", ["text", None, 5])
+def test_blobs_of_wrong_types(blob):
+    with copyrpc.Context() as context:
+        endpoint, _ = context.blob()
+        with pytest.raises(TypeError, match="a blob must be bytes"):
+            endpoint.join(blob)
 
 
 # ---- Exceptions ----

@@ -203,15 +203,44 @@ def test_a_region():
     memory = bytearray(8192)
     with copyrpc.Context() as context:
         with context.register(memory, "local_write", "remote_read") as region:
-            assert region.bytes == 8192 and region.remote_key
+            info = region.info()
+            assert info.bytes == 8192 and info.remote_key and info.address and info.access == ("local_write", "remote_read")
             with pytest.raises(BufferError):
                 memory.append(1)  # it must stay where it is
         region.close()
         memory.append(1)
-        with pytest.raises(BufferError, match="writable"):
-            context.register(b"constant", "local_write")
-        with pytest.raises(ValueError, match="local_write"):
-            context.register(memory, "execute")
+        with pytest.raises(copyrpc.Closed):
+            region.info()
+        again = context.register(memory, "remote_read")
+        with pytest.raises(copyrpc.Closed):  # not what lies in its place now
+            region.info()
+        assert again.info().bytes == 8193
+
+
+def test_regions_that_cannot_be():
+    with copyrpc.Context() as context:
+        for buffer, access, error, words in (
+            (b"constant", "local_write", BufferError, "writable"),
+            (memoryview(bytearray(8))[::2], "local_write", BufferError, "contiguous"),
+            ("text", "local_write", TypeError, "not str"),
+            (5, "local_write", TypeError, "not int"),
+            (bytearray(8), "execute", ValueError, "local_write"),
+            (bytearray(8), 1, TypeError, "local_write"),
+            (bytearray(8), "remote_write", ValueError, "LOCAL_WRITE"),
+            (bytearray(), "local_write", ValueError, "length"),
+        ):
+            with pytest.raises(error, match=words):
+                context.register(buffer, access)
+
+
+def test_a_region_ends_with_its_context():
+    memory = bytearray(4096)
+    with copyrpc.Context() as context:
+        region = context.register(memory, "local_write")
+    with pytest.raises(copyrpc.Closed):
+        region.info()
+    region.close()
+    memory.append(1)
 
 
 def test_a_handler_that_calls_its_caller_back(address):

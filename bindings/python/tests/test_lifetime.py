@@ -9,6 +9,7 @@ import warnings
 
 import copyrpc
 import pytest
+from conftest import asking
 
 
 def test_closing_twice(server):
@@ -34,10 +35,13 @@ def test_a_closed_endpoint_raises(server):
             lambda: endpoint.info(),
             lambda: endpoint.stats(),
             lambda: endpoint.join(b"x"),
+            lambda: endpoint.reserve(10),
         ):
             with pytest.raises(copyrpc.Closed, match="closed"):
                 use()
         assert endpoint.receive() is None
+        endpoint.disconnect()  # it is over already
+        endpoint.serve(lambda request: None)  # returns
         assert "closed" in repr(endpoint)
         with pytest.raises(ValueError):  # as a closed file
             endpoint.call(b"x")
@@ -66,9 +70,44 @@ def test_a_closed_context_raises(server):
         lambda: context.arm(),
         lambda: listener.receive(),
         lambda: listener.counts(),
+        lambda: listener.next_connection(),
+        lambda: endpoint.reserve(10),
+        lambda: endpoint.info(),
+        lambda: endpoint.disconnect(),
     ):
         with pytest.raises(copyrpc.Closed, match="closed"):
             use()
+    listener.serve(lambda request: None)  # returns, as when it is closed while it serves
+
+
+def test_a_closed_listener(address):
+    with copyrpc.Context() as context, copyrpc.Context() as other:
+        listener = context.listen(address, auto_accept=False)
+        _, connection = asking(other, listener)
+        listener.close()
+        assert listener.next_connection() is None and listener.receive() is None
+        listener.serve(lambda request: None)  # returns
+        for use in (connection.accept, connection.reject, listener.counts):
+            with pytest.raises(copyrpc.Closed):
+                use()
+
+
+def test_a_request_of_a_closed_context(silent):
+    with copyrpc.Context() as context:
+        context.connect(silent.address).start(b"x")
+        (request,) = silent.wait_for(1)
+    for _ in range(200):  # until the peer's end is heard of
+        if request.endpoint.error is not None:
+            break
+        time.sleep(0.05)
+    for use in (lambda: request.reply(b"y"), request.drop, lambda: request.reserve(10)):
+        with pytest.raises(copyrpc.Disconnected):
+            use()
+    silent.context.close()
+    for use in (lambda: request.reply(b"y"), request.drop, lambda: request.reserve(10)):
+        with pytest.raises(copyrpc.Closed, match="closed"):
+            use()
+    silent.thread.join(20)
 
 
 def test_closing_an_endpoint_ends_its_calls(silent, waiting):
@@ -274,6 +313,32 @@ def test_a_handler_that_raises_with_a_slice_in_hand(server):
     assert len(answers) == 3 and "with a slice" in answers[0]
 
 
+def test_an_exception_that_is_no_error_ends_serve(server):
+    """Ctrl-C in a handler: the request is let go, and nothing is left open."""
+
+    def handler(request):
+        raise KeyboardInterrupt
+
+    with copyrpc.Context() as context, context.listen("*:0") as listener:
+        outcome = []
+
+        def client():
+            with copyrpc.connect(f"{server.address.split(':')[0]}:{listener.port}") as endpoint:
+                try:
+                    endpoint.call(b"x", timeout=20)
+                except copyrpc.CopyrpcError as error:
+                    outcome.append(error)
+
+        thread = threading.Thread(target=client)
+        thread.start()
+        with pytest.raises(KeyboardInterrupt):
+            listener.serve(handler)
+        threading.Timer(0.5, listener.stop).start()
+        listener.serve(handler)  # goes on
+        thread.join(20)
+    assert [type(error) for error in outcome] == [copyrpc.Dropped]
+
+
 # ---- The interpreter's end ----
 
 AT_EXIT = {
@@ -303,6 +368,8 @@ assert bytes(part) == b'bc'""",
 import threading
 threading.Thread(target=lambda: context.listen('*:0').serve(lambda request: None), daemon=True).start()
 time.sleep(0.3)""",
+    "a reservation open": "room = endpoint.reserve(100); room.memory[:5] = b'hello'",
+    "a slice of a reservation in hand": "room = endpoint.reserve(100); part = room.memory[1:]",
     "an exception": "call = endpoint.start(b'x'); raise SystemExit(0)",
 }
 
