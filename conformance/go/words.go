@@ -2,6 +2,7 @@
 package main
 
 import (
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"hash/crc32"
@@ -74,6 +75,12 @@ type line map[string]string
 func (l line) number(key string) int {
 	number, _ := strconv.Atoi(l[key])
 	return number
+}
+
+// blob is what the line has of one; what is no hexadecimal is none.
+func (l line) blob() []byte {
+	blob, _ := hex.DecodeString(l["blob"])
+	return blob
 }
 
 func (l line) milliseconds(key string) time.Duration {
