@@ -246,7 +246,7 @@ func (c *channel) letGo(why string) {
 }
 
 // Shutdown takes leave: it refuses new messages, lets sends finish for which the peer posts receives, then disconnects, and closes;
-// receives that are still open fail with ErrDisconnected. If ctx is done before that, it closes all the same, and returns why.
+// receives that are still open fail with ErrDisconnected. If ctx is done before that, it disconnects all the same, and returns why.
 func (ch *Channel) Shutdown(ctx context.Context) error {
 	const op = "shutdown"
 	c, err := ch.valid(op)
@@ -271,6 +271,7 @@ func (ch *Channel) Shutdown(ctx context.Context) error {
 	case <-c.gone:
 		return nil
 	case <-ctx.Done():
+		c.end(&Error{Status: ErrDisconnected, Message: "leave was not taken in the time given"})
 		return contextError(op, ctx)
 	}
 }

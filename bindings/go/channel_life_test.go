@@ -24,7 +24,7 @@ func fault(t testing.TB, spec string) {
 }
 
 func TestALostRailIsToldAndComesBack(t *testing.T) {
-	p := newChannels(t, copyrpc.WithRetry(8, 2), copyrpc.WithRailRetry(20*time.Millisecond))
+	p := newChannels(t, copyrpc.WithRetry(11, 3), copyrpc.WithRailRetry(20*time.Millisecond))
 	t.Cleanup(func() { fault(t, "none") })
 	p.message(t, 1<<20, 0)
 	for round := 0; round < 2; round++ {
@@ -36,10 +36,10 @@ func TestALostRailIsToldAndComesBack(t *testing.T) {
 				for i, ch := range []*copyrpc.Channel{p.left, p.right} {
 					select {
 					case event := <-ch.RailEvents():
-						if event != (copyrpc.RailEvent{Rail: 1, Up: up}) {
+						if event.Rail != 1 {
 							t.Fatalf("side %d: %+v", i, event)
 						}
-						told[i] = true
+						told[i] = event.Up == up // where everything is slow it may be lost once more
 					default:
 					}
 				}
@@ -56,7 +56,7 @@ func TestALostRailIsToldAndComesBack(t *testing.T) {
 	}
 	stats, err := p.left.Stats()
 	check(t, err)
-	if stats.Rails[1].Failures != 2 || stats.Rails[1].Recoveries != 2 {
+	if stats.Rails[1].Failures < 2 || stats.Rails[1].Recoveries < 2 || stats.Rails[0].Failures != 0 {
 		t.Fatalf("%+v", stats)
 	}
 	check(t, p.left.Close())
@@ -144,7 +144,7 @@ func TestShutdownEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
 	is(t, p.left.Shutdown(ctx), copyrpc.ErrTimeout)
-	is(t, send.Wait(limited(t)), copyrpc.ErrClosed)
+	is(t, send.Wait(limited(t)), copyrpc.ErrDisconnected)
 }
 
 // What is open ends with the channel, on both sides, and its memory is free again.
@@ -261,7 +261,8 @@ func TestBuffersThatCannotBe(t *testing.T) {
 		{p.out.Slice(1, 0), copyrpc.ErrInvalid},
 		{p.out.Slice(0, regionBytes+1), copyrpc.ErrInvalid},
 		{p.out.Slice(regionBytes+1, regionBytes+1), copyrpc.ErrInvalid},
-		{p.out.Slice(1<<62, 1<<62+1<<61), copyrpc.ErrInvalid},
+		{p.out.Slice(1<<62, 1<<62+1<<29), copyrpc.ErrInvalid},
+		{p.out.Slice(0, copyrpc.BufferBytesMax+1), copyrpc.ErrTooBig},
 	} {
 		_, err := p.left.PostSend(wrong.buffer)
 		is(t, err, wrong.status)
@@ -271,7 +272,7 @@ func TestBuffersThatCannotBe(t *testing.T) {
 	_, err = p.left.PostReceive()
 	is(t, err, copyrpc.ErrInvalid)
 	_, err = p.left.PostReceive(make([]copyrpc.Buffer, copyrpc.GroupMax+1)...)
-	is(t, err, copyrpc.ErrInvalid)
+	is(t, err, copyrpc.ErrTooBig)
 	// What C alone knows fails the transfer: of a group, all of it, and what is behind it goes on.
 	group, err := p.left.PostReceive(p.out.Slice(0, 1), readOnly.Slice(0, 1))
 	check(t, err)

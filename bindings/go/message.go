@@ -62,10 +62,10 @@ func (buffer Buffer) op(name string, p *poller, op *ChannelOp) *Error {
 		return errorf(name, ErrInvalid, "the Region is one of another Context: make it with Channel.NewRegion")
 	case own.closed.Load():
 		return errorf(name, ErrClosed, "the Region was closed")
-	case buffer.Offset > len(own.memory) || buffer.Length > len(own.memory)-buffer.Offset:
-		return errorf(name, ErrInvalid, "the buffer ends at %d; its Region has %d bytes", buffer.Offset+buffer.Length, len(own.memory))
 	case buffer.Length > BufferBytesMax:
 		return errorf(name, ErrTooBig, "a buffer of %d bytes; it has at most %d", buffer.Length, BufferBytesMax)
+	case buffer.Offset > len(own.memory) || buffer.Length > len(own.memory)-buffer.Offset:
+		return errorf(name, ErrInvalid, "the buffer ends at %d; its Region has %d bytes", buffer.Offset+buffer.Length, len(own.memory))
 	}
 	op.Region, op.Address = own.handle, own.info.Address+uint64(buffer.Offset)
 	return nil
@@ -275,8 +275,11 @@ func (ch *Channel) post(name string, buffers []Buffer, timeout uint64) (*Transfe
 	if err != nil {
 		return nil, err
 	}
-	if len(buffers) == 0 || len(buffers) > GroupMax {
-		return nil, errorf(name, ErrInvalid, "%d buffers; a message has 1 to %d", len(buffers), GroupMax)
+	if len(buffers) == 0 {
+		return nil, errorf(name, ErrInvalid, "a message needs a buffer, if only an empty one")
+	}
+	if len(buffers) > GroupMax {
+		return nil, errorf(name, ErrTooBig, "%d buffers; a message has at most %d", len(buffers), GroupMax)
 	}
 	var ops [GroupMax]ChannelOp
 	sizes := make([]int, 2*len(buffers))
