@@ -215,6 +215,35 @@ func TestCloseEndsWhatIsOpen(t *testing.T) {
 	}
 }
 
+// A region is in use from the moment in which a transfer is posted, also while that waits its turn.
+func TestRegionsOfTransfersAreBusy(t *testing.T) {
+	p := newChannels(t, copyrpc.WithSlots(1))
+	ctx := limited(t)
+	last, err := p.right.NewRegion(4096)
+	check(t, err)
+	buffers := []copyrpc.Buffer{p.in.Slice(0, 100), p.in.Slice(100, 200), last.Slice(0, 100)}
+	var receives []*copyrpc.Transfer
+	for _, buffer := range buffers {
+		receive, err := p.right.PostReceive(buffer)
+		check(t, err)
+		is(t, buffer.Region.Close(), copyrpc.ErrBusy)
+		receives = append(receives, receive)
+	}
+	for i := range receives {
+		is(t, last.Close(), copyrpc.ErrBusy)
+		check(t, p.left.Send(ctx, p.out.Slice(i, 2*i)))
+		check(t, receives[i].Wait(ctx))
+	}
+	check(t, last.Close())
+	check(t, p.in.Close())
+	send, err := p.left.PostSend(p.out.Slice(0, 100))
+	check(t, err)
+	is(t, p.out.Close(), copyrpc.ErrBusy)
+	send.Cancel()
+	is(t, send.Wait(ctx), copyrpc.ErrCanceled)
+	check(t, p.out.Close())
+}
+
 // The Close of a Context ends its channels and those who wait.
 func TestContextsCloseEndsChannels(t *testing.T) {
 	p := newChannels(t)

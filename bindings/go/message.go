@@ -100,6 +100,7 @@ type Transfer struct {
 	channel *channel
 	id      uint64 // of its ops: the user_data is id << groupShift | index
 	op      string
+	regions []*region     // of the buffers that have one
 	room    []int         // of each buffer
 	sizes   []int         // likewise, when it is done
 	left    int           // ops without a completion
@@ -197,6 +198,9 @@ func (t *Transfer) finishOne(index int, status Status, bytes int) bool {
 	if t.left > 0 {
 		return false
 	}
+	for _, own := range t.regions {
+		own.users.Add(-1)
+	}
 	t.over.Store(true)
 	close(t.done)
 	return true
@@ -292,6 +296,9 @@ func (ch *Channel) post(name string, buffers []Buffer, timeout uint64) (*Transfe
 			return nil, problem
 		}
 		t.room[i] = buffer.Length
+		if ops[i].Region != 0 {
+			t.regions = append(t.regions, buffer.Region.region)
+		}
 		ops[i].Channel = c.handle
 		if name == opSend {
 			ops[i].Opcode, ops[i].TimeoutNs = ChannelSend, timeout
@@ -314,6 +321,9 @@ func (c *channel) gather(t *Transfer, ops []ChannelOp) error {
 			return newError(t.op, ErrClosing)
 		}
 		return c.reasonFor(t.op)
+	}
+	for _, own := range t.regions {
+		own.users.Add(1)
 	}
 	c.lastID++
 	t.id = c.lastID

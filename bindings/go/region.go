@@ -51,7 +51,8 @@ type region struct {
 	memory  []byte
 	mapped  bool // by NewRegion: it is unmapped when it is closed
 	closed  atomic.Bool
-	release func() // as of a link: of Channel.NewRegion
+	users   atomic.Int32 // buffers of transfers, also of those that C does not know of yet
+	release func()       // as of a link: of Channel.NewRegion
 }
 
 // NewRegion registers `bytes` of new memory, all zero and outside of Go's heap. It is mapped for this, in whole pages, and
@@ -183,6 +184,9 @@ func (own *region) close() error {
 	defer p.mutex.Unlock()
 	if own.closed.Load() {
 		return nil
+	}
+	if own.users.Load() > 0 {
+		return newError("deregister", ErrBusy)
 	}
 	err := p.raw.Deregister(own.handle)
 	if errors.Is(err, ErrBusy) {
