@@ -20,14 +20,16 @@ type runner struct {
 	cancel  context.CancelFunc
 	begun   sync.WaitGroup
 	context *copyrpc.Context
-	things  sync.Map // by name or number: *peer, *copyrpc.Listener, *copyrpc.ConnectRequest, *copyrpc.Request, *copyrpc.Blob, *copyrpc.Region
+	things  sync.Map // by name or number: *peer, *copyrpc.Listener, *copyrpc.ConnectRequest, *copyrpc.Request, *copyrpc.Blob, *copyrpc.Region, and those of channels
 	numbers atomic.Int32
 	calls   map[string]context.CancelFunc
 	blobs   map[string]*copyrpc.Blob // also when they are joined
+	halves  map[string]*copyrpc.ChannelBlob
+	sends   map[string]func() // that cancel them
 }
 
 func newRunner() *runner {
-	r := &runner{calls: map[string]context.CancelFunc{}, blobs: map[string]*copyrpc.Blob{}}
+	r := &runner{calls: map[string]context.CancelFunc{}, blobs: map[string]*copyrpc.Blob{}, halves: map[string]*copyrpc.ChannelBlob{}, sends: map[string]func(){}}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	return r
 }
@@ -49,7 +51,7 @@ func (r *runner) number(thing any) string {
 
 // find gives the thing that a line names; nil if it names none.
 func (r *runner) find(l line) (any, error) {
-	for _, key := range []string{"endpoint", "listener", "connection", "request", "region"} {
+	for _, key := range []string{"endpoint", "listener", "connection", "request", "channel", "region"} {
 		if name, ok := l[key]; ok {
 			if thing, ok := r.things.Load(name); ok {
 				return thing, nil
@@ -127,7 +129,11 @@ func (r *runner) ofRegion(region *copyrpc.Region, verb string) (string, error) {
 func (r *runner) ofContext(verb string, l line) (_ string, err error) {
 	switch verb {
 	case "open":
-		if r.context, err = copyrpc.Open(l.options()...); err != nil {
+		options := l.options()
+		if _, ok := l["rails"]; ok {
+			options = append(options, copyrpc.WithRails())
+		}
+		if r.context, err = copyrpc.Open(options...); err != nil {
 			return "", err
 		}
 		return r.ofContext("context", l)
@@ -138,6 +144,9 @@ func (r *runner) ofContext(verb string, l line) (_ string, err error) {
 	case "stats":
 		return fields(r.context.Stats())
 	case "listen":
+		if _, ok := l["channels"]; ok {
+			return r.listenChannels(l)
+		}
 		return r.listen(l)
 	case "connect":
 		return r.connecting(l["name"], func() (*copyrpc.Endpoint, error) { return r.context.Dial(r.ctx, l["address"], l.options()...) })
@@ -150,13 +159,16 @@ func (r *runner) ofContext(verb string, l line) (_ string, err error) {
 		}
 		return "", err
 	}
-	return "", errNoVerb
+	return r.makeChannel(verb, l)
 }
 
 func (r *runner) obey(verb string, l line) (string, error) {
 	it, err := r.find(l)
 	if err != nil {
 		return "", err
+	}
+	if half := r.halves[l["channel"]]; verb == "channel_join" {
+		return r.opening(l["channel"], func() (*copyrpc.Channel, error) { return half.Join(r.ctx, l.blob()) })
 	}
 	if blob := r.blobs[l["endpoint"]]; verb == "join" && blob != nil {
 		return r.connecting(l["endpoint"], func() (*copyrpc.Endpoint, error) { return blob.Join(r.ctx, l.blob()) })
@@ -166,6 +178,23 @@ func (r *runner) obey(verb string, l line) (string, error) {
 		return r.ofEndpoint(it, verb, l)
 	case *copyrpc.Request:
 		return r.ofRequest(it, verb, l)
+	case *lane:
+		return r.ofChannel(it, verb, l)
+	case *copyrpc.ChannelBlob:
+		if verb == "channel_close" {
+			return "", it.Close()
+		}
+		return "", errNoVerb
+	case *copyrpc.ChannelRequest:
+		if verb == "channel_reject" {
+			return "", it.Reject(uint32(l.number("reason")))
+		}
+		return r.opening(l["name"], func() (*copyrpc.Channel, error) { return it.Accept(r.ctx, l.channelOptions()...) })
+	case *copyrpc.ChannelListener:
+		if verb == "close_listener" {
+			return "", it.Close()
+		}
+		return describeListener(it)
 	case *copyrpc.Region:
 		return r.ofRegion(it, verb)
 	case *copyrpc.Blob:

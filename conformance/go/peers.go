@@ -38,7 +38,10 @@ func (r *runner) listen(l line) (string, error) {
 	return describeListener(listener)
 }
 
-func describeListener(listener *copyrpc.Listener) (string, error) {
+func describeListener(listener interface {
+	Address() string
+	Stats() (copyrpc.ListenerStats, error)
+}) (string, error) {
 	told, err := fields(listener.Stats())
 	return "address=" + listener.Address() + told, err
 }
