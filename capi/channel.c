@@ -40,8 +40,11 @@ static int32_t check_ranges(const crpc_channel_options *options, crpc_error *err
         return error_set(error, CRPC_E_INVALID, 0, "slots may be at most %d",
                          CRPC_CHANNEL_SLOTS_MAX);
     }
-    if (options->sends_max > SENDS_MAX_LIMIT) {
-        return error_set(error, CRPC_E_INVALID, 0, "sends_max may be at most %u", SENDS_MAX_LIMIT);
+    /* Fewer than a group has could never fill one. */
+    if (options->sends_max > SENDS_MAX_LIMIT ||
+        (options->sends_max != 0 && options->sends_max < CRPC_CHANNEL_GROUP_MAX)) {
+        return error_set(error, CRPC_E_INVALID, 0, "sends_max must be %u to %u",
+                         CRPC_CHANNEL_GROUP_MAX, SENDS_MAX_LIMIT);
     }
     if (options->queue_pairs > CRPC_CHANNEL_QUEUE_PAIRS_MAX) {
         return error_set(error, CRPC_E_INVALID, 0, "queue_pairs may be at most %d",

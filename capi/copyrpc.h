@@ -420,7 +420,7 @@ typedef struct crpc_endpoint_options {
     uint64_t keepalive_ns;  /* with calls open and nothing heard for so long, the peer is probed;
                                0 = 1 s; CRPC_FOREVER: never */
     uint32_t retry_timeout; /* transport: 4.096 us * 2^n before a retry, 1 to 31; 0 = 14 (67 ms) */
-    uint32_t retry_count;   /* transport: 1 to 7; 0 = 7 */
+    uint32_t retry_count;   /* transport: 1 to 7, which Soft-RoCE takes for endless; 0 = 6 */
     uint32_t token_bytes;   /* 0 to 16, connect only: shown to the peer's application when it */
     uint8_t token[16];      /* decides whether to accept */
     uint32_t reserved;
@@ -708,7 +708,7 @@ typedef struct crpc_channel_options {
     uint64_t user_data;
     uint32_t slots;       /* messages to be received that may be open at once, 1 to 256, rounded up to
                              a power of two; the lesser of both sides counts; 0 = 64 */
-    uint32_t sends_max;   /* sends that may be open at once, 1 to 65536; 0 = 256 */
+    uint32_t sends_max;   /* sends that may be open at once, 8 to 65536; 0 = 256 */
     uint32_t queue_pairs; /* of each rail, 1 to 8; the lesser of both sides counts; 0 = 1 */
     uint32_t split;       /* CRPC_SPLIT_* */
     uint32_t rail0_share; /* CRPC_SPLIT_FIXED: parts of 1024 that rail 0 carries */
@@ -723,7 +723,7 @@ typedef struct crpc_channel_options {
     uint64_t rail_retry_ns; /* pause between attempts to use a lost rail again; 0 = 200 ms;
                                CRPC_FOREVER: never */
     uint32_t retry_timeout; /* transport: 4.096 us * 2^n before a retry, 1 to 31; 0 = 14 (67 ms) */
-    uint32_t retry_count;   /* transport: 1 to 7; 0 = 7 */
+    uint32_t retry_count;   /* transport: 1 to 7, which Soft-RoCE takes for endless; 0 = 6 */
 } crpc_channel_options;
 
 /* Starts to connect to a listener with CRPC_LISTENER_CHANNELS; all else as crpc_endpoint_connect.

@@ -2,6 +2,10 @@
 import json
 
 
+# How the reason begins of what this place cannot run.
+ELSEWHERE = "only on simnic"
+
+
 def title(entry):
     pair = " to ".join(language for language in (entry["client"], entry["server"]) if language)
     return f"{entry['scenario']}: {pair}, {entry['driver']} on {entry['device']}"
@@ -43,7 +47,8 @@ def red(entries, asked):
     cells = {cell_of(entry) for entry in entries if ran(entry)}
     lines += [f"nothing ran from {cell[0]} to {cell[1]}, {cell[2]} on {cell[3]}" for cell in asked if cell not in cells]
     names = {entry["scenario"] for entry in entries if ran(entry)}
-    return lines + [f"{name} ran nowhere" for name in sorted({entry["scenario"] for entry in entries} - names)]
+    here = {entry["scenario"] for entry in entries if not entry["reason"].startswith(ELSEWHERE)}
+    return lines + [f"{name} ran nowhere" for name in sorted(here - names)]
 
 
 def cell_text(entries, cell, asked):

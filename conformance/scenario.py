@@ -2,6 +2,7 @@
 import functools
 import re
 import signal
+import subprocess
 import time
 import zlib
 
@@ -13,7 +14,9 @@ WITHIN_MS = 5000
 NEVER_GOOD = ("UNKNOWN_VERB", "UNKNOWN_NAME")
 # What tells of two events of a kind which is which; the rest of a pattern is what is expected of it.
 KEYS = {"response": ("id",), "connected": ("endpoint",), "disconnected": ("endpoint",), "connect_request": ("listener", "token"),
-        "request": ("endpoint", "method", "length", "checksum")}
+        "request": ("endpoint", "method", "length", "checksum"), "sent": ("id",), "received": ("id",), "rail": ("endpoint", "rail")}
+# What belongs to an op, and is known by its number.
+OF_OPS = ("response", "sent", "received")
 
 
 class Failure(Exception):
@@ -39,9 +42,11 @@ class Play:
         self.options = options
         self.values = {"address": f"{options.address}:0", "nobody": f"{options.address}:9"}
         self.calls = {}  # (peer, id): when, length, seed
+        self.sends = {}  # (peer, id): when, length, seed
         self.rooms = {}  # (peer, name): the id of the call that room was reserved for
         self.runners = {}
         self.killed = set()
+        self.faulty = False  # simnic, by our doing
 
     # ---- The whole ----
 
@@ -76,8 +81,11 @@ class Play:
     def give_up(self):
         for runner in self.runners.values():
             runner.kill()
+        if self.faulty:
+            self.fault("none")
 
     def open(self, peer, words):
+        words = {key: self.text(value, "") for key, value in words.items()}
         reply = self.command(peer, "open", {"device": self.options.device, "driver": self.driver, **words})
         self.status(peer, "open", reply, "CRPC_OK")
         if (reply.get("device"), reply.get("driver_name")) != (self.options.device, self.driver):
@@ -87,17 +95,26 @@ class Play:
         """Connects client to server; `count` times, as e0, e1, ..."""
         client, server, name = link["client"], link["server"], link["as"]
         if f"door.{server}" not in self.values:
-            reply = self.command(server, "listen", {"name": "door", "address": self.values["address"]})
+            how = {"channels": 1} if link.get("channel") else {}
+            reply = self.command(server, "listen", {"name": "door", "address": self.values["address"], **how})
             self.status(server, "listen", reply, "CRPC_OK")
             self.values[f"door.{server}"] = reply["address"]
         for one in [f"{name}{index}" for index in range(link["count"])] if "count" in link else [name]:
             words = {"name": one, "address": self.values[f"door.{server}"], **link.get("client_options", {})}
-            self.step({"peer": client, "do": "connect", "with": words}, "")
+            kind = "channel_" if link.get("channel") else ""
+            self.step({"peer": client, "do": f"{kind}connect", "with": words}, "")
             self.step({"peer": server, "expect": [{"event": "connect_request", "listener": "door", "as": "link"}]}, "")
             words = {"connection": "$link", "name": one, **link.get("server_options", {})}
-            self.step({"peer": server, "do": "accept", "with": words}, "")
+            self.step({"peer": server, "do": f"{kind}accept", "with": words}, "")
             for peer in (client, server):
                 self.step({"peer": peer, "expect": [{"event": "connected", "endpoint": one}]}, "")
+
+    def fault(self, words):
+        self.faulty = words != "none"
+        command = [self.options.build / "simnic/simnic", "ctl", "fault", words]
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        if done.returncode:
+            raise Failure(f"simnic ctl fault {words}: {done.stdout}")
 
     # ---- Steps ----
 
@@ -118,6 +135,8 @@ class Play:
             self.runners[step["peer"]].signal({"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "continue": signal.SIGCONT}[step["signal"]])
             if step["signal"] == "kill":
                 self.killed.add(step["peer"])
+        elif "fault" in step:
+            self.fault(step["fault"])
         elif "quiet_ms" in step:
             time.sleep(step["quiet_ms"] / 1000 * self.options.patience)
             self.nothing_left(step["peer"], f"for {step['quiet_ms']} ms")
@@ -156,10 +175,11 @@ class Play:
         if verb == "open" and "gives" not in step:
             self.open(peer, words)
             return
-        if verb == "call":
+        if verb in ("call", "send"):
+            table = self.calls if verb == "call" else self.sends
             for index in range(int(words.get("count", 1))):
                 length, seed = int(words.get("length", 0)), int(words.get("seed", 0)) + index
-                self.calls[peer, int(words["id"]) + index] = (time.monotonic(), length, seed)
+                table[peer, int(words["id"]) + index] = (time.monotonic(), length, seed)
         if verb == "reserve" and "id" in words:
             self.rooms[peer, words["name"]] = int(words["id"])
         if verb == "commit" and (peer, words["room"]) in self.rooms:
@@ -167,6 +187,10 @@ class Play:
         if verb == "open":
             words = {"device": self.options.device, "driver": self.driver, **words}
         reply = self.command(peer, verb, words)
+        deadline = time.monotonic() + step.get("until_ms", 0) / 1000 * self.options.patience
+        while not self.as_wanted(reply, step, turn) and time.monotonic() < deadline:
+            time.sleep(0.01)
+            reply = self.command(peer, verb, words)
         self.status(peer, verb, reply, step.get("gives", "CRPC_OK"))
         for name, field in step.get("learn", {}).items():
             self.values[self.text(name, turn)] = reply[field]
@@ -174,6 +198,15 @@ class Play:
             self.compare(f"{peer}: {verb}: {field}", reply.get(field), wanted, turn)
         if "payload" in step:
             self.compare_payload(f"{peer}: {verb}", reply, self.payload(step["payload"], turn))
+
+    def as_wanted(self, reply, step, turn):
+        """Whether all fields are what they should be; where a step says until_ms they may need time for that."""
+        try:
+            for field, wanted in step.get("fields", {}).items():
+                self.compare(field, reply.get(field), wanted, turn)
+        except Failure:
+            return False
+        return True
 
     def compare(self, what, value, wanted, turn):
         if isinstance(wanted, dict):
@@ -187,15 +220,18 @@ class Play:
     # ---- Expectations ----
 
     def payload(self, wanted, turn):
-        """(length, checksum) of a payload that a scenario names."""
+        """(length, checksum) of a payload that a scenario names; of several, both joined by commas."""
         if wanted == "empty":
             return 0, 0
-        if "call" in wanted:
-            number = int(self.text(wanted["call"], turn))
-            found = [call for (_, call_id), call in self.calls.items() if call_id == number]
-            if not found:
-                raise Failure(f"the scenario has made no call {number}")
-            return found[0][1], checksum(found[0][1], found[0][2])
+        if isinstance(wanted, list):
+            return tuple(",".join(map(str, each)) for each in zip(*(self.payload(one, turn) for one in wanted)))
+        for word, table in (("call", self.calls), ("send", self.sends)):
+            if word in wanted:
+                number = int(self.text(wanted[word], turn))
+                found = [op for (_, op_id), op in table.items() if op_id == number]
+                if not found:
+                    raise Failure(f"the scenario has made no {word} {number}")
+                return found[0][1], checksum(found[0][1], found[0][2])
         length, seed = int(self.text(wanted["length"], turn)), int(self.text(wanted["seed"], turn))
         return length, checksum(length, seed)
 
@@ -217,12 +253,18 @@ class Play:
             if kind == "request" and "payload" in pattern:
                 length, total = self.payload(pattern["payload"], turn)
                 base["key"].update(length=str(length), checksum=str(total))
-            if kind == "response":
+            if kind in OF_OPS:
                 first, last = pattern["ids"] if "ids" in pattern else [pattern["id"]] * 2
                 for number in range(int(self.text(first, turn)), int(self.text(last, turn)) + 1):
                     failed = any(status.startswith("CRPC_E_") for status in listed(base["status"]))
-                    payload = "empty" if failed else pattern.get("payload", {"call": number})
-                    yield {**base, "key": {"id": str(number)}, "payload": self.payload(payload, turn)}
+                    payload = None
+                    if kind == "response":
+                        payload = self.payload("empty" if failed else pattern.get("payload", {"call": number}), turn)
+                    elif kind == "received" and not failed:
+                        payload = self.payload(pattern.get("payload", {"send": number}), turn)
+                    elif not failed:
+                        base["fields"] = {"length": self.sends[peer, number][1], **pattern.get("fields", {})}
+                    yield {**base, "key": {"id": str(number)}, "payload": payload}
             else:
                 for _ in range(pattern.get("count", 1)):
                     yield dict(base)
@@ -230,7 +272,7 @@ class Play:
     def expect(self, peer, expected, turn, within_ms):
         """Takes the events that must come, in whatever order they do."""
         left = dict(enumerate(self.patterns(peer, expected, turn)))
-        by_id = {pattern["key"]["id"]: index for index, pattern in left.items() if pattern["event"] == "response"}
+        by_id = {(pattern["event"], pattern["key"]["id"]): index for index, pattern in left.items() if pattern["event"] in OF_OPS}
         runner = self.runners[peer]
         deadline = time.monotonic() + within_ms / 1000 * self.options.patience
         while True:
@@ -238,8 +280,8 @@ class Play:
                 events, runner.events[:] = list(runner.events), []
                 keep = []
                 for when, event in events:
-                    if event["kind"] == "response":
-                        index = by_id.pop(event["id"], None)
+                    if event["kind"] in OF_OPS:
+                        index = by_id.pop((event["kind"], event["id"]), None)
                     else:
                         index = next((index for index, one in left.items() if self.is_it(one, event)), None)
                     if index is None:
@@ -272,7 +314,8 @@ class Play:
         for field, wanted in pattern["fields"].items():
             self.compare(f"{what}: {field}", event.get(field), wanted, "")
         if pattern["at_least_ms"] is not None:
-            took = (when - self.calls[peer, int(event["id"])][0]) * 1000
+            table = self.calls if event["kind"] == "response" else self.sends
+            took = (when - table[peer, int(event["id"])][0]) * 1000
             least = pattern["at_least_ms"] * self.options.patience
             if took < least:
                 raise Failure(f"{what} came after {took:.1f} ms, expected {least:g} at least")
@@ -282,6 +325,8 @@ class Play:
     def nothing_left(self, peer, when):
         runner = self.runners[peer]
         with runner.changed:
+            # Rails come and go as the machine is busy or not: told, and expected only of scenarios about that.
+            runner.events[:] = [one for one in runner.events if one[1]["kind"] != "rail"]
             if runner.events:
                 raise Failure(f"{peer} told what nothing was expected of {when}: {self.left_over(runner)}")
 

@@ -7,7 +7,7 @@
 #define CONNECT_TIMEOUT_DEFAULT_NS UINT64_C(5000000000)
 #define KEEPALIVE_DEFAULT_NS UINT64_C(1000000000)
 #define RETRY_TIMEOUT_DEFAULT 14u
-#define RETRY_COUNT_DEFAULT 7u
+#define RETRY_COUNT_DEFAULT 6u /* Soft-RoCE takes 7 for endless */
 
 static inline void default32(uint32_t *field, uint32_t value)
 {

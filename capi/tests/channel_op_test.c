@@ -264,6 +264,7 @@ static void options_are_checked_with_a_message(void **state)
         {{.flags = 1}, "reserved"},
         {{.slots = 257}, "slots"},
         {{.sends_max = 65537}, "sends_max"},
+        {{.sends_max = 7}, "sends_max"},
         {{.queue_pairs = 9}, "queue_pairs"},
         {{.split = 3}, "split"},
         {{.rail0_share = 1}, "CRPC_SPLIT_FIXED"},

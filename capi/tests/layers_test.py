@@ -22,6 +22,7 @@ ALLOWED = {
     "tools/perf": ["capi", "tools/common"],
     "tools/info": ["capi", "tools/common"],
     "examples/c": ["capi"],
+    "nccl": ["capi"],
 }
 # The one way up: core sees the ABI's types through abi.h. drivers.c is the table of drivers.
 EXCEPTIONS = {("core/nic/drivers.c", "core/nic/mlx5/driver.h"), ("core/base/abi.h", "capi/copyrpc.h"), ("core/nic/drivers.c", "core/nic/verbs/driver.h")}

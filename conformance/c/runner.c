@@ -2,7 +2,7 @@
  * docs/conformance.md has the words. It decides nothing: what is right, only run.py knows.
  *
  * Longer than the others: in C names, and calls that wait for room, are the application's. */
-#include "line.h"
+#include "runner.h"
 
 #include <inttypes.h>
 #include <poll.h>
@@ -11,23 +11,12 @@
 #include <string.h>
 #include <unistd.h>
 
-#include <copyrpc.h>
+#include "line.h"
 
 #define COMPLETIONS 64
 #define THINGS_MAX 4096
 #define CALLS_MAX 8192
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
-
-/* What run.py has names for: endpoints, listeners, connections, requests, rooms, regions. */
-struct thing {
-    char name[32], mode[8];
-    uint64_t bits;  /* the handle, or that of its endpoint; run.py tries the wrong kind, too */
-    uint64_t token; /* of a request */
-    uint32_t bytes;
-    void *memory; /* a request's payload that was kept, or a region */
-    crpc_op op;   /* for which room was reserved */
-    uint8_t *room;
-};
 
 /* A call on its way into the library, which may have no room for it. */
 struct call {
@@ -37,20 +26,20 @@ struct call {
     int canceled;
 };
 
-static crpc_context *context;
+crpc_context *context;
 static struct thing things[THINGS_MAX]; /* their addresses are user_data */
 static uint32_t things_count;
 static struct call calls[CALLS_MAX]; /* that wait for room, in order */
 static uint32_t calls_count;
 
-static const char *status_text(int32_t status)
+const char *status_text(int32_t status)
 {
     static char digits[16];
     snprintf(digits, sizeof(digits), "%d", status);
     return status > 0 ? digits : crpc_status_name(status);
 }
 
-static struct thing *thing_add(const char *name, uint64_t bits)
+struct thing *thing_add(const char *name, uint64_t bits)
 {
     struct thing *thing = &things[things_count++];
     if (things_count == THINGS_MAX) {
@@ -64,22 +53,28 @@ static struct thing *thing_add(const char *name, uint64_t bits)
     return thing;
 }
 
-/* The latest thing of the name that the line has; NULL if it has none. */
-static struct thing *thing_find(const char **unknown)
+struct thing *thing_named(const char *name)
 {
-    static const char *const keys[] = {"endpoint", "listener", "connection",
-                                       "request",  "room",     "region"};
-    const char *name = "";
-    for (size_t i = 0; i < COUNT(keys) && !*name; i++) {
-        name = text(keys[i]);
-    }
     for (uint32_t i = things_count; i > 0; i--) {
         if (strcmp(things[i - 1].name, name) == 0) {
             return &things[i - 1];
         }
     }
-    *unknown = *name ? "UNKNOWN_NAME" : NULL;
     return NULL;
+}
+
+/* The latest thing of the name that the line has; NULL if it has none. */
+static struct thing *thing_find(const char **unknown)
+{
+    static const char *const keys[] = {"endpoint", "channel", "listener", "connection",
+                                       "request",  "room",    "region"};
+    const char *name = "";
+    for (size_t i = 0; i < COUNT(keys) && !*name; i++) {
+        name = text(keys[i]);
+    }
+    struct thing *found = thing_named(name);
+    *unknown = *name && !found ? "UNKNOWN_NAME" : NULL;
+    return found;
 }
 
 static void tell_response(uint64_t id, int32_t status, uint64_t payload, uint32_t bytes)
@@ -88,7 +83,7 @@ static void tell_response(uint64_t id, int32_t status, uint64_t payload, uint32_
            status_text(status), bytes, checksum((const void *)(uintptr_t)payload, bytes));
 }
 
-static void tell_connection(const char *kind, const struct thing *endpoint, int32_t status)
+void tell_connection(const char *kind, const struct thing *endpoint, int32_t status)
 {
     printf("event kind=%s endpoint=%s status=%s\n", kind, endpoint->name, status_text(status));
 }
@@ -108,6 +103,8 @@ static int32_t do_open(void)
     crpc_context_options options = {.struct_size = sizeof(options),
                                     .endpoints_max = number("endpoints_max"),
                                     .receive_depth = number("receive_depth")};
+    options.flags = number("rails") ? CRPC_CONTEXT_RAILS : 0;
+    options.channels_max = number("channels_max");
     options.driver = *text("driver") == 'm' ? CRPC_DRIVER_MLX5 : CRPC_DRIVER_VERBS;
     snprintf(options.device, sizeof(options.device), "%s", text("device"));
     int32_t status = crpc_context_open(&options, &context, NULL);
@@ -119,6 +116,7 @@ static int32_t do_reset(void)
     int32_t status = crpc_context_close(context);
     context = NULL;
     calls_count = 0;
+    channels_reset();
     for (; things_count > 0; things_count--) {
         free(things[things_count - 1].memory);
     }
@@ -136,12 +134,33 @@ static int32_t tell_listener(crpc_listener listener)
 
 static int32_t do_listen(struct thing *made)
 {
-    crpc_listener_options options = {
-        .struct_size = sizeof(options), .backlog = number("backlog"), .user_data = (uintptr_t)made};
+    crpc_listener_options options = {.struct_size = sizeof(options),
+                                     .backlog = number("backlog"),
+                                     .user_data = (uintptr_t)made,
+                                     .flags = number("channels") ? CRPC_LISTENER_CHANNELS : 0};
     crpc_listener handle = {0};
     int32_t status = crpc_listener_open(context, text("address"), &options, &handle, NULL);
     made->bits = handle.bits;
     return status == CRPC_OK ? tell_listener(handle) : status;
+}
+
+void tell_blob(const uint8_t *blob, uint32_t bytes)
+{
+    char digits[2 * CRPC_BLOB_BYTES_MAX + 1] = "";
+    for (uint32_t i = 0; i < bytes; i++) {
+        snprintf(digits + (size_t)2 * i, 3, "%02x", blob[i]);
+    }
+    tell("blob=%s", digits);
+}
+
+uint32_t blob_of(uint8_t blob[CRPC_BLOB_BYTES_MAX])
+{
+    const char *digits = text("blob");
+    uint32_t bytes = 0;
+    for (; bytes < CRPC_BLOB_BYTES_MAX && digits[0] && digits[1]; digits += 2) {
+        blob[bytes++] = (uint8_t)strtoul((char[]){digits[0], digits[1], '\0'}, NULL, 16);
+    }
+    return bytes;
 }
 
 /* connect, accept, blob: what makes an endpoint. What fails at once is told as what fails later is. */
@@ -167,11 +186,7 @@ static int32_t make_endpoint(const char *verb, struct thing *made)
     int32_t status;
     if (strcmp(verb, "blob") == 0) {
         status = crpc_endpoint_blob(context, &options, &handle, blob, &blob_bytes, NULL);
-        char digits[2 * CRPC_BLOB_BYTES_MAX + 1] = "";
-        for (uint32_t i = 0; status == CRPC_OK && i < blob_bytes; i++) {
-            snprintf(digits + (size_t)2 * i, 3, "%02x", blob[i]);
-        }
-        tell("blob=%s", digits);
+        tell_blob(blob, status == CRPC_OK ? blob_bytes : 0);
     } else {
         status = strcmp(verb, "accept") == 0
                      ? crpc_endpoint_accept(context, handle, &options, NULL)
@@ -187,12 +202,8 @@ static int32_t make_endpoint(const char *verb, struct thing *made)
 
 static int32_t do_join(const struct thing *endpoint)
 {
-    const char *digits = text("blob");
     uint8_t blob[CRPC_BLOB_BYTES_MAX];
-    uint32_t bytes = 0;
-    for (; bytes < sizeof(blob) && digits[0] && digits[1]; digits += 2) {
-        blob[bytes++] = (uint8_t)strtoul((char[]){digits[0], digits[1], '\0'}, NULL, 16);
-    }
+    uint32_t bytes = blob_of(blob);
     int32_t status =
         crpc_endpoint_join(context, (crpc_endpoint){endpoint->bits}, blob, bytes, NULL);
     if (status < 0) {
@@ -329,6 +340,7 @@ static int32_t do_register(struct thing *made)
     uint32_t length = number("length");
     crpc_region handle = {0};
     made->memory = malloc(length + 1);
+    made->bytes = length;
     int32_t status =
         crpc_region_register(context, made->memory, length, number("access"), &handle, NULL);
     made->bits = handle.bits;
@@ -435,6 +447,10 @@ static int32_t run(const char *verb, const char **unknown)
     } else if (IS("info")) {
         return tell_info(endpoint);
     }
+    int32_t status = channels_run(verb, it, made);
+    if (status != VERB_UNKNOWN) {
+        return status;
+    }
     *unknown = "UNKNOWN_VERB";
     return CRPC_OK;
 }
@@ -467,11 +483,15 @@ static void take_request(const struct thing *endpoint, const crpc_completion *do
            checksum(request->memory, request->bytes), done->reply_bytes_max);
 }
 
-static void take_connect_request(const struct thing *listener, crpc_endpoint endpoint)
+static void take_connect_request(const struct thing *listener, const crpc_completion *done)
 {
     crpc_endpoint_info info = {.struct_size = sizeof(info)};
-    struct thing *connection = thing_add("", endpoint.bits);
-    crpc_endpoint_get_info(context, endpoint, &info);
+    struct thing *connection = thing_add("", done->endpoint.bits);
+    if (done->flags & CRPC_COMPLETION_OF_CHANNEL) {
+        info.token_bytes = channel_token(connection, info.token);
+    } else {
+        crpc_endpoint_get_info(context, done->endpoint, &info);
+    }
     printf("event kind=connect_request listener=%s connection=%s token=%.*s\n", listener->name,
            connection->name, (int)info.token_bytes, (char *)info.token);
 }
@@ -484,12 +504,14 @@ static void take(const crpc_completion *done)
     } else if (done->kind == CRPC_COMPLETION_REQUEST) {
         take_request(thing, done);
     } else if (done->kind == CRPC_COMPLETION_CONNECT_REQUEST) {
-        take_connect_request((struct thing *)(uintptr_t)done->user_data, done->endpoint);
+        take_connect_request((struct thing *)(uintptr_t)done->user_data, done);
     } else if (done->kind == CRPC_COMPLETION_CONNECTED) {
         tell_connection("connected", thing, done->status);
     } else if (done->kind == CRPC_COMPLETION_DISCONNECTED) {
         tell_connection("disconnected", thing, done->status);
-    } /* ROOM: submit_calls tries anyway */
+    } else {
+        channels_take(done, thing);
+    } /* ROOM: what waits is tried anyway */
 }
 
 static void turn(void)
@@ -502,6 +524,7 @@ static void turn(void)
             take(&done[i]);
         }
         submit_calls();
+        channels_submit();
     } while (count > 0);
     fflush(stdout);
 }
@@ -515,7 +538,7 @@ static int sleep_and_obey(void)
     if (context && crpc_context_arm(context) == CRPC_E_AGAIN) {
         return 1;
     }
-    poll(sources, 2, calls_count ? 10 : -1); /* calls that wait for room have deadlines */
+    poll(sources, 2, calls_count || channels_waiting() ? 10 : -1); /* what waits has deadlines */
     if (!sources[0].revents) {
         return 1;
     }

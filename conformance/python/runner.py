@@ -4,56 +4,15 @@ has the words. It decides nothing: what is right, only run.py knows.
 A verb is a method do_VERB, whose parameters are the line's words. All that waits is a coroutine."""
 import asyncio
 import contextlib
-import functools
 import inspect
 import itertools
 import sys
-import zlib
 
 import copyrpc
+from channels import Channels
+from words import ACCESSES, THINGS, options_of, payload, status_of, tell, told, words_of
 
-PERIOD = 4093
-THINGS = ("endpoint", "listener", "connection", "request", "room", "region")  # words that name what there is
-ACCESSES = ("local_write", "remote_write", "remote_read", "remote_atomic")
-
-
-@functools.lru_cache(4096)
-def payload(length, seed):
-    period = bytes((seed * 40503 + index) * 2654435761 >> 24 & 0xFF for index in range(min(length, PERIOD)))
-    return (period * (length // PERIOD + 1))[:length]
-
-
-def tell(what, **fields):
-    print(what, *(f"{key}={value}".replace(" ", "_") for key, value in fields.items()), flush=True)
-
-
-def told(data):
-    return {"length": len(data), "checksum": zlib.crc32(data)}
-
-
-def words_of(pairs):
-    """Numbers become numbers and milliseconds seconds, as the package has them."""
-    for key, value in (pair.split("=", 1) for pair in pairs):
-        if key.endswith("_ms"):
-            yield key[:-3], int(value) / 1000
-        else:
-            yield key, int(value) if value.isdigit() and key not in ("token", "blob") else value
-
-
-def options_of(token="", **options):
-    return copyrpc.EndpointOptions(token=token.encode(), **options)
-
-
-def status_of(error):
-    if isinstance(error, copyrpc.RemoteError):
-        return str(error.status)
-    if isinstance(error, asyncio.CancelledError):
-        return "CRPC_E_CANCELED"
-    # What Python itself says of arguments of a wrong kind.
-    return getattr(error, "status_name", "CRPC_E_INVALID" if isinstance(error, (TypeError, ValueError)) else type(error).__name__)
-
-
-class Runner:
+class Runner(Channels):
     """What a scenario has made: a context, and things under their names or numbers."""
 
     def __init__(self):
@@ -73,8 +32,8 @@ class Runner:
 
     # ---- Contexts and connections ----
 
-    def do_open(self, device, driver, **numbers):
-        self.context = copyrpc.Context(device, driver=driver, **numbers)
+    def do_open(self, device, driver, rails=0, **numbers):
+        self.context = copyrpc.Context(device, driver=driver, rails=bool(rails), **numbers)
         return self.do_context()
 
     async def do_reset(self):
@@ -88,10 +47,14 @@ class Runner:
     def do_context(self):
         return vars(self.context.info())
 
-    def do_listen(self, name, address, backlog=0):
-        listener = self.things[name] = self.context.listen(address, backlog=backlog, auto_accept=False)
+    def do_listen(self, name, address, backlog=0, channels=0):
+        if channels:
+            listener = self.context.listen_channels(address, backlog=backlog)
+        else:
+            listener = self.context.listen(address, backlog=backlog, auto_accept=False)
+            self.begin(self.take_requests(listener))
+        self.things[name] = listener
         self.begin(self.take_connections(name, listener))
-        self.begin(self.take_requests(listener))
         return self.do_listener(listener)
 
     async def take_connections(self, name, listener):
@@ -222,7 +185,7 @@ class Runner:
 
     def do_register(self, name, length, access):
         words = [word for bit, word in enumerate(ACCESSES) if access >> bit & 1]
-        self.things[name] = self.context.register(bytearray(length), *words)
+        self.things[name] = self.context.register(self.room(length), *words)
 
     def do_region(self, region):
         info = region.info()

@@ -43,7 +43,7 @@ int32_t channel_create(struct stripe_engine *engine, struct stripe_channel **out
     }
     channel->engine = engine;
     channel->bar = CRPC_E_STATE;
-    channel->teller = NO_RAIL;
+    channel->repeated = NO_RAIL;
     init_links(channel);
     list_append(&engine->channels, &channel->all_link);
     engine->channel_count++;
@@ -338,6 +338,12 @@ void channel_violated(struct stripe_channel *channel, const char *format, ...)
 
 void channel_check_leave(struct stripe_channel *channel)
 {
+    if (channel->bye_received && channel->up != 0) {
+        channel_connected(channel); /* the peer was, for a moment: its application hears of both */
+    }
+    if (channel->state == CRPC_STATE_CONNECTING) {
+        return;
+    }
     if (channel->bye_received && channel->bar == CRPC_OK) {
         channel->bar = CRPC_E_CLOSING;
         channel->state = CRPC_STATE_CLOSING;

@@ -48,6 +48,9 @@ int32_t stripe_engine_create(struct nic *const *rails, uint32_t rail_count, stru
         rail->nic = rails[i];
         rail->operations = rails[i]->operations;
         rail->message_bytes_max = rails[i]->message_bytes_max;
+        if (i == 0 || rail->message_bytes_max < engine->wqe_bytes_max) {
+            engine->wqe_bytes_max = rail->message_bytes_max;
+        }
         engine->send_bytes_max =
             minimum(engine->send_bytes_max, (uint64_t)rail->message_bytes_max * STRIPE_PARTS_MAX);
         table_init(&rail->queues);
@@ -163,7 +166,7 @@ static void take_completion(struct engine_rail *rail, const struct nic_completio
             queue->posted_head++;
             outgoing_done(channel, &channel->outgoing[posted->slot], posted->share);
         }
-        if (unlikely(channel->out_sequence != 0)) {
+        if (unlikely(channel->outbox_posted != 0)) {
             control_acknowledge(queue);
         }
         channel_work(channel->engine, channel); /* there is room for more */

@@ -16,7 +16,7 @@ say "clang-format on ${#sources[@]} files"
 clang-format --dry-run -Werror "${sources[@]}" || failed=1
 build clang
 say "clang-tidy"
-mapfile -t units < <(git ls-files 'capi/*.c' 'core/*.c' 'tools/*.c' 'examples/*.c' 'simnic/*.c' 'conformance/*.c' | grep -v /tests/)
+mapfile -t units < <(git ls-files 'capi/*.c' 'core/*.c' 'tools/*.c' 'examples/*.c' 'nccl/*.c' 'simnic/*.c' 'conformance/*.c' | grep -v /tests/)
 printf '%s\n' "${units[@]}" | xargs -P "$(nproc)" -n 8 clang-tidy --quiet -p build/clang 2> build/lint.log || failed=1
 say "shell scripts"
 while read -r script; do

@@ -16,6 +16,8 @@ bool device_create(struct device *device, struct fabric *fabric, const struct de
 {
     *device = (struct device){
         .fabric = fabric, .host = *host, .key_next = 1, .next_timer_ns = UINT64_MAX};
+    /* What is down already is no event, but is seen by who asks. */
+    device->rails_down = fabric->fault.rails_down;
     device->keys = calloc(DEVICE_MAX_KEYS, sizeof *device->keys);
     device->queue_pairs = calloc(DEVICE_MAX_QUEUE_PAIRS, sizeof(void *));
     device->completion_queues = calloc(DEVICE_MAX_COMPLETION_QUEUES, sizeof(void *));

@@ -12,6 +12,7 @@
 
 #include "../common/text.h"
 #include "gids.h"
+#include "rails.h"
 
 #define GIDS_MAX 64
 
@@ -97,6 +98,25 @@ static void print_memlock(void)
     }
 }
 
+static void print_rails(const struct rails *rails)
+{
+    printf("rails of channels, unless others are named:\n");
+    for (uint32_t i = 0; i < rails->count; i++) {
+        const crpc_rail_info *rail = &rails->rails[i];
+        printf("  rail %u   %s port %u, %s, buffers up to %" PRIu64 " bytes\n", i, rail->device,
+               rail->port, text_of_driver(rail->driver), rail->message_bytes_max);
+    }
+    if (rails->count == 0) {
+        printf("  none     %s\n", rails->error.message);
+    } else if (rails->count == 1) {
+        printf("  rail 1   none: no other card has an active port with the same link\n");
+    }
+    for (uint32_t i = 0; i < rails->left_out_count; i++) {
+        const struct left_out *port = &rails->left_out[i];
+        printf("  not used %s port %u: %s\n", port->device, port->port, port->why);
+    }
+}
+
 /* ---- JSON ------------------------------------------------------------------------------------ */
 
 static json_t *gids_json(const crpc_device_info *info)
@@ -130,6 +150,25 @@ static json_t *device_json(const crpc_device_info *info)
                      "link_mbps", (int)info->link_mbps, "system_image_guid", guid_json(info));
 }
 
+static json_t *rails_json(const struct rails *rails)
+{
+    json_t *used = json_array(), *left_out = json_array();
+    for (uint32_t i = 0; i < rails->count; i++) {
+        const crpc_rail_info *rail = &rails->rails[i];
+        json_array_append_new(used,
+                              json_pack("{s:s, s:i, s:s, s:I}", "device", rail->device, "port",
+                                        (int)rail->port, "driver", text_of_driver(rail->driver),
+                                        "message_bytes_max", (json_int_t)rail->message_bytes_max));
+    }
+    for (uint32_t i = 0; i < rails->left_out_count; i++) {
+        const struct left_out *port = &rails->left_out[i];
+        json_array_append_new(left_out, json_pack("{s:s, s:i, s:s}", "device", port->device, "port",
+                                                  (int)port->port, "why", port->why));
+    }
+    return json_pack("{s:o, s:o, s:o}", "used", used, "left_out", left_out, "error",
+                     rails->count > 0 ? json_null() : json_string(rails->error.message));
+}
+
 int main(int argc, char **argv)
 {
     bool json = false;
@@ -156,18 +195,23 @@ int main(int argc, char **argv)
         index++;
         info.struct_size = sizeof(info);
     }
+    static struct rails rails;
+    if (index > 0) {
+        rails_find(&rails);
+    }
     if (json) {
         uint64_t memlock = memlock_limit();
         json_t *root =
-            json_pack("{s:s, s:o, s:o}", "version", version, "memlock_bytes",
+            json_pack("{s:s, s:o, s:o, s:o}", "version", version, "memlock_bytes",
                       memlock == RLIM_INFINITY ? json_null() : json_integer((json_int_t)memlock),
-                      "devices", devices);
+                      "devices", devices, "rails", rails_json(&rails));
         json_dumpf(root, stdout, JSON_INDENT(2));
         putchar('\n');
         json_decref(root);
     } else {
         json_decref(devices);
         if (index > 0) {
+            print_rails(&rails);
             print_memlock();
         }
     }

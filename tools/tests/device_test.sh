@@ -19,6 +19,14 @@ check "info names the driver" grep -qwE "drivers .*$driver" "$work/info"
 check "info's JSON has devices, GIDs and drivers" json "[d['device'] for d in r['devices']] == ['$device', '$device1'] and r['devices'][0]['gids'] and '$driver' in r['devices'][0]['drivers']"
 check "info knows the cards and their speed" json "len({d['system_image_guid'] for d in r['devices']}) == 2 and all(int(d['system_image_guid'], 16) and d['link_mbps'] > 0 for d in r['devices'])"
 check "info prints them, too" bash -c "[ \$(grep -cE '^  (card +[0-9a-f]{16}|speed +[0-9.]+ Gbit/s)$' '$work/info') = 4 ]"
+check "info says which rails there would be" json "[(l['device'], l['port'], l['driver']) for l in r['rails']['used']] == [('$device', 1, '$driver'), ('$device1', 1, '$driver')] and r['rails']['left_out'] == [] and r['rails']['error'] is None"
+check "and prints them" grep -q "^  rail 1   $device1 port 1, $driver, " "$work/info"
+if [ -n "${TEST_LINK1_DOWN:-}" ]; then
+    $TEST_LINK1_DOWN
+    "$info" --json > "$work/json"
+    check "info says why there is no rail 1" json "[l['device'] for l in r['rails']['used']] == ['$device'] and [(l['device'], l['why']) for l in r['rails']['left_out']] == [('$device1', 'its link is down')]"
+    $TEST_LINK1_UP
+fi
 
 "$perf" server $address:7472 > "$work/server" 2>&1 &
 server=$!

@@ -7,17 +7,22 @@
         listener.serve(lambda request: request.payload)
 
 docs/python.md tells the rest."""
-from ._arrays import CompletionArray, OpArray
+from ._arrays import ChannelOpArray, CompletionArray, OpArray
 from ._call import Call
-from ._context import Context, Region, connect, devices, listen, version
+from ._channel import Channel
+from ._channel_listener import ChannelListener, ChannelRequest
+from ._channel_options import CacheInfo, ChannelInfo, ChannelOptions, ChannelStats, RailEvent, RailInfo
+from ._context import Context, connect, connect_channel, devices, listen, listen_channels, version
 from ._endpoint import Endpoint
 from ._listener import ConnectionRequest, Listener
 from ._message import Message, Reply
 from ._native import lib as _lib
 from ._options import ContextInfo, DeviceInfo, EndpointInfo, EndpointOptions, LogEntry, RegionInfo, Stats
 from ._records import Completion
+from ._region import Region
 from ._request import Request
 from ._reserve import CallReservation, ReplyReservation, Reservation
+from ._transfer import Transfer
 from .errors import (
     HANDLER_FAILED,
     Canceled,
@@ -38,6 +43,7 @@ from .errors import (
     SystemCallFailed,
     Timeout,
     TooBig,
+    TruncatedError,
     Unreachable,
     Unsupported,
 )
@@ -54,19 +60,39 @@ COMPLETION_RESPONSE: int = _lib.CRPC_COMPLETION_RESPONSE
 COMPLETION_REPLY: int = _lib.CRPC_COMPLETION_REPLY
 COMPLETION_CANCEL: int = _lib.CRPC_COMPLETION_CANCEL
 COMPLETION_REQUEST: int = _lib.CRPC_COMPLETION_REQUEST
+COMPLETION_SENT: int = _lib.CRPC_COMPLETION_SENT
+COMPLETION_RECEIVED: int = _lib.CRPC_COMPLETION_RECEIVED
+CHANNEL_RECEIVE: int = _lib.CRPC_CHANNEL_RECEIVE
+CHANNEL_SEND: int = _lib.CRPC_CHANNEL_SEND
+CHANNEL_CANCEL: int = _lib.CRPC_CHANNEL_CANCEL
+CHANNEL_MORE: int = _lib.CRPC_CHANNEL_MORE
 
 # Of ContextInfo.features.
 FEATURE_BLUEFLAME: int = _lib.CRPC_FEATURE_BLUEFLAME
 FEATURE_CQE_COMPRESSION: int = _lib.CRPC_FEATURE_CQE_COMPRESSION
 
 __all__ = [
+    "CHANNEL_CANCEL",
+    "CHANNEL_MORE",
+    "CHANNEL_RECEIVE",
+    "CHANNEL_SEND",
     "COMPLETION_CANCEL",
+    "COMPLETION_RECEIVED",
     "COMPLETION_REPLY",
     "COMPLETION_REQUEST",
     "COMPLETION_RESPONSE",
+    "COMPLETION_SENT",
+    "CacheInfo",
     "Call",
     "CallReservation",
     "Canceled",
+    "Channel",
+    "ChannelInfo",
+    "ChannelListener",
+    "ChannelOpArray",
+    "ChannelOptions",
+    "ChannelRequest",
+    "ChannelStats",
     "Closed",
     "Completion",
     "CompletionArray",
@@ -100,6 +126,8 @@ __all__ = [
     "OP_REPLY",
     "OpArray",
     "ProtocolError",
+    "RailEvent",
+    "RailInfo",
     "Refused",
     "Region",
     "RegionInfo",
@@ -112,10 +140,14 @@ __all__ = [
     "SystemCallFailed",
     "Timeout",
     "TooBig",
+    "Transfer",
+    "TruncatedError",
     "Unreachable",
     "Unsupported",
     "connect",
+    "connect_channel",
     "devices",
     "listen",
+    "listen_channels",
     "version",
 ]

@@ -8,18 +8,21 @@ from typing import TYPE_CHECKING, Any, Iterable, Iterator, Optional, Union
 from ._message import CLOSED, Message, memory
 from ._native import ffi, lib
 from ._options import number, pin
-from ._records import COMPLETION, MARK, OP, Completion, column_form, dtype, records_form
+from ._records import CHANNEL_OP, COMPLETION, MARK, OP, Completion, column_form, dtype, records_form
 from .errors import Closed, CopyrpcError, error_of
 
 if TYPE_CHECKING:
     import numpy
     from typing_extensions import Buffer
 
+    from ._channel import Channel
     from ._endpoint import Endpoint
     from ._pump import Pump
+    from ._region import Region
 
 CALL: int = lib.CRPC_OP_CALL
 _CHUNK = 1024
+_VIEWED = (lib.CRPC_COMPLETION_RESPONSE, lib.CRPC_COMPLETION_REQUEST)
 
 
 class Batch:
@@ -179,6 +182,57 @@ class OpArray:
             OP.pack_into(self.memory, index * 64, *op)
 
 
+class ChannelOpArray:
+    """Room for ops of channels, which Context.submit takes in one crossing. `array` shows them to numpy; set() writes one without
+    it. Nothing here keeps the memory that they name alive: see docs/python.md. The highest bit of user_data is the package's own."""
+
+    def __init__(self, count: int) -> None:
+        number(count, "the length of an array", 1, 1 << 20)
+        self._ops = ffi.new("crpc_channel_op[]", count)
+        self._count = count
+        #: The ops as bytes, 64 each, to be written.
+        self.memory = memoryview(ffi.buffer(self._ops))
+        self._array: Any = None
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def array(self) -> numpy.ndarray[Any, Any]:
+        """The ops as a structured numpy array; field names are those of crpc_channel_op."""
+        if self._array is None:
+            form = dtype("crpc_channel_op")
+            import numpy
+
+            self._array = numpy.frombuffer(self.memory, form)
+        array: numpy.ndarray[Any, Any] = self._array
+        return array
+
+    def set(self, index: int, **fields: int) -> None:
+        """Writes one op; fields that are not named become zero."""
+        number(index, "index", 0, self._count - 1)
+        op = ffi.new("crpc_channel_op *")
+        for name, value in fields.items():
+            if name in ("channel", "region"):
+                getattr(op, name).bits = value
+            else:
+                setattr(op, name, value)
+        self.memory[index * 64 : index * 64 + 64] = ffi.buffer(op)[:]
+
+    def fill(self, opcode: int, channel: Channel, region: Region, message_bytes: int, *, tag: int = 0, timeout_ns: int = 0) -> None:
+        """Makes each a CHANNEL_SEND or CHANNEL_RECEIVE with user_data 0, 1, 2... of the message that lies at
+        user_data * message_bytes of the region."""
+        if opcode not in (lib.CRPC_CHANNEL_SEND, lib.CRPC_CHANNEL_RECEIVE):
+            raise ValueError(f"opcode is CHANNEL_SEND or CHANNEL_RECEIVE, not {opcode!r}")
+        number(message_bytes, "message_bytes", 0, 1 << 30)
+        number(tag, "tag", 0, 0xFFFFFFFF)
+        number(timeout_ns, "timeout_ns", 0, (1 << 64) - 1)
+        for index in range(self._count):
+            address = region.address + index * message_bytes
+            op = (opcode, 0, 0, tag, channel.bits, index, region.bits, address, message_bytes, timeout_ns, 0)
+            CHANNEL_OP.pack_into(self.memory, index * 64, *op)
+
+
 class CompletionArray:
     """Room for completions, which Context.poll fills in one crossing. Iterate over it, or use `array` with numpy."""
 
@@ -230,7 +284,8 @@ class CompletionArray:
         column = self._columns.get(field)
         if column is None:
             code, offset = column_form(field)
-            cells = memoryview(self._memory).cast("B").cast(code)
+            form: Any = code  # which of cast's formats it is, mypy cannot know
+            cells = memoryview(self._memory).cast("B").cast(form)
             column = self._columns[field] = cells[offset // cells.itemsize :: 64 // cells.itemsize].toreadonly()
         return column[: self._count]
 
@@ -244,15 +299,19 @@ class CompletionArray:
         number(index, "index", 0, self._count - 1)
         pump = self._fresh()
         completion = self._completions[index]
+        if completion.kind not in _VIEWED:
+            raise ValueError("only requests and responses have payloads of the library's; channels fill the application's memory")
         return Message(pump, completion.payload, completion.payload_bytes).payload
+
+    def _payload_bytes(self) -> int:
+        return sum(record[8] + 7 & ~7 for record in self.records() if record[0] in _VIEWED)
 
     def gather(self) -> memoryview:
         """Copies all payloads to one buffer of this array's own, in one crossing; `offsets` says where each is. For as long as
         nothing is gathered again."""
         self._fresh()
-        sizes = sum(record[8] + 7 & ~7 for record in self.records()) if self._gathered is None else len(self._gathered)
         if self._gathered is None:
-            self._gathered = ffi.new("uint8_t[]", max(4096, sizes))
+            self._gathered = ffi.new("uint8_t[]", max(4096, self._payload_bytes()))
             self._offsets = ffi.new("uint64_t[]", self._capacity)
         while True:
             done = lib.copyrpc_native_gather(
@@ -260,7 +319,7 @@ class CompletionArray:
             )
             if done == self._count:
                 return memoryview(ffi.buffer(self._gathered))
-            self._gathered = ffi.new("uint8_t[]", sum(record[8] + 7 & ~7 for record in self.records()))
+            self._gathered = ffi.new("uint8_t[]", self._payload_bytes())
 
     @property
     def offsets(self) -> memoryview:

@@ -15,6 +15,7 @@ from ._records import MARK, OP
 from .errors import Closed, error_of
 
 if TYPE_CHECKING:
+    from ._channel import Channel
     from ._pump import Done, Pump
 
 CALL: int = lib.CRPC_OP_CALL
@@ -29,6 +30,7 @@ class Attachment:
         self.loop = loop
         self.thread = threading.get_ident()
         self.pack_into = OP.pack_into
+        self.channels: list[Channel] = []  # that have something to send at the end of the turn
         self.outbox: dict[int, tuple[Any, ...]] = {}
         self.held: dict[int, tuple[Any, ...]] = {}  # the same, of endpoints that have no room
         self.full: set[int] = set()  # those endpoints
@@ -106,6 +108,7 @@ class Attachment:
             try:
                 if self.outbox:
                     self.flush()
+                self.flush_channels()
                 # What was resolved just now calls again, most likely: look once more after that, and arm when nothing comes.
                 busy = pump._poll()
                 if self.stalled is not None:
@@ -117,6 +120,10 @@ class Attachment:
                 self.draining = False
                 if busy:
                     self.schedule()
+
+    def flush_channels(self) -> None:
+        while self.channels:
+            self.channels.pop()._flush()
 
     def flush(self) -> None:
         """Submits calls in the order in which they were made. Those of an endpoint that has no room hold up nobody else's."""
@@ -260,6 +267,7 @@ def attach(pump: Pump, loop: asyncio.AbstractEventLoop) -> Attachment:
         if attachment is not None:
             for user_data in [*attachment.held, *attachment.outbox]:  # never sent, and nobody is left to be told
                 pump._pending.pop(user_data, None)
+            attachment.flush_channels()
         pump._attachment = Attachment(pump, loop)
         return pump._attachment
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 import asyncio
 import time
 import warnings
-from typing import TYPE_CHECKING, Any, Callable, Optional, TypeVar
+from bisect import insort
+from typing import TYPE_CHECKING, Any, Callable, Optional, Sequence, TypeVar, Union
 
 from . import _asyncio
 from . import _options as options_module
-from ._arrays import CompletionArray, OpArray
+from ._arrays import ChannelOpArray, CompletionArray, OpArray
+from ._channel import Channel
+from ._channel_listener import ChannelListener
+from ._channel_options import CacheInfo, ChannelOptions, RailInfo, cache_info, channel_options, rail_info
 from ._closing import Closing
 from ._endpoint import Endpoint
 from ._listener import Listener
@@ -18,17 +22,19 @@ from ._options import (
     DeviceInfo,
     EndpointOptions,
     LogEntry,
-    RegionInfo,
     Stats,
     address_bytes,
+    choice,
     endpoint_options,
     number,
     pin,
+    pin_writable,
     sized,
     timeout_ns,
 )
 from ._pump import Pump, Waiter
 from ._records import MARK
+from ._region import ACCESSES, Region
 from .errors import NoDevice, check, error_of, new_error
 
 if TYPE_CHECKING:
@@ -42,53 +48,26 @@ _log_levels = {
     "info": lib.CRPC_LOG_INFO,
     "debug": lib.CRPC_LOG_DEBUG,
 }
-_accesses = {
-    "local_write": lib.CRPC_ACCESS_LOCAL_WRITE,
-    "remote_write": lib.CRPC_ACCESS_REMOTE_WRITE,
-    "remote_read": lib.CRPC_ACCESS_REMOTE_READ,
-    "remote_atomic": lib.CRPC_ACCESS_REMOTE_ATOMIC,
-}
+
+T = TypeVar("T", Endpoint, Listener, Channel, ChannelListener)
+Rails = Union[bool, Sequence[str]]
 
 
-def _choice(value: str, name: str, choices: dict[str, int]) -> int:
-    if not isinstance(value, str):
-        raise TypeError(f"{name} is one of {', '.join(choices)}, not {type(value).__name__}")
-    if value not in choices:
-        raise ValueError(f"{name} is one of {', '.join(choices)}, not {value!r}")
-    return choices[value]
+def _rail_options(options: Any, rails: Rails) -> int:
+    """Fills in the rails; gives the flag that they need."""
+    if isinstance(rails, bool):
+        return lib.CRPC_CONTEXT_RAILS if rails else 0
+    if isinstance(rails, str) or not all(isinstance(name, str) for name in rails):
+        raise TypeError("rails is True, or a list of names such as 'mlx5_0' or 'mlx5_0:1'")
+    if not 1 <= len(rails) <= lib.CRPC_RAILS_MAX:
+        raise ValueError(f"rails has 1 to {lib.CRPC_RAILS_MAX} names, not {len(rails)}")
+    for index, name in enumerate(rails):
+        text = name.encode()
+        if not 0 < len(text) < len(options.rails[index]):
+            raise NoDevice(f"no device has a name of {len(text)} bytes", lib.CRPC_E_NO_DEVICE)
+        options.rails[index] = text
+    return int(lib.CRPC_CONTEXT_RAILS)
 
-
-T = TypeVar("T", Endpoint, Listener)
-
-
-class Region(Closing):
-    """Registered memory: see Context.register."""
-
-    def __init__(self, context: Context, memory: Any, handle: Any) -> None:
-        self._context = context
-        self._memory = memory  # pinned: it must stay where it is
-        self._handle = handle
-        self._closed = False
-
-    def info(self) -> RegionInfo:
-        """Where it lies, and the keys that the device gave it."""
-        with self._context._use as pointer:
-            struct = sized("crpc_region_info")
-            check(lib.crpc_region_get_info(pointer, self._handle[0], struct), "region")
-            words = tuple(word for word, flag in _accesses.items() if struct.access & flag)
-            return options_module.region_info(struct, words)
-
-    def close(self) -> None:
-        """Deregisters it. Once is enough; more does no harm."""
-        if self._closed:
-            return
-        if self._context._pointer is not None:
-            with self._context._use as pointer:
-                check(lib.crpc_region_deregister(pointer, self._handle[0]), "deregister")
-                if self in self._context._regions:
-                    self._context._regions.remove(self)
-        self._closed = True
-        self._memory = None
 
 
 class Context(Closing, Pump):
@@ -106,10 +85,16 @@ class Context(Closing, Pump):
         signal_interval: int = 0,
         compressed_completions: bool = False,
         log_level: str = "off",
+        rails: Rails = False,
+        rail_receive_depth: int = 0,
+        channels_max: int = 0,
+        keep_registered: bool = False,
     ) -> None:
         """Opens `device`, or the first with an active port. 0 is the library's default; copyrpc.h explains each.
 
-        `compressed_completions`: where the device can; info().features tells whether it does."""
+        `compressed_completions`: where the device can; info().features tells whether it does. `rails`, for channels: True for those
+        that there are, or one or two names. `keep_registered`: buffers that channels were given stay registered when they are done,
+        and forget() must be told before their memory goes."""
         if not isinstance(device, str):
             raise TypeError(f"a device is a name such as 'mlx5_0', not {type(device).__name__}")
         options = sized("crpc_context_options")
@@ -117,8 +102,8 @@ class Context(Closing, Pump):
         if len(name) >= len(options.device):
             raise NoDevice(f"no device has a name of {len(name)} bytes", lib.CRPC_E_NO_DEVICE)
         options.device = name
-        options.driver = _choice(driver, "driver", _drivers)
-        options.log_level = _choice(log_level, "log_level", _log_levels)
+        options.driver = choice(driver, "driver", _drivers)
+        options.log_level = choice(log_level, "log_level", _log_levels)
         options.port = number(port, "port", 0, 0xFFFFFFFF)
         if gid_index is not None:
             options.flags = lib.CRPC_CONTEXT_GID_INDEX
@@ -126,12 +111,15 @@ class Context(Closing, Pump):
         options.endpoints_max = number(endpoints_max, "endpoints_max", 0, 0xFFFFFFFF)
         options.receive_depth = number(receive_depth, "receive_depth", 0, 0xFFFFFFFF)
         options.signal_interval = number(signal_interval, "signal_interval", 0, 0xFFFFFFFF)
+        options.flags |= _rail_options(options, rails)
+        options.rail_receive_depth = number(rail_receive_depth, "rail_receive_depth", 0, 0xFFFFFFFF)
+        options.channels_max = number(channels_max, "channels_max", 0, 0xFFFFFFFF)
         if compressed_completions:
             options.features = lib.CRPC_FEATURE_CQE_COMPRESSION
         pointer = ffi.new("crpc_context **")
         error = new_error()
         check(lib.crpc_context_open(options, pointer, error), error=error)
-        super().__init__(pointer[0])
+        super().__init__(pointer[0], keep_registered)
 
     # ---- Connections ----
 
@@ -207,33 +195,141 @@ class Context(Closing, Pump):
             check(lib.crpc_endpoint_blob(pointer, c_options, handle, room, size, error), "blob", error)
             return Endpoint(self, handle.bits, given), bytes(ffi.buffer(room, size[0]))
 
+    # ---- Channels ----
+
+    def _begin_channel(self, address: str, options: Optional[ChannelOptions]) -> Channel:
+        where = address_bytes(address)
+        c_options = channel_options(options).to_c(0)
+        with self._use as pointer:
+            handle = ffi.new("crpc_channel *")
+            error = new_error()
+            check(lib.crpc_channel_connect(pointer, where, c_options, handle, error), error=error)
+            channel = Channel(self, handle.bits)
+            self._rearm()
+        return channel
+
+    def connect_channel(
+        self, address: str, options: Optional[ChannelOptions] = None, *, timeout: Optional[float] = None
+    ) -> Channel:
+        """Connects a channel to "host:port", an address of the peer's rail 0. The context was opened with `rails`."""
+        limit = timeout_ns(timeout)
+        channel = self._begin_channel(address, options)
+        try:
+            with self._use:
+                if not self._wait(channel._settled, time.monotonic_ns() + limit if limit else None):
+                    raise error_of(lib.CRPC_E_TIMEOUT, f"connecting to {address}")
+                channel._check()
+        except BaseException:
+            channel.close()
+            raise
+        return channel
+
+    async def aconnect_channel(self, address: str, options: Optional[ChannelOptions] = None) -> Channel:
+        """connect_channel for coroutines."""
+        _asyncio.attach(self, asyncio.get_running_loop())
+        channel = self._begin_channel(address, options)
+        try:
+            await _asyncio.wait(self, channel._settled)
+            channel._check()
+        except BaseException:
+            channel.close()
+            raise
+        return channel
+
+    def listen_channels(self, address: str, options: Optional[ChannelOptions] = None, *, backlog: int = 0) -> ChannelListener:
+        """Listens for channels on an address of rail 0. `options` are those of accepted ones."""
+        where = address_bytes(address)
+        given = channel_options(options)
+        given.to_c(0)  # wrong ones are told here, not when somebody connects
+        with self._use:
+            return ChannelListener(self, where, backlog, given)
+
+    def channel_blob(self, options: Optional[ChannelOptions] = None) -> tuple[Channel, bytes]:
+        """A channel to be connected without rdma_cm, by Channel.join: see blob."""
+        c_options = channel_options(options).to_c(0)
+        with self._use as pointer:
+            handle = ffi.new("crpc_channel *")
+            room = ffi.new("uint8_t[]", lib.CRPC_BLOB_BYTES_MAX)
+            size = ffi.new("uint32_t *", lib.CRPC_BLOB_BYTES_MAX)
+            error = new_error()
+            check(lib.crpc_channel_blob(pointer, c_options, handle, room, size, error), "blob", error)
+            return Channel(self, handle.bits), bytes(ffi.buffer(room, size[0]))
+
+    def rails(self) -> list[RailInfo]:
+        """The ports that channels stripe over."""
+        found: list[RailInfo] = []
+        with self._use as pointer:
+            while True:
+                struct = sized("crpc_rail_info")
+                status = lib.crpc_rail_get_info(pointer, len(found), struct)
+                if status == lib.CRPC_E_NOT_FOUND:
+                    return found
+                check(status, "rails")
+                found.append(rail_info(struct))
+
+    def cache_info(self) -> CacheInfo:
+        """The registrations of buffers that no Region covers."""
+        with self._use as pointer:
+            struct = sized("crpc_cache_info")
+            check(lib.crpc_cache_get_info(pointer, struct), "cache_info")
+            return cache_info(struct)
+
+    def forget(self, buffer: Optional[Buffer] = None) -> int:
+        """Ends registrations that `keep_registered`, or ops in arrays, have left: those of a buffer's memory, or all. Gives how
+        many; raises InvalidArgument while a channel uses one."""
+        pinned = pin(buffer, "what is to be forgotten") if buffer is not None else ffi.NULL
+        size = len(pinned) if buffer is not None else 0
+        with self._use as pointer:
+            if buffer is not None and size == 0:
+                return 0
+            return check(lib.crpc_cache_forget(pointer, pinned, size), "forget")
+
+    # ---- Regions ----
+
     def register(self, buffer: Buffer, *access: str) -> Region:
         """Registers a writable buffer with the device. `access` is any of local_write, remote_write, remote_read and
-        remote_atomic."""
+        remote_atomic; channels receive into what has the first two. Until it is closed, channels find that whatever they are
+        given of this memory is registered."""
         flags = 0
         for word in access:
-            flags |= _choice(word, "access", _accesses)
-        try:
-            memory = ffi.from_buffer("uint8_t[]", buffer, require_writable=True)
-        except (TypeError, BufferError, ValueError):
-            pin(buffer, "registered memory")  # says what else is wrong
-            raise BufferError("registered memory must be writable: a bytearray, for example") from None
+            flags |= choice(word, "access", ACCESSES)
+        memory = pin_writable(buffer, "registered memory")
         with self._use as pointer:
             handle = ffi.new("crpc_region *")
             error = new_error()
             check(lib.crpc_region_register(pointer, memory, len(memory), flags, handle, error), "register", error)
-            region = Region(self, memory, handle)
-            self._regions.append(region)
+            region = Region(self, memory, handle, flags, int(ffi.cast("uintptr_t", memory)), len(memory))
+            insort(self._regions, region)
+            return region
+
+    def register_dmabuf(self, descriptor: int, size: int, *access: str, offset: int = 0, address: int = 0) -> Region:
+        """Registers `size` bytes from `offset` on of memory of another device, a GPU, that a dma-buf stands for. `address` is what
+        ops in arrays call it. The descriptor may be closed afterwards."""
+        flags = 0
+        for word in access:
+            flags |= choice(word, "access", ACCESSES)
+        number(descriptor, "descriptor", 0, 0x7FFFFFFF)
+        for value, name in ((size, "size"), (offset, "offset"), (address, "address")):
+            number(value, name, 0, (1 << 64) - 1)
+        with self._use as pointer:
+            handle = ffi.new("crpc_region *")
+            error = new_error()
+            status = lib.crpc_region_register_dmabuf(pointer, descriptor, offset, size, address, flags, handle, error)
+            check(status, "register_dmabuf", error)
+            region = Region(self, None, handle, flags, address, size)
+            insort(self._regions, region)
             return region
 
     # ---- Arrays ----
 
-    def submit(self, ops: OpArray, count: Optional[int] = None, payload: Buffer = b"", first: int = 0) -> int:
-        """Submits `count` ops of the array, from `first` on, whose payloads lie in `payload`: one crossing. Gives how many were
-        taken; fewer than asked if there was no room: poll, then submit the rest. Raises if the first cannot be taken for another
-        reason."""
-        if not isinstance(ops, OpArray):
-            raise TypeError(f"ops is an OpArray, not {type(ops).__name__}")
+    def submit(
+        self, ops: Union[OpArray, ChannelOpArray], count: Optional[int] = None, payload: Buffer = b"", first: int = 0
+    ) -> int:
+        """Submits `count` ops of the array, from `first` on, whose payloads lie in `payload`, or of channels at their addresses: one
+        crossing. Gives how many were taken; fewer than asked if there was no room: poll, then submit the rest. Raises if the first
+        cannot be taken for another reason."""
+        if not isinstance(ops, (OpArray, ChannelOpArray)):
+            raise TypeError(f"ops is an OpArray or a ChannelOpArray, not {type(ops).__name__}")
         if count is None:
             count = len(ops) - first
         if not 0 <= first <= len(ops) or not 0 <= count <= len(ops) - first:
@@ -241,7 +337,10 @@ class Context(Closing, Pump):
         pinned = pin(payload)
         with self._use as pointer:
             at = ops._ops + first if first else ops._ops
-            taken = lib.copyrpc_native_submit_array(pointer, at, count, pinned, len(pinned), self._reason)
+            if isinstance(ops, ChannelOpArray):
+                taken = lib.copyrpc_native_channel_submit_array(pointer, at, count, self._reason)
+            else:
+                taken = lib.copyrpc_native_submit_array(pointer, at, count, pinned, len(pinned), self._reason)
             if taken <= 0 < count and self._reason[0] != lib.CRPC_E_AGAIN:
                 raise error_of(self._reason[0], "submit")
             if self._sleeping or self._attachment is not None:
@@ -331,9 +430,9 @@ class Context(Closing, Pump):
                 pass  # a payload is still looked at: rather leak than let it read what is gone
 
 
-def _in_own_context(device: str, make: Callable[[Context], T]) -> T:
+def _in_own_context(device: str, make: Callable[[Context], T], rails: Rails = False) -> T:
     """What is made in a context of its own, which is closed with it."""
-    context = Context(device)
+    context = Context(device, rails=rails)
     try:
         made = make(context)
     except BaseException:
@@ -351,6 +450,20 @@ def connect(address: str, options: Optional[EndpointOptions] = None, *, device: 
 def listen(address: str = "*:7471", options: Optional[EndpointOptions] = None, *, device: str = "") -> Listener:
     """Listens on an address, in a context of its own, which is closed with it."""
     return _in_own_context(device, lambda context: context.listen(address, options))
+
+
+def connect_channel(
+    address: str, options: Optional[ChannelOptions] = None, *, device: str = "", rails: Rails = True
+) -> Channel:
+    """Connects a channel to "host:port", in a context of its own, which is closed with it."""
+    return _in_own_context(device, lambda context: context.connect_channel(address, options), rails)
+
+
+def listen_channels(
+    address: str = "*:7472", options: Optional[ChannelOptions] = None, *, device: str = "", rails: Rails = True
+) -> ChannelListener:
+    """Listens for channels on an address, in a context of its own, which is closed with it, and the channels too."""
+    return _in_own_context(device, lambda context: context.listen_channels(address, options), rails)
 
 
 def devices() -> list[DeviceInfo]:

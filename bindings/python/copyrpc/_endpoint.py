@@ -3,93 +3,57 @@ from __future__ import annotations
 
 import asyncio
 import time
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Iterable, Literal, Optional, Union, overload
 
 from . import _asyncio
 from . import _options as options_module
 from ._call import Call
+from ._connection import Connection
 from ._message import Reply
-from ._native import ffi, lib
+from ._native import lib
 from ._options import EndpointInfo, EndpointOptions, Stats, number, pin, sized, timeout_ns
 from ._records import MARK
 from ._request import Request, Requests
 from ._reserve import CallReservation, areserve, reserve
-from .errors import Closed, CopyrpcError, Disconnected, check, error_from, error_of, new_error
+from .errors import CopyrpcError, check, error_of
 
 if TYPE_CHECKING:
-    from typing_extensions import Buffer, Self
+    from typing_extensions import Buffer
 
     from ._context import Context
     from ._listener import Listener
 
 CALL: int = lib.CRPC_OP_CALL
-# How long leaving a `with` block waits for the peer to take leave too.
-_LEAVE_SECONDS = 1.0
 
 
-class Endpoint(Requests):
-    """A connection. Made by Context.connect, or by a Listener."""
+class Endpoint(Connection, Requests):
+    """A connection for calls. Made by Context.connect, or by a Listener."""
+
+    _kind = "crpc_endpoint"
 
     def __init__(self, context: Context, bits: int, options: EndpointOptions, listener: Optional[Listener] = None) -> None:
-        super().__init__(context)
-        self._context = context
-        self._bits = bits
-        self._handle = ffi.new("crpc_endpoint *", {"bits": bits})
+        Requests.__init__(self, context)
+        self._begin(context, bits)
         self._options = options
         self._listener = listener
-        self._up = False
-        self._error: Optional[CopyrpcError] = None
-        self._graceful = False
-        self._owns_context = False
-        #: For the application.
-        self.user_data: Any = None
         context._endpoints[bits] = self
-
-    @property
-    def context(self) -> Context:
-        return self._context
-
-    @property
-    def connected(self) -> bool:
-        return self._up and self._error is None
-
-    @property
-    def error(self) -> Optional[CopyrpcError]:
-        """Why it is no longer connected, or None."""
-        return self._error
-
-    @property
-    def bits(self) -> int:
-        """The handle, for the `endpoint` field of ops in arrays."""
-        return self._bits
 
     # ---- Events, with the lock ----
 
     def _connected(self, status: int) -> None:
-        if status < 0:
-            self._end(status)
-            return
-        self._up = True
-        if self._listener is not None:
+        super()._connected(status)
+        if self._up and self._listener is not None:
             self._listener.endpoints.add(self)
 
-    def _disconnected(self, status: int) -> None:
-        self._graceful = status == 0
-        self._end(status)
+    def _in_use(self) -> bool:
+        return self._bits in self._pump._reservations  # whose memory is the ring's: it ends first
 
-    def _end(self, status: int) -> None:
-        error = new_error()
-        lib.crpc_endpoint_get_error(self._pump._pointer, self._handle[0], error)
-        if error.status < 0:
-            self._lost(error_from(error))
-        else:
-            self._lost(error_of(status if status < 0 else lib.CRPC_E_DISCONNECTED, "the connection has ended"))
-        if self._bits not in self._pump._reservations:  # whose memory is the ring's: it ends first
-            lib.crpc_endpoint_close(self._pump._pointer, self._handle[0])
+    def _end_uses(self) -> None:
+        if self._in_use():
+            self._pump._reservations[self._bits]._end()
 
     def _lost(self, error: CopyrpcError) -> None:
-        self._error = error
+        super()._lost(error)
         pump = self._pump
         pump._endpoints.pop(self._bits, None)
         if pump._attachment is not None:
@@ -100,20 +64,6 @@ class Endpoint(Requests):
     def _request(self, record: tuple[int, ...]) -> None:
         # Nobody receives at a closed listener; the connection is still to be served.
         (self if self._listener is None or self._listener._closed else self._listener)._queue.append(Request(self, record))
-
-    def _over(self) -> bool:
-        return self._error is not None
-
-    def _error_again(self) -> CopyrpcError:
-        """The reason once more, as an exception that has no traceback yet."""
-        error = self._error
-        assert error is not None
-        family = Disconnected if self._up and not isinstance(error, Closed) else type(error)
-        return family(error.message, error.status, error.errno or 0, error.vendor_syndrome)
-
-    def _check(self) -> None:
-        if self._error is not None:
-            raise self._error_again()
 
     # ---- Calls ----
 
@@ -310,110 +260,3 @@ class Endpoint(Requests):
             struct = sized("crpc_stats")
             check(lib.crpc_endpoint_get_stats(pointer, self._handle[0], struct))
             return options_module.stats(struct)
-
-    # ---- By blob ----
-
-    def _settled(self) -> bool:
-        return self._up or self._error is not None
-
-    def join(self, blob: Buffer, *, timeout: Optional[float] = 5.0) -> None:
-        """Connects an endpoint of Context.blob with the blob of its peer."""
-        limit = timeout_ns(timeout)
-        self._join(blob)
-        with self._pump._use:
-            if not self._pump._wait(self._settled, time.monotonic_ns() + limit if limit else None):
-                raise error_of(lib.CRPC_E_TIMEOUT, "join")
-            self._check()
-
-    async def ajoin(self, blob: Buffer) -> None:
-        """join for coroutines."""
-        self._join(blob)
-        await _asyncio.wait(self._pump, self._settled)
-        self._check()
-
-    def _join(self, blob: Buffer) -> None:
-        pinned = pin(blob, "a blob")
-        with self._pump._use as pointer:
-            self._check()
-            error = new_error()
-            check(lib.crpc_endpoint_join(pointer, self._handle[0], pinned, len(pinned), error), "join", error)
-
-    # ---- The end ----
-
-    def _leave(self, timeout: Optional[float]) -> bool:
-        """Begins to take leave. False if there is nothing to leave any more. With the lock."""
-        if self._error is not None:
-            return False
-        limit = timeout_ns(timeout, options_module.FOREVER)
-        status = lib.crpc_endpoint_disconnect(self._pump._pointer, self._handle[0], limit)
-        if status not in (lib.CRPC_E_STATE, lib.CRPC_E_STALE):
-            check(status, "disconnect")
-            self._pump._rearm()
-        return True
-
-    def disconnect(self, timeout: Optional[float] = None) -> None:
-        """Takes leave: what is under way on either side finishes first, for at most `timeout` seconds. Then it is closed."""
-        with self._pump._use:
-            if self._leave(timeout):
-                self._pump._wait(self._over)
-
-    async def adisconnect(self, timeout: Optional[float] = None) -> None:
-        """disconnect for coroutines."""
-        with self._pump._use:
-            waiting = self._leave(timeout)
-        if waiting:
-            await _asyncio.wait(self._pump, self._over)
-
-    def close(self) -> None:
-        """Ends the connection at once: calls under way raise Closed. Once is enough; more does no harm."""
-        pump = self._pump
-        if pump._pointer is None or (self._error is not None and self._bits not in pump._reservations):
-            if self._owns_context:
-                self._context.close()
-            return
-        with pump._use as pointer:
-            reservation = pump._reservations.get(self._bits)
-            if reservation is not None:
-                reservation._end()
-            if self._error is None:
-                pump._poll()  # ends views, which must not outlive the ring
-            if self._error is None:
-                self._lost(Closed("the endpoint is closed", lib.CRPC_E_CLOSED))
-                lib.crpc_endpoint_close(pointer, self._handle[0])
-                pump._poll()  # what was pending completes
-                pump._wake_ready()
-            pump._rearm()
-        if self._owns_context:
-            self._context.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: Optional[type[BaseException]], value: Optional[BaseException], trace: Optional[TracebackType]
-    ) -> None:
-        try:
-            if kind is None and self._pump._pointer is not None and self.connected:
-                self.disconnect(_LEAVE_SECONDS)
-        except CopyrpcError:
-            pass  # it is over one way or the other
-        finally:
-            self.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: Optional[type[BaseException]], value: Optional[BaseException], trace: Optional[TracebackType]
-    ) -> None:
-        try:
-            if kind is None and self._pump._pointer is not None and self.connected:
-                await self.adisconnect(_LEAVE_SECONDS)
-        except CopyrpcError:
-            pass
-        finally:
-            self.close()
-
-    def __repr__(self) -> str:
-        state = "connected" if self.connected else "connecting" if self._error is None else f"ended: {self._error}"
-        return f"<copyrpc.Endpoint {self._bits:#x} {state}>"

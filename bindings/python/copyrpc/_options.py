@@ -39,6 +39,14 @@ def number(value: Any, name: str, least: int, most: int) -> int:
     return index
 
 
+def choice(value: str, name: str, choices: dict[str, int]) -> int:
+    if not isinstance(value, str):
+        raise TypeError(f"{name} is one of {', '.join(choices)}, not {type(value).__name__}")
+    if value not in choices:
+        raise ValueError(f"{name} is one of {', '.join(choices)}, not {value!r}")
+    return choices[value]
+
+
 def pin(buffer: Buffer, name: str = "the payload") -> Any:
     """A contiguous buffer as C sees it, without a copy. It cannot be resized while the result lives."""
     try:
@@ -47,6 +55,15 @@ def pin(buffer: Buffer, name: str = "the payload") -> Any:
         raise TypeError(f"{name} must be bytes or another buffer, not {type(buffer).__name__}") from None
     except (BufferError, ValueError) as error:
         raise BufferError(f"{name} must be contiguous in memory (bytes(x) makes a copy that is): {error}") from None
+
+
+def pin_writable(buffer: Buffer, name: str) -> Any:
+    """The same of a buffer that is to be written to."""
+    try:
+        return ffi.from_buffer("uint8_t[]", buffer, require_writable=True)
+    except (TypeError, BufferError, ValueError):
+        pin(buffer, name)  # says what else is wrong
+        raise BufferError(f"{name} must be writable: a bytearray, for example") from None
 
 
 def address_bytes(address: str) -> bytes:
@@ -107,7 +124,7 @@ def _text(array: Any) -> str:
     return str(ffi.string(array).decode("utf-8", "replace"))
 
 
-def _read(kind: type[T], struct: Any, **others: Any) -> T:
+def read(kind: type[T], struct: Any, **others: Any) -> T:
     """Fills a dataclass from the fields of the same names of a C struct."""
     for item in fields(kind):  # type: ignore[arg-type]
         if item.name not in others:
@@ -234,29 +251,33 @@ def sized(name: str) -> Any:
     return ffi.new(name + " *", {"struct_size": ffi.sizeof(name)})
 
 
+def connection_state(state: int) -> str:
+    return _states.get(state, "unknown")
+
+
 def context_info(struct: Any) -> ContextInfo:
-    return _read(ContextInfo, struct)
+    return read(ContextInfo, struct)
 
 
 def endpoint_info(struct: Any) -> EndpointInfo:
-    return _read(
+    return read(
         EndpointInfo,
         struct,
-        state=_states.get(struct.state, "unknown"),
+        state=connection_state(struct.state),
         token=bytes(ffi.buffer(struct.token, struct.token_bytes)),
     )
 
 
 def region_info(struct: Any, access: tuple[str, ...]) -> RegionInfo:
-    return _read(RegionInfo, struct, access=access)
+    return read(RegionInfo, struct, access=access)
 
 
 def stats(struct: Any) -> Stats:
-    return _read(Stats, struct)
+    return read(Stats, struct)
 
 
 def device_info(struct: Any) -> DeviceInfo:
-    return _read(
+    return read(
         DeviceInfo,
         struct,
         active=struct.port_state == lib.CRPC_PORT_ACTIVE,
@@ -265,4 +286,4 @@ def device_info(struct: Any) -> DeviceInfo:
 
 
 def log_entry(struct: Any) -> LogEntry:
-    return _read(LogEntry, struct)
+    return read(LogEntry, struct)

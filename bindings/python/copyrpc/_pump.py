@@ -26,9 +26,11 @@ from .errors import CopyrpcError, error_of
 if TYPE_CHECKING:
     from ._arrays import Batch
     from ._asyncio import Attachment
+    from ._channel import Channel
     from ._endpoint import Endpoint
-    from ._listener import Listener
+    from ._region import Region
     from ._reserve import Reservation
+    from ._transfer import Buffer
 
 RESPONSE: int = lib.CRPC_COMPLETION_RESPONSE
 REPLY: int = lib.CRPC_COMPLETION_REPLY
@@ -39,6 +41,10 @@ CONNECTED: int = lib.CRPC_COMPLETION_CONNECTED
 DISCONNECTED: int = lib.CRPC_COMPLETION_DISCONNECTED
 ROOM: int = lib.CRPC_COMPLETION_ROOM
 DEVICE: int = lib.CRPC_COMPLETION_DEVICE
+SENT: int = lib.CRPC_COMPLETION_SENT
+RECEIVED: int = lib.CRPC_COMPLETION_RECEIVED
+RAIL: int = lib.CRPC_COMPLETION_RAIL
+OF_CHANNEL: int = lib.CRPC_COMPLETION_OF_CHANNEL
 AGAIN: int = lib.CRPC_E_AGAIN
 
 CAPACITY = 1024
@@ -162,8 +168,9 @@ class Pump:
 
     _pointer: Any = None
 
-    def __init__(self, pointer: Any) -> None:
+    def __init__(self, pointer: Any, keep_registered: bool) -> None:
         self._pointer = pointer
+        self._keep_registered = keep_registered
         self._forked = False
         self._lock = threading.Lock()
         self._contenders: list[None] = []
@@ -177,8 +184,10 @@ class Pump:
         self._pending: dict[int, Any] = {}
         self._batches: list[Batch] = []
         self._endpoints: dict[int, Endpoint] = {}
-        self._listeners: dict[int, Listener] = {}
-        self._regions: list[Any] = []
+        self._channels: dict[int, Channel] = {}
+        self._listeners: dict[int, Any] = {}
+        self._regions: list[Region] = []  # by address
+        self._dropped: list[Buffer] = []  # of transfers that are done, still registered
         self._reservations: dict[int, Reservation] = {}  # of endpoints
         self._backlog: deque[tuple[bytes, bytes]] = deque()  # completions for arrays, and their payloads
         self._polls = 0  # a view of an earlier one is dead
@@ -241,18 +250,23 @@ class Pump:
                         break
         for record in arrived.take_events():
             self._hand_out_event(record)
+        self._forget_dropped()
         arrived.left = False
         self._wake_ready()
 
     def _keep(self, record: tuple[int, ...]) -> None:
         """For an application's array, at its next poll."""
-        address, size = record[7], record[8]
-        self._backlog.append((COMPLETION.pack(*record), memory[address : address + size] if size else b""))
+        kind, address, size = record[0], record[7], record[8]
+        viewed = size and kind != SENT and kind != RECEIVED  # those tell of the application's own memory
+        self._backlog.append((COMPLETION.pack(*record), memory[address : address + size] if viewed else b""))
 
     def _hand_out_event(self, record: tuple[int, ...]) -> None:
-        kind, _, _, status, bits, user_data, _, _, _, _, _, endpoint_user_data = record
-        if kind == RESPONSE or kind == REPLY or kind == CANCEL:
+        kind, flags, _, status, bits, user_data, _, _, _, _, _, endpoint_user_data = record
+        if kind == RESPONSE or kind == REPLY or kind == CANCEL or kind == SENT or kind == RECEIVED:
             self._keep(record)
+            return
+        if flags & OF_CHANNEL:
+            self._hand_out_channel_event(record)
             return
         if kind == ROOM:
             self._room += 1
@@ -281,6 +295,33 @@ class Pump:
             endpoint._connected(status)
         elif kind == DISCONNECTED:
             endpoint._disconnected(status)
+
+    def _hand_out_channel_event(self, record: tuple[int, ...]) -> None:
+        kind, status, bits, user_data, token = record[0], record[3], record[4], record[5], record[6]
+        if kind == CONNECT_REQUEST:
+            listener = self._listeners.get(user_data)
+            if listener is not None:
+                listener._connect_request(bits)
+            else:
+                lib.crpc_channel_reject(self._pointer, {"bits": bits}, 0)
+            return
+        channel = self._channels.get(bits)
+        if channel is None:
+            return  # closed in the meantime
+        if kind == ROOM:
+            channel._room()
+        elif kind == CONNECTED:
+            channel._connected(status)
+        elif kind == DISCONNECTED:
+            channel._disconnected(status)
+        elif kind == RAIL:
+            channel._rail(token, status)
+
+    def _look(self) -> None:
+        """A poll of who does not wait."""
+        self._poll()
+        if self._sleeping or self._attachment is not None:
+            self._rearm()
 
     def _poll_array(self, completions: Any, capacity: int) -> int:
         """A poll into an application's array."""
@@ -445,6 +486,34 @@ class Pump:
         lib.crpc_submit(self._pointer, ops, 1, ffi.NULL, 0, self._reason)
         self._rearm()
 
+    # ---- Memory of channels ----
+
+    def _region_of(self, address: int, size: int, receiving: bool) -> int:
+        """The region that memory lies in, 0 if there is none."""
+        if size and self._regions:
+            for region in reversed(self._regions):
+                if region._covers(address, size, receiving):
+                    return region.bits
+        return 0
+
+    def _unpin(self, buffers: list[Buffer]) -> None:
+        """A transfer is done with them. Python may unmap their memory as soon as we let go of it, so what the library registered
+        for them ends first. An array of completions is handed out at once, and then all are forgotten in one crossing."""
+        if self._pointer is None:  # the context is being closed: they are the device's until it is
+            self._dropped.extend(buffers)
+        elif not self._keep_registered:
+            self._dropped.extend(buffer for buffer in buffers if not buffer.region)
+            if not self._sorted.left:
+                self._forget_dropped()
+
+    def _forget_dropped(self) -> None:
+        dropped = list(self._dropped)
+        if dropped:
+            addresses = ffi.new("void *[]", [buffer.pinned for buffer in dropped])
+            sizes = ffi.new("uint64_t[]", [len(buffer.pinned) for buffer in dropped])
+            lib.copyrpc_native_forget(self._pointer, addresses, sizes, len(dropped))
+            del self._dropped[: len(dropped)]
+
     # ---- The end ----
 
     def _close_wake(self) -> None:
@@ -472,13 +541,17 @@ class Pump:
                 self._attachment = None
             for endpoint in list(self._endpoints.values()):
                 endpoint._lost(self._gone())
+            for channel in list(self._channels.values()):
+                channel._lost(self._gone())
             for pending in list(self._pending.values()):
                 pending._finish(lib.CRPC_E_CLOSED, 0, 0)
             self._pending.clear()
             self._endpoints.clear()
+            self._channels.clear()
             self._listeners.clear()
             lib.crpc_context_close(pointer)
             self._regions.clear()  # their memory was the device's until then
+            self._dropped.clear()
             for waiter in self._followers:
                 waiter.wake()
             if self._sleeping:

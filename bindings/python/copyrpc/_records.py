@@ -1,4 +1,4 @@
-"""_records.py: crpc_op and crpc_completion for those who read whole arrays: by the struct module, or by numpy. Both forms are made
+"""_records.py: crpc_op, crpc_channel_op and crpc_completion for those who read whole arrays: by the struct module, or by numpy. Both forms are made
 from what cffi read in copyrpc.h."""
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from ._native import ffi, lib
 if TYPE_CHECKING:
     import numpy
 
-_codes = {"uint8_t": "B", "uint16_t": "H", "uint32_t": "I", "int32_t": "i", "uint64_t": "Q", "struct crpc_endpoint": "Q"}
+_codes = {"uint8_t": "B", "uint16_t": "H", "uint32_t": "I", "int32_t": "i", "uint64_t": "Q"}
+_codes.update(dict.fromkeys(("struct crpc_endpoint", "struct crpc_channel", "struct crpc_region"), "Q"))
 
 
 def _fields(name: str) -> list[tuple[str, str, int]]:
@@ -26,6 +27,7 @@ def _struct(name: str) -> struct.Struct:
 
 COMPLETION = _struct("crpc_completion")
 OP = _struct("crpc_op")
+CHANNEL_OP = _struct("crpc_channel_op")
 #: In the user_data of ops that are the package's own, and of endpoints whose requests go to arrays.
 MARK: int = lib.COPYRPC_NATIVE_MARK
 
@@ -50,7 +52,7 @@ def records_form(wanted: tuple[str, ...]) -> struct.Struct:
 
 
 def dtype(name: str) -> numpy.dtype[Any]:
-    """The structured dtype of crpc_op or crpc_completion, with the header's names."""
+    """The structured dtype of crpc_op, crpc_channel_op or crpc_completion, with the header's names."""
     try:
         import numpy
     except ImportError:

@@ -101,6 +101,20 @@ class ProtocolError(CopyrpcError, ConnectionError):
     """The peers share no version, or the peer sent what the protocol forbids."""
 
 
+class TruncatedError(CopyrpcError):
+    """A message was longer than the buffer that was to receive it; nothing of it was sent.
+
+    .size is how long it was; of a group, .sizes tells each."""
+
+    def __init__(self, message: str, status: int = lib.CRPC_E_TRUNCATED, os_error: int = 0, vendor_syndrome: int = 0) -> None:
+        super().__init__(message, status, os_error, vendor_syndrome)
+        self.size = 0
+        self.sizes: list[int] = []
+
+    def __reduce__(self) -> Any:
+        return (*super().__reduce__(), {"size": self.size, "sizes": self.sizes})
+
+
 class Dropped(CopyrpcError):
     """The peer let the request go without an answer."""
 
@@ -159,13 +173,14 @@ _families: dict[int, type[CopyrpcError]] = {
     lib.CRPC_E_NOT_FOUND: NotFound,
     lib.CRPC_E_INTERRUPTED: Interrupted,
     lib.CRPC_E_STATE: InvalidArgument,
-    lib.CRPC_E_TRUNCATED: TooBig,
+    lib.CRPC_E_TRUNCATED: TruncatedError,
 }
 
 _nearest_errno: dict[int, int] = {
     lib.CRPC_E_INVALID: errno.EINVAL,
     lib.CRPC_E_AGAIN: errno.EAGAIN,
     lib.CRPC_E_TOO_BIG: errno.EMSGSIZE,
+    lib.CRPC_E_TRUNCATED: errno.EMSGSIZE,
     lib.CRPC_E_NO_MEMORY: errno.ENOMEM,
     lib.CRPC_E_NO_DEVICE: errno.ENODEV,
     lib.CRPC_E_TIMEOUT: errno.ETIMEDOUT,

@@ -59,10 +59,42 @@ int32_t copyrpc_native_submit_array(crpc_context *context, const crpc_op *ops, u
     return crpc_submit(context, ops, count, payload, payload_bytes, reason);
 }
 
+int32_t copyrpc_native_channel_submit_array(crpc_context *context, const crpc_channel_op *ops,
+                                            uint32_t count, int32_t *reason)
+{
+    uint64_t seen = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        seen |= ops[i].user_data;
+    }
+    if (seen & COPYRPC_NATIVE_MARK) {
+        *reason = CRPC_E_INVALID;
+        return CRPC_E_INVALID;
+    }
+    return crpc_channel_submit(context, ops, count, reason);
+}
+
+void copyrpc_native_forget(crpc_context *context, void *const *addresses, const uint64_t *bytes,
+                           uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        if (bytes[i] > 0) { /* 0 would mean everything */
+            crpc_cache_forget(context, addresses[i], bytes[i]);
+        }
+    }
+}
+
 static int is_of_op(const crpc_completion *completion)
 {
-    return completion->kind == CRPC_COMPLETION_RESPONSE ||
-           completion->kind == CRPC_COMPLETION_REPLY || completion->kind == CRPC_COMPLETION_CANCEL;
+    switch (completion->kind) {
+    case CRPC_COMPLETION_RESPONSE:
+    case CRPC_COMPLETION_REPLY:
+    case CRPC_COMPLETION_CANCEL:
+    case CRPC_COMPLETION_SENT:
+    case CRPC_COMPLETION_RECEIVED:
+        return 1;
+    default:
+        return 0;
+    }
 }
 
 static int for_application(const crpc_completion *completion)
@@ -142,7 +174,9 @@ uint32_t copyrpc_native_gather(const crpc_completion *completions, uint32_t coun
 {
     uint64_t used = 0;
     for (uint32_t i = 0; i < count; i++) {
-        uint64_t bytes = completions[i].payload_bytes;
+        int viewed = completions[i].kind == CRPC_COMPLETION_RESPONSE ||
+                     completions[i].kind == CRPC_COMPLETION_REQUEST;
+        uint64_t bytes = viewed ? completions[i].payload_bytes : 0;
         if (used > buffer_bytes || bytes > buffer_bytes - used) {
             return i;
         }

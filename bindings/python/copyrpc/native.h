@@ -20,6 +20,14 @@ int32_t copyrpc_native_submit_calls(crpc_context *context, const crpc_op *first,
 int32_t copyrpc_native_submit_array(crpc_context *context, const crpc_op *ops, uint32_t count,
                                     const void *payload, uint64_t payload_bytes, int32_t *reason);
 
+/* crpc_channel_submit for ops that an application filled. The mark in a user_data is CRPC_E_INVALID. */
+int32_t copyrpc_native_channel_submit_array(crpc_context *context, const crpc_channel_op *ops,
+                                            uint32_t count, int32_t *reason);
+
+/* crpc_cache_forget for many buffers. One that shares pages with what an op still uses stays until that op's is forgotten. */
+void copyrpc_native_forget(crpc_context *context, void *const *addresses, const uint64_t *bytes,
+                           uint32_t count);
+
 /* A reply to a call of the batch that is being waited for: where its payload lies. */
 struct copyrpc_native_span {
     uint64_t begin;

@@ -46,6 +46,10 @@ def use(endpoint: copyrpc.Endpoint) -> None:
     reveal_type(endpoint.call_many([b"x", bytearray(1), memoryview(b"x")]))
     endpoint.call("text")
     endpoint.call(b"x", timeout="1")
+
+def stripe(channel: copyrpc.Channel) -> list[int]:
+    first: int = channel.post_receive(bytearray(1)).wait()
+    return [first, channel.send(b"x", 1), channel.receive(bytearray(1)), *channel.post_receive([bytearray(1)], [1]).wait()]
 END
 check "mypy knows types, and sees wrong ones" bash -c "cd '$work' && '$venv/mypy' --strict typed.py > mypy.out; grep -q 'Revealed type is \".*bytes\"' mypy.out && grep -q 'Revealed type is \".*list\[.*bytes\]\"' mypy.out && grep -q ':6: error: Argument 1' mypy.out && grep -q ':7: error: Argument \"timeout\"' mypy.out && grep -q 'Found 2 errors' mypy.out || { cat mypy.out; false; }"
 

@@ -79,3 +79,21 @@ def test_perf_server(address, how):
             assert done.returncode == 0, done.stderr
             result = json.loads(done.stdout)
             assert result["lost"] == result["wrong"] == 0 and result["calls"] > 10
+
+
+@pytest.mark.parametrize("size", [0, 1000, 1 << 20, (5 << 20) + 17, 20 << 20])
+def test_stripe_file(address, tmp_path, size):
+    (tmp_path / "original").write_bytes(os.urandom(size))
+    command = program("python", "stripe_file")
+    receiver = subprocess.Popen([*command, "receive", str(tmp_path / "copy"), address], stdout=subprocess.PIPE, text=True)
+    assert receiver.stdout.readline() == f"listening on {address}\n"
+    done = run(command, "send", tmp_path / "original", address)
+    assert done.returncode == 0 and done.stdout.startswith(f"{size} bytes sent, "), done.stderr
+    assert receiver.communicate(timeout=20)[0] == f"{size} bytes received\n" and receiver.returncode == 0
+    assert (tmp_path / "copy").read_bytes() == (tmp_path / "original").read_bytes()
+
+
+def test_stripe_file_says_what_is_wrong(address, tmp_path):
+    for arguments, says in (([], "usage"), (["send", "/no/such/file", address], "No such file"), (["send", __file__, address], "stripe_file: ")):
+        done = run(program("python", "stripe_file"), *arguments)
+        assert done.returncode == 1 and says in done.stderr and "Traceback" not in done.stderr

@@ -105,3 +105,38 @@ def test_1_000_connections(remote):
     compare(before, state(), 4096)
     compare(there, state(remote.pid), 4096)
     assert threading.active_count() == 1
+
+
+def messages(context, left, right, count):
+    """`count` messages over a channel, in most forms."""
+    rooms, sources = [bytearray(3000) for _ in range(50)], [bytes(2000) for _ in range(50)]
+
+    async def gather():
+        receives = [asyncio.ensure_future(right.areceive(room)) for room in rooms]
+        await asyncio.gather(*(left.asend(source) for source in sources), *receives)
+
+    for turn in range(count // 100):
+        posted = [right.post_receive(room) for room in rooms]
+        assert left.send_many(sources) == [transfer.wait() for transfer in posted]
+        waiting = [left.post_send(source) for source in sources[:5]]
+        for transfer in waiting:
+            transfer.cancel()
+        if turn % 10 == 0:
+            asyncio.run(gather())
+        else:
+            group = right.post_receive(rooms[:5])
+            left.send_many([bytes(100)] * 5)
+            group.wait()
+
+
+def test_5_000_messages(address):
+    with copyrpc.Context(rails=True) as context, context.listen_channels(address) as listener:
+        left = context._begin_channel(listener.address, None)
+        right = listener.accept(timeout=10)
+        with context._use:
+            context._wait(left._settled)
+        messages(context, left, right, 1000)
+        before = state()
+        messages(context, left, right, 5000)
+        compare(before, state(), 1024)
+        assert not context._pending and not context._dropped and context.cache_info().registrations == 0

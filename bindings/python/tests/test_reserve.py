@@ -106,6 +106,9 @@ def test_closing_with_one_open(server, what):
 def test_the_peer_goes_with_one_open(silent, waiting):
     room = waiting.reserve(100)
     memory = room.memory
+    deadline = time.monotonic() + 10
+    while not silent.listener.endpoints and time.monotonic() < deadline:
+        time.sleep(0.001)  # the server may hear later than we do that we are connected
     for endpoint in list(silent.listener.endpoints):
         endpoint.close()
     deadline = time.monotonic() + 10

@@ -21,6 +21,12 @@ crpc_channel_options pair_options(void)
 
 void pair_open(struct pair *pair, uint32_t left_rails, uint32_t right_rails)
 {
+    pair_open_with_limit(pair, left_rails, right_rails, UINT32_MAX);
+}
+
+void pair_open_with_limit(struct pair *pair, uint32_t left_rails, uint32_t right_rails,
+                          uint32_t message_bytes_max)
+{
     const uint32_t rails[2] = {left_rails, right_rails};
     crpc_error error = {0};
     memset(pair, 0, sizeof(*pair));
@@ -28,6 +34,7 @@ void pair_open(struct pair *pair, uint32_t left_rails, uint32_t right_rails)
     pair->fabric = memory_fabric_create(1);
     memory_fabric_options(pair->fabric)->mode = MEMORY_IMMEDIATE;
     memory_fabric_options(pair->fabric)->retry_steps = 20;
+    memory_fabric_options(pair->fabric)->message_bytes_max = message_bytes_max;
     for (uint32_t side = 0; side < 2; side++) {
         for (uint32_t rail = 0; rail < rails[side]; rail++) {
             struct nic_options options = {.receive_depth = 256,

@@ -1,0 +1,351 @@
+"""_channel.py: a channel: messages that are striped over one rail or two, straight into the receiver's memory."""
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any, AsyncIterator, Iterable, Iterator, Optional, Sequence, Union, cast, overload
+
+from . import _asyncio
+from ._channel_options import ChannelInfo, ChannelStats, RailEvent, channel_info, channel_stats
+from ._connection import Connection
+from ._native import ffi, lib
+from ._options import number, pin, pin_writable, sized, timeout_ns
+from ._records import CHANNEL_OP, MARK
+from ._transfer import AGAIN, CANCEL, RECEIVE, SEND, Buffer, Outbox, Transfer, post
+from .errors import CopyrpcError, check
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer as AnyBuffer
+
+    from ._context import Context
+
+_EVENTS_MAX = 1024
+_UINT32_MAX = 0xFFFFFFFF
+
+
+class Channel(Connection):
+    """Made by Context.connect_channel, or by a ChannelListener. The receiver posts buffers, the sender's messages go into them in
+    order: of those with one tag, if buffers have tags."""
+
+    _kind = "crpc_channel"
+
+    def __init__(self, context: Context, bits: int) -> None:
+        self._pump = context
+        self._begin(context, bits)
+        self._sends = Outbox(self)
+        self._receives = Outbox(self)
+        self._scheduled = False
+        self._events: deque[RailEvent] = deque(maxlen=_EVENTS_MAX)
+        context._channels[bits] = self
+
+    # ---- Events, with the lock ----
+
+    def _lost(self, error: CopyrpcError) -> None:
+        super()._lost(error)
+        self._pump._channels.pop(self._bits, None)
+        for box in (self._sends, self._receives):
+            box.fail(error.status if error.status < 0 else lib.CRPC_E_DISCONNECTED)
+
+    def _rail(self, index: int, status: int) -> None:
+        self._events.append(RailEvent(index, status == 0))
+
+    def _room(self) -> None:
+        for box in (self._sends, self._receives):
+            box.full = False
+            box.pour()
+
+    # ---- Making transfers, with the lock ----
+
+    def _buffer(self, buffer: AnyBuffer, tag: int, opcode: int) -> Buffer:
+        if tag.__class__ is not int or not 0 <= tag <= _UINT32_MAX:
+            number(tag, "tag", 0, _UINT32_MAX)
+        pinned = pin(buffer, "what is sent") if opcode == SEND else pin_writable(buffer, "what receives")
+        address = int(ffi.cast("uintptr_t", pinned))
+        return Buffer(tag, pinned, address, self._pump._region_of(address, len(pinned), opcode == RECEIVE))
+
+    def _sending(self, buffer: AnyBuffer, tag: int, timeout: Optional[float]) -> Transfer[int]:
+        limit = timeout_ns(timeout)
+        self._check()
+        return Transfer(self, SEND, [self._buffer(buffer, tag, SEND)], False, limit)
+
+    def _receiving(self, buffers: Union[AnyBuffer, Sequence[AnyBuffer]], tags: Union[int, Sequence[int]]) -> Transfer[Any]:
+        self._check()
+        if not isinstance(buffers, (list, tuple)):
+            return Transfer(self, RECEIVE, [self._buffer(cast("AnyBuffer", buffers), cast(int, tags), RECEIVE)], False, 0)
+        if not buffers:
+            raise ValueError("a group has a buffer at least")
+        own = list(tags) if isinstance(tags, (list, tuple)) else [cast(int, tags)] * len(buffers)
+        if len(own) != len(buffers):
+            raise ValueError(f"{len(buffers)} buffers have {len(own)} tags")
+        return Transfer(self, RECEIVE, [self._buffer(buffer, tag, RECEIVE) for buffer, tag in zip(buffers, own)], True, 0)
+
+    def _box(self, transfer: Transfer[Any]) -> Outbox:
+        return self._sends if transfer._opcode == SEND else self._receives
+
+    def _give(self, transfers: list[Transfer[Any]]) -> None:
+        """To the library as soon as it has room."""
+        box = self._box(transfers[0])
+        box.waiting.extend(transfers)
+        box.pour()
+        self._pump._rearm()
+
+    def _cancel(self, transfer: Transfer[Any]) -> None:
+        if self._box(transfer).take_back(transfer, lib.CRPC_E_CANCELED):
+            self._pump._wake_ready()
+        elif transfer._left and transfer._opcode == SEND and self._error is None:
+            op = ffi.new("crpc_channel_op[1]")
+            user_data = MARK | self._pump._next_id()
+            CHANNEL_OP.pack_into(ffi.buffer(op), 0, CANCEL, 0, 0, 0, self._bits, user_data, 0, 0, 0, 0, MARK | transfer._first)
+            lib.crpc_channel_submit(self._pump._pointer, op, 1, self._pump._reason)
+            self._pump._rearm()
+
+    def _post(self, transfer: Transfer[Any]) -> Transfer[Any]:
+        box = self._box(transfer)
+        reason = AGAIN
+        if not box.waiting:
+            taken, reason = post(self, [transfer])
+            if taken:
+                self._pump._rearm()
+                return transfer
+        transfer._fail(reason)
+        raise transfer._error()
+
+    # ---- Posting, and looking later ----
+
+    def post_send(self, buffer: AnyBuffer, tag: int = 0, *, timeout: Optional[float] = None) -> Transfer[int]:
+        """Begins to send; test() or wait() of the Transfer tell of its end. `timeout` is how long it may wait for the peer to post
+        a buffer. Raises NoRoom if ChannelOptions.sends_max are open. The buffer must not change until it is done."""
+        with self._pump._use:
+            return self._post(self._sending(buffer, tag, timeout))
+
+    @overload
+    def post_receive(self, buffers: AnyBuffer, tags: int = 0) -> Transfer[int]: ...
+
+    @overload
+    def post_receive(self, buffers: Sequence[AnyBuffer], tags: Union[int, Sequence[int]] = 0) -> Transfer[list[int]]: ...
+
+    def post_receive(self, buffers: Union[AnyBuffer, Sequence[AnyBuffer]], tags: Union[int, Sequence[int]] = 0) -> Any:
+        """Posts a buffer for the next message, or a list of up to eight, each with a tag. Raises NoRoom if ChannelOptions.slots
+        are open. There is no way to take it back but to close the channel."""
+        with self._pump._use:
+            return self._post(self._receiving(buffers, tags))
+
+    # ---- Simple ----
+
+    def _finish(self, transfer: Transfer[Any]) -> Any:
+        """Posts, as soon as there is room, and waits. With the lock."""
+        pump = self._pump
+        try:
+            self._give([transfer])
+            if transfer._deadline and not transfer._posted:
+                pump._wait(lambda: transfer._posted or transfer.done(), transfer._deadline)
+                self._sends.take_back(transfer, lib.CRPC_E_TIMEOUT)
+            pump._wait(transfer.done)
+        except BaseException:  # Ctrl-C perhaps
+            if pump._pointer is not None:
+                self._cancel(transfer)
+            raise
+        return transfer._result()
+
+    def send(self, buffer: AnyBuffer, tag: int = 0, *, timeout: Optional[float] = None) -> int:
+        """Sends a message, and waits until the peer has it. Gives its size. `timeout` bounds the wait for the peer's buffer."""
+        with self._pump._use:
+            size: int = self._finish(self._sending(buffer, tag, timeout))
+            return size
+
+    @overload
+    def receive(self, buffers: AnyBuffer, tags: int = 0) -> int: ...
+
+    @overload
+    def receive(self, buffers: Sequence[AnyBuffer], tags: Union[int, Sequence[int]] = 0) -> list[int]: ...
+
+    def receive(self, buffers: Union[AnyBuffer, Sequence[AnyBuffer]], tags: Union[int, Sequence[int]] = 0) -> Any:
+        """Has the next message written to a buffer, or to a list of up to eight, each by its tag; waits, and gives the exact size
+        of what came, or sizes. What was posted stays so if an exception, Ctrl-C perhaps, ends the waiting."""
+        with self._pump._use:
+            return self._finish(self._receiving(buffers, tags))
+
+    # ---- Many ----
+
+    def _finish_all(self, transfers: list[Transfer[Any]], return_exceptions: bool) -> list[Any]:
+        left = iter(transfers)
+        first = next(left, None)
+
+        def over() -> bool:
+            nonlocal first
+            while first is not None and first.done():
+                first = next(left, None)
+            return first is None
+
+        if transfers:
+            try:
+                self._give(transfers)
+                self._pump._wait(over)
+            except BaseException:
+                if self._pump._pointer is not None:
+                    for transfer in transfers:
+                        self._cancel(transfer)
+                raise
+        results: list[Any] = []
+        for transfer in transfers:
+            try:
+                results.append(transfer._result())
+            except CopyrpcError as error:
+                results.append(error)
+                if not return_exceptions:
+                    raise
+        return results
+
+    def send_many(
+        self,
+        buffers: Iterable[AnyBuffer],
+        tags: Union[int, Sequence[int]] = 0,
+        *,
+        timeout: Optional[float] = None,
+        return_exceptions: bool = False,
+    ) -> list[Any]:
+        """Sends many messages in a few crossings, and gives their sizes when all have ended. The first that failed is raised; with
+        return_exceptions, exceptions stand in the list instead. `timeout` counts from now."""
+        chosen = list(buffers)
+        own = [tags] * len(chosen) if isinstance(tags, int) else list(tags)
+        if len(own) != len(chosen):
+            raise ValueError(f"{len(chosen)} buffers have {len(own)} tags")
+        with self._pump._use:
+            return self._finish_all([self._sending(buffer, tag, timeout) for buffer, tag in zip(chosen, own)], return_exceptions)
+
+    def receive_many(
+        self,
+        buffers: Iterable[Union[AnyBuffer, Sequence[AnyBuffer]]],
+        tags: Union[int, Sequence[Union[int, Sequence[int]]]] = 0,
+        *,
+        return_exceptions: bool = False,
+    ) -> list[Any]:
+        """Receives as many messages as there are items, buffers or groups of them, and gives what receive gives of each."""
+        chosen = list(buffers)
+        own: list[Any] = [tags] * len(chosen) if isinstance(tags, int) else list(tags)
+        if len(own) != len(chosen):
+            raise ValueError(f"{len(chosen)} messages have {len(own)} tags")
+        with self._pump._use:
+            return self._finish_all([self._receiving(buffer, tag) for buffer, tag in zip(chosen, own)], return_exceptions)
+
+    # ---- For coroutines ----
+
+    def _schedule(self, transfer: Transfer[Any], attachment: _asyncio.Attachment) -> None:
+        """Posts it at the end of the loop's turn, with all others of the turn. With the lock."""
+        transfer._future = attachment, attachment.loop.create_future()
+        self._box(transfer).waiting.append(transfer)
+        if not self._scheduled:
+            self._scheduled = True
+            attachment.channels.append(self)
+        attachment.schedule()
+
+    def _flush(self) -> None:
+        self._scheduled = False
+        if self._error is None:
+            self._sends.pour()
+            self._receives.pour()
+
+    def _expire(self, transfer: Transfer[Any]) -> None:
+        if transfer._left and self._pump._pointer is not None:
+            with self._pump._use:
+                self._box(transfer).take_back(transfer, lib.CRPC_E_TIMEOUT)
+
+    async def _afinish(self, transfer: Transfer[Any], timeout: Optional[float] = None) -> Any:
+        assert transfer._future is not None
+        attachment, future = transfer._future
+        timer = attachment.loop.call_later(timeout, self._expire, transfer) if timeout is not None else None
+        try:
+            await future
+        except asyncio.CancelledError:
+            if not transfer.done() and self._pump._pointer is not None:
+                again = attachment.loop.create_future()
+                transfer._future = attachment, again
+                transfer.cancel()
+                if transfer._opcode == SEND:
+                    await again  # its buffer may be used again when this ends
+            raise
+        finally:
+            if timer is not None:
+                timer.cancel()
+        return transfer._result()
+
+    async def asend(self, buffer: AnyBuffer, tag: int = 0, *, timeout: Optional[float] = None) -> int:
+        """send for coroutines. Cancelling the task cancels a send that still waits for its receive."""
+        attachment = _asyncio.attach(self._pump, asyncio.get_running_loop())
+        with self._pump._use:
+            transfer = self._sending(buffer, tag, timeout)
+            self._schedule(transfer, attachment)
+        size: int = await self._afinish(transfer, timeout)
+        return size
+
+    @overload
+    async def areceive(self, buffers: AnyBuffer, tags: int = 0) -> int: ...
+
+    @overload
+    async def areceive(self, buffers: Sequence[AnyBuffer], tags: Union[int, Sequence[int]] = 0) -> list[int]: ...
+
+    async def areceive(self, buffers: Union[AnyBuffer, Sequence[AnyBuffer]], tags: Union[int, Sequence[int]] = 0) -> Any:
+        """receive for coroutines. What was posted stays posted if the task is canceled: the next message still goes there."""
+        attachment = _asyncio.attach(self._pump, asyncio.get_running_loop())
+        with self._pump._use:
+            transfer = self._receiving(buffers, tags)
+            self._schedule(transfer, attachment)
+        return await self._afinish(transfer)
+
+    # ---- Rails ----
+
+    @property
+    def rails(self) -> tuple[str, ...]:
+        """The state of each rail: see ChannelInfo.rails."""
+        return self.info().rails
+
+    def set_share(self, rail0_share: int) -> None:
+        """Has rail 0 carry so many parts of 1024 of what is posted from now on."""
+        share = number(rail0_share, "rail0_share", 0, _UINT32_MAX)
+        with self._pump._use as pointer:
+            self._check()
+            check(lib.crpc_channel_set_share(pointer, self._handle[0], share), "set_share")
+
+    def events(self, timeout: Optional[float] = None) -> Iterator[RailEvent]:
+        """What became of the rails, as it comes; ends with the channel, or when nothing came for `timeout` seconds: 0 gives what
+        there is."""
+        limit = timeout_ns(timeout)
+        while True:
+            with self._pump._use:
+                self._pump._look()
+                deadline = time.monotonic_ns() + limit if limit else None
+                self._pump._wait(self._eventful, deadline)
+                if not self._events:
+                    return
+                event = self._events.popleft()
+            yield event
+
+    async def aevents(self) -> AsyncIterator[RailEvent]:
+        """events for coroutines; ends with the channel."""
+        while True:
+            await _asyncio.wait(self._pump, self._eventful)
+            if self._events:
+                yield self._events.popleft()
+            elif self._error is not None:
+                return
+
+    def _eventful(self) -> bool:
+        return bool(self._events) or self._error is not None
+
+    # ---- Looking ----
+
+    def info(self) -> ChannelInfo:
+        """Rails, addresses, and what is open."""
+        with self._pump._use as pointer:
+            self._check()
+            struct = sized("crpc_channel_info")
+            check(lib.crpc_channel_get_info(pointer, self._handle[0], struct))
+            return channel_info(struct)
+
+    def stats(self) -> ChannelStats:
+        with self._pump._use as pointer:
+            self._check()
+            struct = sized("crpc_channel_stats")
+            check(lib.crpc_channel_get_stats(pointer, self._handle[0], struct))
+            return channel_stats(struct)

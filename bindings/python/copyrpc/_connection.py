@@ -1,0 +1,214 @@
+"""_connection.py: what endpoints and channels have in common: their beginning and their end."""
+from __future__ import annotations
+
+import time
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Optional
+
+from . import _asyncio
+from . import _options as options_module
+from ._native import ffi, lib
+from ._options import pin, timeout_ns
+from .errors import Closed, CopyrpcError, Disconnected, check, error_from, error_of, new_error
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer, Self
+
+    from ._context import Context
+    from ._pump import Pump
+
+# How long leaving a `with` block waits for the peer to take leave too.
+_LEAVE_SECONDS = 1.0
+
+
+class Connection:
+    """To one peer."""
+
+    #: What the library's functions for it begin with.
+    _kind: str
+    _context: Context
+    _pump: Pump
+    _bits: int
+
+    def _begin(self, context: Context, bits: int) -> None:
+        self._context = context
+        self._bits = bits
+        self._handle = ffi.new(self._kind + " *", {"bits": bits})
+        self._up = False
+        self._error: Optional[CopyrpcError] = None
+        self._graceful = False
+        self._owns_context = False
+        #: For the application.
+        self.user_data: Any = None
+
+    def _function(self, verb: str) -> Any:
+        return getattr(lib, f"{self._kind}_{verb}")
+
+    @property
+    def context(self) -> Context:
+        return self._context
+
+    @property
+    def connected(self) -> bool:
+        return self._up and self._error is None
+
+    @property
+    def error(self) -> Optional[CopyrpcError]:
+        """Why it is no longer connected, or None."""
+        return self._error
+
+    @property
+    def bits(self) -> int:
+        """The handle, for ops in arrays."""
+        return self._bits
+
+    # ---- Events, with the lock ----
+
+    def _connected(self, status: int) -> None:
+        if status < 0:
+            self._end(status)
+        else:
+            self._up = True
+
+    def _disconnected(self, status: int) -> None:
+        self._graceful = status == 0
+        self._end(status)
+
+    def _end(self, status: int) -> None:
+        error = new_error()
+        self._function("get_error")(self._pump._pointer, self._handle[0], error)
+        if error.status < 0:
+            self._lost(error_from(error))
+        else:
+            self._lost(error_of(status if status < 0 else lib.CRPC_E_DISCONNECTED, "the connection has ended"))
+        if not self._in_use():
+            self._function("close")(self._pump._pointer, self._handle[0])
+
+    def _in_use(self) -> bool:
+        """Whether something must end before the handle may."""
+        return False
+
+    def _end_uses(self) -> None:
+        """Ends that."""
+
+    def _lost(self, error: CopyrpcError) -> None:
+        self._error = error
+
+    def _over(self) -> bool:
+        return self._error is not None
+
+    def _settled(self) -> bool:
+        return self._up or self._error is not None
+
+    def _error_again(self) -> CopyrpcError:
+        """The reason once more, as an exception that has no traceback yet."""
+        error = self._error
+        assert error is not None
+        family = Disconnected if self._up and not isinstance(error, Closed) else type(error)
+        return family(error.message, error.status, error.errno or 0, error.vendor_syndrome)
+
+    def _check(self) -> None:
+        if self._error is not None:
+            raise self._error_again()
+
+    # ---- By blob ----
+
+    def join(self, blob: Buffer, *, timeout: Optional[float] = 5.0) -> None:
+        """Connects what was made with a blob with the blob of its peer."""
+        limit = timeout_ns(timeout)
+        self._join(blob)
+        with self._pump._use:
+            if not self._pump._wait(self._settled, time.monotonic_ns() + limit if limit else None):
+                raise error_of(lib.CRPC_E_TIMEOUT, "join")
+            self._check()
+
+    async def ajoin(self, blob: Buffer) -> None:
+        """join for coroutines."""
+        self._join(blob)
+        await _asyncio.wait(self._pump, self._settled)
+        self._check()
+
+    def _join(self, blob: Buffer) -> None:
+        pinned = pin(blob, "a blob")
+        with self._pump._use as pointer:
+            self._check()
+            error = new_error()
+            check(self._function("join")(pointer, self._handle[0], pinned, len(pinned), error), "join", error)
+
+    # ---- The end ----
+
+    def _leave(self, timeout: Optional[float]) -> bool:
+        """Begins to take leave. False if there is nothing to leave any more. With the lock."""
+        if self._error is not None:
+            return False
+        limit = timeout_ns(timeout, options_module.FOREVER)
+        status = self._function("disconnect")(self._pump._pointer, self._handle[0], limit)
+        if status not in (lib.CRPC_E_STATE, lib.CRPC_E_STALE):
+            check(status, "disconnect")
+            self._pump._rearm()
+        return True
+
+    def disconnect(self, timeout: Optional[float] = None) -> None:
+        """Takes leave: what is under way on either side finishes first, for at most `timeout` seconds. Then it is closed."""
+        with self._pump._use:
+            if self._leave(timeout):
+                self._pump._wait(self._over)
+
+    async def adisconnect(self, timeout: Optional[float] = None) -> None:
+        """disconnect for coroutines."""
+        with self._pump._use:
+            waiting = self._leave(timeout)
+        if waiting:
+            await _asyncio.wait(self._pump, self._over)
+
+    def close(self) -> None:
+        """Ends the connection at once: what is under way raises Closed. Once is enough; more does no harm."""
+        pump = self._pump
+        if pump._pointer is None or (self._error is not None and not self._in_use()):
+            if self._owns_context:
+                self._context.close()
+            return
+        with pump._use as pointer:
+            self._end_uses()
+            if self._error is None:
+                pump._poll()  # ends views, which must not outlive the ring
+            if self._error is None:
+                self._lost(Closed(f"the {type(self).__name__.lower()} is closed", lib.CRPC_E_CLOSED))
+                self._function("close")(pointer, self._handle[0])
+                pump._poll()  # what was pending completes
+                pump._wake_ready()
+            pump._rearm()
+        if self._owns_context:
+            self._context.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: Optional[type[BaseException]], value: Optional[BaseException], trace: Optional[TracebackType]
+    ) -> None:
+        try:
+            if kind is None and self._pump._pointer is not None and self.connected:
+                self.disconnect(_LEAVE_SECONDS)
+        except CopyrpcError:
+            pass  # it is over one way or the other
+        finally:
+            self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: Optional[type[BaseException]], value: Optional[BaseException], trace: Optional[TracebackType]
+    ) -> None:
+        try:
+            if kind is None and self._pump._pointer is not None and self.connected:
+                await self.adisconnect(_LEAVE_SECONDS)
+        except CopyrpcError:
+            pass
+        finally:
+            self.close()
+
+    def __repr__(self) -> str:
+        state = "connected" if self.connected else "connecting" if self._error is None else f"ended: {self._error}"
+        return f"<copyrpc.{type(self).__name__} {self._bits:#x} {state}>"

@@ -1,0 +1,194 @@
+"""_door.py: what listeners for calls and for channels have in common: an address, and peers that want to connect."""
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any, Generic, Optional, TypeVar
+
+from . import _asyncio
+from ._closing import Closing
+from ._connection import Connection
+from ._native import ffi, lib
+from ._options import number, sized, timeout_ns
+from .errors import check, error_of, new_error
+
+if TYPE_CHECKING:
+    from ._context import Context
+    from ._pump import Pump
+
+C = TypeVar("C", bound=Connection)
+O = TypeVar("O")  # noqa: E741, options
+
+
+class Asking(Generic[C, O]):
+    """A peer that wants to connect: accept() or reject() it."""
+
+    def __init__(self, door: Door[C, O], bits: int, info: Any) -> None:
+        self._door = door
+        self._bits = bits
+        self._decided = False
+        self.peer_address: str = info.peer_address
+        #: What the token of the peer's options says.
+        self.token: bytes = info.token
+
+    def _decide(self) -> None:
+        if self._decided:
+            raise error_of(lib.CRPC_E_STATE, "this connection was accepted or rejected before")
+        self._decided = True
+
+    def _accept(self, options: Optional[O]) -> C:
+        """With the lock."""
+        self._decide()
+        try:
+            return self._door._accept(self._bits, self._door._checked(options) if options is not None else self._door._options)
+        except BaseException:
+            self._decided = False  # it remains to be accepted or rejected
+            raise
+
+    def accept(self, options: Optional[O] = None, *, timeout: Optional[float] = 5.0) -> C:
+        """Accepts it, and waits until it is connected."""
+        limit = timeout_ns(timeout)
+        pump = self._door._pump
+        with pump._use:
+            connection = self._accept(options)
+            if not pump._wait(connection._settled, time.monotonic_ns() + limit if limit else None):
+                raise error_of(lib.CRPC_E_TIMEOUT, "accept")
+            connection._check()
+        return connection
+
+    async def aaccept(self, options: Optional[O] = None) -> C:
+        """accept for coroutines."""
+        pump = self._door._pump
+        with pump._use:
+            connection = self._accept(options)
+        try:
+            await _asyncio.wait(pump, connection._settled)
+            connection._check()
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def reject(self, reason: int = 0) -> None:
+        """The peer's connect raises Refused, whose message shows `reason`."""
+        number(reason, "reason", 0, 0xFFFFFFFF)
+        with self._door._pump._use:
+            self._decide()
+            check(self._door._reject(self._bits, reason), "reject")
+
+
+class Door(Closing, Generic[C, O]):
+    """An address to connect to."""
+
+    #: What the library's functions for its connections begin with.
+    _kind: str
+    _pump: Pump
+    _asking: type[Asking[C, O]]
+
+    def _open(self, context: Context, address: bytes, backlog: int, options: O, flags: int) -> None:
+        self._pump = context
+        self._context = context
+        self._options = options
+        self._closed = False
+        self._owns_context = False
+        self._connections: deque[Any] = deque()
+        self._key = context._next_id()
+        self._handle = ffi.new("crpc_listener *")
+        c_options = sized("crpc_listener_options")
+        c_options.backlog = number(backlog, "backlog", 0, 0xFFFFFFFF)
+        c_options.user_data = self._key
+        c_options.flags = flags
+        error = new_error()
+        check(lib.crpc_listener_open(context._pointer, address, c_options, self._handle, error), "listen", error)
+        context._listeners[self._key] = self
+        info = self._info()
+        self.port: int = info.port
+        #: For example "192.0.2.1:47110".
+        self.address: str = ffi.string(info.address).decode()
+
+    def _info(self) -> Any:
+        struct = sized("crpc_listener_info")
+        check(lib.crpc_listener_get_info(self._pump._pointer, self._handle[0], struct))
+        return struct
+
+    def counts(self) -> tuple[int, int]:
+        """How many connections were asked for, and how many of these the library refused."""
+        with self._pump._use:
+            info = self._info()
+            return info.requests, info.refused
+
+    def _function(self, verb: str) -> Any:
+        return getattr(lib, f"{self._kind}_{verb}")
+
+    # ---- With the lock ----
+
+    def _checked(self, options: Optional[O]) -> O:
+        raise NotImplementedError
+
+    def _describe(self, struct: Any) -> Any:
+        raise NotImplementedError
+
+    def _made(self, bits: int, options: O) -> C:
+        raise NotImplementedError
+
+    def _c_options(self, options: O) -> Any:
+        raise NotImplementedError
+
+    def _connect_request(self, bits: int) -> None:
+        struct = sized(f"{self._kind}_info")
+        if self._function("get_info")(self._pump._pointer, {"bits": bits}, struct) == 0:
+            self._connections.append(self._asking(self, bits, self._describe(struct)))
+
+    def _accept(self, bits: int, options: O) -> C:
+        error = new_error()
+        c_options = self._c_options(options)
+        c_options.token_bytes = 0
+        check(self._function("accept")(self._pump._pointer, {"bits": bits}, c_options, error), "accept", error)
+        return self._made(bits, options)
+
+    def _reject(self, bits: int, reason: int) -> int:
+        return int(self._function("reject")(self._pump._pointer, {"bits": bits}, reason))
+
+    def _over(self) -> bool:
+        return self._closed
+
+    def _connection_ready(self) -> bool:
+        return bool(self._connections) or self._closed
+
+    def _check_choosy(self) -> None:
+        """Raises if connections are not the application's to accept."""
+
+    # ---- For the application ----
+
+    def _next(self, timeout: Optional[float]) -> Any:
+        limit = timeout_ns(timeout)
+        with self._pump._use:
+            self._check_choosy()
+            if not self._pump._wait(self._connection_ready, time.monotonic_ns() + limit if limit else None):
+                raise error_of(lib.CRPC_E_TIMEOUT, "nobody connected")
+            return self._connections.popleft() if self._connections else None
+
+    async def _anext(self) -> Any:
+        self._check_choosy()
+        while not self._closed:
+            await _asyncio.wait(self._pump, self._connection_ready)
+            if self._connections:  # unless another coroutine was quicker
+                return self._connections.popleft()
+        return None
+
+    def close(self) -> None:
+        """Stops listening. Connections stay until they are closed, or the context is. Once is enough; more does no harm."""
+        pump = self._pump
+        if pump._pointer is not None and not self._closed:
+            with pump._use as pointer:
+                if not self._closed:
+                    self._closed = True
+                    pump._listeners.pop(self._key, None)
+                    self._connections.clear()
+                    lib.crpc_listener_close(pointer, self._handle[0])
+                    pump._wake_ready()
+        if self._owns_context:
+            self._context.close()
+
+    def __repr__(self) -> str:
+        return f"<copyrpc.{type(self).__name__} {self.address}{' closed' if self._closed else ''}>"

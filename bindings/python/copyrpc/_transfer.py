@@ -1,0 +1,247 @@
+"""_transfer.py: messages of channels under way, and the memory that they lie in."""
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any, Generic, Optional, TypeVar, cast
+
+from ._native import ffi, lib
+from ._options import timeout_ns
+from ._records import CHANNEL_OP, MARK
+from .errors import CopyrpcError, Disconnected, TruncatedError, error_of
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from ._asyncio import Attachment
+    from ._channel import Channel
+
+SEND: int = lib.CRPC_CHANNEL_SEND
+RECEIVE: int = lib.CRPC_CHANNEL_RECEIVE
+CANCEL: int = lib.CRPC_CHANNEL_CANCEL
+MORE: int = lib.CRPC_CHANNEL_MORE
+AGAIN: int = lib.CRPC_E_AGAIN
+
+R = TypeVar("R")  # int, or list[int] of a group
+
+#: Ops that one crossing takes at the most.
+_CHUNK = 1024
+
+
+class Buffer:
+    """A buffer as an op names it. The pin keeps it where it is, and alive."""
+
+    __slots__ = ("tag", "pinned", "address", "region")
+
+    def __init__(self, tag: int, pinned: Any, address: int, region: int) -> None:
+        self.tag = tag
+        self.pinned = pinned
+        self.address = address
+        self.region = region
+
+
+class Part:
+    """One buffer of a group, in Pump._pending."""
+
+    __slots__ = ("transfer", "index")
+
+    def __init__(self, transfer: Transfer[Any], index: int) -> None:
+        self.transfer = transfer
+        self.index = index
+
+    def _finish(self, status: int, address: int, size: int) -> None:
+        self.transfer._finish(status, address, size, self.index)
+
+
+class Transfer(Generic[R]):
+    """A message on its way: see Channel.post_send and Channel.post_receive. Its buffers belong to the device until it is done."""
+
+    __slots__ = (
+        "_channel", "_opcode", "_buffers", "_grouped", "_deadline", "_first", "_posted", "_left", "_sizes", "_statuses", "_future",
+        "__weakref__",
+    )  # fmt: skip
+
+    def __init__(self, channel: Channel, opcode: int, buffers: list[Buffer], grouped: bool, limit_ns: int) -> None:
+        """With the lock."""
+        pump = channel._pump
+        self._channel = channel
+        self._opcode = opcode
+        self._buffers = buffers
+        self._grouped = grouped
+        self._deadline = time.monotonic_ns() + limit_ns if limit_ns else 0
+        self._first = pump._ids + 1
+        self._left = len(buffers)
+        pump._ids += self._left
+        self._posted = False
+        self._sizes = [0] * self._left
+        self._statuses = [0] * self._left
+        self._future: Optional[tuple[Attachment, asyncio.Future[None]]] = None
+
+    # ---- With the lock ----
+
+    def _pack(self, view: Any, index: int) -> int:
+        """Writes its ops from place `index` on; gives the place after them."""
+        left = max(1, self._deadline - time.monotonic_ns()) if self._deadline else 0
+        more = MORE
+        for count, buffer in enumerate(self._buffers, 1):
+            if count == len(self._buffers):
+                more = 0
+            CHANNEL_OP.pack_into(
+                view, index * 64, self._opcode, more, 0, buffer.tag, self._channel._bits, MARK | self._first + count - 1,
+                buffer.region, buffer.address, len(buffer.pinned), left, 0,
+            )  # fmt: skip
+            index += 1
+        return index
+
+    def _expect(self) -> None:
+        pending = self._channel._pump._pending
+        if len(self._buffers) == 1:
+            pending[self._first] = self
+        else:
+            for index in range(len(self._buffers)):
+                pending[self._first + index] = Part(self, index)
+
+    def _expect_no_more(self) -> None:
+        for index in range(len(self._buffers)):
+            self._channel._pump._pending.pop(self._first + index, None)
+
+    def _finish(self, status: int, address: int, size: int, index: int = 0) -> None:
+        self._sizes[index] = size
+        self._statuses[index] = status
+        self._left -= 1
+        if self._left == 0:
+            self._let_go()
+
+    def _fail(self, status: int) -> None:
+        """It was never posted."""
+        self._statuses = [status] * len(self._buffers)
+        self._left = 0
+        self._let_go()
+
+    def _let_go(self) -> None:
+        self._channel._pump._unpin(self._buffers)
+        self._buffers = []
+        if self._future is not None:
+            attachment, future = self._future
+            attachment.resolve(future, None)
+
+    def _result(self) -> R:
+        if any(self._statuses):
+            raise self._error()
+        return cast(R, self._sizes if self._grouped else self._sizes[0])
+
+    def _error(self) -> CopyrpcError:
+        status = next(status for status in self._statuses if status)
+        # Where some of a group are too long, that is what happened, whatever became of the others.
+        if lib.CRPC_E_TRUNCATED in self._statuses:
+            status = lib.CRPC_E_TRUNCATED
+        what = "send" if self._opcode == SEND else "receive"
+        error = error_of(status, what)
+        if isinstance(error, TruncatedError):
+            error.sizes = list(self._sizes)
+            error.size = self._sizes[self._statuses.index(status)]
+        elif status == lib.CRPC_E_DISCONNECTED and self._channel._error is not None:
+            error = Disconnected(f"{what}: {self._channel._error.message}", status)
+        return error
+
+    # ---- For the application ----
+
+    def done(self) -> bool:
+        """Whether its end is known already; test() looks."""
+        return self._left == 0
+
+    def test(self) -> bool:
+        """Looks what has come, without waiting; whether this is done. wait() then gives its sizes, or raises."""
+        if self._left:
+            pump = self._channel._pump
+            with pump._use:
+                pump._look()
+        return self._left == 0
+
+    def wait(self, timeout: Optional[float] = None) -> R:
+        """Waits until it is done, and gives the exact size, or those of a group. A timeout here is that of the waiting; the
+        transfer goes on."""
+        limit = timeout_ns(timeout)
+        if self._left:
+            pump = self._channel._pump
+            with pump._use:
+                if not pump._wait(self.done, time.monotonic_ns() + limit if limit else None):
+                    raise error_of(lib.CRPC_E_TIMEOUT, "waiting for a transfer, which goes on")
+        return self._result()
+
+    def cancel(self) -> None:
+        """Ends a send that waits for its receive, or a transfer that waits for room: wait() raises Canceled. What is under way
+        cannot be canceled, and neither can a receive that the peer knows of."""
+        if self._left:
+            with self._channel._pump._use:
+                self._channel._cancel(self)
+
+    def __repr__(self) -> str:
+        state = "under way" if self._left else "done" if not any(self._statuses) else "failed"
+        return f"<copyrpc.Transfer {'send' if self._opcode == SEND else 'receive'} {state}>"
+
+
+class Outbox:
+    """Transfers of one direction of a channel, in order, that the library has not taken yet."""
+
+    def __init__(self, channel: Channel) -> None:
+        self.channel = channel
+        self.waiting: deque[Transfer[Any]] = deque()
+        self.full = False  # until CRPC_COMPLETION_ROOM
+
+    # ---- With the lock ----
+
+    def pour(self) -> None:
+        """Posts what there is room for: one crossing for a thousand."""
+        pump = self.channel._pump
+        while self.waiting and not self.full:
+            batch: list[Transfer[Any]] = []
+            count = 0
+            for transfer in self.waiting:
+                count += len(transfer._buffers)
+                if batch and count > _CHUNK:
+                    break
+                batch.append(transfer)
+            taken, reason = post(self.channel, batch)
+            for _ in range(taken):
+                self.waiting.popleft()
+            if taken == len(batch):
+                continue
+            if reason == AGAIN:
+                self.full = True
+            else:  # the next may be better
+                self.waiting.popleft()._fail(reason)
+        if not self.waiting:
+            pump._wake_ready()
+
+    def take_back(self, transfer: Transfer[Any], status: int) -> bool:
+        """Ends one that the library has not seen."""
+        if transfer not in self.waiting:
+            return False
+        self.waiting.remove(transfer)
+        transfer._fail(status)
+        return True
+
+    def fail(self, status: int) -> None:
+        while self.waiting:
+            self.waiting.popleft()._fail(status)
+
+
+def post(channel: Channel, transfers: list[Transfer[Any]]) -> tuple[int, int]:
+    """Submits them; gives how many were taken, and why not the next. With the lock."""
+    pump = channel._pump
+    ops = ffi.new("crpc_channel_op[]", sum(len(transfer._buffers) for transfer in transfers))
+    view = ffi.buffer(ops)
+    count = 0
+    for transfer in transfers:
+        count = transfer._pack(view, count)
+        transfer._expect()  # before the library has it: an exception, of a signal handler's perhaps, may come at any time
+    left = lib.crpc_channel_submit(pump._pointer, ops, count, pump._reason)
+    for index, transfer in enumerate(transfers):
+        if left < len(transfer._buffers):
+            for late in transfers[index:]:
+                late._expect_no_more()
+            return index, int(pump._reason[0])
+        left -= len(transfer._buffers)
+        transfer._posted = True
+    return len(transfers), 0

@@ -1,0 +1,42 @@
+/* runner.h: what the runner's two halves know of each other: runner.c has lines, events and calls, channels.c has channels. */
+#ifndef CONFORMANCE_RUNNER_H
+#define CONFORMANCE_RUNNER_H
+
+#include <stdint.h>
+
+#include <copyrpc.h>
+
+#define VERB_UNKNOWN INT32_MIN
+
+/* What run.py has names for: endpoints, channels, listeners, connections, requests, rooms, regions. */
+struct thing {
+    char name[32], mode[8];
+    uint64_t bits;  /* the handle, or that of its endpoint; run.py tries the wrong kind, too */
+    uint64_t token; /* of a request */
+    uint32_t bytes; /* of `memory` */
+    void *memory;   /* a request's payload that was kept, or a region */
+    crpc_op op;     /* for which room was reserved */
+    uint8_t *room;
+};
+
+/* ---- runner.c ---- */
+
+extern crpc_context *context;
+
+struct thing *thing_add(const char *name, uint64_t bits);
+struct thing *thing_named(const char *name); /* NULL if there is none */
+const char *status_text(int32_t status);
+void tell_connection(const char *kind, const struct thing *connection, int32_t status);
+void tell_blob(const uint8_t *blob, uint32_t bytes);
+uint32_t blob_of(uint8_t blob[CRPC_BLOB_BYTES_MAX]); /* of the line's */
+
+/* ---- channels.c ---- */
+
+int32_t channels_run(const char *verb, struct thing *it, struct thing *made); /* or VERB_UNKNOWN */
+void channels_take(const crpc_completion *done, const struct thing *channel);
+void channels_submit(void); /* what there is room for */
+int channels_waiting(void); /* whether something waits for room */
+void channels_reset(void);  /* after the context was closed */
+uint32_t channel_token(const struct thing *connection, uint8_t token[16]);
+
+#endif

@@ -1,0 +1,149 @@
+/* settings.c: COPYRPC_NCCL_*; docs/nccl.md is their reference. */
+#include "plugin.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A number from min to max; leaves *value alone if the variable is not set. */
+static bool read_number(const char *name, uint64_t min, uint64_t max, uint64_t *value)
+{
+    const char *text = getenv(name);
+    if (text == NULL || *text == '\0') {
+        return true;
+    }
+    char *end;
+    errno = 0;
+    unsigned long long number = strtoull(text, &end, 10);
+    if (errno != 0 || *end != '\0' || *text < '0' || *text > '9' || number < min || number > max) {
+        WARN("%s=%s: it must be a number from %llu to %llu", name, text, (unsigned long long)min,
+             (unsigned long long)max);
+        return false;
+    }
+    *value = number;
+    return true;
+}
+
+/* Copies what is before `separator`, and gives what is after it, NULL at the end. */
+static const char *take_word(const char *text, char separator, char *word, size_t room, bool *fits)
+{
+    const char *end = strchr(text, separator);
+    size_t length = end != NULL ? (size_t)(end - text) : strlen(text);
+    *fits = length < room;
+    if (*fits) {
+        memcpy(word, text, length);
+        word[length] = '\0';
+    }
+    return end != NULL ? end + 1 : NULL;
+}
+
+/* "mlx5_0,mlx5_1:1;mlx5_2": a device of NCCL's for each ';', its rails between the commas. */
+static bool read_rails(struct settings *into)
+{
+    const char *text = getenv("COPYRPC_NCCL_RAILS");
+    if (text == NULL || *text == '\0') {
+        return true;
+    }
+    const char *rest = text;
+    while (rest != NULL) {
+        char device[CRPC_RAILS_MAX * 64];
+        bool fits = into->device_count < DEVICES_MAX;
+        if (fits) {
+            rest = take_word(rest, ';', device, sizeof(device), &fits);
+        }
+        const char *rail = device;
+        for (uint32_t i = 0; fits && rail != NULL; i++) {
+            fits = i < CRPC_RAILS_MAX;
+            if (fits) {
+                rail = take_word(rail, ',', into->rails[into->device_count][i], 64, &fits);
+                fits = fits && into->rails[into->device_count][i][0] != '\0';
+            }
+        }
+        if (!fits) {
+            WARN(
+                "COPYRPC_NCCL_RAILS=%s: it must be up to %d devices with ';' between them, each of "
+                "one or two rails with ',' between them, each a name or name:port",
+                text, DEVICES_MAX);
+            return false;
+        }
+        into->device_count++;
+    }
+    return true;
+}
+
+/* One address for each device, ';' between them. */
+static bool read_addresses(struct settings *into)
+{
+    const char *text = getenv("COPYRPC_NCCL_ADDRESS");
+    if (text == NULL || *text == '\0') {
+        return true;
+    }
+    uint32_t count = into->device_count == 0 ? 1 : into->device_count;
+    uint32_t found = 0;
+    bool fits = true;
+    for (const char *rest = text; rest != NULL && fits; found++) {
+        fits = found < count;
+        if (fits) {
+            rest = take_word(rest, ';', into->address[found], ADDRESS_BYTES, &fits);
+        }
+    }
+    if (!fits || found != count) {
+        WARN("COPYRPC_NCCL_ADDRESS=%s: it must be one address without a port for each of the %u "
+             "devices, with ';' between them",
+             text, count);
+        return false;
+    }
+    return true;
+}
+
+static bool read_split(struct settings *into)
+{
+    const char *hint = getenv("COPYRPC_NCCL_HINT");
+    const char *split = getenv("COPYRPC_NCCL_SPLIT");
+    uint64_t share = UINT64_MAX;
+    if (!read_number("COPYRPC_NCCL_SHARE", 0, 1024, &share)) {
+        return false;
+    }
+    if (hint != NULL && strlen(hint) >= sizeof(into->hint)) {
+        WARN("COPYRPC_NCCL_HINT is longer than %zu characters", sizeof(into->hint) - 1);
+        return false;
+    }
+    if (split == NULL || *split == '\0') { /* what is given says what is meant */
+        split = hint != NULL && *hint != '\0' ? "hint" : share <= 1024 ? "fixed" : "measured";
+    }
+    if (strcmp(split, "measured") == 0) {
+        into->split = CRPC_SPLIT_MEASURED;
+    } else if (strcmp(split, "fixed") == 0 && share <= 1024) {
+        into->split = CRPC_SPLIT_FIXED;
+        into->share = (uint32_t)share;
+    } else if (strcmp(split, "hint") == 0 && hint != NULL && *hint == '/') {
+        into->split = CRPC_SPLIT_HINT;
+        strcpy(into->hint, hint);
+    } else {
+        WARN("COPYRPC_NCCL_SPLIT=%s: it must be measured, fixed (with COPYRPC_NCCL_SHARE=0..1024) "
+             "or "
+             "hint (with COPYRPC_NCCL_HINT=/name)",
+             split);
+        return false;
+    }
+    return true;
+}
+
+bool settings_read(struct settings *into)
+{
+    memset(into, 0, sizeof(*into));
+    uint64_t queue_pairs = 1, stripe_bytes_min = 0, connect_seconds = 60, gpu_direct = 0;
+    if (!read_rails(into) || !read_addresses(into) || !read_split(into) ||
+        !read_number("COPYRPC_NCCL_QUEUE_PAIRS", 1, CRPC_CHANNEL_QUEUE_PAIRS_MAX, &queue_pairs) ||
+        !read_number("COPYRPC_NCCL_STRIPE_BYTES", 1, 1u << 30, &stripe_bytes_min) ||
+        !read_number("COPYRPC_NCCL_CONNECT_SECONDS", 1, 86400, &connect_seconds) ||
+        !read_number("COPYRPC_NCCL_GDR", 0, 1, &gpu_direct)) {
+        return false;
+    }
+    into->queue_pairs = (uint32_t)queue_pairs;
+    into->stripe_bytes_min = (uint32_t)stripe_bytes_min;
+    into->connect_timeout_ns = connect_seconds * 1000000000u;
+    into->gpu_direct = gpu_direct != 0;
+    return true;
+}
