@@ -97,7 +97,7 @@ func TestTheShareOfARail(t *testing.T) {
 
 // Shutdown lets what was posted before it finish, also what still waited its turn.
 func TestShutdownFinishesSends(t *testing.T) {
-	p := newChannels(t, copyrpc.WithSendsMax(2))
+	p := newChannels(t, copyrpc.WithSendsMax(8))
 	ctx := limited(t)
 	const many = 20
 	var sends, receives []*copyrpc.Transfer
@@ -327,7 +327,7 @@ func TestChannelsThatCannotBe(t *testing.T) {
 	_, err := withRails.DialChannel(ctx, host()+":1")
 	is(t, err, copyrpc.ErrRefused)
 	for status, options := range map[copyrpc.Status][]copyrpc.Option{
-		copyrpc.ErrInvalid:  {copyrpc.WithSlots(257), copyrpc.WithSlots(-1), copyrpc.WithShare(1025), copyrpc.WithShareHint("no slash"), copyrpc.WithQueuePairs(9), copyrpc.WithRailRetry(-1), copyrpc.WithRails("")},
+		copyrpc.ErrInvalid:  {copyrpc.WithSlots(257), copyrpc.WithSlots(-1), copyrpc.WithShare(1025), copyrpc.WithShareHint("no slash"), copyrpc.WithQueuePairs(9), copyrpc.WithSendsMax(7), copyrpc.WithRailRetry(-1), copyrpc.WithRails("")},
 		copyrpc.ErrNoDevice: {copyrpc.WithRails("nosuch0")},
 	} {
 		for _, option := range options {

@@ -145,7 +145,7 @@ func TestPostedTransfersAreTested(t *testing.T) {
 // Both sides post more receives than there are slots before either sends: what waits for room in the one direction does not hold
 // up the other.
 func TestFullQueuesDoNotWaitForEachOther(t *testing.T) {
-	p := newChannels(t, copyrpc.WithSlots(2), copyrpc.WithSendsMax(2))
+	p := newChannels(t, copyrpc.WithSlots(2), copyrpc.WithSendsMax(8))
 	ctx := limited(t)
 	var transfers []*copyrpc.Transfer
 	add := func(transfer *copyrpc.Transfer, err error) {
@@ -234,14 +234,14 @@ func withSender(t *testing.T, ctx context.Context, ch *copyrpc.Channel, count in
 }
 
 func TestWaitingSendsAreCanceled(t *testing.T) {
-	p := newChannels(t, copyrpc.WithSendsMax(4))
+	p := newChannels(t, copyrpc.WithSendsMax(8))
 	ctx, cancel := context.WithCancel(limited(t))
-	const senders = 10 // of which C has four
+	const senders = 20 // of which C has eight
 	ended := make(chan error, senders)
 	for i := 0; i < senders; i++ {
 		go func() { ended <- p.left.Send(ctx, p.out.Slice(0, 100)) }()
 	}
-	for info, _ := p.left.Info(); info.SendsOpen < 4; info, _ = p.left.Info() {
+	for info, _ := p.left.Info(); info.SendsOpen < 8; info, _ = p.left.Info() {
 		time.Sleep(time.Millisecond)
 	}
 	cancel()

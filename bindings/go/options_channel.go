@@ -45,7 +45,7 @@ func WithSlots(count int) Option {
 	return func(s *settings) { s.channel.slots = s.number("the slots", count) }
 }
 
-// WithSendsMax says how many sends of a channel may be open at once, 1 to 65536; 256 by default. More than that wait their turn here.
+// WithSendsMax says how many sends of a channel may be open at once, 8 to 65536; 256 by default. More than that wait their turn here.
 func WithSendsMax(count int) Option {
 	return func(s *settings) { s.channel.sends_max = s.number("sends_max", count) }
 }
