@@ -87,7 +87,7 @@ func TestTheShareOfARail(t *testing.T) {
 	}
 	is(t, p.left.SetShare(1025), copyrpc.ErrInvalid)
 	is(t, p.left.SetShare(-1), copyrpc.ErrInvalid)
-	one, _ := p.connect(t, copyrpc.WithOneRail())
+	one, _ := p.connect(t, copyrpc.WithRailsUsed(0))
 	info, err = one.Info()
 	check(t, err)
 	if info.Rails != [2]copyrpc.RailState{copyrpc.RailUp, copyrpc.RailNone} {
@@ -327,7 +327,7 @@ func TestChannelsThatCannotBe(t *testing.T) {
 	_, err := withRails.DialChannel(ctx, host()+":1")
 	is(t, err, copyrpc.ErrRefused)
 	for status, options := range map[copyrpc.Status][]copyrpc.Option{
-		copyrpc.ErrInvalid:  {copyrpc.WithSlots(257), copyrpc.WithSlots(-1), copyrpc.WithShare(1025), copyrpc.WithShareHint("no slash"), copyrpc.WithQueuePairs(9), copyrpc.WithSendsMax(7), copyrpc.WithRailRetry(-1), copyrpc.WithRails("")},
+		copyrpc.ErrInvalid:  {copyrpc.WithSlots(257), copyrpc.WithSlots(-1), copyrpc.WithShare(1025), copyrpc.WithShareHint("no slash"), copyrpc.WithQueuePairs(9), copyrpc.WithSendsMax(7), copyrpc.WithRailRetry(-1), copyrpc.WithRailsUsed(1), copyrpc.WithRailsUsed(0, 2), copyrpc.WithRails("")},
 		copyrpc.ErrNoDevice: {copyrpc.WithRails("nosuch0")},
 	} {
 		for _, option := range options {

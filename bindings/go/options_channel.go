@@ -80,9 +80,18 @@ func WithStripeBytesMin(bytes int) Option {
 	return func(s *settings) { s.channel.stripe_bytes_min = s.number("stripe_bytes_min", bytes) }
 }
 
-// WithOneRail makes a channel that uses rail 0 only, in a context with two.
-func WithOneRail() Option {
-	return func(s *settings) { s.channel.rails = 1 }
+// WithRailsUsed makes a channel that uses these rails of its context only, by their index; 0, over which the peers meet, is one of them.
+func WithRailsUsed(rails ...int) Option {
+	return func(s *settings) {
+		s.channel.rails = 0
+		for _, rail := range rails {
+			if rail < 0 || rail >= RailsMax {
+				s.problem = errorf("", ErrInvalid, "there is no rail %d; they count from 0 to %d", rail, RailsMax-1)
+				return
+			}
+			s.channel.rails |= 1 << rail
+		}
+	}
 }
 
 // WithRailRetry says how long to wait between attempts to use a lost rail again; 200 ms by default. Forever: it stays lost.

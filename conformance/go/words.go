@@ -121,10 +121,13 @@ func (l line) options() (options []copyrpc.Option) {
 
 // channelOptions are those of a channel: there, `rails` are bits.
 func (l line) channelOptions() []copyrpc.Option {
-	if l["rails"] == "1" {
-		return append(l.options(), copyrpc.WithOneRail())
+	var rails []int
+	for rail := 0; rail < 32; rail++ {
+		if l.number("rails")>>rail&1 != 0 {
+			rails = append(rails, rail)
+		}
 	}
-	return l.options()
+	return append(l.options(), copyrpc.WithRailsUsed(rails...))
 }
 
 // numbers are those of a word that has several, with commas between.
