@@ -19,8 +19,6 @@ from scenario import Failure, Play
 
 HERE = Path(__file__).resolve().parent
 LANGUAGES = ["c", "python", "go"]
-# Languages whose runners know the verbs of channels.
-CHANNEL_LANGUAGES = ["c", "python"]
 
 
 def arguments():
@@ -108,13 +106,7 @@ def cells_of(scenario, languages, pairs, turn):
 def missing_from(scenario, languages):
     """Languages that a scenario is not for."""
     fit = scenario.get("requires", {}).get("languages", LANGUAGES)
-    if uses_channels(scenario):
-        fit = [language for language in fit if language in CHANNEL_LANGUAGES]
     return [language for language in languages if language and language not in fit]
-
-
-def uses_channels(scenario):
-    return any(isinstance(how.get("open"), dict) and how["open"].get("rails") for how in scenario["peers"].values())
 
 
 def has_faults(scenario):
@@ -159,8 +151,7 @@ class Runs:
         if self.needs_simnic(scenario):
             entry.update(result="skipped", reason=f"{report.ELSEWHERE}: {needs.get('because', 'its ctl makes the faults')}")
         elif missing:
-            why = needs["because"] if missing[0] not in needs.get("languages", LANGUAGES) else "it has no channels yet"
-            entry.update(result="skipped", reason=f"not for {missing[0]}: {why}")
+            entry.update(result="skipped", reason=f"not for {missing[0]}: {needs['because']}")
         elif driver not in needs.get("drivers", [driver]):
             entry.update(result="skipped", reason=f"not for the driver {driver}: {needs['because']}")
         else:

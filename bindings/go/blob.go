@@ -20,8 +20,8 @@ type Blob struct {
 	Bytes []byte // what the peer needs to know, at most 256 bytes
 
 	connection *connection
-	mutex      sync.Mutex  // of one Join at a time
-	joined     atomic.Bool // the Endpoint has the connection now, or nobody
+	mutex      sync.Mutex   // of one Join at a time
+	joined     *atomic.Bool // the Endpoint has the connection now, or nobody; not in here, so that the finalizer does not hold on to this
 }
 
 // NewBlob makes one side of a connection. Contexts are shared as by [Dial]. The options are those of Dial, except for the token.
@@ -37,7 +37,8 @@ func NewBlob(options ...Option) (*Blob, error) {
 	}
 	p := context.poller
 	c := newConnection(p, "join", s, release)
-	b := &Blob{connection: c}
+	joined := &atomic.Bool{}
+	b := &Blob{connection: c, joined: joined}
 	err = p.control(op, func() error {
 		c.id = p.newID()
 		s.endpoint.user_data = C.uint64_t(c.id)
@@ -51,7 +52,7 @@ func NewBlob(options ...Option) (*Blob, error) {
 		letGo(release)
 		return nil, err
 	}
-	warnIfLost(b, func() bool { return !b.joined.Load() && c.open() }, "a Blob")
+	warnIfLost(b, func() bool { return !joined.Load() && c.open() }, "a Blob")
 	return b, nil
 }
 

@@ -3,6 +3,7 @@ package copyrpc_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -182,5 +183,18 @@ func TestBlobOfAPeerThatNeverJoins(t *testing.T) {
 	}
 	if err == nil || errors.Is(err, context.DeadlineExceeded) {
 		t.Fatalf("got %v, want a connection that is lost", err)
+	}
+}
+
+func TestLostBlobsAreWarnedOf(t *testing.T) {
+	c := openContext(t)
+	settledWarnings()
+	lose := func() {
+		_, err := c.NewBlob()
+		check(t, err)
+	}
+	lose()
+	if texts := lostWarnings(1); len(texts) != 1 || !strings.Contains(texts[0], "a Blob was lost") {
+		t.Fatalf("%q", texts)
 	}
 }

@@ -4,6 +4,9 @@
 // may call at once; one goroutine for each [Context] gathers what they send into batches, and hands out what comes back. The
 // low one is [RawContext]: arrays of ops and completions in C memory, for one goroutine, at C's speed.
 //
+// Beside calls there are messages: [DialChannel], [ListenChannels], [Channel.Send] and [Channel.Receive] move what is large between
+// registered buffers, striped over two ports.
+//
 // Errors are of type [*Error], or [*ReplyError] where the peer itself answered with a status; errors.Is compares with the
 // statuses: errors.Is(err, copyrpc.ErrTimeout).
 package copyrpc
@@ -93,8 +96,12 @@ type Completion struct {
 	EndpointUserData uint64
 }
 
-// View is the payload where the NIC has put it. It is valid until the next Poll of the context: copy what is to stay.
+// View is the payload where the NIC has put it. It is valid until the next Poll of the context: copy what is to stay. Of
+// CompletionReceived and CompletionSent it is the buffer; nil, if there was no room for the message.
 func (completion *Completion) View() []byte {
+	if completion.Status < 0 {
+		return nil // PayloadBytes may be more than there is
+	}
 	return unsafe.Slice((*byte)(completion.payload), int(completion.PayloadBytes))
 }
 

@@ -11,9 +11,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
-	"sync/atomic"
-	"time"
 )
 
 // Endpoint is one connection to one peer. Both sides may call and both may serve. All methods may be called from any
@@ -24,25 +21,16 @@ type Endpoint struct {
 
 // connection is what an Endpoint is to the poller, which keeps it from the garbage collector.
 type connection struct {
-	poller     *poller
-	id         uint64 // the endpoint's user_data
-	op         string // of how it is being made, for errors
 	handle     EndpointHandle
-	replyBytes int           // the default of its calls
-	limits     EndpointInfo  // as it was connected; not changed after `connected` was closed
-	connected  chan struct{} // closed when it is, or can't be
-	gone       chan struct{} // closed when it is over
-	release    func()        // tells a shared context that it has a user less; nil: it is no shared one
-	closed     atomic.Bool   // by this side
+	replyBytes int          // the default of its calls
+	limits     EndpointInfo // as it was connected; not changed after `connected` was closed
 
 	// Guarded by the poller's mutex.
 	blocked bool  // CRPC_E_AGAIN; CompletionRoom will tell
 	last    Stats // when it was over
 
-	mutex   sync.Mutex // guards what follows, of callers and poller
-	queued  bool       // in the poller's queue
-	over    bool
-	reason  *Error // why it is over
+	link // its mutex guards what follows, of callers and poller
+
 	table   callTable
 	cancels []uint64
 	calls   gather
@@ -84,9 +72,7 @@ func (c *Context) Dial(ctx context.Context, address string, options ...Option) (
 func (c *Context) dial(ctx context.Context, op, address string, s *settings, release func()) (*Endpoint, error) {
 	p := c.poller
 	connection := newConnection(p, op, s, release)
-	if deadline, ok := ctx.Deadline(); ok && s.endpoint.connect_timeout_ns == 0 {
-		s.endpoint.connect_timeout_ns = C.uint64_t(max(time.Until(deadline), 1))
-	}
+	s.within(ctx)
 	err := p.control(op, func() error {
 		connection.id = p.newID()
 		s.endpoint.user_data = C.uint64_t(connection.id)
@@ -104,46 +90,19 @@ func (c *Context) dial(ctx context.Context, op, address string, s *settings, rel
 }
 
 func newConnection(p *poller, op string, s *settings, release func()) *connection {
-	return &connection{
-		poller: p, op: op, replyBytes: s.replyBytes, release: release,
-		connected: make(chan struct{}), gone: make(chan struct{}),
-	}
+	c := &connection{replyBytes: s.replyBytes}
+	c.link.init(p, op, release)
+	return c
 }
 
 // wait gives the Endpoint when it is connected.
 func (c *connection) wait(ctx context.Context) (*Endpoint, error) {
-	select {
-	case <-c.connected:
-	case <-c.gone:
-	case <-ctx.Done():
-		c.end(newError(c.op, ErrCanceled))
-		return nil, contextError(c.op, ctx)
-	}
-	select {
-	case <-c.connected:
-	default: // over before it was connected
-		if c.reason.Status == ErrTimeout && ctx.Err() != nil {
-			return nil, contextError(c.op, ctx)
-		}
-		return nil, c.reason
+	if err := c.established(ctx, c.end); err != nil {
+		return nil, err
 	}
 	endpoint := &Endpoint{connection: c}
 	warnIfLost(endpoint, c.open, "an Endpoint")
 	return endpoint, nil
-}
-
-// open tells whether the connection still holds something of the machine: one that is over does not, unless the context that it
-// shares waits for its Close.
-func (c *connection) open() bool {
-	if c.closed.Load() || c.poller.closed.Load() {
-		return false
-	}
-	select {
-	case <-c.gone:
-		return c.release != nil
-	default:
-		return true
-	}
 }
 
 // ---- What the poller hears ----------------------------------------------------------------------
@@ -180,11 +139,10 @@ func (c *connection) finish(reason *Error) {
 	c.last, _ = p.raw.EndpointStats(c.handle)
 	p.raw.CloseEndpoint(c.handle)
 	c.mutex.Lock()
-	if c.over {
+	if !c.overWith(reason) {
 		c.mutex.Unlock()
 		return
 	}
-	c.over, c.reason = true, reason
 	c.table.failAll(reason.Status)
 	c.cancels = nil
 	c.serving.backlog = nil
@@ -290,14 +248,6 @@ func (endpoint *Endpoint) valid(op string) (*connection, error) {
 		return nil, errorf(op, ErrClosed, "the Endpoint was closed")
 	}
 	return endpoint.connection, nil
-}
-
-// why gives the reason of a connection that is over, for what was attempted now.
-func (c *connection) why(op string) error {
-	<-c.gone
-	e := *c.reason
-	e.Op = op
-	return &e
 }
 
 // ---- Asking -------------------------------------------------------------------------------------

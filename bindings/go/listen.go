@@ -21,14 +21,15 @@ type Listener struct {
 
 // acceptor is what a Listener is to the poller.
 type acceptor struct {
-	poller  *poller
-	id      uint64
-	handle  ListenerHandle
-	address string
-	options []Option // what Listen was told holds for those that it accepts
-	release func()
-	closed  atomic.Bool
-	gone    chan struct{}
+	poller   *poller
+	id       uint64
+	handle   ListenerHandle
+	address  string
+	channels bool     // it takes channels, not endpoints
+	options  []Option // what Listen was told holds for those that it accepts
+	release  func()
+	closed   atomic.Bool
+	gone     chan struct{}
 
 	mutex   sync.Mutex
 	reason  Status
@@ -40,7 +41,8 @@ type acceptor struct {
 type ConnectRequest struct {
 	Info     EndpointInfo // PeerAddress and Token are the peer's
 	acceptor *acceptor
-	endpoint EndpointHandle
+	endpoint EndpointHandle // or the bits of a ChannelHandle
+	channel  ChannelInfo    // of a listener for channels, instead of Info
 	answered atomic.Bool
 }
 
@@ -52,12 +54,25 @@ func Listen(address string, options ...Option) (*Listener, error) {
 	if problem != nil {
 		return nil, problem
 	}
+	a, err := listen(op, address, s, options)
+	if err != nil {
+		return nil, err
+	}
+	listener := &Listener{acceptor: a}
+	warnIfLost(listener, a.open, "a Listener")
+	return listener, nil
+}
+
+func listen(op, address string, s *settings, options []Option) (*acceptor, error) {
 	c, release, err := takeContext(op, s)
 	if err != nil {
 		return nil, err
 	}
 	p := c.poller
-	a := &acceptor{poller: p, options: options, release: release, gone: make(chan struct{}), arrived: make(chan struct{}, 1)}
+	a := &acceptor{
+		poller: p, channels: s.listener&C.CRPC_LISTENER_CHANNELS != 0, options: options, release: release,
+		gone: make(chan struct{}), arrived: make(chan struct{}, 1),
+	}
 	err = p.control(op, func() error {
 		a.id = p.newID()
 		var err error
@@ -72,10 +87,10 @@ func Listen(address string, options ...Option) (*Listener, error) {
 		letGo(release)
 		return nil, err
 	}
-	listener := &Listener{acceptor: a}
-	warnIfLost(listener, func() bool { return !a.closed.Load() && !p.closed.Load() }, "a Listener")
-	return listener, nil
+	return a, nil
 }
+
+func (a *acceptor) open() bool { return !a.closed.Load() && !a.poller.closed.Load() }
 
 // Listen is [Listen] on this context.
 func (c *Context) Listen(address string, options ...Option) (*Listener, error) {
@@ -152,9 +167,13 @@ func (a *acceptor) finish(reason Status) {
 }
 
 // requested is what the poller calls for a CompletionConnectRequest.
-func (a *acceptor) requested(endpoint EndpointHandle) {
-	request := &ConnectRequest{acceptor: a, endpoint: endpoint}
-	request.Info, _ = a.poller.raw.EndpointInfo(endpoint)
+func (a *acceptor) requested(done *Completion) {
+	request := &ConnectRequest{acceptor: a, endpoint: done.Endpoint}
+	if a.channels {
+		request.channel, _ = a.poller.raw.ChannelInfo(done.Channel())
+	} else {
+		request.Info, _ = a.poller.raw.EndpointInfo(done.Endpoint)
+	}
 	a.mutex.Lock()
 	a.waiting = append(a.waiting, request)
 	a.mutex.Unlock()

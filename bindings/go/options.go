@@ -8,6 +8,7 @@ package copyrpc
 import "C"
 
 import (
+	"context"
 	"math"
 	"time"
 )
@@ -27,7 +28,9 @@ type settings struct {
 	context    *Context
 	device     C.crpc_context_options
 	endpoint   C.crpc_endpoint_options
+	channel    C.crpc_channel_options // what channels have alone; the rest is in `endpoint`: channelOptions
 	backlog    C.uint32_t
+	listener   C.uint32_t // CRPC_LISTENER_*
 	replyBytes int
 	problem    *Error
 }
@@ -36,6 +39,7 @@ func settingsOf(op string, options []Option) (*settings, *Error) {
 	s := &settings{
 		device:     C.crpc_context_options{struct_size: C.sizeof_crpc_context_options},
 		endpoint:   C.crpc_endpoint_options{struct_size: C.sizeof_crpc_endpoint_options},
+		channel:    C.crpc_channel_options{struct_size: C.sizeof_crpc_channel_options},
 		replyBytes: DefaultReplyBytes,
 	}
 	for _, option := range options {
@@ -68,6 +72,13 @@ func (s *settings) time(name string, value time.Duration) C.uint64_t {
 		return C.CRPC_FOREVER
 	}
 	return C.uint64_t(value)
+}
+
+// within has the deadline of ctx limit how long connecting may take, unless WithConnectTimeout does.
+func (s *settings) within(ctx context.Context) {
+	if deadline, ok := ctx.Deadline(); ok && s.endpoint.connect_timeout_ns == 0 {
+		s.endpoint.connect_timeout_ns = C.uint64_t(max(time.Until(deadline), 1))
+	}
 }
 
 // WithContext uses a context that is open already, instead of the one that all who name none share.

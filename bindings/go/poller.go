@@ -1,10 +1,15 @@
 // poller.go: the one goroutine of a context that talks to C: it gathers what many goroutines want into batches, and spreads
 // what has come.
 //
-// Locks, in the order in which they are taken: poller.mutex (the crpc_context, which belongs to one thread at a time),
-// connection.mutex (what the callers of one connection share), poller.queueMutex (which connections want something).
+// Locks, in the order in which they are taken: poller.mutex (the crpc_context, which belongs to one thread at a time), link.mutex
+// (what the callers of one connection or channel share), poller.queueMutex (which of them want something).
 
 package copyrpc
+
+/*
+#include <copyrpc.h>
+*/
+import "C"
 
 import (
 	"runtime"
@@ -26,15 +31,17 @@ type poller struct {
 	mutex       sync.Mutex
 	raw         *RawContext
 	connections map[uint64]*connection // by user_data of the endpoint
+	channels    map[uint64]*channel    // by user_data of the channel
 	listeners   map[uint64]*acceptor   // by user_data of the listener
 	regions     map[*region]struct{}
 	lastID      uint64      // of connections and listeners; never used again
 	latest      *connection // the one that the completion before was for
+	rails       bool        // it has them, so channels can be made
 	answered    [pollerCompletions]*pending
 
 	queueMutex sync.Mutex
-	queue      []*connection // those with something to send
-	spare      []*connection // the array of the queue before
+	queue      []sender // those with something to send
+	spare      []sender // the array of the queue before
 	pool       batchPool
 
 	asleep atomic.Bool
@@ -44,14 +51,19 @@ type poller struct {
 	settle func() bool   // prepareToSleep, made a func value once
 }
 
+// sender is what gathers ops: a connection or a channel.
+type sender interface{ send() }
+
 func startPoller(op string, s *settings) (*poller, error) {
-	raw, err := openRaw(op, RawSizes{Ops: 1, Completions: pollerCompletions, PayloadBytes: 1}, s)
+	raw, err := openRaw(op, RawSizes{Ops: 1, Completions: pollerCompletions, PayloadBytes: 1, ChannelOps: 1}, s)
 	if err != nil {
 		return nil, err
 	}
 	p := &poller{
 		raw:         raw,
 		connections: map[uint64]*connection{},
+		channels:    map[uint64]*channel{},
+		rails:       s.device.flags&C.CRPC_CONTEXT_RAILS != 0,
 		listeners:   map[uint64]*acceptor{},
 		regions:     map[*region]struct{}{},
 		done:        make(chan struct{}),
@@ -75,6 +87,9 @@ func (p *poller) close() {
 		listener.finish(ErrClosed)
 	}
 	for _, c := range p.connections {
+		c.finish(errorf("", ErrClosed, "the Context was closed"))
+	}
+	for _, c := range p.channels {
 		c.finish(errorf("", ErrClosed, "the Context was closed"))
 	}
 	p.raw.Close()
@@ -175,10 +190,10 @@ func (p *poller) kick() {
 
 // ---- Sending ------------------------------------------------------------------------------------
 
-// enlist has a connection visited by sendQueued.
-func (p *poller) enlist(c *connection) {
+// enlist has a connection or a channel visited by sendQueued.
+func (p *poller) enlist(s sender) {
 	p.queueMutex.Lock()
-	p.queue = append(p.queue, c)
+	p.queue = append(p.queue, s)
 	p.queueMutex.Unlock()
 }
 
@@ -203,8 +218,8 @@ func (p *poller) sendQueued() bool {
 	queue := p.queue
 	p.queue = p.spare[:0]
 	p.queueMutex.Unlock()
-	for i, c := range queue {
-		c.send()
+	for i, s := range queue {
+		s.send()
 		queue[i] = nil
 	}
 	p.spare = queue
@@ -289,11 +304,17 @@ func (p *poller) spread(completions []Completion) int {
 	switch first.Kind {
 	case CompletionConnectRequest:
 		if listener := p.listeners[first.UserData]; listener != nil {
-			listener.requested(first.Endpoint)
+			listener.requested(first)
 		}
 		return 1
 	case CompletionDevice:
 		Warn("the device changed: " + Status(first.Status).Error())
+		return 1
+	}
+	if first.ofChannel() {
+		if c := p.channels[first.EndpointUserData]; c != nil {
+			c.spread(first)
+		}
 		return 1
 	}
 	c := p.connectionOf(first.EndpointUserData)

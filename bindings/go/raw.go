@@ -39,6 +39,7 @@ type RawContext struct {
 	Ops         []Op         // what Submit takes; in C memory, gone with Close
 	Completions []Completion // what Poll fills; likewise
 	Payload     []byte       // what the ops' PayloadOffset counts from; likewise
+	ChannelOps  []ChannelOp  // what SubmitChannel takes; likewise
 
 	handle  *C.crpc_context
 	scratch *C.struct_copyrpc_go_scratch
@@ -50,6 +51,7 @@ type RawSizes struct {
 	Ops          int // 0: 256
 	Completions  int // 0: 256
 	PayloadBytes int // 0: 1 MiB
+	ChannelOps   int // 0: 256
 }
 
 // OpenRaw opens a device, for one goroutine that polls by itself.
@@ -59,7 +61,7 @@ func OpenRaw(sizes RawSizes, options ...Option) (*RawContext, error) {
 	if problem != nil {
 		return nil, problem
 	}
-	if sizes.Ops < 0 || sizes.Completions < 0 || sizes.PayloadBytes < 0 || sizes.Completions > 1<<20 {
+	if sizes.Ops < 0 || sizes.Completions < 0 || sizes.PayloadBytes < 0 || sizes.ChannelOps < 0 || sizes.Completions > 1<<20 {
 		return nil, errorf(op, ErrInvalid, "a size is negative, or above 2^20 completions")
 	}
 	return openRaw(op, sizes, s)
@@ -77,6 +79,8 @@ func openRaw(op string, sizes RawSizes, s *settings) (*RawContext, error) {
 	r.Completions = unsafe.Slice((*Completion)(C.calloc(C.size_t(completions), C.sizeof_crpc_completion)), completions)
 	bytes := orDefault(sizes.PayloadBytes, 1<<20)
 	r.Payload = unsafe.Slice((*byte)(C.malloc(C.size_t(bytes))), bytes)
+	channelOps := orDefault(sizes.ChannelOps, 256)
+	r.ChannelOps = unsafe.Slice((*ChannelOp)(C.calloc(C.size_t(channelOps), C.sizeof_crpc_channel_op)), channelOps)
 	if err := r.sleeper.open(int(C.crpc_context_fd(r.handle))); err != nil {
 		r.Close()
 		return nil, errorf(op, ErrSystem, "the context's descriptor cannot be watched: %v", err)
@@ -103,7 +107,8 @@ func (r *RawContext) Close() error {
 	C.free(unsafe.Pointer(unsafe.SliceData(r.Ops)))
 	C.free(unsafe.Pointer(unsafe.SliceData(r.Completions)))
 	C.free(unsafe.Pointer(unsafe.SliceData(r.Payload)))
-	r.scratch, r.Ops, r.Completions, r.Payload = nil, nil, nil, nil
+	C.free(unsafe.Pointer(unsafe.SliceData(r.ChannelOps)))
+	r.scratch, r.Ops, r.Completions, r.Payload, r.ChannelOps = nil, nil, nil, nil, nil
 	return nil
 }
 
@@ -321,7 +326,8 @@ func (r *RawContext) listen(op, address string, userData uint64, s *settings) (L
 	defer C.free(unsafe.Pointer(name))
 	var listener C.crpc_listener
 	theirs := newCError()
-	options := C.crpc_listener_options{struct_size: C.sizeof_crpc_listener_options, backlog: s.backlog, user_data: C.uint64_t(userData)}
+	options := C.crpc_listener_options{struct_size: C.sizeof_crpc_listener_options, backlog: s.backlog, flags: s.listener,
+		user_data: C.uint64_t(userData)}
 	if status := C.crpc_listener_open(r.handle, name, &options, &listener, &theirs); status < 0 {
 		return 0, fromC(op, status, &theirs)
 	}

@@ -9,6 +9,7 @@ package copyrpc
 import "C"
 
 import (
+	"errors"
 	"math"
 	"sync/atomic"
 	"syscall"
@@ -44,55 +45,76 @@ type Region struct {
 
 // region is what a Region is to the poller.
 type region struct {
-	poller *poller
-	handle RegionHandle
-	info   RegionInfo
-	memory []byte
-	mapped bool // by NewRegion: it is unmapped when it is closed
-	closed atomic.Bool
+	poller  *poller
+	handle  RegionHandle
+	info    RegionInfo
+	memory  []byte
+	mapped  bool // by NewRegion: it is unmapped when it is closed
+	closed  atomic.Bool
+	users   atomic.Int32 // buffers of transfers, also of those that C does not know of yet
+	release func()       // as of a link: of Channel.NewRegion
 }
 
 // NewRegion registers `bytes` of new memory, all zero and outside of Go's heap. It is mapped for this, in whole pages, and
 // unmapped by the Close of the region or of the context. Pins the memory: what is large takes long, and the context waits for it.
 func (c *Context) NewRegion(bytes int, access Access) (*Region, error) {
-	const op = "register"
-	if _, err := c.valid(op); err != nil {
+	p, err := c.valid(opRegister)
+	if err != nil {
 		return nil, err
 	}
+	return newRegion(p, bytes, access, nil)
+}
+
+const opRegister = "register"
+
+func newRegion(p *poller, bytes int, access Access, release func()) (*Region, error) {
+	own, err := mapRegion(p, bytes, access)
+	if err != nil {
+		letGo(release)
+		return nil, err
+	}
+	own.release = release
+	return own.shown(), nil
+}
+
+func mapRegion(p *poller, bytes int, access Access) (*region, error) {
 	if bytes <= 0 {
-		return nil, errorf(op, ErrInvalid, "a region of %d bytes; it must have one at least", bytes)
+		return nil, errorf(opRegister, ErrInvalid, "a region of %d bytes; it must have one at least", bytes)
 	}
 	memory, err := syscall.Mmap(-1, 0, bytes, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_PRIVATE|syscall.MAP_ANON)
 	if err != nil {
-		e := errorf(op, ErrNoMemory, "%d bytes cannot be mapped: %v", bytes, err)
+		e := errorf(opRegister, ErrNoMemory, "%d bytes cannot be mapped: %v", bytes, err)
 		e.Errno, _ = err.(syscall.Errno)
 		return nil, e
 	}
-	r, problem := c.register(op, memory, access, true)
+	own, problem := p.register(memory, access, true)
 	if problem != nil {
 		syscall.Munmap(memory)
 		return nil, problem
 	}
-	return r, nil
+	return own, nil
 }
 
 // Register registers memory that C or mmap gave, e.g. shared with other processes, or in huge pages. It stays the caller's and
 // must stay mapped until the region, or the context, is closed. It must never be Go's: neither a slice that Go made, nor a variable.
 func (c *Context) Register(address unsafe.Pointer, bytes int, access Access) (*Region, error) {
-	const op = "register"
-	if _, err := c.valid(op); err != nil {
+	p, err := c.valid(opRegister)
+	if err != nil {
 		return nil, err
 	}
 	if address == nil || bytes <= 0 {
-		return nil, errorf(op, ErrInvalid, "a region needs an address and a length")
+		return nil, errorf(opRegister, ErrInvalid, "a region needs an address and a length")
 	}
-	return c.register(op, unsafe.Slice((*byte)(address), bytes), access, false)
+	own, err := p.register(unsafe.Slice((*byte)(address), bytes), access, false)
+	if err != nil {
+		return nil, err
+	}
+	return own.shown(), nil
 }
 
-func (c *Context) register(op string, memory []byte, access Access, mapped bool) (*Region, error) {
-	p := c.poller
+func (p *poller) register(memory []byte, access Access, mapped bool) (*region, error) {
 	own := &region{poller: p, memory: memory, mapped: mapped}
-	err := p.control(op, func() error {
+	err := p.control(opRegister, func() error {
 		var err error
 		if own.handle, err = p.raw.Register(unsafe.Pointer(unsafe.SliceData(memory)), len(memory), access); err != nil {
 			return err
@@ -104,12 +126,13 @@ func (c *Context) register(op string, memory []byte, access Access, mapped bool)
 		p.regions[own] = struct{}{}
 		return nil
 	})
-	if err != nil {
-		return nil, err
-	}
+	return own, err
+}
+
+func (own *region) shown() *Region {
 	r := &Region{region: own}
 	warnIfLost(r, func() bool { return !own.closed.Load() }, "a Region")
-	return r, nil
+	return r
 }
 
 // end is what is to be done once the memory is deregistered. The poller's mutex is held.
@@ -142,23 +165,40 @@ func (r *Region) Info() (RegionInfo, error) {
 	return r.region.info, nil
 }
 
-// Close deregisters the memory, and unmaps it if NewRegion mapped it. ErrBusy: the device still uses it, and it stays. Closing
-// twice is allowed.
+// Close deregisters the memory, and unmaps it if NewRegion mapped it. ErrBusy: the device still uses it, for a send or a receive of a
+// channel, and it stays. Closing twice is allowed.
 func (r *Region) Close() error {
 	if r == nil || r.region == nil {
 		return nil
 	}
-	own := r.region
-	own.poller.mutex.Lock()
-	defer own.poller.mutex.Unlock()
+	if err := r.region.close(); err != nil {
+		return err
+	}
+	letGo(r.region.release)
+	return nil
+}
+
+func (own *region) close() error {
+	p := own.poller
+	p.mutex.Lock()
+	defer p.mutex.Unlock()
 	if own.closed.Load() {
 		return nil
 	}
-	if err := own.poller.raw.Deregister(own.handle); err != nil {
-		return err
+	if own.users.Load() > 0 {
+		return newError("deregister", ErrBusy)
 	}
-	own.end()
-	return nil
+	err := p.raw.Deregister(own.handle)
+	if errors.Is(err, ErrBusy) {
+		// What a channel's Close has ended counts as in use until the next poll.
+		p.turn()
+		p.kick() // that has disarmed it
+		err = p.raw.Deregister(own.handle)
+	}
+	if err == nil {
+		own.end()
+	}
+	return err
 }
 
 // ---- The raw level ------------------------------------------------------------------------------

@@ -24,10 +24,10 @@ def tap(good, name, output=""):
     print(f"{'ok' if good else 'not ok'} {count} - {name}", flush=True)
 
 
-def environment(build):
-    """Go finds the library that is not installed, as it would find the installed one: by pkg-config."""
+def environment(build, simnic):
+    """Go finds the library that is not installed, as it would find the installed one: by pkg-config; and its tests find what breaks rails."""
     return dict(os.environ, PKG_CONFIG_PATH=str(build / "meson-uninstalled"), LD_LIBRARY_PATH=str(build / "capi"),
-                GOFLAGS="-buildvcs=false", GOTOOLCHAIN="local", GOPROXY="off", MALLOC_ARENA_MAX="1")
+                GOFLAGS="-buildvcs=false", GOTOOLCHAIN="local", GOPROXY="off", MALLOC_ARENA_MAX="1", SIMNIC=simnic)
 
 
 def say(command, env, folder):
@@ -86,7 +86,7 @@ def run(go, simnic, env, mode, binary):
 
 def main():
     go, simnic, build, mode = sys.argv[1], os.path.abspath(sys.argv[2]), Path(sys.argv[3]).resolve(), sys.argv[4]
-    env = environment(build)
+    env = environment(build, simnic)
     if mode == "static":
         static(go, env)
     else:

@@ -5,8 +5,6 @@ package main
 import (
 	"bufio"
 	"context"
-	"encoding/hex"
-	"errors"
 	"os"
 	"strconv"
 	"strings"
@@ -22,21 +20,16 @@ type runner struct {
 	cancel  context.CancelFunc
 	begun   sync.WaitGroup
 	context *copyrpc.Context
-	things  sync.Map // by name or number: *peer, *copyrpc.Listener, *copyrpc.ConnectRequest, *copyrpc.Request, *copyrpc.Region
+	things  sync.Map // by name or number: *peer, *copyrpc.Listener, *copyrpc.ConnectRequest, *copyrpc.Request, *copyrpc.Blob, *copyrpc.Region, and those of channels
 	numbers atomic.Int32
 	calls   map[string]context.CancelFunc
-	blobs   map[string]*copyrpc.Blob // by the names of endpoints to be
-}
-
-type peer struct {
-	*copyrpc.Endpoint
-	name  string
-	mode  atomic.Value // how it is served; if it is not, each request is told of
-	ended atomic.Bool  // its end is told, or who takes leave will
+	blobs   map[string]*copyrpc.Blob // also when they are joined
+	halves  map[string]*copyrpc.ChannelBlob
+	sends   map[string]func() // that cancel them
 }
 
 func newRunner() *runner {
-	r := &runner{calls: map[string]context.CancelFunc{}, blobs: map[string]*copyrpc.Blob{}}
+	r := &runner{calls: map[string]context.CancelFunc{}, blobs: map[string]*copyrpc.Blob{}, halves: map[string]*copyrpc.ChannelBlob{}, sends: map[string]func(){}}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	return r
 }
@@ -58,7 +51,7 @@ func (r *runner) number(thing any) string {
 
 // find gives the thing that a line names; nil if it names none.
 func (r *runner) find(l line) (any, error) {
-	for _, key := range []string{"endpoint", "listener", "connection", "request", "region"} {
+	for _, key := range []string{"endpoint", "listener", "connection", "request", "channel", "region"} {
 		if name, ok := l[key]; ok {
 			if thing, ok := r.things.Load(name); ok {
 				return thing, nil
@@ -78,151 +71,7 @@ func (r *runner) reset() {
 		}
 		return true
 	})
-	for _, blob := range r.blobs {
-		blob.Close()
-	}
 	r.context.Close()
-}
-
-// ---- Connections ----
-
-func (r *runner) listen(l line) (string, error) {
-	listener, err := r.context.Listen(l["address"], l.options()...)
-	if err != nil {
-		return "", err
-	}
-	r.things.Store(l["name"], listener)
-	r.begin(func() {
-		for {
-			request, err := listener.AcceptRequest(r.ctx)
-			if err != nil {
-				return
-			}
-			tell("event kind=connect_request listener=%s connection=%s token=%s", l["name"], r.number(request), request.Info.Token)
-		}
-	})
-	return describeListener(listener)
-}
-
-func describeListener(listener *copyrpc.Listener) (string, error) {
-	told, err := fields(listener.Stats())
-	return "address=" + listener.Address() + told, err
-}
-
-// connecting is the life of an endpoint.
-func (r *runner) connecting(name string, connect func() (*copyrpc.Endpoint, error)) (string, error) {
-	r.begin(func() {
-		endpoint, err := connect()
-		it := &peer{Endpoint: endpoint, name: name}
-		if err == nil {
-			r.things.Store(name, it)
-		}
-		tell("event kind=connected endpoint=%s status=%s", name, statusOf(err))
-		for err == nil {
-			var request *copyrpc.Request
-			if request, err = endpoint.Receive(r.ctx); err == nil {
-				r.take(it, request)
-			}
-		}
-		if endpoint != nil && !errors.Is(err, copyrpc.ErrClosed) && r.ctx.Err() == nil && !it.ended.Swap(true) {
-			tell("event kind=disconnected endpoint=%s status=%s", name, statusOf(err))
-		}
-	})
-	return "", nil
-}
-
-// blob makes an endpoint to be, which has only these verbs.
-func (r *runner) blob(verb string, l line) (_ string, err error) {
-	name := l["endpoint"]
-	switch verb {
-	case "blob":
-		name = l["name"]
-		if r.blobs[name], err = r.context.NewBlob(l.options()...); err != nil {
-			return "", err
-		}
-		return "blob=" + hex.EncodeToString(r.blobs[name].Bytes), nil
-	case "join":
-		peer, err := hex.DecodeString(l["blob"])
-		if err != nil {
-			return "", err
-		}
-		blob := r.blobs[name]
-		return r.connecting(name, func() (*copyrpc.Endpoint, error) { return blob.Join(r.ctx, peer) })
-	case "close":
-		return "", r.blobs[name].Close()
-	}
-	return "", errUnknown
-}
-
-func (r *runner) disconnect(it *peer, l line) {
-	ctx, cancel := r.limited(l)
-	told := it.ended.Swap(true)
-	r.begin(func() {
-		defer cancel()
-		if err := it.Shutdown(ctx); !told {
-			tell("event kind=disconnected endpoint=%s status=%s", it.name, statusOf(err))
-		}
-	})
-}
-
-func (r *runner) limited(l line) (context.Context, context.CancelFunc) {
-	if limit := l.milliseconds("timeout_ms"); limit > 0 {
-		return context.WithTimeout(r.ctx, limit)
-	}
-	return context.WithCancel(r.ctx)
-}
-
-// ---- Calls and requests ----
-
-func (r *runner) call(it *peer, l line) {
-	for i := 0; i < max(l.number("count"), 1); i++ {
-		id := strconv.Itoa(l.number("id") + i)
-		call := copyrpc.Call{Method: uint16(l.number("method")), ReplyBytesMax: l.number("reply_max"),
-			Request: payload(l.number("length"), l.number("seed")+i)}
-		if call.ReplyBytesMax == 0 {
-			call.ReplyBytesMax = copyrpc.NoReplyBytes
-		}
-		ctx, cancel := r.limited(l)
-		r.calls[id] = cancel
-		r.begin(func() {
-			answer, err := it.Do(ctx, call)
-			var reply *copyrpc.ReplyError
-			if errors.As(err, &reply) {
-				answer = reply.Payload
-			}
-			tell("event kind=response id=%s status=%s %s", id, statusOf(err), told(answer))
-		})
-	}
-}
-
-func (r *runner) take(it *peer, request *copyrpc.Request) {
-	mode, served := it.mode.Load().(string)
-	if !served {
-		tell("event kind=request endpoint=%s request=%s method=%d %s reply_max=%d", it.name, r.number(request), request.Method,
-			told(request.Payload), request.ReplyBytesMax)
-	} else if answer, err := handle(request, mode); err != nil { // it came before Serve had begun
-		request.ReplyStatus(copyrpc.StatusHandlerFailed, nil)
-	} else if mode == "echo" {
-		request.Reply(answer)
-	}
-}
-
-// handle is the handler of endpoints that are served.
-func handle(request *copyrpc.Request, mode string) ([]byte, error) {
-	switch mode {
-	case "fail":
-		return nil, errFailHere
-	case "drop":
-		return nil, request.Drop()
-	}
-	return request.Payload, nil
-}
-
-func (r *runner) serve(it *peer, mode string) {
-	it.mode.Store(mode)
-	r.begin(func() {
-		it.Serve(r.ctx, func(_ context.Context, request *copyrpc.Request) ([]byte, error) { return handle(request, mode) })
-	})
 }
 
 // ---- Verbs, by what they are about ----
@@ -267,10 +116,24 @@ func (r *runner) ofRequest(request *copyrpc.Request, verb string, l line) (strin
 	return "", errNoVerb
 }
 
+func (r *runner) ofRegion(region *copyrpc.Region, verb string) (string, error) {
+	switch verb {
+	case "region":
+		return fields(region.Info())
+	case "deregister":
+		return "", region.Close()
+	}
+	return "", errNoVerb
+}
+
 func (r *runner) ofContext(verb string, l line) (_ string, err error) {
 	switch verb {
 	case "open":
-		if r.context, err = copyrpc.Open(l.options()...); err != nil {
+		options := l.options()
+		if _, ok := l["rails"]; ok {
+			options = append(options, copyrpc.WithRails())
+		}
+		if r.context, err = copyrpc.Open(options...); err != nil {
 			return "", err
 		}
 		return r.ofContext("context", l)
@@ -281,41 +144,69 @@ func (r *runner) ofContext(verb string, l line) (_ string, err error) {
 	case "stats":
 		return fields(r.context.Stats())
 	case "listen":
+		if _, ok := l["channels"]; ok {
+			return r.listenChannels(l)
+		}
 		return r.listen(l)
+	case "connect":
+		return r.connecting(l["name"], func() (*copyrpc.Endpoint, error) { return r.context.Dial(r.ctx, l["address"], l.options()...) })
+	case "blob":
+		return r.blob(l)
 	case "register":
 		region, err := r.context.NewRegion(l.number("length"), copyrpc.Access(l.number("access")))
 		if err == nil {
 			r.things.Store(l["name"], region)
 		}
 		return "", err
-	case "connect":
-		return r.connecting(l["name"], func() (*copyrpc.Endpoint, error) { return r.context.Dial(r.ctx, l["address"], l.options()...) })
 	}
-	return "", errNoVerb
+	return r.makeChannel(verb, l)
 }
 
 func (r *runner) obey(verb string, l line) (string, error) {
 	it, err := r.find(l)
-	if _, ok := r.blobs[l["endpoint"]]; verb == "blob" || verb == "join" || (ok && it == nil) {
-		return r.blob(verb, l)
-	} else if err != nil {
+	if err != nil {
 		return "", err
+	}
+	if half := r.halves[l["channel"]]; verb == "channel_join" {
+		return r.opening(l["channel"], func() (*copyrpc.Channel, error) { return half.Join(r.ctx, l.blob()) })
+	}
+	if blob := r.blobs[l["endpoint"]]; verb == "join" && blob != nil {
+		return r.connecting(l["endpoint"], func() (*copyrpc.Endpoint, error) { return blob.Join(r.ctx, l.blob()) })
 	}
 	switch it := it.(type) {
 	case *peer:
 		return r.ofEndpoint(it, verb, l)
 	case *copyrpc.Request:
 		return r.ofRequest(it, verb, l)
-	case *copyrpc.Listener:
+	case *lane:
+		return r.ofChannel(it, verb, l)
+	case *copyrpc.ChannelBlob:
+		if verb == "channel_close" {
+			return "", it.Close()
+		}
+		return "", errNoVerb
+	case *copyrpc.ChannelRequest:
+		if verb == "channel_reject" {
+			return "", it.Reject(uint32(l.number("reason")))
+		}
+		return r.opening(l["name"], func() (*copyrpc.Channel, error) { return it.Accept(r.ctx, l.channelOptions()...) })
+	case *copyrpc.ChannelListener:
 		if verb == "close_listener" {
 			return "", it.Close()
 		}
 		return describeListener(it)
 	case *copyrpc.Region:
-		if verb == "deregister" {
+		return r.ofRegion(it, verb)
+	case *copyrpc.Blob:
+		if verb == "close" {
 			return "", it.Close()
 		}
-		return fields(it.Info())
+		return "", errNoVerb
+	case *copyrpc.Listener:
+		if verb == "close_listener" {
+			return "", it.Close()
+		}
+		return describeListener(it)
 	case *copyrpc.ConnectRequest:
 		if verb == "reject" {
 			return "", it.Reject(uint32(l.number("reason")))

@@ -2,6 +2,7 @@
 package main
 
 import (
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"hash/crc32"
@@ -76,6 +77,12 @@ func (l line) number(key string) int {
 	return number
 }
 
+// blob is what the line has of one; what is no hexadecimal is none.
+func (l line) blob() []byte {
+	blob, _ := hex.DecodeString(l["blob"])
+	return blob
+}
+
 func (l line) milliseconds(key string) time.Duration {
 	return time.Duration(l.number(key)) * time.Millisecond
 }
@@ -84,10 +91,12 @@ var (
 	numbers = map[string]func(int) copyrpc.Option{
 		"endpoints_max": copyrpc.WithEndpointsMax, "receive_depth": copyrpc.WithReceiveDepth, "backlog": copyrpc.WithBacklog,
 		"ring_bytes": copyrpc.WithRingBytes, "request_bytes": copyrpc.WithRequestBytes, "calls_max": copyrpc.WithCallsMax,
-		"batch_window": copyrpc.WithBatchWindow, "retry_count": func(count int) copyrpc.Option { return copyrpc.WithRetry(14, count) },
+		"batch_window": copyrpc.WithBatchWindow, "channels_max": copyrpc.WithChannelsMax, "slots": copyrpc.WithSlots,
+		"sends_max": copyrpc.WithSendsMax, "queue_pairs": copyrpc.WithQueuePairs, "share": copyrpc.WithShare,
+		"stripe_bytes_min": copyrpc.WithStripeBytesMin,
 	}
 	times = map[string]func(time.Duration) copyrpc.Option{
-		"connect_timeout_ms": copyrpc.WithConnectTimeout, "keepalive_ms": copyrpc.WithKeepalive,
+		"connect_timeout_ms": copyrpc.WithConnectTimeout, "keepalive_ms": copyrpc.WithKeepalive, "rail_retry_ms": copyrpc.WithRailRetry,
 	}
 	texts = map[string]func(string) copyrpc.Option{
 		"device": copyrpc.WithDevice, "driver": copyrpc.WithDriver,
@@ -107,5 +116,25 @@ func (l line) options() (options []copyrpc.Option) {
 			options = append(options, option(text))
 		}
 	}
-	return options
+	return append(options, copyrpc.WithRetry(l.number("retry_timeout"), l.number("retry_count")))
+}
+
+// channelOptions are those of a channel: there, `rails` are bits.
+func (l line) channelOptions() []copyrpc.Option {
+	var rails []int
+	for rail := 0; rail < 32; rail++ {
+		if l.number("rails")>>rail&1 != 0 {
+			rails = append(rails, rail)
+		}
+	}
+	return append(l.options(), copyrpc.WithRailsUsed(rails...))
+}
+
+// numbers are those of a word that has several, with commas between.
+func (l line) numbers(key string) (all []int) {
+	for _, word := range strings.Split(l[key], ",") {
+		number, _ := strconv.Atoi(word)
+		all = append(all, number)
+	}
+	return all
 }

@@ -1,0 +1,236 @@
+// rail.go: what channels, rails and registrations tell of themselves.
+
+package copyrpc
+
+/*
+#include <copyrpc.h>
+*/
+import "C"
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"net/netip"
+	"unsafe"
+)
+
+// RailsMax is how many rails a context may have.
+const RailsMax = C.CRPC_RAILS_MAX
+
+// RailState is what a channel makes of a rail.
+type RailState uint32
+
+const (
+	RailNone   RailState = C.CRPC_RAIL_NONE   // the context has none of this index, or it is not to be used
+	RailLacked RailState = C.CRPC_RAIL_LACKED // this side has it, the peer has not
+	RailDown   RailState = C.CRPC_RAIL_DOWN
+	RailUp     RailState = C.CRPC_RAIL_UP
+)
+
+// String names the state, e.g. "up".
+func (state RailState) String() string {
+	names := [...]string{RailNone: "none", RailLacked: "lacked", RailDown: "down", RailUp: "up"}
+	if int(state) >= len(names) {
+		return fmt.Sprintf("RailState(%d)", uint32(state))
+	}
+	return names[state]
+}
+
+// Split is how a channel decides what each rail carries.
+type Split uint32
+
+const (
+	SplitMeasured Split = C.CRPC_SPLIT_MEASURED // by the speed that each rail showed
+	SplitFixed    Split = C.CRPC_SPLIT_FIXED    // as WithShare or SetShare said
+	SplitHint     Split = C.CRPC_SPLIT_HINT     // as a program outside says: WithShareHint
+)
+
+// ChannelInfo tells about a channel.
+type ChannelInfo struct {
+	State        EndpointState
+	Slots        int // messages that may be open to be received; agreed on
+	QueuePairs   int // of each rail; likewise
+	Rails        [RailsMax]RailState
+	Split        Split
+	Share        int // of rail 0, of the next large message, in parts of 1024
+	ReceivesOpen int
+	SendsOpen    int
+	Version      int    // of the wire protocol
+	PeerAddress  string // "" if it was connected by a ChannelBlob
+	LocalAddress string
+	Token        []byte // the peer's, at the accepting side
+}
+
+// ChannelInfo tells about a channel.
+func (r *RawContext) ChannelInfo(channel ChannelHandle) (ChannelInfo, error) {
+	const op = "channel info"
+	if r == nil || r.handle == nil {
+		return ChannelInfo{}, newError(op, ErrClosed)
+	}
+	info := C.crpc_channel_info{struct_size: C.sizeof_crpc_channel_info}
+	if status := C.crpc_channel_get_info(r.handle, channel.c(), &info); status < 0 {
+		return ChannelInfo{}, newError(op, Status(status))
+	}
+	token := make([]byte, info.token_bytes)
+	for i := range token {
+		token[i] = byte(info.token[i])
+	}
+	return ChannelInfo{
+		State: EndpointState(info.state), Slots: int(info.slots), QueuePairs: int(info.queue_pairs),
+		Rails: [RailsMax]RailState{RailState(info.rail_state[0]), RailState(info.rail_state[1])},
+		Split: Split(info.split), Share: int(info.rail0_share),
+		ReceivesOpen: int(info.receives_open), SendsOpen: int(info.sends_open), Version: int(info.version),
+		PeerAddress: text(info.peer_address[:]), LocalAddress: text(info.local_address[:]), Token: token,
+	}, nil
+}
+
+// ChannelStats are counters since the channel was made; capi/copyrpc.h says what each means.
+type ChannelStats struct {
+	MessagesSent, MessagesReceived, BytesSent, BytesReceived uint64
+	SendsFailed, ReceivesFailed, Truncated                   uint64
+	Rails                                                    [RailsMax]ChannelRailStats
+	SharesRepeated, DataWQEs, ClearToSendWQEs, ControlWQEs   uint64
+	Doorbells, ProtocolErrors                                uint64
+}
+
+// ChannelRailStats are those of one rail.
+type ChannelRailStats struct {
+	BytesSent, MessagesSent, BytesReceived, Failures, Recoveries uint64
+}
+
+// ChannelStats reads the channel's counters.
+func (r *RawContext) ChannelStats(channel ChannelHandle) (ChannelStats, error) {
+	const op = "channel stats"
+	if r == nil || r.handle == nil {
+		return ChannelStats{}, newError(op, ErrClosed)
+	}
+	s := C.crpc_channel_stats{struct_size: C.sizeof_crpc_channel_stats}
+	if status := C.crpc_channel_get_stats(r.handle, channel.c(), &s); status < 0 {
+		return ChannelStats{}, newError(op, Status(status))
+	}
+	stats := ChannelStats{
+		MessagesSent: uint64(s.messages_sent), MessagesReceived: uint64(s.messages_received),
+		BytesSent: uint64(s.bytes_sent), BytesReceived: uint64(s.bytes_received),
+		SendsFailed: uint64(s.sends_failed), ReceivesFailed: uint64(s.receives_failed), Truncated: uint64(s.truncated),
+		SharesRepeated: uint64(s.shares_repeated), DataWQEs: uint64(s.data_wqes),
+		ClearToSendWQEs: uint64(s.clear_to_send_wqes), ControlWQEs: uint64(s.control_wqes),
+		Doorbells: uint64(s.doorbells), ProtocolErrors: uint64(s.protocol_errors),
+	}
+	for i := range stats.Rails {
+		stats.Rails[i] = ChannelRailStats{
+			BytesSent: uint64(s.rail_bytes_sent[i]), MessagesSent: uint64(s.rail_messages_sent[i]),
+			BytesReceived: uint64(s.rail_bytes_received[i]), Failures: uint64(s.rail_failures[i]),
+			Recoveries: uint64(s.rail_recoveries[i]),
+		}
+	}
+	return stats, nil
+}
+
+// RailInfo describes one rail of a context.
+type RailInfo struct {
+	Device            string // e.g. "mlx5_0"
+	Port              int
+	Driver            string // e.g. "verbs"
+	InfiniBand        bool   // the link; else Ethernet
+	LinkMbps          int    // 0 = not known
+	MTUBytes          int
+	GIDIndex          int
+	GID               netip.Addr
+	CardGUID          uint64 // rails of one card have the same
+	ReceiveDepth      int
+	ReceivesLeft      int // that new channels may still ask for
+	ReceiveWQEs       uint64
+	ReceivesCompleted uint64
+	BufferBytesMax    int // of one buffer that is sent, over any rails
+}
+
+// RailInfo describes the rail with this index, from 0; ErrNotFound past the last.
+func (r *RawContext) RailInfo(index int) (RailInfo, error) {
+	const op = "rail info"
+	if r == nil || r.handle == nil {
+		return RailInfo{}, newError(op, ErrClosed)
+	}
+	if index < 0 || index > math.MaxInt32 {
+		return RailInfo{}, errorf(op, ErrNotFound, "there is no rail %d", index)
+	}
+	info := C.crpc_rail_info{struct_size: C.sizeof_crpc_rail_info}
+	if status := C.crpc_rail_get_info(r.handle, C.uint32_t(index), &info); status < 0 {
+		return RailInfo{}, newError(op, Status(status))
+	}
+	driver := "verbs"
+	if info.driver == C.CRPC_DRIVER_MLX5 {
+		driver = "mlx5"
+	}
+	return RailInfo{
+		Device: text(info.device[:]), Port: int(info.port), Driver: driver, InfiniBand: info.link == C.CRPC_LINK_INFINIBAND,
+		LinkMbps: int(info.link_mbps), MTUBytes: int(info.mtu_bytes), GIDIndex: int(info.gid_index),
+		GID:      netip.AddrFrom16(*(*[16]byte)(unsafe.Pointer(&info.gid))),
+		CardGUID: uint64(info.system_image_guid), ReceiveDepth: int(info.receive_depth), ReceivesLeft: int(info.receives_left),
+		ReceiveWQEs: uint64(info.receive_wqes), ReceivesCompleted: uint64(info.receives_completed),
+		BufferBytesMax: int(min(uint64(info.message_bytes_max), math.MaxInt)),
+	}, nil
+}
+
+// Rails describes the rails that the context's channels stripe over; none if it was opened without WithRails.
+func (c *Context) Rails() ([]RailInfo, error) {
+	const op = "rail info"
+	p, err := c.valid(op)
+	if err != nil {
+		return nil, err
+	}
+	p.mutex.Lock()
+	defer p.mutex.Unlock()
+	var rails []RailInfo
+	for {
+		info, err := p.raw.RailInfo(len(rails))
+		if errors.Is(err, ErrNotFound) {
+			return rails, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		rails = append(rails, info)
+	}
+}
+
+// CacheInfo tells about the registrations that were made for channels' ops without a region.
+type CacheInfo struct {
+	Registrations, RegistrationsMax int
+	Bytes, BytesMax                 uint64
+	Hits, Misses, Evictions         uint64
+}
+
+// CacheInfo tells about the registrations made for ops without a region.
+func (r *RawContext) CacheInfo() (CacheInfo, error) {
+	const op = "cache info"
+	if r == nil || r.handle == nil {
+		return CacheInfo{}, newError(op, ErrClosed)
+	}
+	info := C.crpc_cache_info{struct_size: C.sizeof_crpc_cache_info}
+	if status := C.crpc_cache_get_info(r.handle, &info); status < 0 {
+		return CacheInfo{}, newError(op, Status(status))
+	}
+	return CacheInfo{
+		Registrations: int(info.registrations), RegistrationsMax: int(info.registrations_max),
+		Bytes: uint64(info.bytes), BytesMax: uint64(info.bytes_max),
+		Hits: uint64(info.hits), Misses: uint64(info.misses), Evictions: uint64(info.evictions),
+	}, nil
+}
+
+// ForgetMemory takes out every registration made for ops without a region that touches these bytes, 0 bytes: all of them; and
+// tells how many. To be called before such memory is unmapped or freed. ErrBusy: an op uses one, and nothing is taken out.
+func (r *RawContext) ForgetMemory(address unsafe.Pointer, bytes int) (int, error) {
+	const op = "forget memory"
+	if r == nil || r.handle == nil {
+		return 0, newError(op, ErrClosed)
+	}
+	if bytes < 0 {
+		return 0, errorf(op, ErrInvalid, "%d bytes; a number of bytes cannot be negative", bytes)
+	}
+	count := C.crpc_cache_forget(r.handle, address, C.uint64_t(bytes))
+	if count < 0 {
+		return 0, newError(op, Status(count))
+	}
+	return int(count), nil
+}
