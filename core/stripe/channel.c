@@ -43,7 +43,7 @@ int32_t channel_create(struct stripe_engine *engine, struct stripe_channel **out
     }
     channel->engine = engine;
     channel->bar = CRPC_E_STATE;
-    channel->teller = NO_RAIL;
+    channel->repeated = NO_RAIL;
     init_links(channel);
     list_append(&engine->channels, &channel->all_link);
     engine->channel_count++;

@@ -217,9 +217,9 @@ struct stripe_channel {
     uint64_t told_number;    /* of the next whose clear-to-send is to be posted */
     uint32_t retell;         /* slots with `tell` */
     uint32_t receives_open;  /* ops taken, not finished */
-    uint8_t teller;          /* rail on which clear-to-sends travel; NO_RAIL = none yet */
     uint8_t preferred;       /* rail that led the message received last */
-    uint32_t teller_wqe;     /* the last posted there */
+    uint8_t repeated;        /* rail on which a clear-to-send was repeated and may be under way */
+    uint32_t repeated_wqe;   /* the last of these */
 
     /* -- memory -- */
     struct stripe_memory area;

@@ -417,8 +417,8 @@ static void resolve(struct stripe_channel *channel, uint32_t index)
             }
         }
     }
-    if (channel->teller == index) {
-        channel->teller = NO_RAIL;
+    if (channel->repeated == index) {
+        channel->repeated = NO_RAIL;
     }
     receives_retell(channel, index);
     rail->state = RAIL_DOWN;
@@ -437,7 +437,7 @@ static void finish_fence(struct stripe_channel *channel, uint32_t index)
     rail->failed_once = true;
     destroy_queues(channel, rail);
     channel->up &= ~(1u << index);
-    channel->stats.rail_failures[index]++;
+    channel->stats.rail_failures[index] += was_up; /* or it was only tried */
     speed_forget(rail);
     if (channel->up == 0 && channel->state != CRPC_STATE_CONNECTING) {
         crpc_error error = {0};

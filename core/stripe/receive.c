@@ -30,41 +30,32 @@ static void fill_line(struct stripe_buffer *line, const struct stripe_op *op, ui
     }
 }
 
-/* True if every clear-to-send that was posted on the present rail has landed. */
-static bool all_landed(const struct stripe_channel *channel)
-{
-    const struct nic_queue_pair *queue_pair = channel->rails[channel->teller].queues[0]->queue_pair;
-    return (int32_t)(queue_pair->completed - channel->teller_wqe) > 0;
-}
-
 /* The rail for clear-to-sends: that of the peer's messages, so that a rail which carries none carries
- * nothing at all. A line that is repeated must not land after a newer one for the same slot, so the
- * rail only changes when everything sent over the old one has landed, or nothing more of it can: when
- * the peer has fenced it, too, which its report says. NULL: it cannot be told yet. */
-static struct stripe_queue *teller(struct stripe_channel *channel, uint32_t *flags)
+ * nothing at all. But a line that was repeated must not land after a newer one for the same slot, so
+ * while one may be under way all others follow it on its rail: until it has landed, or cannot any
+ * more, since the peer has fenced that rail, too, which its report says. NULL: it cannot be told yet. */
+static struct stripe_queue *teller(struct stripe_channel *channel)
 {
-    uint32_t wanted = channel->up & 1u << channel->preferred ? channel->preferred
-                                                             : (uint32_t)__builtin_ctz(channel->up);
-    if (channel->teller != wanted) {
-        if (channel->teller != NO_RAIL && channel->rails[channel->teller].state == RAIL_FENCED) {
+    if (unlikely(channel->repeated != NO_RAIL)) {
+        const struct stripe_rail *rail = &channel->rails[channel->repeated];
+        if (!(channel->up & 1u << channel->repeated)) {
             return NULL;
         }
-        if (channel->teller != NO_RAIL && channel->up & 1u << channel->teller &&
-            !all_landed(channel)) {
-            *flags = NIC_POST_SIGNALED; /* to learn of it */
-            return channel->rails[channel->teller].queues[0];
+        if ((int32_t)(rail->queues[0]->queue_pair->completed - channel->repeated_wqe) <= 0) {
+            return rail->queues[0];
         }
-        channel->teller = (uint8_t)wanted;
-        channel->teller_wqe = channel->rails[wanted].queues[0]->queue_pair->completed - 1;
+        channel->repeated = NO_RAIL;
     }
+    uint32_t wanted = channel->up & 1u << channel->preferred ? channel->preferred
+                                                             : (uint32_t)__builtin_ctz(channel->up);
     return channel->rails[wanted].queues[0];
 }
 
 /* False if there is no room. */
 static bool tell(struct stripe_channel *channel, struct stripe_incoming *incoming)
 {
+    struct stripe_queue *queue = teller(channel);
     uint32_t flags = 0;
-    struct stripe_queue *queue = teller(channel, &flags);
     if (!queue || nic_send_room(queue->queue_pair) == 0) {
         return false;
     }
@@ -79,7 +70,11 @@ static bool tell(struct stripe_channel *channel, struct stripe_incoming *incomin
         .remote_key = channel->rails[queue->rail].peer_key,
         .bytes = incoming->count * (uint32_t)sizeof(*lines),
     };
-    channel->teller_wqe = queue_pair->posted;
+    if (unlikely(incoming->told)) {
+        channel->repeated = queue->rail;
+        channel->repeated_wqe = queue_pair->posted;
+        flags = NIC_POST_SIGNALED; /* to learn of it */
+    }
     queue_operations(queue)->post_write(queue_pair, &transfer, flags);
     queue_rings(queue);
     incoming->told = true;

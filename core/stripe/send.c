@@ -238,7 +238,7 @@ static void split_message(const struct stripe_channel *channel, struct stripe_ou
         mask |= (outgoing->part[i] > 0 ? 1u : 0) | (bytes > outgoing->part[i] ? 2u : 0);
     }
     if (mask == 0) {
-        mask = channel->up & -channel->up; /* nothing to carry but the news of it */
+        mask = share * 2 >= SPLIT_WHOLE ? 1u : 2u; /* nothing to carry but the news of it */
     }
     outgoing->mask = (uint8_t)mask;
 }

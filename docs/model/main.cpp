@@ -269,7 +269,7 @@ void stripe_mutated()
                   [](StripeMutations &m) { m.lines_repeated_early = true; });
     stripe_breaks("clear-to-sends change their rail freely",
                   [](StripeMutations &m) { m.teller_changes_freely = true; });
-    stripe_breaks("clear-to-sends of complete messages do not count",
+    stripe_breaks("repeated clear-to-sends of complete messages do not count",
                   [](StripeMutations &m) { m.teller_forgets_complete = true; });
     stripe_breaks("a rail takes nothing before its probe",
                   [](StripeMutations &m) { m.probing_is_deaf = true; });

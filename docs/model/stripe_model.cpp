@@ -10,7 +10,8 @@ using Model = StripeModel;
 
 constexpr int kNone = 0xff;
 constexpr int kBye = 2;
-constexpr int kLine = 0x80; // a clear-to-send; otherwise a share
+constexpr int kLine = 0x80;     // a clear-to-send; otherwise a share
+constexpr int kRepeated = 0x01; // a clear-to-send that was sent before
 
 // As the immediate: number, mask, share, proxy.
 int share_packet(int number, int mask, int share, int rail)
@@ -37,7 +38,7 @@ int leader_of(int mask)
 std::string described(int packet)
 {
     std::string number = std::to_string(number_of(packet));
-    return packet & kLine ? "clear-to-send " + number
+    return packet & kLine ? "clear-to-send " + number + (packet & kRepeated ? " again" : "")
                           : "share " + std::to_string(share_of(packet)) + " of " + number +
                                 (packet & 1 ? " by proxy" : "");
 }
@@ -207,6 +208,20 @@ void Model::repeat_steps(const State &state, const Sink &sink) const
 
 // ---- Receiving ----------------------------------------------------------------------------------
 
+bool Model::repeats_under_way(const State &state, int rail) const
+{
+    const Pipe &pipe = state.pipes[rail][receiver][0];
+    for (int i = 0; i < pipe.count; i++) {
+        const Incoming &incoming = state.incoming[number_of(pipe.wqes[i]) % c_.slots];
+        bool complete = !incoming.open || incoming.number != number_of(pipe.wqes[i]) + 1;
+        if (pipe.wqes[i] & kLine && pipe.wqes[i] & kRepeated &&
+            !(complete && c_.mutations.teller_forgets_complete)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 void Model::receive_steps(const State &state, const Sink &sink) const
 {
     Incoming free = {};
@@ -221,21 +236,15 @@ void Model::receive_steps(const State &state, const Sink &sink) const
         sink("receive " + std::to_string(state.posted) + " is posted", after, Duty::obligatory, "");
     }
 
-    // Clear-to-sends leave in order, but repeated ones go first.
+    // Clear-to-sends leave in order, but repeated ones go first. While one that was repeated may be
+    // under way all others follow it: it must not land after a newer one for its slot.
     int teller = state.teller;
     bool may_change = teller == kNone || c_.mutations.teller_changes_freely;
     if (!may_change) {
-        // All that was ever posted there counts, also for messages that are complete by now.
         if (state.rails[teller][receiver] == fenced) {
             may_change = state.known[teller][receiver] || c_.mutations.lines_repeated_early;
         } else {
-            may_change = state.pipes[teller][receiver][0].count == 0;
-            if (c_.mutations.teller_forgets_complete) {
-                may_change = true;
-                for (const Incoming &incoming : state.incoming) {
-                    may_change &= incoming.told_on != teller || incoming.acknowledged;
-                }
-            }
+            may_change = !repeats_under_way(state, teller);
         }
     }
     for (int slot = 0; slot < c_.slots; slot++) {
@@ -251,10 +260,11 @@ void Model::receive_steps(const State &state, const Sink &sink) const
                 continue;
             }
             State after = state;
-            after.teller = static_cast<std::uint8_t>(rail);
+            bool repeated = incoming.told_on != kNone;
+            after.teller = static_cast<std::uint8_t>(repeated ? rail : may_change ? kNone : teller);
             after.incoming[slot].tell = after.incoming[slot].acknowledged = 0;
             after.incoming[slot].told_on = static_cast<std::uint8_t>(rail);
-            int packet = kLine | (incoming.number - 1) << 4;
+            int packet = kLine | (incoming.number - 1) << 4 | (repeated ? kRepeated : 0);
             push(after.pipes[rail][receiver][0], packet);
             sink(described(packet) + " is posted" + on(rail), after,
                  rail == teller || teller == kNone || state.rails[teller][receiver] != up

@@ -18,7 +18,7 @@ struct StripeMutations {
     bool lines_not_repeated = false;   // clear-to-sends on a lost rail are not sent again
     bool lines_repeated_early = false; // they are at our own fence, not at the peer's report
     bool teller_changes_freely = false;
-    bool teller_forgets_complete = false; // it changes when the lines of open messages have arrived
+    bool teller_forgets_complete = false; // repeats count while their message is open
     bool probing_is_deaf = false;         // a rail is used by one side before the other is ready
     bool leader_is_rail_0 = false;        // who writes the record
     bool record_at_learning = false;
@@ -101,6 +101,8 @@ class StripeModel
     void acknowledge(State &state, int packet, int rail) const;
     std::string fence(State &state, int rail, int side) const;
     std::string take_report(State &state, int side, const Report &report) const;
+    // Clear-to-sends that were repeated over the rail, and may not have landed.
+    bool repeats_under_way(const State &state, int rail) const;
     bool complete(const Incoming &incoming) const
     {
         return incoming.mask != 0 && incoming.seen == incoming.mask;

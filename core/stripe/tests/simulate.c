@@ -175,10 +175,10 @@ static void describe(const struct sim *world)
             continue;
         }
         printf("#   state %u, %s, slots %u, queue pairs %u, head %u of %u, told %" PRIu64
-               ", teller %u, repeats %u, bye %d%d%d, in %u out %u\n",
+               ", repeated %u, repeats %u, bye %d%d%d, in %u out %u\n",
                channel->state, channel->active ? "active" : "passive", channel->slot_mask + 1,
                channel->queue_pairs, channel->head.filled, channel->head.count,
-               channel->told_number, channel->teller, channel->repeats, channel->bye_wanted,
+               channel->told_number, channel->repeated, channel->repeats, channel->bye_wanted,
                channel->bye_sent, channel->bye_received, channel->in_sequence,
                channel->out_sequence);
         printf("#   messages received %" PRIu64 ", BYE tells of %" PRIu64 "; outbox",
