@@ -142,7 +142,7 @@ int32_t handshake_explain_reject(const void *data, size_t bytes, crpc_error *err
     if (bytes < sizeof(reject) || reject.magic != WIRE_HANDSHAKE_MAGIC) {
         return error_set(error, CRPC_E_REFUSED, 0,
                          "the peer refused the connection; is its program running and listening on "
-                         "this port?");
+                         "this port, and not with CRPC_LISTENER_CHANNELS?");
     }
     switch (reject.reason) {
     case WIRE_REJECT_APPLICATION:

@@ -41,14 +41,13 @@ static void both_rails_up(struct side *side, crpc_channel channel)
 
 static void sizes_at_every_share(struct side *side)
 {
-    static const uint64_t sizes[] = {1,     2,     7,     8,     63,    64,      65,
-                                     127,   128,   129,   255,   1000,  4095,    4096,
-                                     4097,  65407, 65408, 65409, 65535, 65536,   65537,
-                                     65664, 65665, 0,     99999, 1 << 17, MIB - 1, MIB, MIB + 1};
+    static const uint64_t sizes[] = {1,     2,       7,       8,     63,     64,    65,    127,
+                                     128,   129,     255,     1000,  4095,   4096,  4097,  65407,
+                                     65408, 65409,   65535,   65536, 65537,  65664, 65665, 0,
+                                     99999, 1 << 17, MIB - 1, MIB,   MIB + 1};
     static const uint32_t shares[] = {0, 1, 512, 1023, 1024, 333};
-    struct stream_options stream = {.messages = {LENGTH(sizes), LENGTH(sizes)},
-                                    .sizes = sizes,
-                                    .size_count = LENGTH(sizes)};
+    struct stream_options stream = {
+        .messages = {LENGTH(sizes), LENGTH(sizes)}, .sizes = sizes, .size_count = LENGTH(sizes)};
     crpc_channel_options options = fixed(512);
     side_open(side, NULL);
     crpc_channel channel = side_connect(side, &options);
@@ -135,6 +134,174 @@ static void groups_by_blob_and_epoll(struct side *side)
     side_leave(side, channel);
 }
 
+/* ---- Channels of every shape ----------------------------------------------------------------- */
+
+static void queue_pairs_and_slots(struct side *side)
+{
+    static const struct {
+        uint32_t queue_pairs, slots, sends_max, rails;
+    } shapes[] = {{3, 1, 8, 3}, {8, 256, 16, 3}, {1, 2, 0, 1}, {8, 5, 64, 3}};
+    side_open(side, NULL);
+    for (uint32_t i = 0; i < LENGTH(shapes); i++) {
+        crpc_channel_options options = fixed(512);
+        options.queue_pairs = shapes[i].queue_pairs;
+        options.slots = shapes[i].slots;
+        options.sends_max = shapes[i].sends_max;
+        options.rails = shapes[i].rails;
+        /* More than there are slots: what is refused is taken when ROOM says so. */
+        struct stream_options stream = {.messages = {slow() ? 40 : 300, slow() ? 50 : 280},
+                                        .window = 32,
+                                        .bytes_max = 70000,
+                                        .shares = true};
+        crpc_channel channel = side_connect(side, &options);
+        crpc_channel_info info = side_info(side, channel);
+        EXPECT_EQUAL(info.queue_pairs, shapes[i].queue_pairs);
+        EXPECT_EQUAL(info.slots, shapes[i].slots == 5 ? 8 : shapes[i].slots);
+        EXPECT_EQUAL(info.rail_state[1], shapes[i].rails & 2 ? CRPC_RAIL_UP : CRPC_RAIL_NONE);
+        stream_run(side, channel, &stream, side->seed + i, 0);
+        side_leave(side, channel);
+    }
+}
+
+static void the_lesser_of_both_sides_counts(struct side *side)
+{
+    crpc_channel_options options = fixed(512);
+    struct stream_options stream = {.messages = {100, 100}, .window = 20, .bytes_max = 10000};
+    options.queue_pairs = side->index ? 2 : 5;
+    options.slots = side->index ? 64 : 4;
+    side_open(side, NULL);
+    crpc_channel channel = side_connect(side, &options);
+    EXPECT_EQUAL(side_info(side, channel).queue_pairs, 2);
+    EXPECT_EQUAL(side_info(side, channel).slots, 4);
+    stream_run(side, channel, &stream, side->seed, 0);
+    side_leave(side, channel);
+}
+
+/* One side has one rail: what has two says that the other lacks it. */
+static void a_rail_that_one_side_lacks(struct side *side)
+{
+    for (int one = 0; one < 2; one++) {
+        crpc_context_options context = {.struct_size = sizeof(context),
+                                        .flags = CRPC_CONTEXT_RAILS};
+        struct stream_options stream = {
+            .messages = {60, 60}, .bytes_max = 100000, .group_max = 3, .shares = true};
+        crpc_channel_options options = fixed(100);
+        snprintf(context.rails[0], sizeof(context.rails[0]), "%s", place_device(0));
+        snprintf(context.rails[1], sizeof(context.rails[1]), "%s", place_device(1));
+        side_open(side, &context);
+        options.rails = side->index == one ? 1 : 3;
+        crpc_channel channel = side_connect(side, &options);
+        crpc_channel_info info = side_info(side, channel);
+        EXPECT_EQUAL(info.rail_state[0], CRPC_RAIL_UP);
+        EXPECT_EQUAL(info.rail_state[1], side->index == one ? CRPC_RAIL_NONE : CRPC_RAIL_LACKED);
+        stream_run(side, channel, &stream, side->seed, 0);
+        EXPECT_EQUAL(side_stats(side, channel).rail_bytes_sent[1], 0);
+        side_leave(side, channel);
+        side_meet(side);
+        side_close(side);
+    }
+}
+
+/* ---- Several at once ------------------------------------------------------------------------- */
+
+#define CHANNELS 5
+#define CALLS 200
+
+static uint32_t calls_answered;
+
+/* Side 1 echoes, side 0 counts. */
+static void take_call(struct side *side, const crpc_completion *completion)
+{
+    const char *payload = (const char *)(uintptr_t)completion->payload;
+    if (completion->kind == CRPC_COMPLETION_REQUEST) {
+        crpc_op reply = {.opcode = CRPC_OP_REPLY,
+                         .flags = CRPC_OP_QUIET,
+                         .endpoint = completion->endpoint,
+                         .token = completion->token,
+                         .payload_bytes = completion->payload_bytes};
+        int32_t reason;
+        EXPECT(crpc_submit(side->context, &reply, 1, payload, reply.payload_bytes, &reason) == 1,
+               "%s", crpc_status_name(reason));
+        return;
+    }
+    EXPECT_EQUAL(completion->kind, CRPC_COMPLETION_RESPONSE);
+    EXPECT_EQUAL(completion->status, CRPC_OK);
+    EXPECT_EQUAL(completion->payload_bytes, sizeof(uint64_t));
+    EXPECT(memcmp(payload, &completion->user_data, sizeof(uint64_t)) == 0, "another's answer");
+    calls_answered++;
+}
+
+static crpc_endpoint connect_endpoint(struct side *side)
+{
+    crpc_error error = {.struct_size = sizeof(error)};
+    crpc_endpoint endpoint;
+    char address[64];
+    uint32_t connected = side->connected;
+    uint32_t requests = side->requests;
+    side_listen(side, 0, address);
+    if (side->index == 0) {
+        EXPECT(crpc_endpoint_connect(side->context, address, NULL, &endpoint, &error) == CRPC_OK,
+               "%s", error.message);
+    } else {
+        SIDE_UNTIL(side, side->requests > requests);
+        endpoint = side->requested_endpoint;
+        EXPECT(crpc_endpoint_accept(side->context, endpoint, NULL, &error) == CRPC_OK, "%s",
+               error.message);
+    }
+    SIDE_UNTIL(side, side->connected > connected);
+    EXPECT_EQUAL(side->connected_status, CRPC_OK);
+    side_meet(side);
+    return endpoint;
+}
+
+static void call_now_and_then(struct side *side, crpc_endpoint endpoint, uint64_t *called)
+{
+    if (side->index == 0 && *called < CALLS && *called < calls_answered + 8) {
+        crpc_op call = {.opcode = CRPC_OP_CALL,
+                        .endpoint = endpoint,
+                        .user_data = *called,
+                        .payload_bytes = sizeof(*called),
+                        .reply_bytes_max = sizeof(*called)};
+        *called += (uint64_t)crpc_submit(side->context, &call, 1, called, sizeof(*called), NULL);
+    }
+}
+
+static void channels_and_endpoints_in_one_context(struct side *side)
+{
+    crpc_channel channels[CHANNELS];
+    struct stream *streams[CHANNELS];
+    uint64_t called = 0;
+    calls_answered = 0;
+    side_open(side, NULL);
+    side->take_call = take_call;
+    crpc_endpoint endpoint = connect_endpoint(side);
+    for (uint32_t i = 0; i < CHANNELS; i++) {
+        channels[i] = i % 2 ? side_join(side, NULL) : side_connect(side, NULL);
+        struct stream_options stream = {.messages = {50 + 10 * i, 80},
+                                        .group_max = 1 + i,
+                                        .bytes_max = 50000,
+                                        .regions = i % 3,
+                                        .truncate = i == 4};
+        streams[i] = stream_start(side, channels[i], &stream, side->seed + i, 0);
+    }
+    double end = side_seconds() + 120;
+    for (bool more = true; more;) {
+        more = side->index == 0 && calls_answered < CALLS;
+        for (uint32_t i = 0; i < CHANNELS; i++) {
+            more |= stream_step(streams[i]);
+        }
+        call_now_and_then(side, endpoint, &called);
+        side_poll(side, 1000000);
+        EXPECT(side_seconds() < end, "not all came");
+    }
+    side_meet(side);
+    for (uint32_t i = 0; i < CHANNELS; i++) {
+        stream_end(streams[i]);
+        side_leave(side, channels[i]);
+    }
+    EXPECT_EQUAL(crpc_endpoint_close(side->context, endpoint), CRPC_OK);
+}
+
 #define RUN(name, seed)                                                                            \
     static void name##_test(void **state)                                                          \
     {                                                                                              \
@@ -145,14 +312,24 @@ RUN(sizes_at_every_share, 1)
 RUN(large, 2)
 RUN(groups, 3)
 RUN(groups_by_blob_and_epoll, 4)
+RUN(queue_pairs_and_slots, 5)
+RUN(the_lesser_of_both_sides_counts, 6)
+RUN(a_rail_that_one_side_lacks, 7)
+RUN(channels_and_endpoints_in_one_context, 8)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        {"every size arrives at every share, both ways at once", sizes_at_every_share_test, 0, 0, 0},
+        {"every size arrives at every share, both ways at once", sizes_at_every_share_test, 0, 0,
+         0},
         {"up to 256 MiB arrive", large_test, 0, 0, 0},
         {"groups are filled by tag, or truncated", groups_test, 0, 0, 0},
         {"connected by blobs, sleeping with epoll", groups_by_blob_and_epoll_test, 0, 0, 0},
+        {"1 to 8 queue pairs, 1 to 256 slots", queue_pairs_and_slots_test, 0, 0, 0},
+        {"the lesser of both sides counts", the_lesser_of_both_sides_counts_test, 0, 0, 0},
+        {"a rail that one side lacks", a_rail_that_one_side_lacks_test, 0, 0, 0},
+        {"channels and endpoints in one context", channels_and_endpoints_in_one_context_test, 0, 0,
+         0},
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -47,28 +47,33 @@ uint64_t side_random(uint64_t *state)
 
 /* ---- Two processes --------------------------------------------------------------------------- */
 
-static void end_child(void)
+static void end_children(void)
 {
-    if (here.index == 0 && here.other > 0) {
-        kill(here.other, SIGKILL);
-        waitpid(here.other, NULL, 0);
-        here.other = 0;
+    for (uint32_t i = 0; i < here.children; i++) {
+        if (here.pids[i] > 0) {
+            kill(here.pids[i], SIGKILL);
+            waitpid(here.pids[i], NULL, 0);
+            here.pids[i] = 0;
+        }
     }
 }
 
-void side_fail(const char *file, int line, const char *format, ...)
+void side_fail(const char *file, int line, const char *condition, const char *format, ...)
 {
     char text[512];
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(text, sizeof(text), format, arguments);
     va_end(arguments);
-    fprintf(stderr, "# side %d: %s:%d: %s\n", here.index, file, line, text);
+    fprintf(stderr, "# side %d: %s:%d: %s: %s\n", here.index, file, line, condition, text);
     fflush(stderr);
     if (here.index == 1) {
         _exit(1);
     }
-    end_child();
+    end_children();
+    if (getenv("TEST_SIMNIC")) {
+        place_fault("none");
+    }
     if (here.context) { /* its threads and descriptors must not harm the next test */
         crpc_context_close(here.context);
     }
@@ -76,37 +81,98 @@ void side_fail(const char *file, int line, const char *format, ...)
     abort();
 }
 
-void sides_run(void (*body)(struct side *side), uint64_t seed)
+static void run_child(void (*body)(struct side *side))
+{
+    char word;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (recv(here.socket, &word, 1, 0) != 1) { /* it is not needed */
+        _exit(0);
+    }
+    body(&here);
+    side_close(&here);
+    fflush(NULL);
+    _exit(0);
+}
+
+static void start_child(void (*body)(struct side *side), uint32_t child)
 {
     int sockets[2];
-    int status = -1;
-    const char *given = getenv("TEST_SEED");
-    seed = given ? strtoull(given, NULL, 0) : seed;
-    printf("# seed %llu\n", (unsigned long long)seed);
     assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets), 0);
     fflush(NULL);
     pid_t pid = fork();
     assert_true(pid >= 0);
-    here = (struct side){.index = pid == 0, .other = pid, .socket = sockets[pid == 0],
-                         .seed = seed};
-    close(sockets[pid != 0]);
     if (pid == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        body(&here);
-        side_close(&here);
-        fflush(NULL);
-        _exit(0);
+        close(sockets[0]);
+        for (uint32_t i = 0; i < child;
+             i++) { /* else its brothers would not see their parent end */
+            close(here.sockets[i]);
+        }
+        here = (struct side){.index = 1, .child = child, .socket = sockets[1], .seed = here.seed};
+        run_child(body);
     }
+    close(sockets[1]);
+    here.pids[child] = pid;
+    here.sockets[child] = sockets[0];
+}
+
+static void choose_child(uint32_t child)
+{
+    char word = 'g';
+    EXPECT(child < here.children, "no child is left");
+    here.child = child;
+    here.other = here.pids[child];
+    here.socket = here.sockets[child];
+    side_tell(&here, &word, 1);
+}
+
+void sides_run_many(void (*body)(struct side *side), uint64_t seed, uint32_t children)
+{
+    const char *given = getenv("TEST_SEED");
+    seed = given ? strtoull(given, NULL, 0) : seed;
+    printf("# seed %llu\n", (unsigned long long)seed);
+    assert_true(children >= 1 && children <= SIDE_CHILDREN_MAX);
+    here = (struct side){.children = children, .seed = seed};
+    for (uint32_t i = 0; i < children; i++) {
+        start_child(body, i);
+    }
+    choose_child(0);
     body(&here);
-    if (here.other > 0) {
-        pid = here.other;
-        here.other = 0;
-        assert_int_equal(waitpid(pid, &status, 0), pid);
-        assert_true(WIFEXITED(status));
-        assert_int_equal(WEXITSTATUS(status), 0);
+    for (uint32_t i = 0; i < children; i++) {
+        int status = -1;
+        close(here.sockets[i]); /* those that were not needed end */
+        if (here.pids[i] > 0) {
+            assert_int_equal(waitpid(here.pids[i], &status, 0), here.pids[i]);
+            here.pids[i] = 0;
+            assert_true(WIFEXITED(status));
+            assert_int_equal(WEXITSTATUS(status), 0);
+        }
     }
     side_close(&here);
-    close(here.socket);
+}
+
+void sides_run(void (*body)(struct side *side), uint64_t seed)
+{
+    sides_run_many(body, seed, 1);
+}
+
+void side_kill(struct side *side)
+{
+    kill(side->other, SIGKILL);
+    EXPECT_EQUAL(waitpid(side->other, NULL, 0), side->other);
+    side->pids[side->child] = 0;
+    side->other = 0;
+}
+
+void side_replace(struct side *side)
+{
+    EXPECT_EQUAL(side->other, 0);
+    choose_child(side->child + 1);
+}
+
+bool side_told(const struct side *side)
+{
+    struct pollfd word = {.fd = side->socket, .events = POLLIN};
+    return poll(&word, 1, 0) == 1;
 }
 
 void side_tell(struct side *side, const void *bytes, uint32_t count)
@@ -158,7 +224,7 @@ void side_close(struct side *side)
     if (side->context) {
         EXPECT_EQUAL(crpc_context_close(side->context), CRPC_OK);
         side->context = NULL;
-        side->listener = (crpc_listener){0};
+        memset(side->listeners, 0, sizeof(side->listeners));
     }
 }
 
@@ -167,7 +233,11 @@ static void take(struct side *side, const crpc_completion *completion)
     switch (completion->kind) {
     case CRPC_COMPLETION_CONNECT_REQUEST:
         side->requests++;
-        side->requested.bits = completion->endpoint.bits;
+        if (completion->flags & CRPC_COMPLETION_OF_CHANNEL) {
+            side->requested.bits = completion->endpoint.bits;
+        } else {
+            side->requested_endpoint = completion->endpoint;
+        }
         break;
     case CRPC_COMPLETION_CONNECTED:
         side->connected++;
@@ -188,7 +258,7 @@ static void take(struct side *side, const crpc_completion *completion)
         break;
     default:
         EXPECT(side->take, "completion of kind %u", completion->kind);
-        side->take(side->owner, completion);
+        side->take(side, completion);
     }
 }
 
@@ -231,13 +301,14 @@ void side_listen(struct side *side, uint32_t flags, char address[64])
         side_hear(side, address, 64);
         return;
     }
-    if (side->listener.bits == 0) {
+    crpc_listener *listener = &side->listeners[flags != 0];
+    if (listener->bits == 0) {
         const crpc_listener_options options = {.struct_size = sizeof(options), .flags = flags};
-        EXPECT(crpc_listener_open(side->context, place_at(0, "0"), &options, &side->listener,
-                                  &error) == CRPC_OK,
+        EXPECT(crpc_listener_open(side->context, place_at(0, "0"), &options, listener, &error) ==
+                   CRPC_OK,
                "%s", error.message);
     }
-    EXPECT_EQUAL(crpc_listener_get_info(side->context, side->listener, &info), CRPC_OK);
+    EXPECT_EQUAL(crpc_listener_get_info(side->context, *listener, &info), CRPC_OK);
     memcpy(address, info.address, 64);
     side_tell(side, address, 64);
 }
@@ -381,4 +452,64 @@ bool place_fault(const char *words)
     }
     snprintf(command, sizeof(command), "'%s' ctl fault '%s' > /dev/null", simnic, words);
     return system(command) == 0;
+}
+
+/* ---- Counters -------------------------------------------------------------------------------- */
+
+static void add_key(const char *line, const char *key, uint64_t *sum)
+{
+    const char *at = strstr(line, key);
+    if (at) {
+        *sum += strtoull(at + strlen(key), NULL, 10);
+    }
+}
+
+/* Over the queue pairs of all processes, those destroyed too. */
+static struct place_counters simnic_counters(uint32_t rail)
+{
+    struct place_counters counters = {0};
+    char line[512];
+    int64_t current = -1;
+    snprintf(line, sizeof(line), "'%s' ctl stats --json", getenv("TEST_SIMNIC"));
+    FILE *output = popen(line, "r");
+    EXPECT(output, "simnic ctl stats");
+    while (fgets(line, sizeof(line), output)) {
+        uint64_t value = 0;
+        if (strstr(line, "\"rail\": ")) {
+            add_key(line, "\"rail\": ", &value);
+            current = (int64_t)value;
+        } else if (strstr(line, "\"sum\": ")) {
+            current = -1;
+        }
+        if (current == (int64_t)rail) {
+            add_key(line, "\"packets_sent\": ", &counters.packets);
+            add_key(line, "\"packets_received\": ", &counters.packets);
+            add_key(line, "\"send_wqes\": ", &counters.send_wqes);
+            add_key(line, "\"receive_wqes\": ", &counters.receive_wqes);
+        }
+    }
+    EXPECT_EQUAL(pclose(output), 0);
+    return counters;
+}
+
+static uint64_t read_counter(uint32_t rail, const char *name)
+{
+    char text[160];
+    unsigned long long value;
+    snprintf(text, sizeof(text), "/sys/class/infiniband/%s/ports/1/hw_counters/%s",
+             place_device((int)rail), name);
+    FILE *file = fopen(text, "re");
+    EXPECT(file, "%s", text);
+    EXPECT_EQUAL(fscanf(file, "%llu", &value), 1);
+    fclose(file);
+    return value;
+}
+
+struct place_counters place_counters(uint32_t rail)
+{
+    if (getenv("TEST_SIMNIC")) {
+        return simnic_counters(rail);
+    }
+    return (struct place_counters){.packets = read_counter(rail, "sent_pkts") +
+                                              read_counter(rail, "rcvd_pkts")};
 }

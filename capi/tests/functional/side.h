@@ -14,6 +14,7 @@
 
 #define SIDE_WORD_BYTES 320
 #define SIDE_GONE_MAX 32
+#define SIDE_CHILDREN_MAX 32
 
 enum side_sleep {
     SIDE_WAIT = 0, /* crpc_wait */
@@ -25,41 +26,53 @@ struct side {
     int index;
     pid_t other; /* of side 0: the child, 0 once it is gone */
     int socket;
+    uint32_t children; /* of side 0; of side 1: which of them it is */
+    uint32_t child;
+    pid_t pids[SIDE_CHILDREN_MAX];
+    int sockets[SIDE_CHILDREN_MAX];
     uint64_t seed;
     enum side_sleep sleep;
     crpc_context *context;
-    crpc_listener listener;
+    crpc_listener listeners[2]; /* for endpoints, and for channels */
     /* Gets what is no event of connections: ops, ROOM, requests and responses. */
-    void (*take)(void *owner, const crpc_completion *completion);
-    void *owner;
-    crpc_channel requested; /* by the last CONNECT_REQUEST */
+    void (*take)(struct side *side, const crpc_completion *completion);
+    /* Gets what the other leaves: of calls, beside streams. */
+    void (*take_call)(struct side *side, const crpc_completion *completion);
+    crpc_channel requested; /* by the last CONNECT_REQUEST of a channel */
+    crpc_endpoint requested_endpoint;
     uint32_t requests;
     uint32_t connected;
     int32_t connected_status;
     uint32_t disconnected;
     int32_t disconnected_status;
     crpc_channel gone[SIDE_GONE_MAX]; /* the last that were DISCONNECTED */
-    uint32_t rail_lost[2]; /* RAIL completions */
+    uint32_t rail_lost[2];            /* RAIL completions */
     uint32_t rail_back[2];
 };
 
 /* Runs it on both sides; fails if it fails on either. `seed` is printed. */
 void sides_run(void (*body)(struct side *side), uint64_t seed);
+/* The same with more children that can be side 1: each waits until the one before it is killed. */
+void sides_run_many(void (*body)(struct side *side), uint64_t seed, uint32_t children);
+/* Side 0: kill -9 to side 1. */
+void side_kill(struct side *side);
+/* Side 0: the next child is side 1 from now on. */
+void side_replace(struct side *side);
 
 /* Fails the test of both sides. */
-void side_fail(const char *file, int line, const char *format, ...)
-    __attribute__((format(printf, 3, 4), noreturn));
+void side_fail(const char *file, int line, const char *condition, const char *format, ...)
+    __attribute__((format(printf, 4, 5), noreturn));
 #define EXPECT(condition, ...)                                                                     \
     do {                                                                                           \
         if (!(condition)) {                                                                        \
-            side_fail(__FILE__, __LINE__, #condition ": " __VA_ARGS__);                            \
+            side_fail(__FILE__, __LINE__, #condition, __VA_ARGS__);                                \
         }                                                                                          \
     } while (0)
 #define EXPECT_EQUAL(left, right)                                                                  \
     do {                                                                                           \
         long long left_value = (long long)(left), right_value = (long long)(right);                \
         if (left_value != right_value) {                                                           \
-            side_fail(__FILE__, __LINE__, #left " is %lld, not %lld", left_value, right_value);    \
+            side_fail(__FILE__, __LINE__, #left, "is %lld, not %lld", left_value, right_value);    \
         }                                                                                          \
     } while (0)
 
@@ -83,12 +96,14 @@ void side_meet(struct side *side);
 /* Gives the other side a word, and takes one of its. */
 void side_tell(struct side *side, const void *bytes, uint32_t count);
 void side_hear(struct side *side, void *bytes, uint32_t count);
+/* A word of the other is there to be heard. */
+bool side_told(const struct side *side);
 
 /* Side 1 listens, side 0 connects. `options` may be NULL, and differ. */
 crpc_channel side_connect(struct side *side, const crpc_channel_options *options);
 /* The same by blobs. */
 crpc_channel side_join(struct side *side, const crpc_channel_options *options);
-/* Side 1 opens its listener, if it has none; both then know its address. */
+/* Side 1 opens its listener (of these flags), if it has none; both then know its address. */
 void side_listen(struct side *side, uint32_t flags, char address[64]);
 /* Waits for DISCONNECTED of the channel; returns its status. */
 int32_t side_wait_gone(struct side *side, crpc_channel channel);
@@ -105,9 +120,16 @@ crpc_channel_info side_info(struct side *side, crpc_channel channel);
 crpc_channel_stats side_stats(struct side *side, crpc_channel channel);
 crpc_rail_info side_rail(struct side *side, uint32_t rail);
 
-/* Faults of the place: `simnic ctl fault WORDS`; "rail1=down" and "none" also where the rails are
- * netdevs. False: this place cannot. */
+/* `simnic ctl fault WORDS`. False: this place has no simnic. */
 bool place_fault(const char *words);
+/* What the devices of this machine have done on a rail: packets sent and received, and on simnic WQEs
+ * of either kind. */
+struct place_counters {
+    uint64_t packets;
+    uint64_t send_wqes;
+    uint64_t receive_wqes;
+};
+struct place_counters place_counters(uint32_t rail);
 
 double side_seconds(void);
 /* A number that depends on its arguments alone. */

@@ -37,9 +37,12 @@ struct place {
 struct half {
     bool receives;
     uint32_t direction;
-    uint32_t posted;      /* messages */
-    uint32_t posted_ops;  /* of the message after them */
-    uint32_t completed;   /* messages */
+    uint32_t posted;     /* messages */
+    uint32_t last;       /* how many there are to be */
+    bool refused;        /* CRPC_E_AGAIN: until ROOM */
+    bool begun;          /* the message after them is planned */
+    uint32_t posted_ops; /* and so many of its ops taken */
+    uint32_t completed;  /* messages */
     uint32_t ops_open;
     uint8_t *memory;
     uint64_t memory_bytes;
@@ -48,15 +51,15 @@ struct half {
 };
 
 struct stream {
+    struct stream *next; /* of all that this process runs */
     struct side *side;
     crpc_channel channel;
     struct stream_options options;
     uint64_t seed;
     uint64_t first;
     uint64_t stride;
-    bool stopped;
-    bool refused; /* CRPC_E_AGAIN: until ROOM */
-    bool lost;
+    bool stopped;          /* sends no more */
+    bool ended;            /* the channel has */
     struct half halves[2]; /* receiving, sending */
 };
 
@@ -194,6 +197,12 @@ static void check_received(const struct buffer_plan *plan, uint8_t *bytes, uint3
            "message %u.%u: something came after its buffer", number, index);
 }
 
+static bool may_end(const struct stream *stream, int32_t status)
+{
+    return status != CRPC_OK &&
+           (status == stream->options.ends_with[0] || status == stream->options.ends_with[1]);
+}
+
 static void take_op(struct stream *stream, const crpc_completion *completion)
 {
     struct half *half = &stream->halves[completion->kind == CRPC_COMPLETION_SENT];
@@ -210,10 +219,10 @@ static void take_op(struct stream *stream, const crpc_completion *completion)
     EXPECT(completion->payload == (uint64_t)(uintptr_t)bytes || plan->room == 0,
            "message %u.%u: another buffer", number, index);
     int32_t expected = plan->bytes > plan->room ? CRPC_E_TRUNCATED : CRPC_OK;
-    bool lost = stream->options.losable && completion->status == CRPC_E_DISCONNECTED;
+    bool lost = may_end(stream, completion->status);
     EXPECT(lost || completion->status == expected, "message %u.%u: %s", number, index,
            crpc_status_name(completion->status));
-    stream->lost |= lost;
+    stream->ended |= lost;
     if (!lost) {
         EXPECT_EQUAL(completion->token, stream->first + number);
     }
@@ -229,17 +238,26 @@ static void take_op(struct stream *stream, const crpc_completion *completion)
     }
 }
 
-static void take(void *owner, const crpc_completion *completion)
+static struct stream *streams;
+
+static void take(struct side *side, const crpc_completion *completion)
 {
-    struct stream *stream = owner;
-    if (completion->kind == CRPC_COMPLETION_ROOM) {
-        stream->refused = false;
-        return;
+    struct stream *stream = streams;
+    bool of_channel = completion->flags & CRPC_COMPLETION_OF_CHANNEL;
+    while (stream && (!of_channel || stream->channel.bits != completion->endpoint.bits)) {
+        stream = stream->next;
     }
-    EXPECT(completion->kind == CRPC_COMPLETION_SENT ||
-               completion->kind == CRPC_COMPLETION_RECEIVED,
-           "completion of kind %u", completion->kind);
-    take_op(stream, completion);
+    if (!stream) {
+        EXPECT(side->take_call, "completion of kind %u", completion->kind);
+        side->take_call(side, completion);
+    } else if (completion->kind == CRPC_COMPLETION_ROOM) {
+        stream->halves[0].refused = stream->halves[1].refused = false;
+    } else {
+        EXPECT(completion->kind == CRPC_COMPLETION_SENT ||
+                   completion->kind == CRPC_COMPLETION_RECEIVED,
+               "completion of kind %u", completion->kind);
+        take_op(stream, completion);
+    }
 }
 
 /* ---- Posting --------------------------------------------------------------------------------- */
@@ -249,15 +267,15 @@ static crpc_channel_op op_of(const struct stream *stream, const struct half *hal
 {
     const struct plan *plan = &half->places[number % stream->options.window].plan;
     const struct buffer_plan *buffer = &plan->buffers[index];
-    return (crpc_channel_op){
-        .opcode = half->receives ? CRPC_CHANNEL_RECEIVE : CRPC_CHANNEL_SEND,
-        .flags = half->receives && index + 1 < plan->count ? CRPC_CHANNEL_MORE : 0,
-        .tag = buffer->tag,
-        .channel = stream->channel,
-        .user_data = (uint64_t)number * GROUP_MAX + index,
-        .region = half->region,
-        .address = (uint64_t)(uintptr_t)buffer_of(stream, half, number, index),
-        .bytes = half->receives ? buffer->room : buffer->bytes};
+    return (crpc_channel_op){.opcode = half->receives ? CRPC_CHANNEL_RECEIVE : CRPC_CHANNEL_SEND,
+                             .flags =
+                                 half->receives && index + 1 < plan->count ? CRPC_CHANNEL_MORE : 0,
+                             .tag = buffer->tag,
+                             .channel = stream->channel,
+                             .user_data = (uint64_t)number * GROUP_MAX + index,
+                             .region = half->region,
+                             .address = (uint64_t)(uintptr_t)buffer_of(stream, half, number, index),
+                             .bytes = half->receives ? buffer->room : buffer->bytes};
 }
 
 /* The next message gets its place; false if that is still in use. */
@@ -283,52 +301,57 @@ static bool begin_message(struct stream *stream, struct half *half)
     return true;
 }
 
-/* What was begun and not taken: it never will be. */
+/* What was begun and not taken never will be. */
 static void abandon(struct half *half, struct place *place)
 {
     uint32_t open = place->plan.count - half->posted_ops;
     place->left -= open;
     half->ops_open -= open;
     half->posted_ops = 0;
+    half->begun = false;
+}
+
+/* The rest of the message that was begun; true if it is taken whole. */
+static bool post_rest(struct stream *stream, struct half *half, struct place *place)
+{
+    crpc_channel_op ops[GROUP_MAX];
+    int32_t reason;
+    uint32_t count = place->plan.count - half->posted_ops;
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t nth = half->posted_ops + i;
+        ops[i] = op_of(stream, half, half->posted, half->receives ? nth : place->plan.order[nth]);
+    }
+    int32_t taken = crpc_channel_submit(stream->side->context, ops, count, &reason);
+    EXPECT(taken >= 0, "%s", crpc_status_name(taken));
+    EXPECT(!half->receives || taken == 0 || taken == (int32_t)count, "a group was taken in part");
+    half->posted_ops += (uint32_t)taken;
+    if (half->posted_ops == place->plan.count) {
+        half->posted++;
+        half->posted_ops = 0;
+        half->begun = false;
+        return true;
+    }
+    if (may_end(stream, reason) || (reason == CRPC_E_STALE && may_end(stream, CRPC_E_CLOSED))) {
+        stream->ended = true;
+        return false;
+    }
+    EXPECT(reason == CRPC_E_AGAIN, "%s", crpc_status_name(reason));
+    half->refused = true;
+    return false;
 }
 
 static void post_half(struct stream *stream, struct half *half)
 {
-    const struct stream_options *options = &stream->options;
-    while (half->posted < options->messages[half->direction] && !stream->refused) {
-        struct place *place = &half->places[half->posted % options->window];
-        if (half->posted_ops == 0 && (stream->stopped || stream->lost)) {
+    while (half->posted < half->last && !half->refused && !stream->ended) {
+        if (!half->begun) {
+            if ((stream->stopped && !half->receives) || !begin_message(stream, half)) {
+                return;
+            }
+            half->begun = true;
+        }
+        if (!post_rest(stream, half, &half->places[half->posted % stream->options.window])) {
             return;
         }
-        if ((half->posted_ops == 0 && half->ops_open > 0 && place->left > 0) ||
-            (half->posted_ops == 0 && !begin_message(stream, half))) {
-            return;
-        }
-        crpc_channel_op ops[GROUP_MAX];
-        uint32_t count = place->plan.count - half->posted_ops;
-        for (uint32_t i = 0; i < count; i++) {
-            uint32_t nth = half->posted_ops + i;
-            ops[i] = op_of(stream, half, half->posted,
-                           half->receives ? nth : place->plan.order[nth]);
-        }
-        int32_t reason;
-        int32_t taken = crpc_channel_submit(stream->side->context, ops, count, &reason);
-        EXPECT(taken >= 0, "%s", crpc_status_name(taken));
-        half->posted_ops += (uint32_t)taken;
-        if (half->posted_ops == place->plan.count) {
-            half->posted++;
-            half->posted_ops = 0;
-            continue;
-        }
-        if (options->losable && (reason == CRPC_E_DISCONNECTED || reason == CRPC_E_CLOSING)) {
-            stream->lost = true;
-            abandon(half, place);
-            return;
-        }
-        EXPECT(reason == CRPC_E_AGAIN, "%s", crpc_status_name(reason));
-        EXPECT(!half->receives || taken == 0, "a group was taken in part");
-        stream->refused = true;
-        return;
     }
 }
 
@@ -341,6 +364,7 @@ static void make_half(struct stream *stream, struct half *half, bool receives)
     uint32_t direction = stream->side->index == 0 ? receives : !receives;
     half->receives = receives;
     half->direction = direction;
+    half->last = options->messages[direction];
     half->places = calloc(options->window, sizeof(*half->places));
     half->memory_bytes = stream->stride * options->window * options->group_max;
     half->memory = mmap(NULL, half->memory_bytes, PROT_READ | PROT_WRITE,
@@ -367,12 +391,12 @@ struct stream *stream_start(struct side *side, crpc_channel channel,
     for (uint32_t i = 0; i < ours->size_count; i++) {
         ours->bytes_max = ours->sizes[i] > ours->bytes_max ? ours->sizes[i] : ours->bytes_max;
     }
-    stream->stride =
-        (ours->bytes_max + SPARE_MAX + 2 * MARGIN + MISALIGN_MAX + 63) / 64 * 64;
+    stream->stride = (ours->bytes_max + SPARE_MAX + 2 * MARGIN + MISALIGN_MAX + 63) / 64 * 64;
     make_half(stream, &stream->halves[0], true);
     make_half(stream, &stream->halves[1], false);
     side->take = take;
-    side->owner = stream;
+    stream->next = streams;
+    streams = stream;
     return stream;
 }
 
@@ -386,23 +410,19 @@ bool stream_idle(const struct stream *stream)
     return stream->halves[0].ops_open + stream->halves[1].ops_open == 0;
 }
 
-void stream_stop(struct stream *stream)
-{
-    stream->stopped = true;
-}
-
 static bool complete(const struct stream *stream)
 {
-    bool over = stream->stopped || stream->lost;
-    for (uint32_t i = 0; i < 2; i++) {
-        const struct half *half = &stream->halves[i];
-        over = over && half->posted_ops == 0;
-    }
-    if (over) {
+    if (stream->ended) {
         return stream_idle(stream);
     }
-    return stream->halves[0].completed == stream->options.messages[stream->halves[0].direction] &&
-           stream->halves[1].completed == stream->options.messages[stream->halves[1].direction];
+    for (uint32_t i = 0; i < 2; i++) {
+        const struct half *half = &stream->halves[i];
+        bool stopped = stream->stopped && !half->receives;
+        if (stopped ? half->begun || half->ops_open > 0 : half->completed < half->last) {
+            return false;
+        }
+    }
+    return true;
 }
 
 bool stream_step(struct stream *stream)
@@ -412,12 +432,16 @@ bool stream_step(struct stream *stream)
         const uint32_t edges[] = {0, 1, 512, 1023, 1024};
         uint64_t value = side_random(&state);
         uint32_t share = value % 10 < 5 ? edges[value % 10] : (uint32_t)((value >> 8) % 1025);
-        int32_t status =
-            crpc_channel_set_share(stream->side->context, stream->channel, share);
+        int32_t status = crpc_channel_set_share(stream->side->context, stream->channel, share);
         EXPECT_EQUAL(status, CRPC_OK);
     }
-    post_half(stream, &stream->halves[0]);
-    post_half(stream, &stream->halves[1]);
+    for (uint32_t i = 0; i < 2; i++) {
+        struct half *half = &stream->halves[i];
+        post_half(stream, half);
+        if (stream->ended && half->begun) {
+            abandon(half, &half->places[half->posted % stream->options.window]);
+        }
+    }
     if (complete(stream)) {
         return false;
     }
@@ -430,10 +454,30 @@ void stream_finish(struct stream *stream, double seconds)
     double end = side_seconds() + seconds;
     while (stream_step(stream)) {
         EXPECT(side_seconds() < end,
-               "after %.0f s: received %u of %u (%u ops open), sent %u of %u (%u ops open)", seconds,
-               stream->halves[0].completed, stream->halves[0].posted, stream->halves[0].ops_open,
-               stream->halves[1].completed, stream->halves[1].posted, stream->halves[1].ops_open);
+               "after %.0f s: received %u of %u (%u ops open), sent %u of %u (%u ops open)",
+               seconds, stream->halves[0].completed, stream->halves[0].posted,
+               stream->halves[0].ops_open, stream->halves[1].completed, stream->halves[1].posted,
+               stream->halves[1].ops_open);
     }
+}
+
+void stream_settle(struct stream *stream, double seconds)
+{
+    struct half *receiving = &stream->halves[0];
+    struct half *sending = &stream->halves[1];
+    double end = side_seconds() + seconds;
+    stream->stopped = true;
+    while (sending->begun) {
+        stream_step(stream);
+        EXPECT(side_seconds() < end || stream->ended, "a send is not taken");
+    }
+    side_tell(stream->side, &sending->posted, sizeof(sending->posted));
+    while (!side_told(stream->side)) {
+        stream_step(stream);
+        EXPECT(side_seconds() < end, "the other does not come");
+    }
+    side_hear(stream->side, &receiving->last, sizeof(receiving->last));
+    stream_finish(stream, seconds);
 }
 
 void stream_end(struct stream *stream)
@@ -451,7 +495,11 @@ void stream_end(struct stream *stream)
         munmap(half->memory, half->memory_bytes);
         free(half->places);
     }
-    stream->side->take = NULL;
+    struct stream **link = &streams;
+    while (*link != stream) {
+        link = &(*link)->next;
+    }
+    *link = stream->next;
     free(stream);
 }
 

@@ -1,0 +1,423 @@
+/* channel_rail_test.c: rails that carry nothing, that fail and come back, links that lose packets,
+ * and peers that are killed, while messages flow both ways. TEST_ROUNDS=n asks for more rounds.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "place.h"
+#include "stream.h"
+
+static uint32_t rounds_of(uint32_t otherwise)
+{
+    const char *given = getenv("TEST_ROUNDS");
+    return given ? (uint32_t)atoi(given) : otherwise;
+}
+
+/* A lost rail is noticed soon; but not so soon that a peer without a processor counts as lost. */
+static crpc_channel_options quick(void)
+{
+    return (crpc_channel_options){.struct_size = sizeof(crpc_channel_options),
+                                  .split = CRPC_SPLIT_FIXED,
+                                  .rail0_share = 512,
+                                  .slots = 16,
+                                  .stripe_bytes_min = 4096,
+                                  .rail_retry_ns = 10000000,
+                                  .retry_timeout = 10,
+                                  .retry_count = 4};
+}
+
+static void pause_ms(struct side *side, struct stream *stream, uint64_t ms)
+{
+    double end = side_seconds() + (double)ms / 1000;
+    while (side_seconds() < end) {
+        if (stream) {
+            stream_step(stream);
+        } else {
+            side_poll(side, 1000000);
+        }
+    }
+}
+
+/* ---- A rail without a share ------------------------------------------------------------------ */
+
+static void a_rail_without_a_share(struct side *side)
+{
+    crpc_channel_options options = quick();
+    options.keepalive_ns = CRPC_FOREVER;
+    options.queue_pairs = 2;
+    side_open(side, NULL);
+    crpc_channel channel = side_connect(side, &options);
+    uint64_t number = 0;
+    for (uint32_t idle = 0; idle < 2; idle++) {
+        struct stream_options stream = {
+            .messages = {20, 20}, .window = 8, .bytes_max = 20000, .group_max = 4};
+        EXPECT_EQUAL(crpc_channel_set_share(side->context, channel, idle ? 1024 : 0), CRPC_OK);
+        /* Clear-to-sends move to the rail of the messages when earlier ones have landed. */
+        stream_run(side, channel, &stream, side->seed + idle, number);
+        number += 20;
+        struct place_counters before = place_counters(idle);
+        crpc_rail_info rail_before = side_rail(side, idle);
+        side_meet(side);
+        stream.messages[0] = stream.messages[1] = 1000;
+        stream_run(side, channel, &stream, side->seed + 10 + idle, number);
+        number += 1000;
+        struct place_counters after = place_counters(idle);
+        crpc_rail_info rail_after = side_rail(side, idle);
+        EXPECT_EQUAL(after.packets - before.packets, 0);
+        EXPECT_EQUAL(after.send_wqes - before.send_wqes, 0);
+        EXPECT_EQUAL(after.receive_wqes - before.receive_wqes, 0);
+        EXPECT_EQUAL(rail_after.receives_completed - rail_before.receives_completed, 0);
+        EXPECT_EQUAL(rail_after.receive_wqes - rail_before.receive_wqes, 0);
+        EXPECT(place_counters(!idle).packets > 2000, "the counters count nothing");
+        EXPECT(side_rail(side, !idle).receives_completed >= 1000, "nor does this one");
+        side_meet(side);
+    }
+    side_leave(side, channel);
+}
+
+/* ---- A rail that fails ----------------------------------------------------------------------- */
+
+static struct stream_options endless(void)
+{
+    return (struct stream_options){.messages = {STREAM_ENDLESS, STREAM_ENDLESS},
+                                   .window = 8,
+                                   .group_max = 8,
+                                   .bytes_max = 30000,
+                                   .truncate = true,
+                                   .ends_with = {CRPC_E_DISCONNECTED}};
+}
+
+/* Side 0 makes trouble and then says so; side 1 carries on until then. */
+static void carry_on(struct side *side, struct stream *stream)
+{
+    char word;
+    while (!side_told(side)) {
+        stream_step(stream);
+    }
+    side_hear(side, &word, 1);
+}
+
+/* Ends streams of which nothing may be missing, and the channel. */
+static void part(struct side *side, crpc_channel channel, struct stream *stream)
+{
+    stream_settle(stream, 60);
+    side_meet(side);
+    int32_t status = crpc_channel_disconnect(side->context, channel, CRPC_FOREVER);
+    EXPECT(status == CRPC_OK || status == CRPC_E_STATE, "%s", crpc_status_name(status));
+    EXPECT_EQUAL(side_wait_gone(side, channel), CRPC_OK);
+    EXPECT(stream_idle(stream), "DISCONNECTED came before the last op");
+    EXPECT_EQUAL(crpc_channel_close(side->context, channel), CRPC_OK);
+    stream_end(stream);
+}
+
+static void wait_for_rail(struct stream *stream, const uint32_t *counter, uint32_t count,
+                          const char *what)
+{
+    double end = side_seconds() + 30;
+    while (*counter < count) {
+        EXPECT(side_seconds() < end, "no rail is %s (%u of %u)", what, *counter, count);
+        stream_step(stream);
+    }
+}
+
+static void fail_rail(struct side *side, uint32_t rail, crpc_channel channel, struct stream *stream)
+{
+    uint64_t state = side->seed;
+    char down[32];
+    uint32_t rounds = rounds_of(6);
+    snprintf(down, sizeof(down), "rail%u=down", rail);
+    for (uint32_t round = 0; round < rounds; round++) {
+        pause_ms(side, stream, side_random(&state) % 30);
+        EXPECT(place_fault(down), "%s", down);
+        wait_for_rail(stream, &side->rail_lost[rail], round + 1, "lost");
+        pause_ms(side, stream, side_random(&state) % 60);
+        EXPECT(place_fault("none"), "none");
+        wait_for_rail(stream, &side->rail_back[rail], round + 1, "back");
+    }
+    EXPECT_EQUAL(side_info(side, channel).rail_state[rail], CRPC_RAIL_UP);
+}
+
+static void a_rail_fails(struct side *side, uint32_t rail)
+{
+    crpc_channel_options options = quick();
+    struct stream_options traffic = endless();
+    options.queue_pairs = 1 + (uint32_t)(side->seed % 3);
+    side_open(side, NULL);
+    crpc_channel channel = side_connect(side, &options);
+    struct stream *stream = stream_start(side, channel, &traffic, side->seed, 0);
+    if (side->index == 0) {
+        fail_rail(side, rail, channel, stream);
+        side_tell(side, "d", 1);
+    } else {
+        carry_on(side, stream);
+    }
+    crpc_channel_stats stats = side_stats(side, channel);
+    if (side->index == 0) {
+        printf("# rail %u was lost %u times: %llu messages sent, %llu shares again\n", rail,
+               side->rail_lost[rail], (unsigned long long)stats.messages_sent,
+               (unsigned long long)stats.shares_repeated);
+    }
+    /* Both are used again. */
+    pause_ms(side, stream, 100);
+    stats = side_stats(side, channel);
+    uint64_t sent[2] = {stats.rail_bytes_sent[0], stats.rail_bytes_sent[1]};
+    pause_ms(side, stream, 200);
+    stats = side_stats(side, channel);
+    EXPECT(stats.rail_bytes_sent[0] > sent[0] && stats.rail_bytes_sent[1] > sent[1],
+           "one rail is idle");
+    EXPECT_EQUAL(stats.rail_failures[rail], side->rail_lost[rail]);
+    EXPECT_EQUAL(stats.rail_recoveries[rail], side->rail_back[rail]);
+    EXPECT_EQUAL(side->rail_lost[rail], side->rail_back[rail]);
+    EXPECT(side->rail_lost[rail] >= rounds_of(6), "%u", side->rail_lost[rail]);
+    part(side, channel, stream);
+}
+
+static void rail_1_fails(struct side *side)
+{
+    a_rail_fails(side, 1);
+}
+
+static void rail_0_fails(struct side *side)
+{
+    a_rail_fails(side, 0);
+}
+
+/* One fails before the other is back, at random moments: the channel may or may not live. */
+static void both_rails_flap(struct side *side)
+{
+    uint64_t state = side->seed;
+    struct stream_options traffic = endless();
+    crpc_channel_options options = quick();
+    uint32_t ended = 0;
+    uint32_t rounds = rounds_of(4);
+    side_open(side, NULL);
+    for (uint32_t round = 0; round < rounds; round++) {
+        crpc_channel channel = side_connect(side, &options);
+        struct stream *stream = stream_start(side, channel, &traffic, side->seed + round, 0);
+        for (uint32_t i = 0; side->index == 0 && i < 4; i++) {
+            pause_ms(side, stream, side_random(&state) % 40);
+            EXPECT(place_fault(i % 2 ? "rail1=down" : "rail0=down"), "down");
+            pause_ms(side, stream, side_random(&state) % 300);
+        }
+        if (side->index == 0) {
+            EXPECT(place_fault("none"), "none");
+            pause_ms(side, stream, 200);
+            side_tell(side, "d", 1);
+        } else {
+            carry_on(side, stream);
+        }
+        /* An idle side learns by its keepalive that the other has lost both. */
+        uint8_t lost = side_info(side, channel).state == CRPC_STATE_DISCONNECTED;
+        uint8_t theirs;
+        side_tell(side, &lost, 1);
+        side_hear(side, &theirs, 1);
+        if (lost || theirs) {
+            ended++;
+            stream_finish(stream, 30);
+            EXPECT_EQUAL(side_wait_gone(side, channel), CRPC_E_DISCONNECTED);
+            EXPECT_EQUAL(crpc_channel_close(side->context, channel), CRPC_OK);
+            stream_end(stream);
+        } else {
+            part(side, channel, stream);
+        }
+        side_meet(side);
+    }
+    if (side->index == 0) {
+        printf("# %u of %u channels ended\n", ended, rounds);
+    }
+}
+
+static void both_rails_fail(struct side *side)
+{
+    struct stream_options traffic = endless();
+    crpc_channel_options options = quick();
+    crpc_error error = {.struct_size = sizeof(error)};
+    side_open(side, NULL);
+    for (uint32_t round = 0; round < 2; round++) {
+        crpc_channel channel = side_connect(side, &options);
+        struct stream *stream = stream_start(side, channel, &traffic, side->seed, 0);
+        pause_ms(side, stream, 50);
+        if (side->index == 0) {
+            EXPECT(place_fault("rail0=down,rail1=down"), "down");
+        }
+        double begun = side_seconds();
+        stream_finish(stream, 30);
+        EXPECT_EQUAL(side_wait_gone(side, channel), CRPC_E_DISCONNECTED);
+        printf("# side %d noticed after %.2f s\n", side->index, side_seconds() - begun);
+        EXPECT_EQUAL(crpc_channel_get_error(side->context, channel, &error), CRPC_OK);
+        printf("# %s\n", error.message);
+        crpc_channel_op op = {.opcode = CRPC_CHANNEL_SEND, .channel = channel};
+        int32_t reason;
+        EXPECT_EQUAL(crpc_channel_submit(side->context, &op, 1, &reason), 0);
+        EXPECT_EQUAL(reason, CRPC_E_DISCONNECTED);
+        EXPECT_EQUAL(crpc_channel_close(side->context, channel), CRPC_OK);
+        stream_end(stream);
+        side_meet(side);
+        if (side->index == 0) {
+            EXPECT(place_fault("none"), "none");
+        }
+        side_meet(side);
+    }
+}
+
+/* ---- Links that lose packets ----------------------------------------------------------------- */
+
+static void bad_links(struct side *side)
+{
+    static const char *const faults[] = {"lose=0.01,seed=7", "duplicate=0.1,seed=8",
+                                         "delay=0.1:2000,seed=9",
+                                         "lose=0.005,duplicate=0.05,delay=0.05:1000,seed=10"};
+    crpc_channel_options options = quick();
+    options.retry_count = 7;
+    side_open(side, NULL);
+    crpc_channel channel = side_connect(side, &options);
+    for (uint32_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++) {
+        struct stream_options traffic = {.messages = {80, 80},
+                                         .window = 8,
+                                         .group_max = 4,
+                                         .bytes_max = 40000,
+                                         .truncate = true,
+                                         .shares = true};
+        side_meet(side);
+        if (side->index == 0) {
+            EXPECT(place_fault(faults[i]), "%s", faults[i]);
+        }
+        stream_run(side, channel, &traffic, side->seed + i, i * 80);
+    }
+    side_meet(side);
+    if (side->index == 0) {
+        EXPECT(place_fault("none"), "none");
+    }
+    side_meet(side);
+    side_leave(side, channel);
+}
+
+/* ---- Peers that die -------------------------------------------------------------------------- */
+
+#define KILLS 12
+
+/* The victim: connects and streams until it is killed; the last child parts in peace. */
+static void victim(struct side *side, const crpc_channel_options *options)
+{
+    struct stream_options traffic = endless();
+    side_open(side, NULL);
+    crpc_channel channel = side_connect(side, options);
+    struct stream *stream = stream_start(side, channel, &traffic, side->seed + side->child, 0);
+    carry_on(side, stream);
+    part(side, channel, stream);
+}
+
+/* Each op completes once (stream.c), then DISCONNECTED comes, and the next channel works. */
+static void a_peer_is_killed(struct side *side)
+{
+    crpc_channel_options options = quick();
+    uint64_t state = side->seed;
+    if (side->index == 1) {
+        victim(side, &options);
+        return;
+    }
+    double longest = 0;
+    side_open(side, NULL);
+    for (uint32_t child = 0; child < side->children; child++) {
+        struct stream_options traffic = endless();
+        crpc_channel channel = side_connect(side, &options);
+        struct stream *stream = stream_start(side, channel, &traffic, side->seed + child, 0);
+        pause_ms(side, stream, side_random(&state) % 40);
+        if (child + 1 == side->children) {
+            side_tell(side, "d", 1);
+            part(side, channel, stream);
+            return;
+        }
+        side_kill(side);
+        double begun = side_seconds();
+        stream_finish(stream, 30);
+        EXPECT_EQUAL(side_wait_gone(side, channel), CRPC_E_DISCONNECTED);
+        longest = side_seconds() - begun > longest ? side_seconds() - begun : longest;
+        EXPECT_EQUAL(crpc_channel_close(side->context, channel), CRPC_OK);
+        stream_end(stream);
+        side_replace(side);
+    }
+    printf("# kill -9 was noticed after %.2f s at the latest\n", longest);
+}
+
+/* While the two still connect. */
+static void a_peer_is_killed_early(struct side *side)
+{
+    crpc_channel_options options = quick();
+    uint64_t state = side->seed;
+    char address[64];
+    options.connect_timeout_ns = 3000000000;
+    side_open(side, NULL);
+    if (side->index == 1 && side->child + 1 < KILLS) {
+        crpc_error error = {.struct_size = sizeof(error)};
+        side_listen(side, CRPC_LISTENER_CHANNELS, address);
+        SIDE_UNTIL(side, side->requests > 0);
+        crpc_channel_accept(side->context, side->requested, &options, &error);
+        SIDE_UNTIL(side, false);
+    }
+    for (uint32_t child = 0; side->index == 0 && child + 1 < KILLS; child++) {
+        crpc_error error = {.struct_size = sizeof(error)};
+        crpc_channel channel;
+        uint32_t connected = side->connected;
+        side_listen(side, CRPC_LISTENER_CHANNELS, address);
+        EXPECT(crpc_channel_connect(side->context, address, &options, &channel, &error) == CRPC_OK,
+               "%s", error.message);
+        double end = side_seconds() + (double)(side_random(&state) % 30000) / 1e6;
+        while (side_seconds() < end) {
+            side_poll(side, 0);
+        }
+        side_kill(side);
+        if (side->connected == connected) {
+            SIDE_UNTIL(side, side->connected > connected);
+        }
+        if (side->connected_status == CRPC_OK) {
+            EXPECT_EQUAL(side_wait_gone(side, channel), CRPC_E_DISCONNECTED);
+        }
+        EXPECT_EQUAL(crpc_channel_close(side->context, channel), CRPC_OK);
+        side_replace(side);
+    }
+    crpc_channel channel = side_connect(side, &options);
+    side_leave(side, channel);
+}
+
+#define RUN(name, seed, children)                                                                  \
+    static void name##_test(void **state)                                                          \
+    {                                                                                              \
+        (void)state;                                                                               \
+        sides_run_many(name, seed, children);                                                      \
+    }
+RUN(a_rail_without_a_share, 11, 1)
+RUN(a_peer_is_killed, 12, KILLS)
+RUN(a_peer_is_killed_early, 13, KILLS)
+RUN(rail_1_fails, 14, 1)
+RUN(rail_0_fails, 15, 1)
+RUN(both_rails_fail, 16, 1)
+RUN(both_rails_flap, 17, 1)
+RUN(bad_links, 18, 1)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        {"a rail without a share sees no packet and uses no receive", a_rail_without_a_share_test,
+         0, 0, 0},
+        {"a killed peer ends every op once, and the next channel works", a_peer_is_killed_test, 0,
+         0, 0},
+        {"a peer is killed while it connects", a_peer_is_killed_early_test, 0, 0, 0},
+        /* The rest needs simnic's faults. */
+        {"rail 1 fails and comes back under load", rail_1_fails_test, 0, 0, 0},
+        {"rail 0 fails and comes back under load", rail_0_fails_test, 0, 0, 0},
+        {"both rails fail: every op ends", both_rails_fail_test, 0, 0, 0},
+        {"the rails fail in turn", both_rails_flap_test, 0, 0, 0},
+        {"links lose, repeat and delay packets", bad_links_test, 0, 0, 0},
+    };
+    size_t count = getenv("TEST_SIMNIC") ? sizeof(tests) / sizeof(tests[0]) : 3;
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return _cmocka_run_group_tests("rails", tests, count, NULL, NULL);
+}
