@@ -21,9 +21,12 @@ for rail in 0 1; do
     ip link add rail$rail type dummy
     ip address add 10.99.$rail.1/24 dev rail$rail
     ip address add fd10:99:$rail::1/64 dev rail$rail nodad
+    # An address that outlives its link: tests take links down and up again.
+    echo 1 > /proc/sys/net/ipv6/conf/rail$rail/keep_addr_on_down
     ip link set rail$rail mtu 4200 up
     rdma link add rxe$rail type rxe netdev rail$rail
     echo "10.99.$rail.1 rail$rail" >> /etc/hosts
+    export TEST_LINK${rail}_DOWN="ip link set rail$rail down" TEST_LINK${rail}_UP="ip link set rail$rail up"
 done
 echo start > "$status"
 bash "$command"
