@@ -1,66 +1,24 @@
 """instructions.py SIMNIC RPC_ROUNDS QUEUE_ROUNDS [--check]: what the direct mlx5 path costs, in instructions of the application's
 thread, on simnic.
 
-Counted by callgrind as the difference of two runs, so that opening and warming up cancel out; what the virtual device does in
-the program's own thread (its doorbells trap) is left out, by object. Prints JSON; with --check, TAP: the limits of issue 4."""
+Prints JSON; with --check, TAP: the limits of issue 4."""
 import json
 import os
 import re
 import subprocess
 import sys
-import tempfile
+
+import counting
+from counting import libc
 
 simnic, rpc_rounds, queue_rounds = (os.path.abspath(path) for path in sys.argv[1:4])
 check = "--check" in sys.argv
 DEVICE = os.environ.get("TEST_DEVICE", "mlx5_0")
-NOT_OURS = ("libsimnic", "ld-linux", "vgpreload")
-
-
-def self_cost(path):
-    """Instructions, without what the device's library took; and the functions of libc that took some."""
-    objects, functions, object_, function, calling, total, called = {}, {}, "", "", False, 0, set()
-    for line in open(path):
-        name = re.match(r"(c?)(ob|fn)=\((\d+)\)(?: (.*))?$", line)
-        if name:
-            of_callee, kind, number, text = name.groups()
-            table = objects if kind == "ob" else functions
-            table[number] = text or table[number]
-            if not of_callee and kind == "ob":
-                object_ = table[number]
-            elif not of_callee:
-                function = table[number]
-        elif line.startswith("calls="):
-            calling = True  # the next line is the cost of the callee, which is listed by itself
-        elif re.match(r"[+\-*\d]", line):
-            fields = line.split()
-            if not calling and len(fields) > 1 and not any(not_ours in object_ for not_ours in NOT_OURS):
-                total += int(fields[1])
-                if "/libc.so" in object_ and int(fields[1]) > 0:
-                    called.add(function)
-            calling = False
-    return total, called
-
-
-def run(command, function):
-    with tempfile.TemporaryDirectory() as work:
-        out = os.path.join(work, "out")
-        subprocess.run([simnic, "run", "--private", "--", "env", "LD_BIND_NOW=1", "valgrind", "-q",
-                        # a doorbell that traps is made by a signal handler, which needs the registers
-                        "--px-default=allregs-at-mem-access", "--px-file-backed=allregs-at-mem-access",
-                        "--tool=callgrind", "--collect-atstart=no", "--toggle-collect=" + function,
-                        "--callgrind-out-file=" + out] + command, stdout=subprocess.PIPE, check=True)
-        return self_cost(out)
 
 
 def each(command, function, few, many, units):
-    """Instructions of the function a unit, a round being `units`."""
-    runs = [run([str(rounds) if word is None else word for word in command], function) for rounds in (few, many)]
-    counts = [total for total, called in runs]
-    libc.update(*(called for total, called in runs))
-    return (counts[1] - counts[0]) / ((many - few) * units)
+    return counting.each(simnic, command, function, few, many, units)
 
-
-libc = set()  # functions of it that were called by what was counted
 
 PARTS = {"submit": "bench_submit", "server_poll": "bench_server_poll", "reply": "bench_reply", "client_poll": "bench_client_poll"}
 

@@ -2,12 +2,15 @@
  *
  *   queue_rounds (libmlx5|direct) DEVICE ROUNDS
  *   queue_rounds (write|write_immediate) DEVICE ROUNDS
+ *   queue_rounds pair DEVICE ROUNDS
  *   queue_rounds empty DEVICE ROUNDS QPS
  *
  * A round posts 64 WRITEs of 32 bytes, inline, one in 64 signaled; takes the send completion and
  * the 64 receive completions; and posts the receives again. Two queue pairs of one nic, connected
  * with each other, so both sides are here. `write`, `write_immediate`: the same WRITEs, posted by that
- * operation of the direct driver. `empty`: polls that find nothing, with QPS queue pairs.
+ * operation of the direct driver. `pair`: by libmlx5, one ibv_post_send for each, not inline, all
+ * signaled, on both queue pairs by turns: two of them are what a message over two rails is compared
+ * with. `empty`: polls that find nothing, with QPS queue pairs.
  */
 #include <arpa/inet.h>
 #include <infiniband/verbs.h>
@@ -196,6 +199,47 @@ static void round_libmlx5(void)
     bench_libmlx5_refill();
 }
 
+/* ---- libmlx5, each WRITE posted alone --------------------------------------------------------- */
+
+static void prepare_pair(void)
+{
+    for (uint32_t i = 0; i < BATCH; i++) {
+        send_requests[i].next = NULL;
+        send_requests[i].send_flags = IBV_SEND_SIGNALED;
+    }
+}
+
+NOT_INLINED static void bench_pair_post(void)
+{
+    struct ibv_send_wr *refused;
+    for (uint32_t i = 0; i < BATCH; i++) {
+        if (ibv_post_send(queue_pairs[i & 1]->verbs, &send_requests[i], &refused)) {
+            give_up("ibv_post_send failed");
+        }
+    }
+}
+
+NOT_INLINED static uint32_t bench_pair_send_poll(void)
+{
+    return (uint32_t)ibv_poll_cq(verbs_send_cq, BATCH, entries);
+}
+
+NOT_INLINED static uint32_t bench_pair_receive_poll(void)
+{
+    return (uint32_t)ibv_poll_cq(verbs_receive_cq, BATCH, entries);
+}
+
+static void round_pair(void)
+{
+    bench_pair_post();
+    wait_for(&receive_view, BATCH);
+    wait_for(&send_view, BATCH);
+    if (bench_pair_receive_poll() != BATCH || bench_pair_send_poll() != BATCH) {
+        give_up("not all completions were found");
+    }
+    bench_libmlx5_refill();
+}
+
 /* ---- Direct: the queues themselves ----------------------------------------------------------- */
 
 static struct mlx5_nic *direct;
@@ -319,11 +363,13 @@ NOT_INLINED static void bench_empty_poll(uint64_t rounds)
 int main(int argc, char **argv)
 {
     if (argc < 4) {
-        fprintf(stderr, "usage: queue_rounds (libmlx5|direct|write|write_immediate|empty) DEVICE "
-                        "ROUNDS [QPS]\n");
+        fprintf(stderr,
+                "usage: queue_rounds (libmlx5|direct|pair|write|write_immediate|empty) DEVICE "
+                "ROUNDS [QPS]\n");
         return 2;
     }
-    bool verbs = strcmp(argv[1], "libmlx5") == 0;
+    bool pair = strcmp(argv[1], "pair") == 0;
+    bool verbs = pair || strcmp(argv[1], "libmlx5") == 0;
     uint64_t rounds = strtoull(argv[3], NULL, 0);
     uint32_t count = argc > 4 ? (uint32_t)atoi(argv[4]) : 2;
     count = count < 1 ? 1 : count > 4096 ? 4096 : count;
@@ -344,12 +390,17 @@ int main(int argc, char **argv)
     send_view = view_of(queue_pairs[0]->verbs->send_cq);
     if (verbs) {
         prepare_verbs();
+        if (pair) {
+            prepare_pair();
+        }
     } else {
         direct = to_mlx5_nic(nic);
         sender = to_mlx5_queue_pair(queue_pairs[0]);
     }
     for (uint64_t i = 0; i < rounds; i++) {
-        if (verbs) {
+        if (pair) {
+            round_pair();
+        } else if (verbs) {
             round_libmlx5();
         } else {
             round_direct();

@@ -78,6 +78,7 @@ struct stripe_outgoing {
     uint64_t number;
     uint32_t count; /* ops; 0 = the slot is free */
     uint32_t immediate;
+    uint8_t queue; /* number % queue_pairs */
     uint8_t mask;
     uint8_t done;   /* shares that have arrived */
     uint8_t repeat; /* shares that must be sent again, and are on no queue pair */
@@ -203,6 +204,7 @@ struct stripe_channel {
 
     /* -- sending -- */
     uint64_t send_number; /* of the head */
+    uint32_t send_queue;  /* send_number % queue_pairs */
     struct stripe_head head;
     struct list waiting;    /* sends that fill no place of the head */
     struct list free_sends; /* of the pool */
@@ -233,6 +235,8 @@ struct stripe_channel {
     uint32_t common;            /* mask of rails that both sides have */
     uint32_t out_sequence;
     struct stripe_outbox outbox[STRIPE_INBOX_LINES];
+    uint32_t outbox_unsent; /* a bit for each line that is: what is seldom costs little to look for */
+    uint32_t outbox_posted;
     uint32_t in_sequence;
     uint8_t arrived; /* lines of the inbox, a bit each */
     bool active;     /* the side that offers */
@@ -355,6 +359,12 @@ struct output {
 static inline bool output_full(const struct output *output)
 {
     return output->next == output->end;
+}
+
+/* How often the slot of a message was used before; slots are a power of two. */
+static inline uint32_t message_generation(const struct stripe_channel *channel, uint64_t number)
+{
+    return (uint32_t)(number >> __builtin_ctz(channel->slot_mask + 1)) & STRIPE_GENERATION_MASK;
 }
 
 /* ---- engine.c -------------------------------------------------------------------------------- */

@@ -29,6 +29,16 @@ static struct stripe_queue *carrier(const struct stripe_channel *channel)
                                                                               : NULL;
 }
 
+static void set_state(struct stripe_channel *channel, uint32_t place, enum outbox_state state)
+{
+    const uint32_t bit = 1u << place;
+    channel->outbox[place].state = state;
+    channel->outbox_unsent &= ~bit;
+    channel->outbox_posted &= ~bit;
+    channel->outbox_unsent |= state == OUTBOX_UNSENT ? bit : 0;
+    channel->outbox_posted |= state == OUTBOX_POSTED ? bit : 0;
+}
+
 /* False if it cannot be posted now. */
 static bool post_line(struct stripe_channel *channel, uint32_t place)
 {
@@ -46,8 +56,9 @@ static bool post_line(struct stripe_channel *channel, uint32_t place)
         .bytes = sizeof(*line),
         .immediate = STRIPE_CONTROL_MESSAGE | line->sequence << STRIPE_GENERATION_SHIFT,
     };
-    channel->outbox[place] =
-        (struct stripe_outbox){.state = OUTBOX_POSTED, .queue = queue, .wqe = queue_pair->posted};
+    channel->outbox[place].queue = queue;
+    channel->outbox[place].wqe = queue_pair->posted;
+    set_state(channel, place, OUTBOX_POSTED);
     queue_operations(queue)->post_write_immediate(queue_pair, &transfer, NIC_POST_SIGNALED);
     queue_rings(queue);
     channel->stats.control_wqes++;
@@ -73,7 +84,7 @@ static struct stripe_line *begin_line(struct stripe_channel *channel, uint8_t ki
 static void end_line(struct stripe_channel *channel)
 {
     uint32_t place = channel->out_sequence++ % STRIPE_INBOX_LINES;
-    channel->outbox[place].state = OUTBOX_UNSENT;
+    set_state(channel, place, OUTBOX_UNSENT);
 }
 
 /* A report goes before the offer or answer that follows it: its epoch is the older. */
@@ -116,7 +127,7 @@ void control_flush(struct stripe_channel *channel)
     }
     begin_messages(channel);
     /* Oldest first, so that the peer need not wait for one before it. */
-    for (uint32_t i = 0; i < STRIPE_INBOX_LINES; i++) {
+    for (uint32_t i = 0; channel->outbox_unsent != 0 && i < STRIPE_INBOX_LINES; i++) {
         uint32_t place = (channel->out_sequence + i) % STRIPE_INBOX_LINES;
         if (channel->outbox[place].state == OUTBOX_UNSENT && !post_line(channel, place)) {
             return;
@@ -131,7 +142,7 @@ void control_acknowledge(struct stripe_queue *queue)
         struct stripe_outbox *outbox = &channel->outbox[i];
         if (outbox->state == OUTBOX_POSTED && outbox->queue == queue &&
             (int32_t)(queue->queue_pair->completed - outbox->wqe) > 0) {
-            outbox->state = OUTBOX_FREE;
+            set_state(channel, i, OUTBOX_FREE);
             channel_work(channel->engine, channel);
         }
     }
@@ -142,7 +153,7 @@ void control_unsend(struct stripe_queue *queue)
     for (uint32_t i = 0; i < STRIPE_INBOX_LINES; i++) {
         struct stripe_outbox *outbox = &queue->channel->outbox[i];
         if (outbox->state == OUTBOX_POSTED && outbox->queue == queue) {
-            outbox->state = OUTBOX_UNSENT;
+            set_state(queue->channel, i, OUTBOX_UNSENT);
             outbox->queue = NULL;
         }
     }

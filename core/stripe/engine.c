@@ -166,7 +166,7 @@ static void take_completion(struct engine_rail *rail, const struct nic_completio
             queue->posted_head++;
             outgoing_done(channel, &channel->outgoing[posted->slot], posted->share);
         }
-        if (unlikely(channel->out_sequence != 0)) {
+        if (unlikely(channel->outbox_posted != 0)) {
             control_acknowledge(queue);
         }
         channel_work(channel->engine, channel); /* there is room for more */

@@ -176,8 +176,7 @@ static const char *check_immediate(const struct stripe_channel *channel,
     if (!incoming->open || !incoming->told) {
         return "it sent to a slot that waits for nothing";
     }
-    if (generation !=
-        ((uint32_t)(incoming->number / (channel->slot_mask + 1)) & STRIPE_GENERATION_MASK)) {
+    if (generation != message_generation(channel, incoming->number)) {
         return "it sent to a slot as it was used before";
     }
     if (incoming->mask != 0 && (incoming->mask != mask || incoming->record != record)) {

@@ -96,11 +96,10 @@ static void fill_places(struct stripe_channel *channel)
 
 /* ---- Posting --------------------------------------------------------------------------------- */
 
-static struct stripe_queue *queue_for(struct stripe_channel *channel, uint32_t rail,
-                                      uint64_t number)
+static struct stripe_queue *queue_for(const struct stripe_channel *channel, uint32_t rail,
+                                      const struct stripe_outgoing *outgoing)
 {
-    /* queue_pairs is seldom a power of two: no mask */
-    return channel->rails[rail].queues[number % channel->queue_pairs];
+    return channel->rails[rail].queues[outgoing->queue];
 }
 
 static inline uint32_t part_of(const struct stripe_outgoing *outgoing, uint32_t index,
@@ -151,52 +150,80 @@ static void post_but_last(struct nic_queue_pair *queue_pair, const struct engine
     }
 }
 
-/* Posts one share on a queue pair: payload of each buffer that has any, and one immediate, which
- * rides on the last of them unless a record follows. */
-static void post_share(struct stripe_channel *channel, struct stripe_outgoing *outgoing,
-                       uint32_t share, struct stripe_queue *queue)
+/* Fills in one share of a buffer. */
+static inline void take_part(const struct stripe_outgoing *outgoing, uint32_t index, uint32_t share,
+                             uint32_t bytes, uint32_t rail, struct nic_transfer *transfer)
+{
+    const struct stripe_op *op = outgoing->ops[index];
+    const struct stripe_target *target = &outgoing->targets[index];
+    uint64_t offset = share == 0 ? 0 : outgoing->part[index];
+    transfer->local_address = op->address + offset;
+    transfer->local_key = op->region->memory[rail].local_key;
+    transfer->remote_address = target->address + offset;
+    transfer->remote_key = target->keys[rail];
+    transfer->bytes = bytes;
+}
+
+/* Posts a share of several buffers, or with a record, or longer than a WQE: all but the last WQE,
+ * which stays in `transfer`. Returns the payload's bytes. */
+static uint32_t post_all_but_last(struct stripe_channel *channel,
+                                  const struct stripe_outgoing *outgoing, uint32_t share,
+                                  const struct stripe_queue *queue, struct nic_transfer *transfer)
 {
     const struct nic_operations *operations = queue_operations(queue);
-    struct nic_queue_pair *queue_pair = queue->queue_pair;
-    uint32_t rail = queue->rail;
-    bool record = outgoing->record && share == leader_of(outgoing->mask);
-    uint32_t immediate = outgoing->immediate | (share != rail ? STRIPE_IMMEDIATE_PROXY : 0);
-    struct nic_transfer transfer = {.immediate = immediate};
-    uint32_t pending = 0; /* bytes of `transfer`, which is posted when the next is known */
-    uint32_t before = queue_pair->posted;
+    bool pending = false; /* `transfer` is posted when the next is known */
+    uint32_t all = 0;
     for (uint32_t i = 0; i < outgoing->count; i++) {
         uint32_t bytes = too_long(outgoing, i) ? 0 : part_of(outgoing, i, share);
         if (bytes == 0) {
             continue;
         }
         if (pending) {
-            operations->post_write(queue_pair, &transfer, 0);
+            operations->post_write(queue->queue_pair, transfer, 0);
         }
-        uint64_t offset = share == 0 ? 0 : outgoing->part[i];
-        const struct stripe_op *op = outgoing->ops[i];
-        transfer.local_address = op->address + offset;
-        transfer.local_key = op->region->memory[rail].local_key;
-        transfer.remote_address = outgoing->targets[i].address + offset;
-        transfer.remote_key = outgoing->targets[i].keys[rail];
-        transfer.bytes = bytes;
-        post_but_last(queue_pair, &channel->engine->rails[rail], &transfer);
-        pending = transfer.bytes;
-        channel->stats.rail_bytes_sent[rail] += bytes;
+        take_part(outgoing, i, share, bytes, queue->rail, transfer);
+        post_but_last(queue->queue_pair, &channel->engine->rails[queue->rail], transfer);
+        pending = true;
+        all += bytes;
     }
-    if (record) {
+    if (outgoing->record && share == leader_of(outgoing->mask)) {
         if (pending) {
-            operations->post_write(queue_pair, &transfer, 0);
+            operations->post_write(queue->queue_pair, transfer, 0);
         }
-        write_record(channel, outgoing, &transfer, rail);
+        write_record(channel, outgoing, transfer, queue->rail);
+    }
+    return all;
+}
+
+/* Posts one share on a queue pair: payload of each buffer that has any, and one immediate, which
+ * rides on the last of them unless a record follows. Returns the payload's bytes. */
+static uint32_t post_share(struct stripe_channel *channel, struct stripe_outgoing *outgoing,
+                           uint32_t share, struct stripe_queue *queue)
+{
+    struct nic_queue_pair *queue_pair = queue->queue_pair;
+    uint32_t rail = queue->rail;
+    uint32_t before = queue_pair->posted;
+    struct nic_transfer transfer = {.immediate = outgoing->immediate |
+                                                 (share != rail ? STRIPE_IMMEDIATE_PROXY : 0)};
+    uint32_t bytes;
+    if (likely(!outgoing->record)) { /* so it is one buffer, and its share one WQE */
+        bytes = part_of(outgoing, 0, share);
+        if (likely(bytes > 0)) {
+            take_part(outgoing, 0, share, bytes, rail, &transfer);
+        }
+    } else {
+        bytes = post_all_but_last(channel, outgoing, share, queue, &transfer);
     }
     queue->posted[queue->posted_tail++ & queue->posted_mask] =
         (struct stripe_posted){.wqe = queue_pair->posted,
                                .slot = (uint16_t)((uint32_t)outgoing->number & channel->slot_mask),
                                .share = (uint16_t)share};
-    operations->post_write_immediate(queue_pair, &transfer, NIC_POST_SIGNALED);
+    queue_operations(queue)->post_write_immediate(queue_pair, &transfer, NIC_POST_SIGNALED);
     outgoing->carrier[share] = (uint8_t)rail;
+    channel->stats.rail_bytes_sent[rail] += bytes;
     channel->stats.data_wqes += queue_pair->posted - before;
     queue_rings(queue);
+    return bytes;
 }
 
 /* ---- Splitting ------------------------------------------------------------------------------- */
@@ -238,15 +265,19 @@ static void split_message(const struct stripe_channel *channel, struct stripe_ou
         mask |= (outgoing->part[i] > 0 ? 1u : 0) | (bytes > outgoing->part[i] ? 2u : 0);
     }
     if (mask == 0) {
-        mask = share * 2 >= SPLIT_WHOLE ? 1u : 2u; /* nothing to carry but the news of it */
+        mask = channel->up & -channel->up; /* nothing to carry but the news of it */
     }
     outgoing->mask = (uint8_t)mask;
 }
 
-/* True if the queue pair has room for a share: a WQE or more for each buffer, one for a record. */
+/* True if the queue pair has room for a share: a WQE, or with a record one or more for each buffer
+ * and one for the record. */
 static bool room_for(const struct stripe_channel *channel, const struct stripe_outgoing *outgoing,
                      uint32_t share, const struct stripe_queue *queue)
 {
+    if (likely(!outgoing->record)) {
+        return nic_send_room(queue->queue_pair) > 0;
+    }
     uint32_t wqes = outgoing->count + 1;
     for (uint32_t i = 0; i < outgoing->count; i++) {
         uint32_t most = channel->engine->rails[queue->rail].message_bytes_max;
@@ -261,7 +292,7 @@ static bool room_for_all(struct stripe_channel *channel, const struct stripe_out
 {
     for (uint32_t mask = outgoing->mask; mask != 0; mask &= mask - 1) {
         uint32_t rail = leader_of(mask);
-        if (!room_for(channel, outgoing, rail, queue_for(channel, rail, outgoing->number))) {
+        if (!room_for(channel, outgoing, rail, queue_for(channel, rail, outgoing))) {
             return false;
         }
     }
@@ -280,8 +311,11 @@ static bool post_head(struct stripe_channel *channel)
     }
     outgoing->number = number;
     outgoing->count = head->count;
-    memcpy(outgoing->ops, head->ops, head->count * sizeof(head->ops[0]));
-    memcpy(outgoing->targets, head->targets, head->count * sizeof(head->targets[0]));
+    outgoing->queue = (uint8_t)channel->send_queue;
+    for (uint32_t i = 0; i < head->count; i++) {
+        outgoing->ops[i] = head->ops[i];
+        outgoing->targets[i] = head->targets[i];
+    }
     split_message(channel, outgoing);
     if (unlikely(!room_for_all(channel, outgoing))) {
         outgoing->count = 0;
@@ -291,7 +325,7 @@ static bool post_head(struct stripe_channel *channel)
     outgoing->repeat = 0;
     outgoing->immediate = slot | (uint32_t)outgoing->mask << STRIPE_MASK_SHIFT |
                           (outgoing->record ? STRIPE_IMMEDIATE_RECORD : 0) |
-                          (uint32_t)(number / (channel->slot_mask + 1)) << STRIPE_GENERATION_SHIFT;
+                          message_generation(channel, number) << STRIPE_GENERATION_SHIFT;
     for (uint32_t i = 0; i < head->count; i++) {
         struct stripe_op *op = outgoing->ops[i];
         op->number = number;
@@ -301,14 +335,17 @@ static bool post_head(struct stripe_channel *channel)
     }
     for (uint32_t mask = outgoing->mask; mask != 0; mask &= mask - 1) {
         uint32_t rail = leader_of(mask);
-        uint64_t before = channel->stats.rail_bytes_sent[rail];
-        post_share(channel, outgoing, rail, queue_for(channel, rail, number));
+        uint32_t bytes = post_share(channel, outgoing, rail, queue_for(channel, rail, outgoing));
         channel->stats.rail_messages_sent[rail]++;
         if (channel->split == CRPC_SPLIT_MEASURED && channel->up == 3) {
-            speed_begin(channel, rail, (uint32_t)(channel->stats.rail_bytes_sent[rail] - before));
+            speed_begin(channel, rail, bytes);
         }
     }
     channel->send_number++;
+    channel->send_queue++;
+    if (channel->send_queue == channel->queue_pairs) {
+        channel->send_queue = 0;
+    }
     head->count = 0;
     return true;
 }
@@ -342,7 +379,7 @@ void sends_repeat(struct stripe_channel *channel)
                 continue;
             }
             uint32_t rail = leader_of(channel->up);
-            struct stripe_queue *queue = queue_for(channel, rail, outgoing->number);
+            struct stripe_queue *queue = queue_for(channel, rail, outgoing);
             if (!room_for(channel, outgoing, share, queue)) {
                 continue;
             }

@@ -72,9 +72,9 @@ static void sizes_at_every_share(struct side *side)
 
 static void large(struct side *side)
 {
-    static const uint64_t sizes[] = {16 * MIB, 16 * MIB + 1, 64 * MIB - 1};
+    static const uint64_t sizes[] = {16 * MIB + 1, 16 * MIB, 64 * MIB - 1};
     static const uint64_t largest[] = {256 * MIB};
-    const uint32_t count = slow() ? 2 : LENGTH(sizes);
+    const uint32_t count = slow() ? 1 : LENGTH(sizes);
     struct stream_options stream = {
         .messages = {count, count}, .window = 1, .sizes = sizes, .size_count = count};
     crpc_channel_options options = fixed(512);
@@ -120,7 +120,7 @@ static void groups(struct side *side)
 {
     side_open(side, NULL);
     crpc_channel channel = side_connect(side, NULL);
-    random_streams(side, channel, slow() ? 60 : 600, 100000);
+    random_streams(side, channel, slow() ? 40 : 600, 100000);
     side_leave(side, channel);
 }
 
@@ -130,7 +130,7 @@ static void groups_by_blob_and_epoll(struct side *side)
     side->sleep = SIDE_EPOLL;
     crpc_channel channel = side_join(side, NULL);
     both_rails_up(side, channel);
-    random_streams(side, channel, slow() ? 60 : 600, 300000);
+    random_streams(side, channel, slow() ? 40 : 600, 300000);
     side_leave(side, channel);
 }
 
@@ -149,7 +149,7 @@ static void queue_pairs_and_slots(struct side *side)
         options.sends_max = shapes[i].sends_max;
         options.rails = shapes[i].rails;
         /* More than there are slots: what is refused is taken when ROOM says so. */
-        struct stream_options stream = {.messages = {slow() ? 40 : 300, slow() ? 50 : 280},
+        struct stream_options stream = {.messages = {slow() ? 30 : 300, slow() ? 35 : 280},
                                         .window = 32,
                                         .bytes_max = 70000,
                                         .shares = true};

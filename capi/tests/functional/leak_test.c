@@ -1,77 +1,23 @@
 /* leak_test.c: a process that calls and connects for long has no more memory, descriptors or threads
  * than before. */
-#include <dirent.h>
-#include <malloc.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
 #include "client.h"
+#include "footprint.h"
 
 #define CALLS 100000u
 #define CONNECTIONS 1000u
 #define WARM_UP_CONNECTIONS 50u
-/* What an allocator keeps for itself, and a page here and there; a leak of 8 bytes a call, or of a
- * kilobyte a connection, is more. */
-#define SLACK_KIB 700
 
 static struct client client;
 static struct peer peer;
-
-static uint32_t entries(const char *path)
-{
-    uint32_t count = 0;
-    DIR *folder = opendir(path);
-    assert_non_null(folder);
-    while (readdir(folder)) {
-        count++;
-    }
-    closedir(folder);
-    return count;
-}
-
-struct footprint {
-    long resident_kib;
-    uint32_t descriptors;
-    uint32_t threads;
-};
-
-static struct footprint footprint(void)
-{
-    malloc_trim(0);
-    long pages = 0;
-    FILE *file = fopen("/proc/self/statm", "re");
-    assert_non_null(file);
-    assert_int_equal(fscanf(file, "%*s %ld", &pages), 1);
-    fclose(file);
-    return (struct footprint){.resident_kib = pages * (sysconf(_SC_PAGESIZE) / 1024),
-                              .descriptors = entries("/proc/self/fd"),
-                              .threads = entries("/proc/self/task")};
-}
-
-static void expect_back(const struct footprint *before)
-{
-    struct footprint after = footprint();
-    /* simnic's thread has a file open for a moment now and then, as a driver may. */
-    for (int tries = 0; tries < 20 && after.descriptors != before->descriptors; tries++) {
-        usleep(50000);
-        after = footprint();
-    }
-    print_message("# %ld and %ld KiB, %u and %u descriptors, %u and %u threads\n",
-                  before->resident_kib, after.resident_kib, before->descriptors, after.descriptors,
-                  before->threads, after.threads);
-    assert_int_equal(after.descriptors, before->descriptors);
-    assert_int_equal(after.threads, before->threads);
-#ifndef __SANITIZE_ADDRESS__ /* whose quarantine keeps what was freed */
-    assert_true(after.resident_kib <= before->resident_kib + SLACK_KIB);
-#endif
-}
 
 static void call(uint32_t count)
 {
@@ -118,7 +64,7 @@ static void calls_leave_nothing(void **state)
     for (uint32_t i = 0; i < CALLS / CLIENT_CALLS_MAX; i++) {
         call(CLIENT_CALLS_MAX);
     }
-    expect_back(&before);
+    assert_true(footprint_is_back(&before));
 }
 
 static void connections_leave_nothing(void **state)
@@ -127,7 +73,7 @@ static void connections_leave_nothing(void **state)
     connect_and_leave(WARM_UP_CONNECTIONS);
     struct footprint before = footprint();
     connect_and_leave(CONNECTIONS);
-    expect_back(&before);
+    assert_true(footprint_is_back(&before));
 }
 
 int main(void)

@@ -120,7 +120,7 @@ crpc_channel_info side_info(struct side *side, crpc_channel channel);
 crpc_channel_stats side_stats(struct side *side, crpc_channel channel);
 crpc_rail_info side_rail(struct side *side, uint32_t rail);
 
-/* `simnic ctl fault WORDS`. False: this place has no simnic. */
+/* `simnic ctl fault WORDS`; elsewhere "rail1=down" and "none" alone. False: it cannot be. */
 bool place_fault(const char *words);
 /* What the devices of this machine have done on a rail: packets sent and received, and on simnic WQEs
  * of either kind. */

@@ -30,7 +30,7 @@
 struct sim_send {
     uint32_t tag;
     uint32_t bytes;
-    uint32_t block; /* SIM_NONE: no bytes */
+    uint32_t block;   /* SIM_NONE: no bytes */
     uint32_t message; /* that it is part of; SIM_NONE: not posted */
     bool timed;
     bool cancel_asked;
@@ -75,7 +75,7 @@ struct sim_side {
     struct sim_send sends[SIM_SENDS_MAX];
     uint32_t send_count;
     uint32_t sends_completed;
-    uint32_t sends_seen;        /* messages posted to the peer, as far as the book knows */
+    uint32_t sends_seen;          /* messages posted to the peer, as far as the book knows */
     uint32_t last_sent[SIM_TAGS]; /* send + 1 */
     struct sim_message messages[SIM_MESSAGES_MAX];
     uint32_t message_count;
@@ -93,7 +93,7 @@ struct sim_side {
     bool closed;
     bool excused; /* trouble has left it without a rail for a moment */
     bool room_due;
-    int8_t rail_shown[STRIPE_RAILS_MAX]; /* -1: not told yet */
+    int8_t rail_shown[STRIPE_RAILS_MAX];   /* -1: not told yet */
     uint32_t hurt_epoch[STRIPE_RAILS_MAX]; /* a queue pair of this epoch was killed */
     uint64_t hurt_step[STRIPE_RAILS_MAX];  /* the link came back at this step of the fabric */
 };
@@ -125,6 +125,7 @@ struct sim {
     uint32_t engine_count;
     bool calm;     /* no trouble in this episode */
     bool careful;  /* none that could cost a channel */
+    bool abrupt;   /* leave is taken in the middle of everything */
     uint32_t lazy; /* this engine seldom polls */
     uint64_t sent, received, truncated, repeated, failures, recoveries; /* for the report */
     uint32_t side_count;
@@ -134,8 +135,7 @@ struct sim {
 /* Notes the first failure. */
 void sim_fail(struct sim *sim, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Tells, if --verbose. */
-void sim_tell(const struct sim *sim, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
+void sim_tell(const struct sim *sim, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* sim_world.c */
 void sim_open(struct sim *sim, uint64_t seed);
@@ -168,6 +168,8 @@ void sim_take(struct sim *sim, struct sim_engine *engine, const crpc_completion 
 /* Notes what the engine has posted since; after every call of it. */
 void sim_look(struct sim *sim, const struct sim_engine *engine);
 void sim_check_fabric(struct sim *sim);
+/* That what the peers may send finds receives. */
+void sim_check_receives(struct sim *sim, const struct sim_engine *engine);
 void sim_check_books(struct sim *sim);
 void sim_watch(void *argument, struct nic *target, uint32_t queue_pair_number, uint64_t address,
                uint32_t bytes);

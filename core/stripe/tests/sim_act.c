@@ -67,7 +67,7 @@ static void check_refusal(struct sim *sim, struct sim_side *side, int32_t status
 static bool receive(struct sim *sim, struct sim_side *side, uint32_t count, uint32_t tag)
 {
     crpc_channel_op ops[STRIPE_GROUP_MAX] = {0};
-    struct stripe_region *regions[STRIPE_GROUP_MAX];
+    struct stripe_region *regions[STRIPE_GROUP_MAX] = {0};
     uint32_t number = side->message_count;
     if (number == SIM_MESSAGES_MAX) {
         return false;
@@ -96,9 +96,8 @@ static bool receive(struct sim *sim, struct sim_side *side, uint32_t count, uint
                      sim_blank_key(side, number, i));
         }
     }
-    bool full = number >= side->slots &&
-                side->messages[number - side->slots].completed <
-                    side->messages[number - side->slots].count;
+    bool full = number >= side->slots && side->messages[number - side->slots].completed <
+                                             side->messages[number - side->slots].count;
     int32_t status = room ? stripe_receive(side->channel, ops, regions, count) : CRPC_OK;
     if (room && status == CRPC_OK) {
         if (full) {
@@ -137,11 +136,8 @@ static bool send(struct sim *sim, struct sim_side *side, uint32_t tag, uint32_t 
     if (bytes > 0) {
         sim_fill((uint8_t *)(uintptr_t)address, bytes, sim_send_key(side, number));
     }
-    side->sends[number] = (struct sim_send){.tag = tag,
-                                            .bytes = bytes,
-                                            .block = block,
-                                            .message = SIM_NONE,
-                                            .timed = timeout_ns != 0};
+    side->sends[number] = (struct sim_send){
+        .tag = tag, .bytes = bytes, .block = block, .message = SIM_NONE, .timed = timeout_ns != 0};
     bool full = side->send_count - side->sends_completed >= side->sends_max;
     int32_t status = stripe_send(side->channel, &op, bytes > 0 ? &side->engine->region : NULL);
     if (status == CRPC_OK) {
@@ -165,8 +161,7 @@ static bool send_some(struct sim *sim, struct sim_side *side)
     if (peer->message_count > side->sends_seen && random_percent(random, 85)) {
         const struct sim_message *message =
             &peer->messages[side->sends_seen + random_below(random, (uint32_t)minimum(open, 2))];
-        const struct sim_buffer *buffer =
-            &message->buffers[random_below(random, message->count)];
+        const struct sim_buffer *buffer = &message->buffers[random_below(random, message->count)];
         tag = buffer->tag;
         if (random_percent(random, 85)) {
             bytes = random_percent(random, 40) ? buffer->bytes
@@ -319,6 +314,7 @@ void sim_poll(struct sim *sim, struct sim_engine *engine, uint32_t capacity)
     for (uint32_t i = 0; i < count && !sim->failed; i++) {
         sim_take(sim, engine, &completions[i]);
     }
+    sim_check_receives(sim, engine);
 }
 
 static void act_on(struct sim *sim, struct sim_side *side)

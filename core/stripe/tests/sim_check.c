@@ -50,8 +50,8 @@ static void look_at_message(struct sim *sim, struct sim_side *side,
             return;
         }
         if (index < before[send->tag]) {
-            sim_fail(sim, "side %u: send %u was overtaken by %u of the same tag", side->index, index,
-                     before[send->tag] - 1);
+            sim_fail(sim, "side %u: send %u was overtaken by %u of the same tag", side->index,
+                     index, before[send->tag] - 1);
         }
         side->last_sent[send->tag] = (uint32_t)maximum(side->last_sent[send->tag], index + 1);
         send->message = number;
@@ -93,7 +93,8 @@ static void take_sent(struct sim *sim, struct sim_side *side, const crpc_complet
     switch (completion->status) {
     case CRPC_OK:
     case CRPC_E_TRUNCATED: {
-        if (!posted || completion->token != send->message || completion->payload_bytes != send->bytes) {
+        if (!posted || completion->token != send->message ||
+            completion->payload_bytes != send->bytes) {
             break;
         }
         const struct sim_message *message = &side->peer->messages[send->message];
@@ -186,11 +187,12 @@ static void take_received(struct sim *sim, struct sim_side *side, const crpc_com
         break;
     }
     if (buffer->completed || !possible) {
-        sim_fail(sim,
-                 "side %u: buffer %u of message %u (%u bytes, sent %d) completed %s with status %d, "
-                 "%u bytes",
-                 side->index, place, number, buffer->bytes, send ? (int)send->bytes : -1,
-                 buffer->completed ? "again" : "", completion->status, completion->payload_bytes);
+        sim_fail(
+            sim,
+            "side %u: buffer %u of message %u (%u bytes, sent %d) completed %s with status %d, "
+            "%u bytes",
+            side->index, place, number, buffer->bytes, send ? (int)send->bytes : -1,
+            buffer->completed ? "again" : "", completion->status, completion->payload_bytes);
     }
     check_buffer(sim, side, number, place, completion->status);
     buffer->completed = true;
@@ -217,7 +219,8 @@ static void take_end(struct sim *sim, struct sim_side *side, const crpc_completi
     if (completion->status == CRPC_OK && !left(side)) {
         sim_fail(sim, "disconnected with status 0, though nobody took leave");
     }
-    if (side->sends_completed != side->send_count || side->messages_completed != side->message_count) {
+    if (side->sends_completed != side->send_count ||
+        side->messages_completed != side->message_count) {
         sim_fail(sim, "side %u: disconnected before its ops completed", side->index);
     }
     side->disconnected_seen = true;
@@ -226,7 +229,8 @@ static void take_end(struct sim *sim, struct sim_side *side, const crpc_completi
 static void take_rail(struct sim *sim, struct sim_side *side, const crpc_completion *completion)
 {
     bool shown = completion->status == CRPC_OK;
-    if (completion->token >= STRIPE_RAILS_MAX || (!shown && completion->status != CRPC_E_DISCONNECTED)) {
+    if (completion->token >= STRIPE_RAILS_MAX ||
+        (!shown && completion->status != CRPC_E_DISCONNECTED)) {
         sim_fail(sim, "an event of no rail");
         return;
     }
@@ -237,7 +241,8 @@ static void take_rail(struct sim *sim, struct sim_side *side, const crpc_complet
     side->rail_shown[completion->token] = shown;
 }
 
-static void take_connected(struct sim *sim, struct sim_side *side, const crpc_completion *completion)
+static void take_connected(struct sim *sim, struct sim_side *side,
+                           const crpc_completion *completion)
 {
     if (side->connected_seen || side->connect_failed) {
         sim_fail(sim, "connected twice");
@@ -343,6 +348,31 @@ void sim_watch(void *argument, struct nic *target, uint32_t queue_pair_number, u
     }
 }
 
+/* Every share that has not come may come on either rail. */
+void sim_check_receives(struct sim *sim, const struct sim_engine *engine)
+{
+    uint64_t may_come = 0;
+    for (uint32_t i = 0; i < sim->side_count; i++) {
+        const struct sim_side *side = &sim->sides[i];
+        if (side->engine != engine || !side->channel || !side->channel->opened) {
+            continue;
+        }
+        for (uint32_t slot = 0; slot < side->slots; slot++) {
+            const struct stripe_incoming *incoming = &side->channel->incoming[slot];
+            if (incoming->open && incoming->told) {
+                may_come += 2 - (uint32_t)__builtin_popcount(incoming->seen);
+            }
+        }
+    }
+    for (uint32_t rail = 0; rail < STRIPE_RAILS_MAX; rail++) {
+        if (engine->nics[rail]->receives_posted < may_come) {
+            sim_fail(sim, "engine %u: %llu shares may come over rail %u, which has %u receives",
+                     engine->index, (unsigned long long)may_come, rail,
+                     engine->nics[rail]->receives_posted);
+        }
+    }
+}
+
 void sim_check_fabric(struct sim *sim)
 {
     const struct memory_fabric_counters *counters = memory_fabric_counters(sim->fabric);
@@ -362,9 +392,8 @@ static void check_arrivals(struct sim *sim, const struct sim_side *side)
 {
     for (uint32_t i = 0; i < side->send_count; i++) {
         const struct sim_send *send = &side->sends[i];
-        if (!send->completed ||
-            (send->status != CRPC_OK && send->status != CRPC_E_TRUNCATED) || sim_excused(side->peer) ||
-            side->peer->closed) {
+        if (!send->completed || (send->status != CRPC_OK && send->status != CRPC_E_TRUNCATED) ||
+            sim_excused(side->peer) || side->peer->closed) {
             continue;
         }
         const struct sim_message *message = &side->peer->messages[send->message];

@@ -16,8 +16,8 @@ static bool half_sound(const struct sim_side *side, uint32_t rail)
     }
     const struct stripe_rail *state = &channel->rails[rail];
     /* What stopped during a short pause of the link has failed after so many steps. */
-    uint64_t settled = side->hurt_step[rail] +
-                       4u * memory_fabric_options(side->sim->fabric)->retry_steps;
+    uint64_t settled =
+        side->hurt_step[rail] + 4u * memory_fabric_options(side->sim->fabric)->retry_steps;
     if (state->state != RAIL_UP || state->fence != FENCE_NONE ||
         (side->hurt_step[rail] != 0 && fabric_steps(side->sim) < settled) ||
         state->epoch <= side->hurt_epoch[rail]) {
@@ -109,13 +109,16 @@ static void kill_queue_pair(struct sim *sim, struct sim_side *side)
     uint32_t rail = random_below(&sim->random, STRIPE_RAILS_MAX);
     uint32_t index = random_below(&sim->random, STRIPE_QUEUE_PAIRS_MAX);
     struct stripe_queue *queue = side->channel->rails[rail].queues[index];
-    bool first = random_percent(&sim->random, 5);
+    const struct stripe_queue *beginning = side->channel->first;
+    bool outstanding =
+        beginning && beginning->queue_pair->posted != beginning->queue_pair->completed;
+    /* Before both are connected it may cost the channel. */
+    bool first = side->channel->state == CRPC_STATE_CONNECTED && side->peer->channel &&
+                 side->peer->channel->state == CRPC_STATE_CONNECTED &&
+                 random_percent(&sim->random, outstanding ? 70 : 3);
     if (first) {
         queue = side->channel->first;
         rail = 0;
-        if (!side->connected_seen || !side->peer->connected_seen) {
-            return;
-        }
     }
     if (!queue || (sim->careful && !first && !can_spare(side, rail))) {
         return;

@@ -103,6 +103,9 @@ static void choose_fabric(struct sim *sim)
     struct random_generator *random = &sim->random;
     options->reuse_numbers = random_percent(random, 50);
     options->inline_bytes_max = random_percent(random, 30) ? 220 : 0;
+    if (random_percent(random, 30)) {
+        options->message_bytes_max = random_between(random, 1000, 1900);
+    }
     options->pieces_max = random_between(random, 1, 4);
     options->unit_bytes = 64; /* a clear-to-send line lands whole */
     options->delay_percent = random_percent(random, 50) ? random_below(random, 40) : 0;
@@ -144,7 +147,8 @@ static void open_nic(struct sim *sim, struct sim_engine *engine, uint32_t rail, 
     uint32_t low = (receives * 3 + 1) / 2; /* two thirds of it hold all that may come */
     struct nic_options options = {
         .receive_depth = random_percent(random, 50) ? low + 1 : low + random_below(random, 64) + 1,
-        .send_depth = random_between(random, 16, 64),
+        /* a group of two WQEs a buffer fits */
+        .send_depth = random_between(random, 2 * STRIPE_GROUP_MAX + 1, 64),
     };
     crpc_error error = {0};
     snprintf(options.device, sizeof(options.device), "memory%u", rail);
@@ -250,6 +254,7 @@ void sim_open(struct sim *sim, uint64_t seed)
     sim->fabric = memory_fabric_create(random_next(&sim->random));
     choose_fabric(sim);
     sim->calm = random_percent(&sim->random, 25);
+    sim->abrupt = random_percent(&sim->random, 40);
     sim->careful = random_percent(&sim->random, 70);
     sim->lazy = random_below(&sim->random, SIM_ENGINES_MAX + 1);
     sim->engine_count = random_percent(&sim->random, 70) ? 2 : SIM_ENGINES_MAX;

@@ -1,0 +1,61 @@
+"""counting.py: instructions of functions, counted by callgrind on simnic: for instructions.py and stripe.py.
+
+Counted as the difference of two runs, so that opening and warming up cancel out; what the virtual device does in the program's own
+thread (its doorbells trap) is left out, by object."""
+import os
+import re
+import subprocess
+import tempfile
+
+NOT_OURS = ("libsimnic", "ld-linux", "vgpreload")
+TRY_AGAIN = 75
+libc = set()  # functions of it that were called by what was counted
+
+
+def self_cost(path):
+    """Instructions, without what the device's library took; and the functions of libc that took some."""
+    objects, functions, object_, function, calling, total, called = {}, {}, "", "", False, 0, set()
+    for line in open(path):
+        name = re.match(r"(c?)(ob|fn)=\((\d+)\)(?: (.*))?$", line)
+        if name:
+            of_callee, kind, number, text = name.groups()
+            table = objects if kind == "ob" else functions
+            table[number] = text or table[number]
+            if not of_callee and kind == "ob":
+                object_ = table[number]
+            elif not of_callee:
+                function = table[number]
+        elif line.startswith("calls="):
+            calling = True  # the next line is the cost of the callee, which is listed by itself
+        elif re.match(r"[+\-*\d]", line):
+            fields = line.split()
+            if not calling and len(fields) > 1 and not any(not_ours in object_ for not_ours in NOT_OURS):
+                total += int(fields[1])
+                if "/libc.so" in object_ and int(fields[1]) > 0:
+                    called.add(function)
+            calling = False
+    return total, called
+
+
+def run(simnic, command, function):
+    with tempfile.TemporaryDirectory() as work:
+        out = os.path.join(work, "out")
+        arguments = [simnic, "run", "--private", "--", "env", "LD_BIND_NOW=1", "valgrind", "-q",
+                     # a doorbell that traps is made by a signal handler, which needs the registers
+                     "--px-default=allregs-at-mem-access", "--px-file-backed=allregs-at-mem-access",
+                     "--tool=callgrind", "--collect-atstart=no", "--toggle-collect=" + function,
+                     "--callgrind-out-file=" + out] + command
+        for attempt in range(10):  # on a busy machine the device may come too late for what is to be counted
+            done = subprocess.run(arguments, stdout=subprocess.PIPE)
+            if done.returncode != TRY_AGAIN:
+                break
+        done.check_returncode()
+        return self_cost(out)
+
+
+def each(simnic, command, function, few, many, units):
+    """Instructions of the function a unit, a round being `units`."""
+    runs = [run(simnic, [str(rounds) if word is None else word for word in command], function) for rounds in (few, many)]
+    counts = [total for total, called in runs]
+    libc.update(*(called for total, called in runs))
+    return (counts[1] - counts[0]) / ((many - few) * units)

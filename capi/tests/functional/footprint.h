@@ -1,0 +1,19 @@
+/* footprint.h: what a process holds: memory, descriptors, threads. */
+#ifndef FUNCTIONAL_FOOTPRINT_H
+#define FUNCTIONAL_FOOTPRINT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct footprint {
+    long resident_kib;
+    uint32_t descriptors;
+    uint32_t threads;
+};
+
+struct footprint footprint(void);
+/* True if the process is back where it was, but for what an allocator keeps for itself, and a page
+ * here and there: a leak of 8 bytes a call, or of a kilobyte a connection, is more. Prints both. */
+bool footprint_is_back(const struct footprint *before);
+
+#endif

@@ -1,0 +1,126 @@
+"""mutations.py SOURCE_ROOT: breaks the engine on purpose, one rule at a time, and expects the simulation to notice.
+
+Each mutation is a rule of the protocol taken away. A mutation whose text is no longer found fails the test: it has to
+follow the code. Prints TAP."""
+import concurrent.futures
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+
+ROOT = sys.argv[1]
+ENGINE = os.path.join(ROOT, "core/stripe")
+
+# name, file, [(text, what takes its place)]
+MUTATIONS = [
+    # Rails that fail.
+    ("shares are sent again before the peer has fenced", "rail.c",
+     [("    if (rail->report_known) {\n        resolve(channel, index);\n    }\n", "    resolve(channel, index);\n"),
+      ("    bool open = rail->state ==", "    if (rail->state == RAIL_DOWN) return;\n    bool open = rail->state ==")]),
+    ("all is sent again, whatever the report says", "rail.c",
+     [("    if (number >= report->posted) {\n", "    if (1) {\n")]),
+    ("nothing is sent again", "rail.c", [("    if (number >= report->posted) {\n        return false;", "    {\n        return true;")]),
+    ("a report may not be older than a receive", "rail.c",
+     [("    if (number >= report->posted) {\n        return false;", "    if (number >= report->posted) {\n        return true;")]),
+    ("a slot's message before stands for its next", "rail.c",
+     [("report->posted > number + channel->slot_mask + 1", "report->posted > number + 1")]),
+    ("the report takes one share for the other", "rail.c",
+     [("bool unseen = incoming->open && !(incoming->seen & 1u << share);",
+       "bool unseen = incoming->open && !(incoming->seen & 2u >> share);")]),
+    ("the fence drops what has arrived", "rail.c",
+     [("            rail->fence = FENCE_DRAINED;\n            drain = true;\n", "            finish_fence(channel, i);\n            return false;\n")]),
+    ("clear-to-sends on a lost rail are not repeated", "rail.c", [("    receives_retell(channel, index);\n", "")]),
+    ("clear-to-sends change their rail freely", "receive.c", [("            !all_landed(channel)) {", "            0) {")]),
+    ("lost rails are not tried again", "rail.c", [("    if (!channel->active || pause_ns == CRPC_FOREVER ||", "    if (!channel->active || 1 ||")]),
+    ("control on a lost queue pair is not sent again", "rail.c", [("    control_unsend(queue);\n", "")]),
+    ("control on the lost first queue pair is not sent again", "engine.c",
+     [("                control_unsend(queue); /*", "                /*")]),
+    ("control that was sent again is taken twice", "control.c",
+     [("    if (ahead >= half) {\n        return;", "    if (ahead >= half) {\n        channel->in_sequence = sequence; ahead = 0;")]),
+    ("a repeated share does not say so", "send.c", [("(share != rail ? STRIPE_IMMEDIATE_PROXY : 0)", "0")]),
+    ("a rail takes nothing before its probe", "receive.c",
+     [("    uint32_t rail = queue->rail;\n", "    uint32_t rail = queue->rail;\n    if (channel->rails[rail].state == RAIL_PROBING) return;\n")]),
+    # Messages.
+    ("a slot is used again before all is acknowledged", "send.c", [("unlikely(outgoing->count != 0 || channel->up == 0)", "unlikely(channel->up == 0)")]),
+    ("a message is complete with its first share", "receive.c", [("    if (incoming->seen == incoming->mask) {\n", "    if (incoming->seen) {\n")]),
+    ("sizes are read with the first immediate", "receive.c",
+     [("    if (incoming->seen == incoming->mask) {\n", "    if (incoming->seen == incoming->mask || incoming->record) {\n")]),
+    ("rail 0 leads every message", "send.c", [("share == leader_of(outgoing->mask);", "share == 0;")]),
+    ("the size is that of the share that comes last", "receive.c", [("incoming->bytes += bytes;", "incoming->bytes = bytes;")]),
+    ("share 1 lands at the start", "send.c", [("uint64_t offset = share == 0 ? 0 : outgoing->part[i];", "uint64_t offset = 0;")]),
+    ("what is too long is sent all the same", "send.c", [("too_long(outgoing, i) ? 0 : part_of(outgoing, i, share);\n        if", "part_of(outgoing, i, share);\n        if")]),
+    ("groups go without their last buffer", "send.c", [("        if (bytes == 0) {\n            continue;", "        if (bytes == 0 || i == 7) {\n            continue;")]),
+    ("a message goes without room for it", "send.c", [("    return nic_send_room(queue->queue_pair) >= wqes;", "    return true;")]),
+    ("a freed place goes to the newest send", "send.c",
+     [("    fill_places(channel); /* places are free now, and older sends come first */\n", ""),
+      ("    fill_places(channel); /* before a newer one comes */\n", "")]),
+    ("a send is sent after its time-out", "send.c",
+     [("        if (wheel_timer_set(&op->timer)) {\n            wheel_clear(&channel->engine->wheel, &op->timer);\n        }\n    }\n    for (uint32_t mask",
+       "    }\n    for (uint32_t mask")]),
+    # Receives of the devices.
+    ("receives are posted again too late", "channel.h",
+     [("nic->receives_posted < nic_receive_low_mark(rail->nic)", "nic->receives_posted < nic_receive_low_mark(rail->nic) / 4")]),
+    ("a channel asks for half of its receives", "channel.h", [("return 2 * slots + STRIPE_INBOX_LINES + 2;", "return slots / 2 + 2;")]),
+    ("a message of several WQEs has the size of the last", "send.c",
+     [("                     channel->engine->wqe_bytes_max)) {\n            outgoing->record = true;", "                     channel->engine->wqe_bytes_max)) {")]),
+    # Ends.
+    ("BYE does not connect a channel that still waits", "channel.c", [("        channel_connected(channel); /* the peer was", "        /* the peer was"),
+      ("    if (channel->state == CRPC_STATE_CONNECTING) {\n        return;\n    }\n    if (channel->bye_received", "    if (channel->bye_received")]),
+    ("BYE is heeded whatever it overtook", "channel.c", [(" &&\n        channel->stats.messages_received >= channel->bye.sent", "")]),
+    ("a leave is not looked at again when a message completes", "receive.c",
+     [("        channel_work(channel->engine, channel); /* the BYE may have waited for it */\n", "")]),
+    ("a channel ends before its BYE has arrived", "channel.c", [("return; /* our BYE is under way */", "break;")]),
+    ("leave is not announced", "channel.c", [("channel->leave_wanted = !channel->bye_received;", "channel->leave_wanted = false;")]),
+    ("room is not reported", "engine.c", [("        if (unlikely(channel->refused)) {\n", "        if (0) {\n")]),
+]
+
+
+def outcome(mutation):
+    name, file, changes = mutation
+    work = tempfile.mkdtemp()
+    try:
+        engine = os.path.join(work, "stripe")
+        shutil.copytree(ENGINE, engine)
+        path = os.path.join(engine, file)
+        text = open(path).read()
+        for old, new in changes:
+            if old not in text:
+                return name, False, "the text to change is not in " + file + ": " + old.splitlines()[0]
+            text = text.replace(old, new)
+        open(path, "w").write(text)
+        folders = (engine, os.path.join(ROOT, "core/base"), os.path.join(ROOT, "core/nic/memory"))
+        sources = [os.path.join(folder, source)
+                   for folder in folders for source in sorted(os.listdir(folder)) if source.endswith(".c")]
+        sources += [os.path.join(engine, "tests", source)
+                    for source in ("simulate.c", "sim_act.c", "sim_check.c", "sim_trouble.c", "sim_world.c")]
+        sources.append(os.path.join(ROOT, "core/rpc/tests/cm_stub.c"))
+        include = [engine] + [os.path.join(ROOT, folder)
+                              for folder in ("capi", "core/base", "core/nic", "core/cm", "core/nic/memory")]
+        program = os.path.join(work, "simulate")
+        built = subprocess.run(["cc", "-O1", "-w", "-std=gnu11", "-D_GNU_SOURCE", "-o", program]
+                               + ["-I" + folder for folder in include] + sources,
+                               capture_output=True, text=True)
+        if built.returncode:
+            return name, False, "it does not compile: " + built.stderr[:200]
+        run = subprocess.run([program, "--steps", "10000000"], capture_output=True, text=True, timeout=600)
+        if run.returncode == 0:
+            return name, False, "the simulation did not notice"
+        found = [line for line in run.stdout.splitlines() if line.startswith("# step")]
+        return name, True, found[0][2:] if found else "it ended with status %d" % run.returncode
+    except subprocess.TimeoutExpired:
+        return name, True, "it does not end"
+    finally:
+        shutil.rmtree(work)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 2:  # only those whose names have this in them
+        MUTATIONS = [mutation for mutation in MUTATIONS if sys.argv[2] in mutation[0]]
+    print("1..%d" % len(MUTATIONS))
+    failed = 0
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        for number, (name, noticed, what) in enumerate(pool.map(outcome, MUTATIONS), 1):
+            failed += not noticed
+            print("%s %d - noticed: %s\n# %s" % ("ok" if noticed else "not ok", number, name, what), flush=True)
+    sys.exit(1 if failed else 0)
