@@ -33,7 +33,7 @@ static crpc_channel_options quick(void)
                                   .stripe_bytes_min = 4096,
                                   .rail_retry_ns = 10000000,
                                   .retry_timeout = waits ? 10 : 14,
-                                  .retry_count = waits ? 4 : 7};
+                                  .retry_count = waits ? 4 : 6};
 }
 
 static void pause_ms(struct side *side, struct stream *stream, uint64_t ms)
@@ -48,6 +48,13 @@ static void pause_ms(struct side *side, struct stream *stream, uint64_t ms)
     }
 }
 
+/* rdma_cm's own queue pair on Soft-RoCE (Linux 6.1) never sends again after it has sent over a link that is
+ * down, as it does to take leave there. Channels that come after rail 0 was lost need another way. */
+static crpc_channel connect_after_loss(struct side *side, const crpc_channel_options *options)
+{
+    return getenv("TEST_SIMNIC") ? side_connect(side, options) : side_join(side, options);
+}
+
 /* ---- A rail without a share ------------------------------------------------------------------ */
 
 static void a_rail_without_a_share(struct side *side)
@@ -59,8 +66,12 @@ static void a_rail_without_a_share(struct side *side)
     crpc_channel channel = side_connect(side, &options);
     uint64_t number = 0;
     for (uint32_t idle = 0; idle < 2; idle++) {
-        struct stream_options stream = {
-            .messages = {20, 20}, .window = 8, .bytes_max = 20000, .group_max = 4};
+        /* Empty messages go over rail 0 whatever its share. */
+        struct stream_options stream = {.messages = {20, 20},
+                                        .window = 8,
+                                        .bytes_max = 20000,
+                                        .group_max = 4,
+                                        .never_empty = true};
         EXPECT_EQUAL(crpc_channel_set_share(side->context, channel, idle ? 1024 : 0), CRPC_OK);
         /* Clear-to-sends move to the rail of the messages when earlier ones have landed. */
         stream_run(side, channel, &stream, side->seed + idle, number);
@@ -147,10 +158,10 @@ static void fail_rail(struct side *side, uint32_t rail, crpc_channel channel, st
     EXPECT_EQUAL(side_info(side, channel).rail_state[rail], CRPC_RAIL_UP);
 }
 
-static void a_rail_fails(struct side *side, uint32_t rail)
+static void a_rail_fails(struct side *side, uint32_t rail, struct stream_options traffic)
 {
     crpc_channel_options options = quick();
-    struct stream_options traffic = endless();
+    uint32_t usual_ms = traffic.bytes_max > 1 << 20 ? 2000 : getenv("TEST_SIMNIC") ? 200 : 1000;
     options.queue_pairs = 1 + (uint32_t)(side->seed % 3);
     side_open(side, NULL);
     crpc_channel channel = side_connect(side, &options);
@@ -168,10 +179,10 @@ static void a_rail_fails(struct side *side, uint32_t rail)
                (unsigned long long)stats.shares_repeated);
     }
     /* Both are used again. */
-    pause_ms(side, stream, 100);
+    pause_ms(side, stream, usual_ms / 2);
     stats = side_stats(side, channel);
     uint64_t sent[2] = {stats.rail_bytes_sent[0], stats.rail_bytes_sent[1]};
-    pause_ms(side, stream, getenv("TEST_SIMNIC") ? 200 : 1000);
+    pause_ms(side, stream, usual_ms);
     stats = side_stats(side, channel);
     EXPECT(stats.rail_bytes_sent[0] > sent[0] && stats.rail_bytes_sent[1] > sent[1],
            "one rail is idle");
@@ -184,12 +195,22 @@ static void a_rail_fails(struct side *side, uint32_t rail)
 
 static void rail_1_fails(struct side *side)
 {
-    a_rail_fails(side, 1);
+    a_rail_fails(side, 1, endless());
 }
 
 static void rail_0_fails(struct side *side)
 {
-    a_rail_fails(side, 0);
+    a_rail_fails(side, 0, endless());
+}
+
+/* In the middle of shares that take several WQEs where a device's messages end at 8 MiB, as on Soft-RoCE. */
+static void a_rail_fails_under_large_messages(struct side *side)
+{
+    struct stream_options traffic = endless();
+    traffic.window = 2;
+    traffic.group_max = 2;
+    traffic.bytes_max = 24u << 20;
+    a_rail_fails(side, 1, traffic);
 }
 
 /* One fails before the other is back, at random moments: the channel may or may not live. */
@@ -202,7 +223,7 @@ static void both_rails_flap(struct side *side)
     uint32_t rounds = rounds_of(4);
     side_open(side, NULL);
     for (uint32_t round = 0; round < rounds; round++) {
-        crpc_channel channel = side_connect(side, &options);
+        crpc_channel channel = connect_after_loss(side, &options);
         struct stream *stream = stream_start(side, channel, &traffic, side->seed + round, 0);
         for (uint32_t i = 0; side->index == 0 && i < 4; i++) {
             pause_ms(side, stream, side_random(&state) % 40);
@@ -244,7 +265,7 @@ static void both_rails_fail(struct side *side)
     crpc_error error = {.struct_size = sizeof(error)};
     side_open(side, NULL);
     for (uint32_t round = 0; round < 2; round++) {
-        crpc_channel channel = side_connect(side, &options);
+        crpc_channel channel = connect_after_loss(side, &options);
         struct stream *stream = stream_start(side, channel, &traffic, side->seed, 0);
         pause_ms(side, stream, 50);
         if (side->index == 0) {
@@ -401,6 +422,7 @@ RUN(a_peer_is_killed, 12, KILLS)
 RUN(a_peer_is_killed_early, 13, KILLS)
 RUN(rail_1_fails, 14, 1)
 RUN(rail_0_fails, 15, 1)
+RUN(a_rail_fails_under_large_messages, 19, 1)
 RUN(both_rails_fail, 16, 1)
 RUN(both_rails_flap, 17, 1)
 RUN(bad_links, 18, 1)
@@ -414,13 +436,18 @@ int main(void)
          0, 0},
         {"a peer is killed while it connects", a_peer_is_killed_early_test, 0, 0, 0},
         {"rail 1 fails and comes back under load", rail_1_fails_test, 0, 0, 0},
-        /* The rest needs simnic's faults. */
         {"rail 0 fails and comes back under load", rail_0_fails_test, 0, 0, 0},
+        {"a rail fails under messages of several WQEs", a_rail_fails_under_large_messages_test, 0,
+         0, 0},
         {"both rails fail: every op ends", both_rails_fail_test, 0, 0, 0},
         {"the rails fail in turn", both_rails_flap_test, 0, 0, 0},
+        /* The rest needs simnic's faults. */
         {"links lose, repeat and delay packets", bad_links_test, 0, 0, 0},
     };
-    size_t count = getenv("TEST_SIMNIC") ? sizeof(tests) / sizeof(tests[0]) : 4;
+    size_t count = sizeof(tests) / sizeof(tests[0]);
+    if (!getenv("TEST_SIMNIC")) {
+        count--;
+    }
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return _cmocka_run_group_tests("rails", tests, count, NULL, NULL);
 }

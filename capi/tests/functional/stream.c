@@ -100,6 +100,7 @@ static void plan_message(const struct stream *stream, uint32_t direction, uint32
         struct buffer_plan *buffer = &plan->buffers[i];
         buffer->bytes = options->sizes ? (uint32_t)options->sizes[number % options->size_count]
                                        : random_size(&state, options->bytes_max);
+        buffer->bytes += options->never_empty && buffer->bytes == 0 ? 1 : 0;
         buffer->room = buffer->bytes + (uint32_t)(side_random(&state) % 2 * SPARE_MAX);
         if (options->truncate && buffer->bytes > 0 && side_random(&state) % 8 == 0) {
             buffer->room = (uint32_t)(side_random(&state) % buffer->bytes);
@@ -157,7 +158,8 @@ static void mark(uint8_t *from, uint8_t *to)
 static bool marked(const uint8_t *from, const uint8_t *to)
 {
     if ((uint64_t)(to - from) > WHOLE_MAX) {
-        return marked(to - WHOLE_MAX / 2, to) && marked(from, from + WHOLE_MAX / 2);
+        /* What was marked began up to MARGIN before it. */
+        return marked(to - WHOLE_MAX / 2, to) && marked(from, from + WHOLE_MAX / 2 - MARGIN);
     }
     for (; from < to; from++) {
         if (*from != CANARY) {

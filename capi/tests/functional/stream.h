@@ -13,6 +13,7 @@ struct stream_options {
     uint32_t window;       /* messages under way at once, each way; 0 = 4 */
     uint32_t group_max;    /* buffers of a message; 0 = 1 */
     uint64_t bytes_max;    /* of a buffer */
+    bool never_empty;      /* no buffer of 0 bytes */
     const uint64_t *sizes; /* NULL: random; else those of the messages, in turn */
     uint32_t size_count;
     bool regions;         /* registered; else plain memory */
