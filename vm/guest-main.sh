@@ -10,6 +10,13 @@ done
 for word in $(</proc/cmdline); do
     case $word in vm.command=*) command=${word#*=} ;; esac
 done
+# On a busy machine the kernel may measure the TSC wrongly, and then all clocks run several times too fast, with
+# every timeout of a test. The clock began as the RTC's, which the host drives: they must still agree. Else: once more.
+rtc=$(</sys/class/rtc/rtc0/since_epoch) && ahead=$(($(date +%s) - rtc)) && [ "${ahead#-}" -gt 3 ] && {
+    echo "vm: the clock is $ahead s ahead; booting again" > /dev/kmsg
+    echo b > /proc/sysrq-trigger
+    sleep 10
+}
 ln -sf /proc/self/fd /dev/fd
 exec </dev/null >"$output" 2>&1
 echo rails > /proc/sys/kernel/hostname
