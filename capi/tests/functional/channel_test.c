@@ -139,7 +139,7 @@ static void groups_of_large_buffers(struct side *side)
 {
     side_open(side, NULL);
     crpc_channel channel = side_connect(side, NULL);
-    struct stream_options stream = {.messages = {slow() ? 4 : 12, slow() ? 5 : 10},
+    struct stream_options stream = {.messages = {12, 10},
                                     .window = 2,
                                     .group_max = 8,
                                     .bytes_max = 18 * MIB,
