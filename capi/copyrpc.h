@@ -311,9 +311,9 @@ typedef struct crpc_op {
 /* once for each connected endpoint: CRPC_OK when both sides took leave, else why;
  * crpc_endpoint_close it */
 #define CRPC_COMPLETION_DISCONNECTED 7u
-#define CRPC_COMPLETION_ROOM 8u   /* after CRPC_E_AGAIN: there may be room again */
-#define CRPC_COMPLETION_DEVICE 9u /* the device or its port changed: status */
-#define CRPC_COMPLETION_SENT 10u  /* of CRPC_CHANNEL_SEND: the buffer may be used again */
+#define CRPC_COMPLETION_ROOM 8u      /* after CRPC_E_AGAIN: there may be room again */
+#define CRPC_COMPLETION_DEVICE 9u    /* the device or its port changed: status */
+#define CRPC_COMPLETION_SENT 10u     /* of CRPC_CHANNEL_SEND: the buffer may be used again */
 #define CRPC_COMPLETION_RECEIVED 11u /* of CRPC_CHANNEL_RECEIVE: the buffer is filled */
 /* a rail of a connected channel (token: its index) was lost: CRPC_E_DISCONNECTED; or is used again:
  * CRPC_OK. No message is lost by it. */
@@ -325,19 +325,19 @@ typedef struct crpc_op {
 
 /* One completion. 64 bytes for ever. Fields that a kind does not name are zero. */
 typedef struct crpc_completion {
-    uint8_t kind;           /* CRPC_COMPLETION_* */
-    uint8_t flags;          /* CRPC_COMPLETION_OF_CHANNEL */
-    uint16_t method;        /* REQUEST, RESPONSE */
-    int32_t status;         /* CRPC_E_*, or >= 0 */
-    crpc_endpoint endpoint; /* all but DEVICE. CONNECT_REQUEST: the new one */
-    uint64_t user_data;     /* that of the op; REQUEST and connection events: the endpoint's;
+    uint8_t kind;                /* CRPC_COMPLETION_* */
+    uint8_t flags;               /* CRPC_COMPLETION_OF_CHANNEL */
+    uint16_t method;             /* REQUEST, RESPONSE */
+    int32_t status;              /* CRPC_E_*, or >= 0 */
+    crpc_endpoint endpoint;      /* all but DEVICE. CONNECT_REQUEST: the new one */
+    uint64_t user_data;          /* that of the op; REQUEST and connection events: the endpoint's;
                                 CONNECT_REQUEST: the listener's */
-    uint64_t token;         /* REQUEST: for its reply. REPLY: that of the op. CANCEL: a count.
+    uint64_t token;              /* REQUEST: for its reply. REPLY: that of the op. CANCEL: a count.
                                 SENT, RECEIVED: number of the message, from 0. RAIL: its index */
-    uint64_t payload;       /* REQUEST, RESPONSE: address of a view, valid until the next
+    uint64_t payload;            /* REQUEST, RESPONSE: address of a view, valid until the next
                                 crpc_poll of the context; 16-byte aligned. SENT, RECEIVED: address
                                 of the buffer */
-    uint32_t payload_bytes; /* SENT, RECEIVED: exact length of what was sent; with
+    uint32_t payload_bytes;      /* SENT, RECEIVED: exact length of what was sent; with
                                 CRPC_E_TRUNCATED of what the sender had */
     uint32_t reply_bytes_max;    /* REQUEST: the longest reply its caller accepts */
     uint64_t view;               /* REQUEST, RESPONSE: names the view to crpc_retain */
@@ -706,21 +706,22 @@ typedef struct crpc_channel_options {
     uint32_t struct_size;
     uint32_t flags; /* 0 */
     uint64_t user_data;
-    uint32_t slots;       /* messages to be received that may be open at once, 1 to 256, rounded up to
+    uint32_t slots;     /* messages to be received that may be open at once, 1 to 256, rounded up to
                              a power of two; the lesser of both sides counts; 0 = 64 */
-    uint32_t sends_max;   /* sends that may be open at once, 8 to 65536; 0 = 256 */
-    uint32_t queue_pairs; /* of each rail, 1 to 8; the lesser of both sides counts; 0 = 1 */
-    uint32_t split;       /* CRPC_SPLIT_* */
-    uint32_t rail0_share; /* CRPC_SPLIT_FIXED: parts of 1024 that rail 0 carries */
+    uint32_t sends_max; /* sends that may be open at once, 8 to 65536; 0 = 256 */
+    uint32_t queue_pairs;      /* of each rail, 1 to 8; the lesser of both sides counts; 0 = 1 */
+    uint32_t split;            /* CRPC_SPLIT_* */
+    uint32_t rail0_share;      /* CRPC_SPLIT_FIXED: parts of 1024 that rail 0 carries */
     uint32_t stripe_bytes_min; /* shorter buffers travel on one rail; 0 = 65536 */
     uint32_t rails;            /* bit 1 << n for each rail to be used; 0 = all */
     uint32_t token_bytes;      /* 0 to 16, connect only: shown to the peer's application */
     uint8_t token[16];
     char hint[64];               /* CRPC_SPLIT_HINT: name of POSIX shared memory, "/name" */
     uint64_t connect_timeout_ns; /* 0 = 5 s; CRPC_FOREVER allowed */
-    uint64_t keepalive_ns;  /* with ops open and nothing completed for so long, the rails are probed;
+    uint64_t keepalive_ns; /* with ops open and nothing completed for so long, the rails are probed;
                                0 = 1 s; CRPC_FOREVER: never */
-    uint64_t rail_retry_ns; /* pause before the first attempt to use a lost rail again; longer ones, up
+    uint64_t
+        rail_retry_ns; /* pause before the first attempt to use a lost rail again; longer ones, up
                                to 16 times, follow attempts that fail; 0 = 200 ms; CRPC_FOREVER:
                                never */
     uint32_t retry_timeout; /* transport: 4.096 us * 2^n before a retry, 1 to 31; 0 = 14 (67 ms) */
@@ -763,7 +764,7 @@ CRPC_API int32_t crpc_channel_disconnect(crpc_context *context, crpc_channel cha
  * Blocks for as long as the system needs to destroy QPs. Returns CRPC_OK, CRPC_E_STALE. */
 CRPC_API int32_t crpc_channel_close(crpc_context *context, crpc_channel channel);
 
-#define CRPC_RAIL_NONE 0u /* the context has none of this index, or it is not to be used */
+#define CRPC_RAIL_NONE 0u   /* the context has none of this index, or it is not to be used */
 #define CRPC_RAIL_LACKED 1u /* this side has it, the peer has not */
 #define CRPC_RAIL_DOWN 2u
 #define CRPC_RAIL_UP 3u
@@ -772,8 +773,8 @@ typedef struct crpc_channel_info {
     uint32_t struct_size;
     uint32_t state; /* CRPC_STATE_* */
     uint64_t user_data;
-    uint32_t slots;       /* agreed on */
-    uint32_t queue_pairs; /* likewise */
+    uint32_t slots;         /* agreed on */
+    uint32_t queue_pairs;   /* likewise */
     uint32_t rail_state[2]; /* CRPC_RAIL_* */
     uint32_t split;
     uint32_t rail0_share; /* of the next large message */
@@ -797,12 +798,13 @@ typedef struct crpc_channel_stats {
     uint64_t messages_received;
     uint64_t bytes_sent; /* of buffers, by acknowledged messages */
     uint64_t bytes_received;
-    uint64_t sends_failed;    /* ops of either kind that completed with an error */
+    uint64_t sends_failed; /* ops of either kind that completed with an error */
     uint64_t receives_failed;
     uint64_t truncated;          /* of these, for CRPC_E_TRUNCATED */
     uint64_t rail_bytes_sent[2]; /* posted, repeated ones included */
     uint64_t rail_messages_sent[2];
-    uint64_t rail_bytes_received[2]; /* as immediates told: less for groups, and for long messages */
+    uint64_t
+        rail_bytes_received[2]; /* as immediates told: less for groups, and for long messages */
     uint64_t rail_failures[2];
     uint64_t rail_recoveries[2];
     uint64_t shares_repeated; /* parts of messages that a second rail carried for a lost one */

@@ -151,7 +151,7 @@ void net_forget_connects(void)
     pthread_mutex_unlock(&connecting_lock);
 }
 
-static int begin_connect(struct device *device, struct handle *handle)
+static int begin_connect(struct device *device, struct handle *handle, struct comm **made)
 {
     int32_t status;
     struct session *session = session_open(device, 1, &status);
@@ -180,6 +180,7 @@ static int begin_connect(struct device *device, struct handle *handle)
     }
     remember_connect(comm);
     handle->connecting = comm;
+    *made = comm;
     return NET_SUCCESS;
 }
 
@@ -192,13 +193,13 @@ int net_connect(int index, void *opaque, void **send_comm)
         WARN("the peer's handle is none of this plugin's: does every rank load it?");
         return NET_INVALID_ARGUMENT;
     }
-    if (handle->connecting == NULL) {
-        int result = begin_connect(device, handle);
+    struct comm *comm = handle->connecting;
+    if (comm == NULL) {
+        int result = begin_connect(device, handle, &comm);
         if (result != NET_SUCCESS) {
             return result;
         }
     }
-    struct comm *comm = handle->connecting;
     pthread_mutex_lock(&comm->session->lock);
     session_poll(comm->session);
     enum comm_state state = comm->state;

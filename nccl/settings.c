@@ -119,7 +119,7 @@ static bool read_split(struct settings *into)
         into->share = (uint32_t)share;
     } else if (strcmp(split, "hint") == 0 && hint != NULL && *hint == '/') {
         into->split = CRPC_SPLIT_HINT;
-        strcpy(into->hint, hint);
+        snprintf(into->hint, sizeof(into->hint), "%s", hint);
     } else {
         WARN("COPYRPC_NCCL_SPLIT=%s: it must be measured, fixed (with COPYRPC_NCCL_SHARE=0..1024) "
              "or "

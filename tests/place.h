@@ -7,6 +7,7 @@
  *   TEST_NAME                      a host name of the first: rail0
  *   TEST_DRIVER                    driver under test: verbs or mlx5
  *   TEST_COMPRESSION               1 = with compressed completions
+ *   TEST_LINK1_DOWN, TEST_LINK1_UP commands for the second rail's link; in the VM also TEST_LINK0_*
  */
 #ifndef TESTS_PLACE_H
 #define TESTS_PLACE_H

@@ -25,7 +25,7 @@ struct fixture {
     crpc_endpoint right_endpoint;
     crpc_completion completions[FIXTURE_COMPLETIONS]; /* of the last poll */
     int32_t count;
-    uint32_t flags; /* CRPC_CONTEXT_* of the contexts */
+    uint32_t flags;                        /* CRPC_CONTEXT_* of the contexts */
     crpc_completion kept[2][FIXTURE_KEPT]; /* by fixture_await, of left and right */
     uint32_t kept_count[2];
 };

@@ -17,9 +17,9 @@ struct message {
     uint8_t *memory[OPS_MAX];
     uint32_t lengths[OPS_MAX]; /* that came */
     uint32_t count, left;
-    uint64_t id, due; /* ns, or 0 */
     int32_t status;
-    int waits; /* for room in the library */
+    uint64_t id, due; /* ns, or 0 */
+    int waits;        /* for room in the library */
     int canceled;
 };
 

@@ -200,12 +200,12 @@ struct stripe_channel {
     uint32_t up;    /* mask of the rails that are UP */
     uint32_t share; /* of rail 0, parts of 1024 */
     uint32_t stripe_bytes_min;
-    uint32_t split; /* CRPC_SPLIT_* */
+    uint32_t split;      /* CRPC_SPLIT_* */
+    uint32_t send_queue; /* send_number % queue_pairs */
     const struct stripe_hint *hint;
 
     /* -- sending -- */
     uint64_t send_number; /* of the head */
-    uint32_t send_queue;  /* send_number % queue_pairs */
     struct stripe_head head;
     struct list waiting;    /* sends that fill no place of the head */
     struct list free_sends; /* of the pool */
@@ -234,14 +234,11 @@ struct stripe_channel {
     struct stripe_queue *first; /* the queue pair with which the channel began */
     uint32_t first_key;         /* of the peer's area over it */
     uint32_t common;            /* mask of rails that both sides have */
+    uint32_t in_sequence;
     uint32_t out_sequence;
     struct stripe_outbox outbox[STRIPE_INBOX_LINES];
-    uint32_t
-        outbox_unsent; /* a bit for each line that is: what is seldom costs little to look for */
+    uint32_t outbox_unsent; /* a bit each: what is seldom costs little to look for */
     uint32_t outbox_posted;
-    uint32_t in_sequence;
-    uint8_t arrived; /* lines of the inbox, a bit each */
-    bool active;     /* the side that offers */
 
     /* -- lists of the engine -- */
     struct list work_link;    /* may have something to post */
@@ -256,6 +253,8 @@ struct stripe_channel {
     uint64_t handle;
     uint32_t state;  /* CRPC_STATE_* */
     uint32_t events; /* CHANNEL_EVENT_* */
+    uint8_t arrived; /* lines of the inbox, a bit each */
+    bool active;     /* the side that offers */
     bool opened;     /* the peer's hello is known and the first queue pair connected */
     bool passive;    /* accepted by rdma_cm */
     bool closed;
@@ -266,8 +265,8 @@ struct stripe_channel {
     bool bye_wanted;
     bool bye_sent;
     bool bye_received;
-    struct stripe_bye bye;         /* the peer's */
     uint32_t ops_left;             /* taken, completion not given */
+    struct stripe_bye bye;         /* the peer's */
     struct wheel_timer life_timer; /* connect or leave timeout, keepalive */
     struct wheel_timer settle_timer;
     uint64_t heard; /* completions since the life timer was set */
@@ -275,8 +274,8 @@ struct stripe_channel {
     uint64_t peer_nonce;
     struct stripe_hello peer_hello; /* of a REQUESTED one */
     uint32_t version;
-    crpc_channel_options options;
     uint32_t token_bytes;
+    crpc_channel_options options;
     uint8_t token[STRIPE_TOKEN_BYTES];
     crpc_error error;
     crpc_channel_stats stats;

@@ -284,7 +284,7 @@ bool flow_send(struct flow *flow, uint64_t now_ns)
 {
     struct flow_side *side = &flow->sending;
     uint64_t number = side->number;
-    uint32_t sizes[GROUP_MAX];
+    uint32_t sizes[GROUP_MAX] = {0};
     if (side->free_count == 0) {
         return false;
     }

@@ -33,7 +33,7 @@ static crpc_channel_options quick(void)
                                   .stripe_bytes_min = 4096,
                                   .rail_retry_ns = 10000000,
                                   .retry_timeout = waits ? 10 : 14,
-                                  .retry_count = waits ? 4 : 7};
+                                  .retry_count = waits ? 4 : 6};
 }
 
 static void pause_ms(struct side *side, struct stream *stream, uint64_t ms)
@@ -46,6 +46,13 @@ static void pause_ms(struct side *side, struct stream *stream, uint64_t ms)
             side_poll(side, 1000000);
         }
     }
+}
+
+/* rdma_cm's own queue pair on Soft-RoCE (Linux 6.1) never sends again after it has sent over a link that is
+ * down, as it does to take leave there. Channels that come after rail 0 was lost need another way. */
+static crpc_channel connect_after_loss(struct side *side, const crpc_channel_options *options)
+{
+    return getenv("TEST_SIMNIC") ? side_connect(side, options) : side_join(side, options);
 }
 
 /* ---- A rail without a share ------------------------------------------------------------------ */
@@ -152,10 +159,9 @@ static void fail_rail(struct side *side, uint32_t rail, crpc_channel channel, st
     EXPECT_EQUAL(side_info(side, channel).rail_state[rail], CRPC_RAIL_UP);
 }
 
-static void a_rail_fails(struct side *side, uint32_t rail)
+static void a_rail_fails(struct side *side, uint32_t rail, struct stream_options traffic)
 {
     crpc_channel_options options = quick();
-    struct stream_options traffic = endless();
     options.queue_pairs = 1 + (uint32_t)(side->seed % 3);
     side_open(side, NULL);
     crpc_channel channel = side_connect(side, &options);
@@ -173,13 +179,14 @@ static void a_rail_fails(struct side *side, uint32_t rail)
                (unsigned long long)stats.shares_repeated);
     }
     /* Both are used again. */
-    pause_ms(side, stream, 100);
     stats = side_stats(side, channel);
     uint64_t sent[2] = {stats.rail_bytes_sent[0], stats.rail_bytes_sent[1]};
-    pause_ms(side, stream, getenv("TEST_SIMNIC") ? 200 : 1000);
-    stats = side_stats(side, channel);
-    EXPECT(stats.rail_bytes_sent[0] > sent[0] && stats.rail_bytes_sent[1] > sent[1],
-           "one rail is idle");
+    double end = side_seconds() + 30;
+    while (stats.rail_bytes_sent[0] == sent[0] || stats.rail_bytes_sent[1] == sent[1]) {
+        EXPECT(side_seconds() < end, "one rail is idle");
+        stream_step(stream);
+        stats = side_stats(side, channel);
+    }
     EXPECT_EQUAL(stats.rail_failures[rail], side->rail_lost[rail]);
     EXPECT_EQUAL(stats.rail_recoveries[rail], side->rail_back[rail]);
     EXPECT_EQUAL(side->rail_lost[rail], side->rail_back[rail]);
@@ -189,12 +196,22 @@ static void a_rail_fails(struct side *side, uint32_t rail)
 
 static void rail_1_fails(struct side *side)
 {
-    a_rail_fails(side, 1);
+    a_rail_fails(side, 1, endless());
 }
 
 static void rail_0_fails(struct side *side)
 {
-    a_rail_fails(side, 0);
+    a_rail_fails(side, 0, endless());
+}
+
+/* In the middle of shares that take several WQEs where a device's messages end at 8 MiB, as on Soft-RoCE. */
+static void a_rail_fails_under_large_messages(struct side *side)
+{
+    struct stream_options traffic = endless();
+    traffic.window = 2;
+    traffic.group_max = 2;
+    traffic.bytes_max = 24u << 20;
+    a_rail_fails(side, 1, traffic);
 }
 
 /* One fails before the other is back, at random moments: the channel may or may not live. */
@@ -207,7 +224,7 @@ static void both_rails_flap(struct side *side)
     uint32_t rounds = rounds_of(4);
     side_open(side, NULL);
     for (uint32_t round = 0; round < rounds; round++) {
-        crpc_channel channel = side_connect(side, &options);
+        crpc_channel channel = connect_after_loss(side, &options);
         struct stream *stream = stream_start(side, channel, &traffic, side->seed + round, 0);
         for (uint32_t i = 0; side->index == 0 && i < 4; i++) {
             pause_ms(side, stream, side_random(&state) % 40);
@@ -249,7 +266,7 @@ static void both_rails_fail(struct side *side)
     crpc_error error = {.struct_size = sizeof(error)};
     side_open(side, NULL);
     for (uint32_t round = 0; round < 2; round++) {
-        crpc_channel channel = side_connect(side, &options);
+        crpc_channel channel = connect_after_loss(side, &options);
         struct stream *stream = stream_start(side, channel, &traffic, side->seed, 0);
         pause_ms(side, stream, 50);
         if (side->index == 0) {
@@ -406,6 +423,7 @@ RUN(a_peer_is_killed, 12, KILLS)
 RUN(a_peer_is_killed_early, 13, KILLS)
 RUN(rail_1_fails, 14, 1)
 RUN(rail_0_fails, 15, 1)
+RUN(a_rail_fails_under_large_messages, 19, 1)
 RUN(both_rails_fail, 16, 1)
 RUN(both_rails_flap, 17, 1)
 RUN(bad_links, 18, 1)
@@ -419,13 +437,18 @@ int main(void)
          0, 0},
         {"a peer is killed while it connects", a_peer_is_killed_early_test, 0, 0, 0},
         {"rail 1 fails and comes back under load", rail_1_fails_test, 0, 0, 0},
-        /* The rest needs simnic's faults. */
         {"rail 0 fails and comes back under load", rail_0_fails_test, 0, 0, 0},
+        {"a rail fails under messages of several WQEs", a_rail_fails_under_large_messages_test, 0,
+         0, 0},
         {"both rails fail: every op ends", both_rails_fail_test, 0, 0, 0},
         {"the rails fail in turn", both_rails_flap_test, 0, 0, 0},
+        /* The rest needs simnic's faults. */
         {"links lose, repeat and delay packets", bad_links_test, 0, 0, 0},
     };
-    size_t count = getenv("TEST_SIMNIC") ? sizeof(tests) / sizeof(tests[0]) : 4;
+    size_t count = sizeof(tests) / sizeof(tests[0]);
+    if (!getenv("TEST_SIMNIC")) {
+        count--;
+    }
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return _cmocka_run_group_tests("rails", tests, count, NULL, NULL);
 }

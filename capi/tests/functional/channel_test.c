@@ -134,6 +134,31 @@ static void groups_by_blob_and_epoll(struct side *side)
     side_leave(side, channel);
 }
 
+/* Shares of several WQEs each where a device's messages end at 8 MiB, as on Soft-RoCE. */
+static void groups_of_large_buffers(struct side *side)
+{
+    side_open(side, NULL);
+    crpc_channel channel = side_connect(side, NULL);
+    struct stream_options stream = {.messages = {12, 10},
+                                    .window = 2,
+                                    .group_max = 8,
+                                    .bytes_max = 18 * MIB,
+                                    .truncate = true,
+                                    .shares = true};
+    stream_run(side, channel, &stream, side->seed, 0);
+    crpc_channel_stats stats = side_stats(side, channel);
+    EXPECT_EQUAL(stats.messages_sent, stream.messages[side->index]);
+    EXPECT_EQUAL(stats.protocol_errors, 0);
+    EXPECT(stats.bytes_sent > 32 * MIB, "they were not large");
+    if (side->index == 0) {
+        printf("# %llu messages, %llu bytes: %llu and %llu over the rails\n",
+               (unsigned long long)stats.messages_sent, (unsigned long long)stats.bytes_sent,
+               (unsigned long long)stats.rail_bytes_sent[0],
+               (unsigned long long)stats.rail_bytes_sent[1]);
+    }
+    side_leave(side, channel);
+}
+
 /* ---- Channels of every shape ----------------------------------------------------------------- */
 
 static void queue_pairs_and_slots(struct side *side)
@@ -312,6 +337,7 @@ RUN(sizes_at_every_share, 1)
 RUN(large, 2)
 RUN(groups, 3)
 RUN(groups_by_blob_and_epoll, 4)
+RUN(groups_of_large_buffers, 9)
 RUN(queue_pairs_and_slots, 5)
 RUN(the_lesser_of_both_sides_counts, 6)
 RUN(a_rail_that_one_side_lacks, 7)
@@ -325,6 +351,7 @@ int main(void)
         {"up to 256 MiB arrive", large_test, 0, 0, 0},
         {"groups are filled by tag, or truncated", groups_test, 0, 0, 0},
         {"connected by blobs, sleeping with epoll", groups_by_blob_and_epoll_test, 0, 0, 0},
+        {"groups of buffers of many MiB", groups_of_large_buffers_test, 0, 0, 0},
         {"1 to 8 queue pairs, 1 to 256 slots", queue_pairs_and_slots_test, 0, 0, 0},
         {"the lesser of both sides counts", the_lesser_of_both_sides_counts_test, 0, 0, 0},
         {"a rail that one side lacks", a_rail_that_one_side_lacks_test, 0, 0, 0},

@@ -157,7 +157,8 @@ static void mark(uint8_t *from, uint8_t *to)
 static bool marked(const uint8_t *from, const uint8_t *to)
 {
     if ((uint64_t)(to - from) > WHOLE_MAX) {
-        return marked(to - WHOLE_MAX / 2, to) && marked(from, from + WHOLE_MAX / 2);
+        /* What was marked began up to MARGIN before it. */
+        return marked(to - WHOLE_MAX / 2, to) && marked(from, from + WHOLE_MAX / 2 - MARGIN);
     }
     for (; from < to; from++) {
         if (*from != CANARY) {
