@@ -540,7 +540,8 @@ int32_t stripe_send(struct stripe_channel *channel, const crpc_channel_op *op,
         return CRPC_OK;
     }
     if (unlikely(channel->state == CRPC_STATE_DISCONNECTED)) {
-        op_finish(send, CRPC_E_DISCONNECTED); /* what it was to be matched with broke the protocol */
+        op_finish(send,
+                  CRPC_E_DISCONNECTED); /* what it was to be matched with broke the protocol */
         return CRPC_OK;
     }
     list_append(&channel->waiting, &send->link);
