@@ -271,6 +271,7 @@ int main(int argc, char **argv)
         .split = measured ? CRPC_SPLIT_MEASURED : CRPC_SPLIT_FIXED,
         .rail0_share = measured ? 0 : (uint32_t)strtoul(argv[3], NULL, 0),
         .keepalive_ns = CRPC_FOREVER,
+        .connect_timeout_ns = CRPC_FOREVER,
         .stripe_bytes_min =
             1024,            /* little to copy: what the device does in this thread calls libc */
         .retry_timeout = 16, /* 268 ms: callgrind is slow */

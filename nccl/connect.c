@@ -196,7 +196,7 @@ int net_connect(int index, void *opaque, void **send_comm)
     struct comm *comm = handle->connecting;
     if (comm == NULL) {
         int result = begin_connect(device, handle, &comm);
-        if (result != NET_SUCCESS) {
+        if (comm == NULL) {
             return result;
         }
     }

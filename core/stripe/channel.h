@@ -109,9 +109,10 @@ struct stripe_posted {
 struct stripe_queue {
     struct stripe_channel *channel;
     struct nic_queue_pair *queue_pair;
-    struct list ring_link; /* engine->rings: something was posted */
-    uint8_t rail;          /* whose nic it is on */
-    bool first;            /* the channel's first, which only carries control until a rail is up */
+    const struct nic_operations *operations; /* of its nic: each post needs them */
+    struct list ring_link;                   /* engine->rings: something was posted */
+    uint8_t rail;                            /* whose nic it is on */
+    bool first; /* the channel's first, which only carries control until a rail is up */
     struct stripe_posted *posted; /* ring */
     uint32_t posted_mask;
     uint32_t posted_head;
@@ -404,7 +405,7 @@ struct stripe_queue *queue_create(struct stripe_channel *channel, uint32_t rail,
 void queue_destroy(struct stripe_queue *queue);
 static inline const struct nic_operations *queue_operations(const struct stripe_queue *queue)
 {
-    return queue->channel->engine->rails[queue->rail].operations;
+    return queue->operations;
 }
 static inline void queue_rings(struct stripe_queue *queue)
 {

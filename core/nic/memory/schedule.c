@@ -237,8 +237,7 @@ static void read_piece(struct memory_queue_pair *queue_pair, struct memory_queue
         piece = word_take(queue_pair, transfer);
         last = queue_pair->words_left == 0;
     } else {
-        piece =
-            piece_random(queue_pair->fabric, &queue_pair->span, transfer->remote_address);
+        piece = piece_random(queue_pair->fabric, &queue_pair->span, transfer->remote_address);
         last = span_empty(&queue_pair->span);
     }
     if (piece.low < piece.high)
@@ -290,8 +289,7 @@ static bool response_piece(struct memory_queue_pair *queue_pair, const struct me
     if (!queue_pair->response_started)
         queue_pair->response = span_start(queue_pair->fabric, transfer->bytes);
     queue_pair->response_started = true;
-    piece =
-        piece_random(queue_pair->fabric, &queue_pair->response, transfer->local_address);
+    piece = piece_random(queue_pair->fabric, &queue_pair->response, transfer->local_address);
     if (piece.low < piece.high)
         memcpy((void *)(uintptr_t)(transfer->local_address + piece.low), wqe->payload + piece.low,
                piece.high - piece.low);
