@@ -506,6 +506,7 @@ void sends_end_all(struct stripe_channel *channel, int32_t status)
 int32_t stripe_send(struct stripe_channel *channel, const crpc_channel_op *op,
                     struct stripe_region *region)
 {
+    assert(region || op->bytes == 0);
     struct stripe_engine *engine = channel->engine;
     if (unlikely(channel->bar != CRPC_OK)) {
         return channel->bar;
