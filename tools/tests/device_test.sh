@@ -91,6 +91,14 @@ check "the README's program, as printed" "$source/docs/tests/readme_test.sh" "$(
 check_stops "echo server ends on SIGTERM" $server
 check "echo client says that nobody listens" bash -c "! timeout 60 '$echo_client' $address:7471 > '$work/nobody' 2>&1 && grep -q listens '$work/nobody'"
 
+stripe=$(dirname "$echo_client")/stripe
+timeout 120 "$stripe" receive $address:7475 > "$work/received" 2>&1 &
+receiver=$!
+check "the example of a channel sends" timeout 120 bash -c "until '$stripe' send $address:7475 200 > '$work/sent'; do sleep 0.3; done"
+wait $receiver
+check "and receives" [ $? = 0 ]
+check "all of it" grep -qE '^received 200 messages over (one rail|two rails)$' "$work/received"
+
 check "the demo" bash -c "'$source/scripts/demo.sh' '$(dirname "$echo_client")/..' $address:7473 10000 > '$work/demo'"
 tail -n 1 "$work/demo" | sed 's/^/# /'
 check "the demo's last line" bash -c "tail -n 1 '$work/demo' | grep -qE '^demo: calls=10000 lost=0 rate=[0-9]+/s p50=[0-9.]+[num]?s p99=[0-9.]+[num]?s driver=$driver device=$device\$'"
