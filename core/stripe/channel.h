@@ -109,9 +109,10 @@ struct stripe_posted {
 struct stripe_queue {
     struct stripe_channel *channel;
     struct nic_queue_pair *queue_pair;
-    struct list ring_link; /* engine->rings: something was posted */
-    uint8_t rail;          /* whose nic it is on */
-    bool first;            /* the channel's first, which only carries control until a rail is up */
+    const struct nic_operations *operations; /* of its nic: each post needs them */
+    struct list ring_link;                   /* engine->rings: something was posted */
+    uint8_t rail;                            /* whose nic it is on */
+    bool first; /* the channel's first, which only carries control until a rail is up */
     struct stripe_posted *posted; /* ring */
     uint32_t posted_mask;
     uint32_t posted_head;
@@ -235,7 +236,8 @@ struct stripe_channel {
     uint32_t common;            /* mask of rails that both sides have */
     uint32_t out_sequence;
     struct stripe_outbox outbox[STRIPE_INBOX_LINES];
-    uint32_t outbox_unsent; /* a bit for each line that is: what is seldom costs little to look for */
+    uint32_t
+        outbox_unsent; /* a bit for each line that is: what is seldom costs little to look for */
     uint32_t outbox_posted;
     uint32_t in_sequence;
     uint8_t arrived; /* lines of the inbox, a bit each */
@@ -257,8 +259,8 @@ struct stripe_channel {
     bool opened;     /* the peer's hello is known and the first queue pair connected */
     bool passive;    /* accepted by rdma_cm */
     bool closed;
-    bool refused; /* an op got CRPC_E_AGAIN */
-    bool leaving; /* by our application */
+    bool refused;      /* an op got CRPC_E_AGAIN */
+    bool leaving;      /* by our application */
     bool leave_wanted; /* to be told */
     bool left;         /* the peer receives no more than bye.posted */
     bool bye_wanted;
@@ -400,7 +402,7 @@ struct stripe_queue *queue_create(struct stripe_channel *channel, uint32_t rail,
 void queue_destroy(struct stripe_queue *queue);
 static inline const struct nic_operations *queue_operations(const struct stripe_queue *queue)
 {
-    return queue->channel->engine->rails[queue->rail].operations;
+    return queue->operations;
 }
 static inline void queue_rings(struct stripe_queue *queue)
 {

@@ -46,6 +46,7 @@ struct stripe_queue *queue_create(struct stripe_channel *channel, uint32_t rail,
         return NULL;
     }
     queue->channel = channel;
+    queue->operations = engine_rail->operations;
     queue->rail = (uint8_t)rail;
     queue->posted_mask = entries - 1;
     list_init(&queue->ring_link);

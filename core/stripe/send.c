@@ -197,23 +197,26 @@ static uint32_t post_all_but_last(struct stripe_channel *channel,
 
 /* Posts one share on a queue pair: payload of each buffer that has any, and one immediate, which
  * rides on the last of them unless a record follows. Returns the payload's bytes. */
-static uint32_t post_share(struct stripe_channel *channel, struct stripe_outgoing *outgoing,
-                           uint32_t share, struct stripe_queue *queue)
+static inline uint32_t post_share(struct stripe_channel *channel, struct stripe_outgoing *outgoing,
+                                  uint32_t share, struct stripe_queue *queue)
 {
     struct nic_queue_pair *queue_pair = queue->queue_pair;
     uint32_t rail = queue->rail;
     uint32_t before = queue_pair->posted;
-    struct nic_transfer transfer = {.immediate = outgoing->immediate |
-                                                 (share != rail ? STRIPE_IMMEDIATE_PROXY : 0)};
-    uint32_t bytes;
+    struct nic_transfer transfer;
+    uint32_t bytes = 0;
     if (likely(!outgoing->record)) { /* so it is one buffer, and its share one WQE */
         bytes = part_of(outgoing, 0, share);
-        if (likely(bytes > 0)) {
-            take_part(outgoing, 0, share, bytes, rail, &transfer);
-        }
-    } else {
-        bytes = post_all_but_last(channel, outgoing, share, queue, &transfer);
     }
+    if (likely(bytes > 0)) {
+        take_part(outgoing, 0, share, bytes, rail, &transfer);
+    } else {
+        transfer = (struct nic_transfer){0};
+        if (outgoing->record) {
+            bytes = post_all_but_last(channel, outgoing, share, queue, &transfer);
+        }
+    }
+    transfer.immediate = outgoing->immediate | (share != rail ? STRIPE_IMMEDIATE_PROXY : 0);
     queue->posted[queue->posted_tail++ & queue->posted_mask] =
         (struct stripe_posted){.wqe = queue_pair->posted,
                                .slot = (uint16_t)((uint32_t)outgoing->number & channel->slot_mask),
@@ -288,12 +291,17 @@ static bool room_for(const struct stripe_channel *channel, const struct stripe_o
     return nic_send_room(queue->queue_pair) >= wqes;
 }
 
-static bool room_for_all(struct stripe_channel *channel, const struct stripe_outgoing *outgoing)
+/* The queue pair of each share, if they have room. */
+static inline bool queues_for(const struct stripe_channel *channel,
+                              const struct stripe_outgoing *outgoing,
+                              struct stripe_queue *queues[STRIPE_RAILS_MAX])
 {
-    for (uint32_t mask = outgoing->mask; mask != 0; mask &= mask - 1) {
-        uint32_t rail = leader_of(mask);
-        if (!room_for(channel, outgoing, rail, queue_for(channel, rail, outgoing))) {
-            return false;
+    for (uint32_t rail = 0; rail < STRIPE_RAILS_MAX; rail++) {
+        if (outgoing->mask & 1u << rail) {
+            queues[rail] = queue_for(channel, rail, outgoing);
+            if (unlikely(!room_for(channel, outgoing, rail, queues[rail]))) {
+                return false;
+            }
         }
     }
     return true;
@@ -317,7 +325,8 @@ static bool post_head(struct stripe_channel *channel)
         outgoing->targets[i] = head->targets[i];
     }
     split_message(channel, outgoing);
-    if (unlikely(!room_for_all(channel, outgoing))) {
+    struct stripe_queue *queues[STRIPE_RAILS_MAX];
+    if (unlikely(!queues_for(channel, outgoing, queues))) {
         outgoing->count = 0;
         return false;
     }
@@ -333,9 +342,11 @@ static bool post_head(struct stripe_channel *channel)
             wheel_clear(&channel->engine->wheel, &op->timer);
         }
     }
-    for (uint32_t mask = outgoing->mask; mask != 0; mask &= mask - 1) {
-        uint32_t rail = leader_of(mask);
-        uint32_t bytes = post_share(channel, outgoing, rail, queue_for(channel, rail, outgoing));
+    for (uint32_t rail = 0; rail < STRIPE_RAILS_MAX; rail++) {
+        if (!(outgoing->mask & 1u << rail)) {
+            continue;
+        }
+        uint32_t bytes = post_share(channel, outgoing, rail, queues[rail]);
         channel->stats.rail_messages_sent[rail]++;
         if (channel->split == CRPC_SPLIT_MEASURED && channel->up == 3) {
             speed_begin(channel, rail, bytes);
@@ -368,6 +379,22 @@ void sends_progress(struct stripe_channel *channel)
     } else {
         list_append_once(&channel->engine->waiting, &channel->waiting_link);
     }
+}
+
+/* A send before which none waits: fills the head if it can, and then never is on a list. False if it
+ * must wait for its place; if only for room, it already has that. */
+static inline bool send_at_once(struct stripe_channel *channel, struct stripe_op *send)
+{
+    struct stripe_head *head = &channel->head;
+    if (unlikely(head->count != 0) || !read_head(channel) || head->count != 1 ||
+        unlikely(head->targets[0].tag != send->tag)) {
+        return false;
+    }
+    head->ops[0] = send;
+    head->filled = 1;
+    send->place = 0;
+    post_head(channel);
+    return true;
 }
 
 void sends_repeat(struct stripe_channel *channel)
@@ -509,6 +536,14 @@ int32_t stripe_send(struct stripe_channel *channel, const crpc_channel_op *op,
     channel->sends_open++;
     channel->ops_left++;
     bool first = list_empty(&channel->waiting);
+    if (first && send_at_once(channel, send)) {
+        return CRPC_OK;
+    }
+    if (unlikely(channel->state == CRPC_STATE_DISCONNECTED)) {
+        op_finish(send,
+                  CRPC_E_DISCONNECTED); /* what it was to be matched with broke the protocol */
+        return CRPC_OK;
+    }
     list_append(&channel->waiting, &send->link);
     /* Behind others it would only wait as they do, unless its tag is another. */
     if (first || (channel->head.count != 0 && fill_place(channel, send))) {
