@@ -114,6 +114,18 @@ static void open_side(struct side *side)
          &error);
 }
 
+static void explain(uint32_t index, struct side *const sides[2])
+{
+    for (int i = 0; i < 2; i++) {
+        crpc_error error = {.struct_size = sizeof(error)};
+        crpc_channel_info info = {.struct_size = sizeof(info)};
+        crpc_channel_get_info(sides[i]->context, sides[i]->channels[index], &info);
+        crpc_channel_get_error(sides[i]->context, sides[i]->channels[index], &error);
+        fprintf(stderr, "stripe_rounds: side %d: state %u, rails %u and %u; %s\n", i, info.state,
+                info.rail_state[0], info.rail_state[1], error.message);
+    }
+}
+
 static void connect_channel(uint32_t index, const crpc_channel_options *options)
 {
     crpc_error error = {.struct_size = sizeof(error)};
@@ -132,6 +144,7 @@ static void connect_channel(uint32_t index, const crpc_channel_options *options)
     }
     uint32_t up = 0;
     for (uint32_t tries = 0; up < 4; tries++) {
+        bool over = tries == TRIES_MAX;
         up = 0;
         usleep(PAUSE_US);
         for (int i = 0; i < 2; i++) {
@@ -139,15 +152,10 @@ static void connect_channel(uint32_t index, const crpc_channel_options *options)
             crpc_poll(sides[i]->context, sides[i]->completions, COMPLETIONS);
             crpc_channel_get_info(sides[i]->context, sides[i]->channels[index], &info);
             up += (info.rail_state[0] == CRPC_RAIL_UP) + (info.rail_state[1] == CRPC_RAIL_UP);
+            over |= info.state == CRPC_STATE_DISCONNECTED;
         }
-        if (tries == TRIES_MAX) {
-            for (int i = 0; i < 2; i++) {
-                crpc_channel_info info = {.struct_size = sizeof(info)};
-                crpc_channel_get_info(sides[i]->context, sides[i]->channels[index], &info);
-                crpc_channel_get_error(sides[i]->context, sides[i]->channels[index], &error);
-                fprintf(stderr, "stripe_rounds: side %d: state %u, rails %u and %u; %s\n", i,
-                        info.state, info.rail_state[0], info.rail_state[1], error.message);
-            }
+        if (over) {
+            explain(index, sides);
             give_up("the rails do not come up");
         }
     }
@@ -271,10 +279,10 @@ int main(int argc, char **argv)
         .split = measured ? CRPC_SPLIT_MEASURED : CRPC_SPLIT_FIXED,
         .rail0_share = measured ? 0 : (uint32_t)strtoul(argv[3], NULL, 0),
         .keepalive_ns = CRPC_FOREVER,
-        .connect_timeout_ns = CRPC_FOREVER,
+        .connect_timeout_ns = CRPC_FOREVER, /* under callgrind a single poll may take seconds */
         .stripe_bytes_min =
             1024,            /* little to copy: what the device does in this thread calls libc */
-        .retry_timeout = 16, /* 268 ms: callgrind is slow */
+        .retry_timeout = 20, /* 4 s: callgrind is slow, and nothing is lost */
     };
     uint32_t channels = empty ? (uint32_t)strtoul(argv[2], NULL, 0) : 1;
     if (channels > CHANNELS_MAX) {

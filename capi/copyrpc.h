@@ -803,8 +803,10 @@ typedef struct crpc_channel_stats {
     uint64_t truncated;          /* of these, for CRPC_E_TRUNCATED */
     uint64_t rail_bytes_sent[2]; /* posted, repeated ones included */
     uint64_t rail_messages_sent[2];
-    uint64_t
-        rail_bytes_received[2]; /* as immediates told: less for groups, and for long messages */
+    /* As the completions of arrivals tell: of messages of one buffer all that each rail carried. Of a
+     * group, or of what took several WQEs or was truncated, only the WQE that had the immediate,
+     * which may be the 64 bytes of the sizes; what such messages hold is in bytes_received alone. */
+    uint64_t rail_bytes_received[2];
     uint64_t rail_failures[2];
     uint64_t rail_recoveries[2];
     uint64_t shares_repeated; /* parts of messages that a second rail carried for a lost one */

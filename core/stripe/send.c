@@ -273,10 +273,25 @@ static void split_message(const struct stripe_channel *channel, struct stripe_ou
     outgoing->mask = (uint8_t)mask;
 }
 
+/* WQEs that were not signaled count as under way until a later one completes. When they are all there
+ * is, none would, and what needs the room they take would wait for ever. */
+static void ask_for_room(struct stripe_channel *channel, struct stripe_queue *queue)
+{
+    struct nic_queue_pair *queue_pair = queue->queue_pair;
+    if (queue_pair->unsignaled > 0 && nic_send_room(queue_pair) > 0 &&
+        queue_pair->posted - queue_pair->completed == queue_pair->unsignaled) {
+        struct nic_transfer nothing = {.remote_address = channel->peer_area,
+                                       .remote_key = channel->rails[queue->rail].peer_key};
+        queue->operations->post_write(queue_pair, &nothing, NIC_POST_SIGNALED);
+        queue_rings(queue);
+        channel->stats.control_wqes++;
+    }
+}
+
 /* True if the queue pair has room for a share: a WQE, or with a record one or more for each buffer
  * and one for the record. */
-static bool room_for(const struct stripe_channel *channel, const struct stripe_outgoing *outgoing,
-                     uint32_t share, const struct stripe_queue *queue)
+static bool room_for(struct stripe_channel *channel, const struct stripe_outgoing *outgoing,
+                     uint32_t share, struct stripe_queue *queue)
 {
     if (likely(!outgoing->record)) {
         return nic_send_room(queue->queue_pair) > 0;
@@ -288,11 +303,15 @@ static bool room_for(const struct stripe_channel *channel, const struct stripe_o
             wqes += part_of(outgoing, i, share) / most;
         }
     }
-    return nic_send_room(queue->queue_pair) >= wqes;
+    if (unlikely(nic_send_room(queue->queue_pair) < wqes)) {
+        ask_for_room(channel, queue);
+        return false;
+    }
+    return true;
 }
 
 /* The queue pair of each share, if they have room. */
-static inline bool queues_for(const struct stripe_channel *channel,
+static inline bool queues_for(struct stripe_channel *channel,
                               const struct stripe_outgoing *outgoing,
                               struct stripe_queue *queues[STRIPE_RAILS_MAX])
 {
