@@ -147,8 +147,8 @@ static void open_nic(struct sim *sim, struct sim_engine *engine, uint32_t rail, 
     uint32_t low = (receives * 3 + 1) / 2; /* two thirds of it hold all that may come */
     struct nic_options options = {
         .receive_depth = random_percent(random, 50) ? low + 1 : low + random_below(random, 64) + 1,
-        /* a group of two WQEs a buffer fits beside half a queue that no completion tells of */
-        .send_depth = random_between(random, 4 * STRIPE_GROUP_MAX + 4, 64),
+        /* at the least a group of two WQEs a buffer, and its record */
+        .send_depth = random_between(random, 2 * STRIPE_GROUP_MAX + 1, 64),
     };
     crpc_error error = {0};
     snprintf(options.device, sizeof(options.device), "memory%u", rail);
