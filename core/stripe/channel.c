@@ -363,10 +363,8 @@ void channel_check_leave(struct stripe_channel *channel)
     }
     if (channel->bye_sent && channel->bye_received &&
         channel->stats.messages_received >= channel->bye.sent) {
-        for (uint32_t i = 0; i < STRIPE_INBOX_LINES; i++) {
-            if (channel->outbox[i].state != OUTBOX_FREE) {
-                return; /* our BYE is under way */
-            }
+        if ((channel->outbox_unsent | channel->outbox_posted) != 0) {
+            return; /* our BYE is under way */
         }
         channel_fail(channel, &(crpc_error){0});
     }

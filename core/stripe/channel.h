@@ -166,14 +166,7 @@ struct stripe_rail {
 
 /* ---- Control --------------------------------------------------------------------------------- */
 
-enum outbox_state {
-    OUTBOX_FREE = 0,
-    OUTBOX_UNSENT,
-    OUTBOX_POSTED,
-};
-
 struct stripe_outbox {
-    enum outbox_state state;
     struct stripe_queue *queue;
     uint32_t wqe;
 };
@@ -239,7 +232,7 @@ struct stripe_channel {
     uint32_t out_sequence;
     struct stripe_outbox outbox[STRIPE_INBOX_LINES];
     uint32_t outbox_unsent; /* a bit each: what is seldom costs little to look for */
-    uint32_t outbox_posted;
+    uint32_t outbox_posted; /* likewise; neither: free */
 
     /* -- lists of the engine -- */
     struct list work_link;    /* may have something to post */

@@ -29,16 +29,6 @@ static struct stripe_queue *carrier(const struct stripe_channel *channel)
                                                                               : NULL;
 }
 
-static void set_state(struct stripe_channel *channel, uint32_t place, enum outbox_state state)
-{
-    const uint32_t bit = 1u << place;
-    channel->outbox[place].state = state;
-    channel->outbox_unsent &= ~bit;
-    channel->outbox_posted &= ~bit;
-    channel->outbox_unsent |= state == OUTBOX_UNSENT ? bit : 0;
-    channel->outbox_posted |= state == OUTBOX_POSTED ? bit : 0;
-}
-
 /* False if it cannot be posted now. */
 static bool post_line(struct stripe_channel *channel, uint32_t place)
 {
@@ -58,7 +48,8 @@ static bool post_line(struct stripe_channel *channel, uint32_t place)
     };
     channel->outbox[place].queue = queue;
     channel->outbox[place].wqe = queue_pair->posted;
-    set_state(channel, place, OUTBOX_POSTED);
+    channel->outbox_unsent &= ~(1u << place);
+    channel->outbox_posted |= 1u << place;
     queue_operations(queue)->post_write_immediate(queue_pair, &transfer, NIC_POST_SIGNALED);
     queue_rings(queue);
     channel->stats.control_wqes++;
@@ -69,7 +60,7 @@ static bool post_line(struct stripe_channel *channel, uint32_t place)
 static struct stripe_line *begin_line(struct stripe_channel *channel, uint8_t kind, uint32_t rail)
 {
     uint32_t place = channel->out_sequence % STRIPE_INBOX_LINES;
-    if (channel->outbox[place].state != OUTBOX_FREE || !carrier(channel)) {
+    if ((channel->outbox_unsent | channel->outbox_posted) & 1u << place || !carrier(channel)) {
         return NULL;
     }
     struct stripe_line *line = out_line(channel, place);
@@ -84,7 +75,7 @@ static struct stripe_line *begin_line(struct stripe_channel *channel, uint8_t ki
 static void end_line(struct stripe_channel *channel)
 {
     uint32_t place = channel->out_sequence++ % STRIPE_INBOX_LINES;
-    set_state(channel, place, OUTBOX_UNSENT);
+    channel->outbox_unsent |= 1u << place;
 }
 
 /* A report goes before the offer or answer that follows it: its epoch is the older. */
@@ -129,7 +120,7 @@ void control_flush(struct stripe_channel *channel)
     /* Oldest first, so that the peer need not wait for one before it. */
     for (uint32_t i = 0; channel->outbox_unsent != 0 && i < STRIPE_INBOX_LINES; i++) {
         uint32_t place = (channel->out_sequence + i) % STRIPE_INBOX_LINES;
-        if (channel->outbox[place].state == OUTBOX_UNSENT && !post_line(channel, place)) {
+        if (channel->outbox_unsent & 1u << place && !post_line(channel, place)) {
             return;
         }
     }
@@ -141,10 +132,10 @@ void control_acknowledge(struct stripe_queue *queue, uint32_t completed)
 {
     struct stripe_channel *channel = queue->channel;
     for (uint32_t i = 0; i < STRIPE_INBOX_LINES; i++) {
-        struct stripe_outbox *outbox = &channel->outbox[i];
-        if (outbox->state == OUTBOX_POSTED && outbox->queue == queue &&
+        const struct stripe_outbox *outbox = &channel->outbox[i];
+        if (channel->outbox_posted & 1u << i && outbox->queue == queue &&
             (int32_t)(completed - outbox->wqe) > 0) {
-            set_state(channel, i, OUTBOX_FREE);
+            channel->outbox_posted &= ~(1u << i);
             channel_work(channel->engine, channel);
         }
     }
@@ -152,11 +143,12 @@ void control_acknowledge(struct stripe_queue *queue, uint32_t completed)
 
 void control_unsend(struct stripe_queue *queue)
 {
+    struct stripe_channel *channel = queue->channel;
     for (uint32_t i = 0; i < STRIPE_INBOX_LINES; i++) {
-        struct stripe_outbox *outbox = &queue->channel->outbox[i];
-        if (outbox->state == OUTBOX_POSTED && outbox->queue == queue) {
-            set_state(queue->channel, i, OUTBOX_UNSENT);
-            outbox->queue = NULL;
+        if (channel->outbox_posted & 1u << i && channel->outbox[i].queue == queue) {
+            channel->outbox_posted &= ~(1u << i);
+            channel->outbox_unsent |= 1u << i;
+            channel->outbox[i].queue = NULL;
         }
     }
 }

@@ -197,7 +197,8 @@ static void describe(const struct sim *world)
         printf("#   messages received %" PRIu64 ", BYE tells of %" PRIu64 "; outbox",
                channel->stats.messages_received, channel->bye.sent);
         for (uint32_t place = 0; place < STRIPE_INBOX_LINES; place++) {
-            printf(" %d", channel->outbox[place].state);
+            printf(" %u", (channel->outbox_unsent >> place & 1) +
+                              (channel->outbox_posted >> place & 1) * 2);
         }
         printf("; %s\n", channel->error.message);
         for (uint32_t r = 0; r < STRIPE_RAILS_MAX; r++) {
