@@ -372,20 +372,13 @@ void channel_check_leave(struct stripe_channel *channel)
 
 /* ---- Time ------------------------------------------------------------------------------------ */
 
-/* An empty WRITE makes the transport notice a peer that is gone; it uses no receive. */
+/* Makes the transport notice a peer that is gone. */
 static void probe_rails(struct stripe_channel *channel)
 {
-    for (uint32_t i = 0; i < STRIPE_RAILS_MAX; i++) {
-        if (!(channel->up & 1u << i)) {
-            continue;
-        }
-        struct stripe_queue *queue = channel->rails[i].queues[0];
+    for (uint32_t mask = channel->up; mask != 0; mask &= mask - 1) {
+        struct stripe_queue *queue = channel->rails[__builtin_ctz(mask)].queues[0];
         if (nic_send_room(queue->queue_pair) > 0) {
-            struct nic_transfer nothing = {.remote_address = channel->peer_area,
-                                           .remote_key = channel->rails[i].peer_key};
-            queue_operations(queue)->post_write(queue->queue_pair, &nothing, NIC_POST_SIGNALED);
-            queue_rings(queue);
-            channel->stats.control_wqes++;
+            control_touch(queue);
         }
     }
 }

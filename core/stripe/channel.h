@@ -435,6 +435,9 @@ void control_acknowledge(struct stripe_queue *queue, uint32_t completed);
 void control_unsend(struct stripe_queue *queue);
 void control_take(struct stripe_channel *channel, uint32_t sequence);
 void control_probe(struct stripe_channel *channel, uint32_t rail);
+/* Posts an empty WRITE, whose acknowledgement tells that the peer is there, and that all before it has
+ * been done. It uses no receive. Needs room; not for the first queue pair. */
+void control_touch(struct stripe_queue *queue);
 
 /* ---- send.c ---------------------------------------------------------------------------------- */
 

@@ -166,6 +166,16 @@ void control_probe(struct stripe_channel *channel, uint32_t rail)
     }
 }
 
+void control_touch(struct stripe_queue *queue)
+{
+    struct stripe_channel *channel = queue->channel;
+    struct nic_transfer nothing = {.remote_address = channel->peer_area,
+                                   .remote_key = channel->rails[queue->rail].peer_key};
+    queue_operations(queue)->post_write(queue->queue_pair, &nothing, NIC_POST_SIGNALED);
+    queue_rings(queue);
+    channel->stats.control_wqes++;
+}
+
 /* ---- In -------------------------------------------------------------------------------------- */
 
 /* At most one LEAVE, then one BYE. */

@@ -275,22 +275,18 @@ static void split_message(const struct stripe_channel *channel, struct stripe_ou
 
 /* WQEs that were not signaled count as under way until a later one completes. When they are all there
  * is, none would, and what needs the room they take would wait for ever. */
-static void ask_for_room(struct stripe_channel *channel, struct stripe_queue *queue)
+static void ask_for_room(struct stripe_queue *queue)
 {
-    struct nic_queue_pair *queue_pair = queue->queue_pair;
+    const struct nic_queue_pair *queue_pair = queue->queue_pair;
     if (queue_pair->unsignaled > 0 && nic_send_room(queue_pair) > 0 &&
         queue_pair->posted - queue_pair->completed == queue_pair->unsignaled) {
-        struct nic_transfer nothing = {.remote_address = channel->peer_area,
-                                       .remote_key = channel->rails[queue->rail].peer_key};
-        queue->operations->post_write(queue_pair, &nothing, NIC_POST_SIGNALED);
-        queue_rings(queue);
-        channel->stats.control_wqes++;
+        control_touch(queue);
     }
 }
 
 /* True if the queue pair has room for a share: a WQE, or with a record one or more for each buffer
  * and one for the record. */
-static bool room_for(struct stripe_channel *channel, const struct stripe_outgoing *outgoing,
+static bool room_for(const struct stripe_channel *channel, const struct stripe_outgoing *outgoing,
                      uint32_t share, struct stripe_queue *queue)
 {
     if (likely(!outgoing->record)) {
@@ -304,14 +300,14 @@ static bool room_for(struct stripe_channel *channel, const struct stripe_outgoin
         }
     }
     if (unlikely(nic_send_room(queue->queue_pair) < wqes)) {
-        ask_for_room(channel, queue);
+        ask_for_room(queue);
         return false;
     }
     return true;
 }
 
 /* The queue pair of each share, if they have room. */
-static inline bool queues_for(struct stripe_channel *channel,
+static inline bool queues_for(const struct stripe_channel *channel,
                               const struct stripe_outgoing *outgoing,
                               struct stripe_queue *queues[STRIPE_RAILS_MAX])
 {
@@ -487,7 +483,7 @@ void send_expired(struct stripe_op *op)
 bool sends_stuck(const struct stripe_channel *channel)
 {
     const struct stripe_head *head = &channel->head;
-    return head->count != 0 && head->filled < head->count;
+    return head->filled < head->count;
 }
 
 void sends_end_waiting(struct stripe_channel *channel, int32_t status)
