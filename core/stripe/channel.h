@@ -340,7 +340,6 @@ struct stripe_engine {
     uint32_t cancels_tail;
     uint32_t channel_count;
     uint32_t channels_max;
-    uint64_t send_bytes_max;
     uint32_t wqe_bytes_max; /* that every rail can carry at once */
     struct stripe_cache *cache;
 };
@@ -396,10 +395,6 @@ static inline void rail_refill(struct engine_rail *rail)
 
 struct stripe_queue *queue_create(struct stripe_channel *channel, uint32_t rail, crpc_error *error);
 void queue_destroy(struct stripe_queue *queue);
-static inline const struct nic_operations *queue_operations(const struct stripe_queue *queue)
-{
-    return queue->operations;
-}
 static inline void queue_rings(struct stripe_queue *queue)
 {
     list_append_once(&queue->channel->engine->rings, &queue->ring_link);

@@ -50,7 +50,7 @@ static bool post_line(struct stripe_channel *channel, uint32_t place)
     channel->outbox[place].wqe = queue_pair->posted;
     channel->outbox_unsent &= ~(1u << place);
     channel->outbox_posted |= 1u << place;
-    queue_operations(queue)->post_write_immediate(queue_pair, &transfer, NIC_POST_SIGNALED);
+    queue->operations->post_write_immediate(queue_pair, &transfer, NIC_POST_SIGNALED);
     queue_rings(queue);
     channel->stats.control_wqes++;
     return true;
@@ -159,8 +159,7 @@ void control_probe(struct stripe_channel *channel, uint32_t rail)
     struct nic_transfer transfer = {
         .immediate = STRIPE_CONTROL_PROBE | channel->rails[rail].epoch << STRIPE_GENERATION_SHIFT};
     if (nic_send_room(queue->queue_pair) > 0) {
-        queue_operations(queue)->post_write_immediate(queue->queue_pair, &transfer,
-                                                      NIC_POST_SIGNALED);
+        queue->operations->post_write_immediate(queue->queue_pair, &transfer, NIC_POST_SIGNALED);
         queue_rings(queue);
         channel->stats.control_wqes++;
     }
@@ -171,7 +170,7 @@ void control_touch(struct stripe_queue *queue)
     struct stripe_channel *channel = queue->channel;
     struct nic_transfer nothing = {.remote_address = channel->peer_area,
                                    .remote_key = channel->rails[queue->rail].peer_key};
-    queue_operations(queue)->post_write(queue->queue_pair, &nothing, NIC_POST_SIGNALED);
+    queue->operations->post_write(queue->queue_pair, &nothing, NIC_POST_SIGNALED);
     queue_rings(queue);
     channel->stats.control_wqes++;
 }

@@ -41,7 +41,6 @@ int32_t stripe_engine_create(struct nic *const *rails, uint32_t rail_count, stru
     engine->virtual_clock_ns = virtual_clock_ns;
     engine->look_backoff_ns = LOOK_BACKOFF_MIN_NS;
     engine->look_ns = UINT64_MAX;
-    engine->send_bytes_max = STRIPE_BUFFER_BYTES_MAX;
     init_lists(engine);
     for (uint32_t i = 0; i < rail_count; i++) {
         struct engine_rail *rail = &engine->rails[i];
@@ -51,8 +50,6 @@ int32_t stripe_engine_create(struct nic *const *rails, uint32_t rail_count, stru
         if (i == 0 || rail->message_bytes_max < engine->wqe_bytes_max) {
             engine->wqe_bytes_max = rail->message_bytes_max;
         }
-        engine->send_bytes_max =
-            minimum(engine->send_bytes_max, (uint64_t)rail->message_bytes_max * STRIPE_PARTS_MAX);
         table_init(&rail->queues);
         rail->operations->refill(rail->nic);
     }
@@ -84,7 +81,7 @@ void stripe_engine_destroy(struct stripe_engine *engine)
 
 uint64_t stripe_send_bytes_max(const struct stripe_engine *engine)
 {
-    return engine->send_bytes_max;
+    return minimum(STRIPE_BUFFER_BYTES_MAX, (uint64_t)engine->wqe_bytes_max * STRIPE_PARTS_MAX);
 }
 
 uint32_t stripe_receives_left(const struct stripe_engine *engine, uint32_t rail)
@@ -268,7 +265,7 @@ static void ring(struct stripe_engine *engine)
     while (!list_empty(&engine->rings)) {
         struct stripe_queue *queue = list_entry(engine->rings.next, struct stripe_queue, ring_link);
         list_remove(&queue->ring_link);
-        queue_operations(queue)->ring(queue->queue_pair);
+        queue->operations->ring(queue->queue_pair);
         queue->channel->stats.doorbells++;
     }
 }

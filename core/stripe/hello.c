@@ -173,7 +173,7 @@ int32_t stripe_blob(struct stripe_engine *engine, const crpc_channel_options *op
     }
     channel->state = CRPC_STATE_NEW;
     struct nic_address address;
-    queue_operations(channel->first)->queue_pair_address(channel->first->queue_pair, &address);
+    channel->first->operations->queue_pair_address(channel->first->queue_pair, &address);
     struct stripe_blob blob = {.magic = STRIPE_BLOB_MAGIC, .bytes = sizeof(blob)};
     wire_of_address(&blob.address, &address);
     hello_fill(channel, &blob.hello);
@@ -230,8 +230,8 @@ int32_t stripe_join(struct stripe_channel *channel, const void *bytes, uint32_t 
     }
     if (status == CRPC_OK) {
         struct nic_transport transport = channel_transport(channel);
-        status = queue_operations(channel->first)
-                     ->queue_pair_connect(channel->first->queue_pair, &address, &transport, error);
+        status = channel->first->operations->queue_pair_connect(channel->first->queue_pair,
+                                                                &address, &transport, error);
     }
     if (status != CRPC_OK) {
         return status;

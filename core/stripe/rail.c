@@ -146,9 +146,8 @@ static bool connect_queues(struct stripe_channel *channel, uint32_t index)
         } else if (address.link != channel->engine->rails[index].nic->link) {
             error_set(&error, CRPC_E_UNREACHABLE, 0,
                       "one side is on InfiniBand and the other on Ethernet");
-        } else if (queue_operations(rail->queues[i])
-                       ->queue_pair_connect(rail->queues[i]->queue_pair, &address, &transport,
-                                            &error) == CRPC_OK) {
+        } else if (rail->queues[i]->operations->queue_pair_connect(
+                       rail->queues[i]->queue_pair, &address, &transport, &error) == CRPC_OK) {
             continue;
         }
         log_write(channel->engine->log, CRPC_LOG_WARNING, "rail %u: %s", index, error.message);
@@ -243,9 +242,8 @@ static void rail_is_up(struct stripe_channel *channel, uint32_t index)
     speed_forget(rail);
     if (channel->state == CRPC_STATE_CONNECTING) {
         rail->shown_up = true;
-        if (rails_settled(channel)) {
-            channel_connected(channel);
-        } else if (!wheel_timer_set(&channel->settle_timer)) {
+        connected_if_settled(channel);
+        if (channel->state == CRPC_STATE_CONNECTING && !wheel_timer_set(&channel->settle_timer)) {
             engine_set_timer(channel->engine, &channel->settle_timer, SETTLE_NS);
         }
     } else {
@@ -274,8 +272,7 @@ void rail_fill_offer(struct stripe_channel *channel, uint32_t index, struct stri
     offer->queue_pairs = (uint8_t)channel->queue_pairs;
     for (uint32_t i = 0; i < channel->queue_pairs; i++) {
         struct nic_address address;
-        queue_operations(rail->queues[i])
-            ->queue_pair_address(rail->queues[i]->queue_pair, &address);
+        rail->queues[i]->operations->queue_pair_address(rail->queues[i]->queue_pair, &address);
         wire_of_address(&offer->addresses[i], &address);
     }
 }
@@ -490,7 +487,7 @@ bool channel_fence(struct stripe_channel *channel)
         struct stripe_rail *rail = &channel->rails[i];
         if (rail->fence == FENCE_WANTED) {
             for (uint32_t j = 0; j < channel->queue_pairs; j++) {
-                queue_operations(rail->queues[j])->queue_pair_fail(rail->queues[j]->queue_pair);
+                rail->queues[j]->operations->queue_pair_fail(rail->queues[j]->queue_pair);
             }
             rail->fence = FENCE_DRAINED;
             drain = true;

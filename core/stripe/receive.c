@@ -93,7 +93,7 @@ static bool tell(struct stripe_channel *channel, struct stripe_incoming *incomin
             fill_line(&lines[i], &incoming->ops[i], i, incoming->count);
         }
     }
-    queue_operations(queue)->post_write(queue_pair, &transfer, flags);
+    queue->operations->post_write(queue_pair, &transfer, flags);
     queue_rings(queue);
     incoming->told = true;
     incoming->teller = queue->rail;

@@ -170,7 +170,7 @@ static uint32_t post_all_but_last(struct stripe_channel *channel,
                                   const struct stripe_outgoing *outgoing, uint32_t share,
                                   const struct stripe_queue *queue, struct nic_transfer *transfer)
 {
-    const struct nic_operations *operations = queue_operations(queue);
+    const struct nic_operations *operations = queue->operations;
     bool pending = false; /* `transfer` is posted when the next is known */
     uint32_t all = 0;
     for (uint32_t i = 0; i < outgoing->count; i++) {
@@ -221,7 +221,7 @@ static inline uint32_t post_share(struct stripe_channel *channel, struct stripe_
         (struct stripe_posted){.wqe = queue_pair->posted,
                                .slot = (uint16_t)((uint32_t)outgoing->number & channel->slot_mask),
                                .share = (uint16_t)share};
-    queue_operations(queue)->post_write_immediate(queue_pair, &transfer, NIC_POST_SIGNALED);
+    queue->operations->post_write_immediate(queue_pair, &transfer, NIC_POST_SIGNALED);
     outgoing->carrier[share] = (uint8_t)rail;
     channel->stats.rail_bytes_sent[rail] += bytes;
     channel->stats.data_wqes += queue_pair->posted - before;
