@@ -19,6 +19,7 @@
 #include "cm.h"
 #include "handshake.h"
 #include "list.h"
+#include "output.h"
 #include "ring.h"
 #include "rpc.h"
 #include "table.h"
@@ -256,17 +257,6 @@ struct rpc_engine {
     uint64_t unknown_reported; /* of nic->unknown_completions, in the log */
     crpc_stats retired;        /* sums of endpoints that are gone, and the engine's own counters */
 };
-
-/* Where poll writes. */
-struct output {
-    crpc_completion *next;
-    crpc_completion *end;
-};
-
-static inline bool output_full(const struct output *output)
-{
-    return output->next == output->end;
-}
 
 /* engine.c */
 uint64_t engine_now_ns(struct rpc_engine *engine);

@@ -22,6 +22,7 @@
 #include "cm.h"
 #include "compiler.h"
 #include "list.h"
+#include "output.h"
 #include "stripe.h"
 #include "stripe_wire.h"
 #include "table.h"
@@ -343,17 +344,6 @@ struct stripe_engine {
     uint32_t wqe_bytes_max; /* that every rail can carry at once */
     struct stripe_cache *cache;
 };
-
-/* Where poll writes. */
-struct output {
-    crpc_completion *next;
-    crpc_completion *end;
-};
-
-static inline bool output_full(const struct output *output)
-{
-    return output->next == output->end;
-}
 
 /* How often the slot of a message was used before; slots are a power of two. */
 static inline uint32_t message_generation(const struct stripe_channel *channel, uint64_t number)

@@ -1,0 +1,19 @@
+/* output.h: the caller's array of completions, as far as a poll has not filled it. */
+#ifndef CORE_BASE_OUTPUT_H
+#define CORE_BASE_OUTPUT_H
+
+#include <stdbool.h>
+
+#include "abi.h"
+
+struct output {
+    crpc_completion *next;
+    crpc_completion *end;
+};
+
+static inline bool output_full(const struct output *output)
+{
+    return output->next == output->end;
+}
+
+#endif
