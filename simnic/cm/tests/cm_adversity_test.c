@@ -2,6 +2,8 @@
  * messages, dead processes, full rings, broken commands, threads cancelled as they wait. */
 #include "cm_world.h"
 
+#include <sched.h>
+
 static void test_death(void **state)
 {
     struct world *world = *state;
@@ -190,9 +192,12 @@ static void test_hostile_messages(void **state)
     event_of(made.server, DISCONNECTED);
 }
 
+static _Atomic pid_t waiter; /* the thread that is in wait_for_event, or about to be */
+
 static void *wait_for_event(void *argument)
 {
     struct process *process = argument;
+    waiter = gettid();
     struct rdma_ucm_event_resp response;
     struct {
         struct rdma_ucm_cmd_hdr header;
@@ -202,25 +207,40 @@ static void *wait_for_event(void *argument)
     return (void *)(result < 0 ? (intptr_t)result : (intptr_t)response.uid);
 }
 
+/* Starts a thread that waits for an event, and returns when it sleeps: from where it tells its number on, it
+ * sleeps for an event only. */
+static pthread_t start_waiter(struct process *process)
+{
+    char path[64], line[256];
+    pthread_t thread;
+    waiter = 0;
+    pthread_create(&thread, NULL, wait_for_event, process);
+    for (bool asleep = false; !asleep; sched_yield()) {
+        snprintf(path, sizeof path, "/proc/self/task/%d/stat", (int)waiter);
+        FILE *file = waiter ? fopen(path, "r") : NULL;
+        asleep =
+            file && fgets(line, sizeof line, file) && strncmp(strrchr(line, ')'), ") S", 3) == 0;
+        if (file)
+            fclose(file);
+    }
+    return thread;
+}
+
 static void test_waiting(void **state)
 {
     struct world *world = *state;
     struct process *a = &world->process[0];
-    pthread_t thread;
     void *result;
     uint32_t id = create(a, 100);
-    pthread_create(&thread, NULL, wait_for_event, a);
-    usleep(20000);
+    pthread_t thread = start_waiter(a);
     assert_int_equal(resolve_addr(a, id, "127.0.0.1", 1), 0);
     pthread_join(thread, &result);
     assert_int_equal((intptr_t)result, 100);
-    pthread_create(&thread, NULL, wait_for_event, a);
-    usleep(20000);
+    thread = start_waiter(a);
     pthread_cancel(thread);
     pthread_join(thread, &result);
     assert_ptr_equal(result, PTHREAD_CANCELED);
-    pthread_create(&thread, NULL, wait_for_event, a);
-    usleep(20000);
+    thread = start_waiter(a);
     cm_file_close(a->file);
     pthread_join(thread, &result);
     assert_int_equal((intptr_t)result, -EBADF);
