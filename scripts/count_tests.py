@@ -1,48 +1,147 @@
-"""count_tests.py JUNIT...: adds up what meson's test logs say, sub-test by sub-test, and prints the line that ./dev test
-ends with. A program that crashed, timed out or printed no sub-test counts as one failure. Exit status 1 on any failure or
-if nothing ran."""
+#!/usr/bin/env python3
+"""count_tests.py RUN [--whole ROOT]: tells what came of a run of ./dev test, and prints the line that it ends with.
+
+RUN is the folder in which the run kept its notes: `steps`, a line for each build and each set of tests (kind, name, seconds, the
+log of meson's test runner), `started` and `load`. The logs are of this run alone: whoever else runs tests in the same build
+writes others. Sub-tests are counted as the programs print them (TAP). A program that crashed, timed out, ended badly
+after its last sub-test or printed none counts as one failure, and so does a log that cannot be read. With --whole the result is
+also written to ROOT/build/last-run.json. Exit status 1 on any failure, or if nothing ran."""
+import argparse
 import json
 import os
+import subprocess
 import sys
-import xml.etree.ElementTree as tree
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
 
-passed = failed = skipped = 0
+from tap.parser import Parser
 
-
-def ended_badly(junit):
-    """Names of the tests that meson calls failed. Its XML does not say so of a program that fails after its last sub-test."""
-    with open(os.path.join(os.path.dirname(junit), "testlog.json")) as log:
-        tests = [json.loads(line) for line in log]
-    return {test["name"] for test in tests if test["result"] not in ("OK", "SKIP", "EXPECTEDFAIL")}
+GOOD_RESULTS = ("OK", "SKIP", "EXPECTEDFAIL")
+SLOWEST = 10
 
 
-for path in sys.argv[1:]:
+@dataclass
+class Step:
+    """One build, or one set of tests."""
+
+    kind: str
+    name: str
+    seconds: int
+    log: str
+
+
+@dataclass
+class Count:
+    passed: int = 0
+    failed: int = 0
+    skipped: int = 0
+    complaints: list[str] = field(default_factory=list)
+    programs: list[tuple[float, str]] = field(default_factory=list)
+
+    def fail(self, complaint: str) -> None:
+        self.failed += 1
+        self.complaints.append(complaint)
+
+
+def read_steps(run: Path) -> list[Step]:
+    steps = []
+    for line in (run / "steps").read_text().splitlines():
+        kind, name, seconds, log = line.split("\t")
+        steps.append(Step(kind, name, int(seconds), log))
+    return steps
+
+
+def count_program(count: Count, program: dict, build: str) -> None:
+    name = f"{program['name']} ({build})"
+    count.programs.append((program["duration"], name))
+    before = count.passed, count.failed, count.skipped
+    for line in Parser().parse_text(program.get("stdout") or ""):
+        if line.category == "test" and line.skip or line.category == "plan" and line.skip:
+            count.skipped += 1
+        elif line.category == "test" and line.ok:
+            count.passed += 1
+        elif line.category == "test" and not line.todo:
+            count.fail(f"{name}: {line.description.removeprefix('- ')}")
+    if program["result"] not in GOOD_RESULTS and count.failed == before[1]:
+        count.fail(f"{name} ended badly: {program['result']}, exit status {program.get('returncode')}")
+    elif (count.passed, count.failed, count.skipped) == before:
+        count.fail(f"{name} printed no result")
+
+
+def count_log(count: Count, step: Step) -> None:
     try:
-        suites = tree.parse(path).getroot().iter("testsuite")
-    except (OSError, tree.ParseError) as error:
-        print(f"FAILED: no readable results in {path}: {error}")
-        failed += 1
-        continue
-    bad = ended_badly(path)
-    for suite in suites:
-        before = failed
-        cases = list(suite.iter("testcase"))
-        for case in cases:
-            name = f'{suite.get("name")}: {case.get("name")}'
-            if case.find("failure") is not None or case.find("error") is not None:
-                failed += 1
-                print(f"FAILED: {name} ({path.split('/')[1]})")
-            elif case.find("skipped") is not None:
-                skipped += 1
-            else:
-                passed += 1
-        told = int(suite.get("errors", 0)) + int(suite.get("failures", 0))
-        told = max(told, any(suite.get("name").endswith(name.split(":", 1)[-1]) for name in bad))
-        if told > failed - before:
-            print(f'FAILED: {suite.get("name")} ended badly ({path.split("/")[1]})')
-            failed += told - (failed - before)
-if passed + failed == 0:
-    print("FAILED: no test ran")
-    failed = 1
-print(f"{passed} passed, {failed} failed, {skipped} skipped")
-sys.exit(1 if failed else 0)
+        lines = Path(step.log).read_text(errors="replace").splitlines()
+    except OSError as error:
+        count.fail(f"no results of the tests of build/{step.name}: {error}")
+        return
+    for number, line in enumerate(lines, 1):
+        try:
+            count_program(count, json.loads(line), step.name)
+        except (ValueError, KeyError) as error:
+            count.fail(f"{step.log}, line {number} cannot be read: {error!r}")
+
+
+def load_now() -> str:
+    return Path("/proc/loadavg").read_text().split()[0]
+
+
+def git(root: Path, *words: str) -> str:
+    done = subprocess.run(["git", "-C", root, *words], capture_output=True, text=True, check=False)
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def write_last_run(root: Path, run: Path, count: Count, steps: list[Step], seconds: int) -> None:
+    """What this checkout's last whole run was, for whoever asks whether a commit has been tested."""
+    commit, clean_at_start = (run / "commit").read_text().split("\t")
+    now = git(root, "rev-parse", "HEAD")
+    report = {
+        "commit": commit,
+        "clean": clean_at_start.strip() == "clean" and commit == now and not git(root, "status", "--porcelain"),
+        "passed": count.passed,
+        "failed": count.failed,
+        "skipped": count.skipped,
+        "seconds": seconds,
+        "load_at_start": float((run / "load").read_text()),
+        "load_at_end": float(load_now()),
+        "processors": os.cpu_count(),
+        "steps": [{"kind": step.kind, "name": step.name, "seconds": step.seconds} for step in steps],
+        "failures": count.complaints,
+    }
+    path = root / "build/last-run.json"
+    path.with_suffix(".new").write_text(json.dumps(report, indent=1) + "\n")
+    path.with_suffix(".new").replace(path)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("run", type=Path)
+    parser.add_argument("--whole", type=Path, metavar="ROOT")
+    options = parser.parse_args()
+    steps = read_steps(options.run)
+    count = Count()
+    for step in steps:
+        if step.kind == "tests":
+            count_log(count, step)
+        elif step.log:  # a build that failed says where its log is
+            count.fail(f"build/{step.name} does not build; the whole log is {step.log}")
+    if count.passed + count.failed == 0:
+        count.fail("no test ran")
+    seconds = int(time.time()) - int((options.run / "started").read_text())
+
+    print(f"\n{seconds // 60} min {seconds % 60} s, load {(options.run / 'load').read_text().strip()} at the start, {load_now()} at the end:")
+    for step in steps:
+        print(f"  {step.seconds:5} s  {'building' if step.kind == 'build' else 'testing'} build/{step.name}")
+    print("The slowest programs:")
+    for duration, name in sorted(count.programs, reverse=True)[:SLOWEST]:
+        print(f"  {duration:5.0f} s  {name}")
+    for complaint in count.complaints:
+        print(f"FAILED: {complaint}")
+    if options.whole:
+        write_last_run(options.whole, options.run, count, steps, seconds)
+    print(f"{count.passed} passed, {count.failed} failed, {count.skipped} skipped")
+    return 1 if count.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -3,7 +3,9 @@
 #help Usage: ./dev test [--quick] [--suite NAME]
 #help
 #help Builds with gcc, with clang, with ASan and UBSan, and with TSan (simnic's parts); runs every test, those of suite vm in the
-#help VM, those of suites simnic, programs and bindings on simnic. --quick: gcc only, without the VM. --suite: only that one, with gcc. The last line counts everything that ran.
+#help VM, those of suites simnic, programs and bindings on simnic. --quick: gcc only, without the VM and what takes long. --suite:
+#help only that one, with gcc. The last line counts everything that ran. A whole run leaves build/last-run.json: the commit, whether
+#help the tree was clean, counts, seconds, the machine's load. What only time finds is for ./dev hunt.
 quick= suite=
 while [ $# -gt 0 ]; do
     case $1 in
@@ -13,35 +15,88 @@ while [ $# -gt 0 ]; do
     esac
     shift
 done
-setup
 cd "$root"
+mkdir -p build
+exec 9> build/test.lock
+flock -n 9 || die "another ./dev test runs in $root: wait for it to end, or use a clone of your own"
+run=$root/build/test
+rm -rf "$run"
+mkdir "$run"
+setup 9>&-
 export ASAN_OPTIONS=${ASAN_OPTIONS:-abort_on_error=0:detect_leaks=1:detect_stack_use_after_return=1:verify_asan_link_order=0}
 export UBSAN_OPTIONS=${UBSAN_OPTIONS:-halt_on_error=1:print_stacktrace=1}
-failed=0
-results=()
+date +%s > "$run/started"
+cut -d' ' -f1 /proc/loadavg > "$run/load"
+printf '%s\t%s\n' "$(git rev-parse HEAD 2>/dev/null)" "$([ -n "$(git status --porcelain 2>&1)" ] && echo changed || echo clean)" > "$run/commit"
+: > "$run/steps"
 
-# run BUILD [MESON TEST OPTIONS]
-run() {
-    local name=$1
-    shift
-    build "$name"
-    say "testing build/$name $*"
-    meson test -C "build/$name" --no-rebuild --print-errorlogs "$@" || failed=1
-    results+=("build/$name/meson-logs/testlog.junit.xml")
+# note KIND NAME SECONDS LOG: one line for count_tests.py.
+note() { printf '%s\t%s\t%s\t%s\n' "$@" >> "$run/steps"; }
+
+# make BUILD: builds it; a build that fails counts as a failure, and the run goes on.
+make() {
+    local begun=$SECONDS log=
+    (build "$1") 9>&- || log=build/$1.log
+    note build "$1" $((SECONDS - begun)) "$log"
+    [ -z "$log" ]
 }
 
-rm -f build/*/meson-logs/testlog.junit.xml
-if [ -n "$suite" ]; then
-    run gcc --suite "$suite"
+# check BUILD [MESON TEST OPTIONS]: runs tests. Their logs are named after this run, since others may run tests in the same build.
+check() {
+    local name=$1 begun=$SECONDS log
+    shift
+    checks=$((${checks:-0} + 1))
+    log=dev-test-${lane:-main}-$checks
+    say "testing build/$name $*"
+    meson test -C "build/$name" --no-rebuild --print-errorlogs --logbase "$log" "$@" 9>&- || true
+    mv "build/$name/meson-logs/$log.json" "$run/$log.json" || say "the tests of build/$name left no log"
+    rm -f "build/$name/meson-logs/$log".*
+    note tests "$name" $((SECONDS - begun)) "$run/$log.json"
+}
+
+# Beside the tests on simnic: what is built for them, what emulates a machine, and what needs one processor.
+beside() {
+    lane=beside
+    if make sanitize; then
+        sanitize=1
+    fi
+    touch "$run/sanitize-is-ready"
+    "$root/vm/run" true 9>&- || say "the VM does not start"
+    check gcc --suite vm
+    if make clang; then
+        check clang --suite unit
+    fi
+    if make thread; then
+        check thread --suite parts
+    fi
+    if [ -n "${sanitize:-}" ]; then
+        check sanitize --suite vm
+    fi
+}
+
+if ! make gcc; then
+    : # counted, and there is nothing to test
+elif [ -n "$suite" ]; then
+    check gcc --suite "$suite"
 elif [ -n "$quick" ]; then
-    run gcc --no-suite vm
+    check gcc --no-suite vm --no-suite slow
 else
-    say "preparing the VM"
-    "$root/vm/run" true || die "the VM does not start"
-    run gcc
-    run clang --suite unit
-    run sanitize --no-suite programs
-    run thread --suite parts
+    beside > "$run/beside.log" 2>&1 &
+    beside=$!
+    trap 'kill $beside 2>/dev/null' EXIT
+    check gcc --no-suite vm
+    say "waiting for build/sanitize"
+    while kill -0 $beside 2>/dev/null && [ ! -e "$run/sanitize-is-ready" ]; do
+        sleep 1
+    done
+    if [ -e build/sanitize/build.ninja ]; then
+        check sanitize --no-suite programs --no-suite vm
+    fi
+    say "waiting for the tests that ran beside these"
+    wait $beside || say "what ran beside ended with status $?"
+    trap - EXIT
+    cat "$run/beside.log"
 fi
-python3 scripts/count_tests.py "${results[@]}" || failed=1
-exit $failed
+whole=()
+[ -n "$suite$quick" ] || whole=(--whole "$root")
+/usr/bin/python3 scripts/count_tests.py "$run" "${whole[@]}"
