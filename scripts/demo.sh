@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# demo.sh BUILD ADDRESS CALLS: the example's echo server at ADDRESS, and a client that finds it by rdma_cm, checks every answer
-# and ends with the demo's line. Exits with the client's status.
+# demo.sh BUILD ADDRESS CALLS: the example's echo server at ADDRESS, and a client that finds it by rdma_cm and checks every answer:
+# first one call at a time, then 256. Each ends with the demo's line. Exits with a failure if either client does.
 set -u
 build=$1 address=$2 calls=$3
 log=$(mktemp)
@@ -14,4 +14,6 @@ for _ in $(seq 100); do
     sleep 0.1
 done
 cat "$log" >&2
-"$build/tools/copyrpc-perf" client "$address" -n "$calls" -q 64 --demo
+alone=$((calls / 50))
+"$build/tools/copyrpc-perf" client "$address" -n $((alone > 0 ? alone : 1)) -q 1 --demo &&
+    "$build/tools/copyrpc-perf" client "$address" -n "$calls" -q 256 --demo

@@ -153,22 +153,25 @@ configure() {
 
 compile() {
     local name=$1
+    shift
     say "compiling build/$name"
-    ninja -C "$root/build/$name" > "$root/build/$name.log" 2>&1 || {
+    ninja -C "$root/build/$name" "$@" > "$root/build/$name.log" 2>&1 || {
         grep -E 'error|warning|FAILED|undefined' "$root/build/$name.log" | head -n 40 >&2
         die "compiling failed; the whole log is build/$name.log"
     }
 }
 
-# The builds that there are: NAME is gcc, clang, sanitize or release.
+# build NAME [TARGET...]: NAME is gcc, clang, sanitize, thread or release; without targets all of it.
 build() {
-    case $1 in
+    local name=$1
+    shift
+    case $name in
     gcc) configure gcc gcc -Dwerror=true ;;
     clang) configure clang clang -Dwerror=true ;;
     sanitize) configure sanitize gcc -Dwerror=true -Db_sanitize=address,undefined -Db_lundef=false ;;
     thread) configure thread gcc -Dwerror=true -Db_sanitize=thread -Db_lundef=false ;;
     release) configure release gcc -Dbuildtype=release ;;
-    *) die "no build is called '$1'" ;;
+    *) die "no build is called '$name'" ;;
     esac
-    compile "$1"
+    compile "$name" "$@"
 }

@@ -106,14 +106,14 @@ static void print_table(const struct perf_options *options, const struct perf_re
            per_call(result, stats->mailbox_reads));
 }
 
-static void print_demo(const struct perf_result *result)
+static void print_demo(const struct perf_options *options, const struct perf_result *result)
 {
     char p50[16], p99[16];
     text_of_time(histogram_percentile_ns(result->latency, 50), p50, sizeof(p50));
     text_of_time(histogram_percentile_ns(result->latency, 99), p99, sizeof(p99));
-    printf("demo: calls=%llu lost=%llu rate=%.0f/s p50=%s p99=%s driver=%s device=%s\n",
+    printf("demo: calls=%llu lost=%llu depth=%u rate=%.0f/s p50=%s p99=%s driver=%s device=%s\n",
            (unsigned long long)result->sent, (unsigned long long)(result->sent - result->answered),
-           (double)result->answered / result->seconds, p50, p99,
+           options->depth, (double)result->answered / result->seconds, p50, p99,
            text_of_driver(result->context.driver), result->context.device);
 }
 
@@ -125,7 +125,7 @@ void report_result(const struct perf_options *options, const struct perf_result 
         print_table(options, result);
     }
     if (options->demo) {
-        print_demo(result);
+        print_demo(options, result);
     }
     fflush(stdout);
 }
