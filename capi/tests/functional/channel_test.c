@@ -33,8 +33,7 @@ static void both_rails_up(struct side *side, crpc_channel channel)
 {
     crpc_channel_info info = side_info(side, channel);
     EXPECT_EQUAL(info.state, CRPC_STATE_CONNECTED);
-    EXPECT_EQUAL(info.rail_state[0], CRPC_RAIL_UP);
-    EXPECT_EQUAL(info.rail_state[1], CRPC_RAIL_UP);
+    side_await_rails(side, channel, CRPC_RAIL_UP, CRPC_RAIL_UP);
 }
 
 /* ---- Sizes and shares ------------------------------------------------------------------------ */
@@ -182,7 +181,8 @@ static void queue_pairs_and_slots(struct side *side)
         crpc_channel_info info = side_info(side, channel);
         EXPECT_EQUAL(info.queue_pairs, shapes[i].queue_pairs);
         EXPECT_EQUAL(info.slots, shapes[i].slots == 5 ? 8 : shapes[i].slots);
-        EXPECT_EQUAL(info.rail_state[1], shapes[i].rails & 2 ? CRPC_RAIL_UP : CRPC_RAIL_NONE);
+        side_await_rails(side, channel, CRPC_RAIL_UP,
+                         shapes[i].rails & 2 ? CRPC_RAIL_UP : CRPC_RAIL_NONE);
         stream_run(side, channel, &stream, side->seed + i, 0);
         side_leave(side, channel);
     }
@@ -216,9 +216,8 @@ static void a_rail_that_one_side_lacks(struct side *side)
         side_open(side, &context);
         options.rails = side->index == one ? 1 : 3;
         crpc_channel channel = side_connect(side, &options);
-        crpc_channel_info info = side_info(side, channel);
-        EXPECT_EQUAL(info.rail_state[0], CRPC_RAIL_UP);
-        EXPECT_EQUAL(info.rail_state[1], side->index == one ? CRPC_RAIL_NONE : CRPC_RAIL_LACKED);
+        side_await_rails(side, channel, CRPC_RAIL_UP,
+                         side->index == one ? CRPC_RAIL_NONE : CRPC_RAIL_LACKED);
         stream_run(side, channel, &stream, side->seed, 0);
         EXPECT_EQUAL(side_stats(side, channel).rail_bytes_sent[1], 0);
         side_leave(side, channel);

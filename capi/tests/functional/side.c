@@ -361,6 +361,12 @@ crpc_channel side_join(struct side *side, const crpc_channel_options *options)
     return channel;
 }
 
+void side_await_rails(struct side *side, crpc_channel channel, uint32_t rail0, uint32_t rail1)
+{
+    SIDE_UNTIL(side, side_info(side, channel).rail_state[0] == rail0 &&
+                         side_info(side, channel).rail_state[1] == rail1);
+}
+
 static bool is_gone(const struct side *side, crpc_channel channel)
 {
     for (uint32_t i = 0; i < SIDE_GONE_MAX; i++) {

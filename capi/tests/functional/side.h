@@ -105,6 +105,9 @@ crpc_channel side_connect(struct side *side, const crpc_channel_options *options
 crpc_channel side_join(struct side *side, const crpc_channel_options *options);
 /* Side 1 opens its listener (of these flags), if it has none; both then know its address. */
 void side_listen(struct side *side, uint32_t flags, char address[64]);
+/* Polls until the rails are in these states (CRPC_RAIL_*). A channel is connected once one rail is up and the other had its time: on
+ * a busy machine the other comes later. */
+void side_await_rails(struct side *side, crpc_channel channel, uint32_t rail0, uint32_t rail1);
 /* Waits for DISCONNECTED of the channel; returns its status. */
 int32_t side_wait_gone(struct side *side, crpc_channel channel);
 /* Takes leave on both sides and closes. */
