@@ -515,7 +515,9 @@ CRPC_API int32_t crpc_endpoint_get_info(crpc_context *context, crpc_endpoint end
 CRPC_API int32_t crpc_endpoint_get_stats(crpc_context *context, crpc_endpoint endpoint,
                                          crpc_stats *stats);
 
-/* Tells why the endpoint could not connect or was disconnected; status CRPC_OK if neither.
+/* Tells why the endpoint could not connect or was disconnected; status CRPC_OK if neither. When the
+ * peer broke the protocol with what it sent before the connection was lost, that is CRPC_E_PROTOCOL,
+ * and the message tells of both.
  * Returns CRPC_OK, CRPC_E_INVALID, CRPC_E_STALE. */
 CRPC_API int32_t crpc_endpoint_get_error(crpc_context *context, crpc_endpoint endpoint,
                                          crpc_error *error);

@@ -266,7 +266,7 @@ static void connection_lost(struct rpc_endpoint *endpoint, const crpc_error *giv
     case CRPC_STATE_CONNECTED:
     case CRPC_STATE_CLOSING:
         engine_take_completions(endpoint->engine);
-        endpoint_fail(endpoint, false, &error);
+        endpoint_fail(endpoint, &error);
         break;
     case CRPC_STATE_CONNECTING:
         endpoint_not_connected(endpoint, &error);

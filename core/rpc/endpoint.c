@@ -281,7 +281,7 @@ static void distrust_arrivals(struct rpc_endpoint *endpoint)
     list_remove(&endpoint->ready_link);
 }
 
-void endpoint_fail(struct rpc_endpoint *endpoint, bool distrust, const crpc_error *error)
+void endpoint_fail(struct rpc_endpoint *endpoint, const crpc_error *error)
 {
     struct rpc_engine *engine = endpoint->engine;
     if (endpoint->failing) {
@@ -297,9 +297,6 @@ void endpoint_fail(struct rpc_endpoint *endpoint, bool distrust, const crpc_erro
     wheel_clear(&engine->wheel, &endpoint->read_timer);
     list_remove(&endpoint->work_link);
     list_remove(&endpoint->urgent_link);
-    if (distrust) {
-        distrust_arrivals(endpoint);
-    }
     engine->operations->queue_pair_fail(endpoint->queue_pair);
     if (endpoint->identifier) {
         cm_disconnect(endpoint->identifier);
@@ -309,14 +306,18 @@ void endpoint_fail(struct rpc_endpoint *endpoint, bool distrust, const crpc_erro
 
 void endpoint_protocol_error(struct rpc_endpoint *endpoint, const char *what)
 {
+    const crpc_error *before = &endpoint->error; /* if the connection is over already */
     crpc_error error = {0};
     char peer[64] = "by blob";
     if (endpoint->identifier) {
         cm_peer_address(endpoint->identifier, peer, sizeof(peer));
     }
     endpoint->stats.protocol_errors++;
-    error_set(&error, CRPC_E_PROTOCOL, 0, "the peer (%s) broke the protocol: %s", peer, what);
-    endpoint_fail(endpoint, true, &error);
+    error_set(&error, CRPC_E_PROTOCOL, 0, "the peer (%s) broke the protocol: %s%s%s", peer, what,
+              before->status == CRPC_OK ? "" : ". That came before the end: ", before->message);
+    distrust_arrivals(endpoint);
+    endpoint_fail(endpoint, &error);
+    endpoint->error = error;
 }
 
 static int32_t status_of_pending(const struct rpc_endpoint *endpoint)

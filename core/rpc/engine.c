@@ -150,7 +150,7 @@ static void fail_by_device(struct rpc_endpoint *endpoint, const struct nic_compl
               "connection lost: %s (queue pair 0x%x, vendor syndrome 0x%x)", texts[status],
               completion->queue_pair_number, completion->vendor_syndrome);
     error.vendor_syndrome = completion->vendor_syndrome;
-    endpoint_fail(endpoint, false, &error);
+    endpoint_fail(endpoint, &error);
 }
 
 static void take_completion(struct rpc_engine *engine, const struct nic_completion *completion)

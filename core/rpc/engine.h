@@ -323,8 +323,10 @@ void endpoint_fill_handshake(struct rpc_endpoint *endpoint, struct wire_handshak
 void endpoint_connected(struct rpc_endpoint *endpoint);
 /* It never came to be; reports CONNECTED with the status of *error. */
 void endpoint_not_connected(struct rpc_endpoint *endpoint, const crpc_error *error);
-/* The connection is over. What arrived before is still delivered, unless distrusted. */
-void endpoint_fail(struct rpc_endpoint *endpoint, bool distrust, const crpc_error *error);
+/* The connection is over. What arrived before is still delivered. */
+void endpoint_fail(struct rpc_endpoint *endpoint, const crpc_error *error);
+/* Likewise, but what arrived is not parsed any further. The endpoint may be failing already, as what
+ * came before its end may be malformed: this error replaces the one it has. */
 void endpoint_protocol_error(struct rpc_endpoint *endpoint, const char *what);
 /* Ends what is pending of endpoints that are over; then reports or frees those that are drained. */
 void engine_drain_failing(struct rpc_engine *engine);

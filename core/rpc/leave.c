@@ -21,12 +21,13 @@ void endpoint_leave(struct rpc_endpoint *endpoint)
     list_append_once(&endpoint->engine->work, &endpoint->work_link);
 }
 
-/* Both took leave and nothing is left to be said. */
+/* Both took leave and nothing is left to be said; what is not to be parsed says something. */
 bool endpoint_left(const struct rpc_endpoint *endpoint)
 {
-    return endpoint->fin_sent && endpoint->fin_received && endpoint->calls_used == 0 &&
-           endpoint->owed_count == 0 && endpoint->batch_messages == 0 &&
-           endpoint->batch_left == 0 && endpoint->arrivals_head == endpoint->arrivals_tail;
+    return endpoint->fin_sent && !endpoint->distrusted && endpoint->fin_received &&
+           endpoint->calls_used == 0 && endpoint->owed_count == 0 &&
+           endpoint->batch_messages == 0 && endpoint->batch_left == 0 &&
+           endpoint->arrivals_head == endpoint->arrivals_tail;
 }
 
 /* Ends the connection once that is so and the peer's device has everything: its acknowledgement
@@ -44,7 +45,7 @@ void endpoint_check_left(struct rpc_endpoint *endpoint)
         return;
     }
     crpc_error none = {0};
-    endpoint_fail(endpoint, false, &none);
+    endpoint_fail(endpoint, &none);
 }
 
 int32_t rpc_endpoint_disconnect(struct rpc_endpoint *endpoint, uint64_t timeout_ns)
@@ -107,7 +108,7 @@ void endpoint_life_timer(struct rpc_endpoint *endpoint)
             "the peer did not finish within the disconnect timeout: %u calls were unanswered, "
             "%u requests not replied to",
             endpoint->calls_used, endpoint->owed_count);
-        endpoint_fail(endpoint, false, &error);
+        endpoint_fail(endpoint, &error);
         return;
     }
     if (awaits_peer(endpoint)) {

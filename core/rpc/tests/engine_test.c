@@ -265,7 +265,7 @@ static void what_the_peer_sent_before_it_died_is_delivered(void **state)
     pair_poll(&pair, 1);
     assert_int_equal(pair_echo(&pair, 1, 0, &pair.seen[1].entries[0], CRPC_OP_QUIET), CRPC_OK);
     crpc_error error = {.status = CRPC_E_DISCONNECTED};
-    endpoint_fail(pair.endpoint[0][0], false, &error); /* as rdma_cm would */
+    endpoint_fail(pair.endpoint[0][0], &error); /* as rdma_cm would */
     pair_poll(&pair, 0);
     const crpc_completion *response = pair_find(&pair, 0, CRPC_COMPLETION_RESPONSE);
     assert_non_null(response);
