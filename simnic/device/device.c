@@ -132,6 +132,14 @@ static void note_push(struct doorbell_page *page, uint32_t which, struct queue_p
     qp->blueflame_since_ns = 0;
 }
 
+void device_forget_pushes(struct device *device, uint32_t page)
+{
+    struct doorbell_page *p = page < DEVICE_MAX_PAGES ? device->pages[page] : NULL;
+    for (uint32_t which = 0; p && which < DEVICE_REGISTERS; which++)
+        memcpy(p->seen[which] + 8, p->memory + register_offset[which] + 8,
+               DEVICE_BLUEFLAME_BYTES - 8);
+}
+
 /* A register may have been written by several QPs since the last look, and shows the last only: so
  * all QPs of its page look at their doorbell records. */
 static void look_at_register(struct device *device, struct doorbell_page *page, uint32_t which)

@@ -360,6 +360,8 @@ bool device_create(struct device *device, struct fabric *fabric, const struct de
 void device_destroy(struct device *device);
 bool device_add_page(struct device *device, uint32_t page, uint8_t *memory);
 void device_remove_page(struct device *device, uint32_t page);
+/* What a page's registers hold now is not of a WQE to come: its queue goes. */
+void device_forget_pushes(struct device *device, uint32_t page);
 /* A number from 1 on that nothing in a table has, the next one after the last; 0 if all are given. */
 uint32_t device_free_number(void *const *table, uint32_t end, uint32_t *last);
 

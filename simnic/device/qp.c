@@ -71,6 +71,7 @@ void qp_destroy(struct device *device, struct queue_pair *qp)
     list_remove(&qp->active);
     list_remove(&qp->owing);
     list_remove(&qp->timed);
+    device_forget_pushes(device, qp->page);
     list_remove(&qp->on_page);
     qp->statistics->destroyed = 1;
     device->queue_pairs[qp->number & QPN_INDEX_MASK] = NULL;

@@ -13,7 +13,6 @@
 /* How long an incomplete BlueFlame push is waited for before the queue is read instead: its writer may be
  * preempted. */
 #define BLUEFLAME_PATIENCE_NS 20000000u
-#define MOST_BLOCKS_BACK 64u
 
 /* ---- fetching ---- */
 
@@ -36,22 +35,46 @@ static uint32_t blocks_of(const uint8_t *wqe)
 
 enum blueflame { BLUEFLAME_NONE, BLUEFLAME_WAIT, BLUEFLAME_USE };
 
-/* Returns whether what the register holds is what an earlier WQE left there, so that nothing was
- * pushed with this doorbell, or nothing yet. */
-static bool is_left_over(const struct queue_pair *qp, uint32_t bytes)
+/* Returns whether each word of the push but the first, which the doorbell is, is that of the queue, or
+ * that of `other`. */
+static bool is_mixture(const struct queue_pair *qp, const uint8_t *queued, const uint8_t *other,
+                       uint32_t bytes)
 {
-    const uint8_t *held = qp->blueflame;
-    if (memcmp(held + 8, qp->blueflame_before + 8, bytes - 8) == 0 ||
-        memcmp(held + 8, qp->blueflame_last + 8, 64 - 8) == 0)
-        return true;
-    uint32_t back = qp->send_blocks < MOST_BLOCKS_BACK ? qp->send_blocks : MOST_BLOCKS_BACK;
-    for (uint32_t i = 1; i < back; i++) {
-        uint8_t block[64];
-        if (read_blocks(qp, (uint16_t)(qp->send_next - i), block, 1) &&
-            memcmp(held + 8, block + 8, 64 - 8) == 0)
-            return true;
+    for (uint32_t at = 8; at < bytes; at += 8)
+        if (memcmp(qp->blueflame + at, queued + at, 8) != 0 &&
+            memcmp(qp->blueflame + at, other + at, 8) != 0)
+            return false;
+    return true;
+}
+
+/* Returns whether the push's words are those of one WQE in the queue of a QP of the page: it was pushed
+ * when the device did not look, and then rung over. Some may be those of `queued`, if it is not NULL: that
+ * is being pushed over it. */
+static bool is_over_another(const struct device *device, const struct queue_pair *qp,
+                            const uint8_t *queued)
+{
+    for (const struct list *l = device->all_queue_pairs.next; l != &device->all_queue_pairs;
+         l = l->next) {
+        const struct queue_pair *other = container_of(l, struct queue_pair, all);
+        for (uint32_t i = 0; other->page == qp->page && i < other->send_blocks; i++) {
+            uint8_t block[64];
+            if (!read_blocks(other, (uint16_t)i, block, 1))
+                break;
+            if (is_mixture(qp, queued ? queued : block, block, sizeof block))
+                return true;
+        }
     }
     return false;
+}
+
+/* Returns whether what the register holds is what an earlier WQE left there, so that nothing was
+ * pushed with this doorbell, or nothing yet. */
+static bool is_left_over(const struct device *device, const struct queue_pair *qp, uint32_t bytes)
+{
+    const uint8_t *held = qp->blueflame;
+    return memcmp(held + 8, qp->blueflame_before + 8, bytes - 8) == 0 ||
+           memcmp(held + 8, qp->blueflame_last + 8, 64 - 8) == 0 ||
+           (qp->blueflame_since_ns == 0 && is_over_another(device, qp, NULL));
 }
 
 /* Returns whether another doorbell has rung at the register since: what it holds, and what was taken
@@ -61,23 +84,13 @@ static bool is_overwritten(const struct queue_pair *qp)
     return *qp->blueflame_rung != qp->blueflame_serial;
 }
 
-/* Returns whether each word of the push is that of the queue, or the register's from before: then
- * its writer is not through with it. */
-static bool is_torn(const struct queue_pair *qp, const uint8_t *queued, uint32_t bytes)
-{
-    for (uint32_t at = 0; at < bytes; at += 8)
-        if (memcmp(qp->blueflame + at, queued + at, 8) != 0 &&
-            memcmp(qp->blueflame + at, qp->blueflame_before + at, 8) != 0)
-            return false;
-    return true;
-}
-
 /* Decides whether the WQE at send_next is taken from what was pushed. A doorbell without a push
- * leaves in the register what an earlier push brought; and the first word of a push may be seen
- * before its last. What differs from the queue's own copy is waited for. If it is a mixture of that
- * and what the register held before even then, its writer has been preempted for long, and the WQE
- * is read from the queue; an adapter would never see such a thing, as it gets stores in order. What
- * is different in any other way was pushed so, and is executed so, as an adapter would. */
+ * leaves in the register what an earlier push brought, maybe one that the device never saw with a
+ * doorbell of its own; and the first word of a push may be seen before its last. What differs from
+ * the queue's own copy is waited for. If it is a mixture of that and what the register held before
+ * even then, its writer has been preempted for long, and the WQE is read from the queue; an adapter
+ * would never see such a thing, as it gets stores in order. What is different in any other way was
+ * pushed so, and is executed so, as an adapter would. */
 static enum blueflame look_at_blueflame(struct device *device, struct queue_pair *qp,
                                         uint32_t available)
 {
@@ -94,7 +107,7 @@ static enum blueflame look_at_blueflame(struct device *device, struct queue_pair
         return BLUEFLAME_NONE;
     }
     bool right = memcmp(queued, qp->blueflame, size) == 0;
-    bool left_over = !right && (is_overwritten(qp) || is_left_over(qp, blocks * 64));
+    bool left_over = !right && (is_overwritten(qp) || is_left_over(device, qp, blocks * 64));
     if (!right && !left_over) {
         uint64_t next_push;
         memcpy(qp->blueflame_seen + 8, qp->blueflame_register + 8, DEVICE_BLUEFLAME_BYTES - 8);
@@ -109,7 +122,9 @@ static enum blueflame look_at_blueflame(struct device *device, struct queue_pair
         else if (!right && device->now_ns - qp->blueflame_since_ns < BLUEFLAME_PATIENCE_NS)
             return BLUEFLAME_WAIT;
         else
-            left_over = !right && is_torn(qp, queued, size);
+            left_over = !right && memcmp(queued, qp->blueflame, 8) == 0 &&
+                        (is_mixture(qp, queued, qp->blueflame_before, size) ||
+                         is_over_another(device, qp, queued));
     }
     memcpy(qp->blueflame_last, queued, 64);
     if (left_over) {

@@ -318,6 +318,59 @@ static void test_late_writer(void **state)
     expect_none(p->far);
 }
 
+/* A WRITE of another QP of the page, which the device has not looked at when its register is written
+ * again. */
+static uint16_t push_unseen(const struct pair *p, uint32_t at)
+{
+    struct rig_wqe wqe;
+    rig_wqe_start(&wqe, MLX5_OPCODE_RDMA_WRITE, SIGNALLED);
+    rig_wqe_remote(&wqe, (uintptr_t)p->near.bytes + at, p->near.key);
+    rig_wqe_inline(&wqe, "other", 5);
+    uint16_t index = rig_post(p->b, &wqe);
+    memcpy(p->rig->page[0] + 0x800, wqe.bytes, 64);
+    return index;
+}
+
+/* A QP rings at a register, or begins to push, that another QP's push was written to just before: what
+ * the register has of that push is no part of the first's WQE. */
+static void test_ring_over_push(void **state)
+{
+    struct pair *p = *state;
+    for (uint32_t bytes = 8; bytes <= 56; bytes += 8) {
+        struct rig_wqe wqe;
+        memset(p->there.bytes, 0, 256);
+        memset(p->near.bytes, 0, 256);
+        uint16_t at_b = push_unseen(p, bytes);
+        make_write(p, &wqe, 0, "its own words");
+        uint16_t at_a = rig_post(p->a, &wqe);
+        memcpy(p->rig->page[0] + 0x800, wqe.bytes, bytes);
+        device_look_at_doorbells(&p->rig->device);
+        if (bytes > 8) /* it may still go on */
+            rig_pass(p->rig, PATIENCE_NS + 1000);
+        expect_sent(p->far, p->b, at_b);
+        expect_sent(p->cq, p->a, at_a);
+        assert_string_equal(written(p, 0), "its own words");
+        assert_memory_equal(p->near.bytes + bytes, "other", 5);
+    }
+}
+
+/* The same when the other QP, and its queue, are gone by then. */
+static void test_ring_over_push_of_none(void **state)
+{
+    struct pair *p = *state;
+    struct rig_wqe wqe;
+    push_unseen(p, 0);
+    qp_destroy(&p->rig->device, p->b->qp);
+    make_write(p, &wqe, 0, "its own words");
+    rig_wqe_finish(&wqe, p->a);
+    rig_post(p->a, &wqe);
+    memcpy(p->rig->page[0] + 0x800, wqe.bytes, 8);
+    device_look_at_doorbells(&p->rig->device);
+    rig_pass(p->rig, PATIENCE_NS + 1000);
+    assert_int_equal(p->a->qp->statistics->blueflame_executed, 0);
+    assert_int_equal(p->a->qp->statistics->wqe_reads, 1);
+}
+
 /* A writer that stops in the middle of a push for longer than anybody waits: the WQE runs as the
  * queue has it, and not with what an earlier push left in the register. */
 static void test_torn(void **state)
@@ -394,6 +447,7 @@ int main(void)
         QUIET(test_never_complete), QUIET(test_push_over_push),
         QUIET(test_push_elsewhere), QUIET(test_push_sizes),
         QUIET(test_two_writers),    QUIET(test_late_writer),
+        QUIET(test_ring_over_push), QUIET(test_ring_over_push_of_none),
         QUIET(test_torn),           QUIET(test_page_gone),
         QUIET(test_pages),
     };
