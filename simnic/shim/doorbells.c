@@ -7,6 +7,9 @@
  * want to run, wakes, yields and timers cost milliseconds at times, and a trap some microseconds
  * always.
  *
+ * A store that is not known is made by the processor: the page is opened, the thread executes the one
+ * instruction and stops again (single_step.c), and the page is closed and looked at.
+ *
  * Programs that post without waiting for what they posted would suffer. When traps follow each
  * other closely, or when there are processors to spare for polling, the pages are "free": stores are
  * made without a trap, and the service thread polls, or looks at every event and now and then by a
@@ -17,6 +20,8 @@
 #include "emulate.h"
 #include "process.h"
 #include "service.h"
+#include "single_step.h"
+#include "unknown_stores.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -31,6 +36,7 @@ static struct {
     bool open[DEVICE_MAX_PAGES];
     uint32_t page_end;
     bool free;
+    uint32_t stepping; /* threads for whose one instruction pages are open */
     uint32_t close_traps;
     uint64_t packets_received; /* by the device, at the last trap */
     uint64_t last_trap_ns;
@@ -86,6 +92,31 @@ static bool is_streaming(void)
     return state.close_traps >= CLOSE_TRAPS;
 }
 
+/* Does what was asked for by a store that has been made, and gives the lock back. */
+static void serve(void)
+{
+    service_work();
+    state.last_trap_ns = process.device.now_ns;
+    bool free = state.free;
+    uint64_t due_ns = device_deadline_ns(&process.device);
+    service_unlock();
+    if (free)
+        service_look_soon();
+    service_look_at(due_ns);
+}
+
+/* Opens the page for the one store at which the thread was stopped. Returns false if it is open already,
+ * or the thread cannot be stopped behind the store. */
+static bool open_for_one(uint32_t page, void *ucontext)
+{
+    bool stepping = single_step_is_on(); /* at a store to two pages */
+    if (state.free || !single_step_begin(ucontext))
+        return false;
+    state.stepping += !stepping;
+    set_writable(page, true);
+    return true;
+}
+
 bool doorbells_trap(uintptr_t address, void *ucontext)
 {
     uint32_t page = page_at(address);
@@ -98,19 +129,36 @@ bool doorbells_trap(uintptr_t address, void *ucontext)
     /* Without the lock, as the processor's own stores are. */
     unsigned stores = emulate_stores(ucontext, &target);
     process_lock();
-    /* A store that cannot be made here is made by the processor, and found by looking. */
+    if (stores == 0)
+        unknown_stores_note(ucontext);
+    if (stores == 0 && open_for_one(page, ucontext)) {
+        process_unlock();
+        errno = error;
+        return true;
+    }
+    /* A store that is neither made here nor stopped behind is found by looking. */
     if (stores == 0 || service_has_processors() || is_streaming())
         set_free();
     if (stores == 0)
         device_ring_page(&process.device, page);
-    service_work();
-    state.last_trap_ns = process.device.now_ns;
-    bool free = state.free;
-    uint64_t due_ns = device_deadline_ns(&process.device);
-    service_unlock();
-    if (free)
-        service_look_soon();
-    service_look_at(due_ns);
+    serve();
+    errno = error;
+    return true;
+}
+
+bool doorbells_stepped(void *ucontext)
+{
+    if (!single_step_end(ucontext))
+        return false;
+    int error = errno;
+    process_lock();
+    state.stepping--;
+    if (service_has_processors() || is_streaming())
+        set_free();
+    /* First closed, then looked at: so what other threads stored meanwhile is found too. */
+    for (uint32_t page = 0; page < state.page_end && !state.free && state.stepping == 0; page++)
+        set_writable(page, false);
+    serve();
     errno = error;
     return true;
 }

@@ -25,6 +25,11 @@ void doorbells_drop(uint32_t page);
  * of our pages. Called by the signal handler, without the lock. */
 bool doorbells_trap(uintptr_t address, void *ucontext);
 
+/* The program's thread stopped behind a store that doorbells_trap had the processor make, or cannot
+ * make it. Does what it asks for; the thread may go on. Returns false if there was none. Called by
+ * signal handlers, without the lock. */
+bool doorbells_stepped(void *ucontext);
+
 /* Returns whether stores go unnoticed, so that somebody must look. */
 bool doorbells_are_free(void);
 

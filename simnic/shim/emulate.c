@@ -1,447 +1,308 @@
-/* emulate.c: the few x86-64 instructions that copies to device registers are made of (Intel SDM
- * volume 2): moves of 4, 8 and 16 bytes, address arithmetic, comparisons, jumps. What is not known
- * ends the emulation before it; the processor goes on there. */
+/* emulate.c: decodes the x86-64 instructions that copies to device registers are made of (Intel SDM
+ * volume 2) and executes them one after another. What is not known ends the emulation before it; the
+ * processor goes on there. */
 #include "emulate.h"
 
 #if defined(__x86_64__)
 
 #include "dma.h"
+#include "emulate_machine.h"
 
 #include <string.h>
-#include <ucontext.h>
 
-#define MOST_INSTRUCTIONS 160
+#define MOST_INSTRUCTIONS 400
 #define MOST_BETWEEN_STORES 12 /* instructions after which a copy is taken to be over */
-#define CARRY 0x001u
-#define PARITY 0x004u
-#define ADJUST 0x010u
-#define ZERO 0x040u
-#define SIGN 0x080u
-#define OVERFLOW 0x800u
-#define ARITHMETIC_FLAGS (CARRY | PARITY | ADJUST | ZERO | SIGN | OVERFLOW)
+#define PAGE_BYTES 4096u
 
 /* The order of the machine's register numbers in gregs. */
 static const uint8_t place_of[16] = {REG_RAX, REG_RCX, REG_RDX, REG_RBX, REG_RSP, REG_RBP,
                                      REG_RSI, REG_RDI, REG_R8,  REG_R9,  REG_R10, REG_R11,
                                      REG_R12, REG_R13, REG_R14, REG_R15};
 
-struct machine {
-    mcontext_t *state;
-    const struct emulate_page *page;
-    const uint8_t *next; /* the byte of the instruction that is decoded next */
-    uint8_t rex;
-    bool operand_16, repeat_f3; /* prefixes 66 and F3 */
-    uint8_t reg, rm;            /* of the ModRM byte, with their REX bits */
-    bool memory;                /* the r/m operand is in memory, at: */
-    uintptr_t address;
-    bool stored; /* to the page */
-};
+/* ---- registers and memory ---- */
 
-static uint64_t *general(const struct machine *m, unsigned number)
+/* Without a REX prefix the byte registers 4 to 7 are AH, CH, DH and BH. */
+static bool is_high_byte(const struct machine *m, unsigned number, unsigned bytes)
 {
-    return (uint64_t *)&m->state->gregs[place_of[number]];
+    return bytes == 1 && !m->has_rex && number >= 4 && number < 8;
 }
 
-static void *vector(const struct machine *m, unsigned number)
+uint64_t machine_general(const struct machine *m, unsigned number, unsigned bytes)
 {
-    return &m->state->fpregs->_xmm[number];
+    if (is_high_byte(m, number, bytes))
+        return (uint64_t)m->state->gregs[place_of[number - 4]] >> 8 & 0xff;
+    uint64_t value = (uint64_t)m->state->gregs[place_of[number]];
+    return bytes == 8 ? value : value & ((1ull << bytes * 8) - 1);
 }
 
-static int64_t signed_bytes(struct machine *m, unsigned count)
+void machine_set_general(struct machine *m, unsigned number, unsigned bytes, uint64_t value)
 {
-    int32_t wide;
-    int8_t narrow;
-    if (count == 1)
-        memcpy(&narrow, m->next, 1);
+    bool high = is_high_byte(m, number, bytes);
+    uint64_t *place = (uint64_t *)&m->state->gregs[place_of[high ? number - 4 : number]];
+    if (bytes == 8)
+        *place = value;
+    else if (bytes == 4)
+        *place = (uint32_t)value;
+    else if (bytes == 2)
+        *place = (*place & ~0xffffull) | (value & 0xffff);
+    else if (high)
+        *place = (*place & ~0xff00ull) | (value & 0xff) << 8;
     else
-        memcpy(&wide, m->next, 4);
-    m->next += count;
-    return count == 1 ? narrow : wide;
+        *place = (*place & ~0xffull) | (value & 0xff);
 }
 
-/* ModRM, SIB and displacement (SDM 2.1.5). `immediate`: bytes of the instruction after them, which
- * addresses relative to the instruction's end must count. */
-static void decode_operands(struct machine *m, unsigned immediate)
+bool machine_is_on_page(const struct machine *m, uintptr_t address, size_t bytes)
 {
-    uint8_t modrm = *m->next++;
-    unsigned mode = modrm >> 6, low = modrm & 7;
-    m->reg = (uint8_t)((modrm >> 3 & 7) | (m->rex & 4) << 1);
-    m->rm = (uint8_t)(low | (m->rex & 1) << 3);
-    m->memory = mode != 3;
-    if (!m->memory)
-        return;
-    bool absolute = false, relative = false;
-    uintptr_t base = 0, index = 0;
-    if (low == 4) {
-        uint8_t sib = *m->next++;
-        unsigned base_register = (sib & 7) | (m->rex & 1u) << 3;
-        unsigned index_register = (sib >> 3 & 7) | (m->rex & 2u) << 2;
-        if (index_register != 4)
-            index = *general(m, index_register) << (sib >> 6);
-        absolute = (sib & 7) == 5 && mode == 0;
-        base = absolute ? 0 : *general(m, base_register);
-    } else if (low == 5 && mode == 0) {
-        relative = true;
-    } else {
-        base = *general(m, m->rm);
+    return address >= m->page->address && bytes <= m->page->bytes &&
+           address - m->page->address <= m->page->bytes - bytes;
+}
+
+bool machine_load(const struct machine *m, uintptr_t address, void *to, size_t bytes)
+{
+    if (!machine_is_on_page(m, address, bytes))
+        return dma_copy(to, (const void *)address, bytes);
+    memcpy(to, m->page->memory + (address - m->page->address), bytes);
+    return true;
+}
+
+/* Each aligned piece of up to 8 bytes is stored whole, as the processor would, and wider stores are
+ * made of such pieces, upwards. */
+static void store_pieces(uint8_t *to, const uint8_t *from, size_t bytes)
+{
+    while (bytes) {
+        size_t piece = bytes >= 8 && (uintptr_t)to % 8 == 0   ? 8
+                       : bytes >= 4 && (uintptr_t)to % 4 == 0 ? 4
+                       : bytes >= 2 && (uintptr_t)to % 2 == 0 ? 2
+                                                              : 1;
+        uint64_t value = 0;
+        memcpy(&value, from, piece);
+        if (piece == 8)
+            __atomic_store_n((uint64_t *)(void *)to, value, __ATOMIC_RELEASE);
+        else if (piece == 4)
+            __atomic_store_n((uint32_t *)(void *)to, (uint32_t)value, __ATOMIC_RELEASE);
+        else if (piece == 2)
+            __atomic_store_n((uint16_t *)(void *)to, (uint16_t)value, __ATOMIC_RELEASE);
+        else
+            __atomic_store_n(to, (uint8_t)value, __ATOMIC_RELEASE);
+        to += piece;
+        from += piece;
+        bytes -= piece;
     }
-    int64_t displacement = 0;
-    if (mode == 1)
-        displacement = signed_bytes(m, 1);
-    else if (mode == 2 || absolute || relative)
-        displacement = signed_bytes(m, 4);
-    if (relative)
-        base = (uintptr_t)m->next + immediate;
-    m->address = base + index + (uintptr_t)displacement;
 }
 
-static bool load(const struct machine *m, void *to, size_t bytes)
+bool machine_store(struct machine *m, uintptr_t address, const void *from, size_t bytes)
 {
-    uintptr_t offset = m->address - m->page->address;
-    if (m->address >= m->page->address && m->page->bytes >= bytes &&
-        offset <= m->page->bytes - bytes) {
-        memcpy(to, m->page->memory + offset, bytes);
-        return true;
-    }
-    return dma_copy(to, (const void *)m->address, bytes);
-}
-
-static bool store(struct machine *m, const void *from, size_t bytes)
-{
-    uintptr_t offset = m->address - m->page->address;
-    if (m->address < m->page->address || offset > m->page->bytes - bytes)
+    if (!machine_is_on_page(m, address, bytes) || m->at > m->available)
         return false;
-    /* Whole where it can be, as the processor would. */
-    if (bytes == 8 && offset % 8 == 0) {
-        uint64_t value;
-        memcpy(&value, from, sizeof value);
-        __atomic_store_n((uint64_t *)(void *)(m->page->memory + offset), value, __ATOMIC_RELEASE);
-    } else {
-        memcpy(m->page->memory + offset, from, bytes);
-    }
+    store_pieces(m->page->memory + (address - m->page->address), from, bytes);
     m->stored = true;
     return true;
 }
 
-static unsigned width(const struct machine *m)
+/* ---- decoding ---- */
+
+uint8_t machine_byte(struct machine *m)
 {
-    return m->rex & 8 ? 8 : 4;
+    uint8_t byte = m->at < sizeof m->code ? m->code[m->at] : 0;
+    if (m->at < UINT8_MAX)
+        m->at++;
+    return byte;
 }
 
-/* Writes a general register; 4-byte results clear its upper half. */
-static void set_general(const struct machine *m, unsigned number, uint64_t value)
+int64_t machine_signed(struct machine *m, unsigned bytes)
 {
-    *general(m, number) = width(m) == 8 ? value : (uint32_t)value;
+    uint64_t value = 0;
+    for (unsigned i = 0; i < bytes; i++)
+        value |= (uint64_t)machine_byte(m) << i * 8;
+    unsigned unused = 64 - bytes * 8;
+    return (int64_t)(value << unused) >> unused;
 }
 
-static void set_flags(const struct machine *m, uint64_t a, uint64_t b, uint64_t result,
-                      bool subtraction)
+void machine_operands(struct machine *m, unsigned immediate)
 {
-    unsigned top = width(m) * 8 - 1;
-    uint64_t mask = top == 63 ? UINT64_MAX : (1ull << (top + 1)) - 1;
-    uint64_t flags = 0;
-    a &= mask;
-    b &= mask;
-    result &= mask;
-    if (subtraction ? a < b : result < a)
-        flags |= CARRY;
-    if (result == 0)
-        flags |= ZERO;
-    if (result >> top & 1)
-        flags |= SIGN;
-    uint64_t overflow = subtraction ? (a ^ b) & (a ^ result) : ~(a ^ b) & (a ^ result);
-    if (overflow >> top & 1)
-        flags |= OVERFLOW;
-    if ((a ^ b ^ result) & 0x10)
-        flags |= ADJUST;
-    if (__builtin_parity((unsigned)(result & 0xff)) == 0)
-        flags |= PARITY;
-    greg_t *place = &m->state->gregs[REG_EFL];
-    *place = (greg_t)(((uint64_t)*place & ~(uint64_t)ARITHMETIC_FLAGS) | flags);
-}
-
-static bool condition(const struct machine *m, unsigned code)
-{
-    uint64_t flags = (uint64_t)m->state->gregs[REG_EFL];
-    bool carry = flags & CARRY, zero = flags & ZERO, sign = flags & SIGN;
-    bool overflow = flags & OVERFLOW, parity = flags & PARITY, holds = false;
-    switch (code >> 1) {
-    case 0:
-        holds = overflow;
-        break;
-    case 1:
-        holds = carry;
-        break;
-    case 2:
-        holds = zero;
-        break;
-    case 3:
-        holds = carry || zero;
-        break;
-    case 4:
-        holds = sign;
-        break;
-    case 5:
-        holds = parity;
-        break;
-    case 6:
-        holds = sign != overflow;
-        break;
-    case 7:
-        holds = zero || sign != overflow;
-        break;
-    }
-    return holds != (code & 1);
-}
-
-/* add, sub, cmp: operation as the reg field of opcode 83 names it. The destination is a register. */
-static bool arithmetic(struct machine *m, unsigned operation, unsigned destination,
-                       uint64_t operand)
-{
-    uint64_t a = *general(m, destination);
-    bool subtraction = operation != 0;
-    uint64_t result = subtraction ? a - operand : a + operand;
-    if (operation != 0 && operation != 5 && operation != 7)
-        return false;
-    set_flags(m, a, operand, result, subtraction);
-    if (operation != 7)
-        set_general(m, destination, result);
-    return true;
-}
-
-static bool move_vector(struct machine *m, bool is_store)
-{
-    decode_operands(m, 0);
+    uint8_t modrm = machine_byte(m);
+    unsigned mode = modrm >> 6, low = modrm & 7;
+    m->reg = (uint8_t)((modrm >> 3 & 7) | (m->rex & REX_R) << 1 | (m->reg_16 ? 16 : 0));
+    m->rm = (uint8_t)(low | (m->rex & REX_B) << 3);
+    m->memory = mode != 3;
     if (!m->memory) {
-        if (is_store)
-            memcpy(vector(m, m->rm), vector(m, m->reg), 16);
-        else
-            memcpy(vector(m, m->reg), vector(m, m->rm), 16);
-        return true;
+        if (m->encoding == ENCODING_EVEX)
+            m->rm |= (uint8_t)((m->rex & REX_X) << 3);
+        return;
     }
-    return is_store ? store(m, vector(m, m->reg), 16) : load(m, vector(m, m->reg), 16);
+    bool absolute = false, relative = false;
+    uintptr_t base = 0, index = 0;
+    if (low == 4) {
+        uint8_t sib = machine_byte(m);
+        unsigned base_register = (sib & 7) | (m->rex & REX_B) << 3;
+        unsigned index_register = (sib >> 3 & 7) | (m->rex & REX_X) << 2;
+        if (index_register != 4)
+            index = machine_general(m, index_register, 8) << (sib >> 6);
+        absolute = (sib & 7) == 5 && mode == 0;
+        base = absolute ? 0 : machine_general(m, base_register, 8);
+    } else if (low == 5 && mode == 0) {
+        relative = true;
+    } else {
+        base = machine_general(m, m->rm, 8);
+    }
+    int64_t displacement = 0;
+    if (mode == 1)
+        displacement = machine_signed(m, 1) * m->displacement_unit;
+    else if (mode == 2 || absolute || relative)
+        displacement = machine_signed(m, 4);
+    if (relative)
+        base = m->start + m->at + immediate;
+    m->address = base + index + (uintptr_t)displacement;
 }
 
-/* The r/m operand's value. */
-static bool operand(const struct machine *m, uint64_t *value)
+/* C5 and C4 (SDM volume 2, 2.3). Bits are inverted there. */
+static bool execute_vex(struct machine *m, uint8_t first)
 {
-    *value = 0;
-    if (m->memory)
-        return load(m, value, width(m));
-    *value = *general(m, m->rm);
-    return true;
-}
-
-static bool conditional_move(struct machine *m, unsigned code)
-{
-    uint64_t value;
-    decode_operands(m, 0);
-    if (!operand(m, &value))
+    uint8_t byte = machine_byte(m);
+    unsigned map = 1;
+    if (m->has_rex || m->operand_16 || m->repeat)
         return false;
-    set_general(m, m->reg, condition(m, code) ? value : *general(m, m->reg));
-    return true;
+    m->rex = (uint8_t)(~byte >> 5 & REX_R);
+    if (first == 0xc4) {
+        map = byte & 0x1f;
+        m->rex = ~byte >> 5 & 7;
+        byte = machine_byte(m);
+        m->rex |= byte >> 4 & REX_W;
+    }
+    m->encoding = ENCODING_VEX;
+    m->vector_bytes = byte & 4 ? 32 : 16;
+    m->third = ~byte >> 3 & 15;
+    m->operand_16 = (byte & 3) == 1;
+    m->repeat = (byte & 3) == 2 ? 0xf3 : (byte & 3) == 3 ? 0xf2 : 0;
+    return emulate_vector(m, map, machine_byte(m));
 }
 
-/* add, sub, cmp of a register with a register or memory, in either direction. */
-static bool arithmetic_of_two(struct machine *m, uint8_t opcode)
+/* 62 (SDM volume 2, 2.7). */
+static bool execute_evex(struct machine *m)
 {
-    uint64_t value;
-    unsigned operation = opcode >> 3;
-    decode_operands(m, 0);
-    if (opcode & 2)
-        return operand(m, &value) && arithmetic(m, operation, m->reg, value);
-    if (!m->memory)
-        return arithmetic(m, operation, m->rm, *general(m, m->reg));
-    if (operation != 7 || !operand(m, &value)) /* only a comparison leaves memory as it is */
+    uint8_t p0 = machine_byte(m), p1 = machine_byte(m), p2 = machine_byte(m);
+    if (m->has_rex || m->operand_16 || m->repeat || p0 & 8 || !(p1 & 4) || (p2 >> 5 & 3) == 3)
         return false;
-    set_flags(m, value, *general(m, m->reg), value - *general(m, m->reg), true);
-    return true;
-}
-
-static bool test(struct machine *m)
-{
-    uint64_t value;
-    decode_operands(m, 0);
-    if (!operand(m, &value))
-        return false;
-    value &= *general(m, m->reg);
-    set_flags(m, value, 0, value, true); /* carry and overflow are clear */
-    return true;
+    m->encoding = ENCODING_EVEX;
+    m->rex = (uint8_t)((~p0 >> 5 & 7) | (p1 >> 4 & REX_W));
+    m->reg_16 = !(p0 & 0x10);
+    m->third = (uint8_t)((~p1 >> 3 & 15) | (~p2 << 1 & 16));
+    m->operand_16 = (p1 & 3) == 1;
+    m->repeat = (p1 & 3) == 2 ? 0xf3 : (p1 & 3) == 3 ? 0xf2 : 0;
+    m->zeroing = p2 & 0x80;
+    m->broadcast = p2 & 0x10;
+    m->vector_bytes = (uint8_t)(16u << (p2 >> 5 & 3));
+    m->mask = p2 & 7;
+    return emulate_vector(m, p0 & 7, machine_byte(m));
 }
 
 /* Opcodes after 0F. */
-static bool execute_two_bytes(struct machine *m)
+static bool execute_0f(struct machine *m)
 {
-    uint8_t opcode = *m->next++;
-    if (opcode >= 0xc8 && opcode <= 0xcf) { /* bswap */
-        unsigned number = (opcode & 7) | (m->rex & 1u) << 3;
-        uint64_t value = *general(m, number);
-        set_general(m, number,
-                    width(m) == 8 ? __builtin_bswap64(value) : __builtin_bswap32((uint32_t)value));
-        return true;
+    uint8_t opcode = machine_byte(m);
+    if (opcode == 0x38) {
+        opcode = machine_byte(m);
+        return emulate_integer_0f38(m, opcode) || emulate_vector(m, 2, opcode);
     }
-    if (opcode >= 0x40 && opcode <= 0x4f)
-        return conditional_move(m, opcode & 15);
-    if (opcode >= 0x80 && opcode <= 0x8f) { /* jcc */
-        int64_t distance = signed_bytes(m, 4);
-        if (condition(m, opcode & 15))
-            m->next += distance;
-        return true;
+    if (opcode == 0x3a)
+        return emulate_vector(m, 3, machine_byte(m));
+    return emulate_integer_0f(m, opcode) || emulate_vector(m, 1, opcode);
+}
+
+static bool execute(struct machine *m)
+{
+    for (;;) {
+        uint8_t byte = machine_byte(m);
+        if (byte == 0x66)
+            m->operand_16 = true;
+        else if (byte == 0xf2 || byte == 0xf3)
+            m->repeat = byte;
+        else if (byte != 0x2e && byte != 0x3e) { /* hints for jumps and padding of nops */
+            m->at--;
+            break;
+        }
+    }
+    uint8_t opcode = machine_byte(m);
+    if ((opcode & 0xf0) == 0x40) {
+        m->has_rex = true;
+        m->rex = opcode & 15;
+        opcode = machine_byte(m);
     }
     switch (opcode) {
-    case 0x10: /* movups, movupd */
-    case 0x28: /* movaps, movapd */
-        return !m->repeat_f3 && move_vector(m, false);
-    case 0x11:
-    case 0x29:
-    case 0x2b: /* movntps */
-        return !m->repeat_f3 && move_vector(m, true);
-    case 0x6f: /* movdqa, movdqu */
-        return (m->operand_16 || m->repeat_f3) && move_vector(m, false);
-    case 0x7f:
-    case 0xe7: /* movntdq */
-        return (m->operand_16 || (m->repeat_f3 && opcode == 0x7f)) && move_vector(m, true);
-    case 0xc3: /* movnti */
-        decode_operands(m, 0);
-        return m->memory && store(m, general(m, m->reg), width(m));
-    case 0x1f: /* nop */
-        decode_operands(m, 0);
-        return true;
-    case 0xae: /* sfence */
-        return *m->next++ == 0xf8;
+    case 0x0f:
+        return execute_0f(m);
+    case 0xc4:
+    case 0xc5:
+        return execute_vex(m, opcode);
+    case 0x62:
+        return execute_evex(m);
     default:
-        return false;
+        return emulate_integer(m, opcode);
     }
 }
 
-static bool move_general(struct machine *m, bool is_store)
+/* An instruction may end where its mapping does. */
+static bool read_code(struct machine *m)
 {
-    decode_operands(m, 0);
-    if (is_store && m->memory)
-        return store(m, general(m, m->reg), width(m));
-    if (is_store) {
-        set_general(m, m->rm, *general(m, m->reg));
+    m->available = sizeof m->code;
+    if (dma_copy(m->code, (const void *)m->start, sizeof m->code))
         return true;
-    }
-    uint64_t value = 0;
-    if (!m->memory)
-        value = *general(m, m->rm);
-    else if (!load(m, &value, width(m)))
-        return false;
-    set_general(m, m->reg, value);
-    return true;
-}
-
-static bool execute_one_byte(struct machine *m, uint8_t opcode)
-{
-    if (opcode >= 0x70 && opcode <= 0x7f) { /* jcc */
-        int64_t distance = signed_bytes(m, 1);
-        if (condition(m, opcode & 15))
-            m->next += distance;
-        return true;
-    }
-    switch (opcode) {
-    case 0x89:
-        return move_general(m, true);
-    case 0x8b:
-        return move_general(m, false);
-    case 0x8d: /* lea */
-        decode_operands(m, 0);
-        set_general(m, m->reg, m->address);
-        return m->memory;
-    case 0x01: /* add */
-    case 0x03:
-    case 0x29: /* sub */
-    case 0x2b:
-    case 0x39: /* cmp */
-    case 0x3b:
-        return arithmetic_of_two(m, opcode);
-    case 0x85:
-        return test(m);
-    case 0x83:
-        decode_operands(m, 1);
-        return !m->memory && arithmetic(m, m->reg & 7, m->rm, (uint64_t)signed_bytes(m, 1));
-    case 0x81:
-        decode_operands(m, 4);
-        return !m->memory && arithmetic(m, m->reg & 7, m->rm, (uint64_t)signed_bytes(m, 4));
-    case 0xc7: { /* mov immediate */
-        decode_operands(m, 4);
-        int64_t value = signed_bytes(m, 4);
-        return m->memory && (m->reg & 7) == 0 && store(m, &value, width(m));
-    }
-    case 0xeb: { /* jmp */
-        int64_t distance = signed_bytes(m, 1);
-        m->next += distance;
-        return true;
-    }
-    case 0x90:
-        return true;
-    default:
-        return false;
-    }
+    memset(m->code, 0, sizeof m->code);
+    size_t rest = PAGE_BYTES - m->start % PAGE_BYTES;
+    m->available = (uint8_t)rest;
+    return rest < sizeof m->code && dma_copy(m->code, (const void *)m->start, rest);
 }
 
 /* Executes one instruction. Returns false, with the registers as they were, if it is not known. */
 static bool step(struct machine *m)
 {
-    const uint8_t *start = (const uint8_t *)m->state->gregs[REG_RIP];
-    uint8_t bytes[16];
-    /* An instruction may end at the end of what is mapped. */
-    if (!dma_copy(bytes, start, sizeof bytes))
+    greg_t *place = &m->state->gregs[REG_RIP];
+    *m = (struct machine){.state = m->state,
+                          .vectors = m->vectors,
+                          .page = m->page,
+                          .start = (uintptr_t)*place,
+                          .encoding = ENCODING_LEGACY,
+                          .vector_bytes = 16,
+                          .displacement_unit = 1};
+    if (!read_code(m))
         return false;
-    m->next = start;
-    m->rex = 0;
-    m->operand_16 = m->repeat_f3 = m->stored = false;
-    for (;; m->next++) {
-        if (*m->next == 0x66)
-            m->operand_16 = true;
-        else if (*m->next == 0xf3)
-            m->repeat_f3 = true;
-        else
-            break;
+    gregset_t before;
+    memcpy(before, m->state->gregs, sizeof before);
+    if (!execute(m) || m->at > m->available) {
+        memcpy(m->state->gregs, before, sizeof before);
+        return false;
     }
-    if ((*m->next & 0xf0) == 0x40)
-        m->rex = *m->next++;
-    uint8_t opcode = *m->next++;
-    bool known;
-    if (opcode == 0x0f)
-        known = execute_two_bytes(m);
-    else
-        known = !m->operand_16 && !m->repeat_f3 && execute_one_byte(m, opcode);
-    if (known)
-        m->state->gregs[REG_RIP] = (greg_t)m->next;
-    return known;
+    *place = (greg_t)(m->target ? m->target : m->start + m->at);
+    return true;
 }
 
-/* Whether the signal's frame has the vector registers: the kernel marks where it put them (struct
- * _fpx_sw_bytes of <asm/sigcontext.h>). Valgrind makes frames without. */
-static bool has_vector_registers(const struct machine *m)
+static struct machine machine_of(void *ucontext, const struct emulate_page *page)
 {
-    const uint32_t magic = 0x46505853;
-    const size_t magic_offset = 464;
-    return m->state->fpregs &&
-           memcmp((const uint8_t *)m->state->fpregs + magic_offset, &magic, sizeof magic) == 0;
+    mcontext_t *state = &((ucontext_t *)ucontext)->uc_mcontext;
+    return (struct machine){.state = state, .vectors = xstate_find(state->fpregs), .page = page};
 }
 
 unsigned emulate_stores(void *ucontext, const struct emulate_page *page)
 {
-    struct machine m = {.state = &((ucontext_t *)ucontext)->uc_mcontext, .page = page};
+    struct machine m = machine_of(ucontext, page);
     unsigned stores = 0, since = 0;
-    if (!has_vector_registers(&m))
+    if (!m.vectors.area)
         return 0;
     for (unsigned i = 0; i < MOST_INSTRUCTIONS && since <= MOST_BETWEEN_STORES; i++) {
         if (!step(&m))
             break;
-        stores += m.stored;
+        stores += m.stored || i == 0; /* once something was done, it is done */
         since = m.stored ? 0 : since + 1;
+        if (m.fenced) /* a push ends with one */
+            break;
     }
     return stores;
 }
 
 bool emulate_load(void *ucontext, const struct emulate_page *page)
 {
-    struct machine m = {.state = &((ucontext_t *)ucontext)->uc_mcontext, .page = page};
-    return m.state->fpregs && step(&m) && !m.stored;
+    struct machine m = machine_of(ucontext, page);
+    return step(&m) && !m.stored;
 }
 
 #else

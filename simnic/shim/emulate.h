@@ -20,8 +20,9 @@ struct emulate_page {
 
 /* Executes the instruction at which a thread was stopped, and following ones, on its registers (a
  * ucontext_t) until one comes that is not known, or that stores to other memory than the page, or the
- * copy seems to be over. Returns how many stores to the page were made: zero, with nothing changed,
- * if the instruction is not one that can be made here. */
+ * copy seems to be over. Stores of up to 8 bytes that are aligned are whole, as the processor's are;
+ * wider ones are made of such pieces, upwards. Returns how many stores to the page were made: zero,
+ * with nothing changed, if the instruction is not one that can be made here. */
 unsigned emulate_stores(void *ucontext, const struct emulate_page *page);
 
 /* Executes the one instruction at which a thread was stopped, which reads from a page that it cannot

@@ -8,6 +8,7 @@
 #include "doorbells.h"
 #include "real.h"
 #include "service.h"
+#include "unknown_stores.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -318,6 +319,7 @@ static void after_fork_in_child(void)
     descriptors_inherit();
     contexts_inherit();
     doorbells_forget();
+    unknown_stores_forget();
     clock_forget();
     service_forget();
     memset(&process, 0, sizeof process);
@@ -351,6 +353,8 @@ int process_attach(void)
  * is there. */
 __attribute__((destructor)) static void leave(void)
 {
-    if (process.attached && process.pid == (uint32_t)getpid())
-        fabric_leave(&process.fabric);
+    if (!process.attached || process.pid != (uint32_t)getpid())
+        return;
+    unknown_stores_tell_total();
+    fabric_leave(&process.fabric);
 }
