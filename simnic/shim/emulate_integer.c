@@ -575,6 +575,10 @@ bool emulate_integer(struct machine *m, uint8_t opcode)
     case 0xf6:
     case 0xf7:
         return unary(m, opcode);
+    case 0xfc: /* cld, std */
+    case 0xfd:
+        set_flags(m, DIRECTION, opcode & 1 ? DIRECTION : 0);
+        return true;
     case 0xfe:
     case 0xff:
         return increment_or_jump(m, opcode);
