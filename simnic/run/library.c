@@ -2,6 +2,7 @@
 #include "library.h"
 
 #include "words.h"
+#include "../session/session.h"
 
 #include <errno.h>
 #include <stdbool.h>
@@ -20,14 +21,6 @@ static bool usable(const char *path)
     return access(path, R_OK) == 0;
 }
 
-static int check(const char *path)
-{
-    if (!strpbrk(path, " :"))
-        return 0;
-    complain("LD_PRELOAD cannot name a path with a space or a colon: %s", path);
-    return EXIT_TROUBLE;
-}
-
 static int find_named(const char *name, char path[PATH_MAX])
 {
     /* Made absolute: the command may run in another directory. */
@@ -35,7 +28,7 @@ static int find_named(const char *name, char path[PATH_MAX])
         complain(LIBRARY_VARIABLE ": %s: %s", name, strerror(errno));
         return EXIT_TROUBLE;
     }
-    return check(path);
+    return 0;
 }
 
 int library_find(char path[PATH_MAX])
@@ -57,7 +50,7 @@ int library_find(char path[PATH_MAX])
     for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
         snprintf(candidate, sizeof(candidate), "%s%s" LIBRARY, program, places[i]);
         if (realpath(candidate, path) && usable(path))
-            return check(path);
+            return 0;
     }
     complain(LIBRARY " is not in %s, nor in ../lib/copyrpc or ../lib/x86_64-linux-gnu/copyrpc "
                      "beside it; name it in $" LIBRARY_VARIABLE,
@@ -77,8 +70,33 @@ static bool has_word(const char *list, const char *word)
     return false;
 }
 
-int library_preload(const char *path)
+/* LD_PRELOAD cannot name a path with a space or a colon, and a session's directory has neither: a
+ * link in it leads there. Members of one session may bring libraries of their own. */
+static int link_to(const char *path, const char *directory, char link[SESSION_PATH_BYTES])
 {
+    for (int i = 0;; i++) {
+        char name[32], there[PATH_MAX];
+        snprintf(name, sizeof(name), "preload%d." LIBRARY, i);
+        session_file(directory, name, link);
+        if (symlink(path, link) == 0)
+            return 0;
+        if (errno != EEXIST)
+            return -errno;
+        ssize_t length = readlink(link, there, sizeof(there));
+        if (length == (ssize_t)strlen(path) && memcmp(there, path, (size_t)length) == 0)
+            return 0;
+    }
+}
+
+int library_preload(const char *path, const char *directory)
+{
+    char link[SESSION_PATH_BYTES];
+    if (strpbrk(path, " :")) {
+        int result = link_to(path, directory, link);
+        if (result)
+            return result;
+        path = link;
+    }
     const char *before = getenv("LD_PRELOAD");
     if (!before || !*before)
         return setenv("LD_PRELOAD", path, 1) ? -errno : 0;

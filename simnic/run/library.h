@@ -8,7 +8,8 @@
  * complains and returns the exit status. */
 int library_find(char path[PATH_MAX]);
 
-/* Puts the shim first into LD_PRELOAD, unless it is there. Returns 0 or -errno. */
-int library_preload(const char *path);
+/* Puts the shim first into LD_PRELOAD, unless it is there; by way of a link in the session's
+ * directory if LD_PRELOAD cannot name its path. Returns 0 or -errno. */
+int library_preload(const char *path, const char *directory);
 
 #endif

@@ -125,7 +125,7 @@ static int set_environment(const struct options *options, const struct membershi
 {
     char sysfs[SESSION_PATH_BYTES];
     session_file(membership->directory, SESSION_SYSFS, sysfs);
-    int result = library_preload(library);
+    int result = library_preload(library, membership->directory);
     if (!result && (setenv(SESSION_VARIABLE, membership->directory, 1) != 0 ||
                     setenv("SYSFS_PATH", sysfs, 1) != 0 ||
                     (options->trace && setenv(SESSION_TRACE_VARIABLE, "1", 1) != 0)))

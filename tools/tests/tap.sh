@@ -1,4 +1,14 @@
+# shellcheck shell=bash
 # tap.sh: TAP for shell tests: `check NAME COMMAND...` is one sub-test; `plan` comes last.
+#
+# A test begins alike, whoever started it: a shell can neither trap nor reset what was ignored when it started, as nohup does, and
+# scripts with what they start in the background; a closed stdin would be the number of the next file; and the words and the order
+# that tests look for are those of C.
+if [ "${TAP_START:-}" != plain ]; then
+    [ -e "/proc/$$/fd/0" ] || exec < /dev/null
+    TAP_START=plain LC_ALL=C exec env --default-signal bash "$0" "$@"
+fi
+unset TAP_START
 count=0
 check() {
     local name=$1 log

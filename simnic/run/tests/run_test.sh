@@ -1,5 +1,7 @@
 #!/usr/bin/env bash
+# shellcheck disable=SC2016 # the shells that simnic runs expand what is in single quotes
 # run_test.sh SIMNIC: that `simnic run` passes on statuses and signals, and leaves nothing behind whatever is killed.
+# shellcheck source-path=SCRIPTDIR source=common.sh
 . "$(dirname "$0")/common.sh"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -11,6 +13,7 @@ session=test.$$ # of the sessions used here
 directory=/dev/shm/simnic.$(id -u).$session
 export SIMNIC_SESSION_NAME=$session
 nap=1000.$$ # an argument for sleep by which a process is told from others
+export work simnic directory session nap # for what runs in shells of its own
 
 sleepers() { pgrep -f "^sleep $nap"; }
 no_sleepers() { ! sleepers; }
@@ -41,7 +44,7 @@ check "SYSFS_PATH" same "$(run printenv SYSFS_PATH)" "$directory/sysfs"
 check "LD_PRELOAD keeps what was there" same "$(LD_PRELOAD=libc.so.6 run printenv LD_PRELOAD | sed 's/.*libsimnic.so://')" libc.so.6
 check "no trace" status_is 1 run printenv SIMNIC_TRACE
 check "--trace" same "$(run --trace printenv SIMNIC_TRACE)" 1
-check "the command's own options" same "$(run echo --trace --help)" "--trace --help"
+check "the command's own options" same "$(run printf "%s %s" --trace --help)" "--trace --help"
 check "stdin" same "$(echo hello | run cat)" hello
 check "other files" same "$(run sh -c 'cat <&9' 9<<< nine)" nine
 closed() { run sh -c '[ ! -e /proc/$$/fd/0 ] && [ ! -e /proc/$$/fd/2 ]' <&- 2>&-; }
@@ -85,10 +88,10 @@ check "nothing left" nothing_left
 
 # --- sharing and nesting
 shared() {
-    "${runner[@]}" sh -c "echo here > $work/ready; read line < $work/fifo; cat $directory/note" > "$work/note" &
+    "${runner[@]}" sh -c 'echo here > "$work/ready"; read -r line < "$work/fifo"; cat "$directory/note"' > "$work/note" &
     local first=$!
     soon [ -s "$work/ready" ] || return 1
-    run sh -c "echo hello > $directory/note" || return 1
+    run sh -c 'echo hello > "$directory/note"' || return 1
     echo > "$work/fifo"
     wait $first && same "$(cat "$work/note")" hello
 }
@@ -97,28 +100,34 @@ check "two runs share a session" shared
 check "nothing left" nothing_left
 check "nested" same "$(run "$simnic" run printenv SIMNIC_SESSION)" "$directory"
 check "nested: the library is preloaded once" same "$(run "$simnic" run printenv LD_PRELOAD)" "$(run printenv LD_PRELOAD)"
-check "nested: leaves the session to its owner" status_is 0 run sh -c "$simnic run true; [ -e $directory/fabric ]"
+check "nested: leaves the session to its owner" status_is 0 run sh -c '"$simnic" run true; [ -e "$directory/fabric" ]'
 check "nested in another session" same "$(run "$simnic" run --session "$session.b" printenv SIMNIC_SESSION)" "$directory.b"
 check "a session in the environment that is gone" same "$(SIMNIC_SESSION=$directory.gone "$simnic" run printenv SIMNIC_SESSION)" "$directory"
 private() { # two at a time, and what is nested in one shares it
     local one two
-    "$simnic" run --private sh -c "echo \$SIMNIC_SESSION > $work/one; read line < $work/fifo; cat \$SIMNIC_SESSION/note" > "$work/note" &
+    "$simnic" run --private sh -c 'echo "$SIMNIC_SESSION" > "$work/one"; read -r line < "$work/fifo"; cat "$SIMNIC_SESSION/note"' > "$work/note" &
     local first=$!
     soon [ -s "$work/one" ] || return 1
     one=$(cat "$work/one")
-    two=$("$simnic" run --private sh -c "[ -e \$SIMNIC_SESSION/fabric ] && $simnic run printenv SIMNIC_SESSION")
-    SIMNIC_SESSION=$one "$simnic" run sh -c "echo hello > \$SIMNIC_SESSION/note"
+    two=$("$simnic" run --private sh -c '[ -e "$SIMNIC_SESSION/fabric" ] && "$simnic" run printenv SIMNIC_SESSION')
+    SIMNIC_SESSION=$one "$simnic" run sh -c 'echo hello > "$SIMNIC_SESSION/note"'
     echo > "$work/fifo"
     wait $first && same "$(cat "$work/note")" hello || return 1
     [[ $one = */simnic.$(id -u).private.* && $two = */simnic.$(id -u).private.* && $one != "$two" ]] || { echo "$one, $two"; return 1; }
     [ ! -e "$one" ] && [ ! -e "$two" ]
 }
 check "--private" private
+elsewhere=$work/"a b:c" # what LD_PRELOAD cannot name
+mkdir "$elsewhere" && cp "$simnic" "${SIMNIC_LIBRARY:-$(dirname "$simnic")/libsimnic.so}" "$elsewhere"
+in_elsewhere() { env -u SIMNIC_LIBRARY "$elsewhere/simnic" run --session "$session" "$@"; }
+check "a path with a space and a colon: the library is loaded" in_elsewhere grep -q "a b:c/libsimnic" /proc/self/maps
+check "a path with a space and a colon: the library is preloaded once" same \
+    "$(in_elsewhere env -u SIMNIC_LIBRARY "$elsewhere/simnic" run printenv LD_PRELOAD)" "$(in_elsewhere printenv LD_PRELOAD)"
 check "--private and a name" complains 2 "--private and --session" "$simnic" run --session "$session" --private true
 many() { # many runs that come and go at the same time
     local i failed=0 jobs=()
     for ((i = 0; i < 60; i++)); do
-        run sh -c "[ -e \$SIMNIC_SESSION/fabric ] && [ -e \$SYSFS_PATH/class/infiniband_verbs/abi_version ]" &
+        run sh -c '[ -e "$SIMNIC_SESSION/fabric" ] && [ -e "$SYSFS_PATH/class/infiniband_verbs/abi_version" ]' &
         jobs+=($!)
     done
     for i in "${jobs[@]}"; do wait "$i" || failed=1; done
@@ -134,11 +143,11 @@ check "a daemon that ignores SIGTERM is killed" status_is 6 run sh -c "(trap '' 
 check "nothing left" nothing_left
 check "a stopped process is ended" status_is 7 run sh -c "sleep $nap & kill -STOP \$!; exit 7"
 check "nothing left" nothing_left
-check "a nested runner is ended" status_is 8 run sh -c "$simnic run --session $session.b sh -c 'trap : TERM; sleep $nap; sleep $nap' & sleep 0.5; exit 8"
+check "a nested runner is ended" status_is 8 run sh -c '"$simnic" run --session "$session.b" sh -c "trap : TERM; > \"$work/nested\"; sleep $nap; sleep $nap" & until [ -e "$work/nested" ]; do sleep 0.02; done; exit 8'
 check "nothing left" nothing_left
 check "nothing left of the nested one" [ ! -e "$directory.b" ]
 bystander() { # a child that the shell had before it became a runner
-    sh -c "sleep 1002.$$ > /dev/null 2>&1 & exec $simnic run --session $session sh -c 'sleep $nap & exit 9'"
+    bystander=1002.$$ sh -c 'sleep "$bystander" > /dev/null 2>&1 & exec "$simnic" run --session "$session" sh -c "sleep $nap & exit 9"'
     [ $? = 9 ] && pgrep -f "^sleep 1002.$$" > /dev/null && pkill -f "^sleep 1002.$$"
 }
 check "processes of others are left alone" bystander
@@ -150,10 +159,10 @@ killed() {
     local who=$1 expected=$2 outer inner command status
     "${runner[@]}" sh -c "setsid sleep $nap & sleep $nap; true" 2> "$work/complaint" &
     outer=$!
-    soon sleepers && soon processes_below $outer || return 1
-    processes_below $outer
+    soon sleepers && soon processes_below "$outer" || return 1
+    processes_below "$outer"
     kill -9 "${!who}"
-    wait $outer 2> /dev/null
+    wait "$outer" 2> /dev/null
     status=$?
     [ $status = "$expected" ] || { echo "status $status"; cat "$work/complaint"; return 1; }
     nothing_left
@@ -166,10 +175,10 @@ stale() { # both are killed: the next run, of any session, cleans up
     local outer inner command
     "${runner[@]}" sleep "$nap" > /dev/null 2>&1 &
     outer=$!
-    soon processes_below $outer || return 1
-    processes_below $outer
-    kill -9 $outer "$inner"
-    wait $outer 2> /dev/null
+    soon processes_below "$outer" || return 1
+    processes_below "$outer"
+    kill -9 "$outer" "$inner"
+    wait "$outer" 2> /dev/null
     soon no_sleepers || return 1
     [ -e "$directory" ] || { echo "removed already"; return 1; }
     "$simnic" run --session "$session.b" true
@@ -179,11 +188,12 @@ check "both killed: swept up by the next run" stale
 
 # --- signals
 cat > "$work/listen" <<'LISTEN'
-for s in INT TERM HUP QUIT USR1 USR2 WINCH ALRM; do trap "echo $s >> $1" $s; done
-trap "echo END >> $1; exit 11" PWR
-echo READY > $1
+heard=$1
+for s in INT TERM HUP QUIT USR1 USR2 WINCH ALRM; do trap "echo $s >> \"\$heard\"" $s; done
+trap 'echo END >> "$heard"; exit 11' PWR
+echo READY > "$heard"
 # Not sleep, which the group's signals would reach.
-while :; do read -r -t 0.02 -u 3; done 3<> $1.idle
+while :; do read -r -t 0.02 -u 3; done 3<> "$heard.idle"
 LISTEN
 mkfifo "$work/heard.idle"
 listened() { cat "$work/heard"; }
@@ -194,63 +204,95 @@ start_listener() {
     "${runner[@]}" bash "$work/listen" "$work/heard" > /dev/null 2>&1 &
     outer=$!
     set +m
-    soon grep -q READY "$work/heard" && processes_below $outer
+    soon grep -q READY "$work/heard" && processes_below "$outer"
 }
 end_listener() {
     local status
     sleep 0.3
-    kill -PWR $outer
-    soon grep -q END "$work/heard" || kill -9 -$outer
-    wait $outer 2> /dev/null
+    kill -PWR "$outer"
+    soon grep -q END "$work/heard" || kill -9 "-$outer"
+    wait "$outer" 2> /dev/null
     status=$?
     [ $status = 11 ] || { echo "status $status"; return 1; }
 }
 to_runner_alone() {
     local outer s
     start_listener || return 1
-    for s in INT TERM HUP QUIT USR1 USR2 WINCH ALRM; do kill -$s $outer; sleep 0.1; done
+    for s in INT TERM HUP QUIT USR1 USR2 WINCH ALRM; do
+        kill "-$s" "$outer"
+        soon grep -qx "$s" "$work/heard" || return 1
+    done
     end_listener && same "$(listened | xargs)" "READY INT TERM HUP QUIT USR1 USR2 WINCH ALRM END"
 }
 to_group() {
     local outer s
     start_listener || return 1
-    for s in INT TERM HUP USR1; do kill -$s -$outer; sleep 0.1; done
+    for s in INT TERM HUP USR1; do
+        kill "-$s" "-$outer"
+        soon grep -qx "$s" "$work/heard" || return 1
+    done
     end_listener && same "$(listened | xargs)" "READY INT TERM HUP USR1 END"
 }
 stop_and_go() {
     local outer inner command
     start_listener || return 1
-    processes_below $outer
-    kill -TSTP $outer
-    soon state_is T "$command" && soon state_is T $outer || return 1
-    kill -CONT $outer
-    soon state_is S $outer || return 1
-    kill -USR1 $outer
+    processes_below "$outer"
+    kill -TSTP "$outer"
+    soon state_is T "$command" && soon state_is T "$outer" || return 1
+    kill -CONT "$outer"
+    soon state_is S "$outer" || return 1
+    kill -USR1 "$outer"
     soon grep -q USR1 "$work/heard" || return 1
     end_listener
 }
 go_on_by_command() { # who lets only the command go on gets the runner too
     local outer inner command
     start_listener || return 1
-    processes_below $outer
-    kill -TSTP -$outer
-    soon state_is T "$command" && soon state_is T $outer || return 1
+    processes_below "$outer"
+    kill -TSTP "-$outer"
+    soon state_is T "$command" && soon state_is T "$outer" || return 1
     kill -CONT "$command"
-    soon state_is S $outer || return 1
+    soon state_is S "$outer" || return 1
     end_listener
 }
 killed_while_stopped() {
     local outer inner command status
     start_listener || return 1
-    processes_below $outer
-    kill -TSTP -$outer
-    soon state_is T "$command" && soon state_is T $outer || return 1
+    processes_below "$outer"
+    kill -TSTP "-$outer"
+    soon state_is T "$command" && soon state_is T "$outer" || return 1
     kill -9 "$command"
-    wait $outer 2> /dev/null
+    wait "$outer" 2> /dev/null
     status=$?
     [ $status = 137 ] || { echo "status $status"; return 1; }
 }
+# COMMAND...: starts the runner with SIGINT and SIGQUIT ignored, as shells start what is to be in the background.
+start_deaf() {
+    rm -f "$work/up"
+    (trap '' INT QUIT; exec "${runner[@]}" "$@") &
+    outer=$!
+    soon [ -e "$work/up" ]
+}
+stays_ignored() {
+    local outer
+    start_deaf sh -c '> "$work/up"; exec sleep "$nap"' || return 1
+    kill -INT "$outer" && kill -QUIT "$outer" && kill -TERM "$outer" # passed on in this order
+    status_is 143 wait "$outer"
+}
+handled_all_the_same() {
+    local outer
+    start_deaf /usr/bin/python3 -c 'if True:
+        import os, signal
+        signal.signal(signal.SIGINT, lambda *_: os._exit(12))
+        open(os.environ["work"] + "/up", "w").close()
+        while True:
+            signal.pause()' || return 1
+    kill -INT "$outer"
+    status_is 12 wait "$outer"
+}
 check "signals to the runner alone are passed on" to_runner_alone
+check "what was ignored at the start stays so" stays_ignored
+check "what was ignored at the start comes to a command that handles it" handled_all_the_same
 check "signals to the group are not passed on twice" to_group
 check "stop and go on" stop_and_go
 check "the runner goes on with the command" go_on_by_command
@@ -259,8 +301,8 @@ check "timeout ends all" status_is 124 timeout 0.5 "$simnic" run --session "$ses
 check "nothing left" nothing_left
 terminal() { # Ctrl-C, as a terminal sends it
     rm -f "$work/heard"
-    (soon grep -q READY "$work/heard"; printf '\003'; sleep 0.5; pkill -PWR -f "^bash $work/listen") |
-        script -qec "$simnic run --session $session bash $work/listen $work/heard" /dev/null > /dev/null
+    (soon grep -q READY "$work/heard"; printf '\003'; soon grep -q INT "$work/heard"; sleep 0.5; pkill -PWR -f "^bash $work/listen") |
+        script -qec 'exec "$simnic" run --session "$session" bash "$work/listen" "$work/heard"' /dev/null > /dev/null
     same "$(listened | xargs)" "READY INT END"
 }
 if command -v script > /dev/null; then
@@ -275,7 +317,7 @@ check "nothing left" nothing_left
 mounted() { # OPTIONS COMMAND...
     local options=$1
     shift
-    unshare -m sh -c 'mount -t tmpfs -o "$0" tmpfs /dev/shm && "$@"; status=$?; ls -A /dev/shm > '"$work/shm"'; exit $status' "$options" "$@"
+    unshare -m sh -c 'mount -t tmpfs -o "$0" tmpfs /dev/shm && "$@"; status=$?; ls -A /dev/shm > "$work/shm"; exit $status' "$options" "$@"
 }
 if mounted size=1m true 2> /dev/null; then
     check "/dev/shm is full" complains 1 "No space left on device; make room" mounted size=64k "$simnic" run --session "$session" true
@@ -284,7 +326,7 @@ if mounted size=1m true 2> /dev/null; then
     check "nothing is left in it" same "$(cat "$work/shm")" ""
     check "/dev/shm is read-only" complains 1 "Read-only file system; /dev/shm must" mounted ro "$simnic" run --session "$session" true
     check "another user's session" complains 1 "something else has this name" mounted size=1m \
-        sh -c "mkdir $directory && chown 12345 $directory && '$simnic' run --session $session true"
+        sh -c 'mkdir "$directory" && chown 12345 "$directory" && "$simnic" run --session "$session" true'
 else
     for test in "is full" "has no inodes" "is read-only" "has another user's session"; do
         count=$((count + 1))
