@@ -1,4 +1,4 @@
-# common.sh: what the words of ./dev share. Sourced with $root set.
+# common.sh: what the words have in common. Sourced with $root set.
 
 say() { echo "dev: $*" >&2; }
 die() { echo "dev: $*" >&2; exit 1; }
@@ -43,13 +43,13 @@ setup() {
         exit 1
     }
     local missing
-    missing=$(missing_packages)
-    [ -n "$missing" ] || { setup_go; return 0; }
-    say "installing $(echo $missing)"
+    mapfile -t missing < <(missing_packages)
+    [ ${#missing[@]} != 0 ] || { setup_go; return 0; }
+    say "installing ${missing[*]}"
     mkdir -p "$root/build"
     as_root apt-get update > "$root/build/setup.log" 2>&1 || say "apt-get update failed; trying without"
-    missing=$(missing_packages)   # names of alternatives are known only now
-    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $missing \
+    mapfile -t missing < <(missing_packages) # names of alternatives are known only now
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "${missing[@]}" \
         >> "$root/build/setup.log" 2>&1 || {
         tail -n 15 "$root/build/setup.log" >&2
         die "the packages could not be installed; the whole log is build/setup.log"

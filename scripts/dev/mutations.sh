@@ -2,7 +2,20 @@
 #help
 #help Usage: ./dev mutations [PART_OF_A_NAME]
 #help
-#help ./dev test takes a sample of those of channels; this runs them all, or those whose names have the part, for some ten minutes.
+#help Those of the RPC engine, then those of channels, of which ./dev test takes a sample only: all, or those whose names have the
+#help part; some fifteen minutes for all.
 setup
-cd "$root"
-exec python3 core/stripe/tests/mutations.py "$root" "$@"
+cd "$root" || die "cannot change to $root"
+failed=0 found=0
+for engine in rpc stripe; do
+    say "mutations of core/$engine"
+    status=0
+    python3 "core/$engine/tests/mutations.py" "$root" "$@" || status=$?
+    case $status in
+    0) found=1 ;;
+    3) say "none there has '$*' in its name" ;;
+    *) found=1 failed=1 ;;
+    esac
+done
+[ $found = 1 ] || die "no mutation has '$*' in its name"
+exit $failed
