@@ -1,4 +1,5 @@
 #!/bin/busybox sh
+# shellcheck shell=dash # the nearest to busybox's
 # guest-init.sh: first process of the guest: loads modules, puts this machine's root under a memory-backed layer, and
 # goes on there in guest-main.sh.
 export PATH=/bin

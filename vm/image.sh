@@ -1,7 +1,8 @@
+# shellcheck shell=bash
 # image.sh: the VM's kernel and initramfs: made once for each kernel version and for each state of these scripts,
 # and kept in the cache. Sourced by run; vm_image prints the folder.
 
-vm_cache=${XDG_CACHE_HOME:-$HOME/.cache}/copyrpc/vm
+vm_cache=${XDG_CACHE_HOME:-${HOME:-$(cd ~ && pwd)}/.cache}/copyrpc/vm
 vm_here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
 vm_say() { echo "vm: $*" >&2; }
@@ -33,7 +34,7 @@ vm_cached() {
 }
 
 vm_build() {
-    local folder=$1 packages version
+    local folder=$1 packages names version
     packages=$(vm_kernel_packages) || {
         vm_say "apt has no package lists yet; updating them"
         if [ "$(id -u)" = 0 ]; then apt-get -qq update; else sudo apt-get -qq update; fi
@@ -42,8 +43,9 @@ vm_build() {
             return 1
         }
     }
+    mapfile -t names <<< "$packages"
     vm_say "downloading ${packages%%$'\n'*} (once)"
-    (cd "$folder" && apt-get -o APT::Sandbox::User=root -qq download $packages) || {
+    (cd "$folder" && apt-get -o APT::Sandbox::User=root -qq download "${names[@]}") || {
         vm_say "the download failed; run 'apt-get update' and try again"
         return 1
     }
@@ -54,7 +56,7 @@ vm_build() {
     done
     # Where /lib is a link in the package's world, modules lie under usr.
     [ -d "$folder/root/lib/modules" ] || ln -s usr/lib "$folder/root/lib"
-    version=$(ls "$folder/root/lib/modules" | head -n 1)
+    version=$(basename "$(find "$folder/root/lib/modules" -mindepth 1 -maxdepth 1 | head -n 1)")
     depmod -b "$folder/root" "$version" || return 1
     python3 "$vm_here/unpack_kernel.py" "$folder/root/boot/vmlinuz-$version" "$folder/kernel" || return 1
     "$vm_here/initramfs.sh" "$folder/root" "$version" "$folder/initramfs.new" || return 1

@@ -4,8 +4,9 @@ import lzma
 import struct
 import subprocess
 import sys
+from pathlib import Path
 
-image = open(sys.argv[1], "rb").read()
+image = Path(sys.argv[1]).read_bytes()
 setup_sectors = image[0x1F1] or 4
 offset, length = struct.unpack_from("<II", image, 0x248)
 begin = (setup_sectors + 1) * 512 + offset
@@ -21,4 +22,4 @@ else:
     sys.exit("vm: the kernel's compression is not known")
 if not kernel.startswith(b"\x7fELF"):
     sys.exit("vm: no ELF kernel in the image")
-open(sys.argv[2], "wb").write(kernel)
+Path(sys.argv[2]).write_bytes(kernel)
