@@ -4,7 +4,8 @@
 crossing: a batch of 256 calls in Go's raw arrays and in C, in turns, in one process on one thread; only the client's part.
 rates: programs against copyrpc-perf's server, in turns, the best of several: C's client, Go's on the raw arrays, and Go's
 Endpoint.Call from 1,000 goroutines. The two sides and simnic share the machine's processors, so only the ratios say
-something; all sleep when there is nothing, because with two that spin on two processors the scheduler is what is measured. --check makes the exit status 1 if a limit is passed."""
+something; all sleep when there is nothing, because with two that spin on two processors the scheduler is what is measured. --check makes the exit
+status 1 if a limit is passed."""
 import json
 import os
 import subprocess

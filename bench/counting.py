@@ -6,16 +6,17 @@ import os
 import re
 import subprocess
 import tempfile
+from pathlib import Path
 
 NOT_OURS = ("libsimnic", "ld-linux", "vgpreload")
 TRY_AGAIN = 75
-libc = set()  # functions of it that were called by what was counted
+libc: set[str] = set()  # functions of it that were called by what was counted
 
 
 def self_cost(path):
     """Instructions, without what the device's library took; and the functions of libc that took some."""
     objects, functions, object_, function, calling, total, called = {}, {}, "", "", False, 0, set()
-    for line in open(path):
+    for line in Path(path).read_text().splitlines():
         name = re.match(r"(c?)(ob|fn)=\((\d+)\)(?: (.*))?$", line)
         if name:
             of_callee, kind, number, text = name.groups()
@@ -45,7 +46,7 @@ def run(simnic, command, function):
                      "--px-default=allregs-at-mem-access", "--px-file-backed=allregs-at-mem-access",
                      "--tool=callgrind", "--collect-atstart=no", "--toggle-collect=" + function,
                      "--callgrind-out-file=" + out] + command
-        for attempt in range(10):  # on a busy machine the device may come too late for what is to be counted
+        for _ in range(10):  # on a busy machine the device may come too late for what is to be counted
             done = subprocess.run(arguments, stdout=subprocess.PIPE)
             if done.returncode != TRY_AGAIN:
                 break

@@ -1,7 +1,6 @@
 """report.py: what run.py tells: TAP, the matrix, JSON; and what is red."""
 import json
 
-
 # How the reason begins of what this place cannot run.
 ELSEWHERE = "only on simnic"
 

@@ -299,7 +299,7 @@ class Play:
                     raise Failure(f"{peer}: {len(left)} did not come, first {first}; left over: {self.left_over(runner)}")
                 if runner.ended:
                     raise Failure(f"{peer}: {runner.why_gone()}")
-                runner.changed.wait_for(lambda: len(runner.events) > seen or runner.ended, time_left)
+                runner.changed.wait_for(lambda seen=seen: len(runner.events) > seen or runner.ended, time_left)
 
     @staticmethod
     def is_it(pattern, event):

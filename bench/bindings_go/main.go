@@ -52,7 +52,7 @@ func run(address string, rounds int) error {
 	}
 	defer C.close_all()
 	if failed := C.c_client_connect(listening); failed != nil {
-		return fmt.Errorf("C client: %s", C.GoString(failed))
+		return fmt.Errorf("client in C: %s", C.GoString(failed))
 	}
 	raw, endpoint, err := connect(C.GoString(listening))
 	if err != nil {

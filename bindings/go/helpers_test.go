@@ -3,7 +3,6 @@ package copyrpc_test
 import (
 	"context"
 	"errors"
-	"net"
 	"os"
 	"sync"
 	"testing"
@@ -125,10 +124,4 @@ func (w *warnings) take() []string {
 	texts := w.texts
 	w.texts = nil
 	return texts
-}
-
-func port(t testing.TB, address string) string {
-	_, port, err := net.SplitHostPort(address)
-	check(t, err)
-	return port
 }

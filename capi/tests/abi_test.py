@@ -9,11 +9,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from pathlib import Path
+from typing import Optional
 
 import cffi
 
 header_path, map_path, library_path, layout_path = sys.argv[1:5]
-header = open(header_path).read()
+header = Path(header_path).read_text()
 source_root = os.path.dirname(os.path.dirname(os.path.abspath(header_path)))
 without_comments = re.sub(r"/\*.*?\*/", "", header, flags=re.S)
 
@@ -32,7 +34,7 @@ def cdef_text():
     return "\n".join(lines)
 
 
-failures = []
+failures: list[str] = []
 results = []
 
 
@@ -43,9 +45,10 @@ def check(name, problem):
         failures.append(name)
 
 
-ffi = cffi.FFI()
+parser = cffi.FFI()
+ffi: Optional[cffi.FFI] = parser
 try:
-    ffi.cdef(cdef_text())
+    parser.cdef(cdef_text())
     check("cffi parses the header", None)
 except Exception as error:  # the parser's own exceptions have no common base
     check("cffi parses the header", [str(error)])
@@ -65,14 +68,14 @@ names = functions + structs
 check("names begin with crpc_ or CRPC_",
       [name for name in re.findall(r"^#define (\w+)", without_comments, flags=re.M)
        if not name.startswith(("CRPC_", "COPYRPC_H"))])
-body = {name: re.search(r"typedef struct %s \{(.*?)\}" % name, without_comments, flags=re.S).group(1) for name in structs}
+body = {name: re.findall(r"typedef struct %s \{(.*?)\}" % name, without_comments, flags=re.S)[0] for name in structs}
 sized = [name for name in structs if "struct_size" in body[name]]
 check("struct_size is first", [name for name in sized if not re.match(r"\s*uint32_t struct_size;", body[name])])
 check("ops and completions hold no pointers",
       [name for name in ("crpc_op", "crpc_channel_op", "crpc_completion") if "*" in body[name]])
 
 # ---- Names ----
-map_text = re.sub(r"/\*.*?\*/", "", open(map_path).read(), flags=re.S)
+map_text = re.sub(r"/\*.*?\*/", "", Path(map_path).read_text(), flags=re.S)
 node_of = {name: node for node, body_ in re.findall(r"(COPYRPC_[\w.]+) \{(.*?)\}", map_text, flags=re.S)
            for name in re.findall(r"\b(crpc_\w+);", body_)}
 check("header and version script name the same functions", sorted(set(functions) ^ set(node_of)))
@@ -87,7 +90,7 @@ dynamic = subprocess.run(["readelf", "-d", library_path], capture_output=True, t
 check("the soname is libcopyrpc.so.0", None if "[libcopyrpc.so.0]" in dynamic else [dynamic])
 
 # ---- Tests that must know every struct ----
-struct_test = open(os.path.join(source_root, "capi/tests/struct_test.c")).read()
+struct_test = Path(source_root, "capi/tests/struct_test.c").read_text()
 check("struct_test.c knows every sized struct",
       [name for name in sized if not re.search(r"(IN|OUT)\(%s\b" % name[len("crpc_"):], struct_test)])
 
@@ -107,8 +110,8 @@ if ffi:
                for name in functions]
     text = "".join(line + "\n" for line in layout)
     if "--write" in sys.argv:
-        open(layout_path, "w").write(text)
-    agreed = open(layout_path).read() if os.path.exists(layout_path) else ""
+        Path(layout_path).write_text(text)
+    agreed = Path(layout_path).read_text() if os.path.exists(layout_path) else ""
     difference = list(difflib.unified_diff(agreed.splitlines(), text.splitlines(), "agreed on", "now", lineterm="", n=0))
     if difference:
         difference.append("if this is meant: read ABI.md, then run %s --write" % " ".join(sys.argv))
@@ -135,7 +138,7 @@ with tempfile.TemporaryDirectory() as work:
             results.append((name + " # SKIP not installed", None))
             continue
         path = os.path.join(work, "header." + suffix)
-        open(path, "w").write(program)
+        Path(path).write_text(program)
         run = subprocess.run([compiler, "-std=" + standard, "-pedantic", "-Wall", "-Wextra", "-Werror", "-fsyntax-only",
                               "-Wno-unused-local-typedefs", "-I" + os.path.dirname(header_path), path],
                              capture_output=True, text=True)

@@ -2,6 +2,7 @@
 import os
 import re
 import sys
+from pathlib import Path
 
 root = sys.argv[1]
 
@@ -37,7 +38,7 @@ for top in ("core", "capi", "tools", "examples/c"):
             strays.append(relative + " has no rule in ALLOWED")
 ALLOWED = {folder: below for folder, below in ALLOWED.items() if os.path.isdir(os.path.join(root, folder))}
 
-headers = {}
+headers: dict[str, list[str]] = {}
 for folder in ALLOWED:
     for name in os.listdir(os.path.join(root, folder)):
         if name.endswith(".h"):
@@ -61,7 +62,7 @@ for folder, below in sorted(ALLOWED.items()):
         path = folder + "/" + name
         if not name.endswith((".c", ".h", ".cpp")):
             continue
-        text = open(os.path.join(root, path)).read()
+        text = Path(root, path).read_text()
         for include in re.findall(r'#include ["<]([^">]+)[">]', text):
             found = targets(folder, include)
             allowed = [target for target in found

@@ -3,8 +3,9 @@ import asyncio
 import contextlib
 import mmap
 
-import copyrpc
 from words import payload, status_of, tell, told
+
+import copyrpc
 
 
 def options_of(token="", share=None, **options):

@@ -8,9 +8,11 @@ import inspect
 import itertools
 import sys
 
-import copyrpc
 from channels import Channels
 from words import ACCESSES, THINGS, options_of, payload, status_of, tell, told, words_of
+
+import copyrpc
+
 
 class Runner(Channels):
     """What a scenario has made: a context, and things under their names or numbers."""

@@ -28,7 +28,7 @@ if [ -n "${TEST_LINK1_DOWN:-}" ]; then
     $TEST_LINK1_UP
 fi
 
-"$perf" server $address:7472 > "$work/server" 2>&1 &
+"$perf" server "$address:7472" > "$work/server" 2>&1 &
 server=$!
 check "perf server listens" listening "$work/server"
 check "perf measures and prints JSON" bash -c "timeout 60 '$perf' client $address:7472 -t 2 -s 32 -q 256 --json > '$work/json'"
@@ -44,13 +44,13 @@ check "several endpoints, large replies, sleeping" bash -c "timeout 60 '$perf' c
 check "all are answered" json "r['calls'] == 2000 and r['reply_bytes'] == 20000 and r['endpoints'] == 4"
 check "a progress line on longer runs" bash -c "timeout 60 '$perf' client $address:7472 -t 3 --progress 2>&1 >/dev/null | grep -q 'of 3 s .*calls/s'"
 check "a table for people" bash -c "timeout 60 '$perf' client $address:7472 -t 0.3 | grep -q 'p99.9'"
-check_stops "perf server ends on SIGTERM" $server
+check_stops "perf server ends on SIGTERM" "$server"
 check "perf client says that nobody listens" bash -c "! timeout 60 '$perf' client $address:7472 > '$work/nobody' 2>&1 && grep -q listens '$work/nobody'"
 
-"$perf" server --stripe $address:7474 > "$work/stripe" 2>&1 &
+"$perf" server --stripe "$address:7474" > "$work/stripe" 2>&1 &
 server=$!
 check "perf server --stripe listens" listening "$work/stripe"
-stripe() { timeout 100 "$perf" client --stripe $address:7474 --json "$@" > "$work/json"; }
+stripe() { timeout 100 "$perf" client --stripe "$address:7474" --json "$@" > "$work/json"; }
 check "two rails, three buffers a message, both ways, every byte compared" stripe -n 200 -s 60k:300k --group 3 --queue-pairs 2 --both --verify
 check "nothing is lost or wrong" json "r['messages'] == 200 and r['failed'] == r['wrong'] == r['server']['wrong'] == 0 and r['server']['messages'] >= 200"
 check "the server sends, too" json "r['messages_received'] > 0 and r['bytes_received'] > 60 << 10"
@@ -65,7 +65,7 @@ check "the JSON of channels has latencies in order" json "0 < r['latency_ns']['p
 check "rates of each rail while it runs" bash -c "timeout 60 '$perf' client --stripe $address:7474 -t 3 --progress 2>&1 >/dev/null | grep -qE 'of 3 s  rail 0 [0-9.]+ [kMG]?B/s  rail 1 [0-9.]+ [kMG]?B/s  total'"
 check "a table of channels for people" bash -c "timeout 60 '$perf' client --stripe $address:7474 -t 0.3 | grep -qE '^  rail 1   [0-9.]+ [kMG]?B/s by $driver on $device1, up'"
 if [ -n "${TEST_LINK1_DOWN:-}" ]; then
-    "$perf" client --stripe $address:7474 --json -t 5 --warmup 0 -s 256k --verify --progress > "$work/json" 2> "$work/events" &
+    "$perf" client --stripe "$address:7474" --json -t 5 --warmup 0 -s 256k --verify --progress > "$work/json" 2> "$work/events" &
     client=$!
     sleep 1.5
     $TEST_LINK1_DOWN
@@ -77,22 +77,22 @@ if [ -n "${TEST_LINK1_DOWN:-}" ]; then
     check "perf ends well all the same" [ $? = 0 ]
     check "nothing is lost, and the JSON tells of the rail" json "r['failed'] == r['server']['wrong'] == 0 and [(e['rail'], e['used']) for e in r['rail_events']][:2] == [(1, False), (1, True)] and r['rails'][1]['failures'] >= 1"
 fi
-check_stops "perf server --stripe ends on SIGTERM" $server
+check_stops "perf server --stripe ends on SIGTERM" "$server"
 check "it says what it has received" grep -qE '^client 1: [0-9]+ messages, [0-9.]+ MB received, 0 wrong' "$work/stripe"
 check "perf client --stripe says that nobody listens" bash -c "! timeout 60 '$perf' client --stripe $address:7474 > '$work/nobody' 2>&1 && grep -q listens '$work/nobody'"
 
 "$echo_server" "*:7471" > "$work/echo" 2>&1 &
 server=$!
 check "echo server listens" listening "$work/echo"
-check "echo by address" timeout 60 "$echo_client" $address:7471 2000 100
+check "echo by address" timeout 60 "$echo_client" "$address:7471" 2000 100
 check "echo by host name" timeout 60 "$echo_client" "$name:7471" 100 0
 check "echo by IPv6" timeout 60 "$echo_client" "$address6:7471" 100 65536
-check "the README's program, as printed" "$source/docs/tests/readme_test.sh" "$(dirname "$echo_client")/../capi" $address:7471
-check_stops "echo server ends on SIGTERM" $server
+check "the README's program, as printed" "$source/docs/tests/readme_test.sh" "$(dirname "$echo_client")/../capi" "$address:7471"
+check_stops "echo server ends on SIGTERM" "$server"
 check "echo client says that nobody listens" bash -c "! timeout 60 '$echo_client' $address:7471 > '$work/nobody' 2>&1 && grep -q listens '$work/nobody'"
 
 stripe=$(dirname "$echo_client")/stripe
-timeout 120 "$stripe" receive $address:7475 > "$work/received" 2>&1 &
+timeout 120 "$stripe" receive "$address:7475" > "$work/received" 2>&1 &
 receiver=$!
 check "the example of a channel sends" timeout 120 bash -c "until '$stripe' send $address:7475 200 > '$work/sent'; do sleep 0.3; done"
 wait $receiver

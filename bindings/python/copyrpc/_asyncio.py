@@ -134,7 +134,7 @@ class Attachment:
             # At most OPS of them.
             batch = [item for item, _ in zip(self.outbox.items(), range(OPS))]
             now = 0
-            for index, (user_data, (bits, pinned, size, method, reply_bytes_max, deadline)) in enumerate(batch):
+            for index, (user_data, (bits, _pinned, size, method, reply_bytes_max, deadline)) in enumerate(batch):
                 if deadline:
                     now = now or time.monotonic_ns()
                     deadline = max(1, deadline - now)

@@ -423,7 +423,7 @@ class Context(Closing, Pump):
 
     def __del__(self) -> None:
         if self._pointer is not None:
-            warnings.warn("a copyrpc.Context was not closed; use `with`, or close()", ResourceWarning, source=self)
+            warnings.warn("a copyrpc.Context was not closed; use `with`, or close()", ResourceWarning, stacklevel=2, source=self)
             try:
                 self._close(lock_timeout=0)
             except BufferError:

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any, Optional
 
 from ._door import Asking, Door
 from ._endpoint import Endpoint
-from ._options import EndpointOptions, endpoint_info, endpoint_options
 from ._native import lib
+from ._options import EndpointOptions, endpoint_info, endpoint_options
 from ._records import MARK
 from ._request import Requests
 from .errors import CopyrpcError, error_of

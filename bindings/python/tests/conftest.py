@@ -5,8 +5,9 @@ import os
 import threading
 import warnings
 
-import copyrpc
 import pytest
+
+import copyrpc
 
 faulthandler.enable()
 HOST = os.environ.get("TEST_ADDRESS", "127.0.0.1")

@@ -7,9 +7,10 @@ import threading
 import time
 from pathlib import Path
 
-import copyrpc
 import pytest
 from conftest import STATUS
+
+import copyrpc
 from copyrpc import _records
 from copyrpc._native import ffi, lib
 

@@ -3,9 +3,10 @@ import asyncio
 import threading
 import time
 
-import copyrpc
 import pytest
 from conftest import FAIL, STATUS
+
+import copyrpc
 
 run = asyncio.run
 

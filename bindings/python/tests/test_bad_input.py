@@ -2,9 +2,10 @@
 import math
 import pickle
 
-import copyrpc
 import pytest
 from conftest import asking
+
+import copyrpc
 from copyrpc import errors
 from copyrpc._native import lib
 

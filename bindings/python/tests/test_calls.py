@@ -3,9 +3,10 @@ import array
 import os
 import time
 
-import copyrpc
 import pytest
 from conftest import DROP, FAIL, METHOD, SIZED, STATUS
+
+import copyrpc
 
 
 def test_an_echo(endpoint):

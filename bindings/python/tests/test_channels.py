@@ -9,8 +9,9 @@ import sys
 import threading
 import time
 
-import copyrpc
 import pytest
+
+import copyrpc
 
 numpy = pytest.importorskip("numpy")
 LARGE = 300_000

@@ -2,8 +2,9 @@
 import asyncio
 import threading
 
-import copyrpc
 import pytest
+
+import copyrpc
 
 
 def run(address, body, options=None):

@@ -4,8 +4,9 @@ import sys
 import threading
 import time
 
-import copyrpc
 import pytest
+
+import copyrpc
 
 
 def test_nobody_listens(address):

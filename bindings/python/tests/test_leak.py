@@ -7,8 +7,9 @@ import subprocess
 import sys
 import threading
 
-import copyrpc
 import pytest
+
+import copyrpc
 
 SERVER = """
 import copyrpc, signal, sys

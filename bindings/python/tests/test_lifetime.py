@@ -7,9 +7,10 @@ import threading
 import time
 import warnings
 
-import copyrpc
 import pytest
 from conftest import asking
+
+import copyrpc
 
 
 def test_closing_twice(server):

@@ -3,9 +3,10 @@ import asyncio
 import gc
 import time
 
-import copyrpc
 import pytest
 from conftest import FAIL
+
+import copyrpc
 
 
 @pytest.mark.parametrize("size", [0, 1, 31, 32, 1000, 40000])

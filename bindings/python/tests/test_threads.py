@@ -2,8 +2,9 @@
 import threading
 import time
 
-import copyrpc
 import pytest
+
+import copyrpc
 
 
 def together(count, work):

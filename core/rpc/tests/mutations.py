@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from pathlib import Path
 
 ROOT = sys.argv[1]
 ENGINE = os.path.join(ROOT, "core/rpc")
@@ -53,10 +54,10 @@ def outcome(mutation):
         engine = os.path.join(work, "rpc")
         shutil.copytree(ENGINE, engine)
         path = os.path.join(engine, file)
-        text = open(path).read()
+        text = Path(path).read_text()
         if old not in text:
             return name, False, "the text to change is not in " + file
-        open(path, "w").write(text.replace(old, new))
+        Path(path).write_text(text.replace(old, new))
         sources = [os.path.join(folder, source)
                    for folder in (engine, os.path.join(ROOT, "core/base"), os.path.join(ROOT, "core/nic/memory"))
                    for source in sorted(os.listdir(folder)) if source.endswith(".c")]

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from pathlib import Path
 
 ROOT = sys.argv[1]
 ENGINE = os.path.join(ROOT, "core/stripe")
@@ -50,8 +51,10 @@ MUTATIONS = [
     ("rail 0 leads every message", "send.c", [("outgoing->record && share == leader_of(outgoing->mask)", "outgoing->record && share == 0")]),
     ("the size is that of the share that comes last", "receive.c", [("incoming->bytes += bytes;", "incoming->bytes = bytes;")]),
     ("share 1 lands at the start", "send.c", [("uint64_t offset = share == 0 ? 0 : outgoing->part[index];", "uint64_t offset = 0;")]),
-    ("what is too long is sent all the same", "send.c", [("too_long(outgoing, i) ? 0 : part_of(outgoing, i, share);\n        if", "part_of(outgoing, i, share);\n        if")]),
-    ("groups go without their last buffer", "send.c", [("        if (bytes == 0) {\n            continue;", "        if (bytes == 0 || i == 7) {\n            continue;")]),
+    ("what is too long is sent all the same", "send.c",
+     [("too_long(outgoing, i) ? 0 : part_of(outgoing, i, share);\n        if", "part_of(outgoing, i, share);\n        if")]),
+    ("groups go without their last buffer", "send.c",
+     [("        if (bytes == 0) {\n            continue;", "        if (bytes == 0 || i == 7) {\n            continue;")]),
     ("a message goes without room for it", "send.c", [("    if (unlikely(nic_send_room(queue->queue_pair) < wqes)) {", "    if (0) {")]),
     ("a freed place goes to the newest send", "send.c",
      [("    fill_places(channel); /* places are free now, and older sends come first */\n", ""),
@@ -64,7 +67,8 @@ MUTATIONS = [
      [("nic->receives_posted < nic_receive_low_mark(rail->nic)", "nic->receives_posted < nic_receive_low_mark(rail->nic) / 4")]),
     ("a channel asks for half of its receives", "channel.h", [("return 2 * slots + STRIPE_INBOX_LINES + 2;", "return slots / 2 + 2;")]),
     ("a message of several WQEs has the size of the last", "send.c",
-     [("                     channel->engine->wqe_bytes_max)) {\n            outgoing->record = true;", "                     channel->engine->wqe_bytes_max)) {")]),
+     [("                     channel->engine->wqe_bytes_max)) {\n            outgoing->record = true;",
+       "                     channel->engine->wqe_bytes_max)) {")]),
     # Ends.
     ("BYE does not connect a channel that still waits", "channel.c", [("        channel_connected(channel); /* the peer was", "        /* the peer was"),
       ("    if (channel->state == CRPC_STATE_CONNECTING) {\n        return;\n    }\n    if (channel->bye_received", "    if (channel->bye_received")]),
@@ -84,12 +88,12 @@ def outcome(mutation):
         engine = os.path.join(work, "stripe")
         shutil.copytree(ENGINE, engine)
         path = os.path.join(engine, file)
-        text = open(path).read()
+        text = Path(path).read_text()
         for old, new in changes:
             if old not in text:
                 return name, False, "the text to change is not in " + file + ": " + old.splitlines()[0]
             text = text.replace(old, new)
-        open(path, "w").write(text)
+        Path(path).write_text(text)
         folders = (engine, os.path.join(ROOT, "core/base"), os.path.join(ROOT, "core/nic/memory"))
         sources = [os.path.join(folder, source)
                    for folder in folders for source in sorted(os.listdir(folder)) if source.endswith(".c")]

@@ -1,6 +1,7 @@
 # shellcheck shell=bash
 # common.sh: what the shell tests of simnic share, besides tap.sh. The first argument of each is the program.
 simnic=$(realpath "$1")
+export simnic
 # shellcheck source-path=SCRIPTDIR source=../../../tools/tests/tap.sh
 . "$(dirname "${BASH_SOURCE[0]}")/../../../tools/tests/tap.sh"
 unset SIMNIC_SESSION SIMNIC_SESSION_NAME

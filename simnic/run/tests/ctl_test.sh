@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# shellcheck disable=SC2016 # the shells that simnic runs expand what is in single quotes
 # ctl_test.sh SIMNIC WRITER: that `simnic ctl` shows what is in a session, whatever its processes do to it.
 writer=$(realpath "$2")
 . "$(dirname "$0")/common.sh"
@@ -32,7 +33,7 @@ start_writer() {
 }
 tell() {
     echo "$2" >&"${in[$1]}"
-    read -r -t 10 -u "${out[$1]}" answer && [ "${answer##* }" = done ]
+    read -r -t 10 -u "${out[$1]}" answer && [ "${answer##* }" = "done" ]
 }
 declare -a writer_pid in out
 
