@@ -809,8 +809,8 @@ typedef struct crpc_channel_stats {
      * group, or of what took several WQEs or was truncated, only the WQE that had the immediate,
      * which may be the 64 bytes of the sizes; what such messages hold is in bytes_received alone. */
     uint64_t rail_bytes_received[2];
-    uint64_t rail_failures[2];
-    uint64_t rail_recoveries[2];
+    uint64_t rail_failures[2];   /* losses of a rail that was used */
+    uint64_t rail_recoveries[2]; /* of these, after which it is used again */
     uint64_t shares_repeated; /* parts of messages that a second rail carried for a lost one */
     uint64_t data_wqes;       /* for payload, records and immediates of messages */
     uint64_t clear_to_send_wqes;

@@ -249,11 +249,11 @@ static void rail_is_up(struct stripe_channel *channel, uint32_t index)
     } else {
         rail->changes++;
         channel_report(channel, CHANNEL_EVENT_RAIL);
-        if (rail->failed_once) {
-            channel->stats.rail_recoveries[index]++;
-        }
+        /* Attempts that failed while it was down are no losses. */
+        bool again = channel->stats.rail_failures[index] > channel->stats.rail_recoveries[index];
+        channel->stats.rail_recoveries[index] += again;
         log_write(channel->engine->log, CRPC_LOG_INFO,
-                  rail->failed_once ? "rail %u is used again" : "rail %u is used, too", index);
+                  again ? "rail %u is used again" : "rail %u is used, too", index);
     }
     channel_work(channel->engine, channel);
 }

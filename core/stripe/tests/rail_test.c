@@ -223,6 +223,32 @@ static void rail_events_alternate_however_late_they_are_taken(void **state)
     }
 }
 
+/* It is told of as one that is used, and was never lost: only what comes after counts as a recovery. */
+static void a_rail_that_comes_late_is_no_recovery(void **state)
+{
+    (void)state;
+    crpc_channel_options options = pair_options();
+    pair_open(&pair, 2, 2);
+    memory_fabric_set_link(pair.nic[0][1], false);
+    pair_connect(&pair, &options);
+    for (uint32_t round = 0; round < 3; round++) {
+        if (round > 0) {
+            lose_rail_1();
+        }
+        memory_fabric_set_link(pair.nic[0][1], true);
+        pair_wait(&pair, 400000000);
+        for (uint32_t side = 0; side < 2; side++) {
+            assert_int_equal(pair_info(&pair, side).rail_state[1], CRPC_RAIL_UP);
+            assert_int_equal(pair_count(&pair, side, CRPC_COMPLETION_RAIL), 1);
+            assert_int_equal(pair_find(&pair, side, CRPC_COMPLETION_RAIL, 0)->status, CRPC_OK);
+            assert_int_equal(pair_stats(&pair, side).rail_failures[1], round);
+            assert_int_equal(pair_stats(&pair, side).rail_recoveries[1], round);
+        }
+        pair_forget(&pair);
+    }
+    pair_close(&pair);
+}
+
 /* One side's only rail goes while it waits for the other: it is not connected. */
 static void a_channel_without_a_rail_is_not_connected(void **state)
 {
@@ -264,6 +290,7 @@ int main(void)
         TEST(a_rail_that_fails_before_its_answer_is_answered_as_failed),
         TEST(a_report_before_the_answer_ends_the_channel),
         TEST(rail_events_alternate_however_late_they_are_taken),
+        cmocka_unit_test(a_rail_that_comes_late_is_no_recovery),
         cmocka_unit_test(a_channel_without_a_rail_is_not_connected),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
