@@ -1,0 +1,358 @@
+/* hostile_test.c ECHO_SERVER: the echo server of the examples, as it is, and peers that send it more
+ * requests than one poll takes, the last of them malformed, and hang up at once. They are more than
+ * the server may have endpoints. Afterwards it serves a client, and sleeps when that is gone.
+ *
+ * The peers speak docs/wire.md by verbs and rdma_cm.
+ */
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <arpa/inet.h>
+#include <rdma/rdma_cma.h>
+
+#include <cmocka.h>
+
+#include "copyrpc.h"
+#include "place.h"
+#include "wire.h"
+
+#define PEERS 300u /* more than endpoints_max, which is 256 */
+#define RING_LOG2 20u
+#define RING_BYTES (1u << RING_LOG2)
+#define REQUESTS_MAX 4096u
+#define RECEIVES 256u
+#define PATIENCE_S 60.0
+#define SLEEPS 20u
+/* What a poll and a wait cost at the most, with sanitizers, too. */
+#define SLEEP_COST_NS UINT64_C(10000000)
+
+static const char *server_program;
+
+static double seconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+/* ---- The server ------------------------------------------------------------------------------ */
+
+static struct {
+    pid_t pid;
+    FILE *output;
+    char address[64];
+} server;
+
+static int start_server(void **state)
+{
+    (void)state;
+    int pipes[2];
+    char line[128];
+    assert_int_equal(pipe(pipes), 0);
+    fflush(NULL);
+    server.pid = fork();
+    assert_true(server.pid >= 0);
+    if (server.pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        dup2(pipes[1], STDOUT_FILENO);
+        close(pipes[0]);
+        close(pipes[1]);
+        execl(server_program, server_program, place_at(0, "0"), (char *)NULL);
+        _exit(127);
+    }
+    close(pipes[1]);
+    server.output = fdopen(pipes[0], "r");
+    assert_non_null(server.output);
+    assert_non_null(fgets(line, sizeof(line), server.output));
+    assert_int_equal(sscanf(line, "listening on %63s", server.address), 1);
+    return 0;
+}
+
+static int stop_server(void **state)
+{
+    (void)state;
+    int status;
+    assert_int_equal(kill(server.pid, SIGTERM), 0);
+    assert_int_equal(waitpid(server.pid, &status, 0), server.pid);
+    fclose(server.output);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+    return 0;
+}
+
+/* ---- A hostile peer -------------------------------------------------------------------------- */
+
+struct peer {
+    struct rdma_event_channel *channel;
+    struct rdma_cm_id *id;
+    struct ibv_mr *ring; /* and the mailbox after it */
+    struct ibv_mr *batch;
+    uint8_t *ring_bytes;
+    uint8_t *batch_bytes;
+    struct wire_handshake server;
+};
+
+static void expect_event(struct peer *peer, enum rdma_cm_event_type type)
+{
+    struct rdma_cm_event *event;
+    assert_int_equal(rdma_get_cm_event(peer->channel, &event), 0);
+    if (event->event != type) {
+        fail_msg("rdma_cm says %s, not %s", rdma_event_str(event->event), rdma_event_str(type));
+    }
+    if (type == RDMA_CM_EVENT_ESTABLISHED) {
+        assert_true(event->param.conn.private_data_len >= sizeof(peer->server));
+        memcpy(&peer->server, event->param.conn.private_data, sizeof(peer->server));
+    }
+    rdma_ack_cm_event(event);
+}
+
+static struct sockaddr_in address_of(const char *text)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET};
+    char host[64];
+    unsigned port;
+    assert_int_equal(sscanf(text, "%63[^:]:%u", host, &port), 2);
+    assert_int_equal(inet_pton(AF_INET, host, &address.sin_addr), 1);
+    address.sin_port = htons((uint16_t)port);
+    return address;
+}
+
+static uint8_t *map(size_t bytes)
+{
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(memory != MAP_FAILED);
+    return memory;
+}
+
+static void make_queues(struct peer *peer)
+{
+    struct ibv_qp_init_attr options = {
+        .qp_type = IBV_QPT_RC,
+        .cap = {.max_send_wr = 8, .max_recv_wr = RECEIVES, .max_send_sge = 1, .max_recv_sge = 1}};
+    assert_int_equal(rdma_create_qp(peer->id, NULL, &options), 0);
+    peer->ring_bytes = map(2 * RING_BYTES + sizeof(struct wire_mailbox));
+    peer->batch_bytes = map(RING_BYTES);
+    peer->ring =
+        ibv_reg_mr(peer->id->pd, peer->ring_bytes, 2 * RING_BYTES + sizeof(struct wire_mailbox),
+                   IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
+    peer->batch = ibv_reg_mr(peer->id->pd, peer->batch_bytes, RING_BYTES, 0);
+    assert_true(peer->ring && peer->batch);
+    for (uint32_t i = 0; i < RECEIVES; i++) {
+        struct ibv_recv_wr receive = {0}, *bad;
+        assert_int_equal(ibv_post_recv(peer->id->qp, &receive, &bad), 0);
+    }
+}
+
+static void connect_peer(struct peer *peer)
+{
+    struct sockaddr_in address = address_of(server.address);
+    memset(peer, 0, sizeof(*peer));
+    peer->channel = rdma_create_event_channel();
+    assert_non_null(peer->channel);
+    assert_int_equal(rdma_create_id(peer->channel, &peer->id, NULL, RDMA_PS_TCP), 0);
+    assert_int_equal(rdma_resolve_addr(peer->id, NULL, (struct sockaddr *)&address, 2000), 0);
+    expect_event(peer, RDMA_CM_EVENT_ADDR_RESOLVED);
+    assert_int_equal(rdma_resolve_route(peer->id, 2000), 0);
+    expect_event(peer, RDMA_CM_EVENT_ROUTE_RESOLVED);
+    make_queues(peer);
+    struct wire_handshake ours = {.magic = WIRE_HANDSHAKE_MAGIC,
+                                  .version_min = WIRE_VERSION_MIN,
+                                  .version_max = WIRE_VERSION_MAX,
+                                  .ring_log2 = RING_LOG2,
+                                  .calls_log2 = 12,
+                                  .ring_address = (uint64_t)(uintptr_t)peer->ring_bytes,
+                                  .ring_key = peer->ring->rkey,
+                                  .mailbox_key = peer->ring->rkey,
+                                  .request_units = 2,
+                                  .batch_window = RECEIVES,
+                                  .nonce = 1};
+    struct rdma_conn_param parameters = {.private_data = &ours,
+                                         .private_data_len = sizeof(ours),
+                                         .responder_resources = 1,
+                                         .initiator_depth = 1,
+                                         .retry_count = 7,
+                                         .rnr_retry_count = 7};
+    assert_int_equal(rdma_connect(peer->id, &parameters), 0);
+    expect_event(peer, RDMA_CM_EVENT_ESTABLISHED);
+    assert_int_equal(peer->server.magic, WIRE_HANDSHAKE_MAGIC);
+}
+
+/* Empty requests, all that the server takes at once; the last is neither request nor response. */
+static uint32_t fill_batch(struct peer *peer)
+{
+    const uint32_t message_bytes = (uint32_t)wire_message_bytes(0);
+    uint64_t room = (uint64_t)peer->server.request_units * WIRE_UNIT_BYTES / wire_charge(0);
+    uint32_t count = room < REQUESTS_MAX ? (uint32_t)room : REQUESTS_MAX;
+    uint32_t bytes = WIRE_BATCH_HEADER_BYTES + count * message_bytes;
+    struct wire_batch header = {.request_limit = 64,
+                                .batch_limit = RECEIVES,
+                                .bytes = bytes,
+                                .message_count = (uint16_t)count};
+    assert_true(count > 1024); /* several polls of the server's */
+    assert_true(bytes <= RING_BYTES && bytes <= 1u << peer->server.ring_log2);
+    memcpy(peer->batch_bytes, &header, sizeof(header));
+    for (uint32_t i = 0; i < count; i++) {
+        struct wire_message message = {.call_id = i,
+                                       .kind = i + 1 < count ? WIRE_REQUEST : WIRE_RESPONSE + 1};
+        memcpy(peer->batch_bytes + WIRE_BATCH_HEADER_BYTES + i * message_bytes, &message,
+               sizeof(message));
+    }
+    return bytes;
+}
+
+static void send_batch(struct peer *peer, uint32_t bytes)
+{
+    struct ibv_sge gather = {
+        .addr = (uint64_t)(uintptr_t)peer->batch_bytes, .length = bytes, .lkey = peer->batch->lkey};
+    struct ibv_send_wr send = {
+        .opcode = IBV_WR_RDMA_WRITE_WITH_IMM,
+        .send_flags = IBV_SEND_SIGNALED,
+        .sg_list = &gather,
+        .num_sge = 1,
+        .imm_data = htonl(bytes / WIRE_UNIT_BYTES),
+        .wr.rdma = {.remote_addr = peer->server.ring_address, .rkey = peer->server.ring_key}};
+    struct ibv_send_wr *bad;
+    struct ibv_wc done;
+    double end = seconds() + PATIENCE_S;
+    assert_int_equal(ibv_post_send(peer->id->qp, &send, &bad), 0);
+    while (ibv_poll_cq(peer->id->send_cq, 1, &done) == 0) {
+        assert_true(seconds() < end);
+    }
+    assert_int_equal(done.status, IBV_WC_SUCCESS);
+}
+
+static void end_peer(struct peer *peer)
+{
+    rdma_destroy_qp(peer->id);
+    ibv_dereg_mr(peer->ring);
+    ibv_dereg_mr(peer->batch);
+    rdma_destroy_id(peer->id);
+    rdma_destroy_event_channel(peer->channel);
+    munmap(peer->ring_bytes, 2 * RING_BYTES + sizeof(struct wire_mailbox));
+    munmap(peer->batch_bytes, RING_BYTES);
+}
+
+/* ---- A client -------------------------------------------------------------------------------- */
+
+static crpc_completion wait_for(crpc_context *context, uint8_t kind)
+{
+    double end = seconds() + PATIENCE_S;
+    crpc_completion completion;
+    for (;;) {
+        assert_true(seconds() < end);
+        if (crpc_poll(context, &completion, 1) == 1 && completion.kind == kind) {
+            return completion;
+        }
+        crpc_wait(context, 10000000);
+    }
+}
+
+static void expect_served(void)
+{
+    crpc_error error = {.struct_size = sizeof(error)};
+    crpc_context *context;
+    crpc_endpoint endpoint;
+    int32_t reason;
+    assert_int_equal(crpc_context_open(NULL, &context, &error), CRPC_OK);
+    assert_int_equal(crpc_endpoint_connect(context, server.address, NULL, &endpoint, &error),
+                     CRPC_OK);
+    int32_t connected = wait_for(context, CRPC_COMPLETION_CONNECTED).status;
+    if (connected != CRPC_OK) {
+        crpc_endpoint_get_error(context, endpoint, &error);
+        fail_msg("the server does not serve any more: %s", error.message);
+    }
+    crpc_op call = {
+        .opcode = CRPC_OP_CALL, .endpoint = endpoint, .payload_bytes = 5, .reply_bytes_max = 5};
+    assert_int_equal(crpc_submit(context, &call, 1, "hello", 5, &reason), 1);
+    crpc_completion response = wait_for(context, CRPC_COMPLETION_RESPONSE);
+    assert_int_equal(response.status, 0);
+    assert_int_equal(response.payload_bytes, 5);
+    assert_memory_equal((const void *)(uintptr_t)response.payload, "hello", 5);
+    assert_int_equal(crpc_context_close(context), CRPC_OK);
+}
+
+/* ---- Does it sleep? -------------------------------------------------------------------------- */
+
+struct use {
+    uint64_t sleeps;
+    uint64_t processor_ns;
+};
+
+/* Of the server's own thread: its device's are no business of ours. */
+static struct use server_use(void)
+{
+    struct use use = {0};
+    char path[64], line[256];
+    unsigned long long value;
+    snprintf(path, sizeof(path), "/proc/%d/task/%d/status", server.pid, server.pid);
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    while (fgets(line, sizeof(line), file)) {
+        if (sscanf(line, "voluntary_ctxt_switches: %llu", &value) == 1) {
+            use.sleeps = value;
+        }
+    }
+    fclose(file);
+    snprintf(path, sizeof(path), "/proc/%d/task/%d/schedstat", server.pid, server.pid);
+    file = fopen(path, "r");
+    assert_non_null(file);
+    assert_int_equal(fscanf(file, "%llu", &value), 1);
+    use.processor_ns = value;
+    fclose(file);
+    return use;
+}
+
+/* In the time of so many sleeps it has hardly used a processor, however busy the machine is. */
+static void expect_sleep(void)
+{
+    double end = seconds() + PATIENCE_S;
+    struct use first = server_use(), now = first;
+    while (now.sleeps < first.sleeps + SLEEPS) {
+        assert_true(seconds() < end);
+        usleep(10000);
+        now = server_use();
+    }
+    print_message("# %llu us of processor time in %u sleeps\n",
+                  (unsigned long long)(now.processor_ns - first.processor_ns) / 1000, SLEEPS);
+    assert_true(now.processor_ns - first.processor_ns < SLEEPS * SLEEP_COST_NS);
+}
+
+/* ---- Tests ----------------------------------------------------------------------------------- */
+
+static void peers_that_lie_and_hang_up(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < PEERS; i++) {
+        struct peer peer;
+        connect_peer(&peer);
+        send_batch(&peer, fill_batch(&peer));
+        rdma_disconnect(peer.id);
+        end_peer(&peer);
+    }
+    expect_served();
+    expect_sleep();
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(peers_that_lie_and_hang_up, start_server, stop_server),
+    };
+    if (argc != 2) {
+        fprintf(stderr, "usage: hostile_test ECHO_SERVER\n");
+        return 2;
+    }
+    server_program = argv[1];
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
