@@ -65,11 +65,18 @@ struct sim_side {
     bool leave_timed; /* with a timeout */
     bool closed;      /* likewise */
     bool troubled;    /* a cut or kill reached the connection */
+    bool lied_to;     /* something malformed was written to its ring */
     bool room_due;    /* an op got AGAIN */
     bool reserved;
     crpc_op reservation;
     uint8_t *reserved_place;
     uint32_t reserved_request; /* index in requests, of a reserved reply */
+};
+
+/* A malformed batch. */
+struct sim_lie {
+    struct wire_batch header;
+    struct wire_message message[4]; /* the second and fourth stand for payload */
 };
 
 struct sim_view {
@@ -102,7 +109,7 @@ struct sim {
     bool calm;     /* no trouble in this episode */
     uint32_t lazy; /* this engine seldom polls, so that its peers get far ahead of it */
     bool heavy;    /* most messages are as long as they can be, so that rings fill up */
-    uint64_t calls, replies, refusals, late, reads; /* for the report */
+    uint64_t calls, replies, refusals, late, reads, lies, lies_noticed; /* for the report */
 };
 
 /* Notes the first failure. */

@@ -85,6 +85,8 @@ static bool status_is_possible(const struct sim_side *side, const struct sim_cal
         return side->closed;
     case CRPC_E_DISCONNECTED:
         return sim_excused(side);
+    case CRPC_E_PROTOCOL:
+        return side->lied_to;
     default:
         return book->replied && status == book->reply_status;
     }
@@ -127,6 +129,9 @@ static void take_end(struct sim *sim, struct sim_side *side, const crpc_completi
     if (completion->status != CRPC_OK && !sim_excused(side)) {
         sim_fail(sim, "connection lost without a reason, status %d: %s", completion->status,
                  side->endpoint->error.message);
+    }
+    if (completion->status == CRPC_E_PROTOCOL && !side->lied_to) {
+        sim_fail(sim, "a protocol error, though nobody lied: %s", side->endpoint->error.message);
     }
     if (completion->status == CRPC_OK && !side->leave_asked && !side->peer->leave_asked) {
         sim_fail(sim, "disconnected with status 0, though nobody took leave");

@@ -147,6 +147,7 @@ void sim_open(struct sim *sim, uint64_t seed)
     sim->side_count = 0;
     sim->calm = false;
     sim->calls = sim->replies = sim->refusals = sim->late = sim->reads = 0;
+    sim->lies = sim->lies_noticed = 0;
     sim->verbose = verbose;
     sim->seed = seed;
     sim->clock_ns = 1000000;
@@ -190,6 +191,7 @@ void sim_close(struct sim *sim)
         sim->refusals += stats.refused;
         sim->late += stats.late_responses;
         sim->reads += stats.mailbox_reads;
+        sim->lies_noticed += stats.protocol_errors;
         rpc_engine_destroy(sim->engines[i].engine);
         sim->engines[i].nic->operations->close(sim->engines[i].nic);
     }

@@ -144,7 +144,7 @@ static bool run_batch(uint64_t seed, uint64_t steps, uint64_t episode_steps, uin
                       bool one)
 {
     uint64_t taken = 0, episodes = 0, state = seed;
-    uint64_t calls = 0, refusals = 0, late = 0, reads = 0;
+    uint64_t calls = 0, refusals = 0, late = 0, reads = 0, lies = 0, noticed = 0;
     while (taken < steps) {
         uint64_t episode_seed = one ? seed : random_split(&state);
         taken += sim_episode(&sim, episode_seed, episode_steps);
@@ -153,6 +153,8 @@ static bool run_batch(uint64_t seed, uint64_t steps, uint64_t episode_steps, uin
         refusals += sim.refusals;
         late += sim.late;
         reads += sim.reads;
+        lies += sim.lies;
+        noticed += sim.lies_noticed;
         if (sim.failed) {
             printf("not ok %u - simulation, seed %" PRIu64 "\n", number, seed);
             printf("# step %" PRIu64 ": %s\n", sim.step, sim.failure);
@@ -168,8 +170,8 @@ static bool run_batch(uint64_t seed, uint64_t steps, uint64_t episode_steps, uin
     printf("ok %u - seed %" PRIu64 ": %" PRIu64 " steps, %" PRIu64 " episodes\n", number, seed,
            taken, episodes);
     printf("# %" PRIu64 " calls, %" PRIu64 " refusals, %" PRIu64 " late replies, %" PRIu64
-           " mailbox READs\n",
-           calls, refusals, late, reads);
+           " mailbox READs, %" PRIu64 " lies, %" PRIu64 " of them noticed\n",
+           calls, refusals, late, reads, lies, noticed);
     return true;
 }
 
