@@ -32,6 +32,7 @@ static crpc_channel_options quick(void)
                                   .slots = 16,
                                   .stripe_bytes_min = 4096,
                                   .rail_retry_ns = 10000000,
+                                  .connect_timeout_ns = 60000000000, /* no test is about it */
                                   .retry_timeout = waits ? 10 : 14,
                                   .retry_count = waits ? 4 : 6};
 }
