@@ -2,17 +2,14 @@
 
 Each mutation is a rule of the flow control taken away. A mutation whose text is no longer found fails the test: it has
 to follow the code. Prints TAP. Exit status 3 if no mutation has the part in its name."""
-import concurrent.futures
-import os
-import shutil
-import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
-ROOT = sys.argv[1]
-ENGINE = os.path.join(ROOT, "core/rpc")
+ROOT = Path(sys.argv[1]).resolve()
+sys.path.insert(0, str(ROOT / "tests"))
+from mutate import Engine, Mutation, main  # noqa: E402
 
+# name, file, text, what takes its place
 MUTATIONS = [
     ("room is returned when a message is parsed, not when its view ends", "receive.c",
      "    endpoint->parsed = endpoint->batch_end - bytes_left;\n",
@@ -49,49 +46,9 @@ MUTATIONS = [
      "    endpoint->held_batches += messages_left == 0 ? 2 : 0;"),
 ]
 
-
-def outcome(mutation):
-    name, file, old, new = mutation
-    work = tempfile.mkdtemp()
-    try:
-        engine = os.path.join(work, "rpc")
-        shutil.copytree(ENGINE, engine)
-        path = os.path.join(engine, file)
-        text = Path(path).read_text()
-        if old not in text:
-            return name, False, "the text to change is not in " + file
-        Path(path).write_text(text.replace(old, new))
-        sources = [os.path.join(folder, source)
-                   for folder in (engine, os.path.join(ROOT, "core/base"), os.path.join(ROOT, "core/nic/memory"))
-                   for source in sorted(os.listdir(folder)) if source.endswith(".c")]
-        sources += [os.path.join(engine, "tests", source)
-                    for source in ("simulate.c", "sim_act.c", "sim_check.c", "sim_world.c", "cm_stub.c")]
-        include = [engine] + [os.path.join(ROOT, folder)
-                              for folder in ("capi", "core/base", "core/nic", "core/cm", "core/nic/memory")]
-        program = os.path.join(work, "simulate")
-        built = subprocess.run(["cc", "-O1", "-w", "-std=gnu11", "-D_GNU_SOURCE", "-o", program]
-                               + ["-I" + folder for folder in include] + sources,
-                               capture_output=True, text=True)
-        if built.returncode:
-            return name, False, "it does not compile: " + built.stderr[:200]
-        run = subprocess.run([program, "--steps", "1000000"], capture_output=True, text=True, timeout=300)
-        found = [line for line in run.stdout.splitlines() if line.startswith("# step")]
-        if run.returncode == 0:
-            return name, False, "the simulation did not notice"
-        return name, True, found[0][2:] if found else "it ended with status %d" % run.returncode
-    finally:
-        shutil.rmtree(work)
+PROGRAMS = ["simulate.c", "sim_act.c", "sim_check.c", "sim_world.c", "cm_stub.c"]
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 2:
-        MUTATIONS = [mutation for mutation in MUTATIONS if sys.argv[2] in mutation[0]]
-    print("1..%d" % len(MUTATIONS))
-    if not MUTATIONS:
-        sys.exit(3)
-    failed = 0
-    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        for number, (name, noticed, what) in enumerate(pool.map(outcome, MUTATIONS), 1):
-            failed += not noticed
-            print("%s %d - noticed: %s\n# %s" % ("ok" if noticed else "not ok", number, name, what), flush=True)
-    sys.exit(1 if failed else 0)
+    simulation = Engine(ROOT, "core/rpc", PROGRAMS, [], steps=1_000_000)
+    sys.exit(main(simulation, [Mutation(name, file, [(old, new)]) for name, file, old, new in MUTATIONS]))

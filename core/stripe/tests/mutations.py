@@ -4,16 +4,12 @@ Each mutation is a rule of the protocol taken away. A mutation whose text is no 
 follow the code. That clear-to-sends follow those that were repeated needs two failures and one slow line to matter, which
 the simulation does not meet: docs/model does. Prints TAP. Exit status 3 if no
 mutation has the part in its name."""
-import concurrent.futures
-import os
-import shutil
-import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
-ROOT = sys.argv[1]
-ENGINE = os.path.join(ROOT, "core/stripe")
+ROOT = Path(sys.argv[1]).resolve()
+sys.path.insert(0, str(ROOT / "tests"))
+from mutate import Engine, Mutation, main  # noqa: E402
 
 # name, file, [(text, what takes its place)]
 MUTATIONS = [
@@ -80,56 +76,9 @@ MUTATIONS = [
     ("room is not reported", "engine.c", [("        if (unlikely(channel->refused)) {\n", "        if (0) {\n")]),
 ]
 
-
-def outcome(mutation):
-    name, file, changes = mutation
-    work = tempfile.mkdtemp()
-    try:
-        engine = os.path.join(work, "stripe")
-        shutil.copytree(ENGINE, engine)
-        path = os.path.join(engine, file)
-        text = Path(path).read_text()
-        for old, new in changes:
-            if old not in text:
-                return name, False, "the text to change is not in " + file + ": " + old.splitlines()[0]
-            text = text.replace(old, new)
-        Path(path).write_text(text)
-        folders = (engine, os.path.join(ROOT, "core/base"), os.path.join(ROOT, "core/nic/memory"))
-        sources = [os.path.join(folder, source)
-                   for folder in folders for source in sorted(os.listdir(folder)) if source.endswith(".c")]
-        sources += [os.path.join(engine, "tests", source)
-                    for source in ("simulate.c", "sim_act.c", "sim_check.c", "sim_trouble.c", "sim_world.c")]
-        sources.append(os.path.join(ROOT, "core/rpc/tests/cm_stub.c"))
-        include = [engine] + [os.path.join(ROOT, folder)
-                              for folder in ("capi", "core/base", "core/nic", "core/cm", "core/nic/memory")]
-        program = os.path.join(work, "simulate")
-        built = subprocess.run(["cc", "-O1", "-w", "-std=gnu11", "-D_GNU_SOURCE", "-o", program]
-                               + ["-I" + folder for folder in include] + sources,
-                               capture_output=True, text=True)
-        if built.returncode:
-            return name, False, "it does not compile: " + built.stderr[:200]
-        run = subprocess.run([program, "--steps", "60000000"], capture_output=True, text=True, timeout=600)
-        if run.returncode == 0:
-            return name, False, "the simulation did not notice"
-        found = [line for line in run.stdout.splitlines() if line.startswith("# step")]
-        return name, True, found[0][2:] if found else "it ended with status %d" % run.returncode
-    except subprocess.TimeoutExpired:
-        return name, True, "it does not end"
-    finally:
-        shutil.rmtree(work)
+PROGRAMS = ["simulate.c", "sim_act.c", "sim_check.c", "sim_trouble.c", "sim_world.c"]
 
 
 if __name__ == "__main__":
-    if sys.argv[2:3] == ["--sample"]:  # so many, from the whole list
-        MUTATIONS = MUTATIONS[:: -(-len(MUTATIONS) // int(sys.argv[3]))]
-    elif len(sys.argv) > 2:  # only those whose names have this in them
-        MUTATIONS = [mutation for mutation in MUTATIONS if sys.argv[2] in mutation[0]]
-    print("1..%d" % len(MUTATIONS))
-    if not MUTATIONS:
-        sys.exit(3)
-    failed = 0
-    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        for number, (name, noticed, what) in enumerate(pool.map(outcome, MUTATIONS), 1):
-            failed += not noticed
-            print("%s %d - noticed: %s\n# %s" % ("ok" if noticed else "not ok", number, name, what), flush=True)
-    sys.exit(1 if failed else 0)
+    simulation = Engine(ROOT, "core/stripe", PROGRAMS, ["core/rpc/tests/cm_stub.c"], steps=60_000_000)
+    sys.exit(main(simulation, [Mutation(name, file, changes) for name, file, changes in MUTATIONS]))

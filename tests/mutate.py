@@ -1,0 +1,111 @@
+"""mutate.py: breaks an engine on purpose, one rule at a time, and expects its simulation to notice. What core/rpc/tests/mutations.py
+and core/stripe/tests/mutations.py share; they have the rules."""
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass
+class Mutation:
+    """A rule that is taken away: in one file of the engine, each text gives way to another."""
+
+    name: str
+    file: str
+    changes: list[tuple[str, str]]
+
+
+class Engine:
+    """An engine over the in-memory NIC, and its simulation. What no mutation touches is compiled once."""
+
+    def __init__(self, root: Path, folder: str, programs: list[str], more: list[str], steps: int) -> None:
+        """`programs`: the simulation's sources, in the engine's tests; `more`: sources elsewhere."""
+        self.folder = root / folder
+        self.steps = steps
+        self.include = [root / path for path in ("capi", "core/base", "core/nic", "core/cm", "core/nic/memory")]
+        self.own = [source.relative_to(self.folder) for source in sorted(self.folder.glob("*.c"))]
+        self.own += [Path("tests") / program for program in programs]
+        self.others = [source for path in ("core/base", "core/nic/memory") for source in sorted((root / path).glob("*.c"))]
+        self.others += [root / source for source in more]
+        self.work = Path(tempfile.mkdtemp())
+
+    def compile(self, source: Path, engine: Path, target: Path) -> Path:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        words = ["cc", "-c", "-O1", "-w", "-std=gnu11", "-D_GNU_SOURCE", *(f"-I{path}" for path in (engine, *self.include))]
+        subprocess.run([*words, "-o", target, source], check=True, capture_output=True, text=True)
+        return target
+
+    def prepare(self, pool: ThreadPoolExecutor) -> None:
+        whole = self.work / "whole"
+        others = [pool.submit(self.compile, source, self.folder, whole / f"{number}.o") for number, source in enumerate(self.others)]
+        own = {source: pool.submit(self.compile, self.folder / source, self.folder, whole / f"{source}.o") for source in self.own}
+        self.other_objects = [done.result() for done in others]
+        self.objects = {source: done.result() for source, done in own.items()}
+
+    def build(self, mutation: Mutation, work: Path) -> Path:
+        """Gives the simulation of the broken engine. A header changes all of the engine's sources, a source itself alone."""
+        engine = work / "engine"
+        shutil.copytree(self.folder, engine)
+        text = (engine / mutation.file).read_text()
+        for old, new in mutation.changes:
+            if old not in text:
+                raise LookupError(f"the text to change is not in {mutation.file}: {old.strip().splitlines()[0]}")
+            text = text.replace(old, new)
+        (engine / mutation.file).write_text(text)
+        changed = self.own if mutation.file.endswith(".h") else [Path(mutation.file)]
+        objects = {**self.objects, **{source: self.compile(engine / source, engine, work / f"{source}.o") for source in changed}}
+        program = work / "simulate"
+        subprocess.run(["cc", "-o", program, *objects.values(), *self.other_objects], check=True, capture_output=True, text=True)
+        return program
+
+    def outcome(self, mutation: Mutation) -> tuple[Mutation, bool, str]:
+        work = Path(tempfile.mkdtemp(dir=self.work))
+        try:
+            program = self.build(mutation, work)
+            run = subprocess.run([program, "--steps", str(self.steps)], capture_output=True, text=True, timeout=900, check=False)
+        except LookupError as error:
+            return mutation, False, str(error)
+        except subprocess.CalledProcessError as error:
+            return mutation, False, f"it does not compile: {error.stderr[:200]}"
+        except subprocess.TimeoutExpired:
+            return mutation, True, "it does not end"
+        finally:
+            shutil.rmtree(work)
+        if run.returncode == 0:
+            return mutation, False, "the simulation did not notice"
+        found = [line for line in run.stdout.splitlines() if line.startswith("# step")]
+        return mutation, True, found[0][2:] if found else f"it ended with status {run.returncode}"
+
+
+def main(engine: Engine, mutations: list[Mutation]) -> int:
+    """Tries them. Prints TAP; returns 3 if none has the part in its name that was asked for."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("root")
+    parser.add_argument("part", nargs="?", default="", help="only those whose names have this in them")
+    parser.add_argument("--sample", type=int, help="so many, from the whole list")
+    options = parser.parse_args()
+    chosen = [mutation for mutation in mutations if options.part in mutation.name]
+    if options.sample:
+        chosen = chosen[:: -(-len(chosen) // options.sample)]
+    print(f"1..{len(chosen)}")
+    if not chosen:
+        return 3
+    failed = 0
+    try:
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            engine.prepare(pool)
+            for number, (mutation, noticed, what) in enumerate(pool.map(engine.outcome, chosen), 1):
+                failed += not noticed
+                print(f"{'ok' if noticed else 'not ok'} {number} - noticed: {mutation.name}\n# {what}", flush=True)
+    finally:
+        shutil.rmtree(engine.work)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit("mutate.py is used by core/*/tests/mutations.py")
