@@ -4,8 +4,9 @@
 set -eu
 library=$1 address=$2
 source=$(cd "$(dirname "$0")/../.." && pwd)
+. "$source/docs/tests/readme.sh"
 work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
-awk '/^```c$/ { on = 1; next } /^```$/ { on = 0 } on' "$source/README.md" > "$work/hello.c"
+readme_block "A program" c > "$work/hello.c"
 sanitize=
 nm -D "$library/libcopyrpc.so" | grep -q __asan_init && sanitize=-fsanitize=address,undefined
 cc $sanitize -std=c99 -Wall -Wextra -Werror -I"$source/capi" -o "$work/hello" "$work/hello.c" -L"$library" -lcopyrpc -Wl,-rpath,"$library"

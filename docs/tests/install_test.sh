@@ -1,0 +1,91 @@
+#!/usr/bin/env bash
+# install_test.sh BUILD: the lines of README.md that install the library, as printed, where nothing but rdma-core's packages is to be
+# found; then the README's program against what was installed. Prints TAP. BUILD has simnic and the echo server.
+build=$1
+source=$(cd "$(dirname "$0")/../.." && pwd)
+. "$source/tools/tests/tap.sh"
+. "$source/docs/tests/readme.sh"
+work=$(mktemp -d)
+server=
+trap '[ -n "$server" ] && kill $server 2>/dev/null; rm -rf "$work"' EXIT
+
+# A checkout of its own, since the README's lines build in it.
+mkdir "$work/copyrpc"
+(cd "$source" && find . -mindepth 1 -maxdepth 1 ! -name build ! -name '.git*' -exec cp -R {} "$work/copyrpc/" \;)
+cd "$work/copyrpc" || exit 1
+
+# Nothing but rdma-core, and what it requires, is found by pkg-config; there is no C++ compiler.
+only() {
+    local folder=$1 name
+    shift
+    mkdir -p "$folder"
+    for name; do
+        [ -e "$folder/$name.pc" ] && continue
+        cp "$(pkg-config --variable pcfiledir "$name")/$name.pc" "$folder/"
+        only "$folder" $(pkg-config --print-requires --print-requires-private "$name" | sed 's/ .*//')
+    done
+}
+only "$work/rdma-core" libibverbs libmlx5 librdmacm
+only "$work/and-jansson" libibverbs libmlx5 librdmacm jansson
+mkdir "$work/nothing"
+PATH=$(without_root "$work/bin")
+unset PKG_CONFIG_PATH CFLAGS CPPFLAGS LDFLAGS
+export PATH PKG_CONFIG_LIBDIR=$work/rdma-core CC=gcc CXX=/bin/false CMAKE=/bin/false DESTDIR=$work/root
+
+commands() { readme_block "Install it" sh > "$work/commands"; test -s "$work/commands"; }
+check "the README says how to install" commands
+check "its lines work with rdma-core's two packages alone" sh -e "$work/commands"
+log=build/install/meson-logs/meson-log.txt
+check "nothing else is looked for: no Python, Go or valgrind" bash -c "! grep -E '^Program .*(python|go|valgrind)' $log"
+
+# What was installed.
+library=$(dirname "$(find "$DESTDIR" -name libcopyrpc.so)")
+files() { (cd "$DESTDIR" && find . -type f -o -type l) | sed 's#.*/##' | sort | tr '\n' ' '; }
+version=$(meson introspect --projectinfo build/install | sed 's/.*"version": "\([^"]*\)".*/\1/')
+check "installed are the library, its header and NCCL's plugin, and no test" \
+    test "$(files)" = "copyrpc.h copyrpc.pc libcopyrpc.so libcopyrpc.so.0 libcopyrpc.so.$version libnccl-net-copyrpc.so "
+check "the compiler optimised" grep -q -- '-O3' build/install/compile_commands.json
+check "and no warning would have been an error" bash -c "! grep -q -- '-Werror' build/install/compile_commands.json"
+check "pkg-config knows the version" test "$(PKG_CONFIG_PATH=$library/pkgconfig pkg-config --modversion copyrpc)" = "$version"
+
+# The README's program.
+readme_block "A program" c > hello.c
+readme_block "A program" sh > "$work/compile"
+readme_block "A program" sh 2 > "$work/run"
+export PKG_CONFIG_PATH=$library/pkgconfig PKG_CONFIG_SYSROOT_DIR=$DESTDIR LD_LIBRARY_PATH=$library
+check "the README's program builds as printed" sh -e "$work/compile"
+check "also as C99 with every warning" bash -c "cc -std=c99 -Wall -Wextra -Werror hello.c -o hello99 \$(pkg-config --cflags --libs copyrpc)"
+ln -s "$build" build/gcc
+export SIMNIC_SESSION_NAME=install.$$
+sed -n 1p "$work/run" > "$work/first"
+sed -n 2p "$work/run" > "$work/second"
+sh "$work/first" > "$work/server" 2>&1 &
+server=$!
+until grep -q '^listening' "$work/server"; do
+    kill -0 $server 2>/dev/null || break
+    sleep 0.1
+done
+check "the README's program is answered, in a second terminal" bash -c "sh '$work/second' > '$work/output'; cat '$work/output' '$work/server'; [ \"\$(cat '$work/output')\" = 'CRPC_OK: hello' ]"
+kill $server
+wait $server
+server=
+
+# Options and what they answer. Nothing is compiled.
+configure() { rm -rf "$work/try"; meson setup "$@" "$work/try" > "$work/try.log" 2>&1; }
+says() {
+    local words
+    for words; do grep -Eq -- "$words" "$work/try.log" || { cat "$work/try.log"; return 1; }; done
+}
+fails() { local words=$1; shift; ! configure "$@" && says "$words"; }
+check "plain meson setup leaves out what it has nothing for, and says why" configure
+check "the tools" says 'tools *: no, jansson and a C\+\+ compiler were not found$'
+check "simnic" says 'simnic *: no, jansson was not found$'
+check "the tests" says 'tests *: no, cmocka was not found; they need what is left out: tools, simnic$'
+check "the rest is built" says 'nccl *: yes$' 'examples *: yes$'
+check "what is asked for is demanded" fails 'Feature tools cannot be enabled: jansson and a C.. compiler were not found' -Dtools=enabled
+check "./dev demands everything" fails 'ERROR: Feature .* cannot be enabled' -Dauto_features=enabled
+PKG_CONFIG_LIBDIR=$work/and-jansson check "simnic needs jansson, and no C++" configure
+check "so it is built without the tools" says 'simnic *: yes$' 'tools *: no, a C\+\+ compiler was not found$'
+check "the tests are not to be had without simnic" fails 'tests cannot be enabled: .*they need what is left out: .*simnic' -Dtests=enabled -Dsimnic=disabled
+PKG_CONFIG_LIBDIR=$work/nothing check "without rdma-core, it names the packages" fails 'apt install libibverbs-dev librdmacm-dev' -Dtests=disabled
+plan
