@@ -4,6 +4,7 @@
 set -u
 source=$(cd "$(dirname "$0")/../.." && pwd)
 . "$source/tools/tests/tap.sh"
+. "$source/docs/tests/readme.sh"
 
 if [ "${1:-}" != inside ]; then
     go=$1 simnic=$2 build=$3
@@ -12,10 +13,15 @@ if [ "${1:-}" != inside ]; then
     work=$(mktemp -d)
     trap 'rm -rf "$work"' EXIT
     check "the examples build" bash -c "cd '$source/examples/go' && '$go' build -o '$work/' ./..."
+    version=$(sed -n "s/^  version: '\(.*\)',\$/\1/p" "$source/meson.build")
+    for program in "$work"/*_*; do
+        name=$(basename "$program")
+        check "$name --version" test "$("$program" --version 2>&1)" = "$name $version"
+    done
     # What the README prints for Go: the program, then the commands of the first shell block after it.
     mkdir "$work/hello_go"
-    awk '/^```go$/ { on = 1; next } /^```$/ { on = 0 } on' "$source/README.md" > "$work/hello_go/main.go"
-    awk '/^```go$/ { seen = 1 } seen && /^```sh$/ { on = 1; next } /^```$/ { if (on) exit } on' "$source/README.md" > "$work/hello_go/commands"
+    readme_block "In Go" go > "$work/hello_go/main.go"
+    readme_block "In Go" sh > "$work/hello_go/commands"
     check "the README has a program and how to build it" test -s "$work/hello_go/main.go" -a -s "$work/hello_go/commands"
     check "the README's program builds as printed" bash -c "cd '$work/hello_go' && sh -e ./commands"
     "$simnic" run --session "examples_go.$$" -- bash "$0" inside "$work" "$build" "$count"

@@ -12,6 +12,8 @@
 
 #include <copyrpc.h>
 
+#include "arguments.h"
+
 #define DEPTH 64
 #define BYTES_MAX 65536
 
@@ -104,6 +106,8 @@ int main(int argc, char **argv)
     crpc_endpoint server;
     uint32_t calls = 10000;
     uint32_t bytes = 100;
+    answer_options(argc, argv, "ADDRESS [CALLS [BYTES]]",
+                   "Sends calls to echo_server and checks every answer.");
     if (argc < 2 || argc > 4 || (argc > 2 && !number(argv[2], UINT32_MAX, &calls)) ||
         (argc > 3 && !number(argv[3], BYTES_MAX, &bytes))) {
         return failed("usage", "echo_client ADDRESS [CALLS [BYTES up to 65536]]");

@@ -13,6 +13,8 @@
 
 #include <copyrpc.h>
 
+#include "arguments.h"
+
 #define BATCH 256
 
 static volatile sig_atomic_t stop;
@@ -97,6 +99,9 @@ int main(int argc, char **argv)
     crpc_listener_info info = {.struct_size = sizeof(info)};
     crpc_context *context;
     crpc_listener listener;
+    answer_options(
+        argc, argv, "[ADDRESS]",
+        "Answers every request with the request itself. ADDRESS is *:7471 if none is given.");
     sigaction(SIGINT, &(struct sigaction){.sa_handler = on_signal}, NULL);
     sigaction(SIGTERM, &(struct sigaction){.sa_handler = on_signal}, NULL);
 

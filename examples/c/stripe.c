@@ -13,6 +13,8 @@
 
 #include <copyrpc.h>
 
+#include "arguments.h"
+
 #define DEPTH 4
 #define BYTES (1u << 20)
 
@@ -106,6 +108,8 @@ int main(int argc, char **argv)
     crpc_channel channel;
     crpc_region region;
     uint32_t posted = 0, done = 0;
+    answer_options(argc, argv, "receive ADDRESS\nsend ADDRESS [COUNT]",
+                   "Sends messages over a channel, over two NICs if there are.");
     if (argc < 3 || (strcmp(argv[1], "send") != 0 && strcmp(argv[1], "receive") != 0)) {
         return failed("usage", "stripe receive|send ADDRESS [COUNT]");
     }

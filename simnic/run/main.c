@@ -8,6 +8,7 @@
 
 static const char usage[] = "Usage: simnic run [OPTION...] [--] COMMAND [ARGUMENT...]\n"
                             "       simnic ctl [OPTION...] WORD [ARGUMENT...]\n"
+                            "       simnic --version\n"
                             "\n"
                             "A virtual ConnectX NIC in user space.\n"
                             "\n"
@@ -26,6 +27,11 @@ void complain(const char *format, ...)
     dprintf(STDERR_FILENO, "simnic: %s\n", line);
 }
 
+static int print(const char *text)
+{
+    return fputs(text, stdout) == EOF || fflush(stdout) == EOF ? EXIT_TROUBLE : 0;
+}
+
 int main(int argc, char **argv)
 {
     const char *word = argc > 1 ? argv[1] : NULL;
@@ -38,9 +44,10 @@ int main(int argc, char **argv)
     if (strcmp(word, "ctl") == 0)
         return ctl_main(argc - 1, argv + 1);
     if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 || strcmp(word, "help") == 0) {
-        if (fputs(usage, stdout) == EOF || fflush(stdout) == EOF)
-            return EXIT_TROUBLE;
-        return 0;
+        return print(usage);
+    }
+    if (strcmp(word, "--version") == 0) {
+        return print("simnic " SIMNIC_VERSION "\n");
     }
     complain("%s is neither run nor ctl (see simnic --help)", word);
     return EXIT_USAGE;

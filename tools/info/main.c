@@ -11,6 +11,7 @@
 #include <jansson.h>
 
 #include "../common/text.h"
+#include "../common/version.h"
 #include "gids.h"
 #include "rails.h"
 
@@ -173,12 +174,11 @@ int main(int argc, char **argv)
 {
     bool json = false;
     char version[32];
-    snprintf(version, sizeof(version), "%u.%u.%u", crpc_version() >> 16, crpc_version() >> 8 & 0xff,
-             crpc_version() & 0xff);
     const struct argp argp = {.options = option_table,
                               .parser = parse,
                               .doc = "Lists the RDMA devices of this machine, their ports and "
                                      "GIDs, and the drivers that copyrpc has for them."};
+    argp_program_version_hook = version_print;
     argp_parse(&argp, argc, argv, 0, NULL, &json);
 
     uint32_t index = 0;
@@ -202,7 +202,8 @@ int main(int argc, char **argv)
     if (json) {
         uint64_t memlock = memlock_limit();
         json_t *root =
-            json_pack("{s:s, s:o, s:o, s:o}", "version", version, "memlock_bytes",
+            json_pack("{s:s, s:o, s:o, s:o}", "version", version_text(version, sizeof(version)),
+                      "memlock_bytes",
                       memlock == RLIM_INFINITY ? json_null() : json_integer((json_int_t)memlock),
                       "devices", devices, "rails", rails_json(&rails));
         json_dumpf(root, stdout, JSON_INDENT(2));

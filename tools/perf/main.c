@@ -6,6 +6,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "../common/version.h"
 #include "flow.h"
 
 volatile sig_atomic_t perf_stop;
@@ -317,6 +318,7 @@ int main(int argc, char **argv)
                "--stripe, messages over two rails.\v"
                "ADDRESS is HOST:PORT or [IPV6]:PORT; the server listens on *:7472 if none is "
                "given. Any server that echoes will do for a client without --reply-size."};
+    argp_program_version_hook = version_print;
     argp_parse(&argp, argc, argv, 0, NULL, &command);
     sigaction(SIGINT, &(struct sigaction){.sa_handler = on_signal}, NULL);
     sigaction(SIGTERM, &(struct sigaction){.sa_handler = on_signal}, NULL);

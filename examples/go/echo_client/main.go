@@ -8,6 +8,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"strconv"
@@ -16,6 +17,7 @@ import (
 	"time"
 
 	copyrpc "github.com/copyrpc/copyrpc/bindings/go"
+	"github.com/copyrpc/copyrpc/examples/go/options"
 )
 
 const (
@@ -24,9 +26,10 @@ const (
 )
 
 func main() {
-	calls, size, err := arguments(os.Args[1:])
+	options.Parse("ADDRESS [CALLS [BYTES]]")
+	calls, size, err := arguments(flag.Args())
 	if err == nil {
-		err = run(os.Args[1], calls, size)
+		err = run(flag.Arg(0), calls, size)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "echo_client:", err)

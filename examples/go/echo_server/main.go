@@ -7,18 +7,21 @@ package main
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"os/signal"
 	"syscall"
 
 	copyrpc "github.com/copyrpc/copyrpc/bindings/go"
+	"github.com/copyrpc/copyrpc/examples/go/options"
 )
 
 func main() {
 	address := "*:7471"
-	if len(os.Args) > 1 {
-		address = os.Args[1]
+	options.Parse("[ADDRESS]")
+	if flag.NArg() > 0 {
+		address = flag.Arg(0)
 	}
 	if err := serve(address); err != nil {
 		fmt.Fprintln(os.Stderr, "echo_server:", err)

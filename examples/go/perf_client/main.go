@@ -13,6 +13,8 @@ import (
 	"os"
 	"syscall"
 	"time"
+
+	"github.com/copyrpc/copyrpc/examples/go/options"
 )
 
 var (
@@ -53,10 +55,9 @@ type limits struct {
 }
 
 func main() {
-	flag.Parse()
+	options.Parse("ADDRESS, with -s 4 to 1048576, -q 1 to 65536")
 	if flag.NArg() != 1 || *size < 4 || *size > 1<<20 || *depth < 1 || *depth > 65536 || *seconds <= 0 || *count < 0 || *warmup < 0 {
-		fmt.Fprintln(os.Stderr, "usage: perf_client [OPTIONS] ADDRESS, with -s 4 to 1048576, -q 1 to 65536")
-		flag.PrintDefaults()
+		flag.Usage()
 		os.Exit(2)
 	}
 	measure := measureRaw

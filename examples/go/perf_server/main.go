@@ -17,6 +17,7 @@ import (
 	"syscall"
 
 	copyrpc "github.com/copyrpc/copyrpc/bindings/go"
+	"github.com/copyrpc/copyrpc/examples/go/options"
 )
 
 const (
@@ -33,7 +34,7 @@ var (
 )
 
 func main() {
-	flag.Parse()
+	options.Parse("[ADDRESS]")
 	address := "*:7472"
 	if flag.NArg() > 0 {
 		address = flag.Arg(0)
