@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# install_test.sh BUILD: the lines of README.md that install the library, as printed, where nothing but rdma-core's packages is to be
-# found; then the README's program against what was installed. Prints TAP. BUILD has simnic and the echo server.
+# install_test.sh BUILD: the lines of README.md that install the library, as printed, where nothing but rdma-core's packages is found;
+# then the README's program against what was installed. Prints TAP. BUILD has simnic and the echo server.
 build=$1
 source=$(cd "$(dirname "$0")/../.." && pwd)
 . "$source/tools/tests/tap.sh"
@@ -9,24 +9,12 @@ work=$(mktemp -d)
 server=
 trap '[ -n "$server" ] && kill $server 2>/dev/null; rm -rf "$work"' EXIT
 
-# A checkout of its own, since the README's lines build in it.
-mkdir "$work/copyrpc"
-(cd "$source" && find . -mindepth 1 -maxdepth 1 ! -name build ! -name '.git*' -exec cp -R {} "$work/copyrpc/" \;)
+copy_of_checkout "$work/copyrpc"
 cd "$work/copyrpc" || exit 1
 
-# Nothing but rdma-core, and what it requires, is found by pkg-config; there is no C++ compiler.
-only() {
-    local folder=$1 name
-    shift
-    mkdir -p "$folder"
-    for name; do
-        [ -e "$folder/$name.pc" ] && continue
-        cp "$(pkg-config --variable pcfiledir "$name")/$name.pc" "$folder/"
-        only "$folder" $(pkg-config --print-requires --print-requires-private "$name" | sed 's/ .*//')
-    done
-}
-only "$work/rdma-core" libibverbs libmlx5 librdmacm
-only "$work/and-jansson" libibverbs libmlx5 librdmacm jansson
+# Nothing but rdma-core is found by pkg-config, nor a C++ compiler.
+packages_alone "$work/rdma-core" libibverbs libmlx5 librdmacm
+packages_alone "$work/and-jansson" libibverbs libmlx5 librdmacm jansson
 mkdir "$work/nothing"
 PATH=$(without_root "$work/bin")
 unset PKG_CONFIG_PATH CFLAGS CPPFLAGS LDFLAGS

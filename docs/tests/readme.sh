@@ -1,3 +1,4 @@
+# shellcheck shell=bash disable=SC2154
 # readme.sh: what README.md prints, for tests that do it. Sourced with $source set.
 
 # readme_block HEADING LANGUAGE [NUMBER]: the block of code in that language below the heading: the first, unless a number is given.
@@ -20,7 +21,7 @@ case $1 in
 apt)
     shift 2
     for package; do
-        dpkg-query -W "$package" > /dev/null 2>&1 || { echo "the README names $package, which ./dev setup does not install" >&2; exit 1; }
+        dpkg-query -W "$package" > /dev/null 2>&1 || apt-cache show "$package" > /dev/null || exit 1
     done ;;
 meson) exec "$@" ;;
 ldconfig) ;;
@@ -29,4 +30,23 @@ esac
 SUDO
     chmod +x "$folder/sudo"
     echo "$folder:/usr/bin:/bin"
+}
+
+# copy_of_checkout FOLDER: the README's lines build in the checkout, which is not the test's to change.
+copy_of_checkout() {
+    mkdir -p "$1"
+    (cd "$source" && find . -mindepth 1 -maxdepth 1 ! -name build ! -name '.git*' -exec cp -R {} "$1/" \;)
+}
+
+# packages_alone FOLDER NAME...: as PKG_CONFIG_LIBDIR, FOLDER has pkg-config know these and what they require, and nothing else.
+packages_alone() {
+    local folder=$1 name required
+    shift
+    mkdir -p "$folder"
+    for name; do
+        [ -e "$folder/$name.pc" ] && continue
+        cp "$(pkg-config --variable pcfiledir "$name")/$name.pc" "$folder/"
+        mapfile -t required < <(pkg-config --print-requires --print-requires-private "$name" | sed 's/ .*//')
+        packages_alone "$folder" "${required[@]}"
+    done
 }

@@ -22,6 +22,6 @@ for program; do
     check "$name refuses an unknown option, and names --help" refuses "$program" --no-such-option
 done
 for file in bindings/python/pyproject.toml bindings/python/meson.build; do
-    check "$file has the same version" grep -Eq "^ *version *[=:] *[\"']$version[\"']" "$source/$file"
+    check "$file has the same version" grep -Eq "^ *version *[=:] *[\"']${version}[\"']" "$source/$file"
 done
 plan

@@ -1,35 +1,44 @@
 #!/usr/bin/env bash
-# install_test.sh SIMNIC BUILD [PYTHON]: what a newcomer does: pip, the README's program as printed, mypy; and what pip says where
-# something is missing. Prints TAP. Packages come from PyPI, as for the newcomer.
-simnic=$1 build=$2 python=${3:-/usr/bin/python3}
+# install_test.sh SIMNIC BUILD: what a newcomer does: the README's lines and its program as printed, with the system's own Python; mypy;
+# and what pip says where something is missing. Prints TAP. Packages come from PyPI, as for the newcomer.
+simnic=$1 build=$2
 source=$(cd "$(dirname "$0")/../../.." && pwd)
 . "$source/tools/tests/tap.sh"
+. "$source/docs/tests/readme.sh"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-unset PYTHONPATH PIP_REQUIRE_VIRTUALENV
+unset PYTHONPATH PIP_REQUIRE_VIRTUALENV VIRTUAL_ENV
+# `python3` is the distribution's, whatever other Python comes first in PATH.
+PATH=$(without_root "$work/bin")
+export PATH
 export PIP_DISABLE_PIP_VERSION_CHECK=1
 skip() { count=$((count + 1)); echo "ok $count - $1 # SKIP $2"; }
 
-"$python" -m venv "$work/venv" || exit 1
-venv=$work/venv/bin
-# A machine without the package index tests what it can: the distribution's meson-python and cffi build as well.
-if ! "$venv/pip" download -q --no-deps -d "$work/probe" pycparser > "$work/probe.log" 2>&1; then
-    skip "pip install ./bindings/python" "no package index: $(tail -n 1 "$work/probe.log")"
+copy_of_checkout "$work/copyrpc"
+readme_block "In Python" sh > "$work/commands"
+readme_block "In Python" python > "$work/hello.py"
+check "the README says how to install" test -s "$work/commands" -a -s "$work/hello.py"
+check "its Python is the system's" test "$(command -v python3)" = /usr/bin/python3
+
+/usr/bin/python3 -m venv "$work/probe" || exit 1
+if ! "$work/probe/bin/pip" download -q --no-deps -d "$work/probe" pycparser > "$work/probe.log" 2>&1; then
+    skip "the README's lines" "no package index: $(tail -n 1 "$work/probe.log")"
     plan
     exit 0
 fi
 
-# Whatever copyrpc pkg-config may know of, the checkout's is built along.
-export PKG_CONFIG_LIBDIR
-PKG_CONFIG_LIBDIR=$(pkg-config --variable pc_path pkg-config)
+# A copyrpc that this machine may have would be linked with; the checkout's is to be built along.
+packages_alone "$work/rdma-core" libibverbs libmlx5 librdmacm
+export PKG_CONFIG_LIBDIR=$work/rdma-core
 unset PKG_CONFIG_PATH
-check "pip install ./bindings/python" bash -c "cd '$source' && '$venv/pip' install ./bindings/python"
+check "the README's lines, as printed" bash -c "cd '$work/copyrpc' && sh -e '$work/commands'"
+venv=$work/copyrpc/build/python/bin
+check "they made an environment of the system's Python" test "$(readlink -f "$venv/python")" = "$(readlink -f /usr/bin/python3)"
 check "the package is there, with types" test -e "$("$venv/python" -c 'import copyrpc, os; print(os.path.dirname(copyrpc.__file__))')/py.typed"
-check "nothing else is: no libibverbs, no libcopyrpc" bash -c "! find '$work/venv' -name '*ibverbs*' -o -name 'libcopyrpc*' | grep ."
+check "nothing else is: no libibverbs, no libcopyrpc" bash -c "! find '$work/copyrpc/build' -name '*ibverbs*' -o -name 'libcopyrpc*' | grep ."
 check "libibverbs is the system's" bash -c "ldd \$('$venv/python' -c 'import copyrpc._native as n; print(n.__file__)') | grep -q 'libibverbs.so.1 => /'"
 check "numpy is not needed" bash -c "! '$venv/python' -c 'import numpy' 2>/dev/null"
 
-awk '/^```python$/ { on = 1; next } /^```$/ { on = 0 } on' "$source/README.md" > "$work/hello.py"
 check "the README's program, as printed" bash -c "timeout 60 '$simnic' run --session readme.\$\$ -- '$venv/python' '$work/hello.py' 127.0.0.1:7475 > '$work/output'"
 check "it prints what came back" test "$(cat "$work/output")" = "b'hello'
 [b'one', b'two', b'three']"
@@ -57,7 +66,7 @@ DESTDIR=$work/root meson install -C "$build" --no-rebuild > "$work/install.log" 
 installed=$(dirname "$(find "$work/root" -name copyrpc.pc)")
 sed -i "s#^prefix=#prefix=$work/root#" "$installed/copyrpc.pc"
 check "with a libcopyrpc that is installed" bash -c "cd '$source' && PKG_CONFIG_PATH='$installed' '$venv/pip' install -q --force-reinstall --no-deps --no-build-isolation ./bindings/python"
-check "that one is linked with" bash -c "readelf -d \$(find '$work/venv' -name '_native.*.so') | grep -q 'NEEDED.*libcopyrpc.so.0'"
+check "that one is linked with" bash -c "readelf -d \$(find '$work/copyrpc/build' -name '_native.*.so') | grep -q 'NEEDED.*libcopyrpc.so.0'"
 
 mkdir "$work/alone"
 cp -r "$source/bindings/python/"{copyrpc,meson.build,pyproject.toml,README.md,build_native.py} "$work/alone"
