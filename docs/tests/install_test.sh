@@ -47,6 +47,8 @@ ln -s "$build" build/gcc
 export SIMNIC_SESSION_NAME=install.$$
 sed -n 1p "$work/run" > "$work/first"
 sed -n 2p "$work/run" > "$work/second"
+unanswered() { ! timeout 60 sh "$work/second" > "$work/output" && grep -q 'nobody listens' "$work/output" || { cat "$work/output"; return 1; }; }
+check "where nobody listens, the README's program says so and ends" unanswered
 sh "$work/first" > "$work/server" 2>&1 &
 server=$!
 until grep -q '^listening' "$work/server"; do
