@@ -2,8 +2,9 @@
  *
  * A signal sent to the runner alone is meant for the command; one sent to the process group has
  * reached the command already. Nothing in a signal tells which it was, but we are two: what both
- * the outer process and this one get was sent to the group. So a signal is held for a moment, to
- * see whether the other one gets it as well. */
+ * the outer process and this one get was sent to the group. So a signal is held until that is known:
+ * of one that we got, the outer process is asked whether it got it as well; one that it tells of, we
+ * have by the end of a moment, in which whoever sends to a group comes to its next process. */
 #include "processes.h"
 
 #include "words.h"
@@ -24,8 +25,9 @@
 #define NUDGE_MS 50 /* between two SIGCONT for the outer process */
 
 struct held_signal {
-    uint64_t due_ms; /* 0: nothing is held */
-    bool by_outer, by_us;
+    uint64_t due_ms;    /* 0: nothing is held; UINT64_MAX: until the outer process answers */
+    unsigned questions; /* that it has not answered */
+    bool by_outer, by_us, by_command;
 };
 
 struct inner {
@@ -78,15 +80,54 @@ static void exec_command(const struct runner *runner, pid_t inner)
     _exit(error == ENOENT ? 127 : 126);
 }
 
-static void hold(struct inner *inner, int signal, bool by_outer)
+static struct held_signal *hold(struct inner *inner, int signal, uint64_t due_ms)
 {
     struct held_signal *held = &inner->held[signal];
     if (!held->due_ms)
-        *held = (struct held_signal){.due_ms = now_ms() + HOLD_MS};
-    if (by_outer)
-        held->by_outer = true;
+        *held = (struct held_signal){.due_ms = due_ms, .questions = held->questions};
+    return held;
+}
+
+static void ask_outer(struct inner *inner, int signal)
+{
+    inner->held[signal].due_ms = UINT64_MAX;
+    inner->held[signal].questions++;
+    word_send(inner->channel, WORD_SIGNAL_TOO, signal);
+}
+
+static void got_by_outer(struct inner *inner, int signal)
+{
+    struct held_signal *held = hold(inner, signal, now_ms() + HOLD_MS);
+    held->by_outer = true;
+    if (held->by_us && !held->by_command)
+        held->due_ms = now_ms();
+}
+
+static void got_by_us(struct inner *inner, int signal)
+{
+    struct held_signal *held = hold(inner, signal, UINT64_MAX);
+    held->by_us = true;
+    if (held->by_command)
+        return;
+    if (held->by_outer)
+        held->due_ms = now_ms();
     else
-        held->by_us = true;
+        ask_outer(inner, signal);
+}
+
+/* The command had it: another would stop it again when it goes on. */
+static void got_by_command(struct inner *inner, int signal)
+{
+    hold(inner, signal, UINT64_MAX)->by_command = true;
+    ask_outer(inner, signal);
+}
+
+/* What the outer process got it has told of before. */
+static void answered(struct inner *inner, int signal)
+{
+    struct held_signal *held = &inner->held[signal];
+    if (held->questions > 0 && --held->questions == 0 && held->due_ms)
+        held->due_ms = now_ms();
 }
 
 /* Passes on what is due. Returns how long to wait for the next, in ms, or -1. */
@@ -99,12 +140,12 @@ static int pass_on(struct inner *inner)
         if (!held->due_ms)
             continue;
         if (held->due_ms > now) {
-            int left = (int)(held->due_ms - now);
+            int left = held->due_ms - now > INT_MAX ? INT_MAX : (int)(held->due_ms - now);
             wait = wait < 0 || left < wait ? left : wait;
             continue;
         }
         /* Until it is reaped, the command's pid is nobody else's. */
-        if (!(held->by_outer && held->by_us) && !inner->command_ended)
+        if (!(held->by_outer && held->by_us) && !held->by_command && !inner->command_ended)
             kill(inner->command, signal);
         held->due_ms = 0;
     }
@@ -128,9 +169,7 @@ static void command_changed(struct inner *inner, int status)
     } else if (WIFSTOPPED(status)) {
         const int signal = WSTOPSIG(status);
         inner->command_stopped = true;
-        /* It had this one: another would stop it again when it goes on. */
-        hold(inner, signal, true);
-        hold(inner, signal, false);
+        got_by_command(inner, signal);
         /* SIGSTOP was meant for the command; the others are the terminal's, and mean the job. */
         if (signal == SIGTSTP || signal == SIGTTIN || signal == SIGTTOU) {
             inner->outer_stopped = true;
@@ -159,7 +198,7 @@ static void hear_signals(struct inner *inner)
         if (info.ssi_signo == SIGCHLD)
             reap(inner);
         else if (!signal_is_of_group(&info))
-            hold(inner, (int)info.ssi_signo, false);
+            got_by_us(inner, (int)info.ssi_signo);
     }
 }
 
@@ -168,8 +207,11 @@ static void hear_words(struct inner *inner)
     struct word word;
     int result;
     while ((result = word_receive(inner->channel, &word)) > 0) {
-        if (word.kind == WORD_SIGNAL && word.value > 0 && word.value < NSIG)
-            hold(inner, word.value, true);
+        const bool is_signal = word.value > 0 && word.value < NSIG;
+        if (word.kind == WORD_SIGNAL && is_signal)
+            got_by_outer(inner, word.value);
+        else if (word.kind == WORD_SIGNAL_TOO && is_signal)
+            answered(inner, word.value);
         else if (word.kind == WORD_RESUMED)
             inner->outer_stopped = false;
     }

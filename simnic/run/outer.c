@@ -39,19 +39,6 @@ static void stop_like_command(const struct outer *outer, int signal)
     word_send(outer->channel, WORD_RESUMED, 0);
 }
 
-static void hear_words(struct outer *outer)
-{
-    struct word word;
-    while (word_receive(outer->channel, &word) > 0) {
-        if (word.kind == WORD_STOPPED) {
-            stop_like_command(outer, word.value);
-        } else if (word.kind == WORD_ENDED) {
-            outer->command_ended = true;
-            outer->command_status = word.value;
-        }
-    }
-}
-
 static void reap(struct outer *outer)
 {
     pid_t pid;
@@ -72,6 +59,23 @@ static void hear_signals(struct outer *outer)
             reap(outer);
         else if (!signal_is_of_group(&info) && (pid_t)info.ssi_pid != outer->inner)
             word_send(outer->channel, WORD_SIGNAL, (int)info.ssi_signo);
+    }
+}
+
+static void hear_words(struct outer *outer)
+{
+    struct word word;
+    while (word_receive(outer->channel, &word) > 0) {
+        if (word.kind == WORD_STOPPED) {
+            stop_like_command(outer, word.value);
+        } else if (word.kind == WORD_ENDED) {
+            outer->command_ended = true;
+            outer->command_status = word.value;
+        } else if (word.kind == WORD_SIGNAL_TOO) {
+            /* What was sent to the group is here by now, and told of before this is answered. */
+            hear_signals(outer);
+            word_send(outer->channel, WORD_SIGNAL_TOO, word.value);
+        }
     }
 }
 

@@ -32,10 +32,11 @@ int signals_take(struct runner *runner);
 void signals_give_back(const struct runner *runner);
 
 enum word_kind {
-    WORD_SIGNAL,  /* outer to inner: I was sent this signal */
-    WORD_RESUMED, /* outer to inner: I was stopped and go on */
-    WORD_STOPPED, /* inner to outer: the command was stopped by this signal */
-    WORD_ENDED,   /* inner to outer: the command ended, with this wait status */
+    WORD_SIGNAL,     /* outer to inner: I was sent this signal */
+    WORD_SIGNAL_TOO, /* inner to outer: were you sent this signal? and back: I have told of it if so */
+    WORD_RESUMED,    /* outer to inner: I was stopped and go on */
+    WORD_STOPPED,    /* inner to outer: the command was stopped by this signal */
+    WORD_ENDED,      /* inner to outer: the command ended, with this wait status */
 };
 
 struct word {

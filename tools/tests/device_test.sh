@@ -22,10 +22,10 @@ check "info prints them, too" bash -c "[ \$(grep -cE '^  (card +[0-9a-f]{16}|spe
 check "info says which rails there would be" json "[(l['device'], l['port'], l['driver']) for l in r['rails']['used']] == [('$device', 1, '$driver'), ('$device1', 1, '$driver')] and r['rails']['left_out'] == [] and r['rails']['error'] is None"
 check "and prints them" grep -q "^  rail 1   $device1 port 1, $driver, " "$work/info"
 if [ -n "${TEST_LINK1_DOWN:-}" ]; then
-    $TEST_LINK1_DOWN
+    eval "$TEST_LINK1_DOWN"
     "$info" --json > "$work/json"
     check "info says why there is no rail 1" json "[l['device'] for l in r['rails']['used']] == ['$device'] and [(l['device'], l['why']) for l in r['rails']['left_out']] == [('$device1', 'its link is down')]"
-    $TEST_LINK1_UP
+    eval "$TEST_LINK1_UP"
 fi
 
 "$perf" server "$address:7472" > "$work/server" 2>&1 &
@@ -68,10 +68,10 @@ if [ -n "${TEST_LINK1_DOWN:-}" ]; then
     "$perf" client --stripe "$address:7474" --json -t 5 --warmup 0 -s 256k --verify --progress > "$work/json" 2> "$work/events" &
     client=$!
     sleep 1.5
-    $TEST_LINK1_DOWN
+    eval "$TEST_LINK1_DOWN"
     lost() { for _ in $(seq 100); do grep -q "$1" "$work/events" && return 0; sleep 0.1; done; return 1; }
     check "a rail that is lost is told while it runs" lost 'rail 1 was lost'
-    $TEST_LINK1_UP
+    eval "$TEST_LINK1_UP"
     check "and once it is used again" lost 'rail 1 is used again'
     wait $client
     check "perf ends well all the same" [ $? = 0 ]

@@ -233,6 +233,17 @@ to_group() {
     done
     end_listener && same "$(listened | xargs)" "READY INT TERM HUP USR1 END"
 }
+to_group_with_a_late_runner() { # stopped, as on a machine that is too busy to run it
+    local outer
+    start_listener || return 1
+    kill -STOP "$outer"
+    soon state_is T "$outer" || return 1
+    kill -USR1 "-$outer"
+    soon grep -qx USR1 "$work/heard" || return 1
+    sleep 0.3 # longer than a signal is held for its twin
+    kill -CONT "$outer"
+    end_listener && same "$(listened | xargs)" "READY USR1 END"
+}
 stop_and_go() {
     local outer inner command
     start_listener || return 1
@@ -294,6 +305,7 @@ check "signals to the runner alone are passed on" to_runner_alone
 check "what was ignored at the start stays so" stays_ignored
 check "what was ignored at the start comes to a command that handles it" handled_all_the_same
 check "signals to the group are not passed on twice" to_group
+check "nor when the runner is late" to_group_with_a_late_runner
 check "stop and go on" stop_and_go
 check "the runner goes on with the command" go_on_by_command
 check "the command is killed while stopped" killed_while_stopped
