@@ -2,6 +2,8 @@
  * of cm.h. */
 #include "private.h"
 
+#include "dma.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -157,6 +159,9 @@ static void log_unknown(struct cm *cm, uint32_t number)
         cm->host.log(cm->host.context, text);
 }
 
+/* More than the longest command has. */
+#define MOST_COMMAND_BYTES 1024
+
 ssize_t cm_file_write(struct cm_file *file, const void *command, size_t bytes, bool nonblocking)
 {
     struct cm *cm = file->cm;
@@ -164,20 +169,22 @@ ssize_t cm_file_write(struct cm_file *file, const void *command, size_t bytes, b
     int error = 0;
     if (bytes < sizeof header)
         return -EINVAL;
-    if (!command)
+    if (!dma_copy(&header, command, sizeof header))
         return -EFAULT;
-    memcpy(&header, command, sizeof header);
     if (header.cmd != RDMA_USER_CM_CMD_GET_EVENT && !command_find(header.cmd, &error)) {
         log_unknown(cm, header.cmd);
         if (error == -EINVAL)
             return error;
+    } else {
+        error = 0;
     }
     if (header.in + sizeof header > bytes)
         return -EINVAL;
-    struct cm_call call = {.file = file,
-                           .in = (const char *)command + sizeof header,
-                           .in_bytes = header.in,
-                           .out_bytes = header.out};
+    uint8_t in[MOST_COMMAND_BYTES];
+    uint32_t in_bytes = header.in < sizeof in ? header.in : sizeof in;
+    if (!dma_copy(in, (const char *)command + sizeof header, in_bytes))
+        return error ? error : -EFAULT;
+    struct cm_call call = {.file = file, .in = in, .in_bytes = in_bytes, .out_bytes = header.out};
     /* No thread may be cancelled with the lock in its hands. */
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &call.cancel_state);
     int result = run_locked(file, &call, header.cmd, nonblocking);
@@ -206,11 +213,7 @@ struct cm_id *call_take(const struct cm_call *call, void *command, size_t bytes,
 
 int call_copy_out(uint64_t response, const void *from, size_t bytes)
 {
-    void *to = (void *)(uintptr_t)response;
-    if (!to)
-        return -EFAULT;
-    memcpy(to, from, bytes);
-    return 0;
+    return dma_copy((void *)(uintptr_t)response, from, bytes) ? 0 : -EFAULT;
 }
 
 static int free_number(struct cm *cm)

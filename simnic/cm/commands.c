@@ -29,14 +29,15 @@ static int command_create_id(const struct cm_call *call)
     int type = queue_pair_type_of(&command);
     if (type < 0)
         return type;
-    if (!command.response)
-        return -EFAULT;
     struct cm_id *id = id_new(call->file, command.ps, type);
     if (!id)
         return -ENOMEM;
     id->uid = command.uid;
     response.id = id->number;
-    return call_copy_out(command.response, &response, sizeof response);
+    int error = call_copy_out(command.response, &response, sizeof response);
+    if (error)
+        id_destroy(id); /* the program does not know of it */
+    return error;
 }
 
 static int command_destroy_id(const struct cm_call *call)

@@ -1,7 +1,10 @@
 /* options.c: SET_OPTION, and MIGRATE_ID, which moves an identifier to another file. */
 #include "private.h"
 
+#include "dma.h"
+
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define OPTION_MAX_BYTES (1u << 22) /* the kernel's limit is the largest thing it can allocate */
@@ -89,6 +92,15 @@ static int set_path(struct cm_id *id, const void *value, uint32_t bytes)
     return 0;
 }
 
+static int set_option(struct cm_id *id, const struct rdma_ucm_set_option *option, const void *value)
+{
+    if (option->level == RDMA_OPTION_ID)
+        return set_id_option(id, option->optname, value, option->optlen);
+    if (option->level == RDMA_OPTION_IB && option->optname == RDMA_OPTION_IB_PATH)
+        return set_path(id, value, option->optlen);
+    return -ENOSYS;
+}
+
 int command_set_option(const struct cm_call *call)
 {
     struct rdma_ucm_set_option command;
@@ -100,14 +112,15 @@ int command_set_option(const struct cm_call *call)
     struct cm_id *id = id_find(call->file, command.id, &error);
     if (!id)
         return error;
-    const void *value = (const void *)(uintptr_t)command.optval;
-    if (!value && command.optlen)
-        return -EFAULT;
-    if (command.level == RDMA_OPTION_ID)
-        return set_id_option(id, command.optname, value, command.optlen);
-    if (command.level == RDMA_OPTION_IB && command.optname == RDMA_OPTION_IB_PATH)
-        return set_path(id, value, command.optlen);
-    return -ENOSYS;
+    void *value = malloc(command.optlen + 1);
+    if (!value)
+        return -ENOMEM;
+    if (dma_copy(value, (const void *)(uintptr_t)command.optval, command.optlen))
+        error = set_option(id, &command, value);
+    else
+        error = -EFAULT;
+    free(value);
+    return error;
 }
 
 /* The command names the file an identifier comes from by its descriptor. Identifiers are numbered

@@ -80,6 +80,7 @@ struct object *object_create(struct context *context, uint16_t type)
     object->type = type;
     object->context = context;
     context->objects[object->handle] = object;
+    context->made = object;
     return object;
 }
 
@@ -160,6 +161,8 @@ int object_destroy(struct object *object)
             object->parents[i]->uses--;
     struct context *context = object->context;
     context->objects[object->handle] = NULL;
+    if (context->made == object)
+        context->made = NULL;
     context->free_handles[context->free_count++] = object->handle;
     free(object);
     return 0;

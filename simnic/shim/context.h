@@ -38,6 +38,7 @@ struct context {
     uint32_t *free_handles;             /* that were given and came back */
     uint32_t object_count, object_room; /* handles ever given; places in both tables */
     uint32_t free_count;
+    struct object *made; /* by the call under way, if any: it goes if the call fails */
     struct list async_channels;
     struct list all;
 };
@@ -62,8 +63,7 @@ void object_use(struct object *object, struct object *parent);
 int object_destroy(struct object *object);
 
 /* ---- uverbs.c ---- */
-struct ib_uverbs_ioctl_hdr;
-/* Executes an RDMA_VERBS_IOCTL. Returns 0 or an errno. */
-int uverbs_ioctl(struct context *context, struct ib_uverbs_ioctl_hdr *header);
+/* Executes an RDMA_VERBS_IOCTL, whose header and attributes are at `argument`. Returns 0 or an errno. */
+int uverbs_ioctl(struct context *context, void *argument);
 
 #endif

@@ -93,17 +93,20 @@ static bool is_other_process(void)
     return process.pid && (uint32_t)syscall(SYS_getpid) != process.pid;
 }
 
-void descriptors_duplicate(int fd, int copy)
+bool descriptors_duplicate(int fd, int copy)
 {
-    if (copy < 0 || copy >= MOST || is_other_process())
-        return;
+    if (!descriptors_is_virtual(fd) || is_other_process())
+        return true;
+    if (copy >= MOST)
+        return false;
     descriptors_lock();
-    struct file *file = fd >= 0 && fd < MOST ? atomic_load(&table[fd]) : NULL;
+    struct file *file = atomic_load(&table[fd]);
     if (file) {
         file->references++;
         atomic_store(&table[copy], file);
     }
     descriptors_unlock();
+    return true;
 }
 
 void descriptors_remove(int fd)

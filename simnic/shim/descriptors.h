@@ -22,8 +22,8 @@ int descriptors_add(int fd, enum descriptor_kind kind, void *thing);
 struct file *descriptors_get(int fd);
 void descriptors_put(struct file *file);
 
-/* `copy` is a duplicate of `fd`. */
-void descriptors_duplicate(int fd, int copy);
+/* `copy` is a duplicate of `fd`. Returns false if `fd` is virtual and there is no place for another. */
+bool descriptors_duplicate(int fd, int copy);
 
 /* The program closes `fd`. The last one of a file closes what it stands for. */
 void descriptors_remove(int fd);

@@ -4,33 +4,94 @@
 #include "context.h"
 #include "descriptors.h"
 #include "process.h"
+#include "program_memory.h"
 #include "rails.h"
 #include "real.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/stat.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
 #define DIRECTORY "/dev/infiniband/"
+#define RDMA_CM_NAME "rdma_cm"
 
-int device_of_path(const char *path)
+static int device_of_name(const char *name)
 {
-    /* The first characters decide for nearly every path a program opens. */
-    if (!path || path[0] != '/' || strncmp(path, DIRECTORY, sizeof DIRECTORY - 1) != 0 ||
-        !getenv("SIMNIC_SESSION"))
-        return DEVICE_NONE;
-    const char *name = path + sizeof DIRECTORY - 1;
-    if (strcmp(name, "rdma_cm") == 0)
+    if (strcmp(name, RDMA_CM_NAME) == 0)
         return DEVICE_RDMA_CM;
     for (int rail = 0; rail < RAIL_COUNT; rail++)
         if (strcmp(name, rails[rail].uverbs) == 0)
             return rail;
     return DEVICE_NONE;
+}
+
+/* The path of a directory; an empty one is the root. */
+static bool path_of_directory(int directory, char to[PATH_MAX])
+{
+    char link[64];
+    ssize_t length;
+    int error = errno;
+    if (directory == AT_FDCWD) {
+        length = syscall(SYS_getcwd, to, (size_t)PATH_MAX) - 1;
+    } else {
+        snprintf(link, sizeof link, "/proc/self/fd/%d", directory);
+        length = readlink(link, to, PATH_MAX - 1);
+    }
+    errno = error;
+    if (length <= 0)
+        return false;
+    to[length == 1 ? 0 : length] = '\0';
+    return true;
+}
+
+/* Goes on from the absolute path in `to`, as the path is written: no link is followed. */
+static bool walk(char to[PATH_MAX], const char *path)
+{
+    size_t length = strlen(to);
+    while (*path) {
+        size_t span = strcspn(path, "/");
+        if (span == 2 && path[0] == '.' && path[1] == '.') {
+            while (length && to[--length] != '/')
+                ;
+        } else if (span && !(span == 1 && path[0] == '.')) {
+            if (length + 1 + span >= PATH_MAX)
+                return false;
+            to[length++] = '/';
+            memcpy(to + length, path, span);
+            length += span;
+        }
+        to[length] = '\0';
+        path += span;
+        path += *path == '/';
+    }
+    return true;
+}
+
+int device_of_path(int directory, const char *path)
+{
+    char walked[PATH_MAX];
+    int length = program_path_length(path);
+    if (length <= 0)
+        return DEVICE_NONE;
+    /* The name decides for nearly every path a program opens. */
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    int device = device_of_name(name);
+    if (device == DEVICE_NONE || !getenv("SIMNIC_SESSION"))
+        return DEVICE_NONE;
+    walked[0] = '\0';
+    bool known = (path[0] == '/' || path_of_directory(directory, walked)) && walk(walked, path);
+    size_t before = sizeof DIRECTORY - 1;
+    bool ours =
+        known && strncmp(walked, DIRECTORY, before) == 0 && strcmp(walked + before, name) == 0;
+    return ours ? device : DEVICE_NONE;
 }
 
 int device_of_descriptor(int fd)
@@ -70,8 +131,14 @@ static int open_rdma_cm(int flags)
     return -1;
 }
 
-int device_open(int device, int flags)
+int device_open(int device, int flags, mode_t mode)
 {
+    /* The flags are the kernel's matter: what may not be asked of a file such as ours, and which limits
+     * there are. What only names a file opens none of its own. */
+    int model = real.open(DEVICE_MODEL, flags, mode);
+    if (model < 0 || flags & O_PATH)
+        return descriptors_fresh(model);
+    real.close(model);
     return device == DEVICE_RDMA_CM ? open_rdma_cm(flags) : context_open(device, flags);
 }
 
@@ -102,12 +169,4 @@ void device_statx(int device, struct statx *status)
     status->stx_ino = 1000 + (uint64_t)device;
     status->stx_nlink = 1;
     status->stx_blksize = 4096;
-}
-
-int device_access(int mode)
-{
-    if (!(mode & X_OK))
-        return 0;
-    errno = EACCES;
-    return -1;
 }

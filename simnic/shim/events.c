@@ -4,6 +4,7 @@
 #include "context.h"
 #include "descriptors.h"
 #include "process.h"
+#include "program_memory.h"
 #include "real.h"
 
 #include <errno.h>
@@ -174,15 +175,10 @@ void events_purge(struct object *object)
         purge_channel(container_of(l, struct channel, of_context), object);
 }
 
-/* Takes the oldest event. Returns its size, or 0 if there is none. */
-static size_t take(struct channel *channel, void *buffer)
+/* Takes the oldest event, which is there. */
+static struct event take(struct channel *channel)
 {
-    if (list_empty(&channel->events))
-        return 0;
-    struct event *event = container_of(channel->events.next, struct event, queued);
-    size_t bytes =
-        channel->async ? sizeof event->description.async : sizeof event->description.completion;
-    memcpy(buffer, &event->description, bytes);
+    struct event *event = container_of(channel->events.next, struct event, queued), taken = *event;
     if (event->object && channel->async)
         event->object->async_events++;
     else if (event->object)
@@ -190,26 +186,37 @@ static size_t take(struct channel *channel, void *buffer)
     list_remove(&event->queued);
     free(event);
     calm(channel);
-    return bytes;
+    return taken;
+}
+
+/* As the kernel: what does not fit stays, and what meets memory that is not there is lost. Returns the
+ * event's size, -EAGAIN if there is none, or another negative errno. */
+static ssize_t read_now(struct channel *channel, void *buffer, size_t bytes)
+{
+    size_t needed = channel->async ? sizeof(struct ib_uverbs_async_event_desc)
+                                   : sizeof(struct ib_uverbs_comp_event_desc);
+    struct event event;
+    ssize_t result = (ssize_t)needed;
+    process_lock();
+    if (list_empty(&channel->events))
+        result = -EAGAIN;
+    else if (bytes < needed)
+        result = -EINVAL;
+    else
+        event = take(channel);
+    process_unlock();
+    if (result > 0 && !program_write(buffer, &event.description, needed))
+        result = -EFAULT;
+    return result;
 }
 
 ssize_t channel_read(struct channel *channel, int fd, void *buffer, size_t bytes)
 {
-    size_t needed = channel->async ? sizeof(struct ib_uverbs_async_event_desc)
-                                   : sizeof(struct ib_uverbs_comp_event_desc);
-    if (bytes < needed) {
-        errno = EINVAL;
-        return -1;
-    }
     for (;;) {
-        process_lock();
-        size_t taken = take(channel, buffer);
-        process_unlock();
-        if (taken)
-            return (ssize_t)taken;
-        if (real.fcntl(fd, F_GETFL) & O_NONBLOCK) {
-            errno = EAGAIN;
-            return -1;
+        ssize_t result = read_now(channel, buffer, bytes);
+        if (result != -EAGAIN || real.fcntl(fd, F_GETFL) & O_NONBLOCK) {
+            errno = result < 0 ? (int)-result : errno;
+            return result < 0 ? -1 : result;
         }
         struct pollfd poll_fd = {fd, POLLIN, 0};
         if (poll(&poll_fd, 1, -1) < 0)

@@ -7,28 +7,26 @@
  * are defined. */
 #undef _FILE_OFFSET_BITS
 
-#include "clock.h"
 #include "context.h"
 #include "descriptors.h"
 #include "devices.h"
-#include "doorbells.h"
 #include "process.h"
+#include "program_memory.h"
 #include "real.h"
 
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/close_range.h>
 #include <linux/netlink.h>
+#include <rdma/ib_user_verbs.h>
 #include <rdma/rdma_user_ioctl_cmds.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-#define PUBLIC __attribute__((visibility("default")))
 
 /* No header declares these: compilers and older programs call them. */
 int __open_2(const char *path, int flags);
@@ -77,20 +75,14 @@ __attribute__((constructor)) void real_load(void)
     *(void **)&real.open = next("open");
 }
 
-#define LOAD                                                                                       \
-    do {                                                                                           \
-        if (!real.open)                                                                            \
-            real_load();                                                                           \
-    } while (0)
-
 /* ---- opening ---- */
 
 static int open_at(int directory, const char *path, int flags, mode_t mode)
 {
     LOAD;
-    int device = device_of_path(path);
+    int device = device_of_path(directory, path);
     if (device != DEVICE_NONE)
-        return device_open(device, flags);
+        return device_open(device, flags, mode);
     return descriptors_fresh(real.openat(directory, path, flags, mode));
 }
 
@@ -154,26 +146,35 @@ PUBLIC int __openat64_2(int directory, const char *path, int flags)
 
 /* ---- looking ---- */
 
+/* The device that a call like stat() is about: NULL and the empty path may name the descriptor. Whether
+ * they do, and whether the pointers are good, the kernel says: see below. */
+static int device_named(int directory, const char *path, int flags)
+{
+    if (flags & AT_EMPTY_PATH && (!path || program_path_length(path) == 0))
+        return device_of_descriptor(directory);
+    return DEVICE_NONE;
+}
+
 static int stat_at(int directory, const char *path, struct stat *status, int flags)
 {
     LOAD;
-    int device = device_of_path(path);
-    if (device == DEVICE_NONE && path && *path == '\0' && flags & AT_EMPTY_PATH)
-        device = device_of_descriptor(directory);
-    if (device == DEVICE_NONE)
-        return real.fstatat(directory, path, status, flags);
-    device_stat(device, status);
-    return 0;
+    int device = device_of_path(directory, path);
+    if (device != DEVICE_NONE)
+        path = DEVICE_MODEL;
+    else
+        device = device_named(directory, path, flags);
+    int result = real.fstatat(directory, path, status, flags);
+    if (result == 0 && device != DEVICE_NONE)
+        device_stat(device, status);
+    return result;
 }
 
 static int stat_descriptor(int fd, struct stat *status)
 {
-    LOAD;
-    int device = device_of_descriptor(fd);
-    if (device == DEVICE_NONE)
-        return real.fstatat(fd, "", status, AT_EMPTY_PATH);
-    device_stat(device, status);
-    return 0;
+    if (fd >= 0)
+        return stat_at(fd, "", status, AT_EMPTY_PATH);
+    errno = EBADF; /* AT_FDCWD would be a directory there */
+    return -1;
 }
 
 /* On 64-bit systems struct stat64 is struct stat. */
@@ -256,29 +257,38 @@ PUBLIC int __fxstat64(int version, int fd, struct stat64 *status)
 PUBLIC int statx(int directory, const char *path, int flags, unsigned mask, struct statx *status)
 {
     LOAD;
-    int device = device_of_path(path);
-    if (device == DEVICE_NONE && *path == '\0' && flags & AT_EMPTY_PATH)
-        device = device_of_descriptor(directory);
-    if (device == DEVICE_NONE)
-        return real.statx(directory, path, flags, mask, status);
-    device_statx(device, status);
-    return 0;
+    int device = device_of_path(directory, path);
+    if (device != DEVICE_NONE)
+        path = DEVICE_MODEL;
+    else
+        device = device_named(directory, path, flags);
+    int result = real.statx(directory, path, flags, mask, status);
+    if (result == 0 && device != DEVICE_NONE)
+        device_statx(device, status);
+    return result;
 }
 
 PUBLIC int access(const char *path, int mode)
 {
     LOAD;
-    return device_of_path(path) != DEVICE_NONE ? device_access(mode) : real.access(path, mode);
+    bool ours = device_of_path(AT_FDCWD, path) != DEVICE_NONE;
+    return real.access(ours ? DEVICE_MODEL : path, mode);
 }
 
 PUBLIC int faccessat(int directory, const char *path, int mode, int flags)
 {
     LOAD;
-    return device_of_path(path) != DEVICE_NONE ? device_access(mode)
-                                               : real.faccessat(directory, path, mode, flags);
+    bool ours = device_of_path(directory, path) != DEVICE_NONE;
+    return real.faccessat(directory, ours ? DEVICE_MODEL : path, mode, flags);
 }
 
 /* ---- using ---- */
+
+/* Requests that the kernel answers before it asks the file's driver. */
+static bool is_of_every_file(unsigned long request)
+{
+    return request == FIOCLEX || request == FIONCLEX || request == FIONBIO || request == FIOASYNC;
+}
 
 PUBLIC int ioctl(int fd, unsigned long request, ...)
 {
@@ -290,6 +300,13 @@ PUBLIC int ioctl(int fd, unsigned long request, ...)
     struct file *file = descriptors_get(fd);
     if (!file)
         return real.ioctl(fd, request, argument);
+    if (is_of_every_file(request)) {
+        int answer = real.ioctl(fd, request, argument);
+        int error = errno;
+        descriptors_put(file);
+        errno = error;
+        return answer;
+    }
     int result = file->kind == DESCRIPTOR_UVERBS && request == RDMA_VERBS_IOCTL
                      ? uverbs_ioctl(file->thing, argument)
                      : ENOTTY;
@@ -323,81 +340,32 @@ PUBLIC ssize_t __read_chk(int fd, void *buffer, size_t bytes, size_t room)
     return read(fd, buffer, bytes);
 }
 
+/* The old write() interface of uverbs, which libibverbs does not use: it sends all by ioctl. */
+static int refuse_command(const void *buffer, size_t bytes)
+{
+    struct ib_uverbs_cmd_hdr header;
+    return bytes >= sizeof header && !program_read(&header, buffer, sizeof header) ? -EFAULT
+                                                                                   : -EINVAL;
+}
+
 PUBLIC ssize_t write(int fd, const void *buffer, size_t bytes)
 {
     LOAD;
     struct file *file = descriptors_is_virtual(fd) ? descriptors_get(fd) : NULL;
     if (!file)
         return real.write(fd, buffer, bytes);
-    ssize_t result =
-        -EINVAL; /* the old write() interface of uverbs is not used: libibverbs sends all by ioctl */
+    ssize_t result = -EINVAL;
     if (file->kind == DESCRIPTOR_CM && !file->thing)
         result = -ENODEV; /* of the parent, before a fork */
     else if (file->kind == DESCRIPTOR_CM)
         result = cm_file_write(file->thing, buffer, bytes, real.fcntl(fd, F_GETFL) & O_NONBLOCK);
+    else if (file->kind == DESCRIPTOR_UVERBS)
+        result = refuse_command(buffer, bytes);
     descriptors_put(file);
     if (result >= 0)
         return result;
     errno = (int)-result;
     return -1;
-}
-
-/* Where the file of the pages is lost, our own mapping of them is doubled (mremap's old size of 0). */
-static void *map_pages(void *address, size_t bytes, int protection, int flags, off_t offset)
-{
-    if (!process.page_file_lost)
-        return real.mmap(address, bytes, protection, flags | MAP_POPULATE, process.page_file,
-                         offset);
-    void *memory = mremap(process.page_memory + offset, 0, bytes,
-                          MREMAP_MAYMOVE | (flags & MAP_FIXED ? MREMAP_FIXED : 0), address);
-    if (memory != MAP_FAILED && mprotect(memory, bytes, protection) != 0) {
-        real.munmap(memory, bytes);
-        return MAP_FAILED;
-    }
-    return memory;
-}
-
-static void *map(void *address, size_t bytes, int protection, int flags, int fd, off_t offset)
-{
-    LOAD;
-    if (!descriptors_is_virtual(fd))
-        return real.mmap(address, bytes, protection, flags, fd, offset);
-    /* Doorbell pages are written only, and shared with no child, as the kernel's mappings of a
-     * device's registers are. */
-    size_t page = (size_t)offset / DEVICE_UAR_BYTES;
-    if (page == CLOCK_INFO_PAGE)
-        clock_refresh();
-    protection = page == CLOCK_CORE_PAGE ? PROT_NONE : protection | PROT_READ;
-    void *memory = map_pages(address, bytes, protection, flags, offset);
-    if (memory == MAP_FAILED)
-        return memory;
-    madvise(memory, bytes, MADV_DONTFORK);
-    if (!clock_is_page(page)) {
-        doorbells_map((uint32_t)page, memory);
-    } else if (page == CLOCK_CORE_PAGE && !clock_map(memory)) {
-        real.munmap(memory, bytes);
-        errno = ENOMEM;
-        return MAP_FAILED;
-    }
-    return memory;
-}
-
-PUBLIC void *mmap(void *address, size_t bytes, int protection, int flags, int fd, off_t offset)
-{
-    return map(address, bytes, protection, flags, fd, offset);
-}
-
-PUBLIC void *mmap64(void *address, size_t bytes, int protection, int flags, int fd, off64_t offset)
-{
-    return map(address, bytes, protection, flags, fd, offset);
-}
-
-PUBLIC int munmap(void *address, size_t bytes)
-{
-    LOAD;
-    doorbells_unmap(address, bytes); /* out of the tables first, as with descriptors */
-    clock_unmap(address, bytes);
-    return real.munmap(address, bytes);
 }
 
 /* ---- descriptors come and go ---- */
@@ -423,11 +391,13 @@ PUBLIC int close(int fd)
 PUBLIC int close_range(unsigned first, unsigned last, int flags)
 {
     LOAD;
-    if (!(flags & 4)) /* CLOSE_RANGE_CLOEXEC closes nothing now */
+    /* With CLOSE_RANGE_CLOEXEC it closes nothing now; a range or flags that the kernel refuses, never. */
+    bool closes = first <= last && !(flags & ~CLOSE_RANGE_UNSHARE);
+    if (closes)
         for (unsigned fd = first; fd <= last && fd < 65536; fd++)
             descriptors_remove((int)fd);
     unsigned own = (unsigned)process.page_file;
-    if (!process.attached || own < first || own > last || flags & 4)
+    if (!process.attached || own < first || own > last || !closes)
         return real.close_range(first, last, flags);
     int result = own > first ? real.close_range(first, own - 1, flags) : 0;
     return result == 0 && own < last ? real.close_range(own + 1, last, flags) : result;
@@ -438,42 +408,50 @@ PUBLIC void closefrom(int first)
     close_range((unsigned)(first < 0 ? 0 : first), ~0u, 0);
 }
 
+/* What the kernel made of a virtual descriptor is one as well, if there is a place for it. Returns it. */
+static int duplicated(int fd, int copy)
+{
+    if (copy < 0 || fd == copy || descriptors_duplicate(fd, copy))
+        return copy;
+    real.close(copy);
+    errno = EMFILE;
+    return -1;
+}
+
 PUBLIC int dup(int fd)
 {
     LOAD;
-    int copy = descriptors_fresh(real.dup(fd));
-    descriptors_duplicate(fd, copy);
-    return copy;
+    return duplicated(fd, descriptors_fresh(real.dup(fd)));
+}
+
+/* dup2 and dup3 close `copy`: it goes out of the table first, as with close(), unless they will fail. */
+static void make_way(int fd, int copy)
+{
+    if (fd != copy && descriptors_is_virtual(copy) && real.fcntl(fd, F_GETFD) >= 0)
+        descriptors_remove(copy);
 }
 
 PUBLIC int dup2(int fd, int copy)
 {
     LOAD;
-    if (fd != copy)
-        descriptors_remove(copy);
-    int result = real.dup2(fd, copy);
-    if (result >= 0 && fd != copy)
-        descriptors_duplicate(fd, result);
-    return result;
+    make_way(fd, copy);
+    return duplicated(fd, real.dup2(fd, copy));
 }
 
 PUBLIC int dup3(int fd, int copy, int flags)
 {
     LOAD;
-    if (fd != copy)
-        descriptors_remove(copy);
-    int result = real.dup3(fd, copy, flags);
-    if (result >= 0)
-        descriptors_duplicate(fd, result);
-    return result;
+    if (!(flags & ~O_CLOEXEC))
+        make_way(fd, copy);
+    return duplicated(fd, real.dup3(fd, copy, flags));
 }
 
 static int control(int fd, int command, void *argument)
 {
     LOAD;
     int result = real.fcntl(fd, command, argument);
-    if ((command == F_DUPFD || command == F_DUPFD_CLOEXEC) && descriptors_fresh(result) >= 0)
-        descriptors_duplicate(fd, result);
+    if (command == F_DUPFD || command == F_DUPFD_CLOEXEC)
+        return duplicated(fd, descriptors_fresh(result));
     return result;
 }
 
@@ -507,51 +485,4 @@ PUBLIC int socket(int domain, int type, int protocol)
         return -1;
     }
     return descriptors_fresh(real.socket(domain, type, protocol));
-}
-
-PUBLIC int sigaction(int signal_number, const struct sigaction *action, struct sigaction *old)
-{
-    LOAD;
-    if (segv_swap_program_action(signal_number, action, old))
-        return 0;
-    if (!action)
-        return real.sigaction(signal_number, action, old);
-    /* A handler may ring doorbells as well: see pthread_sigmask. */
-    struct sigaction copy = *action;
-    sigdelset(&copy.sa_mask, SIGSEGV);
-    sigdelset(&copy.sa_mask, SIGBUS);
-    return real.sigaction(signal_number, &copy, old);
-}
-
-/* The signals that stop a thread at a doorbell cannot be blocked: the kernel kills a thread that
- * faults with them blocked. */
-static const sigset_t *without_ours(const sigset_t *set, int how, sigset_t *copy)
-{
-    if (!set || how == SIG_UNBLOCK || !process.attached)
-        return set;
-    *copy = *set;
-    sigdelset(copy, SIGSEGV);
-    sigdelset(copy, SIGBUS);
-    return copy;
-}
-
-PUBLIC int pthread_sigmask(int how, const sigset_t *set, sigset_t *old)
-{
-    LOAD;
-    sigset_t copy;
-    return real.pthread_sigmask(how, without_ours(set, how, &copy), old);
-}
-
-PUBLIC int sigprocmask(int how, const sigset_t *set, sigset_t *old)
-{
-    LOAD;
-    sigset_t copy;
-    return real.sigprocmask(how, without_ours(set, how, &copy), old);
-}
-
-PUBLIC sighandler_t signal(int signal_number, sighandler_t handler)
-{
-    struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART}, old;
-    sigemptyset(&action.sa_mask);
-    return sigaction(signal_number, &action, &old) == 0 ? old.sa_handler : SIG_ERR;
 }

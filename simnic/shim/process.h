@@ -57,9 +57,10 @@ void process_log(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* ---- segv.c ---- */
 void segv_install(void);
+bool segv_is_installed(void);
 struct sigaction;
 /* What the program says its handler is, once ours is installed. Returns false if the signal is not
- * one of ours. */
+ * one of ours. Both are in our own memory. */
 bool segv_swap_program_action(int signal_number, const struct sigaction *action,
                               struct sigaction *old);
 

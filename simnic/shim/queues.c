@@ -20,11 +20,15 @@
 
 int verb_create_channel(const struct call *call)
 {
+    struct ib_uverbs_create_comp_channel_resp response = {UINT32_MAX};
     struct channel *channel;
-    int fd, result = channel_create(call->context, false, &channel, &fd);
+    /* A descriptor that nobody is told of would stay open: so first, whether it can be told. */
+    int fd, result = attribute_out(call, UVERBS_ATTR_CORE_OUT, &response, sizeof response);
+    if (!result)
+        result = channel_create(call->context, false, &channel, &fd);
     if (result)
         return result;
-    struct ib_uverbs_create_comp_channel_resp response = {(uint32_t)fd};
+    response.fd = (uint32_t)fd;
     return attribute_out(call, UVERBS_ATTR_CORE_OUT, &response, sizeof response);
 }
 

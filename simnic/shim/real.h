@@ -37,5 +37,13 @@ struct real {
 /* Filled by the first function that is called, which may be before any constructor. */
 extern struct real real;
 void real_load(void);
+#define LOAD                                                                                       \
+    do {                                                                                           \
+        if (!real.open)                                                                            \
+            real_load();                                                                           \
+    } while (0)
+
+/* Of functions that stand before the C library's. */
+#define PUBLIC __attribute__((visibility("default")))
 
 #endif

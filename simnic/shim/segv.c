@@ -88,6 +88,11 @@ void segv_install(void)
     installed = true;
 }
 
+bool segv_is_installed(void)
+{
+    return installed;
+}
+
 bool segv_swap_program_action(int signal_number, const struct sigaction *action,
                               struct sigaction *old)
 {

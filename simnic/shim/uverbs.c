@@ -3,6 +3,7 @@
 #include "answers.h"
 #include "context.h"
 #include "process.h"
+#include "program_memory.h"
 #include "service.h"
 #include "verbs.h"
 
@@ -11,6 +12,7 @@
 #include <rdma/ib_user_verbs.h>
 #include <rdma/mlx5_user_ioctl_cmds.h>
 #include <stddef.h>
+#include <string.h>
 
 #define EXTENDED(command) ((command) | IB_USER_VERBS_CMD_FLAG_EXTENDED)
 
@@ -169,27 +171,78 @@ static const struct command methods[] = {
     {METHOD(MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_DESTROY), "UAR_OBJ_DESTROY", destroy_page},
 };
 
-int uverbs_ioctl(struct context *context, struct ib_uverbs_ioctl_hdr *header)
+#define MOST_BYTES 4096 /* of a header and its attributes, as in the kernel */
+
+/* A call's header and attributes, copied from the program. */
+struct copied_call {
+    _Alignas(struct ib_uverbs_attr) uint8_t bytes[MOST_BYTES];
+};
+
+static int copy_in(struct copied_call *copy, const void *argument)
 {
-    struct call call = {context, header};
-    if (header->length != sizeof *header + header->num_attrs * sizeof header->attrs[0] ||
-        header->reserved1 || header->reserved2)
+    struct ib_uverbs_ioctl_hdr header;
+    if (!program_read(&header, argument, sizeof header))
+        return EFAULT;
+    if (header.length > MOST_BYTES ||
+        header.length != sizeof header + header.num_attrs * sizeof header.attrs[0] ||
+        header.reserved1 || header.reserved2)
         return EINVAL;
+    if (!program_read(copy->bytes, argument, header.length))
+        return EFAULT;
+    memcpy(copy->bytes, &header, sizeof header); /* as it was checked */
+    return 0;
+}
+
+/* Gives the attributes back that the answer changed: handles, and which outputs are valid. */
+static int copy_out(const struct copied_call *copy, const struct copied_call *before,
+                    void *argument)
+{
+    struct ib_uverbs_ioctl_hdr header;
+    memcpy(&header, copy->bytes, sizeof header);
+    for (size_t at = sizeof header; at < header.length; at += sizeof(struct ib_uverbs_attr))
+        if (memcmp(copy->bytes + at, before->bytes + at, sizeof(struct ib_uverbs_attr)) != 0 &&
+            !program_write((uint8_t *)argument + at, copy->bytes + at,
+                           sizeof(struct ib_uverbs_attr)))
+            return EFAULT;
+    return 0;
+}
+
+static int run_method(struct context *context, const struct command *method, void *argument,
+                      struct copied_call *copy)
+{
+    struct copied_call before;
+    struct ib_uverbs_ioctl_hdr *header = (void *)copy->bytes;
+    struct call call = {context, header};
+    memcpy(before.bytes, copy->bytes, header->length);
+    process_lock();
+    context->made = NULL;
+    int result = method->run(&call);
+    if (!result)
+        result = copy_out(copy, &before, argument);
+    /* The program does not know of it. */
+    if (result && context->made)
+        object_destroy(context->made);
+    service_unlock();
+    if (result && method->run != run_write_command)
+        process_log("uverbs method %s failed with errno %d", method->name, result);
+    process_kick();
+    return result;
+}
+
+int uverbs_ioctl(struct context *context, void *argument)
+{
     int attached = process_attach(); /* a forked child has not yet */
     if (attached)
         return attached;
-    uint32_t number = METHOD(header->object_id, header->method_id);
-    for (size_t i = 0; i < sizeof methods / sizeof methods[0]; i++) {
-        if (methods[i].number != number)
-            continue;
-        process_lock();
-        int result = methods[i].run(&call);
-        service_unlock();
-        if (result && methods[i].run != run_write_command)
-            process_log("uverbs method %s failed with errno %d", methods[i].name, result);
-        process_kick();
+    struct copied_call copy;
+    int result = copy_in(&copy, argument);
+    if (result)
         return result;
-    }
+    const struct ib_uverbs_ioctl_hdr *header = (const void *)copy.bytes;
+    uint32_t number = METHOD(header->object_id, header->method_id);
+    for (size_t i = 0; i < sizeof methods / sizeof methods[0]; i++)
+        if (methods[i].number == number)
+            return run_method(context, &methods[i], argument, &copy);
     process_log("uverbs object 0x%x method 0x%x is not known", header->object_id,
                 header->method_id);
     return EPROTONOSUPPORT;

@@ -1,0 +1,84 @@
+/* program_memory.c: see program_memory.h. */
+#include "program_memory.h"
+
+#include "dma.h"
+#include "process.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define PAGE 4096u
+#define SET_BYTES 8u /* of the kernel's signal sets */
+
+/* The kernel reads the set before it looks at `how`, which is none. */
+static bool is_readable_at(uintptr_t address)
+{
+    int error = errno;
+    long result = syscall(SYS_rt_sigprocmask, -1, address & ~(uintptr_t)(SET_BYTES - 1), NULL,
+                          (size_t)SET_BYTES);
+    bool readable = result == 0 || errno != EFAULT;
+    errno = error;
+    return readable;
+}
+
+/* Gets the thread's mask written there, which does no harm: something else comes in its place. */
+static bool is_writable_at(uintptr_t address)
+{
+    int error = errno;
+    bool writable = syscall(SYS_rt_sigprocmask, SIG_BLOCK, NULL, address, (size_t)SET_BYTES) == 0;
+    errno = error;
+    return writable;
+}
+
+static bool is_readable(uintptr_t start, size_t bytes)
+{
+    for (uintptr_t at = start; at < start + bytes; at = (at | (PAGE - 1)) + 1)
+        if (!at || !is_readable_at(at))
+            return false;
+    return true;
+}
+
+bool program_read(void *to, const void *from, size_t bytes)
+{
+    if (segv_is_installed())
+        return dma_copy(to, from, bytes);
+    if (!is_readable((uintptr_t)from, bytes))
+        return false;
+    memcpy(to, from, bytes);
+    return true;
+}
+
+bool program_write(void *to, const void *from, size_t bytes)
+{
+    if (segv_is_installed())
+        return dma_copy(to, from, bytes);
+    uintptr_t start = (uintptr_t)to, last = start + bytes - SET_BYTES;
+    for (uintptr_t at = start; at < last; at = (at | (PAGE - 1)) + 1)
+        if (!is_writable_at(at < last ? at : last))
+            return false;
+    if (!is_writable_at(last))
+        return false;
+    memcpy(to, from, bytes);
+    return true;
+}
+
+int program_path_length(const char *path)
+{
+    size_t length = 0;
+    while (length < PATH_MAX) {
+        uintptr_t at = (uintptr_t)path + length;
+        size_t part = PAGE - (at & (PAGE - 1));
+        if (!path || !is_readable_at(at))
+            return -1;
+        size_t found = strnlen(path + length, part);
+        length += found;
+        if (found < part)
+            return length < PATH_MAX ? (int)length : -1;
+    }
+    return -1;
+}
