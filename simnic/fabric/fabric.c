@@ -128,6 +128,7 @@ static void take_over(struct fabric *fabric)
         fabric->reader_tail[other] = head;
     }
     atomic_store(&own->asleep, 0);
+    atomic_store(&own->threads_told_ns, 0);
     prctl(PR_GET_NAME, own->name);
     uint32_t generation = atomic_load(&own->generation) + 1;
     atomic_store(&own->generation, generation ? generation : 1);

@@ -16,7 +16,7 @@
 #include <stdint.h>
 
 #define FABRIC_MAGIC 0x636e6973u /* "sinc" */
-#define FABRIC_VERSION 3u
+#define FABRIC_VERSION 4u
 #define FABRIC_SLOTS 64u
 #define FABRIC_LINE_BYTES 64
 #define FABRIC_RING_BYTES (256u * 1024u)
@@ -31,6 +31,9 @@ struct fabric_slot {
     _Alignas(128) _Atomic uint64_t owner;
     _Atomic uint32_t generation; /* of the process that has it; grows by one for each */
     char name[16];
+    /* How many threads of the program spin, as its service thread last saw, and when that was. */
+    _Atomic uint32_t threads;
+    _Atomic uint64_t threads_told_ns;
     _Alignas(64) _Atomic uint32_t asleep;  /* 1: the device waits on this word */
     _Alignas(64) _Atomic uint64_t pending; /* bit s: slot s has put something into its ring */
 };
@@ -68,6 +71,7 @@ struct fabric_queue_pair_statistics {
 };
 
 struct fabric_process_statistics {
+    uint64_t polling_rounds; /* of the service thread, in which it looked without being asked to */
     struct fabric_queue_pair_statistics queue_pairs[FABRIC_STATISTICS_ENTRIES];
 };
 

@@ -226,6 +226,8 @@ static json_t *process_to_json(const struct ctl_process *process,
     json_object_set_new(object, "name", json_string(process->name));
     json_object_set_new(object, "state", json_string(process_state_name(process->state)));
     json_object_set_new(object, "destroyed", json_integer(summary.destroyed));
+    json_object_set_new(object, "polling_rounds",
+                        json_integer((json_int_t)statistics->polling_rounds));
     json_object_set_new(object, "queue_pairs", queue_pairs);
     json_object_set_new(object, "sum", sum);
     return object;
