@@ -215,7 +215,7 @@ static int set_thread_mask(int how, const sigset_t *set, sigset_t *old)
 
 static void test_signals(void)
 {
-    static const int signals[] = {SIGUSR1, SIGSEGV, SIGBUS};
+    static const int signals[] = {SIGUSR1, SIGSEGV, SIGBUS, SIGTRAP};
     struct sigaction before, action = {.sa_handler = SIG_DFL};
     struct sigaction *volatile no_action = NULL;
     sigset_t set;
