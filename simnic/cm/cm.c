@@ -169,7 +169,7 @@ ssize_t cm_file_write(struct cm_file *file, const void *command, size_t bytes, b
     int error = 0;
     if (bytes < sizeof header)
         return -EINVAL;
-    if (!dma_copy(&header, command, sizeof header))
+    if (!command || !dma_copy(&header, command, sizeof header))
         return -EFAULT;
     if (header.cmd != RDMA_USER_CM_CMD_GET_EVENT && !command_find(header.cmd, &error)) {
         log_unknown(cm, header.cmd);
@@ -213,7 +213,7 @@ struct cm_id *call_take(const struct cm_call *call, void *command, size_t bytes,
 
 int call_copy_out(uint64_t response, const void *from, size_t bytes)
 {
-    return dma_copy((void *)(uintptr_t)response, from, bytes) ? 0 : -EFAULT;
+    return response && dma_copy((void *)(uintptr_t)response, from, bytes) ? 0 : -EFAULT;
 }
 
 static int free_number(struct cm *cm)

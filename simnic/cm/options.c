@@ -112,6 +112,8 @@ int command_set_option(const struct cm_call *call)
     struct cm_id *id = id_find(call->file, command.id, &error);
     if (!id)
         return error;
+    if (!command.optval && command.optlen)
+        return -EFAULT;
     void *value = malloc(command.optlen + 1);
     if (!value)
         return -ENOMEM;
