@@ -158,8 +158,9 @@ static int find(const char *what, bool polling)
     return expected < 10 ? -1 : 0;
 }
 
-/* Once it does not, it stays so. */
-static bool stays_silent(void)
+/* Once it does not, it stays so: while the two get their processors. Where others take them, what two
+ * threads get looks like one, and the service thread tries now and then. Returns as find(). */
+static int stays_silent(void)
 {
     struct window sum = {0};
     for (int i = 0; i < 5; i++) {
@@ -170,7 +171,7 @@ static bool stays_silent(void)
         sum.trip_us += window.trip_us / 5;
     }
     print("two threads, later", &sum);
-    return is_silent(&sum);
+    return is_silent(&sum) ? 1 : sum.others < 0.5 ? 0 : -1;
 }
 
 static void report(int number, int result, const char *what)
