@@ -40,6 +40,7 @@ static struct {
     uint32_t close_traps;
     uint64_t packets_received; /* by the device, at the last trap */
     uint64_t last_trap_ns;
+    bool worked; /* the device, at the last trap */
 } state;
 
 static void set_writable(uint32_t page, bool writable)
@@ -81,9 +82,12 @@ void doorbells_close(void)
         set_writable(page, false);
 }
 
-/* Returns whether the program posts without waiting. */
+/* Returns whether the program posts without waiting. Traps at which the device finds nothing to do are
+ * parts of one push. */
 static bool is_streaming(void)
 {
+    if (!state.worked)
+        return false;
     uint64_t now = process_now_ns();
     bool close = now - state.last_trap_ns < CLOSE_TRAPS_NS &&
                  process.device.packets_received == state.packets_received;
@@ -95,7 +99,7 @@ static bool is_streaming(void)
 /* Does what was asked for by a store that has been made, and gives the lock back. */
 static void serve(void)
 {
-    service_work();
+    state.worked = service_work();
     state.last_trap_ns = process.device.now_ns;
     bool free = state.free;
     uint64_t due_ns = device_deadline_ns(&process.device);
@@ -126,9 +130,9 @@ bool doorbells_trap(uintptr_t address, void *ucontext)
     struct emulate_page target = {(uintptr_t)state.page[page],
                                   process.page_memory + (size_t)page * DEVICE_UAR_BYTES,
                                   DEVICE_UAR_BYTES};
-    /* Without the lock, as the processor's own stores are. */
-    unsigned stores = emulate_stores(ucontext, &target);
+    /* With the lock: nobody looks at a push before the last of its stores that are made here. */
     process_lock();
+    unsigned stores = emulate_stores(ucontext, &target);
     if (stores == 0)
         unknown_stores_note(ucontext);
     if (stores == 0 && open_for_one(page, ucontext)) {

@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# push_test.sh SIMNIC PUSH_TEST: that BlueFlame pushes are noticed and executed at once, whichever of the C library's copies made
+# them, and that a store which is not known is made once, noticed as well, and told of.
+. "$(dirname "$0")/../run/tests/common.sh"
+push_test=$(realpath "$2")
+trace=$(mktemp)
+trap 'rm -f "$trace"' EXIT
+push() { "$simnic" run --private --trace -- "$push_test" "$simnic" "$1" 2> "$trace" || { cat "$trace"; return 1; }; }
+known() { ! grep "not known" "$trace"; }
+by_memcpy() { # TUNABLES: which of its copies the C library takes
+    local -x GLIBC_TUNABLES=$1
+    push memcpy && known
+}
+# COUNT: so many instructions are told of, each once, with address and bytes, and at the end all their stores.
+told() {
+    grep "not known" "$trace"
+    [ "$(grep -cE 'is not known, .* at 0x[0-9a-f]+, the bytes( [0-9a-f]{2})+' "$trace")" = "$1" ] &&
+        [ "$(grep -cE "[0-9]+ stores to doorbell pages were not known, of $1 instructions" "$trace")" = 1 ]
+}
+unknown() { push unknown && told 2 && grep -qE ' 805 stores .* not known' "$trace"; }
+traps() { push traps && told 1; }
+
+no=glibc.cpu.hwcaps=
+for tunables in "" -ERMS -AVX512VL -AVX512F -AVX512F,-ERMS -AVX512F,-AVX512VL -AVX512F,-AVX512VL,-ERMS \
+    -AVX512F,-AVX512VL,-AVX_Fast_Unaligned_Load -AVX512F,-AVX512VL,-AVX_Fast_Unaligned_Load,-ERMS \
+    -AVX512F,-AVX512VL,-AVX_Fast_Unaligned_Load,-Fast_Unaligned_Copy \
+    -AVX512F,-AVX512VL,-AVX_Fast_Unaligned_Load,-Fast_Unaligned_Copy,-SSSE3 Prefer_ERMS Prefer_FSRM; do
+    check "memcpy with '$tunables'" by_memcpy "${tunables:+$no}$tunables"
+done
+if [ "$(uname -m)" = x86_64 ]; then
+    check "stores that are not known" unknown
+    check "a program with traps of its own" traps
+    check "stores that are not known, in threads" push threads
+    check "stores of AVX-512 that are not known" push avx512
+fi
+plan
