@@ -11,7 +11,7 @@
 #include <string.h>
 
 #define MOST_INSTRUCTIONS 400
-#define MOST_BETWEEN_STORES 12 /* instructions after which a copy is taken to be over */
+#define MOST_BETWEEN_STORES 20 /* instructions after which a copy is taken to be over */
 #define PAGE_BYTES 4096u
 
 /* The order of the machine's register numbers in gregs. */
@@ -154,6 +154,53 @@ void machine_operands(struct machine *m, unsigned immediate)
         base = m->start + m->at + immediate;
     m->address = base + index + (uintptr_t)displacement;
 }
+
+/* ---- operands and flags ---- */
+
+unsigned machine_operand_bytes(const struct machine *m)
+{
+    return m->rex & REX_W ? 8 : m->operand_16 ? 2 : 4;
+}
+
+/* Many opcodes come in pairs: the even one is for bytes. */
+unsigned machine_bytes_of(const struct machine *m, uint8_t opcode)
+{
+    return opcode & 1 ? machine_operand_bytes(m) : 1;
+}
+
+unsigned machine_immediate_bytes(unsigned bytes)
+{
+    return bytes == 8 ? 4 : bytes;
+}
+
+bool machine_read_rm(const struct machine *m, unsigned bytes, uint64_t *value)
+{
+    *value = 0;
+    if (m->memory)
+        return machine_load(m, m->address, value, bytes);
+    *value = machine_general(m, m->rm, bytes);
+    return true;
+}
+
+bool machine_write_rm(struct machine *m, unsigned bytes, uint64_t value)
+{
+    if (m->memory)
+        return machine_store(m, m->address, &value, bytes);
+    machine_set_general(m, m->rm, bytes, value);
+    return true;
+}
+
+uint64_t machine_flags(const struct machine *m)
+{
+    return (uint64_t)m->state->gregs[REG_EFL];
+}
+
+void machine_set_flags(const struct machine *m, uint64_t which, uint64_t flags)
+{
+    m->state->gregs[REG_EFL] = (greg_t)((machine_flags(m) & ~which) | (flags & which));
+}
+
+/* ---- prefixes ---- */
 
 /* C5 and C4 (SDM volume 2, 2.3). Bits are inverted there. */
 static bool execute_vex(struct machine *m, uint8_t first)

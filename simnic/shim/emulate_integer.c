@@ -1,317 +1,22 @@
-/* emulate_integer.c: instructions on general registers: moves, address arithmetic, logic, comparisons,
- * jumps, string moves (Intel SDM volume 2). */
+/* emulate_integer.c: instructions on general registers: moves of all kinds, also of strings, jumps,
+ * fences (Intel SDM volume 2). */
 #if defined(__x86_64__)
 
 #include "emulate_machine.h"
 
 #include <string.h>
 
-#define CARRY 0x001u
-#define PARITY 0x004u
-#define ADJUST 0x010u
-#define ZERO 0x040u
-#define SIGN 0x080u
-#define DIRECTION 0x400u
-#define OVERFLOW 0x800u
-#define ARITHMETIC_FLAGS (CARRY | PARITY | ADJUST | ZERO | SIGN | OVERFLOW)
 #define RAX 0u
 #define RCX 1u
 #define RSP 4u
 #define RSI 6u
 #define RDI 7u
 
-/* Operations as the opcodes 00 to 3F and the reg field of 80 to 83 number them. */
-enum operation { ADD, OR, ADC, SBB, AND, SUB, XOR, CMP };
-
-/* ---- operands ---- */
-
-static unsigned operand_bytes(const struct machine *m)
-{
-    return m->rex & REX_W ? 8 : m->operand_16 ? 2 : 4;
-}
-
-/* Many opcodes come in pairs: the even one is for bytes. */
-static unsigned bytes_of(const struct machine *m, uint8_t opcode)
-{
-    return opcode & 1 ? operand_bytes(m) : 1;
-}
-
-static unsigned immediate_bytes(unsigned bytes)
-{
-    return bytes == 8 ? 4 : bytes;
-}
-
-static bool read_rm(const struct machine *m, unsigned bytes, uint64_t *value)
-{
-    *value = 0;
-    if (m->memory)
-        return machine_load(m, m->address, value, bytes);
-    *value = machine_general(m, m->rm, bytes);
-    return true;
-}
-
-static bool write_rm(struct machine *m, unsigned bytes, uint64_t value)
-{
-    if (m->memory)
-        return machine_store(m, m->address, &value, bytes);
-    machine_set_general(m, m->rm, bytes, value);
-    return true;
-}
-
-/* ---- flags ---- */
-
-static uint64_t flags_of(const struct machine *m)
-{
-    return (uint64_t)m->state->gregs[REG_EFL];
-}
-
-static void set_flags(const struct machine *m, uint64_t which, uint64_t flags)
-{
-    m->state->gregs[REG_EFL] = (greg_t)((flags_of(m) & ~which) | (flags & which));
-}
-
-static uint64_t top_bit(unsigned bytes)
-{
-    return 1ull << (bytes * 8 - 1);
-}
-
-static uint64_t all_bits(unsigned bytes)
-{
-    return bytes == 8 ? UINT64_MAX : (1ull << bytes * 8) - 1;
-}
-
-static uint64_t result_flags(unsigned bytes, uint64_t result)
-{
-    uint64_t flags = 0;
-    if ((result & all_bits(bytes)) == 0)
-        flags |= ZERO;
-    if (result & top_bit(bytes))
-        flags |= SIGN;
-    if (__builtin_parity((unsigned)(result & 0xff)) == 0)
-        flags |= PARITY;
-    return flags;
-}
-
-/* Carries and borrows out of each bit follow from operands and result alone. */
-static uint64_t sum_flags(unsigned bytes, uint64_t a, uint64_t b, uint64_t result, bool subtraction)
-{
-    uint64_t flags = result_flags(bytes, result);
-    uint64_t carries = subtraction ? (~a & b) | ((~a | b) & result) : (a & b) | ((a | b) & ~result);
-    uint64_t overflow = subtraction ? (a ^ b) & (a ^ result) : ~(a ^ b) & (a ^ result);
-    if (carries & top_bit(bytes))
-        flags |= CARRY;
-    if (overflow & top_bit(bytes))
-        flags |= OVERFLOW;
-    if ((a ^ b ^ result) & 0x10)
-        flags |= ADJUST;
-    return flags;
-}
-
-static bool condition(const struct machine *m, unsigned code)
-{
-    uint64_t flags = flags_of(m);
-    bool carry = flags & CARRY, zero = flags & ZERO, sign = flags & SIGN;
-    bool overflow = flags & OVERFLOW, parity = flags & PARITY;
-    const bool holds[8] = {overflow,
-                           carry,
-                           zero,
-                           carry || zero,
-                           sign,
-                           parity,
-                           sign != overflow,
-                           zero || sign != overflow};
-    return holds[code >> 1 & 7] != (code & 1);
-}
-
-/* ---- arithmetic ---- */
-
-static uint64_t calculate(const struct machine *m, enum operation operation, unsigned bytes,
-                          uint64_t a, uint64_t b, uint64_t *flags)
-{
-    uint64_t carry = flags_of(m) & CARRY, result = 0;
-    switch (operation) {
-    case ADD:
-        result = a + b;
-        break;
-    case ADC:
-        result = a + b + carry;
-        break;
-    case SUB:
-    case CMP:
-        result = a - b;
-        break;
-    case SBB:
-        result = a - b - carry;
-        break;
-    case OR:
-        result = a | b;
-        break;
-    case AND:
-        result = a & b;
-        break;
-    case XOR:
-        result = a ^ b;
-        break;
-    }
-    bool logic = operation == OR || operation == AND || operation == XOR;
-    *flags = logic ? result_flags(bytes, result)
-                   : sum_flags(bytes, a, b, result, operation != ADD && operation != ADC);
-    return result;
-}
-
-static bool arithmetic_on_rm(struct machine *m, enum operation operation, unsigned bytes,
-                             uint64_t b)
-{
-    uint64_t a, flags;
-    if (!read_rm(m, bytes, &a))
-        return false;
-    uint64_t result = calculate(m, operation, bytes, a, b, &flags);
-    if (operation != CMP && !write_rm(m, bytes, result))
-        return false;
-    set_flags(m, ARITHMETIC_FLAGS, flags);
-    return true;
-}
-
-static bool arithmetic_on_register(struct machine *m, enum operation operation, unsigned number,
-                                   unsigned bytes, uint64_t b)
-{
-    uint64_t flags;
-    uint64_t result = calculate(m, operation, bytes, machine_general(m, number, bytes), b, &flags);
-    if (operation != CMP)
-        machine_set_general(m, number, bytes, result);
-    set_flags(m, ARITHMETIC_FLAGS, flags);
-    return true;
-}
-
-/* Opcodes 00 to 3D. */
-static bool arithmetic(struct machine *m, uint8_t opcode)
-{
-    enum operation operation = opcode >> 3;
-    unsigned bytes = bytes_of(m, opcode);
-    uint64_t b;
-    if ((opcode & 7) >= 6)
-        return false;
-    if (opcode & 4)
-        return arithmetic_on_register(m, operation, RAX, bytes,
-                                      (uint64_t)machine_signed(m, immediate_bytes(bytes)));
-    machine_operands(m, 0);
-    if (!(opcode & 2))
-        return arithmetic_on_rm(m, operation, bytes, machine_general(m, m->reg, bytes));
-    return read_rm(m, bytes, &b) && arithmetic_on_register(m, operation, m->reg, bytes, b);
-}
-
-static bool test(struct machine *m, unsigned bytes, uint64_t a, uint64_t b)
-{
-    set_flags(m, ARITHMETIC_FLAGS, result_flags(bytes, a & b));
-    return true;
-}
-
-/* F6 and F7: test with an immediate, not, neg. Only the first of them has an immediate. */
-static bool unary(struct machine *m, uint8_t opcode)
-{
-    unsigned bytes = bytes_of(m, opcode);
-    struct machine before = *m;
-    machine_operands(m, 0);
-    unsigned operation = m->reg & 7;
-    uint64_t a;
-    if (operation < 2) {
-        *m = before;
-        machine_operands(m, immediate_bytes(bytes));
-        uint64_t b = (uint64_t)machine_signed(m, immediate_bytes(bytes));
-        return read_rm(m, bytes, &a) && test(m, bytes, a, b);
-    }
-    if (operation > 3 || !read_rm(m, bytes, &a))
-        return false;
-    if (operation == 2)
-        return write_rm(m, bytes, ~a);
-    if (!write_rm(m, bytes, 0 - a))
-        return false;
-    set_flags(m, ARITHMETIC_FLAGS, sum_flags(bytes, 0, a, 0 - a, true));
-    return true;
-}
-
-/* FE and FF: inc, dec, and jmp to where the operand says. */
-static bool increment_or_jump(struct machine *m, uint8_t opcode)
-{
-    unsigned bytes = bytes_of(m, opcode);
-    machine_operands(m, 0);
-    unsigned operation = m->reg & 7;
-    uint64_t a;
-    if (operation == 4 && opcode == 0xff) {
-        if (!read_rm(m, 8, &a))
-            return false;
-        m->target = a;
-        return true;
-    }
-    if (operation > 1 || !read_rm(m, bytes, &a))
-        return false;
-    uint64_t result = operation == 0 ? a + 1 : a - 1;
-    if (!write_rm(m, bytes, result))
-        return false;
-    set_flags(m, ARITHMETIC_FLAGS & ~CARRY, sum_flags(bytes, a, 1, result, operation == 1));
-    return true;
-}
-
-/* C0, C1, D0 to D3: rol, ror, shl, shr, sar. Flags that the processor leaves undefined stay as they are. */
-static bool shift(struct machine *m, uint8_t opcode)
-{
-    unsigned bytes = bytes_of(m, opcode), bits = bytes * 8;
-    machine_operands(m, opcode < 0xd0 ? 1 : 0);
-    unsigned operation = m->reg & 7;
-    unsigned count = opcode < 0xd0   ? machine_byte(m)
-                     : opcode < 0xd2 ? 1
-                                     : (unsigned)machine_general(m, RCX, 8);
-    count &= bytes == 8 ? 63 : 31;
-    uint64_t a, result, carry;
-    bool rotates = operation < 2;
-    if (operation == 2 || operation == 3 || !read_rm(m, bytes, &a))
-        return false;
-    if (count == 0)
-        return write_rm(m, bytes, a);
-    if (rotates) {
-        unsigned left = (operation == 0 ? count : bits - count % bits) % bits;
-        result = left ? a << left | a >> (bits - left) : a;
-        carry = operation == 0 ? result & 1 : result & top_bit(bytes);
-    } else if (operation == 7) {
-        unsigned unused = 64 - bits, most = count < bits ? count : bits - 1;
-        int64_t wide = (int64_t)(a << unused) >> unused;
-        result = (uint64_t)(wide >> most);
-        carry = (uint64_t)(wide >> (most - (count < bits))) & 1;
-        if (count >= bits)
-            carry = (uint64_t)(wide >> (bits - 1)) & 1;
-    } else if (count > bits) { /* of bytes and words only */
-        result = carry = 0;
-    } else if (operation == 5) {
-        result = a >> (count - 1) >> 1;
-        carry = a >> (count - 1) & 1;
-    } else {
-        result = a << (count - 1) << 1;
-        carry = a << (count - 1) & top_bit(bytes);
-    }
-    if (!write_rm(m, bytes, result))
-        return false;
-    uint64_t flags = result_flags(bytes, result) | (carry ? CARRY : 0);
-    uint64_t defined = rotates ? CARRY : CARRY | ZERO | SIGN | PARITY;
-    if (count == 1) {
-        defined |= OVERFLOW;
-        uint64_t changed = operation == 7 ? 0
-                           : operation == 5 || operation == 1
-                               ? a ^ result
-                               : result ^ (carry ? top_bit(bytes) : 0);
-        /* ror: the two uppermost bits of the result differ; shr: the sign that was */
-        if (operation == 1)
-            changed = result ^ result << 1;
-        flags |= changed & top_bit(bytes) ? OVERFLOW : 0;
-    }
-    set_flags(m, defined, flags);
-    return true;
-}
-
 /* ---- moves ---- */
 
 static bool exchange(struct machine *m, uint8_t opcode)
 {
-    unsigned bytes = bytes_of(m, opcode);
+    unsigned bytes = machine_bytes_of(m, opcode);
     machine_operands(m, 0);
     uint64_t mine = machine_general(m, m->reg, bytes), other = 0;
     if (!m->memory) {
@@ -346,7 +51,7 @@ static bool move_element(struct machine *m, bool is_move, unsigned bytes)
         return false;
     if (!machine_store(m, to, &value, bytes))
         return false;
-    uint64_t advance = flags_of(m) & DIRECTION ? 0 - (uint64_t)bytes : bytes;
+    uint64_t advance = machine_flags(m) & FLAG_DIRECTION ? 0 - (uint64_t)bytes : bytes;
     machine_set_general(m, RDI, 8, to + advance);
     if (is_move)
         machine_set_general(m, RSI, 8, from + advance);
@@ -359,7 +64,7 @@ static bool move_word_of_bytes(struct machine *m, bool is_move, uint64_t left)
 {
     uint64_t from = machine_general(m, RSI, 8), to = machine_general(m, RDI, 8);
     uint64_t value = machine_general(m, RAX, 1) * 0x0101010101010101u;
-    if (left < 8 || to % 8 || flags_of(m) & DIRECTION || !machine_is_on_page(m, to, 8))
+    if (left < 8 || to % 8 || machine_flags(m) & FLAG_DIRECTION || !machine_is_on_page(m, to, 8))
         return false;
     if (is_move && (machine_is_on_page(m, from, 1) || machine_is_on_page(m, from + 7, 1) ||
                     !machine_load(m, from, &value, 8)))
@@ -376,7 +81,7 @@ static bool move_word_of_bytes(struct machine *m, bool is_move, uint64_t left)
  * meets other memory than the page is a part done. */
 static bool move_string(struct machine *m, uint8_t opcode)
 {
-    unsigned bytes = bytes_of(m, opcode);
+    unsigned bytes = machine_bytes_of(m, opcode);
     bool is_move = opcode < 0xa8;
     if (m->repeat == 0)
         return move_element(m, is_move, bytes);
@@ -399,20 +104,20 @@ static bool move_string(struct machine *m, uint8_t opcode)
 
 static bool move_immediate(struct machine *m, uint8_t opcode)
 {
-    unsigned bytes = bytes_of(m, opcode);
-    machine_operands(m, immediate_bytes(bytes));
-    uint64_t value = (uint64_t)machine_signed(m, immediate_bytes(bytes));
-    return (m->reg & 7) == 0 && write_rm(m, bytes, value);
+    unsigned bytes = machine_bytes_of(m, opcode);
+    machine_operands(m, machine_immediate_bytes(bytes));
+    uint64_t value = (uint64_t)machine_signed(m, machine_immediate_bytes(bytes));
+    return (m->reg & 7) == 0 && machine_write_rm(m, bytes, value);
 }
 
 static bool move(struct machine *m, uint8_t opcode)
 {
-    unsigned bytes = bytes_of(m, opcode);
+    unsigned bytes = machine_bytes_of(m, opcode);
     uint64_t value;
     machine_operands(m, 0);
     if (!(opcode & 2))
-        return write_rm(m, bytes, machine_general(m, m->reg, bytes));
-    if (!read_rm(m, bytes, &value))
+        return machine_write_rm(m, bytes, machine_general(m, m->reg, bytes));
+    if (!machine_read_rm(m, bytes, &value))
         return false;
     machine_set_general(m, m->reg, bytes, value);
     return true;
@@ -423,12 +128,12 @@ static bool move_extended(struct machine *m, unsigned from_bytes, bool is_signed
 {
     uint64_t value;
     machine_operands(m, 0);
-    if (!read_rm(m, from_bytes, &value))
+    if (!machine_read_rm(m, from_bytes, &value))
         return false;
     unsigned unused = 64 - from_bytes * 8;
     if (is_signed)
         value = (uint64_t)((int64_t)(value << unused) >> unused);
-    machine_set_general(m, m->reg, operand_bytes(m), value);
+    machine_set_general(m, m->reg, machine_operand_bytes(m), value);
     return true;
 }
 
@@ -469,41 +174,17 @@ static bool pop(struct machine *m, unsigned number)
 /* cbw, cwde, cdqe */
 static bool extend_accumulator(struct machine *m)
 {
-    unsigned bytes = operand_bytes(m), unused = 64 - bytes * 4;
+    unsigned bytes = machine_operand_bytes(m), unused = 64 - bytes * 4;
     int64_t value = (int64_t)(machine_general(m, RAX, 8) << unused) >> unused;
     machine_set_general(m, RAX, bytes, (uint64_t)value);
     return true;
 }
 
-static bool with_immediate(struct machine *m, uint8_t opcode)
-{
-    unsigned bytes = bytes_of(m, opcode);
-    unsigned immediate = opcode == 0x83 ? 1 : immediate_bytes(bytes);
-    machine_operands(m, immediate);
-    uint64_t b = (uint64_t)machine_signed(m, immediate);
-    return opcode != 0x82 && arithmetic_on_rm(m, m->reg & 7, bytes, b);
-}
-
 static bool load_address(struct machine *m)
 {
     machine_operands(m, 0);
-    machine_set_general(m, m->reg, operand_bytes(m), m->address);
+    machine_set_general(m, m->reg, machine_operand_bytes(m), m->address);
     return m->memory;
-}
-
-static bool test_of_two(struct machine *m, uint8_t opcode)
-{
-    unsigned bytes = bytes_of(m, opcode);
-    uint64_t a;
-    machine_operands(m, 0);
-    return read_rm(m, bytes, &a) && test(m, bytes, a, machine_general(m, m->reg, bytes));
-}
-
-static bool test_accumulator(struct machine *m, uint8_t opcode)
-{
-    unsigned bytes = bytes_of(m, opcode);
-    uint64_t b = (uint64_t)machine_signed(m, immediate_bytes(bytes));
-    return test(m, bytes, machine_general(m, RAX, bytes), b);
 }
 
 bool emulate_integer(struct machine *m, uint8_t opcode)
@@ -513,27 +194,18 @@ bool emulate_integer(struct machine *m, uint8_t opcode)
     if (m->repeat && opcode != 0xa4 && opcode != 0xa5 && opcode != 0xaa && opcode != 0xab &&
         opcode != 0x90 && opcode != 0xc3)
         return false;
-    if (opcode < 0x40)
-        return arithmetic(m, opcode);
     if (opcode >= 0x58 && opcode <= 0x5f)
         return !m->operand_16 && pop(m, number);
     if (opcode >= 0x70 && opcode <= 0x7f)
-        return !m->operand_16 && jump(m, 1, condition(m, opcode & 15));
+        return !m->operand_16 && jump(m, 1, emulate_condition(m, opcode & 15));
     if (opcode >= 0xb0 && opcode <= 0xbf) {
-        unsigned bytes = opcode & 8 ? operand_bytes(m) : 1;
+        unsigned bytes = opcode & 8 ? machine_operand_bytes(m) : 1;
         machine_set_general(m, number, bytes, (uint64_t)machine_signed(m, bytes));
         return true;
     }
     switch (opcode) {
     case 0x63:
         return move_extended(m, 4, true);
-    case 0x80:
-    case 0x81:
-    case 0x83:
-        return with_immediate(m, opcode);
-    case 0x84:
-    case 0x85:
-        return test_of_two(m, opcode);
     case 0x86:
     case 0x87:
         return exchange(m, opcode);
@@ -553,16 +225,6 @@ bool emulate_integer(struct machine *m, uint8_t opcode)
     case 0xaa:
     case 0xab:
         return move_string(m, opcode);
-    case 0xa8:
-    case 0xa9:
-        return test_accumulator(m, opcode);
-    case 0xc0:
-    case 0xc1:
-    case 0xd0:
-    case 0xd1:
-    case 0xd2:
-    case 0xd3:
-        return shift(m, opcode);
     case 0xc3:
         return !m->operand_16 && go_back(m);
     case 0xc6:
@@ -572,29 +234,23 @@ bool emulate_integer(struct machine *m, uint8_t opcode)
         return !m->operand_16 && jump(m, 4, true);
     case 0xeb:
         return !m->operand_16 && jump(m, 1, true);
-    case 0xf6:
-    case 0xf7:
-        return unary(m, opcode);
     case 0xfc: /* cld, std */
     case 0xfd:
-        set_flags(m, DIRECTION, opcode & 1 ? DIRECTION : 0);
+        machine_set_flags(m, FLAG_DIRECTION, opcode & 1 ? FLAG_DIRECTION : 0);
         return true;
-    case 0xfe:
-    case 0xff:
-        return increment_or_jump(m, opcode);
     default:
-        return false;
+        return emulate_arithmetic(m, opcode);
     }
 }
 
 static bool conditional_move(struct machine *m, unsigned code)
 {
     uint64_t value;
-    unsigned bytes = operand_bytes(m);
+    unsigned bytes = machine_operand_bytes(m);
     machine_operands(m, 0);
-    if (!read_rm(m, bytes, &value))
+    if (!machine_read_rm(m, bytes, &value))
         return false;
-    if (!condition(m, code))
+    if (!emulate_condition(m, code))
         value = machine_general(m, m->reg, bytes);
     machine_set_general(m, m->reg, bytes, value);
     return true;
@@ -603,7 +259,7 @@ static bool conditional_move(struct machine *m, unsigned code)
 static bool swap_bytes(struct machine *m, unsigned number)
 {
     uint64_t value = __builtin_bswap64(machine_general(m, number, 8));
-    unsigned bytes = operand_bytes(m);
+    unsigned bytes = machine_operand_bytes(m);
     machine_set_general(m, number, bytes, bytes == 8 ? value : value >> 32);
     return bytes != 2;
 }
@@ -634,10 +290,10 @@ bool emulate_integer_0f(struct machine *m, uint8_t opcode)
     if (opcode >= 0x40 && opcode <= 0x4f)
         return conditional_move(m, opcode & 15);
     if (opcode >= 0x80 && opcode <= 0x8f)
-        return !m->operand_16 && jump(m, 4, condition(m, opcode & 15));
+        return !m->operand_16 && jump(m, 4, emulate_condition(m, opcode & 15));
     if (opcode >= 0x90 && opcode <= 0x9f) {
         machine_operands(m, 0);
-        return write_rm(m, 1, condition(m, opcode & 15));
+        return machine_write_rm(m, 1, emulate_condition(m, opcode & 15));
     }
     if (opcode >= 0xc8 && opcode <= 0xcf)
         return swap_bytes(m, (opcode & 7) | (m->rex & REX_B) << 3);
@@ -656,7 +312,7 @@ bool emulate_integer_0f(struct machine *m, uint8_t opcode)
     case 0xc3: /* movnti */
         machine_operands(m, 0);
         return m->memory && !m->operand_16 &&
-               write_rm(m, operand_bytes(m), machine_general(m, m->reg, 8));
+               machine_write_rm(m, machine_operand_bytes(m), machine_general(m, m->reg, 8));
     default:
         return false;
     }
@@ -676,14 +332,15 @@ static bool move_64_bytes(struct machine *m)
 /* movbe, in the direction that the opcode says. */
 static bool move_big_endian(struct machine *m, bool is_store)
 {
-    unsigned bytes = operand_bytes(m), unused = 64 - bytes * 8;
+    unsigned bytes = machine_operand_bytes(m), unused = 64 - bytes * 8;
     uint64_t value;
     machine_operands(m, 0);
     if (!m->memory)
         return false;
     if (is_store)
-        return write_rm(m, bytes, __builtin_bswap64(machine_general(m, m->reg, 8) << unused));
-    if (!read_rm(m, bytes, &value))
+        return machine_write_rm(m, bytes,
+                                __builtin_bswap64(machine_general(m, m->reg, 8) << unused));
+    if (!machine_read_rm(m, bytes, &value))
         return false;
     machine_set_general(m, m->reg, bytes, __builtin_bswap64(value) >> unused);
     return true;
@@ -702,7 +359,7 @@ bool emulate_integer_0f38(struct machine *m, uint8_t opcode)
     case 0xf9: /* movdiri */
         machine_operands(m, 0);
         return m->memory && !m->operand_16 &&
-               write_rm(m, operand_bytes(m), machine_general(m, m->reg, 8));
+               machine_write_rm(m, machine_operand_bytes(m), machine_general(m, m->reg, 8));
     default:
         return false;
     }

@@ -1,7 +1,7 @@
 /* emulate_machine.h: what the parts of the emulation on x86-64 share: a stopped thread's registers and
  * the instruction that is decoded. emulate.c decodes and executes one after another,
- * emulate_integer.c knows those on general registers, emulate_vector.c those on vector and mask
- * registers. */
+ * emulate_integer.c and emulate_arithmetic.c know those on general registers, emulate_vector.c those
+ * on vector and mask registers. */
 #ifndef SIMNIC_EMULATE_MACHINE_H
 #define SIMNIC_EMULATE_MACHINE_H
 
@@ -62,9 +62,32 @@ bool machine_is_on_page(const struct machine *m, uintptr_t address, size_t bytes
 uint64_t machine_general(const struct machine *m, unsigned number, unsigned bytes);
 void machine_set_general(struct machine *m, unsigned number, unsigned bytes, uint64_t value);
 
+/* Sizes of operands by the prefixes; many opcodes come in pairs of which the even one is for bytes. */
+unsigned machine_operand_bytes(const struct machine *m);
+unsigned machine_bytes_of(const struct machine *m, uint8_t opcode);
+unsigned machine_immediate_bytes(unsigned bytes);
+
+/* The r/m operand: a general register, or memory. */
+bool machine_read_rm(const struct machine *m, unsigned bytes, uint64_t *value);
+bool machine_write_rm(struct machine *m, unsigned bytes, uint64_t value);
+
+#define FLAG_CARRY 0x001u
+#define FLAG_PARITY 0x004u
+#define FLAG_ADJUST 0x010u
+#define FLAG_ZERO 0x040u
+#define FLAG_SIGN 0x080u
+#define FLAG_DIRECTION 0x400u
+#define FLAG_OVERFLOW 0x800u
+uint64_t machine_flags(const struct machine *m);
+void machine_set_flags(const struct machine *m, uint64_t which, uint64_t flags);
+
+/* Whether the condition holds that the low 4 bits of an opcode of jcc, setcc or cmovcc name. */
+bool emulate_condition(const struct machine *m, unsigned code);
+
 /* Each executes an instruction whose opcode was read, and returns false, with nothing changed, if it
  * does not know it. */
 bool emulate_integer(struct machine *m, uint8_t opcode);
+bool emulate_arithmetic(struct machine *m, uint8_t opcode);
 bool emulate_integer_0f(struct machine *m, uint8_t opcode);
 bool emulate_integer_0f38(struct machine *m, uint8_t opcode);
 bool emulate_vector(struct machine *m, unsigned map,

@@ -30,6 +30,7 @@ enum kind {
     AND,
     OR,
     UNPACK_LOW, /* punpcklqdq */
+    ALIGN,      /* palignr */
     ZERO_UPPER, /* vzeroupper, vzeroall */
     MASK_MOVE,  /* kmov of a mask register or memory */
     MASK_STORE,
@@ -140,6 +141,7 @@ static const struct form forms[] = {
     {1, 0xeb, P66, ANY, SSE_AVX, OR, 16, false},
     {1, 0x56, NONE, ANY, SSE_AVX, OR, 16, false},
     {1, 0x6c, P66, ANY, SSE_AVX, UNPACK_LOW, 16, false},
+    {3, 0x0f, P66, ANY, SSE_AVX, ALIGN, 16, false},
     {1, 0x77, NONE, ANY, AVX, ZERO_UPPER, 0, false},
     {1, 0x90, NONE, W0, AVX, MASK_MOVE, 2, false}, /* kmovw, b, q, d */
     {1, 0x90, P66, W0, AVX, MASK_MOVE, 1, false},
@@ -417,7 +419,26 @@ static bool insert_element(struct machine *m, unsigned bytes, uint8_t immediate)
     return write_vector(m, m->reg, value, 16);
 }
 
-static bool combine(const struct machine *m, enum kind kind)
+/* 16 bytes; the result is in `a`. */
+static void combine_lane(enum kind kind, uint8_t *a, const uint8_t *b, uint8_t immediate)
+{
+    uint8_t both[3 * 16] = {0};
+    switch (kind) {
+    case UNPACK_LOW:
+        memcpy(a + 8, b, 8);
+        break;
+    case ALIGN:
+        memcpy(both, b, 16);
+        memcpy(both + 16, a, 16);
+        memcpy(a, both + (immediate < 32 ? immediate : 32), 16);
+        break;
+    default:
+        for (unsigned i = 0; i < 16; i++)
+            a[i] = kind == AND ? a[i] & b[i] : kind == OR ? a[i] | b[i] : a[i] ^ b[i];
+    }
+}
+
+static bool combine(const struct machine *m, enum kind kind, uint8_t immediate)
 {
     uint8_t a[BYTES], b[BYTES];
     unsigned bytes = m->vector_bytes;
@@ -428,10 +449,8 @@ static bool combine(const struct machine *m, enum kind kind)
         read_vector(m, m->rm, b);
     else if (!machine_load(m, m->address, b, bytes))
         return false;
-    for (unsigned i = 0; i < bytes && kind != UNPACK_LOW; i++)
-        a[i] = kind == AND ? a[i] & b[i] : kind == OR ? a[i] | b[i] : a[i] ^ b[i];
-    for (unsigned i = 0; i < bytes && kind == UNPACK_LOW; i += 16)
-        memcpy(a + i + 8, b + i, 8);
+    for (unsigned lane = 0; lane < bytes; lane += 16)
+        combine_lane(kind, a + lane, b + lane, immediate);
     return write_vector(m, m->reg, a, bytes);
 }
 
@@ -479,6 +498,7 @@ static bool has_first_source(const struct machine *m, const struct form *f)
     case AND:
     case OR:
     case UNPACK_LOW:
+    case ALIGN:
         return true;
     case SCALAR:
         return !m->memory;
@@ -495,8 +515,8 @@ static bool is_well_formed(const struct machine *m, const struct form *f)
 {
     bool whole = f->kind == MOVE || f->kind == MOVE_ALIGNED || f->kind == LANE;
     bool long_ones = whole || f->kind == MASKED || f->kind == EXCLUSIVE_OR || f->kind == AND ||
-                     f->kind == OR || f->kind == UNPACK_LOW || f->kind == ZERO_UPPER ||
-                     f->kind == SCALAR;
+                     f->kind == OR || f->kind == UNPACK_LOW || f->kind == ALIGN ||
+                     f->kind == ZERO_UPPER || f->kind == SCALAR;
     if (m->broadcast || ((m->mask || m->zeroing) && !whole) || (m->zeroing && !m->mask))
         return false;
     if (m->vector_bytes != 16 && !long_ones)
@@ -551,7 +571,8 @@ bool emulate_vector(struct machine *m, unsigned map, uint8_t opcode)
     case AND:
     case OR:
     case UNPACK_LOW:
-        return combine(m, f->kind);
+    case ALIGN:
+        return combine(m, f->kind, immediate);
     case ZERO_UPPER:
         xstate_clear_vectors(&m->vectors, m->vector_bytes == 32);
         return true;

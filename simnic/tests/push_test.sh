@@ -2,6 +2,7 @@
 # push_test.sh SIMNIC PUSH_TEST: that BlueFlame pushes are noticed and executed at once, whichever of the C library's copies made
 # them, and that a store which is not known is made once, noticed as well, and told of.
 . "$(dirname "$0")/../run/tests/common.sh"
+. "$(dirname "$0")/library_copies.sh"
 push_test=$(realpath "$2")
 trace=$(mktemp)
 trap 'rm -f "$trace"' EXIT
@@ -20,12 +21,8 @@ told() {
 unknown() { push unknown && told 2 && grep -qE ' 805 stores .* not known' "$trace"; }
 traps() { push traps && told 1; }
 
-no=glibc.cpu.hwcaps=
-for tunables in "" -ERMS -AVX512VL -AVX512F -AVX512F,-ERMS -AVX512F,-AVX512VL -AVX512F,-AVX512VL,-ERMS \
-    -AVX512F,-AVX512VL,-AVX_Fast_Unaligned_Load -AVX512F,-AVX512VL,-AVX_Fast_Unaligned_Load,-ERMS \
-    -AVX512F,-AVX512VL,-AVX_Fast_Unaligned_Load,-Fast_Unaligned_Copy \
-    -AVX512F,-AVX512VL,-AVX_Fast_Unaligned_Load,-Fast_Unaligned_Copy,-SSSE3 Prefer_ERMS Prefer_FSRM; do
-    check "memcpy with '$tunables'" by_memcpy "${tunables:+$no}$tunables"
+for tunables in "${library_copies[@]}"; do
+    check "memcpy with '$tunables'" by_memcpy "$tunables"
 done
 if [ "$(uname -m)" = x86_64 ]; then
     check "stores that are not known" unknown

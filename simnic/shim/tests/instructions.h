@@ -197,6 +197,7 @@ BETWEEN(BASE, 0, "movd (%rsi), %xmm3\n movd %edx, %xmm9\n movq %r9, %xmm10")
 BETWEEN(BASE, 0, "movq (%rsi), %xmm3\n movq %xmm3, %xmm9\n movq %xmm10, %rdx\n movd %xmm11, %r9d")
 BETWEEN(BASE, 0, "pxor %xmm3, %xmm3\n xorps (%rsi), %xmm9\n por %xmm1, %xmm2\n pand %xmm4, %xmm5")
 BETWEEN(BASE, 0, "andps %xmm1, %xmm2\n orps %xmm2, %xmm3\n punpcklqdq %xmm5, %xmm6")
+BETWEEN(SSE4, 0, "palignr $5, %xmm1, %xmm2\n palignr $20, (%rsi), %xmm9\n palignr $33, %xmm3, %xmm4")
 BETWEEN(BASE, 0, "lddqu 3(%rsi), %xmm5")
 
 /* AVX. */
@@ -237,6 +238,7 @@ BETWEEN(AVX2, 0, "vmovlps (%rsi), %xmm1, %xmm3\n vmovhps (%rsi), %xmm1, %xmm9\n 
 BETWEEN(AVX2, 0, "vmovq (%rsi), %xmm3\n vmovd %edx, %xmm9\n vmovq %xmm10, %rdx")
 BETWEEN(AVX2, 0, "vpxor %xmm1, %xmm2, %xmm3\n vxorps (%rsi), %ymm2, %ymm9\n vpor %ymm1, %ymm2, %ymm4")
 BETWEEN(AVX2, 0, "vpunpcklqdq %ymm1, %ymm2, %ymm3\n vpinsrq $1, %rdx, %xmm1, %xmm9")
+BETWEEN(AVX2, 0, "vpalignr $5, %ymm1, %ymm2, %ymm3\n vpalignr $20, (%rsi), %xmm4, %xmm9")
 BETWEEN(AVX2, 0, "vlddqu 3(%rsi), %ymm5\n vmovntdqa (%rsi), %ymm7\n vextracti128 $1, %ymm3, %xmm8")
 BETWEEN(AVX2, 0, "vzeroupper")
 BETWEEN(AVX2, 0, "vzeroall")
