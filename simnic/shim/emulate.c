@@ -352,7 +352,7 @@ bool emulate_load(void *ucontext, const struct emulate_page *page)
     return step(&m) && !m.stored;
 }
 
-#else
+#elif !defined(__aarch64__) /* emulate_arm64.c */
 
 bool emulate_load(void *ucontext, const struct emulate_page *page)
 {

@@ -139,13 +139,18 @@ static void handle(int signal_number, siginfo_t *information, void *context)
     _exit(1);
 }
 
-static uint32_t offset_of(unsigned component)
+/* Of components in an XSAVE area. */
+static uint32_t component_offset[8];
+static const uint16_t component_bytes[8] = {0, 256, 256, 0, 0, 64, 512, 1024};
+
+static void find_offsets(void)
 {
-    uint32_t bytes, offset = 0, c, d;
-    if (component == 1)
-        return 160;
-    __get_cpuid_count(0xd, component, &bytes, &offset, &c, &d);
-    return offset;
+    component_offset[1] = 160;
+    for (unsigned i = 2; i < 8; i++) {
+        uint32_t bytes, offset = 0, c, d;
+        __get_cpuid_count(0xd, i, &bytes, &offset, &c, &d);
+        component_offset[i] = offset;
+    }
 }
 
 static uint64_t components(void)
@@ -167,6 +172,7 @@ static int set_up(void **state)
     source = aligned_alloc(64, PAGE);
     area[0] = aligned_alloc(64, AREA_BYTES);
     area[1] = aligned_alloc(64, AREA_BYTES);
+    find_offsets();
     has[BASE] = true;
     __get_cpuid(1, &a, &b, &c, &d);
     has[MOVBE] = c >> 22 & 1;
@@ -183,7 +189,6 @@ static int set_up(void **state)
 /* The same random registers for both; some components in their initial state. */
 static void randomize(struct registers *two)
 {
-    static const uint16_t bytes[8] = {0, 256, 256, 0, 0, 64, 512, 1024};
     static const uint32_t mxcsr = 0x1f80;
     uint64_t in_use = components() & random_word();
     fill(two, sizeof *two);
@@ -196,8 +201,8 @@ static void randomize(struct registers *two)
     two[1] = two[0];
     memset(area[0], 0, AREA_BYTES);
     for (unsigned i = 1; i < 8; i++)
-        if (components() >> i & 1 && bytes[i])
-            fill(area[0] + offset_of(i), bytes[i]);
+        if (components() >> i & 1)
+            fill(area[0] + component_offset[i], component_bytes[i]);
     memcpy(area[0] + 24, &mxcsr, sizeof mxcsr);
     memcpy(area[0] + 512, &in_use, sizeof in_use);
     memcpy(area[1], area[0], AREA_BYTES);
@@ -212,7 +217,6 @@ static void randomize(struct registers *two)
 
 static void expect_same(const struct registers *two, const struct piece *piece)
 {
-    static const uint16_t bytes[8] = {0, 256, 256, 0, 0, 64, 512, 1024};
     bool same = true;
     for (unsigned i = 0; i < 16; i++) {
         uint64_t wanted = two[0].general[i], got = two[1].general[i];
@@ -231,8 +235,8 @@ static void expect_same(const struct registers *two, const struct piece *piece)
         printf("# flags %lx differ\n", (unsigned long)flags);
     }
     for (unsigned i = 1; i < 8; i++) {
-        uint32_t offset = offset_of(i);
-        if (components() >> i & 1 && memcmp(area[0] + offset, area[1] + offset, bytes[i]) != 0) {
+        uint32_t offset = component_offset[i], bytes = component_bytes[i];
+        if (components() >> i & 1 && memcmp(area[0] + offset, area[1] + offset, bytes) != 0) {
             same = false;
             printf("# component %u of the vector registers differs\n", i);
         }
