@@ -233,7 +233,7 @@ static bool execute_evex(struct machine *m)
     m->encoding = ENCODING_EVEX;
     m->rex = (uint8_t)((~p0 >> 5 & 7) | (p1 >> 4 & REX_W));
     m->reg_16 = !(p0 & 0x10);
-    m->third = (uint8_t)((~p1 >> 3 & 15) | (~p2 << 1 & 16));
+    m->third = (uint8_t)((~p1 >> 3 & 15) | (p2 & 8 ? 0 : 16));
     m->operand_16 = (p1 & 3) == 1;
     m->repeat = (p1 & 3) == 2 ? 0xf3 : (p1 & 3) == 3 ? 0xf2 : 0;
     m->zeroing = p2 & 0x80;
