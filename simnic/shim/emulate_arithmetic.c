@@ -14,14 +14,14 @@ enum operation { ADD, OR, ADC, SBB, AND, SUB, XOR, CMP };
 
 /* ---- flags ---- */
 
-static uint64_t top_bit(unsigned bytes)
-{
-    return 1ull << (bytes * 8 - 1);
-}
-
 static uint64_t all_bits(unsigned bytes)
 {
     return bytes == 8 ? UINT64_MAX : (1ull << bytes * 8) - 1;
+}
+
+static uint64_t top_bit(unsigned bytes)
+{
+    return all_bits(bytes) ^ all_bits(bytes) >> 1;
 }
 
 static uint64_t result_flags(unsigned bytes, uint64_t result)

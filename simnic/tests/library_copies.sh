@@ -1,3 +1,5 @@
+# shellcheck shell=bash
+# shellcheck disable=SC2034 # its readers are other files
 # library_copies.sh: what GLIBC_TUNABLES must be for each copy that the C library has for x86-64: of AVX-512, AVX with and without
 # AVX-512's registers, SSE2 and SSSE3, by rep movs or not. The first is the machine's own.
 no_avx512=-AVX512F,-AVX512VL

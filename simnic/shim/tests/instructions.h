@@ -4,6 +4,8 @@
  * vector's length; rsi at a source; rbx is below 64, rcx a count below 16; all other registers, flags
  * and masks are random. */
 
+/* clang-format off */
+
 /* Stores of general registers and immediates, of every width. */
 STORE(BASE, 0, "movb %al, (%rdi)")
 STORE(BASE, 0, "movb %ah, 3(%rdi)")
@@ -311,3 +313,5 @@ BETWEEN(AVX512, 0, "kmovb %k1, %k2\n kmovw (%rsi), %k3\n kmovd %k4, %k5\n kmovq 
 BETWEEN(AVX512, 0, "kmovb %edx, %k1\n kmovw %r9d, %k2\n kmovd %r10d, %k3\n kmovq %r11, %k4")
 BETWEEN(AVX512, 0, "kmovb %k1, %edx\n kmovw %k2, %r9d\n kmovd %k3, %r10d\n kmovq %k4, %r11")
 #undef WHOLE
+
+/* clang-format on */
