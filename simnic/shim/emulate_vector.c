@@ -190,10 +190,8 @@ static bool write_vector(const struct machine *m, unsigned number, const uint8_t
                          unsigned bytes)
 {
     uint8_t whole[BYTES] = {0};
-    if (m->encoding == ENCODING_LEGACY) {
+    if (m->encoding == ENCODING_LEGACY)
         xstate_read_vector(&m->vectors, number, whole);
-        memset(whole, 0, 16);
-    }
     memcpy(whole, value, bytes);
     return xstate_write_vector(&m->vectors, number, whole);
 }
