@@ -1,12 +1,13 @@
 """peers.py: runners: the processes that are peers, and what they have told."""
 import os
+import random
 import signal
 import subprocess
 import sys
 import threading
 import time
 
-REPLY_SECONDS = 10
+REPLY_SECONDS = 60  # ends a hang, and means nothing else
 
 
 class Gone(Exception):
@@ -23,6 +24,8 @@ class Runner:
         self.verbose = verbose
         self.process = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
         self.changed = threading.Condition()
+        self.signals = threading.Lock()  # held while a disturber has the process stopped
+        self.stopped = False  # by the scenario
         self.events = []  # that nothing was expected of yet: (when, fields)
         self.replies = []
         self.ended = False
@@ -67,16 +70,32 @@ class Runner:
             return self.replies.pop(0)
 
     def signal(self, number):
-        os.kill(self.process.pid, number)
+        with self.signals:
+            self.stopped = number == signal.SIGSTOP
+            self.send_signal(number)
+
+    def send_signal(self, number):
+        self.process.send_signal(number)
         if number == signal.SIGKILL:
             self.process.wait()
-        if number == signal.SIGSTOP:  # all its threads stand still only then
-            os.waitid(os.P_PID, self.process.pid, os.WSTOPPED)
+        while number == signal.SIGSTOP and self.process.poll() is None:  # all its threads stand still when it is told as stopped
+            if os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WNOHANG):
+                break
+            time.sleep(0.0005)
+
+    def disturb(self, seconds):
+        """Stops the process for a while, unless a scenario has done so: what a busy machine does to it."""
+        with self.signals:
+            if not self.stopped and self.process.poll() is None:
+                self.send_signal(signal.SIGSTOP)
+                time.sleep(seconds)
+                self.process.send_signal(signal.SIGCONT)
 
     def kill(self):
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.wait()
+        with self.signals:
+            if self.process.poll() is None:
+                self.process.kill()
+            self.process.wait()
         try:
             self.process.stdin.close()
         except OSError:  # a line that it did not live to read
@@ -103,14 +122,20 @@ class Pool:
         self.environment = environment
         self.verbose = verbose
         self.idle = {language: [] for language in self.commands}
+        self.busy = []  # whom a disturber may stop
 
     def take(self, language):
-        if self.idle[language]:
-            return self.idle[language].pop()
-        return Runner(language, self.commands[language], self.environment, self.verbose)
+        runner = self.idle[language].pop() if self.idle[language] else None
+        runner = runner or Runner(language, self.commands[language], self.environment, self.verbose)
+        self.busy.append(runner)
+        return runner
 
     def give_back(self, language, runner):
         self.idle[language].append(runner)
+
+    def all_back(self):
+        """The scenario is over: none of its runners is busy any more."""
+        self.busy = []
 
     def close(self):
         for runners in self.idle.values():
@@ -120,3 +145,28 @@ class Pool:
                     runner.process.wait(5)
                 except subprocess.TimeoutExpired:
                     runner.kill()
+
+
+class Disturber:
+    """Stops runners that are at work for 50 to 300 ms, as many at a time as there are scenarios, until the end of the block: makes
+    each step late that can be."""
+
+    def __init__(self, seed, pools, count):
+        self.pools = pools
+        self.over = threading.Event()
+        self.threads = [threading.Thread(target=self.run, args=[random.Random(seed + index)], daemon=True) for index in range(count)]
+
+    def run(self, chance):
+        while not self.over.wait(chance.uniform(0.001, 0.03)):
+            busy = [runner for pool in list(self.pools) for runner in list(pool.busy)]
+            if busy:
+                chance.choice(busy).disturb(chance.uniform(0.05, 0.3))
+
+    def __enter__(self):
+        for thread in self.threads:
+            thread.start()
+
+    def __exit__(self, *_):
+        self.over.set()
+        for thread in self.threads:
+            thread.join()

@@ -4,8 +4,10 @@
 It alone reads scenarios, matches what runners tell with what was expected, and reports; docs/conformance.md tells of scenarios,
 of the words that runners know, and of what is red."""
 import argparse
+import contextlib
 import json
 import os
+import random
 import subprocess
 import sys
 import threading
@@ -14,7 +16,7 @@ from pathlib import Path
 
 import jsonschema
 import report
-from peers import Pool
+from peers import Disturber, Pool
 from scenario import Failure, Play
 
 HERE = Path(__file__).resolve().parent
@@ -34,8 +36,11 @@ def arguments():
     parser.add_argument("--vm", help="do what else is said here in the VM, by this program: vm/run")
     parser.add_argument("--json", type=Path, help="where to write the report")
     parser.add_argument("--only", default="", help="scenarios whose name contains this")
-    parser.add_argument("--patience", type=float, default=1.0, help="how many times longer to wait than scenarios say")
+    parser.add_argument("--patience", type=float, default=1.0, help="how many times longer to wait before a hang is told as such")
     parser.add_argument("--jobs", type=int, default=2, help="scenarios at a time")
+    parser.add_argument("--shuffle", type=int, metavar="SEED", help="run scenarios in a random order")
+    parser.add_argument("--repeat", type=int, default=1, metavar="N", help="run everything N times")
+    parser.add_argument("--disturb", type=int, metavar="SEED", help="stop runners now and then for a while, as a busy machine does")
     parser.add_argument("--tap", action="store_true", help="tell each result as TAP")
     parser.add_argument("--verbose", action="store_true", help="show what is said to runners and what they say")
     parser.add_argument("--selftest", action="store_true", help="run selftest/, whose scenarios must fail")
@@ -120,7 +125,7 @@ def plays_of(options, scenarios):
         for driver in options.drivers.split(",")
         for turn, scenario in enumerate(scenarios)
         for client, server in cells_of(scenario, options.languages.split(","), options.pairs, turn)
-    ]
+    ] * options.repeat
 
 
 # ---- Running ----
@@ -173,11 +178,16 @@ class Runs:
 def run_all(options, environment, plays):
     runs, entries = Runs(options, environment), []
     tap = report.Tap() if options.tap else None
+    if options.shuffle is not None:
+        random.Random(options.shuffle).shuffle(plays)
+    print(f"# seeds: shuffle {options.shuffle}, disturb {options.disturb}", flush=True)
+    disturber = contextlib.nullcontext() if options.disturb is None else Disturber(options.disturb, runs.pools, options.jobs)
     try:
-        # Faults hit whatever runs at the time.
-        alone = [play for play in plays if has_faults(play[0])]
-        for jobs, group in ((options.jobs, [play for play in plays if play not in alone]), (1, alone)):
-            with ThreadPoolExecutor(jobs) as threads:
+        # Faults hit whatever runs at the time, and are disturbance enough.
+        calm = [play for play in plays if not has_faults(play[0])]
+        faulty = [play for play in plays if has_faults(play[0])]
+        for jobs, group, around in ((options.jobs, calm, disturber), (1, faulty, contextlib.nullcontext())):
+            with around, ThreadPoolExecutor(jobs) as threads:
                 for entry in threads.map(lambda play: runs.play(*play), group):
                     entries.append(entry)
                     if tap:
