@@ -359,9 +359,12 @@ static int32_t tell_info(crpc_endpoint endpoint)
 {
     crpc_endpoint_info info = {.struct_size = sizeof(info)};
     int32_t status = crpc_endpoint_get_info(context, endpoint, &info);
-    tell("request_bytes_max=%u reply_bytes_max=%u calls_max=%u calls_open=%u requests_open=%u",
-         info.request_bytes_max, info.reply_bytes_max, info.calls_max, info.calls_open,
-         info.requests_open);
+    static const char *const states[] = {"none",      "new",     "requested",   "connecting",
+                                         "connected", "closing", "disconnected"};
+    tell("state=%s request_bytes_max=%u reply_bytes_max=%u calls_max=%u calls_open=%u "
+         "requests_open=%u",
+         states[info.state % COUNT(states)], info.request_bytes_max, info.reply_bytes_max,
+         info.calls_max, info.calls_open, info.requests_open);
     return status;
 }
 
