@@ -1,4 +1,5 @@
 """conftest.py: a server to talk to, in a thread of this process, and ports that no two tests share."""
+import asyncio
 import faulthandler
 import itertools
 import os
@@ -24,6 +25,12 @@ def pytest_configure(config):
 @pytest.fixture
 def address():
     return f"{HOST}:{next(_ports)}"
+
+
+async def until(condition):
+    """Waits for what the pump or a peer will do."""
+    while not condition():
+        await asyncio.sleep(0.001)
 
 
 class Server:
@@ -62,7 +69,7 @@ class Server:
 
     def close(self):
         self.listener.stop()
-        self.thread.join(20)
+        self.thread.join(60)
         assert not self.thread.is_alive(), "the server does not stop"
         self.context.close()
         if self.error is not None:
@@ -105,7 +112,7 @@ class Silent:
 
     def wait_for(self, count):
         """The first `count` requests, once they are there."""
-        for _ in range(2000):
+        for _ in range(12000):  # a minute, which ends a hang
             with self.lock:
                 if len(self.requests) >= count:
                     return list(self.requests)
@@ -114,7 +121,7 @@ class Silent:
 
     def close(self):
         self.listener.stop()
-        self.thread.join(20)
+        self.thread.join(60)
         assert not self.thread.is_alive()
         self.context.close()
 

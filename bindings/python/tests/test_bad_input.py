@@ -165,7 +165,7 @@ def test_replies(silent, waiting):
     for again in (request.reply, request.drop):
         with pytest.raises(copyrpc.Closed, match="answered before"):
             again()
-    assert call.result(5) == b"good"
+    assert call.result(60) == b"good"
 
 
 def test_reservations(endpoint):
@@ -210,7 +210,7 @@ def test_a_handler_that_gives_nonsense(address):
             with pytest.raises(copyrpc.RemoteError, match="TypeError.*not str"):
                 endpoint.call(b"")
         listener.stop()
-        thread.join(20)
+        thread.join(60)
 
 
 def test_arrays(endpoint):

@@ -104,7 +104,7 @@ def test_calls_in_the_background(silent, waiting):
         calls[0].result(0.02)
     for request in reversed(silent.wait_for(5)):  # out of order
         request.reply(b"re " + bytes(request.payload))
-    assert [call.result(5) for call in calls] == [b"re %d" % index for index in range(5)]
+    assert [call.result(60) for call in calls] == [b"re %d" % index for index in range(5)]
     assert all(call.done() for call in calls)
 
 
@@ -113,7 +113,7 @@ def test_cancelling_a_call(silent, waiting):
     silent.wait_for(1)
     call.cancel()
     with pytest.raises(copyrpc.Canceled):
-        call.result(5)
+        call.result(60)
     call.cancel()  # once more does no harm
     silent.requests[0].reply(b"too late")
 

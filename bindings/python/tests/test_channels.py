@@ -47,7 +47,7 @@ def pair(context, address):
 
 
 def both_rails(*channels):
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while any(channel.rails != ("up", "up") for channel in channels):
         assert time.monotonic() < deadline, [channel.rails for channel in channels]
         for channel in channels:
@@ -231,7 +231,7 @@ def test_many(pair):
     thread = threading.Thread(target=lambda: done.append(right.receive_many(rooms)))
     thread.start()
     assert left.send_many(messages) == [len(message) for message in messages]
-    thread.join(20)
+    thread.join(60)
     assert done == [[len(message) for message in messages]]
     assert [bytes(room[: len(message)]) for room, message in zip(rooms, messages)] == messages
     assert left.send_many([]) == []
@@ -243,7 +243,7 @@ def test_many_with_failures(pair):
                               kwargs={"return_exceptions": True})
     thread.start()
     results = left.send_many([b"1", b"too long", b"333"], return_exceptions=True)
-    thread.join(20)
+    thread.join(60)
     assert results[0] == 1 and results[2] == 3 and isinstance(results[1], copyrpc.TruncatedError)
     assert (results[1].size, results[1].sizes, results[1].status_name) == (8, [8], "CRPC_E_TRUNCATED")
     right.post_receive(bytearray(1))
@@ -307,14 +307,15 @@ def test_order_when_there_is_no_room(context, address):
         for index in range(6):
             threads.append(threading.Thread(target=left.send, args=(b"%d" % index,)))
             threads[-1].start()
-            time.sleep(0.02)
+            while len(left._sends.waiting) <= index:  # it waits behind the one before
+                time.sleep(0.001)
         got = b""
         for _ in range(14):
             room = bytearray(1)
             right.receive(room)
             got += room
         for thread in threads:
-            thread.join(5)
+            thread.join(60)
         assert got == b"--------012345" and all(transfer.done() for transfer in filling)
 
 
@@ -484,7 +485,7 @@ def test_contexts_of_their_own(address):
         channel.send(b"echo")
         assert channel.receive(room) == 8 and room[:8] == b"echoecho"
         context = channel.context
-    thread.join(10)
+    thread.join(60)
     assert context.closed
 
 
@@ -558,7 +559,7 @@ def test_context_closed_under_a_transfer(address):
         other.start()
         time.sleep(0.05)
         context.close()
-        other.join(5)
+        other.join(60)
         assert not other.is_alive() and not queued.is_alive()
     with pytest.raises(copyrpc.Closed):
         transfer.wait()

@@ -3,6 +3,7 @@ import asyncio
 import threading
 
 import pytest
+from conftest import until
 
 import copyrpc
 
@@ -48,8 +49,7 @@ def test_many_keep_their_order_without_room(address):
 def test_cancel(address):
     async def body(left, right):
         waiting = asyncio.create_task(left.asend(b"nobody"))
-        await asyncio.sleep(0.05)
-        assert left.info().sends_open == 1
+        await until(lambda: left.info().sends_open == 1)
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
@@ -63,15 +63,14 @@ def test_cancel(address):
         # A receive that is no longer waited for stays posted.
         room = bytearray(10)
         receive = asyncio.create_task(right.areceive(room))
-        await asyncio.sleep(0.05)
+        await until(lambda: right.info().receives_open == 1)
         receive.cancel()
         with pytest.raises(asyncio.CancelledError):
             await receive
         with pytest.raises(BufferError):
             room.extend(b"it is the device's")
         assert await left.asend(b"taken") == 5
-        while right.info().receives_open:
-            await asyncio.sleep(0.001)
+        await until(lambda: not right.info().receives_open)
         assert room[:5] == b"taken"
         room.extend(b"ours")
 
@@ -86,7 +85,7 @@ def test_timeout(address):
             for task in tasks:
                 with pytest.raises(copyrpc.Timeout):
                     await task
-        got, _ = await asyncio.gather(right.areceive(bytearray(3)), left.asend(b"abc", timeout=5))
+        got, _ = await asyncio.gather(right.areceive(bytearray(3)), left.asend(b"abc", timeout=60))
         assert got == 3
 
     run(address, body, copyrpc.ChannelOptions(sends_max=8))
@@ -122,7 +121,7 @@ def test_leave(address):
         await left.asend(b"x")
         assert await receive == 1
         events = [event async for event in left.aevents()] if not left.connected else None
-        await left.adisconnect(5)
+        await left.adisconnect(60)
         assert events is None and [event async for event in left.aevents() if not event.up] == []
 
     run(address, body)
@@ -154,7 +153,7 @@ def test_one_loop_after_another_and_threads(address):
         thread = threading.Thread(target=lambda: right.receive(room))
         thread.start()
         asyncio.run(sending(left))
-        thread.join(10)
+        thread.join(60)
         assert not thread.is_alive()
 
 

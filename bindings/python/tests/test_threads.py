@@ -116,7 +116,7 @@ def test_servers_share_a_listener(address):
         stopping.append(True)
         listener.close()
         for thread in servers:
-            thread.join(20)
+            thread.join(60)
             assert not thread.is_alive()
         assert names
 
