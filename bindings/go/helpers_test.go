@@ -21,7 +21,7 @@ func host() string {
 
 // limited gives a context that ends a test which hangs, well before `go test` does.
 func limited(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 	t.Cleanup(cancel)
 	return ctx
 }
