@@ -280,7 +280,7 @@ static int count_of(const char *folder)
 /* simnic's thread has a file open for a moment now and then, as a driver may. */
 static void expect_count(const char *path, int expected)
 {
-    for (int tries = 0; tries < 20 && count_of(path) != expected; tries++) {
+    for (int tries = 0; tries < 1200 && count_of(path) != expected; tries++) {
         usleep(50000);
     }
     assert_int_equal(count_of(path), expected);
