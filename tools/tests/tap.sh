@@ -3,7 +3,7 @@
 #
 # A test begins alike, whoever started it: a shell can neither trap nor reset what was ignored when it started, as nohup does, and
 # scripts with what they start in the background; a closed stdin would be the number of the next file; and the words and the order
-# that tests look for are those of C.
+# that tests look for are those of C. It starts the test anew for that, so it has to come before any shift.
 if [ "${TAP_START:-}" != plain ]; then
     [ -e "/proc/$$/fd/0" ] || exec < /dev/null
     TAP_START=plain LC_ALL=C exec env --default-signal bash "$0" "$@"

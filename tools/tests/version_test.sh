@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # version_test.sh VERSION SOURCE PROGRAM...: what every program says of itself, without a device: --version prints its name and the
 # project's version, --help succeeds, and an option that is none is not taken for something else.
+. "$(dirname "$0")/tap.sh"
 version=$1 source=$2
 shift 2
-. "$(dirname "$0")/tap.sh"
 prints() { # LINE COMMAND...: to stdout, with success
     local line=$1 output
     shift
