@@ -79,6 +79,7 @@ static void open_all(void)
     struct ibv_device **list = ibv_get_device_list(NULL);
     if (!list || !list[0] || !(context = ibv_open_device(list[0])))
         fail("no device");
+    ibv_free_device_list(list);
     domain = ibv_alloc_pd(context);
     region =
         ibv_reg_mr(domain, memory, sizeof memory, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);

@@ -12,9 +12,15 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+/* A header, whose type ends with attributes of no number, and so many of them. */
 struct request {
-    struct ib_uverbs_ioctl_hdr header;
-    struct ib_uverbs_attr attributes[3];
+    union {
+        struct ib_uverbs_ioctl_hdr header;
+        struct {
+            uint8_t before[sizeof(struct ib_uverbs_ioctl_hdr)];
+            struct ib_uverbs_attr attributes[3];
+        };
+    };
 };
 
 static struct request request_of(uint16_t object, uint16_t method, uint16_t count)
