@@ -81,8 +81,12 @@ class Connection:
             self._lost(error_from(error))
         else:
             self._lost(error_of(status if status < 0 else lib.CRPC_E_DISCONNECTED, "the connection has ended"))
+        self._keep()
         if not self._in_use():
             self._function("close")(self._pump._pointer, self._handle[0])
+
+    def _keep(self) -> None:
+        """Keeps what may be asked for after the end. With the lock, while there is a handle."""
 
     def _in_use(self) -> bool:
         """Whether something must end before the handle may."""

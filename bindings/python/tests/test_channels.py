@@ -520,6 +520,17 @@ def test_disconnect(pair):
     left.close()
 
 
+def test_stats_are_there_after_the_peer_has_left(pair):
+    left, right = pair
+    receive = right.post_receive(bytearray(10))
+    left.send(b"last")
+    assert receive.wait() == 4
+    right.disconnect(5)
+    with pytest.raises(copyrpc.Disconnected):  # it has heard of the end
+        left.receive(bytearray(1))
+    assert left.stats().messages_sent == 1 and right.stats().messages_received == 1
+
+
 def test_what_waits_when_the_peer_leaves(pair):
     left, right = pair
     receive = right.post_receive(bytearray(10))
