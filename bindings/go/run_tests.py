@@ -2,8 +2,8 @@
 """run_tests.py GO SIMNIC BUILD MODE: builds the tests of bindings/go against the library in the build directory, runs them on
 simnic, and prints TAP, a line for each Go test, sub-test and example.
 
-MODE is plain, race (the race detector), cgocheck2 (GOEXPERIMENT=cgocheck2: every pointer that goes to C is checked), or
-static: go vet, gofmt, no dependencies."""
+MODE is plain, checked (the race detector, and GOEXPERIMENT=cgocheck2: every pointer that goes to C is checked), or static: go vet,
+gofmt, no dependencies."""
 import json
 import os
 import subprocess
@@ -48,9 +48,9 @@ def static(go, env):
 
 
 def compile_tests(go, env, mode, binary):
-    if mode == "cgocheck2":
+    if mode == "checked":
         env["GOEXPERIMENT"] = "cgocheck2"
-    status, output = say([go, "test", "-c", "-o", binary] + (["-race"] if mode == "race" else []) + ["."], env, SOURCE)
+    status, output = say([go, "test", "-c", "-o", binary] + (["-race"] if mode == "checked" else []) + ["."], env, SOURCE)
     if status != 0:
         tap(False, "the tests build", output)
     env.pop("GOEXPERIMENT", None)
@@ -60,7 +60,7 @@ def compile_tests(go, env, mode, binary):
 def run(go, simnic, env, mode, binary):
     """Tells each test as it ends; those that began and did not end have failed too."""
     session = f"bindings_go_{mode}.{os.getpid()}"
-    running = subprocess.Popen([simnic, "run", "--session", session, "--", binary, "-test.v=test2json", "-test.timeout=300s"],
+    running = subprocess.Popen([simnic, "run", "--session", session, "--", binary, "-test.v=test2json", "-test.timeout=900s"],
                                env=env, cwd=SOURCE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     events = subprocess.Popen([go, "tool", "test2json"], env=env, stdin=running.stdout, stdout=subprocess.PIPE, text=True)
     said, open_tests, rest = {}, [], []
