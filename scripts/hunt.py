@@ -28,8 +28,8 @@ SANITIZERS = {
     "ASAN_OPTIONS": "abort_on_error=0:detect_leaks=1:detect_stack_use_after_return=1:verify_asan_link_order=0",
     "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1",
 }
-# Tests of these suites are runs of quarries of their own, need a machine that is emulated, or do the same whatever happens beside.
-LEFT_TO_OTHERS = {"vm", "sim", "model", "conformance", "slow"}
+# Tests of these suites have quarries of their own, or do the same whatever happens beside.
+LEFT_TO_OTHERS = {"vm", "sim", "model", "conformance", "bench", "install"}
 
 
 @dataclass
@@ -78,10 +78,12 @@ def conformance(*options: str) -> Callable[[random.Random], Run]:
     return make
 
 
-def tests_of(build: str) -> list[dict]:
+def tests_of(build: str, suite: str = "") -> list[dict]:
+    """All of that suite; without one, those that no other quarry has."""
     listed = subprocess.run(["meson", "introspect", "--tests", f"build/{build}"], cwd=ROOT, capture_output=True, check=True)
     tests = sorted(json.loads(listed.stdout), key=lambda test: test["name"])
-    return [test for test in tests if not {suite.split(":")[1] for suite in test["suite"]} & LEFT_TO_OTHERS]
+    suites = {test["name"]: {name.split(":")[1] for name in test["suite"]} for test in tests}
+    return [test for test in tests if (suite in suites[test["name"]] if suite else not suites[test["name"]] & LEFT_TO_OTHERS)]
 
 
 def some_test(build: str, tests: list[dict], *before: str) -> Callable[[random.Random], Run]:
@@ -130,6 +132,8 @@ def quarries() -> list[Quarry]:
         Quarry("tests, sanitized", 2, some_test("sanitize", sanitized)),
         Quarry("tests, sanitized, beside busy loops", 2, some_test("sanitize", sanitized), neighbours=True),
         Quarry("tests with packets lost", 2, some_test_in_trouble(patient)),
+        Quarry("tests in the VM", 1, some_test("gcc", tests_of("gcc", "vm"))),
+        Quarry("tests in the VM, sanitized", 1, some_test("sanitize", tests_of("sanitize", "vm"))),
     ]
 
 

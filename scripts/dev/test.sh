@@ -54,7 +54,10 @@ check() {
     note tests "$name" $((SECONDS - begun)) "$run/$log.json"
 }
 
-# Beside the tests on simnic: what is built for them, what emulates a machine, and what needs one processor.
+# Suites that run beside those on simnic, which leave a processor idle: what emulates a machine, and what needs one processor.
+few=(vm bench sim model install)
+
+# What runs beside the tests on simnic, builds for later ones included.
 beside() {
     lane=beside
     if make sanitize; then
@@ -62,7 +65,7 @@ beside() {
     fi
     touch "$run/sanitize-is-ready"
     "$root/vm/run" true 9>&- || say "the VM does not start"
-    check gcc --suite vm
+    check gcc "${few[@]/#/--suite=}"
     if make clang; then
         check clang --suite unit
     fi
@@ -70,7 +73,7 @@ beside() {
         check thread --suite parts
     fi
     if [ -n "${sanitize:-}" ]; then
-        check sanitize --suite vm
+        check sanitize --suite vm --no-suite slow
     fi
 }
 
@@ -84,7 +87,7 @@ else
     beside > "$run/beside.log" 2>&1 &
     beside=$!
     trap 'kill $beside 2>/dev/null' EXIT
-    check gcc --no-suite vm
+    check gcc "${few[@]/#/--no-suite=}"
     say "waiting for build/sanitize"
     while kill -0 $beside 2>/dev/null && [ ! -e "$run/sanitize-is-ready" ]; do
         sleep 1
