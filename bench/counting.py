@@ -1,9 +1,11 @@
 """counting.py: instructions of functions, counted by callgrind on simnic: for instructions.py and stripe.py.
 
-Counted as the difference of two runs, so that opening and warming up cancel out; what the virtual device does in the program's own
-thread (its doorbells trap) is left out, by object."""
+Counted as the difference of two runs, so that opening and warming up cancel out; or, of a function that is called once a round, call by
+call, as most calls were. What the virtual device does in the program's own thread (its doorbells trap) is left
+out, by object."""
 import os
 import re
+import statistics
 import subprocess
 import tempfile
 from pathlib import Path
@@ -38,25 +40,36 @@ def self_cost(path):
     return total, called
 
 
-def run(simnic, command, function):
+def run(simnic, command, function, *options):
+    """What was counted: in all, or in each part that the options have callgrind write."""
     with tempfile.TemporaryDirectory() as work:
         out = os.path.join(work, "out")
         arguments = [simnic, "run", "--private", "--", "env", "LD_BIND_NOW=1", "valgrind", "-q",
                      # a doorbell that traps is made by a signal handler, which needs the registers
                      "--px-default=allregs-at-mem-access", "--px-file-backed=allregs-at-mem-access",
                      "--tool=callgrind", "--collect-atstart=no", "--toggle-collect=" + function,
-                     "--callgrind-out-file=" + out] + command
+                     "--callgrind-out-file=" + out, *options] + command
         for _ in range(10):  # on a busy machine the device may come too late for what is to be counted
             done = subprocess.run(arguments, stdout=subprocess.PIPE)
             if done.returncode != TRY_AGAIN:
                 break
         done.check_returncode()
-        return self_cost(out)
+        parts = sorted(Path(work).glob("out.[0-9]*"), key=lambda part: int(part.suffix[1:]))
+        return [self_cost(part) for part in parts or [out]]
 
 
 def each(simnic, command, function, few, many, units):
     """Instructions of the function a unit, a round being `units`."""
-    runs = [run(simnic, [str(rounds) if word is None else word for word in command], function) for rounds in (few, many)]
+    runs = [run(simnic, [str(rounds) if word is None else word for word in command], function)[0] for rounds in (few, many)]
     counts = [total for total, called in runs]
     libc.update(*(called for total, called in runs))
     return (counts[1] - counts[0]) / ((many - few) * units)
+
+
+def usual(simnic, command, function, rounds, units):
+    """Instructions a unit of a function that each round calls once, for so many units: what most calls took. What traps call of libc, what
+    comes late on a busy machine, and what the passing of time asks for make calls differ, each in its own way."""
+    parts = run(simnic, [str(rounds) if word is None else word for word in command], function, "--dump-after=" + function)
+    calls = [(total, called) for total, called in parts if total > 0]
+    libc.update(*(called for total, called in calls))
+    return statistics.mode(total for total, called in calls) / units

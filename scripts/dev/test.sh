@@ -29,6 +29,8 @@ date +%s > "$run/started"
 cut -d' ' -f1 /proc/loadavg > "$run/load"
 printf '%s\t%s\n' "$(git rev-parse HEAD 2>/dev/null)" "$([ -n "$(git status --porcelain 2>&1)" ] && echo changed || echo clean)" > "$run/commit"
 : > "$run/steps"
+trap 'exit 130' INT
+trap 'exit 143' TERM
 
 # note KIND NAME SECONDS LOG: one line for count_tests.py.
 note() { printf '%s\t%s\t%s\t%s\n' "$@" >> "$run/steps"; }
@@ -84,9 +86,11 @@ elif [ -n "$suite" ]; then
 elif [ -n "$quick" ]; then
     check gcc --no-suite vm --no-suite slow
 else
-    beside > "$run/beside.log" 2>&1 &
+    set -m # a process group of its own, which can be ended whole
+    beside > "$run/beside.log" 2>&1 < /dev/null &
     beside=$!
-    trap 'kill $beside 2>/dev/null' EXIT
+    set +m
+    trap 'kill -TERM -- -$beside 2>/dev/null' EXIT
     check gcc "${few[@]/#/--no-suite=}"
     say "waiting for build/sanitize"
     while kill -0 $beside 2>/dev/null && [ ! -e "$run/sanitize-is-ready" ]; do
