@@ -247,7 +247,7 @@ def show(record: Record, chosen: list[Quarry], console: Console) -> None:
         table.add_row(quarry.name, str(kept["runs"]), str(kept["failed"] or ""), f"{kept['seconds'] / 60:.1f}")
     console.print(table)
     for failure in record.failures:
-        console.print(f"FAILED: {failure['quarry']}: {failure['what']}: {failure['wrong']}\n    log: {failure['log']}\n"
+        console.print(f"FAILED: {failure['quarry']}{', ' if failure['what'] else ''}{failure['what']}: {failure['wrong']}\n    log: {failure['log']}\n"
                       f"    again: {failure['again']}", soft_wrap=True)
     console.print(f"{sum(kept['runs'] for kept in record.runs.values())} runs, {len(record.failures)} failed")
 

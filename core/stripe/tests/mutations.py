@@ -71,7 +71,7 @@ MUTATIONS = [
     ("BYE is heeded whatever it overtook", "channel.c", [(" &&\n        channel->stats.messages_received >= channel->bye.sent", "")]),
     ("a leave is not looked at again when a message completes", "receive.c",
      [("        channel_work(channel->engine, channel); /* the BYE may have waited for it */\n", "")]),
-    ("a channel ends before its BYE has arrived", "channel.c", [("return; /* our BYE is under way */", "break;")]),
+    ("a channel ends before its BYE has arrived", "channel.c", [("return; /* our BYE is under way */", "")]),
     ("leave is not announced", "channel.c", [("channel->leave_wanted = !channel->bye_received;", "channel->leave_wanted = false;")]),
     ("room is not reported", "engine.c", [("        if (unlikely(channel->refused)) {\n", "        if (0) {\n")]),
 ]
