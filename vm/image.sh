@@ -2,6 +2,7 @@
 # image.sh: the VM's kernel and initramfs: made once for each kernel version and for each state of these scripts,
 # and kept in the cache. Sourced by run; vm_image prints the folder.
 
+PATH=$PATH:/usr/sbin:/sbin # depmod, for users who have no such folders in theirs
 vm_cache=${XDG_CACHE_HOME:-${HOME:-$(cd ~ && pwd)}/.cache}/copyrpc/vm
 vm_here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 

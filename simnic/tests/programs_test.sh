@@ -202,12 +202,21 @@ for device in mlx5_0 mlx5_1; do
     check "ib_atomic_lat -e $device" measured "ib_atomic_lat -e $on" 8 200
 done
 on="-d mlx5_0 -x 3"
-for kind in UC UD XRC; do
+kinds="UC UD XRC"
+# perftest opens files of these names, whoever has made them.
+for file in /tmp/xrc_domain_server /tmp/xrc_domain_client; do
+    if [ -e $file ] && ! [ -w $file ]; then
+        echo "# XRC is left out: $file is another user's"
+        kinds="UC UD"
+    fi
+done
+for kind in $kinds; do
     size=65536
     [ $kind = UD ] && size=4096
     check "ib_send_bw -c $kind" measured "ib_send_bw -c $kind $on" $size 200
     check "ib_send_lat -c $kind" measured "ib_send_lat -c $kind $on" 2 200
 done
+[ "$kinds" = "UC UD" ] || rm -f /tmp/xrc_domain_server /tmp/xrc_domain_client
 check "ib_write_bw -c UC" measured "ib_write_bw -c UC $on" 65536 200
 for verb in send write read; do
     check "ib_${verb}_bw -b -q 4" measured "ib_${verb}_bw -b -q 4 $on" 65536 200 800

@@ -157,7 +157,7 @@ static void test_names(void **state)
              "%s elsewhere\n203.0.113.9 elsewhere\n",
              place_address(0), place_address(0), place_address(1));
     if (!file_overlay("/etc/hosts", hosts)) {
-        skip();
+        fail_msg("/etc/hosts cannot be overlaid");
     }
     connect_once(rig, "one:0", "one");
     connect_once(rig, place_at(0, "0"), "several");
@@ -386,7 +386,7 @@ int main(int argc, char **argv)
         vanishing_client(argv[1]);
         return 1;
     }
-    const struct CMUnitTest tests[] = {
+    struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_connect, rig_set_up, rig_tear_down),
         cmocka_unit_test_setup_teardown(test_attributes, rig_set_up, rig_tear_down),
         cmocka_unit_test_setup_teardown(test_ipv6, rig_set_up, rig_tear_down),
@@ -409,6 +409,14 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_cycles),
         cmocka_unit_test_setup_teardown(test_port_events, rig_set_up, rig_tear_down),
     };
+    /* Those that put a file in the place of one of the system's need the right to mount. What has no
+     * name is not run; TAP's "not ok # SKIP" would count as a failure. */
+    for (size_t i = 0; geteuid() != 0 && i < sizeof(tests) / sizeof(tests[0]); i++) {
+        if (tests[i].test_func == test_names || tests[i].test_func == test_destroy_lookup) {
+            print_message("# left out, as it needs root: %s\n", tests[i].name);
+            tests[i].name = NULL;
+        }
+    }
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
