@@ -79,7 +79,7 @@ if [ -n "${TEST_LINK1_DOWN:-}" ]; then
     check "nothing is lost, and the JSON tells of the rail" json "r['failed'] == r['server']['wrong'] == 0 and [(e['rail'], e['used']) for e in r['rail_events']][:2] == [(1, False), (1, True)] and r['rails'][1]['failures'] >= 1"
 fi
 check_stops "perf server --stripe ends on SIGTERM" "$server"
-check "it says what it has received" grep -qE '^client 1: [0-9]+ messages, [0-9.]+ MB received, 0 wrong' "$work/stripe"
+check "it says what it has received" grep -qE '^client 1: [0-9]+ messages, [0-9.]+ [kMG]?B received, 0 wrong' "$work/stripe"
 check "perf client --stripe says that nobody listens" bash -c "! timeout 60 '$perf' client --stripe $address:7474 > '$work/nobody' 2>&1 && grep -q listens '$work/nobody'"
 
 "$echo_server" "*:7471" > "$work/echo" 2>&1 &

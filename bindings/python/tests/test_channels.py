@@ -716,7 +716,7 @@ def test_documentation():
         section = file.read().split("## Channels")[1]
     code = section.split("```python")[1].split("```")[0]
     done = subprocess.run([sys.executable, "-W", "error", "-c", code], stdout=subprocess.PIPE, text=True, timeout=60)
-    assert done.returncode == 0 and done.stdout.startswith("700000 ('up', "), done.stdout
+    assert done.returncode == 0 and done.stdout.startswith("('up', ") and done.stdout.endswith("\n700000\n"), done.stdout
 
 
 def test_threads(address):
