@@ -33,7 +33,6 @@ class Channel(Connection):
     def __init__(self, context: Context, bits: int) -> None:
         self._pump = context
         self._begin(context, bits)
-        self._last_stats: Optional[ChannelStats] = None
         self._sends = Outbox(self)
         self._receives = Outbox(self)
         self._scheduled = False
@@ -346,16 +345,10 @@ class Channel(Connection):
 
     def stats(self) -> ChannelStats:
         """What has been counted; when the connection has ended, up to its end."""
-        if self._last_stats is None:
-            with self._pump._use:
-                self._check()
-                return self._read_stats()
-        return self._last_stats
+        stats: ChannelStats = self._stats()
+        return stats
 
     def _read_stats(self) -> ChannelStats:
         struct = sized("crpc_channel_stats")
         check(lib.crpc_channel_get_stats(self._pump._pointer, self._handle[0], struct))
         return channel_stats(struct)
-
-    def _keep(self) -> None:
-        self._last_stats = self._read_stats()

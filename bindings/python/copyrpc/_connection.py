@@ -36,6 +36,7 @@ class Connection:
         self._handle = ffi.new(self._kind + " *", {"bits": bits})
         self._up = False
         self._error: Optional[CopyrpcError] = None
+        self._last_stats: Any = None  # once it has ended
         self._graceful = False
         self._owns_context = False
         #: For the application.
@@ -81,12 +82,20 @@ class Connection:
             self._lost(error_from(error))
         else:
             self._lost(error_of(status if status < 0 else lib.CRPC_E_DISCONNECTED, "the connection has ended"))
-        self._keep()
+        self._last_stats = self._read_stats()
         if not self._in_use():
             self._function("close")(self._pump._pointer, self._handle[0])
 
-    def _keep(self) -> None:
-        """Keeps what may be asked for after the end. With the lock, while there is a handle."""
+    def _read_stats(self) -> Any:
+        """What has been counted. With the lock, while there is a handle."""
+        raise NotImplementedError
+
+    def _stats(self) -> Any:
+        if self._last_stats is None:
+            with self._pump._use:
+                self._check()
+                return self._read_stats()
+        return self._last_stats
 
     def _in_use(self) -> bool:
         """Whether something must end before the handle may."""

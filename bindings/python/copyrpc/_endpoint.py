@@ -34,7 +34,6 @@ class Endpoint(Connection, Requests):
     def __init__(self, context: Context, bits: int, options: EndpointOptions, listener: Optional[Listener] = None) -> None:
         Requests.__init__(self, context)
         self._begin(context, bits)
-        self._last_stats: Optional[Stats] = None
         self._options = options
         self._listener = listener
         context._endpoints[bits] = self
@@ -257,16 +256,10 @@ class Endpoint(Connection, Requests):
 
     def stats(self) -> Stats:
         """What has been counted; when the connection has ended, up to its end."""
-        if self._last_stats is None:
-            with self._pump._use:
-                self._check()
-                return self._read_stats()
-        return self._last_stats
+        stats: Stats = self._stats()
+        return stats
 
     def _read_stats(self) -> Stats:
         struct = sized("crpc_stats")
         check(lib.crpc_endpoint_get_stats(self._pump._pointer, self._handle[0], struct))
         return options_module.stats(struct)
-
-    def _keep(self) -> None:
-        self._last_stats = self._read_stats()
