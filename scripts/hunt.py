@@ -24,10 +24,6 @@ ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build"
 STATE = BUILD / "hunt"
 SIMNIC = "build/gcc/simnic/simnic"
-SANITIZERS = {
-    "ASAN_OPTIONS": "abort_on_error=0:detect_leaks=1:detect_stack_use_after_return=1:verify_asan_link_order=0",
-    "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1",
-}
 # Tests of these suites have quarries of their own, or do the same whatever happens beside.
 LEFT_TO_OTHERS = {"vm", "sim", "model", "conformance", "bench", "install"}
 
@@ -58,7 +54,7 @@ class Quarry:
 def simulation(build: str, program: str, steps: int) -> Callable[[random.Random], Run]:
     def make(dice: random.Random) -> Run:
         seed = dice.randrange(1 << 32)
-        return Run([f"build/{build}/core/{program}", "--seed", str(seed), "--steps", str(steps)], 1800, f"seed {seed}", SANITIZERS)
+        return Run([f"build/{build}/core/{program}", "--seed", str(seed), "--steps", str(steps)], 1800, f"seed {seed}")
 
     return make
 
@@ -92,7 +88,7 @@ def some_test(build: str, tests: list[dict], *before: str) -> Callable[[random.R
     def make(dice: random.Random) -> Run:
         name = dice.choice(tests)["name"]
         words = ["meson", "test", "-C", f"build/{build}", "--no-rebuild", "--print-errorlogs", "--timeout-multiplier", "10"]
-        return Run([*before, *words, "--logbase", "hunt", name], 3600, name, SANITIZERS)
+        return Run([*before, *words, "--logbase", "hunt", name], 3600, name)
 
     return make
 

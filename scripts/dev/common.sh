@@ -178,3 +178,9 @@ build() {
     esac
     compile "$name" "$@"
 }
+
+# What programs of build/sanitize are run with, unless the caller says otherwise.
+sanitizer_options() {
+    export ASAN_OPTIONS=${ASAN_OPTIONS:-abort_on_error=0:detect_leaks=1:detect_stack_use_after_return=1:verify_asan_link_order=0}
+    export UBSAN_OPTIONS=${UBSAN_OPTIONS:-halt_on_error=1:print_stacktrace=1}
+}

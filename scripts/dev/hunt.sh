@@ -12,4 +12,5 @@ setup
 build gcc
 build sanitize
 cd "$root"
+sanitizer_options
 HUNT_GO=$(find_go) exec /usr/bin/python3 scripts/hunt.py "$@"

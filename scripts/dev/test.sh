@@ -23,8 +23,7 @@ run=$root/build/test
 rm -rf "$run"
 mkdir "$run"
 setup 9>&-
-export ASAN_OPTIONS=${ASAN_OPTIONS:-abort_on_error=0:detect_leaks=1:detect_stack_use_after_return=1:verify_asan_link_order=0}
-export UBSAN_OPTIONS=${UBSAN_OPTIONS:-halt_on_error=1:print_stacktrace=1}
+sanitizer_options
 date +%s > "$run/started"
 cut -d' ' -f1 /proc/loadavg > "$run/load"
 printf '%s\t%s\n' "$(git rev-parse HEAD 2>/dev/null)" "$([ -n "$(git status --porcelain 2>&1)" ] && echo changed || echo clean)" > "$run/commit"
