@@ -811,8 +811,8 @@ typedef struct crpc_channel_stats {
     uint64_t rail_bytes_received[2];
     uint64_t rail_failures[2];   /* losses of a rail that was used */
     uint64_t rail_recoveries[2]; /* of these, after which it is used again */
-    uint64_t shares_repeated; /* parts of messages that a second rail carried for a lost one */
-    uint64_t data_wqes;       /* for payload, records and immediates of messages */
+    uint64_t shares_repeated;    /* parts of messages that a second rail carried for a lost one */
+    uint64_t data_wqes;          /* for payload, records and immediates of messages */
     uint64_t clear_to_send_wqes;
     uint64_t control_wqes;
     uint64_t doorbells;

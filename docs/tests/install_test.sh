@@ -47,7 +47,12 @@ ln -s "$build" build/gcc
 export SIMNIC_SESSION_NAME=install.$$
 sed -n 1p "$work/run" > "$work/first"
 sed -n 2p "$work/run" > "$work/second"
-unanswered() { ! timeout 60 sh "$work/second" > "$work/output" && grep -q 'nobody listens' "$work/output" || { cat "$work/output"; return 1; }; }
+unanswered() {
+    if timeout 60 sh "$work/second" > "$work/output" || ! grep -q 'nobody listens' "$work/output"; then
+        cat "$work/output"
+        return 1
+    fi
+}
 check "where nobody listens, the README's program says so and ends" unanswered
 sh "$work/first" > "$work/server" 2>&1 &
 server=$!

@@ -212,8 +212,8 @@ for file in /tmp/xrc_domain_server /tmp/xrc_domain_client; do
 done
 for kind in $kinds; do
     size=65536
-    [ $kind = UD ] && size=4096
-    check "ib_send_bw -c $kind" measured "ib_send_bw -c $kind $on" $size 200
+    [ "$kind" = UD ] && size=4096
+    check "ib_send_bw -c $kind" measured "ib_send_bw -c $kind $on" "$size" 200
     check "ib_send_lat -c $kind" measured "ib_send_lat -c $kind $on" 2 200
 done
 [ "$kinds" = "UC UD" ] || rm -f /tmp/xrc_domain_server /tmp/xrc_domain_client

@@ -67,7 +67,7 @@ check "a table of channels for people" bash -c "timeout 60 '$perf' client --stri
 if [ -n "${TEST_LINK1_DOWN:-}" ]; then
     "$perf" client --stripe "$address:7474" --json -t 300 --warmup 0 -s 256k --verify --progress > "$work/json" 2> "$work/events" &
     client=$!
-    told() { until grep -qE "$1" "$work/events"; do kill -0 $client || return 1; sleep 0.1; done; }
+    told() { until grep -qE "$1" "$work/events"; do kill -0 "$client" || return 1; sleep 0.1; done; }
     check "both rails carry bytes first" told 'rail 1 [0-9.]+ [kMG]?B/s'
     eval "$TEST_LINK1_DOWN"
     check "a rail that is lost is told while it runs" told 'rail 1 was lost'
