@@ -4,7 +4,6 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <dirent.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -19,6 +18,7 @@
 
 #include "place.h"
 #include "client.h"
+#include "footprint.h"
 #include "stranger.h"
 
 static struct client client;
@@ -265,33 +265,12 @@ static void a_killed_client_harms_no_other(void **state)
 
 /* ---- Resources ------------------------------------------------------------------------------- */
 
-static int count_of(const char *folder)
-{
-    int count = 0;
-    DIR *directory = opendir(folder);
-    assert_non_null(directory);
-    while (readdir(directory)) {
-        count++;
-    }
-    closedir(directory);
-    return count;
-}
-
-/* simnic's thread has a file open for a moment now and then, as a driver may. */
-static void expect_count(const char *path, int expected)
-{
-    for (int tries = 0; tries < 1200 && count_of(path) != expected; tries++) {
-        usleep(50000);
-    }
-    assert_int_equal(count_of(path), expected);
-}
-
 static void connecting_many_times_leaves_nothing_behind(void **state)
 {
     (void)state;
     peer_start(&peer, NULL);
     client_open(&client);
-    int descriptors = 0, threads = 0;
+    struct footprint before = {0};
     for (uint32_t i = 0; i < 60; i++) {
         client.endpoint_count = 0;
         client.disconnected = 0;
@@ -304,12 +283,10 @@ static void connecting_many_times_leaves_nothing_behind(void **state)
         assert_int_equal(crpc_endpoint_close(client.context, client.endpoints[0]), CRPC_OK);
         client_poll(&client, 0);
         if (i == 9) {
-            descriptors = count_of("/proc/self/fd");
-            threads = count_of("/proc/self/task");
+            before = footprint();
         }
     }
-    expect_count("/proc/self/fd", descriptors);
-    expect_count("/proc/self/task", threads);
+    assert_true(footprint_is_back(&before));
     client_close(&client);
     peer_stop(&peer);
 }

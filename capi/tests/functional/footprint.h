@@ -12,8 +12,9 @@ struct footprint {
 };
 
 struct footprint footprint(void);
-/* True if the process is back where it was, but for what an allocator keeps for itself, and a page
- * here and there: a leak of 8 bytes a call, or of a kilobyte a connection, is more. Prints both. */
+/* True if the process holds no more than it did, but for what an allocator keeps for itself, and a page
+ * here and there: a leak of 8 bytes a call, or of a kilobyte a connection, is more, and so is one
+ * descriptor or thread of every second connection. Prints both. */
 bool footprint_is_back(const struct footprint *before);
 
 #endif
