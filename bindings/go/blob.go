@@ -52,7 +52,7 @@ func NewBlob(options ...Option) (*Blob, error) {
 		letGo(release)
 		return nil, err
 	}
-	warnIfLost(b, func() bool { return !joined.Load() && c.open() }, "a Blob")
+	warnIfLost(b, func() bool { return !joined.Load() && c.open() }, "a Blob", op)
 	return b, nil
 }
 

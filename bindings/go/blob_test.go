@@ -188,13 +188,12 @@ func TestBlobOfAPeerThatNeverJoins(t *testing.T) {
 
 func TestLostBlobsAreWarnedOf(t *testing.T) {
 	c := openContext(t)
-	settledWarnings()
 	lose := func() {
 		_, err := c.NewBlob()
 		check(t, err)
 	}
 	lose()
-	if texts := lostWarnings(1); len(texts) != 1 || !strings.Contains(texts[0], "a Blob was lost") {
+	if texts := lostWarnings(1, "blob"); len(texts) != 1 || !strings.Contains(texts[0], "a Blob (") {
 		t.Fatalf("%q", texts)
 	}
 }

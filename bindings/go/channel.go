@@ -135,7 +135,7 @@ func (c *channel) wait(ctx context.Context) (*Channel, error) {
 		return nil, err
 	}
 	channel := &Channel{channel: c}
-	warnIfLost(channel, c.open, "a Channel")
+	warnIfLost(channel, c.open, "a Channel", c.op)
 	return channel, nil
 }
 

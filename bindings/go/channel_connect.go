@@ -43,7 +43,7 @@ func ListenChannels(address string, options ...Option) (*ChannelListener, error)
 		return nil, err
 	}
 	l := &ChannelListener{listener: Listener{acceptor: a}}
-	warnIfLost(l, a.open, "a ChannelListener")
+	warnIfLost(l, a.open, "a ChannelListener", "listen "+a.address)
 	return l, nil
 }
 
@@ -164,7 +164,7 @@ func NewChannelBlob(options ...Option) (*ChannelBlob, error) {
 		return nil, err
 	}
 	b.channel = c
-	warnIfLost(b, func() bool { return !joined.Load() && c.open() }, "a ChannelBlob")
+	warnIfLost(b, func() bool { return !joined.Load() && c.open() }, "a ChannelBlob", op)
 	return b, nil
 }
 

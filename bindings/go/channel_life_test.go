@@ -455,7 +455,7 @@ func TestChannelBlobs(t *testing.T) {
 // Without a context of one's own: those who name the same rails share one, and a region keeps it open.
 func TestChannelsShareAContext(t *testing.T) {
 	ctx := limited(t)
-	settledWarnings()
+	var made []string
 	lose := func() *copyrpc.Region {
 		listener, err := copyrpc.ListenChannels(host()+":0", copyrpc.WithChannelsMax(7)) // a context that no other test shares
 		check(t, err)
@@ -479,12 +479,13 @@ func TestChannelsShareAContext(t *testing.T) {
 		if string(region.Bytes()[:5]) != "hello" {
 			t.Fatal("it keeps what it received")
 		}
-		_, err = copyrpc.ListenChannels(host()+":0", copyrpc.WithChannelsMax(7))
+		lost, err := copyrpc.ListenChannels(host()+":0", copyrpc.WithChannelsMax(7))
 		check(t, err)
+		made = []string{"dial channel " + listener.Address(), "listen " + listener.Address(), "listen " + lost.Address()}
 		return region
 	}
 	region := lose()
-	if texts := lostWarnings(1); len(texts) != 1 || !strings.Contains(texts[0], "a ChannelListener was lost") {
+	if texts := lostWarnings(1, made...); len(texts) != 1 || !strings.Contains(texts[0], "a ChannelListener (") {
 		t.Fatalf("%q", texts)
 	}
 	check(t, region.Close())
@@ -492,7 +493,6 @@ func TestChannelsShareAContext(t *testing.T) {
 
 func TestLostChannelsAreWarnedOf(t *testing.T) {
 	p := newChannels(t)
-	settledWarnings()
 	lose := func() {
 		accepted := make(chan *copyrpc.Channel, 1)
 		go func() {
@@ -507,9 +507,9 @@ func TestLostChannelsAreWarnedOf(t *testing.T) {
 		check(t, err)
 	}
 	lose()
-	said := strings.Join(lostWarnings(2), "; ")
+	said := strings.Join(lostWarnings(2, "dial channel "+p.listener.Address(), "channel blob"), "; ")
 	for _, name := range []string{"a Channel", "a ChannelBlob"} {
-		if strings.Count(said, name+" was lost") != 1 {
+		if strings.Count(said, name+" (") != 1 {
 			t.Errorf("%s is not warned of once: %q", name, said)
 		}
 	}

@@ -34,8 +34,13 @@ func Open(options ...Option) (*Context, error) {
 	if err != nil {
 		return nil, err
 	}
+	info, err := p.raw.Info()
+	if err != nil {
+		p.close()
+		return nil, err
+	}
 	c := &Context{poller: p}
-	warnIfLost(c, func() bool { return !p.closed.Load() }, "a Context")
+	warnIfLost(c, func() bool { return !p.closed.Load() }, "a Context", info.Device)
 	return c, nil
 }
 
@@ -58,11 +63,11 @@ func (c *Context) valid(op string) (*poller, error) {
 
 // warnIfLost has the garbage collector tell of an object that nobody closed and that still holds something open, and do no
 // more: when it runs, if at all, is no time to close connections. What the poller holds on to are the inner structs, so that the
-// outer one can be lost.
-func warnIfLost[T any](object *T, open func() bool, name string) {
+// outer one can be lost. `made` says which one it is: by what it was made.
+func warnIfLost[T any](object *T, open func() bool, name, made string) {
 	runtime.SetFinalizer(object, func(*T) {
 		if open() {
-			Warn(name + " was lost without being closed; call Close")
+			Warn(name + " (" + made + ") was lost without being closed; call Close")
 		}
 	})
 }

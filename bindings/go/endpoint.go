@@ -101,7 +101,7 @@ func (c *connection) wait(ctx context.Context) (*Endpoint, error) {
 		return nil, err
 	}
 	endpoint := &Endpoint{connection: c}
-	warnIfLost(endpoint, c.open, "an Endpoint")
+	warnIfLost(endpoint, c.open, "an Endpoint", c.op)
 	return endpoint, nil
 }
 

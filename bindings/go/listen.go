@@ -59,7 +59,7 @@ func Listen(address string, options ...Option) (*Listener, error) {
 		return nil, err
 	}
 	listener := &Listener{acceptor: a}
-	warnIfLost(listener, a.open, "a Listener")
+	warnIfLost(listener, a.open, "a Listener", "listen "+a.address)
 	return listener, nil
 }
 

@@ -10,17 +10,19 @@ import (
 	copyrpc "github.com/copyrpc/copyrpc/bindings/go"
 )
 
-// lostWarnings collects garbage until there are as many warnings of lost objects as are expected, and for a while longer, so
-// that one too many shows too.
-func lostWarnings(expected int) []string {
+// lostWarnings collects garbage until there are as many warnings as are expected of what was lost that `made` tells, and for a
+// while longer, so that one too many shows too. What tests before this one have lost was made otherwise.
+func lostWarnings(expected int, made ...string) []string {
 	var texts []string
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(60 * time.Second)
 	for more := 5; more > 0 && time.Now().Before(deadline); {
 		runtime.GC()
 		time.Sleep(10 * time.Millisecond)
 		for _, text := range collected.take() {
-			if strings.Contains(text, "was lost without being closed") {
-				texts = append(texts, text)
+			for _, name := range made {
+				if strings.Contains(text, "("+name+") was lost without being closed") {
+					texts = append(texts, text)
+				}
 			}
 		}
 		if len(texts) >= expected {
@@ -30,25 +32,25 @@ func lostWarnings(expected int) []string {
 	return texts
 }
 
-// settledWarnings forgets what tests before this one have lost.
-func settledWarnings() { lostWarnings(0) }
-
 func TestLostObjectsAreWarnedOf(t *testing.T) {
 	p := newPair(t)
-	settledWarnings()
+	listens := ""
 	lose := func() {
 		client, server := p.connectUnclosed(t)
 		defer runtime.KeepAlive(client)
 		t.Cleanup(func() { server.Close() })
-		_, err := p.clientContext.Listen(host() + ":0")
+		listener, err := p.clientContext.Listen(host() + ":0")
 		check(t, err)
+		listens = "listen " + listener.Address()
 		_, err = copyrpc.Open()
 		check(t, err)
 	}
 	lose()
-	said := strings.Join(lostWarnings(3), "; ")
+	info, err := p.clientContext.Info()
+	check(t, err)
+	said := strings.Join(lostWarnings(3, "dial "+p.listener.Address(), listens, info.Device), "; ")
 	for _, name := range []string{"an Endpoint", "a Listener", "a Context"} {
-		if strings.Count(said, name+" was lost") != 1 {
+		if strings.Count(said, name+" (") != 1 {
 			t.Errorf("%s is not warned of once: %q", name, said)
 		}
 	}
@@ -70,18 +72,19 @@ func (p *pair) connectUnclosed(t *testing.T) (client, server *copyrpc.Endpoint) 
 func TestWhatItsContextClosedIsNoLoss(t *testing.T) {
 	p := newPair(t)
 	witness := newPair(t)
-	settledWarnings()
+	listens := ""
 	lose := func() {
 		_, server := p.connectUnclosed(t)
 		t.Cleanup(func() { server.Close() })
-		_, err := p.clientContext.Listen(host() + ":0")
+		listener, err := p.clientContext.Listen(host() + ":0")
 		check(t, err)
+		listens = "listen " + listener.Address()
 		check(t, p.clientContext.Close())
 		_, server = witness.connectUnclosed(t) // by which one sees that the finalizers have run
 		t.Cleanup(func() { server.Close() })
 	}
 	lose()
-	if texts := lostWarnings(1); len(texts) != 1 {
+	if texts := lostWarnings(1, "dial "+witness.listener.Address(), "dial "+p.listener.Address(), listens); len(texts) != 1 {
 		t.Fatalf("%q: only the witness' endpoint is lost", texts)
 	}
 }
@@ -90,7 +93,6 @@ func TestWhatItsContextClosedIsNoLoss(t *testing.T) {
 func TestWhatIsOverIsNoLoss(t *testing.T) {
 	p := newPair(t)
 	witness := newPair(t)
-	settledWarnings()
 	lose := func() {
 		client, server := p.connectUnclosed(t)
 		check(t, server.Close())
@@ -103,7 +105,7 @@ func TestWhatIsOverIsNoLoss(t *testing.T) {
 		t.Cleanup(func() { server.Close() })
 	}
 	lose()
-	if texts := lostWarnings(1); len(texts) != 1 {
+	if texts := lostWarnings(1, "dial "+witness.listener.Address(), "dial "+p.listener.Address()); len(texts) != 1 {
 		t.Fatalf("%q: only the witness' endpoint is lost", texts)
 	}
 }
@@ -113,7 +115,6 @@ func TestWhatIsOverKeepsASharedContext(t *testing.T) {
 	listener, err := openContext(t).Listen(host() + ":0")
 	check(t, err)
 	defer listener.Close()
-	settledWarnings()
 	accepted := make(chan *copyrpc.Endpoint, 1)
 	go func() {
 		server, _ := listener.Accept(limited(t))
@@ -127,7 +128,7 @@ func TestWhatIsOverKeepsASharedContext(t *testing.T) {
 		<-client.Done()
 	}
 	lose()
-	if texts := lostWarnings(1); len(texts) != 1 {
+	if texts := lostWarnings(1, "dial "+listener.Address()); len(texts) != 1 {
 		t.Fatalf("%q: one endpoint is lost", texts)
 	}
 }

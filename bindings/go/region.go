@@ -10,6 +10,7 @@ import "C"
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"sync/atomic"
 	"syscall"
@@ -131,7 +132,7 @@ func (p *poller) register(memory []byte, access Access, mapped bool) (*region, e
 
 func (own *region) shown() *Region {
 	r := &Region{region: own}
-	warnIfLost(r, func() bool { return !own.closed.Load() }, "a Region")
+	warnIfLost(r, func() bool { return !own.closed.Load() }, "a Region", fmt.Sprint(len(own.memory), " bytes"))
 	return r
 }
 

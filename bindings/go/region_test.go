@@ -74,10 +74,9 @@ func TestRegionOfOwnMemory(t *testing.T) {
 // The context's Close ends its regions, and they need no Close of their own.
 func TestRegionsEndWithTheirContext(t *testing.T) {
 	witness := newPair(t)
-	settledWarnings()
 	lose := func() {
 		c := openContext(t)
-		region, err := c.NewRegion(4096, 0)
+		region, err := c.NewRegion(4097, 0)
 		check(t, err)
 		info, err := region.Info()
 		check(t, err)
@@ -94,21 +93,20 @@ func TestRegionsEndWithTheirContext(t *testing.T) {
 		t.Cleanup(func() { server.Close() })
 	}
 	lose()
-	if texts := lostWarnings(1); len(texts) != 1 || !strings.Contains(texts[0], "an Endpoint") {
+	if texts := lostWarnings(1, "4097 bytes", "dial "+witness.listener.Address()); len(texts) != 1 || !strings.Contains(texts[0], "an Endpoint") {
 		t.Fatalf("%q: only the witness' endpoint is lost", texts)
 	}
 }
 
 func TestLostRegionsAreWarnedOf(t *testing.T) {
 	c := openContext(t)
-	settledWarnings()
 	lose := func() {
-		region, err := c.NewRegion(4096, 0)
+		region, err := c.NewRegion(4098, 0)
 		check(t, err)
 		runtime.KeepAlive(region)
 	}
 	lose()
-	if texts := lostWarnings(1); len(texts) != 1 || !strings.Contains(texts[0], "a Region was lost") {
+	if texts := lostWarnings(1, "4098 bytes"); len(texts) != 1 || !strings.Contains(texts[0], "a Region (") {
 		t.Fatalf("%q", texts)
 	}
 }
