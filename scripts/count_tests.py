@@ -19,6 +19,8 @@ from tap.parser import Parser
 
 GOOD_RESULTS = ("OK", "SKIP", "EXPECTEDFAIL")
 SLOWEST = 10
+REMARKS = 3  # lines shown of what a program said before a failure, and after it
+REMARK_COLUMNS = 200
 
 
 @dataclass
@@ -37,11 +39,13 @@ class Count:
     failed: int = 0
     skipped: int = 0
     complaints: list[str] = field(default_factory=list)
+    remarks: list[list[str]] = field(default_factory=list)  # what the program said at each complaint
     programs: list[tuple[float, str]] = field(default_factory=list)
 
-    def fail(self, complaint: str) -> None:
+    def fail(self, complaint: str, remarks: list[str] | None = None) -> None:
         self.failed += 1
         self.complaints.append(complaint)
+        self.remarks.append(remarks or [])
 
 
 def read_steps(run: Path) -> list[Step]:
@@ -52,19 +56,42 @@ def read_steps(run: Path) -> list[Step]:
     return steps
 
 
+def remarks_at(lines: list[tuple[str, str]], place: int) -> list[str]:
+    """What was said next to the line at this place, also what is no TAP: a sanitizer's report, a program's last words. Some
+    runners say it before the failed line, others after it."""
+
+    def is_remark(at: int) -> bool:
+        return 0 <= at < len(lines) and lines[at][0] in ("diagnostic", "unknown")
+
+    first, last = place, place + 1
+    while is_remark(first - 1):
+        first -= 1
+    while is_remark(last):
+        last += 1
+    return [text for _, text in lines[max(first, place - REMARKS) : place] + lines[place + 1 : last][:REMARKS]]
+
+
+def last_words(program: dict) -> list[str]:
+    """Of a program that failed without saying which test did."""
+    return [line for stream in ("stdout", "stderr") for line in (program.get(stream) or "").splitlines()[-REMARKS:] if line.strip()]
+
+
 def count_program(count: Count, program: dict, build: str) -> None:
     name = f"{program['name']} ({build})"
     count.programs.append((program["duration"], name))
     before = count.passed, count.failed, count.skipped
-    for line in Parser().parse_text(program.get("stdout") or ""):
+    texts = [text for text in (program.get("stdout") or "").splitlines() if text.strip()]
+    lines = [Parser().parse_line(text.rstrip()) for text in texts]
+    categories = [(line.category, text) for line, text in zip(lines, texts, strict=True)]
+    for place, line in enumerate(lines):
         if line.category == "test" and line.skip or line.category == "plan" and line.skip:
             count.skipped += 1
         elif line.category == "test" and line.ok:
             count.passed += 1
         elif line.category == "test" and not line.todo:
-            count.fail(f"{name}: {line.description.removeprefix('- ')}")
+            count.fail(f"{name}: {line.description.removeprefix('- ')}", remarks_at(categories, place))
     if program["result"] not in GOOD_RESULTS and count.failed == before[1]:
-        count.fail(f"{name} ended badly: {program['result']}, exit status {program.get('returncode')}")
+        count.fail(f"{name} ended badly: {program['result']}, exit status {program.get('returncode')}", last_words(program))
     elif (count.passed, count.failed, count.skipped) == before:
         count.fail(f"{name} printed no result")
 
@@ -135,8 +162,10 @@ def main() -> int:
     print("The slowest programs:")
     for duration, name in sorted(count.programs, reverse=True)[:SLOWEST]:
         print(f"  {duration:5.0f} s  {name}")
-    for complaint in count.complaints:
+    for complaint, remarks in zip(count.complaints, count.remarks, strict=True):
         print(f"FAILED: {complaint}")
+        for remark in remarks:
+            print(f"  {remark[:REMARK_COLUMNS]}")
     if options.whole:
         write_last_run(options.whole, options.run, count, steps, seconds)
     print(f"{count.passed} passed, {count.failed} failed, {count.skipped} skipped")
