@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/futex.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -321,9 +322,16 @@ void fabric_wake(const struct fabric *fabric, uint64_t slots)
     for (; slots; slots &= slots - 1) {
         struct fabric_slot *to = &fabric->file->slots[__builtin_ctzll(slots)];
         if (atomic_load_explicit(&to->asleep, memory_order_seq_cst) &&
-            atomic_exchange(&to->asleep, 0))
+            atomic_exchange(&to->asleep, 0)) {
+            atomic_store_explicit(&to->waker, (uint32_t)sched_getcpu() + 1, memory_order_relaxed);
             syscall(SYS_futex, &to->asleep, FUTEX_WAKE, 1, NULL, NULL, 0);
+        }
     }
+}
+
+uint32_t fabric_take_waker(struct fabric *fabric)
+{
+    return atomic_exchange(&fabric->file->slots[fabric->slot].waker, 0) - 1;
 }
 
 bool fabric_unread(struct fabric *fabric, uint32_t slot)

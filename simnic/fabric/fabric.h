@@ -71,6 +71,10 @@ void fabric_commit(struct fabric *fabric, uint32_t slot, const struct packet *pa
  * lock: who is woken may run at once. */
 uint64_t fabric_take_wakes(struct fabric *fabric);
 void fabric_wake(const struct fabric *fabric, uint64_t slots);
+#define FABRIC_NO_WAKER UINT32_MAX
+/* Returns the processor on which another process ran as it woke this one, or FABRIC_NO_WAKER if none
+ * has since the last call. A hint: the other process wrote it. */
+uint32_t fabric_take_waker(struct fabric *fabric);
 
 /* Gives the next packet, its header copied to *packet, and its payload, which stays valid until
  * fabric_consume. Returns false if there is none. *cursor keeps the place in the round of slots:

@@ -34,7 +34,8 @@ struct fabric_slot {
     /* How many threads of the program spin, as its service thread last saw, and when that was. */
     _Atomic uint32_t threads;
     _Atomic uint64_t threads_told_ns;
-    _Alignas(64) _Atomic uint32_t asleep;  /* 1: the device waits on this word */
+    _Alignas(64) _Atomic uint32_t asleep; /* 1: the device waits on this word */
+    _Atomic uint32_t waker; /* 0, or 1 above the processor of the process that woke it last */
     _Alignas(64) _Atomic uint64_t pending; /* bit s: slot s has put something into its ring */
 };
 

@@ -6,6 +6,7 @@
 #include "service.h"
 
 #include "doorbells.h"
+#include "placement.h"
 #include "process.h"
 #include "processors.h"
 #include "real.h"
@@ -37,6 +38,7 @@ static struct {
     bool slept;                /* since the last sample */
     uint64_t sample_ns;        /* of the last sample: when it was, and the sums then */
     uint64_t program_ns, service_ns, preemptions;
+    struct placement placement;
     int own_nice;
     pid_t thread;
 } service;
@@ -239,8 +241,12 @@ static void *run(void *unused)
             take_sample();
         if (precedence == spare)
             take_precedence(precedence = !spare);
-        if (!poll)
+        if (!poll) {
             sleep_on_futex(ns);
+            uint32_t waker = fabric_take_waker(&process.fabric);
+            if (!spare && waker != FABRIC_NO_WAKER)
+                placement_woken(&service.placement, waker);
+        }
     }
     return NULL;
 }

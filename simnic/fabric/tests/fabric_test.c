@@ -12,6 +12,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -195,12 +196,38 @@ static void test_newcomers(void **state)
     }
 }
 
+/* Who wakes tells on which processor it runs, once; who does not sleep is not told. */
+static void test_waker(void **state)
+{
+    struct world *world = *state;
+    struct fabric_slot *slots = world->fabric->file->slots;
+    struct fabric_slot *peer = &slots[world->peer_slot], *own = &slots[world->fabric->slot];
+    cpu_set_t allowed, one;
+    uint32_t processor = (uint32_t)sched_getcpu();
+    assert_return_code(sched_getaffinity(0, sizeof allowed, &allowed), 0);
+    CPU_ZERO(&one);
+    CPU_SET(processor, &one);
+    assert_return_code(sched_setaffinity(0, sizeof one, &one), 0);
+    fabric_wake(world->fabric, 1ull << world->peer_slot);
+    assert_int_equal(peer->waker, 0);
+    peer->asleep = 1;
+    fabric_wake(world->fabric, 1ull << world->peer_slot);
+    assert_int_equal(peer->waker, processor + 1);
+    assert_int_equal(peer->asleep, 0);
+    sched_setaffinity(0, sizeof allowed, &allowed);
+
+    own->waker = 4; /* as the peer would */
+    assert_int_equal(fabric_take_waker(world->fabric), 3);
+    assert_int_equal(fabric_take_waker(world->fabric), FABRIC_NO_WAKER);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_no_descriptors, setup, teardown),
         cmocka_unit_test_setup_teardown(test_full_ring, setup, teardown),
         cmocka_unit_test_setup_teardown(test_newcomers, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_waker, setup, teardown),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
