@@ -16,6 +16,8 @@
 #include "arguments.h"
 
 #define BATCH 256
+#define IDLE_POLLS                                                                                 \
+    1000 /* before it sleeps: some tens of microseconds, as long as waking up takes */
 
 static volatile sig_atomic_t stop;
 
@@ -67,6 +69,7 @@ static void echo(crpc_context *context, const crpc_completion *request)
 static void serve(crpc_context *context)
 {
     static crpc_completion completions[BATCH];
+    uint32_t idle_polls = 0;
     while (!stop) {
         int32_t count = crpc_poll(context, completions, BATCH);
         for (int32_t i = 0; i < count; i++) {
@@ -87,7 +90,9 @@ static void serve(crpc_context *context)
                 break;
             }
         }
-        if (count == 0) {
+        if (count) {
+            idle_polls = 0;
+        } else if (++idle_polls > IDLE_POLLS) {
             crpc_wait(context, 200000000); /* a signal may come just before it */
         }
     }
