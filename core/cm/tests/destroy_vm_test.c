@@ -237,7 +237,10 @@ void test_destroy_races(void **state)
             cm_destroy(identifiers[i]);
             queue_pair_drop(&queue_pairs[i]);
         }
-        side_expect_silence(&rig->client);
+        if (round % 10 ==
+            9) { /* what comes later than that is no event that the next rounds expect */
+            side_expect_silence(&rig->client);
+        }
         while (cm_event_take(rig->server.cm, &event)) {
             requests += event.kind == CM_EVENT_CONNECT_REQUEST;
             cm_destroy(event.identifier);
