@@ -114,36 +114,58 @@ static void nobody_listens_or_not_for_channels(struct side *side)
     side_leave(side, side_connect(side, NULL)); /* nobody came to harm */
 }
 
+static void give_up(struct side *side, const char *address)
+{
+    crpc_channel_options options = {.struct_size = sizeof(options),
+                                    .connect_timeout_ns = 400000000};
+    uint32_t connected = side->connected;
+    crpc_channel channel = start_connect(side, address, &options);
+    double begun = side_seconds();
+    crpc_channel_op op = {.opcode = CRPC_CHANNEL_SEND, .channel = channel};
+    int32_t reason;
+    EXPECT_EQUAL(crpc_channel_submit(side->context, &op, 1, &reason), 0);
+    EXPECT_EQUAL(reason, CRPC_E_STATE);
+    SIDE_UNTIL(side, side->connected > connected);
+    EXPECT_EQUAL(side->connected_status, CRPC_E_TIMEOUT);
+    EXPECT(side_seconds() - begun >= 0.4, "too early");
+}
+
+/* Accepts after a pause. Returns false if nobody knows yet that the other has given up. */
+static bool accept_too_late(struct side *side, useconds_t pause_us)
+{
+    crpc_error error = {.struct_size = sizeof(error)};
+    usleep(
+        pause_us); /* what the other's rdma_cm says is on its way, and nothing tells when it is here */
+    side_poll(side, 0);
+    int32_t status = crpc_channel_accept(side->context, side->requested, NULL, &error);
+    if (status != CRPC_OK) {
+        EXPECT_EQUAL(status, CRPC_E_DISCONNECTED);
+        printf("# %s\n", error.message);
+    }
+    EXPECT_EQUAL(crpc_channel_close(side->context, side->requested), CRPC_OK);
+    return status != CRPC_OK;
+}
+
 static void a_peer_that_does_not_accept(struct side *side)
 {
     char address[64];
-    crpc_error error = {.struct_size = sizeof(error)};
-    crpc_channel_options options = {.struct_size = sizeof(options),
-                                    .connect_timeout_ns = 400000000};
+    bool late = false;
     side_open(side, NULL);
     side_listen(side, CRPC_LISTENER_CHANNELS, address);
-    if (side->index == 0) {
-        crpc_channel channel = start_connect(side, address, &options);
-        double begun = side_seconds();
-        crpc_channel_op op = {.opcode = CRPC_CHANNEL_SEND, .channel = channel};
-        int32_t reason;
-        EXPECT_EQUAL(crpc_channel_submit(side->context, &op, 1, &reason), 0);
-        EXPECT_EQUAL(reason, CRPC_E_STATE);
-        SIDE_UNTIL(side, side->connected == 1);
-        EXPECT_EQUAL(side->connected_status, CRPC_E_TIMEOUT);
-        EXPECT(side_seconds() - begun >= 0.4, "too early");
-        side_meet(side);
-        side_meet(side);
-        return;
+    for (useconds_t pause_us = 300000; !late; pause_us *= 4) {
+        EXPECT(pause_us < 60000000, "it is accepted after any pause");
+        uint32_t requests = side->requests;
+        if (side->index == 0) {
+            give_up(side, address);
+            side_meet(side);
+            side_hear(side, &late, sizeof(late));
+        } else {
+            SIDE_UNTIL(side, side->requests > requests);
+            side_meet(side);
+            late = accept_too_late(side, pause_us);
+            side_tell(side, &late, sizeof(late));
+        }
     }
-    SIDE_UNTIL(side, side->requests == 1);
-    side_meet(side);
-    usleep(300000); /* what the other's rdma_cm says is on its way */
-    side_poll(side, 0);
-    EXPECT_EQUAL(crpc_channel_accept(side->context, side->requested, NULL, &error),
-                 CRPC_E_DISCONNECTED);
-    printf("# %s\n", error.message);
-    EXPECT_EQUAL(crpc_channel_close(side->context, side->requested), CRPC_OK);
     side_meet(side);
 }
 
