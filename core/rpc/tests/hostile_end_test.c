@@ -29,17 +29,22 @@ static struct {
 static struct rpc_endpoint *victim;
 static uint64_t victim_handle; /* when it is closed, too */
 
-/* The victim has calls open, a reply whose sender waits for news of it, and a cancel to report. */
-static void open_pair(void)
+static void open_idle_pair(void)
 {
     crpc_endpoint_options options = pair_options();
-    crpc_op cancel = {.opcode = CRPC_OP_CANCEL, .user_data = CANCEL, .token = 1};
     memset(&seen, 0, sizeof(seen));
     pair_open(&pair, NULL);
     pair_connect(&pair, &options, &options);
     pair_connect(&pair, &options, &options);
     victim = pair.endpoint[0][0];
     victim_handle = victim->handle;
+}
+
+/* The victim has calls open, a reply whose sender waits for news of it, and a cancel to report. */
+static void open_pair(void)
+{
+    crpc_op cancel = {.opcode = CRPC_OP_CANCEL, .user_data = CANCEL, .token = 1};
+    open_idle_pair();
     for (uint64_t call = 0; call < CALLS; call++) {
         assert_int_equal(pair_call(&pair, 0, 0, FIRST_CALL + call, 8, 1, 100), CRPC_OK);
     }
@@ -299,13 +304,7 @@ static void a_word_after_both_took_leave(void **state)
 {
     (void)state;
     for (size_t i = 0; i < CAPACITIES; i++) {
-        crpc_endpoint_options options = pair_options();
-        memset(&seen, 0, sizeof(seen));
-        pair_open(&pair, NULL);
-        pair_connect(&pair, &options, &options);
-        pair_connect(&pair, &options, &options);
-        victim = pair.endpoint[0][0];
-        victim_handle = victim->handle;
+        open_idle_pair();
         assert_int_equal(rpc_endpoint_disconnect(victim, CRPC_FOREVER), CRPC_OK);
         struct batch fin = {
             .header = {.bytes = 32, .flags = WIRE_BATCH_FIN}, .immediate = 1, .bytes = 32};
