@@ -2,6 +2,7 @@
  * volume 2) and executes them one after another. What is not known ends the emulation before it; the
  * processor goes on there. */
 #include "emulate.h"
+#include "emulate_copy.h"
 
 #if defined(__x86_64__)
 
@@ -10,8 +11,6 @@
 
 #include <string.h>
 
-#define MOST_INSTRUCTIONS 400
-#define MOST_BETWEEN_STORES 20 /* instructions after which a copy is taken to be over */
 #define PAGE_BYTES 4096u
 
 /* The order of the machine's register numbers in gregs. */
@@ -332,18 +331,12 @@ static struct machine machine_of(void *ucontext, const struct emulate_page *page
 unsigned emulate_stores(void *ucontext, const struct emulate_page *page)
 {
     struct machine m = machine_of(ucontext, page);
-    unsigned stores = 0, since = 0;
+    struct emulate_copy copy = {0};
     if (!m.vectors.area)
         return 0;
-    for (unsigned i = 0; i < MOST_INSTRUCTIONS && since <= MOST_BETWEEN_STORES; i++) {
-        if (!step(&m))
-            break;
-        stores += m.stored || i == 0; /* once something was done, it is done */
-        since = m.stored ? 0 : since + 1;
-        if (m.fenced) /* a push ends with one */
-            break;
-    }
-    return stores;
+    while (step(&m) && emulate_copy_goes_on(&copy, m.stored, m.fenced))
+        ;
+    return copy.stores;
 }
 
 bool emulate_load(void *ucontext, const struct emulate_page *page)

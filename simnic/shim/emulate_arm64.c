@@ -5,6 +5,7 @@
 #if defined(__aarch64__)
 
 #include "emulate.h"
+#include "emulate_copy.h"
 
 #include "dma.h"
 
@@ -12,9 +13,7 @@
 #include <string.h>
 #include <ucontext.h>
 
-#define MOST_INSTRUCTIONS 400
-#define MOST_BETWEEN_STORES 20 /* instructions after which a copy is taken to be over */
-#define ZERO_REGISTER 31u      /* or the stack pointer: the instruction says which */
+#define ZERO_REGISTER 31u /* or the stack pointer: the instruction says which */
 #define FLAG_N (1u << 31)
 #define FLAG_Z (1u << 30)
 #define FLAG_C (1u << 29)
@@ -633,16 +632,10 @@ static struct machine machine_of(void *ucontext, const struct emulate_page *page
 unsigned emulate_stores(void *ucontext, const struct emulate_page *page)
 {
     struct machine m = machine_of(ucontext, page);
-    unsigned stores = 0, since = 0;
-    for (unsigned i = 0; i < MOST_INSTRUCTIONS && since <= MOST_BETWEEN_STORES; i++) {
-        if (!step(&m))
-            break;
-        stores += m.stored || i == 0; /* once something was done, it is done */
-        since = m.stored ? 0 : since + 1;
-        if (m.fenced) /* a push ends with one */
-            break;
-    }
-    return stores;
+    struct emulate_copy copy = {0};
+    while (step(&m) && emulate_copy_goes_on(&copy, m.stored, m.fenced))
+        ;
+    return copy.stores;
 }
 
 bool emulate_load(void *ucontext, const struct emulate_page *page)

@@ -2,8 +2,9 @@
  * the thread that pushes, as soon as its last store is made: each test polls once and does not wait.
  *
  * push_test SIMNIC WORD: to be run under simnic, by push_test.sh, which looks at the trace too. */
+#include "pair.h"
+
 #include <infiniband/mlx5dv.h>
-#include <infiniband/verbs.h>
 #include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>
@@ -30,42 +31,10 @@ static uint8_t memory[4096] __attribute__((aligned(64)));
 static struct mlx5dv_qp queue;
 static uint32_t next_block, register_offset, pushed;
 
-static void fail(const char *what)
-{
-    fprintf(stderr, "push_test: %s\n", what);
-    exit(1);
-}
-
 static void expect(bool holds, const char *what)
 {
     if (!holds)
         fail(what);
-}
-
-static void connect_to(struct ibv_qp *from, uint32_t to)
-{
-    struct ibv_qp_attr a = {
-        .qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = IBV_ACCESS_REMOTE_WRITE};
-    if (ibv_modify_qp(from, &a,
-                      IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS))
-        fail("INIT");
-    a = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTR,
-                             .path_mtu = IBV_MTU_4096,
-                             .dest_qp_num = to,
-                             .min_rnr_timer = 1,
-                             .ah_attr = {.is_global = 1, .port_num = 1, .grh = {.sgid_index = 3}}};
-    if (ibv_query_gid(context, 1, 3, &a.ah_attr.grh.dgid))
-        fail("GID");
-    if (ibv_modify_qp(from, &a,
-                      IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-                          IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER))
-        fail("RTR");
-    a = (struct ibv_qp_attr){
-        .qp_state = IBV_QPS_RTS, .timeout = 18, .retry_cnt = 7, .rnr_retry = 7};
-    if (ibv_modify_qp(from, &a,
-                      IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-                          IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC))
-        fail("RTS");
 }
 
 /* With one processor there is none to spare for polling: stores trap. */
@@ -90,8 +59,8 @@ static void open_all(void)
         qp[i] = ibv_create_qp(domain, &init);
         expect(qp[i], "no QP");
     }
-    connect_to(qp[0], qp[1]->qp_num);
-    connect_to(qp[1], qp[0]->qp_num);
+    connect_to(context, qp[0], qp[1]->qp_num);
+    connect_to(context, qp[1], qp[0]->qp_num);
     struct mlx5dv_obj object = {.qp = {.in = qp[0], .out = &queue}};
     expect(mlx5dv_init_obj(&object, MLX5DV_OBJ_QP) == 0 && queue.bf.size, "no BlueFlame");
 }

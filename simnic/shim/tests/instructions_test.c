@@ -4,6 +4,7 @@
 #if defined(__x86_64__)
 
 #include "emulate.h"
+#include "random_words.h"
 
 #include <cpuid.h>
 #include <setjmp.h>
@@ -106,23 +107,6 @@ static unsigned traps;
 static const char *went_on_at; /* the processor, after the last trap */
 static const char *now;
 static uint64_t now_seed;
-
-static uint64_t random_state;
-static uint64_t random_word(void)
-{
-    random_state ^= random_state << 13;
-    random_state ^= random_state >> 7;
-    random_state ^= random_state << 17;
-    return random_state * 0x2545f4914f6cdd1du;
-}
-
-static void fill(void *to, size_t bytes)
-{
-    for (size_t i = 0; i < bytes; i += 8) {
-        uint64_t word = random_word();
-        memcpy((uint8_t *)to + i, &word, 8);
-    }
-}
 
 static void handle(int signal_number, siginfo_t *information, void *context)
 {
