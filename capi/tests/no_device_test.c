@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <dirent.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -27,9 +28,6 @@ static void open_says_what_is_missing_and_what_to_do(void **state)
     (void)state;
     crpc_error error = {.struct_size = sizeof(error)};
     crpc_context *context = NULL;
-    if (has_device()) {
-        skip();
-    }
     assert_int_equal(crpc_context_open(NULL, &context, &error), CRPC_E_NO_DEVICE);
     assert_null(context);
     assert_int_equal(error.status, CRPC_E_NO_DEVICE);
@@ -41,9 +39,6 @@ static void query_ends_at_once(void **state)
 {
     (void)state;
     crpc_device_info info = {.struct_size = sizeof(info)};
-    if (has_device()) {
-        skip();
-    }
     assert_int_equal(crpc_device_query(0, &info, NULL), CRPC_E_NO_DEVICE);
 }
 
@@ -53,6 +48,10 @@ int main(void)
         cmocka_unit_test(open_says_what_is_missing_and_what_to_do),
         cmocka_unit_test(query_ends_at_once),
     };
+    if (has_device()) {
+        printf("1..0 # SKIP there is an RDMA device\n");
+        return 0;
+    }
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
