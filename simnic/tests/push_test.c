@@ -127,14 +127,21 @@ static unsigned long counted(const char *simnic, const char *name)
     return sum;
 }
 
+/* Each push is one doorbell, and executed from what was pushed: but for a few that the service thread finds
+ * by the doorbell record, since it happens to run between that and the push. Copies of one length that are
+ * not noticed as pushes would be a quarter of them. */
 static void expect_all_pushed(const char *simnic)
 {
+    unsigned long doorbells = counted(simnic, "doorbells");
     unsigned long pushes = counted(simnic, "blueflame_pushes");
     unsigned long executed = counted(simnic, "blueflame_executed");
-    if (pushes == pushed && executed == pushed)
+    unsigned long read = counted(simnic, "wqe_reads");
+    if (doorbells == pushed && pushes == executed && executed + read == pushed &&
+        read < pushed / 10)
         return;
-    fprintf(stderr, "push_test: %u pushed, %lu seen, %lu executed as pushed\n", pushed, pushes,
-            executed);
+    fprintf(stderr,
+            "push_test: %u pushed, %lu doorbells, %lu seen, %lu executed as pushed, %lu read\n",
+            pushed, doorbells, pushes, executed, read);
     exit(1);
 }
 
