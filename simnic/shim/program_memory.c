@@ -15,12 +15,14 @@
 #define PAGE 4096u
 #define SET_BYTES 8u /* of the kernel's signal sets */
 
-/* The kernel reads the set before it looks at `how`, which is none. */
+/* The kernel reads the set before it looks at `how`, which is none. NULL would be no set at all. */
 static bool is_readable_at(uintptr_t address)
 {
     int error = errno;
-    long result = syscall(SYS_rt_sigprocmask, -1, address & ~(uintptr_t)(SET_BYTES - 1), NULL,
-                          (size_t)SET_BYTES);
+    uintptr_t set = address & ~(uintptr_t)(SET_BYTES - 1);
+    if (!set)
+        return false;
+    long result = syscall(SYS_rt_sigprocmask, -1, set, NULL, (size_t)SET_BYTES);
     bool readable = result == 0 || errno != EFAULT;
     errno = error;
     return readable;
@@ -37,8 +39,10 @@ static bool is_writable_at(uintptr_t address)
 
 static bool is_readable(uintptr_t start, size_t bytes)
 {
+    if (start + bytes < start)
+        return false;
     for (uintptr_t at = start; at < start + bytes; at = (at | (PAGE - 1)) + 1)
-        if (!at || !is_readable_at(at))
+        if (!is_readable_at(at))
             return false;
     return true;
 }
@@ -58,6 +62,8 @@ bool program_write(void *to, const void *from, size_t bytes)
     if (segv_is_installed())
         return dma_copy(to, from, bytes);
     uintptr_t start = (uintptr_t)to, last = start + bytes - SET_BYTES;
+    if (last < start)
+        return false;
     for (uintptr_t at = start; at < last; at = (at | (PAGE - 1)) + 1)
         if (!is_writable_at(at < last ? at : last))
             return false;
@@ -73,7 +79,7 @@ int program_path_length(const char *path)
     while (length < PATH_MAX) {
         uintptr_t at = (uintptr_t)path + length;
         size_t part = PAGE - (at & (PAGE - 1));
-        if (!path || !is_readable_at(at))
+        if (!is_readable_at(at))
             return -1;
         size_t found = strnlen(path + length, part);
         length += found;

@@ -23,7 +23,7 @@ struct bad {
     const char *name;
     void *volatile pointer;
 };
-#define BAD_COUNT 5
+#define BAD_COUNT 7
 #define UNMAPPED 2 /* at the start of a page that is not there, */
 #define RUNS_OUT 3 /* 8 bytes before it */
 extern struct bad bad[BAD_COUNT];

@@ -30,7 +30,9 @@ struct bad bad[BAD_COUNT] = {{"NULL", NULL},
                              {"a low address", (void *)8},
                              {"unmapped memory", NULL},
                              {"a string that runs into unmapped memory", NULL},
-                             {"an address of the kernel's", (void *)0xffff800000000000}};
+                             {"an address of the kernel's", (void *)0xffff800000000000},
+                             {"the second byte", (void *)1},
+                             {"the last byte", (void *)UINTPTR_MAX}};
 
 static bool native;
 static const char *device = "/dev/infiniband/uverbs0";
