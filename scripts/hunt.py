@@ -87,7 +87,7 @@ def some_test(build: str, tests: list[dict], *before: str) -> Callable[[random.R
 
     def make(dice: random.Random) -> Run:
         name = dice.choice(tests)["name"]
-        words = ["meson", "test", "-C", f"build/{build}", "--no-rebuild", "--print-errorlogs", "--timeout-multiplier", "10"]
+        words = ["meson", "test", "-C", f"build/{build}", "--no-rebuild", "--verbose", "--timeout-multiplier", "10"]
         return Run([*before, *words, "--logbase", "hunt", name], 3600, name)
 
     return make
@@ -159,6 +159,9 @@ class Record:
         self.path.with_suffix(".new").replace(self.path)
 
 
+ENDING = (signal.SIGINT, signal.SIGTERM)
+
+
 class Ended(Exception):
     """The hunt was told to end."""
 
@@ -167,33 +170,40 @@ def end(signal_number: int, frame: object) -> None:
     raise Ended(signal.Signals(signal_number).name)
 
 
+def stop(process: subprocess.Popen) -> None:
+    """Ends the process and its children, which are a session of their own."""
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGTERM)
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
 def execute(run: Run, neighbours: bool, log: Path) -> str:
     """Runs it; gives what went wrong, or nothing."""
-    beside = None
+    started: list[subprocess.Popen] = []
     with log.open("wb") as output:
         output.write(f"{shlex.join(run.command)}\n{run.what}\n".encode())
         output.flush()
-        if neighbours:
-            beside = subprocess.Popen(["stress-ng", "--quiet", "--cpu", str(os.cpu_count())])
-        child = subprocess.Popen(
-            run.command, cwd=run.folder, env={**os.environ, **run.environment}, start_new_session=True,
-            stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
-        )
         try:
+            if neighbours:
+                started.append(subprocess.Popen(["stress-ng", "--quiet", "--cpu", str(os.cpu_count())], start_new_session=True))
+            child = subprocess.Popen(
+                run.command, cwd=run.folder, env={**os.environ, **run.environment}, start_new_session=True,
+                stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
+            )
+            started.append(child)
             status = child.wait(run.limit_s)
         except subprocess.TimeoutExpired:
             status = None
         finally:
-            if child.poll() is None:
-                os.killpg(child.pid, signal.SIGTERM)
-                try:
-                    child.wait(10)
-                except subprocess.TimeoutExpired:
-                    os.killpg(child.pid, signal.SIGKILL)
-                    child.wait()
-            if beside:
-                beside.terminate()
-                beside.wait()
+            told = {number: signal.signal(number, signal.SIG_IGN) for number in ENDING}  # a second Ctrl-C leaves nothing behind
+            for process in reversed(started):
+                stop(process)
+            for number, handler in told.items():
+                signal.signal(number, handler)
     if status is None:
         return f"not over within {run.limit_s} s"
     if status:
@@ -265,7 +275,7 @@ def main() -> int:
     if options.list or not chosen:
         console.print("\n".join(quarry.name for quarry in everything))
         return 0 if options.list else 2
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in ENDING:
         signal.signal(number, end)
     if options.again:
         match = [quarry for quarry in everything if quarry.name == options.again]
