@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """count_tests.py RUN [--whole ROOT]: tells what came of a run of ./dev test, and prints the line that it ends with.
 
-RUN is the folder in which the run kept its notes: `steps`, a line for each build and each set of tests (kind, name, seconds, the
-log of meson's test runner), `started` and `load`. The logs are of this run alone: whoever else runs tests in the same build
-writes others. Sub-tests are counted as the programs print them (TAP). A program that crashed, timed out, ended badly
-after its last sub-test or printed none counts as one failure, and so does a log that cannot be read. With --whole the result is
+RUN is the folder in which the run kept its notes: `steps`, a line for each build and each set of tests (kind, name, seconds,
+log, exit status; of kind `lost` is what ended before its steps did), `started` and `load`. The log of tests is that of meson's
+test runner, and of this run alone: whoever else runs tests in the same build writes others. Sub-tests are counted as the
+programs print them (TAP). A program that crashed, timed out, ended badly after its last sub-test or printed none counts as one
+failure, and so does a log that cannot be read, or one without a failure of a runner that failed. With --whole the result is
 also written to ROOT/build/last-run.json. Exit status 1 on any failure, or if nothing ran."""
 import argparse
 import json
@@ -25,12 +26,13 @@ REMARK_COLUMNS = 200
 
 @dataclass
 class Step:
-    """One build, or one set of tests."""
+    """One build, one set of tests, or what was lost."""
 
     kind: str
     name: str
     seconds: int
     log: str
+    status: int
 
 
 @dataclass
@@ -51,8 +53,8 @@ class Count:
 def read_steps(run: Path) -> list[Step]:
     steps = []
     for line in (run / "steps").read_text().splitlines():
-        kind, name, seconds, log = line.split("\t")
-        steps.append(Step(kind, name, int(seconds), log))
+        kind, name, seconds, log, status = line.split("\t")
+        steps.append(Step(kind, name, int(seconds), log, int(status)))
     return steps
 
 
@@ -97,6 +99,7 @@ def count_program(count: Count, program: dict, build: str) -> None:
 
 
 def count_log(count: Count, step: Step) -> None:
+    before = count.failed
     try:
         lines = Path(step.log).read_text(errors="replace").splitlines()
     except OSError as error:
@@ -107,6 +110,8 @@ def count_log(count: Count, step: Step) -> None:
             count_program(count, json.loads(line), step.name)
         except (ValueError, KeyError) as error:
             count.fail(f"{step.log}, line {number} cannot be read: {error!r}")
+    if step.status and count.failed == before:
+        count.fail(f"meson test of build/{step.name} ended with status {step.status}, and its log has no failure: tests may be missing")
 
 
 def load_now() -> str:
@@ -150,15 +155,18 @@ def main() -> int:
     for step in steps:
         if step.kind == "tests":
             count_log(count, step)
-        elif step.log:  # a build that failed says where its log is
+        elif step.status and step.kind == "build":
             count.fail(f"build/{step.name} does not build; the whole log is {step.log}")
+        elif step.status:
+            count.fail(f"{step.name} ended early, with status {step.status}; its log is {step.log}")
     if count.passed + count.failed == 0:
         count.fail("no test ran")
     seconds = int(time.time()) - int((options.run / "started").read_text())
 
     print(f"\n{seconds // 60} min {seconds % 60} s, load {(options.run / 'load').read_text().strip()} at the start, {load_now()} at the end:")
     for step in steps:
-        print(f"  {step.seconds:5} s  {'building' if step.kind == 'build' else 'testing'} build/{step.name}")
+        if step.kind != "lost":
+            print(f"  {step.seconds:5} s  {'building' if step.kind == 'build' else 'testing'} build/{step.name}")
     print("The slowest programs:")
     for duration, name in sorted(count.programs, reverse=True)[:SLOWEST]:
         print(f"  {duration:5.0f} s  {name}")

@@ -44,9 +44,9 @@ setup() {
     }
     local missing
     mapfile -t missing < <(missing_packages)
+    mkdir -p "$root/build"
     [ ${#missing[@]} != 0 ] || { setup_go; return 0; }
     say "installing ${missing[*]}"
-    mkdir -p "$root/build"
     as_root apt-get update > "$root/build/setup.log" 2>&1 || say "apt-get update failed; trying without"
     mapfile -t missing < <(missing_packages) # names of alternatives are known only now
     as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "${missing[@]}" \

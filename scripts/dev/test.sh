@@ -28,31 +28,46 @@ date +%s > "$run/started"
 cut -d' ' -f1 /proc/loadavg > "$run/load"
 printf '%s\t%s\n' "$(git rev-parse HEAD 2>/dev/null)" "$([ -n "$(git status --porcelain 2>&1)" ] && echo changed || echo clean)" > "$run/commit"
 : > "$run/steps"
+# Process groups of their own, which are ended whole: a signal to this script waits for nothing.
+lane=main beside='' testing=''
+end_groups() {
+    local group
+    for group in $testing $beside; do
+        kill -TERM -- "-$group" 2>/dev/null || continue
+        wait "$group" || : # its status is its own
+    done
+}
+trap end_groups EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-# note KIND NAME SECONDS LOG: one line for count_tests.py.
-note() { printf '%s\t%s\t%s\t%s\n' "$@" >> "$run/steps"; }
+# note KIND NAME SECONDS LOG STATUS: one line for count_tests.py.
+note() { printf '%s\t%s\t%s\t%s\t%s\n' "$@" >> "$run/steps"; }
 
 # make BUILD: builds it; a build that fails counts as a failure, and the run goes on.
 make() {
-    local begun=$SECONDS log=
-    (build "$1") 9>&- || log=build/$1.log
-    note build "$1" $((SECONDS - begun)) "$log"
-    [ -z "$log" ]
+    local begun=$SECONDS status=0
+    (build "$1") 9>&- || status=$?
+    note build "$1" $((SECONDS - begun)) "build/$1.log" $status
+    return $status
 }
 
 # check BUILD [MESON TEST OPTIONS]: runs tests. Their logs are named after this run, since others may run tests in the same build.
 check() {
-    local name=$1 begun=$SECONDS log
+    local name=$1 begun=$SECONDS log status=0
     shift
     checks=$((${checks:-0} + 1))
-    log=dev-test-${lane:-main}-$checks
+    log=dev-test-$lane-$checks
     say "testing build/$name $*"
-    meson test -C "build/$name" --no-rebuild --print-errorlogs --logbase "$log" "$@" 9>&- || true
+    [ $lane = beside ] || set -m # that lane is a group as a whole
+    meson test -C "build/$name" --no-rebuild --print-errorlogs --timeout-multiplier 4 --logbase "$log" "$@" < /dev/null 9>&- &
+    testing=$!
+    set +m
+    wait $testing || status=$?
+    testing=
     mv "build/$name/meson-logs/$log.json" "$run/$log.json" || say "the tests of build/$name left no log"
     rm -f "build/$name/meson-logs/$log".*
-    note tests "$name" $((SECONDS - begun)) "$run/$log.json"
+    note tests "$name" $((SECONDS - begun)) "$run/$log.json" $status
 }
 
 # Suites that run beside those on simnic, which leave a processor idle: what emulates a machine, and what needs one processor.
@@ -60,11 +75,13 @@ few=(vm bench sim model install)
 
 # What runs beside the tests on simnic, builds for later ones included.
 beside() {
+    trap - EXIT
     lane=beside
     if make sanitize; then
         sanitize=1
     fi
-    touch "$run/sanitize-is-ready"
+    echo "${sanitize:-0}" > "$run/sanitize-is-ready.new"
+    mv "$run/sanitize-is-ready.new" "$run/sanitize-is-ready"
     "$root/vm/run" true 9>&- || say "the VM does not start"
     check gcc "${few[@]/#/--suite=}"
     if make clang; then
@@ -89,18 +106,19 @@ else
     beside > "$run/beside.log" 2>&1 < /dev/null &
     beside=$!
     set +m
-    trap 'kill -TERM -- -$beside 2>/dev/null' EXIT
     check gcc "${few[@]/#/--no-suite=}"
     say "waiting for build/sanitize"
     while kill -0 $beside 2>/dev/null && [ ! -e "$run/sanitize-is-ready" ]; do
         sleep 1
     done
-    if [ -e build/sanitize/build.ninja ]; then
+    if [ "$(cat "$run/sanitize-is-ready")" = 1 ]; then
         check sanitize --no-suite programs --no-suite vm
     fi
     say "waiting for the tests that ran beside these"
-    wait $beside || say "what ran beside ended with status $?"
-    trap - EXIT
+    status=0
+    wait $beside || status=$?
+    beside=
+    [ $status = 0 ] || note lost "what runs beside the tests on simnic" 0 "$run/beside.log" $status
     cat "$run/beside.log"
 fi
 whole=()

@@ -23,10 +23,12 @@ name, result, status, out, error = sys.argv[1:]
 print(json.dumps({"name": name, "result": result, "returncode": int(status), "duration": 1.5, "stdout": out, "stderr": error}))' \
         "$1" "$2" "$3" "$4" "${5:-}" >> "$run/log"
 }
-# counted: what is printed of it, with the status as the first line.
+# step KIND NAME LOG STATUS: of a run that is to be counted.
+step() { printf '%s\t%s\t3\t%s\t%s\n' "$@" >> "$run/steps"; }
+# counted: what is printed of it, with the status as the first line. It has one set of tests, unless steps were told.
 counted() {
     local status=0 said
-    printf 'tests\tgcc\t3\t%s\n' "$run/log" > "$run/steps"
+    [ -e "$run/steps" ] || step tests gcc "$run/log" 0
     said=$(/usr/bin/python3 "$source/scripts/count_tests.py" "$run" 2>&1) || status=$?
     printf 'status %s\n%s\n' "$status" "$said"
 }
@@ -65,6 +67,25 @@ printf '{"name": "half' > "$run/log"
 check "a log that cannot be read is a failure" ends "$(counted)" "0 passed, 1 failed, 0 skipped"
 began
 check "so is one that is not there" ends "$(counted)" "0 passed, 1 failed, 0 skipped"
+began
+program all OK 0 $'1..1\nok 1 - a'
+step tests gcc "$run/log" 3
+said=$(counted)
+check "a runner that fails without a failed test is a failure" ends "$said" "1 passed, 1 failed, 0 skipped"
+began
+program all ERROR 1 $'1..1\nnot ok 1 - a'
+step tests gcc "$run/log" 1
+check "but a failed test is one, not two" ends "$(counted)" "0 passed, 1 failed, 0 skipped"
+began
+program all OK 0 $'1..1\nok 1 - a'
+step build clang build/clang.log 2
+step tests gcc "$run/log" 0
+step lost "what runs beside" "$run/beside.log" 143
+said=$(counted)
+check "a build that fails is a failure" has "$said" "FAILED: build/clang does not build; the whole log is build/clang.log"
+check "so is what ended early" has "$said" "FAILED: what runs beside ended early, with status 143; its log is $run/beside.log"
+check "both count" ends "$said" "1 passed, 2 failed, 0 skipped"
+
 began
 : > "$run/log"
 check "so is a run of nothing" ends "$(counted)" "0 passed, 1 failed, 0 skipped"
