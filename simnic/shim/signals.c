@@ -11,6 +11,12 @@
 #include <signal.h>
 #include <string.h>
 
+static void remove_ours(sigset_t *set)
+{
+    sigdelset(set, SIGSEGV);
+    sigdelset(set, SIGBUS);
+}
+
 PUBLIC int sigaction(int signal_number, const struct sigaction *action, struct sigaction *old)
 {
     LOAD;
@@ -20,11 +26,8 @@ PUBLIC int sigaction(int signal_number, const struct sigaction *action, struct s
         return -1;
     }
     if (!segv_swap_program_action(signal_number, action ? &copy : NULL, &before)) {
-        if (action) {
-            /* A handler may ring doorbells as well: see without_ours. */
-            sigdelset(&copy.sa_mask, SIGSEGV);
-            sigdelset(&copy.sa_mask, SIGBUS);
-        }
+        if (action)
+            remove_ours(&copy.sa_mask); /* a handler may ring doorbells as well */
         if (real.sigaction(signal_number, action ? &copy : NULL, &before) != 0)
             return -1;
     }
@@ -36,18 +39,27 @@ PUBLIC int sigaction(int signal_number, const struct sigaction *action, struct s
 
 #define KERNEL_SET_BYTES 8
 
-/* The signals that stop a thread at a doorbell cannot be blocked: the kernel kills a thread that
- * faults with them blocked. Returns 0 or EFAULT. */
+/* The signals that stop a thread at a doorbell cannot be blocked, also not before there is a device: the
+ * kernel kills a thread that faults with them blocked. Returns 0 or EFAULT. */
 static int without_ours(const sigset_t *set, int how, sigset_t *copy)
 {
     memset(copy, 0, sizeof *copy);
     if (!program_read(copy, set, KERNEL_SET_BYTES))
         return EFAULT;
-    if (how != SIG_UNBLOCK && process.attached) {
-        sigdelset(copy, SIGSEGV);
-        sigdelset(copy, SIGBUS);
-    }
+    if (how != SIG_UNBLOCK)
+        remove_ours(copy);
     return 0;
+}
+
+/* Whoever started the program may have blocked them; its threads inherit what its first one has. */
+__attribute__((constructor)) static void unblock_ours(void)
+{
+    sigset_t mask;
+    LOAD;
+    if (real.pthread_sigmask(SIG_BLOCK, NULL, &mask) == 0) {
+        remove_ours(&mask);
+        real.pthread_sigmask(SIG_SETMASK, &mask, NULL);
+    }
 }
 
 PUBLIC int pthread_sigmask(int how, const sigset_t *set, sigset_t *old)

@@ -306,6 +306,7 @@ int main(int argc, char **argv)
         void (*run)(const char *simnic);
     } words[] = {
         {"memcpy", push_by_memcpy},
+        {"blocked", push_by_memcpy},
 #if defined(__x86_64__)
         {"unknown", push_unknown},
         {"traps", push_with_traps},
@@ -314,6 +315,11 @@ int main(int argc, char **argv)
 #endif
     };
     expect(argc == 3, "wants SIMNIC WORD");
+    if (strcmp(argv[2], "blocked") == 0) { /* before anything is known of a device */
+        sigset_t all;
+        sigfillset(&all);
+        pthread_sigmask(SIG_BLOCK, &all, NULL);
+    }
     open_all();
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
         if (strcmp(words[i].word, argv[2]) == 0) {

@@ -6,7 +6,8 @@
 push_test=$(realpath "$2")
 trace=$(mktemp)
 trap 'rm -f "$trace"' EXIT
-push() { "$simnic" run --private --trace -- "$push_test" "$simnic" "$1" 2> "$trace" || { cat "$trace"; return 1; }; }
+# WORD [COMMAND...]: COMMAND starts simnic.
+push() { "${@:2}" "$simnic" run --private --trace -- "$push_test" "$simnic" "$1" 2> "$trace" || { cat "$trace"; return 1; }; }
 known() { ! grep "not known" "$trace"; }
 by_memcpy() { # TUNABLES: which of its copies the C library takes
     local -x GLIBC_TUNABLES=$1
@@ -24,6 +25,8 @@ traps() { push traps && told 1; }
 for tunables in "${library_copies[@]}"; do
     check "memcpy with '$tunables'" by_memcpy "$tunables"
 done
+check "with all signals blocked before the device is open" push blocked
+check "with SIGSEGV blocked by who starts simnic" push memcpy env --block-signal=SEGV
 if [ "$(uname -m)" = x86_64 ]; then
     check "stores that are not known" unknown
     check "a program with traps of its own" traps
