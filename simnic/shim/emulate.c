@@ -342,7 +342,13 @@ unsigned emulate_stores(void *ucontext, const struct emulate_page *page)
 bool emulate_load(void *ucontext, const struct emulate_page *page)
 {
     struct machine m = machine_of(ucontext, page);
-    return step(&m) && !m.stored;
+    gregset_t before;
+    memcpy(before, m.state->gregs, sizeof before);
+    if (!step(&m))
+        return false;
+    if (m.stored)
+        memcpy(m.state->gregs, before, sizeof before);
+    return !m.stored;
 }
 
 #elif !defined(__aarch64__) /* emulate_arm64.c */

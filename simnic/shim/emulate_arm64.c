@@ -10,6 +10,7 @@
 #include "dma.h"
 
 #include <asm/sigcontext.h>
+#include <stddef.h>
 #include <string.h>
 #include <ucontext.h>
 
@@ -641,7 +642,15 @@ unsigned emulate_stores(void *ucontext, const struct emulate_page *page)
 bool emulate_load(void *ucontext, const struct emulate_page *page)
 {
     struct machine m = machine_of(ucontext, page);
-    return step(&m) && !m.stored;
+    const size_t registers =
+        offsetof(mcontext_t, __reserved); /* but for the vectors, which stores leave as they are */
+    uint8_t before[offsetof(mcontext_t, __reserved)];
+    memcpy(before, m.state, registers);
+    if (!step(&m))
+        return false;
+    if (m.stored)
+        memcpy(m.state, before, registers);
+    return !m.stored;
 }
 
 #endif

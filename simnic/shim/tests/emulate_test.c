@@ -220,6 +220,46 @@ static void compiled_code_goes_on_rightly(void **state)
     }
 }
 
+static unsigned loads, refused;
+
+/* What is no load is left to the processor, with the page open. */
+static void handle_load(int signal_number, siginfo_t *information, void *context)
+{
+    struct emulate_page page = {(uintptr_t)protected_page, plain, PAGE};
+    (void)signal_number;
+    (void)information;
+    if (emulate_load(context, &page)) {
+        loads++;
+        return;
+    }
+    refused++;
+    mprotect(protected_page, PAGE, PROT_READ | PROT_WRITE);
+}
+
+static void a_store_is_no_load_and_changes_nothing(void **state)
+{
+    (void)state;
+    struct sigaction action = {.sa_sigaction = handle_load, .sa_flags = SA_SIGINFO | SA_NODEFER};
+    assert_int_equal(sigaction(SIGSEGV, &action, NULL), 0);
+    uint8_t source[8];
+    fill(source, sizeof source, 9);
+    memcpy(plain, source, 8);
+    memset(alias, 0, PAGE);
+    mprotect(protected_page, PAGE, PROT_NONE);
+    uint64_t loaded = *(volatile uint64_t *)(void *)protected_page;
+    assert_memory_equal(&loaded, source, 8);
+    assert_int_equal(loads, 1);
+    /* Its pointers go on with it. */
+    const uint8_t *from = source;
+    uint8_t *to = protected_page + 16;
+    __asm__ volatile("movsq" : "+S"(from), "+D"(to) : : "memory");
+    mprotect(protected_page, PAGE, PROT_READ);
+    assert_int_equal(refused, 1);
+    assert_ptr_equal(from, source + 8);
+    assert_ptr_equal(to, protected_page + 24);
+    assert_memory_equal(alias + 16, source, 8);
+}
+
 int main(void)
 {
 #if !defined(__x86_64__)
@@ -233,6 +273,7 @@ int main(void)
         cmocka_unit_test(vectors_are_copied),
         cmocka_unit_test(doorbells_of_every_kind),
         cmocka_unit_test(compiled_code_goes_on_rightly),
+        cmocka_unit_test(a_store_is_no_load_and_changes_nothing),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, set_up, NULL);
