@@ -125,12 +125,12 @@ static void take_precedence(bool precedence)
     setpriority(PRIO_PROCESS, 0, precedence ? SERVICE_NICE : service.own_nice);
 }
 
-/* Looks at what this process's threads used since the last time. By the service thread, without the
- * lock: the sums are its own, and take some microseconds. */
-static void take_sample(void)
+/* What this process's threads used since the last time. By the service thread, without the lock: the
+ * sums are its own, and take some microseconds. */
+static struct processors_sample sample_since_last(uint64_t now)
 {
     struct rusage all, own;
-    uint64_t now = process_now_ns(), service_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID);
+    uint64_t service_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID);
     uint64_t program_ns = clock_ns(CLOCK_PROCESS_CPUTIME_ID) - service_ns;
     getrusage(RUSAGE_SELF, &all);
     getrusage(RUSAGE_THREAD, &own);
@@ -145,6 +145,13 @@ static void take_sample(void)
     service.preemptions = preemptions;
     service.sample_ns = now;
     service.slept = false;
+    return sample;
+}
+
+static void take_sample(void)
+{
+    uint64_t now = process_now_ns();
+    struct processors_sample sample = sample_since_last(now);
     process_device_lock();
     service.sample_wanted = false;
     service.sample_due_ns = now + PROCESSORS_INTERVAL_NS;
@@ -221,6 +228,8 @@ static void *run(void *unused)
     prctl(PR_SET_TIMERSLACK, 1);
     ask_for_short_slices();
     take_precedence(true);
+    sample_since_last(process_now_ns()); /* what was used before is nobody's sample */
+    service.slept = true;
     bool precedence = true;
     for (;;) {
         process_device_lock();
