@@ -138,6 +138,8 @@ void object_use(struct object *object, struct object *parent)
 
 static void destroy_page(uint32_t page)
 {
+    if (page == 0) /* none was found for it */
+        return;
     doorbells_drop(page);
     device_remove_page(&process.device, page);
     process.page_used[page] = false;
