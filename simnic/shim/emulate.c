@@ -56,10 +56,23 @@ bool machine_is_on_page(const struct machine *m, uintptr_t address, size_t bytes
            address - m->page->address <= m->page->bytes - bytes;
 }
 
+/* Aligned, 2 and 4 bytes come whole, as the processor reads them: another thread may write them. dma_copy
+ * does so from 8 on. */
+static bool load_whole(uintptr_t address, void *to, size_t bytes)
+{
+    uint32_t word;
+    if (!dma_load32((const void *)(address & ~(uintptr_t)3), &word))
+        return false;
+    memcpy(to, (const uint8_t *)&word + (address & 3), bytes);
+    return true;
+}
+
 bool machine_load(const struct machine *m, uintptr_t address, void *to, size_t bytes)
 {
     if (!machine_is_on_page(m, address, bytes))
-        return dma_copy(to, (const void *)address, bytes);
+        return (bytes == 2 || bytes == 4) && address % bytes == 0
+                   ? load_whole(address, to, bytes)
+                   : dma_copy(to, (const void *)address, bytes);
     memcpy(to, m->page->memory + (address - m->page->address), bytes);
     return true;
 }
