@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "fixture.h"
+#include "signals.h"
 
 static uint64_t now_ns(void)
 {
@@ -574,6 +575,7 @@ static void every_status_has_a_name_and_a_text(void **state)
 
 int main(void)
 {
+    signals_as_usual();
 #define WITH_FIXTURE(test) cmocka_unit_test_setup_teardown(test, fixture_open, fixture_close)
     const struct CMUnitTest tests[] = {
         WITH_FIXTURE(a_call_and_its_reply),

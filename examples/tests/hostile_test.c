@@ -24,6 +24,7 @@
 
 #include "copyrpc.h"
 #include "place.h"
+#include "signals.h"
 #include "wire.h"
 
 #define PEERS 300u /* more than endpoints_max, which is 256 */
@@ -345,6 +346,7 @@ static void peers_that_lie_and_hang_up(void **state)
 
 int main(int argc, char **argv)
 {
+    signals_as_usual();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(peers_that_lie_and_hang_up, start_server, stop_server),
     };

@@ -2,6 +2,7 @@
 #include "harness.h"
 #include "leave_out.h"
 #include "place.h"
+#include "signals.h"
 
 #include <pthread.h>
 #include <setjmp.h>
@@ -538,6 +539,7 @@ static void test_rail_lost(void **state)
 
 int main(void)
 {
+    signals_as_usual();
     char rails[140];
     snprintf(rails, sizeof(rails), "%s,%s", place_device(0), place_device(1));
     setenv("COPYRPC_NCCL_RAILS", rails, 1);

@@ -2,6 +2,7 @@
  * Whatever happens, nothing hangs and everything can be closed. */
 #include "harness.h"
 #include "place.h"
+#include "signals.h"
 
 #include <fcntl.h>
 #include <setjmp.h>
@@ -471,6 +472,7 @@ static void test_two_of_one_listener(void **state)
 
 int main(void)
 {
+    signals_as_usual();
     char rails[140];
     snprintf(rails, sizeof(rails), "%s,%s", place_device(0), place_device(1));
     setenv("COPYRPC_NCCL_RAILS", rails, 1);

@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "client.h"
+#include "signals.h"
 
 static struct client client;
 static struct peer peer;
@@ -213,6 +214,7 @@ static void close_completes_what_is_pending(void **state)
 
 int main(void)
 {
+    signals_as_usual();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(connect_and_leave, start, stop),
         cmocka_unit_test_setup_teardown(echo_of_every_size_up_to_the_largest, start, stop),

@@ -14,6 +14,7 @@
 #include <cmocka.h>
 
 #include "place.h"
+#include "signals.h"
 #include "stream.h"
 
 #define TOKEN "a channel's token"
@@ -508,6 +509,7 @@ RUN(a_hint_is_followed)
 
 int main(void)
 {
+    signals_as_usual();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_token_is_shown_and_a_rejection_has_its_reason_test),
         cmocka_unit_test(nobody_listens_or_not_for_channels_test),

@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "footprint.h"
+#include "signals.h"
 #include "stream.h"
 
 #define WARM_UP 24u
@@ -107,6 +108,7 @@ static void channels_leave_nothing_test(void **state)
 
 int main(void)
 {
+    signals_as_usual();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(channels_leave_nothing_test),
     };

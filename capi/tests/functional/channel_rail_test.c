@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "place.h"
+#include "signals.h"
 #include "stream.h"
 
 static uint32_t rounds_of(uint32_t otherwise)
@@ -493,6 +494,7 @@ RUN(bad_links, 18, 1)
 
 int main(void)
 {
+    signals_as_usual();
     const struct CMUnitTest tests[] = {
         {"a rail without a share sees no packet and uses no receive", a_rail_without_a_share_test,
          0, 0, 0},

@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "place.h"
+#include "signals.h"
 #include "stream.h"
 
 #define LENGTH(array) (sizeof(array) / sizeof((array)[0]))
@@ -344,6 +345,7 @@ RUN(channels_and_endpoints_in_one_context, 8)
 
 int main(void)
 {
+    signals_as_usual();
     const struct CMUnitTest tests[] = {
         {"every size arrives at every share, both ways at once", sizes_at_every_share_test, 0, 0,
          0},

@@ -17,6 +17,7 @@
 #include <cmocka.h>
 
 #include "place.h"
+#include "signals.h"
 #include "client.h"
 #include "footprint.h"
 #include "stranger.h"
@@ -332,6 +333,7 @@ static void too_little_memory_to_lock_is_named(void **state)
 
 int main(void)
 {
+    signals_as_usual();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(by_ipv6),
         cmocka_unit_test(by_host_name),

@@ -11,6 +11,7 @@
 
 #include "client.h"
 #include "footprint.h"
+#include "signals.h"
 
 #define CALLS 100000u
 #define CONNECTIONS 1000u
@@ -78,6 +79,7 @@ static void connections_leave_nothing(void **state)
 
 int main(void)
 {
+    signals_as_usual();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(calls_leave_nothing, start, stop),
         cmocka_unit_test_setup_teardown(connections_leave_nothing, start, stop),

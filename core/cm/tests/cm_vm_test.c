@@ -16,6 +16,7 @@
 
 #include "leave_out.h"
 #include "place.h"
+#include "signals.h"
 #include "rig.h"
 #include "vm_tests.h"
 
@@ -383,6 +384,7 @@ static void test_port_events(void **state)
 
 int main(int argc, char **argv)
 {
+    signals_as_usual();
     if (argc > 1) { /* started by test_vanished_client */
         vanishing_client(argv[1]);
         return 1;

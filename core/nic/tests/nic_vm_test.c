@@ -14,6 +14,7 @@
 #include <poll.h>
 
 #include "place.h"
+#include "signals.h"
 #include <arpa/inet.h>
 #include "pair.h"
 #include "vm_tests.h"
@@ -280,6 +281,7 @@ static void test_arm(void **state)
 
 int main(void)
 {
+    signals_as_usual();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_query),
         cmocka_unit_test(test_open_refused),
