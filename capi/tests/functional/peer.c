@@ -18,7 +18,6 @@
 
 #define COMPLETIONS 256
 #define REPLIES_BYTES (4u << 20)
-#define LATE_SECONDS 0.3
 #define LATE_MAX 64
 
 static volatile sig_atomic_t stop_asked;
@@ -102,18 +101,17 @@ static void collect(struct server *server, const crpc_completion *request)
 static void answer_later(struct server *server, const crpc_completion *request)
 {
     struct late_reply *late = &server->late[server->late_count++ % LATE_MAX];
-    *late = (struct late_reply){.due = now_seconds() + LATE_SECONDS,
-                                .endpoint = request->endpoint,
+    *late = (struct late_reply){.endpoint = request->endpoint,
                                 .token = request->token,
                                 .payload_bytes = request->payload_bytes};
     crpc_retain(server->context, request, late->payload, sizeof(late->payload));
 }
 
-static void answer_due(struct server *server)
+static void answer_late(struct server *server)
 {
     for (uint32_t i = 0; i < LATE_MAX; i++) {
         struct late_reply *late = &server->late[i];
-        if (late->token && late->due <= now_seconds()) {
+        if (late->token) {
             reply(server, late->endpoint, late->token, 0, late->payload, late->payload_bytes);
             late->token = 0;
         }
@@ -138,6 +136,10 @@ static void serve(struct server *server, const crpc_completion *request)
         break;
     case METHOD_LATE:
         answer_later(server, request);
+        break;
+    case METHOD_RELEASE:
+        answer_late(server);
+        reply(server, request->endpoint, request->token, 0, payload, request->payload_bytes);
         break;
     case METHOD_STATUS:
         reply(server, request->endpoint, request->token, 1234, NULL, 0);
@@ -195,7 +197,6 @@ static void run(struct server *server)
         for (int32_t i = 0; i < count; i++) {
             take(server, &completions[i]);
         }
-        answer_due(server);
         if (count == 0) {
             crpc_wait(server->context, 50000000);
         }

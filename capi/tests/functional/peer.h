@@ -17,9 +17,10 @@ enum method {
     METHOD_HOLD = 1,    /* never answered */
     METHOD_REVERSE = 2, /* 16 of them are answered together, the last first */
     METHOD_DROP = 3,
-    METHOD_LATE = 4,   /* echoed after 300 ms */
-    METHOD_LEAVE = 5,  /* echoed; then the server takes leave */
-    METHOD_STATUS = 6, /* answered with status 1234 and no payload */
+    METHOD_LATE = 4,    /* echoed once METHOD_RELEASE comes */
+    METHOD_LEAVE = 5,   /* echoed; then the server takes leave */
+    METHOD_STATUS = 6,  /* answered with status 1234 and no payload */
+    METHOD_RELEASE = 7, /* answers all METHOD_LATE, then is echoed */
 };
 
 #define REVERSE_COUNT 16
