@@ -466,6 +466,9 @@ static void a_hint_is_followed(struct side *side)
         write_hint(hint, 1024);
     }
     crpc_channel channel = side_connect(side, side->index == 0 ? &options : NULL);
+    side_await_rails(side, channel, CRPC_RAIL_UP,
+                     CRPC_RAIL_UP); /* or the first would have it all */
+    side_meet(side);
     for (uint32_t i = 0; i < sizeof(shares) / sizeof(shares[0]); i++) {
         if (hint) {
             write_hint(hint, shares[i]);
