@@ -33,6 +33,7 @@
 #define REQUESTS_MAX 4096u
 #define RECEIVES 256u
 #define PATIENCE_S 60.0
+#define RESOLVE_MS 60000
 #define SLEEPS 20u
 /* What a poll and a wait cost at the most, with sanitizers, too. */
 #define SLEEP_COST_NS UINT64_C(10000000)
@@ -161,9 +162,9 @@ static void connect_peer(struct peer *peer)
     peer->channel = rdma_create_event_channel();
     assert_non_null(peer->channel);
     assert_int_equal(rdma_create_id(peer->channel, &peer->id, NULL, RDMA_PS_TCP), 0);
-    assert_int_equal(rdma_resolve_addr(peer->id, NULL, (struct sockaddr *)&address, 2000), 0);
+    assert_int_equal(rdma_resolve_addr(peer->id, NULL, (struct sockaddr *)&address, RESOLVE_MS), 0);
     expect_event(peer, RDMA_CM_EVENT_ADDR_RESOLVED);
-    assert_int_equal(rdma_resolve_route(peer->id, 2000), 0);
+    assert_int_equal(rdma_resolve_route(peer->id, RESOLVE_MS), 0);
     expect_event(peer, RDMA_CM_EVENT_ROUTE_RESOLVED);
     make_queues(peer);
     struct wire_handshake ours = {.magic = WIRE_HANDSHAKE_MAGIC,
@@ -265,7 +266,9 @@ static void expect_served(void)
     crpc_endpoint endpoint;
     int32_t reason;
     assert_int_equal(crpc_context_open(NULL, &context, &error), CRPC_OK);
-    assert_int_equal(crpc_endpoint_connect(context, server.address, NULL, &endpoint, &error),
+    const crpc_endpoint_options options = {.struct_size = sizeof(options),
+                                           .connect_timeout_ns = (uint64_t)(PATIENCE_S * 1e9)};
+    assert_int_equal(crpc_endpoint_connect(context, server.address, &options, &endpoint, &error),
                      CRPC_OK);
     int32_t connected = wait_for(context, CRPC_COMPLETION_CONNECTED).status;
     if (connected != CRPC_OK) {

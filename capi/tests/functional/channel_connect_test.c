@@ -31,8 +31,9 @@ static crpc_channel start_connect(struct side *side, const char *address,
                                   const crpc_channel_options *options)
 {
     crpc_error error = {.struct_size = sizeof(error)};
+    const crpc_channel_options ours = side_options(options);
     crpc_channel channel;
-    EXPECT(crpc_channel_connect(side->context, address, options, &channel, &error) == CRPC_OK, "%s",
+    EXPECT(crpc_channel_connect(side->context, address, &ours, &channel, &error) == CRPC_OK, "%s",
            error.message);
     return channel;
 }
@@ -102,7 +103,9 @@ static void nobody_listens_or_not_for_channels(struct side *side)
         crpc_error error = {.struct_size = sizeof(error)};
         crpc_endpoint endpoint;
         uint32_t before = side->connected;
-        EXPECT_EQUAL(crpc_endpoint_connect(side->context, address, NULL, &endpoint, &error),
+        const crpc_endpoint_options options = {.struct_size = sizeof(options),
+                                               .connect_timeout_ns = 60000000000};
+        EXPECT_EQUAL(crpc_endpoint_connect(side->context, address, &options, &endpoint, &error),
                      CRPC_OK);
         SIDE_UNTIL(side, side->connected > before);
         EXPECT(side->connected_status < 0, "it is connected");
@@ -119,8 +122,8 @@ static void give_up(struct side *side, const char *address, uint64_t after_ns)
 {
     crpc_channel_options options = {.struct_size = sizeof(options), .connect_timeout_ns = after_ns};
     uint32_t connected = side->connected;
-    crpc_channel channel = start_connect(side, address, &options);
     double begun = side_seconds();
+    crpc_channel channel = start_connect(side, address, &options);
     crpc_channel_op op = {.opcode = CRPC_CHANNEL_SEND, .channel = channel};
     int32_t reason;
     EXPECT_EQUAL(crpc_channel_submit(side->context, &op, 1, &reason), 0);

@@ -38,10 +38,11 @@ static void cycle(struct side *side, uint32_t number)
     if (ending == REJECTED) {
         crpc_error error = {.struct_size = sizeof(error)};
         crpc_channel channel;
+        const crpc_channel_options patient = side_options(NULL);
         uint32_t before = side->connected + side->requests;
         side_listen(side, CRPC_LISTENER_CHANNELS, address);
         if (side->index == 0) {
-            EXPECT_EQUAL(crpc_channel_connect(side->context, address, NULL, &channel, &error),
+            EXPECT_EQUAL(crpc_channel_connect(side->context, address, &patient, &channel, &error),
                          CRPC_OK);
         }
         SIDE_UNTIL(side, side->connected + side->requests > before);

@@ -259,18 +259,21 @@ static void take_call(struct side *side, const crpc_completion *completion)
 static crpc_endpoint connect_endpoint(struct side *side)
 {
     crpc_error error = {.struct_size = sizeof(error)};
+    const crpc_endpoint_options options = {.struct_size = sizeof(options),
+                                           .connect_timeout_ns = 60000000000};
     crpc_endpoint endpoint;
     char address[64];
     uint32_t connected = side->connected;
     uint32_t requests = side->requests;
     side_listen(side, 0, address);
     if (side->index == 0) {
-        EXPECT(crpc_endpoint_connect(side->context, address, NULL, &endpoint, &error) == CRPC_OK,
+        EXPECT(crpc_endpoint_connect(side->context, address, &options, &endpoint, &error) ==
+                   CRPC_OK,
                "%s", error.message);
     } else {
         SIDE_UNTIL(side, side->requests > requests);
         endpoint = side->requested_endpoint;
-        EXPECT(crpc_endpoint_accept(side->context, endpoint, NULL, &error) == CRPC_OK, "%s",
+        EXPECT(crpc_endpoint_accept(side->context, endpoint, &options, &error) == CRPC_OK, "%s",
                error.message);
     }
     SIDE_UNTIL(side, side->connected > connected);

@@ -91,9 +91,16 @@ int32_t client_connect(struct client *client, const char *address,
                        const crpc_endpoint_options *options)
 {
     crpc_error error = {.struct_size = sizeof(error)};
+    crpc_endpoint_options ours = {.struct_size = sizeof(ours)};
     uint32_t before = client->connected;
-    double end = now_seconds() + 30;
-    int32_t status = crpc_endpoint_connect(client->context, address, options,
+    double end = now_seconds() + 90;
+    if (options) {
+        ours = *options;
+    }
+    if (ours.connect_timeout_ns == 0) {
+        ours.connect_timeout_ns = CONNECT_TIMEOUT_NS;
+    }
+    int32_t status = crpc_endpoint_connect(client->context, address, &ours,
                                            &client->endpoints[client->endpoint_count], &error);
     if (status != CRPC_OK) {
         fail_msg("connect %s: %s", address, error.message);
@@ -164,7 +171,7 @@ void client_finish(struct client *client, double seconds)
 
 void client_leave(struct client *client)
 {
-    double end = now_seconds() + 30;
+    double end = now_seconds() + 60;
     for (uint32_t i = 0; i < client->endpoint_count; i++) {
         assert_int_equal(
             crpc_endpoint_disconnect(client->context, client->endpoints[i], CRPC_FOREVER), CRPC_OK);

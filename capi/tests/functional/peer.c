@@ -23,7 +23,6 @@
 static volatile sig_atomic_t stop_asked;
 
 struct late_reply {
-    double due;
     crpc_endpoint endpoint;
     uint64_t token;
     uint8_t payload[256];
@@ -157,11 +156,13 @@ static void decide(struct server *server, crpc_endpoint endpoint)
 {
     crpc_endpoint_info info = {.struct_size = sizeof(info)};
     crpc_error error = {.struct_size = sizeof(error)};
+    const crpc_endpoint_options options = {.struct_size = sizeof(options),
+                                           .connect_timeout_ns = CONNECT_TIMEOUT_NS};
     crpc_endpoint_get_info(server->context, endpoint, &info);
     if (info.token_bytes == strlen(REFUSE_TOKEN) &&
         memcmp(info.token, REFUSE_TOKEN, info.token_bytes) == 0 && info.peer_address[0]) {
         crpc_endpoint_reject(server->context, endpoint, REFUSE_REASON);
-    } else if (crpc_endpoint_accept(server->context, endpoint, NULL, &error) != CRPC_OK) {
+    } else if (crpc_endpoint_accept(server->context, endpoint, &options, &error) != CRPC_OK) {
         fprintf(stderr, "# peer: accept: %s\n", error.message);
         crpc_endpoint_close(server->context, endpoint);
     }

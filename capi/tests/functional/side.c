@@ -317,6 +317,18 @@ void side_listen(struct side *side, uint32_t flags, char address[64])
     side_tell(side, address, 64);
 }
 
+crpc_channel_options side_options(const crpc_channel_options *options)
+{
+    crpc_channel_options ours = {.struct_size = sizeof(ours)};
+    if (options) {
+        ours = *options;
+    }
+    if (ours.connect_timeout_ns == 0) {
+        ours.connect_timeout_ns = 60000000000;
+    }
+    return ours;
+}
+
 /* Waits for CONNECTED. */
 static void expect_connected(struct side *side, crpc_channel channel, uint32_t before)
 {
@@ -330,6 +342,7 @@ static void expect_connected(struct side *side, crpc_channel channel, uint32_t b
 
 crpc_channel side_connect(struct side *side, const crpc_channel_options *options)
 {
+    const crpc_channel_options ours = side_options(options);
     crpc_error error = {.struct_size = sizeof(error)};
     crpc_channel channel;
     char address[64];
@@ -337,12 +350,12 @@ crpc_channel side_connect(struct side *side, const crpc_channel_options *options
     uint32_t requests = side->requests;
     side_listen(side, CRPC_LISTENER_CHANNELS, address);
     if (side->index == 0) {
-        EXPECT(crpc_channel_connect(side->context, address, options, &channel, &error) == CRPC_OK,
+        EXPECT(crpc_channel_connect(side->context, address, &ours, &channel, &error) == CRPC_OK,
                "%s", error.message);
     } else {
         SIDE_UNTIL(side, side->requests > requests);
         channel = side->requested;
-        EXPECT(crpc_channel_accept(side->context, channel, options, &error) == CRPC_OK, "%s",
+        EXPECT(crpc_channel_accept(side->context, channel, &ours, &error) == CRPC_OK, "%s",
                error.message);
     }
     expect_connected(side, channel, connected);
@@ -353,10 +366,11 @@ crpc_channel side_join(struct side *side, const crpc_channel_options *options)
 {
     crpc_error error = {.struct_size = sizeof(error)};
     crpc_channel channel;
+    const crpc_channel_options patient = side_options(options);
     uint8_t ours[SIDE_WORD_BYTES] = {0}, theirs[SIDE_WORD_BYTES];
     uint32_t bytes = CRPC_BLOB_BYTES_MAX;
     uint32_t connected = side->connected;
-    EXPECT(crpc_channel_blob(side->context, options, &channel, ours, &bytes, &error) == CRPC_OK,
+    EXPECT(crpc_channel_blob(side->context, &patient, &channel, ours, &bytes, &error) == CRPC_OK,
            "%s", error.message);
     EXPECT(bytes <= CRPC_BLOB_BYTES_MAX, "%u bytes", bytes);
     side_tell(side, ours, bytes);

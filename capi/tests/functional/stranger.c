@@ -18,6 +18,8 @@
 
 #include <cmocka.h>
 
+#define RESOLVE_MS 60000
+
 static struct sockaddr_in address_of(const char *text)
 {
     char host[64];
@@ -106,9 +108,9 @@ uint32_t stranger_connect(const char *text, const void *private_data, uint8_t pr
     uint32_t bytes;
     assert_non_null(channel);
     assert_int_equal(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP), 0);
-    assert_int_equal(rdma_resolve_addr(id, NULL, (struct sockaddr *)&address, 2000), 0);
+    assert_int_equal(rdma_resolve_addr(id, NULL, (struct sockaddr *)&address, RESOLVE_MS), 0);
     assert_int_equal(next_event(channel, answer, &bytes), RDMA_CM_EVENT_ADDR_RESOLVED);
-    assert_int_equal(rdma_resolve_route(id, 2000), 0);
+    assert_int_equal(rdma_resolve_route(id, RESOLVE_MS), 0);
     assert_int_equal(next_event(channel, answer, &bytes), RDMA_CM_EVENT_ROUTE_RESOLVED);
     struct rdma_conn_param parameters = {.private_data = private_data,
                                          .private_data_len = private_bytes,
