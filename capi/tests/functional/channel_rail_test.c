@@ -441,13 +441,14 @@ static void a_peer_is_killed_early(struct side *side)
     crpc_channel_options options = quick();
     uint64_t state = side->seed;
     char address[64];
-    options.connect_timeout_ns = 3000000000;
+    crpc_channel_options brief = options; /* who connects to a killed one waits so long */
+    brief.connect_timeout_ns = 3000000000;
     side_open(side, NULL);
     if (side->index == 1 && side->child + 1 < KILLS) {
         crpc_error error = {.struct_size = sizeof(error)};
         side_listen(side, CRPC_LISTENER_CHANNELS, address);
         SIDE_UNTIL(side, side->requests > 0);
-        crpc_channel_accept(side->context, side->requested, &options, &error);
+        crpc_channel_accept(side->context, side->requested, &brief, &error);
         SIDE_UNTIL(side, false);
     }
     for (uint32_t child = 0; side->index == 0 && child + 1 < KILLS; child++) {
@@ -455,7 +456,7 @@ static void a_peer_is_killed_early(struct side *side)
         crpc_channel channel;
         uint32_t connected = side->connected;
         side_listen(side, CRPC_LISTENER_CHANNELS, address);
-        EXPECT(crpc_channel_connect(side->context, address, &options, &channel, &error) == CRPC_OK,
+        EXPECT(crpc_channel_connect(side->context, address, &brief, &channel, &error) == CRPC_OK,
                "%s", error.message);
         double end = side_seconds() + (double)(side_random(&state) % 30000) / 1e6;
         while (side_seconds() < end) {
