@@ -22,8 +22,9 @@ static uint32_t rounds_of(uint32_t otherwise)
     return given ? (uint32_t)atoi(given) : otherwise;
 }
 
-/* A lost rail is noticed soon; but not so soon that a peer without a processor counts as lost, for
- * which simnic waits, and Soft-RoCE does not. */
+/* A lost rail is noticed soon; but not so soon that a peer without a processor counts as lost: where that was the last
+ * rail, the channel would end. simnic waits for such a peer, which costs a retry at the most. Soft-RoCE does not, and
+ * retries for 1.9 s. */
 static crpc_channel_options quick(void)
 {
     bool waits = getenv("TEST_SIMNIC");
@@ -34,7 +35,7 @@ static crpc_channel_options quick(void)
                                   .stripe_bytes_min = 4096,
                                   .rail_retry_ns = 10000000,
                                   .connect_timeout_ns = 60000000000, /* no test is about it */
-                                  .retry_timeout = waits ? 10 : 14,
+                                  .retry_timeout = waits ? 10 : 16,
                                   .retry_count = waits ? 4 : 6};
 }
 
@@ -163,7 +164,7 @@ static void part(struct side *side, crpc_channel channel, struct stream *stream)
 static void wait_for_loss(struct side *side, uint32_t rail, uint32_t lost, crpc_channel channel,
                           struct stream *stream)
 {
-    double end = side_seconds() + 30;
+    double end = side_seconds() + 60;
     while (side->rail_lost[rail] == lost) {
         EXPECT(side_seconds() < end, "rail %u is not lost (%u times so far)", rail, lost);
         stream_step(stream);
@@ -174,7 +175,7 @@ static void wait_for_loss(struct side *side, uint32_t rail, uint32_t lost, crpc_
 static void wait_for_return(struct side *side, uint32_t rail, crpc_channel channel,
                             struct stream *stream)
 {
-    double end = side_seconds() + 30;
+    double end = side_seconds() + 60;
     while (side->rail_back[rail] != side->rail_lost[rail]) {
         EXPECT(side_seconds() < end, "rail %u is not back (%u of %u times)", rail,
                side->rail_back[rail], side->rail_lost[rail]);
@@ -251,7 +252,7 @@ static void a_rail_fails(struct side *side, uint32_t rail, bool late, struct str
     }
     /* Both are used again. */
     uint64_t sent[2] = {stats.rail_bytes_sent[0], stats.rail_bytes_sent[1]};
-    double end = side_seconds() + 30;
+    double end = side_seconds() + 60;
     while (stats.rail_bytes_sent[0] == sent[0] || stats.rail_bytes_sent[1] == sent[1]) {
         EXPECT(side_seconds() < end, "one rail is idle");
         stream_step(stream);
@@ -294,12 +295,33 @@ static void a_late_rail_fails(struct side *side)
     a_rail_fails(side, 1, true, endless());
 }
 
+/* Ends the streams and the channel on both sides. It may have ended already, or end meanwhile: that a rail was lost may
+ * show later than that it is back. True if it lived until it was left. */
+static bool part_if_it_lives(struct side *side, crpc_channel channel, struct stream *stream)
+{
+    stream_settle(stream, 60);
+    side_meet(side);
+    int32_t status = crpc_channel_disconnect(side->context, channel, CRPC_FOREVER);
+    EXPECT(status == CRPC_OK || status == CRPC_E_STATE || status == CRPC_E_DISCONNECTED, "%s",
+           crpc_status_name(status));
+    status = side_wait_gone(side, channel);
+    EXPECT(status == CRPC_OK || status == CRPC_E_DISCONNECTED, "%s", crpc_status_name(status));
+    EXPECT(stream_idle(stream), "DISCONNECTED came before the last op");
+    EXPECT_EQUAL(crpc_channel_close(side->context, channel), CRPC_OK);
+    stream_end(stream);
+    return status == CRPC_OK;
+}
+
 /* One fails before the other is back, at random moments: the channel may or may not live. */
 static void both_rails_flap(struct side *side)
 {
     uint64_t state = side->seed;
     struct stream_options traffic = endless();
     crpc_channel_options options = quick();
+    if (!getenv("TEST_SIMNIC")) {
+        options.retry_timeout =
+            14; /* 0.5 s, as long as the rails are down; a rail lost too much may end the channel */
+    }
     uint32_t ended = 0;
     uint32_t rounds = rounds_of(4);
     side_open(side, NULL);
@@ -318,20 +340,7 @@ static void both_rails_flap(struct side *side)
         } else {
             carry_on(side, stream);
         }
-        /* An idle side learns by its keepalive that the other has lost both. */
-        uint8_t lost = side_info(side, channel).state == CRPC_STATE_DISCONNECTED;
-        uint8_t theirs;
-        side_tell(side, &lost, 1);
-        side_hear(side, &theirs, 1);
-        if (lost || theirs) {
-            ended++;
-            stream_finish(stream, 30);
-            EXPECT_EQUAL(side_wait_gone(side, channel), CRPC_E_DISCONNECTED);
-            EXPECT_EQUAL(crpc_channel_close(side->context, channel), CRPC_OK);
-            stream_end(stream);
-        } else {
-            part(side, channel, stream);
-        }
+        ended += !part_if_it_lives(side, channel, stream);
         side_meet(side);
     }
     if (side->index == 0) {
@@ -353,7 +362,7 @@ static void both_rails_fail(struct side *side)
             EXPECT(place_fault("rail0=down,rail1=down"), "down");
         }
         double begun = side_seconds();
-        stream_finish(stream, 30);
+        stream_finish(stream, 60);
         EXPECT_EQUAL(side_wait_gone(side, channel), CRPC_E_DISCONNECTED);
         printf("# side %d noticed after %.2f s\n", side->index, side_seconds() - begun);
         EXPECT_EQUAL(crpc_channel_get_error(side->context, channel, &error), CRPC_OK);
@@ -442,7 +451,7 @@ static void a_peer_is_killed(struct side *side)
         }
         side_kill(side);
         double begun = side_seconds();
-        stream_finish(stream, 30);
+        stream_finish(stream, 60);
         EXPECT_EQUAL(side_wait_gone(side, channel), CRPC_E_DISCONNECTED);
         longest = side_seconds() - begun > longest ? side_seconds() - begun : longest;
         EXPECT_EQUAL(crpc_channel_close(side->context, channel), CRPC_OK);
