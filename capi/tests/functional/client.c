@@ -100,6 +100,9 @@ int32_t client_connect(struct client *client, const char *address,
     if (ours.connect_timeout_ns == 0) {
         ours.connect_timeout_ns = CONNECT_TIMEOUT_NS;
     }
+    if (ours.retry_timeout == 0) {
+        ours.retry_timeout = place_retry_timeout();
+    }
     int32_t status = crpc_endpoint_connect(client->context, address, &ours,
                                            &client->endpoints[client->endpoint_count], &error);
     if (status != CRPC_OK) {

@@ -326,6 +326,9 @@ crpc_channel_options side_options(const crpc_channel_options *options)
     if (ours.connect_timeout_ns == 0) {
         ours.connect_timeout_ns = 60000000000;
     }
+    if (ours.retry_timeout == 0) {
+        ours.retry_timeout = place_retry_timeout();
+    }
     return ours;
 }
 

@@ -100,7 +100,7 @@ void side_hear(struct side *side, void *bytes, uint32_t count);
 bool side_told(const struct side *side);
 
 /* These options, or the defaults if NULL, with a minute to connect if they do not say how long: the 5 s that are the
- * default may pass on a busy machine, and few tests are about them. */
+ * default may pass on a busy machine, and few tests are about them. Likewise the retries, as of place.h. */
 crpc_channel_options side_options(const crpc_channel_options *options);
 /* Side 1 listens, side 0 connects. `options` may be NULL, and differ; as of side_options. */
 crpc_channel side_connect(struct side *side, const crpc_channel_options *options);
