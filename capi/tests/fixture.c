@@ -167,15 +167,32 @@ static bool take_kept(int side, uint8_t kind, crpc_completion *completion)
 
 crpc_completion fixture_await(crpc_context *context, uint8_t kind)
 {
-    const uint64_t end_ns = clock_now_ns() + 5000000000u;
+    const uint64_t end_ns = clock_now_ns() + 60000000000u;
     crpc_completion completion = {0};
     while (!take_kept(context == fixture.right, kind, &completion)) {
         if (clock_now_ns() > end_ns) {
-            fail_msg("no completion of kind %u came within 5 s", kind);
+            fail_msg("no completion of kind %u came within 60 s", kind);
         }
         fixture_pump();
     }
     return completion;
+}
+
+/* If this process had a pause, the channel was connected with one rail, and the other comes now. */
+static void await_rails(crpc_context *context, crpc_channel channel)
+{
+    const uint64_t end_ns = clock_now_ns() + 60000000000u;
+    crpc_channel_info info = {.struct_size = sizeof(info)};
+    crpc_completion rail;
+    assert_int_equal(crpc_channel_get_info(context, channel, &info), CRPC_OK);
+    while (info.rail_state[0] == CRPC_RAIL_DOWN || info.rail_state[1] == CRPC_RAIL_DOWN) {
+        assert_true(clock_now_ns() < end_ns);
+        fixture_pump();
+        assert_int_equal(crpc_channel_get_info(context, channel, &info), CRPC_OK);
+    }
+    fixture_pump(); /* what is still to be told of it */
+    while (take_kept(context == fixture.right, CRPC_COMPLETION_RAIL, &rail)) {
+    }
 }
 
 void fixture_channels(const crpc_channel_options *options, crpc_channel *left, crpc_channel *right)
@@ -195,4 +212,6 @@ void fixture_channels(const crpc_channel_options *options, crpc_channel *left, c
                      CRPC_OK);
     assert_int_equal(fixture_await(fixture.left, CRPC_COMPLETION_CONNECTED).status, CRPC_OK);
     assert_int_equal(fixture_await(fixture.right, CRPC_COMPLETION_CONNECTED).status, CRPC_OK);
+    await_rails(fixture.left, *left);
+    await_rails(fixture.right, *right);
 }
