@@ -149,7 +149,7 @@ static void test_messages_by_settings(void **state)
     };
     for (size_t i = 0; i < sizeof(plans) / sizeof(plans[0]); i++) {
         set_settings(&plans[i], true);
-        pair_run(12, receive_messages, send_messages, &plans[i], KILL_NOBODY, 120);
+        pair_run(12, receive_messages, send_messages, &plans[i], KILL_NOBODY, 240);
         set_settings(&plans[i], false);
         setenv("COPYRPC_NCCL_RAILS", getenv("HARNESS_RAILS"), 1);
     }
@@ -277,7 +277,7 @@ static void test_groups(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof(versions) / sizeof(versions[0]); i++) {
-        pair_run(versions[i], receive_groups, send_groups, NULL, KILL_NOBODY, 120);
+        pair_run(versions[i], receive_groups, send_groups, NULL, KILL_NOBODY, 240);
     }
 }
 
@@ -337,7 +337,7 @@ static void send_steps(struct side *side)
 static void test_steps_ahead(void **state)
 {
     (void)state;
-    pair_run(12, receive_steps, send_steps, NULL, KILL_NOBODY, 60);
+    pair_run(12, receive_steps, send_steps, NULL, KILL_NOBODY, 240);
 }
 
 /* ---- Without room, and from two threads ------------------------------------------------------ */
@@ -415,7 +415,7 @@ static void receive_many(struct side *side)
 static void test_no_room(void **state)
 {
     (void)state;
-    pair_run(12, receive_many, send_many, NULL, KILL_NOBODY, 60);
+    pair_run(12, receive_many, send_many, NULL, KILL_NOBODY, 240);
 }
 
 struct registrar {
@@ -488,7 +488,7 @@ static void send_beside(struct side *side)
 static void test_two_threads(void **state)
 {
     (void)state;
-    pair_run(12, receive_beside, send_beside, NULL, KILL_NOBODY, 60);
+    pair_run(12, receive_beside, send_beside, NULL, KILL_NOBODY, 240);
 }
 
 /* ---- A rail that goes and comes -------------------------------------------------------------- */
@@ -534,7 +534,7 @@ static void send_over_loss(struct side *side)
 static void test_rail_lost(void **state)
 {
     (void)state;
-    pair_run(12, receive_over_loss, send_over_loss, NULL, KILL_NOBODY, 60);
+    pair_run(12, receive_over_loss, send_over_loss, NULL, KILL_NOBODY, 240);
 }
 
 int main(void)

@@ -18,7 +18,7 @@
 #include <cmocka.h>
 
 #define BYTES 200000u
-#define NOTICED_SECONDS 10.0 /* until a death shows */
+#define NOTICED_SECONDS 60.0 /* until a death shows */
 
 /* ---- What NCCL is told ----------------------------------------------------------------------- */
 
@@ -56,7 +56,7 @@ static void test_properties(void **state)
 {
     (void)state;
     for (int version = 10; version <= 12; version++) {
-        pair_run(version, look, look, NULL, KILL_NOBODY, 60);
+        pair_run(version, look, look, NULL, KILL_NOBODY, 240);
     }
 }
 
@@ -121,7 +121,7 @@ static void refuse_as_receiver(struct side *side)
 static void test_refusals(void **state)
 {
     (void)state;
-    pair_run(12, refuse_as_receiver, refuse_as_sender, NULL, KILL_NOBODY, 60);
+    pair_run(12, refuse_as_receiver, refuse_as_sender, NULL, KILL_NOBODY, 240);
 }
 
 /* ---- Death ----------------------------------------------------------------------------------- */
@@ -185,7 +185,7 @@ static void test_sender_dies(void **state)
 {
     (void)state;
     for (int version = 10; version <= 12; version++) {
-        pair_run(version, outlive_sender, die_as_sender, NULL, KILL_SENDER, 60);
+        pair_run(version, outlive_sender, die_as_sender, NULL, KILL_SENDER, 240);
     }
 }
 
@@ -211,7 +211,7 @@ static void die_as_receiver(struct side *side)
 static void test_receiver_dies(void **state)
 {
     (void)state;
-    pair_run(12, die_as_receiver, outlive_receiver, NULL, KILL_RECEIVER, 60);
+    pair_run(12, die_as_receiver, outlive_receiver, NULL, KILL_RECEIVER, 240);
 }
 
 /* ---- Leaving --------------------------------------------------------------------------------- */
@@ -246,7 +246,7 @@ static void leave_as_sender(struct side *side)
 static void test_sender_leaves(void **state)
 {
     (void)state;
-    pair_run(12, stay_as_receiver, leave_as_sender, NULL, KILL_NOBODY, 60);
+    pair_run(12, stay_as_receiver, leave_as_sender, NULL, KILL_NOBODY, 240);
 }
 
 /* An aborted communicator: registrations go first, then the comm, with transfers open. */
@@ -277,7 +277,7 @@ static void abort_as_sender(struct side *side)
 static void test_abort(void **state)
 {
     (void)state;
-    pair_run(12, abort_as_receiver, abort_as_sender, NULL, KILL_NOBODY, 60);
+    pair_run(12, abort_as_receiver, abort_as_sender, NULL, KILL_NOBODY, 240);
 }
 
 /* ---- Too long -------------------------------------------------------------------------------- */
@@ -309,7 +309,7 @@ static void send_too_much(struct side *side)
 static void test_too_long(void **state)
 {
     (void)state;
-    pair_run(12, receive_too_little, send_too_much, NULL, KILL_NOBODY, 60);
+    pair_run(12, receive_too_little, send_too_much, NULL, KILL_NOBODY, 240);
 }
 
 /* ---- Not connected --------------------------------------------------------------------------- */
@@ -340,7 +340,7 @@ static void connect_to_nobody(struct side *side)
 {
     uint8_t handle[NET_HANDLE_BYTES];
     side_take_handle(side, handle);
-    CHECK_EQUAL(connect_until_it_fails(side, handle, 30), NET_REMOTE_ERROR);
+    CHECK_EQUAL(connect_until_it_fails(side, handle, 90), NET_REMOTE_ERROR);
     memset(handle, 0, sizeof(handle)); /* another plugin's */
     void *comm = NULL;
     CHECK_EQUAL(net_connect(&side->net, 0, handle, &comm), NET_INVALID_ARGUMENT); /* at once */
@@ -351,7 +351,7 @@ static void connect_to_nobody(struct side *side)
 static void test_nobody_listens(void **state)
 {
     (void)state;
-    pair_run(12, listen_and_stop, connect_to_nobody, NULL, KILL_NOBODY, 60);
+    pair_run(12, listen_and_stop, connect_to_nobody, NULL, KILL_NOBODY, 240);
 }
 
 /* The token is bytes 8 to 23 of the handle. */
@@ -361,7 +361,7 @@ static void connect_as_stranger_first(struct side *side)
     side_take_handle(side, handle);
     memcpy(wrong, handle, sizeof(wrong));
     wrong[10] ^= 1;
-    CHECK_EQUAL(connect_until_it_fails(side, wrong, 30), NET_REMOTE_ERROR);
+    CHECK_EQUAL(connect_until_it_fails(side, wrong, 90), NET_REMOTE_ERROR);
     while (side->comm == NULL) {
         CHECK_EQUAL(net_connect(&side->net, 0, handle, &side->comm), NET_SUCCESS);
     }
@@ -386,7 +386,7 @@ static void accept_the_right_one(struct side *side)
 static void test_stranger(void **state)
 {
     (void)state;
-    pair_run(12, accept_the_right_one, connect_as_stranger_first, NULL, KILL_NOBODY, 60);
+    pair_run(12, accept_the_right_one, connect_as_stranger_first, NULL, KILL_NOBODY, 240);
 }
 
 /* Connects that were begun and given up end with the last finalize; so does a listen comm in the middle
@@ -420,7 +420,7 @@ static void give_up_accepting(struct side *side)
 static void test_given_up(void **state)
 {
     (void)state;
-    pair_run(12, give_up_accepting, give_up_connecting, NULL, KILL_NOBODY, 60);
+    pair_run(12, give_up_accepting, give_up_connecting, NULL, KILL_NOBODY, 240);
 }
 
 /* The listen comm may go first, and one listen comm may take several. */
@@ -469,7 +469,7 @@ static void connect_twice(struct side *side)
 static void test_two_of_one_listener(void **state)
 {
     (void)state;
-    pair_run(12, accept_twice, connect_twice, NULL, KILL_NOBODY, 60);
+    pair_run(12, accept_twice, connect_twice, NULL, KILL_NOBODY, 240);
 }
 
 int main(void)
