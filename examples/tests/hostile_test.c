@@ -316,19 +316,29 @@ static struct use server_use(void)
     return use;
 }
 
-/* In the time of so many sleeps it has hardly used a processor, however busy the machine is. */
-static void expect_sleep(void)
+/* Processor time in the time of so many sleeps, which must pass until `end`. */
+static uint64_t cost_of_sleeps(double end)
 {
-    double end = seconds() + PATIENCE_S;
     struct use first = server_use(), now = first;
     while (now.sleeps < first.sleeps + SLEEPS) {
         assert_true(seconds() < end);
         usleep(10000);
         now = server_use();
     }
-    print_message("# %llu us of processor time in %u sleeps\n",
-                  (unsigned long long)(now.processor_ns - first.processor_ns) / 1000, SLEEPS);
-    assert_true(now.processor_ns - first.processor_ns < SLEEPS * SLEEP_COST_NS);
+    return now.processor_ns - first.processor_ns;
+}
+
+/* Soon it hardly uses a processor, however busy the machine is: it may still clear up after its peers, and a pause of the
+ * machine counts as its own time. */
+static void expect_sleep(void)
+{
+    double end = seconds() + PATIENCE_S;
+    uint64_t cost_ns;
+    do {
+        cost_ns = cost_of_sleeps(end);
+        print_message("# %llu us of processor time in %u sleeps\n",
+                      (unsigned long long)cost_ns / 1000, SLEEPS);
+    } while (cost_ns >= SLEEPS * SLEEP_COST_NS);
 }
 
 /* ---- Tests ----------------------------------------------------------------------------------- */
