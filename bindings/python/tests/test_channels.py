@@ -454,8 +454,9 @@ def test_nobody_listens(context, address):
 
 
 def test_blob(context):
-    left, one = context.channel_blob(copyrpc.ChannelOptions(slots=4))
-    right, other = context.channel_blob()
+    # 4 s before a retry: what one end sends before the other has joined is not lost, however late that is.
+    left, one = context.channel_blob(copyrpc.ChannelOptions(slots=4, retry_timeout=20))
+    right, other = context.channel_blob(copyrpc.ChannelOptions(retry_timeout=20))
     with pytest.raises(copyrpc.ProtocolError):
         left.join(one[:-1])
     left._join(other)

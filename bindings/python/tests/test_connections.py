@@ -93,8 +93,9 @@ def test_a_listener_that_accepts_by_itself_has_no_queue(server):
 
 def test_blobs():
     with copyrpc.Context() as one, copyrpc.Context() as two:
-        first, first_blob = one.blob()
-        second, second_blob = two.blob()
+        # 4 s before a retry: what one end sends before the other has joined is not lost, however late that is.
+        first, first_blob = one.blob(copyrpc.EndpointOptions(retry_timeout=20))
+        second, second_blob = two.blob(copyrpc.EndpointOptions(retry_timeout=20))
         thread = threading.Thread(target=first.join, args=(second_blob,))
         thread.start()
         second.join(first_blob)
