@@ -441,9 +441,10 @@ def test_refused_and_asked(context, address):
         assert isinstance(left.error, copyrpc.Refused) and "42" in left.error.message
         with pytest.raises(copyrpc.Refused):
             left.send(b"x")
-        assert listener.counts()[0] == 1
+        assert listener.counts()[0] >= 1  # a client that is not heard for half a second asks again
         with pytest.raises(copyrpc.Timeout):
-            listener.next_connection(0.02)
+            while True:
+                assert listener.next_connection(0.02).token == b"who am I"
     with pytest.raises(copyrpc.Closed):
         listener.accept()
 
