@@ -145,9 +145,16 @@ def test_taking_leave(server):
 
 
 def test_the_peer_ends_while_a_call_waits(silent, waiting):
-    threading.Timer(0.2, lambda: [endpoint.close() for endpoint in list(silent.listener.endpoints)]).start()
+    def end():
+        silent.wait_for(1)
+        for endpoint in list(silent.listener.endpoints):
+            endpoint.close()
+
+    peer = threading.Thread(target=end)
+    peer.start()
     with pytest.raises(copyrpc.Disconnected):
         waiting.call(b"x")
+    peer.join(60)
     with pytest.raises(copyrpc.Disconnected):
         waiting.call_many([b"x"])
 
