@@ -1,6 +1,7 @@
 """Lifetimes: closing, what was closed, fork(), views of payloads, the interpreter's end."""
 import gc
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -392,13 +393,17 @@ endpoint = context.connect(sys.argv[1])
 
 def test_a_signal_ends_a_waiting_call(silent):
     program = """
-import copyrpc, sys, signal, os, threading
-with copyrpc.connect(sys.argv[1]) as endpoint:
-    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+import copyrpc, sys
+with copyrpc.connect(sys.argv[1], copyrpc.EndpointOptions(connect_timeout=60)) as endpoint:
     try:
         endpoint.call(b'x')
     except KeyboardInterrupt:
         print('interrupted', endpoint.info().calls_open)
 """
-    done = subprocess.run([sys.executable, "-c", program, silent.address], stdout=subprocess.PIPE, text=True, timeout=60)
-    assert done.stdout == "interrupted 0\n" and done.returncode == 0
+    with subprocess.Popen([sys.executable, "-c", program, silent.address], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            silent.wait_for(1)
+            process.send_signal(signal.SIGINT)
+            assert process.communicate(timeout=60)[0] == "interrupted 0\n" and process.returncode == 0
+        finally:
+            process.kill()
