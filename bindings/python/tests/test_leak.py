@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 
@@ -28,7 +29,7 @@ def remote(address):
     process.address = address
     yield process
     process.terminate()
-    assert process.wait(30) == 0
+    assert process.wait(60) == 0
     process.stdout.close()
 
 
@@ -41,8 +42,15 @@ def state(process="self"):
     return int(fields["VmRSS"].split()[0]), len(os.listdir(f"/proc/{process}/fd")), int(fields["Threads"])
 
 
-def compare(before, after, slack_kib):
-    assert after[1:] == before[1:], f"descriptors and threads: {before[1:]} before, {after[1:]} after"
+def compare(before, slack_kib, process="self"):
+    """simnic's thread has a file open for a moment now and then, and a thread that has ended is listed for a moment longer: either
+    count may have one too many, and the later one is waited for."""
+    after = state(process)
+    deadline = time.monotonic() + 60
+    while (after[1] > before[1] or after[2] > before[2]) and time.monotonic() < deadline:
+        time.sleep(0.05)
+        after = state(process)
+    assert after[1] <= before[1] and after[2] <= before[2], f"descriptors and threads: {before[1:]} before, {after[1:]} after"
     assert after[0] - before[0] <= slack_kib, f"resident KiB: {before[0]} before, {after[0]} after"
 
 
@@ -84,8 +92,8 @@ def test_100_000_calls(remote):
         call(endpoint, 10_000)  # caches and rings are touched for the first time
         before, there = state(), state(remote.pid)
         call(endpoint, 100_000)
-        compare(before, state(), 2048)
-        compare(there, state(remote.pid), 4096)
+        compare(before, 2048)
+        compare(there, 4096, remote.pid)
         assert endpoint.stats().calls >= 110_000 and not context._pending and not context._lent
 
 
@@ -103,8 +111,8 @@ def test_1_000_connections(remote):
     cycles(remote.address, 400)  # the allocator's heaps reach their size
     before, there = state(), state(remote.pid)
     cycles(remote.address, 1000)
-    compare(before, state(), 4096)
-    compare(there, state(remote.pid), 4096)
+    compare(before, 4096)
+    compare(there, 4096, remote.pid)
     assert threading.active_count() == 1
 
 
@@ -139,5 +147,5 @@ def test_5_000_messages(address):
         messages(context, left, right, 1000)
         before = state()
         messages(context, left, right, 5000)
-        compare(before, state(), 1024)
+        compare(before, 1024)
         assert not context._pending and not context._dropped and context.cache_info().registrations == 0
