@@ -203,6 +203,15 @@ def test_a_program_that_is_started_does_not_mind(endpoint):
 # ---- Views ----
 
 
+def serve_until_end(listener, client):
+    """Serves nothing but what the thread `client` needs to come to its end."""
+    ending = threading.Thread(target=lambda: (client.join(60), listener.stop()))
+    ending.start()
+    listener.serve(lambda request: None)
+    ending.join(60)
+    assert not client.is_alive()
+
+
 def one_request(address, use):
     """A server in this thread, a client in another; use(context, request) is what the server does."""
     with copyrpc.Context() as context:
@@ -221,9 +230,7 @@ def one_request(address, use):
         finally:
             if not request.answered:
                 request.reply(b"?")
-            threading.Timer(0.5, listener.stop).start()
-            listener.serve(lambda request: None)  # the client takes leave
-            thread.join(60)
+            serve_until_end(listener, thread)  # the client takes leave
         return results[0]
 
 
@@ -335,9 +342,7 @@ def test_an_exception_that_is_no_error_ends_serve(server):
         thread.start()
         with pytest.raises(KeyboardInterrupt):
             listener.serve(handler)
-        threading.Timer(0.5, listener.stop).start()
-        listener.serve(handler)  # goes on
-        thread.join(60)
+        serve_until_end(listener, thread)  # goes on
     assert [type(error) for error in outcome] == [copyrpc.Dropped]
 
 
