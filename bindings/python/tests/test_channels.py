@@ -702,7 +702,8 @@ def simnic(*words):
 
 def test_rail_lost_and_back(context, address):
     with context.listen_channels(address) as listener:
-        options = copyrpc.ChannelOptions(retry_timeout=8, retry_count=1, rail_retry=0.05)
+        # A rail is lost after a second without an answer, and not when a thread of ours stands still for a while.
+        options = copyrpc.ChannelOptions(retry_timeout=15, retry_count=7, rail_retry=0.05)
         left, right = connect(context, listener, options)
         both_rails(left, right)
         list(left.events(0))
