@@ -1,5 +1,6 @@
 """conftest.py: a server to talk to, in a thread of this process, and ports that no two tests share."""
 import asyncio
+import dataclasses
 import faulthandler
 import itertools
 import os
@@ -15,11 +16,22 @@ HOST = os.environ.get("TEST_ADDRESS", "127.0.0.1")
 _ports = itertools.count(21000)
 
 STATUS, FAIL, DROP, SIZED, KEEP, METHOD = 1, 2, 3, 4, 5, 6
+CONNECT_SECONDS = 60  # ends a hang, and means nothing else
+
+
+def be_patient(options):
+    """Has connecting take as long as a busy machine needs, where a test gives no limit of its own; the default, 5 s, is for users."""
+    made = options.__init__
+    names = [field.name for field in dataclasses.fields(options)]
+    values = dict(zip(names, made.__defaults__), connect_timeout=CONNECT_SECONDS)
+    made.__defaults__ = tuple(values[name] for name in names)
 
 
 def pytest_configure(config):
     # A context that nobody closed is a mistake of a test.
     warnings.simplefilter("error", ResourceWarning)
+    be_patient(copyrpc.EndpointOptions)
+    be_patient(copyrpc.ChannelOptions)
 
 
 @pytest.fixture

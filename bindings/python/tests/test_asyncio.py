@@ -384,7 +384,7 @@ def test_threads_and_a_loop_share_a_context(server):
             def work(name):
                 for index in range(50):
                     request = b"%s %d" % (name, index)
-                    if endpoint.call(request, timeout=20) != request:
+                    if endpoint.call(request, timeout=60) != request:
                         wrong.append(request)
 
             threads = [threading.Thread(target=work, args=(name,)) for name in (b"a", b"b")]
@@ -392,7 +392,7 @@ def test_threads_and_a_loop_share_a_context(server):
                 thread.start()
             for index in range(100):
                 request = b"loop %d" % index
-                assert await endpoint.acall(request, timeout=20) == request
+                assert await endpoint.acall(request, timeout=60) == request
                 await asyncio.sleep(0.001)
             while any(thread.is_alive() for thread in threads):
                 await asyncio.sleep(0.01)

@@ -46,7 +46,7 @@ def decide(address, decision):
     listener = context.listen(address, auto_accept=False)
 
     def run():
-        request = listener.next_connection(20)
+        request = listener.next_connection(60)
         decision(request)
         listener.serve(lambda request: request.payload)
 
@@ -103,7 +103,7 @@ def test_blobs():
         server = threading.Thread(target=first.serve, args=(lambda request: request.payload,))
         server.start()
         assert second.call(b"by blob") == b"by blob"
-        second.disconnect(5)
+        second.disconnect(60)
         server.join(60)
         assert not server.is_alive()
 
@@ -122,7 +122,7 @@ def test_requests_go_both_ways(server):
         thread.start()
         assert endpoint.call(b"x") == b"x"
         (other,) = server.listener.endpoints
-        assert other.call(b"y", timeout=10) == b"from the client"
+        assert other.call(b"y", timeout=60) == b"from the client"
         endpoint.stop()
         thread.join(60)
         assert not thread.is_alive()
@@ -132,7 +132,7 @@ def test_taking_leave(server):
     with copyrpc.Context() as context:
         endpoint = context.connect(server.address)
         endpoint.call(b"x")
-        endpoint.disconnect(5)
+        endpoint.disconnect(60)
         assert not endpoint.connected
         with pytest.raises(copyrpc.Disconnected) as caught:
             endpoint.call(b"x")
@@ -161,7 +161,7 @@ def test_the_peer_ends_while_a_call_waits(silent, waiting):
 
 PEER = """
 import copyrpc, sys
-with copyrpc.listen(sys.argv[1]) as listener:
+with copyrpc.listen(sys.argv[1], copyrpc.EndpointOptions(connect_timeout=60)) as listener:
     print("listening", flush=True)
     request = listener.receive()
     import os; os.kill(os.getpid(), 9)
@@ -259,7 +259,7 @@ def test_a_handler_that_calls_its_caller_back(address):
 
         def handler(request):
             view = request.payload
-            answer = request.endpoint.call(b"back with " + bytes(view), timeout=20)
+            answer = request.endpoint.call(b"back with " + bytes(view), timeout=60)
             return answer + b" for " + bytes(request.payload)
 
         server = threading.Thread(target=listener.serve, args=(handler,))
@@ -268,7 +268,7 @@ def test_a_handler_that_calls_its_caller_back(address):
             endpoint = other.connect(address)
             serving = threading.Thread(target=endpoint.serve, args=(lambda request: b"[" + bytes(request.payload) + b"]",))
             serving.start()
-            assert endpoint.call(b"x", timeout=20) == b"[back with x] for x"
+            assert endpoint.call(b"x", timeout=60) == b"[back with x] for x"
             endpoint.stop()
             serving.join(60)
         listener.stop()

@@ -14,7 +14,7 @@ import copyrpc
 
 SERVER = """
 import copyrpc, signal, sys
-with copyrpc.Context() as context, context.listen(sys.argv[1]) as listener:
+with copyrpc.Context() as context, context.listen(sys.argv[1], copyrpc.EndpointOptions(connect_timeout=60)) as listener:
     signal.signal(signal.SIGTERM, lambda *_: listener.stop())
     print("listening", flush=True)
     listener.serve(lambda request: request.payload)
@@ -141,7 +141,7 @@ def messages(context, left, right, count):
 def test_5_000_messages(address):
     with copyrpc.Context(rails=True) as context, context.listen_channels(address) as listener:
         left = context._begin_channel(listener.address, None)
-        right = listener.accept(timeout=10)
+        right = listener.accept(timeout=60)
         with context._use:
             context._wait(left._settled)
         messages(context, left, right, 1000)

@@ -334,7 +334,7 @@ def test_an_exception_that_is_no_error_ends_serve(server):
         def client():
             with copyrpc.connect(f"{server.address.split(':')[0]}:{listener.port}") as endpoint:
                 try:
-                    endpoint.call(b"x", timeout=20)
+                    endpoint.call(b"x", timeout=60)
                 except copyrpc.CopyrpcError as error:
                     outcome.append(error)
 
@@ -365,10 +365,11 @@ loop.run_until_complete(main())""",
     "a slice of a view in hand": """
 import threading
 other = copyrpc.Context()
-listener = other.listen('*:0')
+listener = other.listen('*:0', copyrpc.EndpointOptions(connect_timeout=60))
 threading.Thread(target=lambda: listener.serve(lambda request: request.payload), daemon=True).start()
 alone = copyrpc.Context()
-reply = alone.connect(f"{sys.argv[1].split(':')[0]}:{listener.port}").call_view(b'abc')
+where = f"{sys.argv[1].split(':')[0]}:{listener.port}"
+reply = alone.connect(where, copyrpc.EndpointOptions(connect_timeout=60)).call_view(b'abc')
 part = reply.payload[1:]
 assert bytes(part) == b'bc'""",
     "a thread that serves": """
@@ -386,7 +387,7 @@ def test_the_interpreter_ends_with(silent, what):
     program = f"""
 import copyrpc, sys, time
 context = copyrpc.Context()
-endpoint = context.connect(sys.argv[1])
+endpoint = context.connect(sys.argv[1], copyrpc.EndpointOptions(connect_timeout=60))
 {AT_EXIT[what]}
 """
     begun = time.monotonic()
