@@ -20,6 +20,9 @@ from peers import Disturber, Pool
 from scenario import Failure, Play
 
 HERE = Path(__file__).resolve().parent
+sys.path.append(str(HERE.parent / "bindings/go"))
+from go_folders import go_folders  # noqa: E402
+
 LANGUAGES = ["c", "python", "go"]
 
 
@@ -224,7 +227,8 @@ def selftest(options, environment):
 
 def build_go(options, environment):
     runner = options.build / "conformance/runner_go"
-    building = dict(environment, GOFLAGS="-buildvcs=false", GOTOOLCHAIN="local", GOPROXY="off")
+    building = dict(environment, GOFLAGS="-buildvcs=false", GOTOOLCHAIN="local", GOPROXY="off",
+                    **go_folders(options.go, options.build))
     done = subprocess.run([options.go, "build", "-o", str(runner), "."], cwd=HERE / "go", env=building, text=True,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     if done.returncode:

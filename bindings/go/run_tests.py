@@ -11,6 +11,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from go_folders import go_folders
+
 SOURCE = Path(__file__).resolve().parent
 MODULES = [SOURCE, SOURCE.parents[1] / "examples/go", SOURCE.parents[1] / "bench/bindings_go"]
 count = 0
@@ -24,10 +26,11 @@ def tap(good, name, output=""):
     print(f"{'ok' if good else 'not ok'} {count} - {name}", flush=True)
 
 
-def environment(build, simnic):
+def environment(go, build, simnic):
     """Go finds the library that is not installed, as it would find the installed one: by pkg-config; and its tests find what breaks rails."""
     return dict(os.environ, PKG_CONFIG_PATH=str(build / "meson-uninstalled"), LD_LIBRARY_PATH=str(build / "capi"),
-                GOFLAGS="-buildvcs=false", GOTOOLCHAIN="local", GOPROXY="off", MALLOC_ARENA_MAX="1", SIMNIC=simnic)
+                GOFLAGS="-buildvcs=false", GOTOOLCHAIN="local", GOPROXY="off", MALLOC_ARENA_MAX="1", SIMNIC=simnic,
+                **go_folders(go, build))
 
 
 def say(command, env, folder):
@@ -86,7 +89,7 @@ def run(go, simnic, env, mode, binary):
 
 def main():
     go, simnic, build, mode = sys.argv[1], os.path.abspath(sys.argv[2]), Path(sys.argv[3]).resolve(), sys.argv[4]
-    env = environment(build, simnic)
+    env = environment(go, build, simnic)
     if mode == "static":
         static(go, env)
     else:
