@@ -34,6 +34,7 @@ func newChannels(t testing.TB, options ...copyrpc.Option) *channels {
 	check(t, err)
 	t.Cleanup(func() { p.listener.Close() })
 	p.left, p.right = p.connect(t, options...)
+	p.bothRails(t)
 	p.out, err = p.left.NewRegion(regionBytes)
 	check(t, err)
 	p.in, err = p.right.NewRegion(regionBytes)
@@ -42,6 +43,27 @@ func newChannels(t testing.TB, options ...copyrpc.Option) *channels {
 		p.out.Bytes()[i] = byte(i*7 + i>>8)
 	}
 	return p
+}
+
+// bothRails waits until both sides have both rails, for a channel is connected with the first alone if the other is late. What was
+// told of them until then is forgotten.
+func (p *channels) bothRails(t testing.TB) {
+	t.Helper()
+	ctx := limited(t)
+	for _, ch := range []*copyrpc.Channel{p.left, p.right} {
+		for info, err := ch.Info(); info.Rails != [2]copyrpc.RailState{copyrpc.RailUp, copyrpc.RailUp}; info, err = ch.Info() {
+			check(t, err)
+			check(t, ctx.Err())
+			time.Sleep(time.Millisecond)
+		}
+		for told := true; told; {
+			select {
+			case <-ch.RailEvents():
+			default:
+				told = false
+			}
+		}
+	}
 }
 
 func (p *channels) connect(t testing.TB, options ...copyrpc.Option) (left, right *copyrpc.Channel) {
