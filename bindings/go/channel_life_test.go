@@ -24,7 +24,8 @@ func fault(t testing.TB, spec string) {
 }
 
 func TestALostRailIsToldAndComesBack(t *testing.T) {
-	p := newChannels(t, copyrpc.WithRetry(14, 7), copyrpc.WithRailRetry(20*time.Millisecond))
+	// A rail is lost after a second without an answer: rail 1, and not rail 0 when a thread of ours stands still for a while.
+	p := newChannels(t, copyrpc.WithRetry(15, 7), copyrpc.WithRailRetry(20*time.Millisecond))
 	t.Cleanup(func() { fault(t, "none") })
 	ctx := limited(t)
 	p.message(t, 1<<20, 0)
