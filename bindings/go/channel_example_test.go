@@ -151,7 +151,7 @@ func ExampleNewChannelBlob() {
 	ctx := context.Background()
 	toRight, toLeft := make(chan []byte, 1), make(chan []byte, 1)
 	join := func(send chan<- []byte, receive <-chan []byte) *copyrpc.Channel {
-		blob, err := copyrpc.NewChannelBlob()
+		blob, err := copyrpc.NewChannelBlob(copyrpc.WithRetry(20, 7)) // 4 s before a retry: the other may join that much later
 		if err != nil {
 			log.Fatal(err)
 		}

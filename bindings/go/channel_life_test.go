@@ -412,9 +412,10 @@ func TestPeersAreChosen(t *testing.T) {
 
 func TestChannelBlobs(t *testing.T) {
 	left, right := openContext(t, copyrpc.WithRails()), openContext(t, copyrpc.WithRails())
-	ours, err := left.NewChannelBlob()
+	// 4 s before a retry: what one side sends before the other has joined is not lost, however late that is.
+	ours, err := left.NewChannelBlob(copyrpc.WithRetry(20, 7))
 	check(t, err)
-	theirs, err := right.NewChannelBlob()
+	theirs, err := right.NewChannelBlob(copyrpc.WithRetry(20, 7))
 	check(t, err)
 	damaged := append([]byte{}, theirs.Bytes...)
 	damaged[20] ^= 1

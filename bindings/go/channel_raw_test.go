@@ -161,7 +161,7 @@ func TestRawChannelBlobsAndCancel(t *testing.T) {
 	var blobs [2][]byte
 	for i, raw := range p.raw {
 		var err error
-		p.ends[i], blobs[i], err = raw.ChannelBlob(uint64(70 + i))
+		p.ends[i], blobs[i], err = raw.ChannelBlob(uint64(70+i), copyrpc.WithRetry(20, 7)) // 4 s for the other to join
 		check(t, err)
 	}
 	is(t, p.raw[0].JoinChannel(p.ends[0], nil), copyrpc.ErrProtocol)
