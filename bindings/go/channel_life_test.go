@@ -385,8 +385,10 @@ func TestPeersAreChosen(t *testing.T) {
 		t.Fatal(err)
 	}
 	go dial("friend")
-	request, err = p.listener.AcceptRequest(ctx)
-	check(t, err)
+	for string(request.Info.Token) != "friend" { // the stranger may have asked twice
+		request, err = p.listener.AcceptRequest(ctx)
+		check(t, err)
+	}
 	_, err = request.Accept(ctx, copyrpc.WithSlots(-1))
 	is(t, err, copyrpc.ErrInvalid)
 	ch, err := request.Accept(ctx, copyrpc.WithSlots(4))
@@ -402,7 +404,7 @@ func TestPeersAreChosen(t *testing.T) {
 	is(t, err, copyrpc.ErrStale)
 	stats, err := p.listener.Stats()
 	check(t, err)
-	if stats.Requests != 3 {
+	if stats.Requests < 3 { // with those who were not heard for half a second and asked again
 		t.Fatalf("%+v", stats)
 	}
 	check(t, p.listener.Close())

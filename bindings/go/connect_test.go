@@ -127,7 +127,7 @@ func TestRejectAndToken(t *testing.T) {
 	check(t, client.Close())
 	stats, err := p.listener.Stats()
 	check(t, err)
-	if stats.Requests != 3 {
+	if stats.Requests < 3 { // a client that is not heard for half a second asks again
 		t.Fatalf("%d wanted to connect", stats.Requests)
 	}
 	p.listener.Close()
