@@ -174,7 +174,7 @@ func TestBlobOfAPeerThatNeverJoins(t *testing.T) {
 	theirs, err := openContext(t).NewBlob()
 	check(t, err)
 	defer theirs.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 	defer cancel()
 	client, err := ours.Join(ctx, theirs.Bytes)
 	if err == nil {

@@ -32,7 +32,7 @@ func (p *rawChannels) openBoth(t *testing.T) {
 // next polls both until one has a completion of that kind; others of its are kept for later.
 func (p *rawChannels) next(t *testing.T, side int, kind uint8) copyrpc.Completion {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); {
+	for end := time.Now().Add(60 * time.Second); time.Now().Before(end); {
 		for i, done := range p.kept[side] {
 			if done.Kind == kind {
 				p.kept[side] = append(p.kept[side][:i:i], p.kept[side][i+1:]...)
@@ -141,12 +141,12 @@ func TestRawChannels(t *testing.T) {
 	}
 	check(t, p.raw[0].SetShare(p.ends[0], 100))
 	check(t, p.raw[0].ChannelError(p.ends[0]))
-	check(t, p.raw[0].DisconnectChannel(p.ends[0], time.Second))
+	check(t, p.raw[0].DisconnectChannel(p.ends[0], copyrpc.Forever))
 	is(t, p.raw[0].DisconnectChannel(p.ends[0], copyrpc.Forever), copyrpc.ErrState)
 	is(t, p.raw[0].DisconnectChannel(p.ends[0], -1), copyrpc.ErrInvalid)
 	p.next(t, 0, copyrpc.CompletionSent)
 	for side := range p.raw {
-		p.raw[1].DisconnectChannel(p.ends[1], time.Second)
+		p.raw[1].DisconnectChannel(p.ends[1], copyrpc.Forever)
 		if done := p.next(t, side, copyrpc.CompletionDisconnected); done.Status != 0 || done.Channel() != p.ends[side] {
 			t.Fatalf("%+v", done)
 		}

@@ -149,7 +149,7 @@ func TestPostedTransfersAreTested(t *testing.T) {
 	for i := range sends {
 		for _, transfer := range []*copyrpc.Transfer{receives[i], sends[i]} {
 			done, err := transfer.Test()
-			for end := time.Now().Add(20 * time.Second); !done && time.Now().Before(end); {
+			for end := time.Now().Add(60 * time.Second); !done && time.Now().Before(end); {
 				done, err = transfer.Test()
 			}
 			check(t, err)
