@@ -546,9 +546,9 @@ func TestChannelsLeakNothing(t *testing.T) {
 		}
 	}
 	cycles(20)
-	before := settled(t, footprint{})
+	before := settled(t)
 	cycles(60)
-	compare(t, before, settled(t, before))
+	compare(t, before)
 }
 
 func (p *channels) connectUnclosed(t *testing.T, ctx context.Context) (left, right *copyrpc.Channel) {
