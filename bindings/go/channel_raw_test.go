@@ -58,7 +58,7 @@ func newRawChannels(t *testing.T) *rawChannels {
 	check(t, err)
 	address, err := p.raw[1].ListenerAddress(listener)
 	check(t, err)
-	p.ends[0], err = p.raw[0].ConnectChannel(address, 7, copyrpc.WithToken([]byte("raw")), copyrpc.WithSlots(4))
+	p.ends[0], err = p.raw[0].ConnectChannel(address, 7, patient(copyrpc.WithToken([]byte("raw")), copyrpc.WithSlots(4))...)
 	check(t, err)
 	request := p.next(t, 1, copyrpc.CompletionConnectRequest)
 	if request.Flags != copyrpc.CompletionOfChannel || request.UserData != 5 {
@@ -70,7 +70,7 @@ func newRawChannels(t *testing.T) *rawChannels {
 	if string(info.Token) != "raw" || info.State != copyrpc.StateRequested {
 		t.Fatalf("%+v", info)
 	}
-	check(t, p.raw[1].AcceptChannel(p.ends[1], 9))
+	check(t, p.raw[1].AcceptChannel(p.ends[1], 9, patient()...))
 	for side, userData := range []uint64{7, 9} {
 		if done := p.next(t, side, copyrpc.CompletionConnected); done.Status != 0 || done.EndpointUserData != userData || done.Channel() != p.ends[side] {
 			t.Fatalf("%+v", done)

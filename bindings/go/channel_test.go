@@ -30,7 +30,7 @@ func newChannels(t testing.TB, options ...copyrpc.Option) *channels {
 		p.contexts[i] = openContext(t, copyrpc.WithRails())
 	}
 	var err error
-	p.listener, err = p.contexts[1].ListenChannels(host()+":0", options...)
+	p.listener, err = p.contexts[1].ListenChannels(host()+":0", patient(options...)...)
 	check(t, err)
 	t.Cleanup(func() { p.listener.Close() })
 	p.left, p.right = p.connect(t, options...)

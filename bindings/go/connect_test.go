@@ -14,7 +14,7 @@ import (
 
 // What a newcomer writes: no contexts, no options.
 func TestDialAndListenShareAContext(t *testing.T) {
-	listener, err := copyrpc.Listen(host() + ":0")
+	listener, err := copyrpc.Listen(host()+":0", patient()...)
 	check(t, err)
 	ctx, cancel := context.WithCancel(limited(t))
 	served := make(chan error, 1)
@@ -34,7 +34,7 @@ func TestDialAndListenShareAContext(t *testing.T) {
 
 func TestServeTakesLeaveWhenItsContextIsDone(t *testing.T) {
 	c := openContext(t)
-	listener, err := c.Listen(host() + ":0")
+	listener, err := c.Listen(host()+":0", patient()...)
 	check(t, err)
 	serving, stop := context.WithCancel(context.Background())
 	begun, goOn := make(chan struct{}), make(chan struct{})
@@ -135,7 +135,7 @@ func TestRejectAndToken(t *testing.T) {
 
 func TestManyEndpointsOfOneContext(t *testing.T) {
 	server, client := openContext(t), openContext(t)
-	listener, err := server.Listen(host()+":0", copyrpc.WithRingBytes(16384))
+	listener, err := server.Listen(host()+":0", patient(copyrpc.WithRingBytes(16384))...)
 	check(t, err)
 	ctx, cancel := context.WithCancel(limited(t))
 	served := make(chan error, 1)

@@ -45,6 +45,12 @@ func is(t testing.TB, err error, status copyrpc.Status) {
 	}
 }
 
+// patient has connecting take as long as a busy machine needs, unless the options say otherwise. Dial has that from its context's
+// deadline; who accepts has not, and the default is 5 s.
+func patient(options ...copyrpc.Option) []copyrpc.Option {
+	return append([]copyrpc.Option{copyrpc.WithConnectTimeout(time.Minute)}, options...)
+}
+
 // pair is a client and a server endpoint in contexts of their own.
 type pair struct {
 	clientContext, serverContext *copyrpc.Context
@@ -65,7 +71,7 @@ func newPair(t testing.TB, options ...copyrpc.Option) *pair {
 	ctx := limited(t)
 	p := &pair{clientContext: openContext(t), serverContext: openContext(t)}
 	var err error
-	p.listener, err = p.serverContext.Listen(host()+":0", options...)
+	p.listener, err = p.serverContext.Listen(host()+":0", patient(options...)...)
 	check(t, err)
 	t.Cleanup(func() { p.listener.Close() })
 	p.client, p.server = p.connect(t, ctx, options...)

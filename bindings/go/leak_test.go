@@ -119,14 +119,15 @@ func TestCallsLeakNothing(t *testing.T) {
 
 func TestConnectionsLeakNothing(t *testing.T) {
 	server, client := openContext(t), openContext(t)
-	listener, err := server.Listen(host()+":0", copyrpc.WithRingBytes(1<<16))
+	options := patient(copyrpc.WithRingBytes(1 << 16)) // its contexts have no deadline
+	listener, err := server.Listen(host()+":0", options...)
 	check(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	served := make(chan error, 1)
 	go func() { served <- listener.Serve(ctx, echo) }()
 	cycles := func(count int) {
 		for i := 0; i < count; i++ {
-			endpoint, err := client.Dial(ctx, listener.Address(), copyrpc.WithRingBytes(1<<16))
+			endpoint, err := client.Dial(ctx, listener.Address(), options...)
 			check(t, err)
 			_, err = endpoint.Call(ctx, []byte("hello"))
 			check(t, err)
@@ -147,12 +148,12 @@ func TestConnectionsLeakNothing(t *testing.T) {
 
 func TestContextsLeakNothing(t *testing.T) {
 	cycle := func() {
-		listener, err := copyrpc.Listen(host() + ":0")
+		listener, err := copyrpc.Listen(host()+":0", patient()...) // its contexts have no deadline
 		check(t, err)
 		ctx, cancel := context.WithCancel(context.Background())
 		served := make(chan error, 1)
 		go func() { served <- listener.Serve(ctx, echo) }()
-		endpoint, err := copyrpc.Dial(ctx, listener.Address())
+		endpoint, err := copyrpc.Dial(ctx, listener.Address(), patient()...)
 		check(t, err)
 		_, err = endpoint.Call(ctx, []byte("hello"))
 		check(t, err)

@@ -1,7 +1,6 @@
 package copyrpc_test
 
 import (
-	"context"
 	"runtime"
 	"strings"
 	"testing"
@@ -122,7 +121,7 @@ func TestWhatIsOverKeepsASharedContext(t *testing.T) {
 	}()
 	// A device that no other test names, and hence a context that no other test shares.
 	lose := func() {
-		client, err := copyrpc.Dial(context.Background(), listener.Address(), copyrpc.WithEndpointsMax(17))
+		client, err := copyrpc.Dial(limited(t), listener.Address(), copyrpc.WithEndpointsMax(17))
 		check(t, err)
 		check(t, (<-accepted).Close())
 		<-client.Done()

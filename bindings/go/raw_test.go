@@ -28,14 +28,14 @@ func newRawPair(t testing.TB) *rawPair {
 	check(t, err)
 	address, err := p.server.ListenerAddress(listener)
 	check(t, err)
-	p.to, err = p.client.Connect(address, 7, copyrpc.WithRingBytes(1<<22))
+	p.to, err = p.client.Connect(address, 7, patient(copyrpc.WithRingBytes(1<<22))...)
 	check(t, err)
 	// Both sides must poll for a connection to come about: each has a goroutine of its own.
 	accepted := make(chan copyrpc.Completion, 1)
 	go func() {
 		defer close(accepted)
 		p.from = p.next(t, p.server, copyrpc.CompletionConnectRequest).Endpoint
-		if err := p.server.Accept(p.from, 9, copyrpc.WithRingBytes(1<<22)); err == nil {
+		if err := p.server.Accept(p.from, 9, patient(copyrpc.WithRingBytes(1<<22))...); err == nil {
 			accepted <- p.next(t, p.server, copyrpc.CompletionConnected)
 		}
 	}()
