@@ -72,6 +72,7 @@ if not check:
     sys.exit(0)
 
 empty = result["empty_poll"]
+lone = result["rpc_counters_depth_1"]["device"]
 checks = [
     ("posting and completing takes at most a third of libmlx5's instructions", result["ratio_to_libmlx5"] <= 1 / 3,
      "%.1f and %.1f" % (writes["direct"]["total"], writes["libmlx5"]["total"])),
@@ -82,11 +83,14 @@ checks = [
     ("64 calls at depth 64 cost at most 2 doorbells a side",
      all(64 * result["rpc_counters_depth_64"][side]["doorbells"] <= 2 for side in ("client", "server")),
      json.dumps(result["rpc_counters_depth_64"])),
-    ("a lone call costs a side one push, no DMA read of WQE or payload, and one CQE at the receiver",
-     {name: result["rpc_counters_depth_1"]["device"][name]
-      for name in ("send_wqes", "blueflame_executed", "wqe_reads", "payload_reads", "receive_cqes")} ==
-     {"send_wqes": 1, "blueflame_executed": 1, "wqe_reads": 0, "payload_reads": 0, "receive_cqes": 1},
-     json.dumps(result["rpc_counters_depth_1"]["device"])),
+    ("a lone call costs a side one WQE and one doorbell, no DMA read of payload, and one CQE at the receiver",
+     {name: lone[name] for name in ("send_wqes", "payload_reads", "receive_cqes")} ==
+     {"send_wqes": 1, "payload_reads": 0, "receive_cqes": 1} and
+     all(result["rpc_counters_depth_1"][side]["doorbells"] == 1 for side in ("client", "server")),
+     json.dumps(result["rpc_counters_depth_1"])),
+    # The service thread may run between a doorbell record and the push, and reads that WQE, as a NIC may: few of 208 calls.
+    ("the WQE of a lone call is pushed, and hardly ever read", lone["blueflame_executed"] + lone["wqe_reads"] == 1 and
+     lone["wqe_reads"] < 0.1, json.dumps(lone)),
     ("calls and replies call nothing of libc but copies and the clock: no allocation, no system call",
      all(re.search("mem(cpy|move|set)|clock_gettime", name) for name in rpc_libc), json.dumps(rpc_libc)),
     ("an empty poll costs the same with 1024 queue pairs as with 2", empty["1024"] <= 1.01 * empty["2"], json.dumps(empty)),
