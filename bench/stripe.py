@@ -29,7 +29,7 @@ def message(size, group, share, batch, parts=("send", "sender_poll", "receive", 
 
 def counters(size, group, share, batch):
     command = [simnic, "run", "--private", "--", stripe_rounds, str(size), str(group), str(share), str(batch), "20"]
-    return json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    return json.loads(counting.patient(command))
 
 
 def two_writes():
