@@ -8,15 +8,19 @@ unset SIMNIC_SESSION SIMNIC_SESSION_NAME
 # With sanitizers, the shim's place in LD_PRELOAD is before theirs.
 export ASAN_OPTIONS=verify_asan_link_order=0${ASAN_OPTIONS:+:$ASAN_OPTIONS}
 
-soon() { # waits up to 10 s for a command to succeed
-    local i
-    for ((i = 0; i < 500; i++)); do
+soon() { # waits up to a minute for a command to succeed
+    local end=$((SECONDS + 60))
+    while [ $SECONDS -lt $end ]; do
         "$@" > /dev/null 2>&1 && return 0
         sleep 0.02
     done
-    echo "not in 10 s: $*"
+    echo "not in a minute: $*"
     return 1
 }
+listens() { # PORT: a process listens there, by TCP
+    grep -qi "^ *[0-9]*: [0-9A-F]*:$(printf %04X "$1") [0-9A-F]*:0000 0A" /proc/net/tcp /proc/net/tcp6
+}
+export -f soon listens # for scripts that run in a session
 same() { [ "$1" = "$2" ] || { echo "$1"; echo "is not"; echo "$2"; return 1; }; }
 status_is() {
     local expected=$1 status

@@ -33,7 +33,7 @@ start_writer() {
 }
 tell() {
     echo "$2" >&"${in[$1]}"
-    read -r -t 10 -u "${out[$1]}" answer && [ "${answer##* }" = "done" ]
+    read -r -t 60 -u "${out[$1]}" answer && [ "${answer##* }" = "done" ]
 }
 declare -a writer_pid in out
 
@@ -108,6 +108,8 @@ check "fault: half written" complains 1 "half written" ctl fault
 check "fault: written to the end" tell 0 fault
 
 # --- trace
+traces() { grep -qs 'lock:.* FLOCK' /proc/"$1"/fdinfo/*; } # this tracer has begun: it holds the session's lock
+export -f traces
 tracing_is() { tell 0 tracing && same "$answer" "$1 done"; }
 # Traces while the first process does as it is told.
 traced() {
@@ -116,7 +118,7 @@ traced() {
     pid=$!
     soon tracing_is 1 || return 1
     for word; do tell 0 "$word" || return 1; done
-    sleep 0.1
+    sleep 0.1 # the usual: it reads while they come; what is left it reads at its end
     kill -INT $pid 2> /dev/null
     wait $pid
 }
@@ -149,7 +151,7 @@ check "trace --raw" same "$(sed -n 2p "$work/trace")" "    0000: 00000a0a $(prin
 options=(--qp "$(qpn 0)")
 check "trace --qp of CQEs" traced records
 check "trace --qp: CQEs that name no QP belong to the last one that did" same "$(grep -c CQE "$work/trace")" 5
-check "trace --seconds" status_is 0 timeout 5 "$simnic" ctl --session "$session" trace --seconds 0.2
+check "trace --seconds" status_is 0 timeout 60 "$simnic" ctl --session "$session" trace --seconds 0.2
 check "tracing is off again" tracing_is 0
 two() { # the first ends, and the second goes on; both see all
     local one two
@@ -157,7 +159,7 @@ two() { # the first ends, and the second goes on; both see all
     one=$!
     "${tracer[@]}" > "$work/two" &
     two=$!
-    soon tracing_is 1 && sleep 0.2 || return 1
+    soon traces $one && soon traces $two && soon tracing_is 1 || return 1
     tell 0 records && sleep 0.1 && kill -INT $one && wait $one || return 1
     tracing_is 1 && tell 0 records && sleep 0.1 && kill -TERM $two && wait $two || return 1
     same "$(wc -l < "$work/one") $(wc -l < "$work/two")" "16 32" && tracing_is 0
@@ -173,12 +175,17 @@ killed() {
     ctl trace --seconds 0.1 && tracing_is 0
 }
 check "a tracer is killed: the next one turns tracing off" killed
+writes_in_vain() { # it learns that its reader has gone by writing once more after that
+    tell 0 records && sleep 0.2 && ! kill -0 "$one"
+}
 closed() { # who reads goes away
+    local one
     mkfifo "$work/pipe"
     head -1 < "$work/pipe" > "$work/first" &
     "${tracer[@]}" > "$work/pipe" 2> "$work/errors" &
-    soon tracing_is 1 && tell 0 records && sleep 0.2 && tell 0 records || return 1
-    wait $!
+    one=$!
+    soon tracing_is 1 && soon writes_in_vain || return 1
+    wait $one
     soon tracing_is 0 && same "$(cat "$work/errors")" "" && same "$(wc -l < "$work/first")" 1
 }
 check "trace into a pipe that is closed" closed
@@ -213,21 +220,25 @@ check "sessions: none" sessions 0
 ctl stats --all > "$work/stats"
 check "a process that has ended" has "$work/stats" "^slot $((1 - slot)), ctl_writer (ended): "
 gone() {
+    local one
     "${tracer[@]}" &
-    sleep 0.3
+    one=$!
+    soon traces $one || return 1
     kill "${started[0]}"
-    wait $!
+    wait $one
 }
 check "trace ends with its session" gone
 check "no session any more" complains 1 "there is no session" ctl stats
 
 # --- programs
 pair() {
-    "$simnic" run --session "$session" sh -c '
-        ibv_rc_pingpong -p "$3" -g 3 -n 300 -s 64 > /dev/null & sleep 0.5
-        "$0" ctl trace > "$1" & sleep 0.2
-        ibv_rc_pingpong -p "$3" -g 3 -n 300 -s 64 127.0.0.1 > /dev/null
-        "$0" ctl stats --json --all > "$2"; kill -INT $!; wait $!' "$simnic" "$work/trace" "$work/json" $((20000 + $$ % 10000))
+    "$simnic" run --session "$session" bash -c '
+        ibv_rc_pingpong -p "$2" -g 3 -n 300 -s 64 > /dev/null &
+        soon listens "$2"
+        "$simnic" ctl trace > "$0" & tracer=$!
+        soon traces $tracer
+        ibv_rc_pingpong -p "$2" -g 3 -n 300 -s 64 127.0.0.1 > /dev/null
+        "$simnic" ctl stats --json --all > "$1"; kill -INT $tracer; wait $tracer' "$work/trace" "$work/json" $((20000 + $$ % 10000))
     same "$(jq -c '[.processes[].sum.send_wqes] | add' "$work/json")" 600 &&
         has "$work/trace" " SEND index 299 ds 2 signalled; lkey .* len 64\$" && has "$work/trace" "REQ of SEND wqe 299"
 }
