@@ -15,8 +15,10 @@ export SIMNIC_SESSION_NAME=$session
 nap=1000.$$ # an argument for sleep by which a process is told from others
 export work simnic directory session nap # for what runs in shells of its own
 
-sleepers() { pgrep -f "^sleep $nap"; }
+sleepers() { pgrep -f "^sleep $nap" "$@"; }
 no_sleepers() { ! sleepers; }
+runners() { pgrep -f "^$simnic .*$session" "$@"; }
+no_runners() { ! runners; }
 processes_below() { # PROCESS: it has a child that has a child
     inner=$(pgrep -P "$1") && command=$(pgrep -P "$inner")
 }
@@ -25,7 +27,7 @@ nothing_left() {
     soon no_sleepers || { sleepers -a; return 1; }
     soon [ ! -e "$directory" ] || { ls -R "$directory"; return 1; }
     # The script's other children are gone; the runners' processes have its name.
-    ! pgrep -f "^$simnic .*$session" -a
+    soon no_runners || { runners -a; return 1; }
 }
 # Names the session, for nothing_left to see.
 run() { "$simnic" run --session "$session" "$@"; }
@@ -148,7 +150,7 @@ check "nothing left" nothing_left
 check "nothing left of the nested one" [ ! -e "$directory.b" ]
 bystander() { # a child that the shell had before it became a runner
     bystander=1002.$$ sh -c 'sleep "$bystander" > /dev/null 2>&1 & exec "$simnic" run --session "$session" sh -c "sleep $nap & exit 9"'
-    [ $? = 9 ] && pgrep -f "^sleep 1002.$$" > /dev/null && pkill -f "^sleep 1002.$$"
+    [ $? = 9 ] && soon pgrep -f "^sleep 1002.$$" && pkill -f "^sleep 1002.$$"
 }
 check "processes of others are left alone" bystander
 check "nothing left" nothing_left
@@ -313,8 +315,9 @@ check "timeout ends all" status_is 124 timeout 0.5 "$simnic" run --session "$ses
 check "nothing left" nothing_left
 terminal() { # Ctrl-C, as a terminal sends it
     rm -f "$work/heard"
+    # script(1) runs the command by $SHELL, which may be one that nobody is to log in with.
     (soon grep -q READY "$work/heard"; printf '\003'; soon grep -q INT "$work/heard"; sleep 0.5; pkill -PWR -f "^bash $work/listen") |
-        script -qec 'exec "$simnic" run --session "$session" bash "$work/listen" "$work/heard"' /dev/null > /dev/null
+        SHELL=/bin/sh script -qec 'exec "$simnic" run --session "$session" bash "$work/listen" "$work/heard"' /dev/null > /dev/null
     same "$(listened | xargs)" "READY INT END"
 }
 if command -v script > /dev/null; then
