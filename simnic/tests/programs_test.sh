@@ -13,7 +13,9 @@ trap 'rm -rf "$work"' EXIT
 session=programs.$$
 directory=/dev/shm/simnic.$(id -u).$session
 port=$((20000 + $$ % 10000)) # of the programs that exchange addresses by TCP
-limit=30                     # seconds for one program
+limit=100                    # seconds for one program
+# What clients of the connection manager say where nobody listens.
+refusal='RDMA_CM_EVENT_(REJECTED|UNREACHABLE)|Connection refused|Unexpected CM event'
 processor=$(taskset -cp $$ | sed 's/.*: //; s/[-,].*//')
 run() { "$simnic" run --session "$session" "$@"; }
 
@@ -25,20 +27,21 @@ timeout "$limit" stdbuf -oL "$@" > "$work/$name" 2>&1
 echo $? > "$work/$name.status"
 SIDE
 
-# Waits until a server listens: on a TCP port, or, where that is 0, until it has opened the device.
+# Waits until a server listens: on a TCP port, or, where that is 0, until it has opened the device, and for $pause after that: nothing
+# tells when it listens.
 cat > "$work/listening" <<'LISTENING'
 port=$1 server=$2
-listens() {
-    if [ "$port" != 0 ]; then # in hexadecimal, in state LISTEN
-        grep -qi "^ *[0-9]*: [0-9A-F]*:$(printf %04X "$port") [0-9A-F]*:0000 0A" /proc/net/tcp /proc/net/tcp6
+is_there() {
+    if [ "$port" != 0 ]; then
+        listens "$port"
         return
     fi
     process=$(pgrep -P "$(pgrep -P "$server" | head -1)" | head -1)
     [ -n "$process" ] && grep -qx simnic /proc/"$process"/task/*/comm
 }
-for ((i = 0; i < 500; i++)); do
-    if listens 2> /dev/null; then
-        [ "$port" != 0 ] || sleep 0.2 # from opening the device to listening
+for ((i = 0; i < 3000; i++)); do
+    if is_there 2> /dev/null; then
+        [ "$port" != 0 ] || sleep "${pause:-0.2}"
         exit 0
     fi
     kill -0 "$server" 2> /dev/null || exit 1
@@ -47,16 +50,23 @@ done
 exit 1
 LISTENING
 
-# Both sides, with what comes before the command of each in BEFORE.
+# Both sides, with what comes before the command of each in BEFORE. A client of the connection manager that is refused came before its
+# server listened: both once more, with a longer pause between them.
 cat > "$work/pair" <<'PAIR'
 port=$1 server=$2 client=$3
-sh "$work/side" server $BEFORE $server &
-bash "$work/listening" "$port" $! || echo "the server does not listen"
-sh "$work/side" client $BEFORE $client
-[ -n "$END_SERVER" ] && pkill -P "$(pgrep -P $! | head -1)"
-wait
+for pause in 0.2 1 4 16; do
+    export pause
+    sh "$work/side" server $BEFORE $server &
+    bash "$work/listening" "$port" $! || echo "the server does not listen"
+    sh "$work/side" client $BEFORE $client
+    refused=
+    [ "$port" = 0 ] && grep -aqE "$refusal" "$work/client" && refused=1
+    [ -n "$END_SERVER$refused" ] && pkill -P "$(pgrep -P $! | head -1)"
+    wait
+    [ -n "$refused" ] || break
+done
 PAIR
-export work limit BEFORE END_SERVER
+export work limit refusal BEFORE END_SERVER
 
 # WORDS: what a side must print, as s:REGEX for the server or c:REGEX for the client, with "number " before the
 # regex for as many lines of it; a "!" first says what no line may match.
@@ -115,11 +125,13 @@ managed() {
     pair 0 "${server//@/$address}" "${client//@/$address}" "$@"
 }
 # The line of rates or times that perftest's client prints for one size; not every server prints one.
+# It measures the processor's clock, which fails at times on a busy machine; all numbers are infinite then.
+number='([0-9.]+|inf|-?nan)'
 measured() { # COMMAND BYTES ITERATIONS [THOSE OF ALL QUEUE PAIRS]
-    alike "$1 -F -n $3" "c:^ *$2 +${4:-$3} +[0-9.]+ " '!c:[Ee]rror' '!s:[Ee]rror'
+    alike "$1 -F -n $3" "c:^ *$2 +${4:-$3} +$number " '!c:[Ee]rror' '!s:[Ee]rror'
 }
 with_manager() { # COMMAND BYTES ITERATIONS: -R
-    pair 0 "$1 -R -F -n $3" "$1 -R -F -n $3 127.0.0.1" "c:^ *$2 +$3 +[0-9.]+ " '!c:[Ee]rror' '!s:[Ee]rror'
+    pair 0 "$1 -R -F -n $3" "$1 -R -F -n $3 127.0.0.1" "c:^ *$2 +$3 +$number " '!c:[Ee]rror' '!s:[Ee]rror'
 }
 
 # --- what there is
@@ -269,17 +281,25 @@ check "two runs: ibv_rc_pingpong" shared
 # --- a server that is killed: its client gets an error
 cat > "$work/kill" <<'KILL'
 port=$1 program=$2 server=$3 client=$4 words=$5
-sh "$work/side" server $server &
-bash "$work/listening" "$port" $! || echo "the server does not listen"
-sh "$work/side" client $client &
-for ((i = 0; i < 500; i++)); do
-    grep -aqE "$words" "$work/client" && break
-    sleep 0.02
+for pause in 0.2 1 4 16; do # as in pair
+    export pause
+    rm -f "$work/client.status"
+    sh "$work/side" server $server &
+    side=$!
+    bash "$work/listening" "$port" $side || echo "the server does not listen"
+    sh "$work/side" client $client &
+    for ((i = 0; i < 3000; i++)); do
+        grep -aqE "$words" "$work/client" && break
+        [ -e "$work/client.status" ] && break
+        sleep 0.02
+    done
+    refused=
+    [ "$port" = 0 ] && [ -e "$work/client.status" ] && grep -aqE "$refusal" "$work/client" && refused=1
+    [ -n "$refused" ] || sleep 0.3
+    kill -9 "$(pgrep -P "$(pgrep -P "$side")" -x "$program")"
+    wait
+    [ -n "$refused" ] || break
 done
-sleep 0.3
-side=$(pgrep -f "^sh $work/side server")
-kill -9 "$(pgrep -P "$(pgrep -P "$side")" -x "$program")"
-wait
 KILL
 killed() { # PORT SERVER CLIENT, the words of a client at work, WORDS...
     local port=$1 server=$2 client=$3 busy=$4
