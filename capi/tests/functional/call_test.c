@@ -125,7 +125,7 @@ static void replies_come_in_the_order_they_were_given(void **state)
         for (uint32_t i = 0; i < REVERSE_COUNT; i++) {
             client_call(&client, 0, METHOD_REVERSE, 20 + i, 0);
         }
-        client_finish(&client, 30);
+        client_finish(&client, 60);
         for (uint32_t i = 0; i < REVERSE_COUNT; i++) {
             assert_int_equal(client.order[first + i], first + REVERSE_COUNT - 1 - i);
         }
@@ -139,7 +139,7 @@ static void drop_and_status_reach_the_caller(void **state)
     connect_all(1);
     client_call(&client, 0, METHOD_DROP, 10, 0);
     client_call(&client, 0, METHOD_STATUS, 10, 0);
-    client_finish(&client, 30);
+    client_finish(&client, 60);
     assert_int_equal(client.status[0], CRPC_E_DROPPED);
     assert_int_equal(client.status[1], 1234);
     client_leave(&client);
@@ -189,9 +189,9 @@ static void the_server_takes_leave_after_its_last_reply(void **state)
         client_call(&client, 0, METHOD_ECHO, 100, 0);
     }
     client_call(&client, 0, METHOD_LEAVE, 100, 0);
-    client_finish(&client, 30);
+    client_finish(&client, 60);
     assert_int_equal(client.status[50], CRPC_OK);
-    double end = now_seconds() + 30;
+    double end = now_seconds() + 60;
     while (client.disconnected == 0) {
         assert_true(now_seconds() < end);
         client_poll(&client, 10000000);
@@ -212,7 +212,7 @@ static void close_completes_what_is_pending(void **state)
     }
     client_poll(&client, 0);
     assert_int_equal(crpc_endpoint_close(client.context, client.endpoints[0]), CRPC_OK);
-    client_finish(&client, 10);
+    client_finish(&client, 60);
     for (uint32_t i = 0; i < 100; i++) {
         assert_int_equal(client.status[i], CRPC_E_CLOSED);
     }

@@ -223,7 +223,7 @@ static void keep(struct side *side, const crpc_completion *completion)
 /* The completion with this user_data, which must come. */
 static crpc_completion wait_for(struct side *side, uint8_t kind, uint64_t user_data)
 {
-    double end = side_seconds() + 30;
+    double end = side_seconds() + 60;
     for (;;) {
         for (uint32_t i = 0; i < seen_count; i++) {
             if (seen[i].kind == kind && seen[i].user_data == user_data) {

@@ -61,7 +61,7 @@ static void cycle(struct side *side, uint32_t number)
     }
     side_meet(side);
     if (ending == LEFT) {
-        stream_settle(stream, 30);
+        stream_settle(stream, 60);
         side_meet(side);
         crpc_channel_disconnect(side->context, channel, CRPC_FOREVER);
         EXPECT_EQUAL(side_wait_gone(side, channel), CRPC_OK);

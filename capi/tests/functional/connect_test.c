@@ -28,7 +28,7 @@ static struct peer peer;
 static void call_once(void)
 {
     client_call(&client, 0, METHOD_ECHO, 100, 0);
-    client_finish(&client, 30);
+    client_finish(&client, 60);
     assert_int_equal(client.status[0], CRPC_OK);
 }
 
@@ -183,8 +183,8 @@ static void a_killed_server_ends_every_call(void **state)
     client_poll(&client, 0);
     double begun = now_seconds();
     peer_kill(&peer, SIGKILL);
-    client_finish(&client, 20);
-    while (client.disconnected < 3 && now_seconds() - begun < 20) {
+    client_finish(&client, 60);
+    while (client.disconnected < 3 && now_seconds() - begun < 60) {
         client_poll(&client, 10000000);
     }
     print_message("# kill -9 noticed after %.2f s\n", now_seconds() - begun);
@@ -222,7 +222,7 @@ static void a_server_killed_under_load_ends_every_call(void **state)
         if (!killed) {
             peer_kill(&peer, SIGKILL);
         }
-        client_finish(&client, 20);
+        client_finish(&client, 60);
         for (uint64_t call = 0; call < client.submitted; call++) {
             assert_int_equal(client.seen[call], 1);
             assert_true(client.status[call] == CRPC_OK ||
@@ -258,7 +258,7 @@ static void a_killed_client_harms_no_other(void **state)
             waitpid(pid, NULL, 0);
         }
     }
-    client_finish(&client, 30);
+    client_finish(&client, 60);
     client_leave(&client);
     client_close(&client);
     peer_stop(&peer);
@@ -277,7 +277,7 @@ static void connecting_many_times_leaves_nothing_behind(void **state)
         client.disconnected = 0;
         assert_int_equal(client_connect(&client, peer.address, NULL), CRPC_OK);
         client_call(&client, 0, METHOD_ECHO, 10, 0);
-        client_finish(&client, 10);
+        client_finish(&client, 60);
         if (i % 2) {
             client_leave(&client);
         }
