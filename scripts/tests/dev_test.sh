@@ -72,8 +72,9 @@ for locale in C tr_TR.UTF-8 xx_XX; do
     check "with LC_ALL=$locale" same "$(LC_ALL=$locale "$copy/dev" help parrot 2> "$work/stderr")" "$("$copy/dev" help parrot)"
 done
 check "with a umask that lets nobody read" same "$(umask 777; "$copy/dev" parrot)" "$copy"
-if [ "$(id -u)" = 0 ]; then
-    check "as another user" same "$(cd / && setpriv --reuid 65534 --regid 65534 --clear-groups "$copy/dev" parrot)" "$copy"
+another() { setpriv --reuid 65534 --regid 65534 --clear-groups "$@"; }
+if [ "$(id -u)" = 0 ] && another test -x "$copy/dev"; then # who cannot reach TMPDIR has no copy to start
+    check "as another user" same "$(cd / && another "$copy/dev" parrot)" "$copy"
 fi
 
 # --- what documents and messages name
