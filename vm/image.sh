@@ -70,7 +70,11 @@ vm_image() {
     local stamp folder
     stamp=$(cat "$vm_here"/{image.sh,initramfs.sh,guest-init.sh,guest-main.sh,unpack_kernel.py} | sha256sum | cut -c1-12)
     vm_cached "$stamp" && return 0
-    mkdir -p "$vm_cache" || return 1
+    if ! mkdir -p "$vm_cache" 2> /dev/null || [ ! -w "$vm_cache" ]; then # no home, or one that is not this user's
+        vm_cache=$vm_here/../build/vm
+        vm_cached "$stamp" && return 0
+        mkdir -p "$vm_cache" || return 1
+    fi
     (
         flock 8
         vm_cached "$stamp" && exit 0
