@@ -5,7 +5,7 @@ build=$1
 source=$(cd "$(dirname "$0")/../.." && pwd)
 . "$source/tools/tests/tap.sh"
 . "$source/docs/tests/readme.sh"
-work=$(mktemp -d)
+work=$(work_folder) || exit 1
 server=
 trap '[ -n "$server" ] && kill $server 2>/dev/null; rm -rf "$work"' EXIT
 

@@ -32,6 +32,14 @@ SUDO
     echo "$folder:/usr/bin:/bin"
 }
 
+# A new folder without a space in its path, whatever TMPDIR is: what pkg-config says is split at spaces in the README's lines, and a
+# virtual environment's programs begin with #! and their path.
+work_folder() {
+    local temporary=${TMPDIR:-/tmp}
+    [[ $temporary != *[[:space:]]* ]] || temporary=/tmp
+    mktemp -d "$temporary/readme.XXXXXX"
+}
+
 # copy_of_checkout FOLDER: the README's lines build in the checkout, which is not the test's to change.
 copy_of_checkout() {
     mkdir -p "$1"

@@ -5,7 +5,7 @@ simnic=$1 build=$2
 source=$(cd "$(dirname "$0")/../../.." && pwd)
 . "$source/tools/tests/tap.sh"
 . "$source/docs/tests/readme.sh"
-work=$(mktemp -d)
+work=$(work_folder) || exit 1
 trap 'rm -rf "$work"' EXIT
 unset PYTHONPATH PIP_REQUIRE_VIRTUALENV VIRTUAL_ENV
 # `python3` is the distribution's, whatever other Python comes first in PATH.
@@ -36,7 +36,7 @@ venv=$work/copyrpc/build/python/bin
 check "they made an environment of the system's Python" test "$(readlink -f "$venv/python")" = "$(readlink -f /usr/bin/python3)"
 check "the package is there, with types" test -e "$("$venv/python" -c 'import copyrpc, os; print(os.path.dirname(copyrpc.__file__))')/py.typed"
 check "nothing else is: no libibverbs, no libcopyrpc" bash -c "! find '$work/copyrpc/build' -name '*ibverbs*' -o -name 'libcopyrpc*' | grep ."
-check "libibverbs is the system's" bash -c "ldd \$('$venv/python' -c 'import copyrpc._native as n; print(n.__file__)') | grep -q 'libibverbs.so.1 => /'"
+check "libibverbs is the system's" bash -c "ldd \"\$('$venv/python' -c 'import copyrpc._native as n; print(n.__file__)')\" | grep -q 'libibverbs.so.1 => /'"
 check "numpy is not needed" bash -c "! '$venv/python' -c 'import numpy' 2>/dev/null"
 
 check "the README's program, as printed" bash -c "timeout 60 '$simnic' run --session readme.\$\$ -- '$venv/python' '$work/hello.py' 127.0.0.1:7475 > '$work/output'"
@@ -66,7 +66,7 @@ DESTDIR=$work/root meson install -C "$build" --no-rebuild > "$work/install.log" 
 installed=$(dirname "$(find "$work/root" -name copyrpc.pc)")
 sed -i "s#^prefix=#prefix=$work/root#" "$installed/copyrpc.pc"
 check "with a libcopyrpc that is installed" bash -c "cd '$source' && PKG_CONFIG_PATH='$installed' '$venv/pip' install -q --force-reinstall --no-deps --no-build-isolation ./bindings/python"
-check "that one is linked with" bash -c "readelf -d \$(find '$work/copyrpc/build' -name '_native.*.so') | grep -q 'NEEDED.*libcopyrpc.so.0'"
+check "that one is linked with" bash -c "find '$work/copyrpc/build' -name '_native.*.so' -exec readelf -d {} + | grep -q 'NEEDED.*libcopyrpc.so.0'"
 
 mkdir "$work/alone"
 cp -r "$source/bindings/python/"{copyrpc,meson.build,pyproject.toml,README.md,build_native.py} "$work/alone"
