@@ -232,8 +232,10 @@ static void wait_for_command(struct inner *inner)
             wait = nudge;
         if (poll(files, 2, wait) < 0 && errno != EINTR)
             return;
-        hear_signals(inner);
+        /* In this order: a signal to the group is here, too, by the time that the outer process can tell of
+         * it. The other way round, a pause in between and one behind it made the two look like two. */
         hear_words(inner);
+        hear_signals(inner);
     }
 }
 
