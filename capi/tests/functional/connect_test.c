@@ -287,7 +287,7 @@ static void connecting_many_times_leaves_nothing_behind(void **state)
             before = footprint();
         }
     }
-    assert_true(footprint_is_back(&before));
+    assert_true(footprint_no_more_is_open(&before));
     client_close(&client);
     peer_stop(&peer);
 }

@@ -56,7 +56,7 @@ static bool more_is_open(const struct footprint *before, const struct footprint 
     return after->descriptors > before->descriptors || after->threads > before->threads;
 }
 
-bool footprint_is_back(const struct footprint *before)
+static bool compare(const struct footprint *before, bool with_memory)
 {
     struct footprint after = footprint();
     for (int tries = 0; tries < 1200 && more_is_open(before, &after); tries++) {
@@ -66,5 +66,15 @@ bool footprint_is_back(const struct footprint *before)
     printf("# %ld and %ld KiB, %u and %u descriptors, %u and %u threads\n", before->resident_kib,
            after.resident_kib, before->descriptors, after.descriptors, before->threads,
            after.threads);
-    return !more_is_open(before, &after) && memory_is_back(before, &after);
+    return !more_is_open(before, &after) && (!with_memory || memory_is_back(before, &after));
+}
+
+bool footprint_is_back(const struct footprint *before)
+{
+    return compare(before, true);
+}
+
+bool footprint_no_more_is_open(const struct footprint *before)
+{
+    return compare(before, false);
 }

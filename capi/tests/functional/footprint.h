@@ -16,5 +16,7 @@ struct footprint footprint(void);
  * here and there: a leak of 8 bytes a call, or of a kilobyte a connection, is more, and so is one
  * descriptor or thread of every second connection. Prints both. */
 bool footprint_is_back(const struct footprint *before);
+/* The same of descriptors and threads alone. */
+bool footprint_no_more_is_open(const struct footprint *before);
 
 #endif
