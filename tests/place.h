@@ -12,6 +12,7 @@
 #ifndef TESTS_PLACE_H
 #define TESTS_PLACE_H
 
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,6 +28,9 @@ static inline int place_pins_memory(void)
 {
     return getenv("SIMNIC_SESSION") == NULL;
 }
+
+/* The 5 s that are the default may pass on a busy machine, and few tests are about them. */
+#define PLACE_CONNECT_TIMEOUT_NS UINT64_C(60000000000)
 
 /* For how long the transport repeats what is not answered, 4.096 us * 2^n each time; 0: as by default, 67 ms. simnic does not
  * count the time that a peer has no processor. Soft-RoCE does, and seven times 268 ms outlast a pause of the machine. */

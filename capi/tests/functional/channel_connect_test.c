@@ -104,7 +104,7 @@ static void nobody_listens_or_not_for_channels(struct side *side)
         crpc_endpoint endpoint;
         uint32_t before = side->connected;
         const crpc_endpoint_options options = {.struct_size = sizeof(options),
-                                               .connect_timeout_ns = 60000000000};
+                                               .connect_timeout_ns = PLACE_CONNECT_TIMEOUT_NS};
         EXPECT_EQUAL(crpc_endpoint_connect(side->context, address, &options, &endpoint, &error),
                      CRPC_OK);
         SIDE_UNTIL(side, side->connected > before);

@@ -34,7 +34,7 @@ static crpc_channel_options quick(void)
                                   .slots = 16,
                                   .stripe_bytes_min = 4096,
                                   .rail_retry_ns = 10000000,
-                                  .connect_timeout_ns = 60000000000, /* no test is about it */
+                                  .connect_timeout_ns = PLACE_CONNECT_TIMEOUT_NS,
                                   .retry_timeout = waits ? 10 : 16,
                                   .retry_count = waits ? 4 : 6};
 }

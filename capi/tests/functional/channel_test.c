@@ -260,7 +260,7 @@ static crpc_endpoint connect_endpoint(struct side *side)
 {
     crpc_error error = {.struct_size = sizeof(error)};
     const crpc_endpoint_options options = {.struct_size = sizeof(options),
-                                           .connect_timeout_ns = 60000000000};
+                                           .connect_timeout_ns = PLACE_CONNECT_TIMEOUT_NS};
     crpc_endpoint endpoint;
     char address[64];
     uint32_t connected = side->connected;

@@ -98,7 +98,7 @@ int32_t client_connect(struct client *client, const char *address,
         ours = *options;
     }
     if (ours.connect_timeout_ns == 0) {
-        ours.connect_timeout_ns = CONNECT_TIMEOUT_NS;
+        ours.connect_timeout_ns = PLACE_CONNECT_TIMEOUT_NS;
     }
     if (ours.retry_timeout == 0) {
         ours.retry_timeout = place_retry_timeout();

@@ -24,7 +24,7 @@ struct client {
 };
 
 void client_open(struct client *client);
-/* Waits for the completion; returns its status. The connection has CONNECT_TIMEOUT_NS, unless `options` says
+/* Waits for the completion; returns its status. The connection has PLACE_CONNECT_TIMEOUT_NS, unless `options` says
  * otherwise; it may be NULL. */
 int32_t client_connect(struct client *client, const char *address,
                        const crpc_endpoint_options *options);

@@ -50,7 +50,7 @@ static void connect_all(void)
     crpc_error error = {.struct_size = sizeof(error)};
     /* The longest pause is shorter: it is this test that gives up, and not the time that is up. */
     const crpc_endpoint_options options = {.struct_size = sizeof(options),
-                                           .connect_timeout_ns = 60000000000};
+                                           .connect_timeout_ns = PLACE_CONNECT_TIMEOUT_NS};
     for (int i = 0; i < REQUESTS; i++) {
         if (crpc_endpoint_connect(calling, address, &options, &callers[i], &error) != CRPC_OK) {
             fail_msg("%s", error.message);

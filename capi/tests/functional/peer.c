@@ -157,7 +157,7 @@ static void decide(struct server *server, crpc_endpoint endpoint)
     crpc_endpoint_info info = {.struct_size = sizeof(info)};
     crpc_error error = {.struct_size = sizeof(error)};
     const crpc_endpoint_options options = {.struct_size = sizeof(options),
-                                           .connect_timeout_ns = CONNECT_TIMEOUT_NS,
+                                           .connect_timeout_ns = PLACE_CONNECT_TIMEOUT_NS,
                                            .retry_timeout = place_retry_timeout()};
     crpc_endpoint_get_info(server->context, endpoint, &info);
     if (info.token_bytes == strlen(REFUSE_TOKEN) &&

@@ -27,9 +27,6 @@ enum method {
 #define REFUSE_TOKEN "refuse me"
 #define REFUSE_REASON 42u
 
-/* The 5 s that are the default may pass on a busy machine, and few tests are about them. */
-#define CONNECT_TIMEOUT_NS UINT64_C(60000000000)
-
 struct peer {
     pid_t pid;
     char address[64]; /* host:port on which it listens */

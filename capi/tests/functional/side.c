@@ -324,7 +324,7 @@ crpc_channel_options side_options(const crpc_channel_options *options)
         ours = *options;
     }
     if (ours.connect_timeout_ns == 0) {
-        ours.connect_timeout_ns = 60000000000;
+        ours.connect_timeout_ns = PLACE_CONNECT_TIMEOUT_NS;
     }
     if (ours.retry_timeout == 0) {
         ours.retry_timeout = place_retry_timeout();
