@@ -105,24 +105,29 @@ static void expect_executed(const uint8_t *wqe, uint32_t blocks)
     expect(memcmp(memory, wqe + 36, blocks * BLOCK - 36) == 0, "other data was written");
 }
 
-/* The sum of a counter over all QPs, as `simnic ctl stats` tells it. */
-static unsigned long counted(const char *simnic, const char *name)
+/* What `simnic ctl stats` tells of all QPs, up to their sums. */
+static const char *read_statistics(const char *simnic)
 {
-    char command[4096], key[64];
-    unsigned long sum = 0;
-    size_t length = 0;
     static char text[1 << 16];
+    char command[4096];
     snprintf(command, sizeof command, "'%s' ctl stats --json", simnic);
-    snprintf(key, sizeof key, "\"%s\":", name);
     FILE *stats = popen(command, "r");
     expect(stats, "no statistics");
-    length = fread(text, 1, sizeof text - 1, stats);
+    text[fread(text, 1, sizeof text - 1, stats)] = 0;
     pclose(stats);
-    text[length] = 0;
     char *end = strstr(text, "\"sum\"");
     expect(end, "the statistics have no sum");
     *end = 0;
-    for (const char *at = strstr(text, key); at; at = strstr(at + 1, key))
+    return text;
+}
+
+/* The sum of a counter over all QPs. */
+static unsigned long counted(const char *statistics, const char *name)
+{
+    char key[64];
+    unsigned long sum = 0;
+    snprintf(key, sizeof key, "\"%s\":", name);
+    for (const char *at = strstr(statistics, key); at; at = strstr(at + 1, key))
         sum += strtoul(at + strlen(key), NULL, 10);
     return sum;
 }
@@ -132,10 +137,11 @@ static unsigned long counted(const char *simnic, const char *name)
  * not noticed as pushes would be a quarter of them. */
 static void expect_all_pushed(const char *simnic)
 {
-    unsigned long doorbells = counted(simnic, "doorbells");
-    unsigned long pushes = counted(simnic, "blueflame_pushes");
-    unsigned long executed = counted(simnic, "blueflame_executed");
-    unsigned long read = counted(simnic, "wqe_reads");
+    const char *statistics = read_statistics(simnic);
+    unsigned long doorbells = counted(statistics, "doorbells");
+    unsigned long pushes = counted(statistics, "blueflame_pushes");
+    unsigned long executed = counted(statistics, "blueflame_executed");
+    unsigned long read = counted(statistics, "wqe_reads");
     if (doorbells == pushed && pushes == executed && executed + read == pushed &&
         read < pushed / 10)
         return;
