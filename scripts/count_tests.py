@@ -40,14 +40,12 @@ class Count:
     passed: int = 0
     failed: int = 0
     skipped: int = 0
-    complaints: list[str] = field(default_factory=list)
-    remarks: list[list[str]] = field(default_factory=list)  # what the program said at each complaint
+    complaints: list[tuple[str, list[str]]] = field(default_factory=list)  # with what the program said at each
     programs: list[tuple[float, str]] = field(default_factory=list)
 
     def fail(self, complaint: str, remarks: list[str] | None = None) -> None:
         self.failed += 1
-        self.complaints.append(complaint)
-        self.remarks.append(remarks or [])
+        self.complaints.append((complaint, remarks or []))
 
 
 def read_steps(run: Path) -> list[Step]:
@@ -138,7 +136,7 @@ def write_last_run(root: Path, run: Path, count: Count, steps: list[Step], secon
         "load_at_end": float(load_now()),
         "processors": os.cpu_count(),
         "steps": [{"kind": step.kind, "name": step.name, "seconds": step.seconds} for step in steps],
-        "failures": count.complaints,
+        "failures": [complaint for complaint, _ in count.complaints],
     }
     path = root / "build/last-run.json"
     path.with_suffix(".new").write_text(json.dumps(report, indent=1) + "\n")
@@ -170,7 +168,7 @@ def main() -> int:
     print("The slowest programs:")
     for duration, name in sorted(count.programs, reverse=True)[:SLOWEST]:
         print(f"  {duration:5.0f} s  {name}")
-    for complaint, remarks in zip(count.complaints, count.remarks, strict=True):
+    for complaint, remarks in count.complaints:
         print(f"FAILED: {complaint}")
         for remark in remarks:
             print(f"  {remark[:REMARK_COLUMNS]}")

@@ -75,7 +75,6 @@ few=(vm bench sim model install)
 
 # What runs beside the tests on simnic, builds for later ones included.
 beside() {
-    trap - EXIT
     lane=beside
     if make sanitize; then
         sanitize=1
