@@ -6,9 +6,10 @@ import sys
 import pytest
 
 # Tests send these, or wait for children, which have what their parent has: whoever starts this may have blocked or ignored them.
-for number in (signal.SIGALRM, signal.SIGCHLD, signal.SIGINT, signal.SIGTERM):
+USED = (signal.SIGALRM, signal.SIGCHLD, signal.SIGINT, signal.SIGTERM)
+for number in USED:
     signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
-signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGALRM, signal.SIGCHLD, signal.SIGINT, signal.SIGTERM))
+signal.pthread_sigmask(signal.SIG_UNBLOCK, USED)
 
 
 class Tap:
