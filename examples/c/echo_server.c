@@ -16,8 +16,8 @@
 #include "arguments.h"
 
 #define BATCH 256
-#define IDLE_POLLS                                                                                 \
-    1000 /* before it sleeps: some tens of microseconds, as long as waking up takes */
+/* Before it sleeps: some tens of microseconds, as long as waking up takes. */
+#define IDLE_POLLS 1000
 
 static volatile sig_atomic_t stop;
 

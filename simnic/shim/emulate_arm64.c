@@ -642,14 +642,13 @@ unsigned emulate_stores(void *ucontext, const struct emulate_page *page)
 bool emulate_load(void *ucontext, const struct emulate_page *page)
 {
     struct machine m = machine_of(ucontext, page);
-    const size_t registers =
-        offsetof(mcontext_t, __reserved); /* but for the vectors, which stores leave as they are */
+    /* But for the vectors, which stores leave as they are. */
     uint8_t before[offsetof(mcontext_t, __reserved)];
-    memcpy(before, m.state, registers);
+    memcpy(before, m.state, sizeof before);
     if (!step(&m))
         return false;
     if (m.stored)
-        memcpy(m.state, before, registers);
+        memcpy(m.state, before, sizeof before);
     return !m.stored;
 }
 

@@ -24,6 +24,6 @@ void placement_woken(struct placement *placement, uint32_t waker)
     CPU_ZERO(&there);
     CPU_SET(waker, &there);
     sched_setaffinity(0, sizeof there, &there);
-    sched_setaffinity(0, sizeof allowed,
-                      &allowed); /* it stays there until the scheduler finds cause */
+    /* It stays there until the scheduler finds cause to move it. */
+    sched_setaffinity(0, sizeof allowed, &allowed);
 }

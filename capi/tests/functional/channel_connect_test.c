@@ -137,8 +137,8 @@ static void give_up(struct side *side, const char *address, uint64_t after_ns)
 static bool accept_too_late(struct side *side, useconds_t pause_us)
 {
     crpc_error error = {.struct_size = sizeof(error)};
-    usleep(
-        pause_us); /* what the other's rdma_cm says is on its way, and nothing tells when it is here */
+    /* What the other's rdma_cm says is on its way, and nothing tells when it is here. */
+    usleep(pause_us);
     side_poll(side, 0);
     int32_t status = crpc_channel_accept(side->context, side->requested, NULL, &error);
     if (status != CRPC_OK) {
@@ -469,8 +469,8 @@ static void a_hint_is_followed(struct side *side)
         write_hint(hint, 1024);
     }
     crpc_channel channel = side_connect(side, side->index == 0 ? &options : NULL);
-    side_await_rails(side, channel, CRPC_RAIL_UP,
-                     CRPC_RAIL_UP); /* or the first would have it all */
+    /* Or the first would have it all. */
+    side_await_rails(side, channel, CRPC_RAIL_UP, CRPC_RAIL_UP);
     side_meet(side);
     for (uint32_t i = 0; i < sizeof(shares) / sizeof(shares[0]); i++) {
         if (hint) {

@@ -82,8 +82,8 @@ static void a_rail_without_a_share(struct side *side)
     options.queue_pairs = 2;
     side_open(side, NULL);
     crpc_channel channel = side_connect(side, &options);
-    side_await_rails(side, channel, CRPC_RAIL_UP,
-                     CRPC_RAIL_UP); /* or one comes later, by packets */
+    /* Or one comes later, by packets. */
+    side_await_rails(side, channel, CRPC_RAIL_UP, CRPC_RAIL_UP);
     side_meet(side);
     uint64_t number = 0;
     for (uint32_t idle = 0; idle < 2; idle++) {
@@ -319,8 +319,8 @@ static void both_rails_flap(struct side *side)
     struct stream_options traffic = endless();
     crpc_channel_options options = quick();
     if (!getenv("TEST_SIMNIC")) {
-        options.retry_timeout =
-            14; /* 0.5 s, as long as the rails are down; a rail lost too much may end the channel */
+        /* 0.5 s, as long as the rails are down; a rail lost too much may end the channel. */
+        options.retry_timeout = 14;
     }
     uint32_t ended = 0;
     uint32_t rounds = rounds_of(4);

@@ -237,8 +237,8 @@ void test_destroy_races(void **state)
             cm_destroy(identifiers[i]);
             queue_pair_drop(&queue_pairs[i]);
         }
-        if (round % 10 ==
-            9) { /* what comes later than that is no event that the next rounds expect */
+        /* What comes later than that is no event that the next rounds expect. */
+        if (round % 10 == 9) {
             side_expect_silence(&rig->client);
         }
         while (cm_event_take(rig->server.cm, &event)) {
