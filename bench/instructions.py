@@ -5,6 +5,7 @@ Prints JSON; with --check, TAP: the limits of issue 4."""
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 
@@ -49,8 +50,8 @@ def empty_poll(queue_pairs):
 
 def counters(calls):
     """For each call: both sides' counters, and the device's."""
-    done = subprocess.run([simnic, "run", "--private", "--", rpc_rounds, DEVICE, str(calls), "100"],
-                          capture_output=True, text=True, check=True, env=dict(os.environ, AFTERWARDS=simnic + " ctl stats --json"))
+    done = subprocess.run([simnic, "run", "--private", "--", rpc_rounds, DEVICE, str(calls), "100"], stdout=subprocess.PIPE,
+                          text=True, check=True, env=dict(os.environ, AFTERWARDS=shlex.quote(simnic) + " ctl stats --json"))
     sides, device = done.stdout.split("\n", 1)
     [process] = json.loads(device)["processes"]
     all_calls = 2 * calls * (100 + 4)  # each queue pair is one side; rpc_rounds warms up with four rounds
