@@ -54,7 +54,7 @@ unanswered() {
     fi
 }
 check "where nobody listens, the README's program says so and ends" unanswered
-sh "$work/first" > "$work/server" 2>&1 &
+sh -c "exec $(cat "$work/first")" > "$work/server" 2>&1 & # so that the process below is the program's, not the shell's
 server=$!
 until grep -q '^listening' "$work/server"; do
     kill -0 $server 2>/dev/null || break
