@@ -2,11 +2,12 @@
 """count_tests.py RUN [--whole ROOT]: tells what came of a run of ./dev test, and prints the line that it ends with.
 
 RUN is the folder in which the run kept its notes: `steps`, a line for each build and each set of tests (kind, name, seconds,
-log, exit status; of kind `lost` is what ended before its steps did), `started` and `load`. The log of tests is that of meson's
-test runner, and of this run alone: whoever else runs tests in the same build writes others. Sub-tests are counted as the
-programs print them (TAP). A program that crashed, timed out, ended badly after its last sub-test or printed none counts as one
-failure, and so does a log that cannot be read, or one without a failure of a runner that failed. With --whole the result is
-also written to ROOT/build/last-run.json. Exit status 1 on any failure, or if nothing ran."""
+log, exit status; of kind `lost` is what ended before its steps did, of kind `left` a program that ran on), `started` and
+`load`. The log of tests is that of meson's test runner, and of this run alone: whoever else runs tests in the same build
+writes others. Sub-tests are counted as the programs print them (TAP). A program that crashed, timed out, ended badly after its
+last sub-test or printed none counts as one failure, and so does a log that cannot be read, or one without a failure of a
+runner that failed. With --whole the result is also written to ROOT/build/last-run.json. Exit status 1 on any failure, or if
+nothing ran."""
 import argparse
 import json
 import os
@@ -155,6 +156,8 @@ def main() -> int:
             count_log(count, step)
         elif step.status and step.kind == "build":
             count.fail(f"build/{step.name} does not build; the whole log is {step.log}")
+        elif step.kind == "left":
+            count.fail(f"a test left this running: {step.name}")
         elif step.status:
             count.fail(f"{step.name} ended early, with status {step.status}; its log is {step.log}")
     if count.passed + count.failed == 0:
@@ -163,7 +166,7 @@ def main() -> int:
 
     print(f"\n{seconds // 60} min {seconds % 60} s, load {(options.run / 'load').read_text().strip()} at the start, {load_now()} at the end:")
     for step in steps:
-        if step.kind != "lost":
+        if step.kind in ("build", "tests"):
             print(f"  {step.seconds:5} s  {'building' if step.kind == 'build' else 'testing'} build/{step.name}")
     print("The slowest programs:")
     for duration, name in sorted(count.programs, reverse=True)[:SLOWEST]:

@@ -28,6 +28,7 @@ date +%s > "$run/started"
 cut -d' ' -f1 /proc/loadavg > "$run/load"
 printf '%s\t%s\n' "$(git rev-parse HEAD 2>/dev/null)" "$([ -n "$(git status --porcelain 2>&1)" ] && echo changed || echo clean)" > "$run/commit"
 : > "$run/steps"
+export DEV_TEST_RUN=$run.$$ # a mark that all have which this run starts
 # Process groups of their own, which are ended whole: a signal to this script waits for nothing.
 lane=main beside='' testing=''
 end_groups() {
@@ -120,6 +121,9 @@ else
     [ $status = 0 ] || note lost "what runs beside the tests on simnic" 0 "$run/beside.log" $status
     cat "$run/beside.log"
 fi
+/usr/bin/python3 scripts/left_running.py "DEV_TEST_RUN=$DEV_TEST_RUN" | while IFS= read -r program; do
+    note left "${program//$'\t'/ }" 0 - 1
+done
 whole=()
 [ -n "$suite$quick" ] || whole=(--whole "$root")
 /usr/bin/python3 scripts/count_tests.py "$run" "${whole[@]}"

@@ -87,6 +87,16 @@ check "so is what ended early" has "$said" "FAILED: what runs beside ended early
 check "both count" ends "$said" "1 passed, 2 failed, 0 skipped"
 
 began
+program all OK 0 $'1..1\nok 1 - a'
+step tests gcc "$run/log" 0
+step left "sleep 60" - 1
+check "so is what a test left running" has "$(counted)" "FAILED: a test left this running: sleep 60"
+
+(DEV_TEST_MARK=$$ setsid sleep 60 &)
+check "what has the mark is found, in whatever session, and ended" test "$(/usr/bin/python3 "$source/scripts/left_running.py" "DEV_TEST_MARK=$$")" = "sleep 60"
+check "and it alone" test -z "$(/usr/bin/python3 "$source/scripts/left_running.py" "DEV_TEST_MARK=$$")"
+
+began
 : > "$run/log"
 check "so is a run of nothing" ends "$(counted)" "0 passed, 1 failed, 0 skipped"
 plan
