@@ -127,9 +127,8 @@ static void cm_message(void *context, uint32_t source_slot, const void *message,
  * keep the order of messages. */
 void process_run_cm(void)
 {
-    static pthread_mutex_t running = PTHREAD_MUTEX_INITIALIZER;
     if (atomic_load_explicit(&process.cm_due_ns, memory_order_relaxed) > process_now_ns() ||
-        pthread_mutex_trylock(&running) != 0)
+        atomic_exchange_explicit(&process.cm_runs, true, memory_order_acquire))
         return;
     atomic_store(&process.cm_due_ns, UINT64_MAX);
     struct list notes;
@@ -148,7 +147,7 @@ void process_run_cm(void)
     uint64_t asked = atomic_load(&process.cm_due_ns);
     while (due < asked && !atomic_compare_exchange_weak(&process.cm_due_ns, &asked, due))
         ;
-    pthread_mutex_unlock(&running);
+    atomic_store_explicit(&process.cm_runs, false, memory_order_release);
 }
 
 static void trace(void *context, uint32_t kind, uint32_t number, const void *bytes, uint32_t count)

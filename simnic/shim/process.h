@@ -13,6 +13,7 @@
 
 #define PAGE_FILE_NAME "simnic-doorbells"
 
+/* All zero in a forked child: the parent's threads, and what they were in the middle of, are not there. */
 struct process {
     bool attached;
     uint32_t pid; /* whose device this is: a forked child has none until it opens one */
@@ -21,6 +22,7 @@ struct process {
     struct cm *cm;
     _Atomic bool kicked;
     _Atomic uint64_t cm_due_ns;
+    _Atomic bool cm_runs; /* in some thread */
     struct list cm_notes; /* messages for the cm that came in */
     int page_file;        /* memfd: the doorbell pages, page n at n * 4096 */
     uint64_t page_file_inode;
