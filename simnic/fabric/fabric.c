@@ -340,9 +340,11 @@ bool fabric_unread(struct fabric *fabric, uint32_t slot)
         return false;
     const struct fabric_ring *ring = &fabric->file->rings[slot][fabric->slot];
     uint64_t head = atomic_load_explicit(&ring->head, memory_order_relaxed);
+    /* Whose generation, before whether it lives: another may take the slot in between. */
+    uint32_t generation = atomic_load(&fabric->file->slots[slot].generation);
     if (fabric_slot_alive(fabric, slot))
         return atomic_load_explicit(&ring->tail, memory_order_acquire) != head;
-    fabric->dead[slot] = atomic_load(&fabric->file->slots[slot].generation);
+    fabric->dead[slot] = generation;
     return false;
 }
 

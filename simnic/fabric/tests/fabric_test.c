@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -196,6 +197,48 @@ static void test_newcomers(void **state)
     }
 }
 
+static struct world *looked_at; /* somebody takes its peer's slot as soon as it was looked for */
+
+/* The linker's --wrap has fabric.c call these. */
+int __wrap_open(const char *path, int flags, ...);
+int __wrap_open64(const char *path, int flags, ...);
+
+int __wrap_open64(const char *path, int flags, ...)
+{
+    int fd = (int)syscall(SYS_openat, AT_FDCWD, path, flags, 0600), error = errno;
+    if (looked_at) {
+        struct world *world = looked_at;
+        looked_at = NULL;
+        world->peer = start_peer(world->path);
+    }
+    errno = error;
+    return fd;
+}
+
+int __wrap_open(const char *path, int flags, ...)
+{
+    return __wrap_open64(path, flags);
+}
+
+/* Nobody may take the newcomer for the dead one whose slot it has, or nothing would ever reach it. */
+static void test_newcomer_in_a_dead_ones_slot(void **state)
+{
+    struct world *world = *state;
+    struct fabric_slot *slot = &world->fabric->file->slots[world->peer_slot];
+    const struct fabric_ring *ring =
+        &world->fabric->file->rings[world->peer_slot][world->fabric->slot];
+    assert_true(send_to_peer(world, PACKET_CM)); /* which it does not read */
+    end_peer(world);
+    uint32_t generation = atomic_load(&slot->generation);
+    looked_at = world;
+    assert_false(fabric_unread(world->fabric, world->peer_slot));
+    assert_int_equal(fabric_pid(world->fabric, world->peer_slot), world->peer);
+    assert_int_equal(atomic_load(&slot->generation), generation + 1);
+    uint64_t head = atomic_load(&ring->head);
+    assert_true(send_to_peer(world, PACKET_CM));
+    assert_true(atomic_load(&ring->head) > head);
+}
+
 /* Who wakes tells on which processor it runs, once; who does not sleep is not told. */
 static void test_waker(void **state)
 {
@@ -227,6 +270,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_no_descriptors, setup, teardown),
         cmocka_unit_test_setup_teardown(test_full_ring, setup, teardown),
         cmocka_unit_test_setup_teardown(test_newcomers, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_newcomer_in_a_dead_ones_slot, setup, teardown),
         cmocka_unit_test_setup_teardown(test_waker, setup, teardown),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
