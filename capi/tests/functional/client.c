@@ -113,6 +113,11 @@ int32_t client_connect(struct client *client, const char *address,
         assert_true(now_seconds() < end);
         client_poll(client, 10000000);
     }
+    if (client->connected_status != CRPC_OK &&
+        crpc_endpoint_get_error(client->context, client->endpoints[client->endpoint_count - 1],
+                                &error) == CRPC_OK) {
+        print_message("# connect %s: %s\n", address, error.message);
+    }
     return client->connected_status;
 }
 
