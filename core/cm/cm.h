@@ -26,8 +26,8 @@ enum cm_event_kind {
     CM_EVENT_CONNECT_REQUEST,  /* listener: identifier is new and the owner's from now on */
     CM_EVENT_CONNECT_RESPONSE, /* connect: accepted; private data is the peer's */
     CM_EVENT_ESTABLISHED,      /* accept: the peer is ready */
-    CM_EVENT_REJECTED,         /* connect: private data is the peer's, 0 bytes if it was not its
-                                  application that rejected; error says who and why */
+    CM_EVENT_REJECTED,         /* connect, and no response came: private data is the peer's, 0 bytes
+                                  if not its application rejected; error says who and why */
     CM_EVENT_FAILED,           /* connect or accept came to nothing: error */
     CM_EVENT_DISCONNECTED,     /* the peer, or its kernel, took the connection down; also the answer
                                   to cm_disconnect */

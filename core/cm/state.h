@@ -59,8 +59,9 @@ struct cm_identifier {
     struct cm *cm;
     struct rdma_cm_id *id; /* NULL until the first address is tried */
     void *owner;
-    bool dying;   /* under the mutex */
-    bool passive; /* came with a CONNECT_REQUEST */
+    bool dying;    /* under the mutex */
+    bool passive;  /* came with a CONNECT_REQUEST */
+    bool answered; /* connect: the peer has accepted; of the thread */
     struct list work_link;
     uint8_t read_depth_out; /* passive: what the peer can */
     uint8_t read_depth_in;

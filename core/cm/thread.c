@@ -110,12 +110,17 @@ static void tell_failed(struct cm_identifier *identifier, int status)
     cm_queue_spare(identifier->cm, identifier);
 }
 
-/* By the peer's host or application. At the passive side it means that the connecting side has
- * given up in the middle of the handshake. */
+/* By the peer's host or application. On the passive side it means that the connecting side has
+ * given up in the middle of the handshake. After the peer has accepted, it means that the peer has
+ * closed the connection before it heard of our answer. */
 static void tell_rejected(struct cm_identifier *identifier, const struct seen *seen)
 {
     if (identifier->passive) {
         tell_failed(identifier, ECONNRESET);
+        return;
+    }
+    if (identifier->answered) {
+        tell(identifier, CM_EVENT_DISCONNECTED, seen);
         return;
     }
     struct cm_event *event = cm_spare_event(identifier->cm, CM_EVENT_REJECTED, identifier);
@@ -153,6 +158,7 @@ static void dispatch(struct cm_identifier *identifier, const struct seen *seen)
         cm_incoming(identifier, seen->id, &seen->parameters);
         return;
     case RDMA_CM_EVENT_CONNECT_RESPONSE:
+        identifier->answered = true;
         tell(identifier, CM_EVENT_CONNECT_RESPONSE, seen);
         return;
     case RDMA_CM_EVENT_ESTABLISHED:
