@@ -92,7 +92,8 @@ step tests gcc "$run/log" 0
 step left "sleep 60" - 1
 check "so is what a test left running" has "$(counted)" "FAILED: a test left this running: sleep 60"
 
-(DEV_TEST_MARK=$$ setsid sleep 60 &)
+DEV_TEST_MARK=$$ setsid sleep 60 &
+until [ "$(cat /proc/$!/comm)" = sleep ]; do sleep 0.01; done
 check "what has the mark is found, in whatever session, and ended" test "$(/usr/bin/python3 "$source/scripts/left_running.py" "DEV_TEST_MARK=$$")" = "sleep 60"
 check "and it alone" test -z "$(/usr/bin/python3 "$source/scripts/left_running.py" "DEV_TEST_MARK=$$")"
 
