@@ -5,8 +5,8 @@
 
 #include <stdint.h>
 
-#include "memory.h"
-#include "rpc.h"
+#include "nic/memory/memory.h"
+#include "rpc/rpc.h"
 
 #define BENCH_DEPTH 256
 #define BENCH_BYTES 32

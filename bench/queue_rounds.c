@@ -19,9 +19,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "error.h"
-#include "mlx5.h"
-#include "nic.h"
+#include "base/error.h"
+#include "nic/mlx5/mlx5.h"
+#include "nic/nic.h"
 
 /* Kept as a function of its own name, by which callgrind finds it. */
 #if defined(__clang__)

@@ -1,8 +1,8 @@
 /* channel.c: channels, for the caller. channel_submit.c has their data path. */
 #include <string.h>
 
-#include "compiler.h"
-#include "error.h"
+#include "base/compiler.h"
+#include "base/error.h"
 #include "private/context.h"
 #include "private/copyin.h"
 #include "private/options.h"

@@ -1,7 +1,7 @@
 /* channel_submit.c: the data path of channels. Each op is checked here, once, and so is the memory
  * that it names.
  */
-#include "compiler.h"
+#include "base/compiler.h"
 #include "private/context.h"
 
 /* ---- Checks of an op: what its opcode does not name must be zero ----------------------------- */

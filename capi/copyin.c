@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "private/copyin.h"
-#include "error.h"
+#include "base/error.h"
 
 static uint32_t size_of(const void *theirs)
 {

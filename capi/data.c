@@ -1,7 +1,7 @@
 /* data.c: the data path: submit, poll, and writing in place. Each op is checked here, once. */
 #include <string.h>
 
-#include "compiler.h"
+#include "base/compiler.h"
 #include "private/context.h"
 
 #define POLL_CAPACITY_MAX (1u << 20)

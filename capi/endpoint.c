@@ -1,6 +1,6 @@
 /* endpoint.c: endpoints, for the caller. */
-#include "compiler.h"
-#include "error.h"
+#include "base/compiler.h"
+#include "base/error.h"
 #include "private/context.h"
 #include "private/copyin.h"
 #include "private/options.h"

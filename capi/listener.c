@@ -1,5 +1,5 @@
 /* listener.c: listeners of both kinds, for the caller. */
-#include "error.h"
+#include "base/error.h"
 #include "private/context.h"
 #include "private/copyin.h"
 #include "private/options.h"

@@ -1,7 +1,7 @@
 /* options.c: see private/options.h. */
 #include <string.h>
 
-#include "error.h"
+#include "base/error.h"
 #include "private/options.h"
 
 #define ADDRESS_BYTES_MAX 320

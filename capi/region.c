@@ -3,7 +3,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-#include "error.h"
+#include "base/error.h"
 #include "private/context.h"
 #include "private/copyin.h"
 

@@ -7,9 +7,9 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
-#include "clock.h"
-#include "cm.h"
-#include "compiler.h"
+#include "base/clock.h"
+#include "cm/cm.h"
+#include "base/compiler.h"
 #include "private/context.h"
 
 void context_disarm(struct crpc_context *context)

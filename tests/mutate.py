@@ -28,7 +28,7 @@ class Engine:
         """`programs`: the simulation's sources, in the engine's tests; `more`: sources elsewhere."""
         self.folder = root / folder
         self.steps = steps
-        self.include = [root / path for path in ("capi", "core/base", "core/nic", "core/cm", "core/nic/memory")]
+        self.include = [root / path for path in ("capi", "core")]
         self.own = [source.relative_to(self.folder) for source in sorted(self.folder.glob("*.c"))]
         self.own += [Path("tests") / program for program in programs]
         self.others = [source for path in ("core/base", "core/nic/memory") for source in sorted((root / path).glob("*.c"))]
@@ -37,7 +37,7 @@ class Engine:
 
     def compile(self, source: Path, engine: Path, target: Path) -> Path:
         target.parent.mkdir(parents=True, exist_ok=True)
-        words = ["cc", "-c", "-O1", "-w", "-std=gnu11", "-D_GNU_SOURCE", *(f"-I{path}" for path in (engine, *self.include))]
+        words = ["cc", "-c", "-O1", "-w", "-std=gnu11", "-D_GNU_SOURCE", *(f"-I{path}" for path in (engine.parent, *self.include))]
         subprocess.run([*words, "-o", target, source], check=True, capture_output=True, text=True)
         return target
 
@@ -62,7 +62,7 @@ class Engine:
 
     def build(self, mutation: Mutation, work: Path) -> Path:
         """Gives the simulation of the broken engine. A header changes all of the engine's sources, a source itself alone."""
-        engine = work / "engine"
+        engine = work / self.folder.name
         shutil.copytree(self.folder, engine)
         text = (engine / mutation.file).read_text()
         for old, new in mutation.changes:

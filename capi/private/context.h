@@ -6,12 +6,12 @@
 
 #include <stdbool.h>
 
-#include "abi.h"
-#include "list.h"
-#include "log.h"
-#include "nic.h"
-#include "rpc.h"
-#include "stripe.h"
+#include "base/abi.h"
+#include "base/list.h"
+#include "base/log.h"
+#include "nic/nic.h"
+#include "rpc/rpc.h"
+#include "stripe/stripe.h"
 
 struct cm;
 

@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "abi.h"
+#include "base/abi.h"
 
 /* No struct is ever longer; a larger struct_size was never set by a program that knew what it
  * did. */

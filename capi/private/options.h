@@ -2,7 +2,7 @@
 #ifndef CAPI_OPTIONS_H
 #define CAPI_OPTIONS_H
 
-#include "abi.h"
+#include "base/abi.h"
 
 #define CONNECT_TIMEOUT_DEFAULT_NS UINT64_C(5000000000)
 #define KEEPALIVE_DEFAULT_NS UINT64_C(1000000000)

@@ -1,5 +1,5 @@
 /* fixture.c: see fixture.h. */
-#include "clock.h"
+#include "base/clock.h"
 #include "fixture.h"
 
 struct fixture fixture;

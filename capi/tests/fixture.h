@@ -13,7 +13,7 @@
 #include <cmocka.h>
 
 #include "copyrpc.h"
-#include "memory.h"
+#include "nic/memory/memory.h"
 
 #define FIXTURE_COMPLETIONS 64
 #define FIXTURE_KEPT 1024

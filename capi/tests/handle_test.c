@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "fixture.h"
-#include "random.h"
+#include "nic/memory/random.h"
 
 /* Every function that takes an endpoint, with arguments that would be good. */
 static uint8_t blob[104];

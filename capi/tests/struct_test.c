@@ -3,7 +3,7 @@
  */
 #include <stdlib.h>
 
-#include "error.h"
+#include "base/error.h"
 #include "fixture.h"
 #include "private/copyin.h"
 

@@ -2,7 +2,7 @@
 #ifndef CORE_BASE_ERROR_H
 #define CORE_BASE_ERROR_H
 
-#include "abi.h"
+#include "base/abi.h"
 
 /* Fills *error, if it is not NULL, and returns status, so that a caller can `return
  * error_set(...)`. struct_size is left alone: inside the library a crpc_error is always whole. */

@@ -1,4 +1,4 @@
-#include "handles.h"
+#include "base/handles.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>

@@ -5,7 +5,7 @@
 
 #include <stdbool.h>
 
-#include "compiler.h"
+#include "base/compiler.h"
 
 struct list {
     struct list *next;

@@ -1,11 +1,11 @@
-#include "log.h"
+#include "base/log.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "clock.h"
+#include "base/clock.h"
 
 static const char *const level_names[] = {"off", "error", "warning", "info", "debug"};
 

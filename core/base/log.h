@@ -3,7 +3,7 @@
 #ifndef CORE_BASE_LOG_H
 #define CORE_BASE_LOG_H
 
-#include "abi.h"
+#include "base/abi.h"
 
 #define LOG_ENTRIES 256
 

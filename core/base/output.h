@@ -4,7 +4,7 @@
 
 #include <stdbool.h>
 
-#include "abi.h"
+#include "base/abi.h"
 
 struct output {
     crpc_completion *next;

@@ -1,4 +1,4 @@
-#include "wheel.h"
+#include "base/wheel.h"
 
 #define GROUP_BITS 6
 #define GROUP_MASK (WHEEL_SLOTS - 1)

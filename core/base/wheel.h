@@ -13,7 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "list.h"
+#include "base/list.h"
 
 #define WHEEL_TICK_BITS 13
 #define WHEEL_LEVELS 10

@@ -1,12 +1,12 @@
 /* address.c: "host:port" as people write it, to and from socket addresses. Needs no RDMA. */
-#include "address.h"
+#include "cm/address.h"
 
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "error.h"
+#include "base/error.h"
 
 #define SHAPES "write host:port, 192.0.2.1:port or [2001:db8::1]:port"
 

@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <sys/socket.h>
 
-#include "abi.h"
+#include "base/abi.h"
 
 #define ADDRESS_HOST_BYTES 256 /* a DNS name has at most 253 characters */
 #define ADDRESS_TEXT_BYTES 64

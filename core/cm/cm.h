@@ -11,8 +11,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "abi.h"
-#include "nic.h"
+#include "base/abi.h"
+#include "nic/nic.h"
 
 struct cm;            /* of one nic */
 struct cm_identifier; /* a listener or a connection */

@@ -9,8 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "error.h"
-#include "state.h"
+#include "base/error.h"
+#include "cm/state.h"
 
 int32_t cm_connect(struct cm *cm, const char *address, void *owner,
                    struct cm_identifier **identifier, crpc_error *error)

@@ -4,8 +4,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "error.h"
-#include "state.h"
+#include "base/error.h"
+#include "cm/state.h"
 
 #define BACKLOG_DEFAULT 128
 

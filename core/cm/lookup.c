@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "error.h"
-#include "state.h"
+#include "base/error.h"
+#include "cm/state.h"
 
 struct cm_lookup {
     pthread_mutex_t mutex; /* taken before cm.mutex, never after it */

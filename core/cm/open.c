@@ -8,8 +8,8 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "error.h"
-#include "state.h"
+#include "base/error.h"
+#include "cm/state.h"
 
 static int32_t channel_error(crpc_error *error, int os_error)
 {

@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "error.h"
-#include "state.h"
+#include "base/error.h"
+#include "cm/state.h"
 
 bool cm_same_port(const struct cm *cm, const struct rdma_cm_id *id)
 {

@@ -8,8 +8,8 @@
 #include <sys/eventfd.h>
 #include <time.h>
 
-#include "error.h"
-#include "state.h"
+#include "base/error.h"
+#include "cm/state.h"
 
 #define TROUBLE_PAUSE_NS 20000000 /* after what cannot be helped, so as not to spin on it */
 

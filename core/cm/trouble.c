@@ -6,8 +6,8 @@
 #include <errno.h>
 #include <string.h>
 
-#include "error.h"
-#include "state.h"
+#include "base/error.h"
+#include "cm/state.h"
 
 static const uint8_t refusal_magic[4] = {'C', 'R', 'C', 'M'};
 

@@ -1,8 +1,8 @@
 /* drivers.c: the drivers of the shipped library, the preferred first. Tests have a table of their
  * own. */
-#include "mlx5/driver.h"
-#include "nic.h"
-#include "verbs/driver.h"
+#include "nic/mlx5/driver.h"
+#include "nic/nic.h"
+#include "nic/verbs/driver.h"
 
 const struct nic_operations *const nic_drivers[] = {
     &mlx5_operations,

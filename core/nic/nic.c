@@ -1,7 +1,7 @@
 /* nic.c: the choice among the drivers of the table that is linked in. */
-#include "nic.h"
+#include "nic/nic.h"
 
-#include "error.h"
+#include "base/error.h"
 
 int32_t nic_query(uint32_t index, crpc_device_info *info, crpc_error *error)
 {

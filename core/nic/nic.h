@@ -14,7 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "abi.h"
+#include "base/abi.h"
 
 struct nic;
 struct nic_queue_pair;

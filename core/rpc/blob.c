@@ -1,12 +1,12 @@
 /* blob.c: connecting without rdma_cm: the application carries 104 bytes each way. Layout:
  * docs/wire.md.
  */
-#include "engine.h"
+#include "rpc/engine.h"
 
 #include <string.h>
 
-#include "checksum.h"
-#include "error.h"
+#include "base/checksum.h"
+#include "base/error.h"
 
 #define BLOB_MAGIC 0x42505243u /* "CRPB" */
 

@@ -1,13 +1,13 @@
 /* connect.c: endpoints and listeners by rdma_cm: what follows from each event, and the events
  * that the application gets to see. Cold path.
  */
-#include "engine.h"
+#include "rpc/engine.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "error.h"
+#include "base/error.h"
 
 static struct nic_transport transport_of(const struct rpc_endpoint *endpoint)
 {

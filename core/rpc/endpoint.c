@@ -1,14 +1,14 @@
 /* endpoint.c: the life of an endpoint: its memory, its failure, the draining of what was
  * pending, its end. Cold path.
  */
-#include "engine.h"
+#include "rpc/engine.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 
-#include "error.h"
+#include "base/error.h"
 
 /* ---- Making ---------------------------------------------------------------------------------- */
 

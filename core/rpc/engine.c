@@ -1,14 +1,14 @@
 /* engine.c: the life of the engine, and poll: what it does in which order, and why in that
  * order. */
-#include "engine.h"
+#include "rpc/engine.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "clock.h"
-#include "error.h"
+#include "base/clock.h"
+#include "base/error.h"
 
 /* ---- Life ------------------------------------------------------------------------------------ */
 

@@ -15,16 +15,16 @@
 
 #include <assert.h>
 
-#include "clock.h"
-#include "cm.h"
-#include "handshake.h"
-#include "list.h"
-#include "output.h"
-#include "ring.h"
-#include "rpc.h"
-#include "table.h"
-#include "wheel.h"
-#include "wire.h"
+#include "base/clock.h"
+#include "cm/cm.h"
+#include "rpc/handshake.h"
+#include "base/list.h"
+#include "base/output.h"
+#include "rpc/ring.h"
+#include "rpc/rpc.h"
+#include "base/table.h"
+#include "base/wheel.h"
+#include "rpc/wire.h"
 
 /* ---- Calls of this side ---------------------------------------------------------------------- */
 

@@ -1,9 +1,9 @@
 /* handshake.c: see handshake.h. Everything here comes from the peer and is checked before use. */
-#include "handshake.h"
+#include "rpc/handshake.h"
 
 #include <string.h>
 
-#include "error.h"
+#include "base/error.h"
 
 #define RING_LOG2_MIN 12
 #define RING_LOG2_MAX 30

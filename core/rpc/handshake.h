@@ -4,8 +4,8 @@
 
 #include <stddef.h>
 
-#include "abi.h"
-#include "wire.h"
+#include "base/abi.h"
+#include "rpc/wire.h"
 
 /* Features that this build knows. None is defined yet. */
 #define HANDSHAKE_FEATURES_KNOWN 0u

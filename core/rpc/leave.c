@@ -1,9 +1,9 @@
 /* leave.c: how a connection ends well: both sides say FIN after their last request, answer what
  * they owe, and part when nothing is left; and what watches over a connection meanwhile.
  */
-#include "engine.h"
+#include "rpc/engine.h"
 
-#include "error.h"
+#include "base/error.h"
 
 /* Refuses new calls and says so to the peer with the next batch. */
 void endpoint_leave(struct rpc_endpoint *endpoint)

@@ -2,7 +2,7 @@
  * since the peer can rewrite the ring at any time; a field out of place ends the connection, and
  * that alone.
  */
-#include "engine.h"
+#include "rpc/engine.h"
 
 #include <stdatomic.h>
 

@@ -1,12 +1,12 @@
 /* ring.c: see ring.h. */
-#include "ring.h"
+#include "rpc/ring.h"
 
 #include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "error.h"
+#include "base/error.h"
 
 static size_t page_bytes(void)
 {

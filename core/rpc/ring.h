@@ -7,8 +7,8 @@
 
 #include <stdint.h>
 
-#include "abi.h"
-#include "nic.h"
+#include "base/abi.h"
+#include "nic/nic.h"
 
 struct ring {
     uint8_t *address;              /* of 2 * bytes, then the line's page */

@@ -10,10 +10,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "abi.h"
-#include "handles.h"
-#include "log.h"
-#include "nic.h"
+#include "base/abi.h"
+#include "base/handles.h"
+#include "base/log.h"
+#include "nic/nic.h"
 
 struct cm;
 struct rpc_engine;

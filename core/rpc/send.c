@@ -3,8 +3,8 @@
  */
 #include <string.h>
 
-#include "copy.h"
-#include "engine.h"
+#include "base/copy.h"
+#include "rpc/engine.h"
 
 /* ---- Writing messages ------------------------------------------------------------------------ */
 

@@ -11,7 +11,7 @@
 #include <assert.h>
 #include <stdint.h>
 
-#include "compiler.h"
+#include "base/compiler.h"
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "copyrpc's wire structs are little-endian; this machine is not"

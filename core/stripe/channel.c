@@ -1,5 +1,5 @@
 /* channel.c: the life of a channel: memory, agreement with the peer, failure, leave, close. */
-#include "channel.h"
+#include "stripe/channel.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "error.h"
+#include "base/error.h"
 
 /* ---- Making ---------------------------------------------------------------------------------- */
 

@@ -18,15 +18,15 @@
 
 #include <assert.h>
 
-#include "clock.h"
-#include "cm.h"
-#include "compiler.h"
-#include "list.h"
-#include "output.h"
-#include "stripe.h"
-#include "stripe_wire.h"
-#include "table.h"
-#include "wheel.h"
+#include "base/clock.h"
+#include "cm/cm.h"
+#include "base/compiler.h"
+#include "base/list.h"
+#include "base/output.h"
+#include "stripe/stripe.h"
+#include "stripe/stripe_wire.h"
+#include "base/table.h"
+#include "base/wheel.h"
 
 /* ---- Ops ------------------------------------------------------------------------------------- */
 

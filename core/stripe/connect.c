@@ -1,12 +1,12 @@
 /* connect.c: channels and listeners by rdma_cm. Only the first queue pair, which is on rail 0, is
  * connected this way; the rails follow over it (rail.c). Cold path.
  */
-#include "channel.h"
+#include "stripe/channel.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
-#include "error.h"
+#include "base/error.h"
 
 static int32_t need_cm(const struct stripe_engine *engine, crpc_error *error)
 {

@@ -7,7 +7,7 @@
  * and the offer or answer after it, which its report must precede), one LEAVE
  * and one BYE.
  */
-#include "channel.h"
+#include "stripe/channel.h"
 
 #include <string.h>
 

@@ -1,11 +1,11 @@
 /* engine.c: the life of the engine, the completions of the devices, and poll: what it does in which
  * order, and why in that order. */
-#include "channel.h"
+#include "stripe/channel.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
-#include "error.h"
+#include "base/error.h"
 
 /* A sleeper looks for clear-to-sends this often: at first, and when nothing came for a while. */
 #define LOOK_BACKOFF_MIN_NS UINT64_C(10000)

@@ -1,12 +1,12 @@
 /* hello.c: what both ways of connecting tell the peer, and connecting by blobs. Everything here comes
  * from the peer and is checked before use.
  */
-#include "channel.h"
+#include "stripe/channel.h"
 
 #include <string.h>
 
-#include "checksum.h"
-#include "error.h"
+#include "base/checksum.h"
+#include "base/error.h"
 
 #define FEATURES_KNOWN 0u
 

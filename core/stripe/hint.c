@@ -2,7 +2,7 @@
  * send. A seqlock: the sequence is odd while it is being written; what was read counts only if the
  * sequence was even and the same before and after.
  */
-#include "channel.h"
+#include "stripe/channel.h"
 
 #include <fcntl.h>
 #include <stdatomic.h>
@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "split.h"
+#include "stripe/split.h"
 
 #define HINT_VERSION 1u
 #define TRIES 4

@@ -5,7 +5,7 @@
  * without a hash or a list. It is bounded; what was used least lately goes first. What ops still use
  * is kept on a list of its own when it has left the array.
  */
-#include "channel.h"
+#include "stripe/channel.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "error.h"
+#include "base/error.h"
 
 #define CACHE_REGISTRATIONS_MAX 1024u
 #define CACHE_BYTES_MAX (UINT64_C(16) << 30)

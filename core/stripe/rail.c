@@ -13,13 +13,13 @@
  * both have reported, the rail is DOWN, and the active side offers it again after a while. Each
  * attempt has its own queue pairs and a number, the epoch.
  */
-#include "channel.h"
+#include "stripe/channel.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "error.h"
+#include "base/error.h"
 
 #define RAIL_RETRY_MAX_FACTOR 16u
 /* When one rail is up the other has so long to come before the channel is connected without it. */

@@ -2,7 +2,7 @@
  * say that something was. What an immediate and a record say comes from the peer, and is checked
  * here.
  */
-#include "channel.h"
+#include "stripe/channel.h"
 
 #include <stdatomic.h>
 #include <string.h>

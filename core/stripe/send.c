@@ -3,12 +3,12 @@
  *
  * The peer's receives show as lines in our memory, written by its device ("clear to send").
  */
-#include "channel.h"
+#include "stripe/channel.h"
 
 #include <stdatomic.h>
 #include <string.h>
 
-#include "split.h"
+#include "stripe/split.h"
 
 /* ---- Clear to send --------------------------------------------------------------------------- */
 

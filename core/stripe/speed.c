@@ -2,9 +2,9 @@
  * acknowledged, over the time in which it had any under way. Both are halved now and then, so that
  * what happened lately counts most. Integers only.
  */
-#include "channel.h"
+#include "stripe/channel.h"
 
-#include "split.h"
+#include "stripe/split.h"
 
 #define SAMPLE_BYTES (UINT64_C(4) << 20) /* of each rail before the split changes */
 #define FORGET_BYTES (UINT64_C(32) << 20)

@@ -26,7 +26,7 @@
 #include "copyrpc.h"
 #include "place.h"
 #include "signals.h"
-#include "wire.h"
+#include "rpc/wire.h"
 
 #define PEERS 300u /* more than endpoints_max, which is 256 */
 #define RING_LOG2 20u

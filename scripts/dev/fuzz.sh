@@ -12,7 +12,7 @@ fuzz=$root/build/fuzz
 mkdir -p "$fuzz/corpus"
 say "building build/fuzz/fuzz_device"
 clang -std=gnu11 -D_GNU_SOURCE -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined \
-    -Isimnic/session -Isimnic/cm -Isimnic/fabric -Isimnic/device -Icore/base -Icapi \
+    -Isimnic/session -Isimnic/cm -Isimnic/fabric -Isimnic/device -Icore -Icapi \
     simnic/device/tests/{fuzz_device,fuzz_tags,rig,wqe_build}.c simnic/{device,fabric,session}/*.c -lm -lpthread \
     -o "$fuzz/fuzz_device" > "$fuzz/build.log" 2>&1 || {
     grep -E 'error|undefined' "$fuzz/build.log" | head -n 40 >&2

@@ -10,7 +10,7 @@
 #define SIMNIC_DEVICE_H
 
 #include "fabric.h"
-#include "list.h"
+#include "base/list.h"
 #include "rails.h"
 
 #include <infiniband/mlx5dv.h>

@@ -3,7 +3,7 @@
 #ifndef SIMNIC_EVENTS_H
 #define SIMNIC_EVENTS_H
 
-#include "list.h"
+#include "base/list.h"
 
 #include <stdbool.h>
 #include <stddef.h>

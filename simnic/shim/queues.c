@@ -1,5 +1,5 @@
 /* queues.c: event channels, completion queues and shared receive queues. */
-#include "compiler.h"
+#include "base/compiler.h"
 #include "context.h"
 #include "dma.h"
 #include "descriptors.h"

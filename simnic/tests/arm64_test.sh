@@ -16,7 +16,7 @@ fi
 program=$(mktemp)
 trap 'rm -f "$program"' EXIT
 compiles() {
-    $compiler -std=gnu11 -O2 -g -static -Wall -Wextra -Werror -Wshadow -D_GNU_SOURCE -I"$source/core/nic/mlx5" \
+    $compiler -std=gnu11 -O2 -g -static -Wall -Wextra -Werror -Wshadow -D_GNU_SOURCE -I"$source/core" \
         -I"$source/simnic/shim" -I"$source/simnic/device" -o "$program" "$source/simnic/shim/tests/emulate_arm64_test.c" \
         "$source/simnic/shim/emulate_arm64.c" "$source/core/nic/mlx5/copy.c"
 }

@@ -7,10 +7,10 @@
 
 #include <cmocka.h>
 
-#include "handles.h"
-#include "log.h"
-#include "table.h"
-#include "wheel.h"
+#include "base/handles.h"
+#include "base/log.h"
+#include "base/table.h"
+#include "base/wheel.h"
 
 #define TICK_NS (UINT64_C(1) << WHEEL_TICK_BITS)
 #define SEED UINT64_C(20261121)

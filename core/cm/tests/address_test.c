@@ -8,7 +8,7 @@
 #include <cmocka.h>
 #include <netinet/in.h>
 
-#include "address.h"
+#include "cm/address.h"
 
 struct good {
     const char *text;

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "place.h"
-#include "clock.h"
+#include "base/clock.h"
 #include "rig.h"
 #include "vm_tests.h"
 

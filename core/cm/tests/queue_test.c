@@ -11,7 +11,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "state.h"
+#include "cm/state.h"
 
 struct fixture {
     struct cm cm;

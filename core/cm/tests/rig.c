@@ -20,8 +20,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "clock.h"
-#include "state.h"
+#include "base/clock.h"
+#include "cm/state.h"
 
 void side_open(struct side *side, const char *device)
 {

@@ -2,7 +2,7 @@
 #ifndef CORE_CM_TESTS_RIG_H
 #define CORE_CM_TESTS_RIG_H
 
-#include "cm.h"
+#include "cm/cm.h"
 
 #define RIG_WAIT_S 60 /* the VM is slow and its threads share cores: never assert on time */
 #define RIG_TRANSPORT ((struct nic_transport){.retry_timeout = 14, .retry_count = 7})

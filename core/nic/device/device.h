@@ -9,9 +9,9 @@
 
 #include <infiniband/verbs.h>
 
-#include "compiler.h"
-#include "nic.h"
-#include "table.h"
+#include "base/compiler.h"
+#include "nic/nic.h"
+#include "base/table.h"
 
 struct device_nic {
     struct nic base;

@@ -1,7 +1,7 @@
 /* events.c: events of completion queues. All queues of a nic share one completion channel, whose
  * file descriptor does not block. Events are acknowledged in batches, because each acknowledgement
  * takes a lock of libibverbs. */
-#include "device.h"
+#include "nic/device/device.h"
 
 #define UNACKED_MAX 64
 

@@ -3,7 +3,7 @@
  * What is in a completion queue has happened as far as software can know. A queue that is full
  * loses what comes next: that is counted; on hardware the whole queue would be broken.
  */
-#include "internal.h"
+#include "nic/memory/internal.h"
 
 #include <errno.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
 /* fabric.c: fabrics, the default one too: options, planned failures, queue pair numbers. */
-#include "internal.h"
+#include "nic/memory/internal.h"
 
 #include <stdarg.h>
 #include <stdio.h>

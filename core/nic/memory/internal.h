@@ -11,10 +11,10 @@
 #ifndef CORE_NIC_MEMORY_INTERNAL_H
 #define CORE_NIC_MEMORY_INTERNAL_H
 
-#include "compiler.h"
-#include "error.h"
-#include "memory.h"
-#include "random.h"
+#include "base/compiler.h"
+#include "base/error.h"
+#include "nic/memory/memory.h"
+#include "nic/memory/random.h"
 
 #define NUMBER_SLOTS 32768u /* queue pairs of a fabric at the most; a power of two */
 #define NUMBER_MASK 0xffffffu

@@ -21,7 +21,7 @@
 #ifndef CORE_NIC_MEMORY_MEMORY_H
 #define CORE_NIC_MEMORY_MEMORY_H
 
-#include "nic.h"
+#include "nic/nic.h"
 
 #define NIC_DRIVER_MEMORY 100u /* does not fit crpc_device_info.drivers: query leaves that 0 */
 

@@ -1,5 +1,5 @@
 /* memory_nic.c: the devices of a fabric: describing, opening and closing them. */
-#include "internal.h"
+#include "nic/memory/internal.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* queue_pair.c: making, connecting, ending and posting to queue pairs. */
-#include "internal.h"
+#include "nic/memory/internal.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -4,7 +4,7 @@
  * taking one for the other is found. The salt is another one for every registration of the fabric,
  * so that the key of another nic, or of what was in the slot before, is found too.
  */
-#include "internal.h"
+#include "nic/memory/internal.h"
 
 #include <errno.h>
 #include <inttypes.h>

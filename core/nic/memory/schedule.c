@@ -6,7 +6,7 @@
  * order; between lanes and between queue pairs there is none. A payload is fetched at one moment
  * (from then on the sender's memory may change without harm), and lands in pieces at later ones.
  */
-#include "internal.h"
+#include "nic/memory/internal.h"
 
 #include <string.h>
 

@@ -5,7 +5,7 @@
  * that the peer's device refuses kills the peer's queue pair at once, and its own when the refusal
  * arrives (NIC_ERROR_REMOTE_ACCESS). All other WQEs outstanding on a dead queue pair are flushed.
  */
-#include "internal.h"
+#include "nic/memory/internal.h"
 
 #include <stdlib.h>
 #include <string.h>

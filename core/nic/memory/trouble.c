@@ -1,5 +1,5 @@
 /* trouble.c: what tests do to a fabric: cuts, faults, stalls, and a peer that keeps no rule. */
-#include "internal.h"
+#include "nic/memory/internal.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* arm.c: sleeping until a completion comes. */
-#include "mlx5.h"
+#include "nic/mlx5/mlx5.h"
 
 int mlx5_arm(struct nic *base)
 {

@@ -13,7 +13,7 @@
 #include <endian.h>
 #include <string.h>
 
-#include "completion_queue.h"
+#include "nic/mlx5/completion_queue.h"
 
 #define CHECKSUM_OFFSET 20 /* of check_sum in a CQE; mlx5dv does not name it */
 

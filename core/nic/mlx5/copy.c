@@ -1,5 +1,5 @@
 /* copy.c: see copy.h. One function for each kind, since each is compiled for other instructions. */
-#include "copy.h"
+#include "nic/mlx5/copy.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>

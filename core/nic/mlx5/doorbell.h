@@ -14,8 +14,8 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "barrier.h"
-#include "copy.h"
+#include "nic/mlx5/barrier.h"
+#include "nic/mlx5/copy.h"
 
 struct doorbell {
     uint8_t *address;

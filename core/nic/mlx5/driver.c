@@ -1,5 +1,5 @@
 /* driver.c: the direct driver's table of operations. */
-#include "mlx5.h"
+#include "nic/mlx5/mlx5.h"
 
 const struct nic_operations mlx5_operations = {
     .driver = CRPC_DRIVER_MLX5,

@@ -2,7 +2,7 @@
 #ifndef CORE_NIC_MLX5_DRIVER_H
 #define CORE_NIC_MLX5_DRIVER_H
 
-#include "nic.h"
+#include "nic/nic.h"
 
 extern const struct nic_operations mlx5_operations;
 

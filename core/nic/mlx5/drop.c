@@ -3,7 +3,7 @@
  * another's by then. */
 #include <endian.h>
 
-#include "completion_queue.h"
+#include "nic/mlx5/completion_queue.h"
 
 static void drop_if(struct mlx5_cqe64 *entry, uint32_t number)
 {

@@ -15,12 +15,12 @@
 #ifndef CORE_NIC_MLX5_MLX5_H
 #define CORE_NIC_MLX5_MLX5_H
 
-#include "completion_queue.h"
-#include "device.h"
-#include "driver.h"
-#include "receive_queue.h"
-#include "send_queue.h"
-#include "tracking.h"
+#include "nic/mlx5/completion_queue.h"
+#include "nic/device/device.h"
+#include "nic/mlx5/driver.h"
+#include "nic/mlx5/receive_queue.h"
+#include "nic/mlx5/send_queue.h"
+#include "nic/mlx5/tracking.h"
 
 /* With ctrl, remote address and inline segments, four blocks: as much as one push carries. */
 #define MLX5_INLINE_BYTES 220u

@@ -2,8 +2,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "error.h"
-#include "mlx5.h"
+#include "base/error.h"
+#include "nic/mlx5/mlx5.h"
 
 static bool is_mlx5(struct ibv_device *device)
 {

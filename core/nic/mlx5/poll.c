@@ -5,7 +5,7 @@
  * or bad, says that its WQE and all before it are done. In the error state every WQE yields an
  * entry.
  */
-#include "mlx5.h"
+#include "nic/mlx5/mlx5.h"
 
 static enum nic_error error_of(uint8_t syndrome, bool receive)
 {

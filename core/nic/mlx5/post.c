@@ -6,7 +6,7 @@
 #include <arpa/inet.h>
 #include <assert.h>
 
-#include "mlx5.h"
+#include "nic/mlx5/mlx5.h"
 
 /* The place of a WQE of so many bytes. */
 static inline uint8_t *begin(struct mlx5_queue_pair *queue_pair, uint32_t bytes)

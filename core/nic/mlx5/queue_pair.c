@@ -9,8 +9,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "error.h"
-#include "mlx5.h"
+#include "base/error.h"
+#include "nic/mlx5/mlx5.h"
 
 struct ibv_qp *mlx5_qp_create(struct mlx5_nic *nic, uint32_t inline_bytes,
                               struct ibv_qp_init_attr *granted)

@@ -15,8 +15,8 @@
 
 #include <stdbool.h>
 
-#include "doorbell.h"
-#include "wqe.h"
+#include "nic/mlx5/doorbell.h"
+#include "nic/mlx5/wqe.h"
 
 struct send_queue {
     uint8_t *buffer;

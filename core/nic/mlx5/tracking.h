@@ -25,7 +25,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "compiler.h"
+#include "base/compiler.h"
 
 #define TRACKING_ENTRIES_MAX (1u << 15)
 

@@ -22,7 +22,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "compiler.h"
+#include "base/compiler.h"
 
 #define WQE_UNIT_BYTES 16u  /* of which the control segment counts the length */
 #define WQE_BLOCK_BYTES 64u /* of which the send queue is made */

@@ -2,7 +2,7 @@
 #ifndef CORE_NIC_VERBS_TESTS_PAIR_H
 #define CORE_NIC_VERBS_TESTS_PAIR_H
 
-#include "nic.h"
+#include "nic/nic.h"
 
 #define PAIR_BYTES (2u << 20)
 #define PAIR_WAIT_S 60 /* the VM is slow and its pollers share cores: never assert on time */

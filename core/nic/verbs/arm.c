@@ -1,5 +1,5 @@
 /* arm.c: sleeping until a completion comes. */
-#include "verbs.h"
+#include "nic/verbs/verbs.h"
 
 int verbs_arm(struct nic *base)
 {

@@ -1,5 +1,5 @@
 /* driver.c: the portable driver's table of operations. */
-#include "verbs.h"
+#include "nic/verbs/verbs.h"
 
 const struct nic_operations verbs_operations = {
     .driver = CRPC_DRIVER_VERBS,

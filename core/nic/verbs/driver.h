@@ -2,7 +2,7 @@
 #ifndef CORE_NIC_VERBS_DRIVER_H
 #define CORE_NIC_VERBS_DRIVER_H
 
-#include "nic.h"
+#include "nic/nic.h"
 
 extern const struct nic_operations verbs_operations;
 

@@ -2,8 +2,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "error.h"
-#include "verbs.h"
+#include "base/error.h"
+#include "nic/verbs/verbs.h"
 
 static int32_t create_receive_queue(struct verbs_nic *nic, crpc_error *error)
 {

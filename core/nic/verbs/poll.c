@@ -5,7 +5,7 @@
  */
 #include <arpa/inet.h>
 
-#include "verbs.h"
+#include "nic/verbs/verbs.h"
 
 /* Fewer than capacity means that there are no more. */
 static uint32_t take(struct verbs_source *source, struct ibv_wc *entries, uint32_t capacity)

@@ -7,7 +7,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "verbs.h"
+#include "nic/verbs/verbs.h"
 
 /* The next WQE of the chain with all that WRITE and READ have in common. */
 static struct ibv_send_wr *chain_next(struct verbs_queue_pair *queue_pair,

@@ -7,8 +7,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "error.h"
-#include "verbs.h"
+#include "base/error.h"
+#include "nic/verbs/verbs.h"
 
 struct ibv_qp *verbs_qp_create(struct verbs_nic *nic, uint32_t inline_bytes,
                                struct ibv_qp_init_attr *granted)

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "verbs.h"
+#include "nic/verbs/verbs.h"
 
 bool verbs_source_open(struct verbs_source *source, struct verbs_nic *nic, uint32_t depth)
 {

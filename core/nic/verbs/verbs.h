@@ -7,8 +7,8 @@
 #ifndef CORE_NIC_VERBS_VERBS_H
 #define CORE_NIC_VERBS_VERBS_H
 
-#include "device.h"
-#include "driver.h"
+#include "nic/device/device.h"
+#include "nic/verbs/driver.h"
 
 #define VERBS_CHAIN 4          /* send WQEs that one doorbell carries */
 #define VERBS_REFILL_CHUNK 256 /* receives that one ibv_post_srq_recv carries */

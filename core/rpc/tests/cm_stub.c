@@ -2,7 +2,7 @@
  * called. */
 #include <stdlib.h>
 
-#include "cm.h"
+#include "cm/cm.h"
 
 #define NEVER(result, name, arguments)                                                             \
     result name arguments                                                                          \

@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "handshake.h"
+#include "rpc/handshake.h"
 
 static struct wire_handshake good(void)
 {

@@ -11,8 +11,8 @@
 
 #include <cmocka.h>
 
-#include "engine.h"
-#include "memory.h"
+#include "rpc/engine.h"
+#include "nic/memory/memory.h"
 
 #define PAIR_ENDPOINTS_MAX 8
 #define PAIR_COMPLETIONS 256

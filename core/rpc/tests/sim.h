@@ -12,9 +12,9 @@
 #ifndef CORE_RPC_TESTS_SIM_H
 #define CORE_RPC_TESTS_SIM_H
 
-#include "engine.h"
-#include "memory.h"
-#include "random.h"
+#include "rpc/engine.h"
+#include "nic/memory/memory.h"
+#include "nic/memory/random.h"
 
 #define SIM_ENGINES_MAX 3
 #define SIM_SIDES_MAX 8

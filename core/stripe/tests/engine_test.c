@@ -3,7 +3,7 @@
  */
 #include "pair.h"
 
-#include "split.h"
+#include "stripe/split.h"
 
 static struct pair pair;
 

@@ -11,8 +11,8 @@
 
 #include <cmocka.h>
 
-#include "channel.h"
-#include "memory.h"
+#include "stripe/channel.h"
+#include "nic/memory/memory.h"
 
 #define PAIR_COMPLETIONS 256
 #define PAIR_BYTES (1u << 20)

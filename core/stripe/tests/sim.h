@@ -13,9 +13,9 @@
 #ifndef CORE_STRIPE_TESTS_SIM_H
 #define CORE_STRIPE_TESTS_SIM_H
 
-#include "channel.h"
-#include "memory.h"
-#include "random.h"
+#include "stripe/channel.h"
+#include "nic/memory/memory.h"
+#include "nic/memory/random.h"
 
 #define SIM_ENGINES_MAX 3
 #define SIM_SIDES_MAX 8

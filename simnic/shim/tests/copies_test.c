@@ -1,6 +1,6 @@
 /* copies_test.c: copies to a protected page by the C library and by copyrpc. Each is right, and a block of
  * 64 bytes is one trap. copies_test.sh runs it with each of the C library's copies. */
-#include "copy.h"
+#include "nic/mlx5/copy.h"
 #include "emulate.h"
 
 #include <setjmp.h>

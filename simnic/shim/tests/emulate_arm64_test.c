@@ -1,7 +1,7 @@
 /* emulate_arm64_test.c: each arm64 instruction that the emulation knows, by the processor on plain memory
  * and by the emulation on a protected page, from the same random registers; then the copies of the C
  * library and of copyrpc. It needs no library, so that it can be run by an emulator of the processor. */
-#include "copy.h"
+#include "nic/mlx5/copy.h"
 #include "dma.h"
 #include "emulate.h"
 #include "random_words.h"

@@ -14,8 +14,8 @@
 
 #include <cmocka.h>
 
-#include "memory.h"
-#include "random.h"
+#include "nic/memory/memory.h"
+#include "nic/memory/random.h"
 
 #define RING_BYTES 4096u
 #define DEPTH 32u

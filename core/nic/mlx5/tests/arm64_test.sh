@@ -8,7 +8,7 @@ if ! command -v clang > /dev/null || ! echo 'int a;' | clang --target=aarch64-li
     exit 0
 fi
 here=$1
-compile() { clang --target=aarch64-linux-gnu -ffreestanding -std=gnu11 -O2 -Wall -Wextra -Werror -I "$here" -S -o - "$@"; }
+compile() { clang --target=aarch64-linux-gnu -ffreestanding -std=gnu11 -O2 -Wall -Wextra -Werror -I "$here/../.." -S -o - "$@"; }
 result() { # NUMBER NAME TEXT PATTERN...
     number=$1 name=$2 text=$3 word=ok
     shift 3
@@ -19,11 +19,11 @@ result() { # NUMBER NAME TEXT PATTERN...
 }
 text=$(compile "$here/copy.c" 2>&1)
 result 1 'copy.c compiles, stores pairs past the caches' "$text" 'stnp[[:space:]]+q[0-9]+, q[0-9]+, \[x[0-9]+\]' 'stnp.*#32\]' 'copy_choose:'
-text=$(printf '%s\n' '#include "barrier.h"' 'void all(void);' \
+text=$(printf '%s\n' '#include "nic/mlx5/barrier.h"' 'void all(void);' \
     'void all(void) { barrier_before_record(); barrier_before_doorbell(); barrier_after_doorbell(); barrier_after_owner(); barrier_before_release(); }' \
     | compile -x c - 2>&1)
 result 2 'barrier.h' "$text" 'dmb[[:space:]]+oshst' 'dsb[[:space:]]+st' 'dmb[[:space:]]+oshld' 'dmb[[:space:]]+osh$'
-text=$(printf '%s\n' '#include "doorbell.h"' 'void ring(struct doorbell *d, const void *w);' \
+text=$(printf '%s\n' '#include "nic/mlx5/doorbell.h"' 'void ring(struct doorbell *d, const void *w);' \
     'void ring(struct doorbell *d, const void *w) { doorbell_ring(d, w); doorbell_push(d, w, 64); }' \
     | compile -x c -I "$here/tests/freestanding" - 2>&1)
 result 3 'doorbell.h: the store before the barrier' "$(printf '%s' "$text" | tr '\n\t' '  ')" 'str[[:space:]]+x[0-9]+.*dsb[[:space:]]+st.*copy_blocks.*dsb[[:space:]]+st'

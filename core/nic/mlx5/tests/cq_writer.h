@@ -6,7 +6,7 @@
 #ifndef CORE_NIC_MLX5_TESTS_CQ_WRITER_H
 #define CORE_NIC_MLX5_TESTS_CQ_WRITER_H
 
-#include "completion_queue.h"
+#include "nic/mlx5/completion_queue.h"
 
 struct writer_options {
     enum completion_layout layout;

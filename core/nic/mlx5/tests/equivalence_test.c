@@ -25,7 +25,7 @@
 
 #include <cmocka.h>
 
-#include "clock.h"
+#include "base/clock.h"
 #include "device_trace.h"
 
 #define ROUNDS 13000u /* more than 65536 blocks */

@@ -16,7 +16,7 @@
 #include <cmocka.h>
 
 #include "../../tests/pair.h"
-#include "../mlx5.h"
+#include "nic/mlx5/mlx5.h"
 #include "device_trace.h"
 
 #define BATCH 8u

@@ -1,7 +1,7 @@
 /* poll_test.c: the driver's data path over queues in plain memory, where the test is the device:
  * entries that no device should write, error entries, queues that are full, queue pairs that go.
  */
-#include "../mlx5.h"
+#include "nic/mlx5/mlx5.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

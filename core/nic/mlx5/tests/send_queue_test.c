@@ -2,7 +2,7 @@
  * what fills the ring's end, what the device is told. Room and wrap-around are compared with a
  * model that counts blocks; the device's view is checked by walking the ring as it would.
  */
-#include "send_queue.h"
+#include "nic/mlx5/send_queue.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -5,7 +5,7 @@
 #ifndef CORE_NIC_MLX5_TESTS_TWINS_H
 #define CORE_NIC_MLX5_TESTS_TWINS_H
 
-#include "../mlx5.h"
+#include "nic/mlx5/mlx5.h"
 
 #define TWIN_BYTES 16384u
 #define TWIN_SGES 4u

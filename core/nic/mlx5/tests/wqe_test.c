@@ -1,5 +1,5 @@
 /* wqe_test.c: segments byte by byte, against bytes put together here from the layouts in the PRM. */
-#include "wqe.h"
+#include "nic/mlx5/wqe.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

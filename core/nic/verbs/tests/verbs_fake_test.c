@@ -12,7 +12,7 @@
 #include <cmocka.h>
 #include <errno.h>
 
-#include "../verbs.h"
+#include "nic/verbs/verbs.h"
 
 #define FAKE_DEPTH 64
 #define POSTS_MAX 256
