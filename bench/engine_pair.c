@@ -1,6 +1,8 @@
 /* engine_pair.c: see engine_pair.h. */
 #include "engine_pair.h"
 
+#include "../core/rpc/tests/blob.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -27,16 +29,14 @@ static void connect_one(struct engine_pair *pair, uint32_t number)
                                            .retry_timeout = 14,
                                            .retry_count = 7};
     uint8_t blob[2][CRPC_BLOB_BYTES_MAX];
-    uint32_t bytes[2];
     crpc_error error = {0};
     for (int side = 0; side < 2; side++) {
-        need(rpc_endpoint_blob(pair->engine[side], &options, &pair->endpoints[side][number],
-                               blob[side], &bytes[side], &error),
+        need(endpoint_blob(pair->engine[side], &options, &pair->endpoints[side][number], blob[side],
+                           &error),
              &error);
     }
     for (int side = 0; side < 2; side++) {
-        need(rpc_endpoint_join(pair->endpoints[side][number], blob[!side], bytes[!side], &error),
-             &error);
+        need(endpoint_join(pair->endpoints[side][number], blob[!side], &error), &error);
     }
 }
 
@@ -51,9 +51,10 @@ void engine_pair_open(struct engine_pair *pair, uint32_t endpoints)
     memory_fabric_options(memory_fabric_default())->send_completion_depth_max =
         128 * BENCH_ENDPOINTS_MAX;
     for (int side = 0; side < 2; side++) {
+        handles_init(&pair->handles[side]);
         need(memory_nic_open(memory_fabric_default(), &options, &pair->nic[side], &error), &error);
-        need(rpc_engine_create(pair->nic[side], NULL, &pair->log, BENCH_ENDPOINTS_MAX, NULL,
-                               &pair->engine[side], &error),
+        need(rpc_engine_create(pair->nic[side], NULL, &pair->log, &pair->handles[side],
+                               BENCH_ENDPOINTS_MAX, NULL, &pair->engine[side], &error),
              &error);
     }
     for (uint32_t i = 0; i < endpoints; i++) {
@@ -71,6 +72,7 @@ void engine_pair_close(struct engine_pair *pair)
 {
     for (int side = 0; side < 2; side++) {
         rpc_engine_destroy(pair->engine[side]);
+        handles_free(&pair->handles[side]);
         pair->nic[side]->operations->close(pair->nic[side]);
     }
     memory_fabric_reset_default();

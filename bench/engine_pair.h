@@ -17,6 +17,7 @@ struct engine_pair {
     struct rpc_engine *engine[2]; /* 0 calls, 1 answers */
     struct rpc_endpoint *endpoints[2][BENCH_ENDPOINTS_MAX];
     uint32_t endpoint_count;
+    struct handles handles[2];
     struct log log;
 };
 

@@ -3,7 +3,7 @@
 
 #include "base/compiler.h"
 #include "base/error.h"
-#include "private/context.h"
+#include "private/connection.h"
 #include "private/copyin.h"
 #include "private/options.h"
 
@@ -104,11 +104,11 @@ static int32_t check_rails(crpc_channel_options *options, uint32_t present, crpc
     return CRPC_OK;
 }
 
-/* The caller's options, whole, checked, and without zeros that mean a default. */
-static int32_t take_options(const crpc_context *context, crpc_channel_options *options,
-                            const crpc_channel_options *theirs, crpc_error *error)
+static int32_t take_options(const crpc_context *context, union connection_options *ours,
+                            const void *theirs, crpc_error *error)
 {
     const uint32_t present = (1u << context->rail_count) - 1;
+    crpc_channel_options *options = &ours->channel;
     int32_t status = COPYIN(options, theirs, channel_options, error);
     if (status == CRPC_OK) {
         status = check_ranges(options, error);
@@ -127,134 +127,60 @@ static int32_t take_options(const crpc_context *context, crpc_channel_options *o
     return CRPC_OK;
 }
 
-/* ---- Connecting ------------------------------------------------------------------------------ */
+/* ---- Connecting and parting ------------------------------------------------------------------ */
 
-static int32_t connect_channel(crpc_context *context, const char *address,
-                               const crpc_channel_options *theirs, crpc_channel *out,
-                               crpc_error *error)
+static struct link_group *links(const crpc_context *context, crpc_error *error)
 {
-    crpc_channel_options options;
-    struct stripe_channel *channel;
-    int32_t status = context_check_rails(context, error);
-    if (status == CRPC_OK) {
-        status = options_check_address(address, error);
-    }
-    if (status == CRPC_OK) {
-        status = take_options(context, &options, theirs, error);
-    }
-    if (status == CRPC_OK) {
-        status = stripe_connect(context->stripe, address, &options, &channel, error);
-    }
-    if (status == CRPC_OK) {
-        out->bits = stripe_handle(channel);
-    }
-    return status;
+    return context_check_rails(context, error) == CRPC_OK ? stripe_links(context->stripe) : NULL;
 }
+
+static const struct connection_kind channels = {
+    .handle_kind = HANDLE_CHANNEL, .links = links, .take_options = take_options};
 
 int32_t crpc_channel_connect(crpc_context *context, const char *address,
                              const crpc_channel_options *options, crpc_channel *channel,
                              crpc_error *error)
 {
-    crpc_error failure = {0};
-    if (!error_usable(error)) {
-        return CRPC_E_INVALID;
-    }
-    int32_t status = context && channel
-                         ? connect_channel(context, address, options, channel, &failure)
-                         : CRPC_E_INVALID;
-    return give_error(error, &failure, status);
-}
-
-static int32_t accept_channel(crpc_context *context, crpc_channel channel,
-                              const crpc_channel_options *theirs, crpc_error *error)
-{
-    crpc_channel_options options;
-    struct stripe_channel *object = channel_of(context, channel);
-    if (!object) {
-        return CRPC_E_STALE;
-    }
-    int32_t status = take_options(context, &options, theirs, error);
-    return status == CRPC_OK ? stripe_accept(object, &options, error) : status;
+    return connection_connect(&channels, context, address, options, channel ? &channel->bits : NULL,
+                              error);
 }
 
 int32_t crpc_channel_accept(crpc_context *context, crpc_channel channel,
                             const crpc_channel_options *options, crpc_error *error)
 {
-    crpc_error failure = {0};
-    if (!error_usable(error)) {
-        return CRPC_E_INVALID;
-    }
-    int32_t status = context ? accept_channel(context, channel, options, &failure) : CRPC_E_INVALID;
-    return give_error(error, &failure, status);
+    return connection_accept(&channels, context, channel.bits, options, error);
 }
 
 int32_t crpc_channel_reject(crpc_context *context, crpc_channel channel, uint32_t reason)
 {
-    if (!context) {
-        return CRPC_E_INVALID;
-    }
-    struct stripe_channel *object = channel_of(context, channel);
-    return object ? stripe_reject(object, reason) : CRPC_E_STALE;
-}
-
-static int32_t make_blob(crpc_context *context, const crpc_channel_options *theirs,
-                         crpc_channel *out, void *blob, uint32_t *blob_bytes, crpc_error *error)
-{
-    crpc_channel_options options;
-    struct stripe_channel *channel;
-    int32_t status = context_check_rails(context, error);
-    if (status == CRPC_OK) {
-        status = take_options(context, &options, theirs, error);
-    }
-    if (status != CRPC_OK) {
-        return status;
-    }
-    if (*blob_bytes < STRIPE_BLOB_BYTES) {
-        *blob_bytes = STRIPE_BLOB_BYTES;
-        return error_set(error, CRPC_E_TOO_BIG, 0, "a blob needs %d bytes of room",
-                         STRIPE_BLOB_BYTES);
-    }
-    status = stripe_blob(context->stripe, &options, &channel, blob, blob_bytes, error);
-    if (status == CRPC_OK) {
-        out->bits = stripe_handle(channel);
-    }
-    return status;
+    return connection_reject(&channels, context, channel.bits, reason);
 }
 
 int32_t crpc_channel_blob(crpc_context *context, const crpc_channel_options *options,
                           crpc_channel *channel, void *blob, uint32_t *blob_bytes,
                           crpc_error *error)
 {
-    crpc_error failure = {0};
-    if (!error_usable(error)) {
-        return CRPC_E_INVALID;
-    }
-    int32_t status = context && channel && blob && blob_bytes
-                         ? make_blob(context, options, channel, blob, blob_bytes, &failure)
-                         : CRPC_E_INVALID;
-    return give_error(error, &failure, status);
-}
-
-static int32_t join_channel(crpc_context *context, crpc_channel channel, const void *blob,
-                            uint32_t blob_bytes, crpc_error *error)
-{
-    struct stripe_channel *object = channel_of(context, channel);
-    return object ? stripe_join(object, blob, blob_bytes, error) : CRPC_E_STALE;
+    return connection_blob(&channels, context, options, channel ? &channel->bits : NULL, blob,
+                           blob_bytes, error);
 }
 
 int32_t crpc_channel_join(crpc_context *context, crpc_channel channel, const void *blob,
                           uint32_t blob_bytes, crpc_error *error)
 {
-    crpc_error failure = {0};
-    if (!error_usable(error)) {
-        return CRPC_E_INVALID;
-    }
-    int32_t status = context && blob ? join_channel(context, channel, blob, blob_bytes, &failure)
-                                     : CRPC_E_INVALID;
-    return give_error(error, &failure, status);
+    return connection_join(&channels, context, channel.bits, blob, blob_bytes, error);
 }
 
-/* ---- Steering and parting -------------------------------------------------------------------- */
+int32_t crpc_channel_disconnect(crpc_context *context, crpc_channel channel, uint64_t timeout_ns)
+{
+    return connection_disconnect(&channels, context, channel.bits, timeout_ns);
+}
+
+int32_t crpc_channel_close(crpc_context *context, crpc_channel channel)
+{
+    return connection_close(&channels, context, channel.bits);
+}
+
+/* ---- Steering -------------------------------------------------------------------------------- */
 
 int32_t crpc_channel_set_share(crpc_context *context, crpc_channel channel, uint32_t rail0_share)
 {
@@ -270,28 +196,6 @@ int32_t crpc_channel_set_share(crpc_context *context, crpc_channel channel, uint
         stripe_set_share(object, rail0_share);
     }
     return status;
-}
-
-int32_t crpc_channel_disconnect(crpc_context *context, crpc_channel channel, uint64_t timeout_ns)
-{
-    if (!context) {
-        return CRPC_E_INVALID;
-    }
-    struct stripe_channel *object = channel_of(context, channel);
-    return object ? stripe_disconnect(object, timeout_ns) : CRPC_E_STALE;
-}
-
-int32_t crpc_channel_close(crpc_context *context, crpc_channel channel)
-{
-    if (!context) {
-        return CRPC_E_INVALID;
-    }
-    struct stripe_channel *object = channel_of(context, channel);
-    if (!object) {
-        return CRPC_E_STALE;
-    }
-    stripe_close(object);
-    return CRPC_OK;
 }
 
 /* ---- Asking ---------------------------------------------------------------------------------- */
@@ -329,13 +233,5 @@ int32_t crpc_channel_get_stats(crpc_context *context, crpc_channel channel,
 
 int32_t crpc_channel_get_error(crpc_context *context, crpc_channel channel, crpc_error *error)
 {
-    if (!context || COPYOUT_CHECK(error, error) != CRPC_OK) {
-        return CRPC_E_INVALID;
-    }
-    const struct stripe_channel *object = channel_of(context, channel);
-    if (!object) {
-        return CRPC_E_STALE;
-    }
-    COPYOUT(error, stripe_error(object), error);
-    return CRPC_OK;
+    return connection_get_error(&channels, context, channel.bits, error);
 }

@@ -208,8 +208,8 @@ static int32_t open_parts(struct crpc_context *context, const crpc_context_optio
         status = open_nic(context, options, driver, error);
     }
     if (status == CRPC_OK) {
-        status = rpc_engine_create(context->nic, context->cm, &context->log, options->endpoints_max,
-                                   NULL, &context->engine, error);
+        status = rpc_engine_create(context->nic, context->cm, &context->log, &context->handles,
+                                   options->endpoints_max, NULL, &context->engine, error);
     }
     if (status == CRPC_OK && options->flags & CRPC_CONTEXT_RAILS) {
         status = context_open_rails(context, options, driver, error);
@@ -237,12 +237,12 @@ static int32_t open_context(const crpc_context_options *theirs, struct crpc_cont
     context->timer_fd = -1;
     list_init(&context->regions);
     log_init(&context->log, options.log_level);
+    handles_init(&context->handles);
     status = open_parts(context, &options, error);
     if (status != CRPC_OK) {
         crpc_context_close(context);
         return status;
     }
-    context->handles = rpc_engine_handles(context->engine);
     *out = context;
     return CRPC_OK;
 }
@@ -263,7 +263,7 @@ int32_t crpc_context_close(crpc_context *context)
     if (!context) {
         return CRPC_OK;
     }
-    /* Queue pairs go before the memory that they reach, and their handles' table last. */
+    /* Queue pairs go before the memory that they reach. */
     context_stop_rails(context);
     if (context->engine) {
         context_close_regions(context);
@@ -282,6 +282,7 @@ int32_t crpc_context_close(crpc_context *context)
     if (context->nic) {
         context->nic->operations->close(context->nic);
     }
+    handles_free(&context->handles);
     free(context);
     return CRPC_OK;
 }

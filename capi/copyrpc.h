@@ -471,7 +471,8 @@ CRPC_API int32_t crpc_endpoint_join(crpc_context *context, crpc_endpoint endpoin
                                     uint32_t blob_bytes, crpc_error *error);
 
 /* Takes leave: refuses new calls, lets calls, requests and replies under way finish on both sides,
- * then disconnects. After timeout_ns (CRPC_FOREVER: no limit) it disconnects all the same.
+ * then disconnects. After timeout_ns (CRPC_FOREVER: no limit) it disconnects all the same. A second
+ * call sets another limit.
  * Returns CRPC_OK and later CRPC_COMPLETION_DISCONNECTED; CRPC_E_STATE, CRPC_E_STALE. */
 CRPC_API int32_t crpc_endpoint_disconnect(crpc_context *context, crpc_endpoint endpoint,
                                           uint64_t timeout_ns);
@@ -756,7 +757,7 @@ CRPC_API int32_t crpc_channel_set_share(crpc_context *context, crpc_channel chan
 
 /* Takes leave: refuses new ops, lets sends finish for which the peer posts receives, and then
  * disconnects; receives that are still open complete with CRPC_E_DISCONNECTED. After timeout_ns
- * (CRPC_FOREVER: no limit) it disconnects all the same.
+ * (CRPC_FOREVER: no limit) it disconnects all the same. A second call sets another limit.
  * Returns CRPC_OK and later CRPC_COMPLETION_DISCONNECTED; CRPC_E_STATE, CRPC_E_STALE. */
 CRPC_API int32_t crpc_channel_disconnect(crpc_context *context, crpc_channel channel,
                                          uint64_t timeout_ns);

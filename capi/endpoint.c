@@ -1,7 +1,7 @@
 /* endpoint.c: endpoints, for the caller. */
 #include "base/compiler.h"
 #include "base/error.h"
-#include "private/context.h"
+#include "private/connection.h"
 #include "private/copyin.h"
 #include "private/options.h"
 
@@ -78,10 +78,11 @@ static int32_t check_ranges(const crpc_endpoint_options *options, crpc_error *er
                                     options->token_bytes, error);
 }
 
-/* The caller's options, whole, checked, and without zeros that mean a default. */
-static int32_t take_options(crpc_endpoint_options *options, const crpc_endpoint_options *theirs,
-                            crpc_error *error)
+static int32_t take_options(const crpc_context *context, union connection_options *ours,
+                            const void *theirs, crpc_error *error)
 {
+    (void)context;
+    crpc_endpoint_options *options = &ours->endpoint;
     int32_t status = COPYIN(options, theirs, endpoint_options, error);
     if (status == CRPC_OK) {
         status = check_flags(options, error);
@@ -97,149 +98,58 @@ static int32_t take_options(crpc_endpoint_options *options, const crpc_endpoint_
     return check_ring(options, error);
 }
 
-/* ---- Connecting ------------------------------------------------------------------------------ */
+/* ---- Connecting and parting ------------------------------------------------------------------ */
 
-static int32_t connect_endpoint(crpc_context *context, const char *address,
-                                const crpc_endpoint_options *theirs, crpc_endpoint *out,
-                                crpc_error *error)
+static struct link_group *links(const crpc_context *context, crpc_error *error)
 {
-    crpc_endpoint_options options;
-    struct rpc_endpoint *endpoint;
-    int32_t status = options_check_address(address, error);
-    if (status == CRPC_OK) {
-        status = take_options(&options, theirs, error);
-    }
-    if (status == CRPC_OK) {
-        status = rpc_endpoint_connect(context->engine, address, &options, &endpoint, error);
-    }
-    if (status == CRPC_OK) {
-        out->bits = rpc_endpoint_handle(endpoint);
-    }
-    return status;
+    (void)error;
+    return rpc_links(context->engine);
 }
+
+static const struct connection_kind endpoints = {
+    .handle_kind = HANDLE_ENDPOINT, .links = links, .take_options = take_options};
 
 int32_t crpc_endpoint_connect(crpc_context *context, const char *address,
                               const crpc_endpoint_options *options, crpc_endpoint *endpoint,
                               crpc_error *error)
 {
-    crpc_error failure = {0};
-    if (!error_usable(error)) {
-        return CRPC_E_INVALID;
-    }
-    int32_t status = context && endpoint
-                         ? connect_endpoint(context, address, options, endpoint, &failure)
-                         : CRPC_E_INVALID;
-    return give_error(error, &failure, status);
-}
-
-static int32_t accept_endpoint(crpc_context *context, crpc_endpoint endpoint,
-                               const crpc_endpoint_options *theirs, crpc_error *error)
-{
-    crpc_endpoint_options options;
-    struct rpc_endpoint *object = endpoint_of(context, endpoint);
-    if (!object) {
-        return CRPC_E_STALE;
-    }
-    int32_t status = take_options(&options, theirs, error);
-    return status == CRPC_OK ? rpc_endpoint_accept(object, &options, error) : status;
+    return connection_connect(&endpoints, context, address, options,
+                              endpoint ? &endpoint->bits : NULL, error);
 }
 
 int32_t crpc_endpoint_accept(crpc_context *context, crpc_endpoint endpoint,
                              const crpc_endpoint_options *options, crpc_error *error)
 {
-    crpc_error failure = {0};
-    if (!error_usable(error)) {
-        return CRPC_E_INVALID;
-    }
-    int32_t status =
-        context ? accept_endpoint(context, endpoint, options, &failure) : CRPC_E_INVALID;
-    return give_error(error, &failure, status);
+    return connection_accept(&endpoints, context, endpoint.bits, options, error);
 }
 
 int32_t crpc_endpoint_reject(crpc_context *context, crpc_endpoint endpoint, uint32_t reason)
 {
-    if (!context) {
-        return CRPC_E_INVALID;
-    }
-    struct rpc_endpoint *object = endpoint_of(context, endpoint);
-    return object ? rpc_endpoint_reject(object, reason) : CRPC_E_STALE;
-}
-
-static int32_t make_blob(crpc_context *context, const crpc_endpoint_options *theirs,
-                         crpc_endpoint *out, void *blob, uint32_t *blob_bytes, crpc_error *error)
-{
-    crpc_endpoint_options options;
-    struct rpc_endpoint *endpoint;
-    int32_t status = take_options(&options, theirs, error);
-    if (status != CRPC_OK) {
-        return status;
-    }
-    if (*blob_bytes < RPC_BLOB_BYTES) {
-        *blob_bytes = RPC_BLOB_BYTES;
-        return error_set(error, CRPC_E_TOO_BIG, 0, "a blob needs %d bytes of room", RPC_BLOB_BYTES);
-    }
-    status = rpc_endpoint_blob(context->engine, &options, &endpoint, blob, blob_bytes, error);
-    if (status == CRPC_OK) {
-        out->bits = rpc_endpoint_handle(endpoint);
-    }
-    return status;
+    return connection_reject(&endpoints, context, endpoint.bits, reason);
 }
 
 int32_t crpc_endpoint_blob(crpc_context *context, const crpc_endpoint_options *options,
                            crpc_endpoint *endpoint, void *blob, uint32_t *blob_bytes,
                            crpc_error *error)
 {
-    crpc_error failure = {0};
-    if (!error_usable(error)) {
-        return CRPC_E_INVALID;
-    }
-    int32_t status = context && endpoint && blob && blob_bytes
-                         ? make_blob(context, options, endpoint, blob, blob_bytes, &failure)
-                         : CRPC_E_INVALID;
-    return give_error(error, &failure, status);
-}
-
-static int32_t join_endpoint(crpc_context *context, crpc_endpoint endpoint, const void *blob,
-                             uint32_t blob_bytes, crpc_error *error)
-{
-    struct rpc_endpoint *object = endpoint_of(context, endpoint);
-    return object ? rpc_endpoint_join(object, blob, blob_bytes, error) : CRPC_E_STALE;
+    return connection_blob(&endpoints, context, options, endpoint ? &endpoint->bits : NULL, blob,
+                           blob_bytes, error);
 }
 
 int32_t crpc_endpoint_join(crpc_context *context, crpc_endpoint endpoint, const void *blob,
                            uint32_t blob_bytes, crpc_error *error)
 {
-    crpc_error failure = {0};
-    if (!error_usable(error)) {
-        return CRPC_E_INVALID;
-    }
-    int32_t status = context && blob ? join_endpoint(context, endpoint, blob, blob_bytes, &failure)
-                                     : CRPC_E_INVALID;
-    return give_error(error, &failure, status);
+    return connection_join(&endpoints, context, endpoint.bits, blob, blob_bytes, error);
 }
-
-/* ---- Parting --------------------------------------------------------------------------------- */
 
 int32_t crpc_endpoint_disconnect(crpc_context *context, crpc_endpoint endpoint, uint64_t timeout_ns)
 {
-    if (!context) {
-        return CRPC_E_INVALID;
-    }
-    struct rpc_endpoint *object = endpoint_of(context, endpoint);
-    return object ? rpc_endpoint_disconnect(object, timeout_ns) : CRPC_E_STALE;
+    return connection_disconnect(&endpoints, context, endpoint.bits, timeout_ns);
 }
 
 int32_t crpc_endpoint_close(crpc_context *context, crpc_endpoint endpoint)
 {
-    if (!context) {
-        return CRPC_E_INVALID;
-    }
-    struct rpc_endpoint *object = endpoint_of(context, endpoint);
-    if (!object) {
-        return CRPC_E_STALE;
-    }
-    rpc_endpoint_close(object);
-    return CRPC_OK;
+    return connection_close(&endpoints, context, endpoint.bits);
 }
 
 /* ---- Asking ---------------------------------------------------------------------------------- */
@@ -277,13 +187,5 @@ int32_t crpc_endpoint_get_stats(crpc_context *context, crpc_endpoint endpoint, c
 
 int32_t crpc_endpoint_get_error(crpc_context *context, crpc_endpoint endpoint, crpc_error *error)
 {
-    if (!context || COPYOUT_CHECK(error, error) != CRPC_OK) {
-        return CRPC_E_INVALID;
-    }
-    const struct rpc_endpoint *object = endpoint_of(context, endpoint);
-    if (!object) {
-        return CRPC_E_STALE;
-    }
-    COPYOUT(error, rpc_endpoint_error(object), error);
-    return CRPC_OK;
+    return connection_get_error(&endpoints, context, endpoint.bits, error);
 }

@@ -1,5 +1,6 @@
-/* listener.c: listeners of both kinds, for the caller. */
+/* listener.c: listeners, for the caller. */
 #include "base/error.h"
+#include "link/link.h"
 #include "private/context.h"
 #include "private/copyin.h"
 #include "private/options.h"
@@ -24,33 +25,12 @@ static int32_t take_options(crpc_listener_options *options, const crpc_listener_
     return CRPC_OK;
 }
 
-static int32_t open_for_endpoints(crpc_context *context, const char *address,
-                                  const crpc_listener_options *options, crpc_listener *out,
-                                  crpc_error *error)
+static struct link_group *links_for(const crpc_context *context, uint32_t flags, crpc_error *error)
 {
-    struct rpc_listener *listener;
-    int32_t status = rpc_listener_open(context->engine, address, options->backlog,
-                                       options->user_data, &listener, error);
-    if (status == CRPC_OK) {
-        out->bits = rpc_listener_handle(listener);
+    if (!(flags & CRPC_LISTENER_CHANNELS)) {
+        return rpc_links(context->engine);
     }
-    return status;
-}
-
-static int32_t open_for_channels(crpc_context *context, const char *address,
-                                 const crpc_listener_options *options, crpc_listener *out,
-                                 crpc_error *error)
-{
-    struct stripe_listener *listener;
-    int32_t status = context_check_rails(context, error);
-    if (status == CRPC_OK) {
-        status = stripe_listener_open(context->stripe, address, options->backlog,
-                                      options->user_data, &listener, error);
-    }
-    if (status == CRPC_OK) {
-        out->bits = stripe_listener_handle(listener);
-    }
-    return status;
+    return context_check_rails(context, error) == CRPC_OK ? stripe_links(context->stripe) : NULL;
 }
 
 static int32_t open_listener(crpc_context *context, const char *address,
@@ -65,9 +45,17 @@ static int32_t open_listener(crpc_context *context, const char *address,
     if (status != CRPC_OK) {
         return status;
     }
-    return options.flags & CRPC_LISTENER_CHANNELS
-               ? open_for_channels(context, address, &options, out, error)
-               : open_for_endpoints(context, address, &options, out, error);
+    struct link_group *links = links_for(context, options.flags, error);
+    if (!links) {
+        return error->status;
+    }
+    struct link_listener *listener;
+    status =
+        link_listener_open(links, address, options.backlog, options.user_data, &listener, error);
+    if (status == CRPC_OK) {
+        out->bits = link_listener_handle(listener);
+    }
+    return status;
 }
 
 int32_t crpc_listener_open(crpc_context *context, const char *address,
@@ -86,15 +74,9 @@ int32_t crpc_listener_open(crpc_context *context, const char *address,
 
 /* ---- Ask and close --------------------------------------------------------------------------- */
 
-static struct rpc_listener *listener_of(const crpc_context *context, crpc_listener listener)
+static struct link_listener *listener_of(const crpc_context *context, crpc_listener listener)
 {
-    return handles_get(context->handles, listener.bits, HANDLE_LISTENER);
-}
-
-static struct stripe_listener *channel_listener_of(const crpc_context *context,
-                                                   crpc_listener listener)
-{
-    return handles_get(context->handles, listener.bits, HANDLE_CHANNEL_LISTENER);
+    return handles_get(&context->handles, listener.bits, HANDLE_LISTENER);
 }
 
 int32_t crpc_listener_get_info(crpc_context *context, crpc_listener listener,
@@ -103,16 +85,12 @@ int32_t crpc_listener_get_info(crpc_context *context, crpc_listener listener,
     if (!context || COPYOUT_CHECK(info, listener_info) != CRPC_OK) {
         return CRPC_E_INVALID;
     }
-    const struct rpc_listener *of_endpoints = listener_of(context, listener);
-    const struct stripe_listener *of_channels = channel_listener_of(context, listener);
-    crpc_listener_info ours;
-    if (of_endpoints) {
-        rpc_listener_info(of_endpoints, &ours);
-    } else if (of_channels) {
-        stripe_listener_info(of_channels, &ours);
-    } else {
+    const struct link_listener *object = listener_of(context, listener);
+    if (!object) {
         return CRPC_E_STALE;
     }
+    crpc_listener_info ours;
+    link_listener_info(object, &ours);
     COPYOUT(info, &ours, listener_info);
     return CRPC_OK;
 }
@@ -122,14 +100,10 @@ int32_t crpc_listener_close(crpc_context *context, crpc_listener listener)
     if (!context) {
         return CRPC_E_INVALID;
     }
-    struct rpc_listener *of_endpoints = listener_of(context, listener);
-    struct stripe_listener *of_channels = channel_listener_of(context, listener);
-    if (of_endpoints) {
-        rpc_listener_close(of_endpoints);
-    } else if (of_channels) {
-        stripe_listener_close(of_channels);
-    } else {
+    struct link_listener *object = listener_of(context, listener);
+    if (!object) {
         return CRPC_E_STALE;
     }
+    link_listener_close(object);
     return CRPC_OK;
 }

@@ -212,8 +212,8 @@ int32_t context_open_rails(struct crpc_context *context, const crpc_context_opti
     }
     context_open_cm(context, context->rails[0], &context->rail_cm);
     return stripe_engine_create(context->rails, context->rail_count, context->rail_cm,
-                                &context->log, rpc_engine_handles(context->engine),
-                                options->channels_max, NULL, &context->stripe, error);
+                                &context->log, &context->handles, options->channels_max, NULL,
+                                &context->stripe, error);
 }
 
 void context_stop_rails(struct crpc_context *context)

@@ -111,7 +111,7 @@ static int32_t register_region(crpc_context *context, const struct extent *exten
         free(region);
         return status;
     }
-    region->handle = handles_add(rpc_engine_handles(context->engine), HANDLE_REGION, region);
+    region->handle = handles_add(&context->handles, HANDLE_REGION, region);
     if (region->handle == 0) {
         deregister_from_all(context, region);
         free(region);
@@ -176,7 +176,7 @@ int32_t crpc_region_get_info(crpc_context *context, crpc_region region, crpc_reg
 
 static void deregister(crpc_context *context, struct region *region)
 {
-    handles_remove(rpc_engine_handles(context->engine), region->handle);
+    handles_remove(&context->handles, region->handle);
     deregister_from_all(context, region);
     list_remove(&region->link);
     free(region);

@@ -22,34 +22,34 @@ class Mutation:
 
 
 class Engine:
-    """An engine over the in-memory NIC, and its simulation. What no mutation touches is compiled once."""
+    """An engine over the in-memory NIC, and its simulation. What no mutation touches is compiled once. Sources are named from core on."""
 
-    def __init__(self, root: Path, folder: str, programs: list[str], more: list[str], steps: int) -> None:
-        """`programs`: the simulation's sources, in the engine's tests; `more`: sources elsewhere."""
-        self.folder = root / folder
+    FOLDERS = ("base", "link", "nic/memory")
+
+    def __init__(self, root: Path, folder: str, programs: list[str], steps: int) -> None:
+        """`folder`: the service's; `programs`: the simulation's sources, in its tests."""
+        self.root = root
+        self.core = root / "core"
+        self.folder = folder
         self.steps = steps
-        self.include = [root / path for path in ("capi", "core")]
-        self.own = [source.relative_to(self.folder) for source in sorted(self.folder.glob("*.c"))]
-        self.own += [Path("tests") / program for program in programs]
-        self.others = [source for path in ("core/base", "core/nic/memory") for source in sorted((root / path).glob("*.c"))]
-        self.others += [root / source for source in more]
+        self.sources = [source.relative_to(self.core) for path in (folder, *self.FOLDERS) for source in sorted((self.core / path).glob("*.c"))]
+        self.sources += [Path(folder) / "tests" / program for program in programs]
+        self.sources += [Path("link/tests/cm_stub.c")]
         self.work = Path(tempfile.mkdtemp())
 
-    def compile(self, source: Path, engine: Path, target: Path) -> Path:
+    def compile(self, source: Path, core: Path, target: Path) -> Path:
+        """Compiles core/source, with the headers of that core before those of the tree."""
         target.parent.mkdir(parents=True, exist_ok=True)
-        words = ["cc", "-c", "-O1", "-w", "-std=gnu11", "-D_GNU_SOURCE", *(f"-I{path}" for path in (engine.parent, *self.include))]
-        subprocess.run([*words, "-o", target, source], check=True, capture_output=True, text=True)
+        words = ["cc", "-c", "-O1", "-w", "-std=gnu11", "-D_GNU_SOURCE", *(f"-I{path}" for path in (core, self.core, self.root / "capi"))]
+        subprocess.run([*words, "-o", target, core / source], check=True, capture_output=True, text=True)
         return target
 
     def prepare(self, pool: ThreadPoolExecutor) -> None:
-        whole = self.work / "whole"
-        others = [pool.submit(self.compile, source, self.folder, whole / f"{number}.o") for number, source in enumerate(self.others)]
-        own = {source: pool.submit(self.compile, self.folder / source, self.folder, whole / f"{source}.o") for source in self.own}
-        self.other_objects = [done.result() for done in others]
-        self.objects = {source: done.result() for source, done in own.items()}
+        whole = {source: pool.submit(self.compile, source, self.core, self.work / "whole" / f"{source}.o") for source in self.sources}
+        self.objects = {source: done.result() for source, done in whole.items()}
 
     def link(self, objects: dict[Path, Path], program: Path) -> Path:
-        subprocess.run(["cc", "-o", program, *objects.values(), *self.other_objects], check=True, capture_output=True, text=True)
+        subprocess.run(["cc", "-o", program, *objects.values()], check=True, capture_output=True, text=True)
         return program
 
     def run_whole(self) -> str:
@@ -61,17 +61,20 @@ class Engine:
         return f"it ended with status {run.returncode}: {run.stdout[-1000:]}{run.stderr[-1000:]}" if run.returncode else ""
 
     def build(self, mutation: Mutation, work: Path) -> Path:
-        """Gives the simulation of the broken engine. A header changes all of the engine's sources, a source itself alone."""
-        engine = work / self.folder.name
-        shutil.copytree(self.folder, engine)
-        text = (engine / mutation.file).read_text()
+        """Gives the simulation of the broken engine. A header changes all sources of the service and of links, a source itself alone."""
+        core = work / "core"
+        for folder in (self.folder, "link"):
+            shutil.copytree(self.core / folder, core / folder)
+        file = Path(mutation.file if "/" in mutation.file else f"{self.folder}/{mutation.file}")
+        text = (core / file).read_text()
         for old, new in mutation.changes:
             if old not in text:
                 raise LookupError(f"the text to change is not in {mutation.file}: {old.strip().splitlines()[0]}")
             text = text.replace(old, new)
-        (engine / mutation.file).write_text(text)
-        changed = self.own if mutation.file.endswith(".h") else [Path(mutation.file)]
-        objects = {**self.objects, **{source: self.compile(engine / source, engine, work / f"{source}.o") for source in changed}}
+        (core / file).write_text(text)
+        copied = [source for source in self.sources if (core / source).exists()]
+        changed = copied if file.suffix == ".h" else [file]
+        objects = {**self.objects, **{source: self.compile(source, core, work / f"{source}.o") for source in changed}}
         return self.link(objects, work / "simulate")
 
     def outcome(self, mutation: Mutation) -> tuple[Mutation, bool, str]:

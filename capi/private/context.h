@@ -20,7 +20,7 @@ struct cm;
 
 struct crpc_context {
     struct rpc_engine *engine;
-    const struct handles *handles;
+    struct handles handles;
     bool armed; /* descriptors may be readable and must be emptied by the next poll */
     struct nic *nic;
     struct cm *cm; /* NULL: no rdma_cm on this machine or device */
@@ -54,18 +54,18 @@ struct region {
 static inline struct rpc_endpoint *endpoint_of(const struct crpc_context *context,
                                                crpc_endpoint endpoint)
 {
-    return handles_get(context->handles, endpoint.bits, HANDLE_ENDPOINT);
+    return handles_get(&context->handles, endpoint.bits, HANDLE_ENDPOINT);
 }
 
 static inline struct stripe_channel *channel_of(const struct crpc_context *context,
                                                 crpc_channel channel)
 {
-    return handles_get(context->handles, channel.bits, HANDLE_CHANNEL);
+    return handles_get(&context->handles, channel.bits, HANDLE_CHANNEL);
 }
 
 static inline struct region *region_of(const struct crpc_context *context, crpc_region region)
 {
-    return handles_get(context->handles, region.bits, HANDLE_REGION);
+    return handles_get(&context->handles, region.bits, HANDLE_REGION);
 }
 
 /* Starts the rdma_cm of a nic, or leaves *cm NULL and says so in the log. */

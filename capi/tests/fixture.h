@@ -46,6 +46,8 @@ void fixture_connect(const crpc_endpoint_options *options, crpc_endpoint *left,
 int32_t fixture_poll(crpc_context *context);
 /* Polls until something of that kind comes, at most 100 times; fails the test otherwise. */
 crpc_completion fixture_expect(crpc_context *context, uint8_t kind);
+/* The same, but it may have come with the last poll. */
+crpc_completion fixture_also(crpc_context *context, uint8_t kind);
 crpc_op fixture_call_op(uint64_t user_data);
 /* Submits one op; returns the reason. */
 int32_t fixture_submit(crpc_context *context, const crpc_op *op, const void *payload,

@@ -201,7 +201,7 @@ static void all_call_slots_in_use(void **state)
     assert_int_equal(fixture_reply(&request, "", 0), CRPC_OK);
     fixture_poll(fixture.right);
     fixture_expect(fixture.left, CRPC_COMPLETION_RESPONSE);
-    crpc_completion room = fixture_expect(fixture.left, CRPC_COMPLETION_ROOM);
+    crpc_completion room = fixture_also(fixture.left, CRPC_COMPLETION_ROOM);
     assert_int_equal(room.endpoint.bits, fixture.left_endpoint.bits);
     assert_int_equal(room.user_data, 4711);
     assert_int_equal(fixture_submit(fixture.left, &op, NULL, 0), CRPC_OK);

@@ -18,7 +18,6 @@ enum handle_kind {
     HANDLE_LISTENER = 2,
     HANDLE_REGION = 3,
     HANDLE_CHANNEL = 4,
-    HANDLE_CHANNEL_LISTENER = 5, /* a listener too, for the caller */
 };
 
 #define HANDLE_SLOT_BITS 20

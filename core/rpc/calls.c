@@ -11,7 +11,7 @@ void call_end(struct rpc_call *call, int32_t status)
 {
     struct rpc_endpoint *endpoint = call->endpoint;
     assert(call->state == CALL_LIVE);
-    wheel_clear(&endpoint->engine->wheel, &call->timer);
+    wheel_clear(&endpoint->engine->links.wheel, &call->timer);
     call->state = CALL_ENDED;
     call->status = (int8_t)status;
     endpoint->calls_live--;
@@ -39,7 +39,7 @@ void engine_emit_ended(struct rpc_engine *engine, struct output *output)
         *output->next++ = (crpc_completion){.kind = CRPC_COMPLETION_RESPONSE,
                                             .method = call->method,
                                             .status = call->status,
-                                            .endpoint = {endpoint->handle},
+                                            .endpoint = {endpoint->link.handle},
                                             .user_data = call->user_data,
                                             .endpoint_user_data = endpoint->options.user_data};
         if (call->state == CALL_ANSWERED) {
@@ -53,24 +53,13 @@ void engine_emit_ended(struct rpc_engine *engine, struct output *output)
 
 /* ---- Deadlines ------------------------------------------------------------------------------- */
 
-void engine_expire(struct rpc_engine *engine)
+void rpc_timer(struct link_group *group, struct wheel_timer *timer)
 {
-    if (engine->wheel.count == 0) {
-        return;
-    }
-    wheel_advance(&engine->wheel, engine_now_ns(engine));
-    struct wheel_timer *timer;
-    while ((timer = wheel_take(&engine->wheel)) != NULL) {
-        switch (timer->kind) {
-        case TIMER_CALL:
-            call_end(list_entry(timer, struct rpc_call, timer), CRPC_E_TIMEOUT);
-            break;
-        case TIMER_READ:
-            endpoint_read_timer(container_of(timer, struct rpc_endpoint, read_timer));
-            break;
-        default:
-            endpoint_life_timer(container_of(timer, struct rpc_endpoint, life_timer));
-        }
+    (void)group;
+    if (timer->kind == TIMER_CALL) {
+        call_end(container_of(timer, struct rpc_call, timer), CRPC_E_TIMEOUT);
+    } else {
+        endpoint_read_timer(container_of(timer, struct rpc_endpoint, read_timer));
     }
 }
 
@@ -78,11 +67,8 @@ void engine_expire(struct rpc_engine *engine)
 
 int32_t rpc_cancel(struct rpc_endpoint *endpoint, const crpc_op *op)
 {
-    struct rpc_engine *engine = endpoint->engine;
-    if (engine->cancels_tail - engine->cancels_head == CANCELS_MAX) {
+    if (!link_cancel_possible(&endpoint->link)) {
         endpoint->stats.refused++;
-        endpoint->refused = true;
-        engine_report(endpoint, ENDPOINT_EVENT_ROOM); /* the next poll makes room */
         return CRPC_E_AGAIN;
     }
     uint64_t count = 0;
@@ -93,23 +79,6 @@ int32_t rpc_cancel(struct rpc_endpoint *endpoint, const crpc_op *op)
             count++;
         }
     }
-    engine->cancels[engine->cancels_tail++ % CANCELS_MAX] =
-        (struct rpc_cancel_done){.endpoint = endpoint->handle,
-                                 .endpoint_user_data = endpoint->options.user_data,
-                                 .user_data = op->user_data,
-                                 .count = count};
+    link_cancel_done(&endpoint->link, op->user_data, count);
     return CRPC_OK;
-}
-
-void engine_emit_cancels(struct rpc_engine *engine, struct output *output)
-{
-    while (engine->cancels_head != engine->cancels_tail && !output_full(output)) {
-        const struct rpc_cancel_done *done = &engine->cancels[engine->cancels_head++ % CANCELS_MAX];
-        *output->next++ = (crpc_completion){.kind = CRPC_COMPLETION_CANCEL,
-                                            .status = done->count ? CRPC_OK : CRPC_E_NOT_FOUND,
-                                            .endpoint = {done->endpoint},
-                                            .user_data = done->user_data,
-                                            .token = done->count,
-                                            .endpoint_user_data = done->endpoint_user_data};
-    }
 }

@@ -1,4 +1,4 @@
-/* endpoint.c: the life of an endpoint: its memory, its failure, the draining of what was
+/* endpoint.c: an endpoint as a link: its memory, its hello, its failure, the draining of what was
  * pending, its end. Cold path.
  */
 #include "rpc/engine.h"
@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
 #include "base/error.h"
 
@@ -16,16 +15,14 @@ static void init_links(struct rpc_endpoint *endpoint)
 {
     struct list *links[] = {&endpoint->work_link,    &endpoint->urgent_link,
                             &endpoint->ready_link,   &endpoint->release_link,
-                            &endpoint->failing_link, &endpoint->acknowledged_link,
-                            &endpoint->event_link,   &endpoint->all_link};
+                            &endpoint->failing_link, &endpoint->acknowledged_link};
     for (size_t i = 0; i < sizeof(links) / sizeof(links[0]); i++) {
         list_init(links[i]);
     }
     wheel_timer_init(&endpoint->read_timer, TIMER_READ);
-    wheel_timer_init(&endpoint->life_timer, TIMER_LIFE);
 }
 
-int32_t endpoint_create(struct rpc_engine *engine, struct rpc_endpoint **out, crpc_error *error)
+static int32_t create(struct link_group *group, struct link **link, crpc_error *error)
 {
     struct rpc_endpoint *endpoint =
         aligned_alloc(CACHE_LINE_BYTES, align_up(sizeof(*endpoint), CACHE_LINE_BYTES));
@@ -34,18 +31,16 @@ int32_t endpoint_create(struct rpc_engine *engine, struct rpc_endpoint **out, cr
     }
     memset(endpoint, 0, sizeof(*endpoint));
     init_links(endpoint);
-    endpoint->engine = engine;
+    endpoint->engine = engine_of_group(group);
     endpoint->call_bar = CRPC_E_STATE;
     endpoint->reply_bar = CRPC_E_STATE;
     endpoint->read_backoff_ns = READ_BACKOFF_MIN_NS;
-    endpoint->leave_timeout_ns = CRPC_FOREVER;
-    endpoint->handle = handles_add(&engine->handles, HANDLE_ENDPOINT, endpoint);
-    if (endpoint->handle == 0) {
+    int32_t status = link_init(&endpoint->link, group, error);
+    if (status != CRPC_OK) {
         free(endpoint);
-        return error_set(error, CRPC_E_NO_MEMORY, ENOMEM, "no memory for an endpoint's handle");
+        return status;
     }
-    list_append(&engine->endpoints, &endpoint->all_link);
-    *out = endpoint;
+    *link = &endpoint->link;
     return CRPC_OK;
 }
 
@@ -128,20 +123,37 @@ static int32_t make_receive_side(struct rpc_endpoint *endpoint, crpc_error *erro
         return status;
     }
     set_shares(endpoint, options);
-    if (getrandom(&endpoint->nonce, sizeof(endpoint->nonce), 0) !=
-        (ssize_t)sizeof(endpoint->nonce)) {
-        return error_set(error, CRPC_E_SYSTEM, errno, "getrandom failed: %s", strerror(errno));
-    }
     endpoint->mailbox = ring_line(&endpoint->ring);
-    endpoint->mailbox->nonce = endpoint->nonce;
+    endpoint->mailbox->nonce = endpoint->link.nonce;
     endpoint_publish(endpoint);
     return CRPC_OK;
 }
 
-int32_t endpoint_prepare(struct rpc_endpoint *endpoint, const crpc_endpoint_options *options,
-                         crpc_error *error)
+static int32_t make_queue_pair(struct rpc_endpoint *endpoint, crpc_error *error)
 {
     struct rpc_engine *engine = endpoint->engine;
+    int32_t status = engine->operations->queue_pair_create(engine->nic, endpoint,
+                                                           &endpoint->link.queue_pair, error);
+    if (status != CRPC_OK) {
+        return status;
+    }
+    if (!table_set(&engine->queue_pairs, endpoint->link.queue_pair->number, endpoint)) {
+        engine->operations->queue_pair_destroy(endpoint->link.queue_pair);
+        endpoint->link.queue_pair = NULL;
+        return error_set(error, CRPC_E_NO_MEMORY, ENOMEM, "no memory for an endpoint");
+    }
+    engine->endpoint_count++;
+    engine->window_sum += endpoint->batch_window;
+    return CRPC_OK;
+}
+
+static void unprepare(struct link *link);
+
+static int32_t prepare(struct link *link, const void *given, crpc_error *error)
+{
+    struct rpc_endpoint *endpoint = endpoint_of_link(link);
+    struct rpc_engine *engine = endpoint->engine;
+    const crpc_endpoint_options *options = given;
     int32_t status = check_room(engine, options, error);
     if (status != CRPC_OK) {
         return status;
@@ -151,25 +163,79 @@ int32_t endpoint_prepare(struct rpc_endpoint *endpoint, const crpc_endpoint_opti
         engine->operations->refill(engine->nic);
     }
     endpoint->options = *options;
+    link_options_set(&link->options, options);
     status = make_receive_side(endpoint, error);
     if (status == CRPC_OK) {
-        status = engine->operations->queue_pair_create(engine->nic, endpoint, &endpoint->queue_pair,
-                                                       error);
-    }
-    if (status == CRPC_OK &&
-        !table_set(&engine->queue_pairs, endpoint->queue_pair->number, endpoint)) {
-        engine->operations->queue_pair_destroy(endpoint->queue_pair);
-        endpoint->queue_pair = NULL;
-        status = error_set(error, CRPC_E_NO_MEMORY, ENOMEM, "no memory for an endpoint");
+        status = make_queue_pair(endpoint, error);
     }
     if (status != CRPC_OK) {
-        endpoint_unprepare(endpoint);
-        return status;
+        unprepare(link);
     }
-    engine->endpoint_count++;
-    engine->window_sum += endpoint->batch_window;
-    return CRPC_OK;
+    return status;
 }
+
+/* ---- The hello ------------------------------------------------------------------------------- */
+
+#define RING_LOG2_MIN 12
+#define RING_LOG2_MAX 30
+
+static void fill_body(const struct link *link, uint8_t body[LINK_BODY_BYTES])
+{
+    const struct rpc_endpoint *endpoint = endpoint_of_link(link);
+    struct wire_endpoint wire = {
+        .ring_address = (uint64_t)(uintptr_t)endpoint->ring.address,
+        .ring_key = endpoint->ring.memory.remote_key,
+        .mailbox_key = endpoint->ring.line_memory.remote_key,
+        .request_units = (uint32_t)(endpoint->request_share / WIRE_UNIT_BYTES),
+        .batch_window = (uint16_t)endpoint->batch_window,
+        .ring_log2 = (uint8_t)__builtin_ctz(endpoint->options.ring_bytes),
+        .calls_log2 = (uint8_t)__builtin_ctz(endpoint->calls_max),
+    };
+    memcpy(body, &wire, sizeof(wire));
+}
+
+static const char *body_fault(const uint8_t body[LINK_BODY_BYTES])
+{
+    struct wire_endpoint wire;
+    memcpy(&wire, body, sizeof(wire));
+    if (wire.ring_log2 < RING_LOG2_MIN || wire.ring_log2 > RING_LOG2_MAX) {
+        return "its ring size is out of range";
+    }
+    uint64_t ring_bytes = UINT64_C(1) << wire.ring_log2;
+    uint64_t request_bytes = (uint64_t)wire.request_units * WIRE_UNIT_BYTES;
+    if (wire.calls_log2 > WIRE_CALL_INDEX_BITS) {
+        return "its number of calls is out of range";
+    }
+    if (request_bytes != 0 &&
+        (request_bytes < 2 * WIRE_UNIT_BYTES || request_bytes > ring_bytes - WIRE_FIN_BYTES)) {
+        return "its share for requests does not fit its ring";
+    }
+    if (wire.batch_window == 0) {
+        return "its batch window is 0";
+    }
+    if (wire.ring_address % WIRE_UNIT_BYTES != 0 ||
+        wire.ring_address > UINT64_MAX - 2 * ring_bytes - sizeof(struct wire_mailbox)) {
+        return "its ring address is impossible";
+    }
+    return NULL;
+}
+
+static void take_body(struct rpc_endpoint *endpoint)
+{
+    struct wire_endpoint wire;
+    memcpy(&wire, endpoint->link.peer.body, sizeof(wire));
+    endpoint->peer = (struct rpc_peer){
+        .ring_address = wire.ring_address,
+        .ring_bytes = UINT64_C(1) << wire.ring_log2,
+        .request_bytes = (uint64_t)wire.request_units * WIRE_UNIT_BYTES,
+        .ring_key = wire.ring_key,
+        .mailbox_key = wire.mailbox_key,
+        .calls = 1u << wire.calls_log2,
+        .batch_window = wire.batch_window,
+    };
+}
+
+/* ---- What depends on the peer ---------------------------------------------------------------- */
 
 /* What the peer may make us set aside: as much as this side chose for itself, or what is modest. */
 #define PEER_RING_BYTES_MODEST (UINT64_C(64) << 20)
@@ -177,7 +243,7 @@ int32_t endpoint_prepare(struct rpc_endpoint *endpoint, const crpc_endpoint_opti
 
 static int32_t check_demands(const struct rpc_endpoint *endpoint, crpc_error *error)
 {
-    const struct handshake_peer *peer = &endpoint->peer;
+    const struct rpc_peer *peer = &endpoint->peer;
     uint64_t ring_bytes_max = maximum(endpoint->ring.bytes, PEER_RING_BYTES_MODEST);
     if (peer->ring_bytes > ring_bytes_max) {
         return error_set(
@@ -195,11 +261,13 @@ static int32_t check_demands(const struct rpc_endpoint *endpoint, crpc_error *er
     return CRPC_OK;
 }
 
-int32_t endpoint_attach(struct rpc_endpoint *endpoint, crpc_error *error)
+static int32_t attach(struct link *link, crpc_error *error)
 {
-    const struct handshake_peer *peer = &endpoint->peer;
+    struct rpc_endpoint *endpoint = endpoint_of_link(link);
+    const struct rpc_peer *peer = &endpoint->peer;
     struct nic *nic = endpoint->engine->nic;
     uint32_t send_slots = power_of_two_at_least(nic->send_depth);
+    take_body(endpoint);
     int32_t status = check_demands(endpoint, error);
     if (status != CRPC_OK) {
         return status;
@@ -220,215 +288,9 @@ int32_t endpoint_attach(struct rpc_endpoint *endpoint, crpc_error *error)
                        error);
 }
 
-void endpoint_fill_handshake(struct rpc_endpoint *endpoint, struct wire_handshake *wire)
+static void detach(struct link *link)
 {
-    const crpc_endpoint_options *options = &endpoint->options;
-    *wire = (struct wire_handshake){
-        .magic = WIRE_HANDSHAKE_MAGIC,
-        .version_min = WIRE_VERSION_MIN,
-        .version_max = WIRE_VERSION_MAX,
-        .ring_log2 = (uint8_t)__builtin_ctz(options->ring_bytes),
-        .calls_log2 = (uint8_t)__builtin_ctz(endpoint->calls_max),
-        .ring_address = (uint64_t)(uintptr_t)endpoint->ring.address,
-        .ring_key = endpoint->ring.memory.remote_key,
-        .mailbox_key = endpoint->ring.line_memory.remote_key,
-        .request_units = (uint32_t)(endpoint->request_share / WIRE_UNIT_BYTES),
-        .batch_window = (uint16_t)endpoint->batch_window,
-        .features = HANDSHAKE_FEATURES_KNOWN,
-        .nonce = endpoint->nonce,
-    };
-    if (endpoint->passive) {
-        wire->version_min = wire->version_max = (uint8_t)endpoint->peer.version;
-        wire->features = (uint16_t)endpoint->peer.features;
-    } else {
-        wire->token_bytes = (uint8_t)options->token_bytes;
-        memcpy(wire->token, options->token, options->token_bytes);
-    }
-}
-
-/* ---- Becoming connected, or not -------------------------------------------------------------- */
-
-void endpoint_connected(struct rpc_endpoint *endpoint)
-{
-    wheel_clear(&endpoint->engine->wheel, &endpoint->life_timer);
-    endpoint->state = CRPC_STATE_CONNECTED;
-    endpoint->call_bar = CRPC_OK;
-    endpoint->reply_bar = CRPC_OK;
-    engine_report(endpoint, ENDPOINT_EVENT_CONNECTED);
-}
-
-void endpoint_not_connected(struct rpc_endpoint *endpoint, const crpc_error *error)
-{
-    wheel_clear(&endpoint->engine->wheel, &endpoint->life_timer);
-    cm_destroy(endpoint->identifier);
-    endpoint->identifier = NULL;
-    endpoint->error = *error;
-    endpoint->state = CRPC_STATE_DISCONNECTED;
-    endpoint->call_bar = CRPC_E_DISCONNECTED;
-    endpoint->reply_bar = CRPC_E_DISCONNECTED;
-    log_write(endpoint->engine->log, CRPC_LOG_INFO, "endpoint not connected: %s", error->message);
-    engine_report(endpoint, ENDPOINT_EVENT_CONNECTED);
-}
-
-/* ---- Failing --------------------------------------------------------------------------------- */
-
-/* What arrived and was not parsed is forgotten. */
-static void distrust_arrivals(struct rpc_endpoint *endpoint)
-{
-    endpoint->distrusted = true;
-    endpoint->arrivals_head = endpoint->arrivals_tail;
-    endpoint->batch_left = 0;
-    list_remove(&endpoint->ready_link);
-}
-
-void endpoint_fail(struct rpc_endpoint *endpoint, const crpc_error *error)
-{
-    struct rpc_engine *engine = endpoint->engine;
-    if (endpoint->failing) {
-        return;
-    }
-    endpoint->failing = true;
-    endpoint->error = *error;
-    endpoint->call_bar = CRPC_E_DISCONNECTED;
-    endpoint->reply_bar = CRPC_E_DISCONNECTED;
-    endpoint->reserved = false;
-    endpoint->refused = false;
-    wheel_clear(&engine->wheel, &endpoint->life_timer);
-    wheel_clear(&engine->wheel, &endpoint->read_timer);
-    list_remove(&endpoint->work_link);
-    list_remove(&endpoint->urgent_link);
-    engine->operations->queue_pair_fail(endpoint->queue_pair);
-    if (endpoint->identifier) {
-        cm_disconnect(endpoint->identifier);
-    }
-    list_append_once(&engine->failing, &endpoint->failing_link);
-}
-
-void endpoint_protocol_error(struct rpc_endpoint *endpoint, const char *what)
-{
-    const crpc_error *before = &endpoint->error; /* if the connection is over already */
-    crpc_error error = {0};
-    char peer[64] = "by blob";
-    if (endpoint->identifier) {
-        cm_peer_address(endpoint->identifier, peer, sizeof(peer));
-    }
-    endpoint->stats.protocol_errors++;
-    error_set(&error, CRPC_E_PROTOCOL, 0, "the peer (%s) broke the protocol: %s%s%s", peer, what,
-              before->status == CRPC_OK ? "" : ". That came before the end: ", before->message);
-    distrust_arrivals(endpoint);
-    endpoint_fail(endpoint, &error);
-    endpoint->error = error;
-}
-
-static int32_t status_of_pending(const struct rpc_endpoint *endpoint)
-{
-    if (endpoint->closed) {
-        return CRPC_E_CLOSED;
-    }
-    return endpoint->error.status == CRPC_E_PROTOCOL ? CRPC_E_PROTOCOL : CRPC_E_DISCONNECTED;
-}
-
-/* A peer only parts when it has every reply, so one that left has them, though the last
- * acknowledgement may have been lost as its queue pair went. */
-static int32_t status_of_pending_replies(const struct rpc_endpoint *endpoint)
-{
-    return endpoint_left(endpoint) && !endpoint->closed ? CRPC_OK : status_of_pending(endpoint);
-}
-
-/* True when nothing is left of what came before the end: arrivals to parse, acknowledged
- * replies. */
-static bool may_drain(const struct rpc_endpoint *endpoint)
-{
-    bool parsed = endpoint->batch_left == 0 && endpoint->arrivals_head == endpoint->arrivals_tail;
-    return parsed && endpoint->sent_replies_head == endpoint->sent_replies_acknowledged;
-}
-
-void engine_drain_failing(struct rpc_engine *engine)
-{
-    struct list *link;
-    for (link = engine->failing.next; link != &engine->failing; link = link->next) {
-        struct rpc_endpoint *endpoint = list_entry(link, struct rpc_endpoint, failing_link);
-        if (endpoint->drained || !may_drain(endpoint)) {
-            continue;
-        }
-        endpoint->drained = true;
-        endpoint->state = CRPC_STATE_DISCONNECTED;
-        if (endpoint_left(endpoint)) {
-            endpoint->error = (crpc_error){0};
-        }
-        if (endpoint->error.status != CRPC_OK) {
-            log_write(engine->log, CRPC_LOG_WARNING, "endpoint lost: %s", endpoint->error.message);
-        }
-        calls_end_all(endpoint, status_of_pending(endpoint));
-        if (endpoint->sent_replies_head != endpoint->sent_replies_tail) {
-            endpoint->sent_replies_status = status_of_pending_replies(endpoint);
-            endpoint->sent_replies_acknowledged = endpoint->sent_replies_tail;
-            list_append_once(&engine->acknowledged, &endpoint->acknowledged_link);
-        }
-    }
-}
-
-static bool has_pending(const struct rpc_endpoint *endpoint)
-{
-    return endpoint->ended_calls > 0 || endpoint->calls_live > 0 ||
-           endpoint->sent_replies_head != endpoint->sent_replies_tail;
-}
-
-void engine_emit_disconnected(struct rpc_engine *engine, struct output *output)
-{
-    struct list *link = engine->failing.next;
-    while (link != &engine->failing && !output_full(output)) {
-        struct rpc_endpoint *endpoint = list_entry(link, struct rpc_endpoint, failing_link);
-        link = link->next;
-        if (!endpoint->drained || has_pending(endpoint) || endpoint->events) {
-            continue;
-        }
-        list_remove(&endpoint->failing_link);
-        if (endpoint->closed) {
-            endpoint_free(endpoint);
-            continue;
-        }
-        *output->next++ = (crpc_completion){.kind = CRPC_COMPLETION_DISCONNECTED,
-                                            .status = endpoint->error.status,
-                                            .endpoint = {endpoint->handle},
-                                            .user_data = endpoint->options.user_data,
-                                            .endpoint_user_data = endpoint->options.user_data};
-    }
-}
-
-/* ---- Ending ---------------------------------------------------------------------------------- */
-
-static void fold_queue_pair_stats(const struct rpc_endpoint *endpoint, crpc_stats *stats)
-{
-    if (endpoint->queue_pair) {
-        stats->send_wqes += endpoint->queue_pair->stats.wqes;
-        stats->doorbells += endpoint->queue_pair->stats.doorbells;
-        stats->signaled_wqes += endpoint->queue_pair->stats.signaled_wqes;
-        stats->inline_wqes += endpoint->queue_pair->stats.inline_wqes;
-    }
-}
-
-static void destroy_queue_pair(struct rpc_endpoint *endpoint)
-{
-    struct rpc_engine *engine = endpoint->engine;
-    if (!endpoint->queue_pair) {
-        return;
-    }
-    fold_queue_pair_stats(endpoint, &endpoint->stats);
-    table_clear(&engine->queue_pairs, endpoint->queue_pair->number);
-    uint32_t number = endpoint->queue_pair->number;
-    engine->operations->queue_pair_destroy(endpoint->queue_pair);
-    endpoint->queue_pair = NULL;
-    if (engine->cm) {
-        cm_forget_queue_pair(engine->cm, number);
-    }
-    engine->endpoint_count--;
-    engine->window_sum -= endpoint->batch_window;
-}
-
-/* Undoes endpoint_attach, whether it was done whole, in part or not at all. */
-void endpoint_detach(struct rpc_endpoint *endpoint)
-{
+    struct rpc_endpoint *endpoint = endpoint_of_link(link);
     ring_destroy(&endpoint->staging, endpoint->engine->nic);
     free(endpoint->owed);
     free(endpoint->sent_replies);
@@ -439,11 +301,159 @@ void endpoint_detach(struct rpc_endpoint *endpoint)
     endpoint->owed_slots = 0;
 }
 
-/* Undoes endpoint_prepare likewise, and endpoint_attach. */
-void endpoint_unprepare(struct rpc_endpoint *endpoint)
+/* ---- Life ------------------------------------------------------------------------------------ */
+
+static void opened(struct link *link)
 {
+    struct rpc_endpoint *endpoint = endpoint_of_link(link);
+    endpoint->call_bar = CRPC_OK;
+    endpoint->reply_bar = CRPC_OK;
+    link_connected(link);
+}
+
+static void settle(struct link *link)
+{
+    engine_take_completions(endpoint_of_link(link)->engine);
+}
+
+/* What arrived and was not parsed is forgotten. */
+static void forget_arrivals(struct rpc_endpoint *endpoint)
+{
+    endpoint->distrusted = true;
+    endpoint->arrivals_head = endpoint->arrivals_tail;
+    endpoint->batch_left = 0;
+    list_remove(&endpoint->ready_link);
+}
+
+static void distrust(struct link *link)
+{
+    struct rpc_endpoint *endpoint = endpoint_of_link(link);
+    endpoint->stats.protocol_errors++;
+    forget_arrivals(endpoint);
+}
+
+/* Nothing more is sent. */
+static void stop(struct rpc_endpoint *endpoint)
+{
+    endpoint->call_bar = CRPC_E_DISCONNECTED;
+    endpoint->reply_bar = CRPC_E_DISCONNECTED;
+    endpoint->reserved = false;
+    wheel_clear(&endpoint->engine->links.wheel, &endpoint->read_timer);
+    list_remove(&endpoint->work_link);
+    list_remove(&endpoint->urgent_link);
+}
+
+static void failed(struct link *link)
+{
+    struct rpc_endpoint *endpoint = endpoint_of_link(link);
+    stop(endpoint);
+    if (link->state != CRPC_STATE_DISCONNECTED) {
+        endpoint->engine->operations->queue_pair_fail(link->queue_pair);
+        list_append_once(&endpoint->engine->failing, &endpoint->failing_link);
+    }
+}
+
+/* ---- Draining -------------------------------------------------------------------------------- */
+
+static int32_t status_of_pending(const struct rpc_endpoint *endpoint)
+{
+    if (endpoint->link.closed) {
+        return CRPC_E_CLOSED;
+    }
+    return endpoint->link.error.status == CRPC_E_PROTOCOL ? CRPC_E_PROTOCOL : CRPC_E_DISCONNECTED;
+}
+
+/* A peer only parts when it has every reply, so one that left has them, though the last
+ * acknowledgement may have been lost as its queue pair went. */
+static int32_t status_of_pending_replies(const struct rpc_endpoint *endpoint)
+{
+    return endpoint_left(endpoint) && !endpoint->link.closed ? CRPC_OK
+                                                             : status_of_pending(endpoint);
+}
+
+/* True when nothing is left of what came before the end: arrivals to parse, acknowledged
+ * replies. */
+static bool may_drain(const struct rpc_endpoint *endpoint)
+{
+    bool parsed = endpoint->batch_left == 0 && endpoint->arrivals_head == endpoint->arrivals_tail;
+    return parsed && endpoint->sent_replies_head == endpoint->sent_replies_acknowledged;
+}
+
+static void drain(struct rpc_endpoint *endpoint)
+{
+    struct rpc_engine *engine = endpoint->engine;
+    list_remove(&endpoint->failing_link);
+    if (endpoint_left(endpoint)) {
+        endpoint->link.error = (crpc_error){0};
+    }
+    calls_end_all(endpoint, status_of_pending(endpoint));
+    if (endpoint->sent_replies_head != endpoint->sent_replies_tail) {
+        endpoint->sent_replies_status = status_of_pending_replies(endpoint);
+        endpoint->sent_replies_acknowledged = endpoint->sent_replies_tail;
+        list_append_once(&engine->acknowledged, &endpoint->acknowledged_link);
+    }
+    link_over(&endpoint->link);
+}
+
+void engine_drain_failing(struct rpc_engine *engine)
+{
+    struct list *at = engine->failing.next;
+    while (at != &engine->failing) {
+        struct rpc_endpoint *endpoint = list_entry(at, struct rpc_endpoint, failing_link);
+        at = at->next;
+        if (may_drain(endpoint)) {
+            drain(endpoint);
+        }
+    }
+}
+
+/* ---- Ending ---------------------------------------------------------------------------------- */
+
+static bool has_pending(const struct rpc_endpoint *endpoint)
+{
+    return endpoint->ended_calls > 0 || endpoint->calls_live > 0 ||
+           endpoint->sent_replies_head != endpoint->sent_replies_tail;
+}
+
+/* The memory of a closed endpoint stays until the next poll, since views may be in use. */
+static bool quiet(const struct link *link)
+{
+    const struct rpc_endpoint *endpoint = endpoint_of_link(link);
+    return !has_pending(endpoint) && !(link->closed && list_linked(&endpoint->release_link));
+}
+
+static void fold_queue_pair_stats(const struct rpc_endpoint *endpoint, crpc_stats *stats)
+{
+    if (endpoint->link.queue_pair) {
+        stats->send_wqes += endpoint->link.queue_pair->stats.wqes;
+        stats->doorbells += endpoint->link.queue_pair->stats.doorbells;
+        stats->signaled_wqes += endpoint->link.queue_pair->stats.signaled_wqes;
+        stats->inline_wqes += endpoint->link.queue_pair->stats.inline_wqes;
+    }
+}
+
+static void destroy_queue_pair(struct rpc_endpoint *endpoint)
+{
+    struct rpc_engine *engine = endpoint->engine;
+    struct nic_queue_pair *queue_pair = endpoint->link.queue_pair;
+    if (!queue_pair) {
+        return;
+    }
+    fold_queue_pair_stats(endpoint, &endpoint->stats);
+    uint32_t number = queue_pair->number;
+    table_clear(&engine->queue_pairs, number);
+    engine->operations->queue_pair_destroy(queue_pair);
+    endpoint->link.queue_pair = NULL;
+    link_forget_queue_pair(&engine->links, number);
+    engine->endpoint_count--;
+    engine->window_sum -= endpoint->batch_window;
+}
+
+static void unprepare(struct link *link)
+{
+    struct rpc_endpoint *endpoint = endpoint_of_link(link);
     destroy_queue_pair(endpoint);
-    endpoint_detach(endpoint);
+    detach(link);
     ring_destroy(&endpoint->ring, endpoint->engine->nic);
     free(endpoint->calls);
     free(endpoint->arrivals);
@@ -452,63 +462,68 @@ void endpoint_unprepare(struct rpc_endpoint *endpoint)
     endpoint->calls_max = 0;
 }
 
-void endpoint_free(struct rpc_endpoint *endpoint)
+static void closed(struct link *link)
 {
-    struct rpc_engine *engine = endpoint->engine;
-    list_remove(&endpoint->release_link);
-    list_remove(&endpoint->all_link);
-    endpoint_unprepare(endpoint);
-    crpc_stats *sum = &engine->retired;
-    const uint64_t *from = &endpoint->stats.calls;
-    uint64_t *to = &sum->calls;
-    size_t counters = (sizeof(crpc_stats) - offsetof(crpc_stats, calls)) / sizeof(uint64_t);
-    for (size_t i = 0; i < counters; i++) {
-        to[i] += from[i];
+    struct rpc_endpoint *endpoint = endpoint_of_link(link);
+    stop(endpoint);
+    forget_arrivals(endpoint);
+    destroy_queue_pair(endpoint);
+    if (has_pending(endpoint)) {
+        list_append_once(&endpoint->engine->failing, &endpoint->failing_link);
+    } else {
+        list_remove(&endpoint->failing_link);
     }
+}
+
+void stats_add(crpc_stats *sum, const crpc_stats *more)
+{
+    const size_t counters = (sizeof(*sum) - offsetof(crpc_stats, calls)) / sizeof(uint64_t);
+    for (size_t i = 0; i < counters; i++) {
+        (&sum->calls)[i] += (&more->calls)[i];
+    }
+}
+
+static void destroy(struct link *link)
+{
+    struct rpc_endpoint *endpoint = endpoint_of_link(link);
+    list_remove(&endpoint->release_link);
+    list_remove(&endpoint->failing_link);
+    unprepare(link);
+    stats_add(&endpoint->engine->retired, &endpoint->stats);
+    link_remove(link);
     free(endpoint);
 }
 
-void rpc_endpoint_close(struct rpc_endpoint *endpoint)
-{
-    struct rpc_engine *engine = endpoint->engine;
-    if (endpoint->state == CRPC_STATE_REQUESTED) {
-        endpoint->listener->waiting--;
-    }
-    handles_remove(&engine->handles, endpoint->handle);
-    endpoint->closed = true;
-    endpoint->failing = true;
-    endpoint->reserved = false;
-    endpoint->refused = false;
-    endpoint->events = 0;
-    wheel_clear(&engine->wheel, &endpoint->life_timer);
-    wheel_clear(&engine->wheel, &endpoint->read_timer);
-    list_remove(&endpoint->work_link);
-    list_remove(&endpoint->urgent_link);
-    list_remove(&endpoint->event_link);
-    distrust_arrivals(endpoint);
-    cm_destroy(endpoint->identifier);
-    endpoint->identifier = NULL;
-    destroy_queue_pair(endpoint);
-    if (has_pending(endpoint) || list_linked(&endpoint->release_link)) {
-        /* Its memory stays until the next poll, since views may be in use. */
-        list_append_once(&engine->failing, &endpoint->failing_link);
-        return;
-    }
-    list_remove(&endpoint->failing_link);
-    endpoint_free(endpoint);
-}
+const struct link_service rpc_service = {
+    .name = "endpoint",
+    .no_room = "endpoints_max, receive_depth or backlog, or lower its batch windows",
+    .number = LINK_SERVICE_CALLS,
+    .version_min = WIRE_VERSION_MIN,
+    .version_max = WIRE_VERSION_MAX,
+    .features = 0,
+    .handle_kind = HANDLE_ENDPOINT,
+    .create = create,
+    .prepare = prepare,
+    .fill_body = fill_body,
+    .body_fault = body_fault,
+    .attach = attach,
+    .detach = detach,
+    .unprepare = unprepare,
+    .destroy = destroy,
+    .opened = opened,
+    .settle = settle,
+    .distrust = distrust,
+    .failed = failed,
+    .leave = rpc_leave,
+    .describe_leave = rpc_describe_leave,
+    .keepalive = rpc_keepalive,
+    .closed = closed,
+    .quiet = quiet,
+    .timer = rpc_timer,
+    .device_event = rpc_device_event,
+};
 
 /* ---- Asking ---------------------------------------------------------------------------------- */
-
-uint64_t rpc_endpoint_handle(const struct rpc_endpoint *endpoint)
-{
-    return endpoint->handle;
-}
-
-const crpc_error *rpc_endpoint_error(const struct rpc_endpoint *endpoint)
-{
-    return &endpoint->error;
-}
 
 void rpc_endpoint_stats(const struct rpc_endpoint *endpoint, crpc_stats *stats)
 {
@@ -519,21 +534,19 @@ void rpc_endpoint_stats(const struct rpc_endpoint *endpoint, crpc_stats *stats)
 void rpc_endpoint_info(const struct rpc_endpoint *endpoint, crpc_endpoint_info *info)
 {
     *info = (crpc_endpoint_info){
-        .state = endpoint->state,
+        .state = endpoint->link.state,
         .user_data = endpoint->options.user_data,
         .request_bytes_max = wire_payload_max(endpoint->peer.request_bytes),
         .reply_bytes_max = wire_payload_max(endpoint->reply_budget),
         .calls_max = endpoint->calls_max,
         .calls_open = endpoint->calls_live,
         .requests_open = endpoint->owed_count,
-        .queue_pair_number = endpoint->queue_pair ? endpoint->queue_pair->number : 0,
-        .version = endpoint->peer.version,
-        .features = endpoint->peer.features,
-        .token_bytes = endpoint->peer.token_bytes,
+        .queue_pair_number = endpoint->link.queue_pair ? endpoint->link.queue_pair->number : 0,
+        .version = endpoint->link.peer.version,
+        .features = endpoint->link.peer.features,
+        .token_bytes = endpoint->link.peer.token_bytes,
     };
-    memcpy(info->token, endpoint->peer.token, sizeof(info->token));
-    if (endpoint->identifier) {
-        cm_peer_address(endpoint->identifier, info->peer_address, sizeof(info->peer_address));
-        cm_local_address(endpoint->identifier, info->local_address, sizeof(info->local_address));
-    }
+    memcpy(info->token, endpoint->link.peer.token, sizeof(info->token));
+    link_addresses(&endpoint->link, info->peer_address, sizeof(info->peer_address),
+                   info->local_address, sizeof(info->local_address));
 }

@@ -1,5 +1,4 @@
-/* engine.c: the life of the engine, and poll: what it does in which order, and why in that
- * order. */
+/* engine.c: the life of the engine, and the completions of its device. */
 #include "rpc/engine.h"
 
 #include <errno.h>
@@ -7,25 +6,24 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/error.h"
+#include "nic/drain.h"
 
 /* ---- Life ------------------------------------------------------------------------------------ */
 
 static void init_lists(struct rpc_engine *engine)
 {
-    struct list *lists[] = {&engine->work,     &engine->urgent, &engine->ready,
-                            &engine->release,  &engine->ended,  &engine->acknowledged,
-                            &engine->failing,  &engine->events, &engine->endpoints,
-                            &engine->listeners};
+    struct list *lists[] = {&engine->work,    &engine->urgent, &engine->ready,
+                            &engine->release, &engine->ended,  &engine->acknowledged,
+                            &engine->failing};
     for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++) {
         list_init(lists[i]);
     }
 }
 
-int32_t rpc_engine_create(struct nic *nic, struct cm *cm, struct log *log, uint32_t endpoints_max,
-                          const uint64_t *virtual_clock_ns, struct rpc_engine **out,
-                          crpc_error *error)
+int32_t rpc_engine_create(struct nic *nic, struct cm *cm, struct log *log, struct handles *handles,
+                          uint32_t endpoints_max, const uint64_t *virtual_clock_ns,
+                          struct rpc_engine **out, crpc_error *error)
 {
     struct rpc_engine *engine = calloc(1, sizeof(*engine));
     if (!engine) {
@@ -33,15 +31,11 @@ int32_t rpc_engine_create(struct nic *nic, struct cm *cm, struct log *log, uint3
     }
     engine->nic = nic;
     engine->operations = nic->operations;
-    engine->cm = cm;
     engine->log = log;
     engine->endpoints_max = endpoints_max;
-    engine->virtual_clock_ns = virtual_clock_ns;
     init_lists(engine);
     table_init(&engine->queue_pairs);
-    handles_init(&engine->handles);
-    wheel_init(&engine->wheel, engine_now_ns(engine));
-    engine->now_ns = 0;
+    link_group_init(&engine->links, &rpc_service, nic, cm, log, handles, virtual_clock_ns);
     engine->operations->refill(nic);
     *out = engine;
     return CRPC_OK;
@@ -49,23 +43,14 @@ int32_t rpc_engine_create(struct nic *nic, struct cm *cm, struct log *log, uint3
 
 void rpc_engine_destroy(struct rpc_engine *engine)
 {
-    while (!list_empty(&engine->listeners)) {
-        rpc_listener_close(list_entry(engine->listeners.next, struct rpc_listener, all_link));
-    }
-    while (!list_empty(&engine->endpoints)) {
-        struct rpc_endpoint *endpoint =
-            list_entry(engine->endpoints.next, struct rpc_endpoint, all_link);
-        cm_destroy(endpoint->identifier);
-        endpoint_free(endpoint);
-    }
+    link_group_close(&engine->links);
     table_free(&engine->queue_pairs);
-    handles_free(&engine->handles);
     free(engine);
 }
 
-struct handles *rpc_engine_handles(struct rpc_engine *engine)
+struct link_group *rpc_links(struct rpc_engine *engine)
 {
-    return &engine->handles;
+    return &engine->links;
 }
 
 uint32_t rpc_engine_endpoints(const struct rpc_engine *engine)
@@ -85,49 +70,16 @@ uint32_t rpc_engine_window_left(const struct rpc_engine *engine)
 
 void rpc_engine_stats(const struct rpc_engine *engine, crpc_stats *stats)
 {
-    const size_t counters = (sizeof(crpc_stats) - offsetof(crpc_stats, calls)) / sizeof(uint64_t);
     *stats = engine->retired;
     const struct list *link;
-    for (link = engine->endpoints.next; link != &engine->endpoints; link = link->next) {
+    for (link = engine->links.all.next; link != &engine->links.all; link = link->next) {
         crpc_stats one;
-        rpc_endpoint_stats(list_entry(link, struct rpc_endpoint, all_link), &one);
-        for (size_t i = 0; i < counters; i++) {
-            (&stats->calls)[i] += (&one.calls)[i];
-        }
+        rpc_endpoint_stats(endpoint_of_link(list_entry(link, struct link, all_link)), &one);
+        stats_add(stats, &one);
     }
     stats->receive_wqes = engine->nic->receive_wqes;
     stats->completions = engine->nic->completions;
     stats->unknown_completions += engine->nic->unknown_completions;
-}
-
-/* ---- Time ------------------------------------------------------------------------------------ */
-
-uint64_t engine_now_ns(struct rpc_engine *engine)
-{
-    if (engine->now_ns == 0) {
-        engine->now_ns = engine->virtual_clock_ns ? *engine->virtual_clock_ns : clock_now_ns();
-    }
-    return engine->now_ns;
-}
-
-uint64_t rpc_next_deadline_ns(const struct rpc_engine *engine)
-{
-    return wheel_next_ns(&engine->wheel);
-}
-
-/* ---- Events ---------------------------------------------------------------------------------- */
-
-void engine_report(struct rpc_endpoint *endpoint, uint32_t events)
-{
-    endpoint->events |= events;
-    list_append_once(&endpoint->engine->events, &endpoint->event_link);
-}
-
-void engine_device_event(struct rpc_engine *engine, int32_t status)
-{
-    if (engine->device_events_count < DEVICE_EVENTS_MAX) {
-        engine->device_events[engine->device_events_count++] = status;
-    }
 }
 
 /* ---- The device's completions ---------------------------------------------------------------- */
@@ -150,21 +102,22 @@ static void fail_by_device(struct rpc_endpoint *endpoint, const struct nic_compl
               "connection lost: %s (queue pair 0x%x, vendor syndrome 0x%x)", texts[status],
               completion->queue_pair_number, completion->vendor_syndrome);
     error.vendor_syndrome = completion->vendor_syndrome;
-    endpoint_fail(endpoint, &error);
+    link_fail(&endpoint->link, &error);
 }
 
-static void take_completion(struct rpc_engine *engine, const struct nic_completion *completion)
+static inline void take_completion(struct rpc_engine *engine,
+                                   const struct nic_completion *completion)
 {
     struct rpc_endpoint *endpoint = table_get(&engine->queue_pairs, completion->queue_pair_number);
     if (unlikely(!endpoint)) {
         engine->retired.unknown_completions++;
         return;
     }
-    if (unlikely(endpoint->state == CRPC_STATE_CONNECTING) && endpoint->passive) {
-        endpoint_connected(endpoint); /* its first batch was faster than rdma_cm's last message */
+    if (unlikely(endpoint->link.state == CRPC_STATE_CONNECTING) && !endpoint->link.opened) {
+        link_open(&endpoint->link); /* its first batch was faster than rdma_cm's last message */
     }
-    if (unlikely(endpoint->state != CRPC_STATE_CONNECTED &&
-                 endpoint->state != CRPC_STATE_CLOSING)) {
+    if (unlikely(endpoint->link.state != CRPC_STATE_CONNECTED &&
+                 endpoint->link.state != CRPC_STATE_CLOSING)) {
         return;
     }
     switch (completion->kind) {
@@ -181,22 +134,15 @@ static void take_completion(struct rpc_engine *engine, const struct nic_completi
     }
 }
 
+static inline void take(void *engine, const struct nic_completion *completion)
+{
+    take_completion(engine, completion);
+}
+
 void engine_take_completions(struct rpc_engine *engine)
 {
-    struct nic_completion completions[64];
-    const uint32_t capacity = sizeof(completions) / sizeof(completions[0]);
-    uint32_t count;
-    bool again;
-    do {
-        count = engine->operations->poll(engine->nic, completions, capacity);
-        again = count == capacity;
-        for (uint32_t i = 0; i < count; i++) {
-            take_completion(engine, &completions[i]);
-            /* What a peer sent before its connection broke may have come to the receive queue after it
-             * was looked at, and before the error came to the send queue. */
-            again |= completions[i].kind == NIC_COMPLETION_ERROR;
-        }
-    } while (again);
+    while (nic_drain(engine->nic, take, engine)) {
+    }
     if (unlikely(engine->nic->unknown_completions != engine->unknown_reported)) {
         engine->unknown_reported = engine->nic->unknown_completions;
         log_write(engine->log, CRPC_LOG_WARNING,
@@ -206,64 +152,38 @@ void engine_take_completions(struct rpc_engine *engine)
     }
 }
 
-/* ---- Poll ------------------------------------------------------------------------------------ */
+/* ---- What else the device tells -------------------------------------------------------------- */
 
-static void flush_work(struct rpc_engine *engine)
+static void device_lost(struct rpc_engine *engine, const crpc_error *error)
 {
-    while (!list_empty(&engine->work)) {
-        endpoint_flush(list_entry(engine->work.next, struct rpc_endpoint, work_link));
+    struct list *at = engine->links.all.next;
+    while (at != &engine->links.all) {
+        struct link *link = list_entry(at, struct link, all_link);
+        at = at->next;
+        link_lost(link, error);
     }
+    log_write(engine->log, CRPC_LOG_ERROR, "device lost: %s", error->message);
+    link_device_event(&engine->links, CRPC_E_NO_DEVICE);
 }
 
-void rpc_progress(struct rpc_engine *engine)
+void rpc_device_event(struct link_group *group, const struct cm_event *event)
 {
-    engine->now_ns = 0;
-    flush_work(engine);
-    engine_take_completions(engine);
-    flush_work(engine); /* what was waiting for send WQEs or limits */
-    engine->now_ns = 0;
-}
-
-bool rpc_something_waits(const struct rpc_engine *engine)
-{
-    return !list_empty(&engine->ready) || !list_empty(&engine->ended) ||
-           !list_empty(&engine->acknowledged) || !list_empty(&engine->events) ||
-           !list_empty(&engine->failing) || engine->cancels_head != engine->cancels_tail ||
-           engine->device_events_count > 0 || (engine->cm && cm_pending(engine->cm));
-}
-
-/* The order matters in five places:
- *  - views end first, so that the limits sent with what has gathered are the latest;
- *  - rdma_cm is asked after the device, and drains the device again before it believes a
- *    disconnect, so that what the peer sent before it left is not lost;
- *  - CONNECTED comes before the endpoint's first request, ended calls before new arrivals, so that
- *    a flood does not starve them;
- *  - deadlines come after arrivals: a response that is here wins;
- *  - DISCONNECTED comes last, when nothing of the endpoint is pending any more. */
-uint32_t rpc_poll(struct rpc_engine *engine, crpc_completion *completions, uint32_t capacity)
-{
-    struct output output = {.next = completions, .end = completions + capacity};
-    engine->epoch++;
-    engine->now_ns = 0;
-    engine_release(engine);
-    flush_work(engine);
-    engine_take_completions(engine);
-    if (engine->cm && unlikely(cm_pending(engine->cm))) {
-        engine_take_cm_events(engine);
+    struct rpc_engine *engine = engine_of_group(group);
+    struct rpc_endpoint *endpoint;
+    switch (event->kind) {
+    case CM_EVENT_QUEUE_PAIR:
+        endpoint = table_get(&engine->queue_pairs, event->queue_pair_number);
+        if (endpoint) {
+            link_lost(&endpoint->link, &event->error);
+        }
+        break;
+    case CM_EVENT_PORT_ACTIVE:
+        link_device_event(group, CRPC_OK);
+        break;
+    case CM_EVENT_PORT_DOWN:
+        link_device_event(group, CRPC_E_UNREACHABLE);
+        break;
+    default:
+        device_lost(engine, &event->error);
     }
-    engine_emit_events(engine, &output);
-    engine_emit_ended(engine, &output);
-    engine_emit_arrivals(engine, &output);
-    engine_expire(engine);
-    engine_drain_failing(engine);
-    engine_emit_ended(engine, &output);
-    engine_emit_cancels(engine, &output);
-    engine_emit_sent_replies(engine, &output);
-    engine_emit_disconnected(engine, &output);
-    flush_work(engine); /* limits that have just come may let something go */
-    uint32_t count = (uint32_t)(output.next - completions);
-    engine->retired.polls++;
-    engine->retired.polls_empty += count == 0;
-    engine->now_ns = 0;
-    return count;
 }

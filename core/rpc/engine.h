@@ -1,12 +1,12 @@
 /* engine.h: the state of the engine and of an endpoint, for the files of core/rpc alone.
  *
- *   engine.c    life of the engine, poll, wait helpers
+ *   engine.c    life of the engine, completions of the device
+ *   poll.c      poll, and what it does in which order
  *   send.c      calls, replies, the open batch, mailbox READs
  *   receive.c   arrivals, checks of what the peer sent, views, release
  *   calls.c     call slots, deadlines, cancel
- *   endpoint.c  life of an endpoint: memory, failure, draining, close
- *   leave.c     FIN and disconnect
- *   connect.c   rdma_cm; blob.c: connection data by other means
+ *   endpoint.c  an endpoint as a link: memory, hello, failure, draining, close
+ *   leave.c     FIN, and what is probed meanwhile
  *
  * Positions in rings are 64-bit byte counts that only grow.
  */
@@ -15,15 +15,13 @@
 
 #include <assert.h>
 
-#include "base/clock.h"
-#include "cm/cm.h"
-#include "rpc/handshake.h"
 #include "base/list.h"
 #include "base/output.h"
-#include "rpc/ring.h"
-#include "rpc/rpc.h"
 #include "base/table.h"
 #include "base/wheel.h"
+#include "link/link.h"
+#include "rpc/ring.h"
+#include "rpc/rpc.h"
 #include "rpc/wire.h"
 
 /* ---- Calls of this side ---------------------------------------------------------------------- */
@@ -41,9 +39,8 @@ enum rpc_call_state {
 #define READ_BACKOFF_MIN_NS UINT64_C(8000)
 #define READ_BACKOFF_MAX_NS UINT64_C(1000000)
 
-#define TIMER_CALL 1
-#define TIMER_READ 2
-#define TIMER_LIFE 3
+#define TIMER_CALL LINK_TIMER_SERVICE
+#define TIMER_READ (LINK_TIMER_SERVICE + 1)
 
 struct rpc_call {
     struct wheel_timer timer; /* while ENDED or ANSWERED its link is on engine->ended */
@@ -81,9 +78,22 @@ struct rpc_sent_batch {
 
 /* ---- Endpoint -------------------------------------------------------------------------------- */
 
+/* What the peer's hello tells of its side. */
+struct rpc_peer {
+    uint64_t ring_address;
+    uint64_t ring_bytes;
+    uint64_t request_bytes; /* share of its ring for our requests */
+    uint32_t ring_key;
+    uint32_t mailbox_key;
+    uint32_t calls; /* its call indices are below this */
+    uint32_t batch_window;
+};
+
 struct rpc_endpoint {
-    /* -- sending: everything call and reply touch comes first -- */
-    struct rpc_engine *engine;
+    struct link link; /* comes first: a handle's object is the link */
+
+    /* -- sending: everything call and reply touch lies together -- */
+    struct rpc_engine *engine __attribute__((aligned(CACHE_LINE_BYTES)));
     int32_t call_bar;     /* CRPC_OK, or why no call can be made now */
     int32_t reply_bar;    /* the same for replies */
     struct ring staging;  /* ours; same size and positions as the peer's receive ring */
@@ -91,8 +101,7 @@ struct rpc_endpoint {
     uint64_t batch_start; /* of the open batch, if batch_messages > 0 */
     uint32_t batch_messages;
     bool batch_wants_completion;
-    bool refused; /* an op got CRPC_E_AGAIN: give CRPC_COMPLETION_ROOM when something frees */
-    bool refused_for_limit;    /* and that was the peer's request limit */
+    bool refused_for_limit;    /* an op got CRPC_E_AGAIN, and that was the peer's request limit */
     uint64_t request_produced; /* charges of all requests written */
     uint64_t request_limit;    /* the peer's, latest known */
     uint64_t batches_sent;
@@ -159,21 +168,9 @@ struct rpc_endpoint {
     struct list ready_link;        /* arrivals to parse */
     struct list release_link;      /* views to end */
     struct list acknowledged_link; /* sent replies to report */
-    struct list failing_link;      /* to be drained, then reported or freed */
-    struct list event_link;        /* events to report */
-    struct list all_link;
+    struct list failing_link;      /* to be drained */
 
-    /* -- connection -- */
-    struct nic_queue_pair *queue_pair;
-    struct cm_identifier *identifier; /* NULL: by blob */
-    struct rpc_listener *listener;    /* of a REQUESTED one, or one whose peer gave up */
-    uint64_t handle;
-    uint32_t state;  /* CRPC_STATE_* */
-    uint32_t events; /* ENDPOINT_EVENT_* to report */
-    bool passive;
-    bool closed;     /* the application closed it: drain, then free */
-    bool failing;    /* over: drain, then report */
-    bool drained;    /* its pending ops have been ended */
+    /* -- the rest -- */
     bool distrusted; /* what has arrived is not to be parsed */
     bool fin_wanted;
     bool fin_sent;
@@ -182,53 +179,25 @@ struct rpc_endpoint {
     bool reserved;      /* a reservation is open */
     crpc_op reservation;
     uint64_t reservation_position;
-    uint32_t ended_calls;          /* on engine->ended */
-    struct wheel_timer life_timer; /* connect timeout, keepalive or leave timeout */
-    uint64_t heard;                /* batches and READs since the life timer was set */
-    uint64_t leave_timeout_ns;
+    uint32_t ended_calls; /* on engine->ended */
     crpc_endpoint_options options;
-    struct handshake_peer peer;
-    uint32_t nonce;
-    crpc_error error;
+    struct rpc_peer peer;
     crpc_stats stats;
 };
+static_assert(offsetof(struct rpc_endpoint, link) == 0, "a handle's object is the link");
 
-#define ENDPOINT_EVENT_CONNECT_REQUEST 0x1u
-#define ENDPOINT_EVENT_CONNECTED 0x2u
-#define ENDPOINT_EVENT_ROOM 0x4u
-
-struct rpc_listener {
-    struct rpc_engine *engine;
-    struct cm_identifier *identifier;
-    uint64_t handle;
-    uint64_t user_data;
-    uint64_t requests;
-    uint64_t refused;
-    uint32_t backlog;
-    uint32_t waiting; /* endpoints REQUESTED of it */
-    struct list all_link;
-};
+static inline struct rpc_endpoint *endpoint_of_link(const struct link *link)
+{
+    return container_of(link, struct rpc_endpoint, link);
+}
 
 /* ---- Engine ---------------------------------------------------------------------------------- */
-
-#define CANCELS_MAX 256u
-#define DEVICE_EVENTS_MAX 16u
-
-struct rpc_cancel_done {
-    uint64_t endpoint;
-    uint64_t endpoint_user_data;
-    uint64_t user_data;
-    uint64_t count;
-};
 
 struct rpc_engine {
     struct nic *nic;
     const struct nic_operations *operations;
-    struct cm *cm;
     struct log *log;
-    const uint64_t *virtual_clock_ns;
-    uint64_t now_ns; /* 0 = not read since the caller came in */
-    uint64_t epoch;  /* number of the present poll: names its views */
+    uint64_t epoch; /* number of the present poll: names its views */
 
     struct list work;
     struct list urgent;
@@ -237,19 +206,8 @@ struct rpc_engine {
     struct list ended; /* struct rpc_call, by timer.link */
     struct list acknowledged;
     struct list failing;
-    struct list events;
-    struct list endpoints;
-    struct list listeners;
-
-    struct wheel wheel;
     struct table queue_pairs; /* number -> struct rpc_endpoint */
-    struct handles handles;
-
-    struct rpc_cancel_done cancels[CANCELS_MAX];
-    uint32_t cancels_head;
-    uint32_t cancels_tail;
-    int32_t device_events[DEVICE_EVENTS_MAX];
-    uint32_t device_events_count;
+    struct link_group links;
 
     uint32_t endpoint_count;
     uint32_t endpoints_max;
@@ -258,12 +216,14 @@ struct rpc_engine {
     crpc_stats retired;        /* sums of endpoints that are gone, and the engine's own counters */
 };
 
+static inline struct rpc_engine *engine_of_group(const struct link_group *group)
+{
+    return container_of(group, struct rpc_engine, links);
+}
+
 /* engine.c */
-uint64_t engine_now_ns(struct rpc_engine *engine);
 void engine_take_completions(struct rpc_engine *engine);
-void engine_device_event(struct rpc_engine *engine, int32_t status);
-/* Makes poll report the events (ENDPOINT_EVENT_*) of the endpoint. */
-void engine_report(struct rpc_endpoint *endpoint, uint32_t events);
+void rpc_device_event(struct link_group *group, const struct cm_event *event);
 
 /* send.c */
 void endpoint_flush(struct rpc_endpoint *endpoint);
@@ -305,43 +265,21 @@ static inline void call_free(struct rpc_call *call)
 void call_end(struct rpc_call *call, int32_t status);
 void calls_end_all(struct rpc_endpoint *endpoint, int32_t status);
 void engine_emit_ended(struct rpc_engine *engine, struct output *output);
-void engine_emit_cancels(struct rpc_engine *engine, struct output *output);
-void engine_expire(struct rpc_engine *engine);
+void rpc_timer(struct link_group *group, struct wheel_timer *timer);
 
 /* endpoint.c */
-int32_t endpoint_create(struct rpc_engine *engine, struct rpc_endpoint **endpoint,
-                        crpc_error *error);
-/* Makes what this side's options ask for: queue pair, receive ring, tables. */
-int32_t endpoint_prepare(struct rpc_endpoint *endpoint, const crpc_endpoint_options *options,
-                         crpc_error *error);
-/* Makes what depends on the peer, from endpoint->peer. */
-int32_t endpoint_attach(struct rpc_endpoint *endpoint, crpc_error *error);
-void endpoint_detach(struct rpc_endpoint *endpoint);
-void endpoint_unprepare(struct rpc_endpoint *endpoint);
-void endpoint_fill_handshake(struct rpc_endpoint *endpoint, struct wire_handshake *wire);
-/* It may be used from now on; reports CONNECTED. */
-void endpoint_connected(struct rpc_endpoint *endpoint);
-/* It never came to be; reports CONNECTED with the status of *error. */
-void endpoint_not_connected(struct rpc_endpoint *endpoint, const crpc_error *error);
-/* The connection is over. What arrived before is still delivered. */
-void endpoint_fail(struct rpc_endpoint *endpoint, const crpc_error *error);
-/* Likewise, but what arrived is not parsed any further. The endpoint may be failing already, as what
- * came before its end may be malformed: this error replaces the one it has. */
-void endpoint_protocol_error(struct rpc_endpoint *endpoint, const char *what);
-/* Ends what is pending of endpoints that are over; then reports or frees those that are drained. */
+extern const struct link_service rpc_service;
+/* Adds up all counters. */
+void stats_add(crpc_stats *sum, const crpc_stats *more);
+/* Ends what is pending of endpoints that are over and of which nothing is left to be taken. */
 void engine_drain_failing(struct rpc_engine *engine);
-void engine_emit_disconnected(struct rpc_engine *engine, struct output *output);
-void endpoint_free(struct rpc_endpoint *endpoint);
 
 /* leave.c */
 void endpoint_leave(struct rpc_endpoint *endpoint);
 bool endpoint_left(const struct rpc_endpoint *endpoint);
 void endpoint_check_left(struct rpc_endpoint *endpoint);
-void endpoint_life_timer(struct rpc_endpoint *endpoint);
-void endpoint_start_keepalive(struct rpc_endpoint *endpoint);
-
-/* connect.c */
-void engine_take_cm_events(struct rpc_engine *engine);
-void engine_emit_events(struct rpc_engine *engine, struct output *output);
+void rpc_leave(struct link *link);
+void rpc_describe_leave(const struct link *link, char *text, size_t bytes);
+bool rpc_keepalive(struct link *link);
 
 #endif

@@ -3,16 +3,16 @@
  */
 #include "rpc/engine.h"
 
-#include "base/error.h"
+#include <stdio.h>
 
 /* Refuses new calls and says so to the peer with the next batch. */
 void endpoint_leave(struct rpc_endpoint *endpoint)
 {
-    if (endpoint->fin_wanted || endpoint->failing) {
+    if (endpoint->fin_wanted || endpoint->link.failing) {
         return;
     }
     endpoint->fin_wanted = true;
-    endpoint->state = CRPC_STATE_CLOSING;
+    endpoint->link.state = CRPC_STATE_CLOSING;
     if (!endpoint->reserved) {
         endpoint->call_bar = CRPC_E_CLOSING;
     }
@@ -35,86 +35,45 @@ bool endpoint_left(const struct rpc_endpoint *endpoint)
  * the next. */
 void endpoint_check_left(struct rpc_endpoint *endpoint)
 {
-    if (endpoint->failing || !endpoint_left(endpoint)) {
+    if (endpoint->link.failing || !endpoint_left(endpoint)) {
         return;
     }
-    if (endpoint->queue_pair->completed != endpoint->queue_pair->posted) {
-        if (endpoint->queue_pair->unsignaled > 0) {
+    if (endpoint->link.queue_pair->completed != endpoint->link.queue_pair->posted) {
+        if (endpoint->link.queue_pair->unsignaled > 0) {
             endpoint_read_mailbox(endpoint); /* a signaled WQE behind the quiet replies */
         }
         return;
     }
     crpc_error none = {0};
-    endpoint_fail(endpoint, &none);
+    link_fail(&endpoint->link, &none);
 }
 
-int32_t rpc_endpoint_disconnect(struct rpc_endpoint *endpoint, uint64_t timeout_ns)
+/* ---- As a link's service --------------------------------------------------------------------- */
+
+void rpc_leave(struct link *link)
 {
-    struct rpc_engine *engine = endpoint->engine;
-    if ((endpoint->state != CRPC_STATE_CONNECTED && endpoint->state != CRPC_STATE_CLOSING) ||
-        endpoint->failing) {
-        return CRPC_E_STATE;
-    }
+    struct rpc_endpoint *endpoint = endpoint_of_link(link);
     endpoint_leave(endpoint);
-    wheel_clear(&engine->wheel, &endpoint->life_timer);
-    endpoint->leave_timeout_ns = timeout_ns;
-    if (timeout_ns != CRPC_FOREVER) {
-        wheel_set(&engine->wheel, &endpoint->life_timer,
-                  deadline_after(engine_now_ns(engine), timeout_ns));
-    } else {
-        endpoint_start_keepalive(endpoint);
-    }
     endpoint_flush(endpoint);
-    engine->now_ns = 0;
-    return CRPC_OK;
 }
 
-/* ---- The life timer -------------------------------------------------------------------------- */
-
-static bool awaits_peer(const struct rpc_endpoint *endpoint)
+void rpc_describe_leave(const struct link *link, char *text, size_t bytes)
 {
-    return endpoint->calls_used > 0 || endpoint->fin_wanted;
+    const struct rpc_endpoint *endpoint = endpoint_of_link(link);
+    snprintf(text, bytes, "%u calls were unanswered, %u requests not replied to",
+             endpoint->calls_used, endpoint->owed_count);
 }
 
-/* With calls open, a peer that went silent is probed with a mailbox READ: if its machine is
- * gone, the transport's retries end the connection, and its calls with it. */
-void endpoint_start_keepalive(struct rpc_endpoint *endpoint)
+/* While something of the peer is awaited, one that went silent is probed with a mailbox READ: if its
+ * machine is gone, the transport's retries end the connection, and its calls with it. */
+bool rpc_keepalive(struct link *link)
 {
-    if (wheel_timer_set(&endpoint->life_timer) || endpoint->failing ||
-        endpoint->options.keepalive_ns == CRPC_FOREVER) {
-        return;
+    struct rpc_endpoint *endpoint = endpoint_of_link(link);
+    if (endpoint->calls_used == 0 && !endpoint->fin_wanted) {
+        return false;
     }
-    endpoint->heard = 0;
-    wheel_set(&endpoint->engine->wheel, &endpoint->life_timer,
-              deadline_after(engine_now_ns(endpoint->engine), endpoint->options.keepalive_ns));
-}
-
-void endpoint_life_timer(struct rpc_endpoint *endpoint)
-{
-    crpc_error error = {0};
-    if (endpoint->failing) {
-        return;
+    if (link->heard == 0) {
+        endpoint_read_mailbox(endpoint);
     }
-    if (endpoint->state == CRPC_STATE_CONNECTING) {
-        error_set(&error, CRPC_E_TIMEOUT, 0,
-                  "no connection within %llu ms; is the peer's program running and polling?",
-                  (unsigned long long)(endpoint->options.connect_timeout_ns / 1000000));
-        endpoint_not_connected(endpoint, &error);
-        return;
-    }
-    if (endpoint->fin_wanted && endpoint->leave_timeout_ns != CRPC_FOREVER) {
-        error_set(
-            &error, CRPC_E_TIMEOUT, 0,
-            "the peer did not finish within the disconnect timeout: %u calls were unanswered, "
-            "%u requests not replied to",
-            endpoint->calls_used, endpoint->owed_count);
-        endpoint_fail(endpoint, &error);
-        return;
-    }
-    if (awaits_peer(endpoint)) {
-        if (endpoint->heard == 0) {
-            endpoint_read_mailbox(endpoint);
-        }
-        endpoint_start_keepalive(endpoint);
-    }
+    return true;
 }

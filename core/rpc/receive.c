@@ -13,16 +13,16 @@ void endpoint_arrival(struct rpc_endpoint *endpoint, uint32_t units)
     uint64_t bytes = (uint64_t)units * WIRE_UNIT_BYTES;
     if (unlikely(bytes < WIRE_BATCH_HEADER_BYTES ||
                  endpoint->arrived - endpoint->released + bytes > endpoint->ring.bytes)) {
-        endpoint_protocol_error(endpoint, "a batch does not fit the ring");
+        link_violated(&endpoint->link, "%s", "a batch does not fit the ring");
         return;
     }
     if (unlikely(endpoint->arrivals_tail - endpoint->arrivals_head == endpoint->batch_window)) {
-        endpoint_protocol_error(endpoint, "more batches came than its window allows");
+        link_violated(&endpoint->link, "%s", "more batches came than its window allows");
         return;
     }
     endpoint->arrivals[endpoint->arrivals_tail++ & endpoint->arrivals_mask] = (uint32_t)bytes;
     endpoint->arrived += bytes;
-    endpoint->heard++;
+    endpoint->link.heard++;
     endpoint->stats.batches_received++;
     endpoint->stats.bytes_received += bytes;
     list_append_once(&endpoint->engine->ready, &endpoint->ready_link);
@@ -59,7 +59,7 @@ static bool begin_batch(struct rpc_endpoint *endpoint)
         fault = "a batch grants more than there is";
     }
     if (unlikely(fault)) {
-        endpoint_protocol_error(endpoint, fault);
+        link_violated(&endpoint->link, "%s", fault);
         return false;
     }
     endpoint->sequence_expected++;
@@ -143,7 +143,7 @@ static inline const char *take_request(struct rpc_endpoint *endpoint, const stru
     endpoint->stats.requests++;
     *completion = (crpc_completion){.kind = CRPC_COMPLETION_REQUEST,
                                     .method = message->method,
-                                    .endpoint = {endpoint->handle},
+                                    .endpoint = {endpoint->link.handle},
                                     .user_data = endpoint->options.user_data,
                                     .token = token,
                                     .payload = (uint64_t)(uintptr_t)payload,
@@ -206,7 +206,7 @@ static inline const char *take_response(struct rpc_endpoint *endpoint,
         return NULL;
     }
     if (wheel_timer_set(&call->timer)) {
-        wheel_clear(&endpoint->engine->wheel, &call->timer);
+        wheel_clear(&endpoint->engine->links.wheel, &call->timer);
     }
     endpoint->calls_live--;
     if (unlikely(status < 0)) {
@@ -217,7 +217,7 @@ static inline const char *take_response(struct rpc_endpoint *endpoint,
     *completion = (crpc_completion){.kind = CRPC_COMPLETION_RESPONSE,
                                     .method = call->method,
                                     .status = status,
-                                    .endpoint = {endpoint->handle},
+                                    .endpoint = {endpoint->link.handle},
                                     .user_data = call->user_data,
                                     .payload = (uint64_t)(uintptr_t)payload,
                                     .payload_bytes = message->payload_bytes,
@@ -264,7 +264,7 @@ static bool take_messages(struct rpc_endpoint *endpoint, struct output *output)
     endpoint->parsed = endpoint->batch_end - bytes_left;
     endpoint->batch_left = messages_left;
     if (unlikely(fault)) {
-        endpoint_protocol_error(endpoint, fault);
+        link_violated(&endpoint->link, "%s", fault);
         return false;
     }
     endpoint->held_batches += messages_left == 0;
@@ -327,8 +327,8 @@ static void end_views(struct rpc_endpoint *endpoint)
     if (endpoint->held_allowance) {
         endpoint->reply_outstanding -= endpoint->held_allowance;
         endpoint->held_allowance = 0;
-        if (unlikely(endpoint->refused)) {
-            engine_report(endpoint, ENDPOINT_EVENT_ROOM);
+        if (unlikely(endpoint->link.refused)) {
+            link_report(&endpoint->link, LINK_EVENT_ROOM);
         }
     }
 }

@@ -2,7 +2,7 @@
  * works.
  *
  * One engine belongs to one context and one thread at a time. Arguments have been checked by
- * capi: here they are asserted. What a peer sends is checked here (receive.c, handshake.c).
+ * capi: here they are asserted. What a peer sends is checked here (receive.c, endpoint.c).
  */
 #ifndef CORE_RPC_RPC_H
 #define CORE_RPC_RPC_H
@@ -18,19 +18,18 @@
 struct cm;
 struct rpc_engine;
 struct rpc_endpoint;
-struct rpc_listener;
+struct link_group;
 
 /* ---- Engine ---------------------------------------------------------------------------------- */
 
-/* nic, cm (NULL: no rdma_cm) and log stay the caller's and must outlive the engine.
+/* nic, cm (NULL: no rdma_cm), log and handles stay the caller's and must outlive the engine.
  * virtual_clock_ns is NULL, or where a simulation keeps its time. */
-int32_t rpc_engine_create(struct nic *nic, struct cm *cm, struct log *log, uint32_t endpoints_max,
-                          const uint64_t *virtual_clock_ns, struct rpc_engine **engine,
-                          crpc_error *error);
+int32_t rpc_engine_create(struct nic *nic, struct cm *cm, struct log *log, struct handles *handles,
+                          uint32_t endpoints_max, const uint64_t *virtual_clock_ns,
+                          struct rpc_engine **engine, crpc_error *error);
 /* Closes what is still open. */
 void rpc_engine_destroy(struct rpc_engine *engine);
 
-struct handles *rpc_engine_handles(struct rpc_engine *engine);
 uint32_t rpc_engine_endpoints(const struct rpc_engine *engine);
 uint32_t rpc_engine_endpoints_max(const struct rpc_engine *engine);
 uint32_t rpc_engine_window_left(const struct rpc_engine *engine);
@@ -65,37 +64,10 @@ bool rpc_view_valid(const struct rpc_endpoint *endpoint, const crpc_completion *
 
 /* ---- Endpoints ------------------------------------------------------------------------------- */
 
-/* `options` have no zeros left where zero means a default. The handle is registered in
- * rpc_engine_handles and becomes stale in rpc_endpoint_close. */
-int32_t rpc_endpoint_connect(struct rpc_engine *engine, const char *address,
-                             const crpc_endpoint_options *options, struct rpc_endpoint **endpoint,
-                             crpc_error *error);
-int32_t rpc_endpoint_accept(struct rpc_endpoint *endpoint, const crpc_endpoint_options *options,
-                            crpc_error *error);
-int32_t rpc_endpoint_reject(struct rpc_endpoint *endpoint, uint32_t reason);
-
-/* Writes at most CRPC_BLOB_BYTES_MAX bytes. */
-int32_t rpc_endpoint_blob(struct rpc_engine *engine, const crpc_endpoint_options *options,
-                          struct rpc_endpoint **endpoint, uint8_t *blob, uint32_t *blob_bytes,
-                          crpc_error *error);
-#define RPC_BLOB_BYTES 104
-int32_t rpc_endpoint_join(struct rpc_endpoint *endpoint, const void *blob, uint32_t blob_bytes,
-                          crpc_error *error);
-
-int32_t rpc_endpoint_disconnect(struct rpc_endpoint *endpoint, uint64_t timeout_ns);
-void rpc_endpoint_close(struct rpc_endpoint *endpoint);
-
-uint64_t rpc_endpoint_handle(const struct rpc_endpoint *endpoint);
+/* The connections, for link_connect, link_listener_open and the like; their options are
+ * crpc_endpoint_options, without zeros where zero means a default. Each link begins an endpoint. */
+struct link_group *rpc_links(struct rpc_engine *engine);
 void rpc_endpoint_info(const struct rpc_endpoint *endpoint, crpc_endpoint_info *info);
 void rpc_endpoint_stats(const struct rpc_endpoint *endpoint, crpc_stats *stats);
-const crpc_error *rpc_endpoint_error(const struct rpc_endpoint *endpoint);
-
-/* ---- Listeners ------------------------------------------------------------------------------- */
-
-int32_t rpc_listener_open(struct rpc_engine *engine, const char *address, uint32_t backlog,
-                          uint64_t user_data, struct rpc_listener **listener, crpc_error *error);
-void rpc_listener_close(struct rpc_listener *listener);
-uint64_t rpc_listener_handle(const struct rpc_listener *listener);
-void rpc_listener_info(const struct rpc_listener *listener, crpc_listener_info *info);
 
 #endif

@@ -48,9 +48,10 @@ static void make_urgent(struct rpc_endpoint *endpoint)
 static __attribute__((cold, noinline)) int32_t refuse(struct rpc_endpoint *endpoint, bool for_limit)
 {
     endpoint->stats.refused++;
-    endpoint->refused = true;
+    endpoint->refused_for_limit =
+        for_limit || (endpoint->link.refused && endpoint->refused_for_limit);
+    endpoint->link.refused = true;
     if (for_limit) {
-        endpoint->refused_for_limit = true;
         list_append_once(&endpoint->engine->work, &endpoint->work_link);
     }
     return CRPC_E_AGAIN;
@@ -86,13 +87,14 @@ static inline bool call_possible(const struct rpc_endpoint *endpoint, const crpc
 static __attribute__((noinline)) void set_deadline(struct rpc_call *call, uint64_t timeout_ns)
 {
     struct rpc_engine *engine = call->endpoint->engine;
-    wheel_set(&engine->wheel, &call->timer, deadline_after(engine_now_ns(engine), timeout_ns));
+    wheel_set(&engine->links.wheel, &call->timer,
+              deadline_after(link_now_ns(&engine->links), timeout_ns));
 }
 
 static __attribute__((noinline)) void first_call(struct rpc_endpoint *endpoint)
 {
     make_urgent(endpoint);
-    endpoint_start_keepalive(endpoint);
+    link_start_keepalive(&endpoint->link);
 }
 
 /* Books a possible call whose message lies at `place`. */
@@ -229,7 +231,7 @@ void rpc_submit_end(struct rpc_engine *engine)
     while (!list_empty(&engine->urgent)) {
         endpoint_flush(list_entry(engine->urgent.next, struct rpc_endpoint, urgent_link));
     }
-    engine->now_ns = 0;
+    engine->links.now_ns = 0;
 }
 
 /* ---- Writing in place ------------------------------------------------------------------------ */
@@ -265,7 +267,7 @@ int32_t rpc_commit(struct rpc_endpoint *endpoint, uint32_t payload_bytes)
 {
     crpc_op *op = &endpoint->reservation;
     if (!endpoint->reserved) {
-        return endpoint->failing ? CRPC_E_DISCONNECTED : CRPC_E_STATE;
+        return endpoint->link.failing ? CRPC_E_DISCONNECTED : CRPC_E_STATE;
     }
     if (payload_bytes > op->payload_bytes) {
         return CRPC_E_TOO_BIG;
@@ -339,14 +341,14 @@ static void send_batch(struct rpc_endpoint *endpoint)
     if (endpoint->batch_wants_completion) {
         uint32_t slot = endpoint->sent_batches_tail++ & (endpoint->sent_batches_slots - 1);
         endpoint->sent_batches[slot] = (struct rpc_sent_batch){
-            .wqe = endpoint->queue_pair->posted, .replies_tail = endpoint->sent_replies_tail};
+            .wqe = endpoint->link.queue_pair->posted, .replies_tail = endpoint->sent_replies_tail};
     }
-    engine->operations->post_write_immediate(endpoint->queue_pair, &transfer,
+    engine->operations->post_write_immediate(endpoint->link.queue_pair, &transfer,
                                              signaled ? NIC_POST_SIGNALED : 0);
-    engine->operations->ring(endpoint->queue_pair);
+    engine->operations->ring(endpoint->link.queue_pair);
 
-    if (unlikely(endpoint->batch_messages == WIRE_MESSAGES_MAX) && endpoint->refused) {
-        engine_report(endpoint, ENDPOINT_EVENT_ROOM);
+    if (unlikely(endpoint->batch_messages == WIRE_MESSAGES_MAX) && endpoint->link.refused) {
+        link_report(&endpoint->link, LINK_EVENT_ROOM);
     }
     endpoint->batch_messages = 0;
     endpoint->batch_wants_completion = false;
@@ -361,14 +363,14 @@ static bool needs_limits(const struct rpc_endpoint *endpoint)
 {
     bool window_closed = endpoint->batches_sent >= endpoint->batch_limit &&
                          (endpoint->batch_messages > 0 || fin_due(endpoint));
-    return window_closed || endpoint->refused_for_limit;
+    return window_closed || (endpoint->link.refused && endpoint->refused_for_limit);
 }
 
 static void schedule_read(struct rpc_endpoint *endpoint)
 {
     if (!endpoint->read_in_flight && !wheel_timer_set(&endpoint->read_timer)) {
-        wheel_set(&endpoint->engine->wheel, &endpoint->read_timer,
-                  deadline_after(engine_now_ns(endpoint->engine), endpoint->read_backoff_ns));
+        wheel_set(&endpoint->engine->links.wheel, &endpoint->read_timer,
+                  deadline_after(link_now_ns(&endpoint->engine->links), endpoint->read_backoff_ns));
     }
 }
 
@@ -376,15 +378,17 @@ void endpoint_flush(struct rpc_endpoint *endpoint)
 {
     list_remove(&endpoint->work_link);
     list_remove(&endpoint->urgent_link);
-    if (endpoint->state != CRPC_STATE_CONNECTED && endpoint->state != CRPC_STATE_CLOSING) {
+    if (endpoint->link.state != CRPC_STATE_CONNECTED &&
+        endpoint->link.state != CRPC_STATE_CLOSING) {
         return;
     }
-    if (endpoint->failing || endpoint->reserved) {
+    if (endpoint->link.failing || endpoint->reserved) {
         return; /* commit or abort puts it back on the list */
     }
     /* One send WQE is kept for the mailbox READ, without which a closed window might never open. */
     if ((endpoint->batch_messages > 0 || fin_due(endpoint)) &&
-        endpoint->batches_sent < endpoint->batch_limit && nic_send_room(endpoint->queue_pair) > 1) {
+        endpoint->batches_sent < endpoint->batch_limit &&
+        nic_send_room(endpoint->link.queue_pair) > 1) {
         send_batch(endpoint);
     }
     if (needs_limits(endpoint)) {
@@ -408,9 +412,9 @@ bool endpoint_merge_limits(struct rpc_endpoint *endpoint, uint64_t request_limit
     }
     if (request_limit > endpoint->request_limit) {
         endpoint->request_limit = request_limit;
-        if (unlikely(endpoint->refused)) {
+        if (unlikely(endpoint->link.refused)) {
             endpoint->refused_for_limit = false;
-            engine_report(endpoint, ENDPOINT_EVENT_ROOM);
+            link_report(&endpoint->link, LINK_EVENT_ROOM);
         }
     }
     if (batch_limit > endpoint->batch_limit) {
@@ -425,7 +429,8 @@ bool endpoint_merge_limits(struct rpc_endpoint *endpoint, uint64_t request_limit
 void endpoint_read_mailbox(struct rpc_endpoint *endpoint)
 {
     struct rpc_engine *engine = endpoint->engine;
-    if (endpoint->read_in_flight || endpoint->failing || nic_send_room(endpoint->queue_pair) == 0) {
+    if (endpoint->read_in_flight || endpoint->link.failing ||
+        nic_send_room(endpoint->link.queue_pair) == 0) {
         return;
     }
     struct nic_transfer transfer = {
@@ -434,10 +439,10 @@ void endpoint_read_mailbox(struct rpc_endpoint *endpoint)
         .bytes = sizeof(struct wire_mailbox),
         .local_key = endpoint->staging.line_memory.local_key,
         .remote_key = endpoint->peer.mailbox_key};
-    endpoint->read_wqe = endpoint->queue_pair->posted;
+    endpoint->read_wqe = endpoint->link.queue_pair->posted;
     endpoint->read_in_flight = true;
-    engine->operations->post_read(endpoint->queue_pair, &transfer, NIC_POST_SIGNALED);
-    engine->operations->ring(endpoint->queue_pair);
+    engine->operations->post_read(endpoint->link.queue_pair, &transfer, NIC_POST_SIGNALED);
+    engine->operations->ring(endpoint->link.queue_pair);
     endpoint->stats.mailbox_reads++;
 }
 
@@ -459,12 +464,12 @@ static void take_mailbox(struct rpc_endpoint *endpoint)
     const struct wire_mailbox *mailbox = ring_line(&endpoint->staging);
     uint64_t request_limit = wire_load(&mailbox->request_limit);
     uint64_t batch_limit = wire_load(&mailbox->batch_limit);
-    if (wire_load(&mailbox->nonce) != endpoint->peer.nonce) {
-        endpoint_protocol_error(endpoint, "its mailbox is not that of this connection");
+    if (wire_load(&mailbox->nonce) != endpoint->link.peer.nonce) {
+        link_violated(&endpoint->link, "%s", "its mailbox is not that of this connection");
         return;
     }
     if (!endpoint_merge_limits(endpoint, request_limit, batch_limit)) {
-        endpoint_protocol_error(endpoint, "its mailbox grants more than there is");
+        link_violated(&endpoint->link, "%s", "its mailbox grants more than there is");
         return;
     }
     if (needs_limits(endpoint)) {
@@ -480,12 +485,12 @@ static void take_mailbox(struct rpc_endpoint *endpoint)
  * already include one that failed. */
 void endpoint_sends_completed(struct rpc_endpoint *endpoint, uint32_t completed)
 {
-    if (endpoint->failing) {
+    if (endpoint->link.failing) {
         return;
     }
     if (endpoint->read_in_flight && (int32_t)(completed - endpoint->read_wqe) > 0) {
         endpoint->read_in_flight = false;
-        endpoint->heard++;
+        endpoint->link.heard++;
         take_mailbox(endpoint);
     }
     while (endpoint->sent_batches_head != endpoint->sent_batches_tail) {
@@ -520,14 +525,14 @@ void engine_emit_sent_replies(struct rpc_engine *engine, struct output *output)
                 &endpoint->sent_replies[endpoint->sent_replies_head++ & (endpoint->owed_slots - 1)];
             *output->next++ = (crpc_completion){.kind = CRPC_COMPLETION_REPLY,
                                                 .status = endpoint->sent_replies_status,
-                                                .endpoint = {endpoint->handle},
+                                                .endpoint = {endpoint->link.handle},
                                                 .user_data = reply->user_data,
                                                 .token = reply->token,
                                                 .endpoint_user_data = endpoint->options.user_data};
         }
         list_remove(&endpoint->acknowledged_link);
-        if (unlikely(endpoint->refused)) {
-            engine_report(endpoint, ENDPOINT_EVENT_ROOM);
+        if (unlikely(endpoint->link.refused)) {
+            link_report(&endpoint->link, LINK_EVENT_ROOM);
         }
     }
 }

@@ -1,5 +1,5 @@
-/* wire.h: every byte that an endpoint shows its peer, in one place. The document is
- * docs/wire.md.
+/* wire.h: every byte that an endpoint shows its peer, in one place; the hello around the first of
+ * them is in link/wire.h. The document is docs/wire.md.
  *
  * All integers are little-endian. This build runs on little-endian machines only, so a field is
  * read by copying it; what the peer can rewrite at any time is read once, with wire_load, and
@@ -12,10 +12,7 @@
 #include <stdint.h>
 
 #include "base/compiler.h"
-
-#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
-#error "copyrpc's wire structs are little-endian; this machine is not"
-#endif
+#include "link/wire.h"
 
 /* Everything in a ring is a multiple of this, and so is a batch's length, which the immediate
  * counts in these units. */
@@ -91,47 +88,16 @@ struct wire_message {
 };
 static_assert(sizeof(struct wire_message) == WIRE_HEADER_BYTES, "message header");
 
-#define WIRE_HANDSHAKE_MAGIC 0x43505243u /* "CRPC" */
-#define WIRE_TOKEN_BYTES 16
-
-/* rdma_cm's private data of REQ and REP, and part of a blob. Bytes 0 to 5 never change. */
-struct wire_handshake {
-    uint32_t magic;
-    uint8_t version_min; /* REP: both are the version chosen */
-    uint8_t version_max;
-    uint8_t ring_log2;     /* of the sender's receive ring, 12..30 */
-    uint8_t calls_log2;    /* of the sender's call slots, 0..20: bounds the call ids it will use */
+/* What an endpoint tells its peer in the body of its hello. */
+struct wire_endpoint {
     uint64_t ring_address; /* the mailbox lies ring bytes * 2 after it */
     uint32_t ring_key;
     uint32_t mailbox_key;
     uint32_t request_units; /* share of the ring for requests, and their first limit */
     uint16_t batch_window;  /* first batch limit */
-    uint16_t features;      /* offered; REP: selected */
-    uint16_t features_required;
-    uint8_t token_bytes; /* 0..16; REP: 0 */
-    uint8_t zero;
-    uint32_t nonce;
-    uint8_t token[WIRE_TOKEN_BYTES];
+    uint8_t ring_log2;      /* of the sender's receive ring, 12..30 */
+    uint8_t calls_log2;     /* of the sender's call slots, 0..20: bounds the call ids it will use */
 };
-static_assert(sizeof(struct wire_handshake) == 56, "handshake");
-
-/* Private data of a rejection. Bytes 0 to 5 as in the handshake. */
-#define WIRE_REJECT_APPLICATION 1u /* detail: the application's reason */
-#define WIRE_REJECT_VERSION 2u
-#define WIRE_REJECT_FEATURES 3u /* detail: the features that are not known */
-#define WIRE_REJECT_MALFORMED 4u
-#define WIRE_REJECT_NO_ROOM 5u
-
-struct wire_reject {
-    uint32_t magic;
-    uint8_t version_min;
-    uint8_t version_max;
-    uint16_t reason;
-    uint32_t detail;
-};
-static_assert(sizeof(struct wire_reject) == 12, "rejection");
-
-/* Reads a field that the peer's device may be writing: exactly one load. */
-#define wire_load(pointer) (*(const volatile __typeof__(*(pointer)) *)(pointer))
+static_assert(sizeof(struct wire_endpoint) == LINK_BODY_BYTES, "body of a hello");
 
 #endif

@@ -1,8 +1,7 @@
-/* channel.c: the life of a channel: memory, agreement with the peer, failure, leave, close. */
+/* channel.c: a channel as a link: memory, hello, agreement with the peer, failure, leave, close. */
 #include "stripe/channel.h"
 
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,41 +12,42 @@
 
 static void init_links(struct stripe_channel *channel)
 {
-    struct list *links[] = {&channel->waiting,      &channel->free_sends, &channel->work_link,
-                            &channel->waiting_link, &channel->fence_link, &channel->event_link,
-                            &channel->all_link};
+    struct list *links[] = {&channel->waiting, &channel->free_sends, &channel->work_link,
+                            &channel->waiting_link, &channel->fence_link};
     for (size_t i = 0; i < sizeof(links) / sizeof(links[0]); i++) {
         list_init(links[i]);
     }
-    wheel_timer_init(&channel->life_timer, TIMER_LIFE);
     wheel_timer_init(&channel->settle_timer, TIMER_SETTLE);
     for (uint32_t i = 0; i < STRIPE_RAILS_MAX; i++) {
         wheel_timer_init(&channel->rails[i].retry_timer, TIMER_RAIL_0 + i);
     }
 }
 
-int32_t channel_create(struct stripe_engine *engine, struct stripe_channel **out, crpc_error *error)
+static int32_t create(struct link_group *group, struct link **link, crpc_error *error)
 {
+    struct stripe_engine *engine = engine_of_group(group);
     if (engine->channel_count == engine->channels_max) {
         return error_set(error, CRPC_E_NO_RESOURCE, 0,
                          "%u channels are open, which is channels_max; close some or raise it",
                          engine->channels_max);
     }
-    struct stripe_channel *channel = calloc(1, sizeof(*channel));
-    if (channel) {
-        channel->handle = handles_add(engine->handles, HANDLE_CHANNEL, channel);
-    }
-    if (!channel || channel->handle == 0) {
-        free(channel);
+    struct stripe_channel *channel =
+        aligned_alloc(CACHE_LINE_BYTES, align_up(sizeof(*channel), CACHE_LINE_BYTES));
+    if (!channel) {
         return error_set(error, CRPC_E_NO_MEMORY, ENOMEM, "no memory for a channel");
     }
+    memset(channel, 0, sizeof(*channel));
     channel->engine = engine;
     channel->bar = CRPC_E_STATE;
     channel->repeated = NO_RAIL;
     init_links(channel);
-    list_append(&engine->channels, &channel->all_link);
+    int32_t status = link_init(&channel->link, group, error);
+    if (status != CRPC_OK) {
+        free(channel);
+        return status;
+    }
     engine->channel_count++;
-    *out = channel;
+    *link = &channel->link;
     return CRPC_OK;
 }
 
@@ -98,18 +98,6 @@ static int32_t allocate(struct stripe_channel *channel, crpc_error *error)
     return CRPC_OK;
 }
 
-static uint64_t new_nonce(const struct stripe_channel *channel)
-{
-    /* Names the connection and breaks the tie of who offers; need not be secret. */
-    const uint64_t *virtual_clock_ns = channel->engine->virtual_clock_ns;
-    uint64_t seed = channel->handle; /* a simulation sees to it that they differ */
-    seed ^=
-        virtual_clock_ns ? *virtual_clock_ns : clock_now_ns() ^ (uint64_t)(uintptr_t)channel << 16;
-    seed = (seed ^ seed >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-    seed = (seed ^ seed >> 27) * UINT64_C(0x94d049bb133111eb);
-    return seed ^ seed >> 31;
-}
-
 static int32_t create_first(struct stripe_channel *channel, crpc_error *error)
 {
     channel->first = queue_create(channel, 0, error);
@@ -117,14 +105,19 @@ static int32_t create_first(struct stripe_channel *channel, crpc_error *error)
         return error->status;
     }
     channel->first->first = true;
+    channel->link.queue_pair = channel->first->queue_pair;
     return CRPC_OK;
 }
 
-int32_t channel_prepare(struct stripe_channel *channel, const crpc_channel_options *options,
-                        crpc_error *error)
+static void unprepare(struct link *link);
+
+static int32_t prepare(struct link *link, const void *given, crpc_error *error)
 {
+    struct stripe_channel *channel = channel_of_link(link);
     struct stripe_engine *engine = channel->engine;
+    const crpc_channel_options *options = given;
     channel->options = *options;
+    link_options_set(&link->options, options);
     channel->options.rails &= (1u << engine->rail_count) - 1;
     uint32_t rails = channel->options.rails | 1u; /* the first queue pair is on rail 0 */
     int32_t status = promise_receives(channel, error);
@@ -132,7 +125,6 @@ int32_t channel_prepare(struct stripe_channel *channel, const crpc_channel_optio
         channel->options.slots = 0; /* none are promised */
         return status;
     }
-    channel->nonce = new_nonce(channel);
     channel->split = options->split;
     channel->share = options->rail0_share;
     channel->stripe_bytes_min = options->stripe_bytes_min;
@@ -153,7 +145,7 @@ int32_t channel_prepare(struct stripe_channel *channel, const crpc_channel_optio
         status = create_first(channel, error);
     }
     if (status != CRPC_OK) {
-        channel_unprepare(channel);
+        unprepare(link);
     }
     return status;
 }
@@ -172,17 +164,19 @@ static void destroy_all_queues(struct stripe_channel *channel)
         if (rail->state > RAIL_LACKED) {
             rail->state = RAIL_DOWN;
         }
-        wheel_clear(&channel->engine->wheel, &rail->retry_timer);
+        wheel_clear(&channel->engine->links.wheel, &rail->retry_timer);
     }
     if (channel->first) {
         queue_destroy(channel->first);
         channel->first = NULL;
+        channel->link.queue_pair = NULL;
     }
     channel->up = 0;
 }
 
-void channel_unprepare(struct stripe_channel *channel)
+static void unprepare(struct link *link)
 {
+    struct stripe_channel *channel = channel_of_link(link);
     struct stripe_engine *engine = channel->engine;
     destroy_all_queues(channel);
     memory_destroy(engine, &channel->area);
@@ -204,83 +198,106 @@ void channel_unprepare(struct stripe_channel *channel)
     }
 }
 
-void channel_free(struct stripe_channel *channel)
+static void destroy(struct link *link)
 {
+    struct stripe_channel *channel = channel_of_link(link);
     struct stripe_engine *engine = channel->engine;
     sends_end_all(channel, CRPC_E_CLOSED);
     receives_end_all(channel, CRPC_E_CLOSED);
-    struct list *link = engine->finished.next;
-    while (link != &engine->finished) {
-        struct stripe_op *op = list_entry(link, struct stripe_op, link);
-        link = link->next;
-        if (op->channel == channel) {
-            list_remove(&op->link);
-            if (op->region) {
-                op->region->users--;
-            }
-        }
-    }
-    cm_destroy(channel->identifier);
-    channel_unprepare(channel);
-    wheel_clear(&engine->wheel, &channel->life_timer);
-    wheel_clear(&engine->wheel, &channel->settle_timer);
-    struct list *links[] = {&channel->work_link, &channel->waiting_link, &channel->fence_link,
-                            &channel->event_link, &channel->all_link};
-    for (size_t i = 0; i < sizeof(links) / sizeof(links[0]); i++) {
-        list_remove(links[i]);
-    }
-    handles_remove(engine->handles, channel->handle);
+    ops_forget_finished(channel);
+    unprepare(link);
+    wheel_clear(&engine->links.wheel, &channel->settle_timer);
+    list_remove(&channel->work_link);
+    list_remove(&channel->waiting_link);
+    list_remove(&channel->fence_link);
     engine->channel_count--;
+    link_remove(link);
     free(channel);
 }
 
-/* ---- Connected ------------------------------------------------------------------------------- */
+/* ---- The hello ------------------------------------------------------------------------------- */
 
-int32_t channel_agree(struct stripe_channel *channel, const struct stripe_hello *peer,
-                      crpc_error *error)
+static void fill_body(const struct link *link, uint8_t body[LINK_BODY_BYTES])
 {
-    uint32_t slots = (uint32_t)minimum(1u << peer->slots_log2, channel->options.slots);
-    channel->slot_mask = slots - 1;
-    channel->queue_pairs = (uint32_t)minimum(peer->queue_pairs, channel->options.queue_pairs);
-    channel->common = channel->options.rails & peer->rails;
-    channel->peer_area = peer->area_address;
-    channel->first_key = peer->area_key;
-    channel->peer_nonce = peer->nonce;
-    channel->version = (uint32_t)minimum(peer->version_max, STRIPE_VERSION_MAX);
-    channel->token_bytes = peer->token_bytes;
-    memcpy(channel->token, peer->token, peer->token_bytes);
+    const struct stripe_channel *channel = channel_of_link(link);
+    struct stripe_hello hello = {
+        .area_address = (uint64_t)(uintptr_t)channel->area.base,
+        .area_key = channel->area.keys[0].remote_key,
+        .slots_log2 = (uint8_t)__builtin_ctz(channel->options.slots),
+        .queue_pairs = (uint8_t)channel->options.queue_pairs,
+        .rails = (uint8_t)channel->options.rails,
+    };
+    memcpy(body, &hello, sizeof(hello));
+}
+
+static const char *body_fault(const uint8_t body[LINK_BODY_BYTES])
+{
+    struct stripe_hello hello;
+    memcpy(&hello, body, sizeof(hello));
+    if (hello.slots_log2 > STRIPE_SLOTS_LOG2_MAX) {
+        return "its number of slots is out of range";
+    }
+    if (hello.queue_pairs < 1 || hello.queue_pairs > STRIPE_QUEUE_PAIRS_MAX) {
+        return "its number of queue pairs is out of range";
+    }
+    if (hello.area_address % 64 != 0 ||
+        hello.area_address > UINT64_MAX - stripe_area_bytes(STRIPE_SLOTS_MAX)) {
+        return "its memory is at an impossible address";
+    }
+    if (hello.rails == 0 || hello.rails >= 1u << STRIPE_RAILS_MAX) {
+        return "its rails are out of range";
+    }
+    return hello.zero != 0 || hello.zero2 != 0 ? "reserved bytes are set" : NULL;
+}
+
+/* Takes note of what both sides agree on. */
+static int32_t attach(struct link *link, crpc_error *error)
+{
+    struct stripe_channel *channel = channel_of_link(link);
+    struct stripe_hello hello;
+    memcpy(&hello, link->peer.body, sizeof(hello));
+    channel->slot_mask = (uint32_t)minimum(1u << hello.slots_log2, channel->options.slots) - 1;
+    channel->queue_pairs = (uint32_t)minimum(hello.queue_pairs, channel->options.queue_pairs);
+    channel->common = channel->options.rails & hello.rails;
+    channel->peer_area = hello.area_address;
+    channel->first_key = hello.area_key;
     if (channel->common == 0) {
         return error_set(error, CRPC_E_UNREACHABLE, 0,
                          "the sides have no rail in common: ours 0x%x, the peer's 0x%x",
-                         channel->options.rails, peer->rails);
+                         channel->options.rails, hello.rails);
     }
     return CRPC_OK;
 }
 
-void channel_start_timer(struct stripe_channel *channel, uint64_t timeout_ns)
+static void detach(struct link *link)
 {
-    struct stripe_engine *engine = channel->engine;
-    wheel_clear(&engine->wheel, &channel->life_timer);
-    if (timeout_ns != CRPC_FOREVER) {
-        engine_set_timer(engine, &channel->life_timer, timeout_ns);
-    }
+    struct stripe_channel *channel = channel_of_link(link);
+    channel->slot_mask = channel->options.slots - 1;
+    channel->queue_pairs = 0;
+    channel->common = 0;
+}
+
+/* ---- Life ------------------------------------------------------------------------------------ */
+
+static void opened(struct link *link)
+{
+    rails_open(channel_of_link(link));
 }
 
 void channel_connected(struct stripe_channel *channel)
 {
-    if (channel->state != CRPC_STATE_CONNECTING || channel->up == 0) {
+    if (channel->link.state != CRPC_STATE_CONNECTING || channel->up == 0) {
         return;
     }
-    wheel_clear(&channel->engine->wheel, &channel->settle_timer);
-    channel->state = CRPC_STATE_CONNECTED;
+    wheel_clear(&channel->engine->links.wheel, &channel->settle_timer);
     channel->bar = CRPC_OK;
-    channel_start_timer(channel, channel->options.keepalive_ns);
-    channel_report(channel, CHANNEL_EVENT_CONNECTED);
+    link_connected(&channel->link);
+    link_start_keepalive(&channel->link);
 }
 
 void channel_flush(struct stripe_channel *channel)
 {
-    if (channel->state == CRPC_STATE_DISCONNECTED) {
+    if (channel->link.state == CRPC_STATE_DISCONNECTED) {
         return;
     }
     control_flush(channel);
@@ -294,45 +311,71 @@ void channel_flush(struct stripe_channel *channel)
     }
 }
 
-/* ---- Over ------------------------------------------------------------------------------------ */
-
-void channel_fail(struct stripe_channel *channel, const crpc_error *given)
+static void settle(struct link *link)
 {
-    struct stripe_engine *engine = channel->engine;
-    if (channel->state == CRPC_STATE_DISCONNECTED) {
-        return;
-    }
-    bool connecting = channel->state == CRPC_STATE_CONNECTING;
-    /* Whatever ends a channel after both BYEs is its end, unless the peer breaks the protocol. */
-    bool parted = channel->bye_sent && channel->bye_received && given->status != CRPC_E_PROTOCOL;
-    channel->error = parted ? (crpc_error){0} : *given;
-    channel->state = CRPC_STATE_DISCONNECTED;
-    channel->bar = CRPC_E_DISCONNECTED;
-    destroy_all_queues(channel);
-    cm_destroy(channel->identifier);
-    channel->identifier = NULL;
-    wheel_clear(&engine->wheel, &channel->life_timer);
-    wheel_clear(&engine->wheel, &channel->settle_timer);
-    list_remove(&channel->fence_link);
-    sends_end_all(channel, CRPC_E_DISCONNECTED);
-    receives_end_all(channel, CRPC_E_DISCONNECTED);
-    if (channel->error.status != CRPC_OK) {
-        log_write(engine->log, CRPC_LOG_WARNING, "channel ended: %s", channel->error.message);
-    }
-    channel_report(channel, connecting ? CHANNEL_EVENT_CONNECTED : CHANNEL_EVENT_DISCONNECTED);
+    struct stripe_channel *channel = channel_of_link(link);
+    stripe_take_completions(channel->engine);
+    channel_flush(channel);
 }
 
-void channel_violated(struct stripe_channel *channel, const char *format, ...)
+static void distrust(struct link *link)
 {
-    char text[160];
-    crpc_error error = {0};
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(text, sizeof(text), format, arguments);
-    va_end(arguments);
-    error_set(&error, CRPC_E_PROTOCOL, 0, "the peer broke the protocol: %s", text);
-    channel->stats.protocol_errors++;
-    channel_fail(channel, &error);
+    channel_of_link(link)->stats.protocol_errors++;
+}
+
+static void end(struct stripe_channel *channel, int32_t status)
+{
+    channel->bar = status;
+    destroy_all_queues(channel);
+    wheel_clear(&channel->engine->links.wheel, &channel->settle_timer);
+    list_remove(&channel->fence_link);
+    sends_end_all(channel, status);
+    receives_end_all(channel, status);
+}
+
+static void failed(struct link *link)
+{
+    struct stripe_channel *channel = channel_of_link(link);
+    /* Whatever ends a channel after both BYEs is its end, unless the peer breaks the protocol. */
+    if (channel->bye_sent && channel->bye_received && link->error.status != CRPC_E_PROTOCOL) {
+        link->error = (crpc_error){0};
+    }
+    if (link->state != CRPC_STATE_DISCONNECTED) {
+        link_over(link);
+    }
+    end(channel, CRPC_E_DISCONNECTED);
+}
+
+static void closed(struct link *link)
+{
+    struct stripe_channel *channel = channel_of_link(link);
+    end(channel, CRPC_E_CLOSED);
+    list_remove(&channel->work_link);
+    list_remove(&channel->waiting_link);
+}
+
+static bool quiet(const struct link *link)
+{
+    return channel_of_link(link)->ops_left == 0;
+}
+
+/* ---- Leave ----------------------------------------------------------------------------------- */
+
+static void leave(struct link *link)
+{
+    struct stripe_channel *channel = channel_of_link(link);
+    if (!channel->leaving) {
+        channel->leaving = true;
+        channel->leave_wanted = !channel->bye_received;
+        channel->bar = CRPC_E_CLOSING;
+        channel_work(channel->engine, channel);
+    }
+}
+
+static void describe_leave(const struct link *link, char *text, size_t bytes)
+{
+    snprintf(text, bytes, "%u sends waited for receives, or their data were under way",
+             channel_of_link(link)->sends_open);
 }
 
 void channel_check_leave(struct stripe_channel *channel)
@@ -340,12 +383,12 @@ void channel_check_leave(struct stripe_channel *channel)
     if (channel->bye_received) {
         channel_connected(channel); /* the peer was, for a moment: its application hears of both */
     }
-    if (channel->state == CRPC_STATE_CONNECTING) {
+    if (channel->link.state == CRPC_STATE_CONNECTING) {
         return;
     }
     if (channel->bye_received && channel->bar == CRPC_OK) {
         channel->bar = CRPC_E_CLOSING;
-        channel->state = CRPC_STATE_CLOSING;
+        channel->link.state = CRPC_STATE_CLOSING;
     }
     bool over = channel->leaving || channel->bye_received;
     /* Nobody will receive what waits any more, or complete its message. A clear-to-send that the LEAVE
@@ -366,7 +409,7 @@ void channel_check_leave(struct stripe_channel *channel)
         if ((channel->outbox_unsent | channel->outbox_posted) != 0) {
             return; /* our BYE is under way */
         }
-        channel_fail(channel, &(crpc_error){0});
+        link_fail(&channel->link, &(crpc_error){0});
     }
 }
 
@@ -383,86 +426,77 @@ static void probe_rails(struct stripe_channel *channel)
     }
 }
 
-void channel_timer(struct stripe_channel *channel)
+static bool keepalive(struct link *link)
 {
-    crpc_error error = {0};
-    switch (channel->state) {
-    case CRPC_STATE_CONNECTING:
-        error_set(&error, CRPC_E_TIMEOUT, 0,
-                  "not connected within the time given; is the peer's side polling?");
-        channel_fail(channel, &error);
-        return;
-    case CRPC_STATE_CLOSING:
-        if (channel->leaving) {
-            error_set(&error, CRPC_E_TIMEOUT, 0, "the peer did not take leave in time");
-            channel_fail(channel, &error);
-            return;
-        }
-        break;
-    case CRPC_STATE_CONNECTED:
-        break;
-    default:
-        return;
-    }
-    if (channel->heard == 0 && channel->ops_left > 0) {
+    struct stripe_channel *channel = channel_of_link(link);
+    if (link->heard == 0 && channel->ops_left > 0) {
         probe_rails(channel);
     }
-    channel->heard = 0;
     if (channel->split == CRPC_SPLIT_HINT && !channel->hint) {
         channel->hint = hint_open(channel->options.hint);
     }
-    channel_start_timer(channel, channel->options.keepalive_ns);
+    return true;
 }
+
+/* ---- Events ---------------------------------------------------------------------------------- */
+
+/* One change of a rail. */
+static void emit_event(struct link *link, struct output *output)
+{
+    struct stripe_channel *channel = channel_of_link(link);
+    for (uint32_t i = 0; i < STRIPE_RAILS_MAX; i++) {
+        struct stripe_rail *rail = &channel->rails[i];
+        if (rail->changes > 0) {
+            rail->changes--;
+            rail->shown_up = !rail->shown_up;
+            *output->next++ =
+                (crpc_completion){.kind = CRPC_COMPLETION_RAIL,
+                                  .flags = CRPC_COMPLETION_OF_CHANNEL,
+                                  .status = rail->shown_up ? CRPC_OK : CRPC_E_DISCONNECTED,
+                                  .endpoint = {link->handle},
+                                  .user_data = link->options.user_data,
+                                  .token = i,
+                                  .endpoint_user_data = link->options.user_data};
+            break;
+        }
+    }
+    if (channel->rails[0].changes == 0 && channel->rails[1].changes == 0) {
+        link->events &= ~LINK_EVENT_SERVICE;
+    }
+}
+
+const struct link_service stripe_service = {
+    .name = "channel",
+    .no_room = "channels_max, rail_receive_depth or backlog",
+    .number = LINK_SERVICE_CHANNEL,
+    .version_min = STRIPE_VERSION_MIN,
+    .version_max = STRIPE_VERSION_MAX,
+    .features = 0,
+    .handle_kind = HANDLE_CHANNEL,
+    .completion_flags = CRPC_COMPLETION_OF_CHANNEL,
+    .create = create,
+    .prepare = prepare,
+    .fill_body = fill_body,
+    .body_fault = body_fault,
+    .attach = attach,
+    .detach = detach,
+    .unprepare = unprepare,
+    .destroy = destroy,
+    .opened = opened,
+    .settle = settle,
+    .distrust = distrust,
+    .failed = failed,
+    .leave = leave,
+    .describe_leave = describe_leave,
+    .keepalive = keepalive,
+    .closed = closed,
+    .quiet = quiet,
+    .emit_event = emit_event,
+    .timer = stripe_timer,
+    .device_event = stripe_device_event,
+};
 
 /* ---- For capi -------------------------------------------------------------------------------- */
-
-int32_t stripe_disconnect(struct stripe_channel *channel, uint64_t timeout_ns)
-{
-    if (channel->leaving ||
-        (channel->state != CRPC_STATE_CONNECTED && channel->state != CRPC_STATE_CLOSING)) {
-        return CRPC_E_STATE;
-    }
-    channel->leaving = true;
-    channel->leave_wanted = !channel->bye_received;
-    channel->state = CRPC_STATE_CLOSING;
-    channel->bar = CRPC_E_CLOSING;
-    channel_start_timer(channel, timeout_ns);
-    channel_work(channel->engine, channel);
-    return CRPC_OK;
-}
-
-void stripe_close(struct stripe_channel *channel)
-{
-    struct stripe_engine *engine = channel->engine;
-    channel->closed = true;
-    if (channel->listener) {
-        if (channel->state == CRPC_STATE_REQUESTED) {
-            channel->listener->waiting--;
-        }
-        channel->listener = NULL;
-    }
-    handles_remove(engine->handles, channel->handle);
-    if (channel->state != CRPC_STATE_DISCONNECTED) {
-        destroy_all_queues(channel);
-        sends_end_all(channel, CRPC_E_CLOSED);
-        receives_end_all(channel, CRPC_E_CLOSED);
-        channel->state = CRPC_STATE_DISCONNECTED;
-    }
-    channel->bar = CRPC_E_CLOSED;
-    cm_destroy(channel->identifier);
-    channel->identifier = NULL;
-    wheel_clear(&engine->wheel, &channel->life_timer);
-    wheel_clear(&engine->wheel, &channel->settle_timer);
-    list_remove(&channel->fence_link);
-    list_remove(&channel->work_link);
-    list_remove(&channel->waiting_link);
-    list_remove(&channel->event_link);
-    channel->events = 0;
-    channel->refused = false;
-    if (channel->ops_left == 0) {
-        channel_free(channel);
-    }
-}
 
 void stripe_set_share(struct stripe_channel *channel, uint32_t rail0_share)
 {
@@ -473,11 +507,6 @@ void stripe_set_share(struct stripe_channel *channel, uint32_t rail0_share)
 uint32_t stripe_rails(const struct stripe_channel *channel)
 {
     return channel->common;
-}
-
-uint64_t stripe_handle(const struct stripe_channel *channel)
-{
-    return channel->handle;
 }
 
 static uint32_t shown_state(const struct stripe_rail *rail)
@@ -497,33 +526,26 @@ static uint32_t shown_state(const struct stripe_rail *rail)
 void stripe_info(const struct stripe_channel *channel, crpc_channel_info *info)
 {
     *info = (crpc_channel_info){
-        .state = channel->state,
+        .state = channel->link.state,
         .user_data = channel->options.user_data,
-        .slots = channel->opened ? channel->slot_mask + 1 : channel->options.slots,
+        .slots = channel->link.opened ? channel->slot_mask + 1 : channel->options.slots,
         .queue_pairs = channel->queue_pairs,
         .split = channel->split,
         .rail0_share = channel->share,
         .receives_open = channel->receives_open,
         .sends_open = channel->sends_open,
-        .version = channel->version,
-        .token_bytes = channel->token_bytes,
+        .version = channel->link.peer.version,
+        .token_bytes = channel->link.peer.token_bytes,
     };
     for (uint32_t i = 0; i < STRIPE_RAILS_MAX; i++) {
         info->rail_state[i] = shown_state(&channel->rails[i]);
     }
-    memcpy(info->token, channel->token, sizeof(info->token));
-    if (channel->identifier) {
-        cm_peer_address(channel->identifier, info->peer_address, sizeof(info->peer_address));
-        cm_local_address(channel->identifier, info->local_address, sizeof(info->local_address));
-    }
+    memcpy(info->token, channel->link.peer.token, sizeof(info->token));
+    link_addresses(&channel->link, info->peer_address, sizeof(info->peer_address),
+                   info->local_address, sizeof(info->local_address));
 }
 
 void stripe_stats(const struct stripe_channel *channel, crpc_channel_stats *stats)
 {
     *stats = channel->stats;
-}
-
-const crpc_error *stripe_error(const struct stripe_channel *channel)
-{
-    return &channel->error;
 }

@@ -1,8 +1,9 @@
 /* channel.h: the state of the engine and of a channel, for the files of core/stripe alone.
  *
- *   engine.c    life of the engine, completions of the devices, poll
- *   channel.c   life of a channel: memory, failure, leave, close, info
- *   connect.c   rdma_cm and listeners; hello.c: what both ways of connecting tell the peer, blobs
+ *   engine.c    life of the engine, completions of the devices
+ *   poll.c      poll, and what it does in which order
+ *   channel.c   a channel as a link: memory, hello, failure, leave, close, info
+ *   op.c        how an op ends, and its completion
  *   control.c   messages of control: in order and once, whatever carries them
  *   rail.c      how a rail comes up, is lost, and comes back
  *   send.c      sends, clear-to-send lines that arrive, posting
@@ -18,15 +19,14 @@
 
 #include <assert.h>
 
-#include "base/clock.h"
-#include "cm/cm.h"
 #include "base/compiler.h"
 #include "base/list.h"
 #include "base/output.h"
-#include "stripe/stripe.h"
-#include "stripe/stripe_wire.h"
 #include "base/table.h"
 #include "base/wheel.h"
+#include "link/link.h"
+#include "stripe/stripe.h"
+#include "stripe/stripe_wire.h"
 
 /* ---- Ops ------------------------------------------------------------------------------------- */
 
@@ -160,7 +160,7 @@ struct stripe_rail {
     uint32_t changes;  /* that the application has not been told */
     struct stripe_rail_report report;
     struct stripe_queue *queues[STRIPE_QUEUE_PAIRS_MAX];
-    struct stripe_queue_address peer[STRIPE_QUEUE_PAIRS_MAX];
+    struct link_address peer[STRIPE_QUEUE_PAIRS_MAX];
     struct wheel_timer retry_timer;
     struct rail_speed speed;
 };
@@ -174,12 +174,6 @@ struct stripe_outbox {
 
 /* ---- Channel --------------------------------------------------------------------------------- */
 
-#define CHANNEL_EVENT_CONNECT_REQUEST 0x1u
-#define CHANNEL_EVENT_CONNECTED 0x2u
-#define CHANNEL_EVENT_ROOM 0x4u
-#define CHANNEL_EVENT_RAIL 0x8u
-#define CHANNEL_EVENT_DISCONNECTED 0x10u
-
 /* What the peer writes, and what we write from. */
 struct stripe_memory {
     uint8_t *base;
@@ -188,7 +182,8 @@ struct stripe_memory {
 };
 
 struct stripe_channel {
-    struct stripe_engine *engine;
+    struct link link; /* comes first: a handle's object is the link */
+    struct stripe_engine *engine __attribute__((aligned(CACHE_LINE_BYTES)));
     int32_t bar;        /* CRPC_OK, or why no op can be taken now */
     uint32_t slot_mask; /* slots agreed on - 1 */
     uint32_t queue_pairs;
@@ -239,70 +234,37 @@ struct stripe_channel {
     struct list work_link;    /* may have something to post */
     struct list waiting_link; /* has sends that wait for a clear-to-send */
     struct list fence_link;   /* has rails to be fenced */
-    struct list event_link;
-    struct list all_link;
 
-    /* -- connection -- */
-    struct cm_identifier *identifier;
-    struct stripe_listener *listener;
-    uint64_t handle;
-    uint32_t state;  /* CRPC_STATE_* */
-    uint32_t events; /* CHANNEL_EVENT_* */
-    uint8_t arrived; /* lines of the inbox, a bit each */
-    bool active;     /* the side that offers */
-    bool opened;     /* the peer's hello is known and the first queue pair connected */
-    bool passive;    /* accepted by rdma_cm */
-    bool closed;
-    bool refused;      /* an op got CRPC_E_AGAIN */
+    /* -- the rest -- */
+    uint8_t arrived;   /* lines of the inbox, a bit each */
     bool leaving;      /* by our application */
     bool leave_wanted; /* to be told */
     bool left;         /* the peer receives no more than bye.posted */
     bool bye_wanted;
     bool bye_sent;
     bool bye_received;
-    uint32_t ops_left;             /* taken, completion not given */
-    struct stripe_bye bye;         /* the peer's */
-    struct wheel_timer life_timer; /* connect or leave timeout, keepalive */
+    uint32_t ops_left;     /* taken, completion not given */
+    struct stripe_bye bye; /* the peer's */
     struct wheel_timer settle_timer;
-    uint64_t heard; /* completions since the life timer was set */
-    uint64_t nonce;
-    uint64_t peer_nonce;
-    struct stripe_hello peer_hello; /* of a REQUESTED one */
-    uint32_t version;
-    uint32_t token_bytes;
     crpc_channel_options options;
-    uint8_t token[STRIPE_TOKEN_BYTES];
-    crpc_error error;
     crpc_channel_stats stats;
 };
+static_assert(offsetof(struct stripe_channel, link) == 0, "a handle's object is the link");
 
-struct stripe_listener {
-    struct stripe_engine *engine;
-    struct cm_identifier *identifier;
-    uint64_t handle;
-    uint64_t user_data;
-    uint64_t requests;
-    uint64_t refused;
-    uint32_t backlog;
-    uint32_t waiting;
-    struct list all_link;
-};
+static inline struct stripe_channel *channel_of_link(const struct link *link)
+{
+    return container_of(link, struct stripe_channel, link);
+}
 
 /* ---- Engine ---------------------------------------------------------------------------------- */
 
-#define TIMER_SEND 1
-#define TIMER_LIFE 2
-#define TIMER_SETTLE 3
-#define TIMER_RAIL_0 4 /* and TIMER_RAIL_0 + 1 */
+/* A sleeper looks for clear-to-sends this often: at first, and when nothing came for a while. */
+#define LOOK_BACKOFF_MIN_NS UINT64_C(10000)
+#define LOOK_BACKOFF_MAX_NS UINT64_C(1000000)
 
-#define STRIPE_CANCELS_MAX 256u
-
-struct stripe_cancel_done {
-    uint64_t channel;
-    uint64_t channel_user_data;
-    uint64_t user_data;
-    uint64_t count;
-};
+#define TIMER_SEND LINK_TIMER_SERVICE
+#define TIMER_SETTLE (LINK_TIMER_SERVICE + 1)
+#define TIMER_RAIL_0 (LINK_TIMER_SERVICE + 2) /* and TIMER_RAIL_0 + 1 */
 
 struct engine_rail {
     struct nic *nic;
@@ -318,27 +280,16 @@ struct stripe_cache;
 struct stripe_engine {
     struct engine_rail rails[STRIPE_RAILS_MAX];
     uint32_t rail_count;
-    struct cm *cm;
-    struct log *log;
-    struct handles *handles;
-    const uint64_t *virtual_clock_ns;
-    uint64_t now_ns; /* 0 = not read since the caller came in */
+    struct link_group links;
 
     struct list work;
     struct list rings;
     struct list waiting;
     struct list fences;
     struct list finished; /* struct stripe_op */
-    struct list events;
-    struct list channels;
-    struct list listeners;
 
-    struct wheel wheel;
     uint64_t look_backoff_ns; /* between looks for clear-to-sends by one who sleeps */
     uint64_t look_ns;         /* when to look next */
-    struct stripe_cancel_done cancels[STRIPE_CANCELS_MAX];
-    uint32_t cancels_head;
-    uint32_t cancels_tail;
     uint32_t channel_count;
     uint32_t channels_max;
     uint32_t wqe_bytes_max; /* that every rail can carry at once */
@@ -351,17 +302,17 @@ static inline uint32_t message_generation(const struct stripe_channel *channel, 
     return (uint32_t)(number >> __builtin_ctz(channel->slot_mask + 1)) & STRIPE_GENERATION_MASK;
 }
 
+static inline struct stripe_engine *engine_of_group(const struct link_group *group)
+{
+    return container_of(group, struct stripe_engine, links);
+}
+
 /* ---- engine.c -------------------------------------------------------------------------------- */
 
-uint64_t stripe_now_ns(struct stripe_engine *engine);
-/* Cold path: it may be called from outside of poll, so it neither trusts engine->now_ns nor leaves
- * one behind for a later caller. */
-void engine_set_timer(struct stripe_engine *engine, struct wheel_timer *timer, uint64_t delay_ns);
 /* Polls the devices dry, and fences rails that failed. */
 void stripe_take_completions(struct stripe_engine *engine);
-void channel_report(struct stripe_channel *channel, uint32_t events);
-/* Ends an op: its completion is given by a later poll. */
-void op_finish(struct stripe_op *op, int32_t status);
+void stripe_device_event(struct link_group *group, const struct cm_event *event);
+void stripe_timer(struct link_group *group, struct wheel_timer *timer);
 static inline void channel_work(struct stripe_engine *engine, struct stripe_channel *channel)
 {
     list_append_once(&engine->work, &channel->work_link);
@@ -381,6 +332,14 @@ static inline void rail_refill(struct engine_rail *rail)
     }
 }
 
+/* ---- op.c ------------------------------------------------------------------------------------ */
+
+/* Ends an op: its completion is given by a later poll. */
+void op_finish(struct stripe_op *op, int32_t status);
+void ops_emit_finished(struct stripe_engine *engine, struct output *output);
+/* Of a channel that goes: nobody is told. */
+void ops_forget_finished(struct stripe_channel *channel);
+
 /* ---- queues: rail.c -------------------------------------------------------------------------- */
 
 struct stripe_queue *queue_create(struct stripe_channel *channel, uint32_t rail, crpc_error *error);
@@ -389,10 +348,6 @@ static inline void queue_rings(struct stripe_queue *queue)
 {
     list_append_once(&queue->channel->engine->rings, &queue->ring_link);
 }
-struct nic_transport channel_transport(const struct stripe_channel *channel);
-void wire_of_address(struct stripe_queue_address *wire, const struct nic_address *address);
-/* False if its fields are out of range. */
-bool address_of_wire(struct nic_address *address, const struct stripe_queue_address *wire);
 
 /* The channel's hellos have been exchanged: begins to bring up the rails. */
 void rails_open(struct stripe_channel *channel);
@@ -448,39 +403,11 @@ void receives_end_all(struct stripe_channel *channel, int32_t status);
 
 /* ---- channel.c ------------------------------------------------------------------------------- */
 
-int32_t channel_create(struct stripe_engine *engine, struct stripe_channel **channel,
-                       crpc_error *error);
-/* Makes memory and the first queue pair. */
-int32_t channel_prepare(struct stripe_channel *channel, const crpc_channel_options *options,
-                        crpc_error *error);
-void channel_unprepare(struct stripe_channel *channel);
-/* Takes note of what both sides agreed on. */
-int32_t channel_agree(struct stripe_channel *channel, const struct stripe_hello *peer,
-                      crpc_error *error);
+extern const struct link_service stripe_service;
 /* Nothing happens if it was already, or if its only rail has gone meanwhile. */
 void channel_connected(struct stripe_channel *channel);
-/* Ends the channel: its queue pairs are destroyed, its ops ended, and its application told. */
-void channel_fail(struct stripe_channel *channel, const crpc_error *error);
-void channel_violated(struct stripe_channel *channel, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
 /* Looks whether a leave is complete. */
 void channel_check_leave(struct stripe_channel *channel);
-void channel_timer(struct stripe_channel *channel);
-void channel_free(struct stripe_channel *channel);
-void channel_start_timer(struct stripe_channel *channel, uint64_t timeout_ns);
-
-/* ---- hello.c --------------------------------------------------------------------------------- */
-
-void hello_fill(const struct stripe_channel *channel, struct stripe_hello *hello);
-int32_t hello_check_request(const void *data, size_t bytes, struct stripe_hello *hello,
-                            struct stripe_reject *reject, crpc_error *error);
-int32_t hello_check_response(const void *data, size_t bytes, struct stripe_hello *hello,
-                             crpc_error *error);
-int32_t hello_explain_reject(const void *data, size_t bytes, crpc_error *error);
-
-/* ---- connect.c ------------------------------------------------------------------------------- */
-
-void stripe_take_cm_events(struct stripe_engine *engine);
 
 /* ---- speed.c, hint.c ------------------------------------------------------------------------- */
 

@@ -24,7 +24,7 @@ static struct stripe_queue *carrier(const struct stripe_channel *channel)
     if (channel->up != 0) {
         return channel->rails[__builtin_ctz(channel->up)].queues[0];
     }
-    bool beginning = channel->opened && channel->state == CRPC_STATE_CONNECTING;
+    bool beginning = channel->link.opened && channel->link.state == CRPC_STATE_CONNECTING;
     return beginning && channel->first && !channel->first->queue_pair->failed ? channel->first
                                                                               : NULL;
 }
@@ -113,7 +113,7 @@ static void begin_messages(struct stripe_channel *channel)
 
 void control_flush(struct stripe_channel *channel)
 {
-    if (!channel->opened || channel->state == CRPC_STATE_DISCONNECTED) {
+    if (!channel->link.opened || channel->link.state == CRPC_STATE_DISCONNECTED) {
         return;
     }
     begin_messages(channel);
@@ -184,7 +184,7 @@ static void take_bye(struct stripe_channel *channel, const struct stripe_line *l
     bool last = line->kind == STRIPE_LINE_BYE;
     memcpy(&bye, line->body, sizeof(bye));
     if (channel->bye_received || (!last && (channel->left || bye.sent != 0))) {
-        channel_violated(channel, "it took leave out of turn");
+        link_violated(&channel->link, "it took leave out of turn");
         return;
     }
     channel->bye = bye;
@@ -197,7 +197,7 @@ static void take_line(struct stripe_channel *channel, const struct stripe_line *
 {
     if (line->sequence != channel->in_sequence || line->rail >= STRIPE_RAILS_MAX ||
         (line->zero | line->zero2) != 0) {
-        channel_violated(channel, "its control message %u is malformed", channel->in_sequence);
+        link_violated(&channel->link, "its control message %u is malformed", channel->in_sequence);
         return;
     }
     switch (line->kind) {
@@ -215,7 +215,7 @@ static void take_line(struct stripe_channel *channel, const struct stripe_line *
         take_bye(channel, line);
         break;
     default:
-        channel_violated(channel, "its control message is of unknown kind %u", line->kind);
+        link_violated(&channel->link, "its control message is of unknown kind %u", line->kind);
     }
 }
 
@@ -227,12 +227,12 @@ void control_take(struct stripe_channel *channel, uint32_t sequence)
         return; /* came before, on a rail that was lost since */
     }
     if (ahead >= STRIPE_INBOX_LINES) {
-        channel_violated(channel, "it sent more control messages than its inbox holds");
+        link_violated(&channel->link, "it sent more control messages than its inbox holds");
         return;
     }
     channel->arrived |= (uint8_t)(1u << sequence % STRIPE_INBOX_LINES);
     uint32_t place = channel->in_sequence % STRIPE_INBOX_LINES;
-    while (channel->arrived & 1u << place && channel->state != CRPC_STATE_DISCONNECTED) {
+    while (channel->arrived & 1u << place && channel->link.state != CRPC_STATE_DISCONNECTED) {
         struct stripe_line line;
         memcpy(&line, channel->area.base + (size_t)place * STRIPE_LINE_BYTES, sizeof(line));
         channel->arrived &= (uint8_t) ~(1u << place);

@@ -59,7 +59,7 @@ static void register_with_rails(const struct stripe_engine *engine, uint64_t add
         }
     }
     if (region->rails != 0 && first->status != CRPC_OK) {
-        log_write(engine->log, CRPC_LOG_WARNING,
+        log_write(engine->links.log, CRPC_LOG_WARNING,
                   "memory could not be registered with every rail, so channels over all of them "
                   "cannot use it: %s",
                   first->message);

@@ -27,12 +27,6 @@
 
 /* ---- Queue pairs ----------------------------------------------------------------------------- */
 
-struct nic_transport channel_transport(const struct stripe_channel *channel)
-{
-    return (struct nic_transport){.retry_timeout = channel->options.retry_timeout,
-                                  .retry_count = channel->options.retry_count};
-}
-
 struct stripe_queue *queue_create(struct stripe_channel *channel, uint32_t rail, crpc_error *error)
 {
     struct engine_rail *engine_rail = &channel->engine->rails[rail];
@@ -77,36 +71,11 @@ void queue_destroy(struct stripe_queue *queue)
         table_clear(&rail->queues, number);
     }
     rail->operations->queue_pair_destroy(queue->queue_pair);
-    if (engine->cm && queue->rail == 0) {
-        cm_forget_queue_pair(engine->cm, number);
+    if (queue->rail == 0) {
+        link_forget_queue_pair(&engine->links, number);
     }
     free(queue->posted);
     free(queue);
-}
-
-void wire_of_address(struct stripe_queue_address *wire, const struct nic_address *address)
-{
-    *wire = (struct stripe_queue_address){.queue_pair_number = address->queue_pair_number,
-                                          .packet_sequence_number = address->packet_sequence_number,
-                                          .lid = address->lid,
-                                          .link = address->link,
-                                          .mtu_code = address->mtu_code};
-    memcpy(wire->gid, address->gid, sizeof(wire->gid));
-}
-
-bool address_of_wire(struct nic_address *address, const struct stripe_queue_address *wire)
-{
-    if (wire->queue_pair_number > 0xffffff || wire->packet_sequence_number > 0xffffff ||
-        wire->mtu_code < 1 || wire->mtu_code > 5 || wire->zero != 0) {
-        return false;
-    }
-    *address = (struct nic_address){.queue_pair_number = wire->queue_pair_number,
-                                    .packet_sequence_number = wire->packet_sequence_number,
-                                    .lid = wire->lid,
-                                    .link = wire->link,
-                                    .mtu_code = wire->mtu_code};
-    memcpy(address->gid, wire->gid, sizeof(address->gid));
-    return true;
 }
 
 static void destroy_queues(struct stripe_channel *channel, struct stripe_rail *rail)
@@ -126,7 +95,8 @@ static bool create_queues(struct stripe_channel *channel, uint32_t index)
     for (uint32_t i = 0; i < channel->queue_pairs; i++) {
         rail->queues[i] = queue_create(channel, index, &error);
         if (!rail->queues[i]) {
-            log_write(channel->engine->log, CRPC_LOG_WARNING, "rail %u: %s", index, error.message);
+            log_write(channel->engine->links.log, CRPC_LOG_WARNING, "rail %u: %s", index,
+                      error.message);
             destroy_queues(channel, rail);
             return false;
         }
@@ -137,20 +107,17 @@ static bool create_queues(struct stripe_channel *channel, uint32_t index)
 static bool connect_queues(struct stripe_channel *channel, uint32_t index)
 {
     struct stripe_rail *rail = &channel->rails[index];
-    struct nic_transport transport = channel_transport(channel);
     crpc_error error = {0};
     for (uint32_t i = 0; i < channel->queue_pairs; i++) {
         struct nic_address address;
-        if (!address_of_wire(&address, &rail->peer[i])) {
-            error_set(&error, CRPC_E_PROTOCOL, 0, "the peer's addresses are malformed");
-        } else if (address.link != channel->engine->rails[index].nic->link) {
-            error_set(&error, CRPC_E_UNREACHABLE, 0,
-                      "one side is on InfiniBand and the other on Ethernet");
-        } else if (rail->queues[i]->operations->queue_pair_connect(
-                       rail->queues[i]->queue_pair, &address, &transport, &error) == CRPC_OK) {
+        struct nic_queue_pair *queue_pair = rail->queues[i]->queue_pair;
+        if (link_address_take(&address, &rail->peer[i], queue_pair->nic, &error) == CRPC_OK &&
+            rail->queues[i]->operations->queue_pair_connect(
+                queue_pair, &address, &channel->link.options.transport, &error) == CRPC_OK) {
             continue;
         }
-        log_write(channel->engine->log, CRPC_LOG_WARNING, "rail %u: %s", index, error.message);
+        log_write(channel->engine->links.log, CRPC_LOG_WARNING, "rail %u: %s", index,
+                  error.message);
         return false;
     }
     return true;
@@ -162,7 +129,7 @@ bool rails_settled(const struct stripe_channel *channel)
 {
     for (uint32_t i = 0; i < STRIPE_RAILS_MAX; i++) {
         const struct stripe_rail *rail = &channel->rails[i];
-        bool tried = rail->epoch > 0 && rail->state == RAIL_DOWN && channel->active;
+        bool tried = rail->epoch > 0 && rail->state == RAIL_DOWN && !channel->link.passive;
         if (channel->common & 1u << i && rail->state != RAIL_UP && !tried) {
             return false;
         }
@@ -182,8 +149,8 @@ static void start_retry(struct stripe_channel *channel, uint32_t index)
     struct stripe_rail *rail = &channel->rails[index];
     struct stripe_engine *engine = channel->engine;
     uint64_t pause_ns = channel->options.rail_retry_ns;
-    if (!channel->active || pause_ns == CRPC_FOREVER || wheel_timer_set(&rail->retry_timer) ||
-        channel->state == CRPC_STATE_DISCONNECTED) {
+    if (channel->link.passive || pause_ns == CRPC_FOREVER || wheel_timer_set(&rail->retry_timer) ||
+        channel->link.state == CRPC_STATE_DISCONNECTED) {
         return;
     }
     /* The more attempts have failed, the longer the pause. */
@@ -191,15 +158,15 @@ static void start_retry(struct stripe_channel *channel, uint32_t index)
     if (__builtin_mul_overflow(pause_ns, factor, &pause_ns)) {
         return;
     }
-    engine_set_timer(engine, &rail->retry_timer, pause_ns);
+    link_set_timer(&engine->links, &rail->retry_timer, pause_ns);
 }
 
 /* Tries a rail that is down. */
 void rail_retry(struct stripe_channel *channel, uint32_t index)
 {
     struct stripe_rail *rail = &channel->rails[index];
-    if (rail->state != RAIL_DOWN || !channel->active || !channel->opened ||
-        channel->state == CRPC_STATE_DISCONNECTED) {
+    if (rail->state != RAIL_DOWN || channel->link.passive || !channel->link.opened ||
+        channel->link.state == CRPC_STATE_DISCONNECTED) {
         return;
     }
     if (rail->report_wanted) { /* of the epoch before, and not sent yet */
@@ -219,14 +186,13 @@ void rail_retry(struct stripe_channel *channel, uint32_t index)
 
 void rails_open(struct stripe_channel *channel)
 {
-    channel->opened = true;
     for (uint32_t i = 0; i < STRIPE_RAILS_MAX; i++) {
         if (channel->common & 1u << i) {
             channel->rails[i].state = RAIL_DOWN;
             rail_retry(channel, i);
         } else if (i < channel->engine->rail_count && channel->options.rails & 1u << i) {
             channel->rails[i].state = RAIL_LACKED;
-            log_write(channel->engine->log, CRPC_LOG_WARNING,
+            log_write(channel->engine->links.log, CRPC_LOG_WARNING,
                       "rail %u is left out: the peer has none", i);
         }
     }
@@ -240,19 +206,20 @@ static void rail_is_up(struct stripe_channel *channel, uint32_t index)
     rail->attempts = 0;
     channel->up |= 1u << index;
     speed_forget(rail);
-    if (channel->state == CRPC_STATE_CONNECTING) {
+    if (channel->link.state == CRPC_STATE_CONNECTING) {
         rail->shown_up = true;
         connected_if_settled(channel);
-        if (channel->state == CRPC_STATE_CONNECTING && !wheel_timer_set(&channel->settle_timer)) {
-            engine_set_timer(channel->engine, &channel->settle_timer, SETTLE_NS);
+        if (channel->link.state == CRPC_STATE_CONNECTING &&
+            !wheel_timer_set(&channel->settle_timer)) {
+            link_set_timer(&channel->engine->links, &channel->settle_timer, SETTLE_NS);
         }
     } else {
         rail->changes++;
-        channel_report(channel, CHANNEL_EVENT_RAIL);
+        link_report(&channel->link, LINK_EVENT_SERVICE);
         /* Attempts that failed while it was down are no losses. */
         bool again = channel->stats.rail_failures[index] > channel->stats.rail_recoveries[index];
         channel->stats.rail_recoveries[index] += again;
-        log_write(channel->engine->log, CRPC_LOG_INFO,
+        log_write(channel->engine->links.log, CRPC_LOG_INFO,
                   again ? "rail %u is used again" : "rail %u is used, too", index);
     }
     channel_work(channel->engine, channel);
@@ -271,9 +238,7 @@ void rail_fill_offer(struct stripe_channel *channel, uint32_t index, struct stri
     offer->area_key = channel->area.keys[index].remote_key;
     offer->queue_pairs = (uint8_t)channel->queue_pairs;
     for (uint32_t i = 0; i < channel->queue_pairs; i++) {
-        struct nic_address address;
-        rail->queues[i]->operations->queue_pair_address(rail->queues[i]->queue_pair, &address);
-        wire_of_address(&offer->addresses[i], &address);
+        link_address_fill(&offer->addresses[i], rail->queues[i]->queue_pair);
     }
 }
 
@@ -282,8 +247,8 @@ static bool take_addresses(struct stripe_channel *channel, struct stripe_rail *r
 {
     const struct stripe_rail_offer *offer = (const struct stripe_rail_offer *)line->body;
     if (offer->queue_pairs != channel->queue_pairs || (offer->zero | offer->zero2) != 0) {
-        channel_violated(channel, "it offered a rail with %u queue pairs, not %u",
-                         offer->queue_pairs, channel->queue_pairs);
+        link_violated(&channel->link, "it offered a rail with %u queue pairs, not %u",
+                      offer->queue_pairs, channel->queue_pairs);
         return false;
     }
     rail->peer_key = offer->area_key;
@@ -295,9 +260,9 @@ void rail_take_offer(struct stripe_channel *channel, const struct stripe_line *l
 {
     struct stripe_rail *rail = &channel->rails[line->rail];
     const struct stripe_rail_offer *offer = (const struct stripe_rail_offer *)line->body;
-    if (channel->active || offer->answer != 0 || line->epoch <= rail->epoch ||
+    if (!channel->link.passive || offer->answer != 0 || line->epoch <= rail->epoch ||
         (channel->common & 1u << line->rail && rail->state != RAIL_DOWN)) {
-        channel_violated(channel, "it offered rail %u out of turn", line->rail);
+        link_violated(&channel->link, "it offered rail %u out of turn", line->rail);
         return;
     }
     rail->epoch = line->epoch;
@@ -326,7 +291,7 @@ void rail_take_answer(struct stripe_channel *channel, const struct stripe_line *
     const struct stripe_rail_offer *offer = (const struct stripe_rail_offer *)line->body;
     if (rail->state != RAIL_OFFERED || rail->offer_wanted || line->epoch != rail->epoch ||
         offer->answer > STRIPE_ANSWER_FAILED) {
-        channel_violated(channel, "it answered for rail %u out of turn", line->rail);
+        link_violated(&channel->link, "it answered for rail %u out of turn", line->rail);
         return;
     }
     if (offer->answer != STRIPE_ANSWER_OK) {
@@ -353,14 +318,14 @@ void rail_take_probe(struct stripe_channel *channel, uint32_t index, uint32_t ep
 {
     struct stripe_rail *rail = &channel->rails[index];
     if (epoch != (rail->epoch & STRIPE_GENERATION_MASK) || rail->answer_wanted) {
-        channel_violated(channel, "it probed rail %u out of turn", index);
+        link_violated(&channel->link, "it probed rail %u out of turn", index);
         return;
     }
     if (rail->state != RAIL_PROBING || rail->fence != FENCE_NONE) {
         return; /* being fenced, or up already */
     }
     rail_is_up(channel, index);
-    if (!channel->active) {
+    if (channel->link.passive) {
         control_probe(channel, index);
     }
 }
@@ -454,24 +419,24 @@ static void finish_fence(struct stripe_channel *channel, uint32_t index)
     channel->up &= ~(1u << index);
     channel->stats.rail_failures[index] += was_up; /* or it was only tried */
     speed_forget(rail);
-    if (channel->up == 0 && channel->state != CRPC_STATE_CONNECTING) {
+    if (channel->up == 0 && channel->link.state != CRPC_STATE_CONNECTING) {
         crpc_error error = {0};
         error_set(
             &error, CRPC_E_DISCONNECTED, 0,
             "connection lost: no rail is left (rail %u was the last); the peer's program, its "
             "machine or the network is gone",
             index);
-        channel_fail(channel, &error);
+        link_fail(&channel->link, &error);
         return;
     }
-    log_write(channel->engine->log, CRPC_LOG_WARNING,
+    log_write(channel->engine->links.log, CRPC_LOG_WARNING,
               was_up ? "rail %u is lost; the other carries on" : "rail %u does not work yet",
               index);
-    if (channel->state == CRPC_STATE_CONNECTING) {
+    if (channel->link.state == CRPC_STATE_CONNECTING) {
         rail->shown_up = false;
     } else if (was_up) {
         rail->changes++;
-        channel_report(channel, CHANNEL_EVENT_RAIL);
+        link_report(&channel->link, LINK_EVENT_SERVICE);
     }
     rail->report_wanted = true;
     if (rail->report_known) {
@@ -504,12 +469,12 @@ void rail_take_report(struct stripe_channel *channel, const struct stripe_line *
     struct stripe_rail *rail = &channel->rails[line->rail];
     bool open = rail->state == RAIL_PROBING || rail->state == RAIL_UP || rail->state == RAIL_FENCED;
     if (!open || rail->answer_wanted || rail->report_known || line->epoch != rail->epoch) {
-        channel_violated(channel, "it reported on rail %u out of turn", line->rail);
+        link_violated(&channel->link, "it reported on rail %u out of turn", line->rail);
         return;
     }
     memcpy(&rail->report, line->body, sizeof(rail->report));
     if (rail->report.zero != 0) {
-        channel_violated(channel, "its report on rail %u is malformed", line->rail);
+        link_violated(&channel->link, "its report on rail %u is malformed", line->rail);
         return;
     }
     rail->report_known = true;

@@ -152,8 +152,8 @@ static void complete_by_record(struct stripe_channel *channel, struct stripe_inc
     memcpy(&record, channel->area.base + STRIPE_RECORDS_OFFSET + slot * 64u, sizeof(record));
     if (record.number != incoming->number + 1 || record.count != incoming->count ||
         (record.zero | record.zero2[0] | record.zero2[1]) != 0) {
-        channel_violated(channel, "the record of message %llu is not its own",
-                         (unsigned long long)incoming->number);
+        link_violated(&channel->link, "the record of message %llu is not its own",
+                      (unsigned long long)incoming->number);
         return;
     }
     incoming->open = false;
@@ -224,7 +224,7 @@ void receive_immediate(struct stripe_queue *queue, uint32_t immediate, uint32_t 
         } else if (kind == STRIPE_CONTROL_PROBE && !queue->first) {
             rail_take_probe(channel, queue->rail, value);
         } else {
-            channel_violated(channel, "it sent control of unknown kind 0x%x", kind);
+            link_violated(&channel->link, "it sent control of unknown kind 0x%x", kind);
         }
         return;
     }
@@ -234,14 +234,14 @@ void receive_immediate(struct stripe_queue *queue, uint32_t immediate, uint32_t 
     uint32_t slot = immediate & 0xffu;
     if (unlikely(queue->first || slot > channel->slot_mask || !channel->incoming ||
                  (proxy && !channel->rails[share].failed_once))) {
-        channel_violated(channel, "it sent a message where none can be (immediate 0x%x)",
-                         immediate);
+        link_violated(&channel->link, "it sent a message where none can be (immediate 0x%x)",
+                      immediate);
         return;
     }
     struct stripe_incoming *incoming = &channel->incoming[slot];
     const char *fault = check_immediate(channel, incoming, immediate, share);
     if (unlikely(fault)) {
-        channel_violated(channel, "%s (immediate 0x%x)", fault, immediate);
+        link_violated(&channel->link, "%s (immediate 0x%x)", fault, immediate);
         return;
     }
     incoming->mask = (uint8_t)mask;
@@ -251,8 +251,8 @@ void receive_immediate(struct stripe_queue *queue, uint32_t immediate, uint32_t 
     if (!incoming->record) {
         incoming->bytes += bytes;
         if (unlikely(incoming->bytes > incoming->ops[0].bytes)) {
-            channel_violated(channel, "it sent more than the buffer of message %llu holds",
-                             (unsigned long long)incoming->number);
+            link_violated(&channel->link, "it sent more than the buffer of message %llu holds",
+                          (unsigned long long)incoming->number);
             return;
         }
     }
@@ -295,7 +295,7 @@ int32_t stripe_receive(struct stripe_channel *channel, const crpc_channel_op *op
     uint32_t slot = (uint32_t)number & channel->slot_mask;
     struct stripe_incoming *incoming = &channel->incoming[slot];
     if (unlikely(incoming->count != 0)) {
-        channel->refused = true;
+        channel->link.refused = true;
         return CRPC_E_AGAIN;
     }
     incoming->number = number;

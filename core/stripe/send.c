@@ -45,7 +45,7 @@ static bool read_head(struct stripe_channel *channel)
     }
     uint32_t count = line.count;
     if (unlikely(count == 0 || count > STRIPE_GROUP_MAX)) {
-        channel_violated(channel, "it posted a receive of %u buffers", count);
+        link_violated(&channel->link, "it posted a receive of %u buffers", count);
         return false;
     }
     for (uint32_t i = 0; i < count; i++) {
@@ -53,7 +53,7 @@ static bool read_head(struct stripe_channel *channel)
             return false; /* the others are under way */
         }
         if (unlikely(!line_valid(&line, i, count))) {
-            channel_violated(channel, "it posted a receive that is malformed");
+            link_violated(&channel->link, "it posted a receive that is malformed");
             return false;
         }
         head->targets[i] = (struct stripe_target){.address = line.address,
@@ -354,7 +354,7 @@ static bool post_head(struct stripe_channel *channel)
         struct stripe_op *op = outgoing->ops[i];
         op->number = number;
         if (wheel_timer_set(&op->timer)) {
-            wheel_clear(&channel->engine->wheel, &op->timer);
+            wheel_clear(&channel->engine->links.wheel, &op->timer);
         }
     }
     for (uint32_t rail = 0; rail < STRIPE_RAILS_MAX; rail++) {
@@ -389,7 +389,7 @@ void sends_progress(struct stripe_channel *channel)
             break;
         }
     }
-    if (list_empty(&channel->waiting) || channel->state == CRPC_STATE_DISCONNECTED) {
+    if (list_empty(&channel->waiting) || channel->link.state == CRPC_STATE_DISCONNECTED) {
         list_remove(&channel->waiting_link);
     } else {
         list_append_once(&channel->engine->waiting, &channel->waiting_link);
@@ -530,7 +530,7 @@ int32_t stripe_send(struct stripe_channel *channel, const crpc_channel_op *op,
         return CRPC_E_CLOSING; /* the peer receives nothing more */
     }
     if (unlikely(list_empty(&channel->free_sends))) {
-        channel->refused = true;
+        channel->link.refused = true;
         return CRPC_E_AGAIN;
     }
     struct stripe_op *send = list_entry(channel->free_sends.next, struct stripe_op, link);
@@ -546,8 +546,8 @@ int32_t stripe_send(struct stripe_channel *channel, const crpc_channel_op *op,
         region->users++;
     }
     if (op->timeout_ns != 0 && op->timeout_ns != CRPC_FOREVER) {
-        wheel_set(&engine->wheel, &send->timer,
-                  deadline_after(stripe_now_ns(engine), op->timeout_ns));
+        wheel_set(&engine->links.wheel, &send->timer,
+                  deadline_after(link_now_ns(&engine->links), op->timeout_ns));
     }
     channel->sends_open++;
     channel->ops_left++;
@@ -555,7 +555,7 @@ int32_t stripe_send(struct stripe_channel *channel, const crpc_channel_op *op,
     if (first && send_at_once(channel, send)) {
         return CRPC_OK;
     }
-    if (unlikely(channel->state == CRPC_STATE_DISCONNECTED)) {
+    if (unlikely(channel->link.state == CRPC_STATE_DISCONNECTED)) {
         op_finish(send,
                   CRPC_E_DISCONNECTED); /* what it was to be matched with broke the protocol */
         return CRPC_OK;
@@ -570,10 +570,7 @@ int32_t stripe_send(struct stripe_channel *channel, const crpc_channel_op *op,
 
 int32_t stripe_cancel(struct stripe_channel *channel, const crpc_channel_op *op)
 {
-    struct stripe_engine *engine = channel->engine;
-    if (engine->cancels_tail - engine->cancels_head == STRIPE_CANCELS_MAX) {
-        channel->refused = true;
-        channel_report(channel, CHANNEL_EVENT_ROOM);
+    if (!link_cancel_possible(&channel->link)) {
         return CRPC_E_AGAIN;
     }
     uint64_t count = 0;
@@ -594,10 +591,6 @@ int32_t stripe_cancel(struct stripe_channel *channel, const crpc_channel_op *op)
         }
     }
     fill_places(channel); /* places are free now, and older sends come first */
-    engine->cancels[engine->cancels_tail++ % STRIPE_CANCELS_MAX] =
-        (struct stripe_cancel_done){.channel = channel->handle,
-                                    .channel_user_data = channel->options.user_data,
-                                    .user_data = op->user_data,
-                                    .count = count};
+    link_cancel_done(&channel->link, op->user_data, count);
     return CRPC_OK;
 }

@@ -38,7 +38,7 @@ void speed_begin(struct stripe_channel *channel, uint32_t index, uint32_t bytes)
         return;
     }
     if (speed->open++ == 0) {
-        speed->mark_ns = stripe_now_ns(channel->engine);
+        speed->mark_ns = link_now_ns(&channel->engine->links);
     }
 }
 
@@ -70,7 +70,7 @@ void speed_end(struct stripe_channel *channel, uint32_t index, uint32_t bytes)
     if (bytes < SPEED_SHARE_BYTES_MIN || speed->open == 0) {
         return; /* too small, or posted before the rail was lost or had company */
     }
-    uint64_t now_ns = stripe_now_ns(channel->engine);
+    uint64_t now_ns = link_now_ns(&channel->engine->links);
     speed->open--;
     speed->bytes += bytes;
     speed->busy_ns += now_ns - speed->mark_ns;

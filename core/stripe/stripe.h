@@ -2,7 +2,7 @@
  * docs/design.md section 12 tells how it works, docs/wire.md what it sends.
  *
  * One engine belongs to one context and one thread at a time. Arguments have been checked by
- * capi: here they are asserted. What a peer sends is checked here (receive.c, control.c, hello.c).
+ * capi: here they are asserted. What a peer sends is checked here (receive.c, control.c, channel.c).
  */
 #ifndef CORE_STRIPE_STRIPE_H
 #define CORE_STRIPE_STRIPE_H
@@ -19,7 +19,7 @@
 struct cm;
 struct stripe_engine;
 struct stripe_channel;
-struct stripe_listener;
+struct link_group;
 
 #define STRIPE_RAILS_MAX CRPC_RAILS_MAX
 #define STRIPE_GROUP_MAX CRPC_CHANNEL_GROUP_MAX
@@ -106,39 +106,14 @@ uint64_t stripe_next_deadline_ns(const struct stripe_engine *engine);
 
 /* ---- Channels -------------------------------------------------------------------------------- */
 
-/* `options` have no zeros left where zero means a default; slots is a power of two. The handle is
- * registered as HANDLE_CHANNEL and becomes stale in stripe_close. */
-int32_t stripe_connect(struct stripe_engine *engine, const char *address,
-                       const crpc_channel_options *options, struct stripe_channel **channel,
-                       crpc_error *error);
-int32_t stripe_accept(struct stripe_channel *channel, const crpc_channel_options *options,
-                      crpc_error *error);
-int32_t stripe_reject(struct stripe_channel *channel, uint32_t reason);
-#define STRIPE_BLOB_BYTES 104
-int32_t stripe_blob(struct stripe_engine *engine, const crpc_channel_options *options,
-                    struct stripe_channel **channel, uint8_t *blob, uint32_t *blob_bytes,
-                    crpc_error *error);
-int32_t stripe_join(struct stripe_channel *channel, const void *blob, uint32_t blob_bytes,
-                    crpc_error *error);
-int32_t stripe_disconnect(struct stripe_channel *channel, uint64_t timeout_ns);
-void stripe_close(struct stripe_channel *channel);
-
+/* The connections, for link_connect, link_listener_open and the like; their options are
+ * crpc_channel_options, without zeros where zero means a default; slots is a power of two. Each link
+ * begins a channel. */
+struct link_group *stripe_links(struct stripe_engine *engine);
 void stripe_set_share(struct stripe_channel *channel, uint32_t rail0_share);
 /* Mask of the rails that both sides have: those whose keys a region needs. */
 uint32_t stripe_rails(const struct stripe_channel *channel);
-uint64_t stripe_handle(const struct stripe_channel *channel);
 void stripe_info(const struct stripe_channel *channel, crpc_channel_info *info);
 void stripe_stats(const struct stripe_channel *channel, crpc_channel_stats *stats);
-const crpc_error *stripe_error(const struct stripe_channel *channel);
-
-/* ---- Listeners ------------------------------------------------------------------------------- */
-
-int32_t stripe_listener_open(struct stripe_engine *engine, const char *address, uint32_t backlog,
-                             uint64_t user_data, struct stripe_listener **listener,
-                             crpc_error *error);
-void stripe_listener_close(struct stripe_listener *listener);
-/* HANDLE_CHANNEL_LISTENER. */
-uint64_t stripe_listener_handle(const struct stripe_listener *listener);
-void stripe_listener_info(const struct stripe_listener *listener, crpc_listener_info *info);
 
 #endif

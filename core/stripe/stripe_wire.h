@@ -1,5 +1,5 @@
-/* stripe_wire.h: every byte that a channel shows its peer, in one place. The document is
- * docs/wire.md. All integers are little-endian, and so is every machine this is built for. What the
+/* stripe_wire.h: every byte that a channel shows its peer, in one place; the hello around the first
+ * of them is in link/wire.h. The document is docs/wire.md. All integers are little-endian, and so is every machine this is built for. What the
  * peer can rewrite at any time is copied once, and the copy is checked.
  */
 #ifndef CORE_STRIPE_STRIPE_WIRE_H
@@ -9,17 +9,14 @@
 #include <stdint.h>
 
 #include "base/compiler.h"
-
-#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
-#error "copyrpc's wire structs are little-endian; this machine is not"
-#endif
+#include "link/wire.h"
 
 #define STRIPE_VERSION_MIN 1
 #define STRIPE_VERSION_MAX 1
 
-#define STRIPE_SLOTS_MAX 256u
+#define STRIPE_SLOTS_LOG2_MAX 8
+#define STRIPE_SLOTS_MAX (1u << STRIPE_SLOTS_LOG2_MAX)
 #define STRIPE_QUEUE_PAIRS_MAX 8u
-#define STRIPE_TOKEN_BYTES 16
 
 /* ---- Immediate ------------------------------------------------------------------------------- */
 
@@ -63,17 +60,6 @@ static_assert(sizeof(struct stripe_line) == STRIPE_LINE_BYTES, "line");
 #define STRIPE_LINE_BYE 4u    /* struct stripe_bye: nothing more will be sent or received */
 #define STRIPE_LINE_LEAVE 5u  /* struct stripe_bye, `sent` 0: nothing more will be received */
 
-struct stripe_queue_address {
-    uint32_t queue_pair_number;
-    uint32_t packet_sequence_number;
-    uint16_t lid;
-    uint8_t link;
-    uint8_t mtu_code;
-    uint8_t gid[16];
-    uint32_t zero;
-};
-static_assert(sizeof(struct stripe_queue_address) == 32, "queue address");
-
 #define STRIPE_ANSWER_OK 0u
 #define STRIPE_ANSWER_LACKED 1u /* this side has no such rail */
 #define STRIPE_ANSWER_FAILED 2u /* this side could not make or connect its queue pairs */
@@ -85,7 +71,7 @@ struct stripe_rail_offer {
     uint8_t queue_pairs;
     uint16_t zero;
     uint64_t zero2;
-    struct stripe_queue_address addresses[STRIPE_QUEUE_PAIRS_MAX];
+    struct link_address addresses[STRIPE_QUEUE_PAIRS_MAX];
 };
 
 /* What has arrived over a rail that is lost. Nothing more will: the queue pairs of its sender are in
@@ -142,56 +128,17 @@ static inline uint64_t stripe_area_bytes(uint32_t slots)
 
 /* ---- Hello ----------------------------------------------------------------------------------- */
 
-#define STRIPE_HELLO_MAGIC 0x4e484343u /* "CCHN" */
-
-/* rdma_cm's private data of REQ and REP, and part of a blob. Bytes 0 to 5 never change. */
+/* What a channel tells its peer in the body of its hello. */
 struct stripe_hello {
-    uint32_t magic;
-    uint8_t version_min; /* REP: both are the version chosen */
-    uint8_t version_max;
-    uint8_t slots_log2;
-    uint8_t queue_pairs;
     uint64_t area_address; /* a multiple of 64 */
     uint32_t area_key;     /* for the first queue pair, which is on rail 0 */
-    uint8_t rails;         /* mask of those the sender has */
-    uint8_t token_bytes;   /* 0..16; REP: 0 */
-    uint16_t zero;
-    uint64_t nonce;
-    uint16_t features;
-    uint16_t features_required;
-    uint32_t zero2;
-    uint8_t token[STRIPE_TOKEN_BYTES];
+    uint8_t slots_log2;
+    uint8_t queue_pairs; /* of each rail */
+    uint8_t rails;       /* mask of those the sender has */
+    uint8_t zero;
+    uint64_t zero2;
 };
-static_assert(sizeof(struct stripe_hello) == 56, "hello");
-
-/* Private data of a rejection. Bytes 0 to 5 as in the hello. */
-#define STRIPE_REJECT_APPLICATION 1u /* detail: the application's reason */
-#define STRIPE_REJECT_VERSION 2u
-#define STRIPE_REJECT_FEATURES 3u
-#define STRIPE_REJECT_MALFORMED 4u
-#define STRIPE_REJECT_NO_ROOM 5u
-
-struct stripe_reject {
-    uint32_t magic;
-    uint8_t version_min;
-    uint8_t version_max;
-    uint16_t reason;
-    uint32_t detail;
-};
-static_assert(sizeof(struct stripe_reject) == 12, "rejection");
-
-#define STRIPE_BLOB_MAGIC 0x42484343u /* "CCHB" */
-
-struct stripe_blob {
-    uint32_t magic;
-    uint16_t bytes; /* of the whole blob */
-    uint16_t zero;
-    struct stripe_queue_address address; /* of the first queue pair */
-    struct stripe_hello hello;
-    uint32_t zero2;
-    uint32_t checksum; /* FNV-1a of all before it: against damage, not against malice */
-};
-static_assert(sizeof(struct stripe_blob) == 104, "blob");
+static_assert(sizeof(struct stripe_hello) == LINK_BODY_BYTES, "body of a hello");
 
 /* ---- Hint ------------------------------------------------------------------------------------ */
 

@@ -25,8 +25,8 @@
 
 #include "copyrpc.h"
 #include "place.h"
-#include "signals.h"
 #include "rpc/wire.h"
+#include "signals.h"
 
 #define PEERS 300u /* more than endpoints_max, which is 256 */
 #define RING_LOG2 20u
@@ -102,7 +102,7 @@ struct peer {
     struct ibv_mr *batch;
     uint8_t *ring_bytes;
     uint8_t *batch_bytes;
-    struct wire_handshake server;
+    struct wire_endpoint server; /* the body of its hello */
 };
 
 static void expect_event(struct peer *peer, enum rdma_cm_event_type type)
@@ -123,8 +123,11 @@ static bool take_answer(struct peer *peer)
     const struct rdma_conn_param *answer = &event->param.conn;
     bool accepted = event->event == RDMA_CM_EVENT_ESTABLISHED;
     if (accepted) {
-        assert_true(answer->private_data_len >= sizeof(peer->server));
-        memcpy(&peer->server, answer->private_data, sizeof(peer->server));
+        struct link_hello hello;
+        assert_true(answer->private_data_len >= sizeof(hello));
+        memcpy(&hello, answer->private_data, sizeof(hello));
+        assert_int_equal(hello.magic, LINK_MAGIC);
+        memcpy(&peer->server, hello.body, sizeof(peer->server));
     } else if (event->event != RDMA_CM_EVENT_REJECTED) {
         fail_msg("rdma_cm says %s", rdma_event_str(event->event));
     }
@@ -193,19 +196,21 @@ static bool try_to_connect(struct peer *peer)
     assert_int_equal(rdma_resolve_route(peer->id, RESOLVE_MS), 0);
     expect_event(peer, RDMA_CM_EVENT_ROUTE_RESOLVED);
     make_queues(peer);
-    struct wire_handshake ours = {.magic = WIRE_HANDSHAKE_MAGIC,
-                                  .version_min = WIRE_VERSION_MIN,
-                                  .version_max = WIRE_VERSION_MAX,
-                                  .ring_log2 = RING_LOG2,
-                                  .calls_log2 = 12,
-                                  .ring_address = (uint64_t)(uintptr_t)peer->ring_bytes,
-                                  .ring_key = peer->ring->rkey,
-                                  .mailbox_key = peer->ring->rkey,
-                                  .request_units = 2,
-                                  .batch_window = RECEIVES,
-                                  .nonce = 1};
-    struct rdma_conn_param parameters = {.private_data = &ours,
-                                         .private_data_len = sizeof(ours),
+    struct link_hello hello = {.magic = LINK_MAGIC,
+                               .version_min = WIRE_VERSION_MIN,
+                               .version_max = WIRE_VERSION_MAX,
+                               .service = LINK_SERVICE_CALLS,
+                               .nonce = 1};
+    struct wire_endpoint body = {.ring_address = (uint64_t)(uintptr_t)peer->ring_bytes,
+                                 .ring_key = peer->ring->rkey,
+                                 .mailbox_key = peer->ring->rkey,
+                                 .request_units = 2,
+                                 .batch_window = RECEIVES,
+                                 .ring_log2 = RING_LOG2,
+                                 .calls_log2 = 12};
+    memcpy(hello.body, &body, sizeof(body));
+    struct rdma_conn_param parameters = {.private_data = &hello,
+                                         .private_data_len = sizeof(hello),
                                          .responder_resources = 1,
                                          .initiator_depth = 1,
                                          .retry_count = 7,
@@ -215,7 +220,6 @@ static bool try_to_connect(struct peer *peer)
         end_peer(peer);
         return false;
     }
-    assert_int_equal(peer->server.magic, WIRE_HANDSHAKE_MAGIC);
     return true;
 }
 

@@ -124,13 +124,14 @@ static void the_connect_timeout_is_kept(void **state)
     stranger_stop(&stranger);
 }
 
-/* The first bytes of a handshake, from the document: magic, versions. */
-static void fill_handshake(uint8_t bytes[56], uint8_t version_min, uint8_t version_max)
+/* The first bytes of a hello, from the document: magic, versions, service. */
+static void fill_hello(uint8_t bytes[56], uint8_t version_min, uint8_t version_max)
 {
     memset(bytes, 0, 56);
     memcpy(bytes, "CRPC", 4);
     bytes[4] = version_min;
     bytes[5] = version_max;
+    bytes[6] = 1; /* calls */
 }
 
 static void a_client_of_another_version_is_rejected(void **state)
@@ -138,7 +139,7 @@ static void a_client_of_another_version_is_rejected(void **state)
     (void)state;
     uint8_t request[56], answer[196];
     peer_start(&peer, NULL);
-    fill_handshake(request, 7, 9);
+    fill_hello(request, 7, 9);
     uint32_t bytes = stranger_connect(peer.address, request, sizeof(request), answer);
     assert_true(bytes >= 12);
     const uint8_t expected[12] = {'C', 'R', 'P', 'C', 1, 1, 2, 0, 0, 0, 0, 0};

@@ -209,7 +209,7 @@ static void a_silent_dead_peer_is_noticed_by_the_keepalive(void **state)
     uint32_t number = pair_connect(&pair, &options, &options);
     assert_int_equal(pair_call(&pair, 0, number, 5, 10, 1, 10), CRPC_OK);
     pair_poll(&pair, 0);
-    memory_fabric_cut(pair.endpoint[1][number]->queue_pair);
+    memory_fabric_cut(pair.endpoint[1][number]->link.queue_pair);
     int ends = 0, calls = 0;
     for (int i = 0; i < 200; i++) {
         pair.clock_ns += 100000;
@@ -230,7 +230,7 @@ static void a_leave_with_a_time_limit_ends(void **state)
 {
     (void)state;
     assert_int_equal(pair_call(&pair, 0, 0, 5, 10, 1, 10), CRPC_OK);
-    assert_int_equal(rpc_endpoint_disconnect(pair.endpoint[0][0], 5000000), CRPC_OK);
+    assert_int_equal(link_disconnect(&pair.endpoint[0][0]->link, 5000000), CRPC_OK);
     pair_poll(&pair, 1); /* never answers */
     assert_int_equal(pair_poll(&pair, 0), 0);
     pair.clock_ns += 6000000;
@@ -243,8 +243,8 @@ static void a_leave_with_a_time_limit_ends(void **state)
 static void a_leave_of_an_idle_connection_is_quick_and_symmetric(void **state)
 {
     (void)state;
-    assert_int_equal(rpc_endpoint_disconnect(pair.endpoint[0][0], CRPC_FOREVER), CRPC_OK);
-    assert_int_equal(rpc_endpoint_disconnect(pair.endpoint[1][0], CRPC_FOREVER), CRPC_OK);
+    assert_int_equal(link_disconnect(&pair.endpoint[0][0]->link, CRPC_FOREVER), CRPC_OK);
+    assert_int_equal(link_disconnect(&pair.endpoint[1][0]->link, CRPC_FOREVER), CRPC_OK);
     int ends = 0;
     for (int i = 0; i < 5; i++) {
         for (uint32_t side = 0; side < 2; side++) {
@@ -265,7 +265,7 @@ static void what_the_peer_sent_before_it_died_is_delivered(void **state)
     pair_poll(&pair, 1);
     assert_int_equal(pair_echo(&pair, 1, 0, &pair.seen[1].entries[0], CRPC_OP_QUIET), CRPC_OK);
     crpc_error error = {.status = CRPC_E_DISCONNECTED};
-    endpoint_fail(pair.endpoint[0][0], &error); /* as rdma_cm would */
+    link_fail(&pair.endpoint[0][0]->link, &error); /* as rdma_cm would */
     pair_poll(&pair, 0);
     const crpc_completion *response = pair_find(&pair, 0, CRPC_COMPLETION_RESPONSE);
     assert_non_null(response);
@@ -302,19 +302,20 @@ static void a_batch_with_all_the_messages_it_can_count_gives_room_when_it_goes(v
 
 /* A device whose error overtakes a receive between two looks at its queues. */
 static struct nic_operations overtaking;
+static const struct nic_operations *overtaken;
 static int overtaking_polls;
 
 static uint32_t overtaking_poll(struct nic *nic, struct nic_completion *completions,
                                 uint32_t capacity)
 {
     if (overtaking_polls++ == 0) {
-        completions[0] =
-            (struct nic_completion){.queue_pair_number = pair.endpoint[0][0]->queue_pair->number,
-                                    .kind = NIC_COMPLETION_ERROR,
-                                    .status = NIC_ERROR_RETRY};
+        completions[0] = (struct nic_completion){.queue_pair_number =
+                                                     pair.endpoint[0][0]->link.queue_pair->number,
+                                                 .kind = NIC_COMPLETION_ERROR,
+                                                 .status = NIC_ERROR_RETRY};
         return 1;
     }
-    return nic->operations->poll(nic, completions, capacity);
+    return overtaken->poll(nic, completions, capacity);
 }
 
 static void a_response_behind_an_error_is_delivered(void **state)
@@ -324,10 +325,11 @@ static void a_response_behind_an_error_is_delivered(void **state)
     pair_poll(&pair, 0);
     pair_poll(&pair, 1);
     assert_int_equal(pair_echo(&pair, 1, 0, &pair.seen[1].entries[0], CRPC_OP_QUIET), CRPC_OK);
-    overtaking = *pair.engine[0]->operations;
+    overtaken = pair.nic[0]->operations;
+    overtaking = *overtaken;
     overtaking.poll = overtaking_poll;
     overtaking_polls = 0;
-    pair.engine[0]->operations = &overtaking;
+    pair.nic[0]->operations = &overtaking;
     assert_int_equal(pair_poll(&pair, 0), 2);
     assert_int_equal(pair.seen[0].entries[0].kind, CRPC_COMPLETION_RESPONSE);
     assert_int_equal(pair.seen[0].entries[0].status, CRPC_OK);
@@ -351,16 +353,14 @@ static void a_peer_that_demands_too_much_memory_is_refused(void **state)
         large.calls_max = cases[i].calls_max;
         struct rpc_endpoint *left, *right;
         uint8_t left_blob[CRPC_BLOB_BYTES_MAX], right_blob[CRPC_BLOB_BYTES_MAX];
-        uint32_t bytes;
         crpc_error error = {0};
-        assert_int_equal(
-            rpc_endpoint_blob(pair.engine[0], &modest, &left, left_blob, &bytes, &error), CRPC_OK);
-        assert_int_equal(
-            rpc_endpoint_blob(pair.engine[1], &large, &right, right_blob, &bytes, &error), CRPC_OK);
-        assert_int_equal(rpc_endpoint_join(left, right_blob, bytes, &error), cases[i].status);
-        assert_int_equal(rpc_endpoint_join(right, left_blob, bytes, &error), CRPC_OK);
-        rpc_endpoint_close(left);
-        rpc_endpoint_close(right);
+        assert_int_equal(endpoint_blob(pair.engine[0], &modest, &left, left_blob, &error), CRPC_OK);
+        assert_int_equal(endpoint_blob(pair.engine[1], &large, &right, right_blob, &error),
+                         CRPC_OK);
+        assert_int_equal(endpoint_join(left, right_blob, &error), cases[i].status);
+        assert_int_equal(endpoint_join(right, left_blob, &error), CRPC_OK);
+        link_close(&left->link);
+        link_close(&right->link);
     }
 }
 

@@ -37,7 +37,7 @@ static void open_idle_pair(void)
     pair_connect(&pair, &options, &options);
     pair_connect(&pair, &options, &options);
     victim = pair.endpoint[0][0];
-    victim_handle = victim->handle;
+    victim_handle = victim->link.handle;
 }
 
 /* The victim has calls open, a reply whose sender waits for news of it, and a cancel to report. */
@@ -73,33 +73,34 @@ static const crpc_error hung_up = {.status = CRPC_E_DISCONNECTED, .message = "th
 static void the_peer_hangs_up(void)
 {
     engine_take_completions(pair.engine[0]);
-    endpoint_fail(victim, &hung_up);
+    link_fail(&victim->link, &hung_up);
 }
 
 /* The send queue tells of the end before the receive queue tells of the arrivals. */
 static void the_end_overtakes(void)
 {
-    endpoint_fail(victim, &hung_up);
+    link_fail(&victim->link, &hung_up);
 }
 
 static void the_transport_fails(void)
 {
-    memory_fabric_stall(victim->queue_pair, 1000);
+    memory_fabric_stall(victim->link.queue_pair, 1000);
     endpoint_read_mailbox(victim);
-    memory_fabric_kill(victim->queue_pair);
+    memory_fabric_kill(victim->link.queue_pair);
 }
 
 /* The limit is over in the first poll, after the arrivals that it takes. */
 static void the_leave_times_out(void)
 {
-    assert_int_equal(rpc_endpoint_disconnect(victim, 1), victim->failing ? CRPC_E_STATE : CRPC_OK);
+    assert_int_equal(link_disconnect(&victim->link, 1),
+                     victim->link.failing ? CRPC_E_STATE : CRPC_OK);
     pair.clock_ns += 1000000000;
 }
 
 static void it_takes_leave(void)
 {
-    assert_int_equal(rpc_endpoint_disconnect(victim, CRPC_FOREVER),
-                     victim->failing ? CRPC_E_STATE : CRPC_OK);
+    assert_int_equal(link_disconnect(&victim->link, CRPC_FOREVER),
+                     victim->link.failing ? CRPC_E_STATE : CRPC_OK);
 }
 
 struct ending {
@@ -180,7 +181,7 @@ static void expect_end_by_protocol(void)
     expect_once();
     assert_int_equal(seen.ends, 1);
     assert_int_equal(seen.end_status, CRPC_E_PROTOCOL);
-    assert_int_equal(rpc_endpoint_error(victim)->status, CRPC_E_PROTOCOL);
+    assert_int_equal(victim->link.error.status, CRPC_E_PROTOCOL);
     assert_int_equal(victim->stats.protocol_errors, 1);
     /* One answer is good, in the batches that have another that is bad. */
     assert_int_equal(seen.call_status[CALLS - 1], CRPC_E_PROTOCOL);
@@ -194,7 +195,7 @@ static void expect_end_by_protocol(void)
 /* Its handle, its memory and its place among the endpoints are free. */
 static void expect_free(uint64_t handle, uint32_t endpoints)
 {
-    assert_null(handles_get(&pair.engine[0]->handles, HANDLE_ENDPOINT, handle));
+    assert_null(handles_get(&pair.handles[0], handle, HANDLE_ENDPOINT));
     assert_int_equal(rpc_engine_endpoints(pair.engine[0]), endpoints - 1);
     assert_false(rpc_something_waits(pair.engine[0]));
     pair_round_trip(&pair, 1);
@@ -202,9 +203,9 @@ static void expect_free(uint64_t handle, uint32_t endpoints)
 
 static void close_victim(void)
 {
-    uint64_t handle = victim->handle;
+    uint64_t handle = victim->link.handle;
     uint32_t endpoints = rpc_engine_endpoints(pair.engine[0]);
-    rpc_endpoint_close(victim);
+    link_close(&victim->link);
     pair.endpoint[0][0] = NULL;
     poll_all(PAIR_COMPLETIONS);
     expect_free(handle, endpoints);
@@ -279,7 +280,7 @@ static void malformed_before_a_close(void **state)
         uint32_t polls = i % 6;
         print_message("# %s, %zu polls\n", endings[i / 6].name, i % 6);
         open_pair();
-        uint64_t handle = victim->handle;
+        uint64_t handle = victim->link.handle;
         uint32_t endpoints = rpc_engine_endpoints(pair.engine[0]);
         send_batches(one);
         endings[i / 6].end();
@@ -287,7 +288,7 @@ static void malformed_before_a_close(void **state)
             poll_once(1);
         }
         uint32_t ends = seen.ends;
-        rpc_endpoint_close(victim);
+        link_close(&victim->link);
         pair.endpoint[0][0] = NULL;
         poll_all(1);
         expect_once();
@@ -305,7 +306,7 @@ static void a_word_after_both_took_leave(void **state)
     (void)state;
     for (size_t i = 0; i < CAPACITIES; i++) {
         open_idle_pair();
-        assert_int_equal(rpc_endpoint_disconnect(victim, CRPC_FOREVER), CRPC_OK);
+        assert_int_equal(link_disconnect(&victim->link, CRPC_FOREVER), CRPC_OK);
         struct batch fin = {
             .header = {.bytes = 32, .flags = WIRE_BATCH_FIN}, .immediate = 1, .bytes = 32};
         malformed_send(&pair, &fin, 0);
@@ -314,7 +315,7 @@ static void a_word_after_both_took_leave(void **state)
         poll_all(capacities[i]);
         assert_int_equal(seen.ends, 1);
         assert_int_equal(seen.end_status, CRPC_E_PROTOCOL);
-        assert_int_equal(rpc_endpoint_error(victim)->status, CRPC_E_PROTOCOL);
+        assert_int_equal(victim->link.error.status, CRPC_E_PROTOCOL);
         close_victim();
         close_pair();
     }
@@ -331,7 +332,7 @@ static void the_error_names_both_causes(void **state)
         send_batches(&malformed[i]);
         the_end_overtakes();
         poll_all(PAIR_COMPLETIONS);
-        const char *message = rpc_endpoint_error(victim)->message;
+        const char *message = victim->link.error.message;
         assert_non_null(strstr(message, "broke the protocol"));
         assert_non_null(strstr(message, hung_up.message));
         close_victim();
@@ -348,7 +349,7 @@ static void no_endpoint_is_used_up(void **state)
     crpc_endpoint_options options = pair_options();
     open_pair();
     close_victim();
-    rpc_endpoint_close(pair.endpoint[1][0]);
+    link_close(&pair.endpoint[1][0]->link);
     pair_poll(&pair, 1);
     for (uint32_t i = 0; i < 3 * rpc_engine_endpoints_max(pair.engine[0]); i++) {
         memset(&seen, 0, sizeof(seen));
@@ -356,13 +357,13 @@ static void no_endpoint_is_used_up(void **state)
         pair_connect(&pair, &options, &options);
         pair.connections = 2;
         victim = pair.endpoint[0][0];
-        victim_handle = victim->handle;
+        victim_handle = victim->link.handle;
         send_batches(&malformed[i % malformed_count]);
         endings[i % ENDINGS].end();
         poll_all(1 + i % 3);
         assert_int_equal(seen.ends, 1);
         close_victim();
-        rpc_endpoint_close(pair.endpoint[1][0]);
+        link_close(&pair.endpoint[1][0]->link);
         pair_poll(&pair, 1);
     }
     close_pair();

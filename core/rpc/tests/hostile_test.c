@@ -49,8 +49,8 @@ static void expect_end(void)
     assert_in_range(calls, 1, 3);
     const struct rpc_endpoint *victim = pair.endpoint[0][0];
     assert_int_equal(victim->stats.protocol_errors, 1);
-    assert_int_equal(rpc_endpoint_error(victim)->status, CRPC_E_PROTOCOL);
-    assert_true(strlen(rpc_endpoint_error(victim)->message) > 20);
+    assert_int_equal(victim->link.error.status, CRPC_E_PROTOCOL);
+    assert_true(strlen(victim->link.error.message) > 20);
     assert_int_equal(pair_call(&pair, 0, 0, 1, 8, 1, 8), CRPC_E_DISCONNECTED);
     pair_round_trip(&pair, 1);
 }
@@ -122,7 +122,7 @@ static void more_requests_than_the_limit(void **state)
         large.message =
             (struct wire_message){.payload_bytes = 1000, .call_id = i, .kind = WIRE_REQUEST};
         assert_int_equal(memory_fabric_write_immediate(
-                             pair.fabric, target->queue_pair->number,
+                             pair.fabric, target->link.queue_pair->number,
                              (uint64_t)(uintptr_t)ring_at(&target->ring, i * sizeof(large)),
                              target->ring.memory.remote_key, sizeof(large), &large,
                              sizeof(large) / 32),
@@ -193,7 +193,7 @@ static void a_mailbox_with_older_limits_is_no_error(void **state)
     endpoint_read_mailbox(pair.endpoint[0][0]);
     pair_poll(&pair, 0);
     assert_int_equal(pair.endpoint[0][0]->request_limit, limit);
-    assert_int_equal(pair.endpoint[0][0]->state, CRPC_STATE_CONNECTED);
+    assert_int_equal(pair.endpoint[0][0]->link.state, CRPC_STATE_CONNECTED);
 }
 
 /* ---- Rights ---------------------------------------------------------------------------------- */
@@ -202,7 +202,7 @@ static void the_peer_can_reach_nothing_but_ring_and_mailbox(void **state)
 {
     (void)state;
     const struct rpc_endpoint *target = pair.endpoint[0][0];
-    uint32_t number = target->queue_pair->number;
+    uint32_t number = target->link.queue_pair->number;
     uint8_t bytes[64] = {0};
     uint64_t ring = (uint64_t)(uintptr_t)target->ring.address;
     uint64_t staging = (uint64_t)(uintptr_t)target->staging.address;
@@ -215,7 +215,7 @@ static void the_peer_can_reach_nothing_but_ring_and_mailbox(void **state)
                      NIC_ERROR_REMOTE_ACCESS);
     pair_poll(&pair, 0);
     pair_round_trip(&pair, 1);
-    number = pair.endpoint[0][1]->queue_pair->number;
+    number = pair.endpoint[0][1]->link.queue_pair->number;
     target = pair.endpoint[0][1];
     ring = (uint64_t)(uintptr_t)target->ring.address;
     assert_int_equal(

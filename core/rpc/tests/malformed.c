@@ -33,7 +33,7 @@ void malformed_send(const struct pair *pair, const struct batch *batch, uint64_t
 {
     const struct rpc_endpoint *target = pair->endpoint[0][0];
     assert_int_equal(memory_fabric_write_immediate(
-                         pair->fabric, target->queue_pair->number,
+                         pair->fabric, target->link.queue_pair->number,
                          (uint64_t)(uintptr_t)ring_at(&target->ring, position),
                          target->ring.memory.remote_key, batch->bytes, batch, batch->immediate),
                      NIC_ERROR_NONE);

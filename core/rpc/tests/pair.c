@@ -31,10 +31,11 @@ void pair_open(struct pair *pair, const struct nic_options *given)
     memory_fabric_options(pair->fabric)->mode = MEMORY_IMMEDIATE;
     memory_fabric_options(pair->fabric)->retry_steps = 20;
     for (int side = 0; side < 2; side++) {
+        handles_init(&pair->handles[side]);
         assert_int_equal(memory_nic_open(pair->fabric, &options, &pair->nic[side], &error),
                          CRPC_OK);
-        assert_int_equal(rpc_engine_create(pair->nic[side], NULL, &pair->log, 16, &pair->clock_ns,
-                                           &pair->engine[side], &error),
+        assert_int_equal(rpc_engine_create(pair->nic[side], NULL, &pair->log, &pair->handles[side],
+                                           16, &pair->clock_ns, &pair->engine[side], &error),
                          CRPC_OK);
     }
 }
@@ -44,19 +45,15 @@ uint32_t pair_connect(struct pair *pair, const crpc_endpoint_options *left,
 {
     const crpc_endpoint_options *options[2] = {left, right};
     uint8_t blob[2][CRPC_BLOB_BYTES_MAX];
-    uint32_t bytes[2];
     crpc_error error = {0};
     uint32_t number = pair->connections++;
     for (int side = 0; side < 2; side++) {
-        assert_int_equal(rpc_endpoint_blob(pair->engine[side], options[side],
-                                           &pair->endpoint[side][number], blob[side], &bytes[side],
-                                           &error),
+        assert_int_equal(endpoint_blob(pair->engine[side], options[side],
+                                       &pair->endpoint[side][number], blob[side], &error),
                          CRPC_OK);
     }
     for (int side = 0; side < 2; side++) {
-        assert_int_equal(
-            rpc_endpoint_join(pair->endpoint[side][number], blob[!side], bytes[!side], &error),
-            CRPC_OK);
+        assert_int_equal(endpoint_join(pair->endpoint[side][number], blob[!side], &error), CRPC_OK);
     }
     for (uint32_t side = 0; side < 2; side++) {
         assert_int_equal(pair_poll(pair, side), 1);
@@ -69,6 +66,7 @@ void pair_close(struct pair *pair)
 {
     for (int side = 0; side < 2; side++) {
         rpc_engine_destroy(pair->engine[side]);
+        handles_free(&pair->handles[side]);
         pair->nic[side]->operations->close(pair->nic[side]);
     }
     assert_int_equal(memory_fabric_counters(pair->fabric)->left_open, 0);

@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "rpc/engine.h"
+#include "blob.h"
 #include "nic/memory/memory.h"
 
 #define PAIR_ENDPOINTS_MAX 8
@@ -25,6 +25,7 @@ struct pair_log {
 
 struct pair {
     struct memory_fabric *fabric;
+    struct handles handles[2];
     uint64_t clock_ns;
     struct log log;
     struct nic *nic[2];

@@ -12,7 +12,7 @@
 #ifndef CORE_RPC_TESTS_SIM_H
 #define CORE_RPC_TESTS_SIM_H
 
-#include "rpc/engine.h"
+#include "blob.h"
 #include "nic/memory/memory.h"
 #include "nic/memory/random.h"
 
@@ -88,6 +88,7 @@ struct sim_view {
 struct sim_engine {
     struct nic *nic;
     struct rpc_engine *engine;
+    struct handles handles;
     struct sim_view views[SIM_VIEWS_MAX];
     uint32_t view_count;
 };

@@ -80,7 +80,7 @@ static void check_refusal(struct sim *sim, struct sim_side *side, const crpc_op 
         }
         break;
     case CRPC_E_DISCONNECTED:
-        if (!endpoint->failing) {
+        if (!endpoint->link.failing) {
             sim_fail(sim, "disconnected, though it is not");
         }
         break;
@@ -222,7 +222,7 @@ void sim_finish_reservation(struct sim_side *side)
     struct sim *sim = side->sim;
     crpc_op *op = &side->reservation;
     bool of_reply = op->opcode == CRPC_OP_REPLY;
-    bool gone = side->endpoint->failing;
+    bool gone = side->endpoint->link.failing;
     side->reserved = false;
     if (random_percent(&sim->random, 20)) {
         int32_t status = rpc_abort(side->endpoint);
@@ -256,18 +256,18 @@ static void leave(struct sim *sim, struct sim_side *side)
 {
     bool timed = random_percent(&sim->random, 30);
     uint64_t timeout = timed ? random_between(&sim->random, 1, 5000000) : CRPC_FOREVER;
-    int32_t status = rpc_endpoint_disconnect(side->endpoint, timeout);
+    int32_t status = link_disconnect(&side->endpoint->link, timeout);
     if (status == CRPC_OK) {
         side->leave_asked = true;
         side->leave_timed |= timed;
-    } else if (status != CRPC_E_STATE || !side->endpoint->failing) {
+    } else if (status != CRPC_E_STATE || !side->endpoint->link.failing) {
         sim_fail(sim, "disconnect gave status %d", status);
     }
 }
 
 static void close_side(struct sim_side *side)
 {
-    rpc_endpoint_close(side->endpoint);
+    link_close(&side->endpoint->link);
     side->endpoint = NULL;
     side->closed = true;
     side->reserved = false;
@@ -315,7 +315,7 @@ static void tell_lie(struct sim *sim, struct sim_side *side)
     const struct rpc_endpoint *liar = side->peer->endpoint;
     struct sim_lie lie;
     uint32_t immediate;
-    if (!endpoint->queue_pair || !liar || !liar->queue_pair ||
+    if (!endpoint->link.queue_pair || !liar || !liar->link.queue_pair ||
         liar->batches_sent != endpoint->stats.batches_received ||
         endpoint->stats.batches_received == endpoint->batch_published ||
         endpoint->arrived - endpoint->released + sizeof(lie) > endpoint->ring.bytes) {
@@ -323,7 +323,7 @@ static void tell_lie(struct sim *sim, struct sim_side *side)
     }
     make_lie(sim, endpoint, &lie, &immediate);
     enum nic_error told = memory_fabric_write_immediate(
-        sim->fabric, endpoint->queue_pair->number,
+        sim->fabric, endpoint->link.queue_pair->number,
         (uint64_t)(uintptr_t)ring_at(&endpoint->ring, endpoint->arrived),
         endpoint->ring.memory.remote_key, sizeof(lie), &lie, immediate);
     if (told != NIC_ERROR_NONE) {
@@ -333,26 +333,26 @@ static void tell_lie(struct sim *sim, struct sim_side *side)
     sim->lies++;
     side->troubled = true;
     side->peer->troubled = true;
-    memory_fabric_cut(liar->queue_pair);
+    memory_fabric_cut(liar->link.queue_pair);
     if (random_percent(&sim->random, 70)) {
-        memory_fabric_kill(endpoint->queue_pair);
+        memory_fabric_kill(endpoint->link.queue_pair);
     }
 }
 
 static void trouble(struct sim *sim, struct sim_side *side)
 {
-    if (!side->endpoint->queue_pair) {
+    if (!side->endpoint->link.queue_pair) {
         return;
     }
     switch (random_below(&sim->random, 3)) {
     case 0:
-        memory_fabric_stall(side->endpoint->queue_pair, random_between(&sim->random, 1, 250));
+        memory_fabric_stall(side->endpoint->link.queue_pair, random_between(&sim->random, 1, 250));
         return;
     case 1:
-        memory_fabric_cut(side->endpoint->queue_pair);
+        memory_fabric_cut(side->endpoint->link.queue_pair);
         break;
     default:
-        memory_fabric_kill(side->endpoint->queue_pair);
+        memory_fabric_kill(side->endpoint->link.queue_pair);
     }
     side->troubled = true;
     side->peer->troubled = true;

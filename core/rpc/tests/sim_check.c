@@ -128,10 +128,11 @@ static void take_end(struct sim *sim, struct sim_side *side, const crpc_completi
     }
     if (completion->status != CRPC_OK && !sim_excused(side)) {
         sim_fail(sim, "connection lost without a reason, status %d: %s", completion->status,
-                 side->endpoint->error.message);
+                 side->endpoint->link.error.message);
     }
     if (completion->status == CRPC_E_PROTOCOL && !side->lied_to) {
-        sim_fail(sim, "a protocol error, though nobody lied: %s", side->endpoint->error.message);
+        sim_fail(sim, "a protocol error, though nobody lied: %s",
+                 side->endpoint->link.error.message);
     }
     if (completion->status == CRPC_OK && !side->leave_asked && !side->peer->leave_asked) {
         sim_fail(sim, "disconnected with status 0, though nobody took leave");
@@ -197,8 +198,8 @@ void sim_watch(void *argument, struct nic *target, uint32_t queue_pair_number, u
     struct sim *sim = argument;
     for (uint32_t i = 0; i < sim->side_count; i++) {
         const struct rpc_endpoint *endpoint = sim->sides[i].endpoint;
-        if (!endpoint || !endpoint->queue_pair || endpoint->engine->nic != target ||
-            endpoint->queue_pair->number != queue_pair_number) {
+        if (!endpoint || !endpoint->link.queue_pair || endpoint->engine->nic != target ||
+            endpoint->link.queue_pair->number != queue_pair_number) {
             continue;
         }
         uint64_t mask = endpoint->ring.bytes - 1;
@@ -216,11 +217,12 @@ void sim_watch(void *argument, struct nic *target, uint32_t queue_pair_number, u
 void sim_check_engine(struct sim *sim, const struct sim_engine *engine)
 {
     uint64_t may_come = 0;
-    const struct list *link;
-    const struct list *all = &engine->engine->endpoints;
-    for (link = all->next; link != all; link = link->next) {
-        const struct rpc_endpoint *endpoint = list_entry(link, struct rpc_endpoint, all_link);
-        if (endpoint->queue_pair && !endpoint->queue_pair->failed) {
+    const struct list *at;
+    const struct list *all = &engine->engine->links.all;
+    for (at = all->next; at != all; at = at->next) {
+        const struct rpc_endpoint *endpoint =
+            endpoint_of_link(list_entry(at, struct link, all_link));
+        if (endpoint->link.queue_pair && !endpoint->link.queue_pair->failed) {
             may_come += endpoint->batch_published - endpoint->stats.batches_received;
         }
         if (endpoint->arrived - endpoint->released > endpoint->ring.bytes && endpoint->ring.bytes) {

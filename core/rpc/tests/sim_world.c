@@ -69,11 +69,12 @@ static void open_engine(struct sim *sim, struct sim_engine *engine, uint32_t win
         .send_depth = random_between(random, 4, 32),
     };
     crpc_error error = {0};
+    handles_init(&engine->handles);
     options.send_completion_depth = options.send_depth * SIM_SIDES_MAX;
     options.signal_interval = random_between(random, 1, options.send_depth / 2);
     if (memory_nic_open(sim->fabric, &options, &engine->nic, &error) != CRPC_OK ||
-        rpc_engine_create(engine->nic, NULL, &sim->log, SIM_SIDES_MAX, &sim->clock_ns,
-                          &engine->engine, &error) != CRPC_OK) {
+        rpc_engine_create(engine->nic, NULL, &sim->log, &engine->handles, SIM_SIDES_MAX,
+                          &sim->clock_ns, &engine->engine, &error) != CRPC_OK) {
         sim_fail(sim, "cannot open an engine: %s", error.message);
     }
 }
@@ -101,7 +102,7 @@ static crpc_endpoint_options choose_options(struct sim *sim, uint32_t window)
 }
 
 static void make_side(struct sim *sim, struct sim_side *side, struct sim_engine *engine,
-                      uint32_t window, uint8_t *blob, uint32_t *blob_bytes)
+                      uint32_t window, uint8_t *blob)
 {
     crpc_error error = {0};
     crpc_endpoint_options options = choose_options(sim, window);
@@ -109,13 +110,12 @@ static void make_side(struct sim *sim, struct sim_side *side, struct sim_engine 
     side->sim = sim;
     side->index = (uint32_t)(side - sim->sides);
     side->engine = engine;
-    if (rpc_endpoint_blob(engine->engine, &options, &side->endpoint, blob, blob_bytes, &error) !=
-        CRPC_OK) {
+    if (endpoint_blob(engine->engine, &options, &side->endpoint, blob, &error) != CRPC_OK) {
         sim_fail(sim, "cannot make an endpoint: %s", error.message);
         return;
     }
-    side->handle = rpc_endpoint_handle(side->endpoint);
-    side->queue_pair = side->endpoint->queue_pair;
+    side->handle = side->endpoint->link.handle;
+    side->queue_pair = side->endpoint->link.queue_pair;
 }
 
 static void connect(struct sim *sim, struct sim_engine *a, struct sim_engine *b,
@@ -124,18 +124,17 @@ static void connect(struct sim *sim, struct sim_engine *a, struct sim_engine *b,
     struct sim_side *left = &sim->sides[sim->side_count];
     struct sim_side *right = &sim->sides[sim->side_count + 1];
     uint8_t left_blob[CRPC_BLOB_BYTES_MAX], right_blob[CRPC_BLOB_BYTES_MAX];
-    uint32_t left_bytes, right_bytes;
     crpc_error error = {0};
-    make_side(sim, left, a, windows[0], left_blob, &left_bytes);
-    make_side(sim, right, b, windows[1], right_blob, &right_bytes);
+    make_side(sim, left, a, windows[0], left_blob);
+    make_side(sim, right, b, windows[1], right_blob);
     sim->side_count += 2;
     if (sim->failed) {
         return;
     }
     left->peer = right;
     right->peer = left;
-    if (rpc_endpoint_join(left->endpoint, right_blob, right_bytes, &error) != CRPC_OK ||
-        rpc_endpoint_join(right->endpoint, left_blob, left_bytes, &error) != CRPC_OK) {
+    if (endpoint_join(left->endpoint, right_blob, &error) != CRPC_OK ||
+        endpoint_join(right->endpoint, left_blob, &error) != CRPC_OK) {
         sim_fail(sim, "cannot join: %s", error.message);
     }
 }
@@ -193,6 +192,7 @@ void sim_close(struct sim *sim)
         sim->reads += stats.mailbox_reads;
         sim->lies_noticed += stats.protocol_errors;
         rpc_engine_destroy(sim->engines[i].engine);
+        handles_free(&sim->engines[i].handles);
         sim->engines[i].nic->operations->close(sim->engines[i].nic);
     }
     if (memory_fabric_counters(sim->fabric)->left_open > 0) {

@@ -80,7 +80,7 @@ static void drain(struct sim *sim)
         if (side->endpoint && !side->disconnected_seen) {
             /* With a time limit only where nothing else could end it: the peer is gone. */
             uint64_t timeout_ns = sim_excused(side) ? 50000000 : CRPC_FOREVER;
-            if (rpc_endpoint_disconnect(side->endpoint, timeout_ns) == CRPC_OK) {
+            if (link_disconnect(&side->endpoint->link, timeout_ns) == CRPC_OK) {
                 side->leave_asked = true;
             }
         }
@@ -125,14 +125,15 @@ static void describe(const struct sim *world)
         printf("#   state %u, batches %" PRIu64 " of %" PRIu64
                ", messages waiting %u, requests %" PRIu64 " of %" PRIu64 ", reply room %" PRIu64
                " of %" PRIu64 "\n",
-               endpoint->state, endpoint->batches_sent, endpoint->batch_limit,
+               endpoint->link.state, endpoint->batches_sent, endpoint->batch_limit,
                endpoint->batch_messages, endpoint->request_produced, endpoint->request_limit,
                endpoint->reply_outstanding, endpoint->reply_budget);
         printf("#   send queue %u of %u, owed %u, fin %d/%d/%d, slots %u, read %d, on work %d\n",
-               endpoint->queue_pair ? endpoint->queue_pair->completed : 0,
-               endpoint->queue_pair ? endpoint->queue_pair->posted : 0, endpoint->owed_count,
-               endpoint->fin_wanted, endpoint->fin_sent, endpoint->fin_received,
-               endpoint->calls_used, endpoint->read_in_flight, list_linked(&endpoint->work_link));
+               endpoint->link.queue_pair ? endpoint->link.queue_pair->completed : 0,
+               endpoint->link.queue_pair ? endpoint->link.queue_pair->posted : 0,
+               endpoint->owed_count, endpoint->fin_wanted, endpoint->fin_sent,
+               endpoint->fin_received, endpoint->calls_used, endpoint->read_in_flight,
+               list_linked(&endpoint->work_link));
     }
 }
 

@@ -175,7 +175,7 @@ static void a_timeout_counts_from_the_send(void **state)
     crpc_channel_options options = pair_options();
     struct stripe_channel *first[2] = {pair.channel[0], pair.channel[1]};
     pair_connect(&pair, &options);
-    assert_int_equal(stripe_disconnect(pair.channel[0], CRPC_FOREVER - 1), CRPC_OK);
+    assert_int_equal(link_disconnect(&pair.channel[0]->link, CRPC_FOREVER - 1), CRPC_OK);
     pair.channel[0] = first[0];
     pair.channel[1] = first[1];
     pair.clock_ns += 10000000;
@@ -278,7 +278,7 @@ static void a_leave_finishes_what_can_be_finished(void **state)
     assert_int_equal(pair_receive(&pair, 1, 0, 100, 0, 1), CRPC_OK);
     assert_int_equal(pair_receive(&pair, 1, 0, 100, 0, 2), CRPC_OK);
     assert_int_equal(pair_send(&pair, 0, 0, 100, 0, 3), CRPC_OK);
-    assert_int_equal(stripe_disconnect(pair.channel[0], CRPC_FOREVER), CRPC_OK);
+    assert_int_equal(link_disconnect(&pair.channel[0]->link, CRPC_FOREVER), CRPC_OK);
     assert_int_equal(pair_send(&pair, 0, 0, 100, 0, 4), CRPC_E_CLOSING);
     pair_settle(&pair);
     assert_int_equal(pair_find(&pair, 0, CRPC_COMPLETION_SENT, 0)->status, CRPC_OK);
@@ -294,7 +294,7 @@ static void a_close_ends_what_is_open(void **state)
     (void)state;
     assert_int_equal(pair_receive(&pair, 0, 0, 100, 0, 1), CRPC_OK);
     assert_int_equal(pair_send(&pair, 0, 0, 100, 0, 2), CRPC_OK);
-    stripe_close(pair.channel[0]);
+    link_close(&pair.channel[0]->link);
     pair_settle(&pair);
     assert_int_equal(pair_find(&pair, 0, CRPC_COMPLETION_RECEIVED, 0)->status, CRPC_E_CLOSED);
     assert_int_equal(pair_find(&pair, 0, CRPC_COMPLETION_SENT, 0)->status, CRPC_E_CLOSED);

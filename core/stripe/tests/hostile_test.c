@@ -186,19 +186,19 @@ static void its_queue_pairs_die(void)
 
 static void it_takes_leave(void)
 {
-    int32_t expected = victim->state == CRPC_STATE_CONNECTED ? CRPC_OK : CRPC_E_STATE;
-    assert_int_equal(stripe_disconnect(victim, CRPC_FOREVER), expected);
+    int32_t expected = victim->link.state == CRPC_STATE_CONNECTED ? CRPC_OK : CRPC_E_STATE;
+    assert_int_equal(link_disconnect(&victim->link, CRPC_FOREVER), expected);
 }
 
 static void the_leave_times_out(void)
 {
-    stripe_disconnect(victim, 1);
+    link_disconnect(&victim->link, 1);
     pair.clock_ns += 1000000000;
 }
 
 static void it_is_closed(void)
 {
-    stripe_close(victim);
+    link_close(&victim->link);
 }
 
 static const struct trouble troubles[] = {
@@ -224,7 +224,7 @@ static void expect_ops(uint32_t open)
 static void expect_closed(void)
 {
     uint32_t open = victim->ops_left;
-    uint64_t handle = victim->handle;
+    uint64_t handle = victim->link.handle;
     uint32_t channels = pair.engine[0]->channel_count;
     it_is_closed();
     pair_settle(&pair);
@@ -253,8 +253,8 @@ static void expect_end(void)
     assert_int_equal(end->status, CRPC_E_PROTOCOL);
     assert_int_equal(pair_count(&pair, 0, CRPC_COMPLETION_DISCONNECTED), 1);
     assert_int_equal(victim->stats.protocol_errors, 1);
-    assert_int_equal(stripe_error(victim)->status, CRPC_E_PROTOCOL);
-    assert_true(strlen(stripe_error(victim)->message) > 30);
+    assert_int_equal(victim->link.error.status, CRPC_E_PROTOCOL);
+    assert_true(strlen(victim->link.error.message) > 30);
     assert_int_equal(victim->ops_left, 0);
     expect_ops(open);
     assert_false(stripe_something_waits(pair.engine[0]));
@@ -429,56 +429,56 @@ static void buffer_under_a_wrong_key(void **state)
 
 /* ---- Blobs ----------------------------------------------------------------------------------- */
 
-static void seal(struct stripe_blob *blob)
+static void seal(struct link_blob *blob)
 {
     const uint8_t *bytes = (const uint8_t *)blob;
     uint32_t hash = 2166136261u;
-    for (size_t i = 0; i < offsetof(struct stripe_blob, checksum); i++) {
+    for (size_t i = 0; i < offsetof(struct link_blob, checksum); i++) {
         hash = (hash ^ bytes[i]) * 16777619u;
     }
     blob->checksum = hash;
 }
 
-static struct stripe_blob good_blob, blob;
+static struct link_blob good_blob, blob;
 
 static void expect_refusal(uint32_t bytes)
 {
     crpc_channel_options options = pair_options();
     uint8_t ours[CRPC_BLOB_BYTES_MAX];
-    uint32_t our_bytes;
     struct stripe_channel *channel;
     crpc_error error = {0};
-    assert_int_equal(stripe_blob(pair.engine[0], &options, &channel, ours, &our_bytes, &error),
-                     CRPC_OK);
-    int32_t status = stripe_join(channel, &blob, bytes, &error);
+    assert_int_equal(channel_blob(pair.engine[0], &options, &channel, ours, &error), CRPC_OK);
+    int32_t status = link_join(&channel->link, &blob, bytes, &error);
     assert_true(status == CRPC_E_PROTOCOL || status == CRPC_E_VERSION ||
                 status == CRPC_E_UNREACHABLE);
     assert_true(strlen(error.message) > 10);
-    stripe_close(channel);
+    link_close(&channel->link);
     blob = good_blob;
 }
 
 #define SPOIL(statement)                                                                           \
     do {                                                                                           \
         statement;                                                                                 \
+        memcpy(blob.hello.body, &hello, sizeof(hello));                                            \
         seal(&blob);                                                                               \
         expect_refusal(sizeof(blob));                                                              \
+        memcpy(&hello, blob.hello.body, sizeof(hello));                                            \
     } while (0)
 
 static void malformed_blobs_are_refused(void **state)
 {
     (void)state;
     crpc_channel_options options = pair_options();
-    uint32_t bytes;
     struct stripe_channel *channel;
     crpc_error error = {0};
     assert_int_equal(
-        stripe_blob(pair.engine[1], &options, &channel, (uint8_t *)&good_blob, &bytes, &error),
-        CRPC_OK);
+        channel_blob(pair.engine[1], &options, &channel, (uint8_t *)&good_blob, &error), CRPC_OK);
+    struct stripe_hello hello;
     blob = good_blob;
+    memcpy(&hello, blob.hello.body, sizeof(hello));
     expect_refusal(sizeof(blob) - 1);
     expect_refusal(0);
-    for (size_t i = 0; i < offsetof(struct stripe_blob, checksum); i++) {
+    for (size_t i = 0; i < offsetof(struct link_blob, checksum); i++) {
         ((uint8_t *)&blob)[i] ^= 0x80; /* not sealed */
         expect_refusal(sizeof(blob));
     }
@@ -494,17 +494,18 @@ static void malformed_blobs_are_refused(void **state)
     SPOIL(blob.hello.magic++);
     SPOIL(blob.hello.version_min = STRIPE_VERSION_MAX + 1);
     SPOIL(blob.hello.version_max = STRIPE_VERSION_MIN - 1);
-    SPOIL(blob.hello.slots_log2 = 9);
-    SPOIL(blob.hello.slots_log2 = 40);
-    SPOIL(blob.hello.queue_pairs = 0);
-    SPOIL(blob.hello.queue_pairs = STRIPE_QUEUE_PAIRS_MAX + 1);
-    SPOIL(blob.hello.area_address++);
-    SPOIL(blob.hello.area_address = UINT64_MAX & ~UINT64_C(63));
-    SPOIL(blob.hello.rails = 0);
-    SPOIL(blob.hello.rails = 4);
-    SPOIL(blob.hello.token_bytes = STRIPE_TOKEN_BYTES + 1);
-    SPOIL(blob.hello.zero = 1);
-    SPOIL(blob.hello.zero2 = 1);
+    SPOIL(blob.hello.service = LINK_SERVICE_CALLS);
+    SPOIL(hello.slots_log2 = 9);
+    SPOIL(hello.slots_log2 = 40);
+    SPOIL(hello.queue_pairs = 0);
+    SPOIL(hello.queue_pairs = STRIPE_QUEUE_PAIRS_MAX + 1);
+    SPOIL(hello.area_address++);
+    SPOIL(hello.area_address = UINT64_MAX & ~UINT64_C(63));
+    SPOIL(hello.rails = 0);
+    SPOIL(hello.rails = 4);
+    SPOIL(blob.hello.token_bytes = LINK_TOKEN_BYTES + 1);
+    SPOIL(hello.zero = 1);
+    SPOIL(hello.zero2 = 1);
     SPOIL(blob.hello.features_required = 1);
     round_trip();
 }

@@ -30,7 +30,7 @@ MUTATIONS = [
     ("the fence drops what has arrived", "rail.c",
      [("            rail->fence = FENCE_DRAINED;\n            drain = true;\n", "            finish_fence(channel, i);\n            return false;\n")]),
     ("clear-to-sends on a lost rail are not repeated", "rail.c", [("    receives_retell(channel, index);\n", "")]),
-    ("lost rails are not tried again", "rail.c", [("    if (!channel->active || pause_ns == CRPC_FOREVER ||", "    if (!channel->active || 1 ||")]),
+    ("lost rails are not tried again", "rail.c", [("    if (channel->link.passive || pause_ns == CRPC_FOREVER ||", "    if (channel->link.passive || 1 ||")]),
     ("control on a lost queue pair is not sent again", "rail.c", [("    control_unsend(queue);\n", "")]),
     ("control on the lost first queue pair is not sent again", "engine.c",
      [("                control_unsend(queue); /*", "                /*")]),
@@ -56,7 +56,7 @@ MUTATIONS = [
      [("    fill_places(channel); /* places are free now, and older sends come first */\n", ""),
       ("    fill_places(channel); /* before a newer one comes */\n", "")]),
     ("a send is sent after its time-out", "send.c",
-     [("        if (wheel_timer_set(&op->timer)) {\n            wheel_clear(&channel->engine->wheel, &op->timer);\n        }\n    }\n    for (uint32_t rail",
+     [("        if (wheel_timer_set(&op->timer)) {\n            wheel_clear(&channel->engine->links.wheel, &op->timer);\n        }\n    }\n    for (uint32_t rail",
        "    }\n    for (uint32_t rail")]),
     # Receives of the devices.
     ("receives are posted again too late", "channel.h",
@@ -67,18 +67,18 @@ MUTATIONS = [
        "                     channel->engine->wqe_bytes_max)) {")]),
     # Ends.
     ("BYE does not connect a channel that still waits", "channel.c", [("        channel_connected(channel); /* the peer was", "        /* the peer was"),
-      ("    if (channel->state == CRPC_STATE_CONNECTING) {\n        return;\n    }\n    if (channel->bye_received", "    if (channel->bye_received")]),
+      ("    if (channel->link.state == CRPC_STATE_CONNECTING) {\n        return;\n    }\n    if (channel->bye_received", "    if (channel->bye_received")]),
     ("BYE is heeded whatever it overtook", "channel.c", [(" &&\n        channel->stats.messages_received >= channel->bye.sent", "")]),
     ("a leave is not looked at again when a message completes", "receive.c",
      [("        channel_work(channel->engine, channel); /* the BYE may have waited for it */\n", "")]),
     ("a channel ends before its BYE has arrived", "channel.c", [("return; /* our BYE is under way */", "")]),
     ("leave is not announced", "channel.c", [("channel->leave_wanted = !channel->bye_received;", "channel->leave_wanted = false;")]),
-    ("room is not reported", "engine.c", [("        if (unlikely(channel->refused)) {\n", "        if (0) {\n")]),
+    ("room is not reported", "op.c", [("        if (unlikely(channel->link.refused)) {\n", "        if (0) {\n")]),
 ]
 
 PROGRAMS = ["simulate.c", "sim_act.c", "sim_check.c", "sim_trouble.c", "sim_world.c"]
 
 
 if __name__ == "__main__":
-    simulation = Engine(ROOT, "core/stripe", PROGRAMS, ["core/rpc/tests/cm_stub.c"], steps=60_000_000)
+    simulation = Engine(ROOT, "stripe", PROGRAMS, steps=60_000_000)
     sys.exit(main(simulation, [Mutation(name, file, changes) for name, file, changes in MUTATIONS]))

@@ -62,16 +62,14 @@ void pair_open_with_limit(struct pair *pair, uint32_t left_rails, uint32_t right
 void pair_connect(struct pair *pair, const crpc_channel_options *options)
 {
     uint8_t blob[2][CRPC_BLOB_BYTES_MAX];
-    uint32_t bytes[2];
     crpc_error error = {0};
     for (uint32_t side = 0; side < 2; side++) {
-        assert_int_equal(stripe_blob(pair->engine[side], options, &pair->channel[side], blob[side],
-                                     &bytes[side], &error),
-                         CRPC_OK);
+        assert_int_equal(
+            channel_blob(pair->engine[side], options, &pair->channel[side], blob[side], &error),
+            CRPC_OK);
     }
     for (uint32_t side = 0; side < 2; side++) {
-        assert_int_equal(stripe_join(pair->channel[side], blob[!side], bytes[!side], &error),
-                         CRPC_OK);
+        assert_int_equal(channel_join(pair->channel[side], blob[!side], &error), CRPC_OK);
     }
     pair_wait(pair, 400000000); /* the passive side gives a rail that does not come some time */
     for (uint32_t side = 0; side < 2; side++) {
@@ -86,11 +84,7 @@ void pair_close(struct pair *pair)
 {
     for (uint32_t side = 0; side < 2; side++) {
         struct stripe_engine *engine = pair->engine[side];
-        for (struct list *link = engine->channels.next; link != &engine->channels;) {
-            struct stripe_channel *channel = list_entry(link, struct stripe_channel, all_link);
-            link = link->next;
-            channel_free(channel);
-        }
+        link_group_close(&engine->links);
         assert_int_equal(pair->region[side].users, 0);
         stripe_region_deregister(engine, &pair->region[side]);
         stripe_engine_destroy(engine);

@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "stripe/channel.h"
+#include "blob.h"
 #include "nic/memory/memory.h"
 
 #define PAIR_COMPLETIONS 256

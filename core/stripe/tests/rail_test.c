@@ -112,7 +112,7 @@ static void lose_rail_1(void)
 /* The side that answers offers. */
 static uint32_t passive_side(void)
 {
-    return pair.channel[0]->active ? 1 : 0;
+    return pair.channel[0]->link.passive ? 0 : 1;
 }
 
 /* What a peer that keeps no rule writes over rail 0. */
@@ -144,7 +144,7 @@ static void control_that_was_flushed_is_sent_again(void **state)
     assert_int_equal(pair_send(&pair, 0, 0, 100, 0, 2), CRPC_OK);
     assert_int_equal(pair_stats(&pair, 0).data_wqes, 1);
     memory_fabric_set_link(pair.nic[0][0], false);
-    assert_int_equal(stripe_disconnect(pair.channel[0], CRPC_FOREVER), CRPC_OK);
+    assert_int_equal(link_disconnect(&pair.channel[0]->link, CRPC_FOREVER), CRPC_OK);
     stripe_submit_end(pair.engine[0]); /* the LEAVE, on rail 0 */
     poll_unseen(1);
     pair_settle(&pair);
@@ -254,22 +254,21 @@ static void a_channel_without_a_rail_is_not_connected(void **state)
 {
     (void)state;
     crpc_channel_options options = pair_options();
-    uint8_t blob[2][STRIPE_BLOB_BYTES];
-    uint32_t bytes;
+    uint8_t blob[2][LINK_BLOB_BYTES];
     crpc_error error = {0};
     pair_open(&pair, 2, 2);
     memory_fabric_set_link(pair.nic[0][1], false);
     for (uint32_t side = 0; side < 2; side++) {
-        assert_int_equal(stripe_blob(pair.engine[side], &options, &pair.channel[side], blob[side],
-                                     &bytes, &error),
-                         CRPC_OK);
+        assert_int_equal(
+            channel_blob(pair.engine[side], &options, &pair.channel[side], blob[side], &error),
+            CRPC_OK);
     }
     for (uint32_t side = 0; side < 2; side++) {
-        assert_int_equal(stripe_join(pair.channel[side], blob[!side], bytes, &error), CRPC_OK);
+        assert_int_equal(channel_join(pair.channel[side], blob[!side], &error), CRPC_OK);
     }
     pair_settle(&pair);
     uint32_t passive = passive_side();
-    assert_int_equal(pair.channel[passive]->state, CRPC_STATE_CONNECTING);
+    assert_int_equal(pair.channel[passive]->link.state, CRPC_STATE_CONNECTING);
     assert_int_equal(pair.channel[passive]->up, 1);
     rail_want_fence(pair.channel[passive], 0);
     pair_forget(&pair);

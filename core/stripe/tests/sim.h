@@ -13,7 +13,7 @@
 #ifndef CORE_STRIPE_TESTS_SIM_H
 #define CORE_STRIPE_TESTS_SIM_H
 
-#include "stripe/channel.h"
+#include "blob.h"
 #include "nic/memory/memory.h"
 #include "nic/memory/random.h"
 

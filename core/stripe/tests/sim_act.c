@@ -47,13 +47,13 @@ static void check_refusal(struct sim *sim, struct sim_side *side, int32_t status
         side->room_due = true;
         break;
     case CRPC_E_STATE:
-        good = side->channel->state == CRPC_STATE_CONNECTING;
+        good = side->channel->link.state == CRPC_STATE_CONNECTING;
         break;
     case CRPC_E_CLOSING:
         good = side->leave_asked || side->peer->leave_asked;
         break;
     case CRPC_E_DISCONNECTED:
-        good = side->channel->state == CRPC_STATE_DISCONNECTED;
+        good = side->channel->link.state == CRPC_STATE_DISCONNECTED;
         break;
     default:
         break;
@@ -274,14 +274,14 @@ void sim_answer(struct sim *sim, struct sim_side *side)
 
 void sim_leave(struct sim_side *side, uint64_t timeout_ns)
 {
-    int32_t status = stripe_disconnect(side->channel, timeout_ns);
+    int32_t status = link_disconnect(&side->channel->link, timeout_ns);
     if (status == CRPC_OK) {
         side->leave_asked = true;
         side->leave_timed |= timeout_ns != CRPC_FOREVER;
         sim_tell(side->sim, "side %u takes leave", side->index);
     } else if (status != CRPC_E_STATE ||
-               (!side->leave_asked && side->channel->state != CRPC_STATE_DISCONNECTED &&
-                side->channel->state != CRPC_STATE_CONNECTING)) {
+               (!side->leave_asked && side->channel->link.state != CRPC_STATE_DISCONNECTED &&
+                side->channel->link.state != CRPC_STATE_CONNECTING)) {
         sim_fail(side->sim, "disconnect gave status %d", status);
     }
 }
@@ -295,7 +295,7 @@ static void leave(struct sim *sim, struct sim_side *side)
 static void close_side(struct sim_side *side)
 {
     sim_tell(side->sim, "side %u closes", side->index);
-    stripe_close(side->channel);
+    link_close(&side->channel->link);
     side->channel = NULL;
     side->closed = true;
 }

@@ -70,7 +70,7 @@ void sim_look(struct sim *sim, const struct sim_engine *engine)
         for (; side->sends_seen < channel->send_number && !sim->failed; side->sends_seen++) {
             const struct stripe_outgoing *outgoing =
                 &channel->outgoing[side->sends_seen & channel->slot_mask];
-            if (outgoing->count == 0 && channel->state == CRPC_STATE_DISCONNECTED) {
+            if (outgoing->count == 0 && channel->link.state == CRPC_STATE_DISCONNECTED) {
                 continue; /* posted and given up in one call */
             }
             look_at_message(sim, side, outgoing, side->sends_seen);
@@ -211,10 +211,10 @@ static void take_end(struct sim *sim, struct sim_side *side, const crpc_completi
     }
     if (completion->status != CRPC_OK && !sim_excused(side)) {
         sim_fail(sim, "side %u: channel lost without a reason, status %d: %s", side->index,
-                 completion->status, stripe_error(side->channel)->message);
+                 completion->status, side->channel->link.error.message);
     }
     if (completion->status == CRPC_E_PROTOCOL) {
-        sim_fail(sim, "side %u: %s", side->index, stripe_error(side->channel)->message);
+        sim_fail(sim, "side %u: %s", side->index, side->channel->link.error.message);
     }
     if (completion->status == CRPC_OK && !left(side)) {
         sim_fail(sim, "disconnected with status 0, though nobody took leave");
@@ -249,7 +249,7 @@ static void take_connected(struct sim *sim, struct sim_side *side,
     }
     if (completion->status != CRPC_OK && !sim_excused(side)) {
         sim_fail(sim, "side %u: not connected, status %d: %s", side->index, completion->status,
-                 stripe_error(side->channel)->message);
+                 side->channel->link.error.message);
     }
     if (completion->status == CRPC_OK) {
         side->connected_seen = true;
@@ -354,7 +354,7 @@ void sim_check_receives(struct sim *sim, const struct sim_engine *engine)
     uint64_t may_come = 0;
     for (uint32_t i = 0; i < sim->side_count; i++) {
         const struct sim_side *side = &sim->sides[i];
-        if (side->engine != engine || !side->channel || !side->channel->opened) {
+        if (side->engine != engine || !side->channel || !side->channel->link.opened) {
             continue;
         }
         for (uint32_t slot = 0; slot < side->slots; slot++) {

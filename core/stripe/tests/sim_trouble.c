@@ -11,7 +11,7 @@ static uint64_t fabric_steps(const struct sim *sim)
 static bool half_sound(const struct sim_side *side, uint32_t rail)
 {
     const struct stripe_channel *channel = side->channel;
-    if (!channel || !channel->opened || side->engine->gone || side->engine->link_down[rail]) {
+    if (!channel || !channel->link.opened || side->engine->gone || side->engine->link_down[rail]) {
         return false;
     }
     const struct stripe_rail *state = &channel->rails[rail];
@@ -113,8 +113,8 @@ static void kill_queue_pair(struct sim *sim, struct sim_side *side)
     bool outstanding =
         beginning && beginning->queue_pair->posted != beginning->queue_pair->completed;
     /* Before both are connected it may cost the channel. */
-    bool first = side->channel->state == CRPC_STATE_CONNECTED && side->peer->channel &&
-                 side->peer->channel->state == CRPC_STATE_CONNECTED &&
+    bool first = side->channel->link.state == CRPC_STATE_CONNECTED && side->peer->channel &&
+                 side->peer->channel->link.state == CRPC_STATE_CONNECTED &&
                  random_percent(&sim->random, outstanding ? 70 : 3);
     if (first) {
         queue = side->channel->first;

@@ -181,16 +181,16 @@ static void open_engine(struct sim *sim, struct sim_engine *engine, uint32_t rec
     }
 }
 
-static void make_side(struct sim *sim, struct sim_side *side, uint8_t *blob, uint32_t *blob_bytes)
+static void make_side(struct sim *sim, struct sim_side *side, uint8_t *blob)
 {
     crpc_error error = {0};
     side->sim = sim;
-    if (stripe_blob(side->engine->engine, &side->options, &side->channel, blob, blob_bytes,
-                    &error) != CRPC_OK) {
+    if (channel_blob(side->engine->engine, &side->options, &side->channel, blob, &error) !=
+        CRPC_OK) {
         sim_fail(sim, "cannot make a channel: %s", error.message);
         return;
     }
-    side->handle = stripe_handle(side->channel);
+    side->handle = side->channel->link.handle;
     side->sends_max = side->options.sends_max;
     side->slots = (uint32_t)minimum(side->options.slots, side->peer->options.slots);
     side->rail_shown[0] = side->rail_shown[1] = -1;
@@ -202,22 +202,21 @@ static void make_side(struct sim *sim, struct sim_side *side, uint8_t *blob, uin
 static void connect(struct sim *sim, struct sim_side *left, struct sim_side *right)
 {
     uint8_t left_blob[CRPC_BLOB_BYTES_MAX], right_blob[CRPC_BLOB_BYTES_MAX];
-    uint32_t left_bytes = 0, right_bytes = 0;
     crpc_error error = {0};
-    make_side(sim, left, left_blob, &left_bytes);
-    make_side(sim, right, right_blob, &right_bytes);
+    make_side(sim, left, left_blob);
+    make_side(sim, right, right_blob);
     if (sim->failed) {
         return;
     }
-    int32_t status = stripe_join(left->channel, right_blob, right_bytes, &error);
-    int32_t other = stripe_join(right->channel, left_blob, left_bytes, &error);
+    int32_t status = channel_join(left->channel, right_blob, &error);
+    int32_t other = channel_join(right->channel, left_blob, &error);
     bool possible = left->options.rails & right->options.rails;
     if (possible != (status == CRPC_OK) || possible != (other == CRPC_OK)) {
         sim_fail(sim, "join gave %d and %d: %s", status, other, error.message);
     }
     if (!possible) { /* what the application does then */
-        stripe_close(left->channel);
-        stripe_close(right->channel);
+        link_close(&left->channel->link);
+        link_close(&right->channel->link);
         left->channel = right->channel = NULL;
         left->closed = right->closed = true;
     }
@@ -299,7 +298,7 @@ void sim_close(struct sim *sim)
             sim->repeated += stats.shares_repeated;
             sim->failures += stats.rail_failures[0] + stats.rail_failures[1];
             sim->recoveries += stats.rail_recoveries[0] + stats.rail_recoveries[1];
-            stripe_close(sim->sides[i].channel);
+            link_close(&sim->sides[i].channel->link);
         }
     }
     for (uint32_t i = 0; i < sim->engine_count; i++) {

@@ -90,7 +90,7 @@ static void end_side(struct sim_side *side)
         if (!sim_excused(side)) {
             return; /* its books are checked in the end */
         }
-        stripe_close(side->channel);
+        link_close(&side->channel->link);
         side->channel = NULL;
         side->closed = true;
         return;
@@ -99,7 +99,7 @@ static void end_side(struct sim_side *side)
         sim_leave(side, sim_excused(side) ? 50000000 : CRPC_FOREVER);
     } else if (sim_excused(side)) {
         /* It waits for a peer that is gone, or whose sends it will not receive. */
-        stripe_close(side->channel);
+        link_close(&side->channel->link);
         side->channel = NULL;
         side->closed = true;
     }
@@ -189,10 +189,10 @@ static void describe(const struct sim *world)
         }
         printf("#   state %u, %s, slots %u, queue pairs %u, head %u of %u, told %" PRIu64
                ", repeated %u, repeats %u, bye %d%d%d, in %u out %u\n",
-               channel->state, channel->active ? "active" : "passive", channel->slot_mask + 1,
-               channel->queue_pairs, channel->head.filled, channel->head.count,
-               channel->told_number, channel->repeated, channel->repeats, channel->bye_wanted,
-               channel->bye_sent, channel->bye_received, channel->in_sequence,
+               channel->link.state, !channel->link.passive ? "active" : "passive",
+               channel->slot_mask + 1, channel->queue_pairs, channel->head.filled,
+               channel->head.count, channel->told_number, channel->repeated, channel->repeats,
+               channel->bye_wanted, channel->bye_sent, channel->bye_received, channel->in_sequence,
                channel->out_sequence);
         printf("#   messages received %" PRIu64 ", BYE tells of %" PRIu64 "; outbox",
                channel->stats.messages_received, channel->bye.sent);
@@ -200,7 +200,7 @@ static void describe(const struct sim *world)
             printf(" %u", (channel->outbox_unsent >> place & 1) +
                               (channel->outbox_posted >> place & 1) * 2);
         }
-        printf("; %s\n", channel->error.message);
+        printf("; %s\n", channel->link.error.message);
         for (uint32_t r = 0; r < STRIPE_RAILS_MAX; r++) {
             const struct stripe_rail *rail = &channel->rails[r];
             printf("#   rail %u: state %d, fence %d, epoch %u, wanted report %d offer %d answer "

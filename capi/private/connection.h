@@ -1,0 +1,46 @@
+/* connection.h: what the caller may do with a connection of any kind: the functions of endpoints and
+ * of channels differ in their options alone.
+ */
+#ifndef CAPI_CONNECTION_H
+#define CAPI_CONNECTION_H
+
+#include "link/link.h"
+#include "private/context.h"
+
+/* Those of any kind. */
+union connection_options {
+    crpc_endpoint_options endpoint;
+    crpc_channel_options channel;
+};
+
+struct connection_kind {
+    enum handle_kind handle_kind;
+    /* The context's links of this kind; NULL and *error if it has none. */
+    struct link_group *(*links)(const crpc_context *context, crpc_error *error);
+    /* The caller's options, whole, checked, and without zeros that mean a default. */
+    int32_t (*take_options)(const crpc_context *context, union connection_options *ours,
+                            const void *theirs, crpc_error *error);
+};
+
+/* The bodies of crpc_KIND_connect and the like; `handle` is the caller's place for the handle, or the
+ * handle itself. All check what they are given. */
+int32_t connection_connect(const struct connection_kind *kind, crpc_context *context,
+                           const char *address, const void *options, uint64_t *handle,
+                           crpc_error *error);
+int32_t connection_accept(const struct connection_kind *kind, crpc_context *context,
+                          uint64_t handle, const void *options, crpc_error *error);
+int32_t connection_reject(const struct connection_kind *kind, crpc_context *context,
+                          uint64_t handle, uint32_t reason);
+int32_t connection_blob(const struct connection_kind *kind, crpc_context *context,
+                        const void *options, uint64_t *handle, void *blob, uint32_t *blob_bytes,
+                        crpc_error *error);
+int32_t connection_join(const struct connection_kind *kind, crpc_context *context, uint64_t handle,
+                        const void *blob, uint32_t blob_bytes, crpc_error *error);
+int32_t connection_disconnect(const struct connection_kind *kind, crpc_context *context,
+                              uint64_t handle, uint64_t timeout_ns);
+int32_t connection_close(const struct connection_kind *kind, crpc_context *context,
+                         uint64_t handle);
+int32_t connection_get_error(const struct connection_kind *kind, crpc_context *context,
+                             uint64_t handle, crpc_error *error);
+
+#endif

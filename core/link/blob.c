@@ -1,0 +1,150 @@
+/* blob.c: connecting without rdma_cm: the application carries 104 bytes each way. */
+#include <string.h>
+
+#include "base/checksum.h"
+#include "base/error.h"
+#include "link/hello.h"
+#include "link/internal.h"
+
+static_assert(sizeof(struct link_blob) == LINK_BLOB_BYTES, "blob");
+static_assert(LINK_BLOB_BYTES <= CRPC_BLOB_BYTES_MAX, "blob");
+
+/* ---- Addresses ------------------------------------------------------------------------------- */
+
+void link_address_fill(struct link_address *wire, const struct nic_queue_pair *queue_pair)
+{
+    struct nic_address address;
+    queue_pair->nic->operations->queue_pair_address(queue_pair, &address);
+    *wire = (struct link_address){.queue_pair_number = address.queue_pair_number,
+                                  .packet_sequence_number = address.packet_sequence_number,
+                                  .lid = address.lid,
+                                  .link = address.link,
+                                  .mtu_code = address.mtu_code};
+    memcpy(wire->gid, address.gid, sizeof(wire->gid));
+}
+
+int32_t link_address_take(struct nic_address *address, const struct link_address *wire,
+                          const struct nic *nic, crpc_error *error)
+{
+    if (wire->queue_pair_number > 0xffffff || wire->packet_sequence_number > 0xffffff ||
+        wire->mtu_code < 1 || wire->mtu_code > 5 || wire->zero != 0) {
+        return error_set(error, CRPC_E_PROTOCOL, 0,
+                         "the address of the peer's queue pair is "
+                         "malformed");
+    }
+    if (wire->link != nic->link) {
+        return error_set(error, CRPC_E_UNREACHABLE, 0,
+                         "one side is on InfiniBand and the other on Ethernet");
+    }
+    *address = (struct nic_address){.queue_pair_number = wire->queue_pair_number,
+                                    .packet_sequence_number = wire->packet_sequence_number,
+                                    .lid = wire->lid,
+                                    .link = wire->link,
+                                    .mtu_code = wire->mtu_code};
+    memcpy(address->gid, wire->gid, sizeof(address->gid));
+    return CRPC_OK;
+}
+
+/* ---- Blobs ----------------------------------------------------------------------------------- */
+
+static uint32_t checksum(const struct link_blob *blob)
+{
+    return checksum_of(blob, offsetof(struct link_blob, checksum));
+}
+
+static void fill(const struct link *link, struct link_blob *blob)
+{
+    *blob = (struct link_blob){.magic = LINK_BLOB_MAGIC, .bytes = sizeof(*blob)};
+    link_address_fill(&blob->address, link->queue_pair);
+    hello_fill(link, &blob->hello);
+    blob->checksum = checksum(blob);
+}
+
+int32_t link_blob(struct link_group *group, const void *options, struct link **out, uint8_t *bytes,
+                  crpc_error *error)
+{
+    struct link_blob blob;
+    struct link *link;
+    int32_t status = link_make(group, options, &link, error);
+    if (status != CRPC_OK) {
+        return status;
+    }
+    link->state = CRPC_STATE_NEW;
+    fill(link, &blob);
+    memcpy(bytes, &blob, sizeof(blob));
+    *out = link;
+    return CRPC_OK;
+}
+
+/* Decides which side begins: the one whose blob is the lesser. Nobody's blob is like another's. */
+static int32_t choose_side(struct link *link, const struct link_blob *theirs, crpc_error *error)
+{
+    struct link_blob ours;
+    link->passive = false; /* as it was when its blob was made */
+    fill(link, &ours);
+    int order = memcmp(&ours, theirs, sizeof(ours));
+    if (order == 0) {
+        return error_set(error, CRPC_E_INVALID, 0, "this is the %s's own blob",
+                         link->group->service->name);
+    }
+    link->passive = order > 0;
+    return CRPC_OK;
+}
+
+static int32_t check_blob(struct link *link, const void *bytes, uint32_t blob_bytes,
+                          struct link_blob *blob, struct nic_address *address, crpc_error *error)
+{
+    if (blob_bytes != sizeof(*blob)) {
+        return error_set(error, CRPC_E_PROTOCOL, 0, "a blob has %zu bytes, this one %u",
+                         sizeof(*blob), blob_bytes);
+    }
+    memcpy(blob, bytes, sizeof(*blob));
+    if (blob->magic != LINK_BLOB_MAGIC || blob->bytes != sizeof(*blob)) {
+        return error_set(error, CRPC_E_PROTOCOL, 0, "these bytes are no blob of copyrpc");
+    }
+    if (blob->checksum != checksum(blob)) {
+        return error_set(error, CRPC_E_PROTOCOL, 0,
+                         "the blob was damaged on its way: bad checksum");
+    }
+    if (blob->zero || blob->zero2) {
+        return error_set(error, CRPC_E_PROTOCOL, 0, "the blob's reserved bytes are set");
+    }
+    return link_address_take(address, &blob->address, link->group->nic, error);
+}
+
+int32_t link_join(struct link *link, const void *bytes, uint32_t blob_bytes, crpc_error *error)
+{
+    const struct link_service *service = link->group->service;
+    struct link_blob blob;
+    struct nic_address address;
+    struct link_peer peer;
+    struct link_reject reject;
+    if (link->state != CRPC_STATE_NEW) {
+        return error_set(error, CRPC_E_STATE, 0, "only what crpc_%s_blob made can join, and once",
+                         service->name);
+    }
+    int32_t status = check_blob(link, bytes, blob_bytes, &blob, &address, error);
+    if (status == CRPC_OK) {
+        status =
+            hello_check_request(service, &blob.hello, sizeof(blob.hello), &peer, &reject, error);
+    }
+    if (status == CRPC_OK) {
+        status = choose_side(link, &blob, error);
+    }
+    if (status != CRPC_OK) {
+        return status;
+    }
+    link->peer = peer;
+    status = service->attach(link, error);
+    if (status == CRPC_OK) {
+        status = link->group->nic->operations->queue_pair_connect(link->queue_pair, &address,
+                                                                  &link->options.transport, error);
+    }
+    if (status != CRPC_OK) {
+        service->detach(link);
+        return status;
+    }
+    link_begin(link);
+    link_open(link);
+    return CRPC_OK;
+}

@@ -1,0 +1,203 @@
+/* connect.c: connecting by rdma_cm, from both sides: what follows from each of its events. */
+#include <assert.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "link/hello.h"
+#include "link/internal.h"
+
+int32_t link_need_cm(const struct link_group *group, crpc_error *error)
+{
+    const char *name = group->service->name;
+    if (group->cm) {
+        return CRPC_OK;
+    }
+    return error_set(error, CRPC_E_UNSUPPORTED, 0,
+                     "%s has no rdma_cm; connect with crpc_%s_blob and crpc_%s_join",
+                     group->nic->device, name, name);
+}
+
+int32_t link_make(struct link_group *group, const void *options, struct link **out,
+                  crpc_error *error)
+{
+    struct link *link;
+    int32_t status = group->service->create(group, &link, error);
+    if (status != CRPC_OK) {
+        return status;
+    }
+    status = group->service->prepare(link, options, error);
+    if (status != CRPC_OK) {
+        link_close(link);
+        return status;
+    }
+    *out = link;
+    return CRPC_OK;
+}
+
+void link_begin(struct link *link)
+{
+    link->state = CRPC_STATE_CONNECTING;
+    link_set_timer(link->group, &link->life_timer, link->options.connect_timeout_ns);
+}
+
+void link_open(struct link *link)
+{
+    assert(link->state == CRPC_STATE_CONNECTING && !link->opened);
+    link->opened = true;
+    link->group->service->opened(link);
+}
+
+/* ---- The connecting side --------------------------------------------------------------------- */
+
+int32_t link_connect(struct link_group *group, const char *address, const void *options,
+                     struct link **out, crpc_error *error)
+{
+    struct link *link;
+    int32_t status = link_need_cm(group, error);
+    if (status == CRPC_OK) {
+        status = link_make(group, options, &link, error);
+    }
+    if (status != CRPC_OK) {
+        return status;
+    }
+    status = cm_connect(group->cm, address, link, &link->identifier, error);
+    if (status != CRPC_OK) {
+        link_close(link);
+        return status;
+    }
+    link_begin(link);
+    *out = link;
+    return CRPC_OK;
+}
+
+static void send_request(struct link *link)
+{
+    struct link_hello hello;
+    crpc_error error = {0};
+    hello_fill(link, &hello);
+    if (cm_request(link->identifier, link->queue_pair, &link->options.transport, &hello,
+                   sizeof(hello), &error) != CRPC_OK) {
+        link_fail(link, &error);
+    }
+}
+
+static void take_response(struct link *link, const struct cm_event *event)
+{
+    const struct link_service *service = link->group->service;
+    crpc_error error = {0};
+    int32_t status = hello_check_response(service, event->private_data, event->private_bytes,
+                                          &link->peer, &error);
+    if (status == CRPC_OK) {
+        status = service->attach(link, &error);
+    }
+    if (status == CRPC_OK) {
+        status = cm_establish(link->identifier, link->queue_pair, &link->options.transport, &error);
+    }
+    if (status == CRPC_OK) {
+        link_open(link);
+    } else {
+        link_fail(link, &error);
+    }
+}
+
+static void take_rejection(struct link *link, const struct cm_event *event)
+{
+    crpc_error error = event->error;
+    if (event->private_bytes > 0 || error.status == CRPC_OK) {
+        hello_explain_reject(link->group->service, event->private_data, event->private_bytes,
+                             &error);
+    }
+    link_fail(link, &error);
+}
+
+/* ---- The accepting side ---------------------------------------------------------------------- */
+
+int32_t link_accept(struct link *link, const void *options, crpc_error *error)
+{
+    const struct link_service *service = link->group->service;
+    if (link->state != CRPC_STATE_REQUESTED) {
+        return error_set(error, CRPC_E_STATE, 0, "this %s has no connect request to accept%s%s",
+                         service->name, link->error.status ? ": " : "", link->error.message);
+    }
+    int32_t status = service->prepare(link, options, error);
+    if (status != CRPC_OK) {
+        return status;
+    }
+    status = service->attach(link, error);
+    if (status == CRPC_OK) {
+        struct link_hello hello;
+        hello_fill(link, &hello);
+        status = cm_accept(link->identifier, link->queue_pair, &link->options.transport, &hello,
+                           sizeof(hello), error);
+    }
+    if (status != CRPC_OK) {
+        service->unprepare(link);
+        return status;
+    }
+    link_forget_listener(link);
+    link_begin(link);
+    return CRPC_OK;
+}
+
+int32_t link_reject(struct link *link, uint32_t reason)
+{
+    struct link_reject reject;
+    if (link->state != CRPC_STATE_REQUESTED) {
+        return CRPC_E_STATE;
+    }
+    hello_fill_reject(link->group->service, &reject, LINK_REJECT_APPLICATION, reason);
+    cm_reject(link->identifier, &reject, sizeof(reject));
+    link_close(link);
+    return CRPC_OK;
+}
+
+/* ---- Events of rdma_cm ----------------------------------------------------------------------- */
+
+static void take_link_event(struct link *link, const struct cm_event *event)
+{
+    if (event->kind == CM_EVENT_FAILED || event->kind == CM_EVENT_DISCONNECTED) {
+        link_lost(link, &event->error);
+        return;
+    }
+    if (link->state != CRPC_STATE_CONNECTING) {
+        return; /* it was faster, or is over */
+    }
+    switch (event->kind) {
+    case CM_EVENT_ROUTED:
+        send_request(link);
+        break;
+    case CM_EVENT_CONNECT_RESPONSE:
+        take_response(link, event);
+        break;
+    case CM_EVENT_ESTABLISHED:
+        if (!link->opened) {
+            link_open(link);
+        }
+        break;
+    case CM_EVENT_REJECTED:
+        take_rejection(link, event);
+        break;
+    default:
+        break;
+    }
+}
+
+void link_take_cm_events(struct link_group *group)
+{
+    struct cm_event event;
+    while (cm_event_take(group->cm, &event)) {
+        switch (event.kind) {
+        case CM_EVENT_CONNECT_REQUEST:
+            link_take_request(event.owner, &event);
+            break;
+        case CM_EVENT_QUEUE_PAIR:
+        case CM_EVENT_PORT_ACTIVE:
+        case CM_EVENT_PORT_DOWN:
+        case CM_EVENT_DEVICE_FATAL:
+            group->service->device_event(group, &event);
+            break;
+        default:
+            take_link_event(event.owner, &event);
+        }
+    }
+}

@@ -1,0 +1,264 @@
+/* life.c: how a link becomes connected, fails, takes leave and is closed, and the timer that watches
+ * over it meanwhile.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "base/error.h"
+#include "link/internal.h"
+
+/* ---- Groups ---------------------------------------------------------------------------------- */
+
+void link_group_init(struct link_group *group, const struct link_service *service, struct nic *nic,
+                     struct cm *cm, struct log *log, struct handles *handles,
+                     const uint64_t *virtual_clock_ns)
+{
+    *group = (struct link_group){.service = service,
+                                 .nic = nic,
+                                 .cm = cm,
+                                 .log = log,
+                                 .handles = handles,
+                                 .virtual_clock_ns = virtual_clock_ns};
+    list_init(&group->all);
+    list_init(&group->listeners);
+    list_init(&group->events);
+    wheel_init(&group->wheel, link_now_ns(group));
+    group->now_ns = 0;
+}
+
+void link_group_close(struct link_group *group)
+{
+    while (!list_empty(&group->listeners)) {
+        link_listener_close(list_entry(group->listeners.next, struct link_listener, all_link));
+    }
+    while (!list_empty(&group->all)) {
+        group->service->destroy(list_entry(group->all.next, struct link, all_link));
+    }
+}
+
+/* ---- Making ---------------------------------------------------------------------------------- */
+
+int32_t link_init(struct link *link, struct link_group *group, crpc_error *error)
+{
+    const struct link_service *service = group->service;
+    if (getrandom(&link->nonce, sizeof(link->nonce), 0) != (ssize_t)sizeof(link->nonce)) {
+        return error_set(error, CRPC_E_SYSTEM, errno, "getrandom failed: %s", strerror(errno));
+    }
+    link->handle = handles_add(group->handles, service->handle_kind, link);
+    if (link->handle == 0) {
+        return error_set(error, CRPC_E_NO_MEMORY, ENOMEM, "no memory for the handle of a %s",
+                         service->name);
+    }
+    link->group = group;
+    link->leave_timeout_ns = CRPC_FOREVER;
+    list_init(&link->event_link);
+    wheel_timer_init(&link->life_timer, LINK_TIMER_LIFE);
+    list_append(&group->all, &link->all_link);
+    return CRPC_OK;
+}
+
+void link_remove(struct link *link)
+{
+    struct link_group *group = link->group;
+    cm_destroy(link->identifier);
+    wheel_clear(&group->wheel, &link->life_timer);
+    list_remove(&link->event_link);
+    list_remove(&link->all_link);
+    handles_remove(group->handles, link->handle);
+}
+
+/* ---- Connected, and over --------------------------------------------------------------------- */
+
+void link_connected(struct link *link)
+{
+    assert(link->state == CRPC_STATE_CONNECTING);
+    wheel_clear(&link->group->wheel, &link->life_timer);
+    link->state = CRPC_STATE_CONNECTED;
+    link_report(link, LINK_EVENT_CONNECTED);
+}
+
+void link_fail(struct link *link, const crpc_error *error)
+{
+    struct link_group *group = link->group;
+    if (link->failing) {
+        return;
+    }
+    bool connecting = link->state == CRPC_STATE_CONNECTING;
+    link->failing = true;
+    link->refused = false;
+    link->error = *error;
+    wheel_clear(&group->wheel, &link->life_timer);
+    if (connecting) {
+        cm_destroy(link->identifier);
+        link->identifier = NULL;
+        link->state = CRPC_STATE_DISCONNECTED;
+        log_write(group->log, CRPC_LOG_INFO, "%s not connected: %s", group->service->name,
+                  error->message);
+        link_report(link, LINK_EVENT_CONNECTED);
+    } else if (link->identifier) {
+        cm_disconnect(link->identifier);
+    }
+    group->service->failed(link);
+}
+
+void link_over(struct link *link)
+{
+    assert(link->failing);
+    link->state = CRPC_STATE_DISCONNECTED;
+    if (link->error.status != CRPC_OK && !link->closed) {
+        log_write(link->group->log, CRPC_LOG_WARNING, "%s lost: %s", link->group->service->name,
+                  link->error.message);
+    }
+    link_report(link, LINK_EVENT_DISCONNECTED);
+}
+
+void link_lost(struct link *link, const crpc_error *given)
+{
+    crpc_error error = *given;
+    if (error.status == CRPC_OK) {
+        error_set(&error, CRPC_E_DISCONNECTED, 0,
+                  "the peer closed the connection, or its program ended");
+    }
+    switch (link->state) {
+    case CRPC_STATE_REQUESTED: /* the peer gave up waiting: accept will say so */
+        link->listener->waiting--;
+        cm_destroy(link->identifier);
+        link->identifier = NULL;
+        link->error = error;
+        link->state = CRPC_STATE_DISCONNECTED;
+        break;
+    case CRPC_STATE_CONNECTING:
+    case CRPC_STATE_CONNECTED:
+    case CRPC_STATE_CLOSING:
+        if (!link->failing) {
+            link->group->service->settle(link);
+            link_fail(link, &error);
+        }
+        break;
+    default:
+        break;
+    }
+}
+
+void link_violated(struct link *link, const char *format, ...)
+{
+    if (link->state == CRPC_STATE_DISCONNECTED) {
+        return;
+    }
+    char text[160];
+    char peer[64] = "by blob";
+    const char *before = link->error.message; /* if it is failing already */
+    crpc_error error = {0};
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof(text), format, arguments);
+    va_end(arguments);
+    if (link->identifier) {
+        cm_peer_address(link->identifier, peer, sizeof(peer));
+    }
+    error_set(&error, CRPC_E_PROTOCOL, 0, "the peer (%s) broke the protocol: %s%s%s", peer, text,
+              *before ? ". That came before the end: " : "", before);
+    link->group->service->distrust(link);
+    link_fail(link, &error);
+    link->error = error;
+}
+
+void link_forget_queue_pair(struct link_group *group, uint32_t number)
+{
+    if (group->cm) {
+        cm_forget_queue_pair(group->cm, number);
+    }
+}
+
+/* ---- Leave and close ------------------------------------------------------------------------- */
+
+int32_t link_disconnect(struct link *link, uint64_t timeout_ns)
+{
+    struct link_group *group = link->group;
+    if ((link->state != CRPC_STATE_CONNECTED && link->state != CRPC_STATE_CLOSING) ||
+        link->failing) {
+        return CRPC_E_STATE;
+    }
+    link->state = CRPC_STATE_CLOSING;
+    link->leave_timeout_ns = timeout_ns;
+    wheel_clear(&group->wheel, &link->life_timer);
+    link_set_timer(group, &link->life_timer, timeout_ns);
+    if (timeout_ns == CRPC_FOREVER) {
+        link_start_keepalive(link);
+    }
+    group->service->leave(link);
+    group->now_ns = 0;
+    return CRPC_OK;
+}
+
+void link_close(struct link *link)
+{
+    struct link_group *group = link->group;
+    link_forget_listener(link);
+    handles_remove(group->handles, link->handle);
+    wheel_clear(&group->wheel, &link->life_timer);
+    cm_destroy(link->identifier);
+    link->identifier = NULL;
+    link->closed = true;
+    link->failing = true;
+    link->refused = false;
+    link->events = 0;
+    group->service->closed(link);
+    link->state = CRPC_STATE_DISCONNECTED;
+    if (group->service->quiet(link)) {
+        group->service->destroy(link);
+    } else {
+        link_report(link, LINK_EVENT_DISCONNECTED);
+    }
+}
+
+/* ---- The life timer -------------------------------------------------------------------------- */
+
+void link_start_keepalive(struct link *link)
+{
+    if (wheel_timer_set(&link->life_timer) || link->failing ||
+        link->options.keepalive_ns == CRPC_FOREVER) {
+        return;
+    }
+    link->heard = 0;
+    wheel_set(&link->group->wheel, &link->life_timer,
+              deadline_after(link_now_ns(link->group), link->options.keepalive_ns));
+}
+
+void link_life_timer(struct link *link)
+{
+    const struct link_service *service = link->group->service;
+    crpc_error error = {0};
+    assert(!link->failing);
+    if (link->state == CRPC_STATE_CONNECTING) {
+        error_set(&error, CRPC_E_TIMEOUT, 0,
+                  "no connection within %llu ms; is the peer's program running and polling?",
+                  (unsigned long long)(link->options.connect_timeout_ns / 1000000));
+        link_fail(link, &error);
+    } else if (link->leave_timeout_ns != CRPC_FOREVER) {
+        char text[128];
+        service->describe_leave(link, text, sizeof(text));
+        error_set(&error, CRPC_E_TIMEOUT, 0,
+                  "the peer did not finish within the disconnect timeout: %s", text);
+        link_fail(link, &error);
+    } else if (service->keepalive(link)) {
+        link_start_keepalive(link);
+    }
+}
+
+/* ---- Asking ---------------------------------------------------------------------------------- */
+
+void link_addresses(const struct link *link, char *peer, size_t peer_bytes, char *local,
+                    size_t local_bytes)
+{
+    peer[0] = '\0';
+    local[0] = '\0';
+    if (link->identifier) {
+        cm_peer_address(link->identifier, peer, peer_bytes);
+        cm_local_address(link->identifier, local, local_bytes);
+    }
+}

@@ -1,0 +1,134 @@
+/* listen.c: listeners, and the requests that come to them. */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "base/error.h"
+#include "link/hello.h"
+#include "link/internal.h"
+
+int32_t link_listener_open(struct link_group *group, const char *address, uint32_t backlog,
+                           uint64_t user_data, struct link_listener **out, crpc_error *error)
+{
+    int32_t status = link_need_cm(group, error);
+    if (status != CRPC_OK) {
+        return status;
+    }
+    struct link_listener *listener = calloc(1, sizeof(*listener));
+    if (listener) {
+        listener->handle = handles_add(group->handles, HANDLE_LISTENER, listener);
+    }
+    if (!listener || listener->handle == 0) {
+        free(listener);
+        return error_set(error, CRPC_E_NO_MEMORY, ENOMEM, "no memory for a listener");
+    }
+    listener->group = group;
+    listener->user_data = user_data;
+    listener->backlog = backlog;
+    list_append(&group->listeners, &listener->all_link);
+    status = cm_listen(group->cm, address, backlog, listener, &listener->identifier, error);
+    if (status != CRPC_OK) {
+        link_listener_close(listener);
+        return status;
+    }
+    *out = listener;
+    return CRPC_OK;
+}
+
+void link_listener_close(struct link_listener *listener)
+{
+    struct link_group *group = listener->group;
+    struct list *at = group->all.next;
+    while (at != &group->all) {
+        struct link *link = list_entry(at, struct link, all_link);
+        at = at->next;
+        if (link->listener != listener) {
+            continue;
+        }
+        if (link->state == CRPC_STATE_REQUESTED) {
+            link_reject(link, 0);
+        } else if (link->events & LINK_EVENT_CONNECT_REQUEST) {
+            link_close(link); /* its peer gave up before anybody heard of it */
+        } else {
+            link->listener = NULL;
+        }
+    }
+    cm_destroy(listener->identifier);
+    handles_remove(group->handles, listener->handle);
+    list_remove(&listener->all_link);
+    free(listener);
+}
+
+uint64_t link_listener_handle(const struct link_listener *listener)
+{
+    return listener->handle;
+}
+
+void link_listener_info(const struct link_listener *listener, crpc_listener_info *info)
+{
+    *info = (crpc_listener_info){.port = cm_local_port(listener->identifier),
+                                 .user_data = listener->user_data,
+                                 .requests = listener->requests,
+                                 .refused = listener->refused};
+    cm_local_address(listener->identifier, info->address, sizeof(info->address));
+}
+
+/* ---- Requests -------------------------------------------------------------------------------- */
+
+static void refuse(struct link_listener *listener, struct cm_identifier *identifier,
+                   const struct link_reject *reject, const crpc_error *error)
+{
+    char peer[64];
+    cm_peer_address(identifier, peer, sizeof(peer));
+    log_write(listener->group->log, CRPC_LOG_WARNING, "refused a connection from %s: %s", peer,
+              error->message);
+    listener->refused++;
+    cm_reject(identifier, reject, sizeof(*reject));
+    cm_destroy(identifier);
+}
+
+/* The application may take its time to accept; cm keeps the backlog only until we hear of a request. */
+static int32_t make_room(struct link_listener *listener, struct link **link, crpc_error *error)
+{
+    if (listener->waiting >= listener->backlog) {
+        return error_set(error, CRPC_E_NO_RESOURCE, 0, "the backlog of %u is full",
+                         listener->backlog);
+    }
+    return listener->group->service->create(listener->group, link, error);
+}
+
+void link_take_request(struct link_listener *listener, const struct cm_event *event)
+{
+    const struct link_service *service = listener->group->service;
+    struct link_peer peer;
+    struct link_reject reject;
+    struct link *link = NULL;
+    crpc_error error = {0};
+    listener->requests++;
+    int32_t status = hello_check_request(service, event->private_data, event->private_bytes, &peer,
+                                         &reject, &error);
+    if (status == CRPC_OK) {
+        hello_fill_reject(service, &reject, LINK_REJECT_NO_ROOM, 0);
+        status = make_room(listener, &link, &error);
+    }
+    if (status != CRPC_OK) {
+        refuse(listener, event->identifier, &reject, &error);
+        return;
+    }
+    assert(link);
+    link->state = CRPC_STATE_REQUESTED;
+    link->passive = true;
+    link->peer = peer;
+    link->listener = listener;
+    listener->waiting++;
+    link->identifier = event->identifier;
+    cm_own(link->identifier, link);
+    link_report(link, LINK_EVENT_CONNECT_REQUEST);
+}
+
+void link_forget_listener(struct link *link)
+{
+    if (link->state == CRPC_STATE_REQUESTED) {
+        link->listener->waiting--;
+    }
+    link->listener = NULL;
+}

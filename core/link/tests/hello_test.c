@@ -1,0 +1,243 @@
+/* hello_test.c: which hellos are taken, which are not, and what is said of a rejection. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "link/hello.h"
+
+#define KNOWN 0x0006u /* features */
+
+static const char *body_fault(const uint8_t body[LINK_BODY_BYTES])
+{
+    return body[0] == 0xbb ? "its body is out of range" : NULL;
+}
+
+static void fill_body(const struct link *link, uint8_t body[LINK_BODY_BYTES])
+{
+    (void)link;
+    memset(body, 0x5a, LINK_BODY_BYTES);
+}
+
+/* Speaks versions 2 to 4. */
+static const struct link_service service = {.name = "endpoint",
+                                            .no_room = "endpoints_max",
+                                            .number = LINK_SERVICE_CALLS,
+                                            .version_min = 2,
+                                            .version_max = 4,
+                                            .features = KNOWN,
+                                            .fill_body = fill_body,
+                                            .body_fault = body_fault};
+
+static struct link_hello good(void)
+{
+    return (struct link_hello){.magic = LINK_MAGIC,
+                               .version_min = 3,
+                               .version_max = 3,
+                               .service = LINK_SERVICE_CALLS,
+                               .token_bytes = 5,
+                               .features = 0x2,
+                               .nonce = 99,
+                               .token = "hello",
+                               .body = "twenty-four bytes body."};
+}
+
+static int32_t check_request(const struct link_hello *hello, size_t bytes, struct link_peer *peer)
+{
+    struct link_reject reject;
+    return hello_check_request(&service, hello, bytes, peer, &reject, NULL);
+}
+
+static void a_good_request_is_taken(void **state)
+{
+    (void)state;
+    struct link_hello hello = good();
+    uint8_t padded[92] = {0};
+    struct link_peer peer;
+    struct link_reject reject;
+    hello.version_max = 200; /* a newer peer that still speaks ours */
+    hello.features = 0xffff; /* and offers what we do not know */
+    memcpy(padded, &hello, sizeof(hello));
+    assert_int_equal(hello_check_request(&service, padded, sizeof(padded), &peer, &reject, NULL),
+                     CRPC_OK);
+    assert_int_equal(peer.version, 4);
+    assert_int_equal(peer.features, KNOWN);
+    assert_int_equal(peer.nonce, 99);
+    assert_int_equal(peer.token_bytes, 5);
+    assert_memory_equal(peer.token, "hello", 5);
+    assert_memory_equal(peer.body, hello.body, LINK_BODY_BYTES);
+    hello = good();
+    hello.version_min = 1; /* an older one */
+    assert_int_equal(check_request(&hello, sizeof(hello), &peer), CRPC_OK);
+    assert_int_equal(peer.version, 3);
+}
+
+struct spoiled {
+    const char *name;
+    size_t offset;
+    size_t bytes;
+    uint64_t value;
+    int32_t status;
+    uint16_t reason;
+};
+
+static const struct spoiled spoiled[] = {
+#define SPOILED(field, value, status, reason)                                                      \
+    {                                                                                              \
+#field, offsetof(struct link_hello, field), sizeof(((struct link_hello *)0)->field),       \
+            (value), (status), (reason)                                                            \
+    }
+    SPOILED(magic, 0x12345678, CRPC_E_PROTOCOL, LINK_REJECT_MALFORMED),
+    SPOILED(service, LINK_SERVICE_CHANNEL, CRPC_E_PROTOCOL, LINK_REJECT_SERVICE),
+    SPOILED(service, 0, CRPC_E_PROTOCOL, LINK_REJECT_SERVICE),
+    SPOILED(service, 255, CRPC_E_PROTOCOL, LINK_REJECT_SERVICE),
+    SPOILED(version_min, 5, CRPC_E_VERSION, LINK_REJECT_VERSION),
+    SPOILED(version_min, 4, CRPC_E_VERSION, LINK_REJECT_VERSION),
+    SPOILED(version_max, 1, CRPC_E_VERSION, LINK_REJECT_VERSION),
+    SPOILED(features_required, 1, CRPC_E_VERSION, LINK_REJECT_FEATURES),
+    SPOILED(features_required, 0x8000, CRPC_E_VERSION, LINK_REJECT_FEATURES),
+    SPOILED(token_bytes, 17, CRPC_E_PROTOCOL, LINK_REJECT_MALFORMED),
+    SPOILED(token_bytes, 255, CRPC_E_PROTOCOL, LINK_REJECT_MALFORMED),
+    SPOILED(body[0], 0xbb, CRPC_E_PROTOCOL, LINK_REJECT_MALFORMED),
+};
+
+#define SPOILED_COUNT (sizeof(spoiled) / sizeof(spoiled[0]))
+
+static void spoiled_requests_are_rejected_with_the_reason(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < SPOILED_COUNT; i++) {
+        struct link_hello hello = good();
+        struct link_peer peer;
+        struct link_reject reject = {0};
+        crpc_error error = {0};
+        memcpy((uint8_t *)&hello + spoiled[i].offset, &spoiled[i].value, spoiled[i].bytes);
+        int32_t status =
+            hello_check_request(&service, &hello, sizeof(hello), &peer, &reject, &error);
+        if (status != spoiled[i].status || reject.reason != spoiled[i].reason) {
+            fail_msg("%s = %llu: status %d, reason %u", spoiled[i].name,
+                     (unsigned long long)spoiled[i].value, status, reject.reason);
+        }
+        assert_int_equal(reject.magic, LINK_MAGIC);
+        assert_int_equal(reject.version_min, 2);
+        assert_int_equal(reject.version_max, 4);
+        assert_true(strlen(error.message) > 20);
+    }
+}
+
+static void short_ones_are_not_read_past_their_end(void **state)
+{
+    (void)state;
+    struct link_hello hello = good();
+    for (size_t bytes = 0; bytes < sizeof(hello); bytes++) {
+        struct link_peer peer;
+        assert_int_not_equal(check_request(&hello, bytes, &peer), CRPC_OK);
+        assert_int_not_equal(hello_check_response(&service, &hello, bytes, &peer, NULL), CRPC_OK);
+    }
+}
+
+static void a_response_must_choose_among_what_was_offered(void **state)
+{
+    (void)state;
+    struct link_hello hello = good();
+    struct link_peer peer;
+    assert_int_equal(hello_check_response(&service, &hello, sizeof(hello), &peer, NULL), CRPC_OK);
+    assert_int_equal(peer.version, 3);
+    assert_int_equal(peer.features, 2);
+    hello.version_max = 4;
+    assert_int_equal(hello_check_response(&service, &hello, sizeof(hello), &peer, NULL),
+                     CRPC_E_VERSION);
+    hello.version_min = hello.version_max = 5;
+    assert_int_equal(hello_check_response(&service, &hello, sizeof(hello), &peer, NULL),
+                     CRPC_E_VERSION);
+    hello = good();
+    hello.features = 1;
+    assert_int_equal(hello_check_response(&service, &hello, sizeof(hello), &peer, NULL),
+                     CRPC_E_PROTOCOL);
+    hello = good();
+    hello.service = LINK_SERVICE_CHANNEL;
+    assert_int_equal(hello_check_response(&service, &hello, sizeof(hello), &peer, NULL),
+                     CRPC_E_PROTOCOL);
+    hello = good();
+    hello.body[0] = 0xbb;
+    assert_int_equal(hello_check_response(&service, &hello, sizeof(hello), &peer, NULL),
+                     CRPC_E_PROTOCOL);
+}
+
+static void what_is_filled_is_taken_by_the_other_side(void **state)
+{
+    (void)state;
+    struct link_group group = {.service = &service};
+    struct link link = {.group = &group, .nonce = 7, .options = {.token_bytes = 2, .token = "ab"}};
+    struct link_hello hello;
+    struct link_peer peer;
+    hello_fill(&link, &hello);
+    assert_int_equal(check_request(&hello, sizeof(hello), &peer), CRPC_OK);
+    assert_int_equal(peer.nonce, 7);
+    assert_int_equal(peer.token_bytes, 2);
+    /* The answer has what was agreed on, and no token. */
+    link.passive = true;
+    link.peer = peer;
+    hello_fill(&link, &hello);
+    assert_int_equal(hello.token_bytes, 0);
+    assert_int_equal(hello.version_min, 4);
+    assert_int_equal(hello_check_response(&service, &hello, sizeof(hello), &peer, NULL), CRPC_OK);
+    assert_int_equal(peer.version, 4);
+    assert_int_equal(peer.features, KNOWN);
+}
+
+static void rejections_are_explained(void **state)
+{
+    (void)state;
+    static const struct {
+        uint16_t reason;
+        uint32_t detail;
+        int32_t status;
+        const char *word;
+    } cases[] = {
+        {LINK_REJECT_APPLICATION, 4242, CRPC_E_REFUSED, "reason 4242"},
+        {LINK_REJECT_VERSION, 0, CRPC_E_VERSION, "6 to 7"},
+        {LINK_REJECT_FEATURES, 0x1092, CRPC_E_VERSION, "0x1092"},
+        {LINK_REJECT_MALFORMED, 0, CRPC_E_PROTOCOL, "hello"},
+        {LINK_REJECT_NO_ROOM, 0, CRPC_E_REFUSED, "raise its endpoints_max"},
+        {LINK_REJECT_SERVICE, LINK_SERVICE_CHANNEL, CRPC_E_REFUSED, "for channels"},
+        {LINK_REJECT_SERVICE, 77, CRPC_E_REFUSED, "does not know"},
+        {77, 0, CRPC_E_PROTOCOL, "reason 77"},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct link_reject reject = {.magic = LINK_MAGIC,
+                                     .version_min = 6,
+                                     .version_max = 7,
+                                     .reason = cases[i].reason,
+                                     .detail = cases[i].detail};
+        crpc_error error = {0};
+        assert_int_equal(hello_explain_reject(&service, &reject, sizeof(reject), &error),
+                         cases[i].status);
+        if (!strstr(error.message, cases[i].word)) {
+            fail_msg("reason %u: %s", cases[i].reason, error.message);
+        }
+    }
+    crpc_error error = {0};
+    assert_int_equal(hello_explain_reject(&service, "", 0, &error), CRPC_E_REFUSED);
+    assert_non_null(strstr(error.message, "listening"));
+    assert_int_equal(hello_explain_reject(&service, "something else..", 16, &error),
+                     CRPC_E_REFUSED);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_good_request_is_taken),
+        cmocka_unit_test(spoiled_requests_are_rejected_with_the_reason),
+        cmocka_unit_test(short_ones_are_not_read_past_their_end),
+        cmocka_unit_test(a_response_must_choose_among_what_was_offered),
+        cmocka_unit_test(what_is_filled_is_taken_by_the_other_side),
+        cmocka_unit_test(rejections_are_explained),
+    };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

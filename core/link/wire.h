@@ -1,0 +1,86 @@
+/* wire.h: what two sides tell each other before anything else: hello, rejection, blob. The document
+ * is docs/wire.md. All integers are little-endian, and so is every machine this is built for.
+ */
+#ifndef CORE_LINK_WIRE_H
+#define CORE_LINK_WIRE_H
+
+#include <assert.h>
+#include <stdint.h>
+
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "copyrpc's wire structs are little-endian; this machine is not"
+#endif
+
+/* Reads a field that the peer's device may be writing: exactly one load. */
+#define wire_load(pointer) (*(const volatile __typeof__(*(pointer)) *)(pointer))
+
+/* ---- Hello ----------------------------------------------------------------------------------- */
+
+#define LINK_MAGIC 0x43505243u /* "CRPC" */
+#define LINK_TOKEN_BYTES 16
+#define LINK_BODY_BYTES 24
+
+/* Never renumbered, never reused. */
+#define LINK_SERVICE_CALLS 1u
+#define LINK_SERVICE_CHANNEL 2u
+
+/* rdma_cm's private data of REQ and REP, and part of a blob. Bytes 0 to 6 never change. */
+struct link_hello {
+    uint32_t magic;
+    uint8_t version_min; /* of the service's protocol; REP: both are the version chosen */
+    uint8_t version_max;
+    uint8_t service;     /* LINK_SERVICE_* */
+    uint8_t token_bytes; /* 0..16; REP: 0 */
+    uint16_t features;   /* offered; REP: selected */
+    uint16_t features_required;
+    uint32_t nonce; /* of the connection */
+    uint8_t token[LINK_TOKEN_BYTES];
+    uint8_t body[LINK_BODY_BYTES]; /* the service's own */
+};
+static_assert(sizeof(struct link_hello) == 56, "hello");
+
+/* Private data of a rejection. Bytes 0 to 5 as in the hello. */
+#define LINK_REJECT_APPLICATION 1u /* detail: the application's reason */
+#define LINK_REJECT_VERSION 2u
+#define LINK_REJECT_FEATURES 3u /* detail: the features that are not known */
+#define LINK_REJECT_MALFORMED 4u
+#define LINK_REJECT_NO_ROOM 5u
+#define LINK_REJECT_SERVICE 6u /* detail: LINK_SERVICE_* of the listener */
+
+struct link_reject {
+    uint32_t magic;
+    uint8_t version_min;
+    uint8_t version_max;
+    uint16_t reason;
+    uint32_t detail;
+};
+static_assert(sizeof(struct link_reject) == 12, "rejection");
+
+/* ---- Blob ------------------------------------------------------------------------------------ */
+
+#define LINK_BLOB_MAGIC 0x42505243u /* "CRPB" */
+
+/* Where a queue pair is: struct nic_address. */
+struct link_address {
+    uint32_t queue_pair_number;
+    uint32_t packet_sequence_number;
+    uint16_t lid;
+    uint8_t link;
+    uint8_t mtu_code;
+    uint8_t gid[16];
+    uint32_t zero;
+};
+static_assert(sizeof(struct link_address) == 32, "address");
+
+struct link_blob {
+    uint32_t magic;
+    uint16_t bytes; /* of the whole blob */
+    uint16_t zero;
+    struct link_address address;
+    struct link_hello hello;
+    uint32_t zero2;
+    uint32_t checksum; /* FNV-1a of all before it: against damage, not against malice */
+};
+static_assert(sizeof(struct link_blob) == 104, "blob");
+
+#endif

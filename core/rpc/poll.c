@@ -1,0 +1,64 @@
+/* poll.c: poll: what it does in which order, and why in that order; and what those who sleep ask. */
+#include "rpc/engine.h"
+
+static void flush_work(struct rpc_engine *engine)
+{
+    while (!list_empty(&engine->work)) {
+        endpoint_flush(list_entry(engine->work.next, struct rpc_endpoint, work_link));
+    }
+}
+
+void rpc_progress(struct rpc_engine *engine)
+{
+    engine->links.now_ns = 0;
+    flush_work(engine);
+    engine_take_completions(engine);
+    flush_work(engine); /* what was waiting for send WQEs or limits */
+    engine->links.now_ns = 0;
+}
+
+uint64_t rpc_next_deadline_ns(const struct rpc_engine *engine)
+{
+    return wheel_next_ns(&engine->links.wheel);
+}
+
+bool rpc_something_waits(const struct rpc_engine *engine)
+{
+    return !list_empty(&engine->ready) || !list_empty(&engine->ended) ||
+           !list_empty(&engine->acknowledged) || !list_empty(&engine->failing) ||
+           link_something_waits(&engine->links);
+}
+
+/* The order matters in five places:
+ *  - views end first, so that the limits sent with what has gathered are the latest;
+ *  - rdma_cm is asked after the device, and drains the device again before it believes a
+ *    disconnect, so that what the peer sent before it left is not lost;
+ *  - CONNECTED comes before the endpoint's first request, ended calls before new arrivals, so that
+ *    a flood does not starve them;
+ *  - deadlines come after arrivals: a response that is here wins;
+ *  - DISCONNECTED comes last, when nothing of the endpoint is pending any more. */
+uint32_t rpc_poll(struct rpc_engine *engine, crpc_completion *completions, uint32_t capacity)
+{
+    struct output output = {.next = completions, .end = completions + capacity};
+    engine->epoch++;
+    engine->links.now_ns = 0;
+    engine_release(engine);
+    flush_work(engine);
+    engine_take_completions(engine);
+    link_poll_cm(&engine->links);
+    link_emit_events(&engine->links, &output);
+    engine_emit_ended(engine, &output);
+    engine_emit_arrivals(engine, &output);
+    link_expire(&engine->links);
+    engine_drain_failing(engine);
+    engine_emit_ended(engine, &output);
+    link_emit_cancels(&engine->links, &output);
+    engine_emit_sent_replies(engine, &output);
+    link_emit_events(&engine->links, &output);
+    flush_work(engine); /* limits that have just come may let something go */
+    uint32_t count = (uint32_t)(output.next - completions);
+    engine->retired.polls++;
+    engine->retired.polls_empty += count == 0;
+    engine->links.now_ns = 0;
+    return count;
+}
