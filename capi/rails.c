@@ -9,8 +9,6 @@
 #include "private/context.h"
 #include "private/copyin.h"
 
-/* A channel has as many queue pairs on a rail, and one more at times: the one that it began with. */
-#define QUEUE_PAIRS_MAX (CRPC_CHANNEL_QUEUE_PAIRS_MAX + 1)
 #define PORT_MAX 255
 
 /* What to open: a port, with one driver or (CRPC_DRIVER_AUTO) the best. */
@@ -76,7 +74,8 @@ static struct nic_options nic_options_of(const struct rail_choice *choice,
         .gid_index = choice->gid_index,
         .receive_depth = options->rail_receive_depth,
         .send_depth = STRIPE_SEND_DEPTH,
-        .send_completion_depth = options->channels_max * QUEUE_PAIRS_MAX * STRIPE_SEND_DEPTH,
+        .send_completion_depth =
+            options->channels_max * CRPC_CHANNEL_QUEUE_PAIRS_MAX * STRIPE_SEND_DEPTH,
         .signal_interval = STRIPE_SIGNAL_INTERVAL,
         .features = options->features,
     };

@@ -98,17 +98,6 @@ static int32_t allocate(struct stripe_channel *channel, crpc_error *error)
     return CRPC_OK;
 }
 
-static int32_t create_first(struct stripe_channel *channel, crpc_error *error)
-{
-    channel->first = queue_create(channel, 0, error);
-    if (!channel->first) {
-        return error->status;
-    }
-    channel->first->first = true;
-    channel->link.queue_pair = channel->first->queue_pair;
-    return CRPC_OK;
-}
-
 static void unprepare(struct link *link);
 
 static int32_t prepare(struct link *link, const void *given, crpc_error *error)
@@ -119,7 +108,6 @@ static int32_t prepare(struct link *link, const void *given, crpc_error *error)
     channel->options = *options;
     link_options_set(&link->options, options);
     channel->options.rails &= (1u << engine->rail_count) - 1;
-    uint32_t rails = channel->options.rails | 1u; /* the first queue pair is on rail 0 */
     int32_t status = promise_receives(channel, error);
     if (status != CRPC_OK) {
         channel->options.slots = 0; /* none are promised */
@@ -135,41 +123,33 @@ static int32_t prepare(struct link *link, const void *given, crpc_error *error)
     status = allocate(channel, error);
     uint64_t bytes = stripe_area_bytes(options->slots);
     if (status == CRPC_OK) {
-        status = memory_create(engine, &channel->area, bytes, rails,
+        status = memory_create(engine, &channel->area, bytes, channel->options.rails,
                                CRPC_ACCESS_LOCAL_WRITE | CRPC_ACCESS_REMOTE_WRITE, error);
     }
     if (status == CRPC_OK) {
-        status = memory_create(engine, &channel->staging, bytes, rails, 0, error);
+        status = memory_create(engine, &channel->staging, bytes, channel->options.rails, 0, error);
     }
     if (status == CRPC_OK) {
-        status = create_first(channel, error);
+        status = queues_create(channel, 0, options->queue_pairs, error);
     }
     if (status != CRPC_OK) {
         unprepare(link);
+        return status;
     }
-    return status;
+    link->queue_pair = channel->rails[0].queues[0]->queue_pair;
+    return CRPC_OK;
 }
 
 static void destroy_all_queues(struct stripe_channel *channel)
 {
     for (uint32_t i = 0; i < STRIPE_RAILS_MAX; i++) {
         struct stripe_rail *rail = &channel->rails[i];
-        for (uint32_t j = 0; j < STRIPE_QUEUE_PAIRS_MAX; j++) {
-            if (rail->queues[j]) {
-                queue_destroy(rail->queues[j]);
-                rail->queues[j] = NULL;
-            }
-        }
+        queues_destroy(channel, i, 0);
         rail->fence = FENCE_NONE;
         if (rail->state > RAIL_LACKED) {
             rail->state = RAIL_DOWN;
         }
         wheel_clear(&channel->engine->links.wheel, &rail->retry_timer);
-    }
-    if (channel->first) {
-        queue_destroy(channel->first);
-        channel->first = NULL;
-        channel->link.queue_pair = NULL;
     }
     channel->up = 0;
 }
@@ -244,7 +224,7 @@ static const char *body_fault(const uint8_t body[LINK_BODY_BYTES])
         hello.area_address > UINT64_MAX - stripe_area_bytes(STRIPE_SLOTS_MAX)) {
         return "its memory is at an impossible address";
     }
-    if (hello.rails == 0 || hello.rails >= 1u << STRIPE_RAILS_MAX) {
+    if (!(hello.rails & 1u) || hello.rails >= 1u << STRIPE_RAILS_MAX) {
         return "its rails are out of range";
     }
     return hello.zero != 0 || hello.zero2 != 0 ? "reserved bytes are set" : NULL;
@@ -253,6 +233,7 @@ static const char *body_fault(const uint8_t body[LINK_BODY_BYTES])
 /* Takes note of what both sides agree on. */
 static int32_t attach(struct link *link, crpc_error *error)
 {
+    (void)error;
     struct stripe_channel *channel = channel_of_link(link);
     struct stripe_hello hello;
     memcpy(&hello, link->peer.body, sizeof(hello));
@@ -260,12 +241,7 @@ static int32_t attach(struct link *link, crpc_error *error)
     channel->queue_pairs = (uint32_t)minimum(hello.queue_pairs, channel->options.queue_pairs);
     channel->common = channel->options.rails & hello.rails;
     channel->peer_area = hello.area_address;
-    channel->first_key = hello.area_key;
-    if (channel->common == 0) {
-        return error_set(error, CRPC_E_UNREACHABLE, 0,
-                         "the sides have no rail in common: ours 0x%x, the peer's 0x%x",
-                         channel->options.rails, hello.rails);
-    }
+    channel->rails[0].peer_key = hello.area_key;
     return CRPC_OK;
 }
 

@@ -113,8 +113,8 @@ struct stripe_queue {
     const struct nic_operations *operations; /* of its nic: each post needs them */
     struct list ring_link;                   /* engine->rings: something was posted */
     uint8_t rail;                            /* whose nic it is on */
-    bool first; /* the channel's first, which only carries control until a rail is up */
-    struct stripe_posted *posted; /* ring */
+    bool connected;                          /* to the peer's of this number */
+    struct stripe_posted *posted;            /* ring */
     uint32_t posted_mask;
     uint32_t posted_head;
     uint32_t posted_tail;
@@ -123,9 +123,9 @@ struct stripe_queue {
 enum rail_state {
     RAIL_NONE = 0, /* not of this context, or not to be used */
     RAIL_LACKED,   /* the peer has none */
-    RAIL_DOWN,
-    RAIL_OFFERED, /* the active side waits for the answer */
-    RAIL_PROBING, /* connected; no probe has come yet */
+    RAIL_DOWN,     /* rail 0 at first: queue pair 0, which the hellos connected, carries control */
+    RAIL_OFFERED,  /* the active side waits for the answer */
+    RAIL_PROBING,  /* connected; no probe has come yet */
     RAIL_UP,
     RAIL_FENCED, /* nothing can arrive any more; reports are under way */
 };
@@ -221,9 +221,7 @@ struct stripe_channel {
 
     /* -- rails and control -- */
     struct stripe_rail rails[STRIPE_RAILS_MAX];
-    struct stripe_queue *first; /* the queue pair with which the channel began */
-    uint32_t first_key;         /* of the peer's area over it */
-    uint32_t common;            /* mask of rails that both sides have */
+    uint32_t common; /* mask of rails that both sides have */
     uint32_t in_sequence;
     uint32_t out_sequence;
     struct stripe_outbox outbox[STRIPE_INBOX_LINES];
@@ -342,8 +340,13 @@ void ops_forget_finished(struct stripe_channel *channel);
 
 /* ---- queues: rail.c -------------------------------------------------------------------------- */
 
-struct stripe_queue *queue_create(struct stripe_channel *channel, uint32_t rail, crpc_error *error);
-void queue_destroy(struct stripe_queue *queue);
+/* Makes so many queue pairs of a rail, but for those that it has. On failure it has none. */
+int32_t queues_create(struct stripe_channel *channel, uint32_t rail, uint32_t count,
+                      crpc_error *error);
+/* Destroys those from number `from` on. */
+void queues_destroy(struct stripe_channel *channel, uint32_t rail, uint32_t from);
+/* One of them is in the error state. */
+void queue_failed(struct stripe_queue *queue);
 static inline void queue_rings(struct stripe_queue *queue)
 {
     list_append_once(&queue->channel->engine->rings, &queue->ring_link);
@@ -376,7 +379,7 @@ void control_unsend(struct stripe_queue *queue);
 void control_take(struct stripe_channel *channel, uint32_t sequence);
 void control_probe(struct stripe_channel *channel, uint32_t rail);
 /* Posts an empty WRITE, whose acknowledgement tells that the peer is there, and that all before it has
- * been done. It uses no receive. Needs room; not for the first queue pair. */
+ * been done. It uses no receive. Needs room and a rail that is up. */
 void control_touch(struct stripe_queue *queue);
 
 /* ---- send.c ---------------------------------------------------------------------------------- */

@@ -24,9 +24,9 @@ static struct stripe_queue *carrier(const struct stripe_channel *channel)
     if (channel->up != 0) {
         return channel->rails[__builtin_ctz(channel->up)].queues[0];
     }
+    struct stripe_queue *first = channel->rails[0].queues[0];
     bool beginning = channel->link.opened && channel->link.state == CRPC_STATE_CONNECTING;
-    return beginning && channel->first && !channel->first->queue_pair->failed ? channel->first
-                                                                              : NULL;
+    return beginning && first && first->connected && !first->queue_pair->failed ? first : NULL;
 }
 
 /* False if it cannot be posted now. */
@@ -42,7 +42,7 @@ static bool post_line(struct stripe_channel *channel, uint32_t place)
         .local_address = (uint64_t)(uintptr_t)line,
         .local_key = channel->staging.keys[queue->rail].local_key,
         .remote_address = channel->peer_area + (uint64_t)place * STRIPE_LINE_BYTES,
-        .remote_key = queue->first ? channel->first_key : channel->rails[queue->rail].peer_key,
+        .remote_key = channel->rails[queue->rail].peer_key,
         .bytes = sizeof(*line),
         .immediate = STRIPE_CONTROL_MESSAGE | line->sequence << STRIPE_GENERATION_SHIFT,
     };

@@ -141,20 +141,7 @@ static inline void take_completion(struct engine_rail *rail,
         channel_work(channel->engine, channel); /* there is room for more */
         break;
     default:
-        if (queue->first) {
-            if (channel->link.state == CRPC_STATE_CONNECTING) {
-                crpc_error error = {0};
-                error_set(&error, CRPC_E_UNREACHABLE, 0,
-                          "rail 0: the peer's device does not answer; has its side joined or "
-                          "accepted?");
-                link_fail(&channel->link, &error);
-            } else {
-                control_unsend(queue); /* the rails carry what it has not delivered */
-                channel_work(channel->engine, channel);
-            }
-        } else {
-            rail_want_fence(channel, queue->rail);
-        }
+        queue_failed(queue);
     }
 }
 
@@ -201,8 +188,8 @@ void stripe_device_event(struct link_group *group, const struct cm_event *event)
     switch (event->kind) {
     case CM_EVENT_QUEUE_PAIR:
         queue = table_get(&engine->rails[0].queues, event->queue_pair_number);
-        if (queue && !queue->first) {
-            rail_want_fence(queue->channel, 0);
+        if (queue) {
+            queue_failed(queue);
             stripe_take_completions(engine);
         }
         break;

@@ -12,6 +12,9 @@
  * landed is then known, and reported; the peer sends that, and only that, over the other rail. When
  * both have reported, the rail is DOWN, and the active side offers it again after a while. Each
  * attempt has its own queue pairs and a number, the epoch.
+ *
+ * Rail 0 begins with its queue pairs made, of which the hellos have connected the first: it carries
+ * control until a rail is up, and is a queue pair like the others from then on.
  */
 #include "stripe/channel.h"
 
@@ -27,7 +30,28 @@
 
 /* ---- Queue pairs ----------------------------------------------------------------------------- */
 
-struct stripe_queue *queue_create(struct stripe_channel *channel, uint32_t rail, crpc_error *error)
+static void destroy(struct stripe_queue *queue)
+{
+    struct stripe_engine *engine = queue->channel->engine;
+    struct engine_rail *rail = &engine->rails[queue->rail];
+    uint32_t number = queue->queue_pair->number;
+    control_unsend(queue);
+    list_remove(&queue->ring_link);
+    if (queue->channel->link.queue_pair == queue->queue_pair) {
+        queue->channel->link.queue_pair = NULL;
+    }
+    if (table_get(&rail->queues, number) == queue) {
+        table_clear(&rail->queues, number);
+    }
+    rail->operations->queue_pair_destroy(queue->queue_pair);
+    if (queue->rail == 0) {
+        link_forget_queue_pair(&engine->links, number);
+    }
+    free(queue->posted);
+    free(queue);
+}
+
+static struct stripe_queue *create(struct stripe_channel *channel, uint32_t rail, crpc_error *error)
 {
     struct engine_rail *engine_rail = &channel->engine->rails[rail];
     struct stripe_queue *queue = calloc(1, sizeof(*queue));
@@ -54,54 +78,67 @@ struct stripe_queue *queue_create(struct stripe_channel *channel, uint32_t rail,
     }
     if (!table_set(&engine_rail->queues, queue->queue_pair->number, queue)) {
         error_set(error, CRPC_E_NO_MEMORY, ENOMEM, "no memory for a queue pair");
-        queue_destroy(queue);
+        destroy(queue);
         return NULL;
     }
     return queue;
 }
 
-void queue_destroy(struct stripe_queue *queue)
+int32_t queues_create(struct stripe_channel *channel, uint32_t rail, uint32_t count,
+                      crpc_error *error)
 {
-    struct stripe_engine *engine = queue->channel->engine;
-    struct engine_rail *rail = &engine->rails[queue->rail];
-    uint32_t number = queue->queue_pair->number;
-    control_unsend(queue);
-    list_remove(&queue->ring_link);
-    if (table_get(&rail->queues, number) == queue) {
-        table_clear(&rail->queues, number);
+    struct stripe_queue **queues = channel->rails[rail].queues;
+    for (uint32_t i = 0; i < count; i++) {
+        if (queues[i]) {
+            continue;
+        }
+        queues[i] = create(channel, rail, error);
+        if (!queues[i]) {
+            queues_destroy(channel, rail, 0);
+            return error->status;
+        }
     }
-    rail->operations->queue_pair_destroy(queue->queue_pair);
-    if (queue->rail == 0) {
-        link_forget_queue_pair(&engine->links, number);
-    }
-    free(queue->posted);
-    free(queue);
+    return CRPC_OK;
 }
 
-static void destroy_queues(struct stripe_channel *channel, struct stripe_rail *rail)
+void queues_destroy(struct stripe_channel *channel, uint32_t rail, uint32_t from)
 {
-    for (uint32_t i = 0; i < channel->queue_pairs; i++) {
-        if (rail->queues[i]) {
-            queue_destroy(rail->queues[i]);
-            rail->queues[i] = NULL;
+    struct stripe_queue **queues = channel->rails[rail].queues;
+    for (uint32_t i = from; i < STRIPE_QUEUE_PAIRS_MAX; i++) {
+        if (queues[i]) {
+            destroy(queues[i]);
+            queues[i] = NULL;
         }
     }
 }
 
 static bool create_queues(struct stripe_channel *channel, uint32_t index)
 {
-    struct stripe_rail *rail = &channel->rails[index];
     crpc_error error = {0};
-    for (uint32_t i = 0; i < channel->queue_pairs; i++) {
-        rail->queues[i] = queue_create(channel, index, &error);
-        if (!rail->queues[i]) {
-            log_write(channel->engine->links.log, CRPC_LOG_WARNING, "rail %u: %s", index,
-                      error.message);
-            destroy_queues(channel, rail);
-            return false;
-        }
+    if (queues_create(channel, index, channel->queue_pairs, &error) == CRPC_OK) {
+        return true;
     }
-    return true;
+    log_write(channel->engine->links.log, CRPC_LOG_WARNING, "rail %u: %s", index, error.message);
+    return false;
+}
+
+/* The one that the hellos connected may have failed since. */
+static int32_t connect_queue(struct stripe_queue *queue, const struct link_address *peer,
+                             crpc_error *error)
+{
+    struct nic_address address;
+    if (queue->connected) {
+        return queue->queue_pair->failed
+                   ? error_set(error, CRPC_E_UNREACHABLE, 0, "a queue pair has failed")
+                   : CRPC_OK;
+    }
+    int32_t status = link_address_take(&address, peer, queue->queue_pair->nic, error);
+    if (status == CRPC_OK) {
+        status = queue->operations->queue_pair_connect(
+            queue->queue_pair, &address, &queue->channel->link.options.transport, error);
+    }
+    queue->connected = status == CRPC_OK;
+    return status;
 }
 
 static bool connect_queues(struct stripe_channel *channel, uint32_t index)
@@ -109,18 +146,65 @@ static bool connect_queues(struct stripe_channel *channel, uint32_t index)
     struct stripe_rail *rail = &channel->rails[index];
     crpc_error error = {0};
     for (uint32_t i = 0; i < channel->queue_pairs; i++) {
-        struct nic_address address;
-        struct nic_queue_pair *queue_pair = rail->queues[i]->queue_pair;
-        if (link_address_take(&address, &rail->peer[i], queue_pair->nic, &error) == CRPC_OK &&
-            rail->queues[i]->operations->queue_pair_connect(
-                queue_pair, &address, &channel->link.options.transport, &error) == CRPC_OK) {
-            continue;
+        if (connect_queue(rail->queues[i], &rail->peer[i], &error) != CRPC_OK) {
+            log_write(channel->engine->links.log, CRPC_LOG_WARNING, "rail %u: %s", index,
+                      error.message);
+            return false;
         }
-        log_write(channel->engine->links.log, CRPC_LOG_WARNING, "rail %u: %s", index,
-                  error.message);
-        return false;
     }
     return true;
+}
+
+/* ---- Lost ------------------------------------------------------------------------------------ */
+
+/* Nothing carries control any more, nor will soon. */
+static bool nothing_is_left(const struct stripe_channel *channel)
+{
+    if (channel->up != 0 || channel->link.state != CRPC_STATE_CONNECTING) {
+        return channel->up == 0;
+    }
+    for (uint32_t i = 0; i < STRIPE_RAILS_MAX; i++) {
+        const struct stripe_rail *rail = &channel->rails[i];
+        if (rail->state == RAIL_PROBING && rail->fence == FENCE_NONE) {
+            return false;
+        }
+    }
+    const struct stripe_queue *first = channel->rails[0].queues[0]; /* over it the sides met */
+    return !first || first->queue_pair->failed;
+}
+
+/* True if the channel has ended, since the rail was its last. */
+static bool fail_without(struct stripe_channel *channel, uint32_t index)
+{
+    crpc_error error = {0};
+    if (!nothing_is_left(channel)) {
+        return false;
+    }
+    if (channel->link.state == CRPC_STATE_CONNECTING) {
+        error_set(&error, CRPC_E_UNREACHABLE, 0,
+                  "rail %u: the peer's device does not answer; has its side joined or accepted?",
+                  index);
+    } else {
+        error_set(&error, CRPC_E_DISCONNECTED, 0,
+                  "connection lost: no rail is left (rail %u was the last); the peer's program, "
+                  "its machine or the network is gone",
+                  index);
+    }
+    link_fail(&channel->link, &error);
+    return true;
+}
+
+void queue_failed(struct stripe_queue *queue)
+{
+    struct stripe_channel *channel = queue->channel;
+    const struct stripe_rail *rail = &channel->rails[queue->rail];
+    if (rail->state == RAIL_UP || rail->state == RAIL_PROBING) {
+        rail_want_fence(channel, queue->rail);
+    } else if (queue->connected && !fail_without(channel, queue->rail)) {
+        control_unsend(
+            queue); /* it was rail 0's first, which is not up yet; the other carries on */
+        channel_work(channel->engine, channel);
+    }
 }
 
 /* ---- Up -------------------------------------------------------------------------------------- */
@@ -176,7 +260,9 @@ void rail_retry(struct stripe_channel *channel, uint32_t index)
     rail->epoch++;
     rail->attempts++;
     if (!create_queues(channel, index)) {
-        start_retry(channel, index);
+        if (!fail_without(channel, index)) {
+            start_retry(channel, index);
+        }
         return;
     }
     rail->state = RAIL_OFFERED;
@@ -186,6 +272,8 @@ void rail_retry(struct stripe_channel *channel, uint32_t index)
 
 void rails_open(struct stripe_channel *channel)
 {
+    queues_destroy(channel, 0, channel->queue_pairs); /* fewer than we wanted were agreed on */
+    channel->rails[0].queues[0]->connected = true;
     for (uint32_t i = 0; i < STRIPE_RAILS_MAX; i++) {
         if (channel->common & 1u << i) {
             channel->rails[i].state = RAIL_DOWN;
@@ -276,8 +364,9 @@ void rail_take_offer(struct stripe_channel *channel, const struct stripe_line *l
         return;
     }
     if (!create_queues(channel, line->rail) || !connect_queues(channel, line->rail)) {
-        destroy_queues(channel, rail);
+        queues_destroy(channel, line->rail, 0);
         rail->answer = STRIPE_ANSWER_FAILED;
+        fail_without(channel, line->rail);
         return;
     }
     rail->answer = STRIPE_ANSWER_OK;
@@ -295,10 +384,12 @@ void rail_take_answer(struct stripe_channel *channel, const struct stripe_line *
         return;
     }
     if (offer->answer != STRIPE_ANSWER_OK) {
-        destroy_queues(channel, rail);
+        queues_destroy(channel, line->rail, 0);
         rail->state = offer->answer == STRIPE_ANSWER_LACKED ? RAIL_LACKED : RAIL_DOWN;
-        start_retry(channel, line->rail);
-        connected_if_settled(channel);
+        if (!fail_without(channel, line->rail)) {
+            start_retry(channel, line->rail);
+            connected_if_settled(channel);
+        }
         return;
     }
     if (!take_addresses(channel, rail, line)) {
@@ -408,25 +499,19 @@ static void finish_fence(struct stripe_channel *channel, uint32_t index)
     bool was_up = rail->state == RAIL_UP;
     rail->fence = FENCE_NONE;
     if (rail->answer_wanted) { /* the peer has not been told of these queue pairs, nor will be */
-        destroy_queues(channel, rail);
+        queues_destroy(channel, index, 0);
         rail->answer = STRIPE_ANSWER_FAILED;
         rail->state = RAIL_DOWN;
+        fail_without(channel, index);
         return;
     }
     rail->state = RAIL_FENCED;
     rail->failed_once = true;
-    destroy_queues(channel, rail);
+    queues_destroy(channel, index, 0);
     channel->up &= ~(1u << index);
     channel->stats.rail_failures[index] += was_up; /* or it was only tried */
     speed_forget(rail);
-    if (channel->up == 0 && channel->link.state != CRPC_STATE_CONNECTING) {
-        crpc_error error = {0};
-        error_set(
-            &error, CRPC_E_DISCONNECTED, 0,
-            "connection lost: no rail is left (rail %u was the last); the peer's program, its "
-            "machine or the network is gone",
-            index);
-        link_fail(&channel->link, &error);
+    if (fail_without(channel, index)) {
         return;
     }
     log_write(channel->engine->links.log, CRPC_LOG_WARNING,

@@ -221,7 +221,7 @@ void receive_immediate(struct stripe_queue *queue, uint32_t immediate, uint32_t 
         uint32_t value = immediate >> STRIPE_GENERATION_SHIFT;
         if (kind == STRIPE_CONTROL_MESSAGE) {
             control_take(channel, value);
-        } else if (kind == STRIPE_CONTROL_PROBE && !queue->first) {
+        } else if (kind == STRIPE_CONTROL_PROBE) {
             rail_take_probe(channel, queue->rail, value);
         } else {
             link_violated(&channel->link, "it sent control of unknown kind 0x%x", kind);
@@ -232,7 +232,7 @@ void receive_immediate(struct stripe_queue *queue, uint32_t immediate, uint32_t 
     bool proxy = immediate & STRIPE_IMMEDIATE_PROXY;
     uint32_t share = proxy ? rail ^ 1u : rail;
     uint32_t slot = immediate & 0xffu;
-    if (unlikely(queue->first || slot > channel->slot_mask || !channel->incoming ||
+    if (unlikely(slot > channel->slot_mask || !channel->incoming ||
                  (proxy && !channel->rails[share].failed_once))) {
         link_violated(&channel->link, "it sent a message where none can be (immediate 0x%x)",
                       immediate);

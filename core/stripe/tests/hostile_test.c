@@ -502,6 +502,7 @@ static void malformed_blobs_are_refused(void **state)
     SPOIL(hello.area_address++);
     SPOIL(hello.area_address = UINT64_MAX & ~UINT64_C(63));
     SPOIL(hello.rails = 0);
+    SPOIL(hello.rails = 2);
     SPOIL(hello.rails = 4);
     SPOIL(blob.hello.token_bytes = LINK_TOKEN_BYTES + 1);
     SPOIL(hello.zero = 1);

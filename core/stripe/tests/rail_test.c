@@ -249,6 +249,42 @@ static void a_rail_that_comes_late_is_no_recovery(void **state)
     pair_close(&pair);
 }
 
+/* What connected the sides carries messages; and what fewer were agreed on than were made is gone. */
+static void the_queue_pair_of_the_hellos_is_one_of_rail_0(void **state)
+{
+    (void)state;
+    crpc_channel_options more = pair_options(), fewer = pair_options();
+    const crpc_channel_options *options[2] = {&more, &fewer};
+    uint8_t blob[2][LINK_BLOB_BYTES];
+    struct nic_queue_pair *met[2];
+    crpc_error error = {0};
+    more.queue_pairs = 3;
+    fewer.queue_pairs = 2;
+    pair_open(&pair, 2, 2);
+    for (uint32_t side = 0; side < 2; side++) {
+        assert_int_equal(
+            channel_blob(pair.engine[side], options[side], &pair.channel[side], blob[side], &error),
+            CRPC_OK);
+        met[side] = pair.channel[side]->link.queue_pair;
+    }
+    for (uint32_t side = 0; side < 2; side++) {
+        assert_int_equal(channel_join(pair.channel[side], blob[!side], &error), CRPC_OK);
+    }
+    pair_wait(&pair, 400000000);
+    for (uint32_t side = 0; side < 2; side++) {
+        assert_ptr_equal(pair.channel[side]->rails[0].queues[0]->queue_pair, met[side]);
+        for (uint32_t rail = 0; rail < 2; rail++) {
+            assert_non_null(pair.channel[side]->rails[rail].queues[1]);
+            assert_null(pair.channel[side]->rails[rail].queues[2]);
+        }
+    }
+    pair_forget(&pair);
+    uint64_t before = met[0]->stats.wqes;
+    pair_message(&pair, 5000, 1);
+    assert_true(met[0]->stats.wqes > before);
+    pair_close(&pair);
+}
+
 /* One side's only rail goes while it waits for the other: it is not connected. */
 static void a_channel_without_a_rail_is_not_connected(void **state)
 {
@@ -290,6 +326,7 @@ int main(void)
         TEST(a_report_before_the_answer_ends_the_channel),
         TEST(rail_events_alternate_however_late_they_are_taken),
         cmocka_unit_test(a_rail_that_comes_late_is_no_recovery),
+        cmocka_unit_test(the_queue_pair_of_the_hellos_is_one_of_rail_0),
         cmocka_unit_test(a_channel_without_a_rail_is_not_connected),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);

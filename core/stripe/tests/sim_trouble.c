@@ -109,29 +109,14 @@ static void kill_queue_pair(struct sim *sim, struct sim_side *side)
     uint32_t rail = random_below(&sim->random, STRIPE_RAILS_MAX);
     uint32_t index = random_below(&sim->random, STRIPE_QUEUE_PAIRS_MAX);
     struct stripe_queue *queue = side->channel->rails[rail].queues[index];
-    const struct stripe_queue *beginning = side->channel->first;
-    bool outstanding =
-        beginning && beginning->queue_pair->posted != beginning->queue_pair->completed;
-    /* Before both are connected it may cost the channel. */
-    bool first = side->channel->link.state == CRPC_STATE_CONNECTED && side->peer->channel &&
-                 side->peer->channel->link.state == CRPC_STATE_CONNECTED &&
-                 random_percent(&sim->random, outstanding ? 70 : 3);
-    if (first) {
-        queue = side->channel->first;
-        rail = 0;
-    }
-    if (!queue || (sim->careful && !first && !can_spare(side, rail))) {
+    if (!queue || (sim->careful && !can_spare(side, rail))) {
         return;
     }
-    if (!first) {
-        excuse(side, rail);
-        side->hurt_epoch[rail] = side->channel->rails[rail].epoch;
-    }
-    sim_tell(sim, "side %u: queue pair %u of rail %u is killed%s", side->index, index, rail,
-             first ? " (the first)" : "");
-    if (queue->queue_pair->posted == 0 && queue->queue_pair->completed == 0 &&
-        side->channel->rails[rail].state < RAIL_PROBING) {
-        return; /* not connected */
+    excuse(side, rail);
+    side->hurt_epoch[rail] = side->channel->rails[rail].epoch;
+    sim_tell(sim, "side %u: queue pair %u of rail %u is killed", side->index, index, rail);
+    if (!queue->connected) {
+        return;
     }
     memory_fabric_kill(queue->queue_pair);
 }
