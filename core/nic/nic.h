@@ -226,7 +226,7 @@ int32_t nic_query(uint32_t index, crpc_device_info *info, crpc_error *error);
 int32_t nic_open(uint32_t driver, const struct nic_options *options, struct nic **nic,
                  crpc_error *error);
 
-/* Below this many posted receives it is time to refill (section 4.3 of docs/design.md): batch
+/* Below this many posted receives it is time to refill (docs/flow-control.md, "Why a batch finds a receive"): batch
  * windows of all endpoints sum to at most this, so what peers may send always finds a receive. */
 static inline uint32_t nic_receive_low_mark(const struct nic *nic)
 {

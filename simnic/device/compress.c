@@ -1,51 +1,6 @@
 /* compress.c: CQE compression: consecutive completions that are alike share one CQE, and take 8
- * bytes each besides.
- *
- * A CQ that was created with it (mlx5_ib_create_cq.cqe_comp_en) still gets ordinary CQEs wherever
- * compressing is not worth it or not possible. A compressed CQE is told by format 3 in bits 2 and 3
- * of op_own. What is compressed takes as many places of the ring as it has completions: the
- * consumer index advances by that, and room is reckoned as if nothing were compressed.
- *
- * Mini CQE, 8 bytes, big-endian; the last four are byte_cnt, the first four are
- *   requester         wqe_counter (16 bits), opcode of the WQE (8), zero (8)
- *   responder, HASH   rx_hash_result, bytes 12 to 15 of a CQE
- *   responder, CSUM   check_sum, bytes 20 and 21 of a CQE; zero (16)
- *   responder, CSUM_STRIDX   check_sum (16), wqe_counter (16)
- * Without a wqe_counter in it, each completion's is one more than that of the one before.
- *
- * Basic layout, that of verbs. A block begins at any place, here i, with a title: a CQE of format
- * 3, valid by its owner bit, whose byte_cnt is the number of completions, n, and whose other fields
- * are those of the first completion and, but for what a mini CQE has, of all. Mini CQEs, the first
- * completion's too, are in arrays of eight: the first array fills the place i + 1, the others i +
- * 8, i + 16 and so on. The next CQE is at i + n. The places between keep what they had: it is the
- * program that gives the whole block's owner bits the value of this lap, or it would take them for
- * valid in the next.
- *
- *      i      i+1     i+2 .. i+7   i+8      i+9 .. i+n-1   i+n
- *      title  0 .. 7  (as before)  8 .. 15  (as before)    next CQE
- *
- * Enhanced layout (DevX: cqe_comp_layout 1). Every CQE has the lap it was written in, the iteration
- * count, modulo 256 in its signature byte, and is valid by that; so nobody must clean up. The title
- * is the last ordinary CQE before, a completion of its own. After it come arrays, of format 3, each
- * of up to seven mini CQEs: their number less one is in bits 4 to 7 of op_own, and the last eight
- * bytes end like those of any CQE. The next CQE is that many places on; if it is an array too, it
- * has the same title.
- *
- * Sources: Linux, mlx5/core/en_rx.c and wq.h (both layouts) and mlx5/device.h (struct
- * mlx5_mini_cqe8); DPDK, net/mlx5/mlx5_rx.c and mlx5_rxtx_vec*; Mellanox OFED's libmlx5, cq.c
- * (basic layout, requester); UCX, uct/ib/mlx5/ib_mlx5.c (enhanced layout, requester). DPDK has the
- * last two bytes of a requester's head in another order than the other three, and never looks.
- *
- * Inferred, as no public text says it:
- * - What is compressed ends at the end of the ring at the latest, and the first CQE of a lap is
- *   never an array. DPDK reads arrays without wrapping around, and UCX marks the places it has
- *   still to report with the iteration count of their title; the other readers would not mind.
- * - Completions with the same immediate data or the same invalidated key are compressed.
- * - The title's timestamp stands for all.
- * - A single completion is always an ordinary CQE; what an array has no mini CQE for is zero.
- * - Of a 128-byte entry, arrays are in the last 64 bytes (as UCX has it for the enhanced layout).
- * - Completions wait for others for the rest of the device's round, and no longer. Adapters have a
- *   timer, cqe_compression_timeout. */
+ * bytes each besides. The format, its sources, and what had to be inferred: docs/cqe-compression.md.
+ */
 #include "device.h"
 #include "dma.h"
 

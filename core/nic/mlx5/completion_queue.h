@@ -6,7 +6,7 @@
  *   arm       asks for an event
  *
  * How an entry is known to be the device's or ours depends on the layout the queue was made with
- * (simnic/device/compress.c has both, with sources):
+ * (docs/cqe-compression.md has both, with sources):
  *
  *   PLAIN       the owner bit, which the device writes as the parity of its lap
  *   COMPRESSED  the same; an entry of format 3 is a title, with arrays of mini CQEs after it

@@ -1,7 +1,6 @@
 /* compressed.c: gives the completions of a compressed block one by one.
  *
- * What the blocks look like, and where that is known from: simnic/device/compress.c, and
- * docs/design.md, "Compressed completions". Which field of the title a mini CQE replaces:
+ * What the blocks look like, and where that is known from: docs/cqe-compression.md. Which field of the title a mini CQE replaces:
  *
  *   requester                     byte_cnt, wqe_counter and the WQE's opcode
  *   responder, HASH               byte_cnt, rx_hash_result (which RDMA has no use for)

@@ -2,7 +2,7 @@
  * queue is free again.
  *
  * The device keeps no user data, so a table as long as the queue does. Which of the five kinds
- * serves a queue depends on what order its completions keep (seed 000 names them):
+ * serves a queue depends on what order its completions keep:
  *
  *   dense      send queue, in order; every WQE is reported, also those that asked for no
  *              completion, when a later one completes
