@@ -36,7 +36,7 @@
 
 static struct nic *nic;
 static struct nic_queue_pair *queue_pairs[4096];
-static struct nic_memory memory;
+static struct nic_keys memory;
 static uint8_t bytes[BATCH * BYTES * 2];
 
 static void need(int32_t status, const crpc_error *error)
@@ -337,7 +337,7 @@ static void round_operation(post_operation *post)
 {
     struct nic_completion completions[2 * BATCH];
     bench_operation_post(post);
-    nic->operations->ring(queue_pairs[0]);
+    nic->operations->ring_doorbell(queue_pairs[0]);
     for (uint32_t tries = 0; queue_pairs[0]->completed != queue_pairs[0]->posted; tries++) {
         if (tries == 100000 || queue_pairs[0]->failed) {
             give_up("completions do not come");

@@ -94,7 +94,7 @@ static int32_t check_split(const crpc_channel_options *options, crpc_error *erro
 /* Rails that the context has not got are no error: which there are is the machine's business. */
 static int32_t check_rails(crpc_channel_options *options, uint32_t present, crpc_error *error)
 {
-    const uint32_t known = (1u << STRIPE_RAILS_MAX) - 1;
+    const uint32_t known = (1u << CHANNEL_RAILS_MAX) - 1;
     if (options->rails & ~known || (options->rails != 0 && !(options->rails & 1u))) {
         return error_set(error, CRPC_E_INVALID, 0,
                          "rails is 0x%x; it may be 0x1 or 0x3: over rail 0 the peers meet",
@@ -131,7 +131,7 @@ static int32_t take_options(const crpc_context *context, union connection_option
 
 static struct link_group *links(const crpc_context *context, crpc_error *error)
 {
-    return context_check_rails(context, error) == CRPC_OK ? stripe_links(context->stripe) : NULL;
+    return context_check_rails(context, error) == CRPC_OK ? channel_links(context->channels) : NULL;
 }
 
 static const struct connection_kind channels = {
@@ -187,13 +187,13 @@ int32_t crpc_channel_set_share(crpc_context *context, crpc_channel channel, uint
     if (!context) {
         return CRPC_E_INVALID;
     }
-    struct stripe_channel *object = channel_of(context, channel);
+    struct channel *object = channel_of(context, channel);
     if (!object) {
         return CRPC_E_STALE;
     }
     int32_t status = check_share(rail0_share, NULL);
     if (status == CRPC_OK) {
-        stripe_set_share(object, rail0_share);
+        channel_set_share(object, rail0_share);
     }
     return status;
 }
@@ -205,12 +205,12 @@ int32_t crpc_channel_get_info(crpc_context *context, crpc_channel channel, crpc_
     if (!context || COPYOUT_CHECK(info, channel_info) != CRPC_OK) {
         return CRPC_E_INVALID;
     }
-    const struct stripe_channel *object = channel_of(context, channel);
+    const struct channel *object = channel_of(context, channel);
     if (!object) {
         return CRPC_E_STALE;
     }
     crpc_channel_info ours = {0};
-    stripe_info(object, &ours);
+    channel_info(object, &ours);
     COPYOUT(info, &ours, channel_info);
     return CRPC_OK;
 }
@@ -221,12 +221,12 @@ int32_t crpc_channel_get_stats(crpc_context *context, crpc_channel channel,
     if (!context || COPYOUT_CHECK(stats, channel_stats) != CRPC_OK) {
         return CRPC_E_INVALID;
     }
-    const struct stripe_channel *object = channel_of(context, channel);
+    const struct channel *object = channel_of(context, channel);
     if (!object) {
         return CRPC_E_STALE;
     }
     crpc_channel_stats ours = {0};
-    stripe_stats(object, &ours);
+    channel_stats(object, &ours);
     COPYOUT(stats, &ours, channel_stats);
     return CRPC_OK;
 }

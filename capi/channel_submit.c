@@ -26,14 +26,15 @@ static bool cancel_valid(const crpc_channel_op *op)
 
 /* Cold: the registration is made now. There is no crpc_error to tell why it fails, so the log does. */
 static int32_t cached_region(crpc_context *context, const crpc_channel_op *op,
-                             struct stripe_region **region)
+                             struct registration **region)
 {
     crpc_error failure;
     failure.message[0] = '\0';
     if (op->address == 0 || op->bytes > UINT64_MAX - op->address) {
         return CRPC_E_INVALID;
     }
-    int32_t status = stripe_cache_get(context->stripe, op->address, op->bytes, region, &failure);
+    int32_t status =
+        registration_cache_get(context->channels, op->address, op->bytes, region, &failure);
     if (unlikely(status != CRPC_OK)) {
         log_write(&context->log, CRPC_LOG_WARNING, "cannot register %u bytes for an op: %s",
                   (uint32_t)op->bytes, failure.message);
@@ -44,10 +45,10 @@ static int32_t cached_region(crpc_context *context, const crpc_channel_op *op,
 /* The registration that the op's buffer lies in: `access` is what must be allowed there, `rails`
  * which must have it. NULL where there is nothing to lie anywhere. */
 static inline int32_t find_memory(crpc_context *context, const crpc_channel_op *op, uint32_t access,
-                                  uint32_t rails, struct stripe_region **region)
+                                  uint32_t rails, struct registration **region)
 {
     *region = NULL;
-    if (unlikely(op->bytes > STRIPE_BUFFER_BYTES_MAX)) {
+    if (unlikely(op->bytes > CHANNEL_BUFFER_BYTES_MAX)) {
         return CRPC_E_TOO_BIG;
     }
     if (op->region.bits == 0) {
@@ -66,7 +67,7 @@ static inline int32_t find_memory(crpc_context *context, const crpc_channel_op *
         if (op->bytes == 0) {
             return CRPC_OK;
         }
-        *region = &object->stripe;
+        *region = &object->rails;
     }
     uint64_t before = op->address - (*region)->address; /* huge if it begins before the region */
     if (unlikely(before > (*region)->bytes || op->bytes > (*region)->bytes - before ||
@@ -83,7 +84,7 @@ static inline int32_t group_size(const crpc_channel_op *ops, uint32_t count, uin
 {
     uint32_t members = 1;
     while (ops[members - 1].flags & CRPC_CHANNEL_MORE) {
-        if (members == STRIPE_GROUP_MAX) {
+        if (members == CHANNEL_GROUP_MAX) {
             return CRPC_E_TOO_BIG;
         }
         if (members == count || ops[members].opcode != CRPC_CHANNEL_RECEIVE ||
@@ -98,12 +99,12 @@ static inline int32_t group_size(const crpc_channel_op *ops, uint32_t count, uin
 
 /* One message to be received: *used of the ops. While the regions of a group are gathered each
  * counts as in use, lest a later one throws an earlier one out of the cache. */
-static inline int32_t receive(crpc_context *context, struct stripe_channel *channel,
+static inline int32_t receive(crpc_context *context, struct channel *channel,
                               const crpc_channel_op *ops, uint32_t count, uint32_t *used)
 {
     const uint32_t access = CRPC_ACCESS_LOCAL_WRITE | CRPC_ACCESS_REMOTE_WRITE;
-    const uint32_t rails = stripe_rails(channel);
-    struct stripe_region *regions[STRIPE_GROUP_MAX];
+    const uint32_t rails = channel_rails(channel);
+    struct registration *regions[CHANNEL_GROUP_MAX];
     uint32_t found = 0;
     int32_t status = group_size(ops, count, used);
     while (likely(status == CRPC_OK) && found < *used) {
@@ -119,7 +120,7 @@ static inline int32_t receive(crpc_context *context, struct stripe_channel *chan
         }
     }
     if (likely(status == CRPC_OK)) {
-        status = stripe_receive(channel, ops, regions, found);
+        status = channel_receive(channel, ops, regions, found);
     }
     for (uint32_t i = 0; i < found; i++) {
         if (regions[i]) {
@@ -129,21 +130,21 @@ static inline int32_t receive(crpc_context *context, struct stripe_channel *chan
     return status;
 }
 
-static inline int32_t send_one(crpc_context *context, struct stripe_channel *channel,
+static inline int32_t send_one(crpc_context *context, struct channel *channel,
                                const crpc_channel_op *op)
 {
-    struct stripe_region *region;
+    struct registration *region;
     if (unlikely(!send_valid(op))) {
         return CRPC_E_INVALID;
     }
-    if (unlikely(op->bytes > stripe_send_bytes_max(context->stripe))) {
+    if (unlikely(op->bytes > channel_send_bytes_max(context->channels))) {
         return CRPC_E_TOO_BIG;
     }
-    int32_t status = find_memory(context, op, 0, stripe_rails(channel), &region);
-    return likely(status == CRPC_OK) ? stripe_send(channel, op, region) : status;
+    int32_t status = find_memory(context, op, 0, channel_rails(channel), &region);
+    return likely(status == CRPC_OK) ? channel_send(channel, op, region) : status;
 }
 
-static inline int32_t submit_one(crpc_context *context, struct stripe_channel *channel,
+static inline int32_t submit_one(crpc_context *context, struct channel *channel,
                                  const crpc_channel_op *ops, uint32_t count, uint32_t *used)
 {
     *used = 1;
@@ -153,7 +154,7 @@ static inline int32_t submit_one(crpc_context *context, struct stripe_channel *c
     case CRPC_CHANNEL_SEND:
         return send_one(context, channel, ops);
     case CRPC_CHANNEL_CANCEL:
-        return cancel_valid(ops) ? stripe_cancel(channel, ops) : CRPC_E_INVALID;
+        return cancel_valid(ops) ? channel_cancel(channel, ops) : CRPC_E_INVALID;
     default:
         return CRPC_E_UNSUPPORTED;
     }
@@ -170,7 +171,7 @@ int32_t crpc_channel_submit(crpc_context *context, const crpc_channel_op *ops, u
     }
     /* Ops of one channel tend to come together: its handle is looked up once. No handle is ~0. */
     crpc_channel handle = {~UINT64_C(0)};
-    struct stripe_channel *channel = NULL;
+    struct channel *channel = NULL;
     uint32_t taken = 0;
     uint32_t used;
     int32_t status = CRPC_OK;
@@ -187,8 +188,8 @@ int32_t crpc_channel_submit(crpc_context *context, const crpc_channel_op *ops, u
         }
         taken += used;
     }
-    if (likely(context->stripe)) {
-        stripe_submit_end(context->stripe);
+    if (likely(context->channels)) {
+        channel_submit_end(context->channels);
     }
     *reason = status;
     return (int32_t)taken;

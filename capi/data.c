@@ -100,14 +100,14 @@ int32_t crpc_submit(crpc_context *context, const crpc_op *ops, uint32_t count, c
 static uint32_t poll_both(crpc_context *context, crpc_completion *completions, uint32_t capacity)
 {
     uint32_t count;
-    if (context->stripe_first) {
-        count = stripe_poll(context->stripe, completions, capacity);
+    if (context->channels_first) {
+        count = channel_poll(context->channels, completions, capacity);
         count += rpc_poll(context->engine, completions + count, capacity - count);
-        context->stripe_first = false;
+        context->channels_first = false;
     } else {
         count = rpc_poll(context->engine, completions, capacity);
-        context->stripe_first = count == capacity;
-        count += stripe_poll(context->stripe, completions + count, capacity - count);
+        context->channels_first = count == capacity;
+        count += channel_poll(context->channels, completions + count, capacity - count);
     }
     return count;
 }
@@ -120,7 +120,7 @@ int32_t crpc_poll(crpc_context *context, crpc_completion *completions, uint32_t 
     if (unlikely(context->armed)) {
         context_disarm(context);
     }
-    if (unlikely(context->stripe)) {
+    if (unlikely(context->channels)) {
         return (int32_t)poll_both(context, completions, capacity);
     }
     return (int32_t)rpc_poll(context->engine, completions, capacity);

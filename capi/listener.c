@@ -30,7 +30,7 @@ static struct link_group *links_for(const crpc_context *context, uint32_t flags,
     if (!(flags & CRPC_LISTENER_CHANNELS)) {
         return rpc_links(context->engine);
     }
-    return context_check_rails(context, error) == CRPC_OK ? stripe_links(context->stripe) : NULL;
+    return context_check_rails(context, error) == CRPC_OK ? channel_links(context->channels) : NULL;
 }
 
 static int32_t open_listener(crpc_context *context, const char *address,

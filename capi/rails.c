@@ -73,10 +73,10 @@ static struct nic_options nic_options_of(const struct rail_choice *choice,
         .gid_index_given = choice->gid_index_given,
         .gid_index = choice->gid_index,
         .receive_depth = options->rail_receive_depth,
-        .send_depth = STRIPE_SEND_DEPTH,
+        .send_depth = CHANNEL_SEND_DEPTH,
         .send_completion_depth =
-            options->channels_max * CRPC_CHANNEL_QUEUE_PAIRS_MAX * STRIPE_SEND_DEPTH,
-        .signal_interval = STRIPE_SIGNAL_INTERVAL,
+            options->channels_max * CRPC_CHANNEL_QUEUE_PAIRS_MAX * CHANNEL_SEND_DEPTH,
+        .signal_interval = CHANNEL_SIGNAL_INTERVAL,
         .features = options->features,
     };
     memcpy(wanted.device, choice->device, sizeof(wanted.device));
@@ -210,16 +210,16 @@ int32_t context_open_rails(struct crpc_context *context, const crpc_context_opti
         return status;
     }
     context_open_cm(context, context->rails[0], &context->rail_cm);
-    return stripe_engine_create(context->rails, context->rail_count, context->rail_cm,
-                                &context->log, &context->handles, options->channels_max, NULL,
-                                &context->stripe, error);
+    return channel_engine_create(context->rails, context->rail_count, context->rail_cm,
+                                 &context->log, &context->handles, options->channels_max, NULL,
+                                 &context->channels, error);
 }
 
 void context_stop_rails(struct crpc_context *context)
 {
-    if (context->stripe) {
-        stripe_engine_destroy(context->stripe);
-        context->stripe = NULL;
+    if (context->channels) {
+        channel_engine_destroy(context->channels);
+        context->channels = NULL;
     }
 }
 
@@ -235,7 +235,7 @@ void context_close_rails(struct crpc_context *context)
 
 int32_t context_check_rails(const struct crpc_context *context, crpc_error *error)
 {
-    if (likely(context->stripe)) {
+    if (likely(context->channels)) {
         return CRPC_OK;
     }
     return error_set(error, CRPC_E_STATE, 0,
@@ -261,10 +261,10 @@ int32_t crpc_rail_get_info(crpc_context *context, uint32_t index, crpc_rail_info
         .driver = nic->operations->driver,
         .system_image_guid = nic->system_image_guid,
         .receive_depth = nic->receive_depth,
-        .receives_left = stripe_receives_left(context->stripe, index),
+        .receives_left = channel_receives_left(context->channels, index),
         .receive_wqes = nic->receive_wqes,
-        .receives_completed = stripe_receives_completed(context->stripe, index),
-        .message_bytes_max = stripe_send_bytes_max(context->stripe),
+        .receives_completed = channel_receives_completed(context->channels, index),
+        .message_bytes_max = channel_send_bytes_max(context->channels),
     };
     memcpy(ours.device, nic->device, sizeof(ours.device));
     memcpy(ours.gid, nic->gid, sizeof(ours.gid));

@@ -53,7 +53,7 @@ static int32_t check_access(uint32_t access, crpc_error *error)
 /* ---- Devices --------------------------------------------------------------------------------- */
 
 static int32_t register_with_nic(struct nic *nic, const struct extent *extent, uint32_t access,
-                                 struct nic_memory *memory, crpc_error *error)
+                                 struct nic_keys *memory, crpc_error *error)
 {
     if (extent->fd == NO_FD) {
         return nic->operations->memory_register(nic, (void *)(uintptr_t)extent->address,
@@ -68,9 +68,9 @@ static int32_t register_with_all(crpc_context *context, const struct extent *ext
 {
     struct nic *nic = context->nic;
     int32_t status = register_with_nic(nic, extent, access, &region->memory, error);
-    if (status == CRPC_OK && context->stripe) {
-        status = stripe_region_register(context->stripe, extent->address, extent->bytes, access,
-                                        extent->fd, extent->fd_offset, &region->stripe, error);
+    if (status == CRPC_OK && context->channels) {
+        status = registration_make(context->channels, extent->address, extent->bytes, access,
+                                   extent->fd, extent->fd_offset, &region->rails, error);
         if (status != CRPC_OK) {
             nic->operations->memory_deregister(nic, &region->memory);
         }
@@ -83,9 +83,9 @@ static void deregister_from_all(crpc_context *context, struct region *region)
 {
     context->nic->operations->memory_deregister(context->nic, &region->memory);
     for (uint32_t i = 0; i < context->rail_count; i++) {
-        if (region->stripe.rails & 1u << i) {
+        if (region->rails.rails & 1u << i) {
             struct nic *rail = context->rails[i];
-            rail->operations->memory_deregister(rail, &region->stripe.memory[i]);
+            rail->operations->memory_deregister(rail, &region->rails.memory[i]);
         }
     }
 }
@@ -191,7 +191,7 @@ int32_t crpc_region_deregister(crpc_context *context, crpc_region region)
     if (!object) {
         return CRPC_E_STALE;
     }
-    if (object->stripe.users > 0) {
+    if (object->rails.users > 0) {
         return CRPC_E_BUSY;
     }
     deregister(context, object);
@@ -216,7 +216,7 @@ int32_t crpc_cache_forget(crpc_context *context, const void *address, uint64_t b
         return CRPC_E_INVALID;
     }
     int32_t status = context_check_rails(context, NULL);
-    return status == CRPC_OK ? stripe_cache_forget(context->stripe, start, bytes) : status;
+    return status == CRPC_OK ? registration_cache_forget(context->channels, start, bytes) : status;
 }
 
 int32_t crpc_cache_get_info(crpc_context *context, crpc_cache_info *info)
@@ -229,7 +229,7 @@ int32_t crpc_cache_get_info(crpc_context *context, crpc_cache_info *info)
         return status;
     }
     crpc_cache_info ours = {0};
-    stripe_cache_info(context->stripe, &ours);
+    registration_cache_info(context->channels, &ours);
     COPYOUT(info, &ours, cache_info);
     return CRPC_OK;
 }

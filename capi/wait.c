@@ -29,9 +29,9 @@ static bool look(struct crpc_context *context)
 {
     rpc_progress(context->engine);
     bool waits = rpc_something_waits(context->engine);
-    if (context->stripe) {
-        stripe_progress(context->stripe);
-        waits = stripe_something_waits(context->stripe) || waits;
+    if (context->channels) {
+        channel_progress(context->channels);
+        waits = channel_something_waits(context->channels) || waits;
     }
     return waits;
 }
@@ -39,8 +39,8 @@ static bool look(struct crpc_context *context)
 static uint64_t next_deadline_ns(const struct crpc_context *context)
 {
     uint64_t deadline_ns = rpc_next_deadline_ns(context->engine);
-    return context->stripe ? minimum(deadline_ns, stripe_next_deadline_ns(context->stripe))
-                           : deadline_ns;
+    return context->channels ? minimum(deadline_ns, channel_next_deadline_ns(context->channels))
+                             : deadline_ns;
 }
 
 static int arm(struct crpc_context *context)

@@ -1,5 +1,5 @@
 """mutate.py: breaks an engine on purpose, one rule at a time, and expects its simulation to notice. What core/rpc/tests/mutations.py
-and core/stripe/tests/mutations.py share; they have the rules."""
+and core/channel/tests/mutations.py share; they have the rules."""
 import argparse
 import os
 import shutil

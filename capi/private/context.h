@@ -11,12 +11,12 @@
 #include "base/log.h"
 #include "nic/nic.h"
 #include "rpc/rpc.h"
-#include "stripe/stripe.h"
+#include "channel/channel.h"
 
 struct cm;
 
 /* The nic and the cm of calls; with rails, theirs as well. */
-#define CONTEXT_EVENT_FDS_MAX (2 + STRIPE_RAILS_MAX + 1)
+#define CONTEXT_EVENT_FDS_MAX (2 + CHANNEL_RAILS_MAX + 1)
 
 struct crpc_context {
     struct rpc_engine *engine;
@@ -27,10 +27,10 @@ struct crpc_context {
 
     /* With CRPC_CONTEXT_RAILS, else NULL and 0. Each rail is a nic of its own, so that channels
      * and calls share no queue. */
-    struct stripe_engine *stripe;
-    bool stripe_first; /* in the next poll: calls filled the last */
+    struct channel_engine *channels;
+    bool channels_first; /* in the next poll: calls filled the last */
     uint32_t rail_count;
-    struct nic *rails[STRIPE_RAILS_MAX];
+    struct nic *rails[CHANNEL_RAILS_MAX];
     struct cm *rail_cm; /* of rail 0; NULL as above */
 
     int event_fds[CONTEXT_EVENT_FDS_MAX]; /* what a sleeper waits for */
@@ -43,8 +43,8 @@ struct crpc_context {
 
 struct region {
     struct list link;
-    struct nic_memory memory;    /* with the nic of calls */
-    struct stripe_region stripe; /* with the rails */
+    struct nic_keys memory;    /* with the nic of calls */
+    struct registration rails; /* with the rails */
     uint64_t handle;
     uint64_t address;
     uint64_t bytes;
@@ -57,8 +57,7 @@ static inline struct rpc_endpoint *endpoint_of(const struct crpc_context *contex
     return handles_get(&context->handles, endpoint.bits, HANDLE_ENDPOINT);
 }
 
-static inline struct stripe_channel *channel_of(const struct crpc_context *context,
-                                                crpc_channel channel)
+static inline struct channel *channel_of(const struct crpc_context *context, crpc_channel channel)
 {
     return handles_get(&context->handles, channel.bits, HANDLE_CHANNEL);
 }

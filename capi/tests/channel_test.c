@@ -1,5 +1,5 @@
 /* channel_test.c: channels as a program uses them: messages and their ends, memory, sleeping, calls
- * beside them. What the engine does when rails fail is tested below it, in core/stripe/tests.
+ * beside them. What the engine does when rails fail is tested below it, in core/channel/tests.
  */
 #include <poll.h>
 #include <stdlib.h>

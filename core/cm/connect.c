@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "cm/state.h"
+#include "cm/internal.h"
 
 int32_t cm_connect(struct cm *cm, const char *address, void *owner,
                    struct cm_identifier **identifier, crpc_error *error)

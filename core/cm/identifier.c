@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cm/state.h"
+#include "cm/internal.h"
 
 struct cm_identifier *cm_identifier_new(struct cm *cm, void *owner)
 {

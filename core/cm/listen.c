@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "cm/state.h"
+#include "cm/internal.h"
 
 #define BACKLOG_DEFAULT 128
 

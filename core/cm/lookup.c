@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "cm/state.h"
+#include "cm/internal.h"
 
 struct cm_lookup {
     pthread_mutex_t mutex; /* taken before cm.mutex, never after it */

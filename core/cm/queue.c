@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <sys/eventfd.h>
 
-#include "cm/state.h"
+#include "cm/internal.h"
 
 struct cm_event *cm_spare_event(struct cm *cm, enum cm_event_kind kind,
                                 struct cm_identifier *identifier)

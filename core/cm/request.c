@@ -6,7 +6,7 @@
  */
 #include <string.h>
 
-#include "cm/state.h"
+#include "cm/internal.h"
 
 void cm_turn_away(struct rdma_cm_id *id, uint32_t reason)
 {

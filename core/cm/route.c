@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "cm/state.h"
+#include "cm/internal.h"
 
 bool cm_same_port(const struct cm *cm, const struct rdma_cm_id *id)
 {

@@ -9,7 +9,7 @@
 #include <time.h>
 
 #include "base/error.h"
-#include "cm/state.h"
+#include "cm/internal.h"
 
 #define TROUBLE_PAUSE_NS 20000000 /* after what cannot be helped, so as not to spin on it */
 

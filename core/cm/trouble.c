@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "cm/state.h"
+#include "cm/internal.h"
 
 static const uint8_t refusal_magic[4] = {'C', 'R', 'C', 'M'};
 

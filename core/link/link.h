@@ -1,6 +1,6 @@
 /* link.h: a link: one connection to one peer, and what every service makes of it alike.
  *
- * A service is what two sides do over a link: calls (core/rpc), channels (core/stripe). Its struct
+ * A service is what two sides do over a link: calls (core/rpc), channels (core/channel). Its struct
  * for a connection begins with a struct link, its engine holds a struct link_group, and it fills in
  * one struct link_service. The link connects, by rdma_cm or by blobs; it keeps the state and the
  * events that the application sees; it watches over the connection and ends it.

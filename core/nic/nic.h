@@ -37,7 +37,7 @@ struct nic_options {
 
 /* ---- Memory ---------------------------------------------------------------------------------- */
 
-struct nic_memory {
+struct nic_keys {
     uint32_t local_key;
     uint32_t remote_key;
     void *driver; /* the driver's own handle; NULL = not registered */
@@ -148,13 +148,13 @@ struct nic_operations {
     int32_t (*open)(const struct nic_options *options, struct nic **nic, crpc_error *error);
     void (*close)(struct nic *nic);
     int32_t (*memory_register)(struct nic *nic, void *address, size_t bytes, uint32_t access,
-                               struct nic_memory *memory, crpc_error *error);
+                               struct nic_keys *memory, crpc_error *error);
     /* Memory of another device: [offset, offset + bytes) of a dma-buf, which WQEs and peers then
      * know as [address, address + bytes). CRPC_E_UNSUPPORTED where device or kernel cannot. */
     int32_t (*memory_register_dmabuf)(struct nic *nic, int fd, uint64_t offset, size_t bytes,
-                                      uint64_t address, uint32_t access, struct nic_memory *memory,
+                                      uint64_t address, uint32_t access, struct nic_keys *memory,
                                       crpc_error *error);
-    void (*memory_deregister)(struct nic *nic, struct nic_memory *memory);
+    void (*memory_deregister)(struct nic *nic, struct nic_keys *memory);
     int32_t (*queue_pair_create)(struct nic *nic, void *owner, struct nic_queue_pair **queue_pair,
                                  crpc_error *error);
     /* Whatever was posted is forgotten; no completion of it is polled afterwards, even if the
@@ -178,7 +178,7 @@ struct nic_operations {
                        uint32_t flags);
     void (*post_read)(struct nic_queue_pair *queue_pair, const struct nic_transfer *transfer,
                       uint32_t flags);
-    void (*ring)(struct nic_queue_pair *queue_pair);
+    void (*ring_doorbell)(struct nic_queue_pair *queue_pair);
     /* Takes up to capacity completions; decrements nic->receives_posted for receives. */
     uint32_t (*poll)(struct nic *nic, struct nic_completion *completions, uint32_t capacity);
     /* Posts receives until receives_posted == receive_depth; one doorbell (or linked list). */

@@ -5,7 +5,7 @@
  * generation bits (docs/model, "ids"), and its bytes would land where the budget says there is
  * room.
  */
-#include "rpc/engine.h"
+#include "rpc/internal.h"
 
 void call_end(struct rpc_call *call, int32_t status)
 {

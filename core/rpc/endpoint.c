@@ -1,7 +1,7 @@
 /* endpoint.c: an endpoint as a link: its memory, its hello, its failure, the draining of what was
  * pending, its end. Cold path.
  */
-#include "rpc/engine.h"
+#include "rpc/internal.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -123,7 +123,7 @@ static int32_t make_receive_side(struct rpc_endpoint *endpoint, crpc_error *erro
         return status;
     }
     set_shares(endpoint, options);
-    endpoint->mailbox = ring_line(&endpoint->ring);
+    endpoint->mailbox = ring_mailbox(&endpoint->ring);
     endpoint->mailbox->nonce = endpoint->link.nonce;
     endpoint_publish(endpoint);
     return CRPC_OK;
@@ -185,7 +185,7 @@ static void fill_body(const struct link *link, uint8_t body[LINK_BODY_BYTES])
     struct wire_endpoint wire = {
         .ring_address = (uint64_t)(uintptr_t)endpoint->ring.address,
         .ring_key = endpoint->ring.memory.remote_key,
-        .mailbox_key = endpoint->ring.line_memory.remote_key,
+        .mailbox_key = endpoint->ring.mailbox_keys.remote_key,
         .request_units = (uint32_t)(endpoint->request_share / WIRE_UNIT_BYTES),
         .batch_window = (uint16_t)endpoint->batch_window,
         .ring_log2 = (uint8_t)__builtin_ctz(endpoint->options.ring_bytes),

@@ -1,5 +1,5 @@
 /* engine.c: the life of the engine, and the completions of its device. */
-#include "rpc/engine.h"
+#include "rpc/internal.h"
 
 #include <errno.h>
 #include <inttypes.h>

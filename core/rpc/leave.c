@@ -1,7 +1,7 @@
 /* leave.c: how a connection ends well: both sides say FIN after their last request, answer what
  * they owe, and part when nothing is left; and what watches over a connection meanwhile.
  */
-#include "rpc/engine.h"
+#include "rpc/internal.h"
 
 #include <stdio.h>
 

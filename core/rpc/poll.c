@@ -1,5 +1,5 @@
 /* poll.c: poll: what it does in which order, and why in that order; and what those who sleep ask. */
-#include "rpc/engine.h"
+#include "rpc/internal.h"
 
 static void flush_work(struct rpc_engine *engine)
 {

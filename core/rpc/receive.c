@@ -2,7 +2,7 @@
  * since the peer can rewrite the ring at any time; a field out of place ends the connection, and
  * that alone.
  */
-#include "rpc/engine.h"
+#include "rpc/internal.h"
 
 #include <stdatomic.h>
 

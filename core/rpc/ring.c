@@ -70,8 +70,8 @@ int32_t ring_create(struct ring *ring, struct nic *nic, uint64_t bytes, uint32_t
     status = nic->operations->memory_register(nic, ring->address, 2 * bytes, access, &ring->memory,
                                               error);
     if (status == CRPC_OK) {
-        status = nic->operations->memory_register(nic, ring_line(ring), page_bytes(), line_access,
-                                                  &ring->line_memory, error);
+        status = nic->operations->memory_register(nic, ring_mailbox(ring), page_bytes(),
+                                                  line_access, &ring->mailbox_keys, error);
     }
     if (status != CRPC_OK) {
         ring_destroy(ring, nic);
@@ -81,8 +81,8 @@ int32_t ring_create(struct ring *ring, struct nic *nic, uint64_t bytes, uint32_t
 
 void ring_destroy(struct ring *ring, struct nic *nic)
 {
-    if (ring->line_memory.driver) {
-        nic->operations->memory_deregister(nic, &ring->line_memory);
+    if (ring->mailbox_keys.driver) {
+        nic->operations->memory_deregister(nic, &ring->mailbox_keys);
     }
     if (ring->memory.driver) {
         nic->operations->memory_deregister(nic, &ring->memory);

@@ -11,10 +11,10 @@
 #include "nic/nic.h"
 
 struct ring {
-    uint8_t *address;              /* of 2 * bytes, then the line's page */
-    uint64_t bytes;                /* a power of two, a multiple of the page size */
-    struct nic_memory memory;      /* all 2 * bytes */
-    struct nic_memory line_memory; /* the page after it */
+    uint8_t *address;             /* of 2 * bytes, then the line's page */
+    uint64_t bytes;               /* a power of two, a multiple of the page size */
+    struct nic_keys memory;       /* all 2 * bytes */
+    struct nic_keys mailbox_keys; /* the page after it */
 };
 
 /* Maps and registers a ring with these accesses (CRPC_ACCESS_*). CRPC_OK, or *error is filled. */
@@ -29,7 +29,7 @@ static inline uint8_t *ring_at(const struct ring *ring, uint64_t position)
     return ring->address + (position & (ring->bytes - 1));
 }
 
-static inline void *ring_line(const struct ring *ring)
+static inline void *ring_mailbox(const struct ring *ring)
 {
     return ring->address + 2 * ring->bytes;
 }

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/copy.h"
-#include "rpc/engine.h"
+#include "rpc/internal.h"
 
 /* ---- Writing messages ------------------------------------------------------------------------ */
 
@@ -345,7 +345,7 @@ static void send_batch(struct rpc_endpoint *endpoint)
     }
     engine->operations->post_write_immediate(endpoint->link.queue_pair, &transfer,
                                              signaled ? NIC_POST_SIGNALED : 0);
-    engine->operations->ring(endpoint->link.queue_pair);
+    engine->operations->ring_doorbell(endpoint->link.queue_pair);
 
     if (unlikely(endpoint->batch_messages == WIRE_MESSAGES_MAX) && endpoint->link.refused) {
         link_report(&endpoint->link, LINK_EVENT_ROOM);
@@ -434,15 +434,15 @@ void endpoint_read_mailbox(struct rpc_endpoint *endpoint)
         return;
     }
     struct nic_transfer transfer = {
-        .local_address = (uint64_t)(uintptr_t)ring_line(&endpoint->staging),
+        .local_address = (uint64_t)(uintptr_t)ring_mailbox(&endpoint->staging),
         .remote_address = endpoint->peer.ring_address + 2 * endpoint->peer.ring_bytes,
         .bytes = sizeof(struct wire_mailbox),
-        .local_key = endpoint->staging.line_memory.local_key,
+        .local_key = endpoint->staging.mailbox_keys.local_key,
         .remote_key = endpoint->peer.mailbox_key};
     endpoint->read_wqe = endpoint->link.queue_pair->posted;
     endpoint->read_in_flight = true;
     engine->operations->post_read(endpoint->link.queue_pair, &transfer, NIC_POST_SIGNALED);
-    engine->operations->ring(endpoint->link.queue_pair);
+    engine->operations->ring_doorbell(endpoint->link.queue_pair);
     endpoint->stats.mailbox_reads++;
 }
 
@@ -461,7 +461,7 @@ void endpoint_read_timer(struct rpc_endpoint *endpoint)
 
 static void take_mailbox(struct rpc_endpoint *endpoint)
 {
-    const struct wire_mailbox *mailbox = ring_line(&endpoint->staging);
+    const struct wire_mailbox *mailbox = ring_mailbox(&endpoint->staging);
     uint64_t request_limit = wire_load(&mailbox->request_limit);
     uint64_t batch_limit = wire_load(&mailbox->batch_limit);
     if (wire_load(&mailbox->nonce) != endpoint->link.peer.nonce) {

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "rpc_model.hpp"
-#include "stripe_model.hpp"
+#include "channel_model.hpp"
 
 namespace
 {

@@ -9,4 +9,4 @@ seed=${1:-$RANDOM$RANDOM} steps=${2:-1000000}
 say "RPC"
 "$root/build/gcc/core/rpc/tests/simulate" --seed "$seed" --steps "$steps"
 say "channels"
-"$root/build/gcc/core/stripe/tests/stripe_simulate" --seed "$seed" --steps "$steps"
+"$root/build/gcc/core/channel/tests/channel_simulate" --seed "$seed" --steps "$steps"

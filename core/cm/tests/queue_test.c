@@ -11,7 +11,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "cm/state.h"
+#include "cm/internal.h"
 
 struct fixture {
     struct cm cm;

@@ -21,7 +21,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "cm/state.h"
+#include "cm/internal.h"
 
 void side_open(struct side *side, const char *device)
 {
@@ -195,7 +195,7 @@ static void prove(struct nic_queue_pair *from, struct nic_queue_pair *to, uint32
     uint64_t start = clock_now_ns();
     uint32_t goal = from->posted + 1;
     operations->post_write_immediate(from, &nothing, NIC_POST_SIGNALED);
-    operations->ring(from);
+    operations->ring_doorbell(from);
     while (operations->poll(to->nic, &completion, 1) == 0) {
         assert_true(clock_now_ns() - start < RIG_WAIT_S * 1000000000ull);
         usleep(100);

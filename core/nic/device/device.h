@@ -103,11 +103,11 @@ void device_destroy_cq(struct ibv_cq *cq, uint32_t unacked);
 
 /* memory.c */
 int32_t device_memory_register(struct nic *base, void *address, size_t bytes, uint32_t access,
-                               struct nic_memory *memory, crpc_error *error);
+                               struct nic_keys *memory, crpc_error *error);
 int32_t device_memory_register_dmabuf(struct nic *base, int fd, uint64_t offset, size_t bytes,
-                                      uint64_t address, uint32_t access, struct nic_memory *memory,
+                                      uint64_t address, uint32_t access, struct nic_keys *memory,
                                       crpc_error *error);
-void device_memory_deregister(struct nic *nic, struct nic_memory *memory);
+void device_memory_deregister(struct nic *nic, struct nic_keys *memory);
 
 /* connect.c */
 void device_queue_pair_address(const struct nic_queue_pair *base, struct nic_address *address);

@@ -26,14 +26,14 @@ static bool all_mapped(void *address, size_t bytes)
            errno != ENOMEM;
 }
 
-static struct nic_memory keys_of(struct ibv_mr *region)
+static struct nic_keys keys_of(struct ibv_mr *region)
 {
-    return (struct nic_memory){
+    return (struct nic_keys){
         .local_key = region->lkey, .remote_key = region->rkey, .driver = region};
 }
 
 int32_t device_memory_register(struct nic *base, void *address, size_t bytes, uint32_t access,
-                               struct nic_memory *memory, crpc_error *error)
+                               struct nic_keys *memory, crpc_error *error)
 {
     struct device_nic *nic = to_device_nic(base);
     struct ibv_mr *region = ibv_reg_mr(nic->pd, address, bytes, access_flags(access));
@@ -59,7 +59,7 @@ static bool knows_no_dmabuf(int os_error)
 }
 
 int32_t device_memory_register_dmabuf(struct nic *base, int fd, uint64_t offset, size_t bytes,
-                                      uint64_t address, uint32_t access, struct nic_memory *memory,
+                                      uint64_t address, uint32_t access, struct nic_keys *memory,
                                       crpc_error *error)
 {
     struct device_nic *nic = to_device_nic(base);
@@ -85,11 +85,11 @@ int32_t device_memory_register_dmabuf(struct nic *base, int fd, uint64_t offset,
     return CRPC_OK;
 }
 
-void device_memory_deregister(struct nic *nic, struct nic_memory *memory)
+void device_memory_deregister(struct nic *nic, struct nic_keys *memory)
 {
     (void)nic;
     if (memory->driver) {
         ibv_dereg_mr(memory->driver);
     }
-    *memory = (struct nic_memory){0};
+    *memory = (struct nic_keys){0};
 }

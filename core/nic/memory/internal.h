@@ -311,12 +311,12 @@ void memory_close(struct nic *nic);
 
 /* region.c. */
 int32_t memory_register(struct nic *nic, void *address, size_t bytes, uint32_t access,
-                        struct nic_memory *memory, crpc_error *error);
+                        struct nic_keys *memory, crpc_error *error);
 /* Any file that may be mapped will do for a dma-buf: `address` is where the caller has mapped it. */
 int32_t memory_register_dmabuf(struct nic *nic, int fd, uint64_t offset, size_t bytes,
-                               uint64_t address, uint32_t access, struct nic_memory *memory,
+                               uint64_t address, uint32_t access, struct nic_keys *memory,
                                crpc_error *error);
-void memory_deregister(struct nic *nic, struct nic_memory *memory);
+void memory_deregister(struct nic *nic, struct nic_keys *memory);
 void memory_region_free(struct memory_nic *nic, struct memory_region *region);
 
 /* queue_pair.c. */
@@ -334,7 +334,7 @@ void memory_post_write(struct nic_queue_pair *queue_pair, const struct nic_trans
                        uint32_t flags);
 void memory_post_read(struct nic_queue_pair *queue_pair, const struct nic_transfer *transfer,
                       uint32_t flags);
-void memory_ring(struct nic_queue_pair *queue_pair);
+void memory_ring_doorbell(struct nic_queue_pair *queue_pair);
 /* Sets `severed` and `open` from what they depend on. */
 void memory_queue_pair_update(struct memory_queue_pair *queue_pair);
 

@@ -216,7 +216,7 @@ void memory_post_read(struct nic_queue_pair *shared, const struct nic_transfer *
     post(shared, MEMORY_READ, transfer, flags);
 }
 
-void memory_ring(struct nic_queue_pair *shared)
+void memory_ring_doorbell(struct nic_queue_pair *shared)
 {
     struct memory_queue_pair *queue_pair = memory_queue_pair(shared);
 

@@ -32,7 +32,7 @@ static uint32_t slot_take(struct memory_nic *nic)
 }
 
 static int32_t region_create(struct nic *shared, uint64_t address, size_t bytes, uint32_t access,
-                             struct nic_memory *memory, crpc_error *error)
+                             struct nic_keys *memory, crpc_error *error)
 {
     const uint32_t needs_local_write = CRPC_ACCESS_REMOTE_WRITE | CRPC_ACCESS_REMOTE_ATOMIC;
     struct memory_nic *nic = memory_nic(shared);
@@ -63,7 +63,7 @@ static int32_t region_create(struct nic *shared, uint64_t address, size_t bytes,
     region->remote_key = region->local_key | REMOTE_KEY_BIT;
     nic->regions[slot] = region;
     nic->fabric->counters.regions++;
-    *memory = (struct nic_memory){
+    *memory = (struct nic_keys){
         .local_key = region->local_key,
         .remote_key = region->remote_key,
         .driver = region,
@@ -72,13 +72,13 @@ static int32_t region_create(struct nic *shared, uint64_t address, size_t bytes,
 }
 
 int32_t memory_register(struct nic *shared, void *address, size_t bytes, uint32_t access,
-                        struct nic_memory *memory, crpc_error *error)
+                        struct nic_keys *memory, crpc_error *error)
 {
     return region_create(shared, (uintptr_t)address, bytes, access, memory, error);
 }
 
 int32_t memory_register_dmabuf(struct nic *shared, int fd, uint64_t offset, size_t bytes,
-                               uint64_t address, uint32_t access, struct nic_memory *memory,
+                               uint64_t address, uint32_t access, struct nic_keys *memory,
                                crpc_error *error)
 {
     struct stat found;
@@ -100,7 +100,7 @@ void memory_region_free(struct memory_nic *nic, struct memory_region *region)
     free(region);
 }
 
-void memory_deregister(struct nic *shared, struct nic_memory *memory)
+void memory_deregister(struct nic *shared, struct nic_keys *memory)
 {
     struct memory_nic *nic = memory_nic(shared);
     struct memory_region *region = memory->driver;

@@ -83,7 +83,7 @@ void mlx5_post_write(struct nic_queue_pair *base, const struct nic_transfer *tra
                      uint32_t flags);
 void mlx5_post_read(struct nic_queue_pair *base, const struct nic_transfer *transfer,
                     uint32_t flags);
-void mlx5_ring(struct nic_queue_pair *base);
+void mlx5_ring_doorbell(struct nic_queue_pair *base);
 void mlx5_refill(struct nic *base);
 
 /* poll.c */

@@ -100,7 +100,7 @@ void mlx5_post_read(struct nic_queue_pair *base, const struct nic_transfer *tran
     end(queue_pair, wqe, segment, MLX5_OPCODE_RDMA_READ, 0, flags);
 }
 
-void mlx5_ring(struct nic_queue_pair *base)
+void mlx5_ring_doorbell(struct nic_queue_pair *base)
 {
     struct mlx5_queue_pair *queue_pair = to_mlx5_queue_pair(base);
     send_queue_ring(&queue_pair->queue);

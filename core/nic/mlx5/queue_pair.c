@@ -140,7 +140,7 @@ void mlx5_queue_pair_fail(struct nic_queue_pair *base)
     base->failed = true;
     ibv_modify_qp(base->verbs, &attributes, IBV_QP_STATE);
     /* What was posted but not rung is promised a flush like everything else. */
-    mlx5_ring(base);
+    mlx5_ring_doorbell(base);
 }
 
 /* Once ibv_destroy_qp has returned no entry of the queue pair appears any more, so what is there

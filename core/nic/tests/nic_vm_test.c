@@ -140,7 +140,7 @@ static void test_write(void **state)
         struct nic_transfer write = pair_write(pair, 3, 5, sizes[i], 0xfeed0000u + i);
         memset(pair->ring, 0xaa, PAIR_BYTES);
         operations->post_write_immediate(pair->sender, &write, NIC_POST_SIGNALED);
-        operations->ring(pair->sender);
+        operations->ring_doorbell(pair->sender);
         inbox_wait(&pair->far, i + 1);
         const struct nic_completion *completion = inbox_last(&pair->far);
         assert_int_equal(completion->kind, NIC_COMPLETION_RECEIVE);
@@ -169,7 +169,7 @@ static void test_read(void **state)
         pair->box[i] = (uint8_t)(i + 100);
     }
     operations->post_read(pair->sender, &read, NIC_POST_SIGNALED);
-    operations->ring(pair->sender);
+    operations->ring_doorbell(pair->sender);
     inbox_wait(&pair->near, 1);
     assert_int_equal(inbox_last(&pair->near)->kind, NIC_COMPLETION_SEND);
     assert_memory_equal(pair->source + 128, pair->box, 64);
@@ -185,7 +185,7 @@ static void test_signaling(void **state)
         struct nic_transfer write = pair_write(pair, 0, 64 * i, 32, i);
         operations->post_write_immediate(pair->sender, &write, 0);
     }
-    operations->ring(pair->sender);
+    operations->ring_doorbell(pair->sender);
     inbox_wait(&pair->far, 20);
     inbox_wait_completed(&pair->near, pair->sender, 16);
     inbox_expect_silence(&pair->near);
@@ -198,7 +198,7 @@ static void test_signaling(void **state)
 
     struct nic_transfer write = pair_write(pair, 0, 0, 32, 20);
     operations->post_write_immediate(pair->sender, &write, NIC_POST_SIGNALED);
-    operations->ring(pair->sender);
+    operations->ring_doorbell(pair->sender);
     inbox_wait_completed(&pair->near, pair->sender, 21);
     assert_int_equal(nic_send_room(pair->sender), 64);
     assert_int_equal(pair->sender->stats.signaled_wqes, 3);
@@ -220,7 +220,7 @@ static void test_refill(void **state)
             struct nic_transfer write = pair_write(pair, 0, 0, 16, sent++);
             operations->post_write_immediate(pair->sender, &write, 0);
         }
-        operations->ring(pair->sender);
+        operations->ring_doorbell(pair->sender);
         inbox_poll(&pair->near);
         inbox_poll(&pair->far);
         if (far->receives_posted < nic_receive_low_mark(far)) {
@@ -259,7 +259,7 @@ static void test_arm(void **state)
         assert_int_equal(pair->far.count, i);
         assert_false(readable(far->event_fd, 0));
         operations->post_write_immediate(pair->sender, &write, NIC_POST_SIGNALED);
-        operations->ring(pair->sender);
+        operations->ring_doorbell(pair->sender);
         assert_true(readable(far->event_fd, PAIR_WAIT_S * 1000));
         operations->disarm(far);
         assert_false(readable(far->event_fd, 0));
@@ -273,7 +273,7 @@ static void test_arm(void **state)
     assert_int_equal(operations->arm(near), 0);
     struct nic_transfer write = pair_write(pair, 0, 0, 16, 0);
     operations->post_write_immediate(pair->sender, &write, NIC_POST_SIGNALED);
-    operations->ring(pair->sender);
+    operations->ring_doorbell(pair->sender);
     assert_true(readable(near->event_fd, PAIR_WAIT_S * 1000));
     operations->disarm(near);
     inbox_wait_completed(&pair->near, pair->sender, 151);

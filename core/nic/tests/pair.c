@@ -54,7 +54,7 @@ void *pair_map(size_t bytes)
 }
 
 void pair_enroll(struct nic *nic, void *address, size_t bytes, uint32_t access,
-                 struct nic_memory *memory)
+                 struct nic_keys *memory)
 {
     crpc_error error = {.struct_size = sizeof(error)};
     int32_t status = nic->operations->memory_register(nic, address, bytes, access, memory, &error);

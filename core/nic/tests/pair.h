@@ -23,7 +23,7 @@ struct pair {
     uint8_t *source; /* of near, registered for local access only */
     uint8_t *ring;   /* of far, peers may write */
     uint8_t *box;    /* of far, 64 bytes, peers may read */
-    struct nic_memory source_memory, ring_memory, box_memory;
+    struct nic_keys source_memory, ring_memory, box_memory;
 };
 
 /* The driver under test. */
@@ -33,7 +33,7 @@ struct nic *pair_open_nic(const struct nic_options *options);
 
 void *pair_map(size_t bytes);
 void pair_enroll(struct nic *nic, void *address, size_t bytes, uint32_t access,
-                 struct nic_memory *memory);
+                 struct nic_keys *memory);
 
 /* cmocka fixtures: *state is a struct pair. */
 int pair_set_up(void **state);

@@ -22,7 +22,7 @@ static void send_one(struct pair *pair, const struct nic_transfer *write, uint32
 {
     const struct nic_operations *operations = pair->near.nic->operations;
     operations->post_write_immediate(pair->sender, write, flags);
-    operations->ring(pair->sender);
+    operations->ring_doorbell(pair->sender);
 }
 
 /* The first error is the cause, and the queue pair takes nothing more. */
@@ -89,7 +89,7 @@ void test_plain_access(void **state)
         pair_reconnect(pair);
         pair->near.count = 0;
         operations->post_write(pair->sender, &write, 0);
-        operations->ring(pair->sender);
+        operations->ring_doorbell(pair->sender);
         expect_death(pair, NIC_ERROR_REMOTE_ACCESS);
         assert_int_equal(pair->box[0], 0);
         assert_int_equal(pair->ring[PAIR_BYTES - 16], 0);
@@ -198,8 +198,8 @@ void test_destroy_pending(void **state)
         for (uint32_t i = 0; i < 3; i++) {
             operations->post_write_immediate(from, &write, NIC_POST_SIGNALED);
             operations->post_write_immediate(pair->sender, &write, NIC_POST_SIGNALED);
-            operations->ring(from);
-            operations->ring(pair->sender);
+            operations->ring_doorbell(from);
+            operations->ring_doorbell(pair->sender);
         }
         usleep(round % 3 * 2000); /* some have completed by then, some have not */
         operations->queue_pair_destroy(round % 2 ? from : to);
@@ -279,7 +279,7 @@ void test_bad_memory(void **state)
 {
     struct pair *pair = *state;
     struct nic *nic = pair->near.nic;
-    struct nic_memory memory = {0};
+    struct nic_keys memory = {0};
     crpc_error error = {.struct_size = sizeof(error)};
     void *hole = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     munmap(hole, 4096);
@@ -296,7 +296,7 @@ static int memlock_child(void)
 {
     static uint8_t memory[1 << 20];
     struct nic_options options = pair_options();
-    struct nic_memory region = {0};
+    struct nic_keys region = {0};
     struct nic *nic = NULL;
     crpc_error error = {.struct_size = sizeof(error)};
     const struct rlimit limit = {.rlim_cur = 64 * 1024, .rlim_max = 64 * 1024};

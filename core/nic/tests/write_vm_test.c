@@ -34,10 +34,10 @@ void test_plain_write(void **state)
         memset(pair->ring, 0xaa, PAIR_BYTES);
         operations->post_write(pair->sender, &plain, 0);
         if (ring_between) {
-            operations->ring(pair->sender);
+            operations->ring_doorbell(pair->sender);
         }
         operations->post_write_immediate(pair->sender, &last, NIC_POST_SIGNALED);
-        operations->ring(pair->sender);
+        operations->ring_doorbell(pair->sender);
         inbox_wait(&pair->far, i + 1);
         assert_memory_equal(pair->ring + 5, pair->source + 3, bytes);
         assert_int_equal(pair->ring[4], 0xaa);
@@ -60,7 +60,7 @@ void test_plain_signaling(void **state)
         struct nic_transfer write = pair_write(pair, 0, 64 * i, 32, 0);
         operations->post_write(pair->sender, &write, i == 2 ? NIC_POST_SIGNALED : 0);
     }
-    operations->ring(pair->sender);
+    operations->ring_doorbell(pair->sender);
     inbox_wait_completed(&pair->near, pair->sender, 11); /* 3, and one in eight after it */
     inbox_expect_silence(&pair->near);
     assert_int_equal(pair->near.count, 2);
@@ -76,7 +76,7 @@ void test_large_write(void **state)
     uint32_t most = pair->near.nic->message_bytes_max;
     uint8_t *from = pair_map(LARGE_BYTES);
     uint8_t *to = pair_map(LARGE_BYTES);
-    struct nic_memory from_memory, to_memory;
+    struct nic_keys from_memory, to_memory;
     uint32_t posted = 0;
     pair_enroll(pair->near.nic, from, LARGE_BYTES, 0, &from_memory);
     pair_enroll(pair->far.nic, to, LARGE_BYTES, CRPC_ACCESS_LOCAL_WRITE | CRPC_ACCESS_REMOTE_WRITE,
@@ -98,7 +98,7 @@ void test_large_write(void **state)
     }
     struct nic_transfer last = pair_write(pair, 0, 0, 0, 16);
     operations->post_write_immediate(pair->sender, &last, NIC_POST_SIGNALED);
-    operations->ring(pair->sender);
+    operations->ring_doorbell(pair->sender);
     inbox_wait(&pair->far, 1);
     assert_int_equal(inbox_last(&pair->far)->immediate, 16);
     assert_memory_equal(from, to, LARGE_BYTES);
@@ -128,7 +128,7 @@ void test_dmabuf(void **state)
     const struct nic_operations *operations = far->operations;
     const uint32_t access = CRPC_ACCESS_LOCAL_WRITE | CRPC_ACCESS_REMOTE_WRITE;
     const uint64_t address = 0x40001000; /* no place of this process */
-    struct nic_memory memory = {0};
+    struct nic_keys memory = {0};
     crpc_error error = {.struct_size = sizeof(error)};
     uint8_t seen[3000];
     int fd = make_file(16384);
@@ -152,7 +152,7 @@ void test_dmabuf(void **state)
     }
     operations->post_write(pair->sender, &write, 0);
     operations->post_write_immediate(pair->sender, &last, 0);
-    operations->ring(pair->sender);
+    operations->ring_doorbell(pair->sender);
     inbox_wait(&pair->far, 1);
     assert_int_equal(pread(fd, seen, sizeof(seen), 8096), sizeof(seen));
     assert_memory_equal(seen, pair->source + 7, sizeof(seen));

@@ -15,7 +15,7 @@ static struct ibv_send_wr *chain_next(struct verbs_queue_pair *queue_pair,
 {
     struct nic_queue_pair *base = &queue_pair->device.base;
     if (unlikely(queue_pair->chained == VERBS_CHAIN)) {
-        verbs_ring(base);
+        verbs_ring_doorbell(base);
     }
     struct ibv_send_wr *wqe = &queue_pair->chain[queue_pair->chained++];
     struct ibv_sge *piece = wqe->sg_list;
@@ -96,7 +96,7 @@ static __attribute__((cold)) void ring_failed(struct verbs_queue_pair *queue_pai
     verbs_queue_pair_fail(base);
 }
 
-void verbs_ring(struct nic_queue_pair *base)
+void verbs_ring_doorbell(struct nic_queue_pair *base)
 {
     struct verbs_queue_pair *queue_pair = to_verbs_queue_pair(base);
     uint32_t count = queue_pair->chained;

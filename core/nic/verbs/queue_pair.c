@@ -64,7 +64,7 @@ void verbs_queue_pair_fail(struct nic_queue_pair *base)
     base->failed = true;
     ibv_modify_qp(base->verbs, &attributes, IBV_QP_STATE);
     /* What was posted but not rung is promised a flush like everything else. */
-    verbs_ring(base);
+    verbs_ring_doorbell(base);
 }
 
 static void drop_completions(struct verbs_nic *nic, uint32_t number)

@@ -73,7 +73,7 @@ void verbs_post_write(struct nic_queue_pair *base, const struct nic_transfer *tr
                       uint32_t flags);
 void verbs_post_read(struct nic_queue_pair *base, const struct nic_transfer *transfer,
                      uint32_t flags);
-void verbs_ring(struct nic_queue_pair *base);
+void verbs_ring_doorbell(struct nic_queue_pair *base);
 void verbs_refill(struct nic *base);
 
 /* poll.c */

@@ -2,7 +2,7 @@
 #ifndef CORE_RPC_TESTS_BLOB_H
 #define CORE_RPC_TESTS_BLOB_H
 
-#include "rpc/engine.h"
+#include "rpc/internal.h"
 
 static inline int32_t endpoint_blob(struct rpc_engine *engine, const crpc_endpoint_options *options,
                                     struct rpc_endpoint **endpoint, uint8_t *blob,

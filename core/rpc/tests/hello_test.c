@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "rpc/engine.h"
+#include "rpc/internal.h"
 
 static struct wire_endpoint good(void)
 {

@@ -208,7 +208,7 @@ static void the_peer_can_reach_nothing_but_ring_and_mailbox(void **state)
     uint64_t staging = (uint64_t)(uintptr_t)target->staging.address;
     uint64_t mailbox = ring + 2 * target->ring.bytes;
     assert_int_equal(memory_fabric_read(pair.fabric, number, mailbox,
-                                        target->ring.line_memory.remote_key, 64, bytes),
+                                        target->ring.mailbox_keys.remote_key, 64, bytes),
                      NIC_ERROR_NONE);
     assert_int_equal(memory_fabric_write(pair.fabric, number, staging,
                                          target->staging.memory.remote_key, 64, bytes),

@@ -32,7 +32,7 @@ static const struct nic_transport default_transport = {.retry_timeout = 14, .ret
 struct side {
     struct nic *nic;
     struct nic_queue_pair *queue_pairs[PAIRS_MAX];
-    struct nic_memory written_memory, read_memory, source_memory, landing_memory;
+    struct nic_keys written_memory, read_memory, source_memory, landing_memory;
     _Alignas(64) uint8_t written[RING_BYTES];
     _Alignas(64) uint8_t read[RING_BYTES];
     _Alignas(64) uint8_t source[RING_BYTES];
@@ -61,10 +61,10 @@ static inline struct nic *open_nic(struct memory_fabric *fabric)
     return nic;
 }
 
-static inline struct nic_memory register_memory(struct nic *nic, void *address, size_t bytes,
-                                                uint32_t access)
+static inline struct nic_keys register_memory(struct nic *nic, void *address, size_t bytes,
+                                              uint32_t access)
 {
-    struct nic_memory memory = {0};
+    struct nic_keys memory = {0};
     crpc_error error = {0};
 
     if (nic->operations->memory_register(nic, address, bytes, access, &memory, &error) != CRPC_OK)
@@ -192,7 +192,7 @@ static inline void post_read(struct fixture *fixture, uint32_t pair, uint32_t of
 
 static inline void ring(struct fixture *fixture, uint32_t pair)
 {
-    OPERATIONS->ring(fixture->a.queue_pairs[pair]);
+    OPERATIONS->ring_doorbell(fixture->a.queue_pairs[pair]);
 }
 
 static inline struct nic_completion poll_one(struct nic *nic)

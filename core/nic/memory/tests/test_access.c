@@ -126,7 +126,7 @@ static void assert_peer(struct fixture *f, const struct access_case *access)
 
     memory_fabric_options(f->fabric)->retry_steps = 0;
     OPERATIONS->post_write_immediate(f->b.queue_pairs[0], &back, NIC_POST_SIGNALED);
-    OPERATIONS->ring(f->b.queue_pairs[0]);
+    OPERATIONS->ring_doorbell(f->b.queue_pairs[0]);
     assert_error(f->b.nic, f->b.queue_pairs[0], dead ? NIC_ERROR_FLUSHED : NIC_ERROR_RETRY, 1);
     assert_int_equal(counters(f)->remote_access_errors, dead);
     assert_int_equal(counters(f)->local_errors, !dead);

@@ -76,11 +76,11 @@ static void a_queue_pair_can_be_its_own_peer(void **state)
 
     connect_one_way(loop, loop);
     OPERATIONS->post_write_immediate(loop, &transfer, NIC_POST_SIGNALED);
-    OPERATIONS->ring(loop);
+    OPERATIONS->ring_doorbell(loop);
     assert_int_equal(OPERATIONS->poll(f->a.nic, (struct nic_completion[2]){{0}}, 2), 2);
     transfer.remote_key = 0;
     OPERATIONS->post_write_immediate(loop, &transfer, NIC_POST_SIGNALED);
-    OPERATIONS->ring(loop);
+    OPERATIONS->ring_doorbell(loop);
     assert_error(f->a.nic, loop, NIC_ERROR_REMOTE_ACCESS, 2);
 }
 
@@ -148,7 +148,7 @@ static void inline_bytes_are_taken_at_post(void **state)
     transfer = write_transfer(&a, &b, 1000, 221, 2);
     OPERATIONS->post_write_immediate(a.queue_pairs[0], &transfer, NIC_POST_SIGNALED);
     memset(a.source, 2, RING_BYTES);
-    OPERATIONS->ring(a.queue_pairs[0]);
+    OPERATIONS->ring_doorbell(a.queue_pairs[0]);
     assert_int_equal(b.written[0], 1);
     assert_int_equal(b.written[219], 1);
     assert_int_equal(b.written[1000], 2);
@@ -223,7 +223,7 @@ static void a_peer_that_has_not_joined_yet_is_awaited(void **state)
 
     connect_one_way(ours, theirs);
     OPERATIONS->post_write_immediate(ours, &transfer, NIC_POST_SIGNALED);
-    OPERATIONS->ring(ours);
+    OPERATIONS->ring_doorbell(ours);
     for (int i = 0; i < 100; i++)
         assert_nothing(f->a.nic);
     connect_one_way(theirs, ours);
@@ -241,7 +241,7 @@ static void a_peer_that_talks_to_another_is_not_reached(void **state)
     connect_one_way(ours, f->b.queue_pairs[0]);
     OPERATIONS->post_write_immediate(ours, &transfer, 0);
     OPERATIONS->post_write_immediate(ours, &transfer, 0);
-    OPERATIONS->ring(ours);
+    OPERATIONS->ring_doorbell(ours);
     for (int i = 0; i < 9; i++)
         assert_nothing(f->a.nic);
     assert_error(f->a.nic, ours, NIC_ERROR_RETRY, 1);
@@ -309,7 +309,7 @@ static void a_full_completion_queue_is_counted(void **state)
     connect_one_way(loop, loop);
     for (int i = 0; i < 4; i++)
         OPERATIONS->post_write_immediate(loop, &(struct nic_transfer){0}, 0);
-    OPERATIONS->ring(loop);
+    OPERATIONS->ring_doorbell(loop);
     assert_int_equal(memory_fabric_counters(fabric)->send_overflows, 1);
     assert_int_equal(memory_fabric_counters(fabric)->receive_overflows, 0);
     assert_int_equal(OPERATIONS->poll(nic, (struct nic_completion[9]){{0}}, 9), 7);
@@ -442,7 +442,7 @@ static void post_unconnected(struct fixture *f)
 
 static void deregister_twice(struct fixture *f)
 {
-    struct nic_memory copy = f->a.source_memory;
+    struct nic_keys copy = f->a.source_memory;
 
     OPERATIONS->memory_deregister(f->a.nic, &f->a.source_memory);
     OPERATIONS->memory_deregister(f->a.nic, &copy);

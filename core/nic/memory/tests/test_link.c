@@ -28,7 +28,7 @@ static void expect_new_ones_work(struct fixture *f)
     connect_one_way(ours, theirs);
     connect_one_way(theirs, ours);
     OPERATIONS->post_write_immediate(ours, &transfer, NIC_POST_SIGNALED);
-    OPERATIONS->ring(ours);
+    OPERATIONS->ring_doorbell(ours);
     run_to_the_end(f, 1);
     assert_receive(f->b.nic, theirs, 99, 8);
     assert_sent(f->a.nic, ours, 1);
@@ -84,7 +84,7 @@ static void queue_pairs_made_meanwhile_work_afterwards(void **state)
     connect_one_way(ours, theirs);
     connect_one_way(theirs, ours);
     OPERATIONS->post_write_immediate(ours, &(struct nic_transfer){.immediate = 7}, 0);
-    OPERATIONS->ring(ours);
+    OPERATIONS->ring_doorbell(ours);
     assert_false(memory_fabric_run(f->fabric, 500));
     assert_nothing(f->b.nic);
     memory_fabric_set_link(f->b.nic, true);
@@ -112,7 +112,7 @@ static void check_too_late(enum memory_mode mode)
     assert_nothing(f->b.nic); /* knows nothing of it */
     assert_false(f->b.queue_pairs[0]->failed);
     OPERATIONS->post_write_immediate(f->b.queue_pairs[0], &back, 0); /* until it sends */
-    OPERATIONS->ring(f->b.queue_pairs[0]);
+    OPERATIONS->ring_doorbell(f->b.queue_pairs[0]);
     run_to_the_end(f, 1);
     assert_error(f->b.nic, f->b.queue_pairs[0], NIC_ERROR_RETRY, 1);
     post_write(f, 1, 0, 8, 3, NIC_POST_SIGNALED); /* idle meanwhile */

@@ -225,7 +225,7 @@ static void registrations_have_their_own_keys(void **state)
     enum { COUNT = 40 };
     struct memory_fabric *fabric = memory_fabric_create(1);
     struct nic *nics[2] = {open_nic(fabric), open_nic(fabric)};
-    struct nic_memory memory[COUNT];
+    struct nic_keys memory[COUNT];
     uint8_t bytes[8];
 
     (void)state;
@@ -251,7 +251,7 @@ static void registration_refuses_nonsense(void **state)
 {
     struct memory_fabric *fabric = memory_fabric_create(1);
     struct nic *nic = open_nic(fabric);
-    struct nic_memory memory;
+    struct nic_keys memory;
     uint8_t bytes[8];
 
     (void)state;
@@ -276,7 +276,7 @@ static void the_nth_call_fails_once(void **state)
     const struct nic_options options = small_options("");
     struct nic_queue_pair *queue_pair;
     struct nic_address address;
-    struct nic_memory memory;
+    struct nic_keys memory;
     struct nic *nic;
     crpc_error error;
     uint8_t bytes[8];

@@ -346,8 +346,8 @@ static void memory_may_vanish_in_between(void **state)
     for (uint64_t seed = 1; seed <= SEEDS; seed++) {
         struct fixture *f = fixture_create(seed, MEMORY_SCHEDULED, 1);
         uint8_t *theirs = malloc(512), *ours = malloc(512);
-        struct nic_memory written = register_memory(f->b.nic, theirs, 512, 7);
-        struct nic_memory landing = register_memory(f->a.nic, ours, 512, CRPC_ACCESS_LOCAL_WRITE);
+        struct nic_keys written = register_memory(f->b.nic, theirs, 512, 7);
+        struct nic_keys landing = register_memory(f->a.nic, ours, 512, CRPC_ACCESS_LOCAL_WRITE);
         struct nic_transfer transfer = {
             .local_address = (uintptr_t)ours,
             .local_key = landing.local_key,

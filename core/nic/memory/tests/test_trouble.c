@@ -9,7 +9,7 @@ static void post_back(struct fixture *f, uint32_t pair)
     const struct nic_transfer transfer = write_transfer(&f->b, &f->a, 0, 8, 77);
 
     OPERATIONS->post_write_immediate(f->b.queue_pairs[pair], &transfer, NIC_POST_SIGNALED);
-    OPERATIONS->ring(f->b.queue_pairs[pair]);
+    OPERATIONS->ring_doorbell(f->b.queue_pairs[pair]);
 }
 
 /* ---- Cuts ------------------------------------------------------------------------------------ */
@@ -96,7 +96,7 @@ static void an_answer_that_is_lost_is_awaited_anew(void **state)
     options->acknowledge_weight = 0;
     connect_one_way(ours, theirs);
     OPERATIONS->post_write_immediate(ours, &(struct nic_transfer){.immediate = 5}, 0);
-    OPERATIONS->ring(ours);
+    OPERATIONS->ring_doorbell(ours);
     assert_false(memory_fabric_run(f->fabric, 60));
     connect_one_way(theirs, ours);
     assert_false(memory_fabric_run(f->fabric, 200));
@@ -129,7 +129,7 @@ static void a_nic_is_cut_with_all_it_has(void **state)
     connect_one_way(later, peer);
     connect_one_way(peer, later);
     OPERATIONS->post_write_immediate(peer, &(struct nic_transfer){0}, 0);
-    OPERATIONS->ring(peer);
+    OPERATIONS->ring_doorbell(peer);
     assert_false(memory_fabric_run(f->fabric, 500));
     OPERATIONS->close(f->b.nic); /* as a process that has gone */
     run_to_the_end(f, 1);
@@ -369,7 +369,7 @@ static void chaos_act(struct fixture *f, struct random_generator *random)
         OPERATIONS->post_write(queue_pair, &transfer, 0);
     else
         OPERATIONS->post_write_immediate(queue_pair, &transfer, 0);
-    OPERATIONS->ring(queue_pair);
+    OPERATIONS->ring_doorbell(queue_pair);
 }
 
 static void chaos_poll(struct fixture *f, struct side *side, uint64_t seed, uint32_t *receives)

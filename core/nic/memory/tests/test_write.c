@@ -10,7 +10,7 @@
 static void post_plain(struct fixture *f, const struct nic_transfer *transfer)
 {
     OPERATIONS->post_write(f->a.queue_pairs[0], transfer, NIC_POST_SIGNALED);
-    OPERATIONS->ring(f->a.queue_pairs[0]);
+    OPERATIONS->ring_doorbell(f->a.queue_pairs[0]);
 }
 
 static void check_tells_nobody(enum memory_mode mode)
@@ -115,7 +115,7 @@ static void a_large_one_lands_whole(void **state)
 {
     struct fixture *f = fixture_create(1, MEMORY_SCHEDULED, 1);
     uint8_t *from = malloc(LARGE_BYTES), *to = calloc(1, LARGE_BYTES);
-    struct nic_memory here, there;
+    struct nic_keys here, there;
     struct nic_transfer transfer;
 
     (void)state;
@@ -151,7 +151,7 @@ static void a_mapped_file_is_a_dmabuf(void **state)
     struct fixture *f = fixture_create(1, MEMORY_SCHEDULED, 1);
     struct nic_transfer transfer = write_transfer(&f->a, &f->b, 0, 100, 0);
     int fd = memfd_create("dmabuf", MFD_CLOEXEC);
-    struct nic_memory memory = {0};
+    struct nic_keys memory = {0};
     uint8_t *mapped, seen[100];
     uint64_t address;
 
@@ -187,7 +187,7 @@ static void nonsense_is_no_dmabuf(void **state)
     struct memory_fabric *fabric = memory_fabric_create(1);
     struct nic *nic = open_nic(fabric);
     int fd = memfd_create("dmabuf", MFD_CLOEXEC);
-    struct nic_memory memory;
+    struct nic_keys memory;
 
     (void)state;
     assert_int_equal(ftruncate(fd, 8192), 0);

@@ -107,7 +107,7 @@ static void test_compressed(void **state)
                                              (random >> 45) % 4 ? NIC_POST_SIGNALED : 0);
             posted++;
         }
-        operations->ring(pair.sender);
+        operations->ring_doorbell(pair.sender);
         uint32_t capacity = 1 + (uint32_t)(random >> 55) % 64;
         uint32_t count = poll_once(pair.far.nic, completions, capacity);
         for (uint32_t i = 0; i < count; i++, arrived++) {
@@ -154,7 +154,7 @@ static void test_compressed_destroy(void **state)
             struct nic_transfer write = pair_write(&pair, 0, 0, 16, 7);
             operations->post_write_immediate(pair.sender, &write, NIC_POST_SIGNALED);
         }
-        operations->ring(pair.sender);
+        operations->ring_doorbell(pair.sender);
         uint64_t start = clock_now_ns();
         uint32_t arrived = 0;
         while (arrived < 1 + round % 30) { /* some are taken, maybe in the middle of a block */
@@ -169,7 +169,7 @@ static void test_compressed_destroy(void **state)
         pair_reconnect(&pair);
         struct nic_transfer write = pair_write(&pair, 0, 0, 33, round);
         operations->post_write_immediate(pair.sender, &write, NIC_POST_SIGNALED);
-        operations->ring(pair.sender);
+        operations->ring_doorbell(pair.sender);
         uint32_t count = 0;
         while ((count = poll_once(pair.far.nic, completions, 64)) == 0) {
             assert_true(clock_now_ns() - start < PAIR_WAIT_S * 1000000000ull);
@@ -223,7 +223,7 @@ static void *send_singly(void *argument)
             poll_once(sender->pair->near.nic, completions, 16);
         }
         operations->post_write_immediate(sender->pair->sender, &write, NIC_POST_SIGNALED);
-        operations->ring(sender->pair->sender);
+        operations->ring_doorbell(sender->pair->sender);
         sent++;
     }
     return NULL;
@@ -295,7 +295,7 @@ static void test_arm_after_destroy(void **state)
         struct nic_transfer write = pair_write(&pair, 0, 0, 16, i);
         operations->post_write_immediate(pair.sender, &write, NIC_POST_SIGNALED);
     }
-    operations->ring(pair.sender);
+    operations->ring_doorbell(pair.sender);
     uint64_t start = clock_now_ns();
     uint32_t arrived = 0;
     while (arrived < 5) {
@@ -330,7 +330,7 @@ static void test_features(void **state)
     for (uint32_t i = 0; i < 300; i++) {
         struct nic_transfer write = pair_write(&pair, 0, 0, i % 250, i);
         operations->post_write_immediate(pair.sender, &write, NIC_POST_SIGNALED);
-        operations->ring(pair.sender);
+        operations->ring_doorbell(pair.sender);
         uint64_t start = clock_now_ns();
         while (poll_once(pair.far.nic, &completion, 1) == 0) {
             assert_true(clock_now_ns() - start < PAIR_WAIT_S * 1000000000ull);
@@ -374,7 +374,7 @@ static void test_no_compression(void **state)
     assert_int_equal(to_mlx5_nic(pair.far.nic)->receives.layout, COMPLETION_PLAIN);
     struct nic_transfer write = pair_write(&pair, 0, 0, 16, 3);
     pair.near.nic->operations->post_write_immediate(pair.sender, &write, NIC_POST_SIGNALED);
-    pair.near.nic->operations->ring(pair.sender);
+    pair.near.nic->operations->ring_doorbell(pair.sender);
     uint64_t start = clock_now_ns();
     while (poll_once(pair.far.nic, &completion, 1) == 0) {
         assert_true(clock_now_ns() - start < PAIR_WAIT_S * 1000000000ull);

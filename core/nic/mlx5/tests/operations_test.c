@@ -35,7 +35,7 @@ struct work {
 struct side {
     struct inbox inbox;
     struct nic_queue_pair *sender, *receiver;
-    struct nic_memory memory;
+    struct nic_keys memory;
     uint32_t position; /* of the next WQE, in blocks */
 };
 
@@ -130,7 +130,7 @@ static void run(struct side *side, const struct work *work, uint32_t count, stru
              ? operations->post_write
              : operations->post_write_immediate)(side->sender, &transfer, work[i].flags);
     }
-    operations->ring(side->sender);
+    operations->ring_doorbell(side->sender);
     inbox_wait_completed(&side->inbox, side->sender, side->sender->posted);
     while (nic->receive_depth - nic->receives_posted < receives) {
         inbox_poll(&side->inbox);

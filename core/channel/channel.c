@@ -1,0 +1,527 @@
+/* channel.c: a channel as a link: memory, hello, agreement with the peer, failure, leave, close. */
+#include "channel/internal.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+
+/* ---- Making ---------------------------------------------------------------------------------- */
+
+static void init_links(struct channel *channel)
+{
+    struct list *links[] = {&channel->waiting, &channel->free_sends, &channel->work_link,
+                            &channel->waiting_link, &channel->fence_link};
+    for (size_t i = 0; i < sizeof(links) / sizeof(links[0]); i++) {
+        list_init(links[i]);
+    }
+    wheel_timer_init(&channel->settle_timer, TIMER_SETTLE);
+    for (uint32_t i = 0; i < CHANNEL_RAILS_MAX; i++) {
+        wheel_timer_init(&channel->rails[i].retry_timer, TIMER_RAIL_0 + i);
+    }
+}
+
+static int32_t create(struct link_group *group, struct link **link, crpc_error *error)
+{
+    struct channel_engine *engine = engine_of_group(group);
+    if (engine->channel_count == engine->channels_max) {
+        return error_set(error, CRPC_E_NO_RESOURCE, 0,
+                         "%u channels are open, which is channels_max; close some or raise it",
+                         engine->channels_max);
+    }
+    struct channel *channel =
+        aligned_alloc(CACHE_LINE_BYTES, align_up(sizeof(*channel), CACHE_LINE_BYTES));
+    if (!channel) {
+        return error_set(error, CRPC_E_NO_MEMORY, ENOMEM, "no memory for a channel");
+    }
+    memset(channel, 0, sizeof(*channel));
+    channel->engine = engine;
+    channel->bar = CRPC_E_STATE;
+    channel->cts_repeat_rail = NO_RAIL;
+    init_links(channel);
+    int32_t status = link_init(&channel->link, group, error);
+    if (status != CRPC_OK) {
+        free(channel);
+        return status;
+    }
+    engine->channel_count++;
+    *link = &channel->link;
+    return CRPC_OK;
+}
+
+/* Its receives are promised here, so that what the peer may send always finds one. */
+static int32_t promise_receives(struct channel *channel, crpc_error *error)
+{
+    struct channel_engine *engine = channel->engine;
+    uint32_t receives = receives_of(channel->options.slots);
+    for (uint32_t i = 0; i < engine->rail_count; i++) {
+        if (receives > channel_receives_left(engine, i)) {
+            return error_set(error, CRPC_E_NO_RESOURCE, 0,
+                             "a channel with %u slots needs %u receives of rail %u, and %u are "
+                             "left; ask for fewer slots, or raise rail_receive_depth",
+                             channel->options.slots, receives, i, channel_receives_left(engine, i));
+        }
+    }
+    for (uint32_t i = 0; i < engine->rail_count; i++) {
+        engine->rails[i].receives_promised += receives;
+    }
+    return CRPC_OK;
+}
+
+static int32_t allocate(struct channel *channel, crpc_error *error)
+{
+    const crpc_channel_options *options = &channel->options;
+    channel->incoming = calloc(options->slots, sizeof(*channel->incoming));
+    channel->outgoing = calloc(options->slots, sizeof(*channel->outgoing));
+    channel->sends = calloc(options->sends_max, sizeof(*channel->sends));
+    if (!channel->incoming || !channel->outgoing || !channel->sends) {
+        return error_set(error, CRPC_E_NO_MEMORY, ENOMEM, "no memory for a channel's ops");
+    }
+    channel->slot_mask = options->slots - 1;
+    for (uint32_t i = 0; i < options->slots; i++) {
+        for (uint32_t j = 0; j < CHANNEL_GROUP_MAX; j++) {
+            struct channel_op *op = &channel->incoming[i].ops[j];
+            list_init(&op->link);
+            op->channel = channel;
+            op->kind = CRPC_COMPLETION_RECEIVED;
+        }
+    }
+    for (uint32_t i = 0; i < options->sends_max; i++) {
+        struct channel_op *op = &channel->sends[i];
+        list_append(&channel->free_sends, &op->link);
+        wheel_timer_init(&op->timer, TIMER_SEND);
+        op->channel = channel;
+        op->kind = CRPC_COMPLETION_SENT;
+    }
+    return CRPC_OK;
+}
+
+static void unprepare(struct link *link);
+
+static int32_t prepare(struct link *link, const void *given, crpc_error *error)
+{
+    struct channel *channel = channel_of_link(link);
+    struct channel_engine *engine = channel->engine;
+    const crpc_channel_options *options = given;
+    channel->options = *options;
+    link_options_set(&link->options, options);
+    channel->options.rails &= (1u << engine->rail_count) - 1;
+    int32_t status = promise_receives(channel, error);
+    if (status != CRPC_OK) {
+        channel->options.slots = 0; /* none are promised */
+        return status;
+    }
+    channel->split = options->split;
+    channel->share = options->rail0_share;
+    channel->stripe_bytes_min = options->stripe_bytes_min;
+    channel->hint = options->split == CRPC_SPLIT_HINT ? hint_open(options->hint) : NULL;
+    if (options->split != CRPC_SPLIT_FIXED) {
+        speed_init(channel);
+    }
+    status = allocate(channel, error);
+    uint64_t bytes = channel_area_bytes(options->slots);
+    if (status == CRPC_OK) {
+        status = memory_create(engine, &channel->area, bytes, channel->options.rails,
+                               CRPC_ACCESS_LOCAL_WRITE | CRPC_ACCESS_REMOTE_WRITE, error);
+    }
+    if (status == CRPC_OK) {
+        status = memory_create(engine, &channel->staging, bytes, channel->options.rails, 0, error);
+    }
+    if (status == CRPC_OK) {
+        status = queues_create(channel, 0, options->queue_pairs, error);
+    }
+    if (status != CRPC_OK) {
+        unprepare(link);
+        return status;
+    }
+    link->queue_pair = channel->rails[0].queues[0]->queue_pair;
+    return CRPC_OK;
+}
+
+static void destroy_all_queues(struct channel *channel)
+{
+    for (uint32_t i = 0; i < CHANNEL_RAILS_MAX; i++) {
+        struct channel_rail *rail = &channel->rails[i];
+        queues_destroy(channel, i, 0);
+        rail->fence = FENCE_NONE;
+        if (rail->state > RAIL_LACKED) {
+            rail->state = RAIL_DOWN;
+        }
+        wheel_clear(&channel->engine->links.wheel, &rail->retry_timer);
+    }
+    channel->up = 0;
+}
+
+static void unprepare(struct link *link)
+{
+    struct channel *channel = channel_of_link(link);
+    struct channel_engine *engine = channel->engine;
+    destroy_all_queues(channel);
+    memory_destroy(engine, &channel->area);
+    memory_destroy(engine, &channel->staging);
+    hint_close(channel->hint);
+    channel->hint = NULL;
+    free(channel->incoming);
+    free(channel->outgoing);
+    free(channel->sends);
+    channel->incoming = NULL;
+    channel->outgoing = NULL;
+    channel->sends = NULL;
+    list_init(&channel->free_sends);
+    if (channel->options.slots != 0) {
+        for (uint32_t i = 0; i < engine->rail_count; i++) {
+            engine->rails[i].receives_promised -= receives_of(channel->options.slots);
+        }
+        channel->options.slots = 0;
+    }
+}
+
+static void destroy(struct link *link)
+{
+    struct channel *channel = channel_of_link(link);
+    struct channel_engine *engine = channel->engine;
+    sends_end_all(channel, CRPC_E_CLOSED);
+    receives_end_all(channel, CRPC_E_CLOSED);
+    ops_forget_finished(channel);
+    unprepare(link);
+    wheel_clear(&engine->links.wheel, &channel->settle_timer);
+    list_remove(&channel->work_link);
+    list_remove(&channel->waiting_link);
+    list_remove(&channel->fence_link);
+    engine->channel_count--;
+    link_remove(link);
+    free(channel);
+}
+
+/* ---- The hello ------------------------------------------------------------------------------- */
+
+static void fill_body(const struct link *link, uint8_t body[LINK_BODY_BYTES])
+{
+    const struct channel *channel = channel_of_link(link);
+    struct channel_hello hello = {
+        .area_address = (uint64_t)(uintptr_t)channel->area.base,
+        .area_key = channel->area.keys[0].remote_key,
+        .slots_log2 = (uint8_t)__builtin_ctz(channel->options.slots),
+        .queue_pairs = (uint8_t)channel->options.queue_pairs,
+        .rails = (uint8_t)channel->options.rails,
+    };
+    memcpy(body, &hello, sizeof(hello));
+}
+
+static const char *body_fault(const uint8_t body[LINK_BODY_BYTES])
+{
+    struct channel_hello hello;
+    memcpy(&hello, body, sizeof(hello));
+    if (hello.slots_log2 > CHANNEL_SLOTS_LOG2_MAX) {
+        return "its number of slots is out of range";
+    }
+    if (hello.queue_pairs < 1 || hello.queue_pairs > CHANNEL_QUEUE_PAIRS_MAX) {
+        return "its number of queue pairs is out of range";
+    }
+    if (hello.area_address % 64 != 0 ||
+        hello.area_address > UINT64_MAX - channel_area_bytes(CHANNEL_SLOTS_MAX)) {
+        return "its memory is at an impossible address";
+    }
+    if (!(hello.rails & 1u) || hello.rails >= 1u << CHANNEL_RAILS_MAX) {
+        return "its rails are out of range";
+    }
+    return hello.zero != 0 || hello.zero2 != 0 ? "reserved bytes are set" : NULL;
+}
+
+/* Takes note of what both sides agree on. */
+static int32_t attach(struct link *link, crpc_error *error)
+{
+    (void)error;
+    struct channel *channel = channel_of_link(link);
+    struct channel_hello hello;
+    memcpy(&hello, link->peer.body, sizeof(hello));
+    channel->slot_mask = (uint32_t)minimum(1u << hello.slots_log2, channel->options.slots) - 1;
+    channel->queue_pairs = (uint32_t)minimum(hello.queue_pairs, channel->options.queue_pairs);
+    channel->common = channel->options.rails & hello.rails;
+    channel->peer_area = hello.area_address;
+    channel->rails[0].peer_key = hello.area_key;
+    return CRPC_OK;
+}
+
+static void detach(struct link *link)
+{
+    struct channel *channel = channel_of_link(link);
+    channel->slot_mask = channel->options.slots - 1;
+    channel->queue_pairs = 0;
+    channel->common = 0;
+}
+
+/* ---- Life ------------------------------------------------------------------------------------ */
+
+static void opened(struct link *link)
+{
+    rails_open(channel_of_link(link));
+}
+
+void channel_connected(struct channel *channel)
+{
+    if (channel->link.state != CRPC_STATE_CONNECTING || channel->up == 0) {
+        return;
+    }
+    wheel_clear(&channel->engine->links.wheel, &channel->settle_timer);
+    channel->bar = CRPC_OK;
+    link_connected(&channel->link);
+    link_start_keepalive(&channel->link);
+}
+
+void channel_flush(struct channel *channel)
+{
+    if (channel->link.state == CRPC_STATE_DISCONNECTED) {
+        return;
+    }
+    control_flush(channel);
+    if (unlikely(channel->repeats > 0)) {
+        sends_repeat(channel);
+    }
+    receives_post_cts(channel);
+    sends_progress(channel);
+    if (unlikely(channel->leaving || channel->left)) {
+        channel_check_leave(channel);
+    }
+}
+
+static void settle(struct link *link)
+{
+    struct channel *channel = channel_of_link(link);
+    channel_take_completions(channel->engine);
+    channel_flush(channel);
+}
+
+static void distrust(struct link *link)
+{
+    channel_of_link(link)->stats.protocol_errors++;
+}
+
+static void end(struct channel *channel, int32_t status)
+{
+    channel->bar = status;
+    destroy_all_queues(channel);
+    wheel_clear(&channel->engine->links.wheel, &channel->settle_timer);
+    list_remove(&channel->fence_link);
+    sends_end_all(channel, status);
+    receives_end_all(channel, status);
+}
+
+static void failed(struct link *link)
+{
+    struct channel *channel = channel_of_link(link);
+    /* Whatever ends a channel after both BYEs is its end, unless the peer breaks the protocol. */
+    if (channel->bye_sent && channel->bye_received && link->error.status != CRPC_E_PROTOCOL) {
+        link->error = (crpc_error){0};
+    }
+    if (link->state != CRPC_STATE_DISCONNECTED) {
+        link_over(link);
+    }
+    end(channel, CRPC_E_DISCONNECTED);
+}
+
+static void closed(struct link *link)
+{
+    struct channel *channel = channel_of_link(link);
+    end(channel, CRPC_E_CLOSED);
+    list_remove(&channel->work_link);
+    list_remove(&channel->waiting_link);
+}
+
+static bool quiet(const struct link *link)
+{
+    return channel_of_link(link)->ops_left == 0;
+}
+
+/* ---- Leave ----------------------------------------------------------------------------------- */
+
+static void leave(struct link *link)
+{
+    struct channel *channel = channel_of_link(link);
+    if (!channel->leaving) {
+        channel->leaving = true;
+        channel->leave_wanted = !channel->bye_received;
+        channel->bar = CRPC_E_CLOSING;
+        channel_work(channel->engine, channel);
+    }
+}
+
+static void describe_leave(const struct link *link, char *text, size_t bytes)
+{
+    snprintf(text, bytes, "%u sends waited for receives, or their data were under way",
+             channel_of_link(link)->sends_open);
+}
+
+void channel_check_leave(struct channel *channel)
+{
+    if (channel->bye_received) {
+        channel_connected(channel); /* the peer was, for a moment: its application hears of both */
+    }
+    if (channel->link.state == CRPC_STATE_CONNECTING) {
+        return;
+    }
+    if (channel->bye_received && channel->bar == CRPC_OK) {
+        channel->bar = CRPC_E_CLOSING;
+        channel->link.state = CRPC_STATE_CLOSING;
+    }
+    bool over = channel->leaving || channel->bye_received;
+    /* Nobody will receive what waits any more, or complete its message. A clear-to-send that the LEAVE
+     * overtook is still waited for. */
+    if ((channel->left && channel->send_number >= channel->bye.posted) ||
+        (over && sends_stuck(channel))) {
+        sends_end_waiting(channel, CRPC_E_DISCONNECTED);
+    }
+    if (!over || channel->sends_open > 0) {
+        return;
+    }
+    if (!channel->bye_sent && !channel->bye_wanted) {
+        channel->bye_wanted = true;
+        control_flush(channel);
+    }
+    if (channel->bye_sent && channel->bye_received &&
+        channel->stats.messages_received >= channel->bye.sent) {
+        if ((channel->outbox_unsent | channel->outbox_posted) != 0) {
+            return; /* our BYE is under way */
+        }
+        link_fail(&channel->link, &(crpc_error){0});
+    }
+}
+
+/* ---- Time ------------------------------------------------------------------------------------ */
+
+/* Makes the transport notice a peer that is gone. */
+static void probe_rails(struct channel *channel)
+{
+    for (uint32_t mask = channel->up; mask != 0; mask &= mask - 1) {
+        struct channel_queue *queue = channel->rails[__builtin_ctz(mask)].queues[0];
+        if (nic_send_room(queue->queue_pair) > 0) {
+            control_touch(queue);
+        }
+    }
+}
+
+static bool keepalive(struct link *link)
+{
+    struct channel *channel = channel_of_link(link);
+    if (link->heard == 0 && channel->ops_left > 0) {
+        probe_rails(channel);
+    }
+    if (channel->split == CRPC_SPLIT_HINT && !channel->hint) {
+        channel->hint = hint_open(channel->options.hint);
+    }
+    return true;
+}
+
+/* ---- Events ---------------------------------------------------------------------------------- */
+
+/* One change of a rail. */
+static void emit_event(struct link *link, struct output *output)
+{
+    struct channel *channel = channel_of_link(link);
+    for (uint32_t i = 0; i < CHANNEL_RAILS_MAX; i++) {
+        struct channel_rail *rail = &channel->rails[i];
+        if (rail->changes > 0) {
+            rail->changes--;
+            rail->shown_up = !rail->shown_up;
+            *output->next++ =
+                (crpc_completion){.kind = CRPC_COMPLETION_RAIL,
+                                  .flags = CRPC_COMPLETION_OF_CHANNEL,
+                                  .status = rail->shown_up ? CRPC_OK : CRPC_E_DISCONNECTED,
+                                  .endpoint = {link->handle},
+                                  .user_data = link->options.user_data,
+                                  .token = i,
+                                  .endpoint_user_data = link->options.user_data};
+            break;
+        }
+    }
+    if (channel->rails[0].changes == 0 && channel->rails[1].changes == 0) {
+        link->events &= ~LINK_EVENT_SERVICE;
+    }
+}
+
+const struct link_service channel_service = {
+    .name = "channel",
+    .no_room = "channels_max, rail_receive_depth or backlog",
+    .number = LINK_SERVICE_CHANNEL,
+    .version_min = CHANNEL_VERSION_MIN,
+    .version_max = CHANNEL_VERSION_MAX,
+    .features = 0,
+    .handle_kind = HANDLE_CHANNEL,
+    .completion_flags = CRPC_COMPLETION_OF_CHANNEL,
+    .create = create,
+    .prepare = prepare,
+    .fill_body = fill_body,
+    .body_fault = body_fault,
+    .attach = attach,
+    .detach = detach,
+    .unprepare = unprepare,
+    .destroy = destroy,
+    .opened = opened,
+    .settle = settle,
+    .distrust = distrust,
+    .failed = failed,
+    .leave = leave,
+    .describe_leave = describe_leave,
+    .keepalive = keepalive,
+    .closed = closed,
+    .quiet = quiet,
+    .emit_event = emit_event,
+    .timer = channel_timer,
+    .device_event = channel_device_event,
+};
+
+/* ---- For capi -------------------------------------------------------------------------------- */
+
+void channel_set_share(struct channel *channel, uint32_t rail0_share)
+{
+    channel->share = rail0_share;
+    channel->split = CRPC_SPLIT_FIXED;
+}
+
+uint32_t channel_rails(const struct channel *channel)
+{
+    return channel->common;
+}
+
+static uint32_t shown_state(const struct channel_rail *rail)
+{
+    switch (rail->state) {
+    case RAIL_NONE:
+        return CRPC_RAIL_NONE;
+    case RAIL_LACKED:
+        return CRPC_RAIL_LACKED;
+    case RAIL_UP:
+        return CRPC_RAIL_UP;
+    default:
+        return CRPC_RAIL_DOWN;
+    }
+}
+
+void channel_info(const struct channel *channel, crpc_channel_info *info)
+{
+    *info = (crpc_channel_info){
+        .state = channel->link.state,
+        .user_data = channel->options.user_data,
+        .slots = channel->link.opened ? channel->slot_mask + 1 : channel->options.slots,
+        .queue_pairs = channel->queue_pairs,
+        .split = channel->split,
+        .rail0_share = channel->share,
+        .receives_open = channel->receives_open,
+        .sends_open = channel->sends_open,
+        .version = channel->link.peer.version,
+        .token_bytes = channel->link.peer.token_bytes,
+    };
+    for (uint32_t i = 0; i < CHANNEL_RAILS_MAX; i++) {
+        info->rail_state[i] = shown_state(&channel->rails[i]);
+    }
+    memcpy(info->token, channel->link.peer.token, sizeof(info->token));
+    link_addresses(&channel->link, info->peer_address, sizeof(info->peer_address),
+                   info->local_address, sizeof(info->local_address));
+}
+
+void channel_stats(const struct channel *channel, crpc_channel_stats *stats)
+{
+    *stats = channel->stats;
+}

@@ -1,0 +1,597 @@
+/* send.c: sends: each waits until the peer has posted a receive with its tag, then its message is
+ * split over the rails that are up at that moment, and posted.
+ *
+ * The peer's receives show as table in our memory, written by its device ("clear to send").
+ */
+#include "channel/internal.h"
+
+#include <stdatomic.h>
+#include <string.h>
+
+#include "channel/split.h"
+
+/* ---- Clear to send --------------------------------------------------------------------------- */
+
+/* Copies a clear-to-send if it is the wanted message's. The number lands last, so what lies before it is
+ * whole. */
+static bool copy_cts(const struct channel_cts *cts, uint64_t number, struct channel_cts *copy)
+{
+    if (*(const volatile uint64_t *)&cts->number != number + 1) {
+        return false;
+    }
+    atomic_thread_fence(memory_order_acquire);
+    memcpy(copy, cts, sizeof(*copy));
+    return copy->number == number + 1;
+}
+
+static bool cts_valid(const struct channel_cts *cts, uint32_t index, uint32_t count)
+{
+    return cts->index == index && cts->count == count && cts->zero == 0 &&
+           (cts->zero2[0] | cts->zero2[1] | cts->zero2[2]) == 0 &&
+           cts->bytes <= CHANNEL_BUFFER_BYTES_MAX && cts->address <= UINT64_MAX - cts->bytes;
+}
+
+/* True if the head is known now. */
+static bool read_head(struct channel *channel)
+{
+    struct channel_head *head = &channel->head;
+    uint32_t slot = (uint32_t)channel->send_number & channel->slot_mask;
+    const struct channel_cts *table =
+        (const struct channel_cts *)(channel->area.base + CHANNEL_BUFFERS_OFFSET +
+                                     (size_t)slot * CHANNEL_SLOT_BUFFERS_BYTES);
+    struct channel_cts cts;
+    if (likely(!copy_cts(&table[0], channel->send_number, &cts))) {
+        return false;
+    }
+    uint32_t count = cts.count;
+    if (unlikely(count == 0 || count > CHANNEL_GROUP_MAX)) {
+        link_violated(&channel->link, "it posted a receive of %u buffers", count);
+        return false;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        if (i > 0 && !copy_cts(&table[i], channel->send_number, &cts)) {
+            return false; /* the others are under way */
+        }
+        if (unlikely(!cts_valid(&cts, i, count))) {
+            link_violated(&channel->link, "it posted a receive that is malformed");
+            return false;
+        }
+        head->targets[i] = (struct channel_target){.address = cts.address,
+                                                   .room = cts.bytes,
+                                                   .keys = {cts.keys[0], cts.keys[1]},
+                                                   .tag = cts.tag};
+        head->ops[i] = NULL;
+    }
+    head->count = count;
+    head->filled = 0;
+    return true;
+}
+
+/* ---- Matching -------------------------------------------------------------------------------- */
+
+static bool fill_place(struct channel *channel, struct channel_op *op)
+{
+    struct channel_head *head = &channel->head;
+    for (uint32_t i = 0; i < head->count; i++) {
+        if (!head->ops[i] && head->targets[i].tag == op->tag) {
+            list_remove(&op->link);
+            head->ops[i] = op;
+            head->filled++;
+            op->place = (uint8_t)i;
+            return true;
+        }
+    }
+    return false;
+}
+
+static void fill_places(struct channel *channel)
+{
+    struct list *link = channel->waiting.next;
+    while (link != &channel->waiting && channel->head.filled < channel->head.count) {
+        struct channel_op *op = list_entry(link, struct channel_op, link);
+        link = link->next;
+        fill_place(channel, op);
+    }
+}
+
+/* ---- Posting --------------------------------------------------------------------------------- */
+
+static struct channel_queue *queue_for(const struct channel *channel, uint32_t rail,
+                                       const struct channel_outgoing *outgoing)
+{
+    return channel->rails[rail].queues[outgoing->queue];
+}
+
+static inline uint32_t part_of(const struct channel_outgoing *outgoing, uint32_t index,
+                               uint32_t share)
+{
+    return share == 0 ? outgoing->part[index] : outgoing->ops[index]->bytes - outgoing->part[index];
+}
+
+static inline bool too_long(const struct channel_outgoing *outgoing, uint32_t index)
+{
+    return outgoing->ops[index]->bytes > outgoing->targets[index].room;
+}
+
+static uint32_t leader_of(uint32_t mask)
+{
+    return (uint32_t)__builtin_ctz(mask);
+}
+
+static void write_record(struct channel *channel, const struct channel_outgoing *outgoing,
+                         struct nic_transfer *transfer, uint32_t rail)
+{
+    uint32_t offset =
+        CHANNEL_RECORDS_OFFSET + ((uint32_t)outgoing->number & channel->slot_mask) * 64u;
+    struct channel_record *record = (struct channel_record *)(channel->staging.base + offset);
+    *record = (struct channel_record){.number = outgoing->number + 1, .count = outgoing->count};
+    for (uint32_t i = 0; i < outgoing->count; i++) {
+        record->sizes[i] = outgoing->ops[i]->bytes;
+    }
+    transfer->local_address = (uint64_t)(uintptr_t)record;
+    transfer->local_key = channel->staging.keys[rail].local_key;
+    transfer->remote_address = channel->peer_area + offset;
+    transfer->remote_key = channel->rails[rail].peer_key;
+    transfer->bytes = sizeof(*record);
+}
+
+/* Posts a transfer but for its last WQE: what one may carry at the most stays in `transfer`. */
+static void post_but_last(struct nic_queue_pair *queue_pair, const struct engine_rail *rail,
+                          struct nic_transfer *transfer)
+{
+    const uint32_t most = rail->message_bytes_max;
+    while (unlikely(transfer->bytes > most)) {
+        uint32_t left = transfer->bytes - most;
+        transfer->bytes = most;
+        rail->operations->post_write(queue_pair, transfer, 0);
+        transfer->local_address += most;
+        transfer->remote_address += most;
+        transfer->bytes = left;
+    }
+}
+
+/* Fills in one share of a buffer. */
+static inline void take_part(const struct channel_outgoing *outgoing, uint32_t index,
+                             uint32_t share, uint32_t bytes, uint32_t rail,
+                             struct nic_transfer *transfer)
+{
+    const struct channel_op *op = outgoing->ops[index];
+    const struct channel_target *target = &outgoing->targets[index];
+    uint64_t offset = share == 0 ? 0 : outgoing->part[index];
+    transfer->local_address = op->address + offset;
+    transfer->local_key = op->region->memory[rail].local_key;
+    transfer->remote_address = target->address + offset;
+    transfer->remote_key = target->keys[rail];
+    transfer->bytes = bytes;
+}
+
+/* Posts a share of several buffers, or with a record, or longer than a WQE: all but the last WQE,
+ * which stays in `transfer`. Returns the payload's bytes. */
+static uint32_t post_all_but_last(struct channel *channel, const struct channel_outgoing *outgoing,
+                                  uint32_t share, const struct channel_queue *queue,
+                                  struct nic_transfer *transfer)
+{
+    const struct nic_operations *operations = queue->operations;
+    bool pending = false; /* `transfer` is posted when the next is known */
+    uint32_t all = 0;
+    for (uint32_t i = 0; i < outgoing->count; i++) {
+        uint32_t bytes = too_long(outgoing, i) ? 0 : part_of(outgoing, i, share);
+        if (bytes == 0) {
+            continue;
+        }
+        if (pending) {
+            operations->post_write(queue->queue_pair, transfer, 0);
+        }
+        take_part(outgoing, i, share, bytes, queue->rail, transfer);
+        post_but_last(queue->queue_pair, &channel->engine->rails[queue->rail], transfer);
+        pending = true;
+        all += bytes;
+    }
+    if (outgoing->record && share == leader_of(outgoing->mask)) {
+        if (pending) {
+            operations->post_write(queue->queue_pair, transfer, 0);
+        }
+        write_record(channel, outgoing, transfer, queue->rail);
+    }
+    return all;
+}
+
+/* Posts one share on a queue pair: payload of each buffer that has any, and one immediate, which
+ * rides on the last of them unless a record follows. Returns the payload's bytes. */
+static inline uint32_t post_share(struct channel *channel, struct channel_outgoing *outgoing,
+                                  uint32_t share, struct channel_queue *queue)
+{
+    struct nic_queue_pair *queue_pair = queue->queue_pair;
+    uint32_t rail = queue->rail;
+    uint32_t before = queue_pair->posted;
+    struct nic_transfer transfer;
+    uint32_t bytes = 0;
+    if (likely(!outgoing->record)) { /* so it is one buffer, and its share one WQE */
+        bytes = part_of(outgoing, 0, share);
+    }
+    if (likely(bytes > 0)) {
+        take_part(outgoing, 0, share, bytes, rail, &transfer);
+    } else {
+        transfer = (struct nic_transfer){0};
+        if (outgoing->record) {
+            bytes = post_all_but_last(channel, outgoing, share, queue, &transfer);
+        }
+    }
+    transfer.immediate = outgoing->immediate | (share != rail ? CHANNEL_IMMEDIATE_PROXY : 0);
+    queue->posted[queue->posted_tail++ & queue->posted_mask] =
+        (struct channel_posted){.wqe = queue_pair->posted,
+                                .slot = (uint16_t)((uint32_t)outgoing->number & channel->slot_mask),
+                                .share = (uint16_t)share};
+    queue->operations->post_write_immediate(queue_pair, &transfer, NIC_POST_SIGNALED);
+    outgoing->carrier[share] = (uint8_t)rail;
+    channel->stats.rail_bytes_sent[rail] += bytes;
+    channel->stats.data_wqes += queue_pair->posted - before;
+    queue_wants_doorbell(queue);
+    return bytes;
+}
+
+/* ---- Splitting ------------------------------------------------------------------------------- */
+
+/* What rail 0 is to carry of the next message: decided now, with what is known now. */
+static uint32_t share_now(const struct channel *channel)
+{
+    uint32_t share = channel->share;
+    switch (channel->up) {
+    case 1:
+        return SPLIT_WHOLE;
+    case 2:
+        return 0;
+    default:
+        if (channel->split == CRPC_SPLIT_HINT && channel->hint) {
+            hint_read(channel->hint, &share);
+        }
+        return share;
+    }
+}
+
+static void split_message(const struct channel *channel, struct channel_outgoing *outgoing)
+{
+    uint32_t share = share_now(channel);
+    uint32_t mask = 0;
+    outgoing->record = outgoing->count > 1;
+    for (uint32_t i = 0; i < outgoing->count; i++) {
+        uint32_t bytes = outgoing->ops[i]->bytes;
+        outgoing->part[i] = split_first(bytes, share, channel->stripe_bytes_min);
+        if (unlikely(too_long(outgoing, i))) {
+            outgoing->record = true;
+            continue;
+        }
+        /* An immediate tells the size of its own WQE only, and either rail may carry the share. */
+        if (unlikely(maximum(outgoing->part[i], bytes - outgoing->part[i]) >
+                     channel->engine->wqe_bytes_max)) {
+            outgoing->record = true;
+        }
+        mask |= (outgoing->part[i] > 0 ? 1u : 0) | (bytes > outgoing->part[i] ? 2u : 0);
+    }
+    if (mask == 0) {
+        mask = channel->up & -channel->up; /* nothing to carry but the news of it */
+    }
+    outgoing->mask = (uint8_t)mask;
+}
+
+/* WQEs that were not signaled count as under way until a later one completes. When they are all there
+ * is, none would, and what needs the room they take would wait for ever. */
+static void ask_for_room(struct channel_queue *queue)
+{
+    const struct nic_queue_pair *queue_pair = queue->queue_pair;
+    if (queue_pair->unsignaled > 0 && nic_send_room(queue_pair) > 0 &&
+        queue_pair->posted - queue_pair->completed == queue_pair->unsignaled) {
+        control_touch(queue);
+    }
+}
+
+/* True if the queue pair has room for a share: a WQE, or with a record one or more for each buffer
+ * and one for the record. */
+static bool room_for(const struct channel *channel, const struct channel_outgoing *outgoing,
+                     uint32_t share, struct channel_queue *queue)
+{
+    if (likely(!outgoing->record)) {
+        return nic_send_room(queue->queue_pair) > 0;
+    }
+    uint32_t wqes = outgoing->count + 1;
+    for (uint32_t i = 0; i < outgoing->count; i++) {
+        uint32_t most = channel->engine->rails[queue->rail].message_bytes_max;
+        if (unlikely(part_of(outgoing, i, share) > most)) {
+            wqes += part_of(outgoing, i, share) / most;
+        }
+    }
+    if (unlikely(nic_send_room(queue->queue_pair) < wqes)) {
+        ask_for_room(queue);
+        return false;
+    }
+    return true;
+}
+
+/* The queue pair of each share, if they have room. */
+static inline bool queues_for(const struct channel *channel,
+                              const struct channel_outgoing *outgoing,
+                              struct channel_queue *queues[CHANNEL_RAILS_MAX])
+{
+    for (uint32_t rail = 0; rail < CHANNEL_RAILS_MAX; rail++) {
+        if (outgoing->mask & 1u << rail) {
+            queues[rail] = queue_for(channel, rail, outgoing);
+            if (unlikely(!room_for(channel, outgoing, rail, queues[rail]))) {
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
+/* Posts the head, which is complete; false if it must wait for room. */
+static bool post_head(struct channel *channel)
+{
+    struct channel_head *head = &channel->head;
+    uint64_t number = channel->send_number;
+    uint32_t slot = (uint32_t)number & channel->slot_mask;
+    struct channel_outgoing *outgoing = &channel->outgoing[slot];
+    if (unlikely(outgoing->count != 0 || channel->up == 0)) {
+        return false; /* the receiver has the message before, but we have not heard so */
+    }
+    outgoing->number = number;
+    outgoing->count = head->count;
+    outgoing->queue = (uint8_t)channel->send_queue;
+    for (uint32_t i = 0; i < head->count; i++) {
+        outgoing->ops[i] = head->ops[i];
+        outgoing->targets[i] = head->targets[i];
+    }
+    split_message(channel, outgoing);
+    struct channel_queue *queues[CHANNEL_RAILS_MAX];
+    if (unlikely(!queues_for(channel, outgoing, queues))) {
+        outgoing->count = 0;
+        return false;
+    }
+    outgoing->done = 0;
+    outgoing->repeat = 0;
+    outgoing->immediate = slot | (uint32_t)outgoing->mask << CHANNEL_MASK_SHIFT |
+                          (outgoing->record ? CHANNEL_IMMEDIATE_RECORD : 0) |
+                          message_generation(channel, number) << CHANNEL_GENERATION_SHIFT;
+    for (uint32_t i = 0; i < head->count; i++) {
+        struct channel_op *op = outgoing->ops[i];
+        op->number = number;
+        if (wheel_timer_set(&op->timer)) {
+            wheel_clear(&channel->engine->links.wheel, &op->timer);
+        }
+    }
+    for (uint32_t rail = 0; rail < CHANNEL_RAILS_MAX; rail++) {
+        if (!(outgoing->mask & 1u << rail)) {
+            continue;
+        }
+        uint32_t bytes = post_share(channel, outgoing, rail, queues[rail]);
+        channel->stats.rail_messages_sent[rail]++;
+        if (channel->split != CRPC_SPLIT_FIXED && channel->up == 3) {
+            speed_begin(channel, rail, bytes);
+        }
+    }
+    channel->send_number++;
+    channel->send_queue++;
+    if (channel->send_queue == channel->queue_pairs) {
+        channel->send_queue = 0;
+    }
+    head->count = 0;
+    return true;
+}
+
+void sends_progress(struct channel *channel)
+{
+    while (channel->head.count != 0 || !list_empty(&channel->waiting)) {
+        if (channel->head.count == 0 && !read_head(channel)) {
+            break;
+        }
+        if (channel->head.filled < channel->head.count) {
+            fill_places(channel);
+        }
+        if (channel->head.filled < channel->head.count || !post_head(channel)) {
+            break;
+        }
+    }
+    if (list_empty(&channel->waiting) || channel->link.state == CRPC_STATE_DISCONNECTED) {
+        list_remove(&channel->waiting_link);
+    } else {
+        list_append_once(&channel->engine->waiting, &channel->waiting_link);
+    }
+}
+
+/* A send before which none waits: fills the head if it can, and then never is on a list. False if it
+ * must wait for its place; if only for room, it already has that. */
+static inline bool send_at_once(struct channel *channel, struct channel_op *send)
+{
+    struct channel_head *head = &channel->head;
+    if (unlikely(head->count != 0) || !read_head(channel) || head->count != 1 ||
+        unlikely(head->targets[0].tag != send->tag)) {
+        return false;
+    }
+    head->ops[0] = send;
+    head->filled = 1;
+    send->place = 0;
+    post_head(channel);
+    return true;
+}
+
+void sends_repeat(struct channel *channel)
+{
+    for (uint32_t slot = 0; slot <= channel->slot_mask && channel->repeats > 0; slot++) {
+        struct channel_outgoing *outgoing = &channel->outgoing[slot];
+        for (uint32_t share = 0; share < CHANNEL_RAILS_MAX; share++) {
+            if (outgoing->count == 0 || !(outgoing->repeat & 1u << share) || channel->up == 0) {
+                continue;
+            }
+            uint32_t rail = leader_of(channel->up);
+            struct channel_queue *queue = queue_for(channel, rail, outgoing);
+            if (!room_for(channel, outgoing, share, queue)) {
+                continue;
+            }
+            outgoing->repeat &= (uint8_t) ~(1u << share);
+            channel->repeats--;
+            channel->stats.shares_repeated++;
+            post_share(channel, outgoing, share, queue);
+        }
+    }
+}
+
+/* ---- Ends ------------------------------------------------------------------------------------ */
+
+void outgoing_done(struct channel *channel, struct channel_outgoing *outgoing, uint32_t share)
+{
+    uint32_t rail = outgoing->carrier[share];
+    if (channel->split != CRPC_SPLIT_FIXED) {
+        uint32_t bytes = 0;
+        for (uint32_t i = 0; i < outgoing->count; i++) {
+            bytes += too_long(outgoing, i) ? 0 : part_of(outgoing, i, share);
+        }
+        speed_end(channel, rail, bytes);
+    }
+    outgoing->done |= (uint8_t)(1u << share);
+    if (outgoing->done != outgoing->mask) {
+        return;
+    }
+    for (uint32_t i = 0; i < outgoing->count; i++) {
+        struct channel_op *op = outgoing->ops[i];
+        bool truncated = too_long(outgoing, i);
+        channel->stats.bytes_sent += truncated ? 0 : op->bytes;
+        op_finish(op, truncated ? CRPC_E_TRUNCATED : CRPC_OK);
+    }
+    outgoing->count = 0;
+    channel->stats.messages_sent++;
+    channel_work(channel->engine, channel);
+}
+
+static void end_waiting(struct channel_op *op, int32_t status)
+{
+    struct channel *channel = op->channel;
+    if (op->place != NO_PLACE) {
+        channel->head.ops[op->place] = NULL;
+        channel->head.filled--;
+    } else {
+        list_remove(&op->link);
+    }
+    op_finish(op, status);
+    channel_work(channel->engine, channel); /* another may take its place, or a leave be complete */
+}
+
+void send_expired(struct channel_op *op)
+{
+    struct channel *channel = op->channel;
+    end_waiting(op, CRPC_E_TIMEOUT);
+    fill_places(channel); /* before a newer one comes */
+}
+
+bool sends_stuck(const struct channel *channel)
+{
+    const struct channel_head *head = &channel->head;
+    return head->filled < head->count;
+}
+
+void sends_end_waiting(struct channel *channel, int32_t status)
+{
+    for (uint32_t i = 0; i < channel->head.count; i++) {
+        if (channel->head.ops[i]) {
+            end_waiting(channel->head.ops[i], status);
+        }
+    }
+    while (!list_empty(&channel->waiting)) {
+        end_waiting(list_entry(channel->waiting.next, struct channel_op, link), status);
+    }
+    list_remove(&channel->waiting_link);
+}
+
+void sends_end_all(struct channel *channel, int32_t status)
+{
+    if (!channel->outgoing) {
+        return;
+    }
+    for (uint32_t slot = 0; slot <= channel->slot_mask; slot++) {
+        struct channel_outgoing *outgoing = &channel->outgoing[slot];
+        for (uint32_t i = 0; i < outgoing->count; i++) {
+            op_finish(outgoing->ops[i], status);
+        }
+        outgoing->count = 0;
+    }
+    sends_end_waiting(channel, status);
+    channel->head.count = 0;
+    channel->repeats = 0;
+}
+
+/* ---- For capi -------------------------------------------------------------------------------- */
+
+int32_t channel_send(struct channel *channel, const crpc_channel_op *op,
+                     struct registration *region)
+{
+    assert(region || op->bytes == 0);
+    struct channel_engine *engine = channel->engine;
+    if (unlikely(channel->bar != CRPC_OK)) {
+        return channel->bar;
+    }
+    if (unlikely(channel->left && channel->send_number >= channel->bye.posted)) {
+        return CRPC_E_CLOSING; /* the peer receives nothing more */
+    }
+    if (unlikely(list_empty(&channel->free_sends))) {
+        channel->link.refused = true;
+        return CRPC_E_AGAIN;
+    }
+    struct channel_op *send = list_entry(channel->free_sends.next, struct channel_op, link);
+    list_remove(&send->link);
+    send->region = region;
+    send->user_data = op->user_data;
+    send->address = op->address;
+    send->number = channel->send_number;
+    send->bytes = (uint32_t)op->bytes;
+    send->tag = op->tag;
+    send->place = NO_PLACE;
+    if (region) {
+        region->users++;
+    }
+    if (op->timeout_ns != 0 && op->timeout_ns != CRPC_FOREVER) {
+        wheel_set(&engine->links.wheel, &send->timer,
+                  deadline_after(link_now_ns(&engine->links), op->timeout_ns));
+    }
+    channel->sends_open++;
+    channel->ops_left++;
+    bool first = list_empty(&channel->waiting);
+    if (first && send_at_once(channel, send)) {
+        return CRPC_OK;
+    }
+    if (unlikely(channel->link.state == CRPC_STATE_DISCONNECTED)) {
+        op_finish(send,
+                  CRPC_E_DISCONNECTED); /* what it was to be matched with broke the protocol */
+        return CRPC_OK;
+    }
+    list_append(&channel->waiting, &send->link);
+    /* Behind others it would only wait as they do, unless its tag is another. */
+    if (first || (channel->head.count != 0 && fill_place(channel, send))) {
+        sends_progress(channel);
+    }
+    return CRPC_OK;
+}
+
+int32_t channel_cancel(struct channel *channel, const crpc_channel_op *op)
+{
+    if (!link_cancel_possible(&channel->link)) {
+        return CRPC_E_AGAIN;
+    }
+    uint64_t count = 0;
+    for (uint32_t i = 0; i < channel->head.count; i++) {
+        struct channel_op *send = channel->head.ops[i];
+        if (send && send->user_data == op->token) {
+            end_waiting(send, CRPC_E_CANCELED);
+            count++;
+        }
+    }
+    struct list *link = channel->waiting.next;
+    while (link != &channel->waiting) {
+        struct channel_op *send = list_entry(link, struct channel_op, link);
+        link = link->next;
+        if (send->user_data == op->token) {
+            end_waiting(send, CRPC_E_CANCELED);
+            count++;
+        }
+    }
+    fill_places(channel); /* places are free now, and older sends come first */
+    link_cancel_done(&channel->link, op->user_data, count);
+    return CRPC_OK;
+}

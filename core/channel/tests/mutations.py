@@ -1,0 +1,84 @@
+"""mutations.py SOURCE_ROOT [--sample N | PART_OF_A_NAME]: breaks the engine on purpose, one rule at a time, and expects the simulation to notice.
+
+Each mutation is a rule of the protocol taken away. A mutation whose text is no longer found fails the test: it has to
+follow the code. That clear-to-sends follow those that were repeated needs two failures and one slow line to matter, which
+the simulation does not meet: docs/model does. Prints TAP. Exit status 3 if no
+mutation has the part in its name."""
+import sys
+from pathlib import Path
+
+ROOT = Path(sys.argv[1]).resolve()
+sys.path.insert(0, str(ROOT / "tests"))
+from mutate import Engine, Mutation, main  # noqa: E402
+
+# name, file, [(text, what takes its place)]
+MUTATIONS = [
+    # Rails that fail.
+    ("shares are sent again before the peer has fenced", "rail.c",
+     [("    if (rail->report_known) {\n        resolve(channel, index);\n    }\n", "    resolve(channel, index);\n"),
+      ("    bool open = rail->state ==", "    if (rail->state == RAIL_DOWN) return;\n    bool open = rail->state ==")]),
+    ("all is sent again, whatever the report says", "rail.c",
+     [("    if (number >= report->posted) {\n", "    if (1) {\n")]),
+    ("nothing is sent again", "rail.c", [("    if (number >= report->posted) {\n        return false;", "    {\n        return true;")]),
+    ("a report may not be older than a receive", "rail.c",
+     [("    if (number >= report->posted) {\n        return false;", "    if (number >= report->posted) {\n        return true;")]),
+    ("a slot's message before stands for its next", "rail.c",
+     [("report->posted > number + channel->slot_mask + 1", "report->posted > number + 1")]),
+    ("the report takes one share for the other", "rail.c",
+     [("bool unseen = incoming->open && !(incoming->seen & 1u << share);",
+       "bool unseen = incoming->open && !(incoming->seen & 2u >> share);")]),
+    ("the fence drops what has arrived", "rail.c",
+     [("            rail->fence = FENCE_DRAINED;\n            drain = true;\n", "            finish_fence(channel, i);\n            return false;\n")]),
+    ("clear-to-sends on a lost rail are not repeated", "rail.c", [("    receives_repeat_cts(channel, index);\n", "")]),
+    ("lost rails are not tried again", "rail.c", [("    if (channel->link.passive || pause_ns == CRPC_FOREVER ||", "    if (channel->link.passive || 1 ||")]),
+    ("control on a lost queue pair is not sent again", "rail.c", [("    control_unsend(queue);\n", "")]),
+    ("control on the lost first queue pair is not sent again", "rail.c",
+     [("        control_unsend(queue); /*", "        /*")]),
+    ("control that was sent again is taken twice", "control.c",
+     [("    if (ahead >= half) {\n        return;", "    if (ahead >= half) {\n        channel->in_sequence = sequence; ahead = 0;")]),
+    ("a repeated share does not say so", "send.c", [("(share != rail ? CHANNEL_IMMEDIATE_PROXY : 0)", "0")]),
+    ("a rail takes nothing before its probe", "receive.c",
+     [("    uint32_t rail = queue->rail;\n", "    uint32_t rail = queue->rail;\n    if (channel->rails[rail].state == RAIL_PROBING) return;\n")]),
+    # Messages.
+    ("a slot is used again before all is acknowledged", "send.c", [("unlikely(outgoing->count != 0 || channel->up == 0)", "unlikely(channel->up == 0)")]),
+    ("a message is complete with its first share", "receive.c", [("    if (incoming->seen == incoming->mask) {\n", "    if (incoming->seen) {\n")]),
+    ("sizes are read with the first immediate", "receive.c",
+     [("    if (incoming->seen == incoming->mask) {\n", "    if (incoming->seen == incoming->mask || incoming->record) {\n")]),
+    ("rail 0 leads every message", "send.c", [("outgoing->record && share == leader_of(outgoing->mask)", "outgoing->record && share == 0")]),
+    ("the size is that of the share that comes last", "receive.c", [("incoming->bytes += bytes;", "incoming->bytes = bytes;")]),
+    ("share 1 lands at the start", "send.c", [("uint64_t offset = share == 0 ? 0 : outgoing->part[index];", "uint64_t offset = 0;")]),
+    ("what is too long is sent all the same", "send.c",
+     [("too_long(outgoing, i) ? 0 : part_of(outgoing, i, share);\n        if", "part_of(outgoing, i, share);\n        if")]),
+    ("groups go without their last buffer", "send.c",
+     [("        if (bytes == 0) {\n            continue;", "        if (bytes == 0 || i == 7) {\n            continue;")]),
+    ("a message goes without room for it", "send.c", [("    if (unlikely(nic_send_room(queue->queue_pair) < wqes)) {", "    if (0) {")]),
+    ("a freed place goes to the newest send", "send.c",
+     [("    fill_places(channel); /* places are free now, and older sends come first */\n", ""),
+      ("    fill_places(channel); /* before a newer one comes */\n", "")]),
+    ("a send is sent after its time-out", "send.c",
+     [("        if (wheel_timer_set(&op->timer)) {\n            wheel_clear(&channel->engine->links.wheel, &op->timer);\n        }\n    }\n    for (uint32_t rail",
+       "    }\n    for (uint32_t rail")]),
+    # Receives of the devices.
+    ("receives are posted again too late", "channel.h",
+     [("nic->receives_posted < nic_receive_low_mark(rail->nic)", "nic->receives_posted < nic_receive_low_mark(rail->nic) / 4")]),
+    ("a channel asks for half of its receives", "channel.h", [("return 2 * slots + CHANNEL_INBOX_MESSAGES + 2;", "return slots / 2 + 2;")]),
+    ("a message of several WQEs has the size of the last", "send.c",
+     [("                     channel->engine->wqe_bytes_max)) {\n            outgoing->record = true;",
+       "                     channel->engine->wqe_bytes_max)) {")]),
+    # Ends.
+    ("BYE does not connect a channel that still waits", "channel.c", [("        channel_connected(channel); /* the peer was", "        /* the peer was"),
+      ("    if (channel->link.state == CRPC_STATE_CONNECTING) {\n        return;\n    }\n    if (channel->bye_received", "    if (channel->bye_received")]),
+    ("BYE is heeded whatever it overtook", "channel.c", [(" &&\n        channel->stats.messages_received >= channel->bye.sent", "")]),
+    ("a leave is not looked at again when a message completes", "receive.c",
+     [("        channel_work(channel->engine, channel); /* the BYE may have waited for it */\n", "")]),
+    ("a channel ends before its BYE has arrived", "channel.c", [("return; /* our BYE is under way */", "")]),
+    ("leave is not announced", "channel.c", [("channel->leave_wanted = !channel->bye_received;", "channel->leave_wanted = false;")]),
+    ("room is not reported", "op.c", [("        if (unlikely(channel->link.refused)) {\n", "        if (0) {\n")]),
+]
+
+PROGRAMS = ["simulate.c", "sim_act.c", "sim_check.c", "sim_trouble.c", "sim_world.c"]
+
+
+if __name__ == "__main__":
+    simulation = Engine(ROOT, "channel", PROGRAMS, steps=60_000_000)
+    sys.exit(main(simulation, [Mutation(name, file, changes) for name, file, changes in MUTATIONS]))

@@ -1,0 +1,433 @@
+/* sim_check.c: what a poll gave, and what must hold whatever happens. */
+#include "sim.h"
+
+#include <string.h>
+
+static struct sim_side *side_of(struct sim *sim, const struct sim_engine *engine, uint64_t handle)
+{
+    for (uint32_t i = 0; i < sim->side_count; i++) {
+        if (sim->sides[i].handle == handle && sim->sides[i].engine == engine) {
+            return &sim->sides[i];
+        }
+    }
+    return NULL;
+}
+
+bool sim_excused(const struct sim_side *side)
+{
+    return side->excused || side->peer->excused || side->peer->closed || side->leave_timed ||
+           side->peer->leave_timed;
+}
+
+static bool left(const struct sim_side *side)
+{
+    return side->leave_asked || side->peer->leave_asked;
+}
+
+/* ---- What was posted ------------------------------------------------------------------------- */
+
+/* Each buffer has a send with its tag, and older ones of that tag are not left for later messages.
+ * Within a message they may change places, if one is canceled before it is complete. */
+static void look_at_message(struct sim *sim, struct sim_side *side,
+                            const struct channel_outgoing *outgoing, uint32_t number)
+{
+    struct sim_message *message = &side->peer->messages[number];
+    if (number >= side->peer->message_count || outgoing->number != number ||
+        outgoing->count != message->count) {
+        sim_fail(sim, "side %u posted message %u, which is not what the peer has posted",
+                 side->index, number);
+        return;
+    }
+    uint32_t before[SIM_TAGS];
+    memcpy(before, side->last_sent, sizeof(before));
+    for (uint32_t i = 0; i < outgoing->count; i++) {
+        uint32_t index = (uint32_t)outgoing->ops[i]->user_data;
+        struct sim_send *send = &side->sends[index];
+        struct sim_buffer *buffer = &message->buffers[i];
+        if (send->tag != buffer->tag || send->message != SIM_NONE || send->completed) {
+            sim_fail(sim, "side %u posted send %u into buffer %u of message %u", side->index, index,
+                     i, number);
+            return;
+        }
+        if (index < before[send->tag]) {
+            sim_fail(sim, "side %u: send %u was overtaken by %u of the same tag", side->index,
+                     index, before[send->tag] - 1);
+        }
+        side->last_sent[send->tag] = (uint32_t)maximum(side->last_sent[send->tag], index + 1);
+        send->message = number;
+        buffer->send = index;
+    }
+}
+
+void sim_look(struct sim *sim, const struct sim_engine *engine)
+{
+    for (uint32_t i = 0; i < sim->side_count; i++) {
+        struct sim_side *side = &sim->sides[i];
+        if (side->engine != engine || !side->channel || !side->channel->outgoing) {
+            continue;
+        }
+        const struct channel *channel = side->channel;
+        for (; side->sends_seen < channel->send_number && !sim->failed; side->sends_seen++) {
+            const struct channel_outgoing *outgoing =
+                &channel->outgoing[side->sends_seen & channel->slot_mask];
+            if (outgoing->count == 0 && channel->link.state == CRPC_STATE_DISCONNECTED) {
+                continue; /* posted and given up in one call */
+            }
+            look_at_message(sim, side, outgoing, side->sends_seen);
+        }
+    }
+}
+
+/* ---- Completions of ops ---------------------------------------------------------------------- */
+
+static void take_sent(struct sim *sim, struct sim_side *side, const crpc_completion *completion)
+{
+    uint32_t number = (uint32_t)completion->user_data;
+    struct sim_send *send = &side->sends[number];
+    if (completion->user_data >> 32 != side->index || number >= side->send_count) {
+        sim_fail(sim, "a completion of no send of this side");
+        return;
+    }
+    bool posted = send->message != SIM_NONE;
+    bool possible = false;
+    switch (completion->status) {
+    case CRPC_OK:
+    case CRPC_E_TRUNCATED: {
+        if (!posted || completion->token != send->message ||
+            completion->payload_bytes != send->bytes) {
+            break;
+        }
+        const struct sim_message *message = &side->peer->messages[send->message];
+        for (uint32_t i = 0; i < message->count; i++) {
+            const struct sim_buffer *buffer = &message->buffers[i];
+            if (buffer->send == number) {
+                possible = (send->bytes > buffer->bytes) == (completion->status != CRPC_OK);
+            }
+        }
+        break;
+    }
+    case CRPC_E_CANCELED:
+        possible = send->cancel_asked && !posted;
+        break;
+    case CRPC_E_TIMEOUT:
+        possible = send->timed && !posted;
+        break;
+    case CRPC_E_CLOSED:
+        possible = side->closed;
+        break;
+    case CRPC_E_DISCONNECTED:
+        possible = sim_excused(side) || (left(side) && !posted);
+        break;
+    default:
+        break;
+    }
+    if (send->completed || !possible) {
+        sim_fail(sim, "side %u: send %u of %u bytes, message %d, completed %s with status %d",
+                 side->index, number, send->bytes, (int)send->message,
+                 send->completed ? "again" : "", completion->status);
+    }
+    send->completed = true;
+    send->status = completion->status;
+    side->sends_completed++;
+    sim_block_give_back(side, send->block);
+}
+
+/* The bytes that were sent, and nothing after them. */
+static void check_buffer(struct sim *sim, struct sim_side *side, uint32_t number, uint32_t place,
+                         int32_t status)
+{
+    struct sim_buffer *buffer = &side->messages[number].buffers[place];
+    const struct sim_send *send =
+        buffer->send == SIM_NONE ? NULL : &side->peer->sends[buffer->send];
+    const uint8_t *bytes = (const uint8_t *)(uintptr_t)buffer->address;
+    uint8_t expected[SIM_BUFFER_BYTES_MAX];
+    sim_fill(expected, buffer->bytes, sim_blank_key(side, number, place));
+    if (status == CRPC_OK && send) {
+        sim_fill(expected, send->bytes, sim_send_key(side->peer, buffer->send));
+    } else if (status != CRPC_E_TRUNCATED) {
+        return; /* part of it may have landed */
+    }
+    for (uint32_t i = 0; i < buffer->bytes; i++) {
+        if (bytes[i] != expected[i]) {
+            sim_fail(sim, "side %u: buffer %u of message %u is wrong at byte %u of %u (sent: %u)",
+                     side->index, place, number, i, buffer->bytes, send ? send->bytes : 0);
+            return;
+        }
+    }
+}
+
+static void take_received(struct sim *sim, struct sim_side *side, const crpc_completion *completion)
+{
+    uint32_t number = (uint32_t)completion->user_data >> 3, place = completion->user_data & 7;
+    struct sim_message *message = &side->messages[number];
+    struct sim_buffer *buffer = &message->buffers[place];
+    if (completion->user_data >> 32 != side->index || number >= side->message_count ||
+        place >= message->count || completion->token != number ||
+        completion->payload != buffer->address) {
+        sim_fail(sim, "a completion of no receive of this side");
+        return;
+    }
+    const struct sim_send *send =
+        buffer->send == SIM_NONE ? NULL : &side->peer->sends[buffer->send];
+    bool possible = false;
+    switch (completion->status) {
+    case CRPC_OK:
+        possible = send && send->bytes <= buffer->bytes && completion->payload_bytes == send->bytes;
+        break;
+    case CRPC_E_TRUNCATED:
+        possible = send && send->bytes > buffer->bytes && completion->payload_bytes == send->bytes;
+        break;
+    case CRPC_E_CLOSED:
+        possible = side->closed;
+        break;
+    case CRPC_E_DISCONNECTED:
+        possible = sim_excused(side) || (left(side) && !send);
+        break;
+    default:
+        break;
+    }
+    if (buffer->completed || !possible) {
+        sim_fail(
+            sim,
+            "side %u: buffer %u of message %u (%u bytes, sent %d) completed %s with status %d, "
+            "%u bytes",
+            side->index, place, number, buffer->bytes, send ? (int)send->bytes : -1,
+            buffer->completed ? "again" : "", completion->status, completion->payload_bytes);
+    }
+    check_buffer(sim, side, number, place, completion->status);
+    buffer->completed = true;
+    buffer->status = completion->status;
+    side->messages_completed += ++message->completed == message->count;
+    sim_block_give_back(side, buffer->block);
+}
+
+/* ---- Events ---------------------------------------------------------------------------------- */
+
+static void take_end(struct sim *sim, struct sim_side *side, const crpc_completion *completion)
+{
+    if (side->disconnected_seen || side->closed || !side->connected_seen) {
+        sim_fail(sim, "disconnected twice, or after close");
+        return;
+    }
+    if (completion->status != CRPC_OK && !sim_excused(side)) {
+        sim_fail(sim, "side %u: channel lost without a reason, status %d: %s", side->index,
+                 completion->status, side->channel->link.error.message);
+    }
+    if (completion->status == CRPC_E_PROTOCOL) {
+        sim_fail(sim, "side %u: %s", side->index, side->channel->link.error.message);
+    }
+    if (completion->status == CRPC_OK && !left(side)) {
+        sim_fail(sim, "disconnected with status 0, though nobody took leave");
+    }
+    if (side->sends_completed != side->send_count ||
+        side->messages_completed != side->message_count) {
+        sim_fail(sim, "side %u: disconnected before its ops completed", side->index);
+    }
+    side->disconnected_seen = true;
+}
+
+static void take_rail(struct sim *sim, struct sim_side *side, const crpc_completion *completion)
+{
+    bool shown = completion->status == CRPC_OK;
+    if (completion->token >= CHANNEL_RAILS_MAX ||
+        (!shown && completion->status != CRPC_E_DISCONNECTED)) {
+        sim_fail(sim, "an event of no rail");
+        return;
+    }
+    if (side->rail_shown[completion->token] == shown) {
+        sim_fail(sim, "side %u: rail %u was said to be %s twice", side->index,
+                 (uint32_t)completion->token, shown ? "up" : "lost");
+    }
+    side->rail_shown[completion->token] = shown;
+}
+
+static void take_connected(struct sim *sim, struct sim_side *side,
+                           const crpc_completion *completion)
+{
+    if (side->connected_seen || side->connect_failed) {
+        sim_fail(sim, "connected twice");
+    }
+    if (completion->status != CRPC_OK && !sim_excused(side)) {
+        sim_fail(sim, "side %u: not connected, status %d: %s", side->index, completion->status,
+                 side->channel->link.error.message);
+    }
+    if (completion->status == CRPC_OK) {
+        side->connected_seen = true;
+    } else {
+        side->connect_failed = true;
+        side->excused = true; /* and the peer with it */
+    }
+}
+
+void sim_take(struct sim *sim, struct sim_engine *engine, const crpc_completion *completion)
+{
+    struct sim_side *side = side_of(sim, engine, completion->endpoint.bits);
+    if (!side || completion->flags != CRPC_COMPLETION_OF_CHANNEL) {
+        sim_fail(sim, "a completion for a channel that never was");
+        return;
+    }
+    if (completion->endpoint_user_data != side->options.user_data) {
+        sim_fail(sim, "a completion with another channel's user data");
+    }
+    sim_tell(sim, "side %u: completion %u, status %d, user data %llx, token %llu", side->index,
+             completion->kind, completion->status, (unsigned long long)completion->user_data,
+             (unsigned long long)completion->token);
+    switch (completion->kind) {
+    case CRPC_COMPLETION_SENT:
+        take_sent(sim, side, completion);
+        break;
+    case CRPC_COMPLETION_RECEIVED:
+        take_received(sim, side, completion);
+        break;
+    case CRPC_COMPLETION_CANCEL:
+        if ((completion->status == CRPC_OK) != (completion->token == 1)) {
+            sim_fail(sim, "a cancel ended %llu sends, status %d",
+                     (unsigned long long)completion->token, completion->status);
+        }
+        side->cancels_completed++;
+        break;
+    case CRPC_COMPLETION_CONNECTED:
+        take_connected(sim, side, completion);
+        break;
+    case CRPC_COMPLETION_DISCONNECTED:
+        take_end(sim, side, completion);
+        break;
+    case CRPC_COMPLETION_RAIL:
+        take_rail(sim, side, completion);
+        break;
+    case CRPC_COMPLETION_ROOM:
+        if (!side->room_due) {
+            sim_fail(sim, "room, though nothing was refused");
+        }
+        side->room_due = false;
+        break;
+    default:
+        sim_fail(sim, "completion of kind %u", completion->kind);
+    }
+}
+
+/* ---- Invariants ------------------------------------------------------------------------------ */
+
+/* Before each piece of a WRITE lands: in the application's memory it may only touch a buffer that
+ * waits for its message, of the channel that it comes over. */
+void sim_watch(void *argument, struct nic *target, uint32_t queue_pair_number, uint64_t address,
+               uint32_t bytes)
+{
+    struct sim *sim = argument;
+    for (uint32_t i = 0; i < sim->side_count; i++) {
+        struct sim_side *side = &sim->sides[i];
+        uint64_t offset = address - (uint64_t)(uintptr_t)side->memory;
+        if (offset >= SIM_BLOCKS * SIM_BLOCK_BYTES) {
+            continue;
+        }
+        const struct sim_block *block = &side->blocks[offset / SIM_BLOCK_BYTES];
+        const struct sim_message *message = &side->messages[block->message];
+        if (!block->used || !block->receives || side->closed) {
+            sim_fail(sim, "side %u: a WRITE of %u bytes lands where nothing is received",
+                     side->index, bytes);
+            return;
+        }
+        const struct sim_buffer *buffer = &message->buffers[block->place];
+        if (address < buffer->address || address + bytes > buffer->address + buffer->bytes) {
+            sim_fail(sim, "side %u: a WRITE lands beside buffer %u of message %u", side->index,
+                     block->place, block->message);
+        }
+        const struct nic_queue_pair *queue_pair =
+            memory_fabric_find(sim->fabric, queue_pair_number);
+        const struct channel *channel = side->channel;
+        const struct channel_incoming *incoming =
+            &channel->incoming[block->message & channel->slot_mask];
+        if (queue_pair->nic != target ||
+            ((const struct channel_queue *)queue_pair->owner)->channel != channel) {
+            sim_fail(sim, "side %u: another channel's peer writes to its buffer", side->index);
+        }
+        if (!incoming->open || incoming->number != block->message) {
+            sim_fail(sim, "side %u: a WRITE lands in message %u, which is complete", side->index,
+                     block->message);
+        }
+    }
+}
+
+/* Every share that has not come may come on either rail. */
+void sim_check_receives(struct sim *sim, const struct sim_engine *engine)
+{
+    uint64_t may_come = 0;
+    for (uint32_t i = 0; i < sim->side_count; i++) {
+        const struct sim_side *side = &sim->sides[i];
+        if (side->engine != engine || !side->channel || !side->channel->link.opened) {
+            continue;
+        }
+        for (uint32_t slot = 0; slot < side->slots; slot++) {
+            const struct channel_incoming *incoming = &side->channel->incoming[slot];
+            if (incoming->open && incoming->cts_posted) {
+                may_come += 2 - (uint32_t)__builtin_popcount(incoming->seen);
+            }
+        }
+    }
+    for (uint32_t rail = 0; rail < CHANNEL_RAILS_MAX; rail++) {
+        if (engine->nics[rail]->receives_posted < may_come) {
+            sim_fail(sim, "engine %u: %llu shares may come over rail %u, which has %u receives",
+                     engine->index, (unsigned long long)may_come, rail,
+                     engine->nics[rail]->receives_posted);
+        }
+    }
+}
+
+void sim_check_fabric(struct sim *sim)
+{
+    const struct memory_fabric_counters *counters = memory_fabric_counters(sim->fabric);
+    if (counters->receiver_not_ready) {
+        sim_fail(sim, "an immediate found no receive");
+    }
+    if (counters->send_overflows || counters->receive_overflows) {
+        sim_fail(sim, "a completion queue overflowed");
+    }
+    if (counters->local_errors || counters->remote_access_errors) {
+        sim_fail(sim, "memory was accessed without right");
+    }
+}
+
+/* What one side was told was sent, the other has, unless it was closed or lost. */
+static void check_arrivals(struct sim *sim, const struct sim_side *side)
+{
+    for (uint32_t i = 0; i < side->send_count; i++) {
+        const struct sim_send *send = &side->sends[i];
+        if (!send->completed || (send->status != CRPC_OK && send->status != CRPC_E_TRUNCATED) ||
+            sim_excused(side->peer) || side->peer->closed) {
+            continue;
+        }
+        const struct sim_message *message = &side->peer->messages[send->message];
+        for (uint32_t j = 0; j < message->count; j++) {
+            if (message->buffers[j].send == i && message->buffers[j].status != send->status) {
+                sim_fail(sim, "side %u: send %u ended with %d, and its receive with %d",
+                         side->index, i, send->status, message->buffers[j].status);
+            }
+        }
+    }
+}
+
+/* At the end, nothing is owed to anybody. */
+void sim_check_books(struct sim *sim)
+{
+    for (uint32_t i = 0; i < sim->side_count && !sim->failed; i++) {
+        const struct sim_side *side = &sim->sides[i];
+        if (side->sends_completed != side->send_count) {
+            sim_fail(sim, "side %u: %u of %u sends never completed", i,
+                     side->send_count - side->sends_completed, side->send_count);
+        }
+        if (side->messages_completed != side->message_count) {
+            sim_fail(sim, "side %u: %u of %u messages never completed", i,
+                     side->message_count - side->messages_completed, side->message_count);
+        }
+        if (side->cancels_completed != side->cancels_submitted) {
+            sim_fail(sim, "side %u: a cancel never completed", i);
+        }
+        if (!side->connected_seen && !side->connect_failed && !side->closed) {
+            sim_fail(sim, "side %u was never reported as connected", i);
+        }
+        if (!side->closed && !side->disconnected_seen && !side->connect_failed) {
+            sim_fail(sim, "side %u was never reported as disconnected", i);
+        }
+        check_arrivals(sim, side);
+    }
+}

@@ -1,0 +1,165 @@
+/* sim_trouble.c: links, queue pairs and nics that fail, and what that excuses: a channel may be lost
+ * if a rail was hurt while the other could not carry on. */
+#include "sim.h"
+
+static uint64_t fabric_steps(const struct sim *sim)
+{
+    return memory_fabric_counters(sim->fabric)->steps;
+}
+
+/* True if the rail works at this end, as far as both it and the simulation know. */
+static bool half_sound(const struct sim_side *side, uint32_t rail)
+{
+    const struct channel *channel = side->channel;
+    if (!channel || !channel->link.opened || side->engine->gone || side->engine->link_down[rail]) {
+        return false;
+    }
+    const struct channel_rail *state = &channel->rails[rail];
+    /* What stopped during a short pause of the link has failed after so many steps. */
+    uint64_t settled =
+        side->hurt_step[rail] + 4u * memory_fabric_options(side->sim->fabric)->retry_steps;
+    if (state->state != RAIL_UP || state->fence != FENCE_NONE ||
+        (side->hurt_step[rail] != 0 && fabric_steps(side->sim) < settled) ||
+        state->epoch <= side->hurt_epoch[rail]) {
+        return false;
+    }
+    for (uint32_t i = 0; i < channel->queue_pairs; i++) {
+        if (state->queues[i]->queue_pair->failed) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool sound(const struct sim_side *side, uint32_t rail)
+{
+    return half_sound(side, rail) && half_sound(side->peer, rail);
+}
+
+/* True if the channel can do without the rail. */
+static bool can_spare(const struct sim_side *side, uint32_t rail)
+{
+    return side->excused || side->peer->excused || side->closed || side->disconnected_seen ||
+           (side->connected_seen && side->peer->connected_seen && sound(side, rail ^ 1u));
+}
+
+static void excuse(struct sim_side *side, uint32_t rail)
+{
+    if (!can_spare(side, rail)) {
+        sim_tell(side->sim, "side %u may be lost now", side->index);
+        side->excused = side->peer->excused = true;
+    }
+}
+
+/* ---- Links ----------------------------------------------------------------------------------- */
+
+static bool engine_can_spare(const struct sim *sim, const struct sim_engine *engine, uint32_t rail)
+{
+    for (uint32_t i = 0; i < sim->side_count; i++) {
+        if (sim->sides[i].engine == engine && !can_spare(&sim->sides[i], rail)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void link_down(struct sim *sim, struct sim_engine *engine, uint32_t rail)
+{
+    struct random_generator *random = &sim->random;
+    if (engine->link_down[rail] || (sim->careful && !engine_can_spare(sim, engine, rail))) {
+        return;
+    }
+    for (uint32_t i = 0; i < sim->side_count; i++) {
+        if (sim->sides[i].engine == engine) {
+            excuse(&sim->sides[i], rail);
+        }
+    }
+    uint32_t pause = random_percent(random, 40) ? random_between(random, 1, 300)
+                                                : random_between(random, 300, 3000);
+    engine->link_down[rail] = true;
+    engine->link_back[rail] = sim->step + pause;
+    sim_tell(sim, "engine %u: link %u down for %u steps", engine->index, rail, pause);
+    memory_fabric_set_link(engine->nics[rail], false);
+}
+
+void sim_mend(struct sim *sim, bool all)
+{
+    for (uint32_t i = 0; i < sim->engine_count; i++) {
+        struct sim_engine *engine = &sim->engines[i];
+        for (uint32_t rail = 0; rail < CHANNEL_RAILS_MAX; rail++) {
+            if (!engine->link_down[rail] || (engine->link_back[rail] > sim->step && !all)) {
+                continue;
+            }
+            engine->link_down[rail] = false;
+            sim_tell(sim, "engine %u: link %u back", i, rail);
+            memory_fabric_set_link(engine->nics[rail], true);
+            for (uint32_t j = 0; j < sim->side_count; j++) {
+                if (sim->sides[j].engine == engine) {
+                    sim->sides[j].hurt_step[rail] = fabric_steps(sim) + 1;
+                }
+            }
+        }
+    }
+}
+
+/* ---- Queue pairs and nics -------------------------------------------------------------------- */
+
+static void kill_queue_pair(struct sim *sim, struct sim_side *side)
+{
+    uint32_t rail = random_below(&sim->random, CHANNEL_RAILS_MAX);
+    uint32_t index = random_below(&sim->random, CHANNEL_QUEUE_PAIRS_MAX);
+    struct channel_queue *queue = side->channel->rails[rail].queues[index];
+    if (!queue || (sim->careful && !can_spare(side, rail))) {
+        return;
+    }
+    excuse(side, rail);
+    side->hurt_epoch[rail] = side->channel->rails[rail].epoch;
+    sim_tell(sim, "side %u: queue pair %u of rail %u is killed", side->index, index, rail);
+    if (!queue->connected) {
+        return;
+    }
+    memory_fabric_kill(queue->queue_pair);
+}
+
+static void stall(struct sim *sim, struct sim_side *side)
+{
+    uint32_t rail = random_below(&sim->random, CHANNEL_RAILS_MAX);
+    struct channel_queue *queue = side->channel->rails[rail].queues[0];
+    if (queue) {
+        memory_fabric_stall(queue->queue_pair, random_between(&sim->random, 1, 250));
+    }
+}
+
+static void cut_nics(struct sim *sim, struct sim_engine *engine)
+{
+    sim_tell(sim, "engine %u is cut", engine->index);
+    engine->gone = true;
+    for (uint32_t rail = 0; rail < CHANNEL_RAILS_MAX; rail++) {
+        memory_fabric_cut_nic(engine->nics[rail]);
+    }
+    for (uint32_t i = 0; i < sim->side_count; i++) {
+        if (sim->sides[i].engine == engine) {
+            sim->sides[i].excused = sim->sides[i].peer->excused = true;
+        }
+    }
+}
+
+void sim_trouble(struct sim *sim)
+{
+    struct random_generator *random = &sim->random;
+    struct sim_engine *engine = &sim->engines[random_below(random, sim->engine_count)];
+    struct sim_side *side = &sim->sides[random_below(random, sim->side_count)];
+    uint32_t choice = random_below(random, 100);
+    if (choice < 55) {
+        link_down(sim, engine, random_below(random, CHANNEL_RAILS_MAX));
+    } else if (choice < 57 && !sim->careful) {
+        link_down(sim, engine, 0);
+        link_down(sim, engine, 1);
+    } else if (choice < 58 && !sim->careful) {
+        cut_nics(sim, engine);
+    } else if (side->channel && choice < 80) {
+        kill_queue_pair(sim, side);
+    } else if (side->channel) {
+        stall(sim, side);
+    }
+}

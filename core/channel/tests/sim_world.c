@@ -1,0 +1,311 @@
+/* sim_world.c: see sim.h. */
+#include "sim.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void sim_fail(struct sim *sim, const char *format, ...)
+{
+    if (sim->failed) {
+        return;
+    }
+    va_list arguments;
+    sim->failed = true;
+    va_start(arguments, format);
+    vsnprintf(sim->failure, sizeof(sim->failure), format, arguments);
+    va_end(arguments);
+}
+
+void sim_tell(const struct sim *sim, const char *format, ...)
+{
+    if (!sim->verbose) {
+        return;
+    }
+    va_list arguments;
+    printf("# %8llu ", (unsigned long long)sim->step);
+    va_start(arguments, format);
+    vprintf(format, arguments);
+    va_end(arguments);
+    printf("\n");
+}
+
+/* ---- Payloads -------------------------------------------------------------------------------- */
+
+static uint64_t key(const struct sim_side *side, uint64_t kind, uint64_t number)
+{
+    uint64_t state = side->sim->seed ^ (uint64_t)side->index << 48 ^ kind << 40 ^ number;
+    return random_split(&state);
+}
+
+uint64_t sim_send_key(const struct sim_side *side, uint32_t send)
+{
+    return key(side, 1, send);
+}
+
+uint64_t sim_blank_key(const struct sim_side *side, uint32_t message, uint32_t place)
+{
+    return key(side, 2, (uint64_t)message << 3 | place);
+}
+
+static uint64_t word_of(uint64_t key, uint32_t index)
+{
+    return (key ^ index) * UINT64_C(0x9e3779b97f4a7c15);
+}
+
+void sim_fill(uint8_t *bytes, uint32_t count, uint64_t key)
+{
+    for (uint32_t i = 0; i < count; i += 8) {
+        uint64_t word = word_of(key, i);
+        memcpy(bytes + i, &word, minimum(8, count - i));
+    }
+}
+
+bool sim_matches(const uint8_t *bytes, uint32_t count, uint64_t key)
+{
+    for (uint32_t i = 0; i < count; i += 8) {
+        uint64_t word = word_of(key, i);
+        if (memcmp(bytes + i, &word, minimum(8, count - i)) != 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+uint32_t sim_block_take(struct sim_side *side)
+{
+    uint32_t start = random_below(&side->sim->random, SIM_BLOCKS);
+    for (uint32_t i = 0; i < SIM_BLOCKS; i++) {
+        uint32_t block = (start + i) % SIM_BLOCKS;
+        if (!side->blocks[block].used) {
+            side->blocks[block] = (struct sim_block){.used = true};
+            return block;
+        }
+    }
+    return SIM_NONE;
+}
+
+/* Its bytes change at once: whoever still reads them is found out. */
+void sim_block_give_back(struct sim_side *side, uint32_t block)
+{
+    if (block != SIM_NONE) {
+        memset(side->memory + (size_t)block * SIM_BLOCK_BYTES, 0xdd, SIM_BLOCK_BYTES);
+        side->blocks[block].used = false;
+    }
+}
+
+/* ---- World ----------------------------------------------------------------------------------- */
+
+static void choose_fabric(struct sim *sim)
+{
+    struct memory_fabric_options *options = memory_fabric_options(sim->fabric);
+    struct random_generator *random = &sim->random;
+    options->reuse_numbers = random_percent(random, 50);
+    options->inline_bytes_max = random_percent(random, 30) ? 220 : 0;
+    if (random_percent(random, 30)) {
+        options->message_bytes_max = random_between(random, 1000, 1900);
+    }
+    options->pieces_max = random_between(random, 1, 4);
+    options->unit_bytes = 64; /* a clear-to-send line lands whole */
+    options->delay_percent = random_percent(random, 50) ? random_below(random, 40) : 0;
+    options->delay_steps = random_between(random, 1, 200);
+    options->transfer_weight = random_between(random, 1, 6);
+    options->receive_weight = random_between(random, 1, 6);
+    options->acknowledge_weight = random_between(random, 1, 6);
+    options->flush_signaled_only = random_percent(random, 50);
+    options->retry_steps = 300;
+}
+
+static crpc_channel_options choose_options(struct sim *sim)
+{
+    struct random_generator *random = &sim->random;
+    crpc_channel_options options = {
+        .slots = random_percent(random, 90) ? 1u << random_below(random, 4) : 16,
+        /* fewer than a group has could never fill one */
+        .sends_max = random_percent(random, 20) ? CHANNEL_GROUP_MAX : 24,
+        .queue_pairs = random_between(random, 1, 3),
+        .split = random_percent(random, 60) ? CRPC_SPLIT_FIXED : CRPC_SPLIT_MEASURED,
+        .rail0_share = random_percent(random, 30) ? (random_percent(random, 50) ? 0 : 1024)
+                                                  : random_below(random, 1025),
+        .stripe_bytes_min = random_percent(random, 70) ? random_between(random, 1, 600) : 1200,
+        .rails = random_percent(random, 95) ? 3 : 1,
+        .connect_timeout_ns = CRPC_FOREVER,
+        .keepalive_ns = random_percent(random, 80) ? 1000000 : CRPC_FOREVER,
+        .rail_retry_ns = random_between(random, 1000, 1000000),
+        .retry_timeout = 14,
+        .retry_count = 7,
+        .user_data = random_next(random),
+    };
+    return options;
+}
+
+static void open_nic(struct sim *sim, struct sim_engine *engine, uint32_t rail, uint32_t receives,
+                     uint32_t queue_pairs)
+{
+    struct random_generator *random = &sim->random;
+    uint32_t low = (receives * 3 + 1) / 2; /* two thirds of it hold all that may come */
+    struct nic_options options = {
+        .receive_depth = random_percent(random, 50) ? low + 1 : low + random_below(random, 64) + 1,
+        /* at the least a group of two WQEs a buffer, and its record */
+        .send_depth = random_between(random, 2 * CHANNEL_GROUP_MAX + 1, 64),
+    };
+    crpc_error error = {0};
+    snprintf(options.device, sizeof(options.device), "memory%u", rail);
+    options.send_completion_depth = options.send_depth * queue_pairs;
+    options.signal_interval = random_between(random, 1, options.send_depth / 2);
+    if (memory_nic_open(sim->fabric, &options, &engine->nics[rail], &error) != CRPC_OK) {
+        sim_fail(sim, "cannot open a nic: %s", error.message);
+    }
+}
+
+static void open_engine(struct sim *sim, struct sim_engine *engine, uint32_t receives,
+                        uint32_t queue_pairs, uint32_t sides)
+{
+    crpc_error error = {0};
+    engine->index = (uint32_t)(engine - sim->engines);
+    for (uint32_t rail = 0; rail < CHANNEL_RAILS_MAX && !sim->failed; rail++) {
+        open_nic(sim, engine, rail, receives, queue_pairs);
+    }
+    handles_init(&engine->handles);
+    engine->handles.context = (uint16_t)engine->index; /* handles are part of what is replayed */
+    engine->bytes = (uint64_t)sides * SIM_BLOCKS * SIM_BLOCK_BYTES;
+    engine->memory = aligned_alloc(4096, engine->bytes);
+    if (sim->failed || !engine->memory ||
+        channel_engine_create(engine->nics, CHANNEL_RAILS_MAX, NULL, &sim->log, &engine->handles,
+                              SIM_SIDES_MAX, &sim->clock_ns, &engine->engine, &error) != CRPC_OK ||
+        registration_make(engine->engine, (uint64_t)(uintptr_t)engine->memory, engine->bytes,
+                          CRPC_ACCESS_LOCAL_WRITE | CRPC_ACCESS_REMOTE_WRITE, -1, 0,
+                          &engine->region, &error) != CRPC_OK) {
+        sim_fail(sim, "cannot open an engine: %s", error.message);
+    }
+}
+
+static void make_side(struct sim *sim, struct sim_side *side, uint8_t *blob)
+{
+    crpc_error error = {0};
+    side->sim = sim;
+    if (channel_blob(side->engine->engine, &side->options, &side->channel, blob, &error) !=
+        CRPC_OK) {
+        sim_fail(sim, "cannot make a channel: %s", error.message);
+        return;
+    }
+    side->handle = side->channel->link.handle;
+    side->sends_max = side->options.sends_max;
+    side->slots = (uint32_t)minimum(side->options.slots, side->peer->options.slots);
+    side->rail_shown[0] = side->rail_shown[1] = -1;
+}
+
+static void connect(struct sim *sim, struct sim_side *left, struct sim_side *right)
+{
+    uint8_t left_blob[CRPC_BLOB_BYTES_MAX], right_blob[CRPC_BLOB_BYTES_MAX];
+    crpc_error error = {0};
+    make_side(sim, left, left_blob);
+    make_side(sim, right, right_blob);
+    if (sim->failed) {
+        return;
+    }
+    int32_t status = channel_join(left->channel, right_blob, &error);
+    int32_t other = channel_join(right->channel, left_blob, &error);
+    if (status != CRPC_OK || other != CRPC_OK) {
+        sim_fail(sim, "join gave %d and %d: %s", status, other, error.message);
+    }
+}
+
+/* Ends a channel's sides have: engines, options, and their part of the engine's memory. */
+static void choose_sides(struct sim *sim)
+{
+    struct random_generator *random = &sim->random;
+    sim->side_count = 2 * random_between(random, 1, SIM_SIDES_MAX / 2);
+    for (uint32_t i = 0; i < sim->side_count; i++) {
+        struct sim_side *side = &sim->sides[i];
+        memset(side, 0, sizeof(*side));
+        uint32_t engine = random_below(random, sim->engine_count);
+        if (i % 2 == 1) {
+            uint32_t other = sim->sides[i - 1].engine->index;
+            engine = (other + 1 + random_below(random, sim->engine_count - 1)) % sim->engine_count;
+        }
+        side->index = i;
+        side->engine = &sim->engines[engine];
+        side->peer = &sim->sides[i ^ 1];
+        side->options = choose_options(sim);
+    }
+}
+
+void sim_open(struct sim *sim, uint64_t seed)
+{
+    bool verbose = sim->verbose;
+    memset(sim, 0, offsetof(struct sim, sides));
+    sim->verbose = verbose;
+    sim->seed = seed;
+    sim->clock_ns = 1000000;
+    random_seed(&sim->random, seed);
+    sim->fabric = memory_fabric_create(random_next(&sim->random));
+    choose_fabric(sim);
+    sim->calm = random_percent(&sim->random, 25);
+    sim->abrupt = random_percent(&sim->random, 40);
+    sim->careful = random_percent(&sim->random, 70);
+    sim->lazy = random_below(&sim->random, SIM_ENGINES_MAX + 1);
+    sim->engine_count = random_percent(&sim->random, 70) ? 2 : SIM_ENGINES_MAX;
+    for (uint32_t i = 0; i < sim->engine_count; i++) {
+        sim->engines[i].index = i;
+    }
+    choose_sides(sim);
+    for (uint32_t i = 0; i < sim->engine_count && !sim->failed; i++) {
+        struct sim_engine *engine = &sim->engines[i];
+        uint32_t receives = 0, queue_pairs = 1, sides = 0;
+        for (uint32_t j = 0; j < sim->side_count; j++) {
+            if (sim->sides[j].engine == engine) {
+                receives += receives_of(sim->sides[j].options.slots);
+                queue_pairs += sim->sides[j].options.queue_pairs + 1;
+                sides++;
+            }
+        }
+        open_engine(sim, engine, receives + 1, queue_pairs, sides + 1);
+        sides = 0;
+        for (uint32_t j = 0; j < sim->side_count; j++) {
+            if (sim->sides[j].engine == engine) {
+                sim->sides[j].memory =
+                    engine->memory + (size_t)sides++ * SIM_BLOCKS * SIM_BLOCK_BYTES;
+            }
+        }
+    }
+    for (uint32_t i = 0; i < sim->side_count && !sim->failed; i += 2) {
+        connect(sim, &sim->sides[i], &sim->sides[i + 1]);
+    }
+    memory_fabric_watch(sim->fabric, sim_watch, sim);
+}
+
+void sim_close(struct sim *sim)
+{
+    for (uint32_t i = 0; i < sim->side_count; i++) {
+        crpc_channel_stats stats;
+        if (sim->sides[i].channel) {
+            channel_stats(sim->sides[i].channel, &stats);
+            sim->sent += stats.messages_sent;
+            sim->received += stats.messages_received;
+            sim->truncated += stats.truncated;
+            sim->repeated += stats.shares_repeated;
+            sim->failures += stats.rail_failures[0] + stats.rail_failures[1];
+            sim->recoveries += stats.rail_recoveries[0] + stats.rail_recoveries[1];
+            link_close(&sim->sides[i].channel->link);
+        }
+    }
+    for (uint32_t i = 0; i < sim->engine_count; i++) {
+        struct sim_engine *engine = &sim->engines[i];
+        if (engine->region.users != 0) {
+            sim_fail(sim, "%u ops still use the region", engine->region.users);
+        }
+        registration_end(engine->engine, &engine->region);
+        channel_engine_destroy(engine->engine);
+        for (uint32_t rail = 0; rail < CHANNEL_RAILS_MAX; rail++) {
+            engine->nics[rail]->operations->close(engine->nics[rail]);
+        }
+        handles_free(&engine->handles);
+        free(engine->memory);
+    }
+    if (memory_fabric_counters(sim->fabric)->left_open > 0) {
+        sim_fail(sim, "queue pairs or registrations were left behind");
+    }
+    memory_fabric_destroy(sim->fabric);
+}

@@ -1,0 +1,134 @@
+/* state.h: what the files of core/cm share.
+ *
+ * Two threads and, while a name is looked up, a third:
+ *
+ *   owner    calls cm.h. Creates, requests, accepts, destroys.
+ *   cm       the thread of cm_open. Takes events of rdma_cm and of the device, tries the addresses
+ * of a connect one after the other, and appends to the queue that the owner takes from. lookup runs
+ * getaddrinfo once, hands the result to the cm thread, and ends.
+ *
+ * cm.mutex guards the queue, the work list, and which identifier the cm thread is busy with. An
+ * identifier that connects belongs to the cm thread from cm_connect until it has queued
+ * CM_EVENT_ROUTED or CM_EVENT_FAILED, and to the owner otherwise. cm_destroy may come at any time:
+ * it marks the identifier as dying, waits until the thread is not busy with it, and from then on
+ * has it to itself. rdma_destroy_id waits until all events of its identifier are acknowledged, so
+ * no lock is held over it, and the thread acknowledges before it does anything with an event.
+ */
+#ifndef CORE_CM_INTERNAL_H
+#define CORE_CM_INTERNAL_H
+
+#include <pthread.h>
+#include <rdma/rdma_cma.h>
+
+#include "cm/address.h"
+#include "cm/cm.h"
+#include "base/list.h"
+
+#define ADDRESSES_TRIED_MAX 8
+#define RESOLVE_TIMEOUT_MS 2000 /* for an address, and again for its route */
+
+struct queued_event {
+    struct list link;
+    struct cm_identifier *subject; /* whose destruction purges it; NULL for events of the device */
+    struct cm_event event;
+};
+
+struct cm {
+    struct nic *nic;
+    struct rdma_event_channel *channel;
+    pthread_t thread;
+    bool thread_started;
+    int event_fd;           /* readable while events wait */
+    int kick_fd;            /* wakes the thread: work, or stop */
+    uint8_t read_depth_out; /* READs one queue pair may have under way, and be asked for */
+    uint8_t read_depth_in;
+    struct queued_event *spare; /* of the thread: taken before an event is, so that none is lost */
+    bool fatal_reported;        /* of the thread */
+
+    pthread_mutex_t mutex;
+    pthread_cond_t idle; /* busy has changed */
+    struct cm_identifier *busy;
+    bool stop;
+    struct list work;  /* identifiers whose next address is to be tried */
+    struct list queue; /* of struct queued_event */
+    uint32_t identifiers;
+    atomic_uint pending; /* length of the queue; written under the mutex */
+};
+
+struct cm_identifier {
+    struct cm *cm;
+    struct rdma_cm_id *id; /* NULL until the first address is tried */
+    void *owner;
+    bool dying;    /* under the mutex */
+    bool passive;  /* came with a CONNECT_REQUEST */
+    bool answered; /* connect: the peer has accepted; of the thread */
+    struct list work_link;
+    uint8_t read_depth_out; /* passive: what the peer can */
+    uint8_t read_depth_in;
+    uint32_t backlog; /* listener */
+    uint32_t waiting; /* listener: requests in the queue; under the mutex */
+
+    /* connect, until it is routed */
+    struct address_name name;
+    struct cm_lookup *lookup;
+    struct addrinfo *addresses;
+    struct addrinfo *next_address;
+    uint32_t addresses_tried;
+    crpc_error best_error;
+    char trying[200]; /* the address being tried, for messages */
+
+    char target[ADDRESS_HOST_BYTES + 8]; /* as given, for messages */
+    char local[ADDRESS_TEXT_BYTES];      /* under the mutex */
+    char peer[ADDRESS_TEXT_BYTES];
+};
+
+/* thread.c */
+void *cm_thread(void *argument);
+/* Lets the thread try the next address; of any thread. Ignored if the identifier is dying. */
+void cm_work_add(struct cm_identifier *identifier);
+void cm_kick(struct cm *cm);
+
+/* queue.c */
+/* Appends the spare, which must be there; the thread's only way to tell anything. */
+void cm_queue_spare(struct cm *cm, struct cm_identifier *subject);
+/* The spare's event, zeroed except for kind and identifier. */
+struct cm_event *cm_spare_event(struct cm *cm, enum cm_event_kind kind,
+                                struct cm_identifier *identifier);
+/* Takes the queued events of a dying identifier out of the queue, into `purged`. */
+void cm_queue_purge(struct cm *cm, const struct cm_identifier *subject, struct list *purged);
+
+/* lookup.c */
+int32_t cm_lookup_start(struct cm_identifier *identifier, crpc_error *error);
+/* Hands the result over and ends the lookup. */
+int cm_lookup_take(struct cm_identifier *identifier, struct addrinfo **addresses);
+void cm_lookup_cancel(struct cm_identifier *identifier);
+
+/* route.c, of the thread */
+void cm_route_next(struct cm_identifier *identifier);
+void cm_route_event(struct cm_identifier *identifier, enum rdma_cm_event_type type, int status);
+bool cm_same_port(const struct cm *cm, const struct rdma_cm_id *id);
+
+/* request.c, of the thread */
+void cm_incoming(struct cm_identifier *listener, struct rdma_cm_id *id,
+                 const struct rdma_conn_param *parameters);
+void cm_turn_away(struct rdma_cm_id *id, uint32_t reason);
+
+/* identifier.c */
+struct cm_identifier *cm_identifier_new(struct cm *cm, void *owner);
+void cm_identifier_free(struct cm_identifier *identifier);
+void cm_note_addresses(struct cm_identifier *identifier);
+
+/* trouble.c */
+#define REFUSAL_OTHER_DEVICE 1
+#define REFUSAL_BACKLOG_FULL 2
+#define REFUSAL_BYTES 8
+void cm_refusal_write(uint8_t bytes[REFUSAL_BYTES], uint32_t reason);
+int32_t cm_resolve_error(const char *target, int os_error, crpc_error *error);
+int32_t cm_other_device_error(const char *target, const struct nic *nic,
+                              const struct rdma_cm_id *id, crpc_error *error);
+int32_t cm_connect_error(const char *target, int os_error, crpc_error *error);
+/* Fills error; says whether the peer's private data are the application's. */
+bool cm_reject_error(const char *target, int reason, const uint8_t *private_data,
+                     uint32_t private_bytes, crpc_error *error);
+
+#endif
