@@ -174,7 +174,7 @@ static void find_rail1(struct crpc_context *context, const crpc_context_options 
     crpc_device_info info = {.struct_size = sizeof(info)};
     int32_t status;
     for (uint32_t i = 0; (status = nic_query(i, &info, NULL)) != CRPC_E_NO_DEVICE; i++) {
-        /* One that cannot be asked is left out: rail 1 is a gift. */
+        /* A port that cannot be asked is left out: nobody asked for a second rail by name. */
         if (status != CRPC_OK || !fits_rail0(&info, rail0)) {
             continue;
         }

@@ -23,7 +23,7 @@ type Context struct {
 	shared bool
 }
 
-// Open opens a device. Who needs no say in that uses [Dial] and [Listen], which share a context for each device.
+// Open opens a device. Programs that do not care which device it is use [Dial] and [Listen], which share a context for each device.
 func Open(options ...Option) (*Context, error) {
 	const op = "open"
 	s, problem := settingsOf(op, options)
