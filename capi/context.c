@@ -6,8 +6,8 @@
 #include <errno.h>
 #include <unistd.h>
 
-#include "cm/cm.h"
 #include "base/error.h"
+#include "cm/cm.h"
 #include "private/context.h"
 #include "private/copyin.h"
 #include "private/options.h"

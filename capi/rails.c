@@ -3,9 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cm/cm.h"
 #include "base/compiler.h"
 #include "base/error.h"
+#include "cm/cm.h"
 #include "private/context.h"
 #include "private/copyin.h"
 

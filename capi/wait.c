@@ -8,8 +8,8 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "cm/cm.h"
 #include "base/compiler.h"
+#include "cm/cm.h"
 #include "private/context.h"
 
 void context_disarm(struct crpc_context *context)

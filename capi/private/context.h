@@ -9,9 +9,9 @@
 #include "base/abi.h"
 #include "base/list.h"
 #include "base/log.h"
+#include "channel/channel.h"
 #include "nic/nic.h"
 #include "rpc/rpc.h"
-#include "channel/channel.h"
 
 struct cm;
 

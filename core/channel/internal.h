@@ -24,9 +24,9 @@
 #include "base/output.h"
 #include "base/table.h"
 #include "base/wheel.h"
-#include "link/link.h"
 #include "channel/channel.h"
 #include "channel/wire.h"
+#include "link/link.h"
 
 /* ---- Ops ------------------------------------------------------------------------------------- */
 

@@ -20,9 +20,9 @@
 #include <pthread.h>
 #include <rdma/rdma_cma.h>
 
+#include "base/list.h"
 #include "cm/address.h"
 #include "cm/cm.h"
-#include "base/list.h"
 
 #define ADDRESSES_TRIED_MAX 8
 #define RESOLVE_TIMEOUT_MS 2000 /* for an address, and again for its route */

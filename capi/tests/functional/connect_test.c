@@ -16,10 +16,10 @@
 
 #include <cmocka.h>
 
-#include "place.h"
-#include "signals.h"
 #include "client.h"
 #include "footprint.h"
+#include "place.h"
+#include "signals.h"
 #include "stranger.h"
 
 static struct client client;

@@ -1,6 +1,6 @@
 /* peer.c: see peer.h. */
-#include "place.h"
 #include "peer.h"
+#include "place.h"
 
 #include <setjmp.h>
 #include <signal.h>

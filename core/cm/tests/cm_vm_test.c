@@ -16,8 +16,8 @@
 
 #include "leave_out.h"
 #include "place.h"
-#include "signals.h"
 #include "rig.h"
+#include "signals.h"
 #include "vm_tests.h"
 
 /* ---- Connecting

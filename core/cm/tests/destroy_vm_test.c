@@ -12,8 +12,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "place.h"
 #include "base/clock.h"
+#include "place.h"
 #include "rig.h"
 #include "vm_tests.h"
 

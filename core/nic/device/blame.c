@@ -13,8 +13,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "nic/device/device.h"
 #include "base/error.h"
+#include "nic/device/device.h"
 
 /* CAP_IPC_LOCK lifts the limit. */
 static bool may_lock_anything(void)

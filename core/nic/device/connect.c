@@ -7,8 +7,8 @@
  */
 #include <string.h>
 
-#include "nic/device/device.h"
 #include "base/error.h"
+#include "nic/device/device.h"
 
 #define HOP_LIMIT 64
 #define MTU_CODE_MIN IBV_MTU_256

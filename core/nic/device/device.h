@@ -10,8 +10,8 @@
 #include <infiniband/verbs.h>
 
 #include "base/compiler.h"
-#include "nic/nic.h"
 #include "base/table.h"
+#include "nic/nic.h"
 
 struct device_nic {
     struct nic base;

@@ -7,8 +7,8 @@
 #include <errno.h>
 #include <string.h>
 
-#include "nic/device/device.h"
 #include "base/error.h"
+#include "nic/device/device.h"
 
 #define GID_INDEX_MAX 255 /* what an address handle can name */
 

@@ -9,8 +9,8 @@
 #include <sys/random.h>
 #include <time.h>
 
-#include "nic/device/device.h"
 #include "base/error.h"
+#include "nic/device/device.h"
 
 #define RECEIVE_DEPTH_DEFAULT 16384
 

@@ -8,8 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "nic/device/device.h"
 #include "base/error.h"
+#include "nic/device/device.h"
 
 #define NO_DEVICE_ADVICE                                                                           \
     "load the driver of your NIC, or use Soft-RoCE: `rdma link add rxe0 type rxe netdev eth0`, "   \

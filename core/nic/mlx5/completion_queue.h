@@ -25,8 +25,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "nic/mlx5/barrier.h"
 #include "base/compiler.h"
+#include "nic/mlx5/barrier.h"
 
 enum completion_layout { COMPLETION_PLAIN, COMPLETION_COMPRESSED, COMPLETION_ENHANCED };
 

@@ -15,8 +15,8 @@
 #ifndef CORE_NIC_MLX5_MLX5_H
 #define CORE_NIC_MLX5_MLX5_H
 
-#include "nic/mlx5/completion_queue.h"
 #include "nic/device/device.h"
+#include "nic/mlx5/completion_queue.h"
 #include "nic/mlx5/driver.h"
 #include "nic/mlx5/receive_queue.h"
 #include "nic/mlx5/send_queue.h"

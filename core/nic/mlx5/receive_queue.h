@@ -15,8 +15,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "nic/mlx5/barrier.h"
 #include "base/compiler.h"
+#include "nic/mlx5/barrier.h"
 
 struct receive_queue {
     uint8_t *buffer;

@@ -1,6 +1,6 @@
 /* pair.c: two nics on one device, a connected queue pair on each, and memory between them. */
-#include "place.h"
 #include "pair.h"
+#include "place.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

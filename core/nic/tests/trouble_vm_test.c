@@ -14,8 +14,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "place.h"
 #include "pair.h"
+#include "place.h"
 #include "vm_tests.h"
 
 static void send_one(struct pair *pair, const struct nic_transfer *write, uint32_t flags)

@@ -17,8 +17,8 @@
 #include <time.h>
 
 #include "../../tests/pair.h"
-#include "nic/mlx5/mlx5.h"
 #include "base/clock.h"
+#include "nic/mlx5/mlx5.h"
 #include "place.h"
 
 /* As pair_set_up, which knows no options. */

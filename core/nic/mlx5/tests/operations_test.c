@@ -16,8 +16,8 @@
 #include <cmocka.h>
 
 #include "../../tests/pair.h"
-#include "nic/mlx5/mlx5.h"
 #include "device_trace.h"
+#include "nic/mlx5/mlx5.h"
 
 #define BATCH 8u
 #define SLOT_BYTES 8192u /* of each transfer of a batch: they do not meet */
