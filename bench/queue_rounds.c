@@ -136,9 +136,9 @@ static struct ibv_wc entries[BATCH];
 
 static void prepare_verbs(void)
 {
-    verbs_send_cq = queue_pairs[0]->verbs->send_cq;
-    verbs_receive_cq = queue_pairs[0]->verbs->recv_cq;
-    verbs_srq = queue_pairs[0]->verbs->srq;
+    verbs_send_cq = device_qp(queue_pairs[0])->send_cq;
+    verbs_receive_cq = device_qp(queue_pairs[0])->recv_cq;
+    verbs_srq = device_qp(queue_pairs[0])->srq;
     for (uint32_t i = 0; i < BATCH; i++) {
         pieces[i] = (struct ibv_sge){.addr = (uint64_t)(uintptr_t)(bytes + (size_t)i * BYTES),
                                      .length = BYTES,
@@ -161,7 +161,7 @@ static void prepare_verbs(void)
 NOT_INLINED static void bench_libmlx5_post(void)
 {
     struct ibv_send_wr *refused;
-    if (ibv_post_send(queue_pairs[0]->verbs, send_requests, &refused)) {
+    if (ibv_post_send(device_qp(queue_pairs[0]), send_requests, &refused)) {
         give_up("ibv_post_send failed");
     }
 }
@@ -213,7 +213,7 @@ NOT_INLINED static void bench_pair_post(void)
 {
     struct ibv_send_wr *refused;
     for (uint32_t i = 0; i < BATCH; i++) {
-        if (ibv_post_send(queue_pairs[i & 1]->verbs, &send_requests[i], &refused)) {
+        if (ibv_post_send(device_qp(queue_pairs[i & 1]), &send_requests[i], &refused)) {
             give_up("ibv_post_send failed");
         }
     }
@@ -386,8 +386,8 @@ int main(int argc, char **argv)
         }
         return 0;
     }
-    receive_view = view_of(queue_pairs[0]->verbs->recv_cq);
-    send_view = view_of(queue_pairs[0]->verbs->send_cq);
+    receive_view = view_of(device_qp(queue_pairs[0])->recv_cq);
+    send_view = view_of(device_qp(queue_pairs[0])->send_cq);
     if (verbs) {
         prepare_verbs();
         if (pair) {

@@ -135,7 +135,7 @@ void context_open_cm(struct crpc_context *context, struct nic *nic, struct cm **
 {
     crpc_error failure = {0};
     *cm = NULL;
-    if (nic->verbs && cm_open(nic, cm, &failure) != CRPC_OK) {
+    if (nic->rdma_cm && cm_open(nic, cm, &failure) != CRPC_OK) {
         /* Blobs still work: what needs rdma_cm will say that it is missing. */
         log_write(&context->log, CRPC_LOG_WARNING, "no rdma_cm: %s", failure.message);
         *cm = NULL;

@@ -155,16 +155,10 @@ static int32_t open_named_rail1(struct crpc_context *context, const crpc_context
     return CRPC_OK;
 }
 
-/* crpc_device_info has a bit for each driver of devices, and none for drivers of tests. */
-static bool driver_can(const crpc_device_info *info, uint32_t driver)
-{
-    return driver >= 32 || (info->drivers & 1u << driver) != 0;
-}
-
 static bool fits_rail0(const crpc_device_info *info, const struct nic *rail0)
 {
     return info->port_state == CRPC_PORT_ACTIVE && info->link == rail0->link &&
-           driver_can(info, rail0->operations->driver) &&
+           nic_can_open(rail0->operations, info) &&
            !same_hca(info->name, info->system_image_guid, rail0);
 }
 

@@ -14,7 +14,7 @@ ALLOWED = {
     "core/nic/mlx5": ["core/base", "core/nic", "core/nic/device"],
     "core/nic/verbs": ["core/base", "core/nic", "core/nic/device"],
     "core/nic/memory": ["core/base", "core/nic"],
-    "core/cm": ["core/base", "core/nic"],
+    "core/cm": ["core/base", "core/nic", "core/nic/device"],
     "core/link": ["core/base", "core/nic", "core/cm"],
     "core/rpc": ["core/base", "core/nic", "core/link"],
     "core/channel": ["core/base", "core/nic", "core/link"],

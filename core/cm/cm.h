@@ -47,7 +47,7 @@ struct cm_event {
     crpc_error error;
 };
 
-/* Starts the thread. nic->verbs must not be NULL. */
+/* Starts the thread. nic->rdma_cm must be true. */
 int32_t cm_open(struct nic *nic, struct cm **cm, crpc_error *error);
 /* All identifiers must have been destroyed. */
 void cm_close(struct cm *cm);

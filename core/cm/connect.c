@@ -143,14 +143,14 @@ static int32_t make_ready(struct cm_identifier *identifier, struct nic_queue_pai
 {
     const char *target = identifier->passive ? identifier->peer : identifier->target;
     const char *state = "INIT";
-    int os_error = to_init(identifier, queue_pair->verbs);
+    int os_error = to_init(identifier, device_qp(queue_pair));
     if (os_error == 0) {
         state = "RTR";
-        os_error = to_ready_to_receive(identifier, queue_pair->verbs);
+        os_error = to_ready_to_receive(identifier, device_qp(queue_pair));
     }
     if (os_error == 0) {
         state = "RTS";
-        os_error = to_ready_to_send(identifier, queue_pair->verbs, transport);
+        os_error = to_ready_to_send(identifier, device_qp(queue_pair), transport);
     }
     if (os_error == ENOTCONN) {
         return cm_connect_error(target, os_error, error);

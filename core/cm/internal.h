@@ -23,6 +23,7 @@
 #include "base/list.h"
 #include "cm/address.h"
 #include "cm/cm.h"
+#include "nic/device/device.h"
 
 #define ADDRESSES_TRIED_MAX 8
 #define RESOLVE_TIMEOUT_MS 2000 /* for an address, and again for its route */

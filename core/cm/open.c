@@ -57,8 +57,8 @@ static int32_t open_descriptors(struct cm *cm, crpc_error *error)
     cm->kick_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     int os_error = cm->event_fd < 0 || cm->kick_fd < 0 ? errno : 0;
     os_error = os_error ? os_error : unblock(cm->channel->fd);
-    os_error = os_error ? os_error : unblock(cm->nic->verbs->async_fd);
-    os_error = os_error ? os_error : ibv_query_device(cm->nic->verbs, &device);
+    os_error = os_error ? os_error : unblock(device_context(cm->nic)->async_fd);
+    os_error = os_error ? os_error : ibv_query_device(device_context(cm->nic), &device);
     if (os_error) {
         return error_set(error, CRPC_E_SYSTEM, os_error, "cannot prepare for connections: %s",
                          strerror(os_error));

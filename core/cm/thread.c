@@ -266,7 +266,7 @@ static void tell_queue_pair(struct cm *cm, const struct ibv_async_event *event)
 static bool device_step(struct cm *cm)
 {
     struct ibv_async_event event;
-    if (ibv_get_async_event(cm->nic->verbs, &event)) {
+    if (ibv_get_async_event(device_context(cm->nic), &event)) {
         if (errno != EAGAIN && errno != EINTR) {
             pause_briefly();
         }
@@ -326,7 +326,7 @@ void *cm_thread(void *argument)
     struct cm *cm = argument;
     struct pollfd wait[] = {
         {.fd = cm->channel->fd, .events = POLLIN},
-        {.fd = cm->nic->verbs->async_fd, .events = POLLIN},
+        {.fd = device_context(cm->nic)->async_fd, .events = POLLIN},
         {.fd = cm->kick_fd, .events = POLLIN},
     };
     uint64_t kicks;

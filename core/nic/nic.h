@@ -18,8 +18,6 @@
 
 struct nic;
 struct nic_queue_pair;
-struct ibv_context;
-struct ibv_qp;
 
 /* ---- Opening --------------------------------------------------------------------------------- */
 
@@ -88,9 +86,8 @@ struct nic_queue_pair {
     uint32_t depth;
     uint32_t posted;
     uint32_t completed;
-    uint32_t unsignaled;  /* WQEs posted since the last signaled one */
-    bool failed;          /* in the error state, or about to be */
-    struct ibv_qp *verbs; /* NULL where the device is not a verbs device */
+    uint32_t unsignaled; /* WQEs posted since the last signaled one */
+    bool failed;         /* in the error state, or about to be */
     struct nic_queue_pair_stats stats;
 };
 
@@ -141,6 +138,8 @@ struct nic_completion {
 
 struct nic_operations {
     uint32_t driver; /* CRPC_DRIVER_* */
+    uint32_t
+        bit; /* in crpc_device_info.drivers; 0: a driver of tests, which can open what it lists */
     const char *name;
 
     /* Cold path. Those with a crpc_error return CRPC_OK or fill it. */
@@ -193,7 +192,7 @@ struct nic_operations {
 /* The part of a nic that all drivers share; a driver's own struct begins with it. */
 struct nic {
     const struct nic_operations *operations;
-    struct ibv_context *verbs; /* NULL where the device is not a verbs device */
+    bool rdma_cm; /* core/cm can connect its queue pairs: it begins with struct device_nic */
     char device[64];
     uint32_t port;
     uint32_t gid_index;
@@ -221,6 +220,13 @@ extern const struct nic_operations *const nic_drivers[];
 
 /* Describes a port; info->drivers says which of the drivers can open it. */
 int32_t nic_query(uint32_t index, crpc_device_info *info, crpc_error *error);
+
+/* True if the driver can open the port that was described. */
+static inline bool nic_can_open(const struct nic_operations *operations,
+                                const crpc_device_info *info)
+{
+    return operations->bit == 0 || (info->drivers & operations->bit) != 0;
+}
 
 /* Opens with the driver asked for (CRPC_DRIVER_AUTO: the first that can). */
 int32_t nic_open(uint32_t driver, const struct nic_options *options, struct nic **nic,

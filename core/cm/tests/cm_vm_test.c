@@ -93,7 +93,7 @@ static void test_attributes(void **state)
     for (int i = 0; i < 2; i++) {
         struct ibv_qp_attr attributes;
         struct ibv_qp_init_attr ignored;
-        assert_int_equal(ibv_query_qp(ends[i]->verbs, &attributes,
+        assert_int_equal(ibv_query_qp(device_qp(ends[i]), &attributes,
                                       IBV_QP_STATE | IBV_QP_MIN_RNR_TIMER | IBV_QP_TIMEOUT |
                                           IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
                                           IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_MAX_DEST_RD_ATOMIC |

@@ -53,7 +53,7 @@ static int to_init(struct nic_queue_pair *base)
         .port_num = (uint8_t)base->nic->port,
         .qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ,
     };
-    return ibv_modify_qp(base->verbs, &attributes,
+    return ibv_modify_qp(device_qp(base), &attributes,
                          IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
 }
 
@@ -77,7 +77,7 @@ static int to_ready_to_receive(struct nic_queue_pair *base, const struct nic_add
         attributes.ah_attr.grh.hop_limit = HOP_LIMIT;
         memcpy(attributes.ah_attr.grh.dgid.raw, peer->gid, sizeof(peer->gid));
     }
-    return ibv_modify_qp(base->verbs, &attributes,
+    return ibv_modify_qp(device_qp(base), &attributes,
                          IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
                              IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
 }
@@ -92,7 +92,7 @@ static int to_ready_to_send(struct nic_queue_pair *base, const struct nic_transp
         .rnr_retry = NIC_RNR_RETRY,
         .max_rd_atomic = to_device_nic(base->nic)->read_depth_out,
     };
-    return ibv_modify_qp(base->verbs, &attributes,
+    return ibv_modify_qp(device_qp(base), &attributes,
                          IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
                              IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC);
 }

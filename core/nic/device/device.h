@@ -15,6 +15,7 @@
 
 struct device_nic {
     struct nic base;
+    struct ibv_context *context;
     struct ibv_pd *pd;
     struct ibv_comp_channel *channel;
     uint16_t lid;
@@ -28,6 +29,7 @@ struct device_nic {
 
 struct device_queue_pair {
     struct nic_queue_pair base;
+    struct ibv_qp *qp;
     uint32_t packet_sequence_number;
 };
 
@@ -39,6 +41,17 @@ static inline struct device_nic *to_device_nic(struct nic *nic)
 static inline struct device_queue_pair *to_device_queue_pair(struct nic_queue_pair *queue_pair)
 {
     return container_of(queue_pair, struct device_queue_pair, base);
+}
+
+/* For core/cm, which connects queue pairs of such devices by rdma_cm (nic->rdma_cm). */
+static inline struct ibv_context *device_context(const struct nic *nic)
+{
+    return container_of(nic, const struct device_nic, base)->context;
+}
+
+static inline struct ibv_qp *device_qp(const struct nic_queue_pair *queue_pair)
+{
+    return container_of(queue_pair, const struct device_queue_pair, base)->qp;
 }
 
 /* port.c: a port of a device, opened. */

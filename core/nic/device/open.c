@@ -37,7 +37,8 @@ static uint32_t non_negative(int value)
 static void describe(struct device_nic *nic, const struct device_port *port)
 {
     struct nic *base = &nic->base;
-    base->verbs = port->context;
+    nic->context = port->context;
+    base->rdma_cm = true;
     snprintf(base->device, sizeof(base->device), "%s", ibv_get_device_name(port->context->device));
     base->port = port->number;
     base->gid_index = port->gid_index;
@@ -70,7 +71,7 @@ static void clamp_depths(struct nic *nic, const struct nic_options *options,
 
 static int32_t create_channel(struct device_nic *nic, crpc_error *error)
 {
-    nic->channel = ibv_create_comp_channel(nic->base.verbs);
+    nic->channel = ibv_create_comp_channel(nic->context);
     if (!nic->channel) {
         return device_blame(error, errno, 0, nic->base.device, "create a completion channel");
     }
@@ -95,7 +96,7 @@ int32_t device_open(struct device_nic *nic, const struct nic_operations *operati
     table_init(&nic->by_number);
     describe(nic, port);
     clamp_depths(&nic->base, options, &port->device);
-    nic->pd = ibv_alloc_pd(nic->base.verbs);
+    nic->pd = ibv_alloc_pd(nic->context);
     if (!nic->pd) {
         return device_blame(error, errno, 0, nic->base.device, "create a protection domain");
     }
@@ -111,7 +112,7 @@ void device_close(struct device_nic *nic)
     if (nic->pd) {
         ibv_dealloc_pd(nic->pd);
     }
-    ibv_close_device(nic->base.verbs);
+    ibv_close_device(nic->context);
     table_free(&nic->by_number);
 }
 
@@ -143,7 +144,7 @@ bool device_queue_pair_init(struct device_nic *nic, struct device_queue_pair *qu
     queue_pair->base.owner = owner;
     queue_pair->base.number = qp->qp_num;
     queue_pair->base.depth = nic->base.send_depth;
-    queue_pair->base.verbs = qp;
+    queue_pair->qp = qp;
     queue_pair->packet_sequence_number = random_sequence_number();
     if (!table_set(&nic->by_number, qp->qp_num, &queue_pair->base)) {
         return false;

@@ -3,6 +3,7 @@
 
 const struct nic_operations mlx5_operations = {
     .driver = CRPC_DRIVER_MLX5,
+    .bit = 1u << CRPC_DRIVER_MLX5,
     .name = "mlx5",
     .query = mlx5_query,
     .open = mlx5_open,

@@ -21,7 +21,7 @@ static bool can_compress(struct ibv_context *context)
 
 static struct ibv_cq *create_cq(struct mlx5_nic *nic, uint32_t depth, bool compressed)
 {
-    struct ibv_context *context = nic->device.base.verbs;
+    struct ibv_context *context = nic->device.context;
     if (!compressed) {
         return ibv_create_cq(context, (int)depth, nic, nic->device.channel, 0);
     }
@@ -123,7 +123,7 @@ static int32_t create_queues(struct mlx5_nic *nic, const struct nic_options *opt
 {
     struct nic *base = &nic->device.base;
     bool compressed =
-        (options->features & CRPC_FEATURE_CQE_COMPRESSION) && can_compress(base->verbs);
+        (options->features & CRPC_FEATURE_CQE_COMPRESSION) && can_compress(nic->device.context);
     int32_t status = create_completion_queue(nic, base->receive_depth, compressed, &nic->receive_cq,
                                              &nic->receives, "receive completion", error);
     if (status == CRPC_OK) {
@@ -136,7 +136,7 @@ static int32_t create_queues(struct mlx5_nic *nic, const struct nic_options *opt
     if (status != CRPC_OK) {
         return status;
     }
-    nic->spare_cq = ibv_create_cq(base->verbs, 1, NULL, NULL, 0);
+    nic->spare_cq = ibv_create_cq(nic->device.context, 1, NULL, NULL, 0);
     if (!nic->spare_cq) {
         return device_queue_failed(base, "completion", 1, error);
     }

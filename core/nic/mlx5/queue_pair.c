@@ -138,7 +138,7 @@ void mlx5_queue_pair_fail(struct nic_queue_pair *base)
 {
     struct ibv_qp_attr attributes = {.qp_state = IBV_QPS_ERR};
     base->failed = true;
-    ibv_modify_qp(base->verbs, &attributes, IBV_QP_STATE);
+    ibv_modify_qp(device_qp(base), &attributes, IBV_QP_STATE);
     /* What was posted but not rung is promised a flush like everything else. */
     mlx5_ring_doorbell(base);
 }
@@ -152,7 +152,7 @@ void mlx5_queue_pair_destroy(struct nic_queue_pair *base)
     uint32_t number = base->number;
     mlx5_queue_pair_fail(base);
     device_queue_pair_forget(&nic->device, base);
-    release(nic, queue_pair, base->verbs);
+    release(nic, queue_pair, device_qp(base));
     completion_queue_drop(&nic->receives, number);
     completion_queue_drop(&nic->sends, number);
     /* Nobody polls for sends while none are outstanding. */

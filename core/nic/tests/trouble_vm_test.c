@@ -173,7 +173,7 @@ void test_stray_send(void **state)
     struct ibv_send_wr send = {.opcode = IBV_WR_SEND};
     struct ibv_send_wr *bad;
     uint32_t posted = pair->far.nic->receives_posted;
-    assert_int_equal(ibv_post_send(pair->sender->verbs, &send, &bad), 0);
+    assert_int_equal(ibv_post_send(device_qp(pair->sender), &send, &bad), 0);
     inbox_wait(&pair->far, 1);
     assert_int_equal(pair->far.completions[0].kind, NIC_COMPLETION_ERROR);
     assert_int_equal(pair->far.completions[0].status, NIC_ERROR_OTHER);

@@ -3,6 +3,7 @@
 
 const struct nic_operations verbs_operations = {
     .driver = CRPC_DRIVER_VERBS,
+    .bit = 1u << CRPC_DRIVER_VERBS,
     .name = "verbs",
     .query = verbs_query,
     .open = verbs_open,

@@ -108,7 +108,7 @@ void verbs_ring_doorbell(struct nic_queue_pair *base)
     struct ibv_send_wr *refused;
     queue_pair->chained = 0;
     last->next = NULL;
-    int os_error = ibv_post_send(base->verbs, queue_pair->chain, &refused);
+    int os_error = ibv_post_send(device_qp(base), queue_pair->chain, &refused);
     last->next = next;
     base->stats.doorbells++;
     if (unlikely(os_error)) {

@@ -62,7 +62,7 @@ void verbs_queue_pair_fail(struct nic_queue_pair *base)
 {
     struct ibv_qp_attr attributes = {.qp_state = IBV_QPS_ERR};
     base->failed = true;
-    ibv_modify_qp(base->verbs, &attributes, IBV_QP_STATE);
+    ibv_modify_qp(device_qp(base), &attributes, IBV_QP_STATE);
     /* What was posted but not rung is promised a flush like everything else. */
     verbs_ring_doorbell(base);
 }
@@ -82,7 +82,7 @@ void verbs_queue_pair_destroy(struct nic_queue_pair *base)
     queue_pair->chained = 0;
     verbs_queue_pair_fail(base);
     drop_completions(nic, base->number);
-    ibv_destroy_qp(base->verbs);
+    ibv_destroy_qp(device_qp(base));
     drop_completions(nic, base->number);
     device_queue_pair_forget(&nic->device, base);
     free(queue_pair);

@@ -13,7 +13,7 @@
 
 bool verbs_source_open(struct verbs_source *source, struct verbs_nic *nic, uint32_t depth)
 {
-    source->cq = ibv_create_cq(nic->device.base.verbs, (int)depth, nic, nic->device.channel, 0);
+    source->cq = ibv_create_cq(nic->device.context, (int)depth, nic, nic->device.channel, 0);
     if (!source->cq) {
         return false;
     }

@@ -292,7 +292,7 @@ static void test_refused_post(void **state)
     post(queue_pair, 3, 32, 0);
     verbs_ring(queue_pair);
     assert_true(queue_pair->failed);
-    assert_int_equal(queue_pair->verbs->state, IBV_QPS_ERR);
+    assert_int_equal(device_qp(queue_pair)->state, IBV_QPS_ERR);
     post(queue_pair, 1, 32, 0);
     assert_int_equal(queue_pair->posted, 4);
 
@@ -441,7 +441,7 @@ static void test_bad_receives(void **state)
     assert_int_equal(verbs_poll(&nic->device.base, &completion, 1), 1);
     assert_int_equal(completion.kind, NIC_COMPLETION_ERROR);
     assert_int_equal(completion.status, NIC_ERROR_OTHER);
-    assert_int_equal(queue_pair->verbs->state, IBV_QPS_ERR);
+    assert_int_equal(device_qp(queue_pair)->state, IBV_QPS_ERR);
     add(&fake.receive, 5, 0, IBV_WC_REM_ACCESS_ERR);
     assert_int_equal(verbs_poll(&nic->device.base, &completion, 1), 1);
     assert_int_equal(completion.status, NIC_ERROR_LOCAL);
