@@ -14,8 +14,7 @@
 #define CORE_CHANNEL_TESTS_SIM_H
 
 #include "blob.h"
-#include "nic/memory/memory.h"
-#include "nic/memory/random.h"
+#include "link/tests/simulation.h"
 
 #define SIM_ENGINES_MAX 3
 #define SIM_SIDES_MAX 8
@@ -111,37 +110,32 @@ struct sim_engine {
     uint64_t bytes;
 };
 
+/* What the report counts, in its order. */
+enum sim_count {
+    SIM_MESSAGES,
+    SIM_TRUNCATED,
+    SIM_FAILURES,
+    SIM_RECOVERIES,
+    SIM_REPEATED,
+    SIM_COUNTS
+};
+
 struct sim {
-    uint64_t seed;
-    uint64_t step;
-    bool failed;
-    bool verbose;
-    char failure[512];
-    struct random_generator random;
-    struct memory_fabric *fabric;
-    uint64_t clock_ns;
-    struct log log;
+    struct simulation base;
     struct sim_engine engines[SIM_ENGINES_MAX];
     uint32_t engine_count;
     bool calm;     /* no trouble in this episode */
     bool careful;  /* none that could cost a channel */
     bool abrupt;   /* leave is taken in the middle of everything */
     uint32_t lazy; /* this engine seldom polls */
-    uint64_t sent, received, truncated, repeated, failures, recoveries; /* for the report */
     uint32_t side_count;
     struct sim_side sides[SIM_SIDES_MAX];
+    uint64_t counts[SIM_COUNTS]; /* of all episodes */
 };
-
-/* Notes the first failure. */
-void sim_fail(struct sim *sim, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* Tells, if --verbose. */
-void sim_tell(const struct sim *sim, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* sim_world.c */
 void sim_open(struct sim *sim, uint64_t seed);
 void sim_close(struct sim *sim);
-void sim_fill(uint8_t *bytes, uint32_t count, uint64_t key);
-bool sim_matches(const uint8_t *bytes, uint32_t count, uint64_t key);
 uint64_t sim_send_key(const struct sim_side *side, uint32_t send);
 /* What a buffer has before anything lands in it. */
 uint64_t sim_blank_key(const struct sim_side *side, uint32_t message, uint32_t place);
@@ -173,8 +167,5 @@ void sim_check_receives(struct sim *sim, const struct sim_engine *engine);
 void sim_check_books(struct sim *sim);
 void sim_watch(void *argument, struct nic *target, uint32_t queue_pair_number, uint64_t address,
                uint32_t bytes);
-
-/* simulate.c */
-uint64_t sim_episode(struct sim *sim, uint64_t seed, uint64_t steps);
 
 #endif

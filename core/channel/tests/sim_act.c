@@ -5,7 +5,7 @@
 
 static uint32_t choose_bytes(struct sim *sim)
 {
-    struct random_generator *random = &sim->random;
+    struct random_generator *random = &sim->base.random;
     switch (random_below(random, 8)) {
     case 0:
         return 0;
@@ -24,7 +24,7 @@ static uint32_t choose_bytes(struct sim *sim)
 static bool choose_place(struct sim_side *side, uint32_t bytes, uint32_t *block, uint64_t *address)
 {
     *block = SIM_NONE;
-    *address = random_next(&side->sim->random); /* any, without bytes */
+    *address = random_next(&side->sim->base.random); /* any, without bytes */
     if (bytes == 0) {
         return true;
     }
@@ -33,7 +33,7 @@ static bool choose_place(struct sim_side *side, uint32_t bytes, uint32_t *block,
         return false;
     }
     *address = (uint64_t)(uintptr_t)side->memory + (uint64_t)*block * SIM_BLOCK_BYTES +
-               random_below(&side->sim->random, SIM_BLOCK_BYTES - bytes + 1);
+               random_below(&side->sim->base.random, SIM_BLOCK_BYTES - bytes + 1);
     return true;
 }
 
@@ -59,7 +59,8 @@ static void check_refusal(struct sim *sim, struct sim_side *side, int32_t status
         break;
     }
     if (!good) {
-        sim_fail(sim, "side %u: an op was refused with status %d", side->index, status);
+        simulation_fail(&sim->base, "side %u: an op was refused with status %d", side->index,
+                        status);
     }
 }
 
@@ -79,7 +80,7 @@ static bool receive(struct sim *sim, struct sim_side *side, uint32_t count, uint
         struct sim_buffer *buffer = &message->buffers[i];
         *buffer = (struct sim_buffer){.bytes = choose_bytes(sim), .send = SIM_NONE};
         room &= choose_place(side, buffer->bytes, &buffer->block, &buffer->address);
-        buffer->tag = tag != SIM_NONE ? tag : random_below(&sim->random, SIM_TAGS);
+        buffer->tag = tag != SIM_NONE ? tag : random_below(&sim->base.random, SIM_TAGS);
         ops[i] = (crpc_channel_op){.opcode = CRPC_CHANNEL_RECEIVE,
                                    .tag = buffer->tag,
                                    .channel = {side->handle},
@@ -92,8 +93,8 @@ static bool receive(struct sim *sim, struct sim_side *side, uint32_t count, uint
             block->receives = true;
             block->message = number;
             block->place = i;
-            sim_fill((uint8_t *)(uintptr_t)buffer->address, buffer->bytes,
-                     sim_blank_key(side, number, i));
+            simulation_fill((uint8_t *)(uintptr_t)buffer->address, buffer->bytes,
+                            sim_blank_key(side, number, i));
         }
     }
     bool full = number >= side->slots && side->messages[number - side->slots].completed <
@@ -101,11 +102,12 @@ static bool receive(struct sim *sim, struct sim_side *side, uint32_t count, uint
     int32_t status = room ? channel_receive(side->channel, ops, regions, count) : CRPC_OK;
     if (room && status == CRPC_OK) {
         if (full) {
-            sim_fail(sim, "side %u: a receive was taken for a slot that is in use", side->index);
+            simulation_fail(&sim->base, "side %u: a receive was taken for a slot that is in use",
+                            side->index);
         }
         side->message_count++;
-        sim_tell(sim, "side %u: receive %u of %u buffers, tag %u", side->index, number, count,
-                 message->buffers[0].tag);
+        simulation_tell(&sim->base, "side %u: receive %u of %u buffers, tag %u", side->index,
+                        number, count, message->buffers[0].tag);
         return true;
     }
     for (uint32_t i = 0; i < count; i++) {
@@ -134,7 +136,7 @@ static bool send(struct sim *sim, struct sim_side *side, uint32_t tag, uint32_t 
                           .bytes = bytes,
                           .timeout_ns = timeout_ns};
     if (bytes > 0) {
-        sim_fill((uint8_t *)(uintptr_t)address, bytes, sim_send_key(side, number));
+        simulation_fill((uint8_t *)(uintptr_t)address, bytes, sim_send_key(side, number));
     }
     side->sends[number] = (struct sim_send){
         .tag = tag, .bytes = bytes, .block = block, .message = SIM_NONE, .timed = timeout_ns != 0};
@@ -142,7 +144,8 @@ static bool send(struct sim *sim, struct sim_side *side, uint32_t tag, uint32_t 
     int32_t status = channel_send(side->channel, &op, bytes > 0 ? &side->engine->region : NULL);
     if (status == CRPC_OK) {
         side->send_count++;
-        sim_tell(sim, "side %u: send %u, tag %u, %u bytes", side->index, number, tag, bytes);
+        simulation_tell(&sim->base, "side %u: send %u, tag %u, %u bytes", side->index, number, tag,
+                        bytes);
         return true;
     }
     sim_block_give_back(side, block);
@@ -153,7 +156,7 @@ static bool send(struct sim *sim, struct sim_side *side, uint32_t tag, uint32_t 
 /* A send for one of the peer's next buffers, in any order, or for none. */
 static bool send_some(struct sim *sim, struct sim_side *side)
 {
-    struct random_generator *random = &sim->random;
+    struct random_generator *random = &sim->base.random;
     uint32_t tag = random_below(random, SIM_TAGS);
     uint32_t bytes = choose_bytes(sim);
     const struct sim_side *peer = side->peer;
@@ -181,7 +184,7 @@ static void cancel_send(struct sim *sim, struct sim_side *side, uint32_t number)
     if (channel_cancel(side->channel, &op) == CRPC_OK) {
         side->sends[number].cancel_asked = true;
         side->cancels_submitted++;
-        sim_tell(sim, "side %u: cancel of send %u", side->index, number);
+        simulation_tell(&sim->base, "side %u: cancel of send %u", side->index, number);
     } else {
         side->room_due = true;
     }
@@ -191,17 +194,17 @@ static void cancel(struct sim *sim, struct sim_side *side)
 {
     if (side->send_count > 0) {
         uint32_t recent = (uint32_t)minimum(side->send_count, 16);
-        cancel_send(sim, side, side->send_count - 1 - random_below(&sim->random, recent));
+        cancel_send(sim, side, side->send_count - 1 - random_below(&sim->base.random, recent));
     }
 }
 
 /* Several ops in one submit. */
 static void submit(struct sim *sim, struct sim_side *side)
 {
-    struct random_generator *random = &sim->random;
+    struct random_generator *random = &sim->base.random;
     uint32_t count = random_percent(random, 60) ? 1 : random_between(random, 2, 10);
     bool taken = true;
-    while (count-- > 0 && taken && !sim->failed) {
+    while (count-- > 0 && taken && !sim->base.failed) {
         uint32_t choice = random_below(random, 100);
         if (choice < 35) {
             uint32_t group = random_percent(random, 70) ? 1 : random_between(random, 2, 8);
@@ -278,23 +281,23 @@ void sim_leave(struct sim_side *side, uint64_t timeout_ns)
     if (status == CRPC_OK) {
         side->leave_asked = true;
         side->leave_timed |= timeout_ns != CRPC_FOREVER;
-        sim_tell(side->sim, "side %u takes leave", side->index);
+        simulation_tell(&side->sim->base, "side %u takes leave", side->index);
     } else if (status != CRPC_E_STATE ||
                (!side->leave_asked && side->channel->link.state != CRPC_STATE_DISCONNECTED &&
                 side->channel->link.state != CRPC_STATE_CONNECTING)) {
-        sim_fail(side->sim, "disconnect gave status %d", status);
+        simulation_fail(&side->sim->base, "disconnect gave status %d", status);
     }
 }
 
 static void leave(struct sim *sim, struct sim_side *side)
 {
-    bool timed = random_percent(&sim->random, 30);
-    sim_leave(side, timed ? random_between(&sim->random, 1, 5000000) : CRPC_FOREVER);
+    bool timed = random_percent(&sim->base.random, 30);
+    sim_leave(side, timed ? random_between(&sim->base.random, 1, 5000000) : CRPC_FOREVER);
 }
 
 static void close_side(struct sim_side *side)
 {
-    sim_tell(side->sim, "side %u closes", side->index);
+    simulation_tell(&side->sim->base, "side %u closes", side->index);
     link_close(&side->channel->link);
     side->channel = NULL;
     side->closed = true;
@@ -308,10 +311,10 @@ void sim_poll(struct sim *sim, struct sim_engine *engine, uint32_t capacity)
     uint32_t count = channel_poll(engine->engine, completions, capacity);
     sim_look(sim, engine);
     if (count > capacity) {
-        sim_fail(sim, "poll gave more than asked for");
+        simulation_fail(&sim->base, "poll gave more than asked for");
         return;
     }
-    for (uint32_t i = 0; i < count && !sim->failed; i++) {
+    for (uint32_t i = 0; i < count && !sim->base.failed; i++) {
         sim_take(sim, engine, &completions[i]);
     }
     sim_check_receives(sim, engine);
@@ -319,7 +322,7 @@ void sim_poll(struct sim *sim, struct sim_engine *engine, uint32_t capacity)
 
 static void act_on(struct sim *sim, struct sim_side *side)
 {
-    uint32_t choice = random_below(&sim->random, 1000);
+    uint32_t choice = random_below(&sim->base.random, 1000);
     if (!side->channel) {
         return;
     }
@@ -327,25 +330,25 @@ static void act_on(struct sim *sim, struct sim_side *side)
         submit(sim, side);
     } else if (choice < 997) {
         static const uint32_t shares[] = {0, 1024, 512};
-        uint32_t share = random_below(&sim->random, 1025);
-        if (random_percent(&sim->random, 50)) {
-            share = shares[random_below(&sim->random, 3)];
+        uint32_t share = random_below(&sim->base.random, 1025);
+        if (random_percent(&sim->base.random, 50)) {
+            share = shares[random_below(&sim->base.random, 3)];
         }
         channel_set_share(side->channel, share);
-    } else if (random_percent(&sim->random, 15)) {
+    } else if (random_percent(&sim->base.random, 15)) {
         leave(sim, side);
-    } else if (random_percent(&sim->random, 5)) {
+    } else if (random_percent(&sim->base.random, 5)) {
         close_side(side);
     }
 }
 
 void sim_act(struct sim *sim)
 {
-    struct random_generator *random = &sim->random;
+    struct random_generator *random = &sim->base.random;
     uint32_t choice = random_below(random, 100);
     sim_mend(sim, false);
     if (choice < 60) {
-        memory_fabric_step(sim->fabric);
+        memory_fabric_step(sim->base.fabric);
     } else if (choice < 82) {
         uint32_t capacity = random_percent(random, 60) ? 64 : random_between(random, 1, 8);
         uint32_t index = random_below(random, sim->engine_count);
@@ -353,8 +356,8 @@ void sim_act(struct sim *sim)
             sim_poll(sim, &sim->engines[index], capacity);
         }
     } else if (choice < 86) {
-        sim->clock_ns += random_percent(random, 90) ? random_below(random, 20000)
-                                                    : random_below(random, 1000000);
+        sim->base.clock_ns += random_percent(random, 90) ? random_below(random, 20000)
+                                                         : random_below(random, 1000000);
     } else if (choice < 88) {
         struct sim_engine *engine = &sim->engines[random_below(random, sim->engine_count)];
         channel_progress(engine->engine);

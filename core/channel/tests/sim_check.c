@@ -34,8 +34,9 @@ static void look_at_message(struct sim *sim, struct sim_side *side,
     struct sim_message *message = &side->peer->messages[number];
     if (number >= side->peer->message_count || outgoing->number != number ||
         outgoing->count != message->count) {
-        sim_fail(sim, "side %u posted message %u, which is not what the peer has posted",
-                 side->index, number);
+        simulation_fail(&sim->base,
+                        "side %u posted message %u, which is not what the peer has posted",
+                        side->index, number);
         return;
     }
     uint32_t before[SIM_TAGS];
@@ -45,13 +46,13 @@ static void look_at_message(struct sim *sim, struct sim_side *side,
         struct sim_send *send = &side->sends[index];
         struct sim_buffer *buffer = &message->buffers[i];
         if (send->tag != buffer->tag || send->message != SIM_NONE || send->completed) {
-            sim_fail(sim, "side %u posted send %u into buffer %u of message %u", side->index, index,
-                     i, number);
+            simulation_fail(&sim->base, "side %u posted send %u into buffer %u of message %u",
+                            side->index, index, i, number);
             return;
         }
         if (index < before[send->tag]) {
-            sim_fail(sim, "side %u: send %u was overtaken by %u of the same tag", side->index,
-                     index, before[send->tag] - 1);
+            simulation_fail(&sim->base, "side %u: send %u was overtaken by %u of the same tag",
+                            side->index, index, before[send->tag] - 1);
         }
         side->last_sent[send->tag] = (uint32_t)maximum(side->last_sent[send->tag], index + 1);
         send->message = number;
@@ -67,7 +68,7 @@ void sim_look(struct sim *sim, const struct sim_engine *engine)
             continue;
         }
         const struct channel *channel = side->channel;
-        for (; side->sends_seen < channel->send_number && !sim->failed; side->sends_seen++) {
+        for (; side->sends_seen < channel->send_number && !sim->base.failed; side->sends_seen++) {
             const struct channel_outgoing *outgoing =
                 &channel->outgoing[side->sends_seen & channel->slot_mask];
             if (outgoing->count == 0 && channel->link.state == CRPC_STATE_DISCONNECTED) {
@@ -85,7 +86,7 @@ static void take_sent(struct sim *sim, struct sim_side *side, const crpc_complet
     uint32_t number = (uint32_t)completion->user_data;
     struct sim_send *send = &side->sends[number];
     if (completion->user_data >> 32 != side->index || number >= side->send_count) {
-        sim_fail(sim, "a completion of no send of this side");
+        simulation_fail(&sim->base, "a completion of no send of this side");
         return;
     }
     bool posted = send->message != SIM_NONE;
@@ -122,9 +123,10 @@ static void take_sent(struct sim *sim, struct sim_side *side, const crpc_complet
         break;
     }
     if (send->completed || !possible) {
-        sim_fail(sim, "side %u: send %u of %u bytes, message %d, completed %s with status %d",
-                 side->index, number, send->bytes, (int)send->message,
-                 send->completed ? "again" : "", completion->status);
+        simulation_fail(&sim->base,
+                        "side %u: send %u of %u bytes, message %d, completed %s with status %d",
+                        side->index, number, send->bytes, (int)send->message,
+                        send->completed ? "again" : "", completion->status);
     }
     send->completed = true;
     send->status = completion->status;
@@ -141,16 +143,17 @@ static void check_buffer(struct sim *sim, struct sim_side *side, uint32_t number
         buffer->send == SIM_NONE ? NULL : &side->peer->sends[buffer->send];
     const uint8_t *bytes = (const uint8_t *)(uintptr_t)buffer->address;
     uint8_t expected[SIM_BUFFER_BYTES_MAX];
-    sim_fill(expected, buffer->bytes, sim_blank_key(side, number, place));
+    simulation_fill(expected, buffer->bytes, sim_blank_key(side, number, place));
     if (status == CRPC_OK && send) {
-        sim_fill(expected, send->bytes, sim_send_key(side->peer, buffer->send));
+        simulation_fill(expected, send->bytes, sim_send_key(side->peer, buffer->send));
     } else if (status != CRPC_E_TRUNCATED) {
         return; /* part of it may have landed */
     }
     for (uint32_t i = 0; i < buffer->bytes; i++) {
         if (bytes[i] != expected[i]) {
-            sim_fail(sim, "side %u: buffer %u of message %u is wrong at byte %u of %u (sent: %u)",
-                     side->index, place, number, i, buffer->bytes, send ? send->bytes : 0);
+            simulation_fail(&sim->base,
+                            "side %u: buffer %u of message %u is wrong at byte %u of %u (sent: %u)",
+                            side->index, place, number, i, buffer->bytes, send ? send->bytes : 0);
             return;
         }
     }
@@ -164,7 +167,7 @@ static void take_received(struct sim *sim, struct sim_side *side, const crpc_com
     if (completion->user_data >> 32 != side->index || number >= side->message_count ||
         place >= message->count || completion->token != number ||
         completion->payload != buffer->address) {
-        sim_fail(sim, "a completion of no receive of this side");
+        simulation_fail(&sim->base, "a completion of no receive of this side");
         return;
     }
     const struct sim_send *send =
@@ -206,22 +209,22 @@ static void take_received(struct sim *sim, struct sim_side *side, const crpc_com
 static void take_end(struct sim *sim, struct sim_side *side, const crpc_completion *completion)
 {
     if (side->disconnected_seen || side->closed || !side->connected_seen) {
-        sim_fail(sim, "disconnected twice, or after close");
+        simulation_fail(&sim->base, "disconnected twice, or after close");
         return;
     }
     if (completion->status != CRPC_OK && !sim_excused(side)) {
-        sim_fail(sim, "side %u: channel lost without a reason, status %d: %s", side->index,
-                 completion->status, side->channel->link.error.message);
+        simulation_fail(&sim->base, "side %u: channel lost without a reason, status %d: %s",
+                        side->index, completion->status, side->channel->link.error.message);
     }
     if (completion->status == CRPC_E_PROTOCOL) {
-        sim_fail(sim, "side %u: %s", side->index, side->channel->link.error.message);
+        simulation_fail(&sim->base, "side %u: %s", side->index, side->channel->link.error.message);
     }
     if (completion->status == CRPC_OK && !left(side)) {
-        sim_fail(sim, "disconnected with status 0, though nobody took leave");
+        simulation_fail(&sim->base, "disconnected with status 0, though nobody took leave");
     }
     if (side->sends_completed != side->send_count ||
         side->messages_completed != side->message_count) {
-        sim_fail(sim, "side %u: disconnected before its ops completed", side->index);
+        simulation_fail(&sim->base, "side %u: disconnected before its ops completed", side->index);
     }
     side->disconnected_seen = true;
 }
@@ -231,12 +234,12 @@ static void take_rail(struct sim *sim, struct sim_side *side, const crpc_complet
     bool shown = completion->status == CRPC_OK;
     if (completion->token >= CHANNEL_RAILS_MAX ||
         (!shown && completion->status != CRPC_E_DISCONNECTED)) {
-        sim_fail(sim, "an event of no rail");
+        simulation_fail(&sim->base, "an event of no rail");
         return;
     }
     if (side->rail_shown[completion->token] == shown) {
-        sim_fail(sim, "side %u: rail %u was said to be %s twice", side->index,
-                 (uint32_t)completion->token, shown ? "up" : "lost");
+        simulation_fail(&sim->base, "side %u: rail %u was said to be %s twice", side->index,
+                        (uint32_t)completion->token, shown ? "up" : "lost");
     }
     side->rail_shown[completion->token] = shown;
 }
@@ -245,11 +248,11 @@ static void take_connected(struct sim *sim, struct sim_side *side,
                            const crpc_completion *completion)
 {
     if (side->connected_seen || side->connect_failed) {
-        sim_fail(sim, "connected twice");
+        simulation_fail(&sim->base, "connected twice");
     }
     if (completion->status != CRPC_OK && !sim_excused(side)) {
-        sim_fail(sim, "side %u: not connected, status %d: %s", side->index, completion->status,
-                 side->channel->link.error.message);
+        simulation_fail(&sim->base, "side %u: not connected, status %d: %s", side->index,
+                        completion->status, side->channel->link.error.message);
     }
     if (completion->status == CRPC_OK) {
         side->connected_seen = true;
@@ -263,15 +266,16 @@ void sim_take(struct sim *sim, struct sim_engine *engine, const crpc_completion 
 {
     struct sim_side *side = side_of(sim, engine, completion->endpoint.bits);
     if (!side || completion->flags != CRPC_COMPLETION_OF_CHANNEL) {
-        sim_fail(sim, "a completion for a channel that never was");
+        simulation_fail(&sim->base, "a completion for a channel that never was");
         return;
     }
     if (completion->endpoint_user_data != side->options.user_data) {
-        sim_fail(sim, "a completion with another channel's user data");
+        simulation_fail(&sim->base, "a completion with another channel's user data");
     }
-    sim_tell(sim, "side %u: completion %u, status %d, user data %llx, token %llu", side->index,
-             completion->kind, completion->status, (unsigned long long)completion->user_data,
-             (unsigned long long)completion->token);
+    simulation_tell(&sim->base, "side %u: completion %u, status %d, user data %llx, token %llu",
+                    side->index, completion->kind, completion->status,
+                    (unsigned long long)completion->user_data,
+                    (unsigned long long)completion->token);
     switch (completion->kind) {
     case CRPC_COMPLETION_SENT:
         take_sent(sim, side, completion);
@@ -281,8 +285,8 @@ void sim_take(struct sim *sim, struct sim_engine *engine, const crpc_completion 
         break;
     case CRPC_COMPLETION_CANCEL:
         if ((completion->status == CRPC_OK) != (completion->token == 1)) {
-            sim_fail(sim, "a cancel ended %llu sends, status %d",
-                     (unsigned long long)completion->token, completion->status);
+            simulation_fail(&sim->base, "a cancel ended %llu sends, status %d",
+                            (unsigned long long)completion->token, completion->status);
         }
         side->cancels_completed++;
         break;
@@ -297,12 +301,12 @@ void sim_take(struct sim *sim, struct sim_engine *engine, const crpc_completion 
         break;
     case CRPC_COMPLETION_ROOM:
         if (!side->room_due) {
-            sim_fail(sim, "room, though nothing was refused");
+            simulation_fail(&sim->base, "room, though nothing was refused");
         }
         side->room_due = false;
         break;
     default:
-        sim_fail(sim, "completion of kind %u", completion->kind);
+        simulation_fail(&sim->base, "completion of kind %u", completion->kind);
     }
 }
 
@@ -323,27 +327,29 @@ void sim_watch(void *argument, struct nic *target, uint32_t queue_pair_number, u
         const struct sim_block *block = &side->blocks[offset / SIM_BLOCK_BYTES];
         const struct sim_message *message = &side->messages[block->message];
         if (!block->used || !block->receives || side->closed) {
-            sim_fail(sim, "side %u: a WRITE of %u bytes lands where nothing is received",
-                     side->index, bytes);
+            simulation_fail(&sim->base,
+                            "side %u: a WRITE of %u bytes lands where nothing is received",
+                            side->index, bytes);
             return;
         }
         const struct sim_buffer *buffer = &message->buffers[block->place];
         if (address < buffer->address || address + bytes > buffer->address + buffer->bytes) {
-            sim_fail(sim, "side %u: a WRITE lands beside buffer %u of message %u", side->index,
-                     block->place, block->message);
+            simulation_fail(&sim->base, "side %u: a WRITE lands beside buffer %u of message %u",
+                            side->index, block->place, block->message);
         }
         const struct nic_queue_pair *queue_pair =
-            memory_fabric_find(sim->fabric, queue_pair_number);
+            memory_fabric_find(sim->base.fabric, queue_pair_number);
         const struct channel *channel = side->channel;
         const struct channel_incoming *incoming =
             &channel->incoming[block->message & channel->slot_mask];
         if (queue_pair->nic != target ||
             ((const struct channel_queue *)queue_pair->owner)->channel != channel) {
-            sim_fail(sim, "side %u: another channel's peer writes to its buffer", side->index);
+            simulation_fail(&sim->base, "side %u: another channel's peer writes to its buffer",
+                            side->index);
         }
         if (!incoming->open || incoming->number != block->message) {
-            sim_fail(sim, "side %u: a WRITE lands in message %u, which is complete", side->index,
-                     block->message);
+            simulation_fail(&sim->base, "side %u: a WRITE lands in message %u, which is complete",
+                            side->index, block->message);
         }
     }
 }
@@ -366,24 +372,25 @@ void sim_check_receives(struct sim *sim, const struct sim_engine *engine)
     }
     for (uint32_t rail = 0; rail < CHANNEL_RAILS_MAX; rail++) {
         if (engine->nics[rail]->receives_posted < may_come) {
-            sim_fail(sim, "engine %u: %llu shares may come over rail %u, which has %u receives",
-                     engine->index, (unsigned long long)may_come, rail,
-                     engine->nics[rail]->receives_posted);
+            simulation_fail(&sim->base,
+                            "engine %u: %llu shares may come over rail %u, which has %u receives",
+                            engine->index, (unsigned long long)may_come, rail,
+                            engine->nics[rail]->receives_posted);
         }
     }
 }
 
 void sim_check_fabric(struct sim *sim)
 {
-    const struct memory_fabric_counters *counters = memory_fabric_counters(sim->fabric);
+    const struct memory_fabric_counters *counters = memory_fabric_counters(sim->base.fabric);
     if (counters->receiver_not_ready) {
-        sim_fail(sim, "an immediate found no receive");
+        simulation_fail(&sim->base, "an immediate found no receive");
     }
     if (counters->send_overflows || counters->receive_overflows) {
-        sim_fail(sim, "a completion queue overflowed");
+        simulation_fail(&sim->base, "a completion queue overflowed");
     }
     if (counters->local_errors || counters->remote_access_errors) {
-        sim_fail(sim, "memory was accessed without right");
+        simulation_fail(&sim->base, "memory was accessed without right");
     }
 }
 
@@ -399,8 +406,9 @@ static void check_arrivals(struct sim *sim, const struct sim_side *side)
         const struct sim_message *message = &side->peer->messages[send->message];
         for (uint32_t j = 0; j < message->count; j++) {
             if (message->buffers[j].send == i && message->buffers[j].status != send->status) {
-                sim_fail(sim, "side %u: send %u ended with %d, and its receive with %d",
-                         side->index, i, send->status, message->buffers[j].status);
+                simulation_fail(&sim->base,
+                                "side %u: send %u ended with %d, and its receive with %d",
+                                side->index, i, send->status, message->buffers[j].status);
             }
         }
     }
@@ -409,24 +417,24 @@ static void check_arrivals(struct sim *sim, const struct sim_side *side)
 /* At the end, nothing is owed to anybody. */
 void sim_check_books(struct sim *sim)
 {
-    for (uint32_t i = 0; i < sim->side_count && !sim->failed; i++) {
+    for (uint32_t i = 0; i < sim->side_count && !sim->base.failed; i++) {
         const struct sim_side *side = &sim->sides[i];
         if (side->sends_completed != side->send_count) {
-            sim_fail(sim, "side %u: %u of %u sends never completed", i,
-                     side->send_count - side->sends_completed, side->send_count);
+            simulation_fail(&sim->base, "side %u: %u of %u sends never completed", i,
+                            side->send_count - side->sends_completed, side->send_count);
         }
         if (side->messages_completed != side->message_count) {
-            sim_fail(sim, "side %u: %u of %u messages never completed", i,
-                     side->message_count - side->messages_completed, side->message_count);
+            simulation_fail(&sim->base, "side %u: %u of %u messages never completed", i,
+                            side->message_count - side->messages_completed, side->message_count);
         }
         if (side->cancels_completed != side->cancels_submitted) {
-            sim_fail(sim, "side %u: a cancel never completed", i);
+            simulation_fail(&sim->base, "side %u: a cancel never completed", i);
         }
         if (!side->connected_seen && !side->connect_failed && !side->closed) {
-            sim_fail(sim, "side %u was never reported as connected", i);
+            simulation_fail(&sim->base, "side %u was never reported as connected", i);
         }
         if (!side->closed && !side->disconnected_seen && !side->connect_failed) {
-            sim_fail(sim, "side %u was never reported as disconnected", i);
+            simulation_fail(&sim->base, "side %u was never reported as disconnected", i);
         }
         check_arrivals(sim, side);
     }

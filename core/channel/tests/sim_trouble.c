@@ -4,7 +4,7 @@
 
 static uint64_t fabric_steps(const struct sim *sim)
 {
-    return memory_fabric_counters(sim->fabric)->steps;
+    return memory_fabric_counters(sim->base.fabric)->steps;
 }
 
 /* True if the rail works at this end, as far as both it and the simulation know. */
@@ -17,7 +17,7 @@ static bool half_sound(const struct sim_side *side, uint32_t rail)
     const struct channel_rail *state = &channel->rails[rail];
     /* What stopped during a short pause of the link has failed after so many steps. */
     uint64_t settled =
-        side->hurt_step[rail] + 4u * memory_fabric_options(side->sim->fabric)->retry_steps;
+        side->hurt_step[rail] + 4u * memory_fabric_options(side->sim->base.fabric)->retry_steps;
     if (state->state != RAIL_UP || state->fence != FENCE_NONE ||
         (side->hurt_step[rail] != 0 && fabric_steps(side->sim) < settled) ||
         state->epoch <= side->hurt_epoch[rail]) {
@@ -46,7 +46,7 @@ static bool can_spare(const struct sim_side *side, uint32_t rail)
 static void excuse(struct sim_side *side, uint32_t rail)
 {
     if (!can_spare(side, rail)) {
-        sim_tell(side->sim, "side %u may be lost now", side->index);
+        simulation_tell(&side->sim->base, "side %u may be lost now", side->index);
         side->excused = side->peer->excused = true;
     }
 }
@@ -65,7 +65,7 @@ static bool engine_can_spare(const struct sim *sim, const struct sim_engine *eng
 
 static void link_down(struct sim *sim, struct sim_engine *engine, uint32_t rail)
 {
-    struct random_generator *random = &sim->random;
+    struct random_generator *random = &sim->base.random;
     if (engine->link_down[rail] || (sim->careful && !engine_can_spare(sim, engine, rail))) {
         return;
     }
@@ -77,8 +77,8 @@ static void link_down(struct sim *sim, struct sim_engine *engine, uint32_t rail)
     uint32_t pause = random_percent(random, 40) ? random_between(random, 1, 300)
                                                 : random_between(random, 300, 3000);
     engine->link_down[rail] = true;
-    engine->link_back[rail] = sim->step + pause;
-    sim_tell(sim, "engine %u: link %u down for %u steps", engine->index, rail, pause);
+    engine->link_back[rail] = sim->base.step + pause;
+    simulation_tell(&sim->base, "engine %u: link %u down for %u steps", engine->index, rail, pause);
     memory_fabric_set_link(engine->nics[rail], false);
 }
 
@@ -87,11 +87,11 @@ void sim_mend(struct sim *sim, bool all)
     for (uint32_t i = 0; i < sim->engine_count; i++) {
         struct sim_engine *engine = &sim->engines[i];
         for (uint32_t rail = 0; rail < CHANNEL_RAILS_MAX; rail++) {
-            if (!engine->link_down[rail] || (engine->link_back[rail] > sim->step && !all)) {
+            if (!engine->link_down[rail] || (engine->link_back[rail] > sim->base.step && !all)) {
                 continue;
             }
             engine->link_down[rail] = false;
-            sim_tell(sim, "engine %u: link %u back", i, rail);
+            simulation_tell(&sim->base, "engine %u: link %u back", i, rail);
             memory_fabric_set_link(engine->nics[rail], true);
             for (uint32_t j = 0; j < sim->side_count; j++) {
                 if (sim->sides[j].engine == engine) {
@@ -106,15 +106,16 @@ void sim_mend(struct sim *sim, bool all)
 
 static void kill_queue_pair(struct sim *sim, struct sim_side *side)
 {
-    uint32_t rail = random_below(&sim->random, CHANNEL_RAILS_MAX);
-    uint32_t index = random_below(&sim->random, CHANNEL_QUEUE_PAIRS_MAX);
+    uint32_t rail = random_below(&sim->base.random, CHANNEL_RAILS_MAX);
+    uint32_t index = random_below(&sim->base.random, CHANNEL_QUEUE_PAIRS_MAX);
     struct channel_queue *queue = side->channel->rails[rail].queues[index];
     if (!queue || (sim->careful && !can_spare(side, rail))) {
         return;
     }
     excuse(side, rail);
     side->hurt_epoch[rail] = side->channel->rails[rail].epoch;
-    sim_tell(sim, "side %u: queue pair %u of rail %u is killed", side->index, index, rail);
+    simulation_tell(&sim->base, "side %u: queue pair %u of rail %u is killed", side->index, index,
+                    rail);
     if (!queue->connected) {
         return;
     }
@@ -123,16 +124,16 @@ static void kill_queue_pair(struct sim *sim, struct sim_side *side)
 
 static void stall(struct sim *sim, struct sim_side *side)
 {
-    uint32_t rail = random_below(&sim->random, CHANNEL_RAILS_MAX);
+    uint32_t rail = random_below(&sim->base.random, CHANNEL_RAILS_MAX);
     struct channel_queue *queue = side->channel->rails[rail].queues[0];
     if (queue) {
-        memory_fabric_stall(queue->queue_pair, random_between(&sim->random, 1, 250));
+        memory_fabric_stall(queue->queue_pair, random_between(&sim->base.random, 1, 250));
     }
 }
 
 static void cut_nics(struct sim *sim, struct sim_engine *engine)
 {
-    sim_tell(sim, "engine %u is cut", engine->index);
+    simulation_tell(&sim->base, "engine %u is cut", engine->index);
     engine->gone = true;
     for (uint32_t rail = 0; rail < CHANNEL_RAILS_MAX; rail++) {
         memory_fabric_cut_nic(engine->nics[rail]);
@@ -146,7 +147,7 @@ static void cut_nics(struct sim *sim, struct sim_engine *engine)
 
 void sim_trouble(struct sim *sim)
 {
-    struct random_generator *random = &sim->random;
+    struct random_generator *random = &sim->base.random;
     struct sim_engine *engine = &sim->engines[random_below(random, sim->engine_count)];
     struct sim_side *side = &sim->sides[random_below(random, sim->side_count)];
     uint32_t choice = random_below(random, 100);

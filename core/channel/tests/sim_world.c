@@ -1,81 +1,23 @@
 /* sim_world.c: see sim.h. */
 #include "sim.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-void sim_fail(struct sim *sim, const char *format, ...)
-{
-    if (sim->failed) {
-        return;
-    }
-    va_list arguments;
-    sim->failed = true;
-    va_start(arguments, format);
-    vsnprintf(sim->failure, sizeof(sim->failure), format, arguments);
-    va_end(arguments);
-}
-
-void sim_tell(const struct sim *sim, const char *format, ...)
-{
-    if (!sim->verbose) {
-        return;
-    }
-    va_list arguments;
-    printf("# %8llu ", (unsigned long long)sim->step);
-    va_start(arguments, format);
-    vprintf(format, arguments);
-    va_end(arguments);
-    printf("\n");
-}
-
-/* ---- Payloads -------------------------------------------------------------------------------- */
-
-static uint64_t key(const struct sim_side *side, uint64_t kind, uint64_t number)
-{
-    uint64_t state = side->sim->seed ^ (uint64_t)side->index << 48 ^ kind << 40 ^ number;
-    return random_split(&state);
-}
-
 uint64_t sim_send_key(const struct sim_side *side, uint32_t send)
 {
-    return key(side, 1, send);
+    return simulation_key(&side->sim->base, side->index, 1, send);
 }
 
 uint64_t sim_blank_key(const struct sim_side *side, uint32_t message, uint32_t place)
 {
-    return key(side, 2, (uint64_t)message << 3 | place);
-}
-
-static uint64_t word_of(uint64_t key, uint32_t index)
-{
-    return (key ^ index) * UINT64_C(0x9e3779b97f4a7c15);
-}
-
-void sim_fill(uint8_t *bytes, uint32_t count, uint64_t key)
-{
-    for (uint32_t i = 0; i < count; i += 8) {
-        uint64_t word = word_of(key, i);
-        memcpy(bytes + i, &word, minimum(8, count - i));
-    }
-}
-
-bool sim_matches(const uint8_t *bytes, uint32_t count, uint64_t key)
-{
-    for (uint32_t i = 0; i < count; i += 8) {
-        uint64_t word = word_of(key, i);
-        if (memcmp(bytes + i, &word, minimum(8, count - i)) != 0) {
-            return false;
-        }
-    }
-    return true;
+    return simulation_key(&side->sim->base, side->index, 2, (uint64_t)message << 3 | place);
 }
 
 uint32_t sim_block_take(struct sim_side *side)
 {
-    uint32_t start = random_below(&side->sim->random, SIM_BLOCKS);
+    uint32_t start = random_below(&side->sim->base.random, SIM_BLOCKS);
     for (uint32_t i = 0; i < SIM_BLOCKS; i++) {
         uint32_t block = (start + i) % SIM_BLOCKS;
         if (!side->blocks[block].used) {
@@ -99,8 +41,8 @@ void sim_block_give_back(struct sim_side *side, uint32_t block)
 
 static void choose_fabric(struct sim *sim)
 {
-    struct memory_fabric_options *options = memory_fabric_options(sim->fabric);
-    struct random_generator *random = &sim->random;
+    struct memory_fabric_options *options = memory_fabric_options(sim->base.fabric);
+    struct random_generator *random = &sim->base.random;
     options->reuse_numbers = random_percent(random, 50);
     options->inline_bytes_max = random_percent(random, 30) ? 220 : 0;
     if (random_percent(random, 30)) {
@@ -119,7 +61,7 @@ static void choose_fabric(struct sim *sim)
 
 static crpc_channel_options choose_options(struct sim *sim)
 {
-    struct random_generator *random = &sim->random;
+    struct random_generator *random = &sim->base.random;
     crpc_channel_options options = {
         .slots = random_percent(random, 90) ? 1u << random_below(random, 4) : 16,
         /* fewer than a group has could never fill one */
@@ -143,7 +85,7 @@ static crpc_channel_options choose_options(struct sim *sim)
 static void open_nic(struct sim *sim, struct sim_engine *engine, uint32_t rail, uint32_t receives,
                      uint32_t queue_pairs)
 {
-    struct random_generator *random = &sim->random;
+    struct random_generator *random = &sim->base.random;
     uint32_t low = (receives * 3 + 1) / 2; /* two thirds of it hold all that may come */
     struct nic_options options = {
         .receive_depth = random_percent(random, 50) ? low + 1 : low + random_below(random, 64) + 1,
@@ -154,8 +96,8 @@ static void open_nic(struct sim *sim, struct sim_engine *engine, uint32_t rail, 
     snprintf(options.device, sizeof(options.device), "memory%u", rail);
     options.send_completion_depth = options.send_depth * queue_pairs;
     options.signal_interval = random_between(random, 1, options.send_depth / 2);
-    if (memory_nic_open(sim->fabric, &options, &engine->nics[rail], &error) != CRPC_OK) {
-        sim_fail(sim, "cannot open a nic: %s", error.message);
+    if (memory_nic_open(sim->base.fabric, &options, &engine->nics[rail], &error) != CRPC_OK) {
+        simulation_fail(&sim->base, "cannot open a nic: %s", error.message);
     }
 }
 
@@ -164,20 +106,21 @@ static void open_engine(struct sim *sim, struct sim_engine *engine, uint32_t rec
 {
     crpc_error error = {0};
     engine->index = (uint32_t)(engine - sim->engines);
-    for (uint32_t rail = 0; rail < CHANNEL_RAILS_MAX && !sim->failed; rail++) {
+    for (uint32_t rail = 0; rail < CHANNEL_RAILS_MAX && !sim->base.failed; rail++) {
         open_nic(sim, engine, rail, receives, queue_pairs);
     }
     handles_init(&engine->handles);
     engine->handles.context = (uint16_t)engine->index; /* handles are part of what is replayed */
     engine->bytes = (uint64_t)sides * SIM_BLOCKS * SIM_BLOCK_BYTES;
     engine->memory = aligned_alloc(4096, engine->bytes);
-    if (sim->failed || !engine->memory ||
-        channel_engine_create(engine->nics, CHANNEL_RAILS_MAX, NULL, &sim->log, &engine->handles,
-                              SIM_SIDES_MAX, &sim->clock_ns, &engine->engine, &error) != CRPC_OK ||
+    if (sim->base.failed || !engine->memory ||
+        channel_engine_create(engine->nics, CHANNEL_RAILS_MAX, NULL, &sim->base.log,
+                              &engine->handles, SIM_SIDES_MAX, &sim->base.clock_ns, &engine->engine,
+                              &error) != CRPC_OK ||
         registration_make(engine->engine, (uint64_t)(uintptr_t)engine->memory, engine->bytes,
                           CRPC_ACCESS_LOCAL_WRITE | CRPC_ACCESS_REMOTE_WRITE, -1, 0,
                           &engine->region, &error) != CRPC_OK) {
-        sim_fail(sim, "cannot open an engine: %s", error.message);
+        simulation_fail(&sim->base, "cannot open an engine: %s", error.message);
     }
 }
 
@@ -187,7 +130,7 @@ static void make_side(struct sim *sim, struct sim_side *side, uint8_t *blob)
     side->sim = sim;
     if (channel_blob(side->engine->engine, &side->options, &side->channel, blob, &error) !=
         CRPC_OK) {
-        sim_fail(sim, "cannot make a channel: %s", error.message);
+        simulation_fail(&sim->base, "cannot make a channel: %s", error.message);
         return;
     }
     side->handle = side->channel->link.handle;
@@ -202,20 +145,20 @@ static void connect(struct sim *sim, struct sim_side *left, struct sim_side *rig
     crpc_error error = {0};
     make_side(sim, left, left_blob);
     make_side(sim, right, right_blob);
-    if (sim->failed) {
+    if (sim->base.failed) {
         return;
     }
     int32_t status = channel_join(left->channel, right_blob, &error);
     int32_t other = channel_join(right->channel, left_blob, &error);
     if (status != CRPC_OK || other != CRPC_OK) {
-        sim_fail(sim, "join gave %d and %d: %s", status, other, error.message);
+        simulation_fail(&sim->base, "join gave %d and %d: %s", status, other, error.message);
     }
 }
 
 /* Ends a channel's sides have: engines, options, and their part of the engine's memory. */
 static void choose_sides(struct sim *sim)
 {
-    struct random_generator *random = &sim->random;
+    struct random_generator *random = &sim->base.random;
     sim->side_count = 2 * random_between(random, 1, SIM_SIDES_MAX / 2);
     for (uint32_t i = 0; i < sim->side_count; i++) {
         struct sim_side *side = &sim->sides[i];
@@ -234,24 +177,19 @@ static void choose_sides(struct sim *sim)
 
 void sim_open(struct sim *sim, uint64_t seed)
 {
-    bool verbose = sim->verbose;
-    memset(sim, 0, offsetof(struct sim, sides));
-    sim->verbose = verbose;
-    sim->seed = seed;
-    sim->clock_ns = 1000000;
-    random_seed(&sim->random, seed);
-    sim->fabric = memory_fabric_create(random_next(&sim->random));
+    simulation_open(&sim->base, seed);
+    memset(sim->engines, 0, sizeof(sim->engines));
     choose_fabric(sim);
-    sim->calm = random_percent(&sim->random, 25);
-    sim->abrupt = random_percent(&sim->random, 40);
-    sim->careful = random_percent(&sim->random, 70);
-    sim->lazy = random_below(&sim->random, SIM_ENGINES_MAX + 1);
-    sim->engine_count = random_percent(&sim->random, 70) ? 2 : SIM_ENGINES_MAX;
+    sim->calm = random_percent(&sim->base.random, 25);
+    sim->abrupt = random_percent(&sim->base.random, 40);
+    sim->careful = random_percent(&sim->base.random, 70);
+    sim->lazy = random_below(&sim->base.random, SIM_ENGINES_MAX + 1);
+    sim->engine_count = random_percent(&sim->base.random, 70) ? 2 : SIM_ENGINES_MAX;
     for (uint32_t i = 0; i < sim->engine_count; i++) {
         sim->engines[i].index = i;
     }
     choose_sides(sim);
-    for (uint32_t i = 0; i < sim->engine_count && !sim->failed; i++) {
+    for (uint32_t i = 0; i < sim->engine_count && !sim->base.failed; i++) {
         struct sim_engine *engine = &sim->engines[i];
         uint32_t receives = 0, queue_pairs = 1, sides = 0;
         for (uint32_t j = 0; j < sim->side_count; j++) {
@@ -270,10 +208,10 @@ void sim_open(struct sim *sim, uint64_t seed)
             }
         }
     }
-    for (uint32_t i = 0; i < sim->side_count && !sim->failed; i += 2) {
+    for (uint32_t i = 0; i < sim->side_count && !sim->base.failed; i += 2) {
         connect(sim, &sim->sides[i], &sim->sides[i + 1]);
     }
-    memory_fabric_watch(sim->fabric, sim_watch, sim);
+    memory_fabric_watch(sim->base.fabric, sim_watch, sim);
 }
 
 void sim_close(struct sim *sim)
@@ -282,19 +220,18 @@ void sim_close(struct sim *sim)
         crpc_channel_stats stats;
         if (sim->sides[i].channel) {
             channel_stats(sim->sides[i].channel, &stats);
-            sim->sent += stats.messages_sent;
-            sim->received += stats.messages_received;
-            sim->truncated += stats.truncated;
-            sim->repeated += stats.shares_repeated;
-            sim->failures += stats.rail_failures[0] + stats.rail_failures[1];
-            sim->recoveries += stats.rail_recoveries[0] + stats.rail_recoveries[1];
+            sim->counts[SIM_MESSAGES] += stats.messages_sent;
+            sim->counts[SIM_TRUNCATED] += stats.truncated;
+            sim->counts[SIM_FAILURES] += stats.rail_failures[0] + stats.rail_failures[1];
+            sim->counts[SIM_RECOVERIES] += stats.rail_recoveries[0] + stats.rail_recoveries[1];
+            sim->counts[SIM_REPEATED] += stats.shares_repeated;
             link_close(&sim->sides[i].channel->link);
         }
     }
     for (uint32_t i = 0; i < sim->engine_count; i++) {
         struct sim_engine *engine = &sim->engines[i];
         if (engine->region.users != 0) {
-            sim_fail(sim, "%u ops still use the region", engine->region.users);
+            simulation_fail(&sim->base, "%u ops still use the region", engine->region.users);
         }
         registration_end(engine->engine, &engine->region);
         channel_engine_destroy(engine->engine);
@@ -304,8 +241,5 @@ void sim_close(struct sim *sim)
         handles_free(&engine->handles);
         free(engine->memory);
     }
-    if (memory_fabric_counters(sim->fabric)->left_open > 0) {
-        sim_fail(sim, "queue pairs or registrations were left behind");
-    }
-    memory_fabric_destroy(sim->fabric);
+    simulation_close(&sim->base);
 }

@@ -1,16 +1,8 @@
-/* simulate.c: runs episodes of the simulation and prints TAP.
- *
- *   channel_simulate [--seed S] [--steps N] [--episode-steps N] [--episodes N] [--one] [--verbose]
- *
- * Without --seed it takes fixed ones. An episode's own seed is printed when it fails, and replays
- * it alone (--one).
- */
+/* simulate.c: an episode, and what the program says of it. See sim.h. */
 #include "sim.h"
 
-#include <getopt.h>
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 #define DRAIN_ROUNDS 4000
 
@@ -18,9 +10,10 @@
 
 static void drain_once(struct sim *sim)
 {
-    sim->step++;
-    memory_fabric_run(sim->fabric, sim->abrupt ? random_between(&sim->random, 1, 60) : 200);
-    sim->clock_ns += 100000;
+    sim->base.step++;
+    memory_fabric_run(sim->base.fabric,
+                      sim->abrupt ? random_between(&sim->base.random, 1, 60) : 200);
+    sim->base.clock_ns += 100000;
     for (uint32_t i = 0; i < sim->engine_count; i++) {
         sim_poll(sim, &sim->engines[i], 64);
     }
@@ -109,11 +102,11 @@ static void drain(struct sim *sim)
 {
     uint32_t round;
     sim_mend(sim, true);
-    uint32_t rounds = sim->abrupt ? random_below(&sim->random, 8) : DRAIN_ROUNDS;
-    for (round = 0; round < rounds && !sim->failed; round++) {
+    uint32_t rounds = sim->abrupt ? random_below(&sim->base.random, 8) : DRAIN_ROUNDS;
+    for (round = 0; round < rounds && !sim->base.failed; round++) {
         drain_once(sim);
         if (round % 4 == 3) {
-            for (uint32_t i = 0; i < sim->side_count && !sim->failed; i++) {
+            for (uint32_t i = 0; i < sim->side_count && !sim->base.failed; i++) {
                 sim_answer(sim, &sim->sides[i]);
             }
         }
@@ -121,29 +114,29 @@ static void drain(struct sim *sim)
             break;
         }
     }
-    for (uint32_t i = 0; i < sim->side_count && !sim->failed && !sim->abrupt; i++) {
+    for (uint32_t i = 0; i < sim->side_count && !sim->base.failed && !sim->abrupt; i++) {
         const struct sim_side *side = &sim->sides[i];
         bool done = side->sends_completed == side->send_count &&
                     side->messages_completed == side->message_count;
         bool expected = !sim_excused(side) && !side->leave_asked && !side->peer->leave_asked;
         if (expected && !done) {
-            sim_fail(sim, "side %u: deadlock: %u sends and %u messages do not end", i,
-                     side->send_count - side->sends_completed,
-                     side->message_count - side->messages_completed);
+            simulation_fail(&sim->base, "side %u: deadlock: %u sends and %u messages do not end", i,
+                            side->send_count - side->sends_completed,
+                            side->message_count - side->messages_completed);
         }
         if (expected && side->room_due && side->channel && side->connected_seen) {
-            sim_fail(sim, "side %u: room was never reported", i);
+            simulation_fail(&sim->base, "side %u: room was never reported", i);
         }
         if (!rails_are_up(side)) {
-            sim_fail(sim, "side %u: a rail does not come back", i);
+            simulation_fail(&sim->base, "side %u: a rail does not come back", i);
         }
     }
-    for (uint32_t i = 0; i < sim->side_count && !sim->failed; i++) {
+    for (uint32_t i = 0; i < sim->side_count && !sim->base.failed; i++) {
         end_side(&sim->sides[i]);
     }
-    for (round = 0; round < DRAIN_ROUNDS && !sim->failed && !over(sim); round++) {
+    for (round = 0; round < DRAIN_ROUNDS && !sim->base.failed && !over(sim); round++) {
         drain_once(sim);
-        for (uint32_t i = 0; i < sim->side_count && !sim->failed; i++) {
+        for (uint32_t i = 0; i < sim->side_count && !sim->base.failed; i++) {
             if (!sim->sides[i].leave_asked) { /* connected only now */
                 end_side(&sim->sides[i]);
             }
@@ -151,33 +144,36 @@ static void drain(struct sim *sim)
     }
 }
 
-uint64_t sim_episode(struct sim *sim, uint64_t seed, uint64_t steps)
+static uint64_t episode(struct simulation *base, uint64_t seed, uint64_t steps)
 {
+    struct sim *sim = (struct sim *)base;
     sim_open(sim, seed);
-    if (random_percent(&sim->random, 25)) { /* ends while channels still connect, or have just */
-        steps = minimum(steps, random_between(&sim->random, 20, 1500));
+    if (random_percent(&sim->base.random,
+                       25)) { /* ends while channels still connect, or have just */
+        steps = minimum(steps, random_between(&sim->base.random, 20, 1500));
     }
-    for (; sim->step < steps && !sim->failed; sim->step++) {
+    for (; sim->base.step < steps && !sim->base.failed; sim->base.step++) {
         sim_act(sim);
         sim_check_fabric(sim);
     }
-    uint64_t taken = sim->step;
-    if (!sim->failed) {
+    uint64_t taken = sim->base.step;
+    if (!sim->base.failed) {
         drain(sim);
         sim_check_fabric(sim);
         sim_check_books(sim);
     }
-    if (!sim->failed) {
+    if (!sim->base.failed) {
         sim_close(sim);
     }
     return taken;
 }
 
 /* What a stuck channel looks like. */
-static void describe(const struct sim *world)
+static void describe(const struct simulation *base)
 {
-    for (uint32_t i = 0; i < world->side_count; i++) {
-        const struct sim_side *side = &world->sides[i];
+    const struct sim *sim = (const struct sim *)base;
+    for (uint32_t i = 0; i < sim->side_count; i++) {
+        const struct sim_side *side = &sim->sides[i];
         const struct channel *channel = side->channel;
         printf("# side %u (engine %u): sends %u/%u, messages %u/%u, posted %u%s%s%s%s\n", i,
                side->engine->index, side->sends_completed, side->send_count,
@@ -211,97 +207,19 @@ static void describe(const struct sim *world)
     }
 }
 
-/* ---- Command line ---------------------------------------------------------------------------- */
-
-static struct sim sim;
-
-struct plan {
-    uint64_t seed;
-    uint64_t steps;
-    uint64_t episode_steps;
-    uint64_t episodes; /* at the most */
-};
-
-static bool run_batch(const struct plan *plan, uint32_t number, bool one)
-{
-    uint64_t taken = 0, episodes = 0, state = plan->seed;
-    uint64_t sent = 0, truncated = 0, repeated = 0, failures = 0, recoveries = 0;
-    while (taken < plan->steps && episodes < plan->episodes) {
-        uint64_t episode_seed = one ? plan->seed : random_split(&state);
-        taken += sim_episode(&sim, episode_seed, plan->episode_steps);
-        episodes++;
-        sent += sim.sent;
-        truncated += sim.truncated;
-        repeated += sim.repeated;
-        failures += sim.failures;
-        recoveries += sim.recoveries;
-        if (sim.failed) {
-            printf("not ok %u - simulation, seed %" PRIu64 "\n", number, plan->seed);
-            printf("# step %" PRIu64 ": %s\n", sim.step, sim.failure);
-            printf("# replay: channel_simulate --seed %" PRIu64 " --one --episode-steps %" PRIu64
-                   "\n",
-                   episode_seed, plan->episode_steps);
-            describe(&sim);
-            return false;
-        }
-        if (one) {
-            break;
-        }
-    }
-    printf("ok %u - seed %" PRIu64 ": %" PRIu64 " steps, %" PRIu64 " episodes\n", number,
-           plan->seed, taken, episodes);
-    printf("# %" PRIu64 " messages, %" PRIu64 " truncated ops, %" PRIu64 " rail failures, %" PRIu64
-           " recoveries, %" PRIu64 " shares repeated\n",
-           sent, truncated, failures, recoveries, repeated);
-    return true;
-}
+/* ---- The program ----------------------------------------------------------------------------- */
 
 int main(int argc, char **argv)
 {
-    static const struct option options[] = {{"seed", required_argument, NULL, 's'},
-                                            {"steps", required_argument, NULL, 'n'},
-                                            {"episode-steps", required_argument, NULL, 'e'},
-                                            {"episodes", required_argument, NULL, 'p'},
-                                            {"one", no_argument, NULL, '1'},
-                                            {"verbose", no_argument, NULL, 'v'},
-                                            {0}};
-    struct plan plan = {.seed = 1, .steps = 1000000, .episode_steps = 5000, .episodes = UINT64_MAX};
-    bool one = false, seed_given = false;
-    int option;
-    while ((option = getopt_long(argc, argv, "s:n:e:p:1v", options, NULL)) != -1) {
-        switch (option) {
-        case 's':
-            plan.seed = strtoull(optarg, NULL, 0);
-            seed_given = true;
-            break;
-        case 'n':
-            plan.steps = strtoull(optarg, NULL, 0);
-            break;
-        case 'e':
-            plan.episode_steps = strtoull(optarg, NULL, 0);
-            break;
-        case 'p':
-            plan.episodes = strtoull(optarg, NULL, 0);
-            break;
-        case '1':
-            one = true;
-            break;
-        case 'v':
-            sim.verbose = true;
-            break;
-        default:
-            return 2;
-        }
-    }
-    /* Several seeds, so that one that is replayed is never far from its beginning. */
-    uint32_t batches = seed_given ? 1 : 10;
-    plan.steps /= batches;
-    bool good = true;
-    printf("1..%u\n", batches);
-    for (uint32_t i = 0; i < batches; i++) {
-        good &= run_batch(&plan, i + 1, one);
-        plan.seed++;
-        fflush(stdout);
-    }
-    return good ? EXIT_SUCCESS : EXIT_FAILURE;
+    static struct sim sim;
+    static const char *const names[] = {"messages",   "truncated ops",   "rail failures",
+                                        "recoveries", "shares repeated", NULL};
+    const struct simulation_program program = {
+        .name = "channel_simulate",
+        .episode = episode,
+        .describe = describe,
+        .count_names = names,
+        .counts = sim.counts,
+    };
+    return simulation_main(argc, argv, &program, &sim.base);
 }

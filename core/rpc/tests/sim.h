@@ -13,8 +13,7 @@
 #define CORE_RPC_TESTS_SIM_H
 
 #include "blob.h"
-#include "nic/memory/memory.h"
-#include "nic/memory/random.h"
+#include "link/tests/simulation.h"
 
 #define SIM_ENGINES_MAX 3
 #define SIM_SIDES_MAX 8
@@ -93,36 +92,34 @@ struct sim_engine {
     uint32_t view_count;
 };
 
+/* What the report counts, in its order. */
+enum sim_count {
+    SIM_CALLS,
+    SIM_REFUSALS,
+    SIM_LATE,
+    SIM_READS,
+    SIM_LIES,
+    SIM_LIES_NOTICED,
+    SIM_COUNTS
+};
+
 struct sim {
-    uint64_t seed;
-    uint64_t step;
-    bool failed;
-    bool verbose;
-    char failure[512];
-    struct random_generator random;
-    struct memory_fabric *fabric;
-    uint64_t clock_ns;
-    struct log log;
+    struct simulation base;
     struct sim_engine engines[SIM_ENGINES_MAX];
     uint32_t engine_count;
-    struct sim_side sides[SIM_SIDES_MAX];
     uint32_t side_count;
     bool calm;     /* no trouble in this episode */
     uint32_t lazy; /* this engine seldom polls, so that its peers get far ahead of it */
     bool heavy;    /* most messages are as long as they can be, so that rings fill up */
-    uint64_t calls, replies, refusals, late, reads, lies, lies_noticed; /* for the report */
+    struct sim_side sides[SIM_SIDES_MAX]; /* each begins with its own connection */
+    uint64_t counts[SIM_COUNTS];          /* of all episodes */
 };
-
-/* Notes the first failure. */
-void sim_fail(struct sim *sim, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* sim_world.c */
 void sim_open(struct sim *sim, uint64_t seed);
 void sim_close(struct sim *sim);
 /* The bytes that a request or reply of a side's call has. */
 uint64_t sim_key(const struct sim_side *side, uint32_t number, bool reply);
-void sim_fill(uint8_t *bytes, uint32_t count, uint64_t key);
-bool sim_matches(const uint8_t *bytes, uint32_t count, uint64_t key);
 
 /* sim_act.c */
 void sim_act(struct sim *sim);
@@ -141,9 +138,5 @@ void sim_check_fabric(struct sim *sim);
 void sim_check_books(struct sim *sim);
 void sim_watch(void *argument, struct nic *target, uint32_t queue_pair_number, uint64_t address,
                uint32_t bytes);
-
-/* simulate.c */
-/* One episode; returns the steps taken. */
-uint64_t sim_episode(struct sim *sim, uint64_t seed, uint64_t steps);
 
 #endif

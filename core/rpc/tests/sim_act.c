@@ -10,7 +10,7 @@ static uint8_t payload[1u << 16];
 /* Sizes are often the extremes. */
 static uint32_t choose_bytes(struct sim *sim, uint32_t most)
 {
-    struct random_generator *random = &sim->random;
+    struct random_generator *random = &sim->base.random;
     if (sim->heavy && random_percent(random, 60)) {
         return random_percent(random, 50) ? most : most / random_between(random, 1, 8);
     }
@@ -34,13 +34,13 @@ static crpc_op choose_call(struct sim *sim, const struct sim_side *side)
     crpc_endpoint_info info;
     rpc_endpoint_info(side->endpoint, &info);
     crpc_op op = {.opcode = CRPC_OP_CALL,
-                  .method = (uint16_t)random_next(&sim->random),
+                  .method = (uint16_t)random_next(&sim->base.random),
                   .endpoint = {side->handle},
                   .user_data = (uint64_t)side->index << 32 | side->call_count,
                   .payload_bytes = choose_bytes(sim, info.request_bytes_max),
                   .reply_bytes_max = choose_bytes(sim, info.reply_bytes_max)};
-    if (random_percent(&sim->random, 20)) {
-        op.timeout_ns = random_between(&sim->random, 1, 2000000);
+    if (random_percent(&sim->base.random, 20)) {
+        op.timeout_ns = random_between(&sim->base.random, 1, 2000000);
     }
     return op;
 }
@@ -66,36 +66,37 @@ static void check_refusal(struct sim *sim, struct sim_side *side, const crpc_op 
         break;
     case CRPC_E_TOO_BIG:
         if (op->opcode == CRPC_OP_CALL && !too_big) {
-            sim_fail(sim, "a call that could fit was said to be too big");
+            simulation_fail(&sim->base, "a call that could fit was said to be too big");
         }
         break;
     case CRPC_E_BUSY:
         if (!side->reserved) {
-            sim_fail(sim, "busy without a reservation");
+            simulation_fail(&sim->base, "busy without a reservation");
         }
         break;
     case CRPC_E_CLOSING:
         if (!side->leave_asked && !side->peer->leave_asked) {
-            sim_fail(sim, "closing, though nobody took leave");
+            simulation_fail(&sim->base, "closing, though nobody took leave");
         }
         break;
     case CRPC_E_DISCONNECTED:
         if (!endpoint->link.failing) {
-            sim_fail(sim, "disconnected, though it is not");
+            simulation_fail(&sim->base, "disconnected, though it is not");
         }
         break;
     default:
-        sim_fail(sim, "a call was refused with status %d", status);
+        simulation_fail(&sim->base, "a call was refused with status %d", status);
     }
 }
 
 static void call(struct sim *sim, struct sim_side *side)
 {
-    uint32_t count = random_percent(&sim->random, 70) ? 1 : random_between(&sim->random, 2, 12);
+    uint32_t count =
+        random_percent(&sim->base.random, 70) ? 1 : random_between(&sim->base.random, 2, 12);
     while (count-- > 0 && side->call_count < SIM_CALLS_MAX) {
         crpc_op op = choose_call(sim, side);
         if (op.payload_bytes <= sizeof(payload)) {
-            sim_fill(payload, op.payload_bytes, sim_key(side, side->call_count, false));
+            simulation_fill(payload, op.payload_bytes, sim_key(side, side->call_count, false));
         }
         int32_t status = rpc_call(side->endpoint, &op, payload);
         if (status == CRPC_OK) {
@@ -113,7 +114,7 @@ static void cancel(struct sim *sim, struct sim_side *side)
     if (side->call_count == 0) {
         return;
     }
-    uint32_t number = random_below(&sim->random, side->call_count);
+    uint32_t number = random_below(&sim->base.random, side->call_count);
     crpc_op op = {.opcode = CRPC_OP_CANCEL,
                   .endpoint = {side->handle},
                   .user_data = side->cancels_submitted,
@@ -135,11 +136,11 @@ static crpc_op choose_reply(struct sim *sim, struct sim_side *side, uint32_t ind
                   .endpoint = {side->handle},
                   .user_data = side->replies_submitted,
                   .token = request->token,
-                  .status = random_percent(&sim->random, 80)
+                  .status = random_percent(&sim->base.random, 80)
                                 ? 0
-                                : (int32_t)(random_next(&sim->random) & INT32_MAX)};
-    op.flags = random_percent(&sim->random, 50) ? CRPC_OP_QUIET : 0;
-    if (random_percent(&sim->random, 12)) {
+                                : (int32_t)(random_next(&sim->base.random) & INT32_MAX)};
+    op.flags = random_percent(&sim->base.random, 50) ? CRPC_OP_QUIET : 0;
+    if (random_percent(&sim->base.random, 12)) {
         op.opcode = CRPC_OP_DROP;
         op.status = 0;
     } else {
@@ -152,7 +153,7 @@ static void book_reply(struct sim_side *side, const crpc_op *op, uint32_t index)
 {
     struct sim_call *book = &side->peer->calls[side->requests[index].number];
     if (book->replied) {
-        sim_fail(side->sim, "a second reply was accepted");
+        simulation_fail(&side->sim->base, "a second reply was accepted");
     }
     book->replied = true;
     book->reply_bytes = op->payload_bytes;
@@ -166,19 +167,20 @@ static bool reply(struct sim *sim, struct sim_side *side, uint32_t index)
 {
     crpc_op op = choose_reply(sim, side, index);
     const struct sim_call *book = &side->peer->calls[side->requests[index].number];
-    sim_fill(payload, op.payload_bytes, sim_key(side->peer, side->requests[index].number, true));
+    simulation_fill(payload, op.payload_bytes,
+                    sim_key(side->peer, side->requests[index].number, true));
     int32_t status = op.opcode == CRPC_OP_DROP ? rpc_drop(side->endpoint, &op)
                                                : rpc_reply(side->endpoint, &op, payload);
     rpc_submit_end(side->engine->engine);
     if (status == CRPC_OK) {
         if (op.payload_bytes > book->reply_bytes_max) {
-            sim_fail(sim, "a reply that was too long was accepted");
+            simulation_fail(&sim->base, "a reply that was too long was accepted");
         }
         book_reply(side, &op, index);
         return true;
     }
     if (status == CRPC_E_TOO_BIG && op.payload_bytes <= book->reply_bytes_max) {
-        sim_fail(sim, "a reply that fits was said to be too big");
+        simulation_fail(&sim->base, "a reply that fits was said to be too big");
     }
     check_refusal(sim, side, &op, status);
     return false;
@@ -197,8 +199,8 @@ static void reserve(struct sim *sim, struct sim_side *side)
     if (side->call_count == SIM_CALLS_MAX) {
         return;
     }
-    bool of_reply = side->request_count > 0 && random_percent(&sim->random, 50);
-    uint32_t index = of_reply ? random_below(&sim->random, side->request_count) : 0;
+    bool of_reply = side->request_count > 0 && random_percent(&sim->base.random, 50);
+    uint32_t index = of_reply ? random_below(&sim->base.random, side->request_count) : 0;
     crpc_op op = of_reply ? choose_reply(sim, side, index) : choose_call(sim, side);
     if (op.opcode == CRPC_OP_DROP) {
         return;
@@ -224,18 +226,18 @@ void sim_finish_reservation(struct sim_side *side)
     bool of_reply = op->opcode == CRPC_OP_REPLY;
     bool gone = side->endpoint->link.failing;
     side->reserved = false;
-    if (random_percent(&sim->random, 20)) {
+    if (random_percent(&sim->base.random, 20)) {
         int32_t status = rpc_abort(side->endpoint);
         if (status != (gone ? CRPC_E_STATE : CRPC_OK)) {
-            sim_fail(sim, "abort gave status %d", status);
+            simulation_fail(&sim->base, "abort gave status %d", status);
         }
         return;
     }
-    uint32_t bytes = random_below(&sim->random, op->payload_bytes + 1);
+    uint32_t bytes = random_below(&sim->base.random, op->payload_bytes + 1);
     uint32_t number = of_reply ? side->requests[side->reserved_request].number : side->call_count;
     if (!gone) {
-        sim_fill(side->reserved_place, bytes,
-                 sim_key(of_reply ? side->peer : side, number, of_reply));
+        simulation_fill(side->reserved_place, bytes,
+                        sim_key(of_reply ? side->peer : side, number, of_reply));
     }
     op->payload_bytes = bytes;
     int32_t status = rpc_commit(side->endpoint, bytes);
@@ -246,7 +248,7 @@ void sim_finish_reservation(struct sim_side *side)
     } else if (!(gone && status == CRPC_E_DISCONNECTED) &&
                !(status == CRPC_E_CLOSING && !of_reply &&
                  (side->leave_asked || side->peer->leave_asked))) {
-        sim_fail(sim, "commit gave status %d", status);
+        simulation_fail(&sim->base, "commit gave status %d", status);
     }
 }
 
@@ -254,14 +256,14 @@ void sim_finish_reservation(struct sim_side *side)
 
 static void leave(struct sim *sim, struct sim_side *side)
 {
-    bool timed = random_percent(&sim->random, 30);
-    uint64_t timeout = timed ? random_between(&sim->random, 1, 5000000) : CRPC_FOREVER;
+    bool timed = random_percent(&sim->base.random, 30);
+    uint64_t timeout = timed ? random_between(&sim->base.random, 1, 5000000) : CRPC_FOREVER;
     int32_t status = link_disconnect(&side->endpoint->link, timeout);
     if (status == CRPC_OK) {
         side->leave_asked = true;
         side->leave_timed |= timed;
     } else if (status != CRPC_E_STATE || !side->endpoint->link.failing) {
-        sim_fail(sim, "disconnect gave status %d", status);
+        simulation_fail(&sim->base, "disconnect gave status %d", status);
     }
 }
 
@@ -286,7 +288,7 @@ static void make_lie(struct sim *sim, const struct rpc_endpoint *target, struct 
                                        .message_count = 2},
                             .message = {{.kind = WIRE_RESPONSE}, {0}, {.kind = WIRE_RESPONSE}}};
     *immediate = sizeof(*lie) / WIRE_UNIT_BYTES;
-    switch (random_below(&sim->random, 6)) {
+    switch (random_below(&sim->base.random, 6)) {
     case 0:
         lie->header.sequence++;
         break;
@@ -323,18 +325,18 @@ static void tell_lie(struct sim *sim, struct sim_side *side)
     }
     make_lie(sim, endpoint, &lie, &immediate);
     enum nic_error told = memory_fabric_write_immediate(
-        sim->fabric, endpoint->link.queue_pair->number,
+        sim->base.fabric, endpoint->link.queue_pair->number,
         (uint64_t)(uintptr_t)ring_at(&endpoint->ring, endpoint->arrived),
         endpoint->ring.memory.remote_key, sizeof(lie), &lie, immediate);
     if (told != NIC_ERROR_NONE) {
         return;
     }
     side->lied_to = true;
-    sim->lies++;
+    sim->counts[SIM_LIES]++;
     side->troubled = true;
     side->peer->troubled = true;
     memory_fabric_cut(liar->link.queue_pair);
-    if (random_percent(&sim->random, 70)) {
+    if (random_percent(&sim->base.random, 70)) {
         memory_fabric_kill(endpoint->link.queue_pair);
     }
 }
@@ -344,9 +346,10 @@ static void trouble(struct sim *sim, struct sim_side *side)
     if (!side->endpoint->link.queue_pair) {
         return;
     }
-    switch (random_below(&sim->random, 3)) {
+    switch (random_below(&sim->base.random, 3)) {
     case 0:
-        memory_fabric_stall(side->endpoint->link.queue_pair, random_between(&sim->random, 1, 250));
+        memory_fabric_stall(side->endpoint->link.queue_pair,
+                            random_between(&sim->base.random, 1, 250));
         return;
     case 1:
         memory_fabric_cut(side->endpoint->link.queue_pair);
@@ -367,10 +370,10 @@ void sim_poll(struct sim_engine *engine, struct sim *sim, uint32_t capacity)
     engine->view_count = 0;
     uint32_t count = rpc_poll(engine->engine, completions, capacity);
     if (count > capacity) {
-        sim_fail(sim, "poll gave more than asked for");
+        simulation_fail(&sim->base, "poll gave more than asked for");
         return;
     }
-    for (uint32_t i = 0; i < count && !sim->failed; i++) {
+    for (uint32_t i = 0; i < count && !sim->base.failed; i++) {
         sim_take(sim, engine, &completions[i]);
     }
     sim_check_engine(sim, engine);
@@ -387,7 +390,7 @@ static void act_on(struct sim *sim, struct sim_side *side, uint32_t choice)
         call(sim, side);
     } else if (choice < 85) {
         if (side->request_count > 0 && !side->reserved) {
-            reply(sim, side, random_below(&sim->random, side->request_count));
+            reply(sim, side, random_below(&sim->base.random, side->request_count));
         }
     } else if (choice < 92) {
         if (!side->reserved) {
@@ -395,23 +398,23 @@ static void act_on(struct sim *sim, struct sim_side *side, uint32_t choice)
         }
     } else if (choice < 95) {
         cancel(sim, side);
-    } else if (random_percent(&sim->random, 2)) {
+    } else if (random_percent(&sim->base.random, 2)) {
         leave(sim, side);
-    } else if (random_percent(&sim->random, 1)) {
+    } else if (random_percent(&sim->base.random, 1)) {
         close_side(side);
-    } else if (!sim->calm && random_percent(&sim->random, 2)) {
+    } else if (!sim->calm && random_percent(&sim->base.random, 2)) {
         trouble(sim, side);
-    } else if (!sim->calm && random_percent(&sim->random, 12)) {
+    } else if (!sim->calm && random_percent(&sim->base.random, 12)) {
         tell_lie(sim, side);
     }
 }
 
 void sim_act(struct sim *sim)
 {
-    struct random_generator *random = &sim->random;
+    struct random_generator *random = &sim->base.random;
     uint32_t choice = random_below(random, 100);
     if (choice < 55) {
-        memory_fabric_step(sim->fabric);
+        memory_fabric_step(sim->base.fabric);
     } else if (choice < 72) {
         uint32_t capacity =
             random_percent(random, 50) ? SIM_VIEWS_MAX : random_between(random, 1, 8);
@@ -420,8 +423,8 @@ void sim_act(struct sim *sim)
             sim_poll(&sim->engines[index], sim, capacity);
         }
     } else if (choice < 76) {
-        sim->clock_ns += random_percent(random, 90) ? random_below(random, 20000)
-                                                    : random_below(random, 3000000);
+        sim->base.clock_ns += random_percent(random, 90) ? random_below(random, 20000)
+                                                         : random_below(random, 3000000);
     } else if (choice < 78) {
         rpc_progress(sim->engines[random_below(random, sim->engine_count)].engine);
     } else {

@@ -20,10 +20,10 @@ static void keep_view(struct sim *sim, struct sim_engine *engine, const crpc_com
 {
     const uint8_t *address = (const uint8_t *)(uintptr_t)completion->payload;
     if (completion->payload % 16 != 0) {
-        sim_fail(sim, "a view is not aligned");
+        simulation_fail(&sim->base, "a view is not aligned");
     }
-    if (!sim_matches(address, completion->payload_bytes, key)) {
-        sim_fail(sim, "a %s's payload is wrong on arrival", what);
+    if (!simulation_matches(address, completion->payload_bytes, key)) {
+        simulation_fail(&sim->base, "a %s's payload is wrong on arrival", what);
     }
     engine->views[engine->view_count++] =
         (struct sim_view){.address = address, .bytes = completion->payload_bytes, .key = key};
@@ -33,8 +33,8 @@ void sim_check_views(struct sim *sim, struct sim_engine *engine)
 {
     for (uint32_t i = 0; i < engine->view_count; i++) {
         const struct sim_view *view = &engine->views[i];
-        if (!sim_matches(view->address, view->bytes, view->key)) {
-            sim_fail(sim, "a view was overwritten before the next poll");
+        if (!simulation_matches(view->address, view->bytes, view->key)) {
+            simulation_fail(&sim->base, "a view was overwritten before the next poll");
         }
     }
 }
@@ -47,20 +47,20 @@ static void take_request(struct sim *sim, struct sim_engine *engine, struct sim_
     uint32_t number = side->requests_seen++;
     struct sim_call *book = &side->peer->calls[number];
     if (number >= side->peer->call_count) {
-        sim_fail(sim, "a request came that nobody made");
+        simulation_fail(&sim->base, "a request came that nobody made");
         return;
     }
     if (completion->payload_bytes != book->request_bytes || completion->method != book->method ||
         completion->reply_bytes_max != book->reply_bytes_max) {
-        sim_fail(sim, "request %u came out of order, or changed", number);
+        simulation_fail(&sim->base, "request %u came out of order, or changed", number);
     }
     if (book->delivered || !side->connected_seen || side->disconnected_seen || side->closed) {
-        sim_fail(sim, "request %u came twice, too early or too late", number);
+        simulation_fail(&sim->base, "request %u came twice, too early or too late", number);
     }
     book->delivered = true;
     keep_view(sim, engine, completion, sim_key(side->peer, number, false), "request");
     if (side->request_count == SIM_REQUESTS_MAX) {
-        sim_fail(sim, "more requests are open than there are call slots");
+        simulation_fail(&sim->base, "more requests are open than there are call slots");
         return;
     }
     side->requests[side->request_count++] =
@@ -98,47 +98,47 @@ static void take_response(struct sim *sim, struct sim_engine *engine, struct sim
     uint32_t number = (uint32_t)completion->user_data;
     struct sim_call *book = &side->calls[number];
     if (completion->user_data >> 32 != side->index || number >= side->call_count) {
-        sim_fail(sim, "a response to no call of this side");
+        simulation_fail(&sim->base, "a response to no call of this side");
         return;
     }
     if (book->completed) {
-        sim_fail(sim, "call %u completed twice", number);
+        simulation_fail(&sim->base, "call %u completed twice", number);
     }
     if (completion->method != book->method || !status_is_possible(side, book, completion->status)) {
-        sim_fail(sim, "call %u completed with status %d, which cannot be", number,
-                 completion->status);
+        simulation_fail(&sim->base, "call %u completed with status %d, which cannot be", number,
+                        completion->status);
     }
     book->completed = true;
     book->status = completion->status;
     side->calls_completed++;
     if (completion->payload) {
         if (completion->payload_bytes != book->reply_bytes) {
-            sim_fail(sim, "the reply to call %u changed its length", number);
+            simulation_fail(&sim->base, "the reply to call %u changed its length", number);
         }
         keep_view(sim, engine, completion, sim_key(side, number, true), "reply");
     } else if (completion->status >= 0) {
-        sim_fail(sim, "call %u has no reply", number);
+        simulation_fail(&sim->base, "call %u has no reply", number);
     }
 }
 
 static void take_end(struct sim *sim, struct sim_side *side, const crpc_completion *completion)
 {
     if (side->disconnected_seen || side->closed || !side->connected_seen) {
-        sim_fail(sim, "disconnected twice, or after close");
+        simulation_fail(&sim->base, "disconnected twice, or after close");
     }
     if (completion->status != CRPC_OK && !sim_excused(side)) {
-        sim_fail(sim, "connection lost without a reason, status %d: %s", completion->status,
-                 side->endpoint->link.error.message);
+        simulation_fail(&sim->base, "connection lost without a reason, status %d: %s",
+                        completion->status, side->endpoint->link.error.message);
     }
     if (completion->status == CRPC_E_PROTOCOL && !side->lied_to) {
-        sim_fail(sim, "a protocol error, though nobody lied: %s",
-                 side->endpoint->link.error.message);
+        simulation_fail(&sim->base, "a protocol error, though nobody lied: %s",
+                        side->endpoint->link.error.message);
     }
     if (completion->status == CRPC_OK && !side->leave_asked && !side->peer->leave_asked) {
-        sim_fail(sim, "disconnected with status 0, though nobody took leave");
+        simulation_fail(&sim->base, "disconnected with status 0, though nobody took leave");
     }
     if (side->calls_completed != side->call_count) {
-        sim_fail(sim, "disconnected before its calls completed");
+        simulation_fail(&sim->base, "disconnected before its calls completed");
     }
     side->disconnected_seen = true;
     side->request_count = 0;
@@ -148,7 +148,7 @@ void sim_take(struct sim *sim, struct sim_engine *engine, const crpc_completion 
 {
     struct sim_side *side = side_of(sim, engine, completion->endpoint.bits);
     if (!side) {
-        sim_fail(sim, "a completion for an endpoint that never was");
+        simulation_fail(&sim->base, "a completion for an endpoint that never was");
         return;
     }
     switch (completion->kind) {
@@ -160,7 +160,7 @@ void sim_take(struct sim *sim, struct sim_engine *engine, const crpc_completion 
         break;
     case CRPC_COMPLETION_REPLY:
         if (completion->status != CRPC_OK && !side->closed && !sim_excused(side)) {
-            sim_fail(sim, "a reply failed with status %d", completion->status);
+            simulation_fail(&sim->base, "a reply failed with status %d", completion->status);
         }
         side->replies_completed++;
         break;
@@ -169,7 +169,7 @@ void sim_take(struct sim *sim, struct sim_engine *engine, const crpc_completion 
         break;
     case CRPC_COMPLETION_CONNECTED:
         if (side->connected_seen || completion->status != CRPC_OK) {
-            sim_fail(sim, "connected twice, or not at all");
+            simulation_fail(&sim->base, "connected twice, or not at all");
         }
         side->connected_seen = true;
         break;
@@ -178,12 +178,12 @@ void sim_take(struct sim *sim, struct sim_engine *engine, const crpc_completion 
         break;
     case CRPC_COMPLETION_ROOM:
         if (!side->room_due) {
-            sim_fail(sim, "room, though nothing was refused");
+            simulation_fail(&sim->base, "room, though nothing was refused");
         }
         side->room_due = false;
         break;
     default:
-        sim_fail(sim, "completion of kind %u", completion->kind);
+        simulation_fail(&sim->base, "completion of kind %u", completion->kind);
     }
 }
 
@@ -207,8 +207,8 @@ void sim_watch(void *argument, struct nic *target, uint32_t queue_pair_number, u
         uint64_t ahead = (offset - endpoint->arrived) & mask;
         uint64_t unread = endpoint->arrived - endpoint->released;
         if (offset > 2 * mask + 1 || ahead + bytes + unread > endpoint->ring.bytes) {
-            sim_fail(sim, "a WRITE of %u bytes lands on %llu bytes that are unread", bytes,
-                     (unsigned long long)unread);
+            simulation_fail(&sim->base, "a WRITE of %u bytes lands on %llu bytes that are unread",
+                            bytes, (unsigned long long)unread);
         }
     }
 }
@@ -226,54 +226,54 @@ void sim_check_engine(struct sim *sim, const struct sim_engine *engine)
             may_come += endpoint->batch_published - endpoint->stats.batches_received;
         }
         if (endpoint->arrived - endpoint->released > endpoint->ring.bytes && endpoint->ring.bytes) {
-            sim_fail(sim, "a ring holds more than its size");
+            simulation_fail(&sim->base, "a ring holds more than its size");
         }
         if (endpoint->reply_outstanding > endpoint->reply_budget) {
-            sim_fail(sim, "more reply is outstanding than the ring has room for");
+            simulation_fail(&sim->base, "more reply is outstanding than the ring has room for");
         }
     }
     if (may_come > engine->nic->receives_posted) {
-        sim_fail(sim, "peers may send %llu batches, and %u receives are posted",
-                 (unsigned long long)may_come, engine->nic->receives_posted);
+        simulation_fail(&sim->base, "peers may send %llu batches, and %u receives are posted",
+                        (unsigned long long)may_come, engine->nic->receives_posted);
     }
 }
 
 void sim_check_fabric(struct sim *sim)
 {
-    const struct memory_fabric_counters *counters = memory_fabric_counters(sim->fabric);
+    const struct memory_fabric_counters *counters = memory_fabric_counters(sim->base.fabric);
     if (counters->receiver_not_ready) {
-        sim_fail(sim, "a batch found no receive");
+        simulation_fail(&sim->base, "a batch found no receive");
     }
     if (counters->send_overflows || counters->receive_overflows) {
-        sim_fail(sim, "a completion queue overflowed");
+        simulation_fail(&sim->base, "a completion queue overflowed");
     }
     if (counters->local_errors || counters->remote_access_errors) {
-        sim_fail(sim, "memory was accessed without right");
+        simulation_fail(&sim->base, "memory was accessed without right");
     }
 }
 
 /* At the end, nothing is owed to anybody. */
 void sim_check_books(struct sim *sim)
 {
-    for (uint32_t i = 0; i < sim->side_count && !sim->failed; i++) {
+    for (uint32_t i = 0; i < sim->side_count && !sim->base.failed; i++) {
         const struct sim_side *side = &sim->sides[i];
         if (side->calls_completed != side->call_count) {
-            sim_fail(sim, "side %u: %u of %u calls never completed", i,
-                     side->call_count - side->calls_completed, side->call_count);
+            simulation_fail(&sim->base, "side %u: %u of %u calls never completed", i,
+                            side->call_count - side->calls_completed, side->call_count);
         }
         if (side->replies_completed != side->replies_submitted) {
-            sim_fail(sim, "side %u: %llu of %llu replies never completed", i,
-                     (unsigned long long)(side->replies_submitted - side->replies_completed),
-                     (unsigned long long)side->replies_submitted);
+            simulation_fail(&sim->base, "side %u: %llu of %llu replies never completed", i,
+                            (unsigned long long)(side->replies_submitted - side->replies_completed),
+                            (unsigned long long)side->replies_submitted);
         }
         if (side->cancels_completed != side->cancels_submitted) {
-            sim_fail(sim, "side %u: a cancel never completed", i);
+            simulation_fail(&sim->base, "side %u: a cancel never completed", i);
         }
         if (!side->connected_seen && !side->closed) {
-            sim_fail(sim, "side %u was never reported as connected", i);
+            simulation_fail(&sim->base, "side %u was never reported as connected", i);
         }
         if (!side->closed && !side->disconnected_seen) {
-            sim_fail(sim, "side %u was never reported as disconnected", i);
+            simulation_fail(&sim->base, "side %u was never reported as disconnected", i);
         }
     }
 }

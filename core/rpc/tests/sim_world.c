@@ -1,54 +1,19 @@
 /* sim_world.c: see sim.h. */
 #include "sim.h"
 
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-
-void sim_fail(struct sim *sim, const char *format, ...)
-{
-    if (sim->failed) {
-        return;
-    }
-    va_list arguments;
-    sim->failed = true;
-    va_start(arguments, format);
-    vsnprintf(sim->failure, sizeof(sim->failure), format, arguments);
-    va_end(arguments);
-}
-
-/* ---- Payloads -------------------------------------------------------------------------------- */
 
 uint64_t sim_key(const struct sim_side *side, uint32_t number, bool reply)
 {
-    uint64_t state = side->sim->seed ^ (uint64_t)side->index << 40 ^ (uint64_t)number << 1 ^ reply;
-    return random_split(&state);
-}
-
-void sim_fill(uint8_t *bytes, uint32_t count, uint64_t key)
-{
-    for (uint32_t i = 0; i < count; i++) {
-        bytes[i] = (uint8_t)(key >> (i % 8 * 8)) ^ (uint8_t)(i >> 3);
-    }
-}
-
-bool sim_matches(const uint8_t *bytes, uint32_t count, uint64_t key)
-{
-    for (uint32_t i = 0; i < count; i++) {
-        if (bytes[i] != (uint8_t)((uint8_t)(key >> (i % 8 * 8)) ^ (uint8_t)(i >> 3))) {
-            return false;
-        }
-    }
-    return true;
+    return simulation_key(&side->sim->base, side->index, reply, number);
 }
 
 /* ---- World ----------------------------------------------------------------------------------- */
 
 static void choose_fabric(struct sim *sim)
 {
-    struct memory_fabric_options *options = memory_fabric_options(sim->fabric);
-    struct random_generator *random = &sim->random;
+    struct memory_fabric_options *options = memory_fabric_options(sim->base.fabric);
+    struct random_generator *random = &sim->base.random;
     options->reuse_numbers = random_percent(random, 50);
     options->inline_bytes_max = random_percent(random, 30) ? 220 : 0;
     options->pieces_max = random_between(random, 1, 6);
@@ -62,7 +27,7 @@ static void choose_fabric(struct sim *sim)
 
 static void open_engine(struct sim *sim, struct sim_engine *engine, uint32_t windows)
 {
-    struct random_generator *random = &sim->random;
+    struct random_generator *random = &sim->base.random;
     uint32_t low = (windows * 3 + 1) / 2; /* two thirds of it hold all windows */
     struct nic_options options = {
         .receive_depth = random_percent(random, 50) ? low + 1 : low + random_below(random, 64) + 1,
@@ -72,16 +37,16 @@ static void open_engine(struct sim *sim, struct sim_engine *engine, uint32_t win
     handles_init(&engine->handles);
     options.send_completion_depth = options.send_depth * SIM_SIDES_MAX;
     options.signal_interval = random_between(random, 1, options.send_depth / 2);
-    if (memory_nic_open(sim->fabric, &options, &engine->nic, &error) != CRPC_OK ||
-        rpc_engine_create(engine->nic, NULL, &sim->log, &engine->handles, SIM_SIDES_MAX,
-                          &sim->clock_ns, &engine->engine, &error) != CRPC_OK) {
-        sim_fail(sim, "cannot open an engine: %s", error.message);
+    if (memory_nic_open(sim->base.fabric, &options, &engine->nic, &error) != CRPC_OK ||
+        rpc_engine_create(engine->nic, NULL, &sim->base.log, &engine->handles, SIM_SIDES_MAX,
+                          &sim->base.clock_ns, &engine->engine, &error) != CRPC_OK) {
+        simulation_fail(&sim->base, "cannot open an engine: %s", error.message);
     }
 }
 
 static crpc_endpoint_options choose_options(struct sim *sim, uint32_t window)
 {
-    struct random_generator *random = &sim->random;
+    struct random_generator *random = &sim->base.random;
     crpc_endpoint_options options = {
         .ring_bytes = 4096u << (sim->heavy ? 0 : random_below(random, 3)),
         .calls_max = 1u << random_below(random, 7),
@@ -111,7 +76,7 @@ static void make_side(struct sim *sim, struct sim_side *side, struct sim_engine 
     side->index = (uint32_t)(side - sim->sides);
     side->engine = engine;
     if (endpoint_blob(engine->engine, &options, &side->endpoint, blob, &error) != CRPC_OK) {
-        sim_fail(sim, "cannot make an endpoint: %s", error.message);
+        simulation_fail(&sim->base, "cannot make an endpoint: %s", error.message);
         return;
     }
     side->handle = side->endpoint->link.handle;
@@ -128,56 +93,49 @@ static void connect(struct sim *sim, struct sim_engine *a, struct sim_engine *b,
     make_side(sim, left, a, windows[0], left_blob);
     make_side(sim, right, b, windows[1], right_blob);
     sim->side_count += 2;
-    if (sim->failed) {
+    if (sim->base.failed) {
         return;
     }
     left->peer = right;
     right->peer = left;
     if (endpoint_join(left->endpoint, right_blob, &error) != CRPC_OK ||
         endpoint_join(right->endpoint, left_blob, &error) != CRPC_OK) {
-        sim_fail(sim, "cannot join: %s", error.message);
+        simulation_fail(&sim->base, "cannot join: %s", error.message);
     }
 }
 
 void sim_open(struct sim *sim, uint64_t seed)
 {
-    bool verbose = sim->verbose;
-    memset(sim, 0, offsetof(struct sim, sides));
+    simulation_open(&sim->base, seed);
+    memset(sim->engines, 0, sizeof(sim->engines));
     sim->side_count = 0;
-    sim->calm = false;
-    sim->calls = sim->replies = sim->refusals = sim->late = sim->reads = 0;
-    sim->lies = sim->lies_noticed = 0;
-    sim->verbose = verbose;
-    sim->seed = seed;
-    sim->clock_ns = 1000000;
-    random_seed(&sim->random, seed);
-    sim->fabric = memory_fabric_create(random_next(&sim->random));
     choose_fabric(sim);
-    sim->calm = random_percent(&sim->random, 60);
-    sim->lazy = random_below(&sim->random, SIM_ENGINES_MAX);
-    sim->heavy = random_percent(&sim->random, 50);
-    sim->engine_count = random_between(&sim->random, 2, SIM_ENGINES_MAX);
+    sim->calm = random_percent(&sim->base.random, 60);
+    sim->lazy = random_below(&sim->base.random, SIM_ENGINES_MAX);
+    sim->heavy = random_percent(&sim->base.random, 50);
+    sim->engine_count = random_between(&sim->base.random, 2, SIM_ENGINES_MAX);
 
     /* Which connections there are comes first, since the SRQs are sized by their windows. */
-    uint32_t connections = random_between(&sim->random, 1, SIM_SIDES_MAX / 2);
+    uint32_t connections = random_between(&sim->base.random, 1, SIM_SIDES_MAX / 2);
     uint32_t ends[SIM_SIDES_MAX], windows[SIM_SIDES_MAX], sums[SIM_ENGINES_MAX] = {0};
     for (uint32_t i = 0; i < 2 * connections; i += 2) {
-        ends[i] = random_below(&sim->random, sim->engine_count);
-        ends[i + 1] =
-            (ends[i] + 1 + random_below(&sim->random, sim->engine_count - 1)) % sim->engine_count;
+        ends[i] = random_below(&sim->base.random, sim->engine_count);
+        ends[i + 1] = (ends[i] + 1 + random_below(&sim->base.random, sim->engine_count - 1)) %
+                      sim->engine_count;
         for (uint32_t j = i; j < i + 2; j++) {
-            windows[j] = random_percent(&sim->random, 50) ? random_between(&sim->random, 1, 3)
-                                                          : random_between(&sim->random, 1, 24);
+            windows[j] = random_percent(&sim->base.random, 50)
+                             ? random_between(&sim->base.random, 1, 3)
+                             : random_between(&sim->base.random, 1, 24);
             sums[ends[j]] += windows[j];
         }
     }
     for (uint32_t i = 0; i < sim->engine_count; i++) {
         open_engine(sim, &sim->engines[i], sums[i]);
     }
-    for (uint32_t i = 0; i < 2 * connections && !sim->failed; i += 2) {
+    for (uint32_t i = 0; i < 2 * connections && !sim->base.failed; i += 2) {
         connect(sim, &sim->engines[ends[i]], &sim->engines[ends[i + 1]], &windows[i]);
     }
-    memory_fabric_watch(sim->fabric, sim_watch, sim);
+    memory_fabric_watch(sim->base.fabric, sim_watch, sim);
 }
 
 void sim_close(struct sim *sim)
@@ -185,18 +143,14 @@ void sim_close(struct sim *sim)
     for (uint32_t i = 0; i < sim->engine_count; i++) {
         crpc_stats stats;
         rpc_engine_stats(sim->engines[i].engine, &stats);
-        sim->calls += stats.calls;
-        sim->replies += stats.replies;
-        sim->refusals += stats.refused;
-        sim->late += stats.late_responses;
-        sim->reads += stats.mailbox_reads;
-        sim->lies_noticed += stats.protocol_errors;
+        sim->counts[SIM_CALLS] += stats.calls;
+        sim->counts[SIM_REFUSALS] += stats.refused;
+        sim->counts[SIM_LATE] += stats.late_responses;
+        sim->counts[SIM_READS] += stats.mailbox_reads;
+        sim->counts[SIM_LIES_NOTICED] += stats.protocol_errors;
         rpc_engine_destroy(sim->engines[i].engine);
         handles_free(&sim->engines[i].handles);
         sim->engines[i].nic->operations->close(sim->engines[i].nic);
     }
-    if (memory_fabric_counters(sim->fabric)->left_open > 0) {
-        sim_fail(sim, "queue pairs or registrations were left behind");
-    }
-    memory_fabric_destroy(sim->fabric);
+    simulation_close(&sim->base);
 }

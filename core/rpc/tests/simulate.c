@@ -1,16 +1,8 @@
-/* simulate.c: runs episodes of the simulation and prints TAP.
- *
- *   simulate [--seed S] [--steps N] [--episode-steps N] [--verbose]
- *
- * Without --seed it takes a fixed one. An episode's own seed is printed when it fails, and
- * replays it alone.
- */
+/* simulate.c: an episode, and what the program says of it. See sim.h. */
 #include "sim.h"
 
-#include <getopt.h>
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 #define DRAIN_ROUNDS 6000
 
@@ -18,8 +10,8 @@
 
 static void drain_once(struct sim *sim)
 {
-    memory_fabric_run(sim->fabric, 200);
-    sim->clock_ns += 200000;
+    memory_fabric_run(sim->base.fabric, 200);
+    sim->base.clock_ns += 200000;
     for (uint32_t i = 0; i < sim->side_count; i++) {
         struct sim_side *side = &sim->sides[i];
         if (side->endpoint && side->reserved) {
@@ -62,7 +54,7 @@ static bool calls_over(const struct sim *sim)
 static void drain(struct sim *sim)
 {
     uint32_t round;
-    for (round = 0; round < DRAIN_ROUNDS && !sim->failed && !calls_over(sim); round++) {
+    for (round = 0; round < DRAIN_ROUNDS && !sim->base.failed && !calls_over(sim); round++) {
         drain_once(sim);
     }
     if (!calls_over(sim)) {
@@ -70,8 +62,8 @@ static void drain(struct sim *sim)
         for (uint32_t i = 0; i < sim->side_count; i++) {
             const struct sim_side *side = &sim->sides[i];
             if (side->calls_completed != side->call_count && !sim_excused(side)) {
-                sim_fail(sim, "side %u: deadlock: %u calls do not end", i,
-                         side->call_count - side->calls_completed);
+                simulation_fail(&sim->base, "side %u: deadlock: %u calls do not end", i,
+                                side->call_count - side->calls_completed);
             }
         }
     }
@@ -85,35 +77,37 @@ static void drain(struct sim *sim)
             }
         }
     }
-    for (round = 0; round < DRAIN_ROUNDS && !sim->failed && !over(sim); round++) {
+    for (round = 0; round < DRAIN_ROUNDS && !sim->base.failed && !over(sim); round++) {
         drain_once(sim);
     }
 }
 
-uint64_t sim_episode(struct sim *sim, uint64_t seed, uint64_t steps)
+static uint64_t episode(struct simulation *base, uint64_t seed, uint64_t steps)
 {
+    struct sim *sim = (struct sim *)base;
     sim_open(sim, seed);
-    for (sim->step = 0; sim->step < steps && !sim->failed; sim->step++) {
+    for (sim->base.step = 0; sim->base.step < steps && !sim->base.failed; sim->base.step++) {
         sim_act(sim);
         sim_check_fabric(sim);
     }
-    uint64_t taken = sim->step;
-    if (!sim->failed) {
+    uint64_t taken = sim->base.step;
+    if (!sim->base.failed) {
         drain(sim);
         sim_check_fabric(sim);
         sim_check_books(sim);
     }
-    if (!sim->failed) {
+    if (!sim->base.failed) {
         sim_close(sim);
     }
     return taken;
 }
 
 /* What a stuck connection looks like. */
-static void describe(const struct sim *world)
+static void describe(const struct simulation *base)
 {
-    for (uint32_t i = 0; i < world->side_count; i++) {
-        const struct sim_side *side = &world->sides[i];
+    const struct sim *sim = (const struct sim *)base;
+    for (uint32_t i = 0; i < sim->side_count; i++) {
+        const struct sim_side *side = &sim->sides[i];
         const struct rpc_endpoint *endpoint = side->endpoint;
         printf("# side %u: calls %u/%u, open requests %u%s%s%s%s\n", i, side->calls_completed,
                side->call_count, side->request_count, side->troubled ? ", troubled" : "",
@@ -137,85 +131,19 @@ static void describe(const struct sim *world)
     }
 }
 
-/* ---- Command line ---------------------------------------------------------------------------- */
-
-static struct sim sim;
-
-static bool run_batch(uint64_t seed, uint64_t steps, uint64_t episode_steps, uint32_t number,
-                      bool one)
-{
-    uint64_t taken = 0, episodes = 0, state = seed;
-    uint64_t calls = 0, refusals = 0, late = 0, reads = 0, lies = 0, noticed = 0;
-    while (taken < steps) {
-        uint64_t episode_seed = one ? seed : random_split(&state);
-        taken += sim_episode(&sim, episode_seed, episode_steps);
-        episodes++;
-        calls += sim.calls;
-        refusals += sim.refusals;
-        late += sim.late;
-        reads += sim.reads;
-        lies += sim.lies;
-        noticed += sim.lies_noticed;
-        if (sim.failed) {
-            printf("not ok %u - simulation, seed %" PRIu64 "\n", number, seed);
-            printf("# step %" PRIu64 ": %s\n", sim.step, sim.failure);
-            printf("# replay: simulate --seed %" PRIu64 " --one --episode-steps %" PRIu64 "\n",
-                   episode_seed, episode_steps);
-            describe(&sim);
-            return false;
-        }
-        if (one) {
-            break;
-        }
-    }
-    printf("ok %u - seed %" PRIu64 ": %" PRIu64 " steps, %" PRIu64 " episodes\n", number, seed,
-           taken, episodes);
-    printf("# %" PRIu64 " calls, %" PRIu64 " refusals, %" PRIu64 " late replies, %" PRIu64
-           " mailbox READs, %" PRIu64 " lies, %" PRIu64 " of them noticed\n",
-           calls, refusals, late, reads, lies, noticed);
-    return true;
-}
+/* ---- The program ----------------------------------------------------------------------------- */
 
 int main(int argc, char **argv)
 {
-    static const struct option options[] = {{"seed", required_argument, NULL, 's'},
-                                            {"steps", required_argument, NULL, 'n'},
-                                            {"episode-steps", required_argument, NULL, 'e'},
-                                            {"one", no_argument, NULL, '1'},
-                                            {"verbose", no_argument, NULL, 'v'},
-                                            {0}};
-    uint64_t seed = 1, steps = 1000000, episode_steps = 5000;
-    bool one = false, seed_given = false;
-    int option;
-    while ((option = getopt_long(argc, argv, "s:n:e:1v", options, NULL)) != -1) {
-        switch (option) {
-        case 's':
-            seed = strtoull(optarg, NULL, 0);
-            seed_given = true;
-            break;
-        case 'n':
-            steps = strtoull(optarg, NULL, 0);
-            break;
-        case 'e':
-            episode_steps = strtoull(optarg, NULL, 0);
-            break;
-        case '1':
-            one = true;
-            break;
-        case 'v':
-            sim.verbose = true;
-            break;
-        default:
-            return 2;
-        }
-    }
-    /* Several seeds, so that one that is replayed is never far from its beginning. */
-    uint32_t batches = seed_given ? 1 : 10;
-    bool good = true;
-    printf("1..%u\n", batches);
-    for (uint32_t i = 0; i < batches; i++) {
-        good &= run_batch(seed + i, steps / batches, episode_steps, i + 1, one);
-        fflush(stdout);
-    }
-    return good ? EXIT_SUCCESS : EXIT_FAILURE;
+    static struct sim sim;
+    static const char *const names[] = {
+        "calls", "refusals", "late replies", "mailbox READs", "lies", "of them noticed", NULL};
+    const struct simulation_program program = {
+        .name = "simulate",
+        .episode = episode,
+        .describe = describe,
+        .count_names = names,
+        .counts = sim.counts,
+    };
+    return simulation_main(argc, argv, &program, &sim.base);
 }
