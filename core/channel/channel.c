@@ -12,7 +12,7 @@
 
 static void init_links(struct channel *channel)
 {
-    struct list *links[] = {&channel->waiting, &channel->free_sends, &channel->work_link,
+    struct list *links[] = {&channel->send.waiting, &channel->send.free, &channel->work_link,
                             &channel->waiting_link, &channel->fence_link};
     for (size_t i = 0; i < sizeof(links) / sizeof(links[0]); i++) {
         list_init(links[i]);
@@ -39,7 +39,7 @@ static int32_t create(struct link_group *group, struct link **link, crpc_error *
     memset(channel, 0, sizeof(*channel));
     channel->engine = engine;
     channel->bar = CRPC_E_STATE;
-    channel->cts_repeat_rail = NO_RAIL;
+    channel->receive.repeat_rail = NO_RAIL;
     init_links(channel);
     int32_t status = link_init(&channel->link, group, error);
     if (status != CRPC_OK) {
@@ -73,24 +73,24 @@ static int32_t promise_receives(struct channel *channel, crpc_error *error)
 static int32_t allocate(struct channel *channel, crpc_error *error)
 {
     const crpc_channel_options *options = &channel->options;
-    channel->incoming = calloc(options->slots, sizeof(*channel->incoming));
-    channel->outgoing = calloc(options->slots, sizeof(*channel->outgoing));
-    channel->sends = calloc(options->sends_max, sizeof(*channel->sends));
-    if (!channel->incoming || !channel->outgoing || !channel->sends) {
+    channel->receive.incoming = calloc(options->slots, sizeof(*channel->receive.incoming));
+    channel->send.outgoing = calloc(options->slots, sizeof(*channel->send.outgoing));
+    channel->send.ops = calloc(options->sends_max, sizeof(*channel->send.ops));
+    if (!channel->receive.incoming || !channel->send.outgoing || !channel->send.ops) {
         return error_set(error, CRPC_E_NO_MEMORY, ENOMEM, "no memory for a channel's ops");
     }
     channel->slot_mask = options->slots - 1;
     for (uint32_t i = 0; i < options->slots; i++) {
         for (uint32_t j = 0; j < CHANNEL_GROUP_MAX; j++) {
-            struct channel_op *op = &channel->incoming[i].ops[j];
+            struct channel_op *op = &channel->receive.incoming[i].ops[j];
             list_init(&op->link);
             op->channel = channel;
             op->kind = CRPC_COMPLETION_RECEIVED;
         }
     }
     for (uint32_t i = 0; i < options->sends_max; i++) {
-        struct channel_op *op = &channel->sends[i];
-        list_append(&channel->free_sends, &op->link);
+        struct channel_op *op = &channel->send.ops[i];
+        list_append(&channel->send.free, &op->link);
         wheel_timer_init(&op->timer, TIMER_SEND);
         op->channel = channel;
         op->kind = CRPC_COMPLETION_SENT;
@@ -163,13 +163,13 @@ static void unprepare(struct link *link)
     memory_destroy(engine, &channel->staging);
     hint_close(channel->hint);
     channel->hint = NULL;
-    free(channel->incoming);
-    free(channel->outgoing);
-    free(channel->sends);
-    channel->incoming = NULL;
-    channel->outgoing = NULL;
-    channel->sends = NULL;
-    list_init(&channel->free_sends);
+    free(channel->receive.incoming);
+    free(channel->send.outgoing);
+    free(channel->send.ops);
+    channel->receive.incoming = NULL;
+    channel->send.outgoing = NULL;
+    channel->send.ops = NULL;
+    list_init(&channel->send.free);
     if (channel->options.slots != 0) {
         for (uint32_t i = 0; i < engine->rail_count; i++) {
             engine->rails[i].receives_promised -= receives_of(channel->options.slots);
@@ -277,12 +277,12 @@ void channel_flush(struct channel *channel)
         return;
     }
     control_flush(channel);
-    if (unlikely(channel->repeats > 0)) {
+    if (unlikely(channel->send.repeats > 0)) {
         sends_repeat(channel);
     }
     receives_post_cts(channel);
     sends_progress(channel);
-    if (unlikely(channel->leaving || channel->left)) {
+    if (unlikely(channel->leave != LEAVE_NONE || channel->peer_leave != PEER_STAYS)) {
         channel_check_leave(channel);
     }
 }
@@ -313,7 +313,8 @@ static void failed(struct link *link)
 {
     struct channel *channel = channel_of_link(link);
     /* Whatever ends a channel after both BYEs is its end, unless the peer breaks the protocol. */
-    if (channel->bye_sent && channel->bye_received && link->error.status != CRPC_E_PROTOCOL) {
+    if (channel->leave == BYE_SAID && channel->peer_leave == PEER_BYE &&
+        link->error.status != CRPC_E_PROTOCOL) {
         link->error = (crpc_error){0};
     }
     if (link->state != CRPC_STATE_DISCONNECTED) {
@@ -340,9 +341,8 @@ static bool quiet(const struct link *link)
 static void leave(struct link *link)
 {
     struct channel *channel = channel_of_link(link);
-    if (!channel->leaving) {
-        channel->leaving = true;
-        channel->leave_wanted = !channel->bye_received;
+    if (channel->leave == LEAVE_NONE) {
+        channel->leave = channel->peer_leave == PEER_BYE ? LEAVE_SAID : LEAVE_ASKED;
         channel->bar = CRPC_E_CLOSING;
         channel_work(channel->engine, channel);
     }
@@ -351,38 +351,38 @@ static void leave(struct link *link)
 static void describe_leave(const struct link *link, char *text, size_t bytes)
 {
     snprintf(text, bytes, "%u sends waited for receives, or their data were under way",
-             channel_of_link(link)->sends_open);
+             channel_of_link(link)->send.open);
 }
 
 void channel_check_leave(struct channel *channel)
 {
-    if (channel->bye_received) {
+    if (channel->peer_leave == PEER_BYE) {
         channel_connected(channel); /* the peer was, for a moment: its application hears of both */
     }
     if (channel->link.state == CRPC_STATE_CONNECTING) {
         return;
     }
-    if (channel->bye_received && channel->bar == CRPC_OK) {
+    if (channel->peer_leave == PEER_BYE && channel->bar == CRPC_OK) {
         channel->bar = CRPC_E_CLOSING;
         channel->link.state = CRPC_STATE_CLOSING;
     }
-    bool over = channel->leaving || channel->bye_received;
+    bool over = channel->leave != LEAVE_NONE || channel->peer_leave == PEER_BYE;
     /* Nobody will receive what waits any more, or complete its message. A clear-to-send that the LEAVE
      * overtook is still waited for. */
-    if ((channel->left && channel->send_number >= channel->bye.posted) ||
+    if ((channel->peer_leave != PEER_STAYS && channel->send.number >= channel->bye.posted) ||
         (over && sends_stuck(channel))) {
         sends_end_waiting(channel, CRPC_E_DISCONNECTED);
     }
-    if (!over || channel->sends_open > 0) {
+    if (!over || channel->send.open > 0) {
         return;
     }
-    if (!channel->bye_sent && !channel->bye_wanted) {
-        channel->bye_wanted = true;
+    if (channel->leave < BYE_WANTED) {
+        channel->leave = BYE_WANTED;
         control_flush(channel);
     }
-    if (channel->bye_sent && channel->bye_received &&
+    if (channel->leave == BYE_SAID && channel->peer_leave == PEER_BYE &&
         channel->stats.messages_received >= channel->bye.sent) {
-        if ((channel->outbox_unsent | channel->outbox_posted) != 0) {
+        if ((channel->control.unsent | channel->control.posted) != 0) {
             return; /* our BYE is under way */
         }
         link_fail(&channel->link, &(crpc_error){0});
@@ -508,8 +508,8 @@ void channel_info(const struct channel *channel, crpc_channel_info *info)
         .queue_pairs = channel->queue_pairs,
         .split = channel->split,
         .rail0_share = channel->share,
-        .receives_open = channel->receives_open,
-        .sends_open = channel->sends_open,
+        .receives_open = channel->receive.open,
+        .sends_open = channel->send.open,
         .version = channel->link.peer.version,
         .token_bytes = channel->link.peer.token_bytes,
     };

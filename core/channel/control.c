@@ -47,10 +47,10 @@ static bool post_message(struct channel *channel, uint32_t place)
         .bytes = sizeof(*message),
         .immediate = CHANNEL_IMMEDIATE_CONTROL | message->sequence << CHANNEL_GENERATION_SHIFT,
     };
-    channel->outbox[place].queue = queue;
-    channel->outbox[place].wqe = queue_pair->posted;
-    channel->outbox_unsent &= ~(1u << place);
-    channel->outbox_posted |= 1u << place;
+    channel->control.outbox[place].queue = queue;
+    channel->control.outbox[place].wqe = queue_pair->posted;
+    channel->control.unsent &= ~(1u << place);
+    channel->control.posted |= 1u << place;
     queue->operations->post_write_immediate(queue_pair, &transfer, NIC_POST_SIGNALED);
     queue_wants_doorbell(queue);
     channel->stats.control_wqes++;
@@ -60,13 +60,13 @@ static bool post_message(struct channel *channel, uint32_t place)
 /* A new message; NULL if it must wait. */
 static struct channel_control *begin_message(struct channel *channel, uint8_t kind, uint32_t rail)
 {
-    uint32_t place = channel->out_sequence % CHANNEL_INBOX_MESSAGES;
-    if ((channel->outbox_unsent | channel->outbox_posted) & 1u << place || !carrier(channel)) {
+    uint32_t place = channel->control.out_sequence % CHANNEL_INBOX_MESSAGES;
+    if ((channel->control.unsent | channel->control.posted) & 1u << place || !carrier(channel)) {
         return NULL;
     }
     struct channel_control *message = out_message(channel, place);
     memset(message, 0, sizeof(*message));
-    message->sequence = channel->out_sequence;
+    message->sequence = channel->control.out_sequence;
     message->kind = kind;
     message->rail = (uint8_t)rail;
     message->epoch = channel->rails[rail].epoch;
@@ -75,8 +75,8 @@ static struct channel_control *begin_message(struct channel *channel, uint8_t ki
 
 static void end_message(struct channel *channel)
 {
-    uint32_t place = channel->out_sequence++ % CHANNEL_INBOX_MESSAGES;
-    channel->outbox_unsent |= 1u << place;
+    uint32_t place = channel->control.out_sequence++ % CHANNEL_INBOX_MESSAGES;
+    channel->control.unsent |= 1u << place;
 }
 
 /* A report goes before the offer or answer that follows it: its epoch is the older. */
@@ -98,16 +98,18 @@ static void begin_messages(struct channel *channel)
             end_message(channel);
         }
     }
-    if (channel->leave_wanted && (message = begin_message(channel, CHANNEL_CONTROL_LEAVE, 0))) {
-        *(struct channel_bye *)message->body = (struct channel_bye){.posted = channel->receive_number};
-        channel->leave_wanted = false;
+    if (channel->leave == LEAVE_ASKED &&
+        (message = begin_message(channel, CHANNEL_CONTROL_LEAVE, 0))) {
+        *(struct channel_bye *)message->body =
+            (struct channel_bye){.posted = channel->receive.number};
+        channel->leave = LEAVE_SAID;
         end_message(channel);
     }
-    if (channel->bye_wanted && (message = begin_message(channel, CHANNEL_CONTROL_BYE, 0))) {
+    if (channel->leave == BYE_WANTED &&
+        (message = begin_message(channel, CHANNEL_CONTROL_BYE, 0))) {
         *(struct channel_bye *)message->body =
-            (struct channel_bye){.sent = channel->send_number, .posted = channel->receive_number};
-        channel->bye_wanted = false;
-        channel->bye_sent = true;
+            (struct channel_bye){.sent = channel->send.number, .posted = channel->receive.number};
+        channel->leave = BYE_SAID;
         end_message(channel);
     }
 }
@@ -119,9 +121,9 @@ void control_flush(struct channel *channel)
     }
     begin_messages(channel);
     /* Oldest first, so that the peer need not wait for one before it. */
-    for (uint32_t i = 0; channel->outbox_unsent != 0 && i < CHANNEL_INBOX_MESSAGES; i++) {
-        uint32_t place = (channel->out_sequence + i) % CHANNEL_INBOX_MESSAGES;
-        if (channel->outbox_unsent & 1u << place && !post_message(channel, place)) {
+    for (uint32_t i = 0; channel->control.unsent != 0 && i < CHANNEL_INBOX_MESSAGES; i++) {
+        uint32_t place = (channel->control.out_sequence + i) % CHANNEL_INBOX_MESSAGES;
+        if (channel->control.unsent & 1u << place && !post_message(channel, place)) {
             return;
         }
     }
@@ -133,10 +135,10 @@ void control_acknowledge(struct channel_queue *queue, uint32_t completed)
 {
     struct channel *channel = queue->channel;
     for (uint32_t i = 0; i < CHANNEL_INBOX_MESSAGES; i++) {
-        const struct channel_outbox *outbox = &channel->outbox[i];
-        if (channel->outbox_posted & 1u << i && outbox->queue == queue &&
+        const struct channel_outbox *outbox = &channel->control.outbox[i];
+        if (channel->control.posted & 1u << i && outbox->queue == queue &&
             (int32_t)(completed - outbox->wqe) > 0) {
-            channel->outbox_posted &= ~(1u << i);
+            channel->control.posted &= ~(1u << i);
             channel_work(channel->engine, channel);
         }
     }
@@ -146,10 +148,10 @@ void control_unsend(struct channel_queue *queue)
 {
     struct channel *channel = queue->channel;
     for (uint32_t i = 0; i < CHANNEL_INBOX_MESSAGES; i++) {
-        if (channel->outbox_posted & 1u << i && channel->outbox[i].queue == queue) {
-            channel->outbox_posted &= ~(1u << i);
-            channel->outbox_unsent |= 1u << i;
-            channel->outbox[i].queue = NULL;
+        if (channel->control.posted & 1u << i && channel->control.outbox[i].queue == queue) {
+            channel->control.posted &= ~(1u << i);
+            channel->control.unsent |= 1u << i;
+            channel->control.outbox[i].queue = NULL;
         }
     }
 }
@@ -185,21 +187,22 @@ static void take_bye(struct channel *channel, const struct channel_control *mess
     struct channel_bye bye;
     bool last = message->kind == CHANNEL_CONTROL_BYE;
     memcpy(&bye, message->body, sizeof(bye));
-    if (channel->bye_received || (!last && (channel->left || bye.sent != 0))) {
+    if (channel->peer_leave == PEER_BYE ||
+        (!last && (channel->peer_leave != PEER_STAYS || bye.sent != 0))) {
         link_violated(&channel->link, "it took leave out of turn");
         return;
     }
     channel->bye = bye;
-    channel->bye_received = last;
-    channel->left = true;
+    channel->peer_leave = last ? PEER_BYE : PEER_LEAVES;
     channel_work(channel->engine, channel);
 }
 
 static void take_message(struct channel *channel, const struct channel_control *message)
 {
-    if (message->sequence != channel->in_sequence || message->rail >= CHANNEL_RAILS_MAX ||
+    if (message->sequence != channel->control.in_sequence || message->rail >= CHANNEL_RAILS_MAX ||
         (message->zero | message->zero2) != 0) {
-        link_violated(&channel->link, "its control message %u is malformed", channel->in_sequence);
+        link_violated(&channel->link, "its control message %u is malformed",
+                      channel->control.in_sequence);
         return;
     }
     switch (message->kind) {
@@ -224,7 +227,7 @@ static void take_message(struct channel *channel, const struct channel_control *
 void control_take(struct channel *channel, uint32_t sequence)
 {
     const uint32_t half = (CHANNEL_GENERATION_MASK + 1) / 2;
-    uint32_t ahead = (sequence - channel->in_sequence) & CHANNEL_GENERATION_MASK;
+    uint32_t ahead = (sequence - channel->control.in_sequence) & CHANNEL_GENERATION_MASK;
     if (ahead >= half) {
         return; /* came before, on a rail that was lost since */
     }
@@ -232,14 +235,16 @@ void control_take(struct channel *channel, uint32_t sequence)
         link_violated(&channel->link, "it sent more control messages than its inbox holds");
         return;
     }
-    channel->arrived |= (uint8_t)(1u << sequence % CHANNEL_INBOX_MESSAGES);
-    uint32_t place = channel->in_sequence % CHANNEL_INBOX_MESSAGES;
-    while (channel->arrived & 1u << place && channel->link.state != CRPC_STATE_DISCONNECTED) {
+    channel->control.arrived |= (uint8_t)(1u << sequence % CHANNEL_INBOX_MESSAGES);
+    uint32_t place = channel->control.in_sequence % CHANNEL_INBOX_MESSAGES;
+    while (channel->control.arrived & 1u << place &&
+           channel->link.state != CRPC_STATE_DISCONNECTED) {
         struct channel_control message;
-        memcpy(&message, channel->area.base + (size_t)place * CHANNEL_CONTROL_BYTES, sizeof(message));
-        channel->arrived &= (uint8_t) ~(1u << place);
+        memcpy(&message, channel->area.base + (size_t)place * CHANNEL_CONTROL_BYTES,
+               sizeof(message));
+        channel->control.arrived &= (uint8_t) ~(1u << place);
         take_message(channel, &message);
-        channel->in_sequence++;
-        place = channel->in_sequence % CHANNEL_INBOX_MESSAGES;
+        channel->control.in_sequence++;
+        place = channel->control.in_sequence % CHANNEL_INBOX_MESSAGES;
     }
 }

@@ -133,9 +133,9 @@ static inline void take_completion(struct engine_rail *rail,
                 break;
             }
             queue->posted_head++;
-            outgoing_done(channel, &channel->outgoing[posted->slot], posted->share);
+            outgoing_done(channel, &channel->send.outgoing[posted->slot], posted->share);
         }
-        if (unlikely(channel->outbox_posted != 0)) {
+        if (unlikely(channel->control.posted != 0)) {
             control_acknowledge(queue, completion->completed);
         }
         channel_work(channel->engine, channel); /* there is room for more */

@@ -1,4 +1,4 @@
-/* channel.h: the state of the engine and of a channel, for the files of core/channel alone.
+/* internal.h: the state of the engine and of a channel, for the files of core/channel alone.
  *
  *   engine.c    life of the engine, completions of the devices
  *   poll.c      poll, and what it does in which order
@@ -181,6 +181,55 @@ struct channel_area {
     struct nic_keys keys[CHANNEL_RAILS_MAX];
 };
 
+struct channel_send {
+    uint64_t number; /* of the head */
+    uint32_t queue;  /* number % queue_pairs */
+    uint32_t open;   /* ops taken, not finished */
+    struct channel_head head;
+    struct list waiting; /* ops that fill no place of the head */
+    struct list free;    /* of `ops` */
+    struct channel_op *ops;
+    struct channel_outgoing *outgoing;
+    uint32_t repeats; /* shares with their bit in `repeat` */
+};
+
+struct channel_receive {
+    struct channel_incoming *incoming;
+    uint64_t number;      /* of the next receive */
+    uint64_t cts_number;  /* of the next whose clear-to-send is to be posted */
+    uint32_t cts_repeats; /* slots with `cts_repeat` */
+    uint32_t open;        /* ops taken, not finished */
+    uint8_t preferred;    /* rail that led the message received last */
+    uint8_t
+        repeat_rail; /* on which a clear-to-send was repeated and may be under way; or NO_RAIL */
+    uint32_t repeat_wqe; /* the last of these */
+};
+
+struct channel_messages {
+    uint32_t in_sequence;
+    uint32_t out_sequence;
+    struct channel_outbox outbox[CHANNEL_INBOX_MESSAGES];
+    uint32_t unsent; /* a bit of each in the outbox: what is seldom costs little to look for */
+    uint32_t posted; /* likewise; neither: free */
+    uint8_t arrived; /* a bit of each in the inbox */
+};
+
+/* How far this side has taken leave. */
+enum channel_leave {
+    LEAVE_NONE = 0,
+    LEAVE_ASKED, /* by the application; LEAVE is to be sent */
+    LEAVE_SAID,
+    BYE_WANTED, /* all is sent: BYE is to be sent */
+    BYE_SAID,
+};
+
+/* And the peer. */
+enum channel_peer_leave {
+    PEER_STAYS = 0,
+    PEER_LEAVES, /* it receives no more than bye.posted */
+    PEER_BYE,    /* and has sent all */
+};
+
 struct channel {
     struct link link; /* comes first: a handle's object is the link */
     struct channel_engine *engine __attribute__((aligned(CACHE_LINE_BYTES)));
@@ -190,43 +239,16 @@ struct channel {
     uint32_t up;    /* mask of the rails that are UP */
     uint32_t share; /* of rail 0, parts of 1024 */
     uint32_t stripe_bytes_min;
-    uint32_t split;      /* CRPC_SPLIT_* */
-    uint32_t send_queue; /* send_number % queue_pairs */
+    uint32_t split; /* CRPC_SPLIT_* */
     const struct channel_hint *hint;
-
-    /* -- sending -- */
-    uint64_t send_number; /* of the head */
-    struct channel_head head;
-    struct list waiting;    /* sends that fill no place of the head */
-    struct list free_sends; /* of the pool */
-    struct channel_op *sends;
-    struct channel_outgoing *outgoing;
-    uint32_t sends_open; /* taken, not finished */
-    uint32_t repeats;    /* shares with their bit in `repeat` */
-
-    /* -- receiving -- */
-    struct channel_incoming *incoming;
-    uint64_t receive_number; /* of the next receive */
-    uint64_t cts_number;     /* of the next whose clear-to-send is to be posted */
-    uint32_t cts_repeats;    /* slots with `tell` */
-    uint32_t receives_open;  /* ops taken, not finished */
-    uint8_t preferred;       /* rail that led the message received last */
-    uint8_t cts_repeat_rail; /* rail on which a clear-to-send was repeated and may be under way */
-    uint32_t cts_repeat_wqe; /* the last of these */
-
-    /* -- memory -- */
+    struct channel_send send;
+    struct channel_receive receive;
     struct channel_area area;
     struct channel_area staging; /* the same layout, for what we write */
     uint64_t peer_area;
-
-    /* -- rails and control -- */
     struct channel_rail rails[CHANNEL_RAILS_MAX];
     uint32_t common; /* mask of rails that both sides have */
-    uint32_t in_sequence;
-    uint32_t out_sequence;
-    struct channel_outbox outbox[CHANNEL_INBOX_MESSAGES];
-    uint32_t outbox_unsent; /* a bit each: what is seldom costs little to look for */
-    uint32_t outbox_posted; /* likewise; neither: free */
+    struct channel_messages control;
 
     /* -- lists of the engine -- */
     struct list work_link;    /* may have something to post */
@@ -234,15 +256,10 @@ struct channel {
     struct list fence_link;   /* has rails to be fenced */
 
     /* -- the rest -- */
-    uint8_t arrived;   /* messages of the inbox, a bit each */
-    bool leaving;      /* by our application */
-    bool leave_wanted; /* to be told */
-    bool left;         /* the peer receives no more than bye.posted */
-    bool bye_wanted;
-    bool bye_sent;
-    bool bye_received;
-    uint32_t ops_left;      /* taken, completion not given */
+    enum channel_leave leave;
+    enum channel_peer_leave peer_leave;
     struct channel_bye bye; /* the peer's */
+    uint32_t ops_left;      /* taken, completion not given */
     struct wheel_timer settle_timer;
     crpc_channel_options options;
     crpc_channel_stats stats;

@@ -6,13 +6,13 @@ void op_finish(struct channel_op *op, int32_t status)
     struct channel *channel = op->channel;
     op->status = (int8_t)status;
     if (op->kind == CRPC_COMPLETION_SENT) {
-        channel->sends_open--;
+        channel->send.open--;
         channel->stats.sends_failed += status != CRPC_OK;
         if (wheel_timer_set(&op->timer)) {
             wheel_clear(&channel->engine->links.wheel, &op->timer);
         }
     } else {
-        channel->receives_open--;
+        channel->receive.open--;
         channel->stats.receives_failed += status != CRPC_OK;
     }
     channel->stats.truncated += status == CRPC_E_TRUNCATED;
@@ -38,9 +38,10 @@ void ops_emit_finished(struct channel_engine *engine, struct output *output)
             op->region->users--;
         }
         if (op->kind == CRPC_COMPLETION_SENT) {
-            list_append(&channel->free_sends, &op->link);
+            list_append(&channel->send.free, &op->link);
         } else {
-            struct channel_incoming *incoming = &channel->incoming[op->number & channel->slot_mask];
+            struct channel_incoming *incoming =
+                &channel->receive.incoming[op->number & channel->slot_mask];
             if (++incoming->emitted == incoming->count) {
                 incoming->count = 0;
             }

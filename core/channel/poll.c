@@ -29,11 +29,11 @@ static void look_for_clear_to_sends(struct channel_engine *engine)
     bool moved = false;
     while (link != &engine->waiting) {
         struct channel *channel = list_entry(link, struct channel, waiting_link);
-        uint64_t before = channel->send_number;
+        uint64_t before = channel->send.number;
         link = link->next;
         sends_progress(channel);
-        moved |= channel->send_number != before;
-        if (unlikely(channel->leaving || channel->left)) {
+        moved |= channel->send.number != before;
+        if (unlikely(channel->leave != LEAVE_NONE || channel->peer_leave != PEER_STAYS)) {
             channel_work(engine, channel); /* what came may show that the rest waits in vain */
         }
     }

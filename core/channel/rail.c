@@ -434,9 +434,9 @@ void rail_want_fence(struct channel *channel, uint32_t index)
 void rail_fill_report(struct channel *channel, uint32_t index, struct channel_control *message)
 {
     struct channel_report *report = (struct channel_report *)message->body;
-    report->posted = channel->receive_number;
+    report->posted = channel->receive.number;
     for (uint32_t slot = 0; slot <= channel->slot_mask; slot++) {
-        const struct channel_incoming *incoming = &channel->incoming[slot];
+        const struct channel_incoming *incoming = &channel->receive.incoming[slot];
         for (uint32_t share = 0; share < CHANNEL_RAILS_MAX; share++) {
             bool unseen = incoming->open && !(incoming->seen & 1u << share);
             report->unseen[share][slot / 8] |= (uint8_t)((uint32_t)unseen << slot % 8);
@@ -466,7 +466,7 @@ static void resolve(struct channel *channel, uint32_t index)
 {
     struct channel_rail *rail = &channel->rails[index];
     for (uint32_t slot = 0; slot <= channel->slot_mask; slot++) {
-        struct channel_outgoing *outgoing = &channel->outgoing[slot];
+        struct channel_outgoing *outgoing = &channel->send.outgoing[slot];
         for (uint32_t share = 0; share < CHANNEL_RAILS_MAX && outgoing->count != 0; share++) {
             if (!(outgoing->mask & ~outgoing->done & 1u << share) ||
                 outgoing->carrier[share] != index) {
@@ -477,12 +477,12 @@ static void resolve(struct channel *channel, uint32_t index)
             } else {
                 outgoing->carrier[share] = NO_RAIL;
                 outgoing->repeat |= (uint8_t)(1u << share);
-                channel->repeats++;
+                channel->send.repeats++;
             }
         }
     }
-    if (channel->cts_repeat_rail == index) {
-        channel->cts_repeat_rail = NO_RAIL;
+    if (channel->receive.repeat_rail == index) {
+        channel->receive.repeat_rail = NO_RAIL;
     }
     receives_repeat_cts(channel, index);
     rail->state = RAIL_DOWN;

@@ -19,11 +19,11 @@ static void fill_cts(struct channel_cts *cts, const struct channel_op *op, uint3
                      uint32_t count)
 {
     *cts = (struct channel_cts){.address = op->address,
-                                 .bytes = op->bytes,
-                                 .tag = op->tag,
-                                 .index = (uint8_t)index,
-                                 .count = (uint8_t)count,
-                                 .number = op->number + 1};
+                                .bytes = op->bytes,
+                                .tag = op->tag,
+                                .index = (uint8_t)index,
+                                .count = (uint8_t)count,
+                                .number = op->number + 1};
     if (op->region) {
         cts->keys[0] = op->region->memory[0].remote_key;
         cts->keys[1] = op->region->memory[1].remote_key;
@@ -36,15 +36,15 @@ static void fill_cts(struct channel_cts *cts, const struct channel_op *op, uint3
  * has fenced its rail, too, which its report says (rail.c). */
 static bool cts_repeat_under_way(struct channel *channel)
 {
-    if (likely(channel->cts_repeat_rail == NO_RAIL)) {
+    if (likely(channel->receive.repeat_rail == NO_RAIL)) {
         return false;
     }
-    const struct channel_queue *queue = channel->rails[channel->cts_repeat_rail].queues[0];
-    if (!(channel->up & 1u << channel->cts_repeat_rail) ||
-        (int32_t)(queue->queue_pair->completed - channel->cts_repeat_wqe) <= 0) {
+    const struct channel_queue *queue = channel->rails[channel->receive.repeat_rail].queues[0];
+    if (!(channel->up & 1u << channel->receive.repeat_rail) ||
+        (int32_t)(queue->queue_pair->completed - channel->receive.repeat_wqe) <= 0) {
         return true;
     }
-    channel->cts_repeat_rail = NO_RAIL;
+    channel->receive.repeat_rail = NO_RAIL;
     return false;
 }
 
@@ -52,13 +52,14 @@ static bool cts_repeat_under_way(struct channel *channel)
  * nothing at all. Those that are repeated follow each other over one. NULL: none at present. */
 static struct channel_queue *cts_queue(struct channel *channel)
 {
-    uint32_t rail = channel->up & 1u << channel->preferred ? channel->preferred
-                                                           : (uint32_t)__builtin_ctz(channel->up);
+    uint32_t rail = channel->up & 1u << channel->receive.preferred
+                        ? channel->receive.preferred
+                        : (uint32_t)__builtin_ctz(channel->up);
     if (unlikely(cts_repeat_under_way(channel))) {
-        if (!(channel->up & 1u << channel->cts_repeat_rail)) {
+        if (!(channel->up & 1u << channel->receive.repeat_rail)) {
             return NULL;
         }
-        rail = channel->cts_repeat_rail;
+        rail = channel->receive.repeat_rail;
     }
     return channel->rails[rail].queues[0];
 }
@@ -69,7 +70,7 @@ static bool post_cts(struct channel *channel, struct channel_incoming *incoming)
     struct channel_queue *queue = cts_queue(channel);
     bool again = incoming->cts_posted;
     if (!queue || nic_send_room(queue->queue_pair) == 0 ||
-        (!again && channel->cts_repeat_rail != NO_RAIL)) {
+        (!again && channel->receive.repeat_rail != NO_RAIL)) {
         return false;
     }
     struct nic_queue_pair *queue_pair = queue->queue_pair;
@@ -84,8 +85,8 @@ static bool post_cts(struct channel *channel, struct channel_incoming *incoming)
     };
     uint32_t flags = 0;
     if (unlikely(again)) { /* the cts are there */
-        channel->cts_repeat_rail = queue->rail;
-        channel->cts_repeat_wqe = queue_pair->posted;
+        channel->receive.repeat_rail = queue->rail;
+        channel->receive.repeat_wqe = queue_pair->posted;
         flags = NIC_POST_SIGNALED; /* to learn when it has landed */
     } else {
         for (uint32_t i = 0; i < incoming->count; i++) {
@@ -102,8 +103,9 @@ static bool post_cts(struct channel *channel, struct channel_incoming *incoming)
 
 static void repeat_cts(struct channel *channel)
 {
-    for (uint32_t slot = 0; slot <= channel->slot_mask && channel->cts_repeats > 0; slot++) {
-        struct channel_incoming *incoming = &channel->incoming[slot];
+    for (uint32_t slot = 0; slot <= channel->slot_mask && channel->receive.cts_repeats > 0;
+         slot++) {
+        struct channel_incoming *incoming = &channel->receive.incoming[slot];
         if (!incoming->cts_repeat) {
             continue;
         }
@@ -113,7 +115,7 @@ static void repeat_cts(struct channel *channel)
             return;
         }
         incoming->cts_repeat = false;
-        channel->cts_repeats--;
+        channel->receive.cts_repeats--;
     }
 }
 
@@ -122,23 +124,24 @@ void receives_post_cts(struct channel *channel)
     if (channel->up == 0) {
         return;
     }
-    if (unlikely(channel->cts_repeats > 0)) {
+    if (unlikely(channel->receive.cts_repeats > 0)) {
         repeat_cts(channel);
     }
-    while (channel->cts_number != channel->receive_number &&
-           post_cts(channel, &channel->incoming[channel->cts_number & channel->slot_mask])) {
-        channel->cts_number++;
+    while (channel->receive.cts_number != channel->receive.number &&
+           post_cts(channel,
+                    &channel->receive.incoming[channel->receive.cts_number & channel->slot_mask])) {
+        channel->receive.cts_number++;
     }
 }
 
 void receives_repeat_cts(struct channel *channel, uint32_t rail)
 {
     for (uint32_t slot = 0; slot <= channel->slot_mask; slot++) {
-        struct channel_incoming *incoming = &channel->incoming[slot];
+        struct channel_incoming *incoming = &channel->receive.incoming[slot];
         if (incoming->open && incoming->cts_posted && incoming->mask == 0 &&
             incoming->cts_rail == rail && !incoming->cts_repeat) {
             incoming->cts_repeat = true;
-            channel->cts_repeats++;
+            channel->receive.cts_repeats++;
         }
     }
 }
@@ -168,9 +171,9 @@ static void complete_by_record(struct channel *channel, struct channel_incoming 
 
 static void complete(struct channel *channel, struct channel_incoming *incoming)
 {
-    channel->preferred = (uint8_t)__builtin_ctz(incoming->mask);
+    channel->receive.preferred = (uint8_t)__builtin_ctz(incoming->mask);
     channel->stats.messages_received++;
-    if (unlikely(channel->bye_received)) {
+    if (unlikely(channel->peer_leave == PEER_BYE)) {
         channel_work(channel->engine, channel); /* the BYE may have waited for it */
     }
     if (incoming->record) {
@@ -232,13 +235,13 @@ void receive_immediate(struct channel_queue *queue, uint32_t immediate, uint32_t
     bool proxy = immediate & CHANNEL_IMMEDIATE_PROXY;
     uint32_t share = proxy ? rail ^ 1u : rail;
     uint32_t slot = immediate & 0xffu;
-    if (unlikely(slot > channel->slot_mask || !channel->incoming ||
+    if (unlikely(slot > channel->slot_mask || !channel->receive.incoming ||
                  (proxy && !channel->rails[share].failed_once))) {
         link_violated(&channel->link, "it sent a message where none can be (immediate 0x%x)",
                       immediate);
         return;
     }
-    struct channel_incoming *incoming = &channel->incoming[slot];
+    struct channel_incoming *incoming = &channel->receive.incoming[slot];
     const char *fault = check_immediate(channel, incoming, immediate, share);
     if (unlikely(fault)) {
         link_violated(&channel->link, "%s (immediate 0x%x)", fault, immediate);
@@ -265,11 +268,11 @@ void receive_immediate(struct channel_queue *queue, uint32_t immediate, uint32_t
 
 void receives_end_all(struct channel *channel, int32_t status)
 {
-    if (!channel->incoming) {
+    if (!channel->receive.incoming) {
         return;
     }
     for (uint32_t slot = 0; slot <= channel->slot_mask; slot++) {
-        struct channel_incoming *incoming = &channel->incoming[slot];
+        struct channel_incoming *incoming = &channel->receive.incoming[slot];
         if (!incoming->open) {
             continue;
         }
@@ -279,7 +282,7 @@ void receives_end_all(struct channel *channel, int32_t status)
             op_finish(&incoming->ops[i], status);
         }
     }
-    channel->cts_repeats = 0;
+    channel->receive.cts_repeats = 0;
 }
 
 /* ---- For capi -------------------------------------------------------------------------------- */
@@ -291,9 +294,9 @@ int32_t channel_receive(struct channel *channel, const crpc_channel_op *ops,
     if (unlikely(channel->bar != CRPC_OK)) {
         return channel->bar;
     }
-    uint64_t number = channel->receive_number;
+    uint64_t number = channel->receive.number;
     uint32_t slot = (uint32_t)number & channel->slot_mask;
-    struct channel_incoming *incoming = &channel->incoming[slot];
+    struct channel_incoming *incoming = &channel->receive.incoming[slot];
     if (unlikely(incoming->count != 0)) {
         channel->link.refused = true;
         return CRPC_E_AGAIN;
@@ -319,8 +322,8 @@ int32_t channel_receive(struct channel *channel, const crpc_channel_op *ops,
             op->region->users++;
         }
     }
-    channel->receive_number++;
-    channel->receives_open += count;
+    channel->receive.number++;
+    channel->receive.open += count;
     channel->ops_left += count;
     channel_work(channel->engine, channel);
     return CRPC_OK;

@@ -34,13 +34,13 @@ static bool cts_valid(const struct channel_cts *cts, uint32_t index, uint32_t co
 /* True if the head is known now. */
 static bool read_head(struct channel *channel)
 {
-    struct channel_head *head = &channel->head;
-    uint32_t slot = (uint32_t)channel->send_number & channel->slot_mask;
+    struct channel_head *head = &channel->send.head;
+    uint32_t slot = (uint32_t)channel->send.number & channel->slot_mask;
     const struct channel_cts *table =
         (const struct channel_cts *)(channel->area.base + CHANNEL_BUFFERS_OFFSET +
                                      (size_t)slot * CHANNEL_SLOT_BUFFERS_BYTES);
     struct channel_cts cts;
-    if (likely(!copy_cts(&table[0], channel->send_number, &cts))) {
+    if (likely(!copy_cts(&table[0], channel->send.number, &cts))) {
         return false;
     }
     uint32_t count = cts.count;
@@ -49,7 +49,7 @@ static bool read_head(struct channel *channel)
         return false;
     }
     for (uint32_t i = 0; i < count; i++) {
-        if (i > 0 && !copy_cts(&table[i], channel->send_number, &cts)) {
+        if (i > 0 && !copy_cts(&table[i], channel->send.number, &cts)) {
             return false; /* the others are under way */
         }
         if (unlikely(!cts_valid(&cts, i, count))) {
@@ -71,7 +71,7 @@ static bool read_head(struct channel *channel)
 
 static bool fill_place(struct channel *channel, struct channel_op *op)
 {
-    struct channel_head *head = &channel->head;
+    struct channel_head *head = &channel->send.head;
     for (uint32_t i = 0; i < head->count; i++) {
         if (!head->ops[i] && head->targets[i].tag == op->tag) {
             list_remove(&op->link);
@@ -86,8 +86,8 @@ static bool fill_place(struct channel *channel, struct channel_op *op)
 
 static void fill_places(struct channel *channel)
 {
-    struct list *link = channel->waiting.next;
-    while (link != &channel->waiting && channel->head.filled < channel->head.count) {
+    struct list *link = channel->send.waiting.next;
+    while (link != &channel->send.waiting && channel->send.head.filled < channel->send.head.count) {
         struct channel_op *op = list_entry(link, struct channel_op, link);
         link = link->next;
         fill_place(channel, op);
@@ -326,16 +326,16 @@ static inline bool queues_for(const struct channel *channel,
 /* Posts the head, which is complete; false if it must wait for room. */
 static bool post_head(struct channel *channel)
 {
-    struct channel_head *head = &channel->head;
-    uint64_t number = channel->send_number;
+    struct channel_head *head = &channel->send.head;
+    uint64_t number = channel->send.number;
     uint32_t slot = (uint32_t)number & channel->slot_mask;
-    struct channel_outgoing *outgoing = &channel->outgoing[slot];
+    struct channel_outgoing *outgoing = &channel->send.outgoing[slot];
     if (unlikely(outgoing->count != 0 || channel->up == 0)) {
         return false; /* the receiver has the message before, but we have not heard so */
     }
     outgoing->number = number;
     outgoing->count = head->count;
-    outgoing->queue = (uint8_t)channel->send_queue;
+    outgoing->queue = (uint8_t)channel->send.queue;
     for (uint32_t i = 0; i < head->count; i++) {
         outgoing->ops[i] = head->ops[i];
         outgoing->targets[i] = head->targets[i];
@@ -368,10 +368,10 @@ static bool post_head(struct channel *channel)
             speed_begin(channel, rail, bytes);
         }
     }
-    channel->send_number++;
-    channel->send_queue++;
-    if (channel->send_queue == channel->queue_pairs) {
-        channel->send_queue = 0;
+    channel->send.number++;
+    channel->send.queue++;
+    if (channel->send.queue == channel->queue_pairs) {
+        channel->send.queue = 0;
     }
     head->count = 0;
     return true;
@@ -379,18 +379,18 @@ static bool post_head(struct channel *channel)
 
 void sends_progress(struct channel *channel)
 {
-    while (channel->head.count != 0 || !list_empty(&channel->waiting)) {
-        if (channel->head.count == 0 && !read_head(channel)) {
+    while (channel->send.head.count != 0 || !list_empty(&channel->send.waiting)) {
+        if (channel->send.head.count == 0 && !read_head(channel)) {
             break;
         }
-        if (channel->head.filled < channel->head.count) {
+        if (channel->send.head.filled < channel->send.head.count) {
             fill_places(channel);
         }
-        if (channel->head.filled < channel->head.count || !post_head(channel)) {
+        if (channel->send.head.filled < channel->send.head.count || !post_head(channel)) {
             break;
         }
     }
-    if (list_empty(&channel->waiting) || channel->link.state == CRPC_STATE_DISCONNECTED) {
+    if (list_empty(&channel->send.waiting) || channel->link.state == CRPC_STATE_DISCONNECTED) {
         list_remove(&channel->waiting_link);
     } else {
         list_append_once(&channel->engine->waiting, &channel->waiting_link);
@@ -401,7 +401,7 @@ void sends_progress(struct channel *channel)
  * must wait for its place; if only for room, it already has that. */
 static inline bool send_at_once(struct channel *channel, struct channel_op *send)
 {
-    struct channel_head *head = &channel->head;
+    struct channel_head *head = &channel->send.head;
     if (unlikely(head->count != 0) || !read_head(channel) || head->count != 1 ||
         unlikely(head->targets[0].tag != send->tag)) {
         return false;
@@ -415,8 +415,8 @@ static inline bool send_at_once(struct channel *channel, struct channel_op *send
 
 void sends_repeat(struct channel *channel)
 {
-    for (uint32_t slot = 0; slot <= channel->slot_mask && channel->repeats > 0; slot++) {
-        struct channel_outgoing *outgoing = &channel->outgoing[slot];
+    for (uint32_t slot = 0; slot <= channel->slot_mask && channel->send.repeats > 0; slot++) {
+        struct channel_outgoing *outgoing = &channel->send.outgoing[slot];
         for (uint32_t share = 0; share < CHANNEL_RAILS_MAX; share++) {
             if (outgoing->count == 0 || !(outgoing->repeat & 1u << share) || channel->up == 0) {
                 continue;
@@ -427,7 +427,7 @@ void sends_repeat(struct channel *channel)
                 continue;
             }
             outgoing->repeat &= (uint8_t) ~(1u << share);
-            channel->repeats--;
+            channel->send.repeats--;
             channel->stats.shares_repeated++;
             post_share(channel, outgoing, share, queue);
         }
@@ -465,8 +465,8 @@ static void end_waiting(struct channel_op *op, int32_t status)
 {
     struct channel *channel = op->channel;
     if (op->place != NO_PLACE) {
-        channel->head.ops[op->place] = NULL;
-        channel->head.filled--;
+        channel->send.head.ops[op->place] = NULL;
+        channel->send.head.filled--;
     } else {
         list_remove(&op->link);
     }
@@ -483,38 +483,38 @@ void send_expired(struct channel_op *op)
 
 bool sends_stuck(const struct channel *channel)
 {
-    const struct channel_head *head = &channel->head;
+    const struct channel_head *head = &channel->send.head;
     return head->filled < head->count;
 }
 
 void sends_end_waiting(struct channel *channel, int32_t status)
 {
-    for (uint32_t i = 0; i < channel->head.count; i++) {
-        if (channel->head.ops[i]) {
-            end_waiting(channel->head.ops[i], status);
+    for (uint32_t i = 0; i < channel->send.head.count; i++) {
+        if (channel->send.head.ops[i]) {
+            end_waiting(channel->send.head.ops[i], status);
         }
     }
-    while (!list_empty(&channel->waiting)) {
-        end_waiting(list_entry(channel->waiting.next, struct channel_op, link), status);
+    while (!list_empty(&channel->send.waiting)) {
+        end_waiting(list_entry(channel->send.waiting.next, struct channel_op, link), status);
     }
     list_remove(&channel->waiting_link);
 }
 
 void sends_end_all(struct channel *channel, int32_t status)
 {
-    if (!channel->outgoing) {
+    if (!channel->send.outgoing) {
         return;
     }
     for (uint32_t slot = 0; slot <= channel->slot_mask; slot++) {
-        struct channel_outgoing *outgoing = &channel->outgoing[slot];
+        struct channel_outgoing *outgoing = &channel->send.outgoing[slot];
         for (uint32_t i = 0; i < outgoing->count; i++) {
             op_finish(outgoing->ops[i], status);
         }
         outgoing->count = 0;
     }
     sends_end_waiting(channel, status);
-    channel->head.count = 0;
-    channel->repeats = 0;
+    channel->send.head.count = 0;
+    channel->send.repeats = 0;
 }
 
 /* ---- For capi -------------------------------------------------------------------------------- */
@@ -527,19 +527,20 @@ int32_t channel_send(struct channel *channel, const crpc_channel_op *op,
     if (unlikely(channel->bar != CRPC_OK)) {
         return channel->bar;
     }
-    if (unlikely(channel->left && channel->send_number >= channel->bye.posted)) {
+    if (unlikely(channel->peer_leave != PEER_STAYS &&
+                 channel->send.number >= channel->bye.posted)) {
         return CRPC_E_CLOSING; /* the peer receives nothing more */
     }
-    if (unlikely(list_empty(&channel->free_sends))) {
+    if (unlikely(list_empty(&channel->send.free))) {
         channel->link.refused = true;
         return CRPC_E_AGAIN;
     }
-    struct channel_op *send = list_entry(channel->free_sends.next, struct channel_op, link);
+    struct channel_op *send = list_entry(channel->send.free.next, struct channel_op, link);
     list_remove(&send->link);
     send->region = region;
     send->user_data = op->user_data;
     send->address = op->address;
-    send->number = channel->send_number;
+    send->number = channel->send.number;
     send->bytes = (uint32_t)op->bytes;
     send->tag = op->tag;
     send->place = NO_PLACE;
@@ -550,9 +551,9 @@ int32_t channel_send(struct channel *channel, const crpc_channel_op *op,
         wheel_set(&engine->links.wheel, &send->timer,
                   deadline_after(link_now_ns(&engine->links), op->timeout_ns));
     }
-    channel->sends_open++;
+    channel->send.open++;
     channel->ops_left++;
-    bool first = list_empty(&channel->waiting);
+    bool first = list_empty(&channel->send.waiting);
     if (first && send_at_once(channel, send)) {
         return CRPC_OK;
     }
@@ -561,9 +562,9 @@ int32_t channel_send(struct channel *channel, const crpc_channel_op *op,
                   CRPC_E_DISCONNECTED); /* what it was to be matched with broke the protocol */
         return CRPC_OK;
     }
-    list_append(&channel->waiting, &send->link);
+    list_append(&channel->send.waiting, &send->link);
     /* Behind others it would only wait as they do, unless its tag is another. */
-    if (first || (channel->head.count != 0 && fill_place(channel, send))) {
+    if (first || (channel->send.head.count != 0 && fill_place(channel, send))) {
         sends_progress(channel);
     }
     return CRPC_OK;
@@ -575,15 +576,15 @@ int32_t channel_cancel(struct channel *channel, const crpc_channel_op *op)
         return CRPC_E_AGAIN;
     }
     uint64_t count = 0;
-    for (uint32_t i = 0; i < channel->head.count; i++) {
-        struct channel_op *send = channel->head.ops[i];
+    for (uint32_t i = 0; i < channel->send.head.count; i++) {
+        struct channel_op *send = channel->send.head.ops[i];
         if (send && send->user_data == op->token) {
             end_waiting(send, CRPC_E_CANCELED);
             count++;
         }
     }
-    struct list *link = channel->waiting.next;
-    while (link != &channel->waiting) {
+    struct list *link = channel->send.waiting.next;
+    while (link != &channel->send.waiting) {
         struct channel_op *send = list_entry(link, struct channel_op, link);
         link = link->next;
         if (send->user_data == op->token) {

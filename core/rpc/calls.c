@@ -14,16 +14,16 @@ void call_end(struct rpc_call *call, int32_t status)
     wheel_clear(&endpoint->engine->links.wheel, &call->timer);
     call->state = CALL_ENDED;
     call->status = (int8_t)status;
-    endpoint->calls_live--;
-    endpoint->ended_calls++;
+    endpoint->calls.live--;
+    endpoint->calls.ended++;
     list_append(&endpoint->engine->ended, &call->timer.link);
 }
 
 void calls_end_all(struct rpc_endpoint *endpoint, int32_t status)
 {
-    for (uint32_t i = 0; i < endpoint->calls_max && endpoint->calls_live > 0; i++) {
-        if (endpoint->calls[i].state == CALL_LIVE) {
-            call_end(&endpoint->calls[i], status);
+    for (uint32_t i = 0; i < endpoint->calls.max && endpoint->calls.live > 0; i++) {
+        if (endpoint->calls.slots[i].state == CALL_LIVE) {
+            call_end(&endpoint->calls.slots[i], status);
         }
     }
 }
@@ -34,7 +34,7 @@ void engine_emit_ended(struct rpc_engine *engine, struct output *output)
         struct rpc_call *call = list_entry(engine->ended.next, struct rpc_call, timer.link);
         struct rpc_endpoint *endpoint = call->endpoint;
         list_remove(&call->timer.link);
-        endpoint->ended_calls--;
+        endpoint->calls.ended--;
         endpoint->stats.calls_failed++;
         *output->next++ = (crpc_completion){.kind = CRPC_COMPLETION_RESPONSE,
                                             .method = call->method,
@@ -59,7 +59,7 @@ void rpc_timer(struct link_group *group, struct wheel_timer *timer)
     if (timer->kind == TIMER_CALL) {
         call_end(container_of(timer, struct rpc_call, timer), CRPC_E_TIMEOUT);
     } else {
-        endpoint_read_timer(container_of(timer, struct rpc_endpoint, read_timer));
+        endpoint_read_timer(container_of(timer, struct rpc_endpoint, read.timer));
     }
 }
 
@@ -72,8 +72,8 @@ int32_t rpc_cancel(struct rpc_endpoint *endpoint, const crpc_op *op)
         return CRPC_E_AGAIN;
     }
     uint64_t count = 0;
-    for (uint32_t i = 0; i < endpoint->calls_max && endpoint->calls_live > 0; i++) {
-        struct rpc_call *call = &endpoint->calls[i];
+    for (uint32_t i = 0; i < endpoint->calls.max && endpoint->calls.live > 0; i++) {
+        struct rpc_call *call = &endpoint->calls.slots[i];
         if (call->state == CALL_LIVE && call->user_data == op->token) {
             call_end(call, CRPC_E_CANCELED);
             count++;

@@ -19,7 +19,7 @@ static void init_links(struct rpc_endpoint *endpoint)
     for (size_t i = 0; i < sizeof(links) / sizeof(links[0]); i++) {
         list_init(links[i]);
     }
-    wheel_timer_init(&endpoint->read_timer, TIMER_READ);
+    wheel_timer_init(&endpoint->read.timer, TIMER_READ);
 }
 
 static int32_t create(struct link_group *group, struct link **link, crpc_error *error)
@@ -34,7 +34,7 @@ static int32_t create(struct link_group *group, struct link **link, crpc_error *
     endpoint->engine = engine_of_group(group);
     endpoint->call_bar = CRPC_E_STATE;
     endpoint->reply_bar = CRPC_E_STATE;
-    endpoint->read_backoff_ns = READ_BACKOFF_MIN_NS;
+    endpoint->read.backoff_ns = READ_BACKOFF_MIN_NS;
     int32_t status = link_init(&endpoint->link, group, error);
     if (status != CRPC_OK) {
         free(endpoint);
@@ -75,33 +75,33 @@ static int32_t check_room(const struct rpc_engine *engine, const crpc_endpoint_o
 
 static bool make_call_slots(struct rpc_endpoint *endpoint, uint32_t count)
 {
-    endpoint->calls = aligned_alloc(CACHE_LINE_BYTES, count * sizeof(struct rpc_call));
-    if (!endpoint->calls) {
+    endpoint->calls.slots = aligned_alloc(CACHE_LINE_BYTES, count * sizeof(struct rpc_call));
+    if (!endpoint->calls.slots) {
         return false;
     }
-    memset(endpoint->calls, 0, count * sizeof(struct rpc_call));
+    memset(endpoint->calls.slots, 0, count * sizeof(struct rpc_call));
     for (uint32_t i = 0; i < count; i++) {
-        struct rpc_call *call = &endpoint->calls[i];
+        struct rpc_call *call = &endpoint->calls.slots[i];
         wheel_timer_init(&call->timer, TIMER_CALL);
         call->endpoint = endpoint;
         call->call_id = i;
         call->next_free = i + 1 < count ? i + 1 : NO_CALL;
     }
-    endpoint->calls_max = count;
-    endpoint->first_free_call = 0;
+    endpoint->calls.max = count;
+    endpoint->calls.first_free = 0;
     return true;
 }
 
 static void set_shares(struct rpc_endpoint *endpoint, const crpc_endpoint_options *options)
 {
-    endpoint->request_share = options->request_bytes;
-    endpoint->reply_budget = options->ring_bytes - WIRE_FIN_BYTES - options->request_bytes;
+    endpoint->in.request_share = options->request_bytes;
+    endpoint->calls.reply_budget = options->ring_bytes - WIRE_FIN_BYTES - options->request_bytes;
     if (options->flags & CRPC_ENDPOINT_CALL_ONLY) {
-        endpoint->request_share = 0;
-        endpoint->reply_budget = options->ring_bytes - WIRE_FIN_BYTES;
+        endpoint->in.request_share = 0;
+        endpoint->calls.reply_budget = options->ring_bytes - WIRE_FIN_BYTES;
     } else if (options->flags & CRPC_ENDPOINT_SERVE_ONLY) {
-        endpoint->request_share = options->ring_bytes - WIRE_FIN_BYTES;
-        endpoint->reply_budget = 0;
+        endpoint->in.request_share = options->ring_bytes - WIRE_FIN_BYTES;
+        endpoint->calls.reply_budget = 0;
     }
 }
 
@@ -109,22 +109,22 @@ static int32_t make_receive_side(struct rpc_endpoint *endpoint, crpc_error *erro
 {
     const crpc_endpoint_options *options = &endpoint->options;
     uint32_t arrivals = power_of_two_at_least(options->batch_window);
-    endpoint->arrivals = calloc(arrivals, sizeof(*endpoint->arrivals));
-    if (!endpoint->arrivals || !make_call_slots(endpoint, options->calls_max)) {
+    endpoint->in.arrivals = calloc(arrivals, sizeof(*endpoint->in.arrivals));
+    if (!endpoint->in.arrivals || !make_call_slots(endpoint, options->calls_max)) {
         return error_set(error, CRPC_E_NO_MEMORY, ENOMEM, "no memory for %u call slots",
                          options->calls_max);
     }
-    endpoint->arrivals_mask = arrivals - 1;
-    endpoint->batch_window = options->batch_window;
-    int32_t status = ring_create(&endpoint->ring, endpoint->engine->nic, options->ring_bytes,
+    endpoint->in.arrivals_mask = arrivals - 1;
+    endpoint->in.batch_window = options->batch_window;
+    int32_t status = ring_create(&endpoint->in.ring, endpoint->engine->nic, options->ring_bytes,
                                  CRPC_ACCESS_LOCAL_WRITE | CRPC_ACCESS_REMOTE_WRITE,
                                  CRPC_ACCESS_REMOTE_READ, error);
     if (status != CRPC_OK) {
         return status;
     }
     set_shares(endpoint, options);
-    endpoint->mailbox = ring_mailbox(&endpoint->ring);
-    endpoint->mailbox->nonce = endpoint->link.nonce;
+    endpoint->in.mailbox = ring_mailbox(&endpoint->in.ring);
+    endpoint->in.mailbox->nonce = endpoint->link.nonce;
     endpoint_publish(endpoint);
     return CRPC_OK;
 }
@@ -143,7 +143,7 @@ static int32_t make_queue_pair(struct rpc_endpoint *endpoint, crpc_error *error)
         return error_set(error, CRPC_E_NO_MEMORY, ENOMEM, "no memory for an endpoint");
     }
     engine->endpoint_count++;
-    engine->window_sum += endpoint->batch_window;
+    engine->window_sum += endpoint->in.batch_window;
     return CRPC_OK;
 }
 
@@ -183,13 +183,13 @@ static void fill_body(const struct link *link, uint8_t body[LINK_BODY_BYTES])
 {
     const struct rpc_endpoint *endpoint = endpoint_of_link(link);
     struct wire_endpoint wire = {
-        .ring_address = (uint64_t)(uintptr_t)endpoint->ring.address,
-        .ring_key = endpoint->ring.memory.remote_key,
-        .mailbox_key = endpoint->ring.mailbox_keys.remote_key,
-        .request_units = (uint32_t)(endpoint->request_share / WIRE_UNIT_BYTES),
-        .batch_window = (uint16_t)endpoint->batch_window,
+        .ring_address = (uint64_t)(uintptr_t)endpoint->in.ring.address,
+        .ring_key = endpoint->in.ring.memory.remote_key,
+        .mailbox_key = endpoint->in.ring.mailbox_keys.remote_key,
+        .request_units = (uint32_t)(endpoint->in.request_share / WIRE_UNIT_BYTES),
+        .batch_window = (uint16_t)endpoint->in.batch_window,
         .ring_log2 = (uint8_t)__builtin_ctz(endpoint->options.ring_bytes),
-        .calls_log2 = (uint8_t)__builtin_ctz(endpoint->calls_max),
+        .calls_log2 = (uint8_t)__builtin_ctz(endpoint->calls.max),
     };
     memcpy(body, &wire, sizeof(wire));
 }
@@ -244,7 +244,7 @@ static void take_body(struct rpc_endpoint *endpoint)
 static int32_t check_demands(const struct rpc_endpoint *endpoint, crpc_error *error)
 {
     const struct rpc_peer *peer = &endpoint->peer;
-    uint64_t ring_bytes_max = maximum(endpoint->ring.bytes, PEER_RING_BYTES_MODEST);
+    uint64_t ring_bytes_max = maximum(endpoint->in.ring.bytes, PEER_RING_BYTES_MODEST);
     if (peer->ring_bytes > ring_bytes_max) {
         return error_set(
             error, CRPC_E_NO_RESOURCE, 0,
@@ -252,7 +252,7 @@ static int32_t check_demands(const struct rpc_endpoint *endpoint, crpc_error *er
             "%llu: raise its ring_bytes, or lower the peer's",
             (unsigned long long)peer->ring_bytes, (unsigned long long)ring_bytes_max);
     }
-    if (peer->calls > maximum(endpoint->calls_max, PEER_CALLS_MODEST)) {
+    if (peer->calls > maximum(endpoint->calls.max, PEER_CALLS_MODEST)) {
         return error_set(error, CRPC_E_NO_RESOURCE, 0,
                          "the peer wants room for %u open calls; raise this side's calls_max, or "
                          "lower the peer's",
@@ -272,33 +272,33 @@ static int32_t attach(struct link *link, crpc_error *error)
     if (status != CRPC_OK) {
         return status;
     }
-    endpoint->owed = calloc(peer->calls, sizeof(*endpoint->owed));
-    endpoint->sent_replies = calloc(peer->calls, sizeof(*endpoint->sent_replies));
-    endpoint->sent_batches = calloc(send_slots, sizeof(*endpoint->sent_batches));
-    if (!endpoint->owed || !endpoint->sent_replies || !endpoint->sent_batches) {
+    endpoint->owed.slots = calloc(peer->calls, sizeof(*endpoint->owed.slots));
+    endpoint->sent.replies = calloc(peer->calls, sizeof(*endpoint->sent.replies));
+    endpoint->sent.batches = calloc(send_slots, sizeof(*endpoint->sent.batches));
+    if (!endpoint->owed.slots || !endpoint->sent.replies || !endpoint->sent.batches) {
         return error_set(error, CRPC_E_NO_MEMORY, ENOMEM,
                          "no memory to owe replies to the peer's %u calls", peer->calls);
     }
-    endpoint->owed_slots = peer->calls;
-    endpoint->sent_batches_slots = send_slots;
-    endpoint->owed_allowance_max = peer->ring_bytes - WIRE_FIN_BYTES - peer->request_bytes;
-    endpoint->request_limit = peer->request_bytes;
-    endpoint->batch_limit = peer->batch_window;
-    return ring_create(&endpoint->staging, nic, peer->ring_bytes, 0, CRPC_ACCESS_LOCAL_WRITE,
+    endpoint->owed.slot_count = peer->calls;
+    endpoint->sent.batch_slots = send_slots;
+    endpoint->owed.allowance_max = peer->ring_bytes - WIRE_FIN_BYTES - peer->request_bytes;
+    endpoint->out.request_limit = peer->request_bytes;
+    endpoint->out.batch_limit = peer->batch_window;
+    return ring_create(&endpoint->out.staging, nic, peer->ring_bytes, 0, CRPC_ACCESS_LOCAL_WRITE,
                        error);
 }
 
 static void detach(struct link *link)
 {
     struct rpc_endpoint *endpoint = endpoint_of_link(link);
-    ring_destroy(&endpoint->staging, endpoint->engine->nic);
-    free(endpoint->owed);
-    free(endpoint->sent_replies);
-    free(endpoint->sent_batches);
-    endpoint->owed = NULL;
-    endpoint->sent_replies = NULL;
-    endpoint->sent_batches = NULL;
-    endpoint->owed_slots = 0;
+    ring_destroy(&endpoint->out.staging, endpoint->engine->nic);
+    free(endpoint->owed.slots);
+    free(endpoint->sent.replies);
+    free(endpoint->sent.batches);
+    endpoint->owed.slots = NULL;
+    endpoint->sent.replies = NULL;
+    endpoint->sent.batches = NULL;
+    endpoint->owed.slot_count = 0;
 }
 
 /* ---- Life ------------------------------------------------------------------------------------ */
@@ -319,9 +319,9 @@ static void settle(struct link *link)
 /* What arrived and was not parsed is forgotten. */
 static void forget_arrivals(struct rpc_endpoint *endpoint)
 {
-    endpoint->distrusted = true;
-    endpoint->arrivals_head = endpoint->arrivals_tail;
-    endpoint->batch_left = 0;
+    endpoint->in.distrusted = true;
+    endpoint->in.arrivals_head = endpoint->in.arrivals_tail;
+    endpoint->in.batch_left = 0;
     list_remove(&endpoint->ready_link);
 }
 
@@ -337,8 +337,8 @@ static void stop(struct rpc_endpoint *endpoint)
 {
     endpoint->call_bar = CRPC_E_DISCONNECTED;
     endpoint->reply_bar = CRPC_E_DISCONNECTED;
-    endpoint->reserved = false;
-    wheel_clear(&endpoint->engine->links.wheel, &endpoint->read_timer);
+    endpoint->reservation.open = false;
+    wheel_clear(&endpoint->engine->links.wheel, &endpoint->read.timer);
     list_remove(&endpoint->work_link);
     list_remove(&endpoint->urgent_link);
 }
@@ -375,8 +375,9 @@ static int32_t status_of_pending_replies(const struct rpc_endpoint *endpoint)
  * replies. */
 static bool may_drain(const struct rpc_endpoint *endpoint)
 {
-    bool parsed = endpoint->batch_left == 0 && endpoint->arrivals_head == endpoint->arrivals_tail;
-    return parsed && endpoint->sent_replies_head == endpoint->sent_replies_acknowledged;
+    bool parsed =
+        endpoint->in.batch_left == 0 && endpoint->in.arrivals_head == endpoint->in.arrivals_tail;
+    return parsed && endpoint->sent.replies_head == endpoint->sent.replies_acknowledged;
 }
 
 static void drain(struct rpc_endpoint *endpoint)
@@ -387,9 +388,9 @@ static void drain(struct rpc_endpoint *endpoint)
         endpoint->link.error = (crpc_error){0};
     }
     calls_end_all(endpoint, status_of_pending(endpoint));
-    if (endpoint->sent_replies_head != endpoint->sent_replies_tail) {
-        endpoint->sent_replies_status = status_of_pending_replies(endpoint);
-        endpoint->sent_replies_acknowledged = endpoint->sent_replies_tail;
+    if (endpoint->sent.replies_head != endpoint->sent.replies_tail) {
+        endpoint->sent.status = status_of_pending_replies(endpoint);
+        endpoint->sent.replies_acknowledged = endpoint->sent.replies_tail;
         list_append_once(&engine->acknowledged, &endpoint->acknowledged_link);
     }
     link_over(&endpoint->link);
@@ -411,8 +412,8 @@ void engine_drain_failing(struct rpc_engine *engine)
 
 static bool has_pending(const struct rpc_endpoint *endpoint)
 {
-    return endpoint->ended_calls > 0 || endpoint->calls_live > 0 ||
-           endpoint->sent_replies_head != endpoint->sent_replies_tail;
+    return endpoint->calls.ended > 0 || endpoint->calls.live > 0 ||
+           endpoint->sent.replies_head != endpoint->sent.replies_tail;
 }
 
 /* The memory of a closed endpoint stays until the next poll, since views may be in use. */
@@ -446,7 +447,7 @@ static void destroy_queue_pair(struct rpc_endpoint *endpoint)
     endpoint->link.queue_pair = NULL;
     link_forget_queue_pair(&engine->links, number);
     engine->endpoint_count--;
-    engine->window_sum -= endpoint->batch_window;
+    engine->window_sum -= endpoint->in.batch_window;
 }
 
 static void unprepare(struct link *link)
@@ -454,12 +455,12 @@ static void unprepare(struct link *link)
     struct rpc_endpoint *endpoint = endpoint_of_link(link);
     destroy_queue_pair(endpoint);
     detach(link);
-    ring_destroy(&endpoint->ring, endpoint->engine->nic);
-    free(endpoint->calls);
-    free(endpoint->arrivals);
-    endpoint->calls = NULL;
-    endpoint->arrivals = NULL;
-    endpoint->calls_max = 0;
+    ring_destroy(&endpoint->in.ring, endpoint->engine->nic);
+    free(endpoint->calls.slots);
+    free(endpoint->in.arrivals);
+    endpoint->calls.slots = NULL;
+    endpoint->in.arrivals = NULL;
+    endpoint->calls.max = 0;
 }
 
 static void closed(struct link *link)
@@ -537,10 +538,10 @@ void rpc_endpoint_info(const struct rpc_endpoint *endpoint, crpc_endpoint_info *
         .state = endpoint->link.state,
         .user_data = endpoint->options.user_data,
         .request_bytes_max = wire_payload_max(endpoint->peer.request_bytes),
-        .reply_bytes_max = wire_payload_max(endpoint->reply_budget),
-        .calls_max = endpoint->calls_max,
-        .calls_open = endpoint->calls_live,
-        .requests_open = endpoint->owed_count,
+        .reply_bytes_max = wire_payload_max(endpoint->calls.reply_budget),
+        .calls_max = endpoint->calls.max,
+        .calls_open = endpoint->calls.live,
+        .requests_open = endpoint->owed.count,
         .queue_pair_number = endpoint->link.queue_pair ? endpoint->link.queue_pair->number : 0,
         .version = endpoint->link.peer.version,
         .features = endpoint->link.peer.features,

@@ -122,7 +122,7 @@ static inline void take_completion(struct rpc_engine *engine,
     }
     switch (completion->kind) {
     case NIC_COMPLETION_RECEIVE:
-        if (likely(!endpoint->distrusted)) {
+        if (likely(!endpoint->in.distrusted)) {
             endpoint_arrival(endpoint, completion->immediate);
         }
         break;

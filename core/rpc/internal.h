@@ -1,4 +1,4 @@
-/* engine.h: the state of the engine and of an endpoint, for the files of core/rpc alone.
+/* internal.h: the state of the engine and of an endpoint, for the files of core/rpc alone.
  *
  *   engine.c    life of the engine, completions of the device
  *   poll.c      poll, and what it does in which order
@@ -58,7 +58,7 @@ static_assert(sizeof(struct rpc_call) == CACHE_LINE_BYTES, "a call is one cache 
 #define NO_CALL UINT32_MAX
 
 /* A request of the peer that has no reply yet; found by the index of its call id. */
-struct rpc_owed {
+struct rpc_request {
     uint64_t token; /* 0 = none */
     uint32_t reply_bytes_max;
     uint32_t call_id;
@@ -89,13 +89,8 @@ struct rpc_peer {
     uint32_t batch_window;
 };
 
-struct rpc_endpoint {
-    struct link link; /* comes first: a handle's object is the link */
-
-    /* -- sending: everything call and reply touch lies together -- */
-    struct rpc_engine *engine __attribute__((aligned(CACHE_LINE_BYTES)));
-    int32_t call_bar;     /* CRPC_OK, or why no call can be made now */
-    int32_t reply_bar;    /* the same for replies */
+/* What is being sent, and how far the peer lets us go. Positions are those of the peer's ring. */
+struct rpc_out {
     struct ring staging;  /* ours; same size and positions as the peer's receive ring */
     uint64_t produced;    /* end of what was written */
     uint64_t batch_start; /* of the open batch, if batch_messages > 0 */
@@ -105,33 +100,53 @@ struct rpc_endpoint {
     uint64_t request_produced; /* charges of all requests written */
     uint64_t request_limit;    /* the peer's, latest known */
     uint64_t batches_sent;
-    uint64_t batch_limit;       /* the peer's, latest known */
+    uint64_t batch_limit; /* the peer's, latest known */
+};
+
+/* Calls of this side. */
+struct rpc_calls {
     uint64_t reply_budget;      /* Cr: share of our ring for replies */
     uint64_t reply_outstanding; /* allowances of our calls whose response is not released */
-    struct rpc_call *calls;
-    uint32_t calls_max;
-    uint32_t calls_live;
-    uint32_t calls_used; /* slots not FREE */
-    uint32_t first_free_call;
+    struct rpc_call *slots;
+    uint32_t max;
+    uint32_t live;
+    uint32_t used; /* slots not FREE */
+    uint32_t first_free;
+    uint32_t ended; /* on engine->ended */
+};
 
-    /* -- replies owed -- */
-    struct rpc_owed *owed;
-    uint32_t owed_slots; /* the peer's number of call slots */
-    uint32_t owed_count;
-    uint64_t owed_allowance;
-    uint64_t owed_allowance_max; /* the peer's reply budget */
+/* Requests of the peer that this side has not answered. */
+struct rpc_owed {
+    struct rpc_request *slots;
+    uint32_t slot_count; /* the peer's number of call slots */
+    uint32_t count;
+    uint64_t allowance;
+    uint64_t allowance_max; /* the peer's reply budget */
     uint32_t token_sequence;
-    struct rpc_sent_reply *sent_replies; /* ring of owed_slots entries */
-    uint32_t sent_replies_head;          /* counters; masked by owed_slots - 1 */
-    uint32_t sent_replies_acknowledged;  /* those before it are to be reported */
-    uint32_t sent_replies_tail;
-    int32_t sent_replies_status;         /* with which they are reported */
-    struct rpc_sent_batch *sent_batches; /* ring as long as the send queue */
-    uint32_t sent_batches_slots;
-    uint32_t sent_batches_head;
-    uint32_t sent_batches_tail;
+};
 
-    /* -- receiving -- */
+/* Replies that the peer's device may not have yet. */
+struct rpc_sent {
+    struct rpc_sent_reply *replies; /* ring of owed.slot_count entries */
+    uint32_t replies_head;          /* counters; masked by owed.slot_count - 1 */
+    uint32_t replies_acknowledged;  /* those before it are to be reported */
+    uint32_t replies_tail;
+    int32_t status;                 /* with which they are reported */
+    struct rpc_sent_batch *batches; /* ring as long as the send queue */
+    uint32_t batch_slots;
+    uint32_t batches_head;
+    uint32_t batches_tail;
+};
+
+/* Whether the peer has taken leave, as the batch that is being parsed sees it. */
+enum rpc_fin {
+    FIN_NONE = 0,
+    FIN_WITH_BATCH, /* with this one: its requests count */
+    FIN_BEFORE,     /* with an earlier one: there are no more requests */
+};
+
+/* What the peer sends. */
+struct rpc_in {
     struct ring ring;
     struct wire_mailbox *mailbox;
     uint64_t arrived;      /* end of the last batch that arrived */
@@ -145,6 +160,8 @@ struct rpc_endpoint {
     uint32_t arrivals_head;
     uint32_t arrivals_tail;
     uint32_t sequence_expected;
+    enum rpc_fin fin;
+    bool distrusted; /* what has arrived is not to be parsed */
     uint64_t batches_consumed;
     uint64_t request_share;     /* Cq */
     uint64_t request_consumed;  /* charges of released requests */
@@ -155,12 +172,42 @@ struct rpc_endpoint {
     uint64_t held_request_charge;
     uint64_t held_allowance;
     uint32_t held_batches;
+};
 
-    /* -- mailbox READ -- */
-    bool read_in_flight;
-    uint32_t read_wqe;
-    uint64_t read_backoff_ns;
-    struct wheel_timer read_timer;
+/* The READ of the peer's mailbox, for limits that no batch has brought. */
+struct rpc_read {
+    bool in_flight;
+    uint32_t wqe;
+    uint64_t backoff_ns;
+    struct wheel_timer timer;
+};
+
+/* A message that the application is writing in place. */
+struct rpc_reservation {
+    bool open;
+    crpc_op op;
+    uint64_t position;
+};
+
+/* How far this side has taken leave. */
+enum rpc_leave {
+    LEAVE_NONE = 0,
+    LEAVE_WANTED, /* FIN goes with the next batch */
+    LEAVE_SAID,
+};
+
+struct rpc_endpoint {
+    struct link link; /* comes first: a handle's object is the link */
+
+    struct rpc_engine *engine __attribute__((aligned(CACHE_LINE_BYTES)));
+    int32_t call_bar;  /* CRPC_OK, or why no call can be made now */
+    int32_t reply_bar; /* the same for replies */
+    struct rpc_out out;
+    struct rpc_calls calls;
+    struct rpc_owed owed;
+    struct rpc_sent sent;
+    struct rpc_in in;
+    struct rpc_read read;
 
     /* -- lists of the engine -- */
     struct list work_link;         /* may have something to send */
@@ -171,15 +218,8 @@ struct rpc_endpoint {
     struct list failing_link;      /* to be drained */
 
     /* -- the rest -- */
-    bool distrusted; /* what has arrived is not to be parsed */
-    bool fin_wanted;
-    bool fin_sent;
-    bool fin_received;
-    bool requests_over; /* the batch being parsed came after FIN */
-    bool reserved;      /* a reservation is open */
-    crpc_op reservation;
-    uint64_t reservation_position;
-    uint32_t ended_calls; /* on engine->ended */
+    enum rpc_leave leave;
+    struct rpc_reservation reservation;
     crpc_endpoint_options options;
     struct rpc_peer peer;
     crpc_stats stats;
@@ -244,9 +284,9 @@ void endpoint_publish(struct rpc_endpoint *endpoint);
 /* calls.c */
 static inline struct rpc_call *call_take(struct rpc_endpoint *endpoint)
 {
-    struct rpc_call *call = &endpoint->calls[endpoint->first_free_call];
-    endpoint->first_free_call = call->next_free;
-    endpoint->calls_used++;
+    struct rpc_call *call = &endpoint->calls.slots[endpoint->calls.first_free];
+    endpoint->calls.first_free = call->next_free;
+    endpoint->calls.used++;
     call->call_id += 1u << WIRE_CALL_INDEX_BITS; /* the next generation; wraps by itself */
     call->state = CALL_LIVE;
     return call;
@@ -256,9 +296,9 @@ static inline void call_free(struct rpc_call *call)
 {
     struct rpc_endpoint *endpoint = call->endpoint;
     call->state = CALL_FREE;
-    call->next_free = endpoint->first_free_call;
-    endpoint->first_free_call = call->call_id & WIRE_CALL_INDEX_MASK;
-    endpoint->calls_used--;
+    call->next_free = endpoint->calls.first_free;
+    endpoint->calls.first_free = call->call_id & WIRE_CALL_INDEX_MASK;
+    endpoint->calls.used--;
 }
 
 /* Ends a LIVE call before its response: its completion will say `status`. */

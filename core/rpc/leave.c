@@ -8,15 +8,15 @@
 /* Refuses new calls and says so to the peer with the next batch. */
 void endpoint_leave(struct rpc_endpoint *endpoint)
 {
-    if (endpoint->fin_wanted || endpoint->link.failing) {
+    if (endpoint->leave != LEAVE_NONE || endpoint->link.failing) {
         return;
     }
-    endpoint->fin_wanted = true;
+    endpoint->leave = LEAVE_WANTED;
     endpoint->link.state = CRPC_STATE_CLOSING;
-    if (!endpoint->reserved) {
+    if (!endpoint->reservation.open) {
         endpoint->call_bar = CRPC_E_CLOSING;
     }
-    atomic_store_explicit((_Atomic uint32_t *)&endpoint->mailbox->flags, WIRE_MAILBOX_CLOSING,
+    atomic_store_explicit((_Atomic uint32_t *)&endpoint->in.mailbox->flags, WIRE_MAILBOX_CLOSING,
                           memory_order_release);
     list_append_once(&endpoint->engine->work, &endpoint->work_link);
 }
@@ -24,10 +24,10 @@ void endpoint_leave(struct rpc_endpoint *endpoint)
 /* Both took leave and nothing is left to be said; what is not to be parsed says something. */
 bool endpoint_left(const struct rpc_endpoint *endpoint)
 {
-    return endpoint->fin_sent && !endpoint->distrusted && endpoint->fin_received &&
-           endpoint->calls_used == 0 && endpoint->owed_count == 0 &&
-           endpoint->batch_messages == 0 && endpoint->batch_left == 0 &&
-           endpoint->arrivals_head == endpoint->arrivals_tail;
+    return endpoint->leave == LEAVE_SAID && !endpoint->in.distrusted &&
+           endpoint->in.fin != FIN_NONE && endpoint->calls.used == 0 && endpoint->owed.count == 0 &&
+           endpoint->out.batch_messages == 0 && endpoint->in.batch_left == 0 &&
+           endpoint->in.arrivals_head == endpoint->in.arrivals_tail;
 }
 
 /* Ends the connection once that is so and the peer's device has everything: its acknowledgement
@@ -61,7 +61,7 @@ void rpc_describe_leave(const struct link *link, char *text, size_t bytes)
 {
     const struct rpc_endpoint *endpoint = endpoint_of_link(link);
     snprintf(text, bytes, "%u calls were unanswered, %u requests not replied to",
-             endpoint->calls_used, endpoint->owed_count);
+             endpoint->calls.used, endpoint->owed.count);
 }
 
 /* While something of the peer is awaited, one that went silent is probed with a mailbox READ: if its
@@ -69,7 +69,7 @@ void rpc_describe_leave(const struct link *link, char *text, size_t bytes)
 bool rpc_keepalive(struct link *link)
 {
     struct rpc_endpoint *endpoint = endpoint_of_link(link);
-    if (endpoint->calls_used == 0 && !endpoint->fin_wanted) {
+    if (endpoint->calls.used == 0 && endpoint->leave == LEAVE_NONE) {
         return false;
     }
     if (link->heard == 0) {

@@ -12,16 +12,18 @@ void endpoint_arrival(struct rpc_endpoint *endpoint, uint32_t units)
 {
     uint64_t bytes = (uint64_t)units * WIRE_UNIT_BYTES;
     if (unlikely(bytes < WIRE_BATCH_HEADER_BYTES ||
-                 endpoint->arrived - endpoint->released + bytes > endpoint->ring.bytes)) {
+                 endpoint->in.arrived - endpoint->in.released + bytes > endpoint->in.ring.bytes)) {
         link_violated(&endpoint->link, "%s", "a batch does not fit the ring");
         return;
     }
-    if (unlikely(endpoint->arrivals_tail - endpoint->arrivals_head == endpoint->batch_window)) {
+    if (unlikely(endpoint->in.arrivals_tail - endpoint->in.arrivals_head ==
+                 endpoint->in.batch_window)) {
         link_violated(&endpoint->link, "%s", "more batches came than its window allows");
         return;
     }
-    endpoint->arrivals[endpoint->arrivals_tail++ & endpoint->arrivals_mask] = (uint32_t)bytes;
-    endpoint->arrived += bytes;
+    endpoint->in.arrivals[endpoint->in.arrivals_tail++ & endpoint->in.arrivals_mask] =
+        (uint32_t)bytes;
+    endpoint->in.arrived += bytes;
     endpoint->link.heard++;
     endpoint->stats.batches_received++;
     endpoint->stats.bytes_received += bytes;
@@ -33,9 +35,10 @@ void endpoint_arrival(struct rpc_endpoint *endpoint, uint32_t units)
 /* Reads and checks the header of the next batch; false if the connection has ended over it. */
 static bool begin_batch(struct rpc_endpoint *endpoint)
 {
-    uint32_t bytes = endpoint->arrivals[endpoint->arrivals_head++ & endpoint->arrivals_mask];
+    uint32_t bytes =
+        endpoint->in.arrivals[endpoint->in.arrivals_head++ & endpoint->in.arrivals_mask];
     const struct wire_batch *wire =
-        (const struct wire_batch *)(const void *)ring_at(&endpoint->ring, endpoint->parsed);
+        (const struct wire_batch *)(const void *)ring_at(&endpoint->in.ring, endpoint->in.parsed);
     uint64_t request_limit = wire_load(&wire->request_limit);
     uint64_t batch_limit = wire_load(&wire->batch_limit);
     uint32_t sequence = wire_load(&wire->sequence);
@@ -47,13 +50,13 @@ static bool begin_batch(struct rpc_endpoint *endpoint)
     const char *fault = NULL;
     if (wire_bytes != bytes) {
         fault = "a batch's length is not that of its immediate";
-    } else if (sequence != endpoint->sequence_expected) {
+    } else if (sequence != endpoint->in.sequence_expected) {
         fault = "a batch is out of sequence";
     } else if (flags & ~WIRE_BATCH_FIN || wire_load(&wire->zero) != 0) {
         fault = "a batch has reserved bits set";
     } else if (message_count == 0 && !(fin && bytes == WIRE_BATCH_HEADER_BYTES)) {
         fault = "a batch is empty";
-    } else if (fin && endpoint->fin_received) {
+    } else if (fin && endpoint->in.fin != FIN_NONE) {
         fault = "it took leave twice";
     } else if (!endpoint_merge_limits(endpoint, request_limit, batch_limit)) {
         fault = "a batch grants more than there is";
@@ -62,16 +65,16 @@ static bool begin_batch(struct rpc_endpoint *endpoint)
         link_violated(&endpoint->link, "%s", fault);
         return false;
     }
-    endpoint->sequence_expected++;
-    endpoint->requests_over = endpoint->fin_received; /* by an earlier batch */
-    endpoint->batch_left = message_count;
-    endpoint->batch_end = endpoint->parsed + bytes;
-    endpoint->parsed += WIRE_BATCH_HEADER_BYTES;
+    endpoint->in.sequence_expected++;
+    endpoint->in.fin = endpoint->in.fin != FIN_NONE ? FIN_BEFORE : FIN_NONE;
+    endpoint->in.batch_left = message_count;
+    endpoint->in.batch_end = endpoint->in.parsed + bytes;
+    endpoint->in.parsed += WIRE_BATCH_HEADER_BYTES;
     if (unlikely(message_count == 0)) {
-        endpoint->held_batches++;
+        endpoint->in.held_batches++;
     }
     if (unlikely(fin)) {
-        endpoint->fin_received = true;
+        endpoint->in.fin = FIN_WITH_BATCH;
         endpoint_leave(endpoint);
     }
     return true;
@@ -107,16 +110,16 @@ static inline struct message load_message(const uint8_t *place)
 static __attribute__((cold, noinline)) const char *
 request_fault(const struct rpc_endpoint *endpoint, const struct message *message)
 {
-    if (endpoint->request_arrived + wire_charge(message->payload_bytes) >
-        endpoint->request_published) {
+    if (endpoint->in.request_arrived + wire_charge(message->payload_bytes) >
+        endpoint->in.request_published) {
         return "its requests exceed their limit";
     }
-    if (endpoint->owed_allowance + wire_charge(message->limit_or_status) >
-        endpoint->owed_allowance_max) {
+    if (endpoint->owed.allowance + wire_charge(message->limit_or_status) >
+        endpoint->owed.allowance_max) {
         return "its requests ask for more reply than its ring holds";
     }
-    return endpoint->requests_over ? "a request came after it took leave"
-                                   : "a call id is out of range or in use";
+    return endpoint->in.fin == FIN_BEFORE ? "a request came after it took leave"
+                                          : "a call id is out of range or in use";
 }
 
 static inline const char *take_request(struct rpc_endpoint *endpoint, const struct message *message,
@@ -125,21 +128,21 @@ static inline const char *take_request(struct rpc_endpoint *endpoint, const stru
     uint32_t index = message->call_id & WIRE_CALL_INDEX_MASK;
     uint64_t charge = wire_charge(message->payload_bytes);
     uint64_t allowance = wire_charge(message->limit_or_status);
-    if (unlikely(endpoint->request_arrived + charge > endpoint->request_published ||
-                 endpoint->owed_allowance + allowance > endpoint->owed_allowance_max ||
-                 index >= endpoint->owed_slots || endpoint->owed[index].token != 0 ||
-                 endpoint->requests_over)) {
+    if (unlikely(endpoint->in.request_arrived + charge > endpoint->in.request_published ||
+                 endpoint->owed.allowance + allowance > endpoint->owed.allowance_max ||
+                 index >= endpoint->owed.slot_count || endpoint->owed.slots[index].token != 0 ||
+                 endpoint->in.fin == FIN_BEFORE)) {
         return request_fault(endpoint, message);
     }
     /* The sequence counts from 1, and skips 0 when it wraps. */
-    endpoint->token_sequence += 1 + unlikely(endpoint->token_sequence == UINT32_MAX);
-    uint64_t token = (uint64_t)endpoint->token_sequence << 32 | message->call_id;
-    endpoint->owed[index] = (struct rpc_owed){
+    endpoint->owed.token_sequence += 1 + unlikely(endpoint->owed.token_sequence == UINT32_MAX);
+    uint64_t token = (uint64_t)endpoint->owed.token_sequence << 32 | message->call_id;
+    endpoint->owed.slots[index] = (struct rpc_request){
         .token = token, .reply_bytes_max = message->limit_or_status, .call_id = message->call_id};
-    endpoint->owed_count++;
-    endpoint->owed_allowance += allowance;
-    endpoint->request_arrived += charge;
-    endpoint->held_request_charge += charge;
+    endpoint->owed.count++;
+    endpoint->owed.allowance += allowance;
+    endpoint->in.request_arrived += charge;
+    endpoint->in.held_request_charge += charge;
     endpoint->stats.requests++;
     *completion = (crpc_completion){.kind = CRPC_COMPLETION_REQUEST,
                                     .method = message->method,
@@ -159,10 +162,10 @@ static __attribute__((cold, noinline)) const char *
 response_fault(const struct rpc_endpoint *endpoint, const struct message *message)
 {
     uint32_t index = message->call_id & WIRE_CALL_INDEX_MASK;
-    if (index >= endpoint->calls_max) {
+    if (index >= endpoint->calls.max) {
         return "a response's call id is out of range";
     }
-    const struct rpc_call *call = &endpoint->calls[index];
+    const struct rpc_call *call = &endpoint->calls.slots[index];
     if (call->state == CALL_FREE || call->state == CALL_ANSWERED ||
         call->call_id != message->call_id) {
         return "a response answers no call";
@@ -192,14 +195,14 @@ static inline const char *take_response(struct rpc_endpoint *endpoint,
 {
     uint32_t index = message->call_id & WIRE_CALL_INDEX_MASK;
     int32_t status = (int32_t)message->limit_or_status;
-    struct rpc_call *call = &endpoint->calls[index];
-    if (unlikely(index >= endpoint->calls_max || call->call_id != message->call_id ||
+    struct rpc_call *call = &endpoint->calls.slots[index];
+    if (unlikely(index >= endpoint->calls.max || call->call_id != message->call_id ||
                  call->state == CALL_FREE || call->state == CALL_ANSWERED ||
                  message->payload_bytes > call->reply_bytes_max || message->method != 0 ||
                  (status < 0 && status != CRPC_E_DROPPED))) {
         return response_fault(endpoint, message);
     }
-    endpoint->held_allowance += wire_charge(call->reply_bytes_max);
+    endpoint->in.held_allowance += wire_charge(call->reply_bytes_max);
     *given = likely(call->state == CALL_LIVE);
     if (!*given) {
         late_response(call);
@@ -208,7 +211,7 @@ static inline const char *take_response(struct rpc_endpoint *endpoint,
     if (wheel_timer_set(&call->timer)) {
         wheel_clear(&endpoint->engine->links.wheel, &call->timer);
     }
-    endpoint->calls_live--;
+    endpoint->calls.live--;
     if (unlikely(status < 0)) {
         endpoint->stats.calls_failed++;
     } else {
@@ -231,9 +234,9 @@ static inline const char *take_response(struct rpc_endpoint *endpoint,
  * ended over one. Messages fill their batch exactly. */
 static bool take_messages(struct rpc_endpoint *endpoint, struct output *output)
 {
-    const uint8_t *place = ring_at(&endpoint->ring, endpoint->parsed);
-    uint64_t bytes_left = endpoint->batch_end - endpoint->parsed;
-    uint32_t messages_left = endpoint->batch_left;
+    const uint8_t *place = ring_at(&endpoint->in.ring, endpoint->in.parsed);
+    uint64_t bytes_left = endpoint->in.batch_end - endpoint->in.parsed;
+    uint32_t messages_left = endpoint->in.batch_left;
     crpc_completion *next = output->next;
     const char *fault = NULL;
     do {
@@ -261,13 +264,13 @@ static bool take_messages(struct rpc_endpoint *endpoint, struct output *output)
     } while (messages_left > 0 && next != output->end);
 
     output->next = next;
-    endpoint->parsed = endpoint->batch_end - bytes_left;
-    endpoint->batch_left = messages_left;
+    endpoint->in.parsed = endpoint->in.batch_end - bytes_left;
+    endpoint->in.batch_left = messages_left;
     if (unlikely(fault)) {
         link_violated(&endpoint->link, "%s", fault);
         return false;
     }
-    endpoint->held_batches += messages_left == 0;
+    endpoint->in.held_batches += messages_left == 0;
     return true;
 }
 
@@ -275,15 +278,16 @@ static bool take_messages(struct rpc_endpoint *endpoint, struct output *output)
 static bool parse(struct rpc_endpoint *endpoint, struct output *output)
 {
     while (!output_full(output)) {
-        if (endpoint->batch_left > 0) {
+        if (endpoint->in.batch_left > 0) {
             if (!take_messages(endpoint, output)) {
                 return false;
             }
-        } else if (endpoint->arrivals_head == endpoint->arrivals_tail || !begin_batch(endpoint)) {
+        } else if (endpoint->in.arrivals_head == endpoint->in.arrivals_tail ||
+                   !begin_batch(endpoint)) {
             return false;
         }
     }
-    return endpoint->batch_left > 0 || endpoint->arrivals_head != endpoint->arrivals_tail;
+    return endpoint->in.batch_left > 0 || endpoint->in.arrivals_head != endpoint->in.arrivals_tail;
 }
 
 void engine_emit_arrivals(struct rpc_engine *engine, struct output *output)
@@ -296,7 +300,7 @@ void engine_emit_arrivals(struct rpc_engine *engine, struct output *output)
         if (parse(endpoint, output)) {
             /* At the end of the queue: the others' turn comes first in the next poll. */
             list_append(&engine->ready, &endpoint->ready_link);
-        } else if (unlikely(endpoint->fin_sent)) {
+        } else if (unlikely(endpoint->leave == LEAVE_SAID)) {
             endpoint_check_left(endpoint);
         }
     }
@@ -306,27 +310,27 @@ void engine_emit_arrivals(struct rpc_engine *engine, struct output *output)
 
 void endpoint_publish(struct rpc_endpoint *endpoint)
 {
-    endpoint->request_published = endpoint->request_consumed + endpoint->request_share;
-    endpoint->batch_published = endpoint->batches_consumed + endpoint->batch_window;
+    endpoint->in.request_published = endpoint->in.request_consumed + endpoint->in.request_share;
+    endpoint->in.batch_published = endpoint->in.batches_consumed + endpoint->in.batch_window;
     /* The peer's device reads the mailbox at any time: each field is stored whole; the order
      * between them does not matter, as both only grow. Views ended before: release keeps their
      * reads first. */
-    atomic_store_explicit((_Atomic uint64_t *)&endpoint->mailbox->request_limit,
-                          endpoint->request_published, memory_order_release);
-    atomic_store_explicit((_Atomic uint64_t *)&endpoint->mailbox->batch_limit,
-                          endpoint->batch_published, memory_order_release);
+    atomic_store_explicit((_Atomic uint64_t *)&endpoint->in.mailbox->request_limit,
+                          endpoint->in.request_published, memory_order_release);
+    atomic_store_explicit((_Atomic uint64_t *)&endpoint->in.mailbox->batch_limit,
+                          endpoint->in.batch_published, memory_order_release);
 }
 
 static void end_views(struct rpc_endpoint *endpoint)
 {
-    endpoint->released = endpoint->parsed;
-    endpoint->request_consumed += endpoint->held_request_charge;
-    endpoint->batches_consumed += endpoint->held_batches;
-    endpoint->held_request_charge = 0;
-    endpoint->held_batches = 0;
-    if (endpoint->held_allowance) {
-        endpoint->reply_outstanding -= endpoint->held_allowance;
-        endpoint->held_allowance = 0;
+    endpoint->in.released = endpoint->in.parsed;
+    endpoint->in.request_consumed += endpoint->in.held_request_charge;
+    endpoint->in.batches_consumed += endpoint->in.held_batches;
+    endpoint->in.held_request_charge = 0;
+    endpoint->in.held_batches = 0;
+    if (endpoint->in.held_allowance) {
+        endpoint->calls.reply_outstanding -= endpoint->in.held_allowance;
+        endpoint->in.held_allowance = 0;
         if (unlikely(endpoint->link.refused)) {
             link_report(&endpoint->link, LINK_EVENT_ROOM);
         }
@@ -354,9 +358,9 @@ void engine_release(struct rpc_engine *engine)
 
 bool rpc_view_valid(const struct rpc_endpoint *endpoint, const crpc_completion *completion)
 {
-    uint64_t start = (uint64_t)(uintptr_t)endpoint->ring.address;
-    uint64_t bytes = 2 * endpoint->ring.bytes;
+    uint64_t start = (uint64_t)(uintptr_t)endpoint->in.ring.address;
+    uint64_t bytes = 2 * endpoint->in.ring.bytes;
     uint64_t offset = completion->payload - start;
-    return endpoint->ring.address && completion->view == endpoint->engine->epoch &&
+    return endpoint->in.ring.address && completion->view == endpoint->engine->epoch &&
            offset <= bytes && completion->payload_bytes <= bytes - offset;
 }

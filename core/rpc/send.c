@@ -11,24 +11,24 @@
 /* A batch begins with its first message, whose place is after the batch's header. */
 static inline uint64_t header_bytes_due(const struct rpc_endpoint *endpoint)
 {
-    return endpoint->batch_messages == 0 ? WIRE_BATCH_HEADER_BYTES : 0;
+    return endpoint->out.batch_messages == 0 ? WIRE_BATCH_HEADER_BYTES : 0;
 }
 
 /* The place of the next message. */
 static inline uint8_t *begin_message(struct rpc_endpoint *endpoint)
 {
-    return ring_at(&endpoint->staging, endpoint->produced) + header_bytes_due(endpoint);
+    return ring_at(&endpoint->out.staging, endpoint->out.produced) + header_bytes_due(endpoint);
 }
 
 static inline void end_message(struct rpc_endpoint *endpoint, uint64_t message_bytes)
 {
-    if (unlikely(endpoint->batch_messages == 0)) {
-        endpoint->batch_start = endpoint->produced;
-        endpoint->produced += WIRE_BATCH_HEADER_BYTES;
+    if (unlikely(endpoint->out.batch_messages == 0)) {
+        endpoint->out.batch_start = endpoint->out.produced;
+        endpoint->out.produced += WIRE_BATCH_HEADER_BYTES;
         list_append_once(&endpoint->engine->work, &endpoint->work_link);
     }
-    endpoint->batch_messages++;
-    endpoint->produced += message_bytes;
+    endpoint->out.batch_messages++;
+    endpoint->out.produced += message_bytes;
 }
 
 /* Header and the zeros after the payload. The last unit is cleared whole before anything is
@@ -48,8 +48,8 @@ static void make_urgent(struct rpc_endpoint *endpoint)
 static __attribute__((cold, noinline)) int32_t refuse(struct rpc_endpoint *endpoint, bool for_limit)
 {
     endpoint->stats.refused++;
-    endpoint->refused_for_limit =
-        for_limit || (endpoint->link.refused && endpoint->refused_for_limit);
+    endpoint->out.refused_for_limit =
+        for_limit || (endpoint->link.refused && endpoint->out.refused_for_limit);
     endpoint->link.refused = true;
     if (for_limit) {
         list_append_once(&endpoint->engine->work, &endpoint->work_link);
@@ -68,20 +68,22 @@ static __attribute__((cold, noinline)) int32_t call_impossible(struct rpc_endpoi
         return endpoint->call_bar;
     }
     if (charge > endpoint->peer.request_bytes ||
-        wire_charge(op->reply_bytes_max) > endpoint->reply_budget) {
+        wire_charge(op->reply_bytes_max) > endpoint->calls.reply_budget) {
         return CRPC_E_TOO_BIG;
     }
-    return refuse(endpoint, endpoint->request_produced + charge > endpoint->request_limit);
+    return refuse(endpoint, endpoint->out.request_produced + charge > endpoint->out.request_limit);
 }
 
 /* What is too big for ever is too big for the limits of the moment, too. */
 static inline bool call_possible(const struct rpc_endpoint *endpoint, const crpc_op *op)
 {
-    return likely(
-        endpoint->call_bar == CRPC_OK &&
-        endpoint->request_produced + wire_charge(op->payload_bytes) <= endpoint->request_limit &&
-        endpoint->reply_outstanding + wire_charge(op->reply_bytes_max) <= endpoint->reply_budget &&
-        endpoint->first_free_call != NO_CALL && endpoint->batch_messages != WIRE_MESSAGES_MAX);
+    return likely(endpoint->call_bar == CRPC_OK &&
+                  endpoint->out.request_produced + wire_charge(op->payload_bytes) <=
+                      endpoint->out.request_limit &&
+                  endpoint->calls.reply_outstanding + wire_charge(op->reply_bytes_max) <=
+                      endpoint->calls.reply_budget &&
+                  endpoint->calls.first_free != NO_CALL &&
+                  endpoint->out.batch_messages != WIRE_MESSAGES_MAX);
 }
 
 static __attribute__((noinline)) void set_deadline(struct rpc_call *call, uint64_t timeout_ns)
@@ -112,13 +114,13 @@ static inline void book_call(struct rpc_endpoint *endpoint, const crpc_op *op, u
                                         .method = op->method,
                                         .kind = WIRE_REQUEST});
     end_message(endpoint, message_bytes);
-    endpoint->request_produced += message_bytes + WIRE_BATCH_HEADER_BYTES;
-    endpoint->reply_outstanding += wire_charge(op->reply_bytes_max);
+    endpoint->out.request_produced += message_bytes + WIRE_BATCH_HEADER_BYTES;
+    endpoint->calls.reply_outstanding += wire_charge(op->reply_bytes_max);
     endpoint->stats.calls++;
     if (op->timeout_ns) {
         set_deadline(call, op->timeout_ns);
     }
-    if (unlikely(endpoint->calls_live++ == 0)) {
+    if (unlikely(endpoint->calls.live++ == 0)) {
         first_call(endpoint);
     }
 }
@@ -136,13 +138,14 @@ int32_t rpc_call(struct rpc_endpoint *endpoint, const crpc_op *op, const void *p
 
 /* ---- Replies --------------------------------------------------------------------------------- */
 
-static inline struct rpc_owed *find_owed(struct rpc_endpoint *endpoint, uint64_t token)
+static inline struct rpc_request *find_owed(struct rpc_endpoint *endpoint, uint64_t token)
 {
     uint32_t index = (uint32_t)token & WIRE_CALL_INDEX_MASK;
-    if (token == 0 || index >= endpoint->owed_slots || endpoint->owed[index].token != token) {
+    if (token == 0 || index >= endpoint->owed.slot_count ||
+        endpoint->owed.slots[index].token != token) {
         return NULL;
     }
-    return &endpoint->owed[index];
+    return &endpoint->owed.slots[index];
 }
 
 /* Why a reply is not possible now. Ring space is no reason: the caller set it aside. The table of
@@ -154,7 +157,7 @@ static __attribute__((cold, noinline)) int32_t reply_impossible(struct rpc_endpo
     if (endpoint->reply_bar != CRPC_OK) {
         return endpoint->reply_bar;
     }
-    const struct rpc_owed *owed = find_owed(endpoint, op->token);
+    const struct rpc_request *owed = find_owed(endpoint, op->token);
     if (!owed) {
         return CRPC_E_STALE;
     }
@@ -165,18 +168,18 @@ static __attribute__((cold, noinline)) int32_t reply_impossible(struct rpc_endpo
 }
 
 /* The request that a possible reply answers, or NULL. */
-static inline struct rpc_owed *reply_possible(struct rpc_endpoint *endpoint, const crpc_op *op)
+static inline struct rpc_request *reply_possible(struct rpc_endpoint *endpoint, const crpc_op *op)
 {
-    struct rpc_owed *owed = find_owed(endpoint, op->token);
+    struct rpc_request *owed = find_owed(endpoint, op->token);
     bool possible =
         owed && endpoint->reply_bar == CRPC_OK && op->payload_bytes <= owed->reply_bytes_max &&
-        endpoint->batch_messages != WIRE_MESSAGES_MAX &&
+        endpoint->out.batch_messages != WIRE_MESSAGES_MAX &&
         ((op->flags & CRPC_OP_QUIET) ||
-         endpoint->sent_replies_tail - endpoint->sent_replies_head != endpoint->owed_slots);
+         endpoint->sent.replies_tail - endpoint->sent.replies_head != endpoint->owed.slot_count);
     return likely(possible) ? owed : NULL;
 }
 
-static inline void book_reply(struct rpc_endpoint *endpoint, struct rpc_owed *owed,
+static inline void book_reply(struct rpc_endpoint *endpoint, struct rpc_request *owed,
                               const crpc_op *op, int32_t status, uint8_t *place)
 {
     uint64_t message_bytes = wire_message_bytes(op->payload_bytes);
@@ -186,16 +189,16 @@ static inline void book_reply(struct rpc_endpoint *endpoint, struct rpc_owed *ow
                                         .limit_or_status = (uint32_t)status,
                                         .kind = WIRE_RESPONSE});
     end_message(endpoint, message_bytes);
-    endpoint->owed_allowance -= wire_charge(owed->reply_bytes_max);
+    endpoint->owed.allowance -= wire_charge(owed->reply_bytes_max);
     owed->token = 0;
     endpoint->stats.replies++;
     if (!(op->flags & CRPC_OP_QUIET)) {
-        uint32_t slot = endpoint->sent_replies_tail++ & (endpoint->owed_slots - 1);
-        endpoint->sent_replies[slot] =
+        uint32_t slot = endpoint->sent.replies_tail++ & (endpoint->owed.slot_count - 1);
+        endpoint->sent.replies[slot] =
             (struct rpc_sent_reply){.user_data = op->user_data, .token = op->token};
-        endpoint->batch_wants_completion = true;
+        endpoint->out.batch_wants_completion = true;
     }
-    if (unlikely(--endpoint->owed_count == 0)) {
+    if (unlikely(--endpoint->owed.count == 0)) {
         make_urgent(endpoint);
     }
 }
@@ -203,7 +206,7 @@ static inline void book_reply(struct rpc_endpoint *endpoint, struct rpc_owed *ow
 static inline int32_t reply_with(struct rpc_endpoint *endpoint, const crpc_op *op,
                                  int32_t reply_status, const void *payload)
 {
-    struct rpc_owed *owed = reply_possible(endpoint, op);
+    struct rpc_request *owed = reply_possible(endpoint, op);
     if (!owed) {
         return reply_impossible(endpoint, op);
     }
@@ -245,8 +248,8 @@ int32_t rpc_reserve(struct rpc_endpoint *endpoint, const crpc_op *op, void **add
         return reply_impossible(endpoint, op);
     }
     *address = begin_message(endpoint) + WIRE_HEADER_BYTES;
-    endpoint->reservation = *op;
-    endpoint->reserved = true;
+    endpoint->reservation.op = *op;
+    endpoint->reservation.open = true;
     /* One bar serves all: nothing else may be written after the reserved place. */
     endpoint->call_bar = CRPC_E_BUSY;
     endpoint->reply_bar = CRPC_E_BUSY;
@@ -256,17 +259,17 @@ int32_t rpc_reserve(struct rpc_endpoint *endpoint, const crpc_op *op, void **add
 /* What bars calls and replies when no reservation does. */
 static void lift_reservation(struct rpc_endpoint *endpoint)
 {
-    endpoint->reserved = false;
+    endpoint->reservation.open = false;
     endpoint->reply_bar = CRPC_OK;
-    endpoint->call_bar = endpoint->fin_wanted ? CRPC_E_CLOSING : CRPC_OK;
+    endpoint->call_bar = endpoint->leave != LEAVE_NONE ? CRPC_E_CLOSING : CRPC_OK;
     /* A flush may have been put off meanwhile. */
     list_append_once(&endpoint->engine->work, &endpoint->work_link);
 }
 
 int32_t rpc_commit(struct rpc_endpoint *endpoint, uint32_t payload_bytes)
 {
-    crpc_op *op = &endpoint->reservation;
-    if (!endpoint->reserved) {
+    crpc_op *op = &endpoint->reservation.op;
+    if (!endpoint->reservation.open) {
         return endpoint->link.failing ? CRPC_E_DISCONNECTED : CRPC_E_STATE;
     }
     if (payload_bytes > op->payload_bytes) {
@@ -298,7 +301,7 @@ int32_t rpc_commit(struct rpc_endpoint *endpoint, uint32_t payload_bytes)
 
 int32_t rpc_abort(struct rpc_endpoint *endpoint)
 {
-    if (!endpoint->reserved) {
+    if (!endpoint->reservation.open) {
         return CRPC_E_STATE;
     }
     lift_reservation(endpoint);
@@ -309,51 +312,51 @@ int32_t rpc_abort(struct rpc_endpoint *endpoint)
 
 static bool fin_due(const struct rpc_endpoint *endpoint)
 {
-    return endpoint->fin_wanted && !endpoint->fin_sent;
+    return endpoint->leave == LEAVE_WANTED;
 }
 
 static void send_batch(struct rpc_endpoint *endpoint)
 {
     struct rpc_engine *engine = endpoint->engine;
-    if (endpoint->batch_messages == 0) { /* nothing but FIN */
-        endpoint->batch_start = endpoint->produced;
-        endpoint->produced += WIRE_BATCH_HEADER_BYTES;
+    if (endpoint->out.batch_messages == 0) { /* nothing but FIN */
+        endpoint->out.batch_start = endpoint->out.produced;
+        endpoint->out.produced += WIRE_BATCH_HEADER_BYTES;
     }
     bool fin = fin_due(endpoint);
-    uint32_t bytes = (uint32_t)(endpoint->produced - endpoint->batch_start);
-    uint8_t *place = ring_at(&endpoint->staging, endpoint->batch_start);
-    struct wire_batch header = {.request_limit = endpoint->request_published,
-                                .batch_limit = endpoint->batch_published,
-                                .sequence = (uint32_t)endpoint->batches_sent,
+    uint32_t bytes = (uint32_t)(endpoint->out.produced - endpoint->out.batch_start);
+    uint8_t *place = ring_at(&endpoint->out.staging, endpoint->out.batch_start);
+    struct wire_batch header = {.request_limit = endpoint->in.request_published,
+                                .batch_limit = endpoint->in.batch_published,
+                                .sequence = (uint32_t)endpoint->out.batches_sent,
                                 .bytes = bytes,
-                                .message_count = (uint16_t)endpoint->batch_messages,
+                                .message_count = (uint16_t)endpoint->out.batch_messages,
                                 .flags = fin ? WIRE_BATCH_FIN : 0};
     memcpy(place, &header, sizeof(header));
 
-    uint64_t offset = (uint64_t)(place - endpoint->staging.address);
+    uint64_t offset = (uint64_t)(place - endpoint->out.staging.address);
     struct nic_transfer transfer = {.local_address = (uint64_t)(uintptr_t)place,
                                     .remote_address = endpoint->peer.ring_address + offset,
                                     .bytes = bytes,
-                                    .local_key = endpoint->staging.memory.local_key,
+                                    .local_key = endpoint->out.staging.memory.local_key,
                                     .remote_key = endpoint->peer.ring_key,
                                     .immediate = bytes / WIRE_UNIT_BYTES};
-    bool signaled = fin || endpoint->batch_wants_completion;
-    if (endpoint->batch_wants_completion) {
-        uint32_t slot = endpoint->sent_batches_tail++ & (endpoint->sent_batches_slots - 1);
-        endpoint->sent_batches[slot] = (struct rpc_sent_batch){
-            .wqe = endpoint->link.queue_pair->posted, .replies_tail = endpoint->sent_replies_tail};
+    bool signaled = fin || endpoint->out.batch_wants_completion;
+    if (endpoint->out.batch_wants_completion) {
+        uint32_t slot = endpoint->sent.batches_tail++ & (endpoint->sent.batch_slots - 1);
+        endpoint->sent.batches[slot] = (struct rpc_sent_batch){
+            .wqe = endpoint->link.queue_pair->posted, .replies_tail = endpoint->sent.replies_tail};
     }
     engine->operations->post_write_immediate(endpoint->link.queue_pair, &transfer,
                                              signaled ? NIC_POST_SIGNALED : 0);
     engine->operations->ring_doorbell(endpoint->link.queue_pair);
 
-    if (unlikely(endpoint->batch_messages == WIRE_MESSAGES_MAX) && endpoint->link.refused) {
+    if (unlikely(endpoint->out.batch_messages == WIRE_MESSAGES_MAX) && endpoint->link.refused) {
         link_report(&endpoint->link, LINK_EVENT_ROOM);
     }
-    endpoint->batch_messages = 0;
-    endpoint->batch_wants_completion = false;
-    endpoint->fin_sent |= fin;
-    endpoint->batches_sent++;
+    endpoint->out.batch_messages = 0;
+    endpoint->out.batch_wants_completion = false;
+    endpoint->leave = fin ? LEAVE_SAID : endpoint->leave;
+    endpoint->out.batches_sent++;
     endpoint->stats.batches_sent++;
     endpoint->stats.bytes_sent += bytes;
 }
@@ -361,16 +364,16 @@ static void send_batch(struct rpc_endpoint *endpoint)
 /* True while only the peer's mailbox can tell that something may be sent again. */
 static bool needs_limits(const struct rpc_endpoint *endpoint)
 {
-    bool window_closed = endpoint->batches_sent >= endpoint->batch_limit &&
-                         (endpoint->batch_messages > 0 || fin_due(endpoint));
-    return window_closed || (endpoint->link.refused && endpoint->refused_for_limit);
+    bool window_closed = endpoint->out.batches_sent >= endpoint->out.batch_limit &&
+                         (endpoint->out.batch_messages > 0 || fin_due(endpoint));
+    return window_closed || (endpoint->link.refused && endpoint->out.refused_for_limit);
 }
 
 static void schedule_read(struct rpc_endpoint *endpoint)
 {
-    if (!endpoint->read_in_flight && !wheel_timer_set(&endpoint->read_timer)) {
-        wheel_set(&endpoint->engine->links.wheel, &endpoint->read_timer,
-                  deadline_after(link_now_ns(&endpoint->engine->links), endpoint->read_backoff_ns));
+    if (!endpoint->read.in_flight && !wheel_timer_set(&endpoint->read.timer)) {
+        wheel_set(&endpoint->engine->links.wheel, &endpoint->read.timer,
+                  deadline_after(link_now_ns(&endpoint->engine->links), endpoint->read.backoff_ns));
     }
 }
 
@@ -382,12 +385,12 @@ void endpoint_flush(struct rpc_endpoint *endpoint)
         endpoint->link.state != CRPC_STATE_CLOSING) {
         return;
     }
-    if (endpoint->link.failing || endpoint->reserved) {
+    if (endpoint->link.failing || endpoint->reservation.open) {
         return; /* commit or abort puts it back on the list */
     }
     /* One send WQE is kept for the mailbox READ, without which a closed window might never open. */
-    if ((endpoint->batch_messages > 0 || fin_due(endpoint)) &&
-        endpoint->batches_sent < endpoint->batch_limit &&
+    if ((endpoint->out.batch_messages > 0 || fin_due(endpoint)) &&
+        endpoint->out.batches_sent < endpoint->out.batch_limit &&
         nic_send_room(endpoint->link.queue_pair) > 1) {
         send_batch(endpoint);
     }
@@ -395,7 +398,7 @@ void endpoint_flush(struct rpc_endpoint *endpoint)
         schedule_read(endpoint);
     }
     /* Otherwise what is left waits for send WQEs: their completion puts it back on the list. */
-    if (unlikely(endpoint->fin_sent)) {
+    if (unlikely(endpoint->leave == LEAVE_SAID)) {
         endpoint_check_left(endpoint);
     }
 }
@@ -406,20 +409,20 @@ bool endpoint_merge_limits(struct rpc_endpoint *endpoint, uint64_t request_limit
                            uint64_t batch_limit)
 {
     /* A peer can only grant what it has consumed of what we sent, plus its share or window. */
-    if (unlikely(request_limit > endpoint->request_produced + endpoint->peer.request_bytes ||
-                 batch_limit > endpoint->batches_sent + endpoint->peer.batch_window)) {
+    if (unlikely(request_limit > endpoint->out.request_produced + endpoint->peer.request_bytes ||
+                 batch_limit > endpoint->out.batches_sent + endpoint->peer.batch_window)) {
         return false;
     }
-    if (request_limit > endpoint->request_limit) {
-        endpoint->request_limit = request_limit;
+    if (request_limit > endpoint->out.request_limit) {
+        endpoint->out.request_limit = request_limit;
         if (unlikely(endpoint->link.refused)) {
-            endpoint->refused_for_limit = false;
+            endpoint->out.refused_for_limit = false;
             link_report(&endpoint->link, LINK_EVENT_ROOM);
         }
     }
-    if (batch_limit > endpoint->batch_limit) {
-        endpoint->batch_limit = batch_limit;
-        if (endpoint->batch_messages > 0 || unlikely(fin_due(endpoint))) {
+    if (batch_limit > endpoint->out.batch_limit) {
+        endpoint->out.batch_limit = batch_limit;
+        if (endpoint->out.batch_messages > 0 || unlikely(fin_due(endpoint))) {
             list_append_once(&endpoint->engine->work, &endpoint->work_link);
         }
     }
@@ -429,18 +432,18 @@ bool endpoint_merge_limits(struct rpc_endpoint *endpoint, uint64_t request_limit
 void endpoint_read_mailbox(struct rpc_endpoint *endpoint)
 {
     struct rpc_engine *engine = endpoint->engine;
-    if (endpoint->read_in_flight || endpoint->link.failing ||
+    if (endpoint->read.in_flight || endpoint->link.failing ||
         nic_send_room(endpoint->link.queue_pair) == 0) {
         return;
     }
     struct nic_transfer transfer = {
-        .local_address = (uint64_t)(uintptr_t)ring_mailbox(&endpoint->staging),
+        .local_address = (uint64_t)(uintptr_t)ring_mailbox(&endpoint->out.staging),
         .remote_address = endpoint->peer.ring_address + 2 * endpoint->peer.ring_bytes,
         .bytes = sizeof(struct wire_mailbox),
-        .local_key = endpoint->staging.mailbox_keys.local_key,
+        .local_key = endpoint->out.staging.mailbox_keys.local_key,
         .remote_key = endpoint->peer.mailbox_key};
-    endpoint->read_wqe = endpoint->link.queue_pair->posted;
-    endpoint->read_in_flight = true;
+    endpoint->read.wqe = endpoint->link.queue_pair->posted;
+    endpoint->read.in_flight = true;
     engine->operations->post_read(endpoint->link.queue_pair, &transfer, NIC_POST_SIGNALED);
     engine->operations->ring_doorbell(endpoint->link.queue_pair);
     endpoint->stats.mailbox_reads++;
@@ -449,19 +452,19 @@ void endpoint_read_mailbox(struct rpc_endpoint *endpoint)
 void endpoint_read_timer(struct rpc_endpoint *endpoint)
 {
     if (!needs_limits(endpoint)) {
-        endpoint->read_backoff_ns = READ_BACKOFF_MIN_NS;
+        endpoint->read.backoff_ns = READ_BACKOFF_MIN_NS;
         return;
     }
-    endpoint->read_backoff_ns = minimum(2 * endpoint->read_backoff_ns, READ_BACKOFF_MAX_NS);
+    endpoint->read.backoff_ns = minimum(2 * endpoint->read.backoff_ns, READ_BACKOFF_MAX_NS);
     endpoint_read_mailbox(endpoint);
-    if (!endpoint->read_in_flight) {
+    if (!endpoint->read.in_flight) {
         schedule_read(endpoint); /* no send WQE is free */
     }
 }
 
 static void take_mailbox(struct rpc_endpoint *endpoint)
 {
-    const struct wire_mailbox *mailbox = ring_mailbox(&endpoint->staging);
+    const struct wire_mailbox *mailbox = ring_mailbox(&endpoint->out.staging);
     uint64_t request_limit = wire_load(&mailbox->request_limit);
     uint64_t batch_limit = wire_load(&mailbox->batch_limit);
     if (wire_load(&mailbox->nonce) != endpoint->link.peer.nonce) {
@@ -475,7 +478,7 @@ static void take_mailbox(struct rpc_endpoint *endpoint)
     if (needs_limits(endpoint)) {
         schedule_read(endpoint);
     } else {
-        endpoint->read_backoff_ns = READ_BACKOFF_MIN_NS;
+        endpoint->read.backoff_ns = READ_BACKOFF_MIN_NS;
     }
 }
 
@@ -488,26 +491,25 @@ void endpoint_sends_completed(struct rpc_endpoint *endpoint, uint32_t completed)
     if (endpoint->link.failing) {
         return;
     }
-    if (endpoint->read_in_flight && (int32_t)(completed - endpoint->read_wqe) > 0) {
-        endpoint->read_in_flight = false;
+    if (endpoint->read.in_flight && (int32_t)(completed - endpoint->read.wqe) > 0) {
+        endpoint->read.in_flight = false;
         endpoint->link.heard++;
         take_mailbox(endpoint);
     }
-    while (endpoint->sent_batches_head != endpoint->sent_batches_tail) {
+    while (endpoint->sent.batches_head != endpoint->sent.batches_tail) {
         const struct rpc_sent_batch *batch =
-            &endpoint
-                 ->sent_batches[endpoint->sent_batches_head & (endpoint->sent_batches_slots - 1)];
+            &endpoint->sent.batches[endpoint->sent.batches_head & (endpoint->sent.batch_slots - 1)];
         if ((int32_t)(completed - batch->wqe) <= 0) {
             break;
         }
-        endpoint->sent_replies_acknowledged = batch->replies_tail;
-        endpoint->sent_batches_head++;
+        endpoint->sent.replies_acknowledged = batch->replies_tail;
+        endpoint->sent.batches_head++;
         list_append_once(&endpoint->engine->acknowledged, &endpoint->acknowledged_link);
     }
-    if (endpoint->batch_messages > 0 || fin_due(endpoint)) {
+    if (endpoint->out.batch_messages > 0 || fin_due(endpoint)) {
         list_append_once(&endpoint->engine->work, &endpoint->work_link);
     }
-    if (unlikely(endpoint->fin_sent)) {
+    if (unlikely(endpoint->leave == LEAVE_SAID)) {
         endpoint_check_left(endpoint);
     }
 }
@@ -517,14 +519,15 @@ void engine_emit_sent_replies(struct rpc_engine *engine, struct output *output)
     while (!list_empty(&engine->acknowledged) && !output_full(output)) {
         struct rpc_endpoint *endpoint =
             list_entry(engine->acknowledged.next, struct rpc_endpoint, acknowledged_link);
-        while (endpoint->sent_replies_head != endpoint->sent_replies_acknowledged) {
+        while (endpoint->sent.replies_head != endpoint->sent.replies_acknowledged) {
             if (output_full(output)) {
                 return;
             }
             const struct rpc_sent_reply *reply =
-                &endpoint->sent_replies[endpoint->sent_replies_head++ & (endpoint->owed_slots - 1)];
+                &endpoint->sent
+                     .replies[endpoint->sent.replies_head++ & (endpoint->owed.slot_count - 1)];
             *output->next++ = (crpc_completion){.kind = CRPC_COMPLETION_REPLY,
-                                                .status = endpoint->sent_replies_status,
+                                                .status = endpoint->sent.status,
                                                 .endpoint = {endpoint->link.handle},
                                                 .user_data = reply->user_data,
                                                 .token = reply->token,

@@ -72,7 +72,7 @@ static uint32_t message(uint32_t slot, uint32_t mask, uint32_t generation)
 
 static struct channel_control good_line(uint8_t kind, uint8_t rail)
 {
-    return (struct channel_control){.sequence = victim->in_sequence,
+    return (struct channel_control){.sequence = victim->control.in_sequence,
                                     .kind = kind,
                                     .rail = rail,
                                     .epoch = victim->rails[rail & 1].epoch};
@@ -80,10 +80,10 @@ static struct channel_control good_line(uint8_t kind, uint8_t rail)
 
 static void say_line(const struct channel_control *line)
 {
-    uint32_t place = victim->in_sequence % CHANNEL_INBOX_MESSAGES;
+    uint32_t place = victim->control.in_sequence % CHANNEL_INBOX_MESSAGES;
     write_to(0, (uint64_t)(uintptr_t)victim->area.base + (uint64_t)place * CHANNEL_CONTROL_BYTES,
              line, sizeof(*line),
-             CHANNEL_IMMEDIATE_CONTROL | victim->in_sequence << CHANNEL_GENERATION_SHIFT);
+             CHANNEL_IMMEDIATE_CONTROL | victim->control.in_sequence << CHANNEL_GENERATION_SHIFT);
 }
 
 static void say_record(const struct channel_record *record, uint32_t slot, uint32_t immediate)
@@ -101,13 +101,13 @@ static struct channel_cts good_buffer(void)
         .tag = 7,
         .index = 0,
         .count = 1,
-        .number = victim->send_number + 1};
+        .number = victim->send.number + 1};
 }
 
 /* Clear to send, without a word. */
 static void say_buffer(const struct channel_cts *buffer, uint32_t index)
 {
-    uint32_t slot = (uint32_t)victim->send_number & victim->slot_mask;
+    uint32_t slot = (uint32_t)victim->send.number & victim->slot_mask;
     assert_int_equal(
         memory_fabric_write(pair.fabric, queue_of(0)->number,
                             (uint64_t)(uintptr_t)victim->area.base + CHANNEL_BUFFERS_OFFSET +
@@ -335,9 +335,10 @@ HOSTILE(line_of_no_kind, struct channel_control line = good_line(99, 0); say_lin
 HOSTILE(line_of_another_sequence, struct channel_control line = good_line(CHANNEL_CONTROL_BYE, 0);
         line.sequence++; say_line(&line);)
 HOSTILE(line_that_was_not_written,
-        say(0, CHANNEL_IMMEDIATE_CONTROL | victim->in_sequence << CHANNEL_GENERATION_SHIFT);)
-HOSTILE(line_far_ahead,
-        say(0, CHANNEL_IMMEDIATE_CONTROL | (victim->in_sequence + 8) << CHANNEL_GENERATION_SHIFT);)
+        say(0,
+            CHANNEL_IMMEDIATE_CONTROL | victim->control.in_sequence << CHANNEL_GENERATION_SHIFT);)
+HOSTILE(line_far_ahead, say(0, CHANNEL_IMMEDIATE_CONTROL | (victim->control.in_sequence + 8)
+                                                               << CHANNEL_GENERATION_SHIFT);)
 HOSTILE(line_of_no_rail, struct channel_control line = good_line(CHANNEL_CONTROL_REPORT, 2);
         say_line(&line);)
 HOSTILE(line_with_reserved_bytes, struct channel_control line = good_line(CHANNEL_CONTROL_BYE, 0);

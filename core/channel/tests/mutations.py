@@ -35,7 +35,7 @@ MUTATIONS = [
     ("control on the lost first queue pair is not sent again", "rail.c",
      [("        control_unsend(queue); /*", "        /*")]),
     ("control that was sent again is taken twice", "control.c",
-     [("    if (ahead >= half) {\n        return;", "    if (ahead >= half) {\n        channel->in_sequence = sequence; ahead = 0;")]),
+     [("    if (ahead >= half) {\n        return;", "    if (ahead >= half) {\n        channel->control.in_sequence = sequence; ahead = 0;")]),
     ("a repeated share does not say so", "send.c", [("(share != rail ? CHANNEL_IMMEDIATE_PROXY : 0)", "0")]),
     ("a rail takes nothing before its probe", "receive.c",
      [("    uint32_t rail = queue->rail;\n", "    uint32_t rail = queue->rail;\n    if (channel->rails[rail].state == RAIL_PROBING) return;\n")]),
@@ -67,12 +67,12 @@ MUTATIONS = [
        "                     channel->engine->wqe_bytes_max)) {")]),
     # Ends.
     ("BYE does not connect a channel that still waits", "channel.c", [("        channel_connected(channel); /* the peer was", "        /* the peer was"),
-      ("    if (channel->link.state == CRPC_STATE_CONNECTING) {\n        return;\n    }\n    if (channel->bye_received", "    if (channel->bye_received")]),
+      ("    if (channel->link.state == CRPC_STATE_CONNECTING) {\n        return;\n    }\n    if (channel->peer_leave == PEER_BYE", "    if (channel->peer_leave == PEER_BYE")]),
     ("BYE is heeded whatever it overtook", "channel.c", [(" &&\n        channel->stats.messages_received >= channel->bye.sent", "")]),
     ("a leave is not looked at again when a message completes", "receive.c",
      [("        channel_work(channel->engine, channel); /* the BYE may have waited for it */\n", "")]),
     ("a channel ends before its BYE has arrived", "channel.c", [("return; /* our BYE is under way */", "")]),
-    ("leave is not announced", "channel.c", [("channel->leave_wanted = !channel->bye_received;", "channel->leave_wanted = false;")]),
+    ("leave is not announced", "channel.c", [("channel->leave = channel->peer_leave == PEER_BYE ? LEAVE_SAID : LEAVE_ASKED;", "channel->leave = LEAVE_SAID;")]),
     ("room is not reported", "op.c", [("        if (unlikely(channel->link.refused)) {\n", "        if (0) {\n")]),
 ]
 

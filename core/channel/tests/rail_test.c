@@ -130,7 +130,7 @@ static void write_line(uint32_t side, const struct channel_control *line)
 
 static struct channel_control rail_1_line(uint32_t side, uint8_t kind)
 {
-    return (struct channel_control){.sequence = pair.channel[side]->in_sequence,
+    return (struct channel_control){.sequence = pair.channel[side]->control.in_sequence,
                                     .kind = kind,
                                     .rail = 1,
                                     .epoch = pair.channel[side]->rails[1].epoch + 1};

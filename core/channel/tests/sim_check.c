@@ -64,13 +64,13 @@ void sim_look(struct sim *sim, const struct sim_engine *engine)
 {
     for (uint32_t i = 0; i < sim->side_count; i++) {
         struct sim_side *side = &sim->sides[i];
-        if (side->engine != engine || !side->channel || !side->channel->outgoing) {
+        if (side->engine != engine || !side->channel || !side->channel->send.outgoing) {
             continue;
         }
         const struct channel *channel = side->channel;
-        for (; side->sends_seen < channel->send_number && !sim->base.failed; side->sends_seen++) {
+        for (; side->sends_seen < channel->send.number && !sim->base.failed; side->sends_seen++) {
             const struct channel_outgoing *outgoing =
-                &channel->outgoing[side->sends_seen & channel->slot_mask];
+                &channel->send.outgoing[side->sends_seen & channel->slot_mask];
             if (outgoing->count == 0 && channel->link.state == CRPC_STATE_DISCONNECTED) {
                 continue; /* posted and given up in one call */
             }
@@ -190,8 +190,8 @@ static void take_received(struct sim *sim, struct sim_side *side, const crpc_com
         break;
     }
     if (buffer->completed || !possible) {
-        sim_fail(
-            sim,
+        simulation_fail(
+            &sim->base,
             "side %u: buffer %u of message %u (%u bytes, sent %d) completed %s with status %d, "
             "%u bytes",
             side->index, place, number, buffer->bytes, send ? (int)send->bytes : -1,
@@ -341,7 +341,7 @@ void sim_watch(void *argument, struct nic *target, uint32_t queue_pair_number, u
             memory_fabric_find(sim->base.fabric, queue_pair_number);
         const struct channel *channel = side->channel;
         const struct channel_incoming *incoming =
-            &channel->incoming[block->message & channel->slot_mask];
+            &channel->receive.incoming[block->message & channel->slot_mask];
         if (queue_pair->nic != target ||
             ((const struct channel_queue *)queue_pair->owner)->channel != channel) {
             simulation_fail(&sim->base, "side %u: another channel's peer writes to its buffer",
@@ -364,7 +364,7 @@ void sim_check_receives(struct sim *sim, const struct sim_engine *engine)
             continue;
         }
         for (uint32_t slot = 0; slot < side->slots; slot++) {
-            const struct channel_incoming *incoming = &side->channel->incoming[slot];
+            const struct channel_incoming *incoming = &side->channel->receive.incoming[slot];
             if (incoming->open && incoming->cts_posted) {
                 may_come += 2 - (uint32_t)__builtin_popcount(incoming->seen);
             }

@@ -184,17 +184,17 @@ static void describe(const struct simulation *base)
             continue;
         }
         printf("#   state %u, %s, slots %u, queue pairs %u, head %u of %u, told %" PRIu64
-               ", repeated %u, repeats %u, bye %d%d%d, in %u out %u\n",
+               ", repeated %u, repeats %u, leave %d, peer %d, in %u out %u\n",
                channel->link.state, !channel->link.passive ? "active" : "passive",
-               channel->slot_mask + 1, channel->queue_pairs, channel->head.filled,
-               channel->head.count, channel->cts_number, channel->cts_repeat_rail, channel->repeats,
-               channel->bye_wanted, channel->bye_sent, channel->bye_received, channel->in_sequence,
-               channel->out_sequence);
+               channel->slot_mask + 1, channel->queue_pairs, channel->send.head.filled,
+               channel->send.head.count, channel->receive.cts_number, channel->receive.repeat_rail,
+               channel->send.repeats, channel->leave, channel->peer_leave,
+               channel->control.in_sequence, channel->control.out_sequence);
         printf("#   messages received %" PRIu64 ", BYE tells of %" PRIu64 "; outbox",
                channel->stats.messages_received, channel->bye.sent);
         for (uint32_t place = 0; place < CHANNEL_INBOX_MESSAGES; place++) {
-            printf(" %u", (channel->outbox_unsent >> place & 1) +
-                              (channel->outbox_posted >> place & 1) * 2);
+            printf(" %u", (channel->control.unsent >> place & 1) +
+                              (channel->control.posted >> place & 1) * 2);
         }
         printf("; %s\n", channel->link.error.message);
         for (uint32_t r = 0; r < CHANNEL_RAILS_MAX; r++) {

@@ -109,7 +109,7 @@ static void a_poll_that_is_smaller_than_a_batch_loses_nothing(void **state)
         assert_int_equal(*(const uint8_t *)(uintptr_t)one.payload, call);
     }
     assert_int_equal(rpc_poll(pair.engine[1], &one, 1), 0);
-    assert_int_equal(pair.endpoint[1][0]->released, pair.endpoint[1][0]->arrived);
+    assert_int_equal(pair.endpoint[1][0]->in.released, pair.endpoint[1][0]->in.arrived);
 }
 
 static void the_ring_wraps_at_every_offset(void **state)
@@ -126,7 +126,7 @@ static void the_ring_wraps_at_every_offset(void **state)
         assert_int_equal(pair_echo(&pair, 1, 0, &pair.seen[1].entries[0], CRPC_OP_QUIET), CRPC_OK);
         assert_int_equal(pair_poll(&pair, 0), 1);
     }
-    assert_true(pair.endpoint[0][0]->produced > 100 * 4096);
+    assert_true(pair.endpoint[0][0]->out.produced > 100 * 4096);
 }
 
 /* ---- Room ------------------------------------------------------------------------------------ */

@@ -216,7 +216,7 @@ static void close_victim(void)
 /* A good batch, the malformed one and one more, as if it were good. */
 static void send_batches(const struct malformed *one)
 {
-    uint64_t position = victim->arrived;
+    uint64_t position = victim->in.arrived;
     struct batch good = malformed_good_requests(&pair);
     struct batch bad =
         one->responses ? malformed_good_responses(&pair) : malformed_good_requests(&pair);
@@ -224,8 +224,8 @@ static void send_batches(const struct malformed *one)
     good.first.call_id = 7;
     good.first.limit_or_status = 0;
     good.second.call_id = 8;
-    good.header.sequence = victim->sequence_expected;
-    bad.header.sequence += victim->sequence_expected + 1;
+    good.header.sequence = victim->in.sequence_expected;
+    bad.header.sequence += victim->in.sequence_expected + 1;
     malformed_send(&pair, &good, position);
     malformed_send(&pair, &bad, position + good.bytes);
     good.first.call_id = 9;

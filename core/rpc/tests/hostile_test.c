@@ -123,8 +123,8 @@ static void more_requests_than_the_limit(void **state)
             (struct wire_message){.payload_bytes = 1000, .call_id = i, .kind = WIRE_REQUEST};
         assert_int_equal(memory_fabric_write_immediate(
                              pair.fabric, target->link.queue_pair->number,
-                             (uint64_t)(uintptr_t)ring_at(&target->ring, i * sizeof(large)),
-                             target->ring.memory.remote_key, sizeof(large), &large,
+                             (uint64_t)(uintptr_t)ring_at(&target->in.ring, i * sizeof(large)),
+                             target->in.ring.memory.remote_key, sizeof(large), &large,
                              sizeof(large) / 32),
                          NIC_ERROR_NONE);
     }
@@ -163,7 +163,7 @@ static void leave_twice(void **state)
 static void a_mailbox_with_another_nonce(void **state)
 {
     (void)state;
-    pair.endpoint[1][0]->mailbox->nonce++;
+    pair.endpoint[1][0]->in.mailbox->nonce++;
     endpoint_read_mailbox(pair.endpoint[0][0]);
     expect_end();
 }
@@ -171,7 +171,7 @@ static void a_mailbox_with_another_nonce(void **state)
 static void a_mailbox_that_grants_too_much_room(void **state)
 {
     (void)state;
-    pair.endpoint[1][0]->mailbox->request_limit += 1u << 20;
+    pair.endpoint[1][0]->in.mailbox->request_limit += 1u << 20;
     endpoint_read_mailbox(pair.endpoint[0][0]);
     expect_end();
 }
@@ -179,7 +179,7 @@ static void a_mailbox_that_grants_too_much_room(void **state)
 static void a_mailbox_that_grants_too_many_batches(void **state)
 {
     (void)state;
-    pair.endpoint[1][0]->mailbox->batch_limit += 1000;
+    pair.endpoint[1][0]->in.mailbox->batch_limit += 1000;
     endpoint_read_mailbox(pair.endpoint[0][0]);
     expect_end();
 }
@@ -187,12 +187,12 @@ static void a_mailbox_that_grants_too_many_batches(void **state)
 static void a_mailbox_with_older_limits_is_no_error(void **state)
 {
     (void)state;
-    pair.endpoint[1][0]->mailbox->request_limit = 0;
-    pair.endpoint[1][0]->mailbox->batch_limit = 0;
-    uint64_t limit = pair.endpoint[0][0]->request_limit;
+    pair.endpoint[1][0]->in.mailbox->request_limit = 0;
+    pair.endpoint[1][0]->in.mailbox->batch_limit = 0;
+    uint64_t limit = pair.endpoint[0][0]->out.request_limit;
     endpoint_read_mailbox(pair.endpoint[0][0]);
     pair_poll(&pair, 0);
-    assert_int_equal(pair.endpoint[0][0]->request_limit, limit);
+    assert_int_equal(pair.endpoint[0][0]->out.request_limit, limit);
     assert_int_equal(pair.endpoint[0][0]->link.state, CRPC_STATE_CONNECTED);
 }
 
@@ -204,22 +204,22 @@ static void the_peer_can_reach_nothing_but_ring_and_mailbox(void **state)
     const struct rpc_endpoint *target = pair.endpoint[0][0];
     uint32_t number = target->link.queue_pair->number;
     uint8_t bytes[64] = {0};
-    uint64_t ring = (uint64_t)(uintptr_t)target->ring.address;
-    uint64_t staging = (uint64_t)(uintptr_t)target->staging.address;
-    uint64_t mailbox = ring + 2 * target->ring.bytes;
+    uint64_t ring = (uint64_t)(uintptr_t)target->in.ring.address;
+    uint64_t staging = (uint64_t)(uintptr_t)target->out.staging.address;
+    uint64_t mailbox = ring + 2 * target->in.ring.bytes;
     assert_int_equal(memory_fabric_read(pair.fabric, number, mailbox,
-                                        target->ring.mailbox_keys.remote_key, 64, bytes),
+                                        target->in.ring.mailbox_keys.remote_key, 64, bytes),
                      NIC_ERROR_NONE);
     assert_int_equal(memory_fabric_write(pair.fabric, number, staging,
-                                         target->staging.memory.remote_key, 64, bytes),
+                                         target->out.staging.memory.remote_key, 64, bytes),
                      NIC_ERROR_REMOTE_ACCESS);
     pair_poll(&pair, 0);
     pair_round_trip(&pair, 1);
     number = pair.endpoint[0][1]->link.queue_pair->number;
     target = pair.endpoint[0][1];
-    ring = (uint64_t)(uintptr_t)target->ring.address;
+    ring = (uint64_t)(uintptr_t)target->in.ring.address;
     assert_int_equal(
-        memory_fabric_read(pair.fabric, number, ring, target->ring.memory.remote_key, 64, bytes),
+        memory_fabric_read(pair.fabric, number, ring, target->in.ring.memory.remote_key, 64, bytes),
         NIC_ERROR_REMOTE_ACCESS);
 }
 

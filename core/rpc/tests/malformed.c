@@ -5,8 +5,8 @@ struct batch malformed_good_requests(const struct pair *pair)
 {
     const struct rpc_endpoint *target = pair->endpoint[0][0];
     return (struct batch){
-        .header = {.request_limit = target->request_limit,
-                   .batch_limit = target->batch_limit,
+        .header = {.request_limit = target->out.request_limit,
+                   .batch_limit = target->out.batch_limit,
                    .sequence = 0,
                    .bytes = 96,
                    .message_count = 2},
@@ -20,10 +20,10 @@ struct batch malformed_good_responses(const struct pair *pair)
 {
     struct batch batch = malformed_good_requests(pair);
     batch.first = (struct wire_message){.payload_bytes = 16,
-                                        .call_id = pair->endpoint[0][0]->calls[0].call_id,
+                                        .call_id = pair->endpoint[0][0]->calls.slots[0].call_id,
                                         .kind = WIRE_RESPONSE};
     batch.second = (struct wire_message){.payload_bytes = 0,
-                                         .call_id = pair->endpoint[0][0]->calls[1].call_id,
+                                         .call_id = pair->endpoint[0][0]->calls.slots[1].call_id,
                                          .limit_or_status = (uint32_t)CRPC_E_DROPPED,
                                          .kind = WIRE_RESPONSE};
     return batch;
@@ -34,8 +34,8 @@ void malformed_send(const struct pair *pair, const struct batch *batch, uint64_t
     const struct rpc_endpoint *target = pair->endpoint[0][0];
     assert_int_equal(memory_fabric_write_immediate(
                          pair->fabric, target->link.queue_pair->number,
-                         (uint64_t)(uintptr_t)ring_at(&target->ring, position),
-                         target->ring.memory.remote_key, batch->bytes, batch, batch->immediate),
+                         (uint64_t)(uintptr_t)ring_at(&target->in.ring, position),
+                         target->in.ring.memory.remote_key, batch->bytes, batch, batch->immediate),
                      NIC_ERROR_NONE);
 }
 

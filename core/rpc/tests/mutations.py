@@ -12,37 +12,37 @@ from mutate import Engine, Mutation, main  # noqa: E402
 # name, file, text, what takes its place
 MUTATIONS = [
     ("room is returned when a message is parsed, not when its view ends", "receive.c",
-     "    endpoint->parsed = endpoint->batch_end - bytes_left;\n",
-     "    endpoint->parsed = endpoint->batch_end - bytes_left; endpoint->released = endpoint->parsed;"
-     " endpoint->request_consumed += endpoint->held_request_charge; endpoint->held_request_charge = 0;"
+     "    endpoint->in.parsed = endpoint->in.batch_end - bytes_left;\n",
+     "    endpoint->in.parsed = endpoint->in.batch_end - bytes_left; endpoint->in.released = endpoint->in.parsed;"
+     " endpoint->in.request_consumed += endpoint->in.held_request_charge; endpoint->in.held_request_charge = 0;"
      " endpoint_publish(endpoint);\n"),
     ("an allowance is freed when its response is delivered", "receive.c",
-     "    endpoint->held_allowance += wire_charge(call->reply_bytes_max);",
-     "    endpoint->reply_outstanding -= wire_charge(call->reply_bytes_max);"),
+     "    endpoint->in.held_allowance += wire_charge(call->reply_bytes_max);",
+     "    endpoint->calls.reply_outstanding -= wire_charge(call->reply_bytes_max);"),
     ("more room for requests is published than there is", "receive.c",
-     "endpoint->request_consumed + endpoint->request_share;", "endpoint->request_consumed + endpoint->request_share + 512;"),
+     "endpoint->in.request_consumed + endpoint->in.request_share;", "endpoint->in.request_consumed + endpoint->in.request_share + 512;"),
     ("the batch window is one too wide", "receive.c",
-     "endpoint->batches_consumed + endpoint->batch_window;", "endpoint->batches_consumed + endpoint->batch_window + 1;"),
+     "endpoint->in.batches_consumed + endpoint->in.batch_window;", "endpoint->in.batches_consumed + endpoint->in.batch_window + 1;"),
     ("receives are posted again too late", "receive.c",
      "receives_posted < nic_receive_low_mark(engine->nic)", "receives_posted < nic_receive_low_mark(engine->nic) / 2"),
     ("calls ignore the request limit", "send.c",
-     "endpoint->request_produced + wire_charge(op->payload_bytes) <= endpoint->request_limit &&", ""),
+     "endpoint->out.request_produced + wire_charge(op->payload_bytes) <= endpoint->out.request_limit &&", ""),
     ("calls ignore the reply budget", "send.c",
-     "endpoint->reply_outstanding + wire_charge(op->reply_bytes_max) <= endpoint->reply_budget &&", ""),
-    ("batches ignore the window", "send.c", "endpoint->batches_sent < endpoint->batch_limit &&", ""),
-    ("a blocked sender reads no mailbox", "send.c", "    endpoint_read_mailbox(endpoint);\n    if (!endpoint->read_in_flight)", "    if (0)"),
+     "endpoint->calls.reply_outstanding + wire_charge(op->reply_bytes_max) <= endpoint->calls.reply_budget &&", ""),
+    ("batches ignore the window", "send.c", "endpoint->out.batches_sent < endpoint->out.batch_limit &&", ""),
+    ("a blocked sender reads no mailbox", "send.c", "    endpoint_read_mailbox(endpoint);\n    if (!endpoint->read.in_flight)", "    if (0)"),
     ("a batch that waited for the window is forgotten", "send.c",
-     "        if (endpoint->batch_messages > 0 || unlikely(fin_due(endpoint))) {\n"
+     "        if (endpoint->out.batch_messages > 0 || unlikely(fin_due(endpoint))) {\n"
      "            list_append_once(&endpoint->engine->work, &endpoint->work_link);\n        }", ""),
     ("a slot is freed at its deadline", "calls.c", "            call->state = CALL_ZOMBIE;", "            call_free(call);"),
     ("some ended calls are never reported", "calls.c",
      "    list_append(&endpoint->engine->ended, &call->timer.link);",
-     "    if (endpoint->ended_calls % 7) list_append(&endpoint->engine->ended, &call->timer.link);"),
+     "    if (endpoint->calls.ended % 7) list_append(&endpoint->engine->ended, &call->timer.link);"),
     ("what is malformed behind an end is parsed on", "endpoint.c",
      "    forget_arrivals(endpoint);\n}\n\n/* Nothing", "    if (!link->failing) forget_arrivals(endpoint);\n}\n\n/* Nothing"),
     ("a batch counts as two when consumed", "receive.c",
-     "    endpoint->held_batches += messages_left == 0;",
-     "    endpoint->held_batches += messages_left == 0 ? 2 : 0;"),
+     "    endpoint->in.held_batches += messages_left == 0;",
+     "    endpoint->in.held_batches += messages_left == 0 ? 2 : 0;"),
 ]
 
 PROGRAMS = ["simulate.c", "sim_act.c", "sim_check.c", "sim_world.c"]

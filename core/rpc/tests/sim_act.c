@@ -59,7 +59,7 @@ static void check_refusal(struct sim *sim, struct sim_side *side, const crpc_op 
     const struct rpc_endpoint *endpoint = side->endpoint;
     bool too_big = op->opcode == CRPC_OP_CALL &&
                    (wire_charge(op->payload_bytes) > endpoint->peer.request_bytes ||
-                    wire_charge(op->reply_bytes_max) > endpoint->reply_budget);
+                    wire_charge(op->reply_bytes_max) > endpoint->calls.reply_budget);
     switch (status) {
     case CRPC_E_AGAIN:
         side->room_due = true;
@@ -280,13 +280,14 @@ static void close_side(struct sim_side *side)
 static void make_lie(struct sim *sim, const struct rpc_endpoint *target, struct sim_lie *lie,
                      uint32_t *immediate)
 {
-    *lie = (struct sim_lie){.header = {.request_limit = target->request_limit,
-                                       .batch_limit = target->batch_limit,
-                                       .sequence = target->sequence_expected +
-                                                   target->arrivals_tail - target->arrivals_head,
-                                       .bytes = sizeof(*lie),
-                                       .message_count = 2},
-                            .message = {{.kind = WIRE_RESPONSE}, {0}, {.kind = WIRE_RESPONSE}}};
+    *lie =
+        (struct sim_lie){.header = {.request_limit = target->out.request_limit,
+                                    .batch_limit = target->out.batch_limit,
+                                    .sequence = target->in.sequence_expected +
+                                                target->in.arrivals_tail - target->in.arrivals_head,
+                                    .bytes = sizeof(*lie),
+                                    .message_count = 2},
+                         .message = {{.kind = WIRE_RESPONSE}, {0}, {.kind = WIRE_RESPONSE}}};
     *immediate = sizeof(*lie) / WIRE_UNIT_BYTES;
     switch (random_below(&sim->base.random, 6)) {
     case 0:
@@ -318,16 +319,16 @@ static void tell_lie(struct sim *sim, struct sim_side *side)
     struct sim_lie lie;
     uint32_t immediate;
     if (!endpoint->link.queue_pair || !liar || !liar->link.queue_pair ||
-        liar->batches_sent != endpoint->stats.batches_received ||
-        endpoint->stats.batches_received == endpoint->batch_published ||
-        endpoint->arrived - endpoint->released + sizeof(lie) > endpoint->ring.bytes) {
+        liar->out.batches_sent != endpoint->stats.batches_received ||
+        endpoint->stats.batches_received == endpoint->in.batch_published ||
+        endpoint->in.arrived - endpoint->in.released + sizeof(lie) > endpoint->in.ring.bytes) {
         return;
     }
     make_lie(sim, endpoint, &lie, &immediate);
     enum nic_error told = memory_fabric_write_immediate(
         sim->base.fabric, endpoint->link.queue_pair->number,
-        (uint64_t)(uintptr_t)ring_at(&endpoint->ring, endpoint->arrived),
-        endpoint->ring.memory.remote_key, sizeof(lie), &lie, immediate);
+        (uint64_t)(uintptr_t)ring_at(&endpoint->in.ring, endpoint->in.arrived),
+        endpoint->in.ring.memory.remote_key, sizeof(lie), &lie, immediate);
     if (told != NIC_ERROR_NONE) {
         return;
     }

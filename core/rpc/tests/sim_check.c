@@ -202,11 +202,11 @@ void sim_watch(void *argument, struct nic *target, uint32_t queue_pair_number, u
             endpoint->link.queue_pair->number != queue_pair_number) {
             continue;
         }
-        uint64_t mask = endpoint->ring.bytes - 1;
-        uint64_t offset = address - (uint64_t)(uintptr_t)endpoint->ring.address;
-        uint64_t ahead = (offset - endpoint->arrived) & mask;
-        uint64_t unread = endpoint->arrived - endpoint->released;
-        if (offset > 2 * mask + 1 || ahead + bytes + unread > endpoint->ring.bytes) {
+        uint64_t mask = endpoint->in.ring.bytes - 1;
+        uint64_t offset = address - (uint64_t)(uintptr_t)endpoint->in.ring.address;
+        uint64_t ahead = (offset - endpoint->in.arrived) & mask;
+        uint64_t unread = endpoint->in.arrived - endpoint->in.released;
+        if (offset > 2 * mask + 1 || ahead + bytes + unread > endpoint->in.ring.bytes) {
             simulation_fail(&sim->base, "a WRITE of %u bytes lands on %llu bytes that are unread",
                             bytes, (unsigned long long)unread);
         }
@@ -223,12 +223,13 @@ void sim_check_engine(struct sim *sim, const struct sim_engine *engine)
         const struct rpc_endpoint *endpoint =
             endpoint_of_link(list_entry(at, struct link, all_link));
         if (endpoint->link.queue_pair && !endpoint->link.queue_pair->failed) {
-            may_come += endpoint->batch_published - endpoint->stats.batches_received;
+            may_come += endpoint->in.batch_published - endpoint->stats.batches_received;
         }
-        if (endpoint->arrived - endpoint->released > endpoint->ring.bytes && endpoint->ring.bytes) {
+        if (endpoint->in.arrived - endpoint->in.released > endpoint->in.ring.bytes &&
+            endpoint->in.ring.bytes) {
             simulation_fail(&sim->base, "a ring holds more than its size");
         }
-        if (endpoint->reply_outstanding > endpoint->reply_budget) {
+        if (endpoint->calls.reply_outstanding > endpoint->calls.reply_budget) {
             simulation_fail(&sim->base, "more reply is outstanding than the ring has room for");
         }
     }

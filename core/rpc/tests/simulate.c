@@ -119,15 +119,16 @@ static void describe(const struct simulation *base)
         printf("#   state %u, batches %" PRIu64 " of %" PRIu64
                ", messages waiting %u, requests %" PRIu64 " of %" PRIu64 ", reply room %" PRIu64
                " of %" PRIu64 "\n",
-               endpoint->link.state, endpoint->batches_sent, endpoint->batch_limit,
-               endpoint->batch_messages, endpoint->request_produced, endpoint->request_limit,
-               endpoint->reply_outstanding, endpoint->reply_budget);
-        printf("#   send queue %u of %u, owed %u, fin %d/%d/%d, slots %u, read %d, on work %d\n",
+               endpoint->link.state, endpoint->out.batches_sent, endpoint->out.batch_limit,
+               endpoint->out.batch_messages, endpoint->out.request_produced,
+               endpoint->out.request_limit, endpoint->calls.reply_outstanding,
+               endpoint->calls.reply_budget);
+        printf("#   send queue %u of %u, owed %u, leave %d, its fin %d, slots %u, read %d, on work "
+               "%d\n",
                endpoint->link.queue_pair ? endpoint->link.queue_pair->completed : 0,
                endpoint->link.queue_pair ? endpoint->link.queue_pair->posted : 0,
-               endpoint->owed_count, endpoint->fin_wanted, endpoint->fin_sent,
-               endpoint->fin_received, endpoint->calls_used, endpoint->read_in_flight,
-               list_linked(&endpoint->work_link));
+               endpoint->owed.count, endpoint->leave, endpoint->in.fin, endpoint->calls.used,
+               endpoint->read.in_flight, list_linked(&endpoint->work_link));
     }
 }
 
