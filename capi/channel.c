@@ -107,7 +107,7 @@ static int32_t check_rails(crpc_channel_options *options, uint32_t present, crpc
 static int32_t take_options(const crpc_context *context, union connection_options *ours,
                             const void *theirs, crpc_error *error)
 {
-    const uint32_t present = (1u << context->rail_count) - 1;
+    const uint32_t present = (1u << context->rails.nic_count) - 1;
     crpc_channel_options *options = &ours->channel;
     int32_t status = COPYIN(options, theirs, channel_options, error);
     if (status == CRPC_OK) {

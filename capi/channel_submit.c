@@ -34,7 +34,7 @@ static int32_t cached_region(crpc_context *context, const crpc_channel_op *op,
         return CRPC_E_INVALID;
     }
     int32_t status =
-        registration_cache_get(context->channels, op->address, op->bytes, region, &failure);
+        registration_cache_get(context->cache, op->address, op->bytes, region, &failure);
     if (unlikely(status != CRPC_OK)) {
         log_write(&context->log, CRPC_LOG_WARNING, "cannot register %u bytes for an op: %s",
                   (uint32_t)op->bytes, failure.message);
@@ -74,7 +74,7 @@ static inline int32_t find_memory(crpc_context *context, const crpc_channel_op *
                  ((*region)->access & access) != access)) {
         return CRPC_E_INVALID;
     }
-    return likely(((*region)->rails & rails) == rails) ? CRPC_OK : CRPC_E_UNSUPPORTED;
+    return likely(((*region)->nics & rails) == rails) ? CRPC_OK : CRPC_E_UNSUPPORTED;
 }
 
 /* ---- Ops ------------------------------------------------------------------------------------- */

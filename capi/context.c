@@ -182,8 +182,8 @@ static int32_t open_descriptors(struct crpc_context *context, crpc_error *error)
     wake_by(context, context->nic->event_fd);
     wake_by(context, context->cm ? cm_event_fd(context->cm) : -1);
     wake_by(context, context->rail_cm ? cm_event_fd(context->rail_cm) : -1);
-    for (uint32_t i = 0; i < context->rail_count; i++) {
-        wake_by(context, context->rails[i]->event_fd);
+    for (uint32_t i = 0; i < context->rails.nic_count; i++) {
+        wake_by(context, context->rails.nics[i]->event_fd);
     }
     context->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     context->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
@@ -208,6 +208,8 @@ static int32_t open_parts(struct crpc_context *context, const crpc_context_optio
         status = open_nic(context, options, driver, error);
     }
     if (status == CRPC_OK) {
+        context->calls =
+            (struct registrar){.nics = {context->nic}, .nic_count = 1, .log = &context->log};
         status = rpc_engine_create(context->nic, context->cm, &context->log, &context->handles,
                                    options->endpoints_max, NULL, &context->engine, error);
     }

@@ -91,14 +91,14 @@ static int32_t open_rail(struct crpc_context *context, const struct rail_choice 
     struct nic *nic;
     int32_t status = nic_open(choice->driver, &wanted, &nic, &failure);
     if (status != CRPC_OK) {
-        error_set(error, status, failure.os_error, "rail %u: %s", context->rail_count,
+        error_set(error, status, failure.os_error, "rail %u: %s", context->rails.nic_count,
                   failure.message);
         if (error) {
             error->vendor_syndrome = failure.vendor_syndrome;
         }
         return status;
     }
-    context->rails[context->rail_count++] = nic;
+    context->rails.nics[context->rails.nic_count++] = nic;
     return CRPC_OK;
 }
 
@@ -140,8 +140,8 @@ static int32_t open_named_rail1(struct crpc_context *context, const crpc_context
     if (status != CRPC_OK) {
         return status;
     }
-    const struct nic *first = context->rails[0];
-    const struct nic *second = context->rails[1];
+    const struct nic *first = context->rails.nics[0];
+    const struct nic *second = context->rails.nics[1];
     if (strcmp(first->device, second->device) == 0 && first->port == second->port) {
         return error_set(error, CRPC_E_INVALID, 0,
                          "both rails are port %u of %s; name another port, or leave rails[1] empty",
@@ -164,7 +164,7 @@ static bool fits_rail0(const crpc_device_info *info, const struct nic *rail0)
 
 static void find_rail1(struct crpc_context *context, const crpc_context_options *options)
 {
-    const struct nic *rail0 = context->rails[0];
+    const struct nic *rail0 = context->rails.nics[0];
     crpc_device_info info = {.struct_size = sizeof(info)};
     int32_t status;
     for (uint32_t i = 0; (status = nic_query(i, &info, NULL)) != CRPC_E_NO_DEVICE; i++) {
@@ -191,6 +191,7 @@ static void find_rail1(struct crpc_context *context, const crpc_context_options 
 int32_t context_open_rails(struct crpc_context *context, const crpc_context_options *options,
                            uint32_t driver, crpc_error *error)
 {
+    context->rails.log = &context->log;
     int32_t status = open_rail0(context, options, driver, error);
     if (status != CRPC_OK) {
         return status;
@@ -203,8 +204,12 @@ int32_t context_open_rails(struct crpc_context *context, const crpc_context_opti
     if (status != CRPC_OK) {
         return status;
     }
-    context_open_cm(context, context->rails[0], &context->rail_cm);
-    return channel_engine_create(context->rails, context->rail_count, context->rail_cm,
+    context_open_cm(context, context->rails.nics[0], &context->rail_cm);
+    status = registration_cache_create(&context->rails, &context->cache, error);
+    if (status != CRPC_OK) {
+        return status;
+    }
+    return channel_engine_create(context->rails.nics, context->rails.nic_count, context->rail_cm,
                                  &context->log, &context->handles, options->channels_max, NULL,
                                  &context->channels, error);
 }
@@ -215,6 +220,8 @@ void context_stop_rails(struct crpc_context *context)
         channel_engine_destroy(context->channels);
         context->channels = NULL;
     }
+    registration_cache_destroy(context->cache);
+    context->cache = NULL;
 }
 
 void context_close_rails(struct crpc_context *context)
@@ -222,8 +229,8 @@ void context_close_rails(struct crpc_context *context)
     if (context->rail_cm) {
         cm_close(context->rail_cm);
     }
-    for (uint32_t i = 0; i < context->rail_count; i++) {
-        context->rails[i]->operations->close(context->rails[i]);
+    for (uint32_t i = 0; i < context->rails.nic_count; i++) {
+        context->rails.nics[i]->operations->close(context->rails.nics[i]);
     }
 }
 
@@ -241,10 +248,10 @@ int32_t crpc_rail_get_info(crpc_context *context, uint32_t index, crpc_rail_info
     if (!context || COPYOUT_CHECK(info, rail_info) != CRPC_OK) {
         return CRPC_E_INVALID;
     }
-    if (index >= context->rail_count) {
+    if (index >= context->rails.nic_count) {
         return CRPC_E_NOT_FOUND;
     }
-    const struct nic *nic = context->rails[index];
+    const struct nic *nic = context->rails.nics[index];
     crpc_rail_info ours = {
         .index = index,
         .port = nic->port,

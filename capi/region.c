@@ -52,27 +52,16 @@ static int32_t check_access(uint32_t access, crpc_error *error)
 
 /* ---- Devices --------------------------------------------------------------------------------- */
 
-static int32_t register_with_nic(struct nic *nic, const struct extent *extent, uint32_t access,
-                                 struct nic_keys *memory, crpc_error *error)
-{
-    if (extent->fd == NO_FD) {
-        return nic->operations->memory_register(nic, (void *)(uintptr_t)extent->address,
-                                                extent->bytes, access, memory, error);
-    }
-    return nic->operations->memory_register_dmabuf(
-        nic, extent->fd, extent->fd_offset, extent->bytes, extent->address, access, memory, error);
-}
-
 static int32_t register_with_all(crpc_context *context, const struct extent *extent,
                                  uint32_t access, struct region *region, crpc_error *error)
 {
-    struct nic *nic = context->nic;
-    int32_t status = register_with_nic(nic, extent, access, &region->memory, error);
+    int32_t status = registration_make(&context->calls, extent->address, extent->bytes, access,
+                                       extent->fd, extent->fd_offset, &region->calls, error);
     if (status == CRPC_OK && context->channels) {
-        status = registration_make(context->channels, extent->address, extent->bytes, access,
+        status = registration_make(&context->rails, extent->address, extent->bytes, access,
                                    extent->fd, extent->fd_offset, &region->rails, error);
         if (status != CRPC_OK) {
-            nic->operations->memory_deregister(nic, &region->memory);
+            registration_end(&context->calls, &region->calls);
         }
     }
     return status;
@@ -81,13 +70,8 @@ static int32_t register_with_all(crpc_context *context, const struct extent *ext
 /* Also when the engine of the rails has ended, so that nothing uses the memory any more. */
 static void deregister_from_all(crpc_context *context, struct region *region)
 {
-    context->nic->operations->memory_deregister(context->nic, &region->memory);
-    for (uint32_t i = 0; i < context->rail_count; i++) {
-        if (region->rails.rails & 1u << i) {
-            struct nic *rail = context->rails[i];
-            rail->operations->memory_deregister(rail, &region->rails.memory[i]);
-        }
-    }
+    registration_end(&context->calls, &region->calls);
+    registration_end(&context->rails, &region->rails);
 }
 
 /* ---- Register -------------------------------------------------------------------------------- */
@@ -168,8 +152,8 @@ int32_t crpc_region_get_info(crpc_context *context, crpc_region region, crpc_reg
     crpc_region_info ours = {.access = object->access,
                              .address = object->address,
                              .bytes = object->bytes,
-                             .local_key = object->memory.local_key,
-                             .remote_key = object->memory.remote_key};
+                             .local_key = object->calls.keys[0].local_key,
+                             .remote_key = object->calls.keys[0].remote_key};
     COPYOUT(info, &ours, region_info);
     return CRPC_OK;
 }
@@ -216,7 +200,7 @@ int32_t crpc_cache_forget(crpc_context *context, const void *address, uint64_t b
         return CRPC_E_INVALID;
     }
     int32_t status = context_check_rails(context, NULL);
-    return status == CRPC_OK ? registration_cache_forget(context->channels, start, bytes) : status;
+    return status == CRPC_OK ? registration_cache_forget(context->cache, start, bytes) : status;
 }
 
 int32_t crpc_cache_get_info(crpc_context *context, crpc_cache_info *info)
@@ -229,7 +213,7 @@ int32_t crpc_cache_get_info(crpc_context *context, crpc_cache_info *info)
         return status;
     }
     crpc_cache_info ours = {0};
-    registration_cache_info(context->channels, &ours);
+    registration_cache_info(context->cache, &ours);
     COPYOUT(info, &ours, cache_info);
     return CRPC_OK;
 }

@@ -16,8 +16,8 @@ void context_disarm(struct crpc_context *context)
 {
     uint64_t expirations;
     context->nic->operations->disarm(context->nic);
-    for (uint32_t i = 0; i < context->rail_count; i++) {
-        context->rails[i]->operations->disarm(context->rails[i]);
+    for (uint32_t i = 0; i < context->rails.nic_count; i++) {
+        context->rails.nics[i]->operations->disarm(context->rails.nics[i]);
     }
     ssize_t got = read(context->timer_fd, &expirations, sizeof(expirations));
     (void)got; /* EAGAIN when the timer has not fired */
@@ -46,8 +46,8 @@ static uint64_t next_deadline_ns(const struct crpc_context *context)
 static int arm(struct crpc_context *context)
 {
     int os_error = context->nic->operations->arm(context->nic);
-    for (uint32_t i = 0; i < context->rail_count && !os_error; i++) {
-        os_error = context->rails[i]->operations->arm(context->rails[i]);
+    for (uint32_t i = 0; i < context->rails.nic_count && !os_error; i++) {
+        os_error = context->rails.nics[i]->operations->arm(context->rails.nics[i]);
     }
     return os_error;
 }

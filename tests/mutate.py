@@ -24,7 +24,7 @@ class Mutation:
 class Engine:
     """An engine over the in-memory NIC, and its simulation. What no mutation touches is compiled once. Sources are named from core on."""
 
-    FOLDERS = ("base", "link", "nic/memory")
+    FOLDERS = ("base", "link", "registration", "nic/memory")
 
     def __init__(self, root: Path, folder: str, programs: list[str], steps: int) -> None:
         """`folder`: the service's; `programs`: the simulation's sources, in its tests."""

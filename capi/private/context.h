@@ -23,15 +23,16 @@ struct crpc_context {
     struct handles handles;
     bool armed; /* descriptors may be readable and must be emptied by the next poll */
     struct nic *nic;
-    struct cm *cm; /* NULL: no rdma_cm on this machine or device */
+    struct cm *cm;          /* NULL: no rdma_cm on this machine or device */
+    struct registrar calls; /* nic alone */
 
     /* With CRPC_CONTEXT_RAILS, else NULL and 0. Each rail is a nic of its own, so that channels
      * and calls share no queue. */
     struct channel_engine *channels;
     bool channels_first; /* in the next poll: calls filled the last */
-    uint32_t rail_count;
-    struct nic *rails[CHANNEL_RAILS_MAX];
-    struct cm *rail_cm; /* of rail 0; NULL as above */
+    struct registrar rails;
+    struct registration_cache *cache; /* with the rails */
+    struct cm *rail_cm;               /* of rail 0; NULL as above */
 
     int event_fds[CONTEXT_EVENT_FDS_MAX]; /* what a sleeper waits for */
     uint32_t event_fd_count;
@@ -43,7 +44,7 @@ struct crpc_context {
 
 struct region {
     struct list link;
-    struct nic_keys memory;    /* with the nic of calls */
+    struct registration calls; /* with the nic of calls */
     struct registration rails; /* with the rails */
     uint64_t handle;
     uint64_t address;

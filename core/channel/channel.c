@@ -123,11 +123,11 @@ static int32_t prepare(struct link *link, const void *given, crpc_error *error)
     status = allocate(channel, error);
     uint64_t bytes = channel_area_bytes(options->slots);
     if (status == CRPC_OK) {
-        status = memory_create(engine, &channel->area, bytes, channel->options.rails,
-                               CRPC_ACCESS_LOCAL_WRITE | CRPC_ACCESS_REMOTE_WRITE, error);
+        status = area_create(engine, &channel->area, bytes, channel->options.rails,
+                             CRPC_ACCESS_LOCAL_WRITE | CRPC_ACCESS_REMOTE_WRITE, error);
     }
     if (status == CRPC_OK) {
-        status = memory_create(engine, &channel->staging, bytes, channel->options.rails, 0, error);
+        status = area_create(engine, &channel->staging, bytes, channel->options.rails, 0, error);
     }
     if (status == CRPC_OK) {
         status = queues_create(channel, 0, options->queue_pairs, error);
@@ -159,8 +159,8 @@ static void unprepare(struct link *link)
     struct channel *channel = channel_of_link(link);
     struct channel_engine *engine = channel->engine;
     destroy_all_queues(channel);
-    memory_destroy(engine, &channel->area);
-    memory_destroy(engine, &channel->staging);
+    area_destroy(engine, &channel->area);
+    area_destroy(engine, &channel->staging);
     hint_close(channel->hint);
     channel->hint = NULL;
     free(channel->receive.incoming);

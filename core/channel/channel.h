@@ -15,6 +15,7 @@
 #include "base/handles.h"
 #include "base/log.h"
 #include "nic/nic.h"
+#include "registration/registration.h"
 
 struct cm;
 struct channel_engine;
@@ -53,37 +54,10 @@ uint32_t channel_receives_left(const struct channel_engine *engine, uint32_t rai
 /* Receives that immediates have used up. */
 uint64_t channel_receives_completed(const struct channel_engine *engine, uint32_t rail);
 
-/* ---- Memory: memory.c ------------------------------------------------------------------------ */
-
-/* Memory that is registered with the rails. */
-struct registration {
-    uint64_t address;
-    uint64_t bytes;
-    uint32_t access; /* CRPC_ACCESS_* */
-    uint32_t rails;  /* mask of those that have it */
-    uint32_t users;  /* ops that are open */
-    struct nic_keys memory[CHANNEL_RAILS_MAX];
-};
-
-/* Registers with all rails; one that cannot is left out of region->rails, unless none can: then
- * the first error is returned. fd < 0: plain memory. */
-int32_t registration_make(struct channel_engine *engine, uint64_t address, uint64_t bytes,
-                          uint32_t access, int fd, uint64_t fd_offset, struct registration *region,
-                          crpc_error *error);
-/* region->users must be 0. */
-void registration_end(struct channel_engine *engine, struct registration *region);
-
-/* The registration of plain memory, from the cache or made now, with right to be written by the
- * peer. */
-int32_t registration_cache_get(struct channel_engine *engine, uint64_t address, uint64_t bytes,
-                               struct registration **region, crpc_error *error);
-/* How many were taken out; CRPC_E_BUSY. bytes 0: all. */
-int32_t registration_cache_forget(struct channel_engine *engine, uint64_t address, uint64_t bytes);
-void registration_cache_info(const struct channel_engine *engine, crpc_cache_info *info);
-
 /* ---- Data path ------------------------------------------------------------------------------- */
 
-/* One message to be received: 1 to CHANNEL_GROUP_MAX ops and their regions (all of which have every
+/* One message to be received: 1 to CHANNEL_GROUP_MAX ops and the registrations of their memory with the
+ * rails (all of which have every
  * rail of the channel, or bytes 0). All are taken, or none and it says why. After the last of a
  * series comes channel_submit_end. */
 int32_t channel_receive(struct channel *channel, const crpc_channel_op *ops,

@@ -45,11 +45,6 @@ int32_t channel_engine_create(struct nic *const *rails, uint32_t rail_count, str
         rail->operations->refill(rail->nic);
     }
     link_group_init(&engine->links, &channel_service, rails[0], cm, log, handles, virtual_clock_ns);
-    int32_t status = cache_create(engine, error);
-    if (status != CRPC_OK) {
-        channel_engine_destroy(engine);
-        return status;
-    }
     *out = engine;
     return CRPC_OK;
 }
@@ -57,7 +52,6 @@ int32_t channel_engine_create(struct nic *const *rails, uint32_t rail_count, str
 void channel_engine_destroy(struct channel_engine *engine)
 {
     link_group_close(&engine->links);
-    cache_destroy(engine);
     for (uint32_t i = 0; i < engine->rail_count; i++) {
         table_free(&engine->rails[i].queues);
     }

@@ -9,7 +9,7 @@
  *   send.c      sends, clear-to-sends that arrive, posting
  *   receive.c   receives, clear-to-sends that leave, immediates that arrive
  *   split.h     how a buffer is split over the rails; speed.c: by measurement; hint.c: by a hint
- *   memory.c    regions, and the cache of registrations
+ *   area.c      the memory that the peer writes
  *
  * Message numbers are 64-bit counts from 0, each direction its own. Message n uses slot n % slots,
  * and of each rail queue pair n % queue_pairs, for everything it sends.
@@ -290,8 +290,6 @@ struct engine_rail {
     uint64_t receives_completed;
 };
 
-struct registration_cache;
-
 struct channel_engine {
     struct engine_rail rails[CHANNEL_RAILS_MAX];
     uint32_t rail_count;
@@ -308,7 +306,6 @@ struct channel_engine {
     uint32_t channel_count;
     uint32_t channels_max;
     uint32_t wqe_bytes_max; /* that every rail can carry at once */
-    struct registration_cache *cache;
 };
 
 /* How often the slot of a message was used before; slots are a power of two. */
@@ -442,13 +439,11 @@ void hint_close(const struct channel_hint *hint);
 /* False: there is none that can be believed. */
 bool hint_read(const struct channel_hint *hint, uint32_t *rail0_share);
 
-/* ---- memory.c -------------------------------------------------------------------------------- */
+/* ---- area.c ---------------------------------------------------------------------------------- */
 
-int32_t cache_create(struct channel_engine *engine, crpc_error *error);
-void cache_destroy(struct channel_engine *engine);
 /* Anonymous pages, registered with the rails of the mask. */
-int32_t memory_create(struct channel_engine *engine, struct channel_area *memory, uint64_t bytes,
-                      uint32_t rails, uint32_t access, crpc_error *error);
-void memory_destroy(struct channel_engine *engine, struct channel_area *memory);
+int32_t area_create(struct channel_engine *engine, struct channel_area *area, uint64_t bytes,
+                    uint32_t rails, uint32_t access, crpc_error *error);
+void area_destroy(struct channel_engine *engine, struct channel_area *area);
 
 #endif

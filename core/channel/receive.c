@@ -25,8 +25,8 @@ static void fill_cts(struct channel_cts *cts, const struct channel_op *op, uint3
                                 .count = (uint8_t)count,
                                 .number = op->number + 1};
     if (op->region) {
-        cts->keys[0] = op->region->memory[0].remote_key;
-        cts->keys[1] = op->region->memory[1].remote_key;
+        cts->keys[0] = op->region->keys[0].remote_key;
+        cts->keys[1] = op->region->keys[1].remote_key;
     }
 }
 

@@ -159,7 +159,7 @@ static inline void take_part(const struct channel_outgoing *outgoing, uint32_t i
     const struct channel_target *target = &outgoing->targets[index];
     uint64_t offset = share == 0 ? 0 : outgoing->part[index];
     transfer->local_address = op->address + offset;
-    transfer->local_key = op->region->memory[rail].local_key;
+    transfer->local_key = op->region->keys[rail].local_key;
     transfer->remote_address = target->address + offset;
     transfer->remote_key = target->keys[rail];
     transfer->bytes = bytes;

@@ -315,57 +315,6 @@ static void without_its_hint_a_channel_measures(void **state)
                      100000);
 }
 
-static void registrations_are_kept_bounded_and_forgotten(void **state)
-{
-    (void)state;
-    struct channel_engine *engine = pair.engine[0];
-    static uint8_t memory[1 << 16] __attribute__((aligned(4096)));
-    struct registration *first, *second;
-    crpc_error error = {0};
-    crpc_cache_info info;
-    uint64_t address = (uint64_t)(uintptr_t)memory;
-    assert_int_equal(registration_cache_get(engine, address + 10, 100, &first, &error), CRPC_OK);
-    assert_int_equal(registration_cache_get(engine, address + 500, 100, &second, &error), CRPC_OK);
-    assert_ptr_equal(first, second);
-    assert_int_equal(registration_cache_get(engine, address + 4000, 9000, &second, &error),
-                     CRPC_OK);
-    registration_cache_info(engine, &info);
-    assert_int_equal(info.registrations, 1); /* what they overlap is one */
-    assert_int_equal(info.bytes, 4 * 4096);
-    assert_int_equal(info.hits, 1);
-    assert_int_equal(info.misses, 2);
-    second->users++;
-    assert_int_equal(registration_cache_forget(engine, address, 1), CRPC_E_BUSY);
-    second->users--;
-    assert_int_equal(registration_cache_forget(engine, address + 4 * 4096, 1), 0);
-    assert_int_equal(registration_cache_forget(engine, address, 1), 1);
-}
-
-/* The limit of locked memory may be met between the first rail and the second. */
-static void what_one_rail_cannot_lock_any_more_makes_room(void **state)
-{
-    (void)state;
-    struct channel_engine *engine = pair.engine[0];
-    static uint8_t memory[1 << 16] __attribute__((aligned(4096)));
-    struct registration *region;
-    crpc_error error = {0};
-    crpc_cache_info info;
-    uint64_t address = (uint64_t)(uintptr_t)memory;
-    assert_int_equal(registration_cache_get(engine, address, 100, &region, &error), CRPC_OK);
-    memory_fabric_set_failures(pair.fabric, MEMORY_FAIL_REGISTER, 2, CRPC_E_MEMLOCK);
-    assert_int_equal(registration_cache_get(engine, address + 16384, 100, &region, &error),
-                     CRPC_OK);
-    assert_int_equal(region->rails, 3);
-    registration_cache_info(engine, &info);
-    assert_int_equal(info.evictions, 1);
-    assert_int_equal(info.registrations, 1);
-    memory_fabric_set_failures(pair.fabric, MEMORY_FAIL_REGISTER, 2, CRPC_E_MEMLOCK);
-    assert_int_equal(registration_cache_forget(engine, 0, 0), 1);
-    assert_int_equal(registration_cache_get(engine, address, 100, &region, &error), CRPC_E_MEMLOCK);
-    assert_int_equal(registration_cache_get(engine, address, 100, &region, &error), CRPC_OK);
-    assert_int_equal(region->rails, 3);
-}
-
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, open_two, close_pair)
@@ -386,8 +335,6 @@ int main(void)
         TEST(a_leave_finishes_what_can_be_finished),
         TEST(a_close_ends_what_is_open),
         TEST(without_its_hint_a_channel_measures),
-        TEST(registrations_are_kept_bounded_and_forgotten),
-        TEST(what_one_rail_cannot_lock_any_more_makes_room),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -97,7 +97,7 @@ static struct channel_cts good_buffer(void)
     return (struct channel_cts){
         .address = (uint64_t)(uintptr_t)pair.memory[1],
         .bytes = 64,
-        .keys = {pair.region[1].memory[0].remote_key, pair.region[1].memory[1].remote_key},
+        .keys = {pair.region[1].keys[0].remote_key, pair.region[1].keys[1].remote_key},
         .tag = 7,
         .index = 0,
         .count = 1,
@@ -310,12 +310,12 @@ HOSTILE(more_than_the_buffer_holds, static uint8_t payload[BUFFER];
         /* in two parts, each of which fits */
         assert_int_equal(memory_fabric_write_immediate(pair.fabric, queue_of(0)->number,
                                                        (uint64_t)(uintptr_t)pair.memory[0],
-                                                       pair.region[0].memory[0].remote_key, BUFFER,
+                                                       pair.region[0].keys[0].remote_key, BUFFER,
                                                        payload, message(0, 3, 0)),
                          NIC_ERROR_NONE);
         assert_int_equal(memory_fabric_write_immediate(pair.fabric, queue_of(1)->number,
                                                        (uint64_t)(uintptr_t)pair.memory[0],
-                                                       pair.region[0].memory[1].remote_key, 1,
+                                                       pair.region[0].keys[1].remote_key, 1,
                                                        payload, message(0, 3, 0)),
                          NIC_ERROR_NONE);)
 

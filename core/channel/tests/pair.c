@@ -51,7 +51,10 @@ void pair_open_with_limit(struct pair *pair, uint32_t left_rails, uint32_t right
                                                &pair->engine[side], &error),
                          CRPC_OK);
         pair->memory[side] = calloc(1, PAIR_BYTES);
-        assert_int_equal(registration_make(pair->engine[side],
+        pair->registrar[side] = (struct registrar){.nics = {pair->nic[side][0], pair->nic[side][1]},
+                                                   .nic_count = rails[side],
+                                                   .log = &pair->log};
+        assert_int_equal(registration_make(&pair->registrar[side],
                                            (uint64_t)(uintptr_t)pair->memory[side], PAIR_BYTES,
                                            CRPC_ACCESS_LOCAL_WRITE | CRPC_ACCESS_REMOTE_WRITE, -1,
                                            0, &pair->region[side], &error),
@@ -86,7 +89,7 @@ void pair_close(struct pair *pair)
         struct channel_engine *engine = pair->engine[side];
         link_group_close(&engine->links);
         assert_int_equal(pair->region[side].users, 0);
-        registration_end(engine, &pair->region[side]);
+        registration_end(&pair->registrar[side], &pair->region[side]);
         channel_engine_destroy(engine);
         for (uint32_t rail = 0; rail < CHANNEL_RAILS_MAX; rail++) {
             if (pair->nic[side][rail]) {

@@ -32,6 +32,7 @@ struct pair {
     struct channel *channel[2];
     struct pair_seen seen[2];
     uint8_t *memory[2]; /* PAIR_BYTES each, registered */
+    struct registrar registrar[2];
     struct registration region[2];
 };
 

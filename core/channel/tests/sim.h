@@ -105,6 +105,7 @@ struct sim_engine {
     bool gone;                             /* cut for ever */
     struct handles handles;
     struct channel_engine *engine;
+    struct registrar registrar;
     struct registration region;
     uint8_t *memory;
     uint64_t bytes;

@@ -113,11 +113,14 @@ static void open_engine(struct sim *sim, struct sim_engine *engine, uint32_t rec
     engine->handles.context = (uint16_t)engine->index; /* handles are part of what is replayed */
     engine->bytes = (uint64_t)sides * SIM_BLOCKS * SIM_BLOCK_BYTES;
     engine->memory = aligned_alloc(4096, engine->bytes);
+    engine->registrar = (struct registrar){.nics = {engine->nics[0], engine->nics[1]},
+                                           .nic_count = CHANNEL_RAILS_MAX,
+                                           .log = &sim->base.log};
     if (sim->base.failed || !engine->memory ||
         channel_engine_create(engine->nics, CHANNEL_RAILS_MAX, NULL, &sim->base.log,
                               &engine->handles, SIM_SIDES_MAX, &sim->base.clock_ns, &engine->engine,
                               &error) != CRPC_OK ||
-        registration_make(engine->engine, (uint64_t)(uintptr_t)engine->memory, engine->bytes,
+        registration_make(&engine->registrar, (uint64_t)(uintptr_t)engine->memory, engine->bytes,
                           CRPC_ACCESS_LOCAL_WRITE | CRPC_ACCESS_REMOTE_WRITE, -1, 0,
                           &engine->region, &error) != CRPC_OK) {
         simulation_fail(&sim->base, "cannot open an engine: %s", error.message);
@@ -233,7 +236,7 @@ void sim_close(struct sim *sim)
         if (engine->region.users != 0) {
             simulation_fail(&sim->base, "%u ops still use the region", engine->region.users);
         }
-        registration_end(engine->engine, &engine->region);
+        registration_end(&engine->registrar, &engine->region);
         channel_engine_destroy(engine->engine);
         for (uint32_t rail = 0; rail < CHANNEL_RAILS_MAX; rail++) {
             engine->nics[rail]->operations->close(engine->nics[rail]);

@@ -1,0 +1,44 @@
+/* area.c: the memory of a channel that the peer writes, and that from which this side writes. */
+#include <errno.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "channel/internal.h"
+
+int32_t area_create(struct channel_engine *engine, struct channel_area *area, uint64_t bytes,
+                    uint32_t rails, uint32_t access, crpc_error *error)
+{
+    area->bytes = align_up(bytes, (uint64_t)sysconf(_SC_PAGESIZE));
+    area->base =
+        mmap(NULL, area->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (area->base == MAP_FAILED) {
+        area->base = NULL;
+        return error_set(error, CRPC_E_NO_MEMORY, errno, "no memory for a channel");
+    }
+    for (uint32_t i = 0; i < engine->rail_count; i++) {
+        const struct engine_rail *rail = &engine->rails[i];
+        if (!(rails & 1u << i)) {
+            continue;
+        }
+        int32_t status = rail->operations->memory_register(rail->nic, area->base, area->bytes,
+                                                           access, &area->keys[i], error);
+        if (status != CRPC_OK) {
+            return status;
+        }
+    }
+    return CRPC_OK;
+}
+
+void area_destroy(struct channel_engine *engine, struct channel_area *area)
+{
+    for (uint32_t i = 0; i < engine->rail_count; i++) {
+        if (area->keys[i].driver) {
+            engine->rails[i].operations->memory_deregister(engine->rails[i].nic, &area->keys[i]);
+        }
+    }
+    if (area->base) {
+        munmap(area->base, area->bytes);
+    }
+    *area = (struct channel_area){0};
+}

@@ -1,0 +1,56 @@
+/* registration.c: see registration.h. */
+#include "registration/internal.h"
+
+/* registration->nics tells which nics have it, *first why the first of the others has not. */
+void registration_try(const struct registrar *registrar, uint64_t address, uint64_t bytes,
+                      uint32_t access, int fd, uint64_t fd_offset,
+                      struct registration *registration, crpc_error *first)
+{
+    *first = (crpc_error){0};
+    *registration = (struct registration){.address = address, .bytes = bytes, .access = access};
+    for (uint32_t i = 0; i < registrar->nic_count; i++) {
+        struct nic *nic = registrar->nics[i];
+        crpc_error failure = {0};
+        int32_t status =
+            fd < 0
+                ? nic->operations->memory_register(nic, (void *)(uintptr_t)address, bytes, access,
+                                                   &registration->keys[i], &failure)
+                : nic->operations->memory_register_dmabuf(nic, fd, fd_offset, bytes, address,
+                                                          access, &registration->keys[i], &failure);
+        if (status == CRPC_OK) {
+            registration->nics |= 1u << i;
+        } else if (first->status == CRPC_OK) {
+            *first = failure;
+        }
+    }
+    if (registration->nics != 0 && first->status != CRPC_OK) {
+        log_write(registrar->log, CRPC_LOG_WARNING,
+                  "memory could not be registered with every rail, so channels over all of them "
+                  "cannot use it: %s",
+                  first->message);
+    }
+}
+
+int32_t registration_make(const struct registrar *registrar, uint64_t address, uint64_t bytes,
+                          uint32_t access, int fd, uint64_t fd_offset,
+                          struct registration *registration, crpc_error *error)
+{
+    crpc_error first;
+    registration_try(registrar, address, bytes, access, fd, fd_offset, registration, &first);
+    if (registration->nics == 0) {
+        *error = first;
+        return first.status;
+    }
+    return CRPC_OK;
+}
+
+void registration_end(const struct registrar *registrar, struct registration *registration)
+{
+    for (uint32_t i = 0; i < registrar->nic_count; i++) {
+        if (registration->nics & 1u << i) {
+            registrar->nics[i]->operations->memory_deregister(registrar->nics[i],
+                                                              &registration->keys[i]);
+        }
+    }
+    registration->nics = 0;
+}
