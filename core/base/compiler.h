@@ -2,6 +2,7 @@
 #ifndef CORE_BASE_COMPILER_H
 #define CORE_BASE_COMPILER_H
 
+#include <assert.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -21,6 +22,7 @@ static inline uint64_t align_up(uint64_t value, uint64_t power_of_two)
 /* value may be at most 2^31. */
 static inline uint32_t power_of_two_at_least(uint32_t value)
 {
+    assert(value <= 1u << 31);
     uint32_t power = 1;
     while (power < value) {
         power *= 2;

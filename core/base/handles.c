@@ -1,5 +1,6 @@
 #include "base/handles.h"
 
+#include <assert.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -70,6 +71,7 @@ static uint32_t take_slot(struct handles *handles)
 
 uint64_t handles_add(struct handles *handles, enum handle_kind kind, void *object)
 {
+    assert(kind != 0 && object);
     uint32_t slot = take_slot(handles);
     if (slot == NO_SLOT) {
         return 0;
@@ -83,6 +85,7 @@ uint64_t handles_add(struct handles *handles, enum handle_kind kind, void *objec
 
 void handles_remove(struct handles *handles, uint64_t bits)
 {
+    assert(handles_get(handles, bits, (enum handle_kind)(bits >> 56)));
     uint32_t slot = bits & (HANDLE_SLOTS_MAX - 1);
     if (slot >= handles->used || handles->entries[slot].bits != bits) {
         return;

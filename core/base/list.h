@@ -3,6 +3,7 @@
 #ifndef CORE_BASE_LIST_H
 #define CORE_BASE_LIST_H
 
+#include <assert.h>
 #include <stdbool.h>
 
 #include "base/compiler.h"
@@ -28,8 +29,10 @@ static inline bool list_linked(const struct list *member)
     return member->next != member;
 }
 
+/* The member is on no list: initialised so, or all zeros. */
 static inline void list_append(struct list *list, struct list *member)
 {
+    assert(member->next == member || !member->next);
     member->next = list;
     member->previous = list->previous;
     list->previous->next = member;

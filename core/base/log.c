@@ -1,5 +1,6 @@
 #include "base/log.h"
 
+#include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,6 +32,7 @@ void log_init(struct log *log, uint32_t ring_level)
 
 void log_write(struct log *log, uint32_t level, const char *format, ...)
 {
+    assert(level >= CRPC_LOG_ERROR && level <= CRPC_LOG_DEBUG);
     if (level > log->ring_level && level > log->stderr_level) {
         return;
     }

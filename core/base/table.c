@@ -1,5 +1,6 @@
 #include "base/table.h"
 
+#include <assert.h>
 #include <stddef.h>
 #include <stdlib.h>
 
@@ -26,6 +27,7 @@ void table_free(struct table *table)
 
 bool table_set(struct table *table, uint32_t key, void *value)
 {
+    assert(key <= TABLE_KEY_MAX && value);
     struct table_leaf **leaf = &table->leaves[(key & TABLE_KEY_MAX) >> TABLE_LEAF_BITS];
     if (*leaf == &empty_leaf) {
         struct table_leaf *fresh = calloc(1, sizeof(*fresh));
@@ -40,6 +42,7 @@ bool table_set(struct table *table, uint32_t key, void *value)
 
 void table_clear(struct table *table, uint32_t key)
 {
+    assert(key <= TABLE_KEY_MAX);
     struct table_leaf *leaf = table->leaves[(key & TABLE_KEY_MAX) >> TABLE_LEAF_BITS];
     if (leaf != &empty_leaf) {
         leaf->entries[key & (TABLE_LEAF_ENTRIES - 1)] = NULL;

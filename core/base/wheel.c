@@ -1,5 +1,7 @@
 #include "base/wheel.h"
 
+#include <assert.h>
+
 #define GROUP_BITS 6
 #define GROUP_MASK (WHEEL_SLOTS - 1)
 #define TICK_MASK ((UINT64_C(1) << 60) - 1)
@@ -31,6 +33,7 @@ static void place(struct wheel *wheel, struct wheel_timer *timer)
 
 void wheel_set(struct wheel *wheel, struct wheel_timer *timer, uint64_t deadline_ns)
 {
+    assert(!wheel_timer_set(timer));
     const uint64_t round = (UINT64_C(1) << WHEEL_TICK_BITS) - 1;
     timer->tick = ((deadline_ns >> WHEEL_TICK_BITS) + ((deadline_ns & round) != 0)) & TICK_MASK;
     wheel->count++;

@@ -476,6 +476,7 @@ const struct link_service channel_service = {
 
 void channel_set_share(struct channel *channel, uint32_t rail0_share)
 {
+    assert(rail0_share <= 1024);
     channel->share = rail0_share;
     channel->split = CRPC_SPLIT_FIXED;
 }

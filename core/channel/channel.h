@@ -1,8 +1,9 @@
 /* channel.h: messages striped over one rail or two: what capi (and the tests) may ask of it.
  * docs/design.md section 12 tells how it works, docs/wire.md what it sends.
  *
- * One engine belongs to one context and one thread at a time. Arguments have been checked by
- * capi: here they are asserted. What a peer sends is checked here (receive.c, control.c, channel.c).
+ * One engine belongs to one context and one thread at a time. Arguments have been checked by capi:
+ * here they are asserted, in all builds but release. What a peer sends is checked here
+ * (receive.c, control.c, channel.c).
  */
 #ifndef CORE_CHANNEL_CHANNEL_H
 #define CORE_CHANNEL_CHANNEL_H

@@ -171,6 +171,7 @@ void control_probe(struct channel *channel, uint32_t rail)
 
 void control_touch(struct channel_queue *queue)
 {
+    assert(nic_send_room(queue->queue_pair) > 0 && queue->channel->up & 1u << queue->rail);
     struct channel *channel = queue->channel;
     struct nic_transfer nothing = {.remote_address = channel->peer_area,
                                    .remote_key = channel->rails[queue->rail].peer_key};

@@ -23,6 +23,7 @@ int32_t channel_engine_create(struct nic *const *rails, uint32_t rail_count, str
                               const uint64_t *virtual_clock_ns, struct channel_engine **out,
                               crpc_error *error)
 {
+    assert(channels_max > 0);
     assert(rail_count >= 1 && rail_count <= CHANNEL_RAILS_MAX);
     struct channel_engine *engine = calloc(1, sizeof(*engine));
     if (!engine) {

@@ -3,6 +3,7 @@
 
 void op_finish(struct channel_op *op, int32_t status)
 {
+    assert(!list_linked(&op->link));
     struct channel *channel = op->channel;
     op->status = (int8_t)status;
     if (op->kind == CRPC_COMPLETION_SENT) {

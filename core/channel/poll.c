@@ -82,6 +82,7 @@ bool channel_something_waits(const struct channel_engine *engine)
 uint32_t channel_poll(struct channel_engine *engine, crpc_completion *completions,
                       uint32_t capacity)
 {
+    assert(completions || capacity == 0);
     struct output output = {.next = completions, .end = completions + capacity};
     engine->links.now_ns = 0;
     look_for_clear_to_sends(engine);

@@ -86,6 +86,7 @@ static struct channel_queue *create(struct channel *channel, uint32_t rail, crpc
 
 int32_t queues_create(struct channel *channel, uint32_t rail, uint32_t count, crpc_error *error)
 {
+    assert(rail < channel->engine->rail_count && count <= CHANNEL_QUEUE_PAIRS_MAX);
     struct channel_queue **queues = channel->rails[rail].queues;
     for (uint32_t i = 0; i < count; i++) {
         if (queues[i]) {
@@ -433,6 +434,7 @@ void rail_want_fence(struct channel *channel, uint32_t index)
 
 void rail_fill_report(struct channel *channel, uint32_t index, struct channel_control *message)
 {
+    assert(channel->rails[index].state == RAIL_FENCED);
     struct channel_report *report = (struct channel_report *)message->body;
     report->posted = channel->receive.number;
     for (uint32_t slot = 0; slot <= channel->slot_mask; slot++) {

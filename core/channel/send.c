@@ -572,6 +572,7 @@ int32_t channel_send(struct channel *channel, const crpc_channel_op *op,
 
 int32_t channel_cancel(struct channel *channel, const crpc_channel_op *op)
 {
+    assert(op->opcode == CRPC_CHANNEL_CANCEL);
     if (!link_cancel_possible(&channel->link)) {
         return CRPC_E_AGAIN;
     }

@@ -4,6 +4,7 @@
 #ifndef CORE_CHANNEL_SPLIT_H
 #define CORE_CHANNEL_SPLIT_H
 
+#include <assert.h>
 #include <stdint.h>
 
 #define SPLIT_WHOLE 1024u
@@ -13,6 +14,7 @@
  * stripe_bytes_min stays whole, on the rail with the larger share. bytes is at most 2^30. */
 static inline uint32_t split_first(uint32_t bytes, uint32_t rail0_share, uint32_t stripe_bytes_min)
 {
+    assert(bytes <= 1u << 30 && rail0_share <= SPLIT_WHOLE);
     if (bytes < stripe_bytes_min) {
         return rail0_share * 2 >= SPLIT_WHOLE ? bytes : 0;
     }

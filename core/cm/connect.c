@@ -73,8 +73,7 @@ int32_t cm_request(struct cm_identifier *identifier, const struct nic_queue_pair
     return CRPC_OK;
 }
 
-/* ---- The queue pair
- * ---------------------------------------------------------------------------------- */
+/* ---- The queue pair -------------------------------------------------------------------------- */
 
 /* The kernel says EINVAL where the connection is no longer in the state for it. */
 static int get_attributes(struct cm_identifier *identifier, enum ibv_qp_state state,
@@ -163,8 +162,7 @@ static int32_t make_ready(struct cm_identifier *identifier, struct nic_queue_pai
     return CRPC_OK;
 }
 
-/* ---- Answers
- * ----------------------------------------------------------------------------------------- */
+/* ---- Answers --------------------------------------------------------------------------------- */
 
 int32_t cm_establish(struct cm_identifier *identifier, struct nic_queue_pair *queue_pair,
                      const struct nic_transport *transport, crpc_error *error)

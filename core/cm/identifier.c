@@ -42,8 +42,7 @@ void cm_own(struct cm_identifier *identifier, void *owner)
     pthread_mutex_unlock(&identifier->cm->mutex);
 }
 
-/* ---- Destruction
- * ------------------------------------------------------------------------------------- */
+/* ---- Destruction ----------------------------------------------------------------------------- */
 
 /* From here on the cm thread does not touch it. */
 static void take_back(struct cm_identifier *identifier)
@@ -90,8 +89,7 @@ void cm_destroy(struct cm_identifier *identifier)
     cm_identifier_free(identifier);
 }
 
-/* ---- Addresses
- * --------------------------------------------------------------------------------------- */
+/* ---- Addresses ------------------------------------------------------------------------------- */
 
 void cm_note_addresses(struct cm_identifier *identifier)
 {

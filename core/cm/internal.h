@@ -17,6 +17,7 @@
 #ifndef CORE_CM_INTERNAL_H
 #define CORE_CM_INTERNAL_H
 
+#include <assert.h>
 #include <pthread.h>
 #include <rdma/rdma_cma.h>
 

@@ -82,6 +82,7 @@ static int start_thread(struct cm *cm)
 
 int32_t cm_open(struct nic *nic, struct cm **cm, crpc_error *error)
 {
+    assert(nic->rdma_cm);
     struct cm *made = calloc(1, sizeof(*made));
     if (!made) {
         return error_set(error, CRPC_E_NO_MEMORY, ENOMEM, "no memory for a connection manager");

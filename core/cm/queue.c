@@ -8,6 +8,7 @@
 struct cm_event *cm_spare_event(struct cm *cm, enum cm_event_kind kind,
                                 struct cm_identifier *identifier)
 {
+    assert(cm->spare);
     struct cm_event *event = &cm->spare->event;
     *event = (struct cm_event){.kind = kind, .identifier = identifier};
     event->error.struct_size = sizeof(event->error);
@@ -39,6 +40,7 @@ static void remove_event(struct cm *cm, struct queued_event *queued)
 
 void cm_queue_spare(struct cm *cm, struct cm_identifier *subject)
 {
+    assert(cm->spare);
     struct queued_event *queued = cm->spare;
     cm->spare = NULL;
     queued->subject = subject;

@@ -33,8 +33,7 @@ void cm_kick(struct cm *cm)
     eventfd_write(cm->kick_fd, 1);
 }
 
-/* ---- Being busy with an identifier
- * ------------------------------------------------------------------- */
+/* ---- Being busy with an identifier ----------------------------------------------------------- */
 
 /* False if it is being destroyed. */
 static bool begin(struct cm_identifier *identifier)
@@ -57,8 +56,7 @@ static void end(struct cm *cm)
     pthread_mutex_unlock(&cm->mutex);
 }
 
-/* ---- Work
- * -------------------------------------------------------------------------------------------- */
+/* ---- Work ------------------------------------------------------------------------------------ */
 
 void cm_work_add(struct cm_identifier *identifier)
 {
@@ -90,8 +88,7 @@ static bool work_step(struct cm *cm)
     return true;
 }
 
-/* ---- Events of rdma_cm
- * ------------------------------------------------------------------------------- */
+/* ---- Events of rdma_cm ----------------------------------------------------------------------- */
 
 static void tell(struct cm_identifier *identifier, enum cm_event_kind kind, const struct seen *seen)
 {
@@ -232,8 +229,7 @@ static bool connection_step(struct cm *cm)
     return true;
 }
 
-/* ---- Events of the device
- * ---------------------------------------------------------------------------- */
+/* ---- Events of the device -------------------------------------------------------------------- */
 
 static void tell_port(struct cm *cm, const struct ibv_async_event *event)
 {
@@ -298,8 +294,7 @@ static bool device_step(struct cm *cm)
     return true;
 }
 
-/* ---- The loop
- * ---------------------------------------------------------------------------------------- */
+/* ---- The loop -------------------------------------------------------------------------------- */
 
 /* Every step queues at most one event, and takes place only if there is memory for it. */
 static bool have_spare(struct cm *cm)

@@ -5,6 +5,7 @@
 
 void link_report(struct link *link, uint32_t events)
 {
+    assert(events != 0 && (events & ~LINK_EVENTS_ALL) == 0);
     link->events |= events;
     list_append_once(&link->group->events, &link->event_link);
 }
@@ -145,6 +146,7 @@ bool link_cancel_possible(struct link *link)
 
 void link_cancel_done(struct link *link, uint64_t user_data, uint64_t count)
 {
+    assert(link->group->cancels_tail - link->group->cancels_head < LINK_CANCELS_MAX);
     struct link_group *group = link->group;
     group->cancels[group->cancels_tail++ % LINK_CANCELS_MAX] =
         (struct link_cancel){.handle = link->handle,

@@ -2,6 +2,8 @@
 #ifndef CORE_LINK_INTERNAL_H
 #define CORE_LINK_INTERNAL_H
 
+#include <assert.h>
+
 #include "link/link.h"
 
 struct link_listener {

@@ -13,10 +13,22 @@
 
 /* ---- Groups ---------------------------------------------------------------------------------- */
 
+static void assert_whole(const struct link_service *service)
+{
+    assert(service->name && service->no_room && service->version_min <= service->version_max);
+    assert(service->create && service->prepare && service->fill_body && service->body_fault);
+    assert(service->attach && service->detach && service->unprepare && service->destroy);
+    assert(service->opened && service->settle && service->distrust && service->failed);
+    assert(service->leave && service->describe_leave && service->keepalive && service->closed);
+    assert(service->quiet);
+    (void)service;
+}
+
 void link_group_init(struct link_group *group, const struct link_service *service, struct nic *nic,
                      struct cm *cm, struct log *log, struct handles *handles,
                      const uint64_t *virtual_clock_ns)
 {
+    assert_whole(service);
     *group = (struct link_group){.service = service,
                                  .nic = nic,
                                  .cm = cm,

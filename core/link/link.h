@@ -181,6 +181,8 @@ struct link_peer {
 #define LINK_EVENT_ROOM 0x8u
 #define LINK_EVENT_DISCONNECTED 0x10u /* once quiet; of a closed link: to be destroyed then */
 
+#define LINK_EVENTS_ALL 0x1fu
+
 #define LINK_TIMER_LIFE 1u
 #define LINK_TIMER_SERVICE 2u /* the first kind of timer that is the service's */
 

@@ -9,6 +9,7 @@
 int32_t link_listener_open(struct link_group *group, const char *address, uint32_t backlog,
                            uint64_t user_data, struct link_listener **out, crpc_error *error)
 {
+    assert(backlog > 0);
     int32_t status = link_need_cm(group, error);
     if (status != CRPC_OK) {
         return status;
@@ -98,6 +99,7 @@ static int32_t make_room(struct link_listener *listener, struct link **link, crp
 
 void link_take_request(struct link_listener *listener, const struct cm_event *event)
 {
+    assert(event->kind == CM_EVENT_CONNECT_REQUEST);
     const struct link_service *service = listener->group->service;
     struct link_peer peer;
     struct link_reject reject;

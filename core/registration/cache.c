@@ -37,6 +37,7 @@ struct registration_cache {
 int32_t registration_cache_create(const struct registrar *registrar,
                                   struct registration_cache **out, crpc_error *error)
 {
+    assert(registrar->nic_count > 0);
     struct registration_cache *cache = calloc(1, sizeof(*cache));
     if (!cache) {
         return error_set(error, CRPC_E_NO_MEMORY, ENOMEM, "no memory for a cache of registrations");
@@ -214,6 +215,7 @@ static int32_t add_over(struct registration_cache *cache, uint64_t address, uint
 int32_t registration_cache_get(struct registration_cache *cache, uint64_t address, uint64_t bytes,
                                struct registration **registration, crpc_error *error)
 {
+    assert(bytes > 0 && address <= UINT64_MAX - bytes);
     uint64_t end = address + bytes;
     struct cached *cached = cache->last;
     if (unlikely(!cached || !covers(cached, address, end))) {

@@ -35,6 +35,7 @@ int32_t registration_make(const struct registrar *registrar, uint64_t address, u
                           uint32_t access, int fd, uint64_t fd_offset,
                           struct registration *registration, crpc_error *error)
 {
+    assert(registrar->nic_count > 0 && bytes > 0);
     crpc_error first;
     registration_try(registrar, address, bytes, access, fd, fd_offset, registration, &first);
     if (registration->nics == 0) {
@@ -46,6 +47,7 @@ int32_t registration_make(const struct registrar *registrar, uint64_t address, u
 
 void registration_end(const struct registrar *registrar, struct registration *registration)
 {
+    assert(registration->users == 0);
     for (uint32_t i = 0; i < registrar->nic_count; i++) {
         if (registration->nics & 1u << i) {
             registrar->nics[i]->operations->memory_deregister(registrar->nics[i],

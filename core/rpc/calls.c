@@ -67,6 +67,7 @@ void rpc_timer(struct link_group *group, struct wheel_timer *timer)
 
 int32_t rpc_cancel(struct rpc_endpoint *endpoint, const crpc_op *op)
 {
+    assert(op->opcode == CRPC_OP_CANCEL);
     if (!link_cancel_possible(&endpoint->link)) {
         endpoint->stats.refused++;
         return CRPC_E_AGAIN;

@@ -25,6 +25,7 @@ int32_t rpc_engine_create(struct nic *nic, struct cm *cm, struct log *log, struc
                           uint32_t endpoints_max, const uint64_t *virtual_clock_ns,
                           struct rpc_engine **out, crpc_error *error)
 {
+    assert(endpoints_max > 0);
     struct rpc_engine *engine = calloc(1, sizeof(*engine));
     if (!engine) {
         return error_set(error, CRPC_E_NO_MEMORY, ENOMEM, "no memory for a context");

@@ -284,6 +284,7 @@ void endpoint_publish(struct rpc_endpoint *endpoint);
 /* calls.c */
 static inline struct rpc_call *call_take(struct rpc_endpoint *endpoint)
 {
+    assert(endpoint->calls.first_free != NO_CALL);
     struct rpc_call *call = &endpoint->calls.slots[endpoint->calls.first_free];
     endpoint->calls.first_free = call->next_free;
     endpoint->calls.used++;
@@ -295,6 +296,7 @@ static inline struct rpc_call *call_take(struct rpc_endpoint *endpoint)
 static inline void call_free(struct rpc_call *call)
 {
     struct rpc_endpoint *endpoint = call->endpoint;
+    assert(call->state != CALL_FREE);
     call->state = CALL_FREE;
     call->next_free = endpoint->calls.first_free;
     endpoint->calls.first_free = call->call_id & WIRE_CALL_INDEX_MASK;

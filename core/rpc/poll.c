@@ -39,6 +39,7 @@ bool rpc_something_waits(const struct rpc_engine *engine)
  *  - DISCONNECTED comes last, when nothing of the endpoint is pending any more. */
 uint32_t rpc_poll(struct rpc_engine *engine, crpc_completion *completions, uint32_t capacity)
 {
+    assert(completions || capacity == 0);
     struct output output = {.next = completions, .end = completions + capacity};
     engine->epoch++;
     engine->links.now_ns = 0;

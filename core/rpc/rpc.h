@@ -1,8 +1,9 @@
 /* rpc.h: the RPC engine: what capi (and the tests) may ask of it. docs/design.md tells how it
  * works.
  *
- * One engine belongs to one context and one thread at a time. Arguments have been checked by
- * capi: here they are asserted. What a peer sends is checked here (receive.c, endpoint.c).
+ * One engine belongs to one context and one thread at a time. Arguments have been checked by capi:
+ * here they are asserted, in all builds but release. What a peer sends is checked here
+ * (receive.c, endpoint.c).
  */
 #ifndef CORE_RPC_RPC_H
 #define CORE_RPC_RPC_H

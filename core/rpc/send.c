@@ -127,6 +127,7 @@ static inline void book_call(struct rpc_endpoint *endpoint, const crpc_op *op, u
 
 int32_t rpc_call(struct rpc_endpoint *endpoint, const crpc_op *op, const void *payload)
 {
+    assert(op->opcode == CRPC_OP_CALL && (payload || op->payload_bytes == 0));
     if (!call_possible(endpoint, op)) {
         return call_impossible(endpoint, op);
     }
@@ -218,6 +219,7 @@ static inline int32_t reply_with(struct rpc_endpoint *endpoint, const crpc_op *o
 
 int32_t rpc_reply(struct rpc_endpoint *endpoint, const crpc_op *op, const void *payload)
 {
+    assert(op->opcode == CRPC_OP_REPLY && (payload || op->payload_bytes == 0));
     return reply_with(endpoint, op, op->status, payload);
 }
 
@@ -241,6 +243,7 @@ void rpc_submit_end(struct rpc_engine *engine)
 
 int32_t rpc_reserve(struct rpc_endpoint *endpoint, const crpc_op *op, void **address)
 {
+    assert(op->opcode == CRPC_OP_CALL || op->opcode == CRPC_OP_REPLY);
     if (op->opcode == CRPC_OP_CALL && !call_possible(endpoint, op)) {
         return call_impossible(endpoint, op);
     }

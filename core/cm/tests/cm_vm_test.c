@@ -20,8 +20,7 @@
 #include "signals.h"
 #include "vm_tests.h"
 
-/* ---- Connecting
- * ---------------------------------------------------------------------------------------- */
+/* ---- Connecting ------------------------------------------------------------------------------ */
 
 /* The whole handshake, with all that it shows on the way. */
 static void test_connect(void **state)
@@ -183,8 +182,7 @@ static void test_names(void **state)
         CRPC_E_UNREACHABLE);
 }
 
-/* ---- Not connecting
- * ------------------------------------------------------------------------------------ */
+/* ---- Not connecting -------------------------------------------------------------------------- */
 
 static void test_nobody_listens(void **state)
 {
@@ -348,8 +346,7 @@ static void test_backlog(void **state)
     cm_destroy(listener);
 }
 
-/* ---- The device
- * ---------------------------------------------------------------------------------------- */
+/* ---- The device ------------------------------------------------------------------------------ */
 
 static bool set_link(const char *name, bool up)
 {

@@ -71,8 +71,7 @@ int rig_tear_down(void **state)
     return 0;
 }
 
-/* ---- Events
- * -------------------------------------------------------------------------------------------- */
+/* ---- Events ---------------------------------------------------------------------------------- */
 
 static bool readable(int fd, int timeout_ms)
 {
@@ -104,8 +103,7 @@ void side_expect_silence(struct side *side)
     assert_false(cm_event_take(side->cm, &event));
 }
 
-/* ---- Connections
- * --------------------------------------------------------------------------------------- */
+/* ---- Connections ----------------------------------------------------------------------------- */
 
 struct nic_queue_pair *side_queue_pair(struct side *side)
 {
@@ -216,8 +214,7 @@ void link_prove(struct rig *rig, const struct link *link)
     prove(link->server_queue_pair, link->client_queue_pair, 43);
 }
 
-/* ---- The machine
- * --------------------------------------------------------------------------------------- */
+/* ---- The machine ----------------------------------------------------------------------------- */
 
 bool file_overlay(const char *path, const char *contents)
 {

@@ -53,6 +53,7 @@ static inline __attribute__((always_inline)) void post_write(struct nic_queue_pa
     if (unlikely(base->failed)) {
         return;
     }
+    assert(nic_send_room(base) > 0 && transfer->bytes <= base->nic->message_bytes_max);
     struct mlx5_queue_pair *queue_pair = to_mlx5_queue_pair(base);
     const uint32_t head = sizeof(struct mlx5_wqe_ctrl_seg) + sizeof(struct mlx5_wqe_raddr_seg);
     bool in_wqe = transfer->bytes <= base->nic->inline_bytes_max;
@@ -90,6 +91,7 @@ void mlx5_post_read(struct nic_queue_pair *base, const struct nic_transfer *tran
     if (unlikely(base->failed)) {
         return;
     }
+    assert(nic_send_room(base) > 0 && transfer->bytes <= base->nic->message_bytes_max);
     struct mlx5_queue_pair *queue_pair = to_mlx5_queue_pair(base);
     uint8_t *wqe = begin(queue_pair, WQE_BLOCK_BYTES);
     void *segment = wqe + sizeof(struct mlx5_wqe_ctrl_seg);

@@ -149,8 +149,7 @@ struct nic_transfer pair_write(const struct pair *pair, uint64_t from, uint64_t 
     };
 }
 
-/* ---- Inboxes
- * ------------------------------------------------------------------------------------------- */
+/* ---- Inboxes --------------------------------------------------------------------------------- */
 
 void inbox_poll(struct inbox *inbox)
 {

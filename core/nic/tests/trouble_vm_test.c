@@ -114,6 +114,14 @@ void test_peer_gone(void **state)
 }
 
 /* Without a receive the write waits, and goes on when one is posted: rnr_retry 7 is for ever. */
+static void wait_for_room(struct pair *pair)
+{
+    while (nic_send_room(pair->sender) == 0) {
+        pair->near.count = 0;
+        inbox_poll(&pair->near);
+    }
+}
+
 void test_no_receive(void **state)
 {
     struct pair *pair = *state;
@@ -121,14 +129,13 @@ void test_no_receive(void **state)
     uint32_t depth = far->receive_depth;
     for (uint32_t i = 0; i < depth; i++) {
         struct nic_transfer write = pair_write(pair, 0, 0, 16, i);
-        while (nic_send_room(pair->sender) == 0) {
-            inbox_poll(&pair->near);
-        }
+        wait_for_room(pair);
         send_one(pair, &write, 0);
     }
     inbox_wait(&pair->far, depth);
     assert_int_equal(far->receives_posted, 0);
     struct nic_transfer write = pair_write(pair, 0, 0, 16, depth);
+    wait_for_room(pair);
     send_one(pair, &write, NIC_POST_SIGNALED);
     inbox_expect_silence(&pair->far);
     far->operations->refill(far);
@@ -224,10 +231,7 @@ void test_destroy_pending(void **state)
     pair->far.count = 0;
     for (uint32_t i = 0; i <= pair->far.nic->receive_depth; i++) {
         struct nic_transfer write = pair_write(pair, 0, 0, 16, i);
-        while (nic_send_room(pair->sender) == 0) {
-            pair->near.count = 0;
-            inbox_poll(&pair->near);
-        }
+        wait_for_room(pair);
         send_one(pair, &write, 0);
     }
     inbox_wait(&pair->far, pair->far.nic->receive_depth);

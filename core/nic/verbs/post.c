@@ -4,6 +4,7 @@
  * the device what was posted since the last one as a single linked list.
  */
 #include <arpa/inet.h>
+#include <assert.h>
 #include <errno.h>
 #include <string.h>
 
@@ -49,6 +50,7 @@ static inline __attribute__((always_inline)) void post_write(struct nic_queue_pa
     if (unlikely(base->failed)) {
         return;
     }
+    assert(nic_send_room(base) > 0 && transfer->bytes <= base->nic->message_bytes_max);
     struct ibv_send_wr *wqe = chain_next(to_verbs_queue_pair(base), transfer, flags);
     wqe->opcode = opcode;
     if (opcode == IBV_WR_RDMA_WRITE_WITH_IMM) {
@@ -78,6 +80,7 @@ void verbs_post_read(struct nic_queue_pair *base, const struct nic_transfer *tra
     if (unlikely(base->failed)) {
         return;
     }
+    assert(nic_send_room(base) > 0 && transfer->bytes <= base->nic->message_bytes_max);
     chain_next(to_verbs_queue_pair(base), transfer, flags)->opcode = IBV_WR_RDMA_READ;
 }
 

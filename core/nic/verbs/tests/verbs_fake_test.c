@@ -206,21 +206,20 @@ static void post(struct nic_queue_pair *queue_pair, uint32_t count, uint32_t byt
     }
 }
 
-/* ---- Posting
- * ----------------------------------------------------------------------------------------- */
+/* ---- Posting --------------------------------------------------------------------------------- */
 
 static void test_chain(void **state)
 {
     struct nic_queue_pair *queue_pair = create(*state, 5);
     post(queue_pair, 3, 32, 0);
     assert_int_equal(fake.post_count, 0);
-    verbs_ring(queue_pair);
+    verbs_ring_doorbell(queue_pair);
     assert_int_equal(fake.post_count, 3);
     assert_int_equal(fake.post_calls, 1);
-    verbs_ring(queue_pair);
+    verbs_ring_doorbell(queue_pair);
     assert_int_equal(fake.post_calls, 1);
     post(queue_pair, 9, 32, 0);
-    verbs_ring(queue_pair);
+    verbs_ring_doorbell(queue_pair);
     assert_int_equal(fake.post_count, 12);
     assert_int_equal(fake.post_calls, 4); /* 4, 4 and 1 */
     assert_int_equal(queue_pair->stats.doorbells, 4);
@@ -241,7 +240,7 @@ static void test_inline(void **state)
     post(queue_pair, 1, 64, 0);
     post(queue_pair, 1, 65, 0);
     verbs_post_read(queue_pair, &read, NIC_POST_SIGNALED);
-    verbs_ring(queue_pair);
+    verbs_ring_doorbell(queue_pair);
     assert_int_equal(fake.posts[0].pieces, 0);
     assert_int_equal(fake.posts[0].flags & IBV_SEND_INLINE, IBV_SEND_INLINE);
     assert_int_equal(fake.posts[1].flags & IBV_SEND_INLINE, IBV_SEND_INLINE);
@@ -262,9 +261,9 @@ static void test_plain_write(void **state)
     write.bytes = 65;
     verbs_post_write(queue_pair, &write, NIC_POST_SIGNALED);
     post(queue_pair, 1, 64, 0); /* in a place of the chain that had a plain one before */
-    verbs_ring(queue_pair);
+    verbs_ring_doorbell(queue_pair);
     post(queue_pair, 4, 64, 0);
-    verbs_ring(queue_pair);
+    verbs_ring_doorbell(queue_pair);
     assert_int_equal(fake.posts[0].opcode, IBV_WR_RDMA_WRITE_WITH_IMM);
     assert_int_equal(fake.posts[1].opcode, IBV_WR_RDMA_WRITE);
     assert_int_equal(fake.posts[1].flags, IBV_SEND_INLINE);
@@ -287,10 +286,10 @@ static void test_refused_post(void **state)
     struct nic_queue_pair *queue_pair = create(nic, 5);
     struct nic_completion completions[16];
     post(queue_pair, 1, 32, NIC_POST_SIGNALED);
-    verbs_ring(queue_pair);
+    verbs_ring_doorbell(queue_pair);
     fake.refuse_after = 1;
     post(queue_pair, 3, 32, 0);
-    verbs_ring(queue_pair);
+    verbs_ring_doorbell(queue_pair);
     assert_true(queue_pair->failed);
     assert_int_equal(device_qp(queue_pair)->state, IBV_QPS_ERR);
     post(queue_pair, 1, 32, 0);
@@ -331,8 +330,7 @@ static void test_refill(void **state)
     assert_int_equal(fake.srq_posted, 2000);
 }
 
-/* ---- Polling
- * ----------------------------------------------------------------------------------------- */
+/* ---- Polling --------------------------------------------------------------------------------- */
 
 static void test_order(void **state)
 {
@@ -343,7 +341,7 @@ static void test_order(void **state)
     assert_int_equal(verbs_poll(&nic->device.base, completions, 16),
                      0); /* nothing outstanding: no look */
     post(queue_pair, 6, 32, 0);
-    verbs_ring(queue_pair);
+    verbs_ring_doorbell(queue_pair);
     add(&fake.receive, 5, 11, IBV_WC_SUCCESS);
     add(&fake.receive, 9, 12, IBV_WC_SUCCESS);
     assert_int_equal(verbs_poll(&nic->device.base, completions, 16), 3);
@@ -366,7 +364,7 @@ static void test_sends_do_not_starve(void **state)
     struct nic_queue_pair *queue_pair = create(nic, 5);
     struct nic_completion completions[64];
     post(queue_pair, 4, 32, 0);
-    verbs_ring(queue_pair);
+    verbs_ring_doorbell(queue_pair);
     for (uint64_t i = 0; i < 60; i++) {
         add(&fake.receive, 5, i, IBV_WC_SUCCESS);
     }
@@ -390,7 +388,7 @@ static void test_counter_wraps(void **state)
     struct nic_completion completions[4];
     queue_pair->posted = queue_pair->completed = 0xfffffffdu;
     post(queue_pair, 6, 32, 0);
-    verbs_ring(queue_pair);
+    verbs_ring_doorbell(queue_pair);
     assert_int_equal(queue_pair->posted, 3);
     assert_int_equal(nic_send_room(queue_pair), 10);
     add(&fake.send, 5, 0, IBV_WC_SUCCESS);
@@ -419,7 +417,7 @@ static void test_errors(void **state)
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct nic_queue_pair *queue_pair = create(nic, 5);
         post(queue_pair, 1, 32, 0);
-        verbs_ring(queue_pair);
+        verbs_ring_doorbell(queue_pair);
         add(&fake.send, 5, 0, cases[i].status);
         assert_int_equal(verbs_poll(&nic->device.base, &completion, 1), 1);
         assert_int_equal(completion.kind, NIC_COMPLETION_ERROR);
@@ -449,8 +447,7 @@ static void test_bad_receives(void **state)
     verbs_queue_pair_destroy(queue_pair);
 }
 
-/* ---- Failing and destroying
- * ---------------------------------------------------------------------------- */
+/* ---- Failing and destroying ------------------------------------------------------------------ */
 
 /* What was posted but not rung reaches the device, so that it is flushed like the rest. */
 static void test_fail_rings(void **state)
@@ -460,7 +457,7 @@ static void test_fail_rings(void **state)
     verbs_queue_pair_fail(queue_pair);
     assert_int_equal(fake.post_count, 2);
     post(queue_pair, 2, 32, 0);
-    verbs_ring(queue_pair);
+    verbs_ring_doorbell(queue_pair);
     assert_int_equal(fake.post_count, 2);
     assert_int_equal(queue_pair->posted, 2);
     verbs_queue_pair_destroy(queue_pair);
@@ -482,9 +479,9 @@ static void test_destroy(void **state)
     struct nic_queue_pair *other = create(nic, 7);
     struct nic_completion completions[32];
     post(doomed, 2, 32, NIC_POST_SIGNALED);
-    verbs_ring(doomed);
+    verbs_ring_doorbell(doomed);
     post(other, 2, 32, NIC_POST_SIGNALED);
-    verbs_ring(other);
+    verbs_ring_doorbell(other);
     for (uint64_t i = 0; i < 5; i++) {
         add(&fake.receive, 5, 50 + i, IBV_WC_SUCCESS);
         add(&fake.receive, 7, i, IBV_WC_SUCCESS);
