@@ -57,7 +57,7 @@ bool address_any(const struct sockaddr_storage *address)
     static const uint8_t zero[16];
     uint8_t raw[16];
     address_raw(address, raw);
-    return memcmp(raw, zero, sizeof raw) == 0;
+    return memcmp(raw, zero, sizeof(raw)) == 0;
 }
 
 uint16_t address_port(const struct sockaddr_storage *address)
@@ -107,7 +107,7 @@ static bool link_local(const uint8_t raw[16])
 void address_set(struct sockaddr_storage *address, uint8_t ip_version, const uint8_t raw[16],
                  uint16_t network_port)
 {
-    memset(address, 0, sizeof *address);
+    memset(address, 0, sizeof(*address));
     if (ip_version == 4) {
         struct sockaddr_in *to = (struct sockaddr_in *)address;
         to->sin_family = AF_INET;
@@ -145,7 +145,7 @@ static uint16_t port_space_of(const struct cm_id *id, const struct sockaddr_stor
         return id->port_space;
     uint64_t mask = be64toh(as_ib(address)->service_mask) & SERVICE_MASK;
     uint64_t service = be64toh(as_ib(address)->service_id) & mask;
-    for (unsigned i = 0; i < sizeof spaces / sizeof *spaces; i++) {
+    for (unsigned i = 0; i < sizeof(spaces) / sizeof(*spaces); i++) {
         uint64_t of_space = (uint32_t)spaces[i] << 16;
         if ((id->port_space == RDMA_PS_IB || id->port_space == spaces[i]) &&
             service == (of_space & mask))
@@ -192,7 +192,7 @@ int id_bind(struct cm_id *id, const struct sockaddr_storage *address)
     int error = bind_port(id, address);
     if (error)
         return error;
-    memset(&id->source, 0, sizeof id->source);
+    memset(&id->source, 0, sizeof(id->source));
     memcpy(&id->source, address, address_bytes(address));
     set_port(id, id->bound.port);
     id->rail = rail;
@@ -210,8 +210,8 @@ static int bind_of(const struct cm_call *call, uint32_t number, const struct soc
 /* Commands of the older ABI hold an IPv4 or IPv6 address only. */
 static bool from_in6(struct sockaddr_storage *to, const struct sockaddr_in6 *from)
 {
-    memset(to, 0, sizeof *to);
-    memcpy(to, from, sizeof *from);
+    memset(to, 0, sizeof(*to));
+    memcpy(to, from, sizeof(*from));
     return to->ss_family == AF_INET || to->ss_family == AF_INET6;
 }
 
@@ -219,7 +219,7 @@ int command_bind_ip(const struct cm_call *call)
 {
     struct rdma_ucm_bind_ip command;
     struct sockaddr_storage address;
-    if (!call_copy_in(call, &command, sizeof command))
+    if (!call_copy_in(call, &command, sizeof(command)))
         return -EINVAL;
     if (!from_in6(&address, &command.addr))
         return -EINVAL;
@@ -230,9 +230,9 @@ int command_bind(const struct cm_call *call)
 {
     struct rdma_ucm_bind command;
     struct sockaddr_storage address;
-    if (!call_copy_in(call, &command, sizeof command))
+    if (!call_copy_in(call, &command, sizeof(command)))
         return -EINVAL;
-    memcpy(&address, &command.addr, sizeof address);
+    memcpy(&address, &command.addr, sizeof(address));
     if (command.reserved || !command.addr_size || command.addr_size != address_bytes(&address))
         return -EINVAL;
     return bind_of(call, command.id, &address);
@@ -296,7 +296,7 @@ static int resolve(const struct cm_call *call, uint32_t number,
         return error;
     if (id->state == ID_IDLE) {
         struct sockaddr_storage any;
-        memset(&any, 0, sizeof any);
+        memset(&any, 0, sizeof(any));
         any.ss_family = destination->ss_family;
         if (any.ss_family == ADDRESS_FAMILY_IB && source->ss_family == AF_UNSPEC)
             return -ENODEV;
@@ -311,7 +311,7 @@ int command_resolve_ip(const struct cm_call *call)
 {
     struct rdma_ucm_resolve_ip command;
     struct sockaddr_storage source, destination;
-    if (!call_copy_in(call, &command, sizeof command))
+    if (!call_copy_in(call, &command, sizeof(command)))
         return -EINVAL;
     bool known = from_in6(&source, &command.src_addr);
     if ((source.ss_family && !known) || !from_in6(&destination, &command.dst_addr))
@@ -323,10 +323,10 @@ int command_resolve_addr(const struct cm_call *call)
 {
     struct rdma_ucm_resolve_addr command;
     struct sockaddr_storage source, destination;
-    if (!call_copy_in(call, &command, sizeof command))
+    if (!call_copy_in(call, &command, sizeof(command)))
         return -EINVAL;
-    memcpy(&source, &command.src_addr, sizeof source);
-    memcpy(&destination, &command.dst_addr, sizeof destination);
+    memcpy(&source, &command.src_addr, sizeof(source));
+    memcpy(&destination, &command.dst_addr, sizeof(destination));
     if (command.reserved || (command.src_size && command.src_size != address_bytes(&source)) ||
         !command.dst_size || command.dst_size != address_bytes(&destination))
         return -EINVAL;

@@ -51,7 +51,7 @@ static uint32_t flow_label(const struct cm_id *id)
 
 void attributes_path(const struct cm_id *id, struct ib_user_path_rec *record)
 {
-    memset(record, 0, sizeof *record);
+    memset(record, 0, sizeof(*record));
     address_gid(&id->destination, record->dgid);
     address_gid(&id->source, record->sgid);
     record->pkey = htobe16(RAIL_PKEY);
@@ -71,7 +71,7 @@ void attributes_path(const struct cm_id *id, struct ib_user_path_rec *record)
 void attributes_address_handle(const struct cm_id *id, struct ib_uverbs_ah_attr *attribute)
 {
     uint8_t source[16];
-    memset(attribute, 0, sizeof *attribute);
+    memset(attribute, 0, sizeof(*attribute));
     address_gid(&id->source, source);
     address_gid(&id->destination, attribute->grh.dgid);
     attribute->grh.flow_label = flow_label(id);
@@ -161,9 +161,9 @@ int command_init_qp_attr(const struct cm_call *call)
     struct rdma_ucm_init_qp_attr command;
     struct ib_uverbs_qp_attr attribute = {0};
     int error;
-    if (call->out_bytes < sizeof attribute)
+    if (call->out_bytes < sizeof(attribute))
         return -ENOSPC;
-    if (!call_copy_in(call, &command, sizeof command) || command.qp_state > STATE_ERROR)
+    if (!call_copy_in(call, &command, sizeof(command)) || command.qp_state > STATE_ERROR)
         return -EINVAL;
     struct cm_id *id = id_find(call->file, command.id, &error);
     if (!id)
@@ -175,5 +175,5 @@ int command_init_qp_attr(const struct cm_call *call)
         without_connection(id, &attribute);
     else
         error = with_connection(id, command.qp_state, &attribute);
-    return error ? error : call_copy_out(command.response, &attribute, sizeof attribute);
+    return error ? error : call_copy_out(command.response, &attribute, sizeof(attribute));
 }

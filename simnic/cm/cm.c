@@ -11,10 +11,10 @@
 
 struct cm *cm_create(const struct cm_host *host)
 {
-    struct cm *cm = calloc(1, sizeof *cm);
+    struct cm *cm = calloc(1, sizeof(*cm));
     if (!cm)
         return NULL;
-    cm->ids = calloc(ID_COUNT, sizeof *cm->ids);
+    cm->ids = calloc(ID_COUNT, sizeof(*cm->ids));
     if (!cm->ids) {
         free(cm);
         return NULL;
@@ -78,7 +78,7 @@ static void leave(struct cm *cm)
 
 struct cm_file *cm_file_open(struct cm *cm, int event_fd)
 {
-    struct cm_file *file = calloc(1, sizeof *file);
+    struct cm_file *file = calloc(1, sizeof(*file));
     if (!file)
         return NULL;
     file->cm = cm;
@@ -154,7 +154,7 @@ static int run_locked(struct cm_file *file, const struct cm_call *call, uint32_t
 static void log_unknown(struct cm *cm, uint32_t number)
 {
     char text[64];
-    snprintf(text, sizeof text, "rdma_cm: unknown command %u", number);
+    snprintf(text, sizeof(text), "rdma_cm: unknown command %u", number);
     if (cm->host.log)
         cm->host.log(cm->host.context, text);
 }
@@ -167,9 +167,9 @@ ssize_t cm_file_write(struct cm_file *file, const void *command, size_t bytes, b
     struct cm *cm = file->cm;
     struct rdma_ucm_cmd_hdr header;
     int error = 0;
-    if (bytes < sizeof header)
+    if (bytes < sizeof(header))
         return -EINVAL;
-    if (!command || !dma_copy(&header, command, sizeof header))
+    if (!command || !dma_copy(&header, command, sizeof(header)))
         return -EFAULT;
     if (header.cmd != RDMA_USER_CM_CMD_GET_EVENT && !command_find(header.cmd, &error)) {
         log_unknown(cm, header.cmd);
@@ -178,11 +178,11 @@ ssize_t cm_file_write(struct cm_file *file, const void *command, size_t bytes, b
     } else {
         error = 0;
     }
-    if (header.in + sizeof header > bytes)
+    if (header.in + sizeof(header) > bytes)
         return -EINVAL;
     uint8_t in[MOST_COMMAND_BYTES];
-    uint32_t in_bytes = header.in < sizeof in ? header.in : sizeof in;
-    if (!dma_copy(in, (const char *)command + sizeof header, in_bytes))
+    uint32_t in_bytes = header.in < sizeof(in) ? header.in : sizeof(in);
+    if (!dma_copy(in, (const char *)command + sizeof(header), in_bytes))
         return error ? error : -EFAULT;
     struct cm_call call = {.file = file, .in = in, .in_bytes = in_bytes, .out_bytes = header.out};
     /* No thread may be cancelled with the lock in its hands. */
@@ -207,7 +207,7 @@ struct cm_id *call_take(const struct cm_call *call, void *command, size_t bytes,
     *error = -EINVAL;
     if (!call_copy_in(call, command, bytes))
         return NULL;
-    memcpy(&number, (const uint8_t *)command + id_at, sizeof number);
+    memcpy(&number, (const uint8_t *)command + id_at, sizeof(number));
     return id_find(call->file, number, error);
 }
 
@@ -227,7 +227,7 @@ static int free_number(struct cm *cm)
 struct cm_id *id_new(struct cm_file *file, uint16_t port_space, uint8_t queue_pair_type)
 {
     struct cm *cm = file->cm;
-    struct cm_id *id = calloc(1, sizeof *id);
+    struct cm_id *id = calloc(1, sizeof(*id));
     int number = id ? free_number(cm) : -1;
     if (number < 0) {
         free(id);
@@ -286,11 +286,11 @@ struct cm_id *id_find(struct cm_file *file, uint32_t number, int *error)
 void cm_receive(struct cm *cm, uint32_t source_slot, const void *message, size_t bytes)
 {
     struct cm_message copy;
-    if (bytes != sizeof copy)
+    if (bytes != sizeof(copy))
         return;
-    memcpy(&copy, message, sizeof copy);
-    if (copy.magic != CM_MESSAGE_MAGIC || copy.bytes != sizeof copy ||
-        copy.private_length > sizeof copy.private_data)
+    memcpy(&copy, message, sizeof(copy));
+    if (copy.magic != CM_MESSAGE_MAGIC || copy.bytes != sizeof(copy) ||
+        copy.private_length > sizeof(copy.private_data))
         return;
     struct cm_host *host = &cm->host;
     if (copy.destination_generation != host->generation(host->context, host->slot) ||

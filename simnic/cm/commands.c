@@ -22,9 +22,9 @@ static int command_create_id(const struct cm_call *call)
 {
     struct rdma_ucm_create_id command;
     struct rdma_ucm_create_id_resp response;
-    if (call->out_bytes < sizeof response)
+    if (call->out_bytes < sizeof(response))
         return -ENOSPC;
-    if (!call_copy_in(call, &command, sizeof command))
+    if (!call_copy_in(call, &command, sizeof(command)))
         return -EINVAL;
     int type = queue_pair_type_of(&command);
     if (type < 0)
@@ -34,7 +34,7 @@ static int command_create_id(const struct cm_call *call)
         return -ENOMEM;
     id->uid = command.uid;
     response.id = id->number;
-    int error = call_copy_out(command.response, &response, sizeof response);
+    int error = call_copy_out(command.response, &response, sizeof(response));
     if (error)
         id_destroy(id); /* the program does not know of it */
     return error;
@@ -45,14 +45,14 @@ static int command_destroy_id(const struct cm_call *call)
     struct rdma_ucm_destroy_id command;
     struct rdma_ucm_destroy_id_resp response;
     int error;
-    if (call->out_bytes < sizeof response)
+    if (call->out_bytes < sizeof(response))
         return -ENOSPC;
     struct cm_id *id = CALL_TAKE(call, command, &error);
     if (!id)
         return error;
     response.events_reported = id->events_reported;
     id_destroy(id);
-    return call_copy_out(command.response, &response, sizeof response);
+    return call_copy_out(command.response, &response, sizeof(response));
 }
 
 static cm_command *const commands[] = {
@@ -83,6 +83,6 @@ static cm_command *const commands[] = {
 
 cm_command *command_find(uint32_t number, int *error)
 {
-    *error = number < sizeof commands / sizeof *commands ? -ENOSYS : -EINVAL;
+    *error = number < sizeof(commands) / sizeof(*commands) ? -ENOSYS : -EINVAL;
     return *error == -ENOSYS ? commands[number] : NULL;
 }

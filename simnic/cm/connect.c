@@ -126,7 +126,7 @@ int command_connect(const struct cm_call *call)
 {
     struct rdma_ucm_connect command;
     int error;
-    if (!copy_in_without_ece(call, &command, sizeof command,
+    if (!copy_in_without_ece(call, &command, sizeof(command),
                              offsetof(struct rdma_ucm_connect, ece)) ||
         !command.conn_param.valid)
         return -EINVAL;
@@ -257,7 +257,7 @@ int command_accept(const struct cm_call *call)
 {
     struct rdma_ucm_accept command;
     int error;
-    if (!copy_in_without_ece(call, &command, sizeof command, offsetof(struct rdma_ucm_accept, ece)))
+    if (!copy_in_without_ece(call, &command, sizeof(command), offsetof(struct rdma_ucm_accept, ece)))
         return -EINVAL;
     struct cm_id *id = id_find(call->file, command.id, &error);
     if (!id)
@@ -285,7 +285,7 @@ int command_reject(const struct cm_call *call)
 {
     struct rdma_ucm_reject command;
     int error;
-    if (!call_copy_in(call, &command, sizeof command))
+    if (!call_copy_in(call, &command, sizeof(command)))
         return -EINVAL;
     uint8_t reason = command.reason ? command.reason : REJECT_CONSUMER_DEFINED;
     if (reason != REJECT_CONSUMER_DEFINED && reason != REJECT_VENDOR_OPTION)

@@ -19,13 +19,13 @@ static void signal_events(struct cm_file *file)
     file->signalled = wanted;
     long done = file->event_fd < 0
                     ? 0
-                    : syscall(wanted ? SYS_write : SYS_read, file->event_fd, &count, sizeof count);
+                    : syscall(wanted ? SYS_write : SYS_read, file->event_fd, &count, sizeof(count));
     (void)done;
 }
 
 struct cm_event *event_new(struct cm_id *id, enum cm_event_type type, int status)
 {
-    struct cm_event *event = calloc(1, sizeof *event);
+    struct cm_event *event = calloc(1, sizeof(*event));
     if (!event)
         return NULL;
     event->id = id;
@@ -132,7 +132,7 @@ static int deliver(struct cm_file *file, const struct rdma_ucm_get_event *comman
                    uint32_t out_bytes)
 {
     struct cm_event *event = file->first;
-    size_t bytes = out_bytes < sizeof event->response ? out_bytes : sizeof event->response;
+    size_t bytes = out_bytes < sizeof(event->response) ? out_bytes : sizeof(event->response);
     int error = call_copy_out(command->response, &event->response, bytes);
     if (error)
         return error;
@@ -176,7 +176,7 @@ int events_get(struct cm_file *file, const struct cm_call *call, bool nonblockin
     struct rdma_ucm_get_event command;
     if (call->out_bytes < EVENT_MIN_BYTES)
         return -ENOSPC;
-    if (!call_copy_in(call, &command, sizeof command))
+    if (!call_copy_in(call, &command, sizeof(command)))
         return -EINVAL;
     while (!file->first) {
         if (file->closing)

@@ -53,7 +53,7 @@ static int join(const struct cm_call *call, const struct rdma_ucm_join_mcast *co
     struct rdma_ucm_create_id_resp response;
     struct sockaddr_storage address;
     int error;
-    memcpy(&address, &command->addr, sizeof address);
+    memcpy(&address, &command->addr, sizeof(address));
     if (!command->addr_size || command->addr_size != address_bytes(&address) ||
         command->join_flags >= RDMA_MC_JOIN_FLAG_RESERVED)
         return -EINVAL;
@@ -63,7 +63,7 @@ static int join(const struct cm_call *call, const struct rdma_ucm_join_mcast *co
     error = check_join(id, &address);
     if (error)
         return error;
-    struct cm_multicast *group = calloc(1, sizeof *group);
+    struct cm_multicast *group = calloc(1, sizeof(*group));
     struct cm_event *event = NULL;
     if (group) {
         group->number = call->file->cm->next_group++;
@@ -71,7 +71,7 @@ static int join(const struct cm_call *call, const struct rdma_ucm_join_mcast *co
         event = join_event(id, group, &address);
     }
     response.id = event ? group->number : 0;
-    error = event ? call_copy_out(command->response, &response, sizeof response) : -ENOMEM;
+    error = event ? call_copy_out(command->response, &response, sizeof(response)) : -ENOMEM;
     if (error) {
         free(event);
         free(group);
@@ -90,9 +90,9 @@ int command_join_ip_multicast(const struct cm_call *call)
     struct sockaddr_storage address = {0};
     if (call->out_bytes < sizeof(struct rdma_ucm_create_id_resp))
         return -ENOSPC;
-    if (!call_copy_in(call, &command, sizeof command))
+    if (!call_copy_in(call, &command, sizeof(command)))
         return -EINVAL;
-    memcpy(&address, &command.addr, sizeof command.addr);
+    memcpy(&address, &command.addr, sizeof(command.addr));
     if (address.ss_family != AF_INET && address.ss_family != AF_INET6)
         return -EINVAL;
     full.response = command.response;
@@ -100,7 +100,7 @@ int command_join_ip_multicast(const struct cm_call *call)
     full.id = command.id;
     full.addr_size = address_bytes(&address);
     full.join_flags = RDMA_MC_JOIN_FLAG_FULLMEMBER;
-    memcpy(&full.addr, &address, sizeof full.addr);
+    memcpy(&full.addr, &address, sizeof(full.addr));
     return join(call, &full);
 }
 
@@ -109,7 +109,7 @@ int command_join_multicast(const struct cm_call *call)
     struct rdma_ucm_join_mcast command;
     if (call->out_bytes < sizeof(struct rdma_ucm_create_id_resp))
         return -ENOSPC;
-    if (!call_copy_in(call, &command, sizeof command))
+    if (!call_copy_in(call, &command, sizeof(command)))
         return -EINVAL;
     return join(call, &command);
 }
@@ -133,9 +133,9 @@ int command_leave_multicast(const struct cm_call *call)
     struct rdma_ucm_destroy_id command;
     struct rdma_ucm_destroy_id_resp response;
     struct cm_id *id;
-    if (call->out_bytes < sizeof response)
+    if (call->out_bytes < sizeof(response))
         return -ENOSPC;
-    if (!call_copy_in(call, &command, sizeof command))
+    if (!call_copy_in(call, &command, sizeof(command)))
         return -EINVAL;
     struct cm_multicast **at = find_group(call->file->cm, command.id, &id);
     if (!at)
@@ -147,5 +147,5 @@ int command_leave_multicast(const struct cm_call *call)
     response.events_reported = group->events_reported;
     *at = group->next;
     free(group);
-    return call_copy_out(command.response, &response, sizeof response);
+    return call_copy_out(command.response, &response, sizeof(response));
 }

@@ -39,9 +39,9 @@ static int set_ack_timeout(struct cm_id *id, uint8_t value)
 static int set_byte(struct cm_id *id, uint32_t name, const void *value, uint32_t bytes)
 {
     uint8_t byte;
-    if (bytes != sizeof byte)
+    if (bytes != sizeof(byte))
         return -EINVAL;
-    memcpy(&byte, value, sizeof byte);
+    memcpy(&byte, value, sizeof(byte));
     if (name == RDMA_OPTION_ID_ACK_TIMEOUT)
         return set_ack_timeout(id, byte);
     id->traffic_class = byte;
@@ -51,9 +51,9 @@ static int set_byte(struct cm_id *id, uint32_t name, const void *value, uint32_t
 static int set_flag(struct cm_id *id, uint32_t name, const void *value, uint32_t bytes)
 {
     int flag;
-    if (bytes != sizeof flag)
+    if (bytes != sizeof(flag))
         return -EINVAL;
-    memcpy(&flag, value, sizeof flag);
+    memcpy(&flag, value, sizeof(flag));
     return name == RDMA_OPTION_ID_REUSEADDR ? set_reuse_address(id, flag)
                                             : set_family_only(id, flag);
 }
@@ -78,10 +78,10 @@ static int set_path(struct cm_id *id, const void *value, uint32_t bytes)
     const uint32_t wanted = IB_PATH_GMP | IB_PATH_PRIMARY | IB_PATH_BIDIRECTIONAL;
     struct ib_path_rec_data path;
     bool found = false;
-    if (bytes % sizeof path)
+    if (bytes % sizeof(path))
         return -EINVAL;
-    for (uint32_t at = 0; at < bytes && !found; at += sizeof path) {
-        memcpy(&path, (const char *)value + at, sizeof path);
+    for (uint32_t at = 0; at < bytes && !found; at += sizeof(path)) {
+        memcpy(&path, (const char *)value + at, sizeof(path));
         found = path.flags == wanted;
     }
     if (!found || id->rail < 0 || id->state != ID_ADDR_RESOLVED)
@@ -105,7 +105,7 @@ int command_set_option(const struct cm_call *call)
 {
     struct rdma_ucm_set_option command;
     int error;
-    if (!call_copy_in(call, &command, sizeof command))
+    if (!call_copy_in(call, &command, sizeof(command)))
         return -EINVAL;
     if (command.optlen > OPTION_MAX_BYTES)
         return -EINVAL;
@@ -131,9 +131,9 @@ int command_migrate_id(const struct cm_call *call)
 {
     struct rdma_ucm_migrate_id command;
     struct rdma_ucm_migrate_resp response;
-    if (call->out_bytes < sizeof response)
+    if (call->out_bytes < sizeof(response))
         return -ENOSPC;
-    if (!call_copy_in(call, &command, sizeof command))
+    if (!call_copy_in(call, &command, sizeof(command)))
         return -EINVAL;
     struct cm *cm = call->file->cm;
     struct cm_id *id = command.id < ID_COUNT ? cm->ids[command.id] : NULL;
@@ -142,5 +142,5 @@ int command_migrate_id(const struct cm_call *call)
     if (id->file != call->file)
         events_move(id, call->file);
     response.events_reported = id->events_reported;
-    return call_copy_out(command.response, &response, sizeof response);
+    return call_copy_out(command.response, &response, sizeof(response));
 }

@@ -20,14 +20,14 @@ struct cm_message message_to_peer(const struct cm_id *id, enum cm_message_type t
 
 void outbox_add(struct cm *cm, uint32_t slot, int rail, const struct cm_message *message)
 {
-    struct outgoing *out = cm->outgoing_count < OUTGOING_LIMIT ? calloc(1, sizeof *out) : NULL;
+    struct outgoing *out = cm->outgoing_count < OUTGOING_LIMIT ? calloc(1, sizeof(*out)) : NULL;
     if (!out)
         return;
     out->slot = slot;
     out->rail = rail;
     out->message = *message;
     out->message.magic = CM_MESSAGE_MAGIC;
-    out->message.bytes = sizeof out->message;
+    out->message.bytes = sizeof(out->message);
     out->message.source_generation = cm->host.generation(cm->host.context, cm->host.slot);
     *cm->last_outgoing = out;
     cm->last_outgoing = &out->next;
@@ -66,7 +66,7 @@ void outbox_flush(struct cm *cm)
             break;
         pthread_mutex_unlock(&cm->lock);
         int result = cm->host.send(cm->host.context, out->slot, out->rail, &out->message,
-                                   sizeof out->message);
+                                   sizeof(out->message));
         pthread_mutex_lock(&cm->lock);
         if (result == -EAGAIN)
             full[out->slot % SLOT_COUNT] = true;

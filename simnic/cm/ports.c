@@ -105,7 +105,7 @@ static struct port_key key_of(const struct port_entry *entry)
                            .any_address = entry->flags & ENTRY_ANY,
                            .family_only = entry->flags & ENTRY_FAMILY_ONLY,
                            .reuse_address = entry->flags & ENTRY_REUSE};
-    memcpy(key.address, entry->address, sizeof key.address);
+    memcpy(key.address, entry->address, sizeof(key.address));
     return key;
 }
 
@@ -124,7 +124,7 @@ static int conflict(const struct port_key *a, const struct port_key *b, bool reu
         return 0;
     if (a->any_address || b->any_address)
         return -EADDRNOTAVAIL;
-    if (a->family == b->family && memcmp(a->address, b->address, sizeof a->address) == 0)
+    if (a->family == b->family && memcmp(a->address, b->address, sizeof(a->address)) == 0)
         return -EADDRINUSE;
     return 0;
 }
@@ -200,7 +200,7 @@ static int bind_locked(const struct cm_host *host, struct port_key *key)
     entry->port = port;
     entry->family = key->family;
     entry->flags = flags_of(key);
-    memcpy(entry->address, key->address, sizeof entry->address);
+    memcpy(entry->address, key->address, sizeof(entry->address));
     atomic_store(&entry->owner, own_word(host));
     key->port = port;
     return index;
@@ -250,7 +250,7 @@ int ports_match(const struct port_key *bound, const struct port_key *to)
     if (bound->any_address)
         return bound->family == to->family || (bound->family == AF_INET6 && !bound->family_only);
     return bound->family == to->family &&
-                   memcmp(bound->address, to->address, sizeof to->address) == 0
+                   memcmp(bound->address, to->address, sizeof(to->address)) == 0
                ? 2
                : 0;
 }

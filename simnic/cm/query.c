@@ -89,7 +89,7 @@ static void pack_path(const struct cm_id *id, struct packed_path *packed)
 {
     struct ib_user_path_rec record;
     attributes_path(id, &record);
-    memset(packed, 0, sizeof *packed);
+    memset(packed, 0, sizeof(*packed));
     memcpy(packed->destination_gid, record.dgid, 16);
     memcpy(packed->source_gid, record.sgid, 16);
     packed->flow_label_hop_limit = htobe32(be32toh(record.flow_label) << 8 | record.hop_limit);
@@ -106,24 +106,24 @@ static int query_path(const struct cm_id *id, const struct cm_call *call, uint64
 {
     struct rdma_ucm_query_path_resp head = {.num_paths = id->paths};
     struct ib_path_rec_data path = {.flags = IB_PATH_GMP | IB_PATH_PRIMARY | IB_PATH_BIDIRECTIONAL};
-    uint8_t response[sizeof head + sizeof path];
+    uint8_t response[sizeof(head) + sizeof(path)];
     struct packed_path packed;
-    if (call->out_bytes < sizeof head)
+    if (call->out_bytes < sizeof(head))
         return -ENOSPC;
-    if (!id->paths || call->out_bytes < sizeof response)
-        return call_copy_out(to, &head, sizeof head);
+    if (!id->paths || call->out_bytes < sizeof(response))
+        return call_copy_out(to, &head, sizeof(head));
     pack_path(id, &packed);
-    memcpy(path.path_rec, &packed, sizeof packed);
-    memcpy(response, &head, sizeof head);
-    memcpy(response + sizeof head, &path, sizeof path);
-    return call_copy_out(to, response, sizeof response);
+    memcpy(path.path_rec, &packed, sizeof(packed));
+    memcpy(response, &head, sizeof(head));
+    memcpy(response + sizeof(head), &path, sizeof(path));
+    return call_copy_out(to, response, sizeof(response));
 }
 
 static void as_ib_address(const struct cm_id *id, const struct sockaddr_storage *from, void *to)
 {
     struct address_ib address = {.family = ADDRESS_FAMILY_IB};
     if (from->ss_family == ADDRESS_FAMILY_IB) {
-        memcpy(to, from, sizeof address);
+        memcpy(to, from, sizeof(address));
         return;
     }
     address.partition_key = id->rail < 0 ? 0 : htobe16(RAIL_PKEY);
@@ -131,7 +131,7 @@ static void as_ib_address(const struct cm_id *id, const struct sockaddr_storage 
     if (id->rail >= 0)
         address_gid(from, address.gid);
     address.service_id = htobe64((uint32_t)id->port_space << 16 | address_port(from));
-    memcpy(to, &address, sizeof address);
+    memcpy(to, &address, sizeof(address));
 }
 
 static int query_gid(const struct cm_id *id, const struct cm_call *call, uint64_t to)

@@ -43,7 +43,7 @@ struct compression {
 
 bool compression_create(struct completion_queue *cq, uint8_t format)
 {
-    struct compression *c = calloc(1, sizeof *c);
+    struct compression *c = calloc(1, sizeof(*c));
     if (!c)
         return false;
     c->cq = cq;
@@ -115,7 +115,7 @@ static bool is_alike(const struct compression *c, const struct cqe *cqe,
     /* All bytes count, as they will all be in the title CQE. */
     const uint8_t *bytes = (const uint8_t *)shared, *title = (const uint8_t *)&c->shared;
     return (has_counter || be16toh(cqe->fields.wqe_counter) == c->next_counter) &&
-           memcmp(bytes, title, sizeof *shared) == 0;
+           memcmp(bytes, title, sizeof(*shared)) == 0;
 }
 
 static struct mini_cqe to_mini(const struct compression *c, const struct cqe *cqe)
@@ -126,9 +126,9 @@ static struct mini_cqe to_mini(const struct compression *c, const struct cqe *cq
         mini.wqe_counter = cqe->fields.wqe_counter;
         mini.opcode = (uint8_t)(be32toh(cqe->fields.sop_drop_qpn) >> 24);
     } else if (c->format == MLX5DV_CQE_RES_FORMAT_HASH) {
-        memcpy(mini.hash, bytes + HASH_AT, sizeof mini.hash);
+        memcpy(mini.hash, bytes + HASH_AT, sizeof(mini.hash));
     } else {
-        memcpy(mini.checksum, bytes + CHECKSUM_AT, sizeof mini.checksum);
+        memcpy(mini.checksum, bytes + CHECKSUM_AT, sizeof(mini.checksum));
         if (c->format == MLX5DV_CQE_RES_FORMAT_CSUM_STRIDX)
             mini.stride_index = cqe->fields.wqe_counter;
     }
@@ -142,7 +142,7 @@ static bool write_entry(const struct completion_queue *cq, uint32_t index, const
 {
     uint8_t *entry = cq_entry(cq, index);
     uint64_t last;
-    memcpy(&last, (const uint8_t *)bytes + 56, sizeof last);
+    memcpy(&last, (const uint8_t *)bytes + 56, sizeof(last));
     return dma_copy(entry, bytes, 56) && dma_store64(entry + 56, last);
 }
 
@@ -158,8 +158,8 @@ static bool write_block(struct compression *c, uint32_t count)
     for (uint32_t i = 0; i < count; i += ARRAY_MINI_CQES) {
         struct mini_cqe array[ARRAY_MINI_CQES] = {0};
         uint32_t here = count - i < ARRAY_MINI_CQES ? count - i : ARRAY_MINI_CQES;
-        memcpy(array, c->held + i, here * sizeof array[0]);
-        if (!dma_copy(cq_entry(c->cq, c->start + (i ? i : 1)), array, sizeof array))
+        memcpy(array, c->held + i, here * sizeof(array[0]));
+        if (!dma_copy(cq_entry(c->cq, c->start + (i ? i : 1)), array, sizeof(array)))
             return false;
     }
     c->first.byte_cnt = htobe32(count);
@@ -170,7 +170,7 @@ static bool write_block(struct compression *c, uint32_t count)
 static bool write_array(struct compression *c, uint32_t count)
 {
     uint8_t bytes[64] = {0};
-    memcpy(bytes, c->held, count * sizeof c->held[0]);
+    memcpy(bytes, c->held, count * sizeof(c->held[0]));
     bytes[62] = iteration_at(c->cq, c->start);
     bytes[63] = (uint8_t)((count - 1) << 4 | FORMAT_COMPRESSED | owner_at(c->cq, c->start));
     return write_entry(c->cq, c->start, bytes);
@@ -228,7 +228,7 @@ static void hold(struct device *device, struct compression *c, const struct cqe 
     if (device->tracing) {
         /* As if it were not compressed: traces are about what completes. */
         fields.op_own |= owner_at(cq, cq->producer);
-        device->host.trace(device->host.context, 1, cq->number, &fields, sizeof fields);
+        device->host.trace(device->host.context, 1, cq->number, &fields, sizeof(fields));
     }
     cq->producer++;
 }

@@ -13,7 +13,7 @@ struct completion_queue *cq_create(struct device *device)
 {
     uint32_t number = device_free_number(device->completion_queues, DEVICE_MAX_COMPLETION_QUEUES,
                                          &device->completion_queue_last);
-    struct completion_queue *cq = number ? calloc(1, sizeof *cq) : NULL;
+    struct completion_queue *cq = number ? calloc(1, sizeof(*cq)) : NULL;
     if (!cq)
         return NULL;
     cq->number = number;
@@ -105,13 +105,13 @@ void cq_write(struct device *device, struct completion_queue *cq, struct cqe *cq
     if (cqe->opcode != MLX5_CQE_REQ_ERR && cqe->opcode != MLX5_CQE_RESP_ERR)
         cqe->fields.timestamp = htobe64(device->now_ns);
     uint8_t bytes[64];
-    memcpy(bytes, &cqe->fields, sizeof bytes);
+    memcpy(bytes, &cqe->fields, sizeof(bytes));
     uint8_t *entry = cq_entry(cq, cq->producer);
     place_inline(cq, cqe, entry, bytes);
     /* The word with the owner bit goes last, whole: a program that sees it sees the rest (PRM: CQE
      * ownership). */
     uint64_t last;
-    memcpy(&last, bytes + 56, sizeof last);
+    memcpy(&last, bytes + 56, sizeof(last));
     if (!dma_copy(entry, bytes, 56) || !dma_store64(entry + 56, last)) {
         cq_overrun(device,
                    cq); /* the program took the memory away: nothing can be told there any more */
@@ -119,7 +119,7 @@ void cq_write(struct device *device, struct completion_queue *cq, struct cqe *cq
     }
     cq->producer = (cq->producer + 1) & 0xffffffffu;
     if (device->tracing)
-        device->host.trace(device->host.context, 1, cq->number, bytes, sizeof bytes);
+        device->host.trace(device->host.context, 1, cq->number, bytes, sizeof(bytes));
     bool error = cqe->opcode == MLX5_CQE_REQ_ERR || cqe->opcode == MLX5_CQE_RESP_ERR;
     if (cqe->solicited || error)
         cq->last_solicited = cq->producer;
@@ -230,7 +230,7 @@ bool cq_resize(struct device *device, struct completion_queue *cq, uint8_t *buff
     uint8_t bytes[64] = {0};
     bytes[63] = (uint8_t)(MLX5_CQE_RESIZE_CQ << 4 | ((cq->producer & cq->entries) ? 1 : 0));
     if (((old.producer - old.consumer) & INDEX_MASK) < old.entries)
-        dma_copy(cq_entry(&old, old.producer), bytes, sizeof bytes);
+        dma_copy(cq_entry(&old, old.producer), bytes, sizeof(bytes));
     cq->buffer = buffer;
     cq->entries = entries;
     cq->entry_bytes = entry_bytes;

@@ -15,7 +15,7 @@
 static bool is_ipv4(const uint8_t gid[16])
 {
     static const uint8_t prefix[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
-    return memcmp(gid, prefix, sizeof prefix) == 0;
+    return memcmp(gid, prefix, sizeof(prefix)) == 0;
 }
 
 /* RoCE v2 has an IP header in place of the GRH: IPv6 fills the 40 bytes, IPv4 the last 20 of them

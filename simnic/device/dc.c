@@ -72,19 +72,19 @@ uint8_t *dc_reserve(struct device *device, const struct queue_pair *qp, uint32_t
                                .first_psn = qp->dc_first_psn,
                                .path_mtu = qp->attributes.path_mtu};
     packet->transport = TRANSPORT_DC;
-    packet->payload_bytes += (uint32_t)sizeof header;
+    packet->payload_bytes += (uint32_t)sizeof(header);
     uint8_t *payload = fabric_reserve(device->fabric, slot, packet);
     if (!payload)
         return NULL;
-    memcpy(payload, &header, sizeof header);
-    return payload + sizeof header;
+    memcpy(payload, &header, sizeof(header));
+    return payload + sizeof(header);
 }
 
 /* ---- the target ---- */
 
 bool dc_target_create(struct queue_pair *dct, uint64_t access_key)
 {
-    dct->dc_target = calloc(1, sizeof *dct->dc_target);
+    dct->dc_target = calloc(1, sizeof(*dct->dc_target));
     if (!dct->dc_target)
         return false;
     dct->dc_target->access_key = access_key;
@@ -190,7 +190,7 @@ static struct session *find(struct dc_target *target, uint32_t qpn)
 static struct session *open_session(struct device *device, struct queue_pair *dct, uint32_t qpn)
 {
     struct dc_target *target = dct->dc_target;
-    struct session *session = make_room(device, target) ? calloc(1, sizeof *session) : NULL;
+    struct session *session = make_room(device, target) ? calloc(1, sizeof(*session)) : NULL;
     if (!session)
         return NULL;
     struct queue_pair *qp = &session->qp;
@@ -231,7 +231,7 @@ static void begin(struct device *device, const struct queue_pair *dct, struct se
     qp->destination_rail = packet->rail & 15;
     qp->expected_psn = header->first_psn & PSN_MASK;
     if (qp->atomics_next)
-        memset(qp->atomics, 0, sizeof qp->atomics);
+        memset(qp->atomics, 0, sizeof(qp->atomics));
     qp->atomics_next = 0;
 }
 
@@ -259,9 +259,9 @@ void dc_receive(struct device *device, struct queue_pair *dct, const struct pack
 {
     struct dc_header header;
     struct dc_target *target = dct->dc_target;
-    if (!target || dct->state != STATE_RTR || packet->payload_bytes < sizeof header)
+    if (!target || dct->state != STATE_RTR || packet->payload_bytes < sizeof(header))
         return; /* as if there were no target: the initiator's retries run out */
-    memcpy(&header, payload, sizeof header);
+    memcpy(&header, payload, sizeof(header));
     if (header.access_key != target->access_key) {
         refuse_key(device, dct, packet, &header);
         return;
@@ -277,6 +277,6 @@ void dc_receive(struct device *device, struct queue_pair *dct, const struct pack
     list_remove(&session->recent);
     list_append(&target->recent, &session->recent);
     struct packet inner = *packet;
-    inner.payload_bytes -= (uint32_t)sizeof header;
-    responder_receive(device, &session->qp, &inner, payload + sizeof header);
+    inner.payload_bytes -= (uint32_t)sizeof(header);
+    responder_receive(device, &session->qp, &inner, payload + sizeof(header));
 }

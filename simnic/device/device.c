@@ -18,7 +18,7 @@ bool device_create(struct device *device, struct fabric *fabric, const struct de
         .fabric = fabric, .host = *host, .key_next = 1, .next_timer_ns = UINT64_MAX};
     /* What is down already is no event, but is seen by who asks. */
     device->rails_down = fabric->fault.rails_down;
-    device->keys = calloc(DEVICE_MAX_KEYS, sizeof *device->keys);
+    device->keys = calloc(DEVICE_MAX_KEYS, sizeof(*device->keys));
     device->queue_pairs = calloc(DEVICE_MAX_QUEUE_PAIRS, sizeof(void *));
     device->completion_queues = calloc(DEVICE_MAX_COMPLETION_QUEUES, sizeof(void *));
     device->shared_receive_queues = calloc(DEVICE_MAX_SHARED_RECEIVE_QUEUES, sizeof(void *));
@@ -56,7 +56,7 @@ void device_destroy(struct device *device)
     free(device->queue_pairs);
     free(device->completion_queues);
     free(device->shared_receive_queues);
-    memset(device, 0, sizeof *device);
+    memset(device, 0, sizeof(*device));
 }
 
 uint32_t device_free_number(void *const *table, uint32_t end, uint32_t *last)
@@ -73,7 +73,7 @@ uint32_t device_free_number(void *const *table, uint32_t end, uint32_t *last)
 
 bool device_add_page(struct device *device, uint32_t page, uint8_t *memory)
 {
-    struct doorbell_page *p = calloc(1, sizeof *p);
+    struct doorbell_page *p = calloc(1, sizeof(*p));
     if (!p)
         return false;
     memset(memory, 0, DEVICE_UAR_BYTES);
@@ -115,7 +115,7 @@ static void note_push(struct doorbell_page *page, uint32_t which, struct queue_p
     const uint8_t *from = page->memory + register_offset[which];
     uint8_t *seen = page->seen[which];
     uint32_t low;
-    memcpy(&low, (uint8_t *)&first + 4, sizeof low);
+    memcpy(&low, (uint8_t *)&first + 4, sizeof(low));
     uint32_t bytes = (((be32toh(low) & 0x3f) * 16) + 63) & ~63u;
     if (bytes == 0 || bytes > DEVICE_BLUEFLAME_BYTES)
         return;
@@ -147,7 +147,7 @@ static void look_at_register(struct device *device, struct doorbell_page *page, 
     _Atomic uint64_t *word = (_Atomic uint64_t *)(void *)(page->memory + register_offset[which]);
     uint64_t first = atomic_exchange_explicit(word, 0, memory_order_acq_rel);
     uint32_t qpn_size;
-    memcpy(&qpn_size, (uint8_t *)&first + 4, sizeof qpn_size);
+    memcpy(&qpn_size, (uint8_t *)&first + 4, sizeof(qpn_size));
     page->rung[which]++;
     for (struct list *l = page->queue_pairs.next; l != &page->queue_pairs; l = l->next) {
         struct queue_pair *qp = container_of(l, struct queue_pair, on_page);

@@ -22,7 +22,7 @@ bool multicast_attach(struct queue_pair *qp, const uint8_t group[16])
         return true;
     if (qp->group_count == MOST_GROUPS)
         return false;
-    void *grown = realloc(qp->groups, (qp->group_count + 1) * sizeof qp->groups[0]);
+    void *grown = realloc(qp->groups, (qp->group_count + 1) * sizeof(qp->groups[0]));
     if (!grown)
         return false;
     qp->groups = grown;

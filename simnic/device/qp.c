@@ -37,7 +37,7 @@ struct queue_pair *qp_create(struct device *device)
         uint32_t index = device->queue_pair_next++ % DEVICE_MAX_QUEUE_PAIRS;
         if (index < FIRST_INDEX || device->queue_pairs[index])
             continue;
-        struct queue_pair *qp = calloc(1, sizeof *qp);
+        struct queue_pair *qp = calloc(1, sizeof(*qp));
         if (!qp)
             return NULL;
         uint32_t slot = device->fabric ? device->fabric->slot : 0;
@@ -138,7 +138,7 @@ static void reset(struct queue_pair *qp)
     qp->nak_due = 0;
     qp->last_wqe = 0;
     qp->owed_head = qp->owed_tail = 0;
-    memset(qp->atomics, 0, sizeof qp->atomics);
+    memset(qp->atomics, 0, sizeof(qp->atomics));
     qp->receive.taken = false;
     list_remove(&qp->active);
     list_remove(&qp->owing);

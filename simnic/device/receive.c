@@ -12,7 +12,7 @@ struct shared_receive_queue *srq_create(struct device *device)
     uint32_t number =
         device_free_number(device->shared_receive_queues, DEVICE_MAX_SHARED_RECEIVE_QUEUES,
                            &device->shared_receive_queue_last);
-    struct shared_receive_queue *srq = number ? calloc(1, sizeof *srq) : NULL;
+    struct shared_receive_queue *srq = number ? calloc(1, sizeof(*srq)) : NULL;
     if (!srq)
         return NULL;
     srq->number = number;
@@ -40,7 +40,7 @@ static bool read_scatter_list(struct queue_pair *qp, const uint8_t *wqe, uint32_
         segments = DEVICE_MAX_RECEIVE_SGE;
     receive->segments = 0;
     receive->capacity = 0;
-    if (!dma_copy(list, wqe, segments * sizeof list[0]))
+    if (!dma_copy(list, wqe, segments * sizeof(list[0])))
         return false;
     for (uint32_t i = 0; i < segments; i++) {
         struct segment s = {be64toh(list[i].addr), be32toh(list[i].byte_count),
@@ -75,10 +75,10 @@ static enum receive_result take_from_srq(struct device *device, struct queue_pai
     const uint8_t *wqe = srq->buffer + ((size_t)srq->head << srq->entry_shift);
     struct mlx5_wqe_srq_next_seg next;
     qp->receive.index = srq->head;
-    if (!dma_copy(&next, wqe, sizeof next))
+    if (!dma_copy(&next, wqe, sizeof(next)))
         return RECEIVE_WRONG;
     bool good =
-        read_scatter_list(qp, wqe + sizeof next, ((1u << srq->entry_shift) - sizeof next) / 16);
+        read_scatter_list(qp, wqe + sizeof(next), ((1u << srq->entry_shift) - sizeof(next)) / 16);
     srq->head = (uint16_t)(be16toh(next.next_wqe_index) & (srq->entries - 1));
     srq->taken++;
     check_limit(device, srq, producer);

@@ -38,7 +38,7 @@ static bool take_over(struct queue_pair *qp)
 {
     if (qp->rendezvous)
         return true;
-    struct rendezvous *r = is_used(qp) ? NULL : calloc(1, sizeof *r);
+    struct rendezvous *r = is_used(qp) ? NULL : calloc(1, sizeof(*r));
     if (!r)
         return false;
     r->program_buffer = qp->send_buffer;
@@ -70,12 +70,12 @@ static void put(struct queue_pair *qp, uint8_t opcode, uint8_t flags, const void
     struct rendezvous *r = qp->rendezvous;
     struct mlx5_wqe_ctrl_seg control = {
         .opmod_idx_opcode = htobe32((uint32_t)r->producer << 8 | opcode),
-        .qpn_ds = htobe32(qp->number << 8 | (uint32_t)(sizeof control + bytes) / 16),
+        .qpn_ds = htobe32(qp->number << 8 | (uint32_t)(sizeof(control) + bytes) / 16),
         .fm_ce_se = flags,
     };
     uint8_t *to = r->wqes[r->producer++ % BLOCKS];
-    memcpy(to, &control, sizeof control);
-    memcpy(to + sizeof control, segments, bytes);
+    memcpy(to, &control, sizeof(control));
+    memcpy(to + sizeof(control), segments, bytes);
 }
 
 static void put_read(struct queue_pair *qp, const struct segment *buffer,
@@ -86,9 +86,9 @@ static void put_read(struct queue_pair *qp, const struct segment *buffer,
         struct mlx5_wqe_data_seg data;
     } segments = {{.raddr = where->va, .rkey = where->rkey},
                   {where->len, htobe32(buffer->key), htobe64(buffer->address)}};
-    uint32_t bytes = sizeof segments; /* a count of zero would stand for 2^31 */
+    uint32_t bytes = sizeof(segments); /* a count of zero would stand for 2^31 */
     put(qp, MLX5_OPCODE_RDMA_READ, MLX5_WQE_CTRL_CQ_UPDATE, &segments,
-        where->len ? bytes : (uint32_t)sizeof segments.remote);
+        where->len ? bytes : (uint32_t)sizeof(segments.remote));
 }
 
 /* "A copy of the original TMH and RVH of the rendezvous request, apart the opcode". */
@@ -96,17 +96,17 @@ static void put_end(struct queue_pair *qp, const uint8_t *request)
 {
     uint8_t segment[48] = {0};
     uint32_t count = htobe32(TAG_HEADERS_BYTES | INLINE_FLAG);
-    memcpy(segment, &count, sizeof count);
-    memcpy(segment + sizeof count, request, TAG_HEADERS_BYTES);
-    segment[sizeof count] = IBV_TMH_FIN;
-    put(qp, MLX5_OPCODE_SEND, FENCE, segment, sizeof segment);
+    memcpy(segment, &count, sizeof(count));
+    memcpy(segment + sizeof(count), request, TAG_HEADERS_BYTES);
+    segment[sizeof(count)] = IBV_TMH_FIN;
+    put(qp, MLX5_OPCODE_SEND, FENCE, segment, sizeof(segment));
 }
 
 bool rendezvous_start(struct device *device, struct queue_pair *qp, uint16_t tag,
                       const struct segment *buffer, const uint8_t *request)
 {
     struct ibv_rvh where;
-    memcpy(&where, request + sizeof(struct ibv_tmh), sizeof where);
+    memcpy(&where, request + sizeof(struct ibv_tmh), sizeof(where));
     if (qp->attributes.max_reads == 0 || be32toh(where.len) > DEVICE_MAX_MESSAGE_BYTES ||
         !take_over(qp))
         return false;

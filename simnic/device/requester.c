@@ -28,7 +28,7 @@ static bool read_blocks(const struct queue_pair *qp, uint16_t index, uint8_t *to
 static uint32_t blocks_of(const uint8_t *wqe)
 {
     struct mlx5_wqe_ctrl_seg control;
-    memcpy(&control, wqe, sizeof control);
+    memcpy(&control, wqe, sizeof(control));
     uint32_t blocks = ((be32toh(control.qpn_ds) & 0x3f) + 3) / 4;
     return blocks ? blocks : 1;
 }
@@ -60,7 +60,7 @@ static bool is_over_another(const struct device *device, const struct queue_pair
             uint8_t block[64];
             if (!read_blocks(other, (uint16_t)i, block, 1))
                 break;
-            if (is_mixture(qp, queued ? queued : block, block, sizeof block))
+            if (is_mixture(qp, queued ? queued : block, block, sizeof(block)))
                 return true;
         }
     }
@@ -95,7 +95,7 @@ static enum blueflame look_at_blueflame(struct device *device, struct queue_pair
                                         uint32_t available)
 {
     struct mlx5_wqe_ctrl_seg control;
-    memcpy(&control, qp->blueflame, sizeof control);
+    memcpy(&control, qp->blueflame, sizeof(control));
     uint16_t index = (uint16_t)(be32toh(control.opmod_idx_opcode) >> 8);
     uint32_t blocks = blocks_of(qp->blueflame);
     uint32_t size = (be32toh(control.qpn_ds) & 0x3f) * 16;
@@ -113,7 +113,7 @@ static enum blueflame look_at_blueflame(struct device *device, struct queue_pair
         memcpy(qp->blueflame_seen + 8, qp->blueflame_register + 8, DEVICE_BLUEFLAME_BYTES - 8);
         memcpy(qp->blueflame + 8, qp->blueflame_seen + 8, blocks * 64 - 8);
         atomic_thread_fence(memory_order_acquire);
-        memcpy(&next_push, qp->blueflame_register, sizeof next_push);
+        memcpy(&next_push, qp->blueflame_register, sizeof(next_push));
         right = memcmp(queued, qp->blueflame, size) == 0;
         if (qp->blueflame_since_ns == 0) /* first seen now: the device's clock may be old before */
             qp->blueflame_since_ns = device->now_ns;

@@ -247,7 +247,7 @@ static bool execute_write(struct device *device, struct queue_pair *qp, const st
 static struct owed_response *owe(struct device *device, struct queue_pair *qp,
                                  const struct packet *packet)
 {
-    uint32_t most = sizeof qp->owed / sizeof qp->owed[0];
+    uint32_t most = sizeof(qp->owed) / sizeof(qp->owed[0]);
     if (qp->owed_head - qp->owed_tail == most)
         return NULL;
     struct owed_response *o = &qp->owed[qp->owed_head++ % most];
@@ -516,7 +516,7 @@ static bool acknowledge(struct device *device, struct queue_pair *qp)
 
 bool responder_answer(struct device *device, struct queue_pair *qp)
 {
-    uint32_t most = sizeof qp->owed / sizeof qp->owed[0];
+    uint32_t most = sizeof(qp->owed) / sizeof(qp->owed[0]);
     while (qp->owed_tail != qp->owed_head) {
         struct owed_response *o = &qp->owed[qp->owed_tail % most];
         if (!respond(device, qp, o))

@@ -23,7 +23,7 @@ struct stream_set {
 
 bool streams_create(struct queue_pair *dci, uint32_t log_failed)
 {
-    dci->streams = calloc(1, sizeof *dci->streams);
+    dci->streams = calloc(1, sizeof(*dci->streams));
     if (dci->streams)
         dci->streams->most = 1u << log_failed;
     return dci->streams;
@@ -40,7 +40,7 @@ void streams_clear(struct queue_pair *dci)
     if (!dci->streams)
         return;
     dci->streams->count = 0;
-    memset(dci->streams->failed, 0, sizeof dci->streams->failed);
+    memset(dci->streams->failed, 0, sizeof(dci->streams->failed));
 }
 
 static bool has_failed(const struct stream_set *set, uint16_t stream)

@@ -35,7 +35,7 @@ struct tag_list {
 
 bool tags_create(struct shared_receive_queue *srq, uint32_t places)
 {
-    struct tag_list *list = calloc(1, sizeof *list + places * sizeof list->tags[0]);
+    struct tag_list *list = calloc(1, sizeof(*list) + places * sizeof(list->tags[0]));
     if (!list)
         return false;
     list->places = places;
@@ -129,9 +129,9 @@ uint8_t tag_execute(struct device *device, struct queue_pair *qp,
     struct mlx5_wqe_ctrl_seg control;
     struct mlx5_wqe_tm_seg segment;
     struct mlx5_wqe_data_seg data;
-    memcpy(&control, request->wqe, sizeof control);
-    memcpy(&segment, request->wqe + CONTROL_BYTES, sizeof segment);
-    memcpy(&data, request->wqe + CONTROL_BYTES + sizeof segment, sizeof data);
+    memcpy(&control, request->wqe, sizeof(control));
+    memcpy(&segment, request->wqe + CONTROL_BYTES, sizeof(segment));
+    memcpy(&data, request->wqe + CONTROL_BYTES + sizeof(segment), sizeof(data));
     struct shared_receive_queue *srq = qp->shared_receive_queue;
     struct tag_list *list = srq ? srq->tags : NULL;
     uint8_t operation = segment.opcode >> 4;
@@ -194,7 +194,7 @@ static enum tag_kind begin_rendezvous(struct device *device, struct queue_pair *
                                       uint16_t index, const uint8_t *payload)
 {
     struct ibv_rvh where;
-    memcpy(&where, payload + sizeof tag->header, sizeof where);
+    memcpy(&where, payload + sizeof(tag->header), sizeof(where));
     if (be32toh(where.len) > tag->buffer.bytes ||
         !rendezvous_start(device, qp, index, &tag->buffer, payload)) {
         receive_into(qp, tag, index);
@@ -211,9 +211,9 @@ enum tag_kind tag_begin(struct device *device, struct queue_pair *qp, bool whole
     struct ibv_tmh header;
     if (!list || qp->type != TYPE_RC)
         return TAG_NONE;
-    if (bytes < sizeof header)
+    if (bytes < sizeof(header))
         return TAG_WITHOUT;
-    memcpy(&header, payload, sizeof header);
+    memcpy(&header, payload, sizeof(header));
     bool rendezvous = header.opcode == IBV_TMH_RNDV;
     if (!rendezvous && header.opcode != IBV_TMH_EAGER)
         return TAG_WITHOUT;

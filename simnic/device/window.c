@@ -65,9 +65,9 @@ uint8_t window_execute(struct device *device, struct queue_pair *qp,
     struct mlx5_wqe_mkey_context_seg context;
     struct mlx5_wqe_umr_klm_seg klm;
     const uint8_t *at = request->wqe + CONTROL_BYTES;
-    memcpy(&control, at, sizeof control);
-    memcpy(&context, at + sizeof control, sizeof context);
-    memcpy(&klm, at + sizeof control + sizeof context, sizeof klm);
+    memcpy(&control, at, sizeof(control));
+    memcpy(&context, at + sizeof(control), sizeof(context));
+    memcpy(&klm, at + sizeof(control) + sizeof(context), sizeof(klm));
     struct memory_key *window = window_of(device, qp, be32toh(request->immediate));
     if (!window || !(control.flags & MLX5_WQE_UMR_CTRL_FLAG_INLINE))
         return MLX5_CQE_SYNDROME_MW_BIND_ERR;

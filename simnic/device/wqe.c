@@ -71,7 +71,7 @@ static bool read_address(struct reader *reader, struct send_request *request)
     if (!take(reader, &av, 16))
         return false;
     uint32_t destination = be32toh(av.dqp_dct);
-    if (destination & EXTENDED_AV && !take(reader, (uint8_t *)&av + 16, sizeof av - 16))
+    if (destination & EXTENDED_AV && !take(reader, (uint8_t *)&av + 16, sizeof(av) - 16))
         return false;
     request->destination_qpn = destination & 0xffffff;
     request->queue_key = be32toh(av.key.qkey.qkey);
@@ -92,7 +92,7 @@ static bool read_data(struct reader *reader, struct send_request *request, bool 
     uint64_t bytes = 0;
     while (reader->left >= SEGMENT_BYTES) {
         struct mlx5_wqe_data_seg data;
-        memcpy(&data, reader->at, sizeof data);
+        memcpy(&data, reader->at, sizeof(data));
         uint32_t count = be32toh(data.byte_count), taken = SEGMENT_BYTES;
         struct segment s = {be64toh(data.addr), count ? count : 1u << 31, be32toh(data.lkey),
                             false};
@@ -129,7 +129,7 @@ static bool read_segments(const struct queue_pair *qp, struct reader *reader,
     bool addressed = qp->type == TYPE_UD || qp->type == TYPE_DCI;
     if (qp->type == TYPE_XRC_INITIATOR) { /* XRC segment: the remote SRQ */
         uint32_t xrc[4];
-        if (!take(reader, xrc, sizeof xrc))
+        if (!take(reader, xrc, sizeof(xrc)))
             return false;
         request->queue_key = be32toh(xrc[0]) & 0xffffff;
     }
@@ -137,14 +137,14 @@ static bool read_segments(const struct queue_pair *qp, struct reader *reader,
         return false;
     if (form & FORM_REMOTE) {
         struct mlx5_wqe_raddr_seg remote;
-        if (!take(reader, &remote, sizeof remote))
+        if (!take(reader, &remote, sizeof(remote)))
             return false;
         request->remote_address = be64toh(remote.raddr);
         request->remote_key = be32toh(remote.rkey);
     }
     if (form & FORM_ATOMIC) {
         struct mlx5_wqe_atomic_seg atomic;
-        if (!take(reader, &atomic, sizeof atomic))
+        if (!take(reader, &atomic, sizeof(atomic)))
             return false;
         request->swap_or_add = be64toh(atomic.swap_add);
         request->compare = be64toh(atomic.compare);
@@ -158,7 +158,7 @@ void wqe_parse(const struct queue_pair *qp, struct send_request *request, uint16
                uint32_t bytes)
 {
     struct mlx5_wqe_ctrl_seg control;
-    memcpy(&control, request->wqe, sizeof control);
+    memcpy(&control, request->wqe, sizeof(control));
     uint32_t opcode_index = be32toh(control.opmod_idx_opcode);
     uint32_t qpn_size = be32toh(control.qpn_ds);
     uint32_t size = (qpn_size & 0x3f) * SEGMENT_BYTES;
@@ -178,9 +178,9 @@ void wqe_parse(const struct queue_pair *qp, struct send_request *request, uint16
     if (request->blocks == 0)
         request->blocks = 1;
     bool mine = qpn_size >> 8 == qp->number && (uint16_t)(opcode_index >> 8) == index;
-    bool whole = size >= sizeof control && size <= bytes;
-    struct reader reader = {request->wqe + sizeof control,
-                            whole ? size - (uint32_t)sizeof control : 0};
+    bool whole = size >= sizeof(control) && size <= bytes;
+    struct reader reader = {request->wqe + sizeof(control),
+                            whole ? size - (uint32_t)sizeof(control) : 0};
     if (!mine || !whole || !read_segments(qp, &reader, request)) {
         request->syndrome = MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
         request->bytes = 0;

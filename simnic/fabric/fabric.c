@@ -31,11 +31,11 @@ static uint32_t record_bytes(uint32_t payload_bytes)
 static uint64_t start_time_of(uint32_t pid)
 {
     char path[64], text[1024];
-    snprintf(path, sizeof path, "/proc/%u/stat", pid);
+    snprintf(path, sizeof(path), "/proc/%u/stat", pid);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return errno == ENOENT || (kill((pid_t)pid, 0) != 0 && errno == ESRCH) ? 0 : UNKNOWN;
-    ssize_t n = read(fd, text, sizeof text - 1);
+    ssize_t n = read(fd, text, sizeof(text) - 1);
     close(fd);
     if (n <= 0)
         return 0;
@@ -133,7 +133,7 @@ static void take_over(struct fabric *fabric)
     prctl(PR_GET_NAME, own->name);
     uint32_t generation = atomic_load(&own->generation) + 1;
     atomic_store(&own->generation, generation ? generation : 1);
-    memset(&fabric->file->statistics[fabric->slot], 0, sizeof fabric->file->statistics[0]);
+    memset(&fabric->file->statistics[fabric->slot], 0, sizeof(fabric->file->statistics[0]));
 }
 
 int fabric_attach(struct fabric *fabric, const char *path)
@@ -181,7 +181,7 @@ void fabric_detach(struct fabric *fabric)
 static bool ring_open(struct fabric *fabric, uint32_t slot)
 {
     struct fabric_ring *ring = &fabric->file->rings[slot][fabric->slot];
-    if (madvise(ring, sizeof *ring, MADV_POPULATE_WRITE) != 0 && errno != EINVAL)
+    if (madvise(ring, sizeof(*ring), MADV_POPULATE_WRITE) != 0 && errno != EINVAL)
         return false;
     fabric->ring_head[slot] = atomic_load_explicit(&ring->head, memory_order_acquire);
     fabric->ring_tail_seen[slot] = atomic_load_explicit(&ring->tail, memory_order_acquire);
@@ -218,7 +218,7 @@ static void ring_commit(struct fabric *fabric, uint32_t slot, const struct packe
 {
     struct fabric_ring *ring = &fabric->file->rings[slot][fabric->slot];
     uint64_t head = fabric->ring_head[slot];
-    memcpy(&ring->bytes[head % FABRIC_RING_BYTES], packet, sizeof *packet);
+    memcpy(&ring->bytes[head % FABRIC_RING_BYTES], packet, sizeof(*packet));
     head += record_bytes(packet->payload_bytes);
     fabric->ring_head[slot] = head;
     atomic_store_explicit(&ring->head, head, memory_order_release);
@@ -240,7 +240,7 @@ static bool transmit(struct fabric *fabric, uint32_t slot, const struct packet *
     uint8_t *to = ring_reserve(fabric, slot, packet->payload_bytes);
     if (!to)
         return false;
-    memcpy(to + sizeof *packet, payload, packet->payload_bytes);
+    memcpy(to + sizeof(*packet), payload, packet->payload_bytes);
     ring_commit(fabric, slot, packet);
     return true;
 }
@@ -268,13 +268,13 @@ uint8_t *fabric_reserve(struct fabric *fabric, uint32_t slot, const struct packe
     uint8_t *to = ring_reserve(fabric, slot, packet->payload_bytes);
     if (to && may_fail(fabric, packet))
         return fabric->scratch.payload; /* commit decides what becomes of it */
-    return to ? to + sizeof *packet : NULL;
+    return to ? to + sizeof(*packet) : NULL;
 }
 
 static void delay_packet(struct fabric *fabric, const struct packet *packet)
 {
     if (!fabric->delayed)
-        fabric->delayed = calloc(DELAYED_COUNT, sizeof *fabric->delayed);
+        fabric->delayed = calloc(DELAYED_COUNT, sizeof(*fabric->delayed));
     if (!fabric->delayed || fabric->delayed_head - fabric->delayed_tail == DELAYED_COUNT)
         return; /* lost, which a wire may do too */
     struct fabric_delayed *d = &fabric->delayed[fabric->delayed_head++ % DELAYED_COUNT];
@@ -372,7 +372,7 @@ bool fabric_receive(struct fabric *fabric, struct fabric_cursor *cursor, struct 
             continue;
         }
         memcpy(packet, &ring->bytes[at],
-               sizeof *packet); /* copied before it is checked: the writer may be hostile */
+               sizeof(*packet)); /* copied before it is checked: the writer may be hostile */
         uint32_t bytes = record_bytes(packet->payload_bytes);
         bool sound = head - tail <= FABRIC_RING_BYTES &&
                      packet->payload_bytes <= FABRIC_RING_BYTES &&
@@ -384,7 +384,7 @@ bool fabric_receive(struct fabric *fabric, struct fabric_cursor *cursor, struct 
         }
         cursor->slot = slot;
         cursor->next_tail = tail + bytes;
-        *payload = &ring->bytes[at + sizeof *packet];
+        *payload = &ring->bytes[at + sizeof(*packet)];
         return true;
     }
     return false;

@@ -40,7 +40,7 @@ static bool number32(const char *text, uint32_t highest, uint32_t *value)
 static bool delay(const char *text, struct fabric_fault *fault)
 {
     char copy[64];
-    snprintf(copy, sizeof copy, "%s", text);
+    snprintf(copy, sizeof(copy), "%s", text);
     char *colon = strchr(copy, ':');
     fault->delay_us = 100;
     if (colon) {
@@ -105,11 +105,11 @@ bool fault_parse(const char *spec, struct fabric_fault *fault, char *error, size
 {
     struct fabric_fault parsed = {.seed = 1};
     char copy[512];
-    if (strlen(spec) >= sizeof copy) {
-        snprintf(error, error_bytes, "longer than %zu characters", sizeof copy - 1);
+    if (strlen(spec) >= sizeof(copy)) {
+        snprintf(error, error_bytes, "longer than %zu characters", sizeof(copy) - 1);
         return false;
     }
-    snprintf(copy, sizeof copy, "%s", spec);
+    snprintf(copy, sizeof(copy), "%s", spec);
     char *rest = copy;
     for (char *part; (part = strsep(&rest, ","));) {
         if (strcmp(part, "none") == 0 || *part == '\0')

@@ -24,7 +24,7 @@ int fabric_format(const char *path)
     int result = ftruncate(fd, sizeof(struct fabric_file)) != 0 ? -errno : 0;
     if (!result)
         result = -posix_fallocate(fd, 0, (off_t)head_bytes);
-    if (!result && pwrite(fd, start, sizeof start, 0) < 0)
+    if (!result && pwrite(fd, start, sizeof(start), 0) < 0)
         result = -errno;
     close(fd);
     if (result)

@@ -27,7 +27,7 @@ void fabric_trace(struct fabric *fabric, uint32_t kind, uint32_t number, const v
     }
     uint32_t header[6] = {
         (uint32_t)fabric->now_ns, (uint32_t)(fabric->now_ns >> 32), kind, number, count, 0};
-    put(trace, head, header, sizeof header);
-    put(trace, head + sizeof header, bytes, count);
-    atomic_store_explicit(&trace->head, head + sizeof header + padded, memory_order_release);
+    put(trace, head, header, sizeof(header));
+    put(trace, head + sizeof(header), bytes, count);
+    atomic_store_explicit(&trace->head, head + sizeof(header) + padded, memory_order_release);
 }

@@ -167,7 +167,7 @@ static const char *name_of_option(int bit)
 static int run(char **arguments, int count, int given, struct ctl_options *options)
 {
     const struct ctl_word *word = NULL;
-    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
         if (count && strcmp(arguments[0], words[i].name) == 0)
             word = &words[i];
     if (!word) {

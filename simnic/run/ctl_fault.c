@@ -75,7 +75,7 @@ static int show(struct ctl_session *session)
         complain("ctl: fault: it was left half written; set it anew");
         return EXIT_TROUBLE;
     }
-    describe(&fault, specification, sizeof specification);
+    describe(&fault, specification, sizeof(specification));
     puts(specification);
     return ctl_flush();
 }
@@ -85,7 +85,7 @@ static int check(const char *specification)
 {
     struct fabric_fault fault;
     char error[640];
-    if (fault_parse(specification, &fault, error, sizeof error))
+    if (fault_parse(specification, &fault, error, sizeof(error)))
         return 0;
     for (char *c = error; *c; c++)
         if ((unsigned char)*c < ' ')
@@ -105,7 +105,7 @@ int ctl_fault(const struct ctl_options *options)
         return status;
     if (options->specification) {
         session_file(session.directory, SESSION_FABRIC, path);
-        int result = fabric_set_fault(path, options->specification, error, sizeof error);
+        int result = fabric_set_fault(path, options->specification, error, sizeof(error));
         if (result) {
             complain("ctl: fault: %s", *error ? error : strerror(-result));
             status = EXIT_TROUBLE;

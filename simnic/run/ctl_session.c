@@ -79,7 +79,7 @@ void ctl_look(struct ctl_session *session, uint32_t slot, struct ctl_process *pr
     *process = (struct ctl_process){.slot = slot};
     process->generation = atomic_load_explicit(&from->generation, memory_order_acquire);
     process->pid = fabric_pid(&session->fabric, slot);
-    memcpy(process->name, from->name, sizeof from->name);
+    memcpy(process->name, from->name, sizeof(from->name));
     for (char *c = process->name; *c; c++)
         if (!isascii(*c) || !isprint(*c))
             *c = '?';
@@ -93,8 +93,8 @@ bool ctl_statistics(const struct ctl_session *session, uint32_t slot,
                     struct fabric_process_statistics *statistics)
 {
     /* By pread: what the file does not have yet reads as zeros and takes no memory. */
-    off_t at = (off_t)(offsetof(struct fabric_file, statistics) + slot * sizeof *statistics);
-    return pread(session->fd, statistics, sizeof *statistics, at) == (ssize_t)sizeof *statistics;
+    off_t at = (off_t)(offsetof(struct fabric_file, statistics) + slot * sizeof(*statistics));
+    return pread(session->fd, statistics, sizeof(*statistics), at) == (ssize_t)sizeof(*statistics);
 }
 
 static uint32_t count_living(struct ctl_session *session)
@@ -108,7 +108,7 @@ static uint32_t count_living(struct ctl_session *session)
 static void print_session(const char *directory)
 {
     struct ctl_session session = {.fd = -1};
-    snprintf(session.directory, sizeof session.directory, "%s", directory);
+    snprintf(session.directory, sizeof(session.directory), "%s", directory);
     const char *name = session_name_in(directory);
     int result = map(&session);
     if (result == -ENOENT)
@@ -135,8 +135,8 @@ int ctl_sessions(const struct ctl_options *options)
     for (int i = 0; i < count; i++) {
         char directory[SESSION_PATH_BYTES];
         int length =
-            snprintf(directory, sizeof directory, SESSION_PARENT "/%s", entries[i]->d_name);
-        if (length < (int)sizeof directory && session_name_in(directory) &&
+            snprintf(directory, sizeof(directory), SESSION_PARENT "/%s", entries[i]->d_name);
+        if (length < (int)sizeof(directory) && session_name_in(directory) &&
             session_is_complete(directory))
             print_session(directory);
         free(entries[i]);

@@ -37,7 +37,7 @@ static const struct column columns[] = {
     {COUNTER(rnr_naks), "RNR", "NAKs", PLACE(rnr_naks), 4},
     {COUNTER(timeouts), "time", "outs", PLACE(timeouts), 4},
 };
-#define COLUMN_COUNT (sizeof columns / sizeof columns[0])
+#define COLUMN_COUNT (sizeof(columns) / sizeof(columns[0]))
 
 /* Queue pairs of a process that are shown, and the sum of all. */
 struct summary {
@@ -48,7 +48,7 @@ struct summary {
 static uint64_t value_of(const struct fabric_queue_pair_statistics *qp, size_t column)
 {
     uint64_t value;
-    memcpy(&value, (const char *)qp + columns[column].offset, sizeof value);
+    memcpy(&value, (const char *)qp + columns[column].offset, sizeof(value));
     return value;
 }
 
@@ -79,7 +79,7 @@ static const char *state_name(const struct fabric_queue_pair_statistics *qp)
     static const char *const names[] = {"RST", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"};
     if (qp->destroyed)
         return "gone";
-    return qp->state < sizeof names / sizeof names[0] ? names[qp->state] : "?";
+    return qp->state < sizeof(names) / sizeof(names[0]) ? names[qp->state] : "?";
 }
 
 static const char *process_state_name(enum ctl_state state)
@@ -158,7 +158,7 @@ static void print_queue_pair(const struct fabric_queue_pair_statistics *qp)
 {
     char type[16];
     uint64_t numbers[COLUMN_COUNT];
-    snprintf(type, sizeof type, "%s/%u", type_name(qp->type), qp->rail % 10u);
+    snprintf(type, sizeof(type), "%s/%u", type_name(qp->type), qp->rail % 10u);
     printf("0x%06x %-6s %-4s", qp->qpn & 0xffffff, type, state_name(qp));
     for (size_t column = 0; column < COLUMN_COUNT; column++)
         numbers[column] = value_of(qp, column);

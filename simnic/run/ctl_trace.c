@@ -121,7 +121,7 @@ static uint32_t copy_record(struct source *source, struct record *record)
     uint64_t available = source->end - source->cursor;
     if (available < HEADER_BYTES || available > FABRIC_TRACE_BYTES)
         return 0;
-    copy(source->trace, source->cursor, header, sizeof header);
+    copy(source->trace, source->cursor, header, sizeof(header));
     record->time_ns = (uint64_t)header[1] << 32 | header[0];
     record->kind = header[2];
     record->number = header[3];
@@ -239,8 +239,8 @@ static void note_heads(struct tracer *tracer)
         const off_t at =
             (off_t)(offsetof(struct fabric_file, trace) + slot * sizeof(struct fabric_trace) +
                     offsetof(struct fabric_trace, head));
-        if (pread(tracer->session.fd, &source->cursor, sizeof source->cursor, at) !=
-            (ssize_t)sizeof source->cursor)
+        if (pread(tracer->session.fd, &source->cursor, sizeof(source->cursor), at) !=
+            (ssize_t)sizeof(source->cursor))
             source->cursor = 0;
         source->end = source->cursor;
     }
@@ -278,7 +278,7 @@ static int look_around(struct tracer *tracer)
             return status;
         if (generation != source->process.generation) {
             ctl_look(&tracer->session, slot, &source->process);
-            memset(source->type_of, 0, sizeof source->type_of);
+            memset(source->type_of, 0, sizeof(source->type_of));
         }
         source->end = atomic_load_explicit(&source->trace->head, memory_order_acquire);
         if (!source->full)

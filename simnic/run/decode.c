@@ -118,7 +118,7 @@ static bool address_vector(struct reader *reader, bool connected_dynamically)
     fprintf(reader->out, " sl %u", av.stat_rate_sl & 15);
     if (!(destination & MLX5_EXTENDED_UD_AV))
         return true;
-    if (!take(reader, (uint8_t *)&av + SEGMENT_BYTES, sizeof av - SEGMENT_BYTES))
+    if (!take(reader, (uint8_t *)&av + SEGMENT_BYTES, sizeof(av) - SEGMENT_BYTES))
         return false;
     uint32_t label = be32toh(av.grh_gid_fl);
     fprintf(reader->out, " gid ");
@@ -131,7 +131,7 @@ static bool address_vector(struct reader *reader, bool connected_dynamically)
 static bool remote_address(struct reader *reader)
 {
     struct mlx5_wqe_raddr_seg remote;
-    if (!take(reader, &remote, sizeof remote))
+    if (!take(reader, &remote, sizeof(remote)))
         return false;
     fprintf(reader->out, "; raddr 0x%llx rkey 0x%x", (unsigned long long)be64toh(remote.raddr),
             be32toh(remote.rkey));
@@ -141,7 +141,7 @@ static bool remote_address(struct reader *reader)
 static bool atomic_operands(struct reader *reader, uint8_t opcode)
 {
     struct mlx5_wqe_atomic_seg atomic;
-    if (!take(reader, &atomic, sizeof atomic))
+    if (!take(reader, &atomic, sizeof(atomic)))
         return false;
     unsigned long long value = be64toh(atomic.swap_add);
     if (opcode == MLX5_OPCODE_ATOMIC_FA)
@@ -157,7 +157,7 @@ static void data(struct reader *reader)
 {
     while (reader->left) {
         struct mlx5_wqe_data_seg segment;
-        if (!take(reader, &segment, sizeof segment))
+        if (!take(reader, &segment, sizeof(segment)))
             return;
         uint32_t bytes = be32toh(segment.byte_count);
         if (!(bytes & MLX5_INLINE_SEG)) {
@@ -187,7 +187,7 @@ static void tag_operation(struct reader *reader)
 {
     static const char *const operations[] = {"synchronize", "append", "remove"};
     struct mlx5_wqe_tm_seg tag;
-    if (!take(reader, &tag, sizeof tag))
+    if (!take(reader, &tag, sizeof(tag)))
         return;
     uint32_t operation = tag.opcode >> 4, index = be16toh(tag.index);
     if (operation < 3)
@@ -227,7 +227,7 @@ static void segments(struct reader *reader, uint8_t opcode, uint8_t type)
     }
     if (type == TYPE_XRC_INITIATOR) {
         uint32_t srq[4];
-        if (!take(reader, srq, sizeof srq))
+        if (!take(reader, srq, sizeof(srq)))
             return;
         fprintf(reader->out, "; to srq 0x%06x", be32toh(srq[0]) & 0xffffff);
     }
@@ -255,11 +255,11 @@ static void print_flags(FILE *out, uint8_t flags)
 void decode_wqe(FILE *out, uint32_t qpn, uint8_t type, const uint8_t *bytes, uint32_t count)
 {
     struct mlx5_wqe_ctrl_seg control;
-    if (count < sizeof control) {
+    if (count < sizeof(control)) {
         fprintf(out, " cut off: %u bytes", count);
         return;
     }
-    memcpy(&control, bytes, sizeof control);
+    memcpy(&control, bytes, sizeof(control));
     uint32_t operation = be32toh(control.opmod_idx_opcode), qpn_size = be32toh(control.qpn_ds);
     uint8_t opcode = (uint8_t)operation;
     uint32_t size = (qpn_size & 0x3f) * SEGMENT_BYTES;
@@ -277,8 +277,8 @@ void decode_wqe(FILE *out, uint32_t qpn, uint8_t type, const uint8_t *bytes, uin
     if (size > count)
         fprintf(out, "; %u bytes of %u", count, size);
     size = size > count ? count : size;
-    uint32_t left = size > sizeof control ? size - (uint32_t)sizeof control : 0;
-    struct reader reader = {out, bytes + sizeof control, left};
+    uint32_t left = size > sizeof(control) ? size - (uint32_t)sizeof(control) : 0;
+    struct reader reader = {out, bytes + sizeof(control), left};
     segments(&reader, opcode, type);
 }
 
@@ -331,9 +331,9 @@ static bool is_response(uint8_t opcode)
 uint32_t decode_cqe_qpn(const uint8_t *bytes, uint32_t count)
 {
     struct mlx5_cqe64 cqe;
-    if (count < sizeof cqe)
+    if (count < sizeof(cqe))
         return UINT32_MAX;
-    memcpy(&cqe, bytes, sizeof cqe);
+    memcpy(&cqe, bytes, sizeof(cqe));
     if ((cqe.op_own >> 2 & 3) == FORMAT_COMPRESSED)
         return UINT32_MAX; /* its title, the CQE before it, does */
     return be32toh(cqe.sop_drop_qpn) & 0xffffff;
@@ -342,7 +342,7 @@ uint32_t decode_cqe_qpn(const uint8_t *bytes, uint32_t count)
 static void print_error(FILE *out, const uint8_t *bytes)
 {
     struct mlx5_err_cqe error;
-    memcpy(&error, bytes, sizeof error);
+    memcpy(&error, bytes, sizeof(error));
     const char *name = FIND_NAME(syndromes, error.syndrome);
     const char *vendor = FIND_NAME(vendor_syndromes, error.vendor_err_synd);
     fprintf(out, " syndrome 0x%02x (%s) vendor 0x%02x (%s)", error.syndrome,
@@ -358,8 +358,8 @@ static void print_compressed(FILE *out, const uint8_t *bytes, uint8_t op_own)
         const uint8_t *mini = bytes + 8 * (size_t)i;
         uint16_t counter;
         uint32_t byte_count;
-        memcpy(&counter, mini, sizeof counter);
-        memcpy(&byte_count, mini + 4, sizeof byte_count);
+        memcpy(&counter, mini, sizeof(counter));
+        memcpy(&byte_count, mini + 4, sizeof(byte_count));
         fprintf(out, " [wqe %u opcode 0x%02x bytes %u]", be16toh(counter), mini[2],
                 be32toh(byte_count));
     }
@@ -424,11 +424,11 @@ static void print_format(FILE *out, const uint8_t *bytes, uint32_t byte_count, u
 void decode_cqe(FILE *out, uint8_t type, const uint8_t *bytes, uint32_t count)
 {
     struct mlx5_cqe64 cqe;
-    if (count < sizeof cqe) {
+    if (count < sizeof(cqe)) {
         fprintf(out, " cut off: %u bytes", count);
         return;
     }
-    memcpy(&cqe, bytes, sizeof cqe);
+    memcpy(&cqe, bytes, sizeof(cqe));
     uint8_t opcode = cqe.op_own >> 4;
     if ((cqe.op_own >> 2 & 3) == FORMAT_COMPRESSED) {
         print_compressed(out, bytes, cqe.op_own);

@@ -140,7 +140,7 @@ static int set_environment(const struct options *options, const struct membershi
 static int choose_private_name(char name[SESSION_NAME_MAX + 1])
 {
     uint64_t random;
-    if (getrandom(&random, sizeof random, 0) != sizeof random) {
+    if (getrandom(&random, sizeof(random), 0) != sizeof(random)) {
         complain("cannot get random bytes: %s", strerror(errno));
         return EXIT_TROUBLE;
     }

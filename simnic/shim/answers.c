@@ -76,14 +76,14 @@ int answer_query_device(const struct call *call)
     if (!attribute(call, UVERBS_ATTR_CORE_OUT))
         return ENOSPC;
     struct ib_uverbs_query_device_resp response = device_attributes(call->context);
-    return attribute_out(call, UVERBS_ATTR_CORE_OUT, &response, sizeof response);
+    return attribute_out(call, UVERBS_ATTR_CORE_OUT, &response, sizeof(response));
 }
 
 int answer_query_device_ex(const struct call *call)
 {
     struct ib_uverbs_ex_query_device_resp response = {
         .base = device_attributes(call->context),
-        .response_length = sizeof response,
+        .response_length = sizeof(response),
         .timestamp_mask = UINT64_MAX,
         .hca_core_clock = CORE_CLOCK_KHZ,
         .cq_moderation_caps = {.max_cq_moderation_count = 65535, .max_cq_moderation_period = 4095},
@@ -95,7 +95,7 @@ int answer_query_device_ex(const struct call *call)
         .max_dm_size = 0,
     };
     struct mlx5_ib_query_device_resp driver = {
-        .response_length = sizeof driver,
+        .response_length = sizeof(driver),
         .cqe_comp_caps = {.max_num = DEVICE_MAX_MINI_CQES,
                           .supported_format = MLX5_IB_CQE_RES_FORMAT_HASH |
                                               MLX5_IB_CQE_RES_FORMAT_CSUM |
@@ -104,8 +104,8 @@ int answer_query_device_ex(const struct call *call)
             MLX5_IB_QUERY_DEV_RESP_FLAGS_CQE_128B_COMP | MLX5_IB_QUERY_DEV_RESP_FLAGS_SCAT2CQE_DCT,
         .dci_streams_caps = {DC_LOG_STREAMS, DC_LOG_FAILED_STREAMS},
     };
-    int result = attribute_out(call, UVERBS_ATTR_CORE_OUT, &response, sizeof response);
-    return result ? result : attribute_out(call, UVERBS_ATTR_UHW_OUT, &driver, sizeof driver);
+    int result = attribute_out(call, UVERBS_ATTR_CORE_OUT, &response, sizeof(response));
+    return result ? result : attribute_out(call, UVERBS_ATTR_UHW_OUT, &driver, sizeof(driver));
 }
 
 int answer_query_port(const struct call *call)
@@ -130,7 +130,7 @@ int answer_query_port(const struct call *call)
                 .flags = IB_UVERBS_QPF_GRH_REQUIRED,
             },
     };
-    return attribute_out(call, UVERBS_ATTR_QUERY_PORT_RESP, &response, sizeof response);
+    return attribute_out(call, UVERBS_ATTR_QUERY_PORT_RESP, &response, sizeof(response));
 }
 
 /* What libmlx5 learns of the device when it opens it, or imports a context that is open. */
@@ -148,7 +148,7 @@ static struct mlx5_ib_alloc_ucontext_resp driver_context(void)
         .max_recv_wr = 32768,
         .max_srq_recv_wr = 32767,
         .num_ports = 1,
-        .response_length = sizeof driver,
+        .response_length = sizeof(driver),
         .cqe_version = 1,
         .cmds_supp_uhw = MLX5_USER_CMDS_SUPP_UHW_QUERY_DEVICE | MLX5_USER_CMDS_SUPP_UHW_CREATE_AH,
         .eth_min_inline = MLX5_USER_INLINE_MODE_NONE,
@@ -171,7 +171,7 @@ int answer_get_context(const struct call *call)
         attribute_out32(call, UVERBS_ATTR_GET_CONTEXT_NUM_COMP_VECTORS, COMPLETION_VECTORS);
     if (!result)
         result = attribute_out64(call, UVERBS_ATTR_GET_CONTEXT_CORE_SUPPORT, 0);
-    return result ? result : attribute_out(call, UVERBS_ATTR_UHW_OUT, &driver, sizeof driver);
+    return result ? result : attribute_out(call, UVERBS_ATTR_UHW_OUT, &driver, sizeof(driver));
 }
 
 int answer_query_context(const struct call *call)
@@ -183,7 +183,7 @@ int answer_query_context(const struct call *call)
     struct mlx5_ib_alloc_ucontext_resp driver = driver_context();
     return result
                ? result
-               : attribute_out(call, MLX5_IB_ATTR_QUERY_CONTEXT_RESP_UCTX, &driver, sizeof driver);
+               : attribute_out(call, MLX5_IB_ATTR_QUERY_CONTEXT_RESP_UCTX, &driver, sizeof(driver));
 }
 
 static bool gid_entry(const struct context *context, uint32_t index,
@@ -199,7 +199,7 @@ static bool gid_entry(const struct context *context, uint32_t index,
             gid->type == RAIL_GID_ROCE_V1 ? IB_UVERBS_GID_TYPE_ROCE_V1 : IB_UVERBS_GID_TYPE_ROCE_V2,
         .netdev_ifindex = RAIL_NET_INDEX,
     };
-    memcpy(entry->gid, gid->raw, sizeof gid->raw);
+    memcpy(entry->gid, gid->raw, sizeof(gid->raw));
     return true;
 }
 
@@ -209,14 +209,14 @@ int answer_gid_table(const struct call *call)
     uint64_t count = 0;
     const struct ib_uverbs_attr *out = attribute(call, UVERBS_ATTR_QUERY_GID_TABLE_RESP_ENTRIES);
     if (attribute_number(call, UVERBS_ATTR_QUERY_GID_TABLE_FLAGS, 0) ||
-        attribute_number(call, UVERBS_ATTR_QUERY_GID_TABLE_ENTRY_SIZE, 0) != sizeof entries[0])
+        attribute_number(call, UVERBS_ATTR_QUERY_GID_TABLE_ENTRY_SIZE, 0) != sizeof(entries[0]))
         return EINVAL;
     for (uint32_t index = 0; index < RAIL_GID_COUNT; index++)
         count += gid_entry(call->context, index, &entries[count]);
-    if (out && out->len < count * sizeof entries[0])
+    if (out && out->len < count * sizeof(entries[0]))
         return EINVAL;
     int result = attribute_out(call, UVERBS_ATTR_QUERY_GID_TABLE_RESP_ENTRIES, entries,
-                               count * sizeof entries[0]);
+                               count * sizeof(entries[0]));
     return result ? result
                   : attribute_out64(call, UVERBS_ATTR_QUERY_GID_TABLE_RESP_NUM_ENTRIES, count);
 }
@@ -231,5 +231,5 @@ int answer_gid_entry(const struct call *call)
         return EINVAL;
     if (!gid_entry(call->context, (uint32_t)index, &entry))
         return ENODATA;
-    return attribute_out(call, UVERBS_ATTR_QUERY_GID_ENTRY_RESP_ENTRY, &entry, sizeof entry);
+    return attribute_out(call, UVERBS_ATTR_QUERY_GID_ENTRY_RESP_ENTRY, &entry, sizeof(entry));
 }

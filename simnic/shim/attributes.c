@@ -24,7 +24,7 @@ uint64_t attribute_number(const struct call *call, uint16_t id, uint64_t missing
         return missing;
     if (a->len == 0) /* a handle or a descriptor */
         return a->data;
-    if (a->len <= sizeof value)
+    if (a->len <= sizeof(value))
         memcpy(&value, &a->data, a->len);
     else
         return missing;
@@ -40,7 +40,7 @@ int attribute_in(const struct call *call, uint16_t id, void *to, size_t bytes, s
     if (a->len < least)
         return EINVAL;
     size_t count = a->len < bytes ? a->len : bytes;
-    if (a->len <= sizeof a->data) {
+    if (a->len <= sizeof(a->data)) {
         memcpy(to, &a->data, count);
         return 0;
     }
@@ -77,8 +77,8 @@ int attribute_out(const struct call *call, uint16_t id, const void *from, size_t
     size_t count = a->len < bytes ? a->len : bytes;
     if (!dma_copy(to, from, count))
         return EFAULT;
-    for (size_t at = count; at < a->len; at += sizeof zeros) {
-        size_t part = a->len - at < sizeof zeros ? a->len - at : sizeof zeros;
+    for (size_t at = count; at < a->len; at += sizeof(zeros)) {
+        size_t part = a->len - at < sizeof(zeros) ? a->len - at : sizeof(zeros);
         if (!dma_copy(to + at, zeros, part))
             return EFAULT;
     }
@@ -88,12 +88,12 @@ int attribute_out(const struct call *call, uint16_t id, const void *from, size_t
 
 int attribute_out32(const struct call *call, uint16_t id, uint32_t value)
 {
-    return attribute_out(call, id, &value, sizeof value);
+    return attribute_out(call, id, &value, sizeof(value));
 }
 
 int attribute_out64(const struct call *call, uint16_t id, uint64_t value)
 {
-    return attribute_out(call, id, &value, sizeof value);
+    return attribute_out(call, id, &value, sizeof(value));
 }
 
 void attribute_out_handle(const struct call *call, uint16_t id, uint64_t value)

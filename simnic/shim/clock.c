@@ -94,7 +94,7 @@ bool clock_trap(uintptr_t address, void *ucontext)
         return false;
     int error = errno;
     uint64_t now = htobe64(process_now_ns());
-    struct emulate_page target = {(uintptr_t)page + CLOCK_CORE_OFFSET, (uint8_t *)&now, sizeof now};
+    struct emulate_page target = {(uintptr_t)page + CLOCK_CORE_OFFSET, (uint8_t *)&now, sizeof(now)};
     bool made = emulate_load(ucontext, &target);
     errno = error;
     return made;
@@ -102,6 +102,6 @@ bool clock_trap(uintptr_t address, void *ucontext)
 
 void clock_forget(void)
 {
-    memset(mapped, 0, sizeof mapped);
+    memset(mapped, 0, sizeof(mapped));
     atomic_store(&mapped_end, 0);
 }

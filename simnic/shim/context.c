@@ -26,7 +26,7 @@ int context_open(int rail, int flags)
         errno = result;
         return -1;
     }
-    struct context *context = calloc(1, sizeof *context);
+    struct context *context = calloc(1, sizeof(*context));
     if (!context) {
         errno = ENOMEM;
         return -1;
@@ -56,11 +56,11 @@ static bool grow(struct context *context)
     uint32_t count = context->object_room ? context->object_room * 2 : 64;
     if (count > MOST_OBJECTS)
         return false;
-    struct object **objects = realloc(context->objects, count * sizeof *objects);
+    struct object **objects = realloc(context->objects, count * sizeof(*objects));
     if (!objects)
         return false;
     context->objects = objects;
-    uint32_t *handles = realloc(context->free_handles, count * sizeof *handles);
+    uint32_t *handles = realloc(context->free_handles, count * sizeof(*handles));
     if (!handles)
         return false;
     context->free_handles = handles;
@@ -72,7 +72,7 @@ struct object *object_create(struct context *context, uint16_t type)
 {
     if (context->free_count == 0 && context->object_count == context->object_room && !grow(context))
         return NULL;
-    struct object *object = calloc(1, sizeof *object);
+    struct object *object = calloc(1, sizeof(*object));
     if (!object)
         return NULL;
     object->handle = context->free_count ? context->free_handles[--context->free_count]

@@ -41,7 +41,7 @@ int descriptors_add(int fd, enum descriptor_kind kind, void *thing)
     if (fd >= MOST)
         return EMFILE;
     descriptors_fresh(fd);
-    struct file *file = calloc(1, sizeof *file);
+    struct file *file = calloc(1, sizeof(*file));
     if (!file)
         return ENOMEM;
     *file = (struct file){kind, 1, thing};

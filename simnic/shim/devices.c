@@ -42,7 +42,7 @@ static bool path_of_directory(int directory, char to[PATH_MAX])
     if (directory == AT_FDCWD) {
         length = syscall(SYS_getcwd, to, (size_t)PATH_MAX) - 1;
     } else {
-        snprintf(link, sizeof link, "/proc/self/fd/%d", directory);
+        snprintf(link, sizeof(link), "/proc/self/fd/%d", directory);
         length = readlink(link, to, PATH_MAX - 1);
     }
     errno = error;
@@ -88,7 +88,7 @@ int device_of_path(int directory, const char *path)
         return DEVICE_NONE;
     walked[0] = '\0';
     bool known = (path[0] == '/' || path_of_directory(directory, walked)) && walk(walked, path);
-    size_t before = sizeof DIRECTORY - 1;
+    size_t before = sizeof(DIRECTORY) - 1;
     bool ours =
         known && strncmp(walked, DIRECTORY, before) == 0 && strcmp(walked + before, name) == 0;
     return ours ? device : DEVICE_NONE;
@@ -151,7 +151,7 @@ static dev_t number_of(int device)
 
 void device_stat(int device, struct stat *status)
 {
-    memset(status, 0, sizeof *status);
+    memset(status, 0, sizeof(*status));
     status->st_mode = S_IFCHR | 0666;
     status->st_rdev = number_of(device);
     status->st_ino = 1000 + (ino_t)device;
@@ -161,7 +161,7 @@ void device_stat(int device, struct stat *status)
 
 void device_statx(int device, struct statx *status)
 {
-    memset(status, 0, sizeof *status);
+    memset(status, 0, sizeof(*status));
     status->stx_mask = STATX_BASIC_STATS;
     status->stx_mode = S_IFCHR | 0666;
     status->stx_rdev_major = major(number_of(device));

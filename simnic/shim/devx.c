@@ -46,14 +46,14 @@ int verb_device_command(const struct call *call)
 {
     struct command_header header;
     int result =
-        attribute_in(call, MLX5_IB_ATTR_DEVX_OTHER_CMD_IN, &header, sizeof header, sizeof header);
+        attribute_in(call, MLX5_IB_ATTR_DEVX_OTHER_CMD_IN, &header, sizeof(header), sizeof(header));
     if (result)
         return result;
     if (be16toh(header.opcode) != OPCODE_QUERY_HCA_CAP || be16toh(header.op_mod) != GENERAL_NOW)
         return EOPNOTSUPP;
     struct capability_answer answer = {0};
     answer.capability[QPC_EXTENSION_WORD] = htobe32(QPC_EXTENSION);
-    return attribute_out(call, MLX5_IB_ATTR_DEVX_OTHER_CMD_OUT, &answer, sizeof answer);
+    return attribute_out(call, MLX5_IB_ATTR_DEVX_OTHER_CMD_OUT, &answer, sizeof(answer));
 }
 
 int verb_modify_by_command(const struct call *call)
@@ -61,7 +61,7 @@ int verb_modify_by_command(const struct call *call)
     struct stream_command c;
     const struct object *object =
         attribute_object(call, UVERBS_OBJECT_QP, MLX5_IB_ATTR_DEVX_OBJ_MODIFY_HANDLE);
-    int result = attribute_in(call, MLX5_IB_ATTR_DEVX_OBJ_MODIFY_CMD_IN, &c, sizeof c,
+    int result = attribute_in(call, MLX5_IB_ATTR_DEVX_OBJ_MODIFY_CMD_IN, &c, sizeof(c),
                               offsetof(struct stream_command, extension));
     if (result)
         return result;
@@ -79,7 +79,7 @@ int verb_modify_by_command(const struct call *call)
         answer[0] = htobe32(STATUS_BAD_STATE << 24);
     else
         streams_reset(qp, (uint16_t)be32toh(c.stream));
-    result = attribute_out(call, MLX5_IB_ATTR_DEVX_OBJ_MODIFY_CMD_OUT, answer, sizeof answer);
+    result = attribute_out(call, MLX5_IB_ATTR_DEVX_OBJ_MODIFY_CMD_OUT, answer, sizeof(answer));
     /* As the kernel: a command that the adapter refuses is EREMOTEIO, and its answer says why. */
     return result ? result : answer[0] ? EREMOTEIO : 0;
 }

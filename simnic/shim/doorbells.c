@@ -201,7 +201,7 @@ void doorbells_find(void)
         missing = process.page_used[page] && !clock_is_page(page) && !state.page[page];
     FILE *maps = missing ? fopen("/proc/self/maps", "re") : NULL;
     char line[512];
-    while (maps && fgets(line, sizeof line, maps)) {
+    while (maps && fgets(line, sizeof(line), maps)) {
         unsigned long start, end, offset;
         if (!strstr(line, "memfd:" PAGE_FILE_NAME) ||
             sscanf(line, "%lx-%lx %*s %lx", &start, &end, &offset) != 3)
@@ -234,5 +234,5 @@ void doorbells_unmap(const uint8_t *address, size_t bytes)
 
 void doorbells_forget(void)
 {
-    memset(&state, 0, sizeof state);
+    memset(&state, 0, sizeof(state));
 }

@@ -115,7 +115,7 @@ bool machine_store(struct machine *m, uintptr_t address, const void *from, size_
 
 uint8_t machine_byte(struct machine *m)
 {
-    uint8_t byte = m->at < sizeof m->code ? m->code[m->at] : 0;
+    uint8_t byte = m->at < sizeof(m->code) ? m->code[m->at] : 0;
     if (m->at < UINT8_MAX)
         m->at++;
     return byte;
@@ -303,13 +303,13 @@ static bool execute(struct machine *m)
 /* An instruction may end where its mapping does. */
 static bool read_code(struct machine *m)
 {
-    m->available = sizeof m->code;
-    if (dma_copy(m->code, (const void *)m->start, sizeof m->code))
+    m->available = sizeof(m->code);
+    if (dma_copy(m->code, (const void *)m->start, sizeof(m->code)))
         return true;
-    memset(m->code, 0, sizeof m->code);
+    memset(m->code, 0, sizeof(m->code));
     size_t rest = PAGE_BYTES - m->start % PAGE_BYTES;
     m->available = (uint8_t)rest;
-    return rest < sizeof m->code && dma_copy(m->code, (const void *)m->start, rest);
+    return rest < sizeof(m->code) && dma_copy(m->code, (const void *)m->start, rest);
 }
 
 /* Executes one instruction. Returns false, with the registers as they were, if it is not known. */
@@ -326,9 +326,9 @@ static bool step(struct machine *m)
     if (!read_code(m))
         return false;
     gregset_t before;
-    memcpy(before, m->state->gregs, sizeof before);
+    memcpy(before, m->state->gregs, sizeof(before));
     if (!execute(m) || m->at > m->available) {
-        memcpy(m->state->gregs, before, sizeof before);
+        memcpy(m->state->gregs, before, sizeof(before));
         return false;
     }
     *place = (greg_t)(m->target ? m->target : m->start + m->at);
@@ -356,11 +356,11 @@ bool emulate_load(void *ucontext, const struct emulate_page *page)
 {
     struct machine m = machine_of(ucontext, page);
     gregset_t before;
-    memcpy(before, m.state->gregs, sizeof before);
+    memcpy(before, m.state->gregs, sizeof(before));
     if (!step(&m))
         return false;
     if (m.stored)
-        memcpy(m.state->gregs, before, sizeof before);
+        memcpy(m.state->gregs, before, sizeof(before));
     return !m.stored;
 }
 

@@ -597,9 +597,9 @@ static bool step(struct machine *m)
 {
     m->stored = m->fenced = false;
     m->target = 0;
-    if (!dma_copy(&m->code, (const void *)(uintptr_t)m->state->pc, sizeof m->code))
+    if (!dma_copy(&m->code, (const void *)(uintptr_t)m->state->pc, sizeof(m->code)))
         return false;
-    for (size_t i = 0; i < sizeof instructions / sizeof instructions[0]; i++) {
+    for (size_t i = 0; i < sizeof(instructions) / sizeof(instructions[0]); i++) {
         if ((m->code & instructions[i].mask) != instructions[i].value)
             continue;
         if (!instructions[i].execute(m))
@@ -616,14 +616,14 @@ static struct machine machine_of(void *ucontext, const struct emulate_page *page
 {
     struct machine m = {.state = &((ucontext_t *)ucontext)->uc_mcontext, .page = page};
     uint8_t *at = (uint8_t *)m.state->__reserved;
-    const uint8_t *end = at + sizeof m.state->__reserved;
+    const uint8_t *end = at + sizeof(m.state->__reserved);
     while (at + sizeof(struct _aarch64_ctx) <= end) {
         struct _aarch64_ctx *record = (struct _aarch64_ctx *)(void *)at;
         if (record->magic == FPSIMD_MAGIC)
             m.vectors = (struct fpsimd_context *)(void *)at;
         if (record->magic == SVE_MAGIC && record->size > sizeof(struct sve_context))
             m.longer_vectors = (struct sve_context *)(void *)at;
-        if (record->magic == 0 || record->size < sizeof *record)
+        if (record->magic == 0 || record->size < sizeof(*record))
             break;
         at += record->size;
     }
@@ -644,11 +644,11 @@ bool emulate_load(void *ucontext, const struct emulate_page *page)
     struct machine m = machine_of(ucontext, page);
     /* But for the vectors, which stores leave as they are. */
     uint8_t before[offsetof(mcontext_t, __reserved)];
-    memcpy(before, m.state, sizeof before);
+    memcpy(before, m.state, sizeof(before));
     if (!step(&m))
         return false;
     if (m.stored)
-        memcpy(m.state, before, sizeof before);
+        memcpy(m.state, before, sizeof(before));
     return !m.stored;
 }
 

@@ -324,9 +324,9 @@ static bool move_64_bytes(struct machine *m)
     uint8_t value[64];
     machine_operands(m, 0);
     uint64_t to = machine_general(m, m->reg, 8);
-    return m->memory && to % sizeof value == 0 &&
-           machine_load(m, m->address, value, sizeof value) &&
-           machine_store(m, to, value, sizeof value);
+    return m->memory && to % sizeof(value) == 0 &&
+           machine_load(m, m->address, value, sizeof(value)) &&
+           machine_store(m, to, value, sizeof(value));
 }
 
 /* movbe, in the direction that the opcode says. */

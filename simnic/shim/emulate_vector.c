@@ -168,7 +168,7 @@ static const struct form *find(const struct machine *m, unsigned map, uint8_t op
                          : m->operand_16     ? P66
                                              : NONE;
     enum wide wide = m->rex & REX_W ? W1 : W0;
-    for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++) {
+    for (size_t i = 0; i < sizeof(forms) / sizeof(forms[0]); i++) {
         const struct form *f = &forms[i];
         if (f->opcode == opcode && f->map == map && f->prefix == prefix &&
             f->encodings & m->encoding && (f->wide == ANY || f->wide == wide))

@@ -27,7 +27,7 @@ struct event {
 
 int channel_create(struct context *context, bool async, struct channel **channel, int *fd)
 {
-    struct channel *c = calloc(1, sizeof *c);
+    struct channel *c = calloc(1, sizeof(*c));
     if (!c)
         return ENOMEM;
     c->fd = eventfd(0, EFD_CLOEXEC);
@@ -99,7 +99,7 @@ static void queue(struct channel *channel, const struct event *what)
 {
     if (channel->closed)
         return;
-    struct event *event = malloc(sizeof *event);
+    struct event *event = malloc(sizeof(*event));
     if (!event)
         return; /* as the kernel: an event that finds no memory is lost */
     *event = *what;
@@ -107,7 +107,7 @@ static void queue(struct channel *channel, const struct event *what)
     bool was_empty = channel->fd >= 0 && list_empty(&channel->events);
     list_append(&channel->events, &event->queued);
     uint64_t one = 1;
-    if (was_empty && real.write(channel->fd, &one, sizeof one) < 0)
+    if (was_empty && real.write(channel->fd, &one, sizeof(one)) < 0)
         process_log("an event file cannot be signalled: %s", strerror(errno));
 }
 
@@ -148,7 +148,7 @@ static void calm(struct channel *channel)
     uint64_t count;
     struct pollfd poll_fd = {channel->fd, POLLIN, 0};
     if (list_empty(&channel->events) && poll(&poll_fd, 1, 0) == 1 && poll_fd.revents & POLLIN)
-        if (real.read(channel->fd, &count, sizeof count) < 0)
+        if (real.read(channel->fd, &count, sizeof(count)) < 0)
             process_log("an event file cannot be read: %s", strerror(errno));
 }
 

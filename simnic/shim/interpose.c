@@ -344,7 +344,7 @@ PUBLIC ssize_t __read_chk(int fd, void *buffer, size_t bytes, size_t room)
 static int refuse_command(const void *buffer, size_t bytes)
 {
     struct ib_uverbs_cmd_hdr header;
-    return bytes >= sizeof header && !program_read(&header, buffer, sizeof header) ? -EFAULT
+    return bytes >= sizeof(header) && !program_read(&header, buffer, sizeof(header)) ? -EFAULT
                                                                                    : -EINVAL;
 }
 

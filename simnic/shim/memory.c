@@ -28,9 +28,9 @@ int verb_alloc_pd(const struct call *call)
     object->number = next_domain++ & 0xffffff;
     struct ib_uverbs_alloc_pd_resp response = {.pd_handle = object->handle};
     struct mlx5_ib_alloc_pd_resp driver = {.pdn = (uint32_t)object->number};
-    int result = attribute_out(call, UVERBS_ATTR_CORE_OUT, &response, sizeof response);
+    int result = attribute_out(call, UVERBS_ATTR_CORE_OUT, &response, sizeof(response));
     if (!result)
-        result = attribute_out(call, UVERBS_ATTR_UHW_OUT, &driver, sizeof driver);
+        result = attribute_out(call, UVERBS_ATTR_UHW_OUT, &driver, sizeof(driver));
     if (result)
         object_destroy(object);
     return result;
@@ -88,7 +88,7 @@ int verb_reg_mr(const struct call *call)
 {
     struct ib_uverbs_reg_mr request;
     struct object *domain;
-    int result = attribute_command_on(call, &request, sizeof request, UVERBS_OBJECT_PD,
+    int result = attribute_command_on(call, &request, sizeof(request), UVERBS_OBJECT_PD,
                                       &request.pd_handle, &domain);
     if (result)
         return result;
@@ -108,7 +108,7 @@ int verb_reg_mr(const struct call *call)
     key->address = request.access_flags & ACCESS_ZERO_BASED ? request.start & 4095 : request.hca_va;
     object_use(object, domain);
     struct ib_uverbs_reg_mr_resp response = {object->handle, key->key, key->key};
-    return attribute_out(call, UVERBS_ATTR_CORE_OUT, &response, sizeof response);
+    return attribute_out(call, UVERBS_ATTR_CORE_OUT, &response, sizeof(response));
 }
 
 /* Maps what a region of a dma-buf begins and ends in, for the device to reach it. */
@@ -169,7 +169,7 @@ int verb_rereg_mr(const struct call *call)
 {
     struct ib_uverbs_rereg_mr request;
     struct object *object;
-    int result = attribute_command_on(call, &request, sizeof request, UVERBS_OBJECT_MR,
+    int result = attribute_command_on(call, &request, sizeof(request), UVERBS_OBJECT_MR,
                                       &request.mr_handle, &object);
     if (result)
         return result;
@@ -209,7 +209,7 @@ int verb_rereg_mr(const struct call *call)
     if (flags & IBV_REREG_MR_CHANGE_ACCESS)
         key->access = request.access_flags;
     struct ib_uverbs_rereg_mr_resp response = {key->key, key->key};
-    return attribute_out(call, UVERBS_ATTR_CORE_OUT, &response, sizeof response);
+    return attribute_out(call, UVERBS_ATTR_CORE_OUT, &response, sizeof(response));
 }
 
 int verb_query_mr(const struct call *call)
@@ -230,7 +230,7 @@ int verb_alloc_mw(const struct call *call)
 {
     struct ib_uverbs_alloc_mw request;
     struct object *domain;
-    int result = attribute_command_on(call, &request, sizeof request, UVERBS_OBJECT_PD,
+    int result = attribute_command_on(call, &request, sizeof(request), UVERBS_OBJECT_PD,
                                       &request.pd_handle, &domain);
     if (result)
         return result;
@@ -242,7 +242,7 @@ int verb_alloc_mw(const struct call *call)
         return ENOMEM;
     object_use(object, domain);
     struct ib_uverbs_alloc_mw_resp response = {object->handle, key->key};
-    return attribute_out(call, UVERBS_ATTR_CORE_OUT, &response, sizeof response);
+    return attribute_out(call, UVERBS_ATTR_CORE_OUT, &response, sizeof(response));
 }
 
 int verb_alloc_page(const struct call *call)

@@ -84,12 +84,12 @@ void process_log(const char *format, ...)
     char line[256];
     va_list arguments;
     va_start(arguments, format);
-    int n = snprintf(line, sizeof line, "simnic[%d]: ", (int)getpid());
-    vsnprintf(line + n, sizeof line - (size_t)n, format, arguments);
+    int n = snprintf(line, sizeof(line), "simnic[%d]: ", (int)getpid());
+    vsnprintf(line + n, sizeof(line) - (size_t)n, format, arguments);
     va_end(arguments);
     size_t length = strlen(line);
-    line[length < sizeof line - 1 ? length : sizeof line - 2] = '\n';
-    ssize_t ignored = real.write(2, line, length + 1 < sizeof line ? length + 1 : sizeof line - 1);
+    line[length < sizeof(line) - 1 ? length : sizeof(line) - 2] = '\n';
+    ssize_t ignored = real.write(2, line, length + 1 < sizeof(line) ? length + 1 : sizeof(line) - 1);
     (void)ignored;
 }
 
@@ -112,7 +112,7 @@ static void cm_message(void *context, uint32_t source_slot, const void *message,
     (void)context;
     /* The cm answers through this very lock, so it gets its messages when the lock is free
      * again. */
-    struct cm_note *note = malloc(sizeof *note + bytes);
+    struct cm_note *note = malloc(sizeof(*note) + bytes);
     if (!note)
         return; /* the peer will ask again */
     note->source_slot = source_slot;
@@ -266,7 +266,7 @@ static int attach(void)
     char path[512];
     if (!session)
         return ENODEV;
-    snprintf(path, sizeof path, "%s/fabric", session);
+    snprintf(path, sizeof(path), "%s/fabric", session);
     int result = -fabric_attach(&process.fabric, path);
     if (result) {
         fprintf(stderr, "simnic: cannot join the session %s: %s\n", session,
@@ -321,7 +321,7 @@ static void after_fork_in_child(void)
     unknown_stores_forget();
     clock_forget();
     service_forget();
-    memset(&process, 0, sizeof process);
+    memset(&process, 0, sizeof(process));
     atomic_store(&waiting, 0);
     descriptors_unlock();
     pthread_mutex_init(&lock, NULL);

@@ -42,9 +42,9 @@ static bool has_tags(const struct object *shared)
 static int read_creation(const struct call *call, struct creation *c)
 {
     int result =
-        attribute_in(call, UVERBS_ATTR_CREATE_QP_CAP, &c->cap, sizeof c->cap, sizeof c->cap);
+        attribute_in(call, UVERBS_ATTR_CREATE_QP_CAP, &c->cap, sizeof(c->cap), sizeof(c->cap));
     if (!result)
-        result = attribute_in(call, UVERBS_ATTR_UHW_IN, &c->driver, sizeof c->driver,
+        result = attribute_in(call, UVERBS_ATTR_UHW_IN, &c->driver, sizeof(c->driver),
                               offsetof(struct mlx5_ib_create_qp, flags));
     if (result)
         return result;
@@ -151,7 +151,7 @@ int verb_create_qp(const struct call *call)
     qp->owner = object;
     object->user_handle = attribute_number(call, UVERBS_ATTR_CREATE_QP_USER_HANDLE, 0);
     object->sig_all = qp->signal_all;
-    memcpy(object->cap, &c.cap, sizeof object->cap);
+    memcpy(object->cap, &c.cap, sizeof(object->cap));
     object_use(object, c.domain);
     object_use(object, c.send_completions);
     object_use(object, c.receive_completions);
@@ -163,8 +163,8 @@ int verb_create_qp(const struct call *call)
     result = attribute_out32(call, UVERBS_ATTR_CREATE_QP_RESP_QP_NUM,
                              c.type == TYPE_DCT ? 0 : qp->number);
     if (!result)
-        result = attribute_out(call, UVERBS_ATTR_CREATE_QP_RESP_CAP, &c.cap, sizeof c.cap);
-    return result ? result : attribute_out(call, UVERBS_ATTR_UHW_OUT, &response, sizeof response);
+        result = attribute_out(call, UVERBS_ATTR_CREATE_QP_RESP_CAP, &c.cap, sizeof(c.cap));
+    return result ? result : attribute_out(call, UVERBS_ATTR_UHW_OUT, &response, sizeof(response));
 }
 
 /* ---- changing ---- */
@@ -173,7 +173,7 @@ int verb_create_qp(const struct call *call)
 static bool is_group(const uint8_t gid[16])
 {
     static const uint8_t mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
-    return gid[0] == 0xff || (memcmp(gid, mapped, sizeof mapped) == 0 && gid[12] >> 4 == 14);
+    return gid[0] == 0xff || (memcmp(gid, mapped, sizeof(mapped)) == 0 && gid[12] >> 4 == 14);
 }
 
 /* The kernel resolves a GID to a MAC, by the routes of this machine; here all that can be reached
@@ -181,7 +181,7 @@ static bool is_group(const uint8_t gid[16])
 static int check_destination(const uint8_t gid[16])
 {
     static const uint8_t zero[16];
-    if (memcmp(gid, zero, sizeof zero) == 0)
+    if (memcmp(gid, zero, sizeof(zero)) == 0)
         return EINVAL;
     return rail_of_gid(gid) >= 0 || is_group(gid) ? 0 : ENETUNREACH;
 }
@@ -249,7 +249,7 @@ static void set_values(struct object *object, const struct ib_uverbs_modify_qp *
     if (mask & IBV_QP_QKEY)
         a->queue_key = m->qkey;
     if (mask & IBV_QP_AV) {
-        memcpy(object->address, &m->dest, sizeof m->dest);
+        memcpy(object->address, &m->dest, sizeof(m->dest));
         memcpy(a->destination_gid, m->dest.dgid, 16);
         a->source_gid_index = m->dest.sgid_index;
         int rail = rail_of_gid(m->dest.dgid);
@@ -301,7 +301,7 @@ static int modify(const struct call *call, const struct ib_uverbs_modify_qp *m)
 int verb_modify_qp(const struct call *call)
 {
     struct ib_uverbs_modify_qp request;
-    int result = attribute_command(call, &request, sizeof request);
+    int result = attribute_command(call, &request, sizeof(request));
     return result ? result : modify(call, &request);
 }
 
@@ -309,7 +309,7 @@ int verb_modify_qp_ex(const struct call *call)
 {
     struct ib_uverbs_ex_modify_qp request;
     int result =
-        attribute_in(call, UVERBS_ATTR_CORE_IN, &request, sizeof request, sizeof request.base);
+        attribute_in(call, UVERBS_ATTR_CORE_IN, &request, sizeof(request), sizeof(request.base));
     if (result)
         return result;
     if (request.base.attr_mask & IBV_QP_RATE_LIMIT)
@@ -317,21 +317,21 @@ int verb_modify_qp_ex(const struct call *call)
     result = modify(call, &request.base);
     if (result)
         return result;
-    struct ib_uverbs_ex_modify_qp_resp response = {.response_length = sizeof response};
+    struct ib_uverbs_ex_modify_qp_resp response = {.response_length = sizeof(response)};
     const struct queue_pair *qp =
         object_find(call->context, UVERBS_OBJECT_QP, request.base.qp_handle)->thing;
     struct mlx5_ib_modify_qp_resp driver = {
-        .response_length = sizeof driver,
+        .response_length = sizeof(driver),
         .dctn = qp->type == TYPE_DCT && qp->state == STATE_RTR ? qp->number : 0};
-    result = attribute_out(call, UVERBS_ATTR_CORE_OUT, &response, sizeof response);
-    return result ? result : attribute_out(call, UVERBS_ATTR_UHW_OUT, &driver, sizeof driver);
+    result = attribute_out(call, UVERBS_ATTR_CORE_OUT, &response, sizeof(response));
+    return result ? result : attribute_out(call, UVERBS_ATTR_UHW_OUT, &driver, sizeof(driver));
 }
 
 int verb_query_qp(const struct call *call)
 {
     struct ib_uverbs_query_qp request;
     struct object *object;
-    int result = attribute_command_on(call, &request, sizeof request, UVERBS_OBJECT_QP,
+    int result = attribute_command_on(call, &request, sizeof(request), UVERBS_OBJECT_QP,
                                       &request.qp_handle, &object);
     if (result)
         return result;
@@ -363,8 +363,8 @@ int verb_query_qp(const struct call *call)
         .rnr_retry = a->rnr_retry_count,
         .sq_sig_all = (uint8_t)object->sig_all,
     };
-    memcpy(&response.dest, object->address, sizeof response.dest);
-    return attribute_out(call, UVERBS_ATTR_CORE_OUT, &response, sizeof response);
+    memcpy(&response.dest, object->address, sizeof(response.dest));
+    return attribute_out(call, UVERBS_ATTR_CORE_OUT, &response, sizeof(response));
 }
 
 /* ---- address handles ---- */
@@ -373,7 +373,7 @@ int verb_create_ah(const struct call *call)
 {
     struct ib_uverbs_create_ah request;
     struct object *domain;
-    int result = attribute_command_on(call, &request, sizeof request, UVERBS_OBJECT_PD,
+    int result = attribute_command_on(call, &request, sizeof(request), UVERBS_OBJECT_PD,
                                       &request.pd_handle, &domain);
     if (result)
         return result;
@@ -390,12 +390,12 @@ int verb_create_ah(const struct call *call)
     object_use(object, domain);
     /* The kernel resolves the address to a MAC for libmlx5; there are no others here than the
      * rails' own. */
-    struct mlx5_ib_create_ah_resp driver = {.response_length = sizeof driver};
+    struct mlx5_ib_create_ah_resp driver = {.response_length = sizeof(driver)};
     int rail = rail_of_gid(a->grh.dgid);
-    memcpy(driver.dmac, rails[rail < 0 ? call->context->rail : rail].mac, sizeof driver.dmac);
+    memcpy(driver.dmac, rails[rail < 0 ? call->context->rail : rail].mac, sizeof(driver.dmac));
     struct ib_uverbs_create_ah_resp response = {.ah_handle = object->handle};
-    result = attribute_out(call, UVERBS_ATTR_CORE_OUT, &response, sizeof response);
-    return result ? result : attribute_out(call, UVERBS_ATTR_UHW_OUT, &driver, sizeof driver);
+    result = attribute_out(call, UVERBS_ATTR_CORE_OUT, &response, sizeof(response));
+    return result ? result : attribute_out(call, UVERBS_ATTR_UHW_OUT, &driver, sizeof(driver));
 }
 
 /* Reads a command about a multicast group of a UD QP; those to attach and to detach are alike. */
@@ -403,7 +403,7 @@ static int read_group(const struct call *call, struct ib_uverbs_attach_mcast *re
                       struct queue_pair **qp)
 {
     struct object *object;
-    int result = attribute_command_on(call, request, sizeof *request, UVERBS_OBJECT_QP,
+    int result = attribute_command_on(call, request, sizeof(*request), UVERBS_OBJECT_QP,
                                       &request->qp_handle, &object);
     if (result)
         return result;

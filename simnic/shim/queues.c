@@ -23,13 +23,13 @@ int verb_create_channel(const struct call *call)
     struct ib_uverbs_create_comp_channel_resp response = {UINT32_MAX};
     struct channel *channel;
     /* A descriptor that nobody is told of would stay open: so first, whether it can be told. */
-    int fd, result = attribute_out(call, UVERBS_ATTR_CORE_OUT, &response, sizeof response);
+    int fd, result = attribute_out(call, UVERBS_ATTR_CORE_OUT, &response, sizeof(response));
     if (!result)
         result = channel_create(call->context, false, &channel, &fd);
     if (result)
         return result;
     response.fd = (uint32_t)fd;
-    return attribute_out(call, UVERBS_ATTR_CORE_OUT, &response, sizeof response);
+    return attribute_out(call, UVERBS_ATTR_CORE_OUT, &response, sizeof(response));
 }
 
 int verb_alloc_async(const struct call *call)
@@ -66,7 +66,7 @@ int verb_create_cq(const struct call *call)
 {
     struct mlx5_ib_create_cq driver;
     uint64_t entries = attribute_number(call, UVERBS_ATTR_CREATE_CQ_CQE, 0);
-    int result = attribute_in(call, UVERBS_ATTR_UHW_IN, &driver, sizeof driver,
+    int result = attribute_in(call, UVERBS_ATTR_UHW_IN, &driver, sizeof(driver),
                               offsetof(struct mlx5_ib_create_cq, uar_page_index));
     if (result)
         return result;
@@ -109,7 +109,7 @@ int verb_create_cq(const struct call *call)
     attribute_out_handle(call, UVERBS_ATTR_CREATE_CQ_HANDLE, object->handle);
     struct mlx5_ib_create_cq_resp response = {.cqn = cq->number};
     result = attribute_out32(call, UVERBS_ATTR_CREATE_CQ_RESP_CQE, cq->entries - 1);
-    return result ? result : attribute_out(call, UVERBS_ATTR_UHW_OUT, &response, sizeof response);
+    return result ? result : attribute_out(call, UVERBS_ATTR_UHW_OUT, &response, sizeof(response));
 }
 
 int verb_resize_cq(const struct call *call)
@@ -117,10 +117,10 @@ int verb_resize_cq(const struct call *call)
     struct ib_uverbs_resize_cq request;
     struct mlx5_ib_resize_cq driver;
     struct object *object;
-    int result = attribute_command_on(call, &request, sizeof request, UVERBS_OBJECT_CQ,
+    int result = attribute_command_on(call, &request, sizeof(request), UVERBS_OBJECT_CQ,
                                       &request.cq_handle, &object);
     if (!result)
-        result = attribute_in(call, UVERBS_ATTR_UHW_IN, &driver, sizeof driver, sizeof driver);
+        result = attribute_in(call, UVERBS_ATTR_UHW_IN, &driver, sizeof(driver), sizeof(driver));
     if (result)
         return result;
     if (request.cqe == 0 || request.cqe > CQ_MOST_ENTRIES ||
@@ -132,7 +132,7 @@ int verb_resize_cq(const struct call *call)
                    driver.cqe_size))
         return EINVAL;
     struct ib_uverbs_resize_cq_resp response = {.cqe = entries - 1};
-    return attribute_out(call, UVERBS_ATTR_CORE_OUT, &response, sizeof response);
+    return attribute_out(call, UVERBS_ATTR_CORE_OUT, &response, sizeof(response));
 }
 
 struct srq_creation {
@@ -143,7 +143,7 @@ struct srq_creation {
 
 static int read_srq_creation(const struct call *call, struct srq_creation *c)
 {
-    int result = attribute_in(call, UVERBS_ATTR_UHW_IN, &c->driver, sizeof c->driver,
+    int result = attribute_in(call, UVERBS_ATTR_UHW_IN, &c->driver, sizeof(c->driver),
                               offsetof(struct mlx5_ib_create_srq, flags));
     if (result)
         return result;
@@ -210,14 +210,14 @@ int verb_create_srq(const struct call *call)
         result = attribute_out32(call, UVERBS_ATTR_CREATE_SRQ_RESP_MAX_SGE, (stride - 16) / 16);
     if (!result)
         result = attribute_out32(call, UVERBS_ATTR_CREATE_SRQ_RESP_SRQ_NUM, srq->number);
-    return result ? result : attribute_out(call, UVERBS_ATTR_UHW_OUT, &response, sizeof response);
+    return result ? result : attribute_out(call, UVERBS_ATTR_UHW_OUT, &response, sizeof(response));
 }
 
 int verb_modify_srq(const struct call *call)
 {
     struct ib_uverbs_modify_srq request;
     struct object *object;
-    int result = attribute_command_on(call, &request, sizeof request, UVERBS_OBJECT_SRQ,
+    int result = attribute_command_on(call, &request, sizeof(request), UVERBS_OBJECT_SRQ,
                                       &request.srq_handle, &object);
     if (result)
         return result;
@@ -236,7 +236,7 @@ int verb_query_srq(const struct call *call)
 {
     struct ib_uverbs_query_srq request;
     struct object *object;
-    int result = attribute_command_on(call, &request, sizeof request, UVERBS_OBJECT_SRQ,
+    int result = attribute_command_on(call, &request, sizeof(request), UVERBS_OBJECT_SRQ,
                                       &request.srq_handle, &object);
     if (result)
         return result;
@@ -244,5 +244,5 @@ int verb_query_srq(const struct call *call)
     struct ib_uverbs_query_srq_resp response = {.max_wr = srq->entries - 1,
                                                 .max_sge = ((1u << srq->entry_shift) - 16) / 16,
                                                 .srq_limit = srq->limit};
-    return attribute_out(call, UVERBS_ATTR_CORE_OUT, &response, sizeof response);
+    return attribute_out(call, UVERBS_ATTR_CORE_OUT, &response, sizeof(response));
 }

@@ -83,7 +83,7 @@ static void count_processes(uint64_t now)
     cpu_set_t set;
     service.processes_due_ns = now + PROCESSORS_INTERVAL_NS;
     service.processors.available =
-        sched_getaffinity(service.thread, sizeof set, &set) == 0 ? (uint32_t)CPU_COUNT(&set) : 1;
+        sched_getaffinity(service.thread, sizeof(set), &set) == 0 ? (uint32_t)CPU_COUNT(&set) : 1;
     service.processors.others = 0;
     for (uint32_t slot = 0; slot < FABRIC_SLOTS; slot++) {
         const struct fabric_slot *other = &process.fabric.file->slots[slot];
@@ -215,7 +215,7 @@ static void ask_for_short_slices(void)
         int32_t nice;
         uint32_t priority;
         uint64_t runtime, deadline, period;
-    } attributes = {.size = sizeof attributes, .nice = service.own_nice, .runtime = SLICE_NS};
+    } attributes = {.size = sizeof(attributes), .nice = service.own_nice, .runtime = SLICE_NS};
     syscall(SYS_sched_setattr, 0, &attributes, 0);
 }
 
@@ -284,5 +284,5 @@ int service_start(void)
 
 void service_forget(void)
 {
-    memset(&service, 0, sizeof service);
+    memset(&service, 0, sizeof(service));
 }

@@ -21,7 +21,7 @@ PUBLIC int sigaction(int signal_number, const struct sigaction *action, struct s
 {
     LOAD;
     struct sigaction copy, before;
-    if (action && !program_read(&copy, action, sizeof copy)) {
+    if (action && !program_read(&copy, action, sizeof(copy))) {
         errno = EFAULT;
         return -1;
     }
@@ -31,7 +31,7 @@ PUBLIC int sigaction(int signal_number, const struct sigaction *action, struct s
         if (real.sigaction(signal_number, action ? &copy : NULL, &before) != 0)
             return -1;
     }
-    if (!old || program_write(old, &before, sizeof before))
+    if (!old || program_write(old, &before, sizeof(before)))
         return 0;
     errno = EFAULT;
     return -1;
@@ -43,7 +43,7 @@ PUBLIC int sigaction(int signal_number, const struct sigaction *action, struct s
  * kernel kills a thread that faults with them blocked. Returns 0 or EFAULT. */
 static int without_ours(const sigset_t *set, int how, sigset_t *copy)
 {
-    memset(copy, 0, sizeof *copy);
+    memset(copy, 0, sizeof(*copy));
     if (!program_read(copy, set, KERNEL_SET_BYTES))
         return EFAULT;
     if (how != SIG_UNBLOCK)

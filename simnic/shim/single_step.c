@@ -37,8 +37,8 @@ bool single_step_begin(void *ucontext)
     if (!xstate_find(context->uc_mcontext.fpregs).area)
         return false;
     uint64_t mask = ~(bit_of(SIGSEGV) | bit_of(SIGBUS) | bit_of(SIGTRAP));
-    memcpy(&step.mask, &context->uc_sigmask, sizeof step.mask);
-    memcpy(&context->uc_sigmask, &mask, sizeof mask);
+    memcpy(&step.mask, &context->uc_sigmask, sizeof(step.mask));
+    memcpy(&context->uc_sigmask, &mask, sizeof(mask));
     step.trapped = *flags & TRAP_FLAG;
     *flags |= TRAP_FLAG;
     step.on = true;
@@ -56,7 +56,7 @@ bool single_step_end(void *ucontext)
     if (!step.on)
         return false;
     step.on = false;
-    memcpy(&context->uc_sigmask, &step.mask, sizeof step.mask);
+    memcpy(&context->uc_sigmask, &step.mask, sizeof(step.mask));
     if (!step.trapped)
         context->uc_mcontext.gregs[REG_EFL] &= ~(greg_t)TRAP_FLAG;
     return true;

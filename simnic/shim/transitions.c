@@ -67,7 +67,7 @@ bool transition_allowed(uint32_t type, uint8_t from, uint8_t to, uint32_t mask)
         return (mask & ~always) == 0;
     if (type == TYPE_RC && from == STATE_SQE)
         return false;
-    for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++) {
+    for (size_t i = 0; i < sizeof(rules) / sizeof(rules[0]); i++) {
         const struct rule *r = &rules[i];
         if (r->from != from || r->to != to)
             continue;

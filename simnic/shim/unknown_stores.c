@@ -54,7 +54,7 @@ void unknown_stores_note(const void *ucontext)
     if (!dma_copy(code, (const void *)address, bytes))
         bytes = 0;
     for (size_t i = 0; i < bytes; i++)
-        snprintf(text + 3 * i, sizeof text - 3 * i, " %02x", code[i]);
+        snprintf(text + 3 * i, sizeof(text) - 3 * i, " %02x", code[i]);
     process_log("a store to a doorbell page is not known, which is slow: at 0x%lx, the bytes%s",
                 (unsigned long)address, text);
 }
@@ -69,5 +69,5 @@ void unknown_stores_tell_total(void)
 
 void unknown_stores_forget(void)
 {
-    memset(&unknown, 0, sizeof unknown);
+    memset(&unknown, 0, sizeof(unknown));
 }

@@ -46,7 +46,7 @@ static const struct command write_commands[] = {
 static int run_write_command(const struct call *call)
 {
     uint32_t number = (uint32_t)attribute_number(call, UVERBS_ATTR_WRITE_CMD, UINT32_MAX);
-    for (size_t i = 0; i < sizeof write_commands / sizeof write_commands[0]; i++) {
+    for (size_t i = 0; i < sizeof(write_commands) / sizeof(write_commands[0]); i++) {
         if (write_commands[i].number != number)
             continue;
         int result = write_commands[i].run(call);
@@ -77,7 +77,7 @@ static int destroy_counted(const struct call *call, uint16_t type, uint16_t hand
     int result = object_destroy(object);
     if (result)
         return result;
-    return type == UVERBS_OBJECT_CQ ? attribute_out(call, response_id, counts, sizeof counts)
+    return type == UVERBS_OBJECT_CQ ? attribute_out(call, response_id, counts, sizeof(counts))
                                     : attribute_out32(call, response_id, counts[1]);
 }
 
@@ -181,15 +181,15 @@ struct copied_call {
 static int copy_in(struct copied_call *copy, const void *argument)
 {
     struct ib_uverbs_ioctl_hdr header;
-    if (!program_read(&header, argument, sizeof header))
+    if (!program_read(&header, argument, sizeof(header)))
         return EFAULT;
     if (header.length > MOST_BYTES ||
-        header.length != sizeof header + header.num_attrs * sizeof header.attrs[0] ||
+        header.length != sizeof(header) + header.num_attrs * sizeof(header.attrs[0]) ||
         header.reserved1 || header.reserved2)
         return EINVAL;
     if (!program_read(copy->bytes, argument, header.length))
         return EFAULT;
-    memcpy(copy->bytes, &header, sizeof header); /* as it was checked */
+    memcpy(copy->bytes, &header, sizeof(header)); /* as it was checked */
     return 0;
 }
 
@@ -198,8 +198,8 @@ static int copy_out(const struct copied_call *copy, const struct copied_call *be
                     void *argument)
 {
     struct ib_uverbs_ioctl_hdr header;
-    memcpy(&header, copy->bytes, sizeof header);
-    for (size_t at = sizeof header; at < header.length; at += sizeof(struct ib_uverbs_attr))
+    memcpy(&header, copy->bytes, sizeof(header));
+    for (size_t at = sizeof(header); at < header.length; at += sizeof(struct ib_uverbs_attr))
         if (memcmp(copy->bytes + at, before->bytes + at, sizeof(struct ib_uverbs_attr)) != 0 &&
             !program_write((uint8_t *)argument + at, copy->bytes + at,
                            sizeof(struct ib_uverbs_attr)))
@@ -240,7 +240,7 @@ int uverbs_ioctl(struct context *context, void *argument)
         return result;
     const struct ib_uverbs_ioctl_hdr *header = (const void *)copy.bytes;
     uint32_t number = METHOD(header->object_id, header->method_id);
-    for (size_t i = 0; i < sizeof methods / sizeof methods[0]; i++)
+    for (size_t i = 0; i < sizeof(methods) / sizeof(methods[0]); i++)
         if (methods[i].number == number)
             return run_method(context, &methods[i], argument, &copy);
     process_log("uverbs object 0x%x method 0x%x is not known", header->object_id,

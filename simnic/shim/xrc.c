@@ -34,7 +34,7 @@ int verb_open_xrcd(const struct call *call)
     struct ib_uverbs_open_xrcd request;
     struct stat status = {0};
     uint32_t number = 0;
-    int result = attribute_command(call, &request, sizeof request);
+    int result = attribute_command(call, &request, sizeof(request));
     if (result)
         return result;
     if ((int)request.fd >= 0) {
@@ -52,5 +52,5 @@ int verb_open_xrcd(const struct call *call)
     object->file_device = status.st_dev;
     object->file_inode = status.st_ino;
     struct ib_uverbs_open_xrcd_resp response = {.xrcd_handle = object->handle};
-    return attribute_out(call, UVERBS_ATTR_CORE_OUT, &response, sizeof response);
+    return attribute_out(call, UVERBS_ATTR_CORE_OUT, &response, sizeof(response));
 }

@@ -56,9 +56,9 @@ struct xstate xstate_find(void *area)
         size->extended_size < size->xstate_size + FP_XSTATE_MAGIC2_SIZE)
         return none;
     memcpy(&end_mark, (uint8_t *)area + size->extended_size - FP_XSTATE_MAGIC2_SIZE,
-           sizeof end_mark);
+           sizeof(end_mark));
     uint64_t compaction;
-    memcpy(&compaction, (uint8_t *)area + HEADER_OFFSET + 8, sizeof compaction);
+    memcpy(&compaction, (uint8_t *)area + HEADER_OFFSET + 8, sizeof(compaction));
     if (end_mark != FP_XSTATE_MAGIC2 || compaction & COMPACTED)
         return none;
     struct xstate x = {.area = area};
@@ -79,7 +79,7 @@ static uint8_t *place(const struct xstate *x, enum component component)
 static bool is_in_use(const struct xstate *x, enum component component)
 {
     uint64_t in_use;
-    memcpy(&in_use, x->area + HEADER_OFFSET, sizeof in_use);
+    memcpy(&in_use, x->area + HEADER_OFFSET, sizeof(in_use));
     return x->present & in_use & 1ull << component;
 }
 
@@ -114,9 +114,9 @@ static void write_part(const struct xstate *x, enum component component, uint32_
             return;
         uint64_t in_use;
         memset(place(x, component), 0, component_bytes[component]);
-        memcpy(&in_use, x->area + HEADER_OFFSET, sizeof in_use);
+        memcpy(&in_use, x->area + HEADER_OFFSET, sizeof(in_use));
         in_use |= 1ull << component;
-        memcpy(x->area + HEADER_OFFSET, &in_use, sizeof in_use);
+        memcpy(x->area + HEADER_OFFSET, &in_use, sizeof(in_use));
     }
     memcpy(place(x, component) + offset, from, bytes);
 }
@@ -155,23 +155,23 @@ void xstate_clear_vectors(const struct xstate *x, bool all)
     uint64_t in_use, initial = 1ull << COMPONENT_YMM_HIGH | 1ull << COMPONENT_ZMM_HIGH;
     if (all)
         initial |= 1ull << COMPONENT_XMM;
-    memcpy(&in_use, x->area + HEADER_OFFSET, sizeof in_use);
+    memcpy(&in_use, x->area + HEADER_OFFSET, sizeof(in_use));
     in_use &= ~initial;
-    memcpy(x->area + HEADER_OFFSET, &in_use, sizeof in_use);
+    memcpy(x->area + HEADER_OFFSET, &in_use, sizeof(in_use));
 }
 
 uint64_t xstate_read_mask(const struct xstate *x, unsigned number)
 {
     uint64_t value;
-    read_part(x, COMPONENT_MASKS, number * 8, &value, sizeof value);
+    read_part(x, COMPONENT_MASKS, number * 8, &value, sizeof(value));
     return value;
 }
 
 bool xstate_write_mask(const struct xstate *x, unsigned number, uint64_t value)
 {
-    if (!can_write(x, COMPONENT_MASKS, &value, sizeof value))
+    if (!can_write(x, COMPONENT_MASKS, &value, sizeof(value)))
         return false;
-    write_part(x, COMPONENT_MASKS, number * 8, &value, sizeof value);
+    write_part(x, COMPONENT_MASKS, number * 8, &value, sizeof(value));
     return true;
 }
 

@@ -19,7 +19,7 @@ struct fixture {
 
 static void set_up(struct fixture *f, uint8_t rnr_retry)
 {
-    memset(f, 0, sizeof *f);
+    memset(f, 0, sizeof(*f));
     open_end(&f->end);
     f->dct = ready_target(&f->end);
     f->dci = new_initiator(&f->end, rnr_retry, false);
@@ -333,7 +333,7 @@ static void serve(void)
 
 static pid_t start_server(void)
 {
-    shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_ptr_not_equal(shared, MAP_FAILED);
     pid_t pid = fork();
     if (pid == 0)

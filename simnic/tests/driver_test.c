@@ -37,7 +37,7 @@ static struct ibv_context *open_first(void)
 
 static int setup(void **state)
 {
-    struct end *end = calloc(1, sizeof *end);
+    struct end *end = calloc(1, sizeof(*end));
     end->context = open_first();
     assert_non_null(end->context);
     end->domain = ibv_alloc_pd(end->context);
@@ -127,7 +127,7 @@ static void test_read_only(void **state)
     assert_int_equal(ibv_dereg_mr(rest), 0);
     munmap(memory, 4 * PAGE);
     static const char text[] = "constant";
-    assert_null(region(end, (void *)(uintptr_t)text, sizeof text, IBV_ACCESS_LOCAL_WRITE));
+    assert_null(region(end, (void *)(uintptr_t)text, sizeof(text), IBV_ACCESS_LOCAL_WRITE));
     assert_int_equal(errno, EFAULT);
 }
 
@@ -136,7 +136,7 @@ static void test_import(void **state)
 {
     struct end *end = *state;
     static uint8_t memory[256];
-    struct ibv_mr *own = region(end, memory, sizeof memory, WRITABLE);
+    struct ibv_mr *own = region(end, memory, sizeof(memory), WRITABLE);
     assert_non_null(own);
     struct ibv_context *context = ibv_import_device(dup(end->context->cmd_fd));
     assert_non_null(context);
@@ -148,7 +148,7 @@ static void test_import(void **state)
     assert_non_null(mr);
     assert_int_equal(mr->lkey, own->lkey);
     assert_int_equal(mr->rkey, own->rkey);
-    assert_int_equal(mr->length, sizeof memory);
+    assert_int_equal(mr->length, sizeof(memory));
     /* Of use: a region of the imported domain. */
     struct ibv_mr *more = ibv_reg_mr(domain, memory, 16, WRITABLE);
     assert_non_null(more);
@@ -250,7 +250,7 @@ static void test_dmabuf(void **state)
         {8, 8, 0, 0}, /* not the same place in a page */
         {0, 8, 0, IBV_ACCESS_REMOTE_WRITE},
     };
-    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         errno = 0;
         assert_null(ibv_reg_dmabuf_mr(end->domain, bad[i].offset, bad[i].bytes, bad[i].address, fd,
                                       (int)bad[i].access));
@@ -275,7 +275,7 @@ static void test_many(void **state)
         for (uint32_t i = 0; i < MANY; i++) {
             if (region[i])
                 continue;
-            region[i] = ibv_reg_mr(end->domain, memory, sizeof memory, IBV_ACCESS_LOCAL_WRITE);
+            region[i] = ibv_reg_mr(end->domain, memory, sizeof(memory), IBV_ACCESS_LOCAL_WRITE);
             assert_non_null(region[i]);
             assert_in_range(region[i]->handle, 0, MANY + 64);
             assert_null(owner[region[i]->handle]);

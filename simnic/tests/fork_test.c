@@ -72,7 +72,7 @@ __attribute__((noreturn)) static void refuse_all(int tell)
     struct rdma_event_channel *channel = rdma_create_event_channel();
     struct rdma_cm_id *listener = start_listening(channel, 64), *id;
     uint16_t port = listener ? ntohs(rdma_get_src_port(listener)) : 0;
-    if (write(tell, &port, sizeof port) != sizeof port)
+    if (write(tell, &port, sizeof(port)) != sizeof(port))
         _exit(1);
     for (int kind; (kind = next_event(channel, &id)) >= 0;)
         if (kind == RDMA_CM_EVENT_CONNECT_REQUEST) {
@@ -121,7 +121,7 @@ static void children_connect(void **state)
     pid_t refuser = fork_bound();
     if (refuser == 0)
         refuse_all(told[1]);
-    assert_int_equal(read(told[0], &refusing, sizeof refusing), sizeof refusing);
+    assert_int_equal(read(told[0], &refusing, sizeof(refusing)), sizeof(refusing));
     assert_int_not_equal(refusing, 0);
 
     struct rdma_event_channel *channel = rdma_create_event_channel();

@@ -71,7 +71,7 @@ static inline void pair_open(struct pair *pair)
     ibv_free_device_list(list);
     pair->domain = ibv_alloc_pd(pair->context);
     pair->region =
-        ibv_reg_mr(pair->domain, pair->memory, sizeof pair->memory,
+        ibv_reg_mr(pair->domain, pair->memory, sizeof(pair->memory),
                    IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
     for (int i = 0; i < 2; i++) {
         pair->cq[i] = ibv_create_cq(pair->context, PAIR_DEPTH, NULL, NULL, 0);

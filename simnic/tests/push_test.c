@@ -44,14 +44,14 @@ static void open_all(void)
     CPU_ZERO(&set);
     expect(sched_getcpu() >= 0, "no processor");
     CPU_SET((unsigned)sched_getcpu(), &set);
-    expect(sched_setaffinity(0, sizeof set, &set) == 0, "no affinity");
+    expect(sched_setaffinity(0, sizeof(set), &set) == 0, "no affinity");
     struct ibv_device **list = ibv_get_device_list(NULL);
     if (!list || !list[0] || !(context = ibv_open_device(list[0])))
         fail("no device");
     ibv_free_device_list(list);
     domain = ibv_alloc_pd(context);
     region =
-        ibv_reg_mr(domain, memory, sizeof memory, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+        ibv_reg_mr(domain, memory, sizeof(memory), IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
     cq = ibv_create_cq(context, 1024, NULL, NULL, 0);
     for (int i = 0; i < 2; i++) {
         struct ibv_qp_init_attr init = {
@@ -71,7 +71,7 @@ static const uint8_t *prepare(uint32_t blocks)
     static uint8_t wqe[4 * BLOCK] __attribute__((aligned(64)));
     uint32_t data = blocks * BLOCK - 36;
     struct mlx5_wqe_inl_data_seg inlined = {htobe32(data | MLX5_INLINE_SEG)};
-    memset(wqe, 0, sizeof wqe);
+    memset(wqe, 0, sizeof(wqe));
     mlx5dv_set_ctrl_seg((struct mlx5_wqe_ctrl_seg *)(void *)wqe, (uint16_t)next_block,
                         MLX5_OPCODE_RDMA_WRITE, 0, qp[0]->qp_num, MLX5_WQE_CTRL_CQ_UPDATE,
                         (uint8_t)(blocks * 4), 0, 0);
@@ -86,7 +86,7 @@ static const uint8_t *prepare(uint32_t blocks)
                wqe + i * BLOCK, BLOCK);
     next_block += blocks;
     __atomic_store_n(&queue.dbrec[MLX5_SND_DBR], htobe32(next_block & 0xffff), __ATOMIC_RELEASE);
-    memset(memory, 0, sizeof memory);
+    memset(memory, 0, sizeof(memory));
     return wqe;
 }
 
@@ -110,10 +110,10 @@ static const char *read_statistics(const char *simnic)
 {
     static char text[1 << 16];
     char command[4096];
-    snprintf(command, sizeof command, "'%s' ctl stats --json", simnic);
+    snprintf(command, sizeof(command), "'%s' ctl stats --json", simnic);
     FILE *stats = popen(command, "r");
     expect(stats, "no statistics");
-    text[fread(text, 1, sizeof text - 1, stats)] = 0;
+    text[fread(text, 1, sizeof(text) - 1, stats)] = 0;
     pclose(stats);
     char *end = strstr(text, "\"sum\"");
     expect(end, "the statistics have no sum");
@@ -126,7 +126,7 @@ static unsigned long counted(const char *statistics, const char *name)
 {
     char key[64];
     unsigned long sum = 0;
-    snprintf(key, sizeof key, "\"%s\":", name);
+    snprintf(key, sizeof(key), "\"%s\":", name);
     for (const char *at = strstr(statistics, key); at; at = strstr(at + 1, key))
         sum += strtoul(at + strlen(key), NULL, 10);
     return sum;
@@ -249,8 +249,8 @@ static void push_in_threads(const char *simnic)
     pthread_t thread[4];
     cpu_set_t all;
     (void)simnic;
-    memset(&all, 0xff, sizeof all);
-    expect(sched_setaffinity(0, sizeof all, &all) == 0, "no affinity");
+    memset(&all, 0xff, sizeof(all));
+    expect(sched_setaffinity(0, sizeof(all), &all) == 0, "no affinity");
     for (int i = 0; i < 4; i++)
         expect(pthread_create(&thread[i], NULL, increment_often, scratch(1)) == 0, "no thread");
     for (int i = 0; i < 4; i++)
@@ -327,7 +327,7 @@ int main(int argc, char **argv)
         pthread_sigmask(SIG_BLOCK, &all, NULL);
     }
     open_all();
-    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
         if (strcmp(words[i].word, argv[2]) == 0) {
             words[i].run(argv[1]);
             return 0;

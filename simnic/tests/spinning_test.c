@@ -31,7 +31,7 @@ static bool take_two_processors(void)
 {
     cpu_set_t all, two;
     CPU_ZERO(&two);
-    if (sched_getaffinity(0, sizeof all, &all) != 0 || CPU_COUNT(&all) < 2)
+    if (sched_getaffinity(0, sizeof(all), &all) != 0 || CPU_COUNT(&all) < 2)
         return false;
     int found = 0;
     for (int cpu = 0; cpu < CPU_SETSIZE && found < 2; cpu++)
@@ -39,7 +39,7 @@ static bool take_two_processors(void)
             CPU_SET(cpu, &two);
             processors[found++] = cpu;
         }
-    return sched_setaffinity(0, sizeof two, &two) == 0;
+    return sched_setaffinity(0, sizeof(two), &two) == 0;
 }
 
 static bool find_service_thread(void)
@@ -48,12 +48,12 @@ static bool find_service_thread(void)
     bool found = false;
     for (struct dirent *task; tasks && !found && (task = readdir(tasks));) {
         char path[300], name[32] = "";
-        snprintf(path, sizeof path, "/proc/self/task/%s/comm", task->d_name);
+        snprintf(path, sizeof(path), "/proc/self/task/%s/comm", task->d_name);
         FILE *file = fopen(path, "re");
-        found = file && fgets(name, sizeof name, file) && strcmp(name, "simnic\n") == 0;
+        found = file && fgets(name, sizeof(name), file) && strcmp(name, "simnic\n") == 0;
         if (file)
             fclose(file);
-        snprintf(service_path, sizeof service_path, "/proc/self/task/%s/schedstat", task->d_name);
+        snprintf(service_path, sizeof(service_path), "/proc/self/task/%s/schedstat", task->d_name);
     }
     if (tasks)
         closedir(tasks);
@@ -83,7 +83,7 @@ static double busy_seconds(void)
     char line[256];
     double ticks = 0;
     FILE *file = fopen("/proc/stat", "re");
-    while (file && fgets(line, sizeof line, file)) {
+    while (file && fgets(line, sizeof(line), file)) {
         int cpu;
         double user, nice, system, idle, wait, interrupts, soft, stolen;
         if (sscanf(line, "cpu%d %lf %lf %lf %lf %lf %lf %lf %lf", &cpu, &user, &nice, &system,

@@ -39,7 +39,7 @@ static const char *device = "/dev/infiniband/uverbs0";
 
 void doing(const char *call, const char *argument)
 {
-    snprintf(report->doing, sizeof report->doing, "%s%s%s", call, *argument ? " of " : "",
+    snprintf(report->doing, sizeof(report->doing), "%s%s%s", call, *argument ? " of " : "",
              argument);
 }
 
@@ -125,13 +125,13 @@ static void test_flags_of_paths(void)
                                      O_RDWR | O_TRUNC,
                                      O_RDWR | O_DIRECT};
     char name[32];
-    for (size_t i = 0; i < sizeof open_flags / sizeof open_flags[0]; i++) {
-        snprintf(name, sizeof name, "%#o", (unsigned)open_flags[i]);
+    for (size_t i = 0; i < sizeof(open_flags) / sizeof(open_flags[0]); i++) {
+        snprintf(name, sizeof(name), "%#o", (unsigned)open_flags[i]);
         COMPARE(name, open(device, open_flags[i], 0600),
                 syscall(SYS_openat, AT_FDCWD, MODEL, open_flags[i], 0600));
     }
     for (int mode = -1; mode <= 16; mode++) {
-        snprintf(name, sizeof name, "%d", mode);
+        snprintf(name, sizeof(name), "%d", mode);
         COMPARE(name, access(device, mode), syscall(SYS_faccessat, AT_FDCWD, MODEL, mode));
         COMPARE(name, faccessat(-1, device, mode, 0), syscall(SYS_faccessat, -1, MODEL, mode));
     }
@@ -139,7 +139,7 @@ static void test_flags_of_paths(void)
     struct statx extended;
     for (int bit = 0; bit < 32; bit++) {
         int flags = (int)(1u << bit);
-        snprintf(name, sizeof name, "%#x", (unsigned)flags);
+        snprintf(name, sizeof(name), "%#x", (unsigned)flags);
         COMPARE(name, statx(AT_FDCWD, device, flags, STATX_BASIC_STATS, &extended),
                 syscall(SYS_statx, AT_FDCWD, MODEL, flags, STATX_BASIC_STATS, &extended));
         COMPARE(name, statx(AT_FDCWD, device, 0, (unsigned)flags, &extended),
@@ -187,8 +187,8 @@ static void test_ways_to_write_a_path(void)
     HOLDS(native || is_the_device(AT_FDCWD, "dev/infiniband/uverbs0"));
     FAILS("", open("", O_RDWR), ENOENT);
     static char longest[3 * PAGE];
-    memset(longest, '/', sizeof longest - 1);
-    memcpy(longest + sizeof longest - 8, "uverbs0", 8);
+    memset(longest, '/', sizeof(longest) - 1);
+    memcpy(longest + sizeof(longest) - 8, "uverbs0", 8);
     COMPARE("a path that is too long", open(longest, O_RDWR),
             syscall(SYS_openat, AT_FDCWD, longest, O_RDWR));
     close(dev);
@@ -227,7 +227,7 @@ static void test_signals(void)
         void *pointer = bad[i].pointer;
         if (native && pointer)
             continue; /* the C library itself looks at them, and crashes */
-        for (size_t j = 0; j < sizeof signals / sizeof signals[0]; j++) {
+        for (size_t j = 0; j < sizeof(signals) / sizeof(signals[0]); j++) {
             COMPARE(name, sigaction(signals[j], pointer, no_action),
                     set_action(SIGUSR1, pointer, NULL));
             COMPARE(name, sigaction(signals[j], no_action, pointer),
@@ -248,9 +248,9 @@ static void test_signals(void)
                 set_mask(SIG_BLOCK, NULL, pointer));
     }
     static const int numbers[] = {-1, 0, SIGKILL, SIGSTOP, 65, 1 << 30};
-    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
         char name[16];
-        snprintf(name, sizeof name, "%d", numbers[i]);
+        snprintf(name, sizeof(name), "%d", numbers[i]);
         FAILS(name, sigaction(numbers[i], &action, &before), EINVAL);
         FAILS(name, signal(numbers[i], SIG_IGN), EINVAL);
     }
@@ -336,10 +336,10 @@ static void test_descriptor_calls(int fd, int null)
     HOLDS(fcntl(fd, F_GETFD) == FD_CLOEXEC);
     COMPARE("", ioctl(fd, TCGETS, &status), syscall(SYS_ioctl, null, TCGETS, &status));
     static const int numbers[] = {-1, -100, 1 << 20, 1 << 30, (int)(1u << 31)};
-    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
         char name[16];
         int odd = numbers[i];
-        snprintf(name, sizeof name, "%d", odd);
+        snprintf(name, sizeof(name), "%d", odd);
         COMPARE(name, close(odd), syscall(SYS_close, odd));
         COMPARE(name, dup(odd), syscall(SYS_dup, odd));
         COMPARE(name, dup2(odd, fd), syscall(SYS_dup2, odd, null));
@@ -449,7 +449,7 @@ int main(int argc, char **argv)
     native = argc > 1 && strcmp(argv[1], "native") == 0;
     if (native)
         device = MODEL;
-    report = mmap(NULL, sizeof *report, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    report = mmap(NULL, sizeof(*report), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     make_bad_pointers();
     printf("1..2\n");
     run_part(1, "before a device is open", without_device);

@@ -102,7 +102,7 @@ static void open_world(struct world *w, uint32_t tags)
     struct ibv_device **list = ibv_get_device_list(NULL);
     struct ibv_cq_init_attr_ex c = {.cqe = 256,
                                     .wc_flags = IBV_WC_STANDARD_FLAGS | IBV_WC_EX_WITH_TM_INFO};
-    memset(w, 0, sizeof *w);
+    memset(w, 0, sizeof(*w));
     assert_non_null(list);
     assert_non_null(list[0]);
     w->context = ibv_open_device(list[0]);
@@ -237,7 +237,7 @@ static void post_message(struct world *w, uint8_t opcode, uint64_t tag, uint32_t
     struct ibv_send_wr r = {.sg_list = &s, .num_sge = 1, .opcode = IBV_WR_SEND}, *bad;
     for (uint32_t n = HEADER; n < bytes; n++)
         w->memory[n] = (uint8_t)(n * 7 + tag + (n >> 8));
-    memcpy(w->memory, &header, sizeof header);
+    memcpy(w->memory, &header, sizeof(header));
     assert_int_equal(ibv_post_send(w->sender, &r, &bad), 0);
 }
 
@@ -399,7 +399,7 @@ static void post_request(struct world *w, uint64_t tag, uint32_t bytes, uint32_t
         struct ibv_rvh where;
     } request = {{IBV_TMH_RNDV, {0}, htobe32(PRIVATE), htobe64(tag)},
                  {htobe64((uintptr_t)w->memory + 8192), htobe32(key), htobe32(bytes)}};
-    struct ibv_sge from = {(uintptr_t)&request, sizeof request, 0};
+    struct ibv_sge from = {(uintptr_t)&request, sizeof(request), 0};
     struct ibv_send_wr x = {.sg_list = &from,
                             .num_sge = 1,
                             .opcode = IBV_WR_SEND,
@@ -425,7 +425,7 @@ static void test_rendezvous(void **state)
         assert_memory_equal(w.memory + TAGS_AT, w.memory + 8192, sizes[i]);
         expect_sent(&w, IBV_WC_RECV, IBV_WC_SUCCESS);
         struct ibv_tmh end;
-        memcpy(&end, w.memory + 4096, sizeof end);
+        memcpy(&end, w.memory + 4096, sizeof(end));
         assert_int_equal(end.opcode, IBV_TMH_FIN);
         assert_int_equal(be64toh(end.tag), 40 + i);
         assert_int_equal(be32toh(end.app_ctx), PRIVATE);

@@ -99,7 +99,7 @@ static void test_dead_lock_holder(void **state)
 {
     struct world *world = *state;
     uint64_t dead = 77ull << 32 | 3;
-    memcpy(world->shared, &dead, sizeof dead);
+    memcpy(world->shared, &dead, sizeof(dead));
     serve(&world->process[0], "127.0.0.1", 7000);
 }
 
@@ -115,18 +115,18 @@ static void test_bad_commands(void **state)
     assert_int_equal(issue_on(a->file, RDMA_USER_CM_CMD_GET_OPTION, zeros, 8, 0), -ENOSYS);
     assert_non_null(strstr(world->log, "13"));
     assert_int_equal(cm_file_write(a->file, zeros, 7, true), -EINVAL);
-    assert_int_equal(issue(a, CREATE_ID, create_command, sizeof response), -EINVAL);
+    assert_int_equal(issue(a, CREATE_ID, create_command, sizeof(response)), -EINVAL);
     create_command.ps = RDMA_PS_TCP;
     assert_int_equal(issue(a, CREATE_ID, create_command, 3), -ENOSPC);
     create_command.response = 0;
     assert_int_equal(issue(a, CREATE_ID, create_command, 4), -EFAULT);
     struct rdma_ucm_cmd_hdr header = {.cmd = RDMA_USER_CM_CMD_CREATE_ID, .in = 24, .out = 4};
-    assert_int_equal(cm_file_write(a->file, &header, sizeof header, true), -EINVAL);
+    assert_int_equal(cm_file_write(a->file, &header, sizeof(header), true), -EINVAL);
     /* Too short a body, and one full of zeros, of every command. */
     for (uint32_t number = 0; number <= RDMA_USER_CM_CMD_JOIN_MCAST; number++) {
         assert_true(issue_on(a->file, number, zeros, 1, 1000) < 0);
-        assert_true(issue_on(a->file, number, zeros, sizeof zeros, 0) < 0);
-        assert_true(issue_on(a->file, number, zeros, sizeof zeros, 1000) < 0);
+        assert_true(issue_on(a->file, number, zeros, sizeof(zeros), 0) < 0);
+        assert_true(issue_on(a->file, number, zeros, sizeof(zeros), 1000) < 0);
     }
     uint32_t id = create(a, 1);
     assert_true(connect_to(a, id, "") == -EINVAL);
@@ -162,11 +162,11 @@ static void test_hostile_messages(void **state)
     struct cm_message message;
     srand(1);
     for (int i = 0; i < 20000; i++) {
-        for (size_t b = 0; b < sizeof noise; b++)
+        for (size_t b = 0; b < sizeof(noise); b++)
             noise[b] = rand();
-        memcpy(&message, noise, sizeof message);
+        memcpy(&message, noise, sizeof(message));
         message.magic = CM_MESSAGE_MAGIC;
-        message.bytes = sizeof message;
+        message.bytes = sizeof(message);
         message.type %= 12;
         message.source_generation = i % 3 ? 12 : 10;
         message.destination_generation = 10;
@@ -180,8 +180,8 @@ static void test_hostile_messages(void **state)
             message.port_space = RDMA_PS_TCP;
             message.queue_pair_type = 2;
         }
-        cm_receive(cm, 2, &message, sizeof message);
-        cm_receive(cm, i % 3, noise, i % sizeof noise);
+        cm_receive(cm, 2, &message, sizeof(message));
+        cm_receive(cm, i % 3, noise, i % sizeof(noise));
         world->tail = world->head;
     }
     for (int i = 0; i < 4; i++)
@@ -202,8 +202,8 @@ static void *wait_for_event(void *argument)
     struct {
         struct rdma_ucm_cmd_hdr header;
         struct rdma_ucm_get_event body;
-    } command = {{RDMA_USER_CM_CMD_GET_EVENT, 8, sizeof response}, {(uintptr_t)&response}};
-    ssize_t result = cm_file_write(process->file, &command, sizeof command, false);
+    } command = {{RDMA_USER_CM_CMD_GET_EVENT, 8, sizeof(response)}, {(uintptr_t)&response}};
+    ssize_t result = cm_file_write(process->file, &command, sizeof(command), false);
     return (void *)(result < 0 ? (intptr_t)result : (intptr_t)response.uid);
 }
 
@@ -216,10 +216,10 @@ static pthread_t start_waiter(struct process *process)
     waiter = 0;
     pthread_create(&thread, NULL, wait_for_event, process);
     for (bool asleep = false; !asleep; sched_yield()) {
-        snprintf(path, sizeof path, "/proc/self/task/%d/stat", (int)waiter);
+        snprintf(path, sizeof(path), "/proc/self/task/%d/stat", (int)waiter);
         FILE *file = waiter ? fopen(path, "r") : NULL;
         asleep =
-            file && fgets(line, sizeof line, file) && strncmp(strrchr(line, ')'), ") S", 3) == 0;
+            file && fgets(line, sizeof(line), file) && strncmp(strrchr(line, ')'), ") S", 3) == 0;
         if (file)
             fclose(file);
     }
@@ -274,15 +274,15 @@ static void test_message_of_a_successor(void **state)
     struct connection made = establish(world, "127.0.0.1", 7000);
     struct packet packet = *last_packet(world); /* its RTU, which names both ends */
     struct cm_message message;
-    memcpy(&message, packet.data, sizeof message);
+    memcpy(&message, packet.data, sizeof(message));
     kill_process(world, 1);
     start(world, 1, 50);
     message.type = MESSAGE_DREQ;
     message.source_generation = 50;
-    cm_receive(made.server->cm, 1, &message, sizeof message);
+    cm_receive(made.server->cm, 1, &message, sizeof(message));
     no_event(made.server);
     message.source_generation = 11;
-    cm_receive(made.server->cm, 1, &message, sizeof message);
+    cm_receive(made.server->cm, 1, &message, sizeof(message));
     no_event(made.server);
     pass(world, 200);
     event_of(made.server, DISCONNECTED);

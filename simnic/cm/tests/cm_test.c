@@ -197,7 +197,7 @@ static void test_migrate(void **state)
     other.file = cm_file_open(client->cm, other.event_fd);
     struct rdma_ucm_migrate_resp response;
     struct rdma_ucm_migrate_id command = {.response = (uintptr_t)&response, .id = first, .fd = 3};
-    assert_int_equal(issue(&other, MIGRATE_ID, command, sizeof response), 0);
+    assert_int_equal(issue(&other, MIGRATE_ID, command, sizeof(response)), 0);
     assert_int_equal(response.events_reported, 1);
     assert_int_equal(event_of(&other, ROUTE_RESOLVED).uid, 200);
     no_event(&other);
@@ -228,7 +228,7 @@ static void test_ports(void **state)
     assert_int_equal(listen_on(b, any, 0), 0);
     struct rdma_ucm_query_addr_resp response;
     struct rdma_ucm_query query = {.response = (uintptr_t)&response, .id = any};
-    assert_int_equal(issue(b, QUERY, query, sizeof response), 0);
+    assert_int_equal(issue(b, QUERY, query, sizeof(response)), 0);
     assert_int_equal(response.node_guid, 0);
     assert_in_range(ntohs(((struct sockaddr_in *)&response.src_addr)->sin_port), 32768, 60999);
     destroy(b, id);
@@ -247,7 +247,7 @@ static void test_reuse(void **state)
         struct rdma_ucm_set_option command = {.optval = (uintptr_t)&on,
                                               .id = id[i],
                                               .optname = RDMA_OPTION_ID_REUSEADDR,
-                                              .optlen = sizeof on};
+                                              .optlen = sizeof(on)};
         assert_int_equal(issue(process, SET_OPTION, command, 0), 0);
         command.optlen = 1;
         assert_int_equal(issue(process, SET_OPTION, command, 0), -EINVAL);
@@ -314,7 +314,7 @@ static void test_multicast(void **state)
     struct rdma_ucm_join_mcast command = {
         .response = (uintptr_t)&response, .uid = 77, .id = id, .addr = at("239.1.2.3", 0)};
     command.addr_size = sizeof(struct sockaddr_in);
-    assert_int_equal(issue(a, JOIN_MCAST, command, sizeof response), 0);
+    assert_int_equal(issue(a, JOIN_MCAST, command, sizeof(response)), 0);
     struct rdma_ucm_event_resp event = event_of(a, MULTICAST_JOIN);
     assert_int_equal(event.uid, 77);
     assert_int_equal(event.id, response.id);
@@ -322,10 +322,10 @@ static void test_multicast(void **state)
     assert_memory_equal(event.param.ud.ah_attr.grh.dgid, wanted, 16);
     struct rdma_ucm_destroy_id_resp left;
     struct rdma_ucm_destroy_id leave = {.response = (uintptr_t)&left, .id = response.id};
-    assert_int_equal(issue(a, LEAVE_MCAST, leave, sizeof left), 0);
+    assert_int_equal(issue(a, LEAVE_MCAST, leave, sizeof(left)), 0);
     assert_int_equal(left.events_reported, 1);
-    assert_int_equal(issue(a, LEAVE_MCAST, leave, sizeof left), -ENOENT);
-    assert_int_equal(issue(a, JOIN_MCAST, command, sizeof response), 0);
+    assert_int_equal(issue(a, LEAVE_MCAST, leave, sizeof(left)), -ENOENT);
+    assert_int_equal(issue(a, JOIN_MCAST, command, sizeof(response)), 0);
     assert_int_equal(destroy(a, id), 1);
     no_event(a);
 }
@@ -341,7 +341,7 @@ static void test_addresses(void **state)
     event_of(a, ADDR_RESOLVED);
     struct rdma_ucm_query_route_resp route;
     struct rdma_ucm_query query = {.response = (uintptr_t)&route, .id = id};
-    assert_int_equal(issue(a, QUERY_ROUTE, query, sizeof route), 0);
+    assert_int_equal(issue(a, QUERY_ROUTE, query, sizeof(route)), 0);
     assert_int_equal(route.node_guid, htobe64(rails[1].node_guid));
     assert_memory_equal(route.ib_route[0].sgid, rails[1].gid[3].raw, 16);
     assert_int_equal(((struct sockaddr_in *)&route.src_addr)->sin_addr.s_addr, htonl(0x7f000002));
@@ -351,18 +351,18 @@ static void test_addresses(void **state)
     resolve(a, id, "127.0.0.2", 1);
     uint8_t room[8 + 6 * 72];
     query = (struct rdma_ucm_query){(uintptr_t)room, id, RDMA_USER_CM_QUERY_PATH};
-    assert_int_equal(issue(a, QUERY, query, sizeof room), 0);
+    assert_int_equal(issue(a, QUERY, query, sizeof(room)), 0);
     assert_int_equal(room[0], 1);
     assert_memory_equal(room + 8 + 8 + 8, rails[1].gid[3].raw, 16);
     assert_memory_equal(room + 8 + 8 + 24, rails[0].gid[3].raw, 16);
     query.option = RDMA_USER_CM_QUERY_GID;
     struct rdma_ucm_query_addr_resp gids;
     query.response = (uintptr_t)&gids;
-    assert_int_equal(issue(a, QUERY, query, sizeof gids), 0);
+    assert_int_equal(issue(a, QUERY, query, sizeof(gids)), 0);
     assert_memory_equal((uint8_t *)&gids.src_addr + 8, rails[0].gid[3].raw, 16);
     assert_memory_equal((uint8_t *)&gids.dst_addr + 8, rails[1].gid[3].raw, 16);
     query.option = 9;
-    assert_int_equal(issue(a, QUERY, query, sizeof gids), -ENOSYS);
+    assert_int_equal(issue(a, QUERY, query, sizeof(gids)), -ENOSYS);
 }
 
 /* What librdmacm does first, to learn whether the kernel knows InfiniBand addresses. */

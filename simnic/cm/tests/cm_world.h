@@ -136,7 +136,7 @@ static void kill_process(struct world *world, uint32_t slot)
 
 static int setup(void **state)
 {
-    struct world *world = calloc(1, sizeof *world);
+    struct world *world = calloc(1, sizeof(*world));
     world->shared = calloc(1, CM_SHARED_BYTES);
     world->now = 1000000000;
     for (uint32_t i = 0; i < PROCESSES; i++)
@@ -182,10 +182,10 @@ static ssize_t issue_on(struct cm_file *file, uint32_t number, const void *body,
 {
     uint8_t buffer[1024];
     struct rdma_ucm_cmd_hdr header = {.cmd = number, .in = in, .out = out};
-    memcpy(buffer, &header, sizeof header);
-    memcpy(buffer + sizeof header, body, in);
-    ssize_t result = cm_file_write(file, buffer, sizeof header + in, true);
-    return result == (ssize_t)(sizeof header + in) ? 0 : result;
+    memcpy(buffer, &header, sizeof(header));
+    memcpy(buffer + sizeof(header), body, in);
+    ssize_t result = cm_file_write(file, buffer, sizeof(header) + in, true);
+    return result == (ssize_t)(sizeof(header) + in) ? 0 : result;
 }
 
 #define issue(process, number, body, out)                                                          \
@@ -196,7 +196,7 @@ static uint32_t create_typed(struct process *process, uint64_t uid, uint16_t ps,
     struct rdma_ucm_create_id_resp response;
     struct rdma_ucm_create_id command = {
         .uid = uid, .response = (uintptr_t)&response, .ps = ps, .qp_type = type};
-    assert_int_equal(issue(process, CREATE_ID, command, sizeof response), 0);
+    assert_int_equal(issue(process, CREATE_ID, command, sizeof(response)), 0);
     return response.id;
 }
 
@@ -210,7 +210,7 @@ static struct __kernel_sockaddr_storage at(const char *text, uint16_t port)
     struct __kernel_sockaddr_storage storage;
     struct sockaddr_in *in = (struct sockaddr_in *)&storage;
     struct sockaddr_in6 *in6 = (struct sockaddr_in6 *)&storage;
-    memset(&storage, 0, sizeof storage);
+    memset(&storage, 0, sizeof(storage));
     if (inet_pton(AF_INET, text, &in->sin_addr) == 1) {
         in->sin_family = AF_INET;
         in->sin_port = htons(port);
@@ -253,10 +253,10 @@ static struct rdma_ucm_event_resp event_any(struct process *process)
 {
     struct rdma_ucm_event_resp response;
     struct rdma_ucm_get_event command = {.response = (uintptr_t)&response};
-    memset(&response, 0xee, sizeof response);
+    memset(&response, 0xee, sizeof(response));
     struct pollfd descriptor = {.fd = process->event_fd, .events = POLLIN};
     int readable = poll(&descriptor, 1, 0);
-    ssize_t result = issue(process, GET_EVENT, command, sizeof response);
+    ssize_t result = issue(process, GET_EVENT, command, sizeof(response));
     assert_int_equal(readable, result == 0);
     if (result) {
         assert_int_equal(result, -EAGAIN);
@@ -320,7 +320,7 @@ static uint32_t destroy(struct process *process, uint32_t id)
 {
     struct rdma_ucm_destroy_id_resp response;
     struct rdma_ucm_destroy_id command = {.response = (uintptr_t)&response, .id = id};
-    assert_int_equal(issue(process, DESTROY_ID, command, sizeof response), 0);
+    assert_int_equal(issue(process, DESTROY_ID, command, sizeof(response)), 0);
     return response.events_reported;
 }
 
@@ -334,7 +334,7 @@ static ssize_t attributes(struct process *process, uint32_t id, uint32_t state,
                           struct ib_uverbs_qp_attr *to)
 {
     struct rdma_ucm_init_qp_attr command = {.response = (uintptr_t)to, .id = id, .qp_state = state};
-    return issue(process, INIT_QP_ATTR, command, sizeof *to);
+    return issue(process, INIT_QP_ATTR, command, sizeof(*to));
 }
 
 static uint32_t create_resolved(struct process *process, uint64_t uid, const char *text,

@@ -108,7 +108,7 @@ static void test_push(void **state)
                                   "forty-five bytes that need two blocks, I say"};
     uint32_t count = 0;
     char text[192];
-    memset(text, 'x', sizeof text);
+    memset(text, 'x', sizeof(text));
     text[180] = '\0';
     for (uint32_t which = 0; which < DEVICE_REGISTERS; which++) {
         for (uint32_t t = 0; t < 4; t++) {
@@ -152,7 +152,7 @@ static void test_incomplete(void **state)
     struct rig_wqe wqe;
     for (uint32_t i = 0; i < 4; i++) {
         char text[16];
-        snprintf(text, sizeof text, "number %u", i);
+        snprintf(text, sizeof(text), "number %u", i);
         make_write(p, &wqe, i, text);
         uint16_t index = rig_post(p->a, &wqe);
         rig_push(p->a, &wqe, 0, 32);
@@ -211,7 +211,7 @@ static void test_push_over_push(void **state)
     struct rig_wqe wqe[6];
     for (uint32_t i = 0; i < 6; i++) {
         char text[16];
-        snprintf(text, sizeof text, "push %u", i);
+        snprintf(text, sizeof(text), "push %u", i);
         make_write(p, &wqe[i], i, text);
         rig_post(p->a, &wqe[i]);
         memcpy(p->rig->page[0] + 0x800 + (i % 2) * 0x100, wqe[i].bytes, 64);
@@ -219,7 +219,7 @@ static void test_push_over_push(void **state)
     device_look_at_doorbells(&p->rig->device);
     for (uint16_t i = 0; i < 6; i++) {
         char text[16];
-        snprintf(text, sizeof text, "push %u", i);
+        snprintf(text, sizeof(text), "push %u", i);
         expect_sent(p->cq, p->a, i);
         assert_string_equal(written(p, i), text);
     }
@@ -253,7 +253,7 @@ static void test_push_sizes(void **state)
     struct pair *p = *state;
     struct rig_wqe wqe;
     char text[600];
-    memset(text, 'y', sizeof text);
+    memset(text, 'y', sizeof(text));
     text[500] = '\0';
     rig_wqe_start(&wqe, MLX5_OPCODE_RDMA_WRITE, SIGNALLED);
     rig_wqe_remote(&wqe, (uintptr_t)p->there.bytes, p->there.key);

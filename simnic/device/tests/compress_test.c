@@ -77,7 +77,7 @@ static bool poll_basic(struct reader *r, struct mlx5_cqe64 *cqe)
     uint32_t index = r->cq->consumer;
     uint8_t owner = lap_of(r, index) & 1;
     if (r->left == 0) {
-        memcpy(cqe, place(r, index), sizeof *cqe);
+        memcpy(cqe, place(r, index), sizeof(*cqe));
         if (cqe->op_own >> 4 == MLX5_CQE_INVALID || (cqe->op_own & 1) != owner)
             return false;
         if (FORMAT(cqe) != COMPRESSED) {
@@ -119,7 +119,7 @@ static bool poll_enhanced(struct reader *r, struct mlx5_cqe64 *cqe)
 {
     uint32_t index = r->cq->consumer;
     if (r->left == 0) {
-        memcpy(cqe, place(r, index), sizeof *cqe);
+        memcpy(cqe, place(r, index), sizeof(*cqe));
         if (cqe->op_own >> 4 == MLX5_CQE_INVALID || cqe->signature != (uint8_t)lap_of(r, index))
             return false;
         if (FORMAT(cqe) != COMPRESSED) {
@@ -146,7 +146,7 @@ static bool reader_poll(struct reader *r, struct mlx5_cqe64 *cqe)
 static struct reader *reader_new(struct rig *rig, uint32_t entries, uint32_t entry_bytes,
                                  enum layout layout, uint8_t format)
 {
-    struct reader *r = rig_allocate(rig, sizeof *r);
+    struct reader *r = rig_allocate(rig, sizeof(*r));
     r->cq = rig_cq_new(rig, entries, entry_bytes);
     r->layout = layout;
     r->format = format;
@@ -183,7 +183,7 @@ static void vary(struct traffic *t, struct cqe *cqe)
         MLX5_CQE_RESP_SEND,     MLX5_CQE_RESP_WR_IMM, MLX5_CQE_RESP_SEND_IMM,
         MLX5_CQE_RESP_SEND_INV, MLX5_CQE_REQ_ERR,     MLX5_CQE_RESP_ERR};
     const struct queue_pair *qp = t->qp[pick(t, QUEUE_PAIRS)]->qp;
-    *cqe = (struct cqe){.opcode = opcodes[pick(t, sizeof opcodes)]};
+    *cqe = (struct cqe){.opcode = opcodes[pick(t, sizeof(opcodes))]};
     cqe->fields.srqn_uidx = htobe32(pick(t, 2));
     cqe->fields.sop_drop_qpn = htobe32(qp->number);
     cqe->fields.wqe_counter = (uint16_t)pick(t, 65536);
@@ -214,7 +214,7 @@ static struct cqe next_completion(struct traffic *t)
     cqe.solicited = pick(t, 60) == 0;
     if (pick(t, 60) == 0) {
         cqe.inline_bytes = 1 + pick(t, t->plain->cq->entry_bytes / 2);
-        rig_fill(cqe.inline_data, sizeof cqe.inline_data, t->written);
+        rig_fill(cqe.inline_data, sizeof(cqe.inline_data), t->written);
     }
     return cqe;
 }
@@ -243,7 +243,7 @@ static bool compare_next(struct traffic *t)
         const uint8_t *plain = rig_entry(t->plain, t->read);
         assert_memory_equal(rig_entry(t->reader->cq, t->read), plain, 64);
     }
-    assert_memory_equal(&seen, &expected, sizeof seen);
+    assert_memory_equal(&seen, &expected, sizeof(seen));
     t->read++;
     return true;
 }
@@ -251,7 +251,7 @@ static bool compare_next(struct traffic *t)
 static void run_traffic(struct rig *rig, uint32_t entries, uint32_t entry_bytes, enum layout layout,
                         uint8_t format)
 {
-    struct traffic *t = rig_allocate(rig, sizeof *t);
+    struct traffic *t = rig_allocate(rig, sizeof(*t));
     t->rig = rig;
     t->random = entries * 1000 + entry_bytes * 10 + layout + format * 77777u;
     t->plain = rig_cq_new(rig, entries, entry_bytes);
@@ -320,7 +320,7 @@ static void expect_minis(const uint8_t *bytes, uint16_t first, uint32_t from, ui
         uint8_t mini[8] = {
             (uint8_t)(counter >> 8), (uint8_t)counter, MLX5_OPCODE_RDMA_READ, 0, 0, 0,
             (uint8_t)(1 + (i >> 8)), (uint8_t)i};
-        assert_memory_equal(bytes, mini, sizeof mini);
+        assert_memory_equal(bytes, mini, sizeof(mini));
     }
 }
 
@@ -345,7 +345,7 @@ static void test_basic_block(void **state)
     expect_minis(place(r, 1 + 8), 0xfffa, 8, 8);
     expect_minis(place(r, 1 + 16), 0xfffa, 16, 3);
     static uint8_t untouched[64], zeros[40];
-    memset(untouched, 0xab, sizeof untouched);
+    memset(untouched, 0xab, sizeof(untouched));
     for (uint32_t i = 3; i < ENTRIES; i++)
         if (i != 1 + 8 && i != 1 + 16)
             assert_memory_equal(place(r, i), untouched, 64);

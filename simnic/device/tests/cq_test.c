@@ -244,7 +244,7 @@ static void test_fill_fault(void **state)
 {
     struct pair *p = *state;
     char spec[32];
-    snprintf(spec, sizeof spec, "fill=%u", p->cq->cq->number);
+    snprintf(spec, sizeof(spec), "fill=%u", p->cq->cq->number);
     rig_fault(p->rig, spec);
     assert_int_equal(rig_events(p->rig, EVENT_CQ_ERR), 1);
     assert_int_equal(p->a->qp->state, STATE_ERR);
@@ -293,7 +293,7 @@ static bool resize(struct rig_cq *cq, uint32_t entries, uint32_t entry_bytes)
         uint32_t next = old.consumer + 1;
         uint8_t *to = buffer + (size_t)(next & (entries - 1)) * entry_bytes;
         cqe.op_own = (uint8_t)((cqe.op_own & ~1) | (next & entries ? 1 : 0));
-        memcpy(to + entry_bytes - 64, &cqe, sizeof cqe);
+        memcpy(to + entry_bytes - 64, &cqe, sizeof(cqe));
         old.consumer++;
     }
     assert_int_equal(cqe.op_own >> 4, MLX5_CQE_RESIZE_CQ);
@@ -310,7 +310,7 @@ static void test_resize(void **state)
     } cases[] = {{0, 0, 64, 64},  {3, 5, 64, 64}, {7, 6, 8, 128}, {1, 7, 16, 64},
                  {9, 0, 32, 128}, {2, 3, 4, 64},  {5, 1, 8, 64}};
     use_cq(p, 8, 64);
-    for (uint32_t k = 0; k < sizeof cases / sizeof cases[0]; k++) {
+    for (uint32_t k = 0; k < sizeof(cases) / sizeof(cases[0]); k++) {
         uint16_t index[16];
         for (uint32_t i = 0; i < cases[k].polled; i++)
             expect_sent(p->cq, p->a, complete_one(p));

@@ -85,7 +85,7 @@ static void test_once(void **state)
         }
         assert_int_equal(cqe.op_own >> 4, MLX5_CQE_REQ);
         uint64_t before;
-        memcpy(&before, s.near.bytes, sizeof before);
+        memcpy(&before, s.near.bytes, sizeof(before));
         assert_int_equal(before, i);
     }
     rig_delete(s.rig);
@@ -149,7 +149,7 @@ static void test_full(void **state)
         .access_key = (uint64_t)KEY_HIGH << 32, .connection = 1, .path_mtu = 3};
     struct packet packet = {.operation = PACKET_FETCH_ADD,
                             .transport = TRANSPORT_DC,
-                            .payload_bytes = sizeof header,
+                            .payload_bytes = sizeof(header),
                             .address = (uintptr_t)s.there.bytes,
                             .key = s.there.key,
                             .swap_or_add = 1};
@@ -168,7 +168,7 @@ static void test_full(void **state)
     expect(s.sends, MLX5_CQE_REQ);
     deliver(&s, packet, &header); /* a late repetition: the last one is still known */
     uint64_t count;
-    memcpy(&count, s.there.bytes, sizeof count);
+    memcpy(&count, s.there.bytes, sizeof(count));
     assert_int_equal(count, MOST_SESSIONS + 1);
     rig_delete(s.rig);
 }
@@ -188,9 +188,9 @@ static void test_strange_packets(void **state)
     struct packet packet = {
         .operation = PACKET_SEND_ONLY, .transport = TRANSPORT_DC, .source_qpn = dci->qp->number};
     deliver(&s, packet, NULL);
-    packet.payload_bytes = sizeof header - 1;
+    packet.payload_bytes = sizeof(header) - 1;
     deliver(&s, packet, &header);
-    packet.payload_bytes = sizeof header;
+    packet.payload_bytes = sizeof(header);
     packet.transport = TRANSPORT_RC;
     deliver(&s, packet, &header);
     assert_false(rig_poll(s.receives, &cqe));
@@ -269,7 +269,7 @@ static uint16_t add_in(struct scene *s, struct rig_qp *dci, uint16_t stream, uin
 static uint64_t count_there(const struct scene *s)
 {
     uint64_t count;
-    memcpy(&count, s->there.bytes, sizeof count);
+    memcpy(&count, s->there.bytes, sizeof(count));
     return count;
 }
 

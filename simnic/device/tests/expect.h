@@ -63,7 +63,7 @@ static void expect_failed_at(struct rig_cq *cq, uint8_t kind, const struct rig_q
 {
     struct mlx5_cqe64 cqe = expect_at(cq, kind, file, line);
     struct mlx5_err_cqe error;
-    memcpy(&error, &cqe, sizeof error);
+    memcpy(&error, &cqe, sizeof(error));
     _assert_int_equal(error.syndrome, syndrome, file, line);
     _assert_int_equal(be16toh(error.wqe_counter), index, file, line);
     _assert_int_equal(be32toh(error.s_wqe_opcode_qpn) & 0xffffff, qp->qp->number, file, line);
@@ -100,7 +100,7 @@ struct pair {
 static struct pair *pair_new(const struct rig_qp_options *options)
 {
     struct rig *rig = rig_new();
-    struct pair *pair = rig_allocate(rig, sizeof *pair);
+    struct pair *pair = rig_allocate(rig, sizeof(*pair));
     pair->rig = rig;
     pair->cq = rig_cq_new(rig, 256, 64);
     pair->far = rig_cq_new(rig, 256, 64);

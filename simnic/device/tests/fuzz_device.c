@@ -180,7 +180,7 @@ static void write_header(uint8_t *at, uint32_t room)
 {
     uint8_t choices[FUZZ_TAG_CHOICES];
     struct mlx5_wqe_data_seg from = some_segment();
-    bytes(choices, sizeof choices);
+    bytes(choices, sizeof(choices));
     fuzz_tags_header(at, room, choices, &from);
 }
 
@@ -188,15 +188,15 @@ static void write_header(uint8_t *at, uint32_t room)
 static void post_header(struct rig_wqe *wqe)
 {
     uint8_t header[TAG_HEADERS_BYTES];
-    write_header(header, sizeof header);
-    rig_wqe_inline(wqe, header, byte() & 1 ? sizeof header : 16);
+    write_header(header, sizeof(header));
+    rig_wqe_inline(wqe, header, byte() & 1 ? sizeof(header) : 16);
 }
 
 static void post_tag(struct rig_wqe *wqe)
 {
     uint8_t choices[FUZZ_TAG_CHOICES];
     struct mlx5_wqe_data_seg buffer = some_segment();
-    bytes(choices, sizeof choices);
+    bytes(choices, sizeof(choices));
     fuzz_tags_wqe(wqe, choices, &buffer);
 }
 
@@ -214,10 +214,10 @@ static void post_window(struct rig_wqe *wqe)
     };
     struct mlx5_wqe_umr_klm_seg klm = {htobe32(some_length()), htobe32(some_key(region)),
                                        htobe64(some_address(region))};
-    memcpy(wqe->bytes + wqe->size, &control, sizeof control);
-    memcpy(wqe->bytes + wqe->size + sizeof control, &context, sizeof context);
-    memcpy(wqe->bytes + wqe->size + sizeof control + sizeof context, &klm, sizeof klm);
-    wqe->size += sizeof control + sizeof context + sizeof klm;
+    memcpy(wqe->bytes + wqe->size, &control, sizeof(control));
+    memcpy(wqe->bytes + wqe->size + sizeof(control), &context, sizeof(context));
+    memcpy(wqe->bytes + wqe->size + sizeof(control) + sizeof(context), &klm, sizeof(klm));
+    wqe->size += sizeof(control) + sizeof(context) + sizeof(klm);
     wqe->immediate = htobe32(some_key(&world.memory[5]));
 }
 
@@ -268,8 +268,8 @@ static void scribble(void)
     struct rig_qp *qp = some_qp();
     uint8_t raw[64];
     uint32_t block = byte() & (qp->qp->send_blocks - 1);
-    bytes(raw, sizeof raw);
-    memcpy(qp->qp->send_buffer + block * 64, raw, sizeof raw);
+    bytes(raw, sizeof(raw));
+    memcpy(qp->qp->send_buffer + block * 64, raw, sizeof(raw));
     qp->sent = (uint16_t)(qp->sent + below(4));
     qp->record[1] = htobe32(qp->sent);
 }
@@ -574,8 +574,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         rig_catch_faults();
     }
     input = (struct input){data, size};
-    memset(world.sends, 0, sizeof world.sends);
-    memset(world.receives, 0, sizeof world.receives);
+    memset(world.sends, 0, sizeof(world.sends));
+    memset(world.receives, 0, sizeof(world.receives));
     world.shared_completions = world.tag_completions = 0;
     create();
     for (uint32_t steps = 0; input.left && steps < MOST_STEPS; steps++)

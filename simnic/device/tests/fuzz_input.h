@@ -32,7 +32,7 @@ static uint8_t byte(void)
 static uint32_t word(void)
 {
     uint32_t value;
-    bytes(&value, sizeof value);
+    bytes(&value, sizeof(value));
     return value;
 }
 

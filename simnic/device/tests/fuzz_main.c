@@ -52,7 +52,7 @@ static int replay(const char *path)
         perror(path);
         return 1;
     }
-    size_t size = fread(input, 1, sizeof input, file);
+    size_t size = fread(input, 1, sizeof(input), file);
     fclose(file);
     printf("%s: %zu bytes\n", path, size);
     return LLVMFuzzerTestOneInput(input, size);

@@ -28,8 +28,8 @@ void fuzz_tags_wqe(struct rig_wqe *wqe, const uint8_t choices[FUZZ_TAG_CHOICES],
         .append_tag = htobe64(choices[4] % TAGS),
         .append_mask = choices[5] < 200 ? UINT64_MAX : htobe64(choices[5] & 3),
     };
-    memcpy(wqe->bytes + wqe->size, &tag, sizeof tag);
-    wqe->size += (uint32_t)sizeof tag;
+    memcpy(wqe->bytes + wqe->size, &tag, sizeof(tag));
+    wqe->size += (uint32_t)sizeof(tag);
     if (operation != 1 && choices[6] < 250)
         return;
     if (choices[6] & 1)
@@ -50,7 +50,7 @@ void fuzz_tags_header(uint8_t *at, uint32_t room, const uint8_t choices[FUZZ_TAG
                  {from->addr, from->lkey, from->byte_count}};
     if (choices[2] < 200)
         headers.where.len = htobe32(choices[3]);
-    memcpy(at, &headers, room < sizeof headers ? room : sizeof headers);
+    memcpy(at, &headers, room < sizeof(headers) ? room : sizeof(headers));
 }
 
 bool fuzz_tags_count(const struct rig_srq *srq, const struct mlx5_cqe64 *cqe, uint32_t *receives)

@@ -33,7 +33,7 @@ static void test_rnr_timers(void **state)
         uint64_t us;
     } cases[] = {{1, 10}, {2, 20}, {7, 120}, {12, 640}, {20, 10240}, {31, 491520}, {0, 655360}};
     (void)state;
-    for (uint32_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (uint32_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct pair *p = pair_new(NULL);
         p->b->qp->attributes.min_rnr_timer = cases[i].timer;
         rig_connect(p->a, p->b);
@@ -239,7 +239,7 @@ static void test_remote_access(void **state)
     static const uint8_t opcodes[] = {MLX5_OPCODE_RDMA_WRITE, MLX5_OPCODE_RDMA_WRITE_IMM,
                                       MLX5_OPCODE_RDMA_READ, MLX5_OPCODE_ATOMIC_FA};
     (void)state;
-    for (uint32_t i = 0; i < sizeof opcodes; i++)
+    for (uint32_t i = 0; i < sizeof(opcodes); i++)
         for (enum refusal why = 0; why < REFUSE_COUNT; why++)
             refused(opcodes[i], why);
 }
@@ -362,7 +362,7 @@ static void test_remote_memory_gone(void **state)
     static const uint8_t opcodes[] = {MLX5_OPCODE_RDMA_WRITE, MLX5_OPCODE_RDMA_READ,
                                       MLX5_OPCODE_ATOMIC_CS, MLX5_OPCODE_ATOMIC_FA};
     (void)state;
-    for (uint32_t i = 0; i < sizeof opcodes; i++) {
+    for (uint32_t i = 0; i < sizeof(opcodes); i++) {
         struct pair *p = pair_new(NULL);
         struct rig_wqe wqe;
         rig_connect(p->a, p->b);
@@ -448,7 +448,7 @@ static void test_kill(void **state)
 {
     struct pair *p = *state;
     char spec[64];
-    snprintf(spec, sizeof spec, "kill=%u", p->a->qp->number);
+    snprintf(spec, sizeof(spec), "kill=%u", p->a->qp->number);
     uint16_t receive = rig_receive(p->a, &p->near, 0, 10);
     rig_fault(p->rig, spec);
     expect_receive_error(p->cq, p->a, receive, WR_FLUSH_ERR);

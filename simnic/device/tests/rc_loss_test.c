@@ -81,7 +81,7 @@ static void check_completed(struct pair *p, struct stream *s, const struct mlx5_
     assert_int_equal(be32toh(cqe->byte_cnt), s->bytes[slot]);
     if (s->opcode[slot] == MLX5_OPCODE_ATOMIC_FA) {
         uint64_t old;
-        memcpy(&old, near_slot(p, i), sizeof old);
+        memcpy(&old, near_slot(p, i), sizeof(old));
         assert_true(old == s->adds);
         s->adds += i + 1;
         return;
@@ -130,7 +130,7 @@ static void stream(const char *faults, uint32_t count, uint32_t depth, uint32_t 
     expect_none(p->cq);
     expect_none(p->far);
     uint64_t sum;
-    memcpy(&sum, p->there.bytes + COUNTER_AT, sizeof sum);
+    memcpy(&sum, p->there.bytes + COUNTER_AT, sizeof(sum));
     assert_true(sum == s.adds);
     assert_int_equal(p->a->qp->state, STATE_RTS);
     assert_int_equal(p->b->qp->state, STATE_RTS);
@@ -186,7 +186,7 @@ static void test_loss_mixed(void **state)
     (void)state;
     for (uint32_t seed = 20; seed < 26; seed++) {
         char spec[64];
-        snprintf(spec, sizeof spec, "lose=0.01,duplicate=0.01,seed=%u", seed);
+        snprintf(spec, sizeof(spec), "lose=0.01,duplicate=0.01,seed=%u", seed);
         stream(spec, 300, SLOTS / 2, 0);
     }
 }

@@ -91,7 +91,7 @@ static uint64_t atomic(struct pair *p, uint8_t opcode, uint64_t swap_or_add, uin
     rig_wqe_data(&wqe, (uintptr_t)p->near.bytes + 16, 8, p->near.key);
     struct mlx5_cqe64 cqe = expect_sent(p->cq, p->a, rig_send(p->a, &wqe));
     assert_int_equal(be32toh(cqe.byte_cnt), 8);
-    memcpy(&old, p->near.bytes + 16, sizeof old);
+    memcpy(&old, p->near.bytes + 16, sizeof(old));
     return old;
 }
 
@@ -120,7 +120,7 @@ static void test_mtus(void **state)
         rig_connect(p->a, p->b);
         const uint32_t sizes[] = {1,         bytes - 1, bytes,          bytes + 1,
                                   2 * bytes, 3 * bytes, 17 * bytes + 5, 300000};
-        for (uint32_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        for (uint32_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
             uint64_t before = p->a->qp->statistics->packets_sent;
             memset(p->there.bytes, 0, 400000);
             uint16_t taken = rig_receive(p->b, &p->there, 0, 400000);
@@ -343,8 +343,8 @@ static void test_reset(void **state)
         expect_receive_error(p->far, p->b, 1, LOCAL_LENGTH_ERR);
         qp_set_state(&p->rig->device, p->a->qp, STATE_RESET);
         qp_set_state(&p->rig->device, p->b->qp, STATE_RESET);
-        memset(p->a->record, 0, sizeof p->a->record);
-        memset(p->b->record, 0, sizeof p->b->record);
+        memset(p->a->record, 0, sizeof(p->a->record));
+        memset(p->b->record, 0, sizeof(p->b->record));
         p->a->sent = p->b->received = 0;
         rig_connect(p->a, p->b);
     }

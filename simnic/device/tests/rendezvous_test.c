@@ -7,7 +7,7 @@ static void expect_end(struct matching *m, uint16_t wqe, uint64_t tag)
     struct pair *p = &m->pair;
     struct ibv_tmh header;
     expect_received(p->cq, p->a, MLX5_CQE_RESP_SEND, wqe, TAG_HEADERS_BYTES);
-    memcpy(&header, p->near.bytes, sizeof header);
+    memcpy(&header, p->near.bytes, sizeof(header));
     assert_int_equal(header.opcode, IBV_TMH_FIN);
     assert_int_equal(be64toh(header.tag), tag);
     assert_int_equal(be32toh(header.app_ctx), 0xabcd);
@@ -139,7 +139,7 @@ static void test_software_rendezvous(void **state)
         expect_sent(p->cq, p->a, sent);
         struct ibv_rvh where;
         assert_int_equal(p->there.bytes[0], IBV_TMH_RNDV);
-        memcpy(&where, p->there.bytes + HEADER, sizeof where);
+        memcpy(&where, p->there.bytes + HEADER, sizeof(where));
         assert_int_equal(be32toh(where.rkey), p->near.key);
     }
     expect_none(p->far);

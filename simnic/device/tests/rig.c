@@ -107,14 +107,14 @@ uint32_t rig_events(struct rig *rig, int event)
 
 struct rig *rig_new(void)
 {
-    struct rig *rig = calloc(1, sizeof *rig);
+    struct rig *rig = calloc(1, sizeof(*rig));
     if (!rig)
         return NULL;
     rig_catch_faults();
-    snprintf(rig->folder, sizeof rig->folder, "%s/simnic-rig-XXXXXX",
+    snprintf(rig->folder, sizeof(rig->folder), "%s/simnic-rig-XXXXXX",
              access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
     require(mkdtemp(rig->folder) != NULL, "no temporary folder");
-    snprintf(rig->path, sizeof rig->path, "%s/fabric", rig->folder);
+    snprintf(rig->path, sizeof(rig->path), "%s/fabric", rig->folder);
     require(fabric_format(rig->path) == 0, "no fabric file");
     require(fabric_attach(&rig->fabric, rig->path) == 0, "cannot attach to the fabric");
     /* Its name would stay if the test is killed: from here on the open file is one. */
@@ -122,8 +122,8 @@ struct rig *rig_new(void)
     require(rig->file >= 0, "cannot open the fabric file");
     unlink(rig->path);
     rmdir(rig->folder);
-    snprintf(rig->path, sizeof rig->path, "/proc/self/fd/%d", rig->file);
-    rig->blocks = calloc(BLOCKS, sizeof *rig->blocks);
+    snprintf(rig->path, sizeof(rig->path), "/proc/self/fd/%d", rig->file);
+    rig->blocks = calloc(BLOCKS, sizeof(*rig->blocks));
     struct device_host host = {rig, completion_event, async_event, cm_message, trace};
     require(rig->blocks && device_create(&rig->device, &rig->fabric, &host), "out of memory");
     rig->now_ns = RIG_START_NS;
@@ -216,7 +216,7 @@ void rig_unmap(const struct rig_memory *memory)
 
 struct rig_cq *rig_cq_new(struct rig *rig, uint32_t entries, uint32_t entry_bytes)
 {
-    struct rig_cq *cq = rig_allocate(rig, sizeof *cq);
+    struct rig_cq *cq = rig_allocate(rig, sizeof(*cq));
     cq->rig = rig;
     cq->cq = cq_create(&rig->device);
     require(cq->cq != NULL, "no CQ");
@@ -233,8 +233,8 @@ struct rig_cq *rig_cq_new(struct rig *rig, uint32_t entries, uint32_t entry_byte
 
 struct rig_srq *rig_srq_new(struct rig *rig, uint32_t entries)
 {
-    struct rig_srq *srq = rig_allocate(rig, sizeof *srq);
-    require(entries <= sizeof srq->next / sizeof srq->next[0], "an SRQ that large");
+    struct rig_srq *srq = rig_allocate(rig, sizeof(*srq));
+    require(entries <= sizeof(srq->next) / sizeof(srq->next[0]), "an SRQ that large");
     srq->rig = rig;
     srq->srq = srq_create(&rig->device);
     require(srq->srq != NULL, "no SRQ");
@@ -247,7 +247,7 @@ struct rig_srq *rig_srq_new(struct rig *rig, uint32_t entries)
     for (uint32_t i = 0; i < entries; i++) {
         srq->next[i] = (uint16_t)((i + 1) & (entries - 1));
         struct mlx5_wqe_srq_next_seg next = {.next_wqe_index = htobe16(srq->next[i])};
-        memcpy(srq->srq->buffer + i * 64, &next, sizeof next);
+        memcpy(srq->srq->buffer + i * 64, &next, sizeof(next));
     }
     srq->tail = (uint16_t)(entries - 1);
     return srq;
@@ -257,7 +257,7 @@ struct rig_qp *rig_qp_new(struct rig *rig, struct rig_cq *cq, const struct rig_q
 {
     static const struct rig_qp_options defaults;
     const struct rig_qp_options *o = options ? options : &defaults;
-    struct rig_qp *made = rig_allocate(rig, sizeof *made);
+    struct rig_qp *made = rig_allocate(rig, sizeof(*made));
     struct queue_pair *qp = qp_create(&rig->device);
     require(qp != NULL, "no QP");
     made->rig = rig;
@@ -341,7 +341,7 @@ void rig_pass(struct rig *rig, uint64_t ns)
 void rig_fault(struct rig *rig, const char *spec)
 {
     char error[256];
-    require(fabric_set_fault(rig->path, spec, error, sizeof error) == 0, "a wrong fault");
+    require(fabric_set_fault(rig->path, spec, error, sizeof(error)) == 0, "a wrong fault");
     rig_run(rig);
 }
 
@@ -354,7 +354,7 @@ const uint8_t *rig_entry(const struct rig_cq *cq, uint32_t index)
 
 bool rig_peek(const struct rig_cq *cq, struct mlx5_cqe64 *cqe)
 {
-    memcpy(cqe, rig_entry(cq, cq->consumer) + cq->cq->entry_bytes - 64, sizeof *cqe);
+    memcpy(cqe, rig_entry(cq, cq->consumer) + cq->cq->entry_bytes - 64, sizeof(*cqe));
     uint8_t lap = cq->consumer & cq->cq->entries ? 1 : 0;
     return cqe->op_own >> 4 != MLX5_CQE_INVALID && (cqe->op_own & 1) == lap;
 }
@@ -373,7 +373,7 @@ void rig_arm(struct rig_cq *cq, bool solicited)
     uint32_t value = (cq->arm_serial++ & 3) << 28 | (solicited ? 1u << 24 : 0);
     cq->record[1] = htobe32(value | (cq->consumer & 0xffffff));
     uint64_t doorbell = htobe64((uint64_t)value << 32 | cq->cq->number);
-    memcpy(cq->rig->page[0] + 0x20, &doorbell, sizeof doorbell);
+    memcpy(cq->rig->page[0] + 0x20, &doorbell, sizeof(doorbell));
     device_look_at_doorbells(&cq->rig->device);
 }
 

@@ -13,7 +13,7 @@ struct shared {
 static int setup_shared(void **state)
 {
     struct rig *rig = rig_new();
-    struct shared *s = rig_allocate(rig, sizeof *s);
+    struct shared *s = rig_allocate(rig, sizeof(*s));
     s->srq = rig_srq_new(rig, ENTRIES);
     struct rig_qp_options options = {.srq = s->srq};
     s->pair.rig = rig;

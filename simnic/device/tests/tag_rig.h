@@ -27,7 +27,7 @@ struct matching {
 static int setup_matching(void **state)
 {
     struct rig *rig = rig_new();
-    struct matching *m = rig_allocate(rig, sizeof *m);
+    struct matching *m = rig_allocate(rig, sizeof(*m));
     struct pair *p = &m->pair;
     m->srq = rig_srq_new(rig, ENTRIES);
     p->rig = rig;
@@ -65,14 +65,14 @@ static void tag_wqe(struct rig_wqe *wqe, uint8_t operation, uint8_t flags, uint1
     struct mlx5_wqe_tm_seg segment = {
         .opcode = operation, .flags = flags, .index = htobe16(index), .sw_cnt = htobe16(count)};
     rig_wqe_start(wqe, MLX5_OPCODE_TAG_MATCHING, 0);
-    memcpy(wqe->bytes + wqe->size, &segment, sizeof segment);
-    wqe->size += (uint32_t)sizeof segment;
+    memcpy(wqe->bytes + wqe->size, &segment, sizeof(segment));
+    wqe->size += (uint32_t)sizeof(segment);
 }
 
 static void set_tag(struct rig_wqe *wqe, uint64_t tag, uint64_t mask)
 {
     uint64_t values[2] = {htobe64(tag), htobe64(mask)};
-    memcpy(wqe->bytes + 32, values, sizeof values);
+    memcpy(wqe->bytes + 32, values, sizeof(values));
 }
 
 /* Returns the place of the tag. */
@@ -102,7 +102,7 @@ static void change(struct matching *m, uint8_t operation, uint8_t flags, uint16_
 static void put_header(uint8_t *at, uint8_t opcode, uint64_t tag)
 {
     struct ibv_tmh header = {.opcode = opcode, .app_ctx = htobe32(0xabcd), .tag = htobe64(tag)};
-    memcpy(at, &header, sizeof header);
+    memcpy(at, &header, sizeof(header));
 }
 
 /* A message whose header is at the start of `near`. */
@@ -124,9 +124,9 @@ static uint16_t request(struct matching *m, uint64_t tag, uint32_t bytes, uint32
                             .len = htobe32(bytes)};
     struct rig_wqe wqe;
     put_header(headers, IBV_TMH_RNDV, tag);
-    memcpy(headers + HEADER, &where, sizeof where);
+    memcpy(headers + HEADER, &where, sizeof(where));
     rig_wqe_start(&wqe, MLX5_OPCODE_SEND, SIGNALLED);
-    rig_wqe_inline(&wqe, headers, sizeof headers);
+    rig_wqe_inline(&wqe, headers, sizeof(headers));
     return rig_send(p->a, &wqe);
 }
 

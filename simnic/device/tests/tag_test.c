@@ -97,7 +97,7 @@ static void test_without_tag(void **state)
     struct matching *m = *state;
     struct pair *p = &m->pair;
     add(m, 0, 0, 0, 0, 100);
-    for (uint32_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (uint32_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         uint16_t wqe = rig_srq_receive(m->srq, &p->there, 4096, 10000);
         send(m, cases[i].opcode, 1, cases[i].bytes);
         expect_unexpected(m, TAG_CQE_WITHOUT, wqe, cases[i].bytes);

@@ -6,7 +6,7 @@
 
 static void *grow(struct rig_wqe *wqe, uint32_t bytes)
 {
-    if (wqe->size + bytes > sizeof wqe->bytes)
+    if (wqe->size + bytes > sizeof(wqe->bytes))
         abort();
     uint8_t *at = wqe->bytes + wqe->size;
     wqe->size += bytes;
@@ -21,27 +21,27 @@ void rig_wqe_start(struct rig_wqe *wqe, uint8_t opcode, uint8_t flags)
 void rig_wqe_remote(struct rig_wqe *wqe, uint64_t address, uint32_t key)
 {
     struct mlx5_wqe_raddr_seg segment = {htobe64(address), htobe32(key), 0};
-    memcpy(grow(wqe, sizeof segment), &segment, sizeof segment);
+    memcpy(grow(wqe, sizeof(segment)), &segment, sizeof(segment));
 }
 
 void rig_wqe_atomic(struct rig_wqe *wqe, uint64_t swap_or_add, uint64_t compare)
 {
     struct mlx5_wqe_atomic_seg segment = {htobe64(swap_or_add), htobe64(compare)};
-    memcpy(grow(wqe, sizeof segment), &segment, sizeof segment);
+    memcpy(grow(wqe, sizeof(segment)), &segment, sizeof(segment));
 }
 
 void rig_wqe_data(struct rig_wqe *wqe, uint64_t address, uint32_t bytes, uint32_t key)
 {
     struct mlx5_wqe_data_seg segment = {htobe32(bytes), htobe32(key), htobe64(address)};
-    memcpy(grow(wqe, sizeof segment), &segment, sizeof segment);
+    memcpy(grow(wqe, sizeof(segment)), &segment, sizeof(segment));
 }
 
 void rig_wqe_inline(struct rig_wqe *wqe, const void *data, uint32_t bytes)
 {
     uint32_t count = htobe32(bytes | 1u << 31);
     uint8_t *at = grow(wqe, (4 + bytes + 15) & ~15u);
-    memcpy(at, &count, sizeof count);
-    memcpy(at + sizeof count, data, bytes);
+    memcpy(at, &count, sizeof(count));
+    memcpy(at + sizeof(count), data, bytes);
 }
 
 void rig_wqe_address(struct rig_wqe *wqe, uint32_t qpn, uint32_t queue_key, const uint8_t gid[16],
@@ -52,8 +52,8 @@ void rig_wqe_address(struct rig_wqe *wqe, uint32_t qpn, uint32_t queue_key, cons
                              .hop_limit = 61,
                              .grh_gid_fl = htobe32(1u << 30 | gid_index << 20 | 0x54321)};
     av.key.qkey.qkey = htobe32(queue_key);
-    memcpy(av.rgid, gid, sizeof av.rgid);
-    memcpy(grow(wqe, sizeof av), &av, sizeof av);
+    memcpy(av.rgid, gid, sizeof(av.rgid));
+    memcpy(grow(wqe, sizeof(av)), &av, sizeof(av));
 }
 
 void rig_wqe_finish(struct rig_wqe *wqe, const struct rig_qp *qp)
@@ -65,7 +65,7 @@ void rig_wqe_finish(struct rig_wqe *wqe, const struct rig_qp *qp)
         .fm_ce_se = wqe->flags,
         .imm = wqe->immediate,
     };
-    memcpy(wqe->bytes, &control, sizeof control);
+    memcpy(wqe->bytes, &control, sizeof(control));
 }
 
 uint16_t rig_put(struct rig_qp *qp, const struct rig_wqe *wqe)
@@ -147,9 +147,9 @@ static void write_list(uint8_t *at, uint32_t room, const struct mlx5_wqe_data_se
     const struct mlx5_wqe_data_seg end = {0, htobe32(RIG_LIST_END), 0};
     if (count > room)
         abort();
-    memcpy(at, list, count * sizeof *list);
+    memcpy(at, list, count * sizeof(*list));
     if (count < room)
-        memcpy(at + count * sizeof *list, &end, sizeof end);
+        memcpy(at + count * sizeof(*list), &end, sizeof(end));
 }
 
 uint16_t rig_receive_list(struct rig_qp *qp, const struct mlx5_wqe_data_seg *list, uint32_t count)
@@ -187,7 +187,7 @@ uint16_t rig_srq_receive(struct rig_srq *srq, const struct rig_memory *to, uint6
 void rig_srq_give_back(struct rig_srq *srq, uint16_t index)
 {
     struct mlx5_wqe_srq_next_seg next = {.next_wqe_index = htobe16(index)};
-    memcpy(srq->srq->buffer + (size_t)srq->tail * 64, &next, sizeof next);
+    memcpy(srq->srq->buffer + (size_t)srq->tail * 64, &next, sizeof(next));
     srq->next[srq->tail] = index;
     srq->tail = index;
 }

@@ -25,7 +25,7 @@ static void test_send_scatter_list(void **state)
     memcpy(got, p->there.bytes, 10);
     got[10] = p->there.bytes[100];
     memcpy(got + 11, p->there.bytes + 200, 2489);
-    assert_memory_equal(sent, got, sizeof sent);
+    assert_memory_equal(sent, got, sizeof(sent));
     assert_int_equal(p->there.bytes[10], 0);
     assert_int_equal(p->there.bytes[101], 0);
 }
@@ -47,7 +47,7 @@ static void test_inline(void **state)
 {
     struct pair *p = *state;
     static const uint32_t sizes[] = {1, 11, 12, 13, 28, 29, 44, 45, 200, 900};
-    for (uint32_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+    for (uint32_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
         struct rig_wqe wqe;
         uint16_t taken = rig_receive(p->b, &p->there, 0, 1000);
         memset(p->there.bytes, 0, 1000);
@@ -106,7 +106,7 @@ static void test_every_opcode(void **state)
                                       MLX5_OPCODE_RDMA_READ, MLX5_OPCODE_ATOMIC_CS,
                                       MLX5_OPCODE_ATOMIC_FA, MLX5_OPCODE_RDMA_WRITE_IMM,
                                       MLX5_OPCODE_SEND,      MLX5_OPCODE_SEND_IMM};
-    for (uint32_t i = 0; i < sizeof opcodes; i++) {
+    for (uint32_t i = 0; i < sizeof(opcodes); i++) {
         rig_receive(p->b, &p->there, 64, 8);
         rig_wqe_start(&wqe, opcodes[i], SIGNALLED);
         bool send = opcodes[i] == MLX5_OPCODE_SEND || opcodes[i] == MLX5_OPCODE_SEND_IMM;
@@ -169,7 +169,7 @@ static void make_spoilt_body(struct pair *p, struct rig_wqe *wqe, enum spoil spo
 static void store32(struct rig_wqe *wqe, uint32_t at, uint32_t value)
 {
     value = htobe32(value);
-    memcpy(wqe->bytes + at, &value, sizeof value);
+    memcpy(wqe->bytes + at, &value, sizeof(value));
 }
 
 static void spoil_wqe(struct pair *p, struct rig_wqe *wqe, enum spoil spoil)
@@ -260,7 +260,7 @@ static void test_wrong_service(void **state)
         {TYPE_UD, MLX5_OPCODE_SEND_INVAL, false}, {TYPE_UD, MLX5_OPCODE_ATOMIC_FA, false},
         {TYPE_UD, MLX5_OPCODE_NOP, true},         {TYPE_UC, MLX5_OPCODE_NOP, true},
     };
-    for (uint32_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (uint32_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct rig_qp_options options = {.type = cases[i].type};
         struct rig_qp *a = rig_qp_new(p->rig, p->cq, &options);
         struct rig_wqe wqe;

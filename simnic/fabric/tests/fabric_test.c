@@ -37,7 +37,7 @@ static pid_t start_peer(const char *path)
     pid_t peer = fork();
     assert_true(peer >= 0);
     if (peer == 0) {
-        struct fabric *fabric = calloc(1, sizeof *fabric);
+        struct fabric *fabric = calloc(1, sizeof(*fabric));
         byte = fabric && fabric_attach(fabric, path) == 0;
         if (write(told[1], &byte, 1) == 1)
             pause();
@@ -52,9 +52,9 @@ static pid_t start_peer(const char *path)
 
 static int setup(void **state)
 {
-    struct world *world = calloc(1, sizeof *world);
-    world->fabric = calloc(1, sizeof *world->fabric);
-    snprintf(world->path, sizeof world->path, "/tmp/simnic-fabric-test.%d", (int)getpid());
+    struct world *world = calloc(1, sizeof(*world));
+    world->fabric = calloc(1, sizeof(*world->fabric));
+    snprintf(world->path, sizeof(world->path), "/tmp/simnic-fabric-test.%d", (int)getpid());
     unlink(world->path);
     assert_int_equal(fabric_format(world->path), 0);
     world->peer = start_peer(world->path);
@@ -154,11 +154,11 @@ static pid_t start_newcomer(const char *path, int go, int tell)
     assert_true(pid >= 0);
     if (pid == 0) {
         char byte;
-        struct fabric *fabric = calloc(1, sizeof *fabric);
+        struct fabric *fabric = calloc(1, sizeof(*fabric));
         uint32_t slot = UINT32_MAX;
         if (read(go, &byte, 1) == 1 && fabric && fabric_attach(fabric, path) == 0)
             slot = fabric->slot;
-        if (write(tell, &slot, sizeof slot) == sizeof slot)
+        if (write(tell, &slot, sizeof(slot)) == sizeof(slot))
             pause();
         _exit(1);
     }
@@ -183,7 +183,7 @@ static void test_newcomers(void **state)
         close(go[1]);
         for (uint32_t i = 0; i < NEWCOMERS; i++) {
             uint32_t slot;
-            assert_int_equal(read(tell[0], &slot, sizeof slot), sizeof slot);
+            assert_int_equal(read(tell[0], &slot, sizeof(slot)), sizeof(slot));
             assert_true(slot < FABRIC_SLOTS);
             assert_false(taken >> slot & 1);
             taken |= 1ull << slot;
@@ -247,17 +247,17 @@ static void test_waker(void **state)
     struct fabric_slot *peer = &slots[world->peer_slot], *own = &slots[world->fabric->slot];
     cpu_set_t allowed, one;
     uint32_t processor = (uint32_t)sched_getcpu();
-    assert_return_code(sched_getaffinity(0, sizeof allowed, &allowed), 0);
+    assert_return_code(sched_getaffinity(0, sizeof(allowed), &allowed), 0);
     CPU_ZERO(&one);
     CPU_SET(processor, &one);
-    assert_return_code(sched_setaffinity(0, sizeof one, &one), 0);
+    assert_return_code(sched_setaffinity(0, sizeof(one), &one), 0);
     fabric_wake(world->fabric, 1ull << world->peer_slot);
     assert_int_equal(peer->waker, 0);
     peer->asleep = 1;
     fabric_wake(world->fabric, 1ull << world->peer_slot);
     assert_int_equal(peer->waker, processor + 1);
     assert_int_equal(peer->asleep, 0);
-    sched_setaffinity(0, sizeof allowed, &allowed);
+    sched_setaffinity(0, sizeof(allowed), &allowed);
 
     own->waker = 4; /* as the peer would */
     assert_int_equal(fabric_take_waker(world->fabric), 3);

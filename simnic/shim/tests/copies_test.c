@@ -37,7 +37,7 @@ static void handle(int signal_number, siginfo_t *information, void *context)
     if (emulate_stores(context, &page))
         return;
     static const char text[] = "# an instruction is not known\n";
-    ssize_t ignored = write(1, text, sizeof text - 1);
+    ssize_t ignored = write(1, text, sizeof(text) - 1);
     (void)ignored;
     _exit(1);
 }
@@ -63,7 +63,7 @@ static void start(void)
 static const uint8_t *source(void)
 {
     static uint8_t bytes[MOST_BYTES + BLOCK] __attribute__((aligned(64)));
-    for (size_t i = 0; i < sizeof bytes; i++)
+    for (size_t i = 0; i < sizeof(bytes); i++)
         bytes[i] = (uint8_t)(i * 37 + 11);
     return bytes;
 }
@@ -118,7 +118,7 @@ static void pushes_of_copyrpc_are_one_trap(void **state)
     static const enum copy_kind kinds[] = {COPY_WORDS, COPY_SSE2, COPY_AVX512, COPY_NEON};
     unsigned possible = 0;
     (void)state;
-    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
         for (uint32_t bytes = BLOCK; bytes <= 4 * BLOCK && copy_possible(kinds[i]);
              bytes += BLOCK) {
             start();

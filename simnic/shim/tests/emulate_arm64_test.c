@@ -116,7 +116,7 @@ extern const char pieces_start[], pieces_end[];
 __asm__(".text\n.p2align 5\n.globl pieces_start\npieces_start:\n" PIECES(
     AS_CODE) ".globl pieces_end\npieces_end:\n");
 static const char *const pieces[] = {PIECES(AS_NAME)};
-#define COUNT (sizeof pieces / sizeof pieces[0])
+#define COUNT (sizeof(pieces) / sizeof(pieces[0]))
 
 static uint8_t *protected_page, *alias, *plain, source[PAGE] __attribute__((aligned(64)));
 static unsigned traps;
@@ -144,9 +144,9 @@ static bool is_same(struct registers *two)
     two[1].general[0] -= (uintptr_t)protected_page;
     two[0].flags &= FLAGS;
     two[1].flags &= FLAGS;
-    memcpy(&next, went_on_at, sizeof next);
+    memcpy(&next, went_on_at, sizeof(next));
     bool to_the_end = went_on_at < pieces_start || went_on_at >= pieces_end || next == RETURN;
-    return memcmp(&two[0], &two[1], sizeof two[0]) == 0 && memcmp(plain, alias, PAGE) == 0 &&
+    return memcmp(&two[0], &two[1], sizeof(two[0])) == 0 && memcmp(plain, alias, PAGE) == 0 &&
            traps == 1 && to_the_end;
 }
 
@@ -163,7 +163,7 @@ static bool instructions(void)
             struct registers two[2];
             now = pieces[i];
             random_state = seed * 7919 + i + 1;
-            fill(two, sizeof two[0]);
+            fill(two, sizeof(two[0]));
             two[0].general[1] = (uintptr_t)source + 1024;
             two[0].general[2] %= 8;
             two[1] = two[0];
@@ -235,11 +235,11 @@ int main(void)
     protected_page = mmap(NULL, PAGE, PROT_READ, MAP_SHARED, fd, 0);
     alias = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     plain = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    for (size_t i = 0; i < sizeof tests / sizeof tests[0]; i++) {
+    for (size_t i = 0; i < sizeof(tests) / sizeof(tests[0]); i++) {
         bool holds = tests[i].run();
         failed += !holds;
         printf("%sok %zu - %s\n", holds ? "" : "not ", i + 1, tests[i].name);
     }
-    printf("1..%zu\n", sizeof tests / sizeof tests[0]);
+    printf("1..%zu\n", sizeof(tests) / sizeof(tests[0]));
     return failed != 0;
 }

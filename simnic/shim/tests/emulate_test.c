@@ -27,7 +27,7 @@ static void handle(int signal_number, siginfo_t *information, void *context)
     unsigned made = emulate_stores(context, &page);
     if (made == 0) {
         static const char text[] = "# an instruction is not known\n";
-        ssize_t ignored = write(2, text, sizeof text - 1);
+        ssize_t ignored = write(2, text, sizeof(text) - 1);
         (void)ignored;
         _exit(1);
     }
@@ -135,7 +135,7 @@ static void a_pushed_block_is_one_trap(void **state)
 {
     (void)state;
     uint8_t source[64];
-    fill(source, sizeof source, 1);
+    fill(source, sizeof(source), 1);
     start();
     copy_block(plain + 0x800, source);
     copy_block(protected_page + 0x800, source);
@@ -148,7 +148,7 @@ static void a_loop_is_one_trap(void **state)
 {
     (void)state;
     uint8_t source[256];
-    fill(source, sizeof source, 2);
+    fill(source, sizeof(source), 2);
     for (uint64_t bytes = 8; bytes <= 192; bytes += 8) {
         start();
         copy_loop(plain + 0x900, source, bytes);
@@ -163,7 +163,7 @@ static void a_ring_wraps(void **state)
 {
     (void)state;
     uint8_t ring[64];
-    fill(ring, sizeof ring, 3);
+    fill(ring, sizeof(ring), 3);
     for (uint64_t first = 0; first < 8; first++) {
         start();
         copy_ring(plain + 0xa00, ring, first, 13);
@@ -177,7 +177,7 @@ static void vectors_are_copied(void **state)
     (void)state;
     uint8_t source[64];
     for (unsigned seed = 0; seed < 20; seed++) {
-        fill(source, sizeof source, seed);
+        fill(source, sizeof(source), seed);
         start();
         copy_vectors(plain + 0xb00, source);
         copy_vectors(protected_page + 0xb00, source);
@@ -210,7 +210,7 @@ static void compiled_code_goes_on_rightly(void **state)
 {
     (void)state;
     uint64_t source[64];
-    fill((uint8_t *)source, sizeof source, 5);
+    fill((uint8_t *)source, sizeof(source), 5);
     for (unsigned count = 1; count <= 64; count++) {
         start();
         uint64_t wanted = compiled((uint64_t *)(void *)plain, source, count);
@@ -242,7 +242,7 @@ static void a_store_is_no_load_and_changes_nothing(void **state)
     struct sigaction action = {.sa_sigaction = handle_load, .sa_flags = SA_SIGINFO | SA_NODEFER};
     assert_int_equal(sigaction(SIGSEGV, &action, NULL), 0);
     uint8_t source[8];
-    fill(source, sizeof source, 9);
+    fill(source, sizeof(source), 9);
     memcpy(plain, source, 8);
     memset(alias, 0, PAGE);
     mprotect(protected_page, PAGE, PROT_NONE);

@@ -98,7 +98,7 @@ __asm__(".text\n .p2align 8\npieces_start:\n"
 static const struct piece pieces[] = {
 #include "instructions.h"
 };
-#define PIECES (sizeof pieces / sizeof pieces[0])
+#define PIECES (sizeof(pieces) / sizeof(pieces[0]))
 #define PIECE_BYTES 256u
 #define PREFIX_BYTES 32u
 
@@ -175,7 +175,7 @@ static void randomize(struct registers *two)
 {
     static const uint32_t mxcsr = 0x1f80;
     uint64_t in_use = components() & random_word();
-    fill(two, sizeof *two);
+    fill(two, sizeof(*two));
     two->general[RBX] %= 64;
     two->general[RCX] %= 16;
     two->general[RSI] = (uintptr_t)source;
@@ -187,8 +187,8 @@ static void randomize(struct registers *two)
     for (unsigned i = 1; i < 8; i++)
         if (components() >> i & 1)
             fill(area[0] + component_offset[i], component_bytes[i]);
-    memcpy(area[0] + 24, &mxcsr, sizeof mxcsr);
-    memcpy(area[0] + 512, &in_use, sizeof in_use);
+    memcpy(area[0] + 24, &mxcsr, sizeof(mxcsr));
+    memcpy(area[0] + 512, &in_use, sizeof(in_use));
     memcpy(area[1], area[0], AREA_BYTES);
     two[0].area = area[0];
     two[1].area = area[1];

@@ -20,7 +20,7 @@ static void run_on(uint32_t processor)
     cpu_set_t one;
     CPU_ZERO(&one);
     CPU_SET(processor, &one);
-    assert_return_code(sched_setaffinity(0, sizeof one, &one), 0);
+    assert_return_code(sched_setaffinity(0, sizeof(one), &one), 0);
 }
 
 static bool find_two_processors(void)
@@ -28,7 +28,7 @@ static bool find_two_processors(void)
     cpu_set_t all;
     uint32_t found = 0;
     CPU_ZERO(&both);
-    if (sched_getaffinity(0, sizeof all, &all) != 0)
+    if (sched_getaffinity(0, sizeof(all), &all) != 0)
         return false;
     for (uint32_t cpu = 0; cpu < CPU_SETSIZE && found < 2; cpu++)
         if (CPU_ISSET(cpu, &all)) {
@@ -41,7 +41,7 @@ static bool find_two_processors(void)
 static void expect_allowed(const cpu_set_t *expected)
 {
     cpu_set_t allowed;
-    assert_return_code(sched_getaffinity(0, sizeof allowed, &allowed), 0);
+    assert_return_code(sched_getaffinity(0, sizeof(allowed), &allowed), 0);
     assert_true(CPU_EQUAL(&allowed, expected));
 }
 
@@ -53,7 +53,7 @@ static void it_moves_to_who_wakes_it(void **state)
     for (int tries = 0; tries < 100 && !moved; tries++) {
         struct placement placement = {0};
         run_on(processors[0]);
-        sched_setaffinity(0, sizeof both, &both);
+        sched_setaffinity(0, sizeof(both), &both);
         for (uint32_t i = 0; i < PLACEMENT_WAKES; i++)
             placement_woken(&placement, processors[1]);
         moved = (uint32_t)sched_getcpu() == processors[1];
@@ -80,9 +80,9 @@ static void it_stays_where_it_may_run(void **state)
     cpu_set_t one;
     struct placement placement = {0};
     run_on(processors[0]);
-    sched_getaffinity(0, sizeof one, &one);
+    sched_getaffinity(0, sizeof(one), &one);
     const uint32_t forbidden[] = {processors[0] + 1, CPU_SETSIZE, UINT32_MAX - 1};
-    for (uint32_t nth = 0; nth < sizeof forbidden / sizeof *forbidden; nth++) {
+    for (uint32_t nth = 0; nth < sizeof(forbidden) / sizeof(*forbidden); nth++) {
         for (uint32_t i = 0; i < 2 * PLACEMENT_WAKES; i++)
             placement_woken(&placement, forbidden[nth]);
         assert_int_equal(sched_getcpu(), processors[0]);
