@@ -1,4 +1,4 @@
-"""counting.py: instructions of functions, counted by callgrind on simnic: for instructions.py and stripe.py.
+"""counting.py: instructions of functions, counted by callgrind on simnic: for instructions.py and channels.py.
 
 Counted as the difference of two runs, so that opening and warming up cancel out; or, of a function that is called once a round, call by
 call, as most calls were. What the virtual device does in the program's own thread (its doorbells trap) is left

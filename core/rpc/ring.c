@@ -13,7 +13,7 @@ static size_t page_bytes(void)
     return (size_t)sysconf(_SC_PAGESIZE);
 }
 
-/* Maps the file twice and the line's page once over an address range reserved in one piece. */
+/* Maps the file twice and the mailbox's page once over an address range reserved in one piece. */
 static uint8_t *map_twice(int fd, size_t bytes)
 {
     size_t whole = 2 * bytes + page_bytes();

@@ -11,7 +11,7 @@
 #include "nic/nic.h"
 
 struct ring {
-    uint8_t *address;             /* of 2 * bytes, then the line's page */
+    uint8_t *address;             /* of 2 * bytes, then the mailbox's page */
     uint64_t bytes;               /* a power of two, a multiple of the page size */
     struct nic_keys memory;       /* all 2 * bytes */
     struct nic_keys mailbox_keys; /* the page after it */

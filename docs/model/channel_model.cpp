@@ -6,7 +6,7 @@
 namespace
 {
 
-using Model = StripeModel;
+using Model = ChannelModel;
 
 constexpr int kNone = 0xff;
 constexpr int kBye = 2;
@@ -59,12 +59,12 @@ Model::State Model::initial() const
 {
     State state;
     std::memset(&state, 0, sizeof(state));
-    state.teller = kNone;
+    state.cts_rail = kNone;
     for (auto &outgoing : state.outgoing) {
         outgoing.carrier[0] = outgoing.carrier[1] = kNone;
     }
     for (auto &incoming : state.incoming) {
-        incoming.told_on = kNone;
+        incoming.cts_on = kNone;
     }
     return state;
 }
@@ -82,12 +82,12 @@ void Model::push(Pipe &pipe, int packet) const
 
 // ---- What lands, and what is polled -------------------------------------------------------------
 
-// The payload, or the line, is in the other side's memory.
+// The payload, or the clear-to-send, is in the other side's memory.
 std::string Model::land(State &state, int packet) const
 {
     int number = number_of(packet);
     if (packet & kLine) {
-        state.lines[number % c_.slots] = static_cast<std::uint8_t>(number + 1);
+        state.cts[number % c_.slots] = static_cast<std::uint8_t>(number + 1);
         return "";
     }
     Incoming &incoming = state.incoming[number % c_.slots];
@@ -122,7 +122,7 @@ std::string Model::take(State &state, int packet) const
         std::uint8_t done = incoming.number;
         std::memset(&incoming, 0, sizeof(incoming));
         incoming.number = done;
-        incoming.told_on = kNone;
+        incoming.cts_on = kNone;
     }
     return "";
 }
@@ -132,7 +132,7 @@ void Model::acknowledge(State &state, int packet, int rail) const
     int number = number_of(packet), slot = number % c_.slots;
     if (packet & kLine) {
         Incoming &incoming = state.incoming[slot];
-        if (incoming.number == number + 1 && incoming.told_on == rail) {
+        if (incoming.number == number + 1 && incoming.cts_on == rail) {
             incoming.acknowledged = 1;
         }
         return;
@@ -154,7 +154,7 @@ void Model::post_steps(const State &state, const Sink &sink) const
 {
     int number = state.next, slot = number % c_.slots;
     const Outgoing &outgoing = state.outgoing[slot];
-    if (number >= c_.messages || state.lines[slot] != number + 1 ||
+    if (number >= c_.messages || state.cts[slot] != number + 1 ||
         (outgoing.number != 0 && !c_.mutations.slot_needs_no_ack)) {
         return;
     }
@@ -215,7 +215,7 @@ bool Model::repeats_under_way(const State &state, int rail) const
         const Incoming &incoming = state.incoming[number_of(pipe.wqes[i]) % c_.slots];
         bool complete = !incoming.open || incoming.number != number_of(pipe.wqes[i]) + 1;
         if (pipe.wqes[i] & kLine && pipe.wqes[i] & kRepeated &&
-            !(complete && c_.mutations.teller_forgets_complete)) {
+            !(complete && c_.mutations.cts_repeats_forget_complete)) {
             return true;
         }
     }
@@ -226,8 +226,8 @@ void Model::receive_steps(const State &state, const Sink &sink) const
 {
     Incoming free = {};
     int next = state.posted % c_.slots;
-    free.told_on = kNone;
-    free.tell = free.open = 1;
+    free.cts_on = kNone;
+    free.cts_wanted = free.open = 1;
     free.number = static_cast<std::uint8_t>(state.posted + 1);
     if (state.posted < c_.messages && !state.incoming[next].open) {
         State after = state;
@@ -238,36 +238,38 @@ void Model::receive_steps(const State &state, const Sink &sink) const
 
     // Clear-to-sends leave in order, but repeated ones go first. While one that was repeated may be
     // under way all others follow it: it must not land after a newer one for its slot.
-    int teller = state.teller;
-    bool may_change = teller == kNone || c_.mutations.teller_changes_freely;
+    int cts_rail = state.cts_rail;
+    bool may_change = cts_rail == kNone || c_.mutations.cts_rail_changes_freely;
     if (!may_change) {
-        if (state.rails[teller][receiver] == fenced) {
-            may_change = state.known[teller][receiver] || c_.mutations.lines_repeated_early;
+        if (state.rails[cts_rail][receiver] == fenced) {
+            may_change = state.known[cts_rail][receiver] || c_.mutations.cts_repeated_early;
         } else {
-            may_change = !repeats_under_way(state, teller);
+            may_change = !repeats_under_way(state, cts_rail);
         }
     }
     for (int slot = 0; slot < c_.slots; slot++) {
         const Incoming &incoming = state.incoming[slot];
         int other = (slot + 1) % c_.slots;
-        if (!incoming.open || !incoming.tell ||
-            (other != slot && state.incoming[other].open && state.incoming[other].tell &&
+        if (!incoming.open || !incoming.cts_wanted ||
+            (other != slot && state.incoming[other].open && state.incoming[other].cts_wanted &&
              state.incoming[other].number < incoming.number)) {
             continue;
         }
         for (int rail = 0; rail < 2; rail++) {
-            if (state.rails[rail][receiver] != up || (rail != teller && !may_change)) {
+            if (state.rails[rail][receiver] != up || (rail != cts_rail && !may_change)) {
                 continue;
             }
             State after = state;
-            bool repeated = incoming.told_on != kNone;
-            after.teller = static_cast<std::uint8_t>(repeated ? rail : may_change ? kNone : teller);
-            after.incoming[slot].tell = after.incoming[slot].acknowledged = 0;
-            after.incoming[slot].told_on = static_cast<std::uint8_t>(rail);
+            bool repeated = incoming.cts_on != kNone;
+            after.cts_rail = static_cast<std::uint8_t>(repeated     ? rail
+                                                       : may_change ? kNone
+                                                                    : cts_rail);
+            after.incoming[slot].cts_wanted = after.incoming[slot].acknowledged = 0;
+            after.incoming[slot].cts_on = static_cast<std::uint8_t>(rail);
             int packet = kLine | (incoming.number - 1) << 4 | (repeated ? kRepeated : 0);
             push(after.pipes[rail][receiver][0], packet);
             sink(described(packet) + " is posted" + on(rail), after,
-                 rail == teller || teller == kNone || state.rails[teller][receiver] != up
+                 rail == cts_rail || cts_rail == kNone || state.rails[cts_rail][receiver] != up
                      ? Duty::obligatory
                      : Duty::optional,
                  "");
@@ -362,9 +364,9 @@ std::string Model::fence(State &state, int rail, int side) const
         take_report(state, sender, nothing);
         state.known[rail][sender] = 0;
     }
-    if (side == receiver && c_.mutations.lines_repeated_early) {
+    if (side == receiver && c_.mutations.cts_repeated_early) {
         for (Incoming &incoming : state.incoming) {
-            incoming.tell |= incoming.open && incoming.mask == 0 && incoming.told_on == rail;
+            incoming.cts_wanted |= incoming.open && incoming.mask == 0 && incoming.cts_on == rail;
         }
     }
     // Nothing is left of it once both have.
@@ -384,9 +386,9 @@ std::string Model::take_report(State &state, int side, const Report &report) con
     state.known[rail][side] = 1;
     if (side == receiver) {
         for (Incoming &incoming : state.incoming) {
-            if (incoming.open && incoming.mask == 0 && incoming.told_on == rail &&
-                !c_.mutations.lines_not_repeated) {
-                incoming.tell = 1;
+            if (incoming.open && incoming.mask == 0 && incoming.cts_on == rail &&
+                !c_.mutations.cts_not_repeated) {
+                incoming.cts_wanted = 1;
             }
         }
         return violation;
@@ -484,10 +486,10 @@ void Model::trouble_steps(const State &state, const Sink &sink) const
             std::memset(after.pipes[rail], 0, sizeof(after.pipes[rail]));
             // What an older rail of this name has carried is settled.
             for (Incoming &incoming : after.incoming) {
-                incoming.acknowledged |= incoming.told_on == rail;
+                incoming.acknowledged |= incoming.cts_on == rail;
             }
-            if (after.teller == rail) {
-                after.teller = kNone;
+            if (after.cts_rail == rail) {
+                after.cts_rail = kNone;
             }
             sink("the rail comes back:" + on(rail), after, Duty::optional, "");
         }

@@ -9,34 +9,34 @@
 #include "checker.hpp"
 
 // Rules that can be taken away, to see the checker notice.
-struct StripeMutations {
+struct ChannelMutations {
     bool resend_at_once = false;     // by the sender, who does not wait for the report
     bool duplicates_ignored = false; // with it: by generation; is that enough instead of the fence?
     bool report_without_fence = false; // the receiver's queue pairs stay as they are
     bool report_not_heeded = false;    // all that is not acknowledged is sent again
     bool drain_forgotten = false;      // completions that wait at the fence are thrown away
-    bool lines_not_repeated = false;   // clear-to-sends on a lost rail are not sent again
-    bool lines_repeated_early = false; // they are at our own fence, not at the peer's report
-    bool teller_changes_freely = false;
-    bool teller_forgets_complete = false; // repeats count while their message is open
-    bool probing_is_deaf = false;         // a rail is used by one side before the other is ready
-    bool leader_is_rail_0 = false;        // who writes the record
+    bool cts_not_repeated = false;     // clear-to-sends on a lost rail are not sent again
+    bool cts_repeated_early = false;   // they are at our own fence, not at the peer's report
+    bool cts_rail_changes_freely = false;
+    bool cts_repeats_forget_complete = false; // repeats count while their message is open
+    bool probing_is_deaf = false;  // a rail is used by one side before the other is ready
+    bool leader_is_rail_0 = false; // who writes the record
     bool record_at_learning = false;
     bool bye_overtakes = false;     // is heeded at once, whatever is still under way
     bool slot_needs_no_ack = false; // a clear-to-send alone frees the slot
 };
 
-struct StripeConfiguration {
+struct ChannelConfiguration {
     int messages;
     int slots;         // 1 or 2
     int queue_pairs;   // 1 or 2
     int failures;      // of a rail while the other is up
     int returns;       // of a lost rail
     bool active_sends; // the side that comes up last is the sender
-    StripeMutations mutations;
+    ChannelMutations mutations;
 };
 
-class StripeModel
+class ChannelModel
 {
   public:
     static constexpr int kSlots = 2, kPipe = 6, kControl = 4;
@@ -62,23 +62,23 @@ class StripeModel
     struct Incoming {
         std::uint8_t number; // of the message + 1
         std::uint8_t open, mask, seen, record;
-        std::uint8_t tell, told_on, acknowledged;
+        std::uint8_t cts_wanted, cts_on, acknowledged;
     };
     struct State {
         Pipe pipes[2][2][2];                   // rail, side that sends, queue pair
         std::uint8_t rails[2][2], known[2][2]; // rail, side; known: the peer's report
         std::uint8_t controls[2];              // per side that receives them
         Report control[2][kControl];
-        std::uint8_t next;          // message to be sent
-        std::uint8_t lines[kSlots]; // clear-to-sends: number + 1
+        std::uint8_t next;        // message to be sent
+        std::uint8_t cts[kSlots]; // clear-to-sends: number + 1
         Outgoing outgoing[kSlots];
         std::uint8_t posted; // next receive
         Incoming incoming[kSlots];
-        std::uint8_t teller, bye_sent, ended, failures, returns;
+        std::uint8_t cts_rail, bye_sent, ended, failures, returns;
     };
     using Sink = std::function<void(const std::string &, const State &, Duty, const std::string &)>;
 
-    explicit StripeModel(StripeConfiguration configuration) : c_(configuration)
+    explicit ChannelModel(ChannelConfiguration configuration) : c_(configuration)
     {
     }
 
@@ -108,5 +108,5 @@ class StripeModel
         return incoming.mask != 0 && incoming.seen == incoming.mask;
     }
 
-    StripeConfiguration c_;
+    ChannelConfiguration c_;
 };

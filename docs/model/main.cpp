@@ -207,9 +207,9 @@ void slots()
 
 // ---- Striped messages ---------------------------------------------------------------------------
 
-StripeConfiguration two_rails(bool active_sends = false)
+ChannelConfiguration two_rails(bool active_sends = false)
 {
-    StripeConfiguration configuration = {};
+    ChannelConfiguration configuration = {};
     configuration.messages = 3;
     configuration.slots = 1;
     configuration.queue_pairs = 1;
@@ -219,68 +219,68 @@ StripeConfiguration two_rails(bool active_sends = false)
     return configuration;
 }
 
-void stripe_holds(const std::string &name, const StripeConfiguration &configuration)
+void channel_holds(const std::string &name, const ChannelConfiguration &configuration)
 {
-    report("two rails: " + name, Checker<StripeModel>(StripeModel(configuration), 3000000).run(),
+    report("two rails: " + name, Checker<ChannelModel>(ChannelModel(configuration), 3000000).run(),
            false);
 }
 
-void stripe_breaks(const std::string &name, void (*change)(StripeMutations &))
+void channel_breaks(const std::string &name, void (*change)(ChannelMutations &))
 {
-    StripeConfiguration configuration = two_rails();
+    ChannelConfiguration configuration = two_rails();
     change(configuration.mutations);
     report("broken on purpose: two rails: " + name,
-           Checker<StripeModel>(StripeModel(configuration), 3000000).run(), true);
+           Checker<ChannelModel>(ChannelModel(configuration), 3000000).run(), true);
 }
 
-void stripe_correct()
+void channel_correct()
 {
-    stripe_holds("one slot, a rail fails and returns, sender ready first", two_rails());
-    stripe_holds("one slot, a rail fails and returns, receiver ready first", two_rails(true));
-    StripeConfiguration configuration = two_rails();
+    channel_holds("one slot, a rail fails and returns, sender ready first", two_rails());
+    channel_holds("one slot, a rail fails and returns, receiver ready first", two_rails(true));
+    ChannelConfiguration configuration = two_rails();
     configuration.failures = configuration.returns = 2;
-    stripe_holds("one slot, rails fail twice and return", configuration);
+    channel_holds("one slot, rails fail twice and return", configuration);
     /* What the engine does is stricter: its send queues need the acknowledgements. */
     configuration = two_rails();
     configuration.mutations.slot_needs_no_ack = true;
-    stripe_holds("a clear-to-send alone frees the slot", configuration);
+    channel_holds("a clear-to-send alone frees the slot", configuration);
     if (!all) {
         return;
     }
     configuration = two_rails();
     configuration.slots = 2;
-    stripe_holds("two slots, a rail fails and returns", configuration);
+    channel_holds("two slots, a rail fails and returns", configuration);
     configuration.messages = 4;
     configuration.queue_pairs = 2;
     configuration.returns = 0;
-    stripe_holds("two slots, two queue pairs, four messages, a rail fails", configuration);
+    channel_holds("two slots, two queue pairs, four messages, a rail fails", configuration);
 }
 
-void stripe_mutated()
+void channel_mutated()
 {
-    stripe_breaks("sent again at once", [](StripeMutations &m) { m.resend_at_once = true; });
-    stripe_breaks("sent again at once, generation instead of fence",
-                  [](StripeMutations &m) { m.resend_at_once = m.duplicates_ignored = true; });
-    stripe_breaks("a report without a fence",
-                  [](StripeMutations &m) { m.report_without_fence = true; });
-    stripe_breaks("sent again whatever the report says",
-                  [](StripeMutations &m) { m.report_not_heeded = true; });
-    stripe_breaks("a fence that does not drain",
-                  [](StripeMutations &m) { m.drain_forgotten = true; });
-    stripe_breaks("clear-to-sends are not repeated",
-                  [](StripeMutations &m) { m.lines_not_repeated = true; });
-    stripe_breaks("clear-to-sends are repeated before the peer's report",
-                  [](StripeMutations &m) { m.lines_repeated_early = true; });
-    stripe_breaks("clear-to-sends change their rail freely",
-                  [](StripeMutations &m) { m.teller_changes_freely = true; });
-    stripe_breaks("repeated clear-to-sends of complete messages do not count",
-                  [](StripeMutations &m) { m.teller_forgets_complete = true; });
-    stripe_breaks("a rail takes nothing before its probe",
-                  [](StripeMutations &m) { m.probing_is_deaf = true; });
-    stripe_breaks("the leader is rail 0", [](StripeMutations &m) { m.leader_is_rail_0 = true; });
-    stripe_breaks("the record is read with the first immediate",
-                  [](StripeMutations &m) { m.record_at_learning = true; });
-    stripe_breaks("BYE is heeded at once", [](StripeMutations &m) { m.bye_overtakes = true; });
+    channel_breaks("sent again at once", [](ChannelMutations &m) { m.resend_at_once = true; });
+    channel_breaks("sent again at once, generation instead of fence",
+                   [](ChannelMutations &m) { m.resend_at_once = m.duplicates_ignored = true; });
+    channel_breaks("a report without a fence",
+                   [](ChannelMutations &m) { m.report_without_fence = true; });
+    channel_breaks("sent again whatever the report says",
+                   [](ChannelMutations &m) { m.report_not_heeded = true; });
+    channel_breaks("a fence that does not drain",
+                   [](ChannelMutations &m) { m.drain_forgotten = true; });
+    channel_breaks("clear-to-sends are not repeated",
+                   [](ChannelMutations &m) { m.cts_not_repeated = true; });
+    channel_breaks("clear-to-sends are repeated before the peer's report",
+                   [](ChannelMutations &m) { m.cts_repeated_early = true; });
+    channel_breaks("clear-to-sends change their rail freely",
+                   [](ChannelMutations &m) { m.cts_rail_changes_freely = true; });
+    channel_breaks("repeated clear-to-sends of complete messages do not count",
+                   [](ChannelMutations &m) { m.cts_repeats_forget_complete = true; });
+    channel_breaks("a rail takes nothing before its probe",
+                   [](ChannelMutations &m) { m.probing_is_deaf = true; });
+    channel_breaks("the leader is rail 0", [](ChannelMutations &m) { m.leader_is_rail_0 = true; });
+    channel_breaks("the record is read with the first immediate",
+                   [](ChannelMutations &m) { m.record_at_learning = true; });
+    channel_breaks("BYE is heeded at once", [](ChannelMutations &m) { m.bye_overtakes = true; });
 }
 
 } // namespace
@@ -291,8 +291,8 @@ int main(int argc, char **argv)
     correct();
     mutated();
     slots();
-    stripe_correct();
-    stripe_mutated();
+    channel_correct();
+    channel_mutated();
     std::printf("1..%d\n", number);
     return failures ? 1 : 0;
 }

@@ -7,7 +7,7 @@
 setup
 cd "$root" || die "cannot change to $root"
 failed=0 found=0
-for engine in rpc stripe; do
+for engine in rpc channel; do
     say "mutations of core/$engine"
     status=0
     python3 "core/$engine/tests/mutations.py" "$root" "$@" || status=$?

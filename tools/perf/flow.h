@@ -1,4 +1,4 @@
-/* flow.h: one channel of copyrpc-perf --stripe: the same on both sides.
+/* flow.h: one channel of copyrpc-perf --channels: the same on both sides.
  *
  * A side that sends has `depth` messages open, one that receives as many receives posted. What is to
  * be sent is in the plan, which travels as the token of the channel. Once the client has sent enough

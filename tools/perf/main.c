@@ -18,7 +18,7 @@ enum {
     OPTION_WARMUP,
     OPTION_WAIT,
     OPTION_RING,
-    OPTION_STRIPE,
+    OPTION_CHANNELS,
     OPTION_GROUP,
     OPTION_QUEUE_PAIRS,
     OPTION_SPLIT,
@@ -44,7 +44,7 @@ static const struct argp_option option_table[] = {
     {"progress", OPTION_PROGRESS, NULL, 0, "a line a second, also if stderr is no terminal", 0},
     {"demo", OPTION_DEMO, NULL, 0, "end with the line of ./dev demo", 0},
     {NULL, 0, NULL, 0, "Messages over two rails, instead of calls (on both sides):", 1},
-    {"stripe", OPTION_STRIPE, NULL, 0,
+    {"channels", OPTION_CHANNELS, NULL, 0,
      "measure a channel: --size is of each buffer, or a range MIN:MAX (1M), --depth and --calls "
      "count messages (16)",
      1},
@@ -91,7 +91,7 @@ static double seconds_of(const char *text, struct argp_state *state)
     return value;
 }
 
-/* "BYTES", or "MIN:MAX" (with --stripe). */
+/* "BYTES", or "MIN:MAX" (with --channels). */
 static void take_size(const char *text, struct perf_options *options, struct argp_state *state)
 {
     const char *colon = strchr(text, ':');
@@ -127,14 +127,14 @@ static void take_rails(const char *text, struct perf_options *options)
 }
 
 /* Defaults, and what does not go together. */
-static void check_stripe(struct perf_options *options, struct argp_state *state)
+static void check_channels(struct perf_options *options, struct argp_state *state)
 {
     if (options->request_bytes == UINT32_MAX) {
         options->request_bytes = options->bytes_min = 1u << 20;
     }
     options->depth = options->depth == UINT32_MAX ? 16 : options->depth;
     if (options->endpoints != 1 || options->reply_bytes != UINT32_MAX || options->ring_bytes) {
-        argp_error(state, "--endpoints, --reply-size and --ring are of calls, not of --stripe");
+        argp_error(state, "--endpoints, --reply-size and --ring are of calls, not of --channels");
     }
     const struct flow_plan plan = flow_plan_of(options);
     const char *why = flow_check(&plan);
@@ -210,8 +210,8 @@ static error_t parse(int key, char *argument, struct argp_state *state)
     case OPTION_DEMO:
         options->demo = true;
         break;
-    case OPTION_STRIPE:
-        options->stripe = true;
+    case OPTION_CHANNELS:
+        options->channels = true;
         break;
     case OPTION_GROUP:
         options->group = (uint32_t)number(argument, CRPC_CHANNEL_GROUP_MAX, state);
@@ -250,8 +250,8 @@ static error_t parse(int key, char *argument, struct argp_state *state)
         if (!command->role || (strcmp(command->role, "client") == 0 && !options->address)) {
             argp_usage(state);
         }
-        if (options->stripe) {
-            check_stripe(options, state);
+        if (options->channels) {
+            check_channels(options, state);
         } else {
             check_calls(options, state);
         }
@@ -289,7 +289,7 @@ crpc_context *perf_open(const struct perf_options *options)
     if (options->device) {
         snprintf(wanted.device, sizeof(wanted.device), "%s", options->device);
     }
-    if (options->stripe) {
+    if (options->channels) {
         wanted.flags = CRPC_CONTEXT_RAILS;
         memcpy(wanted.rails, options->rails, sizeof(wanted.rails));
     }
@@ -315,7 +315,7 @@ int main(int argc, char **argv)
         .parser = parse,
         .args_doc = "server [ADDRESS]\nclient ADDRESS",
         .doc = "Measures calls over RDMA: how many a second, and how long each takes; with "
-               "--stripe, messages over two rails.\v"
+               "--channels, messages over two rails.\v"
                "ADDRESS is HOST:PORT or [IPV6]:PORT; the server listens on *:7472 if none is "
                "given. Any server that echoes will do for a client without --reply-size."};
     argp_program_version_hook = version_print;
@@ -323,12 +323,12 @@ int main(int argc, char **argv)
     sigaction(SIGINT, &(struct sigaction){.sa_handler = on_signal}, NULL);
     sigaction(SIGTERM, &(struct sigaction){.sa_handler = on_signal}, NULL);
     if (strcmp(command.role, "server") == 0) {
-        return command.options.stripe ? stripe_serve(&command.options)
-                                      : perf_serve(&command.options);
+        return command.options.channels ? channel_serve(&command.options)
+                                        : perf_serve(&command.options);
     }
     if (strcmp(command.role, "client") == 0) {
-        return command.options.stripe ? stripe_measure(&command.options)
-                                      : perf_measure(&command.options);
+        return command.options.channels ? channel_measure(&command.options)
+                                        : perf_measure(&command.options);
     }
     return perf_failed(command.role, "the first argument is 'server' or 'client'");
 }

@@ -5,8 +5,8 @@
  *   client.c   calls and measures
  *   report.c   progress, table, JSON, the demo's line
  *
- * With --stripe, messages over channels instead of calls: flow.c, stripe_server.c, stripe_client.c,
- * stripe_report.c.
+ * With --channels, messages over channels instead of calls: flow.c, channel_server.c, channel_client.c,
+ * channel_report.c.
  */
 #ifndef TOOLS_PERF_PERF_H
 #define TOOLS_PERF_PERF_H
@@ -42,8 +42,8 @@ struct perf_options {
     bool demo;
     bool progress;
 
-    /* with --stripe: request_bytes is the most, `calls` counts messages */
-    bool stripe;
+    /* with --channels: request_bytes is the most, `calls` counts messages */
+    bool channels;
     uint32_t bytes_min; /* of a buffer */
     bool range;         /* --size was one */
     uint32_t group;
@@ -73,8 +73,8 @@ extern volatile sig_atomic_t perf_stop;
 
 int perf_serve(const struct perf_options *options);
 int perf_measure(const struct perf_options *options);
-int stripe_serve(const struct perf_options *options);
-int stripe_measure(const struct perf_options *options);
+int channel_serve(const struct perf_options *options);
+int channel_measure(const struct perf_options *options);
 
 void report_progress(const struct perf_options *options, double seconds, uint64_t answered,
                      uint64_t answered_before, double interval);

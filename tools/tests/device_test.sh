@@ -47,16 +47,16 @@ check "a table for people" bash -c "timeout 60 '$perf' client $address:7472 -t 0
 check_stops "perf server ends on SIGTERM" "$server"
 check "perf client says that nobody listens" bash -c "! timeout 60 '$perf' client $address:7472 > '$work/nobody' 2>&1 && grep -q listens '$work/nobody'"
 
-"$perf" server --stripe "$address:7474" > "$work/stripe" 2>&1 &
+"$perf" server --channels "$address:7474" > "$work/channels" 2>&1 &
 server=$!
-check "perf server --stripe listens" listening "$work/stripe"
-stripe() { timeout 100 "$perf" client --stripe "$address:7474" --json "$@" > "$work/json"; }
+check "perf server --channels listens" listening "$work/channels"
+measure_channel() { timeout 100 "$perf" client --channels "$address:7474" --json "$@" > "$work/json"; }
 # A channel is connected 300 ms after its first rail, even if the other is not up yet. Then what is counted over both rails is counted
 # again, after a longer warm-up; but not if a rail was lost.
 both_rails() {
     local warmup
     for warmup in 0.2 1 4 16; do
-        stripe --warmup $warmup "$@" || return 1
+        measure_channel --warmup $warmup "$@" || return 1
         json "r['rail_events'] == [] and all(l['state'] == 'up' for l in r['rails']) or not all(e['used'] for e in r['rail_events'])" 2> /dev/null && return
     done
     cat "$work/json"
@@ -70,13 +70,13 @@ check "one message is one WQE on each rail" both_rails -n 300 -s 256k --split 51
 check "and half of its bytes" json "r['counts']['data_wqes'] == 600 and r['rail0_share'] == 512 and r['rails'][0]['bytes_sent'] == r['rails'][1]['bytes_sent'] == r['bytes'] / 2"
 check "short ones are one WQE, sleeping" both_rails -n 300 -s 1:1000 --verify --wait --split 300
 check "on the rail with the larger share" json "r['counts']['data_wqes'] == 300 and [l['messages_sent'] for l in r['rails']] == [0, 300] and r['server']['wrong'] == 0"
-check "one rail alone" stripe -n 100 -s 256k --one-rail
+check "one rail alone" measure_channel -n 100 -s 256k --one-rail
 check "the other carries nothing" json "r['counts']['data_wqes'] == 100 and r['rails'][1]['bytes_sent'] == 0 and r['rails'][1]['state'] == 'none'"
 check "the JSON of channels has latencies in order" json "0 < r['latency_ns']['p50'] <= r['latency_ns']['p99'] <= r['latency_ns']['max']"
-check "rates of each rail while it runs" bash -c "timeout 60 '$perf' client --stripe $address:7474 -t 3 --progress 2>&1 >/dev/null | grep -qE 'of 3 s  rail 0 [0-9.]+ [kMG]?B/s  rail 1 [0-9.]+ [kMG]?B/s  total'"
-check "a table of channels for people" bash -c "timeout 60 '$perf' client --stripe $address:7474 -t 0.3 --warmup 1 | grep -qE '^  rail 1   [0-9.]+ [kMG]?B/s by $driver on $device1, up'"
+check "rates of each rail while it runs" bash -c "timeout 60 '$perf' client --channels $address:7474 -t 3 --progress 2>&1 >/dev/null | grep -qE 'of 3 s  rail 0 [0-9.]+ [kMG]?B/s  rail 1 [0-9.]+ [kMG]?B/s  total'"
+check "a table of channels for people" bash -c "timeout 60 '$perf' client --channels $address:7474 -t 0.3 --warmup 1 | grep -qE '^  rail 1   [0-9.]+ [kMG]?B/s by $driver on $device1, up'"
 if [ -n "${TEST_LINK1_DOWN:-}" ]; then
-    "$perf" client --stripe "$address:7474" --json -t 300 --warmup 0 -s 256k --verify --progress > "$work/json" 2> "$work/events" &
+    "$perf" client --channels "$address:7474" --json -t 300 --warmup 0 -s 256k --verify --progress > "$work/json" 2> "$work/events" &
     client=$!
     told() { until grep -qE "$1" "$work/events"; do kill -0 "$client" || return 1; sleep 0.1; done; }
     check "both rails carry bytes first" told 'rail 1 [0-9.]*[1-9][0-9.]* [kMG]?B/s'
@@ -90,9 +90,9 @@ if [ -n "${TEST_LINK1_DOWN:-}" ]; then
     check "perf ends well all the same" [ $? = 0 ]
     check "nothing is lost, and the JSON tells of the rail" json "r['failed'] == r['server']['wrong'] == 0 and (lambda e: (1, False) in e and (1, True) in e[e.index((1, False)):])([(e['rail'], e['used']) for e in r['rail_events']]) and r['rails'][1]['failures'] >= 1"
 fi
-check_stops "perf server --stripe ends on SIGTERM" "$server"
-check "it says what it has received" grep -qE '^client 1: [0-9]+ messages, [0-9.]+ [kMG]?B received, 0 wrong' "$work/stripe"
-check "perf client --stripe says that nobody listens" bash -c "! timeout 60 '$perf' client --stripe $address:7474 > '$work/nobody' 2>&1 && grep -q listens '$work/nobody'"
+check_stops "perf server --channels ends on SIGTERM" "$server"
+check "it says what it has received" grep -qE '^client 1: [0-9]+ messages, [0-9.]+ [kMG]?B received, 0 wrong' "$work/channels"
+check "perf client --channels says that nobody listens" bash -c "! timeout 60 '$perf' client --channels $address:7474 > '$work/nobody' 2>&1 && grep -q listens '$work/nobody'"
 
 "$echo_server" "*:7471" > "$work/echo" 2>&1 &
 server=$!
@@ -104,10 +104,10 @@ check "the README's program, as printed" "$source/docs/tests/readme_test.sh" "$(
 check_stops "echo server ends on SIGTERM" "$server"
 check "echo client says that nobody listens" bash -c "! timeout 60 '$echo_client' $address:7471 > '$work/nobody' 2>&1 && grep -q listens '$work/nobody'"
 
-stripe=$(dirname "$echo_client")/stripe
-timeout 120 "$stripe" receive "$address:7475" > "$work/received" 2>&1 &
+channel=$(dirname "$echo_client")/channel
+timeout 120 "$channel" receive "$address:7475" > "$work/received" 2>&1 &
 receiver=$!
-check "the example of a channel sends" timeout 120 bash -c "until '$stripe' send $address:7475 200 > '$work/sent'; do sleep 0.3; done"
+check "the example of a channel sends" timeout 120 bash -c "until '$channel' send $address:7475 200 > '$work/sent'; do sleep 0.3; done"
 wait $receiver
 check "and receives" [ $? = 0 ]
 check "all of it" grep -qE '^received 200 messages over (one rail|two rails)$' "$work/received"

@@ -21,9 +21,9 @@ check "perf wants a role" fails_and_says "usage" "$perf"
 check "perf wants an address" fails_and_says "usage" "$perf" client
 check "perf refuses a bad number" fails_and_says "is no number" "$perf" client --size=-1 127.0.0.1:1
 check "perf refuses no depth at all" fails_and_says "depth times endpoints" "$perf" client -q 0 127.0.0.1:1
-check "perf refuses more than 8 buffers a message" fails_and_says "no number up to 8" "$perf" client --stripe --group 9 127.0.0.1:1
-check "perf refuses more memory than 4 GiB" fails_and_says "4 GiB" "$perf" client --stripe -s 256M -q 32 127.0.0.1:1
-check "perf refuses options of calls for channels" fails_and_says "not of --stripe" "$perf" client --stripe -e 2 127.0.0.1:1
+check "perf refuses more than 8 buffers a message" fails_and_says "no number up to 8" "$perf" client --channels --group 9 127.0.0.1:1
+check "perf refuses more memory than 4 GiB" fails_and_says "4 GiB" "$perf" client --channels -s 256M -q 32 127.0.0.1:1
+check "perf refuses options of calls for channels" fails_and_says "not of --channels" "$perf" client --channels -e 2 127.0.0.1:1
 check "perf refuses a range of sizes for calls" fails_and_says "one size" "$perf" client -s 1:2 127.0.0.1:1
-check "perf refuses a share above 1024" fails_and_says "no number up to 1024" "$perf" client --stripe --split 1025 127.0.0.1:1
+check "perf refuses a share above 1024" fails_and_says "no number up to 1024" "$perf" client --channels --split 1025 127.0.0.1:1
 plan

@@ -56,7 +56,7 @@ def use(endpoint: copyrpc.Endpoint) -> None:
     endpoint.call("text")
     endpoint.call(b"x", timeout="1")
 
-def stripe(channel: copyrpc.Channel) -> list[int]:
+def move(channel: copyrpc.Channel) -> list[int]:
     first: int = channel.post_receive(bytearray(1)).wait()
     return [first, channel.send(b"x", 1), channel.receive(bytearray(1)), *channel.post_receive([bytearray(1)], [1]).wait()]
 END

@@ -82,9 +82,9 @@ def test_perf_server(address, how):
 
 
 @pytest.mark.parametrize("size", [0, 1000, 1 << 20, (5 << 20) + 17, 20 << 20])
-def test_stripe_file(address, tmp_path, size):
+def test_send_file(address, tmp_path, size):
     (tmp_path / "original").write_bytes(os.urandom(size))
-    command = program("python", "stripe_file")
+    command = program("python", "send_file")
     receiver = subprocess.Popen([*command, "receive", str(tmp_path / "copy"), address], stdout=subprocess.PIPE, text=True)
     assert receiver.stdout.readline() == f"listening on {address}\n"
     done = run(command, "send", tmp_path / "original", address)
@@ -93,7 +93,7 @@ def test_stripe_file(address, tmp_path, size):
     assert (tmp_path / "copy").read_bytes() == (tmp_path / "original").read_bytes()
 
 
-def test_stripe_file_says_what_is_wrong(address, tmp_path):
-    for arguments, says in (([], "usage"), (["send", "/no/such/file", address], "No such file"), (["send", __file__, address], "stripe_file: ")):
-        done = run(program("python", "stripe_file"), *arguments)
+def test_send_file_says_what_is_wrong(address, tmp_path):
+    for arguments, says in (([], "usage"), (["send", "/no/such/file", address], "No such file"), (["send", __file__, address], "send_file: ")):
+        done = run(program("python", "send_file"), *arguments)
         assert done.returncode == 1 and says in done.stderr and "Traceback" not in done.stderr

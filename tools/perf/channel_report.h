@@ -1,19 +1,19 @@
-/* stripe_report.h: what copyrpc-perf --stripe measured, and how it is shown. */
-#ifndef TOOLS_PERF_STRIPE_REPORT_H
-#define TOOLS_PERF_STRIPE_REPORT_H
+/* channel_report.h: what copyrpc-perf --channels measured, and how it is shown. */
+#ifndef TOOLS_PERF_CHANNEL_REPORT_H
+#define TOOLS_PERF_CHANNEL_REPORT_H
 
 #include "flow.h"
 
-#define STRIPE_EVENTS_MAX 256 /* that are kept */
+#define CHANNEL_EVENTS_MAX 256 /* that are kept */
 
 /* A rail was lost, or is used again. */
-struct stripe_event {
+struct channel_event {
     double seconds; /* since the run began */
     uint32_t rail;
     int32_t status;
 };
 
-struct stripe_result {
+struct channel_result {
     struct histogram *latency;
     double seconds;
     uint64_t messages; /* acknowledged */
@@ -29,12 +29,12 @@ struct stripe_result {
     crpc_channel_info info;
     crpc_rail_info rails[CRPC_RAILS_MAX];
     uint32_t rail_count;
-    struct stripe_event events[STRIPE_EVENTS_MAX];
+    struct channel_event events[CHANNEL_EVENTS_MAX];
     uint32_t event_count;
 };
 
 /* For a line of progress. */
-struct stripe_progress {
+struct channel_progress {
     double seconds;  /* since the run began */
     double interval; /* since the line before */
     uint64_t messages;
@@ -42,10 +42,10 @@ struct stripe_progress {
     crpc_channel_stats now;
 };
 
-void stripe_report_progress(const struct perf_options *options,
-                            const struct stripe_progress *progress);
+void channel_report_progress(const struct perf_options *options,
+                             const struct channel_progress *progress);
 /* Ends the line, on a terminal, where each is written over the one before. */
-void stripe_report_progress_end(void);
-void stripe_report_result(const struct perf_options *options, const struct stripe_result *result);
+void channel_report_progress_end(void);
+void channel_report_result(const struct perf_options *options, const struct channel_result *result);
 
 #endif

@@ -1,8 +1,8 @@
-/* stripe_rounds.c: a sender and a receiver in one thread, over channels of two rails, by the public
+/* channel_rounds.c: a sender and a receiver in one thread, over channels of two rails, by the public
  * API: a given number of rounds, for callgrind.
  *
- *   stripe_rounds BYTES GROUP SPLIT BATCH ROUNDS
- *   stripe_rounds empty CHANNELS ROUNDS
+ *   channel_rounds BYTES GROUP SPLIT BATCH ROUNDS
+ *   channel_rounds empty CHANNELS ROUNDS
  *
  * In a round BATCH receives are posted, and when their clear-to-sends have landed as many messages of
  * GROUP buffers of BYTES are sent, all with one submit. SPLIT is `measured` or the share of rail 0.
@@ -55,7 +55,7 @@ static useconds_t landing_us = LANDING_US;
 
 __attribute__((noreturn)) static void give_up(const char *what)
 {
-    fprintf(stderr, "stripe_rounds: %s\n", what);
+    fprintf(stderr, "channel_rounds: %s\n", what);
     exit(EXIT_FAILURE);
 }
 
@@ -125,7 +125,7 @@ static void explain(uint32_t index, struct side *const sides[2])
         crpc_channel_info info = {.struct_size = sizeof(info)};
         crpc_channel_get_info(sides[i]->context, sides[i]->channels[index], &info);
         crpc_channel_get_error(sides[i]->context, sides[i]->channels[index], &error);
-        fprintf(stderr, "stripe_rounds: side %d: state %u, rails %u and %u; %s\n", i, info.state,
+        fprintf(stderr, "channel_rounds: side %d: state %u, rails %u and %u; %s\n", i, info.state,
                 info.rail_state[0], info.rail_state[1], error.message);
     }
 }
@@ -231,7 +231,7 @@ static void run_round(void)
     poll_until_done(&receiver, bench_receiver_poll);
     poll_until_done(&sender, bench_sender_poll);
     if (wqes_posted() != at_once) { /* messages that found no clear-to-send are sent by a poll */
-        fprintf(stderr, "stripe_rounds: the clear-to-sends were late, so nothing can be said\n");
+        fprintf(stderr, "channel_rounds: the clear-to-sends were late, so nothing can be said\n");
         exit(TRY_AGAIN);
     }
 }
@@ -271,8 +271,8 @@ int main(int argc, char **argv)
 {
     bool empty = argc == 4 && strcmp(argv[1], "empty") == 0;
     if (argc != 6 && !empty) {
-        fprintf(stderr, "usage: stripe_rounds BYTES GROUP (measured|SHARE) BATCH ROUNDS\n"
-                        "       stripe_rounds empty CHANNELS ROUNDS\n");
+        fprintf(stderr, "usage: channel_rounds BYTES GROUP (measured|SHARE) BATCH ROUNDS\n"
+                        "       channel_rounds empty CHANNELS ROUNDS\n");
         return 2;
     }
     bool measured = empty || strcmp(argv[3], "measured") == 0;

@@ -1,4 +1,4 @@
-/* stripe_server.c: copyrpc-perf server --stripe: receives what each client has planned, looks at it,
+/* channel_server.c: copyrpc-perf server --channels: receives what each client has planned, looks at it,
  * and sends as much if asked to. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -155,7 +155,7 @@ static void serve(struct server *server)
     }
 }
 
-int stripe_serve(const struct perf_options *options)
+int channel_serve(const struct perf_options *options)
 {
     static struct server server;
     crpc_error error = {.struct_size = sizeof(error)};

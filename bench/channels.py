@@ -1,4 +1,4 @@
-"""stripe.py SIMNIC STRIPE_ROUNDS QUEUE_ROUNDS PERF [--check]: what a message over a channel costs, in instructions of the
+"""channels.py SIMNIC CHANNEL_ROUNDS QUEUE_ROUNDS PERF [--check]: what a message over a channel costs, in instructions of the
 application's thread and in WQEs, on simnic with the direct mlx5 driver; beside it two ibv_post_send of one WRITE with immediate
 each, by libmlx5. And GB/s over one rail and over two, in one run, which on simnic says what its two device threads can copy.
 
@@ -10,7 +10,7 @@ import sys
 
 import counting
 
-simnic, stripe_rounds, queue_rounds, perf = (os.path.abspath(path) for path in sys.argv[1:5])
+simnic, channel_rounds, queue_rounds, perf = (os.path.abspath(path) for path in sys.argv[1:5])
 check = "--check" in sys.argv
 DEVICE = os.environ.get("TEST_DEVICE", "mlx5_0")
 FEW, MANY = (2, 12) if check else (4, 36)
@@ -19,7 +19,7 @@ PARTS = {"send": "bench_send", "sender_poll": "bench_sender_poll", "receive": "b
 
 def message(size, group, share, batch, parts=("send", "sender_poll", "receive", "receiver_poll")):
     """Instructions a message, part by part."""
-    command = [stripe_rounds, str(size), str(group), str(share), str(batch), None]
+    command = [channel_rounds, str(size), str(group), str(share), str(batch), None]
     few, many = (8 * FEW, 8 * MANY) if batch == 1 else (FEW, MANY)
     costs = {part: counting.each(simnic, command, PARTS[part], few, many, batch) for part in parts if part != "send"}
     if "send" in parts:
@@ -28,7 +28,7 @@ def message(size, group, share, batch, parts=("send", "sender_poll", "receive", 
 
 
 def counters(size, group, share, batch):
-    command = [simnic, "run", "--private", "--", stripe_rounds, str(size), str(group), str(share), str(batch), "20"]
+    command = [simnic, "run", "--private", "--", channel_rounds, str(size), str(group), str(share), str(batch), "20"]
     return json.loads(counting.patient(command))
 
 
@@ -41,12 +41,12 @@ def two_writes():
 
 
 def empty_poll(channels):
-    return counting.each(simnic, [stripe_rounds, "empty", str(channels), None], "bench_empty_poll", 500, 1500, 1)
+    return counting.each(simnic, [channel_rounds, "empty", str(channels), None], "bench_empty_poll", 500, 1500, 1)
 
 
 def rate(*options):
-    script = """"$0" server --stripe 127.0.0.1:7472 > /dev/null & server=$!; sleep 1
-                "$0" client --stripe 127.0.0.1:7472 --json -s 1M -t 2 "$@"; kill $server; wait"""
+    script = """"$0" server --channels 127.0.0.1:7472 > /dev/null & server=$!; sleep 1
+                "$0" client --channels 127.0.0.1:7472 --json -s 1M -t 2 "$@"; kill $server; wait"""
     done = subprocess.run([simnic, "run", "--private", "--", "sh", "-c", script, perf, *options], capture_output=True, text=True,
                           check=True)
     result = json.loads(done.stdout)
@@ -54,7 +54,7 @@ def rate(*options):
             "rails": [round(rail["bytes_per_second"] / 1e9, 3) for rail in result["rails"]]}
 
 
-LARGE, SHORT = 1024, 512  # stripe_rounds.c stripes from 1024 bytes on
+LARGE, SHORT = 1024, 512  # channel_rounds.c stripes from 1024 bytes on
 SENDING = ("send",) if check else tuple(PARTS)
 BATCHES = (16,) if check else (1, 16)
 pair = two_writes()

@@ -1,7 +1,7 @@
-/* stripe.c: sends messages over a channel, from one process to another, over two NICs if there are.
+/* channel.c: sends messages over a channel, from one process to another, over two NICs if there are.
  *
- *   stripe receive ADDRESS            e.g. stripe receive 10.99.0.1:7473
- *   stripe send ADDRESS [COUNT]
+ *   channel receive ADDRESS            e.g. channel receive 10.99.0.1:7473
+ *   channel send ADDRESS [COUNT]
  *
  * The receiver posts buffers in the order in which messages are to come; each message goes straight
  * into one of them. Several are posted at a time, so that the sender need not wait.
@@ -22,7 +22,7 @@ static uint8_t memory[DEPTH][BYTES];
 
 static int failed(const char *what, const char *why)
 {
-    fprintf(stderr, "stripe: %s: %s\n", what, why);
+    fprintf(stderr, "channel: %s: %s\n", what, why);
     return EXIT_FAILURE;
 }
 
@@ -111,7 +111,7 @@ int main(int argc, char **argv)
     answer_options(argc, argv, "receive ADDRESS\nsend ADDRESS [COUNT]",
                    "Sends messages over a channel, over two NICs if there are.");
     if (argc < 3 || (strcmp(argv[1], "send") != 0 && strcmp(argv[1], "receive") != 0)) {
-        return failed("usage", "stripe receive|send ADDRESS [COUNT]");
+        return failed("usage", "channel receive|send ADDRESS [COUNT]");
     }
     int receives = strcmp(argv[1], "receive") == 0;
     uint32_t count = argc > 3 ? (uint32_t)strtoul(argv[3], NULL, 10) : 100;

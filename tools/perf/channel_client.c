@@ -1,4 +1,4 @@
-/* stripe_client.c: copyrpc-perf client --stripe: keeps `depth` messages open on one channel and
+/* channel_client.c: copyrpc-perf client --channels: keeps `depth` messages open on one channel and
  * takes the time of each, from crpc_channel_submit to the poll that gives its last completion. */
 #include <stddef.h>
 #include <stdio.h>
@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "flow.h"
-#include "stripe_report.h"
+#include "channel_report.h"
 
 #define COMPLETIONS 64
 #define WAIT_NS 10000000u
@@ -19,7 +19,7 @@ struct client {
     struct flow flow;
     bool disconnected;
     uint64_t begun_ns;
-    struct stripe_result result;
+    struct channel_result result;
 };
 
 /* ---- Connecting ------------------------------------------------------------------------------ */
@@ -53,13 +53,13 @@ static int connect_channel(struct client *client, const struct flow_plan *plan)
 
 static void take_rail(struct client *client, const crpc_completion *completion, uint64_t now_ns)
 {
-    struct stripe_result *result = &client->result;
+    struct channel_result *result = &client->result;
     flow_tell_rail(completion);
-    if (result->event_count < STRIPE_EVENTS_MAX) {
+    if (result->event_count < CHANNEL_EVENTS_MAX) {
         result->events[result->event_count] =
-            (struct stripe_event){.seconds = (double)(now_ns - client->begun_ns) / 1e9,
-                                  .rail = (uint32_t)completion->token,
-                                  .status = completion->status};
+            (struct channel_event){.seconds = (double)(now_ns - client->begun_ns) / 1e9,
+                                   .rail = (uint32_t)completion->token,
+                                   .status = completion->status};
     }
     result->event_count++;
 }
@@ -102,10 +102,10 @@ static crpc_channel_stats stats_of(const struct client *client)
     return stats;
 }
 
-static void tell_progress(struct client *client, struct stripe_progress *progress)
+static void tell_progress(struct client *client, struct channel_progress *progress)
 {
     progress->now = stats_of(client);
-    stripe_report_progress(client->options, progress);
+    channel_report_progress(client->options, progress);
     progress->before = progress->now;
 }
 
@@ -116,7 +116,7 @@ static void run(struct client *client, double seconds, uint64_t messages, bool p
     uint64_t now_ns = perf_now_ns(), told_ns = now_ns, begun_ns = now_ns;
     uint64_t end_ns = messages ? UINT64_MAX : begun_ns + (uint64_t)(seconds * 1e9);
     uint64_t left = messages ? messages : UINT64_MAX;
-    struct stripe_progress shown = {.before = stats_of(client)};
+    struct channel_progress shown = {.before = stats_of(client)};
     client->begun_ns = begun_ns;
     while (!flow->lost && !perf_stop && now_ns < end_ns && left > 0) {
         while (left > 0 && flow_send(flow, now_ns)) {
@@ -136,7 +136,7 @@ static void run(struct client *client, double seconds, uint64_t messages, bool p
         step(client, perf_now_ns());
     }
     if (progress && told_ns != begun_ns) {
-        stripe_report_progress_end();
+        channel_report_progress_end();
     }
     client->result.seconds = (double)(perf_now_ns() - begun_ns) / 1e9;
 }
@@ -154,7 +154,7 @@ static void subtract(crpc_channel_stats *stats, const crpc_channel_stats *before
 static void measure(struct client *client)
 {
     const struct perf_options *options = client->options;
-    struct stripe_result *result = &client->result;
+    struct channel_result *result = &client->result;
     struct flow *flow = &client->flow;
     if (options->warmup_seconds > 0) {
         run(client, options->warmup_seconds, 0, false);
@@ -217,7 +217,7 @@ static void leave(struct client *client)
 }
 
 /* Nothing was lost and nothing arrived that was not sent. */
-static bool is_right(const struct stripe_result *result)
+static bool is_right(const struct channel_result *result)
 {
     return result->messages > 0 && result->failed == 0 && result->wrong == 0 && result->reported &&
            result->report.wrong == 0 && result->report.messages == result->sent;
@@ -231,7 +231,7 @@ static int say_why_lost(struct client *client)
                        error.status ? error.message : crpc_status_text(client->flow.lost_status));
 }
 
-int stripe_measure(const struct perf_options *options)
+int channel_measure(const struct perf_options *options)
 {
     static struct client client;
     const struct flow_plan plan = flow_plan_of(options);
@@ -255,7 +255,7 @@ int stripe_measure(const struct perf_options *options)
         } else {
             finish(&client);
         }
-        stripe_report_result(options, &client.result);
+        channel_report_result(options, &client.result);
         status = !lost && is_right(&client.result) ? EXIT_SUCCESS : EXIT_FAILURE;
         leave(&client);
         crpc_channel_close(client.context, client.channel);

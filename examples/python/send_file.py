@@ -1,7 +1,7 @@
-"""stripe_file.py: carries a file to another machine, striped over both rails.
+"""send_file.py: carries a file to another machine, striped over both rails.
 
-    stripe_file.py receive FILE [ADDRESS]      e.g. stripe_file.py receive copy 10.99.0.1:7472
-    stripe_file.py send FILE ADDRESS
+    send_file.py receive FILE [ADDRESS]      e.g. send_file.py receive copy 10.99.0.1:7472
+    send_file.py send FILE ADDRESS
 
 Pieces of PIECE bytes go round in DEPTH rooms of one region, which is registered once: while some are under way the others are read
 or written. A piece that is shorter than a room, or empty, is the last."""
@@ -58,11 +58,11 @@ def main():
     elif 2 <= len(words) <= 3 and words[0] == "receive":
         receive(words[1], words[2] if len(words) == 3 else "*:7472")
     else:
-        sys.exit("usage: stripe_file.py receive FILE [ADDRESS] | send FILE ADDRESS")
+        sys.exit("usage: send_file.py receive FILE [ADDRESS] | send FILE ADDRESS")
 
 
 if __name__ == "__main__":
     try:
         main()
     except (copyrpc.CopyrpcError, OSError) as error:
-        sys.exit(f"stripe_file: {error}")
+        sys.exit(f"send_file: {error}")

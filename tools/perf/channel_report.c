@@ -1,5 +1,5 @@
-/* stripe_report.c: what copyrpc-perf --stripe prints. */
-#include "stripe_report.h"
+/* channel_report.c: what copyrpc-perf --channels prints. */
+#include "channel_report.h"
 
 #include <stdio.h>
 #include <unistd.h>
@@ -10,8 +10,8 @@
 
 /* ---- Progress -------------------------------------------------------------------------------- */
 
-void stripe_report_progress(const struct perf_options *options,
-                            const struct stripe_progress *progress)
+void channel_report_progress(const struct perf_options *options,
+                             const struct channel_progress *progress)
 {
     bool terminal = isatty(STDERR_FILENO);
     const crpc_channel_stats *now = &progress->now, *before = &progress->before;
@@ -38,7 +38,7 @@ void stripe_report_progress(const struct perf_options *options,
     fputs(terminal ? "   " : "\n", stderr);
 }
 
-void stripe_report_progress_end(void)
+void channel_report_progress_end(void)
 {
     if (isatty(STDERR_FILENO)) {
         fputc('\n', stderr);
@@ -52,7 +52,7 @@ static double per(uint64_t count, uint64_t messages)
     return messages ? (double)count / (double)messages : 0;
 }
 
-static const char *state_of(const struct stripe_result *result, uint32_t rail)
+static const char *state_of(const struct channel_result *result, uint32_t rail)
 {
     static const char *const names[] = {[CRPC_RAIL_NONE] = "none",
                                         [CRPC_RAIL_LACKED] = "lacked by the server",
@@ -62,7 +62,7 @@ static const char *state_of(const struct stripe_result *result, uint32_t rail)
     return state <= CRPC_RAIL_UP ? names[state] : "unknown";
 }
 
-static const char *split_of(const struct stripe_result *result)
+static const char *split_of(const struct channel_result *result)
 {
     static const char *const names[] = {[CRPC_SPLIT_MEASURED] = "measured",
                                         [CRPC_SPLIT_FIXED] = "fixed",
@@ -70,7 +70,7 @@ static const char *split_of(const struct stripe_result *result)
     return result->info.split <= CRPC_SPLIT_HINT ? names[result->info.split] : "unknown";
 }
 
-static json_t *rails_json(const struct stripe_result *result)
+static json_t *rails_json(const struct channel_result *result)
 {
     const crpc_channel_stats *stats = &result->stats;
     json_t *rails = json_array();
@@ -101,11 +101,11 @@ static json_t *latency_json(const struct histogram *latency)
                      (json_int_t)histogram_max_ns(latency), "mean", histogram_mean_ns(latency));
 }
 
-static json_t *events_json(const struct stripe_result *result)
+static json_t *events_json(const struct channel_result *result)
 {
     json_t *events = json_array();
-    for (uint32_t i = 0; i < result->event_count && i < STRIPE_EVENTS_MAX; i++) {
-        const struct stripe_event *event = &result->events[i];
+    for (uint32_t i = 0; i < result->event_count && i < CHANNEL_EVENTS_MAX; i++) {
+        const struct channel_event *event = &result->events[i];
         json_array_append_new(events,
                               json_pack("{s:f, s:i, s:b}", "seconds", event->seconds, "rail",
                                         (int)event->rail, "used", event->status == CRPC_OK));
@@ -114,7 +114,7 @@ static json_t *events_json(const struct stripe_result *result)
 }
 
 /* The server's counts, which take in the warm-up. */
-static json_t *server_json(const struct stripe_result *result)
+static json_t *server_json(const struct channel_result *result)
 {
     const struct flow_report *report = &result->report;
     if (!result->reported) {
@@ -129,7 +129,7 @@ static json_t *server_json(const struct stripe_result *result)
                      "shares_repeated", (json_int_t)report->shares_repeated);
 }
 
-static json_t *counts_json(const struct stripe_result *result)
+static json_t *counts_json(const struct channel_result *result)
 {
     const crpc_channel_stats *stats = &result->stats;
     return json_pack("{s:I, s:I, s:I, s:I, s:I, s:f, s:f}", "data_wqes",
@@ -141,7 +141,7 @@ static json_t *counts_json(const struct stripe_result *result)
                      per(stats->doorbells, result->messages));
 }
 
-static void print_json(const struct perf_options *options, const struct stripe_result *result)
+static void print_json(const struct perf_options *options, const struct channel_result *result)
 {
     json_t *root =
         json_pack("{s:I, s:I, s:i, s:i, s:i, s:b, s:b, s:b, s:s, s:i, s:f}", "bytes_min",
@@ -187,7 +187,7 @@ static void print_sizes(const struct perf_options *options)
            options->wait ? ", sleeping" : "");
 }
 
-static void print_rail(const struct stripe_result *result, uint32_t index)
+static void print_rail(const struct channel_result *result, uint32_t index)
 {
     const crpc_channel_stats *stats = &result->stats;
     const crpc_rail_info *rail = &result->rails[index];
@@ -205,7 +205,7 @@ static void print_rail(const struct stripe_result *result, uint32_t index)
     putchar('\n');
 }
 
-static void print_table(const struct perf_options *options, const struct stripe_result *result)
+static void print_table(const struct perf_options *options, const struct channel_result *result)
 {
     static const double percents[] = {50, 90, 99, 99.9};
     const crpc_channel_stats *stats = &result->stats;
@@ -244,7 +244,7 @@ static void print_table(const struct perf_options *options, const struct stripe_
     }
 }
 
-void stripe_report_result(const struct perf_options *options, const struct stripe_result *result)
+void channel_report_result(const struct perf_options *options, const struct channel_result *result)
 {
     if (options->json) {
         print_json(options, result);
