@@ -35,7 +35,7 @@ static void event_raise(struct memory_nic *nic)
     const uint64_t one = 1;
 
     nic->armed = false;
-    memory_require(write(nic->shared.event_fd, &one, sizeof(one)) == sizeof(one),
+    memory_require(write(nic->base.event_fd, &one, sizeof(one)) == sizeof(one),
                    "cannot write to the eventfd: %m");
 }
 
@@ -51,7 +51,7 @@ void memory_complete_send(struct memory_queue_pair *queue_pair, uint32_t number,
     completion->queue_pair = queue_pair;
     completion->receive = false;
     completion->shown = (struct nic_completion){
-        .queue_pair_number = queue_pair->shared.number,
+        .queue_pair_number = queue_pair->base.number,
         .kind = status == NIC_ERROR_NONE ? NIC_COMPLETION_SEND : NIC_COMPLETION_ERROR,
         .status = (uint8_t)status,
         .completed = number + 1,
@@ -72,7 +72,7 @@ void memory_complete_receive(struct memory_queue_pair *queue_pair, uint32_t imme
     completion->queue_pair = queue_pair;
     completion->receive = true;
     completion->shown = (struct nic_completion){
-        .queue_pair_number = queue_pair->shared.number,
+        .queue_pair_number = queue_pair->base.number,
         .kind = NIC_COMPLETION_RECEIVE,
         .immediate = immediate,
         .byte_count = bytes,
@@ -106,11 +106,11 @@ static struct memory_completion_queue *queue_choose(struct memory_nic *nic)
 static void completion_take(struct memory_nic *nic, const struct memory_completion *taken,
                             struct nic_completion *shown)
 {
-    struct nic_queue_pair *queue_pair = &taken->queue_pair->shared;
+    struct nic_queue_pair *queue_pair = &taken->queue_pair->base;
 
     *shown = taken->shown;
     if (taken->receive)
-        nic->shared.receives_posted--;
+        nic->base.receives_posted--;
     else
         queue_pair->completed = shown->completed;
     if (unlikely(shown->kind == NIC_COMPLETION_ERROR)) {
@@ -119,9 +119,9 @@ static void completion_take(struct memory_nic *nic, const struct memory_completi
     }
 }
 
-uint32_t memory_poll(struct nic *shared, struct nic_completion *completions, uint32_t capacity)
+uint32_t memory_poll(struct nic *base, struct nic_completion *completions, uint32_t capacity)
 {
-    struct memory_nic *nic = memory_nic(shared);
+    struct memory_nic *nic = memory_nic(base);
     struct memory_completion_queue *queue;
     uint32_t count = 0;
 
@@ -130,7 +130,7 @@ uint32_t memory_poll(struct nic *shared, struct nic_completion *completions, uin
     nic->sends_first = !nic->sends_first;
     while (count < capacity && (queue = queue_choose(nic)) != NULL)
         completion_take(nic, &queue->entries[queue->head++ & queue->mask], &completions[count++]);
-    shared->completions += count;
+    base->completions += count;
     return count;
 }
 
@@ -158,12 +158,12 @@ void memory_completions_forget(struct memory_queue_pair *queue_pair)
     struct memory_arrival *arrival;
 
     queue_forget(&nic->send_completions, queue_pair);
-    nic->shared.receives_posted -= queue_forget(&nic->receive_completions, queue_pair);
+    nic->base.receives_posted -= queue_forget(&nic->receive_completions, queue_pair);
     while ((arrival = queue_pair->arrivals) != NULL) {
         queue_pair->arrivals = arrival->next;
         arrival->next = nic->free_arrivals;
         nic->free_arrivals = arrival;
-        nic->shared.receives_posted--;
+        nic->base.receives_posted--;
     }
     queue_pair->arrivals_end = &queue_pair->arrivals;
 }

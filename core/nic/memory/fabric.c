@@ -174,7 +174,7 @@ struct nic_queue_pair *memory_fabric_find(struct memory_fabric *fabric, uint32_t
 {
     struct memory_queue_pair *queue_pair = memory_find(fabric, number);
 
-    return queue_pair ? &queue_pair->shared : NULL;
+    return queue_pair ? &queue_pair->base : NULL;
 }
 
 uint32_t memory_number_take(struct memory_fabric *fabric)

@@ -57,7 +57,7 @@ struct memory_arrival {
 };
 
 struct memory_nic {
-    struct nic shared;
+    struct nic base;
     struct memory_fabric *fabric;
     struct memory_nic *next; /* of the fabric */
     struct memory_queue_pair *queue_pairs;
@@ -114,7 +114,7 @@ struct memory_span {
 };
 
 struct memory_queue_pair {
-    struct nic_queue_pair shared;
+    struct nic_queue_pair base;
     struct memory_nic *nic;
     struct memory_fabric *fabric;
     struct memory_queue_pair *next; /* of the nic */
@@ -122,7 +122,7 @@ struct memory_queue_pair {
     uint64_t identity;      /* memory_identity of itself, */
     uint64_t peer_identity; /* of its peer; 0 = not connected */
     bool connected;
-    bool dead; /* in the error state; shared.failed: and its owner knows */
+    bool dead; /* in the error state; base.failed: and its owner knows */
     bool cut;
     bool severed;      /* cut, or its nic's link is down: nothing goes out */
     bool open;         /* connected, and neither dead nor severed: packets are taken in */
@@ -183,12 +183,12 @@ struct memory_fabric {
 
 static inline struct memory_nic *memory_nic(struct nic *nic)
 {
-    return container_of(nic, struct memory_nic, shared);
+    return container_of(nic, struct memory_nic, base);
 }
 
 static inline struct memory_queue_pair *memory_queue_pair(struct nic_queue_pair *queue_pair)
 {
-    return container_of(queue_pair, struct memory_queue_pair, shared);
+    return container_of(queue_pair, struct memory_queue_pair, base);
 }
 
 static inline struct memory_wqe *memory_wqe(struct memory_queue_pair *queue_pair, uint32_t number)
@@ -208,7 +208,7 @@ static inline struct memory_queue_pair *memory_find(const struct memory_fabric *
 {
     struct memory_queue_pair *queue_pair = fabric->by_number[number % NUMBER_SLOTS];
 
-    return queue_pair && queue_pair->shared.number == number ? queue_pair : NULL;
+    return queue_pair && queue_pair->base.number == number ? queue_pair : NULL;
 }
 
 /* What a packet shows of its sender. Hardware takes packets of anyone for the right number whose

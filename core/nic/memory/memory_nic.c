@@ -135,10 +135,10 @@ static void shared_fill(struct nic *nic, const struct memory_fabric *fabric, uin
 
 static void queues_create(struct memory_nic *nic)
 {
-    memory_completion_queue_create(&nic->send_completions, nic->shared.send_completion_depth);
-    memory_completion_queue_create(&nic->receive_completions, nic->shared.receive_depth);
-    nic->arrivals = memory_allocate(nic->shared.receive_depth, sizeof(*nic->arrivals));
-    for (uint32_t i = 0; i < nic->shared.receive_depth; i++) {
+    memory_completion_queue_create(&nic->send_completions, nic->base.send_completion_depth);
+    memory_completion_queue_create(&nic->receive_completions, nic->base.receive_depth);
+    nic->arrivals = memory_allocate(nic->base.receive_depth, sizeof(*nic->arrivals));
+    for (uint32_t i = 0; i < nic->base.receive_depth; i++) {
         nic->arrivals[i].next = nic->free_arrivals;
         nic->free_arrivals = &nic->arrivals[i];
     }
@@ -164,13 +164,13 @@ int32_t memory_nic_open(struct memory_fabric *fabric, const struct nic_options *
 
     nic = memory_allocate(1, sizeof(*nic));
     nic->fabric = fabric;
-    shared_fill(&nic->shared, fabric, device, options);
-    nic->shared.event_fd = event_fd;
+    shared_fill(&nic->base, fabric, device, options);
+    nic->base.event_fd = event_fd;
     queues_create(nic);
     nic->next = fabric->nics;
     fabric->nics = nic;
     fabric->counters.nics++;
-    *opened = &nic->shared;
+    *opened = &nic->base;
     return CRPC_OK;
 }
 
@@ -181,7 +181,7 @@ int32_t memory_open_default(const struct nic_options *options, struct nic **nic,
 
 struct memory_fabric *memory_nic_fabric(const struct nic *nic)
 {
-    return container_of(nic, const struct memory_nic, shared)->fabric;
+    return container_of(nic, const struct memory_nic, base)->fabric;
 }
 
 /* ---- Closing --------------------------------------------------------------------------------- */
@@ -200,7 +200,7 @@ void memory_nic_free(struct memory_nic *nic)
     struct memory_nic **link = &nic->fabric->nics;
 
     while (nic->queue_pairs)
-        memory_queue_pair_destroy(&nic->queue_pairs->shared);
+        memory_queue_pair_destroy(&nic->queue_pairs->base);
     for (uint32_t i = 0; i < nic->region_slots; i++)
         if (nic->regions[i])
             memory_region_free(nic, nic->regions[i]);
@@ -208,7 +208,7 @@ void memory_nic_free(struct memory_nic *nic)
         link = &(*link)->next;
     *link = nic->next;
     nic->fabric->counters.nics--;
-    close(nic->shared.event_fd);
+    close(nic->base.event_fd);
     free(nic->send_completions.entries);
     free(nic->receive_completions.entries);
     free(nic->arrivals);
@@ -217,9 +217,9 @@ void memory_nic_free(struct memory_nic *nic)
 }
 
 /* On hardware, what is left open makes the close fail. Here it is counted, and closed as well. */
-void memory_close(struct nic *shared)
+void memory_close(struct nic *base)
 {
-    struct memory_nic *nic = memory_nic(shared);
+    struct memory_nic *nic = memory_nic(base);
     uint64_t left = regions_count(nic);
 
     for (const struct memory_queue_pair *each = nic->queue_pairs; each; each = each->next)

@@ -11,10 +11,10 @@
 
 static void wqes_create(struct memory_queue_pair *queue_pair)
 {
-    const uint32_t inline_bytes_max = queue_pair->nic->shared.inline_bytes_max;
+    const uint32_t inline_bytes_max = queue_pair->nic->base.inline_bytes_max;
     uint32_t slots = 1;
 
-    while (slots < queue_pair->shared.depth)
+    while (slots < queue_pair->base.depth)
         slots *= 2;
     queue_pair->wqe_mask = slots - 1;
     queue_pair->wqes = memory_allocate(slots, sizeof(*queue_pair->wqes));
@@ -23,10 +23,10 @@ static void wqes_create(struct memory_queue_pair *queue_pair)
         queue_pair->inline_bytes = memory_allocate(slots, queue_pair->inline_stride);
 }
 
-int32_t memory_queue_pair_create(struct nic *shared, void *owner, struct nic_queue_pair **created,
+int32_t memory_queue_pair_create(struct nic *base, void *owner, struct nic_queue_pair **created,
                                  crpc_error *error)
 {
-    struct memory_nic *nic = memory_nic(shared);
+    struct memory_nic *nic = memory_nic(base);
     struct memory_fabric *fabric = nic->fabric;
     struct memory_queue_pair *queue_pair;
     uint32_t number;
@@ -37,15 +37,15 @@ int32_t memory_queue_pair_create(struct nic *shared, void *owner, struct nic_que
     number = memory_number_take(fabric);
     if (number == 0)
         return error_set(error, CRPC_E_NO_RESOURCE, 0, "%s has no more than %u queue pairs",
-                         shared->device, fabric->options.queue_pairs_max);
+                         base->device, fabric->options.queue_pairs_max);
 
     queue_pair = memory_allocate(1, sizeof(*queue_pair));
     queue_pair->nic = nic;
     queue_pair->fabric = fabric;
-    queue_pair->shared.nic = shared;
-    queue_pair->shared.owner = owner;
-    queue_pair->shared.number = number;
-    queue_pair->shared.depth = shared->send_depth;
+    queue_pair->base.nic = base;
+    queue_pair->base.owner = owner;
+    queue_pair->base.number = number;
+    queue_pair->base.depth = base->send_depth;
     queue_pair->identity =
         memory_identity(number, (uint32_t)random_next(&fabric->random) & PACKET_SEQUENCE_MASK);
     queue_pair->cut = nic->cut;
@@ -57,13 +57,13 @@ int32_t memory_queue_pair_create(struct nic *shared, void *owner, struct nic_que
     nic->queue_pairs = queue_pair;
     fabric->by_number[number % NUMBER_SLOTS] = queue_pair;
     fabric->counters.queue_pairs++;
-    *created = &queue_pair->shared;
+    *created = &queue_pair->base;
     return CRPC_OK;
 }
 
-void memory_queue_pair_destroy(struct nic_queue_pair *shared)
+void memory_queue_pair_destroy(struct nic_queue_pair *base)
 {
-    struct memory_queue_pair *queue_pair = memory_queue_pair(shared);
+    struct memory_queue_pair *queue_pair = memory_queue_pair(base);
     struct memory_queue_pair **link = &queue_pair->nic->queue_pairs;
     struct memory_fabric *fabric = queue_pair->fabric;
 
@@ -74,8 +74,8 @@ void memory_queue_pair_destroy(struct nic_queue_pair *shared)
     while (*link != queue_pair)
         link = &(*link)->next;
     *link = queue_pair->next;
-    fabric->by_number[shared->number % NUMBER_SLOTS] = NULL;
-    memory_number_give_back(fabric, shared->number);
+    fabric->by_number[base->number % NUMBER_SLOTS] = NULL;
+    memory_number_give_back(fabric, base->number);
     fabric->counters.queue_pairs--;
     free(queue_pair->wqes);
     free(queue_pair->inline_bytes);
@@ -85,7 +85,7 @@ void memory_queue_pair_destroy(struct nic_queue_pair *shared)
 void memory_queue_pair_address(const struct nic_queue_pair *queue_pair, struct nic_address *address)
 {
     const struct memory_queue_pair *this =
-        container_of(queue_pair, const struct memory_queue_pair, shared);
+        container_of(queue_pair, const struct memory_queue_pair, base);
 
     *address = (struct nic_address){
         .queue_pair_number = queue_pair->number,
@@ -104,10 +104,10 @@ void memory_queue_pair_update(struct memory_queue_pair *queue_pair)
     queue_pair->open = queue_pair->connected && !queue_pair->dead && !queue_pair->severed;
 }
 
-int32_t memory_queue_pair_connect(struct nic_queue_pair *shared, const struct nic_address *peer,
+int32_t memory_queue_pair_connect(struct nic_queue_pair *base, const struct nic_address *peer,
                                   const struct nic_transport *transport, crpc_error *error)
 {
-    struct memory_queue_pair *queue_pair = memory_queue_pair(shared);
+    struct memory_queue_pair *queue_pair = memory_queue_pair(base);
     int32_t status;
 
     memory_require(transport->retry_timeout >= 1 && transport->retry_timeout <= 31 &&
@@ -118,7 +118,7 @@ int32_t memory_queue_pair_connect(struct nic_queue_pair *shared, const struct ni
         return status;
     if (queue_pair->connected || queue_pair->dead)
         return error_set(error, CRPC_E_STATE, 0, "queue pair %u is connected or failed already",
-                         shared->number);
+                         base->number);
     if (peer->queue_pair_number > NUMBER_MASK || peer->link != CRPC_LINK_ETHERNET)
         return error_set(error, CRPC_E_INVALID, 0, "queue pair %u on link %u cannot be a peer",
                          peer->queue_pair_number, peer->link);
@@ -129,12 +129,12 @@ int32_t memory_queue_pair_connect(struct nic_queue_pair *shared, const struct ni
     return CRPC_OK;
 }
 
-void memory_queue_pair_fail(struct nic_queue_pair *shared)
+void memory_queue_pair_fail(struct nic_queue_pair *base)
 {
-    struct memory_queue_pair *queue_pair = memory_queue_pair(shared);
+    struct memory_queue_pair *queue_pair = memory_queue_pair(base);
 
-    shared->failed = true;
-    queue_pair->rung = shared->posted; /* all that was posted is flushed, rung or not */
+    base->failed = true;
+    queue_pair->rung = base->posted; /* all that was posted is flushed, rung or not */
     memory_die(queue_pair);
     memory_settle(queue_pair);
 }
@@ -154,75 +154,75 @@ static bool signal_decide(struct nic_queue_pair *queue_pair, uint32_t flags)
 }
 
 /* The next WQE, all but its payload filled; NULL if the queue pair is dead and its owner knows. */
-static struct memory_wqe *post(struct nic_queue_pair *shared, enum memory_opcode opcode,
+static struct memory_wqe *post(struct nic_queue_pair *base, enum memory_opcode opcode,
                                const struct nic_transfer *transfer, uint32_t flags)
 {
-    struct memory_queue_pair *queue_pair = memory_queue_pair(shared);
+    struct memory_queue_pair *queue_pair = memory_queue_pair(base);
     struct memory_wqe *wqe;
 
-    if (unlikely(shared->failed))
+    if (unlikely(base->failed))
         return NULL;
-    memory_require(queue_pair->connected, "queue pair %u is not connected", shared->number);
-    memory_require(nic_send_room(shared) > 0,
+    memory_require(queue_pair->connected, "queue pair %u is not connected", base->number);
+    memory_require(nic_send_room(base) > 0,
                    "send queue overrun: queue pair %u, depth %u, posted %u, completed %u",
-                   shared->number, shared->depth, shared->posted, shared->completed);
-    memory_require(transfer->bytes <= shared->nic->message_bytes_max,
+                   base->number, base->depth, base->posted, base->completed);
+    memory_require(transfer->bytes <= base->nic->message_bytes_max,
                    "a transfer of %u bytes, %s has messages of up to %u", transfer->bytes,
-                   shared->nic->device, shared->nic->message_bytes_max);
-    wqe = memory_wqe(queue_pair, shared->posted++);
+                   base->nic->device, base->nic->message_bytes_max);
+    wqe = memory_wqe(queue_pair, base->posted++);
     wqe->transfer = *transfer;
     wqe->payload = NULL;
     wqe->opcode = (uint8_t)opcode;
     wqe->status = NIC_ERROR_NONE;
     wqe->inlined = false;
     wqe->receiver_not_ready = false;
-    wqe->signaled = signal_decide(shared, flags);
-    shared->stats.wqes++;
+    wqe->signaled = signal_decide(base, flags);
+    base->stats.wqes++;
     return wqe;
 }
 
-static inline void post_any_write(struct nic_queue_pair *shared, enum memory_opcode opcode,
+static inline void post_any_write(struct nic_queue_pair *base, enum memory_opcode opcode,
                                   const struct nic_transfer *transfer, uint32_t flags)
 {
-    struct memory_queue_pair *queue_pair = memory_queue_pair(shared);
-    struct memory_wqe *wqe = post(shared, opcode, transfer, flags);
+    struct memory_queue_pair *queue_pair = memory_queue_pair(base);
+    struct memory_wqe *wqe = post(base, opcode, transfer, flags);
 
     if (!wqe || !queue_pair->inline_bytes ||
-        transfer->bytes > queue_pair->nic->shared.inline_bytes_max)
+        transfer->bytes > queue_pair->nic->base.inline_bytes_max)
         return;
     wqe->inlined = true;
     wqe->payload =
         queue_pair->inline_bytes + (size_t)(wqe - queue_pair->wqes) * queue_pair->inline_stride;
     if (transfer->bytes > 0)
         memcpy(wqe->payload, (const void *)(uintptr_t)transfer->local_address, transfer->bytes);
-    shared->stats.inline_wqes++;
+    base->stats.inline_wqes++;
 }
 
-void memory_post_write_immediate(struct nic_queue_pair *shared, const struct nic_transfer *transfer,
+void memory_post_write_immediate(struct nic_queue_pair *base, const struct nic_transfer *transfer,
                                  uint32_t flags)
 {
-    post_any_write(shared, MEMORY_WRITE_IMMEDIATE, transfer, flags);
+    post_any_write(base, MEMORY_WRITE_IMMEDIATE, transfer, flags);
 }
 
-void memory_post_write(struct nic_queue_pair *shared, const struct nic_transfer *transfer,
+void memory_post_write(struct nic_queue_pair *base, const struct nic_transfer *transfer,
                        uint32_t flags)
 {
-    post_any_write(shared, MEMORY_WRITE, transfer, flags);
+    post_any_write(base, MEMORY_WRITE, transfer, flags);
 }
 
-void memory_post_read(struct nic_queue_pair *shared, const struct nic_transfer *transfer,
+void memory_post_read(struct nic_queue_pair *base, const struct nic_transfer *transfer,
                       uint32_t flags)
 {
-    post(shared, MEMORY_READ, transfer, flags);
+    post(base, MEMORY_READ, transfer, flags);
 }
 
-void memory_ring_doorbell(struct nic_queue_pair *shared)
+void memory_ring_doorbell(struct nic_queue_pair *base)
 {
-    struct memory_queue_pair *queue_pair = memory_queue_pair(shared);
+    struct memory_queue_pair *queue_pair = memory_queue_pair(base);
 
-    if (queue_pair->rung == shared->posted)
+    if (queue_pair->rung == base->posted)
         return;
-    queue_pair->rung = shared->posted;
-    shared->stats.doorbells++;
+    queue_pair->rung = base->posted;
+    base->stats.doorbells++;
     memory_settle(queue_pair);
 }

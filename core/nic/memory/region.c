@@ -31,11 +31,11 @@ static uint32_t slot_take(struct memory_nic *nic)
     return slot;
 }
 
-static int32_t region_create(struct nic *shared, uint64_t address, size_t bytes, uint32_t access,
+static int32_t region_create(struct nic *base, uint64_t address, size_t bytes, uint32_t access,
                              struct nic_keys *memory, crpc_error *error)
 {
     const uint32_t needs_local_write = CRPC_ACCESS_REMOTE_WRITE | CRPC_ACCESS_REMOTE_ATOMIC;
-    struct memory_nic *nic = memory_nic(shared);
+    struct memory_nic *nic = memory_nic(base);
     struct memory_region *region;
     uint32_t slot, salt;
     int32_t status;
@@ -51,7 +51,7 @@ static int32_t region_create(struct nic *shared, uint64_t address, size_t bytes,
     slot = slot_take(nic);
     if (slot == REGION_SLOTS)
         return error_set(error, CRPC_E_NO_RESOURCE, ENOMEM, "%s has no more than %u registrations",
-                         nic->shared.device, REGION_SLOTS);
+                         nic->base.device, REGION_SLOTS);
 
     region = memory_allocate(1, sizeof(*region));
     salt = (uint16_t)(++nic->fabric->next_key_salt * SALT_STEP);
@@ -71,13 +71,13 @@ static int32_t region_create(struct nic *shared, uint64_t address, size_t bytes,
     return CRPC_OK;
 }
 
-int32_t memory_register(struct nic *shared, void *address, size_t bytes, uint32_t access,
+int32_t memory_register(struct nic *base, void *address, size_t bytes, uint32_t access,
                         struct nic_keys *memory, crpc_error *error)
 {
-    return region_create(shared, (uintptr_t)address, bytes, access, memory, error);
+    return region_create(base, (uintptr_t)address, bytes, access, memory, error);
 }
 
-int32_t memory_register_dmabuf(struct nic *shared, int fd, uint64_t offset, size_t bytes,
+int32_t memory_register_dmabuf(struct nic *base, int fd, uint64_t offset, size_t bytes,
                                uint64_t address, uint32_t access, struct nic_keys *memory,
                                crpc_error *error)
 {
@@ -85,12 +85,12 @@ int32_t memory_register_dmabuf(struct nic *shared, int fd, uint64_t offset, size
 
     if (fstat(fd, &found) != 0)
         return error_set(error, CRPC_E_INVALID, errno, "%s: descriptor %d is no dma-buf: %s",
-                         shared->device, fd, strerror(errno));
+                         base->device, fd, strerror(errno));
     if (offset > (uint64_t)found.st_size || bytes > (uint64_t)found.st_size - offset)
         return error_set(error, CRPC_E_INVALID, EINVAL,
                          "%s: the dma-buf has %" PRIu64 " bytes, not %zu from %" PRIu64,
-                         shared->device, (uint64_t)found.st_size, bytes, offset);
-    return region_create(shared, address, bytes, access, memory, error);
+                         base->device, (uint64_t)found.st_size, bytes, offset);
+    return region_create(base, address, bytes, access, memory, error);
 }
 
 void memory_region_free(struct memory_nic *nic, struct memory_region *region)
@@ -100,9 +100,9 @@ void memory_region_free(struct memory_nic *nic, struct memory_region *region)
     free(region);
 }
 
-void memory_deregister(struct nic *shared, struct nic_keys *memory)
+void memory_deregister(struct nic *base, struct nic_keys *memory)
 {
-    struct memory_nic *nic = memory_nic(shared);
+    struct memory_nic *nic = memory_nic(base);
     struct memory_region *region = memory->driver;
 
     if (!region)
@@ -111,7 +111,7 @@ void memory_deregister(struct nic *shared, struct nic_keys *memory)
     memory_require(memory_region_find(nic, memory->local_key) == region &&
                        region->local_key == memory->local_key,
                    "key 0x%x is not registered with %s, or not any more", memory->local_key,
-                   nic->shared.device);
+                   nic->base.device);
     memory_region_free(nic, region);
     memory->driver = NULL;
 }

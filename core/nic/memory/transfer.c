@@ -20,8 +20,8 @@ void memory_land(struct memory_queue_pair *target, uint64_t address, const void 
     if (bytes == 0)
         return;
     if (unlikely(fabric->landing))
-        fabric->landing(fabric->landing_argument, &target->nic->shared, target->shared.number,
-                        address, bytes);
+        fabric->landing(fabric->landing_argument, &target->nic->base, target->base.number, address,
+                        bytes);
     memmove((void *)(uintptr_t)address, data, bytes);
 }
 
@@ -30,7 +30,7 @@ static void arrival_queue(struct memory_queue_pair *target, uint32_t immediate, 
     struct memory_nic *nic = target->nic;
     struct memory_arrival *arrival = nic->free_arrivals;
 
-    memory_require(arrival, "more receives used than %s has", nic->shared.device);
+    memory_require(arrival, "more receives used than %s has", nic->base.device);
     nic->free_arrivals = arrival->next;
     *arrival = (struct memory_arrival){.immediate = immediate, .bytes = bytes};
     *target->arrivals_end = arrival;

@@ -20,26 +20,26 @@ static void sever(struct memory_queue_pair *queue_pair)
         packets_vanish(peer);
 }
 
-void memory_fabric_cut(struct nic_queue_pair *shared)
+void memory_fabric_cut(struct nic_queue_pair *base)
 {
-    struct memory_queue_pair *queue_pair = memory_queue_pair(shared);
+    struct memory_queue_pair *queue_pair = memory_queue_pair(base);
 
     queue_pair->cut = true;
     sever(queue_pair);
 }
 
-void memory_fabric_cut_nic(struct nic *shared)
+void memory_fabric_cut_nic(struct nic *base)
 {
-    struct memory_nic *nic = memory_nic(shared);
+    struct memory_nic *nic = memory_nic(base);
 
     nic->cut = true;
     for (struct memory_queue_pair *each = nic->queue_pairs; each; each = each->next)
-        memory_fabric_cut(&each->shared);
+        memory_fabric_cut(&each->base);
 }
 
-void memory_fabric_set_link(struct nic *shared, bool up)
+void memory_fabric_set_link(struct nic *base, bool up)
 {
-    struct memory_nic *nic = memory_nic(shared);
+    struct memory_nic *nic = memory_nic(base);
 
     nic->link_down = !up;
     for (struct memory_queue_pair *each = nic->queue_pairs; each; each = each->next) {
@@ -50,17 +50,17 @@ void memory_fabric_set_link(struct nic *shared, bool up)
     }
 }
 
-void memory_fabric_kill(struct nic_queue_pair *shared)
+void memory_fabric_kill(struct nic_queue_pair *base)
 {
-    struct memory_queue_pair *queue_pair = memory_queue_pair(shared);
+    struct memory_queue_pair *queue_pair = memory_queue_pair(base);
 
     memory_die(queue_pair);
     memory_settle(queue_pair);
 }
 
-void memory_fabric_stall(struct nic_queue_pair *shared, uint64_t steps)
+void memory_fabric_stall(struct nic_queue_pair *base, uint64_t steps)
 {
-    struct memory_queue_pair *queue_pair = memory_queue_pair(shared);
+    struct memory_queue_pair *queue_pair = memory_queue_pair(base);
 
     queue_pair->stalled_until = queue_pair->fabric->now + 1 + steps;
 }
