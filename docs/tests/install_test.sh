@@ -83,4 +83,15 @@ PKG_CONFIG_LIBDIR=$work/and-jansson check "simnic needs jansson, and no C++" con
 check "so it is built without the tools" says 'simnic *: yes$' 'tools *: no, a C\+\+ compiler was not found$'
 check "the tests are not to be had without simnic" fails 'tests cannot be enabled: .*they need what is left out: .*simnic' -Dtests=enabled -Dsimnic=disabled
 PKG_CONFIG_LIBDIR=$work/nothing check "without rdma-core, it names the packages" fails 'apt install libibverbs-dev librdmacm-dev' -Dtests=disabled
+PKG_CONFIG_LIBDIR=$work/and-jansson check "simnic alone leaves out all else" configure -Dparts=simnic
+check "and says so" bash -c "! grep -q 'nccl *:' '$work/try.log'"
+check "simnic alone needs jansson too" fails 'Dparts=simnic builds nothing: jansson was not found' -Dparts=simnic
+
+# simnic alone, by its own README.
+readme=$source/simnic/README.md readme_block "Build and install" sh > "$work/commands"
+rm -rf "$DESTDIR"
+PKG_CONFIG_LIBDIR=$work/and-jansson check "the lines of simnic's README work" sh -e "$work/commands"
+check "installed are simnic and what it loads" test "$(files)" = "libsimnic.so simnic "
+simnic=$(find "$DESTDIR" -name simnic -type f)
+check "two ports, from where it was installed" bash -c "[ \"\$('$simnic' run --private -- ibv_devices | grep -c mlx5_)\" = 2 ]"
 plan

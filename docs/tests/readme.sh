@@ -1,5 +1,5 @@
 # shellcheck shell=bash disable=SC2154
-# readme.sh: what README.md prints, for tests that do it. Sourced with $source set.
+# readme.sh: what README.md prints, for tests that do it. Sourced with $source set, and $readme where it is another file.
 
 # readme_block HEADING LANGUAGE [NUMBER]: the block of code in that language below the heading: the first, unless a number is given.
 readme_block() {
@@ -7,7 +7,7 @@ readme_block() {
         /^## / { here = $0 == heading }
         here && $0 == fence && ++seen == number { inside = 1; next }
         inside && /^```$/ { exit }
-        inside' "$source/README.md"
+        inside' "${readme:-$source/README.md}"
 }
 
 # A PATH in which `sudo` installs no package and changes nothing of this machine: apt only has to know the packages, and

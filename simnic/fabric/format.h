@@ -8,7 +8,7 @@
 /* Makes the fabric file at `path`, empty of processes. Returns 0 or -errno. */
 int fabric_format(const char *path);
 
-/* Reads `spec` (docs/simnic.md) and puts it into the fabric file at `path`, for all processes of
+/* Reads `spec` (simnic/README.md) and puts it into the fabric file at `path`, for all processes of
  * the session at once. Returns 0; -EINVAL with a message in `error` if the specification is wrong;
  * another -errno. */
 int fabric_set_fault(const char *path, const char *spec, char *error, size_t error_bytes);

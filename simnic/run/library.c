@@ -1,4 +1,5 @@
-/* library.c: finds libsimnic.so and puts it into LD_PRELOAD. */
+/* library.c: finds libsimnic.so, beside the program in a build folder or where it was installed, and
+ * puts it into LD_PRELOAD. */
 #include "library.h"
 
 #include "words.h"
@@ -33,7 +34,7 @@ static int find_named(const char *name, char path[PATH_MAX])
 
 int library_find(char path[PATH_MAX])
 {
-    static const char *const places[] = {"", "../lib/copyrpc/", "../lib/x86_64-linux-gnu/copyrpc/"};
+    static const char *const places[] = {"", SIMNIC_LIBRARY_FOLDER};
     const char *name = getenv(LIBRARY_VARIABLE);
     if (name && *name)
         return find_named(name, path);
@@ -48,12 +49,13 @@ int library_find(char path[PATH_MAX])
     if (slash)
         slash[1] = '\0';
     for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
-        snprintf(candidate, sizeof(candidate), "%s%s" LIBRARY, program, places[i]);
+        snprintf(candidate, sizeof(candidate), "%s%s" LIBRARY, places[i][0] == '/' ? "" : program,
+                 places[i]);
         if (realpath(candidate, path) && usable(path))
             return 0;
     }
-    complain(LIBRARY " is not in %s, nor in ../lib/copyrpc or ../lib/x86_64-linux-gnu/copyrpc "
-                     "beside it; name it in $" LIBRARY_VARIABLE,
+    complain(LIBRARY " is neither in %s nor in " SIMNIC_LIBRARY_FOLDER
+                     " (from there on); name it in $" LIBRARY_VARIABLE,
              program);
     return EXIT_TROUBLE;
 }

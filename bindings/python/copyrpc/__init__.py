@@ -48,7 +48,7 @@ from .errors import (
     Unsupported,
 )
 
-__version__ = "0.1.0"
+__version__ = f"{_lib.CRPC_VERSION_MAJOR}.{_lib.CRPC_VERSION_MINOR}.{_lib.CRPC_VERSION_PATCH}"
 
 # For arrays: copyrpc.OP_CALL is CRPC_OP_CALL, copyrpc.COMPLETION_RESPONSE is CRPC_COMPLETION_RESPONSE.
 OP_CALL: int = _lib.CRPC_OP_CALL
