@@ -85,7 +85,6 @@ uint64_t handles_add(struct handles *handles, enum handle_kind kind, void *objec
 
 void handles_remove(struct handles *handles, uint64_t bits)
 {
-    assert(handles_get(handles, bits, (enum handle_kind)(bits >> 56)));
     uint32_t slot = bits & (HANDLE_SLOTS_MAX - 1);
     if (slot >= handles->used || handles->entries[slot].bits != bits) {
         return;

@@ -45,6 +45,7 @@ void handles_free(struct handles *handles);
 
 /* 0 if there is no room or memory. Pointers from handles_get stay valid; entries may move. */
 uint64_t handles_add(struct handles *handles, enum handle_kind kind, void *object);
+/* Allowed for one that was removed before. */
 void handles_remove(struct handles *handles, uint64_t bits);
 
 /* The object; NULL for a handle that is stale, foreign, of another kind, or garbage. */

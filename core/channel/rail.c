@@ -434,7 +434,8 @@ void rail_want_fence(struct channel *channel, uint32_t index)
 
 void rail_fill_report(struct channel *channel, uint32_t index, struct channel_control *message)
 {
-    assert(channel->rails[index].state == RAIL_FENCED);
+    /* DOWN, if the peer's report was here first. */
+    assert(channel->rails[index].state == RAIL_FENCED || channel->rails[index].state == RAIL_DOWN);
     struct channel_report *report = (struct channel_report *)message->body;
     report->posted = channel->receive.number;
     for (uint32_t slot = 0; slot <= channel->slot_mask; slot++) {

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "leave_out.h"
+#include "nic/device/device.h"
 #include "place.h"
 #include "rig.h"
 #include "signals.h"

@@ -14,6 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "nic/device/device.h"
 #include "pair.h"
 #include "place.h"
 #include "vm_tests.h"

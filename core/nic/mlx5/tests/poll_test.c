@@ -104,6 +104,7 @@ static int set_up(void **state)
     base->send_depth = DEPTH;
     base->signal_interval = 3;
     base->inline_bytes_max = MLX5_INLINE_BYTES;
+    base->message_bytes_max = NIC_MESSAGE_BYTES_MAX;
     base->receive_depth = RECEIVES - 1;
     init_queue(&rig.nic.receives, &rig.receives);
     init_queue(&rig.nic.sends, &rig.sends);
@@ -224,7 +225,7 @@ static void test_strange_sends(void **state)
     for (uint32_t i = 0; i < 5; i++) {
         post(32, NIC_POST_SIGNALED);
     }
-    mlx5_ring(queue_pair);
+    mlx5_ring_doorbell(queue_pair);
     uint32_t unknown = 0;
     uint16_t block = 0;
     for (uint16_t good = 0; good < 5; good++) {
@@ -323,7 +324,7 @@ static void test_syndromes(void **state)
         queue_pair->failed = false;
         uint16_t counter = (uint16_t)rig.queue_pair->queue.producer;
         post(0, NIC_POST_SIGNALED);
-        mlx5_ring(queue_pair);
+        mlx5_ring_doorbell(queue_pair);
         struct mlx5_err_cqe *error = write_entry(&rig.sends, MLX5_CQE_REQ_ERR, NUMBER, counter);
         error->syndrome = cases[i].syndrome;
         error->vendor_err_synd = 0x81;
@@ -351,7 +352,7 @@ static void test_unsignaled_errors(void **state)
         counters[i] = (uint16_t)rig.queue_pair->queue.producer;
         post(i % 2 ? 200 : 8, 0);
     }
-    mlx5_ring(queue_pair);
+    mlx5_ring_doorbell(queue_pair);
     assert_int_equal(nic_send_room(queue_pair), 0);
     for (uint32_t i = 0; i < DEPTH; i++) {
         struct mlx5_err_cqe *error = write_entry(&rig.sends, MLX5_CQE_REQ_ERR, NUMBER, counters[i]);
@@ -396,7 +397,7 @@ static void test_full(void **state)
         }
         assert_true(send_queue_room(queue) <= BLOCKS);
         full += nic_send_room(queue_pair) == 0;
-        mlx5_ring(queue_pair);
+        mlx5_ring_doorbell(queue_pair);
         /* The device: an entry for each that asks for one. */
         while (device != queue->producer) {
             const struct mlx5_wqe_ctrl_seg *control =

@@ -168,6 +168,7 @@ static int set_up(void **state)
     nic->device.base.send_depth = 16;
     nic->device.base.signal_interval = 4;
     nic->device.base.inline_bytes_max = 64;
+    nic->device.base.message_bytes_max = NIC_MESSAGE_BYTES_MAX;
     for (uint32_t i = 0; i + 1 < VERBS_REFILL_CHUNK; i++) {
         nic->receives[i].next = &nic->receives[i + 1];
     }
