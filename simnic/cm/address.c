@@ -92,10 +92,12 @@ int address_rail(const struct sockaddr_storage *address)
 
 uint8_t rail_gid_index(int rail, const uint8_t gid[16])
 {
-    for (int i = 0; i < RAIL_GID_COUNT; i++)
+    for (int i = 0; i < RAIL_GID_COUNT; i++) {
         if (rails[rail].gid[i].type == RAIL_GID_ROCE_V2 &&
-            memcmp(rails[rail].gid[i].raw, gid, 16) == 0)
+            memcmp(rails[rail].gid[i].raw, gid, 16) == 0) {
             return i;
+        }
+    }
     return 0;
 }
 
@@ -125,12 +127,15 @@ void address_set(struct sockaddr_storage *address, uint8_t ip_version, const uin
 static void set_port(struct cm_id *id, uint16_t port)
 {
     struct sockaddr_storage *address = &id->source;
-    if (address->ss_family == AF_INET)
+    if (address->ss_family == AF_INET) {
         ((struct sockaddr_in *)address)->sin_port = htobe16(port);
-    if (address->ss_family == AF_INET6)
+    }
+    if (address->ss_family == AF_INET6) {
         ((struct sockaddr_in6 *)address)->sin6_port = htobe16(port);
-    if (address->ss_family != ADDRESS_FAMILY_IB)
+    }
+    if (address->ss_family != ADDRESS_FAMILY_IB) {
         return;
+    }
     struct address_ib *ib = (struct address_ib *)address;
     ib->service_id = htobe64((uint32_t)id->bound.port_space << 16 | port);
     ib->service_mask |= htobe64(SERVICE_MASK);
@@ -141,15 +146,17 @@ static void set_port(struct cm_id *id, uint16_t port)
 static uint16_t port_space_of(const struct cm_id *id, const struct sockaddr_storage *address)
 {
     static const uint16_t spaces[] = {RDMA_PS_IB, RDMA_PS_TCP, RDMA_PS_UDP};
-    if (address->ss_family != ADDRESS_FAMILY_IB)
+    if (address->ss_family != ADDRESS_FAMILY_IB) {
         return id->port_space;
+    }
     uint64_t mask = be64toh(as_ib(address)->service_mask) & SERVICE_MASK;
     uint64_t service = be64toh(as_ib(address)->service_id) & mask;
     for (unsigned i = 0; i < sizeof(spaces) / sizeof(*spaces); i++) {
         uint64_t of_space = (uint32_t)spaces[i] << 16;
         if ((id->port_space == RDMA_PS_IB || id->port_space == spaces[i]) &&
-            service == (of_space & mask))
+            service == (of_space & mask)) {
             return spaces[i];
+        }
     }
     return 0;
 }
@@ -163,11 +170,13 @@ static int bind_port(struct cm_id *id, const struct sockaddr_storage *address)
                            .family_only = id->family_only,
                            .reuse_address = id->reuse_address};
     address_raw(address, key.address);
-    if (key.port_space == 0)
+    if (key.port_space == 0) {
         return -EPROTONOSUPPORT;
+    }
     int entry = ports_bind(&cm_of(id)->host, &key);
-    if (entry < 0)
+    if (entry < 0) {
         return entry;
+    }
     id->port_entry = entry;
     id->bound = key;
     return 0;
@@ -176,22 +185,28 @@ static int bind_port(struct cm_id *id, const struct sockaddr_storage *address)
 int id_bind(struct cm_id *id, const struct sockaddr_storage *address)
 {
     uint8_t raw[16];
-    if (address_bytes(address) == 0)
+    if (address_bytes(address) == 0) {
         return -EAFNOSUPPORT;
-    if (id->state != ID_IDLE)
+    }
+    if (id->state != ID_IDLE) {
         return -EINVAL;
+    }
     uint8_t version = address_raw(address, raw);
-    if (version == 6 && link_local(raw) && as_ipv6(address)->sin6_scope_id == 0)
+    if (version == 6 && link_local(raw) && as_ipv6(address)->sin6_scope_id == 0) {
         return -EINVAL;
+    }
     int rail = address_rail(address);
-    if (rail < 0 && !address_any(address))
+    if (rail < 0 && !address_any(address)) {
         return -EADDRNOTAVAIL;
+    }
     /* An IPv6 wildcard takes IPv4 as well, unless told otherwise. */
-    if (!id->family_only_set)
+    if (!id->family_only_set) {
         id->family_only = version == 4;
+    }
     int error = bind_port(id, address);
-    if (error)
+    if (error) {
         return error;
+    }
     memset(&id->source, 0, sizeof(id->source));
     memcpy(&id->source, address, address_bytes(address));
     set_port(id, id->bound.port);
@@ -219,10 +234,12 @@ int command_bind_ip(const struct cm_call *call)
 {
     struct rdma_ucm_bind_ip command;
     struct sockaddr_storage address;
-    if (!call_copy_in(call, &command, sizeof(command)))
+    if (!call_copy_in(call, &command, sizeof(command))) {
         return -EINVAL;
-    if (!from_in6(&address, &command.addr))
+    }
+    if (!from_in6(&address, &command.addr)) {
         return -EINVAL;
+    }
     return bind_of(call, command.id, &address);
 }
 
@@ -230,11 +247,13 @@ int command_bind(const struct cm_call *call)
 {
     struct rdma_ucm_bind command;
     struct sockaddr_storage address;
-    if (!call_copy_in(call, &command, sizeof(command)))
+    if (!call_copy_in(call, &command, sizeof(command))) {
         return -EINVAL;
+    }
     memcpy(&address, &command.addr, sizeof(address));
-    if (command.reserved || !command.addr_size || command.addr_size != address_bytes(&address))
+    if (command.reserved || !command.addr_size || command.addr_size != address_bytes(&address)) {
         return -EINVAL;
+    }
     return bind_of(call, command.id, &address);
 }
 
@@ -243,18 +262,20 @@ static void source_for(struct cm_id *id, int rail)
 {
     uint8_t raw[16];
     uint8_t version = address_raw(&id->destination, raw);
-    if (version == 4)
+    if (version == 4) {
         memcpy(raw, rails[rail].ipv4, 4);
-    else if (!link_local(raw))
+    } else if (!link_local(raw)) {
         memcpy(raw, rails[rail].ipv6, 16);
+    }
     address_set(&id->source, version, raw, htobe16(id->bound.port));
 }
 
 static bool is_group(const struct sockaddr_storage *address)
 {
     uint8_t gid[16];
-    if (!address_gid(address, gid))
+    if (!address_gid(address, gid)) {
         return false;
+    }
     return address->ss_family == AF_INET ? gid[12] >> 4 == 14 : gid[0] == 0xff;
 }
 
@@ -262,17 +283,21 @@ static int resolve_bound(struct cm_id *id, const struct sockaddr_storage *destin
 {
     static const uint8_t loopback6[16] = {[15] = 1}, loopback4[16] = {127, 0, 0, 1};
     uint8_t version = destination->ss_family == AF_INET ? 4 : 6;
-    if (id->state != ID_ADDR_BOUND || id->source.ss_family != destination->ss_family)
+    if (id->state != ID_ADDR_BOUND || id->source.ss_family != destination->ss_family) {
         return -EINVAL;
-    if (destination->ss_family == ADDRESS_FAMILY_IB)
+    }
+    if (destination->ss_family == ADDRESS_FAMILY_IB) {
         return -ENODEV; /* no port of a RoCE device can be addressed so */
+    }
     id->destination = *destination;
-    if (address_any(destination))
+    if (address_any(destination)) {
         address_set(&id->destination, version, version == 4 ? loopback4 : loopback6,
                     htobe16(address_port(destination)));
+    }
     int rail = address_rail(&id->destination);
-    if (rail < 0 && is_group(&id->destination))
+    if (rail < 0 && is_group(&id->destination)) {
         rail = id->rail < 0 ? 0 : id->rail; /* groups are on every rail */
+    }
     if (rail < 0) {
         event_report(id, EVENT_ADDR_ERROR, -ENODEV);
         return 0;
@@ -292,17 +317,20 @@ static int resolve(const struct cm_call *call, uint32_t number,
 {
     int error;
     struct cm_id *id = id_find(call->file, number, &error);
-    if (!id)
+    if (!id) {
         return error;
+    }
     if (id->state == ID_IDLE) {
         struct sockaddr_storage any;
         memset(&any, 0, sizeof(any));
         any.ss_family = destination->ss_family;
-        if (any.ss_family == ADDRESS_FAMILY_IB && source->ss_family == AF_UNSPEC)
+        if (any.ss_family == ADDRESS_FAMILY_IB && source->ss_family == AF_UNSPEC) {
             return -ENODEV;
+        }
         error = id_bind(id, source->ss_family == AF_UNSPEC ? &any : source);
-        if (error)
+        if (error) {
             return error;
+        }
     }
     return resolve_bound(id, destination);
 }
@@ -311,11 +339,13 @@ int command_resolve_ip(const struct cm_call *call)
 {
     struct rdma_ucm_resolve_ip command;
     struct sockaddr_storage source, destination;
-    if (!call_copy_in(call, &command, sizeof(command)))
+    if (!call_copy_in(call, &command, sizeof(command))) {
         return -EINVAL;
+    }
     bool known = from_in6(&source, &command.src_addr);
-    if ((source.ss_family && !known) || !from_in6(&destination, &command.dst_addr))
+    if ((source.ss_family && !known) || !from_in6(&destination, &command.dst_addr)) {
         return -EINVAL;
+    }
     return resolve(call, command.id, &source, &destination);
 }
 
@@ -323,15 +353,18 @@ int command_resolve_addr(const struct cm_call *call)
 {
     struct rdma_ucm_resolve_addr command;
     struct sockaddr_storage source, destination;
-    if (!call_copy_in(call, &command, sizeof(command)))
+    if (!call_copy_in(call, &command, sizeof(command))) {
         return -EINVAL;
+    }
     memcpy(&source, &command.src_addr, sizeof(source));
     memcpy(&destination, &command.dst_addr, sizeof(destination));
     if (command.reserved || (command.src_size && command.src_size != address_bytes(&source)) ||
-        !command.dst_size || command.dst_size != address_bytes(&destination))
+        !command.dst_size || command.dst_size != address_bytes(&destination)) {
         return -EINVAL;
-    if (command.src_size == 0)
+    }
+    if (command.src_size == 0) {
         source.ss_family = AF_UNSPEC; /* what lies there is not an address */
+    }
     return resolve(call, command.id, &source, &destination);
 }
 
@@ -340,10 +373,12 @@ int command_resolve_route(const struct cm_call *call)
     struct rdma_ucm_resolve_route command;
     int error;
     struct cm_id *id = CALL_TAKE(call, command, &error);
-    if (!id)
+    if (!id) {
         return error;
-    if (id->state != ID_ADDR_RESOLVED)
+    }
+    if (id->state != ID_ADDR_RESOLVED) {
         return -EINVAL;
+    }
     id->state = ID_ROUTE_RESOLVED;
     id->paths = 1;
     event_report(id, EVENT_ROUTE_RESOLVED, 0);

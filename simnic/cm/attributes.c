@@ -55,8 +55,9 @@ void attributes_path(const struct cm_id *id, struct ib_user_path_rec *record)
     address_gid(&id->destination, record->dgid);
     address_gid(&id->source, record->sgid);
     record->pkey = htobe16(RAIL_PKEY);
-    if (!id->paths)
+    if (!id->paths) {
         return;
+    }
     record->flow_label = htobe32(flow_label(id));
     record->reversible = 1;
     record->mtu = PATH_MTU_4096;
@@ -100,8 +101,9 @@ static void to_init(const struct cm_id *id, struct ib_uverbs_qp_attr *attribute)
 {
     attribute->qp_attr_mask = MASK_STATE | MASK_ACCESS_FLAGS | MASK_PKEY_INDEX | MASK_PORT;
     attribute->qp_access_flags = ACCESS_REMOTE_WRITE;
-    if (id->talk.responder_resources)
+    if (id->talk.responder_resources) {
         attribute->qp_access_flags |= ACCESS_REMOTE_READ | ACCESS_REMOTE_ATOMIC;
+    }
     attribute->port_num = RAIL_PORT;
 }
 
@@ -112,8 +114,9 @@ static void to_rtr(const struct cm_id *id, struct ib_uverbs_qp_attr *attribute)
     attribute->path_mtu = PATH_MTU_4096;
     attribute->dest_qp_num = id->talk.peer_qpn;
     attribute->rq_psn = id->talk.receive_psn;
-    if (id->queue_pair_type != QUEUE_PAIR_RC && id->queue_pair_type != QUEUE_PAIR_XRC_TARGET)
+    if (id->queue_pair_type != QUEUE_PAIR_RC && id->queue_pair_type != QUEUE_PAIR_XRC_TARGET) {
         return;
+    }
     attribute->qp_attr_mask |= MASK_MAX_DEST_RD_ATOMIC | MASK_MIN_RNR_TIMER;
     attribute->max_dest_rd_atomic = id->talk.responder_resources;
     attribute->min_rnr_timer = 0;
@@ -123,12 +126,14 @@ static void to_rts(const struct cm_id *id, struct ib_uverbs_qp_attr *attribute)
 {
     attribute->qp_attr_mask = MASK_STATE | MASK_SQ_PSN;
     attribute->sq_psn = id->talk.send_psn;
-    if (id->queue_pair_type == QUEUE_PAIR_UC)
+    if (id->queue_pair_type == QUEUE_PAIR_UC) {
         return;
+    }
     attribute->qp_attr_mask |= MASK_TIMEOUT;
     attribute->timeout = id->ack_timeout_set ? id->ack_timeout : ACK_TIMEOUT;
-    if (id->queue_pair_type == QUEUE_PAIR_XRC_TARGET)
+    if (id->queue_pair_type == QUEUE_PAIR_XRC_TARGET) {
         return;
+    }
     attribute->qp_attr_mask |= MASK_RETRY_CNT | MASK_RNR_RETRY | MASK_MAX_QP_RD_ATOMIC;
     attribute->retry_cnt = id->talk.retry_count;
     attribute->rnr_retry = id->talk.rnr_retry_count;
@@ -143,16 +148,18 @@ static bool in_conversation(const struct cm_id *id)
 static int with_connection(const struct cm_id *id, uint32_t state,
                            struct ib_uverbs_qp_attr *attribute)
 {
-    if (!in_conversation(id) || (id->talk.state == TALK_REQ_SENT && state != STATE_INIT))
+    if (!in_conversation(id) || (id->talk.state == TALK_REQ_SENT && state != STATE_INIT)) {
         return -EINVAL;
-    if (state == STATE_INIT)
+    }
+    if (state == STATE_INIT) {
         to_init(id, attribute);
-    else if (state == STATE_RTR)
+    } else if (state == STATE_RTR) {
         to_rtr(id, attribute);
-    else if (state == STATE_RTS)
+    } else if (state == STATE_RTS) {
         to_rts(id, attribute);
-    else
+    } else {
         return -EINVAL;
+    }
     return 0;
 }
 
@@ -161,19 +168,24 @@ int command_init_qp_attr(const struct cm_call *call)
     struct rdma_ucm_init_qp_attr command;
     struct ib_uverbs_qp_attr attribute = {0};
     int error;
-    if (call->out_bytes < sizeof(attribute))
+    if (call->out_bytes < sizeof(attribute)) {
         return -ENOSPC;
-    if (!call_copy_in(call, &command, sizeof(command)) || command.qp_state > STATE_ERROR)
+    }
+    if (!call_copy_in(call, &command, sizeof(command)) || command.qp_state > STATE_ERROR) {
         return -EINVAL;
+    }
     struct cm_id *id = id_find(call->file, command.id, &error);
-    if (!id)
+    if (!id) {
         return error;
-    if (id->rail < 0)
+    }
+    if (id->rail < 0) {
         return -EINVAL;
+    }
     attribute.qp_state = command.qp_state;
-    if (!id->talk.begun || id->queue_pair_type == QUEUE_PAIR_UD)
+    if (!id->talk.begun || id->queue_pair_type == QUEUE_PAIR_UD) {
         without_connection(id, &attribute);
-    else
+    } else {
         error = with_connection(id, command.qp_state, &attribute);
+    }
     return error ? error : call_copy_out(command.response, &attribute, sizeof(attribute));
 }

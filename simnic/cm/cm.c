@@ -12,8 +12,9 @@
 struct cm *cm_create(const struct cm_host *host)
 {
     struct cm *cm = calloc(1, sizeof(*cm));
-    if (!cm)
+    if (!cm) {
         return NULL;
+    }
     cm->ids = calloc(ID_COUNT, sizeof(*cm->ids));
     if (!cm->ids) {
         free(cm);
@@ -29,8 +30,9 @@ struct cm *cm_create(const struct cm_host *host)
 
 void cm_destroy(struct cm *cm)
 {
-    if (!cm)
+    if (!cm) {
         return;
+    }
     for (struct cm_file *file = cm->files, *next; file; file = next) {
         next = file->next;
         cm_file_close(file);
@@ -72,15 +74,17 @@ static void leave(struct cm *cm)
     bool wake = cm->timers_changed;
     cm->timers_changed = false;
     pthread_mutex_unlock(&cm->lock);
-    if (wake)
+    if (wake) {
         cm->host.wake(cm->host.context);
+    }
 }
 
 struct cm_file *cm_file_open(struct cm *cm, int event_fd)
 {
     struct cm_file *file = calloc(1, sizeof(*file));
-    if (!file)
+    if (!file) {
         return NULL;
+    }
     file->cm = cm;
     file->event_fd = event_fd;
     file->last = &file->first;
@@ -95,8 +99,9 @@ struct cm_file *cm_file_open(struct cm *cm, int event_fd)
 static void unlink_file(struct cm_file *file)
 {
     struct cm_file **at = &file->cm->files;
-    while (*at != file)
+    while (*at != file) {
         at = &(*at)->next;
+    }
     *at = file->next;
 }
 
@@ -106,11 +111,14 @@ void cm_file_close(struct cm_file *file)
     pthread_mutex_lock(&cm->lock);
     file->closing = true;
     pthread_cond_broadcast(&file->changed);
-    while (file->users)
+    while (file->users) {
         pthread_cond_wait(&file->changed, &cm->lock);
-    for (uint32_t i = 0; i < cm->id_limit; i++)
-        if (cm->ids[i] && cm->ids[i]->file == file)
+    }
+    for (uint32_t i = 0; i < cm->id_limit; i++) {
+        if (cm->ids[i] && cm->ids[i]->file == file) {
             id_destroy(cm->ids[i]);
+        }
+    }
     unlink_file(file);
     leave(cm);
     pthread_cond_destroy(&file->changed);
@@ -120,8 +128,9 @@ void cm_file_close(struct cm_file *file)
 void cm_file_lose_descriptor(struct cm_file *file, int event_fd)
 {
     pthread_mutex_lock(&file->cm->lock);
-    if (file->event_fd == event_fd)
+    if (file->event_fd == event_fd) {
         file->event_fd = -1;
+    }
     pthread_mutex_unlock(&file->cm->lock);
 }
 
@@ -129,8 +138,9 @@ static int run_command(struct cm_file *file, const struct cm_call *call, uint32_
                        bool nonblocking)
 {
     int error = 0;
-    if (number == RDMA_USER_CM_CMD_GET_EVENT)
+    if (number == RDMA_USER_CM_CMD_GET_EVENT) {
         return events_get(file, call, nonblocking);
+    }
     cm_command *command = command_find(number, &error);
     return command ? command(call) : error;
 }
@@ -145,8 +155,9 @@ static int run_locked(struct cm_file *file, const struct cm_call *call, uint32_t
     /* Flushing lets the lock go: until then, the file must not. */
     outbox_flush(cm);
     file->users--;
-    if (file->closing)
+    if (file->closing) {
         pthread_cond_broadcast(&file->changed);
+    }
     leave(cm);
     return result;
 }
@@ -155,8 +166,9 @@ static void log_unknown(struct cm *cm, uint32_t number)
 {
     char text[64];
     snprintf(text, sizeof(text), "rdma_cm: unknown command %u", number);
-    if (cm->host.log)
+    if (cm->host.log) {
         cm->host.log(cm->host.context, text);
+    }
 }
 
 /* More than the longest command has. */
@@ -167,23 +179,28 @@ ssize_t cm_file_write(struct cm_file *file, const void *command, size_t bytes, b
     struct cm *cm = file->cm;
     struct rdma_ucm_cmd_hdr header;
     int error = 0;
-    if (bytes < sizeof(header))
+    if (bytes < sizeof(header)) {
         return -EINVAL;
-    if (!command || !dma_copy(&header, command, sizeof(header)))
+    }
+    if (!command || !dma_copy(&header, command, sizeof(header))) {
         return -EFAULT;
+    }
     if (header.cmd != RDMA_USER_CM_CMD_GET_EVENT && !command_find(header.cmd, &error)) {
         log_unknown(cm, header.cmd);
-        if (error == -EINVAL)
+        if (error == -EINVAL) {
             return error;
+        }
     } else {
         error = 0;
     }
-    if (header.in + sizeof(header) > bytes)
+    if (header.in + sizeof(header) > bytes) {
         return -EINVAL;
+    }
     uint8_t in[MOST_COMMAND_BYTES];
     uint32_t in_bytes = header.in < sizeof(in) ? header.in : sizeof(in);
-    if (!dma_copy(in, (const char *)command + sizeof(header), in_bytes))
+    if (!dma_copy(in, (const char *)command + sizeof(header), in_bytes)) {
         return error ? error : -EFAULT;
+    }
     struct cm_call call = {.file = file, .in = in, .in_bytes = in_bytes, .out_bytes = header.out};
     /* No thread may be cancelled with the lock in its hands. */
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &call.cancel_state);
@@ -194,8 +211,9 @@ ssize_t cm_file_write(struct cm_file *file, const void *command, size_t bytes, b
 
 bool call_copy_in(const struct cm_call *call, void *to, size_t bytes)
 {
-    if (call->in_bytes < bytes)
+    if (call->in_bytes < bytes) {
         return false;
+    }
     memcpy(to, call->in, bytes);
     return true;
 }
@@ -205,8 +223,9 @@ struct cm_id *call_take(const struct cm_call *call, void *command, size_t bytes,
 {
     uint32_t number;
     *error = -EINVAL;
-    if (!call_copy_in(call, command, bytes))
+    if (!call_copy_in(call, command, bytes)) {
         return NULL;
+    }
     memcpy(&number, (const uint8_t *)command + id_at, sizeof(number));
     return id_find(call->file, number, error);
 }
@@ -218,9 +237,11 @@ int call_copy_out(uint64_t response, const void *from, size_t bytes)
 
 static int free_number(struct cm *cm)
 {
-    for (uint32_t i = 0; i < cm->id_limit; i++)
-        if (!cm->ids[i])
+    for (uint32_t i = 0; i < cm->id_limit; i++) {
+        if (!cm->ids[i]) {
             return (int)i;
+        }
+    }
     return cm->id_limit < ID_COUNT ? (int)cm->id_limit++ : -1;
 }
 
@@ -243,8 +264,9 @@ struct cm_id *id_new(struct cm_file *file, uint16_t port_space, uint8_t queue_pa
     /* The number is used again soon, the serial above it is not: late messages to a former owner
      * are told apart. */
     cm->id_serial = (cm->id_serial + 1) & 0xffff;
-    if (cm->id_serial == 0)
+    if (cm->id_serial == 0) {
         cm->id_serial = 1;
+    }
     id->talk.own_id = cm->id_serial << 16 | id->number;
     cm->ids[number] = id;
     return id;
@@ -255,8 +277,9 @@ static void release(struct cm_id *id)
     struct cm *cm = cm_of(id);
     talk_leave(id);
     events_drop_id(id);
-    if (id->port_entry != PORT_NONE)
+    if (id->port_entry != PORT_NONE) {
         ports_release(&cm->host, id->port_entry);
+    }
     while (id->groups) {
         struct cm_multicast *group = id->groups;
         id->groups = group->next;
@@ -270,8 +293,9 @@ void id_destroy(struct cm_id *id)
 {
     struct cm_id *request;
     /* A request that nobody has read is an identifier that nobody will destroy. */
-    while ((request = events_take_request(id)))
+    while ((request = events_take_request(id))) {
         release(request);
+    }
     release(id);
 }
 
@@ -286,16 +310,19 @@ struct cm_id *id_find(struct cm_file *file, uint32_t number, int *error)
 void cm_receive(struct cm *cm, uint32_t source_slot, const void *message, size_t bytes)
 {
     struct cm_message copy;
-    if (bytes != sizeof(copy))
+    if (bytes != sizeof(copy)) {
         return;
+    }
     memcpy(&copy, message, sizeof(copy));
     if (copy.magic != CM_MESSAGE_MAGIC || copy.bytes != sizeof(copy) ||
-        copy.private_length > sizeof(copy.private_data))
+        copy.private_length > sizeof(copy.private_data)) {
         return;
+    }
     struct cm_host *host = &cm->host;
     if (copy.destination_generation != host->generation(host->context, host->slot) ||
-        !host->alive(host->context, source_slot, copy.source_generation))
+        !host->alive(host->context, source_slot, copy.source_generation)) {
         return;
+    }
     pthread_mutex_lock(&cm->lock);
     receive_message(cm, source_slot, &copy);
     outbox_flush(cm);
@@ -310,8 +337,9 @@ uint64_t cm_run(struct cm *cm)
     cm->timers_changed =
         false; /* `next` knows of all; who adds one while the flush has let go asks again */
     outbox_flush(cm);
-    if (cm->resend_due && cm->resend_due < next)
+    if (cm->resend_due && cm->resend_due < next) {
         next = cm->resend_due;
+    }
     pthread_mutex_unlock(&cm->lock);
     return next;
 }

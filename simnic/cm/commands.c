@@ -22,21 +22,26 @@ static int command_create_id(const struct cm_call *call)
 {
     struct rdma_ucm_create_id command;
     struct rdma_ucm_create_id_resp response;
-    if (call->out_bytes < sizeof(response))
+    if (call->out_bytes < sizeof(response)) {
         return -ENOSPC;
-    if (!call_copy_in(call, &command, sizeof(command)))
+    }
+    if (!call_copy_in(call, &command, sizeof(command))) {
         return -EINVAL;
+    }
     int type = queue_pair_type_of(&command);
-    if (type < 0)
+    if (type < 0) {
         return type;
+    }
     struct cm_id *id = id_new(call->file, command.ps, type);
-    if (!id)
+    if (!id) {
         return -ENOMEM;
+    }
     id->uid = command.uid;
     response.id = id->number;
     int error = call_copy_out(command.response, &response, sizeof(response));
-    if (error)
+    if (error) {
         id_destroy(id); /* the program does not know of it */
+    }
     return error;
 }
 
@@ -45,11 +50,13 @@ static int command_destroy_id(const struct cm_call *call)
     struct rdma_ucm_destroy_id command;
     struct rdma_ucm_destroy_id_resp response;
     int error;
-    if (call->out_bytes < sizeof(response))
+    if (call->out_bytes < sizeof(response)) {
         return -ENOSPC;
+    }
     struct cm_id *id = CALL_TAKE(call, command, &error);
-    if (!id)
+    if (!id) {
         return error;
+    }
     response.events_reported = id->events_reported;
     id_destroy(id);
     return call_copy_out(command.response, &response, sizeof(response));

@@ -62,10 +62,11 @@ static void no_listener(struct cm_id *id)
     struct cm_event *event = is_datagram(id)
                                  ? event_new(id, EVENT_UNREACHABLE, SIDR_UNSUPPORTED)
                                  : event_new(id, EVENT_REJECTED, REJECT_INVALID_SERVICE_ID);
-    if (event && is_datagram(id))
+    if (event && is_datagram(id)) {
         event->response.param.ud.private_data_len = SIDR_REPLY_PRIVATE_BYTES;
-    else if (event)
+    } else if (event) {
         event->response.param.conn.private_data_len = REJECT_PRIVATE_BYTES;
+    }
     event_queue(event);
 }
 
@@ -93,8 +94,9 @@ static int connect_id(struct cm_id *id, const struct rdma_ucm_connect *command)
 {
     const struct rdma_ucm_conn_param *parameters = &command->conn_param;
     uint8_t most = is_datagram(id) ? SIDR_REQUEST_PRIVATE_BYTES : REQUEST_PRIVATE_BYTES;
-    if (id->state != ID_ROUTE_RESOLVED || parameters->private_data_len > most)
+    if (id->state != ID_ROUTE_RESOLVED || parameters->private_data_len > most) {
         return -EINVAL;
+    }
     begin_talk(id, parameters);
     id->queue_pair_number = parameters->qp_num;
     if (!find_listener(id)) {
@@ -116,8 +118,9 @@ static int connect_id(struct cm_id *id, const struct rdma_ucm_connect *command)
 static bool copy_in_without_ece(const struct cm_call *call, void *to, size_t bytes, size_t least)
 {
     memset(to, 0, bytes);
-    if (call->in_bytes < least)
+    if (call->in_bytes < least) {
         return false;
+    }
     memcpy(to, call->in, call->in_bytes < bytes ? call->in_bytes : bytes);
     return true;
 }
@@ -128,8 +131,9 @@ int command_connect(const struct cm_call *call)
     int error;
     if (!copy_in_without_ece(call, &command, sizeof(command),
                              offsetof(struct rdma_ucm_connect, ece)) ||
-        !command.conn_param.valid)
+        !command.conn_param.valid) {
         return -EINVAL;
+    }
     struct cm_id *id = id_find(call->file, command.id, &error);
     return id ? connect_id(id, &command) : error;
 }
@@ -139,20 +143,25 @@ int command_listen(const struct cm_call *call)
     struct rdma_ucm_listen command;
     int error;
     struct cm_id *id = CALL_TAKE(call, command, &error);
-    if (!id)
+    if (!id) {
         return error;
+    }
     const struct sockaddr_storage any = {.ss_family = AF_INET};
-    if (id->state == ID_IDLE)
+    if (id->state == ID_IDLE) {
         error = id_bind(id, &any);
-    if (error)
+    }
+    if (error) {
         return error;
-    if (id->state != ID_ADDR_BOUND)
+    }
+    if (id->state != ID_ADDR_BOUND) {
         return -EINVAL;
+    }
     id->bound.family_only = id->family_only;
     id->bound.reuse_address = id->reuse_address;
     error = ports_listen(&cm_of(id)->host, id->port_entry, &id->bound);
-    if (error)
+    if (error) {
         return error;
+    }
     id->backlog = command.backlog && command.backlog < BACKLOG_MAX ? command.backlog : BACKLOG_MAX;
     id->state = ID_LISTEN;
     return 0;
@@ -168,8 +177,9 @@ void talk_established(struct cm_id *id)
 static int accept_datagram(struct cm_id *id, const struct rdma_ucm_conn_param *parameters)
 {
     if (id->talk.state != TALK_SIDR_REQ_RECEIVED ||
-        parameters->private_data_len > SIDR_REPLY_PRIVATE_BYTES)
+        parameters->private_data_len > SIDR_REPLY_PRIVATE_BYTES) {
         return -EINVAL;
+    }
     struct cm_message reply = message_to_peer(id, MESSAGE_SIDR_REP);
     id->queue_pair_number = parameters->qp_num;
     id->queue_key = UDP_QUEUE_KEY;
@@ -186,8 +196,9 @@ static int accept_datagram(struct cm_id *id, const struct rdma_ucm_conn_param *p
 static int accept_request(struct cm_id *id, const struct rdma_ucm_accept *command)
 {
     const struct rdma_ucm_conn_param *parameters = &command->conn_param;
-    if (id->talk.state != TALK_REQ_RECEIVED || parameters->private_data_len > REPLY_PRIVATE_BYTES)
+    if (id->talk.state != TALK_REQ_RECEIVED || parameters->private_data_len > REPLY_PRIVATE_BYTES) {
         return -EINVAL;
+    }
     struct cm_message reply = message_to_peer(id, MESSAGE_REP);
     id->queue_pair_number = parameters->qp_num;
     id->talk.responder_resources = parameters->responder_resources;
@@ -203,8 +214,9 @@ static int accept_request(struct cm_id *id, const struct rdma_ucm_accept *comman
 /* The active side's accept: it has set its queue pair up. */
 static int ready_to_use(struct cm_id *id)
 {
-    if (id->talk.state != TALK_REP_RECEIVED)
+    if (id->talk.state != TALK_REP_RECEIVED) {
         return -EINVAL;
+    }
     struct cm_message ready = message_to_peer(id, MESSAGE_RTU);
     outbox_to_peer(id, &ready);
     talk_established(id);
@@ -223,33 +235,39 @@ static void send_reject(struct cm_id *id, enum cm_reject_reason reason, const vo
 static int reject_connection(struct cm_id *id, enum cm_reject_reason reason, const void *data,
                              uint8_t bytes)
 {
-    if (bytes > REJECT_PRIVATE_BYTES)
+    if (bytes > REJECT_PRIVATE_BYTES) {
         return -EINVAL;
+    }
     enum talk_state state = id->talk.state;
-    if (state < TALK_REQ_SENT || state > TALK_REP_RECEIVED)
+    if (state < TALK_REQ_SENT || state > TALK_REP_RECEIVED) {
         return -EINVAL;
+    }
     send_reject(id, reason, data, bytes);
     timer_stop(id);
     id->talk.state = TALK_IDLE;
-    if (state == TALK_REP_SENT)
+    if (state == TALK_REP_SENT) {
         timer_timewait(id);
+    }
     return 0;
 }
 
 static int accept_id(struct cm_id *id, const struct rdma_ucm_accept *command)
 {
     int error = -EINVAL;
-    if (id->state != ID_CONNECT)
+    if (id->state != ID_CONNECT) {
         return error;
-    if (is_datagram(id))
+    }
+    if (is_datagram(id)) {
         error = accept_datagram(id, &command->conn_param);
-    else if (command->conn_param.valid)
+    } else if (command->conn_param.valid) {
         error = accept_request(id, command);
-    else
+    } else {
         error = ready_to_use(id);
+    }
     /* Who cannot accept has rejected, as the kernel sees it. */
-    if (error && !is_datagram(id))
+    if (error && !is_datagram(id)) {
         reject_connection(id, REJECT_CONSUMER_DEFINED, "", 0);
+    }
     return error;
 }
 
@@ -257,21 +275,26 @@ int command_accept(const struct cm_call *call)
 {
     struct rdma_ucm_accept command;
     int error;
-    if (!copy_in_without_ece(call, &command, sizeof(command), offsetof(struct rdma_ucm_accept, ece)))
+    if (!copy_in_without_ece(call, &command, sizeof(command),
+                             offsetof(struct rdma_ucm_accept, ece))) {
         return -EINVAL;
+    }
     struct cm_id *id = id_find(call->file, command.id, &error);
-    if (!id)
+    if (!id) {
         return error;
+    }
     error = accept_id(id, &command);
-    if (!error && command.conn_param.valid)
+    if (!error && command.conn_param.valid) {
         id->uid = command.uid;
+    }
     return error;
 }
 
 static int reject_datagram(struct cm_id *id, const void *data, uint8_t bytes)
 {
-    if (id->talk.state != TALK_SIDR_REQ_RECEIVED || bytes > SIDR_REPLY_PRIVATE_BYTES)
+    if (id->talk.state != TALK_SIDR_REQ_RECEIVED || bytes > SIDR_REPLY_PRIVATE_BYTES) {
         return -EINVAL;
+    }
     struct cm_message reply = message_to_peer(id, MESSAGE_SIDR_REP);
     reply.status = SIDR_REJECT;
     put_private(&reply, data, bytes);
@@ -285,18 +308,23 @@ int command_reject(const struct cm_call *call)
 {
     struct rdma_ucm_reject command;
     int error;
-    if (!call_copy_in(call, &command, sizeof(command)))
+    if (!call_copy_in(call, &command, sizeof(command))) {
         return -EINVAL;
+    }
     uint8_t reason = command.reason ? command.reason : REJECT_CONSUMER_DEFINED;
-    if (reason != REJECT_CONSUMER_DEFINED && reason != REJECT_VENDOR_OPTION)
+    if (reason != REJECT_CONSUMER_DEFINED && reason != REJECT_VENDOR_OPTION) {
         return -EINVAL;
+    }
     struct cm_id *id = id_find(call->file, command.id, &error);
-    if (!id)
+    if (!id) {
         return error;
-    if (!id->talk.begun)
+    }
+    if (!id->talk.begun) {
         return -EINVAL;
-    if (is_datagram(id))
+    }
+    if (is_datagram(id)) {
         return reject_datagram(id, command.private_data, command.private_data_len);
+    }
     return reject_connection(id, reason, command.private_data, command.private_data_len);
 }
 
@@ -311,10 +339,12 @@ int command_disconnect(const struct cm_call *call)
     struct rdma_ucm_disconnect command;
     int error;
     struct cm_id *id = CALL_TAKE(call, command, &error);
-    if (!id)
+    if (!id) {
         return error;
-    if (!id->talk.begun)
+    }
+    if (!id->talk.begun) {
         return -EINVAL;
+    }
     /* In any other state there is nothing to end, and the kernel does not complain. */
     if (id->talk.state == TALK_ESTABLISHED) {
         struct cm_message request = message_to_peer(id, MESSAGE_DREQ);
@@ -332,14 +362,18 @@ int command_notify(const struct cm_call *call)
     struct rdma_ucm_notify command;
     int error;
     struct cm_id *id = CALL_TAKE(call, command, &error);
-    if (!id)
+    if (!id) {
         return error;
-    if (!id->talk.begun || command.event != EVENT_COMMUNICATION_ESTABLISHED)
+    }
+    if (!id->talk.begun || command.event != EVENT_COMMUNICATION_ESTABLISHED) {
         return -EINVAL;
-    if (id->talk.state == TALK_ESTABLISHED)
+    }
+    if (id->talk.state == TALK_ESTABLISHED) {
         return -EISCONN;
-    if (id->talk.state != TALK_REP_SENT)
+    }
+    if (id->talk.state != TALK_REP_SENT) {
         return -EINVAL;
+    }
     talk_established(id);
     event_report(id, EVENT_ESTABLISHED, 0);
     return 0;

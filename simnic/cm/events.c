@@ -14,8 +14,9 @@ static void signal_events(struct cm_file *file)
 {
     uint64_t count = 1;
     bool wanted = file->first != NULL;
-    if (wanted == file->signalled)
+    if (wanted == file->signalled) {
         return;
+    }
     file->signalled = wanted;
     long done = file->event_fd < 0
                     ? 0
@@ -26,8 +27,9 @@ static void signal_events(struct cm_file *file)
 struct cm_event *event_new(struct cm_id *id, enum cm_event_type type, int status)
 {
     struct cm_event *event = calloc(1, sizeof(*event));
-    if (!event)
+    if (!event) {
         return NULL;
+    }
     event->id = id;
     event->response.uid = id->uid;
     event->response.id = id->number;
@@ -40,8 +42,9 @@ struct cm_event *event_new(struct cm_id *id, enum cm_event_type type, int status
  * once it has accepted and so named it; an error before makes the accept fail. */
 void event_queue(struct cm_event *event)
 {
-    if (!event)
+    if (!event) {
         return;
+    }
     struct cm_file *file = event->id->file;
     if (event->id->uid == 0 && !event->group) {
         free(event);
@@ -84,8 +87,9 @@ struct cm_id *events_take_request(struct cm_id *id)
 {
     for (struct cm_event *event = id->file->first; event; event = event->next) {
         struct cm_id *request = event->id == id ? event->request : NULL;
-        if (!request)
+        if (!request) {
             continue;
+        }
         event->request = NULL;
         return request;
     }
@@ -114,13 +118,16 @@ void events_drop_group(struct cm_file *file, struct cm_multicast *group)
 void events_move(struct cm_id *id, struct cm_file *to)
 {
     struct cm_event *moved = take(id->file, id, NULL);
-    for (struct cm_event *event = moved; event; event = event->next)
-        if (event->request)
+    for (struct cm_event *event = moved; event; event = event->next) {
+        if (event->request) {
             event->request->file = to;
+        }
+    }
     id->file = to;
     *to->last = moved;
-    while (*to->last)
+    while (*to->last) {
         to->last = &(*to->last)->next;
+    }
     signal_events(to);
     pthread_cond_broadcast(&to->changed);
 }
@@ -134,15 +141,18 @@ static int deliver(struct cm_file *file, const struct rdma_ucm_get_event *comman
     struct cm_event *event = file->first;
     size_t bytes = out_bytes < sizeof(event->response) ? out_bytes : sizeof(event->response);
     int error = call_copy_out(command->response, &event->response, bytes);
-    if (error)
+    if (error) {
         return error;
+    }
     file->first = event->next;
-    if (!file->first)
+    if (!file->first) {
         file->last = &file->first;
+    }
     signal_events(file);
     event->id->events_reported++;
-    if (event->group)
+    if (event->group) {
         event->group->events_reported++;
+    }
     if (event->request) {
         event->request->hidden = false;
         event->request->file = file;
@@ -174,15 +184,19 @@ static void wait_for_event(struct cm_file *file, int cancel_state)
 int events_get(struct cm_file *file, const struct cm_call *call, bool nonblocking)
 {
     struct rdma_ucm_get_event command;
-    if (call->out_bytes < EVENT_MIN_BYTES)
+    if (call->out_bytes < EVENT_MIN_BYTES) {
         return -ENOSPC;
-    if (!call_copy_in(call, &command, sizeof(command)))
+    }
+    if (!call_copy_in(call, &command, sizeof(command))) {
         return -EINVAL;
+    }
     while (!file->first) {
-        if (file->closing)
+        if (file->closing) {
             return -EBADF;
-        if (nonblocking)
+        }
+        if (nonblocking) {
             return -EAGAIN;
+        }
         wait_for_event(file, call->cancel_state);
     }
     return file->closing ? -EBADF : deliver(file, &command, call->out_bytes);

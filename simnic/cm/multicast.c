@@ -23,8 +23,9 @@ static struct cm_event *join_event(struct cm_id *id, struct cm_multicast *group,
                                    const struct sockaddr_storage *address)
 {
     struct cm_event *event = event_new(id, EVENT_MULTICAST_JOIN, 0);
-    if (!event)
+    if (!event) {
         return NULL;
+    }
     struct rdma_ucm_ud_param *to = &event->response.param.ud;
     event->group = group;
     event->response.uid = group->uid;
@@ -42,8 +43,9 @@ static struct cm_event *join_event(struct cm_id *id, struct cm_multicast *group,
 
 static int check_join(const struct cm_id *id, const struct sockaddr_storage *address)
 {
-    if (id->queue_pair_type != QUEUE_PAIR_UD || id->rail < 0 || address_any(address))
+    if (id->queue_pair_type != QUEUE_PAIR_UD || id->rail < 0 || address_any(address)) {
         return -EINVAL;
+    }
     /* A datagram identifier that has come by a request or made one may join as well. */
     return id->state == ID_IDLE || id->state == ID_LISTEN ? -EINVAL : 0;
 }
@@ -55,14 +57,17 @@ static int join(const struct cm_call *call, const struct rdma_ucm_join_mcast *co
     int error;
     memcpy(&address, &command->addr, sizeof(address));
     if (!command->addr_size || command->addr_size != address_bytes(&address) ||
-        command->join_flags >= RDMA_MC_JOIN_FLAG_RESERVED)
+        command->join_flags >= RDMA_MC_JOIN_FLAG_RESERVED) {
         return -EINVAL;
+    }
     struct cm_id *id = id_find(call->file, command->id, &error);
-    if (!id)
+    if (!id) {
         return error;
+    }
     error = check_join(id, &address);
-    if (error)
+    if (error) {
         return error;
+    }
     struct cm_multicast *group = calloc(1, sizeof(*group));
     struct cm_event *event = NULL;
     if (group) {
@@ -88,13 +93,16 @@ int command_join_ip_multicast(const struct cm_call *call)
     struct rdma_ucm_join_ip_mcast command;
     struct rdma_ucm_join_mcast full = {0};
     struct sockaddr_storage address = {0};
-    if (call->out_bytes < sizeof(struct rdma_ucm_create_id_resp))
+    if (call->out_bytes < sizeof(struct rdma_ucm_create_id_resp)) {
         return -ENOSPC;
-    if (!call_copy_in(call, &command, sizeof(command)))
+    }
+    if (!call_copy_in(call, &command, sizeof(command))) {
         return -EINVAL;
+    }
     memcpy(&address, &command.addr, sizeof(command.addr));
-    if (address.ss_family != AF_INET && address.ss_family != AF_INET6)
+    if (address.ss_family != AF_INET && address.ss_family != AF_INET6) {
         return -EINVAL;
+    }
     full.response = command.response;
     full.uid = command.uid;
     full.id = command.id;
@@ -107,10 +115,12 @@ int command_join_ip_multicast(const struct cm_call *call)
 int command_join_multicast(const struct cm_call *call)
 {
     struct rdma_ucm_join_mcast command;
-    if (call->out_bytes < sizeof(struct rdma_ucm_create_id_resp))
+    if (call->out_bytes < sizeof(struct rdma_ucm_create_id_resp)) {
         return -ENOSPC;
-    if (!call_copy_in(call, &command, sizeof(command)))
+    }
+    if (!call_copy_in(call, &command, sizeof(command))) {
         return -EINVAL;
+    }
     return join(call, &command);
 }
 
@@ -119,11 +129,14 @@ static struct cm_multicast **find_group(struct cm *cm, uint32_t number, struct c
 {
     for (uint32_t i = 0; i < cm->id_limit; i++) {
         *owner = cm->ids[i];
-        if (!*owner)
+        if (!*owner) {
             continue;
-        for (struct cm_multicast **at = &(*owner)->groups; *at; at = &(*at)->next)
-            if ((*at)->number == number)
+        }
+        for (struct cm_multicast **at = &(*owner)->groups; *at; at = &(*at)->next) {
+            if ((*at)->number == number) {
                 return at;
+            }
+        }
     }
     return NULL;
 }
@@ -133,15 +146,19 @@ int command_leave_multicast(const struct cm_call *call)
     struct rdma_ucm_destroy_id command;
     struct rdma_ucm_destroy_id_resp response;
     struct cm_id *id;
-    if (call->out_bytes < sizeof(response))
+    if (call->out_bytes < sizeof(response)) {
         return -ENOSPC;
-    if (!call_copy_in(call, &command, sizeof(command)))
+    }
+    if (!call_copy_in(call, &command, sizeof(command))) {
         return -EINVAL;
+    }
     struct cm_multicast **at = find_group(call->file->cm, command.id, &id);
-    if (!at)
+    if (!at) {
         return -ENOENT;
-    if (id->file != call->file)
+    }
+    if (id->file != call->file) {
         return -EINVAL;
+    }
     struct cm_multicast *group = *at;
     events_drop_group(call->file, group);
     response.events_reported = group->events_reported;

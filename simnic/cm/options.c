@@ -12,16 +12,18 @@
 static int set_reuse_address(struct cm_id *id, bool value)
 {
     /* Whoever listens has checked that it is alone, and must stay so. */
-    if (id->state != ID_IDLE && (!value || id->state == ID_LISTEN))
+    if (id->state != ID_IDLE && (!value || id->state == ID_LISTEN)) {
         return -EINVAL;
+    }
     id->reuse_address = value;
     return 0;
 }
 
 static int set_family_only(struct cm_id *id, bool value)
 {
-    if (id->state != ID_IDLE && id->state != ID_ADDR_BOUND)
+    if (id->state != ID_IDLE && id->state != ID_ADDR_BOUND) {
         return -EINVAL;
+    }
     id->family_only = value;
     id->family_only_set = true;
     return 0;
@@ -29,8 +31,9 @@ static int set_family_only(struct cm_id *id, bool value)
 
 static int set_ack_timeout(struct cm_id *id, uint8_t value)
 {
-    if (id->queue_pair_type != QUEUE_PAIR_RC && id->queue_pair_type != QUEUE_PAIR_XRC_INITIATOR)
+    if (id->queue_pair_type != QUEUE_PAIR_RC && id->queue_pair_type != QUEUE_PAIR_XRC_INITIATOR) {
         return -EINVAL;
+    }
     id->ack_timeout = value & 0x1f;
     id->ack_timeout_set = true;
     return 0;
@@ -39,11 +42,13 @@ static int set_ack_timeout(struct cm_id *id, uint8_t value)
 static int set_byte(struct cm_id *id, uint32_t name, const void *value, uint32_t bytes)
 {
     uint8_t byte;
-    if (bytes != sizeof(byte))
+    if (bytes != sizeof(byte)) {
         return -EINVAL;
+    }
     memcpy(&byte, value, sizeof(byte));
-    if (name == RDMA_OPTION_ID_ACK_TIMEOUT)
+    if (name == RDMA_OPTION_ID_ACK_TIMEOUT) {
         return set_ack_timeout(id, byte);
+    }
     id->traffic_class = byte;
     return 0;
 }
@@ -51,8 +56,9 @@ static int set_byte(struct cm_id *id, uint32_t name, const void *value, uint32_t
 static int set_flag(struct cm_id *id, uint32_t name, const void *value, uint32_t bytes)
 {
     int flag;
-    if (bytes != sizeof(flag))
+    if (bytes != sizeof(flag)) {
         return -EINVAL;
+    }
     memcpy(&flag, value, sizeof(flag));
     return name == RDMA_OPTION_ID_REUSEADDR ? set_reuse_address(id, flag)
                                             : set_family_only(id, flag);
@@ -78,14 +84,16 @@ static int set_path(struct cm_id *id, const void *value, uint32_t bytes)
     const uint32_t wanted = IB_PATH_GMP | IB_PATH_PRIMARY | IB_PATH_BIDIRECTIONAL;
     struct ib_path_rec_data path;
     bool found = false;
-    if (bytes % sizeof(path))
+    if (bytes % sizeof(path)) {
         return -EINVAL;
+    }
     for (uint32_t at = 0; at < bytes && !found; at += sizeof(path)) {
         memcpy(&path, (const char *)value + at, sizeof(path));
         found = path.flags == wanted;
     }
-    if (!found || id->rail < 0 || id->state != ID_ADDR_RESOLVED)
+    if (!found || id->rail < 0 || id->state != ID_ADDR_RESOLVED) {
         return -EINVAL;
+    }
     id->state = ID_ROUTE_RESOLVED;
     id->paths = 1;
     event_report(id, EVENT_ROUTE_RESOLVED, 0);
@@ -94,10 +102,12 @@ static int set_path(struct cm_id *id, const void *value, uint32_t bytes)
 
 static int set_option(struct cm_id *id, const struct rdma_ucm_set_option *option, const void *value)
 {
-    if (option->level == RDMA_OPTION_ID)
+    if (option->level == RDMA_OPTION_ID) {
         return set_id_option(id, option->optname, value, option->optlen);
-    if (option->level == RDMA_OPTION_IB && option->optname == RDMA_OPTION_IB_PATH)
+    }
+    if (option->level == RDMA_OPTION_IB && option->optname == RDMA_OPTION_IB_PATH) {
         return set_path(id, value, option->optlen);
+    }
     return -ENOSYS;
 }
 
@@ -105,22 +115,28 @@ int command_set_option(const struct cm_call *call)
 {
     struct rdma_ucm_set_option command;
     int error;
-    if (!call_copy_in(call, &command, sizeof(command)))
+    if (!call_copy_in(call, &command, sizeof(command))) {
         return -EINVAL;
-    if (command.optlen > OPTION_MAX_BYTES)
+    }
+    if (command.optlen > OPTION_MAX_BYTES) {
         return -EINVAL;
+    }
     struct cm_id *id = id_find(call->file, command.id, &error);
-    if (!id)
+    if (!id) {
         return error;
-    if (!command.optval && command.optlen)
+    }
+    if (!command.optval && command.optlen) {
         return -EFAULT;
+    }
     void *value = malloc(command.optlen + 1);
-    if (!value)
+    if (!value) {
         return -ENOMEM;
-    if (dma_copy(value, (const void *)(uintptr_t)command.optval, command.optlen))
+    }
+    if (dma_copy(value, (const void *)(uintptr_t)command.optval, command.optlen)) {
         error = set_option(id, &command, value);
-    else
+    } else {
         error = -EFAULT;
+    }
     free(value);
     return error;
 }
@@ -131,16 +147,20 @@ int command_migrate_id(const struct cm_call *call)
 {
     struct rdma_ucm_migrate_id command;
     struct rdma_ucm_migrate_resp response;
-    if (call->out_bytes < sizeof(response))
+    if (call->out_bytes < sizeof(response)) {
         return -ENOSPC;
-    if (!call_copy_in(call, &command, sizeof(command)))
+    }
+    if (!call_copy_in(call, &command, sizeof(command))) {
         return -EINVAL;
+    }
     struct cm *cm = call->file->cm;
     struct cm_id *id = command.id < ID_COUNT ? cm->ids[command.id] : NULL;
-    if (!id || id->hidden)
+    if (!id || id->hidden) {
         return -ENOENT;
-    if (id->file != call->file)
+    }
+    if (id->file != call->file) {
         events_move(id, call->file);
+    }
     response.events_reported = id->events_reported;
     return call_copy_out(command.response, &response, sizeof(response));
 }

@@ -21,8 +21,9 @@ struct cm_message message_to_peer(const struct cm_id *id, enum cm_message_type t
 void outbox_add(struct cm *cm, uint32_t slot, int rail, const struct cm_message *message)
 {
     struct outgoing *out = cm->outgoing_count < OUTGOING_LIMIT ? calloc(1, sizeof(*out)) : NULL;
-    if (!out)
+    if (!out) {
         return;
+    }
     out->slot = slot;
     out->rail = rail;
     out->message = *message;
@@ -42,11 +43,13 @@ void outbox_to_peer(struct cm_id *id, const struct cm_message *message)
 static void remove_outgoing(struct cm *cm, struct outgoing *out)
 {
     struct outgoing **at = &cm->first_outgoing;
-    while (*at != out)
+    while (*at != out) {
         at = &(*at)->next;
+    }
     *at = out->next;
-    if (cm->last_outgoing == &out->next)
+    if (cm->last_outgoing == &out->next) {
         cm->last_outgoing = at;
+    }
     cm->outgoing_count--;
     free(out);
 }
@@ -55,23 +58,27 @@ static void remove_outgoing(struct cm *cm, struct outgoing *out)
 void outbox_flush(struct cm *cm)
 {
     bool full[SLOT_COUNT] = {false};
-    if (cm->sending)
+    if (cm->sending) {
         return;
+    }
     cm->sending = true;
     for (;;) {
         struct outgoing *out = cm->first_outgoing;
-        while (out && full[out->slot % SLOT_COUNT])
+        while (out && full[out->slot % SLOT_COUNT]) {
             out = out->next;
-        if (!out)
+        }
+        if (!out) {
             break;
+        }
         pthread_mutex_unlock(&cm->lock);
         int result = cm->host.send(cm->host.context, out->slot, out->rail, &out->message,
                                    sizeof(out->message));
         pthread_mutex_lock(&cm->lock);
-        if (result == -EAGAIN)
+        if (result == -EAGAIN) {
             full[out->slot % SLOT_COUNT] = true;
-        else
+        } else {
             remove_outgoing(cm, out);
+        }
     }
     cm->sending = false;
     if (cm->first_outgoing) {

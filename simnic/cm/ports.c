@@ -69,12 +69,14 @@ static void table_lock(const struct cm_host *host)
     uint64_t self = own_word(host);
     for (unsigned spins = 0;; spins++) {
         uint64_t holder = 0;
-        if (atomic_compare_exchange_strong(&table->lock, &holder, self))
+        if (atomic_compare_exchange_strong(&table->lock, &holder, self)) {
             return;
+        }
         /* Asking whether a process lives may be slow, and mostly it does. */
         if (spins % 64 == 63 && !word_alive(host, holder) &&
-            atomic_compare_exchange_strong(&table->lock, &holder, self))
+            atomic_compare_exchange_strong(&table->lock, &holder, self)) {
             return;
+        }
         sched_yield();
     }
 }
@@ -89,10 +91,12 @@ static void table_unlock(const struct cm_host *host)
 static bool entry_live(const struct cm_host *host, struct port_entry *entry)
 {
     uint64_t word = atomic_load(&entry->owner);
-    if (word == 0)
+    if (word == 0) {
         return false;
-    if (word_alive(host, word))
+    }
+    if (word_alive(host, word)) {
         return true;
+    }
     atomic_compare_exchange_strong(&entry->owner, &word, 0);
     return false;
 }
@@ -118,14 +122,18 @@ static uint8_t flags_of(const struct port_key *key)
 /* What two binds of the same port mean to each other, as the kernel's RDMA CM has it. */
 static int conflict(const struct port_key *a, const struct port_key *b, bool reuse)
 {
-    if (reuse && a->reuse_address && b->reuse_address)
+    if (reuse && a->reuse_address && b->reuse_address) {
         return 0;
-    if (a->family_only && b->family_only && a->family != b->family)
+    }
+    if (a->family_only && b->family_only && a->family != b->family) {
         return 0;
-    if (a->any_address || b->any_address)
+    }
+    if (a->any_address || b->any_address) {
         return -EADDRNOTAVAIL;
-    if (a->family == b->family && memcmp(a->address, b->address, sizeof(a->address)) == 0)
+    }
+    if (a->family == b->family && memcmp(a->address, b->address, sizeof(a->address)) == 0) {
         return -EADDRINUSE;
+    }
     return 0;
 }
 
@@ -136,12 +144,14 @@ static int find_conflict(const struct cm_host *host, const struct port_key *key,
     for (uint32_t i = 0; i < table->used && i < ENTRY_COUNT; i++) {
         struct port_entry *entry = &table->entry[i];
         if ((int)i == self || entry->port != key->port || entry->port_space != key->port_space ||
-            !entry_live(host, entry))
+            !entry_live(host, entry)) {
             continue;
+        }
         struct port_key other = key_of(entry);
         int error = conflict(key, &other, reuse);
-        if (error)
+        if (error) {
             return error;
+        }
     }
     return 0;
 }
@@ -149,10 +159,12 @@ static int find_conflict(const struct cm_host *host, const struct port_key *key,
 static bool port_taken(const struct cm_host *host, uint16_t port_space, uint16_t port)
 {
     struct port_table *table = table_of(host);
-    for (uint32_t i = 0; i < table->used && i < ENTRY_COUNT; i++)
+    for (uint32_t i = 0; i < table->used && i < ENTRY_COUNT; i++) {
         if (table->entry[i].port == port && table->entry[i].port_space == port_space &&
-            entry_live(host, &table->entry[i]))
+            entry_live(host, &table->entry[i])) {
             return true;
+        }
+    }
     return false;
 }
 
@@ -162,8 +174,9 @@ static uint16_t ephemeral_port(const struct cm_host *host, uint16_t port_space)
     const uint32_t count = EPHEMERAL_LAST - EPHEMERAL_FIRST + 1;
     for (uint32_t tried = 0; tried < count; tried++) {
         uint16_t port = EPHEMERAL_FIRST + table->next_port++ % count;
-        if (!port_taken(host, port_space, port))
+        if (!port_taken(host, port_space, port)) {
             return port;
+        }
     }
     return 0;
 }
@@ -171,30 +184,38 @@ static uint16_t ephemeral_port(const struct cm_host *host, uint16_t port_space)
 static int free_entry(const struct cm_host *host)
 {
     struct port_table *table = table_of(host);
-    for (uint32_t i = 0; i < table->used && i < ENTRY_COUNT; i++)
-        if (atomic_load(&table->entry[i].owner) == 0)
+    for (uint32_t i = 0; i < table->used && i < ENTRY_COUNT; i++) {
+        if (atomic_load(&table->entry[i].owner) == 0) {
             return (int)i;
-    if (table->used < ENTRY_COUNT)
+        }
+    }
+    if (table->used < ENTRY_COUNT) {
         return (int)table->used++;
-    for (uint32_t i = 0; i < ENTRY_COUNT; i++)
-        if (!entry_live(host, &table->entry[i]))
+    }
+    for (uint32_t i = 0; i < ENTRY_COUNT; i++) {
+        if (!entry_live(host, &table->entry[i])) {
             return (int)i;
+        }
+    }
     return PORT_NONE;
 }
 
 static int bind_locked(const struct cm_host *host, struct port_key *key)
 {
     uint16_t port = key->port ? key->port : ephemeral_port(host, key->port_space);
-    if (port == 0)
+    if (port == 0) {
         return -EADDRNOTAVAIL;
+    }
     struct port_key wanted = *key;
     wanted.port = port;
     int error = find_conflict(host, &wanted, PORT_NONE, true);
-    if (error)
+    if (error) {
         return error;
+    }
     int index = free_entry(host);
-    if (index < 0)
+    if (index < 0) {
         return -EADDRNOTAVAIL;
+    }
     struct port_entry *entry = &table_of(host)->entry[index];
     entry->port_space = key->port_space;
     entry->port = port;
@@ -223,8 +244,9 @@ static bool entry_is_own(const struct cm_host *host, int entry)
 void ports_release(const struct cm_host *host, int entry)
 {
     table_lock(host);
-    if (entry_is_own(host, entry))
+    if (entry_is_own(host, entry)) {
         atomic_store(&table_of(host)->entry[entry].owner, 0);
+    }
     table_unlock(host);
 }
 
@@ -236,8 +258,9 @@ int ports_listen(const struct cm_host *host, int index, const struct port_key *k
         struct port_entry *entry = &table_of(host)->entry[index];
         /* Sharing ends where one listens: who else bound this port by reuse is in the way. */
         error = find_conflict(host, key, index, false);
-        if (!error)
+        if (!error) {
             entry->flags = flags_of(key) | ENTRY_LISTENING;
+        }
     }
     table_unlock(host);
     return error;
@@ -245,10 +268,12 @@ int ports_listen(const struct cm_host *host, int index, const struct port_key *k
 
 int ports_match(const struct port_key *bound, const struct port_key *to)
 {
-    if (bound->port != to->port || bound->port_space != to->port_space)
+    if (bound->port != to->port || bound->port_space != to->port_space) {
         return 0;
-    if (bound->any_address)
+    }
+    if (bound->any_address) {
         return bound->family == to->family || (bound->family == AF_INET6 && !bound->family_only);
+    }
     return bound->family == to->family &&
                    memcmp(bound->address, to->address, sizeof(to->address)) == 0
                ? 2
@@ -263,12 +288,14 @@ bool ports_find(const struct cm_host *host, const struct port_key *to, struct po
     for (uint32_t i = 0; i < table->used && i < ENTRY_COUNT; i++) {
         struct port_entry *entry = &table->entry[i];
         if (!(entry->flags & ENTRY_LISTENING) || entry->port != to->port ||
-            !entry_live(host, entry))
+            !entry_live(host, entry)) {
             continue;
+        }
         struct port_key key = key_of(entry);
         int match = ports_match(&key, to);
-        if (match <= best)
+        if (match <= best) {
             continue;
+        }
         best = match;
         *owner = owner_of(atomic_load(&entry->owner));
     }

@@ -42,15 +42,18 @@ int command_query_route(const struct cm_call *call)
     struct rdma_ucm_query_route_resp response = {0};
     const size_t bytes = offsetof(struct rdma_ucm_query_route_resp, ibdev_index);
     int error;
-    if (call->out_bytes < bytes)
+    if (call->out_bytes < bytes) {
         return -ENOSPC;
+    }
     /* The older ABI's command ends before `option`. */
-    if (call->in_bytes < offsetof(struct rdma_ucm_query, option))
+    if (call->in_bytes < offsetof(struct rdma_ucm_query, option)) {
         return -EINVAL;
+    }
     memcpy(&command, call->in, offsetof(struct rdma_ucm_query, option));
     struct cm_id *id = id_find(call->file, command.id, &error);
-    if (!id)
+    if (!id) {
         return error;
+    }
     ip_address(&response.src_addr, &id->source);
     ip_address(&response.dst_addr, &id->destination);
     if (id->rail >= 0) {
@@ -64,8 +67,9 @@ int command_query_route(const struct cm_call *call)
 
 static void device_of(const struct cm_id *id, struct rdma_ucm_query_addr_resp *response)
 {
-    if (id->rail < 0)
+    if (id->rail < 0) {
         return;
+    }
     response->node_guid = node_guid(id);
     response->port_num = RAIL_PORT;
     response->pkey = htobe16(RAIL_PKEY);
@@ -75,8 +79,9 @@ static int query_address(const struct cm_id *id, const struct cm_call *call, uin
 {
     struct rdma_ucm_query_addr_resp response = {0};
     const size_t bytes = offsetof(struct rdma_ucm_query_addr_resp, ibdev_index);
-    if (call->out_bytes < bytes)
+    if (call->out_bytes < bytes) {
         return -ENOSPC;
+    }
     response.src_size = address_bytes(&id->source);
     memcpy(&response.src_addr, &id->source, response.src_size);
     response.dst_size = address_bytes(&id->destination);
@@ -108,10 +113,12 @@ static int query_path(const struct cm_id *id, const struct cm_call *call, uint64
     struct ib_path_rec_data path = {.flags = IB_PATH_GMP | IB_PATH_PRIMARY | IB_PATH_BIDIRECTIONAL};
     uint8_t response[sizeof(head) + sizeof(path)];
     struct packed_path packed;
-    if (call->out_bytes < sizeof(head))
+    if (call->out_bytes < sizeof(head)) {
         return -ENOSPC;
-    if (!id->paths || call->out_bytes < sizeof(response))
+    }
+    if (!id->paths || call->out_bytes < sizeof(response)) {
         return call_copy_out(to, &head, sizeof(head));
+    }
     pack_path(id, &packed);
     memcpy(path.path_rec, &packed, sizeof(packed));
     memcpy(response, &head, sizeof(head));
@@ -128,8 +135,9 @@ static void as_ib_address(const struct cm_id *id, const struct sockaddr_storage 
     }
     address.partition_key = id->rail < 0 ? 0 : htobe16(RAIL_PKEY);
     /* An identifier without a device has no GIDs, whatever it is bound to. */
-    if (id->rail >= 0)
+    if (id->rail >= 0) {
         address_gid(from, address.gid);
+    }
     address.service_id = htobe64((uint32_t)id->port_space << 16 | address_port(from));
     memcpy(to, &address, sizeof(address));
 }
@@ -138,8 +146,9 @@ static int query_gid(const struct cm_id *id, const struct cm_call *call, uint64_
 {
     struct rdma_ucm_query_addr_resp response = {0};
     const size_t bytes = offsetof(struct rdma_ucm_query_addr_resp, ibdev_index);
-    if (call->out_bytes < bytes)
+    if (call->out_bytes < bytes) {
         return -ENOSPC;
+    }
     device_of(id, &response);
     response.src_size = response.dst_size = sizeof(struct address_ib);
     as_ib_address(id, &id->source, &response.src_addr);
@@ -152,8 +161,9 @@ int command_query(const struct cm_call *call)
     struct rdma_ucm_query command;
     int error;
     struct cm_id *id = CALL_TAKE(call, command, &error);
-    if (!id)
+    if (!id) {
         return error;
+    }
     switch (command.option) {
     case RDMA_USER_CM_QUERY_ADDR:
         return query_address(id, call, command.response);

@@ -79,8 +79,9 @@ static struct cm_id *addressee(struct cm *cm, uint32_t slot, const struct cm_mes
 {
     struct cm_id *id = cm->ids[message->destination_communication_id % ID_COUNT];
     if (!id || id->talk.own_id != message->destination_communication_id ||
-        id->talk.state == TALK_IDLE || !same_peer(id, slot, message))
+        id->talk.state == TALK_IDLE || !same_peer(id, slot, message)) {
         return NULL;
+    }
     bool asked = id->talk.state == TALK_REQ_SENT || id->talk.state == TALK_SIDR_REQ_SENT;
     return asked || id->talk.peer_id == message->source_communication_id ? id : NULL;
 }
@@ -91,8 +92,9 @@ static struct cm_id *made_by(struct cm *cm, uint32_t slot, const struct cm_messa
     for (uint32_t i = 0; i < cm->id_limit; i++) {
         struct cm_id *id = cm->ids[i];
         if (id && id->talk.state != TALK_IDLE && same_peer(id, slot, message) &&
-            id->talk.peer_id == message->source_communication_id)
+            id->talk.peer_id == message->source_communication_id) {
             return id;
+        }
     }
     return NULL;
 }
@@ -107,8 +109,9 @@ static struct cm_id *find_listener(struct cm *cm, const struct cm_message *messa
     memcpy(to.address, message->destination_address, message->ip_version == 4 ? 4 : 16);
     for (uint32_t i = 0; i < cm->id_limit; i++) {
         struct cm_id *id = cm->ids[i];
-        if (!id || id->state != ID_LISTEN)
+        if (!id || id->state != ID_LISTEN) {
             continue;
+        }
         int match = ports_match(&id->bound, &to);
         if (match > best) {
             best = match;
@@ -120,9 +123,10 @@ static struct cm_id *find_listener(struct cm *cm, const struct cm_message *messa
 
 static bool addresses_valid(const struct cm_message *message)
 {
-    if (message->ip_version == 4)
+    if (message->ip_version == 4) {
         return rail_of_ipv4(message->source_address) >= 0 &&
                rail_of_ipv4(message->destination_address) >= 0;
+    }
     return message->ip_version == 6 && rail_of_ipv6(message->source_address) >= 0 &&
            rail_of_ipv6(message->destination_address) >= 0;
 }
@@ -133,8 +137,9 @@ static struct cm_id *id_of_request(struct cm_id *listener, uint32_t slot,
                                    const struct cm_message *message)
 {
     struct cm_id *id = id_new(listener->file, listener->port_space, listener->queue_pair_type);
-    if (!id)
+    if (!id) {
         return NULL;
+    }
     id->hidden = true;
     id->state = ID_CONNECT;
     address_set(&id->source, message->ip_version, message->destination_address,
@@ -158,24 +163,27 @@ static struct cm_event *request_event(struct cm_id *listener, struct cm_id *id,
                                       const struct cm_message *message)
 {
     struct cm_event *event = event_new(listener, EVENT_CONNECT_REQUEST, 0);
-    if (!event)
+    if (!event) {
         return NULL;
+    }
     event->request = id;
     event->response.id = id->number;
     struct rdma_ucm_ud_param *datagram = &event->response.param.ud;
-    if (is_datagram(id))
+    if (is_datagram(id)) {
         put_private(datagram->private_data, &datagram->private_data_len, message,
                     SIDR_REQUEST_PRIVATE_BYTES);
-    else
+    } else {
         put_connection(event, message, REQUEST_PRIVATE_BYTES);
+    }
     return event;
 }
 
 static void queue_request(struct cm_id *listener, uint32_t slot, const struct cm_message *message)
 {
     struct cm_id *id = id_of_request(listener, slot, message);
-    if (!id)
+    if (!id) {
         return;
+    }
     struct cm_event *event = request_event(listener, id, message);
     if (!event || listener->uid == 0) {
         /* As if it had not come: the peer will ask again. */
@@ -201,10 +209,11 @@ static bool listener_takes(const struct cm_id *listener, const struct cm_message
 
 static void request_again(struct cm_id *id, const struct cm_message *message)
 {
-    if (id->talk.state == TALK_REQ_RECEIVED || id->talk.state == TALK_SIDR_REQ_RECEIVED)
+    if (id->talk.state == TALK_REQ_RECEIVED || id->talk.state == TALK_SIDR_REQ_RECEIVED) {
         send_simple(id, MESSAGE_MRA, message->type);
-    else if (id->talk.state == TALK_REP_SENT)
+    } else if (id->talk.state == TALK_REP_SENT) {
         outbox_to_peer(id, &id->talk.last);
+    }
 }
 
 static void receive_request(struct cm *cm, uint32_t slot, const struct cm_message *message)
@@ -212,22 +221,24 @@ static void receive_request(struct cm *cm, uint32_t slot, const struct cm_messag
     bool datagram = message->type == MESSAGE_SIDR_REQ;
     enum cm_message_type refusal = datagram ? MESSAGE_SIDR_REP : MESSAGE_REJ;
     struct cm_id *known = made_by(cm, slot, message);
-    if (!addresses_valid(message) || message->source_communication_id == 0)
+    if (!addresses_valid(message) || message->source_communication_id == 0) {
         return;
+    }
     if (known) {
         request_again(known, message);
         return;
     }
     struct cm_id *listener = find_listener(cm, message);
-    if (!listener)
+    if (!listener) {
         answer_stray(cm, slot, message, refusal,
                      datagram ? (uint32_t)SIDR_UNSUPPORTED : REJECT_INVALID_SERVICE_ID);
-    else if (!listener_takes(listener, message))
+    } else if (!listener_takes(listener, message)) {
         answer_stray(cm, slot, message, refusal,
                      datagram ? (uint32_t)SIDR_REJECT : REJECT_CONSUMER_DEFINED);
-    else if (listener->backlog >
-             0) /* without room the kernel says nothing either, and the peer asks again */
+    } else if (listener->backlog >
+               0) { /* without room the kernel says nothing either, and the peer asks again */
         queue_request(listener, slot, message);
+    }
 }
 
 static void receive_reply(struct cm_id *id, const struct cm_message *message)
@@ -236,24 +247,28 @@ static void receive_reply(struct cm_id *id, const struct cm_message *message)
         send_simple(id, MESSAGE_RTU, 0); /* ours was lost */
         return;
     }
-    if (id->talk.state == TALK_REP_RECEIVED)
+    if (id->talk.state == TALK_REP_RECEIVED) {
         send_simple(id, MESSAGE_MRA, MESSAGE_REP);
-    if (id->talk.state != TALK_REQ_SENT)
+    }
+    if (id->talk.state != TALK_REQ_SENT) {
         return;
+    }
     timer_stop(id);
     set_peer(id, message);
     id->talk.state = TALK_REP_RECEIVED;
     send_simple(id, MESSAGE_MRA, MESSAGE_REP);
     struct cm_event *event = event_new(id, EVENT_CONNECT_RESPONSE, 0);
-    if (event)
+    if (event) {
         put_connection(event, message, REPLY_PRIVATE_BYTES);
+    }
     event_queue(event);
 }
 
 static void receive_ready(struct cm_id *id)
 {
-    if (id->talk.state != TALK_REP_SENT)
+    if (id->talk.state != TALK_REP_SENT) {
         return;
+    }
     talk_established(id);
     event_report(id, EVENT_ESTABLISHED, 0);
 }
@@ -263,8 +278,9 @@ static void receive_delay(struct cm_id *id, const struct cm_message *message)
     bool fits = (id->talk.state == TALK_REQ_SENT && message->status == MESSAGE_REQ) ||
                 (id->talk.state == TALK_SIDR_REQ_SENT && message->status == MESSAGE_SIDR_REQ) ||
                 (id->talk.state == TALK_REP_SENT && message->status == MESSAGE_REP);
-    if (!fits)
+    if (!fits) {
         return;
+    }
     id->talk.peer_id = message->source_communication_id;
     timer_delayed(id);
 }
@@ -272,25 +288,30 @@ static void receive_delay(struct cm_id *id, const struct cm_message *message)
 static void receive_reject(struct cm_id *id, const struct cm_message *message)
 {
     enum talk_state state = id->talk.state;
-    if (state < TALK_REQ_SENT || state > TALK_DREQ_SENT)
+    if (state < TALK_REQ_SENT || state > TALK_DREQ_SENT) {
         return;
+    }
     timer_stop(id);
     id->talk.state = TALK_IDLE;
-    if (state >= TALK_REP_SENT && state != TALK_REP_RECEIVED)
+    if (state >= TALK_REP_SENT && state != TALK_REP_RECEIVED) {
         timer_timewait(id);
-    if (id->state != ID_CONNECT)
+    }
+    if (id->state != ID_CONNECT) {
         return;
+    }
     struct cm_event *event = event_new(id, EVENT_REJECTED, message->status);
-    if (event)
+    if (event) {
         put_private(event->response.param.conn.private_data,
                     &event->response.param.conn.private_data_len, message, REJECT_PRIVATE_BYTES);
+    }
     event_queue(event);
 }
 
 static void disconnected(struct cm_id *id)
 {
-    if (id->state != ID_CONNECT)
+    if (id->state != ID_CONNECT) {
         return;
+    }
     id->state = ID_DISCONNECT;
     event_report(id, EVENT_DISCONNECTED, 0);
 }
@@ -315,23 +336,26 @@ static void receive_disconnect(struct cm_id *id)
 
 static void receive_disconnected(struct cm_id *id)
 {
-    if (id->talk.state != TALK_DREQ_SENT && id->talk.state != TALK_DREQ_RECEIVED)
+    if (id->talk.state != TALK_DREQ_SENT && id->talk.state != TALK_DREQ_RECEIVED) {
         return;
+    }
     timer_timewait(id);
     disconnected(id);
 }
 
 static void receive_service(struct cm_id *id, const struct cm_message *message)
 {
-    if (id->talk.state != TALK_SIDR_REQ_SENT)
+    if (id->talk.state != TALK_SIDR_REQ_SENT) {
         return;
+    }
     timer_stop(id);
     id->talk.state = TALK_IDLE;
     bool found = message->status == SIDR_SUCCESS;
     struct cm_event *event =
         event_new(id, found ? EVENT_ESTABLISHED : EVENT_UNREACHABLE, message->status);
-    if (!event)
+    if (!event) {
         return;
+    }
     struct rdma_ucm_ud_param *to = &event->response.param.ud;
     put_private(to->private_data, &to->private_data_len, message, SIDR_REPLY_PRIVATE_BYTES);
     if (found) {
@@ -378,12 +402,15 @@ void receive_message(struct cm *cm, uint32_t source_slot, const struct cm_messag
     }
     struct cm_id *id = addressee(cm, source_slot, message);
     /* Who gives up early does not know the id that the other side made of its request. */
-    if (!id && message->type == MESSAGE_REJ && message->destination_communication_id == 0)
+    if (!id && message->type == MESSAGE_REJ && message->destination_communication_id == 0) {
         id = made_by(cm, source_slot, message);
-    if (id)
+    }
+    if (id) {
         receive_for(id, message);
-    else if (message->type == MESSAGE_DREQ) /* its identifier is gone, so the connection is, too */
+    } else if (message->type ==
+               MESSAGE_DREQ) { /* its identifier is gone, so the connection is, too */
         answer_stray(cm, source_slot, message, MESSAGE_DREP, 0);
+    }
 }
 
 void receive_peer_died(struct cm_id *id)

@@ -57,8 +57,9 @@ static void give_up(struct cm_id *id)
     case TALK_SIDR_REQ_SENT:
         /* The peer may still come round to it: it should know that nobody waits any more. */
         talk_leave(id);
-        if (id->state == ID_CONNECT)
+        if (id->state == ID_CONNECT) {
             event_report(id, EVENT_UNREACHABLE, -ETIMEDOUT);
+        }
         break;
     case TALK_DREQ_SENT:
         timer_timewait(id);
@@ -69,8 +70,9 @@ static void give_up(struct cm_id *id)
         break;
     case TALK_TIMEWAIT:
         id->talk.state = TALK_IDLE;
-        if (id->state == ID_DISCONNECT)
+        if (id->state == ID_DISCONNECT) {
             event_report(id, EVENT_TIMEWAIT_EXIT, 0);
+        }
         break;
     default:
         break;
@@ -106,17 +108,22 @@ uint64_t timers_run(struct cm *cm, uint64_t now)
     bool poll = now >= cm->poll_due, peers = false;
     for (uint32_t i = 0; i < cm->id_limit; i++) {
         struct cm_id *id = cm->ids[i];
-        if (!id)
+        if (!id) {
             continue;
-        if (id->talk.due && id->talk.due <= now)
+        }
+        if (id->talk.due && id->talk.due <= now) {
             expired(id);
-        if (poll && has_peer(id) && !peer_lives(id))
+        }
+        if (poll && has_peer(id) && !peer_lives(id)) {
             receive_peer_died(id);
+        }
         peers |= has_peer(id);
-        if (id->talk.due && id->talk.due < next)
+        if (id->talk.due && id->talk.due < next) {
             next = id->talk.due;
+        }
     }
-    if (poll)
+    if (poll) {
         cm->poll_due = now + POLL_NS;
+    }
     return peers && cm->poll_due < next ? cm->poll_due : next;
 }

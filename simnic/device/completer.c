@@ -11,14 +11,16 @@
 static void fail_oldest(struct device *device, struct queue_pair *qp, uint8_t syndrome)
 {
     struct in_flight *m = qp_in_flight(qp, qp->in_flight_head++);
-    if (qp->in_flight_next == qp->in_flight_head - 1)
+    if (qp->in_flight_next == qp->in_flight_head - 1) {
         qp->in_flight_next = qp->in_flight_head;
+    }
     cq_write_error(device, qp, true, syndrome, m->opcode, m->index);
     /* Unconnected services stop sending only (IBTA 10.3.1.7: SQE). */
-    if (qp->type == TYPE_UD || qp->type == TYPE_UC)
+    if (qp->type == TYPE_UD || qp->type == TYPE_UC) {
         qp_set_state(device, qp, STATE_SQE);
-    else if (!streams_fail(device, qp, syndrome))
+    } else if (!streams_fail(device, qp, syndrome)) {
         qp_fail(device, qp);
+    }
 }
 
 static void write_completion(struct device *device, struct queue_pair *qp,
@@ -47,12 +49,14 @@ void completer_complete(struct device *device, struct queue_pair *qp)
     while (qp->in_flight_head != qp->in_flight_tail) {
         struct in_flight *m = qp_in_flight(qp, qp->in_flight_head);
         if (m->syndrome) {
-            if (qp->state != STATE_ERR && qp->state != STATE_SQE)
+            if (qp->state != STATE_ERR && qp->state != STATE_SQE) {
                 fail_oldest(device, qp, m->syndrome);
+            }
             return;
         }
-        if (!m->done)
+        if (!m->done) {
             return;
+        }
         /* The message leaves before its completion is told, since a CQ that overruns flushes those
          * that are left. */
         struct in_flight complete = *m;
@@ -62,12 +66,15 @@ void completer_complete(struct device *device, struct queue_pair *qp)
             qp->sent_packets = 0;
             qp->parsed = false;
         }
-        if (complete.responds)
+        if (complete.responds) {
             qp->reads_in_flight--;
-        if (complete.signalled)
+        }
+        if (complete.signalled) {
             write_completion(device, qp, &complete);
-        if (complete.responds)
+        }
+        if (complete.responds) {
             qp->response_valid = false;
+        }
     }
 }
 
@@ -77,8 +84,9 @@ static void made_progress(struct device *device, struct queue_pair *qp)
     qp->retries_left = qp->attributes.retry_count;
     qp->gap_told = false;
     qp->timer_ns = 0;
-    if (qp->in_flight_head != qp->in_flight_tail)
+    if (qp->in_flight_head != qp->in_flight_tail) {
         requester_start_timer(device, qp);
+    }
 }
 
 /* Takes everything up to and with `psn` as received by the peer. Returns false if a response that
@@ -89,20 +97,24 @@ static bool settle(struct device *device, struct queue_pair *qp, uint32_t psn)
     uint32_t position = qp->in_flight_head;
     for (; position != qp->in_flight_tail; position++) {
         struct in_flight *m = qp_in_flight(qp, position);
-        if (m->done)
+        if (m->done) {
             continue;
-        if (m->syndrome || m->packets == 0)
+        }
+        if (m->syndrome || m->packets == 0) {
             break;
+        }
         int32_t behind = psn_difference(psn, m->first_psn);
-        if (behind < 0)
+        if (behind < 0) {
             break;
+        }
         if (m->responds) {
             whole = false;
             break;
         }
         if ((uint32_t)behind + 1 < m->packets) {
-            if ((uint32_t)behind + 1 > m->settled)
+            if ((uint32_t)behind + 1 > m->settled) {
                 m->settled = (uint32_t)behind + 1;
+            }
             break;
         }
         m->settled = m->packets;
@@ -152,8 +164,9 @@ static void try_again(struct device *device, struct queue_pair *qp)
 /* What comes after a lost response tells of the same loss again and again; one retry mends it. */
 static void ask_for_lost_response(struct device *device, struct queue_pair *qp)
 {
-    if (qp->gap_told)
+    if (qp->gap_told) {
         return;
+    }
     qp->gap_told = true;
     try_again(device, qp);
 }
@@ -191,18 +204,22 @@ static void acknowledged(struct device *device, struct queue_pair *qp, const str
     /* A NAK names the packet that was refused: those before it were received (IBTA 9.7.5.2.8). */
     uint32_t psn = good ? packet->psn : (packet->psn - 1) & PSN_MASK;
     bool whole = settle(device, qp, psn);
-    if (qp->in_flight_head != before || oldest->settled != settled_before)
+    if (qp->in_flight_head != before || oldest->settled != settled_before) {
         made_progress(device, qp);
-    if (qp->state != STATE_RTS && qp->state != STATE_SQD)
+    }
+    if (qp->state != STATE_RTS && qp->state != STATE_SQD) {
         return;
+    }
     qp_activate(device, qp);
-    if (qp->in_flight_head == qp->in_flight_tail)
+    if (qp->in_flight_head == qp->in_flight_tail) {
         return;
+    }
     if (!good) {
         /* A refusal of what has been settled already is an old one, repeated. */
         const struct in_flight *m = qp_in_flight(qp, qp->in_flight_head);
-        if (psn_difference(packet->psn, m->first_psn) >= 0)
+        if (psn_difference(packet->psn, m->first_psn) >= 0) {
             refused(device, qp, packet->syndrome);
+        }
     } else if (!whole) {
         ask_for_lost_response(device, qp);
     }
@@ -213,13 +230,17 @@ static void acknowledged(struct device *device, struct queue_pair *qp, const str
 static bool load_response(struct queue_pair *qp, const struct in_flight *m)
 {
     struct send_request *r = &qp->response;
-    if (qp->response_valid && r->index == m->index)
+    if (qp->response_valid && r->index == m->index) {
         return true;
+    }
     uint32_t first = m->index & (qp->send_blocks - 1);
-    for (uint32_t block = 0; block < m->blocks; block++)
+    for (uint32_t block = 0; block < m->blocks; block++) {
         if (!dma_copy(r->wqe + block * 64,
-                      qp->send_buffer + (size_t)((first + block) & (qp->send_blocks - 1)) * 64, 64))
+                      qp->send_buffer + (size_t)((first + block) & (qp->send_blocks - 1)) * 64,
+                      64)) {
             return false;
+        }
+    }
     wqe_parse(qp, r, m->index, m->blocks * 64u);
     qp->response_valid = true;
     uint32_t limit = qp->send_queue_completions->entry_bytes == 128 ? 64 : 32;
@@ -246,8 +267,9 @@ static uint8_t scatter_response(struct device *device, struct queue_pair *qp, ui
         uint32_t part = s->bytes - offset < bytes ? s->bytes - offset : bytes;
         uint8_t *to =
             key_translate(device, s->key, s->address + offset, part, ACCESS_LOCAL_WRITE, domain);
-        if (!to || !dma_copy(to, payload, part))
+        if (!to || !dma_copy(to, payload, part)) {
             return MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
+        }
         payload += part;
         bytes -= part;
         offset = 0;
@@ -263,13 +285,15 @@ static void responded(struct device *device, struct queue_pair *qp, const struct
 {
     settle(device, qp, (packet->psn - 1) & PSN_MASK);
     if ((qp->state != STATE_RTS && qp->state != STATE_SQD) ||
-        qp->in_flight_head == qp->in_flight_tail)
+        qp->in_flight_head == qp->in_flight_tail) {
         return;
+    }
     struct in_flight *m = qp_in_flight(qp, qp->in_flight_head);
     uint32_t expected = (m->first_psn + m->settled) & PSN_MASK;
     if (!m->responds || packet->psn != expected) {
-        if (m->responds && psn_difference(packet->psn, expected) > 0)
+        if (m->responds && psn_difference(packet->psn, expected) > 0) {
             ask_for_lost_response(device, qp);
+        }
         return;
     }
     bool atomic = packet->operation == PACKET_ATOMIC_ACKNOWLEDGE;
@@ -300,32 +324,38 @@ void completer_receive(struct device *device, struct queue_pair *qp, const struc
                        const uint8_t *payload)
 {
     if ((qp->state != STATE_RTS && qp->state != STATE_SQD) ||
-        qp->in_flight_head == qp->in_flight_tail)
+        qp->in_flight_head == qp->in_flight_tail) {
         return;
+    }
     /* Only what answers something that was sent is looked at. */
     uint32_t oldest = qp_in_flight(qp, qp->in_flight_head)->first_psn;
     if (psn_difference(packet->psn, (oldest - 1) & PSN_MASK) < 0 ||
-        psn_difference(packet->psn, qp->next_psn) >= 0)
+        psn_difference(packet->psn, qp->next_psn) >= 0) {
         return;
-    if (packet->operation == PACKET_ACKNOWLEDGE)
+    }
+    if (packet->operation == PACKET_ACKNOWLEDGE) {
         acknowledged(device, qp, packet);
-    else
+    } else {
         responded(device, qp, packet, payload);
+    }
 }
 
 void completer_timeout(struct device *device, struct queue_pair *qp)
 {
     qp->timer_ns = 0;
     qp->gap_told = false;
-    if (qp->in_flight_head == qp->in_flight_tail)
+    if (qp->in_flight_head == qp->in_flight_tail) {
         return;
+    }
     /* What the peer's device has not looked at is not lost: its process had no processor. Real
      * devices do not wait for one, so this must not cost a retry. */
     bool late = fabric_unread(device->fabric, qpn_slot(qp->attributes.destination_qpn));
     qp->statistics->timeouts += !late;
-    if (!late)
+    if (!late) {
         try_again(device, qp);
+    }
     if (qp->in_flight_head != qp->in_flight_tail &&
-        (qp->state == STATE_RTS || qp->state == STATE_SQD))
+        (qp->state == STATE_RTS || qp->state == STATE_SQD)) {
         requester_start_timer(device, qp);
+    }
 }

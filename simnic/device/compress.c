@@ -44,8 +44,9 @@ struct compression {
 bool compression_create(struct completion_queue *cq, uint8_t format)
 {
     struct compression *c = calloc(1, sizeof(*c));
-    if (!c)
+    if (!c) {
         return false;
+    }
     c->cq = cq;
     c->format = format;
     list_init(&c->holding);
@@ -75,8 +76,9 @@ static uint8_t iteration_at(const struct completion_queue *cq, uint32_t index)
 
 static bool is_compressible(const struct cqe *cqe)
 {
-    if (cqe->solicited || cqe->inline_bytes || cqe->fields.app)
+    if (cqe->solicited || cqe->inline_bytes || cqe->fields.app) {
         return false;
+    }
     switch (cqe->opcode) {
     case MLX5_CQE_REQ:
     case MLX5_CQE_RESP_WR_IMM:
@@ -98,12 +100,13 @@ static struct mlx5_cqe64 shared_part(const struct compression *c, const struct c
     shared.wqe_counter = 0;
     shared.signature = 0;
     shared.op_own = (uint8_t)(cqe->opcode << 4);
-    if (cqe->opcode == MLX5_CQE_REQ)
+    if (cqe->opcode == MLX5_CQE_REQ) {
         shared.sop_drop_qpn &= htobe32(QPN_MASK);
-    else if (c->format == MLX5DV_CQE_RES_FORMAT_HASH)
+    } else if (c->format == MLX5DV_CQE_RES_FORMAT_HASH) {
         memset((uint8_t *)&shared + HASH_AT, 0, 4);
-    else
+    } else {
         memset((uint8_t *)&shared + CHECKSUM_AT, 0, 2);
+    }
     return shared;
 }
 
@@ -129,8 +132,9 @@ static struct mini_cqe to_mini(const struct compression *c, const struct cqe *cq
         memcpy(mini.hash, bytes + HASH_AT, sizeof(mini.hash));
     } else {
         memcpy(mini.checksum, bytes + CHECKSUM_AT, sizeof(mini.checksum));
-        if (c->format == MLX5DV_CQE_RES_FORMAT_CSUM_STRIDX)
+        if (c->format == MLX5DV_CQE_RES_FORMAT_CSUM_STRIDX) {
             mini.stride_index = cqe->fields.wqe_counter;
+        }
     }
     return mini;
 }
@@ -159,8 +163,9 @@ static bool write_block(struct compression *c, uint32_t count)
         struct mini_cqe array[ARRAY_MINI_CQES] = {0};
         uint32_t here = count - i < ARRAY_MINI_CQES ? count - i : ARRAY_MINI_CQES;
         memcpy(array, c->held + i, here * sizeof(array[0]));
-        if (!dma_copy(cq_entry(c->cq, c->start + (i ? i : 1)), array, sizeof(array)))
+        if (!dma_copy(cq_entry(c->cq, c->start + (i ? i : 1)), array, sizeof(array))) {
             return false;
+        }
     }
     c->first.byte_cnt = htobe32(count);
     c->first.op_own |= FORMAT_COMPRESSED | owner_at(c->cq, c->start);
@@ -180,8 +185,9 @@ void compression_flush(struct device *device, struct completion_queue *cq)
 {
     struct compression *c = cq->compression;
     uint32_t count = c->count;
-    if (count == 0)
+    if (count == 0) {
         return;
+    }
     c->count = 0;
     list_remove(&c->holding);
     bool written = count == 1     ? write_single(c)
@@ -192,17 +198,20 @@ void compression_flush(struct device *device, struct completion_queue *cq)
         return;
     }
     struct queue_pair *qp = qp_find(device, be32toh(c->first.sop_drop_qpn) & QPN_MASK);
-    if (count > 1 && qp)
+    if (count > 1 && qp) {
         qp->statistics->compressed_blocks++;
-    if (cq->armed && !cq->armed_solicited)
+    }
+    if (cq->armed && !cq->armed_solicited) {
         cq_fire(device, cq);
+    }
 }
 
 void compression_flush_all(struct device *device)
 {
-    while (!list_empty(&device->holding))
+    while (!list_empty(&device->holding)) {
         compression_flush(device,
                           container_of(device->holding.next, struct compression, holding)->cq);
+    }
 }
 
 void compression_end(struct device *device, struct completion_queue *cq)
@@ -254,13 +263,15 @@ bool compression_take(struct device *device, struct completion_queue *cq, struct
         c->titled = true;
         c->shared = shared;
         c->next_counter = (uint16_t)(be16toh(cqe->fields.wqe_counter) + 1);
-        if (cq->enhanced || cq->overrun)
+        if (cq->enhanced || cq->overrun) {
             return leave(cq, cqe); /* it is a title */
+        }
     } else {
         c->next_counter++;
     }
     hold(device, c, cqe);
-    if (c->count == (cq->enhanced ? ENHANCED_MINI_CQES : DEVICE_MAX_MINI_CQES))
+    if (c->count == (cq->enhanced ? ENHANCED_MINI_CQES : DEVICE_MAX_MINI_CQES)) {
         compression_flush(device, cq);
+    }
     return true;
 }

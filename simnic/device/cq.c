@@ -14,8 +14,9 @@ struct completion_queue *cq_create(struct device *device)
     uint32_t number = device_free_number(device->completion_queues, DEVICE_MAX_COMPLETION_QUEUES,
                                          &device->completion_queue_last);
     struct completion_queue *cq = number ? calloc(1, sizeof(*cq)) : NULL;
-    if (!cq)
+    if (!cq) {
         return NULL;
+    }
     cq->number = number;
     list_append(&device->all_completion_queues, &cq->all);
     device->completion_queues[number] = cq;
@@ -26,8 +27,9 @@ void cq_destroy(struct device *device, struct completion_queue *cq)
 {
     list_remove(&cq->all);
     device->completion_queues[cq->number] = NULL;
-    if (cq->compression)
+    if (cq->compression) {
         compression_destroy(cq);
+    }
     free(cq);
 }
 
@@ -39,21 +41,25 @@ uint8_t *cq_entry(const struct completion_queue *cq, uint32_t index)
 
 static bool full(struct completion_queue *cq)
 {
-    if (((cq->producer - cq->consumer) & INDEX_MASK) < cq->entries)
+    if (((cq->producer - cq->consumer) & INDEX_MASK) < cq->entries) {
         return false;
+    }
     uint32_t value;
-    if (dma_load32(cq->record, &value))
+    if (dma_load32(cq->record, &value)) {
         cq->consumer = be32toh(value) & INDEX_MASK;
+    }
     return ((cq->producer - cq->consumer) & INDEX_MASK) >= cq->entries;
 }
 
 /* A CQ without room is broken for good, and so are the QPs that complete to it (IBTA 11.6.3.1). */
 void cq_overrun(struct device *device, struct completion_queue *cq)
 {
-    if (cq && cq->compression)
+    if (cq && cq->compression) {
         compression_flush(device, cq); /* what came before is still told */
-    if (!cq || cq->overrun)
+    }
+    if (!cq || cq->overrun) {
         return;
+    }
     cq->overrun = true;
     device->host.async_event(device->host.context, EVENT_CQ_ERR, 0, cq->owner);
     for (struct list *l = device->all_queue_pairs.next; l != &device->all_queue_pairs;
@@ -78,32 +84,38 @@ void cq_fire(struct device *device, struct completion_queue *cq)
 static void place_inline(const struct completion_queue *cq, const struct cqe *cqe, uint8_t *entry,
                          uint8_t *bytes)
 {
-    if (!cqe->inline_bytes)
+    if (!cqe->inline_bytes) {
         return;
-    if (cq->entry_bytes == 128 && cqe->inline_bytes > 32)
+    }
+    if (cq->entry_bytes == 128 && cqe->inline_bytes > 32) {
         dma_copy(entry - 64, cqe->inline_data, 64);
-    else
+    } else {
         memcpy(bytes, cqe->inline_data, 32);
+    }
 }
 
 void cq_write(struct device *device, struct completion_queue *cq, struct cqe *cqe)
 {
-    if (cq->overrun)
+    if (cq->overrun) {
         return;
+    }
     if (full(cq)) {
         cq_overrun(device, cq);
         return;
     }
-    if (cq->compression && compression_take(device, cq, cqe))
+    if (cq->compression && compression_take(device, cq, cqe)) {
         return;
+    }
     uint8_t format = 0;
-    if (cqe->inline_bytes)
+    if (cqe->inline_bytes) {
         format = cq->entry_bytes == 128 && cqe->inline_bytes > 32 ? MLX5_INLINE_SCATTER_64
                                                                   : MLX5_INLINE_SCATTER_32;
+    }
     uint8_t owner = (cq->producer & cq->entries) ? 1 : 0;
     cqe->fields.op_own = (uint8_t)(cqe->opcode << 4 | format | owner);
-    if (cqe->opcode != MLX5_CQE_REQ_ERR && cqe->opcode != MLX5_CQE_RESP_ERR)
+    if (cqe->opcode != MLX5_CQE_REQ_ERR && cqe->opcode != MLX5_CQE_RESP_ERR) {
         cqe->fields.timestamp = htobe64(device->now_ns);
+    }
     uint8_t bytes[64];
     memcpy(bytes, &cqe->fields, sizeof(bytes));
     uint8_t *entry = cq_entry(cq, cq->producer);
@@ -118,13 +130,16 @@ void cq_write(struct device *device, struct completion_queue *cq, struct cqe *cq
         return;
     }
     cq->producer = (cq->producer + 1) & 0xffffffffu;
-    if (device->tracing)
+    if (device->tracing) {
         device->host.trace(device->host.context, 1, cq->number, bytes, sizeof(bytes));
+    }
     bool error = cqe->opcode == MLX5_CQE_REQ_ERR || cqe->opcode == MLX5_CQE_RESP_ERR;
-    if (cqe->solicited || error)
+    if (cqe->solicited || error) {
         cq->last_solicited = cq->producer;
-    if (cq->armed && (!cq->armed_solicited || cqe->solicited || error))
+    }
+    if (cq->armed && (!cq->armed_solicited || cqe->solicited || error)) {
         cq_fire(device, cq);
+    }
 }
 
 static uint8_t vendor_syndrome(uint8_t syndrome)
@@ -164,20 +179,23 @@ void cq_write_error(struct device *device, struct queue_pair *qp, bool requester
     struct mlx5_err_cqe *fields = (struct mlx5_err_cqe *)(void *)&cqe.fields;
     const struct shared_receive_queue *srq = requester ? NULL : qp->shared_receive_queue;
     fields->srqn = htobe32(qp->user_index & INDEX_MASK);
-    if (srq && srq->completion_queue)
+    if (srq && srq->completion_queue) {
         fields->srqn = htobe32(srq->user_index);
+    }
     fields->vendor_err_synd = vendor_syndrome(syndrome);
     fields->syndrome = syndrome;
     fields->s_wqe_opcode_qpn = htobe32((uint32_t)opcode << 24 | qp->number);
     fields->wqe_counter = htobe16(wqe_counter);
     struct completion_queue *cq =
         requester ? qp->send_queue_completions : qp->receive_queue_completions;
-    if (cq)
+    if (cq) {
         cq_write(device, cq, &cqe);
-    if (requester)
+    }
+    if (requester) {
         qp->statistics->send_cqes++;
-    else
+    } else {
         qp->statistics->receive_cqes++;
+    }
 }
 
 /* Of two indices of 24 bits. */
@@ -190,8 +208,9 @@ static bool is_later(uint32_t a, uint32_t b)
 void cq_look_at_arm(struct device *device, struct completion_queue *cq)
 {
     uint32_t raw;
-    if (!dma_load32(cq->record + 4, &raw) || raw == cq->arm_value)
+    if (!dma_load32(cq->record + 4, &raw) || raw == cq->arm_value) {
         return;
+    }
     cq->arm_value = raw;
     uint32_t value = be32toh(raw);
     uint32_t consumer = value & INDEX_MASK;
@@ -202,35 +221,41 @@ void cq_look_at_arm(struct device *device, struct completion_queue *cq)
      * last_notified_index). */
     uint32_t newest = cq->armed_solicited ? cq->last_solicited : cq->producer;
     uint32_t told = is_later(cq->last_notified, consumer) ? cq->last_notified : consumer;
-    if (is_later(newest, told))
+    if (is_later(newest, told)) {
         cq_fire(device, cq);
+    }
 }
 
 void cq_look_at_arms(struct device *device)
 {
     for (struct list *l = device->all_completion_queues.next; l != &device->all_completion_queues;
-         l = l->next)
+         l = l->next) {
         cq_look_at_arm(device, container_of(l, struct completion_queue, all));
+    }
 }
 
 bool cq_resize(struct device *device, struct completion_queue *cq, uint8_t *buffer,
                uint32_t entries, uint32_t entry_bytes)
 {
     uint32_t value;
-    if (!dma_load32(cq->record, &value))
+    if (!dma_load32(cq->record, &value)) {
         return false;
+    }
     cq->consumer = be32toh(value) & INDEX_MASK;
-    if (((cq->producer - cq->consumer) & INDEX_MASK) >= entries)
+    if (((cq->producer - cq->consumer) & INDEX_MASK) >= entries) {
         return false;
+    }
     /* The adapter marks the end of the old buffer by a CQE of its own; libmlx5 copies what is
      * before it to the new one. */
-    if (cq->compression)
+    if (cq->compression) {
         compression_end(device, cq);
+    }
     struct completion_queue old = *cq;
     uint8_t bytes[64] = {0};
     bytes[63] = (uint8_t)(MLX5_CQE_RESIZE_CQ << 4 | ((cq->producer & cq->entries) ? 1 : 0));
-    if (((old.producer - old.consumer) & INDEX_MASK) < old.entries)
+    if (((old.producer - old.consumer) & INDEX_MASK) < old.entries) {
         dma_copy(cq_entry(&old, old.producer), bytes, sizeof(bytes));
+    }
     cq->buffer = buffer;
     cq->entries = entries;
     cq->entry_bytes = entry_bytes;

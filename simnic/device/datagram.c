@@ -39,8 +39,9 @@ static void build_grh(uint8_t grh[GRH_BYTES], const struct rail_gid *gid,
         memcpy(ip + 12, source + 12, 4);
         memcpy(ip + 16, request->destination_gid + 12, 4);
         uint32_t sum = 0;
-        for (int i = 0; i < 20; i += 2)
+        for (int i = 0; i < 20; i += 2) {
             sum += (uint32_t)(ip[i] << 8 | ip[i + 1]);
+        }
         sum = (sum & 0xffff) + (sum >> 16);
         uint16_t checksum = htobe16((uint16_t) ~((sum & 0xffff) + (sum >> 16)));
         memcpy(ip + 10, &checksum, 2);
@@ -86,10 +87,12 @@ static void send_to_group(struct device *device, struct packet *packet, const ui
     packet->rail = (uint8_t)((packet->rail & 15) | (packet->rail & 15) << 4);
     for (uint32_t slot = 0; slot < FABRIC_SLOTS; slot++) {
         uint8_t *to = NULL;
-        if (fabric_pid(device->fabric, slot))
+        if (fabric_pid(device->fabric, slot)) {
             to = fabric_reserve(device->fabric, slot, packet);
-        if (!to)
+        }
+        if (!to) {
             continue;
+        }
         memcpy(to, payload, packet->payload_bytes);
         fabric_commit(device->fabric, slot, packet);
     }
@@ -108,18 +111,21 @@ bool datagram_send(struct device *device, struct queue_pair *qp, uint8_t *syndro
     uint8_t staged[GRH_BYTES + RAIL_MTU_BYTES];
     uint32_t slot = qpn_slot(packet.destination_qpn);
     uint8_t *payload = nowhere ? staged : fabric_reserve(device->fabric, slot, &packet);
-    if (!payload)
+    if (!payload) {
         return false;
+    }
     const struct rail_gid *source =
         &rails[qp->rail].gid[request->source_gid_index % RAIL_GID_COUNT];
     build_grh(payload, source, request, request->bytes);
     *syndrome = requester_gather(device, qp, request, 0, payload + GRH_BYTES, request->bytes);
-    if (*syndrome)
+    if (*syndrome) {
         return true;
-    if (group)
+    }
+    if (group) {
         send_to_group(device, &packet, staged, request->destination_gid);
-    else if (!nowhere)
+    } else if (!nowhere) {
         fabric_commit(device->fabric, slot, &packet);
+    }
     qp->statistics->packets_sent++;
     qp->statistics->bytes_sent += request->bytes;
     return true;
@@ -129,8 +135,9 @@ bool datagram_send(struct device *device, struct queue_pair *qp, uint8_t *syndro
  * 0x1b, that of RoCE v2 is UDP. */
 static uint32_t header_type(const uint8_t *grh)
 {
-    if (grh[0] >> 4 != 6)
+    if (grh[0] >> 4 != 6) {
         return 2;
+    }
     return grh[6] == UDP ? 1 : 0;
 }
 
@@ -138,16 +145,19 @@ void datagram_receive(struct device *device, struct queue_pair *qp, const struct
                       const uint8_t *payload)
 {
     if (qp->state != STATE_RTR && qp->state != STATE_RTS && qp->state != STATE_SQD &&
-        qp->state != STATE_SQE)
+        qp->state != STATE_SQE) {
         return;
+    }
     if (packet->payload_bytes < GRH_BYTES || packet->payload_bytes > GRH_BYTES + RAIL_MTU_BYTES ||
-        packet->key != qp->attributes.queue_key)
+        packet->key != qp->attributes.queue_key) {
         return;
+    }
     bool immediate = packet->operation == PACKET_SEND_ONLY_IMMEDIATE;
     qp->statistics->packets_received++;
     enum receive_result taken = receive_take(device, qp);
-    if (taken == RECEIVE_EMPTY)
+    if (taken == RECEIVE_EMPTY) {
         return; /* dropped: nobody was ready */
+    }
     qp->receive.taken = false;
     uint8_t syndrome = taken == RECEIVE_OK
                            ? receive_scatter(device, qp, 0, payload, packet->payload_bytes)

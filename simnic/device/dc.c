@@ -46,12 +46,14 @@ bool dc_connect(struct device *device, struct queue_pair *qp)
     const struct send_request *request = &qp->request;
     struct queue_pair_attributes *a = &qp->attributes;
     if (request->syndrome || request->opcode == MLX5_OPCODE_NOP ||
-        request->opcode == MLX5_OPCODE_UMR)
+        request->opcode == MLX5_OPCODE_UMR) {
         return true; /* goes nowhere */
-    if (qp->in_flight_head != qp->in_flight_tail && qp->dc_connection)
+    }
+    if (qp->in_flight_head != qp->in_flight_tail && qp->dc_connection) {
         return request->destination_qpn == a->destination_qpn &&
                request->access_key == qp->dc_access_key &&
                memcmp(request->destination_gid, a->destination_gid, 16) == 0;
+    }
     a->destination_qpn = request->destination_qpn;
     memcpy(a->destination_gid, request->destination_gid, 16);
     qp->destination_rail = destination_rail(request);
@@ -74,8 +76,9 @@ uint8_t *dc_reserve(struct device *device, const struct queue_pair *qp, uint32_t
     packet->transport = TRANSPORT_DC;
     packet->payload_bytes += (uint32_t)sizeof(header);
     uint8_t *payload = fabric_reserve(device->fabric, slot, packet);
-    if (!payload)
+    if (!payload) {
         return NULL;
+    }
     memcpy(payload, &header, sizeof(header));
     return payload + sizeof(header);
 }
@@ -85,12 +88,14 @@ uint8_t *dc_reserve(struct device *device, const struct queue_pair *qp, uint32_t
 bool dc_target_create(struct queue_pair *dct, uint64_t access_key)
 {
     dct->dc_target = calloc(1, sizeof(*dct->dc_target));
-    if (!dct->dc_target)
+    if (!dct->dc_target) {
         return false;
+    }
     dct->dc_target->access_key = access_key;
     list_init(&dct->dc_target->recent);
-    for (uint32_t i = 0; i < BUCKETS; i++)
+    for (uint32_t i = 0; i < BUCKETS; i++) {
         list_init(&dct->dc_target->buckets[i]);
+    }
     return true;
 }
 
@@ -103,8 +108,9 @@ static void abandon(struct device *device, struct queue_pair *qp)
     qp->ack_due = qp->ack_wakes = qp->nak_sent = false;
     qp->nak_due = 0;
     qp->current = 0xff;
-    if (!qp->receive.taken)
+    if (!qp->receive.taken) {
         return;
+    }
     qp->receive.taken = false;
     cq_write_error(device, qp, false, MLX5_CQE_SYNDROME_WR_FLUSH_ERR, 0, qp->receive.index);
 }
@@ -117,8 +123,9 @@ void dc_session_break(struct device *device, struct queue_pair *qp)
 void dc_target_break(struct device *device, struct queue_pair *dct)
 {
     struct list *recent = &dct->dc_target->recent;
-    for (struct list *l = recent->next; l != recent; l = l->next)
+    for (struct list *l = recent->next; l != recent; l = l->next) {
         abandon(device, &container_of(l, struct session, recent)->qp);
+    }
 }
 
 static void leave(struct queue_pair *qp)
@@ -140,8 +147,9 @@ static void forget(struct dc_target *target, struct session *session)
 void dc_target_destroy(struct queue_pair *dct)
 {
     struct dc_target *target = dct->dc_target;
-    if (!target)
+    if (!target) {
         return;
+    }
     for (struct list *l = target->recent.next, *next; l != &target->recent; l = next) {
         struct session *session = container_of(l, struct session, recent);
         next = l->next;
@@ -157,14 +165,17 @@ void dc_target_destroy(struct queue_pair *dct)
  * for an acknowledgement that was lost. */
 static bool make_room(struct device *device, struct dc_target *target)
 {
-    if (target->count < MOST_SESSIONS)
+    if (target->count < MOST_SESSIONS) {
         return true;
+    }
     for (struct list *l = target->recent.next; l != &target->recent; l = l->next) {
         struct session *session = container_of(l, struct session, recent);
-        if (device->now_ns - session->heard_ns < QUIET_NS)
+        if (device->now_ns - session->heard_ns < QUIET_NS) {
             return false; /* and so were all that follow: the packet is dropped, and comes again */
-        if (list_linked(&session->qp.owing) || session->qp.receive.taken)
+        }
+        if (list_linked(&session->qp.owing) || session->qp.receive.taken) {
             continue;
+        }
         forget(target, session);
         return true;
     }
@@ -181,8 +192,9 @@ static struct session *find(struct dc_target *target, uint32_t qpn)
     struct list *bucket = bucket_of(target, qpn);
     for (struct list *l = bucket->next; l != bucket; l = l->next) {
         struct session *session = container_of(l, struct session, bucket);
-        if (session->qp.attributes.destination_qpn == qpn)
+        if (session->qp.attributes.destination_qpn == qpn) {
             return session;
+        }
     }
     return NULL;
 }
@@ -191,8 +203,9 @@ static struct session *open_session(struct device *device, struct queue_pair *dc
 {
     struct dc_target *target = dct->dc_target;
     struct session *session = make_room(device, target) ? calloc(1, sizeof(*session)) : NULL;
-    if (!session)
+    if (!session) {
         return NULL;
+    }
     struct queue_pair *qp = &session->qp;
     qp->number = dct->number;
     qp->type = dct->type;
@@ -226,12 +239,14 @@ static void begin(struct device *device, const struct queue_pair *dct, struct se
     qp->attributes = dct->attributes;
     qp->attributes.destination_qpn = packet->source_qpn;
     /* Initiator and target cut responses alike; the initiator's MTU is as good as the target's. */
-    if (header->path_mtu >= 1 && header->path_mtu <= 5)
+    if (header->path_mtu >= 1 && header->path_mtu <= 5) {
         qp->attributes.path_mtu = header->path_mtu;
+    }
     qp->destination_rail = packet->rail & 15;
     qp->expected_psn = header->first_psn & PSN_MASK;
-    if (qp->atomics_next)
+    if (qp->atomics_next) {
         memset(qp->atomics, 0, sizeof(qp->atomics));
+    }
     qp->atomics_next = 0;
 }
 
@@ -250,8 +265,9 @@ static void refuse_key(struct device *device, const struct queue_pair *dct,
                             .psn = header->first_psn & PSN_MASK,
                             .syndrome = AETH_NAK_REMOTE_ACCESS};
     uint32_t slot = qpn_slot(answer.destination_qpn);
-    if (fabric_reserve(device->fabric, slot, &answer))
+    if (fabric_reserve(device->fabric, slot, &answer)) {
         fabric_commit(device->fabric, slot, &answer);
+    }
 }
 
 void dc_receive(struct device *device, struct queue_pair *dct, const struct packet *packet,
@@ -259,20 +275,24 @@ void dc_receive(struct device *device, struct queue_pair *dct, const struct pack
 {
     struct dc_header header;
     struct dc_target *target = dct->dc_target;
-    if (!target || dct->state != STATE_RTR || packet->payload_bytes < sizeof(header))
+    if (!target || dct->state != STATE_RTR || packet->payload_bytes < sizeof(header)) {
         return; /* as if there were no target: the initiator's retries run out */
+    }
     memcpy(&header, payload, sizeof(header));
     if (header.access_key != target->access_key) {
         refuse_key(device, dct, packet, &header);
         return;
     }
     struct session *session = find(target, packet->source_qpn);
-    if (!session)
+    if (!session) {
         session = open_session(device, dct, packet->source_qpn);
-    if (!session || header.connection < session->connection)
+    }
+    if (!session || header.connection < session->connection) {
         return;
-    if (header.connection > session->connection)
+    }
+    if (header.connection > session->connection) {
         begin(device, dct, session, packet, &header);
+    }
     session->heard_ns = device->now_ns;
     list_remove(&session->recent);
     list_append(&target->recent, &session->recent);

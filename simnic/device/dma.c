@@ -129,8 +129,9 @@ bool dma_store64(void *to, uint64_t value)
 bool dma_fetch_add64(void *at, uint64_t add, uint64_t *old)
 {
     uint64_t probe;
-    if (!dma_copy(&probe, at, sizeof(probe)))
+    if (!dma_copy(&probe, at, sizeof(probe))) {
         return false;
+    }
     *old = __atomic_fetch_add((uint64_t *)at, add, __ATOMIC_SEQ_CST);
     return true;
 }
@@ -138,8 +139,9 @@ bool dma_fetch_add64(void *at, uint64_t add, uint64_t *old)
 bool dma_compare_swap64(void *at, uint64_t compare, uint64_t swap, uint64_t *old)
 {
     uint64_t probe;
-    if (!dma_copy(&probe, at, sizeof(probe)))
+    if (!dma_copy(&probe, at, sizeof(probe))) {
         return false;
+    }
     *old = compare;
     __atomic_compare_exchange_n((uint64_t *)at, old, swap, false, __ATOMIC_SEQ_CST,
                                 __ATOMIC_SEQ_CST);

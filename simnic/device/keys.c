@@ -17,11 +17,13 @@ struct memory_key *key_create(struct device *device, enum key_kind kind, uint32_
         uint32_t index = device->key_next;
         device->key_next = index + 1 < DEVICE_MAX_KEYS ? index + 1 : 1;
         struct memory_key *key = at(device, index);
-        if (index == 0 || key->kind != KEY_FREE)
+        if (index == 0 || key->kind != KEY_FREE) {
             continue;
+        }
         uint8_t variant = (uint8_t)(key->key + 1);
-        if ((index << 8 | variant) == TERMINATOR_KEY)
+        if ((index << 8 | variant) == TERMINATOR_KEY) {
             variant++;
+        }
         *key = (struct memory_key){
             .key = index << 8 | variant, .kind = (uint8_t)kind, .domain = domain};
         device->key_count++;
@@ -39,8 +41,9 @@ void key_destroy(struct device *device, struct memory_key *key)
 struct memory_key *key_find(struct device *device, uint32_t key)
 {
     uint32_t index = key >> 8;
-    if (index >= DEVICE_MAX_KEYS)
+    if (index >= DEVICE_MAX_KEYS) {
         return NULL;
+    }
     struct memory_key *found = at(device, index);
     return found->kind != KEY_FREE && found->key == key ? found : NULL;
 }
@@ -49,13 +52,16 @@ uint8_t *key_translate(struct device *device, uint32_t key, uint64_t address, ui
                        uint32_t access, uint32_t domain)
 {
     const struct memory_key *k = key_find(device, key);
-    if (!k || k->domain != domain || (k->access & access) != access)
+    if (!k || k->domain != domain || (k->access & access) != access) {
         return NULL;
-    if (k->kind == KEY_WINDOW && (!k->bound || !key_find(device, k->region)))
+    }
+    if (k->kind == KEY_WINDOW && (!k->bound || !key_find(device, k->region))) {
         return NULL;
+    }
     uint64_t offset = address - k->address;
-    if (address < k->address || offset > k->bytes || bytes > k->bytes - offset)
+    if (address < k->address || offset > k->bytes || bytes > k->bytes - offset) {
         return NULL;
+    }
     return (uint8_t *)(uintptr_t)(k->start + offset);
 }
 
@@ -63,8 +69,9 @@ uint8_t *key_translate_for_peer(struct device *device, const struct queue_pair *
                                 uint64_t address, uint64_t bytes, uint32_t access)
 {
     const struct memory_key *k = key_find(device, key);
-    if (k && k->kind == KEY_WINDOW && k->queue_pair && k->queue_pair != qp->number)
+    if (k && k->kind == KEY_WINDOW && k->queue_pair && k->queue_pair != qp->number) {
         return NULL;
+    }
     /* An XRC target has no protection domain of its own. */
     uint32_t domain = k && qp->type == TYPE_XRC_TARGET ? k->domain : qp->domain;
     return key_translate(device, key, address, bytes, access, domain);

@@ -10,21 +10,26 @@
 
 static int position(const struct queue_pair *qp, const uint8_t group[16])
 {
-    for (uint32_t i = 0; i < qp->group_count; i++)
-        if (memcmp(qp->groups[i], group, 16) == 0)
+    for (uint32_t i = 0; i < qp->group_count; i++) {
+        if (memcmp(qp->groups[i], group, 16) == 0) {
             return (int)i;
+        }
+    }
     return -1;
 }
 
 bool multicast_attach(struct queue_pair *qp, const uint8_t group[16])
 {
-    if (position(qp, group) >= 0)
+    if (position(qp, group) >= 0) {
         return true;
-    if (qp->group_count == MOST_GROUPS)
+    }
+    if (qp->group_count == MOST_GROUPS) {
         return false;
+    }
     void *grown = realloc(qp->groups, (qp->group_count + 1) * sizeof(qp->groups[0]));
-    if (!grown)
+    if (!grown) {
         return false;
+    }
     qp->groups = grown;
     memcpy(qp->groups[qp->group_count++], group, 16);
     return true;
@@ -33,8 +38,9 @@ bool multicast_attach(struct queue_pair *qp, const uint8_t group[16])
 bool multicast_detach(struct queue_pair *qp, const uint8_t group[16])
 {
     int place = position(qp, group);
-    if (place < 0)
+    if (place < 0) {
         return false;
+    }
     memmove(qp->groups[place], qp->groups[--qp->group_count], 16);
     return true;
 }
@@ -49,7 +55,8 @@ void multicast_receive(struct device *device, const struct packet *packet, const
         struct queue_pair *qp = container_of(l, struct queue_pair, all);
         next = l->next;
         if (qp->type == TYPE_UD && position(qp, group) >= 0 &&
-            !fabric_rail_down(device->fabric, qp->rail))
+            !fabric_rail_down(device->fabric, qp->rail)) {
             datagram_receive(device, qp, packet, payload);
+        }
     }
 }

@@ -10,8 +10,9 @@
 static struct fabric_queue_pair_statistics *statistics_of(struct device *device,
                                                           struct queue_pair *qp)
 {
-    if (!device->fabric)
+    if (!device->fabric) {
         return &qp->own_statistics;
+    }
     struct fabric_process_statistics *all = &device->fabric->file->statistics[device->fabric->slot];
     struct fabric_queue_pair_statistics *place = NULL;
     for (uint32_t i = 0; i < FABRIC_STATISTICS_ENTRIES; i++) {
@@ -20,11 +21,13 @@ static struct fabric_queue_pair_statistics *statistics_of(struct device *device,
             place = s;
             break;
         }
-        if (s->destroyed && !place) /* keep the figures of dead QPs until their place is needed */
+        if (s->destroyed && !place) { /* keep the figures of dead QPs until their place is needed */
             place = s;
+        }
     }
-    if (!place)
+    if (!place) {
         return &qp->own_statistics;
+    }
     *place = (struct fabric_queue_pair_statistics){.qpn = qp->number};
     return place;
 }
@@ -35,11 +38,13 @@ struct queue_pair *qp_create(struct device *device)
      * not hit the next. */
     for (uint32_t tried = 0; tried < DEVICE_MAX_QUEUE_PAIRS; tried++) {
         uint32_t index = device->queue_pair_next++ % DEVICE_MAX_QUEUE_PAIRS;
-        if (index < FIRST_INDEX || device->queue_pairs[index])
+        if (index < FIRST_INDEX || device->queue_pairs[index]) {
             continue;
+        }
         struct queue_pair *qp = calloc(1, sizeof(*qp));
-        if (!qp)
+        if (!qp) {
             return NULL;
+        }
         uint32_t slot = device->fabric ? device->fabric->slot : 0;
         qp->number = slot << QPN_SLOT_SHIFT | index;
         qp->current = 0xff;
@@ -57,8 +62,9 @@ struct queue_pair *qp_create(struct device *device)
 
 void qp_attach_page(struct device *device, struct queue_pair *qp)
 {
-    if (qp->page < DEVICE_MAX_PAGES && device->pages[qp->page])
+    if (qp->page < DEVICE_MAX_PAGES && device->pages[qp->page]) {
         list_append_once(&device->pages[qp->page]->queue_pairs, &qp->on_page);
+    }
     qp->statistics->type = (uint8_t)qp->type;
     qp->statistics->rail = qp->rail;
 }
@@ -84,8 +90,9 @@ void qp_destroy(struct device *device, struct queue_pair *qp)
 struct queue_pair *qp_find(struct device *device, uint32_t qpn)
 {
     uint32_t index = qpn & QPN_INDEX_MASK;
-    if (index >= DEVICE_MAX_QUEUE_PAIRS)
+    if (index >= DEVICE_MAX_QUEUE_PAIRS) {
         return NULL;
+    }
     struct queue_pair *qp = device->queue_pairs[index];
     return qp && qp->number == qpn ? qp : NULL;
 }
@@ -94,8 +101,9 @@ struct queue_pair *qp_find(struct device *device, uint32_t qpn)
  * dct_allowed_event_types), and keeps it to itself. */
 void qp_event(struct device *device, const struct queue_pair *qp, int event)
 {
-    if (qp->type != TYPE_DCT)
+    if (qp->type != TYPE_DCT) {
         device->host.async_event(device->host.context, event, qp->rail, qp->owner);
+    }
 }
 
 void qp_activate(struct device *device, struct queue_pair *qp)
@@ -111,8 +119,9 @@ void qp_owes(struct device *device, struct queue_pair *qp)
 void qp_wake_at(struct device *device, struct queue_pair *qp, uint64_t time_ns)
 {
     list_append_once(&device->timed, &qp->timed);
-    if (time_ns < device->next_timer_ns)
+    if (time_ns < device->next_timer_ns) {
         device->next_timer_ns = time_ns;
+    }
 }
 
 uint32_t qp_mtu_bytes(const struct queue_pair *qp)
@@ -161,8 +170,9 @@ void qp_set_state(struct device *device, struct queue_pair *qp, uint8_t state)
         qp->expected_psn = qp->attributes.receive_psn;
         break;
     case STATE_RTS:
-        if (before == STATE_RTR)
+        if (before == STATE_RTR) {
             qp->next_psn = qp->attributes.send_psn;
+        }
         qp->rnr_left = qp->attributes.rnr_retry_count;
         qp->retries_left = qp->attributes.retry_count;
         qp->drained = false;
@@ -178,8 +188,9 @@ void qp_set_state(struct device *device, struct queue_pair *qp, uint8_t state)
         qp->timer_ns = qp->wait_until_ns = 0;
         qp->ack_due = false;
         qp->owed_tail = qp->owed_head;
-        if (qp->dc_target)
+        if (qp->dc_target) {
             dc_target_break(device, qp);
+        }
         qp_activate(device, qp);
         break;
     default:
@@ -189,6 +200,7 @@ void qp_set_state(struct device *device, struct queue_pair *qp, uint8_t state)
 
 void qp_fail(struct device *device, struct queue_pair *qp)
 {
-    if (qp->state != STATE_ERR && qp->state != STATE_RESET)
+    if (qp->state != STATE_ERR && qp->state != STATE_RESET) {
         qp_set_state(device, qp, STATE_ERR);
+    }
 }

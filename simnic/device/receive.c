@@ -13,8 +13,9 @@ struct shared_receive_queue *srq_create(struct device *device)
         device_free_number(device->shared_receive_queues, DEVICE_MAX_SHARED_RECEIVE_QUEUES,
                            &device->shared_receive_queue_last);
     struct shared_receive_queue *srq = number ? calloc(1, sizeof(*srq)) : NULL;
-    if (!srq)
+    if (!srq) {
         return NULL;
+    }
     srq->number = number;
     list_append(&device->all_shared_receive_queues, &srq->all);
     device->shared_receive_queues[number] = srq;
@@ -23,8 +24,9 @@ struct shared_receive_queue *srq_create(struct device *device)
 
 void srq_destroy(struct device *device, struct shared_receive_queue *srq)
 {
-    if (srq->xrc_domain)
+    if (srq->xrc_domain) {
         xrc_forget(device, srq);
+    }
     list_remove(&srq->all);
     device->shared_receive_queues[srq->number] = NULL;
     free(srq->tags);
@@ -36,19 +38,23 @@ static bool read_scatter_list(struct queue_pair *qp, const uint8_t *wqe, uint32_
 {
     struct mlx5_wqe_data_seg list[DEVICE_MAX_RECEIVE_SGE];
     struct receive_request *receive = &qp->receive;
-    if (segments > DEVICE_MAX_RECEIVE_SGE)
+    if (segments > DEVICE_MAX_RECEIVE_SGE) {
         segments = DEVICE_MAX_RECEIVE_SGE;
+    }
     receive->segments = 0;
     receive->capacity = 0;
-    if (!dma_copy(list, wqe, segments * sizeof(list[0])))
+    if (!dma_copy(list, wqe, segments * sizeof(list[0]))) {
         return false;
+    }
     for (uint32_t i = 0; i < segments; i++) {
         struct segment s = {be64toh(list[i].addr), be32toh(list[i].byte_count),
                             be32toh(list[i].lkey)};
-        if (s.key == TERMINATOR_KEY)
+        if (s.key == TERMINATOR_KEY) {
             break;
-        if (s.bytes == 0)
+        }
+        if (s.bytes == 0) {
             s.bytes = 1u << 31;
+        }
         receive->segment[receive->segments++] = s;
         receive->capacity += s.bytes;
     }
@@ -57,8 +63,9 @@ static bool read_scatter_list(struct queue_pair *qp, const uint8_t *wqe, uint32_
 
 static void check_limit(struct device *device, struct shared_receive_queue *srq, uint16_t producer)
 {
-    if (srq->limit == 0 || (uint16_t)(producer - srq->taken) >= srq->limit)
+    if (srq->limit == 0 || (uint16_t)(producer - srq->taken) >= srq->limit) {
         return;
+    }
     srq->limit = 0; /* once, until it is armed again */
     device->host.async_event(device->host.context, EVENT_SRQ_LIMIT_REACHED, 0, srq->owner);
 }
@@ -67,16 +74,19 @@ static enum receive_result take_from_srq(struct device *device, struct queue_pai
 {
     struct shared_receive_queue *srq = qp->shared_receive_queue;
     uint32_t raw;
-    if (!dma_load32(srq->record, &raw))
+    if (!dma_load32(srq->record, &raw)) {
         return RECEIVE_EMPTY; /* nobody can post any more */
+    }
     uint16_t producer = (uint16_t)be32toh(raw);
-    if (producer == srq->taken)
+    if (producer == srq->taken) {
         return RECEIVE_EMPTY;
+    }
     const uint8_t *wqe = srq->buffer + ((size_t)srq->head << srq->entry_shift);
     struct mlx5_wqe_srq_next_seg next;
     qp->receive.index = srq->head;
-    if (!dma_copy(&next, wqe, sizeof(next)))
+    if (!dma_copy(&next, wqe, sizeof(next))) {
         return RECEIVE_WRONG;
+    }
     bool good =
         read_scatter_list(qp, wqe + sizeof(next), ((1u << srq->entry_shift) - sizeof(next)) / 16);
     srq->head = (uint16_t)(be16toh(next.next_wqe_index) & (srq->entries - 1));
@@ -88,13 +98,16 @@ static enum receive_result take_from_srq(struct device *device, struct queue_pai
 static enum receive_result take_from_queue(struct queue_pair *qp)
 {
     uint32_t raw;
-    if (qp->receive_entries == 0)
+    if (qp->receive_entries == 0) {
         return RECEIVE_EMPTY;
-    if (!dma_load32(qp->record, &raw))
+    }
+    if (!dma_load32(qp->record, &raw)) {
         return RECEIVE_EMPTY; /* nobody can post any more */
+    }
     uint16_t producer = (uint16_t)be32toh(raw);
-    if (producer == qp->receive_next)
+    if (producer == qp->receive_next) {
         return RECEIVE_EMPTY;
+    }
     size_t at = (size_t)(qp->receive_next & (qp->receive_entries - 1)) << qp->receive_shift;
     uint32_t skip = qp->receive_signature ? 1 : 0;
     qp->receive.index = qp->receive_next;
@@ -119,8 +132,9 @@ uint8_t receive_scatter(struct device *device, struct queue_pair *qp, uint32_t o
                         const uint8_t *payload, uint32_t bytes)
 {
     const struct receive_request *receive = &qp->receive;
-    if ((uint64_t)offset + bytes > receive->capacity)
+    if ((uint64_t)offset + bytes > receive->capacity) {
         return MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR;
+    }
     uint32_t domain = qp->shared_receive_queue ? qp->shared_receive_queue->domain : qp->domain;
     uint32_t skip = offset;
     for (uint32_t i = 0; i < receive->segments && bytes; i++) {
@@ -132,8 +146,9 @@ uint8_t receive_scatter(struct device *device, struct queue_pair *qp, uint32_t o
         uint32_t part = s->bytes - skip < bytes ? s->bytes - skip : bytes;
         uint8_t *to =
             key_translate(device, s->key, s->address + skip, part, ACCESS_LOCAL_WRITE, domain);
-        if (!to || !dma_copy(to, payload, part))
+        if (!to || !dma_copy(to, payload, part)) {
             return MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
+        }
         payload += part;
         bytes -= part;
         skip = 0;

@@ -36,11 +36,13 @@ static bool is_used(const struct queue_pair *qp)
 
 static bool take_over(struct queue_pair *qp)
 {
-    if (qp->rendezvous)
+    if (qp->rendezvous) {
         return true;
+    }
     struct rendezvous *r = is_used(qp) ? NULL : calloc(1, sizeof(*r));
-    if (!r)
+    if (!r) {
         return false;
+    }
     r->program_buffer = qp->send_buffer;
     r->program_record = qp->record;
     r->program_blocks = qp->send_blocks;
@@ -55,8 +57,9 @@ static bool take_over(struct queue_pair *qp)
 bool rendezvous_has_room(const struct queue_pair *qp)
 {
     const struct rendezvous *r = qp->rendezvous;
-    if (!r)
+    if (!r) {
         return true;
+    }
     bool waits = qp->in_flight_head != qp->in_flight_tail;
     uint16_t oldest =
         waits ? qp->in_flight[qp->in_flight_head % DEVICE_IN_FLIGHT].index : qp->send_next;
@@ -108,8 +111,9 @@ bool rendezvous_start(struct device *device, struct queue_pair *qp, uint16_t tag
     struct ibv_rvh where;
     memcpy(&where, request + sizeof(struct ibv_tmh), sizeof(where));
     if (qp->attributes.max_reads == 0 || be32toh(where.len) > DEVICE_MAX_MESSAGE_BYTES ||
-        !take_over(qp))
+        !take_over(qp)) {
         return false;
+    }
     struct rendezvous *r = qp->rendezvous;
     r->request[r->producer % BLOCKS].reads = true;
     r->request[r->producer % BLOCKS].tag = tag;
@@ -125,8 +129,9 @@ void rendezvous_complete(struct device *device, struct queue_pair *qp, const str
 {
     struct rendezvous *r = qp->rendezvous;
     uint32_t place = m->index % BLOCKS;
-    if (!r->request[place].reads)
+    if (!r->request[place].reads) {
         return;
+    }
     r->request[place].reads = false;
     tag_transferred(device, qp, r->request[place].tag, m->bytes);
 }
@@ -135,10 +140,12 @@ void rendezvous_fail(struct device *device, struct queue_pair *qp, uint8_t syndr
 {
     struct rendezvous *r = qp->rendezvous;
     uint32_t place = index % BLOCKS;
-    if (syndrome != MLX5_CQE_SYNDROME_WR_FLUSH_ERR)
+    if (syndrome != MLX5_CQE_SYNDROME_WR_FLUSH_ERR) {
         qp_event(device, qp, EVENT_QP_FATAL);
-    if (!r->request[place].reads)
+    }
+    if (!r->request[place].reads) {
         return;
+    }
     r->request[place].reads = false;
     tag_cancel(device, qp, r->request[place].tag);
 }
@@ -146,12 +153,14 @@ void rendezvous_fail(struct device *device, struct queue_pair *qp, uint8_t syndr
 void rendezvous_end(struct device *device, struct queue_pair *qp)
 {
     struct rendezvous *r = qp->rendezvous;
-    if (!r)
+    if (!r) {
         return;
+    }
     for (uint32_t i = 0; i < BLOCKS; i++) { /* from the oldest on */
         uint16_t index = (uint16_t)(r->producer + i);
-        if (r->request[index % BLOCKS].reads)
+        if (r->request[index % BLOCKS].reads) {
             rendezvous_fail(device, qp, MLX5_CQE_SYNDROME_WR_FLUSH_ERR, index);
+        }
     }
     qp->send_buffer = r->program_buffer;
     qp->record = r->program_record;

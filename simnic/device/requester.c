@@ -40,10 +40,12 @@ enum blueflame { BLUEFLAME_NONE, BLUEFLAME_WAIT, BLUEFLAME_USE };
 static bool is_mixture(const struct queue_pair *qp, const uint8_t *queued, const uint8_t *other,
                        uint32_t bytes)
 {
-    for (uint32_t at = 8; at < bytes; at += 8)
+    for (uint32_t at = 8; at < bytes; at += 8) {
         if (memcmp(qp->blueflame + at, queued + at, 8) != 0 &&
-            memcmp(qp->blueflame + at, other + at, 8) != 0)
+            memcmp(qp->blueflame + at, other + at, 8) != 0) {
             return false;
+        }
+    }
     return true;
 }
 
@@ -58,10 +60,12 @@ static bool is_over_another(const struct device *device, const struct queue_pair
         const struct queue_pair *other = container_of(l, struct queue_pair, all);
         for (uint32_t i = 0; other->page == qp->page && i < other->send_blocks; i++) {
             uint8_t block[64];
-            if (!read_blocks(other, (uint16_t)i, block, 1))
+            if (!read_blocks(other, (uint16_t)i, block, 1)) {
                 break;
-            if (is_mixture(qp, queued ? queued : block, block, sizeof(block)))
+            }
+            if (is_mixture(qp, queued ? queued : block, block, sizeof(block))) {
                 return true;
+            }
         }
     }
     return false;
@@ -102,8 +106,9 @@ static enum blueflame look_at_blueflame(struct device *device, struct queue_pair
     uint8_t queued[DEVICE_BLUEFLAME_BYTES];
     if (index != qp->send_next || blocks > available || size < 16 ||
         blocks * 64 > qp->blueflame_bytes || !read_blocks(qp, index, queued, blocks)) {
-        if ((int16_t)(index - qp->send_next) <= 0)
+        if ((int16_t)(index - qp->send_next) <= 0) {
             qp->blueflame_bytes = 0;
+        }
         return BLUEFLAME_NONE;
     }
     bool right = memcmp(queued, qp->blueflame, size) == 0;
@@ -115,16 +120,19 @@ static enum blueflame look_at_blueflame(struct device *device, struct queue_pair
         atomic_thread_fence(memory_order_acquire);
         memcpy(&next_push, qp->blueflame_register, sizeof(next_push));
         right = memcmp(queued, qp->blueflame, size) == 0;
-        if (qp->blueflame_since_ns == 0) /* first seen now: the device's clock may be old before */
+        if (qp->blueflame_since_ns ==
+            0) { /* first seen now: the device's clock may be old before */
             qp->blueflame_since_ns = device->now_ns;
-        if (next_push) /* the register is being written for another WQE */
+        }
+        if (next_push) { /* the register is being written for another WQE */
             left_over = !right;
-        else if (!right && device->now_ns - qp->blueflame_since_ns < BLUEFLAME_PATIENCE_NS)
+        } else if (!right && device->now_ns - qp->blueflame_since_ns < BLUEFLAME_PATIENCE_NS) {
             return BLUEFLAME_WAIT;
-        else
+        } else {
             left_over = !right && memcmp(queued, qp->blueflame, 8) == 0 &&
                         (is_mixture(qp, queued, qp->blueflame_before, size) ||
                          is_over_another(device, qp, queued));
+        }
     }
     memcpy(qp->blueflame_last, queued, 64);
     if (left_over) {
@@ -144,17 +152,21 @@ static bool fetch(struct device *device, struct queue_pair *qp, struct send_requ
     bool good = read_blocks(qp, index, request->wqe, 1);
     if (good) {
         blocks = blocks_of(request->wqe);
-        if (blocks > available)
+        if (blocks > available) {
             blocks = available; /* which makes it malformed */
-        if (blocks > 1)
+        }
+        if (blocks > 1) {
             good = read_blocks(qp, index, request->wqe, blocks);
+        }
     }
     qp->statistics->wqe_reads++;
-    if (device->tracing) /* first: parsing puts inline data together */
+    if (device->tracing) { /* first: parsing puts inline data together */
         device->host.trace(device->host.context, 0, qp->number, request->wqe, blocks * 64);
+    }
     wqe_parse(qp, request, index, blocks * 64);
-    if (!good)
+    if (!good) {
         request->syndrome = MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
+    }
     return good;
 }
 
@@ -162,15 +174,17 @@ static void read_producer(struct queue_pair *qp)
 {
     uint32_t raw;
     qp->rings = false;
-    if (qp->send_blocks && dma_load32(qp->record + 4, &raw))
+    if (qp->send_blocks && dma_load32(qp->record + 4, &raw)) {
         qp->send_producer = (uint16_t)be32toh(raw);
+    }
 }
 
 /* qp->request.wqe is a WQE that was pushed. */
 static void take_pushed(struct device *device, struct queue_pair *qp, uint32_t bytes)
 {
-    if (device->tracing)
+    if (device->tracing) {
         device->host.trace(device->host.context, 0, qp->number, qp->request.wqe, bytes);
+    }
     wqe_parse(qp, &qp->request, qp->send_next, bytes);
     qp->statistics->blueflame_executed++;
 }
@@ -184,15 +198,18 @@ static bool look_at_rest(struct device *device, struct queue_pair *qp, uint32_t 
     uint8_t queued[DEVICE_BLUEFLAME_BYTES];
     qp->blueflame_rest = 0;
     if (is_overwritten(qp) || at >= DEVICE_BLUEFLAME_BYTES ||
-        !read_blocks(qp, qp->send_next, queued, 1))
+        !read_blocks(qp, qp->send_next, queued, 1)) {
         return false;
+    }
     uint32_t blocks = blocks_of(queued);
     if (blocks > available || at + blocks * 64 > DEVICE_BLUEFLAME_BYTES ||
-        !read_blocks(qp, qp->send_next, queued, blocks))
+        !read_blocks(qp, qp->send_next, queued, blocks)) {
         return false;
+    }
     memcpy(qp->request.wqe, qp->blueflame_register + at, blocks * 64);
-    if (memcmp(qp->request.wqe, queued, blocks * 64) != 0)
+    if (memcmp(qp->request.wqe, queued, blocks * 64) != 0) {
         return false;
+    }
     take_pushed(device, qp, blocks * 64);
     qp->blueflame_rest = at + blocks * 64;
     return true;
@@ -205,13 +222,16 @@ static bool fetch_next(struct device *device, struct queue_pair *qp)
         qp->rings = false; /* it rings again when the QP sends again */
         return false;
     }
-    if (qp->send_next == qp->send_producer || qp->rings)
+    if (qp->send_next == qp->send_producer || qp->rings) {
         read_producer(qp);
+    }
     uint32_t available = (uint16_t)(qp->send_producer - qp->send_next);
-    if (available == 0 || qp->send_blocks == 0)
+    if (available == 0 || qp->send_blocks == 0) {
         return false;
-    if (available > qp->send_blocks) /* the program overran its own queue */
+    }
+    if (available > qp->send_blocks) { /* the program overran its own queue */
         available = qp->send_blocks;
+    }
     if (qp->blueflame_bytes && !qp->rendezvous) {
         enum blueflame use = look_at_blueflame(device, qp, available);
         if (use == BLUEFLAME_WAIT) {
@@ -226,8 +246,9 @@ static bool fetch_next(struct device *device, struct queue_pair *qp)
             return true;
         }
     }
-    if (qp->blueflame_rest && look_at_rest(device, qp, available))
+    if (qp->blueflame_rest && look_at_rest(device, qp, available)) {
         return true;
+    }
     fetch(device, qp, &qp->request, qp->send_next, available);
     return true;
 }
@@ -249,17 +270,22 @@ static bool is_local(uint8_t opcode)
 static bool admit(struct device *device, struct queue_pair *qp)
 {
     const struct send_request *request = &qp->request;
-    if (qp->in_flight_tail - qp->in_flight_head == DEVICE_IN_FLIGHT)
+    if (qp->in_flight_tail - qp->in_flight_head == DEVICE_IN_FLIGHT) {
         return false;
-    if (request->fence && qp->reads_in_flight)
+    }
+    if (request->fence && qp->reads_in_flight) {
         return false;
+    }
     if (responds(request->opcode) && qp->reads_in_flight >= qp->attributes.max_reads &&
-        qp->attributes.max_reads)
+        qp->attributes.max_reads) {
         return false;
-    if (qp->streams && !streams_admit(qp))
+    }
+    if (qp->streams && !streams_admit(qp)) {
         return false;
-    if (qp->type == TYPE_DCI && !dc_connect(device, qp))
+    }
+    if (qp->type == TYPE_DCI && !dc_connect(device, qp)) {
         return false;
+    }
     struct in_flight *m = qp_in_flight(qp, qp->in_flight_tail++);
     *m = (struct in_flight){.index = request->index,
                             .blocks = request->blocks,
@@ -272,17 +298,19 @@ static bool admit(struct device *device, struct queue_pair *qp)
                             .bytes = request->bytes};
     qp->send_next = (uint16_t)(qp->send_next + request->blocks);
     qp->statistics->send_wqes++;
-    if (m->responds && !m->syndrome && qp->attributes.max_reads == 0)
+    if (m->responds && !m->syndrome && qp->attributes.max_reads == 0) {
         m->syndrome = MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
+    }
     if (m->syndrome) {
         m->responds = false;
         return true;
     }
     if (is_local(request->opcode)) {
-        if (request->opcode == MLX5_OPCODE_UMR)
+        if (request->opcode == MLX5_OPCODE_UMR) {
             m->syndrome = window_execute(device, qp, request);
-        else if (request->opcode == MLX5_OPCODE_TAG_MATCHING)
+        } else if (request->opcode == MLX5_OPCODE_TAG_MATCHING) {
             m->syndrome = tag_execute(device, qp, request);
+        }
         m->done = m->syndrome == 0;
         return true;
     }
@@ -291,8 +319,9 @@ static bool admit(struct device *device, struct queue_pair *qp)
                      ? packets_of(request->bytes, mtu_bytes)
                      : 1;
     qp->next_psn = (qp->next_psn + m->packets) & PSN_MASK;
-    if (m->responds)
+    if (m->responds) {
         qp->reads_in_flight++;
+    }
     return true;
 }
 
@@ -317,8 +346,9 @@ uint8_t requester_gather(struct device *device, struct queue_pair *qp,
             from = key_translate(device, s->key, s->address + skip, part, 0, qp->domain);
             qp->statistics->payload_reads++;
         }
-        if (!from || !dma_copy(to, from, part))
+        if (!from || !dma_copy(to, from, part)) {
             return MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
+        }
         to += part;
         bytes -= part;
         skip = 0;
@@ -333,12 +363,15 @@ static uint8_t operation_of(uint8_t opcode, bool first, bool last)
     bool invalidate = last && opcode == MLX5_OPCODE_SEND_INVAL;
     bool write = opcode == MLX5_OPCODE_RDMA_WRITE || opcode == MLX5_OPCODE_RDMA_WRITE_IMM;
     uint8_t base = write ? PACKET_WRITE_FIRST : PACKET_SEND_FIRST;
-    if (invalidate)
+    if (invalidate) {
         return first ? PACKET_SEND_ONLY_INVALIDATE : PACKET_SEND_LAST_INVALIDATE;
-    if (first && last)
+    }
+    if (first && last) {
         return (uint8_t)(base + (immediate ? 5 : 4));
-    if (first)
+    }
+    if (first) {
         return base;
+    }
     return (uint8_t)(base + (last ? (immediate ? 3 : 2) : 1));
 }
 
@@ -386,8 +419,9 @@ static bool send_asking(struct device *device, struct queue_pair *qp, struct in_
         packet.compare = request->compare;
     }
     uint32_t slot = qpn_slot(packet.destination_qpn);
-    if (!reserve(device, qp, slot, &packet))
+    if (!reserve(device, qp, slot, &packet)) {
         return false;
+    }
     fabric_commit(device->fabric, slot, &packet);
     qp->statistics->packets_sent++;
     qp->sent_packets = m->packets;
@@ -413,11 +447,13 @@ static bool send_telling(struct device *device, struct queue_pair *qp, struct in
         packet.flags = PACKET_WAKE | (last && request->solicited ? PACKET_SOLICITED : 0) |
                        (last && somebody_waits ? PACKET_ACK_REQUEST : 0);
         uint8_t *payload = reserve(device, qp, slot, &packet);
-        if (!payload)
+        if (!payload) {
             return false;
+        }
         m->syndrome = requester_gather(device, qp, request, offset, payload, bytes);
-        if (m->syndrome)
+        if (m->syndrome) {
             return true;
+        }
         fabric_commit(device->fabric, slot, &packet);
         qp->statistics->packets_sent++;
         qp->statistics->bytes_sent += bytes;
@@ -429,8 +465,9 @@ static bool send_telling(struct device *device, struct queue_pair *qp, struct in
 void requester_start_timer(struct device *device, struct queue_pair *qp)
 {
     uint8_t timeout = qp->attributes.timeout & 31;
-    if (qp->timer_ns || timeout == 0)
+    if (qp->timer_ns || timeout == 0) {
         return;
+    }
     /* IBTA 9.7.6.1.3: 4.096 us * 2^timeout, and up to four times that. Adapters have a floor; ours
      * leaves a peer's device time to be scheduled. */
     uint64_t ns = 4096ull << timeout;
@@ -445,19 +482,22 @@ static bool send_message(struct device *device, struct queue_pair *qp)
     struct in_flight *m = qp_in_flight(qp, qp->in_flight_next);
     if (!m->syndrome && !m->done) {
         bool sent;
-        if (qp->type == TYPE_UD)
+        if (qp->type == TYPE_UD) {
             sent = datagram_send(device, qp, &m->syndrome);
-        else
+        } else {
             sent = m->responds ? send_asking(device, qp, m) : send_telling(device, qp, m);
+        }
         if (!sent) {
-            if (qp->type != TYPE_UD && qp->type != TYPE_UC)
+            if (qp->type != TYPE_UD && qp->type != TYPE_UC) {
                 requester_start_timer(device, qp); /* the peer that makes no room may be dead */
+            }
             return false;
         }
-        if (!m->syndrome && (qp->type == TYPE_UD || qp->type == TYPE_UC))
+        if (!m->syndrome && (qp->type == TYPE_UD || qp->type == TYPE_UC)) {
             m->done = true; /* nobody acknowledges */
-        else if (!m->syndrome)
+        } else if (!m->syndrome) {
             requester_start_timer(device, qp);
+        }
     }
     qp->in_flight_next++;
     qp->sent_packets = 0;
@@ -471,22 +511,26 @@ static bool prepare(struct device *device, struct queue_pair *qp)
 {
     if (qp->in_flight_next != qp->in_flight_tail) {
         struct in_flight *m = qp_in_flight(qp, qp->in_flight_next);
-        if (qp->parsed && qp->request.index == m->index)
+        if (qp->parsed && qp->request.index == m->index) {
             return true;
+        }
         uint16_t index = m->index;
         fetch(device, qp, &qp->request, index, m->blocks);
         if (qp->request.syndrome || qp->request.bytes != m->bytes ||
-            qp->request.opcode != m->opcode)
+            qp->request.opcode != m->opcode) {
             m->syndrome =
                 MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR; /* the program changed what it had posted */
+        }
         qp->parsed = true;
         return true;
     }
     if (qp->in_flight_tail != qp->in_flight_head &&
-        qp_in_flight(qp, qp->in_flight_tail - 1)->syndrome)
+        qp_in_flight(qp, qp->in_flight_tail - 1)->syndrome) {
         return false; /* it will fail: nothing goes after it */
-    if (!qp->parsed && !fetch_next(device, qp))
+    }
+    if (!qp->parsed && !fetch_next(device, qp)) {
         return false;
+    }
     qp->parsed = true;
     return admit(device, qp);
 }
@@ -494,13 +538,15 @@ static bool prepare(struct device *device, struct queue_pair *qp)
 void requester_restart(struct device *device, struct queue_pair *qp)
 {
     qp->in_flight_next = qp->in_flight_head;
-    while (qp->in_flight_next != qp->in_flight_tail && qp_in_flight(qp, qp->in_flight_next)->done)
+    while (qp->in_flight_next != qp->in_flight_tail && qp_in_flight(qp, qp->in_flight_next)->done) {
         qp->in_flight_next++;
+    }
     qp->sent_packets = 0;
     if (qp->in_flight_next != qp->in_flight_tail) {
         struct in_flight *m = qp_in_flight(qp, qp->in_flight_next);
-        if (!m->responds)
+        if (!m->responds) {
             qp->sent_packets = m->settled;
+        }
     }
     /* A request that was parsed but not admitted is read again. */
     qp->parsed = false;
@@ -510,8 +556,9 @@ void requester_restart(struct device *device, struct queue_pair *qp)
 
 static void tell_drained(struct device *device, struct queue_pair *qp)
 {
-    if (qp->state != STATE_SQD || qp->drained || qp->in_flight_head != qp->in_flight_tail)
+    if (qp->state != STATE_SQD || qp->drained || qp->in_flight_head != qp->in_flight_tail) {
         return;
+    }
     qp->drained = true;
     qp_event(device, qp, EVENT_SQ_DRAINED);
 }
@@ -543,14 +590,16 @@ bool requester_run(struct device *device, struct queue_pair *qp)
         if (!prepare(device, qp)) {
             /* Nothing to send until a doorbell, an acknowledgement or a timer says so; but a push
              * that is coming in has rung already. */
-            if (!qp->rings)
+            if (!qp->rings) {
                 list_remove(&qp->active);
+            }
             any |= looked_again && !qp->rings;
             break;
         }
         any = true;
-        if (!send_message(device, qp))
+        if (!send_message(device, qp)) {
             break; /* the ring is full: stays active */
+        }
         completer_complete(device, qp);
     }
     tell_drained(device, qp);

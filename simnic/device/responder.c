@@ -53,8 +53,9 @@ static void answer_later(struct device *device, struct queue_pair *qp, bool wake
 /* Refuses the expected packet. Nothing else is answered until it comes again. */
 static void refuse(struct device *device, struct queue_pair *qp, uint8_t aeth)
 {
-    if (qp->type == TYPE_UC)
+    if (qp->type == TYPE_UC) {
         return;
+    }
     qp->nak_due = aeth;
     qp->nak_sent = true;
     qp_owes(device, qp);
@@ -64,8 +65,9 @@ static void refuse(struct device *device, struct queue_pair *qp, uint8_t aeth)
 static void break_connection(struct device *device, struct queue_pair *qp, uint8_t aeth, int event)
 {
     qp->current = NO_MESSAGE;
-    if (qp->type == TYPE_UC)
+    if (qp->type == TYPE_UC) {
         return; /* the message is dropped, and nobody is told */
+    }
     if (qp->type == TYPE_DCT) {
         /* One initiator's; the others are served on. */
         dc_session_break(device, qp);
@@ -76,8 +78,9 @@ static void break_connection(struct device *device, struct queue_pair *qp, uint8
     qp_fail(device, qp);
     qp->owed_tail = owed_tail;
     refuse(device, qp, aeth);
-    if (event >= 0)
+    if (event >= 0) {
         qp_event(device, qp, event);
+    }
 }
 
 static void fail_receive(struct device *device, struct queue_pair *qp, uint8_t syndrome)
@@ -85,8 +88,9 @@ static void fail_receive(struct device *device, struct queue_pair *qp, uint8_t s
     /* The tag is told of by itself. An error CQE is always one of an ordinary receive, for there is
      * no other that drivers read: if there is one, it is spent on it. */
     bool matched = tag_abandon(device, qp);
-    if (!matched || receive_take(device, qp) != RECEIVE_EMPTY)
+    if (!matched || receive_take(device, qp) != RECEIVE_EMPTY) {
         cq_write_error(device, qp, false, syndrome, 0, qp->receive.index);
+    }
     qp->receive.taken = false;
     bool too_long = syndrome == MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR;
     break_connection(device, qp, too_long ? AETH_NAK_INVALID_REQUEST : AETH_NAK_REMOTE_OPERATION,
@@ -117,15 +121,17 @@ static void write_completion(struct device *device, struct queue_pair *qp,
                              const uint8_t *payload)
 {
     struct cqe cqe = {.solicited = packet->flags & PACKET_SOLICITED};
-    if (form->kind == KIND_WRITE)
+    if (form->kind == KIND_WRITE) {
         cqe.opcode = MLX5_CQE_RESP_WR_IMM;
-    else if (form->invalidate)
+    } else if (form->invalidate) {
         cqe.opcode = MLX5_CQE_RESP_SEND_INV;
-    else
+    } else {
         cqe.opcode = form->immediate ? MLX5_CQE_RESP_SEND_IMM : MLX5_CQE_RESP_SEND;
+    }
     cqe.fields.srqn_uidx = htobe32(qp->user_index & 0xffffff);
-    if (qp->shared_receive_queue && qp->shared_receive_queue->completion_queue)
+    if (qp->shared_receive_queue && qp->shared_receive_queue->completion_queue) {
         cqe.fields.srqn_uidx = htobe32(qp->shared_receive_queue->user_index);
+    }
     cqe.fields.byte_cnt = htobe32(qp->offset);
     cqe.fields.imm_inval_pkey = form->invalidate ? htobe32(packet->immediate) : packet->immediate;
     cqe.fields.sop_drop_qpn = htobe32(qp->number);
@@ -145,8 +151,9 @@ static void write_completion(struct device *device, struct queue_pair *qp,
 static bool goes_into_cqe(const struct queue_pair *qp, const struct form *form, uint32_t bytes)
 {
     if (!qp->scatter_to_cqe || !form->first || !form->last || bytes == 0 ||
-        qp->tag_kind == TAG_MATCHED || qp->tag_kind == TAG_SOFTWARE)
+        qp->tag_kind == TAG_MATCHED || qp->tag_kind == TAG_SOFTWARE) {
         return false;
+    }
     return bytes <= (qp->receive_queue_completions->entry_bytes == 128 ? 64u : 32u);
 }
 
@@ -161,8 +168,9 @@ static bool begin_send(struct device *device, struct queue_pair *qp, const struc
         refuse(device, qp, (uint8_t)(AETH_RNR_NAK | qp->attributes.min_rnr_timer));
         return false;
     }
-    if (kind < TAG_MATCHED && !take_receive(device, qp))
+    if (kind < TAG_MATCHED && !take_receive(device, qp)) {
         return false;
+    }
     qp->tag_kind = (uint8_t)kind;
     tag_count_unexpected(qp);
     return true;
@@ -173,8 +181,9 @@ static bool execute_send(struct device *device, struct queue_pair *qp, const str
 {
     uint32_t bytes = packet->payload_bytes;
     if (form->first) {
-        if (!begin_send(device, qp, packet, form, payload))
+        if (!begin_send(device, qp, packet, form, payload)) {
             return false;
+        }
         if (qp->tag_kind == TAG_RENDEZVOUS) {
             qp->tag_kind = TAG_NONE;
             return true;
@@ -186,8 +195,9 @@ static bool execute_send(struct device *device, struct queue_pair *qp, const str
     }
     bool into_cqe = goes_into_cqe(qp, form, bytes) && bytes <= qp->receive.capacity;
     uint8_t syndrome = 0;
-    if (!into_cqe)
+    if (!into_cqe) {
         syndrome = receive_scatter(device, qp, qp->offset, payload, bytes);
+    }
     if (syndrome) {
         fail_receive(device, qp, syndrome);
         return false;
@@ -198,8 +208,9 @@ static bool execute_send(struct device *device, struct queue_pair *qp, const str
         fail_receive(device, qp, MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR);
         return false;
     }
-    if (form->last)
+    if (form->last) {
         write_completion(device, qp, packet, form, into_cqe ? payload : NULL);
+    }
     return true;
 }
 
@@ -225,8 +236,9 @@ static bool execute_write(struct device *device, struct queue_pair *qp, const st
         break_connection(device, qp, AETH_NAK_INVALID_REQUEST, EVENT_QP_REQ_ERR);
         return false;
     }
-    if (form->immediate && !qp->receive.taken && !take_receive(device, qp))
+    if (form->immediate && !qp->receive.taken && !take_receive(device, qp)) {
         return false;
+    }
     if (packet->payload_bytes) {
         uint8_t *to = key_translate_for_peer(device, qp, qp->write_key, qp->write_address,
                                              packet->payload_bytes, ACCESS_REMOTE_WRITE);
@@ -239,8 +251,9 @@ static bool execute_write(struct device *device, struct queue_pair *qp, const st
     qp->write_left -= packet->payload_bytes;
     qp->offset += packet->payload_bytes;
     qp->current = form->last ? NO_MESSAGE : PACKET_WRITE_FIRST;
-    if (form->immediate)
+    if (form->immediate) {
         write_completion(device, qp, packet, form, NULL);
+    }
     return true;
 }
 
@@ -248,8 +261,9 @@ static struct owed_response *owe(struct device *device, struct queue_pair *qp,
                                  const struct packet *packet)
 {
     uint32_t most = sizeof(qp->owed) / sizeof(qp->owed[0]);
-    if (qp->owed_head - qp->owed_tail == most)
+    if (qp->owed_head - qp->owed_tail == most) {
         return NULL;
+    }
     struct owed_response *o = &qp->owed[qp->owed_head++ % most];
     *o = (struct owed_response){.operation = packet->operation,
                                 .psn = packet->psn,
@@ -295,10 +309,11 @@ static bool execute_atomic(struct device *device, struct queue_pair *qp,
         key_translate_for_peer(device, qp, packet->key, packet->address, 8, ACCESS_REMOTE_ATOMIC);
     uint64_t original = 0;
     bool done = allowed && at;
-    if (done && packet->operation == PACKET_FETCH_ADD)
+    if (done && packet->operation == PACKET_FETCH_ADD) {
         done = dma_fetch_add64(at, packet->swap_or_add, &original);
-    else if (done)
+    } else if (done) {
         done = dma_compare_swap64(at, packet->compare, packet->swap_or_add, &original);
+    }
     if (!done) {
         break_connection(device, qp, AETH_NAK_REMOTE_ACCESS, EVENT_QP_ACCESS_ERR);
         return false;
@@ -326,17 +341,20 @@ static void repeated(struct device *device, struct queue_pair *qp, const struct 
             packet->length == 0 || key_translate_for_peer(device, qp, packet->key, packet->address,
                                                           packet->length, ACCESS_REMOTE_READ);
         struct owed_response *o = allowed ? owe(device, qp, packet) : NULL;
-        if (o)
+        if (o) {
             o->packets = packets_of(packet->length, qp_mtu_bytes(qp));
+        }
         return;
     }
     if (form->kind == KIND_ATOMIC) {
         for (uint32_t i = 0; i < DEVICE_MAX_READS; i++) {
-            if (!qp->atomics[i].valid || qp->atomics[i].psn != packet->psn)
+            if (!qp->atomics[i].valid || qp->atomics[i].psn != packet->psn) {
                 continue;
+            }
             struct owed_response *o = owe(device, qp, packet);
-            if (o)
+            if (o) {
                 o->original = qp->atomics[i].original;
+            }
         }
         return;
     }
@@ -345,8 +363,9 @@ static void repeated(struct device *device, struct queue_pair *qp, const struct 
 
 static bool in_sequence(const struct queue_pair *qp, const struct form *form)
 {
-    if (form->first)
+    if (form->first) {
         return qp->current == NO_MESSAGE;
+    }
     return qp->current == (form->kind == KIND_WRITE ? PACKET_WRITE_FIRST : PACKET_SEND_FIRST);
 }
 
@@ -372,14 +391,17 @@ static void execute(struct device *device, struct queue_pair *qp, const struct p
         done = execute_atomic(device, qp, packet);
         break;
     }
-    if (!done)
+    if (!done) {
         return;
+    }
     qp->statistics->bytes_received += packet->payload_bytes;
     qp->expected_psn = (qp->expected_psn + packets) & PSN_MASK;
-    if (form->last)
+    if (form->last) {
         qp->msn = (qp->msn + 1) & PSN_MASK;
-    if (qp->type != TYPE_UC && (form->kind == KIND_SEND || form->kind == KIND_WRITE))
+    }
+    if (qp->type != TYPE_UC && (form->kind == KIND_SEND || form->kind == KIND_WRITE)) {
         answer_later(device, qp, packet->flags & PACKET_ACK_REQUEST);
+    }
 }
 
 /* Unreliable connections: a message with a gap is dropped, and the next first packet starts anew
@@ -388,13 +410,16 @@ static void receive_unreliable(struct device *device, struct queue_pair *qp,
                                const struct packet *packet, const struct form *form,
                                const uint8_t *payload)
 {
-    if (form->kind != KIND_SEND && form->kind != KIND_WRITE)
+    if (form->kind != KIND_SEND && form->kind != KIND_WRITE) {
         return;
+    }
     /* What was not finished never will be: its receive WQE is used again. */
-    if (form->first || packet->psn != qp->expected_psn)
+    if (form->first || packet->psn != qp->expected_psn) {
         qp->current = NO_MESSAGE;
-    if (!in_sequence(qp, form))
+    }
+    if (!in_sequence(qp, form)) {
         return;
+    }
     bool reuse = form->first && form->kind == KIND_SEND && qp->receive.taken;
     qp->expected_psn = packet->psn;
     if (!reuse) {
@@ -411,13 +436,16 @@ void responder_receive(struct device *device, struct queue_pair *qp, const struc
                        const uint8_t *payload)
 {
     if (qp->state != STATE_RTR && qp->state != STATE_RTS && qp->state != STATE_SQD &&
-        qp->state != STATE_SQE)
+        qp->state != STATE_SQE) {
         return;
-    if (packet->operation >= PACKET_OPERATION_COUNT || packet->payload_bytes > RAIL_MTU_BYTES)
+    }
+    if (packet->operation >= PACKET_OPERATION_COUNT || packet->payload_bytes > RAIL_MTU_BYTES) {
         return;
+    }
     const struct form *form = &forms[packet->operation];
-    if (form->kind == KIND_OTHER || packet->source_qpn != qp->attributes.destination_qpn)
+    if (form->kind == KIND_OTHER || packet->source_qpn != qp->attributes.destination_qpn) {
         return;
+    }
     qp->statistics->packets_received++;
     qp->xrc_srqn = packet->msn;
     if (qp->type == TYPE_UC) {
@@ -428,8 +456,9 @@ void responder_receive(struct device *device, struct queue_pair *qp, const struc
     if (ahead < 0) {
         repeated(device, qp, packet, form);
     } else if (ahead > 0) {
-        if (!qp->nak_sent)
+        if (!qp->nak_sent) {
             refuse(device, qp, AETH_NAK_SEQUENCE);
+        }
     } else if (!in_sequence(qp, form)) {
         break_connection(device, qp, AETH_NAK_INVALID_REQUEST, EVENT_QP_REQ_ERR);
     } else {
@@ -454,10 +483,12 @@ static struct packet answer_header(const struct queue_pair *qp)
 static uint8_t response_operation(const struct owed_response *o)
 {
     bool first = o->sent == 0, last = o->sent + 1 == o->packets;
-    if (first && last)
+    if (first && last) {
         return PACKET_READ_RESPONSE_ONLY;
-    if (first)
+    }
+    if (first) {
         return PACKET_READ_RESPONSE_FIRST;
+    }
     return last ? PACKET_READ_RESPONSE_LAST : PACKET_READ_RESPONSE_MIDDLE;
 }
 
@@ -473,11 +504,13 @@ static bool respond(struct device *device, struct queue_pair *qp, struct owed_re
         packet.psn = (o->psn + o->sent) & PSN_MASK;
         packet.operation = read ? response_operation(o) : PACKET_ATOMIC_ACKNOWLEDGE;
         packet.swap_or_add = o->original;
-        if (read)
+        if (read) {
             packet.payload_bytes = o->bytes - offset < mtu_bytes ? o->bytes - offset : mtu_bytes;
+        }
         uint8_t *payload = fabric_reserve(device->fabric, slot, &packet);
-        if (!payload)
+        if (!payload) {
             return false;
+        }
         if (packet.payload_bytes) {
             const uint8_t *from = key_translate_for_peer(device, qp, o->key, o->address + offset,
                                                          packet.payload_bytes, ACCESS_REMOTE_READ);
@@ -504,10 +537,12 @@ static bool acknowledge(struct device *device, struct queue_pair *qp)
     packet.operation = PACKET_ACKNOWLEDGE;
     packet.syndrome = qp->nak_due ? qp->nak_due : AETH_ACK | 0x1f; /* 0x1f: no end-to-end credits */
     packet.psn = (qp->nak_due ? qp->expected_psn : qp->expected_psn - 1) & PSN_MASK;
-    if (!qp->nak_due && !qp->ack_wakes)
+    if (!qp->nak_due && !qp->ack_wakes) {
         packet.flags = 0; /* nobody waits: it is found when the peer is awake */
-    if (!fabric_reserve(device->fabric, slot, &packet))
+    }
+    if (!fabric_reserve(device->fabric, slot, &packet)) {
         return false;
+    }
     fabric_commit(device->fabric, slot, &packet);
     qp->ack_due = qp->ack_wakes = false;
     qp->nak_due = 0;
@@ -519,34 +554,40 @@ bool responder_answer(struct device *device, struct queue_pair *qp)
     uint32_t most = sizeof(qp->owed) / sizeof(qp->owed[0]);
     while (qp->owed_tail != qp->owed_head) {
         struct owed_response *o = &qp->owed[qp->owed_tail % most];
-        if (!respond(device, qp, o))
+        if (!respond(device, qp, o)) {
             return false;
-        if (qp->owed_tail == qp->owed_head)
+        }
+        if (qp->owed_tail == qp->owed_head) {
             break; /* it failed, and the others with it */
+        }
         qp->owed_tail++;
     }
-    if ((qp->ack_due || qp->nak_due) && !acknowledge(device, qp))
+    if ((qp->ack_due || qp->nak_due) && !acknowledge(device, qp)) {
         return false;
+    }
     list_remove(&qp->owing);
     return true;
 }
 
 void responder_flush(struct device *device, struct queue_pair *qp)
 {
-    if (qp->receive.taken && !tag_abandon(device, qp))
+    if (qp->receive.taken && !tag_abandon(device, qp)) {
         cq_write_error(device, qp, false, MLX5_CQE_SYNDROME_WR_FLUSH_ERR, 0, qp->receive.index);
+    }
     qp->receive.taken = false;
     if (qp->shared_receive_queue) {
-        if (!qp->last_wqe)
+        if (!qp->last_wqe) {
             qp_event(device, qp, EVENT_QP_LAST_WQE_REACHED);
+        }
         qp->last_wqe = 1;
         return;
     }
     while (receive_take(device, qp) != RECEIVE_EMPTY) {
         qp->receive.taken = false;
         cq_write_error(device, qp, false, MLX5_CQE_SYNDROME_WR_FLUSH_ERR, 0, qp->receive.index);
-        if (qp->receive_queue_completions->overrun)
+        if (qp->receive_queue_completions->overrun) {
             break;
+        }
     }
 }
 
@@ -556,8 +597,9 @@ void responder_flush_late(struct device *device, struct queue_pair *qp)
      * more to an ended QP to learn when all are flushed. */
     responder_flush(device, qp);
     qp->timer_ns = 0;
-    if (qp->shared_receive_queue || qp->receive_entries == 0 || ++qp->late_looks > 300)
+    if (qp->shared_receive_queue || qp->receive_entries == 0 || ++qp->late_looks > 300) {
         return;
+    }
     qp->timer_ns = device->now_ns + (qp->late_looks < 100 ? 1000000 : 10000000);
     qp_wake_at(device, qp, qp->timer_ns);
 }

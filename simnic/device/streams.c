@@ -24,8 +24,9 @@ struct stream_set {
 bool streams_create(struct queue_pair *dci, uint32_t log_failed)
 {
     dci->streams = calloc(1, sizeof(*dci->streams));
-    if (dci->streams)
+    if (dci->streams) {
         dci->streams->most = 1u << log_failed;
+    }
     return dci->streams;
 }
 
@@ -37,8 +38,9 @@ void streams_destroy(struct queue_pair *dci)
 
 void streams_clear(struct queue_pair *dci)
 {
-    if (!dci->streams)
+    if (!dci->streams) {
         return;
+    }
     dci->streams->count = 0;
     memset(dci->streams->failed, 0, sizeof(dci->streams->failed));
 }
@@ -52,12 +54,14 @@ bool streams_admit(struct queue_pair *dci)
 {
     struct stream_set *set = dci->streams;
     struct send_request *request = &dci->request;
-    if (dci->in_flight_head != dci->in_flight_tail && request->stream != set->current)
+    if (dci->in_flight_head != dci->in_flight_tail && request->stream != set->current) {
         return false;
+    }
     set->current = request->stream;
     /* A request that cannot be read is worse than one of a stream that does not send. */
-    if (!request->syndrome && has_failed(set, request->stream))
+    if (!request->syndrome && has_failed(set, request->stream)) {
         request->syndrome = MLX5_CQE_SYNDROME_WR_FLUSH_ERR;
+    }
     return true;
 }
 
@@ -65,14 +69,16 @@ bool streams_fail(struct device *device, struct queue_pair *dci, uint8_t syndrom
 {
     struct stream_set *set = dci->streams;
     /* A malformed request says nothing for sure, not even which stream it is of. */
-    if (!set || syndrome == MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR)
+    if (!set || syndrome == MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR) {
         return false;
+    }
     if (!has_failed(set, set->current)) {
         set->failed[set->current / 8] |= (uint8_t)(1u << set->current % 8);
         set->count++;
     }
-    if (set->count >= set->most)
+    if (set->count >= set->most) {
         return false;
+    }
     while (dci->in_flight_head != dci->in_flight_tail) { /* all of this stream */
         const struct in_flight *m = qp_in_flight(dci, dci->in_flight_head++);
         cq_write_error(device, dci, true, MLX5_CQE_SYNDROME_WR_FLUSH_ERR, m->opcode, m->index);
@@ -90,8 +96,9 @@ bool streams_fail(struct device *device, struct queue_pair *dci, uint8_t syndrom
 void streams_reset(struct queue_pair *dci, uint16_t stream)
 {
     struct stream_set *set = dci->streams;
-    if (!set || !has_failed(set, stream))
+    if (!set || !has_failed(set, stream)) {
         return;
+    }
     set->failed[stream / 8] &= (uint8_t) ~(1u << stream % 8);
     set->count--;
 }

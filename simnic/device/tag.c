@@ -36,12 +36,14 @@ struct tag_list {
 bool tags_create(struct shared_receive_queue *srq, uint32_t places)
 {
     struct tag_list *list = calloc(1, sizeof(*list) + places * sizeof(list->tags[0]));
-    if (!list)
+    if (!list) {
         return false;
+    }
     list->places = places;
     list_init(&list->listed);
-    for (uint32_t i = 0; i < places; i++)
+    for (uint32_t i = 0; i < places; i++) {
         list_init(&list->tags[i].listed);
+    }
     srq->tags = list;
     return true;
 }
@@ -70,10 +72,12 @@ static void tell(struct device *device, struct queue_pair *qp, struct cqe *cqe)
 
 static void synchronize(struct tag_list *list)
 {
-    if (list->hardware_count != list->software_count)
+    if (list->hardware_count != list->software_count) {
         return;
-    for (struct list *l = list->listed.next; l != &list->listed; l = l->next)
+    }
+    for (struct list *l = list->listed.next; l != &list->listed; l = l->next) {
         container_of(l, struct tag, listed)->enabled = true;
+    }
 }
 
 static void append(struct tag_list *list, struct tag *tag, const struct mlx5_wqe_tm_seg *segment,
@@ -95,8 +99,9 @@ static void append(struct tag_list *list, struct tag *tag, const struct mlx5_wqe
 /* Returns whether the tag was still there to be removed. */
 static bool remove_tag(struct tag *tag)
 {
-    if (!list_linked(&tag->listed))
+    if (!list_linked(&tag->listed)) {
         return false;
+    }
     list_remove(&tag->listed);
     tag->used = false;
     return true;
@@ -137,10 +142,12 @@ uint8_t tag_execute(struct device *device, struct queue_pair *qp,
     uint8_t operation = segment.opcode >> 4;
     uint16_t index = be16toh(segment.index);
     uint32_t bytes = (be32toh(control.qpn_ds) & 0x3f) * 16;
-    if (!list || !is_good(list, operation, index, bytes))
+    if (!list || !is_good(list, operation, index, bytes)) {
         return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
-    if (segment.flags & TAG_FLAG_COUNT)
+    }
+    if (segment.flags & TAG_FLAG_COUNT) {
         list->software_count = be16toh(segment.sw_cnt);
+    }
     synchronize(list);
     bool done = true;
     if (operation == OPERATION_APPEND) {
@@ -150,8 +157,9 @@ uint8_t tag_execute(struct device *device, struct queue_pair *qp,
     } else if (operation == OPERATION_REMOVE) {
         done = remove_tag(&list->tags[index]);
     }
-    if (!(segment.flags & TAG_FLAG_COMPLETION))
+    if (!(segment.flags & TAG_FLAG_COMPLETION)) {
         return 0;
+    }
     struct cqe cqe = completion(qp, MLX5_CQE_NO_PACKET, told[operation], index);
     cqe.fields.tm_cqe.success = htobe32(done ? MLX5_TMC_SUCCESS : 0);
     cqe.fields.tm_cqe.hw_phase_cnt = htobe16(list->hardware_count);
@@ -166,8 +174,9 @@ static struct tag *find(const struct tag_list *list, uint64_t value)
 {
     for (struct list *l = list->listed.next; l != &list->listed; l = l->next) {
         struct tag *tag = container_of(l, struct tag, listed);
-        if (tag->enabled && (value & tag->mask) == tag->value)
+        if (tag->enabled && (value & tag->mask) == tag->value) {
             return tag;
+        }
     }
     return NULL;
 }
@@ -209,37 +218,46 @@ enum tag_kind tag_begin(struct device *device, struct queue_pair *qp, bool whole
 {
     struct tag_list *list = qp->shared_receive_queue ? qp->shared_receive_queue->tags : NULL;
     struct ibv_tmh header;
-    if (!list || qp->type != TYPE_RC)
+    if (!list || qp->type != TYPE_RC) {
         return TAG_NONE;
-    if (bytes < sizeof(header))
+    }
+    if (bytes < sizeof(header)) {
         return TAG_WITHOUT;
+    }
     memcpy(&header, payload, sizeof(header));
     bool rendezvous = header.opcode == IBV_TMH_RNDV;
-    if (!rendezvous && header.opcode != IBV_TMH_EAGER)
+    if (!rendezvous && header.opcode != IBV_TMH_EAGER) {
         return TAG_WITHOUT;
+    }
     if (rendezvous &&
-        (!whole || bytes < TAG_HEADERS_BYTES || bytes > DEVICE_MAX_RENDEZVOUS_HEADER_BYTES))
+        (!whole || bytes < TAG_HEADERS_BYTES || bytes > DEVICE_MAX_RENDEZVOUS_HEADER_BYTES)) {
         return TAG_UNEXPECTED;
+    }
     struct tag *tag = find(list, be64toh(header.tag));
-    if (!tag)
+    if (!tag) {
         return TAG_UNEXPECTED;
-    if (rendezvous && !rendezvous_has_room(qp))
+    }
+    if (rendezvous && !rendezvous_has_room(qp)) {
         return TAG_NOT_READY;
+    }
     uint16_t index = (uint16_t)(tag - list->tags);
     list_remove(&tag->listed);
     tag->header = header;
-    if (rendezvous)
+    if (rendezvous) {
         return begin_rendezvous(device, qp, tag, index, payload);
+    }
     receive_into(qp, tag, index);
-    if (!whole)
+    if (!whole) {
         tell_match(device, qp, tag, index);
+    }
     return TAG_MATCHED;
 }
 
 void tag_count_unexpected(struct queue_pair *qp)
 {
-    if (qp->tag_kind == TAG_UNEXPECTED)
+    if (qp->tag_kind == TAG_UNEXPECTED) {
         qp->shared_receive_queue->tags->hardware_count++;
+    }
 }
 
 void tag_complete(struct queue_pair *qp, bool whole, struct cqe *cqe)
@@ -250,17 +268,20 @@ void tag_complete(struct queue_pair *qp, bool whole, struct cqe *cqe)
         [TAG_MATCHED] = TAG_CQE_EXPECTED,
         [TAG_SOFTWARE] = TAG_CQE_SOFTWARE,
     };
-    if (qp->tag_kind == TAG_NONE)
+    if (qp->tag_kind == TAG_NONE) {
         return;
+    }
     cqe->fields.app = TAG_APPLICATION;
     cqe->fields.app_op = told[qp->tag_kind];
     if (qp->tag_kind == TAG_MATCHED || qp->tag_kind == TAG_SOFTWARE) {
         struct tag *tag = &qp->shared_receive_queue->tags->tags[qp->receive.index];
         cqe->fields.app_info = htobe16(qp->receive.index);
-        if (whole)
+        if (whole) {
             cqe->fields.tmh = tag->header;
-        if (whole && qp->tag_kind == TAG_MATCHED)
+        }
+        if (whole && qp->tag_kind == TAG_MATCHED) {
             cqe->fields.app_op = TAG_CQE_CONSUMED_WHOLE;
+        }
         tag->used = false;
     }
     qp->tag_kind = TAG_NONE;
@@ -292,8 +313,9 @@ bool tag_abandon(struct device *device, struct queue_pair *qp)
         qp->shared_receive_queue->tags->hardware_count--;
         synchronize(qp->shared_receive_queue->tags);
     }
-    if (kind != TAG_MATCHED && kind != TAG_SOFTWARE)
+    if (kind != TAG_MATCHED && kind != TAG_SOFTWARE) {
         return false;
+    }
     qp->receive.taken = false;
     tag_cancel(device, qp, qp->receive.index);
     return true;

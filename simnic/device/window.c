@@ -11,12 +11,15 @@
 static uint32_t access_of(uint8_t flags)
 {
     uint32_t access = 0;
-    if (flags & MLX5_WQE_MKEY_CONTEXT_ACCESS_FLAGS_REMOTE_WRITE)
+    if (flags & MLX5_WQE_MKEY_CONTEXT_ACCESS_FLAGS_REMOTE_WRITE) {
         access |= ACCESS_REMOTE_WRITE;
-    if (flags & MLX5_WQE_MKEY_CONTEXT_ACCESS_FLAGS_REMOTE_READ)
+    }
+    if (flags & MLX5_WQE_MKEY_CONTEXT_ACCESS_FLAGS_REMOTE_READ) {
         access |= ACCESS_REMOTE_READ;
-    if (flags & MLX5_WQE_MKEY_CONTEXT_ACCESS_FLAGS_ATOMIC)
+    }
+    if (flags & MLX5_WQE_MKEY_CONTEXT_ACCESS_FLAGS_ATOMIC) {
         access |= ACCESS_REMOTE_ATOMIC;
+    }
     return access;
 }
 
@@ -24,8 +27,9 @@ static struct memory_key *window_of(struct device *device, const struct queue_pa
                                     uint32_t key)
 {
     uint32_t index = key >> 8; /* the variant may have changed since the program last heard of it */
-    if (index >= DEVICE_MAX_KEYS)
+    if (index >= DEVICE_MAX_KEYS) {
         return NULL;
+    }
     struct memory_key *window = &device->keys[index];
     return window->kind == KEY_WINDOW && window->domain == qp->domain ? window : NULL;
 }
@@ -38,15 +42,18 @@ static uint8_t bind(struct device *device, struct queue_pair *qp, struct memory_
     uint64_t bytes = be64toh(context->len), address = be64toh(klm->address);
     uint32_t access = access_of(context->access_flags);
     if (!region || region->kind != KEY_REGION || region->domain != qp->domain ||
-        !(region->access & ACCESS_WINDOW_BIND))
+        !(region->access & ACCESS_WINDOW_BIND)) {
         return MLX5_CQE_SYNDROME_MW_BIND_ERR;
+    }
     if (access & (ACCESS_REMOTE_WRITE | ACCESS_REMOTE_ATOMIC) &&
-        !(region->access & ACCESS_LOCAL_WRITE))
+        !(region->access & ACCESS_LOCAL_WRITE)) {
         return MLX5_CQE_SYNDROME_MW_BIND_ERR;
+    }
     uint64_t offset = address - region->address;
     if (address < region->address || offset > region->bytes || bytes > region->bytes - offset ||
-        be32toh(klm->byte_count) < bytes)
+        be32toh(klm->byte_count) < bytes) {
         return MLX5_CQE_SYNDROME_MW_BIND_ERR;
+    }
     uint32_t qpn = be32toh(context->qpn_mkey) >> 8;
     window->region = region->key;
     window->start = region->start + offset;
@@ -69,20 +76,24 @@ uint8_t window_execute(struct device *device, struct queue_pair *qp,
     memcpy(&context, at + sizeof(control), sizeof(context));
     memcpy(&klm, at + sizeof(control) + sizeof(context), sizeof(klm));
     struct memory_key *window = window_of(device, qp, be32toh(request->immediate));
-    if (!window || !(control.flags & MLX5_WQE_UMR_CTRL_FLAG_INLINE))
+    if (!window || !(control.flags & MLX5_WQE_UMR_CTRL_FLAG_INLINE)) {
         return MLX5_CQE_SYNDROME_MW_BIND_ERR;
+    }
     uint8_t variant = (uint8_t)be32toh(context.qpn_mkey);
     if (context.free & MLX5_WQE_MKEY_CONTEXT_FREE) {
         bool foreign = window->queue_pair && window->queue_pair != qp->number;
-        if (!window->bound || (control.flags & MLX5_WQE_UMR_CTRL_FLAG_CHECK_QPN && foreign))
+        if (!window->bound || (control.flags & MLX5_WQE_UMR_CTRL_FLAG_CHECK_QPN && foreign)) {
             return MLX5_CQE_SYNDROME_MW_BIND_ERR;
+        }
         window->bound = false;
     } else {
-        if (control.flags & MLX5_WQE_UMR_CTRL_FLAG_CHECK_FREE && window->bound)
+        if (control.flags & MLX5_WQE_UMR_CTRL_FLAG_CHECK_FREE && window->bound) {
             return MLX5_CQE_SYNDROME_MW_BIND_ERR;
+        }
         uint8_t syndrome = bind(device, qp, window, &context, &klm);
-        if (syndrome)
+        if (syndrome) {
             return syndrome;
+        }
     }
     window->key = (window->key & ~0xffu) | variant;
     return 0;
@@ -93,8 +104,9 @@ bool window_invalidate(struct device *device, struct queue_pair *qp, uint32_t ke
     struct memory_key *window = key_find(device, key);
     /* Only a bound window of type 2 can be invalidated from afar (IBTA 10.6.7.2.1). */
     if (!window || window->kind != KEY_WINDOW || !window->bound || window->domain != qp->domain ||
-        window->queue_pair != qp->number)
+        window->queue_pair != qp->number) {
         return false;
+    }
     window->bound = false;
     return true;
 }

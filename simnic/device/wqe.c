@@ -17,8 +17,9 @@ struct reader {
 
 static bool take(struct reader *reader, void *to, uint32_t bytes)
 {
-    if (reader->left < bytes)
+    if (reader->left < bytes) {
         return false;
+    }
     memcpy(to, reader->at, bytes);
     reader->at += bytes;
     reader->left -= bytes;
@@ -56,10 +57,12 @@ static uint8_t form_of(uint8_t opcode)
 
 static bool allowed(const struct queue_pair *qp, uint8_t form)
 {
-    if (qp->type == TYPE_UD)
+    if (qp->type == TYPE_UD) {
         return !(form & FORM_CONNECTED);
-    if (qp->type == TYPE_UC)
+    }
+    if (qp->type == TYPE_UC) {
         return !(form & FORM_RESPONDS);
+    }
     return true;
 }
 
@@ -68,11 +71,13 @@ static bool allowed(const struct queue_pair *qp, uint8_t form)
 static bool read_address(struct reader *reader, struct send_request *request)
 {
     struct mlx5_wqe_av av = {0};
-    if (!take(reader, &av, 16))
+    if (!take(reader, &av, 16)) {
         return false;
+    }
     uint32_t destination = be32toh(av.dqp_dct);
-    if (destination & EXTENDED_AV && !take(reader, (uint8_t *)&av + 16, sizeof(av) - 16))
+    if (destination & EXTENDED_AV && !take(reader, (uint8_t *)&av + 16, sizeof(av) - 16)) {
         return false;
+    }
     request->destination_qpn = destination & 0xffffff;
     request->queue_key = be32toh(av.key.qkey.qkey);
     request->access_key = be64toh(av.key.dc_key);
@@ -99,8 +104,9 @@ static bool read_data(struct reader *reader, struct send_request *request, bool 
         if (count & INLINE_FLAG) {
             count &= ~INLINE_FLAG;
             taken = (4 + count + SEGMENT_BYTES - 1) & ~(SEGMENT_BYTES - 1);
-            if (!may_inline || count > DEVICE_WQE_MAX_BYTES || taken > reader->left)
+            if (!may_inline || count > DEVICE_WQE_MAX_BYTES || taken > reader->left) {
                 return false;
+            }
             s = (struct segment){(uint64_t)(reader->at + 4 - request->wqe), count, 0, true};
         }
         request->segment[request->segments++] = s;
@@ -108,8 +114,9 @@ static bool read_data(struct reader *reader, struct send_request *request, bool 
         reader->at += taken;
         reader->left -= taken;
     }
-    if (bytes > DEVICE_MAX_MESSAGE_BYTES)
+    if (bytes > DEVICE_MAX_MESSAGE_BYTES) {
         return false;
+    }
     request->bytes = (uint32_t)bytes;
     return reader->left == 0;
 }
@@ -117,40 +124,48 @@ static bool read_data(struct reader *reader, struct send_request *request, bool 
 static bool read_segments(const struct queue_pair *qp, struct reader *reader,
                           struct send_request *request)
 {
-    if (request->opcode == MLX5_OPCODE_UMR) /* window.c reads the rest */
+    if (request->opcode == MLX5_OPCODE_UMR) { /* window.c reads the rest */
         return reader->left >= sizeof(struct mlx5_wqe_umr_ctrl_seg) +
                                    sizeof(struct mlx5_wqe_mkey_context_seg) &&
                qp->type != TYPE_UD;
-    if (request->opcode == MLX5_OPCODE_TAG_MATCHING) /* tag.c does */
+    }
+    if (request->opcode == MLX5_OPCODE_TAG_MATCHING) { /* tag.c does */
         return reader->left >= sizeof(struct mlx5_wqe_tm_seg) && qp->type == TYPE_RC;
+    }
     uint8_t form = form_of(request->opcode);
-    if (!form || !allowed(qp, form))
+    if (!form || !allowed(qp, form)) {
         return request->opcode == MLX5_OPCODE_NOP;
+    }
     bool addressed = qp->type == TYPE_UD || qp->type == TYPE_DCI;
     if (qp->type == TYPE_XRC_INITIATOR) { /* XRC segment: the remote SRQ */
         uint32_t xrc[4];
-        if (!take(reader, xrc, sizeof(xrc)))
+        if (!take(reader, xrc, sizeof(xrc))) {
             return false;
+        }
         request->queue_key = be32toh(xrc[0]) & 0xffffff;
     }
-    if (addressed && !read_address(reader, request))
+    if (addressed && !read_address(reader, request)) {
         return false;
+    }
     if (form & FORM_REMOTE) {
         struct mlx5_wqe_raddr_seg remote;
-        if (!take(reader, &remote, sizeof(remote)))
+        if (!take(reader, &remote, sizeof(remote))) {
             return false;
+        }
         request->remote_address = be64toh(remote.raddr);
         request->remote_key = be32toh(remote.rkey);
     }
     if (form & FORM_ATOMIC) {
         struct mlx5_wqe_atomic_seg atomic;
-        if (!take(reader, &atomic, sizeof(atomic)))
+        if (!take(reader, &atomic, sizeof(atomic))) {
             return false;
+        }
         request->swap_or_add = be64toh(atomic.swap_add);
         request->compare = be64toh(atomic.compare);
     }
-    if (!read_data(reader, request, form & FORM_SEND))
+    if (!read_data(reader, request, form & FORM_SEND)) {
         return false;
+    }
     return !(form & FORM_ATOMIC) || request->bytes == 8;
 }
 
@@ -175,8 +190,9 @@ void wqe_parse(const struct queue_pair *qp, struct send_request *request, uint16
     request->stream = be16toh(control.dci_stream_channel_id);
     request->bytes = 0;
     request->destination_qpn = qp->attributes.destination_qpn;
-    if (request->blocks == 0)
+    if (request->blocks == 0) {
         request->blocks = 1;
+    }
     bool mine = qpn_size >> 8 == qp->number && (uint16_t)(opcode_index >> 8) == index;
     bool whole = size >= sizeof(control) && size <= bytes;
     struct reader reader = {request->wqe + sizeof(control),

@@ -33,20 +33,24 @@ static uint64_t start_time_of(uint32_t pid)
     char path[64], text[1024];
     snprintf(path, sizeof(path), "/proc/%u/stat", pid);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
+    if (fd < 0) {
         return errno == ENOENT || (kill((pid_t)pid, 0) != 0 && errno == ESRCH) ? 0 : UNKNOWN;
+    }
     ssize_t n = read(fd, text, sizeof(text) - 1);
     close(fd);
-    if (n <= 0)
+    if (n <= 0) {
         return 0;
+    }
     text[n] = '\0';
     /* The name in parentheses may hold anything; the state follows the last one, and the time is 19
      * fields on. */
     const char *at = strrchr(text, ')');
-    if (!at || at[1] == '\0' || at[2] == 'Z' || at[2] == 'X')
+    if (!at || at[1] == '\0' || at[2] == 'Z' || at[2] == 'X') {
         return 0;
-    for (int field = 0; at && field < 20; field++)
+    }
+    for (int field = 0; at && field < 20; field++) {
         at = strchr(at + 1, ' ');
+    }
     return at ? strtoull(at, NULL, 10) : 0;
 }
 
@@ -62,8 +66,9 @@ uint32_t fabric_pid(const struct fabric *fabric, uint32_t slot)
 
 static bool owner_lives(uint64_t owner)
 {
-    if (owner == 0)
+    if (owner == 0) {
         return false;
+    }
     uint64_t now = start_time_of((uint32_t)owner);
     return now == UNKNOWN ||
            (now != 0 && (start_of(owner) == 0 || start_of(owner) == (uint32_t)now));
@@ -79,19 +84,22 @@ bool fabric_slot_alive(struct fabric *fabric, uint32_t slot)
 static int map(struct fabric *fabric, const char *path)
 {
     int fd = open(path, O_RDWR | O_CLOEXEC);
-    if (fd < 0)
+    if (fd < 0) {
         return -errno;
+    }
     void *file = mmap(NULL, sizeof(struct fabric_file), PROT_READ | PROT_WRITE,
                       MAP_SHARED | MAP_NORESERVE, fd, 0);
     int result = file == MAP_FAILED ? -errno : 0;
     close(fd);
-    if (result)
+    if (result) {
         return result;
+    }
     madvise(file, sizeof(struct fabric_file), MADV_DONTFORK);
     madvise(file, sizeof(struct fabric_file), MADV_DONTDUMP);
     fabric->file = file;
-    if (fabric->file->magic == FABRIC_MAGIC && fabric->file->version == FABRIC_VERSION)
+    if (fabric->file->magic == FABRIC_MAGIC && fabric->file->version == FABRIC_VERSION) {
         return 0;
+    }
     munmap(file, sizeof(struct fabric_file));
     return -EPROTO;
 }
@@ -101,8 +109,9 @@ static bool claim(struct fabric *fabric, uint32_t slot, uint64_t self)
     _Atomic uint64_t *owner = &fabric->file->slots[slot].owner;
     uint64_t before = atomic_load_explicit(owner, memory_order_acquire);
     fabric->slot = UINT32_MAX;
-    if (owner_lives(before) || !atomic_compare_exchange_strong(owner, &before, self))
+    if (owner_lives(before) || !atomic_compare_exchange_strong(owner, &before, self)) {
         return false;
+    }
     fabric->slot = slot;
     return true;
 }
@@ -121,8 +130,9 @@ static void take_over(struct fabric *fabric)
     for (uint32_t other = 0; other < FABRIC_SLOTS; other++) {
         if (atomic_load_explicit(&fabric->file->slots[other].generation, memory_order_acquire) ==
                 0 &&
-            other != fabric->slot)
+            other != fabric->slot) {
             continue; /* nobody ever had it; do not touch its pages */
+        }
         struct fabric_ring *in = &fabric->file->rings[fabric->slot][other];
         uint64_t head = atomic_load_explicit(&in->head, memory_order_acquire);
         atomic_store_explicit(&in->tail, head, memory_order_release);
@@ -140,19 +150,24 @@ int fabric_attach(struct fabric *fabric, const char *path)
 {
     *fabric = (struct fabric){.slot = UINT32_MAX};
     int result = map(fabric, path);
-    if (result)
+    if (result) {
         return result;
+    }
     /* What this process had before an exec() has no device any more. */
-    for (uint32_t slot = 0; slot < FABRIC_SLOTS; slot++)
-        if (fabric_pid(fabric, slot) == (uint32_t)getpid())
+    for (uint32_t slot = 0; slot < FABRIC_SLOTS; slot++) {
+        if (fabric_pid(fabric, slot) == (uint32_t)getpid()) {
             atomic_store(&fabric->file->slots[slot].owner, 0);
+        }
+    }
     uint64_t self = self_as_owner();
     for (uint32_t slot = 0; slot < FABRIC_SLOTS; slot++) {
-        if (!claim(fabric, slot, self))
+        if (!claim(fabric, slot, self)) {
             continue;
+        }
         take_over(fabric);
-        for (uint32_t other = 0; other < FABRIC_SLOTS; other++)
+        for (uint32_t other = 0; other < FABRIC_SLOTS; other++) {
             fabric->ring_head[other] = UINT64_MAX; /* looked up when first written to */
+        }
         fabric->fault_generation = UINT32_MAX;
         fabric_faults_changed(fabric);
         return 0;
@@ -181,8 +196,9 @@ void fabric_detach(struct fabric *fabric)
 static bool ring_open(struct fabric *fabric, uint32_t slot)
 {
     struct fabric_ring *ring = &fabric->file->rings[slot][fabric->slot];
-    if (madvise(ring, sizeof(*ring), MADV_POPULATE_WRITE) != 0 && errno != EINVAL)
+    if (madvise(ring, sizeof(*ring), MADV_POPULATE_WRITE) != 0 && errno != EINVAL) {
         return false;
+    }
     fabric->ring_head[slot] = atomic_load_explicit(&ring->head, memory_order_acquire);
     fabric->ring_tail_seen[slot] = atomic_load_explicit(&ring->tail, memory_order_acquire);
     return true;
@@ -190,8 +206,9 @@ static bool ring_open(struct fabric *fabric, uint32_t slot)
 
 static uint8_t *ring_reserve(struct fabric *fabric, uint32_t slot, uint32_t payload_bytes)
 {
-    if (fabric->ring_head[slot] == UINT64_MAX && !ring_open(fabric, slot))
+    if (fabric->ring_head[slot] == UINT64_MAX && !ring_open(fabric, slot)) {
         return NULL;
+    }
     struct fabric_ring *ring = &fabric->file->rings[slot][fabric->slot];
     uint64_t head = fabric->ring_head[slot];
     uint32_t bytes = record_bytes(payload_bytes);
@@ -227,10 +244,12 @@ static void ring_commit(struct fabric *fabric, uint32_t slot, const struct packe
      * head before our look at the bit: without it the reader could clear the bit, miss the head,
      * and we miss the clearing. */
     atomic_thread_fence(memory_order_seq_cst);
-    if (!(atomic_load_explicit(&to->pending, memory_order_relaxed) >> fabric->slot & 1))
+    if (!(atomic_load_explicit(&to->pending, memory_order_relaxed) >> fabric->slot & 1)) {
         atomic_fetch_or_explicit(&to->pending, 1ull << fabric->slot, memory_order_seq_cst);
-    if (packet->flags & PACKET_WAKE)
+    }
+    if (packet->flags & PACKET_WAKE) {
         fabric->to_wake |= 1ull << slot;
+    }
 }
 
 /* Puts a packet with its payload into its ring; returns false if there is no room. */
@@ -238,8 +257,9 @@ static bool transmit(struct fabric *fabric, uint32_t slot, const struct packet *
                      const uint8_t *payload)
 {
     uint8_t *to = ring_reserve(fabric, slot, packet->payload_bytes);
-    if (!to)
+    if (!to) {
         return false;
+    }
     memcpy(to + sizeof(*packet), payload, packet->payload_bytes);
     ring_commit(fabric, slot, packet);
     return true;
@@ -247,8 +267,9 @@ static bool transmit(struct fabric *fabric, uint32_t slot, const struct packet *
 
 static bool owned(const struct fabric *fabric, uint32_t slot)
 {
-    if (slot >= FABRIC_SLOTS)
+    if (slot >= FABRIC_SLOTS) {
         return false;
+    }
     const struct fabric_slot *s = &fabric->file->slots[slot];
     return atomic_load_explicit(&s->owner, memory_order_relaxed) != 0 &&
            atomic_load_explicit(&s->generation, memory_order_relaxed) != fabric->dead[slot];
@@ -263,20 +284,24 @@ static bool may_fail(const struct fabric *fabric, const struct packet *packet)
 
 uint8_t *fabric_reserve(struct fabric *fabric, uint32_t slot, const struct packet *packet)
 {
-    if (!owned(fabric, slot))
+    if (!owned(fabric, slot)) {
         return fabric->scratch.payload;
+    }
     uint8_t *to = ring_reserve(fabric, slot, packet->payload_bytes);
-    if (to && may_fail(fabric, packet))
+    if (to && may_fail(fabric, packet)) {
         return fabric->scratch.payload; /* commit decides what becomes of it */
+    }
     return to ? to + sizeof(*packet) : NULL;
 }
 
 static void delay_packet(struct fabric *fabric, const struct packet *packet)
 {
-    if (!fabric->delayed)
+    if (!fabric->delayed) {
         fabric->delayed = calloc(DELAYED_COUNT, sizeof(*fabric->delayed));
-    if (!fabric->delayed || fabric->delayed_head - fabric->delayed_tail == DELAYED_COUNT)
+    }
+    if (!fabric->delayed || fabric->delayed_head - fabric->delayed_tail == DELAYED_COUNT) {
         return; /* lost, which a wire may do too */
+    }
     struct fabric_delayed *d = &fabric->delayed[fabric->delayed_head++ % DELAYED_COUNT];
     d->due_ns = fabric->now_ns + fabric->fault.delay_us * 1000ull;
     d->packet = *packet;
@@ -287,27 +312,33 @@ static void delay_packet(struct fabric *fabric, const struct packet *packet)
 static void commit_faulty(struct fabric *fabric, uint32_t slot, const struct packet *packet)
 {
     const struct fabric_fault *fault = &fabric->fault;
-    if (fabric_rail_down(fabric, packet->rail & 15) || fabric_rail_down(fabric, packet->rail >> 4))
+    if (fabric_rail_down(fabric, packet->rail & 15) ||
+        fabric_rail_down(fabric, packet->rail >> 4)) {
         return;
-    if (fault_happens(&fabric->dice, fault->lose_per_million))
+    }
+    if (fault_happens(&fabric->dice, fault->lose_per_million)) {
         return;
+    }
     if (fault_happens(&fabric->dice, fault->delay_per_million)) {
         delay_packet(fabric, packet);
         return;
     }
     transmit(fabric, slot, packet, fabric->scratch.payload);
-    if (fault_happens(&fabric->dice, fault->duplicate_per_million))
+    if (fault_happens(&fabric->dice, fault->duplicate_per_million)) {
         transmit(fabric, slot, packet, fabric->scratch.payload);
+    }
 }
 
 void fabric_commit(struct fabric *fabric, uint32_t slot, const struct packet *packet)
 {
-    if (!owned(fabric, slot))
+    if (!owned(fabric, slot)) {
         return; /* to nobody: a wire without an end */
-    if (may_fail(fabric, packet))
+    }
+    if (may_fail(fabric, packet)) {
         commit_faulty(fabric, slot, packet);
-    else
+    } else {
         ring_commit(fabric, slot, packet);
+    }
 }
 
 uint64_t fabric_take_wakes(struct fabric *fabric)
@@ -336,14 +367,16 @@ uint32_t fabric_take_waker(struct fabric *fabric)
 
 bool fabric_unread(struct fabric *fabric, uint32_t slot)
 {
-    if (slot >= FABRIC_SLOTS || fabric->ring_head[slot] == UINT64_MAX)
+    if (slot >= FABRIC_SLOTS || fabric->ring_head[slot] == UINT64_MAX) {
         return false;
+    }
     const struct fabric_ring *ring = &fabric->file->rings[slot][fabric->slot];
     uint64_t head = atomic_load_explicit(&ring->head, memory_order_relaxed);
     /* Whose generation, before whether it lives: another may take the slot in between. */
     uint32_t generation = atomic_load(&fabric->file->slots[slot].generation);
-    if (fabric_slot_alive(fabric, slot))
+    if (fabric_slot_alive(fabric, slot)) {
         return atomic_load_explicit(&ring->tail, memory_order_acquire) != head;
+    }
     fabric->dead[slot] = generation;
     return false;
 }
@@ -354,8 +387,9 @@ void fabric_receive_start(struct fabric *fabric, struct fabric_cursor *cursor)
 {
     _Atomic uint64_t *pending = &fabric->file->slots[fabric->slot].pending;
     *cursor = (struct fabric_cursor){0};
-    if (atomic_load_explicit(pending, memory_order_acquire))
+    if (atomic_load_explicit(pending, memory_order_acquire)) {
         cursor->slots = atomic_exchange_explicit(pending, 0, memory_order_seq_cst);
+    }
 }
 
 bool fabric_receive(struct fabric *fabric, struct fabric_cursor *cursor, struct packet *packet,
@@ -397,8 +431,9 @@ void fabric_consume(struct fabric *fabric, struct fabric_cursor *cursor)
     atomic_store_explicit(&ring->tail, cursor->next_tail, memory_order_release);
     /* A writer that found no room is woken when there is room for many. If it misses that, since it
      * was not asleep yet, it looks again by itself before long. */
-    if (!atomic_load_explicit(&ring->blocked, memory_order_relaxed))
+    if (!atomic_load_explicit(&ring->blocked, memory_order_relaxed)) {
         return;
+    }
     uint64_t head = atomic_load_explicit(&ring->head, memory_order_relaxed);
     if (head - cursor->next_tail <= FABRIC_RING_BYTES / 2) {
         atomic_store_explicit(&ring->blocked, 0, memory_order_seq_cst);
@@ -408,8 +443,9 @@ void fabric_consume(struct fabric *fabric, struct fabric_cursor *cursor)
 
 void fabric_receive_stop(struct fabric *fabric, struct fabric_cursor *cursor)
 {
-    if (cursor->slots)
+    if (cursor->slots) {
         atomic_fetch_or(&fabric->file->slots[fabric->slot].pending, cursor->slots);
+    }
     cursor->slots = 0;
 }
 
@@ -419,12 +455,14 @@ bool fabric_faults_changed(struct fabric *fabric)
 {
     uint32_t generation =
         atomic_load_explicit(&fabric->file->fault_generation, memory_order_acquire);
-    if (generation == fabric->fault_generation || generation & 1)
+    if (generation == fabric->fault_generation || generation & 1) {
         return false;
+    }
     struct fabric_fault copy = fabric->file->fault;
     atomic_thread_fence(memory_order_acquire);
-    if (atomic_load_explicit(&fabric->file->fault_generation, memory_order_relaxed) != generation)
+    if (atomic_load_explicit(&fabric->file->fault_generation, memory_order_relaxed) != generation) {
         return false;
+    }
     fabric->fault_generation = generation;
     fabric->fault = copy;
     fabric->dice.state = copy.seed ^ ((uint64_t)fabric->slot << 56);
@@ -438,8 +476,9 @@ void fabric_tick(struct fabric *fabric, uint64_t now_ns)
     fabric->now_ns = now_ns;
     while (fabric->delayed_tail != fabric->delayed_head) {
         struct fabric_delayed *d = &fabric->delayed[fabric->delayed_tail % DELAYED_COUNT];
-        if (d->due_ns > now_ns)
+        if (d->due_ns > now_ns) {
             return;
+        }
         transmit(fabric, qpn_slot(d->packet.destination_qpn), &d->packet, d->payload);
         fabric->delayed_tail++;
     }
@@ -447,7 +486,8 @@ void fabric_tick(struct fabric *fabric, uint64_t now_ns)
 
 uint64_t fabric_next_delayed_ns(const struct fabric *fabric)
 {
-    if (fabric->delayed_tail == fabric->delayed_head)
+    if (fabric->delayed_tail == fabric->delayed_head) {
         return UINT64_MAX;
+    }
     return fabric->delayed[fabric->delayed_tail % DELAYED_COUNT].due_ns;
 }

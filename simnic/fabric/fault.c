@@ -11,8 +11,9 @@ static bool probability(const char *text, uint32_t *per_million)
 {
     char *end;
     double value = strtod(text, &end);
-    if (end == text || *end != '\0' || !(value >= 0 && value <= 1))
+    if (end == text || *end != '\0' || !(value >= 0 && value <= 1)) {
         return false;
+    }
     *per_million = (uint32_t)lround(value * 1e6);
     return true;
 }
@@ -20,8 +21,9 @@ static bool probability(const char *text, uint32_t *per_million)
 static bool number(const char *text, uint64_t highest, uint64_t *value)
 {
     char *end;
-    if (*text < '0' || *text > '9')
+    if (*text < '0' || *text > '9') {
         return false;
+    }
     errno = 0;
     *value = strtoull(text, &end, 0);
     return errno == 0 && *end == '\0' && *value <= highest;
@@ -30,8 +32,9 @@ static bool number(const char *text, uint64_t highest, uint64_t *value)
 static bool number32(const char *text, uint32_t highest, uint32_t *value)
 {
     uint64_t wide;
-    if (!number(text, highest, &wide))
+    if (!number(text, highest, &wide)) {
         return false;
+    }
     *value = (uint32_t)wide;
     return true;
 }
@@ -45,20 +48,22 @@ static bool delay(const char *text, struct fabric_fault *fault)
     fault->delay_us = 100;
     if (colon) {
         *colon = '\0';
-        if (!number32(colon + 1, 10 * 1000 * 1000, &fault->delay_us))
+        if (!number32(colon + 1, 10 * 1000 * 1000, &fault->delay_us)) {
             return false;
+        }
     }
     return probability(copy, &fault->delay_per_million);
 }
 
 static bool rail_state(const char *text, uint32_t rail, struct fabric_fault *fault)
 {
-    if (strcmp(text, "down") == 0)
+    if (strcmp(text, "down") == 0) {
         fault->rails_down |= 1u << rail;
-    else if (strcmp(text, "up") == 0)
+    } else if (strcmp(text, "up") == 0) {
         fault->rails_down &= ~(1u << rail);
-    else
+    } else {
         return false;
+    }
     return true;
 }
 
@@ -112,22 +117,26 @@ bool fault_parse(const char *spec, struct fabric_fault *fault, char *error, size
     snprintf(copy, sizeof(copy), "%s", spec);
     char *rest = copy;
     for (char *part; (part = strsep(&rest, ","));) {
-        if (strcmp(part, "none") == 0 || *part == '\0')
+        if (strcmp(part, "none") == 0 || *part == '\0') {
             continue;
+        }
         char *equals = strchr(part, '=');
-        if (equals)
+        if (equals) {
             *equals = '\0';
+        }
         const char *expected = NULL;
-        if (equals && word(part, equals + 1, &parsed, &expected))
+        if (equals && word(part, equals + 1, &parsed, &expected)) {
             continue;
-        if (expected)
+        }
+        if (expected) {
             snprintf(error, error_bytes, "%s=%s: expected %s", part, equals + 1, expected);
-        else
+        } else {
             snprintf(error, error_bytes,
                      "%s is not one of lose, duplicate, delay, seed, rail0, rail1, kill, stall, "
                      "fill, none (as in "
                      "lose=0.01,seed=7)",
                      *part ? part : "an empty word");
+        }
         return false;
     }
     *fault = parsed;

@@ -15,20 +15,24 @@
 int fabric_format(const char *path)
 {
     int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    if (fd < 0)
+    if (fd < 0) {
         return -errno;
+    }
     const size_t head_bytes = offsetof(struct fabric_file, statistics);
     const uint32_t start[2] = {FABRIC_MAGIC, FABRIC_VERSION};
     /* The head is needed by everyone: have its memory now, since a full tmpfs tells a writer of a
      * mapping by SIGBUS. */
     int result = ftruncate(fd, sizeof(struct fabric_file)) != 0 ? -errno : 0;
-    if (!result)
+    if (!result) {
         result = -posix_fallocate(fd, 0, (off_t)head_bytes);
-    if (!result && pwrite(fd, start, sizeof(start), 0) < 0)
+    }
+    if (!result && pwrite(fd, start, sizeof(start), 0) < 0) {
         result = -errno;
+    }
     close(fd);
-    if (result)
+    if (result) {
         unlink(path);
+    }
     return result;
 }
 
@@ -36,16 +40,18 @@ static void wake_all(struct fabric_file *file)
 {
     for (uint32_t slot = 0; slot < FABRIC_SLOTS; slot++) {
         _Atomic uint32_t *asleep = &file->slots[slot].asleep;
-        if (atomic_exchange(asleep, 0))
+        if (atomic_exchange(asleep, 0)) {
             syscall(SYS_futex, asleep, FUTEX_WAKE, 1, NULL, NULL, 0);
+        }
     }
 }
 
 int fabric_set_fault(const char *path, const char *spec, char *error, size_t error_bytes)
 {
     struct fabric_fault fault;
-    if (!fault_parse(spec, &fault, error, error_bytes))
+    if (!fault_parse(spec, &fault, error, error_bytes)) {
         return -EINVAL;
+    }
     int fd = open(path, O_RDWR | O_CLOEXEC);
     if (fd < 0) {
         int result = -errno;
@@ -55,8 +61,9 @@ int fabric_set_fault(const char *path, const char *spec, char *error, size_t err
     const size_t head_bytes = offsetof(struct fabric_file, cm);
     struct fabric_file *file = mmap(NULL, head_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     close(fd);
-    if (file == MAP_FAILED)
+    if (file == MAP_FAILED) {
         return -errno;
+    }
     /* A sequence lock: readers copy between two looks at the same even number. */
     atomic_fetch_add_explicit(&file->fault_generation, 1, memory_order_acq_rel);
     fault.serial = file->fault.serial + 1;

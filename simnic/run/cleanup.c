@@ -41,19 +41,22 @@ static pid_t parent_of(const char *pid)
     char path[64], text[512];
     snprintf(path, sizeof(path), "/proc/%.16s/stat", pid);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
+    if (fd < 0) {
         return -1;
+    }
     ssize_t bytes = read(fd, text, sizeof(text) - 1);
     close(fd);
-    if (bytes <= 0)
+    if (bytes <= 0) {
         return -1;
+    }
     text[bytes] = '\0';
     /* The name, in parentheses, may have anything in it. */
     const char *after = strrchr(text, ')');
     char state;
     int parent;
-    if (!after || sscanf(after + 1, " %c %d", &state, &parent) != 2 || state == 'X')
+    if (!after || sscanf(after + 1, " %c %d", &state, &parent) != 2 || state == 'X') {
         return -1;
+    }
     return parent;
 }
 
@@ -62,8 +65,9 @@ static void family_add(struct family *family, pid_t pid, pid_t parent)
     if (family->count == family->capacity) {
         size_t capacity = family->capacity ? 2 * family->capacity : 256;
         struct process *more = realloc(family->process, capacity * sizeof(*more));
-        if (!more)
+        if (!more) {
             return; /* those that were found are ended, then there is another look */
+        }
         family->process = more;
         family->capacity = capacity;
     }
@@ -76,21 +80,26 @@ static void family_read(struct family *family)
     struct dirent *entry;
     family->count = 0;
     while (proc && (entry = readdir(proc))) {
-        if (entry->d_name[0] < '1' || entry->d_name[0] > '9')
+        if (entry->d_name[0] < '1' || entry->d_name[0] > '9') {
             continue;
+        }
         pid_t parent = parent_of(entry->d_name);
-        if (parent > 0)
+        if (parent > 0) {
             family_add(family, (pid_t)strtol(entry->d_name, NULL, 10), parent);
+        }
     }
-    if (proc)
+    if (proc) {
         closedir(proc);
+    }
 }
 
 static bool is_stranger(const struct strangers *strangers, pid_t pid)
 {
-    for (int i = 0; i < strangers->count; i++)
-        if (strangers->pid[i] == pid)
+    for (int i = 0; i < strangers->count; i++) {
+        if (strangers->pid[i] == pid) {
             return true;
+        }
+    }
     return false;
 }
 
@@ -104,8 +113,9 @@ static size_t family_sort(struct family *family, const struct strangers *strange
         before = ours;
         for (size_t i = ours; i < family->count; i++) {
             bool found = process[i].parent == self;
-            for (size_t j = 0; j < ours && !found; j++)
+            for (size_t j = 0; j < ours && !found; j++) {
                 found = process[j].pid == process[i].parent;
+            }
             if (found && !is_stranger(strangers, process[i].pid)) {
                 struct process swapped = process[ours];
                 process[ours++] = process[i];
@@ -124,8 +134,9 @@ static size_t signal_descendants(struct family *family, const struct strangers *
     for (size_t i = 0; signal && i < ours; i++) {
         kill(family->process[i].pid, signal);
         /* A stopped process takes notice of SIGTERM only once it goes on. */
-        if (signal != SIGKILL)
+        if (signal != SIGKILL) {
             kill(family->process[i].pid, SIGCONT);
+        }
     }
     return ours;
 }
@@ -147,12 +158,15 @@ void strangers_find(struct strangers *strangers)
     strangers->count = 0;
     siginfo_t any = {0};
     /* Nearly always there are none; then /proc need not be read. */
-    if (waitid(P_ALL, 0, &any, WEXITED | WNOHANG | WNOWAIT) != 0 && errno == ECHILD)
+    if (waitid(P_ALL, 0, &any, WEXITED | WNOHANG | WNOWAIT) != 0 && errno == ECHILD) {
         return;
+    }
     family_read(&family);
-    for (size_t i = 0; i < family.count && strangers->count < STRANGER_MAX; i++)
-        if (family.process[i].parent == self)
+    for (size_t i = 0; i < family.count && strangers->count < STRANGER_MAX; i++) {
+        if (family.process[i].parent == self) {
             strangers->pid[strangers->count++] = family.process[i].pid;
+        }
+    }
     free(family.process);
 }
 
@@ -166,12 +180,14 @@ void cleanup_descendants(const struct strangers *strangers)
             /* SIGTERM once: a second one may be understood as impatience. */
             int signal = naps == 0 ? SIGTERM : naps < TERM_NAPS ? 0 : SIGKILL;
             left = signal_descendants(&family, strangers, signal);
-            if (left == 0 && strangers->count)
+            if (left == 0 && strangers->count) {
                 break; /* the children that there are must be those */
+            }
         }
         nanosleep(&nap, NULL);
     }
-    if (left && reap() && signal_descendants(&family, strangers, SIGKILL))
+    if (left && reap() && signal_descendants(&family, strangers, SIGKILL)) {
         complain("a process that the command left behind cannot be ended");
+    }
     free(family.process);
 }

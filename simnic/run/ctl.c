@@ -73,20 +73,23 @@ static const struct ctl_word words[] = {
 
 int ctl_flush(void)
 {
-    if (fflush(stdout) != EOF && !ferror(stdout))
+    if (fflush(stdout) != EOF && !ferror(stdout)) {
         return 0;
-    if (errno != EPIPE) /* who closed the pipe has seen enough */
+    }
+    if (errno != EPIPE) { /* who closed the pipe has seen enough */
         complain("ctl: cannot write: %s", strerror(errno));
+    }
     return EXIT_TROUBLE;
 }
 
 static int usage_error(char **argv, int code)
 {
     const char *what = code == ':' ? "needs a value" : "is no option, or takes no value";
-    if (optopt > 0 && optopt < OPTION_BASE)
+    if (optopt > 0 && optopt < OPTION_BASE) {
         complain("ctl: -%c %s (see simnic ctl --help)", optopt, what);
-    else
+    } else {
         complain("ctl: %s %s (see simnic ctl --help)", argv[optind - 1], what);
+    }
     return EXIT_USAGE;
 }
 
@@ -97,8 +100,9 @@ static int read_qpn(const char *text, struct ctl_options *options)
     unsigned long value = strtoul(text, &end, 0);
     options->one_queue_pair = true;
     options->qpn = (uint32_t)value;
-    if (*text >= '0' && *text <= '9' && *end == '\0' && errno == 0 && value <= 0xffffff)
+    if (*text >= '0' && *text <= '9' && *end == '\0' && errno == 0 && value <= 0xffffff) {
         return 0;
+    }
     complain("ctl: --qp %s: expected a queue pair's number, as in 0x40", text);
     return EXIT_USAGE;
 }
@@ -107,8 +111,9 @@ static int read_seconds(const char *text, struct ctl_options *options)
 {
     char *end;
     options->seconds = strtod(text, &end);
-    if (end != text && *end == '\0' && options->seconds > 0 && options->seconds <= 1e9)
+    if (end != text && *end == '\0' && options->seconds > 0 && options->seconds <= 1e9) {
         return 0;
+    }
     complain("ctl: --seconds %s: expected a number above 0", text);
     return EXIT_USAGE;
 }
@@ -146,11 +151,13 @@ static int parse(int argc, char **argv, struct ctl_options *options, int *given)
             options->help = true;
             return 0;
         }
-        if (code < OPTION_BASE)
+        if (code < OPTION_BASE) {
             return usage_error(argv, code);
+        }
         status = take_option(code, options);
-        if (status)
+        if (status) {
             return status;
+        }
         *given |= code - OPTION_BASE;
     }
     return 0;
@@ -158,18 +165,22 @@ static int parse(int argc, char **argv, struct ctl_options *options, int *given)
 
 static const char *name_of_option(int bit)
 {
-    for (const struct option *option = known; option->name; option++)
-        if (option->val == OPTION_BASE + bit)
+    for (const struct option *option = known; option->name; option++) {
+        if (option->val == OPTION_BASE + bit) {
             return option->name;
+        }
+    }
     return "";
 }
 
 static int run(char **arguments, int count, int given, struct ctl_options *options)
 {
     const struct ctl_word *word = NULL;
-    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
-        if (count && strcmp(arguments[0], words[i].name) == 0)
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
+        if (count && strcmp(arguments[0], words[i].name) == 0) {
             word = &words[i];
+        }
+    }
     if (!word) {
         complain("ctl: %s%sstats, trace, fault or sessions (see simnic ctl --help)",
                  count ? arguments[0] : "", count ? " is not one of " : "say what to do: ");
@@ -195,9 +206,11 @@ int ctl_main(int argc, char **argv)
     struct ctl_options options = {0};
     int given = 0;
     int status = parse(argc, argv, &options, &given);
-    if (status)
+    if (status) {
         return status;
-    if (options.help)
+    }
+    if (options.help) {
         return fputs(usage, stdout) == EOF ? EXIT_TROUBLE : ctl_flush();
+    }
     return run(argv + optind, argc - optind, given, &options);
 }

@@ -29,26 +29,36 @@ __attribute__((format(printf, 3, 4))) static void append(char *specification, si
 static void describe(const struct fabric_fault *fault, char *specification, size_t bytes)
 {
     *specification = '\0';
-    if (fault->lose_per_million)
+    if (fault->lose_per_million) {
         append(specification, bytes, "lose=%.6g", fault->lose_per_million / 1e6);
-    if (fault->duplicate_per_million)
+    }
+    if (fault->duplicate_per_million) {
         append(specification, bytes, "duplicate=%.6g", fault->duplicate_per_million / 1e6);
-    if (fault->delay_per_million)
+    }
+    if (fault->delay_per_million) {
         append(specification, bytes, "delay=%.6g:%u", fault->delay_per_million / 1e6,
                fault->delay_us);
-    for (uint32_t rail = 0; rail < 2; rail++)
-        if (fault->rails_down >> rail & 1)
+    }
+    for (uint32_t rail = 0; rail < 2; rail++) {
+        if (fault->rails_down >> rail & 1) {
             append(specification, bytes, "rail%u=down", rail);
-    if (fault->kill_qpn)
+        }
+    }
+    if (fault->kill_qpn) {
         append(specification, bytes, "kill=0x%06x", fault->kill_qpn);
-    if (fault->stall_us)
+    }
+    if (fault->stall_us) {
         append(specification, bytes, "stall=%u", fault->stall_us);
-    if (fault->fill_cqn)
+    }
+    if (fault->fill_cqn) {
         append(specification, bytes, "fill=%u", fault->fill_cqn);
-    if (fault->seed > 1) /* 1 is the default, and 0 what nobody ever set */
+    }
+    if (fault->seed > 1) { /* 1 is the default, and 0 what nobody ever set */
         append(specification, bytes, "seed=%llu", (unsigned long long)fault->seed);
-    if (!*specification)
+    }
+    if (!*specification) {
         append(specification, bytes, "none");
+    }
 }
 
 /* Copies the fault between two looks at the same even generation. Returns false if it is never
@@ -60,8 +70,9 @@ static bool copy_fault(const struct fabric_file *file, struct fabric_fault *faul
         *fault = file->fault;
         atomic_thread_fence(memory_order_acquire);
         if (!(before & 1) &&
-            atomic_load_explicit(&file->fault_generation, memory_order_relaxed) == before)
+            atomic_load_explicit(&file->fault_generation, memory_order_relaxed) == before) {
             return true;
+        }
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     }
     return false;
@@ -85,11 +96,14 @@ static int check(const char *specification)
 {
     struct fabric_fault fault;
     char error[640];
-    if (fault_parse(specification, &fault, error, sizeof(error)))
+    if (fault_parse(specification, &fault, error, sizeof(error))) {
         return 0;
-    for (char *c = error; *c; c++)
-        if ((unsigned char)*c < ' ')
+    }
+    for (char *c = error; *c; c++) {
+        if ((unsigned char)*c < ' ') {
             *c = ' '; /* one line, whatever it was */
+        }
+    }
     complain("ctl: fault: %s", error);
     return EXIT_USAGE;
 }
@@ -99,10 +113,12 @@ int ctl_fault(const struct ctl_options *options)
     struct ctl_session session;
     char path[SESSION_PATH_BYTES], error[640] = "";
     int status = options->specification ? check(options->specification) : 0;
-    if (!status)
+    if (!status) {
         status = ctl_open(&session, options);
-    if (status)
+    }
+    if (status) {
         return status;
+    }
     if (options->specification) {
         session_file(session.directory, SESSION_FABRIC, path);
         int result = fabric_set_fault(path, options->specification, error, sizeof(error));

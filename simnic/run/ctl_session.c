@@ -22,22 +22,26 @@ static int map(struct ctl_session *session)
     session_file(session->directory, SESSION_FABRIC, path);
     session->fabric.slot = UINT32_MAX;
     session->fd = open(path, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
-    if (session->fd < 0)
+    if (session->fd < 0) {
         return -errno;
+    }
     int result = fstat(session->fd, &status) != 0 ? -errno : 0;
-    if (!result && (size_t)status.st_size < sizeof(struct fabric_file))
+    if (!result && (size_t)status.st_size < sizeof(struct fabric_file)) {
         result = -EPROTO;
+    }
     void *file = result ? MAP_FAILED
                         : mmap(NULL, sizeof(struct fabric_file), PROT_READ | PROT_WRITE,
                                MAP_SHARED | MAP_NORESERVE, session->fd, 0);
-    if (!result && file == MAP_FAILED)
+    if (!result && file == MAP_FAILED) {
         result = -errno;
+    }
     if (!result) {
         madvise(file, sizeof(struct fabric_file), MADV_DONTDUMP);
         session->fabric.file = file;
         if (session->fabric.file->magic == FABRIC_MAGIC &&
-            session->fabric.file->version == FABRIC_VERSION)
+            session->fabric.file->version == FABRIC_VERSION) {
             return 0;
+        }
         munmap(file, sizeof(struct fabric_file));
         result = -EPROTO;
     }
@@ -56,14 +60,16 @@ int ctl_open(struct ctl_session *session, const struct ctl_options *options)
     }
     const char *name = session_name_in(session->directory);
     int result = session_is_complete(session->directory) ? map(session) : -ENOENT;
-    if (!result)
+    if (!result) {
         return 0;
-    if (result == -ENOENT)
+    }
+    if (result == -ENOENT) {
         complain("ctl: there is no session \"%s\" (see simnic ctl sessions)", name);
-    else if (result == -EPROTO)
+    } else if (result == -EPROTO) {
         complain("ctl: session \"%s\" is of another version of simnic", name);
-    else
+    } else {
         complain("ctl: cannot look into session \"%s\": %s", name, strerror(-result));
+    }
     return EXIT_TROUBLE;
 }
 
@@ -80,13 +86,16 @@ void ctl_look(struct ctl_session *session, uint32_t slot, struct ctl_process *pr
     process->generation = atomic_load_explicit(&from->generation, memory_order_acquire);
     process->pid = fabric_pid(&session->fabric, slot);
     memcpy(process->name, from->name, sizeof(from->name));
-    for (char *c = process->name; *c; c++)
-        if (!isascii(*c) || !isprint(*c))
+    for (char *c = process->name; *c; c++) {
+        if (!isascii(*c) || !isprint(*c)) {
             *c = '?';
-    if (process->pid)
+        }
+    }
+    if (process->pid) {
         process->state = fabric_slot_alive(&session->fabric, slot) ? CTL_ALIVE : CTL_DEAD;
-    else if (process->generation)
+    } else if (process->generation) {
         process->state = CTL_ENDED;
+    }
 }
 
 bool ctl_statistics(const struct ctl_session *session, uint32_t slot,
@@ -100,8 +109,9 @@ bool ctl_statistics(const struct ctl_session *session, uint32_t slot,
 static uint32_t count_living(struct ctl_session *session)
 {
     uint32_t living = 0;
-    for (uint32_t slot = 0; slot < FABRIC_SLOTS; slot++)
+    for (uint32_t slot = 0; slot < FABRIC_SLOTS; slot++) {
         living += fabric_slot_alive(&session->fabric, slot);
+    }
     return living;
 }
 
@@ -111,8 +121,9 @@ static void print_session(const char *directory)
     snprintf(session.directory, sizeof(session.directory), "%s", directory);
     const char *name = session_name_in(directory);
     int result = map(&session);
-    if (result == -ENOENT)
+    if (result == -ENOENT) {
         return; /* it has just been removed */
+    }
     if (result) {
         printf("%-24s %9s  %s\n", name, "-", strerror(-result));
         return;
@@ -137,8 +148,9 @@ int ctl_sessions(const struct ctl_options *options)
         int length =
             snprintf(directory, sizeof(directory), SESSION_PARENT "/%s", entries[i]->d_name);
         if (length < (int)sizeof(directory) && session_name_in(directory) &&
-            session_is_complete(directory))
+            session_is_complete(directory)) {
             print_session(directory);
+        }
         free(entries[i]);
     }
     free(entries);

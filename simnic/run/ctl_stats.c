@@ -77,8 +77,9 @@ static const char *type_name(uint8_t type)
 static const char *state_name(const struct fabric_queue_pair_statistics *qp)
 {
     static const char *const names[] = {"RST", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"};
-    if (qp->destroyed)
+    if (qp->destroyed) {
         return "gone";
+    }
     return qp->state < sizeof(names) / sizeof(names[0]) ? names[qp->state] : "?";
 }
 
@@ -101,12 +102,14 @@ static struct summary sum_up(const struct fabric_process_statistics *statistics)
     struct summary summary = {0};
     for (uint32_t i = 0; i < FABRIC_STATISTICS_ENTRIES; i++) {
         const struct fabric_queue_pair_statistics *qp = &statistics->queue_pairs[i];
-        if (!qp->qpn)
+        if (!qp->qpn) {
             continue;
+        }
         summary.known++;
         summary.destroyed += qp->destroyed != 0;
-        for (size_t column = 0; column < COLUMN_COUNT; column++)
+        for (size_t column = 0; column < COLUMN_COUNT; column++) {
             summary.sum[column] += value_of(qp, column);
+        }
     }
     return summary;
 }
@@ -128,8 +131,9 @@ static void shorten(uint64_t number, int width, char text[24])
     double scaled = (double)number;
     for (const char *unit = units; length > width && *unit; unit++) {
         scaled /= 1000;
-        for (int digits = 1; length > width && digits >= 0; digits--)
+        for (int digits = 1; length > width && digits >= 0; digits--) {
             length = snprintf(text, 24, "%.*f%c", digits, scaled, *unit);
+        }
     }
 }
 
@@ -146,11 +150,13 @@ static void print_numbers(const uint64_t numbers[COLUMN_COUNT])
 static void print_head(void)
 {
     printf("%-8s %-6s %-4s", "queue", "type/", "");
-    for (size_t column = 0; column < COLUMN_COUNT; column++)
+    for (size_t column = 0; column < COLUMN_COUNT; column++) {
         printf(" %*s", columns[column].width, columns[column].above);
+    }
     printf("\n%-8s %-6s %-4s", "pair", "rail", "stat");
-    for (size_t column = 0; column < COLUMN_COUNT; column++)
+    for (size_t column = 0; column < COLUMN_COUNT; column++) {
         printf(" %*s", columns[column].width, columns[column].below);
+    }
     putchar('\n');
 }
 
@@ -160,8 +166,9 @@ static void print_queue_pair(const struct fabric_queue_pair_statistics *qp)
     uint64_t numbers[COLUMN_COUNT];
     snprintf(type, sizeof(type), "%s/%u", type_name(qp->type), qp->rail % 10u);
     printf("0x%06x %-6s %-4s", qp->qpn & 0xffffff, type, state_name(qp));
-    for (size_t column = 0; column < COLUMN_COUNT; column++)
+    for (size_t column = 0; column < COLUMN_COUNT; column++) {
         numbers[column] = value_of(qp, column);
+    }
     print_numbers(numbers);
 }
 
@@ -171,24 +178,31 @@ static void print_process(const struct ctl_process *process,
 {
     struct summary summary = sum_up(statistics);
     printf("\nslot %u", process->slot);
-    if (process->pid)
+    if (process->pid) {
         printf(", pid %u", process->pid);
+    }
     printf(", %s", process->name);
-    if (process->state != CTL_ALIVE)
+    if (process->state != CTL_ALIVE) {
         printf(" (%s)", process_state_name(process->state));
+    }
     uint32_t living = summary.known - summary.destroyed;
     printf(": %u queue pair%s", living, living == 1 ? "" : "s");
-    if (summary.destroyed)
+    if (summary.destroyed) {
         printf(" and %u destroyed", summary.destroyed);
-    if (summary.known == FABRIC_STATISTICS_ENTRIES)
+    }
+    if (summary.known == FABRIC_STATISTICS_ENTRIES) {
         printf("; more than %u have no counters", FABRIC_STATISTICS_ENTRIES);
+    }
     putchar('\n');
-    if (!summary.known)
+    if (!summary.known) {
         return;
+    }
     print_head();
-    for (uint32_t i = 0; i < FABRIC_STATISTICS_ENTRIES; i++)
-        if (is_shown(&statistics->queue_pairs[i], options))
+    for (uint32_t i = 0; i < FABRIC_STATISTICS_ENTRIES; i++) {
+        if (is_shown(&statistics->queue_pairs[i], options)) {
             print_queue_pair(&statistics->queue_pairs[i]);
+        }
+    }
     printf("%-8s %-6s %-4s", "sum", "", "");
     print_numbers(summary.sum);
 }
@@ -203,9 +217,10 @@ static json_t *queue_pair_to_json(const struct fabric_queue_pair_statistics *qp)
     json_object_set_new(object, "rail", json_integer(qp->rail));
     json_object_set_new(object, "state", json_string(state_name(qp)));
     json_object_set_new(object, "destroyed", json_boolean(qp->destroyed));
-    for (size_t column = 0; column < COLUMN_COUNT; column++)
+    for (size_t column = 0; column < COLUMN_COUNT; column++) {
         json_object_set_new(object, columns[column].name,
                             json_integer((json_int_t)value_of(qp, column)));
+    }
     return object;
 }
 
@@ -215,12 +230,15 @@ static json_t *process_to_json(const struct ctl_process *process,
 {
     struct summary summary = sum_up(statistics);
     json_t *object = json_object(), *queue_pairs = json_array(), *sum = json_object();
-    for (uint32_t i = 0; i < FABRIC_STATISTICS_ENTRIES; i++)
-        if (is_shown(&statistics->queue_pairs[i], options))
+    for (uint32_t i = 0; i < FABRIC_STATISTICS_ENTRIES; i++) {
+        if (is_shown(&statistics->queue_pairs[i], options)) {
             json_array_append_new(queue_pairs, queue_pair_to_json(&statistics->queue_pairs[i]));
-    for (size_t column = 0; column < COLUMN_COUNT; column++)
+        }
+    }
+    for (size_t column = 0; column < COLUMN_COUNT; column++) {
         json_object_set_new(sum, columns[column].name,
                             json_integer((json_int_t)summary.sum[column]));
+    }
     json_object_set_new(object, "slot", json_integer(process->slot));
     json_object_set_new(object, "pid", json_integer(process->pid));
     json_object_set_new(object, "name", json_string(process->name));
@@ -267,13 +285,15 @@ static uint32_t look_at_all(struct ctl_session *session, const struct ctl_option
     for (uint32_t slot = 0; slot < FABRIC_SLOTS; slot++) {
         struct ctl_process process;
         ctl_look(session, slot, &process);
-        if (!is_wanted(&process, options) || !ctl_statistics(session, slot, &statistics))
+        if (!is_wanted(&process, options) || !ctl_statistics(session, slot, &statistics)) {
             continue;
+        }
         count++;
-        if (processes)
+        if (processes) {
             json_array_append_new(processes, process_to_json(&process, &statistics, options));
-        else
+        } else {
             print_process(&process, &statistics, options);
+        }
     }
     return count;
 }
@@ -282,8 +302,9 @@ int ctl_stats(const struct ctl_options *options)
 {
     struct ctl_session session;
     int status = ctl_open(&session, options);
-    if (status)
+    if (status) {
         return status;
+    }
     const char *name = session_name_in(session.directory);
     if (options->json) {
         json_t *processes = json_array();
@@ -291,8 +312,9 @@ int ctl_stats(const struct ctl_options *options)
         status = print_json(name, processes);
     } else {
         printf("session %s\n", name);
-        if (look_at_all(&session, options, NULL) == 0)
+        if (look_at_all(&session, options, NULL) == 0) {
             printf("no process uses the devices\n");
+        }
         status = ctl_flush();
     }
     ctl_close(&session);

@@ -101,8 +101,9 @@ static void release(struct fabric_trace *trace, uint64_t cursor)
 static void mend_tail(struct fabric_trace *trace, uint64_t head)
 {
     uint64_t tail = atomic_load_explicit(&trace->tail, memory_order_relaxed);
-    if (head - tail > FABRIC_TRACE_BYTES)
+    if (head - tail > FABRIC_TRACE_BYTES) {
         atomic_store_explicit(&trace->tail, head, memory_order_release);
+    }
 }
 
 /* Nothing from here to the end can be made sense of. */
@@ -119,18 +120,21 @@ static uint32_t copy_record(struct source *source, struct record *record)
 {
     uint32_t header[6];
     uint64_t available = source->end - source->cursor;
-    if (available < HEADER_BYTES || available > FABRIC_TRACE_BYTES)
+    if (available < HEADER_BYTES || available > FABRIC_TRACE_BYTES) {
         return 0;
+    }
     copy(source->trace, source->cursor, header, sizeof(header));
     record->time_ns = (uint64_t)header[1] << 32 | header[0];
     record->kind = header[2];
     record->number = header[3];
     record->count = header[4];
-    if (record->kind > KIND_CQE || record->count > BODY_MAX_BYTES)
+    if (record->kind > KIND_CQE || record->count > BODY_MAX_BYTES) {
         return 0;
+    }
     uint32_t size = HEADER_BYTES + ((record->count + 7) & ~7u);
-    if (size > available)
+    if (size > available) {
         return 0;
+    }
     copy(source->trace, source->cursor + HEADER_BYTES, record->bytes, record->count);
     return size;
 }
@@ -150,8 +154,9 @@ static bool overwritten(const struct source *source)
 static void advance(const struct tracer *tracer, struct source *source)
 {
     source->full = false;
-    if (source->cursor == source->end)
+    if (source->cursor == source->end) {
         return;
+    }
     uint32_t size = copy_record(source, &source->next);
     if (size == 0 || overwritten(source)) {
         skip_all(source);
@@ -160,10 +165,12 @@ static void advance(const struct tracer *tracer, struct source *source)
     source->cursor += size;
     release(source->trace, source->cursor);
     source->full = true;
-    if (source->next.time_ns > tracer->now_ns)
+    if (source->next.time_ns > tracer->now_ns) {
         source->next.time_ns = tracer->now_ns;
-    if (source->next.time_ns < tracer->start_ns)
+    }
+    if (source->next.time_ns < tracer->start_ns) {
         source->next.time_ns = tracer->start_ns;
+    }
 }
 
 /* ---- Printing -------------------------------------------------------------------------------- */
@@ -172,12 +179,14 @@ static uint8_t look_up_type(const struct tracer *tracer, uint32_t slot, uint32_t
 {
     static struct fabric_process_statistics statistics;
     uint8_t type = 0;
-    if (!ctl_statistics(&tracer->session, slot, &statistics))
+    if (!ctl_statistics(&tracer->session, slot, &statistics)) {
         return 0;
+    }
     for (uint32_t i = 0; i < FABRIC_STATISTICS_ENTRIES; i++) {
         const struct fabric_queue_pair_statistics *qp = &statistics.queue_pairs[i];
-        if (qp->qpn == qpn && (!qp->destroyed || !type))
+        if (qp->qpn == qpn && (!qp->destroyed || !type)) {
             type = qp->type;
+        }
     }
     return type;
 }
@@ -195,8 +204,9 @@ static uint8_t type_of(const struct tracer *tracer, struct source *source, uint3
 /* Returns the number of the QP that a record is about. */
 static uint32_t qpn_of(struct source *source, const struct record *record)
 {
-    if (record->kind == KIND_WQE)
+    if (record->kind == KIND_WQE) {
         return record->number;
+    }
     uint32_t place = record->number % REMEMBERED;
     uint32_t qpn = decode_cqe_qpn(record->bytes, record->count);
     if (qpn != UINT32_MAX) {
@@ -213,19 +223,22 @@ static void print_record(const struct tracer *tracer, struct source *source)
     const struct record *record = &source->next;
     uint64_t since = record->time_ns - tracer->start_ns;
     uint32_t qpn = qpn_of(source, record);
-    if (tracer->options->one_queue_pair && qpn != tracer->options->qpn)
+    if (tracer->options->one_queue_pair && qpn != tracer->options->qpn) {
         return;
+    }
     uint8_t type = type_of(tracer, source, qpn);
     printf("%4llu.%09llu %u %s %s 0x%06x", (unsigned long long)(since / 1000000000),
            (unsigned long long)(since % 1000000000), source->process.pid, source->process.name,
            record->kind == KIND_WQE ? "WQE qp" : "CQE cq", record->number);
-    if (record->kind == KIND_WQE)
+    if (record->kind == KIND_WQE) {
         decode_wqe(stdout, qpn, type, record->bytes, record->count);
-    else
+    } else {
         decode_cqe(stdout, type, record->bytes, record->count);
+    }
     putchar('\n');
-    if (tracer->options->raw)
+    if (tracer->options->raw) {
         decode_raw(stdout, record->bytes, record->count);
+    }
 }
 
 /* ---- Rounds ---------------------------------------------------------------------------------- */
@@ -240,8 +253,9 @@ static void note_heads(struct tracer *tracer)
             (off_t)(offsetof(struct fabric_file, trace) + slot * sizeof(struct fabric_trace) +
                     offsetof(struct fabric_trace, head));
         if (pread(tracer->session.fd, &source->cursor, sizeof(source->cursor), at) !=
-            (ssize_t)sizeof(source->cursor))
+            (ssize_t)sizeof(source->cursor)) {
             source->cursor = 0;
+        }
         source->end = source->cursor;
     }
 }
@@ -271,18 +285,21 @@ static int look_around(struct tracer *tracer)
         struct source *source = &tracer->sources[slot];
         uint32_t generation = atomic_load_explicit(
             &tracer->session.fabric.file->slots[slot].generation, memory_order_acquire);
-        if (generation == 0)
+        if (generation == 0) {
             continue;
+        }
         int status = source->trace ? 0 : open_source(tracer, source, slot);
-        if (status)
+        if (status) {
             return status;
+        }
         if (generation != source->process.generation) {
             ctl_look(&tracer->session, slot, &source->process);
             memset(source->type_of, 0, sizeof(source->type_of));
         }
         source->end = atomic_load_explicit(&source->trace->head, memory_order_acquire);
-        if (!source->full)
+        if (!source->full) {
             advance(tracer, source);
+        }
     }
     return 0;
 }
@@ -296,11 +313,13 @@ static bool print_until(struct tracer *tracer, uint64_t horizon_ns)
         for (uint32_t i = 0; i < tracer->open_count; i++) {
             struct source *source = tracer->open[i];
             if (source->full && source->next.time_ns <= horizon_ns &&
-                (!oldest || source->next.time_ns < oldest->next.time_ns))
+                (!oldest || source->next.time_ns < oldest->next.time_ns)) {
                 oldest = source;
+            }
         }
-        if (!oldest)
+        if (!oldest) {
             return any;
+        }
         print_record(tracer, oldest);
         advance(tracer, oldest);
         any = true;
@@ -317,21 +336,26 @@ static int follow(struct tracer *tracer)
 {
     uint64_t end_ns = UINT64_MAX;
     int status = 0;
-    if (tracer->options->seconds > 0)
+    if (tracer->options->seconds > 0) {
         end_ns = tracer->start_ns + (uint64_t)(tracer->options->seconds * 1e9);
+    }
     while (!status) {
         tracer->now_ns = now();
         bool last = stopped || tracer->now_ns >= end_ns || session_is_gone(tracer);
         status = look_around(tracer);
-        if (status)
+        if (status) {
             break;
+        }
         bool any = print_until(tracer, last ? UINT64_MAX : tracer->now_ns - SETTLE_NS);
-        if (any)
+        if (any) {
             status = ctl_flush();
-        if (last)
+        }
+        if (last) {
             break;
-        if (!any)
+        }
+        if (!any) {
             nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
+        }
     }
     return status;
 }
@@ -343,13 +367,15 @@ static void tell_losses(const struct tracer *tracer)
     for (uint32_t i = 0; i < tracer->open_count; i++) {
         const struct source *source = tracer->open[i];
         uint64_t lost = atomic_load_explicit(&source->trace->lost, memory_order_relaxed);
-        if (lost != source->lost_before)
+        if (lost != source->lost_before) {
             complain("ctl: trace: slot %u (%s): %llu records were lost, since there was no room",
                      source->process.slot, source->process.name,
                      (unsigned long long)(lost - source->lost_before));
-        if (source->skipped)
+        }
+        if (source->skipped) {
             complain("ctl: trace: slot %u (%s): skipped what was overwritten, or made no sense",
                      source->process.slot, source->process.name);
+        }
     }
 }
 
@@ -380,8 +406,9 @@ static int turn_on(const struct tracer *tracer)
 static void turn_off(const struct tracer *tracer)
 {
     /* A tracer that comes now waits for the lock, and then turns tracing on again. */
-    if (flock(tracer->session.fd, LOCK_EX | LOCK_NB) == 0)
+    if (flock(tracer->session.fd, LOCK_EX | LOCK_NB) == 0) {
         atomic_store(&tracer->session.fabric.file->tracing, 0);
+    }
     flock(tracer->session.fd, LOCK_UN);
 }
 
@@ -390,14 +417,16 @@ int ctl_trace(const struct ctl_options *options)
     static struct tracer tracer; /* too large for the stack */
     tracer.options = options;
     int status = ctl_open(&tracer.session, options);
-    if (status)
+    if (status) {
         return status;
+    }
     catch_signals();
     tracer.start_ns = tracer.now_ns = now();
     note_heads(&tracer);
     status = look_around(&tracer);
-    if (!status)
+    if (!status) {
         status = turn_on(&tracer);
+    }
     if (!status) {
         status = follow(&tracer);
         turn_off(&tracer);

@@ -20,9 +20,11 @@ struct name {
 
 static const char *find_name(const struct name *names, size_t count, uint8_t value)
 {
-    for (size_t i = 0; i < count; i++)
-        if (names[i].value == value)
+    for (size_t i = 0; i < count; i++) {
+        if (names[i].value == value) {
             return names[i].text;
+        }
+    }
     return NULL;
 }
 #define FIND_NAME(names, value) find_name(names, sizeof(names) / sizeof(names)[0], value)
@@ -30,27 +32,31 @@ static const char *find_name(const struct name *names, size_t count, uint8_t val
 /* Prints a name, or the number of what has none. */
 static void print_name(FILE *out, const char *name, const char *what, uint8_t value)
 {
-    if (name)
+    if (name) {
         fprintf(out, " %s", name);
-    else
+    } else {
         fprintf(out, " %s 0x%02x", what, value);
+    }
 }
 
 static void print_bytes(FILE *out, const uint8_t *bytes, uint32_t count)
 {
     uint32_t shown = count < INLINE_SHOWN_BYTES ? count : INLINE_SHOWN_BYTES;
-    for (uint32_t i = 0; i < shown; i++)
+    for (uint32_t i = 0; i < shown; i++) {
         fprintf(out, "%s%02x", i ? " " : "", bytes[i]);
-    if (shown < count)
+    }
+    if (shown < count) {
         fputs(" ...", out);
+    }
 }
 
 void decode_raw(FILE *out, const uint8_t *bytes, uint32_t count)
 {
     for (uint32_t at = 0; at < count; at += 16) {
         fprintf(out, "    %04x:", at);
-        for (uint32_t i = at; i < count && i < at + 16; i++)
+        for (uint32_t i = at; i < count && i < at + 16; i++) {
             fprintf(out, "%s%02x", i % 4 ? "" : " ", bytes[i]);
+        }
         fputc('\n', out);
     }
 }
@@ -100,26 +106,31 @@ static bool take(struct reader *reader, void *to, uint32_t bytes)
 
 static void print_gid(FILE *out, const uint8_t gid[16])
 {
-    for (uint32_t i = 0; i < 16; i += 2)
+    for (uint32_t i = 0; i < 16; i += 2) {
         fprintf(out, "%s%02x%02x", i ? ":" : "", gid[i], gid[i + 1]);
+    }
 }
 
 static bool address_vector(struct reader *reader, bool connected_dynamically)
 {
     struct mlx5_wqe_av av = {0};
-    if (!take(reader, &av, SEGMENT_BYTES))
+    if (!take(reader, &av, SEGMENT_BYTES)) {
         return false;
+    }
     uint32_t destination = be32toh(av.dqp_dct);
     fprintf(reader->out, "; to qp 0x%06x", destination & 0xffffff);
-    if (connected_dynamically)
+    if (connected_dynamically) {
         fprintf(reader->out, " key 0x%llx", (unsigned long long)be64toh(av.key.dc_key));
-    else
+    } else {
         fprintf(reader->out, " qkey 0x%x", be32toh(av.key.qkey.qkey));
+    }
     fprintf(reader->out, " sl %u", av.stat_rate_sl & 15);
-    if (!(destination & MLX5_EXTENDED_UD_AV))
+    if (!(destination & MLX5_EXTENDED_UD_AV)) {
         return true;
-    if (!take(reader, (uint8_t *)&av + SEGMENT_BYTES, sizeof(av) - SEGMENT_BYTES))
+    }
+    if (!take(reader, (uint8_t *)&av + SEGMENT_BYTES, sizeof(av) - SEGMENT_BYTES)) {
         return false;
+    }
     uint32_t label = be32toh(av.grh_gid_fl);
     fprintf(reader->out, " gid ");
     print_gid(reader->out, av.rgid);
@@ -131,8 +142,9 @@ static bool address_vector(struct reader *reader, bool connected_dynamically)
 static bool remote_address(struct reader *reader)
 {
     struct mlx5_wqe_raddr_seg remote;
-    if (!take(reader, &remote, sizeof(remote)))
+    if (!take(reader, &remote, sizeof(remote))) {
         return false;
+    }
     fprintf(reader->out, "; raddr 0x%llx rkey 0x%x", (unsigned long long)be64toh(remote.raddr),
             be32toh(remote.rkey));
     return true;
@@ -141,14 +153,16 @@ static bool remote_address(struct reader *reader)
 static bool atomic_operands(struct reader *reader, uint8_t opcode)
 {
     struct mlx5_wqe_atomic_seg atomic;
-    if (!take(reader, &atomic, sizeof(atomic)))
+    if (!take(reader, &atomic, sizeof(atomic))) {
         return false;
+    }
     unsigned long long value = be64toh(atomic.swap_add);
-    if (opcode == MLX5_OPCODE_ATOMIC_FA)
+    if (opcode == MLX5_OPCODE_ATOMIC_FA) {
         fprintf(reader->out, "; add 0x%llx", value);
-    else
+    } else {
         fprintf(reader->out, "; compare 0x%llx swap 0x%llx",
                 (unsigned long long)be64toh(atomic.compare), value);
+    }
     return true;
 }
 
@@ -157,8 +171,9 @@ static void data(struct reader *reader)
 {
     while (reader->left) {
         struct mlx5_wqe_data_seg segment;
-        if (!take(reader, &segment, sizeof(segment)))
+        if (!take(reader, &segment, sizeof(segment))) {
             return;
+        }
         uint32_t bytes = be32toh(segment.byte_count);
         if (!(bytes & MLX5_INLINE_SEG)) {
             fprintf(reader->out, "; lkey 0x%x addr 0x%llx len %u", be32toh(segment.lkey),
@@ -187,23 +202,28 @@ static void tag_operation(struct reader *reader)
 {
     static const char *const operations[] = {"synchronize", "append", "remove"};
     struct mlx5_wqe_tm_seg tag;
-    if (!take(reader, &tag, sizeof(tag)))
+    if (!take(reader, &tag, sizeof(tag))) {
         return;
+    }
     uint32_t operation = tag.opcode >> 4, index = be16toh(tag.index);
-    if (operation < 3)
+    if (operation < 3) {
         fprintf(reader->out, "; %s", operations[operation]);
-    else
+    } else {
         fprintf(reader->out, "; operation %u", operation);
-    if (operation == 1)
+    }
+    if (operation == 1) {
         fprintf(reader->out, " tag 0x%llx mask 0x%llx next %u",
                 (unsigned long long)be64toh(tag.append_tag),
                 (unsigned long long)be64toh(tag.append_mask), index);
-    else if (operation)
+    } else if (operation) {
         fprintf(reader->out, " place %u", index);
-    if (tag.flags & TAG_FLAG_COUNT)
+    }
+    if (tag.flags & TAG_FLAG_COUNT) {
         fprintf(reader->out, " count %u", be16toh(tag.sw_cnt));
-    if (tag.flags & TAG_FLAG_COMPLETION)
+    }
+    if (tag.flags & TAG_FLAG_COMPLETION) {
         fputs(" completion", reader->out);
+    }
     data(reader);
 }
 
@@ -221,22 +241,27 @@ static void segments(struct reader *reader, uint8_t opcode, uint8_t type)
         return;
     }
     if (!is_send && !is_remote) {
-        if (reader->left)
+        if (reader->left) {
             fprintf(reader->out, "; %u bytes of segments", reader->left);
+        }
         return;
     }
     if (type == TYPE_XRC_INITIATOR) {
         uint32_t srq[4];
-        if (!take(reader, srq, sizeof(srq)))
+        if (!take(reader, srq, sizeof(srq))) {
             return;
+        }
         fprintf(reader->out, "; to srq 0x%06x", be32toh(srq[0]) & 0xffffff);
     }
-    if (addressed && !address_vector(reader, type == TYPE_DCI))
+    if (addressed && !address_vector(reader, type == TYPE_DCI)) {
         return;
-    if (is_remote && !remote_address(reader))
+    }
+    if (is_remote && !remote_address(reader)) {
         return;
-    if (is_atomic && !atomic_operands(reader, opcode))
+    }
+    if (is_atomic && !atomic_operands(reader, opcode)) {
         return;
+    }
     data(reader);
 }
 
@@ -247,8 +272,9 @@ static void print_flags(FILE *out, uint8_t flags)
     static const char *const fences[] = {"",       " small-fence", " fence",   " strong-order",
                                          " fence", " fence-5",     " fence-6", " fence-7"};
     fputs(events[flags >> 2 & 3], out);
-    if (flags & MLX5_WQE_CTRL_SOLICITED)
+    if (flags & MLX5_WQE_CTRL_SOLICITED) {
         fputs(" solicited", out);
+    }
     fputs(fences[flags >> 5], out);
 }
 
@@ -265,17 +291,21 @@ void decode_wqe(FILE *out, uint32_t qpn, uint8_t type, const uint8_t *bytes, uin
     uint32_t size = (qpn_size & 0x3f) * SEGMENT_BYTES;
     print_name(out, FIND_NAME(opcodes, opcode), "opcode", opcode);
     fprintf(out, " index %u ds %u", operation >> 8 & 0xffff, qpn_size & 0x3f);
-    if (qpn_size >> 8 != qpn)
+    if (qpn_size >> 8 != qpn) {
         fprintf(out, " (names qp 0x%06x)", qpn_size >> 8);
-    if (operation >> 24)
+    }
+    if (operation >> 24) {
         fprintf(out, " opmod %u", operation >> 24);
+    }
     print_flags(out, control.fm_ce_se);
-    if (opcode == MLX5_OPCODE_SEND_IMM || opcode == MLX5_OPCODE_RDMA_WRITE_IMM)
+    if (opcode == MLX5_OPCODE_SEND_IMM || opcode == MLX5_OPCODE_RDMA_WRITE_IMM) {
         fprintf(out, " imm 0x%08x", be32toh(control.imm));
-    else if (opcode == MLX5_OPCODE_SEND_INVAL)
+    } else if (opcode == MLX5_OPCODE_SEND_INVAL) {
         fprintf(out, " invalidate rkey 0x%x", be32toh(control.imm));
-    if (size > count)
+    }
+    if (size > count) {
         fprintf(out, "; %u bytes of %u", count, size);
+    }
     size = size > count ? count : size;
     uint32_t left = size > sizeof(control) ? size - (uint32_t)sizeof(control) : 0;
     struct reader reader = {out, bytes + sizeof(control), left};
@@ -331,11 +361,13 @@ static bool is_response(uint8_t opcode)
 uint32_t decode_cqe_qpn(const uint8_t *bytes, uint32_t count)
 {
     struct mlx5_cqe64 cqe;
-    if (count < sizeof(cqe))
+    if (count < sizeof(cqe)) {
         return UINT32_MAX;
+    }
     memcpy(&cqe, bytes, sizeof(cqe));
-    if ((cqe.op_own >> 2 & 3) == FORMAT_COMPRESSED)
+    if ((cqe.op_own >> 2 & 3) == FORMAT_COMPRESSED) {
         return UINT32_MAX; /* its title, the CQE before it, does */
+    }
     return be32toh(cqe.sop_drop_qpn) & 0xffffff;
 }
 
@@ -363,8 +395,9 @@ static void print_compressed(FILE *out, const uint8_t *bytes, uint8_t op_own)
         fprintf(out, " [wqe %u opcode 0x%02x bytes %u]", be16toh(counter), mini[2],
                 be32toh(byte_count));
     }
-    if (count > MINI_CQES)
+    if (count > MINI_CQES) {
         fputs(" ...", out);
+    }
 }
 
 /* What a completion of a receive says of the message. */
@@ -372,14 +405,17 @@ static void print_message(FILE *out, const struct mlx5_cqe64 *cqe, uint8_t opcod
 {
     uint32_t queue = be32toh(cqe->srqn_uidx) & 0xffffff;
     uint32_t value = be32toh(cqe->imm_inval_pkey);
-    if (opcode == MLX5_CQE_RESP_SEND_INV)
+    if (opcode == MLX5_CQE_RESP_SEND_INV) {
         fprintf(out, " invalidated rkey 0x%x", value);
-    else if (opcode != MLX5_CQE_RESP_SEND)
+    } else if (opcode != MLX5_CQE_RESP_SEND) {
         fprintf(out, " imm 0x%08x", value);
-    if (type == TYPE_UD)
+    }
+    if (type == TYPE_UD) {
         fprintf(out, " from qp 0x%06x", be32toh(cqe->flags_rqpn) & 0xffffff);
-    if (queue)
+    }
+    if (queue) {
         fprintf(out, " srq/index 0x%06x", queue);
+    }
 }
 
 static const struct name tag_cqes[] = {
@@ -399,15 +435,17 @@ static void print_tag(FILE *out, const struct mlx5_cqe64 *cqe)
 {
     fputs(" tm", out);
     print_name(out, FIND_NAME(tag_cqes, cqe->app_op), "operation", cqe->app_op);
-    if (cqe->app_op == TAG_CQE_UNEXPECTED || cqe->app_op == TAG_CQE_WITHOUT)
+    if (cqe->app_op == TAG_CQE_UNEXPECTED || cqe->app_op == TAG_CQE_WITHOUT) {
         return;
+    }
     fprintf(out, " place %u", be16toh(cqe->app_info));
-    if (cqe->app_op >= TAG_CQE_APPENDED && cqe->app_op <= TAG_CQE_SYNCHRONIZED)
+    if (cqe->app_op >= TAG_CQE_APPENDED && cqe->app_op <= TAG_CQE_SYNCHRONIZED) {
         fprintf(out, " %s count %u",
                 be32toh(cqe->tm_cqe.success) & MLX5_TMC_SUCCESS ? "success" : "failure",
                 be16toh(cqe->tm_cqe.hw_phase_cnt));
-    else if (cqe->app_op != TAG_CQE_EXPECTED)
+    } else if (cqe->app_op != TAG_CQE_EXPECTED) {
         fprintf(out, " tag 0x%llx", (unsigned long long)be64toh(cqe->tmh.tag));
+    }
 }
 
 static void print_format(FILE *out, const uint8_t *bytes, uint32_t byte_count, uint8_t op_own)
@@ -443,15 +481,19 @@ void decode_cqe(FILE *out, uint8_t type, const uint8_t *bytes, uint32_t count)
     }
     fprintf(out, " wqe %u qp 0x%06x", be16toh(cqe.wqe_counter),
             be32toh(cqe.sop_drop_qpn) & 0xffffff);
-    if (!is_error)
+    if (!is_error) {
         fprintf(out, " bytes %u", be32toh(cqe.byte_cnt));
+    }
     fprintf(out, " owner %u%s", cqe.op_own & 1, cqe.op_own & 2 ? " solicited" : "");
-    if (is_response(opcode))
+    if (is_response(opcode)) {
         print_message(out, &cqe, opcode, type);
-    if (!is_error && opcode != MLX5_CQE_REQ && cqe.app == TAG_APPLICATION)
+    }
+    if (!is_error && opcode != MLX5_CQE_REQ && cqe.app == TAG_APPLICATION) {
         print_tag(out, &cqe);
-    if (is_error)
+    }
+    if (is_error) {
         print_error(out, bytes);
-    else
+    } else {
         print_format(out, bytes, be32toh(cqe.byte_cnt), cqe.op_own);
+    }
 }

@@ -52,14 +52,16 @@ static uint64_t now_ms(void)
 static bool is_nowhere(const char *command)
 {
     const char *path = getenv("PATH");
-    if (strchr(command, '/') || !path)
+    if (strchr(command, '/') || !path) {
         return false;
+    }
     while (*path) {
         char file[PATH_MAX];
         size_t span = strcspn(path, ":");
         snprintf(file, sizeof(file), "%.*s/%s", (int)span, path, command);
-        if (access(file, F_OK) == 0)
+        if (access(file, F_OK) == 0) {
             return false;
+        }
         path += span + (path[span] != '\0');
     }
     return true;
@@ -69,13 +71,15 @@ static void exec_command(const struct runner *runner, pid_t inner)
 {
     /* Should we be killed, the command learns of it at once; the outer process sees to the rest. */
     prctl(PR_SET_PDEATHSIG, SIGTERM);
-    if (getppid() != inner)
+    if (getppid() != inner) {
         _exit(128 + SIGTERM);
+    }
     signals_give_back(runner);
     execvp(runner->command[0], runner->command);
     int error = errno;
-    if (error == EACCES && is_nowhere(runner->command[0]))
+    if (error == EACCES && is_nowhere(runner->command[0])) {
         error = ENOENT;
+    }
     complain("%s: %s", runner->command[0], strerror(error));
     _exit(error == ENOENT ? 127 : 126);
 }
@@ -83,8 +87,9 @@ static void exec_command(const struct runner *runner, pid_t inner)
 static struct held_signal *hold(struct inner *inner, int signal, uint64_t due_ms)
 {
     struct held_signal *held = &inner->held[signal];
-    if (!held->due_ms)
+    if (!held->due_ms) {
         *held = (struct held_signal){.due_ms = due_ms, .questions = held->questions};
+    }
     return held;
 }
 
@@ -99,20 +104,23 @@ static void got_by_outer(struct inner *inner, int signal)
 {
     struct held_signal *held = hold(inner, signal, now_ms() + HOLD_MS);
     held->by_outer = true;
-    if (held->by_us && !held->by_command)
+    if (held->by_us && !held->by_command) {
         held->due_ms = now_ms();
+    }
 }
 
 static void got_by_us(struct inner *inner, int signal)
 {
     struct held_signal *held = hold(inner, signal, UINT64_MAX);
     held->by_us = true;
-    if (held->by_command)
+    if (held->by_command) {
         return;
-    if (held->by_outer)
+    }
+    if (held->by_outer) {
         held->due_ms = now_ms();
-    else
+    } else {
         ask_outer(inner, signal);
+    }
 }
 
 /* The command had it: another would stop it again when it goes on. */
@@ -126,8 +134,9 @@ static void got_by_command(struct inner *inner, int signal)
 static void answered(struct inner *inner, int signal)
 {
     struct held_signal *held = &inner->held[signal];
-    if (held->questions > 0 && --held->questions == 0 && held->due_ms)
+    if (held->questions > 0 && --held->questions == 0 && held->due_ms) {
         held->due_ms = now_ms();
+    }
 }
 
 /* Passes on what is due. Returns how long to wait for the next, in ms, or -1. */
@@ -137,16 +146,18 @@ static int pass_on(struct inner *inner)
     int wait = -1;
     for (int signal = 1; signal < NSIG; signal++) {
         struct held_signal *held = &inner->held[signal];
-        if (!held->due_ms)
+        if (!held->due_ms) {
             continue;
+        }
         if (held->due_ms > now) {
             int left = held->due_ms - now > INT_MAX ? INT_MAX : (int)(held->due_ms - now);
             wait = wait < 0 || left < wait ? left : wait;
             continue;
         }
         /* Until it is reaped, the command's pid is nobody else's. */
-        if (!(held->by_outer && held->by_us) && !held->by_command && !inner->command_ended)
+        if (!(held->by_outer && held->by_us) && !held->by_command && !inner->command_ended) {
             kill(inner->command, signal);
+        }
         held->due_ms = 0;
     }
     return wait;
@@ -156,8 +167,9 @@ static int pass_on(struct inner *inner)
  * Again and again, since it may be just about to stop. */
 static int nudge_outer(const struct inner *inner)
 {
-    if (!inner->outer_stopped || inner->command_stopped)
+    if (!inner->outer_stopped || inner->command_stopped) {
         return -1;
+    }
     kill(inner->outer, SIGCONT);
     return NUDGE_MS;
 }
@@ -186,19 +198,22 @@ static void reap(struct inner *inner)
 {
     pid_t pid;
     int status;
-    while ((pid = waitpid(-1, &status, WNOHANG | WUNTRACED | WCONTINUED)) > 0)
-        if (pid == inner->command)
+    while ((pid = waitpid(-1, &status, WNOHANG | WUNTRACED | WCONTINUED)) > 0) {
+        if (pid == inner->command) {
             command_changed(inner, status);
+        }
+    }
 }
 
 static void hear_signals(struct inner *inner)
 {
     struct signalfd_siginfo info;
     while (signal_next(inner->runner, &info)) {
-        if (info.ssi_signo == SIGCHLD)
+        if (info.ssi_signo == SIGCHLD) {
             reap(inner);
-        else if (!signal_is_of_group(&info))
+        } else if (!signal_is_of_group(&info)) {
             got_by_us(inner, (int)info.ssi_signo);
+        }
     }
 }
 
@@ -208,15 +223,17 @@ static void hear_words(struct inner *inner)
     int result;
     while ((result = word_receive(inner->channel, &word)) > 0) {
         const bool is_signal = word.value > 0 && word.value < NSIG;
-        if (word.kind == WORD_SIGNAL && is_signal)
+        if (word.kind == WORD_SIGNAL && is_signal) {
             got_by_outer(inner, word.value);
-        else if (word.kind == WORD_SIGNAL_TOO && is_signal)
+        } else if (word.kind == WORD_SIGNAL_TOO && is_signal) {
             answered(inner, word.value);
-        else if (word.kind == WORD_RESUMED)
+        } else if (word.kind == WORD_RESUMED) {
             inner->outer_stopped = false;
+        }
     }
-    if (result < 0)
+    if (result < 0) {
         inner->outer_dead = true;
+    }
 }
 
 static void wait_for_command(struct inner *inner)
@@ -228,10 +245,12 @@ static void wait_for_command(struct inner *inner)
     while (!inner->outer_dead && (!inner->command_ended || inner->outer_stopped)) {
         int wait = pass_on(inner);
         int nudge = nudge_outer(inner);
-        if (nudge >= 0 && (wait < 0 || nudge < wait))
+        if (nudge >= 0 && (wait < 0 || nudge < wait)) {
             wait = nudge;
-        if (poll(files, 2, wait) < 0 && errno != EINTR)
+        }
+        if (poll(files, 2, wait) < 0 && errno != EINTR) {
             return;
+        }
         /* In this order: a signal to the group is here, too, by the time that the outer process can tell of
          * it. The other way round, a pause in between and one behind it made the two look like two. */
         hear_words(inner);

@@ -59,15 +59,18 @@ static void wipe(int parent, const char *name, const char *keep)
     int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     DIR *directory = fd < 0 ? NULL : fdopendir(fd);
     if (!directory) {
-        if (fd >= 0)
+        if (fd >= 0) {
             close(fd);
+        }
         return;
     }
     struct dirent *entry;
     while ((entry = readdir(directory))) {
         const char *file = entry->d_name;
-        if (strcmp(file, ".") == 0 || strcmp(file, "..") == 0 || (keep && strcmp(file, keep) == 0))
+        if (strcmp(file, ".") == 0 || strcmp(file, "..") == 0 ||
+            (keep && strcmp(file, keep) == 0)) {
             continue;
+        }
         if (unlinkat(fd, file, 0) != 0 && (errno == EISDIR || errno == EPERM)) {
             wipe(fd, file, NULL);
             unlinkat(fd, file, AT_REMOVEDIR);
@@ -104,14 +107,16 @@ static int build(const char *directory)
     wipe(AT_FDCWD, directory, SESSION_LOCK);
     session_file(directory, SESSION_SYSFS, path);
     int result = sysfs_generate(path);
-    if (result)
+    if (result) {
         return result;
+    }
     /* Under another name at first: the fabric's presence says that all is there. */
     session_file(directory, SESSION_FABRIC ".new", path);
     session_file(directory, SESSION_FABRIC, fabric);
     result = fabric_format(path);
-    if (!result && rename(path, fabric) != 0)
+    if (!result && rename(path, fabric) != 0) {
         result = -errno;
+    }
     return result;
 }
 
@@ -120,10 +125,12 @@ static int build(const char *directory)
 static int check_owner(const char *directory)
 {
     struct stat status;
-    if (lstat(directory, &status) != 0)
+    if (lstat(directory, &status) != 0) {
         return -errno;
-    if (!S_ISDIR(status.st_mode) || status.st_uid != geteuid() || (status.st_mode & 077))
+    }
+    if (!S_ISDIR(status.st_mode) || status.st_uid != geteuid() || (status.st_mode & 077)) {
         return -EEXIST;
+    }
     return 0;
 }
 
@@ -132,15 +139,18 @@ static int check_owner(const char *directory)
 static int open_lock(const char *directory)
 {
     char path[SESSION_PATH_BYTES];
-    if (mkdir(directory, 0700) != 0 && errno != EEXIST)
+    if (mkdir(directory, 0700) != 0 && errno != EEXIST) {
         return -errno;
+    }
     int result = check_owner(directory);
-    if (result)
+    if (result) {
         return result == -ENOENT ? -EAGAIN : result;
+    }
     session_file(directory, SESSION_LOCK, path);
     int lock = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
-    if (lock < 0)
+    if (lock < 0) {
         return errno == ENOENT ? -EAGAIN : -errno;
+    }
     return lock;
 }
 
@@ -150,15 +160,17 @@ static int try_to_join(struct membership *membership)
     const char *directory = membership->directory;
     int lock = open_lock(directory);
     if (lock < 0) {
-        if (lock != -EAGAIN && lock != -EEXIST)
+        if (lock != -EAGAIN && lock != -EEXIST) {
             rmdir(directory);
+        }
         return lock;
     }
     if (flock(lock, LOCK_EX | LOCK_NB) == 0) {
         /* Alone: the session is new, or its members are dead. */
         int result = is_current(lock, directory) ? build(directory) : -EAGAIN;
-        if (result && result != -EAGAIN)
+        if (result && result != -EAGAIN) {
             remove_session(directory);
+        }
         if (result) {
             close(lock);
             return result;
@@ -184,8 +196,9 @@ int session_join(struct membership *membership)
     int result = -EAGAIN;
     mode_t mask = umask(077);
     for (uint32_t i = 0; i < attempts && result == -EAGAIN; i++) {
-        if (i)
+        if (i) {
             nanosleep(&nap, NULL);
+        }
         result = try_to_join(membership);
     }
     umask(mask);
@@ -199,11 +212,13 @@ int session_join(struct membership *membership)
 
 void session_leave(struct membership *membership)
 {
-    if (membership->lock < 0)
+    if (membership->lock < 0) {
         return;
+    }
     if (flock(membership->lock, LOCK_EX | LOCK_NB) == 0 &&
-        is_current(membership->lock, membership->directory))
+        is_current(membership->lock, membership->directory)) {
         remove_session(membership->directory);
+    }
     close(membership->lock);
     membership->lock = -1;
 }
@@ -228,9 +243,11 @@ void session_sweep(void)
         const int size = (int)sizeof(dead.directory);
         int length =
             snprintf(dead.directory, sizeof(dead.directory), SESSION_PARENT "/%s", entry->d_name);
-        if (length < size && session_name_in(dead.directory) && check_owner(dead.directory) == 0)
+        if (length < size && session_name_in(dead.directory) && check_owner(dead.directory) == 0) {
             sweep(&dead);
+        }
     }
-    if (parent)
+    if (parent) {
         closedir(parent);
+    }
 }

@@ -36,8 +36,9 @@ int library_find(char path[PATH_MAX])
 {
     static const char *const places[] = {"", SIMNIC_LIBRARY_FOLDER};
     const char *name = getenv(LIBRARY_VARIABLE);
-    if (name && *name)
+    if (name && *name) {
         return find_named(name, path);
+    }
     char program[PATH_MAX], candidate[PATH_MAX + 64];
     ssize_t length = readlink("/proc/self/exe", program, sizeof(program) - 1);
     if (length < 0) {
@@ -46,13 +47,15 @@ int library_find(char path[PATH_MAX])
     }
     program[length] = '\0';
     char *slash = strrchr(program, '/');
-    if (slash)
+    if (slash) {
         slash[1] = '\0';
+    }
     for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
         snprintf(candidate, sizeof(candidate), "%s%s" LIBRARY, places[i][0] == '/' ? "" : program,
                  places[i]);
-        if (realpath(candidate, path) && usable(path))
+        if (realpath(candidate, path) && usable(path)) {
             return 0;
+        }
     }
     complain(LIBRARY " is neither in %s nor in " SIMNIC_LIBRARY_FOLDER
                      " (from there on); name it in $" LIBRARY_VARIABLE,
@@ -65,8 +68,9 @@ static bool has_word(const char *list, const char *word)
     size_t length = strlen(word);
     while (*list) {
         size_t span = strcspn(list, " :");
-        if (span == length && strncmp(list, word, length) == 0)
+        if (span == length && strncmp(list, word, length) == 0) {
             return true;
+        }
         list += span + (list[span] != '\0');
     }
     return false;
@@ -80,13 +84,16 @@ static int link_to(const char *path, const char *directory, char link[SESSION_PA
         char name[32], there[PATH_MAX];
         snprintf(name, sizeof(name), "preload%d." LIBRARY, i);
         session_file(directory, name, link);
-        if (symlink(path, link) == 0)
+        if (symlink(path, link) == 0) {
             return 0;
-        if (errno != EEXIST)
+        }
+        if (errno != EEXIST) {
             return -errno;
+        }
         ssize_t length = readlink(link, there, sizeof(there));
-        if (length == (ssize_t)strlen(path) && memcmp(there, path, (size_t)length) == 0)
+        if (length == (ssize_t)strlen(path) && memcmp(there, path, (size_t)length) == 0) {
             return 0;
+        }
     }
 }
 
@@ -95,18 +102,22 @@ int library_preload(const char *path, const char *directory)
     char link[SESSION_PATH_BYTES];
     if (strpbrk(path, " :")) {
         int result = link_to(path, directory, link);
-        if (result)
+        if (result) {
             return result;
+        }
         path = link;
     }
     const char *before = getenv("LD_PRELOAD");
-    if (!before || !*before)
+    if (!before || !*before) {
         return setenv("LD_PRELOAD", path, 1) ? -errno : 0;
-    if (has_word(before, path))
+    }
+    if (has_word(before, path)) {
         return 0;
+    }
     char *both = NULL;
-    if (asprintf(&both, "%s:%s", path, before) < 0)
+    if (asprintf(&both, "%s:%s", path, before) < 0) {
         return -ENOMEM;
+    }
     int result = setenv("LD_PRELOAD", both, 1) ? -errno : 0;
     free(both);
     return result;

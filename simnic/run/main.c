@@ -39,10 +39,12 @@ int main(int argc, char **argv)
         complain("say what to do: run or ctl (see simnic --help)");
         return EXIT_USAGE;
     }
-    if (strcmp(word, "run") == 0)
+    if (strcmp(word, "run") == 0) {
         return run_main(argc - 1, argv + 1);
-    if (strcmp(word, "ctl") == 0)
+    }
+    if (strcmp(word, "ctl") == 0) {
         return ctl_main(argc - 1, argv + 1);
+    }
     if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 || strcmp(word, "help") == 0) {
         return print(usage);
     }

@@ -43,11 +43,12 @@ static void reap(struct outer *outer)
 {
     pid_t pid;
     int status;
-    while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
+    while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
         if (pid == outer->inner) {
             outer->inner_dead = true;
             outer->inner_status = status;
         }
+    }
 }
 
 static void hear_signals(struct outer *outer)
@@ -55,10 +56,11 @@ static void hear_signals(struct outer *outer)
     struct signalfd_siginfo info;
     while (signal_next(outer->runner, &info)) {
         /* The inner process sends SIGCONT to us alone, and means us alone. */
-        if (info.ssi_signo == SIGCHLD)
+        if (info.ssi_signo == SIGCHLD) {
             reap(outer);
-        else if (!signal_is_of_group(&info) && (pid_t)info.ssi_pid != outer->inner)
+        } else if (!signal_is_of_group(&info) && (pid_t)info.ssi_pid != outer->inner) {
             word_send(outer->channel, WORD_SIGNAL, (int)info.ssi_signo);
+        }
     }
 }
 
@@ -84,15 +86,17 @@ static void wait_for_inner(struct outer *outer)
     struct pollfd files[] = {{.fd = outer->runner->signals, .events = POLLIN},
                              {.fd = outer->channel, .events = POLLIN}};
     while (!outer->inner_dead) {
-        if (poll(files, 2, -1) < 0 && errno != EINTR)
+        if (poll(files, 2, -1) < 0 && errno != EINTR) {
             break;
+        }
         /* Signals first: those that the command was stopped with are to be told of before
          * stopping. */
         hear_signals(outer);
         hear_words(outer);
         /* A closed channel would be ready for ever; SIGCHLD comes soon. */
-        if (files[1].revents & (POLLHUP | POLLERR))
+        if (files[1].revents & (POLLHUP | POLLERR)) {
             files[1].fd = -1;
+        }
     }
     hear_words(outer);
 }
@@ -103,8 +107,9 @@ static int start(struct outer *outer)
     const pid_t self = getpid();
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     strangers_find(&outer->runner->strangers);
-    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, channels) != 0)
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, channels) != 0) {
         return -errno;
+    }
     outer->inner = fork();
     if (outer->inner < 0) {
         int result = -errno;
@@ -135,8 +140,9 @@ int outer_run(struct runner *runner)
     cleanup_descendants(&runner->strangers);
     session_leave(&runner->membership);
     session_sweep();
-    if (outer.command_ended)
+    if (outer.command_ended) {
         return status_of(outer.command_status);
+    }
     complain("its own process %d ended with status %d: ended the command", (int)outer.inner,
              status_of(outer.inner_status));
     return WIFSIGNALED(outer.inner_status) ? status_of(outer.inner_status) : EXIT_TROUBLE;

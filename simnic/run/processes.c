@@ -17,14 +17,16 @@ int signals_take(struct runner *runner)
 {
     sigset_t set;
     sigemptyset(&set);
-    for (size_t i = 0; i < sizeof(passed_on) / sizeof(passed_on[0]); i++)
+    for (size_t i = 0; i < sizeof(passed_on) / sizeof(passed_on[0]); i++) {
         sigaddset(&set, passed_on[i]);
+    }
     sigaddset(&set, SIGCHLD);
     /* Whoever started us may ignore SIGCHLD, and then there would be nothing to wait for. */
     struct sigaction plain = {.sa_handler = SIG_DFL};
     if (sigaction(SIGCHLD, &plain, &runner->child_before) != 0 ||
-        sigprocmask(SIG_BLOCK, &set, &runner->mask_before) != 0)
+        sigprocmask(SIG_BLOCK, &set, &runner->mask_before) != 0) {
         return -errno;
+    }
     runner->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     return runner->signals < 0 ? -errno : 0;
 }
@@ -45,8 +47,9 @@ void word_send(int channel, enum word_kind kind, int value)
 int word_receive(int channel, struct word *word)
 {
     ssize_t bytes = recv(channel, word, sizeof(*word), MSG_DONTWAIT);
-    if (bytes == (ssize_t)sizeof(*word))
+    if (bytes == (ssize_t)sizeof(*word)) {
         return 1;
+    }
     return bytes < 0 && (errno == EAGAIN || errno == EINTR) ? 0 : -1;
 }
 

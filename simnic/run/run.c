@@ -44,10 +44,11 @@ static int usage_error(char **argv, int code)
 {
     const char *what = code == ':' ? "needs a value" : "is no option";
     /* optopt names a short option; a long one is the word before optind. */
-    if (optopt > 0 && optopt < 256)
+    if (optopt > 0 && optopt < 256) {
         complain("run: -%c %s (see simnic run --help)", optopt, what);
-    else
+    } else {
         complain("run: %s %s (see simnic run --help)", argv[optind - 1], what);
+    }
     return EXIT_USAGE;
 }
 
@@ -89,8 +90,9 @@ static int parse(int argc, char **argv, struct options *options)
         complain("run: --private and --session are two answers to one question");
         return EXIT_USAGE;
     }
-    if (optind < argc)
+    if (optind < argc) {
         return 0;
+    }
     complain("run: say which command to run (see simnic run --help)");
     return EXIT_USAGE;
 }
@@ -103,19 +105,22 @@ static void fill_standard_files(void)
     do {
         fd = open("/dev/null", O_RDWR | O_CLOEXEC);
     } while (fd >= 0 && fd <= STDERR_FILENO);
-    if (fd >= 0)
+    if (fd >= 0) {
         close(fd);
+    }
 }
 
 static int set_fault(const struct membership *membership, const char *fault)
 {
     char path[SESSION_PATH_BYTES], error[256] = "";
-    if (!fault)
+    if (!fault) {
         return 0;
+    }
     session_file(membership->directory, SESSION_FABRIC, path);
     int result = fabric_set_fault(path, fault, error, sizeof(error));
-    if (!result)
+    if (!result) {
         return 0;
+    }
     complain("--fault: %s", *error ? error : strerror(-result));
     return result == -EINVAL ? EXIT_USAGE : EXIT_TROUBLE;
 }
@@ -128,10 +133,12 @@ static int set_environment(const struct options *options, const struct membershi
     int result = library_preload(library, membership->directory);
     if (!result && (setenv(SESSION_VARIABLE, membership->directory, 1) != 0 ||
                     setenv("SYSFS_PATH", sysfs, 1) != 0 ||
-                    (options->trace && setenv(SESSION_TRACE_VARIABLE, "1", 1) != 0)))
+                    (options->trace && setenv(SESSION_TRACE_VARIABLE, "1", 1) != 0))) {
         result = -errno;
-    if (!result)
+    }
+    if (!result) {
         return 0;
+    }
     complain("cannot set the environment: %s", strerror(-result));
     return EXIT_TROUBLE;
 }
@@ -153,8 +160,9 @@ static int prepare(const struct options *options, struct runner *runner, char li
 {
     char name[SESSION_NAME_MAX + 1];
     int status = options->private ? choose_private_name(name) : 0;
-    if (status)
+    if (status) {
         return status;
+    }
     const char *wrong =
         session_choose(options->private ? name : options->session, runner->membership.directory);
     if (wrong) {
@@ -171,8 +179,9 @@ static int run(const struct options *options)
     char library[PATH_MAX];
     fill_standard_files();
     int status = prepare(options, &runner, library);
-    if (status)
+    if (status) {
         return status;
+    }
     /* From here on a signal must not end us before the session is left. */
     int result = signals_take(&runner);
     if (result) {
@@ -181,13 +190,16 @@ static int run(const struct options *options)
     }
     session_sweep();
     status = session_join(&runner.membership);
-    if (status)
+    if (status) {
         return status;
+    }
     status = set_fault(&runner.membership, options->fault);
-    if (!status)
+    if (!status) {
         status = set_environment(options, &runner.membership, library);
-    if (!status)
+    }
+    if (!status) {
         return outer_run(&runner);
+    }
     session_leave(&runner.membership);
     return status;
 }
@@ -196,9 +208,11 @@ int run_main(int argc, char **argv)
 {
     struct options options = {0};
     int status = parse(argc, argv, &options);
-    if (status)
+    if (status) {
         return status;
-    if (options.help)
+    }
+    if (options.help) {
         return fputs(usage, stdout) == EOF || fflush(stdout) == EOF ? EXIT_TROUBLE : 0;
+    }
     return run(&options);
 }

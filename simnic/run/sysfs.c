@@ -92,8 +92,9 @@ static void make_parents(struct writer *writer, const char *path)
     for (const char *slash = strchr(path, '/'); slash && !writer->error;
          slash = strchr(slash + 1, '/')) {
         snprintf(part, sizeof(part), "%.*s", (int)(slash - path), path);
-        if (mkdirat(writer->root, part, 0755) != 0 && errno != EEXIST)
+        if (mkdirat(writer->root, part, 0755) != 0 && errno != EEXIST) {
             writer->error = -errno;
+        }
     }
 }
 
@@ -106,13 +107,15 @@ static void write_line(struct writer *writer, const char *path, const char *line
         fd = openat(writer->root, path, flags, 0444);
     }
     if (fd < 0) {
-        if (!writer->error)
+        if (!writer->error) {
             writer->error = -errno;
+        }
         return;
     }
     ssize_t written = write(fd, line, bytes);
-    if (written != (ssize_t)bytes)
+    if (written != (ssize_t)bytes) {
         writer->error = written < 0 ? -errno : -ENOSPC;
+    }
     close(fd);
 }
 
@@ -121,8 +124,9 @@ __attribute__((format(printf, 3, 4))) static void put(struct writer *writer, con
                                                       const char *format, ...)
 {
     char path[PATH_MAX], line[256];
-    if (writer->error)
+    if (writer->error) {
         return;
+    }
     va_list values;
     va_start(values, format);
     int length = vsnprintf(line, sizeof(line) - 1, format, values);
@@ -154,16 +158,18 @@ __attribute__((format(printf, 3, 4))) static void put_link(struct writer *writer
                                                            const char *target, ...)
 {
     char path[PATH_MAX], to[PATH_MAX];
-    if (writer->error)
+    if (writer->error) {
         return;
+    }
     va_list values;
     va_start(values, target);
     vsnprintf(to, sizeof(to), target, values);
     va_end(values);
     snprintf(path, sizeof(path), "%s%s", writer->base, name);
     make_parents(writer, path);
-    if (!writer->error && symlinkat(to, writer->root, path) != 0)
+    if (!writer->error && symlinkat(to, writer->root, path) != 0) {
         writer->error = -errno;
+    }
 }
 
 __attribute__((format(printf, 2, 3))) static void enter(struct writer *writer, const char *format,
@@ -191,8 +197,9 @@ static void words_of_guid(uint64_t guid, char text[24])
 
 static void words_of_gid(const uint8_t raw[16], char text[40])
 {
-    for (int i = 0; i < 8; i++)
+    for (int i = 0; i < 8; i++) {
         snprintf(text + 5 * i, 6, "%02x%02x%s", raw[2 * i], raw[2 * i + 1], i < 7 ? ":" : "");
+    }
 }
 
 /* The processors near the device: all of them. */
@@ -208,10 +215,11 @@ static void put_locality(struct writer *writer)
         used += (size_t)snprintf(mask + used, sizeof(mask) - used, word ? "%08x," : "%08x", value);
     }
     put(writer, "local_cpus", "%s", mask);
-    if (count > 1)
+    if (count > 1) {
         put(writer, "local_cpulist", "0-%ld", count - 1);
-    else
+    } else {
         put(writer, "local_cpulist", "0");
+    }
     put(writer, "numa_node", "%d", access("/sys/devices/system/node/node0", F_OK) == 0 ? 0 : -1);
 }
 
@@ -258,8 +266,9 @@ static void put_gids(struct writer *writer, const struct rail *rail)
         put_numbered(writer, "gids", i, "%s", text);
         /* The attributes of a free entry cannot be read. The kernel says EINVAL; a file that is not
          * there comes closest. */
-        if (gid->type == RAIL_GID_NONE)
+        if (gid->type == RAIL_GID_NONE) {
             continue;
+        }
         put_numbered(writer, "gid_attrs/types", i, "%s",
                      gid->type == RAIL_GID_ROCE_V1 ? "IB/RoCE v1" : "RoCE v2");
         put_numbered(writer, "gid_attrs/ndevs", i, RAIL_NET_DEVICE);
@@ -280,8 +289,9 @@ static void put_port(struct writer *writer, const struct rail *rail, const char 
     put(writer, "sm_sl", "0");
     put(writer, "cap_mask", "0x%08x", PORT_CAPABILITIES);
     put_gids(writer, rail);
-    for (int i = 0; i < RAIL_PKEY_COUNT; i++)
+    for (int i = 0; i < RAIL_PKEY_COUNT; i++) {
         put_numbered(writer, "pkeys", i, "0x%04x", RAIL_PKEY);
+    }
     char file[64];
     for (size_t i = 0; i < sizeof(counters) / sizeof(counters[0]); i++) {
         snprintf(file, sizeof(file), "counters/%s", counters[i]);
@@ -347,14 +357,16 @@ static bool lists_newest_first(struct writer *writer)
     DIR *directory = fd < 0 ? NULL : fdopendir(fd);
     if (!directory) {
         writer->error = writer->error ? writer->error : -errno;
-        if (fd >= 0)
+        if (fd >= 0) {
             close(fd);
+        }
         return false;
     }
     /* "devices" was the first. */
     struct dirent *entry;
-    while ((entry = readdir(directory)) && strcmp(entry->d_name, "devices") != 0)
+    while ((entry = readdir(directory)) && strcmp(entry->d_name, "devices") != 0) {
         newest_first |= entry->d_name[0] != '.';
+    }
     closedir(directory);
     return newest_first;
 }
@@ -362,11 +374,13 @@ static bool lists_newest_first(struct writer *writer)
 int sysfs_generate(const char *root)
 {
     struct writer writer = {.root = -1};
-    if (mkdir(root, 0755) != 0)
+    if (mkdir(root, 0755) != 0) {
         return -errno;
+    }
     writer.root = open(root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (writer.root < 0)
+    if (writer.root < 0) {
         return -errno;
+    }
     for (int i = 0; i < RAIL_COUNT; i++) {
         char address[16];
         pci_address(i, address);
@@ -380,8 +394,9 @@ int sysfs_generate(const char *root)
     /* libibverbs lists devices in the order in which it reads them here: mlx5_0 is to be the
      * first. */
     const bool backwards = lists_newest_first(&writer);
-    for (int i = 0; i < RAIL_COUNT; i++)
+    for (int i = 0; i < RAIL_COUNT; i++) {
         put_classes(&writer, backwards ? RAIL_COUNT - 1 - i : i);
+    }
     enter(&writer, "class/infiniband_verbs/");
     put(&writer, "abi_version", "%d", UVERBS_ABI);
     close(writer.root);

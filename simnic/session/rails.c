@@ -27,18 +27,24 @@ const struct rail rails[RAIL_COUNT] = {
 
 int rail_of_gid(const uint8_t gid[16])
 {
-    for (int r = 0; r < RAIL_COUNT; r++)
-        for (int g = 0; g < RAIL_GID_COUNT; g++)
-            if (rails[r].gid[g].type != RAIL_GID_NONE && memcmp(rails[r].gid[g].raw, gid, 16) == 0)
+    for (int r = 0; r < RAIL_COUNT; r++) {
+        for (int g = 0; g < RAIL_GID_COUNT; g++) {
+            if (rails[r].gid[g].type != RAIL_GID_NONE &&
+                memcmp(rails[r].gid[g].raw, gid, 16) == 0) {
                 return r;
+            }
+        }
+    }
     return -1;
 }
 
 int rail_of_ipv4(const uint8_t address[4])
 {
-    for (int r = 0; r < RAIL_COUNT; r++)
-        if (memcmp(rails[r].ipv4, address, 4) == 0)
+    for (int r = 0; r < RAIL_COUNT; r++) {
+        if (memcmp(rails[r].ipv4, address, 4) == 0) {
             return r;
+        }
+    }
     return -1;
 }
 

@@ -26,8 +26,9 @@ const char *session_name_in(const char *directory)
     char start[SESSION_PATH_BYTES];
     session_directory_of("", start);
     size_t length = strlen(start);
-    if (strncmp(directory, start, length) != 0 || !session_name_is_valid(directory + length))
+    if (strncmp(directory, start, length) != 0 || !session_name_is_valid(directory + length)) {
         return NULL;
+    }
     return directory + length;
 }
 
@@ -53,15 +54,19 @@ const char *session_choose(const char *option, char directory[SESSION_PATH_BYTES
     if (!name) {
         const char *current = getenv(SESSION_VARIABLE);
         name = current ? session_name_in(current) : NULL;
-        if (name && !session_is_complete(current))
+        if (name && !session_is_complete(current)) {
             name = NULL;
+        }
     }
-    if (!name && (name = getenv(SESSION_NAME_VARIABLE)))
+    if (!name && (name = getenv(SESSION_NAME_VARIABLE))) {
         origin = SESSION_NAME_VARIABLE;
-    if (!name)
+    }
+    if (!name) {
         name = "default";
-    if (!session_name_is_valid(name))
+    }
+    if (!session_name_is_valid(name)) {
         return origin;
+    }
     session_directory_of(name, directory);
     return NULL;
 }

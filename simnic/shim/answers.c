@@ -73,8 +73,9 @@ int answer_query_device(const struct call *call)
 {
     /* libibverbs asks without buffers to learn whether this way of asking exists: ENOSPC says yes
      * (cmd_fallback.c). */
-    if (!attribute(call, UVERBS_ATTR_CORE_OUT))
+    if (!attribute(call, UVERBS_ATTR_CORE_OUT)) {
         return ENOSPC;
+    }
     struct ib_uverbs_query_device_resp response = device_attributes(call->context);
     return attribute_out(call, UVERBS_ATTR_CORE_OUT, &response, sizeof(response));
 }
@@ -110,8 +111,9 @@ int answer_query_device_ex(const struct call *call)
 
 int answer_query_port(const struct call *call)
 {
-    if (attribute_number(call, UVERBS_ATTR_QUERY_PORT_PORT_NUM, 0) != RAIL_PORT)
+    if (attribute_number(call, UVERBS_ATTR_QUERY_PORT_PORT_NUM, 0) != RAIL_PORT) {
         return EINVAL;
+    }
     bool down = process.device.rails_down >> call->context->rail & 1;
     struct ib_uverbs_query_port_resp_ex response = {
         .legacy_resp =
@@ -169,8 +171,9 @@ int answer_get_context(const struct call *call)
     struct mlx5_ib_alloc_ucontext_resp driver = driver_context();
     int result =
         attribute_out32(call, UVERBS_ATTR_GET_CONTEXT_NUM_COMP_VECTORS, COMPLETION_VECTORS);
-    if (!result)
+    if (!result) {
         result = attribute_out64(call, UVERBS_ATTR_GET_CONTEXT_CORE_SUPPORT, 0);
+    }
     return result ? result : attribute_out(call, UVERBS_ATTR_UHW_OUT, &driver, sizeof(driver));
 }
 
@@ -178,8 +181,9 @@ int answer_query_context(const struct call *call)
 {
     int result =
         attribute_out32(call, UVERBS_ATTR_QUERY_CONTEXT_NUM_COMP_VECTORS, COMPLETION_VECTORS);
-    if (!result)
+    if (!result) {
         result = attribute_out64(call, UVERBS_ATTR_QUERY_CONTEXT_CORE_SUPPORT, 0);
+    }
     struct mlx5_ib_alloc_ucontext_resp driver = driver_context();
     return result
                ? result
@@ -190,8 +194,9 @@ static bool gid_entry(const struct context *context, uint32_t index,
                       struct ib_uverbs_gid_entry *entry)
 {
     const struct rail_gid *gid = &rails[context->rail].gid[index];
-    if (gid->type == RAIL_GID_NONE)
+    if (gid->type == RAIL_GID_NONE) {
         return false;
+    }
     *entry = (struct ib_uverbs_gid_entry){
         .gid_index = index,
         .port_num = RAIL_PORT,
@@ -209,12 +214,15 @@ int answer_gid_table(const struct call *call)
     uint64_t count = 0;
     const struct ib_uverbs_attr *out = attribute(call, UVERBS_ATTR_QUERY_GID_TABLE_RESP_ENTRIES);
     if (attribute_number(call, UVERBS_ATTR_QUERY_GID_TABLE_FLAGS, 0) ||
-        attribute_number(call, UVERBS_ATTR_QUERY_GID_TABLE_ENTRY_SIZE, 0) != sizeof(entries[0]))
+        attribute_number(call, UVERBS_ATTR_QUERY_GID_TABLE_ENTRY_SIZE, 0) != sizeof(entries[0])) {
         return EINVAL;
-    for (uint32_t index = 0; index < RAIL_GID_COUNT; index++)
+    }
+    for (uint32_t index = 0; index < RAIL_GID_COUNT; index++) {
         count += gid_entry(call->context, index, &entries[count]);
-    if (out && out->len < count * sizeof(entries[0]))
+    }
+    if (out && out->len < count * sizeof(entries[0])) {
         return EINVAL;
+    }
     int result = attribute_out(call, UVERBS_ATTR_QUERY_GID_TABLE_RESP_ENTRIES, entries,
                                count * sizeof(entries[0]));
     return result ? result
@@ -227,9 +235,11 @@ int answer_gid_entry(const struct call *call)
     uint64_t index = attribute_number(call, UVERBS_ATTR_QUERY_GID_ENTRY_GID_INDEX, UINT64_MAX);
     if (attribute_number(call, UVERBS_ATTR_QUERY_GID_ENTRY_FLAGS, 0) ||
         attribute_number(call, UVERBS_ATTR_QUERY_GID_ENTRY_PORT, 0) != RAIL_PORT ||
-        index >= RAIL_GID_COUNT)
+        index >= RAIL_GID_COUNT) {
         return EINVAL;
-    if (!gid_entry(call->context, (uint32_t)index, &entry))
+    }
+    if (!gid_entry(call->context, (uint32_t)index, &entry)) {
         return ENODATA;
+    }
     return attribute_out(call, UVERBS_ATTR_QUERY_GID_ENTRY_RESP_ENTRY, &entry, sizeof(entry));
 }

@@ -10,9 +10,11 @@
 
 struct ib_uverbs_attr *attribute(const struct call *call, uint16_t id)
 {
-    for (uint16_t i = 0; i < call->header->num_attrs; i++)
-        if (call->header->attrs[i].attr_id == id)
+    for (uint16_t i = 0; i < call->header->num_attrs; i++) {
+        if (call->header->attrs[i].attr_id == id) {
             return &call->header->attrs[i];
+        }
+    }
     return NULL;
 }
 
@@ -20,14 +22,17 @@ uint64_t attribute_number(const struct call *call, uint16_t id, uint64_t missing
 {
     const struct ib_uverbs_attr *a = attribute(call, id);
     uint64_t value = 0;
-    if (!a)
+    if (!a) {
         return missing;
-    if (a->len == 0) /* a handle or a descriptor */
+    }
+    if (a->len == 0) { /* a handle or a descriptor */
         return a->data;
-    if (a->len <= sizeof(value))
+    }
+    if (a->len <= sizeof(value)) {
         memcpy(&value, &a->data, a->len);
-    else
+    } else {
         return missing;
+    }
     return value;
 }
 
@@ -35,10 +40,12 @@ int attribute_in(const struct call *call, uint16_t id, void *to, size_t bytes, s
 {
     const struct ib_uverbs_attr *a = attribute(call, id);
     memset(to, 0, bytes);
-    if (!a)
+    if (!a) {
         return ENOENT;
-    if (a->len < least)
+    }
+    if (a->len < least) {
         return EINVAL;
+    }
     size_t count = a->len < bytes ? a->len : bytes;
     if (a->len <= sizeof(a->data)) {
         memcpy(to, &a->data, count);
@@ -56,8 +63,9 @@ int attribute_command_on(const struct call *call, void *request, size_t bytes, u
                          uint32_t *handle, struct object **object)
 {
     int result = attribute_command(call, request, bytes);
-    if (result)
+    if (result) {
         return result;
+    }
     *object = object_find(call->context, type, *handle);
     return *object ? 0 : EINVAL;
 }
@@ -71,16 +79,19 @@ int attribute_out(const struct call *call, uint16_t id, const void *from, size_t
 {
     static const uint8_t zeros[64];
     struct ib_uverbs_attr *a = attribute(call, id);
-    if (!a)
+    if (!a) {
         return 0;
+    }
     uint8_t *to = (uint8_t *)(uintptr_t)a->data;
     size_t count = a->len < bytes ? a->len : bytes;
-    if (!dma_copy(to, from, count))
+    if (!dma_copy(to, from, count)) {
         return EFAULT;
+    }
     for (size_t at = count; at < a->len; at += sizeof(zeros)) {
         size_t part = a->len - at < sizeof(zeros) ? a->len - at : sizeof(zeros);
-        if (!dma_copy(to + at, zeros, part))
+        if (!dma_copy(to + at, zeros, part)) {
             return EFAULT;
+        }
     }
     a->flags |= UVERBS_ATTR_F_VALID_OUTPUT;
     return 0;
@@ -99,6 +110,7 @@ int attribute_out64(const struct call *call, uint16_t id, uint64_t value)
 void attribute_out_handle(const struct call *call, uint16_t id, uint64_t value)
 {
     struct ib_uverbs_attr *a = attribute(call, id);
-    if (a)
+    if (a) {
         a->data = value;
+    }
 }

@@ -30,8 +30,9 @@ static void read_both_clocks(__u64 *cycles, struct timespec *day)
         uint64_t before = process_now_ns();
         clock_gettime(CLOCK_REALTIME, &now);
         uint64_t ns = process_now_ns() - before;
-        if (ns >= taken_ns)
+        if (ns >= taken_ns) {
             continue;
+        }
         taken_ns = ns;
         *cycles = before + ns / 2;
         *day = now;
@@ -62,11 +63,13 @@ bool clock_map(const uint8_t *address)
     bool noted = false;
     process_lock();
     for (uint32_t i = 0; i < MOST_MAPPINGS && !noted; i++) {
-        if (atomic_load(&mapped[i]))
+        if (atomic_load(&mapped[i])) {
             continue;
+        }
         atomic_store(&mapped[i], address);
-        if (i >= atomic_load(&mapped_end))
+        if (i >= atomic_load(&mapped_end)) {
             atomic_store(&mapped_end, i + 1);
+        }
         noted = true;
     }
     process_unlock();
@@ -78,8 +81,9 @@ void clock_unmap(const uint8_t *address, size_t bytes)
     uint32_t end = atomic_load_explicit(&mapped_end, memory_order_relaxed);
     for (uint32_t i = 0; i < end; i++) {
         const uint8_t *place = atomic_load_explicit(&mapped[i], memory_order_relaxed);
-        if (place && place >= address && place < address + bytes)
+        if (place && place >= address && place < address + bytes) {
             atomic_store(&mapped[i], NULL);
+        }
     }
 }
 
@@ -88,13 +92,16 @@ bool clock_trap(uintptr_t address, void *ucontext)
     const uint8_t *page = (const uint8_t *)(address & ~(uintptr_t)(DEVICE_UAR_BYTES - 1));
     uint32_t end = atomic_load_explicit(&mapped_end, memory_order_relaxed);
     bool ours = false;
-    for (uint32_t i = 0; i < end && !ours; i++)
+    for (uint32_t i = 0; i < end && !ours; i++) {
         ours = atomic_load_explicit(&mapped[i], memory_order_relaxed) == page;
-    if (!ours)
+    }
+    if (!ours) {
         return false;
+    }
     int error = errno;
     uint64_t now = htobe64(process_now_ns());
-    struct emulate_page target = {(uintptr_t)page + CLOCK_CORE_OFFSET, (uint8_t *)&now, sizeof(now)};
+    struct emulate_page target = {(uintptr_t)page + CLOCK_CORE_OFFSET, (uint8_t *)&now,
+                                  sizeof(now)};
     bool made = emulate_load(ucontext, &target);
     errno = error;
     return made;

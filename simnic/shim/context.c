@@ -38,8 +38,9 @@ int context_open(int rail, int flags)
     int fd = real.fcntl(process.page_file, flags & O_CLOEXEC ? F_DUPFD_CLOEXEC : F_DUPFD, 0);
     result = fd < 0 ? errno : descriptors_add(fd, DESCRIPTOR_UVERBS, context);
     if (result) {
-        if (fd >= 0)
+        if (fd >= 0) {
             real.close(fd);
+        }
         free(context);
         errno = result;
         return -1;
@@ -54,15 +55,18 @@ int context_open(int rail, int flags)
 static bool grow(struct context *context)
 {
     uint32_t count = context->object_room ? context->object_room * 2 : 64;
-    if (count > MOST_OBJECTS)
+    if (count > MOST_OBJECTS) {
         return false;
+    }
     struct object **objects = realloc(context->objects, count * sizeof(*objects));
-    if (!objects)
+    if (!objects) {
         return false;
+    }
     context->objects = objects;
     uint32_t *handles = realloc(context->free_handles, count * sizeof(*handles));
-    if (!handles)
+    if (!handles) {
         return false;
+    }
     context->free_handles = handles;
     context->object_room = count;
     return true;
@@ -70,11 +74,14 @@ static bool grow(struct context *context)
 
 struct object *object_create(struct context *context, uint16_t type)
 {
-    if (context->free_count == 0 && context->object_count == context->object_room && !grow(context))
+    if (context->free_count == 0 && context->object_count == context->object_room &&
+        !grow(context)) {
         return NULL;
+    }
     struct object *object = calloc(1, sizeof(*object));
-    if (!object)
+    if (!object) {
         return NULL;
+    }
     object->handle = context->free_count ? context->free_handles[--context->free_count]
                                          : context->object_count++;
     object->type = type;
@@ -109,27 +116,31 @@ static void destroy_thing(uint16_t type, void *thing)
 struct object *object_create_for(struct context *context, uint16_t type, void *thing)
 {
     struct object *object = thing ? object_create(context, type) : NULL;
-    if (object)
+    if (object) {
         object->thing = thing;
-    else if (thing)
+    } else if (thing) {
         destroy_thing(type, thing);
+    }
     return object;
 }
 
 struct object *object_find(struct context *context, uint16_t type, uint64_t handle)
 {
-    if (handle >= context->object_count || !context->objects[handle])
+    if (handle >= context->object_count || !context->objects[handle]) {
         return NULL;
+    }
     return context->objects[handle]->type == type ? context->objects[handle] : NULL;
 }
 
 void object_use(struct object *object, struct object *parent)
 {
-    if (!parent)
+    if (!parent) {
         return;
+    }
     for (int i = 0; i < OBJECT_PARENTS; i++) {
-        if (object->parents[i])
+        if (object->parents[i]) {
             continue;
+        }
         object->parents[i] = parent;
         parent->uses++;
         return;
@@ -138,8 +149,9 @@ void object_use(struct object *object, struct object *parent)
 
 static void destroy_page(uint32_t page)
 {
-    if (page == 0) /* none was found for it */
+    if (page == 0) { /* none was found for it */
         return;
+    }
     doorbells_drop(page);
     device_remove_page(&process.device, page);
     process.page_used[page] = false;
@@ -147,24 +159,32 @@ static void destroy_page(uint32_t page)
 
 int object_destroy(struct object *object)
 {
-    if (object->uses)
+    if (object->uses) {
         return EBUSY;
-    if (object->type == MLX5_IB_OBJECT_UAR)
+    }
+    if (object->type == MLX5_IB_OBJECT_UAR) {
         destroy_page((uint32_t)object->number);
-    if (object->thing)
+    }
+    if (object->thing) {
         destroy_thing(object->type, object->thing);
-    if (object->mapping)
+    }
+    if (object->mapping) {
         real.munmap(object->mapping, object->mapping_bytes);
+    }
     events_purge(object);
-    if (object->completions)
+    if (object->completions) {
         channel_release(object->completions);
-    for (int i = 0; i < OBJECT_PARENTS; i++)
-        if (object->parents[i])
+    }
+    for (int i = 0; i < OBJECT_PARENTS; i++) {
+        if (object->parents[i]) {
             object->parents[i]->uses--;
+        }
+    }
     struct context *context = object->context;
     context->objects[object->handle] = NULL;
-    if (context->made == object)
+    if (context->made == object) {
         context->made = NULL;
+    }
     context->free_handles[context->free_count++] = object->handle;
     free(object);
     return 0;
@@ -180,12 +200,15 @@ void context_close(struct context *context)
     process_lock();
     for (bool any = true; any;) {
         any = false;
-        for (uint32_t handle = 0; handle < context->object_count; handle++)
-            if (context->objects[handle] && object_destroy(context->objects[handle]) == 0)
+        for (uint32_t handle = 0; handle < context->object_count; handle++) {
+            if (context->objects[handle] && object_destroy(context->objects[handle]) == 0) {
                 any = true;
+            }
+        }
     }
-    while (!list_empty(&context->async_channels))
+    while (!list_empty(&context->async_channels)) {
         list_remove(context->async_channels.next);
+    }
     list_remove(&context->all);
     service_unlock();
     free(context->objects);

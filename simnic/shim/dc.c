@@ -10,8 +10,9 @@
 
 uint32_t dc_type(uint32_t type, uint32_t driver_flags)
 {
-    if (type != IBV_QPT_DRIVER)
+    if (type != IBV_QPT_DRIVER) {
         return type;
+    }
     switch (driver_flags & (MLX5_QP_FLAG_TYPE_DCI | MLX5_QP_FLAG_TYPE_DCT)) {
     case MLX5_QP_FLAG_TYPE_DCI:
         return TYPE_DCI;
@@ -24,8 +25,9 @@ uint32_t dc_type(uint32_t type, uint32_t driver_flags)
 
 uint32_t dc_flags(uint32_t type)
 {
-    if (type == TYPE_DCI)
+    if (type == TYPE_DCI) {
         return MLX5_QP_FLAG_TYPE_DCI | MLX5_QP_FLAG_DCI_STREAM;
+    }
     return type == TYPE_DCT ? MLX5_QP_FLAG_TYPE_DCT : 0;
 }
 
@@ -39,30 +41,38 @@ static bool valid(uint32_t mask, uint32_t required, uint32_t optional)
  * destroyed. */
 static bool target_allowed(uint8_t from, uint8_t to, uint32_t mask)
 {
-    if (from == STATE_RESET && to == STATE_INIT)
+    if (from == STATE_RESET && to == STATE_INIT) {
         return valid(mask, IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX | IBV_QP_PORT, 0);
-    if (from == STATE_INIT && to == STATE_RTR)
+    }
+    if (from == STATE_INIT && to == STATE_RTR) {
         return valid(mask, IBV_QP_MIN_RNR_TIMER | IBV_QP_AV | IBV_QP_PATH_MTU, 0);
+    }
     return false;
 }
 
 static bool initiator_allowed(uint8_t from, uint8_t to, uint32_t mask)
 {
-    if (to == STATE_RESET)
+    if (to == STATE_RESET) {
         return valid(mask, 0, 0);
-    if (to == STATE_ERR)
+    }
+    if (to == STATE_ERR) {
         return from != STATE_RESET && valid(mask, 0, 0);
-    if (from == STATE_RESET && to == STATE_INIT)
+    }
+    if (from == STATE_RESET && to == STATE_INIT) {
         return valid(mask, IBV_QP_PKEY_INDEX | IBV_QP_PORT, 0);
-    if (from == STATE_INIT && to == STATE_INIT)
+    }
+    if (from == STATE_INIT && to == STATE_INIT) {
         return valid(mask, 0, IBV_QP_PKEY_INDEX | IBV_QP_PORT);
-    if (from == STATE_INIT && to == STATE_RTR)
+    }
+    if (from == STATE_INIT && to == STATE_RTR) {
         return valid(mask, IBV_QP_PATH_MTU, IBV_QP_PKEY_INDEX | IBV_QP_AV);
-    if (from == STATE_RTR && to == STATE_RTS)
+    }
+    if (from == STATE_RTR && to == STATE_RTS) {
         return valid(mask,
                      IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
                          IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_SQ_PSN,
                      IBV_QP_MIN_RNR_TIMER);
+    }
     return from == STATE_RTS && to == STATE_RTS && valid(mask, 0, IBV_QP_MIN_RNR_TIMER);
 }
 

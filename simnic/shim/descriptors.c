@@ -38,12 +38,14 @@ bool descriptors_is_virtual(int fd)
 
 int descriptors_add(int fd, enum descriptor_kind kind, void *thing)
 {
-    if (fd >= MOST)
+    if (fd >= MOST) {
         return EMFILE;
+    }
     descriptors_fresh(fd);
     struct file *file = calloc(1, sizeof(*file));
-    if (!file)
+    if (!file) {
         return ENOMEM;
+    }
     *file = (struct file){kind, 1, thing};
     descriptors_lock();
     atomic_store(&table[fd], file);
@@ -53,12 +55,14 @@ int descriptors_add(int fd, enum descriptor_kind kind, void *thing)
 
 struct file *descriptors_get(int fd)
 {
-    if (!descriptors_is_virtual(fd))
+    if (!descriptors_is_virtual(fd)) {
         return NULL;
+    }
     descriptors_lock();
     struct file *file = atomic_load(&table[fd]);
-    if (file)
+    if (file) {
         file->references++;
+    }
     descriptors_unlock();
     return file;
 }
@@ -68,8 +72,9 @@ void descriptors_put(struct file *file)
     descriptors_lock();
     bool last = --file->references == 0;
     descriptors_unlock();
-    if (!last)
+    if (!last) {
         return;
+    }
     switch (file->kind) {
     case DESCRIPTOR_UVERBS:
         context_close(file->thing);
@@ -78,8 +83,9 @@ void descriptors_put(struct file *file)
         channel_close(file->thing);
         break;
     case DESCRIPTOR_CM:
-        if (file->thing)
+        if (file->thing) {
             cm_file_close(file->thing);
+        }
         break;
     default:
         break;
@@ -95,10 +101,12 @@ static bool is_other_process(void)
 
 bool descriptors_duplicate(int fd, int copy)
 {
-    if (!descriptors_is_virtual(fd) || is_other_process())
+    if (!descriptors_is_virtual(fd) || is_other_process()) {
         return true;
-    if (copy >= MOST)
+    }
+    if (copy >= MOST) {
         return false;
+    }
     descriptors_lock();
     struct file *file = atomic_load(&table[fd]);
     if (file) {
@@ -111,41 +119,48 @@ bool descriptors_duplicate(int fd, int copy)
 
 void descriptors_remove(int fd)
 {
-    if (!descriptors_is_virtual(fd) || is_other_process())
+    if (!descriptors_is_virtual(fd) || is_other_process()) {
         return;
+    }
     descriptors_lock();
     struct file *file = atomic_exchange(&table[fd], NULL);
     descriptors_unlock();
-    if (file)
+    if (file) {
         descriptors_put(file);
+    }
 }
 
 /* What the file stands for must not touch the descriptor any more: it may be another file's. */
 static void lose_descriptor(int fd)
 {
     struct file *file = descriptors_get(fd);
-    if (!file)
+    if (!file) {
         return;
-    if (file->kind == DESCRIPTOR_EVENTS)
+    }
+    if (file->kind == DESCRIPTOR_EVENTS) {
         channel_lose_descriptor(file->thing, fd);
-    else if (file->kind == DESCRIPTOR_CM && file->thing)
+    } else if (file->kind == DESCRIPTOR_CM && file->thing) {
         cm_file_lose_descriptor(file->thing, fd);
+    }
     descriptors_remove(fd);
     descriptors_put(file);
 }
 
 int descriptors_fresh(int fd)
 {
-    if (descriptors_is_virtual(fd) && !is_other_process())
+    if (descriptors_is_virtual(fd) && !is_other_process()) {
         lose_descriptor(fd);
+    }
     return fd;
 }
 
 void descriptors_sweep(void)
 {
-    for (int fd = 0; fd < MOST; fd++)
-        if (descriptors_is_virtual(fd) && real.fcntl(fd, F_GETFD) < 0)
+    for (int fd = 0; fd < MOST; fd++) {
+        if (descriptors_is_virtual(fd) && real.fcntl(fd, F_GETFD) < 0) {
             descriptors_fresh(fd);
+        }
+    }
 }
 
 /* The contexts of the parent go on in the child, empty, with a device of its own; its connections do
@@ -154,12 +169,14 @@ void descriptors_inherit(void)
 {
     for (int fd = 0; fd < MOST; fd++) {
         struct file *file = atomic_load_explicit(&table[fd], memory_order_relaxed);
-        if (!file)
+        if (!file) {
             continue;
+        }
         file->references = file->references > 1 ? file->references : 1;
-        if (file->kind == DESCRIPTOR_CM)
+        if (file->kind == DESCRIPTOR_CM) {
             file->thing = NULL;
-        else if (file->kind == DESCRIPTOR_EVENTS)
+        } else if (file->kind == DESCRIPTOR_EVENTS) {
             channel_inherit(file->thing, fd);
+        }
     }
 }

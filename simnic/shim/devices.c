@@ -25,11 +25,14 @@
 
 static int device_of_name(const char *name)
 {
-    if (strcmp(name, RDMA_CM_NAME) == 0)
+    if (strcmp(name, RDMA_CM_NAME) == 0) {
         return DEVICE_RDMA_CM;
-    for (int rail = 0; rail < RAIL_COUNT; rail++)
-        if (strcmp(name, rails[rail].uverbs) == 0)
+    }
+    for (int rail = 0; rail < RAIL_COUNT; rail++) {
+        if (strcmp(name, rails[rail].uverbs) == 0) {
             return rail;
+        }
+    }
     return DEVICE_NONE;
 }
 
@@ -46,8 +49,9 @@ static bool path_of_directory(int directory, char to[PATH_MAX])
         length = readlink(link, to, PATH_MAX - 1);
     }
     errno = error;
-    if (length <= 0)
+    if (length <= 0) {
         return false;
+    }
     to[length == 1 ? 0 : length] = '\0';
     return true;
 }
@@ -62,8 +66,9 @@ static bool walk(char to[PATH_MAX], const char *path)
             while (length && to[--length] != '/')
                 ;
         } else if (span && !(span == 1 && path[0] == '.')) {
-            if (length + 1 + span >= PATH_MAX)
+            if (length + 1 + span >= PATH_MAX) {
                 return false;
+            }
             to[length++] = '/';
             memcpy(to + length, path, span);
             length += span;
@@ -79,13 +84,15 @@ int device_of_path(int directory, const char *path)
 {
     char walked[PATH_MAX];
     int length = program_path_length(path);
-    if (length <= 0)
+    if (length <= 0) {
         return DEVICE_NONE;
+    }
     /* The name decides for nearly every path a program opens. */
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
     int device = device_of_name(name);
-    if (device == DEVICE_NONE || !getenv("SIMNIC_SESSION"))
+    if (device == DEVICE_NONE || !getenv("SIMNIC_SESSION")) {
         return DEVICE_NONE;
+    }
     walked[0] = '\0';
     bool known = (path[0] == '/' || path_of_directory(directory, walked)) && walk(walked, path);
     size_t before = sizeof(DIRECTORY) - 1;
@@ -98,12 +105,14 @@ int device_of_descriptor(int fd)
 {
     struct file *file = descriptors_get(fd);
     int device = DEVICE_NONE;
-    if (!file)
+    if (!file) {
         return device;
-    if (file->kind == DESCRIPTOR_UVERBS)
+    }
+    if (file->kind == DESCRIPTOR_UVERBS) {
         device = ((struct context *)file->thing)->rail;
-    else if (file->kind == DESCRIPTOR_CM)
+    } else if (file->kind == DESCRIPTOR_CM) {
         device = DEVICE_RDMA_CM;
+    }
     descriptors_put(file);
     return device;
 }
@@ -122,10 +131,12 @@ static int open_rdma_cm(int flags)
      * an event. */
     struct cm_file *file = cm_file_open(process.cm, fd);
     result = file ? descriptors_add(fd, DESCRIPTOR_CM, file) : ENOMEM;
-    if (result == 0)
+    if (result == 0) {
         return fd;
-    if (file)
+    }
+    if (file) {
         cm_file_close(file);
+    }
     real.close(fd);
     errno = result;
     return -1;
@@ -136,16 +147,18 @@ int device_open(int device, int flags, mode_t mode)
     /* The flags are the kernel's matter: what may not be asked of a file such as ours, and which limits
      * there are. What only names a file opens none of its own. */
     int model = real.open(DEVICE_MODEL, flags, mode);
-    if (model < 0 || flags & O_PATH)
+    if (model < 0 || flags & O_PATH) {
         return descriptors_fresh(model);
+    }
     real.close(model);
     return device == DEVICE_RDMA_CM ? open_rdma_cm(flags) : context_open(device, flags);
 }
 
 static dev_t number_of(int device)
 {
-    if (device == DEVICE_RDMA_CM)
+    if (device == DEVICE_RDMA_CM) {
         return makedev(RDMA_CM_MAJOR, RDMA_CM_MINOR);
+    }
     return makedev(rails[device].major, rails[device].minor);
 }
 

@@ -47,10 +47,12 @@ int verb_device_command(const struct call *call)
     struct command_header header;
     int result =
         attribute_in(call, MLX5_IB_ATTR_DEVX_OTHER_CMD_IN, &header, sizeof(header), sizeof(header));
-    if (result)
+    if (result) {
         return result;
-    if (be16toh(header.opcode) != OPCODE_QUERY_HCA_CAP || be16toh(header.op_mod) != GENERAL_NOW)
+    }
+    if (be16toh(header.opcode) != OPCODE_QUERY_HCA_CAP || be16toh(header.op_mod) != GENERAL_NOW) {
         return EOPNOTSUPP;
+    }
     struct capability_answer answer = {0};
     answer.capability[QPC_EXTENSION_WORD] = htobe32(QPC_EXTENSION);
     return attribute_out(call, MLX5_IB_ATTR_DEVX_OTHER_CMD_OUT, &answer, sizeof(answer));
@@ -63,22 +65,27 @@ int verb_modify_by_command(const struct call *call)
         attribute_object(call, UVERBS_OBJECT_QP, MLX5_IB_ATTR_DEVX_OBJ_MODIFY_HANDLE);
     int result = attribute_in(call, MLX5_IB_ATTR_DEVX_OBJ_MODIFY_CMD_IN, &c, sizeof(c),
                               offsetof(struct stream_command, extension));
-    if (result)
+    if (result) {
         return result;
-    if (!object)
+    }
+    if (!object) {
         return EINVAL;
+    }
     struct queue_pair *qp = object->thing;
     uint32_t qpn = be32toh(c.extended_qpn);
     if (be16toh(c.header.opcode) != OPCODE_RTS2RTS_QP || qpn >> 31 == 0 || c.optional ||
-        be64toh(c.optional_more) != OPTIONAL_STREAM)
+        be64toh(c.optional_more) != OPTIONAL_STREAM) {
         return EOPNOTSUPP;
-    if ((qpn & 0xffffff) != qp->number || qp->type != TYPE_DCI)
+    }
+    if ((qpn & 0xffffff) != qp->number || qp->type != TYPE_DCI) {
         return EINVAL;
+    }
     uint32_t answer[4] = {0};
-    if (qp->state != STATE_RTS) /* the program may believe it is, if it has just failed */
+    if (qp->state != STATE_RTS) { /* the program may believe it is, if it has just failed */
         answer[0] = htobe32(STATUS_BAD_STATE << 24);
-    else
+    } else {
         streams_reset(qp, (uint16_t)be32toh(c.stream));
+    }
     result = attribute_out(call, MLX5_IB_ATTR_DEVX_OBJ_MODIFY_CMD_OUT, answer, sizeof(answer));
     /* As the kernel: a command that the adapter refuses is EREMOTEIO, and its answer says why. */
     return result ? result : answer[0] ? EREMOTEIO : 0;

@@ -45,8 +45,9 @@ static struct {
 
 static void set_writable(uint32_t page, bool writable)
 {
-    if (state.open[page] == writable || !state.page[page])
+    if (state.open[page] == writable || !state.page[page]) {
         return;
+    }
     state.open[page] = writable;
     mprotect(state.page[page], DEVICE_UAR_BYTES, writable ? PROT_READ | PROT_WRITE : PROT_READ);
 }
@@ -54,19 +55,23 @@ static void set_writable(uint32_t page, bool writable)
 static uint32_t page_at(uintptr_t address)
 {
     const uint8_t *start = (const uint8_t *)(address & ~(uintptr_t)(DEVICE_UAR_BYTES - 1));
-    if (!start) /* the program's own NULL, which numbers without a page would match */
+    if (!start) { /* the program's own NULL, which numbers without a page would match */
         return UINT32_MAX;
-    for (uint32_t page = 0; page < state.page_end; page++)
-        if (atomic_load_explicit(&state.page[page], memory_order_relaxed) == start)
+    }
+    for (uint32_t page = 0; page < state.page_end; page++) {
+        if (atomic_load_explicit(&state.page[page], memory_order_relaxed) == start) {
             return page;
+        }
+    }
     return UINT32_MAX;
 }
 
 static void set_free(void)
 {
     state.free = true;
-    for (uint32_t page = 0; page < state.page_end; page++)
+    for (uint32_t page = 0; page < state.page_end; page++) {
         set_writable(page, true);
+    }
 }
 
 bool doorbells_are_free(void)
@@ -78,16 +83,18 @@ void doorbells_close(void)
 {
     state.free = false;
     state.close_traps = 0;
-    for (uint32_t page = 0; page < state.page_end; page++)
+    for (uint32_t page = 0; page < state.page_end; page++) {
         set_writable(page, false);
+    }
 }
 
 /* Returns whether the program posts without waiting. Traps at which the device finds nothing to do are
  * parts of one push. */
 static bool is_streaming(void)
 {
-    if (!state.worked)
+    if (!state.worked) {
         return false;
+    }
     uint64_t now = process_now_ns();
     bool close = now - state.last_trap_ns < CLOSE_TRAPS_NS &&
                  process.device.packets_received == state.packets_received;
@@ -104,8 +111,9 @@ static void serve(void)
     bool free = state.free;
     uint64_t due_ns = device_deadline_ns(&process.device);
     service_unlock();
-    if (free)
+    if (free) {
         service_look_soon();
+    }
     service_look_at(due_ns);
 }
 
@@ -114,8 +122,9 @@ static void serve(void)
 static bool open_for_one(uint32_t page, void *ucontext)
 {
     bool stepping = single_step_is_on(); /* at a store to two pages */
-    if (state.free || !single_step_begin(ucontext))
+    if (state.free || !single_step_begin(ucontext)) {
         return false;
+    }
     state.stepping += !stepping;
     set_writable(page, true);
     return true;
@@ -124,8 +133,9 @@ static bool open_for_one(uint32_t page, void *ucontext)
 bool doorbells_trap(uintptr_t address, void *ucontext)
 {
     uint32_t page = page_at(address);
-    if (page == UINT32_MAX)
+    if (page == UINT32_MAX) {
         return false;
+    }
     int error = errno;
     struct emulate_page target = {(uintptr_t)state.page[page],
                                   process.page_memory + (size_t)page * DEVICE_UAR_BYTES,
@@ -133,18 +143,21 @@ bool doorbells_trap(uintptr_t address, void *ucontext)
     /* With the lock: nobody looks at a push before the last of its stores that are made here. */
     process_lock();
     unsigned stores = emulate_stores(ucontext, &target);
-    if (stores == 0)
+    if (stores == 0) {
         unknown_stores_note(ucontext);
+    }
     if (stores == 0 && open_for_one(page, ucontext)) {
         process_unlock();
         errno = error;
         return true;
     }
     /* A store that is neither made here nor stopped behind is found by looking. */
-    if (stores == 0 || service_has_processors() || is_streaming())
+    if (stores == 0 || service_has_processors() || is_streaming()) {
         set_free();
-    if (stores == 0)
+    }
+    if (stores == 0) {
         device_ring_page(&process.device, page);
+    }
     serve();
     errno = error;
     return true;
@@ -152,16 +165,19 @@ bool doorbells_trap(uintptr_t address, void *ucontext)
 
 bool doorbells_stepped(void *ucontext)
 {
-    if (!single_step_end(ucontext))
+    if (!single_step_end(ucontext)) {
         return false;
+    }
     int error = errno;
     process_lock();
     state.stepping--;
-    if (service_has_processors() || is_streaming())
+    if (service_has_processors() || is_streaming()) {
         set_free();
+    }
     /* First closed, then looked at: so what other threads stored meanwhile is found too. */
-    for (uint32_t page = 0; page < state.page_end && !state.free && state.stepping == 0; page++)
+    for (uint32_t page = 0; page < state.page_end && !state.free && state.stepping == 0; page++) {
         set_writable(page, false);
+    }
     serve();
     errno = error;
     return true;
@@ -173,16 +189,19 @@ static void add(uint32_t page, uint8_t *address)
 {
     state.page[page] = address;
     state.open[page] = true;
-    if (page >= state.page_end)
+    if (page >= state.page_end) {
         state.page_end = page + 1;
-    if (!state.free)
+    }
+    if (!state.free) {
         set_writable(page, false);
+    }
 }
 
 void doorbells_map(uint32_t page, uint8_t *address)
 {
-    if (page >= DEVICE_MAX_PAGES)
+    if (page >= DEVICE_MAX_PAGES) {
         return;
+    }
     process_lock();
     add(page, address);
     process_unlock();
@@ -197,38 +216,46 @@ void doorbells_drop(uint32_t page)
 void doorbells_find(void)
 {
     bool missing = false;
-    for (uint32_t page = 1; page < DEVICE_MAX_PAGES && !missing; page++)
+    for (uint32_t page = 1; page < DEVICE_MAX_PAGES && !missing; page++) {
         missing = process.page_used[page] && !clock_is_page(page) && !state.page[page];
+    }
     FILE *maps = missing ? fopen("/proc/self/maps", "re") : NULL;
     char line[512];
     while (maps && fgets(line, sizeof(line), maps)) {
         unsigned long start, end, offset;
         if (!strstr(line, "memfd:" PAGE_FILE_NAME) ||
-            sscanf(line, "%lx-%lx %*s %lx", &start, &end, &offset) != 3)
+            sscanf(line, "%lx-%lx %*s %lx", &start, &end, &offset) != 3) {
             continue;
+        }
         bool ours = start == (uintptr_t)process.page_memory;
         for (; start < end && !ours; start += DEVICE_UAR_BYTES, offset += DEVICE_UAR_BYTES) {
             size_t page = offset / DEVICE_UAR_BYTES;
             if (page < DEVICE_MAX_PAGES && process.page_used[page] && !clock_is_page(page) &&
-                !state.page[page])
+                !state.page[page]) {
                 add((uint32_t)page, (uint8_t *)start);
+            }
         }
     }
-    if (maps)
+    if (maps) {
         fclose(maps);
+    }
 }
 
 void doorbells_unmap(const uint8_t *address, size_t bytes)
 {
     bool ours = false;
-    for (uint32_t page = 0; page < state.page_end && !ours; page++)
+    for (uint32_t page = 0; page < state.page_end && !ours; page++) {
         ours = state.page[page] >= address && state.page[page] < address + bytes;
-    if (!ours)
+    }
+    if (!ours) {
         return;
+    }
     process_lock();
-    for (uint32_t page = 0; page < state.page_end; page++)
-        if (state.page[page] >= address && state.page[page] < address + bytes)
+    for (uint32_t page = 0; page < state.page_end; page++) {
+        if (state.page[page] >= address && state.page[page] < address + bytes) {
             state.page[page] = NULL;
+        }
+    }
     process_unlock();
 }
 

@@ -28,8 +28,9 @@ static bool is_high_byte(const struct machine *m, unsigned number, unsigned byte
 
 uint64_t machine_general(const struct machine *m, unsigned number, unsigned bytes)
 {
-    if (is_high_byte(m, number, bytes))
+    if (is_high_byte(m, number, bytes)) {
         return (uint64_t)m->state->gregs[place_of[number - 4]] >> 8 & 0xff;
+    }
     uint64_t value = (uint64_t)m->state->gregs[place_of[number]];
     return bytes == 8 ? value : value & ((1ull << bytes * 8) - 1);
 }
@@ -38,16 +39,17 @@ void machine_set_general(struct machine *m, unsigned number, unsigned bytes, uin
 {
     bool high = is_high_byte(m, number, bytes);
     uint64_t *place = (uint64_t *)&m->state->gregs[place_of[high ? number - 4 : number]];
-    if (bytes == 8)
+    if (bytes == 8) {
         *place = value;
-    else if (bytes == 4)
+    } else if (bytes == 4) {
         *place = (uint32_t)value;
-    else if (bytes == 2)
+    } else if (bytes == 2) {
         *place = (*place & ~0xffffull) | (value & 0xffff);
-    else if (high)
+    } else if (high) {
         *place = (*place & ~0xff00ull) | (value & 0xff) << 8;
-    else
+    } else {
         *place = (*place & ~0xffull) | (value & 0xff);
+    }
 }
 
 bool machine_is_on_page(const struct machine *m, uintptr_t address, size_t bytes)
@@ -61,18 +63,20 @@ bool machine_is_on_page(const struct machine *m, uintptr_t address, size_t bytes
 static bool load_whole(uintptr_t address, void *to, size_t bytes)
 {
     uint32_t word;
-    if (!dma_load32((const void *)(address & ~(uintptr_t)3), &word))
+    if (!dma_load32((const void *)(address & ~(uintptr_t)3), &word)) {
         return false;
+    }
     memcpy(to, (const uint8_t *)&word + (address & 3), bytes);
     return true;
 }
 
 bool machine_load(const struct machine *m, uintptr_t address, void *to, size_t bytes)
 {
-    if (!machine_is_on_page(m, address, bytes))
+    if (!machine_is_on_page(m, address, bytes)) {
         return (bytes == 2 || bytes == 4) && address % bytes == 0
                    ? load_whole(address, to, bytes)
                    : dma_copy(to, (const void *)address, bytes);
+    }
     memcpy(to, m->page->memory + (address - m->page->address), bytes);
     return true;
 }
@@ -88,14 +92,15 @@ static void store_pieces(uint8_t *to, const uint8_t *from, size_t bytes)
                                                               : 1;
         uint64_t value = 0;
         memcpy(&value, from, piece);
-        if (piece == 8)
+        if (piece == 8) {
             __atomic_store_n((uint64_t *)(void *)to, value, __ATOMIC_RELEASE);
-        else if (piece == 4)
+        } else if (piece == 4) {
             __atomic_store_n((uint32_t *)(void *)to, (uint32_t)value, __ATOMIC_RELEASE);
-        else if (piece == 2)
+        } else if (piece == 2) {
             __atomic_store_n((uint16_t *)(void *)to, (uint16_t)value, __ATOMIC_RELEASE);
-        else
+        } else {
             __atomic_store_n(to, (uint8_t)value, __ATOMIC_RELEASE);
+        }
         to += piece;
         from += piece;
         bytes -= piece;
@@ -104,8 +109,9 @@ static void store_pieces(uint8_t *to, const uint8_t *from, size_t bytes)
 
 bool machine_store(struct machine *m, uintptr_t address, const void *from, size_t bytes)
 {
-    if (!machine_is_on_page(m, address, bytes) || m->at > m->available)
+    if (!machine_is_on_page(m, address, bytes) || m->at > m->available) {
         return false;
+    }
     store_pieces(m->page->memory + (address - m->page->address), from, bytes);
     m->stored = true;
     return true;
@@ -116,16 +122,18 @@ bool machine_store(struct machine *m, uintptr_t address, const void *from, size_
 uint8_t machine_byte(struct machine *m)
 {
     uint8_t byte = m->at < sizeof(m->code) ? m->code[m->at] : 0;
-    if (m->at < UINT8_MAX)
+    if (m->at < UINT8_MAX) {
         m->at++;
+    }
     return byte;
 }
 
 int64_t machine_signed(struct machine *m, unsigned bytes)
 {
     uint64_t value = 0;
-    for (unsigned i = 0; i < bytes; i++)
+    for (unsigned i = 0; i < bytes; i++) {
         value |= (uint64_t)machine_byte(m) << i * 8;
+    }
     unsigned unused = 64 - bytes * 8;
     return (int64_t)(value << unused) >> unused;
 }
@@ -138,8 +146,9 @@ void machine_operands(struct machine *m, unsigned immediate)
     m->rm = (uint8_t)(low | (m->rex & REX_B) << 3);
     m->memory = mode != 3;
     if (!m->memory) {
-        if (m->encoding == ENCODING_EVEX)
+        if (m->encoding == ENCODING_EVEX) {
             m->rm |= (uint8_t)((m->rex & REX_X) << 3);
+        }
         return;
     }
     bool absolute = false, relative = false;
@@ -148,8 +157,9 @@ void machine_operands(struct machine *m, unsigned immediate)
         uint8_t sib = machine_byte(m);
         unsigned base_register = (sib & 7) | (m->rex & REX_B) << 3;
         unsigned index_register = (sib >> 3 & 7) | (m->rex & REX_X) << 2;
-        if (index_register != 4)
+        if (index_register != 4) {
             index = machine_general(m, index_register, 8) << (sib >> 6);
+        }
         absolute = (sib & 7) == 5 && mode == 0;
         base = absolute ? 0 : machine_general(m, base_register, 8);
     } else if (low == 5 && mode == 0) {
@@ -158,12 +168,14 @@ void machine_operands(struct machine *m, unsigned immediate)
         base = machine_general(m, m->rm, 8);
     }
     int64_t displacement = 0;
-    if (mode == 1)
+    if (mode == 1) {
         displacement = machine_signed(m, 1) * m->displacement_unit;
-    else if (mode == 2 || absolute || relative)
+    } else if (mode == 2 || absolute || relative) {
         displacement = machine_signed(m, 4);
-    if (relative)
+    }
+    if (relative) {
         base = m->start + m->at + immediate;
+    }
     m->address = base + index + (uintptr_t)displacement;
 }
 
@@ -188,16 +200,18 @@ unsigned machine_immediate_bytes(unsigned bytes)
 bool machine_read_rm(const struct machine *m, unsigned bytes, uint64_t *value)
 {
     *value = 0;
-    if (m->memory)
+    if (m->memory) {
         return machine_load(m, m->address, value, bytes);
+    }
     *value = machine_general(m, m->rm, bytes);
     return true;
 }
 
 bool machine_write_rm(struct machine *m, unsigned bytes, uint64_t value)
 {
-    if (m->memory)
+    if (m->memory) {
         return machine_store(m, m->address, &value, bytes);
+    }
     machine_set_general(m, m->rm, bytes, value);
     return true;
 }
@@ -219,8 +233,9 @@ static bool execute_vex(struct machine *m, uint8_t first)
 {
     uint8_t byte = machine_byte(m);
     unsigned map = 1;
-    if (m->has_rex || m->operand_16 || m->repeat)
+    if (m->has_rex || m->operand_16 || m->repeat) {
         return false;
+    }
     m->rex = (uint8_t)(~byte >> 5 & REX_R);
     if (first == 0xc4) {
         map = byte & 0x1f;
@@ -240,8 +255,9 @@ static bool execute_vex(struct machine *m, uint8_t first)
 static bool execute_evex(struct machine *m)
 {
     uint8_t p0 = machine_byte(m), p1 = machine_byte(m), p2 = machine_byte(m);
-    if (m->has_rex || m->operand_16 || m->repeat || p0 & 8 || !(p1 & 4) || (p2 >> 5 & 3) == 3)
+    if (m->has_rex || m->operand_16 || m->repeat || p0 & 8 || !(p1 & 4) || (p2 >> 5 & 3) == 3) {
         return false;
+    }
     m->encoding = ENCODING_EVEX;
     m->rex = (uint8_t)((~p0 >> 5 & 7) | (p1 >> 4 & REX_W));
     m->reg_16 = !(p0 & 0x10);
@@ -263,8 +279,9 @@ static bool execute_0f(struct machine *m)
         opcode = machine_byte(m);
         return emulate_integer_0f38(m, opcode) || emulate_vector(m, 2, opcode);
     }
-    if (opcode == 0x3a)
+    if (opcode == 0x3a) {
         return emulate_vector(m, 3, machine_byte(m));
+    }
     return emulate_integer_0f(m, opcode) || emulate_vector(m, 1, opcode);
 }
 
@@ -272,11 +289,11 @@ static bool execute(struct machine *m)
 {
     for (;;) {
         uint8_t byte = machine_byte(m);
-        if (byte == 0x66)
+        if (byte == 0x66) {
             m->operand_16 = true;
-        else if (byte == 0xf2 || byte == 0xf3)
+        } else if (byte == 0xf2 || byte == 0xf3) {
             m->repeat = byte;
-        else if (byte != 0x2e && byte != 0x3e) { /* hints for jumps and padding of nops */
+        } else if (byte != 0x2e && byte != 0x3e) { /* hints for jumps and padding of nops */
             m->at--;
             break;
         }
@@ -304,8 +321,9 @@ static bool execute(struct machine *m)
 static bool read_code(struct machine *m)
 {
     m->available = sizeof(m->code);
-    if (dma_copy(m->code, (const void *)m->start, sizeof(m->code)))
+    if (dma_copy(m->code, (const void *)m->start, sizeof(m->code))) {
         return true;
+    }
     memset(m->code, 0, sizeof(m->code));
     size_t rest = PAGE_BYTES - m->start % PAGE_BYTES;
     m->available = (uint8_t)rest;
@@ -323,8 +341,9 @@ static bool step(struct machine *m)
                           .encoding = ENCODING_LEGACY,
                           .vector_bytes = 16,
                           .displacement_unit = 1};
-    if (!read_code(m))
+    if (!read_code(m)) {
         return false;
+    }
     gregset_t before;
     memcpy(before, m->state->gregs, sizeof(before));
     if (!execute(m) || m->at > m->available) {
@@ -345,8 +364,9 @@ unsigned emulate_stores(void *ucontext, const struct emulate_page *page)
 {
     struct machine m = machine_of(ucontext, page);
     struct emulate_copy copy = {0};
-    if (!m.vectors.area)
+    if (!m.vectors.area) {
         return 0;
+    }
     while (step(&m) && emulate_copy_goes_on(&copy, m.stored, m.fenced))
         ;
     return copy.stores;
@@ -357,10 +377,12 @@ bool emulate_load(void *ucontext, const struct emulate_page *page)
     struct machine m = machine_of(ucontext, page);
     gregset_t before;
     memcpy(before, m.state->gregs, sizeof(before));
-    if (!step(&m))
+    if (!step(&m)) {
         return false;
-    if (m.stored)
+    }
+    if (m.stored) {
         memcpy(m.state->gregs, before, sizeof(before));
+    }
     return !m.stored;
 }
 

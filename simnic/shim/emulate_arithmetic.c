@@ -27,12 +27,15 @@ static uint64_t top_bit(unsigned bytes)
 static uint64_t result_flags(unsigned bytes, uint64_t result)
 {
     uint64_t flags = 0;
-    if ((result & all_bits(bytes)) == 0)
+    if ((result & all_bits(bytes)) == 0) {
         flags |= FLAG_ZERO;
-    if (result & top_bit(bytes))
+    }
+    if (result & top_bit(bytes)) {
         flags |= FLAG_SIGN;
-    if (__builtin_parity((unsigned)(result & 0xff)) == 0)
+    }
+    if (__builtin_parity((unsigned)(result & 0xff)) == 0) {
         flags |= FLAG_PARITY;
+    }
     return flags;
 }
 
@@ -42,12 +45,15 @@ static uint64_t sum_flags(unsigned bytes, uint64_t a, uint64_t b, uint64_t resul
     uint64_t flags = result_flags(bytes, result);
     uint64_t carries = subtraction ? (~a & b) | ((~a | b) & result) : (a & b) | ((a | b) & ~result);
     uint64_t overflow = subtraction ? (a ^ b) & (a ^ result) : ~(a ^ b) & (a ^ result);
-    if (carries & top_bit(bytes))
+    if (carries & top_bit(bytes)) {
         flags |= FLAG_CARRY;
-    if (overflow & top_bit(bytes))
+    }
+    if (overflow & top_bit(bytes)) {
         flags |= FLAG_OVERFLOW;
-    if ((a ^ b ^ result) & 0x10)
+    }
+    if ((a ^ b ^ result) & 0x10) {
         flags |= FLAG_ADJUST;
+    }
     return flags;
 }
 
@@ -107,11 +113,13 @@ static bool arithmetic_on_rm(struct machine *m, enum operation operation, unsign
                              uint64_t b)
 {
     uint64_t a, flags;
-    if (!machine_read_rm(m, bytes, &a))
+    if (!machine_read_rm(m, bytes, &a)) {
         return false;
+    }
     uint64_t result = calculate(m, operation, bytes, a, b, &flags);
-    if (operation != CMP && !machine_write_rm(m, bytes, result))
+    if (operation != CMP && !machine_write_rm(m, bytes, result)) {
         return false;
+    }
     machine_set_flags(m, ARITHMETIC_FLAGS, flags);
     return true;
 }
@@ -121,8 +129,9 @@ static bool arithmetic_on_register(struct machine *m, enum operation operation, 
 {
     uint64_t flags;
     uint64_t result = calculate(m, operation, bytes, machine_general(m, number, bytes), b, &flags);
-    if (operation != CMP)
+    if (operation != CMP) {
         machine_set_general(m, number, bytes, result);
+    }
     machine_set_flags(m, ARITHMETIC_FLAGS, flags);
     return true;
 }
@@ -133,14 +142,17 @@ static bool arithmetic(struct machine *m, uint8_t opcode)
     enum operation operation = opcode >> 3;
     unsigned bytes = machine_bytes_of(m, opcode);
     uint64_t b;
-    if ((opcode & 7) >= 6)
+    if ((opcode & 7) >= 6) {
         return false;
-    if (opcode & 4)
+    }
+    if (opcode & 4) {
         return arithmetic_on_register(m, operation, RAX, bytes,
                                       (uint64_t)machine_signed(m, machine_immediate_bytes(bytes)));
+    }
     machine_operands(m, 0);
-    if (!(opcode & 2))
+    if (!(opcode & 2)) {
         return arithmetic_on_rm(m, operation, bytes, machine_general(m, m->reg, bytes));
+    }
     return machine_read_rm(m, bytes, &b) && arithmetic_on_register(m, operation, m->reg, bytes, b);
 }
 
@@ -164,12 +176,15 @@ static bool unary(struct machine *m, uint8_t opcode)
         uint64_t b = (uint64_t)machine_signed(m, machine_immediate_bytes(bytes));
         return machine_read_rm(m, bytes, &a) && test(m, bytes, a, b);
     }
-    if (operation > 3 || !machine_read_rm(m, bytes, &a))
+    if (operation > 3 || !machine_read_rm(m, bytes, &a)) {
         return false;
-    if (operation == 2)
+    }
+    if (operation == 2) {
         return machine_write_rm(m, bytes, ~a);
-    if (!machine_write_rm(m, bytes, 0 - a))
+    }
+    if (!machine_write_rm(m, bytes, 0 - a)) {
         return false;
+    }
     machine_set_flags(m, ARITHMETIC_FLAGS, sum_flags(bytes, 0, a, 0 - a, true));
     return true;
 }
@@ -182,16 +197,19 @@ static bool increment_or_jump(struct machine *m, uint8_t opcode)
     unsigned operation = m->reg & 7;
     uint64_t a;
     if (operation == 4 && opcode == 0xff) {
-        if (!machine_read_rm(m, 8, &a))
+        if (!machine_read_rm(m, 8, &a)) {
             return false;
+        }
         m->target = a;
         return true;
     }
-    if (operation > 1 || !machine_read_rm(m, bytes, &a))
+    if (operation > 1 || !machine_read_rm(m, bytes, &a)) {
         return false;
+    }
     uint64_t result = operation == 0 ? a + 1 : a - 1;
-    if (!machine_write_rm(m, bytes, result))
+    if (!machine_write_rm(m, bytes, result)) {
         return false;
+    }
     machine_set_flags(m, ARITHMETIC_FLAGS & ~FLAG_CARRY,
                       sum_flags(bytes, a, 1, result, operation == 1));
     return true;
@@ -209,10 +227,12 @@ static bool shift(struct machine *m, uint8_t opcode)
     count &= bytes == 8 ? 63 : 31;
     uint64_t a, result, carry;
     bool rotates = operation < 2;
-    if (operation == 2 || operation == 3 || !machine_read_rm(m, bytes, &a))
+    if (operation == 2 || operation == 3 || !machine_read_rm(m, bytes, &a)) {
         return false;
-    if (count == 0)
+    }
+    if (count == 0) {
         return machine_write_rm(m, bytes, a);
+    }
     if (rotates) {
         unsigned left = (operation == 0 ? count : bits - count % bits) % bits;
         result = left ? a << left | a >> (bits - left) : a;
@@ -222,8 +242,9 @@ static bool shift(struct machine *m, uint8_t opcode)
         int64_t wide = (int64_t)(a << unused) >> unused;
         result = (uint64_t)(wide >> most);
         carry = (uint64_t)(wide >> (most - (count < bits))) & 1;
-        if (count >= bits)
+        if (count >= bits) {
             carry = (uint64_t)(wide >> (bits - 1)) & 1;
+        }
     } else if (count > bits) { /* of bytes and words only */
         result = carry = 0;
     } else if (operation == 5) {
@@ -233,8 +254,9 @@ static bool shift(struct machine *m, uint8_t opcode)
         result = a << (count - 1) << 1;
         carry = a << (count - 1) & top_bit(bytes);
     }
-    if (!machine_write_rm(m, bytes, result))
+    if (!machine_write_rm(m, bytes, result)) {
         return false;
+    }
     uint64_t flags = result_flags(bytes, result) | (carry ? FLAG_CARRY : 0);
     uint64_t defined = rotates ? FLAG_CARRY : FLAG_CARRY | FLAG_ZERO | FLAG_SIGN | FLAG_PARITY;
     if (count == 1) {
@@ -244,8 +266,9 @@ static bool shift(struct machine *m, uint8_t opcode)
                                ? a ^ result
                                : result ^ (carry ? top_bit(bytes) : 0);
         /* ror: the two uppermost bits of the result differ; shr: the sign that was */
-        if (operation == 1)
+        if (operation == 1) {
             changed = result ^ result << 1;
+        }
         flags |= changed & top_bit(bytes) ? FLAG_OVERFLOW : 0;
     }
     machine_set_flags(m, defined, flags);
@@ -278,8 +301,9 @@ static bool test_accumulator(struct machine *m, uint8_t opcode)
 
 bool emulate_arithmetic(struct machine *m, uint8_t opcode)
 {
-    if (opcode < 0x40)
+    if (opcode < 0x40) {
         return arithmetic(m, opcode);
+    }
     switch (opcode) {
     case 0x80:
     case 0x81:

@@ -46,8 +46,9 @@ static int64_t signed_bits(const struct machine *m, unsigned from, unsigned coun
 
 static uint64_t read_general(const struct machine *m, unsigned number, bool stack_pointer)
 {
-    if (number == ZERO_REGISTER)
+    if (number == ZERO_REGISTER) {
         return stack_pointer ? m->state->sp : 0;
+    }
     return m->state->regs[number];
 }
 
@@ -55,10 +56,11 @@ static void write_general(const struct machine *m, unsigned number, bool stack_p
                           uint64_t value)
 {
     uint64_t whole = wide ? value : (uint32_t)value;
-    if (number != ZERO_REGISTER)
+    if (number != ZERO_REGISTER) {
         m->state->regs[number] = whole;
-    else if (stack_pointer)
+    } else if (stack_pointer) {
         m->state->sp = whole;
+    }
 }
 
 static bool is_on_page(const struct machine *m, uint64_t address, size_t bytes)
@@ -69,8 +71,9 @@ static bool is_on_page(const struct machine *m, uint64_t address, size_t bytes)
 
 static bool load(const struct machine *m, uint64_t address, void *to, size_t bytes)
 {
-    if (!is_on_page(m, address, bytes))
+    if (!is_on_page(m, address, bytes)) {
         return dma_copy(to, (const void *)(uintptr_t)address, bytes);
+    }
     memcpy(to, m->page->memory + (address - m->page->address), bytes);
     return true;
 }
@@ -79,22 +82,24 @@ static bool load(const struct machine *m, uint64_t address, void *to, size_t byt
 static bool store(struct machine *m, uint64_t address, const void *value, size_t bytes)
 {
     const uint8_t *from = value;
-    if (!is_on_page(m, address, bytes))
+    if (!is_on_page(m, address, bytes)) {
         return false;
+    }
     uint8_t *to = m->page->memory + (address - m->page->address);
     for (size_t piece; bytes; to += piece, from += piece, bytes -= piece) {
         uint64_t word = 0;
         for (piece = 8; piece > bytes || (uintptr_t)to % piece; piece /= 2)
             ;
         memcpy(&word, from, piece);
-        if (piece == 8)
+        if (piece == 8) {
             __atomic_store_n((uint64_t *)(void *)to, word, __ATOMIC_RELEASE);
-        else if (piece == 4)
+        } else if (piece == 4) {
             __atomic_store_n((uint32_t *)(void *)to, (uint32_t)word, __ATOMIC_RELEASE);
-        else if (piece == 2)
+        } else if (piece == 2) {
             __atomic_store_n((uint16_t *)(void *)to, (uint16_t)word, __ATOMIC_RELEASE);
-        else
+        } else {
             __atomic_store_n(to, (uint8_t)word, __ATOMIC_RELEASE);
+        }
     }
     m->stored = true;
     return true;
@@ -110,8 +115,9 @@ static void write_vector(const struct machine *m, unsigned number, const void *v
 {
     m->vectors->vregs[number] = 0;
     memcpy(&m->vectors->vregs[number], value, bytes);
-    if (!m->longer_vectors)
+    if (!m->longer_vectors) {
         return;
+    }
     /* What is above becomes zero. */
     unsigned length = m->longer_vectors->vl;
     uint8_t *whole =
@@ -124,16 +130,21 @@ static bool move_vectors(struct machine *m, bool is_store, uint64_t address, uns
                          unsigned count, unsigned bytes)
 {
     __uint128_t value[4] = {0};
-    if (!m->vectors)
+    if (!m->vectors) {
         return false;
-    for (unsigned i = 0; i < count && is_store; i++)
+    }
+    for (unsigned i = 0; i < count && is_store; i++) {
         memcpy((uint8_t *)value + i * bytes, &m->vectors->vregs[(first + i) % 32], bytes);
-    if (is_store)
+    }
+    if (is_store) {
         return store(m, address, value, count * bytes);
-    if (!load(m, address, value, count * bytes))
+    }
+    if (!load(m, address, value, count * bytes)) {
         return false;
-    for (unsigned i = 0; i < count; i++)
+    }
+    for (unsigned i = 0; i < count; i++) {
         write_vector(m, (first + i) % 32, (uint8_t *)value + i * bytes, bytes);
+    }
     return true;
 }
 
@@ -141,14 +152,17 @@ static bool move_general(struct machine *m, bool is_store, uint64_t address, uns
                          unsigned bytes, enum extension extension)
 {
     uint64_t value = read_general(m, number, false);
-    if (is_store)
+    if (is_store) {
         return store(m, address, &value, bytes);
+    }
     value = 0;
-    if (!load(m, address, &value, bytes))
+    if (!load(m, address, &value, bytes)) {
         return false;
+    }
     unsigned unused = 64 - bytes * 8;
-    if (extension != EXTEND_ZERO)
+    if (extension != EXTEND_ZERO) {
         value = (uint64_t)((int64_t)(value << unused) >> unused);
+    }
     write_general(m, number, false, extension != EXTEND_SIGNED_TO_32, value);
     return true;
 }
@@ -156,8 +170,9 @@ static bool move_general(struct machine *m, bool is_store, uint64_t address, uns
 static uint64_t extended(const struct machine *m, unsigned number, unsigned option)
 {
     uint64_t value = read_general(m, number, false);
-    if (option == 2) /* uxtw */
+    if (option == 2) { /* uxtw */
         return (uint32_t)value;
+    }
     return option == 6 ? (uint64_t)(int64_t)(int32_t)value : value; /* sxtw; else all of it */
 }
 
@@ -172,21 +187,25 @@ static bool load_or_store(struct machine *m)
     unsigned bytes = 1u << shift;
     uint64_t start = read_general(m, base, true), address = start;
     bool writes_back = false;
-    if (is_vector && operation >= 2 && size != 0)
+    if (is_vector && operation >= 2 && size != 0) {
         return false;
-    if (!is_vector && operation >= 2 && (size == 3 || (size == 2 && operation == 3)))
+    }
+    if (!is_vector && operation >= 2 && (size == 3 || (size == 2 && operation == 3))) {
         return size == 3 && operation == 2 && unsigned_offset; /* prefetches do nothing */
+    }
     if (unsigned_offset) {
         address += (uint64_t)bits(m, 10, 12) << shift;
     } else if (bits(m, 21, 1)) { /* a register as offset */
         unsigned option = bits(m, 13, 3);
-        if (form != 2 || !(option & 2))
+        if (form != 2 || !(option & 2)) {
             return false;
+        }
         address += extended(m, bits(m, 16, 5), option) << (bits(m, 12, 1) ? shift : 0);
     } else {
         uint64_t offset = (uint64_t)signed_bits(m, 12, 9);
-        if (form == 2) /* for the kernel's use */
+        if (form == 2) { /* for the kernel's use */
             return false;
+        }
         writes_back = form != 0;
         address += form == 1 ? 0 : offset;
         start += offset;
@@ -196,8 +215,9 @@ static bool load_or_store(struct machine *m)
                                          operation < 2    ? EXTEND_ZERO
                                          : operation == 2 ? EXTEND_SIGNED
                                                           : EXTEND_SIGNED_TO_32);
-    if (made && writes_back)
+    if (made && writes_back) {
         write_general(m, base, true, true, start);
+    }
     return made;
 }
 
@@ -209,21 +229,24 @@ static bool load_or_store_pair(struct machine *m)
     unsigned base = bits(m, 5, 5), first = bits(m, 0, 5), second = bits(m, 10, 5);
     unsigned shift = is_vector ? size + 2 : size == 2 ? 3 : 2;
     unsigned bytes = 1u << shift;
-    if (size == 3 || (!is_vector && size == 1)) /* the latter is ldpsw */
+    if (size == 3 || (!is_vector && size == 1)) { /* the latter is ldpsw */
         return false;
+    }
     uint64_t offset = (uint64_t)signed_bits(m, 15, 7) << shift;
     uint64_t start = read_general(m, base, true), address = form == 1 ? start : start + offset;
     uint8_t value[32] = {0};
-    if (is_vector && !m->vectors)
+    if (is_vector && !m->vectors) {
         return false;
+    }
     for (unsigned i = 0; i < 2 && is_store; i++) {
         unsigned number = i ? second : first;
         uint64_t word = read_general(m, number, false);
         memcpy(value + i * bytes, is_vector ? (void *)&m->vectors->vregs[number] : (void *)&word,
                bytes);
     }
-    if (is_store ? !store(m, address, value, 2 * bytes) : !load(m, address, value, 2 * bytes))
+    if (is_store ? !store(m, address, value, 2 * bytes) : !load(m, address, value, 2 * bytes)) {
         return false;
+    }
     for (unsigned i = 0; i < 2 && !is_store; i++) {
         unsigned number = i ? second : first;
         uint64_t word = 0;
@@ -234,8 +257,9 @@ static bool load_or_store_pair(struct machine *m)
             write_general(m, number, false, true, word);
         }
     }
-    if (form & 1) /* behind or before it, the base is moved */
+    if (form & 1) { /* behind or before it, the base is moved */
         write_general(m, base, true, true, start + offset);
+    }
     return true;
 }
 
@@ -259,14 +283,17 @@ static bool load_or_store_structures(struct machine *m)
         count = 2;
         break;
     }
-    if (count == 0 || (!moves_base && step != 0))
+    if (count == 0 || (!moves_base && step != 0)) {
         return false;
+    }
     uint64_t address = read_general(m, base, true);
     uint64_t moved = step == 31 ? count * bytes : read_general(m, step, false);
-    if (!move_vectors(m, is_store, address, bits(m, 0, 5), count, bytes))
+    if (!move_vectors(m, is_store, address, bits(m, 0, 5), count, bytes)) {
         return false;
-    if (moves_base)
+    }
+    if (moves_base) {
         write_general(m, base, true, true, address + moved);
+    }
     return true;
 }
 
@@ -276,10 +303,12 @@ static bool load_or_store_ordered(struct machine *m)
     bool is_store = !bits(m, 22, 1);
     uint64_t address = read_general(m, bits(m, 5, 5), true);
     unsigned bytes = 1u << bits(m, 30, 2);
-    if (address % bytes)
+    if (address % bytes) {
         return false;
-    if (!move_general(m, is_store, address, bits(m, 0, 5), bytes, EXTEND_ZERO))
+    }
+    if (!move_general(m, is_store, address, bits(m, 0, 5), bytes, EXTEND_ZERO)) {
         return false;
+    }
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
     return true;
 }
@@ -291,26 +320,31 @@ static bool load_or_store_bytes(struct machine *m)
     const struct sve_context *frame = m->longer_vectors;
     unsigned number = bits(m, 0, 5);
     bool is_store = bits(m, 30, 1);
-    if (!frame || !m->vectors)
+    if (!frame || !m->vectors) {
         return false;
+    }
     unsigned length = frame->vl, vq = sve_vq_from_vl(length);
     uint8_t *vector = (uint8_t *)m->longer_vectors + SVE_SIG_ZREG_OFFSET(vq, number);
     const uint8_t *wanted = (const uint8_t *)frame + SVE_SIG_PREG_OFFSET(vq, bits(m, 10, 3));
     uint64_t address =
         read_general(m, bits(m, 5, 5), true) + (uint64_t)(signed_bits(m, 16, 4) * (int64_t)length);
     unsigned count = 0; /* from the first, without gaps: others are not known */
-    while (count < length && wanted[count / 8] >> count % 8 & 1)
+    while (count < length && wanted[count / 8] >> count % 8 & 1) {
         count++;
-    for (unsigned i = count; i < length; i++)
-        if (wanted[i / 8] >> i % 8 & 1)
+    }
+    for (unsigned i = count; i < length; i++) {
+        if (wanted[i / 8] >> i % 8 & 1) {
             return false;
+        }
+    }
     if (is_store) {
         memcpy(value, vector, length);
         memcpy(value, &m->vectors->vregs[number], 16);
         return count == 0 || store(m, address, value, count);
     }
-    if (count && !load(m, address, value, count))
+    if (count && !load(m, address, value, count)) {
         return false;
+    }
     memcpy(vector, value, length);
     memcpy(&m->vectors->vregs[number], value, 16);
     return true;
@@ -321,10 +355,12 @@ static bool load_or_store_bytes(struct machine *m)
 static void set_result_flags(const struct machine *m, bool wide, uint64_t result, uint32_t flags)
 {
     uint64_t seen = wide ? result : (uint32_t)result;
-    if (seen >> (wide ? 63 : 31))
+    if (seen >> (wide ? 63 : 31)) {
         flags |= FLAG_N;
-    if (seen == 0)
+    }
+    if (seen == 0) {
         flags |= FLAG_Z;
+    }
     m->state->pstate = (m->state->pstate & ~(uint64_t)ALL_FLAGS) | flags;
 }
 
@@ -338,9 +374,10 @@ static uint64_t add(const struct machine *m, bool wide, bool subtract, bool flag
     uint64_t result = (a + b + subtract) & mask;
     uint64_t carries = (a & b) | ((a | b) & ~result);
     uint64_t overflow = ~(a ^ b) & (a ^ result);
-    if (flags)
+    if (flags) {
         set_result_flags(m, wide, result,
                          (carries & top ? FLAG_C : 0) | (overflow & top ? FLAG_V : 0));
+    }
     return result;
 }
 
@@ -358,10 +395,12 @@ static uint64_t shifted(const struct machine *m, bool wide, uint64_t value, unsi
 {
     (void)m;
     unsigned width = wide ? 64 : 32;
-    if (!wide)
+    if (!wide) {
         value = (uint32_t)value;
-    if (count == 0)
+    }
+    if (count == 0) {
         return value;
+    }
     switch (kind) {
     case 0:
         return value << count;
@@ -379,8 +418,9 @@ static uint64_t logic(const struct machine *m, unsigned operation, bool wide, ui
                       uint64_t b)
 {
     uint64_t result = operation == 1 ? a | b : operation == 2 ? a ^ b : a & b;
-    if (operation == 3)
+    if (operation == 3) {
         set_result_flags(m, wide, result, 0);
+    }
     return result;
 }
 
@@ -388,15 +428,17 @@ static bool with_shifted_register(struct machine *m)
 {
     bool wide = bits(m, 31, 1), adds = bits(m, 24, 1);
     unsigned count = bits(m, 10, 6), kind = bits(m, 22, 2), destination = bits(m, 0, 5);
-    if ((!wide && count >= 32) || (adds && (kind == 3 || bits(m, 21, 1))))
+    if ((!wide && count >= 32) || (adds && (kind == 3 || bits(m, 21, 1)))) {
         return false;
+    }
     uint64_t a = read_general(m, bits(m, 5, 5), false);
     uint64_t b = shifted(m, wide, read_general(m, bits(m, 16, 5), false), kind, count);
     uint64_t result;
-    if (adds)
+    if (adds) {
         result = add(m, wide, bits(m, 30, 1), bits(m, 29, 1), a, b);
-    else
+    } else {
         result = logic(m, bits(m, 29, 2), wide, a, bits(m, 21, 1) ? ~b : b);
+    }
     write_general(m, destination, false, wide, result);
     return true;
 }
@@ -406,18 +448,22 @@ static bool bit_mask(const struct machine *m, uint64_t *mask)
 {
     unsigned n = bits(m, 22, 1), rotate = bits(m, 16, 6), ones = bits(m, 10, 6);
     unsigned selector = n << 6 | (~ones & 0x3f);
-    if (selector < 2)
+    if (selector < 2) {
         return false;
+    }
     unsigned length = 31 - (unsigned)__builtin_clz(selector), width = 1u << length;
     ones = (ones & (width - 1)) + 1;
     rotate &= width - 1;
-    if (ones == width)
+    if (ones == width) {
         return false;
+    }
     uint64_t all = width == 64 ? UINT64_MAX : (1ull << width) - 1, element = (1ull << ones) - 1;
-    if (rotate)
+    if (rotate) {
         element = (element >> rotate | element << (width - rotate)) & all;
-    for (; width < 64; width *= 2)
+    }
+    for (; width < 64; width *= 2) {
         element |= element << width;
+    }
     *mask = element;
     return true;
 }
@@ -427,8 +473,9 @@ static bool logic_immediate(struct machine *m)
     bool wide = bits(m, 31, 1);
     unsigned operation = bits(m, 29, 2);
     uint64_t mask, a = read_general(m, bits(m, 5, 5), false);
-    if ((!wide && bits(m, 22, 1)) || !bit_mask(m, &mask))
+    if ((!wide && bits(m, 22, 1)) || !bit_mask(m, &mask)) {
         return false;
+    }
     write_general(m, bits(m, 0, 5), operation != 3, wide, logic(m, operation, wide, a, mask));
     return true;
 }
@@ -438,12 +485,15 @@ static bool move_wide(struct machine *m)
     bool wide = bits(m, 31, 1);
     unsigned operation = bits(m, 29, 2), shift = bits(m, 21, 2) * 16, number = bits(m, 0, 5);
     uint64_t value = (uint64_t)bits(m, 5, 16) << shift;
-    if (operation == 1 || (!wide && shift > 16))
+    if (operation == 1 || (!wide && shift > 16)) {
         return false;
-    if (operation == 0)
+    }
+    if (operation == 0) {
         value = ~value;
-    if (operation == 3)
+    }
+    if (operation == 3) {
         value |= read_general(m, number, false) & ~(0xffffull << shift);
+    }
     write_general(m, number, false, wide, value);
     return true;
 }
@@ -455,8 +505,9 @@ static bool move_bit_field(struct machine *m)
     unsigned operation = bits(m, 29, 2), rotate = bits(m, 16, 6), last = bits(m, 10, 6);
     unsigned width = wide ? 64 : 32;
     if (operation == 1 || operation == 3 || bits(m, 22, 1) != wide || rotate >= width ||
-        last >= width)
+        last >= width) {
         return false;
+    }
     uint64_t value = read_general(m, bits(m, 5, 5), false);
     unsigned count = last >= rotate ? last - rotate + 1 : last + 1;
     unsigned to = last >= rotate ? 0 : width - rotate;
@@ -478,10 +529,12 @@ static bool select_one(struct machine *m)
 {
     bool wide = bits(m, 31, 1);
     uint64_t other = read_general(m, bits(m, 16, 5), false);
-    if (bits(m, 30, 1))
+    if (bits(m, 30, 1)) {
         other = ~other;
-    if (bits(m, 10, 1))
+    }
+    if (bits(m, 10, 1)) {
         other++;
+    }
     write_general(m, bits(m, 0, 5), false, wide,
                   condition(m, bits(m, 12, 4)) ? read_general(m, bits(m, 5, 5), false) : other);
     return true;
@@ -499,8 +552,9 @@ static bool reverse(struct machine *m)
 
 static bool jump_if(struct machine *m, bool holds, int64_t words)
 {
-    if (holds)
+    if (holds) {
         m->target = m->state->pc + (uint64_t)words * 4;
+    }
     return true;
 }
 
@@ -514,8 +568,9 @@ static bool jump_on_bit(struct machine *m)
 static bool jump_on_zero(struct machine *m)
 {
     uint64_t value = read_general(m, bits(m, 0, 5), false);
-    if (!bits(m, 31, 1))
+    if (!bits(m, 31, 1)) {
         value = (uint32_t)value;
+    }
     return jump_if(m, (value == 0) != (bool)bits(m, 24, 1), signed_bits(m, 5, 19));
 }
 
@@ -597,13 +652,16 @@ static bool step(struct machine *m)
 {
     m->stored = m->fenced = false;
     m->target = 0;
-    if (!dma_copy(&m->code, (const void *)(uintptr_t)m->state->pc, sizeof(m->code)))
+    if (!dma_copy(&m->code, (const void *)(uintptr_t)m->state->pc, sizeof(m->code))) {
         return false;
+    }
     for (size_t i = 0; i < sizeof(instructions) / sizeof(instructions[0]); i++) {
-        if ((m->code & instructions[i].mask) != instructions[i].value)
+        if ((m->code & instructions[i].mask) != instructions[i].value) {
             continue;
-        if (!instructions[i].execute(m))
+        }
+        if (!instructions[i].execute(m)) {
             return false;
+        }
         m->state->pc = m->target ? m->target : m->state->pc + 4;
         return true;
     }
@@ -619,12 +677,15 @@ static struct machine machine_of(void *ucontext, const struct emulate_page *page
     const uint8_t *end = at + sizeof(m.state->__reserved);
     while (at + sizeof(struct _aarch64_ctx) <= end) {
         struct _aarch64_ctx *record = (struct _aarch64_ctx *)(void *)at;
-        if (record->magic == FPSIMD_MAGIC)
+        if (record->magic == FPSIMD_MAGIC) {
             m.vectors = (struct fpsimd_context *)(void *)at;
-        if (record->magic == SVE_MAGIC && record->size > sizeof(struct sve_context))
+        }
+        if (record->magic == SVE_MAGIC && record->size > sizeof(struct sve_context)) {
             m.longer_vectors = (struct sve_context *)(void *)at;
-        if (record->magic == 0 || record->size < sizeof(*record))
+        }
+        if (record->magic == 0 || record->size < sizeof(*record)) {
             break;
+        }
         at += record->size;
     }
     return m;
@@ -645,10 +706,12 @@ bool emulate_load(void *ucontext, const struct emulate_page *page)
     /* But for the vectors, which stores leave as they are. */
     uint8_t before[offsetof(mcontext_t, __reserved)];
     memcpy(before, m.state, sizeof(before));
-    if (!step(&m))
+    if (!step(&m)) {
         return false;
-    if (m.stored)
+    }
+    if (m.stored) {
         memcpy(m.state, before, sizeof(before));
+    }
     return !m.stored;
 }
 

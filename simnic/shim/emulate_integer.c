@@ -26,17 +26,19 @@ static bool exchange(struct machine *m, uint8_t opcode)
         return true;
     }
     /* With memory it is atomic. */
-    if (m->address % bytes || !machine_is_on_page(m, m->address, bytes) || m->at > m->available)
+    if (m->address % bytes || !machine_is_on_page(m, m->address, bytes) || m->at > m->available) {
         return false;
+    }
     void *at = m->page->memory + (m->address - m->page->address);
-    if (bytes == 8)
+    if (bytes == 8) {
         other = __atomic_exchange_n((uint64_t *)at, mine, __ATOMIC_SEQ_CST);
-    else if (bytes == 4)
+    } else if (bytes == 4) {
         other = __atomic_exchange_n((uint32_t *)at, (uint32_t)mine, __ATOMIC_SEQ_CST);
-    else if (bytes == 2)
+    } else if (bytes == 2) {
         other = __atomic_exchange_n((uint16_t *)at, (uint16_t)mine, __ATOMIC_SEQ_CST);
-    else
+    } else {
         other = __atomic_exchange_n((uint8_t *)at, (uint8_t)mine, __ATOMIC_SEQ_CST);
+    }
     machine_set_general(m, m->reg, bytes, other);
     m->stored = true;
     return true;
@@ -47,14 +49,17 @@ static bool move_element(struct machine *m, bool is_move, unsigned bytes)
 {
     uint64_t value = machine_general(m, RAX, 8);
     uint64_t from = machine_general(m, RSI, 8), to = machine_general(m, RDI, 8);
-    if (is_move && !machine_load(m, from, &value, bytes))
+    if (is_move && !machine_load(m, from, &value, bytes)) {
         return false;
-    if (!machine_store(m, to, &value, bytes))
+    }
+    if (!machine_store(m, to, &value, bytes)) {
         return false;
+    }
     uint64_t advance = machine_flags(m) & FLAG_DIRECTION ? 0 - (uint64_t)bytes : bytes;
     machine_set_general(m, RDI, 8, to + advance);
-    if (is_move)
+    if (is_move) {
         machine_set_general(m, RSI, 8, from + advance);
+    }
     return true;
 }
 
@@ -64,16 +69,20 @@ static bool move_word_of_bytes(struct machine *m, bool is_move, uint64_t left)
 {
     uint64_t from = machine_general(m, RSI, 8), to = machine_general(m, RDI, 8);
     uint64_t value = machine_general(m, RAX, 1) * 0x0101010101010101u;
-    if (left < 8 || to % 8 || machine_flags(m) & FLAG_DIRECTION || !machine_is_on_page(m, to, 8))
+    if (left < 8 || to % 8 || machine_flags(m) & FLAG_DIRECTION || !machine_is_on_page(m, to, 8)) {
         return false;
+    }
     if (is_move && (machine_is_on_page(m, from, 1) || machine_is_on_page(m, from + 7, 1) ||
-                    !machine_load(m, from, &value, 8)))
+                    !machine_load(m, from, &value, 8))) {
         return false;
-    if (!machine_store(m, to, &value, 8))
+    }
+    if (!machine_store(m, to, &value, 8)) {
         return false;
+    }
     machine_set_general(m, RDI, 8, to + 8);
-    if (is_move)
+    if (is_move) {
         machine_set_general(m, RSI, 8, from + 8);
+    }
     return true;
 }
 
@@ -83,22 +92,26 @@ static bool move_string(struct machine *m, uint8_t opcode)
 {
     unsigned bytes = machine_bytes_of(m, opcode);
     bool is_move = opcode < 0xa8;
-    if (m->repeat == 0)
+    if (m->repeat == 0) {
         return move_element(m, is_move, bytes);
+    }
     uint64_t count = machine_general(m, RCX, 8), left = count;
     while (left) {
-        if (bytes == 1 && move_word_of_bytes(m, is_move, left))
+        if (bytes == 1 && move_word_of_bytes(m, is_move, left)) {
             left -= 8;
-        else if (move_element(m, is_move, bytes))
+        } else if (move_element(m, is_move, bytes)) {
             left--;
-        else
+        } else {
             break;
+        }
     }
-    if (left && left == count)
+    if (left && left == count) {
         return false;
+    }
     machine_set_general(m, RCX, 8, left);
-    if (left)
+    if (left) {
         m->target = m->start;
+    }
     return true;
 }
 
@@ -115,10 +128,12 @@ static bool move(struct machine *m, uint8_t opcode)
     unsigned bytes = machine_bytes_of(m, opcode);
     uint64_t value;
     machine_operands(m, 0);
-    if (!(opcode & 2))
+    if (!(opcode & 2)) {
         return machine_write_rm(m, bytes, machine_general(m, m->reg, bytes));
-    if (!machine_read_rm(m, bytes, &value))
+    }
+    if (!machine_read_rm(m, bytes, &value)) {
         return false;
+    }
     machine_set_general(m, m->reg, bytes, value);
     return true;
 }
@@ -128,11 +143,13 @@ static bool move_extended(struct machine *m, unsigned from_bytes, bool is_signed
 {
     uint64_t value;
     machine_operands(m, 0);
-    if (!machine_read_rm(m, from_bytes, &value))
+    if (!machine_read_rm(m, from_bytes, &value)) {
         return false;
+    }
     unsigned unused = 64 - from_bytes * 8;
-    if (is_signed)
+    if (is_signed) {
         value = (uint64_t)((int64_t)(value << unused) >> unused);
+    }
     machine_set_general(m, m->reg, machine_operand_bytes(m), value);
     return true;
 }
@@ -142,8 +159,9 @@ static bool move_extended(struct machine *m, unsigned from_bytes, bool is_signed
 static bool jump(struct machine *m, unsigned bytes, bool holds)
 {
     int64_t distance = machine_signed(m, bytes);
-    if (holds)
+    if (holds) {
         m->target = m->start + m->at + (uintptr_t)distance;
+    }
     return true;
 }
 
@@ -152,8 +170,9 @@ static bool go_back(struct machine *m)
 {
     uint64_t shadow = 0, stack = machine_general(m, RSP, 8), target;
     __asm__("rdsspq %0" : "+r"(shadow)); /* leaves it as it is without */
-    if (shadow || !machine_load(m, stack, &target, 8))
+    if (shadow || !machine_load(m, stack, &target, 8)) {
         return false;
+    }
     machine_set_general(m, RSP, 8, stack + 8);
     m->target = target;
     return true;
@@ -162,8 +181,9 @@ static bool go_back(struct machine *m)
 static bool pop(struct machine *m, unsigned number)
 {
     uint64_t value, stack = machine_general(m, RSP, 8);
-    if (!machine_load(m, stack, &value, 8))
+    if (!machine_load(m, stack, &value, 8)) {
         return false;
+    }
     machine_set_general(m, RSP, 8, stack + 8);
     machine_set_general(m, number, 8, value);
     return true;
@@ -192,12 +212,15 @@ bool emulate_integer(struct machine *m, uint8_t opcode)
     unsigned number = (opcode & 7) | (m->rex & REX_B) << 3;
     /* Prefixes that mean something for these only. */
     if (m->repeat && opcode != 0xa4 && opcode != 0xa5 && opcode != 0xaa && opcode != 0xab &&
-        opcode != 0x90 && opcode != 0xc3)
+        opcode != 0x90 && opcode != 0xc3) {
         return false;
-    if (opcode >= 0x58 && opcode <= 0x5f)
+    }
+    if (opcode >= 0x58 && opcode <= 0x5f) {
         return !m->operand_16 && pop(m, number);
-    if (opcode >= 0x70 && opcode <= 0x7f)
+    }
+    if (opcode >= 0x70 && opcode <= 0x7f) {
         return !m->operand_16 && jump(m, 1, emulate_condition(m, opcode & 15));
+    }
     if (opcode >= 0xb0 && opcode <= 0xbf) {
         unsigned bytes = opcode & 8 ? machine_operand_bytes(m) : 1;
         machine_set_general(m, number, bytes, (uint64_t)machine_signed(m, bytes));
@@ -248,10 +271,12 @@ static bool conditional_move(struct machine *m, unsigned code)
     uint64_t value;
     unsigned bytes = machine_operand_bytes(m);
     machine_operands(m, 0);
-    if (!machine_read_rm(m, bytes, &value))
+    if (!machine_read_rm(m, bytes, &value)) {
         return false;
-    if (!emulate_condition(m, code))
+    }
+    if (!emulate_condition(m, code)) {
         value = machine_general(m, m->reg, bytes);
+    }
     machine_set_general(m, m->reg, bytes, value);
     return true;
 }
@@ -268,12 +293,14 @@ static bool swap_bytes(struct machine *m, unsigned number)
 static bool fence(struct machine *m)
 {
     uint8_t which = machine_byte(m);
-    if (which < 0xe8) /* not lfence, mfence or sfence */
+    if (which < 0xe8) { /* not lfence, mfence or sfence */
         return false;
-    if (which >= 0xf8)
+    }
+    if (which >= 0xf8) {
         __atomic_thread_fence(__ATOMIC_RELEASE);
-    else
+    } else {
         __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    }
     m->fenced = true;
     return true;
 }
@@ -285,18 +312,22 @@ bool emulate_integer_0f(struct machine *m, uint8_t opcode)
         /* Two of them read the shadow stack's pointer. */
         return opcode == 0x1f || m->memory || m->repeat != 0xf3 || (m->reg & 7) != 1;
     }
-    if (m->repeat)
+    if (m->repeat) {
         return false;
-    if (opcode >= 0x40 && opcode <= 0x4f)
+    }
+    if (opcode >= 0x40 && opcode <= 0x4f) {
         return conditional_move(m, opcode & 15);
-    if (opcode >= 0x80 && opcode <= 0x8f)
+    }
+    if (opcode >= 0x80 && opcode <= 0x8f) {
         return !m->operand_16 && jump(m, 4, emulate_condition(m, opcode & 15));
+    }
     if (opcode >= 0x90 && opcode <= 0x9f) {
         machine_operands(m, 0);
         return machine_write_rm(m, 1, emulate_condition(m, opcode & 15));
     }
-    if (opcode >= 0xc8 && opcode <= 0xcf)
+    if (opcode >= 0xc8 && opcode <= 0xcf) {
         return swap_bytes(m, (opcode & 7) | (m->rex & REX_B) << 3);
+    }
     switch (opcode) {
     case 0x0d: /* prefetchw */
     case 0x18: /* prefetch */
@@ -335,21 +366,25 @@ static bool move_big_endian(struct machine *m, bool is_store)
     unsigned bytes = machine_operand_bytes(m), unused = 64 - bytes * 8;
     uint64_t value;
     machine_operands(m, 0);
-    if (!m->memory)
+    if (!m->memory) {
         return false;
-    if (is_store)
+    }
+    if (is_store) {
         return machine_write_rm(m, bytes,
                                 __builtin_bswap64(machine_general(m, m->reg, 8) << unused));
-    if (!machine_read_rm(m, bytes, &value))
+    }
+    if (!machine_read_rm(m, bytes, &value)) {
         return false;
+    }
     machine_set_general(m, m->reg, bytes, __builtin_bswap64(value) >> unused);
     return true;
 }
 
 bool emulate_integer_0f38(struct machine *m, uint8_t opcode)
 {
-    if (m->repeat)
+    if (m->repeat) {
         return false;
+    }
     switch (opcode) {
     case 0xf0:
     case 0xf1:

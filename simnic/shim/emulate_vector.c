@@ -171,8 +171,9 @@ static const struct form *find(const struct machine *m, unsigned map, uint8_t op
     for (size_t i = 0; i < sizeof(forms) / sizeof(forms[0]); i++) {
         const struct form *f = &forms[i];
         if (f->opcode == opcode && f->map == map && f->prefix == prefix &&
-            f->encodings & m->encoding && (f->wide == ANY || f->wide == wide))
+            f->encodings & m->encoding && (f->wide == ANY || f->wide == wide)) {
             return f;
+        }
     }
     return NULL;
 }
@@ -190,8 +191,9 @@ static bool write_vector(const struct machine *m, unsigned number, const uint8_t
                          unsigned bytes)
 {
     uint8_t whole[BYTES] = {0};
-    if (m->encoding == ENCODING_LEGACY)
+    if (m->encoding == ENCODING_LEGACY) {
         xstate_read_vector(&m->vectors, number, whole);
+    }
     memcpy(whole, value, bytes);
     return xstate_write_vector(&m->vectors, number, whole);
 }
@@ -214,23 +216,29 @@ static uint64_t elements_of(const struct machine *m, unsigned count)
 static bool load_elements(const struct machine *m, uint8_t *value, unsigned element, unsigned count,
                           uint64_t wanted)
 {
-    for (unsigned i = 0; i < count; i++)
+    for (unsigned i = 0; i < count; i++) {
         if (wanted >> i & 1 &&
-            !machine_load(m, m->address + i * element, value + i * element, element))
+            !machine_load(m, m->address + i * element, value + i * element, element)) {
             return false;
+        }
+    }
     return true;
 }
 
 static bool store_elements(struct machine *m, const uint8_t *value, unsigned element,
                            unsigned count, uint64_t wanted)
 {
-    for (unsigned i = 0; i < count; i++)
-        if (wanted >> i & 1 && !machine_is_on_page(m, m->address + i * element, element))
+    for (unsigned i = 0; i < count; i++) {
+        if (wanted >> i & 1 && !machine_is_on_page(m, m->address + i * element, element)) {
             return false;
-    for (unsigned i = 0; i < count; i++)
+        }
+    }
+    for (unsigned i = 0; i < count; i++) {
         if (wanted >> i & 1 &&
-            !machine_store(m, m->address + i * element, value + i * element, element))
+            !machine_store(m, m->address + i * element, value + i * element, element)) {
             return false;
+        }
+    }
     return true;
 }
 
@@ -239,17 +247,20 @@ static bool put(struct machine *m, const uint8_t *value, unsigned bytes, unsigne
 {
     unsigned count = bytes / element;
     uint64_t wanted = elements_of(m, count);
-    if (m->memory && m->mask)
+    if (m->memory && m->mask) {
         return !m->zeroing && store_elements(m, value, element, count, wanted);
-    if (m->memory)
+    }
+    if (m->memory) {
         return machine_store(m, m->address, value, bytes);
+    }
     uint8_t result[BYTES];
     read_vector(m, m->rm, result);
     for (unsigned i = 0; i < count; i++) {
-        if (wanted >> i & 1)
+        if (wanted >> i & 1) {
             memcpy(result + i * element, value + i * element, element);
-        else if (m->zeroing)
+        } else if (m->zeroing) {
             memset(result + i * element, 0, element);
+        }
     }
     return write_vector(m, m->rm, result, bytes);
 }
@@ -259,17 +270,19 @@ static bool get(const struct machine *m, unsigned bytes, unsigned element)
     unsigned count = bytes / element;
     uint64_t wanted = elements_of(m, count);
     uint8_t value[BYTES], result[BYTES];
-    if (!m->memory)
+    if (!m->memory) {
         read_vector(m, m->rm, value);
-    else if (m->mask ? !load_elements(m, value, element, count, wanted)
-                     : !machine_load(m, m->address, value, bytes))
+    } else if (m->mask ? !load_elements(m, value, element, count, wanted)
+                       : !machine_load(m, m->address, value, bytes)) {
         return false;
+    }
     read_vector(m, m->reg, result);
     for (unsigned i = 0; i < count; i++) {
-        if (wanted >> i & 1)
+        if (wanted >> i & 1) {
             memcpy(result + i * element, value + i * element, element);
-        else if (m->zeroing)
+        } else if (m->zeroing) {
             memset(result + i * element, 0, element);
+        }
     }
     return write_vector(m, m->reg, result, bytes);
 }
@@ -278,12 +291,15 @@ static bool move_whole(struct machine *m, const struct form *f, unsigned element
 {
     uint8_t value[BYTES];
     unsigned bytes = m->vector_bytes;
-    if (m->memory && f->kind == MOVE_ALIGNED && m->address % bytes)
+    if (m->memory && f->kind == MOVE_ALIGNED && m->address % bytes) {
         return false; /* the processor faults */
-    if (!m->mask)
+    }
+    if (!m->mask) {
         element = bytes;
-    if (!f->stores)
+    }
+    if (!f->stores) {
         return get(m, bytes, element);
+    }
     read_vector(m, m->reg, value);
     return put(m, value, bytes, element);
 }
@@ -293,8 +309,9 @@ static bool extract_lane(struct machine *m, unsigned lane, uint8_t immediate)
     uint8_t value[BYTES];
     unsigned lanes = m->vector_bytes / lane;
     unsigned element = m->rex & REX_W ? 8 : 4;
-    if (lanes < 2)
+    if (lanes < 2) {
         return false;
+    }
     read_vector(m, m->reg, value);
     return put(m, value + (immediate % lanes) * lane, lane, m->mask ? element : lane);
 }
@@ -306,13 +323,16 @@ static bool move_masked(struct machine *m, const struct form *f, unsigned elemen
     unsigned count = m->vector_bytes / element;
     uint64_t wanted = 0;
     read_vector(m, m->third, signs);
-    for (unsigned i = 0; i < count; i++)
+    for (unsigned i = 0; i < count; i++) {
         wanted |= (uint64_t)(signs[(i + 1) * element - 1] >> 7) << i;
-    if (!m->memory)
+    }
+    if (!m->memory) {
         return false;
-    if (!f->stores)
+    }
+    if (!f->stores) {
         return load_elements(m, value, element, count, wanted) &&
                write_vector(m, m->reg, value, m->vector_bytes);
+    }
     read_vector(m, m->reg, value);
     return store_elements(m, value, element, count, wanted);
 }
@@ -326,8 +346,9 @@ static bool move_scalar(struct machine *m, const struct form *f)
         read_vector(m, m->reg, value);
         return machine_store(m, m->address, value, f->bytes);
     }
-    if (m->memory)
+    if (m->memory) {
         return machine_load(m, m->address, value, f->bytes) && write_vector(m, m->reg, value, 16);
+    }
     unsigned to = f->stores ? m->rm : m->reg, from = f->stores ? m->reg : m->rm;
     read_vector(m, m->encoding == ENCODING_LEGACY ? to : m->third, value);
     read_vector(m, from, source);
@@ -340,16 +361,18 @@ static bool move_half(struct machine *m, const struct form *f)
 {
     uint8_t value[BYTES], source[BYTES];
     unsigned at = f->kind == HIGH_HALF ? 8 : 0;
-    if (!m->memory && (f->stores || f->prefix == P66))
+    if (!m->memory && (f->stores || f->prefix == P66)) {
         return false;
+    }
     if (f->stores) {
         read_vector(m, m->reg, value);
         return machine_store(m, m->address, value + at, 8);
     }
     read_vector(m, first_source(m), value);
     if (m->memory) {
-        if (!machine_load(m, m->address, value + at, 8))
+        if (!machine_load(m, m->address, value + at, 8)) {
             return false;
+        }
     } else {
         read_vector(m, m->rm, source);
         memcpy(value + at, source + (8 - at), 8);
@@ -364,15 +387,17 @@ static bool move_general(struct machine *m, const struct form *f, unsigned bytes
     if (f->stores) {
         read_vector(m, m->reg, value);
         memcpy(&word, value, bytes);
-        if (m->memory)
+        if (m->memory) {
             return machine_store(m, m->address, &word, bytes);
+        }
         machine_set_general(m, m->rm & 15, bytes, word);
         return true;
     }
-    if (!m->memory)
+    if (!m->memory) {
         word = machine_general(m, m->rm & 15, bytes);
-    else if (!machine_load(m, m->address, &word, bytes))
+    } else if (!machine_load(m, m->address, &word, bytes)) {
         return false;
+    }
     memcpy(value, &word, bytes);
     return write_vector(m, m->reg, value, 16);
 }
@@ -381,14 +406,16 @@ static bool move_quad(struct machine *m, const struct form *f)
 {
     uint8_t value[BYTES] = {0}, source[BYTES];
     if (m->memory && !f->stores) {
-        if (!machine_load(m, m->address, value, 8))
+        if (!machine_load(m, m->address, value, 8)) {
             return false;
+        }
     } else {
         read_vector(m, f->stores ? m->reg : m->rm, source);
         memcpy(value, source, 8);
     }
-    if (m->memory && f->stores)
+    if (m->memory && f->stores) {
         return machine_store(m, m->address, value, 8);
+    }
     return write_vector(m, f->stores ? m->rm : m->reg, value, 16);
 }
 
@@ -398,8 +425,9 @@ static bool extract_element(struct machine *m, unsigned bytes, uint8_t immediate
     uint64_t word = 0;
     read_vector(m, m->reg, value);
     memcpy(&word, value + immediate % (16 / bytes) * bytes, bytes);
-    if (m->memory)
+    if (m->memory) {
         return machine_store(m, m->address, &word, bytes);
+    }
     machine_set_general(m, m->rm & 15, 8, word);
     return true;
 }
@@ -408,10 +436,11 @@ static bool insert_element(struct machine *m, unsigned bytes, uint8_t immediate)
 {
     uint8_t value[BYTES];
     uint64_t word = 0;
-    if (!m->memory)
+    if (!m->memory) {
         word = machine_general(m, m->rm & 15, bytes);
-    else if (!machine_load(m, m->address, &word, bytes))
+    } else if (!machine_load(m, m->address, &word, bytes)) {
         return false;
+    }
     read_vector(m, first_source(m), value);
     memcpy(value + immediate % (16 / bytes) * bytes, &word, bytes);
     return write_vector(m, m->reg, value, 16);
@@ -431,8 +460,9 @@ static void combine_lane(enum kind kind, uint8_t *a, const uint8_t *b, uint8_t i
         memcpy(a, both + (immediate < 32 ? immediate : 32), 16);
         break;
     default:
-        for (unsigned i = 0; i < 16; i++)
+        for (unsigned i = 0; i < 16; i++) {
             a[i] = kind == AND ? a[i] & b[i] : kind == OR ? a[i] | b[i] : a[i] ^ b[i];
+        }
     }
 }
 
@@ -440,15 +470,18 @@ static bool combine(const struct machine *m, enum kind kind, uint8_t immediate)
 {
     uint8_t a[BYTES], b[BYTES];
     unsigned bytes = m->vector_bytes;
-    if (m->memory && m->encoding == ENCODING_LEGACY && m->address % 16)
+    if (m->memory && m->encoding == ENCODING_LEGACY && m->address % 16) {
         return false; /* the processor faults */
+    }
     read_vector(m, first_source(m), a);
-    if (!m->memory)
+    if (!m->memory) {
         read_vector(m, m->rm, b);
-    else if (!machine_load(m, m->address, b, bytes))
+    } else if (!machine_load(m, m->address, b, bytes)) {
         return false;
-    for (unsigned lane = 0; lane < bytes; lane += 16)
+    }
+    for (unsigned lane = 0; lane < bytes; lane += 16) {
         combine_lane(kind, a + lane, b + lane, immediate);
+    }
     return write_vector(m, m->reg, a, bytes);
 }
 
@@ -458,8 +491,9 @@ static bool move_mask(struct machine *m, const struct form *f)
 {
     uint64_t value = 0, bits = f->bytes == 8 ? UINT64_MAX : (1ull << f->bytes * 8) - 1;
     unsigned reg = m->reg & 7;
-    if (m->vector_bytes != 16 || (f->kind != MASK_MOVE && f->kind != MASK_STORE && m->memory))
+    if (m->vector_bytes != 16 || (f->kind != MASK_MOVE && f->kind != MASK_STORE && m->memory)) {
         return false;
+    }
     switch (f->kind) {
     case MASK_STORE:
         value = xstate_read_mask(&m->vectors, reg);
@@ -472,10 +506,11 @@ static bool move_mask(struct machine *m, const struct form *f)
         value = machine_general(m, m->rm, 8);
         break;
     default:
-        if (!m->memory)
+        if (!m->memory) {
             value = xstate_read_mask(&m->vectors, m->rm & 7);
-        else if (!machine_load(m, m->address, &value, f->bytes))
+        } else if (!machine_load(m, m->address, &value, f->bytes)) {
             return false;
+        }
     }
     return xstate_write_mask(&m->vectors, reg, value & bits);
 }
@@ -515,35 +550,42 @@ static bool is_well_formed(const struct machine *m, const struct form *f)
     bool long_ones = whole || f->kind == MASKED || f->kind == EXCLUSIVE_OR || f->kind == AND ||
                      f->kind == OR || f->kind == UNPACK_LOW || f->kind == ALIGN ||
                      f->kind == ZERO_UPPER || f->kind == SCALAR;
-    if (m->broadcast || ((m->mask || m->zeroing) && !whole) || (m->zeroing && !m->mask))
+    if (m->broadcast || ((m->mask || m->zeroing) && !whole) || (m->zeroing && !m->mask)) {
         return false;
-    if (m->vector_bytes != 16 && !long_ones)
+    }
+    if (m->vector_bytes != 16 && !long_ones) {
         return false;
+    }
     return m->encoding == ENCODING_LEGACY || m->third == 0 || has_first_source(m, f);
 }
 
 /* What an 8-bit displacement of EVEX counts in. */
 static unsigned displacement_unit(const struct machine *m, const struct form *f, unsigned element)
 {
-    if (m->encoding != ENCODING_EVEX)
+    if (m->encoding != ENCODING_EVEX) {
         return 1;
-    if (f->kind == MOVE || f->kind == MOVE_ALIGNED)
+    }
+    if (f->kind == MOVE || f->kind == MOVE_ALIGNED) {
         return m->vector_bytes;
+    }
     return element;
 }
 
 bool emulate_vector(struct machine *m, unsigned map, uint8_t opcode)
 {
     const struct form *f = find(m, map, opcode);
-    if (!f || !m->vectors.area)
+    if (!f || !m->vectors.area) {
         return false;
+    }
     unsigned element = f->bytes ? f->bytes : m->rex & REX_W ? 8 : 4;
     m->displacement_unit = (uint8_t)displacement_unit(m, f, element);
-    if (f->kind != ZERO_UPPER)
+    if (f->kind != ZERO_UPPER) {
         machine_operands(m, has_immediate(f) ? 1 : 0);
+    }
     uint8_t immediate = has_immediate(f) ? machine_byte(m) : 0;
-    if (!is_well_formed(m, f))
+    if (!is_well_formed(m, f)) {
         return false;
+    }
     switch ((enum kind)f->kind) {
     case MOVE:
     case MOVE_ALIGNED:

@@ -28,13 +28,15 @@ struct event {
 int channel_create(struct context *context, bool async, struct channel **channel, int *fd)
 {
     struct channel *c = calloc(1, sizeof(*c));
-    if (!c)
+    if (!c) {
         return ENOMEM;
+    }
     c->fd = eventfd(0, EFD_CLOEXEC);
     int result = c->fd < 0 ? errno : descriptors_add(c->fd, DESCRIPTOR_EVENTS, c);
     if (result) {
-        if (c->fd >= 0)
+        if (c->fd >= 0) {
             real.close(c->fd);
+        }
         free(c);
         return result;
     }
@@ -43,8 +45,9 @@ int channel_create(struct context *context, bool async, struct channel **channel
     c->references = 1;
     list_init(&c->events);
     list_init(&c->of_context);
-    if (async)
+    if (async) {
         list_append(&context->async_channels, &c->of_context);
+    }
     *channel = c;
     *fd = c->fd;
     return 0;
@@ -57,8 +60,9 @@ void channel_hold(struct channel *channel)
 
 void channel_release(struct channel *channel)
 {
-    if (--channel->references)
+    if (--channel->references) {
         return;
+    }
     for (struct list *l = channel->events.next, *next; l != &channel->events; l = next) {
         next = l->next;
         free(container_of(l, struct event, queued));
@@ -79,8 +83,9 @@ void channel_close(struct channel *channel)
 void channel_lose_descriptor(struct channel *channel, int fd)
 {
     process_lock();
-    if (channel->fd == fd)
+    if (channel->fd == fd) {
         channel->fd = -1;
+    }
     process_unlock();
 }
 
@@ -89,26 +94,30 @@ void channel_inherit(struct channel *channel, int fd)
     int flags = real.fcntl(fd, F_GETFD), mode = real.fcntl(fd, F_GETFL);
     int own = eventfd(0, mode & O_NONBLOCK ? EFD_NONBLOCK : 0);
     list_init(&channel->events);
-    if (own < 0)
+    if (own < 0) {
         return;
+    }
     real.dup3(own, fd, flags & FD_CLOEXEC ? O_CLOEXEC : 0);
     real.close(own);
 }
 
 static void queue(struct channel *channel, const struct event *what)
 {
-    if (channel->closed)
+    if (channel->closed) {
         return;
+    }
     struct event *event = malloc(sizeof(*event));
-    if (!event)
+    if (!event) {
         return; /* as the kernel: an event that finds no memory is lost */
+    }
     *event = *what;
     list_init(&event->queued);
     bool was_empty = channel->fd >= 0 && list_empty(&channel->events);
     list_append(&channel->events, &event->queued);
     uint64_t one = 1;
-    if (was_empty && real.write(channel->fd, &one, sizeof(one)) < 0)
+    if (was_empty && real.write(channel->fd, &one, sizeof(one)) < 0) {
         process_log("an event file cannot be signalled: %s", strerror(errno));
+    }
 }
 
 void events_completion(void *owner)
@@ -116,8 +125,9 @@ void events_completion(void *owner)
     struct object *object = owner;
     struct event event = {.object = object};
     event.description.completion.cq_handle = object->user_handle;
-    if (object->completions)
+    if (object->completions) {
         queue(object->completions, &event);
+    }
 }
 
 void events_async(int type, int rail, void *owner)
@@ -128,17 +138,20 @@ void events_async(int type, int rail, void *owner)
     event.description.async.element = object ? object->user_handle : RAIL_PORT;
     for (struct list *l = contexts.next; l != &contexts; l = l->next) {
         struct context *context = container_of(l, struct context, all);
-        if (object ? context != object->context : context->rail != rail)
+        if (object ? context != object->context : context->rail != rail) {
             continue;
-        if (list_empty(&context->async_channels))
+        }
+        if (list_empty(&context->async_channels)) {
             continue;
+        }
         /* Events of an object go to the context's first event file; those of a port to all of
          * them. */
         for (struct list *m = context->async_channels.next; m != &context->async_channels;
              m = m->next) {
             queue(container_of(m, struct channel, of_context), &event);
-            if (object)
+            if (object) {
                 break;
+            }
         }
     }
 }
@@ -147,9 +160,11 @@ static void calm(struct channel *channel)
 {
     uint64_t count;
     struct pollfd poll_fd = {channel->fd, POLLIN, 0};
-    if (list_empty(&channel->events) && poll(&poll_fd, 1, 0) == 1 && poll_fd.revents & POLLIN)
-        if (real.read(channel->fd, &count, sizeof(count)) < 0)
+    if (list_empty(&channel->events) && poll(&poll_fd, 1, 0) == 1 && poll_fd.revents & POLLIN) {
+        if (real.read(channel->fd, &count, sizeof(count)) < 0) {
             process_log("an event file cannot be read: %s", strerror(errno));
+        }
+    }
 }
 
 static void purge_channel(struct channel *channel, struct object *object)
@@ -157,32 +172,37 @@ static void purge_channel(struct channel *channel, struct object *object)
     for (struct list *l = channel->events.next, *next; l != &channel->events; l = next) {
         next = l->next;
         struct event *event = container_of(l, struct event, queued);
-        if (event->object != object)
+        if (event->object != object) {
             continue;
+        }
         list_remove(&event->queued);
         free(event);
     }
-    if (!channel->closed)
+    if (!channel->closed) {
         calm(channel);
+    }
 }
 
 void events_purge(struct object *object)
 {
-    if (object->completions)
+    if (object->completions) {
         purge_channel(object->completions, object);
+    }
     struct list *channels = &object->context->async_channels;
-    for (struct list *l = channels->next; l != channels; l = l->next)
+    for (struct list *l = channels->next; l != channels; l = l->next) {
         purge_channel(container_of(l, struct channel, of_context), object);
+    }
 }
 
 /* Takes the oldest event, which is there. */
 static struct event take(struct channel *channel)
 {
     struct event *event = container_of(channel->events.next, struct event, queued), taken = *event;
-    if (event->object && channel->async)
+    if (event->object && channel->async) {
         event->object->async_events++;
-    else if (event->object)
+    } else if (event->object) {
         event->object->completion_events++;
+    }
     list_remove(&event->queued);
     free(event);
     calm(channel);
@@ -198,15 +218,17 @@ static ssize_t read_now(struct channel *channel, void *buffer, size_t bytes)
     struct event event;
     ssize_t result = (ssize_t)needed;
     process_lock();
-    if (list_empty(&channel->events))
+    if (list_empty(&channel->events)) {
         result = -EAGAIN;
-    else if (bytes < needed)
+    } else if (bytes < needed) {
         result = -EINVAL;
-    else
+    } else {
         event = take(channel);
+    }
     process_unlock();
-    if (result > 0 && !program_write(buffer, &event.description, needed))
+    if (result > 0 && !program_write(buffer, &event.description, needed)) {
         result = -EFAULT;
+    }
     return result;
 }
 
@@ -219,8 +241,9 @@ ssize_t channel_read(struct channel *channel, int fd, void *buffer, size_t bytes
             return result < 0 ? -1 : result;
         }
         struct pollfd poll_fd = {fd, POLLIN, 0};
-        if (poll(&poll_fd, 1, -1) < 0)
+        if (poll(&poll_fd, 1, -1) < 0) {
             return -1;
+        }
         if (poll_fd.revents & (POLLNVAL | POLLERR)) {
             errno = EBADF;
             return -1;

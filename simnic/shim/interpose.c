@@ -50,8 +50,9 @@ static void *next(const char *name)
 
 __attribute__((constructor)) void real_load(void)
 {
-    if (real.open)
+    if (real.open) {
         return;
+    }
     *(void **)&real.openat = next("openat");
     *(void **)&real.close = next("close");
     *(void **)&real.read = next("read");
@@ -81,8 +82,9 @@ static int open_at(int directory, const char *path, int flags, mode_t mode)
 {
     LOAD;
     int device = device_of_path(directory, path);
-    if (device != DEVICE_NONE)
+    if (device != DEVICE_NONE) {
         return device_open(device, flags, mode);
+    }
     return descriptors_fresh(real.openat(directory, path, flags, mode));
 }
 
@@ -150,8 +152,9 @@ PUBLIC int __openat64_2(int directory, const char *path, int flags)
  * they do, and whether the pointers are good, the kernel says: see below. */
 static int device_named(int directory, const char *path, int flags)
 {
-    if (flags & AT_EMPTY_PATH && (!path || program_path_length(path) == 0))
+    if (flags & AT_EMPTY_PATH && (!path || program_path_length(path) == 0)) {
         return device_of_descriptor(directory);
+    }
     return DEVICE_NONE;
 }
 
@@ -159,20 +162,23 @@ static int stat_at(int directory, const char *path, struct stat *status, int fla
 {
     LOAD;
     int device = device_of_path(directory, path);
-    if (device != DEVICE_NONE)
+    if (device != DEVICE_NONE) {
         path = DEVICE_MODEL;
-    else
+    } else {
         device = device_named(directory, path, flags);
+    }
     int result = real.fstatat(directory, path, status, flags);
-    if (result == 0 && device != DEVICE_NONE)
+    if (result == 0 && device != DEVICE_NONE) {
         device_stat(device, status);
+    }
     return result;
 }
 
 static int stat_descriptor(int fd, struct stat *status)
 {
-    if (fd >= 0)
+    if (fd >= 0) {
         return stat_at(fd, "", status, AT_EMPTY_PATH);
+    }
     errno = EBADF; /* AT_FDCWD would be a directory there */
     return -1;
 }
@@ -258,13 +264,15 @@ PUBLIC int statx(int directory, const char *path, int flags, unsigned mask, stru
 {
     LOAD;
     int device = device_of_path(directory, path);
-    if (device != DEVICE_NONE)
+    if (device != DEVICE_NONE) {
         path = DEVICE_MODEL;
-    else
+    } else {
         device = device_named(directory, path, flags);
+    }
     int result = real.statx(directory, path, flags, mask, status);
-    if (result == 0 && device != DEVICE_NONE)
+    if (result == 0 && device != DEVICE_NONE) {
         device_statx(device, status);
+    }
     return result;
 }
 
@@ -298,8 +306,9 @@ PUBLIC int ioctl(int fd, unsigned long request, ...)
     void *argument = va_arg(arguments, void *);
     va_end(arguments);
     struct file *file = descriptors_get(fd);
-    if (!file)
+    if (!file) {
         return real.ioctl(fd, request, argument);
+    }
     if (is_of_every_file(request)) {
         int answer = real.ioctl(fd, request, argument);
         int error = errno;
@@ -311,8 +320,9 @@ PUBLIC int ioctl(int fd, unsigned long request, ...)
                      ? uverbs_ioctl(file->thing, argument)
                      : ENOTTY;
     descriptors_put(file);
-    if (result == 0)
+    if (result == 0) {
         return 0;
+    }
     errno = result;
     return -1;
 }
@@ -321,12 +331,14 @@ PUBLIC ssize_t read(int fd, void *buffer, size_t bytes)
 {
     LOAD;
     struct file *file = descriptors_is_virtual(fd) ? descriptors_get(fd) : NULL;
-    if (!file)
+    if (!file) {
         return real.read(fd, buffer, bytes);
+    }
     ssize_t result = -1;
     errno = EINVAL;
-    if (file->kind == DESCRIPTOR_EVENTS)
+    if (file->kind == DESCRIPTOR_EVENTS) {
         result = channel_read(file->thing, fd, buffer, bytes);
+    }
     int error = errno;
     descriptors_put(file);
     errno = error;
@@ -335,8 +347,9 @@ PUBLIC ssize_t read(int fd, void *buffer, size_t bytes)
 
 PUBLIC ssize_t __read_chk(int fd, void *buffer, size_t bytes, size_t room)
 {
-    if (bytes > room)
+    if (bytes > room) {
         abort();
+    }
     return read(fd, buffer, bytes);
 }
 
@@ -345,25 +358,28 @@ static int refuse_command(const void *buffer, size_t bytes)
 {
     struct ib_uverbs_cmd_hdr header;
     return bytes >= sizeof(header) && !program_read(&header, buffer, sizeof(header)) ? -EFAULT
-                                                                                   : -EINVAL;
+                                                                                     : -EINVAL;
 }
 
 PUBLIC ssize_t write(int fd, const void *buffer, size_t bytes)
 {
     LOAD;
     struct file *file = descriptors_is_virtual(fd) ? descriptors_get(fd) : NULL;
-    if (!file)
+    if (!file) {
         return real.write(fd, buffer, bytes);
+    }
     ssize_t result = -EINVAL;
-    if (file->kind == DESCRIPTOR_CM && !file->thing)
+    if (file->kind == DESCRIPTOR_CM && !file->thing) {
         result = -ENODEV; /* of the parent, before a fork */
-    else if (file->kind == DESCRIPTOR_CM)
+    } else if (file->kind == DESCRIPTOR_CM) {
         result = cm_file_write(file->thing, buffer, bytes, real.fcntl(fd, F_GETFL) & O_NONBLOCK);
-    else if (file->kind == DESCRIPTOR_UVERBS)
+    } else if (file->kind == DESCRIPTOR_UVERBS) {
         result = refuse_command(buffer, bytes);
+    }
     descriptors_put(file);
-    if (result >= 0)
+    if (result >= 0) {
         return result;
+    }
     errno = (int)-result;
     return -1;
 }
@@ -393,12 +409,15 @@ PUBLIC int close_range(unsigned first, unsigned last, int flags)
     LOAD;
     /* With CLOSE_RANGE_CLOEXEC it closes nothing now; a range or flags that the kernel refuses, never. */
     bool closes = first <= last && !(flags & ~CLOSE_RANGE_UNSHARE);
-    if (closes)
-        for (unsigned fd = first; fd <= last && fd < 65536; fd++)
+    if (closes) {
+        for (unsigned fd = first; fd <= last && fd < 65536; fd++) {
             descriptors_remove((int)fd);
+        }
+    }
     unsigned own = (unsigned)process.page_file;
-    if (!process.attached || own < first || own > last || !closes)
+    if (!process.attached || own < first || own > last || !closes) {
         return real.close_range(first, last, flags);
+    }
     int result = own > first ? real.close_range(first, own - 1, flags) : 0;
     return result == 0 && own < last ? real.close_range(own + 1, last, flags) : result;
 }
@@ -411,8 +430,9 @@ PUBLIC void closefrom(int first)
 /* What the kernel made of a virtual descriptor is one as well, if there is a place for it. Returns it. */
 static int duplicated(int fd, int copy)
 {
-    if (copy < 0 || fd == copy || descriptors_duplicate(fd, copy))
+    if (copy < 0 || fd == copy || descriptors_duplicate(fd, copy)) {
         return copy;
+    }
     real.close(copy);
     errno = EMFILE;
     return -1;
@@ -427,8 +447,9 @@ PUBLIC int dup(int fd)
 /* dup2 and dup3 close `copy`: it goes out of the table first, as with close(), unless they will fail. */
 static void make_way(int fd, int copy)
 {
-    if (fd != copy && descriptors_is_virtual(copy) && real.fcntl(fd, F_GETFD) >= 0)
+    if (fd != copy && descriptors_is_virtual(copy) && real.fcntl(fd, F_GETFD) >= 0) {
         descriptors_remove(copy);
+    }
 }
 
 PUBLIC int dup2(int fd, int copy)
@@ -441,8 +462,9 @@ PUBLIC int dup2(int fd, int copy)
 PUBLIC int dup3(int fd, int copy, int flags)
 {
     LOAD;
-    if (!(flags & ~O_CLOEXEC))
+    if (!(flags & ~O_CLOEXEC)) {
         make_way(fd, copy);
+    }
     return duplicated(fd, real.dup3(fd, copy, flags));
 }
 
@@ -450,8 +472,9 @@ static int control(int fd, int command, void *argument)
 {
     LOAD;
     int result = real.fcntl(fd, command, argument);
-    if (command == F_DUPFD || command == F_DUPFD_CLOEXEC)
+    if (command == F_DUPFD || command == F_DUPFD_CLOEXEC) {
         return duplicated(fd, descriptors_fresh(result));
+    }
     return result;
 }
 

@@ -17,9 +17,10 @@
 /* Where the file of the pages is lost, our own mapping of them is doubled (mremap's old size of 0). */
 static void *map_pages(void *address, size_t bytes, int protection, int flags, off_t offset)
 {
-    if (!process.page_file_lost)
+    if (!process.page_file_lost) {
         return real.mmap(address, bytes, protection, flags | MAP_POPULATE, process.page_file,
                          offset);
+    }
     void *memory = mremap(process.page_memory + offset, 0, bytes,
                           MREMAP_MAYMOVE | (flags & MAP_FIXED ? MREMAP_FIXED : 0), address);
     if (memory != MAP_FAILED && mprotect(memory, bytes, protection) != 0) {
@@ -41,13 +42,16 @@ static bool is_page_in_use(size_t page)
 static int check(size_t bytes, int flags, off_t offset)
 {
     bool shared = (flags & MAP_TYPE) == MAP_SHARED || (flags & MAP_TYPE) == MAP_SHARED_VALIDATE;
-    if (bytes > SIZE_MAX - DEVICE_UAR_BYTES)
+    if (bytes > SIZE_MAX - DEVICE_UAR_BYTES) {
         return ENOMEM; /* as of any file */
-    if (bytes == 0 || bytes > DEVICE_UAR_BYTES || offset % DEVICE_UAR_BYTES || !shared)
+    }
+    if (bytes == 0 || bytes > DEVICE_UAR_BYTES || offset % DEVICE_UAR_BYTES || !shared) {
         return EINVAL;
+    }
     int attached = process_attach(); /* a forked child has not yet */
-    if (attached)
+    if (attached) {
         return attached;
+    }
     return is_page_in_use((size_t)offset / DEVICE_UAR_BYTES) ? 0 : EINVAL;
 }
 
@@ -62,15 +66,18 @@ static void *fail(int error)
 static void *map_device(void *address, size_t bytes, int protection, int flags, off_t offset)
 {
     int error = check(bytes, flags, offset);
-    if (error)
+    if (error) {
         return fail(error);
+    }
     size_t page = (size_t)offset / DEVICE_UAR_BYTES;
-    if (page == CLOCK_INFO_PAGE)
+    if (page == CLOCK_INFO_PAGE) {
         clock_refresh();
+    }
     protection = page == CLOCK_CORE_PAGE ? PROT_NONE : protection | PROT_READ;
     void *memory = map_pages(address, bytes, protection, flags, offset);
-    if (memory == MAP_FAILED)
+    if (memory == MAP_FAILED) {
         return memory;
+    }
     madvise(memory, bytes, MADV_DONTFORK);
     if (!clock_is_page(page)) {
         doorbells_map((uint32_t)page, memory);
@@ -99,11 +106,13 @@ static void *map(void *address, size_t bytes, int protection, int flags, int fd,
         errno = error;
         return memory;
     }
-    if (file)
+    if (file) {
         descriptors_put(file);
+    }
     void *memory = real.mmap(address, bytes, protection, flags, fd, offset);
-    if (flags & MAP_FIXED && memory != MAP_FAILED)
+    if (flags & MAP_FIXED && memory != MAP_FAILED) {
         forget(memory, bytes); /* what was there is no more */
+    }
     return memory;
 }
 
@@ -122,7 +131,8 @@ PUBLIC int munmap(void *address, size_t bytes)
     LOAD;
     /* Out of the tables first, as with descriptors: but not for what the kernel refuses. */
     uintptr_t start = (uintptr_t)address;
-    if (bytes && start % DEVICE_UAR_BYTES == 0 && bytes <= UINTPTR_MAX - start)
+    if (bytes && start % DEVICE_UAR_BYTES == 0 && bytes <= UINTPTR_MAX - start) {
         forget(address, bytes);
+    }
     return real.munmap(address, bytes);
 }

@@ -23,16 +23,19 @@ static uint32_t next_domain = 1;
 int verb_alloc_pd(const struct call *call)
 {
     struct object *object = object_create(call->context, UVERBS_OBJECT_PD);
-    if (!object)
+    if (!object) {
         return ENOMEM;
+    }
     object->number = next_domain++ & 0xffffff;
     struct ib_uverbs_alloc_pd_resp response = {.pd_handle = object->handle};
     struct mlx5_ib_alloc_pd_resp driver = {.pdn = (uint32_t)object->number};
     int result = attribute_out(call, UVERBS_ATTR_CORE_OUT, &response, sizeof(response));
-    if (!result)
+    if (!result) {
         result = attribute_out(call, UVERBS_ATTR_UHW_OUT, &driver, sizeof(driver));
-    if (result)
+    }
+    if (result) {
         object_destroy(object);
+    }
     return result;
 }
 
@@ -48,8 +51,9 @@ int verb_query_pd(const struct call *call)
 /* As ib_check_mr_access: who may write from afar may write here. */
 static bool access_makes_sense(uint32_t access)
 {
-    if (access & ~(uint32_t)ACCESS_KNOWN)
+    if (access & ~(uint32_t)ACCESS_KNOWN) {
         return false;
+    }
     return !(access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)) ||
            access & IBV_ACCESS_LOCAL_WRITE;
 }
@@ -58,8 +62,9 @@ static bool access_makes_sense(uint32_t access)
 static bool is_writable(uint64_t page)
 {
     static uint8_t sample;
-    if (madvise((void *)(uintptr_t)page, 4096, MADV_POPULATE_WRITE) == 0)
+    if (madvise((void *)(uintptr_t)page, 4096, MADV_POPULATE_WRITE) == 0) {
         return true;
+    }
     /* Before Linux 5.14 the kernel does not know the question. */
     uint64_t known = (uintptr_t)&sample & ~4095ull;
     return madvise((void *)(uintptr_t)known, 4096, MADV_POPULATE_WRITE) != 0;
@@ -71,16 +76,20 @@ static bool is_writable(uint64_t page)
 static int check_mapped(uint64_t start, uint64_t bytes, uint32_t access)
 {
     uint64_t first = start & ~4095ull, last = (start + bytes + 4095) & ~4095ull;
-    if (start + bytes < start)
+    if (start + bytes < start) {
         return EINVAL;
-    if (bytes == 0)
+    }
+    if (bytes == 0) {
         return 0;
+    }
     /* MADV_POPULATE_READ would say the same of single pages; msync says ENOMEM of a range with a
      * hole and touches nothing. */
-    if (msync((void *)(uintptr_t)first, last - first, MS_ASYNC) != 0)
+    if (msync((void *)(uintptr_t)first, last - first, MS_ASYNC) != 0) {
         return errno == ENOMEM ? EFAULT : errno;
-    if (access & IBV_ACCESS_LOCAL_WRITE && !(is_writable(first) && is_writable(last - 4096)))
+    }
+    if (access & IBV_ACCESS_LOCAL_WRITE && !(is_writable(first) && is_writable(last - 4096))) {
         return EFAULT;
+    }
     return 0;
 }
 
@@ -90,18 +99,22 @@ int verb_reg_mr(const struct call *call)
     struct object *domain;
     int result = attribute_command_on(call, &request, sizeof(request), UVERBS_OBJECT_PD,
                                       &request.pd_handle, &domain);
-    if (result)
+    if (result) {
         return result;
+    }
     if (!access_makes_sense(request.access_flags) ||
-        (request.start & 4095) != (request.hca_va & 4095))
+        (request.start & 4095) != (request.hca_va & 4095)) {
         return request.access_flags & ~(uint32_t)ACCESS_KNOWN ? EOPNOTSUPP : EINVAL;
+    }
     result = check_mapped(request.start, request.length, request.access_flags);
-    if (result)
+    if (result) {
         return result;
+    }
     struct memory_key *key = key_create(&process.device, KEY_REGION, (uint32_t)domain->number);
     struct object *object = object_create_for(call->context, UVERBS_OBJECT_MR, key);
-    if (!object)
+    if (!object) {
         return ENOMEM;
+    }
     key->access = request.access_flags;
     key->start = request.start;
     key->bytes = request.length;
@@ -118,14 +131,17 @@ static int map_dmabuf(struct object *object, int fd, uint64_t offset, uint64_t b
     struct stat found;
     uint64_t first = offset & ~4095ull;
     int protection = access & IBV_ACCESS_LOCAL_WRITE ? PROT_READ | PROT_WRITE : PROT_READ;
-    if (fstat(fd, &found) != 0)
+    if (fstat(fd, &found) != 0) {
         return errno;
-    if (bytes == 0 || offset + bytes < offset || offset + bytes > (uint64_t)found.st_size)
+    }
+    if (bytes == 0 || offset + bytes < offset || offset + bytes > (uint64_t)found.st_size) {
         return EINVAL;
+    }
     void *mapping =
         real.mmap(NULL, offset + bytes - first, protection, MAP_SHARED, fd, (off_t)first);
-    if (mapping == MAP_FAILED)
+    if (mapping == MAP_FAILED) {
         return errno;
+    }
     object->mapping = mapping;
     object->mapping_bytes = offset + bytes - first;
     return 0;
@@ -142,14 +158,17 @@ int verb_reg_dmabuf_mr(const struct call *call)
     uint64_t address = attribute_number(call, UVERBS_ATTR_REG_DMABUF_MR_IOVA, 0);
     int fd = (int)attribute_number(call, UVERBS_ATTR_REG_DMABUF_MR_FD, UINT64_MAX);
     uint32_t access = (uint32_t)attribute_number(call, UVERBS_ATTR_REG_DMABUF_MR_ACCESS_FLAGS, 0);
-    if (!domain)
+    if (!domain) {
         return ENOENT;
-    if (!access_makes_sense(access) || (offset & 4095) != (address & 4095))
+    }
+    if (!access_makes_sense(access) || (offset & 4095) != (address & 4095)) {
         return access & ~(uint32_t)ACCESS_KNOWN ? EOPNOTSUPP : EINVAL;
+    }
     struct memory_key *key = key_create(&process.device, KEY_REGION, (uint32_t)domain->number);
     struct object *object = object_create_for(call->context, UVERBS_OBJECT_MR, key);
-    if (!object)
+    if (!object) {
         return ENOMEM;
+    }
     int result = map_dmabuf(object, fd, offset, bytes, access);
     if (result) {
         object_destroy(object);
@@ -171,29 +190,36 @@ int verb_rereg_mr(const struct call *call)
     struct object *object;
     int result = attribute_command_on(call, &request, sizeof(request), UVERBS_OBJECT_MR,
                                       &request.mr_handle, &object);
-    if (result)
+    if (result) {
         return result;
+    }
     uint32_t flags = request.flags;
-    if (!flags || flags & ~(uint32_t)IBV_REREG_MR_FLAGS_SUPPORTED)
+    if (!flags || flags & ~(uint32_t)IBV_REREG_MR_FLAGS_SUPPORTED) {
         return EINVAL;
+    }
     struct memory_key *key = object->thing;
     struct object *domain = NULL;
     if (flags & IBV_REREG_MR_CHANGE_PD &&
-        !(domain = object_find(call->context, UVERBS_OBJECT_PD, request.pd_handle)))
+        !(domain = object_find(call->context, UVERBS_OBJECT_PD, request.pd_handle))) {
         return EINVAL;
-    if (flags & IBV_REREG_MR_CHANGE_ACCESS && !access_makes_sense(request.access_flags))
+    }
+    if (flags & IBV_REREG_MR_CHANGE_ACCESS && !access_makes_sense(request.access_flags)) {
         return EINVAL;
+    }
     bool moves = flags & IBV_REREG_MR_CHANGE_TRANSLATION;
-    if (object->mapping && flags & (IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_ACCESS))
+    if (object->mapping && flags & (IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_ACCESS)) {
         return EOPNOTSUPP; /* of a dma-buf, as mlx5_ib */
-    if (moves && ((request.start & 4095) != (request.hca_va & 4095) || request.length == 0))
+    }
+    if (moves && ((request.start & 4095) != (request.hca_va & 4095) || request.length == 0)) {
         return EINVAL;
+    }
     if (flags & (IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_ACCESS)) {
         result =
             check_mapped(moves ? request.start : key->start, moves ? request.length : key->bytes,
                          flags & IBV_REREG_MR_CHANGE_ACCESS ? request.access_flags : key->access);
-        if (result)
+        if (result) {
             return result;
+        }
     }
     if (moves) {
         key->start = request.start;
@@ -206,8 +232,9 @@ int verb_rereg_mr(const struct call *call)
         domain->uses++;
         key->domain = (uint32_t)domain->number;
     }
-    if (flags & IBV_REREG_MR_CHANGE_ACCESS)
+    if (flags & IBV_REREG_MR_CHANGE_ACCESS) {
         key->access = request.access_flags;
+    }
     struct ib_uverbs_rereg_mr_resp response = {key->key, key->key};
     return attribute_out(call, UVERBS_ATTR_CORE_OUT, &response, sizeof(response));
 }
@@ -215,14 +242,17 @@ int verb_rereg_mr(const struct call *call)
 int verb_query_mr(const struct call *call)
 {
     struct object *object = attribute_object(call, UVERBS_OBJECT_MR, UVERBS_ATTR_QUERY_MR_HANDLE);
-    if (!object)
+    if (!object) {
         return ENOENT;
+    }
     const struct memory_key *key = object->thing;
     int result = attribute_out32(call, UVERBS_ATTR_QUERY_MR_RESP_LKEY, key->key);
-    if (!result)
+    if (!result) {
         result = attribute_out32(call, UVERBS_ATTR_QUERY_MR_RESP_RKEY, key->key);
-    if (!result)
+    }
+    if (!result) {
         result = attribute_out64(call, UVERBS_ATTR_QUERY_MR_RESP_LENGTH, key->bytes);
+    }
     return result ? result : attribute_out64(call, UVERBS_ATTR_QUERY_MR_RESP_IOVA, key->address);
 }
 
@@ -232,14 +262,17 @@ int verb_alloc_mw(const struct call *call)
     struct object *domain;
     int result = attribute_command_on(call, &request, sizeof(request), UVERBS_OBJECT_PD,
                                       &request.pd_handle, &domain);
-    if (result)
+    if (result) {
         return result;
-    if ((request.mw_type != IBV_MW_TYPE_1 && request.mw_type != IBV_MW_TYPE_2))
+    }
+    if ((request.mw_type != IBV_MW_TYPE_1 && request.mw_type != IBV_MW_TYPE_2)) {
         return EINVAL;
+    }
     struct memory_key *key = key_create(&process.device, KEY_WINDOW, (uint32_t)domain->number);
     struct object *object = object_create_for(call->context, UVERBS_OBJECT_MW, key);
-    if (!object)
+    if (!object) {
         return ENOMEM;
+    }
     object_use(object, domain);
     struct ib_uverbs_alloc_mw_resp response = {object->handle, key->key};
     return attribute_out(call, UVERBS_ATTR_CORE_OUT, &response, sizeof(response));
@@ -248,15 +281,18 @@ int verb_alloc_mw(const struct call *call)
 int verb_alloc_page(const struct call *call)
 {
     uint32_t page = 1;
-    while (page < DEVICE_MAX_PAGES && process.page_used[page])
+    while (page < DEVICE_MAX_PAGES && process.page_used[page]) {
         page++;
-    if (page == DEVICE_MAX_PAGES)
+    }
+    if (page == DEVICE_MAX_PAGES) {
         return ENOMEM;
+    }
     struct object *object = object_create(call->context, MLX5_IB_OBJECT_UAR);
     if (!object || !device_add_page(&process.device, page,
                                     process.page_memory + (size_t)page * DEVICE_UAR_BYTES)) {
-        if (object)
+        if (object) {
             object_destroy(object);
+        }
         return ENOMEM;
     }
     process.page_used[page] = true;
@@ -264,11 +300,14 @@ int verb_alloc_page(const struct call *call)
     attribute_out_handle(call, MLX5_IB_ATTR_UAR_OBJ_ALLOC_HANDLE, object->handle);
     int result = attribute_out64(call, MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_OFFSET,
                                  (uint64_t)page * DEVICE_UAR_BYTES);
-    if (!result)
+    if (!result) {
         result = attribute_out32(call, MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_LENGTH, DEVICE_UAR_BYTES);
-    if (!result)
+    }
+    if (!result) {
         result = attribute_out32(call, MLX5_IB_ATTR_UAR_OBJ_ALLOC_PAGE_ID, page);
-    if (result)
+    }
+    if (result) {
         object_destroy(object);
+    }
     return result;
 }

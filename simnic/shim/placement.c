@@ -15,12 +15,14 @@ void placement_woken(struct placement *placement, uint32_t waker)
         placement->wakes_from_elsewhere = 0;
         return;
     }
-    if (++placement->wakes_from_elsewhere < PLACEMENT_WAKES)
+    if (++placement->wakes_from_elsewhere < PLACEMENT_WAKES) {
         return;
+    }
     placement->wakes_from_elsewhere = 0;
     if (waker >= CPU_SETSIZE || sched_getaffinity(0, sizeof(allowed), &allowed) != 0 ||
-        !CPU_ISSET(waker, &allowed))
+        !CPU_ISSET(waker, &allowed)) {
         return;
+    }
     CPU_ZERO(&there);
     CPU_SET(waker, &there);
     sched_setaffinity(0, sizeof(there), &there);

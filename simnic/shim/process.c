@@ -58,29 +58,34 @@ void process_unlock(void)
 void process_device_lock(void)
 {
     /* A device thread that polls would have the lock again before a sleeping waiter is awake. */
-    while (atomic_load_explicit(&waiting, memory_order_relaxed))
+    while (atomic_load_explicit(&waiting, memory_order_relaxed)) {
         sched_yield();
+    }
     pthread_mutex_lock(&lock);
 }
 
 void process_kick(void)
 {
     struct fabric_file *file = process.fabric.file;
-    if (!file)
+    if (!file) {
         return;
+    }
     _Atomic uint32_t *asleep = &file->slots[process.fabric.slot].asleep;
     atomic_store(&process.kicked, true); /* for a thread that is about to sleep */
-    if (atomic_exchange(asleep, 0))
+    if (atomic_exchange(asleep, 0)) {
         syscall(SYS_futex, asleep, FUTEX_WAKE, 1, NULL, NULL, 0);
+    }
 }
 
 void process_log(const char *format, ...)
 {
     static int wanted = -1;
-    if (wanted < 0)
+    if (wanted < 0) {
         wanted = getenv("SIMNIC_TRACE") != NULL;
-    if (!wanted)
+    }
+    if (!wanted) {
         return;
+    }
     char line[256];
     va_list arguments;
     va_start(arguments, format);
@@ -89,7 +94,8 @@ void process_log(const char *format, ...)
     va_end(arguments);
     size_t length = strlen(line);
     line[length < sizeof(line) - 1 ? length : sizeof(line) - 2] = '\n';
-    ssize_t ignored = real.write(2, line, length + 1 < sizeof(line) ? length + 1 : sizeof(line) - 1);
+    ssize_t ignored =
+        real.write(2, line, length + 1 < sizeof(line) ? length + 1 : sizeof(line) - 1);
     (void)ignored;
 }
 
@@ -113,8 +119,9 @@ static void cm_message(void *context, uint32_t source_slot, const void *message,
     /* The cm answers through this very lock, so it gets its messages when the lock is free
      * again. */
     struct cm_note *note = malloc(sizeof(*note) + bytes);
-    if (!note)
+    if (!note) {
         return; /* the peer will ask again */
+    }
     note->source_slot = source_slot;
     note->bytes = bytes;
     memcpy(note->message, message, bytes);
@@ -128,8 +135,9 @@ static void cm_message(void *context, uint32_t source_slot, const void *message,
 void process_run_cm(void)
 {
     if (atomic_load_explicit(&process.cm_due_ns, memory_order_relaxed) > process_now_ns() ||
-        atomic_exchange_explicit(&process.cm_runs, true, memory_order_acquire))
+        atomic_exchange_explicit(&process.cm_runs, true, memory_order_acquire)) {
         return;
+    }
     atomic_store(&process.cm_due_ns, UINT64_MAX);
     struct list notes;
     list_init(&notes);
@@ -160,8 +168,9 @@ static int cm_send(void *context, uint32_t slot, int rail, const void *message, 
 {
     (void)context;
     if (slot >= FABRIC_SLOTS || !fabric_slot_alive(&process.fabric, slot) ||
-        fabric_rail_down(&process.fabric, rail))
+        fabric_rail_down(&process.fabric, rail)) {
         return -EHOSTUNREACH;
+    }
     struct packet packet = {.operation = PACKET_CM,
                             .flags = PACKET_WAKE,
                             .rail = (uint8_t)(rail | rail << 4),
@@ -176,8 +185,9 @@ static int cm_send(void *context, uint32_t slot, int rail, const void *message, 
     uint64_t wakes = fabric_take_wakes(&process.fabric);
     process_unlock();
     fabric_wake(&process.fabric, wakes);
-    if (payload && slot == process.fabric.slot)
+    if (payload && slot == process.fabric.slot) {
         process_kick();
+    }
     return payload ? 0 : -EAGAIN;
 }
 
@@ -232,14 +242,16 @@ bool process_has_page_file(void)
 static int open_page_file(void)
 {
     int fd = memfd_create(PAGE_FILE_NAME, MFD_CLOEXEC);
-    if (fd < 0)
+    if (fd < 0) {
         return errno;
+    }
     /* Out of the way of programs that close all they know of; close() spares it (interpose.c). */
     process.page_file = real.fcntl(fd, F_DUPFD_CLOEXEC, 500);
-    if (process.page_file < 0)
+    if (process.page_file < 0) {
         process.page_file = fd;
-    else
+    } else {
         real.close(fd);
+    }
     process.page_file_inode = inode_of(process.page_file);
     return ftruncate(process.page_file, (off_t)PAGES_BYTES) == 0 ? 0 : errno;
 }
@@ -247,12 +259,14 @@ static int open_page_file(void)
 static int open_pages(void)
 {
     int result = open_page_file();
-    if (result)
+    if (result) {
         return result;
+    }
     void *memory = real.mmap(NULL, PAGES_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
                              process.page_file, 0);
-    if (memory == MAP_FAILED)
+    if (memory == MAP_FAILED) {
         return errno;
+    }
     madvise(memory, PAGES_BYTES, MADV_DONTFORK);
     process.page_memory = memory;
     process.page_used[0] = true; /* page 0 would be offset 0, which means no page */
@@ -264,8 +278,9 @@ static int attach(void)
 {
     const char *session = getenv("SIMNIC_SESSION");
     char path[512];
-    if (!session)
+    if (!session) {
         return ENODEV;
+    }
     snprintf(path, sizeof(path), "%s/fabric", session);
     int result = -fabric_attach(&process.fabric, path);
     if (result) {
@@ -274,8 +289,9 @@ static int attach(void)
         return result;
     }
     struct device_host host = {NULL, completion_event, async_event, cm_message, trace};
-    if (!device_create(&process.device, &process.fabric, &host))
+    if (!device_create(&process.device, &process.fabric, &host)) {
         return ENOMEM;
+    }
     struct cm_host cm = {.slot = process.fabric.slot,
                          .shared = process.fabric.file->cm,
                          .send = cm_send,
@@ -285,13 +301,15 @@ static int attach(void)
                          .now_ns = cm_now,
                          .log = cm_log};
     process.cm = cm_create(&cm);
-    if (!process.cm)
+    if (!process.cm) {
         return ENOMEM;
+    }
     list_init(&process.cm_notes);
     atomic_store(&process.cm_due_ns, UINT64_MAX);
     result = open_pages();
-    if (result)
+    if (result) {
         return result;
+    }
     process.pid = (uint32_t)getpid();
     segv_install();
     return service_start();
@@ -334,8 +352,9 @@ int process_attach(void)
     pthread_mutex_lock(&attaching);
     int result = 0;
     if (!process.attached) {
-        if (!watching_forks)
+        if (!watching_forks) {
             pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+        }
         watching_forks = true;
         result = attach();
         process.attached = result == 0;
@@ -352,8 +371,9 @@ int process_attach(void)
  * is there. */
 __attribute__((destructor)) static void leave(void)
 {
-    if (!process.attached || process.pid != (uint32_t)getpid())
+    if (!process.attached || process.pid != (uint32_t)getpid()) {
         return;
+    }
     unknown_stores_tell_total();
     fabric_leave(&process.fabric);
 }

@@ -33,12 +33,14 @@ static void count_threads(struct processors *processors, const struct processors
     uint32_t at_least = (uint32_t)(percent + 75) / 100, at_most = (uint32_t)(percent + 90) / 100;
     at_least = at_least ? at_least : 1;
     at_most = at_most ? at_most : 1;
-    if (at_least > processors->threads)
+    if (at_least > processors->threads) {
         processors->threads = at_least;
+    }
     processors->fewer_intervals =
         at_most < processors->threads ? processors->fewer_intervals + 1 : 0;
-    if (processors->fewer_intervals < FEWER_INTERVALS)
+    if (processors->fewer_intervals < FEWER_INTERVALS) {
         return;
+    }
     processors->threads = at_most;
     processors->fewer_intervals = 0;
 }
@@ -50,8 +52,9 @@ static uint64_t longer(uint64_t ns)
 
 static void pause_until(struct processors *processors, uint64_t ns)
 {
-    if (ns > processors->paused_until_ns)
+    if (ns > processors->paused_until_ns) {
         processors->paused_until_ns = ns;
+    }
     processors->good_intervals = 0;
 }
 
@@ -61,10 +64,12 @@ static void take_silent(struct processors *processors, const struct processors_s
 {
     bool hindered =
         sample->preemptions >= TURNS && sample->program_ns < sample->interval_ns / 10 * 9;
-    if (hindered)
+    if (hindered) {
         pause_until(processors, now_ns + PROCESSORS_SHORTEST_PAUSE_NS);
-    if (hindered || processors->threads > 1)
+    }
+    if (hindered || processors->threads > 1) {
         processors->probe_gap_ns = PROCESSORS_SHORTEST_PAUSE_NS; /* it was right to stop */
+    }
 }
 
 /* One in which it might. */
@@ -84,8 +89,9 @@ static void take_spare(struct processors *processors, const struct processors_sa
         processors->probe_gap_ns = longer(processors->probe_gap_ns);
     } else if (++processors->good_intervals >= GOOD_INTERVALS) {
         processors->pause_ns = PROCESSORS_SHORTEST_PAUSE_NS;
-        if (!takes_turns)
+        if (!takes_turns) {
             processors->probe_gap_ns = PROCESSORS_SHORTEST_PAUSE_NS;
+        }
         processors->good_intervals = 0;
     }
 }
@@ -94,10 +100,11 @@ void processors_take(struct processors *processors, const struct processors_samp
                      uint64_t now_ns)
 {
     count_threads(processors, sample);
-    if (processors->to_spare)
+    if (processors->to_spare) {
         take_spare(processors, sample, now_ns);
-    else
+    } else {
         take_silent(processors, sample, now_ns);
+    }
 }
 
 bool processors_judge(struct processors *processors, uint64_t now_ns)

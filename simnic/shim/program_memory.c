@@ -20,8 +20,9 @@ static bool is_readable_at(uintptr_t address)
 {
     int error = errno;
     uintptr_t set = address & ~(uintptr_t)(SET_BYTES - 1);
-    if (!set)
+    if (!set) {
         return false;
+    }
     long result = syscall(SYS_rt_sigprocmask, -1, set, NULL, (size_t)SET_BYTES);
     bool readable = result == 0 || errno != EFAULT;
     errno = error;
@@ -39,36 +40,46 @@ static bool is_writable_at(uintptr_t address)
 
 static bool is_readable(uintptr_t start, size_t bytes)
 {
-    if (start + bytes < start)
+    if (start + bytes < start) {
         return false;
-    for (uintptr_t at = start; at < start + bytes; at = (at | (PAGE - 1)) + 1)
-        if (!is_readable_at(at))
+    }
+    for (uintptr_t at = start; at < start + bytes; at = (at | (PAGE - 1)) + 1) {
+        if (!is_readable_at(at)) {
             return false;
+        }
+    }
     return true;
 }
 
 bool program_read(void *to, const void *from, size_t bytes)
 {
-    if (segv_is_installed())
+    if (segv_is_installed()) {
         return dma_copy(to, from, bytes);
-    if (!is_readable((uintptr_t)from, bytes))
+    }
+    if (!is_readable((uintptr_t)from, bytes)) {
         return false;
+    }
     memcpy(to, from, bytes);
     return true;
 }
 
 bool program_write(void *to, const void *from, size_t bytes)
 {
-    if (segv_is_installed())
+    if (segv_is_installed()) {
         return dma_copy(to, from, bytes);
+    }
     uintptr_t start = (uintptr_t)to, last = start + bytes - SET_BYTES;
-    if (last < start)
+    if (last < start) {
         return false;
-    for (uintptr_t at = start; at < last; at = (at | (PAGE - 1)) + 1)
-        if (!is_writable_at(at < last ? at : last))
+    }
+    for (uintptr_t at = start; at < last; at = (at | (PAGE - 1)) + 1) {
+        if (!is_writable_at(at < last ? at : last)) {
             return false;
-    if (!is_writable_at(last))
+        }
+    }
+    if (!is_writable_at(last)) {
         return false;
+    }
     memcpy(to, from, bytes);
     return true;
 }
@@ -79,12 +90,14 @@ int program_path_length(const char *path)
     while (length < PATH_MAX) {
         uintptr_t at = (uintptr_t)path + length;
         size_t part = PAGE - (at & (PAGE - 1));
-        if (!is_readable_at(at))
+        if (!is_readable_at(at)) {
             return -1;
+        }
         size_t found = strnlen(path + length, part);
         length += found;
-        if (found < part)
+        if (found < part) {
             return length < PATH_MAX ? (int)length : -1;
+        }
     }
     return -1;
 }

@@ -43,11 +43,13 @@ static int read_creation(const struct call *call, struct creation *c)
 {
     int result =
         attribute_in(call, UVERBS_ATTR_CREATE_QP_CAP, &c->cap, sizeof(c->cap), sizeof(c->cap));
-    if (!result)
+    if (!result) {
         result = attribute_in(call, UVERBS_ATTR_UHW_IN, &c->driver, sizeof(c->driver),
                               offsetof(struct mlx5_ib_create_qp, flags));
-    if (result)
+    }
+    if (result) {
         return result;
+    }
     c->type = (uint32_t)attribute_number(call, UVERBS_ATTR_CREATE_QP_TYPE, UINT32_MAX);
     c->type = dc_type(c->type, c->driver.flags);
     c->flags = (uint32_t)attribute_number(call, UVERBS_ATTR_CREATE_QP_FLAGS, 0);
@@ -60,28 +62,34 @@ static int read_creation(const struct call *call, struct creation *c)
     c->xrc = attribute_object(call, UVERBS_OBJECT_XRCD, UVERBS_ATTR_CREATE_QP_XRCD_HANDLE);
     bool xrc = c->type == TYPE_XRC_INITIATOR || c->type == TYPE_XRC_TARGET;
     if (!xrc && c->type != TYPE_RC && c->type != TYPE_UC && c->type != TYPE_UD &&
-        c->type != TYPE_DCI && c->type != TYPE_DCT)
+        c->type != TYPE_DCI && c->type != TYPE_DCT) {
         return EOPNOTSUPP;
-    if (c->type == TYPE_XRC_TARGET ? !c->xrc : !c->domain)
+    }
+    if (c->type == TYPE_XRC_TARGET ? !c->xrc : !c->domain) {
         return EINVAL;
+    }
     if ((!c->send_completions && c->type != TYPE_DCT && c->type != TYPE_XRC_TARGET) ||
         (!c->receive_completions && !xrc) ||
         (attribute(call, UVERBS_ATTR_CREATE_QP_SRQ_HANDLE) && !c->shared) ||
-        (!c->shared && c->type == TYPE_DCT))
+        (!c->shared && c->type == TYPE_DCT)) {
         return EINVAL;
-    if (c->shared && has_tags(c->shared) && c->type != TYPE_RC)
+    }
+    if (c->shared && has_tags(c->shared) && c->type != TYPE_RC) {
         return EINVAL;
+    }
     if (c->driver.flags & ~(FLAGS_KNOWN | dc_flags(c->type)) ||
-        c->flags & ~(uint32_t)IB_UVERBS_QP_CREATE_SQ_SIG_ALL)
+        c->flags & ~(uint32_t)IB_UVERBS_QP_CREATE_SQ_SIG_ALL) {
         return EOPNOTSUPP;
+    }
     const struct mlx5_ib_create_qp *d = &c->driver;
     bool sizes = is_power_of_two(d->sq_wqe_count) && d->sq_wqe_count <= MOST_BLOCKS &&
                  is_power_of_two(d->rq_wqe_count) && d->rq_wqe_count <= MOST_RECEIVES &&
                  (d->rq_wqe_count == 0 || (d->rq_wqe_shift >= 4 && d->rq_wqe_shift <= 9));
     if (c->driver.flags & MLX5_QP_FLAG_DCI_STREAM &&
         (d->dci_streams.log_num_concurent > DC_LOG_STREAMS ||
-         d->dci_streams.log_num_errored > DC_LOG_FAILED_STREAMS))
+         d->dci_streams.log_num_errored > DC_LOG_FAILED_STREAMS)) {
         return EINVAL;
+    }
     return sizes && d->bfreg_index < DEVICE_MAX_PAGES ? 0 : EINVAL;
 }
 
@@ -109,8 +117,9 @@ static void set_up(struct queue_pair *qp, const struct creation *c, int rail)
     qp->send_queue_completions = c->send_completions ? c->send_completions->thing : NULL;
     qp->receive_queue_completions = c->receive_completions ? c->receive_completions->thing : NULL;
     qp->shared_receive_queue = c->shared ? c->shared->thing : NULL;
-    if (c->shared && has_tags(c->shared)) /* all completes where the SRQ does */
+    if (c->shared && has_tags(c->shared)) { /* all completes where the SRQ does */
         qp->receive_queue_completions = qp->shared_receive_queue->completion_queue;
+    }
     qp->destination_rail = 15;
     if (c->type == TYPE_XRC_TARGET) { /* it has no queues */
         qp->page = DEVICE_MAX_PAGES;
@@ -133,13 +142,15 @@ int verb_create_qp(const struct call *call)
 {
     struct creation c = {0};
     int result = read_creation(call, &c);
-    if (result)
+    if (result) {
         return result;
+    }
     doorbells_find();
     struct queue_pair *qp = qp_create(&process.device);
     struct object *object = object_create_for(call->context, UVERBS_OBJECT_QP, qp);
-    if (!object)
+    if (!object) {
         return ENOMEM;
+    }
     set_up(qp, &c, call->context->rail);
     bool streams = c.driver.flags & MLX5_QP_FLAG_DCI_STREAM && c.driver.dci_streams.log_num_errored;
     if ((c.type == TYPE_DCT && !set_up_target(qp, &c)) ||
@@ -162,8 +173,9 @@ int verb_create_qp(const struct call *call)
     /* A target's number is told when it becomes ready to receive. */
     result = attribute_out32(call, UVERBS_ATTR_CREATE_QP_RESP_QP_NUM,
                              c.type == TYPE_DCT ? 0 : qp->number);
-    if (!result)
+    if (!result) {
         result = attribute_out(call, UVERBS_ATTR_CREATE_QP_RESP_CAP, &c.cap, sizeof(c.cap));
+    }
     return result ? result : attribute_out(call, UVERBS_ATTR_UHW_OUT, &response, sizeof(response));
 }
 
@@ -181,8 +193,9 @@ static bool is_group(const uint8_t gid[16])
 static int check_destination(const uint8_t gid[16])
 {
     static const uint8_t zero[16];
-    if (memcmp(gid, zero, sizeof(zero)) == 0)
+    if (memcmp(gid, zero, sizeof(zero)) == 0) {
         return EINVAL;
+    }
     return rail_of_gid(gid) >= 0 || is_group(gid) ? 0 : ENETUNREACH;
 }
 
@@ -198,13 +211,16 @@ static bool may_lack_gid(const struct queue_pair *qp, const struct ib_uverbs_mod
 static int check_address(const struct context *context, uint32_t type,
                          const struct ib_uverbs_qp_dest *address)
 {
-    if (!address->is_global)
+    if (!address->is_global) {
         return EINVAL;
+    }
     if (address->sgid_index >= RAIL_GID_COUNT ||
-        rails[context->rail].gid[address->sgid_index].type == RAIL_GID_NONE)
+        rails[context->rail].gid[address->sgid_index].type == RAIL_GID_NONE) {
         return EINVAL;
-    if (address->port_num != RAIL_PORT && address->port_num != 0)
+    }
+    if (address->port_num != RAIL_PORT && address->port_num != 0) {
         return EINVAL;
+    }
     return type == TYPE_DCI || type == TYPE_DCT ? 0 : check_destination(address->dgid);
 }
 
@@ -212,26 +228,36 @@ static int check_values(const struct context *context, const struct queue_pair *
                         const struct ib_uverbs_modify_qp *m)
 {
     uint32_t mask = m->attr_mask;
-    if (mask & IBV_QP_PORT && m->port_num != RAIL_PORT)
+    if (mask & IBV_QP_PORT && m->port_num != RAIL_PORT) {
         return EINVAL;
-    if (mask & IBV_QP_PKEY_INDEX && m->pkey_index >= RAIL_PKEY_COUNT)
+    }
+    if (mask & IBV_QP_PKEY_INDEX && m->pkey_index >= RAIL_PKEY_COUNT) {
         return EINVAL;
-    if (mask & IBV_QP_PATH_MTU && (m->path_mtu < IBV_MTU_256 || m->path_mtu > IBV_MTU_4096))
+    }
+    if (mask & IBV_QP_PATH_MTU && (m->path_mtu < IBV_MTU_256 || m->path_mtu > IBV_MTU_4096)) {
         return EINVAL;
-    if (mask & IBV_QP_MAX_QP_RD_ATOMIC && m->max_rd_atomic > DEVICE_MAX_READS)
+    }
+    if (mask & IBV_QP_MAX_QP_RD_ATOMIC && m->max_rd_atomic > DEVICE_MAX_READS) {
         return EINVAL;
-    if (mask & IBV_QP_MAX_DEST_RD_ATOMIC && m->max_dest_rd_atomic > DEVICE_MAX_READS)
+    }
+    if (mask & IBV_QP_MAX_DEST_RD_ATOMIC && m->max_dest_rd_atomic > DEVICE_MAX_READS) {
         return EINVAL;
-    if (mask & IBV_QP_TIMEOUT && m->timeout > 31)
+    }
+    if (mask & IBV_QP_TIMEOUT && m->timeout > 31) {
         return EINVAL;
-    if (mask & IBV_QP_RETRY_CNT && m->retry_cnt > 7)
+    }
+    if (mask & IBV_QP_RETRY_CNT && m->retry_cnt > 7) {
         return EINVAL;
-    if (mask & IBV_QP_RNR_RETRY && m->rnr_retry > 7)
+    }
+    if (mask & IBV_QP_RNR_RETRY && m->rnr_retry > 7) {
         return EINVAL;
-    if (mask & IBV_QP_MIN_RNR_TIMER && m->min_rnr_timer > 31)
+    }
+    if (mask & IBV_QP_MIN_RNR_TIMER && m->min_rnr_timer > 31) {
         return EINVAL;
-    if (!(mask & IBV_QP_AV) || (!m->dest.is_global && may_lack_gid(qp, m)))
+    }
+    if (!(mask & IBV_QP_AV) || (!m->dest.is_global && may_lack_gid(qp, m))) {
         return 0;
+    }
     return check_address(context, qp->type, &m->dest);
 }
 
@@ -240,14 +266,18 @@ static void set_values(struct object *object, const struct ib_uverbs_modify_qp *
     struct queue_pair *qp = object->thing;
     struct queue_pair_attributes *a = &qp->attributes;
     uint32_t mask = m->attr_mask;
-    if (mask & IBV_QP_ACCESS_FLAGS)
+    if (mask & IBV_QP_ACCESS_FLAGS) {
         a->access = m->qp_access_flags;
-    if (mask & IBV_QP_PKEY_INDEX)
+    }
+    if (mask & IBV_QP_PKEY_INDEX) {
         object->pkey_index = (uint8_t)m->pkey_index;
-    if (mask & IBV_QP_PORT)
+    }
+    if (mask & IBV_QP_PORT) {
         object->port = m->port_num;
-    if (mask & IBV_QP_QKEY)
+    }
+    if (mask & IBV_QP_QKEY) {
         a->queue_key = m->qkey;
+    }
     if (mask & IBV_QP_AV) {
         memcpy(object->address, &m->dest, sizeof(m->dest));
         memcpy(a->destination_gid, m->dest.dgid, 16);
@@ -256,45 +286,60 @@ static void set_values(struct object *object, const struct ib_uverbs_modify_qp *
         qp->destination_known = rail >= 0;
         qp->destination_rail = rail >= 0 ? (uint8_t)rail : 15;
     }
-    if (mask & IBV_QP_PATH_MTU)
+    if (mask & IBV_QP_PATH_MTU) {
         a->path_mtu = m->path_mtu;
-    if (mask & IBV_QP_TIMEOUT)
+    }
+    if (mask & IBV_QP_TIMEOUT) {
         a->timeout = m->timeout;
-    if (mask & IBV_QP_RETRY_CNT)
+    }
+    if (mask & IBV_QP_RETRY_CNT) {
         a->retry_count = m->retry_cnt;
-    if (mask & IBV_QP_RNR_RETRY)
+    }
+    if (mask & IBV_QP_RNR_RETRY) {
         a->rnr_retry_count = m->rnr_retry;
-    if (mask & IBV_QP_RQ_PSN)
+    }
+    if (mask & IBV_QP_RQ_PSN) {
         a->receive_psn = m->rq_psn & PSN_MASK;
-    if (mask & IBV_QP_SQ_PSN)
+    }
+    if (mask & IBV_QP_SQ_PSN) {
         a->send_psn = m->sq_psn & PSN_MASK;
-    if (mask & IBV_QP_MAX_QP_RD_ATOMIC)
+    }
+    if (mask & IBV_QP_MAX_QP_RD_ATOMIC) {
         a->max_reads = m->max_rd_atomic;
-    if (mask & IBV_QP_MAX_DEST_RD_ATOMIC)
+    }
+    if (mask & IBV_QP_MAX_DEST_RD_ATOMIC) {
         a->max_peer_reads = m->max_dest_rd_atomic;
-    if (mask & IBV_QP_MIN_RNR_TIMER)
+    }
+    if (mask & IBV_QP_MIN_RNR_TIMER) {
         a->min_rnr_timer = m->min_rnr_timer;
-    if (mask & IBV_QP_DEST_QPN)
+    }
+    if (mask & IBV_QP_DEST_QPN) {
         a->destination_qpn = m->dest_qp_num & 0xffffff;
+    }
 }
 
 static int modify(const struct call *call, const struct ib_uverbs_modify_qp *m)
 {
     struct object *object = object_find(call->context, UVERBS_OBJECT_QP, m->qp_handle);
-    if (!object)
+    if (!object) {
         return EINVAL;
+    }
     struct queue_pair *qp = object->thing;
-    if (m->attr_mask & IBV_QP_CUR_STATE && m->cur_qp_state != qp->state)
+    if (m->attr_mask & IBV_QP_CUR_STATE && m->cur_qp_state != qp->state) {
         return EINVAL;
+    }
     uint8_t next = m->attr_mask & IBV_QP_STATE ? m->qp_state : qp->state;
-    if (!transition_allowed(qp->type, qp->state, next, m->attr_mask))
+    if (!transition_allowed(qp->type, qp->state, next, m->attr_mask)) {
         return EINVAL;
+    }
     int result = check_values(call->context, qp, m);
-    if (result)
+    if (result) {
         return result;
+    }
     set_values(object, m);
-    if (m->attr_mask & IBV_QP_STATE)
+    if (m->attr_mask & IBV_QP_STATE) {
         qp_set_state(&process.device, qp, next);
+    }
     return 0;
 }
 
@@ -310,13 +355,16 @@ int verb_modify_qp_ex(const struct call *call)
     struct ib_uverbs_ex_modify_qp request;
     int result =
         attribute_in(call, UVERBS_ATTR_CORE_IN, &request, sizeof(request), sizeof(request.base));
-    if (result)
+    if (result) {
         return result;
-    if (request.base.attr_mask & IBV_QP_RATE_LIMIT)
+    }
+    if (request.base.attr_mask & IBV_QP_RATE_LIMIT) {
         return EOPNOTSUPP;
+    }
     result = modify(call, &request.base);
-    if (result)
+    if (result) {
         return result;
+    }
     struct ib_uverbs_ex_modify_qp_resp response = {.response_length = sizeof(response)};
     const struct queue_pair *qp =
         object_find(call->context, UVERBS_OBJECT_QP, request.base.qp_handle)->thing;
@@ -333,8 +381,9 @@ int verb_query_qp(const struct call *call)
     struct object *object;
     int result = attribute_command_on(call, &request, sizeof(request), UVERBS_OBJECT_QP,
                                       &request.qp_handle, &object);
-    if (result)
+    if (result) {
         return result;
+    }
     const struct queue_pair *qp = object->thing;
     const struct queue_pair_attributes *a = &qp->attributes;
     struct ib_uverbs_query_qp_resp response = {
@@ -375,18 +424,22 @@ int verb_create_ah(const struct call *call)
     struct object *domain;
     int result = attribute_command_on(call, &request, sizeof(request), UVERBS_OBJECT_PD,
                                       &request.pd_handle, &domain);
-    if (result)
+    if (result) {
         return result;
+    }
     const struct ib_uverbs_ah_attr *a = &request.attr;
     if (!a->is_global || a->port_num != RAIL_PORT || a->grh.sgid_index >= RAIL_GID_COUNT ||
-        rails[call->context->rail].gid[a->grh.sgid_index].type == RAIL_GID_NONE)
+        rails[call->context->rail].gid[a->grh.sgid_index].type == RAIL_GID_NONE) {
         return EINVAL;
+    }
     result = check_destination(a->grh.dgid);
-    if (result)
+    if (result) {
         return result;
+    }
     struct object *object = object_create(call->context, UVERBS_OBJECT_AH);
-    if (!object)
+    if (!object) {
         return ENOMEM;
+    }
     object_use(object, domain);
     /* The kernel resolves the address to a MAC for libmlx5; there are no others here than the
      * rails' own. */
@@ -405,8 +458,9 @@ static int read_group(const struct call *call, struct ib_uverbs_attach_mcast *re
     struct object *object;
     int result = attribute_command_on(call, request, sizeof(*request), UVERBS_OBJECT_QP,
                                       &request->qp_handle, &object);
-    if (result)
+    if (result) {
         return result;
+    }
     *qp = object->thing;
     return (*qp)->type == TYPE_UD && is_group(request->gid) ? 0 : EINVAL;
 }
@@ -416,8 +470,9 @@ int verb_attach_multicast(const struct call *call)
     struct ib_uverbs_attach_mcast request;
     struct queue_pair *qp;
     int result = read_group(call, &request, &qp);
-    if (result)
+    if (result) {
         return result;
+    }
     return multicast_attach(qp, request.gid) ? 0 : ENOMEM;
 }
 
@@ -428,7 +483,8 @@ int verb_detach_multicast(const struct call *call)
     struct ib_uverbs_attach_mcast request;
     struct queue_pair *qp;
     int result = read_group(call, &request, &qp);
-    if (result)
+    if (result) {
         return result;
+    }
     return multicast_detach(qp, request.gid) ? 0 : EINVAL;
 }

@@ -24,10 +24,12 @@ int verb_create_channel(const struct call *call)
     struct channel *channel;
     /* A descriptor that nobody is told of would stay open: so first, whether it can be told. */
     int fd, result = attribute_out(call, UVERBS_ATTR_CORE_OUT, &response, sizeof(response));
-    if (!result)
+    if (!result) {
         result = channel_create(call->context, false, &channel, &fd);
-    if (result)
+    }
+    if (result) {
         return result;
+    }
     response.fd = (uint32_t)fd;
     return attribute_out(call, UVERBS_ATTR_CORE_OUT, &response, sizeof(response));
 }
@@ -36,8 +38,9 @@ int verb_alloc_async(const struct call *call)
 {
     struct channel *channel;
     int fd, result = channel_create(call->context, true, &channel, &fd);
-    if (!result)
+    if (!result) {
         attribute_out_handle(call, UVERBS_ATTR_ASYNC_EVENT_ALLOC_FD_HANDLE, (uint64_t)fd);
+    }
     return result;
 }
 
@@ -46,12 +49,15 @@ static struct channel *channel_of(int fd)
 {
     struct file *file = descriptors_get(fd);
     struct channel *channel = NULL;
-    if (file && file->kind == DESCRIPTOR_EVENTS)
+    if (file && file->kind == DESCRIPTOR_EVENTS) {
         channel = file->thing;
-    if (channel)
+    }
+    if (channel) {
         channel_hold(channel);
-    if (file)
+    }
+    if (file) {
         descriptors_put(file);
+    }
     return channel;
 }
 
@@ -68,20 +74,24 @@ int verb_create_cq(const struct call *call)
     uint64_t entries = attribute_number(call, UVERBS_ATTR_CREATE_CQ_CQE, 0);
     int result = attribute_in(call, UVERBS_ATTR_UHW_IN, &driver, sizeof(driver),
                               offsetof(struct mlx5_ib_create_cq, uar_page_index));
-    if (result)
+    if (result) {
         return result;
+    }
     if (entries == 0 || entries > CQ_MOST_ENTRIES ||
         (driver.cqe_size != 64 && driver.cqe_size != 128) ||
-        attribute_number(call, UVERBS_ATTR_CREATE_CQ_COMP_VECTOR, 0) >= 2)
+        attribute_number(call, UVERBS_ATTR_CREATE_CQ_COMP_VECTOR, 0) >= 2) {
         return EINVAL;
-    if (driver.cqe_comp_en == 1 && !is_response_format(driver.cqe_comp_res_format))
+    }
+    if (driver.cqe_comp_en == 1 && !is_response_format(driver.cqe_comp_res_format)) {
         return EINVAL;
+    }
     struct channel *channel = NULL;
     if (attribute(call, UVERBS_ATTR_CREATE_CQ_COMP_CHANNEL)) {
         channel =
             channel_of((int)attribute_number(call, UVERBS_ATTR_CREATE_CQ_COMP_CHANNEL, UINT64_MAX));
-        if (!channel)
+        if (!channel) {
             return EBADF;
+        }
     }
     doorbells_find();
     struct completion_queue *cq = cq_create(&process.device);
@@ -91,8 +101,9 @@ int verb_create_cq(const struct call *call)
     }
     struct object *object = cq ? object_create_for(call->context, UVERBS_OBJECT_CQ, cq) : NULL;
     if (!object) {
-        if (channel)
+        if (channel) {
             channel_release(channel);
+        }
         return ENOMEM;
     }
     cq->buffer = (uint8_t *)(uintptr_t)driver.buf_addr;
@@ -119,18 +130,22 @@ int verb_resize_cq(const struct call *call)
     struct object *object;
     int result = attribute_command_on(call, &request, sizeof(request), UVERBS_OBJECT_CQ,
                                       &request.cq_handle, &object);
-    if (!result)
+    if (!result) {
         result = attribute_in(call, UVERBS_ATTR_UHW_IN, &driver, sizeof(driver), sizeof(driver));
-    if (result)
+    }
+    if (result) {
         return result;
+    }
     if (request.cqe == 0 || request.cqe > CQ_MOST_ENTRIES ||
-        (driver.cqe_size != 64 && driver.cqe_size != 128) || driver.reserved0 || driver.reserved1)
+        (driver.cqe_size != 64 && driver.cqe_size != 128) || driver.reserved0 || driver.reserved1) {
         return EINVAL;
+    }
     struct completion_queue *cq = object->thing;
     uint32_t entries = power_of_two_at_least(request.cqe + 1);
     if (!cq_resize(&process.device, cq, (uint8_t *)(uintptr_t)driver.buf_addr, entries,
-                   driver.cqe_size))
+                   driver.cqe_size)) {
         return EINVAL;
+    }
     struct ib_uverbs_resize_cq_resp response = {.cqe = entries - 1};
     return attribute_out(call, UVERBS_ATTR_CORE_OUT, &response, sizeof(response));
 }
@@ -145,25 +160,31 @@ static int read_srq_creation(const struct call *call, struct srq_creation *c)
 {
     int result = attribute_in(call, UVERBS_ATTR_UHW_IN, &c->driver, sizeof(c->driver),
                               offsetof(struct mlx5_ib_create_srq, flags));
-    if (result)
+    if (result) {
         return result;
+    }
     c->entries = attribute_number(call, UVERBS_ATTR_CREATE_SRQ_MAX_WR, 0);
     c->segments = attribute_number(call, UVERBS_ATTR_CREATE_SRQ_MAX_SGE, 0);
     c->tags = attribute_number(call, UVERBS_ATTR_CREATE_SRQ_MAX_NUM_TAGS, 0);
     c->type = attribute_number(call, UVERBS_ATTR_CREATE_SRQ_TYPE, IB_UVERBS_SRQT_BASIC);
     if (c->type != IB_UVERBS_SRQT_BASIC && c->type != IB_UVERBS_SRQT_XRC &&
-        c->type != IB_UVERBS_SRQT_TM)
+        c->type != IB_UVERBS_SRQT_TM) {
         return EOPNOTSUPP;
+    }
     c->domain = attribute_object(call, UVERBS_OBJECT_PD, UVERBS_ATTR_CREATE_SRQ_PD_HANDLE);
-    if (c->type == IB_UVERBS_SRQT_XRC)
+    if (c->type == IB_UVERBS_SRQT_XRC) {
         c->xrc = attribute_object(call, UVERBS_OBJECT_XRCD, UVERBS_ATTR_CREATE_SRQ_XRCD_HANDLE);
-    if (c->type != IB_UVERBS_SRQT_BASIC)
+    }
+    if (c->type != IB_UVERBS_SRQT_BASIC) {
         c->completions = attribute_object(call, UVERBS_OBJECT_CQ, UVERBS_ATTR_CREATE_SRQ_CQ_HANDLE);
+    }
     if (!c->domain || (c->type == IB_UVERBS_SRQT_XRC && !c->xrc) ||
-        (c->type != IB_UVERBS_SRQT_BASIC && !c->completions))
+        (c->type != IB_UVERBS_SRQT_BASIC && !c->completions)) {
         return EINVAL;
-    if (c->type == IB_UVERBS_SRQT_TM && (c->tags == 0 || c->tags > DEVICE_MAX_TAGS))
+    }
+    if (c->type == IB_UVERBS_SRQT_TM && (c->tags == 0 || c->tags > DEVICE_MAX_TAGS)) {
         return EINVAL;
+    }
     bool sizes = c->entries <= SRQ_MOST_ENTRIES && c->segments <= SRQ_MOST_SEGMENTS;
     return sizes && !c->driver.flags ? 0 : EINVAL;
 }
@@ -172,12 +193,14 @@ int verb_create_srq(const struct call *call)
 {
     struct srq_creation c = {0};
     int result = read_srq_creation(call, &c);
-    if (result)
+    if (result) {
         return result;
+    }
     struct shared_receive_queue *srq = srq_create(&process.device);
     struct object *object = object_create_for(call->context, UVERBS_OBJECT_SRQ, srq);
-    if (!object)
+    if (!object) {
         return ENOMEM;
+    }
     /* Drivers number one place more than they asked for. */
     if (c.type == IB_UVERBS_SRQT_TM &&
         !tags_create(srq, power_of_two_at_least((uint32_t)c.tags + 1))) {
@@ -187,8 +210,9 @@ int verb_create_srq(const struct call *call)
     /* The stride is not passed: it follows from the segments as in the kernel's
      * mlx5_ib_create_srq. */
     uint32_t stride = power_of_two_at_least(16 + 16 * (uint32_t)c.segments);
-    if (stride < 32)
+    if (stride < 32) {
         stride = 32;
+    }
     srq->buffer = (uint8_t *)(uintptr_t)c.driver.buf_addr;
     srq->record = (uint8_t *)(uintptr_t)c.driver.db_addr;
     srq->entries = power_of_two_at_least((uint32_t)c.entries + 1);
@@ -206,10 +230,12 @@ int verb_create_srq(const struct call *call)
     attribute_out_handle(call, UVERBS_ATTR_CREATE_SRQ_HANDLE, object->handle);
     struct mlx5_ib_create_srq_resp response = {.srqn = srq->number};
     result = attribute_out32(call, UVERBS_ATTR_CREATE_SRQ_RESP_MAX_WR, srq->entries - 1);
-    if (!result)
+    if (!result) {
         result = attribute_out32(call, UVERBS_ATTR_CREATE_SRQ_RESP_MAX_SGE, (stride - 16) / 16);
-    if (!result)
+    }
+    if (!result) {
         result = attribute_out32(call, UVERBS_ATTR_CREATE_SRQ_RESP_SRQ_NUM, srq->number);
+    }
     return result ? result : attribute_out(call, UVERBS_ATTR_UHW_OUT, &response, sizeof(response));
 }
 
@@ -219,14 +245,17 @@ int verb_modify_srq(const struct call *call)
     struct object *object;
     int result = attribute_command_on(call, &request, sizeof(request), UVERBS_OBJECT_SRQ,
                                       &request.srq_handle, &object);
-    if (result)
+    if (result) {
         return result;
+    }
     struct shared_receive_queue *srq = object->thing;
-    if (request.attr_mask & 1) /* IB_SRQ_MAX_WR: mlx5 does not resize SRQs */
+    if (request.attr_mask & 1) { /* IB_SRQ_MAX_WR: mlx5 does not resize SRQs */
         return EINVAL;
+    }
     if (request.attr_mask & 2) { /* IB_SRQ_LIMIT */
-        if (request.srq_limit >= srq->entries)
+        if (request.srq_limit >= srq->entries) {
             return EINVAL;
+        }
         srq->limit = request.srq_limit;
     }
     return 0;
@@ -238,8 +267,9 @@ int verb_query_srq(const struct call *call)
     struct object *object;
     int result = attribute_command_on(call, &request, sizeof(request), UVERBS_OBJECT_SRQ,
                                       &request.srq_handle, &object);
-    if (result)
+    if (result) {
         return result;
+    }
     const struct shared_receive_queue *srq = object->thing;
     struct ib_uverbs_query_srq_resp response = {.max_wr = srq->entries - 1,
                                                 .max_sge = ((1u << srq->entry_shift) - 16) / 16,

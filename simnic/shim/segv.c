@@ -41,8 +41,9 @@ static void pass_on(int signal_number, siginfo_t *information, void *context)
          * and dies. */
         struct sigaction deadly = {.sa_handler = SIG_DFL};
         real.sigaction(signal_number, &deadly, NULL);
-        if (sent || signal_number == SIGTRAP) /* which comes behind its instruction */
+        if (sent || signal_number == SIGTRAP) { /* which comes behind its instruction */
             raise(signal_number);
+        }
     } else {
         action->sa_handler(signal_number);
     }
@@ -58,16 +59,20 @@ static void handle(int signal_number, siginfo_t *information, void *context)
         return;
     }
 #endif
-    if (signal_number == SIGSEGV && doorbells_trap((uintptr_t)information->si_addr, context))
+    if (signal_number == SIGSEGV && doorbells_trap((uintptr_t)information->si_addr, context)) {
         return;
-    if (signal_number == SIGSEGV && clock_trap((uintptr_t)information->si_addr, context))
+    }
+    if (signal_number == SIGSEGV && clock_trap((uintptr_t)information->si_addr, context)) {
         return;
-    if (signal_number == SIGTRAP && information->si_code > 0 && doorbells_stepped(context))
+    }
+    if (signal_number == SIGTRAP && information->si_code > 0 && doorbells_stepped(context)) {
         return;
+    }
     /* The one instruction of a step failed for another reason: the program's handler gets the thread as
      * it knows it. */
-    if (signal_number != SIGTRAP && information->si_code > 0)
+    if (signal_number != SIGTRAP && information->si_code > 0) {
         doorbells_stepped(context);
+    }
     pass_on(signal_number, information, context);
 }
 
@@ -80,8 +85,9 @@ void segv_install(void)
     sigfillset(&action.sa_mask);
     sigdelset(&action.sa_mask, SIGSEGV);
     sigdelset(&action.sa_mask, SIGBUS);
-    if (installed)
+    if (installed) {
         return;
+    }
     real.sigaction(SIGSEGV, &action, &program_action[0]);
     real.sigaction(SIGBUS, &action, &program_action[1]);
     real.sigaction(SIGTRAP, &action, &program_action[2]);
@@ -97,12 +103,15 @@ bool segv_swap_program_action(int signal_number, const struct sigaction *action,
                               struct sigaction *old)
 {
     int index = which(signal_number);
-    if (index < 0 || !installed)
+    if (index < 0 || !installed) {
         return false;
+    }
     struct sigaction before = program_action[index];
-    if (action)
+    if (action) {
         program_action[index] = *action;
-    if (old)
+    }
+    if (old) {
         *old = before;
+    }
     return true;
 }

@@ -54,8 +54,9 @@ static bool round_of_work(void)
 bool service_work(void)
 {
     bool any = false;
-    for (int i = 0; i < ROUNDS_AT_ONCE && round_of_work(); i++)
+    for (int i = 0; i < ROUNDS_AT_ONCE && round_of_work(); i++) {
         any = true;
+    }
     return any;
 }
 
@@ -72,8 +73,9 @@ void service_unlock(void)
     late |= service.sample_wanted;
     process_unlock();
     fabric_wake(&process.fabric, wakes);
-    if (late)
+    if (late) {
         process_kick();
+    }
 }
 
 /* Counts what others want: each process a processor for each thread that spins, and one for its service
@@ -87,8 +89,9 @@ static void count_processes(uint64_t now)
     service.processors.others = 0;
     for (uint32_t slot = 0; slot < FABRIC_SLOTS; slot++) {
         const struct fabric_slot *other = &process.fabric.file->slots[slot];
-        if (slot == process.fabric.slot || !fabric_pid(&process.fabric, slot))
+        if (slot == process.fabric.slot || !fabric_pid(&process.fabric, slot)) {
             continue;
+        }
         uint64_t told_ns = atomic_load_explicit(&other->threads_told_ns, memory_order_relaxed);
         bool stale = now > told_ns + STALE_NS;
         service.processors.others +=
@@ -105,8 +108,9 @@ bool service_has_processors(void)
     }
     /* What this process uses is looked at by the service thread, and only where it can matter. */
     if (now >= service.sample_due_ns &&
-        service.processors.others + 2 <= service.processors.available)
+        service.processors.others + 2 <= service.processors.available) {
         service.sample_wanted = true;
+    }
     return service.processors.to_spare;
 }
 
@@ -156,8 +160,9 @@ static void take_sample(void)
     service.sample_wanted = false;
     service.sample_due_ns = now + PROCESSORS_INTERVAL_NS;
     /* A device that was idle meanwhile says nothing about the program as it is now. */
-    if (sample.polled || sample.interval_ns <= 5 * (uint64_t)PROCESSORS_INTERVAL_NS)
+    if (sample.polled || sample.interval_ns <= 5 * (uint64_t)PROCESSORS_INTERVAL_NS) {
         processors_take(&service.processors, &sample, now);
+    }
     processors_judge(&service.processors, now);
     uint32_t threads = service.processors.threads;
     service_unlock();
@@ -168,8 +173,9 @@ static void take_sample(void)
 
 void service_look_at(uint64_t due_ns)
 {
-    if (due_ns < atomic_load_explicit(&service.due_ns, memory_order_relaxed))
+    if (due_ns < atomic_load_explicit(&service.due_ns, memory_order_relaxed)) {
         process_kick();
+    }
 }
 
 void service_look_soon(void)
@@ -197,10 +203,12 @@ static uint64_t nap_ns(void)
 {
     uint64_t now = process_now_ns(), due = device_deadline_ns(&process.device);
     uint64_t cm_due = atomic_load(&process.cm_due_ns);
-    if (cm_due < due)
+    if (cm_due < due) {
         due = cm_due;
-    if (doorbells_are_free() && now + LOOK_NS < due)
+    }
+    if (doorbells_are_free() && now + LOOK_NS < due) {
         due = now + LOOK_NS;
+    }
     atomic_store(&service.due_ns, due);
     return due == UINT64_MAX ? UINT64_MAX : due > now ? due - now : 1;
 }
@@ -234,8 +242,9 @@ static void *run(void *unused)
     for (;;) {
         process_device_lock();
         bool any = service_work();
-        if (any)
+        if (any) {
             busy_ns = process.device.now_ns;
+        }
         bool spare = service_has_processors(), sample = service.sample_wanted;
         bool poll = spare && process.device.now_ns - busy_ns < POLL_NS;
         if (!poll && !any && doorbells_are_free()) {
@@ -246,15 +255,18 @@ static void *run(void *unused)
         uint64_t ns = poll ? 0 : nap_ns();
         service_unlock();
         process_run_cm();
-        if (sample)
+        if (sample) {
             take_sample();
-        if (precedence == spare)
+        }
+        if (precedence == spare) {
             take_precedence(precedence = !spare);
+        }
         if (!poll) {
             sleep_on_futex(ns);
             uint32_t waker = fabric_take_waker(&process.fabric);
-            if (!spare && waker != FABRIC_NO_WAKER)
+            if (!spare && waker != FABRIC_NO_WAKER) {
                 placement_woken(&service.placement, waker);
+            }
         }
     }
     return NULL;

@@ -26,13 +26,16 @@ PUBLIC int sigaction(int signal_number, const struct sigaction *action, struct s
         return -1;
     }
     if (!segv_swap_program_action(signal_number, action ? &copy : NULL, &before)) {
-        if (action)
+        if (action) {
             remove_ours(&copy.sa_mask); /* a handler may ring doorbells as well */
-        if (real.sigaction(signal_number, action ? &copy : NULL, &before) != 0)
+        }
+        if (real.sigaction(signal_number, action ? &copy : NULL, &before) != 0) {
             return -1;
+        }
     }
-    if (!old || program_write(old, &before, sizeof(before)))
+    if (!old || program_write(old, &before, sizeof(before))) {
         return 0;
+    }
     errno = EFAULT;
     return -1;
 }
@@ -44,10 +47,12 @@ PUBLIC int sigaction(int signal_number, const struct sigaction *action, struct s
 static int without_ours(const sigset_t *set, int how, sigset_t *copy)
 {
     memset(copy, 0, sizeof(*copy));
-    if (!program_read(copy, set, KERNEL_SET_BYTES))
+    if (!program_read(copy, set, KERNEL_SET_BYTES)) {
         return EFAULT;
-    if (how != SIG_UNBLOCK)
+    }
+    if (how != SIG_UNBLOCK) {
         remove_ours(copy);
+    }
     return 0;
 }
 
@@ -75,8 +80,9 @@ PUBLIC int sigprocmask(int how, const sigset_t *set, sigset_t *old)
     LOAD;
     sigset_t copy;
     int error = set ? without_ours(set, how, &copy) : 0;
-    if (!error)
+    if (!error) {
         return real.sigprocmask(how, set ? &copy : NULL, old);
+    }
     errno = error;
     return -1;
 }

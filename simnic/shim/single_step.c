@@ -31,11 +31,13 @@ bool single_step_begin(void *ucontext)
 {
     ucontext_t *context = ucontext;
     greg_t *flags = &context->uc_mcontext.gregs[REG_EFL];
-    if (step.on)
+    if (step.on) {
         return true;
+    }
     /* Valgrind, whose frames have no vector registers, does not step. */
-    if (!xstate_find(context->uc_mcontext.fpregs).area)
+    if (!xstate_find(context->uc_mcontext.fpregs).area) {
         return false;
+    }
     uint64_t mask = ~(bit_of(SIGSEGV) | bit_of(SIGBUS) | bit_of(SIGTRAP));
     memcpy(&step.mask, &context->uc_sigmask, sizeof(step.mask));
     memcpy(&context->uc_sigmask, &mask, sizeof(mask));
@@ -53,12 +55,14 @@ bool single_step_is_on(void)
 bool single_step_end(void *ucontext)
 {
     ucontext_t *context = ucontext;
-    if (!step.on)
+    if (!step.on) {
         return false;
+    }
     step.on = false;
     memcpy(&context->uc_sigmask, &step.mask, sizeof(step.mask));
-    if (!step.trapped)
+    if (!step.trapped) {
         context->uc_mcontext.gregs[REG_EFL] &= ~(greg_t)TRAP_FLAG;
+    }
     return true;
 }
 

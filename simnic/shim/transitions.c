@@ -60,17 +60,21 @@ static const struct rule rules[] = {
 
 bool transition_allowed(uint32_t type, uint8_t from, uint8_t to, uint32_t mask)
 {
-    if (type == TYPE_DCI || type == TYPE_DCT)
+    if (type == TYPE_DCI || type == TYPE_DCT) {
         return dc_transition_allowed(type, from, to, mask);
+    }
     uint32_t always = IBV_QP_STATE | IBV_QP_CUR_STATE;
-    if (to == STATE_RESET || to == STATE_ERR)
+    if (to == STATE_RESET || to == STATE_ERR) {
         return (mask & ~always) == 0;
-    if (type == TYPE_RC && from == STATE_SQE)
+    }
+    if (type == TYPE_RC && from == STATE_SQE) {
         return false;
+    }
     for (size_t i = 0; i < sizeof(rules) / sizeof(rules[0]); i++) {
         const struct rule *r = &rules[i];
-        if (r->from != from || r->to != to)
+        if (r->from != from || r->to != to) {
             continue;
+        }
         uint32_t required = type == TYPE_UD   ? r->ud.required
                             : type == TYPE_UC ? r->uc.required
                                               : r->rc.required;

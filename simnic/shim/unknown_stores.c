@@ -34,9 +34,11 @@ static uintptr_t instruction_of(const void *ucontext)
 
 static bool is_told(uintptr_t address)
 {
-    for (uint32_t i = 0; i < unknown.instructions && i < MOST_TOLD; i++)
-        if (unknown.told[i] == address)
+    for (uint32_t i = 0; i < unknown.instructions && i < MOST_TOLD; i++) {
+        if (unknown.told[i] == address) {
             return true;
+        }
+    }
     return unknown.instructions >= MOST_TOLD;
 }
 
@@ -46,25 +48,29 @@ void unknown_stores_note(const void *ucontext)
     uint8_t code[CODE_BYTES] = {0};
     char text[3 * CODE_BYTES + 1] = "";
     unknown.stores++;
-    if (is_told(address))
+    if (is_told(address)) {
         return;
+    }
     unknown.told[unknown.instructions++] = address;
     size_t rest = PAGE_BYTES - address % PAGE_BYTES; /* of what is mapped for sure */
     size_t bytes = rest < CODE_BYTES ? rest : CODE_BYTES;
-    if (!dma_copy(code, (const void *)address, bytes))
+    if (!dma_copy(code, (const void *)address, bytes)) {
         bytes = 0;
-    for (size_t i = 0; i < bytes; i++)
+    }
+    for (size_t i = 0; i < bytes; i++) {
         snprintf(text + 3 * i, sizeof(text) - 3 * i, " %02x", code[i]);
+    }
     process_log("a store to a doorbell page is not known, which is slow: at 0x%lx, the bytes%s",
                 (unsigned long)address, text);
 }
 
 void unknown_stores_tell_total(void)
 {
-    if (unknown.stores)
+    if (unknown.stores) {
         process_log("%lu stores to doorbell pages were not known, of %s%u instructions",
                     (unsigned long)unknown.stores,
                     unknown.instructions == MOST_TOLD ? "at least " : "", unknown.instructions);
+    }
 }
 
 void unknown_stores_forget(void)

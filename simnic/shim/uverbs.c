@@ -47,11 +47,13 @@ static int run_write_command(const struct call *call)
 {
     uint32_t number = (uint32_t)attribute_number(call, UVERBS_ATTR_WRITE_CMD, UINT32_MAX);
     for (size_t i = 0; i < sizeof(write_commands) / sizeof(write_commands[0]); i++) {
-        if (write_commands[i].number != number)
+        if (write_commands[i].number != number) {
             continue;
+        }
         int result = write_commands[i].run(call);
-        if (result && number != IB_USER_VERBS_CMD_QUERY_DEVICE)
+        if (result && number != IB_USER_VERBS_CMD_QUERY_DEVICE) {
             process_log("uverbs command %s failed with errno %d", write_commands[i].name, result);
+        }
         return result;
     }
     process_log("uverbs command 0x%x is not known", number);
@@ -71,12 +73,14 @@ static int destroy_counted(const struct call *call, uint16_t type, uint16_t hand
                            uint16_t response_id)
 {
     struct object *object = attribute_object(call, type, handle_id);
-    if (!object)
+    if (!object) {
         return ENOENT;
+    }
     uint32_t counts[2] = {object->completion_events, object->async_events};
     int result = object_destroy(object);
-    if (result)
+    if (result) {
         return result;
+    }
     return type == UVERBS_OBJECT_CQ ? attribute_out(call, response_id, counts, sizeof(counts))
                                     : attribute_out32(call, response_id, counts[1]);
 }
@@ -181,14 +185,17 @@ struct copied_call {
 static int copy_in(struct copied_call *copy, const void *argument)
 {
     struct ib_uverbs_ioctl_hdr header;
-    if (!program_read(&header, argument, sizeof(header)))
+    if (!program_read(&header, argument, sizeof(header))) {
         return EFAULT;
+    }
     if (header.length > MOST_BYTES ||
         header.length != sizeof(header) + header.num_attrs * sizeof(header.attrs[0]) ||
-        header.reserved1 || header.reserved2)
+        header.reserved1 || header.reserved2) {
         return EINVAL;
-    if (!program_read(copy->bytes, argument, header.length))
+    }
+    if (!program_read(copy->bytes, argument, header.length)) {
         return EFAULT;
+    }
     memcpy(copy->bytes, &header, sizeof(header)); /* as it was checked */
     return 0;
 }
@@ -199,11 +206,13 @@ static int copy_out(const struct copied_call *copy, const struct copied_call *be
 {
     struct ib_uverbs_ioctl_hdr header;
     memcpy(&header, copy->bytes, sizeof(header));
-    for (size_t at = sizeof(header); at < header.length; at += sizeof(struct ib_uverbs_attr))
+    for (size_t at = sizeof(header); at < header.length; at += sizeof(struct ib_uverbs_attr)) {
         if (memcmp(copy->bytes + at, before->bytes + at, sizeof(struct ib_uverbs_attr)) != 0 &&
             !program_write((uint8_t *)argument + at, copy->bytes + at,
-                           sizeof(struct ib_uverbs_attr)))
+                           sizeof(struct ib_uverbs_attr))) {
             return EFAULT;
+        }
+    }
     return 0;
 }
 
@@ -217,14 +226,17 @@ static int run_method(struct context *context, const struct command *method, voi
     process_lock();
     context->made = NULL;
     int result = method->run(&call);
-    if (!result)
+    if (!result) {
         result = copy_out(copy, &before, argument);
+    }
     /* The program does not know of it. */
-    if (result && context->made)
+    if (result && context->made) {
         object_destroy(context->made);
+    }
     service_unlock();
-    if (result && method->run != run_write_command)
+    if (result && method->run != run_write_command) {
         process_log("uverbs method %s failed with errno %d", method->name, result);
+    }
     process_kick();
     return result;
 }
@@ -232,17 +244,21 @@ static int run_method(struct context *context, const struct command *method, voi
 int uverbs_ioctl(struct context *context, void *argument)
 {
     int attached = process_attach(); /* a forked child has not yet */
-    if (attached)
+    if (attached) {
         return attached;
+    }
     struct copied_call copy;
     int result = copy_in(&copy, argument);
-    if (result)
+    if (result) {
         return result;
+    }
     const struct ib_uverbs_ioctl_hdr *header = (const void *)copy.bytes;
     uint32_t number = METHOD(header->object_id, header->method_id);
-    for (size_t i = 0; i < sizeof(methods) / sizeof(methods[0]); i++)
-        if (methods[i].number == number)
+    for (size_t i = 0; i < sizeof(methods) / sizeof(methods[0]); i++) {
+        if (methods[i].number == number) {
             return run_method(context, &methods[i], argument, &copy);
+        }
+    }
     process_log("uverbs object 0x%x method 0x%x is not known", header->object_id,
                 header->method_id);
     return EPROTONOSUPPORT;

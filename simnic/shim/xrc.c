@@ -22,8 +22,9 @@ static uint32_t number_of_file(uint64_t device, uint64_t inode)
         for (uint32_t handle = 0; handle < context->object_count; handle++) {
             const struct object *object = context->objects[handle];
             if (object && object->type == UVERBS_OBJECT_XRCD && object->file_device == device &&
-                object->file_inode == inode)
+                object->file_inode == inode) {
                 return (uint32_t)object->number;
+            }
         }
     }
     return 0;
@@ -35,19 +36,23 @@ int verb_open_xrcd(const struct call *call)
     struct stat status = {0};
     uint32_t number = 0;
     int result = attribute_command(call, &request, sizeof(request));
-    if (result)
+    if (result) {
         return result;
+    }
     if ((int)request.fd >= 0) {
-        if (fstat((int)request.fd, &status) != 0)
+        if (fstat((int)request.fd, &status) != 0) {
             return EBADF;
+        }
         number = number_of_file(status.st_dev, status.st_ino);
         if (number ? (request.oflags & (O_CREAT | O_EXCL)) == (O_CREAT | O_EXCL)
-                   : !(request.oflags & O_CREAT))
+                   : !(request.oflags & O_CREAT)) {
             return number ? EINVAL : EAGAIN;
+        }
     }
     struct object *object = object_create(call->context, UVERBS_OBJECT_XRCD);
-    if (!object)
+    if (!object) {
         return ENOMEM;
+    }
     object->number = number ? number : next_number++;
     object->file_device = status.st_dev;
     object->file_inode = status.st_ino;

@@ -33,14 +33,16 @@ static _Atomic bool offsets_known;
 /* CPUID is slow in virtual machines: once. Threads that do it at the same time find the same. */
 static void find_offsets(void)
 {
-    if (atomic_load_explicit(&offsets_known, memory_order_acquire))
+    if (atomic_load_explicit(&offsets_known, memory_order_acquire)) {
         return;
+    }
     atomic_store(&component_offset[COMPONENT_XMM], offsetof(struct _fpstate, xmm_space));
     for (unsigned i = COMPONENT_XMM + 1; i < COMPONENTS; i++) {
         uint32_t bytes, offset, flags, unused;
         if (component_bytes[i] && __get_cpuid_count(0xd, i, &bytes, &offset, &flags, &unused) &&
-            bytes >= component_bytes[i])
+            bytes >= component_bytes[i]) {
             atomic_store(&component_offset[i], offset);
+        }
     }
     atomic_store_explicit(&offsets_known, true, memory_order_release);
 }
@@ -48,25 +50,30 @@ static void find_offsets(void)
 struct xstate xstate_find(void *area)
 {
     struct xstate none = {0};
-    if (!area)
+    if (!area) {
         return none;
+    }
     const struct _fpx_sw_bytes *size = &((struct _fpstate *)area)->sw_reserved;
     uint32_t end_mark;
     if (size->magic1 != FP_XSTATE_MAGIC1 || size->xstate_size < HEADER_OFFSET + HEADER_BYTES ||
-        size->extended_size < size->xstate_size + FP_XSTATE_MAGIC2_SIZE)
+        size->extended_size < size->xstate_size + FP_XSTATE_MAGIC2_SIZE) {
         return none;
+    }
     memcpy(&end_mark, (uint8_t *)area + size->extended_size - FP_XSTATE_MAGIC2_SIZE,
            sizeof(end_mark));
     uint64_t compaction;
     memcpy(&compaction, (uint8_t *)area + HEADER_OFFSET + 8, sizeof(compaction));
-    if (end_mark != FP_XSTATE_MAGIC2 || compaction & COMPACTED)
+    if (end_mark != FP_XSTATE_MAGIC2 || compaction & COMPACTED) {
         return none;
+    }
     struct xstate x = {.area = area};
     find_offsets();
     for (unsigned i = COMPONENT_XMM; i < COMPONENTS; i++) {
         uint32_t offset = atomic_load_explicit(&component_offset[i], memory_order_relaxed);
-        if (offset && size->xfeatures >> i & 1 && offset + component_bytes[i] <= size->xstate_size)
+        if (offset && size->xfeatures >> i & 1 &&
+            offset + component_bytes[i] <= size->xstate_size) {
             x.present |= 1ull << i;
+        }
     }
     return x;
 }
@@ -86,17 +93,19 @@ static bool is_in_use(const struct xstate *x, enum component component)
 static void read_part(const struct xstate *x, enum component component, uint32_t offset, void *to,
                       uint32_t bytes)
 {
-    if (is_in_use(x, component))
+    if (is_in_use(x, component)) {
         memcpy(to, place(x, component) + offset, bytes);
-    else
+    } else {
         memset(to, 0, bytes);
+    }
 }
 
 static bool is_zero(const uint8_t *bytes, uint32_t count)
 {
     uint8_t any = 0;
-    for (uint32_t i = 0; i < count; i++)
+    for (uint32_t i = 0; i < count; i++) {
         any |= bytes[i];
+    }
     return any == 0;
 }
 
@@ -110,8 +119,9 @@ static void write_part(const struct xstate *x, enum component component, uint32_
                        const void *from, uint32_t bytes)
 {
     if (!is_in_use(x, component)) {
-        if (is_zero(from, bytes))
+        if (is_zero(from, bytes)) {
             return;
+        }
         uint64_t in_use;
         memset(place(x, component), 0, component_bytes[component]);
         memcpy(&in_use, x->area + HEADER_OFFSET, sizeof(in_use));
@@ -135,15 +145,17 @@ void xstate_read_vector(const struct xstate *x, unsigned number, uint8_t *value)
 bool xstate_write_vector(const struct xstate *x, unsigned number, const uint8_t *value)
 {
     if (number >= 16) {
-        if (!can_write(x, COMPONENT_HIGH_16_ZMM, value, 64))
+        if (!can_write(x, COMPONENT_HIGH_16_ZMM, value, 64)) {
             return false;
+        }
         write_part(x, COMPONENT_HIGH_16_ZMM, (number - 16) * 64, value, 64);
         return true;
     }
     if (!can_write(x, COMPONENT_XMM, value, 16) ||
         !can_write(x, COMPONENT_YMM_HIGH, value + 16, 16) ||
-        !can_write(x, COMPONENT_ZMM_HIGH, value + 32, 32))
+        !can_write(x, COMPONENT_ZMM_HIGH, value + 32, 32)) {
         return false;
+    }
     write_part(x, COMPONENT_XMM, number * 16, value, 16);
     write_part(x, COMPONENT_YMM_HIGH, number * 16, value + 16, 16);
     write_part(x, COMPONENT_ZMM_HIGH, number * 32, value + 32, 32);
@@ -153,8 +165,9 @@ bool xstate_write_vector(const struct xstate *x, unsigned number, const uint8_t 
 void xstate_clear_vectors(const struct xstate *x, bool all)
 {
     uint64_t in_use, initial = 1ull << COMPONENT_YMM_HIGH | 1ull << COMPONENT_ZMM_HIGH;
-    if (all)
+    if (all) {
         initial |= 1ull << COMPONENT_XMM;
+    }
     memcpy(&in_use, x->area + HEADER_OFFSET, sizeof(in_use));
     in_use &= ~initial;
     memcpy(x->area + HEADER_OFFSET, &in_use, sizeof(in_use));
@@ -169,8 +182,9 @@ uint64_t xstate_read_mask(const struct xstate *x, unsigned number)
 
 bool xstate_write_mask(const struct xstate *x, unsigned number, uint64_t value)
 {
-    if (!can_write(x, COMPONENT_MASKS, &value, sizeof(value)))
+    if (!can_write(x, COMPONENT_MASKS, &value, sizeof(value))) {
         return false;
+    }
     write_part(x, COMPONENT_MASKS, number * 8, &value, sizeof(value));
     return true;
 }

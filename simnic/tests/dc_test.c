@@ -118,11 +118,14 @@ static void test_many(void **state)
     assert_int_not_equal(f.dct->qp_num, other->qp_num);
     for (uint32_t round = 0; round < 100; round++) {
         post_receives(&f.end, 24);
-        for (uint32_t n = 0; n < 6; n++)
-            for (uint32_t from = 0; from < 2; from++)
-                for (uint32_t to = 0; to < 2; to++)
+        for (uint32_t n = 0; n < 6; n++) {
+            for (uint32_t from = 0; from < 2; from++) {
+                for (uint32_t to = 0; to < 2; to++) {
                     send_to(&two[from], &place[to], round * 6 + n, n == 3 ? LONG_BYTES : 8,
                             n == 5 && to == 1);
+                }
+            }
+        }
         for (int n = 0; n < 24; n++) {
             struct ibv_wc wc = wait_for(f.end.receives);
             assert_int_equal(wc.status, IBV_WC_SUCCESS);
@@ -151,8 +154,9 @@ static void write_in(struct initiator *i, const struct place *to, uint16_t strea
 static void expect_in(struct ibv_cq *cq, uint16_t stream, enum ibv_wc_status status)
 {
     struct ibv_wc wc = wait_for(cq);
-    if (wc.status != status)
+    if (wc.status != status) {
         fail_msg("%s instead of %s", ibv_wc_status_str(wc.status), ibv_wc_status_str(status));
+    }
     assert_int_equal(wc.wr_id, stream);
 }
 
@@ -218,18 +222,21 @@ static void test_mistakes(void **state)
     for (int mistake = 0; mistake < MISTAKES; mistake++) {
         struct place wrong = f.place;
         enum ibv_wc_status status = IBV_WC_REM_ACCESS_ERR;
-        if (mistake == ACCESS_KEY)
+        if (mistake == ACCESS_KEY) {
             wrong.access_key++;
-        else if (mistake == REMOTE_KEY)
+        } else if (mistake == REMOTE_KEY) {
             wrong.key ^= 0x55;
-        else if (mistake == RANGE)
+        } else if (mistake == RANGE) {
             wrong.address += MEMORY_BYTES;
-        else
+        } else {
             status = IBV_WC_RETRY_EXC_ERR; /* nobody is there who could answer */
-        if (mistake == NUMBER)
+        }
+        if (mistake == NUMBER) {
             wrong.target = f.dct->qp_num + 1000;
-        if (mistake == UNREADY) /* its number is the next, but not told yet */
+        }
+        if (mistake == UNREADY) { /* its number is the next, but not told yet */
             wrong.target = unready->qp_num;
+        }
         write_to(&f.dci, &wrong, 8);
         write_to(&f.dci, &f.place, 8);
         expect(f.end.sends, status);
@@ -322,10 +329,12 @@ static void serve(void)
     uint32_t expected = 0;
     while (!shared->done) {
         struct ibv_wc wc;
-        if (ibv_poll_cq(end.receives, 1, &wc) == 0)
+        if (ibv_poll_cq(end.receives, 1, &wc) == 0) {
             continue;
-        if (wc.status != IBV_WC_SUCCESS || be32toh(wc.imm_data) != expected++)
+        }
+        if (wc.status != IBV_WC_SUCCESS || be32toh(wc.imm_data) != expected++) {
             _exit(2);
+        }
         post_receives(&end, 1);
     }
     _exit(0);
@@ -336,12 +345,14 @@ static pid_t start_server(void)
     shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_ptr_not_equal(shared, MAP_FAILED);
     pid_t pid = fork();
-    if (pid == 0)
+    if (pid == 0) {
         serve();
+    }
     assert_true(pid > 0);
     time_t start = time(NULL);
-    while (!shared->ready && time(NULL) - start < PATIENCE_S)
+    while (!shared->ready && time(NULL) - start < PATIENCE_S) {
         usleep(1000);
+    }
     assert_true(shared->ready);
     return pid;
 }
@@ -364,8 +375,9 @@ static void test_processes(void **state)
         ibv_wr_set_sge(dci.extended, end.region->lkey, (uintptr_t)end.memory + MEMORY_BYTES / 2,
                        LONG_BYTES - 100);
         assert_int_equal(ibv_wr_complete(dci.extended), 0);
-        for (int m = 0; m < 3; m++)
+        for (int m = 0; m < 3; m++) {
             expect(end.sends, IBV_WC_SUCCESS);
+        }
         assert_memory_equal(end.memory + MEMORY_BYTES / 2, end.memory + 100, LONG_BYTES - 100);
     }
     shared->done = 1;
@@ -412,7 +424,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_stream_errors),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
-    if (argc > 1 && strcmp(argv[1], "trouble") == 0)
+    if (argc > 1 && strcmp(argv[1], "trouble") == 0) {
         return cmocka_run_group_tests_name("DC, trouble", trouble, NULL, NULL);
+    }
     return cmocka_run_group_tests_name("DC", tests, NULL, NULL);
 }

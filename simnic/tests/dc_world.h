@@ -203,8 +203,9 @@ static void begin(struct initiator *i, uint64_t id, bool signalled)
 static void finish(struct initiator *i, const struct place *to, uint32_t bytes)
 {
     mlx5dv_wr_set_dc_addr(i->driver, i->end->address, to->target, to->access_key);
-    if (bytes)
+    if (bytes) {
         ibv_wr_set_sge(i->extended, i->end->region->lkey, (uintptr_t)i->end->memory, bytes);
+    }
     assert_int_equal(ibv_wr_complete(i->extended), 0);
 }
 
@@ -238,23 +239,27 @@ static struct ibv_wc wait_for(struct ibv_cq *cq)
 {
     struct ibv_wc wc = {0};
     time_t start = time(NULL);
-    while (ibv_poll_cq(cq, 1, &wc) == 0)
-        if (time(NULL) - start > PATIENCE_S)
+    while (ibv_poll_cq(cq, 1, &wc) == 0) {
+        if (time(NULL) - start > PATIENCE_S) {
             fail_msg("no completion");
+        }
+    }
     return wc;
 }
 
 static void expect(struct ibv_cq *cq, enum ibv_wc_status status)
 {
     struct ibv_wc wc = wait_for(cq);
-    if (wc.status != status)
+    if (wc.status != status) {
         fail_msg("%s instead of %s", ibv_wc_status_str(wc.status), ibv_wc_status_str(status));
+    }
 }
 
 static void fill(uint8_t *bytes, uint32_t count, uint32_t seed)
 {
-    for (uint32_t n = 0; n < count; n++)
+    for (uint32_t n = 0; n < count; n++) {
         bytes[n] = (uint8_t)(n * 7 + seed + (n >> 8));
+    }
 }
 
 #endif

@@ -168,8 +168,9 @@ static void test_close_all(void **state)
         *volatile lost; /* cannot be closed any more, but LeakSanitizer shall find it */
     lost = open_first();
     assert_non_null(lost);
-    for (int fd = 3; fd < 1024; fd++)
+    for (int fd = 3; fd < 1024; fd++) {
         syscall(SYS_close, fd);
+    }
     int file = open("/dev/null", O_RDWR);
     assert_int_equal(file, 3);
     assert_int_equal(write(file, "x", 1), 1);
@@ -178,8 +179,9 @@ static void test_close_all(void **state)
         many[i] = open("/dev/null", O_RDWR);
         assert_true(many[i] > 0);
     }
-    for (int i = 0; i < 600; i++)
+    for (int i = 0; i < 600; i++) {
         assert_int_equal(close(many[i]), 0);
+    }
     for (int i = 0; i < 2; i++) {
         struct ibv_context *context = open_first();
         assert_non_null(context);
@@ -211,8 +213,9 @@ static void test_close_all(void **state)
         struct ibv_wc completion;
         uint64_t end = now_ns(CLOCK_MONOTONIC) + 10000000000u;
         int count = 0;
-        while (count == 0 && now_ns(CLOCK_MONOTONIC) < end)
+        while (count == 0 && now_ns(CLOCK_MONOTONIC) < end) {
             count = ibv_poll_cq(cq, 1, &completion);
+        }
         assert_int_equal(count, 1);
         assert_int_equal(completion.status, IBV_WC_SUCCESS);
         assert_int_equal(ibv_destroy_ah(address), 0);
@@ -273,8 +276,9 @@ static void test_many(void **state)
     struct ibv_mr **owner = calloc(2 * MANY, sizeof(void *)); /* by handle */
     for (uint32_t round = 0; round < 4; round++) {
         for (uint32_t i = 0; i < MANY; i++) {
-            if (region[i])
+            if (region[i]) {
                 continue;
+            }
             region[i] = ibv_reg_mr(end->domain, memory, sizeof(memory), IBV_ACCESS_LOCAL_WRITE);
             assert_non_null(region[i]);
             assert_in_range(region[i]->handle, 0, MANY + 64);
@@ -283,8 +287,9 @@ static void test_many(void **state)
         }
         for (uint32_t i = 0; i < MANY; i++) { /* in an order that is not that of handles */
             uint32_t which = i * 7919 % MANY;
-            if (round < 3 && which % 3 == round)
+            if (round < 3 && which % 3 == round) {
                 continue;
+            }
             owner[region[which]->handle] = NULL;
             assert_int_equal(ibv_dereg_mr(region[which]), 0);
             region[which] = NULL;

@@ -37,8 +37,9 @@ static struct rdma_cm_id *start_listening(struct rdma_event_channel *channel, in
     struct sockaddr_in address = address_of(0);
     struct rdma_cm_id *id = NULL;
     if (!channel || rdma_create_id(channel, &id, NULL, RDMA_PS_TCP) ||
-        rdma_bind_addr(id, (struct sockaddr *)&address) || rdma_listen(id, backlog))
+        rdma_bind_addr(id, (struct sockaddr *)&address) || rdma_listen(id, backlog)) {
         return NULL;
+    }
     return id;
 }
 
@@ -46,11 +47,13 @@ static struct rdma_cm_id *start_listening(struct rdma_event_channel *channel, in
 static int next_event(struct rdma_event_channel *channel, struct rdma_cm_id **id)
 {
     struct rdma_cm_event *event;
-    if (rdma_get_cm_event(channel, &event))
+    if (rdma_get_cm_event(channel, &event)) {
         return -1;
+    }
     int kind = (int)event->event;
-    if (id)
+    if (id) {
         *id = event->id;
+    }
     rdma_ack_cm_event(event);
     return kind;
 }
@@ -72,13 +75,15 @@ __attribute__((noreturn)) static void refuse_all(int tell)
     struct rdma_event_channel *channel = rdma_create_event_channel();
     struct rdma_cm_id *listener = start_listening(channel, 64), *id;
     uint16_t port = listener ? ntohs(rdma_get_src_port(listener)) : 0;
-    if (write(tell, &port, sizeof(port)) != sizeof(port))
+    if (write(tell, &port, sizeof(port)) != sizeof(port)) {
         _exit(1);
-    for (int kind; (kind = next_event(channel, &id)) >= 0;)
+    }
+    for (int kind; (kind = next_event(channel, &id)) >= 0;) {
         if (kind == RDMA_CM_EVENT_CONNECT_REQUEST) {
             rdma_reject(id, NULL, 0);
             rdma_destroy_id(id);
         }
+    }
     _exit(1);
 }
 
@@ -107,8 +112,9 @@ __attribute__((noreturn)) static void be_refused(uint16_t port)
 static pid_t fork_bound(void)
 {
     pid_t pid = fork();
-    if (pid == 0)
+    if (pid == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
+    }
     return pid;
 }
 
@@ -119,8 +125,9 @@ static void children_connect(void **state)
     uint16_t refusing = 0;
     assert_int_equal(pipe(told), 0);
     pid_t refuser = fork_bound();
-    if (refuser == 0)
+    if (refuser == 0) {
         refuse_all(told[1]);
+    }
     assert_int_equal(read(told[0], &refusing, sizeof(refusing)), sizeof(refusing));
     assert_int_not_equal(refusing, 0);
 
@@ -128,18 +135,21 @@ static void children_connect(void **state)
     struct rdma_cm_id *listener = start_listening(channel, 1024);
     assert_non_null(listener);
     pid_t knocker = fork_bound();
-    if (knocker == 0)
+    if (knocker == 0) {
         knock(ntohs(rdma_get_src_port(listener)));
+    }
     assert_int_equal(next_event(channel, NULL), RDMA_CM_EVENT_CONNECT_REQUEST);
 
     for (unsigned i = 0; i < CHILDREN; i++) {
         int status = -1;
         pid_t child = fork_bound();
-        if (child == 0)
+        if (child == 0) {
             be_refused(refusing);
+        }
         assert_int_equal(waitpid(child, &status, 0), child);
-        if (status != 0)
+        if (status != 0) {
             fail_msg("child %u ended with status 0x%x", i, status);
+        }
     }
     kill(refuser, SIGKILL);
     kill(knocker, SIGKILL);

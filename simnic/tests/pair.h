@@ -41,33 +41,38 @@ static inline void connect_to(struct ibv_context *context, struct ibv_qp *from, 
                             .port_num = 1,
                             .qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ};
     if (ibv_modify_qp(from, &a,
-                      IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS))
+                      IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS)) {
         fail("INIT");
+    }
     a = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTR,
                              .path_mtu = IBV_MTU_4096,
                              .dest_qp_num = to,
                              .max_dest_rd_atomic = 1,
                              .min_rnr_timer = 1,
                              .ah_attr = {.is_global = 1, .port_num = 1, .grh = {.sgid_index = 3}}};
-    if (ibv_query_gid(context, 1, 3, &a.ah_attr.grh.dgid))
+    if (ibv_query_gid(context, 1, 3, &a.ah_attr.grh.dgid)) {
         fail("GID");
+    }
     if (ibv_modify_qp(from, &a,
                       IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-                          IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER))
+                          IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER)) {
         fail("RTR");
+    }
     a = (struct ibv_qp_attr){
         .qp_state = IBV_QPS_RTS, .timeout = 18, .retry_cnt = 7, .rnr_retry = 7, .max_rd_atomic = 1};
     if (ibv_modify_qp(from, &a,
                       IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-                          IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC))
+                          IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC)) {
         fail("RTS");
+    }
 }
 
 static inline void pair_open(struct pair *pair)
 {
     struct ibv_device **list = ibv_get_device_list(NULL);
-    if (!list || !list[0] || !(pair->context = ibv_open_device(list[0])))
+    if (!list || !list[0] || !(pair->context = ibv_open_device(list[0]))) {
         fail("no device");
+    }
     ibv_free_device_list(list);
     pair->domain = ibv_alloc_pd(pair->context);
     pair->region =
@@ -80,14 +85,16 @@ static inline void pair_open(struct pair *pair)
                                         .qp_type = IBV_QPT_RC,
                                         .cap = {PAIR_DEPTH, PAIR_DEPTH, 1, 1, 0}};
         pair->qp[i] = ibv_create_qp(pair->domain, &init);
-        if (!pair->qp[i])
+        if (!pair->qp[i]) {
             fail("QP");
+        }
     }
     connect_to(pair->context, pair->qp[0], pair->qp[1]->qp_num);
     connect_to(pair->context, pair->qp[1], pair->qp[0]->qp_num);
     struct ibv_recv_wr receive = {0}, *bad;
-    for (int i = 0; i < 32; i++)
+    for (int i = 0; i < 32; i++) {
         ibv_post_recv(pair->qp[i % 2], &receive, &bad);
+    }
 }
 
 static inline struct ibv_wc wait_for(struct ibv_cq *from)
@@ -115,10 +122,12 @@ static inline void pair_round_trip(struct pair *pair)
     wr.wr.rdma.rkey = pair->region->rkey;
     wr.send_flags = signaled ? IBV_SEND_SIGNALED : 0;
     for (int side = 0; side < 2; side++) {
-        if (ibv_post_send(pair->qp[side], &wr, &bad))
+        if (ibv_post_send(pair->qp[side], &wr, &bad)) {
             fail("post");
-        if (signaled)
+        }
+        if (signaled) {
             wait_for(pair->cq[side]);
+        }
         wait_for(pair->cq[1 - side]);
         ibv_post_recv(pair->qp[1 - side], &receive, &bad_receive);
     }

@@ -33,8 +33,9 @@ static uint32_t next_block, register_offset, pushed;
 
 static void expect(bool holds, const char *what)
 {
-    if (!holds)
+    if (!holds) {
         fail(what);
+    }
 }
 
 /* With one processor there is none to spare for polling: stores trap. */
@@ -46,12 +47,13 @@ static void open_all(void)
     CPU_SET((unsigned)sched_getcpu(), &set);
     expect(sched_setaffinity(0, sizeof(set), &set) == 0, "no affinity");
     struct ibv_device **list = ibv_get_device_list(NULL);
-    if (!list || !list[0] || !(context = ibv_open_device(list[0])))
+    if (!list || !list[0] || !(context = ibv_open_device(list[0]))) {
         fail("no device");
+    }
     ibv_free_device_list(list);
     domain = ibv_alloc_pd(context);
-    region =
-        ibv_reg_mr(domain, memory, sizeof(memory), IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+    region = ibv_reg_mr(domain, memory, sizeof(memory),
+                        IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
     cq = ibv_create_cq(context, 1024, NULL, NULL, 0);
     for (int i = 0; i < 2; i++) {
         struct ibv_qp_init_attr init = {
@@ -79,11 +81,13 @@ static const uint8_t *prepare(uint32_t blocks)
     remote->raddr = htobe64((uintptr_t)memory);
     remote->rkey = htobe32(region->rkey);
     memcpy(wqe + 32, &inlined, 4);
-    for (uint32_t i = 0; i < data; i++)
+    for (uint32_t i = 0; i < data; i++) {
         wqe[36 + i] = (uint8_t)(next_block * 31 + i * 7 + 1);
-    for (uint32_t i = 0; i < blocks; i++)
+    }
+    for (uint32_t i = 0; i < blocks; i++) {
         memcpy((uint8_t *)queue.sq.buf + (next_block + i) % queue.sq.wqe_cnt * BLOCK,
                wqe + i * BLOCK, BLOCK);
+    }
     next_block += blocks;
     __atomic_store_n(&queue.dbrec[MLX5_SND_DBR], htobe32(next_block & 0xffff), __ATOMIC_RELEASE);
     memset(memory, 0, sizeof(memory));
@@ -127,8 +131,9 @@ static unsigned long counted(const char *statistics, const char *name)
     char key[64];
     unsigned long sum = 0;
     snprintf(key, sizeof(key), "\"%s\":", name);
-    for (const char *at = strstr(statistics, key); at; at = strstr(at + 1, key))
+    for (const char *at = strstr(statistics, key); at; at = strstr(at + 1, key)) {
         sum += strtoul(at + strlen(key), NULL, 10);
+    }
     return sum;
 }
 
@@ -143,8 +148,9 @@ static void expect_all_pushed(const char *simnic)
     unsigned long executed = counted(statistics, "blueflame_executed");
     unsigned long read = counted(statistics, "wqe_reads");
     if (doorbells == pushed && pushes == executed && executed + read == pushed &&
-        read < pushed / 10)
+        read < pushed / 10) {
         return;
+    }
     fprintf(stderr,
             "push_test: %u pushed, %lu doorbells, %lu seen, %lu executed as pushed, %lu read\n",
             pushed, doorbells, pushes, executed, read);
@@ -180,9 +186,10 @@ static uint64_t *scratch(unsigned word) /* on the page, and no doorbell */
 __attribute__((noinline)) static void copy_oddly(uint8_t *to, const uint8_t *from, uint32_t bytes)
 {
     const __m128i all = _mm_set1_epi8(-1);
-    for (uint32_t at = 0; at < bytes; at += 16)
+    for (uint32_t at = 0; at < bytes; at += 16) {
         _mm_maskmoveu_si128(_mm_loadu_si128((const __m128i *)(const void *)(from + at)), all,
                             (char *)to + at);
+    }
 }
 
 /* A push of several steps is looked at between them, and so read from the queue at times. */
@@ -205,9 +212,10 @@ static void push_unknown(const char *simnic)
         expect_executed(wqe, 1);
     }
     pthread_sigmask(SIG_BLOCK, NULL, &after);
-    for (int number = 1; number < 32; number++)
+    for (int number = 1; number < 32; number++) {
         expect(sigismember(&before, number) == sigismember(&after, number),
                "the signal mask is another");
+    }
 }
 
 static volatile sig_atomic_t own_traps;
@@ -238,8 +246,9 @@ static void push_with_traps(const char *simnic)
 
 static void *increment_often(void *word)
 {
-    for (unsigned i = 0; i < 10 * PUSHES; i++)
+    for (unsigned i = 0; i < 10 * PUSHES; i++) {
         increment(word);
+    }
     return NULL;
 }
 
@@ -251,10 +260,12 @@ static void push_in_threads(const char *simnic)
     (void)simnic;
     memset(&all, 0xff, sizeof(all));
     expect(sched_setaffinity(0, sizeof(all), &all) == 0, "no affinity");
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < 4; i++) {
         expect(pthread_create(&thread[i], NULL, increment_often, scratch(1)) == 0, "no thread");
-    for (int i = 0; i < 4; i++)
+    }
+    for (int i = 0; i < 4; i++) {
         pthread_join(thread[i], NULL);
+    }
     expect(*scratch(1) == 40 * PUSHES, "stores were lost, or made twice");
 }
 
@@ -280,8 +291,9 @@ __attribute__((target("avx512f"))) static void compress(uint8_t *to, const uint8
 
 static void push_by_avx512(const char *simnic)
 {
-    if (!__builtin_cpu_supports("avx512f"))
+    if (!__builtin_cpu_supports("avx512f")) {
         return;
+    }
     for (uint32_t i = 0; i < STEPS; i++) {
         const uint8_t *wqe = prepare(1);
         compress(bell(), wqe);
@@ -327,10 +339,11 @@ int main(int argc, char **argv)
         pthread_sigmask(SIG_BLOCK, &all, NULL);
     }
     open_all();
-    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
         if (strcmp(words[i].word, argv[2]) == 0) {
             words[i].run(argv[1]);
             return 0;
         }
+    }
     fail("knows no such word");
 }

@@ -24,8 +24,9 @@ static double write_rate(long count)
     long posted = 0, completed = 0;
     while (completed < count) {
         while (posted < count && posted - completed <= PAIR_DEPTH - 2 * LIST) {
-            if (ibv_post_send(pair.qp[0], wr, &bad))
+            if (ibv_post_send(pair.qp[0], wr, &bad)) {
                 fail("post");
+            }
             posted += LIST;
         }
         wait_for(pair.cq[0]);
@@ -37,8 +38,9 @@ static double write_rate(long count)
 static double round_trip_ns(long count)
 {
     double start = now();
-    for (long i = 0; i < count; i++)
+    for (long i = 0; i < count; i++) {
         pair_round_trip(&pair);
+    }
     return (now() - start) * 1e9 / (double)count;
 }
 

@@ -31,14 +31,16 @@ static bool take_two_processors(void)
 {
     cpu_set_t all, two;
     CPU_ZERO(&two);
-    if (sched_getaffinity(0, sizeof(all), &all) != 0 || CPU_COUNT(&all) < 2)
+    if (sched_getaffinity(0, sizeof(all), &all) != 0 || CPU_COUNT(&all) < 2) {
         return false;
+    }
     int found = 0;
-    for (int cpu = 0; cpu < CPU_SETSIZE && found < 2; cpu++)
+    for (int cpu = 0; cpu < CPU_SETSIZE && found < 2; cpu++) {
         if (CPU_ISSET(cpu, &all)) {
             CPU_SET(cpu, &two);
             processors[found++] = cpu;
         }
+    }
     return sched_setaffinity(0, sizeof(two), &two) == 0;
 }
 
@@ -51,12 +53,14 @@ static bool find_service_thread(void)
         snprintf(path, sizeof(path), "/proc/self/task/%s/comm", task->d_name);
         FILE *file = fopen(path, "re");
         found = file && fgets(name, sizeof(name), file) && strcmp(name, "simnic\n") == 0;
-        if (file)
+        if (file) {
             fclose(file);
+        }
         snprintf(service_path, sizeof(service_path), "/proc/self/task/%s/schedstat", task->d_name);
     }
-    if (tasks)
+    if (tasks) {
         closedir(tasks);
+    }
     return found;
 }
 
@@ -64,8 +68,9 @@ static double service_seconds(void)
 {
     unsigned long long ns = 0;
     FILE *file = fopen(service_path, "re");
-    if (!file || fscanf(file, "%llu", &ns) != 1)
+    if (!file || fscanf(file, "%llu", &ns) != 1) {
         fail(service_path);
+    }
     fclose(file);
     return (double)ns * 1e-9;
 }
@@ -88,11 +93,13 @@ static double busy_seconds(void)
         double user, nice, system, idle, wait, interrupts, soft, stolen;
         if (sscanf(line, "cpu%d %lf %lf %lf %lf %lf %lf %lf %lf", &cpu, &user, &nice, &system,
                    &idle, &wait, &interrupts, &soft, &stolen) == 9 &&
-            (cpu == processors[0] || cpu == processors[1]))
+            (cpu == processors[0] || cpu == processors[1])) {
             ticks += user + nice + system + interrupts + soft + stolen;
+        }
     }
-    if (file)
+    if (file) {
         fclose(file);
+    }
     return ticks / (double)sysconf(_SC_CLK_TCK);
 }
 
@@ -100,8 +107,9 @@ static struct window look(void)
 {
     double start = now(), service = service_seconds(), own = own_seconds(), busy = busy_seconds();
     long done = atomic_load(&trips[0]);
-    while (now() - start < WINDOW_S)
+    while (now() - start < WINDOW_S) {
         usleep(10000);
+    }
     double seconds = now() - start;
     struct window window = {.service = service_seconds() - service, .program = own_seconds() - own};
     window.others = (busy_seconds() - busy - window.program) / seconds;
@@ -188,15 +196,20 @@ int main(void)
         printf("1..0 # SKIP there is but one processor\n");
         return 0;
     }
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < 2; i++) {
         pair_open(&pairs[i]);
+    }
     /* It has its name once it has run. */
-    for (double start = now(); !find_service_thread();)
-        if (now() - start > LIMIT_S)
+    for (double start = now(); !find_service_thread();) {
+        if (now() - start > LIMIT_S) {
             fail("no service thread: is this run under simnic?");
-    for (int i = 0; i < 2; i++)
-        if (pthread_create(&threads[i], NULL, spin, &pairs[i]) != 0)
+        }
+    }
+    for (int i = 0; i < 2; i++) {
+        if (pthread_create(&threads[i], NULL, spin, &pairs[i]) != 0) {
             fail("thread");
+        }
+    }
     printf("1..4\n");
     report(1, find("one thread", true), "one thread spins: the service thread polls");
     second_spins = true;
@@ -205,7 +218,8 @@ int main(void)
     second_spins = false;
     report(4, find("one thread again", true), "one thread spins again: it polls");
     ending = true;
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < 2; i++) {
         pthread_join(threads[i], NULL);
+    }
     return 0;
 }

@@ -155,7 +155,8 @@ void test_connection_manager(void)
     struct rdma_ucm_create_id create = {
         .response = (uintptr_t)&response, .ps = RDMA_PS_TCP, .qp_type = IBV_QPT_RC};
     HOLDS(fd >= 0);
-    HOLDS(command_to(fd, RDMA_USER_CM_CMD_CREATE_ID, &create, sizeof(create), sizeof(response)) > 0);
+    HOLDS(command_to(fd, RDMA_USER_CM_CMD_CREATE_ID, &create, sizeof(create), sizeof(response)) >
+          0);
     uint32_t id = response.id;
     for (size_t i = 0; i < BAD_COUNT; i++) {
         const char *name = bad[i].name;
@@ -163,9 +164,10 @@ void test_connection_manager(void)
         FAILS(name, write(fd, pointer, 24), i == RUNS_OUT ? EINVAL : EFAULT);
         FAILS("", write(fd, pointer, 7), EINVAL);
         create.response = (uintptr_t)pointer;
-        if (i != RUNS_OUT)
+        if (i != RUNS_OUT) {
             FAILS(name, command_to(fd, RDMA_USER_CM_CMD_CREATE_ID, &create, sizeof(create), 4),
                   EFAULT);
+        }
         struct rdma_ucm_query query = {
             .response = (uintptr_t)pointer, .id = id, .option = RDMA_USER_CM_QUERY_ADDR};
         FAILS(name,
@@ -177,7 +179,8 @@ void test_connection_manager(void)
                                              .level = RDMA_OPTION_ID,
                                              .optname = RDMA_OPTION_ID_REUSEADDR,
                                              .optlen = i == RUNS_OUT ? 12 : 4};
-        FAILS(name, command_to(fd, RDMA_USER_CM_CMD_SET_OPTION, &option, sizeof(option), 0), EFAULT);
+        FAILS(name, command_to(fd, RDMA_USER_CM_CMD_SET_OPTION, &option, sizeof(option), 0),
+              EFAULT);
     }
     /* A header at the end of memory, with its command behind it. */
     struct rdma_ucm_cmd_hdr *last = (void *)((char *)bad[UNMAPPED].pointer - sizeof(*last));

@@ -46,8 +46,9 @@ void doing(const char *call, const char *argument)
 void judge(struct outcome got, struct outcome expected)
 {
     report->count++;
-    if (got.value == expected.value && got.error == expected.error)
+    if (got.value == expected.value && got.error == expected.error) {
         return;
+    }
     report->failures++;
     printf("# %s: %ld (%s) instead of %ld (%s)\n", report->doing, got.value,
            strerrorname_np(got.error), expected.value, strerrorname_np(expected.error));
@@ -157,11 +158,13 @@ static bool is_the_device(int directory, const char *path)
     struct statx extended;
     int fd = openat(directory, path, O_RDWR | O_CLOEXEC);
     if (fd < 0 || stat(device, &expected) != 0 || fstat(fd, &status) != 0 || close(fd) != 0 ||
-        !S_ISCHR(status.st_mode) || status.st_rdev != expected.st_rdev)
+        !S_ISCHR(status.st_mode) || status.st_rdev != expected.st_rdev) {
         return false;
+    }
     if (fstatat(directory, path, &status, 0) != 0 || status.st_rdev != expected.st_rdev ||
-        faccessat(directory, path, R_OK | W_OK, 0) != 0)
+        faccessat(directory, path, R_OK | W_OK, 0) != 0) {
         return false;
+    }
     return statx(directory, path, 0, STATX_BASIC_STATS, &extended) == 0 &&
            makedev(extended.stx_rdev_major, extended.stx_rdev_minor) == expected.st_rdev;
 }
@@ -225,8 +228,9 @@ static void test_signals(void)
     for (size_t i = 0; i < BAD_COUNT; i++) {
         const char *name = bad[i].name;
         void *pointer = bad[i].pointer;
-        if (native && pointer)
+        if (native && pointer) {
             continue; /* the C library itself looks at them, and crashes */
+        }
         for (size_t j = 0; j < sizeof(signals) / sizeof(signals[0]); j++) {
             COMPARE(name, sigaction(signals[j], pointer, no_action),
                     set_action(SIGUSR1, pointer, NULL));
@@ -235,8 +239,9 @@ static void test_signals(void)
             COMPARE(name, sigaction(signals[j], &action, pointer),
                     set_action(SIGUSR1, NULL, pointer));
         }
-        if (i == RUNS_OUT)
+        if (i == RUNS_OUT) {
             continue; /* the kernel's own sets end there */
+        }
         COMPARE(name, sigprocmask(SIG_BLOCK, pointer, NULL), set_mask(SIG_BLOCK, pointer, NULL));
         COMPARE(name, sigprocmask(SIG_UNBLOCK, pointer, NULL),
                 set_mask(SIG_UNBLOCK, pointer, NULL));
@@ -285,9 +290,10 @@ static void test_mappings(int fd, int zero)
     COMPARE("", map(fd, NULL, PAGE, 0, PAGE), system_map(zero, NULL, PAGE, 0, PAGE));
     COMPARE("", map(fd, (void *)8, PAGE, MAP_SHARED | MAP_FIXED, PAGE),
             system_map(zero, (void *)8, PAGE, MAP_SHARED | MAP_FIXED, PAGE));
-    if (native)
+    if (native) {
         COMPARE("", map(fd, kernel, PAGE, MAP_SHARED | MAP_FIXED, PAGE),
                 system_map(zero, kernel, PAGE, MAP_SHARED | MAP_FIXED, PAGE));
+    }
     COMPARE("", map(fd, NULL, SIZE_MAX, MAP_SHARED, PAGE),
             system_map(zero, NULL, SIZE_MAX, MAP_SHARED, PAGE));
     COMPARE("", map(-1, NULL, PAGE, MAP_SHARED, 0), system_map(-1, NULL, PAGE, MAP_SHARED, 0));
@@ -297,8 +303,9 @@ static void test_mappings(int fd, int zero)
     COMPARE("", munmap(NULL, 0), syscall(SYS_munmap, NULL, 0));
     COMPARE("", munmap(kernel, PAGE), syscall(SYS_munmap, kernel, PAGE));
     COMPARE("", munmap(NULL, SIZE_MAX), syscall(SYS_munmap, NULL, SIZE_MAX));
-    if (native)
+    if (native) {
         return;
+    }
     /* No such page, nobody's page, more than a page, and a private one of a device's registers. */
     FAILS("", map(fd, NULL, PAGE, MAP_SHARED, 0), EINVAL);
     FAILS("", map(fd, NULL, PAGE, MAP_SHARED, (off_t)PAGE << 40), EINVAL);
@@ -319,8 +326,9 @@ static void test_descriptor_calls(int fd, int null)
                 syscall(SYS_statx, null, "", AT_EMPTY_PATH, STATX_BASIC_STATS, extended));
         COMPARE(name, fcntl(fd, F_SETLK, pointer), syscall(SYS_fcntl, null, F_SETLK, pointer));
         COMPARE(name, fcntl(fd, F_GETLK, pointer), syscall(SYS_fcntl, null, F_GETLK, pointer));
-        if (i != RUNS_OUT)
+        if (i != RUNS_OUT) {
             COMPARE(name, ioctl(fd, FIONBIO, pointer), syscall(SYS_ioctl, null, FIONBIO, pointer));
+        }
     }
     struct stat status;
     struct statx extended;
@@ -399,8 +407,9 @@ static void with_device(void)
         struct ibv_device **list = ibv_get_device_list(NULL);
         context = list && list[0] ? ibv_open_device(list[0]) : NULL;
         HOLDS(context != NULL);
-        if (!context)
+        if (!context) {
             return;
+        }
         fd = context->cmd_fd;
         ibv_free_device_list(list);
         null = open(MODEL, O_RDWR | O_CLOEXEC);
@@ -415,8 +424,9 @@ static void with_device(void)
     test_mappings(native ? zero : fd, zero);
     test_descriptor_calls(fd, null);
     test_numbers_change_hands(fd, null);
-    if (native)
+    if (native) {
         return;
+    }
     test_verbs(context);
     test_events(context);
     test_connection_manager();
@@ -438,8 +448,9 @@ static void run_part(unsigned number, const char *name, void (*part)(void))
     int status = 0;
     waitpid(child, &status, 0);
     bool ended = WIFEXITED(status) && WEXITSTATUS(status) == 0;
-    if (!ended)
+    if (!ended) {
         printf("# ended with status %#x in: %s\n", (unsigned)status, report->doing);
+    }
     bool good = ended && report->failures == 0 && report->count > 0;
     printf("%sok %u - %s: %u calls\n", good ? "" : "not ", number, name, report->count);
 }
@@ -447,8 +458,9 @@ static void run_part(unsigned number, const char *name, void (*part)(void))
 int main(int argc, char **argv)
 {
     native = argc > 1 && strcmp(argv[1], "native") == 0;
-    if (native)
+    if (native) {
         device = MODEL;
+    }
     report = mmap(NULL, sizeof(*report), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     make_bad_pointers();
     printf("1..2\n");

@@ -160,8 +160,9 @@ static int add_with(struct world *w, uint64_t id, uint64_t tag, uint64_t mask, u
                .add = {.recv_wr_id = id, .sg_list = &s, .num_sge = 1, .tag = tag, .mask = mask}}};
     struct ibv_ops_wr *bad = NULL;
     int result = ibv_post_srq_ops(w->srq, &o, &bad);
-    if (handle)
+    if (handle) {
         *handle = o.tm.handle;
+    }
     return result;
 }
 
@@ -179,9 +180,11 @@ static struct completion wait_for_tag(struct world *w)
 {
     struct ibv_poll_cq_attr p = {0};
     time_t start_s = time(NULL);
-    while (ibv_start_poll(w->tags, &p) != 0)
-        if (time(NULL) - start_s > PATIENCE_S)
+    while (ibv_start_poll(w->tags, &p) != 0) {
+        if (time(NULL) - start_s > PATIENCE_S) {
             fail_msg("no completion");
+        }
+    }
     struct completion c = {.status = w->tags->status, .id = w->tags->wr_id};
     if (c.status == IBV_WC_SUCCESS || c.status >= IBV_WC_TM_ERR) {
         struct ibv_wc_tm_info info;
@@ -222,12 +225,15 @@ static void expect_sent(struct world *w, enum ibv_wc_opcode opcode, enum ibv_wc_
 {
     struct ibv_wc c;
     time_t start_s = time(NULL);
-    while (ibv_poll_cq(w->cq, 1, &c) == 0)
-        if (time(NULL) - start_s > PATIENCE_S)
+    while (ibv_poll_cq(w->cq, 1, &c) == 0) {
+        if (time(NULL) - start_s > PATIENCE_S) {
             fail_msg("no completion");
+        }
+    }
     assert_int_equal(c.status, status);
-    if (status == IBV_WC_SUCCESS)
+    if (status == IBV_WC_SUCCESS) {
         assert_int_equal(c.opcode, opcode);
+    }
 }
 
 static void post_message(struct world *w, uint8_t opcode, uint64_t tag, uint32_t bytes)
@@ -235,8 +241,9 @@ static void post_message(struct world *w, uint8_t opcode, uint64_t tag, uint32_t
     struct ibv_tmh header = {opcode, {0}, htobe32(PRIVATE), htobe64(tag)};
     struct ibv_sge s = {(uintptr_t)w->memory, bytes, w->region->lkey};
     struct ibv_send_wr r = {.sg_list = &s, .num_sge = 1, .opcode = IBV_WR_SEND}, *bad;
-    for (uint32_t n = HEADER; n < bytes; n++)
+    for (uint32_t n = HEADER; n < bytes; n++) {
         w->memory[n] = (uint8_t)(n * 7 + tag + (n >> 8));
+    }
     memcpy(w->memory, &header, sizeof(header));
     assert_int_equal(ibv_post_send(w->sender, &r, &bad), 0);
 }
@@ -359,8 +366,9 @@ static void test_full_list(void **state)
     open_world(&w, 8);
     for (uint32_t round = 0; round < 20; round++) {
         uint32_t handles[8];
-        for (uint32_t i = 0; i < 8; i++)
+        for (uint32_t i = 0; i < 8; i++) {
             handles[i] = add(&w, i, i, ANY, i * 100, 100);
+        }
         assert_int_equal(add_with(&w, 9, 9, ANY, 0, 100, w.region->lkey, NULL), ENOMEM);
         for (uint32_t i = 0; i < 8; i++) {
             if ((i + round) % 3) {
@@ -416,8 +424,9 @@ static void test_rendezvous(void **state)
     open_world(&w, 8);
     for (uint32_t i = 0; i < 3; i++) {
         add(&w, i, 40 + i, ANY, 0, 100000);
-        for (uint32_t n = 0; n < sizes[i]; n++)
+        for (uint32_t n = 0; n < sizes[i]; n++) {
             w.memory[8192 + n] = (uint8_t)(n * 13 + i);
+        }
         post_request(&w, 40 + i, sizes[i], w.region->rkey);
         expect_sent(&w, IBV_WC_SEND, IBV_WC_SUCCESS);
         expect_match(&w, i, 40 + i, 0);
@@ -511,7 +520,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_refused),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
-    if (argc > 1 && strcmp(argv[1], "trouble") == 0)
+    if (argc > 1 && strcmp(argv[1], "trouble") == 0) {
         return cmocka_run_group_tests(trouble, NULL, NULL);
+    }
     return cmocka_run_group_tests(good, NULL, NULL);
 }

@@ -12,8 +12,9 @@ void memory_completion_queue_create(struct memory_completion_queue *queue, uint3
 {
     uint32_t entries = 1;
 
-    while (entries < capacity)
+    while (entries < capacity) {
         entries *= 2;
+    }
     queue->capacity = capacity;
     queue->mask = entries - 1;
     queue->entries = memory_allocate(entries, sizeof(*queue->entries));
@@ -46,8 +47,9 @@ void memory_complete_send(struct memory_queue_pair *queue_pair, uint32_t number,
     struct memory_completion *completion =
         queue_add(&nic->send_completions, &nic->fabric->counters.send_overflows);
 
-    if (!completion)
+    if (!completion) {
         return;
+    }
     completion->queue_pair = queue_pair;
     completion->receive = false;
     completion->shown = (struct nic_completion){
@@ -56,8 +58,9 @@ void memory_complete_send(struct memory_queue_pair *queue_pair, uint32_t number,
         .status = (uint8_t)status,
         .completed = number + 1,
     };
-    if (unlikely(nic->armed))
+    if (unlikely(nic->armed)) {
         event_raise(nic);
+    }
 }
 
 void memory_complete_receive(struct memory_queue_pair *queue_pair, uint32_t immediate,
@@ -67,8 +70,9 @@ void memory_complete_receive(struct memory_queue_pair *queue_pair, uint32_t imme
     struct memory_completion *completion =
         queue_add(&nic->receive_completions, &nic->fabric->counters.receive_overflows);
 
-    if (!completion)
+    if (!completion) {
         return;
+    }
     completion->queue_pair = queue_pair;
     completion->receive = true;
     completion->shown = (struct nic_completion){
@@ -77,8 +81,9 @@ void memory_complete_receive(struct memory_queue_pair *queue_pair, uint32_t imme
         .immediate = immediate,
         .byte_count = bytes,
     };
-    if (unlikely(nic->armed))
+    if (unlikely(nic->armed)) {
         event_raise(nic);
+    }
 }
 
 /* ---- Poll ------------------------------------------------------------------------------------ */
@@ -96,10 +101,12 @@ static struct memory_completion_queue *queue_choose(struct memory_nic *nic)
     struct memory_completion_queue *second =
         nic->sends_first ? &nic->receive_completions : &nic->send_completions;
 
-    if (!memory_immediate(nic->fabric))
+    if (!memory_immediate(nic->fabric)) {
         nic->sends_first = random_percent(&nic->fabric->random, 50);
-    if (!queue_empty(first))
+    }
+    if (!queue_empty(first)) {
         return first;
+    }
     return queue_empty(second) ? NULL : second;
 }
 
@@ -109,10 +116,11 @@ static void completion_take(struct memory_nic *nic, const struct memory_completi
     struct nic_queue_pair *queue_pair = &taken->queue_pair->base;
 
     *shown = taken->shown;
-    if (taken->receive)
+    if (taken->receive) {
         nic->base.receives_posted--;
-    else
+    } else {
         queue_pair->completed = shown->completed;
+    }
     if (unlikely(shown->kind == NIC_COMPLETION_ERROR)) {
         shown->completed = queue_pair->completed;
         queue_pair->failed = true;
@@ -125,11 +133,13 @@ uint32_t memory_poll(struct nic *base, struct nic_completion *completions, uint3
     struct memory_completion_queue *queue;
     uint32_t count = 0;
 
-    if (unlikely(nic->fabric->active_count > 0) && memory_immediate(nic->fabric))
+    if (unlikely(nic->fabric->active_count > 0) && memory_immediate(nic->fabric)) {
         memory_fabric_step(nic->fabric);
+    }
     nic->sends_first = !nic->sends_first;
-    while (count < capacity && (queue = queue_choose(nic)) != NULL)
+    while (count < capacity && (queue = queue_choose(nic)) != NULL) {
         completion_take(nic, &queue->entries[queue->head++ & queue->mask], &completions[count++]);
+    }
     base->completions += count;
     return count;
 }
@@ -145,8 +155,9 @@ static uint32_t queue_forget(struct memory_completion_queue *queue,
     queue->tail = queue->head;
     for (uint32_t i = queue->head; i != tail; i++) {
         const struct memory_completion *entry = &queue->entries[i & queue->mask];
-        if (entry->queue_pair != queue_pair)
+        if (entry->queue_pair != queue_pair) {
             queue->entries[queue->tail++ & queue->mask] = *entry;
+        }
     }
     return tail - queue->tail;
 }
@@ -184,8 +195,9 @@ int memory_arm(struct nic *nic)
 {
     int32_t status;
 
-    if (memory_planned_failure(memory_nic(nic)->fabric, MEMORY_FAIL_ARM, &status, NULL))
+    if (memory_planned_failure(memory_nic(nic)->fabric, MEMORY_FAIL_ARM, &status, NULL)) {
         return EIO;
+    }
     memory_nic(nic)->armed = true;
     return 0;
 }
@@ -194,6 +206,6 @@ void memory_disarm(struct nic *nic)
 {
     uint64_t events;
 
-    while (read(nic->event_fd, &events, sizeof(events)) == (ssize_t)sizeof(events))
-        ;
+    while (read(nic->event_fd, &events, sizeof(events)) == (ssize_t)sizeof(events)) {
+    }
 }

@@ -88,12 +88,15 @@ struct memory_fabric *memory_fabric_create(uint64_t seed)
 
 void memory_fabric_destroy(struct memory_fabric *fabric)
 {
-    if (!fabric)
+    if (!fabric) {
         return;
-    while (fabric->nics)
+    }
+    while (fabric->nics) {
         memory_nic_free(fabric->nics);
-    if (fabric == default_fabric)
+    }
+    if (fabric == default_fabric) {
         default_fabric = NULL;
+    }
     free(fabric->by_number);
     free(fabric->freed_numbers);
     free(fabric->active);
@@ -161,8 +164,9 @@ bool memory_planned_failure(struct memory_fabric *fabric, enum memory_failure ki
     };
     struct memory_planned_failure *planned = &fabric->failures[kind];
 
-    if (likely(planned->countdown == 0) || --planned->countdown > 0)
+    if (likely(planned->countdown == 0) || --planned->countdown > 0) {
         return false;
+    }
     *status = error_set(error, planned->status, 0, "the in-memory NIC was told to fail this %s",
                         names[kind]);
     return true;
@@ -181,23 +185,27 @@ uint32_t memory_number_take(struct memory_fabric *fabric)
 {
     uint32_t number;
 
-    if (fabric->counters.queue_pairs >= minimum(fabric->options.queue_pairs_max, NUMBER_SLOTS))
+    if (fabric->counters.queue_pairs >= minimum(fabric->options.queue_pairs_max, NUMBER_SLOTS)) {
         return 0;
+    }
     while (fabric->options.reuse_numbers && fabric->freed_count > 0) {
         number = fabric->freed_numbers[--fabric->freed_count];
-        if (!fabric->by_number[number % NUMBER_SLOTS])
+        if (!fabric->by_number[number % NUMBER_SLOTS]) {
             return number;
+        }
     }
-    if (fabric->next_number == 0)
+    if (fabric->next_number == 0) {
         fabric->next_number = fabric->options.first_number;
-    do /* 0 and 1 belong to management */
+    }
+    do { /* 0 and 1 belong to management */
         number = fabric->next_number++ & NUMBER_MASK;
-    while (number < 2 || fabric->by_number[number % NUMBER_SLOTS]);
+    } while (number < 2 || fabric->by_number[number % NUMBER_SLOTS]);
     return number;
 }
 
 void memory_number_give_back(struct memory_fabric *fabric, uint32_t number)
 {
-    if (fabric->options.reuse_numbers && fabric->freed_count < NUMBER_SLOTS)
+    if (fabric->options.reuse_numbers && fabric->freed_count < NUMBER_SLOTS) {
         fabric->freed_numbers[fabric->freed_count++] = number;
+    }
 }

@@ -225,8 +225,9 @@ static inline struct memory_queue_pair *memory_peer(const struct memory_queue_pa
     struct memory_queue_pair *peer = queue_pair->fabric->by_number[number % NUMBER_SLOTS];
 
     if (likely(peer && peer->identity == queue_pair->peer_identity &&
-               peer->peer_identity == queue_pair->identity))
+               peer->peer_identity == queue_pair->identity)) {
         return peer;
+    }
     return NULL;
 }
 

@@ -51,9 +51,10 @@ int32_t memory_query(uint32_t index, crpc_device_info *info, crpc_error *error)
     const struct memory_fabric *fabric = memory_fabric_default();
     const uint32_t struct_size = info->struct_size;
 
-    if (index >= fabric->options.devices)
+    if (index >= fabric->options.devices) {
         return error_set(error, CRPC_E_NO_DEVICE, 0, "there are %u in-memory devices, no number %u",
                          fabric->options.devices, index);
+    }
     memset(info, 0, sizeof(*info));
     info->struct_size = struct_size;
     info->port = 1;
@@ -80,27 +81,33 @@ static int32_t device_choose(const struct memory_fabric *fabric, const char *nam
 
     for (uint32_t i = 0; i < fabric->options.devices; i++) {
         snprintf(known, sizeof(known), "memory%u", i);
-        if (name[0] != '\0' && strcmp(name, known) != 0)
+        if (name[0] != '\0' && strcmp(name, known) != 0) {
             continue;
+        }
         *device = i;
-        if (device_active(fabric, i))
+        if (device_active(fabric, i)) {
             return CRPC_OK;
-        if (name[0] != '\0')
+        }
+        if (name[0] != '\0') {
             return error_set(error, CRPC_E_NO_DEVICE, 0, "port 1 of %s is not active", name);
+        }
     }
-    if (name[0] != '\0')
+    if (name[0] != '\0') {
         return error_set(error, CRPC_E_NO_DEVICE, 0, "there is no in-memory device \"%s\"", name);
+    }
     return error_set(error, CRPC_E_NO_DEVICE, 0, "no in-memory device has an active port");
 }
 
 static int32_t options_check(const struct nic_options *options, crpc_error *error)
 {
-    if (options->port > 1)
+    if (options->port > 1) {
         return error_set(error, CRPC_E_NO_DEVICE, 0, "in-memory devices have only port 1, not %u",
                          options->port);
-    if (options->gid_index_given && options->gid_index >= DEVICE_GIDS)
+    }
+    if (options->gid_index_given && options->gid_index >= DEVICE_GIDS) {
         return error_set(error, CRPC_E_INVALID, 0, "gid_index %u: in-memory devices have 0 to %u",
                          options->gid_index, DEVICE_GIDS - 1);
+    }
     return CRPC_OK;
 }
 
@@ -152,13 +159,16 @@ int32_t memory_nic_open(struct memory_fabric *fabric, const struct nic_options *
     int32_t status;
     int event_fd;
 
-    if (memory_planned_failure(fabric, MEMORY_FAIL_OPEN, &status, error))
+    if (memory_planned_failure(fabric, MEMORY_FAIL_OPEN, &status, error)) {
         return status;
+    }
     status = options_check(options, error);
-    if (status == CRPC_OK)
+    if (status == CRPC_OK) {
         status = device_choose(fabric, options->device, &device, error);
-    if (status != CRPC_OK)
+    }
+    if (status != CRPC_OK) {
         return status;
+    }
     event_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     memory_require(event_fd >= 0, "no eventfd: %m");
 
@@ -190,8 +200,9 @@ static uint32_t regions_count(const struct memory_nic *nic)
 {
     uint32_t count = 0;
 
-    for (uint32_t i = 0; i < nic->region_slots; i++)
+    for (uint32_t i = 0; i < nic->region_slots; i++) {
         count += nic->regions[i] != NULL;
+    }
     return count;
 }
 
@@ -199,13 +210,17 @@ void memory_nic_free(struct memory_nic *nic)
 {
     struct memory_nic **link = &nic->fabric->nics;
 
-    while (nic->queue_pairs)
+    while (nic->queue_pairs) {
         memory_queue_pair_destroy(&nic->queue_pairs->base);
-    for (uint32_t i = 0; i < nic->region_slots; i++)
-        if (nic->regions[i])
+    }
+    for (uint32_t i = 0; i < nic->region_slots; i++) {
+        if (nic->regions[i]) {
             memory_region_free(nic, nic->regions[i]);
-    while (*link != nic)
+        }
+    }
+    while (*link != nic) {
         link = &(*link)->next;
+    }
     *link = nic->next;
     nic->fabric->counters.nics--;
     close(nic->base.event_fd);
@@ -222,8 +237,9 @@ void memory_close(struct nic *base)
     struct memory_nic *nic = memory_nic(base);
     uint64_t left = regions_count(nic);
 
-    for (const struct memory_queue_pair *each = nic->queue_pairs; each; each = each->next)
+    for (const struct memory_queue_pair *each = nic->queue_pairs; each; each = each->next) {
         left++;
+    }
     nic->fabric->counters.left_open += left;
     memory_nic_free(nic);
 }

@@ -14,13 +14,15 @@ static void wqes_create(struct memory_queue_pair *queue_pair)
     const uint32_t inline_bytes_max = queue_pair->nic->base.inline_bytes_max;
     uint32_t slots = 1;
 
-    while (slots < queue_pair->base.depth)
+    while (slots < queue_pair->base.depth) {
         slots *= 2;
+    }
     queue_pair->wqe_mask = slots - 1;
     queue_pair->wqes = memory_allocate(slots, sizeof(*queue_pair->wqes));
     queue_pair->inline_stride = (uint32_t)align_up(inline_bytes_max, 16);
-    if (inline_bytes_max > 0)
+    if (inline_bytes_max > 0) {
         queue_pair->inline_bytes = memory_allocate(slots, queue_pair->inline_stride);
+    }
 }
 
 int32_t memory_queue_pair_create(struct nic *base, void *owner, struct nic_queue_pair **created,
@@ -32,12 +34,14 @@ int32_t memory_queue_pair_create(struct nic *base, void *owner, struct nic_queue
     uint32_t number;
     int32_t status;
 
-    if (memory_planned_failure(fabric, MEMORY_FAIL_CREATE, &status, error))
+    if (memory_planned_failure(fabric, MEMORY_FAIL_CREATE, &status, error)) {
         return status;
+    }
     number = memory_number_take(fabric);
-    if (number == 0)
+    if (number == 0) {
         return error_set(error, CRPC_E_NO_RESOURCE, 0, "%s has no more than %u queue pairs",
                          base->device, fabric->options.queue_pairs_max);
+    }
 
     queue_pair = memory_allocate(1, sizeof(*queue_pair));
     queue_pair->nic = nic;
@@ -69,10 +73,12 @@ void memory_queue_pair_destroy(struct nic_queue_pair *base)
 
     memory_completions_forget(queue_pair);
     memory_active_remove(queue_pair);
-    for (uint32_t i = 0; i <= queue_pair->wqe_mask; i++)
+    for (uint32_t i = 0; i <= queue_pair->wqe_mask; i++) {
         memory_payload_free(&queue_pair->wqes[i]);
-    while (*link != queue_pair)
+    }
+    while (*link != queue_pair) {
         link = &(*link)->next;
+    }
     *link = queue_pair->next;
     fabric->by_number[base->number % NUMBER_SLOTS] = NULL;
     memory_number_give_back(fabric, base->number);
@@ -114,14 +120,17 @@ int32_t memory_queue_pair_connect(struct nic_queue_pair *base, const struct nic_
                        transport->retry_count >= 1 && transport->retry_count <= 7,
                    "retry_timeout %u or retry_count %u is out of range", transport->retry_timeout,
                    transport->retry_count);
-    if (memory_planned_failure(queue_pair->fabric, MEMORY_FAIL_CONNECT, &status, error))
+    if (memory_planned_failure(queue_pair->fabric, MEMORY_FAIL_CONNECT, &status, error)) {
         return status;
-    if (queue_pair->connected || queue_pair->dead)
+    }
+    if (queue_pair->connected || queue_pair->dead) {
         return error_set(error, CRPC_E_STATE, 0, "queue pair %u is connected or failed already",
                          base->number);
-    if (peer->queue_pair_number > NUMBER_MASK || peer->link != CRPC_LINK_ETHERNET)
+    }
+    if (peer->queue_pair_number > NUMBER_MASK || peer->link != CRPC_LINK_ETHERNET) {
         return error_set(error, CRPC_E_INVALID, 0, "queue pair %u on link %u cannot be a peer",
                          peer->queue_pair_number, peer->link);
+    }
     queue_pair->peer_identity =
         memory_identity(peer->queue_pair_number, peer->packet_sequence_number);
     queue_pair->connected = true;
@@ -160,8 +169,9 @@ static struct memory_wqe *post(struct nic_queue_pair *base, enum memory_opcode o
     struct memory_queue_pair *queue_pair = memory_queue_pair(base);
     struct memory_wqe *wqe;
 
-    if (unlikely(base->failed))
+    if (unlikely(base->failed)) {
         return NULL;
+    }
     memory_require(queue_pair->connected, "queue pair %u is not connected", base->number);
     memory_require(nic_send_room(base) > 0,
                    "send queue overrun: queue pair %u, depth %u, posted %u, completed %u",
@@ -188,13 +198,15 @@ static inline void post_any_write(struct nic_queue_pair *base, enum memory_opcod
     struct memory_wqe *wqe = post(base, opcode, transfer, flags);
 
     if (!wqe || !queue_pair->inline_bytes ||
-        transfer->bytes > queue_pair->nic->base.inline_bytes_max)
+        transfer->bytes > queue_pair->nic->base.inline_bytes_max) {
         return;
+    }
     wqe->inlined = true;
     wqe->payload =
         queue_pair->inline_bytes + (size_t)(wqe - queue_pair->wqes) * queue_pair->inline_stride;
-    if (transfer->bytes > 0)
+    if (transfer->bytes > 0) {
         memcpy(wqe->payload, (const void *)(uintptr_t)transfer->local_address, transfer->bytes);
+    }
     base->stats.inline_wqes++;
 }
 
@@ -220,8 +232,9 @@ void memory_ring_doorbell(struct nic_queue_pair *base)
 {
     struct memory_queue_pair *queue_pair = memory_queue_pair(base);
 
-    if (queue_pair->rung == base->posted)
+    if (queue_pair->rung == base->posted) {
         return;
+    }
     queue_pair->rung = base->posted;
     base->stats.doorbells++;
     memory_settle(queue_pair);

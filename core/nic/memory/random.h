@@ -27,9 +27,9 @@ static inline uint64_t random_split(uint64_t *state)
 /* Starts a generator; any seed will do, 0 too. */
 static inline void random_seed(struct random_generator *generator, uint64_t seed)
 {
-    do
+    do {
         generator->state = random_split(&seed);
-    while (generator->state == 0);
+    } while (generator->state == 0);
 }
 
 /* The next 64 random bits. */

@@ -19,14 +19,16 @@ static uint32_t slot_take(struct memory_nic *nic)
 {
     uint32_t slot = 0;
 
-    while (slot < nic->region_slots && nic->regions[slot])
+    while (slot < nic->region_slots && nic->regions[slot]) {
         slot++;
+    }
     if (slot == nic->region_slots && slot < REGION_SLOTS) {
         nic->region_slots = slot ? slot * 2 : 16;
         nic->regions = realloc(nic->regions, nic->region_slots * sizeof(*nic->regions));
         memory_require(nic->regions, "no memory for %u registrations", nic->region_slots);
-        for (uint32_t i = slot; i < nic->region_slots; i++)
+        for (uint32_t i = slot; i < nic->region_slots; i++) {
             nic->regions[i] = NULL;
+        }
     }
     return slot;
 }
@@ -40,18 +42,22 @@ static int32_t region_create(struct nic *base, uint64_t address, size_t bytes, u
     uint32_t slot, salt;
     int32_t status;
 
-    if (memory_planned_failure(nic->fabric, MEMORY_FAIL_REGISTER, &status, error))
+    if (memory_planned_failure(nic->fabric, MEMORY_FAIL_REGISTER, &status, error)) {
         return status;
-    if (bytes == 0 || address + bytes < address)
+    }
+    if (bytes == 0 || address + bytes < address) {
         return error_set(error, CRPC_E_INVALID, EINVAL, "cannot register %zu bytes at 0x%" PRIx64,
                          bytes, address);
-    if ((access & needs_local_write) && !(access & CRPC_ACCESS_LOCAL_WRITE))
+    }
+    if ((access & needs_local_write) && !(access & CRPC_ACCESS_LOCAL_WRITE)) {
         return error_set(error, CRPC_E_INVALID, EINVAL,
                          "access 0x%x lets the peer write where this side may not", access);
+    }
     slot = slot_take(nic);
-    if (slot == REGION_SLOTS)
+    if (slot == REGION_SLOTS) {
         return error_set(error, CRPC_E_NO_RESOURCE, ENOMEM, "%s has no more than %u registrations",
                          nic->base.device, REGION_SLOTS);
+    }
 
     region = memory_allocate(1, sizeof(*region));
     salt = (uint16_t)(++nic->fabric->next_key_salt * SALT_STEP);
@@ -83,13 +89,15 @@ int32_t memory_register_dmabuf(struct nic *base, int fd, uint64_t offset, size_t
 {
     struct stat found;
 
-    if (fstat(fd, &found) != 0)
+    if (fstat(fd, &found) != 0) {
         return error_set(error, CRPC_E_INVALID, errno, "%s: descriptor %d is no dma-buf: %s",
                          base->device, fd, strerror(errno));
-    if (offset > (uint64_t)found.st_size || bytes > (uint64_t)found.st_size - offset)
+    }
+    if (offset > (uint64_t)found.st_size || bytes > (uint64_t)found.st_size - offset) {
         return error_set(error, CRPC_E_INVALID, EINVAL,
                          "%s: the dma-buf has %" PRIu64 " bytes, not %zu from %" PRIu64,
                          base->device, (uint64_t)found.st_size, bytes, offset);
+    }
     return region_create(base, address, bytes, access, memory, error);
 }
 
@@ -105,8 +113,9 @@ void memory_deregister(struct nic *base, struct nic_keys *memory)
     struct memory_nic *nic = memory_nic(base);
     struct memory_region *region = memory->driver;
 
-    if (!region)
+    if (!region) {
         return;
+    }
     /* The keys, not the pointer, say whether it is alive: the pointer may be stale. */
     memory_require(memory_region_find(nic, memory->local_key) == region &&
                        region->local_key == memory->local_key,

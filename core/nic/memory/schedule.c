@@ -20,8 +20,9 @@ void memory_active_remove(struct memory_queue_pair *queue_pair)
     struct memory_fabric *fabric = queue_pair->fabric;
     const uint32_t index = queue_pair->active_index;
 
-    if (index == NOT_ACTIVE)
+    if (index == NOT_ACTIVE) {
         return;
+    }
     fabric->active[index] = fabric->active[--fabric->active_count];
     fabric->active[index]->active_index = index;
     queue_pair->active_index = NOT_ACTIVE;
@@ -32,8 +33,9 @@ void memory_active_update(struct memory_queue_pair *queue_pair)
     struct memory_fabric *fabric = queue_pair->fabric;
     const bool busy = queue_pair->acknowledged != queue_pair->rung || queue_pair->arrivals != NULL;
 
-    if (likely(busy == (queue_pair->active_index != NOT_ACTIVE)))
+    if (likely(busy == (queue_pair->active_index != NOT_ACTIVE))) {
         return;
+    }
     if (!busy) {
         memory_active_remove(queue_pair);
         return;
@@ -50,8 +52,9 @@ bool memory_wait_for_answer(struct memory_queue_pair *queue_pair, enum memory_la
     const uint32_t retry_steps = fabric->options.retry_steps;
     uint64_t waited;
 
-    if (!queue_pair->stuck)
+    if (!queue_pair->stuck) {
         queue_pair->stuck_since = fabric->now;
+    }
     queue_pair->stuck = true;
     waited = fabric->now - queue_pair->stuck_since;
     if (waited < retry_steps) {
@@ -126,25 +129,29 @@ static bool payload_fetch(struct memory_queue_pair *queue_pair, struct memory_wq
     const struct nic_transfer *transfer = &wqe->transfer;
 
     queue_pair->payload_lost = false;
-    if (wqe->inlined)
+    if (wqe->inlined) {
         return true;
+    }
     if (!memory_allows_local(queue_pair->nic, transfer->local_key, transfer->local_address,
                              transfer->bytes, 0)) {
         queue_pair->stage = STAGE_START;
         memory_execute_failed(queue_pair, NIC_ERROR_LOCAL);
         return false;
     }
-    if (!wqe->payload)
+    if (!wqe->payload) {
         wqe->payload = memory_allocate(1, transfer->bytes);
-    if (transfer->bytes > 0)
+    }
+    if (transfer->bytes > 0) {
         memcpy(wqe->payload, (const void *)(uintptr_t)transfer->local_address, transfer->bytes);
+    }
     return true;
 }
 
 static void write_fetch(struct memory_queue_pair *queue_pair, struct memory_wqe *wqe)
 {
-    if (!payload_fetch(queue_pair, wqe))
+    if (!payload_fetch(queue_pair, wqe)) {
         return;
+    }
     queue_pair->span = span_start(queue_pair->fabric, wqe->transfer.bytes);
     queue_pair->stage = wqe->transfer.bytes > 0 ? STAGE_MOVE : STAGE_ARRIVE;
 }
@@ -155,8 +162,9 @@ static void write_piece(struct memory_queue_pair *queue_pair, struct memory_queu
     const struct nic_transfer *transfer = &wqe->transfer;
     struct memory_span piece;
 
-    if (unlikely(queue_pair->payload_lost) && !payload_fetch(queue_pair, wqe))
+    if (unlikely(queue_pair->payload_lost) && !payload_fetch(queue_pair, wqe)) {
         return;
+    }
     if (!memory_allows_remote(target->nic, transfer->remote_key, transfer->remote_address,
                               transfer->bytes, CRPC_ACCESS_REMOTE_WRITE)) {
         queue_pair->stage = STAGE_START;
@@ -166,8 +174,9 @@ static void write_piece(struct memory_queue_pair *queue_pair, struct memory_queu
     piece = piece_random(queue_pair->fabric, &queue_pair->span, transfer->remote_address);
     memory_land(target, transfer->remote_address + piece.low, wqe->payload + piece.low,
                 piece.high - piece.low);
-    if (span_empty(&queue_pair->span))
+    if (span_empty(&queue_pair->span)) {
         queue_pair->stage = STAGE_ARRIVE;
+    }
 }
 
 static void write_arrive(struct memory_queue_pair *queue_pair, struct memory_queue_pair *target,
@@ -192,8 +201,9 @@ static struct memory_span word_take(struct memory_queue_pair *queue_pair,
     uint32_t skip = random_below(&queue_pair->fabric->random, (uint32_t)__builtin_popcountll(left));
     uint32_t start, end;
 
-    while (skip-- > 0)
+    while (skip-- > 0) {
         left &= left - 1;
+    }
     start = (uint32_t)__builtin_ctzll(left) * ATOMIC_BYTES;
     end = start + ATOMIC_BYTES - before;
     queue_pair->words_left &= ~(left & -left);
@@ -212,8 +222,9 @@ static void read_start(struct memory_queue_pair *queue_pair, struct memory_wqe *
     wqe->payload = memory_allocate(1, bytes);
     queue_pair->span = span_start(queue_pair->fabric, bytes);
     queue_pair->words_left = 0;
-    if (bytes > 0 && bytes <= SMALL_READ_BYTES)
+    if (bytes > 0 && bytes <= SMALL_READ_BYTES) {
         queue_pair->words_left = (UINT64_C(1) << words) - 1;
+    }
     queue_pair->stage = STAGE_MOVE;
 }
 
@@ -225,8 +236,9 @@ static void read_piece(struct memory_queue_pair *queue_pair, struct memory_queue
     struct memory_span piece;
     bool last;
 
-    if (queue_pair->stage == STAGE_START)
+    if (queue_pair->stage == STAGE_START) {
         read_start(queue_pair, wqe);
+    }
     if (!memory_allows_remote(target->nic, transfer->remote_key, transfer->remote_address,
                               transfer->bytes, CRPC_ACCESS_REMOTE_READ)) {
         queue_pair->stage = STAGE_START;
@@ -240,10 +252,11 @@ static void read_piece(struct memory_queue_pair *queue_pair, struct memory_queue
         piece = piece_random(queue_pair->fabric, &queue_pair->span, transfer->remote_address);
         last = span_empty(&queue_pair->span);
     }
-    if (piece.low < piece.high)
+    if (piece.low < piece.high) {
         memcpy(wqe->payload + piece.low,
                (const void *)(uintptr_t)(transfer->remote_address + piece.low),
                piece.high - piece.low);
+    }
     if (last) {
         queue_pair->fabric->counters.reads++;
         execute_finish(queue_pair);
@@ -260,15 +273,17 @@ static bool transfer_step(struct memory_queue_pair *queue_pair)
         return true;
     }
     target = memory_reach(queue_pair);
-    if (!target)
+    if (!target) {
         return memory_wait_for_answer(queue_pair, LANE_TRANSFER);
+    }
     queue_pair->stuck = false;
-    if (wqe->opcode == MEMORY_READ)
+    if (wqe->opcode == MEMORY_READ) {
         read_piece(queue_pair, target, wqe);
-    else if (queue_pair->stage == STAGE_MOVE)
+    } else if (queue_pair->stage == STAGE_MOVE) {
         write_piece(queue_pair, target, wqe);
-    else
+    } else {
         write_arrive(queue_pair, target, wqe);
+    }
     return true;
 }
 
@@ -286,15 +301,18 @@ static bool response_piece(struct memory_queue_pair *queue_pair, const struct me
         memory_fail_oldest(queue_pair, NIC_ERROR_LOCAL);
         return false;
     }
-    if (!queue_pair->response_started)
+    if (!queue_pair->response_started) {
         queue_pair->response = span_start(queue_pair->fabric, transfer->bytes);
+    }
     queue_pair->response_started = true;
     piece = piece_random(queue_pair->fabric, &queue_pair->response, transfer->local_address);
-    if (piece.low < piece.high)
+    if (piece.low < piece.high) {
         memcpy((void *)(uintptr_t)(transfer->local_address + piece.low), wqe->payload + piece.low,
                piece.high - piece.low);
-    if (!span_empty(&queue_pair->response))
+    }
+    if (!span_empty(&queue_pair->response)) {
         return false;
+    }
     queue_pair->response_started = false;
     return true;
 }
@@ -304,17 +322,19 @@ static bool answer_again(struct memory_queue_pair *queue_pair)
 {
     const struct memory_queue_pair *target = memory_reach(queue_pair);
 
-    if (!target)
+    if (!target) {
         return false;
+    }
     queue_pair->answers_lost = false;
     for (uint32_t number = queue_pair->acknowledged; number != queue_pair->executed; number++) {
         const struct memory_wqe *wqe = memory_wqe(queue_pair, number);
         const struct nic_transfer *transfer = &wqe->transfer;
         if (wqe->opcode == MEMORY_READ && wqe->status == NIC_ERROR_NONE && transfer->bytes > 0 &&
             memory_allows_remote(target->nic, transfer->remote_key, transfer->remote_address,
-                                 transfer->bytes, CRPC_ACCESS_REMOTE_READ))
+                                 transfer->bytes, CRPC_ACCESS_REMOTE_READ)) {
             memcpy(wqe->payload, (const void *)(uintptr_t)transfer->remote_address,
                    transfer->bytes);
+        }
     }
     return true;
 }
@@ -327,17 +347,20 @@ static bool acknowledge_step(struct memory_queue_pair *queue_pair)
         memory_flush_oldest(queue_pair);
         return true;
     }
-    if (queue_pair->answers_lost && wqe->status != NIC_ERROR_LOCAL && !answer_again(queue_pair))
+    if (queue_pair->answers_lost && wqe->status != NIC_ERROR_LOCAL && !answer_again(queue_pair)) {
         return memory_wait_for_answer(queue_pair, LANE_ACKNOWLEDGE);
+    }
     queue_pair->stuck = false;
     if (wqe->status != NIC_ERROR_NONE) {
         memory_fail_oldest(queue_pair, wqe->status);
         return true;
     }
-    if (wqe->opcode == MEMORY_READ && !response_piece(queue_pair, wqe))
+    if (wqe->opcode == MEMORY_READ && !response_piece(queue_pair, wqe)) {
         return true;
-    if (wqe->signaled)
+    }
+    if (wqe->signaled) {
         memory_complete_send(queue_pair, queue_pair->acknowledged, NIC_ERROR_NONE);
+    }
     memory_acknowledged(queue_pair);
     return true;
 }
@@ -352,14 +375,17 @@ static bool lane_has_work(struct memory_queue_pair *queue_pair, enum memory_lane
     case LANE_RECEIVE:
         return queue_pair->arrivals != NULL;
     case LANE_ACKNOWLEDGE:
-        if (queue_pair->dead)
+        if (queue_pair->dead) {
             return queue_pair->acknowledged != queue_pair->rung;
-        if (queue_pair->acknowledged == queue_pair->executed)
+        }
+        if (queue_pair->acknowledged == queue_pair->executed) {
             return false;
+        }
         break;
     default:
-        if (queue_pair->dead || queue_pair->halted || queue_pair->executed == queue_pair->rung)
+        if (queue_pair->dead || queue_pair->halted || queue_pair->executed == queue_pair->rung) {
             return false;
+        }
         break;
     }
     peer = memory_peer(queue_pair); /* what comes from it or goes to it waits while it is stalled */
@@ -377,19 +403,23 @@ static enum memory_lane lane_choose(struct memory_queue_pair *queue_pair)
     };
     uint32_t sum = 0, chosen;
 
-    if (memory_stalled(queue_pair))
+    if (memory_stalled(queue_pair)) {
         return LANES;
+    }
     for (int lane = 0; lane < LANES; lane++) {
-        if (fabric->now < queue_pair->not_before[lane] || !lane_has_work(queue_pair, lane))
+        if (fabric->now < queue_pair->not_before[lane] || !lane_has_work(queue_pair, lane)) {
             weights[lane] = 0;
+        }
         sum += weights[lane];
     }
-    if (sum == 0)
+    if (sum == 0) {
         return LANES;
+    }
     chosen = random_below(&queue_pair->fabric->random, sum);
     for (int lane = 0; lane < LANES; lane++) {
-        if (chosen < weights[lane])
+        if (chosen < weights[lane]) {
             return lane;
+        }
         chosen -= weights[lane];
     }
     return LANES;
@@ -403,19 +433,21 @@ static bool queue_pair_step(struct memory_queue_pair *queue_pair)
     const enum memory_lane lane = lane_choose(queue_pair);
     bool moved = true;
 
-    if (lane == LANES)
+    if (lane == LANES) {
         return false;
+    }
     if (random_percent(&fabric->random, fabric->options.delay_percent)) {
         queue_pair->not_before[lane] =
             fabric->now + random_between(&fabric->random, 1, delay_steps);
         return false;
     }
-    if (lane == LANE_TRANSFER)
+    if (lane == LANE_TRANSFER) {
         moved = transfer_step(queue_pair);
-    else if (lane == LANE_RECEIVE)
+    } else if (lane == LANE_RECEIVE) {
         memory_deliver_arrival(queue_pair);
-    else
+    } else {
         moved = acknowledge_step(queue_pair);
+    }
     memory_active_update(queue_pair);
     return moved;
 }
@@ -425,9 +457,11 @@ static bool step_scheduled(struct memory_fabric *fabric)
     const uint32_t count = fabric->active_count;
     const uint32_t start = random_below(&fabric->random, count);
 
-    for (uint32_t i = 0; i < count; i++) /* the list changes only where this returns */
-        if (queue_pair_step(fabric->active[(start + i) % count]))
+    for (uint32_t i = 0; i < count; i++) { /* the list changes only where this returns */
+        if (queue_pair_step(fabric->active[(start + i) % count])) {
             return true;
+        }
+    }
     return false;
 }
 
@@ -437,8 +471,9 @@ static bool step_immediate(struct memory_fabric *fabric)
     bool moved = false;
 
     for (uint32_t i = fabric->active_count; i-- > 0;) {
-        if (i >= fabric->active_count)
+        if (i >= fabric->active_count) {
             continue;
+        }
         struct memory_queue_pair *queue_pair = fabric->active[i];
         moved = memory_transfer_now(queue_pair) || moved;
         memory_active_update(queue_pair);
@@ -450,8 +485,9 @@ enum memory_step memory_fabric_step(struct memory_fabric *fabric)
 {
     bool moved;
 
-    if (fabric->active_count == 0)
+    if (fabric->active_count == 0) {
         return MEMORY_STEP_QUIET;
+    }
     fabric->now++;
     fabric->counters.steps++;
     moved = memory_immediate(fabric) ? step_immediate(fabric) : step_scheduled(fabric);
@@ -460,8 +496,10 @@ enum memory_step memory_fabric_step(struct memory_fabric *fabric)
 
 bool memory_fabric_run(struct memory_fabric *fabric, uint64_t steps)
 {
-    while (steps-- > 0)
-        if (memory_fabric_step(fabric) == MEMORY_STEP_QUIET)
+    while (steps-- > 0) {
+        if (memory_fabric_step(fabric) == MEMORY_STEP_QUIET) {
             return true;
+        }
+    }
     return fabric->active_count == 0;
 }

@@ -17,11 +17,13 @@ void memory_land(struct memory_queue_pair *target, uint64_t address, const void 
 {
     struct memory_fabric *fabric = target->fabric;
 
-    if (bytes == 0)
+    if (bytes == 0) {
         return;
-    if (unlikely(fabric->landing))
+    }
+    if (unlikely(fabric->landing)) {
         fabric->landing(fabric->landing_argument, &target->nic->base, target->base.number, address,
                         bytes);
+    }
     memmove((void *)(uintptr_t)address, data, bytes);
 }
 
@@ -41,10 +43,11 @@ static void arrival_queue(struct memory_queue_pair *target, uint32_t immediate, 
 void memory_arrive(struct memory_queue_pair *target, uint32_t immediate, uint32_t bytes)
 {
     target->nic->receives--;
-    if (memory_immediate(target->fabric))
+    if (memory_immediate(target->fabric)) {
         memory_complete_receive(target, immediate, bytes);
-    else
+    } else {
         arrival_queue(target, immediate, bytes);
+    }
 }
 
 bool memory_landed(struct memory_queue_pair *target, const struct memory_wqe *wqe)
@@ -53,8 +56,9 @@ bool memory_landed(struct memory_queue_pair *target, const struct memory_wqe *wq
         target->fabric->counters.plain_writes++;
         return true;
     }
-    if (target->nic->receives == 0)
+    if (target->nic->receives == 0) {
         return false;
+    }
     memory_arrive(target, wqe->transfer.immediate, wqe->transfer.bytes);
     target->fabric->counters.writes++;
     return true;
@@ -65,22 +69,25 @@ void memory_receiver_not_ready(struct memory_queue_pair *queue_pair)
     struct memory_fabric *fabric = queue_pair->fabric;
     struct memory_wqe *wqe = memory_wqe(queue_pair, queue_pair->executed);
 
-    if (!wqe->receiver_not_ready)
+    if (!wqe->receiver_not_ready) {
         fabric->counters.receiver_not_ready++;
+    }
     wqe->receiver_not_ready = true;
-    if (fabric->options.receiver_not_ready_fails)
+    if (fabric->options.receiver_not_ready_fails) {
         memory_execute_failed(queue_pair, NIC_ERROR_RNR);
-    else
+    } else {
         queue_pair->not_before[LANE_TRANSFER] =
             fabric->now + fabric->options.receiver_not_ready_steps;
+    }
 }
 
 /* ---- Failing --------------------------------------------------------------------------------- */
 
 void memory_execute_failed(struct memory_queue_pair *queue_pair, enum nic_error status)
 {
-    if (status == NIC_ERROR_LOCAL)
+    if (status == NIC_ERROR_LOCAL) {
         queue_pair->fabric->counters.local_errors++;
+    }
     memory_wqe(queue_pair, queue_pair->executed++)->status = (uint8_t)status;
     queue_pair->halted = true;
 }
@@ -89,8 +96,9 @@ void memory_execute_refused(struct memory_queue_pair *queue_pair, struct memory_
 {
     queue_pair->fabric->counters.remote_access_errors++;
     memory_execute_failed(queue_pair, NIC_ERROR_REMOTE_ACCESS);
-    if (target == queue_pair) /* a loop: it dies of its own refusal */
+    if (target == queue_pair) { /* a loop: it dies of its own refusal */
         return;
+    }
     memory_die(target);
     memory_settle(target);
 }
@@ -100,8 +108,9 @@ void memory_deliver_arrival(struct memory_queue_pair *queue_pair)
     struct memory_arrival *arrival = queue_pair->arrivals;
 
     queue_pair->arrivals = arrival->next;
-    if (!queue_pair->arrivals)
+    if (!queue_pair->arrivals) {
         queue_pair->arrivals_end = &queue_pair->arrivals;
+    }
     memory_complete_receive(queue_pair, arrival->immediate, arrival->bytes);
     arrival->next = queue_pair->nic->free_arrivals;
     queue_pair->nic->free_arrivals = arrival;
@@ -109,21 +118,24 @@ void memory_deliver_arrival(struct memory_queue_pair *queue_pair)
 
 void memory_die(struct memory_queue_pair *queue_pair)
 {
-    if (queue_pair->dead)
+    if (queue_pair->dead) {
         return;
+    }
     queue_pair->dead = true;
     memory_queue_pair_update(queue_pair);
     /* What has arrived may have been acknowledged, so its completion is good; and a device writes it
      * before those of its death. */
-    while (queue_pair->arrivals)
+    while (queue_pair->arrivals) {
         memory_deliver_arrival(queue_pair);
+    }
     memory_active_update(queue_pair);
 }
 
 void memory_payload_free(struct memory_wqe *wqe)
 {
-    if (!wqe->inlined)
+    if (!wqe->inlined) {
         free(wqe->payload);
+    }
     wqe->payload = NULL;
 }
 
@@ -144,8 +156,9 @@ void memory_flush_oldest(struct memory_queue_pair *queue_pair)
     const uint32_t number = queue_pair->acknowledged;
 
     if (!queue_pair->fabric->options.flush_signaled_only ||
-        memory_wqe(queue_pair, number)->signaled || number + 1 == queue_pair->rung)
+        memory_wqe(queue_pair, number)->signaled || number + 1 == queue_pair->rung) {
         memory_complete_send(queue_pair, number, NIC_ERROR_FLUSHED);
+    }
     memory_acknowledged(queue_pair);
 }
 
@@ -184,9 +197,10 @@ static void read_now(struct memory_queue_pair *queue_pair, struct memory_queue_p
                                     transfer->bytes, CRPC_ACCESS_LOCAL_WRITE)) {
         memory_execute_failed(queue_pair, NIC_ERROR_LOCAL);
     } else {
-        if (transfer->bytes > 0)
+        if (transfer->bytes > 0) {
             memmove((void *)(uintptr_t)transfer->local_address,
                     (const void *)(uintptr_t)transfer->remote_address, transfer->bytes);
+        }
         queue_pair->fabric->counters.reads++;
         queue_pair->executed++;
     }
@@ -201,8 +215,9 @@ static void acknowledge_now(struct memory_queue_pair *queue_pair)
         memory_fail_oldest(queue_pair, wqe->status);
         return;
     }
-    if (wqe->signaled)
+    if (wqe->signaled) {
         memory_complete_send(queue_pair, queue_pair->acknowledged, NIC_ERROR_NONE);
+    }
     queue_pair->acknowledged++;
 }
 
@@ -213,19 +228,24 @@ static bool execute_now(struct memory_queue_pair *queue_pair)
     const struct memory_wqe *wqe = memory_wqe(queue_pair, number);
     struct memory_queue_pair *target = memory_reach(queue_pair);
 
-    if (unlikely(memory_stalled(queue_pair)))
+    if (unlikely(memory_stalled(queue_pair))) {
         return false;
-    if (unlikely(!target))
+    }
+    if (unlikely(!target)) {
         return memory_wait_for_answer(queue_pair, LANE_TRANSFER);
-    if (unlikely(memory_stalled(target)))
+    }
+    if (unlikely(memory_stalled(target))) {
         return false;
+    }
     queue_pair->stuck = false;
-    if (wqe->opcode == MEMORY_READ)
+    if (wqe->opcode == MEMORY_READ) {
         read_now(queue_pair, target, wqe);
-    else
+    } else {
         write_now(queue_pair, target, wqe);
-    if (queue_pair->executed == number)
+    }
+    if (queue_pair->executed == number) {
         return false;
+    }
     acknowledge_now(queue_pair);
     return true;
 }
@@ -234,8 +254,10 @@ bool memory_transfer_now(struct memory_queue_pair *queue_pair)
 {
     bool moved = false;
 
-    while (!queue_pair->dead && queue_pair->executed != queue_pair->rung && execute_now(queue_pair))
+    while (!queue_pair->dead && queue_pair->executed != queue_pair->rung &&
+           execute_now(queue_pair)) {
         moved = true;
+    }
     while (queue_pair->dead && queue_pair->acknowledged != queue_pair->rung) {
         memory_flush_oldest(queue_pair);
         moved = true;
@@ -245,7 +267,8 @@ bool memory_transfer_now(struct memory_queue_pair *queue_pair)
 
 void memory_settle(struct memory_queue_pair *queue_pair)
 {
-    if (memory_immediate(queue_pair->fabric))
+    if (memory_immediate(queue_pair->fabric)) {
         memory_transfer_now(queue_pair);
+    }
     memory_active_update(queue_pair);
 }

@@ -16,8 +16,9 @@ static void sever(struct memory_queue_pair *queue_pair)
 
     memory_queue_pair_update(queue_pair);
     packets_vanish(queue_pair);
-    if (peer)
+    if (peer) {
         packets_vanish(peer);
+    }
 }
 
 void memory_fabric_cut(struct nic_queue_pair *base)
@@ -33,8 +34,9 @@ void memory_fabric_cut_nic(struct nic *base)
     struct memory_nic *nic = memory_nic(base);
 
     nic->cut = true;
-    for (struct memory_queue_pair *each = nic->queue_pairs; each; each = each->next)
+    for (struct memory_queue_pair *each = nic->queue_pairs; each; each = each->next) {
         memory_fabric_cut(&each->base);
+    }
 }
 
 void memory_fabric_set_link(struct nic *base, bool up)
@@ -43,10 +45,11 @@ void memory_fabric_set_link(struct nic *base, bool up)
 
     nic->link_down = !up;
     for (struct memory_queue_pair *each = nic->queue_pairs; each; each = each->next) {
-        if (up)
+        if (up) {
             memory_queue_pair_update(each);
-        else
+        } else {
             sever(each);
+        }
     }
 }
 
@@ -76,8 +79,9 @@ static struct memory_queue_pair *hostile_target(struct memory_fabric *fabric, ui
     struct memory_queue_pair *target = memory_find(fabric, number);
 
     *status = NIC_ERROR_RETRY;
-    if (!target || !target->open)
+    if (!target || !target->open) {
         return NULL;
+    }
     if (!memory_allows_remote(target->nic, remote_key, address, bytes, access)) {
         *status = NIC_ERROR_REMOTE_ACCESS;
         memory_die(target);
@@ -97,10 +101,12 @@ enum nic_error memory_fabric_write_immediate(struct memory_fabric *fabric,
         memory_fabric_write(fabric, target_queue_pair_number, address, remote_key, bytes, data);
     struct memory_queue_pair *target = memory_find(fabric, target_queue_pair_number);
 
-    if (status != NIC_ERROR_NONE)
+    if (status != NIC_ERROR_NONE) {
         return status;
-    if (target->nic->receives == 0)
+    }
+    if (target->nic->receives == 0) {
         return NIC_ERROR_RNR;
+    }
     memory_arrive(target, immediate, bytes);
     return NIC_ERROR_NONE;
 }
@@ -113,8 +119,9 @@ enum nic_error memory_fabric_write(struct memory_fabric *fabric, uint32_t target
 
     if (hostile_target(fabric, target_queue_pair_number, address, remote_key, bytes,
                        CRPC_ACCESS_REMOTE_WRITE, &status) &&
-        bytes > 0)
+        bytes > 0) {
         memmove((void *)(uintptr_t)address, data, bytes);
+    }
     return status;
 }
 
@@ -125,7 +132,8 @@ enum nic_error memory_fabric_read(struct memory_fabric *fabric, uint32_t target_
 
     if (hostile_target(fabric, target_queue_pair_number, address, remote_key, bytes,
                        CRPC_ACCESS_REMOTE_READ, &status) &&
-        bytes > 0)
+        bytes > 0) {
         memmove(data, (const void *)(uintptr_t)address, bytes);
+    }
     return status;
 }

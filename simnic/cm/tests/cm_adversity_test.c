@@ -162,8 +162,9 @@ static void test_hostile_messages(void **state)
     struct cm_message message;
     srand(1);
     for (int i = 0; i < 20000; i++) {
-        for (size_t b = 0; b < sizeof(noise); b++)
+        for (size_t b = 0; b < sizeof(noise); b++) {
             noise[b] = rand();
+        }
         memcpy(&message, noise, sizeof(message));
         message.magic = CM_MESSAGE_MAGIC;
         message.bytes = sizeof(message);
@@ -184,8 +185,9 @@ static void test_hostile_messages(void **state)
         cm_receive(cm, i % 3, noise, i % sizeof(noise));
         world->tail = world->head;
     }
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < 4; i++) {
         event_of(made.server, CONNECT_REQUEST);
+    }
     no_event(made.server);
     assert_int_equal(disconnect(made.client, made.client_id), 0);
     deliver(world);
@@ -220,8 +222,9 @@ static pthread_t start_waiter(struct process *process)
         FILE *file = waiter ? fopen(path, "r") : NULL;
         asleep =
             file && fgets(line, sizeof(line), file) && strncmp(strrchr(line, ')'), ") S", 3) == 0;
-        if (file)
+        if (file) {
             fclose(file);
+        }
     }
     return thread;
 }

@@ -63,10 +63,12 @@ static int host_send(void *context, uint32_t slot, int rail, const void *message
     struct world *world = process->world;
     assert_in_range(rail, 0, RAIL_COUNT - 1);
     assert_true(bytes <= CM_MESSAGE_MAX_BYTES);
-    if (world->full)
+    if (world->full) {
         return -EAGAIN;
-    if (world->broken || slot >= PROCESSES || !world->process[slot].generation)
+    }
+    if (world->broken || slot >= PROCESSES || !world->process[slot].generation) {
         return -EHOSTUNREACH;
+    }
     struct packet *packet = &world->queue[world->head++ % QUEUE];
     packet->from = process->slot;
     packet->to = slot;
@@ -139,8 +141,9 @@ static int setup(void **state)
     struct world *world = calloc(1, sizeof(*world));
     world->shared = calloc(1, CM_SHARED_BYTES);
     world->now = 1000000000;
-    for (uint32_t i = 0; i < PROCESSES; i++)
+    for (uint32_t i = 0; i < PROCESSES; i++) {
         start(world, i, 10 + i);
+    }
     *state = world;
     return 0;
 }
@@ -148,9 +151,11 @@ static int setup(void **state)
 static int teardown(void **state)
 {
     struct world *world = *state;
-    for (uint32_t i = 0; i < PROCESSES; i++)
-        if (world->process[i].cm)
+    for (uint32_t i = 0; i < PROCESSES; i++) {
+        if (world->process[i].cm) {
             kill_process(world, i);
+        }
+    }
     free(world->shared);
     free(world);
     return 0;
@@ -160,8 +165,9 @@ static void deliver(struct world *world)
 {
     while (world->tail != world->head) {
         struct packet *packet = &world->queue[world->tail++ % QUEUE];
-        if (world->process[packet->to].cm)
+        if (world->process[packet->to].cm) {
             cm_receive(world->process[packet->to].cm, packet->from, packet->data, packet->bytes);
+        }
     }
 }
 
@@ -169,9 +175,11 @@ static void pass(struct world *world, unsigned milliseconds)
 {
     for (unsigned i = 0; i <= milliseconds; i += 50) {
         deliver(world);
-        for (uint32_t p = 0; p < PROCESSES; p++)
-            if (world->process[p].cm)
+        for (uint32_t p = 0; p < PROCESSES; p++) {
+            if (world->process[p].cm) {
                 cm_run(world->process[p].cm);
+            }
+        }
         world->now += 50 * 1000000ull;
     }
     deliver(world);

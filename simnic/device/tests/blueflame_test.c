@@ -87,8 +87,9 @@ static void test_push_of_several(void **state)
             memcpy(push.bytes + push.size, wqes[i].bytes, 64);
             push.size += 64;
         }
-        if (round == 1)
+        if (round == 1) {
             push.bytes[64 + 48] ^= 1; /* in the second WQE's data */
+        }
         rig_push(p->a, &push, round, push.size);
         for (uint32_t i = 0; i < 3; i++) {
             expect_sent(p->cq, p->a, index[i]);
@@ -345,8 +346,9 @@ static void test_ring_over_push(void **state)
         uint16_t at_a = rig_post(p->a, &wqe);
         memcpy(p->rig->page[0] + 0x800, wqe.bytes, bytes);
         device_look_at_doorbells(&p->rig->device);
-        if (bytes > 8) /* it may still go on */
+        if (bytes > 8) { /* it may still go on */
             rig_pass(p->rig, PATIENCE_NS + 1000);
+        }
         expect_sent(p->far, p->b, at_b);
         expect_sent(p->cq, p->a, at_a);
         assert_string_equal(written(p, 0), "its own words");

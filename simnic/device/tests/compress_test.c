@@ -54,12 +54,14 @@ static void unfold(struct reader *r, struct mlx5_cqe64 *cqe)
         bytes[56] = mini[2];         /* opcode of the WQE */
     } else {
         r->title.wqe_counter = htobe16(r->counter++);
-        if (r->format == MLX5DV_CQE_RES_FORMAT_HASH)
+        if (r->format == MLX5DV_CQE_RES_FORMAT_HASH) {
             memcpy(bytes + 12, mini, 4);
-        else
+        } else {
             memcpy(bytes + 20, mini, 2); /* check_sum */
-        if (r->format == MLX5DV_CQE_RES_FORMAT_CSUM_STRIDX)
+        }
+        if (r->format == MLX5DV_CQE_RES_FORMAT_CSUM_STRIDX) {
             memcpy(bytes + 60, mini + 2, 2);
+        }
     }
     uint8_t owner = lap_of(r, r->cq->consumer) & 1;
     r->title.op_own = (uint8_t)((r->title.op_own & 0xf2) | owner);
@@ -78,8 +80,9 @@ static bool poll_basic(struct reader *r, struct mlx5_cqe64 *cqe)
     uint8_t owner = lap_of(r, index) & 1;
     if (r->left == 0) {
         memcpy(cqe, place(r, index), sizeof(*cqe));
-        if (cqe->op_own >> 4 == MLX5_CQE_INVALID || (cqe->op_own & 1) != owner)
+        if (cqe->op_own >> 4 == MLX5_CQE_INVALID || (cqe->op_own & 1) != owner) {
             return false;
+        }
         if (FORMAT(cqe) != COMPRESSED) {
             give_back(r);
             return true;
@@ -120,8 +123,9 @@ static bool poll_enhanced(struct reader *r, struct mlx5_cqe64 *cqe)
     uint32_t index = r->cq->consumer;
     if (r->left == 0) {
         memcpy(cqe, place(r, index), sizeof(*cqe));
-        if (cqe->op_own >> 4 == MLX5_CQE_INVALID || cqe->signature != (uint8_t)lap_of(r, index))
+        if (cqe->op_own >> 4 == MLX5_CQE_INVALID || cqe->signature != (uint8_t)lap_of(r, index)) {
             return false;
+        }
         if (FORMAT(cqe) != COMPRESSED) {
             assert_int_equal(cqe->op_own & 1, lap_of(r, index) & 1);
             r->title = *cqe;
@@ -152,8 +156,9 @@ static struct reader *reader_new(struct rig *rig, uint32_t entries, uint32_t ent
     r->format = format;
     assert_true(compression_create(r->cq->cq, format));
     r->cq->cq->enhanced = layout != BASIC;
-    for (uint32_t i = 0; i < entries; i++)
+    for (uint32_t i = 0; i < entries; i++) {
         place(r, i)[62] = 0xff;
+    }
     return r;
 }
 
@@ -187,10 +192,12 @@ static void vary(struct traffic *t, struct cqe *cqe)
     cqe->fields.srqn_uidx = htobe32(pick(t, 2));
     cqe->fields.sop_drop_qpn = htobe32(qp->number);
     cqe->fields.wqe_counter = (uint16_t)pick(t, 65536);
-    if (cqe->opcode != MLX5_CQE_REQ)
+    if (cqe->opcode != MLX5_CQE_REQ) {
         cqe->fields.flags_rqpn = htobe32(pick(t, 4));
-    if (cqe->opcode != MLX5_CQE_REQ && cqe->opcode != MLX5_CQE_RESP_SEND)
+    }
+    if (cqe->opcode != MLX5_CQE_REQ && cqe->opcode != MLX5_CQE_RESP_SEND) {
         cqe->fields.imm_inval_pkey = htobe32(pick(t, 2));
+    }
 }
 
 /* Mostly one that is like the last. */
@@ -198,18 +205,20 @@ static struct cqe next_completion(struct traffic *t)
 {
     struct cqe cqe = t->last;
     uint8_t *bytes = (uint8_t *)&cqe.fields;
-    if (pick(t, 12) == 0)
+    if (pick(t, 12) == 0) {
         vary(t, &cqe);
+    }
     bool request = cqe.opcode == MLX5_CQE_REQ;
     uint16_t step = pick(t, request ? 2 : 16) ? 1 : (uint16_t)pick(t, 300);
     cqe.fields.wqe_counter = htobe16((uint16_t)(be16toh(cqe.fields.wqe_counter) + step));
     cqe.fields.byte_cnt = htobe32(pick(t, 2) ? pick(t, 1000) : pick(t, 1u << 30));
-    if (request)
+    if (request) {
         bytes[56] = (uint8_t)pick(t, 64);
-    else if (t->reader->format == MLX5DV_CQE_RES_FORMAT_HASH)
+    } else if (t->reader->format == MLX5DV_CQE_RES_FORMAT_HASH) {
         bytes[12 + pick(t, 4)] = (uint8_t)pick(t, 256);
-    else
+    } else {
         bytes[20 + pick(t, 2)] = (uint8_t)pick(t, 256);
+    }
     t->last = cqe;
     cqe.solicited = pick(t, 60) == 0;
     if (pick(t, 60) == 0) {
@@ -231,13 +240,15 @@ static void complete(struct traffic *t)
 static bool compare_next(struct traffic *t)
 {
     struct mlx5_cqe64 expected, seen;
-    if (!reader_poll(t->reader, &seen))
+    if (!reader_poll(t->reader, &seen)) {
         return false;
+    }
     assert_true(rig_poll(t->plain, &expected));
     if (t->reader->layout != BASIC) {
         seen.signature = 0;
-        if (t->reader->at) /* the title's stands for all, and that may be of an earlier round */
+        if (t->reader->at) { /* the title's stands for all, and that may be of an earlier round */
             seen.timestamp = expected.timestamp;
+        }
     }
     if (FORMAT(&seen) == MLX5_INLINE_SCATTER_64 >> 2) {
         const uint8_t *plain = rig_entry(t->plain, t->read);
@@ -256,27 +267,33 @@ static void run_traffic(struct rig *rig, uint32_t entries, uint32_t entry_bytes,
     t->random = entries * 1000 + entry_bytes * 10 + layout + format * 77777u;
     t->plain = rig_cq_new(rig, entries, entry_bytes);
     t->reader = reader_new(rig, entries, entry_bytes, layout, format);
-    for (int i = 0; i < QUEUE_PAIRS; i++)
+    for (int i = 0; i < QUEUE_PAIRS; i++) {
         t->qp[i] = rig_qp_new(rig, t->plain, NULL);
+    }
     vary(t, &t->last);
     /* Who looks back for a title must find it: the place that was given back last stays free. */
     uint32_t room = layout == ENHANCED_LOOKING_BACK ? entries - 1 : entries;
     for (int round = 0; round < ROUNDS; round++) {
         uint32_t count = pick(t, room - (t->written - t->read) + 1);
-        while (count--)
+        while (count--) {
             complete(t);
+        }
         device_run(&rig->device, rig->now_ns += 1000);
         count = pick(t, 3) ? t->written - t->read : pick(t, t->written - t->read + 1);
-        while (count--)
+        while (count--) {
             assert_true(compare_next(t)); /* nothing waits any longer */
-        if (t->read == t->written)
+        }
+        if (t->read == t->written) {
             assert_false(compare_next(t));
+        }
     }
     uint64_t blocks = 0;
-    for (int i = 0; i < QUEUE_PAIRS; i++)
+    for (int i = 0; i < QUEUE_PAIRS; i++) {
         blocks += t->qp[i]->qp->statistics->compressed_blocks;
-    while (compare_next(t))
+    }
+    while (compare_next(t)) {
         continue;
+    }
     assert_int_equal(t->read, t->written);
     assert_int_equal(blocks, t->reader->blocks);
     assert_true(t->written / entries > 500); /* more laps than the iteration count has values */
@@ -289,13 +306,15 @@ static void test_random_traffic(void **state)
     (void)state;
     static const uint8_t formats[] = {MLX5DV_CQE_RES_FORMAT_HASH, MLX5DV_CQE_RES_FORMAT_CSUM,
                                       MLX5DV_CQE_RES_FORMAT_CSUM_STRIDX};
-    for (enum layout layout = BASIC; layout <= ENHANCED_LOOKING_BACK; layout++)
-        for (uint32_t format = 0; format < 3; format++)
+    for (enum layout layout = BASIC; layout <= ENHANCED_LOOKING_BACK; layout++) {
+        for (uint32_t format = 0; format < 3; format++) {
             for (uint32_t wide = 0; wide < 2; wide++) {
                 struct rig *rig = rig_new();
                 run_traffic(rig, wide ? 16 : 128, wide ? 128 : 64, layout, formats[format]);
                 rig_delete(rig);
             }
+        }
+    }
 }
 
 /* ---- the bytes ---- */
@@ -346,11 +365,14 @@ static void test_basic_block(void **state)
     expect_minis(place(r, 1 + 16), 0xfffa, 16, 3);
     static uint8_t untouched[64], zeros[40];
     memset(untouched, 0xab, sizeof(untouched));
-    for (uint32_t i = 3; i < ENTRIES; i++)
-        if (i != 1 + 8 && i != 1 + 16)
+    for (uint32_t i = 3; i < ENTRIES; i++) {
+        if (i != 1 + 8 && i != 1 + 16) {
             assert_memory_equal(place(r, i), untouched, 64);
-    for (uint32_t i = 0; i < ENTRIES; i++)
+        }
+    }
+    for (uint32_t i = 0; i < ENTRIES; i++) {
         assert_memory_equal(place(r, i) - 64, untouched, 64);
+    }
     assert_memory_equal(place(r, 1 + 16) + 24, zeros, 40);
     assert_int_equal(p->a->qp->statistics->compressed_blocks, 1);
     /* No block goes beyond the end of the ring; the next lap has the other owner bit. */
@@ -419,8 +441,9 @@ static void look(void *context, void *owner)
     (void)owner;
     struct mlx5_cqe64 cqe;
     events++;
-    while (reader_poll(watched, &cqe))
+    while (reader_poll(watched, &cqe)) {
         seen_at_event++;
+    }
 }
 
 static void run_events(struct pair *p, enum layout layout)
@@ -434,8 +457,9 @@ static void run_events(struct pair *p, enum layout layout)
     device_run(&p->rig->device, p->rig->now_ns);
     assert_int_equal(events, 1);
     struct mlx5_cqe64 cqe;
-    while (reader_poll(r, &cqe))
+    while (reader_poll(r, &cqe)) {
         seen_at_event++;
+    }
     assert_int_equal(seen_at_event, 5);
     rig_arm(r->cq, true);
     write_requests(p->rig, r->cq, p->a, 0, 5);
@@ -520,10 +544,12 @@ static void run_messages(enum layout layout, uint8_t format)
         uint32_t count = 1 + round % 30;
         uint16_t sent[30], received[30];
         struct mlx5_cqe64 cqe;
-        for (uint32_t i = 0; i < count; i++)
+        for (uint32_t i = 0; i < count; i++) {
             received[i] = rig_receive(b, &to, 0, 100);
-        for (uint32_t i = 0; i < count; i++)
+        }
+        for (uint32_t i = 0; i < count; i++) {
             sent[i] = rig_send_message(a, SIGNALLED, &from, 0, i);
+        }
         rig_run(rig);
         for (uint32_t i = 0; i < count; i++) {
             assert_true(reader_poll(near, &cqe));

@@ -38,8 +38,9 @@ static void test_owner_bits(void **state)
             expect_sent(p->cq, p->a, index);
             const uint8_t *entry = rig_entry(p->cq, i);
             assert_int_equal(entry[entry_bytes - 1] & 1, i / count & 1);
-            for (uint32_t at = 0; at < entry_bytes - 64; at++)
+            for (uint32_t at = 0; at < entry_bytes - 64; at++) {
                 assert_int_equal(entry[at], 0);
+            }
             expect_none(p->cq);
         }
     }
@@ -52,10 +53,12 @@ static void test_full(void **state)
     use_cq(p, 8, 64);
     for (uint32_t lap = 0; lap < 5; lap++) {
         uint16_t index[8];
-        for (uint32_t i = 0; i < 8; i++)
+        for (uint32_t i = 0; i < 8; i++) {
             index[i] = complete_one(p);
-        for (uint32_t i = 0; i < 8; i++)
+        }
+        for (uint32_t i = 0; i < 8; i++) {
             expect_sent(p->cq, p->a, index[i]);
+        }
     }
     assert_false(p->cq->cq->overrun);
 }
@@ -89,8 +92,9 @@ static void test_scatter_to_cqe(void **state)
         use_cq(p, 64, entry_bytes);
         p->b->qp->scatter_to_cqe = true;
         uint32_t room = entry_bytes == 128 ? 64 : 32;
-        for (uint32_t bytes = 1; bytes <= 66; bytes++)
+        for (uint32_t bytes = 1; bytes <= 66; bytes++) {
             received_in_cqe(p, bytes, room);
+        }
     }
 }
 
@@ -203,8 +207,9 @@ static void test_arm_wrap(void **state)
     cq->producer = cq->consumer = cq->last_solicited = p->far->consumer = 0xfffffe;
     cq->last_notified = 0xfffffe;
     p->far->record[0] = htobe32(0xfffffe);
-    for (uint32_t i = 0; i < 256; i++) /* the lap before has been */
+    for (uint32_t i = 0; i < 256; i++) { /* the lap before has been */
         cq->buffer[i * 64 + 63] = MLX5_CQE_RESP_SEND << 4 | ((0xfffffe - 256) >> 8 & 1);
+    }
     for (uint32_t i = 0; i < 6; i++) {
         rig_arm(p->far, true);
         assert_int_equal(p->rig->completion_events, i);
@@ -224,16 +229,18 @@ static void test_overrun(void **state)
     use_cq(p, 4, 64);
     struct rig_qp *bystander = rig_qp_new(p->rig, p->far, NULL);
     rig_connect(bystander, bystander);
-    for (uint32_t i = 0; i < 5; i++)
+    for (uint32_t i = 0; i < 5; i++) {
         complete_one(p);
+    }
     rig_run(p->rig);
     assert_true(p->cq->cq->overrun);
     assert_int_equal(rig_events(p->rig, EVENT_CQ_ERR), 1);
     assert_int_equal(rig_events(p->rig, EVENT_QP_FATAL), 1);
     assert_int_equal(p->a->qp->state, STATE_ERR);
     assert_int_equal(bystander->qp->state, STATE_RTS);
-    for (uint16_t i = 0; i < 4; i++) /* those that had room are there still */
+    for (uint16_t i = 0; i < 4; i++) { /* those that had room are there still */
         expect_sent(p->cq, p->a, i);
+    }
     expect_none(p->cq);
     complete_one(p); /* nothing is ever written there again */
     expect_none(p->cq);
@@ -269,8 +276,9 @@ static void test_record_gone(void **state)
     use_cq(p, 4, 64);
     p->cq->cq->record = mapped.bytes;
     rig_unmap(&mapped);
-    for (uint32_t i = 0; i < 5; i++)
+    for (uint32_t i = 0; i < 5; i++) {
         complete_one(p);
+    }
     rig_run(p->rig);
     cq_look_at_arms(&p->rig->device);
     assert_int_equal(rig_events(p->rig, EVENT_CQ_ERR), 1);
@@ -283,10 +291,12 @@ static bool resize(struct rig_cq *cq, uint32_t entries, uint32_t entry_bytes)
     struct rig_cq old = *cq;
     struct completion_queue was = *cq->cq;
     uint8_t *buffer = rig_allocate(cq->rig, (size_t)entries * entry_bytes);
-    for (uint32_t i = 0; i < entries; i++)
+    for (uint32_t i = 0; i < entries; i++) {
         buffer[(i + 1) * entry_bytes - 1] = MLX5_CQE_INVALID << 4;
-    if (!cq_resize(&cq->rig->device, cq->cq, buffer, entries, entry_bytes))
+    }
+    if (!cq_resize(&cq->rig->device, cq->cq, buffer, entries, entry_bytes)) {
         return false;
+    }
     old.cq = &was;
     struct mlx5_cqe64 cqe;
     while (rig_peek(&old, &cqe) && cqe.op_own >> 4 != MLX5_CQE_RESIZE_CQ) {
@@ -312,17 +322,22 @@ static void test_resize(void **state)
     use_cq(p, 8, 64);
     for (uint32_t k = 0; k < sizeof(cases) / sizeof(cases[0]); k++) {
         uint16_t index[16];
-        for (uint32_t i = 0; i < cases[k].polled; i++)
+        for (uint32_t i = 0; i < cases[k].polled; i++) {
             expect_sent(p->cq, p->a, complete_one(p));
-        for (uint32_t i = 0; i < cases[k].waiting; i++)
+        }
+        for (uint32_t i = 0; i < cases[k].waiting; i++) {
             index[i] = complete_one(p);
+        }
         rig_run(p->rig);
-        if (cases[k].waiting < cases[k].entries)
+        if (cases[k].waiting < cases[k].entries) {
             assert_true(resize(p->cq, cases[k].entries, cases[k].entry_bytes));
-        for (uint32_t i = 0; i < cases[k].waiting; i++)
+        }
+        for (uint32_t i = 0; i < cases[k].waiting; i++) {
             expect_sent(p->cq, p->a, index[i]);
-        for (uint32_t i = 0; i < 3 * cases[k].entries; i++)
+        }
+        for (uint32_t i = 0; i < 3 * cases[k].entries; i++) {
             expect_sent(p->cq, p->a, complete_one(p));
+        }
         expect_none(p->cq);
     }
     assert_false(p->cq->cq->overrun);
@@ -331,12 +346,14 @@ static void test_resize(void **state)
 static void test_resize_too_small(void **state)
 {
     struct pair *p = *state;
-    for (uint32_t i = 0; i < 5; i++)
+    for (uint32_t i = 0; i < 5; i++) {
         complete_one(p);
+    }
     rig_run(p->rig);
     assert_false(resize(p->cq, 4, 64));
-    for (uint16_t i = 0; i < 5; i++)
+    for (uint16_t i = 0; i < 5; i++) {
         expect_sent(p->cq, p->a, i);
+    }
 }
 
 /* A solicited completion that waits is still known as one after a resize. */
@@ -357,8 +374,9 @@ static void test_trace(void **state)
     expect_sent(p->cq, p->a, complete_one(p));
     assert_int_equal(p->rig->traced[0] + p->rig->traced[1], 0);
     atomic_store(&p->rig->fabric.file->tracing, 1);
-    for (uint32_t i = 0; i < 5; i++)
+    for (uint32_t i = 0; i < 5; i++) {
         expect_sent(p->cq, p->a, complete_one(p));
+    }
     assert_int_equal(p->rig->traced[0], 5);
     assert_int_equal(p->rig->traced[1], 5);
 }

@@ -132,8 +132,9 @@ static void deliver(struct scene *s, struct packet packet, const void *payload)
     packet.destination_qpn = s->target->qp->number;
     uint8_t *to = fabric_reserve(&s->rig->fabric, 0, &packet);
     assert_non_null(to);
-    if (packet.payload_bytes)
+    if (packet.payload_bytes) {
         memcpy(to, payload, packet.payload_bytes);
+    }
     fabric_commit(&s->rig->fabric, 0, &packet);
     rig_run(s->rig);
 }
@@ -395,10 +396,11 @@ static void test_streams_lossy(void **state)
     for (uint32_t i = 0; i < 300; i++) {
         uint16_t stream = (uint16_t)(i % 7);
         uint32_t due = 4;
-        if (i % 5 == 0)
+        if (i % 5 == 0) {
             fail_in(&s, dci, stream);
-        else
+        } else {
             add_in(&s, dci, stream, SIGNALLED);
+        }
         add_in(&s, dci, stream, SIGNALLED);
         add_in(&s, dci, (uint16_t)(stream + 1), SIGNALLED);
         add_in(&s, dci, (uint16_t)(stream + 1), SIGNALLED);
@@ -410,10 +412,11 @@ static void test_streams_lossy(void **state)
                 continue;
             }
             due--;
-            if (cqe.op_own >> 4 == MLX5_CQE_REQ)
+            if (cqe.op_own >> 4 == MLX5_CQE_REQ) {
                 done++;
-            else
+            } else {
                 flushed++;
+            }
         }
         assert_int_equal(dci->qp->state, STATE_RTS);
         assert_int_equal(count_there(&s), done);

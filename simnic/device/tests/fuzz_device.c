@@ -39,8 +39,9 @@ static struct world world;
 
 static void check(bool condition, const char *what)
 {
-    if (condition)
+    if (condition) {
         return;
+    }
     fprintf(stderr, "fuzz_device: %s\n", what);
     abort();
 }
@@ -57,8 +58,9 @@ static uint32_t some_length(void)
 {
     static const uint32_t lengths[] = {0, 1, 8, 31, 32, 33, 64, 65, 1023, 1024, 1025, 4096, 4097};
     uint8_t choice = byte();
-    if (choice < 13 * 16)
+    if (choice < 13 * 16) {
         return lengths[choice / 16];
+    }
     return choice < 240 ? word() % 20000 : word();
 }
 
@@ -70,10 +72,12 @@ static const struct rig_memory *some_memory(void)
 static uint64_t some_address(const struct rig_memory *memory)
 {
     uint8_t choice = byte();
-    if (choice < 128)
+    if (choice < 128) {
         return (uintptr_t)memory->bytes + (choice & 0x78u);
-    if (choice < 240)
+    }
+    if (choice < 240) {
         return (uintptr_t)memory->bytes + word() % (2 * MEMORY_BYTES);
+    }
     return (uint64_t)word() << 32 | word();
 }
 
@@ -89,8 +93,9 @@ static void check_queue_pair(const struct queue_pair *qp)
     uint32_t held = qp->in_flight_tail - qp->in_flight_head;
     check(held <= DEVICE_IN_FLIGHT, "more in flight than there are places");
     check(qp->in_flight_next - qp->in_flight_head <= held, "what is sent next is not in flight");
-    if (qp->state == STATE_RTS || qp->state == STATE_SQD) /* a failed one may be counted still */
+    if (qp->state == STATE_RTS || qp->state == STATE_SQD) { /* a failed one may be counted still */
         check(qp->reads_in_flight <= held, "more READs than messages in flight");
+    }
     check(qp->owed_head - qp->owed_tail <= 2 * DEVICE_MAX_READS, "more answers than places");
     check(qp->group_count == 0 || qp->groups, "groups without a place");
 }
@@ -98,8 +103,9 @@ static void check_queue_pair(const struct queue_pair *qp)
 static void count(struct counted *c, uint16_t counter)
 {
     uint16_t ahead = (uint16_t)(counter - c->last);
-    if (c->any && !c->wild)
+    if (c->any && !c->wild) {
         check(ahead != 0 && ahead < 0x8000, "a WQE completed twice, or out of order");
+    }
     c->any = true;
     c->last = counter;
 }
@@ -114,8 +120,9 @@ static void count_cqe(const struct mlx5_cqe64 *cqe)
           "a CQE of no kind");
     for (uint32_t i = 0; i < QUEUE_PAIRS; i++) {
         const struct queue_pair *qp = world.qp[i]->qp;
-        if (qp->number != qpn)
+        if (qp->number != qpn) {
             continue;
+        }
         if (!sent && qp->shared_receive_queue == world.tags->srq) {
             check(fuzz_tags_count(world.tags, cqe, &world.tag_completions),
                   "a CQE of no tag, or more than WQEs");
@@ -134,11 +141,14 @@ static void count_cqe(const struct mlx5_cqe64 *cqe)
 static void poll_all(void)
 {
     struct mlx5_cqe64 cqe;
-    for (uint32_t i = 0; i < 3; i++)
-        while (rig_poll(world.cq[i], &cqe))
+    for (uint32_t i = 0; i < 3; i++) {
+        while (rig_poll(world.cq[i], &cqe)) {
             count_cqe(&cqe);
-    for (uint32_t i = 0; i < QUEUE_PAIRS; i++)
+        }
+    }
+    for (uint32_t i = 0; i < QUEUE_PAIRS; i++) {
         check_queue_pair(world.qp[i]->qp);
+    }
 }
 
 /* ---- what can happen ---- */
@@ -146,11 +156,14 @@ static void poll_all(void)
 static void run(uint64_t ns)
 {
     world.rig->now_ns += ns;
-    for (uint32_t i = 0; i < 20; i++)
-        if (!device_run(&world.rig->device, world.rig->now_ns))
+    for (uint32_t i = 0; i < 20; i++) {
+        if (!device_run(&world.rig->device, world.rig->now_ns)) {
             break;
-    for (uint32_t i = 0; i < QUEUE_PAIRS; i++)
+        }
+    }
+    for (uint32_t i = 0; i < QUEUE_PAIRS; i++) {
         check_queue_pair(world.qp[i]->qp);
+    }
 }
 
 static void post_data(struct rig_wqe *wqe)
@@ -234,32 +247,39 @@ static void post(void)
     const struct rig_memory *remote = some_memory();
     struct rig_wqe wqe;
     uint8_t choice = byte(), opcode = choice < 250 ? opcodes[choice % 11] : byte();
-    if (qp == world.qp[8] && byte() < 230)
+    if (qp == world.qp[8] && byte() < 230) {
         opcode = MLX5_OPCODE_TAG_MATCHING;
+    }
     rig_wqe_start(&wqe, opcode, byte());
     wqe.immediate = htobe32(some_key(remote));
-    if (qp->qp->type == TYPE_UD)
+    if (qp->qp->type == TYPE_UD) {
         rig_wqe_address(&wqe, byte() < 200 ? some_qp()->qp->number : 0xffffff,
                         byte() ? 0x11111111 : word(), rails[byte() & 1].gid[3].raw, byte() & 15);
+    }
     if (opcode >= MLX5_OPCODE_RDMA_WRITE && opcode != MLX5_OPCODE_SEND &&
-        opcode != MLX5_OPCODE_SEND_IMM && opcode != MLX5_OPCODE_TAG_MATCHING)
+        opcode != MLX5_OPCODE_SEND_IMM && opcode != MLX5_OPCODE_TAG_MATCHING) {
         rig_wqe_remote(&wqe, some_address(remote), some_key(remote));
-    if (opcode == MLX5_OPCODE_ATOMIC_CS || opcode == MLX5_OPCODE_ATOMIC_FA)
+    }
+    if (opcode == MLX5_OPCODE_ATOMIC_CS || opcode == MLX5_OPCODE_ATOMIC_FA) {
         rig_wqe_atomic(&wqe, word(), word());
-    if (opcode == MLX5_OPCODE_UMR)
+    }
+    if (opcode == MLX5_OPCODE_UMR) {
         post_window(&wqe);
-    else if (opcode == MLX5_OPCODE_TAG_MATCHING)
+    } else if (opcode == MLX5_OPCODE_TAG_MATCHING) {
         post_tag(&wqe);
-    else if (qp != world.qp[6] || byte() < 50)
+    } else if (qp != world.qp[6] || byte() < 50) {
         post_data(&wqe);
-    else
+    } else {
         post_header(&wqe);
+    }
     rig_wqe_finish(&wqe, qp);
-    if (byte() > 240)
+    if (byte() > 240) {
         wqe.bytes[byte() % wqe.size] = byte();
+    }
     rig_put(qp, &wqe);
-    if (byte() < 200)
+    if (byte() < 200) {
         rig_ring(qp, &wqe);
+    }
 }
 
 /* Bytes as they come, into a queue; and its doorbell record goes on. */
@@ -284,12 +304,14 @@ static void receive(void)
         struct rig_srq *srq =
             qp->qp->shared_receive_queue == world.srq->srq ? world.srq : world.tags;
         uint16_t index = rig_srq_receive(srq, memory, below(200), some_length());
-        if (index != UINT16_MAX)
+        if (index != UINT16_MAX) {
             rig_srq_give_back(srq, index);
+        }
         return;
     }
-    for (uint32_t i = 0; i < segments; i++)
+    for (uint32_t i = 0; i < segments; i++) {
         list[i] = some_segment();
+    }
     rig_receive_list(qp, list, segments);
 }
 
@@ -299,8 +321,9 @@ static void push(void)
     uint32_t place = byte() & (qp->qp->send_blocks - 1);
     struct rig_wqe wqe = {.size = 64};
     memcpy(wqe.bytes, qp->qp->send_buffer + (size_t)place * 64, 64);
-    for (uint32_t changes = below(4); changes; changes--)
+    for (uint32_t changes = below(4); changes; changes--) {
         wqe.bytes[byte() % 64] = byte();
+    }
     static const uint32_t sizes[] = {8, 16, 32, 64};
     rig_push(world.qp[below(QUEUE_PAIRS)], &wqe, below(DEVICE_REGISTERS), sizes[below(4)]);
 }
@@ -345,15 +368,17 @@ static void hostile_packet(void)
     uint8_t *payload = malloc(packet.payload_bytes + 1);
     check(payload != NULL, "out of memory");
     rig_fill(payload, packet.payload_bytes, packet.psn);
-    if (qp->shared_receive_queue == world.tags->srq)
+    if (qp->shared_receive_queue == world.tags->srq) {
         write_header(payload, packet.payload_bytes);
-    if (qp->type == TYPE_UD)
+    }
+    if (qp->type == TYPE_UD) {
         datagram_receive(device, qp, &packet, payload);
-    else if (packet.operation >= PACKET_READ_RESPONSE_FIRST &&
-             packet.operation <= PACKET_ATOMIC_ACKNOWLEDGE)
+    } else if (packet.operation >= PACKET_READ_RESPONSE_FIRST &&
+               packet.operation <= PACKET_ATOMIC_ACKNOWLEDGE) {
         completer_receive(device, qp, &packet, payload);
-    else
+    } else {
         responder_receive(device, qp, &packet, payload);
+    }
     free(payload);
     check_queue_pair(qp);
 }
@@ -364,8 +389,9 @@ static void packet_on_fabric(void)
     struct packet packet = some_packet(some_qp()->qp);
     packet.payload_bytes %= FABRIC_PAYLOAD_MAX_BYTES + 1;
     uint8_t *to = fabric_reserve(&world.rig->fabric, world.rig->fabric.slot, &packet);
-    if (!to)
+    if (!to) {
         return;
+    }
     rig_fill(to, packet.payload_bytes, packet.psn);
     fabric_commit(&world.rig->fabric, world.rig->fabric.slot, &packet);
 }
@@ -373,10 +399,12 @@ static void packet_on_fabric(void)
 static void up(struct rig_qp *qp)
 {
     struct device *device = &world.rig->device;
-    if (qp->qp->state == STATE_RESET)
+    if (qp->qp->state == STATE_RESET) {
         qp_set_state(device, qp->qp, STATE_INIT);
-    if (qp->qp->state == STATE_INIT)
+    }
+    if (qp->qp->state == STATE_INIT) {
         qp_set_state(device, qp->qp, STATE_RTR);
+    }
     qp_set_state(device, qp->qp, STATE_RTS);
 }
 
@@ -392,8 +420,9 @@ static void change_state(void)
         qp->sent = qp->received = 0;
         qp->record[0] = qp->record[1] = 0;
         world.sends[which] = world.receives[which] = (struct counted){0};
-        if (qp->qp->shared_receive_queue)
+        if (qp->qp->shared_receive_queue) {
             return;
+        }
     } else if (choice == 1) {
         qp_fail(device, qp->qp);
     } else if (choice == 2 && state == STATE_RTS) {
@@ -429,8 +458,9 @@ static void change_key(void)
 {
     const struct rig_memory *memory = some_memory();
     struct memory_key *key = key_find(&world.rig->device, memory->key);
-    if (key)
+    if (key) {
         key->access = byte() & 0x1f;
+    }
 }
 
 static void faults(void)
@@ -471,8 +501,9 @@ static void step(void)
         change_state();
         break;
     case 15:
-        if (byte() > 200)
+        if (byte() > 200) {
             move_record();
+        }
         break;
     case 16:
         change_key();
@@ -498,8 +529,9 @@ static void create(void)
 {
     struct rig *rig = world.rig;
     uint8_t options = byte();
-    for (uint32_t i = 0; i < 3; i++)
+    for (uint32_t i = 0; i < 3; i++) {
         world.cq[i] = rig_cq_new(rig, 256, i == 1 ? 128 : 64);
+    }
     world.srq = rig_srq_new(rig, 64);
     world.tags = fuzz_tags_srq(rig, world.cq[2]);
     check(world.tags != NULL, "out of memory");
@@ -530,9 +562,10 @@ static void create(void)
     rig_qp_point(world.qp[8], world.qp[8]);
     multicast_attach(world.qp[5]->qp, rails[0].gid[3].raw);
     /* Ordinary memory, read-only, of another domain, the send queue itself, none, and a window. */
-    for (uint32_t i = 0; i < KEYS; i++)
+    for (uint32_t i = 0; i < KEYS; i++) {
         world.memory[i] = rig_memory_with(rig, MEMORY_BYTES, i == 1 ? ACCESS_REMOTE_READ : 0x1f,
                                           i == 2 ? RIG_DOMAIN + 1 : RIG_DOMAIN);
+    }
     struct memory_key *key = key_find(&rig->device, world.memory[3].key);
     key->start = key->address = (uintptr_t)world.qp[0]->qp->send_buffer;
     key->bytes = world.qp[0]->qp->send_blocks * 64;
@@ -550,8 +583,9 @@ static void destroy(void)
     world.rig->fabric.fault = (struct fabric_fault){0};
     world.rig->fabric.faulty = false;
     poll_all();
-    for (uint32_t i = 0; i < QUEUE_PAIRS; i++)
+    for (uint32_t i = 0; i < QUEUE_PAIRS; i++) {
         qp_fail(device, world.qp[i]->qp);
+    }
     for (uint32_t i = 0; i < 4; i++) {
         run(1000000000);
         poll_all();
@@ -578,15 +612,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     memset(world.receives, 0, sizeof(world.receives));
     world.shared_completions = world.tag_completions = 0;
     create();
-    for (uint32_t steps = 0; input.left && steps < MOST_STEPS; steps++)
+    for (uint32_t steps = 0; input.left && steps < MOST_STEPS; steps++) {
         step();
+    }
     destroy();
     return 0;
 }
 
 void fuzz_end(void)
 {
-    if (world.rig)
+    if (world.rig) {
         rig_delete(world.rig);
+    }
     world.rig = NULL;
 }

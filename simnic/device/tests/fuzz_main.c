@@ -37,8 +37,9 @@ static void one_of_seed(uint64_t seed)
     for (size_t i = 0; i < size; i++) {
         uint64_t roll = fault_roll(&dice);
         input[i] = (uint8_t)(roll >> 8);
-        if (kind & 1 && roll % 4 == 0) /* more of what goes well */
+        if (kind & 1 && roll % 4 == 0) { /* more of what goes well */
             input[i] = (uint8_t)(roll >> 16 & 15);
+        }
     }
     current_seed = seed;
     LLVMFuzzerTestOneInput(input, size);
@@ -64,8 +65,9 @@ int main(int argc, char **argv)
     int result = 0, files = 0;
     signal(SIGABRT, on_abort);
     signal(SIGSEGV, on_abort);
-    if (__sanitizer_set_death_callback)
+    if (__sanitizer_set_death_callback) {
         __sanitizer_set_death_callback(tell);
+    }
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--seed") == 0 && i + 1 < argc) {
             seed = strtoull(argv[++i], NULL, 0);
@@ -78,8 +80,9 @@ int main(int argc, char **argv)
     }
     if (!files) {
         printf("1..1\n");
-        for (uint64_t i = 0; i < inputs; i++)
+        for (uint64_t i = 0; i < inputs; i++) {
             one_of_seed(seed + i);
+        }
         printf("ok 1 - %llu inputs from seed %llu\n", (unsigned long long)inputs,
                (unsigned long long)seed);
     }

@@ -9,8 +9,9 @@
 struct rig_srq *fuzz_tags_srq(struct rig *rig, struct rig_cq *cq)
 {
     struct rig_srq *srq = rig_srq_new(rig, 64);
-    if (!tags_create(srq->srq, PLACES))
+    if (!tags_create(srq->srq, PLACES)) {
         return NULL;
+    }
     srq->srq->completion_queue = cq->cq;
     srq->srq->user_index = 0x7777;
     return srq;
@@ -30,13 +31,15 @@ void fuzz_tags_wqe(struct rig_wqe *wqe, const uint8_t choices[FUZZ_TAG_CHOICES],
     };
     memcpy(wqe->bytes + wqe->size, &tag, sizeof(tag));
     wqe->size += (uint32_t)sizeof(tag);
-    if (operation != 1 && choices[6] < 250)
+    if (operation != 1 && choices[6] < 250) {
         return;
-    if (choices[6] & 1)
+    }
+    if (choices[6] & 1) {
         rig_wqe_data(wqe, be64toh(buffer->addr), be32toh(buffer->byte_count),
                      be32toh(buffer->lkey));
-    else if (choices[6] & 14)
+    } else if (choices[6] & 14) {
         rig_wqe_data(wqe, 0, 0, RIG_LIST_END);
+    }
 }
 
 void fuzz_tags_header(uint8_t *at, uint32_t room, const uint8_t choices[FUZZ_TAG_CHOICES],
@@ -48,8 +51,9 @@ void fuzz_tags_header(uint8_t *at, uint32_t room, const uint8_t choices[FUZZ_TAG
     } headers = {{.opcode = choices[0] < 200 ? 1 + choices[0] % 2 * 2 : choices[0] % 5,
                   .tag = htobe64(choices[1] % TAGS)},
                  {from->addr, from->lkey, from->byte_count}};
-    if (choices[2] < 200)
+    if (choices[2] < 200) {
         headers.where.len = htobe32(choices[3]);
+    }
     memcpy(at, &headers, room < sizeof(headers) ? room : sizeof(headers));
 }
 
@@ -57,7 +61,8 @@ bool fuzz_tags_count(const struct rig_srq *srq, const struct mlx5_cqe64 *cqe, ui
 {
     uint8_t opcode = cqe->op_own >> 4;
     bool ordinary = opcode == MLX5_CQE_RESP_ERR || cqe->app != TAG_APPLICATION;
-    if (!ordinary && cqe->app_op != TAG_CQE_UNEXPECTED && cqe->app_op != TAG_CQE_WITHOUT)
+    if (!ordinary && cqe->app_op != TAG_CQE_UNEXPECTED && cqe->app_op != TAG_CQE_WITHOUT) {
         return cqe->app_op <= TAG_CQE_CANCELED && be16toh(cqe->app_info) < PLACES;
+    }
     return ++*receives <= srq->srq->taken;
 }

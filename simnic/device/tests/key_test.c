@@ -108,8 +108,9 @@ static void test_terminator_never_given(void **state)
 {
     struct pair *p = *state;
     struct device *device = &p->rig->device;
-    if (device->keys[1].kind != KEY_FREE)
+    if (device->keys[1].kind != KEY_FREE) {
         key_destroy(device, &device->keys[1]);
+    }
     for (uint32_t i = 0; i < 600; i++) {
         device->key_next = 1;
         struct memory_key *key = key_create(device, KEY_REGION, RIG_DOMAIN);

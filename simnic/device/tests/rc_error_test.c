@@ -58,8 +58,9 @@ static void test_rnr_exceeded(void **state)
         uint16_t first = rig_send_message(p->a, 0, &p->near, 0, 10);
         uint16_t second = rig_send_message(p->a, 0, &p->near, 0, 10);
         rig_pass(p->rig, retries * 640000ull - (retries ? 1000 : 0));
-        if (retries)
+        if (retries) {
             expect_none(p->cq);
+        }
         rig_pass(p->rig, 2000);
         expect_send_error(p->cq, p->a, first, RNR_RETRY_EXC_ERR);
         expect_send_error(p->cq, p->a, second, WR_FLUSH_ERR);
@@ -187,22 +188,30 @@ static void spoil_remote(struct pair *p, enum refusal why, uint8_t opcode,
                                : ACCESS_REMOTE_WRITE;
     struct rig_memory small = rig_memory(p->rig, 64);
     *remote = small;
-    if (why == REFUSE_KEY)
+    if (why == REFUSE_KEY) {
         remote->key += 7 << 8;
-    if (why == REFUSE_VARIANT)
+    }
+    if (why == REFUSE_VARIANT) {
         remote->key++;
-    if (why == REFUSE_BEFORE)
+    }
+    if (why == REFUSE_BEFORE) {
         remote->bytes -= 8;
-    if (why == REFUSE_BEHIND)
+    }
+    if (why == REFUSE_BEHIND) {
         remote->bytes += 64;
-    if (why == REFUSE_ACCESS)
+    }
+    if (why == REFUSE_ACCESS) {
         *remote = rig_memory_with(p->rig, 64, RIG_ACCESS_ALL & ~needed, RIG_DOMAIN);
-    if (why == REFUSE_DOMAIN)
+    }
+    if (why == REFUSE_DOMAIN) {
         *remote = rig_memory_with(p->rig, 64, RIG_ACCESS_ALL, RIG_DOMAIN + 1);
-    if (why == REFUSE_QP_ACCESS)
+    }
+    if (why == REFUSE_QP_ACCESS) {
         p->b->qp->attributes.access &= ~needed;
-    if (why == REFUSE_DESTROYED)
+    }
+    if (why == REFUSE_DESTROYED) {
         key_destroy(&p->rig->device, key_find(&p->rig->device, small.key));
+    }
 }
 
 static void refused(uint8_t opcode, enum refusal why)
@@ -213,13 +222,15 @@ static void refused(uint8_t opcode, enum refusal why)
     rig_connect(p->a, p->b);
     uint16_t waiting = rig_receive(p->b, &p->there, 0, 10);
     uint16_t good = rig_rdma(p->a, MLX5_OPCODE_RDMA_WRITE, SIGNALLED, &p->near, 8, &p->there);
-    if (why == REFUSE_QP_ACCESS)
+    if (why == REFUSE_QP_ACCESS) {
         rig_run(p->rig); /* the others come at once with the one before */
+    }
     spoil_remote(p, why, opcode, &remote);
     rig_wqe_start(&wqe, opcode, 0);
     rig_wqe_remote(&wqe, (uintptr_t)remote.bytes, remote.key);
-    if (opcode == MLX5_OPCODE_ATOMIC_FA)
+    if (opcode == MLX5_OPCODE_ATOMIC_FA) {
         rig_wqe_atomic(&wqe, 1, 1);
+    }
     rig_wqe_data(&wqe, (uintptr_t)p->near.bytes, 8, p->near.key);
     uint16_t bad = rig_send(p->a, &wqe);
     uint16_t after = rig_rdma(p->a, MLX5_OPCODE_RDMA_WRITE, SIGNALLED, &p->near, 8, &p->there);
@@ -239,9 +250,11 @@ static void test_remote_access(void **state)
     static const uint8_t opcodes[] = {MLX5_OPCODE_RDMA_WRITE, MLX5_OPCODE_RDMA_WRITE_IMM,
                                       MLX5_OPCODE_RDMA_READ, MLX5_OPCODE_ATOMIC_FA};
     (void)state;
-    for (uint32_t i = 0; i < sizeof(opcodes); i++)
-        for (enum refusal why = 0; why < REFUSE_COUNT; why++)
+    for (uint32_t i = 0; i < sizeof(opcodes); i++) {
+        for (enum refusal why = 0; why < REFUSE_COUNT; why++) {
             refused(opcodes[i], why);
+        }
+    }
 }
 
 /* One byte more than is registered: nothing of it is written. */
@@ -251,8 +264,9 @@ static void test_partly_outside(void **state)
     struct rig_memory remote = rig_memory(p->rig, 5000);
     uint16_t index = rig_rdma(p->a, MLX5_OPCODE_RDMA_WRITE, 0, &p->near, 5001, &remote);
     expect_send_error(p->cq, p->a, index, REMOTE_ACCESS_ERR);
-    for (uint32_t i = 0; i < 5000; i++)
+    for (uint32_t i = 0; i < 5000; i++) {
         assert_int_equal(remote.bytes[i], 0);
+    }
 }
 
 static void test_misaligned_atomic(void **state)
@@ -370,8 +384,9 @@ static void test_remote_memory_gone(void **state)
         rig_unmap(&mapped);
         rig_wqe_start(&wqe, opcodes[i], 0);
         rig_wqe_remote(&wqe, (uintptr_t)mapped.bytes, mapped.key);
-        if (i >= 2)
+        if (i >= 2) {
             rig_wqe_atomic(&wqe, 1, 1);
+        }
         rig_wqe_data(&wqe, (uintptr_t)p->near.bytes, i >= 2 ? 8 : 3000, p->near.key);
         expect_send_error(p->cq, p->a, rig_send(p->a, &wqe), REMOTE_ACCESS_ERR);
         expect_none(p->cq);
@@ -412,19 +427,23 @@ static void test_flush(void **state)
     struct pair *p = *state;
     struct rig_wqe wqe;
     uint16_t receives[5];
-    for (uint32_t i = 0; i < 5; i++)
+    for (uint32_t i = 0; i < 5; i++) {
         receives[i] = rig_receive(p->a, &p->near, 0, 10);
+    }
     qp_set_state(&p->rig->device, p->a->qp, STATE_ERR);
     rig_wqe_start(&wqe, MLX5_OPCODE_RDMA_WRITE, 0);
     rig_wqe_remote(&wqe, 0, 0);
     rig_wqe_inline(&wqe, p->near.bytes, 200); /* 4 basic blocks */
-    for (uint32_t i = 0; i < 3; i++)
+    for (uint32_t i = 0; i < 3; i++) {
         rig_post(p->a, &wqe);
+    }
     rig_ring(p->a, &wqe);
-    for (uint16_t i = 0; i < 3; i++)
+    for (uint16_t i = 0; i < 3; i++) {
         expect_send_error(p->cq, p->a, (uint16_t)(4 * i), WR_FLUSH_ERR);
-    for (uint32_t i = 0; i < 5; i++)
+    }
+    for (uint32_t i = 0; i < 5; i++) {
         expect_receive_error(p->cq, p->a, receives[i], WR_FLUSH_ERR);
+    }
     expect_none(p->cq);
     /* What is posted later is flushed too. */
     uint16_t late = rig_send(p->a, &wqe);

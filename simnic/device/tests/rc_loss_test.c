@@ -55,18 +55,22 @@ static void post(struct pair *p, struct stream *s, uint32_t only)
     bool read = opcode == MLX5_OPCODE_RDMA_READ, atomic = opcode == MLX5_OPCODE_ATOMIC_FA;
     rig_fill(read ? there_slot(p, i) : near_slot(p, i), bytes, i + 1);
     memset(read ? near_slot(p, i) : there_slot(p, i), 0, bytes);
-    if (atomic)
+    if (atomic) {
         bytes = 8;
-    if (takes_receive(opcode))
+    }
+    if (takes_receive(opcode)) {
         rig_receive(p->b, &p->there, (size_t)(i % SLOTS) * SLOT_BYTES, SLOT_BYTES);
+    }
     rig_wqe_start(&wqe, opcode, SIGNALLED);
     wqe.immediate = htobe32(i);
-    if (opcode != MLX5_OPCODE_SEND && opcode != MLX5_OPCODE_SEND_IMM)
+    if (opcode != MLX5_OPCODE_SEND && opcode != MLX5_OPCODE_SEND_IMM) {
         rig_wqe_remote(
             &wqe, atomic ? (uintptr_t)p->there.bytes + COUNTER_AT : (uintptr_t)there_slot(p, i),
             p->there.key);
-    if (atomic)
+    }
+    if (atomic) {
         rig_wqe_atomic(&wqe, i + 1, 0);
+    }
     rig_wqe_data(&wqe, (uintptr_t)near_slot(p, i), bytes, p->near.key);
     s->opcode[i % SLOTS] = opcode;
     s->bytes[i % SLOTS] = bytes;
@@ -93,8 +97,9 @@ static void check_completed(struct pair *p, struct stream *s, const struct mlx5_
 static void check_received(struct stream *s, uint32_t only, const struct mlx5_cqe64 *cqe,
                            uint16_t *taken)
 {
-    while (!takes_receive(opcode_of(s->received, only)))
+    while (!takes_receive(opcode_of(s->received, only))) {
         s->received++;
+    }
     uint32_t i = s->received++;
     assert_true(i < s->posted);
     uint8_t opcode = opcode_of(i, only), kind = (uint8_t)(cqe->op_own >> 4);
@@ -103,8 +108,9 @@ static void check_received(struct stream *s, uint32_t only, const struct mlx5_cq
                                                             : MLX5_CQE_RESP_WR_IMM);
     assert_int_equal(be32toh(cqe->byte_cnt), length_of(i));
     assert_int_equal(be16toh(cqe->wqe_counter), (*taken)++);
-    if (opcode != MLX5_OPCODE_SEND)
+    if (opcode != MLX5_OPCODE_SEND) {
         assert_int_equal(be32toh(cqe->imm_inval_pkey), i);
+    }
 }
 
 /* Sends `count` requests, at most `depth` at once. only: 0, or one opcode alone. */
@@ -118,13 +124,16 @@ static void stream(const char *faults, uint32_t count, uint32_t depth, uint32_t 
     rig_fault(p->rig, faults);
     for (uint32_t rounds = 0; s.completed < count; rounds++) {
         assert_true(rounds < 100000);
-        while (s.posted < count && s.posted - s.completed < depth)
+        while (s.posted < count && s.posted - s.completed < depth) {
             post(p, &s, only);
+        }
         rig_pass(p->rig, MS / 10);
-        while (rig_poll(p->far, &cqe))
+        while (rig_poll(p->far, &cqe)) {
             check_received(&s, only, &cqe, &taken);
-        while (rig_poll(p->cq, &cqe))
+        }
+        while (rig_poll(p->cq, &cqe)) {
             check_completed(p, &s, &cqe);
+        }
     }
     rig_pass(p->rig, 1000 * MS);
     expect_none(p->cq);
@@ -218,8 +227,9 @@ static void test_each_response_lost(void **state)
                                       .payload_bytes = 1024,
                                       .source_qpn = p->b->qp->number,
                                       .psn = (p->a->qp->attributes.send_psn + i) & PSN_MASK};
-            if (i != lost)
+            if (i != lost) {
                 completer_receive(device, p->a->qp, &response, p->there.bytes + i * 1024);
+            }
         }
         rig_pass(p->rig, 200 * MS);
         expect_sent(p->cq, p->a, index);

@@ -167,10 +167,11 @@ static void test_unsignalled(void **state)
         rig_receive(p->b, &p->there, i % 1000, 1);
         uint16_t index = rig_send_message(p->a, i % 10 == 9 ? SIGNALLED : 0, &p->near, i, 1);
         expect_received(p->far, p->b, MLX5_CQE_RESP_SEND, (uint16_t)i, 1);
-        if (i % 10 == 9)
+        if (i % 10 == 9) {
             expect_sent(p->cq, p->a, index);
-        else
+        } else {
             expect_none(p->cq);
+        }
     }
     assert_int_equal(p->a->qp->statistics->send_cqes, 200);
     assert_int_equal(p->a->qp->statistics->send_wqes, 2000);
@@ -180,8 +181,9 @@ static void test_signal_all(void **state)
 {
     struct pair *p = *state;
     p->a->qp->signal_all = true;
-    for (uint32_t i = 0; i < 10; i++)
+    for (uint32_t i = 0; i < 10; i++) {
         expect_sent(p->cq, p->a, rig_rdma(p->a, MLX5_OPCODE_RDMA_WRITE, 0, &p->near, 1, &p->there));
+    }
 }
 
 /* More requests at once than may be in flight, and than the queue of a ring holds: all complete, in
@@ -202,8 +204,9 @@ static void test_many(void **state)
         rig_post(p->a, &wqe);
     }
     rig_ring(p->a, &wqe);
-    for (uint32_t i = 0; i < 1500; i++)
+    for (uint32_t i = 0; i < 1500; i++) {
         expect_sent(p->cq, p->a, (uint16_t)i);
+    }
     expect_none(p->cq);
     assert_int_equal(p->a->qp->state, STATE_RTS);
     rig_delete(p->rig);
@@ -248,8 +251,9 @@ static void test_read_depth(void **state)
     rig_ring(p->a, &wqe);
     requester_run(&p->rig->device, p->a->qp);
     assert_int_equal(p->a->qp->reads_in_flight, 2);
-    for (uint16_t i = 0; i < 10; i++)
+    for (uint16_t i = 0; i < 10; i++) {
         expect_sent(p->cq, p->a, i);
+    }
     assert_int_equal(p->a->qp->reads_in_flight, 0);
 }
 
@@ -261,14 +265,16 @@ static void test_wraps(void **state)
     rig_connect(p->a, p->b);
     for (uint32_t i = 0; i < 70000; i++) {
         struct mlx5_cqe64 cqe;
-        if (i % 2)
+        if (i % 2) {
             rig_receive(p->b, &p->there, 0, 8);
+        }
         uint16_t index =
             i % 2 ? rig_send_message(p->a, SIGNALLED, &p->near, 0, 8)
                   : rig_rdma(p->a, MLX5_OPCODE_RDMA_READ, SIGNALLED, &p->near, 8, &p->there);
         assert_int_equal(index, i & 0xffff);
-        while (!rig_poll(p->cq, &cqe))
+        while (!rig_poll(p->cq, &cqe)) {
             device_run(&p->rig->device, p->rig->now_ns);
+        }
         assert_int_equal(cqe.op_own >> 4, MLX5_CQE_REQ);
         assert_int_equal(be16toh(cqe.wqe_counter), index);
         if (i % 2) {

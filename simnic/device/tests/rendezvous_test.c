@@ -46,8 +46,9 @@ static void test_order_of_end(void **state)
     request(m, 3, 100000, p->near.key);
     for (uint32_t i = 0; i < 100000 && !ended; i++) {
         device_run(&p->rig->device, p->rig->now_ns);
-        while (rig_poll(p->cq, &cqe))
+        while (rig_poll(p->cq, &cqe)) {
             ended |= cqe.op_own >> 4 == MLX5_CQE_RESP_SEND;
+        }
     }
     assert_true(ended);
     assert_memory_equal(p->there.bytes + 4096, p->near.bytes + 8192, 90000);
@@ -97,12 +98,14 @@ static void test_many_rendezvous(void **state)
     uint32_t matched = 0, done = 0, ended = 0;
     for (uint32_t i = 0; i < 120; i++) {
         add(m, 0, i, ANY, (uint64_t)i * 1000, 1000);
-        if (i % 40 == 39)
+        if (i % 40 == 39) {
             rig_run(p->rig); /* the send queue of commands has 64 places */
+        }
         rig_receive(p->a, &p->near, 0, 1000);
     }
-    for (uint32_t i = 0; i < 120; i++)
+    for (uint32_t i = 0; i < 120; i++) {
         request(m, i, 1000, p->near.key);
+    }
     for (uint32_t i = 0; i < 200; i++) {
         struct mlx5_cqe64 cqe;
         rig_pass(p->rig, 1000000);
@@ -110,14 +113,16 @@ static void test_many_rendezvous(void **state)
             matched += cqe.app_op == TAG_CQE_CONSUMED;
             done += cqe.app_op == TAG_CQE_EXPECTED;
         }
-        while (rig_poll(p->cq, &cqe))
+        while (rig_poll(p->cq, &cqe)) {
             ended += cqe.op_own >> 4 == MLX5_CQE_RESP_SEND;
+        }
     }
     assert_int_equal(matched, 120);
     assert_int_equal(done, 120);
     assert_int_equal(ended, 120);
-    for (uint32_t i = 0; i < 120; i++)
+    for (uint32_t i = 0; i < 120; i++) {
         assert_memory_equal(p->there.bytes + (size_t)i * 1000, p->near.bytes + 4096, 1000);
+    }
 }
 
 /* Software gets the headers, in the tagged buffer, if the data is more than that holds, or if the send
@@ -184,8 +189,9 @@ static void test_reset_in_rendezvous(void **state)
     uint16_t tag = add(m, 0, 3, ANY, 0, 100);
     rig_run(p->rig);
     request(m, 3, 100, p->near.key);
-    for (int i = 0; i < 100 && !p->b->qp->rendezvous; i++)
+    for (int i = 0; i < 100 && !p->b->qp->rendezvous; i++) {
         device_run(&p->rig->device, p->rig->now_ns);
+    }
     assert_non_null(p->b->qp->rendezvous);
     qp_set_state(&p->rig->device, p->b->qp, STATE_RESET);
     expect_tag(m, MLX5_CQE_NO_PACKET, TAG_CQE_CONSUMED, tag, 0);

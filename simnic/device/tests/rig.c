@@ -17,8 +17,9 @@
 
 static void require(bool condition, const char *what)
 {
-    if (condition)
+    if (condition) {
         return;
+    }
     fprintf(stderr, "rig: %s\n", what);
     abort();
 }
@@ -38,10 +39,11 @@ static void handle(int signal_number, siginfo_t *information, void *context)
         return;
     }
 #endif
-    if (next->sa_flags & SA_SIGINFO)
+    if (next->sa_flags & SA_SIGINFO) {
         next->sa_sigaction(signal_number, information, context);
-    else
+    } else {
         signal(signal_number, SIG_DFL); /* the instruction runs again and dies */
+    }
 }
 
 /* A test framework may put its own handler in the place of this one before each test. */
@@ -52,8 +54,9 @@ void rig_catch_faults(void)
     for (int i = 0; i < 2; i++) {
         struct sigaction old;
         sigaction(signals[i], &action, &old);
-        if (!(old.sa_flags & SA_SIGINFO) || old.sa_sigaction != handle)
+        if (!(old.sa_flags & SA_SIGINFO) || old.sa_sigaction != handle) {
             before[i] = old;
+        }
     }
 }
 
@@ -69,8 +72,9 @@ static void completion_event(void *context, void *owner)
 static void async_event(void *context, int event, int rail, void *owner)
 {
     struct rig *rig = context;
-    if (rig->event_count < RIG_EVENTS)
+    if (rig->event_count < RIG_EVENTS) {
         rig->events[rig->event_count++] = (struct rig_event){event, rail, owner};
+    }
 }
 
 static void cm_message(void *context, uint32_t slot, const void *message, uint32_t bytes)
@@ -94,10 +98,11 @@ uint32_t rig_events(struct rig *rig, int event)
 {
     uint32_t found = 0, kept = 0;
     for (uint32_t i = 0; i < rig->event_count; i++) {
-        if (rig->events[i].event == event)
+        if (rig->events[i].event == event) {
             found++;
-        else
+        } else {
             rig->events[kept++] = rig->events[i];
+        }
     }
     rig->event_count = kept;
     return found;
@@ -108,8 +113,9 @@ uint32_t rig_events(struct rig *rig, int event)
 struct rig *rig_new(void)
 {
     struct rig *rig = calloc(1, sizeof(*rig));
-    if (!rig)
+    if (!rig) {
         return NULL;
+    }
     rig_catch_faults();
     snprintf(rig->folder, sizeof(rig->folder), "%s/simnic-rig-XXXXXX",
              access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
@@ -139,29 +145,34 @@ void rig_delete(struct rig *rig)
     device_destroy(&rig->device);
     fabric_detach(&rig->fabric);
     close(rig->file);
-    for (uint32_t i = 0; i < rig->block_count; i++)
+    for (uint32_t i = 0; i < rig->block_count; i++) {
         free(rig->blocks[i]);
+    }
     free(rig->blocks);
     free(rig);
 }
 
 static void destroy_queues(struct device *device)
 {
-    while (!list_empty(&device->all_queue_pairs))
+    while (!list_empty(&device->all_queue_pairs)) {
         qp_destroy(device, container_of(device->all_queue_pairs.next, struct queue_pair, all));
-    while (!list_empty(&device->all_shared_receive_queues))
+    }
+    while (!list_empty(&device->all_shared_receive_queues)) {
         srq_destroy(device, container_of(device->all_shared_receive_queues.next,
                                          struct shared_receive_queue, all));
-    while (!list_empty(&device->all_completion_queues))
+    }
+    while (!list_empty(&device->all_completion_queues)) {
         cq_destroy(device,
                    container_of(device->all_completion_queues.next, struct completion_queue, all));
+    }
 }
 
 void rig_clear(struct rig *rig, uint32_t blocks)
 {
     destroy_queues(&rig->device);
-    while (rig->block_count > blocks)
+    while (rig->block_count > blocks) {
         free(rig->blocks[--rig->block_count]);
+    }
     rig->event_count = 0;
 }
 
@@ -226,8 +237,9 @@ struct rig_cq *rig_cq_new(struct rig *rig, uint32_t entries, uint32_t entry_byte
     cq->cq->entry_bytes = entry_bytes;
     cq->cq->owner = cq;
     cq->cq->arm_value = cq->record[1] = UINT32_MAX;
-    for (uint32_t i = 0; i < entries; i++)
+    for (uint32_t i = 0; i < entries; i++) {
         cq->cq->buffer[(i + 1) * entry_bytes - 1] = MLX5_CQE_INVALID << 4;
+    }
     return cq;
 }
 
@@ -272,8 +284,9 @@ struct rig_qp *rig_qp_new(struct rig *rig, struct rig_cq *cq, const struct rig_q
     qp->send_blocks = o->send_blocks ? o->send_blocks : 64;
     qp->send_buffer = rig_allocate(rig, (size_t)qp->send_blocks * 64);
     qp->receive_entries = o->receive_entries ? o->receive_entries : 64;
-    if (o->no_receive_queue || o->srq)
+    if (o->no_receive_queue || o->srq) {
         qp->receive_entries = 0;
+    }
     qp->receive_shift = 6;
     qp->receive_buffer = rig_allocate(rig, (size_t)qp->receive_entries << qp->receive_shift);
     qp->record = (uint8_t *)made->record;
@@ -331,8 +344,9 @@ void rig_pass(struct rig *rig, uint64_t ns)
     rig_run(rig);
     while (rig->now_ns < end) {
         uint64_t next = device_deadline_ns(&rig->device);
-        if (next <= rig->now_ns)
+        if (next <= rig->now_ns) {
             next = rig->now_ns + 1000;
+        }
         rig->now_ns = next < end ? next : end;
         rig_run(rig);
     }
@@ -361,8 +375,9 @@ bool rig_peek(const struct rig_cq *cq, struct mlx5_cqe64 *cqe)
 
 bool rig_poll(struct rig_cq *cq, struct mlx5_cqe64 *cqe)
 {
-    if (!rig_peek(cq, cqe))
+    if (!rig_peek(cq, cqe)) {
         return false;
+    }
     cq->consumer++;
     cq->record[0] = htobe32(cq->consumer & 0xffffff);
     return true;

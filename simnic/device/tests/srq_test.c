@@ -57,8 +57,9 @@ static void test_list_order(void **state)
     uint32_t head = 0, tail = 0;
     for (uint32_t i = 0; i < 1000; i++) {
         uint16_t index;
-        while ((index = rig_srq_receive(s->srq, &p->there, 0, 100)) != UINT16_MAX)
+        while ((index = rig_srq_receive(s->srq, &p->there, 0, 100)) != UINT16_MAX) {
             expected[head++ % 4096] = index;
+        }
         uint32_t take = 1 + i * 7 % 9;
         for (uint32_t k = 0; k < take; k++) {
             struct rig_qp *from = k % 2 ? p->a : s->third;
@@ -95,8 +96,9 @@ static void test_limit(void **state)
 {
     struct shared *s = *state;
     struct pair *p = &s->pair;
-    for (uint32_t i = 0; i < 10; i++)
+    for (uint32_t i = 0; i < 10; i++) {
         rig_srq_receive(s->srq, &p->there, 0, 100);
+    }
     s->srq->srq->limit = 7;
     for (uint32_t left = 9; left > 3; left--) {
         expect_sent(p->cq, p->a, rig_send_message(p->a, SIGNALLED, &p->near, 0, 1));

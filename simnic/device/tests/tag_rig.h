@@ -82,10 +82,11 @@ static uint16_t add(struct matching *m, uint8_t flags, uint64_t tag, uint64_t ma
     struct rig_wqe wqe;
     tag_wqe(&wqe, OPERATION_APPEND, flags, (uint16_t)(m->next + 1), m->count);
     set_tag(&wqe, tag, mask);
-    if (bytes)
+    if (bytes) {
         rig_wqe_data(&wqe, (uintptr_t)m->pair.there.bytes + offset, bytes, m->pair.there.key);
-    else
+    } else {
         rig_wqe_data(&wqe, 0, 0, RIG_LIST_END);
+    }
     rig_send(m->command, &wqe);
     return m->next++;
 }
@@ -148,8 +149,9 @@ static struct mlx5_cqe64 expect_tag_at(struct rig_cq *cq, uint8_t opcode, uint8_
     _assert_int_equal(cqe.app_op, what, file, line);
     _assert_int_equal(be32toh(cqe.srqn_uidx), SRQ_INDEX, file, line);
     _assert_int_equal(be32toh(cqe.byte_cnt), bytes, file, line);
-    if (index >= 0)
+    if (index >= 0) {
         _assert_int_equal(be16toh(cqe.app_info), index, file, line);
+    }
     return cqe;
 }
 #define expect_tag(m, opcode, what, index, bytes)                                                  \

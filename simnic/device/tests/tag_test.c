@@ -287,8 +287,9 @@ static void test_places_again(void **state)
         uint32_t bytes = i < 5 ? 10 : 5000; /* of one packet, and of several */
         put_header(m->pair.near.bytes, IBV_TMH_EAGER, i);
         rig_send_message(m->pair.a, 0, &m->pair.near, 0, HEADER + bytes);
-        if (i >= 5)
+        if (i >= 5) {
             expect_tag(m, MLX5_CQE_NO_PACKET, TAG_CQE_CONSUMED, tag, 0);
+        }
         expect_tag(m, MLX5_CQE_RESP_SEND, i < 5 ? TAG_CQE_CONSUMED_WHOLE : TAG_CQE_EXPECTED, tag,
                    bytes);
     }
@@ -299,13 +300,16 @@ static void test_compressed_queue(void **state)
 {
     struct matching *m = *state;
     assert_true(compression_create(m->pair.far->cq, MLX5DV_CQE_RES_FORMAT_CSUM_STRIDX));
-    for (uint32_t i = 0; i < 10; i++)
+    for (uint32_t i = 0; i < 10; i++) {
         rig_srq_receive(m->srq, &m->pair.there, 4096, 1000);
+    }
     put_header(m->pair.near.bytes, IBV_TMH_NO_TAG, 0);
-    for (uint32_t i = 0; i < 10; i++) /* in one round */
+    for (uint32_t i = 0; i < 10; i++) { /* in one round */
         rig_send_message(m->pair.a, 0, &m->pair.near, 0, 100);
-    for (uint16_t i = 0; i < 10; i++)
+    }
+    for (uint16_t i = 0; i < 10; i++) {
         expect_unexpected(m, TAG_CQE_WITHOUT, i, 100);
+    }
 }
 
 static void test_elsewhere(void **state)

@@ -18,17 +18,20 @@ static void datagram(struct pair *p, struct rig_wqe *wqe, uint32_t queue_key, ui
 {
     rig_wqe_start(wqe, MLX5_OPCODE_SEND, SIGNALLED);
     rig_wqe_address(wqe, p->b->qp->number, queue_key, rails[0].gid[gid_index].raw, gid_index);
-    if (bytes)
+    if (bytes) {
         rig_wqe_data(wqe, (uintptr_t)p->near.bytes, bytes, p->near.key);
+    }
 }
 
 static uint16_t checksum(const uint8_t *header)
 {
     uint32_t sum = 0;
-    for (int i = 0; i < 20; i += 2)
+    for (int i = 0; i < 20; i += 2) {
         sum += (uint32_t)(header[i] << 8 | header[i + 1]);
-    while (sum >> 16)
+    }
+    while (sum >> 16) {
         sum = (sum & 0xffff) + (sum >> 16);
+    }
     return (uint16_t)sum;
 }
 

@@ -6,8 +6,9 @@
 
 static void *grow(struct rig_wqe *wqe, uint32_t bytes)
 {
-    if (wqe->size + bytes > sizeof(wqe->bytes))
+    if (wqe->size + bytes > sizeof(wqe->bytes)) {
         abort();
+    }
     uint8_t *at = wqe->bytes + wqe->size;
     wqe->size += bytes;
     return at;
@@ -72,9 +73,10 @@ uint16_t rig_put(struct rig_qp *qp, const struct rig_wqe *wqe)
 {
     uint16_t index = qp->sent;
     uint32_t blocks = (wqe->size + 63) / 64;
-    for (uint32_t i = 0; i < blocks; i++)
+    for (uint32_t i = 0; i < blocks; i++) {
         memcpy(qp->qp->send_buffer + (size_t)((index + i) & (qp->qp->send_blocks - 1)) * 64,
                wqe->bytes + (size_t)i * 64, 64);
+    }
     qp->sent = (uint16_t)(qp->sent + blocks);
     qp->record[1] = htobe32(qp->sent);
     return index;
@@ -116,8 +118,9 @@ uint16_t rig_send_message(struct rig_qp *qp, uint8_t flags, const struct rig_mem
 {
     struct rig_wqe wqe;
     rig_wqe_start(&wqe, MLX5_OPCODE_SEND, flags);
-    if (bytes)
+    if (bytes) {
         rig_wqe_data(&wqe, (uintptr_t)from->bytes + offset, bytes, from->key);
+    }
     return rig_send(qp, &wqe);
 }
 
@@ -127,8 +130,9 @@ uint16_t rig_rdma(struct rig_qp *qp, uint8_t opcode, uint8_t flags, const struct
     struct rig_wqe wqe;
     rig_wqe_start(&wqe, opcode, flags);
     rig_wqe_remote(&wqe, (uintptr_t)remote->bytes, remote->key);
-    if (bytes)
+    if (bytes) {
         rig_wqe_data(&wqe, (uintptr_t)local->bytes, bytes, local->key);
+    }
     return rig_send(qp, &wqe);
 }
 
@@ -145,11 +149,13 @@ static void write_list(uint8_t *at, uint32_t room, const struct mlx5_wqe_data_se
                        uint32_t count)
 {
     const struct mlx5_wqe_data_seg end = {0, htobe32(RIG_LIST_END), 0};
-    if (count > room)
+    if (count > room) {
         abort();
+    }
     memcpy(at, list, count * sizeof(*list));
-    if (count < room)
+    if (count < room) {
         memcpy(at + count * sizeof(*list), &end, sizeof(end));
+    }
 }
 
 uint16_t rig_receive_list(struct rig_qp *qp, const struct mlx5_wqe_data_seg *list, uint32_t count)
@@ -175,8 +181,9 @@ uint16_t rig_srq_receive(struct rig_srq *srq, const struct rig_memory *to, uint6
                          uint32_t bytes)
 {
     uint16_t index = srq->head;
-    if (index == srq->tail)
+    if (index == srq->tail) {
         return UINT16_MAX;
+    }
     struct mlx5_wqe_data_seg segment = rig_segment(to, offset, bytes);
     write_list(srq->srq->buffer + (size_t)index * 64 + 16, 3, &segment, 1);
     srq->head = srq->next[index];

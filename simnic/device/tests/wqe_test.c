@@ -36,11 +36,13 @@ static void test_longest_list(void **state)
     struct rig_wqe wqe;
     rig_receive(p->b, &p->there, 0, 4096);
     rig_wqe_start(&wqe, MLX5_OPCODE_SEND, SIGNALLED);
-    for (uint32_t i = 0; i < DEVICE_MAX_SGE; i++)
+    for (uint32_t i = 0; i < DEVICE_MAX_SGE; i++) {
         rig_wqe_data(&wqe, (uintptr_t)p->near.bytes + 2 * i, 1, p->near.key);
+    }
     expect_sent(p->cq, p->a, rig_send(p->a, &wqe));
-    for (uint32_t i = 0; i < DEVICE_MAX_SGE; i++)
+    for (uint32_t i = 0; i < DEVICE_MAX_SGE; i++) {
         assert_int_equal(p->there.bytes[i], p->near.bytes[2 * i]);
+    }
 }
 
 static void test_inline(void **state)
@@ -87,11 +89,13 @@ static void test_wrap(void **state)
         rig_wqe_start(&wqe, i % 3 ? MLX5_OPCODE_RDMA_WRITE : MLX5_OPCODE_RDMA_WRITE_IMM, SIGNALLED);
         rig_wqe_remote(&wqe, (uintptr_t)p->there.bytes, p->there.key);
         rig_wqe_inline(&wqe, p->near.bytes + i, bytes);
-        if (i % 3 == 0)
+        if (i % 3 == 0) {
             rig_receive(p->b, &p->there, 0, 0);
+        }
         expect_sent(p->cq, p->a, rig_send(p->a, &wqe));
-        if (i % 3 == 0)
+        if (i % 3 == 0) {
             expect_received(p->far, p->b, MLX5_CQE_RESP_WR_IMM, (uint16_t)(i / 3), bytes);
+        }
         assert_memory_equal(p->there.bytes, p->near.bytes + i, bytes);
     }
     assert_true(p->a->sent > 1000);
@@ -111,12 +115,15 @@ static void test_every_opcode(void **state)
         rig_wqe_start(&wqe, opcodes[i], SIGNALLED);
         bool send = opcodes[i] == MLX5_OPCODE_SEND || opcodes[i] == MLX5_OPCODE_SEND_IMM;
         bool atomic = opcodes[i] == MLX5_OPCODE_ATOMIC_CS || opcodes[i] == MLX5_OPCODE_ATOMIC_FA;
-        if (opcodes[i] != MLX5_OPCODE_NOP && !send)
+        if (opcodes[i] != MLX5_OPCODE_NOP && !send) {
             rig_wqe_remote(&wqe, (uintptr_t)word, p->there.key);
-        if (atomic)
+        }
+        if (atomic) {
             rig_wqe_atomic(&wqe, 5, 6);
-        if (opcodes[i] != MLX5_OPCODE_NOP)
+        }
+        if (opcodes[i] != MLX5_OPCODE_NOP) {
             rig_wqe_data(&wqe, (uintptr_t)p->near.bytes, 8, p->near.key);
+        }
         struct mlx5_cqe64 cqe = expect_sent(p->cq, p->a, rig_send(p->a, &wqe));
         assert_int_equal(be32toh(cqe.sop_drop_qpn) >> 24, opcodes[i]);
         assert_int_equal(be32toh(cqe.byte_cnt), opcodes[i] ? 8 : 0);
@@ -152,18 +159,24 @@ static void make_spoilt_body(struct pair *p, struct rig_wqe *wqe, enum spoil spo
                   : atomic ? MLX5_OPCODE_ATOMIC_FA
                            : MLX5_OPCODE_RDMA_WRITE,
                   0);
-    if (spoil != SPOIL_NO_REMOTE)
+    if (spoil != SPOIL_NO_REMOTE) {
         rig_wqe_remote(wqe, there, p->there.key);
-    if (spoil == SPOIL_ATOMIC_SIZE)
+    }
+    if (spoil == SPOIL_ATOMIC_SIZE) {
         rig_wqe_atomic(wqe, 1, 1);
-    if (spoil == SPOIL_NO_REMOTE || spoil == SPOIL_ATOMIC_CUT)
+    }
+    if (spoil == SPOIL_NO_REMOTE || spoil == SPOIL_ATOMIC_CUT) {
         return;
-    if (read)
+    }
+    if (read) {
         rig_wqe_inline(wqe, "data", 4);
-    if (!read)
+    }
+    if (!read) {
         rig_wqe_data(wqe, near, spoil == SPOIL_ZERO_IS_2_GB ? 0 : 16, p->near.key);
-    if (spoil == SPOIL_MESSAGE_TOO_LONG)
+    }
+    if (spoil == SPOIL_MESSAGE_TOO_LONG) {
         rig_wqe_data(wqe, near, DEVICE_MAX_MESSAGE_BYTES, p->near.key);
+    }
 }
 
 static void store32(struct rig_wqe *wqe, uint32_t at, uint32_t value)
@@ -177,22 +190,30 @@ static void spoil_wqe(struct pair *p, struct rig_wqe *wqe, enum spoil spoil)
     uint32_t qpn = p->a->qp->number;
     make_spoilt_body(p, wqe, spoil);
     rig_wqe_finish(wqe, p->a);
-    if (spoil == SPOIL_QPN)
+    if (spoil == SPOIL_QPN) {
         store32(wqe, 4, (qpn + 1) << 8 | wqe->size / 16);
-    if (spoil == SPOIL_INDEX)
+    }
+    if (spoil == SPOIL_INDEX) {
         store32(wqe, 0, (uint32_t)(p->a->sent + 1) << 8 | wqe->opcode);
-    if (spoil == SPOIL_NO_SIZE)
+    }
+    if (spoil == SPOIL_NO_SIZE) {
         store32(wqe, 4, qpn << 8);
-    if (spoil == SPOIL_TOO_LARGE)
+    }
+    if (spoil == SPOIL_TOO_LARGE) {
         store32(wqe, 4, qpn << 8 | 63);
-    if (spoil == SPOIL_LARGER_THAN_POSTED)
+    }
+    if (spoil == SPOIL_LARGER_THAN_POSTED) {
         store32(wqe, 4, qpn << 8 | 5);
-    if (spoil == SPOIL_OPCODE)
+    }
+    if (spoil == SPOIL_OPCODE) {
         store32(wqe, 0, (uint32_t)p->a->sent << 8 | 0x3d);
-    if (spoil == SPOIL_INLINE_TOO_LONG)
+    }
+    if (spoil == SPOIL_INLINE_TOO_LONG) {
         store32(wqe, 32, 1u << 31 | 13); /* one more than has room in the segment */
-    if (spoil == SPOIL_INLINE_HUGE)
+    }
+    if (spoil == SPOIL_INLINE_HUGE) {
         store32(wqe, 32, UINT32_MAX);
+    }
 }
 
 /* A malformed WQE completes in error with what was wrong of it, though it was not signalled; what
@@ -216,8 +237,9 @@ static void test_malformed(void **state)
         uint16_t after = rig_rdma(p->a, MLX5_OPCODE_RDMA_WRITE, 0, &p->near, 4, &p->there);
         expect_send_error(p->cq, p->a, after, WR_FLUSH_ERR);
         expect_none(p->cq);
-        for (uint32_t i = 0; i < 64; i++)
+        for (uint32_t i = 0; i < 64; i++) {
             assert_int_equal(p->there.bytes[i], 0);
+        }
         rig_delete(p->rig);
     }
 }
@@ -266,17 +288,21 @@ static void test_wrong_service(void **state)
         struct rig_wqe wqe;
         rig_qp_point(a, a);
         rig_wqe_start(&wqe, cases[i].opcode, SIGNALLED);
-        if (cases[i].opcode != MLX5_OPCODE_NOP)
+        if (cases[i].opcode != MLX5_OPCODE_NOP) {
             rig_wqe_remote(&wqe, (uintptr_t)p->there.bytes, p->there.key);
-        if (cases[i].opcode == MLX5_OPCODE_ATOMIC_CS || cases[i].opcode == MLX5_OPCODE_ATOMIC_FA)
+        }
+        if (cases[i].opcode == MLX5_OPCODE_ATOMIC_CS || cases[i].opcode == MLX5_OPCODE_ATOMIC_FA) {
             rig_wqe_atomic(&wqe, 1, 1);
-        if (cases[i].opcode != MLX5_OPCODE_NOP)
+        }
+        if (cases[i].opcode != MLX5_OPCODE_NOP) {
             rig_wqe_data(&wqe, (uintptr_t)p->near.bytes, 8, p->near.key);
+        }
         uint16_t index = rig_send(a, &wqe);
-        if (cases[i].good)
+        if (cases[i].good) {
             expect_sent(p->cq, a, index);
-        else
+        } else {
             expect_send_error(p->cq, a, index, LOCAL_QP_OP_ERR);
+        }
         assert_int_equal(a->qp->state, cases[i].good ? STATE_RTS : STATE_SQE);
     }
 }

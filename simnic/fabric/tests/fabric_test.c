@@ -39,8 +39,9 @@ static pid_t start_peer(const char *path)
     if (peer == 0) {
         struct fabric *fabric = calloc(1, sizeof(*fabric));
         byte = fabric && fabric_attach(fabric, path) == 0;
-        if (write(told[1], &byte, 1) == 1)
+        if (write(told[1], &byte, 1) == 1) {
             pause();
+        }
         _exit(1);
     }
     close(told[1]);
@@ -116,8 +117,9 @@ static bool send_to_peer(struct world *world, uint8_t operation)
                             .destination_qpn = world->peer_slot << QPN_SLOT_SHIFT,
                             .payload_bytes = 512};
     uint8_t *payload = fabric_reserve(world->fabric, world->peer_slot, &packet);
-    if (!payload)
+    if (!payload) {
         return false;
+    }
     memset(payload, 0, packet.payload_bytes);
     fabric_commit(world->fabric, world->peer_slot, &packet);
     return true;
@@ -135,8 +137,9 @@ static void test_full_ring(void **state)
     const struct fabric_ring *ring =
         &world->fabric->file->rings[world->peer_slot][world->fabric->slot];
     unsigned sent = 0;
-    while (sent < 10000 && send_to_peer(world, PACKET_CM))
+    while (sent < 10000 && send_to_peer(world, PACKET_CM)) {
         sent++;
+    }
     uint64_t head = atomic_load(&ring->head);
     assert_in_range(sent, 1, 9999);
     assert_int_equal(head, sent * (sizeof(struct packet) + 512));
@@ -156,10 +159,12 @@ static pid_t start_newcomer(const char *path, int go, int tell)
         char byte;
         struct fabric *fabric = calloc(1, sizeof(*fabric));
         uint32_t slot = UINT32_MAX;
-        if (read(go, &byte, 1) == 1 && fabric && fabric_attach(fabric, path) == 0)
+        if (read(go, &byte, 1) == 1 && fabric && fabric_attach(fabric, path) == 0) {
             slot = fabric->slot;
-        if (write(tell, &slot, sizeof(slot)) == sizeof(slot))
+        }
+        if (write(tell, &slot, sizeof(slot)) == sizeof(slot)) {
             pause();
+        }
         _exit(1);
     }
     return pid;

@@ -27,8 +27,9 @@ static void statistics(void)
         qps[i] =
             (struct fabric_queue_pair_statistics){.qpn = base + i, .type = TYPE_RC, .state = 3};
         uint64_t *counters = &qps[i].send_wqes;
-        for (uint64_t c = 0; c < 17; c++)
+        for (uint64_t c = 0; c < 17; c++) {
             counters[c] = (i + 1) * (c + 1);
+        }
     }
     qps[0].bytes_sent = 1234567890123;
     qps[1].type = TYPE_UD;
@@ -148,14 +149,16 @@ static void random_records(void)
     struct fault_dice dice = {42};
     for (uint32_t i = 0; i < 3000; i++) {
         uint64_t bytes[128];
-        for (uint32_t j = 0; j < 128; j++)
+        for (uint32_t j = 0; j < 128; j++) {
             bytes[j] = fault_roll(&dice);
+        }
         static const uint8_t opcodes[] = {8, 9, 10, 11, 1, 16, 17, 18, 0x28};
         if (i % 2) {
             ((uint8_t *)bytes)[3] = opcodes[bytes[5] % 9];
-            for (uint32_t at = 16; at < 1024; at += 16) /* inline, of a size that may even fit */
+            for (uint32_t at = 16; at < 1024; at += 16) { /* inline, of a size that may even fit */
                 memcpy((uint8_t *)bytes + at, (uint8_t[]){0x80 * (bytes[6] >> at % 64 & 1), 0, 0},
                        3);
+            }
         }
         record(i % 3 == 0, base + i % 3, bytes, (uint32_t)(bytes[7] % 1025));
     }
@@ -167,8 +170,9 @@ static void damage(unsigned which)
     struct fabric_trace *trace = &fabric.file->trace[fabric.slot];
     uint64_t head = atomic_load(&trace->head);
     uint32_t header[6] = {0, 0, which == 1 ? 77 : 0, base, which == 2 ? UINT32_MAX : 64, 0};
-    for (uint32_t i = 0; i < sizeof(header); i++)
+    for (uint32_t i = 0; i < sizeof(header); i++) {
         trace->bytes[(head + i) % FABRIC_TRACE_BYTES] = ((uint8_t *)header)[i];
+    }
     switch (which) {
     case 3:
         atomic_store(&trace->head, head + FABRIC_TRACE_BYTES * 5ull);
@@ -194,22 +198,23 @@ static void hostile(void)
 
 static bool obey(const char *word)
 {
-    if (strcmp(word, "statistics") == 0)
+    if (strcmp(word, "statistics") == 0) {
         statistics();
-    else if (strcmp(word, "records") == 0)
+    } else if (strcmp(word, "records") == 0) {
         work_requests(), completions();
-    else if (strcmp(word, "random") == 0)
+    } else if (strcmp(word, "random") == 0) {
         random_records();
-    else if (strncmp(word, "damage", 6) == 0)
+    } else if (strncmp(word, "damage", 6) == 0) {
         damage((unsigned)atoi(word + 6));
-    else if (strcmp(word, "hostile") == 0)
+    } else if (strcmp(word, "hostile") == 0) {
         hostile();
-    else if (strcmp(word, "fault") == 0)
+    } else if (strcmp(word, "fault") == 0) {
         atomic_fetch_add(&fabric.file->fault_generation, 1);
-    else if (strcmp(word, "tracing") == 0)
+    } else if (strcmp(word, "tracing") == 0) {
         printf("%u ", atomic_load(&fabric.file->tracing));
-    else
+    } else {
         return false;
+    }
     return true;
 }
 
@@ -227,8 +232,9 @@ int main(int argc, char **argv)
     setvbuf(stdout, NULL, _IOLBF, 0);
     while (fgets(line, sizeof(line), stdin)) {
         line[strcspn(line, "\n")] = '\0';
-        if (!obey(line))
+        if (!obey(line)) {
             break;
+        }
         printf("done\n");
     }
     fabric_detach(&fabric);

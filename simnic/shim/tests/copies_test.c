@@ -34,8 +34,9 @@ static void handle(int signal_number, siginfo_t *information, void *context)
     (void)signal_number;
     (void)information;
     traps++;
-    if (emulate_stores(context, &page))
+    if (emulate_stores(context, &page)) {
         return;
+    }
     static const char text[] = "# an instruction is not known\n";
     ssize_t ignored = write(1, text, sizeof(text) - 1);
     (void)ignored;
@@ -63,15 +64,17 @@ static void start(void)
 static const uint8_t *source(void)
 {
     static uint8_t bytes[MOST_BYTES + BLOCK] __attribute__((aligned(64)));
-    for (size_t i = 0; i < sizeof(bytes); i++)
+    for (size_t i = 0; i < sizeof(bytes); i++) {
         bytes[i] = (uint8_t)(i * 37 + 11);
+    }
     return bytes;
 }
 
 static void expect_same(unsigned most_traps, const char *what, size_t bytes, size_t to, size_t from)
 {
-    if (memcmp(alias, plain, PAGE) == 0 && traps <= most_traps)
+    if (memcmp(alias, plain, PAGE) == 0 && traps <= most_traps) {
         return;
+    }
     printf("# %s of %zu bytes to %zu from %zu: %u traps, memory is %s\n", what, bytes, to, from,
            traps, memcmp(alias, plain, PAGE) ? "wrong" : "right");
     fail();
@@ -82,7 +85,7 @@ static void copies_of_the_library(void **state)
 {
     (void)state;
     const uint8_t *from = source();
-    for (size_t bytes = 1; bytes <= MOST_BYTES; bytes++)
+    for (size_t bytes = 1; bytes <= MOST_BYTES; bytes++) {
         for (size_t place = 0; place < BLOCK; place += 3) {
             size_t to = 1024 + place, at = place * 5 % BLOCK;
             unsigned most = 1 + (unsigned)bytes / 128;
@@ -99,6 +102,7 @@ static void copies_of_the_library(void **state)
             library_set(protected_page + to, (int)bytes, bytes);
             expect_same(most, "memset", bytes, to, at);
         }
+    }
 }
 
 static void blocks_of_the_library_are_one_trap(void **state)
@@ -118,7 +122,7 @@ static void pushes_of_copyrpc_are_one_trap(void **state)
     static const enum copy_kind kinds[] = {COPY_WORDS, COPY_SSE2, COPY_AVX512, COPY_NEON};
     unsigned possible = 0;
     (void)state;
-    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
         for (uint32_t bytes = BLOCK; bytes <= 4 * BLOCK && copy_possible(kinds[i]);
              bytes += BLOCK) {
             start();
@@ -127,6 +131,7 @@ static void pushes_of_copyrpc_are_one_trap(void **state)
             expect_same(1, "a push", bytes, 2048, kinds[i]);
             possible++;
         }
+    }
     assert_true(possible >= 8); /* words, and at least one more kind */
 }
 

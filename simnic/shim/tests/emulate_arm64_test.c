@@ -130,8 +130,9 @@ static void handle(int signal_number, siginfo_t *information, void *context)
     traps++;
     unsigned stores = emulate_stores(context, &page);
     went_on_at = (const char *)(uintptr_t)((ucontext_t *)context)->uc_mcontext.pc;
-    if (stores)
+    if (stores) {
         return;
+    }
     printf("# not known: \"%s\", %08x\n", now, *(const uint32_t *)(const void *)went_on_at);
     fflush(stdout);
     _exit(1);
@@ -158,7 +159,7 @@ static bool instructions(void)
         printf("# a piece is longer than %u bytes\n", PIECE_BYTES);
         return false;
     }
-    for (uint64_t seed = first; seed <= last; seed++)
+    for (uint64_t seed = first; seed <= last; seed++) {
         for (size_t i = 0; i < COUNT; i++) {
             struct registers two[2];
             now = pieces[i];
@@ -181,6 +182,7 @@ static bool instructions(void)
                 return false;
             }
         }
+    }
     return true;
 }
 
@@ -188,7 +190,7 @@ static bool copies_of_the_library(void)
 {
     void *(*volatile copy)(void *, const void *, size_t) = memcpy;
     now = "memcpy";
-    for (size_t bytes = 1; bytes <= 512; bytes++)
+    for (size_t bytes = 1; bytes <= 512; bytes++) {
         for (size_t place = 0; place < BLOCK; place += 3) {
             copy(plain + 1024 + place, source + place * 5 % 64, bytes);
             traps = 0;
@@ -199,6 +201,7 @@ static bool copies_of_the_library(void)
                 return false;
             }
         }
+    }
     return true;
 }
 
@@ -206,7 +209,7 @@ static bool pushes_of_copyrpc(void)
 {
     static const enum copy_kind kinds[] = {COPY_WORDS, COPY_NEON};
     now = "a push";
-    for (size_t i = 0; i < 2; i++)
+    for (size_t i = 0; i < 2; i++) {
         for (uint32_t bytes = BLOCK; bytes <= 4 * BLOCK; bytes += BLOCK) {
             fill(source, PAGE);
             copy_blocks(kinds[i], plain + 2048, source, bytes);
@@ -217,6 +220,7 @@ static bool pushes_of_copyrpc(void)
                 return false;
             }
         }
+    }
     return true;
 }
 
@@ -230,8 +234,9 @@ int main(void)
                  {"pushes_of_copyrpc_are_one_trap", pushes_of_copyrpc}};
     struct sigaction action = {.sa_sigaction = handle, .sa_flags = SA_SIGINFO | SA_NODEFER};
     int fd = memfd_create("page", MFD_CLOEXEC), failed = 0;
-    if (fd < 0 || ftruncate(fd, PAGE) != 0 || sigaction(SIGSEGV, &action, NULL) != 0)
+    if (fd < 0 || ftruncate(fd, PAGE) != 0 || sigaction(SIGSEGV, &action, NULL) != 0) {
         return 1;
+    }
     protected_page = mmap(NULL, PAGE, PROT_READ, MAP_SHARED, fd, 0);
     alias = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     plain = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

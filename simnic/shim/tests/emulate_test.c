@@ -49,8 +49,9 @@ static int set_up(void **state)
 /* Fills a source with bytes that differ everywhere. */
 static void fill(uint8_t *source, size_t bytes, unsigned seed)
 {
-    for (size_t i = 0; i < bytes; i++)
+    for (size_t i = 0; i < bytes; i++) {
         source[i] = (uint8_t)(i * 37 + seed * 101 + 11);
+    }
 }
 
 /* One WQE block as libmlx5 pushes it: eight loads and stores. */

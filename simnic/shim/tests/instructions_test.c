@@ -116,8 +116,9 @@ static void handle(int signal_number, siginfo_t *information, void *context)
     traps++;
     unsigned stores = emulate_stores(context, &page);
     went_on_at = (const char *)((ucontext_t *)context)->uc_mcontext.gregs[REG_RIP];
-    if (stores)
+    if (stores) {
         return;
+    }
     printf("# not known: \"%s\", seed %lu\n", now, (unsigned long)now_seed);
     fflush(stdout);
     _exit(1);
@@ -184,9 +185,11 @@ static void randomize(struct registers *two)
     two->components = components();
     two[1] = two[0];
     memset(area[0], 0, AREA_BYTES);
-    for (unsigned i = 1; i < 8; i++)
-        if (components() >> i & 1)
+    for (unsigned i = 1; i < 8; i++) {
+        if (components() >> i & 1) {
             fill(area[0] + component_offset[i], component_bytes[i]);
+        }
+    }
     memcpy(area[0] + 24, &mxcsr, sizeof(mxcsr));
     memcpy(area[0] + 512, &in_use, sizeof(in_use));
     memcpy(area[1], area[0], AREA_BYTES);
@@ -234,8 +237,9 @@ static void expect_same(const struct registers *two, const struct piece *piece)
         same = false;
         printf("# %u traps; it was %semulated to its end\n", traps, left ? "" : "not ");
     }
-    if (same)
+    if (same) {
         return;
+    }
     printf("# in \"%s\", seed %lu\n", piece->text, (unsigned long)now_seed);
     fflush(stdout);
     fail();
@@ -250,12 +254,13 @@ static void emulation_is_as_the_processor(void **state)
     const char *given = getenv("SIMNIC_TEST_SEED");
     uint64_t first = given ? strtoull(given, NULL, 0) : 1, last = given ? first + 1 : ROUNDS + 1;
     unsigned executed = 0;
-    for (now_seed = first; now_seed < last; now_seed++)
-        for (unsigned i = 0; i < PIECES; i++)
+    for (now_seed = first; now_seed < last; now_seed++) {
+        for (unsigned i = 0; i < PIECES; i++) {
             for (unsigned from_store = 0; from_store <= pieces[i].is_store; from_store++) {
                 struct registers two[2];
-                if (!has[pieces[i].feature])
+                if (!has[pieces[i].feature]) {
                     continue;
+                }
                 const char *code = pieces_start + i * PIECE_BYTES + from_store * PREFIX_BYTES;
                 now = pieces[i].text;
                 random_state = now_seed * 7919 + i * 2 + from_store + 1;
@@ -266,6 +271,8 @@ static void emulation_is_as_the_processor(void **state)
                 expect_same(two, &pieces[i]);
                 executed++;
             }
+        }
+    }
     printf("# %u executions of %u pieces\n", executed, (unsigned)PIECES);
 }
 

@@ -28,13 +28,15 @@ static bool find_two_processors(void)
     cpu_set_t all;
     uint32_t found = 0;
     CPU_ZERO(&both);
-    if (sched_getaffinity(0, sizeof(all), &all) != 0)
+    if (sched_getaffinity(0, sizeof(all), &all) != 0) {
         return false;
-    for (uint32_t cpu = 0; cpu < CPU_SETSIZE && found < 2; cpu++)
+    }
+    for (uint32_t cpu = 0; cpu < CPU_SETSIZE && found < 2; cpu++) {
         if (CPU_ISSET(cpu, &all)) {
             CPU_SET(cpu, &both);
             processors[found++] = cpu;
         }
+    }
     return found == 2;
 }
 
@@ -54,8 +56,9 @@ static void it_moves_to_who_wakes_it(void **state)
         struct placement placement = {0};
         run_on(processors[0]);
         sched_setaffinity(0, sizeof(both), &both);
-        for (uint32_t i = 0; i < PLACEMENT_WAKES; i++)
+        for (uint32_t i = 0; i < PLACEMENT_WAKES; i++) {
             placement_woken(&placement, processors[1]);
+        }
         moved = (uint32_t)sched_getcpu() == processors[1];
         expect_allowed(&both);
     }
@@ -67,8 +70,9 @@ static void a_wake_at_its_side_starts_the_count_again(void **state)
     (void)state;
     struct placement placement = {0};
     run_on(processors[0]);
-    for (uint32_t i = 0; i < PLACEMENT_WAKES - 1; i++)
+    for (uint32_t i = 0; i < PLACEMENT_WAKES - 1; i++) {
         placement_woken(&placement, processors[1]);
+    }
     assert_int_equal(placement.wakes_from_elsewhere, PLACEMENT_WAKES - 1);
     placement_woken(&placement, processors[0]);
     assert_int_equal(placement.wakes_from_elsewhere, 0);
@@ -83,8 +87,9 @@ static void it_stays_where_it_may_run(void **state)
     sched_getaffinity(0, sizeof(one), &one);
     const uint32_t forbidden[] = {processors[0] + 1, CPU_SETSIZE, UINT32_MAX - 1};
     for (uint32_t nth = 0; nth < sizeof(forbidden) / sizeof(*forbidden); nth++) {
-        for (uint32_t i = 0; i < 2 * PLACEMENT_WAKES; i++)
+        for (uint32_t i = 0; i < 2 * PLACEMENT_WAKES; i++) {
             placement_woken(&placement, forbidden[nth]);
+        }
         assert_int_equal(sched_getcpu(), processors[0]);
         expect_allowed(&one);
     }

@@ -56,8 +56,9 @@ static inline struct nic *open_nic(struct memory_fabric *fabric)
     struct nic *nic = NULL;
     crpc_error error = {0};
 
-    if (memory_nic_open(fabric, &options, &nic, &error) != CRPC_OK)
+    if (memory_nic_open(fabric, &options, &nic, &error) != CRPC_OK) {
         fail_msg("open: %s", error.message);
+    }
     return nic;
 }
 
@@ -67,8 +68,9 @@ static inline struct nic_keys register_memory(struct nic *nic, void *address, si
     struct nic_keys memory = {0};
     crpc_error error = {0};
 
-    if (nic->operations->memory_register(nic, address, bytes, access, &memory, &error) != CRPC_OK)
+    if (nic->operations->memory_register(nic, address, bytes, access, &memory, &error) != CRPC_OK) {
         fail_msg("register: %s", error.message);
+    }
     return memory;
 }
 
@@ -77,8 +79,9 @@ static inline struct nic_queue_pair *create_queue_pair(struct nic *nic)
     struct nic_queue_pair *queue_pair = NULL;
     crpc_error error = {0};
 
-    if (nic->operations->queue_pair_create(nic, nic, &queue_pair, &error) != CRPC_OK)
+    if (nic->operations->queue_pair_create(nic, nic, &queue_pair, &error) != CRPC_OK) {
         fail_msg("create: %s", error.message);
+    }
     return queue_pair;
 }
 
@@ -89,8 +92,10 @@ static inline void connect_one_way(struct nic_queue_pair *queue_pair, struct nic
     crpc_error error = {0};
 
     OPERATIONS->queue_pair_address(peer, &address);
-    if (OPERATIONS->queue_pair_connect(queue_pair, &address, &default_transport, &error) != CRPC_OK)
+    if (OPERATIONS->queue_pair_connect(queue_pair, &address, &default_transport, &error) !=
+        CRPC_OK) {
         fail_msg("connect: %s", error.message);
+    }
 }
 
 static inline void side_open(struct side *side, struct memory_fabric *fabric)
@@ -139,8 +144,9 @@ static inline const struct memory_fabric_counters *counters(const struct fixture
 
 static inline void run_to_the_end(struct fixture *f, uint64_t seed)
 {
-    if (!memory_fabric_run(f->fabric, STEPS_MAX))
+    if (!memory_fabric_run(f->fabric, STEPS_MAX)) {
         fail_msg("seed %llu: still not quiet", (unsigned long long)seed);
+    }
 }
 
 /* ---- Posting and polling --------------------------------------------------------------------- */
@@ -199,8 +205,9 @@ static inline struct nic_completion poll_one(struct nic *nic)
 {
     struct nic_completion completion = {0};
 
-    if (OPERATIONS->poll(nic, &completion, 1) != 1)
+    if (OPERATIONS->poll(nic, &completion, 1) != 1) {
         fail_msg("nothing to poll from %s", nic->device);
+    }
     return completion;
 }
 
@@ -249,8 +256,9 @@ static inline void assert_error(struct nic *nic, const struct nic_queue_pair *qu
 
 static inline void fill(uint8_t *bytes, uint32_t count, uint8_t first)
 {
-    for (uint32_t i = 0; i < count; i++)
+    for (uint32_t i = 0; i < count; i++) {
         bytes[i] = (uint8_t)(first + i);
+    }
 }
 
 #endif

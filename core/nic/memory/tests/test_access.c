@@ -143,10 +143,11 @@ static void check_access(enum memory_mode mode, const struct access_case *access
     fill(f->a.source, 8, 1);
     fill(f->b.read, 8, 1);
     OPERATIONS->post_write_immediate(queue_pair, &(struct nic_transfer){.immediate = 1}, 0);
-    if (read)
+    if (read) {
         OPERATIONS->post_read(queue_pair, &transfer, 0);
-    else
+    } else {
         OPERATIONS->post_write_immediate(queue_pair, &transfer, 0);
+    }
     OPERATIONS->post_write_immediate(queue_pair, &(struct nic_transfer){.immediate = 3}, 0);
     ring(f, 0);
     assert_true(memory_fabric_run(f->fabric, 10000));
@@ -180,8 +181,9 @@ static void wrong_accesses_kill(void **state)
         print_message("# %s\n", access_cases[i].name);
         check_access(MEMORY_IMMEDIATE, &access_cases[i], true);
         check_access(MEMORY_SCHEDULED, &access_cases[i], true);
-        if (access_cases[i].change == landing_without_right)
+        if (access_cases[i].change == landing_without_right) {
             continue;
+        }
         check_access(MEMORY_IMMEDIATE, &access_cases[i], false);
         check_access(MEMORY_SCHEDULED, &access_cases[i], false);
     }

@@ -89,8 +89,9 @@ static void one_wqe_in_so_many_is_signaled(void **state)
     struct fixture *f = *state;
     struct nic_queue_pair *queue_pair = f->a.queue_pairs[0];
 
-    for (uint32_t i = 0; i < DEPTH; i++)
+    for (uint32_t i = 0; i < DEPTH; i++) {
         post_write(f, 0, i, 1, i, 0);
+    }
     assert_int_equal(nic_send_room(queue_pair), 0);
     ring(f, 0);
     ring(f, 0); /* nothing new: no doorbell */
@@ -107,8 +108,9 @@ static void one_wqe_in_so_many_is_signaled(void **state)
     assert_int_equal(queue_pair->stats.signaled_wqes, 3);
     assert_int_equal(queue_pair->stats.doorbells, 2);
     assert_int_equal(queue_pair->stats.inline_wqes, 0);
-    for (uint32_t i = 0; i < DEPTH; i++)
+    for (uint32_t i = 0; i < DEPTH; i++) {
         assert_receive(f->b.nic, f->b.queue_pairs[0], i, 1);
+    }
 }
 
 static void the_wqe_counters_may_wrap(void **state)
@@ -186,12 +188,14 @@ static void without_a_receive_it_waits(void **state)
     for (uint32_t i = 0; i < RECEIVES + 1; i++) {
         post_write(f, i % 2, i, 1, i, NIC_POST_SIGNALED);
         ring(f, i % 2);
-        if (i < RECEIVES)
+        if (i < RECEIVES) {
             assert_sent(f->a.nic, f->a.queue_pairs[i % 2], i / 2 + 1);
+        }
     }
     assert_int_equal(counters(f)->receiver_not_ready, 1);
-    for (uint32_t i = 0; i < RECEIVES; i++)
+    for (uint32_t i = 0; i < RECEIVES; i++) {
         assert_receive(f->b.nic, f->b.queue_pairs[i % 2], i, 1);
+    }
     assert_nothing(f->b.nic);
     OPERATIONS->refill(f->b.nic);
     assert_receive(f->b.nic, f->b.queue_pairs[0], RECEIVES, 1); /* tried again at poll */
@@ -224,8 +228,9 @@ static void a_peer_that_has_not_joined_yet_is_awaited(void **state)
     connect_one_way(ours, theirs);
     OPERATIONS->post_write_immediate(ours, &transfer, NIC_POST_SIGNALED);
     OPERATIONS->ring_doorbell(ours);
-    for (int i = 0; i < 100; i++)
+    for (int i = 0; i < 100; i++) {
         assert_nothing(f->a.nic);
+    }
     connect_one_way(theirs, ours);
     assert_receive(f->b.nic, theirs, 5, 8);
     assert_sent(f->a.nic, ours, 1);
@@ -242,8 +247,9 @@ static void a_peer_that_talks_to_another_is_not_reached(void **state)
     OPERATIONS->post_write_immediate(ours, &transfer, 0);
     OPERATIONS->post_write_immediate(ours, &transfer, 0);
     OPERATIONS->ring_doorbell(ours);
-    for (int i = 0; i < 9; i++)
+    for (int i = 0; i < 9; i++) {
         assert_nothing(f->a.nic);
+    }
     assert_error(f->a.nic, ours, NIC_ERROR_RETRY, 1);
     assert_error(f->a.nic, ours, NIC_ERROR_FLUSHED, 2);
     assert_nothing(f->b.nic);
@@ -307,8 +313,9 @@ static void a_full_completion_queue_is_counted(void **state)
     OPERATIONS->refill(nic);
     loop = create_queue_pair(nic);
     connect_one_way(loop, loop);
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < 4; i++) {
         OPERATIONS->post_write_immediate(loop, &(struct nic_transfer){0}, 0);
+    }
     OPERATIONS->ring_doorbell(loop);
     assert_int_equal(memory_fabric_counters(fabric)->send_overflows, 1);
     assert_int_equal(memory_fabric_counters(fabric)->receive_overflows, 0);
@@ -321,8 +328,9 @@ static void poll_gives_no_more_than_asked(void **state)
     struct fixture *f = *state;
     struct nic_completion completions[8];
 
-    for (uint32_t i = 0; i < 7; i++)
+    for (uint32_t i = 0; i < 7; i++) {
         post_write(f, 0, 0, 8, i, 0);
+    }
     ring(f, 0);
     assert_int_equal(OPERATIONS->poll(f->b.nic, completions, 4), 4);
     assert_int_equal(completions[3].immediate, 3);
@@ -364,8 +372,9 @@ static void flushing_may_skip_the_unsignaled(void **state)
     struct fixture *f = *state;
 
     memory_fabric_options(f->fabric)->flush_signaled_only = true;
-    for (uint32_t i = 0; i < 6; i++)
+    for (uint32_t i = 0; i < 6; i++) {
         post_write(f, 0, 0, 8, i, i == 2 ? NIC_POST_SIGNALED : 0);
+    }
     OPERATIONS->queue_pair_fail(f->a.queue_pairs[0]);
     assert_error(f->a.nic, f->a.queue_pairs[0], NIC_ERROR_FLUSHED, 3);
     assert_error(f->a.nic, f->a.queue_pairs[0], NIC_ERROR_FLUSHED, 6);
@@ -431,8 +440,9 @@ static void assert_aborts(struct fixture *f, void (*act)(struct fixture *))
 
 static void overrun(struct fixture *f)
 {
-    for (uint32_t i = 0; i <= DEPTH; i++)
+    for (uint32_t i = 0; i <= DEPTH; i++) {
         post_write(f, 0, 0, 1, 0, 0);
+    }
 }
 
 static void post_unconnected(struct fixture *f)

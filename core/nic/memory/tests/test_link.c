@@ -161,8 +161,9 @@ static void count_landing(void *argument, struct nic *target, uint32_t number, u
 
     (void)target;
     (void)number;
-    for (uint64_t i = offset; i < offset + bytes; i++)
+    for (uint64_t i = offset; i < offset + bytes; i++) {
         landings->count[i]++;
+    }
 }
 
 /* Eight WQEs, 0, 2, ... plain WRITEs or READs and 1, 3, ... WRITEs with immediate, all to different
@@ -178,36 +179,45 @@ static void check_once(uint64_t seed, uint32_t *done_but_failed, uint32_t *mende
     memory_fabric_watch(f->fabric, count_landing, &landings);
     memset(f->a.source, 1, RING_BYTES);
     for (uint32_t i = 0; i < 4; i++) {
-        if (seed % 3 == 0)
+        if (seed % 3 == 0) {
             post_read(f, 0, 100 * i, 40, NIC_POST_SIGNALED);
-        else
+        } else {
             post_plain(f, 0, 200 * i, 100);
+        }
         post_write(f, 0, 200 * i + 100, 50, i, NIC_POST_SIGNALED);
     }
     ring(f, 0);
-    for (uint64_t i = 0; i < seed % 61; i++)
+    for (uint64_t i = 0; i < seed % 61; i++) {
         memory_fabric_step(f->fabric);
+    }
     down_for(f, seed % 2 ? f->a.nic : f->b.nic, seed % 5 * 50);
     run_to_the_end(f, seed);
     for (; OPERATIONS->poll(f->b.nic, &completion, 1) == 1; received++) {
-        if (completion.kind != NIC_COMPLETION_RECEIVE || completion.immediate != received)
+        if (completion.kind != NIC_COMPLETION_RECEIVE || completion.immediate != received) {
             fail_msg("seed %llu: receive %u", (unsigned long long)seed, received);
-        for (uint32_t i = 0; i < 200 * received + 150; i++) /* all before it is there */
-            if (landings.count[i] != (i % 200 < 150 && (seed % 3 != 0 || i % 200 >= 100)))
+        }
+        for (uint32_t i = 0; i < 200 * received + 150; i++) { /* all before it is there */
+            if (landings.count[i] != (i % 200 < 150 && (seed % 3 != 0 || i % 200 >= 100))) {
                 fail_msg("seed %llu: byte %u landed %u times", (unsigned long long)seed, i,
                          landings.count[i]);
+            }
+        }
     }
-    for (uint32_t i = 0; i < RING_BYTES; i++)
-        if (landings.count[i] > 1)
+    for (uint32_t i = 0; i < RING_BYTES; i++) {
+        if (landings.count[i] > 1) {
             fail_msg("seed %llu: byte %u landed twice", (unsigned long long)seed, i);
-    while (OPERATIONS->poll(f->a.nic, &completion, 1) == 1) {
-        if (completion.kind == NIC_COMPLETION_SEND)
-            sent = completion.completed;
-        else if (completion.status != (failed++ ? NIC_ERROR_FLUSHED : NIC_ERROR_RETRY))
-            fail_msg("seed %llu: status %u", (unsigned long long)seed, completion.status);
+        }
     }
-    if (sent + failed != 8)
+    while (OPERATIONS->poll(f->a.nic, &completion, 1) == 1) {
+        if (completion.kind == NIC_COMPLETION_SEND) {
+            sent = completion.completed;
+        } else if (completion.status != (failed++ ? NIC_ERROR_FLUSHED : NIC_ERROR_RETRY)) {
+            fail_msg("seed %llu: status %u", (unsigned long long)seed, completion.status);
+        }
+    }
+    if (sent + failed != 8) {
         fail_msg("seed %llu: %u sent, %u failed", (unsigned long long)seed, sent, failed);
+    }
     assert_true(received >= sent / 2);
     assert_int_equal(received, counters(f)->writes);
     *done_but_failed += failed && received > sent / 2;
@@ -220,8 +230,9 @@ static void nothing_is_done_twice(void **state)
     uint32_t done_but_failed = 0, mended = 0;
 
     (void)state;
-    for (uint64_t seed = 1; seed <= SEEDS; seed++)
+    for (uint64_t seed = 1; seed <= SEEDS; seed++) {
         check_once(seed, &done_but_failed, &mended);
+    }
     assert_true(done_but_failed > SEEDS / 50);
     assert_true(mended > SEEDS / 4);
 }
@@ -239,13 +250,15 @@ static void check_answer_lost(bool destroyed)
     assert_receive(f->b.nic, f->b.queue_pairs[0], 5, 8);
     down_for(f, f->b.nic, 10);
     memory_fabric_options(f->fabric)->acknowledge_weight = 1;
-    if (destroyed)
+    if (destroyed) {
         OPERATIONS->queue_pair_destroy(f->b.queue_pairs[0]);
+    }
     run_to_the_end(f, 1);
-    if (destroyed)
+    if (destroyed) {
         assert_error(f->a.nic, f->a.queue_pairs[0], NIC_ERROR_RETRY, 1);
-    else
+    } else {
         assert_sent(f->a.nic, f->a.queue_pairs[0], 1);
+    }
     assert_nothing(f->b.nic);
     fixture_destroy(f);
 }
@@ -291,8 +304,9 @@ static void a_payload_is_fetched_again(void **state)
         memset(f->a.source, 1, RING_BYTES);
         post_plain(f, 0, 0, 500);
         ring(f, 0);
-        for (uint64_t i = 0; i < seed % 8; i++)
+        for (uint64_t i = 0; i < seed % 8; i++) {
             memory_fabric_step(f->fabric);
+        }
         memory_fabric_set_link(f->b.nic, false);
         memset(f->a.source, 2, RING_BYTES);
         memory_fabric_set_link(f->b.nic, true);
@@ -324,8 +338,9 @@ static void a_read_is_answered_anew(void **state)
     memory_fabric_options(f->fabric)->acknowledge_weight = 1;
     run_to_the_end(f, 1);
     assert_sent(f->a.nic, f->a.queue_pairs[0], 1);
-    for (uint32_t i = 0; i < 64; i++)
+    for (uint32_t i = 0; i < 64; i++) {
         assert_int_equal(f->a.landing[i], 2);
+    }
     fixture_destroy(f);
 }
 

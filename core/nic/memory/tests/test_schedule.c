@@ -72,10 +72,12 @@ static uint64_t trace_run(uint64_t seed, struct trace *trace)
         ring(f, i % 4);
     }
     while (memory_fabric_step(f->fabric) != MEMORY_STEP_QUIET) {
-        while (OPERATIONS->poll(f->a.nic, &completion, 1) == 1)
+        while (OPERATIONS->poll(f->a.nic, &completion, 1) == 1) {
             trace_add(trace, completion.completed * 256 + completion.queue_pair_number);
-        while (OPERATIONS->poll(f->b.nic, &completion, 1) == 1)
+        }
+        while (OPERATIONS->poll(f->b.nic, &completion, 1) == 1) {
             trace_add(trace, completion.immediate * 256 + completion.queue_pair_number);
+        }
     }
     assert_int_equal(trace->bytes, 20 * 100);
     fixture_destroy(f);
@@ -91,8 +93,9 @@ static void a_seed_says_it_all(void **state)
     for (uint64_t seed = 0; seed < SEEDS; seed++) {
         const uint64_t hash = trace_run(seed, &trace);
         pieces += trace.calls;
-        if (hash != trace_run(seed, &trace))
+        if (hash != trace_run(seed, &trace)) {
             fail_msg("seed %llu ran differently the second time", (unsigned long long)seed);
+        }
         differ += hash != trace_run(seed + 1, &trace);
     }
     assert_int_equal(differ, SEEDS);
@@ -136,8 +139,9 @@ static void stress_post(struct stress *s)
     const uint32_t offset = stress_offset(pair, wqe);
     const uint32_t flags = random_percent(&s->random, 50) ? NIC_POST_SIGNALED : 0;
 
-    if (wqe == STRESS_WQES || nic_send_room(s->f->a.queue_pairs[pair]) < 2)
+    if (wqe == STRESS_WQES || nic_send_room(s->f->a.queue_pairs[pair]) < 2) {
         return;
+    }
     memset(s->f->a.source + offset, (int)(wqe + 1), STRESS_BYTES);
     post_write(s->f, pair, offset, STRESS_BYTES, pair << 8 | wqe, flags);
     post_read(s->f, pair, offset, STRESS_BYTES, 0);
@@ -154,11 +158,13 @@ static void stress_receive(struct stress *s, const struct nic_completion *comple
     STRESS_ASSERT(s, completion->byte_count == STRESS_BYTES);
     STRESS_ASSERT(s, pair < STRESS_PAIRS && s->received[pair] == wqe);
     STRESS_ASSERT(s, completion->queue_pair_number == s->f->b.queue_pairs[pair]->number);
-    for (uint32_t i = 0; i < STRESS_BYTES; i++)
+    for (uint32_t i = 0; i < STRESS_BYTES; i++) {
         STRESS_ASSERT(s, s->f->b.written[stress_offset(pair, wqe) + i] == wqe + 1);
+    }
     s->received[pair]++;
-    if (s->post_order[pair][wqe] < s->last_received)
+    if (s->post_order[pair][wqe] < s->last_received) {
         s->reordered++;
+    }
     s->last_received = s->post_order[pair][wqe];
 }
 
@@ -166,15 +172,17 @@ static void stress_sent(struct stress *s, const struct nic_completion *completio
 {
     uint32_t pair = 0, done;
 
-    while (s->f->a.queue_pairs[pair]->number != completion->queue_pair_number)
+    while (s->f->a.queue_pairs[pair]->number != completion->queue_pair_number) {
         pair++;
+    }
     STRESS_ASSERT(s, completion->kind == NIC_COMPLETION_SEND);
     STRESS_ASSERT(s, (int32_t)(completion->completed - s->sent[pair]) > 0);
     STRESS_ASSERT(s, completion->completed == s->f->a.queue_pairs[pair]->completed);
     s->sent[pair] = completion->completed;
     done = completion->completed / 2; /* WRITE and READ in turn */
-    for (uint32_t wqe = 0; wqe < done; wqe++)
+    for (uint32_t wqe = 0; wqe < done; wqe++) {
         STRESS_ASSERT(s, s->f->a.landing[stress_offset(pair, wqe) + 7] == 0xee);
+    }
     s->acknowledged_first += (completion->completed + 1) / 2 > s->received[pair];
 }
 
@@ -191,23 +199,29 @@ static void stress_run(struct stress *s, uint64_t seed)
     s->last_post = s->last_received = 0;
     memset(s->f->b.read, 0xee, RING_BYTES);
     do {
-        if (random_percent(&s->random, 10))
+        if (random_percent(&s->random, 10)) {
             stress_post(s);
+        }
         if (random_percent(&s->random, 30)) {
-            if (OPERATIONS->poll(s->f->b.nic, &completion, 1) == 1)
+            if (OPERATIONS->poll(s->f->b.nic, &completion, 1) == 1) {
                 stress_receive(s, &completion);
+            }
             OPERATIONS->refill(s->f->b.nic);
-            if (OPERATIONS->poll(s->f->a.nic, &completion, 1) == 1)
+            if (OPERATIONS->poll(s->f->a.nic, &completion, 1) == 1) {
                 stress_sent(s, &completion);
+            }
         }
     } while (memory_fabric_step(s->f->fabric) != MEMORY_STEP_QUIET ||
              s->last_post < STRESS_PAIRS * STRESS_WQES / 2);
-    while (OPERATIONS->poll(s->f->b.nic, &completion, 1) == 1)
+    while (OPERATIONS->poll(s->f->b.nic, &completion, 1) == 1) {
         stress_receive(s, &completion);
-    while (OPERATIONS->poll(s->f->a.nic, &completion, 1) == 1)
+    }
+    while (OPERATIONS->poll(s->f->a.nic, &completion, 1) == 1) {
         stress_sent(s, &completion);
-    for (uint32_t pair = 0; pair < STRESS_PAIRS; pair++)
+    }
+    for (uint32_t pair = 0; pair < STRESS_PAIRS; pair++) {
         STRESS_ASSERT(s, s->received[pair] == s->posted[pair]);
+    }
     STRESS_ASSERT(s, counters(s->f)->receiver_not_ready == 0);
     STRESS_ASSERT(s, counters(s->f)->send_overflows == 0);
     STRESS_ASSERT(s, counters(s->f)->receive_overflows == 0);
@@ -220,8 +234,9 @@ static void each_queue_pair_is_in_order_and_no_two(void **state)
     struct stress stress = {0};
 
     (void)state;
-    for (uint64_t seed = 1; seed <= SEEDS; seed++)
+    for (uint64_t seed = 1; seed <= SEEDS; seed++) {
         stress_run(&stress, seed);
+    }
     print_message("# %u receives reordered, %u acknowledged before received\n", stress.reordered,
                   stress.acknowledged_first);
     assert_true(stress.reordered > SEEDS);
@@ -241,13 +256,16 @@ static void payload_is_fetched_late_and_at_once(void **state)
         post_write(f, 0, 0, 256, 0, 0);
         ring(f, 0);
         memset(f->a.source, 2, 256); /* nothing was fetched yet: never seen by the peer */
-        for (uint64_t i = 0; i < seed % 4; i++)
+        for (uint64_t i = 0; i < seed % 4; i++) {
             memory_fabric_step(f->fabric);
+        }
         memset(f->a.source, 3, 256);
         run_to_the_end(f, seed);
-        for (int i = 0; i < 256; i++)
-            if (f->b.written[i] < 2 || f->b.written[i] != f->b.written[0])
+        for (int i = 0; i < 256; i++) {
+            if (f->b.written[i] < 2 || f->b.written[i] != f->b.written[0]) {
                 fail_msg("seed %llu: byte %d is %u", (unsigned long long)seed, i, f->b.written[i]);
+            }
+        }
         before += f->b.written[0] == 2;
         after += f->b.written[0] == 3;
         fixture_destroy(f);
@@ -277,8 +295,9 @@ static void a_write_lands_in_pieces_before_its_receive(void **state)
                 landed += words[i] != 0;
             }
             seen = seen || (landed > 0 && landed < 32);
-            if (OPERATIONS->poll(f->b.nic, &completion, 1) == 1)
+            if (OPERATIONS->poll(f->b.nic, &completion, 1) == 1) {
                 assert_int_equal(landed, 32);
+            }
         } while (memory_fabric_step(f->fabric) != MEMORY_STEP_QUIET);
         partly += seen;
         fixture_destroy(f);
@@ -297,14 +316,17 @@ static void a_read_samples_word_by_word(void **state)
         post_read(f, 0, 0, 64, NIC_POST_SIGNALED);
         ring(f, 0);
         do {
-            for (int i = 0; i < 8; i++)
+            for (int i = 0; i < 8; i++) {
                 memcpy(f->b.read + 8 * i, &now, 8);
+            }
             now += UINT64_C(0x0101010101010101);
         } while (memory_fabric_step(f->fabric) != MEMORY_STEP_QUIET);
         memcpy(words, f->a.landing, sizeof(words));
-        for (int i = 0; i < 8; i++)
-            if (words[i] % UINT64_C(0x0101010101010101) != 1)
+        for (int i = 0; i < 8; i++) {
+            if (words[i] % UINT64_C(0x0101010101010101) != 1) {
                 fail_msg("seed %llu: half of a word", (unsigned long long)seed);
+            }
+        }
         torn += words[0] != words[7];
         backwards += words[0] > words[1];
         assert_sent(f->a.nic, f->a.queue_pairs[0], 1);
@@ -329,9 +351,11 @@ static void unaligned_transfers_are_whole(void **state)
         run_to_the_end(f, seed);
         assert_memory_equal(f->b.written + offset, f->a.source + offset, bytes);
         assert_memory_equal(f->a.landing + offset, f->b.read + offset, bytes);
-        for (uint32_t i = 0; i < RING_BYTES; i++)
-            if (i < offset || i >= offset + bytes)
+        for (uint32_t i = 0; i < RING_BYTES; i++) {
+            if (i < offset || i >= offset + bytes) {
                 assert_true(f->b.written[i] == 0 && f->a.landing[i] == 0);
+            }
+        }
         fixture_destroy(f);
     }
 }
@@ -360,8 +384,9 @@ static void memory_may_vanish_in_between(void **state)
         OPERATIONS->post_write_immediate(f->a.queue_pairs[0], &transfer, 0);
         OPERATIONS->post_read(f->a.queue_pairs[0], &transfer, 0);
         ring(f, 0);
-        for (uint64_t i = 0; i < seed % 16; i++)
+        for (uint64_t i = 0; i < seed % 16; i++) {
             memory_fabric_step(f->fabric);
+        }
         OPERATIONS->memory_deregister(f->b.nic, &written);
         OPERATIONS->memory_deregister(f->a.nic, &landing);
         free(theirs);
@@ -404,8 +429,9 @@ static void without_a_receive_it_tries_again(void **state)
 
     memory_fabric_options(f->fabric)->receiver_not_ready_fails = true;
     for (uint32_t i = 0; i < 2; i++) { /* fills the SRQ again, then one too many */
-        for (uint32_t j = 0; j < DEPTH - (i ? 1 : 0); j++)
+        for (uint32_t j = 0; j < DEPTH - (i ? 1 : 0); j++) {
             post_write(f, 1, 0, 8, 0, NIC_POST_SIGNALED);
+        }
         ring(f, 1);
         run_to_the_end(f, 1);
         while (OPERATIONS->poll(f->a.nic, completions, RECEIVES) > 0)
@@ -456,8 +482,9 @@ static void the_event_comes_with_the_completion(void **state)
     for (;;) {
         const bool readable = read(f->b.nic->event_fd, &events, 8) == 8;
         assert_int_equal(readable, OPERATIONS->poll(f->b.nic, &completion, 1));
-        if (readable)
+        if (readable) {
             break;
+        }
         assert_int_not_equal(memory_fabric_step(f->fabric), MEMORY_STEP_QUIET);
     }
     fixture_destroy(f);
@@ -479,21 +506,25 @@ static void destroy_forgets_what_is_under_way(void **state)
             post_read(f, 0, 64 * i, 64, NIC_POST_SIGNALED);
         }
         ring(f, 0);
-        for (uint64_t i = 0; i < seed / 2; i++)
+        for (uint64_t i = 0; i < seed / 2; i++) {
             memory_fabric_step(f->fabric);
+        }
         number = side->queue_pairs[0]->number;
         OPERATIONS->queue_pair_destroy(side->queue_pairs[0]);
         assert_int_equal(create_queue_pair(side->nic)->number, number);
         run_to_the_end(f, seed);
-        while (OPERATIONS->poll(f->a.nic, &completion, 1) == 1)
+        while (OPERATIONS->poll(f->a.nic, &completion, 1) == 1) {
             assert_int_not_equal(completion.queue_pair_number, number);
-        while (OPERATIONS->poll(f->b.nic, &completion, 1) == 1)
+        }
+        while (OPERATIONS->poll(f->b.nic, &completion, 1) == 1) {
             assert_int_not_equal(completion.queue_pair_number, number);
+        }
         OPERATIONS->refill(f->b.nic); /* all receives can be used again */
-        for (uint32_t i = 0; i < RECEIVES; i++)
+        for (uint32_t i = 0; i < RECEIVES; i++) {
             assert_int_equal(memory_fabric_write_immediate(f->fabric, f->b.queue_pairs[1]->number,
                                                            0, 0, 0, NULL, i),
                              NIC_ERROR_NONE);
+        }
         fixture_destroy(f);
     }
 }
@@ -504,8 +535,9 @@ static void what_arrived_before_a_queue_pair_died_completes_before_its_death(voi
     for (uint64_t seed = 1; seed <= SEEDS; seed++) {
         struct fixture *f = fixture_create(seed, MEMORY_SCHEDULED, 1);
         memory_fabric_options(f->fabric)->receive_weight = 0;
-        for (uint32_t i = 0; i < 8; i++)
+        for (uint32_t i = 0; i < 8; i++) {
             post_write(f, 0, 0, 8, i, 0);
+        }
         ring(f, 0);
         assert_false(memory_fabric_run(f->fabric, 2000));
         memory_fabric_kill(f->b.queue_pairs[0]);

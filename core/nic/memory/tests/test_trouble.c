@@ -58,18 +58,21 @@ static void a_cut_takes_the_answers_with_it(void **state)
             post_read(f, 0, 8 * i, 8, NIC_POST_SIGNALED);
         }
         ring(f, 0);
-        for (uint64_t i = 0; i < seed % 60; i++)
+        for (uint64_t i = 0; i < seed % 60; i++) {
             memory_fabric_step(f->fabric);
+        }
         memory_fabric_cut(seed % 2 ? f->a.queue_pairs[0] : f->b.queue_pairs[0]);
         run_to_the_end(f, seed);
-        while (OPERATIONS->poll(f->b.nic, &completion, 1) == 1)
+        while (OPERATIONS->poll(f->b.nic, &completion, 1) == 1) {
             received += completion.kind == NIC_COMPLETION_RECEIVE;
+        }
         while (OPERATIONS->poll(f->a.nic, &completion, 1) == 1) {
             const bool first = completion.kind == NIC_COMPLETION_ERROR && failed == 0;
-            if (completion.kind == NIC_COMPLETION_SEND)
+            if (completion.kind == NIC_COMPLETION_SEND) {
                 assert_int_equal(failed, 0);
-            else
+            } else {
                 assert_int_equal(completion.status, first ? NIC_ERROR_RETRY : NIC_ERROR_FLUSHED);
+            }
             assert_int_equal(completion.completed, sent + failed + 1);
             sent += completion.kind == NIC_COMPLETION_SEND;
             failed += completion.kind == NIC_COMPLETION_ERROR;
@@ -122,8 +125,9 @@ static void a_nic_is_cut_with_all_it_has(void **state)
         ring(f, i);
     }
     run_to_the_end(f, 1);
-    for (uint32_t i = 0; i < 3; i++)
+    for (uint32_t i = 0; i < 3; i++) {
         assert_int_equal(poll_one(f->a.nic).status, NIC_ERROR_RETRY);
+    }
     later = create_queue_pair(f->b.nic);
     peer = create_queue_pair(f->a.nic);
     connect_one_way(later, peer);
@@ -146,8 +150,9 @@ static void a_cut_in_immediate_mode_ends_after_polls(void **state)
     memory_fabric_cut(f->a.queue_pairs[0]);
     post_write(f, 0, 0, 8, 1, 0);
     ring(f, 0);
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < 4; i++) {
         assert_nothing(i % 2 ? f->a.nic : f->b.nic); /* any nic's polls count */
+    }
     assert_error(f->a.nic, f->a.queue_pairs[0], NIC_ERROR_RETRY, 1);
     assert_int_equal(memory_fabric_step(f->fabric), MEMORY_STEP_QUIET);
     fixture_destroy(f);
@@ -169,8 +174,9 @@ static void check_kill(enum memory_mode mode)
     post_write(f, 0, 0, 8, 3, 0);
     ring(f, 0);
     assert_true(memory_fabric_run(f->fabric, 2000));
-    for (uint32_t i = 1; i <= 3; i++)
+    for (uint32_t i = 1; i <= 3; i++) {
         assert_error(f->a.nic, f->a.queue_pairs[0], NIC_ERROR_FLUSHED, i);
+    }
     post_write(f, 0, 0, 8, 4, 0); /* dropped */
     assert_int_equal(f->a.queue_pairs[0]->posted, 3);
     assert_nothing(f->b.nic);
@@ -270,8 +276,9 @@ static void the_watcher_sees_each_byte_once(void **state)
         post_write(f, 0, 504, 0, 3, 0);
         ring(f, 0);
         run_to_the_end(f, seed);
-        for (uint32_t i = 0; i < RING_BYTES; i++)
+        for (uint32_t i = 0; i < RING_BYTES; i++) {
             assert_int_equal(watch.seen[i], i >= 3 && i < 504);
+        }
         fixture_destroy(f);
     }
 }
@@ -303,9 +310,10 @@ static void check_hostile(enum memory_mode mode)
 
     assert_int_equal(memory_fabric_write(f->fabric, 12345, at, write_key, 4, "abc"),
                      NIC_ERROR_RETRY);
-    for (uint32_t i = 1; i < RECEIVES; i++)
+    for (uint32_t i = 1; i < RECEIVES; i++) {
         assert_int_equal(memory_fabric_write_immediate(f->fabric, number, 0, 0, 0, NULL, i),
                          NIC_ERROR_NONE);
+    }
     assert_int_equal(memory_fabric_write_immediate(f->fabric, number, at, write_key, 2, "x", 9),
                      NIC_ERROR_RNR);
     assert_int_equal(counters(f)->receiver_not_ready, 0);
@@ -349,26 +357,29 @@ static void chaos_act(struct fixture *f, struct random_generator *random)
     struct nic_transfer transfer = write_transfer(side, other, 0, random_below(random, 300), 0);
     const uint32_t action = random_below(random, 1000);
 
-    if (action == 0)
+    if (action == 0) {
         memory_fabric_cut(queue_pair);
-    else if (action == 1)
+    } else if (action == 1) {
         memory_fabric_kill(queue_pair);
-    else if (action == 2)
+    } else if (action == 2) {
         OPERATIONS->queue_pair_fail(queue_pair);
-    else if (action < 6)
+    } else if (action < 6) {
         memory_fabric_stall(queue_pair, random_below(random, 200));
-    else if (action == 6)
+    } else if (action == 6) {
         transfer.remote_key = 0;
-    else if (action == 7)
+    } else if (action == 7) {
         transfer.local_key = 0;
-    else if (action < 12)
+    } else if (action < 12) {
         memory_fabric_set_link(side->nic, action != 8);
-    if (action > 500 || nic_send_room(queue_pair) == 0)
+    }
+    if (action > 500 || nic_send_room(queue_pair) == 0) {
         return;
-    if (action % 4 == 0)
+    }
+    if (action % 4 == 0) {
         OPERATIONS->post_write(queue_pair, &transfer, 0);
-    else
+    } else {
         OPERATIONS->post_write_immediate(queue_pair, &transfer, 0);
+    }
     OPERATIONS->ring_doorbell(queue_pair);
 }
 
@@ -379,10 +390,12 @@ static void chaos_poll(struct fixture *f, struct side *side, uint64_t seed, uint
 
     while (OPERATIONS->poll(side->nic, &completion, 1) == 1) {
         queue_pair = memory_fabric_find(f->fabric, completion.queue_pair_number);
-        if (!queue_pair || queue_pair->nic != side->nic)
+        if (!queue_pair || queue_pair->nic != side->nic) {
             fail_msg("seed %llu: completion of nobody", (unsigned long long)seed);
-        if (queue_pair->completed > queue_pair->posted)
+        }
+        if (queue_pair->completed > queue_pair->posted) {
             fail_msg("seed %llu: more completed than posted", (unsigned long long)seed);
+        }
         *receives += completion.kind == NIC_COMPLETION_RECEIVE;
     }
     OPERATIONS->refill(side->nic);
@@ -407,17 +420,19 @@ static void chaos_run(uint64_t seed, enum memory_mode mode)
     while (!memory_fabric_run(f->fabric, 1000)) { /* without a receive the last ones wait */
         chaos_poll(f, &f->a, seed, &receives);
         chaos_poll(f, &f->b, seed, &receives);
-        if (counters(f)->steps > STEPS_MAX)
+        if (counters(f)->steps > STEPS_MAX) {
             fail_msg("seed %llu: still not quiet", (unsigned long long)seed);
+        }
     }
     chaos_poll(f, &f->a, seed, &receives);
     chaos_poll(f, &f->b, seed, &receives);
     for (uint32_t i = 0; i < 2 * f->pairs; i++) {
         struct side *side = i % 2 ? &f->a : &f->b;
         const struct nic_queue_pair *queue_pair = side->queue_pairs[i / 2];
-        if (queue_pair->posted - queue_pair->completed >= side->nic->signal_interval)
+        if (queue_pair->posted - queue_pair->completed >= side->nic->signal_interval) {
             fail_msg("seed %llu: queue pair %u: posted %u, completed %u", (unsigned long long)seed,
                      queue_pair->number, queue_pair->posted, queue_pair->completed);
+        }
     }
     assert_true(receives <= counters(f)->writes);
     assert_int_equal(f->a.nic->receives_posted, RECEIVES);

@@ -47,8 +47,9 @@ static void check_needs_no_receive(enum memory_mode mode)
     const struct nic_transfer transfer = write_transfer(&f->a, &f->b, 0, 8, 0);
 
     f->a.source[0] = 42;
-    for (uint32_t i = 0; i < RECEIVES; i++)
+    for (uint32_t i = 0; i < RECEIVES; i++) {
         memory_fabric_write_immediate(f->fabric, f->b.queue_pairs[0]->number, 0, 0, 0, NULL, i);
+    }
     post_plain(f, &transfer);
     run_to_the_end(f, 1);
     assert_sent(f->a.nic, f->a.queue_pairs[0], 1);
@@ -76,9 +77,11 @@ static void an_immediate_speaks_for_those_before(void **state)
         post_plain(f, &transfer);
         post_write(f, 0, 1000, 0, 3, 0);
         ring(f, 0);
-        while (OPERATIONS->poll(f->b.nic, &completion, 1) == 0)
-            if (memory_fabric_step(f->fabric) == MEMORY_STEP_QUIET)
+        while (OPERATIONS->poll(f->b.nic, &completion, 1) == 0) {
+            if (memory_fabric_step(f->fabric) == MEMORY_STEP_QUIET) {
                 fail_msg("seed %llu: no receive", (unsigned long long)seed);
+            }
+        }
         assert_int_equal(completion.immediate, 3);
         assert_memory_equal(f->b.written, f->a.source, 1000);
         fixture_destroy(f);
@@ -90,10 +93,11 @@ static void check_refused(enum memory_mode mode, bool remotely)
     struct fixture *f = fixture_create(1, mode, 1);
     struct nic_transfer transfer = write_transfer(&f->a, &f->b, 0, 8, 0);
 
-    if (remotely)
+    if (remotely) {
         transfer.remote_key = f->b.read_memory.remote_key;
-    else
+    } else {
         transfer.local_key ^= 1;
+    }
     post_plain(f, &transfer);
     run_to_the_end(f, 1);
     assert_error(f->a.nic, f->a.queue_pairs[0],
@@ -121,8 +125,9 @@ static void a_large_one_lands_whole(void **state)
     (void)state;
     assert_non_null(from);
     assert_non_null(to);
-    for (uint32_t i = 0; i < LARGE_BYTES; i++)
+    for (uint32_t i = 0; i < LARGE_BYTES; i++) {
         from[i] = (uint8_t)(i * 7 + i / 4096);
+    }
     here = register_memory(f->a.nic, from, LARGE_BYTES, 0);
     there = register_memory(f->b.nic, to, LARGE_BYTES,
                             CRPC_ACCESS_LOCAL_WRITE | CRPC_ACCESS_REMOTE_WRITE);
