@@ -1,10 +1,11 @@
-"""layers_test.py SOURCE_ROOT: who includes whom (docs/design.md, section 1): down only, never up or sideways. TAP."""
-import os
+"""layers_test.py SOURCE_ROOT: who includes whom (docs/architecture.md, "The layers"): down only, never up or sideways. TAP."""
 import re
 import sys
 from pathlib import Path
 
-root = sys.argv[1]
+ROOT = Path(sys.argv[1])
+sys.path.insert(0, str(ROOT / "tests"))
+from layers import Layers, report, sources_of  # noqa: E402
 
 # Folder -> folders whose headers it may include, besides its own.
 ALLOWED = {
@@ -28,57 +29,17 @@ ALLOWED = {
     "nccl": ["capi"],
 }
 # The one way up: core sees the ABI's types through abi.h. drivers.c is the table of drivers.
-EXCEPTIONS = {("core/nic/drivers.c", "core/nic/mlx5/driver.h"), ("core/base/abi.h", "capi/copyrpc.h"), ("core/nic/drivers.c", "core/nic/verbs/driver.h")}
+EXCEPTIONS = frozenset({("core/nic/drivers.c", "core/nic/mlx5/driver.h"), ("core/nic/drivers.c", "core/nic/verbs/driver.h"),
+                        ("core/base/abi.h", "capi/copyrpc.h")})
 
-# A folder without a rule would be checked by nobody, and a rule without a folder is none yet.
-strays = []
-for top in ("core", "capi", "tools", "examples/c"):
-    for folder, below, names in os.walk(os.path.join(root, top)):
-        below[:] = [name for name in below if name != "tests"]
-        relative = os.path.relpath(folder, root)
-        if relative not in ALLOWED and any(name.endswith((".c", ".h", ".cpp")) for name in names):
-            strays.append(relative + " has no rule in ALLOWED")
-ALLOWED = {folder: below for folder, below in ALLOWED.items() if os.path.isdir(os.path.join(root, folder))}
-
-headers: dict[str, list[str]] = {}
-for folder in ALLOWED:
-    for name in os.listdir(os.path.join(root, folder)):
-        if name.endswith(".h"):
-            headers.setdefault(name, []).append(folder + "/" + name)
+PUBLIC_CALL = re.compile(r"\bcrpc_(?:context|endpoint|channel|rail|cache|listener|region|submit|poll|wait|retain|reserve|commit|abort)\w*\(")
 
 
-def targets(folder, include):
-    """The files of ours that an include can mean."""
-    beside = os.path.normpath(os.path.join(folder, include))
-    if os.path.exists(os.path.join(root, beside)):
-        return [beside]
-    name = os.path.basename(include)
-    return headers.get(name, []) if "/" not in include else [
-        path for path in headers.get(name, []) if path.endswith("/" + include)]
+def calls_public_api(source: str) -> bool:
+    return bool(PUBLIC_CALL.search(re.sub(r"/\*.*?\*/", "", (ROOT / source).read_text(), flags=re.S)))
 
 
-results = [("every folder has a rule", strays)]
-for folder, below in sorted(ALLOWED.items()):
-    wrong = []
-    for name in sorted(os.listdir(os.path.join(root, folder))):
-        path = folder + "/" + name
-        if not name.endswith((".c", ".h", ".cpp")):
-            continue
-        text = Path(root, path).read_text()
-        for include in re.findall(r'#include ["<]([^">]+)[">]', text):
-            found = targets(folder, include)
-            allowed = [target for target in found
-                       if os.path.dirname(target) in [folder] + below or (path, target) in EXCEPTIONS]
-            if found and not allowed:
-                wrong.append("%s includes %s" % (path, include))
-        if folder.startswith("core/") and re.search(r"\bcrpc_(?:context|endpoint|channel|rail|cache|listener|region|submit|poll|wait|"
-                                                    r"retain|reserve|commit|abort)\w*\(", re.sub(r"/\*.*?\*/", "", text, flags=re.S)):
-            wrong.append("%s calls a function of the public API" % path)
-    results.append((folder + " includes only what lies below it", wrong))
-
-print("1..%d" % len(results))
-for number, (name, wrong) in enumerate(results, 1):
-    print("%s %d - %s" % ("not ok" if wrong else "ok", number, name))
-    for line in wrong:
-        print("# " + line)
-sys.exit(any(wrong for _, wrong in results))
+layers = Layers(ROOT, ALLOWED, tops=("core", "capi", "tools", "examples/c"), known=("simnic",), exceptions=EXCEPTIONS)
+callers = [source + " does" for folder in layers.rules if folder.startswith("core/") for source in sources_of(ROOT, folder)
+           if calls_public_api(source)]
+report([*layers.check(), ("nothing in core calls the public API", callers)])

@@ -1,6 +1,6 @@
-/* address.c: socket addresses and the rails they belong to; binding, and resolving addresses and
- * routes, which takes no time here as all that can be reached is known. */
-#include "private.h"
+/* address.c: socket addresses, the rails that they belong to, binding, and resolving addresses and
+ * routes. Resolving takes no time, since the rails are all that can be reached. */
+#include "simnic/cm/internal.h"
 
 #include <endian.h>
 #include <errno.h>
@@ -141,8 +141,8 @@ static void set_port(struct cm_id *id, uint16_t port)
     ib->service_mask |= htobe64(SERVICE_MASK);
 }
 
-/* The port space in which an identifier binds: an InfiniBand address names one itself, among those
- * its own allows. */
+/* The port space in which an identifier binds. An InfiniBand address names it, and the identifier's
+ * own must allow it. */
 static uint16_t port_space_of(const struct cm_id *id, const struct sockaddr_storage *address)
 {
     static const uint16_t spaces[] = {RDMA_PS_IB, RDMA_PS_TCP, RDMA_PS_UDP};
@@ -257,7 +257,7 @@ int command_bind(const struct cm_call *call)
     return bind_of(call, command.id, &address);
 }
 
-/* The address of a rail from which one reaches an address of that rail: of the same kind. */
+/* Sets the source to the rail's address of the same kind as the destination. */
 static void source_for(struct cm_id *id, int rail)
 {
     uint8_t raw[16];
@@ -363,7 +363,7 @@ int command_resolve_addr(const struct cm_call *call)
         return -EINVAL;
     }
     if (command.src_size == 0) {
-        source.ss_family = AF_UNSPEC; /* what lies there is not an address */
+        source.ss_family = AF_UNSPEC; /* the field holds no address */
     }
     return resolve(call, command.id, &source, &destination);
 }

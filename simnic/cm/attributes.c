@@ -1,7 +1,7 @@
-/* attributes.c: what a connection means for its queue pair: the path record, the address handle's
- * attributes, and those of INIT, RTR and RTS that librdmacm asks for, with the masks and values
- * that the kernel gives for RoCE. */
-#include "private.h"
+/* attributes.c: what a connection's queue pair needs: the path record, the attributes of the
+ * address handle, and those for INIT, RTR and RTS that librdmacm asks for. The masks and values are
+ * those of the kernel for RoCE. */
+#include "simnic/cm/internal.h"
 
 #include <endian.h>
 #include <errno.h>
@@ -30,8 +30,8 @@ enum {
 
 enum { ACCESS_REMOTE_WRITE = 2, ACCESS_REMOTE_READ = 4, ACCESS_REMOTE_ATOMIC = 8 };
 
-/* Twice the path's lifetime, and what the device needs: 4.096 us * 2^18, which the kernel computes
- * for these devices. */
+/* 4.096 us * 2^18: twice the path's lifetime, and what the device needs, as the kernel computes
+ * it. */
 #define ACK_TIMEOUT 18
 
 static uint8_t packet_lifetime(const struct cm_id *id)
@@ -83,7 +83,7 @@ void attributes_address_handle(const struct cm_id *id, struct ib_uverbs_ah_attr 
     attribute->port_num = RAIL_PORT;
 }
 
-/* Before there is a connection, and for UD at any time, the kernel ignores which state is asked
+/* Without a connection, and for UD at any time, the kernel ignores which state the program asks
  * for. */
 static void without_connection(const struct cm_id *id, struct ib_uverbs_qp_attr *attribute)
 {

@@ -1,13 +1,13 @@
 /* cm.c: the life of a connection manager, of its files and of its identifiers, and the entry points
  * of cm.h. */
-#include "private.h"
-
-#include "dma.h"
+#include "simnic/cm/internal.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "simnic/nic/dma.h"
 
 struct cm *cm_create(const struct cm_host *host)
 {
@@ -47,7 +47,8 @@ void cm_destroy(struct cm *cm)
     free(cm);
 }
 
-/* A packet sequence number or a serial has to differ, not to be unpredictable: splitmix64. */
+/* Packet sequence numbers and serials must differ. They need not be unpredictable, so this is
+ * SplitMix64. */
 uint32_t cm_random(struct cm *cm)
 {
     uint64_t z = cm->random += 0x9e3779b97f4a7c15u;
@@ -66,8 +67,7 @@ struct cm *cm_of(const struct cm_id *id)
     return id->file->cm;
 }
 
-/* Sends what a call has queued, lets the lock go, and asks for cm_run if there is something to wait
- * for. */
+/* Sends what a call has queued, gives the lock back, and asks for cm_run if a timer was started. */
 static void leave(struct cm *cm)
 {
     outbox_flush(cm);
@@ -152,7 +152,7 @@ static int run_locked(struct cm_file *file, const struct cm_call *call, uint32_t
     pthread_mutex_lock(&cm->lock);
     file->users++;
     int result = file->closing ? -EBADF : run_command(file, call, number, nonblocking);
-    /* Flushing lets the lock go: until then, the file must not. */
+    /* Flushing lets the lock go for a while. `users` keeps the file until it is done. */
     outbox_flush(cm);
     file->users--;
     if (file->closing) {
@@ -202,7 +202,7 @@ ssize_t cm_file_write(struct cm_file *file, const void *command, size_t bytes, b
         return error ? error : -EFAULT;
     }
     struct cm_call call = {.file = file, .in = in, .in_bytes = in_bytes, .out_bytes = header.out};
-    /* No thread may be cancelled with the lock in its hands. */
+    /* No thread may be cancelled while it holds the lock. */
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &call.cancel_state);
     int result = run_locked(file, &call, header.cmd, nonblocking);
     pthread_setcancelstate(call.cancel_state, NULL);
@@ -261,8 +261,8 @@ struct cm_id *id_new(struct cm_file *file, uint16_t port_space, uint8_t queue_pa
     id->rail = NO_RAIL;
     id->port_entry = PORT_NONE;
     id->packet_sequence_number = cm_random(cm) & 0xffffff;
-    /* The number is used again soon, the serial above it is not: late messages to a former owner
-     * are told apart. */
+    /* The number is used again soon, but not the serial above it. So late messages to the number's
+     * former owner are known as such. */
     cm->id_serial = (cm->id_serial + 1) & 0xffff;
     if (cm->id_serial == 0) {
         cm->id_serial = 1;
@@ -292,7 +292,7 @@ static void release(struct cm_id *id)
 void id_destroy(struct cm_id *id)
 {
     struct cm_id *request;
-    /* A request that nobody has read is an identifier that nobody will destroy. */
+    /* The program will not destroy the identifier of a request that it has not read. */
     while ((request = events_take_request(id))) {
         release(request);
     }
@@ -335,7 +335,7 @@ uint64_t cm_run(struct cm *cm)
     cm->resend_due = 0;
     uint64_t next = timers_run(cm, cm_now(cm));
     cm->timers_changed =
-        false; /* `next` knows of all; who adds one while the flush has let go asks again */
+        false; /* `next` counts all; a timer that is added during the flush asks again */
     outbox_flush(cm);
     if (cm->resend_due && cm->resend_due < next) {
         next = cm->resend_due;

@@ -1,6 +1,6 @@
-/* commands.c: which function carries out which command, and the commands that make and destroy
+/* commands.c: which function executes which command, and the commands that make and destroy
  * identifiers. */
-#include "private.h"
+#include "simnic/cm/internal.h"
 
 #include <errno.h>
 
@@ -40,7 +40,7 @@ static int command_create_id(const struct cm_call *call)
     response.id = id->number;
     int error = call_copy_out(command.response, &response, sizeof(response));
     if (error) {
-        id_destroy(id); /* the program does not know of it */
+        id_destroy(id); /* the program does not know its number */
     }
     return error;
 }
@@ -75,7 +75,7 @@ static cm_command *const commands[] = {
     [RDMA_USER_CM_CMD_REJECT] = command_reject,
     [RDMA_USER_CM_CMD_DISCONNECT] = command_disconnect,
     [RDMA_USER_CM_CMD_INIT_QP_ATTR] = command_init_qp_attr,
-    [RDMA_USER_CM_CMD_GET_EVENT] = NULL,  /* it waits: cm.c has it go its own way */
+    [RDMA_USER_CM_CMD_GET_EVENT] = NULL,  /* it may wait: cm.c executes it */
     [RDMA_USER_CM_CMD_GET_OPTION] = NULL, /* the kernel has none either */
     [RDMA_USER_CM_CMD_SET_OPTION] = command_set_option,
     [RDMA_USER_CM_CMD_NOTIFY] = command_notify,

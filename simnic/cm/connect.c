@@ -1,6 +1,6 @@
-/* connect.c: the commands that make and end connections, and how a conversation with a peer is
- * left. What the peer answers is in receive.c. */
-#include "private.h"
+/* connect.c: the commands that make and end connections, and how a conversation is left. receive.c
+ * handles what the peer answers. */
+#include "simnic/cm/internal.h"
 
 #include <errno.h>
 #include <string.h>
@@ -55,7 +55,7 @@ static void put_ece(struct cm_message *message, const struct rdma_ucm_ece *ece)
     message->ece_attributes = ece->attr_mod;
 }
 
-/* What the service's host answers when nobody listens: there is one host here, so it need not be
+/* What the other host answers when nobody listens. There is only one host here, so it need not be
  * asked. */
 static void no_listener(struct cm_id *id)
 {
@@ -114,7 +114,7 @@ static int connect_id(struct cm_id *id, const struct rdma_ucm_connect *command)
     return 0;
 }
 
-/* Programs older than ECE end the command before it. */
+/* The commands of programs that do not know ECE end before it. */
 static bool copy_in_without_ece(const struct cm_call *call, void *to, size_t bytes, size_t least)
 {
     memset(to, 0, bytes);
@@ -171,7 +171,7 @@ void talk_established(struct cm_id *id)
 {
     timer_stop(id);
     id->talk.state = TALK_ESTABLISHED;
-    cm_of(id)->timers_changed = true; /* from now on somebody has to look whether the peer lives */
+    cm_of(id)->timers_changed = true; /* from now on cm_run looks whether the peer lives */
 }
 
 static int accept_datagram(struct cm_id *id, const struct rdma_ucm_conn_param *parameters)
@@ -211,7 +211,7 @@ static int accept_request(struct cm_id *id, const struct rdma_ucm_accept *comman
     return 0;
 }
 
-/* The active side's accept: it has set its queue pair up. */
+/* The active side accepts: it has set its queue pair up. */
 static int ready_to_use(struct cm_id *id)
 {
     if (id->talk.state != TALK_REP_RECEIVED) {
@@ -264,7 +264,7 @@ static int accept_id(struct cm_id *id, const struct rdma_ucm_accept *command)
     } else {
         error = ready_to_use(id);
     }
-    /* Who cannot accept has rejected, as the kernel sees it. */
+    /* For the kernel, a failed accept is a rejection. */
     if (error && !is_datagram(id)) {
         reject_connection(id, REJECT_CONSUMER_DEFINED, "", 0);
     }
@@ -345,7 +345,7 @@ int command_disconnect(const struct cm_call *call)
     if (!id->talk.begun) {
         return -EINVAL;
     }
-    /* In any other state there is nothing to end, and the kernel does not complain. */
+    /* In any other state there is nothing to end. The kernel does not complain then, either. */
     if (id->talk.state == TALK_ESTABLISHED) {
         struct cm_message request = message_to_peer(id, MESSAGE_DREQ);
         id->talk.state = TALK_DREQ_SENT;

@@ -1,5 +1,5 @@
 /* events.c: the queue of events that each file has, and GET_EVENT. */
-#include "private.h"
+#include "simnic/cm/internal.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -7,9 +7,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* The counter of the event descriptor is above zero exactly while events wait, so that poll tells
- * it. The system calls are made directly: the program's `write` to this descriptor means something
- * else in this process. */
+/* The counter of the event descriptor is above zero exactly while events wait, so that poll tells.
+ * These are direct system calls, since write() to this descriptor is a command to the connection
+ * manager in this process. */
 static void signal_events(struct cm_file *file)
 {
     uint64_t count = 1;
@@ -38,8 +38,9 @@ struct cm_event *event_new(struct cm_id *id, enum cm_event_type type, int status
     return event;
 }
 
-/* The program knows a new identifier by what GET_EVENT gave it, but the kernel tells it of it only
- * once it has accepted and so named it; an error before makes the accept fail. */
+/* A program learns of a new identifier from GET_EVENT. The kernel reports events of it only after
+ * the program has accepted it, and so given it a uid. An error before that makes the accept
+ * fail. */
 void event_queue(struct cm_event *event)
 {
     if (!event) {
@@ -132,7 +133,7 @@ void events_move(struct cm_id *id, struct cm_file *to)
     pthread_cond_broadcast(&to->changed);
 }
 
-/* Old programs know no ECE, and 32-bit ones not the padding before it. */
+/* Old programs do not know ECE, and 32-bit programs do not have the padding before it. */
 #define EVENT_MIN_BYTES offsetof(struct rdma_ucm_event_resp, reserved)
 
 static int deliver(struct cm_file *file, const struct rdma_ucm_get_event *command,
@@ -162,7 +163,7 @@ static int deliver(struct cm_file *file, const struct rdma_ucm_get_event *comman
     return 0;
 }
 
-/* A thread may be cancelled where it waits in the kernel's write, and so it may here. */
+/* A thread may be cancelled while it waits in the kernel's write(), so it may be here, too. */
 static void waiter_cancelled(void *argument)
 {
     struct cm_file *file = argument;

@@ -1,18 +1,18 @@
-/* message.h: what two connection managers say to each other. Both run on one machine, so fields are
- * in host order and the layout is the compiler's; only the addresses and ports inside are in
- * network order, as the socket addresses they become. */
+/* message.h: messages between two connection managers. Both run on one machine, so fields are in
+ * host order, and the layout is the compiler's. Only addresses and ports are in network order, as
+ * they are in socket addresses. */
 #ifndef SIMNIC_CM_MESSAGE_H
 #define SIMNIC_CM_MESSAGE_H
 
 #include <stdint.h>
 
-#include "cm.h"
+#include "simnic/cm/cm.h"
 
 #define CM_MESSAGE_MAGIC 0x73634d31u
 
-/* Private data that the InfiniBand CM carries in each message; a request's is what is left after
- * the address header of the IP addressing annex. The receiver of a message is told these lengths,
- * not the sender's: the rest is zeros. */
+/* How much private data a message of the InfiniBand CM carries. In a request it is what the address
+ * header of the IP addressing annex leaves. The receiver is told these lengths, and not the
+ * sender's: the rest is zeros. */
 #define REQUEST_PRIVATE_BYTES 56
 #define REPLY_PRIVATE_BYTES 196
 #define REJECT_PRIVATE_BYTES 148
@@ -45,10 +45,9 @@ enum sidr_status { SIDR_SUCCESS = 0, SIDR_UNSUPPORTED = 1, SIDR_REJECT = 2 };
 struct cm_message {
     uint32_t magic;
     uint16_t type;
-    uint16_t bytes;             /* of the whole message, to catch a torn one */
-    uint32_t source_generation; /* of the sender's slot */
-    uint32_t
-        destination_generation; /* of the slot this is meant for: its next owner must not take it */
+    uint16_t bytes;                  /* of the whole message, to catch a torn one */
+    uint32_t source_generation;      /* of the sender's slot */
+    uint32_t destination_generation; /* of the slot this is for: its next owner must not take it */
     uint32_t source_communication_id;
     uint32_t destination_communication_id; /* 0 where the sender does not know it */
 

@@ -1,16 +1,10 @@
-/* multicast.c: joining and leaving multicast groups. On RoCE there is nobody to ask: a join
+/* multicast.c: joining and leaving multicast groups. On RoCE nobody has to be asked, so a join
  * succeeds at once. */
-#include "private.h"
+#include "simnic/cm/internal.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* The group's GID: RoCE v2 maps IPv4 groups as it does all IPv4 addresses. */
-static void group_gid(const struct sockaddr_storage *address, uint8_t gid[16])
-{
-    address_gid(address, gid);
-}
 
 static uint8_t source_gid_index(const struct cm_id *id)
 {
@@ -32,7 +26,7 @@ static struct cm_event *join_event(struct cm_id *id, struct cm_multicast *group,
     event->response.id = group->number;
     to->qp_num = MULTICAST_QPN;
     to->qkey = id->queue_key ? id->queue_key : UDP_QUEUE_KEY;
-    group_gid(address, to->ah_attr.grh.dgid);
+    address_gid(address, to->ah_attr.grh.dgid);
     to->ah_attr.grh.sgid_index = source_gid_index(id);
     to->ah_attr.grh.hop_limit = HOP_LIMIT;
     to->ah_attr.grh.traffic_class = id->traffic_class;
@@ -46,7 +40,7 @@ static int check_join(const struct cm_id *id, const struct sockaddr_storage *add
     if (id->queue_pair_type != QUEUE_PAIR_UD || id->rail < 0 || address_any(address)) {
         return -EINVAL;
     }
-    /* A datagram identifier that has come by a request or made one may join as well. */
+    /* In all other states a datagram identifier may join, also after it has connected. */
     return id->state == ID_IDLE || id->state == ID_LISTEN ? -EINVAL : 0;
 }
 

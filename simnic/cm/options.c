@@ -1,17 +1,17 @@
 /* options.c: SET_OPTION, and MIGRATE_ID, which moves an identifier to another file. */
-#include "private.h"
-
-#include "dma.h"
+#include "simnic/cm/internal.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define OPTION_MAX_BYTES (1u << 22) /* the kernel's limit is the largest thing it can allocate */
+#include "simnic/nic/dma.h"
+
+#define OPTION_MAX_BYTES (1u << 22) /* the most that the kernel can allocate */
 
 static int set_reuse_address(struct cm_id *id, bool value)
 {
-    /* Whoever listens has checked that it is alone, and must stay so. */
+    /* A listener was checked to have its port alone, so it cannot share it later. */
     if (id->state != ID_IDLE && (!value || id->state == ID_LISTEN)) {
         return -EINVAL;
     }
@@ -77,8 +77,7 @@ static int set_id_option(struct cm_id *id, uint32_t name, const void *value, uin
     return -ENOSYS;
 }
 
-/* Takes the route from the program. On RoCE a path says nothing that the addresses have not
- * said. */
+/* The program gives the route. On RoCE it says no more than the addresses. */
 static int set_path(struct cm_id *id, const void *value, uint32_t bytes)
 {
     const uint32_t wanted = IB_PATH_GMP | IB_PATH_PRIMARY | IB_PATH_BIDIRECTIONAL;
@@ -141,8 +140,8 @@ int command_set_option(const struct cm_call *call)
     return error;
 }
 
-/* The command names the file an identifier comes from by its descriptor. Identifiers are numbered
- * across all files of a process, so the number alone says which file that is. */
+/* The command names the descriptor of the file that the identifier comes from. It is not needed:
+ * identifiers are numbered across all files of a process. */
 int command_migrate_id(const struct cm_call *call)
 {
     struct rdma_ucm_migrate_id command;

@@ -1,12 +1,12 @@
 /* outbox.c: messages on their way out. The host's send may block or call back, so it is never
- * called with the cm's lock held: messages are queued under the lock and sent when a call ends. */
-#include "private.h"
+ * called with the cm's lock held. Messages are queued under the lock, and sent when a call ends. */
+#include "simnic/cm/internal.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
-#define OUTGOING_LIMIT 8192 /* beyond it messages are lost; their senders' timers make up for it */
-#define RESEND_NS (1000 * 1000ull) /* how long a full ring is left alone */
+#define OUTGOING_LIMIT 8192        /* further messages are lost; timers send them again */
+#define RESEND_NS (1000 * 1000ull) /* until a full ring is tried again */
 #define SLOT_COUNT 128
 
 struct cm_message message_to_peer(const struct cm_id *id, enum cm_message_type type)
@@ -54,7 +54,7 @@ static void remove_outgoing(struct cm *cm, struct outgoing *out)
     free(out);
 }
 
-/* A slot whose ring is full keeps its own messages back, in order, and nobody else's. */
+/* If a slot's ring is full, only messages to that slot wait, in order. */
 void outbox_flush(struct cm *cm)
 {
     bool full[SLOT_COUNT] = {false};

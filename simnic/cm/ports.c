@@ -1,10 +1,10 @@
 /* ports.c: the table of bound ports, shared by the processes of a session.
  *
- * Any process may die anywhere in here, so nothing may depend on one finishing. The table has a
- * lock whose word names its holder (slot and generation): who finds a dead holder takes the lock
- * over. An entry counts only while its owner word names a live process, and that word is written
- * last, so a half-written entry is a free one. */
-#include "ports.h"
+ * A process may die anywhere in here. The word of the table's lock names its holder (slot and
+ * generation). Whoever finds that the holder is dead takes the lock over. An entry counts only
+ * while its owner word names a live process. That word is written last, so a half-written entry is
+ * a free one. */
+#include "simnic/cm/ports.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -72,7 +72,7 @@ static void table_lock(const struct cm_host *host)
         if (atomic_compare_exchange_strong(&table->lock, &holder, self)) {
             return;
         }
-        /* Asking whether a process lives may be slow, and mostly it does. */
+        /* Asking whether a process lives may be slow, and most live. */
         if (spins % 64 == 63 && !word_alive(host, holder) &&
             atomic_compare_exchange_strong(&table->lock, &holder, self)) {
             return;
@@ -87,7 +87,7 @@ static void table_unlock(const struct cm_host *host)
     atomic_compare_exchange_strong(&table_of(host)->lock, &self, 0);
 }
 
-/* The entry as it is bound, if its owner lives; the dead one's is freed. */
+/* Returns whether the entry's owner lives. An entry of a dead one is freed. */
 static bool entry_live(const struct cm_host *host, struct port_entry *entry)
 {
     uint64_t word = atomic_load(&entry->owner);
@@ -119,7 +119,7 @@ static uint8_t flags_of(const struct port_key *key)
            (key->reuse_address ? ENTRY_REUSE : 0);
 }
 
-/* What two binds of the same port mean to each other, as the kernel's RDMA CM has it. */
+/* Whether two binds of the same port conflict, as the kernel's rdma_cm judges. */
 static int conflict(const struct port_key *a, const struct port_key *b, bool reuse)
 {
     if (reuse && a->reuse_address && b->reuse_address) {
@@ -256,7 +256,7 @@ int ports_listen(const struct cm_host *host, int index, const struct port_key *k
     int error = -EADDRNOTAVAIL;
     if (entry_is_own(host, index)) {
         struct port_entry *entry = &table_of(host)->entry[index];
-        /* Sharing ends where one listens: who else bound this port by reuse is in the way. */
+        /* Whoever listens has the port alone: another bind of it is in the way, reused or not. */
         error = find_conflict(host, key, index, false);
         if (!error) {
             entry->flags = flags_of(key) | ENTRY_LISTENING;

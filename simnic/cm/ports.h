@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "cm.h"
+#include "simnic/cm/cm.h"
 
 #define PORT_NONE (-1) /* not an entry */
 

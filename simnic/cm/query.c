@@ -1,9 +1,9 @@
 /* query.c: QUERY_ROUTE and QUERY: an identifier's addresses, its device, its path and its GIDs.
  *
- * The responses lack their newest field, the device's index, as an older kernel's do: librdmacm
- * then finds the device by its GUID, and an index would have to agree with what netlink says of
- * devices, which is another's business. */
-#include "private.h"
+ * The responses lack their newest field, the device's index, as those of an older kernel do.
+ * librdmacm then finds the device by its GUID. An index would have to be that of netlink, which the
+ * shim refuses. */
+#include "simnic/cm/internal.h"
 
 #include <endian.h>
 #include <errno.h>

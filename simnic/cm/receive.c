@@ -1,6 +1,6 @@
 /* receive.c: what a peer's message does to a conversation. A peer is another program, which may be
- * broken: nothing it says is taken without a look whether it fits the state. */
-#include "private.h"
+ * broken. So each message is checked against the state. */
+#include "simnic/cm/internal.h"
 
 #include <errno.h>
 #include <string.h>
@@ -10,8 +10,7 @@ static bool is_datagram(const struct cm_id *id)
     return id->queue_pair_type == QUEUE_PAIR_UD;
 }
 
-/* A connection request and its answers are told with the length that the message has room for, as
- * the kernel tells them. */
+/* As in the kernel, the length that the program is told is the room in the message. */
 static void put_private(uint8_t *to, uint8_t *length, const struct cm_message *message,
                         uint8_t room)
 {
@@ -20,7 +19,7 @@ static void put_private(uint8_t *to, uint8_t *length, const struct cm_message *m
     *length = room;
 }
 
-/* Depth and resources are told from the other end: what one may initiate, the other responds to. */
+/* Depth and resources change places: what one side may initiate, the other responds to. */
 static void put_connection(struct cm_event *event, const struct cm_message *message, uint8_t room)
 {
     struct rdma_ucm_conn_param *to = &event->response.param.conn;
@@ -131,8 +130,8 @@ static bool addresses_valid(const struct cm_message *message)
            rail_of_ipv6(message->destination_address) >= 0;
 }
 
-/* Makes the identifier that a request brings: bound to where the request was sent, connecting to
- * where it came from. */
+/* Makes the identifier of a request. It is bound to the address that the request was sent to, and
+ * connects to the one that the request came from. */
 static struct cm_id *id_of_request(struct cm_id *listener, uint32_t slot,
                                    const struct cm_message *message)
 {
@@ -186,7 +185,7 @@ static void queue_request(struct cm_id *listener, uint32_t slot, const struct cm
     }
     struct cm_event *event = request_event(listener, id, message);
     if (!event || listener->uid == 0) {
-        /* As if it had not come: the peer will ask again. */
+        /* The request is dropped: the peer will ask again. */
         id->talk.state = TALK_IDLE;
         event_queue(event);
         id_destroy(id);
@@ -236,7 +235,7 @@ static void receive_request(struct cm *cm, uint32_t slot, const struct cm_messag
         answer_stray(cm, slot, message, refusal,
                      datagram ? (uint32_t)SIDR_REJECT : REJECT_CONSUMER_DEFINED);
     } else if (listener->backlog >
-               0) { /* without room the kernel says nothing either, and the peer asks again */
+               0) { /* else there is no answer, as from the kernel, and the peer asks again */
         queue_request(listener, slot, message);
     }
 }
@@ -401,14 +400,15 @@ void receive_message(struct cm *cm, uint32_t source_slot, const struct cm_messag
         return;
     }
     struct cm_id *id = addressee(cm, source_slot, message);
-    /* Who gives up early does not know the id that the other side made of its request. */
+    /* A peer that gives up early does not know the id of the identifier that its request made
+     * here. */
     if (!id && message->type == MESSAGE_REJ && message->destination_communication_id == 0) {
         id = made_by(cm, source_slot, message);
     }
     if (id) {
         receive_for(id, message);
     } else if (message->type ==
-               MESSAGE_DREQ) { /* its identifier is gone, so the connection is, too */
+               MESSAGE_DREQ) { /* the identifier is gone, and so is the connection */
         answer_stray(cm, source_slot, message, MESSAGE_DREP, 0);
     }
 }

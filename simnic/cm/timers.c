@@ -1,6 +1,6 @@
-/* timers.c: what happens when nothing does: messages sent again, conversations given up, and peers
- * whose process has died. */
-#include "private.h"
+/* timers.c: what happens when no message comes: messages are sent again, conversations are given
+ * up, and it is noticed that a peer's process has died. */
+#include "simnic/cm/internal.h"
 
 #include <errno.h>
 
@@ -10,7 +10,7 @@
 #define DELAYED_NS                                                                                 \
     (68720ull * 16 * MILLISECOND)        /* the kernel's MRA: 4.096 us * 2^24, sixteen times */
 #define TIMEWAIT_NS (1074 * MILLISECOND) /* 4.096 us * 2^18, the ack timeout of the path */
-#define POLL_NS (100 * MILLISECOND)      /* how often peers are looked after */
+#define POLL_NS (100 * MILLISECOND)      /* between two looks whether the peers live */
 
 static void arm(struct cm_id *id, uint64_t delay)
 {
@@ -55,7 +55,7 @@ static void give_up(struct cm_id *id)
     case TALK_REQ_SENT:
     case TALK_REP_SENT:
     case TALK_SIDR_REQ_SENT:
-        /* The peer may still come round to it: it should know that nobody waits any more. */
+        /* The peer may still answer later. It should know that nobody waits for it. */
         talk_leave(id);
         if (id->state == ID_CONNECT) {
             event_report(id, EVENT_UNREACHABLE, -ETIMEDOUT);

@@ -1,5 +1,5 @@
 /* fabric.c: slots, and packets through rings. */
-#include "fabric.h"
+#include "simnic/fabric/fabric.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -26,8 +26,8 @@ static uint32_t record_bytes(uint32_t payload_bytes)
            ((payload_bytes + RECORD_ALIGN - 1) & ~(RECORD_ALIGN - 1));
 }
 
-/* Returns when process `pid` started, in clock ticks since boot; 0 if there is none; UNKNOWN if it
- * cannot be told, as when there is no descriptor left to look with. */
+/* Returns when process `pid` started, in clock ticks since boot; 0 if there is no such process;
+ * UNKNOWN if that cannot be found out, for example because no descriptor is left. */
 static uint64_t start_time_of(uint32_t pid)
 {
     char path[64], text[1024];
@@ -42,8 +42,8 @@ static uint64_t start_time_of(uint32_t pid)
         return 0;
     }
     text[n] = '\0';
-    /* The name in parentheses may hold anything; the state follows the last one, and the time is 19
-     * fields on. */
+    /* The name in parentheses may hold anything. The state follows the last parenthesis, and the
+     * time is 19 fields behind it. */
     const char *at = strrchr(text, ')');
     if (!at || at[1] == '\0' || at[2] == 'Z' || at[2] == 'X') {
         return 0;
@@ -123,7 +123,7 @@ static uint64_t self_as_owner(void)
     return (started == UNKNOWN ? 0 : (uint64_t)(uint32_t)started << 32) | pid;
 }
 
-/* Empties what waits for the slot's last owner, and goes on where its own rings stopped. */
+/* Empties the rings to the slot's last owner, and goes on where the rings from it stopped. */
 static void take_over(struct fabric *fabric)
 {
     struct fabric_slot *own = &fabric->file->slots[fabric->slot];
@@ -131,7 +131,7 @@ static void take_over(struct fabric *fabric)
         if (atomic_load_explicit(&fabric->file->slots[other].generation, memory_order_acquire) ==
                 0 &&
             other != fabric->slot) {
-            continue; /* nobody ever had it; do not touch its pages */
+            continue; /* nobody ever had this slot: its pages take no memory yet */
         }
         struct fabric_ring *in = &fabric->file->rings[fabric->slot][other];
         uint64_t head = atomic_load_explicit(&in->head, memory_order_acquire);
@@ -153,7 +153,7 @@ int fabric_attach(struct fabric *fabric, const char *path)
     if (result) {
         return result;
     }
-    /* What this process had before an exec() has no device any more. */
+    /* The slot that this process had before an exec() has no NIC any more. */
     for (uint32_t slot = 0; slot < FABRIC_SLOTS; slot++) {
         if (fabric_pid(fabric, slot) == (uint32_t)getpid()) {
             atomic_store(&fabric->file->slots[slot].owner, 0);
@@ -191,8 +191,8 @@ void fabric_detach(struct fabric *fabric)
 
 /* ---- sending ---- */
 
-/* The first use of a ring takes its memory: a full tmpfs must be noticed here, and not by
- * SIGBUS. */
+/* The first use of a ring gives it memory. If tmpfs is full, that must be noticed here, and not by
+ * a SIGBUS later. */
 static bool ring_open(struct fabric *fabric, uint32_t slot)
 {
     struct fabric_ring *ring = &fabric->file->rings[slot][fabric->slot];
@@ -240,9 +240,9 @@ static void ring_commit(struct fabric *fabric, uint32_t slot, const struct packe
     fabric->ring_head[slot] = head;
     atomic_store_explicit(&ring->head, head, memory_order_release);
     struct fabric_slot *to = &fabric->file->slots[slot];
-    /* Pairs with the reader, which clears its bit before it looks at the ring. The fence orders our
-     * head before our look at the bit: without it the reader could clear the bit, miss the head,
-     * and we miss the clearing. */
+    /* The reader clears its bit before it looks at the ring. The fence puts our store of the head
+     * before our look at the bit. Without it, the reader could clear the bit and miss the head,
+     * while we miss that it has cleared the bit. */
     atomic_thread_fence(memory_order_seq_cst);
     if (!(atomic_load_explicit(&to->pending, memory_order_relaxed) >> fabric->slot & 1)) {
         atomic_fetch_or_explicit(&to->pending, 1ull << fabric->slot, memory_order_seq_cst);
@@ -275,8 +275,8 @@ static bool owned(const struct fabric *fabric, uint32_t slot)
            atomic_load_explicit(&s->generation, memory_order_relaxed) != fabric->dead[slot];
 }
 
-/* The connection manager's messages are reliable here: its host asks for a rail that is up, and is told
- * when there is no room. */
+/* Messages of the connection manager are not lost: its host sends them only while the rail is up,
+ * and is told if there is no room. */
 static bool may_fail(const struct fabric *fabric, const struct packet *packet)
 {
     return fabric->faulty && packet->operation != PACKET_CM;
@@ -289,7 +289,7 @@ uint8_t *fabric_reserve(struct fabric *fabric, uint32_t slot, const struct packe
     }
     uint8_t *to = ring_reserve(fabric, slot, packet->payload_bytes);
     if (to && may_fail(fabric, packet)) {
-        return fabric->scratch.payload; /* commit decides what becomes of it */
+        return fabric->scratch.payload; /* fabric_commit decides what becomes of it */
     }
     return to ? to + sizeof(*packet) : NULL;
 }
@@ -300,7 +300,7 @@ static void delay_packet(struct fabric *fabric, const struct packet *packet)
         fabric->delayed = calloc(DELAYED_COUNT, sizeof(*fabric->delayed));
     }
     if (!fabric->delayed || fabric->delayed_head - fabric->delayed_tail == DELAYED_COUNT) {
-        return; /* lost, which a wire may do too */
+        return; /* it is lost, as on a wire */
     }
     struct fabric_delayed *d = &fabric->delayed[fabric->delayed_head++ % DELAYED_COUNT];
     d->due_ns = fabric->now_ns + fabric->fault.delay_us * 1000ull;
@@ -308,7 +308,7 @@ static void delay_packet(struct fabric *fabric, const struct packet *packet)
     memcpy(d->payload, fabric->scratch.payload, packet->payload_bytes);
 }
 
-/* The packet is in `scratch`: decide what becomes of it. */
+/* Decides what becomes of the packet, which is in `scratch`. */
 static void commit_faulty(struct fabric *fabric, uint32_t slot, const struct packet *packet)
 {
     const struct fabric_fault *fault = &fabric->fault;
@@ -332,7 +332,7 @@ static void commit_faulty(struct fabric *fabric, uint32_t slot, const struct pac
 void fabric_commit(struct fabric *fabric, uint32_t slot, const struct packet *packet)
 {
     if (!owned(fabric, slot)) {
-        return; /* to nobody: a wire without an end */
+        return; /* nobody is there: it is lost */
     }
     if (may_fail(fabric, packet)) {
         commit_faulty(fabric, slot, packet);
@@ -372,7 +372,7 @@ bool fabric_unread(struct fabric *fabric, uint32_t slot)
     }
     const struct fabric_ring *ring = &fabric->file->rings[slot][fabric->slot];
     uint64_t head = atomic_load_explicit(&ring->head, memory_order_relaxed);
-    /* Whose generation, before whether it lives: another may take the slot in between. */
+    /* The generation first: another process may take the slot before the next line. */
     uint32_t generation = atomic_load(&fabric->file->slots[slot].generation);
     if (fabric_slot_alive(fabric, slot)) {
         return atomic_load_explicit(&ring->tail, memory_order_acquire) != head;
@@ -405,8 +405,9 @@ bool fabric_receive(struct fabric *fabric, struct fabric_cursor *cursor, struct 
             cursor->slots &= cursor->slots - 1;
             continue;
         }
-        memcpy(packet, &ring->bytes[at],
-               sizeof(*packet)); /* copied before it is checked: the writer may be hostile */
+        memcpy(
+            packet, &ring->bytes[at],
+            sizeof(*packet)); /* copied, and then checked: the writer may change it at any time */
         uint32_t bytes = record_bytes(packet->payload_bytes);
         bool sound = head - tail <= FABRIC_RING_BYTES &&
                      packet->payload_bytes <= FABRIC_RING_BYTES &&
@@ -429,8 +430,8 @@ void fabric_consume(struct fabric *fabric, struct fabric_cursor *cursor)
     struct fabric_ring *ring = &fabric->file->rings[fabric->slot][cursor->slot];
     fabric->reader_tail[cursor->slot] = cursor->next_tail;
     atomic_store_explicit(&ring->tail, cursor->next_tail, memory_order_release);
-    /* A writer that found no room is woken when there is room for many. If it misses that, since it
-     * was not asleep yet, it looks again by itself before long. */
+    /* A writer that found no room is woken when there is room for many packets. If it was not
+     * asleep yet, it looks again by itself soon. */
     if (!atomic_load_explicit(&ring->blocked, memory_order_relaxed)) {
         return;
     }

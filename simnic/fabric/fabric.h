@@ -1,18 +1,18 @@
-/* fabric.h: bytes between processes. A process attaches to the session's fabric, gets a slot, sends
- * packets to slots and receives those sent to it. Packets from one slot to another keep their
- * order, unless a fault says otherwise.
+/* fabric.h: packets between processes. A process attaches to the session's fabric, gets a slot,
+ * sends packets to slots, and receives those sent to its own. Packets from one slot to another keep
+ * their order, unless a fault changes it.
  *
- * Threads: a fabric is used by one thread at a time (the device's lock), except fabric_wait, which
- * only the waiting thread calls, and fabric_wake_self. */
-#ifndef SIMNIC_FABRIC_H
-#define SIMNIC_FABRIC_H
-
-#include "layout.h"
-#include "packet.h"
+ * Threads: one thread at a time uses a fabric (the shim's lock), except for fabric_wake and
+ * fabric_slot_alive. */
+#ifndef SIMNIC_FABRIC_FABRIC_H
+#define SIMNIC_FABRIC_FABRIC_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#include "simnic/fabric/layout.h"
+#include "simnic/fabric/packet.h"
 
 #define FABRIC_PAYLOAD_MAX_BYTES 4160 /* an MTU and a GRH */
 
@@ -27,7 +27,7 @@ struct fabric {
     struct fabric_file *file;
     uint32_t slot;
     uint32_t dead[FABRIC_SLOTS]; /* generation of a slot's owner that was found dead */
-    uint64_t to_wake; /* bit s: slot s has something new and was asked to wake; see fabric_flush */
+    uint64_t to_wake; /* bit s: slot s got packets that should wake it; see fabric_take_wakes */
     uint64_t now_ns;  /* as the last fabric_tick said */
     uint32_t fault_generation;
     bool faulty;               /* anything of `fault` can happen */
@@ -35,13 +35,10 @@ struct fabric {
     struct fault_dice dice;
     struct fabric_delayed *delayed; /* a ring of delayed packets, made when first needed */
     uint32_t delayed_head, delayed_tail;
-    /* The packet being written by fabric_reserve, in a ring or, if it is to be lost or delayed, in
-     * `scratch`. */
-    struct fabric_ring *ring;
-    uint64_t ring_head[FABRIC_SLOTS];      /* own copies of indices */
+    uint64_t ring_head[FABRIC_SLOTS];      /* our own copies of indices */
     uint64_t ring_tail_seen[FABRIC_SLOTS]; /* how far the reader was when last looked */
     uint64_t reader_tail[FABRIC_SLOTS];
-    struct fabric_delayed scratch;
+    struct fabric_delayed scratch; /* where a packet is written whose fate fabric_commit decides */
 };
 
 /* Attaches to the fabric file at `path`. Returns 0, or -errno: -EUSERS if all slots are taken,
@@ -49,7 +46,7 @@ struct fabric {
 int fabric_attach(struct fabric *fabric, const char *path);
 void fabric_detach(struct fabric *fabric);
 
-/* Gives the slot back and leaves the mapping, for a process that is ending. */
+/* Gives the slot back and keeps the mapping, for a process that is ending. */
 void fabric_leave(struct fabric *fabric);
 
 /* The process that has this slot, living or not; 0: none. */
@@ -58,55 +55,52 @@ uint32_t fabric_pid(const struct fabric *fabric, uint32_t slot);
 /* Returns whether a living process has this slot. Looks at /proc: not for the data path. */
 bool fabric_slot_alive(struct fabric *fabric, uint32_t slot);
 
-/* Reserves a packet with room for payload_bytes for the process that has `packet->destination_qpn`
- * (or, for a PACKET_CM, the slot). The packet's header must be complete. Returns where the payload
- * goes; NULL if there is no room now. Between reserve and commit or abandon no other packet may be
- * reserved. */
+/* Reserves room for a packet to a slot, with packet->payload_bytes of payload. Returns where the
+ * payload goes, or NULL if there is no room now. fabric_commit sends the packet. The caller need
+ * not: the next reservation takes the place of this one. */
 uint8_t *fabric_reserve(struct fabric *fabric, uint32_t slot, const struct packet *packet);
 void fabric_commit(struct fabric *fabric, uint32_t slot, const struct packet *packet);
-/* abandon: nothing to do, the next reservation overwrites. */
 
-/* Returns the slots to which packets with PACKET_WAKE were sent since the last call; fabric_wake
- * wakes those of them that sleep. Call both after a series of commits, fabric_wake without the
- * lock: who is woken may run at once. */
+/* Returns the slots to which packets with PACKET_WAKE were sent since the last call. fabric_wake
+ * wakes those of them that sleep. Call both after a series of commits, and fabric_wake without the
+ * lock, as whoever is woken may run at once. */
 uint64_t fabric_take_wakes(struct fabric *fabric);
 void fabric_wake(const struct fabric *fabric, uint64_t slots);
 #define FABRIC_NO_WAKER UINT32_MAX
-/* Returns the processor on which another process ran as it woke this one, or FABRIC_NO_WAKER if none
- * has since the last call. A hint: the other process wrote it. */
+/* Returns the processor on which another process ran as it woke this one, or FABRIC_NO_WAKER if
+ * none has since the last call. A hint: the other process wrote it. */
 uint32_t fabric_take_waker(struct fabric *fabric);
 
-/* Gives the next packet, its header copied to *packet, and its payload, which stays valid until
- * fabric_consume. Returns false if there is none. *cursor keeps the place in the round of slots:
- * zero it before the first call of a series. */
+/* Where a series of receives is in its round of slots. */
 struct fabric_cursor {
     uint64_t slots; /* still to look at */
     uint32_t slot;
     uint64_t next_tail;
 };
 void fabric_receive_start(struct fabric *fabric, struct fabric_cursor *cursor);
+/* Gives the next packet: a copy of its header, and its payload, which stays valid until
+ * fabric_consume. Returns false if there is none. */
 bool fabric_receive(struct fabric *fabric, struct fabric_cursor *cursor, struct packet *packet,
                     const uint8_t **payload);
 void fabric_consume(struct fabric *fabric, struct fabric_cursor *cursor);
 
-/* Ends a series before fabric_receive said false: what is left comes in the next. */
+/* Ends a series before fabric_receive has returned false. What is left comes in the next series. */
 void fabric_receive_stop(struct fabric *fabric, struct fabric_cursor *cursor);
 
 /* Returns whether a living process has not yet read something that was sent to its slot. Looks at
  * /proc. */
 bool fabric_unread(struct fabric *fabric, uint32_t slot);
 
-/* Tells the time, and sends delayed packets that are due. */
+/* Sets the time, and sends delayed packets that are due. */
 void fabric_tick(struct fabric *fabric, uint64_t now_ns);
 
 /* Returns when the next delayed packet is due, or UINT64_MAX. */
 uint64_t fabric_next_delayed_ns(const struct fabric *fabric);
 
-/* Takes note of a new fault specification. Returns true if there was one. */
+/* Takes note of a new fault specification. Returns whether there was one. */
 bool fabric_faults_changed(struct fabric *fabric);
 
-/* Appends a trace record, if there is room: kind 0 is a send WQE of QP `number`, 1 a CQE of CQ
- * `number`. */
+/* Appends a trace record, if there is room. */
 void fabric_trace(struct fabric *fabric, uint32_t kind, uint32_t number, const void *bytes,
                   uint32_t count);
 

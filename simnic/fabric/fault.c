@@ -1,5 +1,5 @@
 /* fault.c: reads fault specifications and rolls the dice. */
-#include "fault.h"
+#include "simnic/fabric/fault.h"
 
 #include <errno.h>
 #include <math.h>

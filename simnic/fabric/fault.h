@@ -1,8 +1,8 @@
-/* fault.h: trouble on demand. A specification is a list of words, as in
- * `lose=0.01,seed=7,rail0=down`; the parsed form lies in shared memory, and each process makes its
- * own decisions from the seed and its slot. */
-#ifndef SIMNIC_FAULT_H
-#define SIMNIC_FAULT_H
+/* fault.h: faults on demand. A specification is a list of words, as in
+ * `lose=0.01,seed=7,rail0=down`. Its parsed form is in shared memory. Each process makes its own
+ * decisions, from the seed and its slot. */
+#ifndef SIMNIC_FABRIC_FAULT_H
+#define SIMNIC_FABRIC_FAULT_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -16,7 +16,7 @@ struct fabric_fault {
     uint32_t delay_us;              /* by how much */
     uint32_t rails_down;            /* bit r: rail r carries nothing */
     uint32_t kill_qpn;              /* this QP goes to the error state; 0: none */
-    uint32_t stall_us;              /* no device completes anything for so long, once */
+    uint32_t stall_us;              /* no NIC does anything for so long, once */
     uint32_t fill_cqn;              /* this CQ overruns; 0: none */
     uint32_t
         serial; /* changes with each specification: kill, stall and fill happen once for each */

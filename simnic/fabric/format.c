@@ -1,7 +1,5 @@
 /* format.c: makes fabric files and writes faults into them. */
-#include "format.h"
-
-#include "layout.h"
+#include "simnic/fabric/format.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -12,6 +10,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "simnic/fabric/layout.h"
+
 int fabric_format(const char *path)
 {
     int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
@@ -20,8 +20,8 @@ int fabric_format(const char *path)
     }
     const size_t head_bytes = offsetof(struct fabric_file, statistics);
     const uint32_t start[2] = {FABRIC_MAGIC, FABRIC_VERSION};
-    /* The head is needed by everyone: have its memory now, since a full tmpfs tells a writer of a
-     * mapping by SIGBUS. */
+    /* Every process needs the head. It gets its memory now: if tmpfs were full later, writing to
+     * the mapping would raise SIGBUS. */
     int result = ftruncate(fd, sizeof(struct fabric_file)) != 0 ? -errno : 0;
     if (!result) {
         result = -posix_fallocate(fd, 0, (off_t)head_bytes);
@@ -64,12 +64,13 @@ int fabric_set_fault(const char *path, const char *spec, char *error, size_t err
     if (file == MAP_FAILED) {
         return -errno;
     }
-    /* A sequence lock: readers copy between two looks at the same even number. */
+    /* A sequence lock: a reader's copy is good if the number is even, and the same before and after
+     * it. */
     atomic_fetch_add_explicit(&file->fault_generation, 1, memory_order_acq_rel);
     fault.serial = file->fault.serial + 1;
     file->fault = fault;
     atomic_fetch_add_explicit(&file->fault_generation, 1, memory_order_acq_rel);
-    wake_all(file); /* a device that sleeps would hear of it only when something else comes */
+    wake_all(file); /* else a NIC that sleeps would not notice before something else comes */
     munmap(file, head_bytes);
     return 0;
 }

@@ -1,11 +1,11 @@
-/* format.h: making a session's fabric file, and writing faults into it. For `simnic run` and
- * `simnic ctl`; the devices use fabric.h. */
-#ifndef SIMNIC_FORMAT_H
-#define SIMNIC_FORMAT_H
+/* format.h: making a session's fabric file, and writing faults into it. `simnic run` and `simnic
+ * ctl` use it; NICs use fabric.h. */
+#ifndef SIMNIC_FABRIC_FORMAT_H
+#define SIMNIC_FABRIC_FORMAT_H
 
 #include <stddef.h>
 
-/* Makes the fabric file at `path`, empty of processes. Returns 0 or -errno. */
+/* Makes the fabric file at `path`, without processes. Returns 0 or -errno. */
 int fabric_format(const char *path);
 
 /* Reads `spec` (simnic/README.md) and puts it into the fabric file at `path`, for all processes of

@@ -1,19 +1,19 @@
 /* layout.h: what is in a session's fabric file, which every process of the session maps.
  *
- * The file is sparse: tmpfs gives memory to the pages that are touched. A slot names a process. For
- * every ordered pair of slots there is a ring of bytes, with one writer and one reader, so that no
- * ring needs a lock or an atomic exchange. Each side only ever writes its own index, and a new
- * owner of a slot goes on where the last one stopped: its readers' rings are emptied by moving the
- * tail to the head, its writers' rings are continued from their heads. Nothing is ever reset, so a
- * process may die anywhere. */
-#ifndef SIMNIC_LAYOUT_H
-#define SIMNIC_LAYOUT_H
-
-#include "cm.h"
-#include "fault.h"
+ * The file is sparse: tmpfs gives memory to the pages that are touched. A slot names a process.
+ * Every ordered pair of slots has a ring of bytes, with one writer and one reader, so no ring needs
+ * a lock or an atomic exchange. Each side writes its own index only.
+ *
+ * A process may die anywhere, since nothing is ever reset. A new owner of a slot goes on where the
+ * last one stopped: it empties the rings that it reads by moving their tails to their heads, and
+ * goes on at the heads of those that it writes. */
+#ifndef SIMNIC_FABRIC_LAYOUT_H
+#define SIMNIC_FABRIC_LAYOUT_H
 
 #include <stdatomic.h>
 #include <stdint.h>
+
+#include "simnic/fabric/fault.h"
 
 #define FABRIC_MAGIC 0x636e6973u /* "sinc" */
 #define FABRIC_VERSION 4u
@@ -21,21 +21,23 @@
 #define FABRIC_LINE_BYTES 64
 #define FABRIC_RING_BYTES (256u * 1024u)
 
+#define FABRIC_CM_BYTES (256u * 1024u) /* what the connection managers share */
 #define FABRIC_STATISTICS_ENTRIES 256u /* QPs of a process that have a place in its statistics */
 #define FABRIC_TRACE_BYTES (512u * 1024u)
 
 struct fabric_slot {
-    /* The pid of the process that has it, and above that, as a pid may come again, when it started, in
-     * clock ticks since boot, modulo 2^32, 0 if that is not known. In one word, so that nobody sees one
-     * owner's pid with another's time and takes the slot from the living. 0: free. */
+    /* The pid of the process that has the slot, and in the upper half when that process started,
+     * since a pid may come again: in clock ticks since boot, modulo 2^32, or 0 if that is not
+     * known. Both are in one word, so that nobody sees one owner's pid with another's time, and
+     * takes the slot from a living process. 0: free. */
     _Alignas(128) _Atomic uint64_t owner;
     _Atomic uint32_t generation; /* of the process that has it; grows by one for each */
     char name[16];
     /* How many threads of the program spin, as its service thread last saw, and when that was. */
     _Atomic uint32_t threads;
     _Atomic uint64_t threads_told_ns;
-    _Alignas(64) _Atomic uint32_t asleep; /* 1: the device waits on this word */
-    _Atomic uint32_t waker; /* 0, or 1 above the processor of the process that woke it last */
+    _Alignas(64) _Atomic uint32_t asleep; /* 1: the NIC's thread waits on this word */
+    _Atomic uint32_t waker; /* 1 + the processor on which another process woke it last, or 0 */
     _Alignas(64) _Atomic uint64_t pending; /* bit s: slot s has put something into its ring */
 };
 
@@ -46,8 +48,8 @@ struct fabric_ring {
     _Alignas(4096) uint8_t bytes[FABRIC_RING_BYTES];
 };
 
-/* Counters of one QP: the numbers with which a data path is judged. Only the owner's device
- * writes. */
+/* Counters of one QP: the numbers by which a data path is judged. Only the owner's NIC writes
+ * them. */
 struct fabric_queue_pair_statistics {
     uint32_t qpn; /* 0: not used */
     uint8_t type, state, rail, destroyed;
@@ -56,9 +58,8 @@ struct fabric_queue_pair_statistics {
     uint64_t doorbells;
     uint64_t blueflame_pushes;
     uint64_t blueflame_executed; /* WQEs taken from the pushed bytes */
-    uint64_t
-        wqe_reads; /* DMA reads of send WQEs: one each time the device looks into the send queue */
-    uint64_t payload_reads; /* DMA reads of payload: one a data segment */
+    uint64_t wqe_reads;          /* of send WQEs: one each time the NIC looks into the send queue */
+    uint64_t payload_reads;      /* DMA reads of payload: one for each data segment */
     uint64_t send_cqes;
     uint64_t receive_cqes;
     uint64_t compressed_blocks;
@@ -76,8 +77,19 @@ struct fabric_process_statistics {
     struct fabric_queue_pair_statistics queue_pairs[FABRIC_STATISTICS_ENTRIES];
 };
 
-/* A ring of trace records, written by the slot's device while tracing is on and read by `simnic ctl
- * trace`. */
+/* A WQE that a NIC executes, or a CQE that it writes. Its bytes follow, padded to a multiple of
+ * 8. */
+enum fabric_trace_kind { FABRIC_TRACE_WQE, FABRIC_TRACE_CQE };
+
+struct fabric_trace_record {
+    uint64_t time_ns;
+    uint32_t kind, number; /* of the QP or CQ */
+    uint32_t count;        /* bytes */
+    uint32_t reserved;
+};
+
+/* A ring of such records, which may wrap anywhere. The slot's NIC writes it while tracing is on,
+ * and `simnic ctl trace` reads it. */
 struct fabric_trace {
     _Alignas(64) _Atomic uint64_t head;
     _Alignas(64) _Atomic uint64_t tail;
@@ -91,7 +103,7 @@ struct fabric_file {
     _Atomic uint32_t tracing;
     struct fabric_fault fault;
     struct fabric_slot slots[FABRIC_SLOTS];
-    _Alignas(4096) uint8_t cm[CM_SHARED_BYTES];
+    _Alignas(4096) uint8_t cm[FABRIC_CM_BYTES];
     _Alignas(4096) struct fabric_process_statistics statistics[FABRIC_SLOTS];
     _Alignas(4096) struct fabric_trace trace[FABRIC_SLOTS];
     _Alignas(4096) struct fabric_ring rings[FABRIC_SLOTS][FABRIC_SLOTS]; /* [reader][writer] */

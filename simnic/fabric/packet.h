@@ -1,9 +1,9 @@
-/* packet.h: what travels between two devices: the headers of InfiniBand Architecture Specification
- * volume 1 chapter 9 (BTH, RETH, AtomicETH, AETH, DETH, ImmDt, IETH), unpacked and in host order,
- * and a payload of at most one MTU. Nothing else than the addressing is different from a wire: a
- * packet can be lost, late or doubled. */
-#ifndef SIMNIC_PACKET_H
-#define SIMNIC_PACKET_H
+/* packet.h: what travels between two NICs: the headers of InfiniBand Architecture Specification
+ * volume 1, chapter 9 (BTH, RETH, AtomicETH, AETH, DETH, ImmDt, IETH), unpacked and in host order,
+ * and a payload of at most one MTU. Only the addressing differs from that on a wire. Packets can be
+ * lost, late or doubled as there. */
+#ifndef SIMNIC_FABRIC_PACKET_H
+#define SIMNIC_FABRIC_PACKET_H
 
 #include <stdint.h>
 
@@ -11,6 +11,7 @@
 #define QPN_SLOT_SHIFT 18
 #define QPN_INDEX_MASK ((1u << QPN_SLOT_SHIFT) - 1)
 #define PSN_MASK 0xffffffu
+#define PACKET_NO_RAIL 15 /* destination rail of a GID that no rail has */
 
 /* BTH operation codes (IBTA table 35), without the transport in their high bits. */
 enum packet_operation {
@@ -38,8 +39,7 @@ enum packet_operation {
     PACKET_SEND_LAST_INVALIDATE = 22,
     PACKET_SEND_ONLY_INVALIDATE = 23,
     PACKET_OPERATION_COUNT = 24,
-    /* Not of the specification: a message of the connection manager, for a process and not for a
-     * QP. */
+    /* Not in the specification: a message of the connection manager, for a process. */
     PACKET_CM = 0xff,
 };
 
@@ -54,9 +54,8 @@ enum packet_transport {
 enum packet_flag {
     PACKET_SOLICITED = 1,
     PACKET_ACK_REQUEST = 2,
+    PACKET_WAKE = 4,      /* wakes the receiver: somebody may be waiting for what it brings */
     PACKET_MULTICAST = 8, /* for the QPs attached to the group in swap_or_add and compare */
-    PACKET_WAKE =
-        4, /* the receiver should not sleep on it: somebody may be waiting for what it brings */
 };
 
 struct packet {
@@ -68,19 +67,18 @@ struct packet {
     uint32_t destination_qpn;
     uint32_t source_qpn;
     uint32_t psn;
-    uint32_t
-        immediate;    /* ImmDt as it is on the wire (never swapped), or IETH's key in host order */
-    uint64_t address; /* RETH, AtomicETH */
-    uint32_t key;     /* RETH, AtomicETH: the R_Key; DETH: the Q_Key */
-    uint32_t length;  /* RETH */
-    uint8_t syndrome; /* AETH */
+    uint32_t immediate; /* ImmDt as it is on the wire, or IETH's key in host order */
+    uint64_t address;   /* RETH, AtomicETH */
+    uint32_t key;       /* RETH, AtomicETH: the R_Key; DETH: the Q_Key */
+    uint32_t length;    /* RETH */
+    uint8_t syndrome;   /* AETH */
     uint8_t reserved[3];
     uint32_t msn;         /* AETH */
     uint64_t swap_or_add; /* AtomicETH; AtomicAckETH: the original value */
     uint64_t compare;     /* AtomicETH */
 };
 
-/* DC: what comes before the payload of every request. See device/dc.c. */
+/* DC: what comes before the payload of every request. See nic/dc.c. */
 struct dc_header {
     uint64_t access_key;
     uint64_t connection;

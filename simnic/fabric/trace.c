@@ -1,11 +1,8 @@
-/* trace.c: trace records, from a device to `simnic ctl trace`. */
-#include "fabric.h"
+/* trace.c: trace records, from a NIC to `simnic ctl trace`. */
+#include "simnic/fabric/fabric.h"
 
 #include <string.h>
 
-#define RECORD_HEADER_BYTES 24u
-
-/* A record is its time, kind, number, count, and the bytes, padded to 8. It may wrap. */
 static void put(struct fabric_trace *trace, uint64_t at, const void *bytes, uint32_t count)
 {
     uint32_t start = (uint32_t)(at % FABRIC_TRACE_BYTES);
@@ -21,13 +18,13 @@ void fabric_trace(struct fabric *fabric, uint32_t kind, uint32_t number, const v
     uint64_t head = atomic_load_explicit(&trace->head, memory_order_relaxed);
     uint64_t tail = atomic_load_explicit(&trace->tail, memory_order_acquire);
     uint32_t padded = (count + 7) & ~7u;
-    if (head + RECORD_HEADER_BYTES + padded - tail > FABRIC_TRACE_BYTES) {
+    struct fabric_trace_record record = {
+        .time_ns = fabric->now_ns, .kind = kind, .number = number, .count = count};
+    if (head + sizeof(record) + padded - tail > FABRIC_TRACE_BYTES) {
         atomic_fetch_add_explicit(&trace->lost, 1, memory_order_relaxed);
         return;
     }
-    uint32_t header[6] = {
-        (uint32_t)fabric->now_ns, (uint32_t)(fabric->now_ns >> 32), kind, number, count, 0};
-    put(trace, head, header, sizeof(header));
-    put(trace, head + sizeof(header), bytes, count);
-    atomic_store_explicit(&trace->head, head + sizeof(header) + padded, memory_order_release);
+    put(trace, head, &record, sizeof(record));
+    put(trace, head + sizeof(record), bytes, count);
+    atomic_store_explicit(&trace->head, head + sizeof(record) + padded, memory_order_release);
 }

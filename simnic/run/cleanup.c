@@ -1,12 +1,10 @@
-/* cleanup.c: finds descendants in /proc and ends them. Since the caller is a child subreaper, a
- * process whose parent dies becomes the caller's child: nothing that a command started can get out
- * of the tree below it. */
-#include "cleanup.h"
+/* cleanup.c: finds descendants in /proc and ends them. The caller is a child subreaper: a process
+ * whose parent dies becomes the caller's child. So nothing that a command started leaves the tree
+ * below the caller. */
+#include "simnic/run/cleanup.h"
 
-#include "words.h"
-
-#include <errno.h>
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -17,6 +15,8 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "simnic/run/words.h"
 
 #define NAP_NS 5000000
 #define NAPS_A_SECOND (1000000000 / NAP_NS)

@@ -1,12 +1,13 @@
 /* ctl.c: `simnic ctl`, which looks into a running session, or changes it: reads the options and
  * picks the word's function. */
-#include "ctl.h"
-#include "words.h"
+#include "simnic/run/ctl.h"
 
 #include <errno.h>
 #include <getopt.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "simnic/run/words.h"
 
 static const char usage[] =
     "Usage: simnic ctl [OPTION...] WORD [ARGUMENT]\n"
@@ -21,21 +22,21 @@ static const char usage[] =
     "    --qp N       of this queue pair only, as stats shows its number\n"
     "    --raw        their bytes too\n"
     "    --seconds S  stop after so long\n"
-    "  fault [SPEC]   trouble from now on, for all in the session; without SPEC, show it.\n"
+    "  fault [SPEC]   set faults for all in the session, from now on; without SPEC, show them.\n"
     "                 SPEC is \"none\" or a list, as in lose=0.01,seed=7:\n"
     "                   lose=P duplicate=P    packets that vanish or come twice\n"
     "                   delay=P[:US]          packets that come late, by microseconds\n"
-    "                   seed=N                other decisions\n"
-    "                   rail0=down rail1=down that device's port\n"
+    "                   seed=N                other random numbers\n"
+    "                   rail0=down rail1=down the port of that device is down\n"
     "                   kill=QPN fill=CQN     break a queue pair or a completion queue\n"
-    "                   stall=US              no device does anything for so long, once\n"
+    "                   stall=US              all devices stand still for so long, once\n"
     "  sessions       this user's sessions\n"
     "\n"
     "  --session NAME the session (default: the one this runs in, else\n"
     "                 $SIMNIC_SESSION_NAME, else \"default\")\n"
     "  --help         print this\n"
     "\n"
-    "Exit status: 1 if there is no such session, 2 for wrong words.\n";
+    "Exit status: 1 if there is no such session, 2 for wrong arguments.\n";
 
 enum {
     OPTION_SESSION = 1 << 0,
@@ -76,7 +77,7 @@ int ctl_flush(void)
     if (fflush(stdout) != EOF && !ferror(stdout)) {
         return 0;
     }
-    if (errno != EPIPE) { /* who closed the pipe has seen enough */
+    if (errno != EPIPE) { /* the reader of a closed pipe has seen enough */
         complain("ctl: cannot write: %s", strerror(errno));
     }
     return EXIT_TROUBLE;

@@ -1,18 +1,18 @@
 /* ctl.h: what the words of `simnic ctl` share: the options, and a session as it is seen from
  * outside.
  *
- * What is in a session's memory is written by other processes, which may be changing it, be
- * killed in the middle, or have overwritten it by mistake. So everything is copied first and the
- * copy is checked. */
-#ifndef SIMNIC_CTL_H
-#define SIMNIC_CTL_H
-
-#include "../fabric/fabric.h"
-#include "../session/session.h"
+ * Other processes write to a session's memory. They may be changing it, may have been killed in the
+ * middle, or may have overwritten it by mistake. So everything is copied first, and the copy is
+ * checked. */
+#ifndef SIMNIC_RUN_CTL_H
+#define SIMNIC_RUN_CTL_H
 
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
+
+#include "simnic/fabric/fabric.h"
+#include "simnic/session/session.h"
 
 struct ctl_options {
     const char *session; /* NULL: as session_choose says */
@@ -32,7 +32,7 @@ struct ctl_session {
 enum ctl_state {
     CTL_FREE,  /* nobody ever had the slot */
     CTL_ALIVE, /* its process lives */
-    CTL_DEAD,  /* its process is gone and did not say so: killed, or crashed */
+    CTL_DEAD,  /* its process was killed, or crashed */
     CTL_ENDED  /* its process has left it */
 };
 
@@ -53,7 +53,7 @@ void ctl_look(struct ctl_session *session, uint32_t slot, struct ctl_process *pr
 bool ctl_statistics(const struct ctl_session *session, uint32_t slot,
                     struct fabric_process_statistics *statistics);
 
-/* Has everything that was printed reach stdout. Returns the exit status. */
+/* Flushes stdout. Returns the exit status. */
 int ctl_flush(void);
 
 /* Each does its word and returns the exit status. */

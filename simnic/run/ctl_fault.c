@@ -1,12 +1,13 @@
-/* ctl_fault.c: the word `fault`: makes trouble, or shows which there is. */
-#include "ctl.h"
-#include "words.h"
-#include "../fabric/format.h"
+/* ctl_fault.c: the word `fault`: sets faults, or shows them. */
+#include "simnic/run/ctl.h"
 
 #include <errno.h>
 #include <stdarg.h>
 #include <string.h>
 #include <time.h>
+
+#include "simnic/fabric/format.h"
+#include "simnic/run/words.h"
 
 #define PATIENCE 1000 /* looks at a fault that is being written, 1 ms apart */
 
@@ -61,8 +62,8 @@ static void describe(const struct fabric_fault *fault, char *specification, size
     }
 }
 
-/* Copies the fault between two looks at the same even generation. Returns false if it is never
- * whole: its writer was killed. */
+/* Copies the fault between two looks at the same even generation. Returns false if its writer was
+ * killed in the middle. */
 static bool copy_fault(const struct fabric_file *file, struct fabric_fault *fault)
 {
     for (int i = 0; i < PATIENCE; i++) {
@@ -83,7 +84,7 @@ static int show(struct ctl_session *session)
     struct fabric_fault fault;
     char specification[512];
     if (!copy_fault(session->fabric.file, &fault)) {
-        complain("ctl: fault: it was left half written; set it anew");
+        complain("ctl: fault: the faults were left half written; set them again");
         return EXIT_TROUBLE;
     }
     describe(&fault, specification, sizeof(specification));
@@ -101,7 +102,7 @@ static int check(const char *specification)
     }
     for (char *c = error; *c; c++) {
         if ((unsigned char)*c < ' ') {
-            *c = ' '; /* one line, whatever it was */
+            *c = ' '; /* the message is one line */
         }
     }
     complain("ctl: fault: %s", error);

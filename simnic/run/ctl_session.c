@@ -1,6 +1,5 @@
 /* ctl_session.c: a session as `simnic ctl` sees it, and the word `sessions`. */
-#include "ctl.h"
-#include "words.h"
+#include "simnic/run/ctl.h"
 
 #include <ctype.h>
 #include <dirent.h>
@@ -12,9 +11,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "simnic/run/words.h"
+
 /* Maps the fabric file of the session in session->directory. The whole file is mapped, but only
- * the head, which has its memory since it was made, and trace rings that were given theirs are
- * touched: on a full tmpfs the first touch of a page is a SIGBUS. Returns 0 or -errno. */
+ * pages that have memory are accessed: the head, and trace rings that got theirs. If tmpfs is full,
+ * the first access to another page raises SIGBUS. Returns 0 or -errno. */
 static int map(struct ctl_session *session)
 {
     char path[SESSION_PATH_BYTES];
@@ -101,7 +102,7 @@ void ctl_look(struct ctl_session *session, uint32_t slot, struct ctl_process *pr
 bool ctl_statistics(const struct ctl_session *session, uint32_t slot,
                     struct fabric_process_statistics *statistics)
 {
-    /* By pread: what the file does not have yet reads as zeros and takes no memory. */
+    /* By pread, which reads zeros where the file has no memory yet, and takes none. */
     off_t at = (off_t)(offsetof(struct fabric_file, statistics) + slot * sizeof(*statistics));
     return pread(session->fd, statistics, sizeof(*statistics), at) == (ssize_t)sizeof(*statistics);
 }

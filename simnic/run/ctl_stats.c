@@ -1,12 +1,13 @@
 /* ctl_stats.c: the word `stats`: the counters of queue pairs, as a table or as JSON. */
-#include "ctl.h"
-#include "words.h"
-#include "../device/device.h"
+#include "simnic/run/ctl.h"
 
 #include <jansson.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "simnic/nic/nic.h"
+#include "simnic/run/words.h"
 
 /* A counter: its name in JSON, its column's two head lines and width. */
 struct column {

@@ -1,13 +1,12 @@
-/* ctl_trace.c: the word `trace`: prints what the devices put into their trace rings.
+/* ctl_trace.c: the word `trace`: prints what the NICs put into their trace rings.
  *
- * There may be more than one tracer. Each has a cursor of its own, and the ring's tail is where the
- * furthest of them is; who is behind looks whether what it copied may have been overwritten. That
- * any is there, and so tracing goes on, is a shared flock on the fabric file: who leaves and gets
- * the exclusive one is the last, and turns tracing off. So a tracer that is killed does not count
- * for ever. */
-#include "ctl.h"
-#include "words.h"
-#include "decode.h"
+ * There may be more than one tracer. Each has a cursor of its own. A ring's tail is where the
+ * furthest of them is. A tracer that is behind checks whether what it has copied may have been
+ * overwritten.
+ *
+ * Each tracer holds a shared flock on the fabric file. When a tracer leaves and gets the exclusive
+ * lock, it was the last one, and turns tracing off. So a tracer that is killed does not count. */
+#include "simnic/run/ctl.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -19,13 +18,13 @@
 #include <time.h>
 #include <unistd.h>
 
-#define HEADER_BYTES 24u
+#include "simnic/run/decode.h"
+#include "simnic/run/words.h"
+
 #define BODY_MAX_BYTES 2048u /* a WQE has 1024 */
-#define KIND_WQE 0
-#define KIND_CQE 1
 #define NAP_NS 1000000u
-/* A record is printed when it is so old that what happened before it, in other processes, is in
- * their rings too. */
+/* A record is printed when it is so old that the records of other processes from before it are in
+ * their rings, too. */
 #define SETTLE_NS 1000000u
 #define REMEMBERED 256u
 
@@ -73,7 +72,7 @@ static void stop(int signal)
 static uint64_t now(void)
 {
     struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t); /* the devices' clock */
+    clock_gettime(CLOCK_MONOTONIC, &t); /* the NICs' clock */
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
@@ -87,17 +86,18 @@ static void copy(const struct fabric_trace *trace, uint64_t at, void *to, uint32
     memcpy((uint8_t *)to + until_end, trace->bytes, count - until_end);
 }
 
-/* Gives the writer the room of what has been read, unless another tracer has done so. */
+/* Gives the room of what has been read back to the writer, unless another tracer has done so. */
 static void release(struct fabric_trace *trace, uint64_t cursor)
 {
     uint64_t tail = atomic_load_explicit(&trace->tail, memory_order_relaxed);
     while ((int64_t)(cursor - tail) > 0 &&
            !atomic_compare_exchange_weak_explicit(&trace->tail, &tail, cursor, memory_order_release,
-                                                  memory_order_relaxed))
-        ;
+                                                  memory_order_relaxed)) {
+    }
 }
 
-/* A tail that is ahead of the head, which no tracer writes, would stop the writer for good. */
+/* No tracer writes a tail ahead of the head. If it is there anyway, it would stop the writer for
+ * good. */
 static void mend_tail(struct fabric_trace *trace, uint64_t head)
 {
     uint64_t tail = atomic_load_explicit(&trace->tail, memory_order_relaxed);
@@ -106,7 +106,7 @@ static void mend_tail(struct fabric_trace *trace, uint64_t head)
     }
 }
 
-/* Nothing from here to the end can be made sense of. */
+/* What is between here and the end makes no sense. */
 static void skip_all(struct source *source)
 {
     source->skipped++;
@@ -118,39 +118,40 @@ static void skip_all(struct source *source)
 /* Returns the record's size in the ring if it is sound, or 0. */
 static uint32_t copy_record(struct source *source, struct record *record)
 {
-    uint32_t header[6];
+    struct fabric_trace_record header;
     uint64_t available = source->end - source->cursor;
-    if (available < HEADER_BYTES || available > FABRIC_TRACE_BYTES) {
+    if (available < sizeof(header) || available > FABRIC_TRACE_BYTES) {
         return 0;
     }
-    copy(source->trace, source->cursor, header, sizeof(header));
-    record->time_ns = (uint64_t)header[1] << 32 | header[0];
-    record->kind = header[2];
-    record->number = header[3];
-    record->count = header[4];
-    if (record->kind > KIND_CQE || record->count > BODY_MAX_BYTES) {
+    copy(source->trace, source->cursor, &header, sizeof(header));
+    record->time_ns = header.time_ns;
+    record->kind = header.kind;
+    record->number = header.number;
+    record->count = header.count;
+    if (record->kind > FABRIC_TRACE_CQE || record->count > BODY_MAX_BYTES) {
         return 0;
     }
-    uint32_t size = HEADER_BYTES + ((record->count + 7) & ~7u);
+    uint32_t size = (uint32_t)sizeof(header) + ((record->count + 7) & ~7u);
     if (size > available) {
         return 0;
     }
-    copy(source->trace, source->cursor + HEADER_BYTES, record->bytes, record->count);
+    copy(source->trace, source->cursor + sizeof(header), record->bytes, record->count);
     return size;
 }
 
-/* Whether what has just been copied may have been overwritten meanwhile: another tracer gave its
- * room away, and the writer, which may be in the middle of a record, came that far. */
+/* Whether what has just been copied may have been overwritten meanwhile: another tracer has given
+ * its room back, and the writer, which may be in the middle of a record, has come that far. */
 static bool overwritten(const struct source *source)
 {
     atomic_thread_fence(memory_order_acquire);
     uint64_t tail = atomic_load_explicit(&source->trace->tail, memory_order_acquire);
     uint64_t head = atomic_load_explicit(&source->trace->head, memory_order_acquire);
     return (int64_t)(tail - source->cursor) > 0 &&
-           head + HEADER_BYTES + BODY_MAX_BYTES - source->cursor > FABRIC_TRACE_BYTES;
+           head + sizeof(struct fabric_trace_record) + BODY_MAX_BYTES - source->cursor >
+               FABRIC_TRACE_BYTES;
 }
 
-/* Has source->next be the next record, if there is one. */
+/* Makes source->next the next record, if there is one. */
 static void advance(const struct tracer *tracer, struct source *source)
 {
     source->full = false;
@@ -204,7 +205,7 @@ static uint8_t type_of(const struct tracer *tracer, struct source *source, uint3
 /* Returns the number of the QP that a record is about. */
 static uint32_t qpn_of(struct source *source, const struct record *record)
 {
-    if (record->kind == KIND_WQE) {
+    if (record->kind == FABRIC_TRACE_WQE) {
         return record->number;
     }
     uint32_t place = record->number % REMEMBERED;
@@ -229,8 +230,8 @@ static void print_record(const struct tracer *tracer, struct source *source)
     uint8_t type = type_of(tracer, source, qpn);
     printf("%4llu.%09llu %u %s %s 0x%06x", (unsigned long long)(since / 1000000000),
            (unsigned long long)(since % 1000000000), source->process.pid, source->process.name,
-           record->kind == KIND_WQE ? "WQE qp" : "CQE cq", record->number);
-    if (record->kind == KIND_WQE) {
+           record->kind == FABRIC_TRACE_WQE ? "WQE qp" : "CQE cq", record->number);
+    if (record->kind == FABRIC_TRACE_WQE) {
         decode_wqe(stdout, qpn, type, record->bytes, record->count);
     } else {
         decode_cqe(stdout, type, record->bytes, record->count);
@@ -243,7 +244,7 @@ static void print_record(const struct tracer *tracer, struct source *source)
 
 /* ---- Rounds ---------------------------------------------------------------------------------- */
 
-/* Where the rings are now is where tracing begins. By pread, since rings of processes that do not
+/* Tracing begins where the rings are now. This uses pread, since rings of processes that do not
  * trace have no memory yet. */
 static void note_heads(struct tracer *tracer)
 {
@@ -260,8 +261,8 @@ static void note_heads(struct tracer *tracer)
     }
 }
 
-/* Gives the ring its memory: with /dev/shm full, its first touch would be a SIGBUS, here or in the
- * program that is traced. */
+/* Gives the ring its memory. If /dev/shm were full, the first access to the ring would raise
+ * SIGBUS, here or in the program that is traced. */
 static int open_source(struct tracer *tracer, struct source *source, uint32_t slot)
 {
     off_t at = (off_t)(offsetof(struct fabric_file, trace) + slot * sizeof(struct fabric_trace));
@@ -385,7 +386,7 @@ static void catch_signals(void)
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGHUP, &action, NULL);
-    action.sa_handler = SIG_IGN; /* writing tells of it, and tracing is turned off */
+    action.sa_handler = SIG_IGN; /* writing fails then, and tracing is turned off */
     sigaction(SIGPIPE, &action, NULL);
 }
 

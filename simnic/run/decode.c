@@ -1,12 +1,12 @@
 /* decode.c: see decode.h. */
-#include "decode.h"
-
-#include "../device/device.h"
-#include "../device/tag.h"
+#include "simnic/run/decode.h"
 
 #include <endian.h>
 #include <stdbool.h>
 #include <string.h>
+
+#include "simnic/nic/nic.h"
+#include "simnic/nic/tag.h"
 
 #define SEGMENT_BYTES 16u
 #define INLINE_SHOWN_BYTES 16u
@@ -344,8 +344,8 @@ static const struct name syndromes[] = {
     {MLX5_CQE_SYNDROME_REMOTE_ABORTED_ERR, "REMOTE_ABORTED_ERR"},
 };
 
-/* No public document lists these, but for the page fault: they are what the device's cq.c gives,
- * after reports of what ConnectX adapters do. */
+/* No public document lists these, but for the page fault: they are what nic/cq.c
+ * gives, after reports of what ConnectX adapters do. */
 static const struct name vendor_syndromes[] = {
     {0x32, "message too long"}, {0x51, "local protection"},       {0x68, "work request"},
     {0x81, "no answer"},        {0x87, "receiver not ready"},     {0x88, "remote access"},

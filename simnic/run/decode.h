@@ -1,7 +1,7 @@
 /* decode.h: work requests and completions in words, as the mlx5 Programmer's Reference Manual (PRM)
  * names them. The bytes may be anything: nothing outside of them is read. */
-#ifndef SIMNIC_DECODE_H
-#define SIMNIC_DECODE_H
+#ifndef SIMNIC_RUN_DECODE_H
+#define SIMNIC_RUN_DECODE_H
 
 #include <stdint.h>
 #include <stdio.h>

@@ -1,13 +1,11 @@
 /* inner.c: the process that starts the command and passes signals on to it.
  *
- * A signal sent to the runner alone is meant for the command; one sent to the process group has
- * reached the command already. Nothing in a signal tells which it was, but we are two: what both
- * the outer process and this one get was sent to the group. So a signal is held until that is known:
- * of one that we got, the outer process is asked whether it got it as well; one that it tells of, we
- * have by the end of a moment, in which whoever sends to a group comes to its next process. */
-#include "processes.h"
-
-#include "words.h"
+ * A signal to the runner alone is meant for the command. A signal to the process group has reached
+ * the command already. A signal does not tell which of the two it is. But a signal that both the
+ * outer process and this one get was sent to the group. So a signal is held until that is known. If
+ * we got it, the outer process is asked whether it got it, too. If the outer process got it, we
+ * wait a moment, in which a signal to the group reaches us. */
+#include "simnic/run/processes.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -20,6 +18,8 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "simnic/run/words.h"
 
 #define HOLD_MS 100
 #define NUDGE_MS 50 /* between two SIGCONT for the outer process */
@@ -47,8 +47,8 @@ static uint64_t now_ms(void)
     return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
-/* execvp says "permission denied" for a command that is in no directory of PATH if one of those
- * cannot be searched. Shells say that it is not there. */
+/* If a directory of PATH cannot be searched, execvp says "permission denied" even for a command
+ * that is in none of the directories. Shells say that there is no such command. */
 static bool is_nowhere(const char *command)
 {
     const char *path = getenv("PATH");
@@ -69,7 +69,7 @@ static bool is_nowhere(const char *command)
 
 static void exec_command(const struct runner *runner, pid_t inner)
 {
-    /* Should we be killed, the command learns of it at once; the outer process sees to the rest. */
+    /* If we are killed, the command is told at once. The outer process does the rest. */
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     if (getppid() != inner) {
         _exit(128 + SIGTERM);
@@ -123,14 +123,14 @@ static void got_by_us(struct inner *inner, int signal)
     }
 }
 
-/* The command had it: another would stop it again when it goes on. */
+/* The command has got the signal. A second one would stop it again when it goes on. */
 static void got_by_command(struct inner *inner, int signal)
 {
     hold(inner, signal, UINT64_MAX)->by_command = true;
     ask_outer(inner, signal);
 }
 
-/* What the outer process got it has told of before. */
+/* If the outer process got the signal, it has told of it before. */
 static void answered(struct inner *inner, int signal)
 {
     struct held_signal *held = &inner->held[signal];
@@ -154,7 +154,7 @@ static int pass_on(struct inner *inner)
             wait = wait < 0 || left < wait ? left : wait;
             continue;
         }
-        /* Until it is reaped, the command's pid is nobody else's. */
+        /* No other process has the command's pid before the command is reaped. */
         if (!(held->by_outer && held->by_us) && !held->by_command && !inner->command_ended) {
             kill(inner->command, signal);
         }
@@ -163,8 +163,8 @@ static int pass_on(struct inner *inner)
     return wait;
 }
 
-/* Sees to it that the outer process does not stay stopped when the command goes on or has ended.
- * Again and again, since it may be just about to stop. */
+/* When the command goes on or has ended, the outer process must go on, too. It is told again and
+ * again, since it may be about to stop. */
 static int nudge_outer(const struct inner *inner)
 {
     if (!inner->outer_stopped || inner->command_stopped) {
@@ -182,7 +182,7 @@ static void command_changed(struct inner *inner, int status)
         const int signal = WSTOPSIG(status);
         inner->command_stopped = true;
         got_by_command(inner, signal);
-        /* SIGSTOP was meant for the command; the others are the terminal's, and mean the job. */
+        /* SIGSTOP is for the command. The others come from the terminal, and are for the job. */
         if (signal == SIGTSTP || signal == SIGTTIN || signal == SIGTTOU) {
             inner->outer_stopped = true;
             word_send(inner->channel, WORD_STOPPED, signal);
@@ -240,8 +240,7 @@ static void wait_for_command(struct inner *inner)
 {
     struct pollfd files[] = {{.fd = inner->runner->signals, .events = POLLIN},
                              {.fd = inner->channel, .events = POLLIN}};
-    /* A stopped outer process has to go on before we may end: it could not reap us, nor be seen to
-     * end. */
+    /* A stopped outer process must go on before we end. Else it cannot reap us, and never ends. */
     while (!inner->outer_dead && (!inner->command_ended || inner->outer_stopped)) {
         int wait = pass_on(inner);
         int nudge = nudge_outer(inner);
@@ -251,8 +250,8 @@ static void wait_for_command(struct inner *inner)
         if (poll(files, 2, wait) < 0 && errno != EINTR) {
             return;
         }
-        /* In this order: a signal to the group is here, too, by the time that the outer process can tell of
-         * it. The other way round, a pause in between and one behind it made the two look like two. */
+        /* In this order: when the outer process can tell of a signal to the group, we have it, too.
+         * In the other order, a pause between the two made one signal look like two. */
         hear_words(inner);
         hear_signals(inner);
     }

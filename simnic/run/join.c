@@ -1,16 +1,14 @@
 /* join.c: joins, makes and removes sessions.
  *
- * Every member holds a shared flock on the session's lock file. Who holds it exclusively is alone:
- * it may wipe and make the session, or remove it. flock knows files, not paths, and the lock file
- * is removed with the session; so a lock counts only if, once it is held, the file is still the one
- * at that path. flock's changes between shared and exclusive have a gap in which the lock is not
- * held: whatever somebody else did in that gap, the same check (and a look whether the session is
- * complete) finds it out, and joining starts anew. */
-#include "join.h"
-
-#include "sysfs.h"
-#include "words.h"
-#include "../fabric/format.h"
+ * Every member holds a shared flock on the session's lock file. Whoever holds it exclusively is
+ * alone, and may make the session anew, or remove it. The lock file is removed with the session,
+ * and a lock is of a file, not of a path. So a lock counts only if the file is still at its path
+ * when the lock is held.
+ *
+ * When flock changes a lock between shared and exclusive, the lock is not held for a moment.
+ * Whatever others do in that moment, the same check finds it, together with a look whether the
+ * session is complete. Then joining starts anew. */
+#include "simnic/run/join.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -22,6 +20,10 @@
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "simnic/fabric/format.h"
+#include "simnic/run/sysfs.h"
+#include "simnic/run/words.h"
 
 #define JOIN_PATIENCE_S 10
 #define JOIN_NAP_NS 2000000
@@ -89,9 +91,9 @@ static bool is_current(int lock, const char *directory)
            held.st_ino == there.st_ino;
 }
 
-/* Removes the session; its lock must be held exclusively. The lock file goes last but one: until
- * then a newcomer waits for the lock, and after that it makes a new one, with which rmdir leaves
- * the directory to it. */
+/* Removes the session. Its lock must be held exclusively. The lock file is removed last but one.
+ * Before that, a newcomer waits for the lock. After that, it makes a new lock file, and because of
+ * this file rmdir leaves the directory to it. */
 static void remove_session(const char *directory)
 {
     char path[SESSION_PATH_BYTES];
@@ -110,7 +112,7 @@ static int build(const char *directory)
     if (result) {
         return result;
     }
-    /* Under another name at first: the fabric's presence says that all is there. */
+    /* Under another name at first: a session with the fabric file is complete. */
     session_file(directory, SESSION_FABRIC ".new", path);
     session_file(directory, SESSION_FABRIC, fabric);
     result = fabric_format(path);
@@ -229,8 +231,8 @@ static void sweep(struct membership *dead)
     session_file(dead->directory, SESSION_LOCK, path);
     dead->lock = open(path, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
     session_leave(dead);
-    /* Without a lock file it is empty: somebody died before making it, or after removing it. Who is
-     * just about to make it notices. */
+    /* If there is no lock file, the directory is empty: somebody died before making that file, or
+     * after removing it. A process that is about to make it will notice. */
     rmdir(dead->directory);
 }
 

@@ -1,8 +1,8 @@
 /* join.h: being a member of a session, from making its directory to removing it. */
-#ifndef SIMNIC_JOIN_H
-#define SIMNIC_JOIN_H
+#ifndef SIMNIC_RUN_JOIN_H
+#define SIMNIC_RUN_JOIN_H
 
-#include "../session/session.h"
+#include "simnic/session/session.h"
 
 struct membership {
     char directory[SESSION_PATH_BYTES];

@@ -1,9 +1,6 @@
-/* library.c: finds libsimnic.so, beside the program in a build folder or where it was installed, and
- * puts it into LD_PRELOAD. */
-#include "library.h"
-
-#include "words.h"
-#include "../session/session.h"
+/* library.c: finds libsimnic.so, beside the program in a build folder or where it was installed,
+ * and puts it into LD_PRELOAD. */
+#include "simnic/run/library.h"
 
 #include <errno.h>
 #include <stdbool.h>
@@ -12,11 +9,14 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "simnic/run/words.h"
+#include "simnic/session/session.h"
+
 #define LIBRARY "libsimnic.so"
 #define LIBRARY_VARIABLE "SIMNIC_LIBRARY"
 
-/* The dynamic linker would only warn about a library that it cannot load, and the program would run
- * without a NIC. */
+/* The dynamic linker only warns about a library that it cannot load. The program would run without
+ * a NIC. */
 static bool usable(const char *path)
 {
     return access(path, R_OK) == 0;
@@ -24,7 +24,7 @@ static bool usable(const char *path)
 
 static int find_named(const char *name, char path[PATH_MAX])
 {
-    /* Made absolute: the command may run in another directory. */
+    /* The path is made absolute, since the command may run in another directory. */
     if (!realpath(name, path) || !usable(path)) {
         complain(LIBRARY_VARIABLE ": %s: %s", name, strerror(errno));
         return EXIT_TROUBLE;
@@ -76,8 +76,9 @@ static bool has_word(const char *list, const char *word)
     return false;
 }
 
-/* LD_PRELOAD cannot name a path with a space or a colon, and a session's directory has neither: a
- * link in it leads there. Members of one session may bring libraries of their own. */
+/* LD_PRELOAD cannot name a path with a space or a colon. So a link in the session's directory,
+ * whose path has neither, leads to the library. Members of one session may have different
+ * libraries. */
 static int link_to(const char *path, const char *directory, char link[SESSION_PATH_BYTES])
 {
     for (int i = 0;; i++) {

@@ -1,6 +1,6 @@
 /* library.h: where libsimnic.so is. */
-#ifndef SIMNIC_LIBRARY_H
-#define SIMNIC_LIBRARY_H
+#ifndef SIMNIC_RUN_LIBRARY_H
+#define SIMNIC_RUN_LIBRARY_H
 
 #include <limits.h>
 

@@ -1,5 +1,5 @@
 /* main.c: the program `simnic`: picks the word's function. */
-#include "words.h"
+#include "simnic/run/words.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,8 +1,6 @@
-/* outer.c: the process that the user started. It tells the inner one which signals it got, stops
- * when the command was stopped at the terminal, and cleans up when the inner one dies. */
-#include "processes.h"
-
-#include "words.h"
+/* outer.c: the process that the user started. It tells the inner process which signals it got,
+ * stops when the command is stopped at the terminal, and cleans up when the inner process dies. */
+#include "simnic/run/processes.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -12,6 +10,8 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include "simnic/run/words.h"
 
 struct outer {
     struct runner *runner;
@@ -23,8 +23,8 @@ struct outer {
     int command_status;
 };
 
-/* Stops as the command did, so that a shell sees the job stopped, and returns when somebody made us
- * go on. */
+/* Stops as the command did, so that a shell sees that the job is stopped. Returns when it goes
+ * on. */
 static void stop_like_command(const struct outer *outer, int signal)
 {
     struct sigaction plain = {.sa_handler = SIG_DFL}, before;
@@ -55,7 +55,7 @@ static void hear_signals(struct outer *outer)
 {
     struct signalfd_siginfo info;
     while (signal_next(outer->runner, &info)) {
-        /* The inner process sends SIGCONT to us alone, and means us alone. */
+        /* A SIGCONT from the inner process is for us, and not for the command. */
         if (info.ssi_signo == SIGCHLD) {
             reap(outer);
         } else if (!signal_is_of_group(&info) && (pid_t)info.ssi_pid != outer->inner) {
@@ -74,7 +74,8 @@ static void hear_words(struct outer *outer)
             outer->command_ended = true;
             outer->command_status = word.value;
         } else if (word.kind == WORD_SIGNAL_TOO) {
-            /* What was sent to the group is here by now, and told of before this is answered. */
+            /* A signal to the group is here by now. It is told of before the question is
+             * answered. */
             hear_signals(outer);
             word_send(outer->channel, WORD_SIGNAL_TOO, word.value);
         }
@@ -89,11 +90,10 @@ static void wait_for_inner(struct outer *outer)
         if (poll(files, 2, -1) < 0 && errno != EINTR) {
             break;
         }
-        /* Signals first: those that the command was stopped with are to be told of before
-         * stopping. */
+        /* Signals first: the one that stopped the command must be told of before we stop. */
         hear_signals(outer);
         hear_words(outer);
-        /* A closed channel would be ready for ever; SIGCHLD comes soon. */
+        /* A closed channel is always ready. SIGCHLD will come soon. */
         if (files[1].revents & (POLLHUP | POLLERR)) {
             files[1].fd = -1;
         }
@@ -143,7 +143,7 @@ int outer_run(struct runner *runner)
     if (outer.command_ended) {
         return status_of(outer.command_status);
     }
-    complain("its own process %d ended with status %d: ended the command", (int)outer.inner,
+    complain("process %d of simnic died with status %d, so the command was ended", (int)outer.inner,
              status_of(outer.inner_status));
     return WIFSIGNALED(outer.inner_status) ? status_of(outer.inner_status) : EXIT_TROUBLE;
 }

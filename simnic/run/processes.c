@@ -1,13 +1,13 @@
-/* processes.c: what the outer and the inner process have in common. */
-#include "processes.h"
+/* processes.c: what the outer and the inner process share. */
+#include "simnic/run/processes.h"
 
 #include <errno.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* All that can be caught and are not the process's own faults. Real-time signals keep their
- * default: they end us. */
+/* All signals that can be caught, without those of a process's own faults. Real-time signals keep
+ * their default, which ends us. */
 static const int passed_on[] = {
     SIGHUP,  SIGINT,  SIGQUIT,  SIGTERM,   SIGUSR1, SIGUSR2, SIGALRM, SIGCONT, SIGTSTP,
     SIGTTIN, SIGTTOU, SIGWINCH, SIGVTALRM, SIGPROF, SIGIO,   SIGPWR,  SIGURG,
@@ -21,7 +21,7 @@ int signals_take(struct runner *runner)
         sigaddset(&set, passed_on[i]);
     }
     sigaddset(&set, SIGCHLD);
-    /* Whoever started us may ignore SIGCHLD, and then there would be nothing to wait for. */
+    /* We may have been started with SIGCHLD ignored, and could not wait for children then. */
     struct sigaction plain = {.sa_handler = SIG_DFL};
     if (sigaction(SIGCHLD, &plain, &runner->child_before) != 0 ||
         sigprocmask(SIG_BLOCK, &set, &runner->mask_before) != 0) {
@@ -40,8 +40,8 @@ void signals_give_back(const struct runner *runner)
 void word_send(int channel, enum word_kind kind, int value)
 {
     struct word word = {.kind = kind, .value = value};
-    while (send(channel, &word, sizeof(word), MSG_NOSIGNAL) < 0 && errno == EINTR)
-        ;
+    while (send(channel, &word, sizeof(word), MSG_NOSIGNAL) < 0 && errno == EINTR) {
+    }
 }
 
 int word_receive(int channel, struct word *word)

@@ -1,10 +1,6 @@
-/* run.c: `simnic run`: reads the options, joins the session, sets the environment and runs the
- * command in it. */
-#include "words.h"
-
-#include "library.h"
-#include "processes.h"
-#include "../fabric/format.h"
+/* run.c: `simnic run`: reads the options, joins the session, sets the environment, and runs the
+ * command. */
+#include "simnic/run/words.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -16,19 +12,23 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include "simnic/fabric/format.h"
+#include "simnic/run/library.h"
+#include "simnic/run/processes.h"
+
 static const char usage[] =
     "Usage: simnic run [OPTION...] [--] COMMAND [ARGUMENT...]\n"
     "\n"
     "Runs the command so that it, and all that it starts, sees two virtual ConnectX-6\n"
-    "devices, mlx5_0 (127.0.0.1) and mlx5_1 (127.0.0.2). Ends with the command's exit\n"
-    "status, when all processes that it left behind have been ended.\n"
+    "devices, mlx5_0 (127.0.0.1) and mlx5_1 (127.0.0.2). When the command ends, simnic ends\n"
+    "the processes that it has left behind, and exits with the command's status.\n"
     "\n"
-    "  --session NAME  the session to be in: runs with the same name reach each other\n"
+    "  --session NAME  use this session: runs in the same session reach each other\n"
     "                  (default: the one this runs in, else $SIMNIC_SESSION_NAME, else\n"
     "                  \"default\"); at most 64 of A-Z a-z 0-9 _ . -\n"
-    "  --private       a new session that no other run shares, with a name of its own\n"
-    "  --fault SPEC    trouble for all in the session, as in lose=0.01,seed=7\n"
-    "  --trace         print the commands from rdma-core that fail or are not known\n"
+    "  --private       make a session for this run alone\n"
+    "  --fault SPEC    faults for all in the session, as in lose=0.01,seed=7\n"
+    "  --trace         print which commands from rdma-core fail or are unknown\n"
     "  --help          print this\n"
     "\n"
     "Exit status: 1 if the session cannot be made, 2 for wrong options, 126 and 127 if\n"
@@ -87,7 +87,7 @@ static int parse(int argc, char **argv, struct options *options)
     }
     options->command = argv + optind;
     if (options->private && options->session) {
-        complain("run: --private and --session are two answers to one question");
+        complain("run: --private and --session exclude each other");
         return EXIT_USAGE;
     }
     if (optind < argc) {
@@ -97,8 +97,8 @@ static int parse(int argc, char **argv, struct options *options)
     return EXIT_USAGE;
 }
 
-/* Whoever closed stdin, stdout or stderr has a reason, and the command finds them closed. But no
- * file of ours may get such a number: an error message would be written into it. */
+/* If stdin, stdout or stderr is closed, the command finds it closed. But no file of ours may get
+ * its number: error messages would be written into that file. */
 static void fill_standard_files(void)
 {
     int fd;
@@ -143,7 +143,7 @@ static int set_environment(const struct options *options, const struct membershi
     return EXIT_TROUBLE;
 }
 
-/* The random part: /dev/shm may be shared by processes that do not share process numbers. */
+/* The pid is not enough: /dev/shm may be shared with processes of another pid namespace. */
 static int choose_private_name(char name[SESSION_NAME_MAX + 1])
 {
     uint64_t random;
@@ -182,7 +182,7 @@ static int run(const struct options *options)
     if (status) {
         return status;
     }
-    /* From here on a signal must not end us before the session is left. */
+    /* From here on, a signal must not end us before we have left the session. */
     int result = signals_take(&runner);
     if (result) {
         complain("cannot take signals: %s", strerror(-result));

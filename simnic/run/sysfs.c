@@ -2,9 +2,7 @@
  * far as libibverbs, librdmacm and the usual tools read it. As in the kernel, the attributes are
  * below a PCI device and the classes have symbolic links to them. All values come from rails.h;
  * they are written once and never change. */
-#include "sysfs.h"
-
-#include "../session/rails.h"
+#include "simnic/run/sysfs.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -17,6 +15,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "simnic/session/rails.h"
+
 #define PCI_ROOT "devices/pci0000:00"
 #define UVERBS_ABI 6
 #define MLX5_ABI 1
@@ -24,7 +24,7 @@
 #define PORT_CAPABILITIES                                                                          \
     0x00010000 /* a connection manager is there: the only one a RoCE port tells */
 
-/* Writes into a tree. The first error stays, and nothing is done after it. */
+/* Writes into a tree. After the first error, nothing is written any more. */
 struct writer {
     int root;
     int error;
@@ -181,8 +181,7 @@ __attribute__((format(printf, 2, 3))) static void enter(struct writer *writer, c
     va_end(values);
 }
 
-/* The address of the PCI device that a rail is. A slot for each, as two cards have, not two
- * functions of one. */
+/* The address of a rail's PCI device. Each rail has a slot, as if they were two cards. */
 static void pci_address(int rail, char text[16])
 {
     snprintf(text, 16, "0000:%02x:00.0", (unsigned)rail + 1);
@@ -264,8 +263,8 @@ static void put_gids(struct writer *writer, const struct rail *rail)
         char text[40];
         words_of_gid(gid->raw, text);
         put_numbered(writer, "gids", i, "%s", text);
-        /* The attributes of a free entry cannot be read. The kernel says EINVAL; a file that is not
-         * there comes closest. */
+        /* A program cannot read the attributes of a free entry: the kernel fails with EINVAL. Here
+         * there is no file. */
         if (gid->type == RAIL_GID_NONE) {
             continue;
         }
@@ -362,7 +361,7 @@ static bool lists_newest_first(struct writer *writer)
         }
         return false;
     }
-    /* "devices" was the first. */
+    /* "devices" was made first. */
     struct dirent *entry;
     while ((entry = readdir(directory)) && strcmp(entry->d_name, "devices") != 0) {
         newest_first |= entry->d_name[0] != '.';
@@ -391,7 +390,7 @@ int sysfs_generate(const char *root)
     enter(&writer, "class/misc/rdma_cm/");
     put(&writer, "abi_version", "%d", RDMA_CM_ABI);
     put(&writer, "dev", "%d:%d", RDMA_CM_MAJOR, RDMA_CM_MINOR);
-    /* libibverbs lists devices in the order in which it reads them here: mlx5_0 is to be the
+    /* libibverbs lists devices in the order in which it finds them here. mlx5_0 must be the
      * first. */
     const bool backwards = lists_newest_first(&writer);
     for (int i = 0; i < RAIL_COUNT; i++) {

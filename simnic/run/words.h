@@ -1,6 +1,6 @@
 /* words.h: the words that may come after `simnic`, and how the program speaks of errors. */
-#ifndef SIMNIC_WORDS_H
-#define SIMNIC_WORDS_H
+#ifndef SIMNIC_RUN_WORDS_H
+#define SIMNIC_RUN_WORDS_H
 
 #define EXIT_USAGE 2   /* the user's words are wrong */
 #define EXIT_TROUBLE 1 /* they are right, but it cannot be done */

@@ -1,5 +1,5 @@
 /* rails.c: the two rails' names and addresses. */
-#include "rails.h"
+#include "simnic/session/rails.h"
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
-/* rails.h: what the two virtual ports are called and which addresses they have. Everything that
- * tells a program about a rail (the fake sysfs, the uverbs answers, rdma_cm) takes it from here. */
-#ifndef SIMNIC_RAILS_H
-#define SIMNIC_RAILS_H
+/* rails.h: the two virtual ports: their names and addresses. Whatever tells a program about a rail
+ * (sysfs, the answers of uverbs, rdma_cm) takes it from here. */
+#ifndef SIMNIC_SESSION_RAILS_H
+#define SIMNIC_SESSION_RAILS_H
 
 #include <stdint.h>
 

@@ -1,5 +1,5 @@
 /* session.c: see session.h. */
-#include "session.h"
+#include "simnic/session/session.h"
 
 #include <stdio.h>
 #include <stdlib.h>

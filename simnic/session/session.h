@@ -1,8 +1,8 @@
-/* session.h: where a session's shared files are and what they are called. A session is a directory
- * in /dev/shm; all processes that share it see the same fabric. Used by the runner, by `simnic ctl`
- * and by the shim: nothing here has a side effect, allocates memory or prints. */
-#ifndef SIMNIC_SESSION_H
-#define SIMNIC_SESSION_H
+/* session.h: where a session's shared files are, and what they are called. A session is a directory
+ * in /dev/shm. All processes that share it are on one fabric. `simnic run`, `simnic ctl` and the
+ * shim use this: nothing here has a side effect, allocates memory or prints. */
+#ifndef SIMNIC_SESSION_SESSION_H
+#define SIMNIC_SESSION_SESSION_H
 
 #include <stdbool.h>
 
@@ -13,7 +13,7 @@
 /* Names in a session's directory. */
 #define SESSION_LOCK "lock"
 #define SESSION_SYSFS "sysfs"
-#define SESSION_FABRIC "fabric" /* comes last: a directory that has it is complete */
+#define SESSION_FABRIC "fabric" /* it is made last: a directory that has it is complete */
 
 /* Environment of a program in a session. */
 #define SESSION_VARIABLE "SIMNIC_SESSION"           /* the directory */

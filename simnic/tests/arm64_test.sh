@@ -16,9 +16,9 @@ fi
 program=$(mktemp)
 trap 'rm -f "$program"' EXIT
 compiles() {
-    $compiler -std=gnu11 -O2 -g -static -Wall -Wextra -Werror -Wshadow -D_GNU_SOURCE -I"$source/core" \
-        -I"$source/simnic/shim" -I"$source/simnic/device" -o "$program" "$source/simnic/shim/tests/emulate_arm64_test.c" \
-        "$source/simnic/shim/emulate_arm64.c" "$source/core/nic/mlx5/copy.c"
+    $compiler -std=gnu11 -O2 -g -static -Wall -Wextra -Werror -Wshadow -D_GNU_SOURCE -I"$source" -I"$source/core" -o "$program" \
+        "$source/simnic/shim/emulate/tests/arm64_test.c" "$source"/simnic/shim/emulate/{arm64,arm64_integer,arm64_memory,page}.c \
+        "$source/core/nic/mlx5/copy.c"
 }
 check "it compiles" compiles
 for processor in "${processors[@]}"; do

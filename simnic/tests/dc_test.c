@@ -1,12 +1,12 @@
 /* dc_test.c: DCIs and DCTs through libmlx5, in one process and in two; to be run under simnic. What
  * must work, whatever the fabric loses; with the argument "trouble", what must fail. */
-#include "dc_world.h"
-
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include "simnic/tests/dc_world.h"
 
 /* ---- one process ---- */
 
@@ -260,8 +260,8 @@ static enum ibv_qp_state state_of(struct ibv_qp *qp)
     return a.qp_state;
 }
 
-/* A stream that fails leaves the others going, and sends again when it was reset; two that have failed
- * take the DCI with them. */
+/* A stream that fails leaves the others going, and sends again when it was reset; two that have
+ * failed take the DCI with them. */
 static void test_stream_errors(void **state)
 {
     struct fixture f;

@@ -3,18 +3,18 @@
 #ifndef SIMNIC_TESTS_DC_WORLD_H
 #define SIMNIC_TESTS_DC_WORLD_H
 
+#include <endian.h>
+#include <infiniband/mlx5dv.h>
+#include <infiniband/verbs.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
-
-#include <cmocka.h>
-#include <endian.h>
-#include <infiniband/mlx5dv.h>
-#include <infiniband/verbs.h>
 #include <sys/mman.h>
 #include <time.h>
+
+#include <cmocka.h>
 
 #define MEMORY_BYTES (1u << 20)
 #define KEY 0x1122334455667788u

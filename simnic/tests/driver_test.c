@@ -1,22 +1,21 @@
-/* driver_test.c: what the kernel's driver does besides moving data, through libibverbs and libmlx5; to
- * be run under simnic. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-/* cmocka wants the four above */
-#include <cmocka.h>
-
+/* driver_test.c: what the kernel's driver does besides moving data, through libibverbs and libmlx5;
+ * to be run under simnic. */
 #include <errno.h>
 #include <fcntl.h>
 #include <infiniband/mlx5dv.h>
 #include <infiniband/verbs.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
+
+#include <cmocka.h>
 
 #define PAGE 4096u
 #define WRITABLE (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE)
@@ -159,8 +158,8 @@ static void test_import(void **state)
     assert_int_equal(ibv_dereg_mr(own), 0);
 }
 
-/* The last test, since it takes the context of all others: a program closes, past every library, what
- * it did not open; it can open devices anew, and gets the numbers for files of its own. */
+/* The last test, since it takes the context of all others: a program closes, past every library,
+ * what it did not open; it can open devices anew, and gets the numbers for files of its own. */
 static void test_close_all(void **state)
 {
     (void)state;

@@ -1,8 +1,9 @@
-/* fork_test.c: a child of a process that is being asked for connections can make connections of its own;
- * to be run under `simnic run --private`.
+/* fork_test.c: a child of a process that is being asked for connections can make connections of its
+ * own; to be run under `simnic run --private`.
  *
- * One process knocks at the parent without end, so that the parent's service thread answers whenever the
- * parent forks. Each child asks another process for a connection, which refuses all. */
+ * One process knocks at the parent without end, so that the parent's service thread answers
+ * whenever the parent forks. Each child asks another process for a connection, which refuses
+ * all. */
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <rdma/rdma_cma.h>
@@ -16,7 +17,7 @@
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
-/* cmocka wants the four above */
+
 #include <cmocka.h>
 
 #define CHILDREN 60

@@ -1,7 +1,7 @@
 /* pair.h: two connected queue pairs of one process, for programs that measure. A failure ends the
  * program. */
-#ifndef SIMNIC_PAIR_H
-#define SIMNIC_PAIR_H
+#ifndef SIMNIC_TESTS_PAIR_H
+#define SIMNIC_TESTS_PAIR_H
 
 #include <infiniband/verbs.h>
 #include <stdbool.h>
@@ -101,8 +101,8 @@ static inline struct ibv_wc wait_for(struct ibv_cq *from)
 {
     struct ibv_wc wc;
     int n;
-    while ((n = ibv_poll_cq(from, 1, &wc)) == 0)
-        ;
+    while ((n = ibv_poll_cq(from, 1, &wc)) == 0) {
+    }
     if (n < 0 || wc.status != IBV_WC_SUCCESS) {
         fprintf(stderr, "completion: %s\n", ibv_wc_status_str(wc.status));
         exit(1);

@@ -1,9 +1,8 @@
-/* push_test.c: BlueFlame pushes by whatever instructions copy them. What is pushed must be executed in
- * the thread that pushes, as soon as its last store is made: each test polls once and does not wait.
+/* push_test.c: BlueFlame pushes by whatever instructions copy them. What is pushed must be executed
+ * in the thread that pushes, as soon as its last store is made: each test polls once and does not
+ * wait.
  *
  * push_test SIMNIC WORD: to be run under simnic, by push_test.sh, which looks at the trace too. */
-#include "pair.h"
-
 #include <infiniband/mlx5dv.h>
 #include <pthread.h>
 #include <sched.h>
@@ -13,6 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include "simnic/tests/pair.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -137,9 +138,9 @@ static unsigned long counted(const char *statistics, const char *name)
     return sum;
 }
 
-/* Each push is one doorbell, and executed from what was pushed: but for a few that the service thread finds
- * by the doorbell record, since it happens to run between that and the push. Copies of one length that are
- * not noticed as pushes would be a quarter of them. */
+/* Each push is one doorbell, and executed from what was pushed: but for a few that the service
+ * thread finds by the doorbell record, since it happens to run between that and the push. Copies of
+ * one length that are not noticed as pushes would be a quarter of them. */
 static void expect_all_pushed(const char *simnic)
 {
     const char *statistics = read_statistics(simnic);

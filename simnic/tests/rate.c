@@ -1,7 +1,7 @@
 /* rate.c: how fast a device is within one process: 8-byte WRITEs in lists of 32, and round trips of
  * WRITE_IMM between two QPs. Prints one line of JSON. Run it under `simnic run`. Times say
  * something about the machine; compare them with others of the same run only. */
-#include "pair.h"
+#include "simnic/tests/pair.h"
 
 #define LIST 32
 

@@ -1,16 +1,16 @@
 /* spinning_test.c: that the service thread polls while one thread of the program spins on two
  * processors, and does not while two do; to be run under `simnic run --private`.
  *
- * Judged by the service thread's processor time and the program's. That it polls can only be told while
- * nobody else wants the two processors: such a time is waited for. */
-#include "pair.h"
-
+ * Judged by the service thread's processor time and the program's. That it polls can only be told
+ * while nobody else wants the two processors: such a time is waited for. */
 #include <dirent.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <unistd.h>
+
+#include "simnic/tests/pair.h"
 
 #define WINDOW_S 0.4
 #define LIMIT_S 40.0 /* to find the processors free */
@@ -145,8 +145,8 @@ static bool is_silent(const struct window *window)
     return window->service < 0.15 * (window->service + window->program);
 }
 
-/* Waits until the service thread polls, or does not, in a time in which that is to be expected. Returns
- * 1 if it did, 0 if not, -1 if there was no such time. */
+/* Waits until the service thread polls, or does not, in a time in which that is to be expected.
+ * Returns 1 if it did, 0 if not, -1 if there was no such time. */
 static int find(const char *what, bool polling)
 {
     double start = now();
@@ -166,8 +166,8 @@ static int find(const char *what, bool polling)
     return expected < 10 ? -1 : 0;
 }
 
-/* Once it does not, it stays so: while the two get their processors. Where others take them, what two
- * threads get looks like one, and the service thread tries now and then. Returns as find(). */
+/* Once it does not, it stays so: while the two get their processors. Where others take them, what
+ * two threads get looks like one, and the service thread tries now and then. Returns as find(). */
 static int stays_silent(void)
 {
     struct window sum = {0};

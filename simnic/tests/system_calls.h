@@ -1,6 +1,6 @@
 /* system_calls.h: how system_calls_test.c and system_calls_device.c compare calls. */
-#ifndef SIMNIC_SYSTEM_CALLS_H
-#define SIMNIC_SYSTEM_CALLS_H
+#ifndef SIMNIC_TESTS_SYSTEM_CALLS_H
+#define SIMNIC_TESTS_SYSTEM_CALLS_H
 
 #include <errno.h>
 #include <infiniband/verbs.h>

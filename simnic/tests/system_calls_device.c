@@ -1,7 +1,5 @@
-/* system_calls_device.c: bad pointers in what only the virtual devices answer. What is expected is what
- * the kernel's drivers do. */
-#include "system_calls.h"
-
+/* system_calls_device.c: bad pointers in what only the virtual devices answer. What is expected is
+ * what the kernel's drivers do. */
 #include <fcntl.h>
 #include <rdma/ib_user_ioctl_cmds.h>
 #include <rdma/ib_user_verbs.h>
@@ -11,6 +9,8 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <unistd.h>
+
+#include "simnic/tests/system_calls.h"
 
 /* A header, whose type ends with attributes of no number, and so many of them. */
 struct request {
@@ -99,8 +99,8 @@ static void flush_a_receive(struct ibv_qp *qp)
     attributes.qp_state = IBV_QPS_ERR;
     HOLDS(ibv_modify_qp(qp, &attributes, IBV_QP_STATE) == 0);
     struct ibv_wc completion;
-    while (ibv_poll_cq(qp->recv_cq, 1, &completion) == 0)
-        ;
+    while (ibv_poll_cq(qp->recv_cq, 1, &completion) == 0) {
+    }
 }
 
 void test_events(struct ibv_context *context)

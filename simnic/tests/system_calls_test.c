@@ -1,10 +1,8 @@
-/* system_calls_test.c: NULL, bad pointers and odd arguments of the calls that the shim stands before.
- * Each call through the C library is compared with the system call itself, made by syscall(), on a
- * comparable object: the same value, the same errno, and nothing crashes. Under `simnic run` the
- * object is a virtual device and the comparable one /dev/null; with the word "native" both are
- * /dev/null, which shows that the comparisons themselves hold. */
-#include "system_calls.h"
-
+/* system_calls_test.c: NULL, bad pointers and odd arguments of the calls that the shim stands
+ * before. Each call through the C library is compared with the system call itself, made by
+ * syscall(), on a comparable object: the same value, the same errno, and nothing crashes. Under
+ * `simnic run` the object is a virtual device and the comparable one /dev/null; with the word
+ * "native" both are /dev/null, which shows that the comparisons themselves hold. */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/close_range.h>
@@ -21,6 +19,8 @@
 #include <sys/sysmacros.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include "simnic/tests/system_calls.h"
 
 #define KERNEL_SET_BYTES 8
 #define MODEL "/dev/null"
@@ -374,7 +374,8 @@ static void test_descriptor_calls(int fd, int null)
             syscall(SYS_close_range, model, model, CLOSE_RANGE_CLOEXEC));
 }
 
-/* A number that was a virtual descriptor's is an ordinary one's after dup2, and the other way round. */
+/* A number that was a virtual descriptor's is an ordinary one's after dup2, and the other way
+ * round. */
 static void test_numbers_change_hands(int fd, int null)
 {
     struct stat expected, status;

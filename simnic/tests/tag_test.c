@@ -1,6 +1,9 @@
 /* tag_test.c: tag matching through libibverbs and libmlx5: ibv_create_srq_ex, ibv_post_srq_ops and
  * extended completions; to be run under simnic. What must work, whatever the fabric loses; with the
  * argument "trouble", what must fail. */
+#include <endian.h>
+#include <infiniband/tm_types.h>
+#include <infiniband/verbs.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,13 +11,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
-#include <endian.h>
-#include <infiniband/tm_types.h>
-#include <infiniband/verbs.h>
 #include <sys/mman.h>
 #include <time.h>
+
+#include <cmocka.h>
 
 #define MEMORY_BYTES (1u << 20)
 #define GID_INDEX 3 /* RoCE v2, IPv4 */

@@ -1,8 +1,8 @@
 /* cm_adversity_test.c: the connection manager when others misbehave or die: lost and forged
  * messages, dead processes, full rings, broken commands, threads cancelled as they wait. */
-#include "cm_world.h"
-
 #include <sched.h>
+
+#include "simnic/cm/tests/cm_world.h"
 
 static void test_death(void **state)
 {
@@ -209,8 +209,8 @@ static void *wait_for_event(void *argument)
     return (void *)(result < 0 ? (intptr_t)result : (intptr_t)response.uid);
 }
 
-/* Starts a thread that waits for an event, and returns when it sleeps: from where it tells its number on, it
- * sleeps for an event only. */
+/* Starts a thread that waits for an event, and returns when it sleeps: from where it tells its
+ * number on, it sleeps for an event only. */
 static pthread_t start_waiter(struct process *process)
 {
     char path[64], line[256];

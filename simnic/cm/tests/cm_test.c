@@ -1,5 +1,5 @@
 /* cm_test.c: the connection manager as programs see it: what commands return, which events come. */
-#include "cm_world.h"
+#include "simnic/cm/tests/cm_world.h"
 
 static void check_request(const struct rdma_ucm_event_resp *request)
 {

@@ -1,30 +1,29 @@
 /* cm_world.h: connection managers of several processes, joined in one by a host that keeps messages
  * in memory and a clock that stands still until told otherwise; and the commands that librdmacm
  * issues, one function each. For the tests of this folder. */
-#ifndef SIMNIC_CM_WORLD_H
-#define SIMNIC_CM_WORLD_H
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-/* cmocka wants the four above */
-#include <cmocka.h>
+#ifndef SIMNIC_CM_TESTS_CM_WORLD_H
+#define SIMNIC_CM_TESTS_CM_WORLD_H
 
 #include <arpa/inet.h>
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
 #include <rdma/rdma_user_cm.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "../cm.h"
-#include "../message.h"
-#include "rails.h"
+#include <cmocka.h>
+
+#include "simnic/cm/cm.h"
+#include "simnic/cm/message.h"
+#include "simnic/session/rails.h"
 
 /* Each test program uses some of these functions. */
 #pragma GCC diagnostic ignored "-Wunused-function"

@@ -1,19 +1,13 @@
-/* fabric_test.c: rings and slots when something is short: descriptors, room. The peer is a child, as a
- * process has one slot. */
-#include "fabric.h"
-#include "format.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-/* cmocka wants the four above */
-#include <cmocka.h>
-
+/* fabric_test.c: rings and slots when something is short: descriptors, room. The peer is a child,
+ * as a process has one slot. */
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
+#include <setjmp.h>
 #include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +15,11 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include <cmocka.h>
+
+#include "simnic/fabric/fabric.h"
+#include "simnic/fabric/format.h"
 
 struct world {
     char path[64];
@@ -125,9 +124,9 @@ static bool send_to_peer(struct world *world, uint8_t operation)
     return true;
 }
 
-/* The peer reads nothing. Of the connection manager's messages each is in its ring, or its sender was
- * told that there is no room; whatever happens to packets. Those find no room either: they must not
- * be lost but by chance, as whoever sends last would lose all of them. */
+/* The peer reads nothing. Of the connection manager's messages each is in its ring, or its sender
+ * was told that there is no room; whatever happens to packets. Those find no room either: they must
+ * not be lost but by chance, as whoever sends last would lose all of them. */
 static void test_full_ring(void **state)
 {
     struct world *world = *state;
@@ -225,7 +224,8 @@ int __wrap_open(const char *path, int flags, ...)
     return __wrap_open64(path, flags);
 }
 
-/* Nobody may take the newcomer for the dead one whose slot it has, or nothing would ever reach it. */
+/* Nobody may take the newcomer for the dead one whose slot it has, or nothing would ever reach
+ * it. */
 static void test_newcomer_in_a_dead_ones_slot(void **state)
 {
     struct world *world = *state;

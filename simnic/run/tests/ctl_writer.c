@@ -1,13 +1,13 @@
 /* ctl_writer.c: a process of a session that has no device: it writes what `simnic ctl` is to show,
  * or what would hurt it. Takes words from stdin, one a line, and answers each with "done". */
-#include "device.h"
-
 #include <endian.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <time.h>
+
+#include "simnic/nic/nic.h"
 
 static struct fabric fabric;
 static uint32_t base; /* of QPNs */
@@ -62,8 +62,8 @@ static void work_requests(void)
                        0xabcd1234),
                {htobe64(0x7f0012345678), htobe32(0x5500), 0},
                {data(0x101, 0xdead000, 4096), data(0x202, 0xbeef000, 0)}};
-    record(0, base, &write, sizeof(write));
-    record(0, base, &write, 48); /* one data segment is missing */
+    record(FABRIC_TRACE_WQE, base, &write, sizeof(write));
+    record(FABRIC_TRACE_WQE, base, &write, 48); /* one data segment is missing */
     struct {
         struct mlx5_wqe_ctrl_seg control;
         uint32_t inline_bytes;
@@ -71,9 +71,9 @@ static void work_requests(void)
         struct mlx5_wqe_data_seg wrong;
     } send = {control(MLX5_OPCODE_SEND, 8, base, 3, 0, 0), htobe32(20 | MLX5_INLINE_SEG),
               "hello, world: 20 byt", data(0, 0, 0)};
-    record(0, base, &send, sizeof(send));
+    record(FABRIC_TRACE_WQE, base, &send, sizeof(send));
     send.inline_bytes = htobe32(0x7fffffffu | MLX5_INLINE_SEG);
-    record(0, base, &send, sizeof(send));
+    record(FABRIC_TRACE_WQE, base, &send, sizeof(send));
     struct {
         struct mlx5_wqe_ctrl_seg control;
         struct mlx5_wqe_raddr_seg remote;
@@ -83,7 +83,7 @@ static void work_requests(void)
               {htobe64(0x1000), htobe32(0x77), 0},
               {htobe64(5), htobe64(6)},
               data(0x303, 0x2000, 8)};
-    record(0, base, &swap, sizeof(swap));
+    record(FABRIC_TRACE_WQE, base, &swap, sizeof(swap));
     struct {
         struct mlx5_wqe_ctrl_seg control;
         struct mlx5_wqe_av av;
@@ -94,7 +94,7 @@ static void work_requests(void)
     datagram.av.key.qkey.qkey = htobe32(0x11111111);
     datagram.av.dqp_dct = htobe32(0x42 | MLX5_EXTENDED_UD_AV);
     datagram.av.rgid[15] = 9;
-    record(0, base + 1, &datagram, sizeof(datagram));
+    record(FABRIC_TRACE_WQE, base + 1, &datagram, sizeof(datagram));
     struct {
         struct mlx5_wqe_ctrl_seg control;
         struct mlx5_wqe_tm_seg tag;
@@ -104,10 +104,10 @@ static void work_requests(void)
                 data(0x505, 0x4000, 64)};
     append.tag.append_tag = htobe64(0x77);
     append.tag.append_mask = htobe64(0xff);
-    record(0, base, &append, sizeof(append));
+    record(FABRIC_TRACE_WQE, base, &append, sizeof(append));
     struct mlx5_wqe_ctrl_seg odd = control(0x3f, 11, base, 2, 0, 0);
-    record(0, base, &odd, sizeof(odd));
-    record(0, base, &odd, 3);
+    record(FABRIC_TRACE_WQE, base, &odd, sizeof(odd));
+    record(FABRIC_TRACE_WQE, base, &odd, 3);
 }
 
 static void completions(void)
@@ -116,23 +116,23 @@ static void completions(void)
                              .byte_cnt = htobe32(512),
                              .wqe_counter = htobe16(7),
                              .op_own = MLX5_CQE_REQ << 4 | 1};
-    record(1, 3, &cqe, sizeof(cqe));
+    record(FABRIC_TRACE_CQE, 3, &cqe, sizeof(cqe));
     uint8_t compressed[64] = {0, 8, MLX5_OPCODE_SEND, 0, 0, 0, 0, 32, 0, 9};
     compressed[63] = 1 << 4 | 3 << 2; /* two of them */
-    record(1, 3, compressed, sizeof(compressed));
+    record(FABRIC_TRACE_CQE, 3, compressed, sizeof(compressed));
     compressed[63] = 0xff;
-    record(1, 4, compressed, sizeof(compressed));
+    record(FABRIC_TRACE_CQE, 4, compressed, sizeof(compressed));
     cqe.op_own = MLX5_CQE_RESP_SEND_IMM << 4 | MLX5_INLINE_SCATTER_32 | 2;
     cqe.imm_inval_pkey = htobe32(0x99887766);
     cqe.byte_cnt = htobe32(3);
     memcpy(&cqe, "abc", 3);
-    record(1, 3, &cqe, sizeof(cqe));
+    record(FABRIC_TRACE_CQE, 3, &cqe, sizeof(cqe));
     struct mlx5_err_cqe error = {.syndrome = MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR,
                                  .vendor_err_synd = 0x81,
                                  .s_wqe_opcode_qpn = htobe32(MLX5_OPCODE_SEND << 24 | base),
                                  .op_own = MLX5_CQE_REQ_ERR << 4};
-    record(1, 3, &error, sizeof(error));
-    record(1, 3, &error, 63);
+    record(FABRIC_TRACE_CQE, 3, &error, sizeof(error));
+    record(FABRIC_TRACE_CQE, 3, &error, 63);
     struct mlx5_cqe64 tag = {.sop_drop_qpn = htobe32(base + 5),
                              .app = 1,
                              .app_op = 6,
@@ -140,7 +140,7 @@ static void completions(void)
                              .op_own = MLX5_CQE_NO_PACKET << 4};
     tag.tm_cqe.success = htobe32(MLX5_TMC_SUCCESS);
     tag.tm_cqe.hw_phase_cnt = htobe16(9);
-    record(1, 3, &tag, sizeof(tag));
+    record(FABRIC_TRACE_CQE, 3, &tag, sizeof(tag));
 }
 
 /* Sound records of random bytes. */

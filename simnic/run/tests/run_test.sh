@@ -171,7 +171,7 @@ killed() {
 }
 check "command killed" killed command 137
 check "inner process killed" killed inner 137
-check "inner process killed: it says so" grep -q "^simnic: its own process" "$work/complaint"
+check "inner process killed: it says so" grep -q "^simnic: process [0-9]* of simnic died" "$work/complaint"
 check "outer process killed" killed outer 137
 stale() { # both are killed: the next run, of any session, cleans up
     local outer inner command

@@ -1,5 +1,5 @@
 /* cq_writer.h: the device's side of a completion queue, written from the description of the formats
- * in simnic/device/compress.c and not from the reader: it knows entries as bytes at offsets. It
+ * in simnic/nic/compress.c and not from the reader: it knows entries as bytes at offsets. It
  * writes random completions, alone or in compressed blocks, wherever the reader has released room,
  * and remembers what the reader has to see.
  */

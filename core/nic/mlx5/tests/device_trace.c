@@ -9,10 +9,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "layout.h"
-
-#define HEADER_BYTES 24u
-#define KIND_WQE 0u
+#include "simnic/fabric/layout.h"
 
 static struct fabric_file *file;
 static struct fabric_trace *trace;
@@ -63,16 +60,15 @@ bool device_trace_next(struct device_trace_wqe *wqe)
     }
     uint64_t tail = atomic_load(&trace->tail);
     while (tail != atomic_load(&trace->head)) {
-        uint32_t header[6]; /* time, kind, number, bytes, nothing */
-        copy(tail, header, sizeof(header));
-        uint32_t bytes = header[4];
-        bool is_wqe = header[2] == KIND_WQE && bytes <= sizeof(wqe->data);
+        struct fabric_trace_record record;
+        copy(tail, &record, sizeof(record));
+        bool is_wqe = record.kind == FABRIC_TRACE_WQE && record.count <= sizeof(wqe->data);
         if (is_wqe) {
-            wqe->number = header[3];
-            wqe->bytes = bytes;
-            copy(tail + HEADER_BYTES, wqe->data, bytes);
+            wqe->number = record.number;
+            wqe->bytes = record.count;
+            copy(tail + sizeof(record), wqe->data, record.count);
         }
-        tail += HEADER_BYTES + ((bytes + 7) & ~7u);
+        tail += sizeof(record) + ((record.count + 7) & ~7u);
         atomic_store(&trace->tail, tail);
         if (is_wqe) {
             return true;

@@ -1,0 +1,232 @@
+/* internal.h: what the files of the NIC share. See nic.h for what others may ask of it. */
+#ifndef SIMNIC_NIC_INTERNAL_H
+#define SIMNIC_NIC_INTERNAL_H
+
+#include "simnic/nic/nic.h"
+
+#define TERMINATOR_KEY 0x100u /* "invalid" L_Key: ends a scatter list shorter than its WQE */
+#define NO_MESSAGE 0xffu      /* queue_pair.current: the responder is between messages */
+
+/* ---- nic.c ---- */
+/* Destroys what has numbers: QPs, SRQs and CQs. */
+void nic_destroy_queues(struct nic *nic);
+/* A number from 1 on that nothing in a table has, the next one after the last; 0 if all are
+ * given. */
+uint32_t nic_free_number(void *const *table, uint32_t end, uint32_t *last);
+
+/* ---- registers.c ---- */
+/* What a page's registers hold now is not of a WQE to come: its queue goes. */
+void nic_forget_pushes(struct nic *nic, uint32_t page);
+
+/* ---- blueflame.c ---- */
+/* A doorbell of the QP rang at a register. Notes what the register holds: a WQE if one was
+ * pushed. */
+void blueflame_note(struct queue_pair *qp, struct doorbell_page *page, uint32_t which,
+                    const uint8_t *at, uint64_t doorbell);
+enum blueflame {
+    BLUEFLAME_NONE, /* nothing was pushed: read the send queue */
+    BLUEFLAME_WAIT, /* a push is coming in: look again */
+    BLUEFLAME_TAKEN /* request.wqe is what was pushed */
+};
+/* Finds out whether the WQE at send_next was pushed, and takes it from the push: *bytes of it.
+ * `available`: blocks that the program says are there. */
+enum blueflame blueflame_take(struct nic *nic, struct queue_pair *qp, uint32_t available,
+                              uint32_t *bytes);
+
+/* ---- send_queue.c ---- */
+/* Copies basic blocks of the send queue. Returns false if the memory is not there. */
+bool send_queue_read(const struct queue_pair *qp, uint16_t index, uint8_t *to, uint32_t blocks);
+/* Looks for the next WQE. Returns whether qp->request is one. */
+bool send_queue_next(struct nic *nic, struct queue_pair *qp);
+/* Reads the WQE at `index` into qp->request. `available`: blocks that the program says are
+ * there. */
+void send_queue_fetch(struct nic *nic, struct queue_pair *qp, uint16_t index, uint32_t available);
+/* Reads again how far the program has posted. */
+void send_queue_read_producer(struct queue_pair *qp);
+
+/* ---- wqe.c ---- */
+/* The basic blocks of a WQE that begins with these bytes: at least one. */
+uint32_t wqe_blocks(const uint8_t *wqe);
+/* Parses request->wqe, `bytes` long, as the WQE at `index` of a QP. It reads no byte behind them,
+ * and sets request->syndrome if the WQE is wrong. */
+void wqe_parse(const struct queue_pair *qp, struct send_request *request, uint16_t index,
+               uint32_t bytes);
+
+/* ---- keys.c ---- */
+/* Where the memory is; NULL if the key, the range, the domain or the access is wrong. bytes may be
+ * zero. */
+uint8_t *key_translate(struct nic *nic, uint32_t key, uint64_t address, uint64_t bytes,
+                       uint32_t access, uint32_t domain);
+/* The same for an access that a peer asks a QP for: windows may be bound to one QP. */
+uint8_t *key_translate_for_peer(struct nic *nic, const struct queue_pair *qp, uint32_t key,
+                                uint64_t address, uint64_t bytes, uint32_t access);
+
+/* ---- segments.c: the memory of a message ---- Each returns 0 or a syndrome. */
+/* Reads bytes of a message to be sent, from an offset on. */
+uint8_t segments_gather(struct nic *nic, struct queue_pair *qp, const struct send_request *request,
+                        uint32_t offset, uint8_t *to, uint32_t bytes);
+/* Writes bytes of a message at an offset, to as many segments as there are. */
+uint8_t segments_scatter(struct nic *nic, const struct segment *segments, uint32_t count,
+                         uint32_t domain, uint32_t offset, const uint8_t *payload, uint32_t bytes);
+
+/* ---- window.c ---- */
+/* Executes a UMR WQE. Returns 0 or a syndrome. */
+uint8_t window_execute(struct nic *nic, struct queue_pair *qp, const struct send_request *request);
+bool window_invalidate(struct nic *nic, struct queue_pair *qp, uint32_t key);
+
+/* ---- cq.c ---- */
+struct cqe {
+    struct mlx5_cqe64 fields; /* all but op_own */
+    uint8_t opcode;           /* MLX5_CQE_ */
+    bool solicited;
+    uint32_t inline_bytes; /* data in the CQE: at most cq_inline_bytes */
+    uint8_t inline_data[64];
+};
+void cq_look_at_arms(struct nic *nic);
+void cq_look_at_arm(struct nic *nic, struct completion_queue *cq);
+void cq_write(struct nic *nic, struct completion_queue *cq, struct cqe *cqe);
+void cq_write_error(struct nic *nic, struct queue_pair *qp, bool requester, uint8_t syndrome,
+                    uint8_t opcode, uint16_t wqe_counter);
+/* Breaks a CQ for good, and the QPs that complete to it. cq may be NULL. */
+void cq_overrun(struct nic *nic, struct completion_queue *cq);
+/* Where the 64 bytes of a CQE are. */
+uint8_t *cq_entry(const struct completion_queue *cq, uint32_t index);
+/* Writes these 64 bytes. Returns false if the memory is not there. */
+bool cq_put(const struct completion_queue *cq, uint32_t index, const void *bytes);
+/* The owner bit of a CQE: it changes with each lap. */
+uint8_t cq_owner(const struct completion_queue *cq, uint32_t index);
+/* How much data fits into a CQE. */
+uint32_t cq_inline_bytes(const struct completion_queue *cq);
+/* Raises the event that the program armed the CQ for. */
+void cq_fire(struct nic *nic, struct completion_queue *cq);
+
+/* ---- compress.c ---- For CQs that have `compression` only. */
+void compression_destroy(struct completion_queue *cq);
+/* Takes a completion for which there is room. Returns false if it is to be written as it is. */
+bool compression_take(struct nic *nic, struct completion_queue *cq, struct cqe *cqe);
+/* Writes what waits. After compression_end, no later completion is written as like an earlier
+ * one. */
+void compression_flush(struct nic *nic, struct completion_queue *cq);
+void compression_end(struct nic *nic, struct completion_queue *cq);
+void compression_flush_all(struct nic *nic); /* at the end of a round */
+
+/* ---- receive.c: receive WQEs, of a receive queue or an SRQ ---- */
+enum receive_result { RECEIVE_OK, RECEIVE_EMPTY, RECEIVE_WRONG };
+enum receive_result receive_take(struct nic *nic, struct queue_pair *qp);
+/* Writes payload at an offset of the message; returns 0 or the syndrome of the error. */
+uint8_t receive_scatter(struct nic *nic, struct queue_pair *qp, uint32_t offset,
+                        const uint8_t *payload, uint32_t bytes);
+/* Flushes what is posted to a QP in error, now and for some time. */
+void receive_flush(struct nic *nic, struct queue_pair *qp);
+/* The time of the next look has come. */
+void receive_flush_late(struct nic *nic, struct queue_pair *qp);
+
+/* ---- requester.c ---- */
+/* Sends what may be sent. Returns whether it did something. */
+bool requester_run(struct nic *nic, struct queue_pair *qp);
+/* Sends again what was not settled. */
+void requester_restart(struct nic *nic, struct queue_pair *qp);
+/* Completes all messages in flight as flushed. */
+void requester_flush_in_flight(struct nic *nic, struct queue_pair *qp);
+/* Starts the timer of the oldest message, unless it runs. */
+void requester_start_timer(struct nic *nic, struct queue_pair *qp);
+
+/* ---- completer.c ---- */
+void completer_receive(struct nic *nic, struct queue_pair *qp, const struct packet *packet,
+                       const uint8_t *payload);
+/* Completes the messages that are done, oldest first. */
+void completer_complete(struct nic *nic, struct queue_pair *qp);
+void completer_timeout(struct nic *nic, struct queue_pair *qp);
+
+/* ---- responder.c ---- */
+void responder_receive(struct nic *nic, struct queue_pair *qp, const struct packet *packet,
+                       const uint8_t *payload);
+/* The expected packet fails, and the connection with it. `event`: EVENT_, or -1 for none. */
+void responder_break(struct nic *nic, struct queue_pair *qp, uint8_t aeth, int event);
+
+/* ---- response.c: what a responder answers ---- */
+/* Acknowledges what has come. `wakes`: the peer is waiting for it. */
+void response_acknowledge(struct nic *nic, struct queue_pair *qp, bool wakes);
+/* Refuses the expected packet. Nothing else is answered until it comes again. */
+void response_refuse(struct nic *nic, struct queue_pair *qp, uint8_t aeth);
+/* Takes down the response to a READ or an atomic. Returns NULL if the peer has asked for too
+ * many. */
+struct owed_response *response_owe(struct nic *nic, struct queue_pair *qp,
+                                   const struct packet *packet);
+/* Sends what is owed. Returns whether all was sent. */
+bool response_run(struct nic *nic, struct queue_pair *qp);
+
+/* ---- datagram.c, multicast.c ---- */
+bool datagram_send(struct nic *nic, struct queue_pair *qp, uint8_t *syndrome);
+void datagram_receive(struct nic *nic, struct queue_pair *qp, const struct packet *packet,
+                      const uint8_t *payload);
+/* A datagram for a multicast group: every attached QP of this process gets it. */
+void multicast_receive(struct nic *nic, const struct packet *packet, const uint8_t *payload);
+
+/* ---- xrc.c ---- */
+/* Has an XRC target receive from an SRQ. Returns false if there is none of its domain. */
+bool xrc_select(struct nic *nic, struct queue_pair *qp, uint32_t srqn);
+void xrc_forget(struct nic *nic, const struct shared_receive_queue *srq);
+
+/* ---- dc.c ---- */
+/* Connects a DCI to the destination of qp->request. Returns false if it must wait for messages to
+ * another destination. */
+bool dc_connect(struct nic *nic, struct queue_pair *qp);
+/* fabric_reserve for a request of a DCI: puts the DC header before the payload, and completes
+ * *packet. Returns where the payload goes, or NULL. */
+uint8_t *dc_reserve(struct nic *nic, const struct queue_pair *qp, uint32_t slot,
+                    struct packet *packet);
+void dc_receive(struct nic *nic, struct queue_pair *dct, const struct packet *packet,
+                const uint8_t *payload);
+void dc_target_destroy(struct queue_pair *dct);
+/* Ends the connection of one initiator, whose QP at the target this is, or those of all. */
+void dc_initiator_break(struct nic *nic, struct queue_pair *qp);
+void dc_target_break(struct nic *nic, struct queue_pair *dct);
+
+/* ---- streams.c ---- */
+void streams_destroy(struct queue_pair *dci);
+void streams_clear(struct queue_pair *dci); /* none has failed */
+/* Whether qp->request may go now: not while another stream has messages in flight. Gives it a
+ * syndrome if its stream has failed. Only for DCIs with `streams`. */
+bool streams_admit(struct queue_pair *dci);
+/* The stream of the messages in flight fails with a syndrome that has been told. Returns false if
+ * the QP does. */
+bool streams_fail(struct nic *nic, struct queue_pair *dci, uint8_t syndrome);
+
+/* ---- qp.c ---- */
+struct queue_pair *qp_find(struct nic *nic, uint32_t qpn);
+/* A fatal error of the QP: it goes to the error state, and what was not completed is flushed. */
+void qp_fail(struct nic *nic, struct queue_pair *qp);
+/* An asynchronous event, EVENT_; none of a DCT. */
+void qp_event(struct nic *nic, const struct queue_pair *qp, int event);
+/* Has the NIC look for something to send, or to answer. */
+void qp_activate(struct nic *nic, struct queue_pair *qp);
+void qp_owes(struct nic *nic, struct queue_pair *qp);
+/* Takes the QP off the lists of those with something to do. */
+void qp_rest(struct queue_pair *qp);
+/* Has the NIC look at the QP's timers then at the latest. */
+void qp_wake_at(struct nic *nic, struct queue_pair *qp, uint64_t time_ns);
+uint32_t qp_mtu_bytes(const struct queue_pair *qp);
+uint8_t qp_transport(const struct queue_pair *qp); /* enum packet_transport */
+/* Whether the state is one in which requests of peers are received. */
+bool qp_receives(const struct queue_pair *qp);
+
+/* The place of a message in flight, by its position. */
+static inline struct in_flight *qp_in_flight(struct queue_pair *qp, uint32_t position)
+{
+    return &qp->in_flight[position % NIC_IN_FLIGHT];
+}
+
+/* Difference of two packet sequence numbers, signed (IBTA 9.7.2). */
+static inline int32_t psn_difference(uint32_t a, uint32_t b)
+{
+    return (int32_t)((a - b) << 8) >> 8;
+}
+
+/* Packets of a message. */
+static inline uint32_t packets_of(uint32_t bytes, uint32_t mtu_bytes)
+{
+    return bytes ? (bytes + mtu_bytes - 1) / mtu_bytes : 1;
+}
+
+#endif

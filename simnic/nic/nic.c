@@ -1,0 +1,259 @@
+/* nic.c: the NIC as a whole: which packet goes where, the round of its queues, its timers, and what
+ * faults ask for. */
+#include "simnic/nic/internal.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PACKETS_A_RUN 256
+#define LOOK_AGAIN_NS 200000u /* at what waits for room */
+
+bool nic_create(struct nic *nic, struct fabric *fabric, const struct nic_host *host)
+{
+    *nic =
+        (struct nic){.fabric = fabric, .host = *host, .key_next = 1, .next_timer_ns = UINT64_MAX};
+    /* A rail that is down already raises no event: whoever asks sees it. */
+    nic->rails_down = fabric->fault.rails_down;
+    nic->keys = calloc(NIC_MAX_KEYS, sizeof(*nic->keys));
+    nic->queue_pairs = calloc(NIC_MAX_QUEUE_PAIRS, sizeof(void *));
+    nic->completion_queues = calloc(NIC_MAX_COMPLETION_QUEUES, sizeof(void *));
+    nic->shared_receive_queues = calloc(NIC_MAX_SHARED_RECEIVE_QUEUES, sizeof(void *));
+    list_init(&nic->all_queue_pairs);
+    list_init(&nic->all_completion_queues);
+    list_init(&nic->all_shared_receive_queues);
+    list_init(&nic->active);
+    list_init(&nic->owing);
+    list_init(&nic->timed);
+    list_init(&nic->holding);
+    /* A process that takes over a slot starts its QPNs elsewhere than the last owner did. */
+    if (fabric) {
+        nic->queue_pair_next = atomic_load(&fabric->file->slots[fabric->slot].generation) * 977;
+    }
+    if (nic->keys && nic->queue_pairs && nic->completion_queues && nic->shared_receive_queues) {
+        return true;
+    }
+    nic_destroy(nic);
+    return false;
+}
+
+void nic_destroy_queues(struct nic *nic)
+{
+    while (!list_empty(&nic->all_queue_pairs)) {
+        qp_destroy(nic, container_of(nic->all_queue_pairs.next, struct queue_pair, all));
+    }
+    while (!list_empty(&nic->all_shared_receive_queues)) {
+        srq_destroy(nic, container_of(nic->all_shared_receive_queues.next,
+                                      struct shared_receive_queue, all));
+    }
+    while (!list_empty(&nic->all_completion_queues)) {
+        cq_destroy(nic,
+                   container_of(nic->all_completion_queues.next, struct completion_queue, all));
+    }
+}
+
+void nic_destroy(struct nic *nic)
+{
+    nic_destroy_queues(nic);
+    for (uint32_t page = 0; page < nic->page_end; page++) {
+        nic_remove_page(nic, page);
+    }
+    free(nic->keys);
+    free(nic->queue_pairs);
+    free(nic->completion_queues);
+    free(nic->shared_receive_queues);
+    memset(nic, 0, sizeof(*nic));
+}
+
+uint32_t nic_free_number(void *const *table, uint32_t end, uint32_t *last)
+{
+    for (uint32_t tried = 1; tried < end; tried++) {
+        *last = *last + 1 < end ? *last + 1 : 1;
+        if (!table[*last]) {
+            return *last;
+        }
+    }
+    return 0;
+}
+
+/* ---- packets ---- */
+
+static void deliver(struct nic *nic, uint32_t source_slot, const struct packet *packet,
+                    const uint8_t *payload)
+{
+    if (packet->operation == PACKET_CM) {
+        nic->host.cm_message(nic->host.context, source_slot, payload, packet->payload_bytes);
+        return;
+    }
+    if (packet->flags & PACKET_MULTICAST) {
+        multicast_receive(nic, packet, payload);
+        return;
+    }
+    struct queue_pair *qp = qp_find(nic, packet->destination_qpn);
+    if (!qp || packet->rail >> 4 != qp->rail || fabric_rail_down(nic->fabric, qp->rail)) {
+        return; /* to the wrong port, or to nobody */
+    }
+    uint8_t transport = qp_transport(qp);
+    if (packet->transport != transport) {
+        return;
+    }
+    if (transport == TRANSPORT_UD) {
+        datagram_receive(nic, qp, packet, payload);
+        return;
+    }
+    switch (packet->operation) {
+    case PACKET_ACKNOWLEDGE:
+    case PACKET_ATOMIC_ACKNOWLEDGE:
+    case PACKET_READ_RESPONSE_FIRST:
+    case PACKET_READ_RESPONSE_MIDDLE:
+    case PACKET_READ_RESPONSE_LAST:
+    case PACKET_READ_RESPONSE_ONLY:
+        if (packet->source_qpn == qp->attributes.destination_qpn) {
+            completer_receive(nic, qp, packet, payload);
+        }
+        break;
+    default:
+        if (qp->type == TYPE_DCT) {
+            dc_receive(nic, qp, packet, payload);
+        } else if (qp->type != TYPE_DCI) { /* nobody sends requests to an initiator */
+            responder_receive(nic, qp, packet, payload);
+        }
+        break;
+    }
+}
+
+static bool receive(struct nic *nic)
+{
+    struct fabric_cursor cursor;
+    struct packet packet;
+    const uint8_t *payload;
+    int left = PACKETS_A_RUN;
+    fabric_receive_start(nic->fabric, &cursor);
+    while (left && fabric_receive(nic->fabric, &cursor, &packet, &payload)) {
+        deliver(nic, cursor.slot, &packet, payload);
+        fabric_consume(nic->fabric, &cursor);
+        left--;
+    }
+    fabric_receive_stop(nic->fabric, &cursor);
+    nic->packets_received += (uint64_t)(PACKETS_A_RUN - left);
+    return left != PACKETS_A_RUN;
+}
+
+/* ---- the round ---- */
+
+/* Gives each QP of a list its turn once. A QP may leave the list in its turn, and others may come.
+ * `link`: the offset of the list's links in a QP. */
+static bool give_turns(struct nic *nic, struct list *list, size_t link,
+                       bool (*turn)(struct nic *nic, struct queue_pair *qp))
+{
+    bool any = false;
+    struct list waiting;
+    list_move_all(&waiting, list);
+    while (!list_empty(&waiting)) {
+        struct list *next = waiting.next;
+        list_remove(next);
+        list_append(list, next);
+        any |= turn(nic, (struct queue_pair *)(void *)((char *)next - link));
+    }
+    return any;
+}
+
+static void run_timers(struct nic *nic)
+{
+    if (nic->now_ns < nic->next_timer_ns) {
+        return;
+    }
+    uint64_t next = UINT64_MAX;
+    struct list turn;
+    list_move_all(&turn, &nic->timed);
+    while (!list_empty(&turn)) {
+        struct queue_pair *qp = container_of(turn.next, struct queue_pair, timed);
+        list_remove(&qp->timed);
+        if (qp->wait_until_ns && qp->wait_until_ns <= nic->now_ns) {
+            qp->wait_until_ns = 0;
+            qp_activate(nic, qp);
+        }
+        if (qp->timer_ns && qp->timer_ns <= nic->now_ns && qp->state == STATE_ERR) {
+            receive_flush_late(nic, qp);
+        } else if (qp->timer_ns && qp->timer_ns <= nic->now_ns) {
+            completer_timeout(nic, qp);
+        }
+        uint64_t due = qp->timer_ns ? qp->timer_ns : UINT64_MAX;
+        if (qp->wait_until_ns && qp->wait_until_ns < due) {
+            due = qp->wait_until_ns;
+        }
+        if (due != UINT64_MAX) {
+            list_append_once(&nic->timed, &qp->timed);
+        }
+        if (due < next) {
+            next = due;
+        }
+    }
+    nic->next_timer_ns = next;
+}
+
+static void apply_faults(struct nic *nic)
+{
+    if (!fabric_faults_changed(nic->fabric)) {
+        return;
+    }
+    const struct fabric_fault *fault = &nic->fabric->fault;
+    for (int rail = 0; rail < RAIL_COUNT; rail++) {
+        bool down = fault->rails_down >> rail & 1, was_down = nic->rails_down >> rail & 1;
+        if (down != was_down) {
+            nic->host.async_event(nic->host.context, down ? EVENT_PORT_ERR : EVENT_PORT_ACTIVE,
+                                  rail, NULL);
+        }
+    }
+    nic->rails_down = fault->rails_down;
+    if (fault->serial == nic->fault_serial) {
+        return;
+    }
+    nic->fault_serial = fault->serial;
+    struct queue_pair *qp = fault->kill_qpn ? qp_find(nic, fault->kill_qpn) : NULL;
+    if (qp) {
+        qp_event(nic, qp, EVENT_QP_FATAL);
+        qp_fail(nic, qp);
+    }
+    if (fault->stall_us) {
+        nic->stalled_until_ns = nic->now_ns + fault->stall_us * 1000ull;
+    }
+    if (fault->fill_cqn && fault->fill_cqn < NIC_MAX_COMPLETION_QUEUES) {
+        cq_overrun(nic, nic->completion_queues[fault->fill_cqn]);
+    }
+}
+
+bool nic_run(struct nic *nic, uint64_t now_ns)
+{
+    nic->now_ns = now_ns;
+    fabric_tick(nic->fabric, now_ns);
+    apply_faults(nic);
+    if (now_ns < nic->stalled_until_ns) {
+        return false;
+    }
+    nic->tracing = atomic_load_explicit(&nic->fabric->file->tracing, memory_order_relaxed);
+    bool any = give_turns(nic, &nic->active, offsetof(struct queue_pair, active), requester_run);
+    any |= receive(nic);
+    any |= give_turns(nic, &nic->owing, offsetof(struct queue_pair, owing), response_run);
+    run_timers(nic);
+    if (!list_empty(&nic->holding)) {
+        compression_flush_all(nic);
+    }
+    return any;
+}
+
+uint64_t nic_deadline_ns(const struct nic *nic)
+{
+    if (nic->now_ns < nic->stalled_until_ns) {
+        return nic->stalled_until_ns;
+    }
+    uint64_t deadline = nic->next_timer_ns;
+    uint64_t delayed = fabric_next_delayed_ns(nic->fabric);
+    /* What found no room in a ring is tried again soon, and an incomplete BlueFlame push is looked
+     * at again soon. */
+    bool waits = !list_empty(&nic->owing) || !list_empty(&nic->active);
+    if (waits && nic->now_ns + LOOK_AGAIN_NS < deadline) {
+        deadline = nic->now_ns + LOOK_AGAIN_NS;
+    }
+    return delayed < deadline ? delayed : deadline;
+}

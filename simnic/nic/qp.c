@@ -1,0 +1,232 @@
+/* qp.c: queue pairs: their life and their states. */
+#include "simnic/nic/internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "simnic/nic/tag.h"
+
+#define FIRST_INDEX 64u /* QPNs 0 and 1 are special. Whoever uses one below this makes a mistake */
+
+static struct fabric_queue_pair_statistics *statistics_of(struct nic *nic, struct queue_pair *qp)
+{
+    if (!nic->fabric) {
+        return &qp->own_statistics;
+    }
+    struct fabric_process_statistics *all = &nic->fabric->file->statistics[nic->fabric->slot];
+    struct fabric_queue_pair_statistics *place = NULL;
+    for (uint32_t i = 0; i < FABRIC_STATISTICS_ENTRIES; i++) {
+        struct fabric_queue_pair_statistics *s = &all->queue_pairs[i];
+        if (s->qpn == 0) {
+            place = s;
+            break;
+        }
+        if (s->destroyed && !place) { /* its figures are kept until the place is needed */
+            place = s;
+        }
+    }
+    if (!place) {
+        return &qp->own_statistics;
+    }
+    *place = (struct fabric_queue_pair_statistics){.qpn = qp->number};
+    return place;
+}
+
+struct queue_pair *qp_create(struct nic *nic)
+{
+    /* Next fit: a number rests before it is used again, so that late packets for its last owner do
+     * not reach the next. */
+    for (uint32_t tried = 0; tried < NIC_MAX_QUEUE_PAIRS; tried++) {
+        uint32_t index = nic->queue_pair_next++ % NIC_MAX_QUEUE_PAIRS;
+        if (index < FIRST_INDEX || nic->queue_pairs[index]) {
+            continue;
+        }
+        struct queue_pair *qp = calloc(1, sizeof(*qp));
+        if (!qp) {
+            return NULL;
+        }
+        uint32_t slot = nic->fabric ? nic->fabric->slot : 0;
+        qp->number = slot << QPN_SLOT_SHIFT | index;
+        qp->current = NO_MESSAGE;
+        list_init(&qp->active);
+        list_init(&qp->owing);
+        list_init(&qp->timed);
+        list_init(&qp->on_page);
+        list_append(&nic->all_queue_pairs, &qp->all);
+        qp->statistics = statistics_of(nic, qp);
+        nic->queue_pairs[index] = qp;
+        return qp;
+    }
+    return NULL;
+}
+
+void qp_attach_page(struct nic *nic, struct queue_pair *qp)
+{
+    if (qp->page < NIC_MAX_PAGES && nic->pages[qp->page]) {
+        list_append_once(&nic->pages[qp->page]->queue_pairs, &qp->on_page);
+    }
+    qp->statistics->type = (uint8_t)qp->type;
+    qp->statistics->rail = qp->rail;
+}
+
+void qp_destroy(struct nic *nic, struct queue_pair *qp)
+{
+    tag_abandon(nic, qp);
+    rendezvous_end(nic, qp);
+    list_remove(&qp->all);
+    qp_rest(qp);
+    nic_forget_pushes(nic, qp->page);
+    list_remove(&qp->on_page);
+    qp->statistics->destroyed = 1;
+    nic->queue_pairs[qp->number & QPN_INDEX_MASK] = NULL;
+    free(qp->groups);
+    dc_target_destroy(qp);
+    streams_destroy(qp);
+    free(qp);
+}
+
+struct queue_pair *qp_find(struct nic *nic, uint32_t qpn)
+{
+    uint32_t index = qpn & QPN_INDEX_MASK;
+    if (index >= NIC_MAX_QUEUE_PAIRS) {
+        return NULL;
+    }
+    struct queue_pair *qp = nic->queue_pairs[index];
+    return qp && qp->number == qpn ? qp : NULL;
+}
+
+/* Of the events of a DCT, the kernel's mlx5_ib takes only DCT_DRAINED (qpc.c:
+ * dct_allowed_event_types), and tells nobody. */
+void qp_event(struct nic *nic, const struct queue_pair *qp, int event)
+{
+    if (qp->type != TYPE_DCT) {
+        nic->host.async_event(nic->host.context, event, qp->rail, qp->owner);
+    }
+}
+
+void qp_activate(struct nic *nic, struct queue_pair *qp)
+{
+    list_append_once(&nic->active, &qp->active);
+}
+
+void qp_owes(struct nic *nic, struct queue_pair *qp)
+{
+    list_append_once(&nic->owing, &qp->owing);
+}
+
+void qp_rest(struct queue_pair *qp)
+{
+    list_remove(&qp->active);
+    list_remove(&qp->owing);
+    list_remove(&qp->timed);
+}
+
+void qp_wake_at(struct nic *nic, struct queue_pair *qp, uint64_t time_ns)
+{
+    list_append_once(&nic->timed, &qp->timed);
+    if (time_ns < nic->next_timer_ns) {
+        nic->next_timer_ns = time_ns;
+    }
+}
+
+uint32_t qp_mtu_bytes(const struct queue_pair *qp)
+{
+    uint8_t mtu = qp->attributes.path_mtu;
+    return mtu >= 1 && mtu <= 5 ? 128u << mtu : RAIL_MTU_BYTES;
+}
+
+uint8_t qp_transport(const struct queue_pair *qp)
+{
+    switch (qp->type) {
+    case TYPE_UC:
+        return TRANSPORT_UC;
+    case TYPE_UD:
+        return TRANSPORT_UD;
+    case TYPE_XRC_INITIATOR:
+    case TYPE_XRC_TARGET:
+        return TRANSPORT_XRC;
+    case TYPE_DCI:
+    case TYPE_DCT:
+        return TRANSPORT_DC;
+    default:
+        return TRANSPORT_RC;
+    }
+}
+
+bool qp_receives(const struct queue_pair *qp)
+{
+    return qp->state == STATE_RTR || qp->state == STATE_RTS || qp->state == STATE_SQD ||
+           qp->state == STATE_SQE;
+}
+
+static void reset(struct queue_pair *qp)
+{
+    qp->send_producer = qp->send_next = 0;
+    qp->in_flight_head = qp->in_flight_next = qp->in_flight_tail = 0;
+    qp->sent_packets = 0;
+    qp->parsed = qp->response_valid = qp->rings = qp->drained = false;
+    qp->reads_in_flight = 0;
+    qp->wait_until_ns = qp->timer_ns = 0;
+    qp->push.bytes = qp->push.rest = 0;
+    qp->receive_next = 0;
+    qp->msn = 0;
+    qp->current = NO_MESSAGE;
+    qp->nak_sent = qp->ack_due = qp->ack_wakes = false;
+    qp->nak_due = 0;
+    qp->last_wqe_told = false;
+    qp->owed_head = qp->owed_tail = 0;
+    memset(qp->atomics, 0, sizeof(qp->atomics));
+    qp->receive.taken = false;
+    qp_rest(qp);
+}
+
+void qp_set_state(struct nic *nic, struct queue_pair *qp, uint8_t state)
+{
+    uint8_t before = qp->state;
+    qp->state = state;
+    qp->statistics->state = state;
+    switch (state) {
+    case STATE_RESET:
+        tag_abandon(nic, qp);
+        rendezvous_end(nic, qp);
+        streams_clear(qp);
+        reset(qp);
+        break;
+    case STATE_RTR:
+        qp->expected_psn = qp->attributes.receive_psn;
+        break;
+    case STATE_RTS:
+        if (before == STATE_RTR) {
+            qp->next_psn = qp->attributes.send_psn;
+        }
+        qp->rnr_left = qp->attributes.rnr_retry_count;
+        qp->retries_left = qp->attributes.retry_count;
+        qp->drained = false;
+        qp->rings = true; /* requests may have been posted before */
+        qp_activate(nic, qp);
+        break;
+    case STATE_SQD:
+        qp_activate(nic, qp);
+        break;
+    case STATE_SQE:
+    case STATE_ERR:
+        qp->rings = true;
+        qp->timer_ns = qp->wait_until_ns = 0;
+        qp->ack_due = false;
+        qp->owed_tail = qp->owed_head;
+        if (qp->dc_target) {
+            dc_target_break(nic, qp);
+        }
+        qp_activate(nic, qp);
+        break;
+    default:
+        break;
+    }
+}
+
+void qp_fail(struct nic *nic, struct queue_pair *qp)
+{
+    if (qp->state != STATE_ERR && qp->state != STATE_RESET) {
+        qp_set_state(nic, qp, STATE_ERR);
+    }
+}

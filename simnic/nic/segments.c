@@ -1,0 +1,55 @@
+/* segments.c: the memory of a message: what the data segments of a WQE name, in their order. */
+#include "simnic/nic/internal.h"
+
+#include <string.h>
+
+#include "simnic/nic/dma.h"
+
+uint8_t segments_gather(struct nic *nic, struct queue_pair *qp, const struct send_request *request,
+                        uint32_t offset, uint8_t *to, uint32_t bytes)
+{
+    for (uint32_t i = 0; i < request->segments && bytes; i++) {
+        const struct segment *s = &request->segment[i];
+        if (offset >= s->bytes) {
+            offset -= s->bytes;
+            continue;
+        }
+        uint32_t part = s->bytes - offset < bytes ? s->bytes - offset : bytes;
+        const uint8_t *from;
+        if (s->inlined) {
+            from = request->wqe + s->address + offset;
+        } else {
+            from = key_translate(nic, s->key, s->address + offset, part, 0, qp->domain);
+            qp->statistics->payload_reads++;
+        }
+        if (!from || !dma_copy(to, from, part)) {
+            return MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
+        }
+        to += part;
+        bytes -= part;
+        offset = 0;
+    }
+    return 0;
+}
+
+uint8_t segments_scatter(struct nic *nic, const struct segment *segments, uint32_t count,
+                         uint32_t domain, uint32_t offset, const uint8_t *payload, uint32_t bytes)
+{
+    for (uint32_t i = 0; i < count && bytes; i++) {
+        const struct segment *s = &segments[i];
+        if (offset >= s->bytes) {
+            offset -= s->bytes;
+            continue;
+        }
+        uint32_t part = s->bytes - offset < bytes ? s->bytes - offset : bytes;
+        uint8_t *to =
+            key_translate(nic, s->key, s->address + offset, part, ACCESS_LOCAL_WRITE, domain);
+        if (!to || !dma_copy(to, payload, part)) {
+            return MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
+        }
+        payload += part;
+        bytes -= part;
+        offset = 0;
+    }
+    return 0;
+}

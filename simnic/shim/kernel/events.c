@@ -1,0 +1,252 @@
+/* events.c: see events.h. */
+#include "simnic/shim/kernel/events.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <rdma/ib_user_verbs.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "simnic/shim/kernel/context.h"
+#include "simnic/shim/kernel/descriptors.h"
+#include "simnic/shim/kernel/program_memory.h"
+#include "simnic/shim/process/process.h"
+#include "simnic/shim/process/real.h"
+
+struct event {
+    struct list queued;
+    struct object *object; /* NULL: of a port */
+    union {
+        struct ib_uverbs_comp_event_desc completion;
+        struct ib_uverbs_async_event_desc async;
+    } description;
+};
+
+int channel_create(struct context *context, bool async, struct channel **channel, int *fd)
+{
+    struct channel *c = calloc(1, sizeof(*c));
+    if (!c) {
+        return ENOMEM;
+    }
+    c->fd = eventfd(0, EFD_CLOEXEC);
+    int result = c->fd < 0 ? errno : descriptors_add(c->fd, DESCRIPTOR_EVENTS, c);
+    if (result) {
+        if (c->fd >= 0) {
+            real.close(c->fd);
+        }
+        free(c);
+        return result;
+    }
+    c->context = context;
+    c->async = async;
+    c->references = 1;
+    list_init(&c->events);
+    list_init(&c->of_context);
+    if (async) {
+        list_append(&context->async_channels, &c->of_context);
+    }
+    *channel = c;
+    *fd = c->fd;
+    return 0;
+}
+
+void channel_hold(struct channel *channel)
+{
+    channel->references++;
+}
+
+void channel_release(struct channel *channel)
+{
+    if (--channel->references) {
+        return;
+    }
+    for (struct list *l = channel->events.next, *next; l != &channel->events; l = next) {
+        next = l->next;
+        free(container_of(l, struct event, queued));
+    }
+    list_remove(&channel->of_context);
+    free(channel);
+}
+
+void channel_close(struct channel *channel)
+{
+    process_lock();
+    channel->closed = true;
+    list_remove(&channel->of_context);
+    channel_release(channel);
+    process_unlock();
+}
+
+void channel_lose_descriptor(struct channel *channel, int fd)
+{
+    process_lock();
+    if (channel->fd == fd) {
+        channel->fd = -1;
+    }
+    process_unlock();
+}
+
+void channel_inherit(struct channel *channel, int fd)
+{
+    int flags = real.fcntl(fd, F_GETFD), mode = real.fcntl(fd, F_GETFL);
+    int own = eventfd(0, mode & O_NONBLOCK ? EFD_NONBLOCK : 0);
+    list_init(&channel->events);
+    if (own < 0) {
+        return;
+    }
+    real.dup3(own, fd, flags & FD_CLOEXEC ? O_CLOEXEC : 0);
+    real.close(own);
+}
+
+static void queue(struct channel *channel, const struct event *what)
+{
+    if (channel->closed) {
+        return;
+    }
+    struct event *event = malloc(sizeof(*event));
+    if (!event) {
+        return; /* the kernel loses an event for which there is no memory, too */
+    }
+    *event = *what;
+    list_init(&event->queued);
+    bool was_empty = channel->fd >= 0 && list_empty(&channel->events);
+    list_append(&channel->events, &event->queued);
+    uint64_t one = 1;
+    if (was_empty && real.write(channel->fd, &one, sizeof(one)) < 0) {
+        process_log("an event file cannot be signalled: %s", strerror(errno));
+    }
+}
+
+void events_completion(void *owner)
+{
+    struct object *object = owner;
+    struct event event = {.object = object};
+    event.description.completion.cq_handle = object->user_handle;
+    if (object->completions) {
+        queue(object->completions, &event);
+    }
+}
+
+void events_async(int type, int rail, void *owner)
+{
+    struct object *object = owner;
+    struct event event = {.object = object};
+    event.description.async.event_type = (uint32_t)type;
+    event.description.async.element = object ? object->user_handle : RAIL_PORT;
+    for (struct list *l = contexts.next; l != &contexts; l = l->next) {
+        struct context *context = container_of(l, struct context, all);
+        if (object ? context != object->context : context->rail != rail) {
+            continue;
+        }
+        if (list_empty(&context->async_channels)) {
+            continue;
+        }
+        /* Events of an object go to the context's first event file, those of a port to all. */
+        for (struct list *m = context->async_channels.next; m != &context->async_channels;
+             m = m->next) {
+            queue(container_of(m, struct channel, of_context), &event);
+            if (object) {
+                break;
+            }
+        }
+    }
+}
+
+/* An empty queue is not readable. */
+static void calm(struct channel *channel)
+{
+    uint64_t count;
+    struct pollfd poll_fd = {channel->fd, POLLIN, 0};
+    if (list_empty(&channel->events) && poll(&poll_fd, 1, 0) == 1 && poll_fd.revents & POLLIN) {
+        if (real.read(channel->fd, &count, sizeof(count)) < 0) {
+            process_log("an event file cannot be read: %s", strerror(errno));
+        }
+    }
+}
+
+static void purge_channel(struct channel *channel, struct object *object)
+{
+    for (struct list *l = channel->events.next, *next; l != &channel->events; l = next) {
+        next = l->next;
+        struct event *event = container_of(l, struct event, queued);
+        if (event->object != object) {
+            continue;
+        }
+        list_remove(&event->queued);
+        free(event);
+    }
+    if (!channel->closed) {
+        calm(channel);
+    }
+}
+
+void events_purge(struct object *object)
+{
+    if (object->completions) {
+        purge_channel(object->completions, object);
+    }
+    struct list *channels = &object->context->async_channels;
+    for (struct list *l = channels->next; l != channels; l = l->next) {
+        purge_channel(container_of(l, struct channel, of_context), object);
+    }
+}
+
+/* Takes the oldest event, which is there. */
+static struct event take(struct channel *channel)
+{
+    struct event *event = container_of(channel->events.next, struct event, queued), taken = *event;
+    if (event->object && channel->async) {
+        event->object->async_events++;
+    } else if (event->object) {
+        event->object->completion_events++;
+    }
+    list_remove(&event->queued);
+    free(event);
+    calm(channel);
+    return taken;
+}
+
+/* An event that does not fit stays in the queue. One whose buffer is not there is lost, as in the
+ * kernel. Returns the event's size, -EAGAIN if there is none, or another negative errno. */
+static ssize_t read_now(struct channel *channel, void *buffer, size_t bytes)
+{
+    size_t needed = channel->async ? sizeof(struct ib_uverbs_async_event_desc)
+                                   : sizeof(struct ib_uverbs_comp_event_desc);
+    struct event event;
+    ssize_t result = (ssize_t)needed;
+    process_lock();
+    if (list_empty(&channel->events)) {
+        result = -EAGAIN;
+    } else if (bytes < needed) {
+        result = -EINVAL;
+    } else {
+        event = take(channel);
+    }
+    process_unlock();
+    if (result > 0 && !program_write(buffer, &event.description, needed)) {
+        result = -EFAULT;
+    }
+    return result;
+}
+
+ssize_t channel_read(struct channel *channel, int fd, void *buffer, size_t bytes)
+{
+    for (;;) {
+        ssize_t result = read_now(channel, buffer, bytes);
+        if (result != -EAGAIN || real.fcntl(fd, F_GETFL) & O_NONBLOCK) {
+            errno = result < 0 ? (int)-result : errno;
+            return result < 0 ? -1 : result;
+        }
+        struct pollfd poll_fd = {fd, POLLIN, 0};
+        if (poll(&poll_fd, 1, -1) < 0) {
+            return -1;
+        }
+        if (poll_fd.revents & (POLLNVAL | POLLERR)) {
+            errno = EBADF;
+            return -1;
+        }
+    }
+}

@@ -1,0 +1,196 @@
+/* mlx5_pages.c: see mlx5_pages.h. */
+#include "simnic/shim/kernel/mlx5_pages.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <rdma/mlx5_user_ioctl_cmds.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "simnic/shim/kernel/attach.h"
+#include "simnic/shim/kernel/context.h"
+#include "simnic/shim/kernel/verbs.h"
+#include "simnic/shim/mmio/core_clock.h"
+#include "simnic/shim/mmio/doorbells.h"
+#include "simnic/shim/process/process.h"
+#include "simnic/shim/process/real.h"
+
+#define PAGES_BYTES ((size_t)NIC_MAX_PAGES * NIC_UAR_BYTES)
+
+/* ---- the file ---- */
+
+static uint64_t inode_of(int fd)
+{
+    struct stat status;
+    return real.fstatat(fd, "", &status, AT_EMPTY_PATH) == 0 ? status.st_ino : 0;
+}
+
+bool pages_have_file(void)
+{
+    return inode_of(process.page_file) == process.page_file_inode;
+}
+
+int pages_open_file(void)
+{
+    int fd = memfd_create(PAGE_FILE_NAME, MFD_CLOEXEC);
+    if (fd < 0) {
+        return errno;
+    }
+    /* Out of the way of programs that close all descriptors that they know of. close() spares it
+     * (shim/libc/files.c). */
+    process.page_file = real.fcntl(fd, F_DUPFD_CLOEXEC, 500);
+    if (process.page_file < 0) {
+        process.page_file = fd;
+    } else {
+        real.close(fd);
+    }
+    process.page_file_inode = inode_of(process.page_file);
+    return ftruncate(process.page_file, (off_t)PAGES_BYTES) == 0 ? 0 : errno;
+}
+
+int pages_open(void)
+{
+    int result = pages_open_file();
+    if (result) {
+        return result;
+    }
+    void *memory = real.mmap(NULL, PAGES_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
+                             process.page_file, 0);
+    if (memory == MAP_FAILED) {
+        return errno;
+    }
+    madvise(memory, PAGES_BYTES, MADV_DONTFORK);
+    process.page_memory = memory;
+    process.page_used[0] = true; /* page 0 would be offset 0, which means no page */
+    process.page_used[CORE_CLOCK_PAGE] = process.page_used[CLOCK_INFO_PAGE] = true;
+    return 0;
+}
+
+/* ---- giving pages out ---- */
+
+int mlx5_alloc_page(const struct call *call)
+{
+    uint32_t page = 1;
+    while (page < NIC_MAX_PAGES && process.page_used[page]) {
+        page++;
+    }
+    if (page == NIC_MAX_PAGES) {
+        return ENOMEM;
+    }
+    struct object *object = object_create(call->context, MLX5_IB_OBJECT_UAR);
+    if (!object ||
+        !nic_add_page(&process.nic, page, process.page_memory + (size_t)page * NIC_UAR_BYTES)) {
+        if (object) {
+            object_destroy(object);
+        }
+        return ENOMEM;
+    }
+    process.page_used[page] = true;
+    object->number = page;
+    attribute_out_handle(call, MLX5_IB_ATTR_UAR_OBJ_ALLOC_HANDLE, object->handle);
+    int result = attribute_out64(call, MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_OFFSET,
+                                 (uint64_t)page * NIC_UAR_BYTES);
+    if (!result) {
+        result = attribute_out32(call, MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_LENGTH, NIC_UAR_BYTES);
+    }
+    if (!result) {
+        result = attribute_out32(call, MLX5_IB_ATTR_UAR_OBJ_ALLOC_PAGE_ID, page);
+    }
+    if (result) {
+        object_destroy(object);
+    }
+    return result;
+}
+
+void pages_free(uint32_t page)
+{
+    if (page == 0) { /* none was found for it */
+        return;
+    }
+    doorbells_drop(page);
+    nic_remove_page(&process.nic, page);
+    process.page_used[page] = false;
+}
+
+/* ---- mapping ---- */
+
+/* If the file of the pages is lost, our own mapping of them is doubled (mremap's old size of 0). */
+static void *map_memory(void *address, size_t bytes, int protection, int flags, off_t offset)
+{
+    if (!process.page_file_lost) {
+        return real.mmap(address, bytes, protection, flags | MAP_POPULATE, process.page_file,
+                         offset);
+    }
+    void *memory = mremap(process.page_memory + offset, 0, bytes,
+                          MREMAP_MAYMOVE | (flags & MAP_FIXED ? MREMAP_FIXED : 0), address);
+    if (memory != MAP_FAILED && mprotect(memory, bytes, protection) != 0) {
+        real.munmap(memory, bytes);
+        return MAP_FAILED;
+    }
+    return memory;
+}
+
+static bool is_page_in_use(size_t page)
+{
+    process_lock();
+    bool used = page > 0 && page < NIC_MAX_PAGES && process.page_used[page];
+    process_unlock();
+    return used;
+}
+
+/* mlx5_ib maps one page at a time, shared, that it has given out. */
+static int check(size_t bytes, int flags, off_t offset)
+{
+    bool shared = (flags & MAP_TYPE) == MAP_SHARED || (flags & MAP_TYPE) == MAP_SHARED_VALIDATE;
+    if (bytes > SIZE_MAX - NIC_UAR_BYTES) {
+        return ENOMEM; /* as of any file */
+    }
+    if (bytes == 0 || bytes > NIC_UAR_BYTES || offset % NIC_UAR_BYTES || !shared) {
+        return EINVAL;
+    }
+    int attached = process_attach(); /* a forked child has not yet */
+    if (attached) {
+        return attached;
+    }
+    return is_page_in_use((size_t)offset / NIC_UAR_BYTES) ? 0 : EINVAL;
+}
+
+static void *fail(int error)
+{
+    errno = error;
+    return MAP_FAILED;
+}
+
+/* Programs only write to doorbell pages. No child shares them, as it shares none of a kernel's
+ * mappings of registers. */
+void *pages_map(void *address, size_t bytes, int protection, int flags, off_t offset)
+{
+    int error = check(bytes, flags, offset);
+    if (error) {
+        return fail(error);
+    }
+    size_t page = (size_t)offset / NIC_UAR_BYTES;
+    if (page == CLOCK_INFO_PAGE) {
+        core_clock_refresh();
+    }
+    protection = page == CORE_CLOCK_PAGE ? PROT_NONE : protection | PROT_READ;
+    void *memory = map_memory(address, bytes, protection, flags, offset);
+    if (memory == MAP_FAILED) {
+        return memory;
+    }
+    madvise(memory, bytes, MADV_DONTFORK);
+    if (!core_clock_is_page(page)) {
+        doorbells_map((uint32_t)page, memory);
+    } else if (page == CORE_CLOCK_PAGE && !core_clock_map(memory)) {
+        real.munmap(memory, bytes);
+        return fail(ENOMEM);
+    }
+    return memory;
+}
+
+void pages_unmap(const void *address, size_t bytes)
+{
+    doorbells_unmap(address, bytes);
+    core_clock_unmap(address, bytes);
+}

@@ -1,0 +1,43 @@
+/* verbs.h: the commands of ib_uverbs, by object, and those that are mlx5_ib's own. Each answers one
+ * ioctl, with the process lock held, and returns 0 or an errno as the kernel would. */
+#ifndef SIMNIC_SHIM_KERNEL_VERBS_H
+#define SIMNIC_SHIM_KERNEL_VERBS_H
+
+#include "simnic/shim/kernel/attributes.h"
+
+/* memory.c: protection domains, regions, windows */
+int verb_alloc_pd(const struct call *call);
+int verb_reg_mr(const struct call *call);
+int verb_reg_dmabuf_mr(const struct call *call);
+int verb_rereg_mr(const struct call *call);
+int verb_query_mr(const struct call *call);
+int verb_alloc_mw(const struct call *call);
+
+/* queues.c: completion queues, shared receive queues */
+int verb_create_channel(const struct call *call);
+int verb_alloc_async(const struct call *call);
+int verb_create_cq(const struct call *call);
+int verb_resize_cq(const struct call *call);
+int verb_create_srq(const struct call *call);
+int verb_modify_srq(const struct call *call);
+int verb_query_srq(const struct call *call);
+
+/* xrc.c */
+int verb_open_xrcd(const struct call *call);
+
+/* queue_pairs.c: queue pairs, address handles, multicast groups */
+int verb_create_qp(const struct call *call);
+int verb_modify_qp(const struct call *call);
+int verb_modify_qp_ex(const struct call *call);
+int verb_query_qp(const struct call *call);
+int verb_create_ah(const struct call *call);
+int verb_attach_multicast(const struct call *call);
+int verb_detach_multicast(const struct call *call);
+
+/* mlx5_ib's own: memory.c, mlx5_pages.c, mlx5_devx.c */
+int mlx5_query_pd(const struct call *call);
+int mlx5_alloc_page(const struct call *call);
+int mlx5_devx_command(const struct call *call);
+int mlx5_devx_modify(const struct call *call);
+
+#endif
