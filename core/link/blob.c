@@ -26,22 +26,23 @@ void link_address_fill(struct link_address *wire, const struct nic_queue_pair *q
 int32_t link_address_take(struct nic_address *address, const struct link_address *wire,
                           const struct nic *nic, crpc_error *error)
 {
-    if (wire->queue_pair_number > 0xffffff || wire->packet_sequence_number > 0xffffff ||
-        wire->mtu_code < 1 || wire->mtu_code > 5 || wire->zero != 0) {
-        return error_set(error, CRPC_E_PROTOCOL, 0,
-                         "the address of the peer's queue pair is "
-                         "malformed");
-    }
-    if (wire->link != nic->link) {
-        return error_set(error, CRPC_E_UNREACHABLE, 0,
-                         "one side is on InfiniBand and the other on Ethernet");
-    }
     *address = (struct nic_address){.queue_pair_number = wire->queue_pair_number,
                                     .packet_sequence_number = wire->packet_sequence_number,
                                     .lid = wire->lid,
                                     .link = wire->link,
                                     .mtu_code = wire->mtu_code};
     memcpy(address->gid, wire->gid, sizeof(address->gid));
+    if (!nic_address_valid(address) || wire->zero != 0) {
+        return error_set(error, CRPC_E_PROTOCOL, 0,
+                         "the address of the peer's queue pair is malformed");
+    }
+    if (address->link != nic->link) {
+        bool ethernet = nic->link == CRPC_LINK_ETHERNET;
+        return error_set(error, CRPC_E_UNREACHABLE, 0,
+                         "%s is on %s and the peer is on %s: they cannot reach each other",
+                         nic->device, ethernet ? "Ethernet" : "InfiniBand",
+                         ethernet ? "InfiniBand" : "Ethernet");
+    }
     return CRPC_OK;
 }
 

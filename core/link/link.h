@@ -1,18 +1,19 @@
-/* link.h: a link: one connection to one peer, and what every service makes of it alike.
+/* link.h: a link, which is one connection to one peer. It does what all services have in common.
  *
- * A service is what two sides do over a link: calls (core/rpc), channels (core/channel). Its struct
- * for a connection begins with a struct link, its engine holds a struct link_group, and it fills in
- * one struct link_service. The link connects, by rdma_cm or by blobs; it keeps the state and the
- * events that the application sees; it watches over the connection and ends it.
+ * A service defines what two sides do over a link: calls (core/rpc) or channels (core/channel). A
+ * service fills in one struct link_service. Its connection struct begins with a struct link, and
+ * its engine contains a struct link_group. The link connects by rdma_cm or by blobs, keeps the
+ * state and the events that the application sees, supervises the connection, and ends it.
  *
- *   hello.c    the hello of both sides, and why one is rejected
- *   connect.c  connecting and accepting; what follows from each event of rdma_cm
+ *   hello.c    the hellos of both sides, and rejections
+ *   connect.c  connecting and accepting; events of rdma_cm
  *   listen.c   listeners
  *   blob.c     connecting with data that the application carries
- *   life.c     connected, failing, taking leave, closed; the timer that watches over it
- *   events.c   what a poll gives of all this, in which order
+ *   life.c     states of a connection; the timer that supervises it
+ *   events.c   the events that a poll returns, and their order
  *
- * One thread at a time uses a group and its links. Cold path, but for what is inline here.
+ * Only one thread at a time may use a group and its links. This is cold path, except for the inline
+ * functions below.
  */
 #ifndef CORE_LINK_LINK_H
 #define CORE_LINK_LINK_H
@@ -35,17 +36,17 @@
 struct link;
 struct link_group;
 
-/* ---- What a service is ----------------------------------------------------------------------- */
+/* ---- Services -------------------------------------------------------------------------------- */
 
-/* The links of a group are all of one service. Where a function may fail it fills *error, returns
- * its status, and leaves the link as it was. */
+/* All links of a group belong to the same service. A function that fails fills *error, returns its
+ * status, and leaves the link unchanged. */
 struct link_service {
-    const char *name;    /* of one link, as in crpc_NAME_connect: for messages */
-    const char *no_room; /* what the peer's program can raise when it has no room for a link */
+    const char *name;    /* of one link, as in crpc_NAME_connect; used in messages */
+    const char *no_room; /* which limits to raise on a peer that has no room for a link */
     uint8_t number;      /* LINK_SERVICE_* */
     uint8_t version_min; /* of its protocol */
     uint8_t version_max;
-    uint16_t features; /* those known */
+    uint16_t features; /* features that this side knows */
     uint8_t handle_kind;
     uint8_t completion_flags; /* of the link's events */
 
@@ -53,46 +54,50 @@ struct link_service {
 
     /* Allocates the service's struct and calls link_init. */
     int32_t (*create)(struct link_group *group, struct link **link, crpc_error *error);
-    /* Makes what this side's options ask for: link->queue_pair, memory; and fills link->options. */
+    /* Creates what this side's options require, such as link->queue_pair and memory, and fills
+     * link->options. */
     int32_t (*prepare)(struct link *link, const void *options, crpc_error *error);
     void (*fill_body)(const struct link *link, uint8_t body[LINK_BODY_BYTES]);
-    /* NULL, or what is wrong with the body of a peer's hello: "its ... is out of range". */
+    /* Returns NULL, or what is wrong with the body of a peer's hello, e.g. "its ... is out of
+     * range". */
     const char *(*body_fault)(const uint8_t body[LINK_BODY_BYTES]);
-    /* Makes what depends on the peer, from link->peer. */
+    /* Creates what depends on the peer, from link->peer. */
     int32_t (*attach)(struct link *link, crpc_error *error);
-    /* Undoes attach, whether it was done whole, in part or not at all. */
+    /* Undoes attach, even if attach failed or was not called. */
     void (*detach)(struct link *link);
-    /* Undoes prepare likewise, and attach. */
+    /* Undoes prepare and attach, even if they failed or were not called. */
     void (*unprepare)(struct link *link);
-    /* Undoes everything, and ends with link_remove and free. */
+    /* Undoes everything. Ends with link_remove and free. */
     void (*destroy)(struct link *link);
 
     /* -- life -- */
 
-    /* The queue pair is connected: calls link_connected, now or later. */
+    /* The queue pair is connected. The service calls link_connected, now or later. */
     void (*opened)(struct link *link);
-    /* Takes what the peer sent before it left. */
+    /* Processes what the peer sent before it disconnected. */
     void (*settle)(struct link *link);
-    /* The peer broke the protocol: what has come from it and was not looked at is to be forgotten. */
+    /* The peer violated the protocol. The service discards what has arrived and was not
+     * processed. */
     void (*distrust)(struct link *link);
-    /* The link has failed: link->error says why. If it was connected, it calls link_over when
-     * nothing that came before is left, now or later. */
+    /* The link has failed, and link->error says why. If it was connected, the service calls
+     * link_over, now or later, as soon as everything that arrived before is processed. */
     void (*failed)(struct link *link);
-    /* The application takes leave, for the first time or again. */
+    /* The application has requested a disconnect, for the first time or again. */
     void (*leave)(struct link *link);
-    /* Says what the peer has not done in time: "3 calls were unanswered". */
+    /* Describes what the peer has not done in time, e.g. "3 calls were unanswered". */
     void (*describe_leave)(const struct link *link, char *text, size_t bytes);
-    /* keepalive_ns have gone by: probes the peer if nothing was heard (link->heard). True if they
-     * are to be waited for again. */
+    /* keepalive_ns have passed. Probes the peer if nothing has arrived from it (link->heard).
+     * Returns true if the keepalive timer must run again. */
     bool (*keepalive)(struct link *link);
-    /* The application has closed it: ends what is pending with CRPC_E_CLOSED. */
+    /* The application has closed the link. Ends pending ops with CRPC_E_CLOSED. */
     void (*closed)(struct link *link);
-    /* True if no op of it is pending, so that DISCONNECTED may come, or destroy. */
+    /* Returns true if the link has no pending op. Only then may DISCONNECTED be reported, or the
+     * link be destroyed. */
     bool (*quiet)(const struct link *link);
 
-    /* -- the rest; NULL: it has none of that -- */
+    /* -- optional: NULL if the service does not need it -- */
 
-    /* Gives one event of LINK_EVENT_SERVICE, and clears that if it was the last. */
+    /* Writes one event of LINK_EVENT_SERVICE. Clears that bit after the last one. */
     void (*emit_event)(struct link *link, struct output *output);
     /* A timer of one of the service's kinds has expired. */
     void (*timer)(struct link_group *group, struct wheel_timer *timer);
@@ -114,17 +119,17 @@ struct link_cancel {
 
 struct link_group {
     const struct link_service *service;
-    struct nic *nic; /* of each link's first queue pair */
+    struct nic *nic; /* nic of each link's first queue pair */
     struct cm *cm;   /* NULL: no rdma_cm */
     struct log *log;
     struct handles *handles;
     const uint64_t *virtual_clock_ns;
-    uint64_t now_ns; /* 0 = not read since the caller came in */
+    uint64_t now_ns; /* 0 = the clock was not read in this call of the API */
     struct wheel wheel;
 
     struct list all;
     struct list listeners;
-    struct list events; /* links with events to be given */
+    struct list events; /* links with events to report */
     struct link_cancel cancels[LINK_CANCELS_MAX];
     uint32_t cancels_head;
     uint32_t cancels_tail;
@@ -132,17 +137,17 @@ struct link_group {
     uint32_t device_event_count;
 };
 
-/* All but `group` stay the caller's and must outlive it. virtual_clock_ns is NULL, or where a
- * simulation keeps its time. */
+/* Everything that the arguments point to stays the caller's and must outlive the group.
+ * virtual_clock_ns is NULL, or points to the time of a simulation. */
 void link_group_init(struct link_group *group, const struct link_service *service, struct nic *nic,
                      struct cm *cm, struct log *log, struct handles *handles,
                      const uint64_t *virtual_clock_ns);
-/* Closes listeners and destroys links. */
+/* Closes all listeners and destroys all links. */
 void link_group_close(struct link_group *group);
 
 /* ---- A link ---------------------------------------------------------------------------------- */
 
-/* What the options of every service have in common; no zeros are left that mean a default. */
+/* The options that all services have. Zeros that mean a default have been replaced. */
 struct link_options {
     uint64_t user_data;
     uint64_t connect_timeout_ns;
@@ -164,7 +169,7 @@ struct link_options {
         memcpy((link_options)->token, (from)->token, LINK_TOKEN_BYTES);                            \
     } while (0)
 
-/* The peer's hello, as it was found good; version and features as agreed on. */
+/* The peer's hello, checked. Version and features are those that both sides use. */
 struct link_peer {
     uint8_t body[LINK_BODY_BYTES];
     uint32_t nonce;
@@ -174,36 +179,36 @@ struct link_peer {
     uint8_t token[LINK_TOKEN_BYTES];
 };
 
-/* To be told to the application, in this order. */
+/* Events to report to the application, in this order. */
 #define LINK_EVENT_CONNECT_REQUEST 0x1u
 #define LINK_EVENT_CONNECTED 0x2u
 #define LINK_EVENT_SERVICE 0x4u
 #define LINK_EVENT_ROOM 0x8u
-#define LINK_EVENT_DISCONNECTED 0x10u /* once quiet; of a closed link: to be destroyed then */
+#define LINK_EVENT_DISCONNECTED 0x10u /* when quiet; a closed link is then destroyed instead */
 
 #define LINK_EVENTS_ALL 0x1fu
 
 #define LINK_TIMER_LIFE 1u
-#define LINK_TIMER_SERVICE 2u /* the first kind of timer that is the service's */
+#define LINK_TIMER_SERVICE 2u /* timers of the service have this kind or a higher one */
 
 struct link {
     struct link_group *group;
     struct nic_queue_pair *queue_pair; /* the one that is connected; NULL before prepare */
     uint64_t handle;
-    uint64_t heard; /* signs of life of the peer since the life timer was set */
-    uint32_t state; /* CRPC_STATE_*; 0 before it is any */
+    uint64_t heard; /* arrivals from the peer since the life timer was set */
+    uint32_t state; /* CRPC_STATE_*; 0 = not set yet */
     uint32_t events;
-    bool passive; /* the peer connected to us */
-    bool opened;  /* the queue pair is connected, as far as this side knows */
-    bool failing; /* it is over */
-    bool closed;  /* and the application wants to hear nothing of it */
-    bool refused; /* an op got CRPC_E_AGAIN: LINK_EVENT_ROOM when something frees */
+    bool passive; /* the peer initiated the connection */
+    bool opened;  /* this side knows that the queue pair is connected */
+    bool failing; /* the link has failed or ended */
+    bool closed;  /* the application has closed it; no more events */
+    bool refused; /* an op got CRPC_E_AGAIN; LINK_EVENT_ROOM must follow */
     struct list event_link;
     struct list all_link;
     struct wheel_timer life_timer; /* connect timeout, keepalive or leave timeout */
     uint64_t leave_timeout_ns;
-    struct cm_identifier *identifier; /* NULL: by blob, or given back */
-    struct link_listener *listener;   /* until the application has decided */
+    struct cm_identifier *identifier; /* NULL = connected by blob, or destroyed */
+    struct link_listener *listener;   /* until the application accepts or rejects */
     uint32_t nonce;
     struct link_options options;
     struct link_peer peer;
@@ -212,23 +217,25 @@ struct link {
 
 /* ---- Connecting: connect.c, blob.c ----------------------------------------------------------- */
 
-/* `options` is the service's own struct. The handle becomes stale in link_close. */
+/* The bodies of crpc_KIND_connect, _accept and _reject. `options` is the service's own struct. The
+ * handle becomes stale in link_close. */
 int32_t link_connect(struct link_group *group, const char *address, const void *options,
                      struct link **link, crpc_error *error);
 int32_t link_accept(struct link *link, const void *options, crpc_error *error);
 int32_t link_reject(struct link *link, uint32_t reason);
 
 #define LINK_BLOB_BYTES 104
-/* Writes LINK_BLOB_BYTES. */
+/* Writes LINK_BLOB_BYTES bytes to `blob`. */
 int32_t link_blob(struct link_group *group, const void *options, struct link **link, uint8_t *blob,
                   crpc_error *error);
 int32_t link_join(struct link *link, const void *blob, uint32_t blob_bytes, crpc_error *error);
 
-/* For a service whose queue pair had a completion: the peer's first message may be faster than
- * rdma_cm's last. */
+/* Opens a link whose queue pair has had a completion: the peer's first message can arrive before
+ * rdma_cm's last event. */
 void link_open(struct link *link);
 
-/* The addresses of queue pairs, as they travel. link_address_take checks one of the peer's. */
+/* Convert addresses of queue pairs to and from their wire format. link_address_take also checks the
+ * address, which comes from the peer. */
 void link_address_fill(struct link_address *wire, const struct nic_queue_pair *queue_pair);
 int32_t link_address_take(struct nic_address *address, const struct link_address *wire,
                           const struct nic *nic, crpc_error *error);
@@ -246,57 +253,70 @@ void link_listener_info(const struct link_listener *listener, crpc_listener_info
 
 /* ---- Life: life.c ---------------------------------------------------------------------------- */
 
-/* For create. `link` is zeroed and begins the service's struct. */
+/* For link_service.create. `link` is zeroed, and is the first member of the service's struct. */
 int32_t link_init(struct link *link, struct link_group *group, crpc_error *error);
-/* For destroy. */
+/* For link_service.destroy. */
 void link_remove(struct link *link);
 
-/* The application may use it from now on. */
+/* From now on, the application may use the link. */
 void link_connected(struct link *link);
-/* It is over, or never came to be. The first error counts. */
+/* The link has ended, or could not connect. The link keeps its first error. */
 void link_fail(struct link *link, const crpc_error *error);
-/* The same, told by rdma_cm or the device: what the peer sent before is taken first. */
+/* Like link_fail, if rdma_cm or the device reports the end. First processes what the peer sent
+ * before. */
 void link_lost(struct link *link, const crpc_error *error);
-/* The same, because the peer broke the protocol: "the peer (ADDRESS) broke the protocol: TEXT". The
- * link may be failing already, as what came before its end may be malformed: then this error
- * replaces the one that it has, and tells it. */
+/* Like link_fail, if the peer violated the protocol. The message is "the peer (ADDRESS) broke the
+ * protocol: TEXT". Data that arrived before the end of a failing link may be malformed, too;
+ * then this error replaces the earlier one and quotes it. */
 void link_violated(struct link *link, const char *format, ...)
     __attribute__((format(printf, 2, 3), cold));
-/* A failed link has nothing left of what came before. */
+/* The service has processed everything that arrived before the link failed. */
 void link_over(struct link *link);
 
 int32_t link_disconnect(struct link *link, uint64_t timeout_ns);
 void link_close(struct link *link);
 
-/* Watches over the link for keepalive_ns, unless its timer is set already. */
+/* Starts the keepalive timer, unless the link's timer is set already. */
 void link_start_keepalive(struct link *link);
 
-/* For a service that has destroyed a queue pair of group->nic: events of it that still wait are not
- * taken for the next queue pair of that number. */
+/* Discards waiting events of a queue pair of group->nic that the service has destroyed, so that
+ * they are not taken for events of a later queue pair with the same number. */
 void link_forget_queue_pair(struct link_group *group, uint32_t number);
 
-/* "192.0.2.1:7471"; "" if there is none. */
+/* Writes both addresses, e.g. "192.0.2.1:7471", or "" if there is none. */
 void link_addresses(const struct link *link, char *peer, size_t peer_bytes, char *local,
                     size_t local_bytes);
 
+/* Fills in the members that crpc_endpoint_info and crpc_channel_info have in common. */
+#define link_fill_info(link, info)                                                                 \
+    do {                                                                                           \
+        (info)->state = (link)->state;                                                             \
+        (info)->user_data = (link)->options.user_data;                                             \
+        (info)->version = (link)->peer.version;                                                    \
+        (info)->token_bytes = (link)->peer.token_bytes;                                            \
+        memcpy((info)->token, (link)->peer.token, sizeof((info)->token));                          \
+        link_addresses((link), (info)->peer_address, sizeof((info)->peer_address),                 \
+                       (info)->local_address, sizeof((info)->local_address));                      \
+    } while (0)
+
 /* ---- Events: events.c ------------------------------------------------------------------------ */
 
-/* Makes the next link_emit_events give LINK_EVENT_*. */
+/* Adds LINK_EVENT_* to what the next link_emit_events reports. */
 void link_report(struct link *link, uint32_t events);
-/* Gives events of the device and of links. Twice a poll: CONNECTED comes before the first completion
- * of its link, DISCONNECTED after the last. */
+/* Reports the events of the device and of the links. Each poll calls it twice, so that CONNECTED
+ * comes before the first completion of its link and DISCONNECTED after the last. */
 void link_emit_events_now(struct link_group *group, struct output *output);
 void link_device_event(struct link_group *group, int32_t status);
 void link_take_cm_events(struct link_group *group);
 void link_expire_now(struct link_group *group);
 
-/* False if there is no room: then it has to be tried again, and ROOM will be given. */
+/* Returns false if there is no room. The caller must then try again, and ROOM will be reported. */
 bool link_cancel_possible(struct link *link);
-/* The completion of a cancel that ended `count` ops. */
+/* Queues the completion of a cancel that ended `count` ops. */
 void link_cancel_done(struct link *link, uint64_t user_data, uint64_t count);
 void link_emit_cancels(struct link_group *group, struct output *output);
 
-/* True if a poll would give something of these. */
+/* Returns true if a poll would report something of the above. */
 static inline bool link_something_waits(const struct link_group *group)
 {
     return !list_empty(&group->events) || group->cancels_head != group->cancels_tail ||
@@ -327,8 +347,8 @@ static inline uint64_t link_now_ns(struct link_group *group)
     return group->now_ns;
 }
 
-/* Cold path: it may be called from outside of poll, so it neither trusts group->now_ns nor leaves
- * one behind for a later caller. CRPC_FOREVER sets nothing. */
+/* Sets a timer, unless delay_ns is CRPC_FOREVER. May be called outside of a poll, so it neither
+ * uses the stored group->now_ns nor leaves a new one for a later caller. */
 void link_set_timer(struct link_group *group, struct wheel_timer *timer, uint64_t delay_ns);
 
 static inline void link_expire(struct link_group *group)

@@ -1,13 +1,13 @@
-/* drain.h: polls a nic dry. */
+/* drain.h: polls a nic until it is empty. */
 #ifndef CORE_NIC_DRAIN_H
 #define CORE_NIC_DRAIN_H
 
 #include "nic/nic.h"
 
-/* Hands each completion to `take`, a function known where this is used: its call is inlined. True if
- * one of them was an error: then the nic is to be polled once more, since what a peer sent before
- * its connection broke may have come to the receive queue after that was looked at, and before the
- * error came to the send queue. */
+/* Passes each completion to `take`, which the compiler inlines. Returns true if one of them was an
+ * error. The caller must then drain the nic once more: data that the peer sent before the
+ * connection broke may have reached the receive queue after the poll had looked there, but before
+ * the error reached the send queue. */
 static inline __attribute__((always_inline)) bool
 nic_drain(struct nic *nic, void (*take)(void *argument, const struct nic_completion *completion),
           void *argument)

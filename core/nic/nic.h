@@ -1,20 +1,36 @@
-/* nic.h: what a NIC is to the services above it: register memory, make and connect queue pairs,
- * post, poll, arm. Drivers (verbs, mlx5; memory for tests) fill in struct nic_operations.
+/* nic.h: the interface of a NIC for the services above it: registering memory, creating and
+ * connecting queue pairs, posting, polling, arming. A driver (verbs, mlx5, or memory for tests)
+ * fills in struct nic_operations.
  *
- * One thread at a time uses a nic and its queue pairs. Everything with "post", "ring", "poll" or
- * "refill" in its name is data path: no allocation, no lock of ours, no system call of ours.
+ * Only one thread at a time may use a nic and its queue pairs. Every function with "post", "ring",
+ * "poll" or "refill" in its name belongs to the data path: it allocates no memory, takes no lock
+ * and makes no system call of its own.
  *
- * A nic has one send CQ, one receive CQ and one SRQ of receives without memory: payload always
+ * A nic has one send CQ, one receive CQ, and one SRQ whose receives have no memory. Payload always
  * arrives by RDMA WRITE, and a receive only carries the immediate.
+ *
+ * The services demand this of a NIC:
+ *  - reliable connections: what is posted arrives once, or the queue pair fails;
+ *  - RDMA WRITE with and without immediate, and RDMA READ;
+ *  - the send WQEs of a queue pair complete in order, and their immediates arrive in order;
+ *  - a plain WRITE has landed when a later WRITE with immediate of its queue pair completes at the
+ *    peer;
+ *  - of each aligned 64 bytes, the last 8 land no earlier than the rest (for clear-to-sends);
+ *  - one SRQ that all queue pairs of a nic share;
+ *  - a peer can write nothing more over a queue pair in the error state.
+ * A device that lacks one of these, such as EFA with its SRD queue pairs (no order), needs a
+ * protocol of its own.
  */
 #ifndef CORE_NIC_NIC_H
 #define CORE_NIC_NIC_H
 
+#include <assert.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "base/abi.h"
+#include "base/compiler.h"
 
 struct nic;
 struct nic_queue_pair;
@@ -26,11 +42,11 @@ struct nic_options {
     uint32_t port;   /* 0 = the first active */
     bool gid_index_given;
     uint32_t gid_index;
-    uint32_t receive_depth;         /* wanted; 0 = 16384; clamped to what the device can */
+    uint32_t receive_depth;         /* requested; 0 = 16384; lowered to the device's limit */
     uint32_t send_depth;            /* WQEs of each queue pair's send queue */
-    uint32_t send_completion_depth; /* wanted entries of the send CQ; clamped likewise */
-    uint32_t signal_interval;       /* at least one WQE in so many is signaled; <= send_depth / 2 */
-    uint32_t features;              /* CRPC_FEATURE_* to be used where the device can */
+    uint32_t send_completion_depth; /* requested entries of the send CQ; lowered likewise */
+    uint32_t signal_interval;       /* at least every n-th WQE is signaled; n <= send_depth / 2 */
+    uint32_t features;              /* CRPC_FEATURE_* to use if the device has them */
 };
 
 /* ---- Memory ---------------------------------------------------------------------------------- */
@@ -43,29 +59,39 @@ struct nic_keys {
 
 /* ---- Queue pairs ----------------------------------------------------------------------------- */
 
-/* Where a queue pair is to be found: what the blob way exchanges. */
+/* The address of a queue pair, as blobs exchange it. */
 struct nic_address {
     uint32_t queue_pair_number;
-    uint32_t packet_sequence_number; /* the first it will send; 24 bits */
+    uint32_t packet_sequence_number; /* of the first packet that it sends; 24 bits */
     uint16_t lid;
     uint8_t link;     /* CRPC_LINK_* */
     uint8_t mtu_code; /* 1 = 256 B ... 5 = 4096 B, as in the InfiniBand specification */
     uint8_t gid[16];
 };
 
+/* Returns false if no queue pair can have this address. An address from a peer is checked once,
+ * with this function; queue_pair_connect asserts it. */
+static inline bool nic_address_valid(const struct nic_address *address)
+{
+    return address->queue_pair_number >= 1 && address->queue_pair_number <= 0xffffff &&
+           address->packet_sequence_number <= 0xffffff && address->mtu_code >= 1 &&
+           address->mtu_code <= 5 &&
+           (address->link == CRPC_LINK_ETHERNET || address->link == CRPC_LINK_INFINIBAND);
+}
+
 struct nic_transport {
-    uint32_t retry_timeout; /* 4.096 us * 2^n, 1..31 */
+    uint32_t retry_timeout; /* n: resend after 4.096 us * 2^n; 1..31 */
     uint32_t retry_count;   /* 1..7 */
 };
 
-/* What every connection has, whichever way it was made (the verbs specification's codes).
- * rdma_cm by itself leaves the RNR timer at 0, which means 655 ms, and rdma_init_qp_attr the
- * rest at its own. */
-#define NIC_MIN_RNR_TIMER 12 /* 0.64 ms: how long a peer without a receive asks us to wait */
-#define NIC_RNR_RETRY 7      /* for ever: the batch windows see to it that it never happens */
-#define NIC_READ_DEPTH 4     /* READs under way at once, each way, where the device can */
+/* Attributes of all connections, by rdma_cm or by blob, as codes of the verbs specification. By
+ * itself, rdma_cm would leave the RNR timer at 0, which means 655 ms, and rdma_init_qp_attr would
+ * set its own values for the rest. */
+#define NIC_MIN_RNR_TIMER 12 /* 0.64 ms: how long a peer without a receive makes us wait */
+#define NIC_RNR_RETRY 7      /* for ever: because of the batch windows, it never happens */
+#define NIC_READ_DEPTH 4     /* READs under way at once, per direction; the device may lower it */
 
-#define NIC_MESSAGE_BYTES_MAX (1u << 30) /* of one WQE, where the port can */
+#define NIC_MESSAGE_BYTES_MAX (1u << 30) /* of one WQE; the port may lower it */
 
 struct nic_queue_pair_stats {
     uint64_t wqes;
@@ -74,14 +100,14 @@ struct nic_queue_pair_stats {
     uint64_t inline_wqes;
 };
 
-/* The part of a queue pair that all drivers share; a driver's own struct begins with it.
+/* The part of a queue pair that all drivers share. A driver's own struct begins with it.
  *
- * Send WQEs complete in order, so two counters say everything: WQE number n (counted from 0) is
- * done when (int32_t)(completed - n) > 0. The driver moves `posted` at post and `completed` at
- * poll. */
+ * Send WQEs complete in order, so two counters are enough. WQE number n, counted from 0, is done
+ * when (int32_t)(completed - n) > 0. Posting advances `posted`, and polling advances
+ * `completed`. */
 struct nic_queue_pair {
     struct nic *nic;
-    void *owner; /* of the service that made it */
+    void *owner; /* of the service that created it */
     uint32_t number;
     uint32_t depth;
     uint32_t posted;
@@ -98,7 +124,7 @@ static inline uint32_t nic_send_room(const struct nic_queue_pair *queue_pair)
 
 /* ---- Data path ------------------------------------------------------------------------------- */
 
-#define NIC_POST_SIGNALED 0x1u /* ask for a completion of this WQE whatever the interval says */
+#define NIC_POST_SIGNALED 0x1u /* request a completion of this WQE, regardless of the interval */
 
 struct nic_transfer {
     uint64_t local_address;
@@ -110,15 +136,15 @@ struct nic_transfer {
 };
 
 enum nic_completion_kind {
-    NIC_COMPLETION_RECEIVE = 1, /* a WRITE with immediate has landed */
-    NIC_COMPLETION_SEND = 2,    /* queue_pair->completed has moved */
-    NIC_COMPLETION_ERROR = 3,   /* the queue pair is dead; `status` says why */
+    NIC_COMPLETION_RECEIVE = 1, /* a WRITE with immediate has arrived */
+    NIC_COMPLETION_SEND = 2,    /* queue_pair->completed has advanced */
+    NIC_COMPLETION_ERROR = 3,   /* the queue pair has failed; `status` says why */
 };
 
 enum nic_error {
     NIC_ERROR_NONE = 0,
-    NIC_ERROR_FLUSHED,       /* was outstanding when the queue pair died: not the cause */
-    NIC_ERROR_RETRY,         /* transport retries exceeded: the peer is gone or unreachable */
+    NIC_ERROR_FLUSHED,       /* was pending when the queue pair failed; not the cause */
+    NIC_ERROR_RETRY,         /* too many transport retries: the peer is gone or unreachable */
     NIC_ERROR_RNR,           /* the peer had no receive posted */
     NIC_ERROR_REMOTE_ACCESS, /* the peer's device refused the address or key */
     NIC_ERROR_LOCAL,         /* length, protection or access error on this side */
@@ -138,61 +164,67 @@ struct nic_completion {
 
 struct nic_operations {
     uint32_t driver; /* CRPC_DRIVER_* */
-    uint32_t
-        bit; /* in crpc_device_info.drivers; 0: a driver of tests, which can open what it lists */
+    /* Bit in crpc_device_info.drivers. 0: a driver for tests, which can open every port it
+     * lists. */
+    uint32_t bit;
     const char *name;
 
-    /* Cold path. Those with a crpc_error return CRPC_OK or fill it. */
+    /* Cold path. Functions with a crpc_error return CRPC_OK, or fill it and return its status. */
     int32_t (*query)(uint32_t index, crpc_device_info *info, crpc_error *error);
     int32_t (*open)(const struct nic_options *options, struct nic **nic, crpc_error *error);
     void (*close)(struct nic *nic);
     int32_t (*memory_register)(struct nic *nic, void *address, size_t bytes, uint32_t access,
                                struct nic_keys *memory, crpc_error *error);
-    /* Memory of another device: [offset, offset + bytes) of a dma-buf, which WQEs and peers then
-     * know as [address, address + bytes). CRPC_E_UNSUPPORTED where device or kernel cannot. */
+    /* Registers memory of another device: [offset, offset + bytes) of a dma-buf. WQEs and peers
+     * then address it as [address, address + bytes). Returns CRPC_E_UNSUPPORTED if the device or
+     * the kernel does not support it. */
     int32_t (*memory_register_dmabuf)(struct nic *nic, int fd, uint64_t offset, size_t bytes,
                                       uint64_t address, uint32_t access, struct nic_keys *memory,
                                       crpc_error *error);
     void (*memory_deregister)(struct nic *nic, struct nic_keys *memory);
     int32_t (*queue_pair_create)(struct nic *nic, void *owner, struct nic_queue_pair **queue_pair,
                                  crpc_error *error);
-    /* Whatever was posted is forgotten; no completion of it is polled afterwards, even if the
+    /* Discards everything that was posted. No completion of it is polled afterwards, even if the
      * number is used again. */
     void (*queue_pair_destroy)(struct nic_queue_pair *queue_pair);
     void (*queue_pair_address)(const struct nic_queue_pair *queue_pair,
                                struct nic_address *address);
+    /* The address is valid, and of the same kind of link as the nic. */
     int32_t (*queue_pair_connect)(struct nic_queue_pair *queue_pair, const struct nic_address *peer,
                                   const struct nic_transport *transport, crpc_error *error);
-    /* Moves it to the error state: nothing of the peer lands afterwards, everything posted
-     * completes with NIC_ERROR_FLUSHED. */
+    /* Moves the queue pair to the error state. The peer can no longer write over it, and everything
+     * posted completes with NIC_ERROR_FLUSHED. */
     void (*queue_pair_fail)(struct nic_queue_pair *queue_pair);
 
-    /* Data path. Posting needs nic_send_room() > 0, checked by the caller; nothing moves before
-     * ring. A post on a failed queue pair is dropped (its flush was or will be reported). */
+    /* Data path. The caller must check nic_send_room() > 0 before it posts. Nothing is sent before
+     * ring_doorbell. A post on a failed queue pair is discarded; the failure was or will be
+     * reported. */
     void (*post_write_immediate)(struct nic_queue_pair *queue_pair,
                                  const struct nic_transfer *transfer, uint32_t flags);
-    /* Nobody is told, and no receive is used: it has landed when the receive of a later WRITE with
-     * immediate of this queue pair completes. transfer->immediate means nothing. */
+    /* The peer is not notified, and no receive is used. The data has arrived when the receive of a
+     * later WRITE with immediate on this queue pair completes. transfer->immediate is ignored. */
     void (*post_write)(struct nic_queue_pair *queue_pair, const struct nic_transfer *transfer,
                        uint32_t flags);
     void (*post_read)(struct nic_queue_pair *queue_pair, const struct nic_transfer *transfer,
                       uint32_t flags);
     void (*ring_doorbell)(struct nic_queue_pair *queue_pair);
-    /* Takes up to capacity completions; decrements nic->receives_posted for receives. */
+    /* Takes up to `capacity` completions, and returns how many. Decrements nic->receives_posted for
+     * each receive. */
     uint32_t (*poll)(struct nic *nic, struct nic_completion *completions, uint32_t capacity);
-    /* Posts receives until receives_posted == receive_depth; one doorbell (or linked list). */
+    /* Posts receives until receives_posted == receive_depth, with one doorbell or one linked
+     * list. */
     void (*refill)(struct nic *nic);
 
-    /* Asks for one event on nic->event_fd when a completion arrives. 0 or errno. */
+    /* Requests one event on nic->event_fd for the next completion. Returns 0 or an errno value. */
     int (*arm)(struct nic *nic);
-    /* Takes the events of earlier arms off event_fd. */
+    /* Removes the events of earlier arms from event_fd. */
     void (*disarm)(struct nic *nic);
 };
 
-/* The part of a nic that all drivers share; a driver's own struct begins with it. */
+/* The part of a nic that all drivers share. A driver's own struct begins with it. */
 struct nic {
     const struct nic_operations *operations;
-    bool rdma_cm; /* core/cm can connect its queue pairs: it begins with struct device_nic */
+    bool rdma_cm; /* core/cm can connect its queue pairs; it begins with struct device_nic */
     char device[64];
     uint32_t port;
     uint32_t gid_index;
@@ -200,43 +232,70 @@ struct nic {
     uint32_t link;
     uint32_t mtu_bytes;
     uint32_t inline_bytes_max;
-    uint32_t message_bytes_max; /* of one transfer; NIC_MESSAGE_BYTES_MAX at the most */
-    uint32_t link_mbps;         /* active speed times width; 0 = not known */
-    uint64_t system_image_guid; /* the same for all ports of one card; 0 = not known */
+    uint32_t message_bytes_max; /* of one transfer, at most NIC_MESSAGE_BYTES_MAX */
+    uint32_t link_mbps;         /* active lane speed times width, Mbit/s; 0 = not known */
+    uint64_t system_image_guid; /* equal for all ports of one card; 0 = not known */
     uint32_t features;          /* CRPC_FEATURE_* in use */
-    uint32_t receive_depth;     /* of the SRQ, granted */
-    uint32_t receives_posted;   /* believed to be in the SRQ */
+    uint32_t receive_depth;     /* granted size of the SRQ */
+    uint32_t receives_posted;   /* in the SRQ, as far as this side knows */
     uint32_t send_depth;
     uint32_t send_completion_depth; /* granted */
     uint32_t signal_interval;
-    int event_fd;                 /* readable after an armed completion; -1 = none */
+    int event_fd;                 /* becomes readable after arm; -1 = none */
     uint64_t receive_wqes;        /* ever posted */
     uint64_t completions;         /* ever polled */
-    uint64_t unknown_completions; /* of no queue pair, of no known kind, or of nothing posted */
+    uint64_t unknown_completions; /* without a queue pair, a known kind or a matching post */
 };
 
-/* The drivers of this build, NULL-terminated, the preferred first. */
+/* The drivers of this build in order of preference, terminated by NULL. */
 extern const struct nic_operations *const nic_drivers[];
 
-/* Describes a port; info->drivers says which of the drivers can open it. */
+/* Describes a port, as crpc_device_query. info->drivers says which drivers can open it. */
 int32_t nic_query(uint32_t index, crpc_device_info *info, crpc_error *error);
 
-/* True if the driver can open the port that was described. */
+/* Returns true if the driver can open the port that `info` describes. */
 static inline bool nic_can_open(const struct nic_operations *operations,
                                 const crpc_device_info *info)
 {
     return operations->bit == 0 || (info->drivers & operations->bit) != 0;
 }
 
-/* Opens with the driver asked for (CRPC_DRIVER_AUTO: the first that can). */
+/* Opens a nic with a driver. CRPC_DRIVER_AUTO takes the first driver that can open it. */
 int32_t nic_open(uint32_t driver, const struct nic_options *options, struct nic **nic,
                  crpc_error *error);
 
-/* Below this many posted receives it is time to refill (docs/flow-control.md, "Why a batch finds a receive"): batch
- * windows of all endpoints sum to at most this, so what peers may send always finds a receive. */
+/* Below this many posted receives, the nic must be refilled. The batch windows of all endpoints add
+ * up to at most this number, so that every batch finds a receive (docs/flow-control.md). */
 static inline uint32_t nic_receive_low_mark(const struct nic *nic)
 {
     return nic->receive_depth - nic->receive_depth / 3;
+}
+
+/* ---- For drivers: common parts of posting ---------------------------------------------------- */
+
+/* Returns false if the queue pair has failed. The post is then discarded. */
+static inline bool nic_post_begin(const struct nic_queue_pair *queue_pair,
+                                  const struct nic_transfer *transfer)
+{
+    if (unlikely(queue_pair->failed)) {
+        return false;
+    }
+    assert(nic_send_room(queue_pair) > 0 && transfer->bytes <= queue_pair->nic->message_bytes_max);
+    return true;
+}
+
+/* Counts the WQE that is being posted. Returns true if it must be signaled. */
+static inline bool nic_post_count(struct nic_queue_pair *queue_pair, uint32_t flags)
+{
+    queue_pair->posted++;
+    queue_pair->stats.wqes++;
+    if (!(flags & NIC_POST_SIGNALED) &&
+        ++queue_pair->unsignaled < queue_pair->nic->signal_interval) {
+        return false;
+    }
+    queue_pair->unsignaled = 0;
+    queue_pair->stats.signaled_wqes++;
+    return true;
 }
 
 #endif

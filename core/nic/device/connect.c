@@ -5,14 +5,13 @@
  * peer's IP address to a MAC address while the queue pair becomes ready to receive, which may block
  * for as long as ARP takes.
  */
+#include <assert.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "nic/device/device.h"
 
 #define HOP_LIMIT 64
-#define MTU_CODE_MIN IBV_MTU_256
-#define MTU_CODE_MAX IBV_MTU_4096
 
 void device_queue_pair_address(const struct nic_queue_pair *base, struct nic_address *address)
 {
@@ -27,23 +26,6 @@ void device_queue_pair_address(const struct nic_queue_pair *base, struct nic_add
         .mtu_code = nic->mtu_code,
     };
     memcpy(address->gid, nic->base.gid, sizeof(address->gid));
-}
-
-static int32_t check(const struct nic *nic, const struct nic_address *peer, crpc_error *error)
-{
-    if (peer->queue_pair_number == 0 || peer->queue_pair_number > 0xffffff ||
-        peer->packet_sequence_number > 0xffffff || peer->mtu_code < MTU_CODE_MIN ||
-        peer->mtu_code > MTU_CODE_MAX ||
-        (peer->link != CRPC_LINK_ETHERNET && peer->link != CRPC_LINK_INFINIBAND)) {
-        return error_set(error, CRPC_E_PROTOCOL, 0, "not the address of a queue pair");
-    }
-    if (peer->link != nic->link) {
-        return error_set(error, CRPC_E_UNREACHABLE, 0,
-                         "%s is on %s, the peer is on %s: they cannot talk to each other",
-                         nic->device, nic->link == CRPC_LINK_ETHERNET ? "Ethernet" : "InfiniBand",
-                         peer->link == CRPC_LINK_ETHERNET ? "Ethernet" : "InfiniBand");
-    }
-    return CRPC_OK;
 }
 
 static int to_init(struct nic_queue_pair *base)
@@ -100,10 +82,7 @@ static int to_ready_to_send(struct nic_queue_pair *base, const struct nic_transp
 int32_t device_queue_pair_connect(struct nic_queue_pair *base, const struct nic_address *peer,
                                   const struct nic_transport *transport, crpc_error *error)
 {
-    int32_t status = check(base->nic, peer, error);
-    if (status) {
-        return status;
-    }
+    assert(nic_address_valid(peer) && peer->link == base->nic->link);
     int os_error = to_init(base);
     if (os_error == 0) {
         os_error = to_ready_to_receive(base, peer);

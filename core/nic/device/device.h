@@ -1,7 +1,7 @@
-/* device.h: what the drivers of real devices share: everything about a device, a port, memory and
- * a connection that is not the data path. It speaks libibverbs; a driver adds queues.
+/* device.h: what the drivers of real devices share: devices, ports, memory and connections, but not
+ * the data path. It uses libibverbs; a driver adds the queues.
  *
- * A driver's struct of a nic begins with struct device_nic, and that of a queue pair with struct
+ * A driver's nic struct begins with struct device_nic, and its queue pair struct with struct
  * device_queue_pair.
  */
 #ifndef CORE_NIC_DEVICE_DEVICE_H
@@ -20,9 +20,9 @@ struct device_nic {
     struct ibv_comp_channel *channel;
     uint16_t lid;
     uint8_t mtu_code;
-    uint8_t read_depth_out;    /* READs that one queue pair may have under way */
-    uint8_t read_depth_in;     /* READs that it may be asked for at once */
-    uint32_t send_outstanding; /* WQEs not known to be complete, of all queue pairs */
+    uint8_t read_depth_out;    /* READs that one queue pair may have under way as initiator */
+    uint8_t read_depth_in;     /* and as responder */
+    uint32_t send_outstanding; /* WQEs of all queue pairs that are not known to be complete */
     uint32_t queue_pairs;
     struct table by_number; /* struct nic_queue_pair */
 };
@@ -43,7 +43,7 @@ static inline struct device_queue_pair *to_device_queue_pair(struct nic_queue_pa
     return container_of(queue_pair, struct device_queue_pair, base);
 }
 
-/* For core/cm, which connects queue pairs of such devices by rdma_cm (nic->rdma_cm). */
+/* For core/cm, which connects the queue pairs of these devices by rdma_cm (nic->rdma_cm). */
 static inline struct ibv_context *device_context(const struct nic *nic)
 {
     return container_of(nic, const struct device_nic, base)->context;
@@ -54,7 +54,7 @@ static inline struct ibv_qp *device_qp(const struct nic_queue_pair *queue_pair)
     return container_of(queue_pair, const struct device_queue_pair, base)->qp;
 }
 
-/* port.c: a port of a device, opened. */
+/* port.c: an open port of a device. */
 struct device_port {
     struct ibv_context *context;
     struct ibv_device_attr device;
@@ -64,17 +64,18 @@ struct device_port {
     union ibv_gid gid;
 };
 
-/* A driver's own condition on a device; NULL = any that speaks the InfiniBand transport. */
+/* Tells whether a driver can use a device. NULL = it can use any device with the InfiniBand
+ * transport. */
 typedef bool device_usable(struct ibv_device *device);
 
 uint32_t device_receive_depth_max(const struct ibv_device_attr *device);
-/* Megabits a second; 0 = not known. */
+/* Returns the speed in Mbit/s; 0 = not known. */
 uint32_t device_link_mbps(const struct ibv_port_attr *attributes);
-/* info->drivers gets the bit of `driver` if the device is usable for it. */
+/* Describes a port. Sets the bit of `driver` in info->drivers if the driver can use the device. */
 int32_t device_query(uint32_t index, uint32_t driver, device_usable *usable, crpc_device_info *info,
                      crpc_error *error);
-/* Opens the device and port asked for, among those that are usable for the driver. The caller
- * closes port->context. CRPC_E_UNSUPPORTED if there is such a device, but it is not usable. */
+/* Opens the requested device and port, among those that the driver can use. The caller closes
+ * port->context. Returns CRPC_E_UNSUPPORTED if the device exists but the driver cannot use it. */
 int32_t device_port_open(const struct nic_options *options, device_usable *usable,
                          struct device_port *port, crpc_error *error);
 
@@ -84,34 +85,43 @@ struct device_gid {
     uint32_t index;
 };
 
-/* The GID a context takes by default; false if the port has none at all. */
+/* Chooses the GID that a context uses by default. Returns false if the port has no GID. */
 bool device_gid_choose(struct ibv_context *context, uint32_t port,
                        const struct ibv_port_attr *attributes, struct device_gid *gid);
 int32_t device_gid_take(struct ibv_context *context, uint32_t port, uint32_t index,
                         struct device_gid *gid, crpc_error *error);
 
-/* open.c: fills in what `port` and `options` say, takes over port->context, and makes the
- * protection domain and the completion channel. What was made is in *nic also when it fails, for
- * device_close, which closes the context, too. */
-int32_t device_open(struct device_nic *nic, const struct nic_operations *operations,
-                    const struct nic_options *options, const struct device_port *port,
-                    crpc_error *error);
-/* After all queues are gone. */
+/* open.c: what the open and close of all drivers have in common. */
+struct device_driver {
+    const struct nic_operations *operations;
+    size_t nic_bytes; /* size of the driver's struct, which begins with struct device_nic */
+    device_usable *usable;
+    /* Creates the driver's queues. If it fails, operations->close destroys what it created. */
+    int32_t (*create_queues)(struct device_nic *nic, const struct nic_options *options,
+                             crpc_error *error);
+};
+
+/* Opens the port that `options` names, and creates its protection domain, completion channel and
+ * queues. */
+int32_t device_open(const struct device_driver *driver, const struct nic_options *options,
+                    struct nic **result, crpc_error *error);
+/* For the driver's close. Frees the nic. The driver must have destroyed its queues before. */
 void device_close(struct device_nic *nic);
-/* Says that a queue of this depth could not be made; errno says why. */
+/* Fills *error: a queue of this depth could not be created, for the reason in errno. */
 int32_t device_queue_failed(const struct nic *nic, const char *kind, uint32_t depth,
                             crpc_error *error);
-/* Enters a queue pair that was made into by_number, with all that drivers have in common. */
+/* Initialises the common part of a new queue pair, and adds it to by_number. Returns false if there
+ * is no memory. */
 bool device_queue_pair_init(struct device_nic *nic, struct device_queue_pair *queue_pair,
                             void *owner, struct ibv_qp *qp);
-/* Takes it out again, with what it has outstanding. */
+/* Removes it from by_number, and its WQEs from send_outstanding. */
 void device_queue_pair_forget(struct device_nic *nic, const struct nic_queue_pair *queue_pair);
 
-/* events.c: the next event of the channel; NULL if there is none. */
+/* events.c: returns the queue of the channel's next event, or NULL if there is none. */
 struct ibv_cq *device_next_event(struct device_nic *nic);
-/* Counts an event of this queue, to be acknowledged with others. */
+/* Counts an event of this queue, which is acknowledged later together with others. */
 void device_count_event(struct ibv_cq *cq, uint32_t *unacked);
-/* libibverbs waits for acknowledgements before it destroys a queue. */
+/* Destroys a queue. Acknowledges its events first, because libibverbs waits for that. */
 void device_destroy_cq(struct ibv_cq *cq, uint32_t unacked);
 
 /* memory.c */
@@ -127,7 +137,8 @@ void device_queue_pair_address(const struct nic_queue_pair *base, struct nic_add
 int32_t device_queue_pair_connect(struct nic_queue_pair *base, const struct nic_address *peer,
                                   const struct nic_transport *transport, crpc_error *error);
 
-/* blame.c: from an errno to what a person can do. `what` is e.g. "register 4096 KiB of memory". */
+/* blame.c: turns an errno value into advice for a person. `what` is e.g. "register 4096 KiB of
+ * memory". Fills *error and returns its status. */
 int32_t device_blame(crpc_error *error, int os_error, size_t pinned_bytes, const char *device,
                      const char *what);
 

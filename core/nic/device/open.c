@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <time.h>
@@ -85,22 +86,43 @@ static int32_t create_channel(struct device_nic *nic, crpc_error *error)
     return CRPC_OK;
 }
 
-int32_t device_open(struct device_nic *nic, const struct nic_operations *operations,
-                    const struct nic_options *options, const struct device_port *port,
-                    crpc_error *error)
+static int32_t open_parts(const struct device_driver *driver, struct device_nic *nic,
+                          const struct nic_options *options, crpc_error *error)
 {
-    static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
-    pthread_once(&fork_once, protect_from_fork);
-
-    nic->base.operations = operations;
-    table_init(&nic->by_number);
-    describe(nic, port);
-    clamp_depths(&nic->base, options, &port->device);
     nic->pd = ibv_alloc_pd(nic->context);
     if (!nic->pd) {
         return device_blame(error, errno, 0, nic->base.device, "create a protection domain");
     }
-    return create_channel(nic, error);
+    int32_t status = create_channel(nic, error);
+    return status == CRPC_OK ? driver->create_queues(nic, options, error) : status;
+}
+
+int32_t device_open(const struct device_driver *driver, const struct nic_options *options,
+                    struct nic **result, crpc_error *error)
+{
+    static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
+    struct device_port port = {0};
+    int32_t status = device_port_open(options, driver->usable, &port, error);
+    if (status != CRPC_OK) {
+        return status;
+    }
+    pthread_once(&fork_once, protect_from_fork);
+    struct device_nic *nic = calloc(1, driver->nic_bytes);
+    if (!nic) {
+        ibv_close_device(port.context);
+        return error_set(error, CRPC_E_NO_MEMORY, ENOMEM, "no memory for a context");
+    }
+    nic->base.operations = driver->operations;
+    table_init(&nic->by_number);
+    describe(nic, &port);
+    clamp_depths(&nic->base, options, &port.device);
+    status = open_parts(driver, nic, options, error);
+    if (status != CRPC_OK) {
+        driver->operations->close(&nic->base);
+        return status;
+    }
+    *result = &nic->base;
+    return CRPC_OK;
 }
 
 void device_close(struct device_nic *nic)
@@ -114,6 +136,7 @@ void device_close(struct device_nic *nic)
     }
     ibv_close_device(nic->context);
     table_free(&nic->by_number);
+    free(nic);
 }
 
 int32_t device_queue_failed(const struct nic *nic, const char *kind, uint32_t depth,

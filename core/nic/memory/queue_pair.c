@@ -127,10 +127,9 @@ int32_t memory_queue_pair_connect(struct nic_queue_pair *base, const struct nic_
         return error_set(error, CRPC_E_STATE, 0, "queue pair %u is connected or failed already",
                          base->number);
     }
-    if (peer->queue_pair_number > NUMBER_MASK || peer->link != CRPC_LINK_ETHERNET) {
-        return error_set(error, CRPC_E_INVALID, 0, "queue pair %u on link %u cannot be a peer",
-                         peer->queue_pair_number, peer->link);
-    }
+    memory_require(nic_address_valid(peer) && peer->link == CRPC_LINK_ETHERNET,
+                   "queue pair %u on link %u cannot be a peer", peer->queue_pair_number,
+                   peer->link);
     queue_pair->peer_identity =
         memory_identity(peer->queue_pair_number, peer->packet_sequence_number);
     queue_pair->connected = true;
@@ -150,18 +149,6 @@ void memory_queue_pair_fail(struct nic_queue_pair *base)
 
 /* ---- Posting --------------------------------------------------------------------------------- */
 
-static bool signal_decide(struct nic_queue_pair *queue_pair, uint32_t flags)
-{
-    if ((flags & NIC_POST_SIGNALED) ||
-        queue_pair->unsignaled + 1 >= queue_pair->nic->signal_interval) {
-        queue_pair->unsignaled = 0;
-        queue_pair->stats.signaled_wqes++;
-        return true;
-    }
-    queue_pair->unsignaled++;
-    return false;
-}
-
 /* The next WQE, all but its payload filled; NULL if the queue pair is dead and its owner knows. */
 static struct memory_wqe *post(struct nic_queue_pair *base, enum memory_opcode opcode,
                                const struct nic_transfer *transfer, uint32_t flags)
@@ -179,15 +166,14 @@ static struct memory_wqe *post(struct nic_queue_pair *base, enum memory_opcode o
     memory_require(transfer->bytes <= base->nic->message_bytes_max,
                    "a transfer of %u bytes, %s has messages of up to %u", transfer->bytes,
                    base->nic->device, base->nic->message_bytes_max);
-    wqe = memory_wqe(queue_pair, base->posted++);
+    wqe = memory_wqe(queue_pair, base->posted);
     wqe->transfer = *transfer;
     wqe->payload = NULL;
     wqe->opcode = (uint8_t)opcode;
     wqe->status = NIC_ERROR_NONE;
     wqe->inlined = false;
     wqe->receiver_not_ready = false;
-    wqe->signaled = signal_decide(base, flags);
-    base->stats.wqes++;
+    wqe->signaled = nic_post_count(base, flags);
     return wqe;
 }
 

@@ -1,22 +1,22 @@
 /* completion_queue.h: reads a completion queue where the device writes it.
  *
- *   next      the oldest completion not yet taken, in place, or NULL: one cache line is looked at
- *   advance   it was taken
- *   release   tells the device, once for all that was taken
- *   arm       asks for an event
+ *   next      returns the oldest completion not taken yet, in place, or NULL; reads one cache line
+ *   advance   takes it
+ *   release   tells the device, once for all completions taken
+ *   arm       requests an event
  *
- * How an entry is known to be the device's or ours depends on the layout the queue was made with
- * (docs/cqe-compression.md has both, with sources):
+ * The layout with which a queue was created decides how an entry tells whether the device has
+ * written it (docs/cqe-compression.md has the formats, with sources):
  *
- *   PLAIN       the owner bit, which the device writes as the parity of its lap
- *   COMPRESSED  the same; an entry of format 3 is a title, with arrays of mini CQEs after it
- *   ENHANCED    the signature byte is the lap, modulo 256; the title is the ordinary entry before
+ *   PLAIN       by the owner bit, which is the parity of the device's lap
+ *   COMPRESSED  likewise; an entry of format 3 is a title, and arrays of mini CQEs follow it
+ *   ENHANCED    by the signature byte, which is the lap modulo 256; the entry before is the title
  *
- * `layout` is an argument so that each caller's poll is compiled for the one it has. Completions of
- * a compressed block are given one by one in `expanded`, a copy: the only copy there is.
+ * `layout` is an argument, so that the compiler makes a poll for each layout. Completions of a
+ * compressed block are returned one by one in `expanded`. This is the only copy of completions.
  *
- * Before the first lap every entry is marked as written in the lap before, so that a new queue
- * needs no test of its own.
+ * Before the first lap, every entry is marked as written in the lap before, so that a new queue is
+ * no special case.
  */
 #ifndef CORE_NIC_MLX5_COMPLETION_QUEUE_H
 #define CORE_NIC_MLX5_COMPLETION_QUEUE_H
@@ -30,7 +30,8 @@
 
 enum completion_layout { COMPLETION_PLAIN, COMPLETION_COMPRESSED, COMPLETION_ENHANCED };
 
-/* What the first four bytes of a responder's mini CQE are (mlx5dv's MLX5DV_CQE_RES_FORMAT_*). */
+/* What the first four bytes of a responder's mini CQE contain (mlx5dv's
+ * MLX5DV_CQE_RES_FORMAT_*). */
 enum completion_mini {
     COMPLETION_MINI_HASH = 1,
     COMPLETION_MINI_CHECKSUM = 2,
@@ -42,18 +43,18 @@ enum completion_mini {
 #define COMPLETION_FORMAT_MASK 0x0cu
 #define COMPLETION_FORMAT_COMPRESSED 0x0cu
 
-/* A block of compressed completions that is being taken. */
+/* The block of compressed completions that is being taken. */
 struct completion_block {
     uint32_t count; /* 0 = none */
     uint32_t taken;
     uint32_t first;   /* index of the block's first place */
-    uint16_t counter; /* wqe_counter of its first completion, where mini CQEs have none */
-    bool titled;      /* ENHANCED: the title of an array that comes next is in `expanded` */
+    uint16_t counter; /* wqe_counter of its first completion, if mini CQEs have none */
+    bool titled;      /* ENHANCED: `expanded` has the title of the next array */
 };
 
 struct completion_queue {
-    uint8_t *entries; /* of the 64 bytes that are used of each */
-    uint32_t mask;    /* entries - 1; they are a power of two */
+    uint8_t *entries; /* the 64 bytes of each that are used */
+    uint32_t mask;    /* entries - 1; their number is a power of two */
     uint8_t shift;    /* log2 of an entry's bytes: 6 or 7 */
     uint8_t laps;     /* log2 of the number of entries */
     uint8_t mini;     /* enum completion_mini */
@@ -62,9 +63,9 @@ struct completion_queue {
     uint32_t stride;  /* bytes of an entry */
     uint32_t consumer;
     uint32_t released;
-    uint8_t
-        *place; /* of the entry at the consumer index: what follows from it by masking and shifting
-                       is kept instead, as every completion needs it */
+    /* Address of the entry at the consumer index. It follows from the index, but every completion
+     * needs it, so it is kept. */
+    uint8_t *place;
     uint8_t *end; /* of the entries */
     uint32_t *record;
     struct completion_block block;
@@ -73,42 +74,43 @@ struct completion_queue {
     uint8_t *doorbell;
     uint32_t number;
     uint32_t arm_sequence;
-    uint64_t blocks; /* compressed, ever taken */
+    uint64_t blocks; /* compressed blocks taken */
 };
 
-/* Marks all entries as the device's, and begins with the first. Before the queue's first use by the
- * device; entries, mask, shift and laps are set. */
+/* Marks all entries as the device's, and begins with the first. The device must not have used the
+ * queue yet; entries, mask, shift and laps must be set. */
 void completion_queue_init(struct completion_queue *queue);
 
-/* Goes on at this index, which the device has been told. */
+/* Continues at this index, which the device must know already. */
 void completion_queue_start(struct completion_queue *queue, uint32_t index);
 
-/* compressed.c: the entry at the consumer index begins a block, or one is being taken; gives its
- * next completion. One with the opcode MLX5_CQE_INVALID if the block cannot be. */
+/* compressed.c: returns the next completion of a block, which is being taken or begins with the
+ * entry at the consumer index. If the block is invalid, the completion has the opcode
+ * MLX5_CQE_INVALID. */
 const struct mlx5_cqe64 *completion_queue_expand(struct completion_queue *queue,
                                                  const struct mlx5_cqe64 *entry);
 void completion_queue_end_block(struct completion_queue *queue);
 
-/* ENHANCED: keeps the entry before the consumer index, which is to be released, as the title of an
- * array that may follow. */
+/* ENHANCED: keeps the entry before the consumer index, which will be released, because it may be
+ * the title of a following array. */
 void completion_queue_keep_title(struct completion_queue *queue);
 
-/* An opcode that no device writes: of an entry whose queue pair is gone. */
+/* An opcode that no device writes. It marks entries whose queue pair was destroyed. */
 #define COMPLETION_DROPPED 0x8u
 
-/* drop.c: marks every entry of a queue pair, which the device adds no more of, as dropped. */
+/* drop.c: marks all entries of a queue pair as dropped. The device must not add more of them. */
 void completion_queue_drop(struct completion_queue *queue, uint32_t number);
 
-/* Takes the dropped entries that are next, and gives their places back. */
+/* Takes the dropped entries that come next, and releases their places. */
 void completion_queue_skip_dropped(struct completion_queue *queue);
 
-/* Asks for an event when the device writes a completion after those taken so far: with our own
- * consumer index, which libmlx5 does not know (openucx/ucx#11728). If there is one already, the
- * event comes at once, so none is lost between the last poll and this. `solicited`: only for those
- * that ask for it, and errors. */
+/* Requests an event for the next completion after those taken so far. If there is one already, the
+ * event comes at once, so that none is lost between the last poll and this call. It uses our own
+ * consumer index, which libmlx5 does not know (openucx/ucx#11728). `solicited`: only completions
+ * that request an event, and errors, cause one. */
 void completion_queue_arm(struct completion_queue *queue, bool solicited);
 
-/* An event of this queue was taken; the next arm is a new one to the device. */
+/* Notes that an event of this queue was taken, so that the device accepts the next arm. */
 void completion_queue_event(struct completion_queue *queue);
 
 static inline struct mlx5_cqe64 *completion_queue_at(const struct completion_queue *queue,
@@ -128,7 +130,7 @@ static inline uint32_t completion_number(const struct mlx5_cqe64 *entry)
     return be32toh(entry->sop_drop_qpn) & 0xffffffu;
 }
 
-/* Whether the device has written the entry in this lap. */
+/* Returns true if the device has written the entry in this lap. */
 static inline bool completion_is_ours(const struct mlx5_cqe64 *entry, uint32_t lap,
                                       enum completion_layout layout)
 {
@@ -149,7 +151,7 @@ completion_queue_next(struct completion_queue *queue, enum completion_layout lay
         return NULL;
     }
     barrier_after_owner();
-    __builtin_prefetch(queue->place + queue->stride); /* past the last, no harm is done */
+    __builtin_prefetch(queue->place + queue->stride); /* harmless past the last entry */
     if (layout != COMPLETION_PLAIN) {
         if (unlikely((entry->op_own & COMPLETION_FORMAT_MASK) == COMPLETION_FORMAT_COMPRESSED)) {
             return completion_queue_expand(queue, entry);
@@ -174,8 +176,8 @@ completion_queue_advance(struct completion_queue *queue, enum completion_layout 
     }
 }
 
-/* The arrays of a block lie in places of completions already taken, so while it lasts none of its
- * places is given back. */
+/* The arrays of a block lie in places of completions that were taken already. None of these places
+ * is released before the whole block is taken. */
 static inline void completion_queue_release(struct completion_queue *queue)
 {
     uint32_t end = unlikely(queue->block.count != 0) ? queue->block.first : queue->consumer;
@@ -189,11 +191,11 @@ static inline void completion_queue_release(struct completion_queue *queue)
     }
 }
 
-/* ---- Small payload that came in the CQE ------------------------------------------------------ */
+/* ---- Small payload in the CQE ---------------------------------------------------------------- */
 
-/* Where the device has put a small message's payload ("scatter to CQE"): in the entry itself, in
- * the entry's first half of 128 bytes, or NULL: in the receive's own buffer. `entry` must be one in
- * the queue, not `expanded`, which never has payload. */
+/* Returns where the device has put the payload of a small message ("scatter to CQE"): in the entry
+ * itself or in the first half of a 128-byte entry. Returns NULL if it is in the receive's own
+ * buffer. `entry` must be in the queue; `expanded` never has payload. */
 static inline const void *completion_payload(const struct completion_queue *queue,
                                              const struct mlx5_cqe64 *entry)
 {

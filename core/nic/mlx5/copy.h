@@ -1,9 +1,9 @@
 /* copy.h: copies WQEs into a BlueFlame register, 64 bytes at a time.
  *
- * The register is write-combining memory: the device takes what one 64-byte buffer of the processor
- * collected as one write. A copy by the widest stores fills the buffer with the fewest, and
- * non-temporal ones take no cache line. Which one this machine has is found out once, when a nic
- * is opened.
+ * The register is write-combining memory: the processor collects stores in a 64-byte buffer, and
+ * the device gets the buffer as one write. The widest stores fill the buffer with the fewest
+ * instructions, and non-temporal stores use no cache line. The copy that suits this machine is
+ * chosen once, when a nic is opened.
  */
 #ifndef CORE_NIC_MLX5_COPY_H
 #define CORE_NIC_MLX5_COPY_H
@@ -13,16 +13,16 @@
 #define COPY_BLOCK_BYTES 64u
 
 enum copy_kind {
-    COPY_WORDS = 0, /* 8-byte stores: what every processor has */
+    COPY_WORDS = 0, /* 8-byte stores, which every processor has */
     COPY_SSE2,      /* four of 16 bytes */
     COPY_AVX512,    /* one of 64 bytes */
     COPY_NEON,      /* two of 32 bytes */
 };
 
-/* The best of this machine. */
+/* Returns the best copy for this machine. */
 enum copy_kind copy_choose(void);
 
-/* True if this machine can do it. */
+/* Returns true if this machine supports it. */
 int copy_possible(enum copy_kind kind);
 
 /* Copies `bytes`, a multiple of 64, between addresses that are multiples of 64. */

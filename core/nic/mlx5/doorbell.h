@@ -1,12 +1,13 @@
-/* doorbell.h: a BlueFlame register, by which the device learns of new WQEs.
+/* doorbell.h: a BlueFlame register, which tells the device about new WQEs.
  *
- * The first 8 bytes of a WQE's control segment written to it are a plain doorbell: the device reads
- * the WQE by DMA. More of the WQE written to it is a push: the device has what it needs. A register
- * has two buffers of equal size, used in turn, so that a write to one does not wait for, nor merge
- * with, the one before (PRM 8.8, "BlueFlame"; rdma-core, providers/mlx5/qp.c, post_send_db).
+ * Writing the first 8 bytes of a WQE's control segment to the register is a plain doorbell: the
+ * device reads the WQE by DMA. Writing the whole WQE is a push: the device reads nothing. A
+ * register has two buffers of equal size that are used in turn, so that a write neither waits for
+ * the write before nor merges with it (PRM 8.8, "BlueFlame"; rdma-core, providers/mlx5/qp.c,
+ * post_send_db).
  *
- * Several queue pairs may have the same register, and then they share which buffer's turn it is.
- * One thread uses a nic, so there is no lock.
+ * Several queue pairs can have the same register. They then share the turn of its buffers. There is
+ * no lock, because only one thread uses a nic.
  */
 #ifndef CORE_NIC_MLX5_DOORBELL_H
 #define CORE_NIC_MLX5_DOORBELL_H
@@ -20,9 +21,9 @@
 struct doorbell {
     uint8_t *address;
     uint32_t push_bytes; /* size of a buffer; 0 = plain doorbells only */
-    uint32_t turn;       /* offset of the buffer that is next */
+    uint32_t turn;       /* offset of the next buffer */
     enum copy_kind copy;
-    uint32_t users; /* queue pairs */
+    uint32_t users; /* queue pairs that use it */
 };
 
 static inline void doorbell_ring(struct doorbell *doorbell, const void *wqe)
@@ -34,7 +35,7 @@ static inline void doorbell_ring(struct doorbell *doorbell, const void *wqe)
     doorbell->turn ^= doorbell->push_bytes;
 }
 
-/* bytes: a multiple of 64, at most push_bytes. The WQEs lie one after another. */
+/* Pushes WQEs that lie one after the other. `bytes` is a multiple of 64, at most push_bytes. */
 static inline void doorbell_push(struct doorbell *doorbell, const void *wqes, uint32_t bytes)
 {
     copy_blocks(doorbell->copy, doorbell->address + doorbell->turn, wqes, bytes);

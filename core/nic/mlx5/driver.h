@@ -1,4 +1,4 @@
-/* driver.h: the direct driver as the table of drivers sees it. */
+/* driver.h: the direct driver, for the table of drivers. */
 #ifndef CORE_NIC_MLX5_DRIVER_H
 #define CORE_NIC_MLX5_DRIVER_H
 

@@ -1,16 +1,15 @@
 /* mlx5.h: what the files of the direct driver share.
  *
- * Queues are made by libibverbs and libmlx5, and then driven here: WQEs written, doorbells rung and
- * completions read without a call into either. What one thread at a time means for that is in
- * nic.h.
+ * libibverbs and libmlx5 create the queues. The driver then writes WQEs, rings doorbells and reads
+ * completions without calling either library. nic.h has the rules for threads.
  *
- * The queues themselves know nothing of the nic:
+ * These files implement the queues, and do not depend on the nic:
  *
- *   wqe.h               segments
- *   send_queue.h        ring of WQEs, doorbell.h and copy.h below it, barrier.h
- *   completion_queue.h  ring of CQEs, compressed.c, drop.c
+ *   wqe.h               segments of a WQE
+ *   send_queue.h        ring of WQEs; uses doorbell.h, copy.h and barrier.h
+ *   completion_queue.h  ring of CQEs; also compressed.c and drop.c
  *   receive_queue.h     SRQ
- *   tracking.h          from a CQE to what was posted
+ *   tracking.h          finds what was posted for a CQE
  */
 #ifndef CORE_NIC_MLX5_MLX5_H
 #define CORE_NIC_MLX5_MLX5_H
@@ -22,7 +21,8 @@
 #include "nic/mlx5/send_queue.h"
 #include "nic/mlx5/tracking.h"
 
-/* With ctrl, remote address and inline segments, four blocks: as much as one push carries. */
+/* With the control, remote address and inline segments, this is four blocks: what one push
+ * carries. */
 #define MLX5_INLINE_BYTES 220u
 
 struct mlx5_doorbell {
@@ -38,14 +38,14 @@ struct mlx5_nic {
     struct mlx5_doorbell *doorbells;
     struct ibv_cq *receive_cq;
     struct ibv_cq *send_cq;
-    struct ibv_cq *spare_cq; /* queue_pair.c says what for */
+    struct ibv_cq *spare_cq; /* see queue_pair.c */
     struct ibv_srq *srq;
     uint32_t receive_events_unacked;
     uint32_t send_events_unacked;
 };
 
-/* Its tracking table has an entry for each WQE, whether signaled or not, since an error CQE may be
- * that of any; user_data is the number of WQEs posted up to its end. */
+/* The tracking table has an entry for each WQE, signaled or not, because an error CQE may belong to
+ * any WQE. user_data is the number of WQEs posted so far, including this one. */
 struct mlx5_queue_pair {
     struct device_queue_pair device;
     struct send_queue queue;

@@ -1,6 +1,5 @@
 /* open.c: makes the queues of a nic and finds out where they lie; takes them down again. */
 #include <errno.h>
-#include <stdlib.h>
 
 #include "base/error.h"
 #include "nic/mlx5/mlx5.h"
@@ -118,10 +117,11 @@ static int32_t probe_queue_pair(struct mlx5_nic *nic, crpc_error *error)
     return CRPC_OK;
 }
 
-static int32_t create_queues(struct mlx5_nic *nic, const struct nic_options *options,
+static int32_t create_queues(struct device_nic *device, const struct nic_options *options,
                              crpc_error *error)
 {
-    struct nic *base = &nic->device.base;
+    struct nic *base = &device->base;
+    struct mlx5_nic *nic = to_mlx5_nic(base);
     bool compressed =
         (options->features & CRPC_FEATURE_CQE_COMPRESSION) && can_compress(nic->device.context);
     int32_t status = create_completion_queue(nic, base->receive_depth, compressed, &nic->receive_cq,
@@ -156,26 +156,11 @@ int32_t mlx5_query(uint32_t index, crpc_device_info *info, crpc_error *error)
 
 int32_t mlx5_open(const struct nic_options *options, struct nic **result, crpc_error *error)
 {
-    struct device_port port = {0};
-    int32_t status = device_port_open(options, is_mlx5, &port, error);
-    if (status) {
-        return status;
-    }
-    struct mlx5_nic *nic = calloc(1, sizeof(*nic));
-    if (!nic) {
-        ibv_close_device(port.context);
-        return error_set(error, CRPC_E_NO_MEMORY, ENOMEM, "no memory for a context");
-    }
-    status = device_open(&nic->device, &mlx5_operations, options, &port, error);
-    if (status == CRPC_OK) {
-        status = create_queues(nic, options, error);
-    }
-    if (status) {
-        mlx5_close(&nic->device.base);
-        return status;
-    }
-    *result = &nic->device.base;
-    return CRPC_OK;
+    static const struct device_driver driver = {.operations = &mlx5_operations,
+                                                .nic_bytes = sizeof(struct mlx5_nic),
+                                                .usable = is_mlx5,
+                                                .create_queues = create_queues};
+    return device_open(&driver, options, result, error);
 }
 
 void mlx5_close(struct nic *base)
@@ -197,5 +182,4 @@ void mlx5_close(struct nic *base)
         ibv_destroy_cq(nic->spare_cq);
     }
     device_close(&nic->device);
-    free(nic);
 }

@@ -29,16 +29,8 @@ static inline void end(struct mlx5_queue_pair *queue_pair, uint8_t *wqe, const v
     struct nic_queue_pair *base = &queue_pair->device.base;
     struct send_queue *queue = &queue_pair->queue;
     uint32_t position = queue->producer;
-    bool signaled = (flags & NIC_POST_SIGNALED) || ++base->unsignaled >= base->nic->signal_interval;
-    uint8_t control = 0;
-    if (signaled) {
-        control = MLX5_WQE_CTRL_CQ_UPDATE;
-        base->unsignaled = 0;
-        base->stats.signaled_wqes++;
-    }
+    uint8_t control = nic_post_count(base, flags) ? MLX5_WQE_CTRL_CQ_UPDATE : 0;
     send_queue_end(queue, wqe, wqe_end, opcode, control, immediate);
-    base->posted++;
-    base->stats.wqes++;
     to_device_nic(base->nic)->send_outstanding++;
     tracking_post(&queue_pair->tracking, position, queue->producer, base->posted,
                   TRACKING_SIGNALED);
@@ -50,10 +42,9 @@ static inline __attribute__((always_inline)) void post_write(struct nic_queue_pa
                                                              const struct nic_transfer *transfer,
                                                              uint32_t flags)
 {
-    if (unlikely(base->failed)) {
+    if (!nic_post_begin(base, transfer)) {
         return;
     }
-    assert(nic_send_room(base) > 0 && transfer->bytes <= base->nic->message_bytes_max);
     struct mlx5_queue_pair *queue_pair = to_mlx5_queue_pair(base);
     const uint32_t head = sizeof(struct mlx5_wqe_ctrl_seg) + sizeof(struct mlx5_wqe_raddr_seg);
     bool in_wqe = transfer->bytes <= base->nic->inline_bytes_max;
@@ -88,10 +79,9 @@ void mlx5_post_write(struct nic_queue_pair *base, const struct nic_transfer *tra
 void mlx5_post_read(struct nic_queue_pair *base, const struct nic_transfer *transfer,
                     uint32_t flags)
 {
-    if (unlikely(base->failed)) {
+    if (!nic_post_begin(base, transfer)) {
         return;
     }
-    assert(nic_send_room(base) > 0 && transfer->bytes <= base->nic->message_bytes_max);
     struct mlx5_queue_pair *queue_pair = to_mlx5_queue_pair(base);
     uint8_t *wqe = begin(queue_pair, WQE_BLOCK_BYTES);
     void *segment = wqe + sizeof(struct mlx5_wqe_ctrl_seg);

@@ -1,11 +1,11 @@
-/* receive_queue.h: a shared receive queue of receives without memory, all alike.
+/* receive_queue.h: a shared receive queue whose receives are all equal and have no memory.
  *
- * The queue is an array of WQEs that are linked by index: the device follows the links, and the
- * doorbell record says how many it may. A WQE that was used goes to the end of the list. Since all
- * WQEs say the same, they are written once, and posting is nothing but counting: however many are
- * posted, it costs one store.
+ * The queue is an array of WQEs that are linked by index. The device follows the links, and the
+ * doorbell record says how many WQEs it may use. A used WQE goes to the end of the list. All WQEs
+ * are equal, so they are written once, and posting only counts: any number of receives costs one
+ * store.
  *
- * The last of the list always stays: its link is what the next one is appended to.
+ * The last WQE of the list is never used, because the next one is appended to its link.
  * Layout: PRM 8.8 "Shared receive queue"; <infiniband/mlx5dv.h>, struct mlx5_wqe_srq_next_seg.
  */
 #ifndef CORE_NIC_MLX5_RECEIVE_QUEUE_H
@@ -21,9 +21,9 @@
 struct receive_queue {
     uint8_t *buffer;
     uint32_t stride;  /* bytes of a WQE */
-    uint32_t entries; /* indices there are, the list's last included */
-    uint32_t tail;    /* index of the list's last */
-    uint32_t counter; /* ever posted */
+    uint32_t entries; /* number of WQEs, including the list's last */
+    uint32_t tail;    /* index of the list's last WQE */
+    uint32_t counter; /* receives posted so far */
     uint32_t *record;
 };
 
@@ -33,7 +33,7 @@ static inline struct mlx5_wqe_srq_next_seg *receive_queue_at(const struct receiv
     return (struct mlx5_wqe_srq_next_seg *)(void *)(queue->buffer + (size_t)index * queue->stride);
 }
 
-/* Makes every WQE one without memory; after this they are only linked. */
+/* Writes every WQE as a receive without memory. Later, only their links change. */
 static inline void receive_queue_init(struct receive_queue *queue)
 {
     for (uint32_t i = 0; i < queue->entries; i++) {
@@ -42,7 +42,8 @@ static inline void receive_queue_init(struct receive_queue *queue)
     }
 }
 
-/* A WQE was used: it may be posted again. False if there is no such index. */
+/* Appends a used WQE to the list, so that it can be posted again. Returns false if the index does
+ * not exist. */
 static inline bool receive_queue_free(struct receive_queue *queue, uint32_t index)
 {
     if (unlikely(index >= queue->entries)) {
@@ -53,7 +54,7 @@ static inline bool receive_queue_free(struct receive_queue *queue, uint32_t inde
     return true;
 }
 
-/* Posts the next `count` of the list. */
+/* Posts the next `count` WQEs of the list. */
 static inline void receive_queue_post(struct receive_queue *queue, uint32_t count)
 {
     queue->counter += count;

@@ -1,14 +1,13 @@
-/* send_queue.h: a send queue: a ring of 64-byte blocks that WQEs lie in one after another.
+/* send_queue.h: a send queue, which is a ring of 64-byte blocks with WQEs one after the other.
  *
- *   begin   gives the place of a WQE, at the ring's start if it does not fit before the ring's end,
- *           which a NOP then fills: a WQE is always in one piece
- *   end     writes the control segment; the WQE is posted, but the device does not know
- *   ring    tells the device of all that was posted since, by one doorbell
+ *   begin   returns the place of a WQE. A WQE is always in one piece: if it does not fit before the
+ *           ring's end, a NOP fills the end, and the WQE goes to the start
+ *   end     writes the control segment; the WQE is then posted, but the device does not know it
+ *   ring    tells the device about all WQEs posted since, with one doorbell
  *
- * Positions are counts of blocks that never wrap in practice (32 bits; only differences and the
- * lower bits matter); the device knows their lower 16 bits. Between `consumer` and `producer` the
- * device may read, so nothing is written there. Whoever polls moves `consumer` (tracking.h tells
- * him how far).
+ * A position is a 32-bit count of blocks; only differences and lower bits matter. The device knows
+ * the lower 16 bits. The device may read between `consumer` and `producer`, so nothing is written
+ * there. Polling advances `consumer`; tracking.h computes how far.
  */
 #ifndef CORE_NIC_MLX5_SEND_QUEUE_H
 #define CORE_NIC_MLX5_SEND_QUEUE_H
@@ -20,16 +19,16 @@
 
 struct send_queue {
     uint8_t *buffer;
-    uint32_t mask;     /* blocks - 1; they are a power of two */
-    uint32_t producer; /* end of what is posted */
-    uint32_t rung;     /* end of what the device was told of */
-    uint32_t consumer; /* all before it is done */
+    uint32_t mask;     /* number of blocks - 1; the number is a power of two */
+    uint32_t producer; /* end of what was posted */
+    uint32_t rung;     /* end of what the device was told */
+    uint32_t consumer; /* everything before it is done */
     uint32_t number;   /* of the queue pair */
     uint32_t *record;  /* the doorbell record's word for sends */
     struct doorbell *doorbell;
-    uint32_t last; /* where the last WQE begins */
+    uint32_t last; /* position of the last WQE */
     uint64_t rings;
-    uint64_t pushes; /* those of the rings that brought the WQEs with them */
+    uint64_t pushes; /* rings that pushed the WQEs */
 };
 
 static inline void *send_queue_at(const struct send_queue *queue, uint32_t position)
@@ -42,7 +41,7 @@ static inline uint32_t send_queue_room(const struct send_queue *queue)
     return queue->mask + 1 - (queue->producer - queue->consumer);
 }
 
-/* Blocks from `position` to the end of the ring. */
+/* Returns the number of blocks from `position` to the end of the ring. */
 static inline uint32_t send_queue_run(const struct send_queue *queue, uint32_t position)
 {
     return queue->mask + 1 - (position & queue->mask);
@@ -58,15 +57,15 @@ static inline void send_queue_end(struct send_queue *queue, void *wqe, const voi
     queue->producer += wqe_blocks(bytes);
 }
 
-/* Fills `blocks`, fewer than a WQE may have, up to the ring's end. */
+/* Fills the last `blocks` of the ring with a NOP. There are fewer than a WQE may have. */
 static inline void send_queue_fill(struct send_queue *queue, uint32_t blocks)
 {
     uint8_t *wqe = send_queue_at(queue, queue->producer);
     send_queue_end(queue, wqe, wqe + (size_t)blocks * WQE_BLOCK_BYTES, MLX5_OPCODE_NOP, 0, 0);
 }
 
-/* The place of a WQE of up to `blocks`, or NULL, and nothing has changed, if there is no room.
- * *filled: blocks that a NOP before it took. */
+/* Returns the place of a WQE of up to `blocks`, and sets *filled to the number of blocks that a NOP
+ * before it takes. Returns NULL and changes nothing if there is no room. */
 static inline void *send_queue_begin(struct send_queue *queue, uint32_t blocks, uint32_t *filled)
 {
     uint32_t place = queue->producer & queue->mask;
@@ -85,8 +84,8 @@ static inline void *send_queue_begin(struct send_queue *queue, uint32_t blocks, 
     return queue->buffer + (size_t)place * WQE_BLOCK_BYTES;
 }
 
-/* One doorbell for all that was posted since the last: pushed whole if it is in one piece and small
- * enough, else the device reads it by DMA. */
+/* Rings one doorbell for everything posted since the last. Pushes the WQEs if they are in one piece
+ * and small enough; otherwise the device reads them by DMA. */
 static inline void send_queue_ring(struct send_queue *queue)
 {
     uint32_t first = queue->rung;

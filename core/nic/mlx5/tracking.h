@@ -1,23 +1,23 @@
-/* tracking.h: from the 16-bit counter in a CQE to what was posted: user data, and how much of the
- * queue is free again.
+/* tracking.h: finds what was posted for the 16-bit counter in a CQE: the user data, and how much of
+ * the queue is free again.
  *
- * The device keeps no user data, so a table as long as the queue does. Which of the five kinds
- * serves a queue depends on what order its completions keep:
+ * The device does not keep user data, so a table as long as the queue keeps it. There are five
+ * kinds of tables, for different orders of completions:
  *
- *   dense      send queue, in order; every WQE is reported, also those that asked for no
- *              completion, when a later one completes
- *   sparse     send queue, in order; only WQEs that asked for a completion have user data
- *   unordered  send queue whose WQEs complete in any order (DCI streams); all are signaled
- *   ordered receive, unordered receive (SRQ; tag matching): a WQE is one entry
+ *   dense      send queue, in order; when a WQE completes, the unsignaled WQEs before it are
+ *              reported, too
+ *   sparse     send queue, in order; only signaled WQEs have user data
+ *   unordered  send queue, in any order (DCI streams); all WQEs are signaled
+ *   ordered receive, unordered receive (SRQ; tag matching): each WQE has one entry
  *
- * A counter names the WQE's first block. It has 16 bits and a queue at most 2^15 entries, so it says
- * which position between consumer and producer is meant. An entry knows its own position in all 32
- * bits, which is the generation that the seed asks for: what was posted there laps ago, and is
- * covered by a larger WQE since, is told from what is outstanding. A counter of nothing outstanding
- * is reported, not believed: a device error must not become ours.
+ * A counter names the first block of a WQE. It has 16 bits, and a queue has at most 2^15 entries,
+ * so it determines a position between consumer and producer. Each entry also stores its own
+ * position with all 32 bits. A stale entry, from an earlier lap and since covered by a larger WQE,
+ * therefore does not match. A counter that matches no outstanding WQE is reported and not used, so
+ * that a fault of the device does no harm here.
  *
- * Room after completions in any order needs no search: a ring is written in order, so what counts
- * is the oldest entry still outstanding, and `unordered` moves over entries that are done already.
+ * Completions in any order need no search for room. A ring is written in order, so only the oldest
+ * outstanding entry counts, and `unordered` skips entries that are done already.
  */
 #ifndef CORE_NIC_MLX5_TRACKING_H
 #define CORE_NIC_MLX5_TRACKING_H
@@ -31,12 +31,12 @@
 
 enum tracking_state {
     TRACKING_FREE = 0,
-    TRACKING_FILLER, /* a NOP at the ring's end: completes, but is nobody's */
+    TRACKING_FILLER, /* a NOP at the ring's end; it completes, but has no user data */
     TRACKING_POSTED,
-    TRACKING_SIGNALED, /* posted, and asked for a completion */
+    TRACKING_SIGNALED, /* posted, with a completion requested */
 };
 
-/* At the index of a WQE's first block. */
+/* The entry at the index of a WQE's first block. */
 struct tracking_entry {
     uint64_t user_data;
     uint32_t position;
@@ -54,7 +54,7 @@ struct tracking {
 
 struct tracking_done {
     uint64_t user_data;
-    bool signaled; /* the CQE is this WQE's own */
+    bool signaled; /* the CQE belongs to this WQE itself */
 };
 
 static inline struct tracking_entry *tracking_at(const struct tracking *tracking, uint32_t position)
@@ -62,7 +62,7 @@ static inline struct tracking_entry *tracking_at(const struct tracking *tracking
     return &tracking->entries[position & tracking->mask];
 }
 
-/* A WQE was posted at [position, end). */
+/* Notes that a WQE was posted at [position, end). */
 static inline void tracking_post(struct tracking *tracking, uint32_t position, uint32_t end,
                                  uint64_t user_data, enum tracking_state state)
 {
@@ -73,9 +73,8 @@ static inline void tracking_post(struct tracking *tracking, uint32_t position, u
     tracking->producer = end;
 }
 
-/* The position that a CQE's counter means; false if nothing outstanding begins there: of all that
- * has that counter the entry knows only the position from the consumer on, and only if it was
- * posted. */
+/* Finds the position that a CQE's counter names, from the consumer on. Returns false if no
+ * outstanding WQE begins there. */
 static inline bool tracking_find(const struct tracking *tracking, uint16_t counter,
                                  uint32_t *position)
 {
@@ -87,8 +86,8 @@ static inline bool tracking_find(const struct tracking *tracking, uint16_t count
 
 /* ---- Dense: walk from the oldest WQE to the one that completed ------------------------------- */
 
-/* Takes the oldest WQE not done, if it is at or before `last`, a position from tracking_find:
- * true and *done, or false when all have been taken. */
+/* Takes the oldest outstanding WQE up to `last`, a position from tracking_find. Returns true and
+ * fills *done, or returns false if all have been taken. */
 static inline bool tracking_dense_next(struct tracking *tracking, uint32_t last,
                                        struct tracking_done *done)
 {
@@ -124,8 +123,8 @@ static inline struct tracking_done tracking_unordered_take(struct tracking *trac
 {
     struct tracking_entry *entry = tracking_at(tracking, position);
     entry->state = TRACKING_FREE;
-    /* Each entry is passed once, so this is constant time a completion on average. A filler asks for
-     * no completion, so only one of a WQE after it says that the device has read it. */
+    /* Each entry is passed once, so a completion takes constant time on average. A filler requests
+     * no completion. Only the completion of a later WQE shows that the device has read it. */
     uint32_t next = tracking->consumer;
     while (next != tracking->producer) {
         const struct tracking_entry *oldest = tracking_at(tracking, next);
@@ -140,10 +139,12 @@ static inline struct tracking_done tracking_unordered_take(struct tracking *trac
     return (struct tracking_done){.user_data = entry->user_data, .signaled = true};
 }
 
-/* ---- Receives: a WQE is one entry, named by its index or its counter -------------------------- */
+/* ---- Receives: a WQE is one entry, named by its index or its counter
+ * -------------------------- */
 
-/* Ordered: as sparse, and what is between was done before. Unordered: entries of an SRQ, by index;
- * which are free is the SRQ's list's business (receive_queue.h), so there is no room to compute. */
+/* Ordered: like sparse; everything in between was done before. Unordered: entries of an SRQ, by
+ * index. The list of the SRQ keeps the free entries (receive_queue.h), so there is no room to
+ * compute. */
 static inline void tracking_receive_post(struct tracking *tracking, uint32_t index,
                                          uint64_t user_data)
 {
@@ -152,7 +153,7 @@ static inline void tracking_receive_post(struct tracking *tracking, uint32_t ind
     entry->state = TRACKING_SIGNALED;
 }
 
-/* False if no receive is posted at this index: the counter is not to be believed. */
+/* Returns false if no receive is posted at this index. The counter is then invalid. */
 static inline bool tracking_receive_take(struct tracking *tracking, uint32_t index,
                                          uint64_t *user_data)
 {

@@ -1,5 +1,5 @@
-/* wqe.h: builds a WQE from segments. Each function writes one segment and returns the place of the
- * next; what order they come in is the caller's business, as it is the opcode's:
+/* wqe.h: builds a WQE from segments. Each function writes one segment, and returns the place of the
+ * next. The caller chooses their order, which depends on the opcode:
  *
  *   SEND, SEND_IMM             control, any number of data or inline
  *   RDMA_WRITE, _WRITE_IMM     control, remote address, any number of data or inline
@@ -7,12 +7,12 @@
  *   ATOMIC_CS, ATOMIC_FA       control, remote address, atomic, data
  *   NOP                        control
  *
- * Inline and data segments may be mixed: a header in the WQE, the body gathered. The control
- * segment is written last, when the length is known (send_queue.h does).
+ * Inline and data segments may be mixed, e.g. a header in the WQE and a gathered body. send_queue.h
+ * writes the control segment last, when the length is known.
  *
  * Layouts: Ethernet Adapters Programming Manual (PRM) 0.40, 8.9.4 "Send WQE construction";
- * <infiniband/mlx5dv.h>. Everything is big-endian. Segments are multiples of 16 bytes, and a WQE
- * never wraps around here, since send_queue.h fills the ring's end with a NOP.
+ * <infiniband/mlx5dv.h>. Everything is big-endian. Segments are multiples of 16 bytes. A WQE
+ * never wraps around, because send_queue.h fills the ring's end with a NOP.
  */
 #ifndef CORE_NIC_MLX5_WQE_H
 #define CORE_NIC_MLX5_WQE_H
@@ -24,12 +24,12 @@
 
 #include "base/compiler.h"
 
-#define WQE_UNIT_BYTES 16u  /* of which the control segment counts the length */
-#define WQE_BLOCK_BYTES 64u /* of which the send queue is made */
-#define WQE_UNITS_MAX 63u   /* what the control segment's six bits can say */
+#define WQE_UNIT_BYTES 16u  /* the control segment gives the length in these units */
+#define WQE_BLOCK_BYTES 64u /* the send queue consists of these blocks */
+#define WQE_UNITS_MAX 63u   /* limit of the control segment's six bits */
 #define WQE_BLOCKS_MAX 16u
 
-/* What a segment of so many bytes of inline data takes. */
+/* Returns the size of a segment with `bytes` bytes of inline data. */
 static inline uint32_t wqe_inline_bytes(uint32_t bytes)
 {
     return (uint32_t)align_up(sizeof(struct mlx5_wqe_inl_data_seg) + bytes, WQE_UNIT_BYTES);
@@ -49,7 +49,7 @@ static inline void *wqe_remote_address(void *place, uint64_t address, uint32_t k
     return segment + 1;
 }
 
-/* bytes: at least 1; 0 would mean 2 GiB. */
+/* `bytes` must be at least 1; 0 would mean 2 GiB. */
 static inline void *wqe_data(void *place, uint64_t address, uint32_t key, uint32_t bytes)
 {
     struct mlx5_wqe_data_seg *segment = place;
@@ -59,8 +59,8 @@ static inline void *wqe_data(void *place, uint64_t address, uint32_t key, uint32
     return segment + 1;
 }
 
-/* The data is part of the WQE, so the device need not read it by DMA. What is left of the last
- * unit is not looked at by the device. */
+/* Puts the data into the WQE, so that the device need not read it by DMA. The device ignores the
+ * rest of the last unit. */
 static inline void *wqe_inline(void *place, const void *data, uint32_t bytes)
 {
     struct mlx5_wqe_inl_data_seg *segment = place;
@@ -85,9 +85,9 @@ static inline void *wqe_fetch_add(void *place, uint64_t add)
     return segment + 1;
 }
 
-/* Flags of the control segment: MLX5_WQE_CTRL_CQ_UPDATE (ask for a completion), _SOLICITED, _FENCE.
- * immediate: as it goes on the wire, so in network byte order. index: of the WQE's first block,
- * counted without end. */
+/* Writes the control segment. `flags` are MLX5_WQE_CTRL_CQ_UPDATE (request a completion),
+ * _SOLICITED and _FENCE. `immediate` is in network byte order. `index` is the position of the WQE's
+ * first block. */
 static inline void wqe_control(void *wqe, uint32_t index, uint8_t opcode, uint32_t number,
                                uint32_t units, uint8_t flags, uint32_t immediate)
 {

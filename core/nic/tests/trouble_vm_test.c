@@ -239,45 +239,26 @@ void test_destroy_pending(void **state)
     inbox_expect_silence(&pair->far);
 }
 
-static void expect_bad_address(struct pair *pair, const struct nic_address *address, int32_t status,
-                               const char *says)
-{
-    static const struct nic_transport transport = {.retry_timeout = 14, .retry_count = 7};
-    const struct nic_operations *operations = pair->near.nic->operations;
-    crpc_error error = {.struct_size = sizeof(error)};
-    struct nic_queue_pair *queue_pair;
-    assert_int_equal(operations->queue_pair_create(pair->near.nic, NULL, &queue_pair, NULL), 0);
-    assert_int_equal(operations->queue_pair_connect(queue_pair, address, &transport, &error),
-                     status);
-    print_message("# %s\n", error.message);
-    assert_non_null(strstr(error.message, says));
-    operations->queue_pair_destroy(queue_pair);
-}
-
 void test_bad_address(void **state)
 {
     struct pair *pair = *state;
-    struct nic_address good;
-    pair->near.nic->operations->queue_pair_address(pair->receiver, &good);
-    assert_int_equal(good.link, CRPC_LINK_ETHERNET);
-    assert_int_equal(good.queue_pair_number, pair->receiver->number);
-    assert_true(good.packet_sequence_number <= 0xffffff);
+    const struct nic_operations *operations = pair->near.nic->operations;
+    struct nic_address address;
+    operations->queue_pair_address(pair->receiver, &address);
+    assert_int_equal(address.link, CRPC_LINK_ETHERNET);
+    assert_int_equal(address.queue_pair_number, pair->receiver->number);
+    assert_true(nic_address_valid(&address));
 
-    struct nic_address bad = good;
-    bad.queue_pair_number = 0;
-    expect_bad_address(pair, &bad, CRPC_E_PROTOCOL, "not the address");
-    bad = good;
-    bad.mtu_code = 6;
-    expect_bad_address(pair, &bad, CRPC_E_PROTOCOL, "not the address");
-    bad = good;
-    bad.packet_sequence_number = 1u << 24;
-    expect_bad_address(pair, &bad, CRPC_E_PROTOCOL, "not the address");
-    bad = good;
-    bad.link = CRPC_LINK_INFINIBAND;
-    expect_bad_address(pair, &bad, CRPC_E_UNREACHABLE, "InfiniBand");
-    bad = good;
-    memset(bad.gid, 0, sizeof(bad.gid));
-    expect_bad_address(pair, &bad, CRPC_E_UNREACHABLE, "no way");
+    static const struct nic_transport transport = {.retry_timeout = 14, .retry_count = 7};
+    crpc_error error = {.struct_size = sizeof(error)};
+    struct nic_queue_pair *queue_pair;
+    memset(address.gid, 0, sizeof(address.gid));
+    assert_int_equal(operations->queue_pair_create(pair->near.nic, NULL, &queue_pair, NULL), 0);
+    assert_int_equal(operations->queue_pair_connect(queue_pair, &address, &transport, &error),
+                     CRPC_E_UNREACHABLE);
+    print_message("# %s\n", error.message);
+    assert_non_null(strstr(error.message, "no way"));
+    operations->queue_pair_destroy(queue_pair);
 }
 
 void test_bad_memory(void **state)

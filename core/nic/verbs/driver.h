@@ -1,4 +1,4 @@
-/* driver.h: the portable driver as the table of drivers sees it. */
+/* driver.h: the portable driver, for the table of drivers. */
 #ifndef CORE_NIC_VERBS_DRIVER_H
 #define CORE_NIC_VERBS_DRIVER_H
 

@@ -1,6 +1,5 @@
 /* open.c: makes the queues of a nic, and takes them down again. */
 #include <errno.h>
-#include <stdlib.h>
 
 #include "base/error.h"
 #include "nic/verbs/verbs.h"
@@ -40,9 +39,12 @@ static int32_t probe_inline(struct verbs_nic *nic, crpc_error *error)
     return CRPC_OK;
 }
 
-static int32_t create_queues(struct verbs_nic *nic, crpc_error *error)
+static int32_t create_queues(struct device_nic *device, const struct nic_options *options,
+                             crpc_error *error)
 {
-    struct nic *base = &nic->device.base;
+    (void)options;
+    struct nic *base = &device->base;
+    struct verbs_nic *nic = to_verbs_nic(base);
     if (!verbs_source_open(&nic->receive, nic, base->receive_depth)) {
         return device_queue_failed(base, "receive completion", base->receive_depth, error);
     }
@@ -67,26 +69,10 @@ int32_t verbs_query(uint32_t index, crpc_device_info *info, crpc_error *error)
 
 int32_t verbs_open(const struct nic_options *options, struct nic **result, crpc_error *error)
 {
-    struct device_port port = {0};
-    int32_t status = device_port_open(options, NULL, &port, error);
-    if (status) {
-        return status;
-    }
-    struct verbs_nic *nic = calloc(1, sizeof(*nic));
-    if (!nic) {
-        ibv_close_device(port.context);
-        return error_set(error, CRPC_E_NO_MEMORY, ENOMEM, "no memory for a context");
-    }
-    status = device_open(&nic->device, &verbs_operations, options, &port, error);
-    if (status == CRPC_OK) {
-        status = create_queues(nic, error);
-    }
-    if (status) {
-        verbs_close(&nic->device.base);
-        return status;
-    }
-    *result = &nic->device.base;
-    return CRPC_OK;
+    static const struct device_driver driver = {.operations = &verbs_operations,
+                                                .nic_bytes = sizeof(struct verbs_nic),
+                                                .create_queues = create_queues};
+    return device_open(&driver, options, result, error);
 }
 
 void verbs_close(struct nic *base)
@@ -101,5 +87,4 @@ void verbs_close(struct nic *base)
     verbs_source_close(&nic->send);
     verbs_source_close(&nic->receive);
     device_close(&nic->device);
-    free(nic);
 }

@@ -63,36 +63,21 @@ receive_failed(struct verbs_nic *nic, struct nic_completion *completion, const s
     completion->completed = queue_pair ? queue_pair->completed : 0;
 }
 
-static uint32_t poll_receives(struct verbs_nic *nic, struct nic_completion *completions,
-                              uint32_t capacity)
+static inline bool take_receive(struct verbs_nic *nic, const struct ibv_wc *entry,
+                                struct nic_completion *completion)
 {
-    struct ibv_wc entries[VERBS_POLL_CHUNK];
-    uint32_t count = 0;
-    while (count < capacity) {
-        uint32_t wanted = capacity - count;
-        wanted = wanted < VERBS_POLL_CHUNK ? wanted : VERBS_POLL_CHUNK;
-        uint32_t taken = take(&nic->receive, entries, wanted);
-        for (uint32_t i = 0; i < taken; i++) {
-            const struct ibv_wc *entry = &entries[i];
-            struct nic_completion *completion = &completions[count++];
-            *completion = (struct nic_completion){
-                .queue_pair_number = entry->qp_num,
-                .kind = NIC_COMPLETION_RECEIVE,
-            };
-            if (likely(entry->status == IBV_WC_SUCCESS &&
-                       entry->opcode == IBV_WC_RECV_RDMA_WITH_IMM)) {
-                completion->immediate = ntohl(entry->imm_data);
-                completion->byte_count = entry->byte_len;
-            } else {
-                receive_failed(nic, completion, entry);
-            }
-        }
-        nic->device.base.receives_posted -= taken; /* good or bad, each took one from the SRQ */
-        if (taken < wanted) {
-            break;
-        }
+    *completion = (struct nic_completion){
+        .queue_pair_number = entry->qp_num,
+        .kind = NIC_COMPLETION_RECEIVE,
+    };
+    nic->device.base.receives_posted--; /* good or bad, it took one from the SRQ */
+    if (likely(entry->status == IBV_WC_SUCCESS && entry->opcode == IBV_WC_RECV_RDMA_WITH_IMM)) {
+        completion->immediate = ntohl(entry->imm_data);
+        completion->byte_count = entry->byte_len;
+    } else {
+        receive_failed(nic, completion, entry);
     }
-    return count;
+    return true;
 }
 
 /* Moves queue_pair->completed to what the entry says, unless it is there already. */
@@ -106,41 +91,62 @@ static void advance(struct verbs_nic *nic, struct nic_queue_pair *queue_pair,
     }
 }
 
-static uint32_t poll_sends(struct verbs_nic *nic, struct nic_completion *completions,
-                           uint32_t capacity)
+static inline bool take_send(struct verbs_nic *nic, const struct ibv_wc *entry,
+                             struct nic_completion *completion)
+{
+    struct nic_queue_pair *queue_pair = table_get(&nic->device.by_number, entry->qp_num);
+    if (unlikely(!queue_pair)) {
+        nic->device.base.unknown_completions++;
+        return false;
+    }
+    advance(nic, queue_pair, entry);
+    *completion = (struct nic_completion){
+        .queue_pair_number = entry->qp_num,
+        .kind = NIC_COMPLETION_SEND,
+        .completed = queue_pair->completed,
+    };
+    if (unlikely(entry->status != IBV_WC_SUCCESS)) {
+        queue_pair->failed = true; /* the device has moved it to the error state */
+        completion->kind = NIC_COMPLETION_ERROR;
+        completion->status = (uint8_t)error_of(entry, false);
+        completion->vendor_syndrome = entry->vendor_err;
+    }
+    return true;
+}
+
+/* take_one is a constant at each call, so it is inlined. It returns false if the entry gives no
+ * completion. */
+static inline __attribute__((always_inline)) uint32_t
+poll_source(struct verbs_nic *nic, struct verbs_source *source,
+            bool (*take_one)(struct verbs_nic *nic, const struct ibv_wc *entry,
+                             struct nic_completion *completion),
+            struct nic_completion *completions, uint32_t capacity)
 {
     struct ibv_wc entries[VERBS_POLL_CHUNK];
     uint32_t count = 0;
     while (count < capacity) {
-        uint32_t wanted = capacity - count;
-        wanted = wanted < VERBS_POLL_CHUNK ? wanted : VERBS_POLL_CHUNK;
-        uint32_t taken = take(&nic->send, entries, wanted);
+        uint32_t wanted = (uint32_t)minimum(capacity - count, VERBS_POLL_CHUNK);
+        uint32_t taken = take(source, entries, wanted);
         for (uint32_t i = 0; i < taken; i++) {
-            const struct ibv_wc *entry = &entries[i];
-            struct nic_queue_pair *queue_pair = table_get(&nic->device.by_number, entry->qp_num);
-            if (unlikely(!queue_pair)) {
-                nic->device.base.unknown_completions++;
-                continue;
-            }
-            advance(nic, queue_pair, entry);
-            completions[count] = (struct nic_completion){
-                .queue_pair_number = entry->qp_num,
-                .kind = NIC_COMPLETION_SEND,
-                .completed = queue_pair->completed,
-            };
-            if (unlikely(entry->status != IBV_WC_SUCCESS)) {
-                queue_pair->failed = true; /* the device has moved it to the error state */
-                completions[count].kind = NIC_COMPLETION_ERROR;
-                completions[count].status = (uint8_t)error_of(entry, false);
-                completions[count].vendor_syndrome = entry->vendor_err;
-            }
-            count++;
+            count += take_one(nic, &entries[i], &completions[count]);
         }
         if (taken < wanted) {
             break;
         }
     }
     return count;
+}
+
+static uint32_t poll_receives(struct verbs_nic *nic, struct nic_completion *completions,
+                              uint32_t capacity)
+{
+    return poll_source(nic, &nic->receive, take_receive, completions, capacity);
+}
+
+static uint32_t poll_sends(struct verbs_nic *nic, struct nic_completion *completions,
+                           uint32_t capacity)
+{
+    return poll_source(nic, &nic->send, take_send, completions, capacity);
 }
 
 /* Receives first: what a peer wrote before it went away is seen before the error that its going

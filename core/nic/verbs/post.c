@@ -4,7 +4,6 @@
  * the device what was posted since the last one as a single linked list.
  */
 #include <arpa/inet.h>
-#include <assert.h>
 #include <errno.h>
 #include <string.h>
 
@@ -27,17 +26,8 @@ static struct ibv_send_wr *chain_next(struct verbs_queue_pair *queue_pair,
     wqe->wr_id = base->posted;
     wqe->wr.rdma.remote_addr = transfer->remote_address;
     wqe->wr.rdma.rkey = transfer->remote_key;
-    wqe->send_flags = 0;
-
-    base->posted++;
-    base->unsignaled++;
-    base->stats.wqes++;
+    wqe->send_flags = nic_post_count(base, flags) ? IBV_SEND_SIGNALED : 0;
     to_device_nic(base->nic)->send_outstanding++;
-    if ((flags & NIC_POST_SIGNALED) || base->unsignaled >= base->nic->signal_interval) {
-        wqe->send_flags = IBV_SEND_SIGNALED;
-        base->unsignaled = 0;
-        base->stats.signaled_wqes++;
-    }
     return wqe;
 }
 
@@ -47,10 +37,9 @@ static inline __attribute__((always_inline)) void post_write(struct nic_queue_pa
                                                              const struct nic_transfer *transfer,
                                                              uint32_t flags)
 {
-    if (unlikely(base->failed)) {
+    if (!nic_post_begin(base, transfer)) {
         return;
     }
-    assert(nic_send_room(base) > 0 && transfer->bytes <= base->nic->message_bytes_max);
     struct ibv_send_wr *wqe = chain_next(to_verbs_queue_pair(base), transfer, flags);
     wqe->opcode = opcode;
     if (opcode == IBV_WR_RDMA_WRITE_WITH_IMM) {
@@ -77,10 +66,9 @@ void verbs_post_write(struct nic_queue_pair *base, const struct nic_transfer *tr
 void verbs_post_read(struct nic_queue_pair *base, const struct nic_transfer *transfer,
                      uint32_t flags)
 {
-    if (unlikely(base->failed)) {
+    if (!nic_post_begin(base, transfer)) {
         return;
     }
-    assert(nic_send_room(base) > 0 && transfer->bytes <= base->nic->message_bytes_max);
     chain_next(to_verbs_queue_pair(base), transfer, flags)->opcode = IBV_WR_RDMA_READ;
 }
 

@@ -1,8 +1,8 @@
 /* verbs.h: what the files of the portable driver share.
  *
- * The driver speaks ibv_post_send and ibv_poll_cq and nothing vendor-specific, so it runs on every
- * RoCE and InfiniBand device and on Soft-RoCE. It may assume what nic.h promises: one thread at a
- * time, room checked before a post, arguments already validated.
+ * The driver uses ibv_post_send and ibv_poll_cq, and nothing vendor-specific, so it runs on every
+ * RoCE and InfiniBand device, including Soft-RoCE. It relies on the promises of nic.h: one thread
+ * at a time, a check for room before each post, and validated arguments.
  */
 #ifndef CORE_NIC_VERBS_VERBS_H
 #define CORE_NIC_VERBS_VERBS_H
@@ -10,18 +10,18 @@
 #include "nic/device/device.h"
 #include "nic/verbs/driver.h"
 
-#define VERBS_CHAIN 4          /* send WQEs that one doorbell carries */
-#define VERBS_REFILL_CHUNK 256 /* receives that one ibv_post_srq_recv carries */
-#define VERBS_POLL_CHUNK 32    /* entries that one ibv_poll_cq is asked for */
+#define VERBS_CHAIN 4          /* send WQEs per ibv_post_send */
+#define VERBS_REFILL_CHUNK 256 /* receives per ibv_post_srq_recv */
+#define VERBS_POLL_CHUNK 32    /* entries per ibv_poll_cq */
 
-/* Where completions come from: what was stashed first, then the CQ.
+/* A source of completions: first the stash, then the CQ.
  *
- * Destroying a queue pair means looking through the whole CQ for its entries, and a CQ can only be
- * looked through by taking everything out. What belongs to others waits here. */
+ * To destroy a queue pair, the driver must find its entries in the CQ. It can only do that by
+ * taking all entries out of the CQ. The entries of other queue pairs wait in the stash. */
 struct verbs_source {
     struct ibv_cq *cq;
     uint32_t depth;
-    struct ibv_wc *stash; /* of `depth` entries */
+    struct ibv_wc *stash; /* `depth` entries */
     uint32_t stash_first;
     uint32_t stash_count;
     uint32_t events_unacked;
@@ -33,13 +33,13 @@ struct verbs_nic {
     struct verbs_source send;
     struct ibv_srq *srq;
     uint32_t inline_bytes_wanted;
-    struct ibv_recv_wr receives[VERBS_REFILL_CHUNK]; /* linked, all alike */
+    struct ibv_recv_wr receives[VERBS_REFILL_CHUNK]; /* linked; all are equal */
 };
 
 struct verbs_queue_pair {
     struct device_queue_pair device;
     uint32_t chained;                      /* WQEs posted since the last ring */
-    struct ibv_send_wr chain[VERBS_CHAIN]; /* linked; each with its own of `pieces` */
+    struct ibv_send_wr chain[VERBS_CHAIN]; /* linked; each uses its own entry of `pieces` */
     struct ibv_sge pieces[VERBS_CHAIN];
 };
 
@@ -79,15 +79,15 @@ void verbs_refill(struct nic *base);
 /* poll.c */
 uint32_t verbs_poll(struct nic *base, struct nic_completion *completions, uint32_t capacity);
 
-/* source.c: cold path of completion sources. */
+/* source.c: the cold path of completion sources. */
 bool verbs_source_open(struct verbs_source *source, struct verbs_nic *nic, uint32_t depth);
 void verbs_source_close(struct verbs_source *source);
-/* Takes at most `capacity` of what is stashed, the oldest first. */
+/* Takes up to `capacity` stashed entries, oldest first, and returns how many. */
 uint32_t verbs_source_unstash(struct verbs_source *source, struct ibv_wc *entries,
                               uint32_t capacity);
-/* Appends one entry as if the device had made it; false if there is no room. */
+/* Appends one entry, as if the device had written it. Returns false if there is no room. */
 bool verbs_source_stash(struct verbs_source *source, const struct ibv_wc *entry);
-/* Drops every entry of a queue pair that is there now; returns how many. */
+/* Drops all present entries of a queue pair, and returns how many. */
 uint32_t verbs_source_drop(struct verbs_source *source, uint32_t queue_pair_number);
 
 /* arm.c */
