@@ -2,6 +2,7 @@
 and core/channel/tests/mutations.py share; they have the rules."""
 import argparse
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -19,6 +20,11 @@ class Mutation:
     name: str
     file: str
     changes: list[tuple[str, str]]
+
+
+def pattern_of(text: str) -> str:
+    """Matches the text however the formatter has broken its lines."""
+    return r"\s+".join(re.escape(word) for word in re.split(r"\s+", text))
 
 
 class Engine:
@@ -68,9 +74,9 @@ class Engine:
         file = Path(mutation.file if "/" in mutation.file else f"{self.folder}/{mutation.file}")
         text = (core / file).read_text()
         for old, new in mutation.changes:
-            if old not in text:
+            text, count = re.subn(pattern_of(old), new.replace("\\", "\\\\"), text)
+            if count == 0:
                 raise LookupError(f"the text to change is not in {mutation.file}: {old.strip().splitlines()[0]}")
-            text = text.replace(old, new)
         (core / file).write_text(text)
         copied = [source for source in self.sources if (core / source).exists()]
         changed = copied if file.suffix == ".h" else [file]

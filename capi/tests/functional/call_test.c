@@ -9,27 +9,8 @@
 
 #include <cmocka.h>
 
-#include "client.h"
+#include "client_fixture.h"
 #include "signals.h"
-
-static struct client client;
-static struct peer peer;
-
-static int start(void **state)
-{
-    (void)state;
-    peer_start(&peer, NULL);
-    client_open(&client);
-    return 0;
-}
-
-static int stop(void **state)
-{
-    (void)state;
-    client_close(&client);
-    peer_stop(&peer);
-    return 0;
-}
 
 static void connect_all(uint32_t count)
 {
@@ -223,18 +204,27 @@ int main(void)
 {
     signals_as_usual();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(connect_and_leave, start, stop),
-        cmocka_unit_test_setup_teardown(echo_of_every_size_up_to_the_largest, start, stop),
-        cmocka_unit_test_setup_teardown(ten_thousand_calls_on_1_endpoint, start, stop),
-        cmocka_unit_test_setup_teardown(ten_thousand_calls_on_2_endpoints, start, stop),
-        cmocka_unit_test_setup_teardown(ten_thousand_calls_on_5_endpoints, start, stop),
-        cmocka_unit_test_setup_teardown(ten_thousand_calls_on_8_endpoints, start, stop),
-        cmocka_unit_test_setup_teardown(replies_come_in_the_order_they_were_given, start, stop),
-        cmocka_unit_test_setup_teardown(drop_and_status_reach_the_caller, start, stop),
-        cmocka_unit_test_setup_teardown(a_deadline_passes_and_the_late_reply_harms_nothing, start,
-                                        stop),
-        cmocka_unit_test_setup_teardown(the_server_takes_leave_after_its_last_reply, start, stop),
-        cmocka_unit_test_setup_teardown(close_completes_what_is_pending, start, stop),
+        cmocka_unit_test_setup_teardown(connect_and_leave, client_setup, client_teardown),
+        cmocka_unit_test_setup_teardown(echo_of_every_size_up_to_the_largest, client_setup,
+                                        client_teardown),
+        cmocka_unit_test_setup_teardown(ten_thousand_calls_on_1_endpoint, client_setup,
+                                        client_teardown),
+        cmocka_unit_test_setup_teardown(ten_thousand_calls_on_2_endpoints, client_setup,
+                                        client_teardown),
+        cmocka_unit_test_setup_teardown(ten_thousand_calls_on_5_endpoints, client_setup,
+                                        client_teardown),
+        cmocka_unit_test_setup_teardown(ten_thousand_calls_on_8_endpoints, client_setup,
+                                        client_teardown),
+        cmocka_unit_test_setup_teardown(replies_come_in_the_order_they_were_given, client_setup,
+                                        client_teardown),
+        cmocka_unit_test_setup_teardown(drop_and_status_reach_the_caller, client_setup,
+                                        client_teardown),
+        cmocka_unit_test_setup_teardown(a_deadline_passes_and_the_late_reply_harms_nothing,
+                                        client_setup, client_teardown),
+        cmocka_unit_test_setup_teardown(the_server_takes_leave_after_its_last_reply, client_setup,
+                                        client_teardown),
+        cmocka_unit_test_setup_teardown(close_completes_what_is_pending, client_setup,
+                                        client_teardown),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);

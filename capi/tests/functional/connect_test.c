@@ -16,14 +16,11 @@
 
 #include <cmocka.h>
 
-#include "client.h"
+#include "client_fixture.h"
 #include "footprint.h"
 #include "place.h"
 #include "signals.h"
 #include "stranger.h"
-
-static struct client client;
-static struct peer peer;
 
 static void call_once(void)
 {

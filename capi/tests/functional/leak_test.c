@@ -9,16 +9,13 @@
 
 #include <cmocka.h>
 
-#include "client.h"
+#include "client_fixture.h"
 #include "footprint.h"
 #include "signals.h"
 
 #define CALLS 100000u
 #define CONNECTIONS 1000u
 #define WARM_UP_CONNECTIONS 50u
-
-static struct client client;
-static struct peer peer;
 
 static void call(uint32_t count)
 {
@@ -38,22 +35,6 @@ static void connect_and_leave(uint32_t count)
         assert_int_equal(crpc_endpoint_close(client.context, client.endpoints[0]), CRPC_OK);
         client.endpoint_count = client.disconnected = 0;
     }
-}
-
-static int start(void **state)
-{
-    (void)state;
-    peer_start(&peer, NULL);
-    client_open(&client);
-    return 0;
-}
-
-static int stop(void **state)
-{
-    (void)state;
-    client_close(&client);
-    peer_stop(&peer);
-    return 0;
 }
 
 static void calls_leave_nothing(void **state)
@@ -81,8 +62,8 @@ int main(void)
 {
     signals_as_usual();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(calls_leave_nothing, start, stop),
-        cmocka_unit_test_setup_teardown(connections_leave_nothing, start, stop),
+        cmocka_unit_test_setup_teardown(calls_leave_nothing, client_setup, client_teardown),
+        cmocka_unit_test_setup_teardown(connections_leave_nothing, client_setup, client_teardown),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);

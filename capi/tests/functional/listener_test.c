@@ -114,9 +114,43 @@ static void a_listener_is_closed_over_requests_that_were_given_up(void **state)
     assert_true(done);
 }
 
+/* Polls both until one of them gives a completion of this kind. */
+static crpc_completion poll_both_until(crpc_context *context, uint8_t kind)
+{
+    time_t end = time(NULL) + 60;
+    crpc_completion completion, unused;
+    for (;;) {
+        assert_true(time(NULL) < end);
+        if (crpc_poll(context, &completion, 1) == 1 && completion.kind == kind) {
+            return completion;
+        }
+        crpc_poll(context == serving ? calling : serving, &unused, 1);
+        usleep(1000);
+    }
+}
+
+static void a_request_that_is_closed_is_refused(void **state)
+{
+    (void)state;
+    crpc_error error = {.struct_size = sizeof(error)};
+    const crpc_endpoint_options options = {.struct_size = sizeof(options),
+                                           .connect_timeout_ns = PLACE_CONNECT_TIMEOUT_NS};
+    open_both();
+    assert_int_equal(crpc_endpoint_connect(calling, address, &options, &callers[0], &error),
+                     CRPC_OK);
+    crpc_endpoint request = poll_both_until(serving, CRPC_COMPLETION_CONNECT_REQUEST).endpoint;
+    assert_int_equal(crpc_endpoint_close(serving, request), CRPC_OK);
+    assert_int_equal(poll_both_until(calling, CRPC_COMPLETION_CONNECTED).status, CRPC_E_REFUSED);
+    assert_int_equal(crpc_endpoint_get_error(calling, callers[0], &error), CRPC_OK);
+    print_message("# %s\n", error.message);
+    assert_non_null(strstr(error.message, "application refused the connection, reason 0"));
+    close_both();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_request_that_is_closed_is_refused),
         cmocka_unit_test(a_listener_is_closed_over_requests_that_were_given_up),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);

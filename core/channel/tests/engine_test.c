@@ -1,27 +1,9 @@
 /* engine_test.c: what a message costs, how it is split, groups and tags, what goes wrong on purpose,
  * and how channels end: on the in-memory NIC, where each WQE can be counted.
  */
-#include "pair.h"
+#include "pair_fixture.h"
 
 #include "channel/split.h"
-
-static struct pair pair;
-
-static int open_two(void **state)
-{
-    (void)state;
-    crpc_channel_options options = pair_options();
-    pair_open(&pair, 2, 2);
-    pair_connect(&pair, &options);
-    return 0;
-}
-
-static int close_pair(void **state)
-{
-    (void)state;
-    pair_close(&pair);
-    return 0;
-}
 
 /* ---- Splitting ------------------------------------------------------------------------------- */
 
@@ -317,7 +299,7 @@ static void without_its_hint_a_channel_measures(void **state)
 
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, open_two, close_pair)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, pair_setup, pair_teardown)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(parts_are_aligned_and_add_up),
         TEST(a_small_message_costs_one_wqe_and_a_large_one_two),

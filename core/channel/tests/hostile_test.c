@@ -4,11 +4,10 @@
  *
  * Side 0 is the victim. The peer's words are put into its memory as its device would put them.
  */
-#include "pair.h"
+#include "pair_fixture.h"
 
 #include <stdio.h>
 
-static struct pair pair;
 static struct channel *victim, *bystander[2];
 
 #define SLOTS 8u
@@ -34,13 +33,6 @@ static int open_pair(void **state)
     pair_connect(&pair, &options);
     victim = pair.channel[0];
     assert_int_equal(victim->up, 3);
-    return 0;
-}
-
-static int close_pair(void **state)
-{
-    (void)state;
-    pair_close(&pair);
     return 0;
 }
 
@@ -492,11 +484,13 @@ static void malformed_blobs_are_refused(void **state)
     SPOIL(blob.bytes--);
     SPOIL(blob.zero2 = 1);
     SPOIL(blob.address.queue_pair_number = 1u << 24);
+    SPOIL(blob.address.queue_pair_number = 0);
     SPOIL(blob.address.packet_sequence_number = 1u << 24);
     SPOIL(blob.address.mtu_code = 0);
     SPOIL(blob.address.mtu_code = 6);
     SPOIL(blob.address.zero = 1);
     SPOIL(blob.address.link = CRPC_LINK_INFINIBAND);
+    SPOIL(blob.address.link = 77);
     SPOIL(blob.hello.magic++);
     SPOIL(blob.hello.version_min = CHANNEL_VERSION_MAX + 1);
     SPOIL(blob.hello.version_max = CHANNEL_VERSION_MIN - 1);
@@ -579,14 +573,15 @@ int main(void)
     size_t count = 0;
     for (size_t i = 0; i < HOSTILE_CASES; i++) {
         tests[count++] =
-            (struct CMUnitTest){hostile[i].name, hostile[i].test, open_pair, close_pair, NULL};
+            (struct CMUnitTest){hostile[i].name, hostile[i].test, open_pair, pair_teardown, NULL};
         for (size_t j = 0; j < TROUBLES; j++) {
             snprintf(names[i][j], sizeof(names[i][j]), "%s, %s", hostile[i].name, troubles[j].name);
             tests[count++] = (struct CMUnitTest){names[i][j], hostile[i].test, open_pair,
-                                                 close_pair, (void *)&troubles[j]};
+                                                 pair_teardown, (void *)&troubles[j]};
         }
     }
-#define ALONE(name) tests[count++] = (struct CMUnitTest){#name, name, open_pair, close_pair, NULL}
+#define ALONE(name)                                                                                \
+    tests[count++] = (struct CMUnitTest){#name, name, open_pair, pair_teardown, NULL}
     ALONE(good_messages_are_taken);
     ALONE(buffers_that_change_under_our_eyes);
     ALONE(buffer_under_a_wrong_key);

@@ -1,25 +1,7 @@
 /* rail_test.c: rails that one side lacks, that fail and come back, at good moments and bad ones, and
  * what a peer writes that keeps no rule: on the in-memory NIC.
  */
-#include "pair.h"
-
-static struct pair pair;
-
-static int open_two(void **state)
-{
-    (void)state;
-    crpc_channel_options options = pair_options();
-    pair_open(&pair, 2, 2);
-    pair_connect(&pair, &options);
-    return 0;
-}
-
-static int close_pair(void **state)
-{
-    (void)state;
-    pair_close(&pair);
-    return 0;
-}
+#include "pair_fixture.h"
 
 /* ---- Rails ----------------------------------------------------------------------------------- */
 
@@ -316,7 +298,7 @@ static void a_channel_without_a_rail_is_not_connected(void **state)
 
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, open_two, close_pair)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, pair_setup, pair_teardown)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_rail_that_one_side_lacks_is_left_out),
         TEST(a_lost_rail_loses_nothing_and_comes_back),

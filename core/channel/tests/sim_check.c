@@ -300,10 +300,7 @@ void sim_take(struct sim *sim, struct sim_engine *engine, const crpc_completion 
         take_rail(sim, side, completion);
         break;
     case CRPC_COMPLETION_ROOM:
-        if (!side->room_due) {
-            simulation_fail(&sim->base, "room, though nothing was refused");
-        }
-        side->room_due = false;
+        simulation_room(&sim->base, &side->room_due);
         break;
     default:
         simulation_fail(&sim->base, "completion of kind %u", completion->kind);
@@ -380,8 +377,9 @@ void sim_check_receives(struct sim *sim, const struct sim_engine *engine)
     }
 }
 
-void sim_check_fabric(struct sim *sim)
+void sim_check_fabric(struct simulation *base)
 {
+    struct sim *sim = (struct sim *)base;
     const struct memory_fabric_counters *counters = memory_fabric_counters(sim->base.fabric);
     if (counters->receiver_not_ready) {
         simulation_fail(&sim->base, "an immediate found no receive");
@@ -415,8 +413,9 @@ static void check_arrivals(struct sim *sim, const struct sim_side *side)
 }
 
 /* At the end, nothing is owed to anybody. */
-void sim_check_books(struct sim *sim)
+void sim_check_books(struct simulation *base)
 {
+    struct sim *sim = (struct sim *)base;
     for (uint32_t i = 0; i < sim->side_count && !sim->base.failed; i++) {
         const struct sim_side *side = &sim->sides[i];
         if (side->sends_completed != side->send_count) {

@@ -178,8 +178,9 @@ static void choose_sides(struct sim *sim)
     }
 }
 
-void sim_open(struct sim *sim, uint64_t seed)
+uint64_t sim_open(struct simulation *base, uint64_t seed, uint64_t steps)
 {
+    struct sim *sim = (struct sim *)base;
     simulation_open(&sim->base, seed);
     memset(sim->engines, 0, sizeof(sim->engines));
     choose_fabric(sim);
@@ -215,10 +216,16 @@ void sim_open(struct sim *sim, uint64_t seed)
         connect(sim, &sim->sides[i], &sim->sides[i + 1]);
     }
     memory_fabric_watch(sim->base.fabric, sim_watch, sim);
+    if (random_percent(&base->random, 25)) {
+        /* It ends while channels still connect, or have just. */
+        steps = minimum(steps, random_between(&base->random, 20, 1500));
+    }
+    return steps;
 }
 
-void sim_close(struct sim *sim)
+void sim_close(struct simulation *base)
 {
+    struct sim *sim = (struct sim *)base;
     for (uint32_t i = 0; i < sim->side_count; i++) {
         crpc_channel_stats stats;
         if (sim->sides[i].channel) {

@@ -98,8 +98,9 @@ static void end_side(struct sim_side *side)
     }
 }
 
-static void drain(struct sim *sim)
+static void drain(struct simulation *base)
 {
+    struct sim *sim = (struct sim *)base;
     uint32_t round;
     sim_mend(sim, true);
     uint32_t rounds = sim->abrupt ? random_below(&sim->base.random, 8) : DRAIN_ROUNDS;
@@ -142,30 +143,6 @@ static void drain(struct sim *sim)
             }
         }
     }
-}
-
-static uint64_t episode(struct simulation *base, uint64_t seed, uint64_t steps)
-{
-    struct sim *sim = (struct sim *)base;
-    sim_open(sim, seed);
-    if (random_percent(&sim->base.random,
-                       25)) { /* ends while channels still connect, or have just */
-        steps = minimum(steps, random_between(&sim->base.random, 20, 1500));
-    }
-    for (; sim->base.step < steps && !sim->base.failed; sim->base.step++) {
-        sim_act(sim);
-        sim_check_fabric(sim);
-    }
-    uint64_t taken = sim->base.step;
-    if (!sim->base.failed) {
-        drain(sim);
-        sim_check_fabric(sim);
-        sim_check_books(sim);
-    }
-    if (!sim->base.failed) {
-        sim_close(sim);
-    }
-    return taken;
 }
 
 /* What a stuck channel looks like. */
@@ -216,7 +193,12 @@ int main(int argc, char **argv)
                                         "recoveries", "shares repeated", NULL};
     const struct simulation_program program = {
         .name = "channel_simulate",
-        .episode = episode,
+        .open = sim_open,
+        .act = sim_act,
+        .check = sim_check_fabric,
+        .drain = drain,
+        .check_books = sim_check_books,
+        .close = sim_close,
         .describe = describe,
         .count_names = names,
         .counts = sim.counts,

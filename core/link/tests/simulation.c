@@ -53,6 +53,14 @@ void simulation_tell(const struct simulation *simulation, const char *format, ..
     printf("\n");
 }
 
+void simulation_room(struct simulation *simulation, bool *due)
+{
+    if (!*due) {
+        simulation_fail(simulation, "room, though nothing was refused");
+    }
+    *due = false;
+}
+
 /* ---- Payloads -------------------------------------------------------------------------------- */
 
 uint64_t simulation_key(const struct simulation *simulation, uint32_t side, uint32_t kind,
@@ -107,6 +115,27 @@ static void report_failure(const struct simulation_program *program,
     program->describe(simulation);
 }
 
+/* Returns the steps taken. */
+static uint64_t run_episode(const struct simulation_program *program, struct simulation *simulation,
+                            uint64_t seed, uint64_t steps_max)
+{
+    uint64_t steps = program->open(simulation, seed, steps_max);
+    for (; simulation->step < steps && !simulation->failed; simulation->step++) {
+        program->act(simulation);
+        program->check(simulation);
+    }
+    uint64_t taken = simulation->step;
+    if (!simulation->failed) {
+        program->drain(simulation);
+        program->check(simulation);
+        program->check_books(simulation);
+    }
+    if (!simulation->failed) {
+        program->close(simulation);
+    }
+    return taken;
+}
+
 static bool run_batch(const struct simulation_program *program, struct simulation *simulation,
                       const struct plan *plan, uint32_t number)
 {
@@ -116,7 +145,7 @@ static bool run_batch(const struct simulation_program *program, struct simulatio
     }
     while (taken < plan->steps && episodes < (plan->one ? 1 : plan->episodes)) {
         uint64_t episode_seed = plan->one ? plan->seed : random_split(&state);
-        taken += program->episode(simulation, episode_seed, plan->episode_steps);
+        taken += run_episode(program, simulation, episode_seed, plan->episode_steps);
         episodes++;
         if (simulation->failed) {
             report_failure(program, simulation, plan, number, episode_seed);

@@ -1,10 +1,10 @@
-/* simulation.h: what simulations of a service have in common: a world over the in-memory NIC of which
- * everything follows from a seed, payloads that can be told apart, episodes, the command line, TAP.
+/* simulation.h: what the simulations of all services share: a world on the in-memory NIC that is
+ * determined by a seed, distinguishable payloads, episodes, the command line, and TAP output.
  *
  *   NAME [--seed S] [--steps N] [--episodes N] [--episode-steps N] [--one] [--verbose]
  *
- * Without --seed it takes ten fixed ones. The seed of an episode is printed when it fails, and replays it
- * alone (--one).
+ * Without --seed, it runs ten fixed seeds. If an episode fails, its seed is printed; with --one,
+ * that seed replays the episode alone.
  */
 #ifndef CORE_LINK_TESTS_SIMULATION_H
 #define CORE_LINK_TESTS_SIMULATION_H
@@ -37,6 +37,8 @@ void simulation_close(struct simulation *simulation);
 /* Notes the first failure. */
 void simulation_fail(struct simulation *simulation, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+/* A completion of room has come, which is only given after an op was refused (*due). */
+void simulation_room(struct simulation *simulation, bool *due);
 /* Tells, if --verbose. */
 void simulation_tell(const struct simulation *simulation, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
@@ -49,8 +51,17 @@ bool simulation_matches(const uint8_t *bytes, uint32_t count, uint64_t key);
 
 struct simulation_program {
     const char *name;
-    /* One episode; returns the steps taken. Adds to the counts. */
-    uint64_t (*episode)(struct simulation *simulation, uint64_t seed, uint64_t steps);
+    /* Makes the world of an episode; returns how many steps it is to take, `steps` at the most. */
+    uint64_t (*open)(struct simulation *simulation, uint64_t seed, uint64_t steps);
+    void (*act)(struct simulation *simulation);
+    /* What must hold after each step, and once all is over. */
+    void (*check)(struct simulation *simulation);
+    /* Lets everything that is pending come to its end. */
+    void (*drain)(struct simulation *simulation);
+    /* What must hold then. */
+    void (*check_books)(struct simulation *simulation);
+    /* Not called for an episode that failed. Adds to the counts. */
+    void (*close)(struct simulation *simulation);
     /* Prints what a stuck connection looks like, as remarks of TAP. */
     void (*describe)(const struct simulation *simulation);
     const char *const *count_names; /* ends with NULL */

@@ -410,8 +410,9 @@ static void act_on(struct sim *sim, struct sim_side *side, uint32_t choice)
     }
 }
 
-void sim_act(struct sim *sim)
+void sim_act(struct simulation *base)
 {
+    struct sim *sim = (struct sim *)base;
     struct random_generator *random = &sim->base.random;
     uint32_t choice = random_below(random, 100);
     if (choice < 55) {

@@ -104,8 +104,9 @@ static void connect(struct sim *sim, struct sim_engine *a, struct sim_engine *b,
     }
 }
 
-void sim_open(struct sim *sim, uint64_t seed)
+uint64_t sim_open(struct simulation *base, uint64_t seed, uint64_t steps)
 {
+    struct sim *sim = (struct sim *)base;
     simulation_open(&sim->base, seed);
     memset(sim->engines, 0, sizeof(sim->engines));
     sim->side_count = 0;
@@ -136,10 +137,12 @@ void sim_open(struct sim *sim, uint64_t seed)
         connect(sim, &sim->engines[ends[i]], &sim->engines[ends[i + 1]], &windows[i]);
     }
     memory_fabric_watch(sim->base.fabric, sim_watch, sim);
+    return steps;
 }
 
-void sim_close(struct sim *sim)
+void sim_close(struct simulation *base)
 {
+    struct sim *sim = (struct sim *)base;
     for (uint32_t i = 0; i < sim->engine_count; i++) {
         crpc_stats stats;
         rpc_engine_stats(sim->engines[i].engine, &stats);

@@ -51,8 +51,9 @@ static bool calls_over(const struct sim *sim)
 
 /* First calls come to their end by themselves; then all take leave, those too whose peer is
  * gone. */
-static void drain(struct sim *sim)
+static void drain(struct simulation *base)
 {
+    struct sim *sim = (struct sim *)base;
     uint32_t round;
     for (round = 0; round < DRAIN_ROUNDS && !sim->base.failed && !calls_over(sim); round++) {
         drain_once(sim);
@@ -80,26 +81,6 @@ static void drain(struct sim *sim)
     for (round = 0; round < DRAIN_ROUNDS && !sim->base.failed && !over(sim); round++) {
         drain_once(sim);
     }
-}
-
-static uint64_t episode(struct simulation *base, uint64_t seed, uint64_t steps)
-{
-    struct sim *sim = (struct sim *)base;
-    sim_open(sim, seed);
-    for (sim->base.step = 0; sim->base.step < steps && !sim->base.failed; sim->base.step++) {
-        sim_act(sim);
-        sim_check_fabric(sim);
-    }
-    uint64_t taken = sim->base.step;
-    if (!sim->base.failed) {
-        drain(sim);
-        sim_check_fabric(sim);
-        sim_check_books(sim);
-    }
-    if (!sim->base.failed) {
-        sim_close(sim);
-    }
-    return taken;
 }
 
 /* What a stuck connection looks like. */
@@ -141,7 +122,12 @@ int main(int argc, char **argv)
         "calls", "refusals", "late replies", "mailbox READs", "lies", "of them noticed", NULL};
     const struct simulation_program program = {
         .name = "simulate",
-        .episode = episode,
+        .open = sim_open,
+        .act = sim_act,
+        .check = sim_check_fabric,
+        .drain = drain,
+        .check_books = sim_check_books,
+        .close = sim_close,
         .describe = describe,
         .count_names = names,
         .counts = sim.counts,
