@@ -1,8 +1,7 @@
-/* channel.c: a channel as a link: memory, hello, agreement with the peer, failure, leave, close. */
+/* channel.c: a channel as a link: memory, hello, agreement with the peer, failure, close. */
 #include "channel/internal.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -260,17 +259,6 @@ static void opened(struct link *link)
     rails_open(channel_of_link(link));
 }
 
-void channel_connected(struct channel *channel)
-{
-    if (channel->link.state != CRPC_STATE_CONNECTING || channel->up == 0) {
-        return;
-    }
-    wheel_clear(&channel->engine->links.wheel, &channel->settle_timer);
-    channel->bar = CRPC_OK;
-    link_connected(&channel->link);
-    link_start_keepalive(&channel->link);
-}
-
 void channel_flush(struct channel *channel)
 {
     if (channel->link.state == CRPC_STATE_DISCONNECTED) {
@@ -336,84 +324,6 @@ static bool quiet(const struct link *link)
     return channel_of_link(link)->ops_left == 0;
 }
 
-/* ---- Leave ----------------------------------------------------------------------------------- */
-
-static void leave(struct link *link)
-{
-    struct channel *channel = channel_of_link(link);
-    if (channel->leave == LEAVE_NONE) {
-        channel->leave = channel->peer_leave == PEER_BYE ? LEAVE_SAID : LEAVE_ASKED;
-        channel->bar = CRPC_E_CLOSING;
-        channel_work(channel->engine, channel);
-    }
-}
-
-static void describe_leave(const struct link *link, char *text, size_t bytes)
-{
-    snprintf(text, bytes, "%u sends waited for receives, or their data were under way",
-             channel_of_link(link)->send.open);
-}
-
-void channel_check_leave(struct channel *channel)
-{
-    if (channel->peer_leave == PEER_BYE) {
-        channel_connected(channel); /* the peer was, for a moment: its application hears of both */
-    }
-    if (channel->link.state == CRPC_STATE_CONNECTING) {
-        return;
-    }
-    if (channel->peer_leave == PEER_BYE && channel->bar == CRPC_OK) {
-        channel->bar = CRPC_E_CLOSING;
-        channel->link.state = CRPC_STATE_CLOSING;
-    }
-    bool over = channel->leave != LEAVE_NONE || channel->peer_leave == PEER_BYE;
-    /* Nobody will receive what waits any more, or complete its message. A clear-to-send that the LEAVE
-     * overtook is still waited for. */
-    if ((channel->peer_leave != PEER_STAYS && channel->send.number >= channel->bye.posted) ||
-        (over && sends_stuck(channel))) {
-        sends_end_waiting(channel, CRPC_E_DISCONNECTED);
-    }
-    if (!over || channel->send.open > 0) {
-        return;
-    }
-    if (channel->leave < BYE_WANTED) {
-        channel->leave = BYE_WANTED;
-        control_flush(channel);
-    }
-    if (channel->leave == BYE_SAID && channel->peer_leave == PEER_BYE &&
-        channel->stats.messages_received >= channel->bye.sent) {
-        if ((channel->control.unsent | channel->control.posted) != 0) {
-            return; /* our BYE is under way */
-        }
-        link_fail(&channel->link, &(crpc_error){0});
-    }
-}
-
-/* ---- Time ------------------------------------------------------------------------------------ */
-
-/* Makes the transport notice a peer that is gone. */
-static void probe_rails(struct channel *channel)
-{
-    for (uint32_t mask = channel->up; mask != 0; mask &= mask - 1) {
-        struct channel_queue *queue = channel->rails[__builtin_ctz(mask)].queues[0];
-        if (nic_send_room(queue->queue_pair) > 0) {
-            control_touch(queue);
-        }
-    }
-}
-
-static bool keepalive(struct link *link)
-{
-    struct channel *channel = channel_of_link(link);
-    if (link->heard == 0 && channel->ops_left > 0) {
-        probe_rails(channel);
-    }
-    if (channel->split == CRPC_SPLIT_HINT && !channel->hint) {
-        channel->hint = hint_open(channel->options.hint);
-    }
-    return true;
-}
-
 /* ---- Events ---------------------------------------------------------------------------------- */
 
 /* One change of a rail. */
@@ -462,9 +372,9 @@ const struct link_service channel_service = {
     .settle = settle,
     .distrust = distrust,
     .failed = failed,
-    .leave = leave,
-    .describe_leave = describe_leave,
-    .keepalive = keepalive,
+    .leave = channel_leave,
+    .describe_leave = channel_describe_leave,
+    .keepalive = channel_keepalive,
     .closed = closed,
     .quiet = quiet,
     .emit_event = emit_event,
@@ -503,23 +413,17 @@ static uint32_t shown_state(const struct channel_rail *rail)
 void channel_info(const struct channel *channel, crpc_channel_info *info)
 {
     *info = (crpc_channel_info){
-        .state = channel->link.state,
-        .user_data = channel->options.user_data,
         .slots = channel->link.opened ? channel->slot_mask + 1 : channel->options.slots,
         .queue_pairs = channel->queue_pairs,
         .split = channel->split,
         .rail0_share = channel->share,
         .receives_open = channel->receive.open,
         .sends_open = channel->send.open,
-        .version = channel->link.peer.version,
-        .token_bytes = channel->link.peer.token_bytes,
     };
     for (uint32_t i = 0; i < CHANNEL_RAILS_MAX; i++) {
         info->rail_state[i] = shown_state(&channel->rails[i]);
     }
-    memcpy(info->token, channel->link.peer.token, sizeof(info->token));
-    link_addresses(&channel->link, info->peer_address, sizeof(info->peer_address),
-                   info->local_address, sizeof(info->local_address));
+    link_fill_info(&channel->link, info);
 }
 
 void channel_stats(const struct channel *channel, crpc_channel_stats *stats)

@@ -1,18 +1,19 @@
-/* internal.h: the state of the engine and of a channel, for the files of core/channel alone.
+/* internal.h: the state of the engine and of its channels. Only files of core/channel include it.
  *
- *   engine.c    life of the engine, completions of the devices
- *   poll.c      poll, and what it does in which order
- *   channel.c   a channel as a link: memory, hello, failure, leave, close, info
- *   op.c        how an op ends, and its completion
- *   control.c   messages of control: in order and once, whatever carries them
- *   rail.c      how a rail comes up, is lost, and comes back
- *   send.c      sends, clear-to-sends that arrive, posting
- *   receive.c   receives, clear-to-sends that leave, immediates that arrive
- *   split.h     how a buffer is split over the rails; speed.c: by measurement; hint.c: by a hint
+ *   engine.c    creation of the engine; completions of the devices
+ *   poll.c      the steps of a poll, and their order
+ *   channel.c   the link's service: memory, hello, failure, close, info
+ *   leave.c     disconnecting with LEAVE and BYE; the keepalive
+ *   op.c        ends of ops, and their completions
+ *   control.c   control messages: taken once and in order, whatever carries them
+ *   rail.c      rails that come up, are lost, and come back
+ *   send.c      sends, arriving clear-to-sends, posting
+ *   receive.c   receives, outgoing clear-to-sends, arriving immediates
+ *   split.h     splits a buffer over the rails; speed.c by measurement, hint.c by a hint
  *   area.c      the memory that the peer writes
  *
- * Message numbers are 64-bit counts from 0, each direction its own. Message n uses slot n % slots,
- * and of each rail queue pair n % queue_pairs, for everything it sends.
+ * Each direction numbers its messages from 0, with 64 bits. Message n uses slot n % slots.
+ * Everything that is sent for it goes through queue pair n % queue_pairs of a rail.
  */
 #ifndef CORE_CHANNEL_INTERNAL_H
 #define CORE_CHANNEL_INTERNAL_H
@@ -30,20 +31,20 @@
 
 /* ---- Ops ------------------------------------------------------------------------------------- */
 
-/* An op that was taken and whose completion has not been given. */
+/* An op that was accepted and has no completion yet. */
 struct channel_op {
-    struct list link; /* sends: free, waiting; all: engine->finished */
+    struct list link; /* sends: send.free or send.waiting; finished ops: engine->finished */
     struct wheel_timer timer;
     struct channel *channel;
-    struct registration *region; /* NULL: no bytes */
+    struct registration *region; /* NULL = no bytes */
     uint64_t user_data;
     uint64_t address;
-    uint64_t number; /* of the message, once it has one */
-    uint32_t bytes;  /* send: what is sent; receive: room, and in the end what came */
+    uint64_t number; /* of the message; not known before the op has one */
+    uint32_t bytes;  /* send: length; receive: room, and finally the received length */
     uint32_t tag;
     int8_t status;
     uint8_t kind;  /* CRPC_COMPLETION_SENT, _RECEIVED */
-    uint8_t place; /* send: index in the message that it fills, or NO_PLACE */
+    uint8_t place; /* send: index of its buffer in the message, or NO_PLACE */
 };
 
 #define NO_PLACE 0xffu
@@ -53,16 +54,16 @@ struct channel_op {
 
 struct channel_incoming {
     uint64_t number;
-    uint64_t bytes; /* that the immediates seen have told; without a record that is the size */
+    uint64_t bytes; /* sum over the immediates seen; without a record that is the size */
     uint32_t count; /* ops; 0 = the slot is free */
     uint32_t emitted;
-    uint8_t mask; /* of shares; 0 until the first immediate tells it */
+    uint8_t mask; /* of shares; 0 until the first immediate arrives */
     uint8_t seen;
     bool record;
-    bool open;        /* not complete */
+    bool open;        /* not complete yet */
     bool cts_posted;  /* its clear-to-send has been posted */
-    bool cts_repeat;  /* and must be posted again */
-    uint8_t cts_rail; /* rail that carried it */
+    bool cts_repeat;  /* its clear-to-send must be posted again */
+    uint8_t cts_rail; /* rail that carried the clear-to-send */
     struct channel_op ops[CHANNEL_GROUP_MAX];
 };
 
@@ -81,18 +82,18 @@ struct channel_outgoing {
     uint32_t immediate;
     uint8_t queue; /* number % queue_pairs */
     uint8_t mask;
-    uint8_t done;   /* shares that have arrived */
-    uint8_t repeat; /* shares that must be sent again, and are on no queue pair */
+    uint8_t done;   /* shares that have arrived at the peer */
+    uint8_t repeat; /* shares to send again, which are on no queue pair */
     bool record;
-    uint8_t carrier[CHANNEL_RAILS_MAX]; /* of each share; NO_RAIL = none at present */
-    uint32_t part[CHANNEL_GROUP_MAX];   /* bytes of each buffer in share 0; the rest in share 1 */
+    uint8_t carrier[CHANNEL_RAILS_MAX]; /* rail that carries each share; NO_RAIL = none now */
+    uint32_t part[CHANNEL_GROUP_MAX];   /* bytes of each buffer in share 0; the rest is share 1 */
     struct channel_op *ops[CHANNEL_GROUP_MAX];
     struct channel_target targets[CHANNEL_GROUP_MAX];
 };
 
-/* The next message to be sent, as far as it is known. */
+/* The next message to send, as far as it is known. */
 struct channel_head {
-    uint32_t count; /* 0 = its clear-to-send has not come */
+    uint32_t count; /* 0 = its clear-to-send has not arrived */
     uint32_t filled;
     struct channel_op *ops[CHANNEL_GROUP_MAX];
     struct channel_target targets[CHANNEL_GROUP_MAX];
@@ -100,7 +101,7 @@ struct channel_head {
 
 /* ---- Rails of a channel ---------------------------------------------------------------------- */
 
-/* A share that is posted and not acknowledged. */
+/* A share that was posted and is not acknowledged yet. */
 struct channel_posted {
     uint32_t wqe;
     uint16_t slot;
@@ -110,10 +111,10 @@ struct channel_posted {
 struct channel_queue {
     struct channel *channel;
     struct nic_queue_pair *queue_pair;
-    const struct nic_operations *operations; /* of its nic: each post needs them */
-    struct list doorbell_link;               /* engine->doorbells: something was posted */
-    uint8_t rail;                            /* whose nic it is on */
-    bool connected;                          /* to the peer's of this number */
+    const struct nic_operations *operations; /* of its nic; cached, because each post needs them */
+    struct list doorbell_link;               /* on engine->doorbells if something was posted */
+    uint8_t rail;                            /* the rail that it belongs to */
+    bool connected;                          /* to the peer's queue pair with the same index */
     struct channel_posted *posted;           /* ring */
     uint32_t posted_mask;
     uint32_t posted_head;
@@ -121,43 +122,43 @@ struct channel_queue {
 };
 
 enum rail_state {
-    RAIL_NONE = 0, /* not of this context, or not to be used */
-    RAIL_LACKED,   /* the peer has none */
-    RAIL_DOWN,     /* rail 0 at first: queue pair 0, which the hellos connected, carries control */
-    RAIL_OFFERED,  /* the active side waits for the answer */
-    RAIL_PROBING,  /* connected; no probe has come yet */
+    RAIL_NONE = 0, /* the context has none, or the options leave it out */
+    RAIL_LACKED,   /* the peer does not have it */
+    RAIL_DOWN,     /* not in use; at first, queue pair 0 of rail 0 carries control */
+    RAIL_OFFERED,  /* the active side has sent an offer and waits for the answer */
+    RAIL_PROBING,  /* connected; no probe has arrived yet */
     RAIL_UP,
-    RAIL_FENCED, /* nothing can arrive any more; reports are under way */
+    RAIL_FENCED, /* nothing can arrive over it any more; reports are under way */
 };
 
 enum fence_stage {
     FENCE_NONE = 0,
-    FENCE_WANTED,  /* an error was seen, or the peer reported one */
-    FENCE_DRAINED, /* its queue pairs are in the error state; when the devices have been polled
-                      dry once more, it is done */
+    FENCE_WANTED,  /* this side saw an error, or the peer reported one */
+    FENCE_DRAINED, /* its queue pairs are in the error state; the fence is done when the devices
+                      have been polled empty once more */
 };
 
 struct rail_speed {
-    uint64_t bytes;   /* acknowledged, of large shares ... */
-    uint64_t busy_ns; /* ... in so much time with any under way */
+    uint64_t bytes;   /* of large shares that were acknowledged */
+    uint64_t busy_ns; /* time during which large shares were under way */
     uint64_t mark_ns;
-    uint32_t open; /* large shares under way */
+    uint32_t open; /* large shares under way now */
 };
 
 struct channel_rail {
     enum rail_state state;
     enum fence_stage fence;
     uint32_t epoch;
-    uint32_t attempts; /* since it was up last */
+    uint32_t attempts; /* since it was last up */
     uint32_t peer_key;
     bool failed_once;
-    bool report_wanted; /* to be sent */
+    bool report_wanted; /* a report must be sent */
     bool offer_wanted;
     bool answer_wanted;
-    bool report_known; /* the peer's, of this epoch */
+    bool report_known; /* the peer's report of this epoch has arrived */
     uint8_t answer;    /* CHANNEL_ANSWER_* */
-    bool shown_up;     /* as the application knows it */
-    uint32_t changes;  /* that the application has not been told */
+    bool shown_up;     /* the state that the application was told */
+    uint32_t changes;  /* changes that the application has not been told */
     struct channel_report report;
     struct channel_queue *queues[CHANNEL_QUEUE_PAIRS_MAX];
     struct link_address peer[CHANNEL_QUEUE_PAIRS_MAX];
@@ -174,7 +175,7 @@ struct channel_outbox {
 
 /* ---- Channel --------------------------------------------------------------------------------- */
 
-/* What the peer writes, and what we write from. */
+/* Memory that the peer writes, and memory that this side writes from. */
 struct channel_area {
     uint8_t *base;
     size_t bytes; /* mapped */
@@ -184,57 +185,56 @@ struct channel_area {
 struct channel_send {
     uint64_t number; /* of the head */
     uint32_t queue;  /* number % queue_pairs */
-    uint32_t open;   /* ops taken, not finished */
+    uint32_t open;   /* ops accepted, not finished */
     struct channel_head head;
-    struct list waiting; /* ops that fill no place of the head */
+    struct list waiting; /* ops without a place in the head */
     struct list free;    /* of `ops` */
     struct channel_op *ops;
     struct channel_outgoing *outgoing;
-    uint32_t repeats; /* shares with their bit in `repeat` */
+    uint32_t repeats; /* shares whose bit in `repeat` is set */
 };
 
 struct channel_receive {
     struct channel_incoming *incoming;
     uint64_t number;      /* of the next receive */
-    uint64_t cts_number;  /* of the next whose clear-to-send is to be posted */
-    uint32_t cts_repeats; /* slots with `cts_repeat` */
-    uint32_t open;        /* ops taken, not finished */
-    uint8_t preferred;    /* rail that led the message received last */
-    uint8_t
-        repeat_rail; /* on which a clear-to-send was repeated and may be under way; or NO_RAIL */
-    uint32_t repeat_wqe; /* the last of these */
+    uint64_t cts_number;  /* of the next receive whose clear-to-send must be posted */
+    uint32_t cts_repeats; /* slots whose cts_repeat is set */
+    uint32_t open;        /* ops accepted, not finished */
+    uint8_t preferred;    /* leading rail of the last message received */
+    uint8_t repeat_rail;  /* rail with a repeated clear-to-send that may be under way; or NO_RAIL */
+    uint32_t repeat_wqe;  /* the last such WQE */
 };
 
 struct channel_messages {
     uint32_t in_sequence;
     uint32_t out_sequence;
     struct channel_outbox outbox[CHANNEL_INBOX_MESSAGES];
-    uint32_t unsent; /* a bit of each in the outbox: what is seldom costs little to look for */
-    uint32_t posted; /* likewise; neither: free */
-    uint8_t arrived; /* a bit of each in the inbox */
+    uint32_t unsent; /* one bit per message in the outbox, which makes the common case cheap */
+    uint32_t posted; /* likewise; with neither bit set, the place is free */
+    uint8_t arrived; /* one bit per message in the inbox */
 };
 
-/* How far this side has taken leave. */
+/* How far this side's disconnect has come. */
 enum channel_leave {
     LEAVE_NONE = 0,
-    LEAVE_ASKED, /* by the application; LEAVE is to be sent */
+    LEAVE_ASKED, /* the application disconnects; LEAVE must be sent */
     LEAVE_SAID,
-    BYE_WANTED, /* all is sent: BYE is to be sent */
+    BYE_WANTED, /* everything was sent; BYE must be sent */
     BYE_SAID,
 };
 
-/* And the peer. */
+/* How far the peer's disconnect has come. */
 enum channel_peer_leave {
     PEER_STAYS = 0,
-    PEER_LEAVES, /* it receives no more than bye.posted */
-    PEER_BYE,    /* and has sent all */
+    PEER_LEAVES, /* it receives no more than bye.posted messages */
+    PEER_BYE,    /* and it has sent everything */
 };
 
 struct channel {
-    struct link link; /* comes first: a handle's object is the link */
+    struct link link; /* must come first: a handle's object is the link */
     struct channel_engine *engine __attribute__((aligned(CACHE_LINE_BYTES)));
-    int32_t bar;        /* CRPC_OK, or why no op can be taken now */
-    uint32_t slot_mask; /* slots agreed on - 1 */
+    int32_t bar;        /* CRPC_OK, or why ops are refused now */
+    uint32_t slot_mask; /* slots agreed with the peer, minus 1 */
     uint32_t queue_pairs;
     uint32_t up;    /* mask of the rails that are UP */
     uint32_t share; /* of rail 0, parts of 1024 */
@@ -244,7 +244,7 @@ struct channel {
     struct channel_send send;
     struct channel_receive receive;
     struct channel_area area;
-    struct channel_area staging; /* the same layout, for what we write */
+    struct channel_area staging; /* same layout; what this side writes from */
     uint64_t peer_area;
     struct channel_rail rails[CHANNEL_RAILS_MAX];
     uint32_t common; /* mask of rails that both sides have */
@@ -253,13 +253,13 @@ struct channel {
     /* -- lists of the engine -- */
     struct list work_link;    /* may have something to post */
     struct list waiting_link; /* has sends that wait for a clear-to-send */
-    struct list fence_link;   /* has rails to be fenced */
+    struct list fence_link;   /* has rails to fence */
 
     /* -- the rest -- */
     enum channel_leave leave;
     enum channel_peer_leave peer_leave;
     struct channel_bye bye; /* the peer's */
-    uint32_t ops_left;      /* taken, completion not given */
+    uint32_t ops_left;      /* ops accepted, without completion */
     struct wheel_timer settle_timer;
     crpc_channel_options options;
     crpc_channel_stats stats;
@@ -273,7 +273,8 @@ static inline struct channel *channel_of_link(const struct link *link)
 
 /* ---- Engine ---------------------------------------------------------------------------------- */
 
-/* A sleeper looks for clear-to-sends this often: at first, and when nothing came for a while. */
+/* How often a sleeping sender looks for clear-to-sends: at first, and when none has come for a
+ * while. */
 #define LOOK_BACKOFF_MIN_NS UINT64_C(10000)
 #define LOOK_BACKOFF_MAX_NS UINT64_C(1000000)
 
@@ -285,7 +286,7 @@ struct engine_rail {
     struct nic *nic;
     const struct nic_operations *operations;
     struct table queues;        /* number -> struct channel_queue */
-    uint32_t message_bytes_max; /* of one WQE */
+    uint32_t message_bytes_max; /* limit of one WQE */
     uint32_t receives_promised;
     uint64_t receives_completed;
 };
@@ -301,14 +302,15 @@ struct channel_engine {
     struct list fences;
     struct list finished; /* struct channel_op */
 
-    uint64_t look_backoff_ns; /* between looks for clear-to-sends by one who sleeps */
-    uint64_t look_ns;         /* when to look next */
+    uint64_t look_backoff_ns; /* pause between looks for clear-to-sends while asleep */
+    uint64_t look_ns;         /* time of the next look */
     uint32_t channel_count;
     uint32_t channels_max;
-    uint32_t wqe_bytes_max; /* that every rail can carry at once */
+    uint32_t wqe_bytes_max; /* limit of one WQE that all rails can keep */
 };
 
-/* How often the slot of a message was used before; slots are a power of two. */
+/* Returns how often the slot of a message was used before. The number of slots is a power of
+ * two. */
 static inline uint32_t message_generation(const struct channel *channel, uint64_t number)
 {
     return (uint32_t)(number >> __builtin_ctz(channel->slot_mask + 1)) & CHANNEL_GENERATION_MASK;
@@ -321,7 +323,7 @@ static inline struct channel_engine *engine_of_group(const struct link_group *gr
 
 /* ---- engine.c -------------------------------------------------------------------------------- */
 
-/* Polls the devices dry, and fences rails that failed. */
+/* Polls the devices until they are empty, and fences rails that failed. */
 void channel_take_completions(struct channel_engine *engine);
 void channel_device_event(struct link_group *group, const struct cm_event *event);
 void channel_timer(struct link_group *group, struct wheel_timer *timer);
@@ -329,10 +331,10 @@ static inline void channel_work(struct channel_engine *engine, struct channel *c
 {
     list_append_once(&engine->work, &channel->work_link);
 }
-/* Posts what can be posted for a channel. */
+/* Posts everything that can be posted for a channel. */
 void channel_flush(struct channel *channel);
-/* Receives that one channel may use up on each rail: both shares of every slot, if the other rail is
- * lost, control, and probes. */
+/* Returns how many receives one channel may use on each rail: for both shares of every slot,
+ * because the other rail may be lost, for control messages, and for probes. */
 static inline uint32_t receives_of(uint32_t slots)
 {
     return 2 * slots + CHANNEL_INBOX_MESSAGES + 2;
@@ -346,64 +348,69 @@ static inline void rail_refill(struct engine_rail *rail)
 
 /* ---- op.c ------------------------------------------------------------------------------------ */
 
-/* Ends an op: its completion is given by a later poll. */
+/* Ends an op. A later poll returns its completion. */
 void op_finish(struct channel_op *op, int32_t status);
 void ops_emit_finished(struct channel_engine *engine, struct output *output);
-/* Of a channel that goes: nobody is told. */
+/* Discards the finished ops of a channel that is being destroyed, without completions. */
 void ops_forget_finished(struct channel *channel);
 
 /* ---- queues: rail.c -------------------------------------------------------------------------- */
 
-/* Makes so many queue pairs of a rail, but for those that it has. On failure it has none. */
+/* Creates the queue pairs of a rail up to `count`; those that exist stay. On failure, the rail has
+ * none. */
 int32_t queues_create(struct channel *channel, uint32_t rail, uint32_t count, crpc_error *error);
-/* Destroys those from number `from` on. */
+/* Destroys the queue pairs of a rail from index `from` on. */
 void queues_destroy(struct channel *channel, uint32_t rail, uint32_t from);
-/* One of them is in the error state. */
+/* Handles a queue pair in the error state. */
 void queue_failed(struct channel_queue *queue);
 static inline void queue_wants_doorbell(struct channel_queue *queue)
 {
     list_append_once(&queue->channel->engine->doorbells, &queue->doorbell_link);
 }
 
-/* The channel's hellos have been exchanged: begins to bring up the rails. */
+/* Begins to bring up the rails, after the hellos were exchanged. */
 void rails_open(struct channel *channel);
+/* Reports that the channel is connected. Does nothing if it was already, or if no rail is up. */
+void channel_connected(struct channel *channel);
 void rail_take_offer(struct channel *channel, const struct channel_control *message);
 void rail_take_answer(struct channel *channel, const struct channel_control *message);
 void rail_take_report(struct channel *channel, const struct channel_control *message);
 void rail_take_probe(struct channel *channel, uint32_t rail, uint32_t epoch);
 void rail_fill_offer(struct channel *channel, uint32_t rail, struct channel_control *message);
 void rail_fill_report(struct channel *channel, uint32_t rail, struct channel_control *message);
-/* An error on one of its queue pairs. */
+/* Requests a fence, after an error on a queue pair of the rail. */
 void rail_want_fence(struct channel *channel, uint32_t rail);
-/* Takes the next step of the channel's fences; true if the devices must be polled again. */
+/* Performs the next step of the channel's fences. Returns true if the devices must be polled
+ * again. */
 bool channel_fence(struct channel *channel);
-/* Offers a rail that is down again. */
+/* Offers a rail again that is down. */
 void rail_retry(struct channel *channel, uint32_t rail);
-/* True when no more rails are expected to come up soon. */
+/* Returns true if no further rail is expected to come up soon. */
 bool rails_settled(const struct channel *channel);
 
 /* ---- control.c ------------------------------------------------------------------------------- */
 
 void control_flush(struct channel *channel);
-/* All WQEs of the queue before `completed` have succeeded. */
+/* Acknowledges control messages: all WQEs of the queue before `completed` have succeeded. */
 void control_acknowledge(struct channel_queue *queue, uint32_t completed);
-/* Messages that a lost queue pair may not have delivered are sent again. */
+/* Marks messages that a lost queue pair may not have delivered, so that they are sent again. */
 void control_unsend(struct channel_queue *queue);
 void control_take(struct channel *channel, uint32_t sequence);
 void control_probe(struct channel *channel, uint32_t rail);
-/* Posts an empty WRITE, whose acknowledgement tells that the peer is there, and that all before it has
- * been done. It uses no receive. Needs room and a rail that is up. */
+/* Posts an empty WRITE, which uses no receive. Its acknowledgement shows that the peer is there and
+ * that everything posted before has been done. Needs room in the send queue and a rail that is
+ * up. */
 void control_touch(struct channel_queue *queue);
 
 /* ---- send.c ---------------------------------------------------------------------------------- */
 
-/* Fills the head from what waits and posts what is complete. */
+/* Fills the head with waiting sends, and posts messages that are complete. */
 void sends_progress(struct channel *channel);
-/* Posts shares that a lost rail has not delivered. */
+/* Posts shares again that a lost rail has not delivered. */
 void sends_repeat(struct channel *channel);
-/* True if sends wait, and no more may come, for a message that cannot be completed. */
+/* Returns true if the head is not full. It then never will be, if no more sends are accepted. */
 bool sends_stuck(const struct channel *channel);
-/* Ends sends that wait and can never be sent. */
+/* Ends waiting sends that can never be sent. */
 void sends_end_waiting(struct channel *channel, int32_t status);
 void sends_end_all(struct channel *channel, int32_t status);
 void send_expired(struct channel_op *op);
@@ -416,32 +423,33 @@ void receives_repeat_cts(struct channel *channel, uint32_t rail);
 void receive_immediate(struct channel_queue *queue, uint32_t immediate, uint32_t bytes);
 void receives_end_all(struct channel *channel, int32_t status);
 
-/* ---- channel.c ------------------------------------------------------------------------------- */
+/* ---- channel.c, leave.c ---------------------------------------------------------------------- */
 
 extern const struct link_service channel_service;
-/* Nothing happens if it was already, or if its only rail has gone meanwhile. */
-void channel_connected(struct channel *channel);
-/* Looks whether a leave is complete. */
+/* Checks whether a disconnect is complete. */
 void channel_check_leave(struct channel *channel);
+void channel_leave(struct link *link);
+void channel_describe_leave(const struct link *link, char *text, size_t bytes);
+bool channel_keepalive(struct link *link);
 
 /* ---- speed.c, hint.c ------------------------------------------------------------------------- */
 
-#define SPEED_SHARE_BYTES_MIN 16384u /* smaller shares tell of latency, not of speed */
+#define SPEED_SHARE_BYTES_MIN 16384u /* smaller shares would measure latency, not speed */
 
 void speed_begin(struct channel *channel, uint32_t rail, uint32_t bytes);
 void speed_end(struct channel *channel, uint32_t rail, uint32_t bytes);
-/* Nothing is under way on a rail that was lost. */
+/* Discards the measurements of a rail that was lost. */
 void speed_forget(struct channel_rail *rail);
 void speed_init(struct channel *channel);
 
 const struct channel_hint *hint_open(const char *name);
 void hint_close(const struct channel_hint *hint);
-/* False: there is none that can be believed. */
+/* Returns false if there is no valid hint. */
 bool hint_read(const struct channel_hint *hint, uint32_t *rail0_share);
 
 /* ---- area.c ---------------------------------------------------------------------------------- */
 
-/* Anonymous pages, registered with the rails of the mask. */
+/* Allocates pages and registers them with the rails of the mask. */
 int32_t area_create(struct channel_engine *engine, struct channel_area *area, uint64_t bytes,
                     uint32_t rails, uint32_t access, crpc_error *error);
 void area_destroy(struct channel_engine *engine, struct channel_area *area);

@@ -201,8 +201,8 @@ void queue_failed(struct channel_queue *queue)
     if (rail->state == RAIL_UP || rail->state == RAIL_PROBING) {
         rail_want_fence(channel, queue->rail);
     } else if (queue->connected && !fail_without(channel, queue->rail)) {
-        control_unsend(
-            queue); /* it was rail 0's first, which is not up yet; the other carries on */
+        /* It was rail 0's first, which is not up yet. The other carries on. */
+        control_unsend(queue);
         channel_work(channel->engine, channel);
     }
 }
@@ -219,6 +219,17 @@ bool rails_settled(const struct channel *channel)
         }
     }
     return true;
+}
+
+void channel_connected(struct channel *channel)
+{
+    if (channel->link.state != CRPC_STATE_CONNECTING || channel->up == 0) {
+        return;
+    }
+    wheel_clear(&channel->engine->links.wheel, &channel->settle_timer);
+    channel->bar = CRPC_OK;
+    link_connected(&channel->link);
+    link_start_keepalive(&channel->link);
 }
 
 static void connected_if_settled(struct channel *channel)

@@ -1,5 +1,5 @@
-/* split.h: how a buffer is split over two rails: integers only, parts a multiple of 128 bytes, so
- * that no two rails write into one line of a cache.
+/* split.h: splits a buffer over two rails. Parts are multiples of 128 bytes, so that two rails
+ * never write into the same cache line. The computation only uses integers.
  */
 #ifndef CORE_CHANNEL_SPLIT_H
 #define CORE_CHANNEL_SPLIT_H
@@ -10,8 +10,9 @@
 #define SPLIT_WHOLE 1024u
 #define SPLIT_ALIGN 128u
 
-/* The bytes of a buffer that rail 0 carries, from its start; rail 1 carries the rest. A buffer below
- * stripe_bytes_min stays whole, on the rail with the larger share. bytes is at most 2^30. */
+/* Returns how many bytes at the start of a buffer rail 0 carries; rail 1 carries the rest. A buffer
+ * shorter than stripe_bytes_min goes as a whole to the rail with the larger share. `bytes` is at
+ * most 2^30. */
 static inline uint32_t split_first(uint32_t bytes, uint32_t rail0_share, uint32_t stripe_bytes_min)
 {
     assert(bytes <= 1u << 30 && rail0_share <= SPLIT_WHOLE);
