@@ -129,13 +129,8 @@ static int32_t take_options(const crpc_context *context, union connection_option
 
 /* ---- Connecting and parting ------------------------------------------------------------------ */
 
-static struct link_group *links(const crpc_context *context, crpc_error *error)
-{
-    return context_check_rails(context, error) == CRPC_OK ? channel_links(context->channels) : NULL;
-}
-
 static const struct connection_kind channels = {
-    .handle_kind = HANDLE_CHANNEL, .links = links, .take_options = take_options};
+    .handle_kind = HANDLE_CHANNEL, .links = context_channel_links, .take_options = take_options};
 
 int32_t crpc_channel_connect(crpc_context *context, const char *address,
                              const crpc_channel_options *options, crpc_channel *channel,
@@ -202,33 +197,13 @@ int32_t crpc_channel_set_share(crpc_context *context, crpc_channel channel, uint
 
 int32_t crpc_channel_get_info(crpc_context *context, crpc_channel channel, crpc_channel_info *info)
 {
-    if (!context || COPYOUT_CHECK(info, channel_info) != CRPC_OK) {
-        return CRPC_E_INVALID;
-    }
-    const struct channel *object = channel_of(context, channel);
-    if (!object) {
-        return CRPC_E_STALE;
-    }
-    crpc_channel_info ours = {0};
-    channel_info(object, &ours);
-    COPYOUT(info, &ours, channel_info);
-    return CRPC_OK;
+    return COPYOUT_OF(context, channel_of(context, channel), info, channel_info, channel_info);
 }
 
 int32_t crpc_channel_get_stats(crpc_context *context, crpc_channel channel,
                                crpc_channel_stats *stats)
 {
-    if (!context || COPYOUT_CHECK(stats, channel_stats) != CRPC_OK) {
-        return CRPC_E_INVALID;
-    }
-    const struct channel *object = channel_of(context, channel);
-    if (!object) {
-        return CRPC_E_STALE;
-    }
-    crpc_channel_stats ours = {0};
-    channel_stats(object, &ours);
-    COPYOUT(stats, &ours, channel_stats);
-    return CRPC_OK;
+    return COPYOUT_OF(context, channel_of(context, channel), stats, channel_stats, channel_stats);
 }
 
 int32_t crpc_channel_get_error(crpc_context *context, crpc_channel channel, crpc_error *error)

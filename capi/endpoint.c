@@ -4,12 +4,12 @@
 #include "private/connection.h"
 #include "private/copyin.h"
 #include "private/options.h"
+#include "rpc/wire.h"
 
 #define RING_BYTES_DEFAULT (1u << 20)
 #define RING_BYTES_MIN 4096u
 #define RING_BYTES_MAX (1u << 30)
 #define REQUEST_BYTES_MIN 64u
-#define FIN_BYTES 32u
 #define CALLS_MAX_DEFAULT 1024u
 #define CALLS_MAX_LIMIT (1u << 20)
 #define BATCH_WINDOW_DEFAULT 64u
@@ -38,11 +38,11 @@ static int32_t check_ring(const crpc_endpoint_options *options, crpc_error *erro
                          RING_BYTES_MIN, RING_BYTES_MAX);
     }
     if (options->request_bytes % 32 != 0 || options->request_bytes < REQUEST_BYTES_MIN ||
-        options->request_bytes > ring - FIN_BYTES - REQUEST_BYTES_MIN) {
+        options->request_bytes > ring - WIRE_FIN_BYTES - REQUEST_BYTES_MIN) {
         return error_set(
             error, CRPC_E_INVALID, 0,
             "request_bytes is %u; it must be a multiple of 32 from %u to ring_bytes - %u",
-            options->request_bytes, REQUEST_BYTES_MIN, FIN_BYTES + REQUEST_BYTES_MIN);
+            options->request_bytes, REQUEST_BYTES_MIN, WIRE_FIN_BYTES + REQUEST_BYTES_MIN);
     }
     return CRPC_OK;
 }
@@ -157,32 +157,13 @@ int32_t crpc_endpoint_close(crpc_context *context, crpc_endpoint endpoint)
 int32_t crpc_endpoint_get_info(crpc_context *context, crpc_endpoint endpoint,
                                crpc_endpoint_info *info)
 {
-    if (!context || COPYOUT_CHECK(info, endpoint_info) != CRPC_OK) {
-        return CRPC_E_INVALID;
-    }
-    const struct rpc_endpoint *object = endpoint_of(context, endpoint);
-    if (!object) {
-        return CRPC_E_STALE;
-    }
-    crpc_endpoint_info ours;
-    rpc_endpoint_info(object, &ours);
-    COPYOUT(info, &ours, endpoint_info);
-    return CRPC_OK;
+    return COPYOUT_OF(context, endpoint_of(context, endpoint), info, endpoint_info,
+                      rpc_endpoint_info);
 }
 
 int32_t crpc_endpoint_get_stats(crpc_context *context, crpc_endpoint endpoint, crpc_stats *stats)
 {
-    if (!context || COPYOUT_CHECK(stats, stats) != CRPC_OK) {
-        return CRPC_E_INVALID;
-    }
-    const struct rpc_endpoint *object = endpoint_of(context, endpoint);
-    if (!object) {
-        return CRPC_E_STALE;
-    }
-    crpc_stats ours;
-    rpc_endpoint_stats(object, &ours);
-    COPYOUT(stats, &ours, stats);
-    return CRPC_OK;
+    return COPYOUT_OF(context, endpoint_of(context, endpoint), stats, stats, rpc_endpoint_stats);
 }
 
 int32_t crpc_endpoint_get_error(crpc_context *context, crpc_endpoint endpoint, crpc_error *error)

@@ -25,14 +25,6 @@ static int32_t take_options(crpc_listener_options *options, const crpc_listener_
     return CRPC_OK;
 }
 
-static struct link_group *links_for(const crpc_context *context, uint32_t flags, crpc_error *error)
-{
-    if (!(flags & CRPC_LISTENER_CHANNELS)) {
-        return rpc_links(context->engine);
-    }
-    return context_check_rails(context, error) == CRPC_OK ? channel_links(context->channels) : NULL;
-}
-
 static int32_t open_listener(crpc_context *context, const char *address,
                              const crpc_listener_options *theirs, crpc_listener *out,
                              crpc_error *error)
@@ -45,7 +37,9 @@ static int32_t open_listener(crpc_context *context, const char *address,
     if (status != CRPC_OK) {
         return status;
     }
-    struct link_group *links = links_for(context, options.flags, error);
+    struct link_group *links = options.flags & CRPC_LISTENER_CHANNELS
+                                   ? context_channel_links(context, error)
+                                   : rpc_links(context->engine);
     if (!links) {
         return error->status;
     }
@@ -82,17 +76,8 @@ static struct link_listener *listener_of(const crpc_context *context, crpc_liste
 int32_t crpc_listener_get_info(crpc_context *context, crpc_listener listener,
                                crpc_listener_info *info)
 {
-    if (!context || COPYOUT_CHECK(info, listener_info) != CRPC_OK) {
-        return CRPC_E_INVALID;
-    }
-    const struct link_listener *object = listener_of(context, listener);
-    if (!object) {
-        return CRPC_E_STALE;
-    }
-    crpc_listener_info ours;
-    link_listener_info(object, &ours);
-    COPYOUT(info, &ours, listener_info);
-    return CRPC_OK;
+    return COPYOUT_OF(context, listener_of(context, listener), info, listener_info,
+                      link_listener_info);
 }
 
 int32_t crpc_listener_close(crpc_context *context, crpc_listener listener)

@@ -1,5 +1,5 @@
-/* connection.h: what the caller may do with a connection of any kind: the functions of endpoints and
- * of channels differ in their options alone.
+/* connection.h: the functions that endpoints and channels have in common. They only differ in their
+ * options.
  */
 #ifndef CAPI_CONNECTION_H
 #define CAPI_CONNECTION_H
@@ -7,7 +7,7 @@
 #include "link/link.h"
 #include "private/context.h"
 
-/* Those of any kind. */
+/* The options of a connection of any kind. */
 union connection_options {
     crpc_endpoint_options endpoint;
     crpc_channel_options channel;
@@ -15,15 +15,15 @@ union connection_options {
 
 struct connection_kind {
     enum handle_kind handle_kind;
-    /* The context's links of this kind; NULL and *error if it has none. */
+    /* Returns the context's links of this kind; NULL, with *error filled, if it has none. */
     struct link_group *(*links)(const crpc_context *context, crpc_error *error);
-    /* The caller's options, whole, checked, and without zeros that mean a default. */
+    /* Copies and checks the caller's options, and replaces zeros that mean a default. */
     int32_t (*take_options)(const crpc_context *context, union connection_options *ours,
                             const void *theirs, crpc_error *error);
 };
 
-/* The bodies of crpc_KIND_connect and the like; `handle` is the caller's place for the handle, or the
- * handle itself. All check what they are given. */
+/* The bodies of crpc_KIND_connect and so on. `handle` is where the caller wants the handle, or the
+ * handle itself. All functions check their arguments. */
 int32_t connection_connect(const struct connection_kind *kind, crpc_context *context,
                            const char *address, const void *options, uint64_t *handle,
                            crpc_error *error);

@@ -1,5 +1,5 @@
-/* context.h: what a crpc_context is made of, for the files of capi alone. Here the caller's
- * input is checked, once; core asserts.
+/* context.h: the contents of a crpc_context. Only files of capi include it. capi checks the
+ * caller's input once; core only asserts it.
  */
 #ifndef CAPI_CONTEXT_H
 #define CAPI_CONTEXT_H
@@ -15,26 +15,26 @@
 
 struct cm;
 
-/* The nic and the cm of calls; with rails, theirs as well. */
+/* The nic and the cm for calls; with rails, also the nics and the cm of the rails. */
 #define CONTEXT_EVENT_FDS_MAX (2 + CHANNEL_RAILS_MAX + 1)
 
 struct crpc_context {
     struct rpc_engine *engine;
     struct handles handles;
-    bool armed; /* descriptors may be readable and must be emptied by the next poll */
+    bool armed; /* descriptors may be readable; the next poll must empty them */
     struct nic *nic;
-    struct cm *cm;          /* NULL: no rdma_cm on this machine or device */
-    struct registrar calls; /* nic alone */
+    struct cm *cm;          /* NULL = no rdma_cm on this machine or device */
+    struct registrar calls; /* registers with `nic` only */
 
-    /* With CRPC_CONTEXT_RAILS, else NULL and 0. Each rail is a nic of its own, so that channels
-     * and calls share no queue. */
+    /* With CRPC_CONTEXT_RAILS; otherwise NULL and 0. Each rail has a nic of its own, so that
+     * channels and calls share no queue. */
     struct channel_engine *channels;
-    bool channels_first; /* in the next poll: calls filled the last */
+    bool channels_first; /* the next poll begins with channels, because calls filled the last one */
     struct registrar rails;
-    struct registration_cache *cache; /* with the rails */
-    struct cm *rail_cm;               /* of rail 0; NULL as above */
+    struct registration_cache *cache; /* registers with the rails */
+    struct cm *rail_cm;               /* of rail 0; NULL = no rdma_cm */
 
-    int event_fds[CONTEXT_EVENT_FDS_MAX]; /* what a sleeper waits for */
+    int event_fds[CONTEXT_EVENT_FDS_MAX]; /* what crpc_wait sleeps on */
     uint32_t event_fd_count;
     int epoll_fd;
     int timer_fd;
@@ -44,7 +44,7 @@ struct crpc_context {
 
 struct region {
     struct list link;
-    struct registration calls; /* with the nic of calls */
+    struct registration calls; /* with the nic for calls */
     struct registration rails; /* with the rails */
     uint64_t handle;
     uint64_t address;
@@ -68,20 +68,27 @@ static inline struct region *region_of(const struct crpc_context *context, crpc_
     return handles_get(&context->handles, region.bits, HANDLE_REGION);
 }
 
-/* Starts the rdma_cm of a nic, or leaves *cm NULL and says so in the log. */
+/* Starts the cm of a nic. If there is no rdma_cm, sets *cm to NULL and logs a warning. */
 void context_open_cm(struct crpc_context *context, struct nic *nic, struct cm **cm);
 
-/* Opens the rails and their engine; context_close_rails undoes that, also where it failed half-way.
- * `driver` is what the caller and the environment ask for. */
+/* Opens the rails and their engine. context_close_rails undoes that, even if it failed half-way.
+ * `driver` is what the caller and the environment request. */
 int32_t context_open_rails(struct crpc_context *context, const crpc_context_options *options,
                            uint32_t driver, crpc_error *error);
-/* First the engine, then (regions lie between them) the nics. */
+/* Closing has two steps: first the engine, then the nics. Regions are closed in between. */
 void context_stop_rails(struct crpc_context *context);
 void context_close_rails(struct crpc_context *context);
-/* CRPC_OK if the context has rails, else says how to get them. */
+/* Returns CRPC_OK if the context has rails; otherwise *error says how to get them. */
 int32_t context_check_rails(const struct crpc_context *context, crpc_error *error);
 
-/* Empties the descriptors that an arm may have made readable. */
+/* Returns the links of the context's channels; NULL, with *error filled, if it has no rails. */
+static inline struct link_group *context_channel_links(const struct crpc_context *context,
+                                                       crpc_error *error)
+{
+    return context_check_rails(context, error) == CRPC_OK ? channel_links(context->channels) : NULL;
+}
+
+/* Empties the descriptors that arming may have made readable. */
 void context_disarm(struct crpc_context *context);
 void context_close_regions(struct crpc_context *context);
 

@@ -7,7 +7,7 @@
 #define CONNECT_TIMEOUT_DEFAULT_NS UINT64_C(5000000000)
 #define KEEPALIVE_DEFAULT_NS UINT64_C(1000000000)
 #define RETRY_TIMEOUT_DEFAULT 14u
-#define RETRY_COUNT_DEFAULT 6u /* Soft-RoCE takes 7 for endless */
+#define RETRY_COUNT_DEFAULT 6u /* 7 would mean no limit to Soft-RoCE */
 
 static inline void default32(uint32_t *field, uint32_t value)
 {
@@ -20,7 +20,7 @@ static inline void default64(uint64_t *field, uint64_t value)
 }
 
 int32_t options_check_address(const char *address, crpc_error *error);
-/* Both kinds of connection have these, with the same bounds. */
+/* Checks options that endpoints and channels share. */
 int32_t options_check_connection(uint32_t retry_timeout, uint32_t retry_count, uint32_t token_bytes,
                                  crpc_error *error);
 

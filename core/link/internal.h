@@ -1,4 +1,4 @@
-/* internal.h: what the files of core/link ask of each other. */
+/* internal.h: what the files of core/link share. */
 #ifndef CORE_LINK_INTERNAL_H
 #define CORE_LINK_INTERNAL_H
 
@@ -14,22 +14,22 @@ struct link_listener {
     uint64_t requests;
     uint64_t refused;
     uint32_t backlog;
-    uint32_t waiting; /* links REQUESTED of it */
+    uint32_t waiting; /* its links in state REQUESTED */
     struct list all_link;
 };
 
 /* connect.c */
-/* CRPC_OK if the group can connect by rdma_cm. */
+/* Returns CRPC_OK if the group can connect by rdma_cm; otherwise fills *error. */
 int32_t link_need_cm(const struct link_group *group, crpc_error *error);
-/* Creates and prepares one. */
+/* Creates and prepares a link. */
 int32_t link_make(struct link_group *group, const void *options, struct link **link,
                   crpc_error *error);
-/* It is CONNECTING, and has connect_timeout_ns from now on. */
+/* Sets the state CONNECTING and starts the connect timeout. */
 void link_begin(struct link *link);
 
 /* listen.c */
 void link_take_request(struct link_listener *listener, const struct cm_event *event);
-/* The link does not wait to be accepted any more. Allowed for one that never did. */
+/* The link no longer waits to be accepted. Does nothing if it never did. */
 void link_forget_listener(struct link *link);
 
 /* life.c */

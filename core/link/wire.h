@@ -1,5 +1,6 @@
-/* wire.h: what two sides tell each other before anything else: hello, rejection, blob. The document
- * is docs/wire.md. All integers are little-endian, and so is every machine this is built for.
+/* wire.h: what two sides send each other before anything else: hello, rejection and blob. The
+ * specification is docs/wire.md, "Links". All integers are little-endian, as is every machine that
+ * the library supports.
  */
 #ifndef CORE_LINK_WIRE_H
 #define CORE_LINK_WIRE_H
@@ -11,7 +12,7 @@
 #error "copyrpc's wire structs are little-endian; this machine is not"
 #endif
 
-/* Reads a field that the peer's device may be writing: exactly one load. */
+/* Reads a field that the peer's device may be writing, with exactly one load. */
 #define wire_load(pointer) (*(const volatile __typeof__(*(pointer)) *)(pointer))
 
 /* ---- Hello ----------------------------------------------------------------------------------- */
@@ -24,10 +25,10 @@
 #define LINK_SERVICE_CALLS 1u
 #define LINK_SERVICE_CHANNEL 2u
 
-/* rdma_cm's private data of REQ and REP, and part of a blob. Bytes 0 to 6 never change. */
+/* Private data of rdma_cm's REQ and REP, and part of a blob. Bytes 0 to 6 never change. */
 struct link_hello {
     uint32_t magic;
-    uint8_t version_min; /* of the service's protocol; REP: both are the version chosen */
+    uint8_t version_min; /* of the service's protocol; REP: both are the chosen version */
     uint8_t version_max;
     uint8_t service;     /* LINK_SERVICE_* */
     uint8_t token_bytes; /* 0..16; REP: 0 */
@@ -42,7 +43,7 @@ static_assert(sizeof(struct link_hello) == 56, "hello");
 /* Private data of a rejection. Bytes 0 to 5 as in the hello. */
 #define LINK_REJECT_APPLICATION 1u /* detail: the application's reason */
 #define LINK_REJECT_VERSION 2u
-#define LINK_REJECT_FEATURES 3u /* detail: the features that are not known */
+#define LINK_REJECT_FEATURES 3u /* detail: the unknown features */
 #define LINK_REJECT_MALFORMED 4u
 #define LINK_REJECT_NO_ROOM 5u
 #define LINK_REJECT_SERVICE 6u /* detail: LINK_SERVICE_* of the listener */
@@ -60,7 +61,7 @@ static_assert(sizeof(struct link_reject) == 12, "rejection");
 
 #define LINK_BLOB_MAGIC 0x42505243u /* "CRPB" */
 
-/* Where a queue pair is: struct nic_address. */
+/* Address of a queue pair: struct nic_address. */
 struct link_address {
     uint32_t queue_pair_number;
     uint32_t packet_sequence_number;
@@ -79,7 +80,7 @@ struct link_blob {
     struct link_address address;
     struct link_hello hello;
     uint32_t zero2;
-    uint32_t checksum; /* FNV-1a of all before it: against damage, not against malice */
+    uint32_t checksum; /* FNV-1a of all bytes before it; detects damage, not forgery */
 };
 static_assert(sizeof(struct link_blob) == 104, "blob");
 

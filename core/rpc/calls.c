@@ -2,7 +2,7 @@
  *
  * A call that ends early keeps its slot and its allowance until its late response has come: a
  * slot given away sooner would let that response answer another call, whatever the number of
- * generation bits (docs/model, "ids"), and its bytes would land where the budget says there is
+ * generation bits (model, "ids"), and its bytes would land where the budget says there is
  * room.
  */
 #include "rpc/internal.h"

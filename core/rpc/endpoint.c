@@ -476,7 +476,7 @@ static void closed(struct link *link)
     }
 }
 
-void stats_add(crpc_stats *sum, const crpc_stats *more)
+void rpc_stats_add(crpc_stats *sum, const crpc_stats *more)
 {
     const size_t counters = (sizeof(*sum) - offsetof(crpc_stats, calls)) / sizeof(uint64_t);
     for (size_t i = 0; i < counters; i++) {
@@ -490,7 +490,7 @@ static void destroy(struct link *link)
     list_remove(&endpoint->release_link);
     list_remove(&endpoint->failing_link);
     unprepare(link);
-    stats_add(&endpoint->engine->retired, &endpoint->stats);
+    rpc_stats_add(&endpoint->engine->retired, &endpoint->stats);
     link_remove(link);
     free(endpoint);
 }
@@ -535,19 +535,13 @@ void rpc_endpoint_stats(const struct rpc_endpoint *endpoint, crpc_stats *stats)
 void rpc_endpoint_info(const struct rpc_endpoint *endpoint, crpc_endpoint_info *info)
 {
     *info = (crpc_endpoint_info){
-        .state = endpoint->link.state,
-        .user_data = endpoint->options.user_data,
         .request_bytes_max = wire_payload_max(endpoint->peer.request_bytes),
         .reply_bytes_max = wire_payload_max(endpoint->calls.reply_budget),
         .calls_max = endpoint->calls.max,
         .calls_open = endpoint->calls.live,
         .requests_open = endpoint->owed.count,
         .queue_pair_number = endpoint->link.queue_pair ? endpoint->link.queue_pair->number : 0,
-        .version = endpoint->link.peer.version,
         .features = endpoint->link.peer.features,
-        .token_bytes = endpoint->link.peer.token_bytes,
     };
-    memcpy(info->token, endpoint->link.peer.token, sizeof(info->token));
-    link_addresses(&endpoint->link, info->peer_address, sizeof(info->peer_address),
-                   info->local_address, sizeof(info->local_address));
+    link_fill_info(&endpoint->link, info);
 }

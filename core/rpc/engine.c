@@ -76,7 +76,7 @@ void rpc_engine_stats(const struct rpc_engine *engine, crpc_stats *stats)
     for (link = engine->links.all.next; link != &engine->links.all; link = link->next) {
         crpc_stats one;
         rpc_endpoint_stats(endpoint_of_link(list_entry(link, struct link, all_link)), &one);
-        stats_add(stats, &one);
+        rpc_stats_add(stats, &one);
     }
     stats->receive_wqes = engine->nic->receive_wqes;
     stats->completions = engine->nic->completions;

@@ -1,6 +1,7 @@
-/* ring.h: memory that appears twice, back to back, so that whatever begins in the first half is
- * contiguous: a batch is never split and needs no marker at the ring's end. A page follows the
- * second half, for the mailbox (receive ring) or the landing place of mailbox READs (send ring).
+/* ring.h: a ring that is mapped twice, back to back. Everything that begins in the first mapping is
+ * therefore contiguous: a batch is never split, and the ring's end needs no marker. One page
+ * follows the second mapping. In a receive ring it holds the mailbox; in a send ring, READs of the
+ * peer's mailbox land there.
  */
 #ifndef CORE_RPC_RING_H
 #define CORE_RPC_RING_H
@@ -11,17 +12,18 @@
 #include "nic/nic.h"
 
 struct ring {
-    uint8_t *address;             /* of 2 * bytes, then the mailbox's page */
-    uint64_t bytes;               /* a power of two, a multiple of the page size */
-    struct nic_keys memory;       /* all 2 * bytes */
-    struct nic_keys mailbox_keys; /* the page after it */
+    uint8_t *address;             /* 2 * bytes, then the page of the mailbox */
+    uint64_t bytes;               /* a power of two, and a multiple of the page size */
+    struct nic_keys memory;       /* of all 2 * bytes */
+    struct nic_keys mailbox_keys; /* of the page after them */
 };
 
-/* Maps and registers a ring with these accesses (CRPC_ACCESS_*). CRPC_OK, or *error is filled. */
+/* Maps and registers a ring. `access` applies to the ring, line_access to the page after it
+ * (CRPC_ACCESS_*). Returns CRPC_OK, or fills *error and returns its status. */
 int32_t ring_create(struct ring *ring, struct nic *nic, uint64_t bytes, uint32_t access,
                     uint32_t line_access, crpc_error *error);
 
-/* Allowed for a ring that is all zeros. */
+/* Does nothing if the ring is all zeros. */
 void ring_destroy(struct ring *ring, struct nic *nic);
 
 static inline uint8_t *ring_at(const struct ring *ring, uint64_t position)

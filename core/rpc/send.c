@@ -1,5 +1,5 @@
 /* send.c: calls and replies gather in the endpoint's open batch; a flush sends it as one WRITE with
- * immediate. What bounds them is in docs/design.md, section "Flow control".
+ * immediate. The rules that limit them are in docs/flow-control.md.
  */
 #include <string.h>
 

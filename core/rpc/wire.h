@@ -1,9 +1,9 @@
-/* wire.h: every byte that an endpoint shows its peer, in one place; the hello around the first of
- * them is in link/wire.h. The document is docs/wire.md.
+/* wire.h: all formats that an endpoint and its peer exchange, except the hello around struct
+ * wire_endpoint, which is in link/wire.h. The specification is docs/wire.md, "Calls".
  *
- * All integers are little-endian. This build runs on little-endian machines only, so a field is
- * read by copying it; what the peer can rewrite at any time is read once, with wire_load, and
- * checked after.
+ * All integers are little-endian. The library only builds for little-endian machines, so it reads a
+ * field by copying it. Fields that the peer can rewrite at any time are read once, with wire_load,
+ * and then checked.
  */
 #ifndef CORE_RPC_WIRE_H
 #define CORE_RPC_WIRE_H
@@ -14,8 +14,8 @@
 #include "base/compiler.h"
 #include "link/wire.h"
 
-/* Everything in a ring is a multiple of this, and so is a batch's length, which the immediate
- * counts in these units. */
+/* Every length in a ring is a multiple of this. The immediate gives the length of a batch in these
+ * units. */
 #define WIRE_UNIT_BYTES 32u
 #define WIRE_HEADER_BYTES 16u
 #define WIRE_BATCH_HEADER_BYTES 32u
@@ -23,19 +23,19 @@
 #define WIRE_VERSION_MIN 1
 #define WIRE_VERSION_MAX 1
 
-/* What a message takes in a ring. */
+/* Bytes that a message takes in a ring. */
 static inline uint64_t wire_message_bytes(uint64_t payload_bytes)
 {
     return align_up(WIRE_HEADER_BYTES + payload_bytes, WIRE_UNIT_BYTES);
 }
 
-/* What it is charged: as if it travelled in a batch of its own. */
+/* The charge of a message: as if it travelled in a batch of its own. */
 static inline uint64_t wire_charge(uint64_t payload_bytes)
 {
     return wire_message_bytes(payload_bytes) + WIRE_BATCH_HEADER_BYTES;
 }
 
-/* The longest payload with that charge; 0 for a charge that fits none. */
+/* The longest payload whose charge is at most `charge`; 0 if there is none. */
 static inline uint32_t wire_payload_max(uint64_t charge)
 {
     const uint64_t least = WIRE_BATCH_HEADER_BYTES + WIRE_HEADER_BYTES;
@@ -43,7 +43,7 @@ static inline uint32_t wire_payload_max(uint64_t charge)
     return charge > least ? (uint32_t)(charge - least) : 0;
 }
 
-/* Of both kinds of rings' splits: room that the batch that only carries FIN takes. */
+/* Room in each ring for a batch that only carries FIN. */
 #define WIRE_FIN_BYTES WIRE_BATCH_HEADER_BYTES
 
 #define WIRE_MAILBOX_CLOSING 0x1u
@@ -64,7 +64,7 @@ struct wire_batch {
     uint64_t batch_limit;
     uint32_t sequence;      /* low 32 bits, from 0 */
     uint32_t bytes;         /* of the batch, this header included */
-    uint16_t message_count; /* 0 only with FIN */
+    uint16_t message_count; /* 0 is only allowed with FIN */
     uint16_t flags;         /* WIRE_BATCH_FIN */
     uint32_t zero;
 };
@@ -88,15 +88,15 @@ struct wire_message {
 };
 static_assert(sizeof(struct wire_message) == WIRE_HEADER_BYTES, "message header");
 
-/* What an endpoint tells its peer in the body of its hello. */
+/* The body of an endpoint's hello. */
 struct wire_endpoint {
-    uint64_t ring_address; /* the mailbox lies ring bytes * 2 after it */
+    uint64_t ring_address; /* the mailbox lies 2 * ring bytes after it */
     uint32_t ring_key;
     uint32_t mailbox_key;
-    uint32_t request_units; /* share of the ring for requests, and their first limit */
-    uint16_t batch_window;  /* first batch limit */
-    uint8_t ring_log2;      /* of the sender's receive ring, 12..30 */
-    uint8_t calls_log2;     /* of the sender's call slots, 0..20: bounds the call ids it will use */
+    uint32_t request_units; /* share of the ring for requests, which is also their first limit */
+    uint16_t batch_window;  /* also the first batch limit */
+    uint8_t ring_log2;      /* size of the sender's receive ring, 12..30 */
+    uint8_t calls_log2;     /* number of the sender's call slots, 0..20; its call ids stay below */
 };
 static_assert(sizeof(struct wire_endpoint) == LINK_BODY_BYTES, "body of a hello");
 
