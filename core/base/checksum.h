@@ -1,4 +1,4 @@
-/* checksum.h: FNV-1a, for what an application carries: against damage, not against malice. */
+/* checksum.h: FNV-1a, for data that an application carries. It detects damage, not forgery. */
 #ifndef CORE_BASE_CHECKSUM_H
 #define CORE_BASE_CHECKSUM_H
 

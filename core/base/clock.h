@@ -12,7 +12,7 @@ static inline uint64_t clock_now_ns(void)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-/* now + timeout, or the end of time. */
+/* Returns now_ns + timeout_ns, or UINT64_MAX if that overflows. */
 static inline uint64_t deadline_after(uint64_t now_ns, uint64_t timeout_ns)
 {
     uint64_t deadline;

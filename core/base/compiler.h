@@ -1,4 +1,4 @@
-/* compiler.h: the few things that C11 lacks. gcc and clang. */
+/* compiler.h: small helpers that C11 lacks, for gcc and clang. */
 #ifndef CORE_BASE_COMPILER_H
 #define CORE_BASE_COMPILER_H
 
@@ -19,7 +19,7 @@ static inline uint64_t align_up(uint64_t value, uint64_t power_of_two)
     return (value + power_of_two - 1) & ~(power_of_two - 1);
 }
 
-/* value may be at most 2^31. */
+/* value must be at most 2^31. */
 static inline uint32_t power_of_two_at_least(uint32_t value)
 {
     assert(value <= 1u << 31);

@@ -1,5 +1,5 @@
-/* copy.h: a copy for the short payloads of small messages: without the call and the dispatch by
- * length of memcpy, which cost more than the copy. */
+/* copy.h: copies the short payloads of small messages. It saves memcpy's call and its dispatch by
+ * length, which cost more than the copy itself. */
 #ifndef CORE_BASE_COPY_H
 #define CORE_BASE_COPY_H
 
@@ -7,8 +7,8 @@
 #include <stdint.h>
 #include <string.h>
 
-/* 16 to 64 bytes are copied from both ends, so that two or four moves of 16 bytes cover every
- * length; the compiler makes each memcpy below a move. */
+/* Copies 16 to 64 bytes from both ends, so that two or four moves of 16 bytes cover every length.
+ * The compiler turns each memcpy of constant length into moves. */
 static inline void copy_short(void *to, const void *from, size_t bytes)
 {
     uint8_t *out = to;
@@ -25,7 +25,7 @@ static inline void copy_short(void *to, const void *from, size_t bytes)
         memcpy(last, in + bytes - 32, 32);
         memcpy(out, first, 32);
         memcpy(out + bytes - 32, last, 32);
-    } else if (bytes != 0) { /* nothing may be nowhere */
+    } else if (bytes != 0) { /* with no bytes, a pointer may be NULL */
         memcpy(out, in, bytes);
     }
 }

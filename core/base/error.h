@@ -5,7 +5,8 @@
 #include "base/abi.h"
 
 /* Fills *error, if it is not NULL, and returns status, so that a caller can `return
- * error_set(...)`. struct_size is left alone: inside the library a crpc_error is always whole. */
+ * error_set(...)`. It does not touch struct_size, because inside the library a crpc_error is always
+ * complete. */
 int32_t error_set(crpc_error *error, int32_t status, int os_error, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 

@@ -5,7 +5,8 @@
  *   bits 39..20  generation of the slot, from 1
  *   bits 19..0   slot
  *
- * A slot whose generations are used up is never used again, so a handle is never valid twice.
+ * A slot that has used up its generations is never used again, so a handle never becomes valid
+ * again.
  */
 #ifndef CORE_BASE_HANDLES_H
 #define CORE_BASE_HANDLES_H
@@ -43,12 +44,14 @@ struct handles {
 void handles_init(struct handles *handles);
 void handles_free(struct handles *handles);
 
-/* 0 if there is no room or memory. Pointers from handles_get stay valid; entries may move. */
+/* Returns 0 if there is no free slot or no memory. Entries may move in memory, but the objects that
+ * handles_get returned stay where they are. */
 uint64_t handles_add(struct handles *handles, enum handle_kind kind, void *object);
-/* Allowed for one that was removed before. */
+/* Does nothing if the handle was removed before. */
 void handles_remove(struct handles *handles, uint64_t bits);
 
-/* The object; NULL for a handle that is stale, foreign, of another kind, or garbage. */
+/* Returns the object, or NULL if the handle is stale, belongs to another context, is of another
+ * kind, or is garbage. */
 static inline void *handles_get(const struct handles *handles, uint64_t bits, enum handle_kind kind)
 {
     uint32_t slot = bits & (HANDLE_SLOTS_MAX - 1);

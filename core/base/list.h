@@ -1,5 +1,4 @@
-/* list.h: a doubly linked list through its members; a member that is on no list points at
- * itself. */
+/* list.h: an intrusive, doubly linked list. A member that is on no list points at itself. */
 #ifndef CORE_BASE_LIST_H
 #define CORE_BASE_LIST_H
 
@@ -29,7 +28,7 @@ static inline bool list_linked(const struct list *member)
     return member->next != member;
 }
 
-/* The member is on no list: initialised so, or all zeros. */
+/* The member must be on no list: either initialised, or all zeros. */
 static inline void list_append(struct list *list, struct list *member)
 {
     assert(member->next == member || !member->next);
@@ -39,7 +38,7 @@ static inline void list_append(struct list *list, struct list *member)
     list->previous = member;
 }
 
-/* Allowed for a member that is on no list. */
+/* The member may be on no list, but it must be initialised. */
 static inline void list_remove(struct list *member)
 {
     member->next->previous = member->previous;
@@ -47,7 +46,7 @@ static inline void list_remove(struct list *member)
     list_init(member);
 }
 
-/* Appends unless it is linked already: to this list, since each link serves one list. */
+/* Appends the member unless it is on the list already. A member is only ever on one list. */
 static inline void list_append_once(struct list *list, struct list *member)
 {
     if (!list_linked(member)) {
@@ -55,7 +54,7 @@ static inline void list_append_once(struct list *list, struct list *member)
     }
 }
 
-/* Moves all members of `from` to the empty list `to`. */
+/* Moves all members of `from` to `to`, which must be empty and need not be initialised. */
 static inline void list_move_all(struct list *to, struct list *from)
 {
     if (list_empty(from)) {

@@ -1,4 +1,4 @@
-/* output.h: the caller's array of completions, as far as a poll has not filled it. */
+/* output.h: the part of the caller's array of completions that a poll has not filled yet. */
 #ifndef CORE_BASE_OUTPUT_H
 #define CORE_BASE_OUTPUT_H
 

@@ -1,4 +1,5 @@
-/* table.h: from a 24-bit queue pair number to a pointer in two loads: a page table, not a hash. */
+/* table.h: maps a 24-bit queue pair number to a pointer with two loads. It is a page table, not a
+ * hash table. */
 #ifndef CORE_BASE_TABLE_H
 #define CORE_BASE_TABLE_H
 
@@ -13,7 +14,8 @@ struct table_leaf {
     void *entries[TABLE_LEAF_ENTRIES];
 };
 
-/* Numbers without a leaf lead to one shared leaf of NULLs, so that a look-up has no branch. */
+/* All numbers without a leaf of their own share one leaf of NULLs, so that a look-up needs no
+ * branch. */
 struct table {
     struct table_leaf *leaves[(TABLE_KEY_MAX + 1) >> TABLE_LEAF_BITS];
 };
@@ -21,11 +23,11 @@ struct table {
 void table_init(struct table *table);
 void table_free(struct table *table);
 
-/* False if there is no memory. */
+/* Returns false if there is no memory. */
 bool table_set(struct table *table, uint32_t key, void *value);
 void table_clear(struct table *table, uint32_t key);
 
-/* NULL if nothing is there; key may be anything. */
+/* Returns NULL if there is no entry. Any key is allowed; only its lower 24 bits count. */
 static inline void *table_get(const struct table *table, uint32_t key)
 {
     key &= TABLE_KEY_MAX;

@@ -1,11 +1,11 @@
-/* wheel.h: deadlines. Setting and clearing cost a few instructions whatever the number of
- * timers, since nearly every RPC deadline is cleared before it passes.
+/* wheel.h: a timer wheel for deadlines. Setting and clearing a timer take a few instructions,
+ * however many timers there are. Nearly every deadline of a call is cleared before it passes.
  *
- * Time is cut in ticks of 8192 ns. A timer lies at the level of the highest group of six bits in
- * which its tick differs from the present one, in the slot that the group names; ten levels hold
- * every tick of a 64-bit time, so nothing is ever clamped. When the present reaches a slot of a
- * higher level, its timers fall to lower ones. No timer fires early; it fires at most one tick
- * late, plus the time between calls.
+ * Time is divided into ticks of 8192 ns. The wheel compares a timer's tick with the current tick in
+ * groups of six bits. The highest group that differs gives the timer's level, and the value of that
+ * group gives its slot. Ten levels cover every tick of a 64-bit time, so no deadline is clamped.
+ * When the current tick reaches a slot of a higher level, the timers of that slot move to lower
+ * levels. A timer never fires early. It fires at most one tick late, plus the time between calls.
  */
 #ifndef CORE_BASE_WHEEL_H
 #define CORE_BASE_WHEEL_H
@@ -22,14 +22,14 @@
 struct wheel_timer {
     struct list link;
     uint64_t tick : 60;
-    uint64_t kind : 4; /* the owner's: tells what the timer is part of */
+    uint64_t kind : 4; /* the owner's: tells what contains the timer */
 };
 
 struct wheel {
     uint64_t now;   /* tick */
-    uint32_t count; /* timers set, expired ones that were not taken included */
+    uint32_t count; /* timers that are set, including expired ones not taken yet */
     struct list expired;
-    uint64_t occupied[WHEEL_LEVELS]; /* a bit for each slot that has timers */
+    uint64_t occupied[WHEEL_LEVELS]; /* one bit per slot: it has timers */
     struct list slots[WHEEL_LEVELS][WHEEL_SLOTS];
 };
 
@@ -46,20 +46,22 @@ static inline bool wheel_timer_set(const struct wheel_timer *timer)
     return list_linked(&timer->link);
 }
 
-/* The timer must not be set. A deadline in the past expires at the next advance. */
+/* The timer must not be set. If the deadline has passed already, it expires at the next advance. */
 void wheel_set(struct wheel *wheel, struct wheel_timer *timer, uint64_t deadline_ns);
 
-/* Allowed for a timer that is not set, and for one that has expired but was not taken. */
+/* The timer may be set, not set, or expired but not taken. */
 void wheel_clear(struct wheel *wheel, struct wheel_timer *timer);
 
-/* Moves the present to now_ns (an earlier time changes nothing). */
+/* Sets the current time. A time before the current time changes nothing. */
 void wheel_advance(struct wheel *wheel, uint64_t now_ns);
 
-/* Takes one expired timer, in order of tick; NULL if there is none. It is then no longer set. */
+/* Takes the expired timer with the earliest tick, which is then no longer set. Returns NULL if
+ * there is none. */
 struct wheel_timer *wheel_take(struct wheel *wheel);
 
-/* A time at which wheel_advance has something to do: at most the earliest deadline, so a sleep
- * until then is never too long. UINT64_MAX if no timer is set, 0 if some have expired. */
+/* Returns a time at which wheel_advance has something to do. It is never after the earliest
+ * deadline, so a sleep until then is never too long. Returns UINT64_MAX if no timer is set, and 0
+ * if an expired timer has not been taken. */
 uint64_t wheel_next_ns(const struct wheel *wheel);
 
 #endif

@@ -1,4 +1,4 @@
-/* address.h: "host:port" as people write it, to and from socket addresses. */
+/* address.h: converts "host:port" to socket addresses, and socket addresses to text. */
 #ifndef CORE_CM_ADDRESS_H
 #define CORE_CM_ADDRESS_H
 
@@ -14,7 +14,7 @@
 
 enum address_use {
     ADDRESS_TO_CONNECT, /* a host and a port other than 0 */
-    ADDRESS_TO_LISTEN,  /* "*" is every address, port 0 any free port */
+    ADDRESS_TO_LISTEN,  /* "*" means every address, port 0 any free port */
 };
 
 struct address_name {
@@ -24,18 +24,19 @@ struct address_name {
     bool bracketed; /* "[...]": an IPv6 address and nothing else */
 };
 
-/* Splits and checks; looks nothing up. */
+/* Splits and checks an address. Looks nothing up. Returns CRPC_OK, or fills *error. */
 int32_t address_parse(const char *text, enum address_use use, struct address_name *name,
                       crpc_error *error);
 
-/* Turns an address written in digits into socket addresses, at once. EAI_NONAME: it is a name.
- * The result is freed with freeaddrinfo. */
+/* Converts a numeric address to socket addresses, without blocking. Returns 0 or EAI_*; EAI_NONAME
+ * means that the host is a name. The caller frees the result with freeaddrinfo. */
 int address_numeric(const struct address_name *name, struct addrinfo **result);
 
-/* The same for names; blocks for as long as the resolver takes. */
+/* Does the same for names. Blocks until the resolver has finished. */
 int address_look_up(const struct address_name *name, struct addrinfo **result);
 
-/* "192.0.2.1:7471", "[2001:db8::1]:7471", "[fe80::1%eth0]:7471"; "" for any other family. */
+/* Writes an address, e.g. "192.0.2.1:7471", "[2001:db8::1]:7471" or "[fe80::1%eth0]:7471". Writes
+ * "" for other address families. */
 void address_format(const struct sockaddr *address, char *text, size_t bytes);
 
 #endif

@@ -1,18 +1,19 @@
-/* state.h: what the files of core/cm share.
+/* internal.h: what the files of core/cm share.
  *
- * Two threads and, while a name is looked up, a third:
+ * There are two threads and, while a name is looked up, a third:
  *
- *   owner    calls cm.h. Creates, requests, accepts, destroys.
- *   cm       the thread of cm_open. Takes events of rdma_cm and of the device, tries the addresses
- * of a connect one after the other, and appends to the queue that the owner takes from. lookup runs
- * getaddrinfo once, hands the result to the cm thread, and ends.
+ *   owner    calls the functions of cm.h: creates, requests, accepts, destroys.
+ *   cm       is the thread of cm_open. It receives events of rdma_cm and of the device, tries the
+ *            addresses of a connect one after the other, and appends to the owner's queue.
+ *   lookup   runs getaddrinfo once, passes the result to the cm thread, and ends.
  *
- * cm.mutex guards the queue, the work list, and which identifier the cm thread is busy with. An
- * identifier that connects belongs to the cm thread from cm_connect until it has queued
- * CM_EVENT_ROUTED or CM_EVENT_FAILED, and to the owner otherwise. cm_destroy may come at any time:
- * it marks the identifier as dying, waits until the thread is not busy with it, and from then on
- * has it to itself. rdma_destroy_id waits until all events of its identifier are acknowledged, so
- * no lock is held over it, and the thread acknowledges before it does anything with an event.
+ * cm.mutex guards the queue, the work list, and cm.busy, the identifier that the cm thread works
+ * on. A connecting identifier belongs to the cm thread from cm_connect until the thread has queued
+ * CM_EVENT_ROUTED or CM_EVENT_FAILED. Otherwise it belongs to the owner. cm_destroy may be called
+ * at any time. It marks the identifier as dying and waits until the cm thread has left it; from
+ * then on the identifier belongs to the caller alone. rdma_destroy_id waits until all events of its
+ * identifier are acknowledged. No lock may therefore be held around it, and the cm thread
+ * acknowledges every event before it handles the event.
  */
 #ifndef CORE_CM_INTERNAL_H
 #define CORE_CM_INTERNAL_H
@@ -31,7 +32,7 @@
 
 struct queued_event {
     struct list link;
-    struct cm_identifier *subject; /* whose destruction purges it; NULL for events of the device */
+    struct cm_identifier *subject; /* its destruction removes the event; NULL for device events */
     struct cm_event event;
 };
 
@@ -40,18 +41,18 @@ struct cm {
     struct rdma_event_channel *channel;
     pthread_t thread;
     bool thread_started;
-    int event_fd;           /* readable while events wait */
-    int kick_fd;            /* wakes the thread: work, or stop */
-    uint8_t read_depth_out; /* READs one queue pair may have under way, and be asked for */
-    uint8_t read_depth_in;
-    struct queued_event *spare; /* of the thread: taken before an event is, so that none is lost */
-    bool fatal_reported;        /* of the thread */
+    int event_fd;               /* readable while events wait */
+    int kick_fd;                /* wakes the thread for work, or to stop */
+    uint8_t read_depth_out;     /* READs that a queue pair may have under way as initiator */
+    uint8_t read_depth_in;      /* and as responder */
+    struct queued_event *spare; /* the thread's; there before it takes an event, so none is lost */
+    bool fatal_reported;        /* the thread's */
 
     pthread_mutex_t mutex;
     pthread_cond_t idle; /* busy has changed */
     struct cm_identifier *busy;
     bool stop;
-    struct list work;  /* identifiers whose next address is to be tried */
+    struct list work;  /* identifiers whose next address must be tried */
     struct list queue; /* of struct queued_event */
     uint32_t identifiers;
     atomic_uint pending; /* length of the queue; written under the mutex */
@@ -65,12 +66,12 @@ struct cm_identifier {
     bool passive;  /* came with a CONNECT_REQUEST */
     bool answered; /* connect: the peer has accepted; of the thread */
     struct list work_link;
-    uint8_t read_depth_out; /* passive: what the peer can */
+    uint8_t read_depth_out; /* passive: lowered to what the peer supports */
     uint8_t read_depth_in;
     uint32_t backlog; /* listener */
     uint32_t waiting; /* listener: requests in the queue; under the mutex */
 
-    /* connect, until it is routed */
+    /* connect, until ROUTED */
     struct address_name name;
     struct cm_lookup *lookup;
     struct addrinfo *addresses;
@@ -86,31 +87,33 @@ struct cm_identifier {
 
 /* thread.c */
 void *cm_thread(void *argument);
-/* Lets the thread try the next address; of any thread. Ignored if the identifier is dying. */
+/* Makes the cm thread try the next address. Any thread may call it. Does nothing if the identifier
+ * is dying. */
 void cm_work_add(struct cm_identifier *identifier);
 void cm_kick(struct cm *cm);
 
 /* queue.c */
-/* Appends the spare, which must be there; the thread's only way to tell anything. */
+/* Appends the spare event to the queue. The cm thread uses no other way to report something. The
+ * spare must exist. */
 void cm_queue_spare(struct cm *cm, struct cm_identifier *subject);
-/* The spare's event, zeroed except for kind and identifier. */
+/* Returns the event of the spare, with kind and identifier set and the rest zero. */
 struct cm_event *cm_spare_event(struct cm *cm, enum cm_event_kind kind,
                                 struct cm_identifier *identifier);
-/* Takes the queued events of a dying identifier out of the queue, into `purged`. */
+/* Moves the queued events of a dying identifier from the queue to `purged`. */
 void cm_queue_purge(struct cm *cm, const struct cm_identifier *subject, struct list *purged);
 
 /* lookup.c */
 int32_t cm_lookup_start(struct cm_identifier *identifier, crpc_error *error);
-/* Hands the result over and ends the lookup. */
+/* Takes the result, and ends the lookup. */
 int cm_lookup_take(struct cm_identifier *identifier, struct addrinfo **addresses);
 void cm_lookup_cancel(struct cm_identifier *identifier);
 
-/* route.c, of the thread */
+/* route.c: called by the cm thread */
 void cm_route_next(struct cm_identifier *identifier);
 void cm_route_event(struct cm_identifier *identifier, enum rdma_cm_event_type type, int status);
 bool cm_same_port(const struct cm *cm, const struct rdma_cm_id *id);
 
-/* request.c, of the thread */
+/* request.c: called by the cm thread */
 void cm_incoming(struct cm_identifier *listener, struct rdma_cm_id *id,
                  const struct rdma_conn_param *parameters);
 void cm_turn_away(struct rdma_cm_id *id, uint32_t reason);
@@ -129,7 +132,7 @@ int32_t cm_resolve_error(const char *target, int os_error, crpc_error *error);
 int32_t cm_other_device_error(const char *target, const struct nic *nic,
                               const struct rdma_cm_id *id, crpc_error *error);
 int32_t cm_connect_error(const char *target, int os_error, crpc_error *error);
-/* Fills error; says whether the peer's private data are the application's. */
+/* Fills *error. Returns true if the private data comes from the peer's application. */
 bool cm_reject_error(const char *target, int reason, const uint8_t *private_data,
                      uint32_t private_bytes, crpc_error *error);
 

@@ -1,10 +1,10 @@
-/* registration.h: memory that is registered with one nic or several, and a cache of registrations for
- * memory that nobody has registered.
+/* registration.h: registers memory with one nic or several, and keeps a cache of registrations for
+ * memory that the application has not registered.
  *
  *   registration.c  one registration
  *   cache.c         the cache
  *
- * One thread at a time uses a registrar, its registrations and its cache.
+ * Only one thread at a time may use a registrar, its registrations and its cache.
  */
 #ifndef CORE_REGISTRATION_REGISTRATION_H
 #define CORE_REGISTRATION_REGISTRATION_H
@@ -18,7 +18,8 @@
 
 #define REGISTRATION_NICS_MAX CRPC_RAILS_MAX
 
-/* The nics that share registrations. They and the log stay the caller's and must outlive it. */
+/* The nics that share registrations. The nics and the log stay the caller's, and must outlive
+ * it. */
 struct registrar {
     struct nic *nics[REGISTRATION_NICS_MAX];
     uint32_t nic_count;
@@ -29,33 +30,35 @@ struct registration {
     uint64_t address;
     uint64_t bytes;
     uint32_t access; /* CRPC_ACCESS_* */
-    uint32_t nics;   /* mask of those that have it */
-    uint32_t users;  /* ops that are open */
+    uint32_t nics;   /* mask of the nics that have registered it */
+    uint32_t users;  /* open ops that use it */
     struct nic_keys keys[REGISTRATION_NICS_MAX];
 };
 
-/* Registers with all nics; one that cannot is left out of registration->nics, unless none can: then
- * the first error is returned. fd < 0: plain memory; otherwise `bytes` of the dma-buf from fd_offset
- * on, which the nics know by `address`. */
+/* Registers memory with all nics. A nic that fails is left out of registration->nics. If all fail,
+ * returns the first error. If fd < 0, this is plain memory; otherwise it is `bytes` of the dma-buf
+ * fd from fd_offset, which the nics address from `address` on. */
 int32_t registration_make(const struct registrar *registrar, uint64_t address, uint64_t bytes,
                           uint32_t access, int fd, uint64_t fd_offset,
                           struct registration *registration, crpc_error *error);
-/* registration->users must be 0. Allowed for one that is all zeros. */
+/* Deregisters memory. registration->users must be 0. Does nothing if the registration is all
+ * zeros. */
 void registration_end(const struct registrar *registrar, struct registration *registration);
 
 struct registration_cache;
 
-/* The registrar stays the caller's and must outlive the cache. */
+/* Creates a cache. The registrar stays the caller's, and must outlive the cache. */
 int32_t registration_cache_create(const struct registrar *registrar,
                                   struct registration_cache **cache, crpc_error *error);
-/* No op uses its registrations any more. Allowed for NULL. */
+/* Frees a cache with all registrations, which no op may use any more. NULL is allowed. */
 void registration_cache_destroy(struct registration_cache *cache);
-/* The registration that has [address, address + bytes), bytes > 0, from the cache or made now, with
- * the right to be written by peers where the memory can be written. It stays until it is forgotten, or
- * evicted when users is 0. */
+/* Finds a registration that contains [address, address + bytes), bytes > 0, or makes one. Peers may
+ * write to it, unless the memory is read-only. The registration belongs to the cache. It stays
+ * valid until it is forgotten or evicted, and at least while users is not 0. */
 int32_t registration_cache_get(struct registration_cache *cache, uint64_t address, uint64_t bytes,
                                struct registration **registration, crpc_error *error);
-/* How many were taken out; CRPC_E_BUSY if an op uses one of them. bytes 0: all. */
+/* Removes all registrations that overlap [address, address + bytes), or all if bytes is 0. Returns
+ * how many, or CRPC_E_BUSY if an op uses one of them; then it removes none. */
 int32_t registration_cache_forget(struct registration_cache *cache, uint64_t address,
                                   uint64_t bytes);
 void registration_cache_info(const struct registration_cache *cache, crpc_cache_info *info);
