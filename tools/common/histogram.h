@@ -1,7 +1,7 @@
-/* histogram.h: latencies in logarithmic bins of 0.5 % width, from 10 ns to 1000 s.
+/* histogram.h: counts latencies in logarithmic bins of 0.5 % width, from 10 ns to 1000 s.
  *
- * HdrHistogram_c is no package of Debian 12, and GSL's histograms are GPL: this is
- * Boost.Histogram, which has logarithmic axes, behind a C interface.
+ * This is a C interface to Boost.Histogram, which has logarithmic axes. Debian 12 has no package of
+ * HdrHistogram_c, and GSL's histograms are under the GPL.
  */
 #ifndef TOOLS_COMMON_HISTOGRAM_H
 #define TOOLS_COMMON_HISTOGRAM_H
@@ -14,7 +14,7 @@ extern "C" {
 
 struct histogram;
 
-/* NULL if there is no memory. */
+/* Returns NULL if there is no memory. The caller frees it with histogram_destroy. */
 struct histogram *histogram_create(void);
 void histogram_destroy(struct histogram *histogram);
 
@@ -24,7 +24,7 @@ void histogram_reset(struct histogram *histogram);
 uint64_t histogram_count(const struct histogram *histogram);
 uint64_t histogram_max_ns(const struct histogram *histogram);
 double histogram_mean_ns(const struct histogram *histogram);
-/* The upper edge of the bin below which `percent` of all lie; 0 if there are none. */
+/* Returns the upper edge of the bin that contains the percentile; 0 if nothing was recorded. */
 uint64_t histogram_percentile_ns(const struct histogram *histogram, double percent);
 
 #ifdef __cplusplus

@@ -6,9 +6,9 @@
 #include <stddef.h>
 #include <stdio.h>
 
-/* That of the library which was loaded, "0.1.0". Returns text. */
+/* Writes the version of the loaded library, e.g. "0.1.0". Returns text. */
 const char *version_text(char *text, size_t bytes);
-/* For argp_program_version_hook: "copyrpc-info 0.1.0". */
+/* For argp_program_version_hook. Prints e.g. "copyrpc-info 0.1.0". */
 void version_print(FILE *stream, struct argp_state *state);
 
 #endif

@@ -1,4 +1,4 @@
-/* rails.h: which rails a context would open by itself, and why no others. */
+/* rails.h: finds the rails that a context opens by default, and why it opens no others. */
 #ifndef TOOLS_INFO_RAILS_H
 #define TOOLS_INFO_RAILS_H
 
@@ -15,12 +15,12 @@ struct left_out {
 struct rails {
     uint32_t count;
     crpc_rail_info rails[CRPC_RAILS_MAX];
-    crpc_error error; /* why there is none at all */
+    crpc_error error; /* why there is no rail at all */
     uint32_t left_out_count;
     struct left_out left_out[LEFT_OUT_MAX]; /* the other ports */
 };
 
-/* Opens a context for a moment, with no options but CRPC_CONTEXT_RAILS. */
+/* Opens a context for a moment, with CRPC_CONTEXT_RAILS and no other options. */
 void rails_find(struct rails *rails);
 
 #endif

@@ -7,6 +7,7 @@
 #include <jansson.h>
 
 #include "../common/text.h"
+#include "latency.h"
 
 /* ---- Progress -------------------------------------------------------------------------------- */
 
@@ -89,16 +90,6 @@ static json_t *rails_json(const struct channel_result *result)
                       (json_int_t)stats->rail_recoveries[i]));
     }
     return rails;
-}
-
-static json_t *latency_json(const struct histogram *latency)
-{
-    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:f}", "p50",
-                     (json_int_t)histogram_percentile_ns(latency, 50), "p90",
-                     (json_int_t)histogram_percentile_ns(latency, 90), "p99",
-                     (json_int_t)histogram_percentile_ns(latency, 99), "p99.9",
-                     (json_int_t)histogram_percentile_ns(latency, 99.9), "max",
-                     (json_int_t)histogram_max_ns(latency), "mean", histogram_mean_ns(latency));
 }
 
 static json_t *events_json(const struct channel_result *result)
@@ -207,7 +198,6 @@ static void print_rail(const struct channel_result *result, uint32_t index)
 
 static void print_table(const struct perf_options *options, const struct channel_result *result)
 {
-    static const double percents[] = {50, 90, 99, 99.9};
     const crpc_channel_stats *stats = &result->stats;
     const struct flow_report *report = &result->report;
     char text[32], count[32];
@@ -223,13 +213,7 @@ static void print_table(const struct perf_options *options, const struct channel
     for (uint32_t i = 0; i < result->rail_count; i++) {
         print_rail(result, i);
     }
-    printf("  latency ");
-    for (size_t i = 0; i < sizeof(percents) / sizeof(percents[0]); i++) {
-        printf(" p%g %s ", percents[i],
-               text_of_time(histogram_percentile_ns(result->latency, percents[i]), text,
-                            sizeof(text)));
-    }
-    printf(" max %s\n", text_of_time(histogram_max_ns(result->latency), text, sizeof(text)));
+    latency_print(result->latency);
     printf("  a message %.3f data WQEs, %.3f doorbells; the server: %.3f clear-to-sends\n",
            per(stats->data_wqes, result->messages), per(stats->doorbells, result->messages),
            per(report->clear_to_send_wqes, report->messages));

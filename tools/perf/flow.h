@@ -1,9 +1,9 @@
-/* flow.h: one channel of copyrpc-perf --channels: the same on both sides.
+/* flow.h: one channel of copyrpc-perf --channels, on either side.
  *
- * A side that sends has `depth` messages open, one that receives as many receives posted. What is to
- * be sent is in the plan, which travels as the token of the channel. Once the client has sent enough
- * it sends a message of buffers without bytes, and so does the server, followed by a report of what
- * it saw.
+ * A sending side keeps `depth` messages open, and a receiving side keeps as many receives posted.
+ * The plan says what to send; it travels as the token of the channel. When the client has sent
+ * enough, it sends a message of empty buffers, which is the end. The server does the same, and then
+ * sends a report of what it saw.
  */
 #ifndef TOOLS_PERF_FLOW_H
 #define TOOLS_PERF_FLOW_H
@@ -14,20 +14,20 @@
 #define FLOW_BOTH 0x1u   /* the server sends, too */
 #define FLOW_VERIFY 0x2u /* every byte is compared */
 #define FLOW_DEPTH_MAX CRPC_CHANNEL_SLOTS_MAX
-#define FLOW_MEMORY_MAX (UINT64_C(4) << 30) /* of one side */
+#define FLOW_MEMORY_MAX (UINT64_C(4) << 30) /* for one side */
 
-/* What is to be sent: 16 bytes, little-endian. */
+/* Says what to send: 16 bytes, little-endian. */
 struct flow_plan {
     uint8_t version;
     uint8_t flags;
-    uint8_t group; /* buffers of a message */
+    uint8_t group; /* buffers per message */
     uint8_t zero;
     uint32_t depth;
     uint32_t bytes_min; /* of a buffer */
     uint32_t bytes_max;
 };
 
-/* What the server saw, the client's warm-up included. */
+/* What the server saw, including the client's warm-up. */
 struct flow_report {
     uint64_t magic;
     uint64_t messages;
@@ -43,8 +43,8 @@ struct flow_report {
 enum flow_stage {
     FLOW_IDLE,   /* sends nothing */
     FLOW_STREAM, /* sends messages */
-    FLOW_END,    /* the end is to be sent */
-    FLOW_REPORT, /* then the report (server) */
+    FLOW_END,    /* sends the end */
+    FLOW_REPORT, /* sends the report (server) */
     FLOW_DONE,
 };
 
@@ -52,12 +52,12 @@ struct flow_side {
     uint32_t slots;
     uint64_t number;      /* of the next message */
     uint8_t *memory;      /* slots x group x room */
-    uint32_t *left;       /* of each slot: buffers not done */
-    uint32_t *sizes;      /* of each buffer */
-    uint64_t *numbers;    /* of each slot's message */
+    uint32_t *left;       /* for each slot: buffers not done */
+    uint32_t *sizes;      /* for each buffer */
+    uint64_t *numbers;    /* for each slot: number of its message */
     uint32_t *free_slots; /* a stack */
     uint32_t free_count;
-    crpc_channel_op *queue; /* a ring of what is not submitted yet */
+    crpc_channel_op *queue; /* a ring of ops that are not submitted yet */
     uint32_t queue_capacity;
     uint64_t queue_head;
     uint64_t queue_tail;
@@ -71,50 +71,51 @@ struct flow {
     bool lost;
     int32_t lost_status;
     enum flow_stage stage;
-    uint64_t room; /* bytes between buffers */
+    uint64_t room; /* distance of buffers, in bytes */
     uint8_t *memory;
     crpc_region region;
     uint8_t *pattern;
     struct flow_side sending;
     struct flow_side receiving;
-    uint64_t *started_ns;      /* of each slot that sends */
-    struct histogram *latency; /* NULL: not taken */
+    uint64_t *started_ns;      /* for each sending slot */
+    struct histogram *latency; /* NULL = not measured */
     uint64_t messages_sent;    /* acknowledged */
     uint64_t messages_received;
     uint64_t bytes_sent;
     uint64_t bytes_received;
     uint64_t wrong; /* messages of the wrong size or with wrong bytes */
     uint64_t failed;
-    uint64_t streamed;   /* messages queued, but for the end and the report */
-    uint64_t end_number; /* of the peer's end: how many messages it sent */
+    uint64_t streamed;   /* messages queued, except the end and the report */
+    uint64_t end_number; /* of the peer's end, which is how many messages it sent */
     bool end_received;
     bool report_received;
     struct flow_report report;
 };
 
 struct flow_plan flow_plan_of(const struct perf_options *options);
-/* What either side asks of the channel; the plan is its token. */
+/* Returns the channel's options for either side. The plan is the token. */
 crpc_channel_options flow_channel_options(const struct perf_options *options,
                                           const struct flow_plan *plan);
-/* Says that a rail was lost or is used again. */
+/* Prints that a rail was lost or came into use. */
 void flow_tell_rail(const crpc_completion *completion);
 
-/* NULL, or why a plan cannot be followed. */
+/* Returns NULL, or why the plan is not possible. */
 const char *flow_check(const struct flow_plan *plan);
-/* Memory for a channel that is connected or will be. Returns false after it has said why. */
+/* Allocates the memory for a channel, which may be connected later. If it fails, prints why and
+ * returns false. */
 bool flow_open(struct flow *flow, crpc_context *context, const struct flow_plan *plan, bool server);
 void flow_close(struct flow *flow);
-/* The channel is connected: posts the receives. */
+/* Posts the receives of a channel that has connected. */
 void flow_begin(struct flow *flow, crpc_channel channel);
-/* Takes a completion of kind SENT or RECEIVED. */
+/* Handles a completion of kind SENT or RECEIVED. */
 void flow_take(struct flow *flow, const crpc_completion *completion, uint64_t now_ns);
-/* Queues one message to be sent, if a slot is free. */
+/* Queues one message for sending, if a slot is free. Returns false otherwise. */
 bool flow_send(struct flow *flow, uint64_t now_ns);
-/* Sends the end and the report where they are due, and submits what is queued. */
+/* Queues the end and the report when they are due, and submits the queue. */
 void flow_submit(struct flow *flow, uint64_t now_ns);
-/* True if nothing is being sent. */
+/* Returns true if nothing is being sent. */
 bool flow_quiet(const struct flow *flow);
-/* True if all that the peer sent has come, its end included. */
+/* Returns true if everything from the peer has arrived, including its end. */
 bool flow_received_all(const struct flow *flow);
 
 #endif

@@ -1,12 +1,12 @@
-/* perf.h: copyrpc-perf: what its files share.
+/* perf.h: what the files of copyrpc-perf share.
  *
  *   main.c     the command line
  *   server.c   answers
  *   client.c   calls and measures
  *   report.c   progress, table, JSON, the demo's line
  *
- * With --channels, messages over channels instead of calls: flow.c, channel_server.c, channel_client.c,
- * channel_report.c.
+ * With --channels, it sends messages over channels instead of calls: flow.c, channel_server.c,
+ * channel_client.c, channel_report.c.
  */
 #ifndef TOOLS_PERF_PERF_H
 #define TOOLS_PERF_PERF_H
@@ -20,40 +20,41 @@
 #include "../common/histogram.h"
 
 #define PERF_ENDPOINTS_MAX 1024
-#define PERF_DEPTH_MAX 65536 /* calls open over all endpoints */
+#define PERF_DEPTH_MAX 65536 /* open calls on all endpoints together */
 #define PERF_BYTES_MAX (64u << 20)
 
-/* Method 0 asks for an echo; this one for as many bytes as the first four of the request say. */
+/* Method 0 requests an echo. This method requests as many bytes as the first four bytes of the
+ * request say. */
 #define PERF_METHOD_SIZED 1
 
 struct perf_options {
     const char *device;
     const char *address;
     uint32_t request_bytes;
-    uint32_t reply_bytes; /* UINT32_MAX: as the request, echoed and checked */
-    uint32_t depth;       /* calls open on each endpoint */
+    uint32_t reply_bytes; /* UINT32_MAX: the request is echoed, and checked */
+    uint32_t depth;       /* open calls on each endpoint */
     uint32_t endpoints;
     double seconds; /* 0: until `calls` */
     double warmup_seconds;
     uint64_t calls;
     uint32_t ring_bytes;
-    bool wait; /* sleep instead of polling on */
+    bool wait; /* sleep instead of polling continuously */
     bool json;
     bool demo;
     bool progress;
 
-    /* with --channels: request_bytes is the most, `calls` counts messages */
+    /* with --channels: request_bytes is the maximum, and `calls` counts messages */
     bool channels;
     uint32_t bytes_min; /* of a buffer */
-    bool range;         /* --size was one */
+    bool range;         /* --size was a range */
     uint32_t group;
-    uint32_t queue_pairs; /* 0: 1, or as the client wants */
+    uint32_t queue_pairs; /* 0 = 1, or what the client requests */
     uint32_t split;       /* CRPC_SPLIT_* */
     uint32_t rail0_share;
     const char *hint;
-    char rails[CRPC_RAILS_MAX][64]; /* devices; empty: the library chooses */
-    uint32_t rail_mask;             /* 0: all */
-    uint32_t stripe_bytes_min;      /* 0: the library's */
+    char rails[CRPC_RAILS_MAX][64]; /* devices; empty = the library chooses */
+    uint32_t rail_mask;             /* 0 = all */
+    uint32_t stripe_bytes_min;      /* 0 = the library's default */
     bool both;
     bool verify;
 };
@@ -62,10 +63,10 @@ struct perf_result {
     struct histogram *latency;
     double seconds;
     uint64_t sent;
-    uint64_t answered; /* rightly */
+    uint64_t answered; /* correctly */
     uint64_t failed;
-    uint64_t wrong;   /* answers whose bytes are not those sent */
-    crpc_stats stats; /* of the measured time alone */
+    uint64_t wrong;   /* answers with wrong bytes */
+    crpc_stats stats; /* of the measured time only */
     crpc_context_info context;
 };
 
@@ -81,7 +82,7 @@ void report_progress(const struct perf_options *options, double seconds, uint64_
 void report_result(const struct perf_options *options, const struct perf_result *result);
 
 uint64_t perf_now_ns(void);
-/* Says what failed; returns EXIT_FAILURE. */
+/* Prints what failed. Returns EXIT_FAILURE. */
 int perf_failed(const char *what, const char *why);
 crpc_context *perf_open(const struct perf_options *options);
 

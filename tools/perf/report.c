@@ -6,6 +6,7 @@
 #include <jansson.h>
 
 #include "../common/text.h"
+#include "latency.h"
 #include "perf.h"
 
 void report_progress(const struct perf_options *options, double seconds, uint64_t answered,
@@ -38,16 +39,6 @@ static double messages_per_batch(const struct perf_result *result)
                : 0;
 }
 
-static json_t *latency_of(const struct histogram *latency)
-{
-    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:f}", "p50",
-                     (json_int_t)histogram_percentile_ns(latency, 50), "p90",
-                     (json_int_t)histogram_percentile_ns(latency, 90), "p99",
-                     (json_int_t)histogram_percentile_ns(latency, 99), "p99.9",
-                     (json_int_t)histogram_percentile_ns(latency, 99.9), "max",
-                     (json_int_t)histogram_max_ns(latency), "mean", histogram_mean_ns(latency));
-}
-
 static void print_json(const struct perf_options *options, const struct perf_result *result)
 {
     const crpc_stats *stats = &result->stats;
@@ -62,7 +53,7 @@ static void print_json(const struct perf_options *options, const struct perf_res
         (json_int_t)(result->sent - result->answered), "wrong", (json_int_t)result->wrong,
         "seconds", result->seconds, "calls_per_second", (double)result->answered / result->seconds,
         "messages_per_batch", messages_per_batch(result), "latency_ns",
-        latency_of(result->latency));
+        latency_json(result->latency));
     json_t *costs = json_pack(
         "{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "batches",
         per_call(result, stats->batches_sent), "wqes", per_call(result, stats->send_wqes),
@@ -82,7 +73,6 @@ static void print_json(const struct perf_options *options, const struct perf_res
 
 static void print_table(const struct perf_options *options, const struct perf_result *result)
 {
-    static const double percents[] = {50, 90, 99, 99.9};
     const crpc_stats *stats = &result->stats;
     char text[32];
     printf("%s on %s: %u x %u calls of %u B open%s\n", text_of_driver(result->context.driver),
@@ -92,13 +82,7 @@ static void print_table(const struct perf_options *options, const struct perf_re
            text_of_count((double)result->answered / result->seconds, text, sizeof(text)),
            (unsigned long long)result->answered, result->seconds,
            (unsigned long long)(result->sent - result->answered));
-    printf("  latency ");
-    for (size_t i = 0; i < sizeof(percents) / sizeof(percents[0]); i++) {
-        printf(" p%g %s ", percents[i],
-               text_of_time(histogram_percentile_ns(result->latency, percents[i]), text,
-                            sizeof(text)));
-    }
-    printf(" max %s\n", text_of_time(histogram_max_ns(result->latency), text, sizeof(text)));
+    latency_print(result->latency);
     printf("  batches  %.1f calls each; per call %.3f WQEs, %.3f doorbells, %.3f receive WQEs, "
            "%.4f mailbox READs\n",
            messages_per_batch(result), per_call(result, stats->send_wqes),
