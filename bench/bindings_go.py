@@ -24,9 +24,7 @@ ADDRESS = "127.0.0.1:7475"
 
 
 def build(go, env, folder):
-    for package, module in [(".", "bench/bindings_go"), ("./perf_client", "examples/go")]:
-        name = Path(module if package == "." else package).name
-        subprocess.run([go, "build", "-o", os.path.join(folder, name), package], cwd=SOURCE / module, env=env, check=True)
+    subprocess.run([go, "build", "-o", folder + os.sep, "./loop", "./perf_client"], cwd=SOURCE / "bench/go", env=env, check=True)
 
 
 def output(command):
@@ -76,7 +74,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         build(go, env, folder)
         session = [simnic, "run", "--session", f"bench_go.{os.getpid()}", "--"]
-        crossing = output(session + [os.path.join(folder, "bindings_go"), "127.0.0.1:0"])
+        crossing = output(session + [os.path.join(folder, "loop"), "127.0.0.1:0"])
         time.sleep(0.1)
         whole = output(session + [sys.executable, __file__, "rates", folder, str(directory / "tools/copyrpc-perf")])
     within = crossing["go_above_c_ns"] <= ABOVE_C_NS and whole["go_call_of_c"] >= CALL_RATIO

@@ -1,5 +1,5 @@
-/* engine_pair.h: two engines on the in-memory NIC with many connections, for measuring the
- * engine alone. */
+/* engine_pair.h: two engines on the in-memory NIC, with many connections, to measure the engine
+ * alone. */
 #ifndef BENCH_ENGINE_PAIR_H
 #define BENCH_ENGINE_PAIR_H
 
@@ -21,14 +21,15 @@ struct engine_pair {
     struct log log;
 };
 
-/* Exits with a message if anything fails. Only the first connection is ever used. */
+/* Opens both sides. Exits with a message if anything fails. Only the first connection is used. */
 void engine_pair_open(struct engine_pair *pair, uint32_t endpoints);
 void engine_pair_close(struct engine_pair *pair);
 
-/* The four parts of a round: what a program does between two polls. */
-uint32_t engine_pair_submit(struct engine_pair *pair, uint32_t room); /* calls; returns how many */
-uint32_t engine_pair_client_poll(struct engine_pair *pair);           /* returns responses */
-uint32_t engine_pair_server_poll(struct engine_pair *pair);           /* returns requests */
-void engine_pair_reply(struct engine_pair *pair);                     /* to all of them */
+/* The four parts of a round, which is what a program does between two polls. */
+uint32_t engine_pair_submit(struct engine_pair *pair,
+                            uint32_t room);                 /* makes calls; returns how many */
+uint32_t engine_pair_client_poll(struct engine_pair *pair); /* returns responses */
+uint32_t engine_pair_server_poll(struct engine_pair *pair); /* returns requests */
+void engine_pair_reply(struct engine_pair *pair);           /* replies to all requests */
 
 #endif

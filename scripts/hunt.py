@@ -116,7 +116,7 @@ def quarries() -> list[Quarry]:
         Quarry("RPC simulation, sanitized", 1, simulation("sanitize", "rpc/tests/simulate", 5_000_000)),
         Quarry("channel simulation", 1, simulation("gcc", "channel/tests/channel_simulate", 100_000_000)),
         Quarry("channel simulation, sanitized", 1, simulation("sanitize", "channel/tests/channel_simulate", 10_000_000)),
-        Quarry("models, all instances", 1, command("build/gcc/docs/model/flow_control_model", "--all"), once=True),
+        Quarry("models, all instances", 1, command("build/gcc/model/flow_control_model", "--all"), once=True),
         Quarry("mutations of RPC", 1, command("/usr/bin/python3", "core/rpc/tests/mutations.py", "."), once=True),
         Quarry("mutations of channels", 1, command("/usr/bin/python3", "core/channel/tests/mutations.py", "."), once=True),
         Quarry("fuzzing simnic's device", 2, command("./dev", "fuzz", "60")),

@@ -5,4 +5,4 @@
 #help As suite model of ./dev test, and the largest instances of channels besides, which take minutes.
 setup
 build gcc
-exec "$root/build/gcc/docs/model/flow_control_model" --all
+exec "$root/build/gcc/model/flow_control_model" --all

@@ -1,5 +1,5 @@
-// rpc_model.hpp: the RPC flow control of docs/design.md section 3, between two endpoints A and
-// B, in units of 32 bytes.
+// rpc_model.hpp: the RPC flow control of docs/flow-control.md, between two endpoints A and B, in
+// units of 32 bytes.
 #pragma once
 
 #include <array>

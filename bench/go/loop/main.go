@@ -1,8 +1,8 @@
-// bindings_go: what the Go binding adds to a call: a loop in C and the same loop in Go, in turns, in one process on one
+// loop: what the Go binding adds to a call: a loop in C and the same loop in Go, in turns, in one process on one
 // thread, against one echo server in C that is driven by hand. Only the client's part of each round is timed. bindings_go.py
 // runs it, and the rates of whole programs beside it.
 //
-//	bindings_go ADDRESS [ROUNDS]
+//	loop ADDRESS [ROUNDS]
 package main
 
 // #cgo pkg-config: copyrpc
@@ -36,7 +36,7 @@ func main() {
 		rounds, _ = strconv.Atoi(os.Args[2])
 	}
 	if err := run(os.Args[1], rounds); err != nil {
-		fmt.Fprintln(os.Stderr, "bindings_go:", err)
+		fmt.Fprintln(os.Stderr, "loop:", err)
 		os.Exit(1)
 	}
 }

@@ -1,7 +1,0 @@
-module github.com/copyrpc/copyrpc/bench/bindings_go
-
-go 1.21
-
-require github.com/copyrpc/copyrpc/bindings/go v0.0.0
-
-replace github.com/copyrpc/copyrpc/bindings/go => ../../bindings/go
