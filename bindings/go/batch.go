@@ -27,10 +27,7 @@ type batch struct {
 }
 
 func newBatch() *batch {
-	b := &batch{}
-	b.growOps(batchOps)
-	b.growPayload(batchBytes)
-	return b
+	return &batch{ops: grown[Op](nil, batchOps), payload: grown[byte](nil, batchBytes)}
 }
 
 func (b *batch) free() {
@@ -39,30 +36,23 @@ func (b *batch) free() {
 	*b = batch{}
 }
 
-func (b *batch) growOps(room int) {
-	memory := C.realloc(unsafe.Pointer(unsafe.SliceData(b.ops)), C.size_t(room)*C.size_t(unsafe.Sizeof(Op{})))
+// grown gives an array in C memory, with what the one before had, which is gone.
+func grown[T any](array []T, room int) []T {
+	memory := C.realloc(unsafe.Pointer(unsafe.SliceData(array)), C.size_t(room)*C.size_t(unsafe.Sizeof(*new(T))))
 	if memory == nil {
-		panic("copyrpc: no memory for ops") // as Go itself does without memory
+		panic("copyrpc: no memory for ops or payloads") // as Go itself does without memory
 	}
-	b.ops = unsafe.Slice((*Op)(memory), room)
-}
-
-func (b *batch) growPayload(room int) {
-	memory := C.realloc(unsafe.Pointer(unsafe.SliceData(b.payload)), C.size_t(room))
-	if memory == nil {
-		panic("copyrpc: no memory for payloads")
-	}
-	b.payload = unsafe.Slice((*byte)(memory), room)
+	return unsafe.Slice((*T)(memory), room)
 }
 
 // next gives the op to fill, with a copy of the payload in place and everything else to be written by the caller.
 func (b *batch) next(payload []byte) (op *Op, offset uint64) {
 	if b.count == len(b.ops) {
-		b.growOps(2 * b.count)
+		b.ops = grown(b.ops, 2*b.count)
 	}
 	end := b.bytes + len(payload)
 	if end > len(b.payload) {
-		b.growPayload(max(2*len(b.payload), end))
+		b.payload = grown(b.payload, max(2*len(b.payload), end))
 	}
 	offset = uint64(b.bytes)
 	copy(b.payload[b.bytes:end], payload)

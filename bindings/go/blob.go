@@ -2,151 +2,143 @@
 
 package copyrpc
 
-/*
-#include <copyrpc.h>
-*/
-import "C"
-
 import (
 	"context"
 	"sync"
 	"sync/atomic"
-	"unsafe"
 )
 
-// Blob is this side's half of a connection that is made without rdma_cm, for programs that have another way to reach each other:
-// MPI, etcd, a file. Each side makes one, carries its Bytes to the other, and calls Join with what came from there.
+// half is one side of a link that is made without rdma_cm: what is inside of a Blob or a ChannelBlob. It is apart from those so that
+// their finalizers do not hold on to them.
+type half struct {
+	link   *link
+	mutex  sync.Mutex  // of one join at a time
+	joined atomic.Bool // the Endpoint or the Channel has the link now, or nobody
+}
+
+// newHalf makes one side, and the bytes that its peer joins with.
+func (l *link) newHalf(op string, options []Option) (*half, []byte, error) {
+	s, err := settingsOf(op, options)
+	if err != nil {
+		return nil, nil, err
+	}
+	s.endpoint.token_bytes = 0 // there is nobody to be shown it
+	var blob []byte
+	err = l.start(op, s, func() (err error) {
+		l.handle, blob, err = l.poller.raw.blob(l.kind, op, l.id, s)
+		return err
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	return &half{link: l}, blob, nil
+}
+
+// join connects, and waits until that is done, or ctx is. `name` is what the half is called by callers.
+func (h *half) join(ctx context.Context, op, name string, peer []byte) error {
+	h.mutex.Lock()
+	defer h.mutex.Unlock()
+	if h.joined.Load() {
+		return errorf(op, ErrState, "this %s was joined already, or closed", name)
+	}
+	if ctx.Err() != nil {
+		return contextError(op, ctx)
+	}
+	l := h.link
+	err := l.poller.control(op, func() error { return l.poller.raw.join(l.kind, op, l.handle, peer) })
+	if err != nil {
+		return err
+	}
+	h.joined.Store(true)
+	if err = l.established(ctx); err != nil {
+		l.letGo("it could not be joined")
+	}
+	return err
+}
+
+func neverMade(op, name string) error {
+	return errorf(op, ErrClosed, "this %s was never made: make it with New%s", name, name)
+}
+
+func (h *half) close(why string) {
+	if h != nil && !h.joined.Swap(true) {
+		h.link.letGo(why)
+	}
+}
+
+func (h *half) open() bool { return !h.joined.Load() && h.link.open() }
+
+// Blob is one side of a connection that is made without rdma_cm, for programs that can exchange
+// bytes by other means, such as MPI, etcd or a file. Each side makes a Blob, carries its Bytes to
+// the other side, and calls Join with the bytes from there.
 type Blob struct {
 	Bytes []byte // what the peer needs to know, at most 256 bytes
 
 	connection *connection
-	mutex      sync.Mutex   // of one Join at a time
-	joined     *atomic.Bool // the Endpoint has the connection now, or nobody; not in here, so that the finalizer does not hold on to this
+	half       *half
 }
 
-// NewBlob makes one side of a connection. Contexts are shared as by [Dial]. The options are those of Dial, except for the token.
+// NewBlob makes one side of a connection. Contexts are shared as by [Dial]. The options are those
+// of Dial, except for the token.
 func NewBlob(options ...Option) (*Blob, error) {
 	const op = "blob"
-	s, problem := settingsOf(op, options)
-	if problem != nil {
-		return nil, problem
-	}
-	context, release, err := takeContext(op, s)
+	c := newConnection()
+	half, bytes, err := c.newHalf(op, options)
 	if err != nil {
 		return nil, err
 	}
-	p := context.poller
-	c := newConnection(p, "join", s, release)
-	joined := &atomic.Bool{}
-	b := &Blob{connection: c, joined: joined}
-	err = p.control(op, func() error {
-		c.id = p.newID()
-		s.endpoint.user_data = C.uint64_t(c.id)
-		var err error
-		if c.handle, b.Bytes, err = p.raw.blob(op, s); err == nil {
-			p.connections[c.id] = c
-		}
-		return err
-	})
-	if err != nil {
-		letGo(release)
-		return nil, err
-	}
-	warnIfLost(b, func() bool { return !joined.Load() && c.open() }, "a Blob", op)
+	c.op = "join"
+	b := &Blob{Bytes: bytes, connection: c, half: half}
+	warnIfLost(b, half.open, "a Blob", op)
 	return b, nil
 }
 
-// NewBlob is [NewBlob] on this context.
+// NewBlob does the same as [NewBlob], on this context.
 func (c *Context) NewBlob(options ...Option) (*Blob, error) {
-	if _, err := c.valid("blob"); err != nil {
-		return nil, err
-	}
-	return NewBlob(append(options[:len(options):len(options)], WithContext(c))...)
+	return NewBlob(c.among(options)...)
 }
 
-// Join connects with the peer whose Blob had these Bytes, and waits until that is done or ctx is. What is no blob, or damaged, is an
-// ErrProtocol, and another may be joined instead; after any other failure the Blob is used up.
+// Join connects with the peer whose Blob has these Bytes. It waits until the connection is made or
+// ctx is done. Bytes that are no blob, or that are damaged, give ErrProtocol, and other bytes may
+// then be joined. After any other failure, the Blob cannot be used again.
 //
-// Both sides must join: what one sends before the other has joined is repeated by the transport for as long as WithRetry says, by
-// default half a second. Where that may be too short, exchange a word in between. The system may look for the peer's address on
-// the network (ARP) meanwhile, and all that the Context does waits for that.
+// Both sides must join. If one side sends before the other has joined, the transport only resends
+// for as long as WithRetry says, which is half a second by default. If that may be too short, the
+// programs must first tell each other that they have joined. While the system looks up the peer's
+// address on the network (ARP), the whole Context waits.
 func (b *Blob) Join(ctx context.Context, peer []byte) (*Endpoint, error) {
-	const op = "join"
-	if b == nil || b.connection == nil {
-		return nil, errorf(op, ErrClosed, "this Blob was never made: make it with NewBlob")
+	const op, name = "join", "Blob"
+	if b == nil || b.half == nil {
+		return nil, neverMade(op, name)
 	}
-	b.mutex.Lock()
-	defer b.mutex.Unlock()
-	if b.joined.Load() {
-		return nil, errorf(op, ErrState, "this Blob was joined already, or closed")
-	}
-	if ctx.Err() != nil {
-		return nil, contextError(op, ctx)
-	}
-	c := b.connection
-	err := c.poller.control(op, func() error { return c.poller.raw.Join(c.handle, peer) })
-	if err != nil {
-		return nil, err
-	}
-	b.joined.Store(true)
-	endpoint, err := c.wait(ctx)
-	if err != nil {
-		c.letGo("it could not be joined")
-		return nil, err
-	}
-	return endpoint, nil
+	return b.connection.shown(b.half.join(ctx, op, name, peer))
 }
 
-// Close gives up what was not joined; an Endpoint that came of it has its own Close. Closing twice is allowed.
+// Close gives up a Blob that was not joined. An Endpoint that came from Join has its own Close.
+// Closing twice is allowed.
 func (b *Blob) Close() error {
-	if b == nil || b.connection == nil || b.joined.Swap(true) {
-		return nil
+	if b != nil {
+		b.half.close("the Blob was closed")
 	}
-	b.connection.letGo("the Blob was closed")
 	return nil
 }
 
-// Blob makes an endpoint and the bytes that its peer needs for Join. A CompletionConnected follows Join.
+// Blob makes an endpoint, and the bytes that its peer needs for Join. Join is followed by a
+// CompletionConnected.
 func (r *RawContext) Blob(userData uint64, options ...Option) (EndpointHandle, []byte, error) {
 	const op = "blob"
-	if r == nil || r.handle == nil {
-		return 0, nil, newError(op, ErrClosed)
+	s, err := r.settings(op, options)
+	if err != nil {
+		return 0, nil, err
 	}
-	s, problem := settingsOf(op, options)
-	if problem != nil {
-		return 0, nil, problem
-	}
-	s.endpoint.user_data = C.uint64_t(userData)
-	return r.blob(op, s)
-}
-
-func (r *RawContext) blob(op string, s *settings) (EndpointHandle, []byte, error) {
-	blob := make([]byte, C.CRPC_BLOB_BYTES_MAX)
-	bytes := C.uint32_t(len(blob))
-	var endpoint C.crpc_endpoint
-	theirs := newCError()
 	s.endpoint.token_bytes = 0 // there is nobody to be shown it
-	status := C.crpc_endpoint_blob(r.handle, &s.endpoint, &endpoint, unsafe.Pointer(unsafe.SliceData(blob)), &bytes, &theirs)
-	if status < 0 {
-		return 0, nil, fromC(op, status, &theirs)
-	}
-	return EndpointHandle(endpoint.bits), blob[:bytes:bytes], nil
+	handle, blob, err := r.blob(endpoints, op, userData, s)
+	return EndpointHandle(handle), blob, err
 }
 
-// Join connects an endpoint of Blob with the blob of its peer; a CompletionConnected follows. It may block while the system looks
-// for the peer's address on the network (ARP). What is no blob is an ErrProtocol, and changes nothing.
+// Join connects an endpoint of Blob with the blob of its peer. A CompletionConnected follows. Join
+// may block while the system looks up the peer's address on the network (ARP). Bytes that are no
+// blob give ErrProtocol and change nothing.
 func (r *RawContext) Join(endpoint EndpointHandle, peer []byte) error {
-	const op = "join"
-	if r == nil || r.handle == nil {
-		return newError(op, ErrClosed)
-	}
-	if len(peer) == 0 || len(peer) > C.CRPC_BLOB_BYTES_MAX {
-		return errorf(op, ErrProtocol, "%d bytes are no blob; one has 1 to %d", len(peer), C.CRPC_BLOB_BYTES_MAX)
-	}
-	theirs := newCError()
-	status := C.crpc_endpoint_join(r.handle, endpoint.c(), unsafe.Pointer(unsafe.SliceData(peer)), C.uint32_t(len(peer)), &theirs)
-	if status < 0 {
-		return fromC(op, status, &theirs)
-	}
-	return nil
+	return r.join(endpoints, "join", uint64(endpoint), peer)
 }

@@ -8,17 +8,19 @@ import (
 	"time"
 )
 
-// NoReplyBytes is the ReplyBytesMax of a call whose reply has no payload: nothing is set aside for it.
+// NoReplyBytes is the ReplyBytesMax of a call whose reply has no payload. It reserves no room for
+// the reply.
 const NoReplyBytes = -1
 
-// Call is one call in full; Endpoint.Call does for those that need only the payload.
+// Call is one call with all its parameters. Endpoint.Call is enough for calls that only have a
+// payload.
 type Call struct {
 	Method        uint16 // any number; the peer's handler sees it
 	Request       []byte
 	ReplyBytesMax int // the longest reply that the peer may send; 0: the endpoint's default
 }
 
-// Result is what became of one call of a batch.
+// Result is the result of one call of a batch.
 type Result struct {
 	Reply []byte
 	Err   error // nil, *ReplyError or *Error
@@ -165,13 +167,14 @@ func (m *many) keep(view []byte) []byte {
 
 // ---- Calling ------------------------------------------------------------------------------------
 
-// Call sends a request and waits for the reply, which is the caller's to keep. The deadline of ctx is the call's, and when
-// ctx is canceled so is the call; whether the peer acted on it is then not known. Any number of goroutines may call.
+// Call sends a request and waits for the reply, which belongs to the caller. The deadline of ctx is
+// the deadline of the call. Canceling ctx cancels the call; the peer may or may not have acted
+// then. Any number of goroutines may call at once.
 func (endpoint *Endpoint) Call(ctx context.Context, request []byte) ([]byte, error) {
 	return endpoint.one(ctx, 0, request, 0)
 }
 
-// Do is Call with all that can be said about one.
+// Do does the same as Call, with all parameters of a call.
 func (endpoint *Endpoint) Do(ctx context.Context, call Call) ([]byte, error) {
 	return endpoint.one(ctx, call.Method, call.Request, call.ReplyBytesMax)
 }
@@ -217,13 +220,14 @@ func (endpoint *Endpoint) one(ctx context.Context, method uint16, request []byte
 	return reply, nil
 }
 
-// CallBatch makes many calls at once and waits until each has its reply or its error. It fails as a whole, having sent
-// nothing, only if what it was given is wrong, or ctx is done, or the connection is over.
+// CallBatch makes many calls at once, and waits until each has its reply or its error. It returns
+// an error, and sends nothing, only if its arguments are wrong, ctx is done or the connection is
+// over.
 func (endpoint *Endpoint) CallBatch(ctx context.Context, requests [][]byte) ([]Result, error) {
 	return endpoint.batch(ctx, len(requests), source{requests: requests})
 }
 
-// DoBatch is CallBatch with all that can be said about each call.
+// DoBatch does the same as CallBatch, with all parameters of each call.
 func (endpoint *Endpoint) DoBatch(ctx context.Context, calls []Call) ([]Result, error) {
 	return endpoint.batch(ctx, len(calls), source{calls: calls})
 }
@@ -361,9 +365,7 @@ func (c *connection) misfit(op string, requestBytes, replyBytesMax int) error {
 // admit gives a caller its user_data. The connection's mutex is held, here and in gatherCall.
 func (c *connection) admit(op string, p *pending) (uint64, error) {
 	if c.over {
-		e := *c.reason
-		e.Op = op
-		return 0, &e
+		return 0, c.reason.during(op)
 	}
 	userData, ok := c.table.add(p)
 	if !ok {
@@ -382,7 +384,7 @@ func (c *connection) gatherCall(userData uint64, method uint16, request []byte, 
 	}
 	place, offset := c.opened(&c.calls).next(request)
 	*place = Op{
-		Opcode: OpCall, Method: method, Endpoint: c.handle, UserData: userData, PayloadOffset: offset,
+		Opcode: OpCall, Method: method, Endpoint: EndpointHandle(c.handle), UserData: userData, PayloadOffset: offset,
 		PayloadBytes: uint32(len(request)), ReplyBytesMax: replyBytes, TimeoutNs: timeout,
 	}
 }
@@ -395,24 +397,7 @@ func (c *connection) opened(g *gather) *batch {
 	return g.open
 }
 
-// enlist has the poller visit; if it sleeps, it must be kicked too.
-func (c *connection) enlist() {
-	if !c.queued && !c.over {
-		c.queued = true
-		c.poller.enlist(c)
-	}
-}
-
 // ---- Canceling ----------------------------------------------------------------------------------
-
-// cancel has the poller end the calls of a caller; each still gets its result.
-func (c *connection) cancel(userData uint64) {
-	c.mutex.Lock()
-	c.cancels = append(c.cancels, userData)
-	c.enlist()
-	c.mutex.Unlock()
-	c.poller.kick()
-}
 
 // carryOutCancels ends the calls that C does not have yet, and tells C of the others. Both mutexes are held.
 func (c *connection) carryOutCancels() {
@@ -453,5 +438,5 @@ func (c *connection) carryOutCancels() {
 
 func (c *connection) gatherCancel(userData uint64) {
 	place, _ := c.opened(&c.answers).next(nil)
-	*place = Op{Opcode: OpCancel, Endpoint: c.handle, Token: userData}
+	*place = Op{Opcode: OpCancel, Endpoint: EndpointHandle(c.handle), Token: userData}
 }

@@ -3,7 +3,6 @@
 package copyrpc
 
 /*
-#include <stdlib.h>
 #include <copyrpc.h>
 
 // With addresses as integers, as in raw.go.
@@ -19,7 +18,7 @@ import (
 	"unsafe"
 )
 
-// ChannelHandle names a channel of a [RawContext]; zero is none.
+// ChannelHandle names a channel of a [RawContext]. Zero is no channel.
 type ChannelHandle uint64
 
 // Opcodes of a [ChannelOp].
@@ -47,8 +46,8 @@ const (
 	ShareWhole     = 1024                     // of SetShare: rail 0 carries everything
 )
 
-// ChannelOp is a crpc_channel_op: what SubmitChannel takes an array of. capi/copyrpc.h says which opcode names which fields; the
-// others are zero.
+// ChannelOp is a crpc_channel_op. SubmitChannel accepts an array of them. capi/copyrpc.h says which
+// fields each opcode uses; the others must be zero.
 type ChannelOp struct {
 	Opcode    uint8
 	Flags     uint8
@@ -63,7 +62,7 @@ type ChannelOp struct {
 	Token     uint64
 }
 
-// Channel is the channel of a completion that has the flag CompletionOfChannel.
+// Channel returns the channel of a completion with the flag CompletionOfChannel.
 func (completion *Completion) Channel() ChannelHandle { return ChannelHandle(completion.Endpoint) }
 
 func (completion *Completion) ofChannel() bool { return completion.Flags&CompletionOfChannel != 0 }
@@ -90,12 +89,12 @@ var (
 	_ = [1]struct{}{}[CompletionOfChannel-C.CRPC_COMPLETION_OF_CHANNEL]
 )
 
-// SubmitChannel hands over ChannelOps[:count] and tells how many of them were taken, of a group all or none, and if not all, why:
-// ErrAgain means that there is no room until a CompletionRoom of the channel has come. Buffers must stay as they are until their
-// completion.
+// SubmitChannel submits ChannelOps[:count], and returns how many were accepted; of a group, all or
+// none. If not all were accepted, the status says why. ErrAgain means that there is no room before
+// the next CompletionRoom of the channel. Buffers must not change until their completion.
 func (r *RawContext) SubmitChannel(count int) (int, Status) { return r.SubmitChannelFrom(0, count) }
 
-// SubmitChannelFrom is SubmitChannel of ChannelOps[first:first+count].
+// SubmitChannelFrom does the same as SubmitChannel, for ChannelOps[first:first+count].
 func (r *RawContext) SubmitChannelFrom(first, count int) (int, Status) {
 	if r == nil || r.handle == nil {
 		return 0, ErrClosed
@@ -119,9 +118,9 @@ func (r *RawContext) submitChannel(ops *ChannelOp, count int) (int, Status) {
 // ---- Connecting ---------------------------------------------------------------------------------
 
 // channelOptions gives what the options say of a channel; what they say of connections in general was kept for endpoints.
-func (s *settings) channelOptions(userData uint64) *C.crpc_channel_options {
+func (s *settings) channelOptions() *C.crpc_channel_options {
 	options := &s.channel
-	options.user_data = C.uint64_t(userData)
+	options.user_data = s.endpoint.user_data
 	options.connect_timeout_ns = s.endpoint.connect_timeout_ns
 	options.keepalive_ns = s.endpoint.keepalive_ns
 	options.retry_timeout, options.retry_count = s.endpoint.retry_timeout, s.endpoint.retry_count
@@ -129,120 +128,51 @@ func (s *settings) channelOptions(userData uint64) *C.crpc_channel_options {
 	return options
 }
 
-// ConnectChannel starts to connect to a listener of ListenChannels; a CompletionConnected with the channel's userData follows.
+// ConnectChannel starts to connect to a listener of ListenChannels. A CompletionConnected with the
+// channel's userData follows.
 func (r *RawContext) ConnectChannel(address string, userData uint64, options ...Option) (ChannelHandle, error) {
-	op := "connect channel " + address
-	if r == nil || r.handle == nil {
-		return 0, newError(op, ErrClosed)
-	}
-	s, problem := settingsOf(op, options)
-	if problem != nil {
-		return 0, problem
-	}
-	return r.connectChannel(op, address, userData, s)
+	return connectRaw[ChannelHandle](r, channels, "connect channel "+address, address, userData, options)
 }
 
-func (r *RawContext) connectChannel(op, address string, userData uint64, s *settings) (ChannelHandle, error) {
-	name := C.CString(address)
-	defer C.free(unsafe.Pointer(name))
-	var channel C.crpc_channel
-	theirs := newCError()
-	if status := C.crpc_channel_connect(r.handle, name, s.channelOptions(userData), &channel, &theirs); status < 0 {
-		return 0, fromC(op, status, &theirs)
-	}
-	return ChannelHandle(channel.bits), nil
-}
-
-// AcceptChannel accepts the channel of a CompletionConnectRequest; a CompletionConnected with userData follows.
+// AcceptChannel accepts the channel of a CompletionConnectRequest. A CompletionConnected with
+// userData follows.
 func (r *RawContext) AcceptChannel(channel ChannelHandle, userData uint64, options ...Option) error {
-	const op = "accept channel"
-	if r == nil || r.handle == nil {
-		return newError(op, ErrClosed)
-	}
-	s, problem := settingsOf(op, options)
-	if problem != nil {
-		return problem
-	}
-	return r.acceptChannel(op, channel, userData, s)
+	return r.acceptRaw(channels, "accept channel", uint64(channel), userData, options)
 }
 
-func (r *RawContext) acceptChannel(op string, channel ChannelHandle, userData uint64, s *settings) error {
-	theirs := newCError()
-	if status := C.crpc_channel_accept(r.handle, channel.c(), s.channelOptions(userData), &theirs); status < 0 {
-		return fromC(op, status, &theirs)
-	}
-	return nil
-}
-
-// RejectChannel rejects it; the peer's DialChannel fails with ErrRefused and shows `reason`.
+// RejectChannel rejects the channel of a CompletionConnectRequest. The peer's DialChannel fails
+// with ErrRefused and shows `reason`.
 func (r *RawContext) RejectChannel(channel ChannelHandle, reason uint32) error {
-	if r == nil || r.handle == nil {
-		return newError("reject channel", ErrClosed)
-	}
-	return asError("reject channel", C.crpc_channel_reject(r.handle, channel.c(), C.uint32_t(reason)))
+	return r.reject(channels, "reject channel", uint64(channel), reason)
 }
 
-// ListenChannels listens on `address`, one of rail 0, for peers that want channels; completions show userData. ListenerInfo and
-// CloseListener are for both kinds of listeners.
+// ListenChannels listens for channels on `address`, an address of rail 0. Completions show
+// userData. ListenerInfo and CloseListener work for both kinds of listeners.
 func (r *RawContext) ListenChannels(address string, userData uint64, options ...Option) (ListenerHandle, error) {
-	op := "listen for channels " + address
-	if r == nil || r.handle == nil {
-		return 0, newError(op, ErrClosed)
-	}
-	s, problem := settingsOf(op, options)
-	if problem != nil {
-		return 0, problem
-	}
-	s.listener |= C.CRPC_LISTENER_CHANNELS
-	return r.listen(op, address, userData, s)
+	return r.listenRaw(channels, "listen for channels "+address, address, userData, options)
 }
 
-// ChannelBlob makes a channel and the bytes that its peer needs for JoinChannel. A CompletionConnected follows that.
+// ChannelBlob makes a channel, and the bytes that its peer needs for JoinChannel. JoinChannel is
+// followed by a CompletionConnected.
 func (r *RawContext) ChannelBlob(userData uint64, options ...Option) (ChannelHandle, []byte, error) {
 	const op = "channel blob"
-	if r == nil || r.handle == nil {
-		return 0, nil, newError(op, ErrClosed)
+	s, err := r.settings(op, options)
+	if err != nil {
+		return 0, nil, err
 	}
-	s, problem := settingsOf(op, options)
-	if problem != nil {
-		return 0, nil, problem
-	}
-	return r.channelBlob(op, userData, s)
+	handle, blob, err := r.blob(channels, op, userData, s)
+	return ChannelHandle(handle), blob, err
 }
 
-func (r *RawContext) channelBlob(op string, userData uint64, s *settings) (ChannelHandle, []byte, error) {
-	blob := make([]byte, C.CRPC_BLOB_BYTES_MAX)
-	bytes := C.uint32_t(len(blob))
-	var channel C.crpc_channel
-	theirs := newCError()
-	status := C.crpc_channel_blob(r.handle, s.channelOptions(userData), &channel, unsafe.Pointer(unsafe.SliceData(blob)), &bytes,
-		&theirs)
-	if status < 0 {
-		return 0, nil, fromC(op, status, &theirs)
-	}
-	return ChannelHandle(channel.bits), blob[:bytes:bytes], nil
-}
-
-// JoinChannel connects a channel of ChannelBlob with the blob of its peer, as Join does for endpoints.
+// JoinChannel connects a channel of ChannelBlob with the blob of its peer, as Join does for
+// endpoints.
 func (r *RawContext) JoinChannel(channel ChannelHandle, peer []byte) error {
-	const op = "join channel"
-	if r == nil || r.handle == nil {
-		return newError(op, ErrClosed)
-	}
-	if len(peer) == 0 || len(peer) > C.CRPC_BLOB_BYTES_MAX {
-		return errorf(op, ErrProtocol, "%d bytes are no blob; one has 1 to %d", len(peer), C.CRPC_BLOB_BYTES_MAX)
-	}
-	theirs := newCError()
-	status := C.crpc_channel_join(r.handle, channel.c(), unsafe.Pointer(unsafe.SliceData(peer)), C.uint32_t(len(peer)), &theirs)
-	if status < 0 {
-		return fromC(op, status, &theirs)
-	}
-	return nil
+	return r.join(channels, "join channel", uint64(channel), peer)
 }
 
 // ---- Steering and parting -----------------------------------------------------------------------
 
-// SetShare has rail 0 carry so many parts of 1024 of what is posted from now on.
+// SetShare makes rail 0 carry rail0 / 1024 of everything that is posted from now on.
 func (r *RawContext) SetShare(channel ChannelHandle, rail0 int) error {
 	const op = "set share"
 	if r == nil || r.handle == nil {
@@ -251,56 +181,25 @@ func (r *RawContext) SetShare(channel ChannelHandle, rail0 int) error {
 	if rail0 < 0 || rail0 > ShareWhole {
 		return errorf(op, ErrInvalid, "the share is %d; it counts parts of %d, and is at most that", rail0, ShareWhole)
 	}
-	return asError(op, C.crpc_channel_set_share(r.handle, channel.c(), C.uint32_t(rail0)))
+	return asError(op, C.crpc_channel_set_share(r.handle, channel.c(), C.uint32_t(rail0)), nil)
 }
 
-// DisconnectChannel takes leave: sends finish for which the peer posts receives, for at most `limit`; a CompletionDisconnected
-// follows.
+// DisconnectChannel disconnects gracefully: open sends finish as the peer posts receives for them,
+// for at most `limit`. A CompletionDisconnected follows.
 func (r *RawContext) DisconnectChannel(channel ChannelHandle, limit time.Duration) error {
-	const op = "disconnect channel"
-	if r == nil || r.handle == nil {
-		return newError(op, ErrClosed)
-	}
-	if limit < 0 {
-		return errorf(op, ErrInvalid, "the timeout is %v; a time cannot be negative", limit)
-	}
-	timeout := C.uint64_t(limit)
-	if limit == Forever {
-		timeout = C.CRPC_FOREVER
-	}
-	return asError(op, C.crpc_channel_disconnect(r.handle, channel.c(), timeout))
+	return r.disconnect(channels, "disconnect channel", uint64(channel), limit)
 }
 
-// CloseChannel ends a channel at once; what is open completes with ErrClosed in the next polls, and nothing of the peer lands in
-// buffers any more.
+// CloseChannel ends a channel at once. Open ops complete with ErrClosed in the next polls, and the
+// peer can no longer write to their buffers.
 func (r *RawContext) CloseChannel(channel ChannelHandle) error {
-	if r == nil || r.handle == nil {
-		return newError("close channel", ErrClosed)
-	}
-	return asError("close channel", C.crpc_channel_close(r.handle, channel.c()))
+	return r.close(channels, "close channel", uint64(channel))
 }
 
-// ChannelError tells why a channel could not connect or was disconnected; nil if neither.
+// ChannelError returns why a channel could not connect or was disconnected; nil if neither has
+// happened.
 func (r *RawContext) ChannelError(channel ChannelHandle) error {
-	const op = "channel"
-	if r == nil || r.handle == nil {
-		return newError(op, ErrClosed)
-	}
-	if e := r.channelError(op, channel); e != nil {
-		return e
-	}
-	return nil
-}
-
-func (r *RawContext) channelError(op string, channel ChannelHandle) *Error {
-	theirs := newCError()
-	if status := C.crpc_channel_get_error(r.handle, channel.c(), &theirs); status < 0 {
-		return newError(op, Status(status))
-	}
-	if theirs.status == 0 {
-		return nil
-	}
-	return fromC(op, theirs.status, &theirs)
+	return r.failed(channels, "channel", uint64(channel))
 }
 
 func (channel ChannelHandle) c() C.crpc_channel { return C.crpc_channel{bits: C.uint64_t(channel)} }

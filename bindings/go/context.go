@@ -16,19 +16,20 @@ import (
 	"unsafe"
 )
 
-// Context is one opened RDMA device with one goroutine that polls it. Endpoints and listeners are made from it with
-// [Context.Dial] and [Context.Listen]. All methods may be called from any goroutine.
+// Context is one opened RDMA device, and a goroutine that polls it. [Context.Dial] and
+// [Context.Listen] make endpoints and listeners from it. All methods may be called from any
+// goroutine.
 type Context struct {
 	poller *poller
-	shared bool
 }
 
-// Open opens a device. Programs that do not care which device it is use [Dial] and [Listen], which share a context for each device.
+// Open opens a device. Programs that do not care which device they use can call [Dial] and
+// [Listen], which share one context per device.
 func Open(options ...Option) (*Context, error) {
 	const op = "open"
-	s, problem := settingsOf(op, options)
-	if problem != nil {
-		return nil, problem
+	s, err := settingsOf(op, options)
+	if err != nil {
+		return nil, err
 	}
 	p, err := startPoller(op, s)
 	if err != nil {
@@ -44,8 +45,8 @@ func Open(options ...Option) (*Context, error) {
 	return c, nil
 }
 
-// Close closes everything that was made from the context, which then need not be closed by itself; calls that are pending fail
-// with ErrClosed. Closing twice is allowed.
+// Close closes the context and everything made from it. Pending calls fail with ErrClosed. Closing
+// twice is allowed.
 func (c *Context) Close() error {
 	if c == nil || c.poller == nil {
 		return nil
@@ -54,11 +55,34 @@ func (c *Context) Close() error {
 	return nil
 }
 
+const neverOpened = "this Context was never opened: make it with copyrpc.Open"
+
 func (c *Context) valid(op string) (*poller, error) {
 	if c == nil || c.poller == nil {
-		return nil, errorf(op, ErrClosed, "this Context was never opened: make it with copyrpc.Open")
+		return nil, errorf(op, ErrClosed, neverOpened)
 	}
 	return c.poller, nil
+}
+
+// among adds this context to what Dial and its like are told.
+func (c *Context) among(options []Option) []Option {
+	return append(options[:len(options):len(options)], func(s *settings) {
+		if c == nil || c.poller == nil {
+			s.problem = errorf("", ErrClosed, neverOpened)
+		}
+		s.context = c
+	})
+}
+
+// asked gives what the raw context, which is the poller's, says.
+func asked[T any](c *Context, op string, ask func(*RawContext) (T, error)) (answer T, err error) {
+	p, err := c.valid(op)
+	if err != nil {
+		return answer, err
+	}
+	p.mutex.Lock()
+	defer p.mutex.Unlock()
+	return ask(p.raw)
 }
 
 // warnIfLost has the garbage collector tell of an object that nobody closed and that still holds something open, and do no
@@ -78,8 +102,8 @@ func warnIfLost[T any](object *T, open func() bool, name, made string) {
 type sharedKey C.crpc_context_options
 
 type sharedContext struct {
-	context *Context
-	users   int
+	poller *poller
+	users  int
 }
 
 var (
@@ -87,10 +111,17 @@ var (
 	shared      = map[sharedKey]*sharedContext{}
 )
 
-// takeContext gives the context that was asked for, and what to call when its user is closed; nil: nothing.
-func takeContext(op string, s *settings) (*Context, func(), error) {
+// takeContext gives the poller of the context that was asked for, and what to call when its user is closed; nil: nothing.
+func takeContext(op string, s *settings, rails bool) (*poller, func(), error) {
+	if rails {
+		s.device.flags |= C.CRPC_CONTEXT_RAILS
+	}
 	if s.context != nil {
-		return s.context, nil, nil
+		p := s.context.poller
+		if rails && !p.rails && !p.closed.Load() {
+			return nil, nil, errorf(op, ErrState, "this Context has no rails: give Open the option WithRails")
+		}
+		return p, nil, nil
 	}
 	sharedMutex.Lock()
 	defer sharedMutex.Unlock()
@@ -101,12 +132,12 @@ func takeContext(op string, s *settings) (*Context, func(), error) {
 		if err != nil {
 			return nil, nil, err
 		}
-		entry = &sharedContext{context: &Context{poller: p, shared: true}}
+		entry = &sharedContext{poller: p}
 		shared[key] = entry
 	}
 	entry.users++
 	var once sync.Once
-	return entry.context, func() { once.Do(func() { leaveShared(key, entry) }) }, nil
+	return entry.poller, func() { once.Do(func() { leaveShared(key, entry) }) }, nil
 }
 
 // letGo is `release` of takeContext, if there is one.
@@ -123,13 +154,13 @@ func leaveShared(key sharedKey, entry *sharedContext) {
 	entry.users--
 	if entry.users == 0 {
 		delete(shared, key)
-		entry.context.Close()
+		entry.poller.close()
 	}
 }
 
 // ---- Asking -------------------------------------------------------------------------------------
 
-// ContextInfo is what a context runs on.
+// ContextInfo describes a context and its device.
 type ContextInfo struct {
 	Device          string // e.g. "mlx5_0"
 	Driver          string // e.g. "verbs"
@@ -149,27 +180,15 @@ type ContextInfo struct {
 	CQECompression  bool // completions that are alike share an entry
 }
 
-// Info tells what the context runs on.
-func (c *Context) Info() (ContextInfo, error) {
-	const op = "context info"
-	p, err := c.valid(op)
+// Info describes the context and its device.
+func (c *Context) Info() (ContextInfo, error) { return asked(c, "context info", (*RawContext).Info) }
+
+// Info describes the context and its device.
+func (r *RawContext) Info() (ContextInfo, error) {
+	info := C.crpc_context_info{struct_size: C.sizeof_crpc_context_info}
+	err := r.ask("context info", func() C.int32_t { return C.crpc_context_get_info(r.handle, &info) })
 	if err != nil {
 		return ContextInfo{}, err
-	}
-	p.mutex.Lock()
-	defer p.mutex.Unlock()
-	return p.raw.Info()
-}
-
-// Info tells what the context runs on.
-func (r *RawContext) Info() (ContextInfo, error) {
-	const op = "context info"
-	if r == nil || r.handle == nil {
-		return ContextInfo{}, newError(op, ErrClosed)
-	}
-	info := C.crpc_context_info{struct_size: C.sizeof_crpc_context_info}
-	if status := C.crpc_context_get_info(r.handle, &info); status < 0 {
-		return ContextInfo{}, newError(op, Status(status))
 	}
 	return ContextInfo{
 		Device: text(info.device[:]), Driver: text(info.driver_name[:]), Port: int(info.port), GIDIndex: int(info.gid_index),
@@ -183,7 +202,7 @@ func (r *RawContext) Info() (ContextInfo, error) {
 	}, nil
 }
 
-// Stats are counters since the context or the endpoint was made; capi/copyrpc.h says what each means.
+// Stats are counters since the context or the endpoint was created. capi/copyrpc.h explains each.
 type Stats struct {
 	Calls, Responses, CallsFailed, Requests, Replies, LateResponses uint64
 	BatchesSent, BatchesReceived, BytesSent, BytesReceived          uint64
@@ -192,7 +211,12 @@ type Stats struct {
 	UnknownCompletions, ProtocolErrors                              uint64
 }
 
-func statsOf(s *C.crpc_stats) Stats {
+// stats reads the counters of a context or an endpoint.
+func (r *RawContext) stats(op string, read func(*C.crpc_stats) C.int32_t) (Stats, error) {
+	s := C.crpc_stats{struct_size: C.sizeof_crpc_stats}
+	if err := r.ask(op, func() C.int32_t { return read(&s) }); err != nil {
+		return Stats{}, err
+	}
 	return Stats{
 		Calls: uint64(s.calls), Responses: uint64(s.responses), CallsFailed: uint64(s.calls_failed),
 		Requests: uint64(s.requests), Replies: uint64(s.replies), LateResponses: uint64(s.late_responses),
@@ -203,31 +227,15 @@ func statsOf(s *C.crpc_stats) Stats {
 		Completions: uint64(s.completions), Refused: uint64(s.refused), Polls: uint64(s.polls),
 		PollsEmpty: uint64(s.polls_empty), UnknownCompletions: uint64(s.unknown_completions),
 		ProtocolErrors: uint64(s.protocol_errors),
-	}
+	}, nil
 }
 
-// Stats reads the context's counters.
-func (c *Context) Stats() (Stats, error) {
-	p, err := c.valid("context stats")
-	if err != nil {
-		return Stats{}, err
-	}
-	p.mutex.Lock()
-	defer p.mutex.Unlock()
-	return p.raw.Stats()
-}
+// Stats reads the counters of the context.
+func (c *Context) Stats() (Stats, error) { return asked(c, "context stats", (*RawContext).Stats) }
 
-// Stats reads the context's counters.
+// Stats reads the counters of the context.
 func (r *RawContext) Stats() (Stats, error) {
-	const op = "context stats"
-	if r == nil || r.handle == nil {
-		return Stats{}, newError(op, ErrClosed)
-	}
-	stats := C.crpc_stats{struct_size: C.sizeof_crpc_stats}
-	if status := C.crpc_context_get_stats(r.handle, &stats); status < 0 {
-		return Stats{}, newError(op, Status(status))
-	}
-	return statsOf(&stats), nil
+	return r.stats("context stats", func(stats *C.crpc_stats) C.int32_t { return C.crpc_context_get_stats(r.handle, stats) })
 }
 
 // DeviceInfo describes one port of one RDMA device of this machine.
@@ -261,7 +269,8 @@ func driversOf(bits C.uint32_t) []string {
 	return names
 }
 
-// Devices lists the ports of all RDMA devices. None is no error.
+// Devices lists the ports of all RDMA devices. A machine without devices gives an empty list, not
+// an error.
 func Devices() ([]DeviceInfo, error) {
 	var devices []DeviceInfo
 	for index := 0; ; index++ {

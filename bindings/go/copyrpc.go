@@ -1,14 +1,16 @@
-// Package copyrpc is RPC over RDMA: calls in batches, written by the NIC straight into the peer's memory.
+// Package copyrpc is RPC over RDMA: calls travel in batches, which the NIC writes directly into the
+// peer's memory.
 //
-// There are two levels. The idiomatic one is [Dial], [Listen], [Endpoint.Call] and [Listener.Serve]: any number of goroutines
-// may call at once; one goroutine for each [Context] gathers what they send into batches, and hands out what comes back. The
-// low one is [RawContext]: arrays of ops and completions in C memory, for one goroutine, at C's speed.
+// There are two levels. The idiomatic level is [Dial], [Listen], [Endpoint.Call] and
+// [Listener.Serve]. Any number of goroutines may call at once. One goroutine for each [Context]
+// gathers their calls into batches, and distributes the results. The low level is [RawContext]:
+// arrays of ops and completions in C memory, for one goroutine, at the speed of C.
 //
-// Beside calls there are messages: [DialChannel], [ListenChannels], [Channel.Send] and [Channel.Receive] move what is large between
-// registered buffers, striped over two ports.
+// Besides calls there are messages: [DialChannel], [ListenChannels], [Channel.Send] and
+// [Channel.Receive] move large data between registered buffers, striped over two ports.
 //
-// Errors are of type [*Error], or [*ReplyError] where the peer itself answered with a status; errors.Is compares with the
-// statuses: errors.Is(err, copyrpc.ErrTimeout).
+// Errors have the type [*Error], or [*ReplyError] if the peer itself answered with a status.
+// errors.Is compares them with statuses: errors.Is(err, copyrpc.ErrTimeout).
 package copyrpc
 
 /*
@@ -23,20 +25,20 @@ import (
 	"unsafe"
 )
 
-// Version tells the version of the C library that was loaded, e.g. "0.1.0".
+// Version returns the version of the loaded C library, e.g. "0.1.0".
 func Version() string {
 	version := uint32(C.crpc_version())
 	return fmt.Sprintf("%d.%d.%d", version>>16, version>>8&0xff, version&0xff)
 }
 
-// Warn gets what has no caller to be returned to: a handler that panicked, an object that was never closed. Set it before the
-// package is first used.
+// Warn gets messages that cannot be returned to a caller: a handler has panicked, or an object was
+// never closed. Set it before the first use of the package.
 var Warn = func(text string) { log.Print("copyrpc: ", text) }
 
-// EndpointHandle names an endpoint of a [RawContext]; zero is none.
+// EndpointHandle names an endpoint of a [RawContext]. Zero is no endpoint.
 type EndpointHandle uint64
 
-// ListenerHandle names a listener of a [RawContext]; zero is none.
+// ListenerHandle names a listener of a [RawContext]. Zero is no listener.
 type ListenerHandle uint64
 
 // Opcodes of an [Op].
@@ -62,7 +64,8 @@ const (
 	CompletionDevice         = 9
 )
 
-// Op is a crpc_op: what Submit takes an array of. capi/copyrpc.h says which opcode names which fields; the others are zero.
+// Op is a crpc_op. Submit accepts an array of them. capi/copyrpc.h says which fields each opcode
+// uses; the others must be zero.
 type Op struct {
 	Opcode        uint8
 	Flags         uint8
@@ -78,7 +81,7 @@ type Op struct {
 	reserved      uint64
 }
 
-// Completion is a crpc_completion: what Poll fills an array of.
+// Completion is a crpc_completion. Poll fills an array of them.
 type Completion struct {
 	Kind     uint8
 	Flags    uint8
@@ -96,8 +99,9 @@ type Completion struct {
 	EndpointUserData uint64
 }
 
-// View is the payload where the NIC has put it. It is valid until the next Poll of the context: copy what is to stay. Of
-// CompletionReceived and CompletionSent it is the buffer; nil, if there was no room for the message.
+// View returns the payload where the NIC has written it. It is valid until the next Poll of the
+// context; copy what you want to keep. For CompletionReceived and CompletionSent, it is the buffer,
+// or nil if the message did not fit.
 func (completion *Completion) View() []byte {
 	if completion.Status < 0 {
 		return nil // PayloadBytes may be more than there is

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# examples_test.sh GO SIMNIC BUILD: the examples in Go and the README's Go program, as printed, against each other and against the
+# examples_test.sh GO SIMNIC BUILD: the examples in Go, copyrpc-perf's sides in Go, and the README's Go program, as printed, against each other and against the
 # programs in C. Builds first, then runs itself on simnic.
 set -u
 source=$(cd "$(dirname "$0")/../.." && pwd)
@@ -16,7 +16,8 @@ if [ "${1:-}" != inside ]; then
     work=$(mktemp -d)
     trap 'rm -rf "$work"' EXIT
     check "the examples build" bash -c "cd '$source/examples/go' && '$go' build -o '$work/' ./..."
-    version=$(sed -n "s/^  version: '\(.*\)',\$/\1/p" "$source/meson.build")
+    check "copyrpc-perf's sides in Go build" bash -c "cd '$source/bench/go' && '$go' build -o '$work/' ./perf_client ./perf_server"
+    version=$("$source/scripts/version.sh")
     for program in "$work"/*_*; do
         name=$(basename "$program")
         check "$name --version" test "$("$program" --version 2>&1)" = "$name $version"

@@ -2,11 +2,6 @@
 
 package copyrpc
 
-/*
-#include <copyrpc.h>
-*/
-import "C"
-
 import (
 	"context"
 	"sync"
@@ -21,15 +16,15 @@ type Listener struct {
 
 // acceptor is what a Listener is to the poller.
 type acceptor struct {
-	poller   *poller
-	id       uint64
-	handle   ListenerHandle
-	address  string
-	channels bool     // it takes channels, not endpoints
-	options  []Option // what Listen was told holds for those that it accepts
-	release  func()
-	closed   atomic.Bool
-	gone     chan struct{}
+	poller  *poller
+	id      uint64
+	handle  ListenerHandle
+	address string
+	kind    linkKind // of what it accepts
+	options []Option // what Listen was told holds for those that it accepts
+	release func()
+	closed  atomic.Bool
+	gone    chan struct{}
 
 	mutex   sync.Mutex
 	reason  Status
@@ -37,7 +32,7 @@ type acceptor struct {
 	arrived chan struct{} // of capacity 1: has a value when `waiting` may have something
 }
 
-// ConnectRequest is a peer that wants to connect: accept or reject it.
+// ConnectRequest is a peer that wants to connect. Accept or reject it.
 type ConnectRequest struct {
 	Info     EndpointInfo // PeerAddress and Token are the peer's
 	acceptor *acceptor
@@ -46,15 +41,10 @@ type ConnectRequest struct {
 	answered atomic.Bool
 }
 
-// Listen listens on "192.0.2.1:port", "[::]:port", "name:port" or "*:port"; port 0 is any free one. The options also hold for
-// the endpoints that it accepts. Contexts are shared as by [Dial].
+// Listen listens on "192.0.2.1:port", "[::]:port", "name:port" or "*:port". Port 0 takes any free
+// port. The options also apply to the endpoints that it accepts. Contexts are shared as by [Dial].
 func Listen(address string, options ...Option) (*Listener, error) {
-	op := "listen " + address
-	s, problem := settingsOf(op, options)
-	if problem != nil {
-		return nil, problem
-	}
-	a, err := listen(op, address, s, options)
+	a, err := listen(endpoints, "listen "+address, address, options)
 	if err != nil {
 		return nil, err
 	}
@@ -63,20 +53,23 @@ func Listen(address string, options ...Option) (*Listener, error) {
 	return listener, nil
 }
 
-func listen(op, address string, s *settings, options []Option) (*acceptor, error) {
-	c, release, err := takeContext(op, s)
+// listen is Listen, or ListenChannels.
+func listen(kind linkKind, op, address string, options []Option) (*acceptor, error) {
+	s, err := settingsOf(op, options)
 	if err != nil {
 		return nil, err
 	}
-	p := c.poller
+	p, release, err := takeContext(op, s, kind == channels)
+	if err != nil {
+		return nil, err
+	}
 	a := &acceptor{
-		poller: p, channels: s.listener&C.CRPC_LISTENER_CHANNELS != 0, options: options, release: release,
-		gone: make(chan struct{}), arrived: make(chan struct{}, 1),
+		poller: p, kind: kind, options: options, release: release, gone: make(chan struct{}), arrived: make(chan struct{}, 1),
 	}
 	err = p.control(op, func() error {
 		a.id = p.newID()
 		var err error
-		if a.handle, err = p.raw.listen(op, address, a.id, s); err != nil {
+		if a.handle, err = p.raw.listen(kind, op, address, a.id, s); err != nil {
 			return err
 		}
 		p.listeners[a.id] = a
@@ -92,12 +85,9 @@ func listen(op, address string, s *settings, options []Option) (*acceptor, error
 
 func (a *acceptor) open() bool { return !a.closed.Load() && !a.poller.closed.Load() }
 
-// Listen is [Listen] on this context.
+// Listen does the same as [Listen], on this context.
 func (c *Context) Listen(address string, options ...Option) (*Listener, error) {
-	if _, err := c.valid("listen " + address); err != nil {
-		return nil, err
-	}
-	return Listen(address, append(options[:len(options):len(options)], WithContext(c))...)
+	return Listen(address, c.among(options)...)
 }
 
 func (listener *Listener) valid(op string) (*acceptor, error) {
@@ -110,7 +100,7 @@ func (listener *Listener) valid(op string) (*acceptor, error) {
 	return listener.acceptor, nil
 }
 
-// Address tells where it listens, e.g. "192.0.2.1:47110".
+// Address returns the address of the listener, e.g. "192.0.2.1:47110".
 func (listener *Listener) Address() string {
 	if listener == nil || listener.acceptor == nil {
 		return ""
@@ -118,13 +108,13 @@ func (listener *Listener) Address() string {
 	return listener.acceptor.address
 }
 
-// ListenerStats counts those who wanted to connect.
+// ListenerStats counts the peers that wanted to connect.
 type ListenerStats struct {
 	Requests uint64 // seen
 	Refused  uint64 // of these, by the library
 }
 
-// Stats reads the listener's counters.
+// Stats reads the counters of the listener.
 func (listener *Listener) Stats() (ListenerStats, error) {
 	const op = "listener stats"
 	a, err := listener.valid(op)
@@ -140,7 +130,8 @@ func (listener *Listener) Stats() (ListenerStats, error) {
 	return info.ListenerStats, err
 }
 
-// Close stops listening. Connections made stay; peers that were not accepted yet are rejected. Closing twice is allowed.
+// Close stops listening. Accepted connections stay; peers that still wait are rejected. Closing
+// twice is allowed.
 func (listener *Listener) Close() error {
 	if listener == nil || listener.acceptor == nil || listener.acceptor.closed.Swap(true) {
 		return nil
@@ -169,7 +160,7 @@ func (a *acceptor) finish(reason Status) {
 // requested is what the poller calls for a CompletionConnectRequest.
 func (a *acceptor) requested(done *Completion) {
 	request := &ConnectRequest{acceptor: a, endpoint: done.Endpoint}
-	if a.channels {
+	if a.kind == channels {
 		request.channel, _ = a.poller.raw.ChannelInfo(done.Channel())
 	} else {
 		request.Info, _ = a.poller.raw.EndpointInfo(done.Endpoint)
@@ -187,7 +178,8 @@ func signal(channel chan struct{}) {
 	}
 }
 
-// AcceptRequest waits for a peer that wants to connect, for those who choose whom to accept.
+// AcceptRequest waits for a peer that wants to connect, and lets the caller decide whether to
+// accept it.
 func (listener *Listener) AcceptRequest(ctx context.Context) (*ConnectRequest, error) {
 	const op = "accept"
 	a, err := listener.valid(op)
@@ -219,8 +211,8 @@ func (listener *Listener) AcceptRequest(ctx context.Context) (*ConnectRequest, e
 	}
 }
 
-// Accept waits for a peer and connects with it. What goes wrong with one peer is returned as an *Error whose status is not
-// ErrClosed, and the next may be accepted.
+// Accept waits for a peer and connects with it. If connecting to one peer fails, Accept returns an
+// *Error whose status is not ErrClosed, and may be called again.
 func (listener *Listener) Accept(ctx context.Context, options ...Option) (*Endpoint, error) {
 	request, err := listener.AcceptRequest(ctx)
 	if err != nil {
@@ -231,50 +223,65 @@ func (listener *Listener) Accept(ctx context.Context, options ...Option) (*Endpo
 
 // Accept connects with the peer.
 func (request *ConnectRequest) Accept(ctx context.Context, options ...Option) (*Endpoint, error) {
-	op := "accept " + request.Info.PeerAddress
-	a := request.acceptor
-	if a == nil || request.answered.Swap(true) {
-		return nil, errorf(op, ErrStale, "this ConnectRequest was answered already, or is none")
-	}
-	s, problem := settingsOf(op, append(a.options[:len(a.options):len(a.options)], options...))
-	if problem != nil {
-		request.answered.Store(false)
-		return nil, problem
-	}
-	s.endpoint.token_bytes = 0 // it is for the connecting side
-	p := a.poller
-	c := newConnection(p, op, s, nil)
-	err := p.control(op, func() error {
-		c.id, c.handle = p.newID(), request.endpoint
-		s.endpoint.user_data = C.uint64_t(c.id)
-		if err := p.raw.accept(op, c.handle, s); err != nil {
-			p.raw.CloseEndpoint(c.handle)
-			return err
-		}
-		p.connections[c.id] = c
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	return c.wait(ctx)
+	c := newConnection()
+	return c.shown(request.accept(ctx, "accept "+request.Info.PeerAddress, "ConnectRequest", &c.link, options))
 }
 
-// Reject refuses the peer: its Dial fails with ErrRefused and shows `reason`, any number.
-func (request *ConnectRequest) Reject(reason uint32) error {
-	const op = "reject"
-	if request.acceptor == nil || request.answered.Swap(true) {
-		return errorf(op, ErrStale, "this ConnectRequest was answered already, or is none")
+// accept makes a link with the peer. `name` is what the request is called by callers.
+func (request *ConnectRequest) accept(ctx context.Context, op, name string, l *link, options []Option) error {
+	if err := request.answer(op, name); err != nil {
+		return err
 	}
-	p := request.acceptor.poller
-	return p.control(op, func() error { return p.raw.Reject(request.endpoint, reason) })
+	a := request.acceptor
+	s, err := settingsOf(op, append(a.options[:len(a.options):len(a.options)], options...))
+	if err != nil {
+		request.answered.Store(false)
+		return err
+	}
+	s.endpoint.token_bytes = 0 // it is for the connecting side
+	l.init(a.poller, op, nil)
+	err = l.begin(op, s, func() error {
+		l.handle = uint64(request.endpoint)
+		err := a.poller.raw.accept(l.kind, op, l.handle, l.id, s)
+		if err != nil {
+			a.poller.raw.close(l.kind, op, l.handle)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return l.established(ctx)
+}
+
+// answer notes that it is being answered, which happens once.
+func (request *ConnectRequest) answer(op, name string) error {
+	if request == nil || request.acceptor == nil || request.answered.Swap(true) {
+		return errorf(op, ErrStale, "this %s was answered already, or is none", name)
+	}
+	return nil
+}
+
+// Reject refuses the peer. The peer's Dial fails with ErrRefused and shows `reason`, which may be
+// any number.
+func (request *ConnectRequest) Reject(reason uint32) error {
+	return request.reject("reject", "ConnectRequest", reason)
+}
+
+func (request *ConnectRequest) reject(op, name string, reason uint32) error {
+	if err := request.answer(op, name); err != nil {
+		return err
+	}
+	a := request.acceptor
+	return a.poller.control(op, func() error { return a.poller.raw.reject(a.kind, op, uint64(request.endpoint), reason) })
 }
 
 // shutdownGrace is how long Listener.Serve waits for clients to take leave.
 const shutdownGrace = time.Second
 
-// Serve accepts whoever connects and answers their requests with `handler`, until ctx is done: then it stops listening, takes
-// leave of its clients, and returns nil. It returns an error if the listener is closed, by somebody else or by failure.
+// Serve accepts all peers, and answers their requests with `handler` until ctx is done. Then it
+// stops listening, disconnects its clients gracefully, and returns nil. It returns an error if the
+// listener was closed by somebody else or by a failure.
 func (listener *Listener) Serve(ctx context.Context, handler Handler) error {
 	const op = "serve"
 	if _, err := listener.valid(op); err != nil {

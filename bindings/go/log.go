@@ -21,7 +21,7 @@ import (
 	"time"
 )
 
-// LogLevel says how much a context's log keeps, and how bad an entry is.
+// LogLevel is the severity of a log entry, and the least severe level that a context's log keeps.
 type LogLevel int
 
 const (
@@ -32,7 +32,7 @@ const (
 	LogDebug   LogLevel = C.CRPC_LOG_DEBUG
 )
 
-// String is what COPYRPC_LOG calls it: "error", "warning", "info" or "debug".
+// String returns the name that COPYRPC_LOG uses: "error", "warning", "info" or "debug".
 func (level LogLevel) String() string {
 	names := [...]string{LogOff: "off", LogError: "error", LogWarning: "warning", LogInfo: "info", LogDebug: "debug"}
 	if level < 0 || int(level) >= len(names) {
@@ -41,9 +41,10 @@ func (level LogLevel) String() string {
 	return names[level]
 }
 
-// WithLog has the context keep a log of this level and the worse ones, for [Context.Log]; LogOff by default. Of Open and OpenRaw,
-// and of those who share a context: it is for each level another one. The environment variable COPYRPC_LOG=error|warning|info|debug
-// writes to stderr, with this or without.
+// WithLog makes the context keep a log for [Context.Log], with entries of this level and of more
+// severe levels; LogOff by default. For Open and OpenRaw, and for functions that share a context:
+// they use a different context for each level. Independently, the environment variable
+// COPYRPC_LOG=error|warning|info|debug writes the log to stderr.
 func WithLog(level LogLevel) Option {
 	return func(s *settings) {
 		if level < LogOff || level > LogDebug {
@@ -54,7 +55,7 @@ func WithLog(level LogLevel) Option {
 	}
 }
 
-// LogEntry is one thing that happened in a context.
+// LogEntry is one event in a context.
 type LogEntry struct {
 	Time    time.Time
 	Level   LogLevel
@@ -65,18 +66,12 @@ type LogEntry struct {
 // logEntriesKept is how many entries C keeps.
 const logEntriesKept = 256
 
-// Log takes what the context's log has, oldest first; it keeps the last 256 entries. See [WithLog].
-func (c *Context) Log() ([]LogEntry, error) {
-	p, err := c.valid("context log")
-	if err != nil {
-		return nil, err
-	}
-	p.mutex.Lock()
-	defer p.mutex.Unlock()
-	return p.raw.Log()
-}
+// Log takes the entries out of the context's log, oldest first. The log keeps the last 256 entries.
+// See [WithLog].
+func (c *Context) Log() ([]LogEntry, error) { return asked(c, "context log", (*RawContext).Log) }
 
-// Log takes what the context's log has, oldest first; it keeps the last 256 entries. See [WithLog].
+// Log takes the entries out of the context's log, oldest first. The log keeps the last 256 entries.
+// See [WithLog].
 func (r *RawContext) Log() ([]LogEntry, error) {
 	const op = "context log"
 	if r == nil || r.handle == nil {

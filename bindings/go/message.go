@@ -14,9 +14,10 @@ import (
 	"unsafe"
 )
 
-// Buffer is a part of a [Region], which a message is sent from or received into, and the tag that both sides find each other by: a
-// message goes into the first free buffer with its tag, of the oldest message that is not complete. It must be left alone until its
-// transfer is done. The zero Buffer is an empty one, without memory.
+// Buffer is a part of a [Region] with a tag. Messages are sent from buffers and received into them.
+// A message goes into the first free buffer with its tag, of the oldest message that is not
+// complete. A buffer must be left alone until its transfer is done. The zero Buffer is empty and
+// has no memory.
 type Buffer struct {
 	Region *Region
 	Offset int
@@ -24,18 +25,19 @@ type Buffer struct {
 	Tag    uint32
 }
 
-// Slice is the part of the region from `low` to `high`, as a slice expression of its Bytes would be.
+// Slice returns the part of the region from `low` to `high`, as a slice expression of its Bytes
+// would.
 func (r *Region) Slice(low, high int) Buffer {
 	return Buffer{Region: r, Offset: low, Length: high - low}
 }
 
-// Tagged is the same buffer with a tag.
+// Tagged returns the same buffer with a tag.
 func (buffer Buffer) Tagged(tag uint32) Buffer {
 	buffer.Tag = tag
 	return buffer
 }
 
-// Bytes is the buffer's memory; nil once the region is closed.
+// Bytes returns the memory of the buffer; nil after the region was closed.
 func (buffer Buffer) Bytes() []byte {
 	memory := buffer.Region.Bytes()
 	if memory == nil {
@@ -71,8 +73,8 @@ func (buffer Buffer) op(name string, p *poller, op *ChannelOp) *Error {
 	return nil
 }
 
-// TruncatedError is an [ErrTruncated]: a message was longer than the buffer that was to receive it. Nothing of that buffer's was sent,
-// and both sides get one.
+// TruncatedError is an [ErrTruncated]: a message was longer than the receive buffer. No part of it
+// was sent, and both sides get this error.
 type TruncatedError struct {
 	Op    string
 	Sizes []int // of each buffer: what the sender had
@@ -81,7 +83,7 @@ type TruncatedError struct {
 
 func (e *TruncatedError) Error() string { return e.plain().Error() }
 
-// Unwrap gives what errors.Is and errors.As look at.
+// Unwrap returns what errors.Is and errors.As examine.
 func (e *TruncatedError) Unwrap() error { return e.plain() }
 
 func (e *TruncatedError) plain() *Error {
@@ -95,7 +97,7 @@ func (e *TruncatedError) plain() *Error {
 
 // ---- Transfers ----------------------------------------------------------------------------------
 
-// Transfer is a send or a receive that was posted. All methods may be called from any goroutine.
+// Transfer is a posted send or receive. All methods may be called from any goroutine.
 type Transfer struct {
 	channel *channel
 	id      uint64 // of its ops: the user_data is id << groupShift | index
@@ -113,7 +115,8 @@ type Transfer struct {
 
 const groupShift = 3 // 1 << 3 is GroupMax
 
-// Test tells whether the transfer is done, without waiting, and if so how it ended. Who asks again and again lets others run meanwhile.
+// Test returns whether the transfer is done, without waiting, and how it ended. Repeated tests let
+// other goroutines run.
 func (t *Transfer) Test() (done bool, err error) {
 	if !t.over.Load() {
 		runtime.Gosched()
@@ -124,11 +127,11 @@ func (t *Transfer) Test() (done bool, err error) {
 	return true, t.result()
 }
 
-// Done is closed when the transfer is done.
+// Done returns a Go channel that is closed when the transfer is done.
 func (t *Transfer) Done() <-chan struct{} { return t.done }
 
-// Wait waits until the transfer is done, or ctx is, and tells how it ended. If ctx ends first the transfer goes on, and its buffers stay
-// in use.
+// Wait waits until the transfer or ctx is done, and returns how the transfer ended. If ctx is done
+// first, the transfer goes on, and its buffers stay in use.
 func (t *Transfer) Wait(ctx context.Context) error {
 	select {
 	case <-t.done:
@@ -143,7 +146,8 @@ func (t *Transfer) Wait(ctx context.Context) error {
 	}
 }
 
-// Sizes tells how many bytes each buffer got, exactly; nil until the transfer is done. With [ErrTruncated], what the sender had.
+// Sizes returns exactly how many bytes each buffer got; nil until the transfer is done. With
+// [ErrTruncated], it returns the lengths that the sender had.
 func (t *Transfer) Sizes() []int {
 	if !t.over.Load() {
 		return nil
@@ -151,18 +155,14 @@ func (t *Transfer) Sizes() []int {
 	return t.sizes
 }
 
-// Cancel ends a send that still waits for its receive: it fails with ErrCanceled. One that is under way finishes. A receive cannot be
-// taken back, because the peer may be writing to its buffers: it ends with a message, or with the channel.
+// Cancel ends a send that still waits for its receive: it fails with ErrCanceled. A send under way
+// finishes. A receive cannot be canceled, because the peer may be writing to its buffers: it ends
+// with a message, or with the channel.
 func (t *Transfer) Cancel() {
 	if t.op != opSend || t.over.Load() {
 		return
 	}
-	c := t.channel
-	c.mutex.Lock()
-	c.cancels = append(c.cancels, t.id)
-	c.enlist()
-	c.mutex.Unlock()
-	c.poller.kick()
+	t.channel.cancel(t.id)
 }
 
 func (t *Transfer) result() error {
@@ -175,9 +175,7 @@ func (t *Transfer) result() error {
 		return &TruncatedError{Op: t.op, Sizes: t.sizes, Room: t.room}
 	}
 	if t.reason != nil {
-		e := *t.reason
-		e.Op = t.op
-		return &e
+		return t.reason.during(t.op)
 	}
 	return newError(t.op, t.status)
 }
@@ -223,19 +221,22 @@ const (
 	opReceive = "receive"
 )
 
-// PostSend sends a buffer, and does not wait: it goes out when the peer has posted a receive with its tag.
+// PostSend sends a buffer, and does not wait. The buffer is sent when the peer has posted a receive
+// with its tag.
 func (ch *Channel) PostSend(buffer Buffer) (*Transfer, error) {
 	return ch.post(opSend, []Buffer{buffer}, 0)
 }
 
-// PostReceive has the next message go into these buffers, 1 to 8: each takes what is sent with its tag, and the message travels when
-// there is something for all of them. It does not wait.
+// PostReceive posts 1 to 8 buffers for the next message, and does not wait. Each buffer takes what
+// is sent with its tag. The message is sent when there is data for all of them.
 func (ch *Channel) PostReceive(buffers ...Buffer) (*Transfer, error) {
 	return ch.post(opReceive, buffers, 0)
 }
 
-// Send sends a buffer and waits until the peer has it; if the peer receives it in a group, for the others of the group too. The deadline of ctx limits how long it may wait for the peer's receive, and when
-// ctx is canceled so is a send that still waits; one that is under way finishes, so the buffer may be used again in any case.
+// Send sends a buffer, and waits until the peer has it. If the peer receives it in a group, Send
+// also waits for the rest of the group. The deadline of ctx limits how long the send may wait for
+// its receive. Canceling ctx cancels a send that still waits; a send under way finishes. When Send
+// returns, the buffer may be used again.
 func (ch *Channel) Send(ctx context.Context, buffer Buffer) error {
 	timeout, err := timeoutOf(ctx, opSend)
 	if err != nil {
@@ -257,9 +258,10 @@ func (ch *Channel) Send(ctx context.Context, buffer Buffer) error {
 	return t.result()
 }
 
-// Receive has the next message go into these buffers, 1 to 8, waits for it, and tells how many bytes each got, exactly. A receive cannot
-// be taken back: if ctx is done first, the buffers stay in use, until a message has come or the channel is over. Where that is not the
-// end of the channel, use PostReceive, and Wait again.
+// Receive receives the next message into 1 to 8 buffers, waits for it, and returns exactly how many
+// bytes each buffer got. A receive cannot be canceled: if ctx is done first, the buffers stay in
+// use until a message has come or the channel has ended. To continue waiting after that, use
+// PostReceive and Wait.
 func (ch *Channel) Receive(ctx context.Context, buffers ...Buffer) ([]int, error) {
 	if ctx.Err() != nil {
 		return nil, contextError(opReceive, ctx)
@@ -299,7 +301,7 @@ func (ch *Channel) post(name string, buffers []Buffer, timeout uint64) (*Transfe
 		if ops[i].Region != 0 {
 			t.regions = append(t.regions, buffer.Region.region)
 		}
-		ops[i].Channel = c.handle
+		ops[i].Channel = ChannelHandle(c.handle)
 		if name == opSend {
 			ops[i].Opcode, ops[i].TimeoutNs = ChannelSend, timeout
 			continue
@@ -320,7 +322,7 @@ func (c *channel) gather(t *Transfer, ops []ChannelOp) error {
 		if !c.over {
 			return newError(t.op, ErrClosing)
 		}
-		return c.reasonFor(t.op)
+		return c.reason.during(t.op)
 	}
 	for _, own := range t.regions {
 		own.users.Add(1)
@@ -342,20 +344,6 @@ func (c *channel) gather(t *Transfer, ops []ChannelOp) error {
 	return nil
 }
 
-// enlist has the poller visit; if it sleeps, it must be kicked too.
-func (c *channel) enlist() {
-	if !c.queued && !c.over {
-		c.queued = true
-		c.poller.enlist(c)
-	}
-}
-
-func (c *channel) enlistLocking() {
-	c.mutex.Lock()
-	c.enlist()
-	c.mutex.Unlock()
-}
-
 // ---- The poller's side --------------------------------------------------------------------------
 
 // opQueue is what gathers of one kind: `open` takes what comes, while `sending` goes to C, perhaps in several attempts. Receives and
@@ -375,12 +363,7 @@ type opArray struct {
 
 func (a *opArray) add(op *ChannelOp) {
 	if a.count == len(a.ops) {
-		room := max(2*a.count, 16)
-		memory := C.realloc(unsafe.Pointer(unsafe.SliceData(a.ops)), C.size_t(room)*C.size_t(unsafe.Sizeof(ChannelOp{})))
-		if memory == nil {
-			panic("copyrpc: no memory for ops") // as Go itself does without memory
-		}
-		a.ops = unsafe.Slice((*ChannelOp)(memory), room)
+		a.ops = grown(a.ops, max(2*a.count, 16))
 	}
 	a.ops[a.count] = *op
 	a.count++
@@ -461,7 +444,7 @@ func (c *channel) carryOutCancels() {
 			continue
 		}
 		op := &c.poller.raw.ChannelOps[0]
-		*op = ChannelOp{Opcode: ChannelCancel, Channel: c.handle, Token: userData}
+		*op = ChannelOp{Opcode: ChannelCancel, Channel: ChannelHandle(c.handle), Token: userData}
 		if _, reason := c.poller.raw.submitChannel(op, 1); reason == ErrAgain { // until the next poll
 			c.cancels = append(c.cancels, cancels[i:]...)
 			c.enlist()

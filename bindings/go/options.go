@@ -13,15 +13,15 @@ import (
 	"time"
 )
 
-// DefaultReplyBytes is the longest reply that a call accepts unless it says otherwise. Room for it is set aside in the
-// endpoint's ring for as long as the call is open.
+// DefaultReplyBytes is the length of the longest reply that a call accepts by default. The
+// endpoint's ring reserves room for it while the call is open.
 const DefaultReplyBytes = 4096
 
-// Forever is "no limit" for the options that take a time.
+// Forever means "no limit", for options that take a time.
 const Forever time.Duration = math.MaxInt64
 
-// Option is one thing that Dial, Listen, Accept, Open or OpenRaw is told. What does not concern them they ignore. A value out
-// of range is an ErrInvalid of theirs.
+// Option is an option of Dial, Listen, Accept, Open, OpenRaw and so on. Each function ignores
+// options that do not concern it, and returns ErrInvalid for values out of range.
 type Option func(*settings)
 
 type settings struct {
@@ -30,12 +30,11 @@ type settings struct {
 	endpoint   C.crpc_endpoint_options
 	channel    C.crpc_channel_options // what channels have alone; the rest is in `endpoint`: channelOptions
 	backlog    C.uint32_t
-	listener   C.uint32_t // CRPC_LISTENER_*
 	replyBytes int
 	problem    *Error
 }
 
-func settingsOf(op string, options []Option) (*settings, *Error) {
+func settingsOf(op string, options []Option) (*settings, error) {
 	s := &settings{
 		device:     C.crpc_context_options{struct_size: C.sizeof_crpc_context_options},
 		endpoint:   C.crpc_endpoint_options{struct_size: C.sizeof_crpc_endpoint_options},
@@ -81,7 +80,7 @@ func (s *settings) within(ctx context.Context) {
 	}
 }
 
-// WithContext uses a context that is open already, instead of the one that all who name none share.
+// WithContext uses an open context, instead of the shared one.
 func WithContext(c *Context) Option {
 	return func(s *settings) {
 		if c == nil || c.poller == nil {
@@ -91,7 +90,8 @@ func WithContext(c *Context) Option {
 	}
 }
 
-// WithDevice names the RDMA device, e.g. "mlx5_0"; without it, the first with an active port.
+// WithDevice names the RDMA device, e.g. "mlx5_0". The default is the first device with an active
+// port.
 func WithDevice(name string) Option {
 	return func(s *settings) {
 		if !putText(s.device.device[:], name) {
@@ -100,13 +100,13 @@ func WithDevice(name string) Option {
 	}
 }
 
-// WithCompressedCompletions asks for completion queue entries that completions share, where the device can. ContextInfo tells
-// whether it does.
+// WithCompressedCompletions requests compressed completion queue entries, if the device supports
+// them. ContextInfo tells whether they are in use.
 func WithCompressedCompletions() Option {
 	return func(s *settings) { s.device.features |= C.CRPC_FEATURE_CQE_COMPRESSION }
 }
 
-// WithDriver takes "verbs" or "mlx5" instead of "auto", the fastest that the device has.
+// WithDriver selects the driver "verbs" or "mlx5". The default, "auto", takes mlx5 where possible.
 func WithDriver(name string) Option {
 	return func(s *settings) {
 		switch name {
@@ -122,13 +122,13 @@ func WithDriver(name string) Option {
 	}
 }
 
-// WithPort takes this port of the device, from 1, instead of the first that is active.
+// WithPort selects a port of the device, from 1. The default is the first active port.
 func WithPort(port int) Option {
 	return func(s *settings) { s.device.port = s.number("the port", port) }
 }
 
-// WithGIDIndex takes the address with this index in the port's table, instead of choosing one: RoCE v2 with IPv4 is preferred.
-// [Devices] tells which that is.
+// WithGIDIndex selects an address by its index in the port's GID table. By default, the library
+// prefers RoCE v2 with IPv4; [Devices] tells the index.
 func WithGIDIndex(index int) Option {
 	return func(s *settings) {
 		s.device.flags |= C.CRPC_CONTEXT_GID_INDEX
@@ -136,62 +136,70 @@ func WithGIDIndex(index int) Option {
 	}
 }
 
-// WithSignalInterval has one send WQE in so many ask for a completion; 64 by default.
+// WithSignalInterval sets how often a send WQE requests a completion: at least every `count` WQEs;
+// 64 by default.
 func WithSignalInterval(count int) Option {
 	return func(s *settings) { s.device.signal_interval = s.number("signal_interval", count) }
 }
 
-// WithEndpointsMax says how many endpoints the context may have; 256 by default. Of Open and OpenRaw.
+// WithEndpointsMax sets how many endpoints the context may have; 256 by default. For Open and
+// OpenRaw.
 func WithEndpointsMax(count int) Option {
 	return func(s *settings) { s.device.endpoints_max = s.number("endpoints_max", count) }
 }
 
-// WithReceiveDepth says how many receive WQEs all endpoints of the context share. Of Open and OpenRaw.
+// WithReceiveDepth sets how many receive WQEs all endpoints of the context share. For Open and
+// OpenRaw.
 func WithReceiveDepth(count int) Option {
 	return func(s *settings) { s.device.receive_depth = s.number("receive_depth", count) }
 }
 
-// WithRingBytes sizes the endpoint's receive memory: a power of two, 4096 to 2^30; 1 MiB by default.
+// WithRingBytes sets the size of the endpoint's receive ring: a power of two, 4096 to 2^30; 1 MiB
+// by default.
 func WithRingBytes(bytes int) Option {
 	return func(s *settings) { s.endpoint.ring_bytes = s.number("ring_bytes", bytes) }
 }
 
-// WithRequestBytes says which part of the ring is for requests of the peer, a multiple of 32; half by default.
+// WithRequestBytes sets the part of the ring for requests of the peer: a multiple of 32; half by
+// default.
 func WithRequestBytes(bytes int) Option {
 	return func(s *settings) { s.endpoint.request_bytes = s.number("request_bytes", bytes) }
 }
 
-// WithCallOnly makes an endpoint that takes no requests: its ring is all for replies.
+// WithCallOnly makes an endpoint that accepts no requests. Its whole ring is for replies.
 func WithCallOnly() Option {
 	return func(s *settings) { s.endpoint.flags |= C.CRPC_ENDPOINT_CALL_ONLY }
 }
 
-// WithServeOnly makes an endpoint that makes no calls: its ring is all for requests.
+// WithServeOnly makes an endpoint that makes no calls. Its whole ring is for requests.
 func WithServeOnly() Option {
 	return func(s *settings) { s.endpoint.flags |= C.CRPC_ENDPOINT_SERVE_ONLY }
 }
 
-// WithCallsMax says how many calls may be unanswered at a time; 1024 by default. More than that wait their turn here.
+// WithCallsMax sets how many calls may be unanswered at a time; 1024 by default. More calls wait
+// here until others end.
 func WithCallsMax(count int) Option {
 	return func(s *settings) { s.endpoint.calls_max = s.number("calls_max", count) }
 }
 
-// WithBatchWindow says how many unread batches the peer may send, 1 to 1024; 64 by default.
+// WithBatchWindow sets how many unread batches the peer may have sent, 1 to 1024; 64 by default.
 func WithBatchWindow(count int) Option {
 	return func(s *settings) { s.endpoint.batch_window = s.number("batch_window", count) }
 }
 
-// WithConnectTimeout limits Dial, beside the deadline of its context; 5 s by default.
+// WithConnectTimeout limits Dial, in addition to the deadline of its context; 5 s by default.
 func WithConnectTimeout(limit time.Duration) Option {
 	return func(s *settings) { s.endpoint.connect_timeout_ns = s.time("the connect timeout", limit) }
 }
 
-// WithKeepalive says after how much silence, with calls open, the peer is probed; 1 s by default.
+// WithKeepalive sets how long the peer may be silent, while calls are open, before the library
+// probes it; 1 s by default.
 func WithKeepalive(after time.Duration) Option {
 	return func(s *settings) { s.endpoint.keepalive_ns = s.time("the keepalive", after) }
 }
 
-// WithRetry sets the transport's patience: a retry after 4.096 us * 2^timeout (1 to 31), `count` (1 to 7) times.
+// WithRetry sets how the transport resends: after 4.096 us * 2^timeout (1 to 31), `count` times (1
+// to 7).
 func WithRetry(timeout, count int) Option {
 	return func(s *settings) {
 		s.endpoint.retry_timeout = s.number("the retry timeout", timeout)
@@ -199,7 +207,8 @@ func WithRetry(timeout, count int) Option {
 	}
 }
 
-// WithToken shows up to 16 bytes to the peer's application when it decides whether to accept. Of Dial.
+// WithToken shows up to 16 bytes to the peer's application, before it decides whether to accept.
+// For Dial.
 func WithToken(token []byte) Option {
 	return func(s *settings) {
 		if len(token) > len(s.endpoint.token) {
@@ -213,7 +222,8 @@ func WithToken(token []byte) Option {
 	}
 }
 
-// WithReplyBytes is the longest reply that the endpoint's calls accept where they do not say; DefaultReplyBytes by default.
+// WithReplyBytes sets the length of the longest reply that calls of the endpoint accept by default;
+// DefaultReplyBytes if not set.
 func WithReplyBytes(bytes int) Option {
 	return func(s *settings) {
 		s.number("the longest reply", bytes)
@@ -221,7 +231,7 @@ func WithReplyBytes(bytes int) Option {
 	}
 }
 
-// WithBacklog says how many connections may wait to be accepted; 128 by default. Of Listen.
+// WithBacklog sets how many connections may wait to be accepted; 128 by default. For Listen.
 func WithBacklog(count int) Option {
 	return func(s *settings) { s.backlog = s.number("the backlog", count) }
 }

@@ -10,9 +10,10 @@ import "C"
 
 import "time"
 
-// WithRails opens the rails, the ports that channels stripe over: "name" or "name:port" of each. Without a name, rail 0 is the
-// context's own port, and rail 1 an active one of another card with the same link, if there is one. Of Open and OpenRaw, and of
-// DialChannel and ListenChannels, which open them in any case.
+// WithRails opens the rails, which are the ports that channels stripe over: "name" or "name:port"
+// for each. Without names, rail 0 is the context's own port, and rail 1 is an active port of
+// another card with the same link layer, if there is one. For Open and OpenRaw, and for DialChannel
+// and ListenChannels, which always open rails.
 func WithRails(names ...string) Option {
 	return func(s *settings) {
 		s.device.flags |= C.CRPC_CONTEXT_RAILS
@@ -28,35 +29,37 @@ func WithRails(names ...string) Option {
 	}
 }
 
-// WithRailReceiveDepth says how many receive WQEs all channels share on each rail; 8192 by default. A channel takes twice its slots,
-// and 10, of two thirds of them.
+// WithRailReceiveDepth sets how many receive WQEs all channels share on each rail; 8192 by default.
+// Channels may take two thirds of them; each channel takes 2 * slots + 10.
 func WithRailReceiveDepth(count int) Option {
 	return func(s *settings) { s.device.rail_receive_depth = s.number("rail_receive_depth", count) }
 }
 
-// WithChannelsMax says how many channels the context may have; 64 by default. Of Open and OpenRaw.
+// WithChannelsMax sets how many channels the context may have; 64 by default. For Open and OpenRaw.
 func WithChannelsMax(count int) Option {
 	return func(s *settings) { s.device.channels_max = s.number("channels_max", count) }
 }
 
-// WithSlots says how many messages may be open to be received at once, 1 to 256; 64 by default, and the lesser of both sides
-// counts. More than that wait their turn here.
+// WithSlots sets how many messages to be received may be open, 1 to 256; 64 by default. The channel
+// uses the smaller number of both sides. More receives wait here until others end.
 func WithSlots(count int) Option {
 	return func(s *settings) { s.channel.slots = s.number("the slots", count) }
 }
 
-// WithSendsMax says how many sends of a channel may be open at once, 8 to 65536; 256 by default. More than that wait their turn here.
+// WithSendsMax sets how many sends of a channel may be open, 8 to 65536; 256 by default. More sends
+// wait here until others end.
 func WithSendsMax(count int) Option {
 	return func(s *settings) { s.channel.sends_max = s.number("sends_max", count) }
 }
 
-// WithQueuePairs says how many queue pairs a channel has on each rail, 1 to 8; 1 by default, and the lesser of both sides counts.
+// WithQueuePairs sets how many queue pairs a channel has on each rail, 1 to 8; 1 by default. The
+// channel uses the smaller number of both sides.
 func WithQueuePairs(count int) Option {
 	return func(s *settings) { s.channel.queue_pairs = s.number("the queue pairs", count) }
 }
 
-// WithShare has rail 0 carry so many parts of 1024 of each large buffer, until SetShare says otherwise. Without it, and without
-// WithShareHint, the speed that the rails show decides.
+// WithShare makes rail 0 carry rail0 / 1024 of each large buffer, until SetShare changes it.
+// Without it, and without WithShareHint, the measured speed of the rails decides.
 func WithShare(rail0 int) Option {
 	return func(s *settings) {
 		s.channel.split = C.CRPC_SPLIT_FIXED
@@ -64,8 +67,9 @@ func WithShare(rail0 int) Option {
 	}
 }
 
-// WithShareHint has a program outside decide what each rail carries: it writes to the POSIX shared memory of this name ("/name")
-// what docs/wire.md says. As long as nothing is there, the speed of the rails decides.
+// WithShareHint lets another program decide what each rail carries. That program writes to the
+// POSIX shared memory of this name ("/name"); docs/wire.md has the format. Until it does, the
+// measured speed of the rails decides.
 func WithShareHint(name string) Option {
 	return func(s *settings) {
 		s.channel.split = C.CRPC_SPLIT_HINT
@@ -75,12 +79,13 @@ func WithShareHint(name string) Option {
 	}
 }
 
-// WithStripeBytesMin has buffers that are shorter travel on one rail; 65536 by default.
+// WithStripeBytesMin sets the length below which a buffer uses only one rail; 65536 by default.
 func WithStripeBytesMin(bytes int) Option {
 	return func(s *settings) { s.channel.stripe_bytes_min = s.number("stripe_bytes_min", bytes) }
 }
 
-// WithRailsUsed makes a channel that uses these rails of its context only, by their index; 0, over which the peers meet, is one of them.
+// WithRailsUsed makes a channel that only uses these rails of its context, by index. They must
+// include rail 0, over which the peers connect.
 func WithRailsUsed(rails ...int) Option {
 	return func(s *settings) {
 		s.channel.rails = 0
@@ -94,7 +99,8 @@ func WithRailsUsed(rails ...int) Option {
 	}
 }
 
-// WithRailRetry says how long to wait between attempts to use a lost rail again; 200 ms by default. Forever: it stays lost.
+// WithRailRetry sets the pause before the first attempt to use a lost rail again; 200 ms by
+// default. With Forever, the rail stays lost.
 func WithRailRetry(pause time.Duration) Option {
 	return func(s *settings) { s.channel.rail_retry_ns = s.time("the pause before a rail is tried again", pause) }
 }

@@ -40,8 +40,8 @@ type poller struct {
 	answered    [pollerCompletions]*pending
 
 	queueMutex sync.Mutex
-	queue      []sender // those with something to send
-	spare      []sender // the array of the queue before
+	queue      []service // those with something to send
+	spare      []service // the array of the queue before
 	pool       batchPool
 
 	asleep atomic.Bool
@@ -50,9 +50,6 @@ type poller struct {
 	over   chan struct{} // closed when all is closed
 	settle func() bool   // prepareToSleep, made a func value once
 }
-
-// sender is what gathers ops: a connection or a channel.
-type sender interface{ send() }
 
 func startPoller(op string, s *settings) (*poller, error) {
 	raw, err := openRaw(op, RawSizes{Ops: 1, Completions: pollerCompletions, PayloadBytes: 1, ChannelOps: 1}, s)
@@ -191,7 +188,7 @@ func (p *poller) kick() {
 // ---- Sending ------------------------------------------------------------------------------------
 
 // enlist has a connection or a channel visited by sendQueued.
-func (p *poller) enlist(s sender) {
+func (p *poller) enlist(s service) {
 	p.queueMutex.Lock()
 	p.queue = append(p.queue, s)
 	p.queueMutex.Unlock()
@@ -239,10 +236,7 @@ func (c *connection) send() {
 	c.mutex.Unlock()
 	for c.take(&c.answers) {
 		if c.submit(&c.answers) == ErrAgain {
-			// Cancels have a queue of their own in C that the next poll empties.
-			c.mutex.Lock()
-			c.enlist()
-			c.mutex.Unlock()
+			c.enlistLocking() // cancels have a queue of their own in C that the next poll empties
 			break
 		}
 		p.putBatch(c.answers.done())
@@ -328,9 +322,7 @@ func (p *poller) spread(completions []Completion) int {
 		c.request(first)
 	case CompletionRoom:
 		c.blocked = false
-		c.mutex.Lock()
-		c.enlist()
-		c.mutex.Unlock()
+		c.enlistLocking()
 	case CompletionConnected:
 		c.connectedWith(Status(first.Status))
 	case CompletionDisconnected:

@@ -18,7 +18,7 @@ import (
 // RailsMax is how many rails a context may have.
 const RailsMax = C.CRPC_RAILS_MAX
 
-// RailState is what a channel makes of a rail.
+// RailState is the state of a channel's rail.
 type RailState uint32
 
 const (
@@ -28,7 +28,7 @@ const (
 	RailUp     RailState = C.CRPC_RAIL_UP
 )
 
-// String names the state, e.g. "up".
+// String returns the name of the state, e.g. "up".
 func (state RailState) String() string {
 	names := [...]string{RailNone: "none", RailLacked: "lacked", RailDown: "down", RailUp: "up"}
 	if int(state) >= len(names) {
@@ -46,7 +46,7 @@ const (
 	SplitHint     Split = C.CRPC_SPLIT_HINT     // as a program outside says: WithShareHint
 )
 
-// ChannelInfo tells about a channel.
+// ChannelInfo describes a channel.
 type ChannelInfo struct {
 	State        EndpointState
 	Slots        int // messages that may be open to be received; agreed on
@@ -62,30 +62,24 @@ type ChannelInfo struct {
 	Token        []byte // the peer's, at the accepting side
 }
 
-// ChannelInfo tells about a channel.
+// ChannelInfo describes a channel.
 func (r *RawContext) ChannelInfo(channel ChannelHandle) (ChannelInfo, error) {
-	const op = "channel info"
-	if r == nil || r.handle == nil {
-		return ChannelInfo{}, newError(op, ErrClosed)
-	}
 	info := C.crpc_channel_info{struct_size: C.sizeof_crpc_channel_info}
-	if status := C.crpc_channel_get_info(r.handle, channel.c(), &info); status < 0 {
-		return ChannelInfo{}, newError(op, Status(status))
-	}
-	token := make([]byte, info.token_bytes)
-	for i := range token {
-		token[i] = byte(info.token[i])
+	err := r.ask("channel info", func() C.int32_t { return C.crpc_channel_get_info(r.handle, channel.c(), &info) })
+	if err != nil {
+		return ChannelInfo{}, err
 	}
 	return ChannelInfo{
 		State: EndpointState(info.state), Slots: int(info.slots), QueuePairs: int(info.queue_pairs),
 		Rails: [RailsMax]RailState{RailState(info.rail_state[0]), RailState(info.rail_state[1])},
 		Split: Split(info.split), Share: int(info.rail0_share),
 		ReceivesOpen: int(info.receives_open), SendsOpen: int(info.sends_open), Version: int(info.version),
-		PeerAddress: text(info.peer_address[:]), LocalAddress: text(info.local_address[:]), Token: token,
+		PeerAddress: text(info.peer_address[:]), LocalAddress: text(info.local_address[:]),
+		Token: C.GoBytes(unsafe.Pointer(&info.token), C.int(info.token_bytes)),
 	}, nil
 }
 
-// ChannelStats are counters since the channel was made; capi/copyrpc.h says what each means.
+// ChannelStats are counters since the channel was created. capi/copyrpc.h explains each.
 type ChannelStats struct {
 	MessagesSent, MessagesReceived, BytesSent, BytesReceived uint64
 	SendsFailed, ReceivesFailed, Truncated                   uint64
@@ -94,20 +88,17 @@ type ChannelStats struct {
 	Doorbells, ProtocolErrors                                uint64
 }
 
-// ChannelRailStats are those of one rail.
+// ChannelRailStats are the counters of one rail.
 type ChannelRailStats struct {
 	BytesSent, MessagesSent, BytesReceived, Failures, Recoveries uint64
 }
 
-// ChannelStats reads the channel's counters.
+// ChannelStats reads the counters of a channel.
 func (r *RawContext) ChannelStats(channel ChannelHandle) (ChannelStats, error) {
-	const op = "channel stats"
-	if r == nil || r.handle == nil {
-		return ChannelStats{}, newError(op, ErrClosed)
-	}
 	s := C.crpc_channel_stats{struct_size: C.sizeof_crpc_channel_stats}
-	if status := C.crpc_channel_get_stats(r.handle, channel.c(), &s); status < 0 {
-		return ChannelStats{}, newError(op, Status(status))
+	err := r.ask("channel stats", func() C.int32_t { return C.crpc_channel_get_stats(r.handle, channel.c(), &s) })
+	if err != nil {
+		return ChannelStats{}, err
 	}
 	stats := ChannelStats{
 		MessagesSent: uint64(s.messages_sent), MessagesReceived: uint64(s.messages_received),
@@ -145,7 +136,8 @@ type RailInfo struct {
 	BufferBytesMax    int // of one buffer that is sent, over any rails
 }
 
-// RailInfo describes the rail with this index, from 0; ErrNotFound past the last.
+// RailInfo describes the rail with this index, from 0. It returns ErrNotFound if there is no such
+// rail.
 func (r *RawContext) RailInfo(index int) (RailInfo, error) {
 	const op = "rail info"
 	if r == nil || r.handle == nil {
@@ -172,18 +164,14 @@ func (r *RawContext) RailInfo(index int) (RailInfo, error) {
 	}, nil
 }
 
-// Rails describes the rails that the context's channels stripe over; none if it was opened without WithRails.
-func (c *Context) Rails() ([]RailInfo, error) {
-	const op = "rail info"
-	p, err := c.valid(op)
-	if err != nil {
-		return nil, err
-	}
-	p.mutex.Lock()
-	defer p.mutex.Unlock()
+// Rails describes the rails that the context's channels stripe over. A context opened without
+// WithRails has none.
+func (c *Context) Rails() ([]RailInfo, error) { return asked(c, "rail info", (*RawContext).rails) }
+
+func (r *RawContext) rails() ([]RailInfo, error) {
 	var rails []RailInfo
 	for {
-		info, err := p.raw.RailInfo(len(rails))
+		info, err := r.RailInfo(len(rails))
 		if errors.Is(err, ErrNotFound) {
 			return rails, nil
 		}
@@ -194,22 +182,18 @@ func (c *Context) Rails() ([]RailInfo, error) {
 	}
 }
 
-// CacheInfo tells about the registrations that were made for channels' ops without a region.
+// CacheInfo describes the registrations that were made for ops without a region.
 type CacheInfo struct {
 	Registrations, RegistrationsMax int
 	Bytes, BytesMax                 uint64
 	Hits, Misses, Evictions         uint64
 }
 
-// CacheInfo tells about the registrations made for ops without a region.
+// CacheInfo describes the registrations that were made for ops without a region.
 func (r *RawContext) CacheInfo() (CacheInfo, error) {
-	const op = "cache info"
-	if r == nil || r.handle == nil {
-		return CacheInfo{}, newError(op, ErrClosed)
-	}
 	info := C.crpc_cache_info{struct_size: C.sizeof_crpc_cache_info}
-	if status := C.crpc_cache_get_info(r.handle, &info); status < 0 {
-		return CacheInfo{}, newError(op, Status(status))
+	if err := r.ask("cache info", func() C.int32_t { return C.crpc_cache_get_info(r.handle, &info) }); err != nil {
+		return CacheInfo{}, err
 	}
 	return CacheInfo{
 		Registrations: int(info.registrations), RegistrationsMax: int(info.registrations_max),
@@ -218,8 +202,9 @@ func (r *RawContext) CacheInfo() (CacheInfo, error) {
 	}, nil
 }
 
-// ForgetMemory takes out every registration made for ops without a region that touches these bytes, 0 bytes: all of them; and
-// tells how many. To be called before such memory is unmapped or freed. ErrBusy: an op uses one, and nothing is taken out.
+// ForgetMemory removes every registration that was made for ops without a region and overlaps these
+// bytes; 0 bytes removes all. It returns how many. Call it before such memory is unmapped or freed.
+// ErrBusy means that an op uses one of them, and none was removed.
 func (r *RawContext) ForgetMemory(address unsafe.Pointer, bytes int) (int, error) {
 	const op = "forget memory"
 	if r == nil || r.handle == nil {

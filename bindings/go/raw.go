@@ -33,8 +33,9 @@ import (
 	"unsafe"
 )
 
-// RawContext is a crpc_context with arrays of its own in C memory, for one goroutine at a time. Fill Ops and Payload, Submit;
-// Poll, read Completions; Wait when there is nothing. Neither call allocates, and each crosses to C once.
+// RawContext is a crpc_context with arrays of its own in C memory, for one goroutine at a time.
+// Fill Ops and Payload, and call Submit; call Poll, and read Completions; call Wait if there is
+// nothing. Submit and Poll allocate nothing, and make one call of C each.
 type RawContext struct {
 	Ops         []Op         // what Submit takes; in C memory, gone with Close
 	Completions []Completion // what Poll fills; likewise
@@ -46,7 +47,7 @@ type RawContext struct {
 	sleeper sleeper
 }
 
-// RawSizes says how large the arrays of a RawContext are.
+// RawSizes are the sizes of the arrays of a RawContext.
 type RawSizes struct {
 	Ops          int // 0: 256
 	Completions  int // 0: 256
@@ -54,12 +55,12 @@ type RawSizes struct {
 	ChannelOps   int // 0: 256
 }
 
-// OpenRaw opens a device, for one goroutine that polls by itself.
+// OpenRaw opens a device for one goroutine that polls it itself.
 func OpenRaw(sizes RawSizes, options ...Option) (*RawContext, error) {
 	const op = "open"
-	s, problem := settingsOf(op, options)
-	if problem != nil {
-		return nil, problem
+	s, err := settingsOf(op, options)
+	if err != nil {
+		return nil, err
 	}
 	if sizes.Ops < 0 || sizes.Completions < 0 || sizes.PayloadBytes < 0 || sizes.ChannelOps < 0 || sizes.Completions > 1<<20 {
 		return nil, errorf(op, ErrInvalid, "a size is negative, or above 2^20 completions")
@@ -74,18 +75,21 @@ func openRaw(op string, sizes RawSizes, s *settings) (*RawContext, error) {
 		return nil, fromC(op, status, &theirs)
 	}
 	r.scratch = (*C.struct_copyrpc_go_scratch)(C.calloc(1, C.sizeof_struct_copyrpc_go_scratch))
-	r.Ops = unsafe.Slice((*Op)(C.calloc(C.size_t(orDefault(sizes.Ops, 256)), C.sizeof_crpc_op)), orDefault(sizes.Ops, 256))
-	completions := orDefault(sizes.Completions, 256)
-	r.Completions = unsafe.Slice((*Completion)(C.calloc(C.size_t(completions), C.sizeof_crpc_completion)), completions)
+	r.Ops = cleared[Op](orDefault(sizes.Ops, 256))
+	r.Completions = cleared[Completion](orDefault(sizes.Completions, 256))
 	bytes := orDefault(sizes.PayloadBytes, 1<<20)
 	r.Payload = unsafe.Slice((*byte)(C.malloc(C.size_t(bytes))), bytes)
-	channelOps := orDefault(sizes.ChannelOps, 256)
-	r.ChannelOps = unsafe.Slice((*ChannelOp)(C.calloc(C.size_t(channelOps), C.sizeof_crpc_channel_op)), channelOps)
+	r.ChannelOps = cleared[ChannelOp](orDefault(sizes.ChannelOps, 256))
 	if err := r.sleeper.open(int(C.crpc_context_fd(r.handle))); err != nil {
 		r.Close()
 		return nil, errorf(op, ErrSystem, "the context's descriptor cannot be watched: %v", err)
 	}
 	return r, nil
+}
+
+// cleared gives an array of zeros in C memory.
+func cleared[T any](count int) []T {
+	return unsafe.Slice((*T)(C.calloc(C.size_t(count), C.size_t(unsafe.Sizeof(*new(T))))), count)
 }
 
 func orDefault(value, otherwise int) int {
@@ -112,11 +116,11 @@ func (r *RawContext) Close() error {
 	return nil
 }
 
-// Submit hands over Ops[:count] and tells how many of them were taken, and if not all, why: ErrAgain means that there is no
-// room until a CompletionRoom has come.
+// Submit submits Ops[:count], and returns how many were accepted. If not all were accepted, the
+// status says why. ErrAgain means that there is no room before the next CompletionRoom.
 func (r *RawContext) Submit(count int) (int, Status) { return r.SubmitFrom(0, count) }
 
-// SubmitFrom is Submit of Ops[first:first+count].
+// SubmitFrom does the same as Submit, for Ops[first:first+count].
 func (r *RawContext) SubmitFrom(first, count int) (int, Status) {
 	if r == nil || r.handle == nil {
 		return 0, ErrClosed
@@ -140,8 +144,8 @@ func (r *RawContext) submit(ops *Op, count int, payload unsafe.Pointer, bytes in
 	return max(int(taken), 0), Status(r.scratch.reason)
 }
 
-// Poll fills Completions with what has come, up to its length, and tells how many. It never blocks. The views of the poll
-// before end.
+// Poll fills Completions, up to its length, and returns how many there are. It never blocks. It
+// ends the views of the previous poll.
 func (r *RawContext) Poll() (int, Status) {
 	if r == nil || r.handle == nil {
 		return 0, ErrClosed
@@ -154,8 +158,9 @@ func (r *RawContext) Poll() (int, Status) {
 	return int(count), OK
 }
 
-// Retain copies the payload of a completion to `buffer` while its view is valid, and tells how many bytes these are. It fails
-// with ErrStale after a later Poll, where View would show whatever has come since, and with ErrTooBig if it does not fit.
+// Retain copies the payload of a completion to `buffer` while its view is valid, and returns its
+// length. It fails with ErrStale after a later Poll, when View would show newer data, and with
+// ErrTooBig if the payload does not fit.
 func (r *RawContext) Retain(completion *Completion, buffer []byte) (int, Status) {
 	if r == nil || r.handle == nil {
 		return 0, ErrClosed
@@ -169,8 +174,8 @@ func (r *RawContext) Retain(completion *Completion, buffer []byte) (int, Status)
 	return int(bytes), OK
 }
 
-// Wait sleeps in Go's netpoller, not in an OS thread, until Poll has something to give or ctx is done. It may wake for
-// nothing. Views stay valid.
+// Wait sleeps in Go's netpoller, not in an OS thread, until Poll has something to return or ctx is
+// done. It may return although there is nothing. Views stay valid.
 func (r *RawContext) Wait(ctx context.Context) error {
 	const op = "wait"
 	if r == nil || r.handle == nil {
@@ -203,153 +208,95 @@ func (r *RawContext) Wait(ctx context.Context) error {
 // header asks for are those of the caller's empty Poll and C's own; a Poll in between would disarm.
 func (r *RawContext) arm() Status { return Status(C.crpc_context_arm(r.handle)) }
 
-// Connect starts to connect; a CompletionConnected with the endpoint's userData follows.
+// ask runs one function of C's, of a context that is open.
+func (r *RawContext) ask(op string, talk func() C.int32_t) error {
+	if r == nil || r.handle == nil {
+		return newError(op, ErrClosed)
+	}
+	return asError(op, talk(), nil)
+}
+
+// asError is nil if the status is none; `theirs`, which may be nil, has more about it.
+func asError(op string, status C.int32_t, theirs *C.crpc_error) error {
+	if status < 0 {
+		return fromC(op, status, theirs)
+	}
+	return nil
+}
+
+// Connect starts to connect. A CompletionConnected with the endpoint's userData follows.
 func (r *RawContext) Connect(address string, userData uint64, options ...Option) (EndpointHandle, error) {
-	op := "connect " + address
-	if r == nil || r.handle == nil {
-		return 0, newError(op, ErrClosed)
-	}
-	s, problem := settingsOf(op, options)
-	if problem != nil {
-		return 0, problem
-	}
-	s.endpoint.user_data = C.uint64_t(userData)
-	return r.connect(op, address, s)
+	return connectRaw[EndpointHandle](r, endpoints, "connect "+address, address, userData, options)
 }
 
-func (r *RawContext) connect(op, address string, s *settings) (EndpointHandle, error) {
-	name := C.CString(address)
-	defer C.free(unsafe.Pointer(name))
-	var endpoint C.crpc_endpoint
-	theirs := newCError()
-	if status := C.crpc_endpoint_connect(r.handle, name, &s.endpoint, &endpoint, &theirs); status < 0 {
-		return 0, fromC(op, status, &theirs)
-	}
-	return EndpointHandle(endpoint.bits), nil
-}
-
-// Accept accepts the endpoint of a CompletionConnectRequest; a CompletionConnected with userData follows.
+// Accept accepts the endpoint of a CompletionConnectRequest. A CompletionConnected with userData
+// follows.
 func (r *RawContext) Accept(endpoint EndpointHandle, userData uint64, options ...Option) error {
-	const op = "accept"
-	if r == nil || r.handle == nil {
-		return newError(op, ErrClosed)
-	}
-	s, problem := settingsOf(op, options)
-	if problem != nil {
-		return problem
-	}
-	s.endpoint.user_data = C.uint64_t(userData)
-	if err := r.accept(op, endpoint, s); err != nil {
-		return err
-	}
-	return nil
+	return r.acceptRaw(endpoints, "accept", uint64(endpoint), userData, options)
 }
 
-func (r *RawContext) accept(op string, endpoint EndpointHandle, s *settings) *Error {
-	theirs := newCError()
-	if status := C.crpc_endpoint_accept(r.handle, endpoint.c(), &s.endpoint, &theirs); status < 0 {
-		return fromC(op, status, &theirs)
-	}
-	return nil
-}
-
-// Reject rejects it; the peer's Dial fails with ErrRefused and shows `reason`.
+// Reject rejects the endpoint of a CompletionConnectRequest. The peer's Dial fails with ErrRefused
+// and shows `reason`.
 func (r *RawContext) Reject(endpoint EndpointHandle, reason uint32) error {
-	if r == nil || r.handle == nil {
-		return newError("reject", ErrClosed)
-	}
-	return asError("reject", C.crpc_endpoint_reject(r.handle, endpoint.c(), C.uint32_t(reason)))
+	return r.reject(endpoints, "reject", uint64(endpoint), reason)
 }
 
-// Disconnect takes leave: what is under way finishes, for at most `limit`; a CompletionDisconnected follows.
+// Disconnect disconnects gracefully: open calls, requests and replies finish, for at most `limit`.
+// A CompletionDisconnected follows.
 func (r *RawContext) Disconnect(endpoint EndpointHandle, limit time.Duration) error {
-	const op = "disconnect"
-	if r == nil || r.handle == nil {
-		return newError(op, ErrClosed)
-	}
-	if limit < 0 {
-		return errorf(op, ErrInvalid, "the timeout is %v; a time cannot be negative", limit)
-	}
-	timeout := C.uint64_t(limit)
-	if limit == Forever {
-		timeout = C.CRPC_FOREVER
-	}
-	return asError(op, C.crpc_endpoint_disconnect(r.handle, endpoint.c(), timeout))
+	return r.disconnect(endpoints, "disconnect", uint64(endpoint), limit)
 }
 
-// CloseEndpoint ends a connection at once; what is pending completes with ErrClosed.
+// CloseEndpoint ends a connection at once. Pending ops complete with ErrClosed.
 func (r *RawContext) CloseEndpoint(endpoint EndpointHandle) error {
-	if r == nil || r.handle == nil {
-		return newError("close endpoint", ErrClosed)
-	}
-	return asError("close endpoint", C.crpc_endpoint_close(r.handle, endpoint.c()))
+	return r.close(endpoints, "close endpoint", uint64(endpoint))
 }
 
-// EndpointError tells why an endpoint could not connect or was disconnected; nil if neither.
+// EndpointError returns why an endpoint could not connect or was disconnected; nil if neither has
+// happened.
 func (r *RawContext) EndpointError(endpoint EndpointHandle) error {
-	const op = "endpoint"
-	if r == nil || r.handle == nil {
-		return newError(op, ErrClosed)
-	}
-	if e := r.endpointError(op, endpoint); e != nil {
-		return e
-	}
-	return nil
+	return r.failed(endpoints, "endpoint", uint64(endpoint))
 }
 
-func (r *RawContext) endpointError(op string, endpoint EndpointHandle) *Error {
-	theirs := newCError()
-	if status := C.crpc_endpoint_get_error(r.handle, endpoint.c(), &theirs); status < 0 {
-		return newError(op, Status(status))
-	}
-	if theirs.status == 0 {
-		return nil
-	}
-	return fromC(op, theirs.status, &theirs)
-}
-
-// Listen listens on `address`; completions show userData.
+// Listen listens on `address`. Completions show userData.
 func (r *RawContext) Listen(address string, userData uint64, options ...Option) (ListenerHandle, error) {
-	op := "listen " + address
-	if r == nil || r.handle == nil {
-		return 0, newError(op, ErrClosed)
-	}
-	s, problem := settingsOf(op, options)
-	if problem != nil {
-		return 0, problem
-	}
-	return r.listen(op, address, userData, s)
+	return r.listenRaw(endpoints, "listen "+address, address, userData, options)
 }
 
-func (r *RawContext) listen(op, address string, userData uint64, s *settings) (ListenerHandle, error) {
+func (r *RawContext) listenRaw(kind linkKind, op, address string, userData uint64, options []Option) (ListenerHandle, error) {
+	s, err := r.settings(op, options)
+	if err != nil {
+		return 0, err
+	}
+	return r.listen(kind, op, address, userData, s)
+}
+
+func (r *RawContext) listen(kind linkKind, op, address string, userData uint64, s *settings) (ListenerHandle, error) {
 	name := C.CString(address)
 	defer C.free(unsafe.Pointer(name))
 	var listener C.crpc_listener
 	theirs := newCError()
-	options := C.crpc_listener_options{struct_size: C.sizeof_crpc_listener_options, backlog: s.backlog, flags: s.listener,
-		user_data: C.uint64_t(userData)}
-	if status := C.crpc_listener_open(r.handle, name, &options, &listener, &theirs); status < 0 {
-		return 0, fromC(op, status, &theirs)
+	options := C.crpc_listener_options{struct_size: C.sizeof_crpc_listener_options, backlog: s.backlog, user_data: C.uint64_t(userData)}
+	if kind == channels {
+		options.flags = C.CRPC_LISTENER_CHANNELS
 	}
-	return ListenerHandle(listener.bits), nil
+	status := C.crpc_listener_open(r.handle, name, &options, &listener, &theirs)
+	return ListenerHandle(listener.bits), asError(op, status, &theirs)
 }
 
-// ListenerInfo tells about a listener.
+// ListenerInfo describes a listener.
 type ListenerInfo struct {
 	Address string // e.g. "192.0.2.1:47110"
 	Port    int
 	ListenerStats
 }
 
-// ListenerInfo tells about a listener.
+// ListenerInfo describes a listener.
 func (r *RawContext) ListenerInfo(listener ListenerHandle) (ListenerInfo, error) {
-	const op = "listener info"
-	if r == nil || r.handle == nil {
-		return ListenerInfo{}, newError(op, ErrClosed)
-	}
 	info := C.crpc_listener_info{struct_size: C.sizeof_crpc_listener_info}
-	if status := C.crpc_listener_get_info(r.handle, listener.c(), &info); status < 0 {
-		return ListenerInfo{}, newError(op, Status(status))
+	err := r.ask("listener info", func() C.int32_t { return C.crpc_listener_get_info(r.handle, listener.c(), &info) })
+	if err != nil {
+		return ListenerInfo{}, err
 	}
 	return ListenerInfo{
 		Address: text(info.address[:]), Port: int(info.port),
@@ -357,18 +304,15 @@ func (r *RawContext) ListenerInfo(listener ListenerHandle) (ListenerInfo, error)
 	}, nil
 }
 
-// ListenerAddress tells where a listener listens, e.g. "192.0.2.1:47110".
+// ListenerAddress returns the address of a listener, e.g. "192.0.2.1:47110".
 func (r *RawContext) ListenerAddress(listener ListenerHandle) (string, error) {
 	info, err := r.ListenerInfo(listener)
 	return info.Address, err
 }
 
-// CloseListener stops listening; connections made stay.
+// CloseListener stops listening. Accepted connections stay.
 func (r *RawContext) CloseListener(listener ListenerHandle) error {
-	if r == nil || r.handle == nil {
-		return newError("close listener", ErrClosed)
-	}
-	return asError("close listener", C.crpc_listener_close(r.handle, listener.c()))
+	return r.ask("close listener", func() C.int32_t { return C.crpc_listener_close(r.handle, listener.c()) })
 }
 
 func (endpoint EndpointHandle) c() C.crpc_endpoint {
@@ -377,11 +321,4 @@ func (endpoint EndpointHandle) c() C.crpc_endpoint {
 
 func (listener ListenerHandle) c() C.crpc_listener {
 	return C.crpc_listener{bits: C.uint64_t(listener)}
-}
-
-func asError(op string, status C.int32_t) error {
-	if status < 0 {
-		return newError(op, Status(status))
-	}
-	return nil
 }

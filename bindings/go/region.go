@@ -17,7 +17,7 @@ import (
 	"unsafe"
 )
 
-// Access says who may do what with a region.
+// Access tells how a region may be accessed.
 type Access uint32
 
 const (
@@ -27,10 +27,10 @@ const (
 	RemoteAtomic Access = C.CRPC_ACCESS_REMOTE_ATOMIC // needs LocalWrite
 )
 
-// RegionHandle names a region of a [RawContext]; zero is none.
+// RegionHandle names a region of a [RawContext]. Zero is no region.
 type RegionHandle uint64
 
-// RegionInfo tells about registered memory. Address and RemoteKey are what a peer needs to reach it.
+// RegionInfo describes registered memory. A peer needs Address and RemoteKey to access it.
 type RegionInfo struct {
 	Address   uint64
 	Bytes     int
@@ -56,8 +56,9 @@ type region struct {
 	release func()       // as of a link: of Channel.NewRegion
 }
 
-// NewRegion registers `bytes` of new memory, all zero and outside of Go's heap. It is mapped for this, in whole pages, and
-// unmapped by the Close of the region or of the context. Pins the memory: what is large takes long, and the context waits for it.
+// NewRegion registers `bytes` of new memory, which is zero and outside of Go's heap. It maps the
+// memory in whole pages; closing the region or the context unmaps it. It pins the memory, which
+// takes long if there is much, and the context waits meanwhile.
 func (c *Context) NewRegion(bytes int, access Access) (*Region, error) {
 	p, err := c.valid(opRegister)
 	if err != nil {
@@ -96,8 +97,9 @@ func mapRegion(p *poller, bytes int, access Access) (*region, error) {
 	return own, nil
 }
 
-// Register registers memory that C or mmap gave, e.g. shared with other processes, or in huge pages. It stays the caller's and
-// must stay mapped until the region, or the context, is closed. It must never be Go's: neither a slice that Go made, nor a variable.
+// Register registers memory from C or mmap, e.g. shared memory or huge pages. The memory stays the
+// caller's, and must stay mapped until the region or the context is closed. It must not be Go
+// memory: neither a slice that Go made, nor a variable.
 func (c *Context) Register(address unsafe.Pointer, bytes int, access Access) (*Region, error) {
 	p, err := c.valid(opRegister)
 	if err != nil {
@@ -145,8 +147,8 @@ func (own *region) end() {
 	}
 }
 
-// Bytes is the memory; nil once the region, or its context, is closed. It must not be touched after that: where NewRegion mapped
-// it, there is nothing any more.
+// Bytes returns the memory; nil after the region or its context was closed. The memory must not be
+// used after that, because memory of NewRegion is unmapped then.
 func (r *Region) Bytes() []byte {
 	if r == nil || r.region == nil || r.region.closed.Load() {
 		return nil
@@ -154,7 +156,7 @@ func (r *Region) Bytes() []byte {
 	return r.region.memory
 }
 
-// Info tells where the region is and what its keys are.
+// Info returns the address and the keys of the region.
 func (r *Region) Info() (RegionInfo, error) {
 	const op = "region info"
 	if r == nil || r.region == nil {
@@ -166,8 +168,8 @@ func (r *Region) Info() (RegionInfo, error) {
 	return r.region.info, nil
 }
 
-// Close deregisters the memory, and unmaps it if NewRegion mapped it. ErrBusy: the device still uses it, for a send or a receive of a
-// channel, and it stays. Closing twice is allowed.
+// Close deregisters the memory, and unmaps it if NewRegion mapped it. ErrBusy means that the device
+// still uses it for a message of a channel; the region then stays open. Closing twice is allowed.
 func (r *Region) Close() error {
 	if r == nil || r.region == nil {
 		return nil
@@ -204,7 +206,8 @@ func (own *region) close() error {
 
 // ---- The raw level ------------------------------------------------------------------------------
 
-// Register registers memory that C or mmap gave; see [Context.Register]. It must stay mapped until Deregister or Close.
+// Register registers memory from C or mmap; see [Context.Register]. The memory must stay mapped
+// until Deregister or Close.
 func (r *RawContext) Register(address unsafe.Pointer, bytes int, access Access) (RegionHandle, error) {
 	const op = "register"
 	if r == nil || r.handle == nil {
@@ -215,21 +218,16 @@ func (r *RawContext) Register(address unsafe.Pointer, bytes int, access Access) 
 	}
 	var region C.crpc_region
 	theirs := newCError()
-	if status := C.crpc_region_register(r.handle, address, C.uint64_t(bytes), C.uint32_t(access), &region, &theirs); status < 0 {
-		return 0, fromC(op, status, &theirs)
-	}
-	return RegionHandle(region.bits), nil
+	status := C.crpc_region_register(r.handle, address, C.uint64_t(bytes), C.uint32_t(access), &region, &theirs)
+	return RegionHandle(region.bits), asError(op, status, &theirs)
 }
 
-// RegionInfo tells about a region.
+// RegionInfo describes a region.
 func (r *RawContext) RegionInfo(region RegionHandle) (RegionInfo, error) {
-	const op = "region info"
-	if r == nil || r.handle == nil {
-		return RegionInfo{}, newError(op, ErrClosed)
-	}
 	info := C.crpc_region_info{struct_size: C.sizeof_crpc_region_info}
-	if status := C.crpc_region_get_info(r.handle, region.c(), &info); status < 0 {
-		return RegionInfo{}, newError(op, Status(status))
+	err := r.ask("region info", func() C.int32_t { return C.crpc_region_get_info(r.handle, region.c(), &info) })
+	if err != nil {
+		return RegionInfo{}, err
 	}
 	return RegionInfo{
 		Address: uint64(info.address), Bytes: int(min(uint64(info.bytes), math.MaxInt)), Access: Access(info.access),
@@ -237,12 +235,9 @@ func (r *RawContext) RegionInfo(region RegionHandle) (RegionInfo, error) {
 	}, nil
 }
 
-// Deregister ends a region; the memory stays the caller's. ErrBusy: it is in use.
+// Deregister ends a region. The memory stays the caller's. ErrBusy means that it is in use.
 func (r *RawContext) Deregister(region RegionHandle) error {
-	if r == nil || r.handle == nil {
-		return newError("deregister", ErrClosed)
-	}
-	return asError("deregister", C.crpc_region_deregister(r.handle, region.c()))
+	return r.ask("deregister", func() C.int32_t { return C.crpc_region_deregister(r.handle, region.c()) })
 }
 
 func (region RegionHandle) c() C.crpc_region { return C.crpc_region{bits: C.uint64_t(region)} }

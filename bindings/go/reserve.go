@@ -12,9 +12,11 @@ import (
 	"unsafe"
 )
 
-// Reserve gives op.PayloadBytes of room in the send ring for the payload of `op`, an OpCall or OpReply whose PayloadOffset is 0: write
-// it there, then Commit, or Abort. The room is C memory, valid until then or until the endpoint's close. An endpoint has one
-// reservation at a time, and while it is open sends nothing and takes no other op. The Status is OK, or one of Submit's.
+// Reserve reserves op.PayloadBytes of room in the send ring for the payload of `op`, an OpCall or
+// OpReply whose PayloadOffset is 0. Write the payload there, and then call Commit or Abort. The
+// room is C memory, and valid until then or until the endpoint is closed. An endpoint has at most
+// one reservation. While it is open, the endpoint sends nothing and accepts no calls, replies or
+// drops. The Status is OK, or as for Submit.
 func (r *RawContext) Reserve(op Op) ([]byte, Status) {
 	if r == nil || r.handle == nil {
 		return nil, ErrClosed
@@ -27,8 +29,10 @@ func (r *RawContext) Reserve(op Op) ([]byte, Status) {
 	return unsafe.Slice((*byte)(r.scratch.address), int(op.PayloadBytes)), OK
 }
 
-// Commit submits the reserved op with the first `bytes` of its room; its timeout counts from here. ErrTooBig: these are more than
-// were reserved, and it stays open. ErrState: nothing is reserved. ErrClosing, ErrDisconnected: it is gone without a completion.
+// Commit submits the reserved op with the first `bytes` of its room. Its timeout starts now.
+// ErrTooBig means that this is more than was reserved; the reservation stays open. ErrState means
+// that nothing is reserved. With ErrClosing and ErrDisconnected, the reservation is gone, and there
+// is no completion.
 func (r *RawContext) Commit(endpoint EndpointHandle, bytes int) Status {
 	if r == nil || r.handle == nil {
 		return ErrClosed
@@ -42,7 +46,8 @@ func (r *RawContext) Commit(endpoint EndpointHandle, bytes int) Status {
 	return Status(C.crpc_commit(r.handle, endpoint.c(), C.uint32_t(bytes)))
 }
 
-// Abort gives a reservation up as if it had not been made: a request remains to be answered. ErrState: nothing is reserved.
+// Abort gives a reservation up, as if it had never been made. A request that was to be answered
+// stays unanswered. ErrState means that nothing is reserved.
 func (r *RawContext) Abort(endpoint EndpointHandle) Status {
 	if r == nil || r.handle == nil {
 		return ErrClosed

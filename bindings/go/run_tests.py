@@ -14,7 +14,7 @@ from pathlib import Path
 from go_folders import go_folders
 
 SOURCE = Path(__file__).resolve().parent
-MODULES = [SOURCE, SOURCE.parents[1] / "examples/go", SOURCE.parents[1] / "bench/bindings_go"]
+MODULES = [SOURCE, SOURCE.parents[1] / "examples/go", SOURCE.parents[1] / "bench/go"]
 count = 0
 
 

@@ -10,7 +10,8 @@ import (
 	"sync/atomic"
 )
 
-// Request is one request of the peer. It is to be answered once, with Reply or Drop; Serve does that for its handler.
+// Request is one request of the peer. It must be answered once, with Reply or Drop; Serve does that
+// for its handler.
 type Request struct {
 	Method        uint16
 	Payload       []byte // a copy: it may be kept
@@ -21,9 +22,10 @@ type Request struct {
 	answered   atomic.Bool
 }
 
-// Handler answers a request. It runs in a goroutine of its own. What it returns is the reply; an error becomes a reply with
-// StatusHandlerFailed and the error's text, or if it is a *ReplyError, with that status and payload. A panic becomes such a
-// reply too, and is reported by Warn. ctx is done when Serve's is, or when the connection is over.
+// Handler answers a request. It runs in a goroutine of its own. Its result is the reply. An error
+// becomes a reply with StatusHandlerFailed and the error's text; a *ReplyError becomes a reply with
+// its status and payload. A panic also becomes such a reply, and Warn reports it. ctx is done when
+// Serve's ctx is done, or when the connection has ended.
 type Handler func(ctx context.Context, request *Request) ([]byte, error)
 
 // serving is the part of a connection that is about requests. Guarded by the connection's mutex.
@@ -64,8 +66,9 @@ func (c *connection) request(completion *Completion) {
 	c.mutex.Unlock()
 }
 
-// Serve answers the peer's requests with `handler`, also those that came before. It returns nil when ctx is done and the
-// handlers that were running have ended, or why the connection is over.
+// Serve answers the peer's requests with `handler`, including those that came before. It returns
+// nil when ctx is done and all running handlers have ended. Otherwise it returns why the connection
+// has ended.
 func (endpoint *Endpoint) Serve(ctx context.Context, handler Handler) error {
 	const op = "serve"
 	c, err := endpoint.valid(op)
@@ -106,7 +109,7 @@ func (endpoint *Endpoint) Serve(ctx context.Context, handler Handler) error {
 	return err
 }
 
-// Receive waits for a request of the peer, for those who would rather not have a handler called.
+// Receive waits for a request of the peer. It is an alternative to Serve, without a handler.
 func (endpoint *Endpoint) Receive(ctx context.Context) (*Request, error) {
 	const op = "receive"
 	c, err := endpoint.valid(op)
@@ -141,11 +144,13 @@ func (endpoint *Endpoint) Receive(ctx context.Context) (*Request, error) {
 
 // ---- Answering ----------------------------------------------------------------------------------
 
-// Reply answers the request. The payload may be reused at once. It fails with ErrTooBig, and the request stays to be
-// answered, if the caller accepts no reply so long; with ErrStale if the request was answered.
+// Reply answers the request. The payload may be reused at once. Reply returns ErrTooBig if the
+// caller does not accept such a long reply; the request then stays unanswered. It returns ErrStale
+// if the request was answered before.
 func (request *Request) Reply(payload []byte) error { return request.ReplyStatus(0, payload) }
 
-// ReplyStatus is Reply with a status of the application, 0 or above, that the caller sees as a *ReplyError.
+// ReplyStatus does the same as Reply, with a status of the application, 0 or above. The caller sees
+// it as a *ReplyError.
 func (request *Request) ReplyStatus(status int32, payload []byte) error {
 	const op = "reply"
 	if status < 0 {
@@ -157,7 +162,7 @@ func (request *Request) ReplyStatus(status int32, payload []byte) error {
 	return request.answer(op, Op{Opcode: OpReply, Flags: OpQuiet, Status: status}, payload)
 }
 
-// Drop lets the request go without an answer; its caller gets ErrDropped.
+// Drop drops the request without an answer. Its caller gets ErrDropped.
 func (request *Request) Drop() error {
 	return request.answer("drop", Op{Opcode: OpDrop, Flags: OpQuiet}, nil)
 }
@@ -169,16 +174,14 @@ func (request *Request) answer(op string, answer Op, payload []byte) error {
 	}
 	c.mutex.Lock()
 	if c.over {
-		e := *c.reason
 		c.mutex.Unlock()
-		e.Op = op
-		return &e
+		return c.reason.during(op)
 	}
 	place, offset := c.opened(&c.answers).next(payload)
 	if len(payload) > 0 {
 		answer.PayloadOffset, answer.PayloadBytes = offset, uint32(len(payload))
 	}
-	answer.Endpoint, answer.Token = c.handle, request.token
+	answer.Endpoint, answer.Token = EndpointHandle(c.handle), request.token
 	*place = answer
 	c.enlist()
 	c.mutex.Unlock()

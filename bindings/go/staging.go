@@ -15,8 +15,8 @@ const (
 	stagingKept     = 16 // regions that nobody uses, of a channel
 )
 
-// SendBytes is Send of a slice of Go's, at most StagingBytesMax bytes long, by way of a registered copy. What is larger or goes often is
-// better off in a [Region].
+// SendBytes sends a Go slice of at most StagingBytesMax bytes, through a registered copy. For
+// longer or frequent messages, use a [Region].
 func (ch *Channel) SendBytes(ctx context.Context, data []byte, tag uint32) error {
 	c, err := ch.valid(opSend)
 	if err != nil {
@@ -32,8 +32,9 @@ func (ch *Channel) SendBytes(ctx context.Context, data []byte, tag uint32) error
 	return ch.Send(ctx, region.Slice(0, len(data)).Tagged(tag))
 }
 
-// ReceiveBytes receives a message of at most `bytesMax` bytes, StagingBytesMax at most, and gives a copy. As of Receive, what was posted
-// cannot be taken back: if ctx is done first, the message that comes for it is dropped.
+// ReceiveBytes receives a message of at most bytesMax bytes, which is at most StagingBytesMax, and
+// returns a copy. As with Receive, the receive cannot be canceled: if ctx is done first, the next
+// message for it is dropped.
 func (ch *Channel) ReceiveBytes(ctx context.Context, bytesMax int, tag uint32) ([]byte, error) {
 	c, err := ch.valid(opReceive)
 	if err != nil {

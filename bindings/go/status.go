@@ -15,10 +15,11 @@ import (
 	"unsafe"
 )
 
-// Status is one of C's CRPC_E_* codes, as an error: errors.Is(err, copyrpc.ErrTimeout). Codes are never renumbered.
+// Status is one of C's CRPC_E_* codes, as an error: errors.Is(err, copyrpc.ErrTimeout). Codes are
+// never renumbered.
 type Status int32
 
-// OK is what C calls CRPC_OK. It is returned by Submit and is never inside an error.
+// OK is C's CRPC_OK. Submit returns it; it is never inside an error.
 const OK Status = 0
 
 // The statuses. Their texts are the C library's.
@@ -33,7 +34,7 @@ const (
 	ErrNoResource   Status = C.CRPC_E_NO_RESOURCE  // the device or the context has no more of what was asked
 	ErrMemlock      Status = C.CRPC_E_MEMLOCK      // RLIMIT_MEMLOCK forbids to register so much memory
 	ErrSystem       Status = C.CRPC_E_SYSTEM       // a system call failed: see Error.Errno
-	ErrTimeout      Status = C.CRPC_E_TIMEOUT      // the time given has passed
+	ErrTimeout      Status = C.CRPC_E_TIMEOUT      // the time limit has passed
 	ErrCanceled     Status = C.CRPC_E_CANCELED     // the call was canceled
 	ErrClosing      Status = C.CRPC_E_CLOSING      // the connection is being closed and takes no new calls
 	ErrDisconnected Status = C.CRPC_E_DISCONNECTED // the connection is gone; whether the peer acted is not known
@@ -41,26 +42,26 @@ const (
 	ErrRefused      Status = C.CRPC_E_REFUSED      // the peer's application or host refused the connection
 	ErrUnreachable  Status = C.CRPC_E_UNREACHABLE  // no route, or no such name
 	ErrVersion      Status = C.CRPC_E_VERSION      // the peers share no version of the wire protocol
-	ErrProtocol     Status = C.CRPC_E_PROTOCOL     // the peer sent what the protocol forbids
-	ErrDropped      Status = C.CRPC_E_DROPPED      // the peer let the request go without an answer
-	ErrBusy         Status = C.CRPC_E_BUSY         // something that must be finished first is still open
+	ErrProtocol     Status = C.CRPC_E_PROTOCOL     // the peer violated the wire protocol
+	ErrDropped      Status = C.CRPC_E_DROPPED      // the peer dropped the request without an answer
+	ErrBusy         Status = C.CRPC_E_BUSY         // it is still in use: something else must finish first
 	ErrNotFound     Status = C.CRPC_E_NOT_FOUND    // nothing matches
 	ErrInterrupted  Status = C.CRPC_E_INTERRUPTED  // a signal arrived while waiting
 	ErrState        Status = C.CRPC_E_STATE        // not possible in the present state
 	ErrTruncated    Status = C.CRPC_E_TRUNCATED    // the message is longer than its buffer
 )
 
-// Error says in a sentence what the status means and what to do next.
+// Error explains the status and, where possible, says what to do about it.
 func (status Status) Error() string { return C.GoString(C.crpc_status_text(C.int32_t(status))) }
 
-// Name is C's name of it, e.g. "CRPC_E_TIMEOUT".
+// Name returns the name of the status in C, e.g. "CRPC_E_TIMEOUT".
 func (status Status) Name() string { return C.GoString(C.crpc_status_name(C.int32_t(status))) }
 
-// Timeout makes a status a net.Error's equal where callers ask for that.
+// Timeout returns true for ErrTimeout, as in net.Error.
 func (status Status) Timeout() bool { return status == ErrTimeout }
 
-// Error is the whole story of one failure. errors.Is compares it with its Status, with its Errno, and with context.Canceled or
-// context.DeadlineExceeded where the caller's context was the cause.
+// Error describes one failure in full. errors.Is compares it with its Status and its Errno, and
+// with context.Canceled or context.DeadlineExceeded if the caller's context was the cause.
 type Error struct {
 	Op             string // what was attempted, e.g. "dial 10.99.0.1:7471"
 	Status         Status
@@ -72,7 +73,7 @@ type Error struct {
 
 func (e *Error) Error() string { return "copyrpc: " + e.Op + ": " + e.Message }
 
-// Unwrap gives what errors.Is and errors.As look at.
+// Unwrap returns what errors.Is and errors.As examine.
 func (e *Error) Unwrap() []error {
 	errors := []error{e.Status}
 	if e.Errno != 0 {
@@ -84,13 +85,15 @@ func (e *Error) Unwrap() []error {
 	return errors
 }
 
-// Timeout tells whether time ran out.
+// Timeout returns true if a time limit has passed.
 func (e *Error) Timeout() bool { return e.Status == ErrTimeout }
 
-// StatusHandlerFailed is the status of a reply for which a handler returned an error, or panicked: the payload is a text.
+// StatusHandlerFailed is the status of a reply whose handler returned an error or panicked. Its
+// payload is a text.
 const StatusHandlerFailed = 1
 
-// ReplyError is an answer of the peer's application with a status other than 0. A handler may return one to send it.
+// ReplyError is an answer of the peer's application with a status other than 0. A handler may
+// return one to send it.
 type ReplyError struct {
 	Status  int32  // above 0; the application's. StatusHandlerFailed: the handler failed
 	Payload []byte // what came with it; of StatusHandlerFailed a text
@@ -105,6 +108,13 @@ func (e *ReplyError) Error() string {
 
 func newError(op string, status Status) *Error {
 	return &Error{Op: op, Status: status, Message: status.Error()}
+}
+
+// during is the same failure, met by what was attempted now.
+func (e *Error) during(op string) *Error {
+	again := *e
+	again.Op = op
+	return &again
 }
 
 func errorf(op string, status Status, format string, arguments ...any) *Error {

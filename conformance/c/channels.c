@@ -227,7 +227,7 @@ uint32_t channel_token(const struct thing *connection, uint8_t token[16])
     return info.token_bytes;
 }
 
-/* channel_connect, _accept, _blob. What fails at once is told as what fails later is. */
+/* channel_connect, _accept, _blob. */
 static int32_t make_channel(const char *verb, struct thing *made)
 {
     const char *token = text("token");
@@ -256,28 +256,21 @@ static int32_t make_channel(const char *verb, struct thing *made)
     if (strcmp(verb, "channel_blob") == 0) {
         status = crpc_channel_blob(context, &options, &handle, blob, &blob_bytes, NULL);
         tell_blob(blob, status == CRPC_OK ? blob_bytes : 0);
-        made->bits = handle.bits;
-        return status;
+    } else {
+        status = strcmp(verb, "channel_accept") == 0
+                     ? crpc_channel_accept(context, handle, &options, NULL)
+                     : crpc_channel_connect(context, text("address"), &options, &handle, NULL);
+        status = tell_failure(made, status);
     }
-    status = strcmp(verb, "channel_accept") == 0
-                 ? crpc_channel_accept(context, handle, &options, NULL)
-                 : crpc_channel_connect(context, text("address"), &options, &handle, NULL);
     made->bits = handle.bits;
-    if (status < 0) {
-        tell_connection("connected", made, status);
-    }
-    return CRPC_OK;
+    return status;
 }
 
 static int32_t do_join(const struct thing *it)
 {
     uint8_t blob[CRPC_BLOB_BYTES_MAX];
     uint32_t bytes = blob_of(blob);
-    int32_t status = crpc_channel_join(context, channel_of(it), blob, bytes, NULL);
-    if (status < 0) {
-        tell_connection("connected", it, status);
-    }
-    return CRPC_OK;
+    return tell_failure(it, crpc_channel_join(context, channel_of(it), blob, bytes, NULL));
 }
 
 /* ---- Looking ---- */

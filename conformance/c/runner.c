@@ -83,9 +83,17 @@ static void tell_response(uint64_t id, int32_t status, uint64_t payload, uint32_
            status_text(status), bytes, checksum((const void *)(uintptr_t)payload, bytes));
 }
 
-void tell_connection(const char *kind, const struct thing *endpoint, int32_t status)
+static void tell_connection(const char *kind, const struct thing *endpoint, int32_t status)
 {
     printf("event kind=%s endpoint=%s status=%s\n", kind, endpoint->name, status_text(status));
+}
+
+int32_t tell_failure(const struct thing *connection, int32_t status)
+{
+    if (status < 0) {
+        tell_connection("connected", connection, status);
+    }
+    return CRPC_OK;
 }
 
 /* ---- Contexts and connections ---- */
@@ -163,7 +171,7 @@ uint32_t blob_of(uint8_t blob[CRPC_BLOB_BYTES_MAX])
     return bytes;
 }
 
-/* connect, accept, blob: what makes an endpoint. What fails at once is told as what fails later is. */
+/* connect, accept, blob: what makes an endpoint. */
 static int32_t make_endpoint(const char *verb, struct thing *made)
 {
     const char *token = text("token");
@@ -191,10 +199,7 @@ static int32_t make_endpoint(const char *verb, struct thing *made)
         status = strcmp(verb, "accept") == 0
                      ? crpc_endpoint_accept(context, handle, &options, NULL)
                      : crpc_endpoint_connect(context, text("address"), &options, &handle, NULL);
-        if (status < 0) {
-            tell_connection("connected", made, status);
-            status = CRPC_OK;
-        }
+        status = tell_failure(made, status);
     }
     made->bits = handle.bits;
     return status;
@@ -206,10 +211,7 @@ static int32_t do_join(const struct thing *endpoint)
     uint32_t bytes = blob_of(blob);
     int32_t status =
         crpc_endpoint_join(context, (crpc_endpoint){endpoint->bits}, blob, bytes, NULL);
-    if (status < 0) {
-        tell_connection("connected", endpoint, status);
-    }
-    return CRPC_OK;
+    return tell_failure(endpoint, status);
 }
 
 /* ---- Ops ---- */

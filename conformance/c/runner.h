@@ -26,7 +26,8 @@ extern crpc_context *context;
 struct thing *thing_add(const char *name, uint64_t bits);
 struct thing *thing_named(const char *name); /* NULL if there is none */
 const char *status_text(int32_t status);
-void tell_connection(const char *kind, const struct thing *connection, int32_t status);
+/* Of connecting: what fails at once is told as what fails later is. CRPC_OK. */
+int32_t tell_failure(const struct thing *connection, int32_t status);
 void tell_blob(const uint8_t *blob, uint32_t bytes);
 uint32_t blob_of(uint8_t blob[CRPC_BLOB_BYTES_MAX]); /* of the line's */
 

@@ -9,7 +9,6 @@ import (
 	"hash/crc32"
 	"strconv"
 	"strings"
-	"sync/atomic"
 
 	"github.com/copyrpc/copyrpc/bindings/go"
 )
@@ -17,47 +16,24 @@ import (
 // lane is a channel under its name.
 type lane struct {
 	*copyrpc.Channel
-	name  string
-	ended atomic.Bool // its end is told, or who takes leave will
+	tie
 }
 
 // ---- Connecting ----
-
-func (r *runner) listenChannels(l line) (string, error) {
-	listener, err := r.context.ListenChannels(l["address"], l.options()...)
-	if err != nil {
-		return "", err
-	}
-	r.things.Store(l["name"], listener)
-	r.begin(func() {
-		for {
-			request, err := listener.AcceptRequest(r.ctx)
-			if err != nil {
-				return
-			}
-			tell("event kind=connect_request listener=%s connection=%s token=%s", l["name"], r.number(request), request.Info.Token)
-		}
-	})
-	return describeListener(listener)
-}
 
 // opening is the life of a channel.
 func (r *runner) opening(name string, open func() (*copyrpc.Channel, error)) (string, error) {
 	r.begin(func() {
 		channel, err := open()
-		it := &lane{Channel: channel, name: name}
-		if err == nil {
-			r.things.Store(name, it)
-		}
-		tell("event kind=connected endpoint=%s status=%s", name, statusOf(err))
-		if err != nil {
+		it := &lane{Channel: channel, tie: tie{name: name}}
+		if !r.connected(name, it, err) {
 			return
 		}
 		for {
 			select {
 			case event, more := <-channel.RailEvents():
 				if !more {
-					r.over(it)
+					r.over(&it.tie, it.Err())
 					return
 				}
 				status := copyrpc.ErrDisconnected
@@ -71,13 +47,6 @@ func (r *runner) opening(name string, open func() (*copyrpc.Channel, error)) (st
 		}
 	})
 	return "", nil
-}
-
-// over tells of the end of a channel, unless it is our doing.
-func (r *runner) over(it *lane) {
-	if err := it.Err(); !errors.Is(err, copyrpc.ErrClosed) && r.ctx.Err() == nil && !it.ended.Swap(true) {
-		tell("event kind=disconnected endpoint=%s status=%s", it.name, statusOf(err))
-	}
 }
 
 func (r *runner) makeChannel(verb string, l line) (string, error) {
@@ -222,17 +191,6 @@ func tellMessage(kind, id string, transfer *copyrpc.Transfer, err error, buffers
 
 // ---- Verbs ----
 
-func (r *runner) leave(it *lane, l line) {
-	ctx, cancel := r.limited(l)
-	told := it.ended.Swap(true)
-	r.begin(func() {
-		defer cancel()
-		if err := it.Shutdown(ctx); !told {
-			tell("event kind=disconnected endpoint=%s status=%s", it.name, statusOf(err))
-		}
-	})
-}
-
 func (r *runner) ofChannel(it *lane, verb string, l line) (string, error) {
 	switch verb {
 	case "send":
@@ -248,7 +206,7 @@ func (r *runner) ofChannel(it *lane, verb string, l line) (string, error) {
 	case "set_share":
 		return "", it.SetShare(l.number("share"))
 	case "channel_disconnect":
-		r.leave(it, l)
+		r.leave(&it.tie, it.Shutdown, l)
 	case "channel_close":
 		return "", it.Close()
 	case "channel_info":

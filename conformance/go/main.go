@@ -89,7 +89,7 @@ func (r *runner) ofEndpoint(it *peer, verb string, l line) (string, error) {
 	case "serve":
 		r.serve(it, l["mode"])
 	case "disconnect":
-		r.disconnect(it, l)
+		r.leave(&it.tie, it.Shutdown, l)
 	case "close":
 		return "", it.Close()
 	case "info":
@@ -144,9 +144,6 @@ func (r *runner) ofContext(verb string, l line) (_ string, err error) {
 	case "stats":
 		return fields(r.context.Stats())
 	case "listen":
-		if _, ok := l["channels"]; ok {
-			return r.listenChannels(l)
-		}
 		return r.listen(l)
 	case "connect":
 		return r.connecting(l["name"], func() (*copyrpc.Endpoint, error) { return r.context.Dial(r.ctx, l["address"], l.options()...) })
@@ -190,11 +187,6 @@ func (r *runner) obey(verb string, l line) (string, error) {
 			return "", it.Reject(uint32(l.number("reason")))
 		}
 		return r.opening(l["name"], func() (*copyrpc.Channel, error) { return it.Accept(r.ctx, l.channelOptions()...) })
-	case *copyrpc.ChannelListener:
-		if verb == "close_listener" {
-			return "", it.Close()
-		}
-		return describeListener(it)
 	case *copyrpc.Region:
 		return r.ofRegion(it, verb)
 	case *copyrpc.Blob:
@@ -202,11 +194,11 @@ func (r *runner) obey(verb string, l line) (string, error) {
 			return "", it.Close()
 		}
 		return "", errNoVerb
-	case *copyrpc.Listener:
+	case door:
 		if verb == "close_listener" {
 			return "", it.Close()
 		}
-		return describeListener(it)
+		return describe(it)
 	case *copyrpc.ConnectRequest:
 		if verb == "reject" {
 			return "", it.Reject(uint32(l.number("reason")))

@@ -11,59 +11,108 @@ import (
 	"github.com/copyrpc/copyrpc/bindings/go"
 )
 
+// tie is what endpoints and channels have in common here.
+type tie struct {
+	name  string
+	ended atomic.Bool // its end is told, or who takes leave will
+}
+
+// peer is an endpoint under its name.
 type peer struct {
 	*copyrpc.Endpoint
-	name  string
-	mode  atomic.Value // how it is served; if it is not, each request is told of
-	ended atomic.Bool  // its end is told, or who takes leave will
+	tie
+	mode atomic.Value // how it is served; if it is not, each request is told of
 }
 
 // ---- Connections ----
 
 func (r *runner) listen(l line) (string, error) {
+	if _, ok := l["channels"]; ok {
+		listener, err := r.context.ListenChannels(l["address"], l.options()...)
+		return listening(r, l["name"], listener, err, func(request *copyrpc.ChannelRequest) []byte { return request.Info.Token })
+	}
 	listener, err := r.context.Listen(l["address"], l.options()...)
+	return listening(r, l["name"], listener, err, func(request *copyrpc.ConnectRequest) []byte { return request.Info.Token })
+}
+
+// door is a listener of either kind.
+type door interface {
+	Address() string
+	Stats() (copyrpc.ListenerStats, error)
+	Close() error
+}
+
+type doorOf[Request any] interface {
+	door
+	AcceptRequest(context.Context) (Request, error)
+}
+
+// listening is the life of a listener.
+func listening[Request any](r *runner, name string, listener doorOf[Request], err error, token func(Request) []byte) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	r.things.Store(l["name"], listener)
+	r.things.Store(name, listener)
 	r.begin(func() {
 		for {
 			request, err := listener.AcceptRequest(r.ctx)
 			if err != nil {
 				return
 			}
-			tell("event kind=connect_request listener=%s connection=%s token=%s", l["name"], r.number(request), request.Info.Token)
+			tell("event kind=connect_request listener=%s connection=%s token=%s", name, r.number(request), token(request))
 		}
 	})
-	return describeListener(listener)
+	return describe(listener)
 }
 
-func describeListener(listener interface {
-	Address() string
-	Stats() (copyrpc.ListenerStats, error)
-}) (string, error) {
+func describe(listener door) (string, error) {
 	told, err := fields(listener.Stats())
 	return "address=" + listener.Address() + told, err
+}
+
+// connected tells what came of connecting, and keeps it under its name; false if that is nothing.
+func (r *runner) connected(name string, it any, err error) bool {
+	if err == nil {
+		r.things.Store(name, it)
+	}
+	tell("event kind=connected endpoint=%s status=%s", name, statusOf(err))
+	return err == nil
+}
+
+// over tells of an end, unless it is our doing.
+func (r *runner) over(it *tie, err error) {
+	if !errors.Is(err, copyrpc.ErrClosed) && r.ctx.Err() == nil && !it.ended.Swap(true) {
+		tell("event kind=disconnected endpoint=%s status=%s", it.name, statusOf(err))
+	}
+}
+
+// leave takes leave, by the Shutdown of an endpoint or a channel.
+func (r *runner) leave(it *tie, shutdown func(context.Context) error, l line) {
+	ctx, cancel := r.limited(l)
+	told := it.ended.Swap(true)
+	r.begin(func() {
+		defer cancel()
+		if err := shutdown(ctx); !told {
+			tell("event kind=disconnected endpoint=%s status=%s", it.name, statusOf(err))
+		}
+	})
 }
 
 // connecting is the life of an endpoint.
 func (r *runner) connecting(name string, connect func() (*copyrpc.Endpoint, error)) (string, error) {
 	r.begin(func() {
 		endpoint, err := connect()
-		it := &peer{Endpoint: endpoint, name: name}
-		if err == nil {
-			r.things.Store(name, it)
+		it := &peer{Endpoint: endpoint, tie: tie{name: name}}
+		if !r.connected(name, it, err) {
+			return
 		}
-		tell("event kind=connected endpoint=%s status=%s", name, statusOf(err))
 		for err == nil {
 			var request *copyrpc.Request
 			if request, err = endpoint.Receive(r.ctx); err == nil {
 				r.take(it, request)
 			}
 		}
-		if endpoint != nil && !errors.Is(err, copyrpc.ErrClosed) && r.ctx.Err() == nil && !it.ended.Swap(true) {
-			tell("event kind=disconnected endpoint=%s status=%s", name, statusOf(err))
-		}
+		r.over(&it.tie, err)
 	})
 	return "", nil
 }
@@ -77,17 +126,6 @@ func (r *runner) blob(l line) (string, error) {
 	r.things.Store(l["name"], blob)
 	r.blobs[l["name"]] = blob
 	return "blob=" + hex.EncodeToString(blob.Bytes), nil
-}
-
-func (r *runner) disconnect(it *peer, l line) {
-	ctx, cancel := r.limited(l)
-	told := it.ended.Swap(true)
-	r.begin(func() {
-		defer cancel()
-		if err := it.Shutdown(ctx); !told {
-			tell("event kind=disconnected endpoint=%s status=%s", it.name, statusOf(err))
-		}
-	})
 }
 
 func (r *runner) limited(l line) (context.Context, context.CancelFunc) {

@@ -1,4 +1,4 @@
-"""RPC over RDMA, in batches of millions of calls a second.
+"""RPC over RDMA, in batches of millions of calls per second.
 
     with copyrpc.connect("192.0.2.1:7471") as server:
         print(server.call(b"hello", timeout=1.0))
@@ -6,7 +6,7 @@
     with copyrpc.listen("*:7471") as listener:
         listener.serve(lambda request: request.payload)
 
-docs/python.md tells the rest."""
+docs/python.md has the details."""
 from ._arrays import ChannelOpArray, CompletionArray, OpArray
 from ._call import Call
 from ._channel import Channel

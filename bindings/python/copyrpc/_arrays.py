@@ -1,5 +1,6 @@
-"""_arrays.py: many calls in few crossings: lists of buffers (Batch, behind Endpoint.call_many), and arrays of ops and completions
-that the application fills and reads itself, with numpy or without."""
+"""_arrays.py: many calls with few calls of the library: lists of buffers (Batch, for
+Endpoint.call_many), and arrays of ops and completions that the application fills and reads itself,
+with numpy or without."""
 from __future__ import annotations
 
 import time
@@ -8,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Iterable, Iterator, Optional, Union
 from ._message import CLOSED, Message, memory
 from ._native import ffi, lib
 from ._options import number, pin
-from ._records import CHANNEL_OP, COMPLETION, MARK, OP, Completion, column_form, dtype, records_form
+from ._records import CHANNEL_OP, COMPLETION, MARK, OP, Completion, column_form, records_form, structured
 from .errors import Closed, CopyrpcError, error_of
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ _VIEWED = (lib.CRPC_COMPLETION_RESPONSE, lib.CRPC_COMPLETION_REQUEST)
 
 
 class Batch:
-    """A list of requests to one endpoint, on its way."""
+    """A list of requests to one endpoint, under way."""
 
     def __init__(self, endpoint: Endpoint, requests: Iterable[Buffer], limit_ns: int, method: int, reply_bytes_max: int) -> None:
         buffers = list(requests)
@@ -59,7 +60,7 @@ class Batch:
         return self.answers(return_exceptions)
 
     def _begin(self, pump: Pump) -> None:
-        """Submits them; waits if there is no room for all."""
+        """Submits the requests. Waits if there is no room for all."""
         self.endpoint._check()
         self.low = pump._ids + 1
         pump._ids += len(self.pinned)
@@ -124,7 +125,7 @@ class Batch:
             sent += 1
 
     def _abandon(self, pump: Pump) -> None:
-        """An exception ends the waiting, Ctrl-C perhaps."""
+        """An exception such as KeyboardInterrupt ends the wait."""
         pump._batches.remove(self)
         if pump._pointer is not None:
             for index, result in enumerate(self.results):
@@ -132,13 +133,15 @@ class Batch:
                     pump._cancel(self.endpoint._bits, self.low + index)
 
 
-class OpArray:
-    """Room for ops, which Context.submit takes in one crossing. `array` shows them to numpy; set() writes one without it.
-    The highest bit of user_data is the package's own."""
+class _Ops:
+    """Room for ops of one kind, in the library's format."""
+
+    _form: str
+    _handles: tuple[str, ...]  # the fields that are handles
 
     def __init__(self, count: int) -> None:
         number(count, "the length of an array", 1, 1 << 20)
-        self._ops = ffi.new("crpc_op[]", count)
+        self._ops = ffi.new(self._form + "[]", count)
         self._count = count
         #: The ops as bytes, 64 each, to be written.
         self.memory = memoryview(ffi.buffer(self._ops))
@@ -147,32 +150,42 @@ class OpArray:
     def __len__(self) -> int:
         return self._count
 
-    @property
-    def array(self) -> numpy.ndarray[Any, Any]:
-        """The ops as a structured numpy array; field names are those of crpc_op."""
+    def _structured(self) -> numpy.ndarray[Any, Any]:
         if self._array is None:
-            form = dtype("crpc_op")
-            import numpy
-
-            self._array = numpy.frombuffer(self.memory, form)
+            self._array = structured(self.memory, self._form)
         array: numpy.ndarray[Any, Any] = self._array
         return array
 
     def set(self, index: int, **fields: int) -> None:
-        """Writes one op; fields that are not named become zero."""
+        """Writes one op. Members that are not named become zero."""
         number(index, "index", 0, self._count - 1)
-        op = ffi.new("crpc_op *")
+        op = ffi.new(self._form + " *")
         for name, value in fields.items():
-            if name == "endpoint":
-                op.endpoint.bits = value
+            if name in self._handles:
+                getattr(op, name).bits = value
             else:
                 setattr(op, name, value)
         self.memory[index * 64 : index * 64 + 64] = ffi.buffer(op)[:]
 
+
+class OpArray(_Ops):
+    """Room for ops, which Context.submit accepts with one call of the library. `array` shows them
+    to numpy; set() writes one op without numpy. The package reserves the highest bit of
+    user_data."""
+
+    _form = "crpc_op"
+    _handles = ("endpoint",)
+
+    @property
+    def array(self) -> numpy.ndarray[Any, Any]:
+        """The ops as a structured numpy array. Its field names are those of crpc_op."""
+        return self._structured()
+
     def fill_calls(
         self, endpoint: Endpoint, *, request_bytes: int, reply_bytes_max: int, method: int = 0, timeout_ns: int = 0
     ) -> None:
-        """Makes each a call with user_data 0, 1, 2... and the request that lies at user_data * request_bytes of the payload."""
+        """Makes each op a call with user_data 0, 1, 2... Its request begins at user_data *
+        request_bytes of the payload."""
         number(request_bytes, "request_bytes", 0, 0xFFFFFFFF)
         number(reply_bytes_max, "reply_bytes_max", 0, 0xFFFFFFFF)
         number(method, "method", 0, 0xFFFF)
@@ -182,46 +195,22 @@ class OpArray:
             OP.pack_into(self.memory, index * 64, *op)
 
 
-class ChannelOpArray:
-    """Room for ops of channels, which Context.submit takes in one crossing. `array` shows them to numpy; set() writes one without
-    it. Nothing here keeps the memory that they name alive: see docs/python.md. The highest bit of user_data is the package's own."""
+class ChannelOpArray(_Ops):
+    """Room for ops of channels, which Context.submit accepts with one call of the library. `array`
+    shows them to numpy; set() writes one op without numpy. The array does not keep the memory alive
+    that its ops name: see docs/python.md. The package reserves the highest bit of user_data."""
 
-    def __init__(self, count: int) -> None:
-        number(count, "the length of an array", 1, 1 << 20)
-        self._ops = ffi.new("crpc_channel_op[]", count)
-        self._count = count
-        #: The ops as bytes, 64 each, to be written.
-        self.memory = memoryview(ffi.buffer(self._ops))
-        self._array: Any = None
-
-    def __len__(self) -> int:
-        return self._count
+    _form = "crpc_channel_op"
+    _handles = ("channel", "region")
 
     @property
     def array(self) -> numpy.ndarray[Any, Any]:
-        """The ops as a structured numpy array; field names are those of crpc_channel_op."""
-        if self._array is None:
-            form = dtype("crpc_channel_op")
-            import numpy
-
-            self._array = numpy.frombuffer(self.memory, form)
-        array: numpy.ndarray[Any, Any] = self._array
-        return array
-
-    def set(self, index: int, **fields: int) -> None:
-        """Writes one op; fields that are not named become zero."""
-        number(index, "index", 0, self._count - 1)
-        op = ffi.new("crpc_channel_op *")
-        for name, value in fields.items():
-            if name in ("channel", "region"):
-                getattr(op, name).bits = value
-            else:
-                setattr(op, name, value)
-        self.memory[index * 64 : index * 64 + 64] = ffi.buffer(op)[:]
+        """The ops as a structured numpy array. Its field names are those of crpc_channel_op."""
+        return self._structured()
 
     def fill(self, opcode: int, channel: Channel, region: Region, message_bytes: int, *, tag: int = 0, timeout_ns: int = 0) -> None:
-        """Makes each a CHANNEL_SEND or CHANNEL_RECEIVE with user_data 0, 1, 2... of the message that lies at
-        user_data * message_bytes of the region."""
+        """Makes each op a CHANNEL_SEND or CHANNEL_RECEIVE with user_data 0, 1, 2... Its message
+        begins at user_data * message_bytes of the region."""
         if opcode not in (lib.CRPC_CHANNEL_SEND, lib.CRPC_CHANNEL_RECEIVE):
             raise ValueError(f"opcode is CHANNEL_SEND or CHANNEL_RECEIVE, not {opcode!r}")
         number(message_bytes, "message_bytes", 0, 1 << 30)
@@ -234,7 +223,8 @@ class ChannelOpArray:
 
 
 class CompletionArray:
-    """Room for completions, which Context.poll fills in one crossing. Iterate over it, or use `array` with numpy."""
+    """Room for completions, which Context.poll fills with one call of the library. Iterate over it,
+    or use `array` with numpy."""
 
     def __init__(self, capacity: int) -> None:
         number(capacity, "the length of an array", 1, 1 << 20)
@@ -251,7 +241,7 @@ class CompletionArray:
         self._offsets: Any = None
 
     def __len__(self) -> int:
-        """How many the last poll brought."""
+        """The number of completions of the last poll."""
         return self._count
 
     @property
@@ -260,12 +250,10 @@ class CompletionArray:
 
     @property
     def array(self) -> numpy.ndarray[Any, Any]:
-        """Those of the last poll as a structured numpy array; field names are those of crpc_completion."""
+        """The completions of the last poll as a structured numpy array. Its field names are those
+        of crpc_completion."""
         if self._whole is None:
-            form = dtype("crpc_completion")
-            import numpy
-
-            self._whole = numpy.frombuffer(self._memory, form)
+            self._whole = structured(self._memory, "crpc_completion")
         part: numpy.ndarray[Any, Any] = self._whole[: self._count]
         return part
 
@@ -273,14 +261,15 @@ class CompletionArray:
         return map(Completion._make, self.records())
 
     def records(self, *fields: str) -> Iterator[tuple[int, ...]]:
-        """Those of the last poll as plain tuples of the fields named, in the header's order, or of all: quicker than Completions,
-        and the fewer fields the quicker."""
+        """The completions of the last poll as plain tuples of the named fields, or of all fields,
+        in the header's order. This is faster than Completion objects, and fewer fields are
+        faster."""
         form = records_form(fields) if fields else COMPLETION
         return form.iter_unpack(self._memory[: self._count * 64])
 
     def column(self, field: str) -> memoryview:
-        """One field of all of the last poll's, in place: `any(done.column("status"))` is the quickest look there is without
-        numpy. Until the array's next poll."""
+        """One field of all completions of the last poll, in place. `any(done.column("status"))` is
+        the fastest check without numpy. Valid until the next poll into this array."""
         column = self._columns.get(field)
         if column is None:
             code, offset = column_form(field)
@@ -295,7 +284,7 @@ class CompletionArray:
         return self._pump
 
     def payload(self, index: int) -> memoryview:
-        """One payload, where it arrived; dead after the context's next poll."""
+        """One payload, where it arrived. Invalid after the context's next poll."""
         number(index, "index", 0, self._count - 1)
         pump = self._fresh()
         completion = self._completions[index]
@@ -307,8 +296,8 @@ class CompletionArray:
         return sum(record[8] + 7 & ~7 for record in self.records() if record[0] in _VIEWED)
 
     def gather(self) -> memoryview:
-        """Copies all payloads to one buffer of this array's own, in one crossing; `offsets` says where each is. For as long as
-        nothing is gathered again."""
+        """Copies all payloads to one buffer of this array, with one call of the library. `offsets`
+        tells where each payload is. Valid until the next gather."""
         self._fresh()
         if self._gathered is None:
             self._gathered = ffi.new("uint8_t[]", max(4096, self._payload_bytes()))
@@ -323,7 +312,7 @@ class CompletionArray:
 
     @property
     def offsets(self) -> memoryview:
-        """Of the payloads that were gathered: unsigned 64-bit numbers."""
+        """Offsets of the gathered payloads: unsigned 64-bit numbers."""
         if self._offsets is None:
             raise Closed("nothing was gathered yet", CLOSED)
         return memoryview(ffi.buffer(self._offsets)).cast("Q")[: self._count]

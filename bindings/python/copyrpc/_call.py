@@ -1,11 +1,9 @@
-"""_call.py: a call under way, for threads; coroutines have _asyncio.FutureCall."""
+"""_call.py: an open call, for threads. For coroutines there is _asyncio.FutureCall."""
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any, Optional
 
 from ._message import Reply, memory
-from ._native import lib
 from ._options import timeout_ns
 from .errors import error_of
 
@@ -14,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Call:
-    """A call under way: see Endpoint.start."""
+    """An open call: see Endpoint.start."""
 
     __slots__ = ("_endpoint", "_id", "_in_place", "_status", "_answer", "__weakref__")
 
@@ -33,11 +31,11 @@ class Call:
         self._status = status
 
     def done(self) -> bool:
-        """Whether its answer, or its end, is known."""
+        """Returns True if the call has ended."""
         return self._status is not None
 
     def cancel(self) -> None:
-        """Ends it, if it has not ended: result() raises Canceled."""
+        """Ends the call, unless it has ended. result() then raises Canceled."""
         if self._status is None:
             with self._endpoint._pump._use:
                 if self._status is None:
@@ -48,13 +46,12 @@ class Call:
         if self._status is None:
             pump = self._endpoint._pump
             with pump._use:
-                if not pump._wait(self.done, time.monotonic_ns() + limit if limit else None):
-                    raise error_of(lib.CRPC_E_TIMEOUT, "waiting for a call, which goes on")
+                pump._wait_in_time(self.done, limit, "waiting for a call, which goes on")
         assert self._status is not None
         return self._status
 
     def result(self, timeout: Optional[float] = None) -> bytes:
-        """Waits for the answer. A timeout here is that of the waiting; the call goes on."""
+        """Waits for the answer and returns it. `timeout` only limits the wait; the call goes on."""
         status = self._wait(timeout)
         if status != 0:
             raise error_of(status, "call", self._answer)

@@ -1,4 +1,5 @@
-"""_channel.py: a channel: messages that are striped over one rail or two, straight into the receiver's memory."""
+"""_channel.py: a channel: messages that are striped over one rail or two, directly into the memory
+of the receiver."""
 from __future__ import annotations
 
 import asyncio
@@ -25,8 +26,9 @@ _UINT32_MAX = 0xFFFFFFFF
 
 
 class Channel(Connection):
-    """Made by Context.connect_channel, or by a ChannelListener. The receiver posts buffers, the sender's messages go into them in
-    order: of those with one tag, if buffers have tags."""
+    """A channel, made by Context.connect_channel or a ChannelListener. The receiver posts buffers,
+    and the sender's messages go into them in order. If buffers have tags, this holds for each
+    tag."""
 
     _kind = "crpc_channel"
 
@@ -84,7 +86,7 @@ class Channel(Connection):
         return self._sends if transfer._opcode == SEND else self._receives
 
     def _give(self, transfers: list[Transfer[Any]]) -> None:
-        """To the library as soon as it has room."""
+        """Passes transfers to the library as soon as it has room."""
         box = self._box(transfers[0])
         box.waiting.extend(transfers)
         box.pour()
@@ -114,8 +116,10 @@ class Channel(Connection):
     # ---- Posting, and looking later ----
 
     def post_send(self, buffer: AnyBuffer, tag: int = 0, *, timeout: Optional[float] = None) -> Transfer[int]:
-        """Begins to send; test() or wait() of the Transfer tell of its end. `timeout` is how long it may wait for the peer to post
-        a buffer. Raises NoRoom if ChannelOptions.sends_max are open. The buffer must not change until it is done."""
+        """Starts to send a buffer. test() and wait() of the Transfer tell when it has ended.
+        `timeout` limits how long it may wait for the peer to post a buffer. Raises NoRoom if
+        ChannelOptions.sends_max sends are open. The buffer must not change until the transfer has
+        ended."""
         with self._pump._use:
             return self._post(self._sending(buffer, tag, timeout))
 
@@ -126,15 +130,17 @@ class Channel(Connection):
     def post_receive(self, buffers: Sequence[AnyBuffer], tags: Union[int, Sequence[int]] = 0) -> Transfer[list[int]]: ...
 
     def post_receive(self, buffers: Union[AnyBuffer, Sequence[AnyBuffer]], tags: Union[int, Sequence[int]] = 0) -> Any:
-        """Posts a buffer for the next message, or a list of up to eight, each with a tag. Raises NoRoom if ChannelOptions.slots
-        are open. There is no way to take it back but to close the channel."""
+        """Posts a buffer for the next message, or a list of up to eight buffers with tags. Raises
+        NoRoom if ChannelOptions.slots receives are open. Only closing the channel can take a posted
+        buffer back."""
         with self._pump._use:
             return self._post(self._receiving(buffers, tags))
 
     # ---- Simple ----
 
     def _finish(self, transfer: Transfer[Any]) -> Any:
-        """Posts, as soon as there is room, and waits. With the lock."""
+        """Posts a transfer as soon as there is room, and waits for its end. Called with the lock
+        held."""
         pump = self._pump
         try:
             self._give([transfer])
@@ -149,7 +155,8 @@ class Channel(Connection):
         return transfer._result()
 
     def send(self, buffer: AnyBuffer, tag: int = 0, *, timeout: Optional[float] = None) -> int:
-        """Sends a message, and waits until the peer has it. Gives its size. `timeout` bounds the wait for the peer's buffer."""
+        """Sends a message and waits until the peer has it. `timeout` limits the wait for the peer's
+        buffer. Returns the size of the message."""
         with self._pump._use:
             size: int = self._finish(self._sending(buffer, tag, timeout))
             return size
@@ -161,8 +168,9 @@ class Channel(Connection):
     def receive(self, buffers: Sequence[AnyBuffer], tags: Union[int, Sequence[int]] = 0) -> list[int]: ...
 
     def receive(self, buffers: Union[AnyBuffer, Sequence[AnyBuffer]], tags: Union[int, Sequence[int]] = 0) -> Any:
-        """Has the next message written to a buffer, or to a list of up to eight, each by its tag; waits, and gives the exact size
-        of what came, or sizes. What was posted stays so if an exception, Ctrl-C perhaps, ends the waiting."""
+        """Receives the next message into a buffer, or into a list of up to eight buffers with tags,
+        and waits for it. Returns the exact size of what arrived, or a list of sizes. If an
+        exception such as KeyboardInterrupt ends the wait, the buffers stay posted."""
         with self._pump._use:
             return self._finish(self._receiving(buffers, tags))
 
@@ -205,8 +213,9 @@ class Channel(Connection):
         timeout: Optional[float] = None,
         return_exceptions: bool = False,
     ) -> list[Any]:
-        """Sends many messages in a few crossings, and gives their sizes when all have ended. The first that failed is raised; with
-        return_exceptions, exceptions stand in the list instead. `timeout` counts from now."""
+        """Sends many messages with few calls of the library, and waits until all have ended.
+        Returns their sizes. Raises the first exception, or with return_exceptions puts exceptions
+        in the list. `timeout` counts from now."""
         chosen = list(buffers)
         own = [tags] * len(chosen) if isinstance(tags, int) else list(tags)
         if len(own) != len(chosen):
@@ -221,7 +230,8 @@ class Channel(Connection):
         *,
         return_exceptions: bool = False,
     ) -> list[Any]:
-        """Receives as many messages as there are items, buffers or groups of them, and gives what receive gives of each."""
+        """Receives one message for each item, which is a buffer or a group of buffers. Returns a
+        list of what receive() returns."""
         chosen = list(buffers)
         own: list[Any] = [tags] * len(chosen) if isinstance(tags, int) else list(tags)
         if len(own) != len(chosen):
@@ -232,7 +242,8 @@ class Channel(Connection):
     # ---- For coroutines ----
 
     def _schedule(self, transfer: Transfer[Any], attachment: _asyncio.Attachment) -> None:
-        """Posts it at the end of the loop's turn, with all others of the turn. With the lock."""
+        """Posts a transfer at the end of the loop's turn, together with all others of that turn.
+        Called with the lock held."""
         transfer._future = attachment, attachment.loop.create_future()
         self._box(transfer).waiting.append(transfer)
         if not self._scheduled:
@@ -271,7 +282,8 @@ class Channel(Connection):
         return transfer._result()
 
     async def asend(self, buffer: AnyBuffer, tag: int = 0, *, timeout: Optional[float] = None) -> int:
-        """send for coroutines. Cancelling the task cancels a send that still waits for its receive."""
+        """Does the same as send, for coroutines. Cancelling the task cancels a send that still
+        waits for its receive."""
         attachment = _asyncio.attach(self._pump, asyncio.get_running_loop())
         with self._pump._use:
             transfer = self._sending(buffer, tag, timeout)
@@ -286,7 +298,8 @@ class Channel(Connection):
     async def areceive(self, buffers: Sequence[AnyBuffer], tags: Union[int, Sequence[int]] = 0) -> list[int]: ...
 
     async def areceive(self, buffers: Union[AnyBuffer, Sequence[AnyBuffer]], tags: Union[int, Sequence[int]] = 0) -> Any:
-        """receive for coroutines. What was posted stays posted if the task is canceled: the next message still goes there."""
+        """Does the same as receive, for coroutines. If the task is cancelled, the buffers stay
+        posted, and the next message still goes there."""
         attachment = _asyncio.attach(self._pump, asyncio.get_running_loop())
         with self._pump._use:
             transfer = self._receiving(buffers, tags)
@@ -301,15 +314,15 @@ class Channel(Connection):
         return self.info().rails
 
     def set_share(self, rail0_share: int) -> None:
-        """Has rail 0 carry so many parts of 1024 of what is posted from now on."""
+        """Makes rail 0 carry rail0_share / 1024 of all messages that are posted from now on."""
         share = number(rail0_share, "rail0_share", 0, _UINT32_MAX)
         with self._pump._use as pointer:
             self._check()
             check(lib.crpc_channel_set_share(pointer, self._handle[0], share), "set_share")
 
     def events(self, timeout: Optional[float] = None) -> Iterator[RailEvent]:
-        """What became of the rails, as it comes; ends with the channel, or when nothing came for `timeout` seconds: 0 gives what
-        there is."""
+        """Yields changes of the rails as they happen. Ends with the channel, or after `timeout`
+        seconds without a change; 0 yields the changes that there are already."""
         limit = timeout_ns(timeout)
         while True:
             with self._pump._use:
@@ -322,7 +335,7 @@ class Channel(Connection):
             yield event
 
     async def aevents(self) -> AsyncIterator[RailEvent]:
-        """events for coroutines; ends with the channel."""
+        """Does the same as events, for coroutines. Ends with the channel."""
         while True:
             await _asyncio.wait(self._pump, self._eventful)
             if self._events:
@@ -336,15 +349,11 @@ class Channel(Connection):
     # ---- Looking ----
 
     def info(self) -> ChannelInfo:
-        """Rails, addresses, and what is open."""
-        with self._pump._use as pointer:
-            self._check()
-            struct = sized("crpc_channel_info")
-            check(lib.crpc_channel_get_info(pointer, self._handle[0], struct))
-            return channel_info(struct)
+        """Describes the channel: rails, addresses, and open transfers."""
+        return channel_info(self._info())
 
     def stats(self) -> ChannelStats:
-        """What has been counted; when the connection has ended, up to its end."""
+        """Returns the counters. After the connection has ended, returns their last values."""
         stats: ChannelStats = self._stats()
         return stats
 

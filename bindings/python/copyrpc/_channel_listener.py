@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 
 class ChannelRequest(Asking[Channel, ChannelOptions]):
-    """A peer that wants a channel: accept() or reject() it."""
+    """A peer that wants to connect a channel. Use accept() or reject()."""
 
 
 class ChannelListener(Door[Channel, ChannelOptions]):
-    """Made by Context.listen_channels."""
+    """A listener for channels, made by Context.listen_channels."""
 
     _kind = "crpc_channel"
     _asking = ChannelRequest
@@ -43,24 +43,25 @@ class ChannelListener(Door[Channel, ChannelOptions]):
     # ---- For the application ----
 
     def next_connection(self, timeout: Optional[float] = None) -> Optional[ChannelRequest]:
-        """Waits for a peer that wants to connect. None when the listener is closed."""
+        """Waits for a peer that wants to connect. Returns None when the listener is closed."""
         asking: Optional[ChannelRequest] = self._next(timeout)
         return asking
 
     async def anext_connection(self) -> Optional[ChannelRequest]:
-        """next_connection for coroutines."""
+        """Does the same as next_connection, for coroutines."""
         asking: Optional[ChannelRequest] = await self._anext()
         return asking
 
     def accept(self, options: Optional[ChannelOptions] = None, *, timeout: Optional[float] = None) -> Channel:
-        """Waits for a peer that wants to connect, whoever it is, and accepts it. `timeout` is for the wait."""
+        """Waits for a peer that wants to connect, and accepts every peer. `timeout` limits the
+        wait."""
         asking = self.next_connection(timeout)
         if asking is None:
             raise Closed("the listener is closed", lib.CRPC_E_CLOSED)
         return asking.accept(options)
 
     async def aaccept(self, options: Optional[ChannelOptions] = None) -> Channel:
-        """accept for coroutines."""
+        """Does the same as accept, for coroutines."""
         asking = await self.anext_connection()
         if asking is None:
             raise Closed("the listener is closed", lib.CRPC_E_CLOSED)

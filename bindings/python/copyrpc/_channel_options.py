@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Optional
 
 from ._native import ffi, lib
-from ._options import FOREVER, choice, connection_state, number, read, timeout_ns
+from ._options import FOREVER, choice, connection_options, connection_state, read, timeout_ns
 
 SPLITS: dict[str, int] = {"measured": lib.CRPC_SPLIT_MEASURED, "fixed": lib.CRPC_SPLIT_FIXED, "hint": lib.CRPC_SPLIT_HINT}
 _split_names = {value: name for name, value in SPLITS.items()}
@@ -19,47 +19,38 @@ _rail_states: dict[int, str] = {
 
 @dataclass(frozen=True)
 class ChannelOptions:
-    """How a channel is to be; copyrpc.h explains each. Zero or None is the library's default."""
+    """Options of a channel, which copyrpc.h explains. A number of 0 means the library's default. A
+    time of None means no limit, and for keepalive and rail_retry, never."""
 
     slots: int = 0
     sends_max: int = 0
     queue_pairs: int = 0
-    #: "measured", "fixed" (by rail0_share) or "hint" (by the shared memory that `hint` names).
+    #: "measured", "fixed" (by rail0_share) or "hint" (by the shared memory named in `hint`).
     split: str = "measured"
     rail0_share: int = 0
     stripe_bytes_min: int = 0
-    #: Bit 1 << n for each rail to be used.
+    #: Bit 1 << n selects rail n; 0 selects all.
     rails: int = 0
     token: bytes = b""
     hint: str = ""
     connect_timeout: Optional[float] = 5.0
     keepalive: Optional[float] = 1.0
-    #: Seconds between attempts to use a lost rail again; None is never.
+    #: Seconds before the first attempt to use a lost rail again; None means never.
     rail_retry: Optional[float] = 0.2
     retry_timeout: int = 0
     retry_count: int = 0
 
     def to_c(self, user_data: int) -> Any:
-        if not isinstance(self.token, (bytes, bytearray)):
-            raise TypeError(f"a token is bytes, not {type(self.token).__name__}")
-        if len(self.token) > lib.CRPC_TOKEN_BYTES_MAX:
-            raise ValueError(f"a token has at most {lib.CRPC_TOKEN_BYTES_MAX} bytes, not {len(self.token)}")
-        options = ffi.new("crpc_channel_options *", {"struct_size": ffi.sizeof("crpc_channel_options")})
+        options = connection_options(
+            self, "crpc_channel_options", user_data,
+            "slots", "sends_max", "queue_pairs", "rail0_share", "stripe_bytes_min", "rails",
+        )  # fmt: skip
         hint = self.hint.encode()
         if len(hint) >= len(options.hint):
             raise ValueError(f"hint has at most {len(options.hint) - 1} bytes, not {len(hint)}")
-        options.user_data = user_data
-        options.split = choice(self.split, "split", SPLITS)
-        for name in (
-            "slots", "sends_max", "queue_pairs", "rail0_share", "stripe_bytes_min", "rails", "retry_timeout", "retry_count"
-        ):  # fmt: skip
-            setattr(options, name, number(getattr(self, name), name, 0, 0xFFFFFFFF))
         options.hint = hint
-        options.connect_timeout_ns = timeout_ns(self.connect_timeout, FOREVER)
-        options.keepalive_ns = timeout_ns(self.keepalive, FOREVER)
+        options.split = choice(self.split, "split", SPLITS)
         options.rail_retry_ns = timeout_ns(self.rail_retry, FOREVER)
-        options.token_bytes = len(self.token)
-        ffi.memmove(options.token, self.token, len(self.token))
         return options
 
 
@@ -73,7 +64,7 @@ def channel_options(options: Optional[ChannelOptions]) -> ChannelOptions:
 
 @dataclass(frozen=True)
 class RailInfo:
-    """A port that a context's channels stripe over."""
+    """Describes a port that the channels of a context stripe over."""
 
     index: int
     device: str
@@ -94,7 +85,7 @@ class RailInfo:
 
 @dataclass(frozen=True)
 class CacheInfo:
-    """Registrations that were made for buffers without a Region."""
+    """Describes the registrations of buffers without a Region."""
 
     registrations: int
     registrations_max: int
@@ -107,7 +98,7 @@ class CacheInfo:
 
 @dataclass(frozen=True)
 class RailEvent:
-    """A rail of a channel was lost, or is used again. No message is lost by it."""
+    """A rail of a channel was lost, or came into use. No message is lost."""
 
     rail: int
     up: bool
@@ -118,7 +109,7 @@ class ChannelInfo:
     state: str
     slots: int
     queue_pairs: int
-    #: Of each rail: "up", "down", "lacked" (by the peer) or "none".
+    #: State of each rail: "up", "down", "lacked" (the peer does not have it) or "none".
     rails: tuple[str, ...]
     split: str
     rail0_share: int
@@ -132,7 +123,8 @@ class ChannelInfo:
 
 @dataclass(frozen=True)
 class ChannelStats:
-    """Counters since the channel was made; copyrpc.h explains each. Those of rails have a number for each."""
+    """Counters since the channel was created. copyrpc.h explains each. A counter of rails has one
+    number for each rail."""
 
     messages_sent: int
     messages_received: int

@@ -1,4 +1,4 @@
-"""_closing.py: `with` and `async with` for what is over when it is closed."""
+"""_closing.py: `with` and `async with` for objects that end when they are closed."""
 from __future__ import annotations
 
 from types import TracebackType
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 class Closing:
-    """Has close(), which takes no time worth waiting for: so `async with` calls it, too."""
+    """Has a close() that is quick, so that `async with` can call it, too."""
 
     def close(self) -> None:
         raise NotImplementedError

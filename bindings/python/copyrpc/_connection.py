@@ -1,14 +1,14 @@
-"""_connection.py: what endpoints and channels have in common: their beginning and their end."""
+"""_connection.py: what endpoints and channels have in common: how they begin and end."""
 from __future__ import annotations
 
-import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Optional
 
 from . import _asyncio
 from . import _options as options_module
+from ._closing import Closing
 from ._native import ffi, lib
-from ._options import pin, timeout_ns
+from ._options import pin, sized, timeout_ns
 from .errors import Closed, CopyrpcError, Disconnected, check, error_from, error_of, new_error
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 _LEAVE_SECONDS = 1.0
 
 
-class Connection:
-    """To one peer."""
+class Connection(Closing):
+    """A connection to one peer."""
 
     #: What the library's functions for it begin with.
     _kind: str
@@ -42,8 +42,9 @@ class Connection:
         #: For the application.
         self.user_data: Any = None
 
-    def _function(self, verb: str) -> Any:
-        return getattr(lib, f"{self._kind}_{verb}")
+    @classmethod
+    def _function(cls, verb: str) -> Any:
+        return getattr(lib, f"{cls._kind}_{verb}")
 
     @property
     def context(self) -> Context:
@@ -55,7 +56,7 @@ class Connection:
 
     @property
     def error(self) -> Optional[CopyrpcError]:
-        """Why it is no longer connected, or None."""
+        """Why the connection has ended, or None."""
         return self._error
 
     @property
@@ -87,7 +88,7 @@ class Connection:
             self._function("close")(self._pump._pointer, self._handle[0])
 
     def _read_stats(self) -> Any:
-        """What has been counted. With the lock, while there is a handle."""
+        """Reads the counters. Called with the lock held, while there is a handle."""
         raise NotImplementedError
 
     def _stats(self) -> Any:
@@ -98,11 +99,11 @@ class Connection:
         return self._last_stats
 
     def _in_use(self) -> bool:
-        """Whether something must end before the handle may."""
+        """Tells whether something must end before the handle may."""
         return False
 
     def _end_uses(self) -> None:
-        """Ends that."""
+        """Ends what keeps the handle in use."""
 
     def _lost(self, error: CopyrpcError) -> None:
         self._error = error
@@ -114,7 +115,7 @@ class Connection:
         return self._up or self._error is not None
 
     def _error_again(self) -> CopyrpcError:
-        """The reason once more, as an exception that has no traceback yet."""
+        """Returns the reason as a new exception, without a traceback."""
         error = self._error
         assert error is not None
         family = Disconnected if self._up and not isinstance(error, Closed) else type(error)
@@ -124,22 +125,49 @@ class Connection:
         if self._error is not None:
             raise self._error_again()
 
-    # ---- By blob ----
+    # ---- Being connected ----
+
+    def _settle(self, limit_ns: int, what: str) -> None:
+        """Waits until the connection is made, or raises why it is not. Called with the lock
+        held."""
+        self._pump._wait_in_time(self._settled, limit_ns, what)
+        self._check()
+
+    async def _asettle(self) -> None:
+        """Does the same as _settle, for coroutines."""
+        await _asyncio.wait(self._pump, self._settled)
+        self._check()
+
+    def _establish(self, limit_ns: int, what: str) -> Self:
+        """Waits until the connection is made. If that fails, closes it."""
+        try:
+            with self._pump._use:
+                self._settle(limit_ns, what)
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    async def _aestablish(self) -> Self:
+        """Does the same as _establish, for coroutines."""
+        try:
+            await self._asettle()
+        except BaseException:
+            self.close()
+            raise
+        return self
 
     def join(self, blob: Buffer, *, timeout: Optional[float] = 5.0) -> None:
-        """Connects what was made with a blob with the blob of its peer."""
+        """Connects an endpoint or channel that was made with a blob, using the peer's blob."""
         limit = timeout_ns(timeout)
         self._join(blob)
         with self._pump._use:
-            if not self._pump._wait(self._settled, time.monotonic_ns() + limit if limit else None):
-                raise error_of(lib.CRPC_E_TIMEOUT, "join")
-            self._check()
+            self._settle(limit, "join")
 
     async def ajoin(self, blob: Buffer) -> None:
-        """join for coroutines."""
+        """Does the same as join, for coroutines."""
         self._join(blob)
-        await _asyncio.wait(self._pump, self._settled)
-        self._check()
+        await self._asettle()
 
     def _join(self, blob: Buffer) -> None:
         pinned = pin(blob, "a blob")
@@ -148,10 +176,21 @@ class Connection:
             error = new_error()
             check(self._function("join")(pointer, self._handle[0], pinned, len(pinned), error), "join", error)
 
+    # ---- Looking ----
+
+    def _info(self) -> Any:
+        """Returns what the library tells about the connection."""
+        with self._pump._use as pointer:
+            self._check()
+            struct = sized(f"{self._kind}_info")
+            check(self._function("get_info")(pointer, self._handle[0], struct))
+            return struct
+
     # ---- The end ----
 
     def _leave(self, timeout: Optional[float]) -> bool:
-        """Begins to take leave. False if there is nothing to leave any more. With the lock."""
+        """Starts a graceful disconnect. Returns False if there is no connection any more. Called
+        with the lock held."""
         if self._error is not None:
             return False
         limit = timeout_ns(timeout, options_module.FOREVER)
@@ -162,20 +201,22 @@ class Connection:
         return True
 
     def disconnect(self, timeout: Optional[float] = None) -> None:
-        """Takes leave: what is under way on either side finishes first, for at most `timeout` seconds. Then it is closed."""
+        """Disconnects gracefully: ops under way on both sides finish first, for at most `timeout`
+        seconds. Then closes the connection."""
         with self._pump._use:
             if self._leave(timeout):
                 self._pump._wait(self._over)
 
     async def adisconnect(self, timeout: Optional[float] = None) -> None:
-        """disconnect for coroutines."""
+        """Does the same as disconnect, for coroutines."""
         with self._pump._use:
             waiting = self._leave(timeout)
         if waiting:
             await _asyncio.wait(self._pump, self._over)
 
     def close(self) -> None:
-        """Ends the connection at once: what is under way raises Closed. Once is enough; more does no harm."""
+        """Ends the connection at once. Everything under way raises Closed. Closing twice does no
+        harm."""
         pump = self._pump
         if pump._pointer is None or (self._error is not None and not self._in_use()):
             if self._owns_context:
@@ -194,9 +235,6 @@ class Connection:
         if self._owns_context:
             self._context.close()
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(
         self, kind: Optional[type[BaseException]], value: Optional[BaseException], trace: Optional[TracebackType]
     ) -> None:
@@ -207,9 +245,6 @@ class Connection:
             pass  # it is over one way or the other
         finally:
             self.close()
-
-    async def __aenter__(self) -> Self:
-        return self
 
     async def __aexit__(
         self, kind: Optional[type[BaseException]], value: Optional[BaseException], trace: Optional[TracebackType]

@@ -49,12 +49,13 @@ _log_levels = {
     "debug": lib.CRPC_LOG_DEBUG,
 }
 
+C = TypeVar("C", Endpoint, Channel)
 T = TypeVar("T", Endpoint, Listener, Channel, ChannelListener)
 Rails = Union[bool, Sequence[str]]
 
 
 def _rail_options(options: Any, rails: Rails) -> int:
-    """Fills in the rails; gives the flag that they need."""
+    """Fills in the rails. Returns the flag that they need."""
     if isinstance(rails, bool):
         return lib.CRPC_CONTEXT_RAILS if rails else 0
     if isinstance(rails, str) or not all(isinstance(name, str) for name in rails):
@@ -71,7 +72,8 @@ def _rail_options(options: Any, rails: Rails) -> int:
 
 
 class Context(Closing, Pump):
-    """One opened device. Threads may share it; it serves them one at a time. An event loop may use it, one at a time."""
+    """One opened device. Threads may share it, and it serves one at a time. One event loop at a
+    time may use it."""
 
     def __init__(
         self,
@@ -90,11 +92,13 @@ class Context(Closing, Pump):
         channels_max: int = 0,
         keep_registered: bool = False,
     ) -> None:
-        """Opens `device`, or the first with an active port. 0 is the library's default; copyrpc.h explains each.
+        """Opens `device`, or the first device with an active port. 0 means the library's default;
+        copyrpc.h explains each option.
 
-        `compressed_completions`: where the device can; info().features tells whether it does. `rails`, for channels: True for those
-        that there are, or one or two names. `keep_registered`: buffers that channels were given stay registered when they are done,
-        and forget() must be told before their memory goes."""
+        `compressed_completions` requests compressed completions; info().features tells whether they
+        are in use. `rails` opens the rails, which channels need: True for all that there are, or
+        one or two names. With `keep_registered`, buffers stay registered after a channel has used
+        them; call forget() before their memory goes away."""
         if not isinstance(device, str):
             raise TypeError(f"a device is a name such as 'mlx5_0', not {type(device).__name__}")
         options = sized("crpc_context_options")
@@ -123,47 +127,44 @@ class Context(Closing, Pump):
 
     # ---- Connections ----
 
+    def _begin(self, kind: type[C], address: bytes, c_options: Any, made: Callable[[int], C]) -> C:
+        """Starts to connect. `made` creates the object for the handle."""
+        with self._use as pointer:
+            handle = ffi.new(kind._kind + " *")
+            error = new_error()
+            check(kind._function("connect")(pointer, address, c_options, handle, error), error=error)
+            connection = made(handle.bits)
+            self._rearm()
+        return connection
+
+    def _offer(self, kind: type[C], c_options: Any, made: Callable[[int], C]) -> tuple[C, bytes]:
+        """Creates a connection that will be joined, and its blob."""
+        with self._use as pointer:
+            handle = ffi.new(kind._kind + " *")
+            room = ffi.new("uint8_t[]", lib.CRPC_BLOB_BYTES_MAX)
+            size = ffi.new("uint32_t *", lib.CRPC_BLOB_BYTES_MAX)
+            error = new_error()
+            check(kind._function("blob")(pointer, c_options, handle, room, size, error), "blob", error)
+            return made(handle.bits), bytes(ffi.buffer(room, size[0]))
+
     def _begin_connect(self, address: str, options: Optional[EndpointOptions], arrays: bool) -> Endpoint:
         where = address_bytes(address)
         given = endpoint_options(options)
-        c_options = given.to_c(MARK if arrays else 0)
-        with self._use as pointer:
-            handle = ffi.new("crpc_endpoint *")
-            error = new_error()
-            check(lib.crpc_endpoint_connect(pointer, where, c_options, handle, error), error=error)
-            endpoint = Endpoint(self, handle.bits, given)
-            self._rearm()
-        return endpoint
+        return self._begin(Endpoint, where, given.to_c(MARK if arrays else 0), lambda bits: Endpoint(self, bits, given))
 
     def connect(
         self, address: str, options: Optional[EndpointOptions] = None, *, timeout: Optional[float] = None, arrays: bool = False
     ) -> Endpoint:
-        """Connects to "host:port". `timeout` is that of the waiting; options.connect_timeout, 5 s, holds as well. With `arrays`,
-        requests of the peer's come by poll()."""
+        """Connects to "host:port" and waits until that is done. `timeout` limits the wait, in
+        addition to options.connect_timeout (5 s). With `arrays`, poll() returns the peer's
+        requests. Returns the endpoint. Raises Timeout, Refused, Unreachable and others."""
         limit = timeout_ns(timeout)
-        endpoint = self._begin_connect(address, options, arrays)
-        try:
-            with self._use:
-                deadline = time.monotonic_ns() + limit if limit else None
-                if not self._wait(endpoint._settled, deadline):
-                    raise error_of(lib.CRPC_E_TIMEOUT, f"connecting to {address}")
-                endpoint._check()
-        except BaseException:
-            endpoint.close()
-            raise
-        return endpoint
+        return self._begin_connect(address, options, arrays)._establish(limit, f"connecting to {address}")
 
     async def aconnect(self, address: str, options: Optional[EndpointOptions] = None, *, arrays: bool = False) -> Endpoint:
-        """connect for coroutines."""
+        """Does the same as connect, for coroutines."""
         _asyncio.attach(self, asyncio.get_running_loop())
-        endpoint = self._begin_connect(address, options, arrays)
-        try:
-            await _asyncio.wait(self, endpoint._settled)
-            endpoint._check()
-        except BaseException:
-            endpoint.close()
-            raise
-        return endpoint
+        return await self._begin_connect(address, options, arrays)._aestablish()
 
     def listen(
         self,
@@ -174,8 +175,8 @@ class Context(Closing, Pump):
         auto_accept: bool = True,
         arrays: bool = False,
     ) -> Listener:
-        """Listens on "192.0.2.1:port", "*:port" or "[::]:port"; port 0 is any free one. `options` are those of accepted
-        connections. With `arrays`, their requests come by poll()."""
+        """Listens on "192.0.2.1:port", "*:port" or "[::]:port"; port 0 takes any free port.
+        `options` apply to accepted connections. With `arrays`, poll() returns their requests."""
         where = address_bytes(address)
         given = endpoint_options(options)
         given.to_c(0)  # wrong ones are told here, not when somebody connects
@@ -183,61 +184,32 @@ class Context(Closing, Pump):
             return Listener(self, where, backlog, given, auto_accept, arrays)
 
     def blob(self, options: Optional[EndpointOptions] = None) -> tuple[Endpoint, bytes]:
-        """An endpoint to be connected without rdma_cm, and what its peer needs to know: carry that to the peer, and give the
-        peer's to Endpoint.join."""
+        """Creates an endpoint that connects without rdma_cm. Returns the endpoint and its blob. The
+        application carries the blob to the peer, and passes the peer's blob to Endpoint.join."""
         given = endpoint_options(options)
-        c_options = given.to_c(0)
-        with self._use as pointer:
-            handle = ffi.new("crpc_endpoint *")
-            room = ffi.new("uint8_t[]", lib.CRPC_BLOB_BYTES_MAX)
-            size = ffi.new("uint32_t *", lib.CRPC_BLOB_BYTES_MAX)
-            error = new_error()
-            check(lib.crpc_endpoint_blob(pointer, c_options, handle, room, size, error), "blob", error)
-            return Endpoint(self, handle.bits, given), bytes(ffi.buffer(room, size[0]))
+        return self._offer(Endpoint, given.to_c(0), lambda bits: Endpoint(self, bits, given))
 
     # ---- Channels ----
 
     def _begin_channel(self, address: str, options: Optional[ChannelOptions]) -> Channel:
         where = address_bytes(address)
-        c_options = channel_options(options).to_c(0)
-        with self._use as pointer:
-            handle = ffi.new("crpc_channel *")
-            error = new_error()
-            check(lib.crpc_channel_connect(pointer, where, c_options, handle, error), error=error)
-            channel = Channel(self, handle.bits)
-            self._rearm()
-        return channel
+        return self._begin(Channel, where, channel_options(options).to_c(0), lambda bits: Channel(self, bits))
 
     def connect_channel(
         self, address: str, options: Optional[ChannelOptions] = None, *, timeout: Optional[float] = None
     ) -> Channel:
-        """Connects a channel to "host:port", an address of the peer's rail 0. The context was opened with `rails`."""
+        """Connects a channel to "host:port", an address of the peer's rail 0. The context must have
+        been opened with `rails`."""
         limit = timeout_ns(timeout)
-        channel = self._begin_channel(address, options)
-        try:
-            with self._use:
-                if not self._wait(channel._settled, time.monotonic_ns() + limit if limit else None):
-                    raise error_of(lib.CRPC_E_TIMEOUT, f"connecting to {address}")
-                channel._check()
-        except BaseException:
-            channel.close()
-            raise
-        return channel
+        return self._begin_channel(address, options)._establish(limit, f"connecting to {address}")
 
     async def aconnect_channel(self, address: str, options: Optional[ChannelOptions] = None) -> Channel:
-        """connect_channel for coroutines."""
+        """Does the same as connect_channel, for coroutines."""
         _asyncio.attach(self, asyncio.get_running_loop())
-        channel = self._begin_channel(address, options)
-        try:
-            await _asyncio.wait(self, channel._settled)
-            channel._check()
-        except BaseException:
-            channel.close()
-            raise
-        return channel
+        return await self._begin_channel(address, options)._aestablish()
 
     def listen_channels(self, address: str, options: Optional[ChannelOptions] = None, *, backlog: int = 0) -> ChannelListener:
-        """Listens for channels on an address of rail 0. `options` are those of accepted ones."""
+        """Listens for channels on an address of rail 0. `options` apply to accepted channels."""
         where = address_bytes(address)
         given = channel_options(options)
         given.to_c(0)  # wrong ones are told here, not when somebody connects
@@ -245,18 +217,12 @@ class Context(Closing, Pump):
             return ChannelListener(self, where, backlog, given)
 
     def channel_blob(self, options: Optional[ChannelOptions] = None) -> tuple[Channel, bytes]:
-        """A channel to be connected without rdma_cm, by Channel.join: see blob."""
-        c_options = channel_options(options).to_c(0)
-        with self._use as pointer:
-            handle = ffi.new("crpc_channel *")
-            room = ffi.new("uint8_t[]", lib.CRPC_BLOB_BYTES_MAX)
-            size = ffi.new("uint32_t *", lib.CRPC_BLOB_BYTES_MAX)
-            error = new_error()
-            check(lib.crpc_channel_blob(pointer, c_options, handle, room, size, error), "blob", error)
-            return Channel(self, handle.bits), bytes(ffi.buffer(room, size[0]))
+        """Creates a channel that connects without rdma_cm, by Channel.join, as blob does for
+        endpoints."""
+        return self._offer(Channel, channel_options(options).to_c(0), lambda bits: Channel(self, bits))
 
     def rails(self) -> list[RailInfo]:
-        """The ports that channels stripe over."""
+        """Returns the ports that channels stripe over."""
         found: list[RailInfo] = []
         with self._use as pointer:
             while True:
@@ -268,15 +234,16 @@ class Context(Closing, Pump):
                 found.append(rail_info(struct))
 
     def cache_info(self) -> CacheInfo:
-        """The registrations of buffers that no Region covers."""
+        """Describes the registrations of buffers without a Region."""
         with self._use as pointer:
             struct = sized("crpc_cache_info")
             check(lib.crpc_cache_get_info(pointer, struct), "cache_info")
             return cache_info(struct)
 
     def forget(self, buffer: Optional[Buffer] = None) -> int:
-        """Ends registrations that `keep_registered`, or ops in arrays, have left: those of a buffer's memory, or all. Gives how
-        many; raises InvalidArgument while a channel uses one."""
+        """Removes registrations that `keep_registered` or ops in arrays have left: those of a
+        buffer, or all. Returns how many. Raises InvalidArgument while a channel uses one of
+        them."""
         pinned = pin(buffer, "what is to be forgotten") if buffer is not None else ffi.NULL
         size = len(pinned) if buffer is not None else 0
         with self._use as pointer:
@@ -287,9 +254,10 @@ class Context(Closing, Pump):
     # ---- Regions ----
 
     def register(self, buffer: Buffer, *access: str) -> Region:
-        """Registers a writable buffer with the device. `access` is any of local_write, remote_write, remote_read and
-        remote_atomic; channels receive into what has the first two. Until it is closed, channels find that whatever they are
-        given of this memory is registered."""
+        """Registers a writable buffer with the device. `access` is any of local_write,
+        remote_write, remote_read and remote_atomic. Channels can only receive into a region that
+        has the first two. Until the region is closed, channels use it for all buffers that lie in
+        this memory."""
         flags = 0
         for word in access:
             flags |= choice(word, "access", ACCESSES)
@@ -303,8 +271,9 @@ class Context(Closing, Pump):
             return region
 
     def register_dmabuf(self, descriptor: int, size: int, *access: str, offset: int = 0, address: int = 0) -> Region:
-        """Registers `size` bytes from `offset` on of memory of another device, a GPU, that a dma-buf stands for. `address` is what
-        ops in arrays call it. The descriptor may be closed afterwards."""
+        """Registers `size` bytes from `offset` of a dma-buf, which is memory of another device,
+        such as a GPU. Ops in arrays use `address` for the start of this memory. The caller may
+        close the descriptor afterwards."""
         flags = 0
         for word in access:
             flags |= choice(word, "access", ACCESSES)
@@ -325,9 +294,10 @@ class Context(Closing, Pump):
     def submit(
         self, ops: Union[OpArray, ChannelOpArray], count: Optional[int] = None, payload: Buffer = b"", first: int = 0
     ) -> int:
-        """Submits `count` ops of the array, from `first` on, whose payloads lie in `payload`, or of channels at their addresses: one
-        crossing. Gives how many were taken; fewer than asked if there was no room: poll, then submit the rest. Raises if the first
-        cannot be taken for another reason."""
+        """Submits `count` ops of the array from index `first`, with one call of the library.
+        Payloads lie in `payload`; ops of channels name addresses. Returns how many were accepted.
+        It accepts fewer if there was no room: poll, and then submit the rest. Raises an exception
+        if the first op was refused for another reason."""
         if not isinstance(ops, (OpArray, ChannelOpArray)):
             raise TypeError(f"ops is an OpArray or a ChannelOpArray, not {type(ops).__name__}")
         if count is None:
@@ -348,15 +318,17 @@ class Context(Closing, Pump):
         return int(taken)
 
     def poll(self, completions: CompletionArray) -> int:
-        """Fills the array with what has come of submitted ops, and with requests of connections made with `arrays`: one crossing.
-        Gives how many. Never waits. Views of payloads end."""
+        """Fills the array with completions of submitted ops and with requests of connections made
+        with `arrays`, with one call of the library. Never waits. Ends the views of payloads.
+        Returns how many completions there are."""
         if not isinstance(completions, CompletionArray):
             raise TypeError(f"completions is a CompletionArray, not {type(completions).__name__}")
         with self._use:
             return completions._fill(self)
 
     def wait(self, timeout: Optional[float] = None) -> bool:
-        """Sends what has gathered, and sleeps until poll() may have something to give. False if the time is over."""
+        """Sends what has gathered, and sleeps until poll() may have something to return. Returns
+        False if the time is over."""
         limit = timeout_ns(timeout)
         deadline = time.monotonic_ns() + limit if limit else None
         with self._use:
@@ -375,19 +347,21 @@ class Context(Closing, Pump):
             return deadline is None or time.monotonic_ns() < deadline
 
     def fileno(self) -> int:
-        """A descriptor that polls readable after arm(); never read or close it."""
+        """Returns a descriptor that becomes readable after arm(). The caller must neither read nor
+        close it."""
         with self._use:
             return int(self._fd)
 
     def arm(self) -> bool:
-        """Asks for one wake-up of fileno(). False if there is something to poll already."""
+        """Requests one wake-up through fileno(). Returns False if there is something to poll
+        already."""
         with self._use:
             return self._arm()
 
     # ---- Looking ----
 
     def info(self) -> ContextInfo:
-        """What the context runs on."""
+        """Describes the context and its device."""
         with self._use as pointer:
             struct = sized("crpc_context_info")
             check(lib.crpc_context_get_info(pointer, struct))
@@ -400,7 +374,8 @@ class Context(Closing, Pump):
             return options_module.stats(struct)
 
     def log(self) -> list[LogEntry]:
-        """Takes what the log has kept, oldest first: see log_level."""
+        """Takes the entries out of the log and returns them, oldest first. log_level decides which
+        entries the log keeps."""
         with self._use as pointer:
             entries = ffi.new("crpc_log_entry[256]")
             count = check(lib.crpc_context_log(pointer, entries, 256))
@@ -408,7 +383,7 @@ class Context(Closing, Pump):
 
     @property
     def device_status(self) -> int:
-        """The status that the device or its port told of last; 0 is good."""
+        """The last status that the device or its port reported; 0 means good."""
         return self._device_status
 
     @property
@@ -418,7 +393,8 @@ class Context(Closing, Pump):
     # ---- The end ----
 
     def close(self) -> None:
-        """Closes everything made from it: what is under way raises Closed. Once is enough; more does no harm."""
+        """Closes the context and everything made from it. Everything under way raises Closed.
+        Closing twice does no harm."""
         self._close()
 
     def __del__(self) -> None:
@@ -431,7 +407,7 @@ class Context(Closing, Pump):
 
 
 def _in_own_context(device: str, make: Callable[[Context], T], rails: Rails = False) -> T:
-    """What is made in a context of its own, which is closed with it."""
+    """Makes something in a context of its own, which is closed together with it."""
     context = Context(device, rails=rails)
     try:
         made = make(context)
@@ -443,31 +419,35 @@ def _in_own_context(device: str, make: Callable[[Context], T], rails: Rails = Fa
 
 
 def connect(address: str, options: Optional[EndpointOptions] = None, *, device: str = "") -> Endpoint:
-    """Connects to "host:port", in a context of its own, which is closed with it."""
+    """Connects to "host:port" in a context of its own. Closing the endpoint also closes the
+    context."""
     return _in_own_context(device, lambda context: context.connect(address, options))
 
 
 def listen(address: str = "*:7471", options: Optional[EndpointOptions] = None, *, device: str = "") -> Listener:
-    """Listens on an address, in a context of its own, which is closed with it."""
+    """Listens on an address in a context of its own. Closing the listener also closes the
+    context."""
     return _in_own_context(device, lambda context: context.listen(address, options))
 
 
 def connect_channel(
     address: str, options: Optional[ChannelOptions] = None, *, device: str = "", rails: Rails = True
 ) -> Channel:
-    """Connects a channel to "host:port", in a context of its own, which is closed with it."""
+    """Connects a channel to "host:port" in a context of its own. Closing the channel also closes
+    the context."""
     return _in_own_context(device, lambda context: context.connect_channel(address, options), rails)
 
 
 def listen_channels(
     address: str = "*:7472", options: Optional[ChannelOptions] = None, *, device: str = "", rails: Rails = True
 ) -> ChannelListener:
-    """Listens for channels on an address, in a context of its own, which is closed with it, and the channels too."""
+    """Listens for channels on an address in a context of its own. Closing the listener also closes
+    the context and the channels."""
     return _in_own_context(device, lambda context: context.listen_channels(address, options), rails)
 
 
 def devices() -> list[DeviceInfo]:
-    """The ports of the RDMA devices of this machine."""
+    """Returns the ports of all RDMA devices of this machine."""
     found: list[DeviceInfo] = []
     struct = sized("crpc_device_info")
     error = new_error()
@@ -481,6 +461,6 @@ def devices() -> list[DeviceInfo]:
 
 
 def version() -> tuple[int, int, int]:
-    """That of the library which was loaded."""
+    """Returns the version of the loaded library."""
     number_ = lib.crpc_version()
     return number_ >> 16, number_ >> 8 & 0xFF, number_ & 0xFF

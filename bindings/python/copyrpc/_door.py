@@ -1,7 +1,7 @@
-"""_door.py: what listeners for calls and for channels have in common: an address, and peers that want to connect."""
+"""_door.py: what listeners for calls and for channels have in common: an address, and peers that
+want to connect."""
 from __future__ import annotations
 
-import time
 from collections import deque
 from typing import TYPE_CHECKING, Any, Generic, Optional, TypeVar
 
@@ -21,14 +21,14 @@ O = TypeVar("O")  # noqa: E741, options
 
 
 class Asking(Generic[C, O]):
-    """A peer that wants to connect: accept() or reject() it."""
+    """A peer that wants to connect. Use accept() or reject()."""
 
     def __init__(self, door: Door[C, O], bits: int, info: Any) -> None:
         self._door = door
         self._bits = bits
         self._decided = False
         self.peer_address: str = info.peer_address
-        #: What the token of the peer's options says.
+        #: The token in the peer's options.
         self.token: bytes = info.token
 
     def _decide(self) -> None:
@@ -37,7 +37,7 @@ class Asking(Generic[C, O]):
         self._decided = True
 
     def _accept(self, options: Optional[O]) -> C:
-        """With the lock."""
+        """Called with the lock held."""
         self._decide()
         try:
             return self._door._accept(self._bits, self._door._checked(options) if options is not None else self._door._options)
@@ -46,31 +46,23 @@ class Asking(Generic[C, O]):
             raise
 
     def accept(self, options: Optional[O] = None, *, timeout: Optional[float] = 5.0) -> C:
-        """Accepts it, and waits until it is connected."""
+        """Accepts the peer, and waits until the connection is made. Returns the connection."""
         limit = timeout_ns(timeout)
         pump = self._door._pump
         with pump._use:
             connection = self._accept(options)
-            if not pump._wait(connection._settled, time.monotonic_ns() + limit if limit else None):
-                raise error_of(lib.CRPC_E_TIMEOUT, "accept")
-            connection._check()
+            connection._settle(limit, "accept")
         return connection
 
     async def aaccept(self, options: Optional[O] = None) -> C:
-        """accept for coroutines."""
+        """Does the same as accept, for coroutines."""
         pump = self._door._pump
         with pump._use:
             connection = self._accept(options)
-        try:
-            await _asyncio.wait(pump, connection._settled)
-            connection._check()
-        except BaseException:
-            connection.close()
-            raise
-        return connection
+        return await connection._aestablish()
 
     def reject(self, reason: int = 0) -> None:
-        """The peer's connect raises Refused, whose message shows `reason`."""
+        """Rejects the peer. The peer's connect raises Refused, whose message contains `reason`."""
         number(reason, "reason", 0, 0xFFFFFFFF)
         with self._door._pump._use:
             self._decide()
@@ -78,9 +70,9 @@ class Asking(Generic[C, O]):
 
 
 class Door(Closing, Generic[C, O]):
-    """An address to connect to."""
+    """An address that peers can connect to."""
 
-    #: What the library's functions for its connections begin with.
+    #: The prefix of the library's functions for its connections.
     _kind: str
     _pump: Pump
     _asking: type[Asking[C, O]]
@@ -112,7 +104,7 @@ class Door(Closing, Generic[C, O]):
         return struct
 
     def counts(self) -> tuple[int, int]:
-        """How many connections were asked for, and how many of these the library refused."""
+        """Returns how many connections were requested, and how many of them the library refused."""
         with self._pump._use:
             info = self._info()
             return info.requests, info.refused
@@ -156,7 +148,7 @@ class Door(Closing, Generic[C, O]):
         return bool(self._connections) or self._closed
 
     def _check_choosy(self) -> None:
-        """Raises if connections are not the application's to accept."""
+        """Raises an exception if the application does not accept connections itself."""
 
     # ---- For the application ----
 
@@ -164,8 +156,7 @@ class Door(Closing, Generic[C, O]):
         limit = timeout_ns(timeout)
         with self._pump._use:
             self._check_choosy()
-            if not self._pump._wait(self._connection_ready, time.monotonic_ns() + limit if limit else None):
-                raise error_of(lib.CRPC_E_TIMEOUT, "nobody connected")
+            self._pump._wait_in_time(self._connection_ready, limit, "nobody connected")
             return self._connections.popleft() if self._connections else None
 
     async def _anext(self) -> Any:
@@ -177,7 +168,8 @@ class Door(Closing, Generic[C, O]):
         return None
 
     def close(self) -> None:
-        """Stops listening. Connections stay until they are closed, or the context is. Once is enough; more does no harm."""
+        """Stops listening. Connections stay until they or their context are closed. Closing twice
+        does no harm."""
         pump = self._pump
         if pump._pointer is not None and not self._closed:
             with pump._use as pointer:

@@ -1,4 +1,4 @@
-"""_endpoint.py: one connection to one peer: calls, and requests of the peer's."""
+"""_endpoint.py: one connection to one peer: calls, and requests of the peer."""
 from __future__ import annotations
 
 import asyncio
@@ -27,7 +27,7 @@ CALL: int = lib.CRPC_OP_CALL
 
 
 class Endpoint(Connection, Requests):
-    """A connection for calls. Made by Context.connect, or by a Listener."""
+    """A connection for calls, made by Context.connect or a Listener."""
 
     _kind = "crpc_endpoint"
 
@@ -77,7 +77,7 @@ class Endpoint(Connection, Requests):
     def _start(
         self, request: Buffer, timeout: Optional[float], method: int, reply_bytes_max: Optional[int], in_place: bool = False
     ) -> Call:
-        """With the lock."""
+        """Called with the lock held."""
         limit = timeout_ns(timeout)
         most = self._call_fields(method, reply_bytes_max)
         pinned = pin(request, "a request")
@@ -97,15 +97,16 @@ class Endpoint(Connection, Requests):
     def start(
         self, request: Buffer, *, timeout: Optional[float] = None, method: int = 0, reply_bytes_max: Optional[int] = None
     ) -> Call:
-        """Begins a call; the Call gives its result. With other calls under way it may leave when somebody next waits."""
+        """Starts a call, and returns a Call with the result. If other calls are open, it may only
+        be sent when a thread next waits."""
         with self._pump._use:
             return self._start(request, timeout, method, reply_bytes_max)
 
     def call(
         self, request: Buffer, *, timeout: Optional[float] = None, method: int = 0, reply_bytes_max: Optional[int] = None
     ) -> bytes:
-        """Calls the peer and gives its answer. `timeout` is in seconds; None is no limit. `reply_bytes_max` is the longest answer
-        the peer may give."""
+        """Calls the peer and returns its answer. `timeout` is in seconds; None means no limit.
+        `reply_bytes_max` is the length of the longest answer that the peer may give."""
         pump = self._pump
         with pump._use:
             call = self._start(request, timeout, method, reply_bytes_max)
@@ -124,8 +125,9 @@ class Endpoint(Connection, Requests):
     def call_view(
         self, request: Buffer, *, timeout: Optional[float] = None, method: int = 0, reply_bytes_max: Optional[int] = None
     ) -> Reply:
-        """Like call, but gives the answer where it arrived, not copied: `with endpoint.call_view(request) as reply:
-        use(reply.payload)`. A status above 0 of the application's is in .status and raises nothing."""
+        """Does the same as call, but returns the answer where it arrived, without a copy: `with
+        endpoint.call_view(request) as reply: use(reply.payload)`. A status above 0 from the peer's
+        application is in .status, and raises nothing."""
         pump = self._pump
         with pump._use:
             call = self._start(request, timeout, method, reply_bytes_max, in_place=True)
@@ -140,7 +142,8 @@ class Endpoint(Connection, Requests):
         return call._answer
 
     def _abandon(self, call: Call) -> None:
-        """An exception ends the waiting, Ctrl-C perhaps: nobody will take the answer. With the lock."""
+        """An exception such as KeyboardInterrupt ends the wait, and nobody will take the answer.
+        Called with the lock held."""
         pump = self._pump
         if pump._pointer is not None and pump._pending.pop(call._id, None) is not None:
             pump._cancel(self._bits, call._id)
@@ -148,7 +151,8 @@ class Endpoint(Connection, Requests):
     async def acall(
         self, request: Buffer, *, timeout: Optional[float] = None, method: int = 0, reply_bytes_max: Optional[int] = None
     ) -> bytes:
-        """call for coroutines. Cancelling the task cancels the call. `request` must not change until then."""
+        """Does the same as call, for coroutines. Cancelling the task cancels the call. `request`
+        must not change until the call has ended."""
         limit = timeout_ns(timeout) if timeout is not None else 0
         most = self._call_fields(method, reply_bytes_max)
         pinned = pin(request, "a request")
@@ -213,8 +217,9 @@ class Endpoint(Connection, Requests):
         reply_bytes_max: Optional[int] = None,
         return_exceptions: bool = False,
     ) -> Any:
-        """Calls the peer with many requests at once and gives their answers in the same order. The first that failed is raised,
-        when all have ended; with return_exceptions, exceptions stand in the list instead."""
+        """Calls the peer with many requests at once. Returns the answers in the same order. When
+        all calls have ended, raises the first exception, or with return_exceptions puts exceptions
+        in the list."""
         from ._arrays import Batch
 
         limit = timeout_ns(timeout)
@@ -234,28 +239,26 @@ class Endpoint(Connection, Requests):
     def reserve(
         self, payload_bytes: int, *, timeout: Optional[float] = None, method: int = 0, reply_bytes_max: Optional[int] = None
     ) -> CallReservation:
-        """Room for a request that is written in place: `with endpoint.reserve(4096) as room: room.memory[:] = ...; call =
-        room.commit()`. Until then the connection takes nothing else."""
+        """Reserves room for a request that is written in place: `with endpoint.reserve(4096) as
+        room: room.memory[:] = ...; call = room.commit()`. Until then the connection accepts nothing
+        else."""
         return reserve(self._reserved_call(payload_bytes, timeout, method, reply_bytes_max))
 
     async def areserve(
         self, payload_bytes: int, *, timeout: Optional[float] = None, method: int = 0, reply_bytes_max: Optional[int] = None
     ) -> CallReservation:
-        """reserve for coroutines; see CallReservation.acommit. `timeout` counts from there."""
+        """Does the same as reserve, for coroutines; see CallReservation.acommit, from which
+        `timeout` counts."""
         return await areserve(self._reserved_call(payload_bytes, timeout, method, reply_bytes_max))
 
     # ---- Looking ----
 
     def info(self) -> EndpointInfo:
-        """Limits, addresses, and what is open."""
-        with self._pump._use as pointer:
-            self._check()
-            struct = sized("crpc_endpoint_info")
-            check(lib.crpc_endpoint_get_info(pointer, self._handle[0], struct))
-            return options_module.endpoint_info(struct)
+        """Describes the endpoint: limits, addresses, and open calls."""
+        return options_module.endpoint_info(self._info())
 
     def stats(self) -> Stats:
-        """What has been counted; when the connection has ended, up to its end."""
+        """Returns the counters. After the connection has ended, returns their last values."""
         stats: Stats = self._stats()
         return stats
 

@@ -1,4 +1,4 @@
-"""_listener.py: accepting connections, and the requests that come over them."""
+"""_listener.py: accepting connections, and receiving the requests that come over them."""
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Optional
@@ -16,11 +16,12 @@ if TYPE_CHECKING:
 
 
 class ConnectionRequest(Asking[Endpoint, EndpointOptions]):
-    """A peer that wants to connect, at a listener without auto_accept: accept() or reject() it."""
+    """A peer that wants to connect to a listener without auto_accept. Use accept() or reject()."""
 
 
 class Listener(Door[Endpoint, EndpointOptions], Requests):
-    """Made by Context.listen. Requests of all its connections come to it."""
+    """A listener for calls, made by Context.listen. It receives the requests of all its
+    connections."""
 
     _kind = "crpc_endpoint"
     _asking = ConnectionRequest
@@ -68,11 +69,12 @@ class Listener(Door[Endpoint, EndpointOptions], Requests):
     # ---- Connections ----
 
     def next_connection(self, timeout: Optional[float] = None) -> Optional[ConnectionRequest]:
-        """Waits for a peer that wants to connect, at a listener without auto_accept. None when the listener is closed."""
+        """Waits for a peer that wants to connect to a listener without auto_accept. Returns None
+        when the listener is closed."""
         asking: Optional[ConnectionRequest] = self._next(timeout)
         return asking
 
     async def anext_connection(self) -> Optional[ConnectionRequest]:
-        """next_connection for coroutines."""
+        """Does the same as next_connection, for coroutines."""
         asking: Optional[ConnectionRequest] = await self._anext()
         return asking

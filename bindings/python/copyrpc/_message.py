@@ -29,7 +29,8 @@ _ALONE = sys.getrefcount(ffi.buffer(ffi.new("char[1]"))) + 1
 
 
 class Window:
-    """A memoryview of the library's memory that can be ended, if nothing derived from it is alive."""
+    """A memoryview of the library's memory, which can be ended if nothing derived from it is
+    alive."""
 
     __slots__ = ("_exporter", "_view")
 
@@ -64,7 +65,7 @@ class Window:
 
 
 class Message(Window):
-    """A received payload. Use it in a `with` block, or release() it."""
+    """A received payload. Use it in a `with` block, or call release()."""
 
     __slots__ = ("_pump", "_address", "_bytes", "_kept", "_released", "__weakref__")
 
@@ -82,7 +83,8 @@ class Message(Window):
 
     @property
     def payload(self) -> memoryview:
-        """The payload, to be read only; dead after release(), and after the context's next poll."""
+        """The payload, which is read-only. It becomes invalid with release() and with the context's
+        next poll, unless it is still held then: see docs/python.md."""
         if self._released:
             raise Closed("the payload was released; bytes(message.payload) makes a copy that stays", CLOSED)
         if self._view is None:
@@ -107,7 +109,7 @@ class Message(Window):
         return True
 
     def release(self) -> None:
-        """Ends the payload's view. Once is enough; more does no harm."""
+        """Ends the view of the payload. Releasing twice does no harm."""
         self._released = True
         self._must_end("a payload is still alive; delete it, or make a copy, before the payload is released")
 
@@ -121,7 +123,7 @@ class Message(Window):
 
 
 class Reply(Message):
-    """The answer to a call, looked at in place: see Endpoint.call_view."""
+    """The answer to a call, read in place: see Endpoint.call_view."""
 
     __slots__ = ("status",)
 

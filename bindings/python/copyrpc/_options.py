@@ -1,4 +1,5 @@
-"""_options.py: what goes in and out beside payloads: checks of arguments, options, and descriptions of contexts and endpoints."""
+"""_options.py: everything but payloads that goes in and out: checks of arguments, options, and
+descriptions of contexts and endpoints."""
 from __future__ import annotations
 
 import math
@@ -11,14 +12,14 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 FOREVER: int = lib.CRPC_FOREVER
-#: About 290 years. Longer timeouts are taken for none.
+#: About 290 years. Longer timeouts count as no limit.
 _NS_MAX = (1 << 63) - 1
 
 T = TypeVar("T")
 
 
 def timeout_ns(timeout: Optional[float], none: int = 0) -> int:
-    """Seconds to nanoseconds; `none` where there is no limit."""
+    """Converts seconds to nanoseconds. Returns `none` if there is no limit."""
     if timeout is None:
         return none
     if isinstance(timeout, bool) or not isinstance(timeout, (int, float)):
@@ -48,7 +49,8 @@ def choice(value: str, name: str, choices: dict[str, int]) -> int:
 
 
 def pin(buffer: Buffer, name: str = "the payload") -> Any:
-    """A contiguous buffer as C sees it, without a copy. It cannot be resized while the result lives."""
+    """Returns a contiguous buffer as C sees it, without a copy. The buffer cannot be resized while
+    the result lives."""
     try:
         return ffi.from_buffer(buffer)
     except TypeError:
@@ -58,7 +60,7 @@ def pin(buffer: Buffer, name: str = "the payload") -> Any:
 
 
 def pin_writable(buffer: Buffer, name: str) -> Any:
-    """The same of a buffer that is to be written to."""
+    """Does the same for a buffer that will be written."""
     try:
         return ffi.from_buffer("uint8_t[]", buffer, require_writable=True)
     except (TypeError, BufferError, ValueError):
@@ -74,9 +76,32 @@ def address_bytes(address: str) -> bytes:
     return address.encode()
 
 
+def sized(name: str) -> Any:
+    return ffi.new(name + " *", {"struct_size": ffi.sizeof(name)})
+
+
+def connection_options(given: Any, struct: str, user_data: int, *numbers: str) -> Any:
+    """Fills the struct with the options that all connections have, and with the named options of
+    `given` that are plain numbers."""
+    if not isinstance(given.token, (bytes, bytearray)):
+        raise TypeError(f"a token is bytes, not {type(given.token).__name__}")
+    if len(given.token) > lib.CRPC_TOKEN_BYTES_MAX:
+        raise ValueError(f"a token has at most {lib.CRPC_TOKEN_BYTES_MAX} bytes, not {len(given.token)}")
+    options = sized(struct)
+    options.user_data = user_data
+    for name in (*numbers, "retry_timeout", "retry_count"):
+        setattr(options, name, number(getattr(given, name), name, 0, 0xFFFFFFFF))
+    options.connect_timeout_ns = timeout_ns(given.connect_timeout, FOREVER)
+    options.keepalive_ns = timeout_ns(given.keepalive, FOREVER)
+    options.token_bytes = len(given.token)
+    ffi.memmove(options.token, given.token, len(given.token))
+    return options
+
+
 @dataclass(frozen=True)
 class EndpointOptions:
-    """How a connection is to be; copyrpc.h explains each. Zero or None is the library's default."""
+    """Options of an endpoint, which copyrpc.h explains. A number of 0 means the library's default.
+    A time of None means no limit, and for keepalive, never."""
 
     call_only: bool = False
     serve_only: bool = False
@@ -89,26 +114,17 @@ class EndpointOptions:
     retry_timeout: int = 0
     retry_count: int = 0
     token: bytes = b""
-    #: Used by calls that do not say how long their reply may be.
+    #: The reply_bytes_max of calls that do not set one.
     reply_bytes_max: int = 4096
 
     def to_c(self, user_data: int) -> Any:
-        if not isinstance(self.token, (bytes, bytearray)):
-            raise TypeError(f"a token is bytes, not {type(self.token).__name__}")
-        if len(self.token) > lib.CRPC_TOKEN_BYTES_MAX:
-            raise ValueError(f"a token has at most {lib.CRPC_TOKEN_BYTES_MAX} bytes, not {len(self.token)}")
+        options = connection_options(
+            self, "crpc_endpoint_options", user_data, "ring_bytes", "request_bytes", "calls_max", "batch_window"
+        )
         number(self.reply_bytes_max, "reply_bytes_max", 0, 0xFFFFFFFF)
-        options = ffi.new("crpc_endpoint_options *", {"struct_size": ffi.sizeof("crpc_endpoint_options")})
         options.flags = (lib.CRPC_ENDPOINT_CALL_ONLY if self.call_only else 0) | (
             lib.CRPC_ENDPOINT_SERVE_ONLY if self.serve_only else 0
         )
-        options.user_data = user_data
-        for name in ("ring_bytes", "request_bytes", "calls_max", "batch_window", "retry_timeout", "retry_count"):
-            setattr(options, name, number(getattr(self, name), name, 0, 0xFFFFFFFF))
-        options.connect_timeout_ns = timeout_ns(self.connect_timeout, FOREVER)
-        options.keepalive_ns = timeout_ns(self.keepalive, FOREVER)
-        options.token_bytes = len(self.token)
-        ffi.memmove(options.token, self.token, len(self.token))
         return options
 
 
@@ -125,7 +141,7 @@ def _text(array: Any) -> str:
 
 
 def read(kind: type[T], struct: Any, **others: Any) -> T:
-    """Fills a dataclass from the fields of the same names of a C struct."""
+    """Fills a dataclass from the members of a C struct that have the same names."""
     for item in fields(kind):  # type: ignore[arg-type]
         if item.name not in others:
             value = getattr(struct, item.name)
@@ -151,7 +167,7 @@ class ContextInfo:
     inline_bytes_max: int
     batch_window_left: int
     features: int
-    """FEATURE_BLUEFLAME, FEATURE_CQE_COMPRESSION: what is in use."""
+    """The features in use: FEATURE_BLUEFLAME, FEATURE_CQE_COMPRESSION."""
 
 
 @dataclass(frozen=True)
@@ -181,7 +197,7 @@ class RegionInfo:
 
 @dataclass(frozen=True)
 class Stats:
-    """Counters since the context or the endpoint was made; copyrpc.h explains each."""
+    """Counters since the context or the endpoint was created. copyrpc.h explains each."""
 
     calls: int
     responses: int
@@ -245,10 +261,6 @@ _states: dict[int, str] = {
     lib.CRPC_STATE_CLOSING: "closing",
     lib.CRPC_STATE_DISCONNECTED: "disconnected",
 }
-
-
-def sized(name: str) -> Any:
-    return ffi.new(name + " *", {"struct_size": ffi.sizeof(name)})
 
 
 def connection_state(state: int) -> str:

@@ -261,61 +261,42 @@ class Pump:
         self._backlog.append((COMPLETION.pack(*record), memory[address : address + size] if viewed else b""))
 
     def _hand_out_event(self, record: tuple[int, ...]) -> None:
-        kind, flags, _, status, bits, user_data, _, _, _, _, _, endpoint_user_data = record
+        kind, flags, _, status, bits, user_data, token, _, _, _, _, endpoint_user_data = record
         if kind == RESPONSE or kind == REPLY or kind == CANCEL or kind == SENT or kind == RECEIVED:
             self._keep(record)
             return
-        if flags & OF_CHANNEL:
-            self._hand_out_channel_event(record)
-            return
-        if kind == ROOM:
+        of_channel = flags & OF_CHANNEL
+        connection: Any = (self._channels if of_channel else self._endpoints).get(bits)
+        if kind == REQUEST:
+            if connection is None:
+                pass  # closed in the meantime
+            elif endpoint_user_data & MARK:
+                self._keep(record)
+            else:
+                connection._request(record)
+        elif kind == ROOM and not of_channel:
             self._room += 1
             if self._attachment is not None:  # a thread's poll may have found it, and a coroutine's calls may wait for it
                 self._attachment.schedule()
-            return
-        if kind == DEVICE:
+        elif kind == DEVICE:
             self._device_status = status
-            return
-        if kind == CONNECT_REQUEST:
+        elif kind == CONNECT_REQUEST:
             listener = self._listeners.get(user_data)
             if listener is not None:
                 listener._connect_request(bits)
             else:
-                lib.crpc_endpoint_reject(self._pointer, {"bits": bits}, 0)
-            return
-        endpoint = self._endpoints.get(bits)
-        if endpoint is None:
-            return  # closed in the meantime
-        if kind == REQUEST:
-            if endpoint_user_data & MARK:
-                self._keep(record)
-            else:
-                endpoint._request(record)
+                reject = lib.crpc_channel_reject if of_channel else lib.crpc_endpoint_reject
+                reject(self._pointer, {"bits": bits}, 0)
+        elif connection is None:
+            pass  # closed in the meantime
         elif kind == CONNECTED:
-            endpoint._connected(status)
+            connection._connected(status)
         elif kind == DISCONNECTED:
-            endpoint._disconnected(status)
-
-    def _hand_out_channel_event(self, record: tuple[int, ...]) -> None:
-        kind, status, bits, user_data, token = record[0], record[3], record[4], record[5], record[6]
-        if kind == CONNECT_REQUEST:
-            listener = self._listeners.get(user_data)
-            if listener is not None:
-                listener._connect_request(bits)
-            else:
-                lib.crpc_channel_reject(self._pointer, {"bits": bits}, 0)
-            return
-        channel = self._channels.get(bits)
-        if channel is None:
-            return  # closed in the meantime
-        if kind == ROOM:
-            channel._room()
-        elif kind == CONNECTED:
-            channel._connected(status)
-        elif kind == DISCONNECTED:
-            channel._disconnected(status)
+            connection._disconnected(status)
+        elif kind == ROOM:
+            connection._room()
         elif kind == RAIL:
-            channel._rail(token, status)
+            connection._rail(token, status)
 
     def _look(self) -> None:
         """A poll of who does not wait."""
@@ -363,6 +344,11 @@ class Pump:
         if me is not None:
             self._hand_on()
         return True
+
+    def _wait_in_time(self, done: Done, limit_ns: int, what: str) -> None:
+        """Waits for at most so long, 0 is no limit, and raises Timeout with these words."""
+        if not self._wait(done, time.monotonic_ns() + limit_ns if limit_ns else None):
+            raise error_of(lib.CRPC_E_TIMEOUT, what)
 
     def _hand_on(self) -> None:
         """This thread waits no more: another is to lead, if nobody does."""

@@ -1,5 +1,5 @@
-"""_records.py: crpc_op, crpc_channel_op and crpc_completion for those who read whole arrays: by the struct module, or by numpy. Both forms are made
-from what cffi read in copyrpc.h."""
+"""_records.py: crpc_op, crpc_channel_op and crpc_completion for reading whole arrays: by the struct
+module, or by numpy. Both forms are made from what cffi read in copyrpc.h."""
 from __future__ import annotations
 
 import functools
@@ -33,7 +33,8 @@ MARK: int = lib.COPYRPC_NATIVE_MARK
 
 
 def column_form(field: str) -> tuple[str, int]:
-    """How memoryview.cast calls a field of a completion, and where it is."""
+    """Returns memoryview.cast's name for the type of a completion's field, and the field's
+    place."""
     for name, code, offset in _fields("crpc_completion"):
         if name == field:
             return code, offset
@@ -42,7 +43,7 @@ def column_form(field: str) -> tuple[str, int]:
 
 @functools.lru_cache(64)
 def records_form(wanted: tuple[str, ...]) -> struct.Struct:
-    """For these fields of a completion, skipping the others."""
+    """Returns the struct format for these fields of a completion. It skips the others."""
     for field in wanted:
         column_form(field)  # says which one is wrong
     text = [code if field in wanted else f"{struct.calcsize(code)}x" for field, code, _ in _fields("crpc_completion")]
@@ -51,14 +52,15 @@ def records_form(wanted: tuple[str, ...]) -> struct.Struct:
     return struct.Struct("<" + "".join(text))
 
 
-def dtype(name: str) -> numpy.dtype[Any]:
-    """The structured dtype of crpc_op, crpc_channel_op or crpc_completion, with the header's names."""
+def structured(memory: Any, name: str) -> numpy.ndarray[Any, Any]:
+    """Returns an array of crpc_op, crpc_channel_op or crpc_completion for numpy, with the header's
+    names."""
     try:
         import numpy
     except ImportError:
         raise ImportError("this form needs numpy: pip install numpy. Iterating over the array does not") from None
     fields = _fields(name)
-    return numpy.dtype(
+    form = numpy.dtype(
         {
             "names": [field for field, _, _ in fields],
             "formats": ["<" + code for _, code, _ in fields],
@@ -66,10 +68,11 @@ def dtype(name: str) -> numpy.dtype[Any]:
             "itemsize": ffi.sizeof(name),
         }
     )
+    return numpy.frombuffer(memory, form)
 
 
 class Completion(NamedTuple):
-    """One of a CompletionArray; copyrpc.h explains the fields."""
+    """One completion of a CompletionArray. copyrpc.h explains the fields."""
 
     kind: int
     flags: int

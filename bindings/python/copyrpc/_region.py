@@ -1,4 +1,4 @@
-"""_region.py: memory that is registered with the device for as long as the application says."""
+"""_region.py: memory that is registered with the device until the application closes it."""
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
@@ -40,18 +40,18 @@ class Region(Closing):
 
     @property
     def address(self) -> int:
-        """Where it begins, for the `address` field of ops in arrays."""
+        """The address of its start, for the `address` field of ops in arrays."""
         return self._begin
 
     @property
     def memory(self) -> memoryview:
-        """The memory. A channel that is given a slice of it finds it registered. A dma-buf has none here."""
+        """The memory. For a channel, every slice of it is registered. A dma-buf has none here."""
         if self._memory is None:
             raise Closed("the region is closed, or a dma-buf", lib.CRPC_E_CLOSED)
         return memoryview(ffi.buffer(self._memory))
 
     def __lt__(self, other: Region) -> bool:
-        """In the order of their addresses they are kept."""
+        """Regions are kept in the order of their addresses."""
         return self._begin < other._begin
 
     def _covers(self, address: int, size: int, receiving: bool) -> bool:
@@ -61,7 +61,7 @@ class Region(Closing):
         return good and self._begin <= address and address + size <= self._end
 
     def info(self) -> RegionInfo:
-        """Where it lies, and the keys that the device gave it."""
+        """Describes the region: its place, and the keys from the device."""
         with self._context._use as pointer:
             struct = sized("crpc_region_info")
             check(lib.crpc_region_get_info(pointer, self._handle[0], struct), "region")
@@ -69,7 +69,8 @@ class Region(Closing):
             return region_info(struct, words)
 
     def close(self) -> None:
-        """Deregisters it; raises InvalidArgument while a channel uses it. Once is enough; more does no harm."""
+        """Deregisters the memory. Raises InvalidArgument while a channel uses it. Closing twice
+        does no harm."""
         if self._closed:
             return
         if self._context._pointer is not None:

@@ -1,4 +1,4 @@
-"""_request.py: requests of a peer's, and the queue in which they wait for the application."""
+"""_request.py: requests of a peer, and the queue in which they wait for the application."""
 from __future__ import annotations
 
 import asyncio
@@ -30,7 +30,7 @@ QUIET: int = lib.CRPC_OP_QUIET
 
 
 class Request(Message):
-    """A request of a peer's, to be answered by reply() or drop()."""
+    """A request of the peer. Answer it with reply() or drop()."""
 
     __slots__ = ("endpoint", "method", "reply_bytes_max", "_token", "_answered")
 
@@ -58,7 +58,8 @@ class Request(Message):
             self._answered = True
 
     def reply(self, payload: Buffer = b"", status: int = 0) -> None:
-        """Answers. A status above 0 is an error of the application's: the caller gets a RemoteError."""
+        """Answers the request. A status above 0 is an error of the application: the caller gets a
+        RemoteError."""
         number(status, "a reply's status", 0, 0x7FFFFFFF)
         pinned = pin(payload, "a reply")
         self._check_size(len(pinned))
@@ -71,8 +72,8 @@ class Request(Message):
             )
 
     def reserve(self, payload_bytes: int, status: int = 0) -> ReplyReservation:
-        """Room for a reply that is written in place: `with request.reserve(4096) as room: room.memory[:] = ...; room.commit()`.
-        Until then the connection takes nothing else."""
+        """Reserves room for a reply that is written in place: `with request.reserve(4096) as room:
+        room.memory[:] = ...; room.commit()`. Until then the connection accepts nothing else."""
         number(status, "a reply's status", 0, 0x7FFFFFFF)
         size = number(payload_bytes, "payload_bytes", 0, 0xFFFFFFFF)
         self._check_size(size)
@@ -81,11 +82,11 @@ class Request(Message):
         return reserve(ReplyReservation(self, (REPLY, QUIET, 0, status, self.endpoint._bits, 0, self._token, 0, size, 0, 0, 0)))
 
     def drop(self) -> None:
-        """Lets it go without an answer: the caller gets Dropped."""
+        """Drops the request without an answer: the caller gets Dropped."""
         self._answer(DROP, 0, ffi.NULL, 0, "drop")
 
     def _fail(self, status: int, payload: bytes) -> None:
-        """Answers with an error, if it can still be answered."""
+        """Answers with an error, if an answer is still possible."""
         if not self._answered and self.endpoint._error is None:
             try:
                 self.reply(payload[: self.reply_bytes_max], status)
@@ -95,7 +96,8 @@ class Request(Message):
     def __exit__(
         self, kind: Optional[type[BaseException]], value: Optional[BaseException], trace: Optional[TracebackType]
     ) -> None:
-        """Not answered by the end of the block: the caller is told why, or that it was let go."""
+        """If the block did not answer the request, answers it: with the exception that ended the
+        block, or by dropping it."""
         if not self._answered and self._pump._pointer is not None and self.endpoint._error is None:
             if isinstance(value, Exception):
                 self._fail(*_words_of(value))
@@ -111,7 +113,7 @@ def _words_of(error: BaseException) -> tuple[int, bytes]:
 
 
 class Requests:
-    """A queue of requests: a listener's, or an endpoint's own."""
+    """A queue of requests, which a listener or an endpoint has."""
 
     def __init__(self, pump: Pump) -> None:
         self._pump = pump
@@ -119,7 +121,7 @@ class Requests:
         self._stopped = False
 
     def _over(self) -> bool:
-        """Whether no more can come."""
+        """Tells whether no more requests can come."""
         raise NotImplementedError
 
     def _ready(self) -> bool:
@@ -134,8 +136,16 @@ class Requests:
             request.release()
         return None
 
+    def _ended(self) -> bool:
+        """Tells whether to return None. stop() causes that once."""
+        if self._stopped or self._over():
+            self._stopped = False
+            return True
+        return False
+
     def receive(self, timeout: Optional[float] = None) -> Optional[Request]:
-        """Waits for the next request. None when no more can come: after stop() or close(), or when the peer has gone."""
+        """Waits for the next request. Returns None when no more can come: after stop() or close(),
+        or when the peer has disconnected."""
         limit = timeout_ns(timeout)
         deadline = time.monotonic_ns() + limit if limit else None
         while True:
@@ -143,14 +153,12 @@ class Requests:
                 if not self._ready() and not self._pump._wait(self._ready, deadline):
                     raise error_of(lib.CRPC_E_TIMEOUT, "no request came")
                 request = self._take()
-                if request is not None:
+                if request is not None or self._ended():
                     return request
-                if self._stopped or self._over():
-                    self._stopped = False
-                    return None
 
     def stop(self) -> None:
-        """Has serve() return, or receive() give None, once. To be called from another thread, or from a signal handler."""
+        """Makes serve() return, or receive() return None, once. May be called from another thread
+        or from a signal handler."""
         self._stopped = True
         pump = self._pump
         if pump._pointer is not None:
@@ -161,8 +169,9 @@ class Requests:
                 pump._attachment.loop.call_soon_threadsafe(pump._attachment.wake_ready)
 
     def serve(self, handler: Handler) -> None:
-        """Answers requests, one after the other, until no more can come. The handler gives the reply's payload; None is an empty
-        one. What it raises goes to the caller as a RemoteError; BaseExceptions such as KeyboardInterrupt end serve()."""
+        """Answers requests one after the other until no more can come. The handler returns the
+        reply's payload; None is an empty one. An exception in the handler goes to the caller as a
+        RemoteError. BaseExceptions such as KeyboardInterrupt end serve()."""
         if not callable(handler):
             raise TypeError(f"a handler is a function that takes a Request, not {type(handler).__name__}")
         while True:
@@ -196,7 +205,7 @@ class Requests:
             yield request
 
     async def areceive(self) -> Optional[Request]:
-        """receive() for coroutines."""
+        """Does the same as receive, for coroutines."""
         while True:
             try:
                 await _asyncio.wait(self._pump, self._ready)
@@ -205,14 +214,11 @@ class Requests:
                     return None
                 raise
             request = self._take()
-            if request is not None:
+            if request is not None or self._ended():
                 return request
-            if self._stopped or self._over():
-                self._stopped = False
-                return None
 
     async def aserve(self, handler: AsyncHandler) -> None:
-        """serve() for coroutines: each request is a task of its own."""
+        """Does the same as serve, for coroutines. Each request gets a task of its own."""
         tasks: set[asyncio.Task[None]] = set()
         try:
             async for request in self:

@@ -1,4 +1,4 @@
-"""_reserve.py: payloads that are written in place, in the send ring, and not copied there."""
+"""_reserve.py: payloads that are written in place in the send ring, without a copy."""
 from __future__ import annotations
 
 import asyncio
@@ -24,8 +24,9 @@ _USER_DATA, _PAYLOAD_BYTES, _TIMEOUT_NS = 5, 8, 10
 
 
 class Reservation(Window):
-    """Room in a connection's send ring for one payload: write to `memory`, then commit(). A `with` block that ends without that
-    gives the room up. Until then the connection sends nothing and takes nothing else: calls and replies raise InvalidArgument."""
+    """Room in a connection's send ring for one payload. Write to `memory`, and then commit(). A
+    `with` block that ends without commit gives the room up. Until then the connection sends nothing
+    and accepts nothing else: calls and replies raise InvalidArgument."""
 
     __slots__ = ("_endpoint", "_op", "_address", "_open", "__weakref__")
 
@@ -52,7 +53,7 @@ class Reservation(Window):
     # ---- With the lock ----
 
     def _try(self) -> bool:
-        """False if there is no room now."""
+        """Returns False if there is no room now."""
         endpoint = self._endpoint
         pump = endpoint._pump
         endpoint._check()
@@ -68,7 +69,8 @@ class Reservation(Window):
         return True
 
     def _end(self) -> None:
-        """Gives the room up. Raises BufferError, and changes nothing, if something made from its memory is alive."""
+        """Gives the room up. Raises BufferError, and changes nothing, if something derived from its
+        memory is alive."""
         endpoint = self._endpoint
         pump = endpoint._pump
         self._end_memory()
@@ -102,7 +104,7 @@ class Reservation(Window):
     # ---- For the application ----
 
     def abort(self) -> None:
-        """Gives the room up as if it had not been reserved. Once is enough; more does no harm."""
+        """Gives the room up, as if it had never been reserved. Aborting twice does no harm."""
         pump = self._endpoint._pump
         if self._open and pump._pointer is not None:
             with pump._use:
@@ -119,7 +121,7 @@ class Reservation(Window):
 
 
 class CallReservation(Reservation):
-    """For a request: see Endpoint.reserve."""
+    """A reservation for a request: see Endpoint.reserve."""
 
     __slots__ = ()
 
@@ -140,14 +142,15 @@ class CallReservation(Reservation):
         return user_data
 
     def commit(self, payload_bytes: Optional[int] = None) -> Call:
-        """Calls the peer with the first `payload_bytes` of the room, or all of it; the Call gives the result."""
+        """Calls the peer with the first `payload_bytes` of the room, or with all of it. Returns a
+        Call with the result."""
         call = Call(self._endpoint, self._op[_USER_DATA] & ~MARK)
         with self._endpoint._pump._use:
             self._commit_for(call, payload_bytes)
         return call
 
     async def acommit(self, payload_bytes: Optional[int] = None) -> bytes:
-        """commit for coroutines: gives the answer, as Endpoint.acall does."""
+        """Does the same as commit, for coroutines. Returns the answer, as Endpoint.acall does."""
         pump = self._endpoint._pump
         loop = asyncio.get_running_loop()
         attachment = _asyncio.attach(pump, loop)
@@ -162,7 +165,7 @@ class CallReservation(Reservation):
 
 
 class ReplyReservation(Reservation):
-    """For a reply: see Request.reserve."""
+    """A reservation for a reply: see Request.reserve."""
 
     __slots__ = ("_request",)
 
@@ -171,7 +174,7 @@ class ReplyReservation(Reservation):
         self._request = request
 
     def commit(self, payload_bytes: Optional[int] = None) -> None:
-        """Answers with the first `payload_bytes` of the room, or all of it."""
+        """Answers with the first `payload_bytes` of the room, or with all of it."""
         with self._endpoint._pump._use:
             self._commit(payload_bytes)
             self._request._answered = True
@@ -194,7 +197,7 @@ def reserve(reservation: R) -> R:
 
 
 async def areserve(reservation: R) -> R:
-    """The same for coroutines."""
+    """Does the same, for coroutines."""
     pump, endpoint = reservation._endpoint._pump, reservation._endpoint
     while True:
         with pump._use:

@@ -29,7 +29,7 @@ _CHUNK = 1024
 
 
 class Buffer:
-    """A buffer as an op names it. The pin keeps it where it is, and alive."""
+    """A buffer, as an op names it. The pin keeps it in place and alive."""
 
     __slots__ = ("tag", "pinned", "address", "region")
 
@@ -54,7 +54,8 @@ class Part:
 
 
 class Transfer(Generic[R]):
-    """A message on its way: see Channel.post_send and Channel.post_receive. Its buffers belong to the device until it is done."""
+    """A message under way: see Channel.post_send and Channel.post_receive. Its buffers belong to
+    the device until it has ended."""
 
     __slots__ = (
         "_channel", "_opcode", "_buffers", "_grouped", "_deadline", "_first", "_posted", "_left", "_sizes", "_statuses", "_future",
@@ -147,11 +148,12 @@ class Transfer(Generic[R]):
     # ---- For the application ----
 
     def done(self) -> bool:
-        """Whether its end is known already; test() looks."""
+        """Returns True if its end is known already. test() looks for new completions."""
         return self._left == 0
 
     def test(self) -> bool:
-        """Looks what has come, without waiting; whether this is done. wait() then gives its sizes, or raises."""
+        """Looks for new completions without waiting. Returns True if this transfer has ended;
+        wait() then returns its sizes, or raises."""
         if self._left:
             pump = self._channel._pump
             with pump._use:
@@ -159,19 +161,19 @@ class Transfer(Generic[R]):
         return self._left == 0
 
     def wait(self, timeout: Optional[float] = None) -> R:
-        """Waits until it is done, and gives the exact size, or those of a group. A timeout here is that of the waiting; the
-        transfer goes on."""
+        """Waits until the transfer has ended. Returns the exact size, or a list of sizes for a
+        group. `timeout` only limits the wait; the transfer goes on."""
         limit = timeout_ns(timeout)
         if self._left:
             pump = self._channel._pump
             with pump._use:
-                if not pump._wait(self.done, time.monotonic_ns() + limit if limit else None):
-                    raise error_of(lib.CRPC_E_TIMEOUT, "waiting for a transfer, which goes on")
+                pump._wait_in_time(self.done, limit, "waiting for a transfer, which goes on")
         return self._result()
 
     def cancel(self) -> None:
-        """Ends a send that waits for its receive, or a transfer that waits for room: wait() raises Canceled. What is under way
-        cannot be canceled, and neither can a receive that the peer knows of."""
+        """Ends a send that waits for its receive, or a transfer that waits for room: wait() raises
+        Canceled. A send under way cannot be cancelled, and neither can a receive that the peer
+        knows."""
         if self._left:
             with self._channel._pump._use:
                 self._channel._cancel(self)
@@ -182,7 +184,8 @@ class Transfer(Generic[R]):
 
 
 class Outbox:
-    """Transfers of one direction of a channel, in order, that the library has not taken yet."""
+    """The transfers of one direction of a channel that the library has not accepted yet, in
+    order."""
 
     def __init__(self, channel: Channel) -> None:
         self.channel = channel
@@ -192,7 +195,7 @@ class Outbox:
     # ---- With the lock ----
 
     def pour(self) -> None:
-        """Posts what there is room for: one crossing for a thousand."""
+        """Posts as many transfers as there is room for, many with one call of the library."""
         pump = self.channel._pump
         while self.waiting and not self.full:
             batch: list[Transfer[Any]] = []
@@ -215,7 +218,7 @@ class Outbox:
             pump._wake_ready()
 
     def take_back(self, transfer: Transfer[Any], status: int) -> bool:
-        """Ends one that the library has not seen."""
+        """Ends a transfer that the library has not seen. Returns False if the library has it."""
         if transfer not in self.waiting:
             return False
         self.waiting.remove(transfer)
@@ -228,7 +231,8 @@ class Outbox:
 
 
 def post(channel: Channel, transfers: list[Transfer[Any]]) -> tuple[int, int]:
-    """Submits them; gives how many were taken, and why not the next. With the lock."""
+    """Submits transfers. Returns how many were accepted, and why not the next. Called with the lock
+    held."""
     pump = channel._pump
     ops = ffi.new("crpc_channel_op[]", sum(len(transfer._buffers) for transfer in transfers))
     view = ffi.buffer(ops)

@@ -1,8 +1,9 @@
-"""errors.py: exceptions. Each status of the library is raised as the class of its family; a family that Python has a word for
-is also that (a Timeout is a TimeoutError, a Disconnected a ConnectionError).
+"""errors.py: exceptions. Each status of the library is raised as the class of its family. If Python
+has an exception for a family, the class derives from it: a Timeout is a TimeoutError, and a
+Disconnected is a ConnectionError.
 
-Every exception has .status (CRPC_E_*, or the application's own for RemoteError), .errno (of the system call that failed, else
-what comes nearest, else 0) and .message."""
+Every exception has .status, .errno and .message. .status is CRPC_E_*, or the application's status
+for RemoteError. .errno is from the failed system call, or the closest value, or 0."""
 from __future__ import annotations
 
 import errno
@@ -15,7 +16,7 @@ HANDLER_FAILED = 1
 
 
 class CopyrpcError(Exception):
-    """The base of all."""
+    """The base class of all exceptions."""
 
     status: int
     errno: Optional[int]
@@ -31,7 +32,7 @@ class CopyrpcError(Exception):
 
     @property
     def status_name(self) -> str:
-        """For example "CRPC_E_TIMEOUT"."""
+        """The name of the status, e.g. "CRPC_E_TIMEOUT"."""
         return str(ffi.string(lib.crpc_status_name(self.status)).decode())
 
     def __str__(self) -> str:
@@ -46,23 +47,23 @@ class InvalidArgument(CopyrpcError, ValueError):
 
 
 class TooBig(InvalidArgument):
-    """It can never fit: Endpoint.info() tells the limits."""
+    """It can never fit. Endpoint.info() has the limits."""
 
 
 class Unsupported(CopyrpcError, NotImplementedError):
-    """Known, but not by this version, driver or device."""
+    """This version, driver or device does not support it."""
 
 
 class NoRoom(CopyrpcError, BlockingIOError):
-    """No room now; later there may be."""
+    """There is no room now. There may be later."""
 
 
 class NoResource(CopyrpcError):
-    """The device or the system has no more of what was asked: memory, locked memory, queues."""
+    """A limit of the device or the system is reached: memory, locked memory, or queues."""
 
 
 class NoDevice(CopyrpcError):
-    """No RDMA device, or not the one that was named."""
+    """There is no RDMA device, or it is not the one that is needed."""
 
 
 class SystemCallFailed(CopyrpcError, OSError):
@@ -70,7 +71,7 @@ class SystemCallFailed(CopyrpcError, OSError):
 
 
 class Timeout(CopyrpcError, TimeoutError):
-    """The time given has passed."""
+    """The time limit has passed."""
 
 
 class Canceled(CopyrpcError):
@@ -78,15 +79,17 @@ class Canceled(CopyrpcError):
 
 
 class Disconnected(CopyrpcError, ConnectionError):
-    """The connection is gone, or is being closed; whether the peer acted is not known."""
+    """The connection is gone, or is being closed. The peer may or may not have acted."""
 
 
 class Closed(CopyrpcError, ValueError):
-    """This side closed it: a context, endpoint, listener, region or call. Also what a closed object raises when it is used."""
+    """This side closed the context, endpoint, listener, region or call. Using a closed object also
+    raises this."""
 
 
 class Forked(Closed):
-    """The object was made before fork(); it belongs to the parent. Open a context of the child's own."""
+    """The object was made before fork(), and belongs to the parent. The child must open a context
+    of its own."""
 
 
 class Refused(CopyrpcError, ConnectionRefusedError):
@@ -94,17 +97,17 @@ class Refused(CopyrpcError, ConnectionRefusedError):
 
 
 class Unreachable(CopyrpcError, ConnectionError):
-    """No route, or no such name."""
+    """There is no route to the address, or no such name."""
 
 
 class ProtocolError(CopyrpcError, ConnectionError):
-    """The peers share no version, or the peer sent what the protocol forbids."""
+    """The peers have no version of the protocol in common, or the peer violated the protocol."""
 
 
 class TruncatedError(CopyrpcError):
-    """A message was longer than the buffer that was to receive it; nothing of it was sent.
+    """A message was longer than the receive buffer. No part of it was sent.
 
-    .size is how long it was; of a group, .sizes tells each."""
+    .size is its length. For a group, .sizes has all lengths."""
 
     def __init__(self, message: str, status: int = lib.CRPC_E_TRUNCATED, os_error: int = 0, vendor_syndrome: int = 0) -> None:
         super().__init__(message, status, os_error, vendor_syndrome)
@@ -116,7 +119,7 @@ class TruncatedError(CopyrpcError):
 
 
 class Dropped(CopyrpcError):
-    """The peer let the request go without an answer."""
+    """The peer dropped the request without an answer."""
 
 
 class NotFound(CopyrpcError, LookupError):
@@ -128,9 +131,11 @@ class Interrupted(CopyrpcError, InterruptedError):
 
 
 class RemoteError(CopyrpcError):
-    """The peer's application answered with a status above 0. A handler raises it to answer so.
+    """The peer's application answered with a status above 0. A handler raises it to give such an
+    answer.
 
-    .payload is what came with it; with status HANDLER_FAILED it is the text of what the handler raised."""
+    .payload is the payload of the answer. If the status is HANDLER_FAILED, it is the text of the
+    handler's exception."""
 
     payload: bytes
 
@@ -197,7 +202,7 @@ _nearest_errno: dict[int, int] = {
 
 
 def error_of(status: int, what: str = "", payload: bytes = b"") -> CopyrpcError:
-    """The exception for a status alone, without a crpc_error."""
+    """Returns the exception for a status without a crpc_error."""
     if status > 0:
         return RemoteError(status, payload)
     text = ffi.string(lib.crpc_status_text(status)).decode().replace("crpc_endpoint_get_info", "Endpoint.info()")
@@ -206,7 +211,7 @@ def error_of(status: int, what: str = "", payload: bytes = b"") -> CopyrpcError:
 
 
 def error_from(error: Any, what: str = "") -> CopyrpcError:
-    """The exception for a filled crpc_error."""
+    """Returns the exception for a filled crpc_error."""
     message = ffi.string(error.message).decode("utf-8", "replace") or ffi.string(lib.crpc_status_text(error.status)).decode()
     family = _families.get(error.status, CopyrpcError)
     return family(f"{what}: {message}" if what else message, error.status, error.os_error, error.vendor_syndrome)
@@ -217,7 +222,7 @@ def new_error() -> Any:
 
 
 def check(status: int, what: str = "", error: Any = None) -> int:
-    """Raises for a status below 0; gives it back else."""
+    """Raises an exception if the status is below 0; otherwise returns it."""
     if status < 0:
         raise error_of(status, what) if error is None or error.status == 0 else error_from(error, what)
     return status

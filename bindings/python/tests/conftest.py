@@ -1,4 +1,4 @@
-"""conftest.py: a server to talk to, in a thread of this process, and ports that no two tests share."""
+"""conftest.py: a server to talk to, in a thread of this process, channels, and ports that no two tests share."""
 import asyncio
 import dataclasses
 import faulthandler
@@ -160,3 +160,35 @@ def asking(context, listener):
             return endpoint, listener.next_connection(0.01)
         except copyrpc.Timeout:
             pass
+
+
+# ---- Channels ----
+
+LARGE = 300_000
+
+
+def data(size, seed=1):
+    return bytes((seed * 31 + index * 7) & 0xFF for index in range(251)) * (size // 251) + bytes(size % 251)
+
+
+def channels_in(context, listener, options=None):
+    """Both ends in one context, so one thread serves both."""
+    left = context._begin_channel(listener.address, options)
+    right = listener.accept(timeout=CONNECT_SECONDS)
+    with context._use:
+        left._settle(0, "connect")
+    return left, right
+
+
+@pytest.fixture
+def context():
+    with copyrpc.Context(rails=True) as context:
+        yield context
+
+
+@pytest.fixture
+def pair(context, address):
+    with context.listen_channels(address) as listener:
+        yield channels_in(context, listener)
+    registrations = context.cache_info().registrations
+    assert registrations == 0 or context._channels, "what is done with is registered still"

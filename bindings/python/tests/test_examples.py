@@ -1,4 +1,4 @@
-"""The programs of examples/python, as a user runs them, with their counterparts in C."""
+"""The programs of examples/python and bench/python, as a user runs them, with their counterparts in C."""
 import json
 import os
 import signal
@@ -13,9 +13,10 @@ BUILD = os.environ["TEST_BUILD"]
 
 
 def program(language, name):
+    perf = name.startswith("perf_")
     if language == "python":
-        return [sys.executable, os.path.join(SOURCE, "examples/python", name + ".py")]
-    return [os.path.join(BUILD, {"perf_server": "tools/copyrpc-perf", "perf_client": "tools/copyrpc-perf"}.get(name, f"examples/{name}"))]
+        return [sys.executable, os.path.join(SOURCE, "bench" if perf else "examples", "python", name + ".py")]
+    return [os.path.join(BUILD, "tools/copyrpc-perf" if perf else f"examples/{name}")]
 
 
 @contextmanager
