@@ -160,9 +160,7 @@ int32_t connection_close(const struct connection_kind *kind, crpc_context *conte
     if (!link) {
         return CRPC_E_STALE;
     }
-    if (link_reject(link, 0) != CRPC_OK) { /* it is no connect request */
-        link_close(link);
-    }
+    link_close(link);
     return CRPC_OK;
 }
 

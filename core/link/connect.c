@@ -139,18 +139,6 @@ int32_t link_accept(struct link *link, const void *options, crpc_error *error)
     return CRPC_OK;
 }
 
-int32_t link_reject(struct link *link, uint32_t reason)
-{
-    struct link_reject reject;
-    if (link->state != CRPC_STATE_REQUESTED) {
-        return CRPC_E_STATE;
-    }
-    hello_fill_reject(link->group->service, &reject, LINK_REJECT_APPLICATION, reason);
-    cm_reject(link->identifier, &reject, sizeof(reject));
-    link_close(link);
-    return CRPC_OK;
-}
-
 /* ---- Events of rdma_cm ----------------------------------------------------------------------- */
 
 static void take_link_event(struct link *link, const struct cm_event *event)

@@ -9,6 +9,7 @@
 #include <sys/random.h>
 
 #include "base/error.h"
+#include "link/hello.h"
 #include "link/internal.h"
 
 /* ---- Groups ---------------------------------------------------------------------------------- */
@@ -207,9 +208,15 @@ int32_t link_disconnect(struct link *link, uint64_t timeout_ns)
     return CRPC_OK;
 }
 
-void link_close(struct link *link)
+/* A connect request is rejected with the reason. */
+static void close_link(struct link *link, uint32_t reason)
 {
     struct link_group *group = link->group;
+    if (link->state == CRPC_STATE_REQUESTED) {
+        struct link_reject reject;
+        hello_fill_reject(group->service, &reject, LINK_REJECT_APPLICATION, reason);
+        cm_reject(link->identifier, &reject, sizeof(reject));
+    }
     link_forget_listener(link);
     handles_remove(group->handles, link->handle);
     wheel_clear(&group->wheel, &link->life_timer);
@@ -226,6 +233,20 @@ void link_close(struct link *link)
     } else {
         link_report(link, LINK_EVENT_DISCONNECTED);
     }
+}
+
+int32_t link_reject(struct link *link, uint32_t reason)
+{
+    if (link->state != CRPC_STATE_REQUESTED) {
+        return CRPC_E_STATE;
+    }
+    close_link(link, reason);
+    return CRPC_OK;
+}
+
+void link_close(struct link *link)
+{
+    close_link(link, 0);
 }
 
 /* ---- The life timer -------------------------------------------------------------------------- */

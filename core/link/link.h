@@ -217,12 +217,11 @@ struct link {
 
 /* ---- Connecting: connect.c, blob.c ----------------------------------------------------------- */
 
-/* The bodies of crpc_KIND_connect, _accept and _reject. `options` is the service's own struct. The
- * handle becomes stale in link_close. */
+/* The bodies of crpc_KIND_connect and _accept. `options` is the service's own struct. The handle
+ * becomes stale in link_close. */
 int32_t link_connect(struct link_group *group, const char *address, const void *options,
                      struct link **link, crpc_error *error);
 int32_t link_accept(struct link *link, const void *options, crpc_error *error);
-int32_t link_reject(struct link *link, uint32_t reason);
 
 #define LINK_BLOB_BYTES 104
 /* Writes LINK_BLOB_BYTES bytes to `blob`. */
@@ -274,6 +273,9 @@ void link_violated(struct link *link, const char *format, ...)
 void link_over(struct link *link);
 
 int32_t link_disconnect(struct link *link, uint64_t timeout_ns);
+/* The body of crpc_KIND_reject: closes a connect request, and tells the peer the reason. */
+int32_t link_reject(struct link *link, uint32_t reason);
+/* Ends a link and makes its handle stale. A connect request is rejected with reason 0. */
 void link_close(struct link *link);
 
 /* Starts the keepalive timer, unless the link's timer is set already. */

@@ -45,10 +45,8 @@ void link_listener_close(struct link_listener *listener)
         if (link->listener != listener) {
             continue;
         }
-        if (link->state == CRPC_STATE_REQUESTED) {
-            link_reject(link, 0);
-        } else if (link->events & LINK_EVENT_CONNECT_REQUEST) {
-            link_close(link); /* its peer gave up before anybody heard of it */
+        if (link->state == CRPC_STATE_REQUESTED || (link->events & LINK_EVENT_CONNECT_REQUEST)) {
+            link_close(link); /* it waits, or its peer gave up before anybody heard of it */
         } else {
             link->listener = NULL;
         }
