@@ -1,6 +1,5 @@
 /* pair.c: two nics on one device, a connected queue pair on each, and memory between them. */
 #include "pair.h"
-#include "place.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,14 +11,8 @@
 
 #include <cmocka.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include "base/clock.h"
-
-uint32_t pair_driver(void)
-{
-    return strcmp(place_driver(), "mlx5") == 0 ? CRPC_DRIVER_MLX5 : CRPC_DRIVER_VERBS;
-}
 
 struct nic_options pair_options(void)
 {
@@ -28,9 +21,8 @@ struct nic_options pair_options(void)
         .send_depth = 64,
         .send_completion_depth = 1024,
         .signal_interval = 8,
-        .features = place_compresses() ? CRPC_FEATURE_CQE_COMPRESSION : 0,
     };
-    snprintf(options.device, sizeof(options.device), "%s", place_device(0));
+    pair_choose(&options);
     return options;
 }
 
@@ -111,6 +103,7 @@ int pair_set_up(void **state)
     pair_enroll(pair->far.nic, pair->ring, PAIR_BYTES,
                 CRPC_ACCESS_LOCAL_WRITE | CRPC_ACCESS_REMOTE_WRITE, &pair->ring_memory);
     pair_enroll(pair->far.nic, pair->box, 64, CRPC_ACCESS_REMOTE_READ, &pair->box_memory);
+    pair->far.nic->operations->refill(pair->far.nic);
     pair_reconnect(pair);
     *state = pair;
     return 0;
@@ -154,13 +147,14 @@ struct nic_transfer pair_write(const struct pair *pair, uint64_t from, uint64_t 
 void inbox_poll(struct inbox *inbox)
 {
     assert_true(inbox->count < INBOX_MAX);
+    pair_pass(0);
     inbox->count += inbox->nic->operations->poll(inbox->nic, inbox->completions + inbox->count,
                                                  INBOX_MAX - inbox->count);
 }
 
 static bool late(uint64_t since_ns)
 {
-    usleep(100);
+    pair_pass(100);
     return clock_now_ns() - since_ns > PAIR_WAIT_S * 1000000000ull;
 }
 
@@ -201,7 +195,7 @@ void inbox_expect_silence(struct inbox *inbox)
 {
     uint32_t before = inbox->count;
     for (int i = 0; i < 50; i++) {
-        usleep(1000);
+        pair_pass(1000);
         inbox_poll(inbox);
     }
     assert_int_equal(inbox->count, before);

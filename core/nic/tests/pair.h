@@ -1,6 +1,6 @@
 /* pair.h: two nics on one device, a connected queue pair on each, and memory between them. */
-#ifndef CORE_NIC_VERBS_TESTS_PAIR_H
-#define CORE_NIC_VERBS_TESTS_PAIR_H
+#ifndef CORE_NIC_TESTS_PAIR_H
+#define CORE_NIC_TESTS_PAIR_H
 
 #include "nic/nic.h"
 
@@ -26,8 +26,14 @@ struct pair {
     struct nic_keys source_memory, ring_memory, box_memory;
 };
 
-/* The driver under test. */
+/* What is tested: the driver, and the device in the options of pair_options. pair_device.c has these
+ * three for devices, memory_test.c for the in-memory NIC. */
 uint32_t pair_driver(void);
+void pair_choose(struct nic_options *options);
+/* Lets time pass. A device uses it by itself; the in-memory NIC works in here. 0: no longer than one
+ * poll takes. */
+void pair_pass(uint32_t microseconds);
+
 struct nic_options pair_options(void);
 struct nic *pair_open_nic(const struct nic_options *options);
 
@@ -38,6 +44,7 @@ void pair_enroll(struct nic *nic, void *address, size_t bytes, uint32_t access,
 /* cmocka fixtures: *state is a struct pair. */
 int pair_set_up(void **state);
 int pair_tear_down(void **state);
+#define PAIR_TEST(name) cmocka_unit_test_setup_teardown(name, pair_set_up, pair_tear_down)
 
 /* Makes the pair's queue pairs again; whatever was outstanding is gone. */
 void pair_reconnect(struct pair *pair);

@@ -2,7 +2,6 @@
  * see. */
 #include "common.h"
 
-#include <poll.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -21,27 +20,6 @@ static int teardown(void **state)
 
 /* ---- What works ------------------------------------------------------------------------------ */
 
-static void write_lands_with_its_immediate(void **state)
-{
-    struct fixture *f = *state;
-
-    fill(f->a.source, 100, 1);
-    post_write(f, 0, 0, 100, 0xdeadbeef, NIC_POST_SIGNALED);
-    assert_int_equal(f->b.written[0], 0); /* nothing moves before ring */
-    assert_nothing(f->b.nic);
-    ring(f, 0);
-    assert_memory_equal(f->b.written, f->a.source, 100);
-    assert_int_equal(f->b.written[100], 0);
-    assert_receive(f->b.nic, f->b.queue_pairs[0], 0xdeadbeef, 100);
-    assert_nothing(f->b.nic);
-    assert_int_equal(f->b.nic->receives_posted, RECEIVES - 1);
-    assert_int_equal(f->a.queue_pairs[0]->completed, 0); /* moves at poll */
-    assert_sent(f->a.nic, f->a.queue_pairs[0], 1);
-    assert_nothing(f->a.nic);
-    assert_int_equal(f->a.nic->completions, 1);
-    assert_int_equal(counters(f)->writes, 1);
-}
-
 static void write_of_no_bytes_needs_no_keys(void **state)
 {
     struct fixture *f = *state;
@@ -51,21 +29,6 @@ static void write_of_no_bytes_needs_no_keys(void **state)
     ring(f, 0);
     assert_receive(f->b.nic, f->b.queue_pairs[0], 7, 0);
     assert_sent(f->a.nic, f->a.queue_pairs[0], 1);
-}
-
-static void read_brings_what_the_peer_has(void **state)
-{
-    struct fixture *f = *state;
-
-    fill(f->b.read, 64, 9);
-    post_read(f, 0, 0, 64, NIC_POST_SIGNALED);
-    assert_int_equal(f->a.landing[0], 0);
-    ring(f, 0);
-    assert_memory_equal(f->a.landing, f->b.read, 64);
-    assert_sent(f->a.nic, f->a.queue_pairs[0], 1);
-    assert_nothing(f->b.nic);
-    assert_int_equal(f->b.nic->receives_posted, RECEIVES);
-    assert_int_equal(counters(f)->reads, 1);
 }
 
 static void a_queue_pair_can_be_its_own_peer(void **state)
@@ -82,50 +45,6 @@ static void a_queue_pair_can_be_its_own_peer(void **state)
     OPERATIONS->post_write_immediate(loop, &transfer, NIC_POST_SIGNALED);
     OPERATIONS->ring_doorbell(loop);
     assert_error(f->a.nic, loop, NIC_ERROR_REMOTE_ACCESS, 2);
-}
-
-static void one_wqe_in_so_many_is_signaled(void **state)
-{
-    struct fixture *f = *state;
-    struct nic_queue_pair *queue_pair = f->a.queue_pairs[0];
-
-    for (uint32_t i = 0; i < DEPTH; i++) {
-        post_write(f, 0, i, 1, i, 0);
-    }
-    assert_int_equal(nic_send_room(queue_pair), 0);
-    ring(f, 0);
-    ring(f, 0); /* nothing new: no doorbell */
-    assert_sent(f->a.nic, queue_pair, DEPTH / 2);
-    assert_int_equal(nic_send_room(queue_pair), DEPTH / 2);
-    assert_sent(f->a.nic, queue_pair, DEPTH);
-    assert_nothing(f->a.nic);
-    post_write(f, 0, 0, 1, 0, 0);
-    post_write(f, 0, 0, 1, 0, NIC_POST_SIGNALED); /* the count begins anew */
-    assert_int_equal(queue_pair->unsignaled, 0);
-    ring(f, 0);
-    assert_sent(f->a.nic, queue_pair, DEPTH + 2);
-    assert_int_equal(queue_pair->stats.wqes, DEPTH + 2);
-    assert_int_equal(queue_pair->stats.signaled_wqes, 3);
-    assert_int_equal(queue_pair->stats.doorbells, 2);
-    assert_int_equal(queue_pair->stats.inline_wqes, 0);
-    for (uint32_t i = 0; i < DEPTH; i++) {
-        assert_receive(f->b.nic, f->b.queue_pairs[0], i, 1);
-    }
-}
-
-static void the_wqe_counters_may_wrap(void **state)
-{
-    struct fixture *f = *state;
-
-    for (uint32_t i = 0; i < 10 * DEPTH + 3; i++) {
-        f->a.source[0] = (uint8_t)i;
-        post_write(f, 0, 0, 1, i, NIC_POST_SIGNALED);
-        ring(f, 0);
-        assert_receive(f->b.nic, f->b.queue_pairs[0], i, 1);
-        assert_sent(f->a.nic, f->a.queue_pairs[0], i + 1);
-        assert_int_equal(f->b.written[0], (uint8_t)i);
-        OPERATIONS->refill(f->b.nic);
-    }
 }
 
 static void inline_bytes_are_taken_at_post(void **state)
@@ -156,26 +75,6 @@ static void inline_bytes_are_taken_at_post(void **state)
     assert_int_equal(b.written[1000], 2);
     assert_int_equal(a.queue_pairs[0]->stats.inline_wqes, 1);
     memory_fabric_destroy(fabric);
-}
-
-static void receives_are_shared(void **state)
-{
-    struct fixture *f = *state;
-
-    for (uint32_t i = 0; i < 3; i++) {
-        post_write(f, 0, 0, 8, i, 0);
-        post_write(f, 1, 8, 8, 100 + i, 0);
-        ring(f, 0);
-        ring(f, 1);
-    }
-    for (uint32_t i = 0; i < 3; i++) {
-        assert_receive(f->b.nic, f->b.queue_pairs[0], i, 8);
-        assert_receive(f->b.nic, f->b.queue_pairs[1], 100 + i, 8);
-    }
-    assert_int_equal(f->b.nic->receives_posted, RECEIVES - 6);
-    OPERATIONS->refill(f->b.nic);
-    assert_int_equal(f->b.nic->receives_posted, RECEIVES);
-    assert_int_equal(f->b.nic->receive_wqes, RECEIVES + 6);
 }
 
 /* ---- Receives, peers and completion queues that are not there -------------------------------- */
@@ -340,33 +239,6 @@ static void poll_gives_no_more_than_asked(void **state)
     assert_int_equal(completions[0].immediate, 4);
 }
 
-/* ---- Failing and flushing -------------------------------------------------------------------- */
-
-static void fail_flushes_what_was_posted(void **state)
-{
-    struct fixture *f = *state;
-
-    post_write(f, 0, 0, 8, 1, 0);
-    ring(f, 0);
-    post_write(f, 0, 0, 8, 2, 0);
-    post_write(f, 0, 0, 8, 3, 0);
-    OPERATIONS->queue_pair_fail(f->a.queue_pairs[0]);
-    assert_true(f->a.queue_pairs[0]->failed);
-    ring(f, 0);
-    assert_error(f->a.nic, f->a.queue_pairs[0], NIC_ERROR_FLUSHED, 2);
-    assert_error(f->a.nic, f->a.queue_pairs[0], NIC_ERROR_FLUSHED, 3);
-    assert_nothing(f->a.nic);
-    assert_receive(f->b.nic, f->b.queue_pairs[0], 1, 8);
-    assert_nothing(f->b.nic);
-    OPERATIONS->queue_pair_fail(f->a.queue_pairs[0]);
-    assert_nothing(f->a.nic);
-    /* Nothing of the peer lands any more. */
-    assert_int_equal(memory_fabric_write(f->fabric, f->a.queue_pairs[0]->number,
-                                         (uintptr_t)f->a.written, f->a.written_memory.remote_key, 1,
-                                         "x"),
-                     NIC_ERROR_RETRY);
-}
-
 static void flushing_may_skip_the_unsignaled(void **state)
 {
     struct fixture *f = *state;
@@ -379,45 +251,6 @@ static void flushing_may_skip_the_unsignaled(void **state)
     assert_error(f->a.nic, f->a.queue_pairs[0], NIC_ERROR_FLUSHED, 3);
     assert_error(f->a.nic, f->a.queue_pairs[0], NIC_ERROR_FLUSHED, 6);
     assert_nothing(f->a.nic);
-}
-
-/* ---- Events ---------------------------------------------------------------------------------- */
-
-static bool readable(const struct nic *nic)
-{
-    struct pollfd entry = {.fd = nic->event_fd, .events = POLLIN};
-
-    return poll(&entry, 1, 0) == 1;
-}
-
-static void an_armed_nic_raises_one_event(void **state)
-{
-    struct fixture *f = *state;
-
-    post_write(f, 0, 0, 8, 1, 0);
-    ring(f, 0);
-    assert_false(readable(f->b.nic));
-    assert_int_equal(OPERATIONS->arm(f->b.nic), 0);
-    assert_false(readable(f->b.nic)); /* what was there before raises none */
-    post_write(f, 0, 0, 8, 2, 0);
-    post_write(f, 0, 0, 8, 3, 0);
-    ring(f, 0);
-    assert_true(readable(f->b.nic));
-    OPERATIONS->disarm(f->b.nic);
-    assert_false(readable(f->b.nic));
-    post_write(f, 0, 0, 8, 4, 0);
-    ring(f, 0);
-    assert_false(readable(f->b.nic)); /* one arm, one event */
-
-    assert_int_equal(OPERATIONS->arm(f->a.nic), 0);
-    post_write(f, 0, 0, 8, 5, 0);
-    ring(f, 0);
-    assert_false(readable(f->a.nic)); /* not signaled */
-    post_write(f, 0, 0, 8, 6, NIC_POST_SIGNALED);
-    ring(f, 0);
-    assert_true(readable(f->a.nic));
-    OPERATIONS->disarm(f->a.nic);
-    OPERATIONS->disarm(f->a.nic); /* does not block */
 }
 
 /* ---- What aborts ----------------------------------------------------------------------------- */
@@ -470,14 +303,9 @@ static void broken_contracts_abort(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(write_lands_with_its_immediate),
         TEST(write_of_no_bytes_needs_no_keys),
-        TEST(read_brings_what_the_peer_has),
         TEST(a_queue_pair_can_be_its_own_peer),
-        TEST(one_wqe_in_so_many_is_signaled),
-        TEST(the_wqe_counters_may_wrap),
         cmocka_unit_test(inline_bytes_are_taken_at_post),
-        TEST(receives_are_shared),
         TEST(without_a_receive_it_waits),
         TEST(without_a_receive_it_fails_if_wanted),
         TEST(a_peer_that_has_not_joined_yet_is_awaited),
@@ -486,9 +314,7 @@ int main(void)
         TEST(destroy_forgets_completions),
         cmocka_unit_test(a_full_completion_queue_is_counted),
         TEST(poll_gives_no_more_than_asked),
-        TEST(fail_flushes_what_was_posted),
         TEST(flushing_may_skip_the_unsignaled),
-        TEST(an_armed_nic_raises_one_event),
         TEST(broken_contracts_abort),
     };
 

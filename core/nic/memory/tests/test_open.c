@@ -1,6 +1,9 @@
 /* test_open.c: describing, opening and closing in-memory nics; numbers, registrations, failures. */
 #include "common.h"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 static struct nic_options small_options(const char *device)
 {
     struct nic_options options = {.receive_depth = 8, .send_depth = 8, .signal_interval = 4};
@@ -268,6 +271,70 @@ static void registration_refuses_nonsense(void **state)
     memory_fabric_destroy(fabric);
 }
 
+/* ---- dma-bufs -------------------------------------------------------------------------------- */
+
+static void a_mapped_file_is_a_dmabuf(void **state)
+{
+    const uint32_t access = CRPC_ACCESS_LOCAL_WRITE | CRPC_ACCESS_REMOTE_WRITE;
+    struct fixture *f = fixture_create(1, MEMORY_SCHEDULED, 1);
+    struct nic_transfer transfer = write_transfer(&f->a, &f->b, 0, 100, 0);
+    int fd = memfd_create("dmabuf", MFD_CLOEXEC);
+    struct nic_keys memory = {0};
+    uint8_t *mapped, seen[100];
+    uint64_t address;
+
+    (void)state;
+    assert_true(fd >= 0);
+    assert_int_equal(ftruncate(fd, 8192), 0);
+    mapped = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    assert_ptr_not_equal(mapped, MAP_FAILED);
+    address = (uintptr_t)mapped + 4096;
+    assert_int_equal(OPERATIONS->memory_register_dmabuf(f->b.nic, fd, 4096, 4096, address, access,
+                                                        &memory, NULL),
+                     CRPC_OK);
+    fill(f->a.source, 100, 5);
+    transfer.remote_address = address;
+    transfer.remote_key = memory.remote_key;
+    OPERATIONS->post_write(f->a.queue_pairs[0], &transfer, NIC_POST_SIGNALED);
+    ring(f, 0);
+    run_to_the_end(f, 1);
+    assert_sent(f->a.nic, f->a.queue_pairs[0], 1);
+    assert_int_equal(pread(fd, seen, 100, 4096), 100);
+    assert_memory_equal(seen, f->a.source, 100);
+    transfer.remote_address = (uintptr_t)mapped; /* before what was registered */
+    OPERATIONS->post_write(f->a.queue_pairs[0], &transfer, NIC_POST_SIGNALED);
+    ring(f, 0);
+    run_to_the_end(f, 1);
+    assert_error(f->a.nic, f->a.queue_pairs[0], NIC_ERROR_REMOTE_ACCESS, 2);
+    OPERATIONS->memory_deregister(f->b.nic, &memory);
+    fixture_destroy(f);
+    munmap(mapped, 8192);
+    close(fd);
+}
+
+static void nonsense_is_no_dmabuf(void **state)
+{
+    struct memory_fabric *fabric = memory_fabric_create(1);
+    struct nic *nic = open_nic(fabric);
+    int fd = memfd_create("dmabuf", MFD_CLOEXEC);
+    struct nic_keys memory;
+
+    (void)state;
+    assert_int_equal(ftruncate(fd, 8192), 0);
+    assert_int_equal(
+        OPERATIONS->memory_register_dmabuf(nic, fd, 4096, 4097, 4096, 0, &memory, NULL),
+        CRPC_E_INVALID);
+    assert_int_equal(OPERATIONS->memory_register_dmabuf(nic, fd, 8193, 1, 4096, 0, &memory, NULL),
+                     CRPC_E_INVALID);
+    assert_int_equal(OPERATIONS->memory_register_dmabuf(nic, fd, 0, 0, 4096, 0, &memory, NULL),
+                     CRPC_E_INVALID);
+    close(fd);
+    assert_int_equal(OPERATIONS->memory_register_dmabuf(nic, fd, 0, 4096, 4096, 0, &memory, NULL),
+                     CRPC_E_INVALID);
+    assert_int_equal(memory_fabric_counters(fabric)->regions, 0);
+    memory_fabric_destroy(fabric);
+}
+
 /* ---- Planned failures ------------------------------------------------------------------------ */
 
 static void the_nth_call_fails_once(void **state)
@@ -325,6 +392,8 @@ int main(void)
         cmocka_unit_test(close_counts_what_was_left),
         cmocka_unit_test(registrations_have_their_own_keys),
         cmocka_unit_test(registration_refuses_nonsense),
+        cmocka_unit_test(a_mapped_file_is_a_dmabuf),
+        cmocka_unit_test(nonsense_is_no_dmabuf),
         cmocka_unit_test(the_nth_call_fails_once),
     };
 

@@ -1,4 +1,4 @@
-/* trouble_vm_test.c: a driver on a real device when things go wrong. */
+/* contract_failures.c: what a driver does when something fails. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,16 +8,9 @@
 #include <string.h>
 
 #include <cmocka.h>
-#include <infiniband/verbs.h>
-#include <sys/mman.h>
-#include <sys/resource.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include "nic/device/device.h"
+#include "contract.h"
 #include "pair.h"
-#include "place.h"
-#include "vm_tests.h"
 
 static void send_one(struct pair *pair, const struct nic_transfer *write, uint32_t flags)
 {
@@ -114,7 +107,6 @@ void test_peer_gone(void **state)
     expect_death(pair, NIC_ERROR_RETRY);
 }
 
-/* Without a receive the write waits, and goes on when one is posted: rnr_retry 7 is for ever. */
 static void wait_for_room(struct pair *pair)
 {
     while (nic_send_room(pair->sender) == 0) {
@@ -123,6 +115,7 @@ static void wait_for_room(struct pair *pair)
     }
 }
 
+/* Without a receive the write waits, and goes on when one is posted: rnr_retry 7 is for ever. */
 void test_no_receive(void **state)
 {
     struct pair *pair = *state;
@@ -174,22 +167,6 @@ void test_flush(void **state)
     }
 }
 
-/* No peer of ours uses SEND; one that does is no peer of ours. */
-void test_stray_send(void **state)
-{
-    struct pair *pair = *state;
-    struct ibv_send_wr send = {.opcode = IBV_WR_SEND};
-    struct ibv_send_wr *bad;
-    uint32_t posted = pair->far.nic->receives_posted;
-    assert_int_equal(ibv_post_send(device_qp(pair->sender), &send, &bad), 0);
-    inbox_wait(&pair->far, 1);
-    assert_int_equal(pair->far.completions[0].kind, NIC_COMPLETION_ERROR);
-    assert_int_equal(pair->far.completions[0].status, NIC_ERROR_OTHER);
-    assert_int_equal(pair->far.completions[0].queue_pair_number, pair->receiver->number);
-    assert_true(pair->receiver->failed);
-    assert_int_equal(pair->far.nic->receives_posted, posted - 1);
-}
-
 /* Queue pairs are destroyed with completions waiting, while a second pair on the same nics goes on:
  * nothing of the dead is seen, nothing of the living is lost, and no receive gets lost either. */
 void test_destroy_pending(void **state)
@@ -209,7 +186,7 @@ void test_destroy_pending(void **state)
             operations->ring_doorbell(from);
             operations->ring_doorbell(pair->sender);
         }
-        usleep(round % 3 * 2000); /* some have completed by then, some have not */
+        pair_pass(round % 3 * 2000); /* some have completed by then, some have not */
         operations->queue_pair_destroy(round % 2 ? from : to);
         operations->queue_pair_destroy(round % 2 ? to : from);
         if (round % 5 == 4) {
@@ -237,80 +214,4 @@ void test_destroy_pending(void **state)
     }
     inbox_wait(&pair->far, pair->far.nic->receive_depth);
     inbox_expect_silence(&pair->far);
-}
-
-void test_bad_address(void **state)
-{
-    struct pair *pair = *state;
-    const struct nic_operations *operations = pair->near.nic->operations;
-    struct nic_address address;
-    operations->queue_pair_address(pair->receiver, &address);
-    assert_int_equal(address.link, CRPC_LINK_ETHERNET);
-    assert_int_equal(address.queue_pair_number, pair->receiver->number);
-    assert_true(nic_address_valid(&address));
-
-    static const struct nic_transport transport = {.retry_timeout = 14, .retry_count = 7};
-    crpc_error error = {.struct_size = sizeof(error)};
-    struct nic_queue_pair *queue_pair;
-    memset(address.gid, 0, sizeof(address.gid));
-    assert_int_equal(operations->queue_pair_create(pair->near.nic, NULL, &queue_pair, NULL), 0);
-    assert_int_equal(operations->queue_pair_connect(queue_pair, &address, &transport, &error),
-                     CRPC_E_UNREACHABLE);
-    print_message("# %s\n", error.message);
-    assert_non_null(strstr(error.message, "no way"));
-    operations->queue_pair_destroy(queue_pair);
-}
-
-void test_bad_memory(void **state)
-{
-    struct pair *pair = *state;
-    struct nic *nic = pair->near.nic;
-    struct nic_keys memory = {0};
-    crpc_error error = {.struct_size = sizeof(error)};
-    void *hole = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    munmap(hole, 4096);
-    assert_int_equal(
-        nic->operations->memory_register(nic, hole, 4096, CRPC_ACCESS_LOCAL_WRITE, &memory, &error),
-        CRPC_E_INVALID);
-    print_message("# %s\n", error.message);
-    assert_null(memory.driver);
-    nic->operations->memory_deregister(nic, &memory);
-}
-
-/* Only processes without CAP_IPC_LOCK are limited, so the child becomes nobody. */
-static int memlock_child(void)
-{
-    static uint8_t memory[1 << 20];
-    struct nic_options options = pair_options();
-    struct nic_keys region = {0};
-    struct nic *nic = NULL;
-    crpc_error error = {.struct_size = sizeof(error)};
-    const struct rlimit limit = {.rlim_cur = 64 * 1024, .rlim_max = 64 * 1024};
-    if (nic_open(pair_driver(), &options, &nic, &error) || setrlimit(RLIMIT_MEMLOCK, &limit) ||
-        setresuid(65534, 65534, 65534)) {
-        return 2;
-    }
-    int32_t status = nic->operations->memory_register(nic, memory, sizeof(memory),
-                                                      CRPC_ACCESS_LOCAL_WRITE, &region, &error);
-    printf("# %s\n", error.message);
-    fflush(stdout);
-    return status == CRPC_E_MEMLOCK && error.os_error == ENOMEM &&
-                   strstr(error.message, "RLIMIT_MEMLOCK is 64 KiB") &&
-                   strstr(error.message, "1024 KiB") && strstr(error.message, "ulimit -l") &&
-                   strstr(error.message, "LimitMEMLOCK") && strstr(error.message, "limits.d")
-               ? 0
-               : 1;
-}
-
-void test_memlock(void **state)
-{
-    int status;
-    (void)state;
-    fflush(stdout);
-    pid_t child = fork();
-    if (child == 0) {
-        _exit(memlock_child());
-    }
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_int_equal(status, 0);
 }

@@ -1,0 +1,34 @@
+/* contract.h: the tests that every driver must pass, those of nic.h's promises that need nothing but
+ * two connected nics. nic_vm_test.c runs them on a device, memory_test.c on the in-memory NIC.
+ */
+#ifndef CORE_NIC_TESTS_CONTRACT_H
+#define CORE_NIC_TESTS_CONTRACT_H
+
+#include "pair.h"
+
+void test_write(void **state);
+void test_plain_write(void **state);
+void test_large_write(void **state);
+void test_read(void **state);
+void test_signaling(void **state);
+void test_plain_signaling(void **state);
+void test_refill(void **state);
+void test_arm(void **state);
+
+void test_wrong_key(void **state);
+void test_access(void **state);
+void test_plain_access(void **state);
+void test_peer_gone(void **state);
+void test_no_receive(void **state);
+void test_flush(void **state);
+void test_destroy_pending(void **state);
+
+/* Elements of an array of struct CMUnitTest. */
+#define CONTRACT_TESTS                                                                             \
+    PAIR_TEST(test_write), PAIR_TEST(test_plain_write), PAIR_TEST(test_large_write),               \
+        PAIR_TEST(test_read), PAIR_TEST(test_signaling), PAIR_TEST(test_plain_signaling),          \
+        PAIR_TEST(test_refill), PAIR_TEST(test_arm), PAIR_TEST(test_wrong_key),                    \
+        PAIR_TEST(test_access), PAIR_TEST(test_plain_access), PAIR_TEST(test_peer_gone),           \
+        PAIR_TEST(test_no_receive), PAIR_TEST(test_flush), PAIR_TEST(test_destroy_pending)
+
+#endif

@@ -1,0 +1,59 @@
+/* memory_test.c: the in-memory NIC keeps what nic.h promises of every driver, in the mode that is given:
+ * memory_test immediate|scheduled. What else it promises is tested in core/nic/memory/tests. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "contract.h"
+#include "nic/memory/memory.h"
+
+/* A microsecond is a step. */
+#define STEPS_OF_A_POLL 10u
+
+const struct nic_operations *const nic_drivers[] = {&nic_memory_operations, NULL};
+
+uint32_t pair_driver(void)
+{
+    return NIC_DRIVER_MEMORY;
+}
+
+void pair_choose(struct nic_options *options)
+{
+    snprintf(options->device, sizeof(options->device), "memory0");
+}
+
+void pair_pass(uint32_t microseconds)
+{
+    memory_fabric_run(memory_fabric_default(), STEPS_OF_A_POLL + microseconds);
+}
+
+static int tear_down(void **state)
+{
+    const struct memory_fabric_counters *counters = memory_fabric_counters(memory_fabric_default());
+    (void)state;
+    assert_int_equal(counters->nics, 0);
+    assert_int_equal(counters->left_open, 0);
+    assert_int_equal(counters->send_overflows + counters->receive_overflows, 0);
+    memory_fabric_reset_default();
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {CONTRACT_TESTS};
+    const bool scheduled = argc == 2 && strcmp(argv[1], "scheduled") == 0;
+    if (argc != 2 || (!scheduled && strcmp(argv[1], "immediate") != 0)) {
+        fprintf(stderr, "usage: memory_test immediate|scheduled\n");
+        return 2;
+    }
+    memory_fabric_options(memory_fabric_default())->mode =
+        scheduled ? MEMORY_SCHEDULED : MEMORY_IMMEDIATE;
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests(tests, NULL, tear_down);
+}
