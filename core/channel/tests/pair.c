@@ -62,18 +62,25 @@ void pair_open_with_limit(struct pair *pair, uint32_t left_rails, uint32_t right
     }
 }
 
-void pair_connect(struct pair *pair, const crpc_channel_options *options)
+void pair_join(struct pair *pair, const crpc_channel_options *left,
+               const crpc_channel_options *right)
 {
+    const crpc_channel_options *options[2] = {left, right};
     uint8_t blob[2][CRPC_BLOB_BYTES_MAX];
     crpc_error error = {0};
     for (uint32_t side = 0; side < 2; side++) {
-        assert_int_equal(
-            channel_blob(pair->engine[side], options, &pair->channel[side], blob[side], &error),
-            CRPC_OK);
+        assert_int_equal(channel_blob(pair->engine[side], options[side], &pair->channel[side],
+                                      blob[side], &error),
+                         CRPC_OK);
     }
     for (uint32_t side = 0; side < 2; side++) {
         assert_int_equal(channel_join(pair->channel[side], blob[!side], &error), CRPC_OK);
     }
+}
+
+void pair_connect(struct pair *pair, const crpc_channel_options *options)
+{
+    pair_join(pair, options, options);
     pair_wait(pair, 400000000); /* the passive side gives a rail that does not come some time */
     for (uint32_t side = 0; side < 2; side++) {
         const crpc_completion *connected = pair_find(pair, side, CRPC_COMPLETION_CONNECTED, 0);

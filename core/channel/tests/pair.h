@@ -42,6 +42,9 @@ void pair_open(struct pair *pair, uint32_t left_rails, uint32_t right_rails);
 /* The same with devices of which one WQE carries so many bytes at the most. */
 void pair_open_with_limit(struct pair *pair, uint32_t left_rails, uint32_t right_rails,
                           uint32_t message_bytes_max);
+/* Makes a channel by blobs, and polls nothing. */
+void pair_join(struct pair *pair, const crpc_channel_options *left,
+               const crpc_channel_options *right);
 /* Connects a channel by blobs; with the same options on both sides. */
 void pair_connect(struct pair *pair, const crpc_channel_options *options);
 void pair_close(struct pair *pair);
