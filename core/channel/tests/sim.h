@@ -135,8 +135,6 @@ struct sim {
 };
 
 /* sim_world.c */
-uint64_t sim_open(struct simulation *base, uint64_t seed, uint64_t steps);
-void sim_close(struct simulation *base);
 uint64_t sim_send_key(const struct sim_side *side, uint32_t send);
 /* What a buffer has before anything lands in it. */
 uint64_t sim_blank_key(const struct sim_side *side, uint32_t message, uint32_t place);
@@ -145,7 +143,6 @@ uint32_t sim_block_take(struct sim_side *side);
 void sim_block_give_back(struct sim_side *side, uint32_t block);
 
 /* sim_act.c */
-void sim_act(struct simulation *base);
 void sim_poll(struct sim *sim, struct sim_engine *engine, uint32_t capacity);
 /* Makes sends and receives that are missing for those that wait. */
 void sim_answer(struct sim *sim, struct sim_side *side);
@@ -162,10 +159,8 @@ bool sim_excused(const struct sim_side *side);
 void sim_take(struct sim *sim, struct sim_engine *engine, const crpc_completion *completion);
 /* Notes what the engine has posted since; after every call of it. */
 void sim_look(struct sim *sim, const struct sim_engine *engine);
-void sim_check_fabric(struct simulation *base);
 /* That what the peers may send finds receives. */
 void sim_check_receives(struct sim *sim, const struct sim_engine *engine);
-void sim_check_books(struct simulation *base);
 void sim_watch(void *argument, struct nic *target, uint32_t queue_pair_number, uint64_t address,
                uint32_t bytes);
 

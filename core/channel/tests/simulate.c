@@ -98,7 +98,7 @@ static void end_side(struct sim_side *side)
     }
 }
 
-static void drain(struct simulation *base)
+void sim_drain(struct simulation *base)
 {
     struct sim *sim = (struct sim *)base;
     uint32_t round;
@@ -146,7 +146,7 @@ static void drain(struct simulation *base)
 }
 
 /* What a stuck channel looks like. */
-static void describe(const struct simulation *base)
+void sim_describe(const struct simulation *base)
 {
     const struct sim *sim = (const struct sim *)base;
     for (uint32_t i = 0; i < sim->side_count; i++) {
@@ -192,16 +192,6 @@ int main(int argc, char **argv)
     static const char *const names[] = {"messages",   "truncated ops",   "rail failures",
                                         "recoveries", "shares repeated", NULL};
     const struct simulation_program program = {
-        .name = "channel_simulate",
-        .open = sim_open,
-        .act = sim_act,
-        .check = sim_check_fabric,
-        .drain = drain,
-        .check_books = sim_check_books,
-        .close = sim_close,
-        .describe = describe,
-        .count_names = names,
-        .counts = sim.counts,
-    };
+        .name = "channel_simulate", .count_names = names, .counts = sim.counts};
     return simulation_main(argc, argv, &program, &sim.base);
 }

@@ -112,26 +112,25 @@ static void report_failure(const struct simulation_program *program,
     printf("# step %" PRIu64 ": %s\n", simulation->step, simulation->failure);
     printf("# replay: %s --seed %" PRIu64 " --one --episode-steps %" PRIu64 "\n", program->name,
            episode_seed, plan->episode_steps);
-    program->describe(simulation);
+    sim_describe(simulation);
 }
 
 /* Returns the steps taken. */
-static uint64_t run_episode(const struct simulation_program *program, struct simulation *simulation,
-                            uint64_t seed, uint64_t steps_max)
+static uint64_t run_episode(struct simulation *simulation, uint64_t seed, uint64_t steps_max)
 {
-    uint64_t steps = program->open(simulation, seed, steps_max);
+    uint64_t steps = sim_open(simulation, seed, steps_max);
     for (; simulation->step < steps && !simulation->failed; simulation->step++) {
-        program->act(simulation);
-        program->check(simulation);
+        sim_act(simulation);
+        sim_check_fabric(simulation);
     }
     uint64_t taken = simulation->step;
     if (!simulation->failed) {
-        program->drain(simulation);
-        program->check(simulation);
-        program->check_books(simulation);
+        sim_drain(simulation);
+        sim_check_fabric(simulation);
+        sim_check_books(simulation);
     }
     if (!simulation->failed) {
-        program->close(simulation);
+        sim_close(simulation);
     }
     return taken;
 }
@@ -145,7 +144,7 @@ static bool run_batch(const struct simulation_program *program, struct simulatio
     }
     while (taken < plan->steps && episodes < (plan->one ? 1 : plan->episodes)) {
         uint64_t episode_seed = plan->one ? plan->seed : random_split(&state);
-        taken += run_episode(program, simulation, episode_seed, plan->episode_steps);
+        taken += run_episode(simulation, episode_seed, plan->episode_steps);
         episodes++;
         if (simulation->failed) {
             report_failure(program, simulation, plan, number, episode_seed);

@@ -49,25 +49,31 @@ uint64_t simulation_key(const struct simulation *simulation, uint32_t side, uint
 void simulation_fill(uint8_t *bytes, uint32_t count, uint64_t key);
 bool simulation_matches(const uint8_t *bytes, uint32_t count, uint64_t key);
 
+/* ---- What each simulation defines ------------------------------------------------------------ */
+
+/* Makes the world of an episode; returns how many steps it is to take, `steps` at the most. */
+uint64_t sim_open(struct simulation *simulation, uint64_t seed, uint64_t steps);
+void sim_act(struct simulation *simulation);
+/* What must hold after each step, and once all is over. */
+void sim_check_fabric(struct simulation *simulation);
+/* Lets everything that is pending come to its end. */
+void sim_drain(struct simulation *simulation);
+/* What must hold then. */
+void sim_check_books(struct simulation *simulation);
+/* Not called for an episode that failed. Adds to the counts. */
+void sim_close(struct simulation *simulation);
+/* Prints what a stuck connection looks like, as remarks of TAP. */
+void sim_describe(const struct simulation *simulation);
+
+/* ---- The program ----------------------------------------------------------------------------- */
+
 struct simulation_program {
     const char *name;
-    /* Makes the world of an episode; returns how many steps it is to take, `steps` at the most. */
-    uint64_t (*open)(struct simulation *simulation, uint64_t seed, uint64_t steps);
-    void (*act)(struct simulation *simulation);
-    /* What must hold after each step, and once all is over. */
-    void (*check)(struct simulation *simulation);
-    /* Lets everything that is pending come to its end. */
-    void (*drain)(struct simulation *simulation);
-    /* What must hold then. */
-    void (*check_books)(struct simulation *simulation);
-    /* Not called for an episode that failed. Adds to the counts. */
-    void (*close)(struct simulation *simulation);
-    /* Prints what a stuck connection looks like, as remarks of TAP. */
-    void (*describe)(const struct simulation *simulation);
     const char *const *count_names; /* ends with NULL */
     uint64_t *counts;               /* for the report: set to 0 here, never by an episode */
 };
 
+/* The body of main; returns its status. */
 int simulation_main(int argc, char **argv, const struct simulation_program *program,
                     struct simulation *simulation);
 

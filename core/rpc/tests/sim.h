@@ -116,13 +116,10 @@ struct sim {
 };
 
 /* sim_world.c */
-uint64_t sim_open(struct simulation *base, uint64_t seed, uint64_t steps);
-void sim_close(struct simulation *base);
 /* The bytes that a request or reply of a side's call has. */
 uint64_t sim_key(const struct sim_side *side, uint32_t number, bool reply);
 
 /* sim_act.c */
-void sim_act(struct simulation *base);
 void sim_poll(struct sim_engine *engine, struct sim *sim, uint32_t capacity);
 /* Answers the oldest request, if there is one. */
 bool sim_answer(struct sim_side *side);
@@ -134,8 +131,6 @@ bool sim_excused(const struct sim_side *side);
 void sim_take(struct sim *sim, struct sim_engine *engine, const crpc_completion *completion);
 void sim_check_views(struct sim *sim, struct sim_engine *engine);
 void sim_check_engine(struct sim *sim, const struct sim_engine *engine);
-void sim_check_fabric(struct simulation *base);
-void sim_check_books(struct simulation *base);
 void sim_watch(void *argument, struct nic *target, uint32_t queue_pair_number, uint64_t address,
                uint32_t bytes);
 

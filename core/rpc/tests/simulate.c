@@ -51,7 +51,7 @@ static bool calls_over(const struct sim *sim)
 
 /* First calls come to their end by themselves; then all take leave, those too whose peer is
  * gone. */
-static void drain(struct simulation *base)
+void sim_drain(struct simulation *base)
 {
     struct sim *sim = (struct sim *)base;
     uint32_t round;
@@ -84,7 +84,7 @@ static void drain(struct simulation *base)
 }
 
 /* What a stuck connection looks like. */
-static void describe(const struct simulation *base)
+void sim_describe(const struct simulation *base)
 {
     const struct sim *sim = (const struct sim *)base;
     for (uint32_t i = 0; i < sim->side_count; i++) {
@@ -121,16 +121,6 @@ int main(int argc, char **argv)
     static const char *const names[] = {
         "calls", "refusals", "late replies", "mailbox READs", "lies", "of them noticed", NULL};
     const struct simulation_program program = {
-        .name = "simulate",
-        .open = sim_open,
-        .act = sim_act,
-        .check = sim_check_fabric,
-        .drain = drain,
-        .check_books = sim_check_books,
-        .close = sim_close,
-        .describe = describe,
-        .count_names = names,
-        .counts = sim.counts,
-    };
+        .name = "simulate", .count_names = names, .counts = sim.counts};
     return simulation_main(argc, argv, &program, &sim.base);
 }
