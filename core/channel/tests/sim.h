@@ -117,6 +117,7 @@ enum sim_count {
     SIM_TRUNCATED,
     SIM_FAILURES,
     SIM_RECOVERIES,
+    SIM_ATTEMPTS,
     SIM_REPEATED,
     SIM_COUNTS
 };
@@ -125,10 +126,12 @@ struct sim {
     struct simulation base;
     struct sim_engine engines[SIM_ENGINES_MAX];
     uint32_t engine_count;
-    bool calm;     /* no trouble in this episode */
-    bool careful;  /* none that could cost a channel */
-    bool abrupt;   /* leave is taken in the middle of everything */
-    uint32_t lazy; /* this engine seldom polls */
+    bool calm;                   /* no trouble in this episode */
+    bool careful;                /* none that could cost a channel */
+    bool abrupt;                 /* leave is taken in the middle of everything */
+    uint32_t lazy;               /* this engine seldom polls */
+    bool attempt_fails;          /* an attempt to use a rail is to fail, or has failed ... */
+    enum memory_failure failure; /* ... at this */
     uint32_t side_count;
     struct sim_side sides[SIM_SIDES_MAX];
     uint64_t counts[SIM_COUNTS]; /* of all episodes */
@@ -150,6 +153,8 @@ void sim_leave(struct sim_side *side, uint64_t timeout_ns);
 
 /* sim_trouble.c */
 void sim_trouble(struct sim *sim);
+/* Counts the attempt to use a rail that was to fail, if it has. */
+void sim_count_attempts(struct sim *sim);
 /* Links that are due come back; `all`: all of them. */
 void sim_mend(struct sim *sim, bool all);
 

@@ -145,13 +145,47 @@ static void cut_nics(struct sim *sim, struct sim_engine *engine)
     }
 }
 
+/* ---- Attempts to use a rail ------------------------------------------------------------------ */
+
+void sim_count_attempts(struct sim *sim)
+{
+    if (sim->attempt_fails && !memory_fabric_failure_pending(sim->base.fabric, sim->failure)) {
+        sim->attempt_fails = false;
+        sim->counts[SIM_ATTEMPTS]++;
+    }
+}
+
+/* From now on, queue pairs are only made and connected in attempts to use a rail: one of those to
+ * come fails. Nobody knows whose it is, so whoever is not connected yet may be lost. */
+static void fail_attempt(struct sim *sim)
+{
+    struct random_generator *random = &sim->base.random;
+    sim_count_attempts(sim);
+    for (uint32_t i = 0; i < sim->side_count; i++) {
+        struct sim_side *side = &sim->sides[i];
+        if (!side->connected_seen && !side->closed && !sim_excused(side)) {
+            if (sim->careful) {
+                return;
+            }
+            side->excused = side->peer->excused = true;
+        }
+    }
+    sim->attempt_fails = true;
+    sim->failure = random_percent(random, 50) ? MEMORY_FAIL_CREATE : MEMORY_FAIL_CONNECT;
+    uint32_t nth = random_between(random, 1, 4);
+    simulation_tell(&sim->base, "attempt: failure %u, in %u calls", sim->failure, nth);
+    memory_fabric_set_failures(sim->base.fabric, sim->failure, nth, CRPC_E_NO_RESOURCE);
+}
+
 void sim_trouble(struct sim *sim)
 {
     struct random_generator *random = &sim->base.random;
     struct sim_engine *engine = &sim->engines[random_below(random, sim->engine_count)];
     struct sim_side *side = &sim->sides[random_below(random, sim->side_count)];
     uint32_t choice = random_below(random, 100);
-    if (choice < 55) {
+    if (choice < 5) {
+        fail_attempt(sim);
+    } else if (choice < 55) {
         link_down(sim, engine, random_below(random, CHANNEL_RAILS_MAX));
     } else if (choice < 57 && !sim->careful) {
         link_down(sim, engine, 0);

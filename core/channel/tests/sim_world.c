@@ -187,6 +187,7 @@ uint64_t sim_open(struct simulation *base, uint64_t seed, uint64_t steps)
     sim->calm = random_percent(&sim->base.random, 25);
     sim->abrupt = random_percent(&sim->base.random, 40);
     sim->careful = random_percent(&sim->base.random, 70);
+    sim->attempt_fails = false;
     sim->lazy = random_below(&sim->base.random, SIM_ENGINES_MAX + 1);
     sim->engine_count = random_percent(&sim->base.random, 70) ? 2 : SIM_ENGINES_MAX;
     for (uint32_t i = 0; i < sim->engine_count; i++) {
@@ -226,6 +227,7 @@ uint64_t sim_open(struct simulation *base, uint64_t seed, uint64_t steps)
 void sim_close(struct simulation *base)
 {
     struct sim *sim = (struct sim *)base;
+    sim_count_attempts(sim);
     for (uint32_t i = 0; i < sim->side_count; i++) {
         crpc_channel_stats stats;
         if (sim->sides[i].channel) {

@@ -190,7 +190,8 @@ int main(int argc, char **argv)
 {
     static struct sim sim;
     static const char *const names[] = {"messages",   "truncated ops",   "rail failures",
-                                        "recoveries", "shares repeated", NULL};
+                                        "recoveries", "failed attempts", "shares repeated",
+                                        NULL};
     const struct simulation_program program = {
         .name = "channel_simulate", .count_names = names, .counts = sim.counts};
     return simulation_main(argc, argv, &program, &sim.base);
