@@ -222,7 +222,7 @@ static void expect_closed(void)
     pair_settle(&pair);
     expect_ops(open);
     assert_int_equal(pair_count(&pair, 0, CRPC_COMPLETION_DISCONNECTED), 0);
-    assert_null(handles_get(&pair.handles[0], HANDLE_CHANNEL, handle));
+    assert_null(handles_get(&pair.handles[0], handle, HANDLE_CHANNEL));
     assert_int_equal(pair.engine[0]->channel_count, channels - 1);
     assert_false(channel_something_waits(pair.engine[0]));
     round_trip();
