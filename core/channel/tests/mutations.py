@@ -59,7 +59,8 @@ MUTATIONS = [
      [("    fill_places(channel); /* places are free now, and older sends come first */\n", ""),
       ("    fill_places(channel); /* before a newer one comes */\n", "")]),
     ("a send is sent after its time-out", "send.c",
-     [("        if (wheel_timer_set(&op->timer)) {\n            wheel_clear(&channel->engine->links.wheel, &op->timer);\n        }\n    }\n    for (uint32_t rail",
+     [("        if (wheel_timer_set(&op->timer)) {\n            wheel_clear(&channel->engine->links.wheel, &op->timer);\n        }\n"
+       "    }\n    for (uint32_t rail",
        "    }\n    for (uint32_t rail")]),
     # Receives of the devices.
     ("receives are posted again too late", "internal.h",
@@ -70,7 +71,8 @@ MUTATIONS = [
        "                     channel->engine->wqe_bytes_max)) {")]),
     # Ends.
     ("BYE does not connect a channel that still waits", "leave.c", [("        channel_connected(channel); /* the peer was", "        /* the peer was"),
-      ("    if (channel->link.state == CRPC_STATE_CONNECTING) {\n        return;\n    }\n    if (channel->peer_leave == PEER_BYE", "    if (channel->peer_leave == PEER_BYE")]),
+      ("    if (channel->link.state == CRPC_STATE_CONNECTING) {\n        return;\n    }\n    if (channel->peer_leave == PEER_BYE",
+       "    if (channel->peer_leave == PEER_BYE")]),
     ("BYE is heeded whatever it overtook", "leave.c", [(" &&\n        channel->stats.messages_received >= channel->bye.sent", "")]),
     ("a leave is not looked at again when a message completes", "receive.c",
      [("        channel_work(channel->engine, channel); /* the BYE may have waited for it */\n", "")]),
