@@ -2,7 +2,7 @@
 application's thread and in WQEs, on simnic with the direct mlx5 driver; beside it two ibv_post_send of one WRITE with immediate
 each, by libmlx5. And GB/s over one rail and over two, in one run, which on simnic says what its two device threads can copy.
 
-Prints JSON; with --check, TAP: the limits of issue 6, as far as a minute of callgrind can tell."""
+Prints JSON; with --check, TAP: the limits below, as far as a minute of callgrind can tell."""
 import json
 import os
 import subprocess

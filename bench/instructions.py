@@ -1,7 +1,7 @@
 """instructions.py SIMNIC RPC_ROUNDS QUEUE_ROUNDS [--check]: what the direct mlx5 path costs, in instructions of the application's
 thread, on simnic.
 
-Prints JSON; with --check, TAP: the limits of issue 4."""
+Prints JSON; with --check, TAP: the limits below."""
 import json
 import os
 import re

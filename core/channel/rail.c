@@ -8,10 +8,11 @@
  *
  * The probes travel on the rail itself, all else on whatever carries control. An error on any of its
  * queue pairs, or a report of the peer, fences it: all its queue pairs go to the error state and the
- * devices are polled dry, after which nothing of the peer can land over it any more. What has not
- * landed is then known, and reported; the peer sends that, and only that, over the other rail. When
- * both have reported, the rail is DOWN, and the active side offers it again after a while. Each
- * attempt has its own queue pairs and a number, the epoch.
+ * devices are polled dry, after which nothing of the peer can land over it any more (FENCED). What
+ * has not landed is then known, and reported; the peer sends that, and only that, over the other
+ * rail. When it is fenced and the peer's report is here, the rail is DOWN. When this side's report is
+ * sent, too, the active side offers it again after a while. Each attempt has its own queue pairs and
+ * a number, the epoch.
  *
  * Rail 0 begins with its queue pairs made, of which the hellos have connected the first: it carries
  * control until a rail is up, and is a queue pair like the others from then on.

@@ -170,6 +170,8 @@ struct nic_operations {
     const char *name;
 
     /* Cold path. Functions with a crpc_error return CRPC_OK, or fill it and return its status. */
+    /* Describes port `index`. All drivers of a table number the same ports in the same order. One
+     * that cannot open a port describes it all the same, and leaves info->drivers 0. */
     int32_t (*query)(uint32_t index, crpc_device_info *info, crpc_error *error);
     int32_t (*open)(const struct nic_options *options, struct nic **nic, crpc_error *error);
     void (*close)(struct nic *nic);

@@ -50,7 +50,11 @@ static void a_lost_rail_loses_nothing_and_comes_back(void **state)
             assert_int_equal(pair_info(&pair, side).rail_state[rail], CRPC_RAIL_UP);
         }
         pair_forget(&pair);
-        pair_message(&pair, 50000, 6);
+        uint64_t before = pair_stats(&pair, 0).rail_messages_sent[rail];
+        for (uint32_t i = 0; i < 20; i++) { /* every slot more than once */
+            pair_message(&pair, 50000, (uint8_t)i);
+        }
+        assert_int_equal(pair_stats(&pair, 0).rail_messages_sent[rail], before + 20);
     }
     assert_true(pair_stats(&pair, 0).shares_repeated >= 2);
 }

@@ -17,6 +17,7 @@ static inline uint8_t *begin(struct mlx5_queue_pair *queue_pair, uint32_t bytes)
     uint8_t *wqe = send_queue_begin(queue, wqe_blocks(bytes), &filled);
     assert(wqe);
     if (unlikely(filled)) {
+        /* Signaled whatever was requested: an error CQE may name any WQE (mlx5.h). */
         tracking_post(&queue_pair->tracking, position, queue->producer,
                       queue_pair->device.base.posted, TRACKING_FILLER);
     }

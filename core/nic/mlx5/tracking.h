@@ -6,7 +6,7 @@
  *
  *   dense      send queue, in order; when a WQE completes, the unsignaled WQEs before it are
  *              reported, too
- *   sparse     send queue, in order; only signaled WQEs have user data
+ *   sparse     send queue, in order; only WQEs that were posted as signaled have user data
  *   unordered  send queue, in any order (DCI streams); all WQEs are signaled
  *   ordered receive, unordered receive (SRQ; tag matching): each WQE has one entry
  *
@@ -33,7 +33,7 @@ enum tracking_state {
     TRACKING_FREE = 0,
     TRACKING_FILLER, /* a NOP at the ring's end; it completes, but has no user data */
     TRACKING_POSTED,
-    TRACKING_SIGNALED, /* posted, with a completion requested */
+    TRACKING_SIGNALED, /* posted, and a CQE may name it */
 };
 
 /* The entry at the index of a WQE's first block. */
@@ -139,8 +139,7 @@ static inline struct tracking_done tracking_unordered_take(struct tracking *trac
     return (struct tracking_done){.user_data = entry->user_data, .signaled = true};
 }
 
-/* ---- Receives: a WQE is one entry, named by its index or its counter
- * -------------------------- */
+/* ---- Receives: one entry each ---------------------------------------------------------------- */
 
 /* Ordered: like sparse; everything in between was done before. Unordered: entries of an SRQ, by
  * index. The list of the SRQ keeps the free entries (receive_queue.h), so there is no room to
