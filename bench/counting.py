@@ -41,12 +41,13 @@ def self_cost(path):
     return total, called
 
 
-def patient(arguments):
-    """Runs a program and returns what it prints. On a busy machine the device may come too late for what is to be counted: then once more,
-    and the program gives it four times as long."""
+def patient(arguments, **environment):
+    """Runs a program, with more in its environment, and returns what it prints. On a busy machine the device may come too late for what is
+    to be counted: then once more, and the program gives it four times as long."""
     landing_us = 2000
     while True:
-        done = subprocess.run(arguments, stdout=subprocess.PIPE, text=True, env=dict(os.environ, LANDING_US=str(landing_us)))
+        done = subprocess.run(arguments, stdout=subprocess.PIPE, text=True,
+                              env=dict(os.environ, LANDING_US=str(landing_us), **environment))
         if done.returncode != TRY_AGAIN or landing_us > LANDING_US_MAX:
             done.check_returncode()
             return done.stdout

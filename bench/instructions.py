@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shlex
-import subprocess
 import sys
 
 import counting
@@ -24,20 +23,19 @@ def each(command, function, few, many, units):
 PARTS = {"submit": "bench_submit", "server_poll": "bench_server_poll", "reply": "bench_reply", "client_poll": "bench_client_poll"}
 
 
-def by_part(command, parts, units):
-    """Instructions a unit, part by part; of all together only, which takes less time, for --check."""
-    if check:
-        return {"total": round(each(command, "bench_*", 4, 24, units), 1)}
-    found = {part: round(each(command, function, 4, 24, units), 1) for part, function in parts.items()}
+def rpc(calls):
+    found = {part: round(counting.usual(simnic, [rpc_rounds, DEVICE, str(calls), None], function, 24, calls), 1)
+             for part, function in PARTS.items()}
     return dict(found, total=round(sum(found.values()), 1))
 
 
-def rpc(calls):
-    return by_part([rpc_rounds, DEVICE, str(calls), None], PARTS, calls)
-
-
 def queue(kind):
-    return by_part([queue_rounds, kind, DEVICE, None], {part: "bench_%s_%s" % (kind, part) for part in ("post", "poll", "refill")}, 64)
+    """Instructions a WRITE, part by part; of all together only, which takes less time, for --check."""
+    command = [queue_rounds, kind, DEVICE, None]
+    if check:
+        return {"total": round(each(command, "bench_*", 4, 24, 64), 1)}
+    found = {part: round(each(command, "bench_%s_%s" % (kind, part), 4, 24, 64), 1) for part in ("post", "poll", "refill")}
+    return dict(found, total=round(sum(found.values()), 1))
 
 
 def post(operation):
@@ -50,9 +48,9 @@ def empty_poll(queue_pairs):
 
 def counters(calls):
     """For each call: both sides' counters, and the device's."""
-    done = subprocess.run([simnic, "run", "--private", "--", rpc_rounds, DEVICE, str(calls), "100"], stdout=subprocess.PIPE,
-                          text=True, check=True, env=dict(os.environ, AFTERWARDS=shlex.quote(simnic) + " ctl stats --json"))
-    sides, device = done.stdout.split("\n", 1)
+    printed = counting.patient([simnic, "run", "--private", "--", rpc_rounds, DEVICE, str(calls), "100"],
+                               AFTERWARDS=shlex.quote(simnic) + " ctl stats --json")
+    sides, device = printed.split("\n", 1)
     [process] = json.loads(device)["processes"]
     all_calls = 2 * calls * (100 + 4)  # each queue pair is one side; rpc_rounds warms up with four rounds
     return dict(json.loads(sides), device={name: value / all_calls for name, value in process["sum"].items()})
