@@ -15,6 +15,9 @@ import time
 from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parents[1]
+sys.path.append(str(SOURCE / "bindings/go"))
+from go_folders import go_folders  # noqa: E402
+
 ABOVE_C_NS = 20
 CALL_RATIO = 1 / 3
 GOROUTINES = 1000
@@ -69,7 +72,8 @@ def main():
         return 0
     go, simnic, directory = sys.argv[1], os.path.abspath(sys.argv[2]), Path(sys.argv[3]).resolve()
     env = dict(os.environ, PKG_CONFIG_PATH=str(directory / "meson-uninstalled"), LD_LIBRARY_PATH=str(directory / "capi"),
-               GOFLAGS="-buildvcs=false", GOTOOLCHAIN="local", GOPROXY="off")
+               GOFLAGS="-buildvcs=false", GOTOOLCHAIN="local", GOPROXY="off",
+               **go_folders(go, directory))
     os.environ.update(env)
     with tempfile.TemporaryDirectory() as folder:
         build(go, env, folder)

@@ -3,7 +3,7 @@
 folders that it would take, of the user's home, cannot be written. Then they are in the build folder BUILD. A user may have no home,
 as in a container, or one that does not exist, as nobody and those of services; Go builds nothing without a cache.
 
-run_tests.py and conformance/run.py take go_folders() from here."""
+run_tests.py, conformance/run.py and bench/bindings_go.py take go_folders() from here."""
 import os
 import subprocess
 import sys

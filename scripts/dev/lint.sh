@@ -16,7 +16,7 @@ case ${1:-} in
 esac
 tools=$root/build/tools lint=$root/build/lint
 mkdir -p "$tools" "$lint"
-export HOME=${HOME:-$lint} # Go and staticcheck keep there what they know
+export STATICCHECK_CACHE=$lint/staticcheck
 
 # files PATTERN...: those that git knows, for an array.
 files() { git ls-files "$@" || die "git cannot list the files of $root: see above"; }
@@ -124,6 +124,9 @@ fi
 build clang
 check clang-tidy tidy
 if go=$(find_go); then
+    while IFS= read -r folder; do
+        export "${folder?}"
+    done < <(/usr/bin/python3 bindings/go/go_folders.py "$go" "$lint")
     check "go vet" go_modules "$go" vet ./...
     if setup_staticcheck; then
         check staticcheck go_modules "$staticcheck" ./...
