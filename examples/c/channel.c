@@ -126,9 +126,9 @@ int main(int argc, char **argv)
     for (; posted < DEPTH && (receives || posted < count); posted++) {
         post(context, channel, region, receives, posted);
     }
-    for (;;) {
-        crpc_completion completion =
-            await(context, receives ? CRPC_COMPLETION_RECEIVED : CRPC_COMPLETION_SENT);
+    crpc_completion completion = {0};
+    while (receives || done < count) {
+        completion = await(context, receives ? CRPC_COMPLETION_RECEIVED : CRPC_COMPLETION_SENT);
         if (completion.kind == CRPC_COMPLETION_DISCONNECTED || completion.status != CRPC_OK) {
             break; /* the sender has left: receives that are open end with it */
         }
@@ -136,14 +136,14 @@ int main(int argc, char **argv)
             return failed(argv[2], "a message is wrong");
         }
         done++;
-        if (receives || posted < count) {
+        if (receives || posted < count) { /* refused if the sender has left: nothing more comes */
             post(context, channel, region, receives, posted++);
-        } else if (done == count) {
-            break;
         }
     }
-    crpc_channel_disconnect(context, channel, CRPC_FOREVER);
-    await(context, CRPC_COMPLETION_DISCONNECTED);
+    if (completion.kind != CRPC_COMPLETION_DISCONNECTED) {
+        crpc_channel_disconnect(context, channel, CRPC_FOREVER);
+        await(context, CRPC_COMPLETION_DISCONNECTED);
+    }
     printf("%s %u messages over %s\n", receives ? "received" : "sent", done,
            info.rail_state[1] == CRPC_RAIL_UP ? "two rails" : "one rail");
     return crpc_context_close(context) == CRPC_OK ? EXIT_SUCCESS : EXIT_FAILURE;
