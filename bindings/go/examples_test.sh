@@ -5,14 +5,13 @@ set -u
 source=$(cd "$(dirname "$0")/../.." && pwd)
 . "$source/tools/tests/tap.sh"
 . "$source/docs/tests/readme.sh"
+. "$source/bindings/go/go_folders.sh"
 
 if [ "${1:-}" != inside ]; then
     go=$1 simnic=$2 build=$3
     export PKG_CONFIG_PATH=$build/meson-uninstalled LD_LIBRARY_PATH=$build/capi COPYRPC=$source
     export GOFLAGS=-buildvcs=false GOTOOLCHAIN=local GOPROXY=off PATH=${go%/*}:$PATH
-    while IFS= read -r folder; do
-        export "${folder?}"
-    done < <(python3 "$source/bindings/go/go_folders.py" "$go" "$build")
+    export_go_folders python3 "$go" "$build"
     work=$(mktemp -d)
     trap 'rm -rf "$work"' EXIT
     check "the examples build" bash -c "cd '$source/examples/go' && '$go' build -o '$work/' ./..."

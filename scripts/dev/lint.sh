@@ -8,6 +8,7 @@
 #help --fix formats C and mends what ruff can mend safely, and checks nothing.
 setup
 cd "$root"
+. bindings/go/go_folders.sh
 fix='' unclean=()
 case ${1:-} in
 --fix) fix=1 ;;
@@ -124,9 +125,7 @@ fi
 build clang
 check clang-tidy tidy
 if go=$(find_go); then
-    while IFS= read -r folder; do
-        export "${folder?}"
-    done < <(/usr/bin/python3 bindings/go/go_folders.py "$go" "$lint")
+    export_go_folders /usr/bin/python3 "$go" "$lint"
     check "go vet" go_modules "$go" vet ./...
     if setup_staticcheck; then
         check staticcheck go_modules "$staticcheck" ./...
