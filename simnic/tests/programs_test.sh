@@ -27,6 +27,10 @@ timeout "$limit" stdbuf -oL "$@" > "$work/$name" 2>&1
 echo $? > "$work/$name.status"
 SIDE
 
+# The process of the program that a side runs: below its shell is timeout, and below that the program.
+program_of() { pgrep -P "$(pgrep -P "$1" | head -1)" | head -1; }
+export -f program_of # to those below; dash drops functions, so sides are run by bash
+
 # Waits until a server listens: on a TCP port, or, where that is 0, until it has opened the device, and for $pause after that: nothing
 # tells when it listens.
 cat > "$work/listening" <<'LISTENING'
@@ -36,7 +40,7 @@ is_there() {
         listens "$port"
         return
     fi
-    process=$(pgrep -P "$(pgrep -P "$server" | head -1)" | head -1)
+    process=$(program_of "$server")
     [ -n "$process" ] && grep -qx simnic /proc/"$process"/task/*/comm
 }
 for ((i = 0; i < 3000; i++)); do
@@ -56,10 +60,10 @@ cat > "$work/pair" <<'PAIR'
 port=$1 server=$2 client=$3
 for pause in 0.2 1 4 16; do
     export pause
-    sh "$work/side" server $BEFORE $server &
+    bash "$work/side" server $BEFORE $server &
     export server_side=$!
     bash "$work/listening" "$port" $! || echo "the server does not listen"
-    sh "$work/side" client $BEFORE $client
+    bash "$work/side" client $BEFORE $client
     refused=
     [ "$port" = 0 ] && grep -aqE "$refusal" "$work/client" && refused=1
     [ -n "$END_SERVER$refused" ] && pkill -P "$(pgrep -P $! | head -1)"
@@ -71,7 +75,7 @@ PAIR
 # cmtime's client, once all threads of its server sleep. They hand over work by a condition variable, and one that does not wait yet when
 # it is signaled takes work from an empty list, and crashes (rdma-core 44). So there is one connection; ucmatose makes many at once.
 cat > "$work/timed" <<'TIMED'
-process=$(pgrep -P "$(pgrep -P "$server_side" | head -1)" | head -1)
+process=$(program_of "$server_side")
 # What each thread but simnic's does, and how often it has slept.
 threads() { grep -hE '^(State|Name|(non)?voluntary_ctxt)' /proc/"$process"/task/*/status | paste - - - - | grep -v '^Name:.simnic'; }
 until now=$(threads) && [ "$now" = "$before" ] && ! grep -qv 'S (sleeping)' <<< "$now"; do
@@ -284,9 +288,9 @@ BEFORE=
 shared() {
     local -x SIMNIC_SESSION_NAME=$session.shared
     clean
-    "$simnic" run sh "$work/side" server ibv_rc_pingpong -g 3 -c -p "$port" &
+    "$simnic" run bash "$work/side" server ibv_rc_pingpong -g 3 -c -p "$port" &
     bash "$work/listening" "$port" $! || return 1
-    "$simnic" run sh "$work/side" client ibv_rc_pingpong -g 3 -c -p "$port" 127.0.0.1
+    "$simnic" run bash "$work/side" client ibv_rc_pingpong -g 3 -c -p "$port" 127.0.0.1
     wait $!
     statuses 0 0 && printed 's:^8192000 bytes' 'c:^8192000 bytes' '!s:invalid data' && return
     output
@@ -299,10 +303,10 @@ port=$1 program=$2 server=$3 client=$4 words=$5
 for pause in 0.2 1 4 16; do # as in pair
     export pause
     rm -f "$work/client.status"
-    sh "$work/side" server $server &
+    bash "$work/side" server $server &
     side=$!
     bash "$work/listening" "$port" $side || echo "the server does not listen"
-    sh "$work/side" client $client &
+    bash "$work/side" client $client &
     for ((i = 0; i < 3000; i++)); do
         grep -aqE "$words" "$work/client" && break
         [ -e "$work/client.status" ] && break
