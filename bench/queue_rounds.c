@@ -62,12 +62,12 @@ static void open_nic(const char *device, uint32_t driver, uint32_t count)
     crpc_error error = {0};
     snprintf(options.device, sizeof(options.device), "%s", device);
     need(nic_open(driver, &options, &nic, &error), &error);
-    need(nic->operations->memory_register(nic, bytes, sizeof(bytes),
+    need(nic->operations->memory_register(nic, NULL, bytes, sizeof(bytes),
                                           CRPC_ACCESS_LOCAL_WRITE | CRPC_ACCESS_REMOTE_WRITE,
                                           &memory, &error),
          &error);
     for (uint32_t i = 0; i < count; i++) {
-        need(nic->operations->queue_pair_create(nic, NULL, &queue_pairs[i], &error), &error);
+        need(nic->operations->queue_pair_create(nic, NULL, NULL, &queue_pairs[i], &error), &error);
     }
     if (count < 2) {
         return;

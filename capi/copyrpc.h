@@ -660,7 +660,8 @@ CRPC_API int32_t crpc_listener_close(crpc_context *context, crpc_listener listen
 
 /* ---- Region: registered memory --------------------------------------------------------------- */
 
-/* Access rights to a region. The context's device may always read it. */
+/* Access rights to a region. The context's device may always read it. The remote rights are those of
+ * the peers of channels: the peer of an endpoint has none. */
 #define CRPC_ACCESS_LOCAL_WRITE 0x1u
 #define CRPC_ACCESS_REMOTE_WRITE 0x2u /* needs LOCAL_WRITE */
 #define CRPC_ACCESS_REMOTE_READ 0x4u
@@ -673,7 +674,7 @@ typedef struct crpc_region_info {
     uint64_t address;
     uint64_t bytes;
     uint32_t local_key;  /* lkey on the context's device */
-    uint32_t remote_key; /* rkey on the context's device */
+    uint32_t remote_key; /* rkey on the context's device; it gives no peer any right */
 } crpc_region_info;
 
 /* Registers memory with the context's device, and with the rails if the context has them. If one of

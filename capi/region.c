@@ -52,11 +52,13 @@ static int32_t check_access(uint32_t access, crpc_error *error)
 
 /* ---- Devices --------------------------------------------------------------------------------- */
 
+/* No call uses a region, so with the nic for calls it gets no rights of peers. */
 static int32_t register_with_all(crpc_context *context, const struct extent *extent,
                                  uint32_t access, struct region *region, crpc_error *error)
 {
-    int32_t status = registration_make(&context->calls, extent->address, extent->bytes, access,
-                                       extent->fd, extent->fd_offset, &region->calls, error);
+    int32_t status = registration_make(&context->calls, extent->address, extent->bytes,
+                                       access & CRPC_ACCESS_LOCAL_WRITE, extent->fd,
+                                       extent->fd_offset, &region->calls, error);
     if (status == CRPC_OK && context->channels) {
         status = registration_make(&context->rails, extent->address, extent->bytes, access,
                                    extent->fd, extent->fd_offset, &region->rails, error);

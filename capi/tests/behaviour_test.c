@@ -482,11 +482,15 @@ static void a_failure_at_any_step_leaves_nothing_behind(void **state)
     const struct memory_fabric_counters *counters = memory_fabric_counters(fabric);
     int descriptors = open_descriptors();
     uint64_t regions_before = counters->regions, queue_pairs = counters->queue_pairs;
+    uint64_t domains = counters->domains;
     crpc_error error = {.struct_size = sizeof(error)};
     crpc_endpoint endpoint;
     crpc_context *context;
     uint8_t blob[CRPC_BLOB_BYTES_MAX];
     uint32_t bytes = sizeof(blob);
+    memory_fabric_set_failures(fabric, MEMORY_FAIL_DOMAIN, 1, CRPC_E_NO_RESOURCE);
+    assert_int_equal(crpc_endpoint_blob(fixture.left, NULL, &endpoint, blob, &bytes, &error),
+                     CRPC_E_NO_RESOURCE);
     for (uint32_t nth = 1; nth <= 2; nth++) {
         memory_fabric_set_failures(fabric, MEMORY_FAIL_REGISTER, nth, CRPC_E_MEMLOCK);
         assert_int_equal(crpc_endpoint_blob(fixture.left, NULL, &endpoint, blob, &bytes, &error),
@@ -499,6 +503,7 @@ static void a_failure_at_any_step_leaves_nothing_behind(void **state)
     assert_int_equal(crpc_context_open(NULL, &context, &error), CRPC_E_NO_MEMORY);
     assert_int_equal(counters->regions, regions_before);
     assert_int_equal(counters->queue_pairs, queue_pairs);
+    assert_int_equal(counters->domains, domains);
     assert_int_equal(open_descriptors(), descriptors);
 
     uint8_t other[CRPC_BLOB_BYTES_MAX];

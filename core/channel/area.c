@@ -21,7 +21,7 @@ int32_t area_create(struct channel_engine *engine, struct channel_area *area, ui
         if (!(rails & 1u << i)) {
             continue;
         }
-        int32_t status = rail->operations->memory_register(rail->nic, area->base, area->bytes,
+        int32_t status = rail->operations->memory_register(rail->nic, NULL, area->base, area->bytes,
                                                            access, &area->keys[i], error);
         if (status != CRPC_OK) {
             return status;

@@ -71,8 +71,8 @@ static struct channel_queue *create(struct channel *channel, uint32_t rail, crpc
     queue->rail = (uint8_t)rail;
     queue->posted_mask = entries - 1;
     list_init(&queue->doorbell_link);
-    if (engine_rail->operations->queue_pair_create(engine_rail->nic, queue, &queue->queue_pair,
-                                                   error) != CRPC_OK) {
+    if (engine_rail->operations->queue_pair_create(engine_rail->nic, NULL, queue,
+                                                   &queue->queue_pair, error) != CRPC_OK) {
         free(queue->posted);
         free(queue);
         return NULL;

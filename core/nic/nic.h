@@ -17,7 +17,8 @@
  *    peer;
  *  - of each aligned 64 bytes, the last 8 land no earlier than the rest (for clear-to-sends);
  *  - one SRQ that all queue pairs of a nic share;
- *  - a peer can write nothing more over a queue pair in the error state.
+ *  - a peer can write nothing more over a queue pair in the error state;
+ *  - a peer reaches no memory of other protection domains than that of its connection's queue pair.
  * A device that lacks one of these, such as EFA with its SRD queue pairs (no order), needs a
  * protocol of its own.
  */
@@ -33,6 +34,7 @@
 #include "base/compiler.h"
 
 struct nic;
+struct nic_domain;
 struct nic_queue_pair;
 
 /* ---- Opening --------------------------------------------------------------------------------- */
@@ -47,6 +49,17 @@ struct nic_options {
     uint32_t send_completion_depth; /* requested entries of the send CQ; lowered likewise */
     uint32_t signal_interval;       /* at least every n-th WQE is signaled; n <= send_depth / 2 */
     uint32_t features;              /* CRPC_FEATURE_* to use if the device has them */
+};
+
+/* ---- Protection domains ---------------------------------------------------------------------- */
+
+/* A queue pair, and memory that it and its peer can use. Whatever keys a peer knows or guesses, it
+ * reaches only memory of the domain of the queue pair that it is connected to. The WQEs of a queue
+ * pair also need memory of its own domain. Where a function takes a domain, NULL is the nic's own.
+ *
+ * The part of a domain that all drivers share. A driver's own struct begins with it. */
+struct nic_domain {
+    struct nic *nic;
 };
 
 /* ---- Memory ---------------------------------------------------------------------------------- */
@@ -175,17 +188,22 @@ struct nic_operations {
     int32_t (*query)(uint32_t index, crpc_device_info *info, crpc_error *error);
     int32_t (*open)(const struct nic_options *options, struct nic **nic, crpc_error *error);
     void (*close)(struct nic *nic);
-    int32_t (*memory_register)(struct nic *nic, void *address, size_t bytes, uint32_t access,
-                               struct nic_keys *memory, crpc_error *error);
+    int32_t (*domain_create)(struct nic *nic, struct nic_domain **domain, crpc_error *error);
+    /* All its memory has been deregistered, and its queue pairs destroyed. */
+    void (*domain_destroy)(struct nic_domain *domain);
+    /* Registers memory in a domain of the nic. */
+    int32_t (*memory_register)(struct nic *nic, struct nic_domain *domain, void *address,
+                               size_t bytes, uint32_t access, struct nic_keys *memory,
+                               crpc_error *error);
     /* Registers memory of another device: [offset, offset + bytes) of a dma-buf. WQEs and peers
      * then address it as [address, address + bytes). Returns CRPC_E_UNSUPPORTED if the device or
      * the kernel does not support it. */
-    int32_t (*memory_register_dmabuf)(struct nic *nic, int fd, uint64_t offset, size_t bytes,
-                                      uint64_t address, uint32_t access, struct nic_keys *memory,
-                                      crpc_error *error);
+    int32_t (*memory_register_dmabuf)(struct nic *nic, struct nic_domain *domain, int fd,
+                                      uint64_t offset, size_t bytes, uint64_t address,
+                                      uint32_t access, struct nic_keys *memory, crpc_error *error);
     void (*memory_deregister)(struct nic *nic, struct nic_keys *memory);
-    int32_t (*queue_pair_create)(struct nic *nic, void *owner, struct nic_queue_pair **queue_pair,
-                                 crpc_error *error);
+    int32_t (*queue_pair_create)(struct nic *nic, struct nic_domain *domain, void *owner,
+                                 struct nic_queue_pair **queue_pair, crpc_error *error);
     /* Discards everything that was posted. No completion of it is polled afterwards, even if the
      * number is used again. */
     void (*queue_pair_destroy)(struct nic_queue_pair *queue_pair);

@@ -13,9 +13,9 @@ void registration_try(const struct registrar *registrar, uint64_t address, uint6
         crpc_error failure = {0};
         int32_t status =
             fd < 0
-                ? nic->operations->memory_register(nic, (void *)(uintptr_t)address, bytes, access,
-                                                   &registration->keys[i], &failure)
-                : nic->operations->memory_register_dmabuf(nic, fd, fd_offset, bytes, address,
+                ? nic->operations->memory_register(nic, NULL, (void *)(uintptr_t)address, bytes,
+                                                   access, &registration->keys[i], &failure)
+                : nic->operations->memory_register_dmabuf(nic, NULL, fd, fd_offset, bytes, address,
                                                           access, &registration->keys[i], &failure);
         if (status == CRPC_OK) {
             registration->nics |= 1u << i;

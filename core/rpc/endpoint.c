@@ -116,9 +116,9 @@ static int32_t make_receive_side(struct rpc_endpoint *endpoint, crpc_error *erro
     }
     endpoint->in.arrivals_mask = arrivals - 1;
     endpoint->in.batch_window = options->batch_window;
-    int32_t status = ring_create(&endpoint->in.ring, endpoint->engine->nic, options->ring_bytes,
-                                 CRPC_ACCESS_LOCAL_WRITE | CRPC_ACCESS_REMOTE_WRITE,
-                                 CRPC_ACCESS_REMOTE_READ, error);
+    int32_t status = ring_create(
+        &endpoint->in.ring, endpoint->engine->nic, endpoint->domain, options->ring_bytes,
+        CRPC_ACCESS_LOCAL_WRITE | CRPC_ACCESS_REMOTE_WRITE, CRPC_ACCESS_REMOTE_READ, error);
     if (status != CRPC_OK) {
         return status;
     }
@@ -132,7 +132,7 @@ static int32_t make_receive_side(struct rpc_endpoint *endpoint, crpc_error *erro
 static int32_t make_queue_pair(struct rpc_endpoint *endpoint, crpc_error *error)
 {
     struct rpc_engine *engine = endpoint->engine;
-    int32_t status = engine->operations->queue_pair_create(engine->nic, endpoint,
+    int32_t status = engine->operations->queue_pair_create(engine->nic, endpoint->domain, endpoint,
                                                            &endpoint->link.queue_pair, error);
     if (status != CRPC_OK) {
         return status;
@@ -164,7 +164,10 @@ static int32_t prepare(struct link *link, const void *given, crpc_error *error)
     }
     endpoint->options = *options;
     link_options_set(&link->options, options);
-    status = make_receive_side(endpoint, error);
+    status = engine->operations->domain_create(engine->nic, &endpoint->domain, error);
+    if (status == CRPC_OK) {
+        status = make_receive_side(endpoint, error);
+    }
     if (status == CRPC_OK) {
         status = make_queue_pair(endpoint, error);
     }
@@ -284,8 +287,8 @@ static int32_t attach(struct link *link, crpc_error *error)
     endpoint->owed.allowance_max = peer->ring_bytes - WIRE_FIN_BYTES - peer->request_bytes;
     endpoint->out.request_limit = peer->request_bytes;
     endpoint->out.batch_limit = peer->batch_window;
-    return ring_create(&endpoint->out.staging, nic, peer->ring_bytes, 0, CRPC_ACCESS_LOCAL_WRITE,
-                       error);
+    return ring_create(&endpoint->out.staging, nic, endpoint->domain, peer->ring_bytes, 0,
+                       CRPC_ACCESS_LOCAL_WRITE, error);
 }
 
 static void detach(struct link *link)
@@ -461,6 +464,10 @@ static void unprepare(struct link *link)
     endpoint->calls.slots = NULL;
     endpoint->in.arrivals = NULL;
     endpoint->calls.max = 0;
+    if (endpoint->domain) {
+        endpoint->engine->operations->domain_destroy(endpoint->domain);
+        endpoint->domain = NULL;
+    }
 }
 
 static void closed(struct link *link)

@@ -59,18 +59,18 @@ static int32_t map_ring(struct ring *ring, uint64_t bytes, crpc_error *error)
     return CRPC_OK;
 }
 
-int32_t ring_create(struct ring *ring, struct nic *nic, uint64_t bytes, uint32_t access,
-                    uint32_t line_access, crpc_error *error)
+int32_t ring_create(struct ring *ring, struct nic *nic, struct nic_domain *domain, uint64_t bytes,
+                    uint32_t access, uint32_t line_access, crpc_error *error)
 {
     memset(ring, 0, sizeof(*ring));
     int32_t status = map_ring(ring, bytes, error);
     if (status != CRPC_OK) {
         return status;
     }
-    status = nic->operations->memory_register(nic, ring->address, 2 * bytes, access, &ring->memory,
-                                              error);
+    status = nic->operations->memory_register(nic, domain, ring->address, 2 * bytes, access,
+                                              &ring->memory, error);
     if (status == CRPC_OK) {
-        status = nic->operations->memory_register(nic, ring_mailbox(ring), page_bytes(),
+        status = nic->operations->memory_register(nic, domain, ring_mailbox(ring), page_bytes(),
                                                   line_access, &ring->mailbox_keys, error);
     }
     if (status != CRPC_OK) {

@@ -18,10 +18,10 @@ struct ring {
     struct nic_keys mailbox_keys; /* of the page after them */
 };
 
-/* Maps and registers a ring. `access` applies to the ring, line_access to the page after it
+/* Maps a ring and registers it in a domain. `access` applies to the ring, line_access to the page after it
  * (CRPC_ACCESS_*). Returns CRPC_OK, or fills *error and returns its status. */
-int32_t ring_create(struct ring *ring, struct nic *nic, uint64_t bytes, uint32_t access,
-                    uint32_t line_access, crpc_error *error);
+int32_t ring_create(struct ring *ring, struct nic *nic, struct nic_domain *domain, uint64_t bytes,
+                    uint32_t access, uint32_t line_access, crpc_error *error);
 
 /* Does nothing if the ring is all zeros. */
 void ring_destroy(struct ring *ring, struct nic *nic);

@@ -1,6 +1,8 @@
-/* hostile_test.c ECHO_SERVER: the echo server of the examples, as it is, and peers that send it more
- * requests than one poll takes, the last of them malformed, and hang up at once. They are more than
- * the server may have endpoints. Afterwards it serves a client, and sleeps when that is gone.
+/* hostile_test.c ECHO_SERVER: the echo server of the examples, as it is, and hostile peers.
+ *
+ * Some send it more requests than one poll takes, the last of them malformed, and hang up at once.
+ * They are more than the server may have endpoints. Afterwards it serves a client, and sleeps when
+ * that is gone. Others use the keys of another peer's memory.
  *
  * The peers speak docs/wire.md by verbs and rdma_cm.
  */
@@ -164,7 +166,7 @@ static void make_queues(struct peer *peer)
     peer->ring =
         ibv_reg_mr(peer->id->pd, peer->ring_bytes, 2 * RING_BYTES + sizeof(struct wire_mailbox),
                    IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
-    peer->batch = ibv_reg_mr(peer->id->pd, peer->batch_bytes, RING_BYTES, 0);
+    peer->batch = ibv_reg_mr(peer->id->pd, peer->batch_bytes, RING_BYTES, IBV_ACCESS_LOCAL_WRITE);
     assert_true(peer->ring && peer->batch);
     for (uint32_t i = 0; i < RECEIVES; i++) {
         struct ibv_recv_wr receive = {0}, *bad;
@@ -256,25 +258,60 @@ static uint32_t fill_batch(struct peer *peer)
     return bytes;
 }
 
-static void send_batch(struct peer *peer, uint32_t bytes)
+static struct ibv_wc next_completion(struct ibv_cq *cq)
 {
-    struct ibv_sge gather = {
-        .addr = (uint64_t)(uintptr_t)peer->batch_bytes, .length = bytes, .lkey = peer->batch->lkey};
-    struct ibv_send_wr send = {
-        .opcode = IBV_WR_RDMA_WRITE_WITH_IMM,
-        .send_flags = IBV_SEND_SIGNALED,
-        .sg_list = &gather,
-        .num_sge = 1,
-        .imm_data = htonl(bytes / WIRE_UNIT_BYTES),
-        .wr.rdma = {.remote_addr = peer->server.ring_address, .rkey = peer->server.ring_key}};
-    struct ibv_send_wr *bad;
     struct ibv_wc done;
     double end = seconds() + PATIENCE_S;
-    assert_int_equal(ibv_post_send(peer->id->qp, &send, &bad), 0);
-    while (ibv_poll_cq(peer->id->send_cq, 1, &done) == 0) {
+    while (ibv_poll_cq(cq, 1, &done) == 0) {
         assert_true(seconds() < end);
     }
-    assert_int_equal(done.status, IBV_WC_SUCCESS);
+    return done;
+}
+
+/* WRITEs the first bytes of peer->batch to the start of a ring of the server's, or READs them.
+ * Returns the status of the completion. */
+static enum ibv_wc_status transfer(struct peer *peer, enum ibv_wr_opcode opcode, uint64_t address,
+                                   uint32_t key, uint32_t bytes)
+{
+    struct ibv_sge local = {
+        .addr = (uint64_t)(uintptr_t)peer->batch_bytes, .length = bytes, .lkey = peer->batch->lkey};
+    struct ibv_send_wr send = {.opcode = opcode,
+                               .send_flags = IBV_SEND_SIGNALED,
+                               .sg_list = &local,
+                               .num_sge = 1,
+                               .imm_data = htonl(bytes / WIRE_UNIT_BYTES),
+                               .wr.rdma = {.remote_addr = address, .rkey = key}};
+    struct ibv_send_wr *bad;
+    assert_int_equal(ibv_post_send(peer->id->qp, &send, &bad), 0);
+    return next_completion(peer->id->send_cq).status;
+}
+
+static void send_batch(struct peer *peer, uint32_t bytes)
+{
+    assert_int_equal(transfer(peer, IBV_WR_RDMA_WRITE_WITH_IMM, peer->server.ring_address,
+                              peer->server.ring_key, bytes),
+                     IBV_WC_SUCCESS);
+}
+
+/* An honest peer's first request, and the server's answer, which is the request itself. */
+static void expect_echo(struct peer *peer)
+{
+    static const char text[] = "honest";
+    const uint32_t bytes = WIRE_BATCH_HEADER_BYTES + (uint32_t)wire_message_bytes(sizeof(text));
+    struct wire_batch header = {
+        .request_limit = 64, .batch_limit = RECEIVES, .bytes = bytes, .message_count = 1};
+    struct wire_message message = {
+        .payload_bytes = sizeof(text), .limit_or_status = sizeof(text), .kind = WIRE_REQUEST};
+    uint8_t *to = peer->batch_bytes;
+    memcpy(to, &header, sizeof(header));
+    memcpy(to + sizeof(header), &message, sizeof(message));
+    memcpy(to + sizeof(header) + sizeof(message), text, sizeof(text));
+    send_batch(peer, bytes);
+    assert_int_equal(next_completion(peer->id->recv_cq).status, IBV_WC_SUCCESS);
+    memcpy(&message, peer->ring_bytes + sizeof(header), sizeof(message));
+    assert_int_equal(message.kind, WIRE_RESPONSE);
+    assert_int_equal(message.payload_bytes, sizeof(text));
+    assert_memory_equal(peer->ring_bytes + sizeof(header) + sizeof(message), text, sizeof(text));
 }
 
 /* ---- A client -------------------------------------------------------------------------------- */
@@ -404,11 +441,43 @@ static void peers_that_lie_and_hang_up(void **state)
     expect_sleep();
 }
 
+/* Each knows the honest peer's ring, its mailbox and their keys, whose neighbours are easy to
+ * guess. */
+static void peers_that_know_another_ones_keys(void **state)
+{
+    static const enum ibv_wr_opcode opcodes[] = {IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM,
+                                                 IBV_WR_RDMA_READ};
+    struct peer honest;
+    (void)state;
+    connect_peer(&honest);
+    for (size_t i = 0; i < sizeof(opcodes) / sizeof(opcodes[0]); i++) {
+        bool reads = opcodes[i] == IBV_WR_RDMA_READ;
+        uint64_t ring = honest.server.ring_address;
+        uint64_t mailbox = ring + (UINT64_C(2) << honest.server.ring_log2);
+        struct peer thief;
+        connect_peer(&thief);
+        memset(thief.batch_bytes, 0xee, WIRE_UNIT_BYTES);
+        assert_int_equal(transfer(&thief, opcodes[i], reads ? mailbox : ring,
+                                  reads ? honest.server.mailbox_key : honest.server.ring_key,
+                                  WIRE_UNIT_BYTES),
+                         IBV_WC_REM_ACCESS_ERR);
+        assert_int_equal(thief.batch_bytes[0], 0xee);
+        rdma_disconnect(thief.id);
+        end_peer(&thief);
+    }
+    expect_echo(&honest);
+    rdma_disconnect(honest.id);
+    end_peer(&honest);
+    expect_served();
+}
+
 int main(int argc, char **argv)
 {
     signals_as_usual();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(peers_that_lie_and_hang_up, start_server, stop_server),
+        cmocka_unit_test_setup_teardown(peers_that_know_another_ones_keys, start_server,
+                                        stop_server),
     };
     if (argc != 2) {
         fprintf(stderr, "usage: hostile_test ECHO_SERVER\n");

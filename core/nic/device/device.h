@@ -7,6 +7,7 @@
 #ifndef CORE_NIC_DEVICE_DEVICE_H
 #define CORE_NIC_DEVICE_DEVICE_H
 
+#include <assert.h>
 #include <infiniband/verbs.h>
 
 #include "base/compiler.h"
@@ -27,6 +28,11 @@ struct device_nic {
     struct table by_number; /* struct nic_queue_pair */
 };
 
+struct device_domain {
+    struct nic_domain base;
+    struct ibv_pd *pd;
+};
+
 struct device_queue_pair {
     struct nic_queue_pair base;
     struct ibv_qp *qp;
@@ -41,6 +47,13 @@ static inline struct device_nic *to_device_nic(struct nic *nic)
 static inline struct device_queue_pair *to_device_queue_pair(struct nic_queue_pair *queue_pair)
 {
     return container_of(queue_pair, struct device_queue_pair, base);
+}
+
+/* Returns the protection domain of `domain`; of the nic itself if it is NULL. */
+static inline struct ibv_pd *device_pd(struct device_nic *nic, struct nic_domain *domain)
+{
+    assert(!domain || domain->nic == &nic->base);
+    return domain ? container_of(domain, struct device_domain, base)->pd : nic->pd;
 }
 
 /* For core/cm, which connects the queue pairs of these devices by rdma_cm (nic->rdma_cm). */
@@ -124,12 +137,17 @@ void device_count_event(struct ibv_cq *cq, uint32_t *unacked);
 /* Destroys a queue. Acknowledges its events first, because libibverbs waits for that. */
 void device_destroy_cq(struct ibv_cq *cq, uint32_t unacked);
 
+/* domain.c */
+int32_t device_domain_create(struct nic *nic, struct nic_domain **domain, crpc_error *error);
+void device_domain_destroy(struct nic_domain *domain);
+
 /* memory.c */
-int32_t device_memory_register(struct nic *base, void *address, size_t bytes, uint32_t access,
-                               struct nic_keys *memory, crpc_error *error);
-int32_t device_memory_register_dmabuf(struct nic *base, int fd, uint64_t offset, size_t bytes,
-                                      uint64_t address, uint32_t access, struct nic_keys *memory,
-                                      crpc_error *error);
+int32_t device_memory_register(struct nic *base, struct nic_domain *domain, void *address,
+                               size_t bytes, uint32_t access, struct nic_keys *memory,
+                               crpc_error *error);
+int32_t device_memory_register_dmabuf(struct nic *base, struct nic_domain *domain, int fd,
+                                      uint64_t offset, size_t bytes, uint64_t address,
+                                      uint32_t access, struct nic_keys *memory, crpc_error *error);
 void device_memory_deregister(struct nic *nic, struct nic_keys *memory);
 
 /* connect.c */

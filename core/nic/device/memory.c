@@ -32,11 +32,12 @@ static struct nic_keys keys_of(struct ibv_mr *region)
         .local_key = region->lkey, .remote_key = region->rkey, .driver = region};
 }
 
-int32_t device_memory_register(struct nic *base, void *address, size_t bytes, uint32_t access,
-                               struct nic_keys *memory, crpc_error *error)
+int32_t device_memory_register(struct nic *base, struct nic_domain *domain, void *address,
+                               size_t bytes, uint32_t access, struct nic_keys *memory,
+                               crpc_error *error)
 {
-    struct device_nic *nic = to_device_nic(base);
-    struct ibv_mr *region = ibv_reg_mr(nic->pd, address, bytes, access_flags(access));
+    struct ibv_pd *pd = device_pd(to_device_nic(base), domain);
+    struct ibv_mr *region = ibv_reg_mr(pd, address, bytes, access_flags(access));
     if (!region) {
         int os_error = errno;
         if (os_error == ENOMEM && !all_mapped(address, bytes)) {
@@ -58,13 +59,12 @@ static bool knows_no_dmabuf(int os_error)
            os_error == ENOTTY;
 }
 
-int32_t device_memory_register_dmabuf(struct nic *base, int fd, uint64_t offset, size_t bytes,
-                                      uint64_t address, uint32_t access, struct nic_keys *memory,
-                                      crpc_error *error)
+int32_t device_memory_register_dmabuf(struct nic *base, struct nic_domain *domain, int fd,
+                                      uint64_t offset, size_t bytes, uint64_t address,
+                                      uint32_t access, struct nic_keys *memory, crpc_error *error)
 {
-    struct device_nic *nic = to_device_nic(base);
-    struct ibv_mr *region =
-        ibv_reg_dmabuf_mr(nic->pd, offset, bytes, address, fd, access_flags(access));
+    struct ibv_pd *pd = device_pd(to_device_nic(base), domain);
+    struct ibv_mr *region = ibv_reg_dmabuf_mr(pd, offset, bytes, address, fd, access_flags(access));
     if (!region) {
         int os_error = errno;
         char what[64];

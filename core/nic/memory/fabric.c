@@ -13,6 +13,8 @@ const struct nic_operations nic_memory_operations = {
     .query = memory_query,
     .open = memory_open_default,
     .close = memory_close,
+    .domain_create = memory_domain_create,
+    .domain_destroy = memory_domain_destroy,
     .memory_register = memory_register,
     .memory_register_dmabuf = memory_register_dmabuf,
     .memory_deregister = memory_deregister,
@@ -161,6 +163,7 @@ bool memory_planned_failure(struct memory_fabric *fabric, enum memory_failure ki
         [MEMORY_FAIL_CREATE] = "queue_pair_create",
         [MEMORY_FAIL_CONNECT] = "queue_pair_connect",
         [MEMORY_FAIL_ARM] = "arm",
+        [MEMORY_FAIL_DOMAIN] = "domain_create",
     };
     struct memory_planned_failure *planned = &fabric->failures[kind];
 

@@ -40,7 +40,14 @@ struct memory_completion_queue {
 
 /* ---- Nics and registrations: memory_nic.c, region.c ------------------------------------------ */
 
+struct memory_domain {
+    struct nic_domain base;
+    struct memory_domain *next; /* of the nic */
+    uint32_t users;             /* registrations and queue pairs */
+};
+
 struct memory_region {
+    struct memory_domain *domain; /* NULL = the nic's own */
     uint64_t address;
     uint64_t bytes;
     uint32_t access; /* CRPC_ACCESS_* */
@@ -61,6 +68,7 @@ struct memory_nic {
     struct memory_fabric *fabric;
     struct memory_nic *next; /* of the fabric */
     struct memory_queue_pair *queue_pairs;
+    struct memory_domain *domains;
     struct memory_completion_queue send_completions;
     struct memory_completion_queue receive_completions;
     struct memory_region **regions; /* by slot; NULL = free */
@@ -118,6 +126,7 @@ struct memory_queue_pair {
     struct memory_nic *nic;
     struct memory_fabric *fabric;
     struct memory_queue_pair *next; /* of the nic */
+    struct memory_domain *domain;   /* NULL = the nic's own */
 
     uint64_t identity;      /* its own memory_identity */
     uint64_t peer_identity; /* memory_identity of its peer; 0 = not connected */
@@ -184,6 +193,11 @@ struct memory_fabric {
 static inline struct memory_nic *memory_nic(struct nic *nic)
 {
     return container_of(nic, struct memory_nic, base);
+}
+
+static inline struct memory_domain *memory_domain(struct nic_domain *domain)
+{
+    return domain ? container_of(domain, struct memory_domain, base) : NULL;
 }
 
 static inline struct memory_queue_pair *memory_queue_pair(struct nic_queue_pair *queue_pair)
@@ -262,24 +276,26 @@ static inline bool memory_region_allows(const struct memory_region *region, uint
            (region->access & access) == access;
 }
 
-/* Returns true if the device may access this memory with this key. Accessing 0 bytes is always
- * allowed. */
-static inline bool memory_allows_local(const struct memory_nic *nic, uint32_t local_key,
-                                       uint64_t address, uint32_t bytes, uint32_t access)
+/* Returns true if the device may access this memory with this key for a WQE, or for a packet of the
+ * peer, of this queue pair. Accessing 0 bytes is always allowed. */
+static inline bool memory_allows_local(const struct memory_queue_pair *queue_pair,
+                                       uint32_t local_key, uint64_t address, uint32_t bytes,
+                                       uint32_t access)
 {
-    const struct memory_region *region = memory_region_find(nic, local_key);
+    const struct memory_region *region = memory_region_find(queue_pair->nic, local_key);
 
-    return (region && region->local_key == local_key &&
+    return (region && region->local_key == local_key && region->domain == queue_pair->domain &&
             memory_region_allows(region, address, bytes, access)) ||
            bytes == 0;
 }
 
-static inline bool memory_allows_remote(const struct memory_nic *nic, uint32_t remote_key,
-                                        uint64_t address, uint32_t bytes, uint32_t access)
+static inline bool memory_allows_remote(const struct memory_queue_pair *queue_pair,
+                                        uint32_t remote_key, uint64_t address, uint32_t bytes,
+                                        uint32_t access)
 {
-    const struct memory_region *region = memory_region_find(nic, remote_key);
+    const struct memory_region *region = memory_region_find(queue_pair->nic, remote_key);
 
-    return (region && region->remote_key == remote_key &&
+    return (region && region->remote_key == remote_key && region->domain == queue_pair->domain &&
             memory_region_allows(region, address, bytes, access)) ||
            bytes == 0;
 }
@@ -313,19 +329,27 @@ int32_t memory_query(uint32_t index, crpc_device_info *info, crpc_error *error);
 int32_t memory_open_default(const struct nic_options *options, struct nic **nic, crpc_error *error);
 void memory_close(struct nic *nic);
 
+/* domain.c. */
+int32_t memory_domain_create(struct nic *nic, struct nic_domain **domain, crpc_error *error);
+void memory_domain_destroy(struct nic_domain *domain);
+void memory_domain_free(struct memory_nic *nic, struct memory_domain *domain);
+/* Returns the domain, which has one user more; NULL for the nic's own. */
+struct memory_domain *memory_domain_use(struct nic *nic, struct nic_domain *domain);
+void memory_domain_leave(struct memory_domain *domain);
+
 /* region.c. */
-int32_t memory_register(struct nic *nic, void *address, size_t bytes, uint32_t access,
-                        struct nic_keys *memory, crpc_error *error);
+int32_t memory_register(struct nic *nic, struct nic_domain *domain, void *address, size_t bytes,
+                        uint32_t access, struct nic_keys *memory, crpc_error *error);
 /* Any file that can be mapped works as a dma-buf. `address` is where the caller has mapped it. */
-int32_t memory_register_dmabuf(struct nic *nic, int fd, uint64_t offset, size_t bytes,
-                               uint64_t address, uint32_t access, struct nic_keys *memory,
-                               crpc_error *error);
+int32_t memory_register_dmabuf(struct nic *nic, struct nic_domain *domain, int fd, uint64_t offset,
+                               size_t bytes, uint64_t address, uint32_t access,
+                               struct nic_keys *memory, crpc_error *error);
 void memory_deregister(struct nic *nic, struct nic_keys *memory);
 void memory_region_free(struct memory_nic *nic, struct memory_region *region);
 
 /* queue_pair.c. */
-int32_t memory_queue_pair_create(struct nic *nic, void *owner, struct nic_queue_pair **queue_pair,
-                                 crpc_error *error);
+int32_t memory_queue_pair_create(struct nic *nic, struct nic_domain *domain, void *owner,
+                                 struct nic_queue_pair **queue_pair, crpc_error *error);
 void memory_queue_pair_destroy(struct nic_queue_pair *queue_pair);
 void memory_queue_pair_address(const struct nic_queue_pair *queue_pair,
                                struct nic_address *address);

@@ -120,7 +120,8 @@ struct memory_fabric_counters {
     uint64_t receive_overflows;  /* likewise for the receive CQ */
     uint64_t remote_access_errors;
     uint64_t local_errors;
-    uint64_t left_open; /* queue pairs and registrations that existed when their nic closed */
+    uint64_t
+        left_open; /* queue pairs, registrations and domains that existed when their nic closed */
     /* Work. */
     uint64_t steps;
     uint64_t writes;       /* WRITEs with immediate that were written completely */
@@ -128,6 +129,7 @@ struct memory_fabric_counters {
     uint64_t reads;        /* READs that were sampled completely */
     uint64_t queue_pairs;  /* alive now */
     uint64_t regions;      /* alive now */
+    uint64_t domains;      /* alive now, without the nics' own */
     uint64_t nics;         /* open now */
 };
 
@@ -168,6 +170,7 @@ enum memory_failure {
     MEMORY_FAIL_CREATE,  /* queue_pair_create */
     MEMORY_FAIL_CONNECT, /* queue_pair_connect */
     MEMORY_FAIL_ARM,     /* returns EIO whatever the status */
+    MEMORY_FAIL_DOMAIN,  /* domain_create */
     MEMORY_FAIL_KINDS,
 };
 

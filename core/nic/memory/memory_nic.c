@@ -218,6 +218,9 @@ void memory_nic_free(struct memory_nic *nic)
             memory_region_free(nic, nic->regions[i]);
         }
     }
+    while (nic->domains) {
+        memory_domain_free(nic, nic->domains);
+    }
     while (*link != nic) {
         link = &(*link)->next;
     }
@@ -238,6 +241,9 @@ void memory_close(struct nic *base)
     uint64_t left = regions_count(nic);
 
     for (const struct memory_queue_pair *each = nic->queue_pairs; each; each = each->next) {
+        left++;
+    }
+    for (const struct memory_domain *each = nic->domains; each; each = each->next) {
         left++;
     }
     nic->fabric->counters.left_open += left;

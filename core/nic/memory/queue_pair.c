@@ -25,8 +25,8 @@ static void wqes_create(struct memory_queue_pair *queue_pair)
     }
 }
 
-int32_t memory_queue_pair_create(struct nic *base, void *owner, struct nic_queue_pair **created,
-                                 crpc_error *error)
+int32_t memory_queue_pair_create(struct nic *base, struct nic_domain *domain, void *owner,
+                                 struct nic_queue_pair **created, crpc_error *error)
 {
     struct memory_nic *nic = memory_nic(base);
     struct memory_fabric *fabric = nic->fabric;
@@ -46,6 +46,7 @@ int32_t memory_queue_pair_create(struct nic *base, void *owner, struct nic_queue
     queue_pair = memory_allocate(1, sizeof(*queue_pair));
     queue_pair->nic = nic;
     queue_pair->fabric = fabric;
+    queue_pair->domain = memory_domain_use(base, domain);
     queue_pair->base.nic = base;
     queue_pair->base.owner = owner;
     queue_pair->base.number = number;
@@ -83,6 +84,7 @@ void memory_queue_pair_destroy(struct nic_queue_pair *base)
     fabric->by_number[base->number % NUMBER_SLOTS] = NULL;
     memory_number_give_back(fabric, base->number);
     fabric->counters.queue_pairs--;
+    memory_domain_leave(queue_pair->domain);
     free(queue_pair->wqes);
     free(queue_pair->inline_bytes);
     free(queue_pair);

@@ -33,8 +33,9 @@ static uint32_t slot_take(struct memory_nic *nic)
     return slot;
 }
 
-static int32_t region_create(struct nic *base, uint64_t address, size_t bytes, uint32_t access,
-                             struct nic_keys *memory, crpc_error *error)
+static int32_t region_create(struct nic *base, struct nic_domain *domain, uint64_t address,
+                             size_t bytes, uint32_t access, struct nic_keys *memory,
+                             crpc_error *error)
 {
     const uint32_t needs_local_write = CRPC_ACCESS_REMOTE_WRITE | CRPC_ACCESS_REMOTE_ATOMIC;
     struct memory_nic *nic = memory_nic(base);
@@ -61,6 +62,7 @@ static int32_t region_create(struct nic *base, uint64_t address, size_t bytes, u
 
     region = memory_allocate(1, sizeof(*region));
     salt = (uint16_t)(++nic->fabric->next_key_salt * SALT_STEP);
+    region->domain = memory_domain_use(base, domain);
     region->address = address;
     region->bytes = bytes;
     region->access = access;
@@ -77,15 +79,15 @@ static int32_t region_create(struct nic *base, uint64_t address, size_t bytes, u
     return CRPC_OK;
 }
 
-int32_t memory_register(struct nic *base, void *address, size_t bytes, uint32_t access,
-                        struct nic_keys *memory, crpc_error *error)
+int32_t memory_register(struct nic *base, struct nic_domain *domain, void *address, size_t bytes,
+                        uint32_t access, struct nic_keys *memory, crpc_error *error)
 {
-    return region_create(base, (uintptr_t)address, bytes, access, memory, error);
+    return region_create(base, domain, (uintptr_t)address, bytes, access, memory, error);
 }
 
-int32_t memory_register_dmabuf(struct nic *base, int fd, uint64_t offset, size_t bytes,
-                               uint64_t address, uint32_t access, struct nic_keys *memory,
-                               crpc_error *error)
+int32_t memory_register_dmabuf(struct nic *base, struct nic_domain *domain, int fd, uint64_t offset,
+                               size_t bytes, uint64_t address, uint32_t access,
+                               struct nic_keys *memory, crpc_error *error)
 {
     struct stat found;
 
@@ -98,13 +100,14 @@ int32_t memory_register_dmabuf(struct nic *base, int fd, uint64_t offset, size_t
                          "%s: the dma-buf has %" PRIu64 " bytes, not %zu from %" PRIu64,
                          base->device, (uint64_t)found.st_size, bytes, offset);
     }
-    return region_create(base, address, bytes, access, memory, error);
+    return region_create(base, domain, address, bytes, access, memory, error);
 }
 
 void memory_region_free(struct memory_nic *nic, struct memory_region *region)
 {
     nic->regions[region->slot] = NULL;
     nic->fabric->counters.regions--;
+    memory_domain_leave(region->domain);
     free(region);
 }
 

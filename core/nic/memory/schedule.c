@@ -132,7 +132,7 @@ static bool payload_fetch(struct memory_queue_pair *queue_pair, struct memory_wq
     if (wqe->inlined) {
         return true;
     }
-    if (!memory_allows_local(queue_pair->nic, transfer->local_key, transfer->local_address,
+    if (!memory_allows_local(queue_pair, transfer->local_key, transfer->local_address,
                              transfer->bytes, 0)) {
         queue_pair->stage = STAGE_START;
         memory_execute_failed(queue_pair, NIC_ERROR_LOCAL);
@@ -165,7 +165,7 @@ static void write_piece(struct memory_queue_pair *queue_pair, struct memory_queu
     if (unlikely(queue_pair->payload_lost) && !payload_fetch(queue_pair, wqe)) {
         return;
     }
-    if (!memory_allows_remote(target->nic, transfer->remote_key, transfer->remote_address,
+    if (!memory_allows_remote(target, transfer->remote_key, transfer->remote_address,
                               transfer->bytes, CRPC_ACCESS_REMOTE_WRITE)) {
         queue_pair->stage = STAGE_START;
         memory_execute_refused(queue_pair, target);
@@ -239,7 +239,7 @@ static void read_piece(struct memory_queue_pair *queue_pair, struct memory_queue
     if (queue_pair->stage == STAGE_START) {
         read_start(queue_pair, wqe);
     }
-    if (!memory_allows_remote(target->nic, transfer->remote_key, transfer->remote_address,
+    if (!memory_allows_remote(target, transfer->remote_key, transfer->remote_address,
                               transfer->bytes, CRPC_ACCESS_REMOTE_READ)) {
         queue_pair->stage = STAGE_START;
         memory_execute_refused(queue_pair, target);
@@ -295,7 +295,7 @@ static bool response_piece(struct memory_queue_pair *queue_pair, const struct me
     const struct nic_transfer *transfer = &wqe->transfer;
     struct memory_span piece;
 
-    if (!memory_allows_local(queue_pair->nic, transfer->local_key, transfer->local_address,
+    if (!memory_allows_local(queue_pair, transfer->local_key, transfer->local_address,
                              transfer->bytes, CRPC_ACCESS_LOCAL_WRITE)) {
         queue_pair->fabric->counters.local_errors++;
         memory_fail_oldest(queue_pair, NIC_ERROR_LOCAL);
@@ -330,7 +330,7 @@ static bool answer_again(struct memory_queue_pair *queue_pair)
         const struct memory_wqe *wqe = memory_wqe(queue_pair, number);
         const struct nic_transfer *transfer = &wqe->transfer;
         if (wqe->opcode == MEMORY_READ && wqe->status == NIC_ERROR_NONE && transfer->bytes > 0 &&
-            memory_allows_remote(target->nic, transfer->remote_key, transfer->remote_address,
+            memory_allows_remote(target, transfer->remote_key, transfer->remote_address,
                                  transfer->bytes, CRPC_ACCESS_REMOTE_READ)) {
             memcpy(wqe->payload, (const void *)(uintptr_t)transfer->remote_address,
                    transfer->bytes);

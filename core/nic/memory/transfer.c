@@ -170,10 +170,10 @@ static void write_now(struct memory_queue_pair *queue_pair, struct memory_queue_
     const struct nic_transfer *transfer = &wqe->transfer;
     const void *data = wqe->inlined ? wqe->payload : (void *)(uintptr_t)transfer->local_address;
 
-    if (!wqe->inlined && !memory_allows_local(queue_pair->nic, transfer->local_key,
+    if (!wqe->inlined && !memory_allows_local(queue_pair, transfer->local_key,
                                               transfer->local_address, transfer->bytes, 0)) {
         memory_execute_failed(queue_pair, NIC_ERROR_LOCAL);
-    } else if (!memory_allows_remote(target->nic, transfer->remote_key, transfer->remote_address,
+    } else if (!memory_allows_remote(target, transfer->remote_key, transfer->remote_address,
                                      transfer->bytes, CRPC_ACCESS_REMOTE_WRITE)) {
         memory_execute_refused(queue_pair, target);
     } else if (wqe->opcode == MEMORY_WRITE_IMMEDIATE && target->nic->receives == 0) {
@@ -190,10 +190,10 @@ static void read_now(struct memory_queue_pair *queue_pair, struct memory_queue_p
 {
     const struct nic_transfer *transfer = &wqe->transfer;
 
-    if (!memory_allows_remote(target->nic, transfer->remote_key, transfer->remote_address,
+    if (!memory_allows_remote(target, transfer->remote_key, transfer->remote_address,
                               transfer->bytes, CRPC_ACCESS_REMOTE_READ)) {
         memory_execute_refused(queue_pair, target);
-    } else if (!memory_allows_local(queue_pair->nic, transfer->local_key, transfer->local_address,
+    } else if (!memory_allows_local(queue_pair, transfer->local_key, transfer->local_address,
                                     transfer->bytes, CRPC_ACCESS_LOCAL_WRITE)) {
         memory_execute_failed(queue_pair, NIC_ERROR_LOCAL);
     } else {

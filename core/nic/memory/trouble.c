@@ -82,7 +82,7 @@ static struct memory_queue_pair *hostile_target(struct memory_fabric *fabric, ui
     if (!target || !target->open) {
         return NULL;
     }
-    if (!memory_allows_remote(target->nic, remote_key, address, bytes, access)) {
+    if (!memory_allows_remote(target, remote_key, address, bytes, access)) {
         *status = NIC_ERROR_REMOTE_ACCESS;
         memory_die(target);
         memory_settle(target);

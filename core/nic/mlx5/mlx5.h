@@ -68,11 +68,11 @@ int32_t mlx5_open(const struct nic_options *options, struct nic **result, crpc_e
 void mlx5_close(struct nic *base);
 
 /* queue_pair.c */
-struct ibv_qp *mlx5_qp_create(struct mlx5_nic *nic, uint32_t inline_bytes,
-                              struct ibv_qp_init_attr *granted);
+struct ibv_qp *mlx5_qp_create(struct mlx5_nic *nic, struct nic_domain *domain,
+                              uint32_t inline_bytes, struct ibv_qp_init_attr *granted);
 void mlx5_qp_destroy(struct mlx5_nic *nic, struct ibv_qp *qp);
-int32_t mlx5_queue_pair_create(struct nic *base, void *owner, struct nic_queue_pair **result,
-                               crpc_error *error);
+int32_t mlx5_queue_pair_create(struct nic *base, struct nic_domain *domain, void *owner,
+                               struct nic_queue_pair **result, crpc_error *error);
 void mlx5_queue_pair_destroy(struct nic_queue_pair *base);
 void mlx5_queue_pair_fail(struct nic_queue_pair *base);
 

@@ -12,8 +12,8 @@
 #include "base/error.h"
 #include "nic/mlx5/mlx5.h"
 
-struct ibv_qp *mlx5_qp_create(struct mlx5_nic *nic, uint32_t inline_bytes,
-                              struct ibv_qp_init_attr *granted)
+struct ibv_qp *mlx5_qp_create(struct mlx5_nic *nic, struct nic_domain *domain,
+                              uint32_t inline_bytes, struct ibv_qp_init_attr *granted)
 {
     /* One more than wanted: a NOP at the ring's end may take the room of one. */
     *granted = (struct ibv_qp_init_attr){
@@ -25,7 +25,7 @@ struct ibv_qp *mlx5_qp_create(struct mlx5_nic *nic, uint32_t inline_bytes,
                 .max_inline_data = inline_bytes},
         .qp_type = IBV_QPT_RC,
     };
-    return ibv_create_qp(nic->device.pd, granted);
+    return ibv_create_qp(device_pd(&nic->device, domain), granted);
 }
 
 void mlx5_qp_destroy(struct mlx5_nic *nic, struct ibv_qp *qp)
@@ -112,8 +112,8 @@ static void release(struct mlx5_nic *nic, struct mlx5_queue_pair *queue_pair, st
     free(queue_pair);
 }
 
-int32_t mlx5_queue_pair_create(struct nic *base, void *owner, struct nic_queue_pair **result,
-                               crpc_error *error)
+int32_t mlx5_queue_pair_create(struct nic *base, struct nic_domain *domain, void *owner,
+                               struct nic_queue_pair **result, crpc_error *error)
 {
     struct mlx5_nic *nic = to_mlx5_nic(base);
     struct mlx5_queue_pair *queue_pair = calloc(1, sizeof(*queue_pair));
@@ -121,7 +121,7 @@ int32_t mlx5_queue_pair_create(struct nic *base, void *owner, struct nic_queue_p
         return error_set(error, CRPC_E_NO_MEMORY, ENOMEM, "no memory for a queue pair");
     }
     struct ibv_qp_init_attr granted;
-    struct ibv_qp *qp = mlx5_qp_create(nic, base->inline_bytes_max, &granted);
+    struct ibv_qp *qp = mlx5_qp_create(nic, domain, base->inline_bytes_max, &granted);
     int os_error = qp ? find_send_queue(nic, qp, queue_pair) : errno;
     if (os_error == 0 && !device_queue_pair_init(&nic->device, &queue_pair->device, owner, qp)) {
         os_error = ENOMEM;

@@ -23,12 +23,21 @@ void test_no_receive(void **state);
 void test_flush(void **state);
 void test_destroy_pending(void **state);
 
+void test_key_of_another_domain(void **state);
+void test_read_of_another_domain(void **state);
+void test_own_memory_of_another_domain(void **state);
+void test_landing_in_another_domain(void **state);
+void test_domains_share_receives(void **state);
+
 /* Elements of an array of struct CMUnitTest. */
 #define CONTRACT_TESTS                                                                             \
     PAIR_TEST(test_write), PAIR_TEST(test_plain_write), PAIR_TEST(test_large_write),               \
         PAIR_TEST(test_read), PAIR_TEST(test_signaling), PAIR_TEST(test_plain_signaling),          \
         PAIR_TEST(test_refill), PAIR_TEST(test_arm), PAIR_TEST(test_wrong_key),                    \
         PAIR_TEST(test_access), PAIR_TEST(test_plain_access), PAIR_TEST(test_peer_gone),           \
-        PAIR_TEST(test_no_receive), PAIR_TEST(test_flush), PAIR_TEST(test_destroy_pending)
+        PAIR_TEST(test_no_receive), PAIR_TEST(test_flush), PAIR_TEST(test_destroy_pending),        \
+        PAIR_TEST(test_key_of_another_domain), PAIR_TEST(test_read_of_another_domain),             \
+        PAIR_TEST(test_own_memory_of_another_domain), PAIR_TEST(test_landing_in_another_domain),   \
+        PAIR_TEST(test_domains_share_receives)
 
 #endif

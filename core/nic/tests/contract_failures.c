@@ -97,8 +97,10 @@ void test_peer_gone(void **state)
     const struct nic_transport impatient = {.retry_timeout = 10, .retry_count = 2};
     operations->queue_pair_destroy(pair->sender);
     operations->queue_pair_destroy(pair->receiver);
-    assert_int_equal(operations->queue_pair_create(pair->near.nic, NULL, &pair->sender, NULL), 0);
-    assert_int_equal(operations->queue_pair_create(pair->far.nic, NULL, &pair->receiver, NULL), 0);
+    assert_int_equal(operations->queue_pair_create(pair->near.nic, NULL, NULL, &pair->sender, NULL),
+                     0);
+    assert_int_equal(
+        operations->queue_pair_create(pair->far.nic, NULL, NULL, &pair->receiver, NULL), 0);
     pair_connect(pair->sender, pair->receiver, &impatient);
     operations->queue_pair_destroy(pair->receiver);
     pair->receiver = NULL;
@@ -177,8 +179,8 @@ void test_destroy_pending(void **state)
     for (uint32_t round = 0; round < 50; round++) {
         struct nic_queue_pair *from, *to;
         struct nic_transfer write = pair_write(pair, 0, 0, 64, round);
-        assert_int_equal(operations->queue_pair_create(pair->near.nic, NULL, &from, NULL), 0);
-        assert_int_equal(operations->queue_pair_create(pair->far.nic, NULL, &to, NULL), 0);
+        assert_int_equal(operations->queue_pair_create(pair->near.nic, NULL, NULL, &from, NULL), 0);
+        assert_int_equal(operations->queue_pair_create(pair->far.nic, NULL, NULL, &to, NULL), 0);
         pair_connect(from, to, &transport);
         for (uint32_t i = 0; i < 3; i++) {
             operations->post_write_immediate(from, &write, NIC_POST_SIGNALED);

@@ -148,8 +148,8 @@ static void test_dmabuf(void **state)
     crpc_error error = {.struct_size = sizeof(error)};
     uint8_t seen[3000];
     int fd = make_file(16384);
-    int32_t status =
-        operations->memory_register_dmabuf(far, fd, 4096, 8192, address, access, &memory, &error);
+    int32_t status = operations->memory_register_dmabuf(far, NULL, fd, 4096, 8192, address, access,
+                                                        &memory, &error);
     if (place_pins_memory()) { /* a kernel is not deceived, and Soft-RoCE's knows no dma-bufs */
         print_message("# %s\n", error.message);
         assert_true(status == CRPC_E_UNSUPPORTED || status == CRPC_E_INVALID);
@@ -174,13 +174,13 @@ static void test_dmabuf(void **state)
     assert_memory_equal(seen, pair->source + 7, sizeof(seen));
     operations->memory_deregister(far, &memory);
 
-    assert_int_equal(
-        operations->memory_register_dmabuf(far, fd, 8192, 12288, address, access, &memory, &error),
-        CRPC_E_INVALID);
+    assert_int_equal(operations->memory_register_dmabuf(far, NULL, fd, 8192, 12288, address, access,
+                                                        &memory, &error),
+                     CRPC_E_INVALID);
     close(fd);
-    assert_int_equal(
-        operations->memory_register_dmabuf(far, fd, 0, 4096, address, access, &memory, &error),
-        CRPC_E_INVALID);
+    assert_int_equal(operations->memory_register_dmabuf(far, NULL, fd, 0, 4096, address, access,
+                                                        &memory, &error),
+                     CRPC_E_INVALID);
     print_message("# %s\n", error.message);
     assert_null(memory.driver);
 }
@@ -215,7 +215,8 @@ static void test_bad_address(void **state)
     crpc_error error = {.struct_size = sizeof(error)};
     struct nic_queue_pair *queue_pair;
     memset(address.gid, 0, sizeof(address.gid));
-    assert_int_equal(operations->queue_pair_create(pair->near.nic, NULL, &queue_pair, NULL), 0);
+    assert_int_equal(operations->queue_pair_create(pair->near.nic, NULL, NULL, &queue_pair, NULL),
+                     0);
     assert_int_equal(operations->queue_pair_connect(queue_pair, &address, &transport, &error),
                      CRPC_E_UNREACHABLE);
     print_message("# %s\n", error.message);
@@ -231,9 +232,9 @@ static void test_bad_memory(void **state)
     crpc_error error = {.struct_size = sizeof(error)};
     void *hole = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     munmap(hole, 4096);
-    assert_int_equal(
-        nic->operations->memory_register(nic, hole, 4096, CRPC_ACCESS_LOCAL_WRITE, &memory, &error),
-        CRPC_E_INVALID);
+    assert_int_equal(nic->operations->memory_register(nic, NULL, hole, 4096,
+                                                      CRPC_ACCESS_LOCAL_WRITE, &memory, &error),
+                     CRPC_E_INVALID);
     print_message("# %s\n", error.message);
     assert_null(memory.driver);
     nic->operations->memory_deregister(nic, &memory);
@@ -252,7 +253,7 @@ static int memlock_child(void)
         setresuid(65534, 65534, 65534)) {
         return 2;
     }
-    int32_t status = nic->operations->memory_register(nic, memory, sizeof(memory),
+    int32_t status = nic->operations->memory_register(nic, NULL, memory, sizeof(memory),
                                                       CRPC_ACCESS_LOCAL_WRITE, &region, &error);
     printf("# %s\n", error.message);
     fflush(stdout);

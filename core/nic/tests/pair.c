@@ -49,7 +49,8 @@ void pair_enroll(struct nic *nic, void *address, size_t bytes, uint32_t access,
                  struct nic_keys *memory)
 {
     crpc_error error = {.struct_size = sizeof(error)};
-    int32_t status = nic->operations->memory_register(nic, address, bytes, access, memory, &error);
+    int32_t status =
+        nic->operations->memory_register(nic, NULL, address, bytes, access, memory, &error);
     if (status) {
         print_error("memory_register: %d: %s\n", status, error.message);
     }
@@ -70,7 +71,8 @@ void pair_connect(struct nic_queue_pair *one, struct nic_queue_pair *other,
 static struct nic_queue_pair *create(struct nic *nic)
 {
     struct nic_queue_pair *queue_pair = NULL;
-    assert_int_equal(nic->operations->queue_pair_create(nic, NULL, &queue_pair, NULL), CRPC_OK);
+    assert_int_equal(nic->operations->queue_pair_create(nic, NULL, NULL, &queue_pair, NULL),
+                     CRPC_OK);
     return queue_pair;
 }
 

@@ -10,8 +10,8 @@
 #include "base/error.h"
 #include "nic/verbs/verbs.h"
 
-struct ibv_qp *verbs_qp_create(struct verbs_nic *nic, uint32_t inline_bytes,
-                               struct ibv_qp_init_attr *granted)
+struct ibv_qp *verbs_qp_create(struct verbs_nic *nic, struct nic_domain *domain,
+                               uint32_t inline_bytes, struct ibv_qp_init_attr *granted)
 {
     *granted = (struct ibv_qp_init_attr){
         .send_cq = nic->send.cq,
@@ -22,7 +22,7 @@ struct ibv_qp *verbs_qp_create(struct verbs_nic *nic, uint32_t inline_bytes,
                 .max_inline_data = inline_bytes},
         .qp_type = IBV_QPT_RC,
     };
-    return ibv_create_qp(nic->device.pd, granted);
+    return ibv_create_qp(device_pd(&nic->device, domain), granted);
 }
 
 static void link_chain(struct verbs_queue_pair *queue_pair)
@@ -33,8 +33,8 @@ static void link_chain(struct verbs_queue_pair *queue_pair)
     }
 }
 
-int32_t verbs_queue_pair_create(struct nic *base, void *owner, struct nic_queue_pair **result,
-                                crpc_error *error)
+int32_t verbs_queue_pair_create(struct nic *base, struct nic_domain *domain, void *owner,
+                                struct nic_queue_pair **result, crpc_error *error)
 {
     struct verbs_nic *nic = to_verbs_nic(base);
     struct verbs_queue_pair *queue_pair = calloc(1, sizeof(*queue_pair));
@@ -42,7 +42,7 @@ int32_t verbs_queue_pair_create(struct nic *base, void *owner, struct nic_queue_
         return error_set(error, CRPC_E_NO_MEMORY, ENOMEM, "no memory for a queue pair");
     }
     struct ibv_qp_init_attr granted;
-    struct ibv_qp *qp = verbs_qp_create(nic, nic->inline_bytes_wanted, &granted);
+    struct ibv_qp *qp = verbs_qp_create(nic, domain, nic->inline_bytes_wanted, &granted);
     if (!qp) {
         int os_error = errno;
         free(queue_pair);

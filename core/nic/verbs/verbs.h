@@ -59,10 +59,10 @@ int32_t verbs_open(const struct nic_options *options, struct nic **result, crpc_
 void verbs_close(struct nic *base);
 
 /* queue_pair.c */
-struct ibv_qp *verbs_qp_create(struct verbs_nic *nic, uint32_t inline_bytes,
-                               struct ibv_qp_init_attr *granted);
-int32_t verbs_queue_pair_create(struct nic *base, void *owner, struct nic_queue_pair **result,
-                                crpc_error *error);
+struct ibv_qp *verbs_qp_create(struct verbs_nic *nic, struct nic_domain *domain,
+                               uint32_t inline_bytes, struct ibv_qp_init_attr *granted);
+int32_t verbs_queue_pair_create(struct nic *base, struct nic_domain *domain, void *owner,
+                                struct nic_queue_pair **result, crpc_error *error);
 void verbs_queue_pair_destroy(struct nic_queue_pair *base);
 void verbs_queue_pair_fail(struct nic_queue_pair *base);
 

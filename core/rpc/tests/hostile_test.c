@@ -223,6 +223,38 @@ static void the_peer_can_reach_nothing_but_ring_and_mailbox(void **state)
         NIC_ERROR_REMOTE_ACCESS);
 }
 
+/* A thief: a connection whose peer uses the keys of another one. */
+static uint32_t thief(void)
+{
+    crpc_endpoint_options options = pair_options();
+    uint32_t connection = pair_connect(&pair, &options, &options);
+    return pair.endpoint[0][connection]->link.queue_pair->number;
+}
+
+static void with_the_keys_of_another_connection_nobody_reaches_it(void **state)
+{
+    (void)state;
+    const struct rpc_endpoint *victim = pair.endpoint[0][1];
+    const struct ring *ring = &victim->in.ring;
+    uint64_t mailbox = (uint64_t)(uintptr_t)ring_mailbox(ring);
+    uint8_t seen[64], before[64];
+    struct batch batch = malformed_good_requests(&pair);
+    memcpy(before, ring->address, sizeof(before));
+    assert_int_equal(memory_fabric_write(pair.fabric, thief(), (uint64_t)(uintptr_t)ring->address,
+                                         ring->memory.remote_key, 64, &batch),
+                     NIC_ERROR_REMOTE_ACCESS);
+    assert_int_equal(
+        memory_fabric_write_immediate(pair.fabric, thief(), (uint64_t)(uintptr_t)ring->address,
+                                      ring->memory.remote_key, 64, &batch, batch.immediate),
+        NIC_ERROR_REMOTE_ACCESS);
+    assert_int_equal(memory_fabric_read(pair.fabric, thief(), mailbox,
+                                        ring->mailbox_keys.remote_key, sizeof(seen), seen),
+                     NIC_ERROR_REMOTE_ACCESS);
+    assert_memory_equal(before, ring->address, sizeof(before));
+    pair_round_trip(&pair, 1);
+    assert_int_equal(victim->stats.protocol_errors, 0);
+}
+
 int main(void)
 {
     struct CMUnitTest tests[64] = {0};
@@ -242,6 +274,7 @@ int main(void)
     ADD(a_mailbox_that_grants_too_many_batches);
     ADD(a_mailbox_with_older_limits_is_no_error);
     ADD(the_peer_can_reach_nothing_but_ring_and_mailbox);
+    ADD(with_the_keys_of_another_connection_nobody_reaches_it);
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return _cmocka_run_group_tests("hostile", tests, count, NULL, NULL);
 }

@@ -68,7 +68,8 @@ static inline struct nic_keys register_memory(struct nic *nic, void *address, si
     struct nic_keys memory = {0};
     crpc_error error = {0};
 
-    if (nic->operations->memory_register(nic, address, bytes, access, &memory, &error) != CRPC_OK) {
+    if (nic->operations->memory_register(nic, NULL, address, bytes, access, &memory, &error) !=
+        CRPC_OK) {
         fail_msg("register: %s", error.message);
     }
     return memory;
@@ -79,7 +80,7 @@ static inline struct nic_queue_pair *create_queue_pair(struct nic *nic)
     struct nic_queue_pair *queue_pair = NULL;
     crpc_error error = {0};
 
-    if (nic->operations->queue_pair_create(nic, nic, &queue_pair, &error) != CRPC_OK) {
+    if (nic->operations->queue_pair_create(nic, NULL, nic, &queue_pair, &error) != CRPC_OK) {
         fail_msg("create: %s", error.message);
     }
     return queue_pair;

@@ -184,7 +184,8 @@ static void numbers_are_reused_if_wanted(void **state)
     OPERATIONS->queue_pair_destroy(second);
     assert_int_equal(create_queue_pair(nic)->number, 2);
     assert_int_equal(create_queue_pair(nic)->number, 0xffffff);
-    assert_int_equal(OPERATIONS->queue_pair_create(nic, NULL, &first, NULL), CRPC_E_NO_RESOURCE);
+    assert_int_equal(OPERATIONS->queue_pair_create(nic, NULL, NULL, &first, NULL),
+                     CRPC_E_NO_RESOURCE);
     assert_int_equal(memory_fabric_counters(fabric)->queue_pairs, 2);
     memory_fabric_destroy(fabric);
 }
@@ -258,14 +259,15 @@ static void registration_refuses_nonsense(void **state)
     uint8_t bytes[8];
 
     (void)state;
-    assert_int_equal(OPERATIONS->memory_register(nic, bytes, 0, 0, &memory, NULL), CRPC_E_INVALID);
-    assert_int_equal(OPERATIONS->memory_register(nic, bytes, SIZE_MAX, 0, &memory, NULL),
+    assert_int_equal(OPERATIONS->memory_register(nic, NULL, bytes, 0, 0, &memory, NULL),
+                     CRPC_E_INVALID);
+    assert_int_equal(OPERATIONS->memory_register(nic, NULL, bytes, SIZE_MAX, 0, &memory, NULL),
                      CRPC_E_INVALID);
     assert_int_equal(
-        OPERATIONS->memory_register(nic, bytes, 8, CRPC_ACCESS_REMOTE_WRITE, &memory, NULL),
+        OPERATIONS->memory_register(nic, NULL, bytes, 8, CRPC_ACCESS_REMOTE_WRITE, &memory, NULL),
         CRPC_E_INVALID);
     assert_int_equal(
-        OPERATIONS->memory_register(nic, bytes, 8, CRPC_ACCESS_REMOTE_ATOMIC, &memory, NULL),
+        OPERATIONS->memory_register(nic, NULL, bytes, 8, CRPC_ACCESS_REMOTE_ATOMIC, &memory, NULL),
         CRPC_E_INVALID);
     assert_int_equal(memory_fabric_counters(fabric)->regions, 0);
     memory_fabric_destroy(fabric);
@@ -289,8 +291,8 @@ static void a_mapped_file_is_a_dmabuf(void **state)
     mapped = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     assert_ptr_not_equal(mapped, MAP_FAILED);
     address = (uintptr_t)mapped + 4096;
-    assert_int_equal(OPERATIONS->memory_register_dmabuf(f->b.nic, fd, 4096, 4096, address, access,
-                                                        &memory, NULL),
+    assert_int_equal(OPERATIONS->memory_register_dmabuf(f->b.nic, NULL, fd, 4096, 4096, address,
+                                                        access, &memory, NULL),
                      CRPC_OK);
     fill(f->a.source, 100, 5);
     transfer.remote_address = address;
@@ -322,15 +324,18 @@ static void nonsense_is_no_dmabuf(void **state)
     (void)state;
     assert_int_equal(ftruncate(fd, 8192), 0);
     assert_int_equal(
-        OPERATIONS->memory_register_dmabuf(nic, fd, 4096, 4097, 4096, 0, &memory, NULL),
+        OPERATIONS->memory_register_dmabuf(nic, NULL, fd, 4096, 4097, 4096, 0, &memory, NULL),
         CRPC_E_INVALID);
-    assert_int_equal(OPERATIONS->memory_register_dmabuf(nic, fd, 8193, 1, 4096, 0, &memory, NULL),
-                     CRPC_E_INVALID);
-    assert_int_equal(OPERATIONS->memory_register_dmabuf(nic, fd, 0, 0, 4096, 0, &memory, NULL),
-                     CRPC_E_INVALID);
+    assert_int_equal(
+        OPERATIONS->memory_register_dmabuf(nic, NULL, fd, 8193, 1, 4096, 0, &memory, NULL),
+        CRPC_E_INVALID);
+    assert_int_equal(
+        OPERATIONS->memory_register_dmabuf(nic, NULL, fd, 0, 0, 4096, 0, &memory, NULL),
+        CRPC_E_INVALID);
     close(fd);
-    assert_int_equal(OPERATIONS->memory_register_dmabuf(nic, fd, 0, 4096, 4096, 0, &memory, NULL),
-                     CRPC_E_INVALID);
+    assert_int_equal(
+        OPERATIONS->memory_register_dmabuf(nic, NULL, fd, 0, 4096, 4096, 0, &memory, NULL),
+        CRPC_E_INVALID);
     assert_int_equal(memory_fabric_counters(fabric)->regions, 0);
     memory_fabric_destroy(fabric);
 }
@@ -357,13 +362,13 @@ static void the_nth_call_fails_once(void **state)
     assert_int_equal(memory_nic_open(fabric, &options, &nic, &error), CRPC_OK);
 
     memory_fabric_set_failures(fabric, MEMORY_FAIL_REGISTER, 2, CRPC_E_NO_RESOURCE);
-    assert_int_equal(OPERATIONS->memory_register(nic, bytes, 8, 0, &memory, &error), CRPC_OK);
-    assert_int_equal(OPERATIONS->memory_register(nic, bytes, 8, 0, &memory, &error),
+    assert_int_equal(OPERATIONS->memory_register(nic, NULL, bytes, 8, 0, &memory, &error), CRPC_OK);
+    assert_int_equal(OPERATIONS->memory_register(nic, NULL, bytes, 8, 0, &memory, &error),
                      CRPC_E_NO_RESOURCE);
-    assert_int_equal(OPERATIONS->memory_register(nic, bytes, 8, 0, &memory, &error), CRPC_OK);
+    assert_int_equal(OPERATIONS->memory_register(nic, NULL, bytes, 8, 0, &memory, &error), CRPC_OK);
 
     memory_fabric_set_failures(fabric, MEMORY_FAIL_CREATE, 1, CRPC_E_NO_MEMORY);
-    assert_int_equal(OPERATIONS->queue_pair_create(nic, NULL, &queue_pair, &error),
+    assert_int_equal(OPERATIONS->queue_pair_create(nic, NULL, NULL, &queue_pair, &error),
                      CRPC_E_NO_MEMORY);
     queue_pair = create_queue_pair(nic);
     memory_fabric_set_failures(fabric, MEMORY_FAIL_CONNECT, 1, CRPC_E_SYSTEM);

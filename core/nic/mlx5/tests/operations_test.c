@@ -63,9 +63,10 @@ static void side_open(struct side *side, uint32_t driver)
     pair_enroll(side->inbox.nic, memory, 2 * BYTES,
                 CRPC_ACCESS_LOCAL_WRITE | CRPC_ACCESS_REMOTE_WRITE | CRPC_ACCESS_REMOTE_READ,
                 &side->memory);
-    assert_int_equal(operations->queue_pair_create(side->inbox.nic, NULL, &side->sender, NULL), 0);
-    assert_int_equal(operations->queue_pair_create(side->inbox.nic, NULL, &side->receiver, NULL),
-                     0);
+    assert_int_equal(
+        operations->queue_pair_create(side->inbox.nic, NULL, NULL, &side->sender, NULL), 0);
+    assert_int_equal(
+        operations->queue_pair_create(side->inbox.nic, NULL, NULL, &side->receiver, NULL), 0);
     pair_connect(side->sender, side->receiver, &transport);
 }
 

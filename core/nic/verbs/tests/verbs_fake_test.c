@@ -194,7 +194,8 @@ static struct nic_queue_pair *create(struct verbs_nic *nic, uint32_t number)
 {
     struct nic_queue_pair *queue_pair;
     fake.next_number = number;
-    assert_int_equal(verbs_queue_pair_create(&nic->device.base, NULL, &queue_pair, NULL), CRPC_OK);
+    assert_int_equal(verbs_queue_pair_create(&nic->device.base, NULL, NULL, &queue_pair, NULL),
+                     CRPC_OK);
     assert_int_equal(queue_pair->number, number);
     return queue_pair;
 }
