@@ -99,6 +99,7 @@ struct rpc_out {
     bool batch_wants_completion;
     bool refused_for_limit;    /* an op got CRPC_E_AGAIN because of the peer's request limit */
     uint64_t request_produced; /* charges of all requests written */
+    uint64_t request_sent;     /* of those in batches that were sent */
     uint64_t request_limit;    /* the peer's, as last known */
     uint64_t batches_sent;
     uint64_t batch_limit; /* the peer's, as last known */

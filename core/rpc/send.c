@@ -358,6 +358,7 @@ static void send_batch(struct rpc_endpoint *endpoint)
     }
     endpoint->out.batch_messages = 0;
     endpoint->out.batch_wants_completion = false;
+    endpoint->out.request_sent = endpoint->out.request_produced;
     endpoint->leave = fin ? LEAVE_SAID : endpoint->leave;
     endpoint->out.batches_sent++;
     endpoint->stats.batches_sent++;
@@ -411,8 +412,9 @@ void endpoint_flush(struct rpc_endpoint *endpoint)
 bool endpoint_merge_limits(struct rpc_endpoint *endpoint, uint64_t request_limit,
                            uint64_t batch_limit)
 {
-    /* A peer can only grant what it has consumed of what we sent, plus its share or window. */
-    if (unlikely(request_limit > endpoint->out.request_produced + endpoint->peer.request_bytes ||
+    /* A peer can only grant what it has consumed of what we sent, plus its share or window. A grant
+     * for requests that are still in the staging ring would let it overflow. */
+    if (unlikely(request_limit > endpoint->out.request_sent + endpoint->peer.request_bytes ||
                  batch_limit > endpoint->out.batches_sent + endpoint->peer.batch_window)) {
         return false;
     }
