@@ -646,8 +646,9 @@ typedef struct crpc_listener_info {
     uint32_t port;
     uint64_t user_data;
     char address[64];  /* "192.0.2.1:47110" */
-    uint64_t requests; /* connection requests that have arrived */
-    uint64_t refused;  /* those that the library refused: wrong version, malformed, no room */
+    uint64_t requests; /* connection requests that have arrived, refused ones included */
+    uint64_t refused;  /* those that the library refused: wrong version, malformed, no room, backlog
+                          full, over another device */
 } crpc_listener_info;
 
 /* Describes a listener. Returns CRPC_OK; CRPC_E_INVALID, CRPC_E_STALE. */

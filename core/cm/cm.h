@@ -95,6 +95,9 @@ void cm_destroy(struct cm_identifier *identifier);
 /* Write an address, e.g. "192.0.2.1:7471" or "[2001:db8::1]:7471". */
 void cm_local_address(const struct cm_identifier *identifier, char *text, size_t bytes);
 void cm_peer_address(const struct cm_identifier *identifier, char *text, size_t bytes);
+/* Returns how many requests a listener has refused that the owner never hears of: those that came
+ * while its backlog was full, or over another device. */
+uint64_t cm_turned_away(const struct cm_identifier *listener);
 uint16_t cm_local_port(const struct cm_identifier *identifier);
 
 #endif

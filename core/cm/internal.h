@@ -68,8 +68,9 @@ struct cm_identifier {
     struct list work_link;
     uint8_t read_depth_out; /* passive: lowered to what the peer supports */
     uint8_t read_depth_in;
-    uint32_t backlog; /* listener */
-    uint32_t waiting; /* listener: requests in the queue; under the mutex */
+    uint32_t backlog;     /* listener */
+    uint32_t waiting;     /* listener: requests in the queue; under the mutex */
+    uint64_t turned_away; /* listener: requests that never came to the queue; under the mutex */
 
     /* connect, until ROUTED */
     struct address_name name;
@@ -99,6 +100,9 @@ void cm_queue_spare(struct cm *cm, struct cm_identifier *subject);
 /* Returns the event of the spare, with kind and identifier set and the rest zero. */
 struct cm_event *cm_spare_event(struct cm *cm, enum cm_event_kind kind,
                                 struct cm_identifier *identifier);
+/* Copies private data to an event. The kernel hands on up to 255 bytes; what no hello or rejection
+ * can fill is left out. */
+void cm_event_set_private(struct cm_event *event, const void *data, uint32_t bytes);
 /* Moves the queued events of a dying identifier from the queue to `purged`. */
 void cm_queue_purge(struct cm *cm, const struct cm_identifier *subject, struct list *purged);
 
@@ -116,7 +120,6 @@ bool cm_same_port(const struct cm *cm, const struct rdma_cm_id *id);
 /* request.c: called by the cm thread */
 void cm_incoming(struct cm_identifier *listener, struct rdma_cm_id *id,
                  const struct rdma_conn_param *parameters);
-void cm_turn_away(struct rdma_cm_id *id, uint32_t reason);
 
 /* identifier.c */
 struct cm_identifier *cm_identifier_new(struct cm *cm, void *owner);

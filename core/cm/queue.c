@@ -1,6 +1,7 @@
 /* queue.c: the queue from the cm thread to the owner. Its length is an atomic of its own, so that
  * an owner who polls all the time pays one load while nothing happens. */
 #include <stdlib.h>
+#include <string.h>
 #include <sys/eventfd.h>
 
 #include "cm/internal.h"
@@ -13,6 +14,12 @@ struct cm_event *cm_spare_event(struct cm *cm, enum cm_event_kind kind,
     *event = (struct cm_event){.kind = kind, .identifier = identifier};
     event->error.struct_size = sizeof(event->error);
     return event;
+}
+
+void cm_event_set_private(struct cm_event *event, const void *data, uint32_t bytes)
+{
+    event->private_bytes = bytes < CM_PRIVATE_BYTES_MAX ? bytes : CM_PRIVATE_BYTES_MAX;
+    memcpy(event->private_data, data, event->private_bytes);
 }
 
 /* Under the mutex. */

@@ -4,16 +4,25 @@
  * in at this nic's port can be served. librdmacm takes requests from the kernel as they come, so
  * the backlog is kept here.
  */
-#include <string.h>
-
 #include "cm/internal.h"
 
-void cm_turn_away(struct rdma_cm_id *id, uint32_t reason)
+static void turn_away(struct cm_identifier *listener, struct rdma_cm_id *id, uint32_t reason)
 {
     uint8_t refusal[REFUSAL_BYTES];
+    pthread_mutex_lock(&listener->cm->mutex);
+    listener->turned_away++;
+    pthread_mutex_unlock(&listener->cm->mutex);
     cm_refusal_write(refusal, reason);
     rdma_reject(id, refusal, sizeof(refusal));
     rdma_destroy_id(id);
+}
+
+uint64_t cm_turned_away(const struct cm_identifier *listener)
+{
+    pthread_mutex_lock(&listener->cm->mutex);
+    uint64_t count = listener->turned_away;
+    pthread_mutex_unlock(&listener->cm->mutex);
+    return count;
 }
 
 static bool backlog_full(struct cm_identifier *listener)
@@ -34,12 +43,12 @@ void cm_incoming(struct cm_identifier *listener, struct rdma_cm_id *id,
 {
     struct cm *cm = listener->cm;
     if (!cm_same_port(cm, id)) {
-        cm_turn_away(id, REFUSAL_OTHER_DEVICE);
+        turn_away(listener, id, REFUSAL_OTHER_DEVICE);
         return;
     }
     struct cm_identifier *identifier = backlog_full(listener) ? NULL : cm_identifier_new(cm, NULL);
     if (!identifier) {
-        cm_turn_away(id, REFUSAL_BACKLOG_FULL);
+        turn_away(listener, id, REFUSAL_BACKLOG_FULL);
         return;
     }
     identifier->id = id;
@@ -50,7 +59,6 @@ void cm_incoming(struct cm_identifier *listener, struct rdma_cm_id *id,
     cm_note_addresses(identifier);
 
     struct cm_event *event = cm_spare_event(cm, CM_EVENT_CONNECT_REQUEST, identifier);
-    event->private_bytes = parameters->private_data_len;
-    memcpy(event->private_data, parameters->private_data, parameters->private_data_len);
+    cm_event_set_private(event, parameters->private_data, parameters->private_data_len);
     cm_queue_spare(cm, listener);
 }

@@ -93,9 +93,7 @@ static bool work_step(struct cm *cm)
 static void tell(struct cm_identifier *identifier, enum cm_event_kind kind, const struct seen *seen)
 {
     struct cm_event *event = cm_spare_event(identifier->cm, kind, identifier);
-    uint32_t bytes = seen->parameters.private_data_len;
-    event->private_bytes = bytes < CM_PRIVATE_BYTES_MAX ? bytes : CM_PRIVATE_BYTES_MAX;
-    memcpy(event->private_data, seen->private_data, event->private_bytes);
+    cm_event_set_private(event, seen->private_data, seen->parameters.private_data_len);
     cm_queue_spare(identifier->cm, identifier);
 }
 
@@ -125,8 +123,7 @@ static void tell_rejected(struct cm_identifier *identifier, const struct seen *s
     bytes = bytes < CM_PRIVATE_BYTES_MAX ? bytes : CM_PRIVATE_BYTES_MAX;
     if (cm_reject_error(identifier->target, seen->status, seen->private_data, bytes,
                         &event->error)) {
-        event->private_bytes = bytes;
-        memcpy(event->private_data, seen->private_data, bytes);
+        cm_event_set_private(event, seen->private_data, bytes);
     }
     cm_queue_spare(identifier->cm, identifier);
 }

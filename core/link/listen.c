@@ -64,10 +64,11 @@ uint64_t link_listener_handle(const struct link_listener *listener)
 
 void link_listener_info(const struct link_listener *listener, crpc_listener_info *info)
 {
+    uint64_t turned_away = cm_turned_away(listener->identifier);
     *info = (crpc_listener_info){.port = cm_local_port(listener->identifier),
                                  .user_data = listener->user_data,
-                                 .requests = listener->requests,
-                                 .refused = listener->refused};
+                                 .requests = listener->requests + turned_away,
+                                 .refused = listener->refused + turned_away};
     cm_local_address(listener->identifier, info->address, sizeof(info->address));
 }
 

@@ -147,10 +147,49 @@ static void a_request_that_is_closed_is_refused(void **state)
     close_both();
 }
 
+static int count_refused(void)
+{
+    int count = 0;
+    for (int i = 0; i < REQUESTS; i++) {
+        crpc_error error = {.struct_size = sizeof(error)};
+        assert_int_equal(crpc_endpoint_get_error(calling, callers[i], &error), CRPC_OK);
+        assert_true(error.status == CRPC_OK || error.status == CRPC_E_REFUSED);
+        count += error.status == CRPC_E_REFUSED;
+    }
+    return count;
+}
+
+/* One waits in the queue to the application, which looks away; the others find the backlog full. */
+static void refused_requests_are_counted(void **state)
+{
+    (void)state;
+    const crpc_listener_options options = {.struct_size = sizeof(options), .backlog = 1};
+    crpc_error error = {.struct_size = sizeof(error)};
+    crpc_listener_info info = {.struct_size = sizeof(info)};
+    time_t end = time(NULL) + 60;
+    pause_us = 0;
+    open_both();
+    assert_int_equal(crpc_listener_close(serving, listener), CRPC_OK);
+    assert_int_equal(crpc_listener_open(serving, address, &options, &listener, &error), CRPC_OK);
+    connect_all();
+    while (count_refused() < REQUESTS - 1) {
+        crpc_completion unused;
+        assert_true(time(NULL) < end);
+        crpc_poll(calling, &unused, 1);
+        usleep(1000);
+    }
+    poll_both_until(serving, CRPC_COMPLETION_CONNECT_REQUEST);
+    assert_int_equal(crpc_listener_get_info(serving, listener, &info), CRPC_OK);
+    assert_in_range(info.refused, REQUESTS - 1, UINT32_MAX); /* late answers are asked for again */
+    assert_int_equal(info.requests, info.refused + 1);
+    close_both();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_request_that_is_closed_is_refused),
+        cmocka_unit_test(refused_requests_are_counted),
         cmocka_unit_test(a_listener_is_closed_over_requests_that_were_given_up),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);

@@ -94,6 +94,29 @@ static void test_order(void **state)
     }
 }
 
+/* The length of private data is a byte on the wire, so the kernel may hand on more than an event
+ * holds. */
+static void test_long_private_data(void **state)
+{
+    struct fixture *fixture = *state;
+    struct cm *cm = &fixture->cm;
+    struct cm_event event;
+    uint8_t data[255];
+    for (size_t i = 0; i < sizeof(data); i++) {
+        data[i] = (uint8_t)(i + 1);
+    }
+    for (uint32_t bytes = 0; bytes <= sizeof(data); bytes++) {
+        uint32_t kept = bytes < CM_PRIVATE_BYTES_MAX ? bytes : CM_PRIVATE_BYTES_MAX;
+        const crpc_error untouched = {.struct_size = sizeof(untouched)};
+        cm_event_set_private(prepare(cm, CM_EVENT_CONNECT_REQUEST), data, bytes);
+        cm_queue_spare(cm, &fixture->one);
+        assert_true(cm_event_take(cm, &event));
+        assert_int_equal(event.private_bytes, kept);
+        assert_memory_equal(event.private_data, data, kept);
+        assert_memory_equal(&event.error, &untouched, sizeof(untouched)); /* it lies behind them */
+    }
+}
+
 /* What a listener has waiting is counted for its backlog. */
 static void test_waiting(void **state)
 {
@@ -158,6 +181,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_order, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_waiting, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_long_private_data, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_purge, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_forget, set_up, tear_down),
     };

@@ -37,6 +37,7 @@ NEVER(void, cm_disconnect, (struct cm_identifier * identifier))
 NEVER(void, cm_own, (struct cm_identifier * identifier, void *owner))
 NEVER(void, cm_local_address, (const struct cm_identifier *identifier, char *text, size_t bytes))
 NEVER(void, cm_peer_address, (const struct cm_identifier *identifier, char *text, size_t bytes))
+NEVER(uint64_t, cm_turned_away, (const struct cm_identifier *listener))
 NEVER(uint16_t, cm_local_port, (const struct cm_identifier *identifier))
 
 /* Except this: NULL is allowed. */
