@@ -170,22 +170,30 @@ static void take_link_event(struct link *link, const struct cm_event *event)
     }
 }
 
+static void take_event(struct link_group *group, const struct cm_event *event)
+{
+    switch (event->kind) {
+    case CM_EVENT_CONNECT_REQUEST:
+        link_take_request(event->owner, event);
+        break;
+    case CM_EVENT_QUEUE_PAIR:
+    case CM_EVENT_PORT_ACTIVE:
+    case CM_EVENT_PORT_DOWN:
+    case CM_EVENT_DEVICE_FATAL:
+        group->service->device_event(group, event);
+        break;
+    default:
+        take_link_event(event->owner, event);
+    }
+}
+
 void link_take_cm_events(struct link_group *group)
 {
     struct cm_event event;
-    while (cm_event_take(group->cm, &event)) {
-        switch (event.kind) {
-        case CM_EVENT_CONNECT_REQUEST:
-            link_take_request(event.owner, &event);
-            break;
-        case CM_EVENT_QUEUE_PAIR:
-        case CM_EVENT_PORT_ACTIVE:
-        case CM_EVENT_PORT_DOWN:
-        case CM_EVENT_DEVICE_FATAL:
-            group->service->device_event(group, &event);
-            break;
-        default:
-            take_link_event(event.owner, &event);
-        }
+    for (uint32_t i = 0;
+         i < LINK_CM_EVENTS_A_POLL && group->device_event_count < LINK_DEVICE_EVENTS_MAX &&
+         cm_event_take(group->cm, &event);
+         i++) {
+        take_event(group, &event);
     }
 }

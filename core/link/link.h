@@ -109,6 +109,8 @@ struct link_service {
 
 #define LINK_CANCELS_MAX 256u
 #define LINK_DEVICE_EVENTS_MAX 16u
+/* Events of rdma_cm that a poll takes at most. Each costs system calls, and strangers cause them. */
+#define LINK_CM_EVENTS_A_POLL 32u
 
 struct link_cancel {
     uint64_t handle;
@@ -308,7 +310,11 @@ void link_report(struct link *link, uint32_t events);
 /* Reports the events of the device and of the links. Each poll calls it twice, so that CONNECTED
  * comes before the first completion of its link and DISCONNECTED after the last. */
 void link_emit_events_now(struct link_group *group, struct output *output);
+/* Reports an event of the device. Each event of cm causes one at most: link_take_cm_events takes it
+ * only if there is room, so none is lost. */
 void link_device_event(struct link_group *group, int32_t status);
+/* Takes up to LINK_CM_EVENTS_A_POLL events, and fewer if the events of the device have to be reported
+ * first. While some are left, link_something_waits says so. */
 void link_take_cm_events(struct link_group *group);
 void link_expire_now(struct link_group *group);
 

@@ -1,0 +1,76 @@
+/* rig.h: a group of links of a service that does nothing, on an rdma_cm that does what the test says.
+ * Events come when the test queues them, and time passes when the test says so.
+ */
+#ifndef CORE_LINK_TESTS_RIG_H
+#define CORE_LINK_TESTS_RIG_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "link/link.h"
+
+#define RIG_EVENTS_MAX 1024u
+#define RIG_COMPLETIONS 64u
+#define RIG_CONNECT_TIMEOUT_NS UINT64_C(5000000000)
+
+/* What an identifier was asked to do. */
+struct cm_identifier {
+    struct cm *cm;
+    void *owner;
+    uint32_t accepts;
+    uint32_t rejects;
+    uint32_t disconnects;
+};
+
+struct cm {
+    struct cm_event events[RIG_EVENTS_MAX]; /* from head to tail - 1 */
+    uint32_t head;
+    uint32_t tail;
+    uint32_t identifiers;
+    uint32_t rejects;
+};
+
+/* The link of the service. */
+struct thing {
+    struct link link;
+    uint32_t probes;
+    bool awaits; /* something of its peer */
+};
+
+struct rig {
+    struct cm cm;
+    struct handles handles;
+    struct log log;
+    uint64_t clock_ns;
+    struct link_group group;
+    struct link_listener *listener;
+    struct cm_identifier *listening;       /* the listener's */
+    crpc_completion seen[RIG_COMPLETIONS]; /* by the last poll */
+    uint32_t seen_count;
+};
+
+/* For cmocka_unit_test_setup_teardown; *state is a struct rig with a listener. rig_close fails the
+ * test if an identifier is left. */
+int rig_open(void **state);
+int rig_close(void **state);
+
+/* What links are accepted with. keepalive_ns is for ever, unless a test changes it. */
+struct link_options rig_options(void);
+
+/* Queues an event of an identifier; NULL for events of the device. */
+void rig_event(struct rig *rig, enum cm_event_kind kind, struct cm_identifier *identifier);
+/* Queues the request of a stranger with a good hello. Returns its identifier. */
+struct cm_identifier *rig_request(struct rig *rig);
+
+/* Polls once, as engines do. Returns how many completions came. */
+uint32_t rig_poll(struct rig *rig, uint32_t capacity);
+/* The next completion is a connect request. Returns its link. */
+struct thing *rig_take_request(struct rig *rig);
+/* A connected link whose peer came to the listener. */
+struct thing *rig_connect(struct rig *rig, const struct link_options *options);
+
+#endif
