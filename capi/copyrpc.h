@@ -517,14 +517,17 @@ CRPC_API int32_t crpc_endpoint_connect(crpc_context *context, const char *addres
 /* Accepts the endpoint of a CRPC_COMPLETION_CONNECT_REQUEST. crpc_endpoint_get_info shows the
  * peer's address and token. `options` may be NULL; its token is ignored.
  * Returns CRPC_OK, and one CRPC_COMPLETION_CONNECTED follows; CRPC_E_STATE (there is no request, or
- * the peer has given up: close the endpoint); CRPC_E_STALE; the errors of crpc_endpoint_connect,
- * after which the request can still be accepted or rejected. */
+ * the peer has given up); CRPC_E_STALE; the errors of crpc_endpoint_connect, after which the request
+ * can still be accepted or rejected. A peer that gives up is not reported: an accept that comes too
+ * late fails with CRPC_E_STATE or CRPC_E_DISCONNECTED. The handle stays, and counts for the backlog,
+ * until the request is rejected or closed. */
 CRPC_API int32_t crpc_endpoint_accept(crpc_context *context, crpc_endpoint endpoint,
                                       const crpc_endpoint_options *options, crpc_error *error);
 
 /* Rejects the endpoint of a CRPC_COMPLETION_CONNECT_REQUEST, and closes its handle. The peer's
  * connect ends with CRPC_E_REFUSED, and its error message contains `reason`, which may be any
- * number. Returns CRPC_OK; CRPC_E_STATE (as crpc_endpoint_accept); CRPC_E_STALE. */
+ * number. If the peer has given up, only the handle is closed. Returns CRPC_OK; CRPC_E_STATE (there
+ * is no request: it was accepted, or is none); CRPC_E_STALE. */
 CRPC_API int32_t crpc_endpoint_reject(crpc_context *context, crpc_endpoint endpoint,
                                       uint32_t reason);
 

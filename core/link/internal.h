@@ -14,7 +14,7 @@ struct link_listener {
     uint64_t requests;
     uint64_t refused;
     uint32_t backlog;
-    uint32_t waiting; /* its links in state REQUESTED */
+    uint32_t waiting; /* its links; those whose peers gave up hold a handle, too, until they end */
     struct list all_link;
 };
 

@@ -138,9 +138,9 @@ void link_lost(struct link *link, const crpc_error *given)
     }
     switch (link->state) {
     case CRPC_STATE_REQUESTED: /* the peer gave up waiting: accept will say so */
-        link->listener->waiting--;
         cm_destroy(link->identifier);
         link->identifier = NULL;
+        link->given_up = true;
         link->error = error;
         link->state = CRPC_STATE_DISCONNECTED;
         break;
@@ -237,7 +237,7 @@ static void close_link(struct link *link, uint32_t reason)
 
 int32_t link_reject(struct link *link, uint32_t reason)
 {
-    if (link->state != CRPC_STATE_REQUESTED) {
+    if (link->state != CRPC_STATE_REQUESTED && !link->given_up) {
         return CRPC_E_STATE;
     }
     close_link(link, reason);

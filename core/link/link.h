@@ -205,6 +205,8 @@ struct link {
     bool failing; /* the link has failed or ended */
     bool closed;  /* the application has closed it; no more events */
     bool refused; /* an op got CRPC_E_AGAIN; LINK_EVENT_ROOM must follow */
+    /* The peer did, while the link waited to be accepted or rejected. */
+    bool given_up;
     struct list event_link;
     struct list all_link;
     struct wheel_timer life_timer; /* connect timeout, keepalive or leave timeout */
@@ -275,7 +277,8 @@ void link_violated(struct link *link, const char *format, ...)
 void link_over(struct link *link);
 
 int32_t link_disconnect(struct link *link, uint64_t timeout_ns);
-/* The body of crpc_KIND_reject: closes a connect request, and tells the peer the reason. */
+/* The body of crpc_KIND_reject: closes a connect request, and tells the peer the reason, unless it
+ * has given up. */
 int32_t link_reject(struct link *link, uint32_t reason);
 /* Ends a link and makes its handle stale. A connect request is rejected with reason 0. */
 void link_close(struct link *link);

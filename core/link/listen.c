@@ -128,8 +128,8 @@ void link_take_request(struct link_listener *listener, const struct cm_event *ev
 
 void link_forget_listener(struct link *link)
 {
-    if (link->state == CRPC_STATE_REQUESTED) {
+    if (link->listener) {
         link->listener->waiting--;
+        link->listener = NULL;
     }
-    link->listener = NULL;
 }
