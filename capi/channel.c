@@ -33,7 +33,7 @@ static void fill_defaults(crpc_channel_options *options, uint32_t rails)
 
 static int32_t check_ranges(const crpc_channel_options *options, crpc_error *error)
 {
-    if (options->flags != 0) {
+    if (options->flags != 0 || options->reserved != 0) {
         return error_set(error, CRPC_E_INVALID, 0, "reserved bits of crpc_channel_options are set");
     }
     if (options->slots > CRPC_CHANNEL_SLOTS_MAX) {
@@ -51,7 +51,7 @@ static int32_t check_ranges(const crpc_channel_options *options, crpc_error *err
                          CRPC_CHANNEL_QUEUE_PAIRS_MAX);
     }
     return options_check_connection(options->retry_timeout, options->retry_count,
-                                    options->token_bytes, error);
+                                    options->token_bytes, options->key_bytes, error);
 }
 
 static int32_t check_share(uint32_t rail0_share, crpc_error *error)

@@ -82,6 +82,7 @@ CRPC_API uint32_t crpc_version(void);
 #define CRPC_E_INTERRUPTED -23  /* a signal arrived while waiting */
 #define CRPC_E_STATE -24        /* the present state of the object does not allow it */
 #define CRPC_E_TRUNCATED -25    /* the message was longer than the receive buffer */
+#define CRPC_E_KEY -26          /* the peer has another key, or one side has none */
 
 /* Gives the name of a status. Returns a static string: "CRPC_E_TIMEOUT" for CRPC_E_TIMEOUT,
  * "CRPC_OK" for every status >= 0, and "CRPC_E_?" for a status that this version does not know. */
@@ -467,6 +468,8 @@ CRPC_API int32_t crpc_abort(crpc_context *context, crpc_endpoint endpoint);
 /* ---- Endpoint: one connection to one peer ---------------------------------------------------- */
 
 #define CRPC_TOKEN_BYTES_MAX 16
+#define CRPC_KEY_BYTES_MIN 16
+#define CRPC_KEY_BYTES_MAX 64
 
 #define CRPC_ENDPOINT_CALL_ONLY 0x1u  /* flag: accepts no requests; the whole ring is for replies */
 #define CRPC_ENDPOINT_SERVE_ONLY 0x2u /* flag: makes no calls; the whole ring is for requests */
@@ -499,6 +502,13 @@ typedef struct crpc_endpoint_options {
     uint32_t token_bytes; /* length of `token`, 0 to 16 */
     uint8_t token[16];    /* connect, blob: the peer's crpc_endpoint_info shows it */
     uint32_t reserved;
+    uint32_t key_bytes; /* length of `key`: 0 = none, or 16 to 64 */
+    /* A secret that both sides have. Each proves to the other that it knows the key before anything
+     * else is sent, and before either can reach the other's memory. The key itself is never sent.
+     * A connection fails with CRPC_E_KEY if the keys differ, or if one side has none. An accepting
+     * application can choose the key by the peer's token. docs/wire.md, "Keys". */
+    uint8_t key[64];
+    uint32_t reserved2;
 } crpc_endpoint_options;
 
 /* Starts to connect to `address`: "host:port", "192.0.2.1:port" or "[2001:db8::1]:port". Names are
@@ -507,8 +517,8 @@ typedef struct crpc_endpoint_options {
  * Returns CRPC_OK and sets *endpoint; CRPC_E_INVALID, CRPC_E_NO_RESOURCE, CRPC_E_MEMLOCK,
  * CRPC_E_NO_MEMORY, CRPC_E_UNSUPPORTED (no rdma_cm), CRPC_E_SYSTEM. After CRPC_OK, one
  * CRPC_COMPLETION_CONNECTED follows. Its status is CRPC_OK, one of the errors above,
- * CRPC_E_TIMEOUT, CRPC_E_REFUSED, CRPC_E_UNREACHABLE, CRPC_E_VERSION, CRPC_E_PROTOCOL,
- * CRPC_E_DISCONNECTED (the peer gave up) or CRPC_E_NO_DEVICE (the route leads through another
+ * CRPC_E_TIMEOUT, CRPC_E_REFUSED, CRPC_E_KEY, CRPC_E_UNREACHABLE, CRPC_E_VERSION,
+ * CRPC_E_PROTOCOL, CRPC_E_DISCONNECTED (the peer gave up) or CRPC_E_NO_DEVICE (the route leads through another
  * device); crpc_endpoint_get_error gives the details. */
 CRPC_API int32_t crpc_endpoint_connect(crpc_context *context, const char *address,
                                        const crpc_endpoint_options *options,
@@ -549,10 +559,10 @@ CRPC_API int32_t crpc_endpoint_blob(crpc_context *context, const crpc_endpoint_o
  * may be too short, the applications must first tell each other that they have joined. May block
  * while the system looks up the peer's address on the network (ARP).
  * Returns CRPC_OK, and one CRPC_COMPLETION_CONNECTED follows; CRPC_E_INVALID (also: the endpoint's
- * own blob), CRPC_E_VERSION, CRPC_E_PROTOCOL (not a blob, or damaged), CRPC_E_UNREACHABLE,
- * CRPC_E_STATE (not an endpoint of crpc_endpoint_blob, or already joined), CRPC_E_STALE,
- * CRPC_E_NO_RESOURCE, CRPC_E_MEMLOCK, CRPC_E_NO_MEMORY, CRPC_E_SYSTEM. After an error, the endpoint
- * may join again. */
+ * own blob), CRPC_E_KEY (only one side has a key), CRPC_E_VERSION, CRPC_E_PROTOCOL (not a blob, or
+ * damaged), CRPC_E_UNREACHABLE, CRPC_E_STATE (not an endpoint of crpc_endpoint_blob, or already
+ * joined), CRPC_E_STALE, CRPC_E_NO_RESOURCE, CRPC_E_MEMLOCK, CRPC_E_NO_MEMORY, CRPC_E_SYSTEM. After
+ * an error, the endpoint may join again. */
 CRPC_API int32_t crpc_endpoint_join(crpc_context *context, crpc_endpoint endpoint, const void *blob,
                                     uint32_t blob_bytes, crpc_error *error);
 
@@ -860,6 +870,9 @@ typedef struct crpc_channel_options {
     /* How often it resends before the connection is lost: 1 to 7; 0 = 6. Soft-RoCE resends for ever
      * if this is 7. */
     uint32_t retry_count;
+    uint32_t key_bytes; /* length of `key`: 0 = none, or 16 to 64 */
+    uint8_t key[64];    /* as in crpc_endpoint_options */
+    uint32_t reserved;
 } crpc_channel_options;
 
 /* Starts to connect a channel to a listener with CRPC_LISTENER_CHANNELS. `address` is an address of

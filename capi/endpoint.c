@@ -50,7 +50,7 @@ static int32_t check_ring(const crpc_endpoint_options *options, crpc_error *erro
 static int32_t check_flags(const crpc_endpoint_options *options, crpc_error *error)
 {
     const uint32_t one_way = CRPC_ENDPOINT_CALL_ONLY | CRPC_ENDPOINT_SERVE_ONLY;
-    if (options->flags & ~one_way || options->reserved != 0) {
+    if (options->flags & ~one_way || options->reserved != 0 || options->reserved2 != 0) {
         return error_set(error, CRPC_E_INVALID, 0,
                          "reserved bits of crpc_endpoint_options are set");
     }
@@ -75,7 +75,7 @@ static int32_t check_ranges(const crpc_endpoint_options *options, crpc_error *er
                          BATCH_WINDOW_MAX);
     }
     return options_check_connection(options->retry_timeout, options->retry_count,
-                                    options->token_bytes, error);
+                                    options->token_bytes, options->key_bytes, error);
 }
 
 static int32_t take_options(const crpc_context *context, union connection_options *ours,

@@ -50,6 +50,8 @@ static const struct {
     [-CRPC_E_TRUNCATED] = {"CRPC_E_TRUNCATED",
                            "the message is longer than the buffer that was to receive it; post "
                            "larger receives"},
+    [-CRPC_E_KEY] = {"CRPC_E_KEY",
+                     "the peer has another key, or one side has none; give both the same"},
 };
 
 static size_t index_of(int32_t status)

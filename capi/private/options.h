@@ -22,6 +22,6 @@ static inline void default64(uint64_t *field, uint64_t value)
 int32_t options_check_address(const char *address, crpc_error *error);
 /* Checks options that endpoints and channels share. */
 int32_t options_check_connection(uint32_t retry_timeout, uint32_t retry_count, uint32_t token_bytes,
-                                 crpc_error *error);
+                                 uint32_t key_bytes, crpc_error *error);
 
 #endif

@@ -390,6 +390,8 @@ static void endpoint_options_are_checked_with_a_message(void **state)
         {{.retry_timeout = 32}, "retry"},
         {{.retry_count = 8}, "retry"},
         {{.token_bytes = 17}, "token"},
+        {{.key_bytes = 15}, "key"},
+        {{.key_bytes = 65}, "key"},
         {{.flags = 3}, "CALL_ONLY"},
         {{.flags = 8}, "reserved"},
         {{.flags = 1, .request_bytes = 64}, "request_bytes"},
@@ -571,12 +573,12 @@ static void devices_are_listed(void **state)
 static void every_status_has_a_name_and_a_text(void **state)
 {
     (void)state;
-    for (int32_t status = CRPC_E_TRUNCATED; status <= 0; status++) {
+    for (int32_t status = CRPC_E_KEY; status <= 0; status++) {
         assert_memory_equal(crpc_status_name(status), status ? "CRPC_E_" : "CRPC_OK", 7);
         assert_string_not_equal(crpc_status_name(status), "CRPC_E_?");
         assert_true(strlen(crpc_status_text(status)) > 5);
     }
-    assert_string_equal(crpc_status_name(CRPC_E_TRUNCATED - 1), "CRPC_E_?");
+    assert_string_equal(crpc_status_name(CRPC_E_KEY - 1), "CRPC_E_?");
     assert_string_equal(crpc_status_name(INT32_MIN), "CRPC_E_?");
     assert_string_equal(crpc_status_name(7), "CRPC_OK");
     assert_int_equal(crpc_version(),

@@ -281,6 +281,8 @@ static void options_are_checked_with_a_message(void **state)
         {{.retry_timeout = 32}, "retry"},
         {{.retry_count = 8}, "retry"},
         {{.token_bytes = 17}, "token"},
+        {{.key_bytes = 15}, "key"},
+        {{.key_bytes = 65}, "key"},
     };
     const size_t count = sizeof(cases) / sizeof(cases[0]);
     for (size_t i = 0; i <= count; i++) {

@@ -6,8 +6,7 @@
 #include "base/error.h"
 #include "channel/internal.h"
 
-int32_t area_create(struct channel_engine *engine, struct channel_area *area, uint64_t bytes,
-                    uint32_t rails, uint32_t access, crpc_error *error)
+int32_t area_map(struct channel_area *area, uint64_t bytes, crpc_error *error)
 {
     area->bytes = align_up(bytes, (uint64_t)sysconf(_SC_PAGESIZE));
     area->base =
@@ -16,6 +15,12 @@ int32_t area_create(struct channel_engine *engine, struct channel_area *area, ui
         area->base = NULL;
         return error_set(error, CRPC_E_NO_MEMORY, errno, "no memory for a channel");
     }
+    return CRPC_OK;
+}
+
+int32_t area_register(struct channel_engine *engine, struct channel_area *area, uint32_t rails,
+                      uint32_t access, crpc_error *error)
+{
     for (uint32_t i = 0; i < engine->rail_count; i++) {
         const struct engine_rail *rail = &engine->rails[i];
         if (!(rails & 1u << i)) {

@@ -122,11 +122,13 @@ static int32_t prepare(struct link *link, const void *given, crpc_error *error)
     status = allocate(channel, error);
     uint64_t bytes = channel_area_bytes(options->slots);
     if (status == CRPC_OK) {
-        status = area_create(engine, &channel->area, bytes, channel->options.rails,
-                             CRPC_ACCESS_LOCAL_WRITE | CRPC_ACCESS_REMOTE_WRITE, error);
+        status = area_map(&channel->area, bytes, error);
     }
     if (status == CRPC_OK) {
-        status = area_create(engine, &channel->staging, bytes, channel->options.rails, 0, error);
+        status = area_map(&channel->staging, bytes, error);
+    }
+    if (status == CRPC_OK) {
+        status = area_register(engine, &channel->staging, channel->options.rails, 0, error);
     }
     if (status == CRPC_OK) {
         status = queues_create(channel, 0, options->queue_pairs, error);
@@ -137,6 +139,13 @@ static int32_t prepare(struct link *link, const void *given, crpc_error *error)
     }
     link->queue_pair = channel->rails[0].queues[0]->queue_pair;
     return CRPC_OK;
+}
+
+static int32_t expose(struct link *link, crpc_error *error)
+{
+    struct channel *channel = channel_of_link(link);
+    return area_register(channel->engine, &channel->area, channel->options.rails,
+                         CRPC_ACCESS_LOCAL_WRITE | CRPC_ACCESS_REMOTE_WRITE, error);
 }
 
 static void destroy_all_queues(struct channel *channel)
@@ -157,6 +166,7 @@ static void unprepare(struct link *link)
 {
     struct channel *channel = channel_of_link(link);
     struct channel_engine *engine = channel->engine;
+    link_prove_end(link);
     destroy_all_queues(channel);
     area_destroy(engine, &channel->area);
     area_destroy(engine, &channel->staging);
@@ -362,6 +372,7 @@ const struct link_service channel_service = {
     .completion_flags = CRPC_COMPLETION_OF_CHANNEL,
     .create = create,
     .prepare = prepare,
+    .expose = expose,
     .fill_body = fill_body,
     .body_fault = body_fault,
     .attach = attach,

@@ -114,8 +114,9 @@ static inline void take_completion(struct engine_rail *rail,
     }
     struct channel *channel = queue->channel;
     channel->link.heard++;
-    if (unlikely(!channel->link.opened) && channel->link.state == CRPC_STATE_CONNECTING) {
-        link_open(&channel->link); /* the peer's offer was faster than rdma_cm's last message */
+    if (unlikely(!channel->link.opened) && channel->link.state == CRPC_STATE_CONNECTING &&
+        link_take_early(&channel->link, completion)) {
+        return;
     }
     switch (completion->kind) {
     case NIC_COMPLETION_RECEIVE:

@@ -449,9 +449,12 @@ bool hint_read(const struct channel_hint *hint, uint32_t *rail0_share);
 
 /* ---- area.c ---------------------------------------------------------------------------------- */
 
-/* Allocates pages and registers them with the rails of the mask. */
-int32_t area_create(struct channel_engine *engine, struct channel_area *area, uint64_t bytes,
-                    uint32_t rails, uint32_t access, crpc_error *error);
+/* Allocates pages. */
+int32_t area_map(struct channel_area *area, uint64_t bytes, crpc_error *error);
+/* Registers them with the rails of the mask. */
+int32_t area_register(struct channel_engine *engine, struct channel_area *area, uint32_t rails,
+                      uint32_t access, crpc_error *error);
+/* Undoes both. */
 void area_destroy(struct channel_engine *engine, struct channel_area *area);
 
 #endif

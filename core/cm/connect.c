@@ -101,7 +101,7 @@ static int to_init(struct cm_identifier *identifier, struct ibv_qp *qp)
 /* Kernels set these for Ethernet, and InfiniBand devices refuse them: source MAC and VLAN. */
 #define ETHERNET_ONLY_MASK 0xe00000
 
-static int to_ready_to_receive(struct cm_identifier *identifier, struct ibv_qp *qp)
+static int to_ready_to_receive(struct cm_identifier *identifier, struct nic_queue_pair *queue_pair)
 {
     struct ibv_qp_attr attributes;
     int mask;
@@ -116,7 +116,8 @@ static int to_ready_to_receive(struct cm_identifier *identifier, struct ibv_qp *
     if (identifier->passive) {
         attributes.max_dest_rd_atomic = identifier->read_depth_in;
     }
-    return ibv_modify_qp(qp, &attributes, mask);
+    queue_pair->peer_number = attributes.dest_qp_num;
+    return ibv_modify_qp(device_qp(queue_pair), &attributes, mask);
 }
 
 static int to_ready_to_send(struct cm_identifier *identifier, struct ibv_qp *qp,
@@ -145,7 +146,7 @@ static int32_t make_ready(struct cm_identifier *identifier, struct nic_queue_pai
     int os_error = to_init(identifier, device_qp(queue_pair));
     if (os_error == 0) {
         state = "RTR";
-        os_error = to_ready_to_receive(identifier, device_qp(queue_pair));
+        os_error = to_ready_to_receive(identifier, queue_pair);
     }
     if (os_error == 0) {
         state = "RTS";

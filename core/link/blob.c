@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "link/hello.h"
 #include "link/internal.h"
+#include "link/prove.h"
 
 static_assert(sizeof(struct link_blob) == LINK_BLOB_BYTES, "blob");
 static_assert(LINK_BLOB_BYTES <= CRPC_BLOB_BYTES_MAX, "blob");
@@ -89,6 +90,7 @@ static int32_t choose_side(struct link *link, const struct link_blob *theirs, cr
                          link->group->service->name);
     }
     link->passive = order > 0;
+    link_prove_hello(link, &ours.hello);
     return CRPC_OK;
 }
 
@@ -135,8 +137,14 @@ int32_t link_join(struct link *link, const void *bytes, uint32_t blob_bytes, crp
     if (status != CRPC_OK) {
         return status;
     }
+    struct link_peer before = link->peer;
     link->peer = peer;
-    status = service->attach(link, error);
+    status = link_prove_check(link, error);
+    if (status != CRPC_OK) {
+        link->peer = before;
+        return status;
+    }
+    status = link_attach(link, error);
     if (status == CRPC_OK) {
         status = link->group->nic->operations->queue_pair_connect(link->queue_pair, &address,
                                                                   &link->options.transport, error);

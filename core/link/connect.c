@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "link/hello.h"
 #include "link/internal.h"
+#include "link/prove.h"
 
 int32_t link_need_cm(const struct link_group *group, crpc_error *error)
 {
@@ -25,13 +26,35 @@ int32_t link_make(struct link_group *group, const void *options, struct link **o
     if (status != CRPC_OK) {
         return status;
     }
-    status = group->service->prepare(link, options, error);
+    status = link_prepare(link, options, error);
     if (status != CRPC_OK) {
         link_close(link);
         return status;
     }
     *out = link;
     return CRPC_OK;
+}
+
+int32_t link_prepare(struct link *link, const void *options, crpc_error *error)
+{
+    const struct link_service *service = link->group->service;
+    int32_t status = service->prepare(link, options, error);
+    if (status != CRPC_OK) {
+        return status;
+    }
+    status = link_prove_prepare(link, error);
+    if (status == CRPC_OK && !link->proof) {
+        status = service->expose(link, error);
+    }
+    if (status != CRPC_OK) {
+        service->unprepare(link);
+    }
+    return status;
+}
+
+int32_t link_attach(struct link *link, crpc_error *error)
+{
+    return link->proof ? CRPC_OK : link->group->service->attach(link, error);
 }
 
 void link_begin(struct link *link)
@@ -43,8 +66,23 @@ void link_begin(struct link *link)
 void link_open(struct link *link)
 {
     assert(link->state == CRPC_STATE_CONNECTING && !link->opened);
+    if (link_proving(link)) {
+        link_prove_begin(link);
+        return;
+    }
     link->opened = true;
     link->group->service->opened(link);
+}
+
+bool link_take_early(struct link *link, const struct nic_completion *completion)
+{
+    assert(link->state == CRPC_STATE_CONNECTING && !link->opened);
+    if (link_proving(link)) {
+        link_prove_take(link, completion);
+        return true;
+    }
+    link_open(link);
+    return false;
 }
 
 /* ---- The connecting side --------------------------------------------------------------------- */
@@ -75,6 +113,7 @@ static void send_request(struct link *link)
     struct link_hello hello;
     crpc_error error = {0};
     hello_fill(link, &hello);
+    link_prove_hello(link, &hello);
     if (cm_request(link->identifier, link->queue_pair, &link->options.transport, &hello,
                    sizeof(hello), &error) != CRPC_OK) {
         link_fail(link, &error);
@@ -88,7 +127,10 @@ static void take_response(struct link *link, const struct cm_event *event)
     int32_t status = hello_check_response(service, event->private_data, event->private_bytes,
                                           &link->peer, &error);
     if (status == CRPC_OK) {
-        status = service->attach(link, &error);
+        status = link_prove_check(link, &error);
+    }
+    if (status == CRPC_OK) {
+        status = link_attach(link, &error);
     }
     if (status == CRPC_OK) {
         status = cm_establish(link->identifier, link->queue_pair, &link->options.transport, &error);
@@ -119,14 +161,19 @@ int32_t link_accept(struct link *link, const void *options, crpc_error *error)
         return error_set(error, CRPC_E_STATE, 0, "this %s has no connect request to accept%s%s",
                          service->name, link->error.status ? ": " : "", link->error.message);
     }
-    int32_t status = service->prepare(link, options, error);
+    int32_t status = link_prepare(link, options, error);
     if (status != CRPC_OK) {
         return status;
     }
-    status = service->attach(link, error);
+    status = link_prove_check(link, error);
+    link->key_differs = status == CRPC_E_KEY;
+    if (status == CRPC_OK) {
+        status = link_attach(link, error);
+    }
     if (status == CRPC_OK) {
         struct link_hello hello;
         hello_fill(link, &hello);
+        link_prove_hello(link, &hello);
         status = cm_accept(link->identifier, link->queue_pair, &link->options.transport, &hello,
                            sizeof(hello), error);
     }

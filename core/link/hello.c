@@ -1,5 +1,6 @@
 /* hello.c: see hello.h. Everything that is checked here comes from the peer. */
 #include "link/hello.h"
+#include "link/prove.h"
 
 #include <string.h>
 
@@ -33,7 +34,13 @@ void hello_fill(const struct link *link, struct link_hello *hello)
         hello->token_bytes = (uint8_t)link->options.token_bytes;
         memcpy(hello->token, link->options.token, link->options.token_bytes);
     }
-    service->fill_body(link, hello->body);
+    if (link->proof) {
+        hello->features |= LINK_FEATURE_PROOF;
+        hello->features_required = link->passive ? 0 : LINK_FEATURE_PROOF;
+        link_prove_fill_body(link, hello->body);
+    } else {
+        service->fill_body(link, hello->body);
+    }
 }
 
 void hello_fill_reject(const struct link_service *service, struct link_reject *reject,
@@ -82,6 +89,8 @@ static int32_t check_rest(const struct link_service *service, const struct link_
         fault = "it is too short";
     } else if (hello->token_bytes > LINK_TOKEN_BYTES) {
         fault = "its token is too long";
+    } else if (hello->features & LINK_FEATURE_PROOF) {
+        fault = link_prove_body_fault(hello->body);
     } else {
         fault = service->body_fault(hello->body);
     }
@@ -92,7 +101,9 @@ static int32_t check_rest(const struct link_service *service, const struct link_
 static void take(struct link_peer *peer, const struct link_hello *hello, uint32_t version,
                  uint32_t features)
 {
-    *peer = (struct link_peer){.nonce = hello->nonce,
+    *peer = (struct link_peer){.hello = *hello,
+                               .proves = hello->features & LINK_FEATURE_PROOF,
+                               .nonce = hello->nonce,
                                .version = version,
                                .features = features,
                                .token_bytes = hello->token_bytes};
@@ -127,7 +138,12 @@ int32_t hello_check_request(const struct link_service *service, const void *data
     if (status != CRPC_OK) {
         return status;
     }
-    uint32_t unknown = hello.features_required & ~(uint32_t)service->features;
+    if ((hello.features ^ hello.features_required) & LINK_FEATURE_PROOF) {
+        return error_set(error, CRPC_E_PROTOCOL, 0,
+                         "the peer's hello is malformed: it offers a key and does not ask for one, "
+                         "or the reverse");
+    }
+    uint32_t unknown = hello.features_required & ~(service->features | LINK_FEATURE_PROOF);
     if (unknown) {
         hello_fill_reject(service, reject, LINK_REJECT_FEATURES, unknown);
         return error_set(error, CRPC_E_VERSION, 0,
@@ -157,8 +173,8 @@ int32_t hello_check_response(const struct link_service *service, const void *dat
                          hello.version_max);
     }
     status = check_rest(service, &hello, bytes, error);
-    if (status == CRPC_OK &&
-        ((hello.features | hello.features_required) & ~(uint32_t)service->features)) {
+    if (status == CRPC_OK && ((hello.features & ~(service->features | LINK_FEATURE_PROOF)) ||
+                              (hello.features_required & ~(uint32_t)service->features))) {
         status = error_set(error, CRPC_E_PROTOCOL, 0,
                            "the peer's hello is malformed: it selects features that were not "
                            "offered");
@@ -198,6 +214,10 @@ int32_t hello_explain_reject(const struct link_service *service, const void *dat
         return error_set(error, CRPC_E_REFUSED, 0,
                          "the peer has no room for another connection; raise its %s",
                          service->no_room);
+    case LINK_REJECT_KEY:
+        return error_set(error, CRPC_E_KEY, 0, "%s: give both the same",
+                         reject.detail ? "the peer asks for the key, and this side has none"
+                                       : "this side has a key and the peer has none");
     case LINK_REJECT_SERVICE:
         return error_set(error, CRPC_E_REFUSED, 0,
                          "the peer's listener on this port is for %s, not for %s; is its flag "

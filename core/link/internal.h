@@ -24,6 +24,10 @@ int32_t link_need_cm(const struct link_group *group, crpc_error *error);
 /* Creates and prepares a link. */
 int32_t link_make(struct link_group *group, const void *options, struct link **link,
                   crpc_error *error);
+/* Prepares a link, and what compares keys if it has one. Without a key, exposes it. */
+int32_t link_prepare(struct link *link, const void *options, crpc_error *error);
+/* Attaches the link, unless the peer has to prove its key first. */
+int32_t link_attach(struct link *link, crpc_error *error);
 /* Sets the state CONNECTING and starts the connect timeout. */
 void link_begin(struct link *link);
 

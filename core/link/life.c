@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "link/hello.h"
 #include "link/internal.h"
+#include "link/prove.h"
 
 /* ---- Groups ---------------------------------------------------------------------------------- */
 
@@ -18,7 +19,8 @@ static void assert_whole(const struct link_service *service)
 {
     assert(service->name && service->no_room && service->version_min <= service->version_max);
     assert(service->create && service->prepare && service->fill_body && service->body_fault);
-    assert(service->attach && service->detach && service->unprepare && service->destroy);
+    assert(service->expose && service->attach && service->detach && service->unprepare &&
+           service->destroy);
     assert(service->opened && service->settle && service->distrust && service->failed);
     assert(service->leave && service->describe_leave && service->keepalive && service->closed);
     assert(service->quiet);
@@ -82,6 +84,7 @@ void link_remove(struct link *link)
     list_remove(&link->event_link);
     list_remove(&link->all_link);
     handles_remove(group->handles, link->handle);
+    explicit_bzero(link->options.key, sizeof(link->options.key));
 }
 
 /* ---- Connected, and over --------------------------------------------------------------------- */
@@ -149,6 +152,9 @@ void link_lost(struct link *link, const crpc_error *given)
     case CRPC_STATE_CLOSING:
         if (!link->failing) {
             link->group->service->settle(link);
+            if (link_proving(link)) {
+                link_prove_lost(link, &error);
+            }
             link_fail(link, &error);
         }
         break;
@@ -215,6 +221,9 @@ static void close_link(struct link *link, uint32_t reason)
     if (link->state == CRPC_STATE_REQUESTED) {
         struct link_reject reject;
         hello_fill_reject(group->service, &reject, LINK_REJECT_APPLICATION, reason);
+        if (link->key_differs && reason == 0) {
+            hello_fill_reject(group->service, &reject, LINK_REJECT_KEY, !link->peer.proves);
+        }
         cm_reject(link->identifier, &reject, sizeof(reject));
     }
     link_forget_listener(link);

@@ -7,6 +7,7 @@
  *
  *   hello.c    the hellos of both sides, and rejections
  *   connect.c  connecting and accepting; events of rdma_cm
+ *   prove.c    the exchange of two sides that have a key; proof.c what they prove it with
  *   listen.c   listeners
  *   blob.c     connecting with data that the application carries
  *   life.c     states of a connection; the timer that supervises it
@@ -57,6 +58,9 @@ struct link_service {
     /* Creates what this side's options require, such as link->queue_pair and memory, and fills
      * link->options. */
     int32_t (*prepare)(struct link *link, const void *options, crpc_error *error);
+    /* Gives the peer its rights to this side's memory. Until then the peer can reach none of it. */
+    int32_t (*expose)(struct link *link, crpc_error *error);
+    /* Describes this side to the peer, after expose. */
     void (*fill_body)(const struct link *link, uint8_t body[LINK_BODY_BYTES]);
     /* Returns NULL, or what is wrong with the body of a peer's hello, e.g. "its ... is out of
      * range". */
@@ -65,7 +69,8 @@ struct link_service {
     int32_t (*attach)(struct link *link, crpc_error *error);
     /* Undoes attach, even if attach failed or was not called. */
     void (*detach)(struct link *link);
-    /* Undoes prepare and attach, even if they failed or were not called. */
+    /* Undoes prepare, expose and attach, even if they failed or were not called. Calls
+     * link_prove_end before it undoes prepare. */
     void (*unprepare)(struct link *link);
     /* Undoes everything. Ends with link_remove and free. */
     void (*destroy)(struct link *link);
@@ -157,6 +162,8 @@ struct link_options {
     struct nic_transport transport;
     uint32_t token_bytes;
     uint8_t token[LINK_TOKEN_BYTES];
+    uint32_t key_bytes; /* 0 = no key */
+    uint8_t key[LINK_KEY_BYTES_MAX];
 };
 
 /* From crpc_endpoint_options or crpc_channel_options, whose fields have the same names. */
@@ -169,10 +176,14 @@ struct link_options {
         (link_options)->transport.retry_count = (from)->retry_count;                               \
         (link_options)->token_bytes = (from)->token_bytes;                                         \
         memcpy((link_options)->token, (from)->token, LINK_TOKEN_BYTES);                            \
+        (link_options)->key_bytes = (from)->key_bytes;                                             \
+        memcpy((link_options)->key, (from)->key, LINK_KEY_BYTES_MAX);                              \
     } while (0)
 
 /* The peer's hello, checked. Version and features are those that both sides use. */
 struct link_peer {
+    struct link_hello hello; /* as it came */
+    bool proves;             /* it has a key; `body` comes with its last word */
     uint8_t body[LINK_BODY_BYTES];
     uint32_t nonce;
     uint32_t version;
@@ -196,12 +207,13 @@ struct link_peer {
 struct link {
     struct link_group *group;
     struct nic_queue_pair *queue_pair; /* the one that is connected; NULL before prepare */
+    struct nic_domain *domain;         /* of the queue pair; NULL = the nic's own */
     uint64_t handle;
     uint64_t heard; /* arrivals from the peer since the life timer was set */
     uint32_t state; /* CRPC_STATE_*; 0 = not set yet */
     uint32_t events;
     bool passive; /* the peer initiated the connection */
-    bool opened;  /* this side knows that the queue pair is connected */
+    bool opened;  /* the queue pair is connected, and the peer has proved its key if it needs one */
     bool failing; /* the link has failed or ended */
     bool closed;  /* the application has closed it; no more events */
     bool refused; /* an op got CRPC_E_AGAIN; LINK_EVENT_ROOM must follow */
@@ -216,6 +228,8 @@ struct link {
     uint32_t nonce;
     struct link_options options;
     struct link_peer peer;
+    struct link_proof *proof; /* NULL = without a key */
+    bool key_differs;         /* one side has a key and the other none: a rejection says so */
     crpc_error error;
 };
 
@@ -233,9 +247,16 @@ int32_t link_blob(struct link_group *group, const void *options, struct link **l
                   crpc_error *error);
 int32_t link_join(struct link *link, const void *blob, uint32_t blob_bytes, crpc_error *error);
 
-/* Opens a link whose queue pair has had a completion: the peer's first message can arrive before
- * rdma_cm's last event. */
+/* The queue pair is connected: opens the link, or begins to compare keys. */
 void link_open(struct link *link);
+
+/* A link that is CONNECTING and not opened has had a completion of its queue pair: the peer's first
+ * message can arrive before rdma_cm's last event. Returns true if the link has taken it, because
+ * the peer has not proved its key yet; otherwise opens the link and returns false. */
+bool link_take_early(struct link *link, const struct nic_completion *completion);
+
+/* For link_service.unprepare: ends what compares keys, while the link has its queue pair. */
+void link_prove_end(struct link *link);
 
 /* Convert addresses of queue pairs to and from their wire format. link_address_take also checks the
  * address, which comes from the peer. */

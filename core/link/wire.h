@@ -47,6 +47,7 @@ static_assert(sizeof(struct link_hello) == 56, "hello");
 #define LINK_REJECT_MALFORMED 4u
 #define LINK_REJECT_NO_ROOM 5u
 #define LINK_REJECT_SERVICE 6u /* detail: LINK_SERVICE_* of the listener */
+#define LINK_REJECT_KEY 7u     /* detail: 1 if the key is asked for, 0 if this side has none */
 
 struct link_reject {
     uint32_t magic;
@@ -56,6 +57,37 @@ struct link_reject {
     uint32_t detail;
 };
 static_assert(sizeof(struct link_reject) == 12, "rejection");
+
+/* ---- Proof of a key ------------------------------------------------------------------------------ */
+
+/* Offered and required in the hello of a side that has a key. The body of that hello is a struct
+ * link_proof_body, whatever the service. */
+#define LINK_FEATURE_PROOF 0x8000u
+
+#define LINK_KEY_BYTES_MIN 16
+#define LINK_KEY_BYTES_MAX 64
+#define LINK_PROOF_BYTES 32
+
+struct link_proof_body {
+    uint64_t address; /* of this side's memory for the peer's words */
+    uint32_t key;
+    uint32_t queue_pair_number; /* of this side */
+    uint64_t zero;
+};
+static_assert(sizeof(struct link_proof_body) == LINK_BODY_BYTES, "body of a hello");
+
+/* A word's number is its immediate. Word n is written at address + 64 * (n - 1). */
+#define LINK_WORD_NONCE 1u
+#define LINK_WORD_PROOF 2u
+#define LINK_WORD_BODY 3u
+#define LINK_WORDS 3u
+
+struct link_word {
+    uint8_t proof[LINK_PROOF_BYTES]; /* word 1: the nonce */
+    uint8_t body[LINK_BODY_BYTES];   /* word 3: of the service; else zeros */
+    uint64_t zero;
+};
+static_assert(sizeof(struct link_word) == 64, "word");
 
 /* ---- Blob ------------------------------------------------------------------------------------ */
 

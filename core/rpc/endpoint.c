@@ -116,9 +116,7 @@ static int32_t make_receive_side(struct rpc_endpoint *endpoint, crpc_error *erro
     }
     endpoint->in.arrivals_mask = arrivals - 1;
     endpoint->in.batch_window = options->batch_window;
-    int32_t status = ring_create(
-        &endpoint->in.ring, endpoint->engine->nic, endpoint->domain, options->ring_bytes,
-        CRPC_ACCESS_LOCAL_WRITE | CRPC_ACCESS_REMOTE_WRITE, CRPC_ACCESS_REMOTE_READ, error);
+    int32_t status = ring_map(&endpoint->in.ring, options->ring_bytes, error);
     if (status != CRPC_OK) {
         return status;
     }
@@ -132,8 +130,8 @@ static int32_t make_receive_side(struct rpc_endpoint *endpoint, crpc_error *erro
 static int32_t make_queue_pair(struct rpc_endpoint *endpoint, crpc_error *error)
 {
     struct rpc_engine *engine = endpoint->engine;
-    int32_t status = engine->operations->queue_pair_create(engine->nic, endpoint->domain, endpoint,
-                                                           &endpoint->link.queue_pair, error);
+    int32_t status = engine->operations->queue_pair_create(
+        engine->nic, endpoint->link.domain, endpoint, &endpoint->link.queue_pair, error);
     if (status != CRPC_OK) {
         return status;
     }
@@ -164,7 +162,7 @@ static int32_t prepare(struct link *link, const void *given, crpc_error *error)
     }
     endpoint->options = *options;
     link_options_set(&link->options, options);
-    status = engine->operations->domain_create(engine->nic, &endpoint->domain, error);
+    status = engine->operations->domain_create(engine->nic, &endpoint->link.domain, error);
     if (status == CRPC_OK) {
         status = make_receive_side(endpoint, error);
     }
@@ -175,6 +173,14 @@ static int32_t prepare(struct link *link, const void *given, crpc_error *error)
         unprepare(link);
     }
     return status;
+}
+
+static int32_t expose(struct link *link, crpc_error *error)
+{
+    struct rpc_endpoint *endpoint = endpoint_of_link(link);
+    return ring_register(&endpoint->in.ring, endpoint->engine->nic, link->domain,
+                         CRPC_ACCESS_LOCAL_WRITE | CRPC_ACCESS_REMOTE_WRITE,
+                         CRPC_ACCESS_REMOTE_READ, error);
 }
 
 /* ---- The hello ------------------------------------------------------------------------------- */
@@ -287,8 +293,10 @@ static int32_t attach(struct link *link, crpc_error *error)
     endpoint->owed.allowance_max = peer->ring_bytes - WIRE_FIN_BYTES - peer->request_bytes;
     endpoint->out.request_limit = peer->request_bytes;
     endpoint->out.batch_limit = peer->batch_window;
-    return ring_create(&endpoint->out.staging, nic, endpoint->domain, peer->ring_bytes, 0,
-                       CRPC_ACCESS_LOCAL_WRITE, error);
+    status = ring_map(&endpoint->out.staging, peer->ring_bytes, error);
+    return status == CRPC_OK ? ring_register(&endpoint->out.staging, nic, link->domain, 0,
+                                             CRPC_ACCESS_LOCAL_WRITE, error)
+                             : status;
 }
 
 static void detach(struct link *link)
@@ -456,6 +464,7 @@ static void destroy_queue_pair(struct rpc_endpoint *endpoint)
 static void unprepare(struct link *link)
 {
     struct rpc_endpoint *endpoint = endpoint_of_link(link);
+    link_prove_end(link);
     destroy_queue_pair(endpoint);
     detach(link);
     ring_destroy(&endpoint->in.ring, endpoint->engine->nic);
@@ -464,9 +473,9 @@ static void unprepare(struct link *link)
     endpoint->calls.slots = NULL;
     endpoint->in.arrivals = NULL;
     endpoint->calls.max = 0;
-    if (endpoint->domain) {
-        endpoint->engine->operations->domain_destroy(endpoint->domain);
-        endpoint->domain = NULL;
+    if (endpoint->link.domain) {
+        endpoint->engine->operations->domain_destroy(endpoint->link.domain);
+        endpoint->link.domain = NULL;
     }
 }
 
@@ -512,6 +521,7 @@ const struct link_service rpc_service = {
     .handle_kind = HANDLE_ENDPOINT,
     .create = create,
     .prepare = prepare,
+    .expose = expose,
     .fill_body = fill_body,
     .body_fault = body_fault,
     .attach = attach,

@@ -114,8 +114,9 @@ static inline void take_completion(struct rpc_engine *engine,
         engine->retired.unknown_completions++;
         return;
     }
-    if (unlikely(endpoint->link.state == CRPC_STATE_CONNECTING) && !endpoint->link.opened) {
-        link_open(&endpoint->link); /* its first batch was faster than rdma_cm's last message */
+    if (unlikely(endpoint->link.state == CRPC_STATE_CONNECTING) && !endpoint->link.opened &&
+        link_take_early(&endpoint->link, completion)) {
+        return;
     }
     if (unlikely(endpoint->link.state != CRPC_STATE_CONNECTED &&
                  endpoint->link.state != CRPC_STATE_CLOSING)) {

@@ -219,7 +219,6 @@ struct rpc_endpoint {
     struct list failing_link;      /* must be drained */
 
     /* -- the rest -- */
-    struct nic_domain *domain; /* of the queue pair and of all memory that it and the peer use */
     enum rpc_leave leave;
     struct rpc_reservation reservation;
     crpc_endpoint_options options;

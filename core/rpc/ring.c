@@ -36,8 +36,9 @@ static uint8_t *map_twice(int fd, size_t bytes)
     return base;
 }
 
-static int32_t map_ring(struct ring *ring, uint64_t bytes, crpc_error *error)
+int32_t ring_map(struct ring *ring, uint64_t bytes, crpc_error *error)
 {
+    memset(ring, 0, sizeof(*ring));
     if (bytes % page_bytes() != 0) {
         return error_set(error, CRPC_E_INVALID, 0,
                          "ring_bytes=%llu is no multiple of this machine's page size, %zu",
@@ -59,22 +60,14 @@ static int32_t map_ring(struct ring *ring, uint64_t bytes, crpc_error *error)
     return CRPC_OK;
 }
 
-int32_t ring_create(struct ring *ring, struct nic *nic, struct nic_domain *domain, uint64_t bytes,
-                    uint32_t access, uint32_t line_access, crpc_error *error)
+int32_t ring_register(struct ring *ring, struct nic *nic, struct nic_domain *domain,
+                      uint32_t access, uint32_t line_access, crpc_error *error)
 {
-    memset(ring, 0, sizeof(*ring));
-    int32_t status = map_ring(ring, bytes, error);
-    if (status != CRPC_OK) {
-        return status;
-    }
-    status = nic->operations->memory_register(nic, domain, ring->address, 2 * bytes, access,
-                                              &ring->memory, error);
+    int32_t status = nic->operations->memory_register(nic, domain, ring->address, 2 * ring->bytes,
+                                                      access, &ring->memory, error);
     if (status == CRPC_OK) {
         status = nic->operations->memory_register(nic, domain, ring_mailbox(ring), page_bytes(),
                                                   line_access, &ring->mailbox_keys, error);
-    }
-    if (status != CRPC_OK) {
-        ring_destroy(ring, nic);
     }
     return status;
 }

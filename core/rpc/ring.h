@@ -18,12 +18,14 @@ struct ring {
     struct nic_keys mailbox_keys; /* of the page after them */
 };
 
-/* Maps a ring and registers it in a domain. `access` applies to the ring, line_access to the page after it
- * (CRPC_ACCESS_*). Returns CRPC_OK, or fills *error and returns its status. */
-int32_t ring_create(struct ring *ring, struct nic *nic, struct nic_domain *domain, uint64_t bytes,
-                    uint32_t access, uint32_t line_access, crpc_error *error);
+/* Maps a ring. Returns CRPC_OK, or fills *error and returns its status. */
+int32_t ring_map(struct ring *ring, uint64_t bytes, crpc_error *error);
+/* Registers a ring that is mapped in a domain. `access` applies to the ring, line_access to the page after it
+ * (CRPC_ACCESS_*). Returns as ring_map. */
+int32_t ring_register(struct ring *ring, struct nic *nic, struct nic_domain *domain,
+                      uint32_t access, uint32_t line_access, crpc_error *error);
 
-/* Does nothing if the ring is all zeros. */
+/* Undoes both. Does nothing if the ring is all zeros. */
 void ring_destroy(struct ring *ring, struct nic *nic);
 
 static inline uint8_t *ring_at(const struct ring *ring, uint64_t position)

@@ -60,7 +60,7 @@ static void a_good_request_is_taken(void **state)
     struct link_peer peer;
     struct link_reject reject;
     hello.version_max = 200; /* a newer peer that still speaks ours */
-    hello.features = 0xffff; /* and offers what we do not know */
+    hello.features = 0x7fff; /* and offers what we do not know */
     memcpy(padded, &hello, sizeof(hello));
     assert_int_equal(hello_check_request(&service, padded, sizeof(padded), &peer, &reject, NULL),
                      CRPC_OK);
@@ -99,7 +99,10 @@ static const struct spoiled spoiled[] = {
     SPOILED(version_min, 4, CRPC_E_VERSION, LINK_REJECT_VERSION),
     SPOILED(version_max, 1, CRPC_E_VERSION, LINK_REJECT_VERSION),
     SPOILED(features_required, 1, CRPC_E_VERSION, LINK_REJECT_FEATURES),
-    SPOILED(features_required, 0x8000, CRPC_E_VERSION, LINK_REJECT_FEATURES),
+    SPOILED(features_required, 0x4000, CRPC_E_VERSION, LINK_REJECT_FEATURES),
+    /* A key is offered and required, or neither. */
+    SPOILED(features_required, 0x8000, CRPC_E_PROTOCOL, LINK_REJECT_MALFORMED),
+    SPOILED(features, 0x8002, CRPC_E_PROTOCOL, LINK_REJECT_MALFORMED),
     SPOILED(token_bytes, 17, CRPC_E_PROTOCOL, LINK_REJECT_MALFORMED),
     SPOILED(token_bytes, 255, CRPC_E_PROTOCOL, LINK_REJECT_MALFORMED),
     SPOILED(body[0], 0xbb, CRPC_E_PROTOCOL, LINK_REJECT_MALFORMED),

@@ -241,6 +241,7 @@ static const struct link_service service = {
     .prepare = prepare,
     .fill_body = fill_body,
     .body_fault = body_fault,
+    .expose = attach,
     .attach = attach,
     .detach = nothing,
     .unprepare = nothing,

@@ -84,6 +84,7 @@ int32_t device_queue_pair_connect(struct nic_queue_pair *base, const struct nic_
 {
     assert(nic_address_valid(peer) && peer->link == base->nic->link);
     int os_error = to_init(base);
+    base->peer_number = peer->queue_pair_number;
     if (os_error == 0) {
         os_error = to_ready_to_receive(base, peer);
         if (os_error) {

@@ -134,6 +134,7 @@ int32_t memory_queue_pair_connect(struct nic_queue_pair *base, const struct nic_
                    peer->link);
     queue_pair->peer_identity =
         memory_identity(peer->queue_pair_number, peer->packet_sequence_number);
+    base->peer_number = peer->queue_pair_number;
     queue_pair->connected = true;
     memory_queue_pair_update(queue_pair);
     return CRPC_OK;
