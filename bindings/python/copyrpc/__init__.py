@@ -46,6 +46,7 @@ from .errors import (
     TruncatedError,
     Unreachable,
     Unsupported,
+    WrongKey,
 )
 
 __version__ = f"{_lib.CRPC_VERSION_MAJOR}.{_lib.CRPC_VERSION_MINOR}.{_lib.CRPC_VERSION_PATCH}"
@@ -144,6 +145,7 @@ __all__ = [
     "TruncatedError",
     "Unreachable",
     "Unsupported",
+    "WrongKey",
     "connect",
     "connect_channel",
     "devices",

@@ -1,7 +1,7 @@
 """_channel_options.py: options and descriptions of rails and channels."""
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Optional
 
 from ._native import ffi, lib
@@ -32,6 +32,8 @@ class ChannelOptions:
     #: Bit 1 << n selects rail n; 0 selects all.
     rails: int = 0
     token: bytes = b""
+    #: As in EndpointOptions.
+    key: bytes = field(default=b"", repr=False)
     hint: str = ""
     connect_timeout: Optional[float] = 5.0
     keepalive: Optional[float] = 1.0

@@ -3,7 +3,7 @@ descriptions of contexts and endpoints."""
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Optional, TypeVar
 
 from ._native import ffi, lib
@@ -87,6 +87,10 @@ def connection_options(given: Any, struct: str, user_data: int, *numbers: str) -
         raise TypeError(f"a token is bytes, not {type(given.token).__name__}")
     if len(given.token) > lib.CRPC_TOKEN_BYTES_MAX:
         raise ValueError(f"a token has at most {lib.CRPC_TOKEN_BYTES_MAX} bytes, not {len(given.token)}")
+    if not isinstance(given.key, (bytes, bytearray)):
+        raise TypeError(f"a key is bytes, not {type(given.key).__name__}")
+    if given.key and not lib.CRPC_KEY_BYTES_MIN <= len(given.key) <= lib.CRPC_KEY_BYTES_MAX:
+        raise ValueError(f"a key has {lib.CRPC_KEY_BYTES_MIN} to {lib.CRPC_KEY_BYTES_MAX} bytes, not {len(given.key)}")
     options = sized(struct)
     options.user_data = user_data
     for name in (*numbers, "retry_timeout", "retry_count"):
@@ -95,6 +99,8 @@ def connection_options(given: Any, struct: str, user_data: int, *numbers: str) -
     options.keepalive_ns = timeout_ns(given.keepalive, FOREVER)
     options.token_bytes = len(given.token)
     ffi.memmove(options.token, given.token, len(given.token))
+    options.key_bytes = len(given.key)
+    ffi.memmove(options.key, given.key, len(given.key))
     return options
 
 
@@ -114,6 +120,9 @@ class EndpointOptions:
     retry_timeout: int = 0
     retry_count: int = 0
     token: bytes = b""
+    #: 16 to 64 bytes that both sides know. The connection fails with WrongKey unless the peer knows
+    #: them, too; repr() does not show them.
+    key: bytes = field(default=b"", repr=False)
     #: The reply_bytes_max of calls that do not set one.
     reply_bytes_max: int = 4096
 

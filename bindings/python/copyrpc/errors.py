@@ -96,6 +96,10 @@ class Refused(CopyrpcError, ConnectionRefusedError):
     """The peer's application or host refused the connection."""
 
 
+class WrongKey(Refused):
+    """The peer has another key, or one side has none."""
+
+
 class Unreachable(CopyrpcError, ConnectionError):
     """There is no route to the address, or no such name."""
 
@@ -179,6 +183,7 @@ _families: dict[int, type[CopyrpcError]] = {
     lib.CRPC_E_INTERRUPTED: Interrupted,
     lib.CRPC_E_STATE: InvalidArgument,
     lib.CRPC_E_TRUNCATED: TruncatedError,
+    lib.CRPC_E_KEY: WrongKey,
 }
 
 _nearest_errno: dict[int, int] = {
@@ -194,6 +199,7 @@ _nearest_errno: dict[int, int] = {
     lib.CRPC_E_DISCONNECTED: errno.ECONNRESET,
     lib.CRPC_E_CLOSED: errno.EBADF,
     lib.CRPC_E_REFUSED: errno.ECONNREFUSED,
+    lib.CRPC_E_KEY: errno.ECONNREFUSED,
     lib.CRPC_E_UNREACHABLE: errno.EHOSTUNREACH,
     lib.CRPC_E_PROTOCOL: errno.EPROTO,
     lib.CRPC_E_BUSY: errno.EBUSY,
