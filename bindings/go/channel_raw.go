@@ -125,6 +125,7 @@ func (s *settings) channelOptions() *C.crpc_channel_options {
 	options.keepalive_ns = s.endpoint.keepalive_ns
 	options.retry_timeout, options.retry_count = s.endpoint.retry_timeout, s.endpoint.retry_count
 	options.token_bytes, options.token = s.endpoint.token_bytes, s.endpoint.token
+	options.key_bytes, options.key = s.endpoint.key_bytes, s.endpoint.key
 	return options
 }
 

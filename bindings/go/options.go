@@ -13,6 +13,12 @@ import (
 	"time"
 )
 
+// The shortest and the longest key of WithKey.
+const (
+	KeyBytesMin = C.CRPC_KEY_BYTES_MIN
+	KeyBytesMax = C.CRPC_KEY_BYTES_MAX
+)
+
 // DefaultReplyBytes is the length of the longest reply that a call accepts by default. The
 // endpoint's ring reserves room for it while the call is open.
 const DefaultReplyBytes = 4096
@@ -218,6 +224,23 @@ func WithToken(token []byte) Option {
 		s.endpoint.token_bytes = C.uint32_t(len(token))
 		for i, b := range token {
 			s.endpoint.token[i] = C.uint8_t(b)
+		}
+	}
+}
+
+// WithKey gives the connection a key of 16 to 64 bytes, which both sides know. Each side proves to
+// the other that it knows the key, before anything else is sent. The connection fails with ErrKey
+// if the keys differ, or if one side has none. For Dial, Listen, and ConnectRequest.Accept, where
+// it can depend on the peer's token.
+func WithKey(key []byte) Option {
+	return func(s *settings) {
+		if len(key) < KeyBytesMin || len(key) > KeyBytesMax {
+			s.problem = errorf("", ErrInvalid, "a key of %d bytes: it has %d to %d", len(key), KeyBytesMin, KeyBytesMax)
+			return
+		}
+		s.endpoint.key_bytes = C.uint32_t(len(key))
+		for i, b := range key {
+			s.endpoint.key[i] = C.uint8_t(b)
 		}
 	}
 }

@@ -49,6 +49,7 @@ const (
 	ErrInterrupted  Status = C.CRPC_E_INTERRUPTED  // a signal arrived while waiting
 	ErrState        Status = C.CRPC_E_STATE        // not possible in the present state
 	ErrTruncated    Status = C.CRPC_E_TRUNCATED    // the message is longer than its buffer
+	ErrKey          Status = C.CRPC_E_KEY          // the peer has another key, or one side has none
 )
 
 // Error explains the status and, where possible, says what to do about it.
