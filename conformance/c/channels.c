@@ -231,6 +231,7 @@ uint32_t channel_token(const struct thing *connection, uint8_t token[16])
 static int32_t make_channel(const char *verb, struct thing *made)
 {
     const char *token = text("token");
+    const char *key = text("key");
     crpc_channel_options options = {.struct_size = sizeof(options),
                                     .user_data = (uintptr_t)made,
                                     .slots = number("slots"),
@@ -243,12 +244,14 @@ static int32_t make_channel(const char *verb, struct thing *made)
                                     .rail_retry_ns = nanoseconds("rail_retry_ms"),
                                     .retry_timeout = number("retry_timeout"),
                                     .retry_count = number("retry_count"),
-                                    .token_bytes = (uint32_t)strlen(token)};
+                                    .token_bytes = (uint32_t)strlen(token),
+                                    .key_bytes = (uint32_t)strlen(key)};
     if (*text("share")) {
         options.split = CRPC_SPLIT_FIXED;
         options.rail0_share = number("share");
     }
     memcpy(options.token, token, strnlen(token, sizeof(options.token)));
+    memcpy(options.key, key, strnlen(key, sizeof(options.key)));
     crpc_channel handle = {made->bits};
     uint8_t blob[CRPC_BLOB_BYTES_MAX];
     uint32_t blob_bytes = sizeof(blob);

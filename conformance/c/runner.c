@@ -175,6 +175,7 @@ uint32_t blob_of(uint8_t blob[CRPC_BLOB_BYTES_MAX])
 static int32_t make_endpoint(const char *verb, struct thing *made)
 {
     const char *token = text("token");
+    const char *key = text("key");
     crpc_endpoint_options options = {.struct_size = sizeof(options),
                                      .user_data = (uintptr_t)made,
                                      .flags = (number("call_only") ? CRPC_ENDPOINT_CALL_ONLY : 0) |
@@ -186,8 +187,10 @@ static int32_t make_endpoint(const char *verb, struct thing *made)
                                      .connect_timeout_ns = nanoseconds("connect_timeout_ms"),
                                      .keepalive_ns = nanoseconds("keepalive_ms"),
                                      .retry_count = number("retry_count"),
-                                     .token_bytes = (uint32_t)strlen(token)};
+                                     .token_bytes = (uint32_t)strlen(token),
+                                     .key_bytes = (uint32_t)strlen(key)};
     memcpy(options.token, token, strnlen(token, sizeof(options.token)));
+    memcpy(options.key, key, strnlen(key, sizeof(options.key)));
     crpc_endpoint handle = {made->bits};
     uint8_t blob[CRPC_BLOB_BYTES_MAX];
     uint32_t blob_bytes = sizeof(blob);

@@ -101,6 +101,7 @@ var (
 	texts = map[string]func(string) copyrpc.Option{
 		"device": copyrpc.WithDevice, "driver": copyrpc.WithDriver,
 		"token":      func(token string) copyrpc.Option { return copyrpc.WithToken([]byte(token)) },
+		"key":        func(key string) copyrpc.Option { return copyrpc.WithKey([]byte(key)) },
 		"call_only":  func(string) copyrpc.Option { return copyrpc.WithCallOnly() },
 		"serve_only": func(string) copyrpc.Option { return copyrpc.WithServeOnly() },
 	}

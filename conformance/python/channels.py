@@ -8,10 +8,10 @@ from words import payload, status_of, tell, told
 import copyrpc
 
 
-def options_of(token="", share=None, **options):
+def options_of(token="", key="", share=None, **options):
     if share is not None:
         options.update(split="fixed", rail0_share=share)
-    return copyrpc.ChannelOptions(token=token.encode(), **options)
+    return copyrpc.ChannelOptions(token=token.encode(), key=key.encode(), **options)
 
 
 def joined(values):

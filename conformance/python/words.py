@@ -30,11 +30,11 @@ def words_of(pairs):
         if key.endswith("_ms"):
             yield key[:-3], int(value) / 1000
         else:
-            yield key, int(value) if value.isdigit() and key not in ("token", "blob", "rooms", "tags") else value
+            yield key, int(value) if value.isdigit() and key not in ("token", "key", "blob", "rooms", "tags") else value
 
 
-def options_of(token="", **options):
-    return copyrpc.EndpointOptions(token=token.encode(), **options)
+def options_of(token="", key="", **options):
+    return copyrpc.EndpointOptions(token=token.encode(), key=key.encode(), **options)
 
 
 def status_of(error):
