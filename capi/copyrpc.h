@@ -488,7 +488,9 @@ typedef struct crpc_endpoint_options {
     /* How many calls may be unanswered: 1 to 2^20, rounded up to a power of two; 0 = 1024. The peer
      * refuses a number above 65536 unless its own is at least as large. */
     uint32_t calls_max;
-    uint32_t batch_window; /* how many unread batches the peer may have sent, 1 to 1024; 0 = 64 */
+    /* How many unread batches the peer may have sent, 1 to 1024; 0 = 64. All endpoints share the
+     * context's receives: each takes its batch_window of them, and 3 more if it has a key. */
+    uint32_t batch_window;
     uint64_t connect_timeout_ns; /* 0 = 5 s; CRPC_FOREVER: no limit */
     /* If calls are open and nothing has come from the peer for this long, the library probes it;
      * 0 = 1 s; CRPC_FOREVER: never. */

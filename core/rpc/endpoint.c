@@ -44,6 +44,12 @@ static int32_t create(struct link_group *group, struct link **link, crpc_error *
     return CRPC_OK;
 }
 
+/* What the peer may send takes so many receives: batches, and words before them. */
+static uint32_t promised_receives(const crpc_endpoint_options *options)
+{
+    return options->batch_window + (options->key_bytes > 0 ? LINK_WORDS : 0);
+}
+
 /* A CQ or the SRQ must never overflow: what could be outstanding is bounded here, for all endpoints
  * together, and whoever does not fit is refused. */
 static int32_t check_room(const struct rpc_engine *engine, const crpc_endpoint_options *options,
@@ -63,7 +69,7 @@ static int32_t check_room(const struct rpc_engine *engine, const crpc_endpoint_o
                          "the completion queue of %s takes %u sends, enough for %u endpoints",
                          nic->device, nic->send_completion_depth, engine->endpoint_count);
     }
-    if (engine->window_sum + options->batch_window > window_max) {
+    if (engine->window_sum + promised_receives(options) > window_max) {
         return error_set(
             error, CRPC_E_NO_RESOURCE, 0,
             "batch windows of all endpoints may sum to %u (two thirds of receive_depth), "
@@ -141,7 +147,7 @@ static int32_t make_queue_pair(struct rpc_endpoint *endpoint, crpc_error *error)
         return error_set(error, CRPC_E_NO_MEMORY, ENOMEM, "no memory for an endpoint");
     }
     engine->endpoint_count++;
-    engine->window_sum += endpoint->in.batch_window;
+    engine->window_sum += promised_receives(&endpoint->options);
     return CRPC_OK;
 }
 
@@ -358,8 +364,12 @@ static void failed(struct link *link)
 {
     struct rpc_endpoint *endpoint = endpoint_of_link(link);
     stop(endpoint);
-    if (link->state != CRPC_STATE_DISCONNECTED) {
+    if (link->queue_pair) {
+        /* Also if it has never been connected for the application: the peer can write, and use up
+         * receives, as soon as the device is. */
         endpoint->engine->operations->queue_pair_fail(link->queue_pair);
+    }
+    if (link->state != CRPC_STATE_DISCONNECTED) {
         list_append_once(&endpoint->engine->failing, &endpoint->failing_link);
     }
 }
@@ -458,7 +468,7 @@ static void destroy_queue_pair(struct rpc_endpoint *endpoint)
     endpoint->link.queue_pair = NULL;
     link_forget_queue_pair(&engine->links, number);
     engine->endpoint_count--;
-    engine->window_sum -= endpoint->in.batch_window;
+    engine->window_sum -= promised_receives(&endpoint->options);
 }
 
 static void unprepare(struct link *link)

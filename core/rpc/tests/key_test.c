@@ -398,6 +398,31 @@ static void a_batch_before_the_proof_is_no_batch(void **state)
     expect_status(link, CRPC_E_PROTOCOL);
 }
 
+/* What it goes on to write finds nobody, and takes no receives from others. */
+static void a_peer_without_the_key_cannot_write_any_more(void **state)
+{
+    (void)state;
+    const struct link_word word = {.proof = "no proof"};
+    struct link *link = victim();
+    say(link, 1, &word);
+    pair_poll(&pair, 0);
+    say(link, 2, &word);
+    expect_status(link, CRPC_E_KEY);
+    assert_int_equal(say(link, 3, &word), NIC_ERROR_RETRY);
+}
+
+static void words_have_receives_of_their_own(void **state)
+{
+    (void)state;
+    crpc_endpoint_options options = with_key(32, 3);
+    uint32_t left = rpc_engine_window_left(pair.engine[0]);
+    make(0, &options);
+    assert_int_equal(rpc_engine_window_left(pair.engine[0]),
+                     left - options.batch_window - LINK_WORDS);
+    link_close(&sides[0].endpoint->link);
+    assert_int_equal(rpc_engine_window_left(pair.engine[0]), left);
+}
+
 static void closing_while_keys_are_compared_leaves_nothing(void **state)
 {
     (void)state;
@@ -455,6 +480,8 @@ int main(void)
         TEST(nothing_but_the_words_can_be_reached),
         TEST(a_batch_before_the_proof_is_no_batch),
         TEST(a_side_that_cannot_register_its_memory_says_so),
+        TEST(a_peer_without_the_key_cannot_write_any_more),
+        TEST(words_have_receives_of_their_own),
         TEST(closing_while_keys_are_compared_leaves_nothing),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
