@@ -60,12 +60,14 @@ struct sim_side {
     uint64_t cancels_completed;
     bool connected_seen;
     bool disconnected_seen;
-    bool leave_asked; /* by this side's application */
-    bool leave_timed; /* with a timeout */
-    bool closed;      /* likewise */
-    bool troubled;    /* a cut or kill reached the connection */
-    bool lied_to;     /* something malformed was written to its ring */
-    bool room_due;    /* an op got AGAIN */
+    bool leave_asked;       /* by this side's application */
+    bool leave_timed;       /* with a timeout */
+    bool closed;            /* likewise */
+    uint64_t words_address; /* where the peer writes what it says of its key; 0 = without one */
+    bool other_key;         /* the peer has another one */
+    bool troubled;          /* a cut or kill reached the connection */
+    bool lied_to;           /* something malformed was written to its ring */
+    bool room_due;          /* an op got AGAIN */
     bool reserved;
     crpc_op reservation;
     uint8_t *reserved_place;
@@ -100,6 +102,8 @@ enum sim_count {
     SIM_READS,
     SIM_LIES,
     SIM_LIES_NOTICED,
+    SIM_KEYS,
+    SIM_KEYS_REFUSED,
     SIM_COUNTS
 };
 

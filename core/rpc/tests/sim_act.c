@@ -380,9 +380,23 @@ void sim_poll(struct sim_engine *engine, struct sim *sim, uint32_t capacity)
     sim_check_engine(sim, engine);
 }
 
+/* While the keys are compared there is little that can be done. */
+static void act_on_connecting(struct sim *sim, struct sim_side *side)
+{
+    if (random_percent(&sim->base.random, 1)) {
+        close_side(side);
+    } else if (!sim->calm && random_percent(&sim->base.random, 4)) {
+        trouble(sim, side);
+    }
+}
+
 static void act_on(struct sim *sim, struct sim_side *side, uint32_t choice)
 {
     if (!side->endpoint) {
+        return;
+    }
+    if (side->endpoint->link.state == CRPC_STATE_CONNECTING) {
+        act_on_connecting(sim, side);
         return;
     }
     if (side->reserved && choice < 20) {

@@ -121,6 +121,24 @@ static void take_response(struct sim *sim, struct sim_engine *engine, struct sim
     }
 }
 
+static void take_connected(struct sim *sim, struct sim_side *side, int32_t status)
+{
+    if (side->connected_seen) {
+        simulation_fail(&sim->base, "connected twice");
+    }
+    side->connected_seen = true;
+    if (status == CRPC_OK && !side->other_key) {
+        return;
+    }
+    if (status == CRPC_OK || !(sim_excused(side) || (side->other_key && status == CRPC_E_KEY))) {
+        simulation_fail(&sim->base, "connected with status %d%s: %s", status,
+                        side->other_key ? ", and the keys differ" : "",
+                        side->endpoint->link.error.message);
+    }
+    sim->counts[SIM_KEYS_REFUSED] += status == CRPC_E_KEY;
+    side->disconnected_seen = true; /* there is no end of what never was */
+}
+
 static void take_end(struct sim *sim, struct sim_side *side, const crpc_completion *completion)
 {
     if (side->disconnected_seen || side->closed || !side->connected_seen) {
@@ -168,10 +186,7 @@ void sim_take(struct sim *sim, struct sim_engine *engine, const crpc_completion 
         side->cancels_completed++;
         break;
     case CRPC_COMPLETION_CONNECTED:
-        if (side->connected_seen || completion->status != CRPC_OK) {
-            simulation_fail(&sim->base, "connected twice, or not at all");
-        }
-        side->connected_seen = true;
+        take_connected(sim, side, completion->status);
         break;
     case CRPC_COMPLETION_DISCONNECTED:
         take_end(sim, side, completion);
@@ -196,7 +211,8 @@ void sim_watch(void *argument, struct nic *target, uint32_t queue_pair_number, u
     for (uint32_t i = 0; i < sim->side_count; i++) {
         const struct rpc_endpoint *endpoint = sim->sides[i].endpoint;
         if (!endpoint || !endpoint->link.queue_pair || endpoint->engine->nic != target ||
-            endpoint->link.queue_pair->number != queue_pair_number) {
+            endpoint->link.queue_pair->number != queue_pair_number ||
+            address - sim->sides[i].words_address < LINK_WORDS * sizeof(struct link_word)) {
             continue;
         }
         uint64_t mask = endpoint->in.ring.bytes - 1;

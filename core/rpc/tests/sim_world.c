@@ -44,6 +44,15 @@ static void open_engine(struct sim *sim, struct sim_engine *engine, uint32_t win
     }
 }
 
+/* What the two sides of a connection have as their keys. */
+struct keys {
+    bool used;
+    uint8_t fill[2]; /* of each side's; different ones do not connect */
+};
+
+#define CONNECT_TIMEOUT_NS                                                                         \
+    500000000 /* of those with a key: nobody else tells that the peer is gone */
+
 static crpc_endpoint_options choose_options(struct sim *sim, uint32_t window)
 {
     struct random_generator *random = &sim->base.random;
@@ -67,10 +76,15 @@ static crpc_endpoint_options choose_options(struct sim *sim, uint32_t window)
 }
 
 static void make_side(struct sim *sim, struct sim_side *side, struct sim_engine *engine,
-                      uint32_t window, uint8_t *blob)
+                      uint32_t window, const uint8_t *key, uint8_t *blob)
 {
     crpc_error error = {0};
     crpc_endpoint_options options = choose_options(sim, window);
+    if (key) {
+        options.connect_timeout_ns = CONNECT_TIMEOUT_NS;
+        options.key_bytes = LINK_KEY_BYTES_MIN;
+        memset(options.key, *key, LINK_KEY_BYTES_MIN);
+    }
     memset(side, 0, sizeof(*side));
     side->sim = sim;
     side->index = (uint32_t)(side - sim->sides);
@@ -79,19 +93,28 @@ static void make_side(struct sim *sim, struct sim_side *side, struct sim_engine 
         simulation_fail(&sim->base, "cannot make an endpoint: %s", error.message);
         return;
     }
+    if (key) {
+        struct link_blob made;
+        struct link_proof_body words;
+        memcpy(&made, blob, sizeof(made));
+        memcpy(&words, made.hello.body, sizeof(words));
+        side->words_address = words.address;
+    }
     side->handle = side->endpoint->link.handle;
     side->queue_pair = side->endpoint->link.queue_pair;
 }
 
 static void connect(struct sim *sim, struct sim_engine *a, struct sim_engine *b,
-                    const uint32_t *windows)
+                    const uint32_t *windows, const struct keys *keys)
 {
     struct sim_side *left = &sim->sides[sim->side_count];
     struct sim_side *right = &sim->sides[sim->side_count + 1];
     uint8_t left_blob[CRPC_BLOB_BYTES_MAX], right_blob[CRPC_BLOB_BYTES_MAX];
     crpc_error error = {0};
-    make_side(sim, left, a, windows[0], left_blob);
-    make_side(sim, right, b, windows[1], right_blob);
+    make_side(sim, left, a, windows[0], keys->used ? &keys->fill[0] : NULL, left_blob);
+    make_side(sim, right, b, windows[1], keys->used ? &keys->fill[1] : NULL, right_blob);
+    left->other_key = right->other_key = keys->fill[0] != keys->fill[1];
+    sim->counts[SIM_KEYS] += 2 * keys->used;
     sim->side_count += 2;
     if (sim->base.failed) {
         return;
@@ -119,7 +142,10 @@ uint64_t sim_open(struct simulation *base, uint64_t seed, uint64_t steps)
     /* Which connections there are comes first, since the SRQs are sized by their windows. */
     uint32_t connections = random_between(&sim->base.random, 1, SIM_SIDES_MAX / 2);
     uint32_t ends[SIM_SIDES_MAX], windows[SIM_SIDES_MAX], sums[SIM_ENGINES_MAX] = {0};
+    struct keys keys[SIM_SIDES_MAX / 2] = {0};
     for (uint32_t i = 0; i < 2 * connections; i += 2) {
+        keys[i / 2].used = random_percent(&sim->base.random, 30);
+        keys[i / 2].fill[1] = keys[i / 2].used && random_percent(&sim->base.random, 20);
         ends[i] = random_below(&sim->base.random, sim->engine_count);
         ends[i + 1] = (ends[i] + 1 + random_below(&sim->base.random, sim->engine_count - 1)) %
                       sim->engine_count;
@@ -127,14 +153,14 @@ uint64_t sim_open(struct simulation *base, uint64_t seed, uint64_t steps)
             windows[j] = random_percent(&sim->base.random, 50)
                              ? random_between(&sim->base.random, 1, 3)
                              : random_between(&sim->base.random, 1, 24);
-            sums[ends[j]] += windows[j];
+            sums[ends[j]] += windows[j] + (keys[i / 2].used ? LINK_WORDS : 0);
         }
     }
     for (uint32_t i = 0; i < sim->engine_count; i++) {
         open_engine(sim, &sim->engines[i], sums[i]);
     }
     for (uint32_t i = 0; i < 2 * connections && !sim->base.failed; i += 2) {
-        connect(sim, &sim->engines[ends[i]], &sim->engines[ends[i + 1]], &windows[i]);
+        connect(sim, &sim->engines[ends[i]], &sim->engines[ends[i + 1]], &windows[i], &keys[i / 2]);
     }
     memory_fabric_watch(sim->base.fabric, sim_watch, sim);
     return steps;

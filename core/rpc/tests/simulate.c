@@ -49,12 +49,25 @@ static bool calls_over(const struct sim *sim)
     return true;
 }
 
-/* First calls come to their end by themselves; then all take leave, those too whose peer is
+static bool connecting(const struct sim *sim)
+{
+    for (uint32_t i = 0; i < sim->side_count; i++) {
+        if (!sim->sides[i].closed && !sim->sides[i].connected_seen) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* First all are connected or given up, and calls come to their end by themselves; then all take leave, those too whose peer is
  * gone. */
 void sim_drain(struct simulation *base)
 {
     struct sim *sim = (struct sim *)base;
     uint32_t round;
+    for (round = 0; round < DRAIN_ROUNDS && !sim->base.failed && connecting(sim); round++) {
+        drain_once(sim);
+    }
     for (round = 0; round < DRAIN_ROUNDS && !sim->base.failed && !calls_over(sim); round++) {
         drain_once(sim);
     }
@@ -119,7 +132,9 @@ int main(int argc, char **argv)
 {
     static struct sim sim;
     static const char *const names[] = {
-        "calls", "refusals", "late replies", "mailbox READs", "lies", "of them noticed", NULL};
+        "calls", "refusals",        "late replies",    "mailbox READs",
+        "lies",  "of them noticed", "sides with keys", "of them refused",
+        NULL};
     const struct simulation_program program = {
         .name = "simulate", .count_names = names, .counts = sim.counts};
     return simulation_main(argc, argv, &program, &sim.base);
