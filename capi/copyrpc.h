@@ -492,8 +492,9 @@ typedef struct crpc_endpoint_options {
      * context's receives: each takes its batch_window of them, and 3 more if it has a key. */
     uint32_t batch_window;
     uint64_t connect_timeout_ns; /* 0 = 5 s; CRPC_FOREVER: no limit */
-    /* If calls are open and nothing has come from the peer for this long, the library probes it;
-     * 0 = 1 s; CRPC_FOREVER: never. */
+    /* If calls are open and nothing has come from the peer for this long, the library probes it; if
+     * none are, after ten times as long. A peer that does not answer is lost. 0 = 1 s;
+     * CRPC_FOREVER: never. */
     uint64_t keepalive_ns;
     /* The transport resends an unacknowledged packet after 4.096 us * 2^retry_timeout (the
      * "Local ACK Timeout" of the InfiniBand specification): 1 to 31; 0 = 14 (67 ms). */
@@ -557,9 +558,10 @@ CRPC_API int32_t crpc_endpoint_blob(crpc_context *context, const crpc_endpoint_o
                                     crpc_error *error);
 
 /* Connects an endpoint of crpc_endpoint_blob with the peer's blob. Both sides must join. If one
- * side sends before the other has joined, the transport only resends retry_count times. If that
- * may be too short, the applications must first tell each other that they have joined. May block
- * while the system looks up the peer's address on the network (ARP).
+ * side sends before the other has joined, the transport only resends retry_count times; a probe
+ * (keepalive_ns) counts as sending. If that may be too short, the applications must first tell each
+ * other that they have joined. May block while the system looks up the peer's address on the
+ * network (ARP).
  * Returns CRPC_OK, and one CRPC_COMPLETION_CONNECTED follows; CRPC_E_INVALID (also: the endpoint's
  * own blob), CRPC_E_KEY (only one side has a key), CRPC_E_VERSION, CRPC_E_PROTOCOL (not a blob, or
  * damaged), CRPC_E_UNREACHABLE, CRPC_E_STATE (not an endpoint of crpc_endpoint_blob, or already
@@ -859,8 +861,9 @@ typedef struct crpc_channel_options {
     uint8_t token[16];           /* connect, blob: the peer's crpc_channel_info shows it */
     char hint[64];               /* CRPC_SPLIT_HINT: name of POSIX shared memory, "/name" */
     uint64_t connect_timeout_ns; /* 0 = 5 s; CRPC_FOREVER: no limit */
-    /* If ops are open and nothing has completed for this long, the library probes the rails; 0 = 1
-     * s; CRPC_FOREVER: never. */
+    /* If ops are open and nothing has completed for this long, the library probes the rails; if none
+     * are, after ten times as long. A rail on which the peer does not answer is lost. 0 = 1 s;
+     * CRPC_FOREVER: never. */
     uint64_t keepalive_ns;
     /* Pause before the first attempt to use a lost rail again. After failed attempts the pauses
      * grow, up to 16 times this. 0 = 200 ms; CRPC_FOREVER: no attempts. Only the connecting side's

@@ -199,7 +199,7 @@ func WithConnectTimeout(limit time.Duration) Option {
 }
 
 // WithKeepalive sets how long the peer may be silent, while calls are open, before the library
-// probes it; 1 s by default.
+// probes it; 1 s by default. While none are open, it may be silent ten times as long.
 func WithKeepalive(after time.Duration) Option {
 	return func(s *settings) { s.endpoint.keepalive_ns = s.time("the keepalive", after) }
 }

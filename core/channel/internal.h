@@ -258,8 +258,9 @@ struct channel {
     /* -- the rest -- */
     enum channel_leave leave;
     enum channel_peer_leave peer_leave;
-    struct channel_bye bye; /* the peer's */
-    uint32_t ops_left;      /* ops accepted, without completion */
+    struct channel_bye bye;    /* the peer's */
+    uint32_t ops_left;         /* ops accepted, without completion */
+    uint32_t silent_intervals; /* keepalive intervals since anything came or was probed */
     struct wheel_timer settle_timer;
     crpc_channel_options options;
     crpc_channel_stats stats;

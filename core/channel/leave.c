@@ -67,10 +67,14 @@ static void probe_rails(struct channel *channel)
     }
 }
 
+/* A channel never counts as idle to its link, since it looks for its hint each time, too. It waits for
+ * as many silent intervals itself. */
 bool channel_keepalive(struct link *link)
 {
     struct channel *channel = channel_of_link(link);
-    if (link->heard == 0 && channel->ops_left > 0) {
+    channel->silent_intervals = link->heard == 0 ? channel->silent_intervals + 1 : 0;
+    if (channel->silent_intervals >= (channel->ops_left > 0 ? 1 : LINK_IDLE_INTERVALS)) {
+        channel->silent_intervals = 0;
         probe_rails(channel);
     }
     if (channel->split == CRPC_SPLIT_HINT && !channel->hint) {

@@ -121,6 +121,7 @@ void link_set_timer(struct link_group *group, struct wheel_timer *timer, uint64_
 void link_expire_now(struct link_group *group)
 {
     struct wheel_timer *timer;
+    group->lazy_polls = 0;
     wheel_advance(&group->wheel, link_now_ns(group));
     while ((timer = wheel_take(&group->wheel)) != NULL) {
         if (timer->kind == LINK_TIMER_LIFE) {

@@ -55,6 +55,37 @@ void link_group_close(struct link_group *group)
     }
 }
 
+/* ---- The life timer -------------------------------------------------------------------------- */
+
+/* Sets the timer to the next look after the peer. */
+static void watch(struct link *link, bool idle)
+{
+    uint64_t pause_ns = link->options.keepalive_ns;
+    assert(!link->idle);
+    link->heard = 0;
+    if (pause_ns == CRPC_FOREVER) {
+        return;
+    }
+    if (idle && __builtin_mul_overflow(pause_ns, LINK_IDLE_INTERVALS, &pause_ns)) {
+        pause_ns = CRPC_FOREVER - 1;
+    }
+    link->idle = idle;
+    link->group->idle_timers += idle;
+    link_set_timer(link->group, &link->life_timer, pause_ns);
+}
+
+static void not_idle(struct link *link)
+{
+    link->group->idle_timers -= link->idle;
+    link->idle = false;
+}
+
+static void clear_timer(struct link *link)
+{
+    not_idle(link);
+    wheel_clear(&link->group->wheel, &link->life_timer);
+}
+
 /* ---- Making ---------------------------------------------------------------------------------- */
 
 int32_t link_init(struct link *link, struct link_group *group, crpc_error *error)
@@ -80,7 +111,7 @@ void link_remove(struct link *link)
 {
     struct link_group *group = link->group;
     cm_destroy(link->identifier);
-    wheel_clear(&group->wheel, &link->life_timer);
+    clear_timer(link);
     list_remove(&link->event_link);
     list_remove(&link->all_link);
     handles_remove(group->handles, link->handle);
@@ -92,8 +123,9 @@ void link_remove(struct link *link)
 void link_connected(struct link *link)
 {
     assert(link->state == CRPC_STATE_CONNECTING);
-    wheel_clear(&link->group->wheel, &link->life_timer);
+    clear_timer(link);
     link->state = CRPC_STATE_CONNECTED;
+    watch(link, true);
     link_report(link, LINK_EVENT_CONNECTED);
 }
 
@@ -107,7 +139,7 @@ void link_fail(struct link *link, const crpc_error *error)
     link->failing = true;
     link->refused = false;
     link->error = *error;
-    wheel_clear(&group->wheel, &link->life_timer);
+    clear_timer(link);
     if (connecting) {
         cm_destroy(link->identifier);
         link->identifier = NULL;
@@ -204,10 +236,10 @@ int32_t link_disconnect(struct link *link, uint64_t timeout_ns)
     }
     link->state = CRPC_STATE_CLOSING;
     link->leave_timeout_ns = timeout_ns;
-    wheel_clear(&group->wheel, &link->life_timer);
+    clear_timer(link);
     link_set_timer(group, &link->life_timer, timeout_ns);
     if (timeout_ns == CRPC_FOREVER) {
-        link_start_keepalive(link);
+        watch(link, false);
     }
     group->service->leave(link);
     group->now_ns = 0;
@@ -228,7 +260,7 @@ static void close_link(struct link *link, uint32_t reason)
     }
     link_forget_listener(link);
     handles_remove(group->handles, link->handle);
-    wheel_clear(&group->wheel, &link->life_timer);
+    clear_timer(link);
     cm_destroy(link->identifier);
     link->identifier = NULL;
     link->closed = true;
@@ -258,17 +290,14 @@ void link_close(struct link *link)
     close_link(link, 0);
 }
 
-/* ---- The life timer -------------------------------------------------------------------------- */
+/* ---- The keepalive --------------------------------------------------------------------------- */
 
 void link_start_keepalive(struct link *link)
 {
-    if (wheel_timer_set(&link->life_timer) || link->failing ||
-        link->options.keepalive_ns == CRPC_FOREVER) {
-        return;
+    if (link->idle && !link->failing) {
+        clear_timer(link);
+        watch(link, false);
     }
-    link->heard = 0;
-    wheel_set(&link->group->wheel, &link->life_timer,
-              deadline_after(link_now_ns(link->group), link->options.keepalive_ns));
 }
 
 void link_life_timer(struct link *link)
@@ -276,6 +305,7 @@ void link_life_timer(struct link *link)
     const struct link_service *service = link->group->service;
     crpc_error error = {0};
     assert(!link->failing);
+    not_idle(link);
     if (link->state == CRPC_STATE_CONNECTING) {
         error_set(&error, CRPC_E_TIMEOUT, 0,
                   "no connection within %llu ms; is the peer's program running and polling?",
@@ -287,8 +317,11 @@ void link_life_timer(struct link *link)
         error_set(&error, CRPC_E_TIMEOUT, 0,
                   "the peer did not finish within the disconnect timeout: %s", text);
         link_fail(link, &error);
-    } else if (service->keepalive(link)) {
-        link_start_keepalive(link);
+    } else {
+        bool idle = !service->keepalive(link);
+        if (!link->failing) {
+            watch(link, idle);
+        }
     }
 }
 

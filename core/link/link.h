@@ -91,8 +91,9 @@ struct link_service {
     void (*leave)(struct link *link);
     /* Describes what the peer has not done in time, e.g. "3 calls were unanswered". */
     void (*describe_leave)(const struct link *link, char *text, size_t bytes);
-    /* keepalive_ns have passed. Probes the peer if nothing has arrived from it (link->heard).
-     * Returns true if the keepalive timer must run again. */
+    /* keepalive_ns have passed, or LINK_IDLE_INTERVALS times that on an idle link. Probes the peer if
+     * nothing has arrived from it (link->heard). Returns false if the link is idle: nothing of the
+     * peer is awaited. It then has to call link_start_keepalive when that changes. */
     bool (*keepalive)(struct link *link);
     /* The application has closed the link. Ends pending ops with CRPC_E_CLOSED. */
     void (*closed)(struct link *link);
@@ -133,6 +134,8 @@ struct link_group {
     const uint64_t *virtual_clock_ns;
     uint64_t now_ns; /* 0 = the clock was not read in this call of the API */
     struct wheel wheel;
+    uint32_t idle_timers; /* those of the wheel that belong to idle links */
+    uint32_t lazy_polls;  /* that have not read the clock, since only idle timers were set */
 
     struct list all;
     struct list listeners;
@@ -201,6 +204,11 @@ struct link_peer {
 
 #define LINK_EVENTS_ALL 0x1fu
 
+/* The peer of an idle link is probed after so many times keepalive_ns: docs/design.md, section 5. */
+#define LINK_IDLE_INTERVALS 10u
+/* While all timers are of idle links, one poll in so many reads the clock. */
+#define LINK_LAZY_POLLS 16u
+
 #define LINK_TIMER_LIFE 1u
 #define LINK_TIMER_SERVICE 2u /* timers of the service have this kind or a higher one */
 
@@ -216,6 +224,7 @@ struct link {
     bool opened;  /* the queue pair is connected, and the peer has proved its key if it needs one */
     bool failing; /* the link has failed or ended */
     bool closed;  /* the application has closed it; no more events */
+    bool idle;    /* the life timer runs slowly: nothing of the peer is awaited */
     bool refused; /* an op got CRPC_E_AGAIN; LINK_EVENT_ROOM must follow */
     /* The peer did, while the link waited to be accepted or rejected. */
     bool given_up;
@@ -304,7 +313,7 @@ int32_t link_reject(struct link *link, uint32_t reason);
 /* Ends a link and makes its handle stale. A connect request is rejected with reason 0. */
 void link_close(struct link *link);
 
-/* Starts the keepalive timer, unless the link's timer is set already. */
+/* Something of the peer is awaited: if the link was idle, its peer is looked after more often. */
 void link_start_keepalive(struct link *link);
 
 /* Discards waiting events of a queue pair of group->nic that the service has destroyed, so that
@@ -385,9 +394,16 @@ void link_set_timer(struct link_group *group, struct wheel_timer *timer, uint64_
 
 static inline void link_expire(struct link_group *group)
 {
-    if (group->wheel.count != 0) {
+    if (group->wheel.count != 0 &&
+        (group->wheel.count != group->idle_timers || ++group->lazy_polls >= LINK_LAZY_POLLS)) {
         link_expire_now(group);
     }
+}
+
+/* The next link_expire reads the clock. For whoever sleeps until a deadline and polls then. */
+static inline void link_expire_promptly(struct link_group *group)
+{
+    group->lazy_polls = LINK_LAZY_POLLS;
 }
 
 #endif

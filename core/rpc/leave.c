@@ -64,16 +64,13 @@ void rpc_describe_leave(const struct link *link, char *text, size_t bytes)
              endpoint->calls.used, endpoint->owed.count);
 }
 
-/* While something of the peer is awaited, one that went silent is probed with a mailbox READ: if its
- * machine is gone, the transport's retries end the connection, and its calls with it. */
+/* A peer that went silent is probed with a mailbox READ: if its machine is gone, the transport's
+ * retries end the connection, and its calls with it. */
 bool rpc_keepalive(struct link *link)
 {
     struct rpc_endpoint *endpoint = endpoint_of_link(link);
-    if (endpoint->calls.used == 0 && endpoint->leave == LEAVE_NONE) {
-        return false;
-    }
     if (link->heard == 0) {
         endpoint_read_mailbox(endpoint);
     }
-    return true;
+    return endpoint->calls.used > 0 || endpoint->leave != LEAVE_NONE;
 }

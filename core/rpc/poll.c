@@ -14,6 +14,7 @@ void rpc_progress(struct rpc_engine *engine)
     flush_work(engine);
     engine_take_completions(engine);
     flush_work(engine); /* what was waiting for send WQEs or limits */
+    link_expire_promptly(&engine->links);
     engine->links.now_ns = 0;
 }
 

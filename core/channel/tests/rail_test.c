@@ -316,6 +316,36 @@ static void the_first_queue_pair_may_fail_when_only_rail_1_is_up(void **state)
     pair_close(&pair);
 }
 
+/* ---- Probes ---------------------------------------------------------------------------------- */
+
+/* No op is open: but rails that are dead are not kept for ever. */
+static void an_idle_dead_peer_is_noticed(void **state)
+{
+    (void)state;
+    for (uint32_t side = 0; side < 2; side++) {
+        crpc_channel_options options = pair_options();
+        options.keepalive_ns = 1000000;
+        pair_open(&pair, 2, 2);
+        pair_connect(&pair, &options);
+        pair_message(&pair, 100, 1); /* from here on nothing is heard */
+        for (uint32_t rail = 0; rail < CHANNEL_RAILS_MAX; rail++) {
+            memory_fabric_cut(pair.channel[!side]->rails[rail].queues[0]->queue_pair);
+        }
+        uint64_t before = pair_stats(&pair, side).control_wqes;
+        uint64_t start_ns = pair.clock_ns, ended_ns = 0;
+        while (ended_ns == 0 && pair.clock_ns < start_ns + 30000000) {
+            pair.clock_ns += 100000;
+            pair_poll(&pair, side);
+            if (pair_find(&pair, side, CRPC_COMPLETION_DISCONNECTED, 0)) {
+                ended_ns = pair.clock_ns - start_ns;
+            }
+        }
+        assert_in_range(ended_ns, 10000000, 15000000); /* ten intervals, and not one */
+        assert_int_equal(pair_stats(&pair, side).control_wqes - before, 2);
+        pair_close(&pair);
+    }
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, pair_setup, pair_teardown)
@@ -331,6 +361,7 @@ int main(void)
         cmocka_unit_test(the_queue_pair_of_the_hellos_is_one_of_rail_0),
         cmocka_unit_test(a_channel_without_a_rail_is_not_connected),
         cmocka_unit_test(the_first_queue_pair_may_fail_when_only_rail_1_is_up),
+        cmocka_unit_test(an_idle_dead_peer_is_noticed),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -315,6 +315,7 @@ uint32_t rig_poll(struct rig *rig, uint32_t capacity)
     assert_in_range(capacity, 1, RIG_COMPLETIONS);
     struct output output = {.next = rig->seen, .end = rig->seen + capacity};
     rig->group.now_ns = 0;
+    link_expire_promptly(&rig->group);
     link_poll_cm(&rig->group);
     link_emit_events(&rig->group, &output);
     link_expire(&rig->group);

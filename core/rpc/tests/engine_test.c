@@ -226,6 +226,34 @@ static void a_silent_dead_peer_is_noticed_by_the_keepalive(void **state)
     pair_round_trip(&pair, 0);
 }
 
+/* No call is open: but its place among the endpoints is not taken for ever. */
+static void an_idle_dead_peer_is_noticed(void **state)
+{
+    (void)state;
+    for (uint32_t side = 0; side < 2; side++) {
+        crpc_endpoint_options options = pair_options();
+        options.keepalive_ns = 1000000;
+        uint32_t number = pair_connect(&pair, &options, &options);
+        memory_fabric_cut(pair.endpoint[!side][number]->link.queue_pair);
+        uint32_t ends = 0;
+        for (uint32_t i = 0; i < 200; i++) {
+            pair.clock_ns += 100000;
+            rpc_progress(pair.engine[side]); /* as one who sleeps: no deadline is missed */
+            if (pair_poll(&pair, side) > 0) {
+                assert_int_equal(pair.seen[side].count, 1);
+                assert_int_equal(pair.seen[side].entries[0].kind, CRPC_COMPLETION_DISCONNECTED);
+                assert_int_equal(pair.seen[side].entries[0].status, CRPC_E_DISCONNECTED);
+                assert_in_range(i, 99, 130); /* ten intervals, and not one */
+                ends++;
+            }
+        }
+        assert_int_equal(ends, 1);
+        link_close(&pair.endpoint[0][number]->link);
+        link_close(&pair.endpoint[1][number]->link);
+    }
+    pair_round_trip(&pair, 0);
+}
+
 static void a_leave_with_a_time_limit_ends(void **state)
 {
     (void)state;
@@ -377,6 +405,7 @@ int main(void)
         ONE(an_allowance_is_held_until_the_late_response_has_come),
         ONE(padding_and_old_bytes_are_not_sent),
         ONE(a_silent_dead_peer_is_noticed_by_the_keepalive),
+        ONE(an_idle_dead_peer_is_noticed),
         ONE(a_leave_with_a_time_limit_ends),
         ONE(a_leave_of_an_idle_connection_is_quick_and_symmetric),
         ONE(what_the_peer_sent_before_it_died_is_delivered),
