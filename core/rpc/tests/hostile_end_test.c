@@ -234,19 +234,96 @@ static void send_batches(const struct malformed *one)
     malformed_send(&pair, &good, position + good.bytes + bad.bytes);
 }
 
+/* Several batches, of which none is malformed by itself. (Requests beyond their limit are not among
+ * them: with a poll for each, the views of those before have ended.) */
+struct several {
+    const char *name;
+    void (*send)(void);
+};
+
+static struct batch one_request(uint32_t number)
+{
+    struct batch batch = malformed_good_requests(&pair);
+    batch.header.sequence = victim->in.sequence_expected + number;
+    batch.header.message_count = 1;
+    batch.header.bytes = 64;
+    batch.first.call_id = 3 + number;
+    batch.first.limit_or_status = 0;
+    batch.immediate = 2;
+    batch.bytes = 64;
+    return batch;
+}
+
+static void send_more_than_the_window(void)
+{
+    uint64_t position = victim->in.arrived;
+    for (uint32_t i = 0; i <= victim->in.batch_window; i++) {
+        struct batch batch = one_request(i);
+        malformed_send(&pair, &batch, position + i * 64);
+    }
+}
+
+static void send_leave(bool with_request, bool leave_again)
+{
+    uint64_t position = victim->in.arrived;
+    for (uint32_t i = 0; i < 2; i++) {
+        struct batch batch = one_request(i);
+        bool request = with_request && i == 1;
+        batch.header.flags = i == 0 || leave_again ? WIRE_BATCH_FIN : 0;
+        if (!request) {
+            batch.header.message_count = 0;
+            batch.header.bytes = batch.bytes = WIRE_BATCH_HEADER_BYTES;
+            batch.immediate = 1;
+        }
+        malformed_send(&pair, &batch, position + i * WIRE_BATCH_HEADER_BYTES);
+    }
+}
+
+static void send_a_request_after_leave(void)
+{
+    send_leave(true, false);
+}
+
+static void send_leave_twice(void)
+{
+    send_leave(false, true);
+}
+
+static const struct several several[] = {
+    {"more_batches_than_the_window", send_more_than_the_window},
+    {"a_request_after_leave", send_a_request_after_leave},
+    {"leave_twice", send_leave_twice},
+};
+
+#define SEVERAL (sizeof(several) / sizeof(several[0]))
+
+/* What a test is about: either. */
+struct words {
+    const struct malformed *malformed;
+    const struct several *several;
+};
+
+static void send_words(const struct words *words)
+{
+    if (words->malformed) {
+        send_batches(words->malformed);
+    } else {
+        words->several->send();
+    }
+}
+
 static const uint32_t capacities[] = {1, 2, 3, PAIR_COMPLETIONS};
 
 #define CAPACITIES (sizeof(capacities) / sizeof(capacities[0]))
 
 static void malformed_behind_an_end(void **state)
 {
-    const struct malformed *one = *state;
     for (size_t i = 0; i < ENDINGS * CAPACITIES; i++) {
         const struct ending *ending = &endings[i / CAPACITIES];
         uint32_t capacity = capacities[i % CAPACITIES];
         print_message("# %s, %u at a time\n", ending->name, capacity);
         open_pair();
-        send_batches(one);
+        send_words(*state);
         ending->end();
         poll_all(capacity);
         expect_end_by_protocol();
@@ -258,11 +335,10 @@ static void malformed_behind_an_end(void **state)
 /* The poll before has stopped half way through the good batch. */
 static void malformed_before_an_end(void **state)
 {
-    const struct malformed *one = *state;
     for (size_t i = 0; i < ENDINGS; i++) {
         print_message("# %s\n", endings[i].name);
         open_pair();
-        send_batches(one);
+        send_words(*state);
         poll_once(1);
         endings[i].end();
         poll_all(1);
@@ -275,14 +351,13 @@ static void malformed_before_an_end(void **state)
 /* The application closes it when it is over and parsed half way. */
 static void malformed_before_a_close(void **state)
 {
-    const struct malformed *one = *state;
     for (size_t i = 0; i < ENDINGS * 6; i++) {
         uint32_t polls = i % 6;
         print_message("# %s, %zu polls\n", endings[i / 6].name, i % 6);
         open_pair();
         uint64_t handle = victim->link.handle;
         uint32_t endpoints = rpc_engine_endpoints(pair.engine[0]);
-        send_batches(one);
+        send_words(*state);
         endings[i / 6].end();
         while (polls-- > 0) {
             poll_once(1);
@@ -372,16 +447,22 @@ static void no_endpoint_is_used_up(void **state)
 int main(void)
 {
     static char names[3][64][96];
+    static struct words words[64];
     static void (*const tests_of[3])(void **) = {malformed_behind_an_end, malformed_before_an_end,
                                                  malformed_before_a_close};
     static const char *const texts[3] = {"behind an end", "before an end", "before a close"};
-    struct CMUnitTest tests[3 * 64] = {0};
+    struct CMUnitTest tests[3 * 64 + 3] = {0};
     size_t count = 0;
-    for (size_t i = 0; i < malformed_count; i++) {
+    for (size_t i = 0; i < malformed_count + SEVERAL; i++) {
+        if (i < malformed_count) {
+            words[i].malformed = &malformed[i];
+        } else {
+            words[i].several = &several[i - malformed_count];
+        }
+        const char *name = words[i].malformed ? words[i].malformed->name : words[i].several->name;
         for (size_t j = 0; j < 3; j++) {
-            snprintf(names[j][i], sizeof(names[j][i]), "%s %s", malformed[i].name, texts[j]);
-            tests[count++] =
-                (struct CMUnitTest){names[j][i], tests_of[j], NULL, NULL, (void *)&malformed[i]};
+            snprintf(names[j][i], sizeof(names[j][i]), "%s %s", name, texts[j]);
+            tests[count++] = (struct CMUnitTest){names[j][i], tests_of[j], NULL, NULL, &words[i]};
         }
     }
 #define ADD(test) tests[count++] = (struct CMUnitTest){#test, test, NULL, NULL, NULL}
