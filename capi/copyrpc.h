@@ -479,8 +479,8 @@ typedef struct crpc_endpoint_options {
     uint32_t flags;     /* CRPC_ENDPOINT_* */
     uint64_t user_data; /* any number; completions show it */
     /* Size of the receive ring: a power of two, 4096 to 2^30, and a multiple of the page size;
-     * 0 = 1 MiB. The peer allocates as much for sending. It refuses a ring above 64 MiB unless its
-     * own is at least as large. */
+     * 0 = 1 MiB. The peer maps and pins as much for sending: it refuses a ring that is larger than
+     * its own and than its peer_ring_bytes_max. */
     uint32_t ring_bytes;
     /* The part of the ring for requests of the peer: a multiple of 32, from 64 to ring_bytes - 96;
      * 0 = half. The rest is for replies. Must be 0 with CALL_ONLY or SERVE_ONLY. */
@@ -504,14 +504,17 @@ typedef struct crpc_endpoint_options {
     uint32_t retry_count;
     uint32_t token_bytes; /* length of `token`, 0 to 16 */
     uint8_t token[16];    /* connect, blob: the peer's crpc_endpoint_info shows it */
-    uint32_t reserved;
+    /* How large a ring the peer may ask for: 4096 to 2^30; 0 = 1 MiB. One that is as large as this
+     * side's own is always allowed. This side maps and pins as much memory for sending. With a
+     * larger ring, accept, connect and join fail with CRPC_E_NO_RESOURCE. */
+    uint32_t peer_ring_bytes_max;
     uint32_t key_bytes; /* length of `key`: 0 = none, or 16 to 64 */
     /* A secret that both sides have. Each proves to the other that it knows the key before anything
      * else is sent, and before either can reach the other's memory. The key itself is never sent.
      * A connection fails with CRPC_E_KEY if the keys differ, or if one side has none. An accepting
      * application can choose the key by the peer's token. docs/wire.md, "Keys". */
     uint8_t key[64];
-    uint32_t reserved2;
+    uint32_t reserved;
 } crpc_endpoint_options;
 
 /* Starts to connect to `address`: "host:port", "192.0.2.1:port" or "[2001:db8::1]:port". Names are

@@ -9,6 +9,7 @@
 #define RING_BYTES_DEFAULT (1u << 20)
 #define RING_BYTES_MIN 4096u
 #define RING_BYTES_MAX (1u << 30)
+#define PEER_RING_BYTES_MAX_DEFAULT (1u << 20)
 #define REQUEST_BYTES_MIN 64u
 #define CALLS_MAX_DEFAULT 1024u
 #define CALLS_MAX_LIMIT (1u << 20)
@@ -27,6 +28,7 @@ static void fill_defaults(crpc_endpoint_options *options)
     default64(&options->keepalive_ns, KEEPALIVE_DEFAULT_NS);
     default32(&options->retry_timeout, RETRY_TIMEOUT_DEFAULT);
     default32(&options->retry_count, RETRY_COUNT_DEFAULT);
+    default32(&options->peer_ring_bytes_max, PEER_RING_BYTES_MAX_DEFAULT);
 }
 
 static int32_t check_ring(const crpc_endpoint_options *options, crpc_error *error)
@@ -44,13 +46,18 @@ static int32_t check_ring(const crpc_endpoint_options *options, crpc_error *erro
             "request_bytes is %u; it must be a multiple of 32 from %u to ring_bytes - %u",
             options->request_bytes, REQUEST_BYTES_MIN, WIRE_FIN_BYTES + REQUEST_BYTES_MIN);
     }
+    if (options->peer_ring_bytes_max < RING_BYTES_MIN ||
+        options->peer_ring_bytes_max > RING_BYTES_MAX) {
+        return error_set(error, CRPC_E_INVALID, 0, "peer_ring_bytes_max is %u; it must be %u to %u",
+                         options->peer_ring_bytes_max, RING_BYTES_MIN, RING_BYTES_MAX);
+    }
     return CRPC_OK;
 }
 
 static int32_t check_flags(const crpc_endpoint_options *options, crpc_error *error)
 {
     const uint32_t one_way = CRPC_ENDPOINT_CALL_ONLY | CRPC_ENDPOINT_SERVE_ONLY;
-    if (options->flags & ~one_way || options->reserved != 0 || options->reserved2 != 0) {
+    if (options->flags & ~one_way || options->reserved != 0) {
         return error_set(error, CRPC_E_INVALID, 0,
                          "reserved bits of crpc_endpoint_options are set");
     }

@@ -25,7 +25,7 @@ class Client:
         longest = max(options.size, self.reply_bytes)
         # Half of a ring is for requests and half for replies; each needs room for all that are open, and their headers.
         ring = 1 << max(16, (4 * options.depth * (longest + 64)).bit_length())
-        self.endpoint_options = copyrpc.EndpointOptions(ring_bytes=min(ring, 64 << 20), calls_max=max(1024, options.depth))
+        self.endpoint_options = copyrpc.EndpointOptions(ring_bytes=min(ring, 64 << 20), peer_ring_bytes_max=64 << 20, calls_max=max(1024, options.depth))
         self.answered = self.wrong = 0
 
     def requests(self):

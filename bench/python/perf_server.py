@@ -82,7 +82,7 @@ def main():
     address = arguments[0] if arguments else "*:7472"
     stopped = []
     with copyrpc.Context() as context:
-        listener = context.listen(address, copyrpc.EndpointOptions(ring_bytes=RING_BYTES), arrays=not by_handler)
+        listener = context.listen(address, copyrpc.EndpointOptions(ring_bytes=RING_BYTES, peer_ring_bytes_max=64 << 20), arrays=not by_handler)
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: (stopped.append(True), listener.stop()))
         print(f"listening on {listener.address}", flush=True)

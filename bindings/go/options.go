@@ -166,6 +166,15 @@ func WithRingBytes(bytes int) Option {
 	return func(s *settings) { s.endpoint.ring_bytes = s.number("ring_bytes", bytes) }
 }
 
+// WithPeerRingBytesMax sets how large a ring the peer may ask for, 4096 to 2^30; 1 MiB by default. A
+// ring as large as this side's own is always allowed. This side pins as much memory for sending, and
+// refuses a peer that asks for more.
+func WithPeerRingBytesMax(bytes int) Option {
+	return func(s *settings) {
+		s.endpoint.peer_ring_bytes_max = s.number("peer_ring_bytes_max", bytes)
+	}
+}
+
 // WithRequestBytes sets the part of the ring for requests of the peer: a multiple of 32; half by
 // default.
 func WithRequestBytes(bytes int) Option {

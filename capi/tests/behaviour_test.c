@@ -392,6 +392,8 @@ static void endpoint_options_are_checked_with_a_message(void **state)
         {{.token_bytes = 17}, "token"},
         {{.key_bytes = 15}, "key"},
         {{.key_bytes = 65}, "key"},
+        {{.peer_ring_bytes_max = 4095}, "peer_ring_bytes_max"},
+        {{.peer_ring_bytes_max = (1u << 30) + 1}, "peer_ring_bytes_max"},
         {{.flags = 3}, "CALL_ONLY"},
         {{.flags = 8}, "reserved"},
         {{.flags = 1, .request_bytes = 64}, "request_bytes"},
@@ -526,6 +528,48 @@ static void a_failure_at_any_step_leaves_nothing_behind(void **state)
     assert_int_equal(crpc_endpoint_join(fixture.left, endpoint, other, bytes, &error), CRPC_OK);
 }
 
+/* By blobs, and over before it says so: the peer's ring is what the other one joins. */
+static int32_t join_a_ring_of(uint32_t ring_bytes, const crpc_endpoint_options *ours,
+                              crpc_error *error)
+{
+    crpc_endpoint_options theirs = {.struct_size = sizeof(theirs), .ring_bytes = ring_bytes};
+    crpc_endpoint left, right;
+    uint8_t left_blob[CRPC_BLOB_BYTES_MAX], right_blob[CRPC_BLOB_BYTES_MAX];
+    uint32_t left_bytes = sizeof(left_blob), right_bytes = sizeof(right_blob);
+    assert_int_equal(crpc_endpoint_blob(fixture.left, ours, &left, left_blob, &left_bytes, error),
+                     CRPC_OK);
+    assert_int_equal(
+        crpc_endpoint_blob(fixture.right, &theirs, &right, right_blob, &right_bytes, error),
+        CRPC_OK);
+    int32_t status = crpc_endpoint_join(fixture.left, left, right_blob, right_bytes, error);
+    crpc_endpoint_close(fixture.left, left);
+    crpc_endpoint_close(fixture.right, right);
+    return status;
+}
+
+static void a_larger_ring_of_the_peer_must_be_allowed(void **state)
+{
+    (void)state;
+    crpc_error error = {.struct_size = sizeof(error)};
+    crpc_endpoint_options large = {.struct_size = sizeof(large), .ring_bytes = 4u << 20};
+    crpc_endpoint_options small = {.struct_size = sizeof(small), .ring_bytes = 4096};
+    uint64_t regions_before = memory_fabric_counters(memory_fabric_default())->regions;
+    assert_int_equal(join_a_ring_of(1u << 20, NULL, &error), CRPC_OK);
+    assert_int_equal(join_a_ring_of(2u << 20, NULL, &error), CRPC_E_NO_RESOURCE);
+    assert_non_null(strstr(error.message, "peer_ring_bytes_max"));
+    assert_non_null(strstr(error.message, "1048576"));
+    assert_int_equal(join_a_ring_of(1u << 20, &small, &error), CRPC_OK);
+    assert_int_equal(join_a_ring_of(2u << 20, &small, &error), CRPC_E_NO_RESOURCE);
+    assert_int_equal(join_a_ring_of(4u << 20, &large, &error), CRPC_OK); /* as large as its own */
+    assert_int_equal(join_a_ring_of(8u << 20, &large, &error), CRPC_E_NO_RESOURCE);
+    large.peer_ring_bytes_max = 8u << 20;
+    assert_int_equal(join_a_ring_of(8u << 20, &large, &error), CRPC_OK);
+    small.peer_ring_bytes_max = 8192;
+    assert_int_equal(join_a_ring_of(8192, &small, &error), CRPC_OK);
+    assert_int_equal(join_a_ring_of(16384, &small, &error), CRPC_E_NO_RESOURCE);
+    assert_int_equal(memory_fabric_counters(memory_fabric_default())->regions, regions_before);
+}
+
 static void the_log_keeps_the_latest_and_counts_the_lost(void **state)
 {
     (void)state;
@@ -608,6 +652,7 @@ int main(void)
         WITH_FIXTURE(context_options_are_checked_with_a_message),
         WITH_FIXTURE(no_room_for_another_endpoint),
         WITH_FIXTURE(a_failure_at_any_step_leaves_nothing_behind),
+        WITH_FIXTURE(a_larger_ring_of_the_peer_must_be_allowed),
         WITH_FIXTURE(the_log_keeps_the_latest_and_counts_the_lost),
         WITH_FIXTURE(devices_are_listed),
         cmocka_unit_test(every_status_has_a_name_and_a_text),

@@ -69,8 +69,8 @@ static const struct in_struct in_structs[] = {
         "crpc_" #type, sizeof(crpc_##type), VERSION1_BYTES_##type, use_##type,                     \
             offsetof(crpc_##type, field)                                                           \
     }
-    IN(context_options, features), /* bit 0 may not be asked for */
-    IN(endpoint_options, reserved),
+    IN(context_options, features),             /* bit 0 may not be asked for */
+    IN(endpoint_options, peer_ring_bytes_max), /* 1 is too small */
     IN(listener_options, reserved),
     IN(channel_options, flags),
 };

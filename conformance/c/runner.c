@@ -181,6 +181,7 @@ static int32_t make_endpoint(const char *verb, struct thing *made)
                                      .flags = (number("call_only") ? CRPC_ENDPOINT_CALL_ONLY : 0) |
                                               (number("serve_only") ? CRPC_ENDPOINT_SERVE_ONLY : 0),
                                      .ring_bytes = number("ring_bytes"),
+                                     .peer_ring_bytes_max = number("peer_ring_bytes_max"),
                                      .request_bytes = number("request_bytes"),
                                      .calls_max = number("calls_max"),
                                      .batch_window = number("batch_window"),

@@ -90,7 +90,7 @@ func (l line) milliseconds(key string) time.Duration {
 var (
 	numbers = map[string]func(int) copyrpc.Option{
 		"endpoints_max": copyrpc.WithEndpointsMax, "receive_depth": copyrpc.WithReceiveDepth, "backlog": copyrpc.WithBacklog,
-		"ring_bytes": copyrpc.WithRingBytes, "request_bytes": copyrpc.WithRequestBytes, "calls_max": copyrpc.WithCallsMax,
+		"ring_bytes": copyrpc.WithRingBytes, "peer_ring_bytes_max": copyrpc.WithPeerRingBytesMax, "request_bytes": copyrpc.WithRequestBytes, "calls_max": copyrpc.WithCallsMax,
 		"batch_window": copyrpc.WithBatchWindow, "channels_max": copyrpc.WithChannelsMax, "slots": copyrpc.WithSlots,
 		"sends_max": copyrpc.WithSendsMax, "queue_pairs": copyrpc.WithQueuePairs, "share": copyrpc.WithShare,
 		"stripe_bytes_min": copyrpc.WithStripeBytesMin,

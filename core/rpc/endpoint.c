@@ -252,19 +252,20 @@ static void take_body(struct rpc_endpoint *endpoint)
 
 /* ---- What depends on the peer ---------------------------------------------------------------- */
 
-/* What the peer may make us set aside: as much as this side chose for itself, or what is modest. */
-#define PEER_RING_BYTES_MODEST (UINT64_C(64) << 20)
+/* What the peer may make us set aside: as much as this side chose for itself, or what is modest; and
+ * of pinned memory, what the application allows. */
 #define PEER_CALLS_MODEST 65536u
 
 static int32_t check_demands(const struct rpc_endpoint *endpoint, crpc_error *error)
 {
     const struct rpc_peer *peer = &endpoint->peer;
-    uint64_t ring_bytes_max = maximum(endpoint->in.ring.bytes, PEER_RING_BYTES_MODEST);
+    uint64_t ring_bytes_max =
+        maximum(endpoint->in.ring.bytes, endpoint->options.peer_ring_bytes_max);
     if (peer->ring_bytes > ring_bytes_max) {
         return error_set(
             error, CRPC_E_NO_RESOURCE, 0,
             "the peer's ring has %llu bytes, which takes as many here; this side allows "
-            "%llu: raise its ring_bytes, or lower the peer's",
+            "%llu: raise its peer_ring_bytes_max, or lower the peer's ring_bytes",
             (unsigned long long)peer->ring_bytes, (unsigned long long)ring_bytes_max);
     }
     if (peer->calls > maximum(endpoint->calls.max, PEER_CALLS_MODEST)) {

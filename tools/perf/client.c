@@ -47,7 +47,8 @@ static int connect_all(struct client *client)
     crpc_error error = {.struct_size = sizeof(error)};
     crpc_endpoint_options wanted = {.struct_size = sizeof(wanted),
                                     .calls_max = options->depth,
-                                    .ring_bytes = ring_for(options)};
+                                    .ring_bytes = ring_for(options),
+                                    .peer_ring_bytes_max = PERF_PEER_RING_BYTES_MAX};
     for (uint32_t i = 0; i < options->endpoints; i++) {
         if (crpc_endpoint_connect(client->context, options->address, &wanted, &client->endpoints[i],
                                   &error) < 0) {

@@ -22,6 +22,7 @@
 #define PERF_ENDPOINTS_MAX 1024
 #define PERF_DEPTH_MAX 65536 /* open calls on all endpoints together */
 #define PERF_BYTES_MAX (64u << 20)
+#define PERF_PEER_RING_BYTES_MAX (64u << 20)
 
 /* Method 0 requests an echo. This method requests as many bytes as the first four bytes of the
  * request say. */

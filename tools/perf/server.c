@@ -75,7 +75,8 @@ static void accept_client(struct server *server, crpc_endpoint client)
 {
     crpc_error error = {.struct_size = sizeof(error)};
     crpc_endpoint_options options = {.struct_size = sizeof(options),
-                                     .ring_bytes = server->ring_bytes};
+                                     .ring_bytes = server->ring_bytes,
+                                     .peer_ring_bytes_max = PERF_PEER_RING_BYTES_MAX};
     if (crpc_endpoint_accept(server->context, client, &options, &error) < 0) {
         perf_failed("accept", error.message);
         crpc_endpoint_close(server->context, client);

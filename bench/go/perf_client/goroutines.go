@@ -42,7 +42,7 @@ func measureGoroutines(address string) (*result, error) {
 	}
 	defer c.Close()
 	ctx := context.Background()
-	server, err := c.Dial(ctx, address, copyrpc.WithCallsMax(*depth), copyrpc.WithRingBytes(ringFor(*size)), copyrpc.WithReplyBytes(*size))
+	server, err := c.Dial(ctx, address, copyrpc.WithCallsMax(*depth), copyrpc.WithRingBytes(ringFor(*size)), copyrpc.WithPeerRingBytesMax(64<<20), copyrpc.WithReplyBytes(*size))
 	if err != nil {
 		return nil, err
 	}

@@ -65,7 +65,7 @@ func (c *client) connect(address string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	var err error
-	if c.server, err = c.raw.Connect(address, 0, copyrpc.WithCallsMax(*depth), copyrpc.WithRingBytes(ringFor(*size))); err != nil {
+	if c.server, err = c.raw.Connect(address, 0, copyrpc.WithCallsMax(*depth), copyrpc.WithRingBytes(ringFor(*size)), copyrpc.WithPeerRingBytesMax(64<<20)); err != nil {
 		return err
 	}
 	done, err := c.next(ctx)

@@ -52,7 +52,7 @@ func main() {
 }
 
 func serveHandler(ctx context.Context, address string) error {
-	listener, err := copyrpc.Listen(address, copyrpc.WithRingBytes(*ring))
+	listener, err := copyrpc.Listen(address, copyrpc.WithRingBytes(*ring), copyrpc.WithPeerRingBytesMax(64<<20))
 	if err != nil {
 		return err
 	}
@@ -118,7 +118,7 @@ func (s *server) take(completion *copyrpc.Completion) {
 	case copyrpc.CompletionRequest:
 		s.answer(completion)
 	case copyrpc.CompletionConnectRequest:
-		if err := s.raw.Accept(completion.Endpoint, 0, copyrpc.WithRingBytes(*ring)); err != nil {
+		if err := s.raw.Accept(completion.Endpoint, 0, copyrpc.WithRingBytes(*ring), copyrpc.WithPeerRingBytesMax(64<<20)); err != nil {
 			fmt.Fprintln(os.Stderr, "perf_server:", err)
 			s.raw.CloseEndpoint(completion.Endpoint)
 		}

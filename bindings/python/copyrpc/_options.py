@@ -125,10 +125,18 @@ class EndpointOptions:
     key: bytes = field(default=b"", repr=False)
     #: The reply_bytes_max of calls that do not set one.
     reply_bytes_max: int = 4096
+    peer_ring_bytes_max: int = 0
 
     def to_c(self, user_data: int) -> Any:
         options = connection_options(
-            self, "crpc_endpoint_options", user_data, "ring_bytes", "request_bytes", "calls_max", "batch_window"
+            self,
+            "crpc_endpoint_options",
+            user_data,
+            "ring_bytes",
+            "request_bytes",
+            "calls_max",
+            "batch_window",
+            "peer_ring_bytes_max",
         )
         number(self.reply_bytes_max, "reply_bytes_max", 0, 0xFFFFFFFF)
         options.flags = (lib.CRPC_ENDPOINT_CALL_ONLY if self.call_only else 0) | (

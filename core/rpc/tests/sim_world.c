@@ -59,6 +59,7 @@ static crpc_endpoint_options choose_options(struct sim *sim, uint32_t window)
     crpc_endpoint_options options = {
         .ring_bytes = 4096u << (sim->heavy ? 0 : random_below(random, 3)),
         .calls_max = 1u << random_below(random, 7),
+        .peer_ring_bytes_max = 4096u << 2,
         .batch_window = window,
         .keepalive_ns = random_percent(random, 80) ? 1000000 : CRPC_FOREVER,
         .connect_timeout_ns = CRPC_FOREVER,
