@@ -309,14 +309,13 @@ func failure(ctx context.Context, op string, number int32, reply []byte) error {
 		return &ReplyError{Status: number, Payload: reply}
 	}
 	status := Status(number)
-	if (status == ErrTimeout || status == ErrCanceled) && ctx.Err() != nil {
+	if status == ErrTimeout {
+		return deadlineError(op, ctx)
+	}
+	if status == ErrCanceled && ctx.Err() != nil {
 		return contextError(op, ctx)
 	}
-	e := newError(op, status)
-	if status == ErrTimeout {
-		e.cause = context.DeadlineExceeded // C's clock was ahead of the context's timer
-	}
-	return e
+	return newError(op, status)
 }
 
 // timeoutOf gives C's timeout for what is done within ctx, or why it is over already.
@@ -324,8 +323,7 @@ func timeoutOf(ctx context.Context, op string) (timeout uint64, err error) {
 	if deadline, ok := ctx.Deadline(); ok {
 		left := time.Until(deadline)
 		if left <= 0 {
-			// The context's own timer may be a moment late to say so.
-			return 0, &Error{Op: op, Status: ErrTimeout, Message: ErrTimeout.Error(), cause: context.DeadlineExceeded}
+			return 0, deadlineError(op, ctx)
 		}
 		timeout = uint64(left)
 	}

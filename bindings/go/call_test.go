@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -114,11 +115,13 @@ func TestBatchTellsEachResult(t *testing.T) {
 			return nil, &copyrpc.ReplyError{Status: 77, Payload: []byte("no")}
 		case 2:
 			return nil, request.Drop()
+		case 3:
+			return nil, fmt.Errorf("looking it up: %w", &copyrpc.ReplyError{Status: 404, Payload: []byte("none")})
 		}
 		return request.Payload, nil
 	})
 	results, err := p.client.DoBatch(limited(t), []copyrpc.Call{
-		{Request: []byte("a")}, {Method: 1, Request: []byte("b")}, {Method: 2}, {Request: []byte("c"), ReplyBytesMax: copyrpc.NoReplyBytes}})
+		{Request: []byte("a")}, {Method: 1, Request: []byte("b")}, {Method: 2}, {Request: []byte("c"), ReplyBytesMax: copyrpc.NoReplyBytes}, {Method: 3}})
 	check(t, err)
 	var refused *copyrpc.ReplyError
 	if results[0].Err != nil || string(results[0].Reply) != "a" {
@@ -130,6 +133,9 @@ func TestBatchTellsEachResult(t *testing.T) {
 	is(t, results[2].Err, copyrpc.ErrDropped)
 	if !errors.As(results[3].Err, &refused) || refused.Status != copyrpc.StatusHandlerFailed {
 		t.Fatal(results[3])
+	}
+	if !errors.As(results[4].Err, &refused) || refused.Status != 404 || string(refused.Payload) != "none" {
+		t.Fatalf("of a wrapped *ReplyError: status %d, not 404: %v", refused.Status, results[4].Err)
 	}
 }
 
@@ -203,17 +209,33 @@ func TestDeadlineReachesTheCall(t *testing.T) {
 	}
 }
 
+// C's clock may be ahead of the context's timer, which alone knows the cause.
+func TestDeadlinesHaveACause(t *testing.T) {
+	p := newPair(t) // nobody answers
+	cause := errors.New("the budget is spent")
+	for i := 0; i < 20; i++ {
+		ctx, cancel := context.WithTimeoutCause(context.Background(), time.Duration(i)*time.Millisecond/4, cause)
+		_, err := p.client.Call(ctx, []byte("?"))
+		cancel()
+		is(t, err, copyrpc.ErrTimeout)
+		if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, cause) {
+			t.Fatalf("%v is not context.DeadlineExceeded with its cause", err)
+		}
+	}
+}
+
 func TestCancelReachesTheCall(t *testing.T) {
 	p := newPair(t)
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancelCause(context.Background())
+	cause := errors.New("the user has left")
 	go func() {
 		p.server.Receive(context.Background()) // it is under way, not in a queue of ours
-		cancel()
+		cancel(cause)
 	}()
 	_, err := p.client.Call(ctx, []byte("?"))
 	is(t, err, copyrpc.ErrCanceled)
-	if !errors.Is(err, context.Canceled) {
-		t.Fatalf("%v is not context.Canceled", err)
+	if !errors.Is(err, context.Canceled) || !errors.Is(err, cause) || !strings.Contains(err.Error(), cause.Error()) {
+		t.Fatalf("%v is not context.Canceled with its cause", err)
 	}
 	info, _ := p.client.Info()
 	if info.CallsOpen != 0 {

@@ -104,7 +104,7 @@ func (l *link) established(ctx context.Context) error {
 		return nil
 	default: // over before it was connected
 	}
-	if l.reason.Status == ErrTimeout && ctx.Err() != nil {
+	if l.reason.Status == ErrTimeout && ended(ctx) {
 		return contextError(l.op, ctx)
 	}
 	return l.reason

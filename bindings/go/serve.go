@@ -4,6 +4,7 @@ package copyrpc
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime/debug"
 	"sync"
@@ -23,8 +24,8 @@ type Request struct {
 }
 
 // Handler answers a request. It runs in a goroutine of its own. Its result is the reply. An error
-// becomes a reply with StatusHandlerFailed and the error's text; a *ReplyError becomes a reply with
-// its status and payload. A panic also becomes such a reply, and Warn reports it. ctx is done when
+// becomes a reply with StatusHandlerFailed and the error's text; a *ReplyError, also one that is
+// wrapped, becomes a reply with its status and payload. A panic also becomes such a reply, and Warn reports it. ctx is done when
 // Serve's ctx is done, or when the connection has ended.
 type Handler func(ctx context.Context, request *Request) ([]byte, error)
 
@@ -201,10 +202,11 @@ func (request *Request) handle(ctx context.Context, handler Handler, running *sy
 		return
 	}
 	status := int32(StatusHandlerFailed)
+	var own *ReplyError
 	if err == nil {
 		err = fmt.Errorf("the reply has %d bytes; the caller accepts at most %d", len(reply), request.ReplyBytesMax)
 		reply = []byte(err.Error())
-	} else if own, ok := err.(*ReplyError); ok && own != nil && own.Status > 0 {
+	} else if errors.As(err, &own) && own != nil && own.Status > 0 {
 		status, reply = own.Status, own.Payload
 	} else {
 		reply = []byte(err.Error())

@@ -11,6 +11,7 @@ import (
 	"context"
 	"fmt"
 	"syscall"
+	"time"
 	"unicode/utf8"
 	"unsafe"
 )
@@ -62,14 +63,15 @@ func (status Status) Name() string { return C.GoString(C.crpc_status_name(C.int3
 func (status Status) Timeout() bool { return status == ErrTimeout }
 
 // Error describes one failure in full. errors.Is compares it with its Status and its Errno, and
-// with context.Canceled or context.DeadlineExceeded if the caller's context was the cause.
+// with context.Canceled or context.DeadlineExceeded and with context.Cause, if the caller's context
+// was the cause.
 type Error struct {
 	Op             string // what was attempted, e.g. "dial 10.99.0.1:7471"
 	Status         Status
 	Errno          syscall.Errno // of a failed system call, or 0
 	VendorSyndrome uint32        // of the device, or 0
 	Message        string        // what happened, to what, what to do next
-	cause          error
+	causes         []error       // of the caller's context: what its Err and context.Cause say
 }
 
 func (e *Error) Error() string { return "copyrpc: " + e.Op + ": " + e.Message }
@@ -80,10 +82,7 @@ func (e *Error) Unwrap() []error {
 	if e.Errno != 0 {
 		errors = append(errors, e.Errno)
 	}
-	if e.cause != nil {
-		errors = append(errors, e.cause)
-	}
-	return errors
+	return append(errors, e.causes...)
 }
 
 // Timeout returns true if a time limit has passed.
@@ -122,15 +121,53 @@ func errorf(op string, status Status, format string, arguments ...any) *Error {
 	return &Error{Op: op, Status: status, Message: fmt.Sprintf(format, arguments...)}
 }
 
-// contextError tells that the caller's context ended what was attempted.
+// contextError tells that the caller's context ended what was attempted, and why that was.
 func contextError(op string, ctx context.Context) *Error {
-	cause := ctx.Err()
+	err := ctx.Err()
 	status := ErrCanceled
-	if cause == context.DeadlineExceeded {
+	if err == context.DeadlineExceeded {
 		status = ErrTimeout
 	}
 	e := newError(op, status)
-	e.cause = cause
+	e.causes = []error{err}
+	if cause := context.Cause(ctx); cause != err {
+		e.causes = append(e.causes, cause)
+		e.Message += ": " + cause.Error()
+	}
+	return e
+}
+
+// timerPatience is how long ended waits for a context's timer that is due: what a busy machine may need.
+const timerPatience = 100 * time.Millisecond
+
+// ended tells whether ctx is done. If its deadline has passed by C's clock or ours, its timer, which alone knows the cause, may be a
+// moment late.
+func ended(ctx context.Context) bool {
+	if deadline, ok := ctx.Deadline(); ok && ctx.Err() == nil && time.Until(deadline) <= 0 {
+		within(ctx.Done(), timerPatience)
+	}
+	return ctx.Err() != nil
+}
+
+// within waits until `done` is closed, for at most `limit`; false if it was not.
+func within(done <-chan struct{}, limit time.Duration) bool {
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case <-done:
+		return true
+	case <-timer.C:
+		return false
+	}
+}
+
+// deadlineError is contextError for a deadline that C or we have seen pass.
+func deadlineError(op string, ctx context.Context) *Error {
+	if ended(ctx) {
+		return contextError(op, ctx)
+	}
+	e := newError(op, ErrTimeout)
+	e.causes = []error{context.DeadlineExceeded}
 	return e
 }
 
