@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 	"unsafe"
 )
 
@@ -23,8 +24,9 @@ type Endpoint struct {
 
 // connection is what an Endpoint is to the poller, which keeps it from the garbage collector.
 type connection struct {
-	replyBytes int          // the default of its calls
-	limits     EndpointInfo // as it was connected, but for the state; not changed after `connected` was closed
+	replyBytes int           // the default of its calls
+	grace      time.Duration // that its handlers have when Serve has ended
+	limits     EndpointInfo  // as it was connected, but for the state; not changed after `connected` was closed
 
 	// Guarded by the poller's mutex.
 	blocked bool  // CRPC_E_AGAIN; CompletionRoom will tell
@@ -64,7 +66,7 @@ func (c *Context) Dial(ctx context.Context, address string, options ...Option) (
 // ---- What the poller hears ----------------------------------------------------------------------
 
 func (c *connection) begun(s *settings) {
-	c.replyBytes = s.replyBytes
+	c.replyBytes, c.grace = s.replyBytes, s.grace
 	c.poller.connections[c.id] = c
 }
 
@@ -97,7 +99,7 @@ func (c *connection) finish(reason *Error) {
 	}
 	c.mutex.Unlock()
 	close(c.gone)
-	c.serving.stop()
+	c.serving.stop(reason)
 }
 
 // ---- Leaving ------------------------------------------------------------------------------------

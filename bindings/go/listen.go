@@ -4,6 +4,7 @@ package copyrpc
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -280,8 +281,9 @@ func (request *ConnectRequest) reject(op, name string, reason uint32) error {
 const shutdownGrace = time.Second
 
 // Serve accepts all peers, and answers their requests with `handler` until ctx is done. Then it
-// stops listening, disconnects its clients gracefully, and returns nil. It returns an error if the
-// listener was closed by somebody else or by a failure.
+// stops listening, lets the handlers finish as [Endpoint.Serve] does, disconnects its clients
+// gracefully, and returns nil. It does the same, and returns an error, if the listener was closed by
+// somebody else or by a failure. ErrBusy means that not all handlers have ended.
 func (listener *Listener) Serve(ctx context.Context, handler Handler) error {
 	const op = "serve"
 	if _, err := listener.valid(op); err != nil {
@@ -290,37 +292,59 @@ func (listener *Listener) Serve(ctx context.Context, handler Handler) error {
 	if handler == nil {
 		return errorf(op, ErrInvalid, "the handler is nil")
 	}
+	serving, end := context.WithCancelCause(ctx)
+	defer end(nil)
 	var clients sync.WaitGroup
-	defer clients.Wait()
+	busy := make(chan error, 1) // of the first client whose handlers do not end
 	for {
-		request, err := listener.AcceptRequest(ctx)
+		request, err := listener.AcceptRequest(serving)
 		if err != nil {
 			listener.Close()
 			if ctx.Err() != nil {
-				return nil
+				err = nil
+			}
+			end(err)
+			clients.Wait()
+			select {
+			case unended := <-busy:
+				if err == nil {
+					err = unended
+				}
+			default:
 			}
 			return err
 		}
 		clients.Add(1)
 		go func() {
 			defer clients.Done()
-			serveClient(ctx, request, handler)
+			if err := serveClient(serving, request, handler); err != nil {
+				select {
+				case busy <- err:
+				default:
+				}
+			}
 		}()
 	}
 }
 
-func serveClient(ctx context.Context, request *ConnectRequest, handler Handler) {
+// serveClient serves one client until ctx is done or the connection has ended. The error: some of its handlers have not ended.
+func serveClient(ctx context.Context, request *ConnectRequest, handler Handler) error {
 	endpoint, err := request.Accept(ctx)
 	if err != nil {
 		if ctx.Err() == nil {
 			Warn(err.Error())
 		}
-		return
+		return nil
 	}
 	defer endpoint.Close()
-	if endpoint.Serve(ctx, handler) == nil { // ctx is done
+	err = endpoint.Serve(ctx, handler)
+	if ctx.Err() != nil {
 		grace, cancel := context.WithTimeout(context.Background(), shutdownGrace)
 		defer cancel()
 		endpoint.Shutdown(grace)
 	}
+	if errors.Is(err, ErrBusy) {
+		return err
+	}
+	return nil
 }

@@ -37,6 +37,7 @@ type settings struct {
 	channel    C.crpc_channel_options // what channels have alone; the rest is in `endpoint`: channelOptions
 	backlog    C.uint32_t
 	replyBytes int
+	grace      time.Duration
 	problem    *Error
 }
 
@@ -46,6 +47,7 @@ func settingsOf(op string, options []Option) (*settings, error) {
 		endpoint:   C.crpc_endpoint_options{struct_size: C.sizeof_crpc_endpoint_options},
 		channel:    C.crpc_channel_options{struct_size: C.sizeof_crpc_channel_options},
 		replyBytes: DefaultReplyBytes,
+		grace:      DefaultGrace,
 	}
 	for _, option := range options {
 		if option == nil {
@@ -260,6 +262,15 @@ func WithReplyBytes(bytes int) Option {
 	return func(s *settings) {
 		s.number("the longest reply", bytes)
 		s.replyBytes = bytes
+	}
+}
+
+// WithGrace sets how long handlers that are running may go on when Serve has ended, before their ctx
+// is canceled; [DefaultGrace] if not set. 0 cancels them at once.
+func WithGrace(limit time.Duration) Option {
+	return func(s *settings) {
+		s.time("the grace", limit)
+		s.grace = limit
 	}
 }
 

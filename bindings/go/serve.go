@@ -9,6 +9,7 @@ import (
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // Request is one request of the peer. It must be answered once, with Reply or Drop; Serve does that
@@ -18,32 +19,71 @@ type Request struct {
 	Payload       []byte // a copy: it may be kept
 	ReplyBytesMax int    // the longest reply that its caller accepts
 
-	connection *connection
-	token      uint64
-	answered   atomic.Bool
+	connection     *connection
+	token          uint64
+	answered       atomic.Bool
+	handled        bool // it is in serving.open; guarded by the connection's mutex, with the two below
+	next, previous *Request
 }
 
 // Handler answers a request. It runs in a goroutine of its own. Its result is the reply. An error
 // becomes a reply with StatusHandlerFailed and the error's text; a *ReplyError, also one that is
-// wrapped, becomes a reply with its status and payload. A panic also becomes such a reply, and Warn reports it. ctx is done when
-// Serve's ctx is done, or when the connection has ended.
+// wrapped, becomes a reply with its status and payload. A panic also becomes such a reply, and Warn
+// reports it. ctx is canceled when the connection has ended, or when Serve has ended and the handler
+// has had its grace ([WithGrace]); context.Cause tells which. It has the values of Serve's ctx.
 type Handler func(ctx context.Context, request *Request) ([]byte, error)
+
+// DefaultGrace is how long handlers may go on when Serve has ended, unless [WithGrace] says
+// otherwise.
+const DefaultGrace = 5 * time.Second
+
+// canceledGrace is how long Serve waits for handlers that were canceled, before it answers for them.
+const canceledGrace = time.Second
 
 // serving is the part of a connection that is about requests. Guarded by the connection's mutex.
 type serving struct {
-	handler Handler
-	ctx     context.Context
-	cancel  context.CancelFunc
-	running *sync.WaitGroup
-	backlog []*Request    // that nobody has taken
-	arrived chan struct{} // made by the first who waits; of capacity 1
+	handler   Handler
+	ctx       context.Context
+	cancel    context.CancelCauseFunc
+	running   *sync.WaitGroup
+	open      *Request      // the first of those that handlers have and nobody has answered
+	refuses   bool          // Serve has ended: nobody will take a request that comes now
+	receivers int           // that wait in Receive
+	backlog   []*Request    // that nobody has taken
+	arrived   chan struct{} // made by the first who waits; of capacity 1
 }
 
-// stop tells the handlers that the connection is over.
-func (s *serving) stop() {
+// stop tells the handlers that the connection is over, and why.
+func (s *serving) stop(reason *Error) {
 	if s.cancel != nil {
-		s.cancel()
+		s.cancel(reason.during("serve"))
 	}
+}
+
+// handle begins to handle a request. The connection's mutex is held, here and in answered.
+func (s *serving) handle(request *Request) {
+	request.handled, request.next, s.open = true, s.open, request
+	if request.next != nil {
+		request.next.previous = request
+	}
+	s.running.Add(1)
+	go request.handle(s.ctx, s.handler, s.running)
+}
+
+// answered forgets a request whose answer is known.
+func (s *serving) answered(request *Request) {
+	if !request.handled {
+		return
+	}
+	if request.previous != nil {
+		request.previous.next = request.next
+	} else {
+		s.open = request.next
+	}
+	if request.next != nil {
+		request.next.previous = request.previous
+	}
+	request.handled, request.next, request.previous = false, nil, nil
 }
 
 // request is what the poller calls for a CompletionRequest.
@@ -54,22 +94,35 @@ func (c *connection) request(completion *Completion) {
 	}
 	c.mutex.Lock()
 	s := &c.serving
-	if s.handler == nil {
+	refuses := s.refuses
+	switch {
+	case s.handler != nil:
+		s.handle(request)
+	case !refuses:
 		s.backlog = append(s.backlog, request)
 		if s.arrived != nil {
 			signal(s.arrived)
 		}
-		c.mutex.Unlock()
-		return
 	}
-	s.running.Add(1)
-	go request.handle(s.ctx, s.handler, s.running)
 	c.mutex.Unlock()
+	if refuses {
+		request.fail("the request came too late: this side no longer serves")
+	}
 }
 
-// Serve answers the peer's requests with `handler`, including those that came before. It returns
-// nil when ctx is done and all running handlers have ended. Otherwise it returns why the connection
-// has ended.
+// fail answers a request for which there is no handler's result.
+func (request *Request) fail(why string) {
+	request.ReplyStatus(StatusHandlerFailed, shortened(why, request.ReplyBytesMax))
+}
+
+// Serve answers the peer's requests with `handler`, including those that came before, until ctx is
+// done or the connection has ended; in the latter case it returns why.
+//
+// When ctx is done, requests that come later are refused: they are answered with
+// StatusHandlerFailed, until Serve or Receive is called again. Handlers that are running may finish
+// for as long as [WithGrace] says. Then their ctx is canceled. The callers of those that do not end
+// within a second after that get StatusHandlerFailed. Serve returns nil if all handlers have ended,
+// and else ErrBusy: it has no means to end those.
 func (endpoint *Endpoint) Serve(ctx context.Context, handler Handler) error {
 	const op = "serve"
 	c, err := endpoint.valid(op)
@@ -79,8 +132,8 @@ func (endpoint *Endpoint) Serve(ctx context.Context, handler Handler) error {
 	if handler == nil {
 		return errorf(op, ErrInvalid, "the handler is nil")
 	}
-	handlerCtx, cancel := context.WithCancel(ctx)
-	defer cancel()
+	handlers, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer cancel(nil)
 	var running sync.WaitGroup
 	c.mutex.Lock()
 	if c.serving.handler != nil {
@@ -89,10 +142,9 @@ func (endpoint *Endpoint) Serve(ctx context.Context, handler Handler) error {
 	}
 	if !c.over {
 		s := &c.serving
-		s.handler, s.ctx, s.cancel, s.running = handler, handlerCtx, cancel, &running
+		s.handler, s.ctx, s.cancel, s.running, s.refuses = handler, handlers, cancel, &running, false
 		for _, request := range s.backlog {
-			running.Add(1)
-			go request.handle(handlerCtx, handler, &running)
+			s.handle(request)
 		}
 		s.backlog = nil
 	}
@@ -104,25 +156,71 @@ func (endpoint *Endpoint) Serve(ctx context.Context, handler Handler) error {
 		err = c.why(op)
 	}
 	c.mutex.Lock()
-	c.serving.handler = nil
+	c.serving.handler, c.serving.refuses = nil, c.serving.receivers == 0
 	c.mutex.Unlock()
-	running.Wait()
+	done := make(chan struct{})
+	go func() {
+		running.Wait()
+		close(done)
+	}()
+	if err != nil { // the handlers know that the connection is over
+		select {
+		case <-done:
+			return err
+		case <-ctx.Done():
+		}
+	}
+	if busy := c.endHandlers(op, done, cancel); err == nil {
+		err = busy
+	}
 	return err
 }
 
-// Receive waits for a request of the peer. It is an alternative to Serve, without a handler.
+// endHandlers gives the handlers time to finish, cancels those that take longer, and answers for those that do not end. `done` is
+// closed when all have ended.
+func (c *connection) endHandlers(op string, done <-chan struct{}, cancel context.CancelCauseFunc) error {
+	if within(done, c.grace) {
+		return nil
+	}
+	cancel(errorf(op, ErrCanceled, "Serve ended %v ago, and the handler has not", c.grace))
+	if within(done, canceledGrace) {
+		return nil
+	}
+	var left []*Request
+	c.mutex.Lock()
+	for request := c.serving.open; request != nil; request = request.next {
+		left = append(left, request)
+	}
+	c.mutex.Unlock()
+	for _, request := range left {
+		request.fail("the handler does not end, although it was canceled")
+	}
+	return errorf(op, ErrBusy, "not all handlers have ended, although they were canceled %v ago: they must watch their ctx", canceledGrace)
+}
+
+// Receive waits for a request of the peer. It is an alternative to Serve, without a handler. If Serve
+// has ended before, requests are no longer refused.
 func (endpoint *Endpoint) Receive(ctx context.Context) (*Request, error) {
 	const op = "receive"
 	c, err := endpoint.valid(op)
 	if err != nil {
 		return nil, err
 	}
+	s := &c.serving
+	c.mutex.Lock()
+	s.refuses = false
+	s.receivers++
+	if s.arrived == nil {
+		s.arrived = make(chan struct{}, 1)
+	}
+	c.mutex.Unlock()
+	defer func() {
+		c.mutex.Lock()
+		s.receivers--
+		c.mutex.Unlock()
+	}()
 	for {
 		c.mutex.Lock()
-		s := &c.serving
-		if s.arrived == nil {
-			s.arrived = make(chan struct{}, 1)
-		}
 		if len(s.backlog) > 0 {
 			request := s.backlog[0]
 			s.backlog = s.backlog[1:]
@@ -174,6 +272,7 @@ func (request *Request) answer(op string, answer Op, payload []byte) error {
 		return errorf(op, ErrStale, "this Request was answered already, or is none")
 	}
 	c.mutex.Lock()
+	c.serving.answered(request)
 	if c.over {
 		c.mutex.Unlock()
 		return c.reason.during(op)
@@ -223,7 +322,7 @@ func (request *Request) call(ctx context.Context, handler Handler) (reply []byte
 		}
 		why := recover()
 		if why == nil { // runtime.Goexit: nothing after this runs but deferred functions
-			request.ReplyStatus(StatusHandlerFailed, shortened("the handler ended its goroutine", request.ReplyBytesMax))
+			request.fail("the handler ended its goroutine")
 			return
 		}
 		Warn(fmt.Sprintf("a handler panicked: %v\n%s", why, debug.Stack()))

@@ -1,0 +1,252 @@
+package copyrpc_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	copyrpc "github.com/copyrpc/copyrpc/bindings/go"
+)
+
+// came waits for what must come.
+func came[T any](t *testing.T, from <-chan T, what string) T {
+	t.Helper()
+	select {
+	case value := <-from:
+		return value
+	case <-time.After(60 * time.Second):
+		t.Fatalf("%s: nothing came of it", what)
+		panic("unreachable")
+	}
+}
+
+// served is a listener that serves, and a client of it.
+type served struct {
+	listener *copyrpc.Listener
+	client   *copyrpc.Endpoint
+	stop     context.CancelFunc
+	ended    chan error
+}
+
+func serveOne(t *testing.T, handler copyrpc.Handler, options ...copyrpc.Option) *served {
+	t.Helper()
+	listener, err := openContext(t).Listen(host()+":0", patient(options...)...)
+	check(t, err)
+	serving, stop := context.WithCancel(context.Background())
+	t.Cleanup(stop)
+	s := &served{listener: listener, stop: stop, ended: make(chan error, 1)}
+	go func() { s.ended <- listener.Serve(serving, handler) }()
+	s.client, err = openContext(t).Dial(limited(t), listener.Address())
+	check(t, err)
+	t.Cleanup(func() { s.client.Close() })
+	return s
+}
+
+// call is a call under way; what became of it comes from the channel.
+func (s *served) call(t *testing.T, request string) <-chan string {
+	answer := make(chan string, 1)
+	ctx := limited(t)
+	go func() {
+		reply, err := s.client.Call(ctx, []byte(request))
+		answer <- fmt.Sprint(string(reply), err)
+	}()
+	return answer
+}
+
+func TestHandlersFinishWithinTheirGrace(t *testing.T) {
+	begun, goOn := make(chan struct{}), make(chan struct{})
+	s := serveOne(t, func(ctx context.Context, request *copyrpc.Request) ([]byte, error) {
+		if string(request.Payload) == "late" {
+			return request.Payload, nil
+		}
+		close(begun)
+		<-goOn
+		return []byte("finished"), ctx.Err() // that Serve's ctx is done is not the handler's business yet
+	}, copyrpc.WithGrace(copyrpc.Forever))
+	underWay := s.call(t, "early")
+	came(t, begun, "the first request")
+	s.stop()
+	// Soon the server takes no more requests, and says so.
+	for {
+		reply, err := s.client.Call(limited(t), []byte("late"))
+		if err == nil && string(reply) == "late" {
+			continue // Serve has not heard yet
+		}
+		var refused *copyrpc.ReplyError
+		if !errors.As(err, &refused) || refused.Status != copyrpc.StatusHandlerFailed || len(refused.Payload) == 0 {
+			t.Fatalf("a request that came too late: %q, %v", reply, err)
+		}
+		break
+	}
+	close(goOn)
+	if got := came(t, underWay, "the request under way"); got != "finished<nil>" {
+		t.Fatalf("the request under way: %s", got)
+	}
+	check(t, came(t, s.ended, "Serve"))
+	came(t, s.client.Done(), "the connection's end")
+}
+
+func TestAfterTheirGraceHandlersAreCanceledWithACause(t *testing.T) {
+	begun := make(chan struct{})
+	s := serveOne(t, func(ctx context.Context, _ *copyrpc.Request) ([]byte, error) {
+		close(begun)
+		<-ctx.Done()
+		var cause *copyrpc.Error
+		if !errors.As(context.Cause(ctx), &cause) {
+			return nil, fmt.Errorf("no cause: %v", context.Cause(ctx))
+		}
+		return []byte(cause.Status.Name()), nil
+	}, copyrpc.WithGrace(20*time.Millisecond))
+	underWay := s.call(t, "?")
+	came(t, begun, "the request")
+	s.stop()
+	if got := came(t, underWay, "the request under way"); got != "CRPC_E_CANCELED<nil>" {
+		t.Fatalf("the request under way: %s", got)
+	}
+	check(t, came(t, s.ended, "Serve"))
+}
+
+func TestTheCallerOfAHandlerThatDoesNotEndIsAnswered(t *testing.T) {
+	begun, goOn, tooLate := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	s := serveOne(t, func(_ context.Context, request *copyrpc.Request) ([]byte, error) {
+		close(begun)
+		<-goOn
+		tooLate <- request.Reply(nil)
+		return nil, nil
+	}, copyrpc.WithGrace(0))
+	underWay := make(chan error, 1)
+	ctx := limited(t)
+	go func() {
+		_, err := s.client.Call(ctx, []byte("?"))
+		underWay <- err
+	}()
+	came(t, begun, "the request")
+	s.stop()
+	var refused *copyrpc.ReplyError
+	if err := came(t, underWay, "the request under way"); !errors.As(err, &refused) || refused.Status != copyrpc.StatusHandlerFailed {
+		t.Fatalf("the request under way: %v", err)
+	}
+	is(t, came(t, s.ended, "Serve"), copyrpc.ErrBusy)
+	came(t, s.client.Done(), "the connection's end")
+	close(goOn)
+	is(t, came(t, tooLate, "the handler's end"), copyrpc.ErrStale)
+}
+
+// The connection's end cancels the handlers at once, and they can ask why.
+func TestHandlersAreToldWhyTheConnectionEnded(t *testing.T) {
+	p := newPair(t)
+	begun, cause := make(chan struct{}), make(chan error, 1)
+	p.serve(t, func(ctx context.Context, _ *copyrpc.Request) ([]byte, error) {
+		close(begun)
+		<-ctx.Done()
+		cause <- context.Cause(ctx)
+		return nil, nil
+	})
+	go p.client.Call(limited(t), nil)
+	came(t, begun, "the request")
+	check(t, p.client.Close())
+	is(t, came(t, cause, "the handler's cause"), copyrpc.ErrDisconnected)
+}
+
+func TestAnEndpointThatIsServedNoLongerRefusesRequests(t *testing.T) {
+	p := newPair(t)
+	serve := func() (stop func()) {
+		ctx, cancel := context.WithCancel(context.Background())
+		done := make(chan error, 1)
+		go func() { done <- p.server.Serve(ctx, echo) }()
+		return func() {
+			cancel()
+			check(t, came(t, done, "Serve"))
+		}
+	}
+	stop := serve()
+	_, err := p.client.Call(limited(t), nil)
+	check(t, err)
+	stop()
+	var refused *copyrpc.ReplyError
+	ctx, cancel := context.WithTimeout(limited(t), 10*time.Second)
+	defer cancel()
+	if _, err = p.client.Call(ctx, nil); !errors.As(err, &refused) || refused.Status != copyrpc.StatusHandlerFailed {
+		t.Fatalf("a request that nobody serves: %v", err)
+	}
+	// Served again, it takes them again; and so it does if somebody receives.
+	stop = serve()
+	_, err = p.client.Call(limited(t), nil)
+	check(t, err)
+	stop()
+	over, ended := context.WithCancel(context.Background())
+	ended()
+	_, err = p.server.Receive(over) // from now on, they wait
+	is(t, err, copyrpc.ErrCanceled)
+	answer := make(chan error, 1)
+	go func() {
+		_, err := p.client.Call(limited(t), nil)
+		answer <- err
+	}()
+	request, err := p.server.Receive(limited(t))
+	check(t, err)
+	check(t, request.Reply(nil))
+	check(t, came(t, answer, "the request that was received"))
+}
+
+func TestClosingTheListenerEndsServe(t *testing.T) {
+	s := serveOne(t, echo)
+	_, err := s.client.Call(limited(t), nil)
+	check(t, err)
+	check(t, s.listener.Close())
+	came(t, s.client.Done(), "the end of an idle connection")
+	is(t, s.client.Err(), copyrpc.ErrDisconnected)
+	is(t, came(t, s.ended, "Serve"), copyrpc.ErrClosed)
+}
+
+// Many requests are under way when Serve ends: each gets one answer, whichever it is.
+func TestEveryRequestIsAnsweredWhenServeEnds(t *testing.T) {
+	const callers = 100
+	waiting := make(chan struct{}, callers)
+	s := serveOne(t, func(ctx context.Context, request *copyrpc.Request) ([]byte, error) {
+		if len(request.Payload)%2 == 1 {
+			waiting <- struct{}{}
+			<-ctx.Done()
+		}
+		return request.Payload, nil
+	}, copyrpc.WithGrace(50*time.Millisecond))
+	var all sync.WaitGroup
+	failed := make(chan error, callers)
+	var answers [callers]int
+	for i := 0; i < callers; i++ {
+		all.Add(1)
+		go func(i int) {
+			defer all.Done()
+			for {
+				_, err := s.client.Call(limited(t), make([]byte, i))
+				var refused *copyrpc.ReplyError
+				if errors.As(err, &refused) || errors.Is(err, copyrpc.ErrDisconnected) || errors.Is(err, copyrpc.ErrClosing) {
+					return
+				} else if err != nil {
+					failed <- err
+					return
+				}
+				answers[i]++
+			}
+		}(i)
+	}
+	for i := 0; i < callers/2; i++ {
+		came(t, waiting, "a request that waits")
+	}
+	s.stop()
+	all.Wait()
+	check(t, came(t, s.ended, "Serve"))
+	select {
+	case err := <-failed:
+		t.Fatal(err)
+	default:
+	}
+	for i := 1; i < callers; i += 2 { // those that waited were under way
+		if answers[i] == 0 {
+			t.Errorf("the request under way of caller %d was lost", i)
+		}
+	}
+}
