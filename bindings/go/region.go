@@ -58,7 +58,8 @@ type region struct {
 
 // NewRegion registers `bytes` of new memory, which is zero and outside of Go's heap. It maps the
 // memory in whole pages; closing the region or the context unmaps it. It pins the memory, which
-// takes long if there is much, and the context waits meanwhile.
+// takes long if there is much. The system finds its pages, which is most of that, while the context
+// goes on; the context only waits while the device learns them.
 func (c *Context) NewRegion(bytes int, access Access) (*Region, error) {
 	p, err := c.valid(opRegister)
 	if err != nil {
@@ -99,7 +100,7 @@ func mapRegion(p *poller, bytes int, access Access) (*region, error) {
 
 // Register registers memory from C or mmap, e.g. shared memory or huge pages. The memory stays the
 // caller's, and must stay mapped until the region or the context is closed. It must not be Go
-// memory: neither a slice that Go made, nor a variable.
+// memory: neither a slice that Go made, nor a variable. The context waits as for NewRegion.
 func (c *Context) Register(address unsafe.Pointer, bytes int, access Access) (*Region, error) {
 	p, err := c.valid(opRegister)
 	if err != nil {
@@ -115,7 +116,28 @@ func (c *Context) Register(address unsafe.Pointer, bytes int, access Access) (*R
 	return own.shown(), nil
 }
 
+// The advice of madvise that has the system find pages, as if they had been read or written. In Linux since 5.14.
+const (
+	madvPopulateRead  = 22
+	madvPopulateWrite = 23
+)
+
+// populate has the system find the pages of memory that will be registered, which may take seconds: else registering does it, and
+// the context would have to wait. Where the system cannot, registering still does.
+func populate(memory []byte, access Access) {
+	advice := uintptr(madvPopulateRead)
+	if access&LocalWrite != 0 {
+		advice = madvPopulateWrite
+	}
+	page := uintptr(syscall.Getpagesize())
+	start := uintptr(unsafe.Pointer(unsafe.SliceData(memory)))
+	inPage := start & (page - 1)
+	bytes := (inPage + uintptr(len(memory)) + page - 1) &^ (page - 1)
+	syscall.Syscall(syscall.SYS_MADVISE, start-inPage, bytes, advice)
+}
+
 func (p *poller) register(memory []byte, access Access, mapped bool) (*region, error) {
+	populate(memory, access)
 	own := &region{poller: p, memory: memory, mapped: mapped}
 	err := p.control(opRegister, func() error {
 		var err error

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 	"unsafe"
 
 	copyrpc "github.com/copyrpc/copyrpc/bindings/go"
@@ -69,6 +70,53 @@ func TestRegionOfOwnMemory(t *testing.T) {
 		t.Fatal("it was the caller's")
 	}
 	memory[100] = 1
+}
+
+// While the context waits for something else, registering has already found the pages.
+func TestRegisteringFindsItsPagesBesideTheOthers(t *testing.T) {
+	const pages = 64
+	size := pages * os.Getpagesize()
+	c := openContext(t)
+	for _, access := range []copyrpc.Access{0, copyrpc.LocalWrite} {
+		memory, err := syscall.Mmap(-1, 0, size, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_PRIVATE|syscall.MAP_ANON)
+		check(t, err)
+		defer syscall.Munmap(memory)
+		registered := make(chan error, 1)
+		letGo := c.Hold()
+		go func() {
+			region, err := c.Register(unsafe.Pointer(&memory[0]), size, access)
+			if err == nil {
+				err = region.Close()
+			}
+			registered <- err
+		}()
+		there := 0
+		for end := time.Now().Add(10 * time.Second); there < pages && time.Now().Before(end); time.Sleep(time.Millisecond) {
+			there = residentPages(t, memory)
+		}
+		letGo()
+		check(t, <-registered)
+		if there < pages {
+			t.Fatalf("%d of %d pages are there", there, pages)
+		}
+	}
+}
+
+// residentPages counts the pages of the mapping that the system has found: as /proc/self/pagemap has it, bit 63 of each page's word.
+func residentPages(t *testing.T, memory []byte) int {
+	t.Helper()
+	file, err := os.Open("/proc/self/pagemap")
+	check(t, err)
+	defer file.Close()
+	page := os.Getpagesize()
+	words := make([]byte, 8*(len(memory)/page))
+	_, err = file.ReadAt(words, int64(uintptr(unsafe.Pointer(&memory[0]))/uintptr(page)*8))
+	check(t, err)
+	there := 0
+	for i := 7; i < len(words); i += 8 {
+		there += int(words[i] >> 7)
+	}
+	return there
 }
 
 // The context's Close ends its regions, and they need no Close of their own.
