@@ -68,10 +68,13 @@ func (l *ChannelListener) Accept(ctx context.Context, options ...Option) (*Chann
 	if err != nil {
 		return nil, err
 	}
-	return request.Accept(ctx, options...)
+	channel, err := request.Accept(ctx, options...)
+	request.request.rejectUnanswered()
+	return channel, err
 }
 
-// Accept connects with the peer.
+// Accept connects with the peer. If it fails, the peer is refused; only options with values out of
+// range leave the request as it was.
 func (request *ChannelRequest) Accept(ctx context.Context, options ...Option) (*Channel, error) {
 	c := newChannel()
 	return c.shown(request.request.accept(ctx, "accept channel "+request.Info.PeerAddress, "ChannelRequest", &c.link, options))

@@ -134,6 +134,50 @@ func TestRejectAndToken(t *testing.T) {
 	p.listener.Close()
 }
 
+// What is wrong with accepting does not become the peers' wait, nor the listener's endpoints.
+func TestPeersThatCannotBeAcceptedLeaveNothing(t *testing.T) {
+	server, client := openContext(t), openContext(t)
+	listener, err := server.Listen(host()+":0", patient()...)
+	check(t, err)
+	// The first is refused by the library, and the second by this package already.
+	for i, wrong := range []copyrpc.Option{copyrpc.WithRingBytes(5000), copyrpc.WithCallsMax(-1)} {
+		for peer := 0; peer < 8; peer++ {
+			ctx, cancel := context.WithTimeout(limited(t), 10*time.Second)
+			dialed := make(chan error, 1)
+			go func() {
+				endpoint, err := client.Dial(ctx, listener.Address())
+				if err == nil {
+					endpoint.Close()
+				}
+				dialed <- err
+			}()
+			_, err := listener.Accept(ctx, wrong)
+			is(t, err, copyrpc.ErrInvalid)
+			if err := <-dialed; !errors.Is(err, copyrpc.ErrRefused) {
+				t.Fatalf("options %d: Dial: %v, not REFUSED", i, err)
+			}
+			cancel()
+		}
+	}
+	info, err := server.Info()
+	check(t, err)
+	if info.Endpoints != 0 {
+		t.Fatalf("endpoints: %d != 0", info.Endpoints)
+	}
+	// A request whose options were wrong is still there for whoever holds it.
+	dialed := make(chan error, 1)
+	go func() {
+		_, err := client.Dial(limited(t), listener.Address())
+		dialed <- err
+	}()
+	request, err := listener.AcceptRequest(limited(t))
+	check(t, err)
+	_, err = request.Accept(limited(t), copyrpc.WithCallsMax(-1))
+	is(t, err, copyrpc.ErrInvalid)
+	check(t, request.Reject(7))
+	is(t, <-dialed, copyrpc.ErrRefused)
+}
+
 func TestManyEndpointsOfOneContext(t *testing.T) {
 	server, client := openContext(t), openContext(t)
 	listener, err := server.Listen(host()+":0", patient(copyrpc.WithRingBytes(16384))...)

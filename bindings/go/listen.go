@@ -219,10 +219,20 @@ func (listener *Listener) Accept(ctx context.Context, options ...Option) (*Endpo
 	if err != nil {
 		return nil, err
 	}
-	return request.Accept(ctx, options...)
+	endpoint, err := request.Accept(ctx, options...)
+	request.rejectUnanswered()
+	return endpoint, err
 }
 
-// Accept connects with the peer.
+// rejectUnanswered refuses a peer that nobody else can answer any more: the options of Accept were wrong.
+func (request *ConnectRequest) rejectUnanswered() {
+	if !request.answered.Load() {
+		request.reject("reject", "ConnectRequest", 0)
+	}
+}
+
+// Accept connects with the peer. If it fails, the peer is refused; only options with values out of
+// range leave the request as it was.
 func (request *ConnectRequest) Accept(ctx context.Context, options ...Option) (*Endpoint, error) {
 	c := newConnection()
 	return c.shown(request.accept(ctx, "accept "+request.Info.PeerAddress, "ConnectRequest", &c.link, options))
