@@ -22,7 +22,6 @@ func (l *link) newHalf(op string, options []Option) (*half, []byte, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	s.endpoint.token_bytes = 0 // there is nobody to be shown it
 	var blob []byte
 	err = l.start(op, s, func() (err error) {
 		l.handle, blob, err = l.poller.raw.blob(l.kind, op, l.id, s)
@@ -79,7 +78,7 @@ type Blob struct {
 }
 
 // NewBlob makes one side of a connection. Contexts are shared as by [Dial]. The options are those
-// of Dial, except for the token.
+// of Dial. The peer sees the token of [WithToken] in its EndpointInfo, after Join.
 func NewBlob(options ...Option) (*Blob, error) {
 	const op = "blob"
 	c := newConnection()
@@ -131,7 +130,6 @@ func (r *RawContext) Blob(userData uint64, options ...Option) (EndpointHandle, [
 	if err != nil {
 		return 0, nil, err
 	}
-	s.endpoint.token_bytes = 0 // there is nobody to be shown it
 	handle, blob, err := r.blob(endpoints, op, userData, s)
 	return EndpointHandle(handle), blob, err
 }

@@ -61,6 +61,52 @@ func TestBlobsConnect(t *testing.T) {
 	check(t, server.Close())
 }
 
+// As the header says of options: the peer's info shows the token, at both sides.
+func TestBlobsShowTheirTokens(t *testing.T) {
+	left, right := openContext(t, copyrpc.WithRails()), openContext(t, copyrpc.WithRails())
+	tokens := [2]string{"from the left", "right"}
+	ours, err := left.NewBlob(copyrpc.WithToken([]byte(tokens[0])))
+	check(t, err)
+	theirs, err := right.NewBlob(copyrpc.WithToken([]byte(tokens[1])))
+	check(t, err)
+	joined := make(chan *copyrpc.Endpoint, 1)
+	go func() {
+		server, _ := theirs.Join(limited(t), ours.Bytes)
+		joined <- server
+	}()
+	client, err := ours.Join(limited(t), theirs.Bytes)
+	check(t, err)
+	defer client.Close()
+	server := <-joined
+	defer server.Close()
+	for i, side := range []*copyrpc.Endpoint{server, client} {
+		info, err := side.Info()
+		check(t, err)
+		if string(info.Token) != tokens[i] {
+			t.Fatalf("the peer shows the token %q, not %q", info.Token, tokens[i])
+		}
+	}
+	ourChannel, err := left.NewChannelBlob(copyrpc.WithToken([]byte(tokens[0])))
+	check(t, err)
+	theirChannel, err := right.NewChannelBlob()
+	check(t, err)
+	channels := make(chan *copyrpc.Channel, 1)
+	go func() {
+		channel, _ := theirChannel.Join(limited(t), ourChannel.Bytes)
+		channels <- channel
+	}()
+	channel, err := ourChannel.Join(limited(t), theirChannel.Bytes)
+	check(t, err)
+	defer channel.Close()
+	other := <-channels
+	defer other.Close()
+	info, err := other.Info()
+	check(t, err)
+	if string(info.Token) != tokens[0] {
+		t.Fatalf("the channel's peer shows the token %q, not %q", info.Token, tokens[0])
+	}
+}
+
 // A blob that is none leaves the endpoint as it was, and the right one still joins.
 func TestBlobsThatAreNone(t *testing.T) {
 	left, right := openContext(t), openContext(t)

@@ -97,7 +97,7 @@ type ChannelBlob struct {
 }
 
 // NewChannelBlob makes one side of a channel. Contexts are shared as by [DialChannel]. The options
-// are those of DialChannel, except for the token.
+// are those of DialChannel.
 func NewChannelBlob(options ...Option) (*ChannelBlob, error) {
 	const op = "channel blob"
 	c := newChannel()

@@ -196,7 +196,7 @@ type EndpointInfo struct {
 	Features        uint32 // agreed on
 	PeerAddress     string // "" if it was connected by a Blob
 	LocalAddress    string
-	Token           []byte // the peer's, at the accepting side
+	Token           []byte // the peer's; empty at the side that called Dial
 }
 
 // Info describes the endpoint. After its end, it describes the endpoint as it was while connected,

@@ -224,8 +224,8 @@ func WithRetry(timeout, count int) Option {
 	}
 }
 
-// WithToken shows up to 16 bytes to the peer's application, before it decides whether to accept.
-// For Dial.
+// WithToken shows up to 16 bytes to the peer's application, before it decides whether to accept. For
+// Dial, and for blobs, where the peer sees it after Join.
 func WithToken(token []byte) Option {
 	return func(s *settings) {
 		if len(token) > len(s.endpoint.token) {
