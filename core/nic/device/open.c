@@ -78,9 +78,12 @@ static int32_t create_channel(struct device_nic *nic, crpc_error *error)
     }
     int flags = fcntl(nic->channel->fd, F_GETFL);
     if (flags < 0 || fcntl(nic->channel->fd, F_SETFL, flags | O_NONBLOCK)) {
-        return error_set(error, CRPC_E_SYSTEM, errno,
-                         "%s: cannot make the completion channel non-blocking: %s",
-                         nic->base.device, strerror(errno));
+        error_set(error, CRPC_E_SYSTEM, errno,
+                  "%s: cannot make the completion channel non-blocking: %s", nic->base.device,
+                  strerror(errno));
+        ibv_destroy_comp_channel(nic->channel);
+        nic->channel = NULL; /* closing would wait for its events */
+        return error->status;
     }
     nic->base.event_fd = nic->channel->fd;
     return CRPC_OK;
