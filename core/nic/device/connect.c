@@ -79,6 +79,12 @@ static int to_ready_to_send(struct nic_queue_pair *base, const struct nic_transp
                              IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC);
 }
 
+static void to_reset(struct nic_queue_pair *base)
+{
+    struct ibv_qp_attr attributes = {.qp_state = IBV_QPS_RESET};
+    ibv_modify_qp(device_qp(base), &attributes, IBV_QP_STATE);
+}
+
 int32_t device_queue_pair_connect(struct nic_queue_pair *base, const struct nic_address *peer,
                                   const struct nic_transport *transport, crpc_error *error)
 {
@@ -93,6 +99,9 @@ int32_t device_queue_pair_connect(struct nic_queue_pair *base, const struct nic_
                              base->nic->device, strerror(os_error));
         }
         os_error = to_ready_to_send(base, transport);
+        if (os_error) { /* only from here can it be connected again */
+            to_reset(base);
+        }
     }
     if (os_error) {
         return error_set(error, CRPC_E_SYSTEM, os_error, "%s: cannot connect a queue pair: %s",
