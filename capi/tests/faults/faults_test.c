@@ -136,6 +136,11 @@ static void connect_with_hint(void)
     shm_unlink(HINT);
 }
 
+static void give_key(void)
+{
+    links[1].key = true;
+}
+
 static void join_endpoint(void)
 {
     use(1, link_join(1, false));
@@ -247,7 +252,10 @@ static const struct scenario scenarios[] = {
     {"connect by name", NULL, connect_by_name},
     {"connect a channel", NULL, connect_channel},
     {"connect with a hint", make_hint, connect_with_hint},
+    {"connect with a key", give_key, connect_endpoint},
+    {"connect a channel with a key", give_key, connect_channel},
     {"join", NULL, join_endpoint},
+    {"join with a key", give_key, join_endpoint},
     {"join a channel", NULL, join_channel},
     {"refused", NULL, be_refused},
     {"regions", NULL, register_regions},

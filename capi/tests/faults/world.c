@@ -81,15 +81,35 @@ static void check_link_error(uint32_t side, struct link *link, int32_t status, c
     check_error(what, status, error.message);
 }
 
+static crpc_endpoint_options endpoint_options(uint32_t index, uint32_t side)
+{
+    crpc_endpoint_options options = {.struct_size = sizeof(options),
+                                     .ring_bytes = 65536,
+                                     .user_data = 2 * index + side,
+                                     .connect_timeout_ns = timeout(),
+                                     .key_bytes = links[index].key ? CRPC_KEY_BYTES_MIN : 0};
+    memset(options.key, 'k', options.key_bytes);
+    return options;
+}
+
+static crpc_channel_options channel_options(uint32_t index, uint32_t side)
+{
+    crpc_channel_options options = {.struct_size = sizeof(options),
+                                    .user_data = 2 * index + side,
+                                    .connect_timeout_ns = timeout(),
+                                    .key_bytes = links[index].key ? CRPC_KEY_BYTES_MIN : 0};
+    memset(options.key, 'k', options.key_bytes);
+    if (links[index].hint && side == CLIENT) {
+        options.split = CRPC_SPLIT_HINT;
+        snprintf(options.hint, sizeof(options.hint), "%s", HINT);
+    }
+    return options;
+}
+
 static int32_t accept_link(uint64_t bits, uint32_t index, bool channel, crpc_error *error)
 {
-    const crpc_endpoint_options of_endpoint = {.struct_size = sizeof(of_endpoint),
-                                               .ring_bytes = 65536,
-                                               .user_data = 2 * index + SERVER,
-                                               .connect_timeout_ns = timeout()};
-    const crpc_channel_options of_channel = {.struct_size = sizeof(of_channel),
-                                             .user_data = 2 * index + SERVER,
-                                             .connect_timeout_ns = timeout()};
+    const crpc_endpoint_options of_endpoint = endpoint_options(index, SERVER);
+    const crpc_channel_options of_channel = channel_options(index, SERVER);
     return channel
                ? crpc_channel_accept(contexts[SERVER], (crpc_channel){bits}, &of_channel, error)
                : crpc_endpoint_accept(contexts[SERVER], (crpc_endpoint){bits}, &of_endpoint, error);
@@ -235,17 +255,8 @@ void pump(void)
 static int32_t start_connect(uint32_t index, const char *address, crpc_error *error)
 {
     struct link *link = &links[index];
-    const crpc_endpoint_options of_endpoint = {.struct_size = sizeof(of_endpoint),
-                                               .ring_bytes = 65536,
-                                               .user_data = 2 * index + CLIENT,
-                                               .connect_timeout_ns = timeout()};
-    crpc_channel_options of_channel = {.struct_size = sizeof(of_channel),
-                                       .user_data = 2 * index + CLIENT,
-                                       .connect_timeout_ns = timeout()};
-    if (link->hint) {
-        of_channel.split = CRPC_SPLIT_HINT;
-        snprintf(of_channel.hint, sizeof(of_channel.hint), "%s", HINT);
-    }
+    const crpc_endpoint_options of_endpoint = endpoint_options(index, CLIENT);
+    const crpc_channel_options of_channel = channel_options(index, CLIENT);
     crpc_endpoint endpoint = {0};
     crpc_channel channel = {0};
     int32_t status =
@@ -278,13 +289,8 @@ static int32_t make_blob(uint32_t index, uint32_t side, uint8_t *blob, uint32_t 
                          crpc_error *error)
 {
     struct link *link = &links[index];
-    const crpc_endpoint_options of_endpoint = {.struct_size = sizeof(of_endpoint),
-                                               .ring_bytes = 65536,
-                                               .user_data = 2 * index + side,
-                                               .connect_timeout_ns = timeout()};
-    const crpc_channel_options of_channel = {.struct_size = sizeof(of_channel),
-                                             .user_data = 2 * index + side,
-                                             .connect_timeout_ns = timeout()};
+    const crpc_endpoint_options of_endpoint = endpoint_options(index, side);
+    const crpc_channel_options of_channel = channel_options(index, side);
     crpc_endpoint endpoint = {0};
     crpc_channel channel = {0};
     *bytes = CRPC_BLOB_BYTES_MAX;

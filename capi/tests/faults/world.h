@@ -22,6 +22,7 @@ struct link {
     int32_t status[2];
     bool over[2]; /* DISCONNECTED has come */
     bool refuse;  /* the server is to reject it */
+    bool key;     /* both sides have it */
     bool hint;    /* the client splits by a hint in shared memory */
 };
 
