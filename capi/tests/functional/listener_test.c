@@ -147,6 +147,29 @@ static void a_request_that_is_closed_is_refused(void **state)
     close_both();
 }
 
+/* Whether the news has come or not. */
+static void a_request_that_was_given_up_ends_with_its_rejection(void **state)
+{
+    (void)state;
+    crpc_context_info info = {.struct_size = sizeof(info)};
+    crpc_completion completion;
+    pause_us = 300000;
+    open_both();
+    connect_all();
+    int count = crpc_poll(serving, &completion, 1);
+    give_up();
+    while (count == 1) {
+        assert_int_equal(completion.kind, CRPC_COMPLETION_CONNECT_REQUEST);
+        assert_int_equal(crpc_endpoint_reject(serving, completion.endpoint, 0), CRPC_OK);
+        assert_int_equal(crpc_endpoint_reject(serving, completion.endpoint, 0), CRPC_E_STALE);
+        count = crpc_poll(serving, &completion, 1);
+    }
+    assert_int_equal(count, 0);
+    assert_int_equal(crpc_context_get_info(serving, &info), CRPC_OK);
+    assert_int_equal(info.endpoints, 0);
+    close_both();
+}
+
 static int count_refused(void)
 {
     int count = 0;
@@ -189,6 +212,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_request_that_is_closed_is_refused),
+        cmocka_unit_test(a_request_that_was_given_up_ends_with_its_rejection),
         cmocka_unit_test(refused_requests_are_counted),
         cmocka_unit_test(a_listener_is_closed_over_requests_that_were_given_up),
     };
