@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from ._closing import Closing
 from ._native import ffi, lib
 from ._options import RegionInfo, region_info, sized
-from .errors import Closed, check
+from .errors import Closed, check, error_of
 
 if TYPE_CHECKING:
     from ._context import Context
@@ -68,6 +68,16 @@ class Region(Closing):
             words = tuple(word for word, flag in ACCESSES.items() if struct.access & flag)
             return region_info(struct, words)
 
+    def _check_waiting(self) -> None:
+        """A channel uses the memory from the moment a transfer names it, also while the library has
+        not seen the transfer: a coroutine's is posted at the end of the loop's turn, or when there
+        is room."""
+        bits = self.bits
+        for channel in self._context._channels.values():
+            for box in (channel._sends, channel._receives):
+                if any(buffer.region == bits for transfer in box.waiting for buffer in transfer._buffers):
+                    raise error_of(lib.CRPC_E_INVALID, "deregister: a transfer that waits to be posted uses this memory")
+
     def close(self) -> None:
         """Deregisters the memory. Raises InvalidArgument while a channel uses it. Closing twice
         does no harm."""
@@ -75,6 +85,7 @@ class Region(Closing):
             return
         if self._context._pointer is not None:
             with self._context._use as pointer:
+                self._check_waiting()
                 check(lib.crpc_region_deregister(pointer, self._handle[0]), "deregister")
                 if self in self._context._regions:
                     self._context._regions.remove(self)

@@ -157,6 +157,25 @@ def test_one_loop_after_another_and_threads(address):
         assert not thread.is_alive()
 
 
+def test_a_region_stays_under_a_coroutine_that_receives(address):
+    """Its transfer is posted at the end of the loop's turn: the memory must be registered until it is done."""
+
+    async def body(left, right):
+        region = right.context.register(bytearray(100), "local_write", "remote_write")
+        receive = asyncio.create_task(right.areceive(region.memory[:50]))
+        await asyncio.sleep(0)  # it has begun, and the library has not seen it
+        assert right._receives.waiting
+        with pytest.raises(copyrpc.InvalidArgument, match="uses this memory"):
+            region.close()
+        await asyncio.sleep(0.02)
+        with pytest.raises(copyrpc.InvalidArgument):
+            region.close()
+        assert await left.asend(b"whole") == 5 == await receive and bytes(region.memory[:5]) == b"whole"
+        region.close()
+
+    run(address, body)
+
+
 async def both(context, listener):
     return await asyncio.gather(context.aconnect_channel(listener.address), listener.aaccept())
 
