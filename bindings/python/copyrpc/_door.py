@@ -46,13 +46,12 @@ class Asking(Generic[C, O]):
             raise
 
     def accept(self, options: Optional[O] = None, *, timeout: Optional[float] = 5.0) -> C:
-        """Accepts the peer, and waits until the connection is made. Returns the connection."""
+        """Accepts the peer, and waits until the connection is made. Returns the connection. If that
+        takes too long or fails, closes it."""
         limit = timeout_ns(timeout)
-        pump = self._door._pump
-        with pump._use:
+        with self._door._pump._use:
             connection = self._accept(options)
-            connection._settle(limit, "accept")
-        return connection
+        return connection._establish(limit, "accept")
 
     async def aaccept(self, options: Optional[O] = None) -> C:
         """Does the same as accept, for coroutines."""
@@ -130,6 +129,8 @@ class Door(Closing, Generic[C, O]):
         struct = sized(f"{self._kind}_info")
         if self._function("get_info")(self._pump._pointer, {"bits": bits}, struct) == 0:
             self._connections.append(self._asking(self, bits, self._describe(struct)))
+        else:
+            self._reject(bits, 0)
 
     def _accept(self, bits: int, options: O) -> C:
         error = new_error()
@@ -176,7 +177,8 @@ class Door(Closing, Generic[C, O]):
                 if not self._closed:
                     self._closed = True
                     pump._listeners.pop(self._key, None)
-                    self._connections.clear()
+                    while self._connections:  # nobody can accept these any more
+                        self._reject(self._connections.popleft()._bits, 0)
                     lib.crpc_listener_close(pointer, self._handle[0])
                     pump._wake_ready()
         if self._owns_context:

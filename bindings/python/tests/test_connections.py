@@ -5,6 +5,7 @@ import threading
 import time
 
 import pytest
+from conftest import asking
 
 import copyrpc
 
@@ -274,3 +275,45 @@ def test_a_handler_that_calls_its_caller_back(address):
         listener.stop()
         server.join(60)
         assert not serving.is_alive() and not server.is_alive()
+
+
+def test_accepting_that_takes_too_long_closes_the_connection(address):
+    with copyrpc.Context() as context, copyrpc.Context() as other, context.listen(address, auto_accept=False) as listener:
+        _, request = asking(other, listener)  # and nobody polls `other` from now on
+        with pytest.raises(copyrpc.Timeout, match="accept"):
+            request.accept(timeout=0.05)
+        assert context.info().endpoints == 0 and not context._endpoints
+
+
+def test_peers_that_cannot_be_accepted_leave_nothing(address):
+    """Each hears that it was refused, and the listener goes on."""
+    with copyrpc.Context() as context, context.listen(address) as listener:
+        good, listener._options = listener._options, copyrpc.EndpointOptions(ring_bytes=1000)  # not a possible size
+        serving = threading.Thread(target=listener.serve, args=(lambda request: request.payload,))
+        serving.start()
+        with copyrpc.Context() as other:
+            for _ in range(20):
+                with pytest.raises(copyrpc.Refused):
+                    other.connect(address, timeout=60)
+            assert context.info().endpoints == 0 and not context._endpoints
+            assert isinstance(listener.accept_error, copyrpc.InvalidArgument)
+            listener._options = good
+            assert other.connect(address).call(b"x", timeout=60) == b"x"
+        listener.stop()
+        serving.join(60)
+        assert not serving.is_alive()
+
+
+def test_a_listener_that_closes_refuses_who_waits(address):
+    with copyrpc.Context() as context, copyrpc.Context() as other:
+        listener = context.listen(address, auto_accept=False)
+        endpoint = other._begin_connect(address, None, False)
+        completions = copyrpc.CompletionArray(1)
+        while not listener._connections:
+            context.poll(completions)
+            other.poll(completions)
+        listener.close()
+        while endpoint.error is None:
+            context.poll(completions)
+            other.poll(completions)
+        assert isinstance(endpoint.error, copyrpc.Refused) and context.info().endpoints == 0
