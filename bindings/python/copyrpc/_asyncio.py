@@ -39,7 +39,7 @@ class Attachment:
         self.payloads = ffi.new("void *[]", OPS)
         self.scheduled = False
         self.draining = False
-        self.waiters: list[tuple[Done, asyncio.Future[None]]] = []
+        self.waiters: dict[asyncio.Future[None], Done] = {}
         self.stalled: Optional[asyncio.TimerHandle] = None
         self.room_seen = 0
         pump._shared = True
@@ -61,14 +61,10 @@ class Attachment:
     def wake_ready(self) -> None:
         if not self.waiters:
             return
-        left = []
-        for waiter in self.waiters:
-            done, future = waiter
+        for future, done in list(self.waiters.items()):
             if done():
                 self.resolve(future, None)
-            else:
-                left.append(waiter)
-        self.waiters = left
+                del self.waiters[future]
 
     def resolve(self, future: asyncio.Future[Any], result: Any, error: Optional[BaseException] = None) -> None:
         if threading.get_ident() == self.thread:
@@ -83,9 +79,9 @@ class Attachment:
             self.pump._pending.pop(user_data)._finish(lib.CRPC_E_CLOSED, 0, 0)
         self.held.clear()
         self.outbox.clear()
-        for _, future in self.waiters:
+        for future in self.waiters:
             self.resolve(future, None, error)
-        self.waiters = []
+        self.waiters.clear()
         if not self.loop.is_closed():
             if threading.get_ident() == self.thread:
                 self.loop.remove_reader(self.pump._fd)
@@ -280,6 +276,11 @@ async def wait(pump: Pump, done: Done) -> None:
         with pump._use:
             if done():
                 return
-            attachment.waiters.append((done, future))
+            attachment.waiters[future] = done
             attachment.schedule()
-        await future
+        try:
+            await future
+        except BaseException:  # the task was canceled: nobody waits here any more
+            with pump._lock:
+                attachment.waiters.pop(future, None)
+            raise

@@ -119,7 +119,11 @@ class Message(Window):
     def __exit__(
         self, kind: Optional[type[BaseException]], value: Optional[BaseException], trace: Optional[TracebackType]
     ) -> None:
-        self.release()
+        try:
+            self.release()
+        except BufferError:  # the next poll says so again, if what looks at the payload lives as long
+            if value is None:
+                raise
 
 
 class Reply(Message):

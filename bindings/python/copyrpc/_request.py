@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import deque
 from types import TracebackType
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 REPLY: int = lib.CRPC_OP_REPLY
 DROP: int = lib.CRPC_OP_DROP
 QUIET: int = lib.CRPC_OP_QUIET
+
+_log = logging.getLogger("copyrpc")
 
 
 class Request(Message):
@@ -85,9 +88,18 @@ class Request(Message):
         """Drops the request without an answer: the caller gets Dropped."""
         self._answer(DROP, 0, ffi.NULL, 0, "drop")
 
-    def _fail(self, status: int, payload: bytes) -> None:
-        """Answers with an error, if an answer is still possible."""
-        if not self._answered and self.endpoint._error is None:
+    def _fail(self, error: Exception) -> None:
+        """A handler raised this. Answers with it, if an answer is still possible. Logs the
+        traceback, which nobody else would see, unless the handler meant the error for the peer or
+        failed only because this peer has gone."""
+        gone = self._pump._pointer is None or self.endpoint._error is not None
+        if isinstance(error, RemoteError):
+            status, payload = error.status, error.payload
+        else:
+            status, payload = HANDLER_FAILED, f"{type(error).__name__}: {error}".encode("utf-8", "replace")
+            if not (gone and isinstance(error, Disconnected)):
+                _log.error("the handler of a request failed (method %d, from %s)", self.method, self.endpoint, exc_info=error)
+        if not self._answered and not gone:
             try:
                 self.reply(payload[: self.reply_bytes_max], status)
             except CopyrpcError:
@@ -99,17 +111,15 @@ class Request(Message):
         """If the block did not answer the request, answers it: with the exception that ended the
         block, or by dropping it."""
         if not self._answered and self._pump._pointer is not None and self.endpoint._error is None:
-            if isinstance(value, Exception):
-                self._fail(*_words_of(value))
-            else:
-                self.drop()
+            try:
+                if isinstance(value, Exception):
+                    self._fail(value)
+                else:
+                    self.drop()
+            except (CopyrpcError, BufferError):  # the exception that ends the block tells more than this one
+                if value is None:
+                    raise
         super().__exit__(kind, value, trace)
-
-
-def _words_of(error: BaseException) -> tuple[int, bytes]:
-    if isinstance(error, RemoteError):
-        return error.status, error.payload
-    return HANDLER_FAILED, f"{type(error).__name__}: {error}".encode("utf-8", "replace")
 
 
 class Requests:
@@ -170,8 +180,9 @@ class Requests:
 
     def serve(self, handler: Handler) -> None:
         """Answers requests one after the other until no more can come. The handler returns the
-        reply's payload; None is an empty one. An exception in the handler goes to the caller as a
-        RemoteError. BaseExceptions such as KeyboardInterrupt end serve()."""
+        reply's payload; None is an empty one. The text of an exception in the handler goes to the
+        caller as a RemoteError, its traceback to the logger "copyrpc". BaseExceptions such as
+        KeyboardInterrupt end serve()."""
         if not callable(handler):
             raise TypeError(f"a handler is a function that takes a Request, not {type(handler).__name__}")
         while True:
@@ -188,10 +199,8 @@ class Requests:
                     answer = handler(request)
                     if not request._answered:
                         request.reply(b"" if answer is None else answer)
-                except Disconnected:
-                    request._answered = True
                 except Exception as error:
-                    request._fail(*_words_of(error))
+                    request._fail(error)
                 answer = None  # may look at the request's payload
 
     def __aiter__(self) -> AsyncIterator[Request]:
@@ -217,17 +226,43 @@ class Requests:
             if request is not None or self._ended():
                 return request
 
-    async def aserve(self, handler: AsyncHandler) -> None:
-        """Does the same as serve, for coroutines. Each request gets a task of its own."""
-        tasks: set[asyncio.Task[None]] = set()
+    async def aserve(self, handler: AsyncHandler, *, requests_max: int = 1024) -> None:
+        """Does the same as serve, for coroutines. Each request gets a task of its own. At most
+        `requests_max` tasks run at once; other requests wait in the queue. When aserve ends, it
+        cancels the tasks that still run, and waits until they have ended."""
+        number(requests_max, "requests_max", 1, 0xFFFFFFFF)
+        tasks: dict[asyncio.Task[None], Request] = {}
+
+        def has_room() -> bool:
+            return len(tasks) < requests_max or self._stopped or self._over()
+
+        def ended(task: asyncio.Task[None]) -> None:
+            full = len(tasks) >= requests_max
+            request = tasks.pop(task)
+            if task.cancelled():  # before it began, perhaps
+                request.__exit__(asyncio.CancelledError, asyncio.CancelledError(), None)
+            if full and self._pump._pointer is not None:
+                with self._pump._use:
+                    self._pump._wake_ready()
+
         try:
-            async for request in self:
+            while True:
+                if len(tasks) >= requests_max:
+                    await _asyncio.wait(self._pump, has_room)
+                request = await self.areceive()
+                if request is None:
+                    return
                 task = asyncio.ensure_future(self._answer_by(handler, request))
-                tasks.add(task)
-                task.add_done_callback(tasks.discard)
+                tasks[task] = request
+                task.add_done_callback(ended)
+        except Closed:
+            if self._pump._pointer is not None or self._pump._forked:
+                raise
         finally:
-            for task in list(tasks):
+            running = list(tasks)
+            for task in running:
                 task.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
 
     async def _answer_by(self, handler: AsyncHandler, request: Request) -> None:
         with request:
@@ -235,8 +270,6 @@ class Requests:
                 answer = await handler(request)
                 if not request._answered:
                     request.reply(b"" if answer is None else answer)
-            except Disconnected:
-                request._answered = True
             except Exception as error:
-                request._fail(*_words_of(error))
+                request._fail(error)
             answer = None

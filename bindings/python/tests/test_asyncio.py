@@ -411,3 +411,126 @@ def test_the_loop_sleeps_when_nothing_happens(server):
             assert endpoint.context.stats().polls - before <= 20 and time.process_time() - spent < 0.4
 
     run(main())
+
+
+def test_a_wait_that_is_canceled_is_forgotten(address):
+    async def main():
+        async with copyrpc.Context() as context, context.listen(address) as listener:
+            for _ in range(3):
+                tasks = [asyncio.ensure_future(listener.areceive()) for _ in range(20)]
+                await asyncio.sleep(0)
+                assert len(context._attachment.waiters) == 20
+                for task in tasks:
+                    task.cancel()
+                await asyncio.wait(tasks)
+                assert not context._attachment.waiters
+
+    run(main())
+
+
+def test_a_server_takes_so_many_requests_at_once(address):
+    async def main():
+        async with copyrpc.Context() as context, context.listen(address) as listener:
+            go = asyncio.Event()
+            running = most = 0
+
+            async def handler(request):
+                nonlocal running, most
+                running += 1
+                most = max(most, running)
+                await go.wait()
+                running -= 1
+                return request.payload
+
+            serving = asyncio.ensure_future(listener.aserve(handler, requests_max=3))
+            async with connected(address) as endpoint:
+                requests = [b"%d" % index for index in range(20)]
+                calls = asyncio.gather(*map(endpoint.acall, requests))
+                await until(lambda: running == 3 and len(listener._queue) == 17)
+                go.set()
+                assert await calls == requests and most == 3
+                go.clear()
+                late = [asyncio.ensure_future(endpoint.acall(b"late")) for _ in range(5)]
+                await until(lambda: running == 3 and len(listener._queue) == 2)
+                listener.stop()  # is heard while there is no room, too
+                await asyncio.wait_for(serving, 60)
+                assert len(listener._queue) == 2
+                for call in late:
+                    call.cancel()
+            for wrong in (0, -1, "many"):
+                with pytest.raises((ValueError, TypeError), match="requests_max"):
+                    await listener.aserve(handler, requests_max=wrong)
+
+    run(main())
+
+
+def test_handlers_that_are_canceled_come_to_their_end(address):
+    async def main():
+        async with copyrpc.Context() as context, context.listen(address) as listener:
+            begun, ended = [], []
+
+            async def handler(request):
+                begun.append(request)
+                try:
+                    await asyncio.Event().wait()
+                finally:
+                    await asyncio.sleep(0.01)
+                    ended.append(request)
+
+            serving = asyncio.ensure_future(listener.aserve(handler))
+            async with connected(address) as endpoint:
+                calls = [asyncio.ensure_future(endpoint.acall(b"x")) for _ in range(3)]
+                await until(lambda: len(begun) == 3)
+                serving.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await serving
+                assert len(ended) == 3
+                for call in calls:
+                    with pytest.raises(copyrpc.Dropped):
+                        await asyncio.wait_for(call, 60)
+
+    run(main())
+
+
+def test_a_handler_that_is_canceled_before_it_begins_drops_its_request(address):
+    async def main():
+        async with copyrpc.Context() as context, context.listen(address) as listener:
+
+            class Queue(type(listener._queue)):
+                def popleft(self):
+                    listener.stop()  # in the turn in which the handler's task is made
+                    return super().popleft()
+
+            listener._queue = Queue()
+            serving = asyncio.ensure_future(listener.aserve(lambda request: asyncio.sleep(60)))
+            async with connected(address) as endpoint:
+                with pytest.raises(copyrpc.Dropped):
+                    await asyncio.wait_for(endpoint.acall(b"x"), 10)
+                await serving
+
+    run(main())
+
+
+def test_joining_does_not_hold_up_the_loop(monkeypatch):
+    slow = threading.Event()
+    join = copyrpc.Endpoint._join
+
+    def join_slowly(self, blob):
+        assert slow.wait(60)
+        join(self, blob)
+
+    monkeypatch.setattr(copyrpc.Endpoint, "_join", join_slowly)
+
+    async def main():
+        async with copyrpc.Context() as one, copyrpc.Context() as two:
+            first, first_blob = one.blob()
+            second, second_blob = two.blob()
+            joining = asyncio.gather(first.ajoin(second_blob), second.ajoin(first_blob))
+            await asyncio.sleep(0.01)  # the loop goes on
+            slow.set()
+            await joining
+            assert first.connected and second.connected
+            with pytest.raises(copyrpc.CopyrpcError):
+                await first.ajoin(second_blob)  # errors come through
+
+    run(main())

@@ -1,5 +1,6 @@
 """Lifetimes: closing, what was closed, fork(), views of payloads, the interpreter's end."""
 import gc
+import logging
 import os
 import signal
 import subprocess
@@ -9,7 +10,7 @@ import time
 import warnings
 
 import pytest
-from conftest import asking
+from conftest import FAIL, STATUS, asking
 
 import copyrpc
 
@@ -344,6 +345,53 @@ def test_an_exception_that_is_no_error_ends_serve(server):
             listener.serve(handler)
         serve_until_end(listener, thread)  # goes on
     assert [type(error) for error in outcome] == [copyrpc.Dropped]
+
+
+def records_of(monkeypatch):
+    """What is logged from now on."""
+    records = []
+    handler = logging.Handler()
+    handler.emit = records.append
+    logger = logging.getLogger("copyrpc")
+    monkeypatch.setattr(logger, "propagate", False)
+    monkeypatch.setattr(logger, "handlers", [handler])
+    return records
+
+
+def test_the_traceback_of_a_handler_is_logged(endpoint, address, monkeypatch):
+    records = records_of(monkeypatch)
+    for _ in range(2):
+        with pytest.raises(copyrpc.RemoteError, match="the handler's own trouble"):
+            endpoint.call(b"x", method=FAIL)
+    with pytest.raises(copyrpc.RemoteError):
+        endpoint.call(b"x", method=STATUS)  # is an answer like others
+    assert len(records) == 2
+    text = logging.Formatter().format(records[0])
+    assert "Traceback" in text and "in handle" in text and "ValueError: the handler's own trouble" in text
+
+
+def test_a_handler_whose_own_call_fails_answers(address, monkeypatch):
+    """That peer has gone; the one who asked is still there."""
+    records = records_of(monkeypatch)
+    with copyrpc.Context() as context, copyrpc.Context() as behind:
+        listener = context.listen(address)
+        far = behind.listen("*:0")
+        host = address.rpartition(":")[0]
+        serving_far = threading.Thread(target=far.serve, args=(lambda request: b"",))
+        serving_far.start()
+        backend = context.connect(f"{host}:{far.port}")
+        far.stop()
+        serving_far.join(60)
+        behind.close()
+        serving = threading.Thread(target=listener.serve, args=(lambda request: backend.call(b"x"),))
+        serving.start()
+        with copyrpc.connect(address) as endpoint:
+            for _ in range(2):
+                with pytest.raises(copyrpc.RemoteError, match="Disconnected"):
+                    endpoint.call(b"x", timeout=60)
+        listener.stop()
+        serving.join(60)
+        assert not serving.is_alive() and len(records) == 2
 
 
 # ---- The interpreter's end ----
