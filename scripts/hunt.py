@@ -27,6 +27,8 @@ SIMNIC = "build/gcc/simnic/simnic"
 # Tests of these suites have quarries of their own, or do the same whatever happens beside.
 LEFT_TO_OTHERS = {"vm", "sim", "model", "conformance", "bench", "install"}
 
+FUZZ_TARGETS = ("calls", "channels", "words", "hellos", "blobs", "hints")  # of core
+
 
 @dataclass
 class Run:
@@ -119,7 +121,8 @@ def quarries() -> list[Quarry]:
         Quarry("models, all instances", 1, command("build/gcc/model/flow_control_model", "--all"), once=True),
         Quarry("mutations of RPC", 1, command("/usr/bin/python3", "core/rpc/tests/mutations.py", "."), once=True),
         Quarry("mutations of channels", 1, command("/usr/bin/python3", "core/channel/tests/mutations.py", "."), once=True),
-        Quarry("fuzzing simnic's device", 2, command("./dev", "fuzz", "60")),
+        Quarry("fuzzing simnic's device", 2, command("./dev", "fuzz", "nic", "60")),
+        *(Quarry(f"fuzzing {target}", 1, command("./dev", "fuzz", target, "60")) for target in FUZZ_TARGETS),
         Quarry("conformance, any order", 2, conformance(*go, "--shuffle", "SEED")),
         Quarry("conformance, disturbed", 2, conformance(*go, "--shuffle", "SEED", "--disturb", "SEED")),
         Quarry("conformance beside busy loops", 2, conformance(*go, "--shuffle", "SEED"), neighbours=True),

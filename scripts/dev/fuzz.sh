@@ -1,28 +1,23 @@
-# what: runs the fuzz target of simnic's NIC
+# what: runs the fuzz targets: what a peer, or a program, may write
 #help
-#help Usage: ./dev fuzz [SECONDS]
+#help Usage: ./dev fuzz [TARGET] [SECONDS] [--keep]
+#help        ./dev fuzz --coverage
 #help
-#help Builds simnic/nic/tests/fuzz_nic.c with clang, libFuzzer, ASan and UBSan into build/fuzz and runs it, for 60 seconds
-#help unless told otherwise. What it learns stays in build/fuzz/corpus; an input that fails is kept in build/fuzz, and the
-#help command that replays it is the last line.
+#help Builds the targets with clang, libFuzzer, ASan and UBSan into build/fuzz and runs one of them, or one after the other, each
+#help for 60 seconds unless told otherwise. In core: calls and channels (a whole engine with an honest peer and a bad one), words
+#help (a channel's words in raw bytes), hellos, blobs, hints; in simnic: nic. What they learn stays in build/fuzz/corpus, minimised;
+#help --keep puts it into the repository, where each target of core has a small corpus that the tests replay. An input that fails is
+#help kept in build/fuzz, and the command that replays it is the last line.
+#help --coverage replays the corpora of the repository and says which lines of the parsers they reach, and which not.
 setup
 cd "$root"
-seconds=${1:-60}
-fuzz=$root/build/fuzz
-mkdir -p "$fuzz/corpus"
-say "building build/fuzz/fuzz_nic"
-clang -std=gnu11 -D_GNU_SOURCE -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined \
-    -I. -Icore simnic/nic/tests/{fuzz_nic,fuzz_post,fuzz_tags,fuzz_world,rig,wqe_build}.c simnic/{nic,fabric,session}/*.c -lm -lpthread \
-    -o "$fuzz/fuzz_nic" > "$fuzz/build.log" 2>&1 || {
-    grep -E 'error|undefined' "$fuzz/build.log" | head -n 40 >&2
-    die "compiling failed; the whole log is build/fuzz/build.log"
-}
-say "fuzzing for $seconds seconds"
-"$fuzz/fuzz_nic" -max_total_time="$seconds" -max_len=4096 -len_control=0 -artifact_prefix="$fuzz/" -print_final_stats=1 \
-    "$fuzz/corpus" > "$fuzz/run.log" 2>&1 || {
-    grep -vE '^#[0-9]|^INFO' "$fuzz/run.log" | head -n 40 >&2
-    die "it failed; the whole log is build/fuzz/run.log, and this replays it:
-    build/fuzz/fuzz_nic $(sed -n 's/^artifact_prefix.*written to //p' "$fuzz/run.log" | tail -n 1)"
-}
-grep -E '^#.*DONE|number_of_executed|average_exec' "$fuzz/run.log" >&2
-say "nothing found"
+configure fuzz clang -Db_sanitize=address,undefined -Db_lundef=false -Dfuzz=true
+mapfile -t programs < <(/usr/bin/python3 scripts/fuzz.py --programs)
+[ ${#programs[@]} != 0 ] || die "there are no fuzz targets"
+if [[ " $* " == *" --coverage "* ]]; then
+    configure fuzz-coverage clang -Dc_args='-fprofile-instr-generate -fcoverage-mapping' -Dc_link_args=-fprofile-instr-generate
+    compile fuzz-coverage "${programs[@]}"
+else
+    compile fuzz "${programs[@]}"
+fi
+/usr/bin/python3 scripts/fuzz.py "$@"

@@ -1,0 +1,93 @@
+/* fuzz_channels.h: what the fuzz target of channels consists of: a victim that has two channels,
+ * one to an honest peer and one to a bad one, and what must hold whatever the bad one does.
+ *
+ *   fuzz_channels.c        what can happen, chosen by the input
+ *   fuzz_channels_write.c  what the bad peer writes
+ *   fuzz_channels_world.c  making and unmaking, books, what must hold
+ */
+#ifndef CORE_CHANNEL_TESTS_FUZZ_CHANNELS_H
+#define CORE_CHANNEL_TESTS_FUZZ_CHANNELS_H
+
+#include "blob.h"
+#include "link/tests/fuzz.h"
+#include "nic/memory/memory.h"
+
+#define OPS_MAX 512u
+#define POLL_MAX 64u
+#define MEMORY_BYTES (64u << 10)
+#define BUFFERS_BYTES (32u << 10) /* of it for the bad peer's channel */
+#define BUFFER_BYTES_MAX 3000u
+#define WQE_BYTES_MAX 2000u
+#define TAGS 3u
+
+enum who {
+    VICTIM,
+    BAD,
+    HONEST,
+    ENGINES,
+};
+
+enum op_state {
+    OP_NONE = 0,
+    OP_SEND,
+    OP_RECEIVE,
+    OP_CANCEL,
+    OP_OVER,
+};
+
+struct op {
+    uint8_t state; /* enum op_state */
+    uint32_t bytes;
+    uint64_t address;
+};
+
+/* One end of the channel between the victim and the bad peer. Both ends are real and keep their
+ * books; what the bad peer writes beside its engine makes it bad. */
+struct end {
+    enum who who;
+    struct channel *channel; /* NULL once closed */
+    uint64_t handle;
+    bool connected;
+    bool never; /* it could not connect */
+    bool over;
+    bool room_due;
+    struct op ops[OPS_MAX];
+    uint32_t op_count;
+    uint32_t open;
+};
+
+struct world {
+    struct memory_fabric *fabric;
+    uint64_t clock_ns;
+    struct log log;
+    struct nic *nic[ENGINES][CHANNEL_RAILS_MAX];
+    struct handles handles[ENGINES];
+    struct channel_engine *engine[ENGINES];
+    uint8_t *memory[ENGINES];
+    struct registrar registrar[ENGINES];
+    struct registration region[ENGINES];
+    struct channel *honest[2]; /* of the victim and of the honest peer */
+    bool honest_connected[2];
+    struct end ends[2];            /* of the victim and of the bad peer */
+    uint64_t queue_pairs, regions; /* without the bad peer's channel */
+    uint32_t inputs;               /* that this world has seen */
+    uint64_t rounds;
+    uint32_t completed; /* ops of the round */
+    uint32_t ahead;     /* control messages that the victim has not looked at */
+};
+
+extern struct world world;
+
+/* Makes what an input is about: a new channel to the bad peer. */
+void world_open(struct fuzz_input *input);
+/* Ends it, and checks that everything came to its end and that nothing is left. */
+void world_close(void);
+void world_poll(enum who who, uint32_t capacity);
+void world_progress(enum who who);
+/* A message over the honest peer's channel. */
+void world_honest_round(bool from_victim);
+
+/* The bad peer writes. */
+void bad_writes(struct fuzz_input *input);
+
+#endif
