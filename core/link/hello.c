@@ -180,7 +180,7 @@ int32_t hello_check_response(const struct link_service *service, const void *dat
                            "offered");
     }
     if (status == CRPC_OK) {
-        take(peer, &hello, hello.version_max, hello.features);
+        take(peer, &hello, hello.version_max, hello.features & service->features);
     }
     return status;
 }
