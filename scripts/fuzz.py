@@ -22,6 +22,7 @@ PACK_BYTES_MAX = 300_000  # of one corpus in the repository
 # What reads what a peer writes: whole files, or some functions of one.
 PARSERS: dict[str, list[str]] = {
     "core/link/hello.c": [],
+    "core/link/prove.c": ["link_prove_body_fault", "take_nonce", "take_proof", "take_body", "take_word", "link_prove_take"],
     "core/link/blob.c": ["link_address_take", "check_blob", "choose_side", "link_join"],
     "core/rpc/wire.h": ["wire_message_bytes", "wire_charge"],
     "core/rpc/receive.c": [],

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "fuzz.h"
+#include "link/prove.h"
 
 extern const struct link_service rpc_service, channel_service;
 
@@ -19,7 +20,8 @@ static const uint8_t bodies[2][LINK_BODY_BYTES] = {
 
 static void check_error(const crpc_error *error, int32_t status)
 {
-    fuzz_check(status == CRPC_E_PROTOCOL || status == CRPC_E_VERSION || status == CRPC_E_REFUSED,
+    fuzz_check(status == CRPC_E_PROTOCOL || status == CRPC_E_VERSION || status == CRPC_E_REFUSED ||
+                   status == CRPC_E_KEY,
                "refused with status %d", status);
     size_t length = strnlen(error->message, sizeof(error->message));
     fuzz_check(error->status == status && length > 10 && length < sizeof(error->message),
@@ -38,15 +40,17 @@ static void check_peer(const struct link_service *service, const struct link_hel
                "version %u of %u to %u was chosen", peer->version, hello->version_min,
                hello->version_max);
     fuzz_check((peer->features & ~(uint32_t)(service->features & hello->features)) == 0 &&
-                   (hello->features_required & ~service->features) == 0,
+                   (hello->features_required & ~(service->features | LINK_FEATURE_PROOF)) == 0,
                "features 0x%x were chosen", peer->features);
     fuzz_check(peer->token_bytes <= LINK_TOKEN_BYTES && peer->token_bytes == hello->token_bytes &&
                    memcmp(peer->token, hello->token, peer->token_bytes) == 0,
                "the token is another");
-    fuzz_check(peer->nonce == hello->nonce &&
-                   memcmp(peer->body, hello->body, sizeof(peer->body)) == 0 &&
-                   !service->body_fault(peer->body),
-               "the body is another, or malformed");
+    fuzz_check(
+        peer->nonce == hello->nonce && memcmp(peer->body, hello->body, sizeof(peer->body)) == 0 &&
+            (peer->proves ? !link_prove_body_fault(peer->body) : !service->body_fault(peer->body)),
+        "the body is another, or malformed");
+    fuzz_check(peer->proves == ((hello->features & LINK_FEATURE_PROOF) != 0),
+               "a key was taken, or not");
 }
 
 static void try_hello(const struct link_service *service, const uint8_t *data, size_t bytes,
@@ -88,6 +92,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                                    .version_max = service->version_max,
                                    .service = service->number};
         memcpy(hello.body, bodies[choice & 1], sizeof(hello.body));
+        if (fuzz_below(&input, 4) == 0) { /* of a side with a key */
+            const struct link_proof_body words = {.address = 0x4000, .queue_pair_number = 7};
+            hello.features = LINK_FEATURE_PROOF;
+            hello.features_required = choice & 2 ? 0 : LINK_FEATURE_PROOF;
+            memcpy(hello.body, &words, sizeof(words));
+        }
         memcpy(good, &hello, sizeof(hello));
         while (input.left >= 2) {
             uint8_t place = fuzz_byte(&input);
