@@ -13,6 +13,7 @@ import sys
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Optional
 
+from ._guards import Exporter
 from ._native import ffi, lib
 from .errors import Closed
 
@@ -24,9 +25,6 @@ memory: Any = ffi.buffer(ffi.cast("char *", 0), sys.maxsize)
 
 CLOSED: int = lib.CRPC_E_CLOSED
 
-# What sys.getrefcount says of an exporter that nothing but its Message knows.
-_ALONE = sys.getrefcount(ffi.buffer(ffi.new("char[1]"))) + 1
-
 
 class Window:
     """A memoryview of the library's memory, which can be ended if nothing derived from it is
@@ -35,11 +33,11 @@ class Window:
     __slots__ = ("_exporter", "_view")
 
     def __init__(self) -> None:
-        self._exporter: Any = None
+        self._exporter: Optional[Exporter] = None
         self._view: Optional[memoryview] = None
 
-    def _open_view(self, address: int, size: int) -> memoryview:
-        self._exporter = ffi.buffer(ffi.cast("char *", address), size)
+    def _open_view(self, address: int, size: int, readonly: bool) -> memoryview:
+        self._exporter = Exporter(address, size, readonly)
         self._view = memoryview(self._exporter)
         return self._view
 
@@ -50,7 +48,7 @@ class Window:
                 self._view.release()
             except BufferError:  # an array looks at it
                 return False
-            if self._exporter is not None and sys.getrefcount(self._exporter) > _ALONE:  # a slice does
+            if self._exporter is not None and not self._exporter.end():  # a slice does
                 self._view = memoryview(self._exporter)  # so that we ask again
                 return False
             self._view = None
@@ -89,7 +87,7 @@ class Message(Window):
             raise Closed("the payload was released; bytes(message.payload) makes a copy that stays", CLOSED)
         if self._view is None:
             if self._kept is None:
-                self._view = self._open_view(self._address, self._bytes).toreadonly()
+                self._view = self._open_view(self._address, self._bytes, True)
             else:
                 self._view = memoryview(self._kept)
         return self._view

@@ -48,7 +48,7 @@ class Reservation(Window):
             raise pump._gone()
         if not self._open:
             raise Closed("the reservation was committed or given up", lib.CRPC_E_CLOSED)
-        return self._view if self._view is not None else self._open_view(self._address, len(self))
+        return self._view if self._view is not None else self._open_view(self._address, len(self), False)
 
     # ---- With the lock ----
 

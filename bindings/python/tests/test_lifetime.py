@@ -293,6 +293,23 @@ def test_an_array_on_a_view_holds_the_poll_up(address):
     one_request(address, use)
 
 
+def test_what_is_behind_a_view_ends_with_it(address):
+    def use(context, request):
+        behind = request.payload.obj
+        with pytest.raises(TypeError, match="read-only"):
+            request.payload[:] = b"x" * 10
+        other = memoryview(behind)
+        with pytest.raises(BufferError, match="slice"):
+            context.poll(copyrpc.CompletionArray(8))
+        assert bytes(other) == b"0123456789"
+        other.release()
+        context.poll(copyrpc.CompletionArray(8))
+        with pytest.raises(BufferError, match="ended"):
+            memoryview(behind)
+
+    one_request(address, use)
+
+
 def test_a_handler_that_raises_with_a_slice_in_hand(server):
     """The traceback holds the handler's variables until it is gone; a cycle holds it longer."""
 

@@ -1,0 +1,21 @@
+/* guards.c: the module copyrpc._guards. */
+#include "guards.h"
+
+static struct PyModuleDef guards_module = {
+    PyModuleDef_HEAD_INIT,
+    .m_name = "copyrpc._guards",
+    .m_doc = "What the package cannot do in Python.",
+    .m_size = -1,
+};
+
+PyMODINIT_FUNC PyInit__guards(void);
+
+PyMODINIT_FUNC PyInit__guards(void)
+{
+    PyObject *module = PyModule_Create(&guards_module);
+    if (module != NULL && copyrpc_exporter_add(module) < 0) {
+        Py_DECREF(module);
+        return NULL;
+    }
+    return module;
+}
