@@ -131,14 +131,23 @@ static int32_t driver_of_environment(uint32_t *driver, crpc_error *error)
                      "COPYRPC_DRIVER=%.32s names no driver: it is verbs, mlx5 or auto", name);
 }
 
-void context_open_cm(struct crpc_context *context, struct nic *nic, struct cm **cm)
+/* Blobs work all the same: what needs rdma_cm will say that it is missing. */
+void context_open_cm(struct crpc_context *context, struct nic *const *nics, uint32_t nic_count,
+                     struct cm **cm)
 {
     crpc_error failure = {0};
     *cm = NULL;
-    if (nic->rdma_cm && cm_open(nic, cm, &failure) != CRPC_OK) {
-        /* Blobs still work: what needs rdma_cm will say that it is missing. */
-        log_write(&context->log, CRPC_LOG_WARNING, "no rdma_cm: %s", failure.message);
+    for (uint32_t i = 0; i < nic_count; i++) {
+        if (!nics[i]->rdma_cm) {
+            return;
+        }
+    }
+    if (cm_open(nics, nic_count, cm, &failure) != CRPC_OK) {
+        log_write(&context->log, CRPC_LOG_WARNING, "no rdma_cm, and nobody watches the device: %s",
+                  failure.message);
         *cm = NULL;
+    } else if (cm_lacks(*cm)) {
+        log_write(&context->log, CRPC_LOG_WARNING, "no rdma_cm: %s", cm_lacks(*cm));
     }
 }
 
@@ -158,7 +167,7 @@ static int32_t open_nic(struct crpc_context *context, const crpc_context_options
     memcpy(wanted.device, options->device, sizeof(wanted.device));
     int32_t status = nic_open(driver, &wanted, &context->nic, error);
     if (status == CRPC_OK) {
-        context_open_cm(context, context->nic, &context->cm);
+        context_open_cm(context, &context->nic, 1, &context->cm);
     }
     return status;
 }

@@ -214,8 +214,8 @@ typedef struct crpc_context_options {
 } crpc_context_options;
 
 /* Opens a device and creates its queues. `options` may be NULL. The call starts a thread (with
- * rails, two) that receives the events of rdma_cm and of the device. The thread blocks all signals.
- * If the system has no rdma_cm, there is no thread, and connections need blobs.
+ * rails, two) that receives the events of rdma_cm and of the devices. The thread blocks all signals.
+ * If the system has no rdma_cm, connections need blobs.
  * Two environment variables apply. COPYRPC_LOG=error|warning|info|debug also writes the log to
  * stderr. COPYRPC_DRIVER=verbs|mlx5 replaces CRPC_DRIVER_AUTO. May block for tens of milliseconds.
  * Returns CRPC_OK and sets *context; CRPC_E_NO_DEVICE, CRPC_E_MEMLOCK, CRPC_E_NO_RESOURCE,

@@ -204,7 +204,7 @@ int32_t context_open_rails(struct crpc_context *context, const crpc_context_opti
     if (status != CRPC_OK) {
         return status;
     }
-    context_open_cm(context, context->rails.nics[0], &context->rail_cm);
+    context_open_cm(context, context->rails.nics, context->rails.nic_count, &context->rail_cm);
     status = registration_cache_create(&context->rails, &context->cache, error);
     if (status != CRPC_OK) {
         return status;

@@ -23,7 +23,7 @@ struct crpc_context {
     struct handles handles;
     bool armed; /* descriptors may be readable; the next poll must empty them */
     struct nic *nic;
-    struct cm *cm;          /* NULL = no rdma_cm on this machine or device */
+    struct cm *cm;          /* NULL = the nic has no device to watch */
     struct registrar calls; /* registers with `nic` only */
 
     /* With CRPC_CONTEXT_RAILS; otherwise NULL and 0. Each rail has a nic of its own, so that
@@ -32,7 +32,7 @@ struct crpc_context {
     bool channels_first; /* the next poll begins with channels, because calls filled the last one */
     struct registrar rails;
     struct registration_cache *cache; /* registers with the rails */
-    struct cm *rail_cm;               /* of rail 0; NULL = no rdma_cm */
+    struct cm *rail_cm;               /* connects over rail 0, watches all; may be NULL */
 
     int event_fds[CONTEXT_EVENT_FDS_MAX]; /* what crpc_wait sleeps on */
     uint32_t event_fd_count;
@@ -68,8 +68,10 @@ static inline struct region *region_of(const struct crpc_context *context, crpc_
     return handles_get(&context->handles, region.bits, HANDLE_REGION);
 }
 
-/* Starts the cm of a nic. If there is no rdma_cm, sets *cm to NULL and logs a warning. */
-void context_open_cm(struct crpc_context *context, struct nic *nic, struct cm **cm);
+/* Starts the cm of the nics, which also watches their devices. If there is no rdma_cm, the cm only
+ * watches, and a warning is logged. Sets *cm to NULL if a nic has no device or there is no thread. */
+void context_open_cm(struct crpc_context *context, struct nic *const *nics, uint32_t nic_count,
+                     struct cm **cm);
 
 /* Opens the rails and their engine. context_close_rails undoes that, even if it failed half-way.
  * `driver` is what the caller and the environment request. */

@@ -174,7 +174,7 @@ void channel_take_completions(struct channel_engine *engine)
     } while (again);
 }
 
-/* ---- What else rail 0's device tells --------------------------------------------------------- */
+/* ---- What else the devices tell -------------------------------------------------------------- */
 
 void channel_device_event(struct link_group *group, const struct cm_event *event)
 {
@@ -182,7 +182,7 @@ void channel_device_event(struct link_group *group, const struct cm_event *event
     struct channel_queue *queue;
     switch (event->kind) {
     case CM_EVENT_QUEUE_PAIR:
-        queue = table_get(&engine->rails[0].queues, event->queue_pair_number);
+        queue = table_get(&engine->rails[event->nic].queues, event->queue_pair_number);
         if (queue) {
             queue_failed(queue);
             channel_take_completions(engine);
@@ -190,7 +190,7 @@ void channel_device_event(struct link_group *group, const struct cm_event *event
         break;
     case CM_EVENT_DEVICE_FATAL:
         for (struct list *at = group->all.next; at != &group->all; at = at->next) {
-            rail_want_fence(channel_of_link(list_entry(at, struct link, all_link)), 0);
+            rail_want_fence(channel_of_link(list_entry(at, struct link, all_link)), event->nic);
         }
         channel_take_completions(engine);
         break;

@@ -45,9 +45,7 @@ static void destroy(struct channel_queue *queue)
         table_clear(&rail->queues, number);
     }
     rail->operations->queue_pair_destroy(queue->queue_pair);
-    if (queue->rail == 0) {
-        link_forget_queue_pair(&engine->links, number);
-    }
+    link_forget_queue_pair(&engine->links, queue->rail, number);
     free(queue->posted);
     free(queue);
 }

@@ -1,6 +1,6 @@
-/* cm.h: rdma_cm without blocking. A thread of its own receives rdma_cm's events and the device's
- * asynchronous events, and passes them through a queue to the owner, which is the thread that uses
- * the context. The owner checks with one load whether the queue is empty.
+/* cm.h: rdma_cm without blocking. A thread of its own receives rdma_cm's events and the asynchronous
+ * events of one or more devices, and passes them through a queue to the owner, which is the thread
+ * that uses the context. The owner checks with one load whether the queue is empty.
  *
  * The cm thread only uses the queue and librdmacm, which is thread-safe. Only the owner may call
  * the functions below.
@@ -15,7 +15,7 @@
 #include "base/abi.h"
 #include "nic/nic.h"
 
-struct cm;            /* of one nic */
+struct cm;
 struct cm_identifier; /* a listener or a connection */
 
 #define CM_PRIVATE_BYTES 56      /* private data that REQ and REP carry on every transport */
@@ -33,7 +33,7 @@ enum cm_event_kind {
     CM_EVENT_FAILED,           /* connect or accept failed: error */
     CM_EVENT_DISCONNECTED,     /* the peer or its kernel ended the connection; also the answer to
                                   cm_disconnect */
-    CM_EVENT_QUEUE_PAIR,       /* a queue pair failed: queue_pair_number, error */
+    CM_EVENT_QUEUE_PAIR,       /* a queue pair failed: nic, queue_pair_number, error */
     CM_EVENT_PORT_ACTIVE,
     CM_EVENT_PORT_DOWN,
     CM_EVENT_DEVICE_FATAL,
@@ -42,15 +42,22 @@ enum cm_event_kind {
 struct cm_event {
     enum cm_event_kind kind;
     void *owner;                      /* as passed to cm_listen, cm_connect or cm_own */
-    struct cm_identifier *identifier; /* NULL for events of the device */
+    struct cm_identifier *identifier; /* NULL for events of a device */
+    uint32_t nic;                     /* of the device: its index in cm_open's array */
     uint32_t queue_pair_number;
     uint32_t private_bytes; /* can exceed what the peer sent: InfiniBand and RoCE add zeros */
     uint8_t private_data[CM_PRIVATE_BYTES_MAX];
     crpc_error error;
 };
 
-/* Starts the thread. nic->rdma_cm must be true. The nic must outlive the cm. */
-int32_t cm_open(struct nic *nic, struct cm **cm, crpc_error *error);
+#define CM_NICS_MAX 2
+
+/* Starts the thread. It watches the devices of all nics, 1 to CM_NICS_MAX, and connects queue pairs of
+ * the first. rdma_cm must be true in each, and each must outlive the cm. If the system has no rdma_cm,
+ * the devices are watched all the same: the status is CRPC_OK, and cm_lacks says what is missing. */
+int32_t cm_open(struct nic *const *nics, uint32_t nic_count, struct cm **cm, crpc_error *error);
+/* Returns NULL, or why this cm cannot connect, e.g. "no /dev/infiniband/rdma_cm: ...". */
+const char *cm_lacks(const struct cm *cm);
 /* Stops the thread. All identifiers must have been destroyed before. */
 void cm_close(struct cm *cm);
 
@@ -62,9 +69,9 @@ bool cm_event_take(struct cm *cm, struct cm_event *event);
 int cm_event_fd(const struct cm *cm);
 /* Discards waiting CM_EVENT_QUEUE_PAIR events of a destroyed queue pair, so that they are not taken
  * for events of a later queue pair with the same number. */
-void cm_forget_queue_pair(struct cm *cm, uint32_t queue_pair_number);
+void cm_forget_queue_pair(struct cm *cm, uint32_t nic, uint32_t queue_pair_number);
 
-/* Listens; `address` as in crpc_listener_open. Blocks while it looks up a name. */
+/* This and the rest need a cm that lacks nothing. Listens; `address` as in crpc_listener_open. Blocks while it looks up a name. */
 int32_t cm_listen(struct cm *cm, const char *address, uint32_t backlog, void *owner,
                   struct cm_identifier **identifier, crpc_error *error);
 /* Starts to connect; `address` as in crpc_endpoint_connect. CM_EVENT_ROUTED or CM_EVENT_FAILED

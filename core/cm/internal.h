@@ -36,9 +36,19 @@ struct queued_event {
     struct cm_event event;
 };
 
-struct cm {
+/* A device whose asynchronous events are read. */
+struct cm_device {
     struct nic *nic;
-    struct rdma_event_channel *channel;
+    int async_fd; /* the thread's; -1 once it gives no more events */
+    bool fatal_reported;
+};
+
+struct cm {
+    struct nic *nic; /* whose queue pairs are connected; the first of the devices */
+    struct cm_device devices[CM_NICS_MAX];
+    uint32_t device_count;
+    struct rdma_event_channel *channel; /* NULL: no rdma_cm, and `lacks` says why */
+    crpc_error lacks;
     pthread_t thread;
     bool thread_started;
     int event_fd;               /* readable while events wait */
@@ -46,7 +56,6 @@ struct cm {
     uint8_t read_depth_out;     /* READs that a queue pair may have under way as initiator */
     uint8_t read_depth_in;      /* and as responder */
     struct queued_event *spare; /* the thread's; there before it takes an event, so none is lost */
-    bool fatal_reported;        /* the thread's */
 
     pthread_mutex_t mutex;
     pthread_cond_t idle; /* busy has changed */

@@ -1,4 +1,4 @@
-/* open.c: makes the cm of a nic and starts its thread. */
+/* open.c: makes a cm and starts its thread. */
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -46,18 +46,27 @@ static uint8_t clamp_read_depth(int device_max)
     return device_max < NIC_READ_DEPTH ? (uint8_t)device_max : NIC_READ_DEPTH;
 }
 
+/* Leaves the channel NULL if there is none. */
+static int open_channel(struct cm *cm)
+{
+    cm->channel = rdma_create_event_channel();
+    if (!cm->channel) {
+        channel_error(&cm->lacks, errno);
+        return 0;
+    }
+    return unblock(cm->channel->fd);
+}
+
 static int32_t open_descriptors(struct cm *cm, crpc_error *error)
 {
     struct ibv_device_attr device;
-    cm->channel = rdma_create_event_channel();
-    if (!cm->channel) {
-        return channel_error(error, errno);
-    }
     cm->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     cm->kick_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     int os_error = cm->event_fd < 0 || cm->kick_fd < 0 ? errno : 0;
-    os_error = os_error ? os_error : unblock(cm->channel->fd);
-    os_error = os_error ? os_error : unblock(device_context(cm->nic)->async_fd);
+    os_error = os_error ? os_error : open_channel(cm);
+    for (uint32_t i = 0; i < cm->device_count && !os_error; i++) {
+        os_error = unblock(cm->devices[i].async_fd);
+    }
     os_error = os_error ? os_error : ibv_query_device(device_context(cm->nic), &device);
     if (os_error) {
         return error_set(error, CRPC_E_SYSTEM, os_error, "cannot prepare for connections: %s",
@@ -80,14 +89,20 @@ static int start_thread(struct cm *cm)
     return os_error;
 }
 
-int32_t cm_open(struct nic *nic, struct cm **cm, crpc_error *error)
+int32_t cm_open(struct nic *const *nics, uint32_t nic_count, struct cm **cm, crpc_error *error)
 {
-    assert(nic->rdma_cm);
+    assert(nic_count >= 1 && nic_count <= CM_NICS_MAX);
     struct cm *made = calloc(1, sizeof(*made));
     if (!made) {
         return error_set(error, CRPC_E_NO_MEMORY, ENOMEM, "no memory for a connection manager");
     }
-    made->nic = nic;
+    made->nic = nics[0];
+    made->device_count = nic_count;
+    for (uint32_t i = 0; i < nic_count; i++) {
+        assert(nics[i]->rdma_cm);
+        made->devices[i] =
+            (struct cm_device){.nic = nics[i], .async_fd = device_context(nics[i])->async_fd};
+    }
     made->event_fd = -1;
     made->kick_fd = -1;
     list_init(&made->work);
@@ -111,6 +126,11 @@ int32_t cm_open(struct nic *nic, struct cm **cm, crpc_error *error)
     return CRPC_OK;
 }
 
+const char *cm_lacks(const struct cm *cm)
+{
+    return cm->channel ? NULL : cm->lacks.message;
+}
+
 static void stop_thread(struct cm *cm)
 {
     pthread_mutex_lock(&cm->mutex);
@@ -126,7 +146,7 @@ void cm_close(struct cm *cm)
     if (cm->thread_started) {
         stop_thread(cm);
     }
-    struct list *link = cm->queue.next; /* events of the device are all that can be left */
+    struct list *link = cm->queue.next; /* events of devices are all that can be left */
     while (link != &cm->queue) {
         struct queued_event *queued = list_entry(link, struct queued_event, link);
         link = link->next;

@@ -107,14 +107,14 @@ bool cm_event_take(struct cm *cm, struct cm_event *event)
     return true;
 }
 
-void cm_forget_queue_pair(struct cm *cm, uint32_t queue_pair_number)
+void cm_forget_queue_pair(struct cm *cm, uint32_t nic, uint32_t queue_pair_number)
 {
     pthread_mutex_lock(&cm->mutex);
     struct list *next;
     for (struct list *link = cm->queue.next; link != &cm->queue; link = next) {
         struct queued_event *queued = list_entry(link, struct queued_event, link);
         next = link->next;
-        if (queued->event.kind == CM_EVENT_QUEUE_PAIR &&
+        if (queued->event.kind == CM_EVENT_QUEUE_PAIR && queued->event.nic == nic &&
             queued->event.queue_pair_number == queue_pair_number) {
             remove_event(cm, queued);
             free(queued);

@@ -1,4 +1,4 @@
-/* thread.c: the cm thread: waits for events of rdma_cm, of the device, and for work, and turns them
+/* thread.c: the cm thread: waits for events of rdma_cm, of the devices, and for work, and turns them
  * into queued events.
  */
 #include <errno.h>
@@ -128,14 +128,24 @@ static void tell_rejected(struct cm_identifier *identifier, const struct seen *s
     cm_queue_spare(identifier->cm, identifier);
 }
 
-static void tell_device_fatal(struct cm *cm, const char *what)
+/* Begins an event of a device. */
+static struct cm_event *device_event(struct cm *cm, const struct cm_device *device,
+                                     enum cm_event_kind kind)
 {
-    if (cm->fatal_reported) {
+    struct cm_event *event = cm_spare_event(cm, kind, NULL);
+    event->nic = (uint32_t)(device - cm->devices);
+    return event;
+}
+
+static void tell_device_fatal(struct cm *cm, struct cm_device *device, const char *what)
+{
+    if (device->fatal_reported) {
         return;
     }
-    cm->fatal_reported = true;
-    error_set(&cm_spare_event(cm, CM_EVENT_DEVICE_FATAL, NULL)->error, CRPC_E_SYSTEM, 0,
-              "RDMA device %s: %s: close the context and open a new one", cm->nic->device, what);
+    device->fatal_reported = true;
+    error_set(&device_event(cm, device, CM_EVENT_DEVICE_FATAL)->error, CRPC_E_SYSTEM, 0,
+              "RDMA device %s: %s: close the context and open a new one", device->nic->device,
+              what);
     cm_queue_spare(cm, NULL);
 }
 
@@ -172,7 +182,7 @@ static void dispatch(struct cm_identifier *identifier, const struct seen *seen)
         tell(identifier, CM_EVENT_DISCONNECTED, seen);
         return;
     case RDMA_CM_EVENT_DEVICE_REMOVAL:
-        tell_device_fatal(identifier->cm, "was removed");
+        tell_device_fatal(identifier->cm, identifier->cm->devices, "was removed");
         return;
     default:
         return; /* TIMEWAIT_EXIT, ADDR_CHANGE: nothing follows from them here */
@@ -226,28 +236,30 @@ static bool connection_step(struct cm *cm)
     return true;
 }
 
-/* ---- Events of the device -------------------------------------------------------------------- */
+/* ---- Events of a device ---------------------------------------------------------------------- */
 
-static void tell_port(struct cm *cm, const struct ibv_async_event *event)
+static void tell_port(struct cm *cm, const struct cm_device *device,
+                      const struct ibv_async_event *event)
 {
-    if ((uint32_t)event->element.port_num != cm->nic->port) {
+    if ((uint32_t)event->element.port_num != device->nic->port) {
         return;
     }
     bool active = event->event_type == IBV_EVENT_PORT_ACTIVE;
-    error_set(&cm_spare_event(cm, active ? CM_EVENT_PORT_ACTIVE : CM_EVENT_PORT_DOWN, NULL)->error,
-              active ? CRPC_OK : CRPC_E_UNREACHABLE, 0, "%s port %u is %s", cm->nic->device,
-              cm->nic->port,
+    enum cm_event_kind kind = active ? CM_EVENT_PORT_ACTIVE : CM_EVENT_PORT_DOWN;
+    error_set(&device_event(cm, device, kind)->error, active ? CRPC_OK : CRPC_E_UNREACHABLE, 0,
+              "%s port %u is %s", device->nic->device, device->nic->port,
               active ? "active again" : "down: cable, switch, or `ip link set ... down`");
     cm_queue_spare(cm, NULL);
 }
 
-static void tell_queue_pair(struct cm *cm, const struct ibv_async_event *event)
+static void tell_queue_pair(struct cm *cm, const struct cm_device *device,
+                            const struct ibv_async_event *event)
 {
-    struct cm_event *told = cm_spare_event(cm, CM_EVENT_QUEUE_PAIR, NULL);
+    struct cm_event *told = device_event(cm, device, CM_EVENT_QUEUE_PAIR);
     bool fatal = event->event_type == IBV_EVENT_QP_FATAL;
     told->queue_pair_number = event->element.qp->qp_num;
     error_set(&told->error, fatal ? CRPC_E_SYSTEM : CRPC_E_PROTOCOL, 0,
-              "RDMA device %s shut down queue pair %u: %s", cm->nic->device,
+              "RDMA device %s shut down queue pair %u: %s", device->nic->device,
               told->queue_pair_number,
               fatal ? "a fault of the device or its driver"
                     : "the peer sent what the device does not allow");
@@ -256,12 +268,17 @@ static void tell_queue_pair(struct cm *cm, const struct ibv_async_event *event)
 
 /* Acknowledged last: while an event is not, ibv_destroy_qp waits, so that cm_forget_queue_pair
  * after it finds all there is. */
-static bool device_step(struct cm *cm)
+static bool device_step(struct cm *cm, struct cm_device *device)
 {
     struct ibv_async_event event;
-    if (ibv_get_async_event(device_context(cm->nic), &event)) {
+    if (device->async_fd < 0) {
+        return false;
+    }
+    if (ibv_get_async_event(device_context(device->nic), &event)) {
         if (errno != EAGAIN && errno != EINTR) {
-            pause_briefly();
+            /* It was unplugged: its descriptor would be in error for ever. */
+            device->async_fd = -1;
+            tell_device_fatal(cm, device, "was removed");
         }
         return false;
     }
@@ -269,20 +286,20 @@ static bool device_step(struct cm *cm)
     case IBV_EVENT_QP_FATAL:
     case IBV_EVENT_QP_REQ_ERR:
     case IBV_EVENT_QP_ACCESS_ERR:
-        tell_queue_pair(cm, &event);
+        tell_queue_pair(cm, device, &event);
         break;
     case IBV_EVENT_PORT_ACTIVE:
     case IBV_EVENT_PORT_ERR:
-        tell_port(cm, &event);
+        tell_port(cm, device, &event);
         break;
     case IBV_EVENT_DEVICE_FATAL:
-        tell_device_fatal(cm, "failed");
+        tell_device_fatal(cm, device, "failed");
         break;
     case IBV_EVENT_CQ_ERR:
-        tell_device_fatal(cm, "a completion queue overflowed or failed");
+        tell_device_fatal(cm, device, "a completion queue overflowed or failed");
         break;
     case IBV_EVENT_SRQ_ERR:
-        tell_device_fatal(cm, "the shared receive queue failed");
+        tell_device_fatal(cm, device, "the shared receive queue failed");
         break;
     default:
         break;
@@ -316,24 +333,29 @@ static bool stopped(struct cm *cm)
 void *cm_thread(void *argument)
 {
     struct cm *cm = argument;
-    struct pollfd wait[] = {
-        {.fd = cm->channel->fd, .events = POLLIN},
-        {.fd = device_context(cm->nic)->async_fd, .events = POLLIN},
+    /* Negative descriptors are left out: of rdma_cm, if there is none, and of devices that are gone. */
+    struct pollfd wait[2 + CM_NICS_MAX] = {
+        {.fd = cm->channel ? cm->channel->fd : -1, .events = POLLIN},
         {.fd = cm->kick_fd, .events = POLLIN},
     };
     uint64_t kicks;
     pthread_setname_np(pthread_self(), "crpc-cm");
     while (!stopped(cm)) {
-        if (poll(wait, 3, -1) < 0) {
+        for (uint32_t i = 0; i < cm->device_count; i++) {
+            wait[2 + i] = (struct pollfd){.fd = cm->devices[i].async_fd, .events = POLLIN};
+        }
+        if (poll(wait, 2 + cm->device_count, -1) < 0) {
             pause_briefly();
             continue;
         }
         eventfd_read(cm->kick_fd, &kicks);
         while (have_spare(cm) && work_step(cm)) {
         }
-        while (have_spare(cm) && device_step(cm)) {
+        for (uint32_t i = 0; i < cm->device_count; i++) {
+            while (have_spare(cm) && device_step(cm, &cm->devices[i])) {
+            }
         }
-        while (have_spare(cm) && connection_step(cm)) {
+        while (cm->channel && have_spare(cm) && connection_step(cm)) {
         }
     }
     return NULL;

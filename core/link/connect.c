@@ -10,12 +10,13 @@
 int32_t link_need_cm(const struct link_group *group, crpc_error *error)
 {
     const char *name = group->service->name;
-    if (group->cm) {
+    const char *lacks = group->cm ? cm_lacks(group->cm) : "not for this device";
+    if (!lacks) {
         return CRPC_OK;
     }
     return error_set(error, CRPC_E_UNSUPPORTED, 0,
-                     "%s has no rdma_cm; connect with crpc_%s_blob and crpc_%s_join",
-                     group->nic->device, name, name);
+                     "%s has no rdma_cm; connect with crpc_%s_blob and crpc_%s_join (%s)",
+                     group->nic->device, name, name, lacks);
 }
 
 int32_t link_make(struct link_group *group, const void *options, struct link **out,

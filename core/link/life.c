@@ -218,10 +218,10 @@ void link_violated(struct link *link, const char *format, ...)
     link->error = error;
 }
 
-void link_forget_queue_pair(struct link_group *group, uint32_t number)
+void link_forget_queue_pair(struct link_group *group, uint32_t nic, uint32_t number)
 {
     if (group->cm) {
-        cm_forget_queue_pair(group->cm, number);
+        cm_forget_queue_pair(group->cm, nic, number);
     }
 }
 

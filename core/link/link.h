@@ -107,7 +107,7 @@ struct link_service {
     void (*emit_event)(struct link *link, struct output *output);
     /* A timer of one of the service's kinds has expired. */
     void (*timer)(struct link_group *group, struct wheel_timer *timer);
-    /* CM_EVENT_QUEUE_PAIR, _PORT_ACTIVE, _PORT_DOWN or _DEVICE_FATAL of group->nic. */
+    /* CM_EVENT_QUEUE_PAIR, _PORT_ACTIVE, _PORT_DOWN or _DEVICE_FATAL of a device that cm watches. */
     void (*device_event)(struct link_group *group, const struct cm_event *event);
 };
 
@@ -128,7 +128,7 @@ struct link_cancel {
 struct link_group {
     const struct link_service *service;
     struct nic *nic; /* nic of each link's first queue pair */
-    struct cm *cm;   /* NULL: no rdma_cm */
+    struct cm *cm;   /* NULL: nobody connects by rdma_cm, or watches the devices */
     struct log *log;
     struct handles *handles;
     const uint64_t *virtual_clock_ns;
@@ -316,9 +316,8 @@ void link_close(struct link *link);
 /* Something of the peer is awaited: if the link was idle, its peer is looked after more often. */
 void link_start_keepalive(struct link *link);
 
-/* Discards waiting events of a queue pair of group->nic that the service has destroyed, so that
- * they are not taken for events of a later queue pair with the same number. */
-void link_forget_queue_pair(struct link_group *group, uint32_t number);
+/* Discards waiting events of a queue pair that the service has destroyed, so that they are not taken for events of a later queue pair with the same number. */
+void link_forget_queue_pair(struct link_group *group, uint32_t nic, uint32_t number);
 
 /* Writes both addresses, e.g. "192.0.2.1:7471", or "" if there is none. */
 void link_addresses(const struct link *link, char *peer, size_t peer_bytes, char *local,

@@ -467,7 +467,7 @@ static void destroy_queue_pair(struct rpc_endpoint *endpoint)
     table_clear(&engine->queue_pairs, number);
     engine->operations->queue_pair_destroy(queue_pair);
     endpoint->link.queue_pair = NULL;
-    link_forget_queue_pair(&engine->links, number);
+    link_forget_queue_pair(&engine->links, 0, number);
     engine->endpoint_count--;
     engine->window_sum -= promised_receives(&endpoint->options);
 }

@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "kill.h"
 #include "place.h"
 #include "signals.h"
 #include "stream.h"
@@ -114,6 +115,27 @@ static void a_rail_without_a_share(struct side *side)
         EXPECT(side_rail(side, !idle).receives_completed >= 1000, "nor does this one");
         side_meet(side);
     }
+    side_leave(side, channel);
+}
+
+/* ---- A rail that dies without a word --------------------------------------------------------- */
+
+/* Nothing is sent over it that could fail: only the device tells. */
+static void an_idle_queue_pair_dies(struct side *side)
+{
+    crpc_channel_options options = quick();
+    options.keepalive_ns = CRPC_FOREVER;
+    side_open(side, NULL);
+    crpc_channel channel = side_connect(side, &options);
+    side_await_rails(side, channel, CRPC_RAIL_UP, CRPC_RAIL_UP);
+    side_meet(side);
+    while (side_poll(side, 0) > 0) { /* a rail that came late is told */
+    }
+    uint32_t lost = side->rail_lost[1];
+    EXPECT(side->index == 1 || kill_queue_pair(1), "no queue pair of rail 1");
+    SIDE_UNTIL(side, side->rail_lost[1] > lost);
+    EXPECT_EQUAL(side->rail_lost[0], 0);
+    side_await_rails(side, channel, CRPC_RAIL_UP, CRPC_RAIL_UP);
     side_leave(side, channel);
 }
 
@@ -518,6 +540,7 @@ RUN(a_late_rail_fails, 20, 1)
 RUN(both_rails_fail, 16, 1)
 RUN(both_rails_flap, 17, 1)
 RUN(bad_links, 18, 1)
+RUN(an_idle_queue_pair_dies, 21, 1)
 
 int main(void)
 {
@@ -537,10 +560,11 @@ int main(void)
         /* The rest needs simnic's faults. */
         {"links lose, repeat and delay packets", bad_links_test, 0, 0, 0},
         {"a rail that came late fails and comes back under load", a_late_rail_fails_test, 0, 0, 0},
+        {"an idle queue pair that dies costs its rail", an_idle_queue_pair_dies_test, 0, 0, 0},
     };
     size_t count = sizeof(tests) / sizeof(tests[0]);
     if (!getenv("TEST_SIMNIC")) {
-        count -= 2;
+        count -= 3;
     }
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return _cmocka_run_group_tests("rails", tests, count, NULL, NULL);

@@ -163,7 +163,7 @@ static void test_forget(void **state)
         cm_queue_spare(cm, NULL);
     }
     add(cm, CM_EVENT_PORT_DOWN, NULL);
-    cm_forget_queue_pair(cm, 17);
+    cm_forget_queue_pair(cm, 0, 17);
     for (int i = 0; i < 3; i++) {
         assert_true(cm_event_take(cm, &event));
         assert_int_equal(event.queue_pair_number, 18);
@@ -172,7 +172,7 @@ static void test_forget(void **state)
     expect_empty(cm);
     prepare(cm, CM_EVENT_QUEUE_PAIR)->queue_pair_number = 17;
     cm_queue_spare(cm, NULL);
-    cm_forget_queue_pair(cm, 17);
+    cm_forget_queue_pair(cm, 0, 17);
     expect_empty(cm);
 }
 

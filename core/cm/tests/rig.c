@@ -34,7 +34,7 @@ void side_open(struct side *side, const char *device)
     crpc_error error = {.struct_size = sizeof(error)};
     strcpy(options.device, device);
     if (nic_open(CRPC_DRIVER_AUTO, &options, &side->nic, &error) ||
-        cm_open(side->nic, &side->cm, &error)) {
+        cm_open(&side->nic, 1, &side->cm, &error)) {
         print_error("%s\n", error.message);
         fail();
     }

@@ -12,8 +12,9 @@
 
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 NEVER(bool, cm_pending, (const struct cm *cm))
+NEVER(const char *, cm_lacks, (const struct cm *cm))
 NEVER(bool, cm_event_take, (struct cm * cm, struct cm_event *event))
-NEVER(void, cm_forget_queue_pair, (struct cm * cm, uint32_t queue_pair_number))
+NEVER(void, cm_forget_queue_pair, (struct cm * cm, uint32_t nic, uint32_t queue_pair_number))
 NEVER(int32_t, cm_listen,
       (struct cm * cm, const char *address, uint32_t backlog, void *owner,
        struct cm_identifier **identifier, crpc_error *error))

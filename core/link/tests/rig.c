@@ -36,9 +36,16 @@ bool cm_event_take(struct cm *cm, struct cm_event *event)
     return true;
 }
 
-void cm_forget_queue_pair(struct cm *cm, uint32_t queue_pair_number)
+const char *cm_lacks(const struct cm *cm)
 {
     (void)cm;
+    return NULL;
+}
+
+void cm_forget_queue_pair(struct cm *cm, uint32_t nic, uint32_t queue_pair_number)
+{
+    (void)cm;
+    (void)nic;
     (void)queue_pair_number;
 }
 
