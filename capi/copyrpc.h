@@ -494,7 +494,9 @@ typedef struct crpc_endpoint_options {
     uint64_t connect_timeout_ns; /* 0 = 5 s; CRPC_FOREVER: no limit */
     /* If calls are open and nothing has come from the peer for this long, the library probes it; if
      * none are, after ten times as long. A peer that does not answer is lost. 0 = 1 s;
-     * CRPC_FOREVER: never. */
+     * CRPC_FOREVER: never.
+     * A connection on which nothing completes for 20 times as long, though something should, is lost:
+     * the peer posts no receives, or a device is at fault. */
     uint64_t keepalive_ns;
     /* The transport resends an unacknowledged packet after 4.096 us * 2^retry_timeout (the
      * "Local ACK Timeout" of the InfiniBand specification): 1 to 31; 0 = 14 (67 ms). */
@@ -866,7 +868,8 @@ typedef struct crpc_channel_options {
     uint64_t connect_timeout_ns; /* 0 = 5 s; CRPC_FOREVER: no limit */
     /* If ops are open and nothing has completed for this long, the library probes the rails; if none
      * are, after ten times as long. A rail on which the peer does not answer is lost. 0 = 1 s;
-     * CRPC_FOREVER: never. */
+     * CRPC_FOREVER: never.
+     * A rail on which nothing completes for 20 times as long, though something should, is lost. */
     uint64_t keepalive_ns;
     /* Pause before the first attempt to use a lost rail again. After failed attempts the pauses
      * grow, up to 16 times this. 0 = 200 ms; CRPC_FOREVER: no attempts. Only the connecting side's

@@ -115,7 +115,8 @@ struct channel_queue {
     struct list doorbell_link;               /* on engine->doorbells if something was posted */
     uint8_t rail;                            /* the rail that it belongs to */
     bool connected;                          /* to the peer's queue pair with the same index */
-    struct channel_posted *posted;           /* ring */
+    struct link_progress progress;
+    struct channel_posted *posted; /* ring */
     uint32_t posted_mask;
     uint32_t posted_head;
     uint32_t posted_tail;

@@ -67,6 +67,35 @@ static void probe_rails(struct channel *channel)
     }
 }
 
+/* Makes each queue pair show whether it moves, and gives up the rail of one that does not: the other
+ * repeats what it carried. Nothing else tells if the peer has no receives. */
+static void channel_probe(struct channel *channel)
+{
+    bool stuck = false;
+    for (uint32_t mask = channel->up; mask != 0; mask &= mask - 1) {
+        uint32_t rail = (uint32_t)__builtin_ctz(mask);
+        for (uint32_t i = 0; i < channel->queue_pairs; i++) {
+            struct channel_queue *queue = channel->rails[rail].queues[i];
+            const struct nic_queue_pair *queue_pair = queue->queue_pair;
+            if (link_stuck(&queue->progress, queue_pair)) {
+                log_write(
+                    channel->engine->links.log, CRPC_LOG_WARNING,
+                    "rail %u: queue pair 0x%x has completed nothing for %u keepalives; the peer "
+                    "posts no receives, or a device is at fault",
+                    rail, queue_pair->number, LINK_STUCK_INTERVALS);
+                queue_failed(queue);
+                stuck = true;
+            } else if (queue_pair->posted != queue_pair->completed &&
+                       !link_awaits_completion(queue_pair) && nic_send_room(queue_pair) > 0) {
+                control_touch(queue);
+            }
+        }
+    }
+    if (stuck) {
+        channel_take_completions(channel->engine); /* they end the fence */
+    }
+}
+
 /* A channel never counts as idle to its link, since it looks for its hint each time, too. It waits for
  * as many silent intervals itself. */
 bool channel_keepalive(struct link *link)
@@ -80,5 +109,6 @@ bool channel_keepalive(struct link *link)
     if (channel->split == CRPC_SPLIT_HINT && !channel->hint) {
         channel->hint = hint_open(channel->options.hint);
     }
+    channel_probe(channel);
     return true;
 }

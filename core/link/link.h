@@ -335,6 +335,24 @@ void link_addresses(const struct link *link, char *peer, size_t peer_bytes, char
                        (info)->local_address, sizeof((info)->local_address));                      \
     } while (0)
 
+/* ---- Queue pairs that stand still: progress.c ------------------------------------------------ */
+
+/* A queue pair is given up if it completes nothing for more than so many keepalives. With the default of
+ * 1 s that is more than the largest WQE takes on a slow network. */
+#define LINK_STUCK_INTERVALS 20u
+
+/* What a queue pair had done at the last keepalive. All zero for a new one. */
+struct link_progress {
+    uint32_t completed;
+    uint32_t intervals; /* during which nothing completed, though something should have */
+};
+
+/* Looks at a queue pair, once a keepalive. Returns true if it must be given up. */
+bool link_stuck(struct link_progress *progress, const struct nic_queue_pair *queue_pair);
+/* Returns true if a completion must come. If not, and something was posted, only a further signaled
+ * WQE shows whether the queue pair moves. */
+bool link_awaits_completion(const struct nic_queue_pair *queue_pair);
+
 /* ---- Events: events.c ------------------------------------------------------------------------ */
 
 /* Adds LINK_EVENT_* to what the next link_emit_events reports. */

@@ -101,8 +101,9 @@ struct nic_transport {
  * itself, rdma_cm would leave the RNR timer at 0, which means 655 ms, and rdma_init_qp_attr would
  * set its own values for the rest. */
 #define NIC_MIN_RNR_TIMER 12 /* 0.64 ms: how long a peer without a receive makes us wait */
-#define NIC_RNR_RETRY 7      /* for ever: because of the batch windows, it never happens */
-#define NIC_READ_DEPTH 4     /* READs under way at once, per direction; the device may lower it */
+#define NIC_RNR_RETRY                                                                              \
+    7 /* for ever: a peer that keeps the rules never needs it, and link_stuck ends others */
+#define NIC_READ_DEPTH 4 /* READs under way at once, per direction; the device may lower it */
 
 #define NIC_MESSAGE_BYTES_MAX (1u << 30) /* of one WQE; the port may lower it */
 

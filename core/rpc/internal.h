@@ -224,6 +224,7 @@ struct rpc_endpoint {
     crpc_endpoint_options options;
     struct rpc_peer peer;
     crpc_stats stats;
+    struct link_progress progress;
 };
 static_assert(offsetof(struct rpc_endpoint, link) == 0, "a handle's object is the link");
 

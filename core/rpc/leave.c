@@ -5,6 +5,8 @@
 
 #include <stdio.h>
 
+#include "base/error.h"
+
 /* Refuses new calls and says so to the peer with the next batch. */
 void endpoint_leave(struct rpc_endpoint *endpoint)
 {
@@ -64,6 +66,27 @@ void rpc_describe_leave(const struct link *link, char *text, size_t bytes)
              endpoint->calls.used, endpoint->owed.count);
 }
 
+/* Makes the queue pair show whether it moves. Returns false if it does not, which nothing else tells if
+ * the peer has no receives, whether or not it says anything itself: the connection has ended. */
+static bool rpc_probe(struct rpc_endpoint *endpoint)
+{
+    const struct nic_queue_pair *queue_pair = endpoint->link.queue_pair;
+    crpc_error error = {0};
+    if (link_stuck(&endpoint->progress, queue_pair)) {
+        error_set(
+            &error, CRPC_E_DISCONNECTED, 0,
+            "connection lost: queue pair 0x%x has completed nothing for %u keepalives; the peer "
+            "posts no receives, or a device is at fault",
+            queue_pair->number, LINK_STUCK_INTERVALS);
+        link_fail(&endpoint->link, &error);
+        return false;
+    }
+    if (queue_pair->posted != queue_pair->completed && !link_awaits_completion(queue_pair)) {
+        endpoint_read_mailbox(endpoint);
+    }
+    return true;
+}
+
 /* A peer that went silent is probed with a mailbox READ: if its machine is gone, the transport's
  * retries end the connection, and its calls with it. */
 bool rpc_keepalive(struct link *link)
@@ -72,5 +95,10 @@ bool rpc_keepalive(struct link *link)
     if (link->heard == 0) {
         endpoint_read_mailbox(endpoint);
     }
-    return endpoint->calls.used > 0 || endpoint->leave != LEAVE_NONE;
+    if (!rpc_probe(endpoint)) {
+        return false;
+    }
+    /* One that stands still is looked at often, although nobody waits for it. */
+    return endpoint->calls.used > 0 || endpoint->leave != LEAVE_NONE ||
+           endpoint->progress.intervals > 0;
 }

@@ -327,7 +327,8 @@ static void an_idle_dead_peer_is_noticed(void **state)
         options.keepalive_ns = 1000000;
         pair_open(&pair, 2, 2);
         pair_connect(&pair, &options);
-        pair_message(&pair, 100, 1); /* from here on nothing is heard */
+        pair_message(&pair, 100, 1);
+        pair_wait(&pair, 3000000); /* what had no completion has shown that it moves */
         for (uint32_t rail = 0; rail < CHANNEL_RAILS_MAX; rail++) {
             memory_fabric_cut(pair.channel[!side]->rails[rail].queues[0]->queue_pair);
         }
@@ -346,6 +347,41 @@ static void an_idle_dead_peer_is_noticed(void **state)
     }
 }
 
+/* The transport repeats for ever what a peer without receives does not take. */
+static void a_rail_that_makes_no_progress_is_given_up(void **state)
+{
+    (void)state;
+    crpc_channel_options options = pair_options();
+    options.keepalive_ns = 1000000000;
+    options.rail_retry_ns = CRPC_FOREVER;
+    pair_open(&pair, 2, 2);
+    pair_connect(&pair, &options);
+    for (uint32_t i = 0; i < pair.channel[0]->queue_pairs; i++) {
+        memory_fabric_stall(pair.channel[0]->rails[1].queues[i]->queue_pair, 1000000);
+    }
+    pair_fill(&pair, 0, 0, 100000, 7);
+    assert_int_equal(pair_receive(&pair, 1, 0, 100000, 0, 1), CRPC_OK);
+    pair_settle(&pair);
+    assert_int_equal(pair_send(&pair, 0, 0, 100000, 0, 2), CRPC_OK);
+    for (uint32_t i = 0; i < 60; i++) {
+        pair_wait(&pair, 1000000000);
+    }
+    assert_int_equal(pair_count(&pair, 0, CRPC_COMPLETION_SENT), 1);
+    assert_int_equal(pair_find(&pair, 0, CRPC_COMPLETION_SENT, 0)->status, CRPC_OK);
+    assert_true(pair_matches(&pair, 1, 0, 100000, 0, 7));
+    for (uint32_t side = 0; side < 2; side++) {
+        assert_int_equal(pair_info(&pair, side).rail_state[0], CRPC_RAIL_UP);
+        assert_int_equal(pair_info(&pair, side).rail_state[1], CRPC_RAIL_DOWN);
+    }
+    pair_forget(&pair);
+    for (uint32_t i = 0; i < 60; i++) { /* what is idle stands still, too, and stays */
+        pair_wait(&pair, 1000000000);
+    }
+    assert_int_equal(pair_info(&pair, 0).rail_state[0], CRPC_RAIL_UP);
+    pair_message(&pair, 5000, 1);
+    pair_close(&pair);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, pair_setup, pair_teardown)
@@ -362,6 +398,7 @@ int main(void)
         cmocka_unit_test(a_channel_without_a_rail_is_not_connected),
         cmocka_unit_test(the_first_queue_pair_may_fail_when_only_rail_1_is_up),
         cmocka_unit_test(an_idle_dead_peer_is_noticed),
+        cmocka_unit_test(a_rail_that_makes_no_progress_is_given_up),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -392,6 +392,82 @@ static void a_peer_that_demands_too_much_memory_is_refused(void **state)
     }
 }
 
+/* Lets a minute pass at side 0 and counts the completions of its call and of its connection, which end
+ * with the status. */
+static void pass_a_minute(uint32_t connection, int *calls, int *ends)
+{
+    *calls = *ends = 0;
+    for (int i = 0; i < 600; i++) {
+        pair.clock_ns += 100000000;
+        pair_poll(&pair, 0);
+        for (uint32_t j = 0; j < pair.seen[0].count; j++) {
+            const crpc_completion *completion = &pair.seen[0].entries[j];
+            assert_int_equal(completion->endpoint.bits, pair.endpoint[0][connection]->link.handle);
+            assert_int_equal(completion->status, CRPC_E_DISCONNECTED);
+            *calls += completion->kind == CRPC_COMPLETION_RESPONSE;
+            *ends += completion->kind == CRPC_COMPLETION_DISCONNECTED;
+        }
+    }
+}
+
+static uint32_t connect_with_keepalive(void)
+{
+    crpc_endpoint_options options = pair_options();
+    options.keepalive_ns = 1000000000;
+    return pair_connect(&pair, &options, &options);
+}
+
+/* Whoever uses up the receives of the peer, and the peer does not look after them. */
+static void take_all_receives(uint32_t side, uint32_t connection)
+{
+    uint32_t number = pair.endpoint[side][connection]->link.queue_pair->number;
+    while (memory_fabric_write_immediate(pair.fabric, number, 0, 0, 0, NULL, 0) == NIC_ERROR_NONE) {
+    }
+}
+
+static void a_peer_that_posts_no_receives_is_given_up(void **state)
+{
+    (void)state;
+    int calls, ends;
+    uint32_t number = connect_with_keepalive();
+    take_all_receives(1, number);
+    assert_int_equal(pair_call(&pair, 0, number, 5, 10, 1, 10), CRPC_OK);
+    pass_a_minute(number, &calls, &ends);
+    assert_int_equal(calls, 1);
+    assert_int_equal(ends, 1);
+    assert_non_null(strstr(pair.endpoint[0][number]->link.error.message, "posts no receives"));
+}
+
+static void a_queue_pair_that_makes_no_progress_is_given_up(void **state)
+{
+    (void)state;
+    int calls, ends;
+    uint32_t number = connect_with_keepalive();
+    memory_fabric_stall(pair.endpoint[0][number]->link.queue_pair, 1000000);
+    assert_int_equal(pair_call(&pair, 0, number, 5, 10, 1, 10), CRPC_OK);
+    pass_a_minute(number, &calls, &ends);
+    assert_int_equal(calls, 1);
+    assert_int_equal(ends, 1);
+}
+
+/* Its device acknowledges what its program does not take. */
+static void a_peer_that_does_not_poll_is_waited_for(void **state)
+{
+    (void)state;
+    int calls, ends;
+    uint32_t number = connect_with_keepalive();
+    assert_int_equal(pair_call(&pair, 0, number, 5, 10, 1, 10), CRPC_OK);
+    pass_a_minute(number, &calls, &ends);
+    assert_int_equal(calls, 0);
+    assert_int_equal(ends, 0);
+    pair_poll(&pair, 1);
+    const crpc_completion *request = pair_find(&pair, 1, CRPC_COMPLETION_REQUEST);
+    assert_non_null(request);
+    assert_int_equal(pair_echo(&pair, 1, number, request, 0), CRPC_OK);
+    pair_poll(&pair, 0);
+    assert_int_equal(pair_find(&pair, 0, CRPC_COMPLETION_RESPONSE)->status, CRPC_OK);
+}
+
 int main(void)
 {
 #define ONE(test) cmocka_unit_test_setup_teardown(test, open_one, close_one)
@@ -412,6 +488,9 @@ int main(void)
         ONE(a_batch_with_all_the_messages_it_can_count_gives_room_when_it_goes),
         ONE(a_response_behind_an_error_is_delivered),
         ONE(a_peer_that_demands_too_much_memory_is_refused),
+        ONE(a_peer_that_posts_no_receives_is_given_up),
+        ONE(a_queue_pair_that_makes_no_progress_is_given_up),
+        ONE(a_peer_that_does_not_poll_is_waited_for),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
