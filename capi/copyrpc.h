@@ -412,7 +412,8 @@ typedef struct crpc_completion {
  * CRPC_E_TOO_BIG (payload_bytes or reply_bytes_max can never fit), CRPC_E_STALE (endpoint or
  * token), CRPC_E_INVALID, CRPC_E_UNSUPPORTED (opcode), CRPC_E_STATE (not connected yet),
  * CRPC_E_CLOSING, CRPC_E_DISCONNECTED, CRPC_E_BUSY (a reservation is open). Returns CRPC_E_INVALID
- * if context or ops is NULL, or if payload is NULL and payload_bytes is not 0. */
+ * if context is NULL, if ops is NULL and count is not 0, or if payload is NULL and payload_bytes is
+ * not 0. */
 CRPC_API int32_t crpc_submit(crpc_context *context, const crpc_op *ops, uint32_t count,
                              const void *payload, uint64_t payload_bytes, int32_t *reason);
 
@@ -438,7 +439,8 @@ CRPC_API int32_t crpc_context_fd(crpc_context *context);
 /* Requests one wake-up through crpc_context_fd, also for deadlines, and sends what has gathered. To
  * miss no event, poll until nothing is left, arm, and sleep only if this returns CRPC_OK. The next
  * crpc_poll disarms.
- * Returns CRPC_OK (armed); CRPC_E_AGAIN (something is there already: poll); CRPC_E_SYSTEM. */
+ * Returns CRPC_OK (armed); CRPC_E_AGAIN (something is there already: poll); CRPC_E_SYSTEM (errno says
+ * why). */
 CRPC_API int32_t crpc_context_arm(crpc_context *context);
 
 /* Copies a valid view into the caller's buffer.

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <stdatomic.h>
+#include <sys/epoll.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
 
@@ -70,15 +71,34 @@ static struct timespec timespec_of(uint64_t ns)
                              .tv_nsec = (long)(ns % 1000000000u)};
 }
 
-/* Sleeps on the devices and on rdma_cm. Returns poll's result. */
-static int sleep_until(const struct crpc_context *context, uint64_t now_ns, uint64_t until_ns)
+/* Sleeps on the devices and on rdma_cm; for ever if there is no timeout. Returns poll's result. A
+ * device that was unplugged leaves its descriptor in error for ever: nobody sleeps on that again. What
+ * follows from it comes from the thread that watches the device. */
+static int sleep_on(struct crpc_context *context, const struct timespec *timeout)
 {
     struct pollfd fds[CONTEXT_EVENT_FDS_MAX];
-    for (uint32_t i = 0; i < context->event_fd_count; i++) {
+    uint32_t count = context->event_fd_count, left = 0;
+    for (uint32_t i = 0; i < count; i++) {
         fds[i] = (struct pollfd){.fd = context->event_fds[i], .events = POLLIN};
     }
+    int ready = ppoll(fds, count, timeout, NULL);
+    for (uint32_t i = 0; i < count && ready > 0; i++) {
+        if (likely(!(fds[i].revents & (POLLERR | POLLHUP | POLLNVAL)))) {
+            context->event_fds[left++] = fds[i].fd;
+            continue;
+        }
+        epoll_ctl(context->epoll_fd, EPOLL_CTL_DEL, fds[i].fd, NULL);
+        context->event_fd_count--;
+        log_write(&context->log, CRPC_LOG_ERROR,
+                  "a device gives no more events: it was removed, or its driver has failed");
+    }
+    return ready;
+}
+
+static int sleep_until(struct crpc_context *context, uint64_t now_ns, uint64_t until_ns)
+{
     struct timespec timeout = timespec_of(until_ns > now_ns ? until_ns - now_ns : 0);
-    return ppoll(fds, context->event_fd_count, until_ns == UINT64_MAX ? NULL : &timeout, NULL);
+    return sleep_on(context, until_ns == UINT64_MAX ? NULL : &timeout);
 }
 
 int32_t crpc_wait(crpc_context *context, uint64_t timeout_ns)
@@ -138,8 +158,18 @@ int32_t crpc_context_arm(crpc_context *context)
     if (deadline_ns == UINT64_MAX) {
         at.it_value = (struct timespec){0};
     }
-    if (os_error || timerfd_settime(context->timer_fd, TFD_TIMER_ABSTIME, &at, NULL) != 0) {
+    if (os_error) {
+        errno = os_error;
         return CRPC_E_SYSTEM;
+    }
+    if (timerfd_settime(context->timer_fd, TFD_TIMER_ABSTIME, &at, NULL) != 0) {
+        return CRPC_E_SYSTEM;
+    }
+    const struct timespec not_at_all = {0};
+    while (sleep_on(context, &not_at_all) < 0) {
+        if (errno != EINTR) {
+            return CRPC_E_SYSTEM;
+        }
     }
     return CRPC_OK;
 }

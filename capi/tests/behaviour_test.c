@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "fixture.h"
+#include "private/context.h"
 #include "signals.h"
 
 static uint64_t now_ns(void)
@@ -327,6 +328,41 @@ static void the_descriptor_wakes_after_arm(void **state)
     close(outer);
 }
 
+/* As the kernel leaves the descriptor of an unplugged device: in error, for ever. */
+static void unplug(crpc_context *context)
+{
+    int ends[2], fd = context->nic->event_fd;
+    struct epoll_event event = {.events = EPOLLIN};
+    assert_int_equal(pipe(ends), 0);
+    close(ends[0]);
+    assert_int_equal(epoll_ctl(crpc_context_fd(context), EPOLL_CTL_DEL, fd, NULL), 0);
+    assert_int_equal(dup2(ends[1], fd), fd);
+    assert_int_equal(epoll_ctl(crpc_context_fd(context), EPOLL_CTL_ADD, fd, &event), 0);
+    close(ends[1]);
+}
+
+static void nobody_spins_on_a_device_that_was_unplugged(void **state)
+{
+    (void)state;
+    const uint64_t pause_ns = 20000000;
+    int fd = crpc_context_fd(fixture.left);
+    unplug(fixture.left);
+    assert_true(readable(fd)); /* whoever sleeps wakes once */
+    assert_int_equal(fixture_poll(fixture.left), 0);
+    assert_int_equal(crpc_context_arm(fixture.left), CRPC_OK);
+    assert_false(readable(fd));
+    unplug(fixture.right);
+    for (int i = 0; i < 2; i++) {
+        uint64_t begin_ns = now_ns();
+        assert_int_equal(crpc_wait(fixture.right, pause_ns), CRPC_E_TIMEOUT);
+        assert_true(now_ns() - begin_ns >= pause_ns);
+    }
+    assert_false(readable(crpc_context_fd(fixture.right)));
+    crpc_log_entry entry;
+    assert_int_equal(crpc_context_log(fixture.right, &entry, 1), 1);
+    assert_non_null(strstr(entry.message, "gives no more events"));
+}
+
 static void the_descriptor_wakes_for_a_deadline(void **state)
 {
     (void)state;
@@ -370,6 +406,40 @@ static void regions(void **state)
     assert_int_equal(crpc_region_deregister(fixture.left, region), CRPC_E_STALE);
     /* One that is left open goes with its context: the teardown looks for it. */
     assert_int_equal(crpc_region_register(fixture.left, memory, 64, 0, &region, NULL), CRPC_OK);
+}
+
+static void limits_of_the_header_are_allowed(void **state)
+{
+    (void)state;
+    const crpc_endpoint_options cases[] = {
+        {.ring_bytes = 4096, .request_bytes = 64},
+        {.ring_bytes = 4096, .request_bytes = 4096 - 96},
+        {.calls_max = 1},
+        {.calls_max = 1u << 20},
+        {.batch_window = 1},
+        {.retry_timeout = 31, .retry_count = 7},
+    };
+    const uint32_t intervals[] = {1, 64};
+    crpc_context *context;
+    crpc_context_info info = {.struct_size = sizeof(info)};
+    for (size_t i = 0; i < sizeof(intervals) / sizeof(intervals[0]); i++) {
+        const crpc_context_options options = {.struct_size = sizeof(options),
+                                              .signal_interval = intervals[i]};
+        assert_int_equal(crpc_context_open(&options, &context, NULL), CRPC_OK);
+        assert_int_equal(crpc_context_get_info(context, &info), CRPC_OK);
+        assert_int_equal(info.signal_interval, intervals[i]);
+        crpc_context_close(context);
+    }
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        crpc_endpoint_options options = cases[i];
+        crpc_endpoint endpoint;
+        uint8_t blob[CRPC_BLOB_BYTES_MAX];
+        uint32_t bytes = sizeof(blob);
+        options.struct_size = sizeof(options);
+        assert_int_equal(crpc_endpoint_blob(fixture.left, &options, &endpoint, blob, &bytes, NULL),
+                         CRPC_OK);
+        assert_int_equal(crpc_endpoint_close(fixture.left, endpoint), CRPC_OK);
+    }
 }
 
 static void endpoint_options_are_checked_with_a_message(void **state)
@@ -646,8 +716,10 @@ int main(void)
         WITH_FIXTURE(wait_ends_in_time_and_for_events),
         WITH_FIXTURE(wait_ends_for_a_signal),
         WITH_FIXTURE(the_descriptor_wakes_after_arm),
+        WITH_FIXTURE(nobody_spins_on_a_device_that_was_unplugged),
         WITH_FIXTURE(the_descriptor_wakes_for_a_deadline),
         WITH_FIXTURE(regions),
+        WITH_FIXTURE(limits_of_the_header_are_allowed),
         WITH_FIXTURE(endpoint_options_are_checked_with_a_message),
         WITH_FIXTURE(context_options_are_checked_with_a_message),
         WITH_FIXTURE(no_room_for_another_endpoint),

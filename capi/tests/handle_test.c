@@ -411,7 +411,9 @@ static void no_memory_to_read_or_write(void **state)
     assert_int_equal(crpc_device_query(0, NULL, NULL), CRPC_E_INVALID);
     assert_int_equal(crpc_submit(left, NULL, 1, NULL, 0, &reason), CRPC_E_INVALID);
     assert_int_equal(reason, CRPC_E_INVALID);
-    assert_int_equal(crpc_submit(left, NULL, 0, NULL, 0, NULL), 0);
+    reason = CRPC_E_INVALID;
+    assert_int_equal(crpc_submit(left, NULL, 0, NULL, 0, &reason), 0);
+    assert_int_equal(reason, CRPC_OK);
     assert_int_equal(crpc_submit(left, &op, 1, NULL, 8, NULL), CRPC_E_INVALID);
     assert_int_equal(crpc_submit(left, &op, UINT32_MAX, NULL, 0, NULL), CRPC_E_INVALID);
     assert_int_equal(crpc_poll(left, NULL, 1), CRPC_E_INVALID);

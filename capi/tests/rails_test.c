@@ -1,6 +1,7 @@
 /* rails_test.c: which ports become rails, what is said about it, and what a context without rails
  * refuses.
  */
+#include <errno.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -389,9 +390,13 @@ static void a_device_that_cannot_be_armed(void **state)
     (void)state;
     for (uint32_t nth = 1; nth <= 3; nth++) { /* that of calls, and the rails' */
         memory_fabric_set_failures(memory_fabric_default(), MEMORY_FAIL_ARM, nth, CRPC_E_SYSTEM);
+        errno = 0;
         assert_int_equal(crpc_wait(fixture.left, 1000000000), CRPC_E_SYSTEM);
+        assert_int_equal(errno, EIO);
         memory_fabric_set_failures(memory_fabric_default(), MEMORY_FAIL_ARM, nth, CRPC_E_SYSTEM);
+        errno = 0;
         assert_int_equal(crpc_context_arm(fixture.left), CRPC_E_SYSTEM);
+        assert_int_equal(errno, EIO);
     }
     assert_int_equal(crpc_wait(fixture.left, 1000000), CRPC_E_TIMEOUT);
     assert_int_equal(crpc_context_arm(fixture.left), CRPC_OK);
