@@ -22,7 +22,7 @@
  *    allowed. A `crpc_error *` may be NULL; otherwise its struct_size must be set, and a call that
  *    fails fills it.
  *  - Handles: { 0 } is no handle. A handle that has been closed, that belongs to another context or
- *    that is of another kind gives CRPC_E_STALE.
+ *    that is of another kind gives CRPC_E_STALE, for ever.
  *  - Sized structs: The caller sets `struct_size`, the first member, to the sizeof of the struct.
  *    If the caller's struct is shorter than in the first release, the call gives CRPC_E_INVALID. If
  *    it is shorter than the library's, the missing members count as zero, and zero always means the

@@ -7,21 +7,21 @@
 #include <string.h>
 
 #define NO_SLOT UINT32_MAX
-#define GENERATION_MAX ((1u << HANDLE_GENERATION_BITS) - 1)
+
+/* Of the process, whose contexts may be used by several threads. */
+static _Atomic uint64_t last_number;
 
 void handles_init(struct handles *handles)
 {
-    static _Atomic uint32_t contexts;
     memset(handles, 0, sizeof(*handles));
-    handles->context = (uint16_t)atomic_fetch_add_explicit(&contexts, 1, memory_order_relaxed);
     handles->first_free = NO_SLOT;
     handles->last_free = NO_SLOT;
+    handles->last_number = &last_number;
 }
 
 void handles_free(struct handles *handles)
 {
     free(handles->entries);
-    free(handles->generations);
     free(handles->next_free);
     memset(handles, 0, sizeof(*handles));
 }
@@ -37,11 +37,6 @@ static bool grow(struct handles *handles)
         return false;
     }
     handles->entries = entries;
-    uint32_t *generations = realloc(handles->generations, capacity * sizeof(*generations));
-    if (!generations) {
-        return false;
-    }
-    handles->generations = generations;
     uint32_t *next_free = realloc(handles->next_free, capacity * sizeof(*next_free));
     if (!next_free) {
         return false;
@@ -64,9 +59,31 @@ static uint32_t take_slot(struct handles *handles)
     if (handles->used == handles->capacity && !grow(handles)) {
         return NO_SLOT;
     }
-    slot = handles->used++;
-    handles->generations[slot] = 0;
-    return slot;
+    return handles->used++;
+}
+
+/* 0 = there is none left. */
+static uint64_t take_number(struct handles *handles)
+{
+    uint64_t last = atomic_load_explicit(handles->last_number, memory_order_relaxed);
+    do {
+        if (last == HANDLE_NUMBER_MAX) {
+            return 0;
+        }
+    } while (!atomic_compare_exchange_weak_explicit(handles->last_number, &last, last + 1,
+                                                    memory_order_relaxed, memory_order_relaxed));
+    return last + 1;
+}
+
+static void give_slot(struct handles *handles, uint32_t slot)
+{
+    handles->next_free[slot] = NO_SLOT;
+    if (handles->last_free == NO_SLOT) {
+        handles->first_free = slot;
+    } else {
+        handles->next_free[handles->last_free] = slot;
+    }
+    handles->last_free = slot;
 }
 
 uint64_t handles_add(struct handles *handles, enum handle_kind kind, void *object)
@@ -76,9 +93,13 @@ uint64_t handles_add(struct handles *handles, enum handle_kind kind, void *objec
     if (slot == NO_SLOT) {
         return 0;
     }
-    uint64_t generation = ++handles->generations[slot];
-    uint64_t bits = (uint64_t)kind << 56 | (uint64_t)handles->context << 40 |
-                    generation << HANDLE_SLOT_BITS | slot;
+    uint64_t number = take_number(handles);
+    if (number == 0) {
+        handles->entries[slot] = (struct handle_entry){0};
+        give_slot(handles, slot);
+        return 0;
+    }
+    uint64_t bits = (uint64_t)kind << HANDLE_KIND_SHIFT | number << HANDLE_SLOT_BITS | slot;
     handles->entries[slot] = (struct handle_entry){.bits = bits, .object = object};
     return bits;
 }
@@ -90,14 +111,5 @@ void handles_remove(struct handles *handles, uint64_t bits)
         return;
     }
     handles->entries[slot] = (struct handle_entry){0};
-    if (handles->generations[slot] == GENERATION_MAX) {
-        return;
-    }
-    handles->next_free[slot] = NO_SLOT;
-    if (handles->last_free == NO_SLOT) {
-        handles->first_free = slot;
-    } else {
-        handles->next_free[handles->last_free] = slot;
-    }
-    handles->last_free = slot;
+    give_slot(handles, slot);
 }

@@ -1,16 +1,16 @@
-/* handles.h: generation-checked handles: 64 bits that name an object of one kind of one context.
+/* handles.h: checked handles: 64 bits that name an object of one kind of one context.
  *
- *   bits 63..56  kind, never 0
- *   bits 55..40  context, so that a handle of another context is recognised
- *   bits 39..20  generation of the slot, from 1
- *   bits 19..0   slot
+ *   bits 63..60  kind, never 0
+ *   bits 59..20  number, which no other handle of the process has
+ *   bits 19..0   slot in its context's table
  *
- * A slot that has used up its generations is never used again, so a handle never becomes valid
- * again.
+ * So a handle never becomes valid again, nor in another context, however many were opened meanwhile. A
+ * process may make 2^40 handles, which takes 12 days at a million a second. Then it gets no more.
  */
 #ifndef CORE_BASE_HANDLES_H
 #define CORE_BASE_HANDLES_H
 
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -22,7 +22,8 @@ enum handle_kind {
 };
 
 #define HANDLE_SLOT_BITS 20
-#define HANDLE_GENERATION_BITS 20
+#define HANDLE_KIND_SHIFT 60
+#define HANDLE_NUMBER_MAX ((UINT64_C(1) << (HANDLE_KIND_SHIFT - HANDLE_SLOT_BITS)) - 1)
 #define HANDLE_SLOTS_MAX (1u << HANDLE_SLOT_BITS)
 
 struct handle_entry {
@@ -32,19 +33,18 @@ struct handle_entry {
 
 struct handles {
     struct handle_entry *entries;
-    uint32_t *generations;
     uint32_t *next_free; /* queue of free slots, oldest first */
     uint32_t first_free;
     uint32_t last_free;
     uint32_t used; /* slots ever used */
     uint32_t capacity;
-    uint16_t context;
+    _Atomic uint64_t *last_number; /* the process's; a simulation may have its own */
 };
 
 void handles_init(struct handles *handles);
 void handles_free(struct handles *handles);
 
-/* Returns 0 if there is no free slot or no memory. Entries may move in memory, but the objects that
+/* Returns 0 if there is no free slot, number or memory. Entries may move in memory, but the objects that
  * handles_get returned stay where they are. */
 uint64_t handles_add(struct handles *handles, enum handle_kind kind, void *object);
 /* Does nothing if the handle was removed before. */
@@ -55,7 +55,8 @@ void handles_remove(struct handles *handles, uint64_t bits);
 static inline void *handles_get(const struct handles *handles, uint64_t bits, enum handle_kind kind)
 {
     uint32_t slot = bits & (HANDLE_SLOTS_MAX - 1);
-    if (slot >= handles->used || handles->entries[slot].bits != bits || bits >> 56 != kind) {
+    if (slot >= handles->used || handles->entries[slot].bits != bits ||
+        bits >> HANDLE_KIND_SHIFT != kind) {
         return NULL;
     }
     return handles->entries[slot].object;

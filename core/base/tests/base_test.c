@@ -144,20 +144,36 @@ static void handles_are_never_valid_twice(void **state)
     assert_null(handles_get(&handles, first, HANDLE_ENDPOINT));
     assert_null(handles_get(&handles, 0, HANDLE_ENDPOINT));
 
-    /* One slot through all its generations: then it is given up. */
+    /* One slot, very often. */
     uint64_t previous = first;
-    uint32_t used = 0;
-    for (uint32_t i = 0; i < 1u << HANDLE_GENERATION_BITS; i++) {
+    for (uint32_t i = 0; i < 1u << 20; i++) {
         uint64_t bits = handles_add(&handles, HANDLE_REGION, &object);
         assert_true(bits != previous);
         assert_null(handles_get(&handles, previous, HANDLE_REGION));
         handles_remove(&handles, bits);
         previous = bits;
-        used = handles.used;
     }
-    assert_int_equal(used, 2);
+    assert_null(handles_get(&handles, first, HANDLE_ENDPOINT));
+    assert_int_equal(handles.used, 1);
     handles_free(&handles);
     handles_free(&others);
+}
+
+/* Of more contexts than any number in a handle could tell apart beside a generation. */
+static void handles_of_other_contexts_are_never_valid(void **state)
+{
+    (void)state;
+    struct handles handles, others;
+    int object;
+    handles_init(&handles);
+    uint64_t first = handles_add(&handles, HANDLE_ENDPOINT, &object);
+    for (uint32_t i = 0; i < 1u << 17; i++) {
+        handles_init(&others);
+        assert_true(handles_add(&others, HANDLE_ENDPOINT, &object) != 0);
+        assert_null(handles_get(&others, first, HANDLE_ENDPOINT));
+        handles_free(&others);
+    }
+    handles_free(&handles);
 }
 
 static void many_handles(void **state)
@@ -237,6 +253,7 @@ int main(void)
         cmocka_unit_test(the_wheel_agrees_with_a_list),
         cmocka_unit_test(an_expired_timer_can_still_be_cleared),
         cmocka_unit_test(handles_are_never_valid_twice),
+        cmocka_unit_test(handles_of_other_contexts_are_never_valid),
         cmocka_unit_test(many_handles),
         cmocka_unit_test(the_table_finds_what_was_set),
         cmocka_unit_test(the_log_takes_its_level_from_the_environment),

@@ -104,6 +104,7 @@ struct sim_engine {
     uint64_t link_back[CHANNEL_RAILS_MAX]; /* step of the simulation */
     bool gone;                             /* cut for ever */
     struct handles handles;
+    _Atomic uint64_t last_handle;
     struct channel_engine *engine;
     struct registrar registrar;
     struct registration region;

@@ -110,7 +110,8 @@ static void open_engine(struct sim *sim, struct sim_engine *engine, uint32_t rec
         open_nic(sim, engine, rail, receives, queue_pairs);
     }
     handles_init(&engine->handles);
-    engine->handles.context = (uint16_t)engine->index; /* handles are part of what is replayed */
+    engine->handles.last_number = &engine->last_handle; /* handles are part of what is replayed */
+    engine->last_handle = (uint64_t)engine->index << 32;
     engine->bytes = (uint64_t)sides * SIM_BLOCKS * SIM_BLOCK_BYTES;
     engine->memory = aligned_alloc(4096, engine->bytes);
     engine->registrar = (struct registrar){.nics = {engine->nics[0], engine->nics[1]},
