@@ -358,7 +358,9 @@ typedef struct crpc_op {
 #define CRPC_COMPLETION_DEVICE 9u
 /* A CRPC_CHANNEL_SEND op has ended. Its buffer may be used again. */
 #define CRPC_COMPLETION_SENT 10u
-/* A CRPC_CHANNEL_RECEIVE op has ended. With CRPC_OK, its buffer holds the data. */
+/* A CRPC_CHANNEL_RECEIVE op has ended. With CRPC_OK, its buffer holds the data. Messages may complete
+ * out of order, here and in SENT, if the channel has two rails or several queue pairs: a message is
+ * told as soon as all of it has arrived, whatever is under way before it. `token` is its number. */
 #define CRPC_COMPLETION_RECEIVED 11u
 /* A rail of a connected channel was lost (CRPC_E_DISCONNECTED) or came into use (CRPC_OK).
  * `token` is its index. As long as one rail is up, the channel carries on without losing messages.
@@ -389,7 +391,10 @@ typedef struct crpc_completion {
      * no meaning for a send that failed before the peer had a receive for it. */
     uint64_t token;
     /* REQUEST, RESPONSE: address of the view, a multiple of 16. SENT, RECEIVED: address of the
-     * buffer. */
+     * buffer. A view is in memory that the peer's device writes to. The library has checked lengths
+     * and everything else of its own, but a hostile peer can change the bytes of a view while they
+     * are read, until the view ends. Whoever does not trust the peer copies first (crpc_retain),
+     * then checks and uses the copy: what is read twice in a view may be two things. */
     uint64_t payload;
     /* REQUEST, RESPONSE: length of the view. SENT: length of the buffer. RECEIVED: length of what
      * the peer sent, also with CRPC_E_TRUNCATED; with other errors 0. */
@@ -443,7 +448,8 @@ CRPC_API int32_t crpc_context_fd(crpc_context *context);
  * why). */
 CRPC_API int32_t crpc_context_arm(crpc_context *context);
 
-/* Copies a valid view into the caller's buffer.
+/* Copies a valid view into the caller's buffer. The copy no longer changes, whatever the peer does: if
+ * the peer is not trusted, check the copy, and not the view before it.
  * Returns the length of the view in bytes; CRPC_E_STALE (after a later crpc_poll, or after the
  * endpoint was closed); CRPC_E_TOO_BIG if buffer_bytes is too small. */
 CRPC_API int32_t crpc_retain(crpc_context *context, const crpc_completion *completion, void *buffer,

@@ -101,7 +101,8 @@ type Completion struct {
 
 // View returns the payload where the NIC has written it. It is valid until the next Poll of the
 // context; copy what you want to keep. For CompletionReceived and CompletionSent, it is the buffer,
-// or nil if the message did not fit.
+// or nil if the message did not fit. A hostile peer can still change a view while you read: copy it
+// (Retain) before you check it, if you do not trust the peer.
 func (completion *Completion) View() []byte {
 	if completion.Status < 0 {
 		return nil // PayloadBytes may be more than there is

@@ -160,7 +160,7 @@ func (r *RawContext) Poll() (int, Status) {
 
 // Retain copies the payload of a completion to `buffer` while its view is valid, and returns its
 // length. It fails with ErrStale after a later Poll, when View would show newer data, and with
-// ErrTooBig if the payload does not fit.
+// ErrTooBig if the payload does not fit. The copy no longer changes, whatever the peer does.
 func (r *RawContext) Retain(completion *Completion, buffer []byte) (int, Status) {
 	if r == nil || r.handle == nil {
 		return 0, ErrClosed

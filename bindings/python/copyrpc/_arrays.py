@@ -284,7 +284,8 @@ class CompletionArray:
         return self._pump
 
     def payload(self, index: int) -> memoryview:
-        """One payload, where it arrived. Invalid after the context's next poll."""
+        """One payload, where it arrived. Invalid after the context's next poll. Until then a hostile peer
+        can still change it: copy before you check, if you do not trust the peer."""
         number(index, "index", 0, self._count - 1)
         pump = self._fresh()
         completion = self._completions[index]

@@ -82,7 +82,8 @@ class Message(Window):
     @property
     def payload(self) -> memoryview:
         """The payload, which is read-only. It becomes invalid with release() and with the context's
-        next poll, unless it is still held then: see docs/python.md."""
+        next poll, unless it is still held then: see docs/python.md. Until then a hostile peer can still
+        change it: copy it with bytes() before you check it, if you do not trust the peer."""
         if self._released:
             raise Closed("the payload was released; bytes(message.payload) makes a copy that stays", CLOSED)
         if self._view is None:

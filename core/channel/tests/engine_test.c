@@ -297,6 +297,42 @@ static void without_its_hint_a_channel_measures(void **state)
                      100000);
 }
 
+/* Messages 0 and 1, of which the queue pair of message 0 stands still for a while. */
+static void send_two(uint32_t queue_pairs)
+{
+    crpc_channel_options options = pair_options();
+    options.queue_pairs = queue_pairs;
+    pair_open(&pair, 1, 1);
+    pair_connect(&pair, &options);
+    for (uint32_t i = 0; i < 2; i++) {
+        assert_int_equal(pair_receive(&pair, 1, i * 1000, 1000, 0, 10 + i), CRPC_OK);
+    }
+    pair_settle(&pair);
+    memory_fabric_stall(pair.channel[0]->rails[0].queues[0]->queue_pair, 20);
+    for (uint32_t i = 0; i < 2; i++) {
+        assert_int_equal(pair_send(&pair, 0, i * 1000, 1000, 0, 20 + i), CRPC_OK);
+    }
+    pair_wait(&pair, 1000000);
+    assert_int_equal(pair_count(&pair, 1, CRPC_COMPLETION_RECEIVED), 2);
+    assert_int_equal(pair_count(&pair, 0, CRPC_COMPLETION_SENT), 2);
+}
+
+static void with_several_queue_pairs_a_message_may_overtake_another(void **state)
+{
+    (void)state;
+    for (uint32_t queue_pairs = 1; queue_pairs <= 2; queue_pairs++) {
+        send_two(queue_pairs);
+        for (uint32_t i = 0; i < 2; i++) {
+            uint64_t number = queue_pairs == 1 ? i : 1 - i;
+            const crpc_completion *received = pair_find(&pair, 1, CRPC_COMPLETION_RECEIVED, i);
+            assert_int_equal(received->token, number);
+            assert_int_equal(received->user_data, 10 + number);
+            assert_int_equal(pair_find(&pair, 0, CRPC_COMPLETION_SENT, i)->token, number);
+        }
+        pair_close(&pair);
+    }
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, pair_setup, pair_teardown)
@@ -317,6 +353,7 @@ int main(void)
         TEST(a_leave_finishes_what_can_be_finished),
         TEST(a_close_ends_what_is_open),
         TEST(without_its_hint_a_channel_measures),
+        cmocka_unit_test(with_several_queue_pairs_a_message_may_overtake_another),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
