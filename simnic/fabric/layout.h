@@ -16,7 +16,7 @@
 #include "simnic/fabric/fault.h"
 
 #define FABRIC_MAGIC 0x636e6973u /* "sinc" */
-#define FABRIC_VERSION 4u
+#define FABRIC_VERSION 5u
 #define FABRIC_SLOTS 64u
 #define FABRIC_LINE_BYTES 64
 #define FABRIC_RING_BYTES (256u * 1024u)
@@ -72,7 +72,19 @@ struct fabric_queue_pair_statistics {
     uint64_t timeouts;
 };
 
+/* What a program makes in its devices, and destroys. */
+enum fabric_object {
+    FABRIC_PROTECTION_DOMAINS,
+    FABRIC_MEMORY_REGIONS,
+    FABRIC_MEMORY_WINDOWS,
+    FABRIC_COMPLETION_QUEUES,
+    FABRIC_SHARED_RECEIVE_QUEUES,
+    FABRIC_QUEUE_PAIRS,
+    FABRIC_OBJECTS
+};
+
 struct fabric_process_statistics {
+    uint32_t objects[FABRIC_OBJECTS]; /* that there are now */
     uint64_t polling_rounds; /* of the service thread, in which it looked without being asked to */
     struct fabric_queue_pair_statistics queue_pairs[FABRIC_STATISTICS_ENTRIES];
 };

@@ -46,6 +46,15 @@ struct summary {
     uint64_t sum[COLUMN_COUNT];
 };
 
+static const char *const object_names[FABRIC_OBJECTS] = {
+    [FABRIC_PROTECTION_DOMAINS] = "protection_domains",
+    [FABRIC_MEMORY_REGIONS] = "memory_regions",
+    [FABRIC_MEMORY_WINDOWS] = "memory_windows",
+    [FABRIC_COMPLETION_QUEUES] = "completion_queues",
+    [FABRIC_SHARED_RECEIVE_QUEUES] = "shared_receive_queues",
+    [FABRIC_QUEUE_PAIRS] = "queue_pairs",
+};
+
 static uint64_t value_of(const struct fabric_queue_pair_statistics *qp, size_t column)
 {
     uint64_t value;
@@ -231,6 +240,10 @@ static json_t *process_to_json(const struct ctl_process *process,
 {
     struct summary summary = sum_up(statistics);
     json_t *object = json_object(), *queue_pairs = json_array(), *sum = json_object();
+    json_t *objects = json_object();
+    for (uint32_t i = 0; i < FABRIC_OBJECTS; i++) {
+        json_object_set_new(objects, object_names[i], json_integer(statistics->objects[i]));
+    }
     for (uint32_t i = 0; i < FABRIC_STATISTICS_ENTRIES; i++) {
         if (is_shown(&statistics->queue_pairs[i], options)) {
             json_array_append_new(queue_pairs, queue_pair_to_json(&statistics->queue_pairs[i]));
@@ -247,6 +260,7 @@ static json_t *process_to_json(const struct ctl_process *process,
     json_object_set_new(object, "destroyed", json_integer(summary.destroyed));
     json_object_set_new(object, "polling_rounds",
                         json_integer((json_int_t)statistics->polling_rounds));
+    json_object_set_new(object, "objects", objects);
     json_object_set_new(object, "queue_pairs", queue_pairs);
     json_object_set_new(object, "sum", sum);
     return object;

@@ -91,6 +91,7 @@ check "--json: exact" same "$(of_writer "$work/json" '.queue_pairs[0] | [.qpn, .
 check "--json: none that is destroyed" same "$(of_writer "$work/json" '.queue_pairs | length')" 2
 check "--json --all" same "$(of_writer "$work/json.all" '[.queue_pairs[].destroyed]')" "[false,false,true]"
 check "--json: the sum" same "$(of_writer "$work/json" '[.state, .sum.send_wqes, .sum.timeouts]')" '["alive",6,102]'
+check "--json: the objects" same "$(of_writer "$work/json" '.objects | [.protection_domains, .memory_regions, .queue_pairs]')" '[1,2,6]'
 
 # --- fault
 check "fault: none" same "$(ctl fault)" none

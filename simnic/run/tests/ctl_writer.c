@@ -23,6 +23,9 @@ static void record(uint32_t kind, uint32_t number, const void *bytes, uint32_t c
 static void statistics(void)
 {
     struct fabric_queue_pair_statistics *qps = fabric.file->statistics[fabric.slot].queue_pairs;
+    for (uint32_t i = 0; i < FABRIC_OBJECTS; i++) {
+        fabric.file->statistics[fabric.slot].objects[i] = i + 1;
+    }
     for (uint32_t i = 0; i < 3; i++) {
         qps[i] =
             (struct fabric_queue_pair_statistics){.qpn = base + i, .type = TYPE_RC, .state = 3};

@@ -72,6 +72,26 @@ static bool grow(struct context *context)
     return true;
 }
 
+/* Counts an object that came (1) or went (-1), if it is one that `simnic ctl stats` shows. */
+static void count_object(uint16_t type, int change)
+{
+    static const uint16_t types[FABRIC_OBJECTS] = {
+        [FABRIC_PROTECTION_DOMAINS] = UVERBS_OBJECT_PD,
+        [FABRIC_MEMORY_REGIONS] = UVERBS_OBJECT_MR,
+        [FABRIC_MEMORY_WINDOWS] = UVERBS_OBJECT_MW,
+        [FABRIC_COMPLETION_QUEUES] = UVERBS_OBJECT_CQ,
+        [FABRIC_SHARED_RECEIVE_QUEUES] = UVERBS_OBJECT_SRQ,
+        [FABRIC_QUEUE_PAIRS] = UVERBS_OBJECT_QP,
+    };
+    struct fabric_process_statistics *statistics =
+        &process.fabric.file->statistics[process.fabric.slot];
+    for (uint32_t i = 0; i < FABRIC_OBJECTS; i++) {
+        if (types[i] == type) {
+            statistics->objects[i] += (uint32_t)change;
+        }
+    }
+}
+
 struct object *object_create(struct context *context, uint16_t type)
 {
     if (context->free_count == 0 && context->object_count == context->object_room &&
@@ -88,6 +108,7 @@ struct object *object_create(struct context *context, uint16_t type)
     object->context = context;
     context->objects[object->handle] = object;
     context->made = object;
+    count_object(type, 1);
     return object;
 }
 
@@ -170,6 +191,7 @@ int object_destroy(struct object *object)
             object->parents[i]->uses--;
         }
     }
+    count_object(object->type, -1);
     struct context *context = object->context;
     context->objects[object->handle] = NULL;
     if (context->made == object) {
