@@ -1,0 +1,284 @@
+#!/usr/bin/env python3
+"""chaos.py: kills, stops and cuts off programs that call each other, and checks what becomes of each op. `./dev chaos --help` tells of
+it, and README.md how it works. Runs under `simnic run --private`."""
+import argparse
+import contextlib
+import os
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from fabric import Fabric
+from leaks import Holdings, holdings_of, leaks
+from oracle import WRONGS, Oracle
+from report import show
+from workers import Crew, Post, Worker
+
+TABLE_BYTES = 65536 + (256 << 10)  # as c/content.h says
+ADDRESS = "127.0.0.1:0"
+ROUND_S = 0.02
+MISTAKE_S = 0.3  # goes on for so long after a mistake
+WRONGS_MAX = 20  # more tell nothing new
+
+CLIENTS = {"c": [Post("c", weight=6.0)] * 4}
+SERVERS = {"c": [Post("c", server=True, steady=True), Post("c", server=True, weight=2.0)]}
+
+
+class Ended(Exception):
+    """Chaos was told to end."""
+
+
+def end(number: int, frame: object) -> None:
+    raise Ended(signal.Signals(number).name)
+
+
+class Chaos:
+    def __init__(self, options: argparse.Namespace, folder: Path) -> None:
+        self.options = options
+        self.dice = random.Random(options.seed)
+        self.oracle = Oracle(options.hung)
+        self.fabric = Fabric(options.simnic)
+        self.crew = Crew(folder, options.commands, self.oracle, self.fabric, options.mistake)
+        self.counts = {"kills": 0, "stops": 0, "terminations": 0, "queue pairs killed": 0}
+        self.seconds = 0.0
+        (folder / "content").write_bytes(random.Random(1).randbytes(TABLE_BYTES))
+        self.built = self.builds()
+
+    # ---- Who there is ----
+
+    def builds(self) -> dict[str, float]:
+        """When what runs was built: a run whose programs change on the way says nothing."""
+        return {path: os.stat(path).st_mtime for path in self.options.watched if os.path.exists(path)}
+
+    def start(self, post: Post) -> Worker | None:
+        """A client needs a server that listens; until then there is none."""
+        seed = self.dice.randrange(1 << 62)
+        if post.server:
+            return self.crew.start(post, seed, ["--listen", ADDRESS])
+        servers = [worker for worker in self.crew.workers if worker.post.server and worker.ports[0] and not worker.ending_since and not worker.killed]
+        if not servers:
+            return None
+        server = self.dice.choice(servers)
+        calls, channels = server.ports
+        arguments = ["--connect", f"127.0.0.1:{calls}", "--connections", str(self.dice.randrange(1, 5))]
+        if channels and self.dice.random() < 0.7:
+            arguments += ["--channels", f"127.0.0.1:{channels}"]
+        return self.crew.start(post, seed, arguments)
+
+    def posts(self, servers: bool) -> list[Post]:
+        table = SERVERS if servers else CLIENTS
+        return [post for language in self.options.languages for post in table[language]]
+
+    def fill_posts(self, posts: list[Post]) -> None:
+        missing = list(posts)
+        for worker in self.crew.workers:
+            if worker.post in missing:
+                missing.remove(worker.post)
+        for post in missing:
+            self.start(post)
+
+    # ---- What is done to them ----
+
+    def victim(self, steady: bool) -> Worker | None:
+        """Most of the time one that has been at work."""
+        workers = [worker for worker in self.crew.workers if (steady or not worker.post.steady) and not worker.killed]
+        if self.dice.random() < 0.9:
+            workers = [worker for worker in workers if len(worker.life.flags) or worker.ports[0]]
+        return self.dice.choices(workers, [worker.post.weight for worker in workers])[0] if workers else None
+
+    def kill(self) -> float:
+        worker = self.victim(steady=False)
+        if worker:
+            worker.kill()
+            self.counts["kills"] += 1
+        return self.dice.expovariate(self.options.rate)
+
+    def stop(self) -> float:
+        worker = self.victim(steady=True)
+        if worker and not worker.resume_at:
+            worker.stop(10 ** self.dice.uniform(-2.5, 0.2))
+            self.counts["stops"] += 1
+        return self.dice.expovariate(1.0)
+
+    def terminate(self) -> float:
+        worker = self.victim(steady=False)
+        if worker and not worker.ending_since:
+            worker.end()
+            self.counts["terminations"] += 1
+        return self.dice.expovariate(0.5)
+
+    def disturb(self) -> float:
+        return self.fabric.disturb(self.dice)
+
+    def kill_queue_pair(self) -> float:
+        self.counts["queue pairs killed"] += self.fabric.kill_queue_pair(self.dice)
+        return self.dice.expovariate(0.3)
+
+    # ---- The course of it ----
+
+    def watch(self, until: Callable[[], bool], limit_s: float = float("inf")) -> bool:
+        """Reads journals until something is so. Gives whether it became so in time."""
+        begun = time.monotonic()
+        while not until():
+            if time.monotonic() - begun > limit_s:
+                return False
+            time.sleep(ROUND_S)
+            self.crew.listen()
+            self.crew.overdue(self.options.hung)
+        return True
+
+    def steady(self) -> list[Worker]:
+        return [worker for worker in self.crew.workers if worker.post.steady]
+
+    def idle(self) -> bool:
+        """Whether nobody is connected to the steady servers; they answer in the next rounds."""
+        for worker in self.steady():
+            worker.signal(signal.SIGUSR1)
+        return all(len(worker.state) == 2 and worker.state[0].a == worker.state[0].b == 0 for worker in self.steady())
+
+    def holdings(self) -> dict[str, Holdings]:
+        for worker in self.steady():
+            worker.state.clear()
+        if not self.watch(self.idle, self.options.idle):
+            for worker in self.steady():
+                held = worker.state[0] if worker.state else None
+                if not held or held.a or held.b:
+                    self.oracle.wrong("leaked", f"{worker.life.what} still has {held.a if held else 'nobody knows how many'} connections, of nobody")
+        processes = self.fabric.processes()
+        return {worker.life.what: holdings_of(worker, processes[worker.pid]) for worker in self.steady() if len(worker.state) == 2}
+
+    def end_others(self) -> None:
+        """All but the steady servers."""
+        self.fabric.set("none")
+        for worker in self.crew.workers:
+            worker.resume()
+            if not worker.post.steady:
+                worker.end()
+        self.watch(lambda: all(worker.post.steady for worker in self.crew.workers))
+
+    def warm_up(self) -> dict[str, Holdings]:
+        """Each steady server meets some clients, so that it has what it will keep. Gives what that is."""
+        servers = self.posts(servers=True)
+        self.fill_posts(servers)
+        ready = self.watch(lambda: len(self.crew.workers) < len(servers) or all(worker.ports[0] for worker in self.crew.workers), self.options.hung)
+        if not ready or len(self.crew.workers) < len(servers):
+            raise RuntimeError("the servers do not start")
+        for worker in self.steady():
+            calls, channels = worker.ports
+            for post in (Post("c"), Post("c")):
+                arguments = ["--connect", f"127.0.0.1:{calls}", "--connections", "4"]
+                self.crew.start(post, self.dice.randrange(1 << 62), [*arguments, *(["--channels", f"127.0.0.1:{channels}"] if channels else [])])
+        until = time.monotonic() + self.options.warm_up
+        self.watch(lambda: time.monotonic() > until)
+        self.end_others()
+        return self.holdings()
+
+    def rage(self, seconds: float) -> None:
+        begun = time.monotonic()
+        deeds: list[tuple[Callable[[], float], float]] = [(deed, begun) for deed in (self.kill, self.stop, self.terminate, self.disturb, self.kill_queue_pair)]
+        if self.options.mistake:
+            deeds = []  # they could hide it
+        shown, posts = begun, self.posts(servers=True) + self.posts(servers=False)
+        while self.oracle.bad < WRONGS_MAX:
+            now = time.monotonic()
+            self.seconds = now - begun
+            if self.crew.mistaken and now - self.crew.mistaken > MISTAKE_S:
+                return
+            if self.counts["kills"] >= self.options.kills if self.options.kills else self.seconds >= seconds:
+                return
+            self.fill_posts(posts)
+            deeds = [(deed, now + deed() if now >= due else due) for deed, due in deeds]
+            time.sleep(ROUND_S)
+            self.crew.listen()
+            self.crew.overdue(self.options.hung)
+            if now - shown > 10:
+                shown = now
+                self.oracle.look_for_hung()
+                self.oracle.forget()
+                self.tell_progress()
+                if self.builds() != self.built:
+                    raise RuntimeError("a program was built anew while it was in use: this run says nothing")
+
+    def tell_progress(self) -> None:
+        ops = sum(self.oracle.ops.values())
+        print(f"{time.strftime('%H:%M:%S')} {self.counts['kills']} kills, {ops} ops, {self.oracle.bad} wrong", flush=True)
+
+    def run(self, seconds: float) -> None:
+        before = self.warm_up()
+        with contextlib.suppress(Ended):
+            self.rage(seconds)
+        self.end_others()
+        self.oracle.look_for_hung()
+        after = self.holdings()
+        for what, held in after.items():
+            for leak in leaks(before[what], held) if what in before else []:
+                self.oracle.wrong("leaked", f"{what}: {leak}")
+        for worker in self.steady():
+            worker.end()
+        self.watch(lambda: not self.crew.workers)
+        for _ in range(2):
+            self.oracle.end_round()
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="./dev chaos", description=__doc__.splitlines()[0])
+    parser.add_argument("minutes", nargs="?", type=float, default=10.0)
+    parser.add_argument("--seed", type=int, help="of an earlier run")
+    parser.add_argument("--kills", type=int, default=0, help="end after so many kills, instead of after minutes")
+    parser.add_argument("--rate", type=float, default=8.0, help="kills a second, if the machine is quick enough")
+    parser.add_argument("--languages", default="c", help="of the workers, with commas; c must be one")
+    parser.add_argument("--build", type=Path, required=True, help="the build folder, e.g. build/gcc")
+    parser.add_argument("--hung", type=float, default=180.0, help="seconds after which an op is said to hang")
+    parser.add_argument("--idle", type=float, default=180.0, help="seconds after which connections of nobody are a leak")
+    parser.add_argument("--warm-up", type=float, default=3.0, help="seconds before the first fault")
+    parser.add_argument("--mistake", default="", help="what the first server does wrong, to test the oracle: WHAT:N")
+    options = parser.parse_args()
+    options.build = options.build.resolve()
+    options.languages = options.languages.split(",")
+    options.seed = random.SystemRandom().randrange(1 << 32) if options.seed is None else options.seed
+    options.simnic = str(options.build / "simnic/simnic")
+    options.commands = {"c": [str(options.build / "tests/chaos/chaos_worker")]}
+    options.watched = [options.commands["c"][0], str(options.build / "capi/libcopyrpc.so"), options.simnic]
+    return options
+
+
+@contextlib.contextmanager
+def folder_of_run() -> Iterator[Path]:
+    """Of journals, in memory."""
+    folder = Path(tempfile.mkdtemp(prefix="copyrpc-chaos-", dir="/dev/shm"))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def main() -> int:
+    options = parse()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, end)
+    os.environ.update(LD_LIBRARY_PATH=str(options.build / "capi"), PYTHONPATH=str(options.build / "bindings/python"), PYTHONDONTWRITEBYTECODE="1")
+    print(f"chaos: seed {options.seed}", flush=True)
+    with folder_of_run() as folder:
+        chaos = Chaos(options, folder)
+        trouble = ""
+        try:
+            chaos.run(options.minutes * 60)
+        except (Ended, RuntimeError) as error:
+            trouble = f"not over: {error}"
+        finally:
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                signal.signal(number, signal.SIG_IGN)  # nobody is left behind by a second Ctrl-C
+            chaos.crew.abandon()
+        errors = chaos.crew.errors.read_text(errors="replace") if chaos.crew.errors.exists() else ""
+        show(options, chaos.oracle, chaos.counts, chaos.fabric.faults, chaos.seconds, trouble, errors)
+    assert set(chaos.oracle.wrongs) == set(WRONGS)
+    return 1 if chaos.oracle.bad or trouble else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

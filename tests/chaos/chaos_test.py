@@ -1,0 +1,52 @@
+#!/usr/bin/env python3
+"""chaos_test.py BUILD MISTAKE...: some seconds of chaos find nothing, and these mistakes of a server are noticed. Runs under `simnic run`.
+
+The mistakes are made without faults beside, which could hide them."""
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+MISTAKES = {  # what the server does wrong at its so-many-th occasion, and what is to be said of it
+    "lost:100": "lost",
+    "doubled:100": "doubled",
+    "twice:100": "doubled",
+    "wrong:100": "wrong",
+    "order:20": "wrong|lost|doubled",
+    "died:100": "died",
+    "descriptor:5": "leaked",
+    "memory:5": "leaked",
+    "slot:5": "leaked",
+}
+IDLE_S = {"slot:5": "2"}  # a server that keeps a place is waited for
+ROWS = r"^  (lost|doubled|wrong|hung|died|leaked) +(\d+)$"
+
+
+def run(build: str, *words: str) -> tuple[int, dict[str, int], str]:
+    command = ["/usr/bin/python3", str(Path(__file__).with_name("chaos.py")), "--build", build, "--languages", "c", "--seed", "1", *words]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    return done.returncode, {what: int(count) for what, count in re.findall(ROWS, done.stdout, re.MULTILINE)}, done.stdout
+
+
+def tell(number: int, good: bool, name: str, output: str) -> bool:
+    if not good:
+        print("\n".join(f"# {line}" for line in output.splitlines()))
+    print(f"{'ok' if good else 'not ok'} {number} - {name}", flush=True)
+    return good
+
+
+def main() -> int:
+    build, good = sys.argv[1], True
+    mistakes = {mistake: wanted for mistake, wanted in MISTAKES.items() if mistake.split(":")[0] in sys.argv[2:]}
+    print(f"1..{len(mistakes) + 1}")
+    status, found, output = run(build, "--kills", "10", "--warm-up", "0.5")
+    good &= tell(1, status == 0 and len(found) == 6 and not any(found.values()), "some kills do no harm", output)
+    for number, (mistake, wanted) in enumerate(mistakes.items(), 2):
+        status, found, output = run(build, "5", "--warm-up", "0.3", "--mistake", mistake, "--idle", IDLE_S.get(mistake, "180"))
+        noticed = sum(found.get(what, 0) for what in wanted.split("|"))
+        good &= tell(number, status == 1 and noticed > 0, f"a server that does wrong ({mistake.split(':')[0]}) is noticed", output)
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

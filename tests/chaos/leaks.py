@@ -1,0 +1,46 @@
+"""leaks.py: what a server holds while it has no peer: the same at the end as in the beginning, or it leaks."""
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from workers import Worker
+
+MEMORY_SLACK = 24 << 20  # tables by queue pair number grow, allocators keep what they had
+
+
+@dataclass(frozen=True)
+class Holdings:
+    descriptors: int
+    memory: int  # bytes of its own that are in RAM
+    endpoints: int
+    windows: int  # batches that endpoints may still be granted; and receives that channels may
+    receives: int
+    queue_pairs: int
+    protection_domains: int
+    memory_regions: int
+    memory_windows: int
+    completion_queues: int
+    shared_receive_queues: int
+
+
+def holdings_of(worker: Worker, process: dict[str, Any]) -> Holdings:
+    status = Path(f"/proc/{worker.pid}/status").read_text()
+    memory = next(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("RssAnon:"))
+    objects = process["objects"]
+    return Holdings(
+        len(os.listdir(f"/proc/{worker.pid}/fd")), memory, worker.state[0].b, worker.state[1].a, worker.state[1].b, objects["queue_pairs"],
+        objects["protection_domains"], objects["memory_regions"], objects["memory_windows"], objects["completion_queues"],
+        objects["shared_receive_queues"],
+    )
+
+
+def leaks(before: Holdings, after: Holdings, memory_slack: int = MEMORY_SLACK) -> list[str]:
+    """What there is more of; or less, of what can be granted."""
+    found, old = [], asdict(before)
+    for name, value in asdict(after).items():
+        fewer = name in ("windows", "receives")
+        slack = memory_slack if name == "memory" else 0
+        if (value < old[name]) if fewer else (value > old[name] + slack):
+            found.append(f"{name.replace('_', ' ')}: {old[name]} before, {value} after")
+    return found

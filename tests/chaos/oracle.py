@@ -1,0 +1,273 @@
+"""oracle.py: knows each op of all workers, from their journals, and says what is wrong.
+
+A *life* is a worker from its start to its end. An op's id is its life << 32 | its number. What one worker did because of another may
+be read before its cause is, since journals are read one after the other: such checks wait for the round after."""
+import time
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from journal import Kind, Record, Type
+
+NUMBER = 0xFFFFFFFF
+BEGUN, REFUSED, ENDED, EXECUTED, RECEIVED, DROPPED = 1, 2, 4, 8, 16, 32
+
+STATUS = {
+    -1: "INVALID", -2: "UNSUPPORTED", -3: "STALE", -4: "AGAIN", -5: "TOO_BIG", -6: "NO_MEMORY", -7: "NO_DEVICE", -8: "NO_RESOURCE", -9: "MEMLOCK",
+    -10: "SYSTEM", -11: "TIMEOUT", -12: "CANCELED", -13: "CLOSING", -14: "DISCONNECTED", -15: "CLOSED", -16: "REFUSED", -17: "UNREACHABLE",
+    -18: "VERSION", -19: "PROTOCOL", -20: "DROPPED", -21: "BUSY", -22: "NOT_FOUND", -23: "INTERRUPTED", -24: "STATE", -25: "TRUNCATED",
+}
+# How ops may end that no peer has lied about, and no program has misused.
+MAY_END = {
+    Type.CALL: {"OK", "TIMEOUT", "CANCELED", "DISCONNECTED", "CLOSED", "DROPPED"},
+    Type.REPLY: {"OK", "DISCONNECTED", "CLOSED"},
+    Type.CANCEL: {"OK", "NOT_FOUND", "DISCONNECTED", "CLOSED"},
+    Type.SEND: {"OK", "TIMEOUT", "CANCELED", "DISCONNECTED", "CLOSED"},
+    Type.RECEIVE: {"OK", "DISCONNECTED", "CLOSED"},
+    Type.CONNECT: {"OK", "TIMEOUT", "REFUSED", "UNREACHABLE", "DISCONNECTED", "CLOSED", "NO_DEVICE", "SYSTEM"},  # NO_DEVICE: its port is down
+    Type.CONNECTION: {"OK", "TIMEOUT", "DISCONNECTED", "CLOSED", "SYSTEM"},  # SYSTEM, here and above: its queue pair was killed
+}
+# These end when the peer does something, which may be never.
+STANDING = {Type.RECEIVE, Type.CONNECTION}
+VERDICTS = ["", "of the wrong length", "of another op", "with wrong bytes", "with the wrong status", "timed out before its deadline"]
+WRONGS = ("lost", "doubled", "wrong", "hung", "died", "leaked")
+
+
+def name_of(status: int) -> str:
+    return "OK" if status >= 0 else STATUS.get(status, str(status))
+
+
+@dataclass
+class Op:
+    type: Type
+    begun: float
+    connection: int
+    other: int
+
+
+@dataclass
+class Connection:
+    pair: int  # the id of the connect, which both sides of a channel know
+    ended: str = ""  # how
+    posted: set[int] = field(default_factory=set)  # ids of sends
+    sent: set[int] = field(default_factory=set)  # of those that ended well
+    received: dict[int, int] = field(default_factory=dict)  # number of the message -> id of its send
+
+
+@dataclass
+class Life:
+    number: int
+    what: str  # for people
+    flags: bytearray = field(default_factory=bytearray)
+    waiting: dict[int, Op] = field(default_factory=dict)  # the oldest first
+    standing: dict[int, Op] = field(default_factory=dict)
+    connections: dict[int, Connection] = field(default_factory=dict)
+    done: bool = False
+    over: float = 0.0  # when it ended
+
+    def flag(self, op: int) -> int:
+        number = op & NUMBER
+        return self.flags[number] if number < len(self.flags) else 0
+
+    def mark(self, op: int, flag: int) -> None:
+        number = op & NUMBER
+        if number >= len(self.flags):
+            self.flags.extend(bytes(max(1024, number - len(self.flags) + 1)))
+        self.flags[number] |= flag
+
+
+class Oracle:
+    def __init__(self, hung_s: float = 180.0) -> None:
+        self.hung_s = hung_s
+        self.lives: dict[int, Life] = {}
+        self.wrongs: dict[str, list[str]] = {what: [] for what in WRONGS}
+        self.ops: Counter[str] = Counter()
+        self.ends: Counter[tuple[str, str]] = Counter()
+        self.with_process = 0  # ops that were open when their process was killed
+        self.executed = 0
+        self.later: list[tuple[int, str, int, int]] = []  # checks: (round, which, life or 0, op)
+        self.pairs: dict[int, list[tuple[Life, Connection]]] = {}  # the two sides of a channel, by the id of its connect
+        self.round = 0
+
+    # ---- What is told to it ----
+
+    def born(self, number: int, what: str) -> Life:
+        self.lives[number] = life = Life(number, what)
+        return life
+
+    def wrong(self, what: str, text: str) -> None:
+        self.wrongs[what].append(text)
+
+    def take(self, life: Life, records: Iterable[Record]) -> None:
+        now = time.monotonic()
+        for record in records:
+            if record.kind == Kind.BEGIN:
+                self.begin(life, record, now)
+            elif record.kind == Kind.ENDED:
+                self.end(life, record)
+            elif record.kind == Kind.REFUSED:
+                self.refuse(life, record)
+            elif record.kind == Kind.EXECUTED:
+                self.execute(life, record)
+            elif record.kind == Kind.DONE:
+                life.done = True
+            elif record.kind == Kind.TROUBLE:
+                self.wrong("wrong", f"{life.what}: trouble at line {record.a}, status {name_of(record.status)}")
+
+    def begin(self, life: Life, record: Record, now: float) -> None:
+        kind = Type(record.status)
+        life.mark(record.id, BEGUN)
+        (life.standing if kind in STANDING else life.waiting)[record.id] = Op(kind, now, record.a, record.b)
+        self.ops[kind.name] += 1
+        if kind == Type.SEND and record.a in life.connections:
+            life.connections[record.a].posted.add(record.id)
+        elif kind == Type.CONNECTION:
+            life.connections[record.id] = connection = Connection(record.b or record.a)
+            self.pairs.setdefault(connection.pair, []).append((life, connection))
+
+    def refuse(self, life: Life, record: Record) -> None:
+        op = life.waiting.pop(record.id, None) or life.standing.pop(record.id, None)
+        if op is None:
+            self.wrong("wrong", f"{life.what}: op {record.id:#x} was refused, but not open")
+            return
+        life.mark(record.id, REFUSED)
+        self.ops[op.type.name] -= 1
+        if life.flag(record.id) & (EXECUTED | RECEIVED):
+            self.wrong("wrong", f"{life.what}: op {record.id:#x} was refused, and yet executed")
+
+    def end(self, life: Life, record: Record) -> None:
+        op = life.waiting.pop(record.id, None) or life.standing.pop(record.id, None)
+        if op is None:
+            self.wrong("doubled", f"{life.what}: op {record.id:#x} ended with {name_of(record.status)} while it was not open")
+            return
+        life.mark(record.id, ENDED)
+        status = name_of(record.status)
+        self.ends[op.type.name, status] += 1
+        if status not in MAY_END[op.type]:
+            self.wrong("wrong", f"{life.what}: {op.type.name} {record.id:#x} ended with {status}")
+        if op.type in (Type.CALL, Type.RECEIVE) and record.a & 0xFF:
+            self.wrong("wrong", f"{life.what}: {op.type.name} {record.id:#x} was {VERDICTS[record.a & 0xFF]}")
+        if op.type == Type.CALL and (status in ("OK", "DROPPED")):
+            self.later.append((self.round, status, life.number, record.id))
+        elif op.type == Type.SEND and status == "OK" and op.connection in life.connections:
+            life.connections[op.connection].sent.add(record.id)
+        elif op.type == Type.RECEIVE and status == "OK":
+            self.receive(life, op, record)
+        elif op.type == Type.CONNECTION:
+            life.connections[record.id].ended = status
+            self.later.append((self.round, "connection", life.number, record.id))
+
+    def execute(self, life: Life, record: Record) -> None:
+        self.executed += 1
+        caller = self.lives.get(record.id >> 32)
+        if record.status or caller is None:
+            self.wrong("wrong", f"{life.what}: got a request {VERDICTS[record.status] or 'of nobody'} ({record.id:#x})")
+            return
+        flags = caller.flag(record.id)
+        if flags & EXECUTED:
+            self.wrong("doubled", f"{life.what}: call {record.id:#x} of {caller.what} was executed twice")
+        if flags & REFUSED:
+            self.wrong("wrong", f"{life.what}: call {record.id:#x} of {caller.what} was executed, but had been refused")
+        caller.mark(record.id, EXECUTED | (DROPPED if record.a else 0))
+        if not flags & BEGUN:
+            self.later.append((self.round, "begun", life.number, record.id))
+
+    def receive(self, life: Life, op: Op, record: Record) -> None:
+        number, send = record.a >> 8, record.b
+        sender = self.lives.get(send >> 32)
+        if sender is None:
+            self.wrong("wrong", f"{life.what}: got a message of nobody ({send:#x})")
+            return
+        if sender.flag(send) & RECEIVED:
+            self.wrong("doubled", f"{life.what}: message {send:#x} of {sender.what} came twice")
+        sender.mark(send, RECEIVED)
+        connection = life.connections.get(op.connection)
+        if connection is None:
+            self.wrong("wrong", f"{life.what}: got message {send:#x} over no channel")
+            return
+        if number in connection.received:
+            self.wrong("doubled", f"{life.what}: two messages of a channel are number {number}")
+        connection.received[number] = send
+        self.later.append((self.round, "begun", life.number, send))
+
+    # ---- What it finds ----
+
+    def end_round(self) -> None:
+        """All journals have been read once more."""
+        ready = [check for check in self.later if check[0] < self.round]
+        self.later = [check for check in self.later if check[0] >= self.round]
+        self.round += 1
+        for _, which, number, op in ready:
+            life = self.lives[number]
+            if which == "connection":
+                self.connection_ended(life, op)
+            elif which == "begun":
+                sender = self.lives[op >> 32]
+                if not sender.flag(op) & BEGUN or sender.flag(op) & REFUSED:
+                    self.wrong("wrong", f"{life.what}: got op {op:#x} of {sender.what}, which it never sent")
+            elif not life.flag(op) & EXECUTED:
+                self.wrong("wrong", f"{life.what}: call {op:#x} ended with {which}, and nobody had executed it")
+            elif (which == "DROPPED") != bool(life.flag(op) & DROPPED):
+                self.wrong("wrong", f"{life.what}: call {op:#x} ended with {which}, which is not what its server did")
+
+    def connection_ended(self, life: Life, op: int) -> None:
+        connection = life.connections.get(op)
+        if connection is None:
+            return
+        numbers = sorted(connection.received)
+        sends = [connection.received[number] for number in numbers]
+        if sends != sorted(sends):
+            self.wrong("wrong", f"{life.what}: messages of a channel came in another order than they were sent")
+        if connection.ended == "OK" and numbers != list(range(len(numbers))):
+            self.wrong("lost", f"{life.what}: of a channel that ended well, message {next(i for i, n in enumerate(numbers) if i != n)} is missing")
+        pair = self.pairs.get(connection.pair, [])
+        for sender, side in pair:
+            if side is not connection and not set(connection.received.values()) <= side.posted:
+                self.wrong("wrong", f"{life.what}: a channel brought messages of {sender.what} that were sent over another one")
+        if len(pair) == 2 and all(side.ended == "OK" for _, side in pair):
+            del self.pairs[connection.pair]
+            self.compare(pair[0], pair[1])
+            self.compare(pair[1], pair[0])
+
+    def compare(self, sender: tuple[Life, Connection], receiver: tuple[Life, Connection]) -> None:
+        for send in sorted(sender[1].sent - set(receiver[1].received.values())):
+            self.wrong("lost", f"message {send:#x} of {sender[0].what} was sent, and {receiver[0].what} never got it")
+
+    def ended(self, life: Life, status: int | None, killed: bool) -> None:
+        """The process is gone, and its journal has been read. `status` is as of Popen.returncode."""
+        life.over = time.monotonic()
+        left = {**life.waiting, **life.standing}
+        if killed:
+            self.with_process += len(left)
+        elif status != 0 or not life.done:
+            self.wrong("died", f"{life.what} ended with status {status}")
+        else:
+            for number, op in left.items():
+                self.wrong("lost", f"{life.what}: {op.type.name} {number:#x} never ended")
+        life.waiting, life.standing = {}, {}
+
+    def look_for_hung(self) -> None:
+        now = time.monotonic()
+        for life in self.lives.values():
+            for number, op in list(life.waiting.items()):
+                if now - op.begun < self.hung_s:
+                    break
+                self.wrong("hung", f"{life.what}: {op.type.name} {number:#x} has not ended within {self.hung_s:.0f} s")
+                del life.waiting[number]
+                life.standing[number] = op
+
+    def forget(self) -> None:
+        """Ends what is kept of connections that have been over for long."""
+        now = time.monotonic()
+        gone = {life.number for life in self.lives.values() if life.over and now - life.over > 60}
+        self.pairs = {pair: sides for pair, sides in self.pairs.items() if any(not side.ended and life.number not in gone for life, side in sides)}
+        for life in self.lives.values():
+            if life.number in gone:
+                life.connections.clear()
+            over = [op for op, connection in life.connections.items() if connection.ended]
+            for op in over[:-64]:  # those of late may have checks to come
+                del life.connections[op]
+
+    @property
+    def bad(self) -> int:
+        return sum(len(texts) for texts in self.wrongs.values())

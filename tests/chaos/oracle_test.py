@@ -1,0 +1,240 @@
+#!/usr/bin/env python3
+"""oracle_test.py: that the oracle notices each kind of wrong, and nothing where all is right. Journals are written by hand."""
+import sys
+import tempfile
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from journal import Journal, Kind, Record, Type
+from leaks import Holdings, leaks
+from oracle import Life, Oracle
+
+CLIENT, SERVER = 1, 2
+TIMEOUT, DISCONNECTED, DROPPED, PROTOCOL = -11, -14, -20, -19
+
+
+def begin(kind: Type, op: int, a: int = 0, b: int = 0) -> Record:
+    return Record(Kind.BEGIN, kind, op, a, b)
+
+
+def ended(op: int, status: int = 0, a: int = 0, b: int = 0) -> Record:
+    return Record(Kind.ENDED, status, op, a, b)
+
+
+def executed(op: int, verdict: int = 0, dropped: int = 0) -> Record:
+    return Record(Kind.EXECUTED, verdict, op, dropped)
+
+
+def of(life: int, number: int) -> int:
+    return life << 32 | number
+
+
+CALL = of(CLIENT, 1)
+DONE = Record(Kind.DONE)
+
+
+class World:
+    """A client and a server, and what the oracle says of their journals."""
+
+    def __init__(self) -> None:
+        self.oracle = Oracle(hung_s=60.0)
+        self.client = self.oracle.born(CLIENT, "client")
+        self.server = self.oracle.born(SERVER, "server")
+
+    def tell(self, life: Life, *records: Record) -> None:
+        self.oracle.take(life, records)
+        self.oracle.end_round()
+        self.oracle.end_round()
+
+    def wrong(self) -> list[str]:
+        return [what for what, texts in self.oracle.wrongs.items() if texts]
+
+    def call(self, *ends: Record) -> None:
+        self.tell(self.client, begin(Type.CALL, CALL))
+        self.tell(self.server, executed(CALL))
+        self.tell(self.client, *ends)
+
+
+def what_is_right() -> list[str]:
+    world = World()
+    world.call(ended(CALL), begin(Type.CALL, CALL + 1), Record(Kind.REFUSED, -4, CALL + 1), DONE)
+    world.oracle.ended(world.client, 0, killed=False)
+    return world.wrong()
+
+
+def an_op_that_never_ends() -> list[str]:
+    world = World()
+    world.call(DONE)
+    world.oracle.ended(world.client, 0, killed=False)
+    return world.wrong()
+
+
+def an_op_that_ends_with_its_process() -> list[str]:
+    world = World()
+    world.call()
+    world.oracle.ended(world.client, -9, killed=True)
+    return world.wrong()
+
+
+def an_op_that_ends_twice() -> list[str]:
+    world = World()
+    world.call(ended(CALL), ended(CALL))
+    return world.wrong()
+
+
+def an_op_that_was_refused_and_ends() -> list[str]:
+    world = World()
+    world.tell(world.client, begin(Type.CALL, CALL), Record(Kind.REFUSED, -4, CALL), ended(CALL, TIMEOUT))
+    return world.wrong()
+
+
+def a_request_that_is_executed_twice() -> list[str]:
+    world = World()
+    world.call(ended(CALL))
+    world.tell(world.server, executed(CALL))
+    return world.wrong()
+
+
+def a_request_that_was_refused_and_is_executed() -> list[str]:
+    world = World()
+    world.tell(world.client, begin(Type.CALL, CALL), Record(Kind.REFUSED, -4, CALL))
+    world.tell(world.server, executed(CALL))
+    return world.wrong()
+
+
+def a_reply_with_wrong_bytes() -> list[str]:
+    world = World()
+    world.call(ended(CALL, 0, 3))
+    return world.wrong()
+
+
+def a_request_with_wrong_bytes() -> list[str]:
+    world = World()
+    world.tell(world.client, begin(Type.CALL, CALL))
+    world.tell(world.server, executed(CALL, 3))
+    return world.wrong()
+
+
+def a_reply_that_nobody_gave() -> list[str]:
+    world = World()
+    world.tell(world.client, begin(Type.CALL, CALL), ended(CALL))
+    return world.wrong()
+
+
+def a_call_that_is_said_to_be_dropped() -> list[str]:
+    world = World()
+    world.call(ended(CALL, DROPPED))
+    return world.wrong()
+
+
+def a_status_that_must_not_be() -> list[str]:
+    world = World()
+    world.call(ended(CALL, PROTOCOL))
+    return world.wrong()
+
+
+def an_op_that_hangs() -> list[str]:
+    world = World()
+    world.call()
+    world.client.waiting[CALL].begun -= 61
+    world.oracle.look_for_hung()
+    return world.wrong()
+
+
+def a_process_that_dies() -> list[str]:
+    world = World()
+    world.oracle.ended(world.client, -11, killed=False)
+    return world.wrong()
+
+
+def channel(received: list[tuple[int, int]], sent: int = 3, end: int = 0) -> list[str]:
+    """The client sends, and the server gets (number, which send); both ends have this status."""
+    world = World()
+    connect, here, there = of(CLIENT, 100), of(CLIENT, 101), of(SERVER, 101)
+    world.tell(world.client, begin(Type.CONNECTION, here, connect, 0), *(begin(Type.SEND, of(CLIENT, 1 + n), here) for n in range(sent)))
+    world.tell(world.server, begin(Type.CONNECTION, there, of(SERVER, 100), connect))
+    for index, (number, send) in enumerate(received):
+        op = of(SERVER, 1 + index)
+        world.tell(world.server, begin(Type.RECEIVE, op, there), ended(op, 0, number << 8, of(CLIENT, send)))
+    world.tell(world.client, *(ended(of(CLIENT, 1 + n), 0) for n in range(sent)), ended(here, end))
+    world.tell(world.server, ended(there, end))
+    return world.wrong()
+
+
+def over_another_channel() -> list[str]:
+    world = World()
+    here, other, there = of(CLIENT, 101), of(CLIENT, 103), of(SERVER, 101)
+    world.tell(world.client, begin(Type.CONNECTION, here, of(CLIENT, 100)), begin(Type.CONNECTION, other, of(CLIENT, 102)), begin(Type.SEND, CALL, other))
+    world.tell(world.server, begin(Type.CONNECTION, there, of(SERVER, 100), of(CLIENT, 100)), begin(Type.RECEIVE, of(SERVER, 1), there))
+    world.tell(world.server, ended(of(SERVER, 1), 0, 0, CALL), ended(there, DISCONNECTED))
+    return world.wrong()
+
+
+GRANTS = ("windows", "receives")
+HELD = Holdings(10, 1 << 20, 0, 100, 100, 3, 2, 5, 0, 2, 2)
+
+
+def leak(**change: int) -> list[str]:
+    return ["leaked"] if leaks(HELD, Holdings(**{**vars(HELD), **change}), 1 << 20) else []
+
+
+def ring_of_records() -> list[str]:
+    """A journal is read in order, also over its end."""
+    with tempfile.TemporaryDirectory() as folder:
+        journal, number = Journal(Path(folder) / "journal", room=8), 0
+        read: list[Record] = []
+        for count in (5, 8, 1, 8, 0, 3):
+            for _ in range(count):
+                number += 1
+                journal.put(begin(Type.CALL, number))
+            read += journal.take()
+        journal.close()
+    return [] if [record.id for record in read] == list(range(1, number + 1)) else ["wrong"]
+
+
+CASES: list[tuple[str, Callable[[], list[str]], list[str]]] = [
+    ("nothing is said of what is right", what_is_right, []),
+    ("an op that never ends is lost", an_op_that_never_ends, ["lost"]),
+    ("an op may end with its process", an_op_that_ends_with_its_process, []),
+    ("an op that ends twice is noticed", an_op_that_ends_twice, ["doubled"]),
+    ("the end of an op that was refused is noticed", an_op_that_was_refused_and_ends, ["doubled"]),
+    ("a request that is executed twice is noticed", a_request_that_is_executed_twice, ["doubled"]),
+    ("a request that was refused and is executed is noticed", a_request_that_was_refused_and_is_executed, ["wrong"]),
+    ("a reply with wrong bytes is noticed", a_reply_with_wrong_bytes, ["wrong"]),
+    ("a request with wrong bytes is noticed", a_request_with_wrong_bytes, ["wrong"]),
+    ("a reply that nobody gave is noticed", a_reply_that_nobody_gave, ["wrong"]),
+    ("a call that is said to be dropped and was not is noticed", a_call_that_is_said_to_be_dropped, ["wrong"]),
+    ("a status that must not be is noticed", a_status_that_must_not_be, ["wrong"]),
+    ("an op that hangs is noticed", an_op_that_hangs, ["hung"]),
+    ("a process that dies is noticed", a_process_that_dies, ["died"]),
+    ("messages that come once and in order are right", lambda: channel([(0, 1), (1, 2), (2, 3)]), []),
+    ("messages may be reported out of order", lambda: channel([(1, 2), (0, 1), (2, 3)]), []),
+    ("a message that comes twice is noticed", lambda: channel([(0, 1), (1, 2), (2, 2)], end=DISCONNECTED), ["doubled"]),
+    ("two messages of one number are noticed", lambda: channel([(0, 1), (0, 2)], end=DISCONNECTED), ["doubled"]),
+    ("messages in another order are noticed", lambda: channel([(0, 1), (1, 3), (2, 2)]), ["wrong"]),
+    ("a message that was sent and never came is noticed", lambda: channel([(0, 1), (1, 2)]), ["lost"]),
+    ("a number that is missing is noticed", lambda: channel([(0, 1), (2, 3), (3, 2)], end=0), ["lost", "wrong"]),
+    ("a message that was sent may be lost with its connection", lambda: channel([(0, 1), (1, 2)], end=DISCONNECTED), []),
+    ("a message of nobody is noticed", lambda: channel([(0, 77)], end=DISCONNECTED), ["wrong"]),
+    ("a message of another channel is noticed", over_another_channel, ["wrong"]),
+    ("what is held as before is no leak", leak, []),
+    ("memory may grow a little", lambda: leak(memory=3 << 19), []),
+    *((f"more {name.replace('_', ' ')} are a leak", partial(leak, **{name: 9 << 20}), ["leaked"]) for name in vars(HELD) if name not in GRANTS),
+    *((f"fewer {name} to be granted are a leak", partial(leak, **{name: 99}), ["leaked"]) for name in GRANTS),
+    ("a journal is read in order, over its end", ring_of_records, []),
+]
+
+
+def main() -> int:
+    failed = 0
+    print(f"1..{len(CASES)}")
+    for index, (name, case, wanted) in enumerate(CASES, 1):
+        got = case()
+        failed += got != wanted
+        print(f"{'ok' if got == wanted else 'not ok'} {index} - {name}" + ("" if got == wanted else f" # {got}, not {wanted}"))
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
