@@ -80,7 +80,7 @@ def chaos(minutes: str) -> Callable[[random.Random], Run]:
     def make(dice: random.Random) -> Run:
         seed = dice.randrange(1 << 32)
         runner = [SIMNIC, "run", "--private", "--", "/usr/bin/python3", "tests/chaos/chaos.py", "--build", "build/gcc"]
-        return Run([*runner, minutes, "--languages", "c", "--seed", str(seed)], 1800, f"seed {seed}")
+        return Run([*runner, minutes, "--seed", str(seed)], 1800, f"seed {seed}")
 
     return make
 

@@ -1,6 +1,6 @@
 # what: kills programs that call each other, and checks what becomes of each op
 #help
-#help Usage: ./dev chaos [MINUTES] [--seed N] [--kills N] [--rate N]
+#help Usage: ./dev chaos [MINUTES] [--seed N] [--kills N] [--languages c,python] [--rate N]
 #help
 #help Clients and servers on simnic, killed, stopped, ended and cut off at random, while packets are lost, doubled and late, and rails
 #help and queue pairs fail. An oracle knows each op: whether it completed exactly once, with the bytes that belong to it, and whether

@@ -25,8 +25,11 @@ ROUND_S = 0.02
 MISTAKE_S = 0.3  # goes on for so long after a mistake
 WRONGS_MAX = 20  # more tell nothing new
 
-CLIENTS = {"c": [Post("c", weight=6.0)] * 4}
-SERVERS = {"c": [Post("c", server=True, steady=True), Post("c", server=True, weight=2.0)]}
+CLIENTS = {"c": [Post("c", weight=6.0)] * 4, "python": [Post("python", weight=1.0)]}
+SERVERS = {
+    "c": [Post("c", server=True, steady=True), Post("c", server=True, weight=2.0)],
+    "python": [Post("python", server=True, steady=True), Post("python", server=True, weight=0.3)],
+}
 
 
 class Ended(Exception):
@@ -231,7 +234,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, help="of an earlier run")
     parser.add_argument("--kills", type=int, default=0, help="end after so many kills, instead of after minutes")
     parser.add_argument("--rate", type=float, default=8.0, help="kills a second, if the machine is quick enough")
-    parser.add_argument("--languages", default="c", help="of the workers, with commas; c must be one")
+    parser.add_argument("--languages", default="c,python", help="of the workers, with commas; c must be one")
     parser.add_argument("--build", type=Path, required=True, help="the build folder, e.g. build/gcc")
     parser.add_argument("--hung", type=float, default=180.0, help="seconds after which an op is said to hang")
     parser.add_argument("--idle", type=float, default=180.0, help="seconds after which connections of nobody are a leak")
@@ -242,7 +245,10 @@ def parse() -> argparse.Namespace:
     options.languages = options.languages.split(",")
     options.seed = random.SystemRandom().randrange(1 << 32) if options.seed is None else options.seed
     options.simnic = str(options.build / "simnic/simnic")
-    options.commands = {"c": [str(options.build / "tests/chaos/chaos_worker")]}
+    options.commands = {
+        "c": [str(options.build / "tests/chaos/chaos_worker")],
+        "python": ["/usr/bin/python3", str(Path(__file__).resolve().with_name("python_worker.py"))],
+    }
     options.watched = [options.commands["c"][0], str(options.build / "capi/libcopyrpc.so"), options.simnic]
     return options
 

@@ -37,4 +37,4 @@ def show(
     if trouble:
         print(trouble)
     limit = f"--kills {options.kills}" if options.kills else f"{options.minutes:g}"
-    print(f"again: ./dev chaos {limit} --seed {options.seed}{'' if options.languages == ['c'] else ' --languages ' + ','.join(options.languages)}")
+    print(f"again: ./dev chaos {limit} --seed {options.seed}{'' if options.languages == ['c', 'python'] else ' --languages ' + ','.join(options.languages)}")

@@ -108,10 +108,12 @@ class Crew:
             if status is not None:
                 self.workers.remove(worker)
                 worker.journal.close()
+                # One that was told to end before it had a handler for that has begun nothing.
                 if status == NOT_STARTED and self.fabric.was_cut(worker.born):
                     self.not_started += 1
                 else:
-                    self.oracle.ended(worker.life, status, worker.killed)
+                    early = status == -signal.SIGTERM and bool(worker.ending_since) and not worker.life.flags and not worker.ports[0]
+                    self.oracle.ended(worker.life, status, worker.killed or early)
             elif worker.resume_at and time.monotonic() >= worker.resume_at:
                 worker.resume()
         self.oracle.end_round()
