@@ -123,7 +123,7 @@ static void write_record(struct fuzz_input *input, const struct channel *victim)
 static void write_cts(struct fuzz_input *input, const struct channel *victim)
 {
     uint8_t where = fuzz_byte(input), choice = fuzz_byte(input);
-    uint32_t count = choice & 3 ? 1 : 1 + (choice >> 2 & 7);
+    uint32_t count = choice & 3 ? 1 : 1 + fuzz_below(input, CHANNEL_GROUP_MAX + 2);
     uint64_t number = victim->send.number + (choice >> 5 & 3);
     uint32_t slot = (uint32_t)number & victim->slot_mask;
     for (uint32_t i = 0; i < count; i++) {

@@ -106,10 +106,12 @@ static void write_batch(struct fuzz_input *input)
     uint32_t units = bytes / WIRE_UNIT_BYTES;
     if (choice & 16) { /* what a peer grants that has read everything */
         header.request_limit = target->out.request_produced + target->peer.request_bytes;
-        header.batch_limit = target->out.batches_sent + target->peer.batch_window;
+        if (!(choice & 64)) { /* or its window stays shut */
+            header.batch_limit = target->out.batches_sent + target->peer.batch_window;
+        }
     }
     uint8_t spoiled = choice & 32 ? fuzz_byte(input) : 0;
-    switch (spoiled % 9) {
+    switch (spoiled % 10) {
     case 1:
         header.request_limit = fuzz_near(input, header.request_limit + fuzz_half(input));
         break;
@@ -134,6 +136,16 @@ static void write_batch(struct fuzz_input *input)
     case 8:
         units = (uint32_t)fuzz_near(input, units);
         break;
+    case 9: { /* one long message; its batch may be longer than the ring */
+        struct wire_message message = choose_message(input, target);
+        units = 2 + fuzz_byte(input) * 2u;
+        header.bytes = units * WIRE_UNIT_BYTES;
+        header.message_count = 1;
+        message.payload_bytes = header.bytes - WIRE_BATCH_HEADER_BYTES - WIRE_HEADER_BYTES;
+        memcpy(batch + WIRE_BATCH_HEADER_BYTES, &message, sizeof(message));
+        bytes = WIRE_BATCH_HEADER_BYTES + WIRE_UNIT_BYTES;
+        break;
+    }
     default:
         break;
     }
@@ -165,13 +177,15 @@ static void write_anything(struct fuzz_input *input)
     uint32_t count = fuzz_byte(input), position = fuzz_half(input);
     uint32_t units = choice & 1 ? fuzz_word(input) : fuzz_byte(input);
     fuzz_bytes(input, bytes, count);
-    if (choice < 250) {
+    if (choice < 248) {
         write_ring(position, bytes, count, choice & 2, units);
     } else if (target && target->link.queue_pair) { /* where it may not: that is its own end */
-        memory_fabric_write(world.fabric, target->link.queue_pair->number,
-                            (uint64_t)(uintptr_t)target->in.ring.address +
-                                2 * target->in.ring.bytes,
-                            target->in.ring.memory.remote_key, count, bytes);
+        const struct ring *ring = &(choice & 1 ? target : world.honest[0])->in.ring;
+        uint64_t address = (uint64_t)(uintptr_t)ring->address + (choice & 1 ? 2 * ring->bytes : 0);
+        enum nic_error status =
+            memory_fabric_write(world.fabric, target->link.queue_pair->number, address,
+                                ring->memory.remote_key, 1 + count % sizeof(bytes), bytes);
+        fuzz_check(status != NIC_ERROR_NONE, "a key opens what it should not");
     }
 }
 
@@ -183,7 +197,7 @@ static void write_mailbox(struct fuzz_input *input)
         return;
     }
     struct wire_mailbox *mailbox = bad->in.mailbox;
-    switch (choice % 6) {
+    switch (choice & 7) {
     case 0:
         mailbox->request_limit = fuzz_near(input, mailbox->request_limit + fuzz_half(input));
         break;
@@ -197,7 +211,11 @@ static void write_mailbox(struct fuzz_input *input)
         mailbox->flags = fuzz_byte(input);
         break;
     case 4:
+    case 5:
         mailbox->request_limit = target->out.request_produced + target->peer.request_bytes;
+        if (choice & 8) { /* its window stays shut */
+            break;
+        }
         mailbox->batch_limit = target->out.batches_sent + target->peer.batch_window;
         break;
     default:
@@ -239,7 +257,7 @@ static crpc_op choose_reply(struct fuzz_input *input, const struct end *end)
 static void act_call(struct fuzz_input *input, struct end *end)
 {
     crpc_op op = choose_call(input, end);
-    end_booked(end, rpc_call(end->endpoint, &op, payload), OP_CALL);
+    end_booked(end, rpc_call(end->endpoint, &op, payload), OP_CALL, &op);
 }
 
 static void act_reply(struct fuzz_input *input, struct end *end)
@@ -250,7 +268,7 @@ static void act_reply(struct fuzz_input *input, struct end *end)
     if (op.flags & CRPC_OP_QUIET) {
         end->room_due |= status == CRPC_E_AGAIN;
     } else {
-        end_booked(end, status, OP_REPLY);
+        end_booked(end, status, OP_REPLY, &op);
     }
 }
 
@@ -258,7 +276,7 @@ static void act_cancel(struct fuzz_input *input, struct end *end)
 {
     crpc_op op = {
         .opcode = CRPC_OP_CANCEL, .user_data = end->op_count, .token = fuzz_byte(input) % 32};
-    end_booked(end, rpc_cancel(end->endpoint, &op), OP_CANCEL);
+    end_booked(end, rpc_cancel(end->endpoint, &op), OP_CANCEL, &op);
 }
 
 static void act_reserve(struct fuzz_input *input, struct end *end)
@@ -288,7 +306,8 @@ static void act_finish(struct fuzz_input *input, struct end *end)
     int32_t status = rpc_commit(end->endpoint, end->reservation.payload_bytes / (1 + choice / 64));
     if (!quiet) {
         fuzz_check(end->reservation.user_data == end->op_count, "an op beside a reservation");
-        end_booked(end, status, end->reservation.opcode == CRPC_OP_CALL ? OP_CALL : OP_REPLY);
+        end_booked(end, status, end->reservation.opcode == CRPC_OP_CALL ? OP_CALL : OP_REPLY,
+                   &end->reservation);
     }
 }
 

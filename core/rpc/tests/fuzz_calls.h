@@ -43,7 +43,8 @@ struct end {
     bool reserved;
     crpc_op reservation;
     uint8_t *place;
-    uint8_t ops[OPS_MAX]; /* enum op_state */
+    uint8_t ops[OPS_MAX];     /* enum op_state */
+    uint32_t limits[OPS_MAX]; /* of the replies to calls */
     uint32_t op_count;
     uint32_t open;
     uint64_t tokens[TOKENS_MAX];
@@ -81,6 +82,6 @@ void world_progress(enum who who);
 void world_honest_round(bool from_victim);
 
 /* Books an op that may have been accepted. */
-void end_booked(struct end *end, int32_t status, enum op_state state);
+void end_booked(struct end *end, int32_t status, enum op_state state, const crpc_op *op);
 
 #endif

@@ -178,9 +178,10 @@ void world_honest_round(bool from_victim)
 
 /* ---- The books ------------------------------------------------------------------------------- */
 
-void end_booked(struct end *end, int32_t status, enum op_state state)
+void end_booked(struct end *end, int32_t status, enum op_state state, const crpc_op *op)
 {
     if (status == CRPC_OK) {
+        end->limits[end->op_count] = op->reply_bytes_max;
         end->ops[end->op_count++] = (uint8_t)state;
         end->open++;
     }
@@ -241,6 +242,10 @@ static void take(struct end *end, const crpc_completion *one)
         }
         fuzz_check(!end->over, "a response after the end");
         op_over(end, one, OP_CALL);
+        fuzz_check(one->payload_bytes <= end->limits[one->user_data], "a reply of %u bytes, not %u",
+                   one->payload_bytes, end->limits[one->user_data]);
+        fuzz_check(one->status >= 0 || one->status == CRPC_E_DROPPED || !one->payload,
+                   "a payload with status %d", one->status);
         break;
     case CRPC_COMPLETION_REPLY:
         fuzz_check(!end->over, "a reply's completion after the end");
@@ -255,6 +260,17 @@ static void take(struct end *end, const crpc_completion *one)
         break;
     default:
         fuzz_check(false, "a completion of kind %u", one->kind);
+    }
+}
+
+/* What waits to be sent fits the peer's ring, or it would overwrite itself. */
+static void check_staging(const struct end *end)
+{
+    const struct rpc_endpoint *endpoint = end->endpoint;
+    if (endpoint && endpoint->out.batch_messages > 0 && !endpoint->link.failing) {
+        fuzz_check(endpoint->out.produced - endpoint->out.batch_start <=
+                       endpoint->out.staging.bytes,
+                   "more waits than the peer's ring holds");
     }
 }
 
@@ -273,6 +289,7 @@ void world_poll(enum who who, uint32_t capacity)
     uint32_t count = rpc_poll(world.engine[who], completions, capacity);
     fuzz_check(count <= capacity, "more completions than asked for");
     victim_looked(who);
+    check_staging(&world.ends[0]);
     for (uint32_t i = 0; i < count; i++) {
         const crpc_completion *one = &completions[i];
         struct rpc_endpoint *honest = who == BAD ? NULL : world.honest[who == HONEST];
