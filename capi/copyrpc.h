@@ -541,7 +541,8 @@ CRPC_API int32_t crpc_endpoint_connect(crpc_context *context, const char *addres
                                        crpc_endpoint *endpoint, crpc_error *error);
 
 /* Accepts the endpoint of a CRPC_COMPLETION_CONNECT_REQUEST. crpc_endpoint_get_info shows the
- * peer's address and token. `options` may be NULL; its token is ignored.
+ * peer's address and token. `options` may be NULL; its token is ignored. Blocks while the system pins
+ * the rings' memory.
  * Returns CRPC_OK, and one CRPC_COMPLETION_CONNECTED follows; CRPC_E_STATE (there is no request, or
  * the peer has given up); CRPC_E_STALE; the errors of crpc_endpoint_connect, after which the request
  * can still be accepted or rejected. A peer that gives up is not reported: an accept that comes too

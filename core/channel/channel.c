@@ -425,7 +425,7 @@ void channel_info(const struct channel *channel, crpc_channel_info *info)
 {
     *info = (crpc_channel_info){
         .slots = channel->link.opened ? channel->slot_mask + 1 : channel->options.slots,
-        .queue_pairs = channel->queue_pairs,
+        .queue_pairs = channel->link.working ? 0 : channel->queue_pairs,
         .split = channel->split,
         .rail0_share = channel->share,
         .receives_open = channel->receive.open,

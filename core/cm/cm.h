@@ -2,8 +2,8 @@
  * events of one or more devices, and passes them through a queue to the owner, which is the thread
  * that uses the context. The owner checks with one load whether the queue is empty.
  *
- * The cm thread only uses the queue and librdmacm, which is thread-safe. Only the owner may call
- * the functions below.
+ * The cm thread only uses the queue and librdmacm, which is thread-safe, and what the work of cm_run
+ * uses. Only the owner may call the functions below.
  */
 #ifndef CORE_CM_CM_H
 #define CORE_CM_CM_H
@@ -31,6 +31,7 @@ enum cm_event_kind {
                                   empty if its application did not reject; error says who did,
                                   and why */
     CM_EVENT_FAILED,           /* connect or accept failed: error */
+    CM_EVENT_RAN,              /* the work of cm_run has been done: error says how it ended */
     CM_EVENT_DISCONNECTED,     /* the peer or its kernel ended the connection; also the answer to
                                   cm_disconnect */
     CM_EVENT_QUEUE_PAIR,       /* a queue pair failed: nic, queue_pair_number, error */
@@ -83,7 +84,8 @@ int32_t cm_connect(struct cm *cm, const char *address, void *owner,
 int32_t cm_request(struct cm_identifier *identifier, const struct nic_queue_pair *queue_pair,
                    const struct nic_transport *transport, const void *private_data,
                    uint32_t private_bytes, crpc_error *error);
-/* After CONNECT_RESPONSE: makes the queue pair ready, and tells the peer. */
+/* After CONNECT_RESPONSE: makes the queue pair ready, and tells the peer. The work of cm_run may call
+ * it. */
 int32_t cm_establish(struct cm_identifier *identifier, struct nic_queue_pair *queue_pair,
                      const struct nic_transport *transport, crpc_error *error);
 /* After CONNECT_REQUEST: makes the queue pair ready, and sends the REP. ESTABLISHED or FAILED
@@ -91,6 +93,14 @@ int32_t cm_establish(struct cm_identifier *identifier, struct nic_queue_pair *qu
 int32_t cm_accept(struct cm_identifier *identifier, struct nic_queue_pair *queue_pair,
                   const struct nic_transport *transport, const void *private_data,
                   uint32_t private_bytes, crpc_error *error);
+/* Returns CRPC_OK, or fills *error and returns its status. */
+typedef int32_t cm_work(void *argument, crpc_error *error);
+/* After ROUTED: has the cm thread do slow system work for a connection, once. CM_EVENT_RAN follows.
+ * Until then what `work` uses belongs to the thread. cm_destroy waits while the work is under way; if
+ * it has not begun, it is forgotten. */
+void cm_run(struct cm_identifier *identifier, cm_work *work, void *argument);
+/* Waits for the end of the work, and takes its CM_EVENT_RAN. Returns how it ended. */
+int32_t cm_run_wait(struct cm_identifier *identifier, crpc_error *error);
 void cm_reject(struct cm_identifier *identifier, const void *private_data, uint32_t private_bytes);
 void cm_disconnect(struct cm_identifier *identifier);
 /* Sets the owner of an identifier that came with CONNECT_REQUEST. */

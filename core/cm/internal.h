@@ -9,7 +9,8 @@
  *
  * cm.mutex guards the queue, the work list, and cm.busy, the identifier that the cm thread works
  * on. A connecting identifier belongs to the cm thread from cm_connect until the thread has queued
- * CM_EVENT_ROUTED or CM_EVENT_FAILED. Otherwise it belongs to the owner. cm_destroy may be called
+ * CM_EVENT_ROUTED or CM_EVENT_FAILED, and again from cm_run until it has queued CM_EVENT_RAN.
+ * Otherwise it belongs to the owner. cm_destroy may be called
  * at any time. It marks the identifier as dying and waits until the cm thread has left it; from
  * then on the identifier belongs to the caller alone. rdma_destroy_id waits until all events of its
  * identifier are acknowledged. No lock may therefore be held around it, and the cm thread
@@ -61,7 +62,7 @@ struct cm {
     pthread_cond_t idle; /* busy has changed */
     struct cm_identifier *busy;
     bool stop;
-    struct list work;  /* identifiers whose next address must be tried */
+    struct list work;  /* identifiers whose next address must be tried, or with work of cm_run */
     struct list queue; /* of struct queued_event */
     uint32_t identifiers;
     atomic_uint pending; /* length of the queue; written under the mutex */
@@ -75,6 +76,8 @@ struct cm_identifier {
     bool passive;  /* came with a CONNECT_REQUEST */
     bool answered; /* connect: the peer has accepted; of the thread */
     struct list work_link;
+    cm_work *run; /* of cm_run; NULL: the next address must be tried; under the mutex */
+    void *run_argument;
     uint8_t read_depth_out; /* passive: lowered to what the peer supports */
     uint8_t read_depth_in;
     uint32_t backlog;     /* listener */
@@ -114,6 +117,11 @@ struct cm_event *cm_spare_event(struct cm *cm, enum cm_event_kind kind,
 void cm_event_set_private(struct cm_event *event, const void *data, uint32_t bytes);
 /* Moves the queued events of a dying identifier from the queue to `purged`. */
 void cm_queue_purge(struct cm *cm, const struct cm_identifier *subject, struct list *purged);
+
+/* Takes the event of this kind of an identifier. Returns false if there is none. The mutex is
+ * held. */
+bool cm_queue_take(struct cm *cm, const struct cm_identifier *subject, enum cm_event_kind kind,
+                   struct cm_event *event);
 
 /* lookup.c */
 int32_t cm_lookup_start(struct cm_identifier *identifier, crpc_error *error);

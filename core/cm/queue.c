@@ -76,6 +76,21 @@ void cm_queue_purge(struct cm *cm, const struct cm_identifier *subject, struct l
     pthread_mutex_unlock(&cm->mutex);
 }
 
+bool cm_queue_take(struct cm *cm, const struct cm_identifier *subject, enum cm_event_kind kind,
+                   struct cm_event *event)
+{
+    for (struct list *link = cm->queue.next; link != &cm->queue; link = link->next) {
+        struct queued_event *queued = list_entry(link, struct queued_event, link);
+        if (queued->subject == subject && queued->event.kind == kind) {
+            remove_event(cm, queued);
+            *event = queued->event;
+            free(queued);
+            return true;
+        }
+    }
+    return false;
+}
+
 bool cm_pending(const struct cm *cm)
 {
     return atomic_load_explicit(&cm->pending, memory_order_relaxed) != 0;

@@ -69,21 +69,60 @@ void cm_work_add(struct cm_identifier *identifier)
     cm_kick(cm);
 }
 
+void cm_run(struct cm_identifier *identifier, cm_work *work, void *argument)
+{
+    pthread_mutex_lock(&identifier->cm->mutex);
+    assert(!identifier->run && !list_linked(&identifier->work_link));
+    identifier->run = work;
+    identifier->run_argument = argument;
+    pthread_mutex_unlock(&identifier->cm->mutex);
+    cm_work_add(identifier);
+}
+
+int32_t cm_run_wait(struct cm_identifier *identifier, crpc_error *error)
+{
+    struct cm *cm = identifier->cm;
+    struct cm_event event;
+    pthread_mutex_lock(&cm->mutex);
+    while (!cm_queue_take(cm, identifier, CM_EVENT_RAN, &event)) {
+        pthread_cond_wait(&cm->idle, &cm->mutex);
+    }
+    pthread_mutex_unlock(&cm->mutex);
+    *error = event.error;
+    return event.error.status;
+}
+
+static void run(struct cm_identifier *identifier, cm_work *work)
+{
+    struct cm_event *event = cm_spare_event(identifier->cm, CM_EVENT_RAN, identifier);
+    if (work(identifier->run_argument, &event->error) == CRPC_OK) {
+        event->error = (crpc_error){.struct_size = sizeof(event->error)};
+    }
+    cm_queue_spare(identifier->cm, identifier);
+}
+
 /* Does the oldest piece; false if there is none. */
 static bool work_step(struct cm *cm)
 {
     pthread_mutex_lock(&cm->mutex);
     struct cm_identifier *identifier = NULL;
+    cm_work *work = NULL;
     if (!list_empty(&cm->work)) {
         identifier = list_entry(cm->work.next, struct cm_identifier, work_link);
         list_remove(&identifier->work_link);
         cm->busy = identifier;
+        work = identifier->run;
+        identifier->run = NULL;
     }
     pthread_mutex_unlock(&cm->mutex);
     if (!identifier) {
         return false;
     }
-    cm_route_next(identifier);
+    if (work) {
+        run(identifier, work);
+    } else {
+        cm_route_next(identifier);
+    }
     end(cm);
     return true;
 }

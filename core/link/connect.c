@@ -75,17 +75,6 @@ void link_open(struct link *link)
     link->group->service->opened(link);
 }
 
-bool link_take_early(struct link *link, const struct nic_completion *completion)
-{
-    assert(link->state == CRPC_STATE_CONNECTING && !link->opened);
-    if (link_proving(link)) {
-        link_prove_take(link, completion);
-        return true;
-    }
-    link_open(link);
-    return false;
-}
-
 /* ---- The connecting side --------------------------------------------------------------------- */
 
 int32_t link_connect(struct link_group *group, const char *address, const void *options,
@@ -121,6 +110,31 @@ static void send_request(struct link *link)
     }
 }
 
+/* In the cm thread. Registering memory and moving a queue pair take system calls, for which no poll
+ * may wait. What this uses of the link is the thread's until then: the owner fails, closes or
+ * destroys a link only after cm_destroy, which waits. The memory comes first, so that it is there
+ * when the peer's first message arrives. */
+static int32_t attach_and_establish(void *argument, crpc_error *error)
+{
+    struct link *link = argument;
+    int32_t status = link_attach(link, error);
+    if (status == CRPC_OK) {
+        status = cm_establish(link->identifier, link->queue_pair, &link->options.transport, error);
+    }
+    return status;
+}
+
+/* Returns false if the link has failed. */
+static bool work_done(struct link *link, const crpc_error *error)
+{
+    link->working = false;
+    if (error->status != CRPC_OK) {
+        link_fail(link, error);
+        return false;
+    }
+    return true;
+}
+
 static void take_response(struct link *link, const struct cm_event *event)
 {
     const struct link_service *service = link->group->service;
@@ -131,16 +145,29 @@ static void take_response(struct link *link, const struct cm_event *event)
         status = link_prove_check(link, &error);
     }
     if (status == CRPC_OK) {
-        status = link_attach(link, &error);
-    }
-    if (status == CRPC_OK) {
-        status = cm_establish(link->identifier, link->queue_pair, &link->options.transport, &error);
-    }
-    if (status == CRPC_OK) {
-        link_open(link);
+        link->working = true;
+        cm_run(link->identifier, attach_and_establish, link);
     } else {
         link_fail(link, &error);
     }
+}
+
+bool link_take_early(struct link *link, const struct nic_completion *completion)
+{
+    assert(link->state == CRPC_STATE_CONNECTING && !link->opened);
+    if (link->working) { /* its last steps: the peer reaches the queue pair already */
+        crpc_error error;
+        cm_run_wait(link->identifier, &error);
+        if (!work_done(link, &error)) {
+            return true;
+        }
+    }
+    if (link_proving(link)) {
+        link_prove_take(link, completion);
+        return true;
+    }
+    link_open(link);
+    return false;
 }
 
 static void take_rejection(struct link *link, const struct cm_event *event)
@@ -205,8 +232,13 @@ static void take_link_event(struct link *link, const struct cm_event *event)
     case CM_EVENT_CONNECT_RESPONSE:
         take_response(link, event);
         break;
+    case CM_EVENT_RAN:
+        if (work_done(link, &event->error)) {
+            link_open(link);
+        }
+        break;
     case CM_EVENT_ESTABLISHED:
-        if (!link->opened) {
+        if (!link->opened && !link->working) {
             link_open(link);
         }
         break;

@@ -45,13 +45,24 @@ void link_group_init(struct link_group *group, const struct link_service *servic
     group->now_ns = 0;
 }
 
+/* From here on the cm thread does nothing for the link, whose memory and queue pair are the owner's
+ * alone. */
+static void end_identifier(struct link *link)
+{
+    cm_destroy(link->identifier);
+    link->identifier = NULL;
+    link->working = false;
+}
+
 void link_group_close(struct link_group *group)
 {
     while (!list_empty(&group->listeners)) {
         link_listener_close(list_entry(group->listeners.next, struct link_listener, all_link));
     }
     while (!list_empty(&group->all)) {
-        group->service->destroy(list_entry(group->all.next, struct link, all_link));
+        struct link *link = list_entry(group->all.next, struct link, all_link);
+        end_identifier(link);
+        group->service->destroy(link);
     }
 }
 
@@ -141,8 +152,7 @@ void link_fail(struct link *link, const crpc_error *error)
     link->error = *error;
     clear_timer(link);
     if (connecting) {
-        cm_destroy(link->identifier);
-        link->identifier = NULL;
+        end_identifier(link);
         link->state = CRPC_STATE_DISCONNECTED;
         log_write(group->log, CRPC_LOG_INFO, "%s not connected: %s", group->service->name,
                   error->message);
@@ -261,8 +271,7 @@ static void close_link(struct link *link, uint32_t reason)
     link_forget_listener(link);
     handles_remove(group->handles, link->handle);
     clear_timer(link);
-    cm_destroy(link->identifier);
-    link->identifier = NULL;
+    end_identifier(link);
     link->closed = true;
     link->failing = true;
     link->refused = false;

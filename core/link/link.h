@@ -65,7 +65,8 @@ struct link_service {
     /* Returns NULL, or what is wrong with the body of a peer's hello, e.g. "its ... is out of
      * range". */
     const char *(*body_fault)(const uint8_t body[LINK_BODY_BYTES]);
-    /* Creates what depends on the peer, from link->peer. */
+    /* Creates what depends on the peer, from link->peer. Runs in the cm thread if this side connected by
+     * rdma_cm and has no key: it uses nothing but this link, and registers memory. */
     int32_t (*attach)(struct link *link, crpc_error *error);
     /* Undoes attach, even if attach failed or was not called. */
     void (*detach)(struct link *link);
@@ -224,6 +225,7 @@ struct link {
     bool opened;  /* the queue pair is connected, and the peer has proved its key if it needs one */
     bool failing; /* the link has failed or ended */
     bool closed;  /* the application has closed it; no more events */
+    bool working; /* the cm thread makes what depends on the peer, and connects the queue pair */
     bool idle;    /* the life timer runs slowly: nothing of the peer is awaited */
     bool refused; /* an op got CRPC_E_AGAIN; LINK_EVENT_ROOM must follow */
     /* The peer did, while the link waited to be accepted or rejected. */

@@ -2,7 +2,8 @@
  * connecting queue pairs, posting, polling, arming. A driver (verbs, mlx5, or memory for tests)
  * fills in struct nic_operations.
  *
- * Only one thread at a time may use a nic and its queue pairs. Every function with "post", "ring",
+ * Only one thread at a time may use a nic and its queue pairs. One exception: on a nic with rdma_cm,
+ * the cm thread may register memory at the same time. Every function with "post", "ring",
  * "poll" or "refill" in its name belongs to the data path: it allocates no memory, takes no lock
  * and makes no system call of its own.
  *

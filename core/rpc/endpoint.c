@@ -563,7 +563,8 @@ void rpc_endpoint_stats(const struct rpc_endpoint *endpoint, crpc_stats *stats)
 void rpc_endpoint_info(const struct rpc_endpoint *endpoint, crpc_endpoint_info *info)
 {
     *info = (crpc_endpoint_info){
-        .request_bytes_max = wire_payload_max(endpoint->peer.request_bytes),
+        .request_bytes_max =
+            endpoint->link.working ? 0 : wire_payload_max(endpoint->peer.request_bytes),
         .reply_bytes_max = wire_payload_max(endpoint->calls.reply_budget),
         .calls_max = endpoint->calls.max,
         .calls_open = endpoint->calls.live,

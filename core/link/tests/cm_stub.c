@@ -32,6 +32,8 @@ NEVER(int32_t, cm_accept,
       (struct cm_identifier * identifier, struct nic_queue_pair *queue_pair,
        const struct nic_transport *transport, const void *private_data, uint32_t private_bytes,
        crpc_error *error))
+NEVER(void, cm_run, (struct cm_identifier * identifier, cm_work *work, void *argument))
+NEVER(int32_t, cm_run_wait, (struct cm_identifier * identifier, crpc_error *error))
 NEVER(void, cm_reject,
       (struct cm_identifier * identifier, const void *private_data, uint32_t private_bytes))
 NEVER(void, cm_disconnect, (struct cm_identifier * identifier))

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/error.h"
 #include "link/internal.h"
 
 /* ---- rdma_cm --------------------------------------------------------------------------------- */
@@ -81,7 +82,62 @@ int32_t cm_request(struct cm_identifier *identifier, const struct nic_queue_pair
 int32_t cm_establish(struct cm_identifier *identifier, struct nic_queue_pair *queue_pair,
                      const struct nic_transport *transport, crpc_error *error)
 {
-    return cm_request(identifier, queue_pair, transport, NULL, 0, error);
+    (void)queue_pair;
+    (void)transport;
+    identifier->cm->in_poll += identifier->cm->polling;
+    identifier->established++;
+    return identifier->cm->establish_status == CRPC_OK
+               ? CRPC_OK
+               : error_set(error, identifier->cm->establish_status, 0, "not established");
+}
+
+void cm_run(struct cm_identifier *identifier, cm_work *work, void *argument)
+{
+    assert_null(identifier->work);
+    identifier->work = work;
+    identifier->work_argument = argument;
+}
+
+void rig_work(struct cm_identifier *identifier)
+{
+    struct cm *cm = identifier->cm;
+    const bool polling = cm->polling;
+    cm_work *work = identifier->work;
+    assert_non_null(work);
+    identifier->work = NULL;
+    cm->polling = false;
+    struct cm_event event = {.kind = CM_EVENT_RAN, .identifier = identifier};
+    if (work(identifier->work_argument, &event.error) == CRPC_OK) {
+        assert_int_equal(event.error.status, CRPC_OK);
+    }
+    cm->polling = polling;
+    assert_true(cm->tail - cm->head < RIG_EVENTS_MAX);
+    cm->events[cm->tail++ % RIG_EVENTS_MAX] = event;
+}
+
+static bool is_ran(const struct cm_event *event, const struct cm_identifier *identifier)
+{
+    return event->kind == CM_EVENT_RAN && event->identifier == identifier;
+}
+
+int32_t cm_run_wait(struct cm_identifier *identifier, crpc_error *error)
+{
+    struct cm *cm = identifier->cm;
+    uint32_t kept = cm->head;
+    if (identifier->work) {
+        rig_work(identifier);
+    }
+    for (uint32_t i = cm->head; i != cm->tail; i++) {
+        const struct cm_event event = cm->events[i % RIG_EVENTS_MAX];
+        if (is_ran(&event, identifier)) {
+            *error = event.error;
+        } else {
+            cm->events[kept++ % RIG_EVENTS_MAX] = event;
+        }
+    }
+    assert_int_equal(cm->tail - kept, 1);
+    cm->tail = kept;
+    return error->status;
 }
 
 int32_t cm_accept(struct cm_identifier *identifier, struct nic_queue_pair *queue_pair,
@@ -188,11 +244,29 @@ static const char *body_fault(const uint8_t body[LINK_BODY_BYTES])
     return NULL;
 }
 
-static int32_t attach(struct link *link, crpc_error *error)
+static int32_t expose(struct link *link, crpc_error *error)
 {
     (void)link;
     (void)error;
     return CRPC_OK;
+}
+
+static int32_t attach(struct link *link, crpc_error *error)
+{
+    struct cm *cm = link->group->cm;
+    cm->in_poll += cm->polling;
+    if (cm->attach_status != CRPC_OK) {
+        return error_set(error, cm->attach_status, 0, "not attached");
+    }
+    thing_of(link)->attached = true;
+    cm->attached++;
+    return CRPC_OK;
+}
+
+static void detach(struct link *link)
+{
+    link->group->cm->attached -= thing_of(link)->attached;
+    thing_of(link)->attached = false;
 }
 
 static void nothing(struct link *link)
@@ -202,6 +276,8 @@ static void nothing(struct link *link)
 
 static void destroy(struct link *link)
 {
+    assert_false(link->working); /* the cm thread may use what goes now */
+    detach(link);
     link_remove(link);
     free(thing_of(link));
 }
@@ -248,10 +324,10 @@ static const struct link_service service = {
     .prepare = prepare,
     .fill_body = fill_body,
     .body_fault = body_fault,
-    .expose = attach,
+    .expose = expose,
     .attach = attach,
-    .detach = nothing,
-    .unprepare = nothing,
+    .detach = detach,
+    .unprepare = detach,
     .destroy = destroy,
     .opened = link_connected,
     .settle = nothing,
@@ -286,6 +362,7 @@ int rig_close(void **state)
     struct rig *rig = *state;
     link_group_close(&rig->group);
     assert_int_equal(rig->cm.identifiers, 0);
+    assert_int_equal(rig->cm.attached, 0);
     handles_free(&rig->handles);
     free(rig);
     return 0;
@@ -321,6 +398,7 @@ uint32_t rig_poll(struct rig *rig, uint32_t capacity)
 {
     assert_in_range(capacity, 1, RIG_COMPLETIONS);
     struct output output = {.next = rig->seen, .end = rig->seen + capacity};
+    rig->cm.polling = true;
     rig->group.now_ns = 0;
     link_expire_promptly(&rig->group);
     link_poll_cm(&rig->group);
@@ -328,6 +406,7 @@ uint32_t rig_poll(struct rig *rig, uint32_t capacity)
     link_expire(&rig->group);
     link_emit_events(&rig->group, &output);
     rig->group.now_ns = 0;
+    rig->cm.polling = false;
     rig->seen_count = (uint32_t)(output.next - rig->seen);
     return rig->seen_count;
 }

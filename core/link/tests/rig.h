@@ -22,8 +22,11 @@ struct cm_identifier {
     struct cm *cm;
     void *owner;
     uint32_t accepts;
+    uint32_t established;
     uint32_t rejects;
     uint32_t disconnects;
+    cm_work *work; /* of cm_run, that the thread has not done */
+    void *work_argument;
 };
 
 struct cm {
@@ -32,12 +35,18 @@ struct cm {
     uint32_t tail;
     uint32_t identifiers;
     uint32_t rejects;
+    bool polling;      /* the owner polls; the thread does nothing meanwhile */
+    uint32_t in_poll;  /* pieces of slow work in a poll */
+    uint32_t attached; /* not detached again */
+    int32_t attach_status;
+    int32_t establish_status;
 };
 
 /* The link of the service. */
 struct thing {
     struct link link;
     uint32_t probes;
+    bool attached;
     bool awaits; /* something of its peer */
 };
 
@@ -65,6 +74,9 @@ struct link_options rig_options(void);
 void rig_event(struct rig *rig, enum cm_event_kind kind, struct cm_identifier *identifier);
 /* Queues the request of a stranger with a good hello. Returns its identifier. */
 struct cm_identifier *rig_request(struct rig *rig);
+
+/* What the cm thread does with the work of cm_run. */
+void rig_work(struct cm_identifier *identifier);
 
 /* Polls once, as engines do. Returns how many completions came. */
 uint32_t rig_poll(struct rig *rig, uint32_t capacity);
