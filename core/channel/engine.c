@@ -176,6 +176,23 @@ void channel_take_completions(struct channel_engine *engine)
 
 /* ---- What else the devices tell -------------------------------------------------------------- */
 
+/* The device has given up a queue pair. A completion says so, too, if anything is under way
+ * on it. A channel that is still at its beginning may only wait for its peer. */
+static void lose_queue(struct channel_queue *queue, const crpc_error *error)
+{
+    struct link *link = &queue->channel->link;
+    uint32_t rail_state = queue->channel->rails[queue->rail].state;
+    if (link->state == CRPC_STATE_CONNECTING && !link->opened) {
+        link_lost(link, error);
+        return;
+    }
+    if (link->state == CRPC_STATE_CONNECTING && queue->connected && rail_state != RAIL_UP &&
+        rail_state != RAIL_PROBING) {
+        queue->operations->queue_pair_fail(queue->queue_pair);
+    }
+    queue_failed(queue);
+}
+
 void channel_device_event(struct link_group *group, const struct cm_event *event)
 {
     struct channel_engine *engine = engine_of_group(group);
@@ -184,13 +201,19 @@ void channel_device_event(struct link_group *group, const struct cm_event *event
     case CM_EVENT_QUEUE_PAIR:
         queue = table_get(&engine->rails[event->nic].queues, event->queue_pair_number);
         if (queue) {
-            queue_failed(queue);
+            lose_queue(queue, &event->error);
             channel_take_completions(engine);
         }
         break;
     case CM_EVENT_DEVICE_FATAL:
         for (struct list *at = group->all.next; at != &group->all; at = at->next) {
-            rail_want_fence(channel_of_link(list_entry(at, struct link, all_link)), event->nic);
+            struct channel *channel = channel_of_link(list_entry(at, struct link, all_link));
+            queue = channel->rails[0].queues[0];
+            if (event->nic != 0) {
+                rail_want_fence(channel, event->nic);
+            } else if (queue) {
+                lose_queue(queue, &event->error);
+            }
         }
         channel_take_completions(engine);
         break;

@@ -97,6 +97,41 @@ static void a_queue_pair_that_dies_meanwhile_ends_the_channel(void **state)
     assert_int_equal(pair_info(&pair, 0).state, CRPC_STATE_DISCONNECTED);
 }
 
+/* Nothing is under way on its queue pair, so only the device's event says that it is gone. */
+static void expect_end_by_event(const crpc_channel_options *options, enum cm_event_kind kind,
+                                int32_t status)
+{
+    pair_join(&pair, options, options);
+    uint32_t side = pair.channel[0]->link.passive ? 0 : 1;
+    struct link *link = &pair.channel[side]->link;
+    assert_int_equal(link->state, CRPC_STATE_CONNECTING);
+    struct cm_event event = {.kind = kind,
+                             .queue_pair_number = link->queue_pair->number,
+                             .error = {.status = CRPC_E_SYSTEM, .message = "a fault"}};
+    channel_device_event(&pair.engine[side]->links, &event);
+    pair_poll(&pair, side);
+    const crpc_completion *connected = pair_find(&pair, side, CRPC_COMPLETION_CONNECTED, 0);
+    assert_int_equal(link->state, CRPC_STATE_DISCONNECTED);
+    assert_non_null(connected);
+    assert_int_equal(connected->status, status);
+    link_close(link);
+    link_close(&pair.channel[!side]->link);
+    pair_forget(&pair);
+}
+
+static void the_devices_event_ends_a_channel_that_only_waits(void **state)
+{
+    (void)state;
+    static const enum cm_event_kind kinds[] = {CM_EVENT_QUEUE_PAIR, CM_EVENT_DEVICE_FATAL};
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+        crpc_channel_options options = with_key(3);
+        options.connect_timeout_ns = CRPC_FOREVER;
+        expect_end_by_event(&options, kinds[i], CRPC_E_SYSTEM);
+        options.key_bytes = 0; /* it waits for the first offer of a rail */
+        expect_end_by_event(&options, kinds[i], CRPC_E_UNREACHABLE);
+    }
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, open_pair, close_pair)
 
 int main(void)
@@ -107,6 +142,7 @@ int main(void)
         TEST(a_peer_that_says_nothing_is_given_up),
         TEST(nothing_but_the_words_can_be_reached),
         TEST(a_queue_pair_that_dies_meanwhile_ends_the_channel),
+        TEST(the_devices_event_ends_a_channel_that_only_waits),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
