@@ -162,6 +162,13 @@ static void a_response_must_choose_among_what_was_offered(void **state)
     assert_int_equal(hello_check_response(&service, &hello, sizeof(hello), &peer, NULL),
                      CRPC_E_PROTOCOL);
     hello = good();
+    hello = good();
+    memset(hello.body, 0, sizeof(hello.body));
+    hello.features |= LINK_FEATURE_PROOF; /* that of the link is no feature of the service */
+    assert_int_equal(hello_check_response(&service, &hello, sizeof(hello), &peer, NULL), CRPC_OK);
+    assert_true(peer.proves);
+    assert_int_equal(peer.features, 2);
+    hello = good();
     hello.service = LINK_SERVICE_CHANNEL;
     assert_int_equal(hello_check_response(&service, &hello, sizeof(hello), &peer, NULL),
                      CRPC_E_PROTOCOL);
