@@ -319,6 +319,9 @@ void link_life_timer(struct link *link)
         error_set(&error, CRPC_E_TIMEOUT, 0,
                   "no connection within %llu ms; is the peer's program running and polling?",
                   (unsigned long long)(link->options.connect_timeout_ns / 1000000));
+        if (link_proving(link)) {
+            link_prove_lost(link, &error);
+        }
         link_fail(link, &error);
     } else if (link->leave_timeout_ns != CRPC_FOREVER) {
         char text[128];

@@ -411,6 +411,22 @@ static void a_peer_without_the_key_cannot_write_any_more(void **state)
     assert_int_equal(say(link, 3, &word), NIC_ERROR_RETRY);
 }
 
+/* It does not see this side's proof, and is told no more than what it got wrong. */
+static void a_wrong_proof_is_wrong_though_this_sides_never_arrives(void **state)
+{
+    (void)state;
+    const struct link_word word = {.proof = "no proof"};
+    struct link *link = victim();
+    memory_fabric_stall(link->queue_pair, 1000000);
+    say(link, 1, &word);
+    pair_poll(&pair, 0);
+    say(link, 2, &word);
+    pair_poll(&pair, 0);
+    assert_int_equal(link->state, CRPC_STATE_CONNECTING);
+    pair.clock_ns += 2 * CONNECT_NS;
+    expect_status(link, CRPC_E_KEY);
+}
+
 static void words_have_receives_of_their_own(void **state)
 {
     (void)state;
@@ -481,6 +497,7 @@ int main(void)
         TEST(a_batch_before_the_proof_is_no_batch),
         TEST(a_side_that_cannot_register_its_memory_says_so),
         TEST(a_peer_without_the_key_cannot_write_any_more),
+        TEST(a_wrong_proof_is_wrong_though_this_sides_never_arrives),
         TEST(words_have_receives_of_their_own),
         TEST(closing_while_keys_are_compared_leaves_nothing),
     };
