@@ -1,4 +1,6 @@
 /* connection.c: see connection.h. */
+#include <string.h>
+
 #include "base/error.h"
 #include "private/connection.h"
 #include "private/copyin.h"
@@ -8,6 +10,12 @@ static struct link *link_of(const struct connection_kind *kind, const crpc_conte
                             uint64_t handle)
 {
     return handles_get(&context->handles, handle, kind->handle_kind);
+}
+
+/* The caller's key does not stay on the stack. */
+static void forget(union connection_options *options)
+{
+    explicit_bzero(options, sizeof(*options));
 }
 
 /* ---- Connecting ------------------------------------------------------------------------------ */
@@ -29,6 +37,7 @@ static int32_t connect_link(const struct connection_kind *kind, const crpc_conte
     if (status == CRPC_OK) {
         status = link_connect(links, address, &options, &link, error);
     }
+    forget(&options);
     if (status == CRPC_OK) {
         *handle = link->handle;
     }
@@ -58,7 +67,11 @@ static int32_t accept_link(const struct connection_kind *kind, const crpc_contex
         return CRPC_E_STALE;
     }
     int32_t status = kind->take_options(context, &options, theirs, error);
-    return status == CRPC_OK ? link_accept(link, &options, error) : status;
+    if (status == CRPC_OK) {
+        status = link_accept(link, &options, error);
+    }
+    forget(&options);
+    return status;
 }
 
 int32_t connection_accept(const struct connection_kind *kind, crpc_context *context,
@@ -94,15 +107,14 @@ static int32_t make_blob(const struct connection_kind *kind, const crpc_context 
         return error->status;
     }
     int32_t status = kind->take_options(context, &options, theirs, error);
-    if (status != CRPC_OK) {
-        return status;
-    }
-    if (*blob_bytes < LINK_BLOB_BYTES) {
+    if (status == CRPC_OK && *blob_bytes < LINK_BLOB_BYTES) {
         *blob_bytes = LINK_BLOB_BYTES;
-        return error_set(error, CRPC_E_TOO_BIG, 0, "a blob needs %d bytes of room",
-                         LINK_BLOB_BYTES);
+        status =
+            error_set(error, CRPC_E_TOO_BIG, 0, "a blob needs %d bytes of room", LINK_BLOB_BYTES);
+    } else if (status == CRPC_OK) {
+        status = link_blob(links, &options, &link, blob, error);
     }
-    status = link_blob(links, &options, &link, blob, error);
+    forget(&options);
     if (status == CRPC_OK) {
         *blob_bytes = LINK_BLOB_BYTES;
         *handle = link->handle;

@@ -106,6 +106,7 @@ static int32_t prepare(struct link *link, const void *given, crpc_error *error)
     const crpc_channel_options *options = given;
     channel->options = *options;
     link_options_set(&link->options, options);
+    explicit_bzero(channel->options.key, sizeof(channel->options.key)); /* the link has it */
     channel->options.rails &= (1u << engine->rail_count) - 1;
     int32_t status = promise_receives(channel, error);
     if (status != CRPC_OK) {

@@ -126,7 +126,7 @@ void link_remove(struct link *link)
     list_remove(&link->event_link);
     list_remove(&link->all_link);
     handles_remove(group->handles, link->handle);
-    explicit_bzero(link->options.key, sizeof(link->options.key));
+    link_prove_forget_key(link);
 }
 
 /* ---- Connected, and over --------------------------------------------------------------------- */
@@ -153,6 +153,7 @@ void link_fail(struct link *link, const crpc_error *error)
     clear_timer(link);
     if (connecting) {
         end_identifier(link);
+        link_prove_forget_key(link);
         link->state = CRPC_STATE_DISCONNECTED;
         log_write(group->log, CRPC_LOG_INFO, "%s not connected: %s", group->service->name,
                   error->message);
@@ -269,6 +270,7 @@ static void close_link(struct link *link, uint32_t reason)
         cm_reject(link->identifier, &reject, sizeof(reject));
     }
     link_forget_listener(link);
+    link_prove_forget_key(link); /* its memory may stay until a later poll */
     handles_remove(group->handles, link->handle);
     clear_timer(link);
     end_identifier(link);

@@ -91,10 +91,16 @@ int32_t link_prove_prepare(struct link *link, crpc_error *error)
     return status;
 }
 
+void link_prove_forget_key(struct link *link)
+{
+    explicit_bzero(link->options.key, sizeof(link->options.key));
+}
+
 void link_prove_end(struct link *link)
 {
     struct link_proof *proof = link->proof;
     struct nic *nic = link->group->nic;
+    link_prove_forget_key(link);
     if (!proof) {
         return;
     }
@@ -309,6 +315,7 @@ static void take_body(struct link *link, const struct link_word *word)
         return;
     }
     link->proof->done = true;
+    link_prove_forget_key(link);
     link_open(link);
 }
 

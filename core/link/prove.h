@@ -21,6 +21,9 @@ void link_prove_fill_body(const struct link *link, uint8_t body[LINK_BODY_BYTES]
 /* NULL, or what is wrong with such a body. */
 const char *link_prove_body_fault(const uint8_t body[LINK_BODY_BYTES]);
 
+/* Overwrites the key. Called as soon as it has been compared, or never will be. */
+void link_prove_forget_key(struct link *link);
+
 /* Notes this side's hello as it is sent. The peer's is in link->peer. */
 void link_prove_hello(struct link *link, const struct link_hello *hello);
 

@@ -168,6 +168,7 @@ static int32_t prepare(struct link *link, const void *given, crpc_error *error)
     }
     endpoint->options = *options;
     link_options_set(&link->options, options);
+    explicit_bzero(endpoint->options.key, sizeof(endpoint->options.key)); /* the link has it */
     status = engine->operations->domain_create(engine->nic, &endpoint->link.domain, error);
     if (status == CRPC_OK) {
         status = make_receive_side(endpoint, error);

@@ -53,6 +53,19 @@ static void a_channel_with_one_key_uses_both_rails(void **state)
     }
 }
 
+static void a_key_does_not_stay_when_it_has_been_compared(void **state)
+{
+    (void)state;
+    static const uint8_t nothing[CRPC_KEY_BYTES_MAX];
+    crpc_channel_options options = with_key(3);
+    pair_connect(&pair, &options);
+    for (uint32_t side = 0; side < 2; side++) {
+        const struct channel *channel = pair.channel[side];
+        assert_memory_equal(channel->options.key, nothing, sizeof(nothing));
+        assert_memory_equal(channel->link.options.key, nothing, sizeof(nothing));
+    }
+}
+
 static void a_channel_with_two_keys_connects_nobody(void **state)
 {
     (void)state;
@@ -67,7 +80,7 @@ static void a_peer_that_says_nothing_is_given_up(void **state)
     (void)state;
     crpc_channel_options options = with_key(3);
     pair_join(&pair, &options, &options);
-    memory_fabric_stall(pair.channel[1]->link.queue_pair, UINT64_MAX);
+    memory_fabric_stall(pair.channel[1]->link.queue_pair, 1000000);
     pair_poll(&pair, 0);
     pair.clock_ns += 2 * options.connect_timeout_ns;
     pair_poll(&pair, 0);
@@ -138,6 +151,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(a_channel_with_one_key_uses_both_rails),
+        TEST(a_key_does_not_stay_when_it_has_been_compared),
         TEST(a_channel_with_two_keys_connects_nobody),
         TEST(a_peer_that_says_nothing_is_given_up),
         TEST(nothing_but_the_words_can_be_reached),

@@ -427,6 +427,28 @@ static void a_wrong_proof_is_wrong_though_this_sides_never_arrives(void **state)
     expect_status(link, CRPC_E_KEY);
 }
 
+static void expect_no_key(int side)
+{
+    static const uint8_t nothing[CRPC_KEY_BYTES_MAX];
+    const struct rpc_endpoint *endpoint = sides[side].endpoint;
+    assert_memory_equal(endpoint->options.key, nothing, sizeof(nothing));
+    assert_memory_equal(endpoint->link.options.key, nothing, sizeof(nothing));
+}
+
+static void a_key_does_not_stay_when_it_has_been_compared(void **state)
+{
+    (void)state;
+    for (uint8_t i = 0; i < 2; i++) {
+        crpc_endpoint_options left = with_key(32, 3), right = with_key(32, 3 + i);
+        int32_t status[2];
+        meet(&left, &right, status);
+        assert_int_equal(status[0], i == 0 ? CRPC_OK : CRPC_E_KEY);
+        expect_no_key(0);
+        expect_no_key(1);
+        part();
+    }
+}
+
 static void words_have_receives_of_their_own(void **state)
 {
     (void)state;
@@ -498,6 +520,7 @@ int main(void)
         TEST(a_side_that_cannot_register_its_memory_says_so),
         TEST(a_peer_without_the_key_cannot_write_any_more),
         TEST(a_wrong_proof_is_wrong_though_this_sides_never_arrives),
+        TEST(a_key_does_not_stay_when_it_has_been_compared),
         TEST(words_have_receives_of_their_own),
         TEST(closing_while_keys_are_compared_leaves_nothing),
     };
