@@ -516,7 +516,8 @@ typedef struct crpc_endpoint_options {
     uint8_t token[16];    /* connect, blob: the peer's crpc_endpoint_info shows it */
     /* How large a ring the peer may ask for: 4096 to 2^30; 0 = 1 MiB. One that is as large as this
      * side's own is always allowed. This side maps and pins as much memory for sending. With a
-     * larger ring, accept, connect and join fail with CRPC_E_NO_RESOURCE. */
+     * larger ring, accept and join return CRPC_E_NO_RESOURCE, or it is the status of CONNECTED: on
+     * the side that connects, and with a key. */
     uint32_t peer_ring_bytes_max;
     uint32_t key_bytes; /* length of `key`: 0 = none, or 16 to 64 */
     /* A secret that both sides have. Each proves to the other that it knows the key before anything
@@ -575,8 +576,9 @@ CRPC_API int32_t crpc_endpoint_blob(crpc_context *context, const crpc_endpoint_o
 /* Connects an endpoint of crpc_endpoint_blob with the peer's blob. Both sides must join. If one
  * side sends before the other has joined, the transport only resends retry_count times; a probe
  * (keepalive_ns) counts as sending. If that may be too short, the applications must first tell each
- * other that they have joined. May block while the system looks up the peer's address on the
- * network (ARP).
+ * other that they have joined. A side with a key sends as soon as it joins: both must join within
+ * that time, or the first ends with CRPC_E_UNREACHABLE. May block while the system looks up the
+ * peer's address on the network (ARP).
  * Returns CRPC_OK, and one CRPC_COMPLETION_CONNECTED follows; CRPC_E_INVALID (also: the endpoint's
  * own blob), CRPC_E_KEY (only one side has a key), CRPC_E_VERSION, CRPC_E_PROTOCOL (not a blob, or
  * damaged), CRPC_E_UNREACHABLE, CRPC_E_STATE (not an endpoint of crpc_endpoint_blob, or already

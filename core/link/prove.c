@@ -351,9 +351,24 @@ static void take_word(struct link *link, uint32_t number)
     }
 }
 
-void link_prove_take(struct link *link, const struct nic_completion *completion)
+static void lost_by_device(struct link *link, const struct nic_completion *completion)
 {
     crpc_error error = {0};
+    if (completion->status == NIC_ERROR_RETRY && link->proof->heard == 0) {
+        error_set(&error, CRPC_E_UNREACHABLE, 0,
+                  "the peer's device does not answer; has its side joined or accepted?");
+    } else {
+        error_set(&error, CRPC_E_DISCONNECTED, 0,
+                  "connection lost while the keys were compared (vendor syndrome 0x%x)",
+                  completion->vendor_syndrome);
+    }
+    error.vendor_syndrome = completion->vendor_syndrome;
+    link_prove_lost(link, &error);
+    link_fail(link, &error);
+}
+
+void link_prove_take(struct link *link, const struct nic_completion *completion)
+{
     assert(link->state == CRPC_STATE_CONNECTING && link_proving(link));
     switch (completion->kind) {
     case NIC_COMPLETION_RECEIVE:
@@ -366,12 +381,7 @@ void link_prove_take(struct link *link, const struct nic_completion *completion)
         end_if_wrong(link);
         break;
     default:
-        error_set(&error, CRPC_E_DISCONNECTED, 0,
-                  "connection lost while the keys were compared (vendor syndrome 0x%x)",
-                  completion->vendor_syndrome);
-        error.vendor_syndrome = completion->vendor_syndrome;
-        link_prove_lost(link, &error);
-        link_fail(link, &error);
+        lost_by_device(link, completion);
     }
 }
 

@@ -338,6 +338,20 @@ static void a_peer_that_says_nothing_is_given_up(void **state)
     expect_status(link, CRPC_E_TIMEOUT);
 }
 
+/* Its first word waits for the peer's queue pair no longer than the transport resends. */
+static void a_peer_that_has_not_joined_is_asked_after(void **state)
+{
+    (void)state;
+    crpc_endpoint_options options = with_key(32, 3);
+    crpc_error error = {0};
+    memory_fabric_options(pair.fabric)->retry_steps = 2;
+    make(0, &options);
+    make(1, &options);
+    assert_int_equal(join(0, &error), CRPC_OK);
+    expect_status(&sides[0].endpoint->link, CRPC_E_UNREACHABLE);
+    assert_non_null(strstr(sides[0].endpoint->link.error.message, "joined"));
+}
+
 static void words_out_of_order_end_the_connection(void **state)
 {
     (void)state;
@@ -513,6 +527,7 @@ int main(void)
         TEST(what_another_connection_said_proves_nothing),
         TEST(its_own_proof_proves_nothing),
         TEST(a_peer_that_says_nothing_is_given_up),
+        TEST(a_peer_that_has_not_joined_is_asked_after),
         TEST(words_out_of_order_end_the_connection),
         TEST(reserved_bytes_of_a_word_end_the_connection),
         TEST(nothing_but_the_words_can_be_reached),
