@@ -533,11 +533,11 @@ typedef struct crpc_endpoint_options {
  * looked up in the background. `options` may be NULL. The new handle belongs to the caller until
  * crpc_endpoint_close, also if the connection fails.
  * Returns CRPC_OK and sets *endpoint; CRPC_E_INVALID, CRPC_E_NO_RESOURCE, CRPC_E_MEMLOCK,
- * CRPC_E_NO_MEMORY, CRPC_E_UNSUPPORTED (no rdma_cm), CRPC_E_SYSTEM. After CRPC_OK, one
- * CRPC_COMPLETION_CONNECTED follows. Its status is CRPC_OK, one of the errors above,
- * CRPC_E_TIMEOUT, CRPC_E_REFUSED, CRPC_E_KEY, CRPC_E_UNREACHABLE, CRPC_E_VERSION,
- * CRPC_E_PROTOCOL, CRPC_E_DISCONNECTED (the peer gave up) or CRPC_E_NO_DEVICE (the route leads through another
- * device); crpc_endpoint_get_error gives the details. */
+ * CRPC_E_NO_MEMORY, CRPC_E_UNSUPPORTED (no rdma_cm, or a key and no libcrypto of OpenSSL),
+ * CRPC_E_SYSTEM. After CRPC_OK, one CRPC_COMPLETION_CONNECTED follows. Its status is CRPC_OK, one of
+ * the errors above, CRPC_E_TIMEOUT, CRPC_E_REFUSED, CRPC_E_KEY, CRPC_E_UNREACHABLE, CRPC_E_VERSION,
+ * CRPC_E_PROTOCOL, CRPC_E_DISCONNECTED (the peer gave up) or CRPC_E_NO_DEVICE (the route leads
+ * through another device); crpc_endpoint_get_error gives the details. */
 CRPC_API int32_t crpc_endpoint_connect(crpc_context *context, const char *address,
                                        const crpc_endpoint_options *options,
                                        crpc_endpoint *endpoint, crpc_error *error);

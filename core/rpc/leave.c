@@ -15,6 +15,7 @@ void endpoint_leave(struct rpc_endpoint *endpoint)
     }
     endpoint->leave = LEAVE_WANTED;
     endpoint->link.state = CRPC_STATE_CLOSING;
+    link_start_keepalive(&endpoint->link); /* for the peer's FIN, and that it parts */
     if (!endpoint->reservation.open) {
         endpoint->call_bar = CRPC_E_CLOSING;
     }

@@ -254,6 +254,33 @@ static void an_idle_dead_peer_is_noticed(void **state)
     pair_round_trip(&pair, 0);
 }
 
+/* It has said that it leaves, and waits for a reply: this side is to end, too, and waits for that. */
+static void a_peer_that_dies_while_it_leaves_is_noticed_soon(void **state)
+{
+    (void)state;
+    crpc_endpoint_options options = pair_options();
+    options.keepalive_ns = 1000000;
+    uint32_t number = pair_connect(&pair, &options, &options);
+    assert_int_equal(pair_call(&pair, 1, number, 5, 10, 1, 10), CRPC_OK);
+    assert_int_equal(link_disconnect(&pair.endpoint[1][number]->link, CRPC_FOREVER), CRPC_OK);
+    pair_poll(&pair, 1);
+    pair_poll(&pair, 0); /* the request, and the peer's FIN */
+    assert_int_equal(pair.endpoint[0][number]->link.state, CRPC_STATE_CLOSING);
+    memory_fabric_cut(pair.endpoint[1][number]->link.queue_pair);
+    for (uint32_t i = 0; i < 200; i++) {
+        pair.clock_ns += 100000;
+        rpc_progress(pair.engine[0]);
+        pair_poll(&pair, 0);
+        if (pair_find(&pair, 0, CRPC_COMPLETION_DISCONNECTED)) {
+            assert_in_range(i, 9, 60); /* one interval, and the transport's retries */
+            link_close(&pair.endpoint[0][number]->link);
+            link_close(&pair.endpoint[1][number]->link);
+            return;
+        }
+    }
+    fail_msg("the end was not noticed");
+}
+
 static void a_leave_with_a_time_limit_ends(void **state)
 {
     (void)state;
@@ -482,6 +509,7 @@ int main(void)
         ONE(padding_and_old_bytes_are_not_sent),
         ONE(a_silent_dead_peer_is_noticed_by_the_keepalive),
         ONE(an_idle_dead_peer_is_noticed),
+        ONE(a_peer_that_dies_while_it_leaves_is_noticed_soon),
         ONE(a_leave_with_a_time_limit_ends),
         ONE(a_leave_of_an_idle_connection_is_quick_and_symmetric),
         ONE(what_the_peer_sent_before_it_died_is_delivered),
