@@ -521,7 +521,7 @@ typedef struct crpc_endpoint_options {
     uint32_t peer_ring_bytes_max;
     uint32_t key_bytes; /* length of `key`: 0 = none, or 16 to 64 */
     /* A secret that both sides have. Each proves to the other that it knows the key before anything
-     * else is sent, and before either can reach the other's memory. The key itself is never sent.
+     * else is sent, and before either has a right to the other's memory. The key itself is never sent.
      * The library overwrites its copies when the connection is made, has failed or is closed.
      * A connection fails with CRPC_E_KEY if the keys differ, or if one side has none. An accepting
      * application can choose the key by the peer's token. docs/wire.md, "Keys". */
