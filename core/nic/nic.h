@@ -20,6 +20,7 @@
  *  - one SRQ that all queue pairs of a nic share;
  *  - a peer can write nothing more over a queue pair in the error state;
  *  - a peer reaches no memory of other protection domains than that of its connection's queue pair.
+ * They use windows where a device has them: nic->windows.
  * A device that lacks one of these, such as EFA with its SRD queue pairs (no order), needs a
  * protocol of its own.
  */
@@ -69,6 +70,16 @@ struct nic_keys {
     uint32_t local_key;
     uint32_t remote_key;
     void *driver; /* the driver's own handle; NULL = not registered */
+};
+
+/* Windows may be bound to this memory. For memory_register, together with CRPC_ACCESS_*. */
+#define NIC_ACCESS_WINDOWS 0x80000000u
+
+/* A memory window of type 2B: the right of one peer, at the other end of one queue pair, to write to
+ * a part of registered memory. Binding and invalidating are WQEs of that queue pair. */
+struct nic_window {
+    uint32_t remote_key; /* of the last bind that was posted; each bind has another */
+    void *driver;        /* the driver's own handle; NULL = no window */
 };
 
 /* ---- Queue pairs ----------------------------------------------------------------------------- */
@@ -205,6 +216,12 @@ struct nic_operations {
                                       uint64_t offset, size_t bytes, uint64_t address,
                                       uint32_t access, struct nic_keys *memory, crpc_error *error);
     void (*memory_deregister)(struct nic *nic, struct nic_keys *memory);
+    /* Creates a window that is not bound. The nic has windows. */
+    int32_t (*window_create)(struct nic *nic, struct nic_window *window, crpc_error *error);
+    /* Ends the right, if there is one. Nothing of a peer that is still under way to the window lands
+     * afterwards. A window that is bound is destroyed before its queue pair, whose number may be used
+     * again, and before its memory is deregistered. */
+    void (*window_destroy)(struct nic *nic, struct nic_window *window);
     int32_t (*queue_pair_create)(struct nic *nic, struct nic_domain *domain, void *owner,
                                  struct nic_queue_pair **queue_pair, crpc_error *error);
     /* Discards everything that was posted. No completion of it is polled afterwards, even if the
@@ -230,6 +247,19 @@ struct nic_operations {
                        uint32_t flags);
     void (*post_read)(struct nic_queue_pair *queue_pair, const struct nic_transfer *transfer,
                       uint32_t flags);
+    /* Lets the peer of this queue pair, and nobody else, write to [address, address + bytes) with
+     * window->remote_key, which this sets. `memory` contains the bytes, of which there is at least
+     * one, and was registered with CRPC_ACCESS_LOCAL_WRITE and NIC_ACCESS_WINDOWS. The window is not
+     * bound. What is posted later on this queue pair arrives when the right is there; for another
+     * queue pair, wait for the completion. */
+    void (*post_bind)(struct nic_queue_pair *queue_pair, struct nic_window *window,
+                      const struct nic_keys *memory, uint64_t address, uint32_t bytes,
+                      uint32_t flags);
+    /* Ends the right of a window that was bound on this queue pair. The right has ended when the
+     * completion of this WQE, or of a later one, is polled as NIC_COMPLETION_SEND. The window can then
+     * be bound again, on any queue pair. */
+    void (*post_invalidate)(struct nic_queue_pair *queue_pair, struct nic_window *window,
+                            uint32_t flags);
     void (*ring_doorbell)(struct nic_queue_pair *queue_pair);
     /* Takes up to `capacity` completions, and returns how many. Decrements nic->receives_posted for
      * each receive. */
@@ -248,6 +278,7 @@ struct nic_operations {
 struct nic {
     const struct nic_operations *operations;
     bool rdma_cm; /* core/cm can connect its queue pairs; it begins with struct device_nic */
+    bool windows; /* it has memory windows of type 2B */
     char device[64];
     uint32_t port;
     uint32_t gid_index;
@@ -295,6 +326,12 @@ static inline uint32_t nic_receive_low_mark(const struct nic *nic)
 }
 
 /* ---- For drivers: common parts of posting ---------------------------------------------------- */
+
+/* Returns the key of a window's next bind: only its lowest byte is another. */
+static inline uint32_t nic_window_next_key(uint32_t key)
+{
+    return (key & ~0xffu) | ((key + 1) & 0xffu);
+}
 
 /* Returns false if the queue pair has failed. The post is then discarded. */
 static inline bool nic_post_begin(const struct nic_queue_pair *queue_pair,

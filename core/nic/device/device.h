@@ -150,6 +150,10 @@ int32_t device_memory_register_dmabuf(struct nic *base, struct nic_domain *domai
                                       uint32_t access, struct nic_keys *memory, crpc_error *error);
 void device_memory_deregister(struct nic *nic, struct nic_keys *memory);
 
+/* window.c */
+int32_t device_window_create(struct nic *base, struct nic_window *window, crpc_error *error);
+void device_window_destroy(struct nic *base, struct nic_window *window);
+
 /* connect.c */
 void device_queue_pair_address(const struct nic_queue_pair *base, struct nic_address *address);
 int32_t device_queue_pair_connect(struct nic_queue_pair *base, const struct nic_address *peer,

@@ -14,6 +14,7 @@ static int access_flags(uint32_t access)
     flags |= access & CRPC_ACCESS_REMOTE_WRITE ? IBV_ACCESS_REMOTE_WRITE : 0;
     flags |= access & CRPC_ACCESS_REMOTE_READ ? IBV_ACCESS_REMOTE_READ : 0;
     flags |= access & CRPC_ACCESS_REMOTE_ATOMIC ? IBV_ACCESS_REMOTE_ATOMIC : 0;
+    flags |= access & NIC_ACCESS_WINDOWS ? IBV_ACCESS_MW_BIND : 0;
     return flags;
 }
 

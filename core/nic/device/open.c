@@ -40,6 +40,7 @@ static void describe(struct device_nic *nic, const struct device_port *port)
     struct nic *base = &nic->base;
     nic->context = port->context;
     base->rdma_cm = true;
+    base->windows = (port->device.device_cap_flags & IBV_DEVICE_MEM_WINDOW_TYPE_2B) != 0;
     snprintf(base->device, sizeof(base->device), "%s", ibv_get_device_name(port->context->device));
     base->port = port->number;
     base->gid_index = port->gid_index;

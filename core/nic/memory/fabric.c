@@ -18,6 +18,8 @@ const struct nic_operations nic_memory_operations = {
     .memory_register = memory_register,
     .memory_register_dmabuf = memory_register_dmabuf,
     .memory_deregister = memory_deregister,
+    .window_create = memory_window_create,
+    .window_destroy = memory_window_destroy,
     .queue_pair_create = memory_queue_pair_create,
     .queue_pair_destroy = memory_queue_pair_destroy,
     .queue_pair_address = memory_queue_pair_address,
@@ -26,6 +28,8 @@ const struct nic_operations nic_memory_operations = {
     .post_write_immediate = memory_post_write_immediate,
     .post_write = memory_post_write,
     .post_read = memory_post_read,
+    .post_bind = memory_post_bind,
+    .post_invalidate = memory_post_invalidate,
     .ring_doorbell = memory_ring_doorbell,
     .poll = memory_poll,
     .refill = memory_refill,
@@ -164,6 +168,7 @@ bool memory_planned_failure(struct memory_fabric *fabric, enum memory_failure ki
         [MEMORY_FAIL_CONNECT] = "queue_pair_connect",
         [MEMORY_FAIL_ARM] = "arm",
         [MEMORY_FAIL_DOMAIN] = "domain_create",
+        [MEMORY_FAIL_WINDOW] = "window",
     };
     struct memory_planned_failure *planned = &fabric->failures[kind];
 

@@ -54,6 +54,11 @@ struct memory_region {
     uint32_t local_key;
     uint32_t remote_key;
     uint32_t slot;
+    /* A window: address and bytes are those of the last bind. */
+    bool window;
+    bool bound;
+    uint32_t bound_number; /* of the queue pair */
+    uint32_t memory_key;   /* local key of the memory that it is bound to */
 };
 
 /* A WRITE with immediate that has taken its receive. Its completion is still under way. */
@@ -88,6 +93,8 @@ enum memory_opcode {
     MEMORY_WRITE,
     MEMORY_WRITE_IMMEDIATE,
     MEMORY_READ,
+    MEMORY_BIND, /* local_* of its transfer: the memory; remote_key: new; immediate: the key before */
+    MEMORY_INVALIDATE, /* remote_key */
 };
 
 struct memory_wqe {
@@ -276,6 +283,10 @@ static inline bool memory_region_allows(const struct memory_region *region, uint
            (region->access & access) == access;
 }
 
+/* region.c */
+bool memory_window_allows(const struct memory_queue_pair *target,
+                          const struct memory_region *window);
+
 /* Returns true if the device may access this memory with this key for a WQE, or for a packet of the
  * peer, of this queue pair. Accessing 0 bytes is always allowed. */
 static inline bool memory_allows_local(const struct memory_queue_pair *queue_pair,
@@ -284,7 +295,8 @@ static inline bool memory_allows_local(const struct memory_queue_pair *queue_pai
 {
     const struct memory_region *region = memory_region_find(queue_pair->nic, local_key);
 
-    return (region && region->local_key == local_key && region->domain == queue_pair->domain &&
+    return (region && !region->window && region->local_key == local_key &&
+            region->domain == queue_pair->domain &&
             memory_region_allows(region, address, bytes, access)) ||
            bytes == 0;
 }
@@ -296,8 +308,14 @@ static inline bool memory_allows_remote(const struct memory_queue_pair *queue_pa
     const struct memory_region *region = memory_region_find(queue_pair->nic, remote_key);
 
     return (region && region->remote_key == remote_key && region->domain == queue_pair->domain &&
-            memory_region_allows(region, address, bytes, access)) ||
+            memory_region_allows(region, address, bytes, access) &&
+            (!region->window || memory_window_allows(queue_pair, region))) ||
            bytes == 0;
+}
+
+static inline bool memory_local(const struct memory_wqe *wqe)
+{
+    return wqe->opcode == MEMORY_BIND || wqe->opcode == MEMORY_INVALIDATE;
 }
 
 /* Checks in every build that callers keep the rules of nic.h. This NIC exists to find bugs. */
@@ -346,6 +364,12 @@ int32_t memory_register_dmabuf(struct nic *nic, struct nic_domain *domain, int f
                                struct nic_keys *memory, crpc_error *error);
 void memory_deregister(struct nic *nic, struct nic_keys *memory);
 void memory_region_free(struct memory_nic *nic, struct memory_region *region);
+int32_t memory_window_create(struct nic *nic, struct nic_window *window, crpc_error *error);
+void memory_window_destroy(struct nic *nic, struct nic_window *window);
+/* Executes a bind or an invalidate. Returns false if the device refuses it. */
+bool memory_window_execute(struct memory_queue_pair *queue_pair, const struct memory_wqe *wqe);
+/* Returns how many windows are bound to a queue pair. */
+uint32_t memory_windows_bound(const struct memory_queue_pair *queue_pair);
 
 /* queue_pair.c. */
 int32_t memory_queue_pair_create(struct nic *nic, struct nic_domain *domain, void *owner,
@@ -362,6 +386,11 @@ void memory_post_write(struct nic_queue_pair *queue_pair, const struct nic_trans
                        uint32_t flags);
 void memory_post_read(struct nic_queue_pair *queue_pair, const struct nic_transfer *transfer,
                       uint32_t flags);
+void memory_post_bind(struct nic_queue_pair *queue_pair, struct nic_window *window,
+                      const struct nic_keys *memory, uint64_t address, uint32_t bytes,
+                      uint32_t flags);
+void memory_post_invalidate(struct nic_queue_pair *queue_pair, struct nic_window *window,
+                            uint32_t flags);
 void memory_ring_doorbell(struct nic_queue_pair *queue_pair);
 /* Updates `severed` and `open`. */
 void memory_queue_pair_update(struct memory_queue_pair *queue_pair);
@@ -411,6 +440,8 @@ void memory_acknowledged(struct memory_queue_pair *queue_pair);
 void memory_payload_free(struct memory_wqe *wqe);
 /* Immediate mode: executes and completes everything that can. Returns true if anything moved. */
 bool memory_transfer_now(struct memory_queue_pair *queue_pair);
+/* Executes the next WQE, which needs no peer. */
+void memory_execute_local(struct memory_queue_pair *queue_pair, const struct memory_wqe *wqe);
 /* Must be called after everything that can give work to a queue pair or end its work. Immediate
  * mode does the work now. Scheduled mode puts the queue pair on the active list or takes it off. */
 void memory_settle(struct memory_queue_pair *queue_pair);

@@ -73,6 +73,7 @@ struct memory_fabric_options {
     uint32_t inline_bytes_max;  /* [open] posting copies payload up to this length */
     uint32_t receive_depth_max; /* [open] 32768: limit of receive_depth */
     uint32_t send_completion_depth_max; /* [open] 4194304: limit of send_completion_depth */
+    bool no_windows;                    /* [open] false: the devices have windows */
     uint32_t queue_pairs_max;           /* 32768, which is also the limit */
     uint32_t first_number;              /* 17: first queue pair number; up to 24 bits */
     uint64_t system_image_guid[MEMORY_DEVICES_NAMED]; /* [open] of memory<n>: all different */
@@ -128,7 +129,7 @@ struct memory_fabric_counters {
     uint64_t plain_writes; /* likewise without immediate */
     uint64_t reads;        /* READs that were sampled completely */
     uint64_t queue_pairs;  /* alive now */
-    uint64_t regions;      /* alive now */
+    uint64_t regions;      /* alive now, and windows */
     uint64_t domains;      /* alive now, without the nics' own */
     uint64_t nics;         /* open now */
 };
@@ -171,6 +172,7 @@ enum memory_failure {
     MEMORY_FAIL_CONNECT, /* queue_pair_connect */
     MEMORY_FAIL_ARM,     /* returns EIO whatever the status */
     MEMORY_FAIL_DOMAIN,  /* domain_create */
+    MEMORY_FAIL_WINDOW,  /* window_create */
     MEMORY_FAIL_KINDS,
 };
 

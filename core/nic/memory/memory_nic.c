@@ -126,6 +126,7 @@ static void shared_fill(struct nic *nic, const struct memory_fabric *fabric, uin
     nic->gid_index = options->gid_index_given ? options->gid_index : 0;
     device_gid(device, nic->gid);
     nic->link = CRPC_LINK_ETHERNET;
+    nic->windows = !fabric->options.no_windows;
     nic->mtu_bytes = DEVICE_MTU_BYTES;
     nic->inline_bytes_max = fabric->options.inline_bytes_max;
     nic->message_bytes_max =
@@ -210,9 +211,6 @@ void memory_nic_free(struct memory_nic *nic)
 {
     struct memory_nic **link = &nic->fabric->nics;
 
-    while (nic->queue_pairs) {
-        memory_queue_pair_destroy(&nic->queue_pairs->base);
-    }
     for (uint32_t i = 0; i < nic->region_slots; i++) {
         if (nic->regions[i]) {
             memory_region_free(nic, nic->regions[i]);
@@ -220,6 +218,9 @@ void memory_nic_free(struct memory_nic *nic)
     }
     while (nic->domains) {
         memory_domain_free(nic, nic->domains);
+    }
+    while (nic->queue_pairs) {
+        memory_queue_pair_destroy(&nic->queue_pairs->base);
     }
     while (*link != nic) {
         link = &(*link)->next;

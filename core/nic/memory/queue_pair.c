@@ -72,6 +72,9 @@ void memory_queue_pair_destroy(struct nic_queue_pair *base)
     struct memory_queue_pair **link = &queue_pair->nic->queue_pairs;
     struct memory_fabric *fabric = queue_pair->fabric;
 
+    memory_require(memory_windows_bound(queue_pair) == 0,
+                   "queue pair %u is destroyed, and %u windows are bound to it", base->number,
+                   memory_windows_bound(queue_pair));
     memory_completions_forget(queue_pair);
     memory_active_remove(queue_pair);
     for (uint32_t i = 0; i <= queue_pair->wqe_mask; i++) {
@@ -215,6 +218,31 @@ void memory_post_read(struct nic_queue_pair *base, const struct nic_transfer *tr
                       uint32_t flags)
 {
     post(base, MEMORY_READ, transfer, flags);
+}
+
+void memory_post_bind(struct nic_queue_pair *base, struct nic_window *window,
+                      const struct nic_keys *memory, uint64_t address, uint32_t bytes,
+                      uint32_t flags)
+{
+    const uint32_t key = window->remote_key;
+    const struct nic_transfer transfer = {.local_address = address,
+                                          .bytes = bytes,
+                                          .local_key = memory->local_key,
+                                          .remote_key = nic_window_next_key(key),
+                                          .immediate = key};
+
+    memory_require(window->driver && bytes > 0, "%u bytes for window 0x%x", bytes, key);
+    if (post(base, MEMORY_BIND, &transfer, flags)) {
+        window->remote_key = transfer.remote_key;
+    }
+}
+
+void memory_post_invalidate(struct nic_queue_pair *base, struct nic_window *window, uint32_t flags)
+{
+    const struct nic_transfer transfer = {.remote_key = window->remote_key};
+
+    memory_require(window->driver, "no window is to be invalidated");
+    post(base, MEMORY_INVALIDATE, &transfer, flags);
 }
 
 void memory_ring_doorbell(struct nic_queue_pair *base)

@@ -33,33 +33,18 @@ static uint32_t slot_take(struct memory_nic *nic)
     return slot;
 }
 
-static int32_t region_create(struct nic *base, struct nic_domain *domain, uint64_t address,
-                             size_t bytes, uint32_t access, struct nic_keys *memory,
-                             crpc_error *error)
+static int32_t region_add(struct nic *base, struct nic_domain *domain, uint64_t address,
+                          size_t bytes, uint32_t access, struct nic_keys *memory, crpc_error *error)
 {
-    const uint32_t needs_local_write = CRPC_ACCESS_REMOTE_WRITE | CRPC_ACCESS_REMOTE_ATOMIC;
     struct memory_nic *nic = memory_nic(base);
+    const uint32_t slot = slot_take(nic);
     struct memory_region *region;
-    uint32_t slot, salt;
-    int32_t status;
+    uint32_t salt;
 
-    if (memory_planned_failure(nic->fabric, MEMORY_FAIL_REGISTER, &status, error)) {
-        return status;
-    }
-    if (bytes == 0 || address + bytes < address) {
-        return error_set(error, CRPC_E_INVALID, EINVAL, "cannot register %zu bytes at 0x%" PRIx64,
-                         bytes, address);
-    }
-    if ((access & needs_local_write) && !(access & CRPC_ACCESS_LOCAL_WRITE)) {
-        return error_set(error, CRPC_E_INVALID, EINVAL,
-                         "access 0x%x lets the peer write where this side may not", access);
-    }
-    slot = slot_take(nic);
     if (slot == REGION_SLOTS) {
         return error_set(error, CRPC_E_NO_RESOURCE, ENOMEM, "%s has no more than %u registrations",
                          nic->base.device, REGION_SLOTS);
     }
-
     region = memory_allocate(1, sizeof(*region));
     salt = (uint16_t)(++nic->fabric->next_key_salt * SALT_STEP);
     region->domain = memory_domain_use(base, domain);
@@ -77,6 +62,28 @@ static int32_t region_create(struct nic *base, struct nic_domain *domain, uint64
         .driver = region,
     };
     return CRPC_OK;
+}
+
+static int32_t region_create(struct nic *base, struct nic_domain *domain, uint64_t address,
+                             size_t bytes, uint32_t access, struct nic_keys *memory,
+                             crpc_error *error)
+{
+    const uint32_t needs_local_write = CRPC_ACCESS_REMOTE_WRITE | CRPC_ACCESS_REMOTE_ATOMIC;
+    struct memory_nic *nic = memory_nic(base);
+    int32_t status;
+
+    if (memory_planned_failure(nic->fabric, MEMORY_FAIL_REGISTER, &status, error)) {
+        return status;
+    }
+    if (bytes == 0 || address + bytes < address) {
+        return error_set(error, CRPC_E_INVALID, EINVAL, "cannot register %zu bytes at 0x%" PRIx64,
+                         bytes, address);
+    }
+    if ((access & needs_local_write) && !(access & CRPC_ACCESS_LOCAL_WRITE)) {
+        return error_set(error, CRPC_E_INVALID, EINVAL,
+                         "access 0x%x lets the peer write where this side may not", access);
+    }
+    return region_add(base, domain, address, bytes, access, memory, error);
 }
 
 int32_t memory_register(struct nic *base, struct nic_domain *domain, void *address, size_t bytes,
@@ -102,6 +109,98 @@ int32_t memory_register_dmabuf(struct nic *base, struct nic_domain *domain, int 
     }
     return region_create(base, domain, address, bytes, access, memory, error);
 }
+
+/* ---- Windows --------------------------------------------------------------------------------- */
+
+bool memory_window_allows(const struct memory_queue_pair *target,
+                          const struct memory_region *window)
+{
+    const struct memory_region *memory = memory_region_find(target->nic, window->memory_key);
+
+    return window->bound && window->bound_number == target->base.number && memory &&
+           memory->local_key == window->memory_key;
+}
+
+int32_t memory_window_create(struct nic *base, struct nic_window *window, crpc_error *error)
+{
+    struct memory_nic *nic = memory_nic(base);
+    struct nic_keys keys;
+    int32_t status;
+
+    memory_require(base->windows, "%s has no windows", base->device);
+    if (memory_planned_failure(nic->fabric, MEMORY_FAIL_WINDOW, &status, error)) {
+        return status;
+    }
+    status = region_add(base, NULL, 0, 0, CRPC_ACCESS_REMOTE_WRITE, &keys, error);
+    if (status == CRPC_OK) {
+        ((struct memory_region *)keys.driver)->window = true;
+        *window = (struct nic_window){.remote_key = keys.remote_key, .driver = keys.driver};
+    }
+    return status;
+}
+
+void memory_window_destroy(struct nic *base, struct nic_window *window)
+{
+    struct memory_nic *nic = memory_nic(base);
+
+    if (window->driver) {
+        memory_region_free(nic, window->driver);
+    }
+    *window = (struct nic_window){0};
+}
+
+static bool window_bind(const struct memory_queue_pair *queue_pair, struct memory_region *window,
+                        const struct nic_transfer *transfer)
+{
+    const struct memory_region *memory = memory_region_find(queue_pair->nic, transfer->local_key);
+
+    if (window->bound ||
+        !memory_allows_local(queue_pair, transfer->local_key, transfer->local_address,
+                             transfer->bytes, CRPC_ACCESS_LOCAL_WRITE | NIC_ACCESS_WINDOWS)) {
+        return false;
+    }
+    window->address = transfer->local_address;
+    window->bytes = transfer->bytes;
+    window->remote_key = transfer->remote_key;
+    window->memory_key = memory->local_key;
+    window->bound_number = queue_pair->base.number;
+    window->bound = true;
+    return true;
+}
+
+bool memory_window_execute(struct memory_queue_pair *queue_pair, const struct memory_wqe *wqe)
+{
+    const struct nic_transfer *transfer = &wqe->transfer;
+    const bool bind = wqe->opcode == MEMORY_BIND;
+    const uint32_t key = bind ? transfer->immediate : transfer->remote_key;
+    struct memory_region *window = memory_region_find(queue_pair->nic, key);
+
+    if (!window || !window->window || window->remote_key != key) {
+        return false;
+    }
+    if (bind) {
+        return window_bind(queue_pair, window, transfer);
+    }
+    if (!window->bound || window->bound_number != queue_pair->base.number) {
+        return false;
+    }
+    window->bound = false;
+    return true;
+}
+
+uint32_t memory_windows_bound(const struct memory_queue_pair *queue_pair)
+{
+    const struct memory_nic *nic = queue_pair->nic;
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < nic->region_slots; i++) {
+        const struct memory_region *region = nic->regions[i];
+        count += region && region->bound && region->bound_number == queue_pair->base.number;
+    }
+    return count;
+}
+
+/* ---- Ends ------------------------------------------------------------------------------------ */
 
 void memory_region_free(struct memory_nic *nic, struct memory_region *region)
 {

@@ -268,6 +268,10 @@ static bool transfer_step(struct memory_queue_pair *queue_pair)
     struct memory_wqe *wqe = memory_wqe(queue_pair, queue_pair->executed);
     struct memory_queue_pair *target;
 
+    if (memory_local(wqe)) {
+        memory_execute_local(queue_pair, wqe);
+        return true;
+    }
     if (wqe->opcode != MEMORY_READ && queue_pair->stage == STAGE_START) {
         write_fetch(queue_pair, wqe);
         return true;

@@ -206,6 +206,15 @@ static void read_now(struct memory_queue_pair *queue_pair, struct memory_queue_p
     }
 }
 
+void memory_execute_local(struct memory_queue_pair *queue_pair, const struct memory_wqe *wqe)
+{
+    if (memory_window_execute(queue_pair, wqe)) {
+        queue_pair->executed++;
+    } else {
+        memory_execute_failed(queue_pair, NIC_ERROR_LOCAL);
+    }
+}
+
 /* The WQE that was just executed. */
 static void acknowledge_now(struct memory_queue_pair *queue_pair)
 {
@@ -230,6 +239,11 @@ static bool execute_now(struct memory_queue_pair *queue_pair)
 
     if (unlikely(memory_stalled(queue_pair))) {
         return false;
+    }
+    if (memory_local(wqe)) {
+        memory_execute_local(queue_pair, wqe);
+        acknowledge_now(queue_pair);
+        return true;
     }
     if (unlikely(!target)) {
         return memory_wait_for_answer(queue_pair, LANE_TRANSFER);

@@ -50,6 +50,8 @@ struct mlx5_queue_pair {
     struct device_queue_pair device;
     struct send_queue queue;
     struct tracking tracking;
+    bool fence_wanted;       /* the WQE at fence_position must have a fence */
+    uint32_t fence_position; /* behind a bind or an invalidate */
 };
 
 static inline struct mlx5_nic *to_mlx5_nic(struct nic *nic)
@@ -83,6 +85,10 @@ void mlx5_post_write(struct nic_queue_pair *base, const struct nic_transfer *tra
                      uint32_t flags);
 void mlx5_post_read(struct nic_queue_pair *base, const struct nic_transfer *transfer,
                     uint32_t flags);
+void mlx5_post_bind(struct nic_queue_pair *base, struct nic_window *window,
+                    const struct nic_keys *memory, uint64_t address, uint32_t bytes,
+                    uint32_t flags);
+void mlx5_post_invalidate(struct nic_queue_pair *base, struct nic_window *window, uint32_t flags);
 void mlx5_ring_doorbell(struct nic_queue_pair *base);
 void mlx5_refill(struct nic *base);
 

@@ -93,9 +93,74 @@ void mlx5_post_read(struct nic_queue_pair *base, const struct nic_transfer *tran
     end(queue_pair, wqe, segment, MLX5_OPCODE_RDMA_READ, 0, flags);
 }
 
+/* ---- Windows --------------------------------------------------------------------------------- */
+
+/* The WQE behind a bind or an invalidate waits for it, as libmlx5 has it. Which WQE that is, is known
+ * when there is one, so this is done before the device hears of it: a WRITE alone costs nothing more.
+ * A NOP that fills the ring's end has no effect to wait with, so the one behind it waits, too. */
+static __attribute__((noinline)) void set_fence(struct mlx5_queue_pair *queue_pair)
+{
+    struct send_queue *queue = &queue_pair->queue;
+    uint32_t position = queue_pair->fence_position;
+    bool filler = true;
+    while (filler && position != queue->producer) {
+        struct mlx5_wqe_ctrl_seg *control = send_queue_at(queue, position);
+        filler = (be32toh(control->opmod_idx_opcode) & 0xffu) == MLX5_OPCODE_NOP;
+        control->fm_ce_se |= MLX5_WQE_CTRL_INITIATOR_SMALL_FENCE;
+        position += wqe_blocks((be32toh(control->qpn_ds) & WQE_UNITS_MAX) * WQE_UNIT_BYTES);
+    }
+    queue_pair->fence_position = position;
+    queue_pair->fence_wanted = filler;
+}
+
+static void end_local(struct mlx5_queue_pair *queue_pair, uint8_t *wqe, const void *wqe_end,
+                      uint32_t key, uint32_t flags)
+{
+    end(queue_pair, wqe, wqe_end, MLX5_OPCODE_UMR, htobe32(key), flags);
+    if (queue_pair->fence_wanted) {
+        set_fence(queue_pair);
+    }
+    queue_pair->fence_position = queue_pair->queue.producer;
+    queue_pair->fence_wanted = true;
+}
+
+void mlx5_post_bind(struct nic_queue_pair *base, struct nic_window *window,
+                    const struct nic_keys *memory, uint64_t address, uint32_t bytes, uint32_t flags)
+{
+    static const struct nic_transfer none;
+    if (!nic_post_begin(base, &none)) {
+        return;
+    }
+    struct mlx5_queue_pair *queue_pair = to_mlx5_queue_pair(base);
+    uint32_t before = window->remote_key;
+    assert(bytes > 0);
+    uint8_t *wqe = begin(queue_pair, WQE_BIND_BYTES);
+    window->remote_key = nic_window_next_key(before);
+    void *wqe_end = wqe_bind(wqe + sizeof(struct mlx5_wqe_ctrl_seg), address, bytes,
+                             memory->local_key, base->number, window->remote_key);
+    end_local(queue_pair, wqe, wqe_end, before, flags);
+}
+
+void mlx5_post_invalidate(struct nic_queue_pair *base, struct nic_window *window, uint32_t flags)
+{
+    static const struct nic_transfer none;
+    if (!nic_post_begin(base, &none)) {
+        return;
+    }
+    struct mlx5_queue_pair *queue_pair = to_mlx5_queue_pair(base);
+    uint8_t *wqe = begin(queue_pair, WQE_INVALIDATE_BYTES);
+    void *wqe_end = wqe_invalidate(wqe + sizeof(struct mlx5_wqe_ctrl_seg));
+    end_local(queue_pair, wqe, wqe_end, window->remote_key, flags);
+}
+
+/* ---- Ringing --------------------------------------------------------------------------------- */
+
 void mlx5_ring_doorbell(struct nic_queue_pair *base)
 {
     struct mlx5_queue_pair *queue_pair = to_mlx5_queue_pair(base);
+    if (unlikely(queue_pair->fence_wanted)) {
+        set_fence(queue_pair);
+    }
     send_queue_ring(&queue_pair->queue);
     base->stats.doorbells = queue_pair->queue.rings;
 }

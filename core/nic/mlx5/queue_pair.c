@@ -87,6 +87,7 @@ static int find_send_queue(struct mlx5_nic *nic, struct ibv_qp *qp,
     uint32_t wqe_blocks_max =
         wqe_blocks((uint32_t)(sizeof(struct mlx5_wqe_ctrl_seg) + sizeof(struct mlx5_wqe_raddr_seg) +
                               wqe_inline_bytes(nic->device.base.inline_bytes_max)));
+    wqe_blocks_max = (uint32_t)maximum(wqe_blocks_max, wqe_blocks(WQE_BIND_BYTES));
     if (found.sq.stride != WQE_BLOCK_BYTES || blocks == 0 || (blocks & (blocks - 1)) != 0 ||
         blocks > TRACKING_ENTRIES_MAX ||
         blocks < wqe_blocks_max * (nic->device.base.send_depth + 1)) {

@@ -5,6 +5,7 @@
  *   RDMA_WRITE, _WRITE_IMM     control, remote address, any number of data or inline
  *   RDMA_READ                  control, remote address, data
  *   ATOMIC_CS, ATOMIC_FA       control, remote address, atomic, data
+ *   UMR                        control, window: binds or invalidates a memory window
  *   NOP                        control
  *
  * Inline and data segments may be mixed, e.g. a header in the WQE and a gathered body. send_queue.h
@@ -83,6 +84,58 @@ static inline void *wqe_fetch_add(void *place, uint64_t add)
     segment->swap_add = htobe64(add);
     segment->compare = 0;
     return segment + 1;
+}
+
+#define WQE_BIND_BYTES 192u       /* with the control segment */
+#define WQE_INVALIDATE_BYTES 128u /* likewise */
+
+/* The segments behind the control segment of a UMR. In each, zeros are what is not said here. */
+static inline uint8_t *wqe_window(void *place, uint8_t flags, uint16_t octowords, uint64_t mask,
+                                  uint32_t bytes)
+{
+    struct mlx5_wqe_umr_ctrl_seg *control = place;
+    memset(place, 0, bytes - sizeof(struct mlx5_wqe_ctrl_seg));
+    control->flags =
+        MLX5_WQE_UMR_CTRL_FLAG_INLINE | MLX5_WQE_UMR_CTRL_FLAG_TRNSLATION_OFFSET | flags;
+    control->klm_octowords = htobe16(octowords);
+    control->mkey_mask =
+        htobe64(MLX5_WQE_UMR_CTRL_MKEY_MASK_FREE | MLX5_WQE_UMR_CTRL_MKEY_MASK_MKEY |
+                MLX5_WQE_UMR_CTRL_MKEY_MASK_QPN | mask);
+    return (uint8_t *)(control + 1);
+}
+
+/* Binds a window of type 2 to [address, address + bytes) of the memory with the key `memory`, for
+ * remote writes over queue pair `number`. Only the lowest byte of `key` is new. */
+static inline void *wqe_bind(void *place, uint64_t address, uint32_t bytes, uint32_t memory,
+                             uint32_t number, uint32_t key)
+{
+    struct mlx5_wqe_mkey_context_seg *context = (struct mlx5_wqe_mkey_context_seg *)wqe_window(
+        place, MLX5_WQE_UMR_CTRL_FLAG_CHECK_FREE, 4,
+        MLX5_WQE_UMR_CTRL_MKEY_MASK_LEN | MLX5_WQE_UMR_CTRL_MKEY_MASK_START_ADDR |
+            MLX5_WQE_UMR_CTRL_MKEY_MASK_ACCESS_LOCAL_WRITE |
+            MLX5_WQE_UMR_CTRL_MKEY_MASK_ACCESS_REMOTE_READ |
+            MLX5_WQE_UMR_CTRL_MKEY_MASK_ACCESS_REMOTE_WRITE |
+            MLX5_WQE_UMR_CTRL_MKEY_MASK_ACCESS_ATOMIC,
+        WQE_BIND_BYTES);
+    struct mlx5_wqe_umr_klm_seg *piece = (struct mlx5_wqe_umr_klm_seg *)(context + 1);
+    context->qpn_mkey = htobe32(number << 8 | (key & 0xffu));
+    context->access_flags = MLX5_WQE_MKEY_CONTEXT_ACCESS_FLAGS_REMOTE_WRITE;
+    context->start_addr = htobe64(address);
+    context->len = htobe64(bytes);
+    piece->byte_count = htobe32(bytes);
+    piece->mkey = htobe32(memory);
+    piece->address = htobe64(address);
+    return (uint8_t *)place + WQE_BIND_BYTES - sizeof(struct mlx5_wqe_ctrl_seg);
+}
+
+/* Frees a window that is bound to this queue pair. */
+static inline void *wqe_invalidate(void *place)
+{
+    struct mlx5_wqe_mkey_context_seg *context = (struct mlx5_wqe_mkey_context_seg *)wqe_window(
+        place, MLX5_WQE_UMR_CTRL_FLAG_CHECK_QPN, 0, 0, WQE_INVALIDATE_BYTES);
+    context->free = MLX5_WQE_MKEY_CONTEXT_FREE;
+    context->qpn_mkey = htobe32(0xffffff00u);
+    return (uint8_t *)place + WQE_INVALIDATE_BYTES - sizeof(struct mlx5_wqe_ctrl_seg);
 }
 
 /* Writes the control segment. `flags` are MLX5_WQE_CTRL_CQ_UPDATE (request a completion),

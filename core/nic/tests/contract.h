@@ -15,6 +15,16 @@ void test_plain_signaling(void **state);
 void test_refill(void **state);
 void test_arm(void **state);
 
+void test_window(void **state);
+void test_window_behind_bind(void **state);
+void test_window_invalidated(void **state);
+void test_window_destroyed(void **state);
+void test_window_other_queue_pair(void **state);
+void test_window_old_key(void **state);
+void test_window_memory(void **state);
+void test_window_before(void **state);
+void test_window_behind(void **state);
+
 void test_wrong_key(void **state);
 void test_access(void **state);
 void test_plain_access(void **state);
@@ -38,6 +48,10 @@ void test_domains_share_receives(void **state);
         PAIR_TEST(test_no_receive), PAIR_TEST(test_flush), PAIR_TEST(test_destroy_pending),        \
         PAIR_TEST(test_key_of_another_domain), PAIR_TEST(test_read_of_another_domain),             \
         PAIR_TEST(test_own_memory_of_another_domain), PAIR_TEST(test_landing_in_another_domain),   \
-        PAIR_TEST(test_domains_share_receives)
+        PAIR_TEST(test_domains_share_receives), PAIR_TEST(test_window),                            \
+        PAIR_TEST(test_window_behind_bind), PAIR_TEST(test_window_invalidated),                    \
+        PAIR_TEST(test_window_destroyed), PAIR_TEST(test_window_other_queue_pair),                 \
+        PAIR_TEST(test_window_old_key), PAIR_TEST(test_window_memory),                             \
+        PAIR_TEST(test_window_before), PAIR_TEST(test_window_behind)
 
 #endif

@@ -4,6 +4,7 @@
  * the device what was posted since the last one as a single linked list.
  */
 #include <arpa/inet.h>
+#include <assert.h>
 #include <errno.h>
 #include <string.h>
 
@@ -70,6 +71,51 @@ void verbs_post_read(struct nic_queue_pair *base, const struct nic_transfer *tra
         return;
     }
     chain_next(to_verbs_queue_pair(base), transfer, flags)->opcode = IBV_WR_RDMA_READ;
+}
+
+/* The next WQE of the chain for something that this device does by itself. The fields of transfers
+ * are 0: librxe refuses a bind with an immediate. */
+static struct ibv_send_wr *chain_local(struct nic_queue_pair *base, enum ibv_wr_opcode opcode,
+                                       uint32_t flags)
+{
+    static const struct nic_transfer none;
+    if (!nic_post_begin(base, &none)) {
+        return NULL;
+    }
+    struct ibv_send_wr *wqe = chain_next(to_verbs_queue_pair(base), &none, flags);
+    wqe->opcode = opcode;
+    wqe->imm_data = 0;
+    return wqe;
+}
+
+/* mw->rkey is the key of the bind before, as ibv_post_send demands. It stays so until the next: what
+ * is chained here is only posted with the doorbell. */
+void verbs_post_bind(struct nic_queue_pair *base, struct nic_window *window,
+                     const struct nic_keys *memory, uint64_t address, uint32_t bytes,
+                     uint32_t flags)
+{
+    struct ibv_send_wr *wqe = chain_local(base, IBV_WR_BIND_MW, flags);
+    if (!wqe) {
+        return;
+    }
+    struct ibv_mw *mw = window->driver;
+    assert(bytes > 0);
+    mw->rkey = window->remote_key;
+    window->remote_key = nic_window_next_key(window->remote_key);
+    wqe->bind_mw.mw = mw;
+    wqe->bind_mw.rkey = window->remote_key;
+    wqe->bind_mw.bind_info = (struct ibv_mw_bind_info){.mr = memory->driver,
+                                                       .addr = address,
+                                                       .length = bytes,
+                                                       .mw_access_flags = IBV_ACCESS_REMOTE_WRITE};
+}
+
+void verbs_post_invalidate(struct nic_queue_pair *base, struct nic_window *window, uint32_t flags)
+{
+    struct ibv_send_wr *wqe = chain_local(base, IBV_WR_LOCAL_INV, flags);
+    if (wqe) {
+        wqe->invalidate_rkey = window->remote_key;
+    }
 }
 
 /* The device took only part of a chain, or none. The WQEs it did not take will never complete by
