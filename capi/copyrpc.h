@@ -698,7 +698,7 @@ CRPC_API int32_t crpc_listener_close(crpc_context *context, crpc_listener listen
 /* Access rights to a region. The context's device may always read it. The remote rights are those of
  * the peers of channels: the peer of an endpoint has none. */
 #define CRPC_ACCESS_LOCAL_WRITE 0x1u
-#define CRPC_ACCESS_REMOTE_WRITE 0x2u /* needs LOCAL_WRITE */
+#define CRPC_ACCESS_REMOTE_WRITE 0x2u /* needs LOCAL_WRITE; receives of channels need it */
 #define CRPC_ACCESS_REMOTE_READ 0x4u
 #define CRPC_ACCESS_REMOTE_ATOMIC 0x8u /* needs LOCAL_WRITE */
 
@@ -800,7 +800,14 @@ CRPC_API int32_t crpc_rail_get_info(crpc_context *context, uint32_t index, crpc_
  * group of up to eight. The sender sends single buffers. Each buffer sent goes to the first free
  * buffer with its tag in the oldest incomplete message; if there is none, it waits. The devices
  * write it there directly. The library decides how to split a buffer over the rails when it posts
- * it. */
+ * it.
+ *
+ * The peer can write to a receive's buffer, exactly to its bytes, until the receive completes. It
+ * can write to no other memory of the application: not to what is sent, nor beside the buffer. This
+ * holds where the device of each rail has memory windows of type 2B, as those of mlx5 have.
+ * Elsewhere, and the log says so, the peer can write to the pages of all regions with
+ * CRPC_ACCESS_REMOTE_WRITE, and of all memory without a region that was received into or sent,
+ * until they are deregistered or removed from the cache. */
 
 #define CRPC_CHANNEL_GROUP_MAX 8
 #define CRPC_CHANNEL_SLOTS_MAX 256

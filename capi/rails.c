@@ -98,6 +98,13 @@ static int32_t open_rail(struct crpc_context *context, const struct rail_choice 
         }
         return status;
     }
+    if (!nic->windows) {
+        log_write(
+            &context->log, CRPC_LOG_WARNING,
+            "rail %u: %s has no memory windows of type 2B, so the peers of channels can write to "
+            "memory as long as it is registered",
+            context->rails.nic_count, nic->device);
+    }
     context->rails.nics[context->rails.nic_count++] = nic;
     return CRPC_OK;
 }
@@ -192,6 +199,7 @@ int32_t context_open_rails(struct crpc_context *context, const crpc_context_opti
                            uint32_t driver, crpc_error *error)
 {
     context->rails.log = &context->log;
+    context->rails.windows = true;
     int32_t status = open_rail0(context, options, driver, error);
     if (status != CRPC_OK) {
         return status;

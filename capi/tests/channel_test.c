@@ -343,13 +343,16 @@ static void both_take_leave(void **state)
     (void)state;
     receive(in, 100, 1);
     receive(in, 100, 2);
+    fixture_pump();
     send(out, 100, 1);
     assert_int_equal(crpc_channel_disconnect(fixture.left, left, CRPC_FOREVER), CRPC_OK);
     crpc_channel_op op = op_of(CRPC_CHANNEL_SEND, out, 1, 1);
     assert_int_equal(submit(&op, 1), CRPC_E_CLOSING);
     assert_int_equal(received().status, CRPC_OK);
     assert_int_equal(sent().status, CRPC_OK);
-    assert_int_equal(crpc_channel_disconnect(fixture.right, right, CRPC_FOREVER), CRPC_OK);
+    /* It may have ended already, since the left has gone. */
+    int32_t status = crpc_channel_disconnect(fixture.right, right, CRPC_FOREVER);
+    assert_true(status == CRPC_OK || status == CRPC_E_STATE);
     crpc_completion end = fixture_await(fixture.left, CRPC_COMPLETION_DISCONNECTED);
     assert_int_equal(end.status, CRPC_OK);
     assert_int_equal(end.flags, CRPC_COMPLETION_OF_CHANNEL);
@@ -428,9 +431,11 @@ static void a_sleeper_wakes_for_a_message(void **state)
     }
     for (int i = 0; i < 50; i++) {
         receive(in, 100, 1);
-        fixture_pump();
-        assert_int_equal(crpc_context_arm(fixture.right), CRPC_OK);
-        assert_int_equal(poll(&readable, 1, 0), 0);
+        /* The binds may have raised the event of a rail that is armed since the last message. */
+        do {
+            fixture_pump();
+            assert_int_equal(crpc_context_arm(fixture.right), CRPC_OK);
+        } while (poll(&readable, 1, 0) != 0);
         send(out, 100, 1);
         crpc_wait(fixture.left, 0);
         assert_int_equal(poll(&readable, 1, 1000), 1);

@@ -38,7 +38,6 @@ static int32_t create(struct link_group *group, struct link **link, crpc_error *
     memset(channel, 0, sizeof(*channel));
     channel->engine = engine;
     channel->bar = CRPC_E_STATE;
-    channel->receive.repeat_rail = NO_RAIL;
     init_links(channel);
     int32_t status = link_init(&channel->link, group, error);
     if (status != CRPC_OK) {

@@ -31,6 +31,7 @@ int32_t channel_engine_create(struct nic *const *rails, uint32_t rail_count, str
     }
     engine->rail_count = rail_count;
     engine->channels_max = channels_max;
+    engine->windows_each = WINDOWS_EACH;
     engine->look_backoff_ns = LOOK_BACKOFF_MIN_NS;
     engine->look_ns = UINT64_MAX;
     init_lists(engine);
@@ -129,6 +130,10 @@ static inline void take_completion(struct engine_rail *rail,
                 break;
             }
             queue->posted_head++;
+            if (unlikely(posted->share >= CHANNEL_RAILS_MAX)) {
+                grant_done(queue, posted);
+                continue;
+            }
             outgoing_done(channel, &channel->send.outgoing[posted->slot], posted->share);
         }
         if (unlikely(channel->control.posted != 0)) {

@@ -44,6 +44,10 @@ static void destroy(struct channel_queue *queue)
     if (table_get(&rail->queues, number) == queue) {
         table_clear(&rail->queues, number);
     }
+    if (queue->windows) {
+        queue->operations->queue_pair_fail(queue->queue_pair);
+        grants_destroy(queue); /* the number of the queue pair may be used again */
+    }
     rail->operations->queue_pair_destroy(queue->queue_pair);
     link_forget_queue_pair(&engine->links, queue->rail, number);
     free(queue->posted);
@@ -54,8 +58,9 @@ static struct channel_queue *create(struct channel *channel, uint32_t rail, crpc
 {
     struct engine_rail *engine_rail = &channel->engine->rails[rail];
     struct channel_queue *queue = calloc(1, sizeof(*queue));
-    /* Both shares of a message may be on one queue pair, if it stands in for the other rail's. */
-    uint32_t entries = 2 * channel->options.slots;
+    /* Both shares of a message may be on one queue pair, if it stands in for the other rail's; and
+     * the binds and invalidates of a message, and a clear-to-send that is repeated. */
+    uint32_t entries = 8 * channel->options.slots;
     if (queue) {
         queue->posted = calloc(entries, sizeof(*queue->posted));
     }
@@ -114,9 +119,14 @@ void queues_destroy(struct channel *channel, uint32_t rail, uint32_t from)
 static bool create_queues(struct channel *channel, uint32_t index)
 {
     crpc_error error = {0};
-    if (queues_create(channel, index, channel->queue_pairs, &error) == CRPC_OK) {
+    int32_t status = queues_create(channel, index, channel->queue_pairs, &error);
+    for (uint32_t i = 0; i < channel->queue_pairs && status == CRPC_OK; i++) {
+        status = grants_create(channel->rails[index].queues[i], &error);
+    }
+    if (status == CRPC_OK) {
         return true;
     }
+    queues_destroy(channel, index, 0);
     log_write(channel->engine->links.log, CRPC_LOG_WARNING, "rail %u: %s", index, error.message);
     return false;
 }
@@ -303,6 +313,7 @@ static void rail_is_up(struct channel *channel, uint32_t index)
     rail->state = RAIL_UP;
     rail->attempts = 0;
     channel->up |= 1u << index;
+    receives_renew_cts(channel);
     speed_forget(rail);
     if (channel->link.state == CRPC_STATE_CONNECTING) {
         rail->shown_up = true;
@@ -494,9 +505,7 @@ static void resolve(struct channel *channel, uint32_t index)
             }
         }
     }
-    if (channel->receive.repeat_rail == index) {
-        channel->receive.repeat_rail = NO_RAIL;
-    }
+    receives_forget_repeats(channel, index);
     receives_repeat_cts(channel, index);
     rail->state = RAIL_DOWN;
     rail->report_known = false;
@@ -521,6 +530,7 @@ static void finish_fence(struct channel *channel, uint32_t index)
     rail->failed_once = true;
     queues_destroy(channel, index, 0);
     channel->up &= ~(1u << index);
+    grants_lost(channel, index);
     channel->stats.rail_failures[index] += was_up; /* or it was only tried */
     speed_forget(rail);
     if (fail_without(channel, index)) {

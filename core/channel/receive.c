@@ -15,65 +15,42 @@ static struct channel_cts *cts_of(const struct channel *channel, uint32_t slot)
                                   (size_t)slot * CHANNEL_SLOT_BUFFERS_BYTES);
 }
 
-static void fill_cts(struct channel_cts *cts, const struct channel_op *op, uint32_t index,
-                     uint32_t count)
+static void fill_cts(const struct channel *channel, struct channel_cts *cts,
+                     const struct channel_incoming *incoming, uint32_t index)
 {
+    const struct channel_op *op = &incoming->ops[index];
     *cts = (struct channel_cts){.address = op->address,
                                 .bytes = op->bytes,
                                 .tag = op->tag,
                                 .index = (uint8_t)index,
-                                .count = (uint8_t)count,
+                                .count = (uint8_t)incoming->count,
+                                .rails = (uint8_t)channel->up,
                                 .number = op->number + 1};
-    if (op->region) {
-        cts->keys[0] = op->region->keys[0].remote_key;
-        cts->keys[1] = op->region->keys[1].remote_key;
-    }
-}
-
-/* True if a clear-to-send that was repeated may still be under way. No new one leaves meanwhile: the repeated
- * one must not land after a newer one for its slot, nor be read by the device while its slot's next is
- * written to the same place. It has landed when it is acknowledged, and cannot any more when the peer
- * has fenced its rail, too, which its report says (rail.c). */
-static bool cts_repeat_under_way(struct channel *channel)
-{
-    if (likely(channel->receive.repeat_rail == NO_RAIL)) {
-        return false;
-    }
-    const struct channel_queue *queue = channel->rails[channel->receive.repeat_rail].queues[0];
-    if (!(channel->up & 1u << channel->receive.repeat_rail) ||
-        (int32_t)(queue->queue_pair->completed - channel->receive.repeat_wqe) <= 0) {
-        return true;
-    }
-    channel->receive.repeat_rail = NO_RAIL;
-    return false;
-}
-
-/* The rail for clear-to-sends: that of the peer's messages, so that a rail which carries none carries
- * nothing at all. Those that are repeated follow each other over one. NULL: none at present. */
-static struct channel_queue *cts_queue(struct channel *channel)
-{
-    uint32_t rail = channel->up & 1u << channel->receive.preferred
-                        ? channel->receive.preferred
-                        : (uint32_t)__builtin_ctz(channel->up);
-    if (unlikely(cts_repeat_under_way(channel))) {
-        if (!(channel->up & 1u << channel->receive.repeat_rail)) {
-            return NULL;
+    for (uint32_t rail = 0; rail < CHANNEL_RAILS_MAX; rail++) {
+        if (incoming->told & 1u << rail) {
+            cts->rights[rail] = grant_right(channel, incoming, index, rail);
         }
-        rail = channel->receive.repeat_rail;
     }
-    return channel->rails[rail].queues[0];
 }
 
-/* False if it cannot be posted now. */
-static bool post_cts(struct channel *channel, struct channel_incoming *incoming)
+/* Where the clear-to-sends of a message go. The first goes over the rail of the peer's messages, so that
+ * one which carries none carries nothing at all, behind the binds of its own queue pair. Those that
+ * follow go the same way, so that none overtakes another; when that rail is lost, over another. */
+static struct channel_queue *cts_queue(const struct channel *channel,
+                                       const struct channel_incoming *incoming)
 {
-    struct channel_queue *queue = cts_queue(channel);
-    bool again = incoming->cts_posted;
-    if (!queue || nic_send_room(queue->queue_pair) == 0 ||
-        (!again && channel->receive.repeat_rail != NO_RAIL)) {
-        return false;
+    uint32_t rail = incoming->cts_posted ? incoming->cts_rail : channel->receive.preferred;
+    if (unlikely(!(channel->up & 1u << rail))) {
+        rail = (uint32_t)__builtin_ctz(channel->up);
     }
-    struct nic_queue_pair *queue_pair = queue->queue_pair;
+    return channel->rails[rail].queues[incoming->queue];
+}
+
+/* Writes what is known now. The device may still be reading these lines for the write before: it may
+ * have the new rights, too. */
+static void write_cts(struct channel *channel, const struct channel_incoming *incoming,
+                      struct channel_queue *queue, uint32_t flags)
+{
     struct channel_cts *cts = cts_of(channel, (uint32_t)incoming->number & channel->slot_mask);
     uint64_t offset = (uint64_t)((const uint8_t *)cts - channel->staging.base);
     struct nic_transfer transfer = {
@@ -83,35 +60,90 @@ static bool post_cts(struct channel *channel, struct channel_incoming *incoming)
         .remote_key = channel->rails[queue->rail].peer_key,
         .bytes = incoming->count * (uint32_t)sizeof(*cts),
     };
-    uint32_t flags = 0;
-    if (unlikely(again)) { /* the cts are there */
-        channel->receive.repeat_rail = queue->rail;
-        channel->receive.repeat_wqe = queue_pair->posted;
-        flags = NIC_POST_SIGNALED; /* to learn when it has landed */
-    } else {
-        for (uint32_t i = 0; i < incoming->count; i++) {
-            fill_cts(&cts[i], &incoming->ops[i], i, incoming->count);
-        }
+    for (uint32_t i = 0; i < incoming->count; i++) {
+        fill_cts(channel, &cts[i], incoming, i);
     }
-    queue->operations->post_write(queue_pair, &transfer, flags);
+    queue->operations->post_write(queue->queue_pair, &transfer, flags);
     queue_wants_doorbell(queue);
+    channel->stats.clear_to_send_wqes++;
+}
+
+/* False if it cannot be posted now.
+ *
+ * While a repeated one may be under way no new one leaves: it must not land after a newer one for its
+ * slot, nor be read by the device while its slot's next is written to the same place. It has landed when
+ * it is acknowledged, and cannot any more when the peer has fenced its rail, too, which its report says
+ * (rail.c). The same is true of any that may be under way over a lost rail. */
+static bool post_cts(struct channel *channel, struct channel_incoming *incoming)
+{
+    struct channel_queue *queue = cts_queue(channel, incoming);
+    bool again = incoming->cts_posted;
+    if (channel->receive.cts_lost != 0 ||
+        (again ? incoming->repeat_open : channel->receive.repeats_open > 0) ||
+        !grants_begin(channel, incoming) || nic_send_room(queue->queue_pair) == 0) {
+        return false;
+    }
+    uint32_t rails = grants_to_tell(channel, incoming, again ? NULL : queue);
+    if (unlikely(again)) {
+        if (rails != channel->up) {
+            return false;
+        }
+        queue_note(queue, incoming, queue->queue_pair->posted, POSTED_REPEAT);
+        incoming->repeat_open = true;
+        incoming->repeat_rail = queue->rail;
+        channel->receive.repeats_open++;
+    }
+    incoming->told = (uint8_t)rails;
     incoming->cts_posted = true;
     incoming->cts_rail = queue->rail;
-    channel->stats.clear_to_send_wqes++;
+    /* It is signaled to learn when it has landed. */
+    write_cts(channel, incoming, queue, again ? NIC_POST_SIGNALED : 0);
     return true;
 }
 
+void receive_repeat_done(struct channel *channel, struct channel_incoming *incoming)
+{
+    incoming->repeat_open = false;
+    channel->receive.repeats_open--;
+}
+
+void receives_forget_repeats(struct channel *channel, uint32_t rail)
+{
+    for (uint32_t slot = 0; slot <= channel->slot_mask; slot++) {
+        struct channel_incoming *incoming = &channel->receive.incoming[slot];
+        if (incoming->repeat_open && incoming->repeat_rail == rail) {
+            receive_repeat_done(channel, incoming);
+        }
+    }
+    channel->receive.cts_lost &= ~(1u << rail);
+}
+
+/* It follows the first one on its queue pair, and the invalidates follow it: so when those are done, it
+ * has landed, and the slot's next cannot be overtaken. */
+void receive_tell_more(struct channel *channel, struct channel_incoming *incoming)
+{
+    if (!incoming->open || !incoming->cts_posted || incoming->told == channel->up ||
+        grants_to_tell(channel, incoming, NULL) != channel->up ||
+        !(channel->up & 1u << incoming->cts_rail)) {
+        return;
+    }
+    struct channel_queue *queue = channel->rails[incoming->cts_rail].queues[incoming->queue];
+    if (nic_send_room(queue->queue_pair) > 0) {
+        incoming->told = (uint8_t)channel->up;
+        write_cts(channel, incoming, queue, 0);
+    }
+}
+
+/* The oldest first: it must not wait for the windows of later ones. */
 static void repeat_cts(struct channel *channel)
 {
-    for (uint32_t slot = 0; slot <= channel->slot_mask && channel->receive.cts_repeats > 0;
-         slot++) {
+    for (uint32_t i = 0; i <= channel->slot_mask && channel->receive.cts_repeats > 0; i++) {
+        uint32_t slot = ((uint32_t)channel->receive.number + i) & channel->slot_mask;
         struct channel_incoming *incoming = &channel->receive.incoming[slot];
         if (!incoming->cts_repeat) {
             continue;
         }
-        /* Once its message has begun, the peer has the cts. */
-        if (incoming->open && incoming->cts_posted && incoming->mask == 0 &&
-            !post_cts(channel, incoming)) {
+        if (incoming->open && incoming->cts_posted && !post_cts(channel, incoming)) {
             return;
         }
         incoming->cts_repeat = false;
@@ -124,13 +156,33 @@ void receives_post_cts(struct channel *channel)
     if (channel->up == 0) {
         return;
     }
+    if (unlikely(channel->receive.withdraws_later > 0)) {
+        grants_withdraw_later(channel);
+    }
     if (unlikely(channel->receive.cts_repeats > 0)) {
         repeat_cts(channel);
+        if (channel->receive.cts_repeats > 0) {
+            return; /* windows go to older messages first */
+        }
     }
-    while (channel->receive.cts_number != channel->receive.number &&
+    while (channel->receive.grant_number != channel->receive.number &&
+           grants_begin(
+               channel,
+               &channel->receive.incoming[channel->receive.grant_number & channel->slot_mask])) {
+        channel->receive.grant_number++;
+    }
+    while (channel->receive.cts_number != channel->receive.grant_number &&
            post_cts(channel,
                     &channel->receive.incoming[channel->receive.cts_number & channel->slot_mask])) {
         channel->receive.cts_number++;
+    }
+}
+
+static void want_repeat(struct channel *channel, struct channel_incoming *incoming)
+{
+    if (incoming->open && incoming->cts_posted && !incoming->cts_repeat) {
+        incoming->cts_repeat = true;
+        channel->receive.cts_repeats++;
     }
 }
 
@@ -138,12 +190,20 @@ void receives_repeat_cts(struct channel *channel, uint32_t rail)
 {
     for (uint32_t slot = 0; slot <= channel->slot_mask; slot++) {
         struct channel_incoming *incoming = &channel->receive.incoming[slot];
-        if (incoming->open && incoming->cts_posted && incoming->mask == 0 &&
-            incoming->cts_rail == rail && !incoming->cts_repeat) {
-            incoming->cts_repeat = true;
-            channel->receive.cts_repeats++;
+        /* Once its message has begun, the peer has the cts. It has rights over the other rail, too, or
+         * gets them when that comes up. */
+        if (incoming->mask == 0 && incoming->cts_rail == rail) {
+            want_repeat(channel, incoming);
         }
     }
+}
+
+void receives_renew_cts(struct channel *channel)
+{
+    for (uint32_t slot = 0; slot <= channel->slot_mask; slot++) {
+        want_repeat(channel, &channel->receive.incoming[slot]);
+    }
+    channel->receive.grant_number = channel->receive.cts_number;
 }
 
 /* ---- Immediates ------------------------------------------------------------------------------ */
@@ -160,30 +220,30 @@ static void complete_by_record(struct channel *channel, struct channel_incoming 
         return;
     }
     incoming->open = false;
+    incoming->arrived = true;
     for (uint32_t i = 0; i < incoming->count; i++) {
         struct channel_op *op = &incoming->ops[i];
         bool truncated = record.sizes[i] > op->bytes;
         op->bytes = record.sizes[i];
         channel->stats.bytes_received += truncated ? 0 : op->bytes;
-        op_finish(op, truncated ? CRPC_E_TRUNCATED : CRPC_OK);
+        op->status = truncated ? CRPC_E_TRUNCATED : CRPC_OK;
     }
+    grants_withdraw(channel, incoming);
 }
 
 static void complete(struct channel *channel, struct channel_incoming *incoming)
 {
     channel->receive.preferred = (uint8_t)__builtin_ctz(incoming->mask);
-    channel->stats.messages_received++;
-    if (unlikely(channel->peer_leave == PEER_BYE)) {
-        channel_work(channel->engine, channel); /* the BYE may have waited for it */
-    }
     if (incoming->record) {
         complete_by_record(channel, incoming);
         return;
     }
     incoming->open = false;
+    incoming->arrived = true;
     incoming->ops[0].bytes = (uint32_t)incoming->bytes;
+    incoming->ops[0].status = CRPC_OK;
     channel->stats.bytes_received += incoming->bytes;
-    op_finish(&incoming->ops[0], CRPC_OK);
+    grants_withdraw(channel, incoming);
 }
 
 /* Why an immediate cannot be; NULL if it can. */
@@ -273,16 +333,23 @@ void receives_end_all(struct channel *channel, int32_t status)
     }
     for (uint32_t slot = 0; slot <= channel->slot_mask; slot++) {
         struct channel_incoming *incoming = &channel->receive.incoming[slot];
-        if (!incoming->open) {
+        if (!incoming->open && !incoming->arrived) {
             continue;
         }
-        incoming->open = false;
         for (uint32_t i = 0; i < incoming->count; i++) {
-            incoming->ops[i].bytes = 0;
-            op_finish(&incoming->ops[i], status);
+            if (incoming->open) {
+                incoming->ops[i].bytes = 0;
+                incoming->ops[i].status = (int8_t)status;
+            }
+            op_finish(&incoming->ops[i], incoming->ops[i].status);
         }
+        channel->stats.messages_received += incoming->arrived;
+        incoming->open = false;
+        incoming->arrived = false;
+        incoming->withdraw_later = false;
     }
     channel->receive.cts_repeats = 0;
+    channel->receive.withdraws_later = 0;
 }
 
 /* ---- For capi -------------------------------------------------------------------------------- */
@@ -310,6 +377,8 @@ int32_t channel_receive(struct channel *channel, const crpc_channel_op *ops,
     incoming->record = false;
     incoming->open = true;
     incoming->cts_posted = false;
+    incoming->queue = (uint8_t)channel->receive.queue;
+    incoming->arrived = false;
     for (uint32_t i = 0; i < count; i++) {
         struct channel_op *op = &incoming->ops[i];
         op->region = regions[i];
@@ -323,6 +392,10 @@ int32_t channel_receive(struct channel *channel, const crpc_channel_op *ops,
         }
     }
     channel->receive.number++;
+    channel->receive.queue++;
+    if (channel->receive.queue == channel->queue_pairs) {
+        channel->receive.queue = 0;
+    }
     channel->receive.open += count;
     channel->ops_left += count;
     channel_work(channel->engine, channel);

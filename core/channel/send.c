@@ -27,7 +27,7 @@ static bool copy_cts(const struct channel_cts *cts, uint64_t number, struct chan
 static bool cts_valid(const struct channel_cts *cts, uint32_t index, uint32_t count)
 {
     return cts->index == index && cts->count == count && cts->zero == 0 &&
-           (cts->zero2[0] | cts->zero2[1] | cts->zero2[2]) == 0 &&
+           (cts->zero2[0] | cts->zero2[1]) == 0 && cts->rails < 1u << CHANNEL_RAILS_MAX &&
            cts->bytes <= CHANNEL_BUFFER_BYTES_MAX && cts->address <= UINT64_MAX - cts->bytes;
 }
 
@@ -58,12 +58,14 @@ static bool read_head(struct channel *channel)
         }
         head->targets[i] = (struct channel_target){.address = cts.address,
                                                    .room = cts.bytes,
-                                                   .keys = {cts.keys[0], cts.keys[1]},
+                                                   .rights = {cts.rights[0], cts.rights[1]},
                                                    .tag = cts.tag};
         head->ops[i] = NULL;
     }
     head->count = count;
     head->filled = 0;
+    head->rails = cts.rails;
+    head->since_ns = 0;
     return true;
 }
 
@@ -161,7 +163,7 @@ static inline void take_part(const struct channel_outgoing *outgoing, uint32_t i
     transfer->local_address = op->address + offset;
     transfer->local_key = op->region->keys[rail].local_key;
     transfer->remote_address = target->address + offset;
-    transfer->remote_key = target->keys[rail];
+    transfer->remote_key = target->rights[rail].key;
     transfer->bytes = bytes;
 }
 
@@ -232,11 +234,12 @@ static inline uint32_t post_share(struct channel *channel, struct channel_outgoi
 
 /* ---- Splitting ------------------------------------------------------------------------------- */
 
-/* What rail 0 is to carry of the next message: decided now, with what is known now. */
-static uint32_t share_now(const struct channel *channel)
+/* What rail 0 is to carry of the next message: decided now, with what is known now. `rails` may carry
+ * it. */
+static uint32_t share_now(const struct channel *channel, uint32_t rails)
 {
     uint32_t share = channel->share;
-    switch (channel->up) {
+    switch (rails) {
     case 1:
         return SPLIT_WHOLE;
     case 2:
@@ -249,9 +252,10 @@ static uint32_t share_now(const struct channel *channel)
     }
 }
 
-static void split_message(const struct channel *channel, struct channel_outgoing *outgoing)
+static void split_message(const struct channel *channel, struct channel_outgoing *outgoing,
+                          uint32_t rails)
 {
-    uint32_t share = share_now(channel);
+    uint32_t share = share_now(channel, rails);
     uint32_t mask = 0;
     outgoing->record = outgoing->count > 1;
     for (uint32_t i = 0; i < outgoing->count; i++) {
@@ -269,14 +273,14 @@ static void split_message(const struct channel *channel, struct channel_outgoing
         mask |= (outgoing->part[i] > 0 ? 1u : 0) | (bytes > outgoing->part[i] ? 2u : 0);
     }
     if (mask == 0) {
-        mask = channel->up & -channel->up; /* nothing to carry but the news of it */
+        mask = rails & -rails; /* nothing to carry but the news of it */
     }
     outgoing->mask = (uint8_t)mask;
 }
 
 /* WQEs that were not signaled count as under way until a later one completes. When they are all there
  * is, none would, and what needs the room they take would wait for ever. */
-static void ask_for_room(struct channel_queue *queue)
+void queue_ask_for_room(struct channel_queue *queue)
 {
     const struct nic_queue_pair *queue_pair = queue->queue_pair;
     if (queue_pair->unsignaled > 0 && nic_send_room(queue_pair) > 0 &&
@@ -301,7 +305,7 @@ static bool room_for(const struct channel *channel, const struct channel_outgoin
         }
     }
     if (unlikely(nic_send_room(queue->queue_pair) < wqes)) {
-        ask_for_room(queue);
+        queue_ask_for_room(queue);
         return false;
     }
     return true;
@@ -333,6 +337,13 @@ static bool post_head(struct channel *channel)
     if (unlikely(outgoing->count != 0 || channel->up == 0)) {
         return false; /* the receiver has the message before, but we have not heard so */
     }
+    uint32_t rails = rights_rails(channel, head->targets, head->count);
+    if (unlikely(rails == 0 || (head->rails & channel->up & ~rails) != 0)) {
+        rails = rights_await(channel);
+        if (rails == 0) {
+            return false;
+        }
+    }
     outgoing->number = number;
     outgoing->count = head->count;
     outgoing->queue = (uint8_t)channel->send.queue;
@@ -340,7 +351,7 @@ static bool post_head(struct channel *channel)
         outgoing->ops[i] = head->ops[i];
         outgoing->targets[i] = head->targets[i];
     }
-    split_message(channel, outgoing);
+    split_message(channel, outgoing, rails);
     struct channel_queue *queues[CHANNEL_RAILS_MAX];
     if (unlikely(!queues_for(channel, outgoing, queues))) {
         outgoing->count = 0;
@@ -364,7 +375,7 @@ static bool post_head(struct channel *channel)
         }
         uint32_t bytes = post_share(channel, outgoing, rail, queues[rail]);
         channel->stats.rail_messages_sent[rail]++;
-        if (channel->split != CRPC_SPLIT_FIXED && channel->up == 3) {
+        if (channel->split != CRPC_SPLIT_FIXED && rails == 3) {
             speed_begin(channel, rail, bytes);
         }
     }
@@ -379,6 +390,7 @@ static bool post_head(struct channel *channel)
 
 void sends_progress(struct channel *channel)
 {
+    channel->send.rights_wanted = false;
     while (channel->send.head.count != 0 || !list_empty(&channel->send.waiting)) {
         if (channel->send.head.count == 0 && !read_head(channel)) {
             break;
@@ -390,7 +402,9 @@ void sends_progress(struct channel *channel)
             break;
         }
     }
-    if (list_empty(&channel->send.waiting) || channel->link.state == CRPC_STATE_DISCONNECTED) {
+    bool waits = !list_empty(&channel->send.waiting) || channel->send.rights_wanted ||
+                 channel->send.repeats > 0;
+    if (!waits || channel->link.state == CRPC_STATE_DISCONNECTED) {
         list_remove(&channel->waiting_link);
     } else {
         list_append_once(&channel->engine->waiting, &channel->waiting_link);
@@ -421,7 +435,12 @@ void sends_repeat(struct channel *channel)
             if (outgoing->count == 0 || !(outgoing->repeat & 1u << share) || channel->up == 0) {
                 continue;
             }
-            uint32_t rail = leader_of(channel->up);
+            uint32_t rails =
+                rights_read(channel, outgoing->number, outgoing->targets, outgoing->count);
+            if (rails == 0) {
+                continue;
+            }
+            uint32_t rail = leader_of(rails);
             struct channel_queue *queue = queue_for(channel, rail, outgoing);
             if (!room_for(channel, outgoing, share, queue)) {
                 continue;

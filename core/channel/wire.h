@@ -95,16 +95,25 @@ struct channel_bye {
     uint64_t posted; /* receives that this side has posted on the channel */
 };
 
-/* Clear to send: one buffer that the peer may fill. */
+/* The right to write to a buffer over one rail. It ends with the message, and with the rail. These 8
+ * bytes land as one. */
+struct channel_right {
+    uint32_t key;
+    uint32_t epoch; /* of the rail; of another epoch, or 0: no right */
+} __attribute__((aligned(8)));
+
+/* Clear to send: one buffer that the peer may fill. It is written again when there are rights over
+ * other rails; nothing else of it changes then. */
 struct channel_cts {
     uint64_t address;
     uint64_t bytes;
-    uint32_t keys[2]; /* per rail */
+    struct channel_right rights[2]; /* per rail */
     uint32_t tag;
     uint8_t index; /* of the buffer within its group */
     uint8_t count; /* buffers in the group */
-    uint16_t zero;
-    uint64_t zero2[3];
+    uint8_t rails; /* mask of those over which there are rights, or will be soon */
+    uint8_t zero;
+    uint64_t zero2[2];
     uint64_t number; /* of the message, plus 1; these bytes land last */
 };
 static_assert(sizeof(struct channel_cts) == 64, "clear to send");

@@ -1,6 +1,19 @@
 /* registration.c: see registration.h. */
 #include "registration/internal.h"
 
+/* What a nic is told of the rights to memory. */
+static uint32_t nic_access(const struct registrar *registrar, const struct nic *nic,
+                           uint32_t access)
+{
+    if (!registrar->windows) {
+        return access;
+    }
+    uint32_t written = !(access & CRPC_ACCESS_REMOTE_WRITE) ? 0
+                       : nic->windows                       ? NIC_ACCESS_WINDOWS
+                                                            : CRPC_ACCESS_REMOTE_WRITE;
+    return (access & CRPC_ACCESS_LOCAL_WRITE) | written;
+}
+
 /* registration->nics tells which nics have it, *first why the first of the others has not. */
 void registration_try(const struct registrar *registrar, uint64_t address, uint64_t bytes,
                       uint32_t access, int fd, uint64_t fd_offset,
@@ -10,13 +23,14 @@ void registration_try(const struct registrar *registrar, uint64_t address, uint6
     *registration = (struct registration){.address = address, .bytes = bytes, .access = access};
     for (uint32_t i = 0; i < registrar->nic_count; i++) {
         struct nic *nic = registrar->nics[i];
+        uint32_t rights = nic_access(registrar, nic, access);
         crpc_error failure = {0};
         int32_t status =
             fd < 0
                 ? nic->operations->memory_register(nic, NULL, (void *)(uintptr_t)address, bytes,
-                                                   access, &registration->keys[i], &failure)
+                                                   rights, &registration->keys[i], &failure)
                 : nic->operations->memory_register_dmabuf(nic, NULL, fd, fd_offset, bytes, address,
-                                                          access, &registration->keys[i], &failure);
+                                                          rights, &registration->keys[i], &failure);
         if (status == CRPC_OK) {
             registration->nics |= 1u << i;
         } else if (first->status == CRPC_OK) {

@@ -23,6 +23,8 @@
 struct registrar {
     struct nic *nics[REGISTRATION_NICS_MAX];
     uint32_t nic_count;
+    /* Peers write to this memory with windows only, where a nic has them. They never read it. */
+    bool windows;
     struct log *log;
 };
 

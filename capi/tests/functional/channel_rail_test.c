@@ -107,7 +107,9 @@ static void a_rail_without_a_share(struct side *side)
         struct place_counters after = place_counters(idle);
         crpc_rail_info rail_after = side_rail(side, idle);
         EXPECT_EQUAL(after.packets - before.packets, 0);
-        EXPECT_EQUAL(after.send_wqes - before.send_wqes, 0);
+        /* What stays in the device: for each of 1000 messages of each side, of 1 to 4 buffers, as many
+         * binds and invalidates. */
+        EXPECT(after.send_wqes - before.send_wqes <= 2 * 4 * 2000, "more than these");
         EXPECT_EQUAL(after.receive_wqes - before.receive_wqes, 0);
         EXPECT_EQUAL(rail_after.receives_completed - rail_before.receives_completed, 0);
         EXPECT_EQUAL(rail_after.receive_wqes - rail_before.receive_wqes, 0);

@@ -38,7 +38,8 @@ static void a_small_message_costs_one_wqe_and_a_large_one_two(void **state)
     assert_int_equal(pair_stats(&pair, 0).data_wqes, 3);
     assert_int_equal(pair_stats(&pair, 0).messages_sent, 2);
     assert_int_equal(pair_stats(&pair, 1).messages_received, 2);
-    assert_int_equal(pair_stats(&pair, 1).clear_to_send_wqes, 2);
+    /* One at once, and one with the right over the other rail. */
+    assert_int_equal(pair_stats(&pair, 1).clear_to_send_wqes, 4);
 }
 
 static void a_rail_without_a_share_carries_nothing(void **state)
@@ -55,6 +56,8 @@ static void a_rail_without_a_share_carries_nothing(void **state)
     assert_int_equal(pair_stats(&pair, 0).rail_messages_sent[1], 21);
     assert_int_equal(pair_stats(&pair, 0).data_wqes, 21);
     assert_int_equal(channel_receives_completed(pair.engine[1], 0), receives);
+    /* A bind and an invalidate of each message, which stay in the device. */
+    told += pair.nic[1][0]->windows ? 40 : 0;
     assert_int_equal(pair.channel[1]->rails[0].queues[0]->queue_pair->posted, told);
 }
 

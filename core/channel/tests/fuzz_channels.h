@@ -66,7 +66,8 @@ struct world {
     uint8_t *memory[ENGINES];
     struct registrar registrar[ENGINES];
     struct registration region[ENGINES];
-    struct channel *honest[2]; /* of the victim and of the honest peer */
+    struct nic_keys open_keys[CHANNEL_RAILS_MAX]; /* for all memory of BAD: anybody may write it */
+    struct channel *honest[2];                    /* of the victim and of the honest peer */
     bool honest_connected[2];
     struct end ends[2];            /* of the victim and of the bad peer */
     uint64_t queue_pairs, regions; /* without the bad peer's channel */

@@ -65,6 +65,7 @@ static void make_engine(uint32_t who)
     world.memory[who] = calloc(1, MEMORY_BYTES);
     world.registrar[who] = (struct registrar){.nics = {world.nic[who][0], world.nic[who][1]},
                                               .nic_count = CHANNEL_RAILS_MAX,
+                                              .windows = true,
                                               .log = &world.log};
     fuzz_check(registration_make(&world.registrar[who], (uint64_t)(uintptr_t)world.memory[who],
                                  MEMORY_BYTES, CRPC_ACCESS_LOCAL_WRITE | CRPC_ACCESS_REMOTE_WRITE,
@@ -91,6 +92,14 @@ static void make_world(void)
     fuzz_check(world.honest_connected[0] && world.honest_connected[1] && world.honest[0]->up == 3 &&
                    world.honest[1]->up == 3,
                "the honest channel is not connected");
+    for (uint32_t rail = 0; rail < CHANNEL_RAILS_MAX; rail++) {
+        struct nic *nic = world.nic[BAD][rail];
+        fuzz_check(
+            nic->operations->memory_register(nic, NULL, world.memory[BAD], MEMORY_BYTES,
+                                             CRPC_ACCESS_LOCAL_WRITE | CRPC_ACCESS_REMOTE_WRITE,
+                                             &world.open_keys[rail], NULL) == CRPC_OK,
+            "no keys for the bad peer's memory");
+    }
     world.queue_pairs = memory_fabric_counters(world.fabric)->queue_pairs;
     world.regions = memory_fabric_counters(world.fabric)->regions;
 }
@@ -103,6 +112,10 @@ static void unmake_world(void)
         channel_engine_destroy(world.engine[i]);
         handles_free(&world.handles[i]);
         for (uint32_t rail = 0; rail < CHANNEL_RAILS_MAX; rail++) {
+            if (i == BAD) {
+                world.nic[i][rail]->operations->memory_deregister(world.nic[i][rail],
+                                                                  &world.open_keys[rail]);
+            }
             world.nic[i][rail]->operations->close(world.nic[i][rail]);
         }
         free(world.memory[i]);

@@ -78,8 +78,8 @@ static void write_payload(struct fuzz_input *input, const struct channel *victim
            sizeof(cts));
     uint64_t count = fuzz_near(input, cts.bytes) % (sizeof(bytes) + 1);
     uint64_t address = where & 4 ? fuzz_near(input, cts.address) : cts.address;
-    uint32_t key =
-        where & 8 ? (uint32_t)fuzz_near(input, cts.keys[queue->rail]) : cts.keys[queue->rail];
+    uint32_t key = where & 8 ? (uint32_t)fuzz_near(input, cts.rights[queue->rail].key)
+                             : cts.rights[queue->rail].key;
     send_packet(queue, address, key, bytes, (uint32_t)count, !(where & 16), immediate);
 }
 
@@ -130,7 +130,8 @@ static void write_cts(struct fuzz_input *input, const struct channel *victim)
         struct channel_cts cts = {
             .address = (uint64_t)(uintptr_t)world.memory[BAD] + fuzz_byte(input) * 64u,
             .bytes = fuzz_byte(input) * 12u,
-            .keys = {world.region[BAD].keys[0].remote_key, world.region[BAD].keys[1].remote_key},
+            .rights = {{world.open_keys[0].remote_key, victim->rails[0].epoch},
+                       {world.open_keys[1].remote_key, victim->rails[1].epoch}},
             .tag = (choice + i) % TAGS,
             .index = (uint8_t)i,
             .count = (uint8_t)count,
@@ -144,7 +145,11 @@ static void write_cts(struct fuzz_input *input, const struct channel *victim)
             cts.bytes = fuzz_near(input, CHANNEL_BUFFER_BYTES_MAX);
             break;
         case 3:
-            cts.keys[fuzz_byte(input) & 1] = fuzz_word(input);
+            if (fuzz_byte(input) & 2) {
+                cts.rights[choice & 1].epoch = fuzz_word(input);
+            } else {
+                cts.rights[choice & 1].key = fuzz_word(input);
+            }
             break;
         case 4:
             cts.index = fuzz_byte(input);
@@ -154,9 +159,10 @@ static void write_cts(struct fuzz_input *input, const struct channel *victim)
             break;
         case 6:
             cts.zero = fuzz_byte(input);
+            cts.rails = fuzz_byte(input);
             break;
         case 7:
-            cts.zero2[fuzz_byte(input) % 3] = fuzz_byte(input);
+            cts.zero2[fuzz_byte(input) % 2] = fuzz_byte(input);
             break;
         case 8:
             cts.number = fuzz_near(input, cts.number);

@@ -21,6 +21,9 @@ struct trouble {
 
 static const struct trouble *trouble;
 
+/* For all memory of the peer, which receives nothing here. */
+static struct nic_keys open_keys[CHANNEL_RAILS_MAX];
+
 static int open_pair(void **state)
 {
     trouble = *state;
@@ -33,7 +36,23 @@ static int open_pair(void **state)
     pair_connect(&pair, &options);
     victim = pair.channel[0];
     assert_int_equal(victim->up, 3);
+    for (uint32_t rail = 0; rail < 2; rail++) {
+        struct nic *nic = pair.nic[1][rail];
+        assert_int_equal(
+            nic->operations->memory_register(nic, NULL, pair.memory[1], PAIR_BYTES,
+                                             CRPC_ACCESS_LOCAL_WRITE | CRPC_ACCESS_REMOTE_WRITE,
+                                             &open_keys[rail], NULL),
+            CRPC_OK);
+    }
     return 0;
+}
+
+static int close_pair(void **state)
+{
+    for (uint32_t rail = 0; rail < 2; rail++) {
+        pair.nic[1][rail]->operations->memory_deregister(pair.nic[1][rail], &open_keys[rail]);
+    }
+    return pair_teardown(state);
 }
 
 /* ---- The peer's words ------------------------------------------------------------------------ */
@@ -86,14 +105,14 @@ static void say_record(const struct channel_record *record, uint32_t slot, uint3
 
 static struct channel_cts good_buffer(void)
 {
-    return (struct channel_cts){
-        .address = (uint64_t)(uintptr_t)pair.memory[1],
-        .bytes = 64,
-        .keys = {pair.region[1].keys[0].remote_key, pair.region[1].keys[1].remote_key},
-        .tag = 7,
-        .index = 0,
-        .count = 1,
-        .number = victim->send.number + 1};
+    return (struct channel_cts){.address = (uint64_t)(uintptr_t)pair.memory[1],
+                                .bytes = 64,
+                                .rights = {{open_keys[0].remote_key, victim->rails[0].epoch},
+                                           {open_keys[1].remote_key, victim->rails[1].epoch}},
+                                .tag = 7,
+                                .index = 0,
+                                .count = 1,
+                                .number = victim->send.number + 1};
 }
 
 /* Clear to send, without a word. */
@@ -106,6 +125,12 @@ static void say_buffer(const struct channel_cts *buffer, uint32_t index)
                                 (uint64_t)slot * CHANNEL_SLOT_BUFFERS_BYTES + index * 64u,
                             victim->area.keys[0].remote_key, sizeof(*buffer), buffer),
         NIC_ERROR_NONE);
+}
+
+/* The peer's key for the first buffer of a message. */
+static uint32_t key_of(uint32_t slot, uint32_t rail)
+{
+    return victim->receive.incoming[slot].windows[rail][0]->window.remote_key;
 }
 
 /* Receives of one buffer for messages 0 and 1, and of two for message 2. */
@@ -302,13 +327,12 @@ HOSTILE(more_than_the_buffer_holds, static uint8_t payload[BUFFER];
         /* in two parts, each of which fits */
         assert_int_equal(memory_fabric_write_immediate(pair.fabric, queue_of(0)->number,
                                                        (uint64_t)(uintptr_t)pair.memory[0],
-                                                       pair.region[0].keys[0].remote_key, BUFFER,
-                                                       payload, message(0, 3, 0)),
+                                                       key_of(0, 0), BUFFER, payload,
+                                                       message(0, 3, 0)),
                          NIC_ERROR_NONE);
         assert_int_equal(memory_fabric_write_immediate(pair.fabric, queue_of(1)->number,
                                                        (uint64_t)(uintptr_t)pair.memory[0],
-                                                       pair.region[0].keys[1].remote_key, 1,
-                                                       payload, message(0, 3, 0)),
+                                                       key_of(0, 1), 1, payload, message(0, 3, 0)),
                          NIC_ERROR_NONE);)
 
 /* ---- Records --------------------------------------------------------------------------------- */
@@ -378,7 +402,8 @@ CLEAR(buffers_too_many, buffer.count = CHANNEL_GROUP_MAX + 1;)
 CLEAR(buffer_of_another_index, buffer.index = 1;)
 CLEAR(buffer_too_large, buffer.bytes = CHANNEL_BUFFER_BYTES_MAX + 1;)
 CLEAR(buffer_round_the_end, buffer.address = UINT64_MAX - 8;)
-CLEAR(buffer_with_reserved_bytes, buffer.zero2[2] = 1;)
+CLEAR(buffer_of_no_rail, buffer.rails = 4;)
+CLEAR(buffer_with_reserved_bytes, buffer.zero2[1] = 1;)
 CLEAR(buffers_that_disagree, struct channel_cts second = good_buffer(); buffer.count = 2;
       second.index = 1; second.count = 3; say_buffer(&second, 1);)
 
@@ -396,7 +421,7 @@ static void buffers_that_change_under_our_eyes(void **state)
     pair_fill(&pair, 0, 0, 64, 5);
     assert_int_equal(pair_send(&pair, 0, 0, 64, 7, 1), CRPC_OK); /* reads the lines, and waits */
     first.address += 2 * BUFFER;
-    first.keys[0] = first.keys[1] = 0xdead;
+    first.rights[0].key = first.rights[1].key = 0xdead;
     first.count = 200;
     say_buffer(&first, 0);
     assert_int_equal(pair_send(&pair, 0, 0, 64, 7, 2), CRPC_OK);
@@ -414,7 +439,7 @@ static void buffer_under_a_wrong_key(void **state)
 {
     (void)state;
     struct channel_cts buffer = good_buffer();
-    buffer.keys[0] = buffer.keys[1] = 0xdead;
+    buffer.rights[0].key = buffer.rights[1].key = 0xdead;
     say_buffer(&buffer, 0);
     assert_int_equal(pair_send(&pair, 0, 0, 64, 7, 1), CRPC_OK);
     pair_wait(&pair, 400000000);
@@ -560,6 +585,7 @@ static const struct hostile hostile[] = {
     CASE(buffer_of_another_index),
     CASE(buffer_too_large),
     CASE(buffer_round_the_end),
+    CASE(buffer_of_no_rail),
     CASE(buffer_with_reserved_bytes),
     CASE(buffers_that_disagree),
 };
@@ -573,15 +599,14 @@ int main(void)
     size_t count = 0;
     for (size_t i = 0; i < HOSTILE_CASES; i++) {
         tests[count++] =
-            (struct CMUnitTest){hostile[i].name, hostile[i].test, open_pair, pair_teardown, NULL};
+            (struct CMUnitTest){hostile[i].name, hostile[i].test, open_pair, close_pair, NULL};
         for (size_t j = 0; j < TROUBLES; j++) {
             snprintf(names[i][j], sizeof(names[i][j]), "%s, %s", hostile[i].name, troubles[j].name);
             tests[count++] = (struct CMUnitTest){names[i][j], hostile[i].test, open_pair,
-                                                 pair_teardown, (void *)&troubles[j]};
+                                                 close_pair, (void *)&troubles[j]};
         }
     }
-#define ALONE(name)                                                                                \
-    tests[count++] = (struct CMUnitTest){#name, name, open_pair, pair_teardown, NULL}
+#define ALONE(name) tests[count++] = (struct CMUnitTest){#name, name, open_pair, close_pair, NULL}
     ALONE(good_messages_are_taken);
     ALONE(buffers_that_change_under_our_eyes);
     ALONE(buffer_under_a_wrong_key);

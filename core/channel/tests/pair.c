@@ -3,6 +3,8 @@
 
 #include <stdlib.h>
 
+bool pair_without_windows;
+
 crpc_channel_options pair_options(void)
 {
     return (crpc_channel_options){.slots = 8,
@@ -35,6 +37,7 @@ void pair_open_with_limit(struct pair *pair, uint32_t left_rails, uint32_t right
     memory_fabric_options(pair->fabric)->mode = MEMORY_IMMEDIATE;
     memory_fabric_options(pair->fabric)->retry_steps = 20;
     memory_fabric_options(pair->fabric)->message_bytes_max = message_bytes_max;
+    memory_fabric_options(pair->fabric)->no_windows = pair_without_windows;
     for (uint32_t side = 0; side < 2; side++) {
         for (uint32_t rail = 0; rail < rails[side]; rail++) {
             struct nic_options options = {.receive_depth = 256,
@@ -53,6 +56,7 @@ void pair_open_with_limit(struct pair *pair, uint32_t left_rails, uint32_t right
         pair->memory[side] = calloc(1, PAIR_BYTES);
         pair->registrar[side] = (struct registrar){.nics = {pair->nic[side][0], pair->nic[side][1]},
                                                    .nic_count = rails[side],
+                                                   .windows = true,
                                                    .log = &pair->log};
         assert_int_equal(registration_make(&pair->registrar[side],
                                            (uint64_t)(uintptr_t)pair->memory[side], PAIR_BYTES,

@@ -36,6 +36,9 @@ struct pair {
     struct registration region[2];
 };
 
+/* The devices of the next pair_open have no windows. */
+extern bool pair_without_windows;
+
 crpc_channel_options pair_options(void);
 /* rails: how many each side has. */
 void pair_open(struct pair *pair, uint32_t left_rails, uint32_t right_rails);

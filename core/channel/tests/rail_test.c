@@ -127,6 +127,7 @@ static void control_that_was_flushed_is_sent_again(void **state)
 {
     (void)state;
     assert_int_equal(pair_receive(&pair, 1, 0, 100, 0, 1), CRPC_OK);
+    pair_settle(&pair); /* it is clear to send */
     assert_int_equal(pair_send(&pair, 0, 0, 100, 0, 2), CRPC_OK);
     assert_int_equal(pair_stats(&pair, 0).data_wqes, 1);
     memory_fabric_set_link(pair.nic[0][0], false);

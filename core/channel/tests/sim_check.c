@@ -159,6 +159,26 @@ static void check_buffer(struct sim *sim, struct sim_side *side, uint32_t number
     }
 }
 
+/* A receive that has completed leaves the peer no right to its buffer. */
+static void check_rights(struct sim *sim, const struct sim_side *side, uint32_t number,
+                         int32_t status)
+{
+    const struct channel *channel = side->channel;
+    if (!channel || !channel->receive.incoming || channel->link.state == CRPC_STATE_DISCONNECTED) {
+        return; /* all queue pairs are gone */
+    }
+    const struct channel_incoming *incoming =
+        &channel->receive.incoming[number & channel->slot_mask];
+    for (uint32_t rail = 0; rail < CHANNEL_RAILS_MAX; rail++) {
+        if (incoming->grants[rail] != GRANT_NONE) {
+            simulation_fail(&sim->base,
+                            "side %u: message %u completed with status %d, and the peer may still "
+                            "write to it over rail %u",
+                            side->index, number, status, rail);
+        }
+    }
+}
+
 static void take_received(struct sim *sim, struct sim_side *side, const crpc_completion *completion)
 {
     uint32_t number = (uint32_t)completion->user_data >> 3, place = completion->user_data & 7;
@@ -198,6 +218,7 @@ static void take_received(struct sim *sim, struct sim_side *side, const crpc_com
             buffer->completed ? "again" : "", completion->status, completion->payload_bytes);
     }
     check_buffer(sim, side, number, place, completion->status);
+    check_rights(sim, side, number, completion->status);
     buffer->completed = true;
     buffer->status = completion->status;
     side->messages_completed += ++message->completed == message->count;

@@ -56,6 +56,7 @@ static void choose_fabric(struct sim *sim)
     options->receive_weight = random_between(random, 1, 6);
     options->acknowledge_weight = random_between(random, 1, 6);
     options->flush_signaled_only = random_percent(random, 50);
+    options->no_windows = random_percent(random, 15);
     options->retry_steps = 300;
 }
 
@@ -116,6 +117,7 @@ static void open_engine(struct sim *sim, struct sim_engine *engine, uint32_t rec
     engine->memory = aligned_alloc(4096, engine->bytes);
     engine->registrar = (struct registrar){.nics = {engine->nics[0], engine->nics[1]},
                                            .nic_count = CHANNEL_RAILS_MAX,
+                                           .windows = true,
                                            .log = &sim->base.log};
     if (sim->base.failed || !engine->memory ||
         channel_engine_create(engine->nics, CHANNEL_RAILS_MAX, NULL, &sim->base.log,
@@ -206,6 +208,9 @@ uint64_t sim_open(struct simulation *base, uint64_t seed, uint64_t steps)
             }
         }
         open_engine(sim, engine, receives + 1, queue_pairs, sides + 1);
+        if (!sim->base.failed) {
+            engine->engine->windows_each = random_between(&sim->base.random, 1, 2);
+        }
         sides = 0;
         for (uint32_t j = 0; j < sim->side_count; j++) {
             if (sim->sides[j].engine == engine) {

@@ -164,7 +164,7 @@ void sim_describe(const struct simulation *base)
                ", repeated %u, repeats %u, leave %d, peer %d, in %u out %u\n",
                channel->link.state, !channel->link.passive ? "active" : "passive",
                channel->slot_mask + 1, channel->queue_pairs, channel->send.head.filled,
-               channel->send.head.count, channel->receive.cts_number, channel->receive.repeat_rail,
+               channel->send.head.count, channel->receive.cts_number, channel->receive.repeats_open,
                channel->send.repeats, channel->leave, channel->peer_leave,
                channel->control.in_sequence, channel->control.out_sequence);
         printf("#   messages received %" PRIu64 ", BYE tells of %" PRIu64 "; outbox",

@@ -169,7 +169,7 @@ static struct memory_wqe *post(struct nic_queue_pair *base, enum memory_opcode o
     memory_require(nic_send_room(base) > 0,
                    "send queue overrun: queue pair %u, depth %u, posted %u, completed %u",
                    base->number, base->depth, base->posted, base->completed);
-    memory_require(transfer->bytes <= base->nic->message_bytes_max,
+    memory_require(opcode == MEMORY_BIND || transfer->bytes <= base->nic->message_bytes_max,
                    "a transfer of %u bytes, %s has messages of up to %u", transfer->bytes,
                    base->nic->device, base->nic->message_bytes_max);
     wqe = memory_wqe(queue_pair, base->posted);
