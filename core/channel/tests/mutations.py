@@ -41,8 +41,6 @@ MUTATIONS = [
     ("control that was sent again is taken twice", "control.c",
      [("    if (ahead >= half) {\n        return;", "    if (ahead >= half) {\n        channel->control.in_sequence = sequence; ahead = 0;")]),
     ("a repeated share does not say so", "send.c", [("(share != rail ? CHANNEL_IMMEDIATE_PROXY : 0)", "0")]),
-    ("a rail takes nothing before its probe", "receive.c",
-     [("    uint32_t rail = queue->rail;\n", "    uint32_t rail = queue->rail;\n    if (channel->rails[rail].state == RAIL_PROBING) return;\n")]),
     # Messages.
     ("a slot is used again before all is acknowledged", "send.c", [("unlikely(outgoing->count != 0 || channel->up == 0)", "unlikely(channel->up == 0)")]),
     ("a message is complete with its first share", "receive.c", [("    if (incoming->seen == incoming->mask) {\n", "    if (incoming->seen) {\n")]),
@@ -85,8 +83,6 @@ MUTATIONS = [
       ("    if (channel->link.state == CRPC_STATE_CONNECTING) {\n        return;\n    }\n    if (channel->peer_leave == PEER_BYE",
        "    if (channel->peer_leave == PEER_BYE")]),
     ("BYE is heeded whatever it overtook", "leave.c", [(" &&\n        channel->stats.messages_received >= channel->bye.sent", "")]),
-    ("a leave is not looked at again when a message completes", "grant.c",
-     [("    /* The BYE may have waited for it; and there are windows for others. */\n    channel_work(channel->engine, channel);\n", "")]),
     ("a channel ends before its BYE has arrived", "leave.c", [("return; /* our BYE is under way */", "")]),
     ("leave is not announced", "leave.c", [("channel->leave = channel->peer_leave == PEER_BYE ? LEAVE_SAID : LEAVE_ASKED;", "channel->leave = LEAVE_SAID;")]),
     ("room is not reported", "op.c", [("        if (unlikely(channel->link.refused)) {\n", "        if (0) {\n")]),
