@@ -198,16 +198,16 @@ static void say(struct link *link, const struct link_word *word)
     const struct nic_operations *operations = link->group->nic->operations;
     struct link_proof_body theirs;
     memcpy(&theirs, link->peer.hello.body, sizeof(theirs));
-    struct link_word *place =
-        (struct link_word *)(void *)(proof->pages + page_bytes()) + proof->said;
+    const uint32_t index = proof->said++;
+    struct link_word *place = (struct link_word *)(void *)(proof->pages + page_bytes()) + index;
     *place = *word;
     struct nic_transfer transfer = {
         .local_address = (uint64_t)(uintptr_t)place,
-        .remote_address = theirs.address + proof->said * sizeof(*place),
+        .remote_address = theirs.address + index * sizeof(*place),
         .bytes = sizeof(*place),
         .local_key = proof->out_keys.local_key,
         .remote_key = theirs.key,
-        .immediate = ++proof->said,
+        .immediate = index + 1,
     };
     assert(proof->said <= LINK_WORDS && nic_send_room(queue_pair) > 0);
     operations->post_write_immediate(queue_pair, &transfer, NIC_POST_SIGNALED);
