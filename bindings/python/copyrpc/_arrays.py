@@ -6,6 +6,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, Iterable, Iterator, Optional, Union
 
+from ._guards import through
 from ._message import CLOSED, Message, memory
 from ._native import ffi, lib
 from ._options import number, pin
@@ -46,8 +47,11 @@ class Batch:
 
     def take(self, user_data: int, status: int, address: int, size: int) -> None:
         payload: bytes = memory[address : address + size] if size else b""
-        self.results[user_data - self.low] = payload if status == 0 else error_of(status, "call", payload)
-        self.left -= 1
+        result = payload if status == 0 else error_of(status, "call", payload)
+        index = user_data - self.low
+        if self.results[index] is None:  # else it was cut just behind this
+            self.results[index] = result
+            self.left -= 1
 
     def _finished(self) -> bool:
         return self.left == 0
@@ -55,8 +59,12 @@ class Batch:
     def run(self, return_exceptions: bool) -> list[Union[bytes, CopyrpcError]]:
         pump = self.endpoint._pump
         with pump._use:
-            self._begin(pump)
-            self._end(pump)
+            try:
+                self._begin(pump)
+                self._end(pump)
+            except BaseException:
+                through(self._abandon, pump)
+                raise
         return self.answers(return_exceptions)
 
     def _begin(self, pump: Pump) -> None:
@@ -66,21 +74,13 @@ class Batch:
         pump._ids += len(self.pinned)
         self.high = pump._ids + 1
         pump._batches.append(self)
-        try:
-            self._submit(pump)
-            pump._rearm()
-        except BaseException:
-            self._abandon(pump)
-            raise
+        self._submit(pump)
+        pump._rearm()
 
     def _end(self, pump: Pump) -> None:
         """Waits for the answers."""
-        try:
-            pump._wait(self._finished)
-            pump._batches.remove(self)
-        except BaseException:
-            self._abandon(pump)
-            raise
+        pump._wait(self._finished)
+        pump._batches.remove(self)
 
     def answers(self, return_exceptions: bool) -> list[Union[bytes, CopyrpcError]]:
         if not return_exceptions:
@@ -125,8 +125,9 @@ class Batch:
             sent += 1
 
     def _abandon(self, pump: Pump) -> None:
-        """An exception such as KeyboardInterrupt ends the wait."""
-        pump._batches.remove(self)
+        """An exception such as KeyboardInterrupt ends the wait. May be called again if it was cut."""
+        if self in pump._batches:
+            pump._batches.remove(self)
         if pump._pointer is not None:
             for index, result in enumerate(self.results):
                 if result is None:

@@ -5,10 +5,12 @@ coroutines make in one turn of the loop go out together, in one crossing, at the
 from __future__ import annotations
 
 import asyncio
+import functools
 import threading
 import time
 from typing import TYPE_CHECKING, Any, Optional
 
+from ._guards import through
 from ._message import memory
 from ._native import ffi, lib
 from ._records import MARK, OP
@@ -37,6 +39,9 @@ class Attachment:
         self.ops = ffi.new("crpc_op[]", OPS)
         self.op_bytes = ffi.buffer(self.ops)
         self.payloads = ffi.new("void *[]", OPS)
+        self.sent: list[int] = []  # what the library was given last
+        self.taken = ffi.new("int32_t *")  # how many of them it took, and the outbox has still
+        self.turn = functools.partial(through, self.turn_once)
         self.scheduled = False
         self.draining = False
         self.waiters: dict[asyncio.Future[None], Done] = {}
@@ -75,10 +80,10 @@ class Attachment:
     def detach(self) -> None:
         """The context is being closed."""
         error = Closed("the context was closed", lib.CRPC_E_CLOSED)
-        for user_data in [*self.held, *self.outbox]:
-            self.pump._pending.pop(user_data)._finish(lib.CRPC_E_CLOSED, 0, 0)
-        self.held.clear()
-        self.outbox.clear()
+        self.settle()
+        for box in (self.held, self.outbox):
+            for user_data in list(box):
+                self.fail(box, user_data, lib.CRPC_E_CLOSED)
         for future in self.waiters:
             self.resolve(future, None, error)
         self.waiters.clear()
@@ -90,8 +95,8 @@ class Attachment:
 
     # ---- In the loop ----
 
-    def turn(self) -> None:
-        """Sends, drains, arms. Takes the lock."""
+    def turn_once(self) -> None:
+        """Sends, drains, arms. Takes the lock. Is done again if it was cut."""
         self.scheduled = False
         pump = self.pump
         if pump._pointer is None or pump._attachment is not self:
@@ -119,11 +124,32 @@ class Attachment:
 
     def flush_channels(self) -> None:
         while self.channels:
-            self.channels.pop()._flush()
+            self.channels[-1]._flush()
+            del self.channels[-1]
+
+    def fail(self, box: dict[int, tuple[Any, ...]], user_data: int, status: int) -> None:
+        """Ends a call that the library has not seen. May be called again if it was cut."""
+        pending = self.pump._pending.get(user_data)
+        if pending is not None:
+            pending._finish(status, 0, 0)
+            self.pump._pending.pop(user_data, None)
+        box.pop(user_data, None)
+
+    def settle(self) -> None:
+        """What the library took is not in the outbox any more."""
+        taken = self.taken[0]
+        if taken > 0:
+            if taken == len(self.outbox):
+                self.outbox = {}
+            else:
+                for user_data in self.sent[:taken]:
+                    self.outbox.pop(user_data, None)
+            self.taken[0] = 0
 
     def flush(self) -> None:
         """Submits calls in the order in which they were made. Those of an endpoint that has no room hold up nobody else's."""
         pump = self.pump
+        self.settle()  # the last flush was cut, perhaps
         if self.full:
             self.hold()
         while self.outbox:
@@ -138,33 +164,32 @@ class Attachment:
                     self.op_bytes, index * 64, CALL, 0, method, 0, bits, MARK | user_data, 0, 0, size, reply_bytes_max, deadline, 0
                 )
             self.payloads[0 : len(batch)] = [item[1][1] for item in batch]
-            taken = lib.copyrpc_native_submit(pump._pointer, self.ops, self.payloads, len(batch), pump._reason)
-            if taken == len(self.outbox):
-                self.outbox.clear()
-                return
-            for user_data, _ in batch[: max(taken, 0)]:
-                del self.outbox[user_data]
+            self.sent = [item[0] for item in batch]
+            taken = lib.copyrpc_native_submit_noted(
+                pump._pointer, self.ops, self.payloads, len(batch), pump._reason, self.taken
+            )
+            self.settle()
             if taken < len(batch):
                 reason = pump._reason[0]
                 user_data, (bits, *_) = batch[max(taken, 0)]
                 if reason == lib.CRPC_E_AGAIN:
                     self.stall(bits)
                     continue
-                del self.outbox[user_data]
-                pump._pending.pop(user_data)._finish(reason, 0, 0)
+                self.fail(self.outbox, user_data, reason)
 
     def hold(self) -> None:
         """Sets calls of endpoints without room aside, and watches their deadlines."""
         moved = [key for key, entry in self.outbox.items() if entry[0] in self.full]
         for user_data in moved:
-            self.held[user_data] = self.outbox.pop(user_data)
+            self.held[user_data] = self.outbox[user_data]
+            del self.outbox[user_data]
         if self.stalled is not None:
             if not moved:
                 return
             self.stalled.cancel()
         deadlines = [entry[5] for entry in self.held.values() if entry[5]]
         delay = max(0.0, (min(deadlines) - time.monotonic_ns()) / 1e9) if deadlines else 3600.0
-        self.stalled = self.loop.call_later(delay, self.expire)
+        self.stalled = self.loop.call_later(delay, through, self.expire)
 
     def release(self) -> None:
         """Those that were set aside are to be tried again, before what was called since."""
@@ -193,17 +218,16 @@ class Attachment:
         with self.pump._lock:
             now = time.monotonic_ns()
             for user_data in [key for key, entry in self.held.items() if entry[5] and entry[5] <= now]:
-                del self.held[user_data]
-                self.pump._pending.pop(user_data)._finish(lib.CRPC_E_TIMEOUT, 0, 0)
+                self.fail(self.held, user_data, lib.CRPC_E_TIMEOUT)
             self.release()
             self.schedule()
 
     def lost(self, bits: int, status: int) -> None:
         """An endpoint is no more. With the lock."""
+        self.settle()
         for box in (self.held, self.outbox):
             for user_data in [key for key, entry in box.items() if entry[0] == bits]:
-                del box[user_data]
-                self.pump._pending.pop(user_data)._finish(status, 0, 0)
+                self.fail(box, user_data, status)
         if self.stalled is not None:
             self.room_seen = -1
             self.schedule()
@@ -216,10 +240,13 @@ class Attachment:
         with pump._lock:
             if pump._pointer is None or user_data not in pump._pending:
                 return
-            if self.outbox.pop(user_data, None) is not None or self.held.pop(user_data, None) is not None:
-                del pump._pending[user_data]
-            else:
-                pump._cancel(bits, user_data)
+            self.settle()
+            for box in (self.outbox, self.held):
+                if user_data in box:
+                    del box[user_data]
+                    del pump._pending[user_data]
+                    return
+            pump._cancel(bits, user_data)
 
 
 class FutureCall:

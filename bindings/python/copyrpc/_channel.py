@@ -45,12 +45,12 @@ class Channel(Connection):
 
     def _lost(self, error: CopyrpcError) -> None:
         super()._lost(error)
-        self._pump._channels.pop(self._bits, None)
         for box in (self._sends, self._receives):
             box.fail(error.status if error.status < 0 else lib.CRPC_E_DISCONNECTED)
+        self._pump._channels.pop(self._bits, None)  # last: if this was cut, it is done again
 
     def _rail(self, index: int, status: int) -> None:
-        self._events.append(RailEvent(index, status == 0))
+        self._pump._put(self._events, RailEvent(index, status == 0))
 
     def _room(self) -> None:
         for box in (self._sends, self._receives):
@@ -106,7 +106,7 @@ class Channel(Connection):
         box = self._box(transfer)
         reason = AGAIN
         if not box.waiting:
-            taken, reason = post(self, [transfer])
+            taken, reason = post(self, [transfer], ffi.new("int32_t *"))
             if taken:
                 self._pump._rearm()
                 return transfer

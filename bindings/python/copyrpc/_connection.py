@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Optional
 from . import _asyncio
 from . import _options as options_module
 from ._closing import Closing
+from ._guards import through
 from ._native import ffi, lib
 from ._options import pin, sized, timeout_ns
 from .errors import Closed, CopyrpcError, Disconnected, check, error_from, error_of, new_error
@@ -38,6 +39,7 @@ class Connection(Closing):
         self._up = False
         self._error: Optional[CopyrpcError] = None
         self._last_stats: Any = None  # once it has ended
+        self._reason: Optional[CopyrpcError] = None  # while it ends
         self._graceful = False
         self._owns_context = False
         #: For the application.
@@ -78,15 +80,19 @@ class Connection(Closing):
         self._end(status)
 
     def _end(self, status: int) -> None:
-        error = new_error()
-        self._function("get_error")(self._pump._pointer, self._handle[0], error)
-        if error.status < 0:
-            self._lost(error_from(error))
-        else:
-            self._lost(error_of(status if status < 0 else lib.CRPC_E_DISCONNECTED, "the connection has ended"))
-        self._last_stats = self._read_stats()
+        """Goes on where it was cut: what it is known by goes last, in _lost."""
+        if self._reason is None:
+            error = new_error()
+            self._function("get_error")(self._pump._pointer, self._handle[0], error)
+            if error.status < 0:
+                reason = error_from(error)
+            else:
+                reason = error_of(status if status < 0 else lib.CRPC_E_DISCONNECTED, "the connection has ended")
+            self._last_stats = self._read_stats()
+            self._reason = reason
         if not self._in_use():
             self._function("close")(self._pump._pointer, self._handle[0])
+        self._lost(self._reason)
 
     def _read_stats(self) -> Any:
         """Reads the counters. Called with the lock held, while there is a handle."""
@@ -230,8 +236,9 @@ class Connection(Closing):
             if self._error is None:
                 pump._poll()  # ends views, which must not outlive the ring
             if self._error is None:
-                self._lost(Closed(f"the {type(self).__name__.lower()} is closed", lib.CRPC_E_CLOSED))
+                closed = Closed(f"the {type(self).__name__.lower()} is closed", lib.CRPC_E_CLOSED)
                 self._function("close")(pointer, self._handle[0])
+                through(self._lost, closed)
                 pump._poll()  # what was pending completes
                 pump._wake_ready()
             pump._rearm()

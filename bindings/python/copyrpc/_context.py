@@ -15,6 +15,7 @@ from ._channel_listener import ChannelListener
 from ._channel_options import CacheInfo, ChannelOptions, RailInfo, cache_info, channel_options, rail_info
 from ._closing import Closing
 from ._endpoint import Endpoint
+from ._guards import through
 from ._listener import Listener
 from ._native import ffi, lib
 from ._options import (
@@ -123,7 +124,7 @@ class Context(Closing, Pump):
         pointer = ffi.new("crpc_context **")
         error = new_error()
         check(lib.crpc_context_open(options, pointer, error), error=error)
-        super().__init__(pointer[0], keep_registered)
+        super().__init__(pointer, keep_registered)
 
     # ---- Connections ----
 
@@ -332,18 +333,19 @@ class Context(Closing, Pump):
         limit = timeout_ns(timeout)
         deadline = time.monotonic_ns() + limit if limit else None
         with self._use:
-            if self._backlog or self._sorted.left:
+            if self._backlog or self._sorted.poll.left:
                 return True
             if self._leader is not None:
                 return self._wait(lambda: bool(self._backlog), deadline)
             if not self._arm():
                 return True
-            self._leader = Waiter(lambda: bool(self._backlog))
+            leader = Waiter(lambda: bool(self._backlog))
             try:
+                self._leader = leader
                 self._sleep(deadline)
             finally:
                 self._leader = None
-                self._hand_on()
+                through(self._hand_on)
             return deadline is None or time.monotonic_ns() < deadline
 
     def fileno(self) -> int:

@@ -128,7 +128,7 @@ class Door(Closing, Generic[C, O]):
     def _connect_request(self, bits: int) -> None:
         struct = sized(f"{self._kind}_info")
         if self._function("get_info")(self._pump._pointer, {"bits": bits}, struct) == 0:
-            self._connections.append(self._asking(self, bits, self._describe(struct)))
+            self._pump._put(self._connections, self._asking(self, bits, self._describe(struct)))
         else:
             self._reject(bits, 0)
 

@@ -9,6 +9,7 @@ from . import _asyncio
 from . import _options as options_module
 from ._call import Call
 from ._connection import Connection
+from ._guards import through
 from ._message import Reply
 from ._native import lib
 from ._options import EndpointInfo, EndpointOptions, Stats, number, pin, sized, timeout_ns
@@ -55,15 +56,16 @@ class Endpoint(Connection, Requests):
     def _lost(self, error: CopyrpcError) -> None:
         super()._lost(error)
         pump = self._pump
-        pump._endpoints.pop(self._bits, None)
         if pump._attachment is not None:
             pump._attachment.lost(self._bits, error.status)
         if self._listener is not None:
             self._listener.endpoints.discard(self)
+        pump._endpoints.pop(self._bits, None)  # last: if this was cut, it is done again
 
     def _request(self, record: tuple[int, ...]) -> None:
         # Nobody receives at a closed listener; the connection is still to be served.
-        (self if self._listener is None or self._listener._closed else self._listener)._queue.append(Request(self, record))
+        taker = self if self._listener is None or self._listener._closed else self._listener
+        self._pump._put(taker._queue, Request(self, record))
 
     # ---- Calls ----
 
@@ -164,26 +166,20 @@ class Endpoint(Connection, Requests):
         if attachment is None or attachment.loop is not loop or pump._pointer is None:
             attachment = _asyncio.attach(pump, loop)
         future: asyncio.Future[bytes] = loop.create_future()
+        pending = _asyncio.FutureCall(attachment, future)
+        entry = (self._bits, pinned, len(pinned), method, most, time.monotonic_ns() + limit if limit else 0)
         user_data = 0
-        with pump._lock:
-            if pump._pointer is None:
-                raise pump._gone()
-            pump._ids = user_data = pump._ids + 1
-            pump._pending[user_data] = _asyncio.FutureCall(attachment, future)
-            attachment.outbox[user_data] = (
-                self._bits,
-                pinned,
-                len(pinned),
-                method,
-                most,
-                time.monotonic_ns() + limit if limit else 0,
-            )
-            if not attachment.scheduled:
-                attachment.schedule()
         try:
+            with pump._use:
+                pump._ids = user_data = pump._ids + 1
+                pump._pending[user_data] = pending
+                attachment.outbox[user_data] = entry
+                if not attachment.scheduled:
+                    attachment.schedule()
             return await future
-        except asyncio.CancelledError:
-            attachment.cancel(self._bits, user_data)
+        except BaseException:  # the task was canceled, or a signal handler raised something
+            if user_data and not future.done() or future.cancelled():
+                through(attachment.cancel, self._bits, user_data)
             raise
 
     @overload

@@ -5,7 +5,11 @@ nobody sleeps under. Of the threads that wait for something, one is the leader: 
 with the lock let go. The others sleep each on a lock of its own, and are woken when what they wait for has come or when the
 leader leaves. An event loop is one more sleeper: see _asyncio.py.
 
-Names with an underscore that take the lock say so; all others of them are called with it held."""
+Names with an underscore that take the lock say so; all others of them are called with it held.
+
+A signal handler may raise an exception between any two steps. The lock, and sleeping without it, are in C, where none comes. What
+must not be cut in two goes `through`: it is a function that goes on where it was cut, when it is called again, and the exception
+comes after it. Statements without a call among them are never cut."""
 from __future__ import annotations
 
 import atexit
@@ -15,9 +19,10 @@ import threading
 import time
 import weakref
 from collections import deque
-from typing import TYPE_CHECKING, Any, Callable, Iterator, Optional
+from typing import TYPE_CHECKING, Any, Callable, Optional
 
 from . import errors
+from ._guards import Hold, Tally, Use, through
 from ._message import Message, end_views, memory
 from ._native import ffi, lib
 from ._records import COMPLETION, MARK, OP
@@ -80,33 +85,6 @@ class Waiter:
                 pass
 
 
-class Use:
-    """`with pump._use as pointer`: takes the lock, if the context is open and this process's own."""
-
-    __slots__ = ("pump",)
-
-    def __init__(self, pump: Pump) -> None:
-        self.pump = pump
-
-    def __enter__(self) -> Any:
-        pump = self.pump
-        if pump._pointer is None:  # before the lock: in a forked child a thread that is not there may hold it
-            raise pump._gone()
-        if not pump._lock.acquire(False):
-            pump._contenders.append(None)  # a leader that always finds something lets others have a go
-            try:
-                pump._lock.acquire()
-            finally:
-                pump._contenders.pop()
-        if pump._pointer is None:
-            pump._lock.release()
-            raise pump._gone()
-        return pump._pointer
-
-    def __exit__(self, *ignored: object) -> None:
-        self.pump._lock.release()
-
-
 class Sorted:
     """What the last poll brought, and how far it was handed out."""
 
@@ -125,19 +103,14 @@ class Sorted:
         self.result_bytes = ffi.buffer(self.results)
         self.event_bytes = ffi.buffer(self.events)
         self.batch: Optional[Batch] = None
-        self.left = False
-        self.result_iterator: Optional[Iterator[tuple[int, ...]]] = None
-        self.event_iterator: Optional[Iterator[tuple[int, ...]]] = None
+        self.results_taken = 0
+        self.events_taken = Tally()
 
     def expect(self, batches: list[Batch]) -> None:
         """Of several threads' batches one goes the quick way."""
         self.batch = batches[0] if batches else None
         self.poll.low, self.poll.high = (self.batch.low, self.batch.high) if self.batch is not None else (0, 0)
-        self.result_iterator = self.event_iterator = None
-
-    def anything(self) -> bool:
-        poll = self.poll
-        return bool(poll.spans_count or poll.results_count or poll.events_count)
+        self.results_taken = self.events_taken.value = 0
 
     def to_batch(self, batch: Batch) -> None:
         poll = self.poll
@@ -152,32 +125,24 @@ class Sorted:
         batch.left -= count
         poll.spans_count = 0
 
-    def take_results(self) -> Iterator[tuple[int, ...]]:
-        if self.result_iterator is None:
-            self.result_iterator = _RESULT.iter_unpack(self.result_bytes[: self.poll.results_count * _RESULT.size])
-        return self.result_iterator
-
-    def take_events(self) -> Iterator[tuple[int, ...]]:
-        if self.event_iterator is None:
-            self.event_iterator = COMPLETION.iter_unpack(self.event_bytes[: self.poll.events_count * 64])
-        return self.event_iterator
-
 
 class Pump:
     """What a Context is beneath its public methods."""
 
     _pointer: Any = None
 
-    def __init__(self, pointer: Any, keep_registered: bool) -> None:
+    def __init__(self, holder: Any, keep_registered: bool) -> None:
+        self._holder = holder  # of the library's pointer, until that is closed
+        pointer = holder[0]
         self._pointer = pointer
         self._keep_registered = keep_registered
         self._forked = False
-        self._lock = threading.Lock()
-        self._contenders: list[None] = []
-        self._use = Use(self)
+        self._lock = Hold(_busy)
+        self._use = Use(self._lock, pointer, self._gone)
         self._owner = threading.get_ident()
         self._shared = False  # by threads or an event loop: payloads are copied at once
         self._sorted = Sorted()
+        self._put = self._sorted.events_taken.put  # an event, to where it belongs: then it is handed out
         self._reason = ffi.new("int32_t *")
         self._lent: list[Message] = []
         self._ids = 0  # in user_data with MARK
@@ -200,7 +165,7 @@ class Pump:
         self._followers: list[Waiter] = []
         self._attachment: Optional[Attachment] = None
         if self._wake_fd < 0:
-            lib.crpc_context_close(pointer)
+            lib.copyrpc_native_close(holder)
             raise errors.SystemCallFailed("no eventfd to wake a waiting thread by", lib.CRPC_E_SYSTEM, -self._wake_fd)
         _alive.add(self)
 
@@ -219,46 +184,60 @@ class Pump:
 
     def _poll(self) -> bool:
         """One poll, all of it handed out. False if there was nothing."""
-        arrived = self._sorted
-        if arrived.left:
-            self._hand_out()  # the last time an exception, of a signal handler's perhaps, came in between
         if self._lent:
+            if self._sorted.poll.left:  # a step failed by itself
+                through(self._hand_out)
             end_views(self._lent)
-        self._polls += 1
-        arrived.expect(self._batches)
-        count = lib.copyrpc_native_poll(self._pointer, arrived.poll)
-        if count == 0:
-            return False
-        arrived.left = True
+        return through(self._poll_once)
+
+    def _poll_once(self) -> bool:
+        arrived = self._sorted
+        if not arrived.poll.left:
+            self._polls += 1
+            arrived.expect(self._batches)
+            if lib.copyrpc_native_poll(self._pointer, arrived.poll) == 0:
+                return False
         self._hand_out()
         return True
 
     def _hand_out(self) -> None:
+        """Goes on where it was cut."""
         arrived = self._sorted
+        poll = arrived.poll
         batch = arrived.batch
-        if batch is not None and arrived.poll.spans_count:
+        if batch is not None and poll.spans_count:
             arrived.to_batch(batch)
-        pop = self._pending.pop
-        for user_data, status, address, size in arrived.take_results():
-            pending = pop(user_data, None)
+        pendings = self._pending
+        for user_data, status, address, size in _RESULT.iter_unpack(
+            arrived.result_bytes[arrived.results_taken * _RESULT.size : poll.results_count * _RESULT.size]
+        ):
+            pending = pendings.get(user_data)
             if pending is not None:
                 pending._finish(status, address, size)
+                del pendings[user_data]
             else:
                 for batch in self._batches:
                     if batch.low <= user_data < batch.high:
                         batch.take(user_data, status, address, size)
                         break
-        for record in arrived.take_events():
-            self._hand_out_event(record)
-        self._forget_dropped()
-        arrived.left = False
+            arrived.results_taken += 1
+        taken = arrived.events_taken
+        events = poll.events_count
+        if taken.value < events:
+            for record in COMPLETION.iter_unpack(arrived.event_bytes[taken.value * 64 : events * 64]):
+                before = taken.value
+                self._hand_out_event(record)
+                taken.value = before + 1  # unless it was put somewhere, which counts it
+        if self._dropped:
+            self._forget_dropped()
         self._wake_ready()
+        poll.left = 0
 
     def _keep(self, record: tuple[int, ...]) -> None:
-        """For an application's array, at its next poll."""
+        """For an application's array, at its next poll. The last thing that is done with the record."""
         kind, address, size = record[0], record[7], record[8]
         viewed = size and kind != SENT and kind != RECEIVED  # those tell of the application's own memory
-        self._backlog.append((COMPLETION.pack(*record), memory[address : address + size] if viewed else b""))
+        self._put(self._backlog, (COMPLETION.pack(*record), memory[address : address + size] if viewed else b""))
 
     def _hand_out_event(self, record: tuple[int, ...]) -> None:
         kind, flags, _, status, bits, user_data, token, _, _, _, _, endpoint_user_data = record
@@ -307,16 +286,15 @@ class Pump:
     def _poll_array(self, completions: Any, capacity: int) -> int:
         """A poll into an application's array."""
         arrived = self._sorted
-        if arrived.left:
-            self._hand_out()
+        if arrived.poll.left:
+            through(self._hand_out)
         if self._lent:
             end_views(self._lent)
         self._polls += 1
         arrived.expect(self._batches)
         count = lib.copyrpc_native_poll_array(self._pointer, completions, capacity, arrived.poll)
-        if arrived.anything():
-            arrived.left = True
-            self._hand_out()
+        if arrived.poll.left:
+            through(self._hand_out)
         if self._sleeping or self._attachment is not None:
             self._rearm()
         return int(count)
@@ -325,25 +303,26 @@ class Pump:
 
     def _wait(self, done: Done, deadline: Optional[int] = None) -> bool:
         """Polls, or lets another thread poll, until done() or until `deadline` of time.monotonic_ns. False if the time is over."""
-        me = None
-        while not done():
-            if self._leader is None:
-                waiter = me or Waiter(done)
-                self._leader = waiter
-                self._note_thread()
-                try:
-                    return self._lead(waiter, deadline)
-                finally:
-                    self._leader = None
-                    self._hand_on()
-            if me is None or me.woken:
-                me = Waiter(done)
-            if not self._follow(me, deadline):
-                self._hand_on()
-                return done()
-        if me is not None:
-            self._hand_on()
-        return True
+        if done():
+            return True
+        me = Waiter(done)
+        leads = False
+        try:
+            while not done():
+                if self._leader is None:
+                    self._leader, leads = me, True
+                    self._note_thread()
+                    return self._lead(me, deadline)
+                if me.woken:
+                    me = Waiter(done)
+                self._follow(me, deadline)
+                if deadline is not None and time.monotonic_ns() >= deadline:
+                    return done()
+            return True
+        finally:
+            if leads:
+                self._leader = None
+            through(self._hand_on)
 
     def _wait_in_time(self, done: Done, limit_ns: int, what: str) -> None:
         """Waits for at most so long, 0 is no limit, and raises Timeout with these words."""
@@ -367,7 +346,7 @@ class Pump:
             busy = self._poll()
             if deadline is not None and time.monotonic_ns() >= deadline:
                 return me.done()
-            if self._contenders:
+            if self._lock.contenders:
                 self._yield_lock()
             if busy:
                 spins = 0
@@ -379,11 +358,7 @@ class Pump:
         return True
 
     def _yield_lock(self) -> None:
-        self._lock.release()
-        try:
-            time.sleep(0)  # lets go of the GIL too: without it the lock could not change hands
-        finally:
-            self._lock.acquire()
+        self._lock.let_others()
         if self._pointer is None:
             raise self._gone()
 
@@ -396,36 +371,27 @@ class Pump:
     def _sleep(self, deadline: Optional[int]) -> None:
         """Until there is something to poll, without the lock."""
         left = _SLEEP_NS_MAX if deadline is None else max(0, min(_SLEEP_NS_MAX, deadline - time.monotonic_ns()))
-        self._sleeping = True
-        self._lock.release()
         try:
-            lib.copyrpc_native_sleep(self._fd, self._wake_fd, left)
+            self._sleeping = True
+            self._lock.sleep(self._fd, self._wake_fd, left)
         finally:
-            self._lock.acquire()
             self._sleeping = False
             if self._pointer is None:
-                self._close_wake()
+                through(self._close_wake)
         if self._pointer is None:
             raise self._gone()
 
-    def _follow(self, me: Waiter, deadline: Optional[int]) -> bool:
-        """Sleeps until the leader wakes this thread. False if the time is over."""
+    def _follow(self, me: Waiter, deadline: Optional[int]) -> None:
+        """Sleeps until the leader wakes this thread, for a while at most."""
         self._shared = True
-        self._followers.append(me)
-        left = -1.0 if deadline is None else min(threading.TIMEOUT_MAX, max(0.0, (deadline - time.monotonic_ns()) / 1e9))
-        self._lock.release()
-        try:
-            in_time = me.lock.acquire(timeout=left)
-        finally:
-            self._lock.acquire()
-            self._followers.remove(me)
+        left = _SLEEP_NS_MAX if deadline is None else max(0, min(_SLEEP_NS_MAX, deadline - time.monotonic_ns()))
+        self._lock.follow(self._followers, me, me.lock.acquire, left / 1e9)
         if self._pointer is None:
             raise self._gone()
-        return in_time
 
     def _wake_ready(self) -> None:
         """After something was handed out: wakes the threads and coroutines that have what they waited for."""
-        for waiter in self._followers:
+        for waiter in list(self._followers):
             if waiter.done():
                 waiter.wake()
         if self._sleeping and self._leader is not None and self._leader.done():
@@ -489,7 +455,7 @@ class Pump:
             self._dropped.extend(buffers)
         elif not self._keep_registered:
             self._dropped.extend(buffer for buffer in buffers if not buffer.region)
-            if not self._sorted.left:
+            if not self._sorted.poll.left:
                 self._forget_dropped()
 
     def _forget_dropped(self) -> None:
@@ -504,54 +470,68 @@ class Pump:
 
     def _close_wake(self) -> None:
         if self._wake_fd >= 0:
-            os.close(self._wake_fd)
-            self._wake_fd = -1
+            fd, self._wake_fd = self._wake_fd, -1
+            os.close(fd)
 
     def _close(self, lock_timeout: float = -1) -> None:
         """Takes the lock."""
         if self._pointer is None:
             return
-        if not self._lock.acquire(timeout=lock_timeout):
-            return
-        try:
-            if self._pointer is None:
-                return
+        if lock_timeout < 0:
+            with self._lock:
+                self._close_held()
+        elif self._lock.acquire(lock_timeout):
+            try:
+                self._close_held()
+            finally:
+                self._lock.__exit__()
+
+    def _close_held(self) -> None:
+        if self._pointer is not None:
             if self._lent:
                 end_views(self._lent)
             for reservation in list(self._reservations.values()):
                 reservation._end()
-            pointer, self._pointer = self._pointer, None
-            _alive.discard(self)
-            if self._attachment is not None:
-                self._attachment.detach()
-                self._attachment = None
-            for endpoint in list(self._endpoints.values()):
-                endpoint._lost(self._gone())
-            for channel in list(self._channels.values()):
-                channel._lost(self._gone())
-            for pending in list(self._pending.values()):
-                pending._finish(lib.CRPC_E_CLOSED, 0, 0)
-            self._pending.clear()
-            self._endpoints.clear()
-            self._channels.clear()
-            self._listeners.clear()
-            lib.crpc_context_close(pointer)
-            self._regions.clear()  # their memory was the device's until then
-            self._dropped.clear()
-            for waiter in self._followers:
-                waiter.wake()
-            if self._sleeping:
-                lib.copyrpc_native_wake(self._wake_fd)
-            else:
-                self._close_wake()
-        finally:
-            self._lock.release()
+            self._pointer = self._use.pointer = None
+            through(self._end)
+
+    def _end(self) -> None:
+        """Goes on where it was cut."""
+        _alive.discard(self)
+        if self._attachment is not None:
+            self._attachment.detach()
+            self._attachment = None
+        for endpoint in list(self._endpoints.values()):
+            endpoint._lost(self._gone())
+        for channel in list(self._channels.values()):
+            channel._lost(self._gone())
+        for pending in list(self._pending.values()):
+            pending._finish(lib.CRPC_E_CLOSED, 0, 0)
+        self._pending.clear()
+        self._endpoints.clear()
+        self._channels.clear()
+        self._listeners.clear()
+        lib.copyrpc_native_close(self._holder)
+        self._regions.clear()  # their memory was the device's until then
+        self._dropped.clear()
+        for waiter in list(self._followers):
+            waiter.wake()
+        if self._sleeping:
+            lib.copyrpc_native_wake(self._wake_fd)
+        else:
+            self._close_wake()
 
     def _after_fork(self) -> None:
-        self._pointer = None
+        self._pointer = self._use.pointer = None
         self._forked = True
-        self._lock = threading.Lock()
+        self._lock.renew()
         self._attachment = None
+
+
+def _busy() -> CopyrpcError:
+    return errors.InvalidArgument(
+        "this thread is using the context already: a signal handler may call nothing but stop()", lib.CRPC_E_STATE
+    )
 
 
 _alive: weakref.WeakSet[Pump] = weakref.WeakSet()

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, AsyncIterator, Awaitable, Callable, Optional, Union
 
 from . import _asyncio
+from ._guards import take, through
 from ._message import Message
 from ._native import ffi, lib
 from ._options import number, pin, timeout_ns
@@ -105,6 +106,10 @@ class Request(Message):
             except CopyrpcError:
                 pass  # the peer has gone, and will not miss it
 
+    def _let_go(self) -> None:
+        """An exception ends what was done with the request. May be called again if it was cut."""
+        self.__exit__(_Cut, _cut, None)
+
     def __exit__(
         self, kind: Optional[type[BaseException]], value: Optional[BaseException], trace: Optional[TracebackType]
     ) -> None:
@@ -122,6 +127,13 @@ class Request(Message):
         super().__exit__(kind, value, trace)
 
 
+class _Cut(BaseException):
+    """Stands for an exception that is no error of the handler's."""
+
+
+_cut = _Cut()
+
+
 class Requests:
     """A queue of requests, which a listener or an endpoint has."""
 
@@ -137,14 +149,23 @@ class Requests:
     def _ready(self) -> bool:
         return bool(self._queue) or self._stopped or self._over()
 
-    def _take(self) -> Optional[Request]:
+    def _take(self, held: list[Request]) -> Optional[Request]:
+        """The next request, which is also put in `held`, in the same step."""
         while self._queue and not self._stopped:
-            request = self._queue.popleft()
+            request = take(self._queue, held)
             if request.endpoint._error is None:
                 return request
             request._answered = True  # its peer has gone
+            held.remove(request)
             request.release()
         return None
+
+    def _put_back(self, held: list[Request]) -> None:
+        """An exception came before anybody had these."""
+        while held:
+            if not self._queue or self._queue[0] is not held[-1]:  # else it was cut just behind this
+                self._queue.appendleft(held[-1])
+            del held[-1]
 
     def _ended(self) -> bool:
         """Tells whether to return None. stop() causes that once."""
@@ -158,13 +179,19 @@ class Requests:
         or when the peer has disconnected."""
         limit = timeout_ns(timeout)
         deadline = time.monotonic_ns() + limit if limit else None
-        while True:
-            with self._pump._use:
-                if not self._ready() and not self._pump._wait(self._ready, deadline):
-                    raise error_of(lib.CRPC_E_TIMEOUT, "no request came")
-                request = self._take()
-                if request is not None or self._ended():
-                    return request
+        held: list[Request] = []
+        try:
+            while True:
+                with self._pump._use:
+                    if not self._ready() and not self._pump._wait(self._ready, deadline):
+                        raise error_of(lib.CRPC_E_TIMEOUT, "no request came")
+                    request = self._take(held)
+                    if request is not None or self._ended():
+                        return request
+        except BaseException:
+            if held:
+                through(self._put_back, held)
+            raise
 
     def stop(self) -> None:
         """Makes serve() return, or receive() return None, once. May be called from another thread
@@ -194,7 +221,7 @@ class Requests:
                 raise
             if request is None:
                 return
-            with request:
+            try:
                 try:
                     answer = handler(request)
                     if not request._answered:
@@ -202,6 +229,11 @@ class Requests:
                 except Exception as error:
                     request._fail(error)
                 answer = None  # may look at the request's payload
+                request.__exit__(None, None, None)
+            except BaseException:
+                answer = None
+                through(request._let_go)
+                raise
 
     def __aiter__(self) -> AsyncIterator[Request]:
         return self._requests()
@@ -222,9 +254,15 @@ class Requests:
                 if self._pump._pointer is None and not self._pump._forked:
                     return None
                 raise
-            request = self._take()
-            if request is not None or self._ended():
-                return request
+            held: list[Request] = []
+            try:
+                request = self._take(held)
+                if request is not None or self._ended():
+                    return request
+            except BaseException:
+                if held:
+                    through(self._put_back, held)
+                raise
 
     async def aserve(self, handler: AsyncHandler, *, requests_max: int = 1024) -> None:
         """Does the same as serve, for coroutines. Each request gets a task of its own. At most
@@ -239,8 +277,8 @@ class Requests:
         def ended(task: asyncio.Task[None]) -> None:
             full = len(tasks) >= requests_max
             request = tasks.pop(task)
-            if task.cancelled():  # before it began, perhaps
-                request.__exit__(asyncio.CancelledError, asyncio.CancelledError(), None)
+            if not request._answered:  # it was canceled before it began, perhaps
+                through(request._let_go)
             if full and self._pump._pointer is not None:
                 with self._pump._use:
                     self._pump._wake_ready()

@@ -5,6 +5,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Any, Generic, Optional, TypeVar, cast
 
+from ._guards import through
 from ._native import ffi, lib
 from ._options import timeout_ns
 from ._records import CHANNEL_OP, MARK
@@ -58,7 +59,7 @@ class Transfer(Generic[R]):
     the device until it has ended."""
 
     __slots__ = (
-        "_channel", "_opcode", "_buffers", "_grouped", "_deadline", "_first", "_posted", "_left", "_sizes", "_statuses", "_future",
+        "_channel", "_opcode", "_buffers", "_grouped", "_deadline", "_first", "_posted", "_left", "_sizes", "_statuses", "_ended", "_future",
         "__weakref__",
     )  # fmt: skip
 
@@ -76,6 +77,7 @@ class Transfer(Generic[R]):
         self._posted = False
         self._sizes = [0] * self._left
         self._statuses = [0] * self._left
+        self._ended = bytearray(self._left)
         self._future: Optional[tuple[Attachment, asyncio.Future[None]]] = None
 
     # ---- With the lock ----
@@ -107,14 +109,16 @@ class Transfer(Generic[R]):
             self._channel._pump._pending.pop(self._first + index, None)
 
     def _finish(self, status: int, address: int, size: int, index: int = 0) -> None:
-        self._sizes[index] = size
-        self._statuses[index] = status
-        self._left -= 1
+        if not self._ended[index]:  # else it was cut behind this
+            self._sizes[index] = size
+            self._statuses[index] = status
+            self._ended[index] = 1
+            self._left -= 1
         if self._left == 0:
             self._let_go()
 
     def _fail(self, status: int) -> None:
-        """It was never posted."""
+        """It was never posted. May be called again if it was cut."""
         self._statuses = [status] * len(self._buffers)
         self._left = 0
         self._let_go()
@@ -191,12 +195,28 @@ class Outbox:
         self.channel = channel
         self.waiting: deque[Transfer[Any]] = deque()
         self.full = False  # until CRPC_COMPLETION_ROOM
+        self.taken = ffi.new("int32_t *")  # how many ops the library took, whose transfers are in `waiting` still
 
     # ---- With the lock ----
 
     def pour(self) -> None:
         """Posts as many transfers as there is room for, many with one call of the library."""
+        through(self._pour)
+
+    def settle(self) -> None:
+        """What the library took waits no more."""
+        left = self.taken[0]
+        if left > 0:
+            while self.waiting and left >= len(self.waiting[0]._buffers):
+                left -= len(self.waiting[0]._buffers)
+                self.waiting[0]._posted = True
+                self.taken[0] = left
+                del self.waiting[0]
+            self.taken[0] = 0
+
+    def _pour(self) -> None:
         pump = self.channel._pump
+        self.settle()  # it was cut, perhaps
         while self.waiting and not self.full:
             batch: list[Transfer[Any]] = []
             count = 0
@@ -205,34 +225,37 @@ class Outbox:
                 if batch and count > _CHUNK:
                     break
                 batch.append(transfer)
-            taken, reason = post(self.channel, batch)
-            for _ in range(taken):
-                self.waiting.popleft()
+            taken, reason = post(self.channel, batch, self.taken)
+            self.settle()
             if taken == len(batch):
                 continue
             if reason == AGAIN:
                 self.full = True
             else:  # the next may be better
-                self.waiting.popleft()._fail(reason)
+                self.waiting[0]._fail(reason)
+                del self.waiting[0]
         if not self.waiting:
             pump._wake_ready()
 
     def take_back(self, transfer: Transfer[Any], status: int) -> bool:
         """Ends a transfer that the library has not seen. Returns False if the library has it."""
+        self.settle()
         if transfer not in self.waiting:
             return False
-        self.waiting.remove(transfer)
         transfer._fail(status)
+        self.waiting.remove(transfer)
         return True
 
     def fail(self, status: int) -> None:
+        self.settle()
         while self.waiting:
-            self.waiting.popleft()._fail(status)
+            self.waiting[0]._fail(status)
+            del self.waiting[0]
 
 
-def post(channel: Channel, transfers: list[Transfer[Any]]) -> tuple[int, int]:
-    """Submits transfers. Returns how many were accepted, and why not the next. Called with the lock
-    held."""
+def post(channel: Channel, transfers: list[Transfer[Any]], taken: Any) -> tuple[int, int]:
+    """Submits transfers. Returns how many were accepted, and why not the next. *taken is the number
+    of accepted ops. Called with the lock held."""
     pump = channel._pump
     ops = ffi.new("crpc_channel_op[]", sum(len(transfer._buffers) for transfer in transfers))
     view = ffi.buffer(ops)
@@ -240,7 +263,7 @@ def post(channel: Channel, transfers: list[Transfer[Any]]) -> tuple[int, int]:
     for transfer in transfers:
         count = transfer._pack(view, count)
         transfer._expect()  # before the library has it: an exception, of a signal handler's perhaps, may come at any time
-    left = lib.crpc_channel_submit(pump._pointer, ops, count, pump._reason)
+    left = lib.copyrpc_native_channel_submit_noted(pump._pointer, ops, count, pump._reason, taken)
     for index, transfer in enumerate(transfers):
         if left < len(transfer._buffers):
             for late in transfers[index:]:

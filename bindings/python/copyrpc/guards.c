@@ -4,7 +4,7 @@
 static struct PyModuleDef guards_module = {
     PyModuleDef_HEAD_INIT,
     .m_name = "copyrpc._guards",
-    .m_doc = "What the package cannot do in Python.",
+    .m_doc = "What signal handlers' exceptions must not cut in two.",
     .m_size = -1,
 };
 
@@ -13,7 +13,8 @@ PyMODINIT_FUNC PyInit__guards(void);
 PyMODINIT_FUNC PyInit__guards(void)
 {
     PyObject *module = PyModule_Create(&guards_module);
-    if (module != NULL && copyrpc_exporter_add(module) < 0) {
+    if (module != NULL && (copyrpc_hold_add(module) < 0 || copyrpc_guard_add(module) < 0 ||
+                           copyrpc_exporter_add(module) < 0)) {
         Py_DECREF(module);
         return NULL;
     }

@@ -1,11 +1,14 @@
-/* guards.h: the C extension copyrpc._guards: what the package cannot do in Python. */
+/* guards.h: the C extension copyrpc._guards: what the package cannot do in Python, because Python
+ * runs signal handlers between any two steps, and their exceptions may come from there. */
 #ifndef COPYRPC_GUARDS_H
 #define COPYRPC_GUARDS_H
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
-/* Adds its type to the module. Returns 0, or -1 with an exception set. */
+/* Add their types and functions to the module. Return 0, or -1 with an exception set. */
+int copyrpc_hold_add(PyObject *module);
+int copyrpc_guard_add(PyObject *module);
 int copyrpc_exporter_add(PyObject *module);
 
 #endif

@@ -1,10 +1,8 @@
 /* native.c: what is declared in native.h. */
 #include <errno.h>
-#include <poll.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <copyrpc.h>
@@ -31,6 +29,20 @@ int32_t copyrpc_native_submit(crpc_context *context, crpc_op *ops, void **payloa
         ops[i].payload_offset = ops[i].payload_bytes > 0 ? (uintptr_t)payloads[i] - begin : 0;
     }
     return crpc_submit(context, ops, count, (const void *)begin, end - begin, reason);
+}
+
+int32_t copyrpc_native_submit_noted(crpc_context *context, crpc_op *ops, void **payloads,
+                                    uint32_t count, int32_t *reason, int32_t *taken)
+{
+    *taken = copyrpc_native_submit(context, ops, payloads, count, reason);
+    return *taken;
+}
+
+int32_t copyrpc_native_channel_submit_noted(crpc_context *context, const crpc_channel_op *ops,
+                                            uint32_t count, int32_t *reason, int32_t *taken)
+{
+    *taken = crpc_channel_submit(context, ops, count, reason);
+    return *taken;
 }
 
 int32_t copyrpc_native_submit_calls(crpc_context *context, const crpc_op *first, crpc_op *ops,
@@ -146,6 +158,7 @@ int32_t copyrpc_native_poll(crpc_context *context, struct copyrpc_native_poll *p
     for (int32_t i = 0; i < count; i++) {
         sort(poll, &poll->events[i]);
     }
+    poll->left = count > 0;
     return count;
 }
 
@@ -166,6 +179,7 @@ int32_t copyrpc_native_poll_array(crpc_context *context, crpc_completion *comple
             kept++;
         }
     }
+    poll->left = kept < count;
     return count < 0 ? count : kept;
 }
 
@@ -189,20 +203,13 @@ uint32_t copyrpc_native_gather(const crpc_completion *completions, uint32_t coun
     return count;
 }
 
-int32_t copyrpc_native_sleep(int fd, int wake_fd, uint64_t timeout_ns)
+void copyrpc_native_close(crpc_context **context)
 {
-    struct pollfd fds[2] = {{.fd = fd, .events = POLLIN}, {.fd = wake_fd, .events = POLLIN}};
-    struct timespec timeout = {.tv_sec = (time_t)(timeout_ns / 1000000000u),
-                               .tv_nsec = (long)(timeout_ns % 1000000000u)};
-    if (ppoll(fds, 2, &timeout, NULL) < 0) {
-        return -errno;
+    crpc_context *closing = *context;
+    *context = NULL;
+    if (closing != NULL) {
+        crpc_context_close(closing);
     }
-    if (fds[1].revents) {
-        uint64_t count;
-        ssize_t got = read(wake_fd, &count, sizeof(count));
-        (void)got; /* another may have emptied it */
-    }
-    return fds[0].revents != 0;
 }
 
 int32_t copyrpc_native_wake_open(void)

@@ -19,6 +19,13 @@ int32_t copyrpc_native_submit_calls(crpc_context *context, const crpc_op *first,
                                     void **payloads, const uint32_t *payload_bytes, uint32_t count,
                                     int32_t *reason);
 
+/* Do the same as copyrpc_native_submit and crpc_channel_submit, and also write the result to *taken,
+ * where it is even if a signal handler raises an exception before Python has seen it. */
+int32_t copyrpc_native_submit_noted(crpc_context *context, crpc_op *ops, void **payloads,
+                                    uint32_t count, int32_t *reason, int32_t *taken);
+int32_t copyrpc_native_channel_submit_noted(crpc_context *context, const crpc_channel_op *ops,
+                                            uint32_t count, int32_t *reason, int32_t *taken);
+
 /* Works as crpc_submit, for ops that an application filled. A user_data with the mark gives
  * CRPC_E_INVALID. */
 int32_t copyrpc_native_submit_array(crpc_context *context, const crpc_op *ops, uint32_t count,
@@ -59,7 +66,7 @@ struct copyrpc_native_poll {
     uint32_t events_count; /* everything else */
     uint64_t first_id;     /* of the spans; if in_order is set, the others count up from it */
     uint32_t in_order;
-    uint32_t reserved;
+    uint32_t left; /* set by a poll that found something, until Python has handed all of it out */
     struct copyrpc_native_span *spans;
     uint64_t *span_ids;
     struct copyrpc_native_result *results;
@@ -79,9 +86,8 @@ int32_t copyrpc_native_poll_array(crpc_context *context, crpc_completion *comple
 uint32_t copyrpc_native_gather(const crpc_completion *completions, uint32_t count, uint8_t *buffer,
                                uint64_t buffer_bytes, uint64_t *offsets);
 
-/* Sleeps until one of two descriptors is readable, a signal arrives, or timeout_ns has passed.
- * Empties wake_fd. Returns 1 if `fd` is readable; otherwise 0 or -errno. */
-int32_t copyrpc_native_sleep(int fd, int wake_fd, uint64_t timeout_ns);
+/* Closes *context, if that is not NULL, and sets it to NULL. */
+void copyrpc_native_close(crpc_context **context);
 
 /* Creates an eventfd that wakes a sleeper. Returns -errno if it fails. */
 int32_t copyrpc_native_wake_open(void);

@@ -1,0 +1,312 @@
+"""Exceptions that signal handlers raise, anywhere in the package: no hang, no op that is lost, nothing that comes twice.
+
+TEST_INTERRUPTS is how many of them a storm has; the default is for every day."""
+import asyncio
+import contextlib
+import faulthandler
+import os
+import random
+import signal
+import sys
+import threading
+
+import pytest
+
+import copyrpc
+
+INTERRUPTS = int(os.environ.get("TEST_INTERRUPTS", "300"))
+PACKAGE = os.path.dirname(copyrpc.__file__)
+HANG_SECONDS = 120 + INTERRUPTS / 20
+
+
+class Interrupted(BaseException):
+    """As KeyboardInterrupt is, without what asyncio does for that."""
+
+
+class Storm:
+    """Raises Interrupted in the main thread, every now and then, where that is in the package."""
+
+    def __init__(self):
+        self.seed = random.randrange(1 << 32)
+        print(f"# seed {self.seed}")
+        self.random = random.Random(self.seed)
+        self.count = 0
+
+    def over(self):
+        return self.count >= INTERRUPTS
+
+    def again(self):
+        if not self.over():
+            signal.setitimer(signal.ITIMER_REAL, self.random.choice((0.00002, 0.0002, 0.002)) * (0.5 + self.random.random()))
+
+    def strike(self, number, frame):
+        self.again()
+        if frame.f_code.co_filename.startswith(PACKAGE) or frame.f_code.co_name == "handler":
+            self.count += 1
+            raise Interrupted
+
+    def __enter__(self):
+        self.before = signal.signal(signal.SIGALRM, self.strike)
+        faulthandler.dump_traceback_later(HANG_SECONDS, exit=True)
+        self.again()
+        return self
+
+    def __exit__(self, *ignored):
+        self.count = INTERRUPTS
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, self.before)
+        faulthandler.cancel_dump_traceback_later()
+
+
+def joined(threads):
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
+
+
+def test_a_storm_on_calls_of_threads(server):
+    with copyrpc.Context() as context:
+        endpoint = context.connect(server.address)
+        wrong, done, over = [], [0, 0], threading.Event()
+
+        def work(index):
+            while not over.is_set():
+                request = b"%d of %d" % (done[index], index)
+                try:
+                    if endpoint.call(request, timeout=60) != request:
+                        wrong.append(request)
+                except BaseException as error:
+                    wrong.append(error)
+                    return
+                done[index] += 1
+
+        threads = [threading.Thread(target=work, args=(index,)) for index in range(2)]
+        for thread in threads:
+            thread.start()
+        calls = 0
+        with Storm() as storm:
+            while not storm.over():
+                calls += 1
+                request = b"main %d" % calls
+                with contextlib.suppress(Interrupted):
+                    if calls % 3:
+                        assert endpoint.call(request, timeout=60) == request
+                    else:
+                        assert endpoint.call_many([request] * 5, timeout=60) == [request] * 5
+        over.set()
+        joined(threads)
+        assert not wrong and all(done)
+        assert endpoint.call(b"alive", timeout=60) == b"alive"
+        for _ in range(1000):
+            if not context._pending:
+                break
+            endpoint.call(b"so that what was canceled is heard of", timeout=60)
+        assert not context._pending and not context._batches and not context._followers and context._leader is None
+
+
+def test_a_storm_on_an_event_loop(server):
+    async def main():
+        loop = asyncio.get_running_loop()
+        strange = []
+        loop.set_exception_handler(
+            lambda loop, about: None if isinstance(about.get("exception"), Interrupted) else strange.append(about)
+        )
+        with copyrpc.Context() as context:
+            endpoint = await context.aconnect(server.address)
+
+            async def work(name):
+                calls = 0
+                while not storm.over():
+                    calls += 1
+                    request = b"%d of %d" % (calls, name)
+                    with contextlib.suppress(Interrupted):
+                        assert await endpoint.acall(request, timeout=60) == request
+
+            with Storm() as storm:
+                await asyncio.gather(*map(work, range(8)))
+            assert await endpoint.acall(b"alive", timeout=60) == b"alive"
+            for _ in range(1000):
+                if not context._pending:
+                    break
+                await endpoint.acall(b"so that what was canceled is heard of", timeout=60)
+            assert not context._pending and not context._attachment.outbox and not context._attachment.waiters and not strange
+
+    asyncio.run(main())
+
+
+def test_a_storm_on_a_server(address):
+    with copyrpc.Context() as context:
+        listener = context.listen(address)
+        ended = {bytes: 0, copyrpc.Dropped: 0}
+        wrong, over = [], threading.Event()
+
+        def client():
+            try:
+                with copyrpc.connect(address) as endpoint:
+                    while not over.is_set():
+                        request = b"%d" % sum(ended.values())
+                        try:
+                            if endpoint.call(request, timeout=60) != request:
+                                wrong.append(request)
+                            ended[bytes] += 1
+                        except copyrpc.Dropped:
+                            ended[copyrpc.Dropped] += 1
+            except BaseException as error:
+                wrong.append(error)
+
+        def handler(request):
+            part = request.payload[:]
+            return bytes(part)
+
+        thread = threading.Thread(target=client)
+        thread.start()
+        with Storm() as storm:
+            while not storm.over():
+                with contextlib.suppress(Interrupted):
+                    listener.serve(handler)
+        over.set()
+        stopper = threading.Thread(target=lambda: (thread.join(60), listener.stop()))
+        stopper.start()
+        listener.serve(handler)
+        joined([thread, stopper])
+        assert not wrong and all(ended.values())
+
+
+def test_a_storm_on_channels(address):
+    with copyrpc.Context(rails=True) as context, copyrpc.Context(rails=True) as other:
+        listener = other.listen_channels(address)
+        came, wrong = [], []
+
+        def receiver():
+            try:
+                channel = listener.accept(timeout=60)
+                room = bytearray(8)
+                while True:
+                    channel.receive(room)
+                    came.append(int.from_bytes(room, "little"))
+                    if came[-1] == 0:
+                        return
+            except BaseException as error:
+                wrong.append(error)
+
+        thread = threading.Thread(target=receiver)
+        thread.start()
+        channel = context.connect_channel(address)
+        number, sent = 0, []
+        with Storm() as storm:
+            while not storm.over():
+                number += 1
+                with contextlib.suppress(Interrupted):
+                    if number % 3:
+                        channel.send(number.to_bytes(8, "little"))
+                        sent.append(number)
+                    else:
+                        numbers = [number, number + 1, number + 2]
+                        number += 2
+                        channel.send_many([value.to_bytes(8, "little") for value in numbers])
+                        sent.extend(numbers)
+        channel.send(bytes(8), timeout=60)
+        joined([thread])
+        assert not wrong and came[:-1] == sorted(set(came[:-1])) and set(sent) <= set(came)
+        assert not context._pending and not channel._sends.waiting and context.cache_info().registrations == 0
+
+
+class Cut(BaseException):
+    pass
+
+
+@contextlib.contextmanager
+def cut(at):
+    """Raises Cut at the `at`th place of the package where Python would run a signal handler: at the beginning of a function, and
+    after a call of C."""
+    places = 0
+
+    def look(frame, event, argument):
+        nonlocal places
+        if event in ("call", "c_return") and frame.f_code.co_filename.startswith(PACKAGE):
+            places += 1
+            if places == at:
+                sys.setprofile(None)
+                raise Cut
+
+    sys.setprofile(look)
+    try:
+        yield
+    finally:
+        sys.setprofile(None)
+
+
+def test_handing_out_that_is_cut(address):
+    with copyrpc.Context() as context, copyrpc.Context() as other:
+        listener = context.listen(address)
+        endpoint = other._begin_connect(address, None, False)
+        completions = copyrpc.CompletionArray(1)
+        while not endpoint.connected:
+            context.poll(completions)
+            other.poll(completions)
+        cuts = 0
+        for at in range(1, 200):
+            calls = [endpoint.start(b"from the peer %d" % index) for index in range(3)]
+            other.poll(completions)
+            texts = []
+            for index in range(3):
+                request = None
+                try:
+                    if index < 2:
+                        with cut(at):
+                            request = listener.receive(60)
+                except Cut:
+                    cuts += 1
+                if request is None:
+                    request = listener.receive(60)
+                texts.append(bytes(request.payload).decode())
+                request.reply(b"to " + request.payload)
+                request.release()
+            assert texts == ["from the peer 0", "from the peer 1", "from the peer 2"], at
+            with pytest.raises(copyrpc.Timeout):
+                listener.receive(0.0001)
+            while not all(call.done() for call in calls):
+                context.poll(completions)
+                try:
+                    with cut(at):
+                        other.poll(completions)
+                except Cut:
+                    cuts += 1
+                    other.poll(completions)
+            assert [call.result() for call in calls] == [b"to from the peer %d" % index for index in range(3)]
+            assert not other._pending
+        assert cuts > 50
+
+
+def test_answers_that_are_cut(address):
+    """With a slice of the payload in hand, which the exception's traceback keeps."""
+    with copyrpc.Context() as context:
+        listener = context.listen(address)
+        wrong = []
+
+        def client():
+            try:
+                with copyrpc.connect(address) as endpoint:
+                    for index in range(400):
+                        with contextlib.suppress(copyrpc.Dropped):
+                            assert endpoint.call(b"%d" % index, timeout=60) == b"%d" % index
+            except BaseException as error:
+                wrong.append(error)
+            finally:
+                listener.stop()
+
+        def handler(request):
+            part = request.payload[:]
+            request.reply(part)
+
+        thread = threading.Thread(target=client)
+        thread.start()
+        cuts = 0
+        while thread.is_alive():
+            try:
+                with cut(cuts % 150 + 1):
+                    listener.serve(handler)
+            except Cut:
+                cuts += 1
+        joined([thread])
+        assert not wrong and cuts > 100
