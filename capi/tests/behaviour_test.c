@@ -293,6 +293,21 @@ static void wait_ends_for_a_signal(void **state)
     assert_int_equal(status, CRPC_E_INTERRUPTED);
 }
 
+static void arm_bears_signals(void **state)
+{
+    (void)state;
+    struct sigaction action = {.sa_handler = on_alarm};
+    sigaction(SIGALRM, &action, NULL);
+    for (int i = 0; i < 5000; i++) {
+        /* At some step of these: at each of them in the end. */
+        const struct itimerval once = {.it_value = {.tv_usec = 1 + i % 50}};
+        setitimer(ITIMER_REAL, &once, NULL);
+        for (int j = 0; j < 50; j++) {
+            assert_int_equal(crpc_context_arm(fixture.right), CRPC_OK);
+        }
+    }
+}
+
 static bool readable(int fd)
 {
     struct pollfd one = {.fd = fd, .events = POLLIN};
@@ -715,6 +730,7 @@ int main(void)
         WITH_FIXTURE(reserve_commit_abort),
         WITH_FIXTURE(wait_ends_in_time_and_for_events),
         WITH_FIXTURE(wait_ends_for_a_signal),
+        WITH_FIXTURE(arm_bears_signals),
         WITH_FIXTURE(the_descriptor_wakes_after_arm),
         WITH_FIXTURE(nobody_spins_on_a_device_that_was_unplugged),
         WITH_FIXTURE(the_descriptor_wakes_for_a_deadline),
