@@ -49,6 +49,9 @@ class Channel(Connection):
             box.fail(error.status if error.status < 0 else lib.CRPC_E_DISCONNECTED)
         self._pump._channels.pop(self._bits, None)  # last: if this was cut, it is done again
 
+    def _forget(self) -> None:
+        self._pump._channels.pop(self._bits, None)
+
     def _rail(self, index: int, status: int) -> None:
         self._pump._put(self._events, RailEvent(index, status == 0))
 

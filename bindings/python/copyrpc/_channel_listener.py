@@ -40,6 +40,9 @@ class ChannelListener(Door[Channel, ChannelOptions]):
     def _made(self, bits: int, options: ChannelOptions) -> Channel:
         return Channel(self._context, bits)
 
+    def _known(self, bits: int) -> Optional[Channel]:
+        return self._context._channels.get(bits)
+
     # ---- For the application ----
 
     def next_connection(self, timeout: Optional[float] = None) -> Optional[ChannelRequest]:

@@ -36,6 +36,7 @@ class Connection(Closing):
         self._context = context
         self._bits = bits
         self._handle = ffi.new(self._kind + " *", {"bits": bits})
+        self._asked = ffi.new("int32_t *", lib.CRPC_E_STATE)  # what the library said to accepting it
         self._up = False
         self._error: Optional[CopyrpcError] = None
         self._last_stats: Any = None  # once it has ended
@@ -114,6 +115,10 @@ class Connection(Closing):
 
     def _lost(self, error: CopyrpcError) -> None:
         self._error = error
+
+    def _forget(self) -> None:
+        """It was not accepted."""
+        raise NotImplementedError
 
     def _over(self) -> bool:
         return self._error is not None

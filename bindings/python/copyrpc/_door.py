@@ -122,6 +122,9 @@ class Door(Closing, Generic[C, O]):
     def _made(self, bits: int, options: O) -> C:
         raise NotImplementedError
 
+    def _known(self, bits: int) -> Optional[C]:
+        raise NotImplementedError
+
     def _c_options(self, options: O) -> Any:
         raise NotImplementedError
 
@@ -133,11 +136,21 @@ class Door(Closing, Generic[C, O]):
             self._reject(bits, 0)
 
     def _accept(self, bits: int, options: O) -> C:
+        """Goes on where it was cut: what is accepted is known by then, so that its events find it."""
+        connection = self._known(bits)
+        if connection is None:
+            connection = self._made(bits, options)
         error = new_error()
         c_options = self._c_options(options)
         c_options.token_bytes = 0
-        check(self._function("accept")(self._pump._pointer, {"bits": bits}, c_options, error), "accept", error)
-        return self._made(bits, options)
+        if connection._asked[0]:
+            accept = getattr(lib, f"copyrpc_native_{self._kind[5:]}_accept_noted")
+            accept(self._pump._pointer, connection._handle[0], c_options, error, connection._asked)
+        if connection._asked[0]:
+            status = connection._asked[0]
+            connection._forget()
+            check(status, "accept", error)
+        return connection
 
     def _reject(self, bits: int, reason: int) -> int:
         return int(self._function("reject")(self._pump._pointer, {"bits": bits}, reason))

@@ -62,6 +62,9 @@ class Endpoint(Connection, Requests):
             self._listener.endpoints.discard(self)
         pump._endpoints.pop(self._bits, None)  # last: if this was cut, it is done again
 
+    def _forget(self) -> None:
+        self._pump._endpoints.pop(self._bits, None)
+
     def _request(self, record: tuple[int, ...]) -> None:
         # Nobody receives at a closed listener; the connection is still to be served.
         taker = self if self._listener is None or self._listener._closed else self._listener

@@ -52,6 +52,9 @@ class Listener(Door[Endpoint, EndpointOptions], Requests):
     def _made(self, bits: int, options: EndpointOptions) -> Endpoint:
         return Endpoint(self._context, bits, options, self)
 
+    def _known(self, bits: int) -> Optional[Endpoint]:
+        return self._context._endpoints.get(bits)
+
     def _connect_request(self, bits: int) -> None:
         if not self._auto_accept:
             super()._connect_request(bits)

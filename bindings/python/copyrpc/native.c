@@ -45,6 +45,20 @@ int32_t copyrpc_native_channel_submit_noted(crpc_context *context, const crpc_ch
     return *taken;
 }
 
+void copyrpc_native_endpoint_accept_noted(crpc_context *context, crpc_endpoint endpoint,
+                                          const crpc_endpoint_options *options, crpc_error *error,
+                                          int32_t *status)
+{
+    *status = crpc_endpoint_accept(context, endpoint, options, error);
+}
+
+void copyrpc_native_channel_accept_noted(crpc_context *context, crpc_channel channel,
+                                         const crpc_channel_options *options, crpc_error *error,
+                                         int32_t *status)
+{
+    *status = crpc_channel_accept(context, channel, options, error);
+}
+
 int32_t copyrpc_native_submit_calls(crpc_context *context, const crpc_op *first, crpc_op *ops,
                                     void **payloads, const uint32_t *payload_bytes, uint32_t count,
                                     int32_t *reason)

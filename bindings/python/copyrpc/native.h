@@ -26,6 +26,14 @@ int32_t copyrpc_native_submit_noted(crpc_context *context, crpc_op *ops, void **
 int32_t copyrpc_native_channel_submit_noted(crpc_context *context, const crpc_channel_op *ops,
                                             uint32_t count, int32_t *reason, int32_t *taken);
 
+/* Do the same as crpc_endpoint_accept and crpc_channel_accept, and write the result to *status. */
+void copyrpc_native_endpoint_accept_noted(crpc_context *context, crpc_endpoint endpoint,
+                                          const crpc_endpoint_options *options, crpc_error *error,
+                                          int32_t *status);
+void copyrpc_native_channel_accept_noted(crpc_context *context, crpc_channel channel,
+                                         const crpc_channel_options *options, crpc_error *error,
+                                         int32_t *status);
+
 /* Works as crpc_submit, for ops that an application filled. A user_data with the mark gives
  * CRPC_E_INVALID. */
 int32_t copyrpc_native_submit_array(crpc_context *context, const crpc_op *ops, uint32_t count,
