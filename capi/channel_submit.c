@@ -42,6 +42,14 @@ static int32_t cached_region(crpc_context *context, const crpc_channel_op *op,
     return status;
 }
 
+/* A rail could not register the memory, perhaps for a moment only. The log tells why. */
+static __attribute__((cold, noinline)) int32_t
+complete_region(const crpc_context *context, struct registration *region, uint32_t rails)
+{
+    crpc_error failure;
+    return registration_cache_complete(context->cache, region, rails, &failure);
+}
+
 /* The registration that the op's buffer lies in: `access` is what must be allowed there, `rails`
  * which must have it. NULL where there is nothing to lie anywhere. */
 static inline int32_t find_memory(crpc_context *context, const crpc_channel_op *op, uint32_t access,
@@ -74,7 +82,10 @@ static inline int32_t find_memory(crpc_context *context, const crpc_channel_op *
                  ((*region)->access & access) != access)) {
         return CRPC_E_INVALID;
     }
-    return likely(((*region)->nics & rails) == rails) ? CRPC_OK : CRPC_E_UNSUPPORTED;
+    if (likely(((*region)->nics & rails) == rails)) {
+        return CRPC_OK;
+    }
+    return op->region.bits == 0 ? complete_region(context, *region, rails) : CRPC_E_UNSUPPORTED;
 }
 
 /* ---- Ops ------------------------------------------------------------------------------------- */

@@ -289,6 +289,23 @@ static void plain_memory_is_registered_once(void **state)
     assert_int_equal(crpc_cache_forget(fixture.right, NULL, 0), 0);
 }
 
+/* What it made of it must not stay in the cache as it is: ops over both rails would be refused. */
+static void a_rail_that_cannot_register_plain_memory_for_a_moment(void **state)
+{
+    (void)state;
+    for (uint32_t nth = 1; nth <= 2; nth++) {
+        memory_fabric_set_failures(memory_fabric_default(), MEMORY_FAIL_REGISTER, nth,
+                                   CRPC_E_NO_RESOURCE);
+        crpc_channel_op op = op_of(CRPC_CHANNEL_RECEIVE, in, 100, nth);
+        assert_int_equal(submit(&op, 1), CRPC_OK);
+        send(out, 100, nth);
+        assert_int_equal(received().status, CRPC_OK);
+        assert_int_equal(sent().status, CRPC_OK);
+        assert_memory_equal(in, out, 100);
+        assert_int_equal(crpc_cache_forget(fixture.right, NULL, 0), 1);
+    }
+}
+
 /* Each buffer of the group is registered for itself, and the cache is full of others. */
 static void a_group_does_not_throw_out_its_own_memory(void **state)
 {
@@ -522,6 +539,7 @@ int main(void)
         WITH_CHANNELS(sends_that_wait_can_be_ended),
         WITH_CHANNELS(a_region_in_use_stays),
         WITH_CHANNELS(plain_memory_is_registered_once),
+        WITH_CHANNELS(a_rail_that_cannot_register_plain_memory_for_a_moment),
         WITH_CHANNELS(a_group_does_not_throw_out_its_own_memory),
         WITH_CHANNELS(close_ends_what_is_open),
         WITH_CHANNELS(both_take_leave),

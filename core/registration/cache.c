@@ -137,8 +137,8 @@ static void evict_one(struct registration_cache *cache)
     leave(cache, oldest);
 }
 
-/* What some nics could lock and others could not would stay in the cache as it is: it fails as a whole,
- * and what leaves the cache makes room. Memory that cannot be written can still be sent. */
+/* What one nic could not lock fails as a whole, and what leaves the cache makes room. Memory that
+ * cannot be written can still be sent; but if something was short, it may well be writable. */
 static int32_t register_plain(struct registration_cache *cache, uint64_t address, uint64_t bytes,
                               struct registration *registration, crpc_error *error)
 {
@@ -146,8 +146,8 @@ static int32_t register_plain(struct registration_cache *cache, uint64_t address
     registration_try(cache->registrar, address, bytes,
                      CRPC_ACCESS_LOCAL_WRITE | CRPC_ACCESS_REMOTE_WRITE, -1, 0, registration,
                      &first);
-    if (first.status == CRPC_E_MEMLOCK ||
-        (registration->nics == 0 && first.status == CRPC_E_NO_RESOURCE)) {
+    bool short_of = first.status == CRPC_E_NO_RESOURCE || first.status == CRPC_E_NO_MEMORY;
+    if (first.status == CRPC_E_MEMLOCK || (registration->nics == 0 && short_of)) {
         registration_end(cache->registrar, registration);
         *error = first;
         return first.status;
@@ -237,6 +237,27 @@ int32_t registration_cache_get(struct registration_cache *cache, uint64_t addres
     cached->used = ++cache->clock;
     *registration = &cached->registration;
     return CRPC_OK;
+}
+
+int32_t registration_cache_complete(struct registration_cache *cache,
+                                    struct registration *registration, uint32_t nics,
+                                    crpc_error *error)
+{
+    assert(cache->last && registration == &cache->last->registration);
+    crpc_error first;
+    registration_try_again(cache->registrar, registration, &first);
+    while ((registration->nics & nics) != nics && first.status == CRPC_E_MEMLOCK &&
+           cache->count > 1) {
+        struct cached *last = cache->last;
+        evict_one(cache); /* not this one, which was used last */
+        cache->last = last;
+        registration_try_again(cache->registrar, registration, &first);
+    }
+    if ((registration->nics & nics) == nics) {
+        return CRPC_OK;
+    }
+    *error = first;
+    return first.status;
 }
 
 int32_t registration_cache_forget(struct registration_cache *cache, uint64_t address,

@@ -12,5 +12,8 @@
 void registration_try(const struct registrar *registrar, uint64_t address, uint64_t bytes,
                       uint32_t access, int fd, uint64_t fd_offset,
                       struct registration *registration, crpc_error *first);
+/* The same, of plain memory, with every nic that could not do so before. */
+void registration_try_again(const struct registrar *registrar, struct registration *registration,
+                            crpc_error *first);
 
 #endif

@@ -14,23 +14,26 @@ static uint32_t nic_access(const struct registrar *registrar, const struct nic *
     return (access & CRPC_ACCESS_LOCAL_WRITE) | written;
 }
 
-/* registration->nics tells which nics have it, *first why the first of the others has not. */
-void registration_try(const struct registrar *registrar, uint64_t address, uint64_t bytes,
-                      uint32_t access, int fd, uint64_t fd_offset,
-                      struct registration *registration, crpc_error *first)
+/* With the nics that have not registered the memory. registration->nics tells which have it now,
+ * *first why the first of the others has not. */
+static void try_others(const struct registrar *registrar, struct registration *registration, int fd,
+                       uint64_t fd_offset, crpc_error *first)
 {
     *first = (crpc_error){0};
-    *registration = (struct registration){.address = address, .bytes = bytes, .access = access};
     for (uint32_t i = 0; i < registrar->nic_count; i++) {
         struct nic *nic = registrar->nics[i];
-        uint32_t rights = nic_access(registrar, nic, access);
+        uint32_t rights = nic_access(registrar, nic, registration->access);
         crpc_error failure = {0};
-        int32_t status =
-            fd < 0
-                ? nic->operations->memory_register(nic, NULL, (void *)(uintptr_t)address, bytes,
-                                                   rights, &registration->keys[i], &failure)
-                : nic->operations->memory_register_dmabuf(nic, NULL, fd, fd_offset, bytes, address,
-                                                          rights, &registration->keys[i], &failure);
+        if (registration->nics & 1u << i) {
+            continue;
+        }
+        int32_t status = fd < 0
+                             ? nic->operations->memory_register(
+                                   nic, NULL, (void *)(uintptr_t)registration->address,
+                                   registration->bytes, rights, &registration->keys[i], &failure)
+                             : nic->operations->memory_register_dmabuf(
+                                   nic, NULL, fd, fd_offset, registration->bytes,
+                                   registration->address, rights, &registration->keys[i], &failure);
         if (status == CRPC_OK) {
             registration->nics |= 1u << i;
         } else if (first->status == CRPC_OK) {
@@ -43,6 +46,20 @@ void registration_try(const struct registrar *registrar, uint64_t address, uint6
                   "cannot use it: %s",
                   first->message);
     }
+}
+
+void registration_try(const struct registrar *registrar, uint64_t address, uint64_t bytes,
+                      uint32_t access, int fd, uint64_t fd_offset,
+                      struct registration *registration, crpc_error *first)
+{
+    *registration = (struct registration){.address = address, .bytes = bytes, .access = access};
+    try_others(registrar, registration, fd, fd_offset, first);
+}
+
+void registration_try_again(const struct registrar *registrar, struct registration *registration,
+                            crpc_error *first)
+{
+    try_others(registrar, registration, -1, 0, first);
 }
 
 int32_t registration_make(const struct registrar *registrar, uint64_t address, uint64_t bytes,

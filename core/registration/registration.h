@@ -59,6 +59,12 @@ void registration_cache_destroy(struct registration_cache *cache);
  * valid until it is forgotten or evicted, and at least while users is not 0. */
 int32_t registration_cache_get(struct registration_cache *cache, uint64_t address, uint64_t bytes,
                                struct registration **registration, crpc_error *error);
+/* Completes the registration that registration_cache_get gave last, if a nic of the mask `nics` has
+ * not registered its memory: that nic may have been short of something for a moment. What it has
+ * already stays, also for ops that use it. */
+int32_t registration_cache_complete(struct registration_cache *cache,
+                                    struct registration *registration, uint32_t nics,
+                                    crpc_error *error);
 /* Removes all registrations that overlap [address, address + bytes), or all if bytes is 0. Returns
  * how many, or CRPC_E_BUSY if an op uses one of them; then it removes none. */
 int32_t registration_cache_forget(struct registration_cache *cache, uint64_t address,

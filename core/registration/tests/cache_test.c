@@ -132,6 +132,65 @@ static void what_one_nic_cannot_lock_any_more_makes_room(void **state)
     assert_int_equal(get(fixture, 0, 100)->nics, 3);
 }
 
+/* Ops of channels over both would be refused as long as it stays. */
+static void what_one_nic_lacked_for_a_moment_is_completed(void **state)
+{
+    struct fixture *fixture = *state;
+    for (uint32_t nth = 1; nth <= 2; nth++) {
+        crpc_error error = {0};
+        memory_fabric_set_failures(fixture->fabric, MEMORY_FAIL_REGISTER, nth, CRPC_E_NO_RESOURCE);
+        struct registration *half = get(fixture, nth * 8192, 100);
+        uint32_t missing = 1u << (nth - 1);
+        struct nic_keys kept = half->keys[2 - nth];
+        assert_int_equal(half->nics, 3 & ~missing);
+        half->users++;
+        memory_fabric_set_failures(fixture->fabric, MEMORY_FAIL_REGISTER, 1, CRPC_E_NO_MEMORY);
+        assert_ptr_equal(get(fixture, nth * 8192, 100), half);
+        assert_int_equal(registration_cache_complete(fixture->cache, half, 3, &error),
+                         CRPC_E_NO_MEMORY);
+        assert_int_equal(half->nics, 3 & ~missing);
+        assert_int_equal(registration_cache_complete(fixture->cache, half, 3, &error), CRPC_OK);
+        assert_int_equal(half->nics, 3);
+        assert_memory_equal(&half->keys[2 - nth], &kept, sizeof(kept));
+        half->users--;
+    }
+    assert_int_equal(memory_fabric_counters(fixture->fabric)->regions, 4);
+}
+
+static void completing_makes_room_where_locked_memory_is_short(void **state)
+{
+    struct fixture *fixture = *state;
+    crpc_error error = {0};
+    get(fixture, 0, 100);
+    memory_fabric_set_failures(fixture->fabric, MEMORY_FAIL_REGISTER, 2, CRPC_E_NO_RESOURCE);
+    struct registration *half = get(fixture, 16384, 100);
+    assert_int_equal(half->nics, 1);
+    memory_fabric_set_failures(fixture->fabric, MEMORY_FAIL_REGISTER, 1, CRPC_E_MEMLOCK);
+    assert_int_equal(registration_cache_complete(fixture->cache, half, 3, &error), CRPC_OK);
+    assert_int_equal(half->nics, 3);
+    assert_int_equal(info_of(fixture).evictions, 1);
+    assert_ptr_equal(get(fixture, 16384, 100), half);
+}
+
+/* What was short for a moment must not make memory look as if it could only be read. */
+static void what_every_nic_lacked_for_a_moment_is_not_kept(void **state)
+{
+    struct fixture *fixture = *state;
+    const int32_t lacks[] = {CRPC_E_MEMLOCK, CRPC_E_NO_RESOURCE, CRPC_E_NO_MEMORY};
+    for (size_t i = 0; i < sizeof(lacks) / sizeof(lacks[0]); i++) {
+        struct registration *registration;
+        crpc_error error = {0};
+        fixture->registrar.nic_count = 1;
+        memory_fabric_set_failures(fixture->fabric, MEMORY_FAIL_REGISTER, 1, lacks[i]);
+        assert_int_equal(registration_cache_get(fixture->cache, (uint64_t)(uintptr_t)memory, 100,
+                                                &registration, &error),
+                         lacks[i]);
+        fixture->registrar.nic_count = REGISTRATION_NICS_MAX;
+        assert_int_equal(info_of(fixture).registrations, 0);
+    }
+    assert_true(get(fixture, 0, 100)->access & CRPC_ACCESS_REMOTE_WRITE);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, open_fixture, close_fixture)
@@ -140,6 +199,9 @@ int main(void)
         TEST(what_an_op_uses_is_not_forgotten),
         TEST(what_an_op_uses_outlives_its_place_in_the_cache),
         TEST(what_one_nic_cannot_lock_any_more_makes_room),
+        TEST(what_one_nic_lacked_for_a_moment_is_completed),
+        TEST(completing_makes_room_where_locked_memory_is_short),
+        TEST(what_every_nic_lacked_for_a_moment_is_not_kept),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
