@@ -369,7 +369,9 @@ void rail_take_offer(struct channel *channel, const struct channel_control *mess
 {
     struct channel_rail *rail = &channel->rails[message->rail];
     const struct channel_offer *offer = (const struct channel_offer *)message->body;
+    /* Until our report on the epoch before has been sent, the peer cannot have it. */
     if (!channel->link.passive || offer->answer != 0 || message->epoch <= rail->epoch ||
+        rail->report_wanted ||
         (channel->common & 1u << message->rail && rail->state != RAIL_DOWN)) {
         link_violated(&channel->link, "it offered rail %u out of turn", message->rail);
         return;

@@ -97,6 +97,18 @@ static void say_line(const struct channel_control *line)
              CHANNEL_IMMEDIATE_CONTROL | victim->control.in_sequence << CHANNEL_GENERATION_SHIFT);
 }
 
+/* Of rail 1 anew, with the queue pairs that the peer has there. */
+static struct channel_control good_offer(void)
+{
+    struct channel_control line = good_line(CHANNEL_CONTROL_OFFER, 1);
+    struct channel_offer *offer = (struct channel_offer *)line.body;
+    offer->area_key = victim->rails[1].peer_key;
+    offer->queue_pairs = (uint8_t)victim->queue_pairs;
+    memcpy(offer->addresses, victim->rails[1].peer, sizeof(offer->addresses));
+    line.epoch++;
+    return line;
+}
+
 static void say_record(const struct channel_record *record, uint32_t slot, uint32_t immediate)
 {
     write_to(0, (uint64_t)(uintptr_t)victim->area.base + CHANNEL_RECORDS_OFFSET + slot * 64u,
@@ -367,6 +379,13 @@ HOSTILE(report_twice, struct channel_control line = good_line(CHANNEL_CONTROL_RE
 HOSTILE(offer_of_a_rail_that_is_up,
         struct channel_control line = good_line(CHANNEL_CONTROL_OFFER, 1);
         line.epoch++; say_line(&line);)
+/* It has its report out, and takes the rail up again before it has had ours. */
+HOSTILE(offer_before_our_report, victim->link.passive = true;
+        struct channel_control line = good_line(CHANNEL_CONTROL_REPORT, 1); say_line(&line);
+        channel_take_completions(pair.engine[0]);
+        assert_int_equal(victim->rails[1].state, RAIL_DOWN);
+        assert_true(victim->rails[1].report_wanted); line = good_offer(); say_line(&line);
+        channel_take_completions(pair.engine[0]);)
 HOSTILE(report_with_reserved_bytes,
         struct channel_control line = good_line(CHANNEL_CONTROL_REPORT, 1);
         line.body[8] = 1; say_line(&line);)
@@ -574,6 +593,7 @@ static const struct hostile hostile[] = {
     CASE(report_of_another_epoch),
     CASE(report_twice),
     CASE(offer_of_a_rail_that_is_up),
+    CASE(offer_before_our_report),
     CASE(report_with_reserved_bytes),
     CASE(leave_that_tells_of_messages),
     CASE(leave_twice),
