@@ -241,8 +241,7 @@ void control_take(struct channel *channel, uint32_t sequence)
     while (channel->control.arrived & 1u << place &&
            channel->link.state != CRPC_STATE_DISCONNECTED) {
         struct channel_control message;
-        memcpy(&message, channel->area.base + (size_t)place * CHANNEL_CONTROL_BYTES,
-               sizeof(message));
+        wire_copy(&message, channel->area.base + (size_t)place * CHANNEL_CONTROL_BYTES);
         channel->control.arrived &= (uint8_t) ~(1u << place);
         take_message(channel, &message);
         channel->control.in_sequence++;

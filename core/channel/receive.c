@@ -5,7 +5,6 @@
 #include "channel/internal.h"
 
 #include <stdatomic.h>
-#include <string.h>
 
 /* ---- Clear to send --------------------------------------------------------------------------- */
 
@@ -212,7 +211,7 @@ static void complete_by_record(struct channel *channel, struct channel_incoming 
 {
     uint32_t slot = (uint32_t)incoming->number & channel->slot_mask;
     struct channel_record record;
-    memcpy(&record, channel->area.base + CHANNEL_RECORDS_OFFSET + slot * 64u, sizeof(record));
+    wire_copy(&record, channel->area.base + CHANNEL_RECORDS_OFFSET + slot * 64u);
     if (record.number != incoming->number + 1 || record.count != incoming->count ||
         (record.zero | record.zero2[0] | record.zero2[1]) != 0) {
         link_violated(&channel->link, "the record of message %llu is not its own",

@@ -6,7 +6,6 @@
 #include "channel/internal.h"
 
 #include <stdatomic.h>
-#include <string.h>
 
 #include "channel/split.h"
 
@@ -20,7 +19,7 @@ static bool copy_cts(const struct channel_cts *cts, uint64_t number, struct chan
         return false;
     }
     atomic_thread_fence(memory_order_acquire);
-    memcpy(copy, cts, sizeof(*copy));
+    wire_copy(copy, cts);
     return copy->number == number + 1;
 }
 

@@ -2,7 +2,7 @@
  * channel_hello, which is in link/wire.h. The specification is docs/wire.md, "Channels".
  *
  * All integers are little-endian, as is every machine that the library supports. Data that the peer
- * can rewrite at any time is copied once, and the copy is checked.
+ * can rewrite at any time is copied once, with wire_copy, and the copy is checked.
  */
 #ifndef CORE_CHANNEL_WIRE_H
 #define CORE_CHANNEL_WIRE_H

@@ -7,6 +7,7 @@
 
 #include <assert.h>
 #include <stdint.h>
+#include <string.h>
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "copyrpc's wire structs are little-endian; this machine is not"
@@ -14,6 +15,14 @@
 
 /* Reads a field that the peer's device may be writing, with exactly one load. */
 #define wire_load(pointer) (*(const volatile __typeof__(*(pointer)) *)(pointer))
+
+/* Copies a struct that the peer's device may be writing. What comes after it sees the copy only: without
+ * the barrier the compiler might leave the copy out, and read the original again. */
+#define wire_copy(to, from)                                                                        \
+    do {                                                                                           \
+        memcpy((to), (from), sizeof(*(to)));                                                       \
+        __asm__ volatile("" : "+m"(*(to)));                                                        \
+    } while (0)
 
 /* ---- Hello ----------------------------------------------------------------------------------- */
 
