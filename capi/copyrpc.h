@@ -354,7 +354,8 @@ typedef struct crpc_op {
 /* There may be room again, after an op was refused with CRPC_E_AGAIN. */
 #define CRPC_COMPLETION_ROOM 8u
 /* The context's device or port has changed. The status is CRPC_OK (the port became active),
- * CRPC_E_UNREACHABLE (the port went down) or CRPC_E_NO_DEVICE (the device was lost). */
+ * CRPC_E_UNREACHABLE (the port went down) or CRPC_E_NO_DEVICE (the device was lost). A device that is
+ * only a rail's yields none: each connected channel tells that it has lost the rail, and the log why. */
 #define CRPC_COMPLETION_DEVICE 9u
 /* A CRPC_CHANNEL_SEND op has ended. Its buffer may be used again. */
 #define CRPC_COMPLETION_SENT 10u

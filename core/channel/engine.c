@@ -211,6 +211,8 @@ void channel_device_event(struct link_group *group, const struct cm_event *event
         }
         break;
     case CM_EVENT_DEVICE_FATAL:
+        log_write(group->log, CRPC_LOG_ERROR, "rail %u is lost: %s", event->nic,
+                  event->error.message);
         for (struct list *at = group->all.next; at != &group->all; at = at->next) {
             struct channel *channel = channel_of_link(list_entry(at, struct link, all_link));
             queue = channel->rails[0].queues[0];

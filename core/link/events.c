@@ -101,9 +101,8 @@ void link_emit_events_now(struct link_group *group, struct output *output)
 
 void link_device_event(struct link_group *group, int32_t status)
 {
-    if (group->device_event_count < LINK_DEVICE_EVENTS_MAX) {
-        group->device_events[group->device_event_count++] = status;
-    }
+    assert(group->device_event_count < LINK_DEVICE_EVENTS_MAX);
+    group->device_events[group->device_event_count++] = status;
 }
 
 /* ---- Time ------------------------------------------------------------------------------------ */
