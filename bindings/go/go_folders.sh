@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # go_folders.sh: for scripts that build Go, also for a user without a home. Sourced.
 
 # export_go_folders PYTHON GO BUILD: exports what go_folders.py prints.
