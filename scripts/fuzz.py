@@ -97,7 +97,8 @@ def pack(target: Target) -> None:
 
 
 def run(target: Target, *words: str, log: Path) -> int:
-    options = [f"-max_len={INPUT_BYTES_MAX if target.pack.exists() else 4096}", "-len_control=0", "-timeout=20", "-print_final_stats=1", f"-artifact_prefix={FUZZ}/{target.name}-"]
+    longest = INPUT_BYTES_MAX if target.pack.exists() else 4096
+    options = [f"-max_len={longest}", "-len_control=0", "-timeout=20", "-print_final_stats=1", f"-artifact_prefix={FUZZ}/{target.name}-"]
     environment = {"ASAN_OPTIONS": "quarantine_size_mb=8", **os.environ}
     with log.open("w") as output:
         command = [str(FUZZ / target.program), *options, *words]
