@@ -82,6 +82,13 @@ static void accept_client(struct server *server, crpc_channel channel)
     }
 }
 
+static void tell_failure(const struct server *server, const struct flow *flow)
+{
+    crpc_error error = {.struct_size = sizeof(error)};
+    crpc_channel_get_error(server->context, flow->channel, &error);
+    perf_failed("a client did not connect", error.message);
+}
+
 static void say_goodbye(struct server *server, const struct flow *flow)
 {
     char text[32];
@@ -108,6 +115,7 @@ static void take(struct server *server, const crpc_completion *completion, uint6
     switch (completion->kind) {
     case CRPC_COMPLETION_CONNECTED:
         if (completion->status < 0) {
+            tell_failure(server, *place);
             drop(server, place);
         } else {
             flow_begin(*place, (*place)->channel);

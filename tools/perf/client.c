@@ -48,7 +48,9 @@ static int connect_all(struct client *client)
     crpc_endpoint_options wanted = {.struct_size = sizeof(wanted),
                                     .calls_max = options->depth,
                                     .ring_bytes = ring_for(options),
-                                    .peer_ring_bytes_max = PERF_PEER_RING_BYTES_MAX};
+                                    .peer_ring_bytes_max = PERF_PEER_RING_BYTES_MAX,
+                                    .key_bytes = options->key_bytes};
+    memcpy(wanted.key, options->key, sizeof(wanted.key));
     for (uint32_t i = 0; i < options->endpoints; i++) {
         if (crpc_endpoint_connect(client->context, options->address, &wanted, &client->endpoints[i],
                                   &error) < 0) {

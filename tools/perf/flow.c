@@ -77,8 +77,10 @@ crpc_channel_options flow_channel_options(const struct perf_options *options,
         .stripe_bytes_min = options->stripe_bytes_min,
         .rails = options->rail_mask,
         .token_bytes = sizeof(*plan),
+        .key_bytes = options->key_bytes,
     };
     memcpy(wanted.token, plan, sizeof(*plan));
+    memcpy(wanted.key, options->key, sizeof(wanted.key));
     if (options->hint) {
         snprintf(wanted.hint, sizeof(wanted.hint), "%s", options->hint);
     }

@@ -1,5 +1,6 @@
 /* main.c: the command line of copyrpc-perf. */
 #include <argp.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,6 +9,8 @@
 
 #include "../common/version.h"
 #include "flow.h"
+
+#define KEY_BYTES_MIN 16
 
 volatile sig_atomic_t perf_stop;
 
@@ -18,6 +21,7 @@ enum {
     OPTION_WARMUP,
     OPTION_WAIT,
     OPTION_RING,
+    OPTION_KEY,
     OPTION_CHANNELS,
     OPTION_GROUP,
     OPTION_QUEUE_PAIRS,
@@ -39,6 +43,7 @@ static const struct argp_option option_table[] = {
     {"calls", 'n', "COUNT", 0, "how many calls to measure, instead of a time", 0},
     {"warmup", OPTION_WARMUP, "SECONDS", 0, "calls before the measurement; 0.2", 0},
     {"ring", OPTION_RING, "BYTES", 0, "ring of each endpoint, a power of two; large enough", 0},
+    {"key", OPTION_KEY, "FILE", 0, "secret of both sides: all of a file of 16 to 64 bytes", 0},
     {"wait", OPTION_WAIT, NULL, 0, "sleep for events instead of polling on", 0},
     {"json", OPTION_JSON, NULL, 0, "print the result as JSON", 0},
     {"progress", OPTION_PROGRESS, NULL, 0, "a line a second, also if stderr is no terminal", 0},
@@ -126,6 +131,24 @@ static void take_rails(const char *text, struct perf_options *options)
     snprintf(options->rails[1], sizeof(options->rails[1]), "%s", comma ? comma + 1 : "");
 }
 
+static void take_key(const char *path, struct perf_options *options, struct argp_state *state)
+{
+    uint8_t bytes[sizeof(options->key) + 1]; /* with one byte more than a key may have */
+    FILE *file = fopen(path, "rb");
+    size_t count = file ? fread(bytes, 1, sizeof(bytes), file) : 0;
+    if (!file || ferror(file)) {
+        argp_error(state, "cannot read the key from '%s': %s", path, strerror(errno));
+    }
+    fclose(file);
+    if (count < KEY_BYTES_MIN || count > sizeof(options->key)) {
+        argp_error(state, "a key has %d to %zu bytes, and '%s' has %s%zu", KEY_BYTES_MIN,
+                   sizeof(options->key), path, count > sizeof(options->key) ? "at least " : "",
+                   count);
+    }
+    memcpy(options->key, bytes, count);
+    options->key_bytes = (uint32_t)count;
+}
+
 /* Defaults, and what does not go together. */
 static void check_channels(struct perf_options *options, struct argp_state *state)
 {
@@ -197,6 +220,9 @@ static error_t parse(int key, char *argument, struct argp_state *state)
         break;
     case OPTION_RING:
         options->ring_bytes = (uint32_t)number(argument, 1u << 30, state);
+        break;
+    case OPTION_KEY:
+        take_key(argument, options, state);
         break;
     case OPTION_WAIT:
         options->wait = true;

@@ -43,6 +43,8 @@ struct perf_options {
     bool json;
     bool demo;
     bool progress;
+    uint32_t key_bytes; /* 0 = none */
+    uint8_t key[64];
 
     /* with --channels: request_bytes is the maximum, and `calls` counts messages */
     bool channels;

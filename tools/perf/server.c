@@ -12,7 +12,7 @@
 
 struct server {
     crpc_context *context;
-    uint32_t ring_bytes;
+    const struct perf_options *options;
     crpc_op replies[COMPLETIONS];
     uint32_t reply_count;
     uint8_t *gathered; /* payloads of `replies`, one after the other */
@@ -73,14 +73,25 @@ static void answer(struct server *server, const crpc_completion *request)
 
 static void accept_client(struct server *server, crpc_endpoint client)
 {
+    const struct perf_options *options = server->options;
     crpc_error error = {.struct_size = sizeof(error)};
-    crpc_endpoint_options options = {.struct_size = sizeof(options),
-                                     .ring_bytes = server->ring_bytes,
-                                     .peer_ring_bytes_max = PERF_PEER_RING_BYTES_MAX};
-    if (crpc_endpoint_accept(server->context, client, &options, &error) < 0) {
+    crpc_endpoint_options wanted = {.struct_size = sizeof(wanted),
+                                    .ring_bytes =
+                                        options->ring_bytes ? options->ring_bytes : 4u << 20,
+                                    .peer_ring_bytes_max = PERF_PEER_RING_BYTES_MAX,
+                                    .key_bytes = options->key_bytes};
+    memcpy(wanted.key, options->key, sizeof(wanted.key));
+    if (crpc_endpoint_accept(server->context, client, &wanted, &error) < 0) {
         perf_failed("accept", error.message);
         crpc_endpoint_close(server->context, client);
     }
+}
+
+static void tell_failure(const struct server *server, crpc_endpoint client)
+{
+    crpc_error error = {.struct_size = sizeof(error)};
+    crpc_endpoint_get_error(server->context, client, &error);
+    perf_failed("a client did not connect", error.message);
 }
 
 static void take(struct server *server, const crpc_completion *completion)
@@ -94,6 +105,7 @@ static void take(struct server *server, const crpc_completion *completion)
         break;
     case CRPC_COMPLETION_CONNECTED:
         if (completion->status < 0) {
+            tell_failure(server, completion->endpoint);
             crpc_endpoint_close(server->context, completion->endpoint);
         }
         break;
@@ -103,7 +115,7 @@ static void take(struct server *server, const crpc_completion *completion)
     }
 }
 
-static void serve(struct server *server, bool wait)
+static void serve(struct server *server)
 {
     static crpc_completion completions[COMPLETIONS];
     uint32_t idle = 0;
@@ -115,7 +127,7 @@ static void serve(struct server *server, bool wait)
         send_replies(server);
         idle = count ? 0 : idle + 1;
         /* Without anybody to answer there is no latency to spoil. */
-        if (idle > (wait ? 0u : 100000u)) {
+        if (idle > (server->options->wait ? 0u : 100000u)) {
             crpc_wait(server->context, LOOK_NS);
         }
     }
@@ -127,7 +139,7 @@ int perf_serve(const struct perf_options *options)
     crpc_error error = {.struct_size = sizeof(error)};
     crpc_listener_info info = {.struct_size = sizeof(info)};
     crpc_listener listener;
-    server.ring_bytes = options->ring_bytes ? options->ring_bytes : 4u << 20;
+    server.options = options;
     server.gathered = malloc(GATHER_BYTES);
     server.filler = calloc(1, PERF_BYTES_MAX);
     if (!server.gathered || !server.filler) {
@@ -145,7 +157,7 @@ int perf_serve(const struct perf_options *options)
     crpc_listener_get_info(server.context, listener, &info);
     printf("listening on %s\n", info.address);
     fflush(stdout);
-    serve(&server, options->wait);
+    serve(&server);
     crpc_context_close(server.context);
     free(server.gathered);
     free(server.filler);

@@ -8,8 +8,9 @@ info=$1 perf=$2 echo_server=$3 echo_client=$4 source=$5
 work=$(mktemp -d)
 trap 'rm -rf "$work"; kill $(jobs -p) 2>/dev/null' EXIT
 
-# listening LOG: waits until the server says that it listens.
-listening() { for _ in $(seq 600); do grep -q '^listening' "$1" && return 0; sleep 0.1; done; cat "$1"; return 1; }
+# says LOG WORDS: waits until they are there.
+says() { for _ in $(seq 600); do grep -q -- "$2" "$1" && return 0; sleep 0.1; done; cat "$1"; return 1; }
+listening() { says "$1" '^listening'; }
 json() { python3 -c "import json,sys; r = json.load(open('$work/json')); assert $1, r"; }
 
 check "info lists both rails" bash -c "'$info' > '$work/info' && grep -q '^$device port 1: RoCE, active' '$work/info' && grep -q '^$device1' '$work/info'"
@@ -93,6 +94,37 @@ fi
 check_stops "perf server --channels ends on SIGTERM" "$server"
 check "it says what it has received" grep -qE '^client 1: [0-9]+ messages, [0-9.]+ [kMG]?B received, 0 wrong' "$work/channels"
 check "perf client --channels says that nobody listens" bash -c "! timeout 60 '$perf' client --channels $address:7474 > '$work/nobody' 2>&1 && grep -q listens '$work/nobody'"
+
+# with_keys WORD...: a server with a key, for calls or channels; clients with the same, another and none.
+head -c 32 /dev/urandom > "$work/key"
+head -c 32 /dev/urandom > "$work/other"
+client_with() { timeout 60 "$perf" client "$@" "$address:7476" -n 100 --json; }
+is_refused() {
+    local words=$1
+    shift
+    client_with "$@" > "$work/refused" 2>&1 && { echo "exit status 0"; return 1; }
+    grep -q -- "$words" "$work/refused" || { cat "$work/refused"; return 1; }
+}
+with_keys() {
+    local kind=$1
+    shift
+    "$perf" server "$@" --key "$work/key" "$address:7476" > "$work/keys" 2>&1 &
+    server=$!
+    check "perf server listens for $kind with a key" listening "$work/keys"
+    check "$kind run with the same key" client_with "$@" --key "$work/key"
+    check "with another key a client of $kind says so" is_refused "the peer has another key" "$@" --key "$work/other"
+    check "and the server says it, too" says "$work/keys" "a client did not connect: the peer has another key"
+    check "without a key a client of $kind says so" is_refused "asks for the key, and this side has none" "$@"
+    check "and the right one works on" client_with "$@" --key "$work/key"
+    check_stops "perf server for $kind ends on SIGTERM" "$server"
+    "$perf" server "$@" "$address:7476" > "$work/keys" 2>&1 &
+    server=$!
+    check "perf server listens for $kind without a key" listening "$work/keys"
+    check "a client of $kind with a key says that the server has none" is_refused "this side has a key and the peer has none" "$@" --key "$work/key"
+    check_stops "perf server for $kind without a key ends on SIGTERM" "$server"
+}
+with_keys calls
+with_keys channels --channels
 
 "$echo_server" "*:7471" > "$work/echo" 2>&1 &
 server=$!

@@ -26,4 +26,14 @@ check "perf refuses more memory than 4 GiB" fails_and_says "4 GiB" "$perf" clien
 check "perf refuses options of calls for channels" fails_and_says "not of --channels" "$perf" client --channels -e 2 127.0.0.1:1
 check "perf refuses a range of sizes for calls" fails_and_says "one size" "$perf" client -s 1:2 127.0.0.1:1
 check "perf refuses a share above 1024" fails_and_says "no number up to 1024" "$perf" client --channels --split 1025 127.0.0.1:1
+key=$(mktemp)
+trap 'rm -f "$key"' EXIT
+printf '%015d' 1 > "$key"
+check "perf refuses a key that is too short" fails_and_says "a key has 16 to 64 bytes, and '$key' has 15" "$perf" server --key "$key"
+printf '%0100d' 1 > "$key"
+check "perf refuses a key that is too long" fails_and_says "a key has 16 to 64 bytes, and '$key' has at least 65" "$perf" client --channels --key "$key" 127.0.0.1:1
+printf '%064d' 1 > "$key"
+check "perf takes the longest key" fails_and_says "no RDMA device" "$perf" server --key "$key"
+check "perf says that a key's file is not there" fails_and_says "cannot read the key from '$key.none': No such file" "$perf" server --key "$key.none"
+check "perf says that a key's file cannot be read" fails_and_says "cannot read the key from '/': Is a directory" "$perf" server --key /
 plan
