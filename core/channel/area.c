@@ -1,14 +1,14 @@
 /* area.c: the memory of a channel that the peer writes, and that from which this side writes. */
 #include <errno.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include "base/error.h"
+#include "base/page.h"
 #include "channel/internal.h"
 
 int32_t area_map(struct channel_area *area, uint64_t bytes, crpc_error *error)
 {
-    area->bytes = align_up(bytes, (uint64_t)sysconf(_SC_PAGESIZE));
+    area->bytes = align_up(bytes, page_bytes());
     area->base =
         mmap(NULL, area->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (area->base == MAP_FAILED) {

@@ -16,10 +16,10 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/random.h>
-#include <unistd.h>
 
 #include "base/compiler.h"
 #include "base/error.h"
+#include "base/page.h"
 #include "link/internal.h"
 #include "link/proof.h"
 #include "link/prove.h"
@@ -36,11 +36,6 @@ struct link_proof {
     bool wrong;     /* the peer's proof is not of our key */
     bool done;
 };
-
-static size_t page_bytes(void)
-{
-    return (size_t)sysconf(_SC_PAGESIZE);
-}
 
 /* ---- Making and ending ----------------------------------------------------------------------- */
 

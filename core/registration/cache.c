@@ -7,11 +7,11 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/compiler.h"
 #include "base/error.h"
 #include "base/list.h"
+#include "base/page.h"
 #include "registration/internal.h"
 
 #define CACHE_REGISTRATIONS_MAX 1024u
@@ -43,7 +43,7 @@ int32_t registration_cache_create(const struct registrar *registrar,
         return error_set(error, CRPC_E_NO_MEMORY, ENOMEM, "no memory for a cache of registrations");
     }
     list_init(&cache->left);
-    cache->page_bytes = (uint64_t)sysconf(_SC_PAGESIZE);
+    cache->page_bytes = page_bytes();
     cache->info.registrations_max = CACHE_REGISTRATIONS_MAX;
     cache->info.bytes_max = CACHE_BYTES_MAX;
     cache->registrar = registrar;

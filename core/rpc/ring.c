@@ -7,11 +7,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
-
-static size_t page_bytes(void)
-{
-    return (size_t)sysconf(_SC_PAGESIZE);
-}
+#include "base/page.h"
 
 /* Maps the file twice and the mailbox's page once over an address range reserved in one piece. */
 static uint8_t *map_twice(int fd, size_t bytes)

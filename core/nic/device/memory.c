@@ -2,9 +2,9 @@
 #include <errno.h>
 #include <stdio.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include "base/error.h"
+#include "base/page.h"
 #include "nic/device/device.h"
 
 static int access_flags(uint32_t access)
@@ -21,8 +21,7 @@ static int access_flags(uint32_t access)
 /* Some kernels and libibverbs itself say ENOMEM for memory that is not there at all. */
 static bool all_mapped(void *address, size_t bytes)
 {
-    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
-    uintptr_t start = (uintptr_t)address & ~(page - 1);
+    uintptr_t start = (uintptr_t)address & ~(page_bytes() - 1);
     return msync((void *)start, (uintptr_t)address + bytes - start, MS_ASYNC) == 0 ||
            errno != ENOMEM;
 }
