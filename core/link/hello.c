@@ -215,9 +215,7 @@ int32_t hello_explain_reject(const struct link_service *service, const void *dat
                          "the peer has no room for another connection; raise its %s",
                          service->no_room);
     case LINK_REJECT_KEY:
-        return error_set(error, CRPC_E_KEY, 0, "%s: give both the same",
-                         reject.detail ? "the peer asks for the key, and this side has none"
-                                       : "this side has a key and the peer has none");
+        return link_prove_missing(reject.detail == 0, error);
     case LINK_REJECT_SERVICE:
         return error_set(error, CRPC_E_REFUSED, 0,
                          "the peer's listener on this port is for %s, not for %s; is its flag "

@@ -148,13 +148,14 @@ void link_prove_hello(struct link *link, const struct link_hello *hello)
 int32_t link_prove_check(const struct link *link, crpc_error *error)
 {
     bool ours = link->options.key_bytes > 0;
-    if (ours == link->peer.proves) {
-        return CRPC_OK;
-    }
-    return error_set(error, CRPC_E_KEY, 0, "%s",
-                     ours
-                         ? "this side has a key and the peer has none: give both the same"
-                         : "the peer asks for the key, and this side has none: give both the same");
+    return ours == link->peer.proves ? CRPC_OK : link_prove_missing(ours, error);
+}
+
+int32_t link_prove_missing(bool ours, crpc_error *error)
+{
+    return error_set(error, CRPC_E_KEY, 0, "%s: give both the same",
+                     ours ? "this side has a key and the peer has none"
+                          : "the peer asks for the key, and this side has none");
 }
 
 bool link_proving(const struct link *link)

@@ -31,6 +31,9 @@ void link_prove_hello(struct link *link, const struct link_hello *hello);
  * if both have one or neither has; otherwise fills *error and returns CRPC_E_KEY. */
 int32_t link_prove_check(const struct link *link, crpc_error *error);
 
+/* Only one side has a key: `ours`, this one. Fills *error and returns CRPC_E_KEY. */
+int32_t link_prove_missing(bool ours, crpc_error *error);
+
 /* True until the peer has proved its key. */
 bool link_proving(const struct link *link);
 
