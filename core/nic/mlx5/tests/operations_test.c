@@ -5,19 +5,7 @@
  * What differs: number, index and keys, each checked against its own; and the rest of the last unit
  * of inline data, which nobody writes or looks at.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-#include "../../tests/pair.h"
-#include "device_trace.h"
-#include "nic/mlx5/mlx5.h"
+#include "both_drivers.h"
 
 #define BATCH 8u
 #define SLOT_BYTES 8192u /* of each transfer of a batch: they do not meet */
@@ -32,83 +20,18 @@ struct work {
     uint32_t flags;
 };
 
-struct side {
-    struct inbox inbox;
-    struct nic_queue_pair *sender, *receiver;
-    struct nic_keys memory;
-    uint32_t position; /* of the next WQE, in blocks */
-};
-
-/* What the device saw of one transfer, made alike. */
-struct seen {
-    uint32_t units;
-    uint8_t data[1024];
-};
-
 static uint8_t *memory, *before, *after; /* near half, far half */
-static uint32_t random_state = 0x5eed;
 
-static uint32_t pick(uint32_t below)
-{
-    random_state = random_state * 1664525u + 1013904223u;
-    return (uint32_t)((uint64_t)random_state * below >> 32);
-}
-
-static void side_open(struct side *side, uint32_t driver)
-{
-    static const struct nic_transport transport = {.retry_timeout = 14, .retry_count = 7};
-    struct nic_options options = pair_options();
-    assert_int_equal(nic_open(driver, &options, &side->inbox.nic, NULL), CRPC_OK);
-    const struct nic_operations *operations = side->inbox.nic->operations;
-    pair_enroll(side->inbox.nic, memory, 2 * BYTES,
-                CRPC_ACCESS_LOCAL_WRITE | CRPC_ACCESS_REMOTE_WRITE | CRPC_ACCESS_REMOTE_READ,
-                &side->memory);
-    assert_int_equal(
-        operations->queue_pair_create(side->inbox.nic, NULL, NULL, &side->sender, NULL), 0);
-    assert_int_equal(
-        operations->queue_pair_create(side->inbox.nic, NULL, NULL, &side->receiver, NULL), 0);
-    pair_connect(side->sender, side->receiver, &transport);
-}
-
-static void side_close(struct side *side)
-{
-    const struct nic_operations *operations = side->inbox.nic->operations;
-    operations->queue_pair_destroy(side->sender);
-    operations->queue_pair_destroy(side->receiver);
-    operations->memory_deregister(side->inbox.nic, &side->memory);
-    operations->close(side->inbox.nic);
-}
-
-static uint32_t big_endian(const uint8_t *bytes)
-{
-    uint32_t value;
-    memcpy(&value, bytes, sizeof(value));
-    return be32toh(value);
-}
-
-/* The WQE of a transfer, without what may differ. NOPs fill a ring's end. */
+/* The WQE of a transfer, without what may differ. */
 static void next_wqe(struct side *side, const struct work *work, struct seen *seen)
 {
     static struct device_trace_wqe wqe;
     uint32_t bytes = work->transfer.bytes;
-    bool in_wqe =
-        work->operation != READ && work->transfer.bytes <= side->inbox.nic->inline_bytes_max;
-    do {
-        assert_true(device_trace_next(&wqe));
-        seen->units = big_endian(wqe.data + 4) & 0x3f;
-        assert_int_equal(wqe.number, side->sender->number);
-        assert_int_equal(big_endian(wqe.data + 4) >> 8, side->sender->number);
-        assert_int_equal(big_endian(wqe.data) >> 8 & 0xffff, side->position & 0xffff);
-        side->position += (seen->units + 3) / 4;
-    } while (wqe.data[3] == MLX5_OPCODE_NOP);
-    assert_true(seen->units * 16 <= wqe.bytes);
-    assert_int_equal(big_endian(wqe.data + 24), side->memory.remote_key);
-    memset(wqe.data + 1, 0, 2);
-    memset(wqe.data + 4, 0, 3);
-    memset(wqe.data + 24, 0, 4);
+    bool in_wqe = work->operation != READ && bytes <= side->inbox.nic->inline_bytes_max;
+    seen->units = side_next_wqe(side, &wqe);
+    assert_int_equal(take_word(wqe.data + 24), side->memory.remote_key);
     if (!in_wqe && bytes) {
-        assert_int_equal(big_endian(wqe.data + 36), side->memory.local_key);
-        memset(wqe.data + 36, 0, 4);
+        assert_int_equal(take_word(wqe.data + 36), side->memory.local_key);
     } else if (bytes) {
         memset(wqe.data + 36 + bytes, 0, seen->units * 16 - 36 - bytes);
     }
@@ -154,38 +77,24 @@ static void random_work(struct work *work, uint32_t slot, uint32_t inline_bytes)
         .transfer = {.local_address = near + pick(64),
                      .remote_address = near + BYTES + pick(64),
                      .bytes = bytes,
-                     .immediate = random_state},
+                     .immediate = pick(UINT32_MAX)},
         .flags = pick(4) ? 0 : NIC_POST_SIGNALED,
     };
-}
-
-static void expect_alike(const struct work *work, const struct seen *theirs,
-                         const struct seen *ours)
-{
-    if (theirs->units != ours->units ||
-        memcmp(theirs->data, ours->data, (size_t)ours->units * 16) != 0) {
-        print_error("operation %d of %u bytes: theirs %u units, ours %u\n", (int)work->operation,
-                    work->transfer.bytes, theirs->units, ours->units);
-        for (uint32_t i = 0; i < ours->units * 16; i++) {
-            if (theirs->data[i] != ours->data[i]) {
-                print_error("byte %u: theirs %02x, ours %02x\n", i, theirs->data[i], ours->data[i]);
-            }
-        }
-        fail();
-    }
 }
 
 static void test_operations(void **state)
 {
     static struct side theirs, ours;
     static struct seen their_seen[BATCH], our_seen[BATCH];
+    const uint32_t access =
+        CRPC_ACCESS_LOCAL_WRITE | CRPC_ACCESS_REMOTE_WRITE | CRPC_ACCESS_REMOTE_READ;
     struct work work[BATCH];
     (void)state;
     memory = pair_map(2 * BYTES);
     before = pair_map(2 * BYTES);
     after = pair_map(2 * BYTES);
-    side_open(&theirs, CRPC_DRIVER_VERBS);
-    side_open(&ours, CRPC_DRIVER_MLX5);
+    side_open(&theirs, CRPC_DRIVER_VERBS, memory, 2 * BYTES, access);
+    side_open(&ours, CRPC_DRIVER_MLX5, memory, 2 * BYTES, access);
     uint32_t inline_bytes = ours.inbox.nic->inline_bytes_max;
     assert_true(theirs.inbox.nic->inline_bytes_max >= inline_bytes);
     theirs.inbox.nic->inline_bytes_max = inline_bytes; /* libmlx5 grants some more */
@@ -205,7 +114,7 @@ static void test_operations(void **state)
         memcpy(memory, before, 2 * BYTES);
         run(&ours, work, count, our_seen);
         for (uint32_t i = 0; i < count; i++) {
-            expect_alike(&work[i], &their_seen[i], &our_seen[i]);
+            expect_alike(&their_seen[i], &our_seen[i], "operation", (uint32_t)work[i].operation);
         }
         assert_memory_equal(memory, after, 2 * BYTES);
     }
