@@ -243,9 +243,9 @@ void wrap_free(void *block)
 /* All arguments are numbers or addresses, and at most six: they are passed on as they are. */
 #define SIX long a, long b, long c, long d, long e, long f
 
-/* A function that returns `failure`, with errno, if it is to fail. `good` says what is held by its
+/* A function that returns `failure`, with errno, if `failing`. `good` says what is held by its
  * success, where `made` is what it returned. */
-#define WRAP(name, failure, number, good)                                                          \
+#define FORWARD(name, failing, failure, number, good)                                              \
     EXPORT long wrap_##name(SIX) __asm__(#name);                                                   \
     long wrap_##name(SIX)                                                                          \
     {                                                                                              \
@@ -254,7 +254,7 @@ void wrap_free(void *block)
         if (!real) {                                                                               \
             real = (long (*)(SIX))dlsym(RTLD_NEXT, #name);                                         \
         }                                                                                          \
-        if (fails(caller, #name)) {                                                                \
+        if (failing) {                                                                             \
             errno = number;                                                                        \
             return (long)(failure);                                                                \
         }                                                                                          \
@@ -265,24 +265,11 @@ void wrap_free(void *block)
         return made;                                                                               \
     }
 
+#define WRAP(name, failure, number, good) FORWARD(name, fails(caller, #name), failure, number, good)
 #define PLAIN(name, failure, number) WRAP(name, failure, number, (void)0)
 #define MAKES(name, counter) WRAP(name, 0, ENOMEM, hold(&held.counter, made != 0))
 /* What ends something never fails: nobody could do anything about it. */
-#define ENDS(name, counter)                                                                        \
-    EXPORT long wrap_##name(SIX) __asm__(#name);                                                   \
-    long wrap_##name(SIX)                                                                          \
-    {                                                                                              \
-        static long (*real)(SIX);                                                                  \
-        const void *caller = __builtin_return_address(0);                                          \
-        if (!real) {                                                                               \
-            real = (long (*)(SIX))dlsym(RTLD_NEXT, #name);                                         \
-        }                                                                                          \
-        long status = real(a, b, c, d, e, f);                                                      \
-        if (is_library(caller)) {                                                                  \
-            hold(&held.counter, -1);                                                               \
-        }                                                                                          \
-        return status;                                                                             \
-    }
+#define ENDS(name, counter) FORWARD(name, false, 0, 0, hold(&held.counter, -1))
 
 /* The system. */
 EXPORT int wrap_munmap(void *address, size_t bytes) __asm__("munmap");
