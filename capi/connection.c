@@ -113,12 +113,12 @@ static int32_t make_blob(const struct connection_kind *kind, const crpc_context 
             error_set(error, CRPC_E_TOO_BIG, 0, "a blob needs %d bytes of room", LINK_BLOB_BYTES);
     } else if (status == CRPC_OK) {
         status = link_blob(links, &options, &link, blob, error);
+        if (status == CRPC_OK) {
+            *blob_bytes = LINK_BLOB_BYTES;
+            *handle = link->handle;
+        }
     }
     forget(&options);
-    if (status == CRPC_OK) {
-        *blob_bytes = LINK_BLOB_BYTES;
-        *handle = link->handle;
-    }
     return status;
 }
 
