@@ -184,7 +184,7 @@ static int32_t make(const struct link *link, bool of_peer, bool of_body, const u
     memcpy(transcript.accepting_nonce, link->passive ? proof->our_nonce : proof->their_nonce,
            LINK_PROOF_BYTES);
     return proof_make(kind, link->options.key, link->options.key_bytes, &transcript,
-                      body ? body : nothing, result, error);
+                      of_body ? body : nothing, result, error);
 }
 
 static void say(struct link *link, const struct link_word *word)
