@@ -6,8 +6,6 @@
  */
 #include "fuzz_channels.h"
 
-#define STEPS_MAX 400u
-
 /* ---- What applications do: the victim's, and that of the bad peer ---------------------------- */
 
 static crpc_channel_op choose_op(struct fuzz_input *input, struct end *end, uint8_t opcode)
@@ -187,19 +185,12 @@ static void step(struct fuzz_input *input)
         if (choice >> 4 == 10) {
             world_honest_round(fuzz_byte(input) & 1);
         } else {
-            world_poll(VICTIM, POLL_MAX);
-            world_poll(BAD, POLL_MAX);
+            world_poll_with(BAD);
         }
     }
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    struct fuzz_input input = {data, size};
-    world_open(&input);
-    for (uint32_t i = 0; i < STEPS_MAX && input.left > 0; i++) {
-        step(&input);
-    }
-    world_close();
-    return 0;
+    return world_run(data, size, step);
 }

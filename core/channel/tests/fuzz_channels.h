@@ -9,23 +9,14 @@
 #define CORE_CHANNEL_TESTS_FUZZ_CHANNELS_H
 
 #include "blob.h"
-#include "link/tests/fuzz.h"
-#include "nic/memory/memory.h"
+#include "link/tests/fuzz_world.h"
 
 #define OPS_MAX 512u
-#define POLL_MAX 64u
 #define MEMORY_BYTES (64u << 10)
 #define BUFFERS_BYTES (32u << 10) /* of it for the bad peer's channel */
 #define BUFFER_BYTES_MAX 3000u
 #define WQE_BYTES_MAX 2000u
 #define TAGS 3u
-
-enum who {
-    VICTIM,
-    BAD,
-    HONEST,
-    ENGINES,
-};
 
 enum op_state {
     OP_NONE = 0,
@@ -78,15 +69,6 @@ struct world {
 };
 
 extern struct world world;
-
-/* Makes what an input is about: a new channel to the bad peer. */
-void world_open(struct fuzz_input *input);
-/* Ends it, and checks that everything came to its end and that nothing is left. */
-void world_close(void);
-void world_poll(enum who who, uint32_t capacity);
-void world_progress(enum who who);
-/* A message over the honest peer's channel. */
-void world_honest_round(bool from_victim);
 
 /* The bad peer writes. */
 void bad_writes(struct fuzz_input *input);

@@ -8,20 +8,11 @@
 #define CORE_RPC_TESTS_FUZZ_CALLS_H
 
 #include "blob.h"
-#include "link/tests/fuzz.h"
-#include "nic/memory/memory.h"
+#include "link/tests/fuzz_world.h"
 
 #define OPS_MAX 512u
 #define TOKENS_MAX 64u
 #define PAYLOAD_BYTES 8192u
-#define POLL_MAX 64u
-
-enum who {
-    VICTIM,
-    BAD,
-    HONEST,
-    ENGINES,
-};
 
 enum op_state {
     OP_NONE = 0,
@@ -71,15 +62,6 @@ struct world {
 
 extern struct world world;
 extern uint8_t payload[PAYLOAD_BYTES];
-
-/* Makes what an input is about: a new connection to the bad peer. */
-void world_open(struct fuzz_input *input);
-/* Ends it, and checks that everything came to its end and that nothing is left. */
-void world_close(void);
-void world_poll(enum who who, uint32_t capacity);
-void world_progress(enum who who);
-/* A call there and back over the honest peer's connection. */
-void world_honest_round(bool from_victim);
 
 /* Books an op that may have been accepted. */
 void end_booked(struct end *end, int32_t status, enum op_state state, const crpc_op *op);

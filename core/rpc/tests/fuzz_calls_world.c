@@ -45,9 +45,7 @@ static void make_world(void)
     const crpc_endpoint_options honest[2] = {usual_options(), usual_options()};
     crpc_error error = {0};
     world.clock_ns = 1000000000;
-    world.fabric = memory_fabric_create(1);
-    memory_fabric_options(world.fabric)->mode = MEMORY_IMMEDIATE;
-    memory_fabric_options(world.fabric)->retry_steps = 20;
+    world.fabric = fuzz_fabric();
     for (uint32_t i = 0; i < ENGINES; i++) {
         handles_init(&world.handles[i]);
         fuzz_check(memory_nic_open(world.fabric, &options, &world.nic[i], &error) == CRPC_OK &&
@@ -56,8 +54,7 @@ static void make_world(void)
                    "no engine: %s", error.message);
     }
     connect_pair(VICTIM, HONEST, honest, world.honest);
-    world_poll(VICTIM, POLL_MAX);
-    world_poll(HONEST, POLL_MAX);
+    world_poll_with(HONEST);
     world.queue_pairs = memory_fabric_counters(world.fabric)->queue_pairs;
     world.regions = memory_fabric_counters(world.fabric)->regions;
 }
@@ -167,13 +164,11 @@ void world_honest_round(bool from_victim)
     fuzz_check(status == CRPC_OK, "the honest connection: a call is refused with %d", status);
     rpc_submit_end(caller->engine);
     for (uint32_t i = 0; i < 100 && !world.answered; i++) {
-        world_poll(VICTIM, POLL_MAX);
-        world_poll(HONEST, POLL_MAX);
+        world_poll_with(HONEST);
         world.clock_ns += 10000;
     }
     fuzz_check(world.answered, "the honest connection: no answer");
-    world_poll(VICTIM, POLL_MAX); /* the view ends */
-    world_poll(HONEST, POLL_MAX);
+    world_poll_with(HONEST); /* the view ends */
 }
 
 /* ---- The books ------------------------------------------------------------------------------- */
@@ -320,20 +315,12 @@ static void check_quiet(enum who who)
                "the next deadline is over: nobody can sleep");
 }
 
-static void check_fabric(void)
-{
-    const struct memory_fabric_counters *counters = memory_fabric_counters(world.fabric);
-    fuzz_check(counters->local_errors == 0, "an engine posted what its own device refused");
-    fuzz_check(counters->send_overflows == 0 && counters->receive_overflows == 0,
-               "a completion queue overflowed");
-}
-
 void world_close(void)
 {
+    const struct memory_fabric_counters *counters = memory_fabric_counters(world.fabric);
     struct end *victim = &world.ends[0];
     for (uint32_t i = 0; i < 4; i++) {
-        world_poll(VICTIM, POLL_MAX);
-        world_poll(BAD, POLL_MAX);
+        world_poll_with(BAD);
     }
     if (victim->endpoint && !victim->over) {
         int32_t status = link_disconnect(&victim->endpoint->link, 1000000);
@@ -342,8 +329,7 @@ void world_close(void)
     }
     for (uint32_t i = 0; i < 60 && victim->endpoint && !victim->over; i++) {
         world.clock_ns += 100000;
-        world_poll(VICTIM, POLL_MAX);
-        world_poll(BAD, POLL_MAX);
+        world_poll_with(BAD);
     }
     fuzz_check(victim->over || !victim->endpoint, "the connection does not end");
     world_poll(VICTIM, POLL_MAX);
@@ -357,15 +343,13 @@ void world_close(void)
         }
     }
     for (uint32_t i = 0; i < 2; i++) {
-        world_poll(VICTIM, POLL_MAX);
-        world_poll(BAD, POLL_MAX);
+        world_poll_with(BAD);
     }
     fuzz_check(world.ends[1].open == 0, "%u ops of the bad peer never completed",
                world.ends[1].open);
     check_quiet(BAD);
-    check_fabric();
-    fuzz_check(memory_fabric_counters(world.fabric)->queue_pairs == world.queue_pairs &&
-                   memory_fabric_counters(world.fabric)->regions == world.regions &&
+    fuzz_check_fabric(counters);
+    fuzz_check(counters->queue_pairs == world.queue_pairs && counters->regions == world.regions &&
                    rpc_engine_endpoints(world.engine[VICTIM]) == 1,
                "something of the connection is left");
     world_honest_round(true);
