@@ -33,6 +33,11 @@ VERDICTS = ["", "of the wrong length", "of another op", "with wrong bytes", "wit
 WRONGS = ("lost", "doubled", "wrong", "hung", "died", "leaked")
 
 
+def place_of(receive: int) -> int:
+    """In its group, of the b of a RECEIVE."""
+    return receive >> 8 & 0xFF
+
+
 def name_of(status: int) -> str:
     return "OK" if status >= 0 else STATUS.get(status, str(status))
 
@@ -46,12 +51,21 @@ class Op:
 
 
 @dataclass
+class Group:
+    """The receives of one message, by their places."""
+
+    count: int
+    ends: dict[int, tuple[str, int]] = field(default_factory=dict)  # status, number of the message
+
+
+@dataclass
 class Connection:
     pair: int  # the id of the connect, which both sides of a channel know
     ended: str = ""  # how
-    posted: set[int] = field(default_factory=set)  # ids of sends
-    sent: set[int] = field(default_factory=set)  # of those that ended well
-    received: dict[int, int] = field(default_factory=dict)  # number of the message -> id of its send
+    posted: dict[int, int] = field(default_factory=dict)  # id of a send -> tag
+    sent: dict[int, int] = field(default_factory=dict)  # of those that ended well -> number of the message, -1: not known
+    groups: dict[int, Group] = field(default_factory=dict)  # that have not ended, by the id of their first receive
+    received: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)  # number of the message, place -> id of its send, tag
 
 
 @dataclass
@@ -120,7 +134,9 @@ class Oracle:
         (life.standing if kind in STANDING else life.waiting)[record.id] = Op(kind, now, record.a, record.b)
         self.ops[kind.name] += 1
         if kind == Type.SEND and record.a in life.connections:
-            life.connections[record.a].posted.add(record.id)
+            life.connections[record.a].posted[record.id] = record.b
+        elif kind == Type.RECEIVE and record.a in life.connections:
+            life.connections[record.a].groups.setdefault(record.id - place_of(record.b), Group(record.b >> 16))
         elif kind == Type.CONNECTION:
             life.connections[record.id] = connection = Connection(record.b or record.a)
             self.pairs.setdefault(connection.pair, []).append((life, connection))
@@ -132,6 +148,10 @@ class Oracle:
             return
         life.mark(record.id, REFUSED)
         self.ops[op.type.name] -= 1
+        if op.type == Type.RECEIVE and op.connection in life.connections:
+            group = life.connections[op.connection].groups.pop(record.id - place_of(op.other), None)
+            if group and group.ends:
+                self.wrong("wrong", f"{life.what}: of a group, receive {record.id:#x} was refused, and others were not")
         if life.flag(record.id) & (EXECUTED | RECEIVED):
             self.wrong("wrong", f"{life.what}: op {record.id:#x} was refused, and yet executed")
 
@@ -150,9 +170,11 @@ class Oracle:
         if op.type == Type.CALL and (status in ("OK", "DROPPED")):
             self.later.append((self.round, status, life.number, record.id))
         elif op.type == Type.SEND and status == "OK" and op.connection in life.connections:
-            life.connections[op.connection].sent.add(record.id)
-        elif op.type == Type.RECEIVE and status == "OK":
-            self.receive(life, op, record)
+            life.connections[op.connection].sent[record.id] = record.a >> 8 if record.a & 1 else -1
+        elif op.type == Type.RECEIVE:
+            self.end_of_group(life, op, record, status)
+            if status == "OK":
+                self.receive(life, op, record)
         elif op.type == Type.CONNECTION:
             life.connections[record.id].ended = status
             self.later.append((self.round, "connection", life.number, record.id))
@@ -172,6 +194,27 @@ class Oracle:
         if not flags & BEGUN:
             self.later.append((self.round, "begun", life.number, record.id))
 
+    def end_of_group(self, life: Life, op: Op, record: Record, status: str) -> None:
+        """The receives of a group end together."""
+        connection, place = life.connections.get(op.connection), place_of(op.other)
+        first = record.id - place
+        group = connection.groups.get(first) if connection else None
+        if not connection or not group:
+            return
+        if not group.ends:  # the others follow at once
+            for other in range(first, first + group.count):
+                if other in life.standing:
+                    life.waiting[other] = life.standing.pop(other)
+                    life.waiting[other].begun = time.monotonic()
+        group.ends[place] = (status, record.a >> 8)
+        if len(group.ends) < group.count:
+            return
+        del connection.groups[first]
+        ends = set(group.ends.values())
+        # A close ends what has not been told yet, too.
+        if len({number for end, number in ends if end != "CLOSED"}) > 1 or len({end for end, _ in ends} - {"CLOSED"}) > 1:
+            self.wrong("wrong", f"{life.what}: the group of receive {first:#x} did not end together: {sorted(ends)}")
+
     def receive(self, life: Life, op: Op, record: Record) -> None:
         number, send = record.a >> 8, record.b
         sender = self.lives.get(send >> 32)
@@ -185,9 +228,10 @@ class Oracle:
         if connection is None:
             self.wrong("wrong", f"{life.what}: got message {send:#x} over no channel")
             return
-        if number in connection.received:
+        place = (number, place_of(op.other))
+        if place in connection.received:
             self.wrong("doubled", f"{life.what}: two messages of a channel are number {number}")
-        connection.received[number] = send
+        connection.received[place] = (send, op.other & 0xFF)
         self.later.append((self.round, "begun", life.number, send))
 
     # ---- What it finds ----
@@ -214,24 +258,39 @@ class Oracle:
         connection = life.connections.get(op)
         if connection is None:
             return
-        numbers = sorted(connection.received)
-        sends = [connection.received[number] for number in numbers]
-        if sends != sorted(sends):
-            self.wrong("wrong", f"{life.what}: messages of a channel came in another order than they were sent")
+        last: dict[int, tuple[int, int]] = {}  # tag -> number of the message, the newest of the sends before it
+        newest: dict[int, int] = {}
+        for (number, _), (send, tag) in sorted(connection.received.items()):
+            if tag not in last or last[tag][0] != number:
+                last[tag] = (number, newest.get(tag, 0))
+            if send < last[tag][1]:
+                self.wrong("wrong", f"{life.what}: messages of a channel came in another order than they were sent")
+            newest[tag] = max(newest.get(tag, 0), send)
+        numbers = sorted({number for number, _ in connection.received})
         if connection.ended == "OK" and numbers != list(range(len(numbers))):
             self.wrong("lost", f"{life.what}: of a channel that ended well, message {next(i for i, n in enumerate(numbers) if i != n)} is missing")
         pair = self.pairs.get(connection.pair, [])
         for sender, side in pair:
-            if side is not connection and not set(connection.received.values()) <= side.posted:
-                self.wrong("wrong", f"{life.what}: a channel brought messages of {sender.what} that were sent over another one")
-        if len(pair) == 2 and all(side.ended == "OK" for _, side in pair):
+            if side is connection:
+                continue
+            for send, tag in connection.received.values():
+                if send not in side.posted:
+                    self.wrong("wrong", f"{life.what}: a channel brought a message of {sender.what} that was sent over another one")
+                elif side.posted[send] != tag:
+                    self.wrong("wrong", f"{life.what}: message {send:#x} of {sender.what} with tag {side.posted[send]} came into a buffer with {tag}")
+        if len(pair) == 2 and all(side.ended for _, side in pair):
             del self.pairs[connection.pair]
             self.compare(pair[0], pair[1])
             self.compare(pair[1], pair[0])
 
     def compare(self, sender: tuple[Life, Connection], receiver: tuple[Life, Connection]) -> None:
-        for send in sorted(sender[1].sent - set(receiver[1].received.values())):
-            self.wrong("lost", f"message {send:#x} of {sender[0].what} was sent, and {receiver[0].what} never got it")
+        """Who ended well has all that was sent, whatever came of the other side after that."""
+        came = {send: number for (number, _), (send, _) in receiver[1].received.items()}
+        for send, number in sorted(sender[1].sent.items()):
+            if send not in came and receiver[1].ended == "OK":
+                self.wrong("lost", f"message {send:#x} of {sender[0].what} was sent, and {receiver[0].what} never got it")
+            elif send in came and number not in (-1, came[send]):
+                self.wrong("wrong", f"message {send:#x} is number {number} to {sender[0].what}, and number {came[send]} to {receiver[0].what}")
 
     def ended(self, life: Life, status: int | None, killed: bool) -> None:
         """The process is gone, and its journal has been read. `status` is as of Popen.returncode."""

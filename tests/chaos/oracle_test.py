@@ -11,7 +11,7 @@ from leaks import Holdings, leaks
 from oracle import Life, Oracle
 
 CLIENT, SERVER = 1, 2
-TIMEOUT, DISCONNECTED, DROPPED, PROTOCOL = -11, -14, -20, -19
+TIMEOUT, DISCONNECTED, CLOSED, DROPPED, PROTOCOL = -11, -14, -15, -20, -19
 
 
 def begin(kind: Type, op: int, a: int = 0, b: int = 0) -> Record:
@@ -148,25 +148,60 @@ def a_process_that_dies() -> list[str]:
     return world.wrong()
 
 
-def channel(received: list[tuple[int, int]], sent: int = 3, end: int = 0) -> list[str]:
-    """The client sends, and the server gets (number, which send); both ends have this status."""
+def send(op: int, connection: int, tag: int = 0) -> Record:
+    return begin(Type.SEND, op, connection, tag)
+
+
+def receive(op: int, connection: int, tag: int = 0, place: int = 0, count: int = 1) -> Record:
+    return begin(Type.RECEIVE, op, connection, tag | place << 8 | count << 16)
+
+
+def channel(received: list[tuple[int, int]], sent: int = 3, end: int = 0, other_end: int | None = None, tags: str = "000", number: int = -1) -> list[str]:
+    """The client sends, and the server gets (number, which send); both ends have this status. `number` is the client's of all it sent."""
     world = World()
     connect, here, there = of(CLIENT, 100), of(CLIENT, 101), of(SERVER, 101)
-    world.tell(world.client, begin(Type.CONNECTION, here, connect, 0), *(begin(Type.SEND, of(CLIENT, 1 + n), here) for n in range(sent)))
+    world.tell(world.client, begin(Type.CONNECTION, here, connect, 0), *(send(of(CLIENT, 1 + n), here, int(tags[n])) for n in range(sent)))
     world.tell(world.server, begin(Type.CONNECTION, there, of(SERVER, 100), connect))
-    for index, (number, send) in enumerate(received):
+    for index, (message, which) in enumerate(received):
         op = of(SERVER, 1 + index)
-        world.tell(world.server, begin(Type.RECEIVE, op, there), ended(op, 0, number << 8, of(CLIENT, send)))
-    world.tell(world.client, *(ended(of(CLIENT, 1 + n), 0) for n in range(sent)), ended(here, end))
+        world.tell(world.server, receive(op, there, int(tags[which - 1]) if which <= 3 else 0), ended(op, 0, message << 8, of(CLIENT, which)))
+    known = number << 8 | 1 if number >= 0 else 0
+    world.tell(world.client, *(ended(of(CLIENT, 1 + n), 0, known) for n in range(sent)), ended(here, end if other_end is None else other_end))
     world.tell(world.server, ended(there, end))
     return world.wrong()
+
+
+def group(*ends: Record, tags: str = "012", there_tags: str = "012", after: float = 0.0) -> list[str]:
+    """The client sends three, with these tags, and the server receives them as a group, whose ends are told."""
+    world = World()
+    connect, here, there = of(CLIENT, 100), of(CLIENT, 101), of(SERVER, 101)
+    world.tell(world.client, begin(Type.CONNECTION, here, connect, 0), *(send(of(CLIENT, 1 + n), here, int(tags[n])) for n in range(3)))
+    world.tell(world.server, begin(Type.CONNECTION, there, of(SERVER, 100), connect))
+    world.tell(world.server, *(receive(of(SERVER, 1 + n), there, int(there_tags[n]), n, 3) for n in range(3)))
+    world.tell(world.server, *ends)
+    if after:
+        for op in world.server.waiting.values():
+            op.begun -= after
+        world.oracle.look_for_hung()
+        return world.wrong()
+    world.tell(world.client, ended(here, DISCONNECTED))
+    world.tell(world.server, ended(there, DISCONNECTED))
+    return world.wrong()
+
+
+def came(place: int, which: int, number: int = 0, status: int = 0) -> Record:
+    return ended(of(SERVER, 1 + place), status, number << 8, of(CLIENT, which) if status == 0 else 0)
+
+
+def refused(place: int) -> Record:
+    return Record(Kind.REFUSED, -4, of(SERVER, 1 + place))
 
 
 def over_another_channel() -> list[str]:
     world = World()
     here, other, there = of(CLIENT, 101), of(CLIENT, 103), of(SERVER, 101)
-    world.tell(world.client, begin(Type.CONNECTION, here, of(CLIENT, 100)), begin(Type.CONNECTION, other, of(CLIENT, 102)), begin(Type.SEND, CALL, other))
-    world.tell(world.server, begin(Type.CONNECTION, there, of(SERVER, 100), of(CLIENT, 100)), begin(Type.RECEIVE, of(SERVER, 1), there))
+    world.tell(world.client, begin(Type.CONNECTION, here, of(CLIENT, 100)), begin(Type.CONNECTION, other, of(CLIENT, 102)), send(CALL, other))
+    world.tell(world.server, begin(Type.CONNECTION, there, of(SERVER, 100), of(CLIENT, 100)), receive(of(SERVER, 1), there))
     world.tell(world.server, ended(of(SERVER, 1), 0, 0, CALL), ended(there, DISCONNECTED))
     return world.wrong()
 
@@ -216,6 +251,20 @@ CASES: list[tuple[str, Callable[[], list[str]], list[str]]] = [
     ("a message that was sent and never came is noticed", lambda: channel([(0, 1), (1, 2)]), ["lost"]),
     ("a number that is missing is noticed", lambda: channel([(0, 1), (2, 3), (3, 2)], end=0), ["lost", "wrong"]),
     ("a message that was sent may be lost with its connection", lambda: channel([(0, 1), (1, 2)], end=DISCONNECTED), []),
+    ("a message that was sent is lost too if only its sender's end is bad", lambda: channel([(0, 1), (1, 2)], other_end=DISCONNECTED), ["lost"]),
+    ("messages of several tags may come in another order", lambda: channel([(0, 2), (1, 1), (2, 3)], tags="010"), []),
+    ("messages of a tag in another order are noticed", lambda: channel([(0, 3), (1, 2), (2, 1)], tags="010"), ["wrong"]),
+    ("a number that both sides know is the same", lambda: channel([(4, 1)], sent=1, end=DISCONNECTED, number=4), []),
+    ("a number that the sides do not agree on is noticed", lambda: channel([(4, 1)], sent=1, end=DISCONNECTED, number=5), ["wrong"]),
+    ("a group that ends together is right", lambda: group(came(0, 1), came(1, 2), came(2, 3)), []),
+    ("a group of one tag may be filled in any order", lambda: group(came(0, 2), came(1, 1), came(2, 3), tags="000", there_tags="000"), []),
+    ("a group may be closed while it is told", lambda: group(came(0, 1), came(1, 0, 0, CLOSED), came(2, 0, 0, CLOSED)), []),
+    ("a group that is over in part is noticed", lambda: group(came(0, 1), came(1, 2), came(2, 0, 0, DISCONNECTED)), ["wrong"]),
+    ("a group of two messages is noticed", lambda: group(came(0, 1), came(1, 2), came(2, 3, 1)), ["wrong"]),
+    ("a group of which a part hangs is noticed", lambda: group(came(0, 1), came(1, 2), after=61), ["hung"]),
+    ("a group that is refused is right", lambda: group(refused(0), refused(1), refused(2)), []),
+    ("a group of which a part is refused is noticed", lambda: group(came(0, 1), refused(1), refused(2)), ["wrong"]),
+    ("a message in a buffer with another tag is noticed", lambda: group(came(0, 1), came(1, 2), came(2, 3), tags="011"), ["wrong"]),
     ("a message of nobody is noticed", lambda: channel([(0, 77)], end=DISCONNECTED), ["wrong"]),
     ("a message of another channel is noticed", over_another_channel, ["wrong"]),
     ("what is held as before is no leak", leak, []),

@@ -1,15 +1,33 @@
 /* channels.c: the worker's messages over channels.
  *
- * Each channel has a few buffers for sends and a few for receives, which go round. All messages have
- * one tag, so the receiver gets them in the order of the sends, but for those that were taken back. */
+ * Each channel has a few buffers for sends and a few for receives, which go round. Each buffer has a
+ * tag. The receiver gets the messages of a tag in the order of the sends, but for those that were
+ * taken back; half of what it receives are groups, of any tags. */
 #include <stddef.h>
 #include <string.h>
 
 #include "worker.h"
 
-#define BUFFERS (2u * CHANNEL_DEPTH)
+#define SMALL_BYTES 16384u
 
-static _Alignas(4096) uint8_t memory[CHANNELS_MAX][BUFFERS][MESSAGE_BYTES_MAX];
+/* The buffers of a channel: [0] for receives, [1] for sends. Those of tag 0 are large. */
+struct area {
+    uint8_t large[2][OPEN_OF_TAG][MESSAGE_BYTES_MAX];
+    uint8_t small[2][CHANNEL_DEPTH][SMALL_BYTES];
+};
+
+static _Alignas(4096) struct area memory[CHANNELS_MAX];
+
+static uint32_t bytes_of(uint32_t slot)
+{
+    return slot % TAGS == 0 ? MESSAGE_BYTES_MAX : SMALL_BYTES;
+}
+
+static uint8_t *buffer_of(const struct connection *connection, uint32_t slot, bool send)
+{
+    struct area *area = &memory[connection->room];
+    return slot % TAGS == 0 ? area->large[send][slot / TAGS] : area->small[send][slot];
+}
 
 int32_t channels_open(struct worker *worker, crpc_error *error)
 {
@@ -39,94 +57,139 @@ void room_leave(struct worker *worker, int room)
     }
 }
 
-/* Submits a send or a receive. Returns whether it was accepted. */
-static bool transfer(struct worker *worker, const struct connection *connection, uint32_t buffer,
-                     struct slot *slot, bool send)
+static crpc_channel_op op_of(struct worker *worker, const struct connection *connection,
+                             uint32_t slot, bool send)
 {
-    uint64_t id = new_id(worker);
-    uint8_t *bytes = memory[connection->room][buffer];
-    uint32_t most = chance(worker, 4) ? MESSAGE_BYTES_MAX : 8192;
-    int32_t reason = CRPC_OK;
     crpc_channel_op op = {.opcode = send ? CRPC_CHANNEL_SEND : CRPC_CHANNEL_RECEIVE,
+                          .tag = slot % TAGS,
                           .channel.bits = connection->handle,
-                          .user_data = id,
-                          .address = (uint64_t)(uintptr_t)bytes,
-                          .bytes = MESSAGE_BYTES_MAX};
+                          .user_data = new_id(worker),
+                          .address = (uint64_t)(uintptr_t)buffer_of(connection, slot, send),
+                          .bytes = bytes_of(slot)};
     if (!chance(worker, 4)) { /* else it is registered for this op */
         op.region = worker->region;
     }
-    if (send) {
-        op.bytes = HEADER_BYTES + dice(worker, most - HEADER_BYTES + 1);
-        op.timeout_ns = chance(worker, 10) ? 1 + dice(worker, 20000000) : 0;
-        content_fill(bytes, (uint32_t)op.bytes, id);
-    }
-    slot->id = id;
-    op_begin(worker, send ? OP_SEND : OP_RECEIVE, id, connection->id, 0);
-    if (crpc_channel_submit(worker->context, &op, 1, &reason) != 1) {
-        op_refused(worker, id, reason);
-        slot->id = 0;
-        return false;
-    }
-    worker->rooms[connection->room].open++;
-    if (!send || !chance(worker, 20)) {
-        return true;
-    }
-    op = (crpc_channel_op){.opcode = CRPC_CHANNEL_CANCEL,
-                           .channel.bits = connection->handle,
-                           .user_data = new_id(worker),
-                           .token = id};
-    op_begin(worker, OP_CANCEL, op.user_data, connection->id, id);
+    return op;
+}
+
+static void cancel(struct worker *worker, const struct connection *connection, uint64_t send)
+{
+    crpc_channel_op op = {.opcode = CRPC_CHANNEL_CANCEL,
+                          .channel.bits = connection->handle,
+                          .user_data = new_id(worker),
+                          .token = send};
+    int32_t reason = CRPC_OK;
+    op_begin(worker, OP_CANCEL, op.user_data, connection->id, send);
     if (crpc_channel_submit(worker->context, &op, 1, &reason) == 1) {
         worker->others_open++;
     } else {
         op_refused(worker, op.user_data, reason);
     }
+}
+
+/* Returns whether it was accepted. */
+static bool send(struct worker *worker, const struct connection *connection, uint32_t index)
+{
+    struct room *room = &worker->rooms[connection->room];
+    struct slot *slot = &room->sends[index];
+    int32_t reason = CRPC_OK;
+    crpc_channel_op op = op_of(worker, connection, index, true);
+    uint32_t most = chance(worker, 4) ? bytes_of(index) : 8192;
+    op.bytes = HEADER_BYTES + dice(worker, most - HEADER_BYTES + 1);
+    op.timeout_ns = chance(worker, 10) ? 1 + dice(worker, 20000000) : 0;
+    content_fill(buffer_of(connection, index, true), (uint32_t)op.bytes, op.user_data);
+    slot->id = op.user_data;
+    op_begin(worker, OP_SEND, op.user_data, connection->id, op.tag);
+    if (crpc_channel_submit(worker->context, &op, 1, &reason) != 1) {
+        op_refused(worker, op.user_data, reason);
+        slot->id = 0;
+        return false;
+    }
+    room->open++;
+    if (chance(worker, 20)) {
+        cancel(worker, connection, op.user_data);
+    }
     return true;
+}
+
+/* Posts a receive into one free buffer, or into several as a group. Returns whether it was accepted. */
+static bool receive(struct worker *worker, const struct connection *connection)
+{
+    struct room *room = &worker->rooms[connection->room];
+    crpc_channel_op ops[CRPC_CHANNEL_GROUP_MAX];
+    uint32_t slots[CRPC_CHANNEL_GROUP_MAX], count = 0, first = dice(worker, CHANNEL_DEPTH);
+    uint32_t wanted = chance(worker, 2) ? 1 : 2 + dice(worker, CRPC_CHANNEL_GROUP_MAX - 1);
+    int32_t reason = CRPC_OK;
+    for (uint32_t i = 0; i < CHANNEL_DEPTH && count < wanted; i++) {
+        uint32_t slot = (first + i) % CHANNEL_DEPTH;
+        if (!room->receives[slot].id) {
+            slots[count++] = slot;
+        }
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        ops[i] = op_of(worker, connection, slots[i], false);
+        ops[i].flags = i + 1 < count ? CRPC_CHANNEL_MORE : 0;
+        room->receives[slots[i]].id = ops[i].user_data;
+        op_begin(worker, OP_RECEIVE, ops[i].user_data, connection->id,
+                 ops[i].tag | (uint64_t)i << 8 | (uint64_t)count << 16);
+    }
+    if (!count) {
+        return false;
+    }
+    int32_t taken = crpc_channel_submit(worker->context, ops, count, &reason);
+    if (taken == (int32_t)count) {
+        room->open += count;
+        return true;
+    }
+    if (taken != 0) { /* of a group, all or none */
+        trouble(worker, __LINE__, taken);
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        op_refused(worker, ops[i].user_data, reason);
+        room->receives[slots[i]].id = 0;
+    }
+    return false;
 }
 
 void channel_some(struct worker *worker, int index)
 {
     const struct connection *connection = &worker->connections[index];
-    struct room *room = &worker->rooms[connection->room];
-    for (uint32_t i = 0; i < CHANNEL_DEPTH; i++) {
-        if (!room->receives[i].id &&
-            !transfer(worker, connection, CHANNEL_DEPTH + i, &room->receives[i], false)) {
-            break;
-        }
+    const struct room *room = &worker->rooms[connection->room];
+    while (receive(worker, connection)) {
     }
     for (uint32_t i = 0; i < CHANNEL_DEPTH; i++) {
         if (!room->sends[i].id && chance(worker, connection->accepted ? 8 : 2) &&
-            !transfer(worker, connection, i, &room->sends[i], true)) {
+            !send(worker, connection, i)) {
             break;
         }
     }
 }
 
-/* Finds which op of which room this is. Returns NULL if there is none: then it has ended before. */
-static struct slot *slot_of(struct worker *worker, const crpc_completion *completion, bool send)
+/* Finds which op of which room this is. Returns false if there is none: then it has ended before. */
+static bool slot_end(struct worker *worker, const crpc_completion *completion, bool send)
 {
     uint64_t offset = completion->payload - (uint64_t)(uintptr_t)memory;
     if (offset >= sizeof(memory)) {
-        return NULL;
+        return false;
     }
-    uint64_t buffer = offset / MESSAGE_BYTES_MAX;
-    struct room *room = &worker->rooms[buffer / BUFFERS];
-    struct slot *slot = send ? &room->sends[buffer % BUFFERS % CHANNEL_DEPTH]
-                             : &room->receives[buffer % BUFFERS % CHANNEL_DEPTH];
-    if (slot->id != completion->user_data) {
-        return NULL;
+    struct room *room = &worker->rooms[offset / sizeof(memory[0])];
+    struct slot *slots = send ? room->sends : room->receives;
+    for (uint32_t i = 0; i < CHANNEL_DEPTH; i++) {
+        if (slots[i].id == completion->user_data) {
+            slots[i].id = 0;
+            room->open--;
+            return true;
+        }
     }
-    slot->id = 0;
-    room->open--;
-    return slot;
+    return false;
 }
 
 void channel_sent(struct worker *worker, const crpc_completion *completion)
 {
-    if (!slot_of(worker, completion, true)) {
+    if (!slot_end(worker, completion, true)) {
         trouble(worker, __LINE__, completion->status);
     }
-    op_ended(worker, completion->user_data, completion->status, completion->token << 8, 0);
+    op_ended(worker, completion->user_data, completion->status, completion->token << 8 | 1, 0);
 }
 
 void channel_received(struct worker *worker, const crpc_completion *completion)
@@ -134,7 +197,7 @@ void channel_received(struct worker *worker, const crpc_completion *completion)
     static uint64_t kept; /* for a mistake: the message before this */
     enum verdict verdict = RIGHT;
     uint64_t sender = 0;
-    if (!slot_of(worker, completion, false)) {
+    if (!slot_end(worker, completion, false)) {
         trouble(worker, __LINE__, completion->status);
     }
     if (completion->status == CRPC_OK) {

@@ -24,12 +24,13 @@ enum record_kind {
 };
 
 enum op_type {
-    OP_CALL = 1,       /* a: connection. Its end's a is a verdict */
-    OP_REPLY = 2,      /* a: connection, b: the call's id. Also a DROP */
-    OP_CANCEL = 3,     /* a: connection, b: the call's id */
-    OP_SEND = 4,       /* a: connection */
-    OP_RECEIVE = 5,    /* a: connection. Its end's a is number << 8 | verdict; b is the send's id */
-    OP_CONNECT = 6,    /* ends with CONNECTED */
+    OP_CALL = 1,    /* a: connection. Its end's a is a verdict */
+    OP_REPLY = 2,   /* a: connection, b: the call's id. Also a DROP */
+    OP_CANCEL = 3,  /* a: connection, b: the call's id */
+    OP_SEND = 4,    /* a: connection, b: tag. Its end's a is number << 8 | 1, or 0: not known */
+    OP_RECEIVE = 5, /* a: connection, b: tag | place << 8 | count << 16: of a group, whose ids are
+                     * in a row. Its end's a is number << 8 | verdict; b is the send's id */
+    OP_CONNECT = 6, /* ends with CONNECTED */
     OP_CONNECTION = 7, /* from CONNECTED to DISCONNECTED, or to its close (CRPC_E_CLOSED). b of the
                         * accepting side's: the id of the other side's connect, where that is known */
 };

@@ -63,8 +63,8 @@ static crpc_endpoint_options endpoint_options(struct worker *worker, uint64_t in
 static crpc_channel_options channel_options(struct worker *worker, uint64_t index)
 {
     crpc_channel_options options = {.struct_size = sizeof(options), .user_data = index};
-    options.slots = CHANNEL_DEPTH << dice(worker, 3);
-    options.sends_max = 8;
+    options.slots = 4u << dice(worker, 3);
+    options.sends_max = CHANNEL_DEPTH;
     options.queue_pairs = 1 + dice(worker, 2);
     options.stripe_bytes_min = 4096;
     options.split = dice(worker, 2);

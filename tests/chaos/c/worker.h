@@ -17,11 +17,15 @@
 #define CALLS_MAX 4096
 #define DEFERRED_MAX 4096
 #define CHANNELS_MAX 16 /* that have memory */
-#define CHANNEL_DEPTH 4 /* open sends, and open receives, of a channel */
+#define TAGS 3
+/* Open sends of a tag, and open receives. No group wants more of it, so each group becomes complete
+ * however its tags are drawn. */
+#define OPEN_OF_TAG 4
+#define CHANNEL_DEPTH (TAGS * OPEN_OF_TAG)
 
 enum life { FREE, CONNECTING, CONNECTED, LEAVING };
 
-struct slot {    /* a buffer of a channel */
+struct slot {    /* a buffer of a channel; its tag is its number % TAGS */
     uint64_t id; /* of the op that has it; 0: none */
 };
 
