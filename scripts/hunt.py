@@ -76,11 +76,11 @@ def conformance(*options: str) -> Callable[[random.Random], Run]:
     return make
 
 
-def chaos(minutes: str) -> Callable[[random.Random], Run]:
+def chaos(minutes: str, *options: str) -> Callable[[random.Random], Run]:
     def make(dice: random.Random) -> Run:
         seed = dice.randrange(1 << 32)
         runner = [SIMNIC, "run", "--private", "--", "/usr/bin/python3", "tests/chaos/chaos.py", "--build", "build/gcc"]
-        return Run([*runner, minutes, "--seed", str(seed)], 1800, f"seed {seed}")
+        return Run([*runner, minutes, *options, "--seed", str(seed)], 1800, f"seed {seed}")
 
     return make
 
@@ -135,8 +135,8 @@ def quarries() -> list[Quarry]:
         Quarry("conformance, any order", 2, conformance(*go, "--shuffle", "SEED")),
         Quarry("conformance, disturbed", 2, conformance(*go, "--shuffle", "SEED", "--disturb", "SEED")),
         Quarry("conformance beside busy loops", 2, conformance(*go, "--shuffle", "SEED"), neighbours=True),
-        Quarry("chaos", 2, chaos("5")),
-        Quarry("chaos beside busy loops", 1, chaos("5"), neighbours=True),
+        Quarry("chaos", 2, chaos("5", *go)),
+        Quarry("chaos beside busy loops", 1, chaos("5", *go), neighbours=True),
         Quarry("tests beside busy loops", 4, some_test("gcc", plain), neighbours=True),
         Quarry("tests on one processor", 2, some_test("gcc", plain, "taskset", "-c", "0")),
         Quarry("tests, sanitized", 2, some_test("sanitize", sanitized)),

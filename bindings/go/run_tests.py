@@ -14,7 +14,7 @@ from pathlib import Path
 from go_folders import go_folders
 
 SOURCE = Path(__file__).resolve().parent
-MODULES = [SOURCE, SOURCE.parents[1] / "examples/go", SOURCE.parents[1] / "bench/go"]
+MODULES = [SOURCE, SOURCE.parents[1] / "examples/go", SOURCE.parents[1] / "bench/go", SOURCE.parents[1] / "tests/chaos/go"]
 count = 0
 
 

@@ -3,10 +3,12 @@
 it, and README.md how it works. Runs under `simnic run --private`."""
 import argparse
 import contextlib
+import filecmp
 import os
 import random
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -19,17 +21,25 @@ from oracle import WRONGS, Oracle
 from report import show
 from workers import Crew, Post, Worker
 
+HERE = Path(__file__).resolve().parent
+sys.path.append(str(HERE.parents[1] / "bindings/go"))
+from go_folders import go_folders  # noqa: E402
+
 TABLE_BYTES = 65536 + (256 << 10)  # as c/content.h says
 ADDRESS = "127.0.0.1:0"
 ROUND_S = 0.02
 MISTAKE_S = 0.3  # goes on for so long after a mistake
 WRONGS_MAX = 20  # more tell nothing new
 
-CLIENTS = {"c": [Post("c", weight=6.0)] * 4, "python": [Post("python", weight=1.0)]}
+CLIENTS = {"c": [Post("c", weight=6.0)] * 4, "python": [Post("python", weight=1.0)], "go": [Post("go", weight=3.0)] * 2}
 SERVERS = {
     "c": [Post("c", server=True, steady=True), Post("c", server=True, weight=2.0)],
     "python": [Post("python", server=True, steady=True), Post("python", server=True, weight=0.3)],
+    "go": [Post("go", server=True, steady=True), Post("go", server=True, weight=1.0)],
 }
+
+
+LANGUAGES = list(CLIENTS)
 
 
 class Ended(Exception):
@@ -46,7 +56,7 @@ class Chaos:
         self.dice = random.Random(options.seed)
         self.oracle = Oracle(options.hung)
         self.fabric = Fabric(options.simnic)
-        self.crew = Crew(folder, options.commands, self.oracle, self.fabric, options.mistake)
+        self.crew = Crew(folder, options.commands, self.oracle, self.fabric, options.mistake, options.by)
         self.counts = {"kills": 0, "stops": 0, "terminations": 0, "queue pairs killed": 0}
         self.seconds = 0.0
         (folder / "content").write_bytes(random.Random(1).randbytes(TABLE_BYTES))
@@ -234,12 +244,14 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, help="of an earlier run")
     parser.add_argument("--kills", type=int, default=0, help="end after so many kills, instead of after minutes")
     parser.add_argument("--rate", type=float, default=8.0, help="kills a second, if the machine is quick enough")
-    parser.add_argument("--languages", default="c,python", help="of the workers, with commas; c must be one")
+    parser.add_argument("--languages", default=",".join(LANGUAGES), help="of the workers, with commas; c must be one")
+    parser.add_argument("--go", help="the go command, to build the worker in Go with; without it, it is there already")
     parser.add_argument("--build", type=Path, required=True, help="the build folder, e.g. build/gcc")
     parser.add_argument("--hung", type=float, default=180.0, help="seconds after which an op is said to hang")
     parser.add_argument("--idle", type=float, default=180.0, help="seconds after which connections of nobody are a leak")
     parser.add_argument("--warm-up", type=float, default=3.0, help="seconds before the first fault")
-    parser.add_argument("--mistake", default="", help="what the first server does wrong, to test the oracle: WHAT:N")
+    parser.add_argument("--mistake", default="", help="what a steady server does wrong, to test the oracle: WHAT:N")
+    parser.add_argument("--by", choices=["c", "go"], default="c", help="the language of that server")
     options = parser.parse_args()
     options.build = options.build.resolve()
     options.languages = options.languages.split(",")
@@ -247,10 +259,26 @@ def parse() -> argparse.Namespace:
     options.simnic = str(options.build / "simnic/simnic")
     options.commands = {
         "c": [str(options.build / "tests/chaos/chaos_worker")],
-        "python": ["/usr/bin/python3", str(Path(__file__).resolve().with_name("python_worker.py"))],
+        "python": ["/usr/bin/python3", str(HERE / "python_worker.py")],
+        "go": [str(options.build / "tests/chaos/go_worker")],
     }
-    options.watched = [options.commands["c"][0], str(options.build / "capi/libcopyrpc.so"), options.simnic]
+    options.watched = [*(options.commands[language][0] for language in ("c", "go")), str(options.build / "capi/libcopyrpc.so"), options.simnic]
     return options
+
+
+def build_go(go: str, build: Path, worker: str) -> None:
+    """What is as it was stays in its place: another run may use it."""
+    environment = dict(os.environ, GOFLAGS="-buildvcs=false", GOTOOLCHAIN="local", GOPROXY="off", PKG_CONFIG_PATH=str(build / "meson-uninstalled"))
+    environment.update(go_folders(go, str(build)))
+    new = Path(f"{worker}.{os.getpid()}")
+    done = subprocess.run([go, "build", "-o", str(new), "."], cwd=HERE / "go", env=environment, text=True, stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+    if done.returncode:
+        sys.exit(f"the worker in Go does not build:\n{done.stdout}")
+    if os.path.exists(worker) and filecmp.cmp(new, worker, shallow=False):
+        new.unlink()
+    else:
+        new.replace(worker)
 
 
 @contextlib.contextmanager
@@ -268,6 +296,10 @@ def main() -> int:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, end)
     os.environ.update(LD_LIBRARY_PATH=str(options.build / "capi"), PYTHONPATH=str(options.build / "bindings/python"), PYTHONDONTWRITEBYTECODE="1")
+    if options.go and "go" in options.languages:
+        build_go(options.go, options.build, options.commands["go"][0])
+    elif "go" in options.languages and not os.path.exists(options.commands["go"][0]):
+        sys.exit("the worker in Go was not built yet: --go GO builds it, and --languages c,python does without")
     print(f"chaos: seed {options.seed}", flush=True)
     with folder_of_run() as folder:
         chaos = Chaos(options, folder)
@@ -281,7 +313,7 @@ def main() -> int:
                 signal.signal(number, signal.SIG_IGN)  # nobody is left behind by a second Ctrl-C
             chaos.crew.abandon()
         errors = chaos.crew.errors.read_text(errors="replace") if chaos.crew.errors.exists() else ""
-        show(options, chaos.oracle, chaos.counts, chaos.fabric.faults, chaos.seconds, trouble, errors)
+        show(options, LANGUAGES, chaos.oracle, chaos.counts, chaos.fabric.faults, chaos.seconds, trouble, errors)
     assert set(chaos.oracle.wrongs) == set(WRONGS)
     return 1 if chaos.oracle.bad or trouble else 0
 

@@ -8,7 +8,7 @@ TEXTS_MAX = 10  # of each kind
 
 
 def show(
-    options: argparse.Namespace, oracle: Oracle, counts: dict[str, int], faults: int, seconds: float, trouble: str, errors: str
+    options: argparse.Namespace, languages: list[str], oracle: Oracle, counts: dict[str, int], faults: int, seconds: float, trouble: str, errors: str
 ) -> None:
     ends: Counter[str] = Counter()
     for (_, status), count in oracle.ends.items():
@@ -37,4 +37,4 @@ def show(
     if trouble:
         print(trouble)
     limit = f"--kills {options.kills}" if options.kills else f"{options.minutes:g}"
-    print(f"again: ./dev chaos {limit} --seed {options.seed}{'' if options.languages == ['c', 'python'] else ' --languages ' + ','.join(options.languages)}")
+    print(f"again: ./dev chaos {limit} --seed {options.seed}{'' if options.languages == languages else ' --languages ' + ','.join(options.languages)}")

@@ -66,8 +66,8 @@ class Worker:
 class Crew:
     """All workers, and who stands in for whom."""
 
-    def __init__(self, folder: Path, commands: dict[str, list[str]], oracle: Oracle, fabric: Fabric, mistake: str = "") -> None:
-        self.folder, self.commands, self.oracle, self.mistake = folder, commands, oracle, mistake
+    def __init__(self, folder: Path, commands: dict[str, list[str]], oracle: Oracle, fabric: Fabric, mistake: str, by: str) -> None:
+        self.folder, self.commands, self.oracle, self.mistake, self.by = folder, commands, oracle, mistake, by
         self.workers: list[Worker] = []
         self.fabric = fabric
         self.born = self.not_started = 0
@@ -84,7 +84,7 @@ class Crew:
             *self.commands[post.language], "--life", str(self.born), "--journal", str(journal.path), "--content", str(self.folder / "content"),
             "--seed", str(seed), "--device", "mlx5_0", *arguments,
         ]
-        if self.mistake and post.steady:
+        if self.mistake and post.steady and post.language == self.by:
             command += ["--mistake", self.mistake]
         with self.errors.open("ab") as errors:
             process = subprocess.Popen(command, env=self.environment, stdin=subprocess.DEVNULL, stdout=errors, stderr=errors, start_new_session=True)
