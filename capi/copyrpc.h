@@ -348,8 +348,9 @@ typedef struct crpc_op {
 /* A connect, accept or join has ended. A status < 0 means that there is no connection. */
 #define CRPC_COMPLETION_CONNECTED 6u
 /* A connection has ended. Every connection yields this once, unless it is closed before. The status
- * is CRPC_OK after a graceful disconnect, otherwise the reason. The handle stays valid until it is
- * closed. */
+ * is CRPC_OK after a graceful disconnect, otherwise the reason. It is the last completion of the
+ * connection: ops that were accepted complete before it, and no op is accepted after it. The handle
+ * stays valid until it is closed. */
 #define CRPC_COMPLETION_DISCONNECTED 7u
 /* There may be room again, after an op was refused with CRPC_E_AGAIN. */
 #define CRPC_COMPLETION_ROOM 8u

@@ -591,8 +591,9 @@ int32_t channel_send(struct channel *channel, const crpc_channel_op *op,
 int32_t channel_cancel(struct channel *channel, const crpc_channel_op *op)
 {
     assert(op->opcode == CRPC_CHANNEL_CANCEL);
-    if (!link_cancel_possible(&channel->link)) {
-        return CRPC_E_AGAIN;
+    int32_t status = link_cancel_possible(&channel->link);
+    if (status != CRPC_OK) {
+        return status;
     }
     uint64_t count = 0;
     for (uint32_t i = 0; i < channel->send.head.count; i++) {

@@ -36,7 +36,7 @@ static bool emit_first(struct link *link, struct output *output)
 {
     const struct link_service *service = link->group->service;
     uint32_t first = link->events & -link->events;
-    if (first == LINK_EVENT_DISCONNECTED && !service->quiet(link)) {
+    if (first == LINK_EVENT_DISCONNECTED && (link->cancels > 0 || !service->quiet(link))) {
         return false;
     }
     if (first == LINK_EVENT_SERVICE) {
@@ -133,15 +133,18 @@ void link_expire_now(struct link_group *group)
 
 /* ---- Cancels --------------------------------------------------------------------------------- */
 
-bool link_cancel_possible(struct link *link)
+int32_t link_cancel_possible(struct link *link)
 {
     const struct link_group *group = link->group;
+    if (link->state == CRPC_STATE_DISCONNECTED) {
+        return CRPC_E_DISCONNECTED;
+    }
     if (group->cancels_tail - group->cancels_head < LINK_CANCELS_MAX) {
-        return true;
+        return CRPC_OK;
     }
     link->refused = true;
     link_report(link, LINK_EVENT_ROOM); /* the next poll makes room */
-    return false;
+    return CRPC_E_AGAIN;
 }
 
 void link_cancel_done(struct link *link, uint64_t user_data, uint64_t count)
@@ -153,6 +156,7 @@ void link_cancel_done(struct link *link, uint64_t user_data, uint64_t count)
                              .link_user_data = link->options.user_data,
                              .user_data = user_data,
                              .count = count};
+    link->cancels++;
 }
 
 void link_emit_cancels(struct link_group *group, struct output *output)
@@ -160,6 +164,11 @@ void link_emit_cancels(struct link_group *group, struct output *output)
     while (group->cancels_head != group->cancels_tail && !output_full(output)) {
         const struct link_cancel *cancel =
             &group->cancels[group->cancels_head++ % LINK_CANCELS_MAX];
+        struct link *link =
+            handles_get(group->handles, cancel->handle, group->service->handle_kind);
+        if (link) { /* or it is closed */
+            link->cancels--;
+        }
         *output->next++ =
             (crpc_completion){.kind = CRPC_COMPLETION_CANCEL,
                               .flags = group->service->completion_flags,

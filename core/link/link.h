@@ -230,6 +230,7 @@ struct link {
     bool refused; /* an op got CRPC_E_AGAIN; LINK_EVENT_ROOM must follow */
     /* The peer did, while the link waited to be accepted or rejected. */
     bool given_up;
+    uint32_t cancels; /* whose completions are still to be given */
     struct list event_link;
     struct list all_link;
     struct wheel_timer life_timer; /* connect timeout, keepalive or leave timeout */
@@ -370,9 +371,10 @@ void link_device_event(struct link_group *group, int32_t status);
 void link_take_cm_events(struct link_group *group);
 void link_expire_now(struct link_group *group);
 
-/* Returns false if there is no room. The caller must then try again, and ROOM will be reported. */
-bool link_cancel_possible(struct link *link);
-/* Queues the completion of a cancel that ended `count` ops. */
+/* Whether a cancel can be taken now: CRPC_OK; CRPC_E_AGAIN (there is no room; ROOM will be reported);
+ * CRPC_E_DISCONNECTED (the link has ended, and gives nothing after DISCONNECTED). */
+int32_t link_cancel_possible(struct link *link);
+/* Queues the completion of a cancel that ended `count` ops. It comes before DISCONNECTED. */
 void link_cancel_done(struct link *link, uint64_t user_data, uint64_t count);
 void link_emit_cancels(struct link_group *group, struct output *output);
 

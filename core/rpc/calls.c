@@ -68,9 +68,10 @@ void rpc_timer(struct link_group *group, struct wheel_timer *timer)
 int32_t rpc_cancel(struct rpc_endpoint *endpoint, const crpc_op *op)
 {
     assert(op->opcode == CRPC_OP_CANCEL);
-    if (!link_cancel_possible(&endpoint->link)) {
-        endpoint->stats.refused++;
-        return CRPC_E_AGAIN;
+    int32_t status = link_cancel_possible(&endpoint->link);
+    if (status != CRPC_OK) {
+        endpoint->stats.refused += status == CRPC_E_AGAIN;
+        return status;
     }
     uint64_t count = 0;
     for (uint32_t i = 0; i < endpoint->calls.max && endpoint->calls.live > 0; i++) {
