@@ -151,6 +151,29 @@ void context_open_cm(struct crpc_context *context, struct nic *const *nics, uint
     }
 }
 
+/* Nobody named a device, so the first that works is taken. Which that is depends on what is plugged in:
+ * whoever wonders why calls go over another network finds it in the log. */
+static void tell_passed_over(struct crpc_context *context, const crpc_context_options *options)
+{
+    const struct nic *nic = context->nic;
+    crpc_device_info info = {.struct_size = sizeof(info)};
+    for (uint32_t i = 0; nic_query(i, &info, NULL) == CRPC_OK; i++) {
+        if (strcmp(info.name, nic->device) == 0 && info.port == nic->port) {
+            return;
+        }
+        if (nic_can_open(nic->operations, &info) &&
+            (options->port == 0 || options->port == info.port)) {
+            log_write(&context->log, CRPC_LOG_WARNING,
+                      "%s port %u comes first, but is %s; %s port %u is used, since no device was "
+                      "named",
+                      info.name, info.port,
+                      info.port_state == CRPC_PORT_ACTIVE ? "without an address" : "down",
+                      nic->device, nic->port);
+            return;
+        }
+    }
+}
+
 static int32_t open_nic(struct crpc_context *context, const crpc_context_options *options,
                         uint32_t driver, crpc_error *error)
 {
@@ -166,10 +189,14 @@ static int32_t open_nic(struct crpc_context *context, const crpc_context_options
     };
     memcpy(wanted.device, options->device, sizeof(wanted.device));
     int32_t status = nic_open(driver, &wanted, &context->nic, error);
-    if (status == CRPC_OK) {
-        context_open_cm(context, &context->nic, 1, &context->cm);
+    if (status != CRPC_OK) {
+        return status;
     }
-    return status;
+    if (options->device[0] == '\0') {
+        tell_passed_over(context, options);
+    }
+    context_open_cm(context, &context->nic, 1, &context->cm);
+    return CRPC_OK;
 }
 
 /* Takes note of a descriptor that sleepers must wait for. */

@@ -184,8 +184,10 @@ CRPC_API int32_t crpc_device_query(uint32_t index, crpc_device_info *info, crpc_
 
 typedef struct crpc_context_options {
     uint32_t struct_size;
-    uint32_t flags;  /* CRPC_CONTEXT_* */
-    char device[64]; /* "" = the first device with an active port that the driver can open */
+    uint32_t flags; /* CRPC_CONTEXT_* */
+    /* "" = the first device with an active port that the driver can open. The log tells if that is not
+     * the first there is. Name the device where another must not take its place. */
+    char device[64];
     uint32_t driver; /* CRPC_DRIVER_* */
     uint32_t port;   /* from 1; 0 = the first active port of the device */
     /* Index of the GID, with CRPC_CONTEXT_GID_INDEX; otherwise it must be 0, and the context

@@ -105,6 +105,37 @@ static void rail_1_is_another_card(void **state)
     opens_and_has("", "", "memory0", "memory1");
 }
 
+static void a_device_that_takes_the_place_of_another_is_said(void **state)
+{
+    (void)state;
+    struct memory_fabric_options *fabric = memory_fabric_options(memory_fabric_default());
+    const struct {
+        const char *named, *taken;
+        uint32_t down;
+        bool said;
+    } cases[] = {{"", "memory0", 0, false},
+                 {"", "memory1", 1, true},
+                 {"", "memory0", 2, false},
+                 {"", "memory2", 3, true},
+                 {"memory1", "memory1", 1, false}};
+    fabric->devices = 4;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        crpc_context_options options = {.struct_size = sizeof(options),
+                                        .log_level = CRPC_LOG_WARNING};
+        crpc_context_info info = {.struct_size = sizeof(info)};
+        crpc_context *context;
+        strcpy(options.device, cases[i].named);
+        fabric->devices_down = cases[i].down;
+        assert_int_equal(crpc_context_open(&options, &context, NULL), CRPC_OK);
+        assert_int_equal(crpc_context_get_info(context, &info), CRPC_OK);
+        assert_string_equal(info.device, cases[i].taken);
+        assert_int_equal(
+            logged(context, CRPC_LOG_WARNING, "memory0 port 1 comes first, but is down"),
+            cases[i].said);
+        assert_int_equal(crpc_context_close(context), CRPC_OK);
+    }
+}
+
 static void one_rail_is_enough_and_said(void **state)
 {
     (void)state;
@@ -422,6 +453,7 @@ int main(void)
     cmocka_unit_test_setup_teardown(test, fixture_open_with_rails, fixture_close)
     const struct CMUnitTest tests[] = {
         ON_FABRIC(rail_1_is_another_card),
+        ON_FABRIC(a_device_that_takes_the_place_of_another_is_said),
         ON_FABRIC(one_rail_is_enough_and_said),
         ON_FABRIC(a_channel_may_ask_for_rails_that_are_not_there),
         ON_FABRIC(a_rail_tells_about_itself),
