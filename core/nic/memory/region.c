@@ -33,8 +33,15 @@ static uint32_t slot_take(struct memory_nic *nic)
     return slot;
 }
 
-static int32_t region_add(struct nic *base, struct nic_domain *domain, uint64_t address,
-                          size_t bytes, uint32_t access, struct nic_keys *memory, crpc_error *error)
+static int32_t no_slot(const struct nic *base, crpc_error *error)
+{
+    return error_set(error, CRPC_E_NO_RESOURCE, ENOMEM, "%s has no more than %u registrations",
+                     base->device, REGION_SLOTS);
+}
+
+/* NULL: there is no slot. */
+static struct memory_region *region_add(struct nic *base, struct nic_domain *domain,
+                                        uint64_t address, size_t bytes, uint32_t access)
 {
     struct memory_nic *nic = memory_nic(base);
     const uint32_t slot = slot_take(nic);
@@ -42,8 +49,7 @@ static int32_t region_add(struct nic *base, struct nic_domain *domain, uint64_t 
     uint32_t salt;
 
     if (slot == REGION_SLOTS) {
-        return error_set(error, CRPC_E_NO_RESOURCE, ENOMEM, "%s has no more than %u registrations",
-                         nic->base.device, REGION_SLOTS);
+        return NULL;
     }
     region = memory_allocate(1, sizeof(*region));
     salt = (uint16_t)(++nic->fabric->next_key_salt * SALT_STEP);
@@ -56,12 +62,7 @@ static int32_t region_add(struct nic *base, struct nic_domain *domain, uint64_t 
     region->remote_key = region->local_key | REMOTE_KEY_BIT;
     nic->regions[slot] = region;
     nic->fabric->counters.regions++;
-    *memory = (struct nic_keys){
-        .local_key = region->local_key,
-        .remote_key = region->remote_key,
-        .driver = region,
-    };
-    return CRPC_OK;
+    return region;
 }
 
 static int32_t region_create(struct nic *base, struct nic_domain *domain, uint64_t address,
@@ -70,6 +71,7 @@ static int32_t region_create(struct nic *base, struct nic_domain *domain, uint64
 {
     const uint32_t needs_local_write = CRPC_ACCESS_REMOTE_WRITE | CRPC_ACCESS_REMOTE_ATOMIC;
     struct memory_nic *nic = memory_nic(base);
+    struct memory_region *region;
     int32_t status;
 
     if (memory_planned_failure(nic->fabric, MEMORY_FAIL_REGISTER, &status, error)) {
@@ -83,7 +85,16 @@ static int32_t region_create(struct nic *base, struct nic_domain *domain, uint64
         return error_set(error, CRPC_E_INVALID, EINVAL,
                          "access 0x%x lets the peer write where this side may not", access);
     }
-    return region_add(base, domain, address, bytes, access, memory, error);
+    region = region_add(base, domain, address, bytes, access);
+    if (!region) {
+        return no_slot(base, error);
+    }
+    *memory = (struct nic_keys){
+        .local_key = region->local_key,
+        .remote_key = region->remote_key,
+        .driver = region,
+    };
+    return CRPC_OK;
 }
 
 int32_t memory_register(struct nic *base, struct nic_domain *domain, void *address, size_t bytes,
@@ -124,19 +135,20 @@ bool memory_window_allows(const struct memory_queue_pair *target,
 int32_t memory_window_create(struct nic *base, struct nic_window *window, crpc_error *error)
 {
     struct memory_nic *nic = memory_nic(base);
-    struct nic_keys keys;
+    struct memory_region *region;
     int32_t status;
 
     memory_require(base->windows, "%s has no windows", base->device);
     if (memory_planned_failure(nic->fabric, MEMORY_FAIL_WINDOW, &status, error)) {
         return status;
     }
-    status = region_add(base, NULL, 0, 0, CRPC_ACCESS_REMOTE_WRITE, &keys, error);
-    if (status == CRPC_OK) {
-        ((struct memory_region *)keys.driver)->window = true;
-        *window = (struct nic_window){.remote_key = keys.remote_key, .driver = keys.driver};
+    region = region_add(base, NULL, 0, 0, CRPC_ACCESS_REMOTE_WRITE);
+    if (!region) {
+        return no_slot(base, error);
     }
-    return status;
+    region->window = true;
+    *window = (struct nic_window){.remote_key = region->remote_key, .driver = region};
+    return CRPC_OK;
 }
 
 void memory_window_destroy(struct nic *base, struct nic_window *window)
