@@ -62,7 +62,7 @@ static void open_nic(const char *device, uint32_t driver, uint32_t count)
     crpc_error error = {0};
     snprintf(options.device, sizeof(options.device), "%s", device);
     need(nic_open(driver, &options, &nic, &error), &error);
-    need(nic->operations->memory_register(nic, NULL, bytes, sizeof(bytes),
+    need(nic->operations->memory_register(nic, NULL, bytes, sizeof(bytes), 0,
                                           CRPC_ACCESS_LOCAL_WRITE | CRPC_ACCESS_REMOTE_WRITE,
                                           &memory, &error),
          &error);

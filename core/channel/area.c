@@ -27,7 +27,7 @@ int32_t area_register(struct channel_engine *engine, struct channel_area *area, 
             continue;
         }
         int32_t status = rail->operations->memory_register(rail->nic, NULL, area->base, area->bytes,
-                                                           access, &area->keys[i], error);
+                                                           0, access, &area->keys[i], error);
         if (status != CRPC_OK) {
             return status;
         }

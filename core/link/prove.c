@@ -51,11 +51,11 @@ static int32_t make_pages(struct link *link, crpc_error *error)
     proof->pages = pages;
     madvise(pages, 2 * page_bytes(), MADV_DONTFORK); /* as of all that a device writes */
     int32_t status = nic->operations->memory_register(
-        nic, link->domain, pages, page_bytes(), CRPC_ACCESS_LOCAL_WRITE | CRPC_ACCESS_REMOTE_WRITE,
-        &proof->in_keys, error);
+        nic, link->domain, pages, page_bytes(), 0,
+        CRPC_ACCESS_LOCAL_WRITE | CRPC_ACCESS_REMOTE_WRITE, &proof->in_keys, error);
     if (status == CRPC_OK) {
         status = nic->operations->memory_register(nic, link->domain, proof->pages + page_bytes(),
-                                                  page_bytes(), 0, &proof->out_keys, error);
+                                                  page_bytes(), 0, 0, &proof->out_keys, error);
     }
     return status;
 }

@@ -19,7 +19,8 @@
  *  - of each aligned 64 bytes, the last 8 land no earlier than the rest (for clear-to-sends);
  *  - one SRQ that all queue pairs of a nic share;
  *  - a peer can write nothing more over a queue pair in the error state;
- *  - a peer reaches no memory of other protection domains than that of its connection's queue pair.
+ *  - a peer reaches no memory of other protection domains than that of its connection's queue pair;
+ *  - memory can be registered at an address that this side chooses.
  * They use windows where a device has them: nic->windows.
  * A device that lacks one of these, such as EFA with its SRD queue pairs (no order), needs a
  * protocol of its own.
@@ -205,10 +206,12 @@ struct nic_operations {
     int32_t (*domain_create)(struct nic *nic, struct nic_domain **domain, crpc_error *error);
     /* All its memory has been deregistered, and its queue pairs destroyed. */
     void (*domain_destroy)(struct nic_domain *domain);
-    /* Registers memory in a domain of the nic. */
+    /* Registers memory in a domain of the nic. Peers address it from remote_address on, which has
+     * the same offset in a page, and by no other address; 0 = at its own address. Memory at another
+     * than its own is for peers only: no WQE of this side names it, and no window is bound to it. */
     int32_t (*memory_register)(struct nic *nic, struct nic_domain *domain, void *address,
-                               size_t bytes, uint32_t access, struct nic_keys *memory,
-                               crpc_error *error);
+                               size_t bytes, uint64_t remote_address, uint32_t access,
+                               struct nic_keys *memory, crpc_error *error);
     /* Registers memory of another device: [offset, offset + bytes) of a dma-buf. WQEs and peers
      * then address it as [address, address + bytes). Returns CRPC_E_UNSUPPORTED if the device or
      * the kernel does not support it. */

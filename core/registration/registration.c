@@ -30,7 +30,7 @@ static void try_others(const struct registrar *registrar, struct registration *r
         int32_t status = fd < 0
                              ? nic->operations->memory_register(
                                    nic, NULL, (void *)(uintptr_t)registration->address,
-                                   registration->bytes, rights, &registration->keys[i], &failure)
+                                   registration->bytes, 0, rights, &registration->keys[i], &failure)
                              : nic->operations->memory_register_dmabuf(
                                    nic, NULL, fd, fd_offset, registration->bytes,
                                    registration->address, rights, &registration->keys[i], &failure);

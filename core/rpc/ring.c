@@ -60,9 +60,9 @@ int32_t ring_register(struct ring *ring, struct nic *nic, struct nic_domain *dom
                       uint32_t access, uint32_t line_access, crpc_error *error)
 {
     int32_t status = nic->operations->memory_register(nic, domain, ring->address, 2 * ring->bytes,
-                                                      access, &ring->memory, error);
+                                                      0, access, &ring->memory, error);
     if (status == CRPC_OK) {
-        status = nic->operations->memory_register(nic, domain, ring_mailbox(ring), page_bytes(),
+        status = nic->operations->memory_register(nic, domain, ring_mailbox(ring), page_bytes(), 0,
                                                   line_access, &ring->mailbox_keys, error);
     }
     return status;

@@ -92,7 +92,7 @@ static void make_world(void)
     for (uint32_t rail = 0; rail < CHANNEL_RAILS_MAX; rail++) {
         struct nic *nic = world.nic[BAD][rail];
         fuzz_check(
-            nic->operations->memory_register(nic, NULL, world.memory[BAD], MEMORY_BYTES,
+            nic->operations->memory_register(nic, NULL, world.memory[BAD], MEMORY_BYTES, 0,
                                              CRPC_ACCESS_LOCAL_WRITE | CRPC_ACCESS_REMOTE_WRITE,
                                              &world.open_keys[rail], NULL) == CRPC_OK,
             "no keys for the bad peer's memory");

@@ -39,7 +39,7 @@ static int open_pair(void **state)
     for (uint32_t rail = 0; rail < 2; rail++) {
         struct nic *nic = pair.nic[1][rail];
         assert_int_equal(
-            nic->operations->memory_register(nic, NULL, pair.memory[1], PAIR_BYTES,
+            nic->operations->memory_register(nic, NULL, pair.memory[1], PAIR_BYTES, 0,
                                              CRPC_ACCESS_LOCAL_WRITE | CRPC_ACCESS_REMOTE_WRITE,
                                              &open_keys[rail], NULL),
             CRPC_OK);

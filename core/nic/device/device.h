@@ -143,8 +143,8 @@ void device_domain_destroy(struct nic_domain *domain);
 
 /* memory.c */
 int32_t device_memory_register(struct nic *base, struct nic_domain *domain, void *address,
-                               size_t bytes, uint32_t access, struct nic_keys *memory,
-                               crpc_error *error);
+                               size_t bytes, uint64_t remote_address, uint32_t access,
+                               struct nic_keys *memory, crpc_error *error);
 int32_t device_memory_register_dmabuf(struct nic *base, struct nic_domain *domain, int fd,
                                       uint64_t offset, size_t bytes, uint64_t address,
                                       uint32_t access, struct nic_keys *memory, crpc_error *error);

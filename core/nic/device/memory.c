@@ -33,11 +33,12 @@ static struct nic_keys keys_of(struct ibv_mr *region)
 }
 
 int32_t device_memory_register(struct nic *base, struct nic_domain *domain, void *address,
-                               size_t bytes, uint32_t access, struct nic_keys *memory,
-                               crpc_error *error)
+                               size_t bytes, uint64_t remote_address, uint32_t access,
+                               struct nic_keys *memory, crpc_error *error)
 {
     struct ibv_pd *pd = device_pd(to_device_nic(base), domain);
-    struct ibv_mr *region = ibv_reg_mr(pd, address, bytes, access_flags(access));
+    uint64_t seen_at = remote_address ? remote_address : (uint64_t)(uintptr_t)address;
+    struct ibv_mr *region = ibv_reg_mr_iova(pd, address, bytes, seen_at, access_flags(access));
     if (!region) {
         int os_error = errno;
         if (os_error == ENOMEM && !all_mapped(address, bytes)) {

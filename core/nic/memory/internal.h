@@ -48,8 +48,9 @@ struct memory_domain {
 
 struct memory_region {
     struct memory_domain *domain; /* NULL = the nic's own */
-    uint64_t address;
+    uint64_t address;             /* as WQEs and peers name it */
     uint64_t bytes;
+    uint64_t shift;  /* address + shift = where it is in this process; not 0: for peers only */
     uint32_t access; /* CRPC_ACCESS_* */
     uint32_t local_key;
     uint32_t remote_key;
@@ -295,7 +296,7 @@ static inline bool memory_allows_local(const struct memory_queue_pair *queue_pai
 {
     const struct memory_region *region = memory_region_find(queue_pair->nic, local_key);
 
-    return (region && !region->window && region->local_key == local_key &&
+    return (region && !region->window && region->shift == 0 && region->local_key == local_key &&
             region->domain == queue_pair->domain &&
             memory_region_allows(region, address, bytes, access)) ||
            bytes == 0;
@@ -311,6 +312,13 @@ static inline bool memory_allows_remote(const struct memory_queue_pair *queue_pa
             memory_region_allows(region, address, bytes, access) &&
             (!region->window || memory_window_allows(queue_pair, region))) ||
            bytes == 0;
+}
+
+/* Returns where a peer finds its bytes, of which there is at least one. It may access them. */
+static inline uint8_t *memory_at(const struct memory_queue_pair *queue_pair, uint32_t remote_key,
+                                 uint64_t address)
+{
+    return (uint8_t *)(uintptr_t)(address + memory_region_find(queue_pair->nic, remote_key)->shift);
 }
 
 static inline bool memory_local(const struct memory_wqe *wqe)
@@ -357,7 +365,8 @@ void memory_domain_leave(struct memory_domain *domain);
 
 /* region.c. */
 int32_t memory_register(struct nic *nic, struct nic_domain *domain, void *address, size_t bytes,
-                        uint32_t access, struct nic_keys *memory, crpc_error *error);
+                        uint64_t remote_address, uint32_t access, struct nic_keys *memory,
+                        crpc_error *error);
 /* Any file that can be mapped works as a dma-buf. `address` is where the caller has mapped it. */
 int32_t memory_register_dmabuf(struct nic *nic, struct nic_domain *domain, int fd, uint64_t offset,
                                size_t bytes, uint64_t address, uint32_t access,
@@ -413,8 +422,8 @@ void memory_disarm(struct nic *nic);
 
 /* transfer.c: the rules of transfers, for both modes. */
 /* Calls the watcher, and then writes the data. */
-void memory_land(struct memory_queue_pair *target, uint64_t address, const void *data,
-                 uint32_t bytes);
+void memory_land(struct memory_queue_pair *target, uint32_t remote_key, uint64_t address,
+                 const void *data, uint32_t bytes);
 /* Takes a receive for a WRITE that was written. The target must have one. */
 void memory_arrive(struct memory_queue_pair *target, uint32_t immediate, uint32_t bytes);
 /* The target has no receive for the executing WQE. Counts that, and fails the WQE if the options

@@ -205,5 +205,8 @@ enum nic_error memory_fabric_write(struct memory_fabric *fabric, uint32_t target
 enum nic_error memory_fabric_read(struct memory_fabric *fabric, uint32_t target_queue_pair_number,
                                   uint64_t address, uint32_t remote_key, uint32_t bytes,
                                   void *data);
+/* Returns where in this process the memory is that peers of the nic find at `address` under a key. It
+ * is registered there. */
+const void *memory_fabric_place(struct nic *nic, uint32_t remote_key, uint64_t address);
 
 #endif

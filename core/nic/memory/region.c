@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#define PAGE_BYTES 4096u
 #define SALT_STEP 40503u /* odd: all 65536 salts come before one comes again */
 
 /* The lowest free slot, so that slots are used again soon; REGION_SLOTS if there is none. */
@@ -98,9 +99,19 @@ static int32_t region_create(struct nic *base, struct nic_domain *domain, uint64
 }
 
 int32_t memory_register(struct nic *base, struct nic_domain *domain, void *address, size_t bytes,
-                        uint32_t access, struct nic_keys *memory, crpc_error *error)
+                        uint64_t remote_address, uint32_t access, struct nic_keys *memory,
+                        crpc_error *error)
 {
-    return region_create(base, domain, (uintptr_t)address, bytes, access, memory, error);
+    const uint64_t shift = remote_address ? (uintptr_t)address - remote_address : 0;
+    int32_t status;
+
+    memory_require(shift % PAGE_BYTES == 0,
+                   "0x%" PRIx64 " has another offset in its page than the memory", remote_address);
+    status = region_create(base, domain, (uintptr_t)address - shift, bytes, access, memory, error);
+    if (status == CRPC_OK) {
+        ((struct memory_region *)memory->driver)->shift = shift;
+    }
+    return status;
 }
 
 int32_t memory_register_dmabuf(struct nic *base, struct nic_domain *domain, int fd, uint64_t offset,

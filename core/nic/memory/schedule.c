@@ -172,8 +172,8 @@ static void write_piece(struct memory_queue_pair *queue_pair, struct memory_queu
         return;
     }
     piece = piece_random(queue_pair->fabric, &queue_pair->span, transfer->remote_address);
-    memory_land(target, transfer->remote_address + piece.low, wqe->payload + piece.low,
-                piece.high - piece.low);
+    memory_land(target, transfer->remote_key, transfer->remote_address + piece.low,
+                wqe->payload + piece.low, piece.high - piece.low);
     if (span_empty(&queue_pair->span)) {
         queue_pair->stage = STAGE_ARRIVE;
     }
@@ -254,7 +254,7 @@ static void read_piece(struct memory_queue_pair *queue_pair, struct memory_queue
     }
     if (piece.low < piece.high) {
         memcpy(wqe->payload + piece.low,
-               (const void *)(uintptr_t)(transfer->remote_address + piece.low),
+               memory_at(target, transfer->remote_key, transfer->remote_address + piece.low),
                piece.high - piece.low);
     }
     if (last) {
@@ -336,7 +336,7 @@ static bool answer_again(struct memory_queue_pair *queue_pair)
         if (wqe->opcode == MEMORY_READ && wqe->status == NIC_ERROR_NONE && transfer->bytes > 0 &&
             memory_allows_remote(target, transfer->remote_key, transfer->remote_address,
                                  transfer->bytes, CRPC_ACCESS_REMOTE_READ)) {
-            memcpy(wqe->payload, (const void *)(uintptr_t)transfer->remote_address,
+            memcpy(wqe->payload, memory_at(target, transfer->remote_key, transfer->remote_address),
                    transfer->bytes);
         }
     }

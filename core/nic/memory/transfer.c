@@ -12,8 +12,8 @@
 
 /* ---- Landing and arriving -------------------------------------------------------------------- */
 
-void memory_land(struct memory_queue_pair *target, uint64_t address, const void *data,
-                 uint32_t bytes)
+void memory_land(struct memory_queue_pair *target, uint32_t remote_key, uint64_t address,
+                 const void *data, uint32_t bytes)
 {
     struct memory_fabric *fabric = target->fabric;
 
@@ -24,7 +24,7 @@ void memory_land(struct memory_queue_pair *target, uint64_t address, const void 
         fabric->landing(fabric->landing_argument, &target->nic->base, target->base.number, address,
                         bytes);
     }
-    memmove((void *)(uintptr_t)address, data, bytes);
+    memmove(memory_at(target, remote_key, address), data, bytes);
 }
 
 static void arrival_queue(struct memory_queue_pair *target, uint32_t immediate, uint32_t bytes)
@@ -179,7 +179,7 @@ static void write_now(struct memory_queue_pair *queue_pair, struct memory_queue_
     } else if (wqe->opcode == MEMORY_WRITE_IMMEDIATE && target->nic->receives == 0) {
         memory_receiver_not_ready(queue_pair);
     } else {
-        memory_land(target, transfer->remote_address, data, transfer->bytes);
+        memory_land(target, transfer->remote_key, transfer->remote_address, data, transfer->bytes);
         memory_landed(target, wqe);
         queue_pair->executed++;
     }
@@ -199,7 +199,8 @@ static void read_now(struct memory_queue_pair *queue_pair, struct memory_queue_p
     } else {
         if (transfer->bytes > 0) {
             memmove((void *)(uintptr_t)transfer->local_address,
-                    (const void *)(uintptr_t)transfer->remote_address, transfer->bytes);
+                    memory_at(target, transfer->remote_key, transfer->remote_address),
+                    transfer->bytes);
         }
         queue_pair->fabric->counters.reads++;
         queue_pair->executed++;

@@ -1,6 +1,7 @@
 /* trouble.c: what tests do to a fabric: cuts, faults, stalls, and a peer that keeps no rule. */
 #include "nic/memory/internal.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 /* What is on its way to the peer, and the answers on their way back. */
@@ -116,11 +117,12 @@ enum nic_error memory_fabric_write(struct memory_fabric *fabric, uint32_t target
                                    const void *data)
 {
     enum nic_error status;
+    const struct memory_queue_pair *target =
+        hostile_target(fabric, target_queue_pair_number, address, remote_key, bytes,
+                       CRPC_ACCESS_REMOTE_WRITE, &status);
 
-    if (hostile_target(fabric, target_queue_pair_number, address, remote_key, bytes,
-                       CRPC_ACCESS_REMOTE_WRITE, &status) &&
-        bytes > 0) {
-        memmove((void *)(uintptr_t)address, data, bytes);
+    if (target && bytes > 0) {
+        memmove(memory_at(target, remote_key, address), data, bytes);
     }
     return status;
 }
@@ -129,11 +131,22 @@ enum nic_error memory_fabric_read(struct memory_fabric *fabric, uint32_t target_
                                   uint64_t address, uint32_t remote_key, uint32_t bytes, void *data)
 {
     enum nic_error status;
+    const struct memory_queue_pair *target =
+        hostile_target(fabric, target_queue_pair_number, address, remote_key, bytes,
+                       CRPC_ACCESS_REMOTE_READ, &status);
 
-    if (hostile_target(fabric, target_queue_pair_number, address, remote_key, bytes,
-                       CRPC_ACCESS_REMOTE_READ, &status) &&
-        bytes > 0) {
-        memmove(data, (const void *)(uintptr_t)address, bytes);
+    if (target && bytes > 0) {
+        memmove(data, memory_at(target, remote_key, address), bytes);
     }
     return status;
+}
+
+const void *memory_fabric_place(struct nic *nic, uint32_t remote_key, uint64_t address)
+{
+    const struct memory_region *region = memory_region_find(memory_nic(nic), remote_key);
+
+    memory_require(region && region->remote_key == remote_key &&
+                       memory_region_allows(region, address, 1, 0),
+                   "nothing is registered at 0x%" PRIx64 " under key 0x%x", address, remote_key);
+    return (const void *)(uintptr_t)(address + region->shift);
 }

@@ -25,6 +25,9 @@ void test_window_memory(void **state);
 void test_window_before(void **state);
 void test_window_behind(void **state);
 
+void test_other_address(void **state);
+void test_own_address(void **state);
+
 void test_wrong_key(void **state);
 void test_access(void **state);
 void test_plain_access(void **state);
@@ -48,10 +51,11 @@ void test_domains_share_receives(void **state);
         PAIR_TEST(test_no_receive), PAIR_TEST(test_flush), PAIR_TEST(test_destroy_pending),        \
         PAIR_TEST(test_key_of_another_domain), PAIR_TEST(test_read_of_another_domain),             \
         PAIR_TEST(test_own_memory_of_another_domain), PAIR_TEST(test_landing_in_another_domain),   \
-        PAIR_TEST(test_domains_share_receives), PAIR_TEST(test_window),                            \
-        PAIR_TEST(test_window_behind_bind), PAIR_TEST(test_window_invalidated),                    \
-        PAIR_TEST(test_window_destroyed), PAIR_TEST(test_window_other_queue_pair),                 \
-        PAIR_TEST(test_window_old_key), PAIR_TEST(test_window_memory),                             \
-        PAIR_TEST(test_window_before), PAIR_TEST(test_window_behind)
+        PAIR_TEST(test_domains_share_receives), PAIR_TEST(test_other_address),                     \
+        PAIR_TEST(test_own_address), PAIR_TEST(test_window), PAIR_TEST(test_window_behind_bind),   \
+        PAIR_TEST(test_window_invalidated), PAIR_TEST(test_window_destroyed),                      \
+        PAIR_TEST(test_window_other_queue_pair), PAIR_TEST(test_window_old_key),                   \
+        PAIR_TEST(test_window_memory), PAIR_TEST(test_window_before),                              \
+        PAIR_TEST(test_window_behind)
 
 #endif

@@ -43,7 +43,7 @@ static void open_second(struct pair *pair, struct second *second)
     assert_ptr_equal(second->domain->nic, far);
     second->bytes = pair_map(BYTES);
     second->memory = (struct nic_keys){0};
-    assert_int_equal(far->operations->memory_register(far, second->domain, second->bytes, BYTES,
+    assert_int_equal(far->operations->memory_register(far, second->domain, second->bytes, BYTES, 0,
                                                       CRPC_ACCESS_LOCAL_WRITE |
                                                           CRPC_ACCESS_REMOTE_WRITE |
                                                           CRPC_ACCESS_REMOTE_READ,
@@ -169,7 +169,7 @@ void test_own_memory_of_another_domain(void **state)
     struct nic_domain *domain;
     struct nic_keys memory = {0};
     assert_int_equal(operations->domain_create(near, &domain, NULL), CRPC_OK);
-    assert_int_equal(operations->memory_register(near, domain, pair->source, PAIR_BYTES,
+    assert_int_equal(operations->memory_register(near, domain, pair->source, PAIR_BYTES, 0,
                                                  CRPC_ACCESS_LOCAL_WRITE, &memory, NULL),
                      CRPC_OK);
     struct nic_transfer write = pair_write(pair, 0, 0, near->inline_bytes_max + 64, 1);
@@ -192,7 +192,7 @@ void test_landing_in_another_domain(void **state)
     struct nic_keys memory = {0};
     uint8_t *landing = pair_map(BYTES);
     assert_int_equal(operations->domain_create(near, &domain, NULL), CRPC_OK);
-    assert_int_equal(operations->memory_register(near, domain, landing, BYTES,
+    assert_int_equal(operations->memory_register(near, domain, landing, BYTES, 0,
                                                  CRPC_ACCESS_LOCAL_WRITE, &memory, NULL),
                      CRPC_OK);
     memset(pair->box, 0x77, 64);

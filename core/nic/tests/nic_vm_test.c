@@ -232,7 +232,7 @@ static void test_bad_memory(void **state)
     crpc_error error = {.struct_size = sizeof(error)};
     void *hole = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     munmap(hole, 4096);
-    assert_int_equal(nic->operations->memory_register(nic, NULL, hole, 4096,
+    assert_int_equal(nic->operations->memory_register(nic, NULL, hole, 4096, 0,
                                                       CRPC_ACCESS_LOCAL_WRITE, &memory, &error),
                      CRPC_E_INVALID);
     print_message("# %s\n", error.message);
@@ -253,7 +253,7 @@ static int memlock_child(void)
         setresuid(65534, 65534, 65534)) {
         return 2;
     }
-    int32_t status = nic->operations->memory_register(nic, NULL, memory, sizeof(memory),
+    int32_t status = nic->operations->memory_register(nic, NULL, memory, sizeof(memory), 0,
                                                       CRPC_ACCESS_LOCAL_WRITE, &region, &error);
     printf("# %s\n", error.message);
     fflush(stdout);

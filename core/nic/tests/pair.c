@@ -50,7 +50,7 @@ void pair_enroll(struct nic *nic, void *address, size_t bytes, uint32_t access,
 {
     crpc_error error = {.struct_size = sizeof(error)};
     int32_t status =
-        nic->operations->memory_register(nic, NULL, address, bytes, access, memory, &error);
+        nic->operations->memory_register(nic, NULL, address, bytes, 0, access, memory, &error);
     if (status) {
         print_error("memory_register: %d: %s\n", status, error.message);
     }

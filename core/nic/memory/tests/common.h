@@ -68,7 +68,7 @@ static inline struct nic_keys register_memory(struct nic *nic, void *address, si
     struct nic_keys memory = {0};
     crpc_error error = {0};
 
-    if (nic->operations->memory_register(nic, NULL, address, bytes, access, &memory, &error) !=
+    if (nic->operations->memory_register(nic, NULL, address, bytes, 0, access, &memory, &error) !=
         CRPC_OK) {
         fail_msg("register: %s", error.message);
     }

@@ -259,16 +259,16 @@ static void registration_refuses_nonsense(void **state)
     uint8_t bytes[8];
 
     (void)state;
-    assert_int_equal(OPERATIONS->memory_register(nic, NULL, bytes, 0, 0, &memory, NULL),
+    assert_int_equal(OPERATIONS->memory_register(nic, NULL, bytes, 0, 0, 0, &memory, NULL),
                      CRPC_E_INVALID);
-    assert_int_equal(OPERATIONS->memory_register(nic, NULL, bytes, SIZE_MAX, 0, &memory, NULL),
+    assert_int_equal(OPERATIONS->memory_register(nic, NULL, bytes, SIZE_MAX, 0, 0, &memory, NULL),
                      CRPC_E_INVALID);
-    assert_int_equal(
-        OPERATIONS->memory_register(nic, NULL, bytes, 8, CRPC_ACCESS_REMOTE_WRITE, &memory, NULL),
-        CRPC_E_INVALID);
-    assert_int_equal(
-        OPERATIONS->memory_register(nic, NULL, bytes, 8, CRPC_ACCESS_REMOTE_ATOMIC, &memory, NULL),
-        CRPC_E_INVALID);
+    assert_int_equal(OPERATIONS->memory_register(nic, NULL, bytes, 8, 0, CRPC_ACCESS_REMOTE_WRITE,
+                                                 &memory, NULL),
+                     CRPC_E_INVALID);
+    assert_int_equal(OPERATIONS->memory_register(nic, NULL, bytes, 8, 0, CRPC_ACCESS_REMOTE_ATOMIC,
+                                                 &memory, NULL),
+                     CRPC_E_INVALID);
     assert_int_equal(memory_fabric_counters(fabric)->regions, 0);
     memory_fabric_destroy(fabric);
 }
@@ -362,10 +362,12 @@ static void the_nth_call_fails_once(void **state)
     assert_int_equal(memory_nic_open(fabric, &options, &nic, &error), CRPC_OK);
 
     memory_fabric_set_failures(fabric, MEMORY_FAIL_REGISTER, 2, CRPC_E_NO_RESOURCE);
-    assert_int_equal(OPERATIONS->memory_register(nic, NULL, bytes, 8, 0, &memory, &error), CRPC_OK);
-    assert_int_equal(OPERATIONS->memory_register(nic, NULL, bytes, 8, 0, &memory, &error),
+    assert_int_equal(OPERATIONS->memory_register(nic, NULL, bytes, 8, 0, 0, &memory, &error),
+                     CRPC_OK);
+    assert_int_equal(OPERATIONS->memory_register(nic, NULL, bytes, 8, 0, 0, &memory, &error),
                      CRPC_E_NO_RESOURCE);
-    assert_int_equal(OPERATIONS->memory_register(nic, NULL, bytes, 8, 0, &memory, &error), CRPC_OK);
+    assert_int_equal(OPERATIONS->memory_register(nic, NULL, bytes, 8, 0, 0, &memory, &error),
+                     CRPC_OK);
 
     memory_fabric_set_failures(fabric, MEMORY_FAIL_CREATE, 1, CRPC_E_NO_MEMORY);
     assert_int_equal(OPERATIONS->queue_pair_create(nic, NULL, NULL, &queue_pair, &error),

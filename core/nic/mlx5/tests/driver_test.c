@@ -44,15 +44,15 @@ static void open_pair(struct pair *pair, uint32_t features)
     operations->close(pair->far.nic);
     pair->near.nic = pair_open_nic(&options);
     pair->far.nic = pair_open_nic(&options);
-    assert_int_equal(operations->memory_register(pair->near.nic, NULL, pair->source, PAIR_BYTES,
+    assert_int_equal(operations->memory_register(pair->near.nic, NULL, pair->source, PAIR_BYTES, 0,
                                                  CRPC_ACCESS_LOCAL_WRITE, &pair->source_memory,
                                                  NULL),
                      CRPC_OK);
-    assert_int_equal(operations->memory_register(pair->far.nic, NULL, pair->ring, PAIR_BYTES,
+    assert_int_equal(operations->memory_register(pair->far.nic, NULL, pair->ring, PAIR_BYTES, 0,
                                                  CRPC_ACCESS_LOCAL_WRITE | CRPC_ACCESS_REMOTE_WRITE,
                                                  &pair->ring_memory, NULL),
                      CRPC_OK);
-    assert_int_equal(operations->memory_register(pair->far.nic, NULL, pair->box, 64,
+    assert_int_equal(operations->memory_register(pair->far.nic, NULL, pair->box, 64, 0,
                                                  CRPC_ACCESS_REMOTE_READ, &pair->box_memory, NULL),
                      CRPC_OK);
     pair_reconnect(pair);
