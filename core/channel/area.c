@@ -18,21 +18,39 @@ int32_t area_map(struct channel_area *area, uint64_t bytes, crpc_error *error)
     return CRPC_OK;
 }
 
-int32_t area_register(struct channel_engine *engine, struct channel_area *area, uint32_t rails,
-                      uint32_t access, crpc_error *error)
+static int32_t register_at(struct channel_engine *engine, struct channel_area *area, uint32_t rails,
+                           uint64_t remote_address, uint32_t access, crpc_error *error)
 {
     for (uint32_t i = 0; i < engine->rail_count; i++) {
         const struct engine_rail *rail = &engine->rails[i];
         if (!(rails & 1u << i)) {
             continue;
         }
-        int32_t status = rail->operations->memory_register(rail->nic, NULL, area->base, area->bytes,
-                                                           0, access, &area->keys[i], error);
+        int32_t status =
+            rail->operations->memory_register(rail->nic, NULL, area->base, area->bytes,
+                                              remote_address, access, &area->keys[i], error);
         if (status != CRPC_OK) {
             return status;
         }
     }
     return CRPC_OK;
+}
+
+int32_t area_register(struct channel_engine *engine, struct channel_area *area, uint32_t rails,
+                      crpc_error *error)
+{
+    return register_at(engine, area, rails, 0, 0, error);
+}
+
+/* All channels share the domains of the rails' nics. Only the address keeps others out. */
+int32_t area_expose(struct channel_engine *engine, struct channel_area *area, uint32_t rails,
+                    crpc_error *error)
+{
+    int32_t status = link_secret_address(&area->secret, error);
+    return status == CRPC_OK
+               ? register_at(engine, area, rails, area->secret,
+                             CRPC_ACCESS_LOCAL_WRITE | CRPC_ACCESS_REMOTE_WRITE, error)
+               : status;
 }
 
 void area_destroy(struct channel_engine *engine, struct channel_area *area)

@@ -128,7 +128,7 @@ static int32_t prepare(struct link *link, const void *given, crpc_error *error)
         status = area_map(&channel->staging, bytes, error);
     }
     if (status == CRPC_OK) {
-        status = area_register(engine, &channel->staging, channel->options.rails, 0, error);
+        status = area_register(engine, &channel->staging, channel->options.rails, error);
     }
     if (status == CRPC_OK) {
         status = queues_create(channel, 0, options->queue_pairs, error);
@@ -144,8 +144,7 @@ static int32_t prepare(struct link *link, const void *given, crpc_error *error)
 static int32_t expose(struct link *link, crpc_error *error)
 {
     struct channel *channel = channel_of_link(link);
-    return area_register(channel->engine, &channel->area, channel->options.rails,
-                         CRPC_ACCESS_LOCAL_WRITE | CRPC_ACCESS_REMOTE_WRITE, error);
+    return area_expose(channel->engine, &channel->area, channel->options.rails, error);
 }
 
 static void destroy_all_queues(struct channel *channel)
@@ -210,7 +209,7 @@ static void fill_body(const struct link *link, uint8_t body[LINK_BODY_BYTES])
 {
     const struct channel *channel = channel_of_link(link);
     struct channel_hello hello = {
-        .area_address = (uint64_t)(uintptr_t)channel->area.base,
+        .area_address = channel->area.secret,
         .area_key = channel->area.keys[0].remote_key,
         .slots_log2 = (uint8_t)__builtin_ctz(channel->options.slots),
         .queue_pairs = (uint8_t)channel->options.queue_pairs,

@@ -212,7 +212,8 @@ struct channel_outbox {
 /* Memory that the peer writes, and memory that this side writes from. */
 struct channel_area {
     uint8_t *base;
-    size_t bytes; /* mapped */
+    size_t bytes;    /* mapped */
+    uint64_t secret; /* where the peer finds it, on every rail; 0 = no peer may */
     struct nic_keys keys[CHANNEL_RAILS_MAX];
 };
 
@@ -568,9 +569,11 @@ bool hint_read(const struct channel_hint *hint, uint32_t *rail0_share);
 
 /* Allocates pages. */
 int32_t area_map(struct channel_area *area, uint64_t bytes, crpc_error *error);
-/* Registers them with the rails of the mask. */
+/* Registers them with the rails of the mask: for this side only, or for the peer to write. */
 int32_t area_register(struct channel_engine *engine, struct channel_area *area, uint32_t rails,
-                      uint32_t access, crpc_error *error);
+                      crpc_error *error);
+int32_t area_expose(struct channel_engine *engine, struct channel_area *area, uint32_t rails,
+                    crpc_error *error);
 /* Undoes both. */
 void area_destroy(struct channel_engine *engine, struct channel_area *area);
 

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
+#include <unistd.h>
 
 #include "base/error.h"
 #include "link/hello.h"
@@ -98,6 +99,16 @@ static void clear_timer(struct link *link)
 }
 
 /* ---- Making ---------------------------------------------------------------------------------- */
+
+int32_t link_secret_address(uint64_t *address, crpc_error *error)
+{
+    if (getrandom(address, sizeof(*address), 0) != (ssize_t)sizeof(*address)) {
+        return error_set(error, CRPC_E_SYSTEM, errno, "getrandom failed: %s", strerror(errno));
+    }
+    *address = (*address & ((UINT64_C(1) << 62) - 1) & ~((uint64_t)sysconf(_SC_PAGESIZE) - 1)) |
+               UINT64_C(1) << 62;
+    return CRPC_OK;
+}
 
 int32_t link_init(struct link *link, struct link_group *group, crpc_error *error)
 {

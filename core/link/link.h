@@ -289,6 +289,12 @@ void link_listener_info(const struct link_listener *listener, crpc_listener_info
 
 /* ---- Life: life.c ---------------------------------------------------------------------------- */
 
+/* Chooses at random where peers are to find memory, for nic_operations.memory_register. The queue pairs
+ * of several peers can share a domain, and keys are easy to guess. So the address is the secret of this side
+ * and one peer: a whole page, never 0, with 50 random bits if pages have 4 KiB, and far above all that a
+ * process maps. Below the end of the address space is room for all that a link registers. */
+int32_t link_secret_address(uint64_t *address, crpc_error *error);
+
 /* For link_service.create. `link` is zeroed, and is the first member of the service's struct. */
 int32_t link_init(struct link *link, struct link_group *group, crpc_error *error);
 /* For link_service.destroy. */

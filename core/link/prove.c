@@ -25,7 +25,8 @@
 #include "link/prove.h"
 
 struct link_proof {
-    uint8_t *pages; /* the peer's words in the first, ours in the second */
+    uint8_t *pages;  /* the peer's words in the first, ours in the second */
+    uint64_t secret; /* where the peer finds the first */
     struct nic_keys in_keys;
     struct nic_keys out_keys;
     struct link_hello our_hello;
@@ -50,9 +51,12 @@ static int32_t make_pages(struct link *link, crpc_error *error)
     }
     proof->pages = pages;
     madvise(pages, 2 * page_bytes(), MADV_DONTFORK); /* as of all that a device writes */
-    int32_t status = nic->operations->memory_register(
-        nic, link->domain, pages, page_bytes(), 0,
-        CRPC_ACCESS_LOCAL_WRITE | CRPC_ACCESS_REMOTE_WRITE, &proof->in_keys, error);
+    int32_t status = link_secret_address(&proof->secret, error);
+    if (status == CRPC_OK) {
+        status = nic->operations->memory_register(
+            nic, link->domain, pages, page_bytes(), proof->secret,
+            CRPC_ACCESS_LOCAL_WRITE | CRPC_ACCESS_REMOTE_WRITE, &proof->in_keys, error);
+    }
     if (status == CRPC_OK) {
         status = nic->operations->memory_register(nic, link->domain, proof->pages + page_bytes(),
                                                   page_bytes(), 0, 0, &proof->out_keys, error);
@@ -117,7 +121,7 @@ void link_prove_end(struct link *link)
 void link_prove_fill_body(const struct link *link, uint8_t body[LINK_BODY_BYTES])
 {
     struct link_proof_body wire = {
-        .address = (uint64_t)(uintptr_t)link->proof->pages,
+        .address = link->proof->secret,
         .key = link->proof->in_keys.remote_key,
         .queue_pair_number = link->queue_pair->number,
     };

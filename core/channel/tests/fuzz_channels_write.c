@@ -29,8 +29,8 @@ static void write_area(const struct channel *victim, uint8_t where, uint64_t off
 {
     const struct channel_queue *queue = choose_queue(victim, where);
     if (queue && victim->area.base) {
-        send_packet(queue, (uint64_t)(uintptr_t)victim->area.base + offset,
-                    victim->area.keys[queue->rail].remote_key, data, bytes, immediate, value);
+        send_packet(queue, victim->area.secret + offset, victim->area.keys[queue->rail].remote_key,
+                    data, bytes, immediate, value);
     }
 }
 

@@ -48,7 +48,7 @@ static void say(const struct channel *victim, uint32_t rail, uint64_t offset, co
     if (!queue || !victim->area.base) {
         return;
     }
-    uint64_t address = (uint64_t)(uintptr_t)victim->area.base + offset;
+    uint64_t address = victim->area.secret + offset;
     uint32_t key = victim->area.keys[rail].remote_key, number = queue->queue_pair->number;
     if (immediate) {
         memory_fabric_write_immediate(world.fabric, number, address, key, count, bytes, value);

@@ -92,8 +92,7 @@ static struct channel_control good_line(uint8_t kind, uint8_t rail)
 static void say_line(const struct channel_control *line)
 {
     uint32_t place = victim->control.in_sequence % CHANNEL_INBOX_MESSAGES;
-    write_to(0, (uint64_t)(uintptr_t)victim->area.base + (uint64_t)place * CHANNEL_CONTROL_BYTES,
-             line, sizeof(*line),
+    write_to(0, victim->area.secret + (uint64_t)place * CHANNEL_CONTROL_BYTES, line, sizeof(*line),
              CHANNEL_IMMEDIATE_CONTROL | victim->control.in_sequence << CHANNEL_GENERATION_SHIFT);
 }
 
@@ -111,8 +110,8 @@ static struct channel_control good_offer(void)
 
 static void say_record(const struct channel_record *record, uint32_t slot, uint32_t immediate)
 {
-    write_to(0, (uint64_t)(uintptr_t)victim->area.base + CHANNEL_RECORDS_OFFSET + slot * 64u,
-             record, sizeof(*record), immediate | CHANNEL_IMMEDIATE_RECORD);
+    write_to(0, victim->area.secret + CHANNEL_RECORDS_OFFSET + slot * 64u, record, sizeof(*record),
+             immediate | CHANNEL_IMMEDIATE_RECORD);
 }
 
 static struct channel_cts good_buffer(void)
@@ -131,12 +130,12 @@ static struct channel_cts good_buffer(void)
 static void say_buffer(const struct channel_cts *buffer, uint32_t index)
 {
     uint32_t slot = (uint32_t)victim->send.number & victim->slot_mask;
-    assert_int_equal(
-        memory_fabric_write(pair.fabric, queue_of(0)->number,
-                            (uint64_t)(uintptr_t)victim->area.base + CHANNEL_BUFFERS_OFFSET +
-                                (uint64_t)slot * CHANNEL_SLOT_BUFFERS_BYTES + index * 64u,
-                            victim->area.keys[0].remote_key, sizeof(*buffer), buffer),
-        NIC_ERROR_NONE);
+    assert_int_equal(memory_fabric_write(pair.fabric, queue_of(0)->number,
+                                         victim->area.secret + CHANNEL_BUFFERS_OFFSET +
+                                             (uint64_t)slot * CHANNEL_SLOT_BUFFERS_BYTES +
+                                             index * 64u,
+                                         victim->area.keys[0].remote_key, sizeof(*buffer), buffer),
+                     NIC_ERROR_NONE);
 }
 
 /* The peer's key for the first buffer of a message. */

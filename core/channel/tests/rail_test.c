@@ -137,8 +137,8 @@ static void write_line(uint32_t side, const struct channel_control *line)
     uint64_t offset = line->sequence % CHANNEL_INBOX_MESSAGES * sizeof(*line);
     assert_int_equal(memory_fabric_write_immediate(
                          pair.fabric, channel->rails[0].queues[0]->queue_pair->number,
-                         (uint64_t)(uintptr_t)channel->area.base + offset,
-                         channel->area.keys[0].remote_key, sizeof(*line), line,
+                         channel->area.secret + offset, channel->area.keys[0].remote_key,
+                         sizeof(*line), line,
                          CHANNEL_IMMEDIATE_CONTROL | line->sequence << CHANNEL_GENERATION_SHIFT),
                      NIC_ERROR_NONE);
 }

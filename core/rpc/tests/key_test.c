@@ -118,6 +118,14 @@ static struct link_proof_body words_of(int side)
     return body;
 }
 
+/* The words of a side's peer, as they lie there. */
+static void read_words(int side, const struct link_proof_body *body,
+                       struct link_word words[LINK_WORDS])
+{
+    memcpy(words, memory_fabric_place(pair.nic[side], body->key, body->address),
+           LINK_WORDS * sizeof(words[0]));
+}
+
 /* What its peer could write to the victim as word `number`. */
 static enum nic_error say(struct link *link, uint32_t number, const struct link_word *word)
 {
@@ -306,7 +314,8 @@ static void what_another_connection_said_proves_nothing(void **state)
     struct link_word words[LINK_WORDS];
     /* The words of the right side, as its peer finds them. */
     meet(&options, &options, status);
-    memcpy(words, (const void *)(uintptr_t)words_of(0).address, sizeof(words));
+    const struct link_proof_body body = words_of(0);
+    read_words(0, &body, words);
     struct link *link = victim();
     say(link, 1, &words[0]);
     pair_poll(&pair, 0);
@@ -321,10 +330,10 @@ static void its_own_proof_proves_nothing(void **state)
     struct link_word words[LINK_WORDS];
     struct link_proof_body theirs = words_of(1);
     pair_poll(&pair, 0);
-    memcpy(words, (const void *)(uintptr_t)theirs.address, sizeof(words));
+    read_words(1, &theirs, words);
     say(link, 1, &words[0]); /* its own nonce, come back */
     pair_poll(&pair, 0);
-    memcpy(words, (const void *)(uintptr_t)theirs.address, sizeof(words));
+    read_words(1, &theirs, words);
     say(link, 2, &words[1]);
     expect_status(link, CRPC_E_KEY);
 }
