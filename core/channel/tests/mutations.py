@@ -78,6 +78,18 @@ MUTATIONS = [
     ("a message of several WQEs has the size of the last", "send.c",
      [("                     channel->engine->wqe_bytes_max)) {\n            outgoing->record = true;",
        "                     channel->engine->wqe_bytes_max)) {")]),
+    # Keys.
+    ("any proof is right", "link/prove.c", [("if (status == CRPC_OK && !proof_equal(word->proof, expected))", "if (0)")]),
+    ("a link opens before the peer has proved its key", "link/prove.c",
+     [("    say(link, &answer);\n}\n\nstatic void take_body",
+       "    say(link, &answer);\n    link->proof->done = true;\n    link_open(link);\n}\n\nstatic void take_body")]),
+    ("who has another key is not told", "link/prove.c",
+     [("link->proof->wrong && link->queue_pair->posted == link->queue_pair->completed", "link->proof->wrong")]),
+    ("memory is shown before the key is compared", "link/prove.c",
+     [("    memcpy(link->proof->their_nonce, word->proof, LINK_PROOF_BYTES);\n",
+       "    memcpy(link->proof->their_nonce, word->proof, LINK_PROOF_BYTES);\n    link->group->service->expose(link, &error);\n"),
+      ("        status = service->expose(link, &error);\n    }\n    if (status == CRPC_OK) {\n", "")]),
+    ("a side with a key takes a peer without", "link/prove.c", [("    if (ours == link->peer.proves) {", "    if (ours >= link->peer.proves) {")]),
     # Ends.
     ("BYE does not connect a channel that still waits", "leave.c", [("        channel_connected(channel); /* the peer was", "        /* the peer was"),
       ("    if (channel->link.state == CRPC_STATE_CONNECTING) {\n        return;\n    }\n    if (channel->peer_leave == PEER_BYE",

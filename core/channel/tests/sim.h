@@ -14,6 +14,7 @@
 #define CORE_CHANNEL_TESTS_SIM_H
 
 #include "blob.h"
+#include "link/prove.h"
 #include "link/tests/simulation.h"
 
 #define SIM_ENGINES_MAX 3
@@ -69,7 +70,8 @@ struct sim_side {
     uint64_t handle;
     uint32_t slots; /* agreed on */
     uint32_t sends_max;
-    crpc_channel_options options;
+    crpc_channel_options options; /* with the key, if it has one */
+    bool other_key; /* the peer has another one, or none, or this side alone has none */
 
     struct sim_send sends[SIM_SENDS_MAX];
     uint32_t send_count;
@@ -120,6 +122,8 @@ enum sim_count {
     SIM_RECOVERIES,
     SIM_ATTEMPTS,
     SIM_REPEATED,
+    SIM_KEYS,
+    SIM_KEYS_REFUSED,
     SIM_COUNTS
 };
 
@@ -154,6 +158,8 @@ void sim_leave(struct sim_side *side, uint64_t timeout_ns);
 
 /* sim_trouble.c */
 void sim_trouble(struct sim *sim);
+/* Kills the queue pair over which the side compares its key. */
+void sim_kill_first(struct sim_side *side);
 /* Counts the attempt to use a rail that was to fail, if it has. */
 void sim_count_attempts(struct sim *sim);
 /* Links that are due come back; `all`: all of them. */

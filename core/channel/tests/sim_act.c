@@ -320,10 +320,28 @@ void sim_poll(struct sim *sim, struct sim_engine *engine, uint32_t capacity)
     sim_check_receives(sim, engine);
 }
 
+/* Keys are soon compared, so this happens more often than later. False if nothing was done. */
+static bool act_on_proving(struct sim *sim, struct sim_side *side)
+{
+    uint32_t choice = random_below(&sim->base.random, 100);
+    if (choice < 1) {
+        close_side(side);
+    } else if (choice < 4 && !sim->calm) {
+        sim_kill_first(side);
+    } else {
+        return false;
+    }
+    return true;
+}
+
 static void act_on(struct sim *sim, struct sim_side *side)
 {
     uint32_t choice = random_below(&sim->base.random, 1000);
     if (!side->channel) {
+        return;
+    }
+    const struct link *link = &side->channel->link;
+    if (link->state == CRPC_STATE_CONNECTING && link_proving(link) && act_on_proving(sim, side)) {
         return;
     }
     if (choice < 950) {

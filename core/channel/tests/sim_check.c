@@ -68,6 +68,9 @@ void sim_look(struct sim *sim, const struct sim_engine *engine)
             continue;
         }
         const struct channel *channel = side->channel;
+        if (side->other_key && channel->area.keys[0].driver) {
+            simulation_fail(&sim->base, "side %u: a peer with another key was shown its memory", i);
+        }
         for (; side->sends_seen < channel->send.number && !sim->base.failed; side->sends_seen++) {
             const struct channel_outgoing *outgoing =
                 &channel->send.outgoing[side->sends_seen & channel->slot_mask];
@@ -271,12 +274,20 @@ static void take_connected(struct sim *sim, struct sim_side *side,
     if (side->connected_seen || side->connect_failed) {
         simulation_fail(&sim->base, "connected twice");
     }
-    if (completion->status != CRPC_OK && !sim_excused(side)) {
+    bool refused = completion->status == CRPC_E_KEY;
+    if (completion->status != CRPC_OK && !refused && !sim_excused(side)) {
         simulation_fail(&sim->base, "side %u: not connected, status %d: %s", side->index,
                         completion->status, side->channel->link.error.message);
     }
+    if (side->other_key ? completion->status == CRPC_OK : refused) {
+        simulation_fail(&sim->base, "side %u: %s, and the keys are %s", side->index,
+                        refused ? "refused" : "connected", side->other_key ? "two" : "one");
+    }
     if (completion->status == CRPC_OK) {
         side->connected_seen = true;
+    } else if (refused) {
+        side->connect_failed = true; /* the peer has to be told the same */
+        sim->counts[SIM_KEYS_REFUSED]++;
     } else {
         side->connect_failed = true;
         side->excused = true; /* and the peer with it */

@@ -122,6 +122,18 @@ static void kill_queue_pair(struct sim *sim, struct sim_side *side)
     memory_fabric_kill(queue->queue_pair);
 }
 
+void sim_kill_first(struct sim_side *side)
+{
+    struct sim *sim = side->sim;
+    if (sim->careful && !can_spare(side, 0)) {
+        return;
+    }
+    excuse(side, 0);
+    simulation_tell(&sim->base, "side %u: its queue pair is killed while it compares its key",
+                    side->index);
+    memory_fabric_kill(side->channel->link.queue_pair);
+}
+
 static void stall(struct sim *sim, struct sim_side *side)
 {
     uint32_t rail = random_below(&sim->base.random, CHANNEL_RAILS_MAX);

@@ -60,6 +60,9 @@ static void choose_fabric(struct sim *sim)
     options->retry_steps = 300;
 }
 
+/* Of those with a key: while they compare theirs, nobody else tells that the peer is gone. */
+#define CONNECT_TIMEOUT_NS 500000000
+
 static crpc_channel_options choose_options(struct sim *sim)
 {
     struct random_generator *random = &sim->base.random;
@@ -140,9 +143,19 @@ static void make_side(struct sim *sim, struct sim_side *side, uint8_t *blob)
         return;
     }
     side->handle = side->channel->link.handle;
+    sim->counts[SIM_KEYS] += side->options.key_bytes > 0;
     side->sends_max = side->options.sends_max;
     side->slots = (uint32_t)minimum(side->options.slots, side->peer->options.slots);
     side->rail_shown[0] = side->rail_shown[1] = -1;
+}
+
+/* Its application gives it up: the peer's blob says that only one of the two has a key. */
+static void refuse(struct sim_side *side)
+{
+    side->sim->counts[SIM_KEYS_REFUSED]++;
+    link_close(&side->channel->link);
+    side->channel = NULL;
+    side->closed = true;
 }
 
 static void connect(struct sim *sim, struct sim_side *left, struct sim_side *right)
@@ -154,10 +167,37 @@ static void connect(struct sim *sim, struct sim_side *left, struct sim_side *rig
     if (sim->base.failed) {
         return;
     }
+    bool alone = (left->options.key_bytes > 0) != (right->options.key_bytes > 0);
+    int32_t expected = alone ? CRPC_E_KEY : CRPC_OK;
     int32_t status = channel_join(left->channel, right_blob, &error);
     int32_t other = channel_join(right->channel, left_blob, &error);
-    if (status != CRPC_OK || other != CRPC_OK) {
-        simulation_fail(&sim->base, "join gave %d and %d: %s", status, other, error.message);
+    if (status != expected || other != expected) {
+        simulation_fail(&sim->base, "join gave %d and %d, not %d: %s", status, other, expected,
+                        error.message);
+    } else if (alone) {
+        refuse(left);
+        refuse(right);
+    }
+}
+
+/* Three in ten connections have keys: mostly one, else two different ones, or one side has none. */
+static void choose_keys(struct random_generator *random, struct sim_side *left,
+                        struct sim_side *right)
+{
+    if (!random_percent(random, 30)) {
+        return;
+    }
+    uint32_t choice = random_below(random, 100);
+    struct sim_side *sides[] = {left, right};
+    struct sim_side *without = choice < 10 ? sides[random_below(random, 2)] : NULL;
+    for (uint32_t i = 0; i < 2; i++) {
+        crpc_channel_options *options = &sides[i]->options;
+        sides[i]->other_key = choice < 30;
+        if (sides[i] != without) {
+            options->connect_timeout_ns = CONNECT_TIMEOUT_NS;
+            options->key_bytes = LINK_KEY_BYTES_MIN;
+            memset(options->key, choice < 30 ? (int)i + 1 : 1, LINK_KEY_BYTES_MIN);
+        }
     }
 }
 
@@ -165,6 +205,8 @@ static void connect(struct sim *sim, struct sim_side *left, struct sim_side *rig
 static void choose_sides(struct sim *sim)
 {
     struct random_generator *random = &sim->base.random;
+    struct random_generator keys; /* of its own: episodes without keys are what they would be */
+    random_seed(&keys, ~sim->base.seed);
     sim->side_count = 2 * random_between(random, 1, SIM_SIDES_MAX / 2);
     for (uint32_t i = 0; i < sim->side_count; i++) {
         struct sim_side *side = &sim->sides[i];
@@ -178,6 +220,9 @@ static void choose_sides(struct sim *sim)
         side->engine = &sim->engines[engine];
         side->peer = &sim->sides[i ^ 1];
         side->options = choose_options(sim);
+        if (i % 2 == 1) {
+            choose_keys(&keys, side->peer, side);
+        }
     }
 }
 

@@ -55,7 +55,7 @@ static bool rails_over(const struct sim *sim)
     for (uint32_t i = 0; i < sim->side_count; i++) {
         if (!rails_are_up(&sim->sides[i]) ||
             (!sim_excused(&sim->sides[i]) && !sim->sides[i].connected_seen &&
-             !sim->sides[i].closed)) {
+             !sim->sides[i].connect_failed && !sim->sides[i].closed)) {
             return false;
         }
     }
@@ -189,9 +189,9 @@ void sim_describe(const struct simulation *base)
 int main(int argc, char **argv)
 {
     static struct sim sim;
-    static const char *const names[] = {"messages",   "truncated ops",   "rail failures",
-                                        "recoveries", "failed attempts", "shares repeated",
-                                        NULL};
+    static const char *const names[] = {"messages",        "truncated ops",   "rail failures",
+                                        "recoveries",      "failed attempts", "shares repeated",
+                                        "sides with keys", "of them refused", NULL};
     const struct simulation_program program = {
         .name = "channel_simulate", .count_names = names, .counts = sim.counts};
     return simulation_main(argc, argv, &program, &sim.base);
