@@ -3,10 +3,12 @@
 
 #include <getopt.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/compiler.h"
 
@@ -104,14 +106,58 @@ struct plan {
     bool one;
 };
 
-static void report_failure(const struct simulation_program *program,
-                           const struct simulation *simulation, const struct plan *plan,
-                           uint32_t number, uint64_t episode_seed)
+/* ---- Replaying ------------------------------------------------------------------------------- */
+
+static char replay[256]; /* what replays the episode of the moment */
+
+static void note_replay(const struct simulation_program *program, uint64_t episode_seed,
+                        uint64_t episode_steps)
+{
+    snprintf(replay, sizeof(replay),
+             "# replay: %s --seed %" PRIu64 " --one --episode-steps %" PRIu64 "\n", program->name,
+             episode_seed, episode_steps);
+}
+
+/* An engine that dies takes along what is not written yet. */
+static void tell_replay(void)
+{
+    ssize_t written = write(STDERR_FILENO, replay, strlen(replay));
+    (void)written;
+}
+
+static void on_signal(int number)
+{
+    tell_replay();
+    signal(number, SIG_DFL);
+    raise(number);
+}
+
+/* Of the sanitizers, if they are there. */
+extern void __sanitizer_set_death_callback(void (*callback)(void)) __attribute__((weak));
+
+/* A sanitizer tells more than its signals; but it does not know of assertions, nor of an episode that
+ * never ends. */
+static void tell_replay_at_death(void)
+{
+    static const int numbers[] = {SIGABRT, SIGTERM, SIGSEGV, SIGBUS, SIGFPE, SIGILL};
+    size_t count = sizeof(numbers) / sizeof(numbers[0]);
+    if (__sanitizer_set_death_callback) {
+        __sanitizer_set_death_callback(tell_replay);
+        count = 2;
+    }
+    for (size_t i = 0; i < count; i++) {
+        signal(numbers[i], on_signal);
+    }
+}
+
+/* ---- Episodes -------------------------------------------------------------------------------- */
+
+static void report_failure(const struct simulation *simulation, const struct plan *plan,
+                           uint32_t number)
 {
     printf("not ok %u - simulation, seed %" PRIu64 "\n", number, plan->seed);
     printf("# step %" PRIu64 ": %s\n", simulation->step, simulation->failure);
-    printf("# replay: %s --seed %" PRIu64 " --one --episode-steps %" PRIu64 "\n", program->name,
-           episode_seed, plan->episode_steps);
+    printf("%s", replay);
     sim_describe(simulation);
 }
 
@@ -144,10 +190,11 @@ static bool run_batch(const struct simulation_program *program, struct simulatio
     }
     while (taken < plan->steps && episodes < (plan->one ? 1 : plan->episodes)) {
         uint64_t episode_seed = plan->one ? plan->seed : random_split(&state);
+        note_replay(program, episode_seed, plan->episode_steps);
         taken += run_episode(simulation, episode_seed, plan->episode_steps);
         episodes++;
         if (simulation->failed) {
-            report_failure(program, simulation, plan, number, episode_seed);
+            report_failure(simulation, plan, number);
             return false;
         }
     }
@@ -201,6 +248,8 @@ int simulation_main(int argc, char **argv, const struct simulation_program *prog
     /* Several seeds, so that one that is replayed is never far from its beginning. */
     uint32_t batches = seed_given ? 1 : 10;
     plan.steps /= batches;
+    tell_replay_at_death();
+    setvbuf(stdout, NULL, _IOLBF, 0); /* what --verbose tells is out when the engine dies */
     bool good = true;
     printf("1..%u\n", batches);
     for (uint32_t i = 0; i < batches; i++) {

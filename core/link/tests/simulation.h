@@ -3,8 +3,8 @@
  *
  *   NAME [--seed S] [--steps N] [--episodes N] [--episode-steps N] [--one] [--verbose]
  *
- * Without --seed, it runs ten fixed seeds. If an episode fails, its seed is printed; with --one,
- * that seed replays the episode alone.
+ * Without --seed, it runs ten fixed seeds. If an episode fails, or ends the program, what replays it
+ * alone is printed: `--seed EPISODE --one`, with the same episode-steps.
  */
 #ifndef CORE_LINK_TESTS_SIMULATION_H
 #define CORE_LINK_TESTS_SIMULATION_H
