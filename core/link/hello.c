@@ -173,11 +173,14 @@ int32_t hello_check_response(const struct link_service *service, const void *dat
                          hello.version_max);
     }
     status = check_rest(service, &hello, bytes, error);
-    if (status == CRPC_OK && ((hello.features & ~(service->features | LINK_FEATURE_PROOF)) ||
-                              (hello.features_required & ~(uint32_t)service->features))) {
+    if (status == CRPC_OK && (hello.features & ~(service->features | LINK_FEATURE_PROOF))) {
         status = error_set(error, CRPC_E_PROTOCOL, 0,
                            "the peer's hello is malformed: it selects features that were not "
                            "offered");
+    } else if (status == CRPC_OK && (hello.token_bytes != 0 || hello.features_required != 0)) {
+        status = error_set(error, CRPC_E_PROTOCOL, 0,
+                           "the peer's hello is malformed: an answer has no token, and requires "
+                           "nothing");
     }
     if (status == CRPC_OK) {
         take(peer, &hello, hello.version_max, hello.features & service->features);

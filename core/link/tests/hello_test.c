@@ -46,6 +46,15 @@ static struct link_hello good(void)
                                .body = "twenty-four bytes body."};
 }
 
+/* An answer has no token. */
+static struct link_hello good_answer(void)
+{
+    struct link_hello hello = good();
+    hello.token_bytes = 0;
+    memset(hello.token, 0, sizeof(hello.token));
+    return hello;
+}
+
 static int32_t check_request(const struct link_hello *hello, size_t bytes, struct link_peer *peer)
 {
     struct link_reject reject;
@@ -146,7 +155,7 @@ static void short_ones_are_not_read_past_their_end(void **state)
 static void a_response_must_choose_among_what_was_offered(void **state)
 {
     (void)state;
-    struct link_hello hello = good();
+    struct link_hello hello = good_answer();
     struct link_peer peer;
     assert_int_equal(hello_check_response(&service, &hello, sizeof(hello), &peer, NULL), CRPC_OK);
     assert_int_equal(peer.version, 3);
@@ -157,23 +166,30 @@ static void a_response_must_choose_among_what_was_offered(void **state)
     hello.version_min = hello.version_max = 5;
     assert_int_equal(hello_check_response(&service, &hello, sizeof(hello), &peer, NULL),
                      CRPC_E_VERSION);
-    hello = good();
+    hello = good_answer();
     hello.features = 1;
     assert_int_equal(hello_check_response(&service, &hello, sizeof(hello), &peer, NULL),
                      CRPC_E_PROTOCOL);
-    hello = good();
-    hello = good();
+    hello = good_answer();
     memset(hello.body, 0, sizeof(hello.body));
     hello.features |= LINK_FEATURE_PROOF; /* that of the link is no feature of the service */
     assert_int_equal(hello_check_response(&service, &hello, sizeof(hello), &peer, NULL), CRPC_OK);
     assert_true(peer.proves);
     assert_int_equal(peer.features, 2);
-    hello = good();
+    hello = good_answer();
     hello.service = LINK_SERVICE_CHANNEL;
     assert_int_equal(hello_check_response(&service, &hello, sizeof(hello), &peer, NULL),
                      CRPC_E_PROTOCOL);
-    hello = good();
+    hello = good_answer();
     hello.body[0] = 0xbb;
+    assert_int_equal(hello_check_response(&service, &hello, sizeof(hello), &peer, NULL),
+                     CRPC_E_PROTOCOL);
+    hello = good_answer();
+    hello.token_bytes = 5;
+    assert_int_equal(hello_check_response(&service, &hello, sizeof(hello), &peer, NULL),
+                     CRPC_E_PROTOCOL);
+    hello = good_answer();
+    hello.features_required = 2; /* which both sides know */
     assert_int_equal(hello_check_response(&service, &hello, sizeof(hello), &peer, NULL),
                      CRPC_E_PROTOCOL);
 }
