@@ -160,7 +160,7 @@ struct rpc_in {
     uint32_t *arrivals;    /* lengths of arrived batches not begun yet; a ring of a power of two */
     uint32_t arrivals_mask;
     uint32_t arrivals_head;
-    uint32_t arrivals_tail;
+    uint32_t arrivals_tail; /* low 32 bits of the number of batches that have arrived */
     uint32_t sequence_expected;
     enum rpc_fin fin;
     bool distrusted; /* what has arrived must not be parsed */

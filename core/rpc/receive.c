@@ -16,8 +16,8 @@ void endpoint_arrival(struct rpc_endpoint *endpoint, uint32_t units)
         link_violated(&endpoint->link, "%s", "a batch does not fit the ring");
         return;
     }
-    if (unlikely(endpoint->in.arrivals_tail - endpoint->in.arrivals_head ==
-                 endpoint->in.batch_window)) {
+    /* Those begun or held count, too, until a limit that was published says otherwise. */
+    if (unlikely(endpoint->in.arrivals_tail == (uint32_t)endpoint->in.batch_published)) {
         link_violated(&endpoint->link, "%s", "more batches came than its window allows");
         return;
     }

@@ -110,6 +110,69 @@ static void more_batches_than_the_window(void **state)
     expect_end();
 }
 
+/* A full window of which the application has taken only a part is still full. */
+static void one_more_batch_while_one_is_half_read(void **state)
+{
+    (void)state;
+    crpc_completion one;
+    struct batch batch = malformed_good_requests(&pair);
+    batch.first.call_id = 14;
+    batch.first.limit_or_status = 0;
+    batch.second.call_id = 15;
+    malformed_send(&pair, &batch, 0);
+    for (uint32_t i = 1; i < 9; i++) {
+        if (i == 8) { /* of the first, one request is taken */
+            assert_int_equal(rpc_poll(pair.engine[0], &one, 1), 1);
+            assert_int_equal(pair.endpoint[0][0]->in.batch_left, 1);
+        }
+        batch = one_request(i);
+        malformed_send(&pair, &batch, 96 + (i - 1) * 64);
+    }
+    expect_end();
+}
+
+/* One that it has taken, and may still be looking at, counts until the next poll. */
+static void one_more_batch_than_was_published(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < 8; i++) {
+        struct batch batch = one_request(i);
+        malformed_send(&pair, &batch, i * 64);
+    }
+    assert_int_equal(pair_poll(&pair, 0), 8);
+    struct batch batch = one_request(8);
+    malformed_send(&pair, &batch, 8 * 64);
+    rpc_progress(pair.engine[0]);
+    expect_end();
+}
+
+/* The window moves on with each poll, and the peer uses all of it each time. */
+static void a_full_window_again_and_again_is_taken(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < 40; i++) {
+        struct batch batch = malformed_good_requests(&pair);
+        batch.header.sequence = i;
+        batch.header.message_count = 1;
+        batch.header.bytes = batch.bytes = 64;
+        batch.immediate = 2;
+        batch.first.call_id = i % 8;
+        batch.first.limit_or_status = 16;
+        malformed_send(&pair, &batch, i * 64);
+        if (i % 8 != 7) {
+            continue;
+        }
+        for (uint32_t taken = 0; taken < 8; taken++) {
+            crpc_completion one;
+            assert_int_equal(rpc_poll(pair.engine[0], &one, 1), 1);
+            assert_int_equal(one.kind, CRPC_COMPLETION_REQUEST);
+            assert_int_equal(pair_echo(&pair, 0, 0, &one, CRPC_OP_QUIET), CRPC_OK);
+        }
+        pair_poll(&pair, 0);
+    }
+    pair_round_trip(&pair, 1);
+}
+
 /* While the application is away, nothing stops a peer from taking every receive of the context. It
  * is gone with the next poll, and the receives are there again for the others. */
 static void a_peer_that_uses_up_the_receives_ends_with_the_next_poll(void **state)
@@ -341,6 +404,9 @@ int main(void)
 #define ADD(test) tests[count++] = (struct CMUnitTest){#test, test, open_pair, close_pair, NULL}
     ADD(good_batches_are_taken);
     ADD(more_batches_than_the_window);
+    ADD(one_more_batch_while_one_is_half_read);
+    ADD(one_more_batch_than_was_published);
+    ADD(a_full_window_again_and_again_is_taken);
     ADD(a_peer_that_uses_up_the_receives_ends_with_the_next_poll);
     ADD(more_requests_than_the_limit);
     ADD(a_request_after_leave);
