@@ -225,12 +225,26 @@ static void take_message(struct channel *channel, const struct channel_control *
     }
 }
 
+/* Came before, on a rail that was lost since; the peer may know of the loss first. Each attempt to use a
+ * rail can be lost once, with the messages of one inbox. */
+static void take_repeated(struct channel *channel)
+{
+    if (channel->control.repeats_left == 0) {
+        link_violated(&channel->link, "it repeated control messages without need");
+        return;
+    }
+    channel->control.repeats_left--;
+}
+
 void control_take(struct channel *channel, uint32_t sequence)
 {
     const uint32_t half = (CHANNEL_GENERATION_MASK + 1) / 2;
     uint32_t ahead = (sequence - channel->control.in_sequence) & CHANNEL_GENERATION_MASK;
-    if (ahead >= half) {
-        return; /* came before, on a rail that was lost since */
+    bool waits = ahead < CHANNEL_INBOX_MESSAGES &&
+                 channel->control.arrived & 1u << sequence % CHANNEL_INBOX_MESSAGES;
+    if (ahead >= half || waits) {
+        take_repeated(channel);
+        return;
     }
     if (ahead >= CHANNEL_INBOX_MESSAGES) {
         link_violated(&channel->link, "it sent more control messages than its inbox holds");

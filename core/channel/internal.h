@@ -252,6 +252,7 @@ struct channel_messages {
     uint32_t unsent; /* one bit per message in the outbox, which makes the common case cheap */
     uint32_t posted; /* likewise; with neither bit set, the place is free */
     uint8_t arrived; /* one bit per message in the inbox */
+    uint32_t repeats_left; /* messages that the peer may still send again */
 };
 
 /* How far this side's disconnect has come. */

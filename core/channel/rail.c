@@ -119,6 +119,7 @@ void queues_destroy(struct channel *channel, uint32_t rail, uint32_t from)
 static bool create_queues(struct channel *channel, uint32_t index)
 {
     crpc_error error = {0};
+    channel->control.repeats_left += CHANNEL_INBOX_MESSAGES;
     int32_t status = queues_create(channel, index, channel->queue_pairs, &error);
     for (uint32_t i = 0; i < channel->queue_pairs && status == CRPC_OK; i++) {
         status = grants_create(channel->rails[index].queues[i], &error);
@@ -431,12 +432,14 @@ void rail_take_answer(struct channel *channel, const struct channel_control *mes
 void rail_take_probe(struct channel *channel, uint32_t index, uint32_t epoch)
 {
     struct channel_rail *rail = &channel->rails[index];
-    if (epoch != (rail->epoch & CHANNEL_GENERATION_MASK) || rail->answer_wanted) {
+    /* Each attempt has one probe in each direction: with it the rail is up. */
+    if (epoch != (rail->epoch & CHANNEL_GENERATION_MASK) || rail->answer_wanted ||
+        rail->state != RAIL_PROBING) {
         link_violated(&channel->link, "it probed rail %u out of turn", index);
         return;
     }
-    if (rail->state != RAIL_PROBING || rail->fence != FENCE_NONE) {
-        return; /* being fenced, or up already */
+    if (rail->fence != FENCE_NONE) {
+        return;
     }
     rail_is_up(channel, index);
     if (channel->link.passive) {

@@ -108,6 +108,14 @@ static struct channel_control good_offer(void)
     return line;
 }
 
+/* That a message came, again and again. */
+static void say_number(uint32_t sequence, uint32_t times)
+{
+    for (uint32_t i = 0; i < times; i++) {
+        say(0, CHANNEL_IMMEDIATE_CONTROL | sequence << CHANNEL_GENERATION_SHIFT);
+    }
+}
+
 static void say_record(const struct channel_record *record, uint32_t slot, uint32_t immediate)
 {
     write_to(0, victim->area.secret + CHANNEL_RECORDS_OFFSET + slot * 64u, record, sizeof(*record),
@@ -334,6 +342,8 @@ HOSTILE(record_in_one_share_only, say(0, message(0, 3, 0));
 HOSTILE(control_of_no_kind, say(0, 0x77);)
 HOSTILE(control_with_bits_set, say(0, CHANNEL_IMMEDIATE_PROBE | CHANNEL_IMMEDIATE_PROXY);)
 HOSTILE(probe_of_another_epoch, say(0, CHANNEL_IMMEDIATE_PROBE | 9u << CHANNEL_GENERATION_SHIFT);)
+HOSTILE(probe_of_a_rail_that_is_up,
+        say(0, CHANNEL_IMMEDIATE_PROBE | victim->rails[0].epoch << CHANNEL_GENERATION_SHIFT);)
 HOSTILE(more_than_the_buffer_holds, static uint8_t payload[BUFFER];
         /* in two parts, each of which fits */
         assert_int_equal(memory_fabric_write_immediate(pair.fabric, queue_of(0)->number,
@@ -366,6 +376,11 @@ HOSTILE(line_that_was_not_written,
             CHANNEL_IMMEDIATE_CONTROL | victim->control.in_sequence << CHANNEL_GENERATION_SHIFT);)
 HOSTILE(line_far_ahead, say(0, CHANNEL_IMMEDIATE_CONTROL | (victim->control.in_sequence + 8)
                                                                << CHANNEL_GENERATION_SHIFT);)
+/* The victim may yet learn that each rail has been lost, with what one inbox holds. */
+HOSTILE(line_again_without_need,
+        say_number(victim->control.in_sequence - 1, 2 * CHANNEL_INBOX_MESSAGES + 1);)
+HOSTILE(line_that_waits_again_without_need,
+        say_number(victim->control.in_sequence + 1, 2 * CHANNEL_INBOX_MESSAGES + 2);)
 HOSTILE(line_of_no_rail, struct channel_control line = good_line(CHANNEL_CONTROL_REPORT, 2);
         say_line(&line);)
 HOSTILE(line_with_reserved_bytes, struct channel_control line = good_line(CHANNEL_CONTROL_BYE, 0);
@@ -578,6 +593,7 @@ static const struct hostile hostile[] = {
     CASE(control_of_no_kind),
     CASE(control_with_bits_set),
     CASE(probe_of_another_epoch),
+    CASE(probe_of_a_rail_that_is_up),
     CASE(more_than_the_buffer_holds),
     CASE(record_of_another_message),
     CASE(record_of_another_count),
@@ -587,6 +603,8 @@ static const struct hostile hostile[] = {
     CASE(line_of_another_sequence),
     CASE(line_that_was_not_written),
     CASE(line_far_ahead),
+    CASE(line_again_without_need),
+    CASE(line_that_waits_again_without_need),
     CASE(line_of_no_rail),
     CASE(line_with_reserved_bytes),
     CASE(report_of_another_epoch),

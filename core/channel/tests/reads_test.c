@@ -25,8 +25,8 @@ static void write_to(size_t offset, const void *data, uint32_t bytes, uint32_t i
 {
     assert_int_equal(
         memory_fabric_write_immediate(pair.fabric, victim->rails[0].queues[0]->queue_pair->number,
-                                      (uint64_t)(uintptr_t)victim->area.base + offset,
-                                      victim->area.keys[0].remote_key, bytes, data, immediate),
+                                      victim->area.secret + offset, victim->area.keys[0].remote_key,
+                                      bytes, data, immediate),
         NIC_ERROR_NONE);
 }
 
@@ -148,8 +148,11 @@ static void rights_that_come_later(void **state)
                                  .rails = 3,
                                  .number = victim->send.number + 1};
     size_t at = CHANNEL_BUFFERS_OFFSET;
-    write_to(at, &buffer, sizeof(buffer),
-             CHANNEL_IMMEDIATE_PROBE | victim->rails[0].epoch << CHANNEL_GENERATION_SHIFT);
+    assert_int_equal(memory_fabric_write(pair.fabric,
+                                         victim->rails[0].queues[0]->queue_pair->number,
+                                         victim->area.secret + at, victim->area.keys[0].remote_key,
+                                         sizeof(buffer), &buffer),
+                     NIC_ERROR_NONE);
     assert_int_equal(pair_send(&pair, 0, 0, 64, 0, 1), CRPC_OK);
     pair_poll(&pair, 0);
     assert_true(victim->send.rights_wanted);
