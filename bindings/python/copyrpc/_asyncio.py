@@ -8,7 +8,7 @@ import asyncio
 import functools
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Any, Callable, Optional
 
 from ._guards import through
 from ._message import memory
@@ -47,6 +47,10 @@ class Attachment:
         self.waiters: dict[asyncio.Future[None], Done] = {}
         self.stalled: Optional[asyncio.TimerHandle] = None
         self.room_seen = 0
+        self.away = False  # a thread works on the context for a coroutine, and has the lock for long
+        self.home = asyncio.Event()  # the reverse, to wait for
+        self.home.set()
+        self.late: list[Callable[[], Any]] = []  # what the loop has to do when the thread is done
         pump._shared = True
         loop.add_reader(pump._fd, self.turn)
         self.schedule()
@@ -80,6 +84,7 @@ class Attachment:
     def detach(self) -> None:
         """The context is being closed."""
         error = Closed("the context was closed", lib.CRPC_E_CLOSED)
+        self.late.clear()
         self.settle()
         for box in (self.held, self.outbox):
             for user_data in list(box):
@@ -95,11 +100,37 @@ class Attachment:
 
     # ---- In the loop ----
 
+    def leave(self) -> None:
+        """A thread works on the context from now on. Until come_back, the loop takes no lock, lest it has to wait for it."""
+        self.away = True
+        self.home.clear()
+        self.loop.remove_reader(self.pump._fd)
+
+    def come_back(self) -> None:
+        """May be called again if it was cut."""
+        self.away = False
+        self.home.set()
+        pump = self.pump
+        if pump._pointer is None or pump._attachment is not self or self.loop.is_closed():
+            return
+        self.loop.add_reader(pump._fd, self.turn)
+        while self.late:
+            self.loop.call_soon(self.late[0])
+            del self.late[0]
+        self.schedule()
+
+    def when_home(self, step: Callable[[], Any]) -> None:
+        """Takes a step that takes the lock, now or when the thread is done."""
+        if self.away:
+            self.late.append(step)
+        else:
+            step()
+
     def turn_once(self) -> None:
         """Sends, drains, arms. Takes the lock. Is done again if it was cut."""
         self.scheduled = False
         pump = self.pump
-        if pump._pointer is None or pump._attachment is not self:
+        if self.away or pump._pointer is None or pump._attachment is not self:
             return
         with pump._lock:
             if pump._pointer is None:
@@ -215,6 +246,9 @@ class Attachment:
         """Takes the lock."""
         if self.pump._pointer is None:
             return
+        if self.away:
+            self.late.append(functools.partial(through, self.expire))
+            return
         with self.pump._lock:
             now = time.monotonic_ns()
             for user_data in [key for key, entry in self.held.items() if entry[5] and entry[5] <= now]:
@@ -236,6 +270,9 @@ class Attachment:
         """Takes the lock."""
         pump = self.pump
         if pump._pointer is None:
+            return
+        if self.away:
+            self.late.append(functools.partial(through, self.cancel, bits, user_data))
             return
         with pump._lock:
             if pump._pointer is None or user_data not in pump._pending:
@@ -295,10 +332,43 @@ def attach(pump: Pump, loop: asyncio.AbstractEventLoop) -> Attachment:
         return pump._attachment
 
 
+async def ready(pump: Pump) -> Attachment:
+    """The attachment to the running loop, when no thread works on the context for it. Until the next await, the lock is soon had."""
+    attachment = pump._attachment
+    loop = asyncio.get_running_loop()
+    if attachment is None or attachment.loop is not loop or pump._pointer is None:
+        attachment = attach(pump, loop)
+    while attachment.away:
+        await attachment.home.wait()
+    return attachment
+
+
+async def in_thread(pump: Pump, step: Callable[..., None], *arguments: Any) -> None:
+    """Takes a step that has the lock for long, in a thread: the loop has others to serve. If the task is canceled, the step
+    goes on by itself."""
+    attachment = await ready(pump)
+
+    def done(work: asyncio.Future[None]) -> None:
+        through(attachment.come_back)
+        if not work.cancelled():
+            work.exception()  # told, if anybody still waits
+
+    try:
+        attachment.leave()
+        work = attachment.loop.run_in_executor(None, step, *arguments)
+    except BaseException:
+        through(attachment.come_back)
+        raise
+    work.add_done_callback(done)
+    await asyncio.shield(work)
+
+
 async def wait(pump: Pump, done: Done) -> None:
     """Until done(). Raises Closed if the context is closed meanwhile."""
-    attachment = attach(pump, asyncio.get_running_loop())
-    while not done():
+    while True:
+        attachment = await ready(pump)
+        if done():
+            return
         future: asyncio.Future[None] = attachment.loop.create_future()
         with pump._use:
             if done():
@@ -308,6 +378,10 @@ async def wait(pump: Pump, done: Done) -> None:
         try:
             await future
         except BaseException:  # the task was canceled: nobody waits here any more
-            with pump._lock:
-                attachment.waiters.pop(future, None)
+            attachment.when_home(functools.partial(_forget_waiter, attachment, future))
             raise
+
+
+def _forget_waiter(attachment: Attachment, future: asyncio.Future[None]) -> None:
+    with attachment.pump._lock:
+        attachment.waiters.pop(future, None)

@@ -262,6 +262,11 @@ class Channel(Connection):
 
     def _expire(self, transfer: Transfer[Any]) -> None:
         if transfer._left and self._pump._pointer is not None:
+            assert transfer._future is not None
+            attachment = transfer._future[0]
+            if attachment.away:
+                attachment.late.append(lambda: self._expire(transfer))
+                return
             with self._pump._use:
                 self._box(transfer).take_back(transfer, lib.CRPC_E_TIMEOUT)
 
@@ -272,6 +277,8 @@ class Channel(Connection):
         try:
             await future
         except asyncio.CancelledError:
+            while attachment.away:
+                await attachment.home.wait()
             if not transfer.done() and self._pump._pointer is not None:
                 again = attachment.loop.create_future()
                 transfer._future = attachment, again
@@ -287,7 +294,7 @@ class Channel(Connection):
     async def asend(self, buffer: AnyBuffer, tag: int = 0, *, timeout: Optional[float] = None) -> int:
         """Does the same as send, for coroutines. Cancelling the task cancels a send that still
         waits for its receive."""
-        attachment = _asyncio.attach(self._pump, asyncio.get_running_loop())
+        attachment = await _asyncio.ready(self._pump)
         with self._pump._use:
             transfer = self._sending(buffer, tag, timeout)
             self._schedule(transfer, attachment)
@@ -303,7 +310,7 @@ class Channel(Connection):
     async def areceive(self, buffers: Union[AnyBuffer, Sequence[AnyBuffer]], tags: Union[int, Sequence[int]] = 0) -> Any:
         """Does the same as receive, for coroutines. If the task is cancelled, the buffers stay
         posted, and the next message still goes there."""
-        attachment = _asyncio.attach(self._pump, asyncio.get_running_loop())
+        attachment = await _asyncio.ready(self._pump)
         with self._pump._use:
             transfer = self._receiving(buffers, tags)
             self._schedule(transfer, attachment)

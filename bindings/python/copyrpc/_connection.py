@@ -1,7 +1,6 @@
 """_connection.py: what endpoints and channels have in common: how they begin and end."""
 from __future__ import annotations
 
-import asyncio
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Optional
 
@@ -177,10 +176,10 @@ class Connection(Closing):
             self._settle(limit, "join")
 
     async def ajoin(self, blob: Buffer) -> None:
-        """Does the same as join, for coroutines. Coroutines that use this context may have to wait
-        until the peer's blob was taken in; the loop goes on."""
-        # In a thread: this can take a while, and the loop has others to serve.
-        await asyncio.get_running_loop().run_in_executor(None, self._join, blob)
+        """Does the same as join, for coroutines. Coroutines that use this context wait until the
+        peer's blob was taken in; the loop goes on. Only functions that are no coroutines would hold
+        the loop up meanwhile."""
+        await _asyncio.in_thread(self._pump, self._join, blob)
         await self._asettle()
 
     def _join(self, blob: Buffer) -> None:
@@ -223,6 +222,7 @@ class Connection(Closing):
 
     async def adisconnect(self, timeout: Optional[float] = None) -> None:
         """Does the same as disconnect, for coroutines."""
+        await _asyncio.ready(self._pump)
         with self._pump._use:
             waiting = self._leave(timeout)
         if waiting:

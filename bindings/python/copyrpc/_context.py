@@ -1,7 +1,6 @@
 """_context.py: a context: one opened device, and everything made from it."""
 from __future__ import annotations
 
-import asyncio
 import time
 import warnings
 from bisect import insort
@@ -164,7 +163,7 @@ class Context(Closing, Pump):
 
     async def aconnect(self, address: str, options: Optional[EndpointOptions] = None, *, arrays: bool = False) -> Endpoint:
         """Does the same as connect, for coroutines."""
-        _asyncio.attach(self, asyncio.get_running_loop())
+        await _asyncio.ready(self)
         return await self._begin_connect(address, options, arrays)._aestablish()
 
     def listen(
@@ -206,7 +205,7 @@ class Context(Closing, Pump):
 
     async def aconnect_channel(self, address: str, options: Optional[ChannelOptions] = None) -> Channel:
         """Does the same as connect_channel, for coroutines."""
-        _asyncio.attach(self, asyncio.get_running_loop())
+        await _asyncio.ready(self)
         return await self._begin_channel(address, options)._aestablish()
 
     def listen_channels(self, address: str, options: Optional[ChannelOptions] = None, *, backlog: int = 0) -> ChannelListener:

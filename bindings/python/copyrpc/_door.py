@@ -56,6 +56,7 @@ class Asking(Generic[C, O]):
     async def aaccept(self, options: Optional[O] = None) -> C:
         """Does the same as accept, for coroutines."""
         pump = self._door._pump
+        await _asyncio.ready(pump)
         with pump._use:
             connection = self._accept(options)
         return await connection._aestablish()

@@ -168,6 +168,8 @@ class Endpoint(Connection, Requests):
         loop = asyncio.get_running_loop()
         if attachment is None or attachment.loop is not loop or pump._pointer is None:
             attachment = _asyncio.attach(pump, loop)
+        while attachment.away:
+            await attachment.home.wait()
         future: asyncio.Future[bytes] = loop.create_future()
         pending = _asyncio.FutureCall(attachment, future)
         entry = (self._bits, pinned, len(pinned), method, most, time.monotonic_ns() + limit if limit else 0)

@@ -279,7 +279,11 @@ class Requests:
             request = tasks.pop(task)
             if not request._answered:  # it was canceled before it began, perhaps
                 through(request._let_go)
-            if full and self._pump._pointer is not None:
+            if full and self._pump._pointer is not None and self._pump._attachment is not None:
+                self._pump._attachment.when_home(wake_ready)
+
+        def wake_ready() -> None:
+            if self._pump._pointer is not None:
                 with self._pump._use:
                     self._pump._wake_ready()
 
@@ -307,7 +311,10 @@ class Requests:
             try:
                 answer = await handler(request)
                 if not request._answered:
+                    await _asyncio.ready(self._pump)
                     request.reply(b"" if answer is None else answer)
             except Exception as error:
+                if not request._answered and self._pump._pointer is not None:
+                    await _asyncio.ready(self._pump)
                 request._fail(error)
             answer = None

@@ -152,9 +152,8 @@ class CallReservation(Reservation):
     async def acommit(self, payload_bytes: Optional[int] = None) -> bytes:
         """Does the same as commit, for coroutines. Returns the answer, as Endpoint.acall does."""
         pump = self._endpoint._pump
-        loop = asyncio.get_running_loop()
-        attachment = _asyncio.attach(pump, loop)
-        future: asyncio.Future[bytes] = loop.create_future()
+        attachment = await _asyncio.ready(pump)
+        future: asyncio.Future[bytes] = attachment.loop.create_future()
         with pump._use:
             user_data = self._commit_for(_asyncio.FutureCall(attachment, future), payload_bytes)
         try:
@@ -200,6 +199,7 @@ async def areserve(reservation: R) -> R:
     """Does the same, for coroutines."""
     pump, endpoint = reservation._endpoint._pump, reservation._endpoint
     while True:
+        await _asyncio.ready(pump)
         with pump._use:
             seen = pump._room
             if reservation._try():

@@ -511,26 +511,62 @@ def test_a_handler_that_is_canceled_before_it_begins_drops_its_request(address):
     run(main())
 
 
-def test_joining_does_not_hold_up_the_loop(monkeypatch):
-    slow = threading.Event()
+@pytest.mark.parametrize("cancel", [False, True])
+def test_joining_does_not_hold_up_the_loop(monkeypatch, cancel):
+    """The library takes its time with the context's lock held, and coroutines of the same context go on as soon as it has it."""
+    held, slow = threading.Event(), threading.Event()
     join = copyrpc.Endpoint._join
 
     def join_slowly(self, blob):
-        assert slow.wait(60)
+        with self._pump._use:
+            held.set()
+            assert slow.wait(60)
         join(self, blob)
-
-    monkeypatch.setattr(copyrpc.Endpoint, "_join", join_slowly)
 
     async def main():
         async with copyrpc.Context() as one, copyrpc.Context() as two:
             first, first_blob = one.blob()
             second, second_blob = two.blob()
-            joining = asyncio.gather(first.ajoin(second_blob), second.ajoin(first_blob))
-            await asyncio.sleep(0.01)  # the loop goes on
+            await asyncio.gather(first.ajoin(second_blob), second.ajoin(first_blob))
+            serving = asyncio.ensure_future(second.aserve(lambda request: asyncio.sleep(0, b"yes")))
+            assert await first.acall(b"x") == b"yes"
+            third, third_blob = one.blob()
+            fourth, fourth_blob = two.blob()
+            given_up = asyncio.ensure_future(first.acall(b"x"))
+            await asyncio.sleep(0)  # it is in the outbox
+            monkeypatch.setattr(copyrpc.Endpoint, "_join", join_slowly)
+            rescue = threading.Timer(10, slow.set)
+            rescue.start()
+            joining = asyncio.ensure_future(third.ajoin(fourth_blob))
+            while not held.is_set():
+                await asyncio.sleep(0.001)
+            calling = asyncio.ensure_future(first.acall(b"x"))
+            waiting = asyncio.ensure_future(third.areceive())
+            given_up.cancel()
+            leaving = asyncio.ensure_future(second.ajoin(b""))  # of the other context
+            for _ in range(20):
+                await asyncio.sleep(0.001)  # the loop goes on
+            assert not slow.is_set() and not calling.done()
+            if cancel:
+                joining.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await joining
+                assert not slow.is_set() and not calling.done()
             slow.set()
-            await joining
-            assert first.connected and second.connected
+            rescue.cancel()
+            assert await asyncio.wait_for(calling, 10) == b"yes"
+            assert given_up.cancelled() or given_up.result() == b"yes"
+            monkeypatch.setattr(copyrpc.Endpoint, "_join", join)
+            if not cancel:
+                await asyncio.gather(joining, fourth.ajoin(third_blob))
+                assert third.connected and fourth.connected
             with pytest.raises(copyrpc.CopyrpcError):
-                await first.ajoin(second_blob)  # errors come through
+                await leaving  # errors come through
+            with pytest.raises(copyrpc.CopyrpcError):
+                await first.ajoin(second_blob)
+            waiting.cancel()
+            serving.cancel()
+            await asyncio.gather(waiting, serving, return_exceptions=True)
 
     run(main())
+
