@@ -8,6 +8,7 @@
  *   control.c   control messages: taken once and in order, whatever carries them
  *   rail.c      rails that come up, are lost, and come back
  *   send.c      sends, arriving clear-to-sends, posting
+ *   send_end.c  sends that end before they arrive
  *   receive.c   receives, outgoing clear-to-sends, arriving immediates
  *   grant.c     the peer's rights to write to the buffers of receives
  *   rights.c    the rights that the peer gave
@@ -461,15 +462,20 @@ void control_touch(struct channel_queue *queue);
 void sends_progress(struct channel *channel);
 /* Posts shares again that a lost rail has not delivered. */
 void sends_repeat(struct channel *channel);
+/* Gives the head's free places to waiting sends, the oldest first. */
+void sends_fill_places(struct channel *channel);
+/* Makes the device complete what was not signaled, if only that is under way. */
+void queue_ask_for_room(struct channel_queue *queue);
+void outgoing_done(struct channel *channel, struct channel_outgoing *outgoing, uint32_t share);
+
+/* ---- send_end.c ------------------------------------------------------------------------------ */
+
 /* Returns true if the head is not full. It then never will be, if no more sends are accepted. */
 bool sends_stuck(const struct channel *channel);
 /* Ends waiting sends that can never be sent. */
 void sends_end_waiting(struct channel *channel, int32_t status);
 void sends_end_all(struct channel *channel, int32_t status);
 void send_expired(struct channel_op *op);
-/* Makes the device complete what was not signaled, if only that is under way. */
-void queue_ask_for_room(struct channel_queue *queue);
-void outgoing_done(struct channel *channel, struct channel_outgoing *outgoing, uint32_t share);
 
 /* ---- receive.c ------------------------------------------------------------------------------- */
 

@@ -85,7 +85,7 @@ static bool fill_place(struct channel *channel, struct channel_op *op)
     return false;
 }
 
-static void fill_places(struct channel *channel)
+void sends_fill_places(struct channel *channel)
 {
     struct list *link = channel->send.waiting.next;
     while (link != &channel->send.waiting && channel->send.head.filled < channel->send.head.count) {
@@ -395,7 +395,7 @@ void sends_progress(struct channel *channel)
             break;
         }
         if (channel->send.head.filled < channel->send.head.count) {
-            fill_places(channel);
+            sends_fill_places(channel);
         }
         if (channel->send.head.filled < channel->send.head.count || !post_head(channel)) {
             break;
@@ -479,62 +479,6 @@ void outgoing_done(struct channel *channel, struct channel_outgoing *outgoing, u
     channel_work(channel->engine, channel);
 }
 
-static void end_waiting(struct channel_op *op, int32_t status)
-{
-    struct channel *channel = op->channel;
-    if (op->place != NO_PLACE) {
-        channel->send.head.ops[op->place] = NULL;
-        channel->send.head.filled--;
-    } else {
-        list_remove(&op->link);
-    }
-    op_finish(op, status);
-    channel_work(channel->engine, channel); /* another may take its place, or a leave be complete */
-}
-
-void send_expired(struct channel_op *op)
-{
-    struct channel *channel = op->channel;
-    end_waiting(op, CRPC_E_TIMEOUT);
-    fill_places(channel); /* before a newer one comes */
-}
-
-bool sends_stuck(const struct channel *channel)
-{
-    const struct channel_head *head = &channel->send.head;
-    return head->filled < head->count;
-}
-
-void sends_end_waiting(struct channel *channel, int32_t status)
-{
-    for (uint32_t i = 0; i < channel->send.head.count; i++) {
-        if (channel->send.head.ops[i]) {
-            end_waiting(channel->send.head.ops[i], status);
-        }
-    }
-    while (!list_empty(&channel->send.waiting)) {
-        end_waiting(list_entry(channel->send.waiting.next, struct channel_op, link), status);
-    }
-    list_remove(&channel->waiting_link);
-}
-
-void sends_end_all(struct channel *channel, int32_t status)
-{
-    if (!channel->send.outgoing) {
-        return;
-    }
-    for (uint32_t slot = 0; slot <= channel->slot_mask; slot++) {
-        struct channel_outgoing *outgoing = &channel->send.outgoing[slot];
-        for (uint32_t i = 0; i < outgoing->count; i++) {
-            op_finish(outgoing->ops[i], status);
-        }
-        outgoing->count = 0;
-    }
-    sends_end_waiting(channel, status);
-    channel->send.head.count = 0;
-    channel->send.repeats = 0;
-}
-
 /* ---- For capi -------------------------------------------------------------------------------- */
 
 int32_t channel_send(struct channel *channel, const crpc_channel_op *op,
@@ -585,34 +529,5 @@ int32_t channel_send(struct channel *channel, const crpc_channel_op *op,
     if (first || (channel->send.head.count != 0 && fill_place(channel, send))) {
         sends_progress(channel);
     }
-    return CRPC_OK;
-}
-
-int32_t channel_cancel(struct channel *channel, const crpc_channel_op *op)
-{
-    assert(op->opcode == CRPC_CHANNEL_CANCEL);
-    int32_t status = link_cancel_possible(&channel->link);
-    if (status != CRPC_OK) {
-        return status;
-    }
-    uint64_t count = 0;
-    for (uint32_t i = 0; i < channel->send.head.count; i++) {
-        struct channel_op *send = channel->send.head.ops[i];
-        if (send && send->user_data == op->token) {
-            end_waiting(send, CRPC_E_CANCELED);
-            count++;
-        }
-    }
-    struct list *link = channel->send.waiting.next;
-    while (link != &channel->send.waiting) {
-        struct channel_op *send = list_entry(link, struct channel_op, link);
-        link = link->next;
-        if (send->user_data == op->token) {
-            end_waiting(send, CRPC_E_CANCELED);
-            count++;
-        }
-    }
-    fill_places(channel); /* places are free now, and older sends come first */
-    link_cancel_done(&channel->link, op->user_data, count);
     return CRPC_OK;
 }

@@ -54,9 +54,9 @@ MUTATIONS = [
     ("groups go without their last buffer", "send.c",
      [("        if (bytes == 0) {\n            continue;", "        if (bytes == 0 || i == 7) {\n            continue;")]),
     ("a message goes without room for it", "send.c", [("    if (unlikely(nic_send_room(queue->queue_pair) < wqes)) {", "    if (0) {")]),
-    ("a freed place goes to the newest send", "send.c",
-     [("    fill_places(channel); /* places are free now, and older sends come first */\n", ""),
-      ("    fill_places(channel); /* before a newer one comes */\n", "")]),
+    ("a freed place goes to the newest send", "send_end.c",
+     [("    sends_fill_places(channel); /* places are free now, and older sends come first */\n", ""),
+      ("    sends_fill_places(channel); /* before a newer one comes */\n", "")]),
     ("a send is sent after its time-out", "send.c",
      [("        if (wheel_timer_set(&op->timer)) {\n            wheel_clear(&channel->engine->links.wheel, &op->timer);\n        }\n"
        "    }\n    for (uint32_t rail",
