@@ -89,7 +89,7 @@ MUTATIONS = [
      [("    memcpy(link->proof->their_nonce, word->proof, LINK_PROOF_BYTES);\n",
        "    memcpy(link->proof->their_nonce, word->proof, LINK_PROOF_BYTES);\n    link->group->service->expose(link, &error);\n"),
       ("        status = service->expose(link, &error);\n    }\n    if (status == CRPC_OK) {\n", "")]),
-    ("a side with a key takes a peer without", "link/prove.c", [("    if (ours == link->peer.proves) {", "    if (ours >= link->peer.proves) {")]),
+    ("a side with a key takes a peer without", "link/prove.c", [("    return ours == link->peer.proves ?", "    return ours >= link->peer.proves ?")]),
     # Ends.
     ("BYE does not connect a channel that still waits", "leave.c", [("        channel_connected(channel); /* the peer was", "        /* the peer was"),
       ("    if (channel->link.state == CRPC_STATE_CONNECTING) {\n        return;\n    }\n    if (channel->peer_leave == PEER_BYE",
