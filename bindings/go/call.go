@@ -363,7 +363,7 @@ func (c *connection) misfit(op string, requestBytes, replyBytesMax int) error {
 // admit gives a caller its user_data. The connection's mutex is held, here and in gatherCall.
 func (c *connection) admit(op string, p *pending) (uint64, error) {
 	if c.over {
-		return 0, c.reason.during(op)
+		return 0, c.reason.toOps(op)
 	}
 	userData, ok := c.table.add(p)
 	if !ok {

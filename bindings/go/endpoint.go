@@ -86,7 +86,7 @@ func (c *connection) finish(reason *Error) {
 		c.mutex.Unlock()
 		return
 	}
-	c.table.failAll(reason.Status)
+	c.table.failAll(reason.toOps(opCall).Status)
 	c.cancels = nil
 	c.serving.backlog = nil
 	for _, g := range []*gather{&c.calls, &c.answers} {

@@ -5,3 +5,16 @@ func (c *Context) Hold() (letGo func()) {
 	c.poller.mutex.Lock()
 	return c.poller.mutex.Unlock
 }
+
+// Lose ends the endpoint as if C had told that it was lost for this reason.
+func (endpoint *Endpoint) Lose(reason Status) { endpoint.connection.lose(reason) }
+
+// Lose does the same with a channel.
+func (ch *Channel) Lose(reason Status) { ch.channel.lose(reason) }
+
+func (l *link) lose(reason Status) {
+	l.poller.control("lose", func() error {
+		l.disconnected(reason)
+		return nil
+	})
+}

@@ -175,15 +175,15 @@ func (t *Transfer) result() error {
 		return &TruncatedError{Op: t.op, Sizes: t.sizes, Room: t.room}
 	}
 	if t.reason != nil {
-		return t.reason.during(t.op)
+		return t.reason
 	}
 	return newError(t.op, t.status)
 }
 
 // failAll ends what is left of it, with the channel. Its mutex is held, here and in the functions below.
 func (t *Transfer) failAll(reason *Error) {
-	t.left, t.reason = 1, reason
-	t.finishOne(0, reason.Status, t.sizes[0])
+	t.left, t.reason = 1, reason.toOps(t.op)
+	t.finishOne(0, t.reason.Status, t.sizes[0])
 }
 
 // finishOne writes down what became of one buffer; true if it was the last.
@@ -322,7 +322,7 @@ func (c *channel) gather(t *Transfer, ops []ChannelOp) error {
 		if !c.over {
 			return newError(t.op, ErrClosing)
 		}
-		return c.reason.during(t.op)
+		return c.reason.toOps(t.op)
 	}
 	for _, own := range t.regions {
 		own.users.Add(1)

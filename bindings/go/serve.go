@@ -275,7 +275,7 @@ func (request *Request) answer(op string, answer Op, payload []byte) error {
 	c.serving.answered(request)
 	if c.over {
 		c.mutex.Unlock()
-		return c.reason.during(op)
+		return c.reason.toOps(op)
 	}
 	place, offset := c.opened(&c.answers).next(payload)
 	if len(payload) > 0 {

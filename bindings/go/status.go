@@ -117,6 +117,15 @@ func (e *Error) during(op string) *Error {
 	return &again
 }
 
+// toOps is what ops hear whose connection has ended for this reason, as C tells them: their own timeouts, say, are another matter.
+func (e *Error) toOps(op string) *Error {
+	again := e.during(op)
+	if e.Status != ErrClosed && e.Status != ErrProtocol {
+		again.Status = ErrDisconnected
+	}
+	return again
+}
+
 func errorf(op string, status Status, format string, arguments ...any) *Error {
 	return &Error{Op: op, Status: status, Message: fmt.Sprintf(format, arguments...)}
 }

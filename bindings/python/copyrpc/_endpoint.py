@@ -57,7 +57,9 @@ class Endpoint(Connection, Requests):
         super()._lost(error)
         pump = self._pump
         if pump._attachment is not None:
-            pump._attachment.lost(self._bits, error.status)
+            # As the library tells those that it has, whatever the reason is: the connection's timeout is not theirs.
+            told = error.status in (lib.CRPC_E_CLOSED, lib.CRPC_E_PROTOCOL)
+            pump._attachment.lost(self._bits, error.status if told else lib.CRPC_E_DISCONNECTED)
         if self._listener is not None:
             self._listener.endpoints.discard(self)
         pump._endpoints.pop(self._bits, None)  # last: if this was cut, it is done again

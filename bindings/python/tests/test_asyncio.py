@@ -570,3 +570,21 @@ def test_joining_does_not_hold_up_the_loop(monkeypatch, cancel):
 
     run(main())
 
+
+def test_calls_do_not_time_out_with_their_connection(silent):
+    async def main():
+        async with copyrpc.Context() as context:
+            endpoint = await context.aconnect(silent.address, copyrpc.EndpointOptions(calls_max=1))
+            calls = [asyncio.ensure_future(endpoint.acall(b"x")) for _ in range(2)]  # one of them waits on this side
+            while not silent.requests:
+                await asyncio.sleep(0.01)
+            with endpoint._pump._use:
+                endpoint._disconnected(-11)  # as if the library had told of CRPC_E_TIMEOUT
+            assert isinstance(endpoint.error, copyrpc.Timeout)
+            for call in (calls[1], endpoint.acall(b"too late")):
+                with pytest.raises(copyrpc.Disconnected):
+                    await call
+            with pytest.raises(copyrpc.Closed):  # which the library had: here it was not lost, but closed
+                await calls[0]
+
+    run(main())
