@@ -81,7 +81,7 @@ class Chaos:
         arguments = ["--connect", f"127.0.0.1:{calls}", "--connections", str(self.dice.randrange(1, 5))]
         if channels and self.dice.random() < 0.7:
             arguments += ["--channels", f"127.0.0.1:{channels}"]
-        return self.crew.start(post, seed, arguments)
+        return self.crew.start(post, seed, arguments, server)
 
     def posts(self, servers: bool) -> list[Post]:
         table = SERVERS if servers else CLIENTS

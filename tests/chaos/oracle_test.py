@@ -128,6 +128,16 @@ def a_call_that_is_said_to_be_dropped() -> list[str]:
     return world.wrong()
 
 
+def dropped_by_a_server_that_ends(ends: bool, executed_before: bool) -> list[str]:
+    world = World()
+    world.client.server, world.server.drops = world.server, ends
+    if executed_before:
+        world.call(ended(CALL, DROPPED))
+    else:
+        world.tell(world.client, begin(Type.CALL, CALL), ended(CALL, DROPPED))
+    return world.wrong()
+
+
 def a_status_that_must_not_be() -> list[str]:
     world = World()
     world.call(ended(CALL, PROTOCOL))
@@ -240,6 +250,9 @@ CASES: list[tuple[str, Callable[[], list[str]], list[str]]] = [
     ("a request with wrong bytes is noticed", a_request_with_wrong_bytes, ["wrong"]),
     ("a reply that nobody gave is noticed", a_reply_that_nobody_gave, ["wrong"]),
     ("a call that is said to be dropped and was not is noticed", a_call_that_is_said_to_be_dropped, ["wrong"]),
+    ("a server that ends may drop what it has executed", lambda: dropped_by_a_server_that_ends(ends=True, executed_before=True), []),
+    ("a server that ends may drop what it has not executed", lambda: dropped_by_a_server_that_ends(ends=True, executed_before=False), []),
+    ("a server that does not end and drops is noticed", lambda: dropped_by_a_server_that_ends(ends=False, executed_before=False), ["wrong"]),
     ("a status that must not be is noticed", a_status_that_must_not_be, ["wrong"]),
     ("an op that hangs is noticed", an_op_that_hangs, ["hung"]),
     ("a process that dies is noticed", a_process_that_dies, ["died"]),

@@ -84,18 +84,21 @@ class Work:
         timeout = self.dice.choice([None, 0.0001, 0.01, 5.0, 5.0, 5.0])
         most = self.dice.randrange(self.dice.choice([256, 256, 256, MESSAGE_BYTES_MAX]))
         size = self.dice.randrange(HEADER.size, self.dice.choice([256, 256, 256, MESSAGE_BYTES_MAX]))
-        begun, verdict, data, status = time.monotonic(), RIGHT, b"", 0
+        begun, verdict, data, status, left = time.monotonic(), RIGHT, b"", 0, 0.0
         try:
             data = await endpoint.acall(self.content(size, op), timeout=timeout, method=op & 0xFFFF, reply_bytes_max=most)
         except copyrpc.RemoteError as error:
             data, status = error.payload, error.status
         except copyrpc.CopyrpcError as error:
             status = error.status
-            if isinstance(error, (copyrpc.TooBig, copyrpc.NoRoom)) or error.status_name in ("CRPC_E_CLOSING", "CRPC_E_STATE"):
+            # The status of Disconnected is why the connection had ended, if it was over before the call.
+            over = isinstance(error, copyrpc.Disconnected) and error.status_name != "CRPC_E_DISCONNECTED"
+            if over or isinstance(error, (copyrpc.TooBig, copyrpc.NoRoom)) or error.status_name in ("CRPC_E_CLOSING", "CRPC_E_STATE"):
                 self.journal.put(Kind.REFUSED, status, op)
                 return
-            if isinstance(error, copyrpc.Timeout) and timeout and time.monotonic() - begun < timeout:
-                verdict = TOO_EARLY
+            if isinstance(error, copyrpc.Timeout) and timeout:
+                left = max(timeout - (time.monotonic() - begun), 0.0)
+                verdict = TOO_EARLY if left else RIGHT
         if status >= 0:
             verdict, answered = self.check(data)
             if most < HEADER.size:
@@ -104,7 +107,7 @@ class Work:
                 verdict = WRONG_ID
             if status != self.status(op):
                 verdict = WRONG_STATUS
-        self.journal.put(Kind.ENDED, status, op, verdict)
+        self.journal.put(Kind.ENDED, status, op, verdict, int(left * 1e9))
 
     async def connection(self, context: copyrpc.Context) -> None:
         """One connection, from its connect to its end."""

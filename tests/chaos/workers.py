@@ -59,6 +59,7 @@ class Worker:
     def end(self) -> None:
         if not self.ending_since:
             self.ending_since = time.monotonic()
+            self.life.drops = self.post.language == "python"  # aserve cancels its handlers
             self.signal(signal.SIGTERM)
             self.resume()
 
@@ -75,10 +76,11 @@ class Crew:
         self.environment = dict(os.environ)
         self.errors = folder / "errors"
 
-    def start(self, post: Post, seed: int, arguments: list[str]) -> Worker:
+    def start(self, post: Post, seed: int, arguments: list[str], server: Worker | None = None) -> Worker:
         self.born += 1
         role = "server" if post.server else "client"
         life = self.oracle.born(self.born, f"{post.language} {role} {self.born}")
+        life.server = server.life if server else None
         journal = Journal(self.folder / f"journal-{self.born}")
         command = [
             *self.commands[post.language], "--life", str(self.born), "--journal", str(journal.path), "--content", str(self.folder / "content"),

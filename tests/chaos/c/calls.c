@@ -132,17 +132,19 @@ void call_ended(struct worker *worker, const crpc_completion *completion)
 {
     struct call *call = &worker->calls[completion->user_data % CALLS_MAX];
     enum verdict verdict = RIGHT;
+    uint64_t left_ns = 0;
     if (call->id != completion->user_data) { /* the oracle will say that it has ended before */
         op_ended(worker, completion->user_data, completion->status, WRONG_ID, 0);
         return;
     }
     if (completion->status >= 0) {
         verdict = reply_verdict(call, completion);
-    } else if (completion->status == CRPC_E_TIMEOUT && call->timeout_ns &&
-               now_ns() - call->begun_ns < call->timeout_ns) {
-        verdict = TOO_EARLY;
+    } else if (completion->status == CRPC_E_TIMEOUT && call->timeout_ns) {
+        uint64_t passed_ns = now_ns() - call->begun_ns;
+        left_ns = passed_ns < call->timeout_ns ? call->timeout_ns - passed_ns : 0;
+        verdict = left_ns ? TOO_EARLY : RIGHT;
     }
-    op_ended(worker, call->id, completion->status, verdict, 0);
+    op_ended(worker, call->id, completion->status, verdict, left_ns);
     call->id = 0;
     worker->calls_open--;
 }

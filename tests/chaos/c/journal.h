@@ -24,7 +24,7 @@ enum record_kind {
 };
 
 enum op_type {
-    OP_CALL = 1,    /* a: connection. Its end's a is a verdict */
+    OP_CALL = 1,    /* a: connection. Its end's a is a verdict; b: TOO_EARLY by how many ns */
     OP_REPLY = 2,   /* a: connection, b: the call's id. Also a DROP */
     OP_CANCEL = 3,  /* a: connection, b: the call's id */
     OP_SEND = 4,    /* a: connection, b: tag. Its end's a is number << 8 | 1, or 0: not known */

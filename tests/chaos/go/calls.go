@@ -158,11 +158,13 @@ func (w *worker) callEnded(c *call, reply []byte, err error) {
 		w.ended(c.id, 0, w.replyVerdict(c, 0, reply), 0)
 		return
 	}
-	verdict := uint64(right)
-	if statusIn(err) == copyrpc.ErrTimeout && c.timeout > 0 && time.Since(c.begun) < c.timeout {
-		verdict = tooEarly
+	verdict, left := uint64(right), time.Duration(0)
+	if statusIn(err) == copyrpc.ErrTimeout && c.timeout > 0 {
+		if left = max(c.timeout-time.Since(c.begun), 0); left > 0 {
+			verdict = tooEarly
+		}
 	}
-	w.over(c.id, err, verdict, 0)
+	w.over(c.id, err, verdict, uint64(left))
 }
 
 func (w *worker) replyVerdict(c *call, status int32, reply []byte) uint64 {

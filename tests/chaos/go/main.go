@@ -92,12 +92,11 @@ func (w *worker) ended(id uint64, status int32, a, b uint64) {
 	}
 }
 
-// over tells how an op ended whose error this is. What the binding had not handed over when the connection ended was never accepted:
-// then the error tells why that ended.
+// over tells how an op ended whose error this is. What the binding had taken, and the library then did not, was never accepted.
 func (w *worker) over(id uint64, err error, a, b uint64) {
 	status := statusIn(err)
 	switch status {
-	case copyrpc.ErrClosing, copyrpc.ErrState, copyrpc.ErrStale, copyrpc.ErrSystem:
+	case copyrpc.ErrClosing, copyrpc.ErrState, copyrpc.ErrStale:
 		w.refused(id, status)
 	default:
 		w.ended(id, int32(status), a, b)
