@@ -4,7 +4,7 @@
  *   channel_rounds BYTES GROUP SPLIT BATCH ROUNDS
  *   channel_rounds empty CHANNELS ROUNDS
  *
- * In a round BATCH receives are posted, the receiver polls once, and when their clear-to-sends have landed as many messages of
+ * In a round BATCH receives are posted, and when their clear-to-sends have landed as many messages of
  * GROUP buffers of BYTES are sent, all with one submit. SPLIT is `measured` or the share of rail 0.
  * `empty`: polls of a context with CHANNELS channels that find nothing. The functions bench_* are what
  * is counted; the devices work meanwhile in a thread of their own, and while they do nothing is
@@ -231,9 +231,6 @@ static void run_round(void)
     if (bench_receive() != (int32_t)receiver.op_count) {
         give_up("a receive was refused");
     }
-    usleep(landing_us);
-    /* The rights over the second rail are told by the poll that sees them bound. */
-    take(&receiver, crpc_poll(receiver.context, receiver.completions, COMPLETIONS));
     usleep(landing_us);
     if (bench_send() != (int32_t)sender.op_count) {
         give_up("a send was refused");

@@ -10,8 +10,7 @@ using Model = ChannelModel;
 
 constexpr int kNone = 0xff;
 constexpr int kBye = 2;
-constexpr int kLine = 0x80;     // a clear-to-send; otherwise a share
-constexpr int kRepeated = 0x01; // a clear-to-send that was sent before
+constexpr int kLine = 0x80; // a clear-to-send; otherwise a share
 
 // As the immediate: number, mask, share, proxy.
 int share_packet(int number, int mask, int share, int rail)
@@ -38,7 +37,7 @@ int leader_of(int mask)
 std::string described(int packet)
 {
     std::string number = std::to_string(number_of(packet));
-    return packet & kLine ? "clear-to-send " + number + (packet & kRepeated ? " again" : "")
+    return packet & kLine ? "clear-to-send " + number
                           : "share " + std::to_string(share_of(packet)) + " of " + number +
                                 (packet & 1 ? " by proxy" : "");
 }
@@ -59,12 +58,8 @@ Model::State Model::initial() const
 {
     State state;
     std::memset(&state, 0, sizeof(state));
-    state.cts_rail = kNone;
     for (auto &outgoing : state.outgoing) {
         outgoing.carrier[0] = outgoing.carrier[1] = kNone;
-    }
-    for (auto &incoming : state.incoming) {
-        incoming.cts_on = kNone;
     }
     return state;
 }
@@ -82,17 +77,25 @@ void Model::push(Pipe &pipe, int packet) const
 
 // ---- What lands, and what is polled -------------------------------------------------------------
 
-// The payload, or the clear-to-send, is in the other side's memory.
-std::string Model::land(State &state, int packet) const
+// The payload, or the clear-to-send, is in the other side's memory. The device has read it just now, or
+// before its queue pair failed.
+std::string Model::land(State &state, int packet, int rail, bool alive) const
 {
-    int number = number_of(packet);
+    int number = number_of(packet), slot = number % c_.slots;
+    Incoming &incoming = state.incoming[slot];
     if (packet & kLine) {
-        state.cts[number % c_.slots] = static_cast<std::uint8_t>(number + 1);
+        state.cts[rail][slot] =
+            static_cast<std::uint8_t>(alive ? state.staging[rail][slot] : packet);
+        if (alive && incoming.number == number + 1) {
+            incoming.granted = static_cast<std::uint8_t>(incoming.granted | 1 << rail);
+        }
         return "";
     }
-    Incoming &incoming = state.incoming[number % c_.slots];
     if (incoming.number != number + 1 || !incoming.open) {
         return described(packet) + " lands in a buffer that was returned";
+    }
+    if (!(incoming.granted >> rail & 1)) {
+        return described(packet) + " lands without a right" + on(rail);
     }
     if (share_of(packet) == (c_.mutations.leader_is_rail_0 ? 0 : leader_of(mask_of(packet)))) {
         incoming.record = 1;
@@ -119,10 +122,10 @@ std::string Model::take(State &state, int packet) const
         if (!incoming.record) {
             return "a message is complete, and its record has not landed";
         }
-        std::uint8_t done = incoming.number;
+        std::uint8_t done = incoming.number, telling = incoming.telling;
         std::memset(&incoming, 0, sizeof(incoming));
         incoming.number = done;
-        incoming.cts_on = kNone;
+        incoming.telling = telling;
     }
     return "";
 }
@@ -132,8 +135,9 @@ void Model::acknowledge(State &state, int packet, int rail) const
     int number = number_of(packet), slot = number % c_.slots;
     if (packet & kLine) {
         Incoming &incoming = state.incoming[slot];
-        if (incoming.number == number + 1 && incoming.cts_on == rail) {
-            incoming.acknowledged = 1;
+        if (incoming.number == number + 1) {
+            incoming.telling = static_cast<std::uint8_t>(incoming.telling & ~(1 << rail));
+            state.staging[rail][slot] = 0;
         }
         return;
     }
@@ -150,17 +154,34 @@ void Model::acknowledge(State &state, int packet, int rail) const
 
 // ---- Sending ------------------------------------------------------------------------------------
 
+int Model::heard(const State &state, int number, int *announced) const
+{
+    int rails = 0;
+    *announced = 0;
+    for (int rail = 0; rail < 2; rail++) {
+        int line = state.cts[rail][number % c_.slots];
+        if (line & kLine && number_of(line) == number && state.rails[rail][sender] == up) {
+            rails |= 1 << rail;
+            *announced |= mask_of(line);
+        }
+    }
+    return rails;
+}
+
 void Model::post_steps(const State &state, const Sink &sink) const
 {
-    int number = state.next, slot = number % c_.slots;
+    int number = state.next, slot = number % c_.slots, announced;
+    int rails = heard(state, number, &announced);
     const Outgoing &outgoing = state.outgoing[slot];
-    if (number >= c_.messages || state.cts[slot] != number + 1 ||
+    for (int rail = 0; rail < 2; rail++) {
+        announced &= state.rails[rail][sender] == up ? 3 : ~(1 << rail);
+    }
+    if (number >= c_.messages || rails == 0 || (announced & ~rails) != 0 ||
         (outgoing.number != 0 && !c_.mutations.slot_needs_no_ack)) {
         return;
     }
     for (int mask = 1; mask <= 3; mask++) {
-        if (((mask & 1) && state.rails[0][sender] != up) ||
-            ((mask & 2) && state.rails[1][sender] != up)) {
+        if (mask & ~rails) {
             continue;
         }
         State after = state;
@@ -172,7 +193,7 @@ void Model::post_steps(const State &state, const Sink &sink) const
         for (int share = 0; share < 2; share++) {
             if (mask >> share & 1) {
                 after.outgoing[slot].carrier[share] = static_cast<std::uint8_t>(share);
-                push(after.pipes[share][sender][number % c_.queue_pairs],
+                push(after.pipes[share][sender][queue_of(number)],
                      share_packet(number, mask, share, share));
             }
         }
@@ -190,15 +211,15 @@ void Model::repeat_steps(const State &state, const Sink &sink) const
                 outgoing.carrier[share] != kNone) {
                 continue;
             }
+            int number = outgoing.number - 1, announced;
             for (int rail = 0; rail < 2; rail++) {
-                if (state.rails[rail][sender] != up) {
+                if (!(heard(state, number, &announced) >> rail & 1)) {
                     continue;
                 }
                 State after = state;
-                int number = outgoing.number - 1;
                 int packet = share_packet(number, outgoing.mask, share, rail);
                 after.outgoing[slot].carrier[share] = static_cast<std::uint8_t>(rail);
-                push(after.pipes[rail][sender][number % c_.queue_pairs], packet);
+                push(after.pipes[rail][sender][queue_of(number)], packet);
                 sink(described(packet) + " is posted again" + on(rail), after, Duty::obligatory,
                      "");
             }
@@ -208,72 +229,46 @@ void Model::repeat_steps(const State &state, const Sink &sink) const
 
 // ---- Receiving ----------------------------------------------------------------------------------
 
-bool Model::repeats_under_way(const State &state, int rail) const
-{
-    const Pipe &pipe = state.pipes[rail][receiver][0];
-    for (int i = 0; i < pipe.count; i++) {
-        const Incoming &incoming = state.incoming[number_of(pipe.wqes[i]) % c_.slots];
-        bool complete = !incoming.open || incoming.number != number_of(pipe.wqes[i]) + 1;
-        if (pipe.wqes[i] & kLine && pipe.wqes[i] & kRepeated &&
-            !(complete && c_.mutations.cts_repeats_forget_complete)) {
-            return true;
-        }
-    }
-    return false;
-}
-
 void Model::receive_steps(const State &state, const Sink &sink) const
 {
-    Incoming free = {};
-    int next = state.posted % c_.slots;
-    free.cts_on = kNone;
-    free.cts_wanted = free.open = 1;
-    free.number = static_cast<std::uint8_t>(state.posted + 1);
-    if (state.posted < c_.messages && !state.incoming[next].open) {
-        State after = state;
-        after.incoming[next] = free;
-        after.posted++;
-        sink("receive " + std::to_string(state.posted) + " is posted", after, Duty::obligatory, "");
+    const Incoming &last = state.incoming[state.posted % c_.slots];
+    if (state.posted == c_.messages || last.open ||
+        (last.telling != 0 && !c_.mutations.cts_read_late)) {
+        return;
     }
+    State after = state;
+    Incoming &next = after.incoming[state.posted % c_.slots];
+    std::memset(&next, 0, sizeof(next));
+    next.open = 1;
+    next.number = static_cast<std::uint8_t>(state.posted + 1);
+    after.posted++;
+    sink("receive " + std::to_string(state.posted) + " is posted", after, Duty::obligatory, "");
+}
 
-    // Clear-to-sends leave in order, but repeated ones go first. While one that was repeated may be
-    // under way all others follow it: it must not land after a newer one for its slot.
-    int cts_rail = state.cts_rail;
-    bool may_change = cts_rail == kNone || c_.mutations.cts_rail_changes_freely;
-    if (!may_change) {
-        if (state.rails[cts_rail][receiver] == fenced) {
-            may_change = state.known[cts_rail][receiver] || c_.mutations.cts_repeated_early;
-        } else {
-            may_change = !repeats_under_way(state, cts_rail);
+// Each rail has its own clear-to-sends, in order, which announce those of the rails that are up.
+void Model::line_steps(const State &state, const Sink &sink) const
+{
+    for (int rail = 0; rail < 2; rail++) {
+        int next = -1;
+        for (int slot = 0; slot < c_.slots; slot++) {
+            const Incoming &incoming = state.incoming[slot];
+            if (incoming.open && !(incoming.posted >> rail & 1) &&
+                (next < 0 || incoming.number < state.incoming[next].number)) {
+                next = slot;
+            }
         }
-    }
-    for (int slot = 0; slot < c_.slots; slot++) {
-        const Incoming &incoming = state.incoming[slot];
-        int other = (slot + 1) % c_.slots;
-        if (!incoming.open || !incoming.cts_wanted ||
-            (other != slot && state.incoming[other].open && state.incoming[other].cts_wanted &&
-             state.incoming[other].number < incoming.number)) {
+        if (state.rails[rail][receiver] != up || next < 0) {
             continue;
         }
-        for (int rail = 0; rail < 2; rail++) {
-            if (state.rails[rail][receiver] != up || (rail != cts_rail && !may_change)) {
-                continue;
-            }
-            State after = state;
-            bool repeated = incoming.cts_on != kNone;
-            after.cts_rail = static_cast<std::uint8_t>(repeated     ? rail
-                                                       : may_change ? kNone
-                                                                    : cts_rail);
-            after.incoming[slot].cts_wanted = after.incoming[slot].acknowledged = 0;
-            after.incoming[slot].cts_on = static_cast<std::uint8_t>(rail);
-            int packet = kLine | (incoming.number - 1) << 4 | (repeated ? kRepeated : 0);
-            push(after.pipes[rail][receiver][0], packet);
-            sink(described(packet) + " is posted" + on(rail), after,
-                 rail == cts_rail || cts_rail == kNone || state.rails[cts_rail][receiver] != up
-                     ? Duty::obligatory
-                     : Duty::optional,
-                 "");
-        }
+        State after = state;
+        Incoming &incoming = after.incoming[next];
+        int rails = (state.rails[0][receiver] == up) | (state.rails[1][receiver] == up) << 1;
+        int packet = kLine | (incoming.number - 1) << 4 | rails << 2;
+        incoming.posted = static_cast<std::uint8_t>(incoming.posted | 1 << rail);
+        incoming.telling = static_cast<std::uint8_t>(incoming.telling | 1 << rail);
+        after.staging[rail][next] = static_cast<std::uint8_t>(packet);
+        push(after.pipes[rail][receiver][queue_of(incoming.number - 1)], packet);
+        sink(described(packet) + " is posted" + on(rail), after, Duty::obligatory, "");
     }
 }
 
@@ -289,7 +284,7 @@ void Model::pipe_steps(const State &state, int rail, int side, int queue, const 
         State after = state;
         Pipe &moved = after.pipes[rail][side][queue];
         int packet = pipe.wqes[moved.landed++];
-        std::string violation = land(after, packet);
+        std::string violation = land(after, packet, rail, alive);
         if (!(packet & kLine)) {
             moved.arrivals[moved.arrived++] = static_cast<std::uint8_t>(packet);
         }
@@ -364,10 +359,14 @@ std::string Model::fence(State &state, int rail, int side) const
         take_report(state, sender, nothing);
         state.known[rail][sender] = 0;
     }
-    if (side == receiver && c_.mutations.cts_repeated_early) {
+    if (side == receiver) { // its queue pairs are gone, and the windows with them
+        int rest = ~(1 << rail);
         for (Incoming &incoming : state.incoming) {
-            incoming.cts_wanted |= incoming.open && incoming.mask == 0 && incoming.cts_on == rail;
+            incoming.posted &= static_cast<std::uint8_t>(c_.mutations.cts_not_renewed ? 3 : rest);
+            incoming.telling &= static_cast<std::uint8_t>(rest);
+            incoming.granted &= static_cast<std::uint8_t>(rest);
         }
+        std::memset(state.staging[rail], 0, sizeof(state.staging[rail]));
     }
     // Nothing is left of it once both have.
     if (state.rails[rail][1 - side] == fenced && !c_.mutations.report_without_fence) {
@@ -385,12 +384,6 @@ std::string Model::take_report(State &state, int side, const Report &report) con
     }
     state.known[rail][side] = 1;
     if (side == receiver) {
-        for (Incoming &incoming : state.incoming) {
-            if (incoming.open && incoming.mask == 0 && incoming.cts_on == rail &&
-                !c_.mutations.cts_not_repeated) {
-                incoming.cts_wanted = 1;
-            }
-        }
         return violation;
     }
     for (int slot = 0; slot < c_.slots; slot++) {
@@ -484,12 +477,8 @@ void Model::trouble_steps(const State &state, const Sink &sink) const
             after.rails[rail][sender] = c_.active_sends ? probing : up;
             after.rails[rail][receiver] = c_.active_sends ? up : probing;
             std::memset(after.pipes[rail], 0, sizeof(after.pipes[rail]));
-            // What an older rail of this name has carried is settled.
-            for (Incoming &incoming : after.incoming) {
-                incoming.acknowledged |= incoming.cts_on == rail;
-            }
-            if (after.cts_rail == rail) {
-                after.cts_rail = kNone;
+            if (!c_.mutations.cts_of_any_epoch) {
+                std::memset(after.cts[rail], 0, sizeof(after.cts[rail]));
             }
             sink("the rail comes back:" + on(rail), after, Duty::optional, "");
         }
@@ -501,9 +490,10 @@ void Model::steps(const State &state, const Sink &sink) const
     post_steps(state, sink);
     repeat_steps(state, sink);
     receive_steps(state, sink);
+    line_steps(state, sink);
     for (int rail = 0; rail < 2; rail++) {
         for (int side = 0; side < 2; side++) {
-            for (int queue = 0; queue < (side == sender ? c_.queue_pairs : 1); queue++) {
+            for (int queue = 0; queue < c_.queue_pairs; queue++) {
                 pipe_steps(state, rail, side, queue, sink);
             }
         }

@@ -15,10 +15,9 @@ struct ChannelMutations {
     bool report_without_fence = false; // the receiver's queue pairs stay as they are
     bool report_not_heeded = false;    // all that is not acknowledged is sent again
     bool drain_forgotten = false;      // completions that wait at the fence are thrown away
-    bool cts_not_repeated = false;     // clear-to-sends on a lost rail are not sent again
-    bool cts_repeated_early = false;   // they are at our own fence, not at the peer's report
-    bool cts_rail_changes_freely = false;
-    bool cts_repeats_forget_complete = false; // repeats count while their message is open
+    bool cts_not_renewed = false;      // open receives are not told over a rail that comes back
+    bool cts_of_any_epoch = false;     // what a rail told before it was lost is heeded
+    bool cts_read_late = false;    // the slot's next is written before the device has read the last
     bool probing_is_deaf = false;  // a rail is used by one side before the other is ready
     bool leader_is_rail_0 = false; // who writes the record
     bool record_at_learning = false;
@@ -62,19 +61,22 @@ class ChannelModel
     struct Incoming {
         std::uint8_t number; // of the message + 1
         std::uint8_t open, mask, seen, record;
-        std::uint8_t cts_wanted, cts_on, acknowledged;
+        // Masks of rails: the clear-to-send is posted; it is, and not acknowledged; it was executed,
+        // and with it the bind before it.
+        std::uint8_t posted, telling, granted;
     };
     struct State {
         Pipe pipes[2][2][2];                   // rail, side that sends, queue pair
         std::uint8_t rails[2][2], known[2][2]; // rail, side; known: the peer's report
         std::uint8_t controls[2];              // per side that receives them
         Report control[2][kControl];
-        std::uint8_t next;        // message to be sent
-        std::uint8_t cts[kSlots]; // clear-to-sends: number + 1
+        std::uint8_t next;               // message to be sent
+        std::uint8_t cts[2][kSlots];     // per rail: the clear-to-sends that have landed
+        std::uint8_t staging[2][kSlots]; // from where the receiver's devices read them
         Outgoing outgoing[kSlots];
         std::uint8_t posted; // next receive
         Incoming incoming[kSlots];
-        std::uint8_t cts_rail, bye_sent, ended, failures, returns;
+        std::uint8_t bye_sent, ended, failures, returns;
     };
     using Sink = std::function<void(const std::string &, const State &, Duty, const std::string &)>;
 
@@ -96,13 +98,18 @@ class ChannelModel
     void trouble_steps(const State &state, const Sink &sink) const;
 
     void push(Pipe &pipe, int packet) const;
-    std::string land(State &state, int packet) const;
+    std::string land(State &state, int packet, int rail, bool alive) const;
+    void line_steps(const State &state, const Sink &sink) const;
+    // The rails over which the sender has heard of a message, and the mask of those announced.
+    int heard(const State &state, int number, int *announced) const;
+    int queue_of(int number) const
+    {
+        return number % c_.slots % c_.queue_pairs;
+    }
     std::string take(State &state, int packet) const;
     void acknowledge(State &state, int packet, int rail) const;
     std::string fence(State &state, int rail, int side) const;
     std::string take_report(State &state, int side, const Report &report) const;
-    // Clear-to-sends that were repeated over the rail, and may not have landed.
-    bool repeats_under_way(const State &state, int rail) const;
     bool complete(const Incoming &incoming) const
     {
         return incoming.mask != 0 && incoming.seen == incoming.mask;

@@ -277,7 +277,7 @@ void channel_flush(struct channel *channel)
     if (unlikely(channel->send.repeats > 0)) {
         sends_repeat(channel);
     }
-    receives_post_cts(channel);
+    grants_post(channel);
     sends_progress(channel);
     if (unlikely(channel->leave != LEAVE_NONE || channel->peer_leave != PEER_STAYS)) {
         channel_check_leave(channel);

@@ -1,16 +1,21 @@
-/* grant.c: the rights of the peer to write to the buffers of open receives, and to nothing else.
+/* grant.c: the rights of the peer to write to the buffers of open receives, and to nothing else; and the
+ * clear-to-sends that tell it of them.
  *
- * For each buffer and each rail that is up there is a window, bound to the queue pair of its message:
- * to exactly its bytes, before the clear-to-send leaves that tells of it. That is posted behind the
- * binds of its own queue pair. Those of the other rail may be done later, and it does not wait for
- * them, since this side may not poll for long: then it is written again. When the message has arrived
- * the windows are invalidated, and when that is done its receives complete. A rail that is lost takes
- * its queue pairs with it, and these their windows: that ends the rights, too.
+ * For each buffer and each rail that is up there is a window, bound to the queue pair of its message: to
+ * exactly its bytes. Behind the binds, on the same queue pair, goes the clear-to-send of that rail. So the
+ * peer hears of each right whether this side polls or not, and each rail is told of by itself: one that is
+ * lost takes nothing along, and when it comes back, all open receives are granted over it anew. When the
+ * message has arrived the windows are invalidated, and when that is done its receives complete. A rail that
+ * is lost takes its queue pairs with it, and these their windows: that ends the rights, too.
  *
- *   NONE -> BINDING -> GRANTED -> WITHDRAWING -> NONE, of each message and rail
+ *   NONE -> [TELLING ->] GRANTED -> WITHDRAWING -> NONE, of each message and rail
+ *
+ * A clear-to-send must have been read by the device, and have landed, before that of the slot's next message
+ * is written to the same place. That an invalidate behind it is done shows that. Where nothing was bound,
+ * there is none, and its own completion has to: the grant is TELLING until then.
  *
  * On a rail whose device has no windows, the peer writes with the key of the registration, which stays
- * valid: there a right is GRANTED at once, and its end changes nothing.
+ * valid: there the end of a right changes nothing.
  *
  * Each queue pair has as many windows as its messages need if they have four buffers each, and enough
  * for a group. Messages take them in their order, on every rail: so the oldest never waits for one.
@@ -61,40 +66,67 @@ void grants_destroy(struct channel_queue *queue)
 
 /* ---- Granting -------------------------------------------------------------------------------- */
 
-void queue_note(struct channel_queue *queue, const struct channel_incoming *incoming, uint32_t wqe,
-                uint16_t what)
+/* Notes that a step of a grant is done when a WQE completes, which is posted next. A queue pair that has
+ * failed takes none, and none of this number completes. */
+static void note(struct channel_queue *queue, const struct channel_incoming *incoming, uint32_t wqe)
 {
     const struct channel *channel = queue->channel;
     queue->posted[queue->posted_tail++ & queue->posted_mask] =
         (struct channel_posted){.wqe = wqe,
                                 .slot = (uint16_t)((uint32_t)incoming->number & channel->slot_mask),
-                                .share = what};
-    queue_wants_doorbell(queue);
+                                .share = POSTED_GRANT};
 }
 
-/* Of one message on one rail. Returns false if that must wait. */
-static bool begin(struct channel *channel, struct channel_incoming *incoming, uint32_t rail)
+/* Posts the clear-to-sends of a message's buffers over a rail, behind the binds. */
+static void tell(struct channel *channel, const struct channel_incoming *incoming,
+                 struct channel_queue *queue, uint32_t flags)
+{
+    uint32_t rail = queue->rail;
+    uint32_t offset = channel_buffers_offset((uint32_t)incoming->number & channel->slot_mask, rail);
+    struct channel_cts *lines = (struct channel_cts *)(channel->staging.base + offset);
+    struct nic_transfer transfer = {
+        .local_address = (uint64_t)(uintptr_t)lines,
+        .local_key = channel->staging.keys[rail].local_key,
+        .remote_address = channel->peer_area + offset,
+        .remote_key = channel->rails[rail].peer_key,
+        .bytes = incoming->count * (uint32_t)sizeof(*lines),
+    };
+    for (uint32_t i = 0; i < incoming->count; i++) {
+        const struct channel_op *op = &incoming->ops[i];
+        const struct channel_window *one = incoming->windows[rail][i];
+        uint32_t key = op->region ? op->region->keys[rail].remote_key : 0;
+        lines[i] = (struct channel_cts){.address = op->address,
+                                        .bytes = op->bytes,
+                                        .right = {.key = one ? one->window.remote_key : key,
+                                                  .epoch = channel->rails[rail].epoch},
+                                        .tag = op->tag,
+                                        .index = (uint8_t)i,
+                                        .count = (uint8_t)incoming->count,
+                                        .rails = (uint8_t)channel->up,
+                                        .number = incoming->number + 1};
+    }
+    queue->operations->post_write(queue->queue_pair, &transfer, flags);
+    channel->stats.clear_to_send_wqes++;
+}
+
+/* Of one message on one rail. Returns false if that must wait; then nothing is posted. */
+static bool grant(struct channel *channel, struct channel_incoming *incoming, uint32_t rail)
 {
     struct channel_queue *queue = channel->rails[rail].queues[incoming->queue];
     uint32_t needed = 0;
     for (uint32_t i = 0; i < incoming->count; i++) {
         incoming->windows[rail][i] = NULL;
-        needed += incoming->ops[i].region != NULL;
+        needed += queue->windows && incoming->ops[i].region;
     }
-    if (unlikely(!queue->windows || needed == 0)) {
-        incoming->grants[rail] = GRANT_GRANTED;
-        return true;
-    }
-    if (unlikely(nic_send_room(queue->queue_pair) < needed)) {
+    if (unlikely(nic_send_room(queue->queue_pair) < needed + 1)) {
         queue_ask_for_room(queue);
         return false;
     }
     if (unlikely(queue->windows_left < needed)) {
         return false;
     }
-    queue_note(queue, incoming, queue->queue_pair->posted + needed - 1, POSTED_BIND);
     queue->windows_left -= needed;
-    for (uint32_t i = 0; i < incoming->count; i++) {
+    for (uint32_t i = 0; needed > 0 && i < incoming->count; i++) {
         const struct channel_op *op = &incoming->ops[i];
         if (!op->region) {
             continue;
@@ -103,48 +135,46 @@ static bool begin(struct channel *channel, struct channel_incoming *incoming, ui
         queue->windows_free = one->next;
         incoming->windows[rail][i] = one;
         queue->operations->post_bind(queue->queue_pair, &one->window, &op->region->keys[rail],
-                                     op->address, op->bytes, --needed ? 0 : NIC_POST_SIGNALED);
+                                     op->address, op->bytes, 0);
     }
-    incoming->grants[rail] = GRANT_BINDING;
-    channel->engine->binds_posted |= channel->up == 3;
+    if (likely(needed > 0)) {
+        tell(channel, incoming, queue, 0);
+        incoming->grants[rail] = GRANT_GRANTED;
+    } else {
+        note(queue, incoming, queue->queue_pair->posted);
+        tell(channel, incoming, queue, NIC_POST_SIGNALED);
+        incoming->grants[rail] = GRANT_TELLING;
+    }
+    queue_wants_doorbell(queue);
     return true;
 }
 
-bool grants_begin(struct channel *channel, struct channel_incoming *incoming)
+void grants_renew(struct channel *channel, uint32_t rail)
 {
-    bool all = true;
-    for (uint32_t rail = 0; rail < CHANNEL_RAILS_MAX; rail++) {
-        if (channel->up & 1u << rail && incoming->grants[rail] == GRANT_NONE) {
-            all &= begin(channel, incoming, rail);
-        }
-    }
-    return all;
+    uint64_t slots = channel->slot_mask + UINT64_C(1);
+    uint64_t number = channel->receive.number;
+    channel->receive.grant_number[rail] = number > slots ? number - slots : 0;
 }
 
-uint32_t grants_to_tell(const struct channel *channel, const struct channel_incoming *incoming,
-                        const struct channel_queue *behind)
+static void withdraw_later(struct channel *channel);
+
+/* The oldest first, on each rail: it must not wait for the windows of later ones. */
+void grants_post(struct channel *channel)
 {
-    uint32_t rails = 0;
-    for (uint32_t rail = 0; rail < CHANNEL_RAILS_MAX; rail++) {
-        if (channel->up & 1u << rail &&
-            (incoming->grants[rail] == GRANT_GRANTED ||
-             (incoming->grants[rail] == GRANT_BINDING &&
-              behind == channel->rails[rail].queues[incoming->queue]))) {
-            rails |= 1u << rail;
+    if (unlikely(channel->receive.withdraws_later > 0)) {
+        withdraw_later(channel);
+    }
+    for (uint32_t rails = channel->up; rails != 0; rails &= rails - 1) {
+        uint32_t rail = (uint32_t)__builtin_ctz(rails);
+        uint64_t *number = &channel->receive.grant_number[rail];
+        for (; *number != channel->receive.number; ++*number) {
+            struct channel_incoming *incoming =
+                &channel->receive.incoming[*number & channel->slot_mask];
+            if (likely(incoming->open) && !grant(channel, incoming, rail)) {
+                break;
+            }
         }
     }
-    return rails;
-}
-
-struct channel_right grant_right(const struct channel *channel,
-                                 const struct channel_incoming *incoming, uint32_t index,
-                                 uint32_t rail)
-{
-    const struct channel_op *op = &incoming->ops[index];
-    const struct channel_window *one = incoming->windows[rail][index];
-    uint32_t key = op->region ? op->region->keys[rail].remote_key : 0;
-    return (struct channel_right){.key = one ? one->window.remote_key : key,
-                                  .epoch = channel->rails[rail].epoch};
 }
 
 /* ---- Withdrawing ----------------------------------------------------------------------------- */
@@ -172,14 +202,15 @@ static bool withdraw(struct channel *channel, struct channel_incoming *incoming,
         bound += incoming->windows[rail][i] != NULL;
     }
     if (bound == 0) {
-        incoming->grants[rail] = GRANT_NONE;
+        bool told = incoming->grants[rail] == GRANT_GRANTED;
+        incoming->grants[rail] = told ? GRANT_NONE : GRANT_WITHDRAWING;
         return true;
     }
     if (unlikely(nic_send_room(queue->queue_pair) < bound)) {
         queue_ask_for_room(queue);
         return false;
     }
-    queue_note(queue, incoming, queue->queue_pair->posted + bound - 1, POSTED_INVALIDATE);
+    note(queue, incoming, queue->queue_pair->posted + bound - 1);
     for (uint32_t i = 0; i < incoming->count; i++) {
         struct channel_window *one = incoming->windows[rail][i];
         if (one) {
@@ -187,6 +218,7 @@ static bool withdraw(struct channel *channel, struct channel_incoming *incoming,
                                                --bound ? 0 : NIC_POST_SIGNALED);
         }
     }
+    queue_wants_doorbell(queue);
     incoming->grants[rail] = GRANT_WITHDRAWING;
     return true;
 }
@@ -213,7 +245,7 @@ void grants_withdraw(struct channel *channel, struct channel_incoming *incoming)
 {
     incoming->withdraw_later = false;
     for (uint32_t rail = 0; rail < CHANNEL_RAILS_MAX; rail++) {
-        if (incoming->grants[rail] == GRANT_BINDING || incoming->grants[rail] == GRANT_GRANTED) {
+        if (incoming->grants[rail] == GRANT_TELLING || incoming->grants[rail] == GRANT_GRANTED) {
             incoming->withdraw_later |= !withdraw(channel, incoming, rail);
         }
     }
@@ -221,7 +253,8 @@ void grants_withdraw(struct channel *channel, struct channel_incoming *incoming)
     finish_if_over(channel, incoming);
 }
 
-void grants_withdraw_later(struct channel *channel)
+/* Goes on where there was no room. */
+static void withdraw_later(struct channel *channel)
 {
     for (uint32_t slot = 0; slot <= channel->slot_mask && channel->receive.withdraws_later > 0;
          slot++) {
@@ -240,16 +273,13 @@ void grant_done(struct channel_queue *queue, const struct channel_posted *posted
     struct channel *channel = queue->channel;
     struct channel_incoming *incoming = &channel->receive.incoming[posted->slot];
     uint8_t *state = &incoming->grants[queue->rail];
-    if (posted->share == POSTED_REPEAT) {
-        receive_repeat_done(channel, incoming);
-    } else if (posted->share == POSTED_INVALIDATE) {
-        assert(*state == GRANT_WITHDRAWING);
-        give_back(channel, incoming, queue->rail);
-        finish_if_over(channel, incoming);
-    } else if (*state == GRANT_BINDING) { /* or it is being withdrawn already */
+    if (*state == GRANT_TELLING) {
         *state = GRANT_GRANTED;
-        receive_tell_more(channel, incoming);
+        return;
     }
+    assert(*state == GRANT_WITHDRAWING);
+    give_back(channel, incoming, queue->rail);
+    finish_if_over(channel, incoming);
 }
 
 void grants_lost(struct channel *channel, uint32_t rail)
@@ -262,6 +292,4 @@ void grants_lost(struct channel *channel, uint32_t rail)
         incoming->grants[rail] = GRANT_NONE;
         finish_if_over(channel, incoming);
     }
-    channel->receive.grant_number = channel->receive.cts_number;
-    channel->receive.cts_lost |= 1u << rail;
 }

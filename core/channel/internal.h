@@ -7,16 +7,16 @@
  *   op.c        ends of ops, and their completions
  *   control.c   control messages: taken once and in order, whatever carries them
  *   rail.c      rails that come up, are lost, and come back
- *   send.c      sends, arriving clear-to-sends, posting
+ *   send.c      sends, and posting them
  *   send_end.c  sends that end before they arrive
- *   receive.c   receives, outgoing clear-to-sends, arriving immediates
- *   grant.c     the peer's rights to write to the buffers of receives
- *   rights.c    the rights that the peer gave
+ *   receive.c   receives, arriving immediates
+ *   grant.c     the peer's rights to write to the buffers of receives, outgoing clear-to-sends
+ *   rights.c    arriving clear-to-sends: the rights that the peer gave
  *   split.h     splits a buffer over the rails; speed.c by measurement, hint.c by a hint
  *   area.c      the memory that the peer writes
  *
  * Each direction numbers its messages from 0, with 64 bits. Message n uses slot n % slots.
- * Everything that is sent for it goes through queue pair n % queue_pairs of a rail.
+ * Everything that is sent for it goes through queue pair slot % queue_pairs of a rail.
  */
 #ifndef CORE_CHANNEL_INTERNAL_H
 #define CORE_CHANNEL_INTERNAL_H
@@ -58,9 +58,9 @@ struct channel_op {
 /* The peer's right to write to the buffers of a message over a rail: grant.c. */
 enum grant_state {
     GRANT_NONE = 0,
-    GRANT_BINDING, /* the binds are posted */
+    GRANT_TELLING, /* the peer is being told; nothing had to be bound for it */
     GRANT_GRANTED,
-    GRANT_WITHDRAWING, /* the invalidates are posted */
+    GRANT_WITHDRAWING, /* the invalidates are under way, or what still tells of it */
 };
 
 struct channel_window {
@@ -76,17 +76,11 @@ struct channel_incoming {
     uint8_t mask; /* of shares; 0 until the first immediate arrives */
     uint8_t seen;
     bool record;
-    bool open;           /* not complete yet */
-    bool cts_posted;     /* its clear-to-send has been posted */
-    bool cts_repeat;     /* its clear-to-send must be posted again */
-    uint8_t cts_rail;    /* rail that carried the clear-to-send */
-    uint8_t queue;       /* number % queue_pairs */
-    uint8_t told;        /* mask of the rails of whose rights it told */
-    bool arrived;        /* complete, but for rights that have not ended */
-    bool withdraw_later; /* some of them wait for room in a send queue */
-    bool repeat_open;    /* a clear-to-send of the slot that was repeated may be under way ... */
-    uint8_t repeat_rail; /* ... over this rail */
-    uint8_t grants[CHANNEL_RAILS_MAX];                                    /* enum grant_state */
+    bool open;                         /* not complete yet */
+    uint8_t queue;                     /* of each rail: slot % queue_pairs */
+    bool arrived;                      /* complete, but for rights that have not ended */
+    bool withdraw_later;               /* some of them wait for room in a send queue */
+    uint8_t grants[CHANNEL_RAILS_MAX]; /* enum grant_state */
     struct channel_window *windows[CHANNEL_RAILS_MAX][CHANNEL_GROUP_MAX]; /* NULL = none */
     struct channel_op ops[CHANNEL_GROUP_MAX];
 };
@@ -96,15 +90,23 @@ struct channel_incoming {
 struct channel_target {
     uint64_t address;
     uint64_t room;
-    struct channel_right rights[CHANNEL_RAILS_MAX];
+    uint32_t keys[CHANNEL_RAILS_MAX]; /* of the rails in `told` */
     uint32_t tag;
+};
+
+/* What the clear-to-sends of a message have told. */
+struct channel_clear {
+    uint32_t count;     /* buffers; 0 = nothing is known of it */
+    uint32_t told;      /* mask of rails over which all have come, and hold: they are up */
+    uint32_t announced; /* mask of those over which they come, as far as these tell */
+    struct channel_target targets[CHANNEL_GROUP_MAX];
 };
 
 struct channel_outgoing {
     uint64_t number;
     uint32_t count; /* ops; 0 = the slot is free */
     uint32_t immediate;
-    uint8_t queue; /* number % queue_pairs */
+    uint8_t queue; /* of each rail: slot % queue_pairs */
     uint8_t mask;
     uint8_t done;   /* shares that have arrived at the peer */
     uint8_t repeat; /* shares to send again, which are on no queue pair */
@@ -112,31 +114,26 @@ struct channel_outgoing {
     uint8_t carrier[CHANNEL_RAILS_MAX]; /* rail that carries each share; NO_RAIL = none now */
     uint32_t part[CHANNEL_GROUP_MAX];   /* bytes of each buffer in share 0; the rest is share 1 */
     struct channel_op *ops[CHANNEL_GROUP_MAX];
-    struct channel_target targets[CHANNEL_GROUP_MAX];
+    struct channel_clear clear;
 };
 
 /* The next message to send, as far as it is known. */
 struct channel_head {
-    uint32_t count; /* 0 = its clear-to-send has not arrived */
     uint32_t filled;
-    uint32_t rails;    /* mask of those over which it may be written, soon */
-    uint64_t since_ns; /* it waits for rights over some of them; 0 = not yet */
-    struct channel_op *ops[CHANNEL_GROUP_MAX];
-    struct channel_target targets[CHANNEL_GROUP_MAX];
+    struct channel_op *ops[CHANNEL_GROUP_MAX]; /* NULL = not filled */
+    struct channel_clear clear;
 };
 
 /* ---- Rails of a channel ---------------------------------------------------------------------- */
 
-/* A share, or the binds or invalidates of a message, posted and not acknowledged yet. */
+/* A share, or what ends a step of a grant, posted and not acknowledged yet. */
 struct channel_posted {
     uint32_t wqe;
     uint16_t slot;
-    uint16_t share; /* or POSTED_* */
+    uint16_t share; /* or POSTED_GRANT */
 };
 
-#define POSTED_BIND CHANNEL_RAILS_MAX
-#define POSTED_INVALIDATE (CHANNEL_RAILS_MAX + 1)
-#define POSTED_REPEAT (CHANNEL_RAILS_MAX + 2) /* a clear-to-send */
+#define POSTED_GRANT CHANNEL_RAILS_MAX /* invalidates, or a clear-to-send without binds */
 
 struct channel_queue {
     struct channel *channel;
@@ -220,7 +217,7 @@ struct channel_area {
 
 struct channel_send {
     uint64_t number; /* of the head */
-    uint32_t queue;  /* number % queue_pairs */
+    uint32_t queue;  /* slot % queue_pairs */
     uint32_t open;   /* ops accepted, not finished */
     struct channel_head head;
     struct list waiting; /* ops without a place in the head */
@@ -228,22 +225,17 @@ struct channel_send {
     struct channel_op *ops;
     struct channel_outgoing *outgoing;
     uint32_t repeats;   /* shares whose bit in `repeat` is set */
-    bool rights_wanted; /* the head waits for rights */
-    bool rights_late;   /* the last that waited did so in vain */
+    bool rights_wanted; /* the head waits for clear-to-sends over more rails */
 };
 
 struct channel_receive {
     struct channel_incoming *incoming;
     uint64_t number;          /* of the next receive */
-    uint64_t cts_number;      /* of the next receive whose clear-to-send must be posted */
-    uint64_t grant_number;    /* of the next receive whose rights must be granted; not less */
-    uint32_t queue;           /* number % queue_pairs */
+    uint32_t queue;           /* slot % queue_pairs */
     uint32_t withdraws_later; /* messages whose withdraw_later is set */
-    uint32_t cts_repeats;     /* slots whose cts_repeat is set */
     uint32_t open;            /* ops accepted, not finished */
-    uint32_t cts_lost; /* mask of rails that are lost; a clear-to-send may be under way over them */
-    uint8_t preferred; /* leading rail of the last message received */
-    uint32_t repeats_open; /* repeated clear-to-sends that may be under way */
+    /* Per rail that is up: of the next receive that must be granted, and told of, over it. */
+    uint64_t grant_number[CHANNEL_RAILS_MAX];
 };
 
 struct channel_messages {
@@ -324,12 +316,6 @@ static inline struct channel *channel_of_link(const struct link *link)
 /* Windows of a queue pair for each of its messages: groups of more buffers may have to wait. */
 #define WINDOWS_EACH 4u
 
-/* How long a message waits for rights over more rails, if it has one over some: a peer that posts
- * receives and then does not poll cannot tell of them. After such a one, those that follow wait the
- * shorter time, until rights come in time. */
-#define RIGHTS_WAIT_NS UINT64_C(50000000)
-#define RIGHTS_WAIT_SHORT_NS UINT64_C(100000)
-
 #define TIMER_SEND LINK_TIMER_SERVICE
 #define TIMER_SETTLE (LINK_TIMER_SERVICE + 1)
 #define TIMER_RAIL_0 (LINK_TIMER_SERVICE + 2) /* and TIMER_RAIL_0 + 1 */
@@ -356,7 +342,6 @@ struct channel_engine {
 
     uint64_t look_backoff_ns; /* pause between looks for clear-to-sends while asleep */
     uint64_t look_ns;         /* time of the next look */
-    bool binds_posted;        /* of a channel with two rails, since the last channel_submit_end */
     uint32_t windows_each;    /* WINDOWS_EACH; tests make them scarce */
     uint32_t channel_count;
     uint32_t channels_max;
@@ -368,6 +353,14 @@ struct channel_engine {
 static inline uint32_t message_generation(const struct channel *channel, uint64_t number)
 {
     return (uint32_t)(number >> __builtin_ctz(channel->slot_mask + 1)) & CHANNEL_GENERATION_MASK;
+}
+
+/* Advances the queue pair of a message to that of the message `number`, the next. */
+static inline void queue_advance(const struct channel *channel, uint64_t number, uint32_t *queue)
+{
+    if (++*queue == channel->queue_pairs || ((uint32_t)number & channel->slot_mask) == 0) {
+        *queue = 0;
+    }
 }
 
 static inline struct channel_engine *engine_of_group(const struct link_group *group)
@@ -462,6 +455,8 @@ void control_touch(struct channel_queue *queue);
 void sends_progress(struct channel *channel);
 /* Posts shares again that a lost rail has not delivered. */
 void sends_repeat(struct channel *channel);
+/* A rail was lost, and what was told over it does not hold any more. */
+void sends_rail_lost(struct channel *channel, uint32_t rail);
 /* Gives the head's free places to waiting sends, the oldest first. */
 void sends_fill_places(struct channel *channel);
 /* Makes the device complete what was not signaled, if only that is under way. */
@@ -479,43 +474,14 @@ void send_expired(struct channel_op *op);
 
 /* ---- receive.c ------------------------------------------------------------------------------- */
 
-void receives_post_cts(struct channel *channel);
-/* Posts clear-to-sends again that a lost rail may not have delivered. */
-void receives_repeat_cts(struct channel *channel, uint32_t rail);
-/* Tells the peer of rights over a rail that has come up. */
-void receives_renew_cts(struct channel *channel);
-/* A repeated clear-to-send has landed. */
-void receive_repeat_done(struct channel *channel, struct channel_incoming *incoming);
-/* Nothing can land over a lost rail any more. */
-void receives_forget_repeats(struct channel *channel, uint32_t rail);
-/* More of a message's rights are there: tells of them, if its clear-to-send left without. */
-void receive_tell_more(struct channel *channel, struct channel_incoming *incoming);
 void receive_immediate(struct channel_queue *queue, uint32_t immediate, uint32_t bytes);
 void receives_end_all(struct channel *channel, int32_t status);
 
 /* ---- rights.c -------------------------------------------------------------------------------- */
 
-/* Returns the mask of rails over which a message may be written now. */
-static inline uint32_t rights_rails(const struct channel *channel,
-                                    const struct channel_target *targets, uint32_t count)
-{
-    uint32_t rails = channel->up;
-    for (uint32_t i = 0; i < count; i++) {
-        for (uint32_t rail = 0; rail < CHANNEL_RAILS_MAX; rail++) {
-            if (targets[i].rights[rail].epoch != channel->rails[rail].epoch) {
-                rails &= ~(1u << rail);
-            }
-        }
-    }
-    return rails;
-}
-/* Does the same, if the clear-to-send may have been written again since it was read: only its rights are
- * others then, and each is whole. */
-uint32_t rights_read(const struct channel *channel, uint64_t number, struct channel_target *targets,
-                     uint32_t count);
-/* The head lacks rights over rails that are up. Returns those over which it may go now; 0: it waits,
- * and looks for them as for a clear-to-send, since they come without an event. */
-uint32_t rights_await(struct channel *channel);
+/* Reads the clear-to-sends of a message that have come over rails that are up and not told of yet. The first
+ * that come say what the targets are, and the others must agree; else the channel ends. */
+void rights_read(struct channel *channel, uint64_t number, struct channel_clear *clear);
 
 /* ---- grant.c --------------------------------------------------------------------------------- */
 
@@ -524,26 +490,14 @@ uint32_t rights_await(struct channel *channel);
 int32_t grants_create(struct channel_queue *queue, crpc_error *error);
 /* Ends all rights over a queue pair that is about to be destroyed. */
 void grants_destroy(struct channel_queue *queue);
-/* Begins to grant what is missing over the rails that are up. Returns false if some of it must wait. */
-bool grants_begin(struct channel *channel, struct channel_incoming *incoming);
-/* Returns the mask of rails that are up over which the rights are there, or will be when a later WQE of
- * queue pair `behind` arrives (NULL: none). */
-uint32_t grants_to_tell(const struct channel *channel, const struct channel_incoming *incoming,
-                        const struct channel_queue *behind);
-/* The right to a buffer of a message over a rail of grants_to_tell. */
-struct channel_right grant_right(const struct channel *channel,
-                                 const struct channel_incoming *incoming, uint32_t index,
-                                 uint32_t rail);
+/* A rail is up: all open receives are to be granted over it. */
+void grants_renew(struct channel *channel, uint32_t rail);
+/* Grants receives over the rails that are up, and tells the peer, as far as there is room. */
+void grants_post(struct channel *channel);
 /* Ends the rights of a message that has arrived. Its receives complete, with the status in their ops,
  * when they have ended. */
 void grants_withdraw(struct channel *channel, struct channel_incoming *incoming);
-/* Goes on where there was no room. */
-void grants_withdraw_later(struct channel *channel);
-/* Notes what of a message is done when a WQE completes, POSTED_*. A queue pair that has failed takes none,
- * and none of this number completes. */
-void queue_note(struct channel_queue *queue, const struct channel_incoming *incoming, uint32_t wqe,
-                uint16_t what);
-/* What was noted is done. */
+/* What was noted as POSTED_GRANT is done. */
 void grant_done(struct channel_queue *queue, const struct channel_posted *posted);
 /* The queue pairs of a rail were destroyed, and all rights over them. */
 void grants_lost(struct channel *channel, uint32_t rail);

@@ -46,16 +46,9 @@ static void look_for_clear_to_sends(struct channel_engine *engine)
     }
 }
 
-/* A look at the devices, so that the peer hears of the rights over both rails even if this side does
- * not poll for a while: binds may be done already. */
 void channel_submit_end(struct channel_engine *engine)
 {
     flush_work(engine);
-    if (engine->binds_posted) {
-        engine->binds_posted = false;
-        channel_take_completions(engine);
-        flush_work(engine);
-    }
     engine->links.now_ns = 0;
 }
 

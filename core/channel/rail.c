@@ -58,9 +58,9 @@ static struct channel_queue *create(struct channel *channel, uint32_t rail, crpc
 {
     struct engine_rail *engine_rail = &channel->engine->rails[rail];
     struct channel_queue *queue = calloc(1, sizeof(*queue));
-    /* Both shares of a message may be on one queue pair, if it stands in for the other rail's; and
-     * the binds and invalidates of a message, and a clear-to-send that is repeated. */
-    uint32_t entries = 8 * channel->options.slots;
+    /* Both shares of a message may be on one queue pair, if it stands in for the other rail's; and a step of
+     * the grant of a message. */
+    uint32_t entries = 4 * channel->options.slots;
     if (queue) {
         queue->posted = calloc(entries, sizeof(*queue->posted));
     }
@@ -314,7 +314,7 @@ static void rail_is_up(struct channel *channel, uint32_t index)
     rail->state = RAIL_UP;
     rail->attempts = 0;
     channel->up |= 1u << index;
-    receives_renew_cts(channel);
+    grants_renew(channel, index);
     speed_forget(rail);
     if (channel->link.state == CRPC_STATE_CONNECTING) {
         rail->shown_up = true;
@@ -489,8 +489,7 @@ static bool arrived(const struct channel *channel, const struct channel_report *
 }
 
 /* Fenced, and the peer has reported, so it has fenced, too: what has not arrived goes over the other
- * rail. Not before: a clear-to-send that is still under way over the lost rail could land on the
- * slot's next. */
+ * rail. */
 static void resolve(struct channel *channel, uint32_t index)
 {
     struct channel_rail *rail = &channel->rails[index];
@@ -510,8 +509,6 @@ static void resolve(struct channel *channel, uint32_t index)
             }
         }
     }
-    receives_forget_repeats(channel, index);
-    receives_repeat_cts(channel, index);
     rail->state = RAIL_DOWN;
     rail->report_known = false;
     start_retry(channel, index);
@@ -536,6 +533,7 @@ static void finish_fence(struct channel *channel, uint32_t index)
     queues_destroy(channel, index, 0);
     channel->up &= ~(1u << index);
     grants_lost(channel, index);
+    sends_rail_lost(channel, index);
     channel->stats.rail_failures[index] += was_up; /* or it was only tried */
     speed_forget(rail);
     if (fail_without(channel, index)) {

@@ -1,209 +1,7 @@
-/* receive.c: receives: telling the peer where its messages may be written, and the immediates that
- * say that something was. What an immediate and a record say comes from the peer, and is checked
- * here.
+/* receive.c: receives, and the immediates that say that something was written. What an immediate and a
+ * record say comes from the peer, and is checked here.
  */
 #include "channel/internal.h"
-
-#include <stdatomic.h>
-
-/* ---- Clear to send --------------------------------------------------------------------------- */
-
-static struct channel_cts *cts_of(const struct channel *channel, uint32_t slot)
-{
-    return (struct channel_cts *)(channel->staging.base + CHANNEL_BUFFERS_OFFSET +
-                                  (size_t)slot * CHANNEL_SLOT_BUFFERS_BYTES);
-}
-
-static void fill_cts(const struct channel *channel, struct channel_cts *cts,
-                     const struct channel_incoming *incoming, uint32_t index)
-{
-    const struct channel_op *op = &incoming->ops[index];
-    *cts = (struct channel_cts){.address = op->address,
-                                .bytes = op->bytes,
-                                .tag = op->tag,
-                                .index = (uint8_t)index,
-                                .count = (uint8_t)incoming->count,
-                                .rails = (uint8_t)channel->up,
-                                .number = op->number + 1};
-    for (uint32_t rail = 0; rail < CHANNEL_RAILS_MAX; rail++) {
-        if (incoming->told & 1u << rail) {
-            cts->rights[rail] = grant_right(channel, incoming, index, rail);
-        }
-    }
-}
-
-/* Where the clear-to-sends of a message go. The first goes over the rail of the peer's messages, so that
- * one which carries none carries nothing at all, behind the binds of its own queue pair. Those that
- * follow go the same way, so that none overtakes another; when that rail is lost, over another. */
-static struct channel_queue *cts_queue(const struct channel *channel,
-                                       const struct channel_incoming *incoming)
-{
-    uint32_t rail = incoming->cts_posted ? incoming->cts_rail : channel->receive.preferred;
-    if (unlikely(!(channel->up & 1u << rail))) {
-        rail = (uint32_t)__builtin_ctz(channel->up);
-    }
-    return channel->rails[rail].queues[incoming->queue];
-}
-
-/* Writes what is known now. The device may still be reading these lines for the write before: it may
- * have the new rights, too. */
-static void write_cts(struct channel *channel, const struct channel_incoming *incoming,
-                      struct channel_queue *queue, uint32_t flags)
-{
-    struct channel_cts *cts = cts_of(channel, (uint32_t)incoming->number & channel->slot_mask);
-    uint64_t offset = (uint64_t)((const uint8_t *)cts - channel->staging.base);
-    struct nic_transfer transfer = {
-        .local_address = (uint64_t)(uintptr_t)cts,
-        .local_key = channel->staging.keys[queue->rail].local_key,
-        .remote_address = channel->peer_area + offset,
-        .remote_key = channel->rails[queue->rail].peer_key,
-        .bytes = incoming->count * (uint32_t)sizeof(*cts),
-    };
-    for (uint32_t i = 0; i < incoming->count; i++) {
-        fill_cts(channel, &cts[i], incoming, i);
-    }
-    queue->operations->post_write(queue->queue_pair, &transfer, flags);
-    queue_wants_doorbell(queue);
-    channel->stats.clear_to_send_wqes++;
-}
-
-/* False if it cannot be posted now.
- *
- * While a repeated one may be under way no new one leaves: it must not land after a newer one for its
- * slot, nor be read by the device while its slot's next is written to the same place. It has landed when
- * it is acknowledged, and cannot any more when the peer has fenced its rail, too, which its report says
- * (rail.c). The same is true of any that may be under way over a lost rail. */
-static bool post_cts(struct channel *channel, struct channel_incoming *incoming)
-{
-    struct channel_queue *queue = cts_queue(channel, incoming);
-    bool again = incoming->cts_posted;
-    if (channel->receive.cts_lost != 0 ||
-        (again ? incoming->repeat_open : channel->receive.repeats_open > 0) ||
-        !grants_begin(channel, incoming) || nic_send_room(queue->queue_pair) == 0) {
-        return false;
-    }
-    uint32_t rails = grants_to_tell(channel, incoming, again ? NULL : queue);
-    if (unlikely(again)) {
-        if (rails != channel->up) {
-            return false;
-        }
-        queue_note(queue, incoming, queue->queue_pair->posted, POSTED_REPEAT);
-        incoming->repeat_open = true;
-        incoming->repeat_rail = queue->rail;
-        channel->receive.repeats_open++;
-    }
-    incoming->told = (uint8_t)rails;
-    incoming->cts_posted = true;
-    incoming->cts_rail = queue->rail;
-    /* It is signaled to learn when it has landed. */
-    write_cts(channel, incoming, queue, again ? NIC_POST_SIGNALED : 0);
-    return true;
-}
-
-void receive_repeat_done(struct channel *channel, struct channel_incoming *incoming)
-{
-    incoming->repeat_open = false;
-    channel->receive.repeats_open--;
-}
-
-void receives_forget_repeats(struct channel *channel, uint32_t rail)
-{
-    for (uint32_t slot = 0; slot <= channel->slot_mask; slot++) {
-        struct channel_incoming *incoming = &channel->receive.incoming[slot];
-        if (incoming->repeat_open && incoming->repeat_rail == rail) {
-            receive_repeat_done(channel, incoming);
-        }
-    }
-    channel->receive.cts_lost &= ~(1u << rail);
-}
-
-/* It follows the first one on its queue pair, and the invalidates follow it: so when those are done, it
- * has landed, and the slot's next cannot be overtaken. */
-void receive_tell_more(struct channel *channel, struct channel_incoming *incoming)
-{
-    if (!incoming->open || !incoming->cts_posted || incoming->told == channel->up ||
-        grants_to_tell(channel, incoming, NULL) != channel->up ||
-        !(channel->up & 1u << incoming->cts_rail)) {
-        return;
-    }
-    struct channel_queue *queue = channel->rails[incoming->cts_rail].queues[incoming->queue];
-    if (nic_send_room(queue->queue_pair) > 0) {
-        incoming->told = (uint8_t)channel->up;
-        write_cts(channel, incoming, queue, 0);
-    }
-}
-
-/* The oldest first: it must not wait for the windows of later ones. */
-static void repeat_cts(struct channel *channel)
-{
-    for (uint32_t i = 0; i <= channel->slot_mask && channel->receive.cts_repeats > 0; i++) {
-        uint32_t slot = ((uint32_t)channel->receive.number + i) & channel->slot_mask;
-        struct channel_incoming *incoming = &channel->receive.incoming[slot];
-        if (!incoming->cts_repeat) {
-            continue;
-        }
-        if (incoming->open && incoming->cts_posted && !post_cts(channel, incoming)) {
-            return;
-        }
-        incoming->cts_repeat = false;
-        channel->receive.cts_repeats--;
-    }
-}
-
-void receives_post_cts(struct channel *channel)
-{
-    if (channel->up == 0) {
-        return;
-    }
-    if (unlikely(channel->receive.withdraws_later > 0)) {
-        grants_withdraw_later(channel);
-    }
-    if (unlikely(channel->receive.cts_repeats > 0)) {
-        repeat_cts(channel);
-        if (channel->receive.cts_repeats > 0) {
-            return; /* windows go to older messages first */
-        }
-    }
-    while (channel->receive.grant_number != channel->receive.number &&
-           grants_begin(
-               channel,
-               &channel->receive.incoming[channel->receive.grant_number & channel->slot_mask])) {
-        channel->receive.grant_number++;
-    }
-    while (channel->receive.cts_number != channel->receive.grant_number &&
-           post_cts(channel,
-                    &channel->receive.incoming[channel->receive.cts_number & channel->slot_mask])) {
-        channel->receive.cts_number++;
-    }
-}
-
-static void want_repeat(struct channel *channel, struct channel_incoming *incoming)
-{
-    if (incoming->open && incoming->cts_posted && !incoming->cts_repeat) {
-        incoming->cts_repeat = true;
-        channel->receive.cts_repeats++;
-    }
-}
-
-void receives_repeat_cts(struct channel *channel, uint32_t rail)
-{
-    for (uint32_t slot = 0; slot <= channel->slot_mask; slot++) {
-        struct channel_incoming *incoming = &channel->receive.incoming[slot];
-        /* Once its message has begun, the peer has the cts. It has rights over the other rail, too, or
-         * gets them when that comes up. */
-        if (incoming->mask == 0 && incoming->cts_rail == rail) {
-            want_repeat(channel, incoming);
-        }
-    }
-}
-
-void receives_renew_cts(struct channel *channel)
-{
-    for (uint32_t slot = 0; slot <= channel->slot_mask; slot++) {
-        want_repeat(channel, &channel->receive.incoming[slot]);
-    }
-    channel->receive.grant_number = channel->receive.cts_number;
-}
 
 /* ---- Immediates ------------------------------------------------------------------------------ */
 
@@ -232,7 +30,6 @@ static void complete_by_record(struct channel *channel, struct channel_incoming 
 
 static void complete(struct channel *channel, struct channel_incoming *incoming)
 {
-    channel->receive.preferred = (uint8_t)__builtin_ctz(incoming->mask);
     if (incoming->record) {
         complete_by_record(channel, incoming);
         return;
@@ -245,15 +42,15 @@ static void complete(struct channel *channel, struct channel_incoming *incoming)
     grants_withdraw(channel, incoming);
 }
 
-/* Why an immediate cannot be; NULL if it can. */
+/* Why an immediate cannot be, of a share that came over a rail; NULL if it can. */
 static const char *check_immediate(const struct channel *channel,
                                    const struct channel_incoming *incoming, uint32_t immediate,
-                                   uint32_t share)
+                                   uint32_t share, uint32_t rail)
 {
     uint32_t generation = immediate >> CHANNEL_GENERATION_SHIFT;
     uint32_t mask = immediate >> CHANNEL_MASK_SHIFT & 3u;
     bool record = immediate & CHANNEL_IMMEDIATE_RECORD;
-    if (!incoming->open || !incoming->cts_posted) {
+    if (!incoming->open || incoming->grants[rail] == GRANT_NONE) {
         return "it sent to a slot that waits for nothing";
     }
     if (generation != message_generation(channel, incoming->number)) {
@@ -301,7 +98,7 @@ void receive_immediate(struct channel_queue *queue, uint32_t immediate, uint32_t
         return;
     }
     struct channel_incoming *incoming = &channel->receive.incoming[slot];
-    const char *fault = check_immediate(channel, incoming, immediate, share);
+    const char *fault = check_immediate(channel, incoming, immediate, share, rail);
     if (unlikely(fault)) {
         link_violated(&channel->link, "%s (immediate 0x%x)", fault, immediate);
         return;
@@ -347,7 +144,6 @@ void receives_end_all(struct channel *channel, int32_t status)
         incoming->arrived = false;
         incoming->withdraw_later = false;
     }
-    channel->receive.cts_repeats = 0;
     channel->receive.withdraws_later = 0;
 }
 
@@ -375,7 +171,6 @@ int32_t channel_receive(struct channel *channel, const crpc_channel_op *ops,
     incoming->seen = 0;
     incoming->record = false;
     incoming->open = true;
-    incoming->cts_posted = false;
     incoming->queue = (uint8_t)channel->receive.queue;
     incoming->arrived = false;
     for (uint32_t i = 0; i < count; i++) {
@@ -391,10 +186,7 @@ int32_t channel_receive(struct channel *channel, const crpc_channel_op *ops,
         }
     }
     channel->receive.number++;
-    channel->receive.queue++;
-    if (channel->receive.queue == channel->queue_pairs) {
-        channel->receive.queue = 0;
-    }
+    queue_advance(channel, channel->receive.number, &channel->receive.queue);
     channel->receive.open += count;
     channel->ops_left += count;
     channel_work(channel->engine, channel);

@@ -1,71 +1,40 @@
 /* send.c: sends: each waits until the peer has posted a receive with its tag, then its message is
  * split over the rails that are up at that moment, and posted.
  *
- * The peer's receives show as table in our memory, written by its device ("clear to send").
+ * The peer's receives show as tables in our memory, written by its device ("clear to send": rights.c).
  */
 #include "channel/internal.h"
 
-#include <stdatomic.h>
-
 #include "channel/split.h"
 
-/* ---- Clear to send --------------------------------------------------------------------------- */
-
-/* Copies a clear-to-send if it is the wanted message's. The number lands last, so what lies before it is
- * whole. */
-static bool copy_cts(const struct channel_cts *cts, uint64_t number, struct channel_cts *copy)
-{
-    if (*(const volatile uint64_t *)&cts->number != number + 1) {
-        return false;
-    }
-    atomic_thread_fence(memory_order_acquire);
-    wire_copy(copy, cts);
-    return copy->number == number + 1;
-}
-
-static bool cts_valid(const struct channel_cts *cts, uint32_t index, uint32_t count)
-{
-    return cts->index == index && cts->count == count && cts->zero == 0 &&
-           (cts->zero2[0] | cts->zero2[1]) == 0 && cts->rails < 1u << CHANNEL_RAILS_MAX &&
-           cts->bytes <= CHANNEL_BUFFER_BYTES_MAX && cts->address <= UINT64_MAX - cts->bytes;
-}
+/* ---- The head -------------------------------------------------------------------------------- */
 
 /* True if the head is known now. */
-static bool read_head(struct channel *channel)
+static inline bool read_head(struct channel *channel)
 {
-    struct channel_head *head = &channel->send.head;
-    uint32_t slot = (uint32_t)channel->send.number & channel->slot_mask;
-    const struct channel_cts *table =
-        (const struct channel_cts *)(channel->area.base + CHANNEL_BUFFERS_OFFSET +
-                                     (size_t)slot * CHANNEL_SLOT_BUFFERS_BYTES);
-    struct channel_cts cts;
-    if (likely(!copy_cts(&table[0], channel->send.number, &cts))) {
-        return false;
+    rights_read(channel, channel->send.number, &channel->send.head.clear);
+    return unlikely(channel->send.head.clear.count != 0);
+}
+
+/* Returns the mask of rails over which the head may go now; 0: it waits for clear-to-sends over more of them.
+ * No time ends that. Those that are announced come, or their rail is lost; without any it would wait for a
+ * receive. */
+static inline uint32_t head_rails(struct channel *channel)
+{
+    struct channel_clear *clear = &channel->send.head.clear;
+    if (likely(clear->told == channel->up)) {
+        return clear->told;
     }
-    uint32_t count = cts.count;
-    if (unlikely(count == 0 || count > CHANNEL_GROUP_MAX)) {
-        link_violated(&channel->link, "it posted a receive of %u buffers", count);
-        return false;
+    rights_read(channel, channel->send.number, clear);
+    if (clear->count == 0) {
+        return 0; /* the channel has ended */
     }
-    for (uint32_t i = 0; i < count; i++) {
-        if (i > 0 && !copy_cts(&table[i], channel->send.number, &cts)) {
-            return false; /* the others are under way */
-        }
-        if (unlikely(!cts_valid(&cts, i, count))) {
-            link_violated(&channel->link, "it posted a receive that is malformed");
-            return false;
-        }
-        head->targets[i] = (struct channel_target){.address = cts.address,
-                                                   .room = cts.bytes,
-                                                   .rights = {cts.rights[0], cts.rights[1]},
-                                                   .tag = cts.tag};
-        head->ops[i] = NULL;
+    if (clear->told == 0 || (clear->announced & channel->up & ~clear->told) != 0) {
+        channel->send.rights_wanted = true;
+        list_append_once(&channel->engine->waiting, &channel->waiting_link);
+        return 0;
     }
-    head->count = count;
-    head->filled = 0;
-    head->rails = cts.rails;
-    head->since_ns = 0;
-    return true;
+    return clear->told;
 }
 
 /* ---- Matching -------------------------------------------------------------------------------- */
@@ -73,8 +42,8 @@ static bool read_head(struct channel *channel)
 static bool fill_place(struct channel *channel, struct channel_op *op)
 {
     struct channel_head *head = &channel->send.head;
-    for (uint32_t i = 0; i < head->count; i++) {
-        if (!head->ops[i] && head->targets[i].tag == op->tag) {
+    for (uint32_t i = 0; i < head->clear.count; i++) {
+        if (!head->ops[i] && head->clear.targets[i].tag == op->tag) {
             list_remove(&op->link);
             head->ops[i] = op;
             head->filled++;
@@ -88,7 +57,8 @@ static bool fill_place(struct channel *channel, struct channel_op *op)
 void sends_fill_places(struct channel *channel)
 {
     struct list *link = channel->send.waiting.next;
-    while (link != &channel->send.waiting && channel->send.head.filled < channel->send.head.count) {
+    while (link != &channel->send.waiting &&
+           channel->send.head.filled < channel->send.head.clear.count) {
         struct channel_op *op = list_entry(link, struct channel_op, link);
         link = link->next;
         fill_place(channel, op);
@@ -111,7 +81,7 @@ static inline uint32_t part_of(const struct channel_outgoing *outgoing, uint32_t
 
 static inline bool too_long(const struct channel_outgoing *outgoing, uint32_t index)
 {
-    return outgoing->ops[index]->bytes > outgoing->targets[index].room;
+    return outgoing->ops[index]->bytes > outgoing->clear.targets[index].room;
 }
 
 static uint32_t leader_of(uint32_t mask)
@@ -157,12 +127,12 @@ static inline void take_part(const struct channel_outgoing *outgoing, uint32_t i
                              struct nic_transfer *transfer)
 {
     const struct channel_op *op = outgoing->ops[index];
-    const struct channel_target *target = &outgoing->targets[index];
+    const struct channel_target *target = &outgoing->clear.targets[index];
     uint64_t offset = share == 0 ? 0 : outgoing->part[index];
     transfer->local_address = op->address + offset;
     transfer->local_key = op->region->keys[rail].local_key;
     transfer->remote_address = target->address + offset;
-    transfer->remote_key = target->rights[rail].key;
+    transfer->remote_key = target->keys[rail];
     transfer->bytes = bytes;
 }
 
@@ -204,7 +174,6 @@ static inline uint32_t post_share(struct channel *channel, struct channel_outgoi
 {
     struct nic_queue_pair *queue_pair = queue->queue_pair;
     uint32_t rail = queue->rail;
-    uint32_t before = queue_pair->posted;
     struct nic_transfer transfer;
     uint32_t bytes = 0;
     if (likely(!outgoing->record)) { /* so it is one buffer, and its share one WQE */
@@ -215,7 +184,9 @@ static inline uint32_t post_share(struct channel *channel, struct channel_outgoi
     } else {
         transfer = (struct nic_transfer){0};
         if (outgoing->record) {
+            uint32_t before = queue_pair->posted;
             bytes = post_all_but_last(channel, outgoing, share, queue, &transfer);
+            channel->stats.data_wqes += queue_pair->posted - before;
         }
     }
     transfer.immediate = outgoing->immediate | (share != rail ? CHANNEL_IMMEDIATE_PROXY : 0);
@@ -226,7 +197,7 @@ static inline uint32_t post_share(struct channel *channel, struct channel_outgoi
     queue->operations->post_write_immediate(queue_pair, &transfer, NIC_POST_SIGNALED);
     outgoing->carrier[share] = (uint8_t)rail;
     channel->stats.rail_bytes_sent[rail] += bytes;
-    channel->stats.data_wqes += queue_pair->posted - before;
+    channel->stats.data_wqes++;
     queue_wants_doorbell(queue);
     return bytes;
 }
@@ -336,20 +307,18 @@ static bool post_head(struct channel *channel)
     if (unlikely(outgoing->count != 0 || channel->up == 0)) {
         return false; /* the receiver has the message before, but we have not heard so */
     }
-    uint32_t rails = rights_rails(channel, head->targets, head->count);
-    if (unlikely(rails == 0 || (head->rails & channel->up & ~rails) != 0)) {
-        rails = rights_await(channel);
-        if (rails == 0) {
-            return false;
-        }
+    uint32_t rails = head_rails(channel);
+    if (unlikely(rails == 0)) {
+        return false;
     }
     outgoing->number = number;
-    outgoing->count = head->count;
+    outgoing->count = head->clear.count;
     outgoing->queue = (uint8_t)channel->send.queue;
-    for (uint32_t i = 0; i < head->count; i++) {
+    for (uint32_t i = 0; i < head->clear.count; i++) {
         outgoing->ops[i] = head->ops[i];
-        outgoing->targets[i] = head->targets[i];
+        outgoing->clear.targets[i] = head->clear.targets[i];
     }
+    outgoing->clear.told = rails;
     split_message(channel, outgoing, rails);
     struct channel_queue *queues[CHANNEL_RAILS_MAX];
     if (unlikely(!queues_for(channel, outgoing, queues))) {
@@ -361,8 +330,9 @@ static bool post_head(struct channel *channel)
     outgoing->immediate = slot | (uint32_t)outgoing->mask << CHANNEL_MASK_SHIFT |
                           (outgoing->record ? CHANNEL_IMMEDIATE_RECORD : 0) |
                           message_generation(channel, number) << CHANNEL_GENERATION_SHIFT;
-    for (uint32_t i = 0; i < head->count; i++) {
+    for (uint32_t i = 0; i < head->clear.count; i++) {
         struct channel_op *op = outgoing->ops[i];
+        head->ops[i] = NULL;
         op->number = number;
         if (wheel_timer_set(&op->timer)) {
             wheel_clear(&channel->engine->links.wheel, &op->timer);
@@ -379,25 +349,24 @@ static bool post_head(struct channel *channel)
         }
     }
     channel->send.number++;
-    channel->send.queue++;
-    if (channel->send.queue == channel->queue_pairs) {
-        channel->send.queue = 0;
-    }
-    head->count = 0;
+    queue_advance(channel, channel->send.number, &channel->send.queue);
+    head->filled = 0;
+    head->clear.count = 0;
+    head->clear.told = 0;
     return true;
 }
 
 void sends_progress(struct channel *channel)
 {
     channel->send.rights_wanted = false;
-    while (channel->send.head.count != 0 || !list_empty(&channel->send.waiting)) {
-        if (channel->send.head.count == 0 && !read_head(channel)) {
+    while (channel->send.head.clear.count != 0 || !list_empty(&channel->send.waiting)) {
+        if (channel->send.head.clear.count == 0 && !read_head(channel)) {
             break;
         }
-        if (channel->send.head.filled < channel->send.head.count) {
+        if (channel->send.head.filled < channel->send.head.clear.count) {
             sends_fill_places(channel);
         }
-        if (channel->send.head.filled < channel->send.head.count || !post_head(channel)) {
+        if (channel->send.head.filled < channel->send.head.clear.count || !post_head(channel)) {
             break;
         }
     }
@@ -415,8 +384,8 @@ void sends_progress(struct channel *channel)
 static inline bool send_at_once(struct channel *channel, struct channel_op *send)
 {
     struct channel_head *head = &channel->send.head;
-    if (unlikely(head->count != 0) || !read_head(channel) || head->count != 1 ||
-        unlikely(head->targets[0].tag != send->tag)) {
+    if (unlikely(head->clear.count != 0) || !read_head(channel) || head->clear.count != 1 ||
+        unlikely(head->clear.targets[0].tag != send->tag)) {
         return false;
     }
     head->ops[0] = send;
@@ -424,6 +393,14 @@ static inline bool send_at_once(struct channel *channel, struct channel_op *send
     send->place = 0;
     post_head(channel);
     return true;
+}
+
+void sends_rail_lost(struct channel *channel, uint32_t rail)
+{
+    channel->send.head.clear.told &= ~(1u << rail);
+    for (uint32_t slot = 0; slot <= channel->slot_mask; slot++) {
+        channel->send.outgoing[slot].clear.told &= ~(1u << rail);
+    }
 }
 
 void sends_repeat(struct channel *channel)
@@ -434,12 +411,14 @@ void sends_repeat(struct channel *channel)
             if (outgoing->count == 0 || !(outgoing->repeat & 1u << share) || channel->up == 0) {
                 continue;
             }
-            uint32_t rails =
-                rights_read(channel, outgoing->number, outgoing->targets, outgoing->count);
-            if (rails == 0) {
+            if (outgoing->clear.told == 0) {
+                outgoing->clear.count = outgoing->count;
+                rights_read(channel, outgoing->number, &outgoing->clear);
+            }
+            if (outgoing->clear.told == 0 || outgoing->count == 0) { /* 0: the channel has ended */
                 continue;
             }
-            uint32_t rail = leader_of(rails);
+            uint32_t rail = leader_of(outgoing->clear.told);
             struct channel_queue *queue = queue_for(channel, rail, outgoing);
             if (!room_for(channel, outgoing, share, queue)) {
                 continue;
@@ -526,7 +505,7 @@ int32_t channel_send(struct channel *channel, const crpc_channel_op *op,
     }
     list_append(&channel->send.waiting, &send->link);
     /* Behind others it would only wait as they do, unless its tag is another. */
-    if (first || (channel->send.head.count != 0 && fill_place(channel, send))) {
+    if (first || (channel->send.head.clear.count != 0 && fill_place(channel, send))) {
         sends_progress(channel);
     }
     return CRPC_OK;

@@ -24,12 +24,12 @@ void send_expired(struct channel_op *op)
 bool sends_stuck(const struct channel *channel)
 {
     const struct channel_head *head = &channel->send.head;
-    return head->filled < head->count;
+    return head->filled < head->clear.count;
 }
 
 void sends_end_waiting(struct channel *channel, int32_t status)
 {
-    for (uint32_t i = 0; i < channel->send.head.count; i++) {
+    for (uint32_t i = 0; i < channel->send.head.clear.count; i++) {
         if (channel->send.head.ops[i]) {
             end_waiting(channel->send.head.ops[i], status);
         }
@@ -53,7 +53,7 @@ void sends_end_all(struct channel *channel, int32_t status)
         outgoing->count = 0;
     }
     sends_end_waiting(channel, status);
-    channel->send.head.count = 0;
+    channel->send.head.clear = (struct channel_clear){0};
     channel->send.repeats = 0;
 }
 
@@ -67,7 +67,7 @@ int32_t channel_cancel(struct channel *channel, const crpc_channel_op *op)
         return status;
     }
     uint64_t count = 0;
-    for (uint32_t i = 0; i < channel->send.head.count; i++) {
+    for (uint32_t i = 0; i < channel->send.head.clear.count; i++) {
         struct channel_op *send = channel->send.head.ops[i];
         if (send && send->user_data == op->token) {
             end_waiting(send, CRPC_E_CANCELED);

@@ -102,18 +102,18 @@ struct channel_right {
     uint32_t epoch; /* of the rail; of another epoch, or 0: no right */
 } __attribute__((aligned(8)));
 
-/* Clear to send: one buffer that the peer may fill. It is written again when there are rights over
- * other rails; nothing else of it changes then. */
+/* Clear to send: one buffer that the peer may fill over one rail. Each rail has lines of its own, which are
+ * written over that rail alone; those of a message differ in their rights, and may in `rails`. */
 struct channel_cts {
     uint64_t address;
     uint64_t bytes;
-    struct channel_right rights[2]; /* per rail */
+    struct channel_right right;
     uint32_t tag;
     uint8_t index; /* of the buffer within its group */
     uint8_t count; /* buffers in the group */
-    uint8_t rails; /* mask of those over which there are rights, or will be soon */
+    uint8_t rails; /* mask of those over which the message has such lines, or will have them soon */
     uint8_t zero;
-    uint64_t zero2[2];
+    uint64_t zero2[3];
     uint64_t number; /* of the message, plus 1; these bytes land last */
 };
 static_assert(sizeof(struct channel_cts) == 64, "clear to send");
@@ -129,10 +129,18 @@ struct channel_record {
 };
 static_assert(sizeof(struct channel_record) == 64, "record");
 
-/* The area consists of the inbox, the records, and the clear-to-sends (eight per slot). */
+/* The area consists of the inbox, the records, and the clear-to-sends (eight per slot and rail). */
 #define CHANNEL_RECORDS_OFFSET (CHANNEL_INBOX_MESSAGES * CHANNEL_CONTROL_BYTES)
 #define CHANNEL_BUFFERS_OFFSET (CHANNEL_RECORDS_OFFSET + CHANNEL_SLOTS_MAX * 64u)
-#define CHANNEL_SLOT_BUFFERS_BYTES (8u * 64u)
+#define CHANNEL_RAIL_BUFFERS_BYTES (8u * 64u)
+#define CHANNEL_SLOT_BUFFERS_BYTES (2u * CHANNEL_RAIL_BUFFERS_BYTES)
+
+/* Where the clear-to-sends of a slot and rail begin. */
+static inline uint32_t channel_buffers_offset(uint32_t slot, uint32_t rail)
+{
+    return CHANNEL_BUFFERS_OFFSET + slot * CHANNEL_SLOT_BUFFERS_BYTES +
+           rail * CHANNEL_RAIL_BUFFERS_BYTES;
+}
 
 static inline uint64_t channel_area_bytes(uint32_t slots)
 {

@@ -24,58 +24,58 @@ static void reach(struct channel_peer *peer, enum ibv_wr_opcode opcode, uint64_t
 ATTACK(after_the_completion)
 {
     (void)other;
-    reach(peer, IBV_WR_RDMA_WRITE, before->address, before->rights[0].key, 8);
+    reach(peer, IBV_WR_RDMA_WRITE, before->address, before->right.key, 8);
 }
 
 ATTACK(after_the_completion_with_an_immediate)
 {
     (void)other;
-    reach(peer, IBV_WR_RDMA_WRITE_WITH_IMM, before->address, before->rights[0].key, 8);
+    reach(peer, IBV_WR_RDMA_WRITE_WITH_IMM, before->address, before->right.key, 8);
 }
 
 ATTACK(behind_a_receive)
 {
     struct channel_cts buffer = peer_await_buffer(peer, 1);
     (void)before, (void)other;
-    reach(peer, IBV_WR_RDMA_WRITE, buffer.address + buffer.bytes, buffer.rights[0].key, 1);
+    reach(peer, IBV_WR_RDMA_WRITE, buffer.address + buffer.bytes, buffer.right.key, 1);
 }
 
 ATTACK(before_a_receive)
 {
     struct channel_cts buffer = peer_await_buffer(peer, 1);
     (void)before, (void)other;
-    reach(peer, IBV_WR_RDMA_WRITE, buffer.address - 1, buffer.rights[0].key, 1);
+    reach(peer, IBV_WR_RDMA_WRITE, buffer.address - 1, buffer.right.key, 1);
 }
 
 ATTACK(across_the_end_of_a_receive)
 {
     struct channel_cts buffer = peer_await_buffer(peer, 1);
     (void)before, (void)other;
-    reach(peer, IBV_WR_RDMA_WRITE, buffer.address + buffer.bytes - 8, buffer.rights[0].key, 16);
+    reach(peer, IBV_WR_RDMA_WRITE, buffer.address + buffer.bytes - 8, buffer.right.key, 16);
 }
 
 ATTACK(a_receive_is_read)
 {
     struct channel_cts buffer = peer_await_buffer(peer, 1);
     (void)before, (void)other;
-    reach(peer, IBV_WR_RDMA_READ, buffer.address, buffer.rights[0].key, 8);
+    reach(peer, IBV_WR_RDMA_READ, buffer.address, buffer.right.key, 8);
 }
 
 ATTACK(another_channels_receive)
 {
     struct channel_cts buffer = peer_await_buffer(other, 1);
     (void)before;
-    reach(peer, IBV_WR_RDMA_WRITE, buffer.address, buffer.rights[0].key, 8);
+    reach(peer, IBV_WR_RDMA_WRITE, buffer.address, buffer.right.key, 8);
 }
 
 ATTACK(another_channels_receive_with_a_key_of_ones_own)
 {
     struct channel_cts buffer = peer_await_buffer(other, 1), mine = peer_await_buffer(peer, 1);
     (void)before;
-    reach(peer, IBV_WR_RDMA_WRITE, buffer.address, mine.rights[0].key, 8);
+    reach(peer, IBV_WR_RDMA_WRITE, buffer.address, mine.right.key, 8);
 }
 
-/* Written it can be, if its key is guessed: SECURITY.md tells of it. */
+/* Who was told its address could write there: SECURITY.md tells of it. */
 ATTACK(another_channels_area_is_read)
 {
     (void)before;

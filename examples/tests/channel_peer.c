@@ -223,17 +223,16 @@ void peer_send(struct channel_peer *peer, uint64_t number, uint32_t bytes)
 {
     struct channel_cts buffer = peer_await_buffer(peer, number);
     assert_int_equal(peer_transfer(peer, IBV_WR_RDMA_WRITE_WITH_IMM, buffer.address,
-                                   buffer.rights[0].key, bytes, peer_immediate(number)),
+                                   buffer.right.key, bytes, peer_immediate(number)),
                      IBV_WC_SUCCESS);
 }
 
 struct channel_cts peer_await_buffer(const struct channel_peer *peer, uint64_t number)
 {
     const struct channel_cts *place =
-        (const void *)(peer->area + CHANNEL_BUFFERS_OFFSET +
-                       number % PEER_SLOTS * CHANNEL_SLOT_BUFFERS_BYTES);
+        (const void *)(peer->area + channel_buffers_offset((uint32_t)(number % PEER_SLOTS), 0));
     double limit = peer_seconds() + PATIENCE_S;
-    while (wire_load(&place->number) != number + 1 || wire_load(&place->rights[0].epoch) != 1) {
+    while (wire_load(&place->number) != number + 1 || wire_load(&place->right.epoch) != 1) {
         assert_true(peer_seconds() < limit);
     }
     assert_int_equal(place->count, 1);

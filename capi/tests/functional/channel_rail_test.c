@@ -94,7 +94,6 @@ static void a_rail_without_a_share(struct side *side)
                                         .sizes = sizes,
                                         .size_count = sizeof(sizes) / sizeof(sizes[0])};
         EXPECT_EQUAL(crpc_channel_set_share(side->context, channel, idle ? 1024 : 0), CRPC_OK);
-        /* Clear-to-sends move to the rail of the messages when earlier ones have landed. */
         stream_run(side, channel, &stream, side->seed + idle, number);
         number += 20;
         await_quiet(side, idle);
@@ -106,10 +105,13 @@ static void a_rail_without_a_share(struct side *side)
         number += 1000;
         struct place_counters after = place_counters(idle);
         crpc_rail_info rail_after = side_rail(side, idle);
-        EXPECT_EQUAL(after.packets - before.packets, 0);
-        /* What stays in the device: for each of 1000 messages of each side, of 1 to 4 buffers, as many
-         * binds and invalidates. */
-        EXPECT(after.send_wqes - before.send_wqes <= 2 * 4 * 2000, "more than these");
+        /* For each of 1000 messages of each side the clear-to-sends, one packet, and its acknowledgement.
+         * A part of a message would be two more. In the VM both sides have the same device, which counts
+         * each packet when it leaves and when it arrives. */
+        uint64_t packets = after.packets - before.packets, times = getenv("TEST_SIMNIC") ? 1 : 2;
+        EXPECT(packets <= times * 3 * 2000, "%llu packets", (unsigned long long)packets);
+        /* These; and what stays in the device: of 1 to 4 buffers, as many binds and invalidates. */
+        EXPECT(after.send_wqes - before.send_wqes <= (1 + 2 * 4) * 2000, "more than these");
         EXPECT_EQUAL(after.receive_wqes - before.receive_wqes, 0);
         EXPECT_EQUAL(rail_after.receives_completed - rail_before.receives_completed, 0);
         EXPECT_EQUAL(rail_after.receive_wqes - rail_before.receive_wqes, 0);

@@ -73,13 +73,11 @@ static void write_payload(struct fuzz_input *input, const struct channel *victim
     }
     struct channel_cts cts;
     memcpy(&cts,
-           bad->area.base + CHANNEL_BUFFERS_OFFSET +
-               (size_t)(slot & (bad->options.slots - 1)) * CHANNEL_SLOT_BUFFERS_BYTES,
+           bad->area.base + channel_buffers_offset(slot & (bad->options.slots - 1), queue->rail),
            sizeof(cts));
     uint64_t count = fuzz_near(input, cts.bytes) % (sizeof(bytes) + 1);
     uint64_t address = where & 4 ? fuzz_near(input, cts.address) : cts.address;
-    uint32_t key = where & 8 ? (uint32_t)fuzz_near(input, cts.rights[queue->rail].key)
-                             : cts.rights[queue->rail].key;
+    uint32_t key = where & 8 ? (uint32_t)fuzz_near(input, cts.right.key) : cts.right.key;
     send_packet(queue, address, key, bytes, (uint32_t)count, !(where & 16), immediate);
 }
 
@@ -120,59 +118,84 @@ static void write_record(struct fuzz_input *input, const struct channel *victim)
 
 /* ---- Clear to send --------------------------------------------------------------------------- */
 
+static void spoil_cts(struct fuzz_input *input, struct channel_cts *cts)
+{
+    switch (fuzz_byte(input) % 9) {
+    case 1:
+        cts->address = fuzz_near(input, cts->address);
+        break;
+    case 2:
+        cts->bytes = fuzz_near(input, CHANNEL_BUFFER_BYTES_MAX);
+        break;
+    case 3:
+        if (fuzz_byte(input) & 2) {
+            cts->right.epoch = fuzz_word(input);
+        } else {
+            cts->right.key = fuzz_word(input);
+        }
+        break;
+    case 4:
+        cts->index = fuzz_byte(input);
+        break;
+    case 5:
+        cts->count = fuzz_byte(input);
+        break;
+    case 6:
+        cts->zero = fuzz_byte(input);
+        cts->rails = fuzz_byte(input);
+        break;
+    case 7:
+        cts->zero2[fuzz_byte(input) % 3] = fuzz_byte(input);
+        break;
+    case 8:
+        cts->number = fuzz_near(input, cts->number);
+        break;
+    default:
+        break;
+    }
+}
+
+static void write_line(const struct channel *victim, uint8_t where, uint64_t number, uint32_t index,
+                       const struct channel_cts *cts)
+{
+    const struct channel_queue *queue = choose_queue(victim, where);
+    if (queue) {
+        uint32_t slot = (uint32_t)number & victim->slot_mask;
+        write_area(victim, where, channel_buffers_offset(slot, queue->rail) + index * 64u, cts,
+                   sizeof(*cts), false, 0);
+    }
+}
+
+/* Over one rail or over both, where they may contradict each other. */
 static void write_cts(struct fuzz_input *input, const struct channel *victim)
 {
     uint8_t where = fuzz_byte(input), choice = fuzz_byte(input);
     uint32_t count = choice & 3 ? 1 : 1 + fuzz_below(input, CHANNEL_GROUP_MAX + 2);
     uint64_t number = victim->send.number + (choice >> 5 & 3);
-    uint32_t slot = (uint32_t)number & victim->slot_mask;
+    uint32_t rail = where & 1, other = rail ^ 1;
     for (uint32_t i = 0; i < count; i++) {
         struct channel_cts cts = {
             .address = (uint64_t)(uintptr_t)world.memory[BAD] + fuzz_byte(input) * 64u,
             .bytes = fuzz_byte(input) * 12u,
-            .rights = {{world.open_keys[0].remote_key, victim->rails[0].epoch},
-                       {world.open_keys[1].remote_key, victim->rails[1].epoch}},
+            .right = {world.open_keys[rail].remote_key, victim->rails[rail].epoch},
             .tag = (choice + i) % TAGS,
             .index = (uint8_t)i,
             .count = (uint8_t)count,
+            .rails = choice & 12 ? 3 : (uint8_t)(1u << rail),
             .number = number + 1};
-        uint8_t spoiled = choice & 0x80 ? fuzz_byte(input) : 0;
-        switch (spoiled % 9) {
-        case 1:
-            cts.address = fuzz_near(input, cts.address);
-            break;
-        case 2:
-            cts.bytes = fuzz_near(input, CHANNEL_BUFFER_BYTES_MAX);
-            break;
-        case 3:
-            if (fuzz_byte(input) & 2) {
-                cts.rights[choice & 1].epoch = fuzz_word(input);
-            } else {
-                cts.rights[choice & 1].key = fuzz_word(input);
-            }
-            break;
-        case 4:
-            cts.index = fuzz_byte(input);
-            break;
-        case 5:
-            cts.count = fuzz_byte(input);
-            break;
-        case 6:
-            cts.zero = fuzz_byte(input);
-            cts.rails = fuzz_byte(input);
-            break;
-        case 7:
-            cts.zero2[fuzz_byte(input) % 2] = fuzz_byte(input);
-            break;
-        case 8:
-            cts.number = fuzz_near(input, cts.number);
-            break;
-        default:
-            break;
+        struct channel_cts second = cts;
+        if (choice & 0x80) {
+            spoil_cts(input, &cts);
         }
-        write_area(victim, where,
-                   CHANNEL_BUFFERS_OFFSET + slot * CHANNEL_SLOT_BUFFERS_BYTES + i * 64u, &cts,
-                   sizeof(cts), false, 0);
+        if (choice & 0x10) {
+            second = cts;
+        }
+        write_line(victim, where, number, i, &cts);
+        if (choice & 4) {
+            second.right = (struct channel_right){world.open_keys[other].remote_key,
+                                                  victim->rails[other].epoch};
+            write_line(victim, where ^ 1, number, i, &second);
+        }
     }
 }
 

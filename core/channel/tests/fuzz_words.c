@@ -93,9 +93,8 @@ static void say_word(struct fuzz_input *input, const struct channel *victim)
         slot = (uint32_t)victim->send.number & victim->slot_mask;
         fuzz_bytes(input, word.bytes, sizeof(struct channel_cts));
         word.cts.number ^= victim->send.number + 1;
-        say(victim, rail,
-            CHANNEL_BUFFERS_OFFSET + slot * CHANNEL_SLOT_BUFFERS_BYTES + (choice >> 2 & 7) * 64u,
-            word.bytes, sizeof(struct channel_cts), false, 0);
+        say(victim, rail, channel_buffers_offset(slot, rail) + (choice >> 2 & 7) * 64u, word.bytes,
+            sizeof(struct channel_cts), false, 0);
     }
 }
 

@@ -126,24 +126,28 @@ static struct channel_cts good_buffer(void)
 {
     return (struct channel_cts){.address = (uint64_t)(uintptr_t)pair.memory[1],
                                 .bytes = 64,
-                                .rights = {{open_keys[0].remote_key, victim->rails[0].epoch},
-                                           {open_keys[1].remote_key, victim->rails[1].epoch}},
+                                .right = {open_keys[0].remote_key, victim->rails[0].epoch},
                                 .tag = 7,
                                 .index = 0,
                                 .count = 1,
+                                .rails = 1,
                                 .number = victim->send.number + 1};
 }
 
-/* Clear to send, without a word. */
-static void say_buffer(const struct channel_cts *buffer, uint32_t index)
+/* Clear to send over a rail, without a word. */
+static void say_buffer_over(uint32_t rail, const struct channel_cts *buffer, uint32_t index)
 {
     uint32_t slot = (uint32_t)victim->send.number & victim->slot_mask;
-    assert_int_equal(memory_fabric_write(pair.fabric, queue_of(0)->number,
-                                         victim->area.secret + CHANNEL_BUFFERS_OFFSET +
-                                             (uint64_t)slot * CHANNEL_SLOT_BUFFERS_BYTES +
-                                             index * 64u,
-                                         victim->area.keys[0].remote_key, sizeof(*buffer), buffer),
-                     NIC_ERROR_NONE);
+    assert_int_equal(
+        memory_fabric_write(pair.fabric, queue_of(rail)->number,
+                            victim->area.secret + channel_buffers_offset(slot, rail) + index * 64u,
+                            victim->area.keys[rail].remote_key, sizeof(*buffer), buffer),
+        NIC_ERROR_NONE);
+}
+
+static void say_buffer(const struct channel_cts *buffer, uint32_t index)
+{
+    say_buffer_over(0, buffer, index);
 }
 
 /* The peer's key for the first buffer of a message. */
@@ -436,9 +440,40 @@ CLEAR(buffer_of_another_index, buffer.index = 1;)
 CLEAR(buffer_too_large, buffer.bytes = CHANNEL_BUFFER_BYTES_MAX + 1;)
 CLEAR(buffer_round_the_end, buffer.address = UINT64_MAX - 8;)
 CLEAR(buffer_of_no_rail, buffer.rails = 4;)
-CLEAR(buffer_with_reserved_bytes, buffer.zero2[1] = 1;)
+CLEAR(buffer_of_the_other_rail, buffer.rails = 2;)
+CLEAR(buffer_with_reserved_bytes, buffer.zero2[2] = 1;)
 CLEAR(buffers_that_disagree, struct channel_cts second = good_buffer(); buffer.count = 2;
       second.index = 1; second.count = 3; say_buffer(&second, 1);)
+
+/* Over rail 1 it tells of the same message what `spoil` makes of it. */
+static void expect_contradiction(void (*spoil)(struct channel_cts *line))
+{
+    struct channel_cts buffer = good_buffer();
+    buffer.rails = 3;
+    say_buffer(&buffer, 0);
+    buffer.right = (struct channel_right){open_keys[1].remote_key, victim->rails[1].epoch};
+    spoil(&buffer);
+    assert_int_equal(pair_send(&pair, 0, 0, 64, 7, 1), CRPC_OK); /* has read the first */
+    say_buffer_over(1, &buffer, 0);
+    expect_end();
+}
+
+#define CONTRADICTION(name, ...)                                                                   \
+    static void spoil_##name(struct channel_cts *line)                                             \
+    {                                                                                              \
+        __VA_ARGS__                                                                                \
+    }                                                                                              \
+    static void name(void **state)                                                                 \
+    {                                                                                              \
+        (void)state;                                                                               \
+        expect_contradiction(spoil_##name);                                                        \
+    }
+
+CONTRADICTION(rails_of_two_addresses, line->address += 64;)
+CONTRADICTION(rails_of_two_rooms, line->bytes += 64;)
+CONTRADICTION(rails_of_two_tags, line->tag++;)
+CONTRADICTION(rails_of_two_sizes, line->count++;)
+CONTRADICTION(rails_of_two_indexes, line->index++;)
 
 /* What has been read is not read again: what the peer changes afterwards changes nothing. */
 static void buffers_that_change_under_our_eyes(void **state)
@@ -454,7 +489,7 @@ static void buffers_that_change_under_our_eyes(void **state)
     pair_fill(&pair, 0, 0, 64, 5);
     assert_int_equal(pair_send(&pair, 0, 0, 64, 7, 1), CRPC_OK); /* reads the lines, and waits */
     first.address += 2 * BUFFER;
-    first.rights[0].key = first.rights[1].key = 0xdead;
+    first.right.key = 0xdead;
     first.count = 200;
     say_buffer(&first, 0);
     assert_int_equal(pair_send(&pair, 0, 0, 64, 7, 2), CRPC_OK);
@@ -472,7 +507,7 @@ static void buffer_under_a_wrong_key(void **state)
 {
     (void)state;
     struct channel_cts buffer = good_buffer();
-    buffer.rights[0].key = buffer.rights[1].key = 0xdead;
+    buffer.right.key = 0xdead;
     say_buffer(&buffer, 0);
     assert_int_equal(pair_send(&pair, 0, 0, 64, 7, 1), CRPC_OK);
     pair_wait(&pair, 400000000);
@@ -537,8 +572,14 @@ static const struct hostile hostile[] = {
     CASE(buffer_too_large),
     CASE(buffer_round_the_end),
     CASE(buffer_of_no_rail),
+    CASE(buffer_of_the_other_rail),
     CASE(buffer_with_reserved_bytes),
     CASE(buffers_that_disagree),
+    CASE(rails_of_two_addresses),
+    CASE(rails_of_two_rooms),
+    CASE(rails_of_two_tags),
+    CASE(rails_of_two_sizes),
+    CASE(rails_of_two_indexes),
 };
 
 #define HOSTILE_CASES (sizeof(hostile) / sizeof(hostile[0]))

@@ -107,7 +107,7 @@ static void records(void **state)
     reads_expect_once(0, victim->area.bytes);
 }
 
-/* Of two buffers. The number is read before, to see whether there is one at all; the copy has it again, and is what is
+/* Of two buffers, over each rail. The number is read before, to see whether there is one at all; the copy has it again, and is what is
  * checked. */
 static void clear_to_sends(void **state)
 {
@@ -131,46 +131,61 @@ static void clear_to_sends(void **state)
     reads_end();
     pair_settle(&pair);
     assert_int_equal(pair_count(&pair, 1, CRPC_COMPLETION_RECEIVED), 2);
-    for (uint32_t i = 0; i < 2; i++) {
-        size_t at = CHANNEL_BUFFERS_OFFSET + i * sizeof(struct channel_cts);
+    for (uint32_t i = 0; i < 4; i++) {
+        size_t at = channel_buffers_offset(0, i / 2) + i % 2 * sizeof(struct channel_cts);
         assert_int_equal(reads_covered(at, sizeof(struct channel_cts)), sizeof(struct channel_cts));
         reads_expect_once(at, offsetof(struct channel_cts, number));
     }
 }
 
-/* A sender that waits for more rights reads them again: those alone, each whole, and what is used is what was read last. */
-static void rights_that_come_later(void **state)
+/* Without a word, as clear-to-sends come. */
+static void write_line(size_t offset, const struct channel_cts *line)
 {
-    (void)state;
-    struct channel_cts buffer = {.address = (uint64_t)(uintptr_t)pair.memory[1],
-                                 .bytes = 64,
-                                 .count = 1,
-                                 .rails = 3,
-                                 .number = victim->send.number + 1};
-    size_t at = CHANNEL_BUFFERS_OFFSET;
     assert_int_equal(memory_fabric_write(pair.fabric,
                                          victim->rails[0].queues[0]->queue_pair->number,
-                                         victim->area.secret + at, victim->area.keys[0].remote_key,
-                                         sizeof(buffer), &buffer),
+                                         victim->area.secret + offset,
+                                         victim->area.keys[0].remote_key, sizeof(*line), line),
                      NIC_ERROR_NONE);
+}
+
+/* A sender that waits for those of the other rail looks for these alone, and reads them once. */
+static void clear_to_sends_that_come_later(void **state)
+{
+    (void)state;
+    struct channel_cts line = {.address = (uint64_t)(uintptr_t)pair.memory[1],
+                               .bytes = 64,
+                               .right = {1, victim->rails[0].epoch},
+                               .count = 1,
+                               .rails = 3,
+                               .number = victim->send.number + 1};
+    size_t at = channel_buffers_offset(0, 1);
+    write_line(channel_buffers_offset(0, 0), &line);
     assert_int_equal(pair_send(&pair, 0, 0, 64, 0, 1), CRPC_OK);
     pair_poll(&pair, 0);
     assert_true(victim->send.rights_wanted);
     poll_watched();
     assert_true(reads.count > 0);
     for (size_t i = 0; i < reads.count; i++) {
-        assert_in_range(reads.seen[i].at - at, offsetof(struct channel_cts, rights),
-                        offsetof(struct channel_cts, tag) - 8);
-        assert_int_equal(reads.seen[i].bytes, 8);
+        assert_int_equal(reads.seen[i].at - at, offsetof(struct channel_cts, number));
     }
+    line.right = (struct channel_right){1, victim->rails[1].epoch};
+    write_line(at, &line);
+    poll_watched();
+    assert_false(victim->send.rights_wanted);
+    assert_int_equal(reads_covered(at, sizeof(line)), sizeof(line));
+    reads_expect_once(at, offsetof(struct channel_cts, number));
+    reads_expect_once(0, at);
 }
 
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, open_pair, pair_teardown)
     const struct CMUnitTest tests[] = {
-        TEST(control_messages),       TEST(offers), TEST(records), TEST(clear_to_sends),
-        TEST(rights_that_come_later),
+        TEST(control_messages),
+        TEST(offers),
+        TEST(records),
+        TEST(clear_to_sends),
+        TEST(clear_to_sends_that_come_later),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -394,7 +394,7 @@ void sim_check_receives(struct sim *sim, const struct sim_engine *engine)
         }
         for (uint32_t slot = 0; slot < side->slots; slot++) {
             const struct channel_incoming *incoming = &side->channel->receive.incoming[slot];
-            if (incoming->open && incoming->cts_posted) {
+            if (incoming->open && (incoming->grants[0] | incoming->grants[1]) != GRANT_NONE) {
                 may_come += 2 - (uint32_t)__builtin_popcount(incoming->seen);
             }
         }

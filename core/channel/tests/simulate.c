@@ -160,11 +160,12 @@ void sim_describe(const struct simulation *base)
         if (!channel) {
             continue;
         }
-        printf("#   state %u, %s, slots %u, queue pairs %u, head %u of %u, told %" PRIu64
-               ", repeated %u, repeats %u, leave %d, peer %d, in %u out %u\n",
+        printf("#   state %u, %s, slots %u, queue pairs %u, head %u of %u over %u, granted %" PRIu64
+               " and %" PRIu64 ", repeats %u, leave %d, peer %d, in %u out %u\n",
                channel->link.state, !channel->link.passive ? "active" : "passive",
                channel->slot_mask + 1, channel->queue_pairs, channel->send.head.filled,
-               channel->send.head.count, channel->receive.cts_number, channel->receive.repeats_open,
+               channel->send.head.clear.count, channel->send.head.clear.told,
+               channel->receive.grant_number[0], channel->receive.grant_number[1],
                channel->send.repeats, channel->leave, channel->peer_leave,
                channel->control.in_sequence, channel->control.out_sequence);
         printf("#   messages received %" PRIu64 ", BYE tells of %" PRIu64 "; outbox",
