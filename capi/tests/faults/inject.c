@@ -160,7 +160,7 @@ const char *inject_leak(const struct inject_held *before, const struct inject_he
         KIND(domains),        KIND(regions),     KIND(completion_queues),
         KIND(receive_queues), KIND(queue_pairs), KIND(channels),
         KIND(event_channels), KIND(identifiers), KIND(descriptors),
-        KIND(threads),
+        KIND(threads),        KIND(windows),
 #undef KIND
     };
     for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
@@ -393,6 +393,23 @@ static int inject_req_notify_cq(struct ibv_cq *cq, int solicited)
                : real_ops.req_notify_cq(cq, solicited);
 }
 
+static struct ibv_mw *inject_alloc_mw(struct ibv_pd *domain, enum ibv_mw_type type)
+{
+    if (fails(__builtin_return_address(0), "ibv_alloc_mw")) {
+        errno = ENOMEM;
+        return NULL;
+    }
+    struct ibv_mw *window = real_ops.alloc_mw(domain, type);
+    hold(&held.windows, window != NULL);
+    return window;
+}
+
+static int inject_dealloc_mw(struct ibv_mw *window)
+{
+    hold(&held.windows, -1);
+    return real_ops.dealloc_mw(window);
+}
+
 static void replace_table(struct ibv_context *context)
 {
     if (!real_ops.post_send) {
@@ -402,6 +419,8 @@ static void replace_table(struct ibv_context *context)
     context->ops.post_srq_recv = inject_post_srq_recv;
     context->ops.poll_cq = inject_poll_cq;
     context->ops.req_notify_cq = inject_req_notify_cq;
+    context->ops.alloc_mw = inject_alloc_mw;
+    context->ops.dealloc_mw = inject_dealloc_mw;
 }
 
 static void opened(struct ibv_context *context)

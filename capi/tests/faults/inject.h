@@ -14,7 +14,7 @@ struct inject_held {
     int64_t blocks; /* of malloc and its like */
     int64_t mapped; /* bytes of mmap */
     int64_t contexts, domains, regions, completion_queues, receive_queues, queue_pairs, channels;
-    int64_t event_channels, identifiers;
+    int64_t event_channels, identifiers, windows;
     int64_t descriptors, threads;
 };
 

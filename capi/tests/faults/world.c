@@ -96,6 +96,7 @@ static crpc_channel_options channel_options(uint32_t index, uint32_t side)
 {
     crpc_channel_options options = {.struct_size = sizeof(options),
                                     .user_data = 2 * index + side,
+                                    .slots = 4, /* few windows, each of which can fail */
                                     .connect_timeout_ns = timeout(),
                                     .key_bytes = links[index].key ? CRPC_KEY_BYTES_MIN : 0};
     memset(options.key, 'k', options.key_bytes);
