@@ -27,6 +27,11 @@ def pattern_of(text: str) -> str:
     return r"\s+".join(re.escape(word) for word in re.split(r"\s+", text))
 
 
+def what_failed(run: subprocess.CompletedProcess[str]) -> str:
+    found = [line for line in run.stdout.splitlines() if line.startswith("# step")]
+    return found[0][2:] if found else f"it ended with status {run.returncode}"
+
+
 class Engine:
     """An engine over the in-memory NIC, and its simulation. What no mutation touches is compiled once. Sources are named from core on."""
 
@@ -83,11 +88,22 @@ class Engine:
         objects = {**self.objects, **{source: self.compile(source, core, work / f"{source}.o") for source in changed}}
         return self.link(objects, work / "simulate")
 
+    def replay(self, program: Path, run: subprocess.CompletedProcess[str]) -> str:
+        """Runs again, alone, the first episode that failed: at the same step the same has to be wrong. Gives what is not so, which is nothing."""
+        told = [line for line in (run.stdout + run.stderr).splitlines() if line.startswith("# replay: ")]
+        if not told:
+            return f"{what_failed(run)}, and nothing says how to replay it"
+        again = subprocess.run([program, *told[0].split()[3:]], capture_output=True, text=True, timeout=self.limit_s, check=False)
+        if what_failed(again) == what_failed(run):
+            return ""
+        return f"{what_failed(run)}; replayed, {what_failed(again) if again.returncode else 'it did not fail'}: {told[0]}"
+
     def outcome(self, mutation: Mutation) -> tuple[Mutation, bool, str]:
         work = Path(tempfile.mkdtemp(dir=self.work))
         try:
             program = self.build(mutation, work)
             run = subprocess.run([program, "--steps", str(self.steps)], capture_output=True, text=True, timeout=self.limit_s, check=False)
+            wrong = self.replay(program, run) if run.returncode else ""
         except LookupError as error:
             return mutation, False, str(error)
         except subprocess.CalledProcessError as error:
@@ -98,8 +114,7 @@ class Engine:
             shutil.rmtree(work)
         if run.returncode == 0:
             return mutation, False, "the simulation did not notice"
-        found = [line for line in run.stdout.splitlines() if line.startswith("# step")]
-        return mutation, True, found[0][2:] if found else f"it ended with status {run.returncode}"
+        return mutation, not wrong, wrong or what_failed(run)
 
 
 def main(engine: Engine, mutations: list[Mutation]) -> int:
