@@ -172,9 +172,13 @@ func TestAnEndpointThatIsServedNoLongerRefusesRequests(t *testing.T) {
 	if _, err = p.client.Call(ctx, nil); !errors.As(err, &refused) || refused.Status != copyrpc.StatusHandlerFailed {
 		t.Fatalf("a request that nobody serves: %v", err)
 	}
-	// Served again, it takes them again; and so it does if somebody receives.
+	// Served again, it takes them again, as soon as Serve has begun; and so it does if somebody receives.
 	stop = serve()
-	_, err = p.client.Call(limited(t), nil)
+	for patience := limited(t); ; {
+		if _, err = p.client.Call(patience, nil); !errors.As(err, &refused) {
+			break
+		}
+	}
 	check(t, err)
 	stop()
 	over, ended := context.WithCancel(context.Background())
