@@ -104,6 +104,16 @@ def some_test(build: str, tests: list[dict], *before: str) -> Callable[[random.R
     return make
 
 
+def every_fault(tests: list[dict]) -> Callable[[random.Random], Run]:
+    """One of these tests, whose last two words make it a sample, whole."""
+
+    def make(dice: random.Random) -> Run:
+        test = dice.choice(tests)
+        return Run(test["cmd"][:-2], 3600, test["name"], test["env"], BUILD / "gcc")
+
+    return make
+
+
 def some_test_in_trouble(tests: list[dict]) -> Callable[[random.Random], Run]:
     """A test on simnic whose packets are lost, doubled and late: it must pass, and may take its time."""
 
@@ -137,6 +147,7 @@ def quarries() -> list[Quarry]:
         Quarry("conformance beside busy loops", 2, conformance(*go, "--shuffle", "SEED"), neighbours=True),
         Quarry("chaos", 2, chaos("5", *go)),
         Quarry("chaos beside busy loops", 1, chaos("5", *go), neighbours=True),
+        Quarry("a fault at every call", 1, every_fault([test for test in plain if test["name"].startswith("faults on")])),
         Quarry("tests beside busy loops", 4, some_test("gcc", plain), neighbours=True),
         Quarry("tests on one processor", 2, some_test("gcc", plain, "taskset", "-c", "0")),
         Quarry("tests, sanitized", 2, some_test("sanitize", sanitized)),

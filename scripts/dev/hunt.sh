@@ -4,9 +4,9 @@
 #help        ./dev hunt --again NAME --seed N
 #help        ./dev hunt --list
 #help
-#help Long simulations with fresh seeds, all mutations and models, fuzzing, chaos, the conformance matrix in any order and disturbed, and
-#help the tests: beside busy loops, on one processor, under sanitizers, with packets lost. For 60 minutes unless told otherwise. Each
-#help run tells what it was; at the end a table of what ran, how often, and what failed, with the command that repeats it. Logs of
+#help Long simulations with fresh seeds, all mutations and models, fuzzing, chaos, a fault at every call, the conformance matrix in any
+#help order and disturbed, and the tests: beside busy loops, on one processor, under sanitizers, with packets lost. For 60 minutes unless told
+#help otherwise. Each run tells what it was; at the end a table of what ran, how often, and what failed, with the command that repeats it. Logs of
 #help failures and the state stay in build/hunt: the next hunt of the same commit goes on where this one ended, also after Ctrl-C.
 setup
 build gcc

@@ -3,7 +3,7 @@
  * Whatever fails: the function or the completion says so, with a message; tried again, it succeeds; each
  * op ends once; other connections go on; and when all is closed, nothing is left.
  *
- * faults_test [SCENARIO [NUMBER]] runs one, or one fault of it. */
+ * faults_test [--sample N] [SCENARIO [NUMBER]] runs all, one in N of each scenario, one scenario, or one fault of it. */
 #include <fcntl.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -13,6 +13,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "inject.h"
@@ -272,6 +273,7 @@ static const struct scenario scenarios[] = {
 /* What the children tell, also one that crashes. */
 static struct told {
     uint64_t number;
+    uint64_t faults;          /* so many were made */
     bool whole;               /* there are no more */
     const char *_Atomic call; /* that has failed: a text of this program, which all have */
     char problem[512];
@@ -319,7 +321,7 @@ static void check_leaks(const struct inject_held *before)
     }
 }
 
-static void run_from(const struct scenario *scenario, uint64_t first, bool only)
+static void run_from(const struct scenario *scenario, uint64_t first, uint64_t step, bool only)
 {
     struct inject_held before;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -327,13 +329,14 @@ static void run_from(const struct scenario *scenario, uint64_t first, bool only)
     alarm(HANG_S);
     run_once(scenario, 0); /* what is made once and kept is made now */
     inject_count(&before);
-    for (told->number = first; !told->whole; told->number++) {
+    for (told->number = first; !told->whole; told->number += step) {
         alarm(HANG_S);
         run_once(scenario, told->number);
         if (!inject_failed()) {
             told->whole = true;
             break;
         }
+        told->faults++;
         check_leaks(&before);
         if (only) {
             break;
@@ -342,19 +345,19 @@ static void run_from(const struct scenario *scenario, uint64_t first, bool only)
     _exit(0);
 }
 
-/* Returns how many faults did harm. */
-static uint64_t run(const struct scenario *scenario, uint64_t only, uint64_t *faults)
+/* Returns how many faults did harm, of the first, and then of each step-th. */
+static uint64_t run(const struct scenario *scenario, uint64_t first, uint64_t step, bool only)
 {
     uint64_t harmful = 0;
     memset(told, 0, sizeof(*told));
-    for (uint64_t first = only ? only : 1; !told->whole; first = told->number + 1) {
+    for (; !told->whole; first = told->number + step) {
         int status = 0;
         told->number = 0;
         told->problem[0] = 0;
         fflush(NULL);
         pid_t child = fork();
         if (child == 0) {
-            run_from(scenario, first, only);
+            run_from(scenario, first, step, only);
         }
         waitpid(child, &status, 0);
         if (status != 0) {
@@ -373,25 +376,35 @@ static uint64_t run(const struct scenario *scenario, uint64_t only, uint64_t *fa
             break;
         }
     }
-    *faults = told->number > 0 ? told->number - told->whole : 0;
     return harmful;
 }
 
 int main(int argc, char **argv)
 {
-    uint64_t all = 0, number = 0;
+    uint64_t all = 0, number = 0, step = 1, place = 0;
     bool good = true;
     signals_as_usual();
+    if (argc > 2 && strcmp(argv[1], "--sample") == 0) {
+        const char *seed = getenv("TEST_SEED");
+        step = strtoull(argv[2], NULL, 0);
+        place = seed ? strtoull(seed, NULL, 0) : (uint64_t)time(NULL);
+        place %= step;
+        printf("# one fault in %llu of each scenario; again: TEST_SEED=%llu\n",
+               (unsigned long long)step, (unsigned long long)place);
+        argc -= 2;
+        argv += 2;
+    }
+    uint64_t only = argc > 2 ? strtoull(argv[2], NULL, 0) : 0;
     told = mmap(NULL, sizeof(*told), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     for (size_t i = 0; i < sizeof(scenarios) / sizeof(scenarios[0]); i++) {
-        uint64_t faults;
         if (argc > 1 && strcmp(argv[1], scenarios[i].name) != 0) {
             continue;
         }
-        uint64_t harmful = run(&scenarios[i], argc > 2 ? strtoull(argv[2], NULL, 0) : 0, &faults);
+        uint64_t first = only ? only : 1 + (place + i) % step;
+        uint64_t harmful = run(&scenarios[i], first, step, only != 0);
         printf("%s %llu - %s: %llu faults\n", harmful ? "not ok" : "ok",
-               (unsigned long long)++number, scenarios[i].name, (unsigned long long)faults);
-        all += faults;
+               (unsigned long long)++number, scenarios[i].name, (unsigned long long)told->faults);
+        all += told->faults;
         good = good && !harmful;
     }
     printf("1..%llu\n# %llu faults in all\n", (unsigned long long)number, (unsigned long long)all);
