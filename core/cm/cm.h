@@ -3,7 +3,7 @@
  * that uses the context. The owner checks with one load whether the queue is empty.
  *
  * The cm thread only uses the queue and librdmacm, which is thread-safe, and what the work of cm_run
- * uses. Only the owner may call the functions below.
+ * uses. Work that may be slow because of a peer has threads of its own: cm_task_start. Only the owner may call the functions below.
  */
 #ifndef CORE_CM_CM_H
 #define CORE_CM_CM_H
@@ -17,6 +17,7 @@
 
 struct cm;
 struct cm_identifier; /* a listener or a connection */
+struct cm_task;       /* slow work */
 
 #define CM_PRIVATE_BYTES 56      /* private data that REQ and REP carry on every transport */
 #define CM_PRIVATE_BYTES_MAX 196 /* of a REP */
@@ -38,6 +39,8 @@ enum cm_event_kind {
     CM_EVENT_PORT_ACTIVE,
     CM_EVENT_PORT_DOWN,
     CM_EVENT_DEVICE_FATAL,
+    CM_EVENT_TASK, /* the work of cm_task_start has been done: owner is its argument, and error says
+                      how it ended */
 };
 
 struct cm_event {
@@ -59,7 +62,7 @@ struct cm_event {
 int32_t cm_open(struct nic *const *nics, uint32_t nic_count, struct cm **cm, crpc_error *error);
 /* Returns NULL, or why this cm cannot connect, e.g. "no /dev/infiniband/rdma_cm: ...". */
 const char *cm_lacks(const struct cm *cm);
-/* Stops the thread. All identifiers must have been destroyed before. */
+/* Stops the threads. All identifiers must have been destroyed before, and all tasks have ended. */
 void cm_close(struct cm *cm);
 
 /* Returns true if an event waits. Costs one relaxed load. */
@@ -71,6 +74,19 @@ int cm_event_fd(const struct cm *cm);
 /* Discards waiting CM_EVENT_QUEUE_PAIR events of a destroyed queue pair, so that they are not taken
  * for events of a later queue pair with the same number. */
 void cm_forget_queue_pair(struct cm *cm, uint32_t nic, uint32_t queue_pair_number);
+
+/* Returns CRPC_OK, or fills *error and returns its status. */
+typedef int32_t cm_work(void *argument, crpc_error *error);
+/* Has `work` done by another thread than this one and the cm thread, so that neither waits for it.
+ * CM_EVENT_TASK follows. Until that is taken, what `work` uses belongs to the thread, and the task
+ * exists. Few threads serve all tasks, so one can wait for others before it begins. Returns CRPC_OK;
+ * CRPC_E_NO_MEMORY, CRPC_E_SYSTEM. */
+int32_t cm_task_start(struct cm *cm, cm_work *work, void *argument, struct cm_task **task,
+                      crpc_error *error);
+/* Waits for the end of a task, and takes its event. Returns how it ended. */
+int32_t cm_task_wait(struct cm_task *task, crpc_error *error);
+/* Drops a task that has not begun: it gives no event. Otherwise returns false and changes nothing. */
+bool cm_task_forget(struct cm_task *task);
 
 /* This and the rest need a cm that lacks nothing. Listens; `address` as in crpc_listener_open. Blocks while it looks up a name. */
 int32_t cm_listen(struct cm *cm, const char *address, uint32_t backlog, void *owner,
@@ -93,8 +109,6 @@ int32_t cm_establish(struct cm_identifier *identifier, struct nic_queue_pair *qu
 int32_t cm_accept(struct cm_identifier *identifier, struct nic_queue_pair *queue_pair,
                   const struct nic_transport *transport, const void *private_data,
                   uint32_t private_bytes, crpc_error *error);
-/* Returns CRPC_OK, or fills *error and returns its status. */
-typedef int32_t cm_work(void *argument, crpc_error *error);
 /* After ROUTED: has the cm thread do slow system work for a connection, once. CM_EVENT_RAN follows.
  * Until then what `work` uses belongs to the thread. cm_destroy waits while the work is under way; if
  * it has not begun, it is forgotten. */

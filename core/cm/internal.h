@@ -1,11 +1,12 @@
 /* internal.h: what the files of core/cm share.
  *
- * There are two threads and, while a name is looked up, a third:
+ * There are two threads, a third while a name is looked up, and more once there were tasks:
  *
  *   owner    calls the functions of cm.h: creates, requests, accepts, destroys.
  *   cm       is the thread of cm_open. It receives events of rdma_cm and of the device, tries the
  *            addresses of a connect one after the other, and appends to the owner's queue.
  *   lookup   runs getaddrinfo once, passes the result to the cm thread, and ends.
+ *   task     up to CM_TASK_THREADS_MAX of them run what cm_task_start was given (task.c).
  *
  * cm.mutex guards the queue, the work list, and cm.busy, the identifier that the cm thread works
  * on. A connecting identifier belongs to the cm thread from cm_connect until the thread has queued
@@ -30,6 +31,7 @@
 
 #define ADDRESSES_TRIED_MAX 8
 #define RESOLVE_TIMEOUT_MS 2000 /* for an address, and again for its route */
+#define CM_TASK_THREADS_MAX 8
 
 struct queued_event {
     struct list link;
@@ -59,13 +61,21 @@ struct cm {
     struct queued_event *spare; /* the thread's; there before it takes an event, so none is lost */
 
     pthread_mutex_t mutex;
-    pthread_cond_t idle; /* busy has changed */
+    pthread_cond_t idle; /* busy has changed, or a task has ended */
     struct cm_identifier *busy;
     bool stop;
     struct list work;  /* identifiers whose next address must be tried, or with work of cm_run */
     struct list queue; /* of struct queued_event */
     uint32_t identifiers;
     atomic_uint pending; /* length of the queue; written under the mutex */
+
+    /* -- task.c: under the mutex -- */
+    struct list tasks; /* struct queued_event of those that no thread has taken */
+    uint32_t tasks_waiting;
+    pthread_cond_t task_waits;
+    pthread_t task_threads[CM_TASK_THREADS_MAX];
+    uint32_t task_thread_count;
+    uint32_t task_threads_idle;
 };
 
 struct cm_identifier {
@@ -122,6 +132,16 @@ void cm_queue_purge(struct cm *cm, const struct cm_identifier *subject, struct l
  * held. */
 bool cm_queue_take(struct cm *cm, const struct cm_identifier *subject, enum cm_event_kind kind,
                    struct cm_event *event);
+
+/* Append an event to the queue, or take it out. The mutex is held. */
+void cm_queue_append(struct cm *cm, struct queued_event *queued);
+void cm_queue_remove(struct cm *cm, struct queued_event *queued);
+
+/* open.c: starts a thread that gets no signals: these are the application's. Returns an errno value. */
+int cm_start_thread(pthread_t *thread, void *(*function)(void *), void *argument);
+
+/* task.c: for cm_close. No task is under way. */
+void cm_tasks_stop(struct cm *cm);
 
 /* lookup.c */
 int32_t cm_lookup_start(struct cm_identifier *identifier, crpc_error *error);

@@ -77,15 +77,13 @@ static int32_t open_descriptors(struct cm *cm, crpc_error *error)
     return CRPC_OK;
 }
 
-/* Signals are the application's: its threads get them, this one does not. */
-static int start_thread(struct cm *cm)
+int cm_start_thread(pthread_t *thread, void *(*function)(void *), void *argument)
 {
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    int os_error = pthread_create(&cm->thread, NULL, cm_thread, cm);
+    int os_error = pthread_create(thread, NULL, function, argument);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    cm->thread_started = os_error == 0;
     return os_error;
 }
 
@@ -107,11 +105,14 @@ int32_t cm_open(struct nic *const *nics, uint32_t nic_count, struct cm **cm, crp
     made->kick_fd = -1;
     list_init(&made->work);
     list_init(&made->queue);
+    list_init(&made->tasks);
     pthread_mutex_init(&made->mutex, NULL);
     pthread_cond_init(&made->idle, NULL);
+    pthread_cond_init(&made->task_waits, NULL);
     int32_t status = open_descriptors(made, error);
     if (status == CRPC_OK) {
-        int os_error = start_thread(made);
+        int os_error = cm_start_thread(&made->thread, cm_thread, made);
+        made->thread_started = os_error == 0;
         if (os_error) {
             status =
                 error_set(error, CRPC_E_SYSTEM, os_error,
@@ -146,6 +147,7 @@ void cm_close(struct cm *cm)
     if (cm->thread_started) {
         stop_thread(cm);
     }
+    cm_tasks_stop(cm);
     struct list *link = cm->queue.next; /* events of devices are all that can be left */
     while (link != &cm->queue) {
         struct queued_event *queued = list_entry(link, struct queued_event, link);
@@ -162,6 +164,7 @@ void cm_close(struct cm *cm)
     if (cm->kick_fd >= 0) {
         close(cm->kick_fd);
     }
+    pthread_cond_destroy(&cm->task_waits);
     pthread_cond_destroy(&cm->idle);
     pthread_mutex_destroy(&cm->mutex);
     free(cm);

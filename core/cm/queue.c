@@ -35,14 +35,22 @@ static void set_length(struct cm *cm, uint32_t length)
     }
 }
 
-/* Under the mutex. */
-static void remove_event(struct cm *cm, struct queued_event *queued)
+void cm_queue_remove(struct cm *cm, struct queued_event *queued)
 {
     list_remove(&queued->link);
     if (queued->event.kind == CM_EVENT_CONNECT_REQUEST) {
         queued->subject->waiting--;
     }
     set_length(cm, atomic_load_explicit(&cm->pending, memory_order_relaxed) - 1);
+}
+
+void cm_queue_append(struct cm *cm, struct queued_event *queued)
+{
+    list_append(&cm->queue, &queued->link);
+    if (queued->event.kind == CM_EVENT_CONNECT_REQUEST) {
+        queued->subject->waiting++;
+    }
+    set_length(cm, atomic_load_explicit(&cm->pending, memory_order_relaxed) + 1);
 }
 
 void cm_queue_spare(struct cm *cm, struct cm_identifier *subject)
@@ -52,11 +60,7 @@ void cm_queue_spare(struct cm *cm, struct cm_identifier *subject)
     cm->spare = NULL;
     queued->subject = subject;
     pthread_mutex_lock(&cm->mutex);
-    list_append(&cm->queue, &queued->link);
-    if (queued->event.kind == CM_EVENT_CONNECT_REQUEST) {
-        subject->waiting++;
-    }
-    set_length(cm, atomic_load_explicit(&cm->pending, memory_order_relaxed) + 1);
+    cm_queue_append(cm, queued);
     pthread_mutex_unlock(&cm->mutex);
 }
 
@@ -69,7 +73,7 @@ void cm_queue_purge(struct cm *cm, const struct cm_identifier *subject, struct l
         struct queued_event *queued = list_entry(link, struct queued_event, link);
         next = link->next;
         if (queued->subject == subject) {
-            remove_event(cm, queued);
+            cm_queue_remove(cm, queued);
             list_append(purged, &queued->link);
         }
     }
@@ -82,7 +86,7 @@ bool cm_queue_take(struct cm *cm, const struct cm_identifier *subject, enum cm_e
     for (struct list *link = cm->queue.next; link != &cm->queue; link = link->next) {
         struct queued_event *queued = list_entry(link, struct queued_event, link);
         if (queued->subject == subject && queued->event.kind == kind) {
-            remove_event(cm, queued);
+            cm_queue_remove(cm, queued);
             *event = queued->event;
             free(queued);
             return true;
@@ -112,7 +116,7 @@ bool cm_event_take(struct cm *cm, struct cm_event *event)
         return false;
     }
     struct queued_event *queued = list_entry(cm->queue.next, struct queued_event, link);
-    remove_event(cm, queued);
+    cm_queue_remove(cm, queued);
     if (queued->subject) {
         queued->event.owner = queued->subject->owner;
     }
@@ -131,7 +135,7 @@ void cm_forget_queue_pair(struct cm *cm, uint32_t nic, uint32_t queue_pair_numbe
         next = link->next;
         if (queued->event.kind == CM_EVENT_QUEUE_PAIR && queued->event.nic == nic &&
             queued->event.queue_pair_number == queue_pair_number) {
-            remove_event(cm, queued);
+            cm_queue_remove(cm, queued);
             free(queued);
         }
     }
