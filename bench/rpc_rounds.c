@@ -81,8 +81,13 @@ static void connect_sides(void)
              &error);
     }
     for (int i = 0; i < 2; i++) {
-        while (crpc_poll(sides[i]->context, sides[i]->completions, CALLS_MAX) > 0) { /* CONNECTED */
+        const crpc_completion *connected = sides[i]->completions;
+        int32_t count;
+        while ((count = crpc_poll(sides[i]->context, sides[i]->completions, 1)) == 0) {
+            need(crpc_wait(sides[i]->context, CRPC_FOREVER), &error);
         }
+        need(count, &error);
+        need(connected->status, &error);
     }
 }
 

@@ -581,8 +581,9 @@ CRPC_API int32_t crpc_endpoint_blob(crpc_context *context, const crpc_endpoint_o
  * side sends before the other has joined, the transport only resends retry_count times; a probe
  * (keepalive_ns) counts as sending. If that may be too short, the applications must first tell each
  * other that they have joined. A side with a key sends as soon as it joins: both must join within
- * that time, or the first ends with CRPC_E_UNREACHABLE. May block while the system looks up the
- * peer's address on the network (ARP).
+ * that time, or the first ends with CRPC_E_UNREACHABLE. The system looks up the peer's address on the
+ * network (ARP) in the background: if nobody has it, the status of CRPC_COMPLETION_CONNECTED is
+ * CRPC_E_UNREACHABLE.
  * Returns CRPC_OK, and one CRPC_COMPLETION_CONNECTED follows; CRPC_E_INVALID (also: the endpoint's
  * own blob), CRPC_E_KEY (only one side has a key), CRPC_E_VERSION, CRPC_E_PROTOCOL (not a blob, or
  * damaged), CRPC_E_UNREACHABLE, CRPC_E_STATE (not an endpoint of crpc_endpoint_blob, or already

@@ -186,6 +186,18 @@ static void unprepare(struct link *link)
     }
 }
 
+/* No task is under way: the engine may have dropped some. */
+static void release_queues(struct channel *channel)
+{
+    for (uint32_t i = 0; i < CHANNEL_RAILS_MAX; i++) {
+        for (uint32_t j = 0; j < CHANNEL_QUEUE_PAIRS_MAX; j++) {
+            if (channel->rails[i].queues[j]) {
+                channel->rails[i].queues[j]->busy = false;
+            }
+        }
+    }
+}
+
 static void destroy(struct link *link)
 {
     struct channel *channel = channel_of_link(link);
@@ -193,6 +205,7 @@ static void destroy(struct link *link)
     sends_end_all(channel, CRPC_E_CLOSED);
     receives_end_all(channel, CRPC_E_CLOSED);
     ops_forget_finished(channel);
+    release_queues(channel);
     unprepare(link);
     wheel_clear(&engine->links.wheel, &channel->settle_timer);
     list_remove(&channel->work_link);
@@ -320,6 +333,11 @@ static void failed(struct link *link)
     end(channel, CRPC_E_DISCONNECTED);
 }
 
+static void abandoned(struct link *link)
+{
+    queues_destroy(channel_of_link(link), 0, 0);
+}
+
 static void closed(struct link *link)
 {
     struct channel *channel = channel_of_link(link);
@@ -382,6 +400,7 @@ const struct link_service channel_service = {
     .settle = settle,
     .distrust = distrust,
     .failed = failed,
+    .abandoned = abandoned,
     .leave = channel_leave,
     .describe_leave = channel_describe_leave,
     .keepalive = channel_keepalive,

@@ -7,6 +7,7 @@
  *   op.c        ends of ops, and their completions
  *   control.c   control messages: taken once and in order, whatever carries them
  *   rail.c      rails that come up, are lost, and come back
+ *   connect.c   connecting a rail's queue pairs, outside of the poll
  *   send.c      sends, and posting them
  *   send_end.c  sends that end before they arrive
  *   receive.c   receives, arriving immediates
@@ -142,6 +143,7 @@ struct channel_queue {
     struct list doorbell_link;               /* on engine->doorbells if something was posted */
     uint8_t rail;                            /* the rail that it belongs to */
     bool connected;                          /* to the peer's queue pair with the same index */
+    bool busy; /* a task connects it: nobody else posts to it, fails or destroys it */
     struct link_progress progress;
     struct channel_posted *posted; /* ring */
     uint32_t posted_mask;
@@ -154,11 +156,12 @@ struct channel_queue {
 };
 
 enum rail_state {
-    RAIL_NONE = 0, /* the context has none, or the options leave it out */
-    RAIL_LACKED,   /* the peer does not have it */
-    RAIL_DOWN,     /* not in use; at first, queue pair 0 of rail 0 carries control */
-    RAIL_OFFERED,  /* the active side has sent an offer and waits for the answer */
-    RAIL_PROBING,  /* connected; no probe has arrived yet */
+    RAIL_NONE = 0,   /* the context has none, or the options leave it out */
+    RAIL_LACKED,     /* the peer does not have it */
+    RAIL_DOWN,       /* not in use; at first, queue pair 0 of rail 0 carries control */
+    RAIL_OFFERED,    /* the active side has sent an offer and waits for the answer */
+    RAIL_CONNECTING, /* a task connects its queue pairs */
+    RAIL_PROBING,    /* connected; no probe has arrived yet */
     RAIL_UP,
     RAIL_FENCED, /* nothing can arrive over it any more; reports are under way */
 };
@@ -195,6 +198,8 @@ struct channel_rail {
     struct channel_queue *queues[CHANNEL_QUEUE_PAIRS_MAX];
     struct link_address peer[CHANNEL_QUEUE_PAIRS_MAX];
     struct wheel_timer retry_timer;
+    struct link_task connect;
+    struct nic_queue_pair *connecting[CHANNEL_QUEUE_PAIRS_MAX]; /* of the task; NULL = it is not */
     struct rail_speed speed;
 };
 
@@ -406,7 +411,8 @@ void ops_forget_finished(struct channel *channel);
 /* Creates the queue pairs of a rail up to `count`; those that exist stay. On failure, the rail has
  * none. */
 int32_t queues_create(struct channel *channel, uint32_t rail, uint32_t count, crpc_error *error);
-/* Destroys the queue pairs of a rail from index `from` on. */
+/* Destroys the queue pairs of a rail from index `from` on. Those that are busy stay until their task
+ * has ended, which then does this again. */
 void queues_destroy(struct channel *channel, uint32_t rail, uint32_t from);
 /* Handles a queue pair in the error state. */
 void queue_failed(struct channel_queue *queue);
@@ -425,6 +431,14 @@ void rail_take_report(struct channel *channel, const struct channel_control *mes
 void rail_take_probe(struct channel *channel, uint32_t rail, uint32_t epoch);
 void rail_fill_offer(struct channel *channel, uint32_t rail, struct channel_control *message);
 void rail_fill_report(struct channel *channel, uint32_t rail, struct channel_control *message);
+/* Connects the queue pairs of a rail that is DOWN or OFFERED to the peer's. Whatever follows from
+ * that, an answer or a probe, happens when they are, now or in a later poll: connect.c. */
+void rail_connect(struct channel *channel, uint32_t rail);
+/* Answers the peer's offer: CHANNEL_ANSWER_*. */
+void rail_answer(struct channel *channel, uint32_t rail, uint8_t answer);
+/* A rail has failed. Returns true if the channel has ended, because nothing is left that carries
+ * control, or will soon. */
+bool rails_fail_without(struct channel *channel, uint32_t rail);
 /* Requests a fence, after an error on a queue pair of the rail. */
 void rail_want_fence(struct channel *channel, uint32_t rail);
 /* Performs the next step of the channel's fences. Returns true if the devices must be polled

@@ -1,9 +1,10 @@
 /* rail.c: how a rail of a channel comes up, is lost, and comes back.
  *
  *              active side                          passive side
- *   DOWN       makes queue pairs, OFFER     ->      makes and connects queue pairs
+ *   DOWN       makes queue pairs, OFFER     ->      makes queue pairs, connects them  CONNECTING
  *   OFFERED                                 <-      ANSWER                            PROBING
- *   PROBING    connects them, probe         ->      so the rail works this way        UP
+ *   CONNECTING connects them
+ *   PROBING    probe                        ->      so the rail works this way        UP
  *   UP         and that way                 <-      probe
  *
  * The probes travel on the rail itself, all else on whatever carries control. An error on any of its
@@ -31,6 +32,15 @@
 
 /* ---- Queue pairs ----------------------------------------------------------------------------- */
 
+/* Its completions count for nothing any more. */
+static void forget_number(struct channel_queue *queue)
+{
+    struct table *queues = &queue->channel->engine->rails[queue->rail].queues;
+    if (table_get(queues, queue->queue_pair->number) == queue) {
+        table_clear(queues, queue->queue_pair->number);
+    }
+}
+
 static void destroy(struct channel_queue *queue)
 {
     struct channel_engine *engine = queue->channel->engine;
@@ -41,9 +51,7 @@ static void destroy(struct channel_queue *queue)
     if (queue->channel->link.queue_pair == queue->queue_pair) {
         queue->channel->link.queue_pair = NULL;
     }
-    if (table_get(&rail->queues, number) == queue) {
-        table_clear(&rail->queues, number);
-    }
+    forget_number(queue);
     if (queue->windows) {
         queue->operations->queue_pair_fail(queue->queue_pair);
         grants_destroy(queue); /* the number of the queue pair may be used again */
@@ -105,11 +113,19 @@ int32_t queues_create(struct channel *channel, uint32_t rail, uint32_t count, cr
     return CRPC_OK;
 }
 
+static bool is_busy(const struct channel_queue *queue)
+{
+    const struct link *link = &queue->channel->link;
+    return queue->busy || (link_joining(link) && queue->queue_pair == link->queue_pair);
+}
+
 void queues_destroy(struct channel *channel, uint32_t rail, uint32_t from)
 {
     struct channel_queue **queues = channel->rails[rail].queues;
     for (uint32_t i = from; i < CHANNEL_QUEUE_PAIRS_MAX; i++) {
-        if (queues[i]) {
+        if (queues[i] && is_busy(queues[i])) {
+            forget_number(queues[i]);
+        } else if (queues[i]) {
             destroy(queues[i]);
             queues[i] = NULL;
         }
@@ -132,39 +148,6 @@ static bool create_queues(struct channel *channel, uint32_t index)
     return false;
 }
 
-/* The one that the hellos connected may have failed since. */
-static int32_t connect_queue(struct channel_queue *queue, const struct link_address *peer,
-                             crpc_error *error)
-{
-    struct nic_address address;
-    if (queue->connected) {
-        return queue->queue_pair->failed
-                   ? error_set(error, CRPC_E_UNREACHABLE, 0, "a queue pair has failed")
-                   : CRPC_OK;
-    }
-    int32_t status = link_address_take(&address, peer, queue->queue_pair->nic, error);
-    if (status == CRPC_OK) {
-        status = queue->operations->queue_pair_connect(
-            queue->queue_pair, &address, &queue->channel->link.options.transport, error);
-    }
-    queue->connected = status == CRPC_OK;
-    return status;
-}
-
-static bool connect_queues(struct channel *channel, uint32_t index)
-{
-    struct channel_rail *rail = &channel->rails[index];
-    crpc_error error = {0};
-    for (uint32_t i = 0; i < channel->queue_pairs; i++) {
-        if (connect_queue(rail->queues[i], &rail->peer[i], &error) != CRPC_OK) {
-            log_write(channel->engine->links.log, CRPC_LOG_WARNING, "rail %u: %s", index,
-                      error.message);
-            return false;
-        }
-    }
-    return true;
-}
-
 /* ---- Lost ------------------------------------------------------------------------------------ */
 
 /* Nothing carries control any more, nor will soon. */
@@ -175,7 +158,8 @@ static bool nothing_is_left(const struct channel *channel)
     }
     for (uint32_t i = 0; i < CHANNEL_RAILS_MAX; i++) {
         const struct channel_rail *rail = &channel->rails[i];
-        if (rail->state == RAIL_PROBING && rail->fence == FENCE_NONE) {
+        if ((rail->state == RAIL_CONNECTING || rail->state == RAIL_PROBING) &&
+            rail->fence == FENCE_NONE) {
             return false;
         }
     }
@@ -183,8 +167,7 @@ static bool nothing_is_left(const struct channel *channel)
     return !first || first->queue_pair->failed;
 }
 
-/* True if the channel has ended, since the rail was its last. */
-static bool fail_without(struct channel *channel, uint32_t index)
+bool rails_fail_without(struct channel *channel, uint32_t index)
 {
     crpc_error error = {0};
     if (!nothing_is_left(channel)) {
@@ -208,9 +191,9 @@ void queue_failed(struct channel_queue *queue)
 {
     struct channel *channel = queue->channel;
     const struct channel_rail *rail = &channel->rails[queue->rail];
-    if (rail->state == RAIL_UP || rail->state == RAIL_PROBING) {
+    if (rail->state == RAIL_UP || rail->state == RAIL_PROBING || rail->state == RAIL_CONNECTING) {
         rail_want_fence(channel, queue->rail);
-    } else if (queue->connected && !fail_without(channel, queue->rail)) {
+    } else if (queue->connected && !rails_fail_without(channel, queue->rail)) {
         /* It was rail 0's first, which is not up yet. The other carries on. */
         control_unsend(queue);
         channel_work(channel->engine, channel);
@@ -281,7 +264,7 @@ void rail_retry(struct channel *channel, uint32_t index)
     rail->epoch++;
     rail->attempts++;
     if (!create_queues(channel, index)) {
-        if (!fail_without(channel, index)) {
+        if (!rails_fail_without(channel, index)) {
             start_retry(channel, index);
         }
         return;
@@ -366,6 +349,13 @@ static bool take_addresses(struct channel *channel, struct channel_rail *rail,
     return true;
 }
 
+void rail_answer(struct channel *channel, uint32_t index, uint8_t answer)
+{
+    channel->rails[index].answer = answer;
+    channel->rails[index].answer_wanted = true;
+    channel_work(channel->engine, channel);
+}
+
 void rail_take_offer(struct channel *channel, const struct channel_control *message)
 {
     struct channel_rail *rail = &channel->rails[message->rail];
@@ -378,24 +368,19 @@ void rail_take_offer(struct channel *channel, const struct channel_control *mess
         return;
     }
     rail->epoch = message->epoch;
-    rail->answer_wanted = true;
-    channel_work(channel->engine, channel);
     if (!(channel->common & 1u << message->rail)) {
-        rail->answer = CHANNEL_ANSWER_LACKED;
+        rail_answer(channel, message->rail, CHANNEL_ANSWER_LACKED);
         return;
     }
     if (!take_addresses(channel, rail, message)) {
         return;
     }
-    if (!create_queues(channel, message->rail) || !connect_queues(channel, message->rail)) {
-        queues_destroy(channel, message->rail, 0);
-        rail->answer = CHANNEL_ANSWER_FAILED;
-        fail_without(channel, message->rail);
+    if (!create_queues(channel, message->rail)) {
+        rail_answer(channel, message->rail, CHANNEL_ANSWER_FAILED);
+        rails_fail_without(channel, message->rail);
         return;
     }
-    rail->answer = CHANNEL_ANSWER_OK;
-    rail->report_known = false;
-    rail->state = RAIL_PROBING;
+    rail_connect(channel, message->rail);
 }
 
 void rail_take_answer(struct channel *channel, const struct channel_control *message)
@@ -410,7 +395,7 @@ void rail_take_answer(struct channel *channel, const struct channel_control *mes
     if (offer->answer != CHANNEL_ANSWER_OK) {
         queues_destroy(channel, message->rail, 0);
         rail->state = offer->answer == CHANNEL_ANSWER_LACKED ? RAIL_LACKED : RAIL_DOWN;
-        if (!fail_without(channel, message->rail)) {
+        if (!rails_fail_without(channel, message->rail)) {
             start_retry(channel, message->rail);
             connected_if_settled(channel);
         }
@@ -419,14 +404,7 @@ void rail_take_answer(struct channel *channel, const struct channel_control *mes
     if (!take_addresses(channel, rail, message)) {
         return;
     }
-    /* From here on the peer may use the rail, so it only goes down by a fence. */
-    rail->report_known = false;
-    rail->state = RAIL_PROBING;
-    if (connect_queues(channel, message->rail)) {
-        control_probe(channel, message->rail);
-    } else {
-        rail_want_fence(channel, message->rail);
-    }
+    rail_connect(channel, message->rail);
 }
 
 void rail_take_probe(struct channel *channel, uint32_t index, uint32_t epoch)
@@ -452,7 +430,12 @@ void rail_take_probe(struct channel *channel, uint32_t index, uint32_t epoch)
 void rail_want_fence(struct channel *channel, uint32_t index)
 {
     struct channel_rail *rail = &channel->rails[index];
-    if ((rail->state == RAIL_UP || rail->state == RAIL_PROBING) && rail->fence == FENCE_NONE) {
+    if (rail->fence != FENCE_NONE) {
+        return;
+    }
+    if (rail->state == RAIL_CONNECTING) {
+        rail->fence = FENCE_WANTED; /* when its queue pairs are this side's again */
+    } else if (rail->state == RAIL_UP || rail->state == RAIL_PROBING) {
         rail->fence = FENCE_WANTED;
         list_append_once(&channel->engine->fences, &channel->fence_link);
     }
@@ -525,7 +508,7 @@ static void finish_fence(struct channel *channel, uint32_t index)
         queues_destroy(channel, index, 0);
         rail->answer = CHANNEL_ANSWER_FAILED;
         rail->state = RAIL_DOWN;
-        fail_without(channel, index);
+        rails_fail_without(channel, index);
         return;
     }
     rail->state = RAIL_FENCED;
@@ -536,7 +519,7 @@ static void finish_fence(struct channel *channel, uint32_t index)
     sends_rail_lost(channel, index);
     channel->stats.rail_failures[index] += was_up; /* or it was only tried */
     speed_forget(rail);
-    if (fail_without(channel, index)) {
+    if (rails_fail_without(channel, index)) {
         return;
     }
     log_write(channel->engine->links.log, CRPC_LOG_WARNING,
@@ -560,6 +543,9 @@ bool channel_fence(struct channel *channel)
     bool drain = false;
     for (uint32_t i = 0; i < CHANNEL_RAILS_MAX; i++) {
         struct channel_rail *rail = &channel->rails[i];
+        if (rail->state == RAIL_CONNECTING) {
+            continue;
+        }
         if (rail->fence == FENCE_WANTED) {
             for (uint32_t j = 0; j < channel->queue_pairs; j++) {
                 rail->queues[j]->operations->queue_pair_fail(rail->queues[j]->queue_pair);
@@ -577,7 +563,9 @@ bool channel_fence(struct channel *channel)
 void rail_take_report(struct channel *channel, const struct channel_control *message)
 {
     struct channel_rail *rail = &channel->rails[message->rail];
-    bool open = rail->state == RAIL_PROBING || rail->state == RAIL_UP || rail->state == RAIL_FENCED;
+    bool open = rail->state == RAIL_PROBING || rail->state == RAIL_UP ||
+                rail->state == RAIL_FENCED ||
+                (rail->state == RAIL_CONNECTING && !channel->link.passive);
     if (!open || rail->answer_wanted || rail->report_known || message->epoch != rail->epoch) {
         link_violated(&channel->link, "it reported on rail %u out of turn", message->rail);
         return;

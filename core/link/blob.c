@@ -115,6 +115,26 @@ static int32_t check_blob(struct link *link, const void *bytes, uint32_t blob_by
     return link_address_take(address, &blob->address, link->group->nic, error);
 }
 
+/* In a thread of cm, if there is one: the kernel may take long to find the address. */
+static int32_t connect_queue_pair(struct link_task *task, crpc_error *error)
+{
+    struct link *link = container_of(task, struct link, join);
+    return link->group->nic->operations->queue_pair_connect(link->queue_pair, &link->join_address,
+                                                            &link->options.transport, error);
+}
+
+static void joined(struct link_task *task, const crpc_error *error)
+{
+    struct link *link = container_of(task, struct link, join);
+    if (link->failing) {
+        link->group->service->abandoned(link);
+    } else if (error->status != CRPC_OK) {
+        link_fail(link, error);
+    } else {
+        link_open(link);
+    }
+}
+
 int32_t link_join(struct link *link, const void *bytes, uint32_t blob_bytes, crpc_error *error)
 {
     const struct link_service *service = link->group->service;
@@ -145,15 +165,19 @@ int32_t link_join(struct link *link, const void *bytes, uint32_t blob_bytes, crp
         return status;
     }
     status = link_attach(link, error);
-    if (status == CRPC_OK) {
-        status = link->group->nic->operations->queue_pair_connect(link->queue_pair, &address,
-                                                                  &link->options.transport, error);
+    link->join_address = address;
+    if (status == CRPC_OK && !link->group->cm) {
+        status = connect_queue_pair(&link->join, error);
     }
     if (status != CRPC_OK) {
         service->detach(link);
         return status;
     }
     link_begin(link);
-    link_open(link);
+    if (link->group->cm) {
+        link_task_start(&link->join, link, connect_queue_pair, joined);
+    } else {
+        link_open(link);
+    }
     return CRPC_OK;
 }

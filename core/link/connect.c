@@ -162,6 +162,12 @@ bool link_take_early(struct link *link, const struct nic_completion *completion)
             return true;
         }
     }
+    if (link_joining(link)) { /* likewise */
+        link_task_wait(&link->join);
+        if (link->failing || link->opened) {
+            return link->failing;
+        }
+    }
     if (link_proving(link)) {
         link_prove_take(link, completion);
         return true;
@@ -255,6 +261,9 @@ static void take_event(struct link_group *group, const struct cm_event *event)
     switch (event->kind) {
     case CM_EVENT_CONNECT_REQUEST:
         link_take_request(event->owner, event);
+        break;
+    case CM_EVENT_TASK:
+        link_take_task_event(event);
         break;
     case CM_EVENT_QUEUE_PAIR:
     case CM_EVENT_PORT_ACTIVE:

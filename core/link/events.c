@@ -86,8 +86,10 @@ void link_emit_events_now(struct link_group *group, struct output *output)
         struct link *link = list_entry(at, struct link, event_link);
         at = at->next;
         if (link->closed) {
-            if (group->service->quiet(link)) {
+            if (group->service->quiet(link) && link->busy == 0) {
                 group->service->destroy(link);
+            } else if (group->service->quiet(link)) {
+                list_remove(&link->event_link); /* the end of its last task destroys it */
             }
             continue;
         }

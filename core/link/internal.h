@@ -36,6 +36,11 @@ void link_take_request(struct link_listener *listener, const struct cm_event *ev
 /* The link no longer waits to be accepted. Does nothing if it never did. */
 void link_forget_listener(struct link *link);
 
+/* task.c */
+void link_take_task_event(const struct cm_event *event);
+/* Drops all tasks of the group, without calling `ended`: of those that have begun, waits for the end. */
+void link_tasks_drop(struct link_group *group);
+
 /* life.c */
 void link_life_timer(struct link *link);
 

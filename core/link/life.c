@@ -23,7 +23,8 @@ static void assert_whole(const struct link_service *service)
     assert(service->expose && service->attach && service->detach && service->unprepare &&
            service->destroy);
     assert(service->opened && service->settle && service->distrust && service->failed);
-    assert(service->leave && service->describe_leave && service->keepalive && service->closed);
+    assert(service->abandoned && service->leave && service->describe_leave && service->keepalive &&
+           service->closed);
     assert(service->quiet);
     (void)service;
 }
@@ -42,6 +43,7 @@ void link_group_init(struct link_group *group, const struct link_service *servic
     list_init(&group->all);
     list_init(&group->listeners);
     list_init(&group->events);
+    list_init(&group->tasks);
     wheel_init(&group->wheel, link_now_ns(group));
     group->now_ns = 0;
 }
@@ -60,6 +62,7 @@ void link_group_close(struct link_group *group)
     while (!list_empty(&group->listeners)) {
         link_listener_close(list_entry(group->listeners.next, struct link_listener, all_link));
     }
+    link_tasks_drop(group);
     while (!list_empty(&group->all)) {
         struct link *link = list_entry(group->all.next, struct link, all_link);
         end_identifier(link);
@@ -291,10 +294,12 @@ static void close_link(struct link *link, uint32_t reason)
     link->events = 0;
     group->service->closed(link);
     link->state = CRPC_STATE_DISCONNECTED;
-    if (group->service->quiet(link)) {
-        group->service->destroy(link);
-    } else {
+    if (!group->service->quiet(link)) {
         link_report(link, LINK_EVENT_DISCONNECTED);
+    } else if (link->busy == 0) {
+        group->service->destroy(link);
+    } else { /* the end of its last task destroys it */
+        list_remove(&link->event_link);
     }
 }
 

@@ -11,6 +11,7 @@
  *   listen.c   listeners
  *   blob.c     connecting with data that the application carries
  *   life.c     states of a connection; the timer that supervises it
+ *   task.c     slow system work, which no poll waits for
  *   events.c   the events that a poll returns, and their order
  *
  * Only one thread at a time may use a group and its links. This is cold path, except for the inline
@@ -73,7 +74,7 @@ struct link_service {
     /* Undoes prepare, expose and attach, even if they failed or were not called. Calls
      * link_prove_end before it undoes prepare. */
     void (*unprepare)(struct link *link);
-    /* Undoes everything. Ends with link_remove and free. */
+    /* Undoes everything. No task of the link is under way. Ends with link_remove and free. */
     void (*destroy)(struct link *link);
 
     /* -- life -- */
@@ -88,6 +89,9 @@ struct link_service {
     /* The link has failed, and link->error says why. If it was connected, the service calls
      * link_over, now or later, as soon as everything that arrived before is processed. */
     void (*failed)(struct link *link);
+    /* The link has failed or was closed while link_joining, and its queue pair was left alone. Now the
+     * queue pair is the service's again, and may be connected. */
+    void (*abandoned)(struct link *link);
     /* The application has requested a disconnect, for the first time or again. */
     void (*leave)(struct link *link);
     /* Describes what the peer has not done in time, e.g. "3 calls were unanswered". */
@@ -141,6 +145,7 @@ struct link_group {
     struct list all;
     struct list listeners;
     struct list events; /* links with events to report */
+    struct list tasks;  /* that are under way: struct link_task */
     struct link_cancel cancels[LINK_CANCELS_MAX];
     uint32_t cancels_head;
     uint32_t cancels_tail;
@@ -153,7 +158,7 @@ struct link_group {
 void link_group_init(struct link_group *group, const struct link_service *service, struct nic *nic,
                      struct cm *cm, struct log *log, struct handles *handles,
                      const uint64_t *virtual_clock_ns);
-/* Closes all listeners and destroys all links. */
+/* Closes all listeners and destroys all links. Waits for tasks that are under way. */
 void link_group_close(struct link_group *group);
 
 /* ---- A link ---------------------------------------------------------------------------------- */
@@ -210,6 +215,18 @@ struct link_peer {
 /* While all timers are of idle links, one poll in so many reads the clock. */
 #define LINK_LAZY_POLLS 16u
 
+/* Slow system work for a link, such as connecting queue pairs to an address of the peer. In a thread of
+ * cm, so it is not the poll that waits. What the work uses belongs to it until it has ended, even if
+ * the link has failed or was closed meanwhile. */
+struct link_task {
+    struct link *link;
+    struct cm_task *under_way; /* NULL = none */
+    bool late;                 /* it was not done at once */
+    int32_t (*run)(struct link_task *task, crpc_error *error);
+    void (*ended)(struct link_task *task, const crpc_error *error);
+    struct list group_link;
+};
+
 #define LINK_TIMER_LIFE 1u
 #define LINK_TIMER_SERVICE 2u /* timers of the service have this kind or a higher one */
 
@@ -217,6 +234,8 @@ struct link {
     struct link_group *group;
     struct nic_queue_pair *queue_pair; /* the one that is connected; NULL before prepare */
     struct nic_domain *domain;         /* of the queue pair; NULL = the nic's own */
+    struct link_task join;             /* connects it to join_address; it belongs to the task */
+    struct nic_address join_address;
     uint64_t handle;
     uint64_t heard; /* arrivals from the peer since the life timer was set */
     uint32_t state; /* CRPC_STATE_*; 0 = not set yet */
@@ -231,6 +250,7 @@ struct link {
     /* The peer did, while the link waited to be accepted or rejected. */
     bool given_up;
     uint32_t cancels; /* whose completions are still to be given */
+    uint32_t busy;    /* tasks under way; until they have ended, it is not destroyed */
     struct list event_link;
     struct list all_link;
     struct wheel_timer life_timer; /* connect timeout, keepalive or leave timeout */
@@ -269,6 +289,12 @@ bool link_take_early(struct link *link, const struct nic_completion *completion)
 
 /* For link_service.unprepare: ends what compares keys, while the link has its queue pair. */
 void link_prove_end(struct link *link);
+
+/* A task connects the link's queue pair: nobody else posts to it, fails or destroys it. */
+static inline bool link_joining(const struct link *link)
+{
+    return link->join.under_way != NULL;
+}
 
 /* Convert addresses of queue pairs to and from their wire format. link_address_take also checks the
  * address, which comes from the peer. */
@@ -343,6 +369,16 @@ void link_addresses(const struct link *link, char *peer, size_t peer_bytes, char
         link_addresses((link), (info)->peer_address, sizeof((info)->peer_address),                 \
                        (info)->local_address, sizeof((info)->local_address));                      \
     } while (0)
+
+/* ---- Slow work: task.c ----------------------------------------------------------------------- */
+
+/* Has `run` done in another thread, and then calls `ended` in a poll, with a status of CRPC_OK or with
+ * why the work, or its start, failed. Without a cm, both happen before this returns. */
+void link_task_start(struct link_task *task, struct link *link,
+                     int32_t (*run)(struct link_task *task, crpc_error *error),
+                     void (*ended)(struct link_task *task, const crpc_error *error));
+/* Waits for a task that is under way, and calls `ended`. */
+void link_task_wait(struct link_task *task);
 
 /* ---- Queue pairs that stand still: progress.c ------------------------------------------------ */
 

@@ -32,10 +32,12 @@ struct link_proof {
     struct link_hello our_hello;
     uint8_t our_nonce[LINK_PROOF_BYTES];
     uint8_t their_nonce[LINK_PROOF_BYTES];
-    uint32_t said;  /* words that were sent */
-    uint32_t heard; /* words of the peer that were taken */
-    bool wrong;     /* the peer's proof is not of our key */
+    uint32_t said;   /* words that were sent */
+    uint32_t heard;  /* words of the peer that were taken */
+    bool wrong;      /* the peer's proof is not of our key */
+    bool body_waits; /* the peer's third word has come, and is taken after `expose` */
     bool done;
+    struct link_task expose;
 };
 
 /* ---- Making and ending ----------------------------------------------------------------------- */
@@ -264,10 +266,38 @@ static void take_nonce(struct link *link, const struct link_word *word)
     say(link, &answer);
 }
 
+/* In a thread of cm, if there is one: registering memory takes its time. */
+static int32_t expose(struct link_task *task, crpc_error *error)
+{
+    return task->link->group->service->expose(task->link, error);
+}
+
+static void take_word(struct link *link, uint32_t number);
+
+static void exposed(struct link_task *task, const crpc_error *given)
+{
+    struct link *link = task->link;
+    struct link_word answer = {0};
+    crpc_error error = *given;
+    if (link->failing) {
+        return;
+    }
+    if (error.status == CRPC_OK) {
+        link->group->service->fill_body(link, answer.body);
+        make(link, false, true, answer.body, answer.proof, &error);
+    }
+    if (error.status != CRPC_OK) {
+        link_fail(link, &error);
+        return;
+    }
+    say(link, &answer);
+    if (link->proof->body_waits) {
+        take_word(link, LINK_WORD_BODY);
+    }
+}
+
 static void take_proof(struct link *link, const struct link_word *word)
 {
-    const struct link_service *service = link->group->service;
-    struct link_word answer = {0};
     crpc_error error = {0};
     uint8_t expected[LINK_PROOF_BYTES];
     int32_t status = make(link, true, false, NULL, expected, &error);
@@ -276,18 +306,11 @@ static void take_proof(struct link *link, const struct link_word *word)
         end_if_wrong(link);
         return;
     }
-    if (status == CRPC_OK) {
-        status = service->expose(link, &error);
-    }
-    if (status == CRPC_OK) {
-        service->fill_body(link, answer.body);
-        status = make(link, false, true, answer.body, answer.proof, &error);
-    }
     if (status != CRPC_OK) {
         link_fail(link, &error);
         return;
     }
-    say(link, &answer);
+    link_task_start(&link->proof->expose, link, expose, exposed);
 }
 
 static void take_body(struct link *link, const struct link_word *word)
@@ -323,8 +346,15 @@ static void take_word(struct link *link, uint32_t number)
 {
     struct link_proof *proof = link->proof;
     struct link_word word;
-    if (number != proof->heard + 1 || number > LINK_WORDS || proof->wrong) {
-        link_violated(link, "word %u of the proof came after %u", number, proof->heard);
+    bool exposing = proof->expose.under_way != NULL;
+    if (number != proof->heard + 1 || number > LINK_WORDS || proof->wrong ||
+        (exposing && proof->body_waits)) {
+        link_violated(link, "word %u of the proof came after %u", number,
+                      proof->heard + proof->body_waits);
+        return;
+    }
+    if (exposing) { /* this side says its third word before it takes the peer's */
+        proof->body_waits = true;
         return;
     }
     /* The peer may write while this is read. */

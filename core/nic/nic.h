@@ -2,8 +2,9 @@
  * connecting queue pairs, posting, polling, arming. A driver (verbs, mlx5, or memory for tests)
  * fills in struct nic_operations.
  *
- * Only one thread at a time may use a nic and its queue pairs. One exception: on a nic with rdma_cm,
- * the cm thread may register memory at the same time. Every function with "post", "ring",
+ * Only one thread at a time may use a nic and its queue pairs. Two exceptions: on a nic with rdma_cm,
+ * threads of cm may at the same time register memory, and connect queue pairs, of which each belongs
+ * to its thread until then. Every function with "post", "ring",
  * "poll" or "refill" in its name belongs to the data path: it allocates no memory, takes no lock
  * and makes no system call of its own.
  *
@@ -232,7 +233,8 @@ struct nic_operations {
     void (*queue_pair_destroy)(struct nic_queue_pair *queue_pair);
     void (*queue_pair_address)(const struct nic_queue_pair *queue_pair,
                                struct nic_address *address);
-    /* The address is valid, and of the same kind of link as the nic. */
+    /* The address is valid, and of the same kind of link as the nic. After an error, the queue pair may
+     * be of no more use. */
     int32_t (*queue_pair_connect)(struct nic_queue_pair *queue_pair, const struct nic_address *peer,
                                   const struct nic_transport *transport, crpc_error *error);
     /* Moves the queue pair to the error state. The peer can no longer write over it, and everything

@@ -366,7 +366,7 @@ static void failed(struct link *link)
 {
     struct rpc_endpoint *endpoint = endpoint_of_link(link);
     stop(endpoint);
-    if (link->queue_pair) {
+    if (link->queue_pair && !link_joining(link)) {
         /* Also if it has never been connected for the application: the peer can write, and use up
          * receives, as soon as the device is. */
         endpoint->engine->operations->queue_pair_fail(link->queue_pair);
@@ -374,6 +374,12 @@ static void failed(struct link *link)
     if (link->state != CRPC_STATE_DISCONNECTED) {
         list_append_once(&endpoint->engine->failing, &endpoint->failing_link);
     }
+}
+
+static void abandoned(struct link *link)
+{
+    const struct rpc_endpoint *endpoint = endpoint_of_link(link);
+    endpoint->engine->operations->queue_pair_fail(link->queue_pair);
 }
 
 /* ---- Draining -------------------------------------------------------------------------------- */
@@ -496,7 +502,9 @@ static void closed(struct link *link)
     struct rpc_endpoint *endpoint = endpoint_of_link(link);
     stop(endpoint);
     forget_arrivals(endpoint);
-    destroy_queue_pair(endpoint);
+    if (!link_joining(link)) {
+        destroy_queue_pair(endpoint);
+    }
     if (has_pending(endpoint)) {
         list_append_once(&endpoint->engine->failing, &endpoint->failing_link);
     } else {
@@ -544,6 +552,7 @@ const struct link_service rpc_service = {
     .settle = settle,
     .distrust = distrust,
     .failed = failed,
+    .abandoned = abandoned,
     .leave = rpc_leave,
     .describe_leave = rpc_describe_leave,
     .keepalive = rpc_keepalive,

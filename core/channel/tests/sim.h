@@ -15,6 +15,7 @@
 
 #include "blob.h"
 #include "link/prove.h"
+#include "link/tests/late_cm.h"
 #include "link/tests/simulation.h"
 
 #define SIM_ENGINES_MAX 3
@@ -108,6 +109,7 @@ struct sim_engine {
     struct handles handles;
     _Atomic uint64_t last_handle;
     struct channel_engine *engine;
+    struct cm cm; /* if the episode is late */
     struct registrar registrar;
     struct registration region;
     uint8_t *memory;
@@ -124,6 +126,7 @@ enum sim_count {
     SIM_REPEATED,
     SIM_KEYS,
     SIM_KEYS_REFUSED,
+    SIM_LATE,
     SIM_COUNTS
 };
 
@@ -131,10 +134,13 @@ struct sim {
     struct simulation base;
     struct sim_engine engines[SIM_ENGINES_MAX];
     uint32_t engine_count;
-    bool calm;                   /* no trouble in this episode */
-    bool careful;                /* none that could cost a channel */
-    bool abrupt;                 /* leave is taken in the middle of everything */
-    uint32_t lazy;               /* this engine seldom polls */
+    bool calm;     /* no trouble in this episode */
+    bool careful;  /* none that could cost a channel */
+    bool abrupt;   /* leave is taken in the middle of everything */
+    uint32_t lazy; /* this engine seldom polls */
+    uint32_t
+        late; /* what the library does off the poll is done at one of so many steps; 0 = at once */
+    struct random_generator late_random; /* of its own: other episodes are what they would be */
     bool attempt_fails;          /* an attempt to use a rail is to fail, or has failed ... */
     enum memory_failure failure; /* ... at this */
     uint32_t side_count;
@@ -146,6 +152,8 @@ struct sim {
 uint64_t sim_send_key(const struct sim_side *side, uint32_t send);
 /* What a buffer has before anything lands in it. */
 uint64_t sim_blank_key(const struct sim_side *side, uint32_t message, uint32_t place);
+/* Does what is late: some of it, or all. */
+void sim_late(struct sim *sim, bool all);
 /* SIM_NONE: all are used. */
 uint32_t sim_block_take(struct sim_side *side);
 void sim_block_give_back(struct sim_side *side, uint32_t block);

@@ -341,7 +341,8 @@ static void act_on(struct sim *sim, struct sim_side *side)
         return;
     }
     const struct link *link = &side->channel->link;
-    if (link->state == CRPC_STATE_CONNECTING && link_proving(link) && act_on_proving(sim, side)) {
+    if (link->state == CRPC_STATE_CONNECTING && link_proving(link) && !link_joining(link) &&
+        act_on_proving(sim, side)) {
         return;
     }
     if (choice < 950) {
@@ -366,6 +367,7 @@ void sim_act(struct simulation *base)
     struct random_generator *random = &sim->base.random;
     uint32_t choice = random_below(random, 100);
     sim_mend(sim, false);
+    sim_late(sim, false);
     if (choice < 60) {
         memory_fabric_step(sim->base.fabric);
     } else if (choice < 82) {

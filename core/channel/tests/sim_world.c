@@ -130,6 +130,12 @@ static void open_engine(struct sim *sim, struct sim_engine *engine, uint32_t rec
                           CRPC_ACCESS_LOCAL_WRITE | CRPC_ACCESS_REMOTE_WRITE, -1, 0,
                           &engine->region, &error) != CRPC_OK) {
         simulation_fail(&sim->base, "cannot open an engine: %s", error.message);
+        return;
+    }
+    if (sim->late > 0) {
+        late_cm_init(&engine->cm);
+        engine->cm.not_begun = random_percent(&sim->late_random, 50);
+        engine->engine->links.cm = &engine->cm;
     }
 }
 
@@ -158,6 +164,35 @@ static void refuse(struct sim_side *side)
     side->closed = true;
 }
 
+void sim_late(struct sim *sim, bool all)
+{
+    if (sim->late == 0 || (!all && random_below(&sim->late_random, sim->late) != 0)) {
+        return;
+    }
+    for (uint32_t i = 0; i < sim->engine_count; i++) {
+        struct cm *cm = &sim->engines[i].cm;
+        while (cm->waiting_count > 0) {
+            simulation_tell(&sim->base, "engine %u does what is late", i);
+            late_cm_run(cm, random_below(&sim->late_random, cm->waiting_count));
+            sim->counts[SIM_LATE]++;
+            if (!all) {
+                break;
+            }
+        }
+    }
+}
+
+static void choose_late(struct sim *sim)
+{
+    random_seed(&sim->late_random, ~sim->base.seed ^ 1);
+    sim->late = 0;
+    if (random_percent(&sim->late_random, 50)) {
+        sim->late = random_percent(&sim->late_random, 50)
+                        ? random_between(&sim->late_random, 1, 20)
+                        : random_between(&sim->late_random, 20, 1000);
+    }
+}
+
 static void connect(struct sim *sim, struct sim_side *left, struct sim_side *right)
 {
     uint8_t left_blob[CRPC_BLOB_BYTES_MAX], right_blob[CRPC_BLOB_BYTES_MAX];
@@ -177,6 +212,10 @@ static void connect(struct sim *sim, struct sim_side *left, struct sim_side *rig
     } else if (alone) {
         refuse(left);
         refuse(right);
+    } else if (sim->late > 0) {
+        /* Who joins first sends, and would give up if the other took long. The ends come late. */
+        late_cm_run_all(&left->engine->cm);
+        late_cm_run_all(&right->engine->cm);
     }
 }
 
@@ -235,6 +274,7 @@ uint64_t sim_open(struct simulation *base, uint64_t seed, uint64_t steps)
     sim->calm = random_percent(&sim->base.random, 25);
     sim->abrupt = random_percent(&sim->base.random, 40);
     sim->careful = random_percent(&sim->base.random, 70);
+    choose_late(sim);
     sim->attempt_fails = false;
     sim->lazy = random_below(&sim->base.random, SIM_ENGINES_MAX + 1);
     sim->engine_count = random_percent(&sim->base.random, 70) ? 2 : SIM_ENGINES_MAX;

@@ -14,6 +14,7 @@ static void drain_once(struct sim *sim)
     memory_fabric_run(sim->base.fabric,
                       sim->abrupt ? random_between(&sim->base.random, 1, 60) : 200);
     sim->base.clock_ns += 100000;
+    sim_late(sim, !sim->abrupt || random_percent(&sim->late_random, 20));
     for (uint32_t i = 0; i < sim->engine_count; i++) {
         sim_poll(sim, &sim->engines[i], 64);
     }
@@ -190,9 +191,9 @@ void sim_describe(const struct simulation *base)
 int main(int argc, char **argv)
 {
     static struct sim sim;
-    static const char *const names[] = {"messages",        "truncated ops",   "rail failures",
-                                        "recoveries",      "failed attempts", "shares repeated",
-                                        "sides with keys", "of them refused", NULL};
+    static const char *const names[] = {
+        "messages",        "truncated ops",   "rail failures",   "recoveries", "failed attempts",
+        "shares repeated", "sides with keys", "of them refused", "late tasks", NULL};
     const struct simulation_program program = {
         .name = "channel_simulate", .count_names = names, .counts = sim.counts};
     return simulation_main(argc, argv, &program, &sim.base);

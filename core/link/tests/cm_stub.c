@@ -11,10 +11,16 @@
     }
 
 #pragma GCC diagnostic ignored "-Wunused-parameter"
+#ifndef CM_STUB_WITH_TASKS /* late_cm.c has these */
 NEVER(bool, cm_pending, (const struct cm *cm))
-NEVER(const char *, cm_lacks, (const struct cm *cm))
 NEVER(bool, cm_event_take, (struct cm * cm, struct cm_event *event))
 NEVER(void, cm_forget_queue_pair, (struct cm * cm, uint32_t nic, uint32_t queue_pair_number))
+NEVER(int32_t, cm_task_start,
+      (struct cm * cm, cm_work *work, void *argument, struct cm_task **task, crpc_error *error))
+NEVER(int32_t, cm_task_wait, (struct cm_task * task, crpc_error *error))
+NEVER(bool, cm_task_forget, (struct cm_task * task))
+#endif
+NEVER(const char *, cm_lacks, (const struct cm *cm))
 NEVER(int32_t, cm_listen,
       (struct cm * cm, const char *address, uint32_t backlog, void *owner,
        struct cm_identifier **identifier, crpc_error *error))

@@ -115,6 +115,31 @@ void rig_work(struct cm_identifier *identifier)
     cm->events[cm->tail++ % RIG_EVENTS_MAX] = event;
 }
 
+/* The service of these tests has no tasks. */
+int32_t cm_task_start(struct cm *cm, cm_work *work, void *argument, struct cm_task **task,
+                      crpc_error *error)
+{
+    (void)cm;
+    (void)work;
+    (void)argument;
+    (void)task;
+    (void)error;
+    abort();
+}
+
+int32_t cm_task_wait(struct cm_task *task, crpc_error *error)
+{
+    (void)task;
+    (void)error;
+    abort();
+}
+
+bool cm_task_forget(struct cm_task *task)
+{
+    (void)task;
+    abort();
+}
+
 static bool is_ran(const struct cm_event *event, const struct cm_identifier *identifier)
 {
     return event->kind == CM_EVENT_RAN && event->identifier == identifier;
@@ -333,6 +358,7 @@ static const struct link_service service = {
     .settle = nothing,
     .distrust = nothing,
     .failed = failed,
+    .abandoned = nothing,
     .leave = nothing,
     .describe_leave = describe_leave,
     .keepalive = keepalive,

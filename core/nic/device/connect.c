@@ -1,9 +1,10 @@
 /* connect.c: connecting a queue pair to an address that the peer has sent by other means than
  * rdma_cm (which does the same in core/cm).
  *
- * The address comes from a blob and is not to be trusted. On Ethernet the kernel resolves the
+ * The address comes from the peer and is not to be trusted. On Ethernet the kernel resolves the
  * peer's IP address to a MAC address while the queue pair becomes ready to receive, which may block
- * for as long as ARP takes.
+ * for as long as ARP takes. So this may run in another thread than the one that polls, and does nothing
+ * to the nic's queues: not even RESET, for which libmlx5 takes entries out of them.
  */
 #include <assert.h>
 #include <string.h>
@@ -79,12 +80,6 @@ static int to_ready_to_send(struct nic_queue_pair *base, const struct nic_transp
                              IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC);
 }
 
-static void to_reset(struct nic_queue_pair *base)
-{
-    struct ibv_qp_attr attributes = {.qp_state = IBV_QPS_RESET};
-    ibv_modify_qp(device_qp(base), &attributes, IBV_QP_STATE);
-}
-
 int32_t device_queue_pair_connect(struct nic_queue_pair *base, const struct nic_address *peer,
                                   const struct nic_transport *transport, crpc_error *error)
 {
@@ -99,9 +94,6 @@ int32_t device_queue_pair_connect(struct nic_queue_pair *base, const struct nic_
                              base->nic->device, strerror(os_error));
         }
         os_error = to_ready_to_send(base, transport);
-        if (os_error) { /* only from here can it be connected again */
-            to_reset(base);
-        }
     }
     if (os_error) {
         return error_set(error, CRPC_E_SYSTEM, os_error, "%s: cannot connect a queue pair: %s",

@@ -1,0 +1,121 @@
+/* late_cm.c: see late_cm.h. */
+#define CM_STUB_WITH_TASKS
+#include "cm_stub.c"
+
+#include "base/compiler.h"
+#include "base/error.h"
+#include "late_cm.h"
+
+struct cm_task {
+    struct list link;
+    struct cm *cm;
+    cm_work *work;
+    void *argument;
+    bool ended;
+    crpc_error error;
+};
+
+void late_cm_init(struct cm *cm)
+{
+    *cm = (struct cm){0};
+    list_init(&cm->waiting);
+    list_init(&cm->ended);
+}
+
+static void run(struct cm_task *task)
+{
+    struct cm *cm = task->cm;
+    list_remove(&task->link);
+    cm->waiting_count--;
+    cm->done++;
+    task->ended = true;
+    if (task->work(task->argument, &task->error) == CRPC_OK) {
+        task->error = (crpc_error){0};
+    }
+    list_append(&cm->ended, &task->link);
+}
+
+void late_cm_run(struct cm *cm, uint32_t index)
+{
+    struct list *at = cm->waiting.next;
+    while (index-- > 0) {
+        at = at->next;
+    }
+    run(list_entry(at, struct cm_task, link));
+}
+
+void late_cm_run_all(struct cm *cm)
+{
+    while (cm->waiting_count > 0) {
+        late_cm_run(cm, 0);
+    }
+}
+
+bool cm_pending(const struct cm *cm)
+{
+    return !list_empty(&cm->ended);
+}
+
+bool cm_event_take(struct cm *cm, struct cm_event *event)
+{
+    if (list_empty(&cm->ended)) {
+        return false;
+    }
+    struct cm_task *task = list_entry(cm->ended.next, struct cm_task, link);
+    list_remove(&task->link);
+    *event =
+        (struct cm_event){.kind = CM_EVENT_TASK, .owner = task->argument, .error = task->error};
+    free(task);
+    return true;
+}
+
+void cm_forget_queue_pair(struct cm *cm, uint32_t nic, uint32_t queue_pair_number)
+{
+    (void)cm;
+    (void)nic;
+    (void)queue_pair_number;
+}
+
+int32_t cm_task_start(struct cm *cm, cm_work *work, void *argument, struct cm_task **out,
+                      crpc_error *error)
+{
+    if (cm->refuse > 0) {
+        cm->refuse--;
+        return error_set(error, CRPC_E_SYSTEM, 0, "no thread");
+    }
+    struct cm_task *task = calloc(1, sizeof(*task));
+    if (!task) {
+        abort();
+    }
+    task->cm = cm;
+    task->work = work;
+    task->argument = argument;
+    list_append(&cm->waiting, &task->link);
+    cm->waiting_count++;
+    *out = task;
+    return CRPC_OK;
+}
+
+int32_t cm_task_wait(struct cm_task *task, crpc_error *error)
+{
+    if (!task->ended) {
+        task->cm->waited = true;
+        run(task);
+    }
+    list_remove(&task->link);
+    *error = task->error;
+    free(task);
+    return error->status;
+}
+
+bool cm_task_forget(struct cm_task *task)
+{
+    struct cm *cm = task->cm;
+    if (task->ended || !cm->not_begun) {
+        return false;
+    }
+    list_remove(&task->link);
+    cm->waiting_count--;
+    free(task);
+    return true;
+}
