@@ -83,14 +83,14 @@ MUTATIONS = [
     # Keys.
     ("any proof is right", "link/prove.c", [("if (status == CRPC_OK && !proof_equal(word->proof, expected))", "if (0)")]),
     ("a link opens before the peer has proved its key", "link/prove.c",
-     [("    say(link, &answer);\n}\n\nstatic void take_body",
-       "    say(link, &answer);\n    link->proof->done = true;\n    link_open(link);\n}\n\nstatic void take_body")]),
+     [("    say(link, &answer);\n    if (link->proof->body_waits) {\n",
+       "    say(link, &answer);\n    link->proof->done = true;\n    link_open(link);\n    if (0) {\n")]),
     ("who has another key is not told", "link/prove.c",
      [("link->proof->wrong && link->queue_pair->posted == link->queue_pair->completed", "link->proof->wrong")]),
     ("memory is shown before the key is compared", "link/prove.c",
      [("    memcpy(link->proof->their_nonce, word->proof, LINK_PROOF_BYTES);\n",
        "    memcpy(link->proof->their_nonce, word->proof, LINK_PROOF_BYTES);\n    link->group->service->expose(link, &error);\n"),
-      ("        status = service->expose(link, &error);\n    }\n    if (status == CRPC_OK) {\n", "")]),
+      ("    return task->link->group->service->expose(task->link, error);", "    return CRPC_OK;")]),
     ("a side with a key takes a peer without", "link/prove.c", [("    return ours == link->peer.proves ?", "    return ours >= link->peer.proves ?")]),
     # Ends.
     ("BYE does not connect a channel that still waits", "leave.c", [("        channel_connected(channel); /* the peer was", "        /* the peer was"),
