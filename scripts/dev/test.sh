@@ -112,7 +112,7 @@ else
         sleep 1
     done
     if [ "$(cat "$run/sanitize-is-ready")" = 1 ]; then
-        check sanitize --no-suite programs --no-suite vm
+        check sanitize --no-suite programs --no-suite scripts --no-suite vm
     fi
     say "waiting for the tests that ran beside these"
     status=0
