@@ -16,34 +16,31 @@ check = "--check" in sys.argv
 DEVICE = os.environ.get("TEST_DEVICE", "mlx5_0")
 
 
-def each(command, function, few, many, units):
-    return counting.each(simnic, command, function, few, many, units)
+def usual(command, function, units):
+    return counting.usual(simnic, command, function, 24, units)
 
 
 PARTS = {"submit": "bench_submit", "server_poll": "bench_server_poll", "reply": "bench_reply", "client_poll": "bench_client_poll"}
 
 
 def rpc(calls):
-    found = {part: round(counting.usual(simnic, [rpc_rounds, DEVICE, str(calls), None], function, 24, calls), 1)
-             for part, function in PARTS.items()}
+    found = {part: round(usual([rpc_rounds, DEVICE, str(calls), None], function, calls), 1) for part, function in PARTS.items()}
     return dict(found, total=round(sum(found.values()), 1))
 
 
 def queue(kind):
-    """Instructions a WRITE, part by part; of all together only, which takes less time, for --check."""
-    command = [queue_rounds, kind, DEVICE, None]
-    if check:
-        return {"total": round(each(command, "bench_*", 4, 24, 64), 1)}
-    found = {part: round(each(command, "bench_%s_%s" % (kind, part), 4, 24, 64), 1) for part in ("post", "poll", "refill")}
+    """Instructions a WRITE, part by part."""
+    found = {part: round(usual([queue_rounds, kind, DEVICE, None], "bench_%s_%s" % (kind, part), 64), 1)
+             for part in ("post", "poll", "refill")}
     return dict(found, total=round(sum(found.values()), 1))
 
 
 def post(operation):
-    return each([queue_rounds, operation, DEVICE, None], "bench_operation_post", 4, 24, 64)
+    return usual([queue_rounds, operation, DEVICE, None], "bench_operation_post", 64)
 
 
 def empty_poll(queue_pairs):
-    return each([queue_rounds, "empty", DEVICE, None, str(queue_pairs)], "bench_empty_poll", 1000, 3000, 1)
+    return counting.each(simnic, [queue_rounds, "empty", DEVICE, None, str(queue_pairs)], "bench_empty_poll", 1000, 3000, 1)
 
 
 def counters(calls):
