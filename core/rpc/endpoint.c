@@ -520,9 +520,22 @@ void rpc_stats_add(crpc_stats *sum, const crpc_stats *more)
     }
 }
 
+/* When its engine ends an endpoint may be as it was. The others take their timers from the same wheel. */
+static void clear_timers(struct rpc_endpoint *endpoint)
+{
+    struct wheel *wheel = &endpoint->engine->links.wheel;
+    wheel_clear(wheel, &endpoint->read.timer);
+    for (uint32_t i = 0; i < endpoint->calls.max && endpoint->calls.live > 0; i++) {
+        if (endpoint->calls.slots[i].state == CALL_LIVE) {
+            wheel_clear(wheel, &endpoint->calls.slots[i].timer);
+        }
+    }
+}
+
 static void destroy(struct link *link)
 {
     struct rpc_endpoint *endpoint = endpoint_of_link(link);
+    clear_timers(endpoint);
     list_remove(&endpoint->release_link);
     list_remove(&endpoint->failing_link);
     unprepare(link);

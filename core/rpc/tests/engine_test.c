@@ -495,6 +495,23 @@ static void a_peer_that_does_not_poll_is_waited_for(void **state)
     assert_int_equal(pair_find(&pair, 0, CRPC_COMPLETION_RESPONSE)->status, CRPC_OK);
 }
 
+/* What is freed first would be written to when the other's timers are taken from the same wheel. */
+static void an_engine_that_ends_leaves_no_timer_in_its_wheel(void **state)
+{
+    (void)state;
+    crpc_endpoint_options options = pair_options();
+    struct rpc_engine *engine = pair.engine[0];
+    pair_connect(&pair, &options, &options);
+    for (uint32_t number = 0; number < 2; number++) {
+        crpc_op op = {.opcode = CRPC_OP_CALL, .reply_bytes_max = 8, .timeout_ns = 1000000};
+        assert_int_equal(rpc_call(pair.endpoint[0][number], &op, NULL), CRPC_OK);
+    }
+    rpc_submit_end(engine);
+    assert_int_not_equal(engine->links.wheel.count, 0);
+    link_group_close(&engine->links);
+    assert_int_equal(engine->links.wheel.count, 0);
+}
+
 int main(void)
 {
 #define ONE(test) cmocka_unit_test_setup_teardown(test, open_one, close_one)
@@ -519,6 +536,7 @@ int main(void)
         ONE(a_peer_that_posts_no_receives_is_given_up),
         ONE(a_queue_pair_that_makes_no_progress_is_given_up),
         ONE(a_peer_that_does_not_poll_is_waited_for),
+        ONE(an_engine_that_ends_leaves_no_timer_in_its_wheel),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
