@@ -92,6 +92,10 @@ MUTATIONS = [
        "    memcpy(link->proof->their_nonce, word->proof, LINK_PROOF_BYTES);\n    link->group->service->expose(link, &error);\n"),
       ("    return task->link->group->service->expose(task->link, error);", "    return CRPC_OK;")]),
     ("a side with a key takes a peer without", "link/prove.c", [("    return ours == link->peer.proves ?", "    return ours >= link->peer.proves ?")]),
+    # What is done off the poll.
+    ("a closed channel goes while a task needs it", "link/life.c", [("    } else if (link->busy == 0) {\n", "    } else if (1) {\n")]),
+    ("queue pairs go while they are being connected", "rail.c", [("    return queue->busy || (link_joining(link)", "    return 0 && (link_joining(link)")]),
+    ("what has ended is connected when its task has ended", "connect.c", [("    if (rail->state != RAIL_CONNECTING) {", "    if (0) {")]),
     # Ends.
     ("BYE does not connect a channel that still waits", "leave.c", [("        channel_connected(channel); /* the peer was", "        /* the peer was"),
       ("    if (channel->link.state == CRPC_STATE_CONNECTING) {\n        return;\n    }\n    if (channel->peer_leave == PEER_BYE",

@@ -181,6 +181,8 @@ void sim_take(struct sim *sim, struct sim_engine *engine, const crpc_completion 
 void sim_look(struct sim *sim, const struct sim_engine *engine);
 /* That what the peers may send finds receives. */
 void sim_check_receives(struct sim *sim, const struct sim_engine *engine);
+/* What tasks need that are not done is there, and is left alone. */
+void sim_check_late(struct sim *sim, const struct sim_engine *engine);
 void sim_watch(void *argument, struct nic *target, uint32_t queue_pair_number, uint64_t address,
                uint32_t bytes);
 

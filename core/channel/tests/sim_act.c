@@ -318,6 +318,7 @@ void sim_poll(struct sim *sim, struct sim_engine *engine, uint32_t capacity)
         sim_take(sim, engine, &completions[i]);
     }
     sim_check_receives(sim, engine);
+    sim_check_late(sim, engine);
 }
 
 /* Keys are soon compared, so this happens more often than later. False if nothing was done. */
@@ -383,6 +384,7 @@ void sim_act(struct simulation *base)
         struct sim_engine *engine = &sim->engines[random_below(random, sim->engine_count)];
         channel_progress(engine->engine);
         sim_look(sim, engine);
+        sim_check_late(sim, engine);
     } else if (choice < 99) {
         act_on(sim, &sim->sides[random_below(random, sim->side_count)]);
     } else if (!sim->calm && random_percent(random, 50)) {

@@ -409,6 +409,44 @@ void sim_check_receives(struct sim *sim, const struct sim_engine *engine)
     }
 }
 
+static bool queue_is_good(const struct channel_rail *rail, const struct nic_queue_pair *connecting)
+{
+    for (uint32_t i = 0; i < CHANNEL_QUEUE_PAIRS_MAX; i++) {
+        if (rail->queues[i] && rail->queues[i]->queue_pair == connecting) {
+            return !connecting->failed;
+        }
+    }
+    return false;
+}
+
+static void check_rail(struct sim *sim, const struct channel_rail *rail)
+{
+    for (uint32_t i = 0; i < CHANNEL_QUEUE_PAIRS_MAX && late_cm_waits(&rail->connect); i++) {
+        if (rail->connecting[i] && !queue_is_good(rail, rail->connecting[i])) {
+            simulation_fail(&sim->base, "a rail's queue pair that is being connected has failed or "
+                                        "is gone");
+        }
+    }
+}
+
+void sim_check_late(struct sim *sim, const struct sim_engine *engine)
+{
+    const struct link_group *group = &engine->engine->links;
+    if (sim->late == 0) {
+        return;
+    }
+    const char *fault = late_cm_fault(group);
+    if (fault) {
+        simulation_fail(&sim->base, "%s", fault);
+    }
+    for (const struct list *at = group->all.next; at != &group->all; at = at->next) {
+        const struct channel *channel = channel_of_link(list_entry(at, struct link, all_link));
+        for (uint32_t rail = 0; rail < CHANNEL_RAILS_MAX; rail++) {
+            check_rail(sim, &channel->rails[rail]);
+        }
+    }
+}
+
 void sim_check_fabric(struct simulation *base)
 {
     struct sim *sim = (struct sim *)base;

@@ -51,6 +51,37 @@ void late_cm_run_all(struct cm *cm)
     }
 }
 
+const struct link_task *late_cm_task(const struct cm *cm, uint32_t index)
+{
+    const struct list *at = cm->waiting.next;
+    while (index-- > 0) {
+        at = at->next;
+    }
+    return list_entry(at, struct cm_task, link)->argument;
+}
+
+bool late_cm_waits(const struct link_task *task)
+{
+    return task->under_way && !task->under_way->ended;
+}
+
+const char *late_cm_fault(const struct link_group *group)
+{
+    const struct list *at;
+    uint32_t tasks = group->cm->waiting_count, busy = 0;
+    for (at = group->cm->ended.next; at != &group->cm->ended; at = at->next) {
+        tasks++;
+    }
+    for (at = group->all.next; at != &group->all; at = at->next) {
+        const struct link *link = list_entry(at, struct link, all_link);
+        busy += link->busy;
+        if (late_cm_waits(&link->join) && (!link->queue_pair || link->queue_pair->failed)) {
+            return "a queue pair that is being connected has failed or is gone";
+        }
+    }
+    return busy == tasks ? NULL : "the links do not have the tasks that are under way";
+}
+
 bool cm_pending(const struct cm *cm)
 {
     return !list_empty(&cm->ended);

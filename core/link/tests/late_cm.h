@@ -9,6 +9,7 @@
 
 #include "base/list.h"
 #include "cm/cm.h"
+#include "link/link.h"
 
 struct cm {
     struct list waiting; /* tasks that are not done */
@@ -25,5 +26,12 @@ void late_cm_init(struct cm *cm);
 /* Does a task, the oldest first. Its end is the next event but those that wait. */
 void late_cm_run(struct cm *cm, uint32_t index);
 void late_cm_run_all(struct cm *cm);
+/* The task that late_cm_run would do. */
+const struct link_task *late_cm_task(const struct cm *cm, uint32_t index);
+/* True if it has started, and is not done. */
+bool late_cm_waits(const struct link_task *task);
+/* Returns NULL, or what is wrong: a link is gone that a task still needs, or the queue pair is that it
+ * connects. The group's cm is this one. */
+const char *late_cm_fault(const struct link_group *group);
 
 #endif

@@ -49,6 +49,17 @@ MUTATIONS = [
      "    say(link, &answer);\n    link->proof->done = true;\n    link_open(link);\n    if (0) {\n"),
     ("who has another key is not told", "link/prove.c",
      "link->proof->wrong && link->queue_pair->posted == link->queue_pair->completed", "link->proof->wrong"),
+    ("a closed endpoint goes while a task needs it", "link/life.c", "    } else if (link->busy == 0) {\n", "    } else if (1) {\n"),
+    ("a queue pair goes while it is being connected", "endpoint.c", "    if (!link_joining(link)) {\n        destroy", "    {\n        destroy"),
+    ("a queue pair fails while it is being connected", "endpoint.c", "link->queue_pair && !link_joining(link)", "link->queue_pair"),
+    ("what has failed is opened when its queue pair is connected", "link/blob.c",
+     "    if (link->failing) {\n        link->group->service->abandoned(link);\n    } else if", "    if"),
+    ("what has failed says its last word when its memory is registered", "link/prove.c",
+     "    if (link->failing) {\n        return;\n    }\n    if (error.status", "    if (error.status"),
+    ("a peer's last word is taken before this side's is said", "link/prove.c", "bool exposing = proof->expose.under_way != NULL;", "bool exposing = false;"),
+    ("a queue pair that was connected too late is left alone", "endpoint.c",
+     "    const struct rpc_endpoint *endpoint = endpoint_of_link(link);\n    endpoint->engine->operations->queue_pair_fail(link->queue_pair);\n",
+     "    (void)link;\n"),
 ]
 
 PROGRAMS = ["simulate.c", "sim_act.c", "sim_check.c", "sim_world.c"]

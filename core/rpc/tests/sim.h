@@ -13,6 +13,7 @@
 #define CORE_RPC_TESTS_SIM_H
 
 #include "blob.h"
+#include "link/tests/late_cm.h"
 #include "link/tests/simulation.h"
 
 #define SIM_ENGINES_MAX 3
@@ -90,6 +91,7 @@ struct sim_engine {
     struct nic *nic;
     struct rpc_engine *engine;
     struct handles handles;
+    struct cm cm; /* if the episode is late */
     struct sim_view views[SIM_VIEWS_MAX];
     uint32_t view_count;
 };
@@ -104,6 +106,8 @@ enum sim_count {
     SIM_LIES_NOTICED,
     SIM_KEYS,
     SIM_KEYS_REFUSED,
+    SIM_TASKS,      /* done late */
+    SIM_TASKS_OVER, /* of them: the link had failed or was closed */
     SIM_COUNTS
 };
 
@@ -114,7 +118,11 @@ struct sim {
     uint32_t side_count;
     bool calm;     /* no trouble in this episode */
     uint32_t lazy; /* this engine seldom polls, so that its peers get far ahead of it */
-    bool heavy;    /* most messages are as long as they can be, so that rings fill up */
+    /* What the library does off the poll is done at one of so many steps; 0 = at once. */
+    uint32_t late;
+    bool abrupt;                         /* all engines end while tasks may wait */
+    struct random_generator late_random; /* of its own: other episodes are what they would be */
+    bool heavy; /* most messages are as long as they can be, so that rings fill up */
     struct sim_side sides[SIM_SIDES_MAX]; /* each begins with its own connection */
     uint64_t counts[SIM_COUNTS];          /* of all episodes */
 };
@@ -122,6 +130,8 @@ struct sim {
 /* sim_world.c */
 /* The bytes that a request or reply of a side's call has. */
 uint64_t sim_key(const struct sim_side *side, uint32_t number, bool reply);
+/* Does what is late: some of it, or all. */
+void sim_late(struct sim *sim, bool all);
 
 /* sim_act.c */
 void sim_poll(struct sim_engine *engine, struct sim *sim, uint32_t capacity);
@@ -130,6 +140,7 @@ bool sim_answer(struct sim_side *side);
 void sim_finish_reservation(struct sim_side *side);
 
 /* sim_check.c */
+struct sim_side *sim_side_of(struct sim *sim, const struct sim_engine *engine, uint64_t handle);
 /* True if the connection may end badly: trouble, a close at once, or a leave with a time limit. */
 bool sim_excused(const struct sim_side *side);
 void sim_take(struct sim *sim, struct sim_engine *engine, const crpc_completion *completion);

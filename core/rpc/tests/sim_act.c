@@ -347,7 +347,7 @@ static void trouble(struct sim *sim, struct sim_side *side)
     if (!side->endpoint->link.queue_pair) {
         return;
     }
-    switch (random_below(&sim->base.random, 3)) {
+    switch (random_below(&sim->base.random, link_joining(&side->endpoint->link) ? 2 : 3)) {
     case 0:
         memory_fabric_stall(side->endpoint->link.queue_pair,
                             random_between(&sim->base.random, 1, 250));
@@ -429,6 +429,7 @@ void sim_act(struct simulation *base)
     struct sim *sim = (struct sim *)base;
     struct random_generator *random = &sim->base.random;
     uint32_t choice = random_below(random, 100);
+    sim_late(sim, false);
     if (choice < 55) {
         memory_fabric_step(sim->base.fabric);
     } else if (choice < 72) {
@@ -442,7 +443,9 @@ void sim_act(struct simulation *base)
         sim->base.clock_ns += random_percent(random, 90) ? random_below(random, 20000)
                                                          : random_below(random, 3000000);
     } else if (choice < 78) {
-        rpc_progress(sim->engines[random_below(random, sim->engine_count)].engine);
+        const struct sim_engine *engine = &sim->engines[random_below(random, sim->engine_count)];
+        rpc_progress(engine->engine);
+        sim_check_engine(sim, engine);
     } else {
         act_on(sim, &sim->sides[random_below(random, sim->side_count)], random_below(random, 100));
     }

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-static struct sim_side *side_of(struct sim *sim, const struct sim_engine *engine, uint64_t handle)
+struct sim_side *sim_side_of(struct sim *sim, const struct sim_engine *engine, uint64_t handle)
 {
     for (uint32_t i = 0; i < sim->side_count; i++) {
         if (sim->sides[i].handle == handle && sim->sides[i].engine == engine) {
@@ -164,7 +164,7 @@ static void take_end(struct sim *sim, struct sim_side *side, const crpc_completi
 
 void sim_take(struct sim *sim, struct sim_engine *engine, const crpc_completion *completion)
 {
-    struct sim_side *side = side_of(sim, engine, completion->endpoint.bits);
+    struct sim_side *side = sim_side_of(sim, engine, completion->endpoint.bits);
     if (!side) {
         simulation_fail(&sim->base, "a completion for an endpoint that never was");
         return;
@@ -235,8 +235,14 @@ void sim_check_engine(struct sim *sim, const struct sim_engine *engine)
     for (at = all->next; at != all; at = at->next) {
         const struct rpc_endpoint *endpoint =
             endpoint_of_link(list_entry(at, struct link, all_link));
-        if (endpoint->link.queue_pair && !endpoint->link.queue_pair->failed) {
+        /* Of one that has ended while its queue pair is connected, nobody counts what comes. */
+        if (endpoint->link.queue_pair && !endpoint->link.queue_pair->failed &&
+            !endpoint->link.failing) {
             may_come += endpoint->in.batch_published - endpoint->stats.batches_received;
+        }
+        if (endpoint->link.failing && endpoint->link.queue_pair && !link_joining(&endpoint->link) &&
+            !endpoint->link.queue_pair->failed) {
+            simulation_fail(&sim->base, "the peer of what has failed can still write");
         }
         if (endpoint->in.arrived - endpoint->in.released > endpoint->in.ring.bytes &&
             endpoint->in.ring.bytes) {
@@ -249,6 +255,10 @@ void sim_check_engine(struct sim *sim, const struct sim_engine *engine)
     if (may_come > engine->nic->receives_posted) {
         simulation_fail(&sim->base, "peers may send %llu batches, and %u receives are posted",
                         (unsigned long long)may_come, engine->nic->receives_posted);
+    }
+    const char *fault = sim->late > 0 ? late_cm_fault(&engine->engine->links) : NULL;
+    if (fault) {
+        simulation_fail(&sim->base, "%s", fault);
     }
 }
 
@@ -271,7 +281,7 @@ void sim_check_fabric(struct simulation *base)
 void sim_check_books(struct simulation *base)
 {
     struct sim *sim = (struct sim *)base;
-    for (uint32_t i = 0; i < sim->side_count && !sim->base.failed; i++) {
+    for (uint32_t i = 0; i < sim->side_count && !sim->base.failed && !sim->abrupt; i++) {
         const struct sim_side *side = &sim->sides[i];
         if (side->calls_completed != side->call_count) {
             simulation_fail(&sim->base, "side %u: %u of %u calls never completed", i,

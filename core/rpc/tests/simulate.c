@@ -12,6 +12,7 @@ static void drain_once(struct sim *sim)
 {
     memory_fabric_run(sim->base.fabric, 200);
     sim->base.clock_ns += 200000;
+    sim_late(sim, true);
     for (uint32_t i = 0; i < sim->side_count; i++) {
         struct sim_side *side = &sim->sides[i];
         if (side->endpoint && side->reserved) {
@@ -65,6 +66,9 @@ void sim_drain(struct simulation *base)
 {
     struct sim *sim = (struct sim *)base;
     uint32_t round;
+    if (sim->abrupt) {
+        return;
+    }
     for (round = 0; round < DRAIN_ROUNDS && !sim->base.failed && connecting(sim); round++) {
         drain_once(sim);
     }
@@ -131,10 +135,17 @@ void sim_describe(const struct simulation *base)
 int main(int argc, char **argv)
 {
     static struct sim sim;
-    static const char *const names[] = {
-        "calls", "refusals",        "late replies",    "mailbox READs",
-        "lies",  "of them noticed", "sides with keys", "of them refused",
-        NULL};
+    static const char *const names[] = {"calls",
+                                        "refusals",
+                                        "late replies",
+                                        "mailbox READs",
+                                        "lies",
+                                        "of them noticed",
+                                        "sides with keys",
+                                        "of them refused",
+                                        "late tasks",
+                                        "of them of what was over",
+                                        NULL};
     const struct simulation_program program = {
         .name = "simulate", .count_names = names, .counts = sim.counts};
     return simulation_main(argc, argv, &program, &sim.base);
