@@ -135,7 +135,7 @@ static void befall(struct fuzz_input *input)
         break;
     case 3:
     case 4:
-        if (queue && queue->connected) {
+        if (queue && queue->connected && !link_joining(&end->channel->link)) {
             memory_fabric_kill(queue->queue_pair);
         }
         break;
@@ -177,6 +177,8 @@ static void step(struct fuzz_input *input)
     case 13:
         if (choice & 0x80) {
             befall(input);
+        } else if (choice & 0x20 && world.engine[VICTIM]->links.cm) {
+            world_late(choice & 0x40);
         } else {
             world_progress(choice & 16 ? VICTIM : BAD);
         }

@@ -58,6 +58,7 @@ struct world {
     struct registrar registrar[ENGINES];
     struct registration region[ENGINES];
     struct nic_keys open_keys[CHANNEL_RAILS_MAX]; /* for all memory of BAD: anybody may write it */
+    struct cm late;                               /* the victim's, for an input that is late */
     struct channel *honest[2];                    /* of the victim and of the honest peer */
     bool honest_connected[2];
     struct end ends[2];            /* of the victim and of the bad peer */

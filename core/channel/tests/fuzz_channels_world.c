@@ -82,6 +82,7 @@ static void make_world(void)
     for (uint32_t who = 0; who < ENGINES; who++) {
         make_engine(who);
     }
+    late_cm_init(&world.late);
     connect_pair(VICTIM, HONEST, honest, false, world.honest);
     for (uint32_t i = 0; i < 10; i++) {
         world_poll_with(HONEST);
@@ -148,6 +149,8 @@ void world_open(struct fuzz_input *input)
     }
     const crpc_channel_options options[2] = {choose_options(input), choose_options(input)};
     uint8_t choice = fuzz_byte(input);
+    bool late = (choice & 14) == 14, joined = !(choice & 16);
+    fuzz_set_late(&world.engine[VICTIM]->links, &world.late, late);
     connect_pair(VICTIM, BAD, options, choice & 1, ends);
     for (uint32_t i = 0; i < 2; i++) {
         memset(&world.ends[i], 0, sizeof(world.ends[i]));
@@ -158,6 +161,9 @@ void world_open(struct fuzz_input *input)
     world.ahead = 0;
     /* Most lies are told when all is well. */
     for (uint32_t i = choice < 220 ? 8 : 0; i > 0; i--) {
+        if (late && joined) {
+            world_late(true);
+        }
         world_poll_with(BAD);
     }
 }
@@ -318,6 +324,12 @@ void world_poll(enum who who, uint32_t capacity)
             take(end, one);
         }
     }
+    fuzz_check_late(&world.engine[VICTIM]->links);
+}
+
+void world_late(bool all)
+{
+    fuzz_do_late(&world.late, all);
 }
 
 void world_progress(enum who who)
@@ -360,6 +372,7 @@ void world_close(void)
         memory_fabric_set_link(world.nic[BAD][rail], true);
     }
     for (uint32_t i = 0; i < 4; i++) {
+        world_late(true);
         world_poll_with(BAD);
     }
     bool limited = false; /* a leave of before may have no limit */
@@ -368,6 +381,7 @@ void world_close(void)
             limited = link_disconnect(&victim->channel->link, 1000000) == CRPC_OK;
         }
         world.clock_ns += 30000000;
+        world_late(true);
         world_poll_with(BAD);
     }
     fuzz_check(ended(victim),
@@ -388,6 +402,7 @@ void world_close(void)
         }
     }
     for (uint32_t i = 0; i < 2; i++) {
+        world_late(true);
         world_poll_with(BAD);
     }
     fuzz_check(world.ends[1].open == 0, "%u ops of the bad peer never completed",

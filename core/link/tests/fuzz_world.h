@@ -6,6 +6,7 @@
 #define CORE_LINK_TESTS_FUZZ_WORLD_H
 
 #include "link/tests/fuzz.h"
+#include "link/tests/late_cm.h"
 #include "nic/memory/memory.h"
 
 #define POLL_MAX 64u
@@ -26,6 +27,8 @@ void world_open(struct fuzz_input *input);
 void world_close(void);
 void world_poll(enum who who, uint32_t capacity);
 void world_progress(enum who who);
+/* What the victim does off the poll is done: some of it, or all. Nothing if the input is not late. */
+void world_late(bool all);
 /* A call there and back, or a message, over the honest peer's connection. */
 void world_honest_round(bool from_victim);
 
@@ -49,6 +52,31 @@ static inline void world_poll_with(enum who peer)
 {
     world_poll(VICTIM, POLL_MAX);
     world_poll(peer, POLL_MAX);
+}
+
+/* The victim is late from now on, or not any more. No task may be under way. */
+static inline void fuzz_set_late(struct link_group *group, struct cm *cm, bool late)
+{
+    fuzz_check(cm->waiting_count == 0 && !cm_pending(cm), "a task is left");
+    late_cm_init(cm);
+    group->cm = late ? cm : NULL;
+}
+
+static inline void fuzz_do_late(struct cm *cm, bool all)
+{
+    if (all) {
+        late_cm_run_all(cm);
+    } else if (cm->waiting_count > 0) {
+        late_cm_run(cm, 0);
+    }
+}
+
+/* Nobody has waited for what was late, and what it needs is there. */
+static inline void fuzz_check_late(const struct link_group *group)
+{
+    const char *fault = group->cm ? late_cm_fault(group) : NULL;
+    fuzz_check(!fault, "%s", fault);
+    fuzz_check(!group->cm || !group->cm->waited, "a poll waited for a task");
 }
 
 static inline struct memory_fabric *fuzz_fabric(void)

@@ -373,6 +373,13 @@ static void befall(struct fuzz_input *input)
     if (!queue_pair) {
         return;
     }
+    if (link_joining(&end->endpoint->link) && (choice & 6) == 0) {
+        end->may_fail = true;
+        memory_fabric_set_failures(world.fabric, MEMORY_FAIL_CONNECT, 1, CRPC_E_UNREACHABLE);
+        world_late(false);
+        memory_fabric_set_failures(world.fabric, MEMORY_FAIL_CONNECT, 0, 0);
+        return;
+    }
     switch (choice >> 1 & 3) {
     case 0:
         memory_fabric_kill(queue_pair);
@@ -421,6 +428,8 @@ static void step(struct fuzz_input *input)
     case 14:
         if (choice & 0x80) {
             befall(input);
+        } else if (choice & 0x20 && world.engine[VICTIM]->links.cm) {
+            world_late(choice & 0x40);
         } else {
             world_progress(choice & 16 ? VICTIM : BAD);
         }

@@ -30,6 +30,7 @@ struct end {
     uint64_t handle;
     bool connected;
     bool over;
+    bool may_fail; /* to connect */
     bool room_due;
     bool reserved;
     crpc_op reservation;
@@ -49,6 +50,7 @@ struct world {
     struct nic *nic[ENGINES];
     struct handles handles[ENGINES];
     struct rpc_engine *engine[ENGINES];
+    struct cm late;                 /* the victim's, for an input that is late */
     struct rpc_endpoint *honest[2]; /* of the victim and of the honest peer */
     struct end ends[2];             /* of the victim and of the bad peer */
     uint64_t queue_pairs, regions;  /* without the bad peer's connection */

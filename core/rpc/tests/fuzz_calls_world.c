@@ -53,6 +53,7 @@ static void make_world(void)
                                          &world.clock_ns, &world.engine[i], &error) == CRPC_OK,
                    "no engine: %s", error.message);
     }
+    late_cm_init(&world.late);
     connect_pair(VICTIM, HONEST, honest, world.honest);
     world_poll_with(HONEST);
     world.queue_pairs = memory_fabric_counters(world.fabric)->queue_pairs;
@@ -69,6 +70,12 @@ static void unmake_world(void)
     fuzz_check(memory_fabric_counters(world.fabric)->left_open == 0, "something was left open");
     memory_fabric_destroy(world.fabric);
     memset(&world, 0, sizeof(world));
+}
+
+/* Of the first byte of options, the two highest bits tell flags, or that the victim is late. */
+static bool choose_late(const struct fuzz_input *input)
+{
+    return input->left > 0 && (input->next[0] & 0xe0) == 0x80;
 }
 
 static crpc_endpoint_options choose_options(struct fuzz_input *input)
@@ -97,6 +104,7 @@ void world_open(struct fuzz_input *input)
     if (!world.fabric) {
         make_world();
     }
+    fuzz_set_late(&world.engine[VICTIM]->links, &world.late, choose_late(input));
     const crpc_endpoint_options options[2] = {choose_options(input), choose_options(input)};
     connect_pair(VICTIM, BAD, options, ends);
     for (uint32_t i = 0; i < 2; i++) {
@@ -210,9 +218,10 @@ static void take(struct end *end, const crpc_completion *one)
     bool open = end->connected && !end->over && end->endpoint;
     switch (one->kind) {
     case CRPC_COMPLETION_CONNECTED:
-        fuzz_check(!end->connected && end->endpoint && one->status == CRPC_OK,
+        fuzz_check(!end->connected && end->endpoint && (one->status == CRPC_OK || end->may_fail),
                    "connected with status %d", one->status);
         end->connected = true;
+        end->over = one->status != CRPC_OK;
         break;
     case CRPC_COMPLETION_DISCONNECTED:
         fuzz_check(open, "disconnected out of turn");
@@ -285,6 +294,7 @@ void world_poll(enum who who, uint32_t capacity)
     fuzz_check(count <= capacity, "more completions than asked for");
     victim_looked(who);
     check_staging(&world.ends[0]);
+    fuzz_check_late(&world.engine[VICTIM]->links);
     for (uint32_t i = 0; i < count; i++) {
         const crpc_completion *one = &completions[i];
         struct rpc_endpoint *honest = who == BAD ? NULL : world.honest[who == HONEST];
@@ -305,6 +315,11 @@ void world_progress(enum who who)
     victim_looked(who);
 }
 
+void world_late(bool all)
+{
+    fuzz_do_late(&world.late, all);
+}
+
 /* ---- The end --------------------------------------------------------------------------------- */
 
 /* Nobody who sleeps is woken for nothing. */
@@ -319,6 +334,7 @@ void world_close(void)
 {
     const struct memory_fabric_counters *counters = memory_fabric_counters(world.fabric);
     struct end *victim = &world.ends[0];
+    world_late(true);
     for (uint32_t i = 0; i < 4; i++) {
         world_poll_with(BAD);
     }
