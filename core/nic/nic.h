@@ -9,7 +9,8 @@
  * and makes no system call of its own.
  *
  * A nic has one send CQ, one receive CQ, and one SRQ whose receives have no memory. Payload always
- * arrives by RDMA WRITE, and a receive only carries the immediate.
+ * arrives by RDMA WRITE, and a receive only carries the immediate. Queues for everything else are in
+ * nic/queue.h.
  *
  * The services demand this of a NIC:
  *  - reliable connections: what is posted arrives once, or the queue pair fails;
@@ -40,6 +41,7 @@
 struct nic;
 struct nic_domain;
 struct nic_queue_pair;
+struct nic_queue_operations;
 
 /* ---- Opening --------------------------------------------------------------------------------- */
 
@@ -277,6 +279,8 @@ struct nic_operations {
     int (*arm)(struct nic *nic);
     /* Removes the events of earlier arms from event_fd. */
     void (*disarm)(struct nic *nic);
+
+    const struct nic_queue_operations *queues; /* nic/queue.h; NULL = this driver has none */
 };
 
 /* The part of a nic that all drivers share. A driver's own struct begins with it. */
@@ -284,6 +288,7 @@ struct nic {
     const struct nic_operations *operations;
     bool rdma_cm; /* core/cm can connect its queue pairs; it begins with struct device_nic */
     bool windows; /* it has memory windows of type 2B */
+    bool atomics; /* it has COMPARE_SWAP and FETCH_ADD */
     char device[64];
     uint32_t port;
     uint32_t gid_index;

@@ -29,12 +29,13 @@ void device_queue_pair_address(const struct nic_queue_pair *base, struct nic_add
     memcpy(address->gid, nic->base.gid, sizeof(address->gid));
 }
 
-static int to_init(struct nic_queue_pair *base)
+int device_queue_pair_to_init(struct nic_queue_pair *base)
 {
     struct ibv_qp_attr attributes = {
         .qp_state = IBV_QPS_INIT,
         .port_num = (uint8_t)base->nic->port,
-        .qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ,
+        .qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+                           (to_device_queue_pair(base)->atomics ? IBV_ACCESS_REMOTE_ATOMIC : 0),
     };
     return ibv_modify_qp(device_qp(base), &attributes,
                          IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
@@ -84,7 +85,7 @@ int32_t device_queue_pair_connect(struct nic_queue_pair *base, const struct nic_
                                   const struct nic_transport *transport, crpc_error *error)
 {
     assert(nic_address_valid(peer) && peer->link == base->nic->link);
-    int os_error = to_init(base);
+    int os_error = device_queue_pair_to_init(base);
     base->peer_number = peer->queue_pair_number;
     if (os_error == 0) {
         os_error = to_ready_to_receive(base, peer);

@@ -13,6 +13,7 @@
 #include "base/compiler.h"
 #include "base/table.h"
 #include "nic/nic.h"
+#include "nic/queue.h"
 
 struct device_nic {
     struct nic base;
@@ -25,7 +26,9 @@ struct device_nic {
     uint8_t read_depth_in;     /* and as responder */
     uint32_t send_outstanding; /* WQEs of all queue pairs that are not known to be complete */
     uint32_t queue_pairs;
-    struct table by_number; /* struct nic_queue_pair */
+    struct table by_number;        /* struct nic_queue_pair */
+    struct table queues_by_number; /* struct nic_queue: those of nic/queue.h are not above */
+    uint32_t queue_turn;           /* the next poll of queues begins with this table in its order */
 };
 
 struct device_domain {
@@ -37,6 +40,7 @@ struct device_queue_pair {
     struct nic_queue_pair base;
     struct ibv_qp *qp;
     uint32_t packet_sequence_number;
+    bool atomics; /* the peer may use them, on memory that has the right */
 };
 
 static inline struct device_nic *to_device_nic(struct nic *nic)
@@ -127,6 +131,11 @@ int32_t device_queue_failed(const struct nic *nic, const char *kind, uint32_t de
  * is no memory. */
 bool device_queue_pair_init(struct device_nic *nic, struct device_queue_pair *queue_pair,
                             void *owner, struct ibv_qp *qp);
+/* Does the same for the queue pair of a queue, which is its owner, in queues_by_number. Moves it to INIT:
+ * it can have receives before it is connected. Returns an errno value. */
+int device_queue_init(struct device_nic *nic, struct device_queue_pair *queue_pair,
+                      struct nic_queue *queue, struct ibv_qp *qp);
+void device_queue_forget(struct device_nic *nic, const struct nic_queue_pair *queue_pair);
 /* Removes it from by_number, and its WQEs from send_outstanding. */
 void device_queue_pair_forget(struct device_nic *nic, const struct nic_queue_pair *queue_pair);
 
@@ -155,6 +164,9 @@ int32_t device_window_create(struct nic *base, struct nic_window *window, crpc_e
 void device_window_destroy(struct nic *base, struct nic_window *window);
 
 /* connect.c */
+/* To the state INIT, in which receives can be posted. Returns an errno value. device_queue_pair_connect
+ * does it, too. */
+int device_queue_pair_to_init(struct nic_queue_pair *base);
 void device_queue_pair_address(const struct nic_queue_pair *base, struct nic_address *address);
 int32_t device_queue_pair_connect(struct nic_queue_pair *base, const struct nic_address *peer,
                                   const struct nic_transport *transport, crpc_error *error);

@@ -41,6 +41,7 @@ static void describe(struct device_nic *nic, const struct device_port *port)
     nic->context = port->context;
     base->rdma_cm = true;
     base->windows = (port->device.device_cap_flags & IBV_DEVICE_MEM_WINDOW_TYPE_2B) != 0;
+    base->atomics = port->device.atomic_cap != IBV_ATOMIC_NONE;
     snprintf(base->device, sizeof(base->device), "%s", ibv_get_device_name(port->context->device));
     base->port = port->number;
     base->gid_index = port->gid_index;
@@ -118,6 +119,7 @@ int32_t device_open(const struct device_driver *driver, const struct nic_options
     }
     nic->base.operations = driver->operations;
     table_init(&nic->by_number);
+    table_init(&nic->queues_by_number);
     describe(nic, &port);
     clamp_depths(&nic->base, options, &port.device);
     status = open_parts(driver, nic, options, error);
@@ -140,6 +142,7 @@ void device_close(struct device_nic *nic)
     }
     ibv_close_device(nic->context);
     table_free(&nic->by_number);
+    table_free(&nic->queues_by_number);
     free(nic);
 }
 
@@ -164,8 +167,8 @@ static uint32_t random_sequence_number(void)
     return number & 0xffffffu;
 }
 
-bool device_queue_pair_init(struct device_nic *nic, struct device_queue_pair *queue_pair,
-                            void *owner, struct ibv_qp *qp)
+static void describe_queue_pair(struct device_nic *nic, struct device_queue_pair *queue_pair,
+                                void *owner, struct ibv_qp *qp)
 {
     queue_pair->base.nic = &nic->base;
     queue_pair->base.owner = owner;
@@ -173,11 +176,39 @@ bool device_queue_pair_init(struct device_nic *nic, struct device_queue_pair *qu
     queue_pair->base.depth = nic->base.send_depth;
     queue_pair->qp = qp;
     queue_pair->packet_sequence_number = random_sequence_number();
+}
+
+bool device_queue_pair_init(struct device_nic *nic, struct device_queue_pair *queue_pair,
+                            void *owner, struct ibv_qp *qp)
+{
+    describe_queue_pair(nic, queue_pair, owner, qp);
     if (!table_set(&nic->by_number, qp->qp_num, &queue_pair->base)) {
         return false;
     }
     nic->queue_pairs++;
     return true;
+}
+
+int device_queue_init(struct device_nic *nic, struct device_queue_pair *queue_pair,
+                      struct nic_queue *queue, struct ibv_qp *qp)
+{
+    describe_queue_pair(nic, queue_pair, queue, qp);
+    queue_pair->atomics = nic->base.atomics;
+    if (!table_set(&nic->queues_by_number, qp->qp_num, queue)) {
+        return ENOMEM;
+    }
+    nic->queue_pairs++;
+    int os_error = device_queue_pair_to_init(&queue_pair->base);
+    if (os_error) {
+        device_queue_forget(nic, &queue_pair->base);
+    }
+    return os_error;
+}
+
+void device_queue_forget(struct device_nic *nic, const struct nic_queue_pair *queue_pair)
+{
+    nic->queue_pairs--;
+    table_clear(&nic->queues_by_number, queue_pair->number);
 }
 
 void device_queue_pair_forget(struct device_nic *nic, const struct nic_queue_pair *queue_pair)

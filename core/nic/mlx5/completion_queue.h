@@ -101,6 +101,12 @@ void completion_queue_keep_title(struct completion_queue *queue);
 /* drop.c: marks all entries of a queue pair as dropped. The device must not add more of them. */
 void completion_queue_drop(struct completion_queue *queue, uint32_t number);
 
+/* drop.c: takes all entries of a queue pair out of a PLAIN queue, and gives each to `removed`, oldest first. The
+ * others stay in their order, and the room is there at once. The device must not add more of them. */
+typedef void completion_removed(void *argument, const struct mlx5_cqe64 *entry);
+void completion_queue_remove(struct completion_queue *queue, uint32_t number,
+                             completion_removed *removed, void *argument);
+
 /* Takes the dropped entries that come next, and releases their places. */
 void completion_queue_skip_dropped(struct completion_queue *queue);
 

@@ -30,4 +30,5 @@ const struct nic_operations mlx5_operations = {
     .refill = mlx5_refill,
     .arm = mlx5_arm,
     .disarm = mlx5_disarm,
+    .queues = &mlx5_queue_operations,
 };

@@ -56,6 +56,51 @@ void completion_queue_drop(struct completion_queue *queue, uint32_t number)
     }
 }
 
+/* The number of entries that the device has written. */
+static uint32_t present(const struct completion_queue *queue)
+{
+    uint32_t count = 0;
+    while (count <= queue->mask &&
+           completion_is_ours(completion_queue_at(queue, queue->consumer + count),
+                              (queue->consumer + count) >> queue->laps, COMPLETION_PLAIN)) {
+        count++;
+    }
+    barrier_after_owner();
+    return count;
+}
+
+/* Moves an entry to a later place, which has an owner bit of its own. */
+static void move(struct mlx5_cqe64 *to, const struct mlx5_cqe64 *from)
+{
+    uint8_t owner = to->op_own & MLX5_CQE_OWNER_MASK;
+    *to = *from;
+    to->op_own = (uint8_t)((from->op_own & ~MLX5_CQE_OWNER_MASK) | owner);
+}
+
+/* The others move towards the end, so that the room is at the front, which the reader can pass. */
+void completion_queue_remove(struct completion_queue *queue, uint32_t number,
+                             completion_removed *removed, void *argument)
+{
+    uint32_t end = queue->consumer + present(queue);
+    uint32_t place = end;
+    for (uint32_t index = queue->consumer; index != end; index++) {
+        const struct mlx5_cqe64 *entry = completion_queue_at(queue, index);
+        if (completion_number(entry) == number) {
+            removed(argument, entry);
+        }
+    }
+    for (uint32_t index = end; index-- != queue->consumer;) {
+        const struct mlx5_cqe64 *entry = completion_queue_at(queue, index);
+        if (completion_number(entry) != number && --place != index) {
+            move(completion_queue_at(queue, place), entry);
+        }
+    }
+    while (queue->consumer != place) {
+        completion_queue_advance(queue, COMPLETION_PLAIN);
+    }
+    completion_queue_release(queue);
+}
+
 void completion_queue_skip_dropped(struct completion_queue *queue)
 {
     const enum completion_layout layout = (enum completion_layout)queue->layout;

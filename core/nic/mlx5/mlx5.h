@@ -9,7 +9,9 @@
  *   send_queue.h        ring of WQEs; uses doorbell.h, copy.h and barrier.h
  *   completion_queue.h  ring of CQEs; also compressed.c and drop.c
  *   receive_queue.h     SRQ
- *   tracking.h          finds what was posted for a CQE
+ *   ../tracking.h       finds what was posted for a CQE
+ *
+ * queue.c, queue_post.c and queue_poll.c are the queues of nic/queue.h.
  */
 #ifndef CORE_NIC_MLX5_MLX5_H
 #define CORE_NIC_MLX5_MLX5_H
@@ -19,7 +21,8 @@
 #include "nic/mlx5/driver.h"
 #include "nic/mlx5/receive_queue.h"
 #include "nic/mlx5/send_queue.h"
-#include "nic/mlx5/tracking.h"
+#include "nic/queue.h"
+#include "nic/tracking.h"
 
 /* With the control, remote address and inline segments, this is four blocks: what one push
  * carries. */
@@ -42,6 +45,7 @@ struct mlx5_nic {
     struct ibv_srq *srq;
     uint32_t receive_events_unacked;
     uint32_t send_events_unacked;
+    struct mlx5_source *sources[NIC_TABLES]; /* lists */
 };
 
 /* The tracking table has an entry for each WQE, signaled or not, because an error CQE may belong to
@@ -53,6 +57,41 @@ struct mlx5_queue_pair {
     bool fence_wanted;       /* the WQE at fence_position must have a fence */
     uint32_t fence_position; /* behind a bind or an invalidate */
 };
+
+/* A completion queue for queues of one table. */
+struct mlx5_source {
+    struct completion_queue completions;
+    struct ibv_cq *cq;
+    struct mlx5_source *next;
+    uint32_t places_left; /* that no queue has taken */
+    uint32_t queues;
+    uint32_t events_unacked;
+};
+
+struct mlx5_queue {
+    struct nic_queue base;
+    struct device_queue_pair device; /* not of an SRQ */
+    struct ibv_srq *srq;
+    /* sends */
+    struct send_queue sends;
+    struct mlx5_source *send_source;
+    uint32_t send_places; /* in that */
+    /* receives: of its own, a ring; of an SRQ, a list */
+    struct mlx5_source *receive_source; /* an SRQ's is its queues', too */
+    uint32_t receive_places;            /* in that; 0 = an SRQ's */
+    uint8_t *receive_buffer;
+    uint32_t receive_stride;
+    uint32_t receive_counter; /* receives ever posted */
+    uint32_t receive_rung;    /* of those that the device was told of */
+    uint32_t *receive_record;
+    struct receive_queue list;
+    uint32_t list_head; /* the next to be posted */
+};
+
+static inline struct mlx5_queue *to_mlx5_queue(struct nic_queue *queue)
+{
+    return container_of(queue, struct mlx5_queue, base);
+}
 
 static inline struct mlx5_nic *to_mlx5_nic(struct nic *nic)
 {
@@ -94,6 +133,32 @@ void mlx5_refill(struct nic *base);
 
 /* poll.c */
 uint32_t mlx5_poll(struct nic *base, struct nic_completion *completions, uint32_t capacity);
+
+/* queue_pair.c: a register that queue pairs share. NULL = no memory. */
+struct doorbell *mlx5_doorbell_take(struct mlx5_nic *nic, const struct mlx5dv_qp *found);
+void mlx5_doorbell_give(struct mlx5_nic *nic, struct doorbell *doorbell);
+
+/* open.c: where a completion queue lies. Returns an errno value. */
+int mlx5_find_completion_queue(struct ibv_cq *cq, bool compressed, struct completion_queue *queue);
+
+/* queue.c */
+extern const struct nic_queue_operations mlx5_queue_operations;
+/* Destroys the completion queues, which no queue uses any more. */
+void mlx5_sources_close(struct mlx5_nic *nic);
+
+/* queue_post.c */
+bool mlx5_queue_post(struct nic_queue *base, const struct nic_work *work,
+                     const struct nic_piece *pieces, uint32_t count);
+bool mlx5_queue_receive(struct nic_queue *base, uint64_t user_data, const struct nic_piece *pieces,
+                        uint32_t count);
+void mlx5_queue_ring(struct nic_queue *base);
+
+/* queue_poll.c */
+uint32_t mlx5_queue_poll(struct nic *base, crpc_completion *completions, uint32_t capacity,
+                         uint32_t *errors);
+
+/* poll.c */
+enum nic_error mlx5_error_of(uint8_t syndrome, bool receive);
 
 /* arm.c */
 int mlx5_arm(struct nic *base);

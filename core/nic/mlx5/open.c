@@ -32,8 +32,8 @@ static struct ibv_cq *create_cq(struct mlx5_nic *nic, uint32_t depth, bool compr
     return cq ? ibv_cq_ex_to_cq(cq) : NULL;
 }
 
-/* Where the queue lies, from libmlx5. */
-static int find_completion_queue(struct ibv_cq *cq, bool compressed, struct completion_queue *queue)
+/* From libmlx5. */
+int mlx5_find_completion_queue(struct ibv_cq *cq, bool compressed, struct completion_queue *queue)
 {
     struct mlx5dv_cq found = {0};
     struct mlx5dv_obj object = {.cq = {.in = cq, .out = &found}};
@@ -66,7 +66,7 @@ static int32_t create_completion_queue(struct mlx5_nic *nic, uint32_t depth, boo
 {
     *cq = create_cq(nic, depth, compressed);
     if (*cq) {
-        errno = find_completion_queue(*cq, compressed, queue);
+        errno = mlx5_find_completion_queue(*cq, compressed, queue);
         if (errno == 0) {
             return CRPC_OK;
         }
@@ -172,6 +172,7 @@ void mlx5_close(struct nic *base)
     if (nic->device.channel) {
         mlx5_disarm(base);
     }
+    mlx5_sources_close(nic);
     if (nic->send_cq) {
         device_destroy_cq(nic->send_cq, nic->send_events_unacked);
     }

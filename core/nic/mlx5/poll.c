@@ -7,7 +7,7 @@
  */
 #include "nic/mlx5/mlx5.h"
 
-static enum nic_error error_of(uint8_t syndrome, bool receive)
+enum nic_error mlx5_error_of(uint8_t syndrome, bool receive)
 {
     switch (syndrome) {
     case MLX5_CQE_SYNDROME_WR_FLUSH_ERR:
@@ -36,7 +36,7 @@ static void describe_error(const struct mlx5_cqe64 *entry, bool receive,
 {
     const struct mlx5_err_cqe *error = (const struct mlx5_err_cqe *)(const void *)entry;
     completion->kind = NIC_COMPLETION_ERROR;
-    completion->status = (uint8_t)error_of(error->syndrome, receive);
+    completion->status = (uint8_t)mlx5_error_of(error->syndrome, receive);
     completion->vendor_syndrome = error->vendor_err_synd;
 }
 

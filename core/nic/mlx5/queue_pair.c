@@ -37,7 +37,7 @@ void mlx5_qp_destroy(struct mlx5_nic *nic, struct ibv_qp *qp)
 
 /* ---- Doorbells: queue pairs may share a register, and then its state -------------------------- */
 
-static struct doorbell *doorbell_take(struct mlx5_nic *nic, const struct mlx5dv_qp *found)
+struct doorbell *mlx5_doorbell_take(struct mlx5_nic *nic, const struct mlx5dv_qp *found)
 {
     struct mlx5_doorbell *one;
     for (one = nic->doorbells; one; one = one->next) {
@@ -57,7 +57,7 @@ static struct doorbell *doorbell_take(struct mlx5_nic *nic, const struct mlx5dv_
     return &one->doorbell;
 }
 
-static void doorbell_give(struct mlx5_nic *nic, struct doorbell *doorbell)
+void mlx5_doorbell_give(struct mlx5_nic *nic, struct doorbell *doorbell)
 {
     if (!doorbell || --doorbell->users > 0) {
         return;
@@ -97,7 +97,7 @@ static int find_send_queue(struct mlx5_nic *nic, struct ibv_qp *qp,
                                             .mask = blocks - 1,
                                             .number = qp->qp_num,
                                             .record = &found.dbrec[MLX5_SND_DBR],
-                                            .doorbell = doorbell_take(nic, &found)};
+                                            .doorbell = mlx5_doorbell_take(nic, &found)};
     queue_pair->tracking = (struct tracking){
         .entries = calloc(blocks, sizeof(*queue_pair->tracking.entries)), .mask = blocks - 1};
     return queue_pair->queue.doorbell && queue_pair->tracking.entries ? 0 : ENOMEM;
@@ -108,7 +108,7 @@ static void release(struct mlx5_nic *nic, struct mlx5_queue_pair *queue_pair, st
     if (qp) {
         mlx5_qp_destroy(nic, qp);
     }
-    doorbell_give(nic, queue_pair->queue.doorbell);
+    mlx5_doorbell_give(nic, queue_pair->queue.doorbell);
     free(queue_pair->tracking.entries);
     free(queue_pair);
 }

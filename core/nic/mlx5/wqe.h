@@ -1,7 +1,7 @@
 /* wqe.h: builds a WQE from segments. Each function writes one segment, and returns the place of the
  * next. The caller chooses their order, which depends on the opcode:
  *
- *   SEND, SEND_IMM             control, any number of data or inline
+ *   SEND, _IMM, _INVAL         control, any number of data or inline
  *   RDMA_WRITE, _WRITE_IMM     control, remote address, any number of data or inline
  *   RDMA_READ                  control, remote address, data
  *   ATOMIC_CS, ATOMIC_FA       control, remote address, atomic, data

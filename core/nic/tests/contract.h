@@ -5,6 +5,7 @@
 #define CORE_NIC_TESTS_CONTRACT_H
 
 #include "pair.h"
+#include "queues.h"
 
 void test_write(void **state);
 void test_plain_write(void **state);
@@ -42,6 +43,31 @@ void test_own_memory_of_another_domain(void **state);
 void test_landing_in_another_domain(void **state);
 void test_domains_share_receives(void **state);
 
+void test_queue_write(void **state);
+void test_queue_pieces(void **state);
+void test_queue_messages(void **state);
+void test_queue_atomics(void **state);
+void test_queue_nop(void **state);
+void test_queue_fence(void **state);
+void test_queue_dense(void **state);
+void test_queue_sparse(void **state);
+void test_queue_fair(void **state);
+void test_queue_unordered(void **state);
+void test_queue_small_polls(void **state);
+void test_queue_room(void **state);
+void test_queue_wrap(void **state);
+void test_queue_arm(void **state);
+void test_queue_remote_error(void **state);
+void test_queue_sparse_error(void **state);
+void test_queue_local_error(void **state);
+void test_queue_long_message(void **state);
+void test_queue_flush(void **state);
+void test_queue_stop(void **state);
+void test_queue_unconnected(void **state);
+void test_queue_shared(void **state);
+void test_queue_shared_stop(void **state);
+void test_queue_shared_error(void **state);
+
 /* Elements of an array of struct CMUnitTest. */
 #define CONTRACT_TESTS                                                                             \
     PAIR_TEST(test_write), PAIR_TEST(test_plain_write), PAIR_TEST(test_large_write),               \
@@ -57,5 +83,19 @@ void test_domains_share_receives(void **state);
         PAIR_TEST(test_window_other_queue_pair), PAIR_TEST(test_window_old_key),                   \
         PAIR_TEST(test_window_memory), PAIR_TEST(test_window_before),                              \
         PAIR_TEST(test_window_behind)
+
+/* The same, of drivers that have queues with user data. */
+#define QUEUE_CONTRACT_TESTS                                                                       \
+    QUEUES_TEST(test_queue_write), QUEUES_TEST(test_queue_pieces),                                 \
+        QUEUES_TEST(test_queue_messages), QUEUES_TEST(test_queue_atomics),                         \
+        QUEUES_TEST(test_queue_nop), QUEUES_TEST(test_queue_fence), QUEUES_TEST(test_queue_dense), \
+        QUEUES_TEST(test_queue_sparse), QUEUES_TEST(test_queue_fair),                              \
+        QUEUES_TEST(test_queue_unordered), QUEUES_TEST(test_queue_small_polls),                    \
+        QUEUES_TEST(test_queue_room), QUEUES_TEST(test_queue_wrap), QUEUES_TEST(test_queue_arm),   \
+        QUEUES_TEST(test_queue_remote_error), QUEUES_TEST(test_queue_sparse_error),                \
+        QUEUES_TEST(test_queue_local_error), QUEUES_TEST(test_queue_long_message),                 \
+        QUEUES_TEST(test_queue_flush), QUEUES_TEST(test_queue_stop),                               \
+        QUEUES_TEST(test_queue_unconnected), QUEUES_TEST(test_queue_shared),                       \
+        QUEUES_TEST(test_queue_shared_stop), QUEUES_TEST(test_queue_shared_error)
 
 #endif

@@ -30,4 +30,5 @@ const struct nic_operations verbs_operations = {
     .refill = verbs_refill,
     .arm = verbs_arm,
     .disarm = verbs_disarm,
+    .queues = &verbs_queue_operations,
 };

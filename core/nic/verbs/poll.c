@@ -22,7 +22,7 @@ static uint32_t take(struct verbs_source *source, struct ibv_wc *entries, uint32
     return stashed + (likely(count >= 0) ? (uint32_t)count : 0);
 }
 
-static enum nic_error error_of(const struct ibv_wc *entry, bool receive)
+enum nic_error verbs_error_of(const struct ibv_wc *entry, bool receive)
 {
     switch (entry->status) {
     case IBV_WC_WR_FLUSH_ERR:
@@ -58,7 +58,7 @@ receive_failed(struct verbs_nic *nic, struct nic_completion *completion, const s
     }
     completion->kind = NIC_COMPLETION_ERROR;
     completion->status =
-        (uint8_t)(entry->status == IBV_WC_SUCCESS ? NIC_ERROR_OTHER : error_of(entry, true));
+        (uint8_t)(entry->status == IBV_WC_SUCCESS ? NIC_ERROR_OTHER : verbs_error_of(entry, true));
     completion->vendor_syndrome = entry->vendor_err;
     completion->completed = queue_pair ? queue_pair->completed : 0;
 }
@@ -108,7 +108,7 @@ static inline bool take_send(struct verbs_nic *nic, const struct ibv_wc *entry,
     if (unlikely(entry->status != IBV_WC_SUCCESS)) {
         queue_pair->failed = true; /* the device has moved it to the error state */
         completion->kind = NIC_COMPLETION_ERROR;
-        completion->status = (uint8_t)error_of(entry, false);
+        completion->status = (uint8_t)verbs_error_of(entry, false);
         completion->vendor_syndrome = entry->vendor_err;
     }
     return true;

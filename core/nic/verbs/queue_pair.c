@@ -69,8 +69,8 @@ void verbs_queue_pair_fail(struct nic_queue_pair *base)
 
 static void drop_completions(struct verbs_nic *nic, uint32_t number)
 {
-    nic->device.base.receives_posted -= verbs_source_drop(&nic->receive, number);
-    verbs_source_drop(&nic->send, number);
+    nic->device.base.receives_posted -= verbs_source_drop(&nic->receive, number, NULL, NULL);
+    verbs_source_drop(&nic->send, number, NULL, NULL);
 }
 
 /* The first drop is for devices whose library takes the entries of a queue pair out of the CQ as it

@@ -69,7 +69,8 @@ bool verbs_source_stash(struct verbs_source *source, const struct ibv_wc *entry)
 }
 
 /* Keeps those of `count` new entries at the end of the stash that are not the queue pair's. */
-static uint32_t keep_others(struct verbs_source *source, uint32_t count, uint32_t queue_pair_number)
+static uint32_t keep_others(struct verbs_source *source, uint32_t count, uint32_t queue_pair_number,
+                            verbs_dropped *dropped, void *argument)
 {
     struct ibv_wc *from = source->stash + source->stash_count;
     struct ibv_wc *end = from + count;
@@ -77,6 +78,8 @@ static uint32_t keep_others(struct verbs_source *source, uint32_t count, uint32_
     for (; from < end; from++) {
         if (from->qp_num != queue_pair_number) {
             *to++ = *from;
+        } else if (dropped) {
+            dropped(argument, from);
         }
     }
     source->stash_count = (uint32_t)(to - source->stash);
@@ -85,12 +88,13 @@ static uint32_t keep_others(struct verbs_source *source, uint32_t count, uint32_
 
 /* Looks at no more entries than a CQ can have held when this began, since others may go on adding.
  */
-uint32_t verbs_source_drop(struct verbs_source *source, uint32_t queue_pair_number)
+uint32_t verbs_source_drop(struct verbs_source *source, uint32_t queue_pair_number,
+                           verbs_dropped *callback, void *argument)
 {
     stash_room(source);
     uint32_t stashed = source->stash_count;
     source->stash_count = 0;
-    uint32_t dropped = keep_others(source, stashed, queue_pair_number);
+    uint32_t dropped = keep_others(source, stashed, queue_pair_number, callback, argument);
 
     uint32_t left = source->depth;
     uint32_t room = source->depth - source->stash_count;
@@ -101,7 +105,7 @@ uint32_t verbs_source_drop(struct verbs_source *source, uint32_t queue_pair_numb
         if (taken <= 0) {
             break;
         }
-        dropped += keep_others(source, (uint32_t)taken, queue_pair_number);
+        dropped += keep_others(source, (uint32_t)taken, queue_pair_number, callback, argument);
         left -= (uint32_t)taken;
         room = source->depth - source->stash_count;
     }

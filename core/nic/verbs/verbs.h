@@ -34,6 +34,7 @@ struct verbs_nic {
     struct ibv_srq *srq;
     uint32_t inline_bytes_wanted;
     struct ibv_recv_wr receives[VERBS_REFILL_CHUNK]; /* linked; all are equal */
+    struct verbs_queue_source *sources[NIC_TABLES];  /* lists */
 };
 
 struct verbs_queue_pair {
@@ -42,6 +43,37 @@ struct verbs_queue_pair {
     struct ibv_send_wr chain[VERBS_CHAIN]; /* linked; each uses its own entry of `pieces` */
     struct ibv_sge pieces[VERBS_CHAIN];
 };
+
+/* A completion queue for queues of one table (nic/queue.h). Its stash also holds what was taken out of
+ * the CQ and has not been reported yet. */
+struct verbs_queue_source {
+    struct verbs_source source;
+    struct verbs_queue_source *next;
+    uint32_t places_left; /* that no queue has taken */
+    uint32_t queues;
+};
+
+#define VERBS_QUEUE_CHAIN 16 /* WQEs of a queue for each ibv_post_send or ibv_post_recv */
+
+struct verbs_queue {
+    struct nic_queue base;
+    struct device_queue_pair device; /* not of an SRQ */
+    struct ibv_srq *srq;
+    struct verbs_queue_source *send_source;
+    struct verbs_queue_source *receive_source; /* an SRQ's is its queues', too */
+    uint32_t chained;                          /* of `chain`, since the last ring */
+    struct ibv_send_wr *chain;                 /* linked; each uses its own part of `pieces` */
+    struct ibv_sge *pieces;
+    uint32_t receives_chained;
+    struct ibv_recv_wr *receive_chain;
+    struct ibv_sge *receive_pieces;
+    uint32_t receive_next; /* a ring's next entry; an SRQ's first free one: a list by `position` */
+};
+
+static inline struct verbs_queue *to_verbs_queue(struct nic_queue *queue)
+{
+    return container_of(queue, struct verbs_queue, base);
+}
 
 static inline struct verbs_nic *to_verbs_nic(struct nic *nic)
 {
@@ -91,8 +123,28 @@ uint32_t verbs_source_unstash(struct verbs_source *source, struct ibv_wc *entrie
                               uint32_t capacity);
 /* Appends one entry, as if the device had written it. Returns false if there is no room. */
 bool verbs_source_stash(struct verbs_source *source, const struct ibv_wc *entry);
-/* Drops all present entries of a queue pair, and returns how many. */
-uint32_t verbs_source_drop(struct verbs_source *source, uint32_t queue_pair_number);
+/* Drops all present entries of a queue pair, and returns how many. Passes each to `dropped`, unless
+ * that is NULL. */
+typedef void verbs_dropped(void *argument, const struct ibv_wc *entry);
+uint32_t verbs_source_drop(struct verbs_source *source, uint32_t queue_pair_number,
+                           verbs_dropped *dropped, void *argument);
+
+/* poll.c */
+enum nic_error verbs_error_of(const struct ibv_wc *entry, bool receive);
+
+/* queue.c */
+extern const struct nic_queue_operations verbs_queue_operations;
+
+/* queue_post.c */
+bool verbs_queue_post(struct nic_queue *base, const struct nic_work *work,
+                      const struct nic_piece *pieces, uint32_t count);
+bool verbs_queue_receive(struct nic_queue *base, uint64_t user_data, const struct nic_piece *pieces,
+                         uint32_t count);
+void verbs_queue_ring(struct nic_queue *base);
+
+/* queue_poll.c */
+uint32_t verbs_queue_poll(struct nic *base, crpc_completion *completions, uint32_t capacity,
+                          uint32_t *errors);
 
 /* arm.c */
 int verbs_arm(struct nic *base);

@@ -370,6 +370,46 @@ static void test_drop(void **state)
     }
 }
 
+static void count_removed(void *argument, const struct mlx5_cqe64 *entry)
+{
+    uint16_t *next = argument;
+    assert_int_equal(be16toh(entry->wqe_counter), (*next)++); /* oldest first */
+}
+
+/* Three queue pairs at random in a full queue, one of which goes: the others' completions stay in their order,
+ * and as many more have room at once. */
+static void test_remove(void **state)
+{
+    (void)state;
+    struct writer *writer = hand(COMPLETION_PLAIN, 16);
+    uint16_t written[3] = {0}, taken[3] = {0};
+    uint32_t producer = 0;
+    for (uint32_t round = 0; round < 5000; round++) {
+        while (producer - be32toh(writer->record[0]) < 16) {
+            uint32_t who = writer_pick(writer, 3);
+            uint16_t counter = htobe16(written[who]++);
+            put_entry(writer, producer, MLX5_CQE_REQ, VICTIM + who, 0);
+            memcpy(writer_place(writer, producer++) + 60, &counter, 2);
+        }
+        uint32_t gone = writer_pick(writer, 3);
+        uint32_t before = be32toh(writer->record[0]);
+        uint16_t left = (uint16_t)(written[gone] - taken[gone]);
+        completion_queue_remove(&writer->queue, VICTIM + gone, count_removed, &taken[gone]);
+        assert_int_equal(taken[gone], written[gone]);
+        assert_int_equal(be32toh(writer->record[0]), before + left);
+        for (uint32_t i = writer_pick(writer, 17 - left); i > 0; i--) {
+            const struct mlx5_cqe64 *entry = next(&writer->queue);
+            assert_non_null(entry);
+            uint32_t who = completion_number(entry) - VICTIM;
+            assert_in_range(who, 0, 2);
+            assert_int_equal(be16toh(entry->wqe_counter), taken[who]++);
+            advance(&writer->queue);
+        }
+        completion_queue_release(&writer->queue);
+    }
+    writer_delete(writer);
+}
+
 /* Two queue pairs in turn, and a block of each; one goes. */
 static void test_drop_blocks(void **state)
 {
@@ -529,12 +569,19 @@ static void test_owner(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_plain),           cmocka_unit_test(test_compressed),
-        cmocka_unit_test(test_enhanced),        cmocka_unit_test(test_index_wrap),
-        cmocka_unit_test(test_malformed_block), cmocka_unit_test(test_malformed_array),
-        cmocka_unit_test(test_garbage),         cmocka_unit_test(test_drop),
-        cmocka_unit_test(test_drop_blocks),     cmocka_unit_test(test_arm),
-        cmocka_unit_test(test_payload),         cmocka_unit_test(test_owner),
+        cmocka_unit_test(test_plain),
+        cmocka_unit_test(test_compressed),
+        cmocka_unit_test(test_enhanced),
+        cmocka_unit_test(test_index_wrap),
+        cmocka_unit_test(test_malformed_block),
+        cmocka_unit_test(test_malformed_array),
+        cmocka_unit_test(test_garbage),
+        cmocka_unit_test(test_drop),
+        cmocka_unit_test(test_remove),
+        cmocka_unit_test(test_drop_blocks),
+        cmocka_unit_test(test_arm),
+        cmocka_unit_test(test_payload),
+        cmocka_unit_test(test_owner),
         cmocka_unit_test(test_stale_iteration),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);

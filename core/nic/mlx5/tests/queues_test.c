@@ -1,7 +1,7 @@
 /* queues_test.c: the shared receive queue's list and the five kinds of completion tracking, each
  * against a model that keeps everything it ever posted. */
 #include "nic/mlx5/receive_queue.h"
-#include "nic/mlx5/tracking.h"
+#include "nic/tracking.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,12 +1,13 @@
 /* tracking.h: finds what was posted for the 16-bit counter in a CQE: the user data, and how much of
  * the queue is free again.
  *
- * The device does not keep user data, so a table as long as the queue keeps it. There are five
- * kinds of tables, for different orders of completions:
+ * The device does not keep user data, so a table as long as the queue keeps it. A position counts
+ * what the driver's queue consists of: blocks of 64 bytes (mlx5), or WQEs (verbs, whose wr_id it is).
+ * There are five kinds of tables, for different orders of completions:
  *
  *   dense      send queue, in order; when a WQE completes, the unsignaled WQEs before it are
  *              reported, too
- *   sparse     send queue, in order; only WQEs that were posted as signaled have user data
+ *   sparse     send queue, in order; only the WQE that completed is reported
  *   unordered  send queue, in any order (DCI streams); all WQEs are signaled
  *   ordered receive, unordered receive (SRQ; tag matching): each WQE has one entry
  *
@@ -19,8 +20,8 @@
  * Completions in any order need no search for room. A ring is written in order, so only the oldest
  * outstanding entry counts, and `unordered` skips entries that are done already.
  */
-#ifndef CORE_NIC_MLX5_TRACKING_H
-#define CORE_NIC_MLX5_TRACKING_H
+#ifndef CORE_NIC_TRACKING_H
+#define CORE_NIC_TRACKING_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -34,6 +35,7 @@ enum tracking_state {
     TRACKING_FILLER, /* a NOP at the ring's end; it completes, but has no user data */
     TRACKING_POSTED,
     TRACKING_SIGNALED, /* posted, and a CQE may name it */
+    TRACKING_ENDED,    /* a receive that completes without a CQE: no CQE may name it */
 };
 
 /* The entry at the index of a WQE's first block. */
@@ -41,8 +43,8 @@ struct tracking_entry {
     uint64_t user_data;
     uint32_t position;
     uint16_t blocks;
-    uint8_t state; /* enum tracking_state */
-    uint8_t reserved;
+    uint8_t state;  /* enum tracking_state */
+    uint8_t opcode; /* of the owner's own numbering */
 };
 
 struct tracking {
@@ -54,6 +56,8 @@ struct tracking {
 
 struct tracking_done {
     uint64_t user_data;
+    uint32_t position;
+    uint8_t opcode;
     bool signaled; /* the CQE belongs to this WQE itself */
 };
 
@@ -63,14 +67,21 @@ static inline struct tracking_entry *tracking_at(const struct tracking *tracking
 }
 
 /* Notes that a WQE was posted at [position, end). */
-static inline void tracking_post(struct tracking *tracking, uint32_t position, uint32_t end,
-                                 uint64_t user_data, enum tracking_state state)
+static inline void tracking_post_op(struct tracking *tracking, uint32_t position, uint32_t end,
+                                    uint64_t user_data, enum tracking_state state, uint8_t opcode)
 {
     *tracking_at(tracking, position) = (struct tracking_entry){.user_data = user_data,
                                                                .position = position,
                                                                .blocks = (uint16_t)(end - position),
-                                                               .state = (uint8_t)state};
+                                                               .state = (uint8_t)state,
+                                                               .opcode = opcode};
     tracking->producer = end;
+}
+
+static inline void tracking_post(struct tracking *tracking, uint32_t position, uint32_t end,
+                                 uint64_t user_data, enum tracking_state state)
+{
+    tracking_post_op(tracking, position, end, user_data, state, 0);
 }
 
 /* Finds the position that a CQE's counter names, from the consumer on. Returns false if no
@@ -95,7 +106,10 @@ static inline bool tracking_dense_next(struct tracking *tracking, uint32_t last,
         uint32_t position = tracking->consumer;
         struct tracking_entry *entry = tracking_at(tracking, position);
         bool filler = entry->state == TRACKING_FILLER;
-        *done = (struct tracking_done){.user_data = entry->user_data, .signaled = position == last};
+        *done = (struct tracking_done){.user_data = entry->user_data,
+                                       .position = position,
+                                       .opcode = entry->opcode,
+                                       .signaled = position == last};
         entry->state = TRACKING_FREE;
         tracking->consumer = position + entry->blocks;
         if (likely(!filler)) {
@@ -113,7 +127,10 @@ static inline struct tracking_done tracking_sparse_take(struct tracking *trackin
     struct tracking_entry *entry = tracking_at(tracking, position);
     tracking->consumer = position + entry->blocks;
     entry->state = TRACKING_FREE;
-    return (struct tracking_done){.user_data = entry->user_data, .signaled = true};
+    return (struct tracking_done){.user_data = entry->user_data,
+                                  .position = position,
+                                  .opcode = entry->opcode,
+                                  .signaled = true};
 }
 
 /* ---- Unordered: the one that completed, wherever it is --------------------------------------- */
@@ -136,7 +153,10 @@ static inline struct tracking_done tracking_unordered_take(struct tracking *trac
             tracking->consumer = next;
         }
     }
-    return (struct tracking_done){.user_data = entry->user_data, .signaled = true};
+    return (struct tracking_done){.user_data = entry->user_data,
+                                  .position = position,
+                                  .opcode = entry->opcode,
+                                  .signaled = true};
 }
 
 /* ---- Receives: one entry each ---------------------------------------------------------------- */
@@ -156,7 +176,7 @@ static inline void tracking_receive_post(struct tracking *tracking, uint32_t ind
 static inline bool tracking_receive_take(struct tracking *tracking, uint32_t index,
                                          uint64_t *user_data)
 {
-    if (unlikely(index > tracking->mask || tracking->entries[index].state == TRACKING_FREE)) {
+    if (unlikely(index > tracking->mask || tracking->entries[index].state != TRACKING_SIGNALED)) {
         return false;
     }
     tracking->entries[index].state = TRACKING_FREE;

@@ -1,0 +1,254 @@
+/* queue_poll.c: data path of queues with user data: completions. Compiled once for each table, because
+ * each completion queue belongs to one.
+ *
+ * An entry stays where it is until all that it completes has found room in the caller's array: then
+ * the next poll goes on with it. */
+#include "nic/mlx5/mlx5.h"
+
+/* ---- Sends ----------------------------------------------------------------------------------- */
+
+/* What the entry tells of its own WQE. */
+static inline void add_detail(const struct mlx5_cqe64 *entry, uint8_t opcode,
+                              crpc_completion *completion)
+{
+    completion->flags |= NIC_DONE_DETAIL;
+    if (opcode == NIC_READ) {
+        completion->payload_bytes = be32toh(entry->byte_cnt);
+    }
+}
+
+static inline void add_result(const struct mlx5_queue *queue, const struct tracking_done *done,
+                              crpc_completion *completion)
+{
+    if (unlikely(nic_opcode_is_atomic(done->opcode))) {
+        completion->token = queue->base.results[done->position & queue->sends.mask];
+    }
+}
+
+static __attribute__((cold, noinline)) void add_error(const struct mlx5_cqe64 *entry,
+                                                      crpc_completion *completion)
+{
+    const struct mlx5_err_cqe *error = (const struct mlx5_err_cqe *)(const void *)entry;
+    completion->status =
+        -(int32_t)mlx5_error_of(error->syndrome, completion->method == NIC_RECEIVE);
+    completion->reply_bytes_max = error->vendor_err_synd;
+    completion->flags |= NIC_DONE_DETAIL;
+}
+
+/* The WQEs before one that failed were done; those before one that was flushed perhaps not. */
+static __attribute__((cold, noinline)) int32_t status_before(const struct mlx5_cqe64 *entry)
+{
+    const struct mlx5_err_cqe *error = (const struct mlx5_err_cqe *)(const void *)entry;
+    return error->syndrome == MLX5_CQE_SYNDROME_WR_FLUSH_ERR ? -NIC_ERROR_FLUSHED : CRPC_OK;
+}
+
+/* Reports what an entry completes. Returns false if there was no room for all of it. */
+static inline __attribute__((always_inline)) bool
+complete_sends(struct mlx5_queue *queue, const struct mlx5_cqe64 *entry, uint32_t position,
+               crpc_completion *completions, uint32_t capacity, uint32_t *count, uint32_t *errors,
+               enum nic_queue_table table)
+{
+    struct nic_queue *base = &queue->base;
+    struct tracking *tracking = &base->sends;
+    const bool failed = unlikely(completion_opcode(entry) == MLX5_CQE_REQ_ERR);
+    struct tracking_done done;
+    if (table == NIC_TABLE_DENSE) {
+        int32_t before = unlikely(failed) ? status_before(entry) : CRPC_OK;
+        while ((int32_t)(position - tracking->consumer) >= 0) {
+            if (unlikely(*count == capacity)) {
+                return false;
+            }
+            if (!tracking_dense_next(tracking, position, &done)) {
+                break; /* the rest were fillers */
+            }
+            crpc_completion *completion = &completions[(*count)++];
+            nic_queue_done(completion, base, done.opcode, done.user_data, before);
+            if (done.signaled && unlikely(failed)) {
+                add_error(entry, completion);
+            } else {
+                add_result(queue, &done, completion);
+                if (done.signaled) {
+                    add_detail(entry, done.opcode, completion);
+                }
+            }
+            *errors += completion->status != CRPC_OK;
+        }
+    } else {
+        const struct tracking_entry *named = tracking_at(tracking, position);
+        bool shown =
+            named->state == TRACKING_SIGNALED || (failed && named->state == TRACKING_POSTED);
+        if (unlikely(shown && *count == capacity)) {
+            return false;
+        }
+        done = table == NIC_TABLE_SPARSE ? tracking_sparse_take(tracking, position)
+                                         : tracking_unordered_take(tracking, position);
+        if (shown) {
+            crpc_completion *completion = &completions[(*count)++];
+            nic_queue_done(completion, base, done.opcode, done.user_data, CRPC_OK);
+            if (unlikely(failed)) {
+                add_error(entry, completion);
+                ++*errors;
+            } else {
+                add_result(queue, &done, completion);
+                add_detail(entry, done.opcode, completion);
+            }
+        }
+    }
+    queue->sends.consumer = tracking->consumer;
+    return true;
+}
+
+static inline __attribute__((always_inline)) uint32_t
+poll_sends(struct mlx5_nic *nic, struct mlx5_source *source, crpc_completion *completions,
+           uint32_t capacity, uint32_t *errors, enum nic_queue_table table)
+{
+    struct completion_queue *queue = &source->completions;
+    const struct mlx5_cqe64 *entry;
+    uint32_t count = 0;
+    while ((entry = completion_queue_next(queue, COMPLETION_PLAIN)) != NULL) {
+        uint8_t opcode = completion_opcode(entry);
+        uint32_t position;
+        struct nic_queue *owner =
+            table_get(&nic->device.queues_by_number, completion_number(entry));
+        if (unlikely(!owner || (opcode != MLX5_CQE_REQ && opcode != MLX5_CQE_REQ_ERR) ||
+                     !owner->sends.entries ||
+                     !tracking_find(&owner->sends, be16toh(entry->wqe_counter), &position))) {
+            nic->device.base.unknown_completions++;
+        } else {
+            if (unlikely(opcode == MLX5_CQE_REQ_ERR)) {
+                owner->failed = true; /* the device has moved it to the error state */
+            }
+            if (unlikely(!complete_sends(to_mlx5_queue(owner), entry, position, completions,
+                                         capacity, &count, errors, table))) {
+                break;
+            }
+        }
+        completion_queue_advance(queue, COMPLETION_PLAIN);
+    }
+    completion_queue_release(queue);
+    return count;
+}
+
+/* ---- Receives -------------------------------------------------------------------------------- */
+
+static inline void describe_receive(const struct mlx5_cqe64 *entry, uint8_t opcode,
+                                    crpc_completion *completion)
+{
+    completion->payload_bytes = be32toh(entry->byte_cnt);
+    completion->reply_bytes_max = opcode == MLX5_CQE_RESP_SEND ? 0 : be32toh(entry->imm_inval_pkey);
+    completion->flags |=
+        (uint8_t)(NIC_DONE_DETAIL | (opcode == MLX5_CQE_RESP_SEND       ? 0
+                                     : opcode == MLX5_CQE_RESP_SEND_INV ? NIC_DONE_INVALIDATED
+                                                                        : NIC_DONE_IMMEDIATE));
+}
+
+static inline __attribute__((always_inline)) uint32_t
+poll_receives(struct mlx5_nic *nic, struct mlx5_source *source, crpc_completion *completions,
+              uint32_t capacity, uint32_t *errors, enum nic_queue_table table)
+{
+    struct completion_queue *queue = &source->completions;
+    const struct mlx5_cqe64 *entry;
+    uint32_t count = 0;
+    while (count < capacity && (entry = completion_queue_next(queue, COMPLETION_PLAIN)) != NULL) {
+        uint8_t opcode = completion_opcode(entry);
+        struct nic_queue *owner =
+            table_get(&nic->device.queues_by_number, completion_number(entry));
+        struct nic_queue *receiver = owner ? owner->receiver : NULL;
+        uint32_t index = be16toh(entry->wqe_counter);
+        uint64_t user_data;
+        if (table == NIC_TABLE_RECEIVES && likely(receiver)) {
+            index &= receiver->receives.mask;
+        }
+        if (unlikely(!receiver ||
+                     !((opcode >= MLX5_CQE_RESP_WR_IMM && opcode <= MLX5_CQE_RESP_SEND_INV) ||
+                       opcode == MLX5_CQE_RESP_ERR) ||
+                     !tracking_receive_take(&receiver->receives, index, &user_data))) {
+            nic->device.base.unknown_completions++;
+        } else {
+            crpc_completion *completion = &completions[count++];
+            receiver->receives_open--;
+            if (table == NIC_TABLE_SHARED) {
+                receive_queue_free(&to_mlx5_queue(receiver)->list, index);
+            }
+            nic_queue_done(completion, owner, NIC_RECEIVE, user_data, CRPC_OK);
+            if (likely(opcode != MLX5_CQE_RESP_ERR)) {
+                describe_receive(entry, opcode, completion);
+            } else {
+                add_error(entry, completion);
+                owner->failed = true;
+                ++*errors;
+            }
+        }
+        completion_queue_advance(queue, COMPLETION_PLAIN);
+    }
+    completion_queue_release(queue);
+    return count;
+}
+
+/* ---- All ------------------------------------------------------------------------------------- */
+
+/* The completion queues of one table; `poll` is compiled for it. */
+#define POLL_TABLE(poll, table)                                                                    \
+    case table:                                                                                    \
+        for (struct mlx5_source *one = nic->sources[table]; one; one = one->next) {                \
+            count += poll(nic, one, completions + count, capacity - count, errors, table);         \
+        }                                                                                          \
+        break;
+
+static inline uint32_t poll_table(struct mlx5_nic *nic, enum nic_queue_table table,
+                                  crpc_completion *completions, uint32_t capacity, uint32_t *errors)
+{
+    uint32_t count = 0;
+    switch (table) {
+        POLL_TABLE(poll_receives, NIC_TABLE_RECEIVES)
+        POLL_TABLE(poll_receives, NIC_TABLE_SHARED)
+        POLL_TABLE(poll_sends, NIC_TABLE_DENSE)
+        POLL_TABLE(poll_sends, NIC_TABLE_SPARSE)
+        POLL_TABLE(poll_sends, NIC_TABLE_UNORDERED)
+    default:
+        break;
+    }
+    return count;
+}
+
+/* The caller's array is full before all tables, or all completion queues of this one, have had their turn:
+ * others come first the next time. */
+static __attribute__((noinline)) void pass_turn(struct mlx5_nic *nic, enum nic_queue_table table,
+                                                uint32_t turn)
+{
+    struct mlx5_source *first = nic->sources[table];
+    struct mlx5_source **end = &nic->sources[table];
+    if (first && first->next) {
+        nic->sources[table] = first->next;
+        while (*end) {
+            end = &(*end)->next;
+        }
+        first->next = NULL;
+        *end = first;
+    }
+    nic->device.queue_turn = (turn + 1) % NIC_TABLES;
+}
+
+/* Receives first, unless a poll before was cut short: what a peer has sent before it went away is seen before
+ * the error that its going causes. */
+uint32_t mlx5_queue_poll(struct nic *base, crpc_completion *completions, uint32_t capacity,
+                         uint32_t *errors)
+{
+    static const uint8_t order[NIC_TABLES] = {NIC_TABLE_RECEIVES, NIC_TABLE_SHARED, NIC_TABLE_DENSE,
+                                              NIC_TABLE_SPARSE, NIC_TABLE_UNORDERED};
+    struct mlx5_nic *nic = to_mlx5_nic(base);
+    uint32_t turn = nic->device.queue_turn;
+    uint32_t count = 0;
+    *errors = 0;
+    nic->device.queue_turn = 0;
+    for (uint32_t left = NIC_TABLES; left > 0; left--) {
+        const enum nic_queue_table table = (enum nic_queue_table)order[turn];
+        count += poll_table(nic, table, completions + count, capacity - count, errors);
+        if (unlikely(count == capacity)) {
+            pass_turn(nic, table, turn);
+            break;
+        }
+        turn = turn + 1 < NIC_TABLES ? turn + 1 : 0;
+    }
+    return count;
+}

@@ -1,0 +1,171 @@
+/* queue.c: the parts of a queue that have to do with no device: its tables, and what is left in them. */
+#include "nic/queue.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "base/error.h"
+#include "base/page.h"
+
+static bool make_table(struct tracking *tracking, uint32_t positions)
+{
+    if (positions == 0) {
+        return true;
+    }
+    assert((positions & (positions - 1)) == 0 && positions <= TRACKING_ENTRIES_MAX);
+    tracking->entries = calloc(positions, sizeof(*tracking->entries));
+    tracking->mask = positions - 1;
+    return tracking->entries != NULL;
+}
+
+void nic_queue_init(struct nic_queue *queue, struct nic *nic,
+                    const struct nic_queue_options *options)
+{
+    assert(options->table < NIC_TABLE_RECEIVES && options->sends <= NIC_QUEUE_DEPTH_MAX &&
+           options->receives <= NIC_QUEUE_DEPTH_MAX &&
+           options->send_pieces <= NIC_QUEUE_PIECES_MAX &&
+           options->inline_bytes <= NIC_QUEUE_INLINE_MAX &&
+           options->receive_pieces <= NIC_QUEUE_PIECES_MAX);
+    assert(options->kind == NIC_QUEUE_RC ||
+           (options->kind == NIC_QUEUE_SRQ && options->sends == 0 && options->receives > 0 &&
+            !options->receive_queue));
+    assert((options->sends == 0 || options->send_pieces > 0) &&
+           (options->receives == 0 || options->receive_pieces > 0));
+    assert(!options->receive_queue ||
+           (options->receive_queue->kind == NIC_QUEUE_SRQ && options->receive_queue->nic == nic &&
+            !options->receive_queue->stopped && options->receives == 0));
+    queue->nic = nic;
+    queue->kind = options->kind;
+    queue->table = options->table;
+    queue->handle = options->handle;
+    queue->user_data = options->user_data;
+    queue->send_pieces = options->send_pieces;
+    queue->inline_bytes = options->inline_bytes;
+    queue->receive_pieces = options->receive_pieces;
+    queue->receiver = options->receive_queue ? options->receive_queue
+                      : options->receives    ? queue
+                                             : NULL;
+    if (options->receive_queue) {
+        options->receive_queue->users++;
+    }
+    queue->ended_first = queue->ended_last = NIC_QUEUE_NO_ENTRY;
+    queue->quiet_state = options->table == NIC_TABLE_SPARSE ? TRACKING_POSTED : TRACKING_SIGNALED;
+}
+
+bool nic_queue_make_tables(struct nic_queue *queue, uint32_t send_positions,
+                           uint32_t receive_entries)
+{
+    queue->interval = queue->table == NIC_TABLE_UNORDERED ? 0 : send_positions / 4;
+    if (queue->table == NIC_TABLE_DENSE && queue->interval > NIC_QUEUE_INTERVAL) {
+        queue->interval = NIC_QUEUE_INTERVAL;
+    }
+    return make_table(&queue->sends, send_positions) &&
+           make_table(&queue->receives, receive_entries);
+}
+
+int32_t nic_queue_make_results(struct nic_queue *queue, struct nic_domain *domain,
+                               crpc_error *error)
+{
+    if (!queue->sends.entries || !queue->nic->atomics) {
+        return CRPC_OK;
+    }
+    size_t bytes = align_up((queue->sends.mask + 1) * sizeof(*queue->results), page_bytes());
+    queue->results = aligned_alloc(page_bytes(), bytes);
+    if (!queue->results) {
+        return error_set(error, CRPC_E_NO_MEMORY, ENOMEM, "no memory for a queue");
+    }
+    return queue->nic->operations->memory_register(queue->nic, domain, queue->results, bytes, 0,
+                                                   CRPC_ACCESS_LOCAL_WRITE, &queue->results_keys,
+                                                   error);
+}
+
+void nic_queue_end_results(struct nic_queue *queue)
+{
+    if (queue->results_keys.driver) {
+        queue->nic->operations->memory_deregister(queue->nic, &queue->results_keys);
+    }
+    free(queue->results);
+    queue->results = NULL;
+}
+
+void nic_queue_release(struct nic_queue *queue)
+{
+    free(queue->sends.entries);
+    free(queue->receives.entries);
+    queue->sends.entries = queue->receives.entries = NULL;
+}
+
+void nic_queue_leave(struct nic_queue *queue)
+{
+    if (queue->receiver && queue->receiver != queue) {
+        assert(queue->receiver->users > 0);
+        queue->receiver->users--;
+        queue->receiver = NULL;
+    }
+}
+
+void nic_queue_end_receive(struct nic_queue *queue, uint32_t index)
+{
+    if (index > queue->receives.mask || queue->receives.entries[index].state != TRACKING_SIGNALED) {
+        queue->nic->unknown_completions++;
+        return;
+    }
+    struct tracking_entry *entry = &queue->receives.entries[index];
+    entry->state = TRACKING_ENDED;
+    entry->position = NIC_QUEUE_NO_ENTRY; /* the next in the list */
+    if (queue->ended_first == NIC_QUEUE_NO_ENTRY) {
+        queue->ended_first = index;
+    } else {
+        queue->receives.entries[queue->ended_last].position = index;
+    }
+    queue->ended_last = index;
+}
+
+/* Those of a stopped queue that the device had, in the order of their places. */
+static void end_receives(struct nic_queue *queue)
+{
+    for (uint32_t i = 0; queue->receives.entries && i <= queue->receives.mask; i++) {
+        if (queue->receives.entries[i].state == TRACKING_SIGNALED) {
+            nic_queue_end_receive(queue, i);
+        }
+    }
+}
+
+static uint32_t take_sends(struct nic_queue *queue, crpc_completion *completions, uint32_t capacity)
+{
+    struct tracking *tracking = &queue->sends;
+    uint32_t count = 0;
+    while (count < capacity && tracking->consumer != tracking->producer) {
+        struct tracking_entry *entry = tracking_at(tracking, tracking->consumer);
+        if (entry->state == TRACKING_SIGNALED) {
+            nic_queue_done(&completions[count++], queue, entry->opcode, entry->user_data,
+                           -NIC_ERROR_FLUSHED);
+        }
+        entry->state = TRACKING_FREE;
+        tracking->consumer += entry->blocks;
+    }
+    return count;
+}
+
+uint32_t nic_queue_take_ended(struct nic_queue *queue, crpc_completion *completions,
+                              uint32_t capacity)
+{
+    uint32_t count = 0;
+    if (queue->stopped) {
+        count = queue->sends.entries ? take_sends(queue, completions, capacity) : 0;
+        end_receives(queue);
+    }
+    while (count < capacity && queue->ended_first != NIC_QUEUE_NO_ENTRY) {
+        struct tracking_entry *entry = &queue->receives.entries[queue->ended_first];
+        nic_queue_done(&completions[count++], queue, NIC_RECEIVE, entry->user_data,
+                       -NIC_ERROR_FLUSHED);
+        uint32_t index = queue->ended_first;
+        entry->state = TRACKING_FREE;
+        queue->ended_first = entry->position;
+        queue->receives_open--;
+        if (!queue->stopped) {
+            queue->nic->operations->queues->give_back(queue, index);
+        }
+    }
+    return count;
+}

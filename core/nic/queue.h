@@ -1,0 +1,291 @@
+/* queue.h: queues whose ops have user data, the part of a nic for core/queue. nic.h has the part for
+ * calls and channels, and the rules: who may use a nic and its queues, and what the data path does not
+ * do.
+ *
+ * A queue sends, receives, or both. It gives back the user data of each op, in the caller's array of
+ * completions, whatever the order in which the device completes. Five kinds of tables do that
+ * (nic/tracking.h). Which one a queue has follows from its options, and never changes:
+ *
+ *   DENSE      sends; every op completes. The device is asked for a CQE for the last WQE before each
+ *              `ring`, for one in NIC_QUEUE_INTERVAL positions, and for those with NIC_WORK_SIGNAL. A
+ *              CQE completes the ops before it, too
+ *   SPARSE     sends; ops with NIC_WORK_SIGNAL complete, and others only if they fail. CQEs that
+ *              nobody sees make room: one in a quarter of the ring
+ *   UNORDERED  sends that complete in any order; every op has a CQE
+ *   RECEIVES   receives of one queue pair, in order
+ *   SHARED     receives that several queue pairs share (SRQ), in any order
+ *
+ * The completion queues of a driver belong to one table each, so that its poll does not ask which
+ * table a completion needs. A queue takes places in one of them when it is made. Their events are on
+ * nic->event_fd, as those of nic.h are.
+ *
+ * An op completes exactly once: by nic_queue_operations.poll or, if its queue was stopped before, by
+ * nic_queue_take_ended. */
+#ifndef CORE_NIC_QUEUE_H
+#define CORE_NIC_QUEUE_H
+
+#include "nic/nic.h"
+#include "nic/tracking.h"
+
+/* ---- Ops ------------------------------------------------------------------------------------- */
+
+enum nic_opcode {
+    NIC_SEND = 1,
+    NIC_SEND_IMMEDIATE,
+    NIC_SEND_INVALIDATE,
+    NIC_WRITE,
+    NIC_WRITE_IMMEDIATE,
+    NIC_READ,
+    NIC_COMPARE_SWAP,
+    NIC_FETCH_ADD,
+    NIC_NOP,
+    NIC_RECEIVE,
+    NIC_OPCODES,
+};
+
+#define NIC_WORK_SIGNAL 0x1u    /* asks for a completion of its own */
+#define NIC_WORK_FENCE 0x2u     /* begins when all READs and atomics before it have ended */
+#define NIC_WORK_SOLICITED 0x4u /* wakes a peer that waits for solicited messages only */
+#define NIC_WORK_INLINE                                                                            \
+    0x8u /* the payload travels in the WQE: its memory is read before `ring` returns */
+
+/* Memory of this side. A piece of 0 bytes is left out. */
+struct nic_piece {
+    uint64_t address;
+    uint32_t bytes;
+    uint32_t local_key; /* ignored if the payload is inline */
+};
+
+/* An op that sends. It has the size that it will have for the application. */
+struct nic_work {
+    uint8_t opcode;
+    uint8_t flags; /* NIC_WORK_* */
+    uint16_t zero;
+    uint32_t immediate; /* *_IMMEDIATE: host byte order. SEND_INVALIDATE: the peer's key */
+    uint64_t user_data;
+    uint64_t zero2;
+    uint64_t compare; /* COMPARE_SWAP */
+    uint32_t zero3;
+    uint32_t remote_key;     /* WRITE, READ, atomics */
+    uint64_t remote_address; /* the same; of atomics a multiple of 8 */
+    uint64_t operand;        /* COMPARE_SWAP: the new value. FETCH_ADD: what is added */
+    uint64_t zero4;
+};
+static_assert(sizeof(struct nic_work) == 64, "an op is one cache line");
+
+/* ---- Completions ----------------------------------------------------------------------------- */
+
+/* Polls write crpc_completions. Members that are not listed here are 0.
+ *
+ *   kind                NIC_COMPLETION_WORK
+ *   flags               NIC_DONE_*
+ *   method              the opcode; NIC_RECEIVE for all that takes a receive
+ *   status              CRPC_OK, or an enum nic_error below zero: -NIC_ERROR_FLUSHED
+ *   endpoint, endpoint_user_data   of the queue; for a receive from an SRQ, of the queue over which
+ *                       the message came
+ *   user_data           the op's
+ *   token               COMPARE_SWAP, FETCH_ADD: what was there before
+ *   payload_bytes       READ, RECEIVE: length, with NIC_DONE_DETAIL
+ *   reply_bytes_max     the immediate in host byte order, or the key that the peer has invalidated;
+ *                       after an error, the device's syndrome
+ */
+#define NIC_COMPLETION_WORK 13u
+#define NIC_DONE_OF_QUEUE 0x2u
+#define NIC_DONE_IMMEDIATE 0x4u
+#define NIC_DONE_INVALIDATED 0x8u
+#define NIC_DONE_DETAIL 0x10u /* the op had a CQE of its own */
+
+/* ---- Queues ---------------------------------------------------------------------------------- */
+
+enum nic_queue_kind {
+    NIC_QUEUE_RC = 1, /* a queue pair, to be connected */
+    NIC_QUEUE_SRQ,    /* receives, for the queue pairs that name it */
+};
+
+enum nic_queue_table {
+    NIC_TABLE_DENSE,
+    NIC_TABLE_SPARSE,
+    NIC_TABLE_UNORDERED,
+    NIC_TABLE_RECEIVES,
+    NIC_TABLE_SHARED,
+    NIC_TABLES,
+};
+
+#define NIC_QUEUE_INTERVAL                                                                         \
+    128u /* DENSE: one CQE in so many positions, or in a quarter of the ring */
+#define NIC_QUEUE_DEPTH_MAX 8192u /* limit of sends and receives */
+#define NIC_QUEUE_PIECES_MAX 16u
+#define NIC_QUEUE_INLINE_MAX 512u
+
+struct nic_queue_options {
+    uint32_t kind;
+    uint32_t table;  /* of its sends: DENSE or SPARSE. UNORDERED, for tests, orders nothing */
+    uint64_t handle; /* completions show both */
+    uint64_t user_data;
+    struct nic_queue *receive_queue; /* an SRQ, which outlives it; NULL = receives of its own */
+    uint32_t sends;          /* ops of the largest kind for which there is always room; 0 = none */
+    uint32_t send_pieces;    /* of an op, 1 to NIC_QUEUE_PIECES_MAX */
+    uint32_t inline_bytes;   /* of an op, 0 to NIC_QUEUE_INLINE_MAX */
+    uint32_t receives;       /* 0 = none, or an SRQ's */
+    uint32_t receive_pieces; /* of a receive */
+};
+
+struct nic_queue_stats {
+    uint64_t sends;
+    uint64_t receives;
+    uint64_t doorbells;
+    uint64_t signaled;
+};
+
+/* The part of a queue that all drivers share. A driver's own struct begins with it. */
+struct nic_queue {
+    struct nic *nic;
+    /* For nic.h's queue_pair_address and _connect, and for core/cm; NULL = an SRQ. No other function of
+     * nic.h may have it, and its counters stay 0. Its owner is the queue. */
+    struct nic_queue_pair *pair;
+    struct nic_queue *receiver; /* whose receives its messages take: itself, an SRQ, or NULL */
+    uint64_t handle;
+    uint64_t user_data;
+    uint32_t kind;
+    uint32_t table; /* of its sends */
+    uint32_t send_pieces;
+    uint32_t inline_bytes;
+    uint32_t receive_pieces;
+    bool failed;  /* a completion was an error: the device has moved it to the error state */
+    bool stopped; /* its queue pair or SRQ is gone */
+    struct tracking sends; /* no entries = it cannot send */
+    uint32_t unsignaled;   /* positions since the last WQE with a CQE */
+    uint32_t interval;     /* so many have one at the latest */
+    uint8_t quiet_state;   /* enum tracking_state of an op without NIC_WORK_SIGNAL */
+    uint64_t *results;     /* what atomics have found, by position; NULL = nic->atomics is false */
+    struct nic_keys results_keys;
+    struct tracking receives; /* no entries = it has none of its own */
+    uint32_t receives_open;
+    uint32_t receives_max; /* how many may be open */
+    uint32_t ended_first;  /* of the receives that complete without a CQE: a list of entries */
+    uint32_t ended_last;
+    uint32_t users; /* of an SRQ: the queues that name it and are not stopped */
+    struct nic_queue_stats stats;
+};
+
+#define NIC_QUEUE_NO_ENTRY UINT32_MAX
+
+struct nic_queue_operations {
+    /* Cold path. */
+    /* The queue pair has to be connected; until then nothing may be posted but receives. The domain is
+     * that of all its memory. */
+    int32_t (*create)(struct nic *nic, struct nic_domain *domain,
+                      const struct nic_queue_options *options, struct nic_queue **queue,
+                      crpc_error *error);
+    /* Moves a queue pair to the error state: what is open completes with NIC_ERROR_FLUSHED. Not for an SRQ,
+     * nor for a queue that was stopped. */
+    void (*flush)(struct nic_queue *queue);
+    /* Destroys the queue pair or the SRQ, which no queue uses. No poll gives a completion of it
+     * afterwards: nic_queue_take_ended gives what was open. That includes receives of an SRQ that
+     * messages over this queue have taken. */
+    void (*stop)(struct nic_queue *queue);
+    /* Frees a stopped queue. */
+    void (*destroy)(struct nic_queue *queue);
+
+    /* Data path. These return false if there is no room, and then have changed nothing. The queue has
+     * not failed. The op is one that its kind knows; pieces and bytes are within the queue's limits and
+     * nic->message_bytes_max. COMPARE_SWAP and FETCH_ADD need nic->atomics; they and NOP have no
+     * pieces. Nothing is sent, or received into, before `ring`. */
+    bool (*post)(struct nic_queue *queue, const struct nic_work *work,
+                 const struct nic_piece *pieces, uint32_t count);
+    bool (*receive)(struct nic_queue *queue, uint64_t user_data, const struct nic_piece *pieces,
+                    uint32_t count);
+    /* Gives the device what was posted. */
+    void (*ring)(struct nic_queue *queue);
+    /* Fills up to `capacity` completions, and returns how many; fewer means that there are no more. *errors
+     * counts those with an error. A table that fills a poll comes last in the next one, so none starves
+     * another. */
+    uint32_t (*poll)(struct nic *nic, crpc_completion *completions, uint32_t capacity,
+                     uint32_t *errors);
+    /* For nic_queue_take_ended: the place of a receive of an SRQ may be used again. */
+    void (*give_back)(struct nic_queue *queue, uint32_t index);
+};
+
+/* What was left open in a stopped queue, or is to complete without a CQE in one that was not: of a SPARSE
+ * queue only ops with NIC_WORK_SIGNAL, since others may have been done. Fills up to `capacity` completions
+ * with the status -NIC_ERROR_FLUSHED, and returns how many. */
+uint32_t nic_queue_take_ended(struct nic_queue *queue, crpc_completion *completions,
+                              uint32_t capacity);
+
+/* Returns the number of sends for which there is room if each takes so many positions. */
+static inline uint32_t nic_queue_send_room(const struct nic_queue *queue)
+{
+    return queue->sends.entries
+               ? queue->sends.mask + 1 - (queue->sends.producer - queue->sends.consumer)
+               : 0;
+}
+
+/* ---- For drivers ----------------------------------------------------------------------------- */
+
+/* The common part of create: fills a zeroed struct. */
+void nic_queue_init(struct nic_queue *queue, struct nic *nic,
+                    const struct nic_queue_options *options);
+/* Allocates the tables, when their lengths are known: powers of two, or 0. Returns false if there is no
+ * memory. nic_queue_release frees them. */
+bool nic_queue_make_tables(struct nic_queue *queue, uint32_t send_positions,
+                           uint32_t receive_entries);
+void nic_queue_release(struct nic_queue *queue);
+/* Registers memory for the results of atomics, if the nic has them. nic_queue_end_results frees it, when
+ * the device uses it no more. */
+int32_t nic_queue_make_results(struct nic_queue *queue, struct nic_domain *domain,
+                               crpc_error *error);
+void nic_queue_end_results(struct nic_queue *queue);
+/* It no longer uses the receives of an SRQ. */
+void nic_queue_leave(struct nic_queue *queue);
+/* A receive that completes without a CQE. */
+void nic_queue_end_receive(struct nic_queue *queue, uint32_t index);
+
+/* Counts a WQE of so many positions. Returns true if it gets a CQE. */
+static inline bool nic_queue_wants_cqe(struct nic_queue *queue, uint32_t flags, uint32_t positions)
+{
+    queue->unsignaled += positions;
+    if (!(flags & NIC_WORK_SIGNAL) && queue->unsignaled < queue->interval) {
+        return false;
+    }
+    queue->unsignaled = 0;
+    queue->stats.signaled++;
+    return true;
+}
+
+/* Returns true if the last WQE must get a CQE, now that the device is about to be told of it. */
+static inline bool nic_queue_wants_last_cqe(struct nic_queue *queue)
+{
+    if (queue->table != NIC_TABLE_DENSE || queue->unsignaled == 0) {
+        return false;
+    }
+    queue->unsignaled = 0;
+    queue->stats.signaled++;
+    return true;
+}
+
+/* The state of a WQE in the table: TRACKING_SIGNALED is reported when it completes with success, and
+ * TRACKING_POSTED only if it fails. */
+static inline enum tracking_state nic_queue_state(const struct nic_queue *queue, uint32_t flags)
+{
+    return flags & NIC_WORK_SIGNAL ? TRACKING_SIGNALED : (enum tracking_state)queue->quiet_state;
+}
+
+static inline bool nic_opcode_is_atomic(uint8_t opcode)
+{
+    return opcode == NIC_COMPARE_SWAP || opcode == NIC_FETCH_ADD;
+}
+
+/* Writes a completion without detail. */
+static inline void nic_queue_done(crpc_completion *completion, const struct nic_queue *queue,
+                                  uint8_t opcode, uint64_t user_data, int32_t status)
+{
+    *completion = (crpc_completion){.kind = NIC_COMPLETION_WORK,
+                                    .flags = NIC_DONE_OF_QUEUE,
+                                    .method = opcode,
+                                    .status = status,
+                                    .endpoint = {queue->handle},
+                                    .user_data = user_data,
+                                    .endpoint_user_data = queue->user_data};
+}
+
+#endif

@@ -1,0 +1,235 @@
+/* queue_poll.c: data path of queues with user data: completions.
+ *
+ * Entries are taken out of a CQ into its stash, and leave that when all that they complete has found
+ * room in the caller's array. */
+#include <arpa/inet.h>
+
+#include "nic/verbs/verbs.h"
+
+/* The oldest entry that is not reported yet. NULL = none. */
+static const struct ibv_wc *oldest(struct verbs_source *source)
+{
+    if (source->stash_count == 0) {
+        int count = ibv_poll_cq(source->cq, VERBS_POLL_CHUNK, source->stash);
+        if (count <= 0) {
+            return NULL;
+        }
+        source->stash_first = 0;
+        source->stash_count = (uint32_t)count;
+    }
+    return source->stash + source->stash_first;
+}
+
+static void take(struct verbs_source *source)
+{
+    source->stash_first++;
+    source->stash_count--;
+}
+
+static void add_error(const struct ibv_wc *entry, crpc_completion *completion, bool receive)
+{
+    completion->status = -(int32_t)verbs_error_of(entry, receive);
+    completion->reply_bytes_max = entry->vendor_err;
+    completion->flags |= NIC_DONE_DETAIL;
+}
+
+/* ---- Sends ----------------------------------------------------------------------------------- */
+
+static void report_send(struct nic_queue *queue, const struct tracking_done *done,
+                        const struct ibv_wc *entry, int32_t before, crpc_completion *completion)
+{
+    nic_queue_done(completion, queue, done->opcode, done->user_data,
+                   done->signaled ? CRPC_OK : before);
+    if (done->signaled && unlikely(entry->status != IBV_WC_SUCCESS)) {
+        add_error(entry, completion, false);
+        return;
+    }
+    if (nic_opcode_is_atomic(done->opcode)) {
+        completion->token = queue->results[done->position & queue->sends.mask];
+    }
+    if (done->signaled) {
+        completion->flags |= NIC_DONE_DETAIL;
+        completion->payload_bytes = done->opcode == NIC_READ ? entry->byte_len : 0;
+    }
+}
+
+/* Reports what an entry completes. Returns false if there was no room for all of it. */
+static inline __attribute__((always_inline)) bool
+complete_sends(struct nic_queue *queue, const struct ibv_wc *entry, uint32_t position,
+               crpc_completion *completions, uint32_t capacity, uint32_t *count, uint32_t *errors,
+               enum nic_queue_table table)
+{
+    struct tracking *tracking = &queue->sends;
+    const bool failed = entry->status != IBV_WC_SUCCESS;
+    struct tracking_done done;
+    if (table == NIC_TABLE_DENSE) {
+        /* The WQEs before one that failed were done; those before one that was flushed perhaps not. */
+        int32_t before = entry->status == IBV_WC_WR_FLUSH_ERR ? -NIC_ERROR_FLUSHED : CRPC_OK;
+        while ((int32_t)(position - tracking->consumer) >= 0) {
+            if (unlikely(*count == capacity)) {
+                return false;
+            }
+            if (!tracking_dense_next(tracking, position, &done)) {
+                break;
+            }
+            report_send(queue, &done, entry, before, &completions[*count]);
+            *errors += completions[(*count)++].status != CRPC_OK;
+        }
+        return true;
+    }
+    const struct tracking_entry *named = tracking_at(tracking, position);
+    bool shown = failed || named->state == TRACKING_SIGNALED;
+    if (unlikely(shown && *count == capacity)) {
+        return false;
+    }
+    done = table == NIC_TABLE_SPARSE ? tracking_sparse_take(tracking, position)
+                                     : tracking_unordered_take(tracking, position);
+    if (shown) {
+        report_send(queue, &done, entry, CRPC_OK, &completions[(*count)++]);
+        *errors += failed;
+    }
+    return true;
+}
+
+static inline __attribute__((always_inline)) uint32_t
+poll_sends(struct verbs_nic *nic, struct verbs_source *source, crpc_completion *completions,
+           uint32_t capacity, uint32_t *errors, enum nic_queue_table table)
+{
+    const struct ibv_wc *entry;
+    uint32_t count = 0;
+    while ((entry = oldest(source)) != NULL) {
+        struct nic_queue *queue = table_get(&nic->device.queues_by_number, entry->qp_num);
+        uint32_t position;
+        if (unlikely(!queue || !queue->sends.entries ||
+                     !tracking_find(&queue->sends, (uint16_t)entry->wr_id, &position))) {
+            nic->device.base.unknown_completions++;
+        } else {
+            if (unlikely(entry->status != IBV_WC_SUCCESS)) {
+                queue->failed = true; /* the device has moved it to the error state */
+            }
+            if (unlikely(!complete_sends(queue, entry, position, completions, capacity, &count,
+                                         errors, table))) {
+                break;
+            }
+        }
+        take(source);
+    }
+    return count;
+}
+
+/* ---- Receives -------------------------------------------------------------------------------- */
+
+static void describe_receive(const struct ibv_wc *entry, crpc_completion *completion)
+{
+    completion->flags |= NIC_DONE_DETAIL;
+    completion->payload_bytes = entry->byte_len;
+    if (entry->wc_flags & IBV_WC_WITH_IMM) {
+        completion->flags |= NIC_DONE_IMMEDIATE;
+        completion->reply_bytes_max = ntohl(entry->imm_data);
+    } else if (entry->wc_flags & IBV_WC_WITH_INV) {
+        completion->flags |= NIC_DONE_INVALIDATED;
+        completion->reply_bytes_max = entry->invalidated_rkey;
+    }
+}
+
+static inline __attribute__((always_inline)) uint32_t
+poll_receives(struct verbs_nic *nic, struct verbs_source *source, crpc_completion *completions,
+              uint32_t capacity, uint32_t *errors, enum nic_queue_table table)
+{
+    const struct ibv_wc *entry;
+    uint32_t count = 0;
+    while (count < capacity && (entry = oldest(source)) != NULL) {
+        struct nic_queue *queue = table_get(&nic->device.queues_by_number, entry->qp_num);
+        struct nic_queue *receiver = queue ? queue->receiver : NULL;
+        uint32_t index = (uint32_t)entry->wr_id;
+        uint64_t user_data;
+        if (unlikely(!receiver || !tracking_receive_take(&receiver->receives, index, &user_data))) {
+            nic->device.base.unknown_completions++;
+        } else {
+            crpc_completion *completion = &completions[count++];
+            receiver->receives_open--;
+            if (table == NIC_TABLE_SHARED) {
+                verbs_queue_operations.give_back(receiver, index);
+            }
+            nic_queue_done(completion, queue, NIC_RECEIVE, user_data, CRPC_OK);
+            if (likely(entry->status == IBV_WC_SUCCESS)) {
+                describe_receive(entry, completion);
+            } else {
+                add_error(entry, completion, true);
+                queue->failed = true;
+                ++*errors;
+            }
+        }
+        take(source);
+    }
+    return count;
+}
+
+/* ---- All ------------------------------------------------------------------------------------- */
+
+/* The completion queues of one table; `poll` is compiled for it. */
+#define POLL_TABLE(poll, table)                                                                    \
+    case table:                                                                                    \
+        for (struct verbs_queue_source *one = nic->sources[table]; one; one = one->next) {         \
+            count +=                                                                               \
+                poll(nic, &one->source, completions + count, capacity - count, errors, table);     \
+        }                                                                                          \
+        break;
+
+static inline uint32_t poll_table(struct verbs_nic *nic, enum nic_queue_table table,
+                                  crpc_completion *completions, uint32_t capacity, uint32_t *errors)
+{
+    uint32_t count = 0;
+    switch (table) {
+        POLL_TABLE(poll_receives, NIC_TABLE_RECEIVES)
+        POLL_TABLE(poll_receives, NIC_TABLE_SHARED)
+        POLL_TABLE(poll_sends, NIC_TABLE_DENSE)
+        POLL_TABLE(poll_sends, NIC_TABLE_SPARSE)
+        POLL_TABLE(poll_sends, NIC_TABLE_UNORDERED)
+    default:
+        break;
+    }
+    return count;
+}
+
+/* The caller's array is full before all tables, or all completion queues of this one, have had their turn:
+ * others come first the next time. */
+static __attribute__((noinline)) void pass_turn(struct verbs_nic *nic, enum nic_queue_table table,
+                                                uint32_t turn)
+{
+    struct verbs_queue_source *first = nic->sources[table];
+    struct verbs_queue_source **end = &nic->sources[table];
+    if (first && first->next) {
+        nic->sources[table] = first->next;
+        while (*end) {
+            end = &(*end)->next;
+        }
+        first->next = NULL;
+        *end = first;
+    }
+    nic->device.queue_turn = (turn + 1) % NIC_TABLES;
+}
+
+/* Receives first, unless a poll before was cut short: what a peer has sent before it went away is seen before
+ * the error that its going causes. */
+uint32_t verbs_queue_poll(struct nic *base, crpc_completion *completions, uint32_t capacity,
+                          uint32_t *errors)
+{
+    static const uint8_t order[NIC_TABLES] = {NIC_TABLE_RECEIVES, NIC_TABLE_SHARED, NIC_TABLE_DENSE,
+                                              NIC_TABLE_SPARSE, NIC_TABLE_UNORDERED};
+    struct verbs_nic *nic = to_verbs_nic(base);
+    uint32_t turn = nic->device.queue_turn;
+    uint32_t count = 0;
+    *errors = 0;
+    nic->device.queue_turn = 0;
+    for (uint32_t left = NIC_TABLES; left > 0; left--) {
+        const enum nic_queue_table table = (enum nic_queue_table)order[turn];
+        count += poll_table(nic, table, completions + count, capacity - count, errors);
+        if (unlikely(count == capacity)) {
+            pass_turn(nic, table, turn);
+            break;
+        }
+        turn = turn + 1 < NIC_TABLES ? turn + 1 : 0;
+    }
+    return count;
+}
