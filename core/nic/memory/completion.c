@@ -40,13 +40,24 @@ static void event_raise(struct memory_nic *nic)
                    "cannot write to the eventfd: %m");
 }
 
+void memory_event(struct memory_nic *nic)
+{
+    if (unlikely(nic->armed)) {
+        event_raise(nic);
+    }
+}
+
 void memory_complete_send(struct memory_queue_pair *queue_pair, uint32_t number,
                           enum nic_error status)
 {
     struct memory_nic *nic = queue_pair->nic;
-    struct memory_completion *completion =
-        queue_add(&nic->send_completions, &nic->fabric->counters.send_overflows);
+    struct memory_completion *completion;
 
+    if (unlikely(queue_pair->queue)) {
+        memory_queue_complete_send(queue_pair, number, status);
+        return;
+    }
+    completion = queue_add(&nic->send_completions, &nic->fabric->counters.send_overflows);
     if (!completion) {
         return;
     }

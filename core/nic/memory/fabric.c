@@ -35,6 +35,7 @@ const struct nic_operations nic_memory_operations = {
     .refill = memory_refill,
     .arm = memory_arm,
     .disarm = memory_disarm,
+    .queues = &memory_queue_operations,
 };
 
 void memory_abort(const char *function, const char *format, ...)

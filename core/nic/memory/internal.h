@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "nic/memory/memory.h"
 #include "nic/memory/random.h"
+#include "nic/queue.h"
 
 #define NUMBER_SLOTS 32768u /* limit of queue pairs per fabric; a power of two */
 #define NUMBER_MASK 0xffffffu
@@ -36,6 +37,24 @@ struct memory_completion_queue {
     uint32_t mask; /* entries allocated - 1 */
     uint32_t head; /* next to poll */
     uint32_t tail; /* next to fill */
+};
+
+/* Of queues with user data (nic/queue.h): queue_completion.c. */
+struct memory_queue_completion {
+    struct memory_queue *queue; /* NULL = of one that was stopped */
+    uint32_t place;             /* position of a send, or place of a receive */
+    uint32_t immediate;
+    uint32_t bytes;
+    uint8_t status; /* enum nic_error */
+    uint8_t flags;  /* NIC_DONE_* */
+};
+
+/* A ring that grows. */
+struct memory_queue_completions {
+    struct memory_queue_completion *entries;
+    uint32_t mask;
+    uint32_t head;
+    uint32_t tail;
 };
 
 /* ---- Nics and registrations: memory_nic.c, region.c ------------------------------------------ */
@@ -67,6 +86,8 @@ struct memory_arrival {
     struct memory_arrival *next;
     uint32_t immediate;
     uint32_t bytes;
+    uint32_t receive; /* at a queue: place of the receive that it has taken */
+    uint8_t flags;    /* likewise: NIC_DONE_* */
 };
 
 struct memory_nic {
@@ -86,6 +107,10 @@ struct memory_nic {
     bool cut;
     bool link_down;
     bool sends_first; /* the next poll begins with sends */
+    struct memory_queue *queues;
+    struct memory_queue_completions queue_sends;
+    struct memory_queue_completions queue_receives;
+    bool queue_sends_first; /* the next poll of queues begins with sends */
 };
 
 /* ---- Queue pairs: queue_pair.c --------------------------------------------------------------- */
@@ -96,6 +121,11 @@ enum memory_opcode {
     MEMORY_READ,
     MEMORY_BIND, /* local_* of its transfer: the memory; remote_key: new; immediate: the key before */
     MEMORY_INVALIDATE, /* remote_key */
+    /* Of queues with user data alone: */
+    MEMORY_SEND,
+    MEMORY_COMPARE_SWAP,
+    MEMORY_FETCH_ADD,
+    MEMORY_NOP,
 };
 
 struct memory_wqe {
@@ -106,6 +136,13 @@ struct memory_wqe {
     bool signaled;
     bool inlined;            /* payload is in the queue pair's inline_bytes, not from malloc */
     bool receiver_not_ready; /* was counted already */
+    /* Of queues with user data: */
+    const struct nic_piece *pieces; /* instead of the transfer's local memory */
+    uint32_t piece_count;
+    bool fence;    /* waits for the answers of all READs and atomics before it */
+    uint8_t flags; /* NIC_DONE_* that the peer's receive shows */
+    uint64_t compare;
+    uint64_t operand;
 };
 
 enum memory_stage {
@@ -135,6 +172,9 @@ struct memory_queue_pair {
     struct memory_fabric *fabric;
     struct memory_queue_pair *next; /* of the nic */
     struct memory_domain *domain;   /* NULL = the nic's own */
+    struct memory_queue *queue;     /* NULL = a queue pair of nic.h */
+    bool receive_taken;             /* by the message that comes in now */
+    uint32_t receive;               /* its place */
 
     uint64_t identity;      /* its own memory_identity */
     uint64_t peer_identity; /* memory_identity of its peer; 0 = not connected */
@@ -170,6 +210,30 @@ struct memory_queue_pair {
     uint64_t not_before[LANES];
     uint32_t active_index; /* in fabric->active */
 };
+
+/* ---- Queues with user data: queue.c ---------------------------------------------------------- */
+
+struct memory_queue {
+    struct nic_queue base;
+    struct memory_nic *nic;
+    struct memory_queue *next;      /* of the nic */
+    struct memory_queue_pair *pair; /* NULL = an SRQ */
+    struct memory_domain *domain;
+    struct nic_piece *send_pieces;    /* base.send_pieces for each position */
+    struct nic_piece *receive_pieces; /* likewise */
+    uint32_t *receive_counts;         /* pieces of each receive */
+    /* Places of posted receives, in their order. Of the free ones there is a list by `position`. */
+    uint32_t *posted;
+    uint32_t posted_head;
+    uint32_t posted_rung;
+    uint32_t posted_tail;
+    uint32_t free_first;
+};
+
+static inline struct memory_queue *memory_queue(struct nic_queue *queue)
+{
+    return container_of(queue, struct memory_queue, base);
+}
 
 /* ---- Fabrics: fabric.c ----------------------------------------------------------------------- */
 
@@ -290,16 +354,22 @@ bool memory_window_allows(const struct memory_queue_pair *target,
 
 /* Returns true if the device may access this memory with this key for a WQE, or for a packet of the
  * peer, of this queue pair. Accessing 0 bytes is always allowed. */
+static inline bool memory_allows_in(const struct memory_nic *nic,
+                                    const struct memory_domain *domain, uint32_t local_key,
+                                    uint64_t address, uint32_t bytes, uint32_t access)
+{
+    const struct memory_region *region = memory_region_find(nic, local_key);
+
+    return (region && !region->window && region->shift == 0 && region->local_key == local_key &&
+            region->domain == domain && memory_region_allows(region, address, bytes, access)) ||
+           bytes == 0;
+}
+
 static inline bool memory_allows_local(const struct memory_queue_pair *queue_pair,
                                        uint32_t local_key, uint64_t address, uint32_t bytes,
                                        uint32_t access)
 {
-    const struct memory_region *region = memory_region_find(queue_pair->nic, local_key);
-
-    return (region && !region->window && region->shift == 0 && region->local_key == local_key &&
-            region->domain == queue_pair->domain &&
-            memory_region_allows(region, address, bytes, access)) ||
-           bytes == 0;
+    return memory_allows_in(queue_pair->nic, queue_pair->domain, local_key, address, bytes, access);
 }
 
 static inline bool memory_allows_remote(const struct memory_queue_pair *queue_pair,
@@ -323,7 +393,13 @@ static inline uint8_t *memory_at(const struct memory_queue_pair *queue_pair, uin
 
 static inline bool memory_local(const struct memory_wqe *wqe)
 {
-    return wqe->opcode == MEMORY_BIND || wqe->opcode == MEMORY_INVALIDATE;
+    return wqe->opcode == MEMORY_BIND || wqe->opcode == MEMORY_INVALIDATE ||
+           wqe->opcode == MEMORY_NOP;
+}
+
+static inline bool memory_atomic(const struct memory_wqe *wqe)
+{
+    return wqe->opcode == MEMORY_COMPARE_SWAP || wqe->opcode == MEMORY_FETCH_ADD;
 }
 
 /* Checks in every build that callers keep the rules of nic.h. This NIC exists to find bugs. */
@@ -377,10 +453,16 @@ int32_t memory_window_create(struct nic *nic, struct nic_window *window, crpc_er
 void memory_window_destroy(struct nic *nic, struct nic_window *window);
 /* Executes a bind or an invalidate. Returns false if the device refuses it. */
 bool memory_window_execute(struct memory_queue_pair *queue_pair, const struct memory_wqe *wqe);
+/* Ends the right of a window that is bound to this queue pair. Returns false if there is none. */
+bool memory_window_invalidate(const struct memory_queue_pair *queue_pair, uint32_t key);
 /* Returns how many windows are bound to a queue pair. */
 uint32_t memory_windows_bound(const struct memory_queue_pair *queue_pair);
 
 /* queue_pair.c. */
+/* With a send queue of `depth` WQEs, of which each has room for so much payload. */
+int32_t memory_queue_pair_make(struct nic *nic, struct nic_domain *domain, void *owner,
+                               uint32_t depth, uint32_t inline_bytes,
+                               struct nic_queue_pair **queue_pair, crpc_error *error);
 int32_t memory_queue_pair_create(struct nic *nic, struct nic_domain *domain, void *owner,
                                  struct nic_queue_pair **queue_pair, crpc_error *error);
 void memory_queue_pair_destroy(struct nic_queue_pair *queue_pair);
@@ -420,6 +502,52 @@ void memory_refill(struct nic *nic);
 int memory_arm(struct nic *nic);
 void memory_disarm(struct nic *nic);
 
+/* pieces.c: the local memory of a WQE. */
+bool memory_wqe_allows(const struct memory_queue_pair *queue_pair, const struct memory_wqe *wqe,
+                       uint32_t access);
+void memory_wqe_gather(const struct memory_wqe *wqe, uint8_t *to);
+/* Writes bytes [low, high) of `data` to where they belong. */
+void memory_wqe_scatter(const struct memory_wqe *wqe, const uint8_t *data, uint32_t low,
+                        uint32_t high);
+
+/* queue.c: queues with user data. */
+extern const struct nic_queue_operations memory_queue_operations;
+void memory_queue_free(struct memory_queue *queue);
+
+enum memory_taking {
+    TAKING_READY,   /* there is a receive, and the message fits */
+    TAKING_EMPTY,   /* there is none */
+    TAKING_REFUSED, /* the message does not fit, or the receive names memory that may not be used */
+};
+
+/* For a message of so many bytes at a queue. Takes a receive unless it has one. */
+enum memory_taking memory_queue_take(struct memory_queue_pair *target, uint32_t bytes);
+/* Writes bytes [low, high) of a SEND's payload to the receive that it has taken. */
+void memory_queue_land(struct memory_queue_pair *target, const uint8_t *data, uint32_t low,
+                       uint32_t high);
+/* The message with the receive that it has taken is complete. */
+void memory_queue_arrive(struct memory_queue_pair *target, const struct memory_wqe *wqe);
+/* The receive that a message has taken completes with an error. */
+void memory_queue_refuse(struct memory_queue_pair *target, enum nic_error status);
+/* The queue pair has died: its own receives are flushed. */
+void memory_queue_flush_receives(struct memory_queue_pair *queue_pair);
+/* Executes an atomic at the peer, and keeps what was there as its payload. False if it is refused. */
+bool memory_atomic_execute(struct memory_queue_pair *target, struct memory_wqe *wqe);
+/* Its answer has arrived. */
+void memory_atomic_answer(struct memory_queue_pair *queue_pair, uint32_t number);
+
+/* queue_completion.c. */
+void memory_queue_complete_send(struct memory_queue_pair *queue_pair, uint32_t number,
+                                enum nic_error status);
+void memory_queue_complete_receive(struct memory_queue_pair *queue_pair,
+                                   const struct memory_arrival *arrival, enum nic_error status);
+void memory_queue_completions_forget(struct memory_queue *queue);
+uint32_t memory_queue_poll(struct nic *nic, crpc_completion *completions, uint32_t capacity,
+                           uint32_t *errors);
+
+/* completion.c: for whoever has armed. */
+void memory_event(struct memory_nic *nic);
+
 /* transfer.c: the rules of transfers, for both modes. */
 /* Calls the watcher, and then writes the data. */
 void memory_land(struct memory_queue_pair *target, uint32_t remote_key, uint64_t address,
@@ -434,6 +562,9 @@ void memory_receiver_not_ready(struct memory_queue_pair *queue_pair);
 void memory_execute_failed(struct memory_queue_pair *queue_pair, enum nic_error status);
 /* The executing WQE has failed with NIC_ERROR_REMOTE_ACCESS. The target dies at once. */
 void memory_execute_refused(struct memory_queue_pair *queue_pair, struct memory_queue_pair *target);
+/* Ends the right that the executing SEND invalidates, if it does. Returns false if that is refused. */
+bool memory_send_invalidate(struct memory_queue_pair *queue_pair, struct memory_queue_pair *target,
+                            const struct memory_wqe *wqe);
 /* A WRITE was written completely at the target. Returns false if it needs a receive and there is
  * none. */
 bool memory_landed(struct memory_queue_pair *target, const struct memory_wqe *wqe);

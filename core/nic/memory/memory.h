@@ -14,6 +14,9 @@
  *    of it, sample 8 bytes for a READ, or deliver one completion. A run is determined by its seed,
  *    its calls, and the alignment of its transfers to 8-byte words.
  *
+ * Queues with user data (nic/queue.h) follow the same rules. In scheduled mode, those of the table
+ * UNORDERED complete in any order.
+ *
  * The default fabric (operations->open and ->query) is MEMORY_IMMEDIATE with inline_bytes_max 220;
  * fabrics of memory_fabric_create start in MEMORY_SCHEDULED with inline_bytes_max 0: if posting
  * copied the data, the simulation could not find a sender that reuses its buffer too early.

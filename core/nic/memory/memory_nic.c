@@ -127,6 +127,7 @@ static void shared_fill(struct nic *nic, const struct memory_fabric *fabric, uin
     device_gid(device, nic->gid);
     nic->link = CRPC_LINK_ETHERNET;
     nic->windows = !fabric->options.no_windows;
+    nic->atomics = true;
     nic->mtu_bytes = DEVICE_MTU_BYTES;
     nic->inline_bytes_max = fabric->options.inline_bytes_max;
     nic->message_bytes_max =
@@ -211,16 +212,22 @@ void memory_nic_free(struct memory_nic *nic)
 {
     struct memory_nic **link = &nic->fabric->nics;
 
+    for (struct memory_queue *each = nic->queues; each; each = each->next) {
+        nic_queue_end_results(&each->base); /* it is a registration, too */
+    }
     for (uint32_t i = 0; i < nic->region_slots; i++) {
         if (nic->regions[i]) {
             memory_region_free(nic, nic->regions[i]);
         }
     }
-    while (nic->domains) {
-        memory_domain_free(nic, nic->domains);
+    while (nic->queues) { /* those that use an SRQ came after it, so they go before it */
+        memory_queue_free(nic->queues);
     }
     while (nic->queue_pairs) {
         memory_queue_pair_destroy(&nic->queue_pairs->base);
+    }
+    while (nic->domains) {
+        memory_domain_free(nic, nic->domains);
     }
     while (*link != nic) {
         link = &(*link)->next;
@@ -230,6 +237,8 @@ void memory_nic_free(struct memory_nic *nic)
     close(nic->base.event_fd);
     free(nic->send_completions.entries);
     free(nic->receive_completions.entries);
+    free(nic->queue_sends.entries);
+    free(nic->queue_receives.entries);
     free(nic->arrivals);
     free(nic->regions);
     free(nic);
@@ -246,6 +255,9 @@ void memory_close(struct nic *base)
     }
     for (const struct memory_domain *each = nic->domains; each; each = each->next) {
         left++;
+    }
+    for (const struct memory_queue *each = nic->queues; each; each = each->next) {
+        left += each->pair == NULL; /* the others' queue pairs were counted */
     }
     nic->fabric->counters.left_open += left;
     memory_nic_free(nic);

@@ -9,9 +9,8 @@
 
 /* ---- Making ---------------------------------------------------------------------------------- */
 
-static void wqes_create(struct memory_queue_pair *queue_pair)
+static void wqes_create(struct memory_queue_pair *queue_pair, uint32_t inline_bytes_max)
 {
-    const uint32_t inline_bytes_max = queue_pair->nic->base.inline_bytes_max;
     uint32_t slots = 1;
 
     while (slots < queue_pair->base.depth) {
@@ -27,6 +26,14 @@ static void wqes_create(struct memory_queue_pair *queue_pair)
 
 int32_t memory_queue_pair_create(struct nic *base, struct nic_domain *domain, void *owner,
                                  struct nic_queue_pair **created, crpc_error *error)
+{
+    return memory_queue_pair_make(base, domain, owner, base->send_depth, base->inline_bytes_max,
+                                  created, error);
+}
+
+int32_t memory_queue_pair_make(struct nic *base, struct nic_domain *domain, void *owner,
+                               uint32_t depth, uint32_t inline_bytes,
+                               struct nic_queue_pair **created, crpc_error *error)
 {
     struct memory_nic *nic = memory_nic(base);
     struct memory_fabric *fabric = nic->fabric;
@@ -50,14 +57,14 @@ int32_t memory_queue_pair_create(struct nic *base, struct nic_domain *domain, vo
     queue_pair->base.nic = base;
     queue_pair->base.owner = owner;
     queue_pair->base.number = number;
-    queue_pair->base.depth = base->send_depth;
+    queue_pair->base.depth = depth;
     queue_pair->identity =
         memory_identity(number, (uint32_t)random_next(&fabric->random) & PACKET_SEQUENCE_MASK);
     queue_pair->cut = nic->cut;
     queue_pair->arrivals_end = &queue_pair->arrivals;
     queue_pair->active_index = NOT_ACTIVE;
     memory_queue_pair_update(queue_pair);
-    wqes_create(queue_pair);
+    wqes_create(queue_pair, inline_bytes);
     queue_pair->next = nic->queue_pairs;
     nic->queue_pairs = queue_pair;
     fabric->by_number[number % NUMBER_SLOTS] = queue_pair;
@@ -179,6 +186,9 @@ static struct memory_wqe *post(struct nic_queue_pair *base, enum memory_opcode o
     wqe->status = NIC_ERROR_NONE;
     wqe->inlined = false;
     wqe->receiver_not_ready = false;
+    wqe->pieces = NULL;
+    wqe->fence = false;
+    wqe->flags = opcode == MEMORY_WRITE_IMMEDIATE ? NIC_DONE_IMMEDIATE : 0;
     wqe->signaled = nic_post_count(base, flags);
     return wqe;
 }

@@ -191,24 +191,29 @@ static bool window_bind(const struct memory_queue_pair *queue_pair, struct memor
     return true;
 }
 
-bool memory_window_execute(struct memory_queue_pair *queue_pair, const struct memory_wqe *wqe)
+bool memory_window_invalidate(const struct memory_queue_pair *queue_pair, uint32_t key)
 {
-    const struct nic_transfer *transfer = &wqe->transfer;
-    const bool bind = wqe->opcode == MEMORY_BIND;
-    const uint32_t key = bind ? transfer->immediate : transfer->remote_key;
     struct memory_region *window = memory_region_find(queue_pair->nic, key);
 
-    if (!window || !window->window || window->remote_key != key) {
-        return false;
-    }
-    if (bind) {
-        return window_bind(queue_pair, window, transfer);
-    }
-    if (!window->bound || window->bound_number != queue_pair->base.number) {
+    if (!window || !window->window || window->remote_key != key || !window->bound ||
+        window->bound_number != queue_pair->base.number) {
         return false;
     }
     window->bound = false;
     return true;
+}
+
+bool memory_window_execute(struct memory_queue_pair *queue_pair, const struct memory_wqe *wqe)
+{
+    const struct nic_transfer *transfer = &wqe->transfer;
+    const uint32_t key = transfer->immediate;
+    struct memory_region *window = memory_region_find(queue_pair->nic, key);
+
+    if (wqe->opcode == MEMORY_INVALIDATE) {
+        return memory_window_invalidate(queue_pair, transfer->remote_key);
+    }
+    return window && window->window && window->remote_key == key &&
+           window_bind(queue_pair, window, transfer);
 }
 
 uint32_t memory_windows_bound(const struct memory_queue_pair *queue_pair)

@@ -126,24 +126,19 @@ static void execute_finish(struct memory_queue_pair *queue_pair)
 /* The payload as it is now; false, and the WQE has failed, if it must not be touched. */
 static bool payload_fetch(struct memory_queue_pair *queue_pair, struct memory_wqe *wqe)
 {
-    const struct nic_transfer *transfer = &wqe->transfer;
-
     queue_pair->payload_lost = false;
     if (wqe->inlined) {
         return true;
     }
-    if (!memory_allows_local(queue_pair, transfer->local_key, transfer->local_address,
-                             transfer->bytes, 0)) {
+    if (!memory_wqe_allows(queue_pair, wqe, 0)) {
         queue_pair->stage = STAGE_START;
         memory_execute_failed(queue_pair, NIC_ERROR_LOCAL);
         return false;
     }
     if (!wqe->payload) {
-        wqe->payload = memory_allocate(1, transfer->bytes);
+        wqe->payload = memory_allocate(1, wqe->transfer.bytes);
     }
-    if (transfer->bytes > 0) {
-        memcpy(wqe->payload, (const void *)(uintptr_t)transfer->local_address, transfer->bytes);
-    }
+    memory_wqe_gather(wqe, wqe->payload);
     return true;
 }
 
@@ -154,6 +149,39 @@ static void write_fetch(struct memory_queue_pair *queue_pair, struct memory_wqe 
     }
     queue_pair->span = span_start(queue_pair->fabric, wqe->transfer.bytes);
     queue_pair->stage = wqe->transfer.bytes > 0 ? STAGE_MOVE : STAGE_ARRIVE;
+}
+
+/* Returns false if there is no receive for the executing SEND, or it does not fit. */
+static bool send_begin(struct memory_queue_pair *queue_pair, struct memory_queue_pair *target,
+                       const struct memory_wqe *wqe)
+{
+    switch (memory_queue_take(target, wqe->transfer.bytes)) {
+    case TAKING_EMPTY:
+        memory_receiver_not_ready(queue_pair);
+        return false;
+    case TAKING_REFUSED:
+        queue_pair->stage = STAGE_START;
+        memory_queue_refuse(target, NIC_ERROR_LOCAL);
+        memory_execute_refused(queue_pair, target);
+        return false;
+    default:
+        return true;
+    }
+}
+
+static void send_piece(struct memory_queue_pair *queue_pair, struct memory_queue_pair *target,
+                       struct memory_wqe *wqe)
+{
+    if (unlikely(queue_pair->payload_lost) && !payload_fetch(queue_pair, wqe)) {
+        return;
+    }
+    if (send_begin(queue_pair, target, wqe)) {
+        struct memory_span piece = piece_random(queue_pair->fabric, &queue_pair->span, 0);
+        memory_queue_land(target, wqe->payload, piece.low, piece.high);
+        if (span_empty(&queue_pair->span)) {
+            queue_pair->stage = STAGE_ARRIVE;
+        }
+    }
 }
 
 static void write_piece(struct memory_queue_pair *queue_pair, struct memory_queue_pair *target,
@@ -182,6 +210,13 @@ static void write_piece(struct memory_queue_pair *queue_pair, struct memory_queu
 static void write_arrive(struct memory_queue_pair *queue_pair, struct memory_queue_pair *target,
                          struct memory_wqe *wqe)
 {
+    if (wqe->opcode == MEMORY_SEND && !send_begin(queue_pair, target, wqe)) {
+        return; /* one of no bytes begins here */
+    }
+    if (!memory_send_invalidate(queue_pair, target, wqe)) {
+        queue_pair->stage = STAGE_START;
+        return;
+    }
     if (!memory_landed(target, wqe)) {
         memory_receiver_not_ready(queue_pair);
         return;
@@ -263,6 +298,18 @@ static void read_piece(struct memory_queue_pair *queue_pair, struct memory_queue
     }
 }
 
+/* ---- The transfer lane: atomics -------------------------------------------------------------- */
+
+static void atomic_step(struct memory_queue_pair *queue_pair, struct memory_queue_pair *target,
+                        struct memory_wqe *wqe)
+{
+    if (memory_atomic_execute(target, wqe)) {
+        execute_finish(queue_pair);
+    } else {
+        memory_execute_refused(queue_pair, target);
+    }
+}
+
 static bool transfer_step(struct memory_queue_pair *queue_pair)
 {
     struct memory_wqe *wqe = memory_wqe(queue_pair, queue_pair->executed);
@@ -272,7 +319,7 @@ static bool transfer_step(struct memory_queue_pair *queue_pair)
         memory_execute_local(queue_pair, wqe);
         return true;
     }
-    if (wqe->opcode != MEMORY_READ && queue_pair->stage == STAGE_START) {
+    if (wqe->opcode != MEMORY_READ && !memory_atomic(wqe) && queue_pair->stage == STAGE_START) {
         write_fetch(queue_pair, wqe);
         return true;
     }
@@ -283,6 +330,10 @@ static bool transfer_step(struct memory_queue_pair *queue_pair)
     queue_pair->stuck = false;
     if (wqe->opcode == MEMORY_READ) {
         read_piece(queue_pair, target, wqe);
+    } else if (memory_atomic(wqe)) {
+        atomic_step(queue_pair, target, wqe);
+    } else if (queue_pair->stage == STAGE_MOVE && wqe->opcode == MEMORY_SEND) {
+        send_piece(queue_pair, target, wqe);
     } else if (queue_pair->stage == STAGE_MOVE) {
         write_piece(queue_pair, target, wqe);
     } else {
@@ -299,8 +350,7 @@ static bool response_piece(struct memory_queue_pair *queue_pair, const struct me
     const struct nic_transfer *transfer = &wqe->transfer;
     struct memory_span piece;
 
-    if (!memory_allows_local(queue_pair, transfer->local_key, transfer->local_address,
-                             transfer->bytes, CRPC_ACCESS_LOCAL_WRITE)) {
+    if (!memory_wqe_allows(queue_pair, wqe, CRPC_ACCESS_LOCAL_WRITE)) {
         queue_pair->fabric->counters.local_errors++;
         memory_fail_oldest(queue_pair, NIC_ERROR_LOCAL);
         return false;
@@ -311,8 +361,7 @@ static bool response_piece(struct memory_queue_pair *queue_pair, const struct me
     queue_pair->response_started = true;
     piece = piece_random(queue_pair->fabric, &queue_pair->response, transfer->local_address);
     if (piece.low < piece.high) {
-        memcpy((void *)(uintptr_t)(transfer->local_address + piece.low), wqe->payload + piece.low,
-               piece.high - piece.low);
+        memory_wqe_scatter(wqe, wqe->payload, piece.low, piece.high);
     }
     if (!span_empty(&queue_pair->response)) {
         return false;
@@ -362,11 +411,29 @@ static bool acknowledge_step(struct memory_queue_pair *queue_pair)
     if (wqe->opcode == MEMORY_READ && !response_piece(queue_pair, wqe)) {
         return true;
     }
+    if (unlikely(memory_atomic(wqe))) {
+        memory_atomic_answer(queue_pair, queue_pair->acknowledged);
+    }
     if (wqe->signaled) {
         memory_complete_send(queue_pair, queue_pair->acknowledged, NIC_ERROR_NONE);
     }
     memory_acknowledged(queue_pair);
     return true;
+}
+
+/* True if the next WQE must wait for the answers of earlier ones. */
+static bool is_fenced(struct memory_queue_pair *queue_pair)
+{
+    if (likely(!memory_wqe(queue_pair, queue_pair->executed)->fence)) {
+        return false;
+    }
+    for (uint32_t number = queue_pair->acknowledged; number != queue_pair->executed; number++) {
+        const struct memory_wqe *wqe = memory_wqe(queue_pair, number);
+        if (wqe->opcode == MEMORY_READ || memory_atomic(wqe)) {
+            return true;
+        }
+    }
+    return false;
 }
 
 /* ---- Choosing -------------------------------------------------------------------------------- */
@@ -387,7 +454,8 @@ static bool lane_has_work(struct memory_queue_pair *queue_pair, enum memory_lane
         }
         break;
     default:
-        if (queue_pair->dead || queue_pair->halted || queue_pair->executed == queue_pair->rung) {
+        if (queue_pair->dead || queue_pair->halted || queue_pair->executed == queue_pair->rung ||
+            is_fenced(queue_pair)) {
             return false;
         }
         break;

@@ -56,10 +56,16 @@ bool memory_landed(struct memory_queue_pair *target, const struct memory_wqe *wq
         target->fabric->counters.plain_writes++;
         return true;
     }
-    if (target->nic->receives == 0) {
+    if (target->queue) {
+        if (wqe->opcode == MEMORY_WRITE_IMMEDIATE && memory_queue_take(target, 0) != TAKING_READY) {
+            return false;
+        }
+        memory_queue_arrive(target, wqe);
+    } else if (target->nic->receives == 0) {
         return false;
+    } else {
+        memory_arrive(target, wqe->transfer.immediate, wqe->transfer.bytes);
     }
-    memory_arrive(target, wqe->transfer.immediate, wqe->transfer.bytes);
     target->fabric->counters.writes++;
     return true;
 }
@@ -111,6 +117,11 @@ void memory_deliver_arrival(struct memory_queue_pair *queue_pair)
     if (!queue_pair->arrivals) {
         queue_pair->arrivals_end = &queue_pair->arrivals;
     }
+    if (queue_pair->queue) {
+        memory_queue_complete_receive(queue_pair, arrival, NIC_ERROR_NONE);
+        free(arrival);
+        return;
+    }
     memory_complete_receive(queue_pair, arrival->immediate, arrival->bytes);
     arrival->next = queue_pair->nic->free_arrivals;
     queue_pair->nic->free_arrivals = arrival;
@@ -127,6 +138,9 @@ void memory_die(struct memory_queue_pair *queue_pair)
      * before those of its death. */
     while (queue_pair->arrivals) {
         memory_deliver_arrival(queue_pair);
+    }
+    if (queue_pair->queue) {
+        memory_queue_flush_receives(queue_pair);
     }
     memory_active_update(queue_pair);
 }
@@ -176,7 +190,8 @@ static void write_now(struct memory_queue_pair *queue_pair, struct memory_queue_
     } else if (!memory_allows_remote(target, transfer->remote_key, transfer->remote_address,
                                      transfer->bytes, CRPC_ACCESS_REMOTE_WRITE)) {
         memory_execute_refused(queue_pair, target);
-    } else if (wqe->opcode == MEMORY_WRITE_IMMEDIATE && target->nic->receives == 0) {
+    } else if (wqe->opcode == MEMORY_WRITE_IMMEDIATE && target->nic->receives == 0 &&
+               !target->queue) {
         memory_receiver_not_ready(queue_pair);
     } else {
         memory_land(target, transfer->remote_key, transfer->remote_address, data, transfer->bytes);
@@ -207,9 +222,112 @@ static void read_now(struct memory_queue_pair *queue_pair, struct memory_queue_p
     }
 }
 
+bool memory_send_invalidate(struct memory_queue_pair *queue_pair, struct memory_queue_pair *target,
+                            const struct memory_wqe *wqe)
+{
+    if (!(wqe->flags & NIC_DONE_INVALIDATED) ||
+        memory_window_invalidate(target, wqe->transfer.immediate)) {
+        return true;
+    }
+    memory_queue_refuse(target, NIC_ERROR_LOCAL);
+    memory_execute_refused(queue_pair, target);
+    return false;
+}
+
+/* ---- Immediate mode, queues with user data --------------------------------------------------- */
+
+/* A message that a receive is needed for, or a WRITE of several pieces. */
+static void queue_write_now(struct memory_queue_pair *queue_pair, struct memory_queue_pair *target,
+                            struct memory_wqe *wqe)
+{
+    const struct nic_transfer *transfer = &wqe->transfer;
+    const bool write = wqe->opcode != MEMORY_SEND;
+
+    if (!wqe->inlined && !memory_wqe_allows(queue_pair, wqe, 0)) {
+        memory_execute_failed(queue_pair, NIC_ERROR_LOCAL);
+        return;
+    }
+    if (write && !memory_allows_remote(target, transfer->remote_key, transfer->remote_address,
+                                       transfer->bytes, CRPC_ACCESS_REMOTE_WRITE)) {
+        memory_execute_refused(queue_pair, target);
+        return;
+    }
+    if (wqe->opcode != MEMORY_WRITE) {
+        switch (memory_queue_take(target, write ? 0 : transfer->bytes)) {
+        case TAKING_EMPTY:
+            memory_receiver_not_ready(queue_pair);
+            return;
+        case TAKING_REFUSED:
+            memory_queue_refuse(target, NIC_ERROR_LOCAL);
+            memory_execute_refused(queue_pair, target);
+            return;
+        default:
+            break;
+        }
+    }
+    if (!wqe->inlined && !wqe->payload) {
+        wqe->payload = memory_allocate(1, transfer->bytes);
+        memory_wqe_gather(wqe, wqe->payload);
+    }
+    if (write) {
+        memory_land(target, transfer->remote_key, transfer->remote_address, wqe->payload,
+                    transfer->bytes);
+    } else {
+        memory_queue_land(target, wqe->payload, 0, transfer->bytes);
+    }
+    if (memory_send_invalidate(queue_pair, target, wqe)) {
+        memory_landed(target, wqe);
+        queue_pair->executed++;
+    }
+}
+
+static void queue_read_now(struct memory_queue_pair *queue_pair, struct memory_queue_pair *target,
+                           struct memory_wqe *wqe)
+{
+    const struct nic_transfer *transfer = &wqe->transfer;
+
+    if (!memory_allows_remote(target, transfer->remote_key, transfer->remote_address,
+                              transfer->bytes, CRPC_ACCESS_REMOTE_READ)) {
+        memory_execute_refused(queue_pair, target);
+    } else if (!memory_wqe_allows(queue_pair, wqe, CRPC_ACCESS_LOCAL_WRITE)) {
+        memory_execute_failed(queue_pair, NIC_ERROR_LOCAL);
+    } else {
+        if (transfer->bytes > 0) {
+            memory_wqe_scatter(wqe,
+                               memory_at(target, transfer->remote_key, transfer->remote_address), 0,
+                               transfer->bytes);
+        }
+        queue_pair->fabric->counters.reads++;
+        queue_pair->executed++;
+    }
+}
+
+static void atomic_now(struct memory_queue_pair *queue_pair, struct memory_queue_pair *target,
+                       struct memory_wqe *wqe)
+{
+    if (memory_atomic_execute(target, wqe)) {
+        memory_atomic_answer(queue_pair, queue_pair->executed);
+        queue_pair->executed++;
+    } else {
+        memory_execute_refused(queue_pair, target);
+    }
+}
+
+static void queue_execute_now(struct memory_queue_pair *queue_pair,
+                              struct memory_queue_pair *target, struct memory_wqe *wqe)
+{
+    if (memory_atomic(wqe)) {
+        atomic_now(queue_pair, target, wqe);
+    } else if (wqe->opcode == MEMORY_READ) {
+        queue_read_now(queue_pair, target, wqe);
+    } else {
+        queue_write_now(queue_pair, target, wqe);
+    }
+}
+
 void memory_execute_local(struct memory_queue_pair *queue_pair, const struct memory_wqe *wqe)
 {
-    if (memory_window_execute(queue_pair, wqe)) {
+    if (wqe->opcode == MEMORY_NOP || memory_window_execute(queue_pair, wqe)) {
         queue_pair->executed++;
     } else {
         memory_execute_failed(queue_pair, NIC_ERROR_LOCAL);
@@ -228,14 +346,18 @@ static void acknowledge_now(struct memory_queue_pair *queue_pair)
     if (wqe->signaled) {
         memory_complete_send(queue_pair, queue_pair->acknowledged, NIC_ERROR_NONE);
     }
-    queue_pair->acknowledged++;
+    if (unlikely(queue_pair->queue)) {
+        memory_acknowledged(queue_pair);
+    } else { /* it has no payload of its own */
+        queue_pair->acknowledged++;
+    }
 }
 
 /* One WQE; false if it cannot execute now. */
 static bool execute_now(struct memory_queue_pair *queue_pair)
 {
     const uint32_t number = queue_pair->executed;
-    const struct memory_wqe *wqe = memory_wqe(queue_pair, number);
+    struct memory_wqe *wqe = memory_wqe(queue_pair, number);
     struct memory_queue_pair *target = memory_reach(queue_pair);
 
     if (unlikely(memory_stalled(queue_pair))) {
@@ -253,7 +375,9 @@ static bool execute_now(struct memory_queue_pair *queue_pair)
         return false;
     }
     queue_pair->stuck = false;
-    if (wqe->opcode == MEMORY_READ) {
+    if (unlikely(queue_pair->queue)) {
+        queue_execute_now(queue_pair, target, wqe);
+    } else if (wqe->opcode == MEMORY_READ) {
         read_now(queue_pair, target, wqe);
     } else {
         write_now(queue_pair, target, wqe);

@@ -320,10 +320,12 @@ void test_queue_unordered(void **state)
         queues->near.count = 0;
         write_some(queues, 30, 0);
         queues_wait(&queues->near, 30);
-        for (uint32_t i = 0; i < 30; i++) {
-            assert_int_equal(queues->near.done[i].user_data, i); /* the device keeps the order */
+        uint32_t seen = 0;
+        for (uint32_t i = 0; i < 30; i++) { /* a device keeps their order, the in-memory NIC not */
+            seen |= 1u << queues->near.done[i].user_data;
             assert_true(queues->near.done[i].flags & NIC_DONE_DETAIL);
         }
+        assert_int_equal(seen, (1u << 30) - 1);
     }
     assert_int_equal(queues->sender->stats.signaled, 1500);
 }
