@@ -46,8 +46,8 @@ enum nic_opcode {
 #define NIC_WORK_SIGNAL 0x1u    /* asks for a completion of its own */
 #define NIC_WORK_FENCE 0x2u     /* begins when all READs and atomics before it have ended */
 #define NIC_WORK_SOLICITED 0x4u /* wakes a peer that waits for solicited messages only */
-#define NIC_WORK_INLINE                                                                            \
-    0x8u /* the payload travels in the WQE: its memory is read before `ring` returns */
+#define NIC_WORK_INLINE 0x8u  /* the payload travels in the WQE: it is read before `ring` returns */
+#define NIC_WORK_PIECES 0x10u /* address and bytes say where in the array of pieces */
 
 /* Memory of this side. A piece of 0 bytes is left out. */
 struct nic_piece {
@@ -56,20 +56,22 @@ struct nic_piece {
     uint32_t local_key; /* ignored if the payload is inline */
 };
 
-/* An op that sends. It has the size that it will have for the application. */
+/* An op that sends. It has the layout that it will have for the application, so that arrays of them need
+ * not be copied. */
 struct nic_work {
     uint8_t opcode;
     uint8_t flags; /* NIC_WORK_* */
-    uint16_t zero;
+    uint16_t stream;
     uint32_t immediate; /* *_IMMEDIATE: host byte order. SEND_INVALIDATE: the peer's key */
     uint64_t user_data;
-    uint64_t zero2;
-    uint64_t compare; /* COMPARE_SWAP */
-    uint32_t zero3;
+    uint64_t region; /* the caller's: its key is in another array */
+    uint64_t
+        address; /* of the payload. PIECES: index of the first. COMPARE_SWAP: what to compare with */
+    uint32_t bytes;          /* of the payload. PIECES: how many */
     uint32_t remote_key;     /* WRITE, READ, atomics */
     uint64_t remote_address; /* the same; of atomics a multiple of 8 */
     uint64_t operand;        /* COMPARE_SWAP: the new value. FETCH_ADD: what is added */
-    uint64_t zero4;
+    uint64_t target;
 };
 static_assert(sizeof(struct nic_work) == 64, "an op is one cache line");
 
@@ -187,12 +189,14 @@ struct nic_queue_operations {
     /* Frees a stopped queue. */
     void (*destroy)(struct nic_queue *queue);
 
-    /* Data path. These return false if there is no room, and then have changed nothing. The queue has
-     * not failed. The op is one that its kind knows; pieces and bytes are within the queue's limits and
-     * nic->message_bytes_max. COMPARE_SWAP and FETCH_ADD need nic->atomics; they and NOP have no
-     * pieces. Nothing is sent, or received into, before `ring`. */
-    bool (*post)(struct nic_queue *queue, const struct nic_work *work,
-                 const struct nic_piece *pieces, uint32_t count);
+    /* Data path. The queue has not failed. An op is one that its kind knows; payload and pieces are within
+     * the queue's limits and nic->message_bytes_max. COMPARE_SWAP and FETCH_ADD need nic->atomics; they
+     * and NOP have no payload. Nothing is sent, or received into, before `ring`. */
+    /* Posts ops up to the first for which there is no room, and returns how many. local_keys[i] is that of
+     * works[i], unless it has pieces. An array, because what one op costs is half calls and loads. */
+    uint32_t (*post)(struct nic_queue *queue, const struct nic_work *works,
+                     const uint32_t *local_keys, const struct nic_piece *pieces, uint32_t count);
+    /* Returns false if there is no room. */
     bool (*receive)(struct nic_queue *queue, uint64_t user_data, const struct nic_piece *pieces,
                     uint32_t count);
     /* Gives the device what was posted. */
@@ -268,6 +272,22 @@ static inline bool nic_queue_wants_last_cqe(struct nic_queue *queue)
 static inline enum tracking_state nic_queue_state(const struct nic_queue *queue, uint32_t flags)
 {
     return flags & NIC_WORK_SIGNAL ? TRACKING_SIGNALED : (enum tracking_state)queue->quiet_state;
+}
+
+/* Returns the pieces of an op: its own, or *one, which is filled. */
+static inline const struct nic_piece *nic_work_pieces(const struct nic_work *work,
+                                                      uint32_t local_key,
+                                                      const struct nic_piece *pieces,
+                                                      struct nic_piece *one, uint32_t *count)
+{
+    if (work->flags & NIC_WORK_PIECES) {
+        *count = work->bytes;
+        return pieces + work->address;
+    }
+    *one =
+        (struct nic_piece){.address = work->address, .bytes = work->bytes, .local_key = local_key};
+    *count = 1;
+    return one;
 }
 
 static inline bool nic_opcode_is_atomic(uint8_t opcode)

@@ -207,15 +207,23 @@ static uint64_t total_bytes(const struct nic_piece *pieces, uint32_t count)
     return bytes;
 }
 
-static bool queue_post(struct nic_queue *base, const struct nic_work *work,
-                       const struct nic_piece *pieces, uint32_t count)
+static bool post_one(struct nic_queue *base, const struct nic_work *work, uint32_t local_key,
+                     const struct nic_piece *pieces)
 {
     struct memory_queue *queue = memory_queue(base);
     struct memory_queue_pair *pair = queue->pair;
     const uint32_t position = base->sends.producer;
-    const uint64_t bytes = total_bytes(pieces, count);
+    const bool plain = nic_opcode_is_atomic(work->opcode) || work->opcode == NIC_NOP;
     struct memory_wqe *wqe;
     struct nic_piece *kept;
+    struct nic_piece one;
+    uint32_t count = 0;
+    uint64_t bytes;
+
+    if (!plain) {
+        pieces = nic_work_pieces(work, local_key, pieces, &one, &count);
+    }
+    bytes = total_bytes(pieces, count);
 
     memory_require(pair && pair->connected && !base->stopped, "the queue is not connected");
     memory_require(work->opcode >= NIC_SEND && work->opcode <= NIC_NOP &&
@@ -240,7 +248,7 @@ static bool queue_post(struct nic_queue *base, const struct nic_work *work,
                                .piece_count = count,
                                .fence = work->flags & NIC_WORK_FENCE,
                                .flags = arrival_flags(work->opcode),
-                               .compare = work->compare,
+                               .compare = work->address,
                                .operand = work->operand};
     if (work->flags & NIC_WORK_INLINE) {
         wqe->inlined = true;
@@ -253,6 +261,18 @@ static bool queue_post(struct nic_queue *base, const struct nic_work *work,
     pair->base.posted = base->sends.producer;
     base->stats.sends++;
     return true;
+}
+
+static uint32_t queue_post(struct nic_queue *base, const struct nic_work *works,
+                           const uint32_t *local_keys, const struct nic_piece *pieces,
+                           uint32_t count)
+{
+    uint32_t posted = 0;
+
+    while (posted < count && post_one(base, &works[posted], local_keys[posted], pieces)) {
+        posted++;
+    }
+    return posted;
 }
 
 static bool queue_receive(struct nic_queue *base, uint64_t user_data,

@@ -147,8 +147,9 @@ extern const struct nic_queue_operations mlx5_queue_operations;
 void mlx5_sources_close(struct mlx5_nic *nic);
 
 /* queue_post.c */
-bool mlx5_queue_post(struct nic_queue *base, const struct nic_work *work,
-                     const struct nic_piece *pieces, uint32_t count);
+uint32_t mlx5_queue_post(struct nic_queue *base, const struct nic_work *works,
+                         const uint32_t *local_keys, const struct nic_piece *pieces,
+                         uint32_t count);
 bool mlx5_queue_receive(struct nic_queue *base, uint64_t user_data, const struct nic_piece *pieces,
                         uint32_t count);
 void mlx5_queue_ring(struct nic_queue *base);

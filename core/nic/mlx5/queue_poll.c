@@ -42,60 +42,95 @@ static __attribute__((cold, noinline)) int32_t status_before(const struct mlx5_c
     return error->syndrome == MLX5_CQE_SYNDROME_WR_FLUSH_ERR ? -NIC_ERROR_FLUSHED : CRPC_OK;
 }
 
+/* The same for all before it, and for its own WQE. What changes is in local variables, because the compiler
+ * would have to load it again behind each completion. Returns false if there was no room for all. */
+static inline __attribute__((always_inline)) bool
+complete_dense(struct mlx5_queue *queue, const struct mlx5_cqe64 *entry, uint32_t position,
+               crpc_completion *completions, uint32_t capacity, uint32_t *count)
+{
+    struct nic_queue *base = &queue->base;
+    struct tracking tracking = base->sends;
+    struct tracking_done done;
+    uint32_t filled = *count;
+    while (filled < capacity && tracking_dense_next(&tracking, position, &done)) {
+        crpc_completion *completion = &completions[filled++];
+        nic_queue_done(completion, base, done.opcode, done.user_data, CRPC_OK);
+        add_result(queue, &done, completion);
+        if (done.signaled) {
+            add_detail(entry, done.opcode, completion);
+        }
+    }
+    *count = filled;
+    base->sends.consumer = tracking.consumer;
+    return (int32_t)(position - tracking.consumer) < 0;
+}
+
+static __attribute__((cold, noinline)) bool
+complete_dense_error(struct mlx5_queue *queue, const struct mlx5_cqe64 *entry, uint32_t position,
+                     crpc_completion *completions, uint32_t capacity, uint32_t *count,
+                     uint32_t *errors)
+{
+    struct nic_queue *base = &queue->base;
+    struct tracking_done done;
+    int32_t before = status_before(entry);
+    while (*count < capacity && tracking_dense_next(&base->sends, position, &done)) {
+        crpc_completion *completion = &completions[(*count)++];
+        nic_queue_done(completion, base, done.opcode, done.user_data, before);
+        if (done.signaled) {
+            add_error(entry, completion);
+        } else if (before == CRPC_OK) {
+            add_result(queue, &done, completion);
+        }
+        *errors += completion->status != CRPC_OK;
+    }
+    return (int32_t)(position - base->sends.consumer) < 0;
+}
+
+static inline __attribute__((always_inline)) bool
+complete_alone(struct mlx5_queue *queue, const struct mlx5_cqe64 *entry, uint32_t position,
+               crpc_completion *completions, uint32_t capacity, uint32_t *count, uint32_t *errors,
+               enum nic_queue_table table)
+{
+    struct tracking *tracking = &queue->base.sends;
+    const struct tracking_entry *named = tracking_at(tracking, position);
+    const bool failed = completion_opcode(entry) == MLX5_CQE_REQ_ERR;
+    bool shown = named->state == TRACKING_SIGNALED || (failed && named->state == TRACKING_POSTED);
+    if (unlikely(shown && *count == capacity)) {
+        return false;
+    }
+    struct tracking_done done = table == NIC_TABLE_SPARSE
+                                    ? tracking_sparse_take(tracking, position)
+                                    : tracking_unordered_take(tracking, position);
+    if (shown) {
+        crpc_completion *completion = &completions[(*count)++];
+        nic_queue_done(completion, &queue->base, done.opcode, done.user_data, CRPC_OK);
+        if (unlikely(failed)) {
+            add_error(entry, completion);
+            ++*errors;
+        } else {
+            add_result(queue, &done, completion);
+            add_detail(entry, done.opcode, completion);
+        }
+    }
+    return true;
+}
+
 /* Reports what an entry completes. Returns false if there was no room for all of it. */
 static inline __attribute__((always_inline)) bool
 complete_sends(struct mlx5_queue *queue, const struct mlx5_cqe64 *entry, uint32_t position,
                crpc_completion *completions, uint32_t capacity, uint32_t *count, uint32_t *errors,
                enum nic_queue_table table)
 {
-    struct nic_queue *base = &queue->base;
-    struct tracking *tracking = &base->sends;
-    const bool failed = unlikely(completion_opcode(entry) == MLX5_CQE_REQ_ERR);
-    struct tracking_done done;
-    if (table == NIC_TABLE_DENSE) {
-        int32_t before = unlikely(failed) ? status_before(entry) : CRPC_OK;
-        while ((int32_t)(position - tracking->consumer) >= 0) {
-            if (unlikely(*count == capacity)) {
-                return false;
-            }
-            if (!tracking_dense_next(tracking, position, &done)) {
-                break; /* the rest were fillers */
-            }
-            crpc_completion *completion = &completions[(*count)++];
-            nic_queue_done(completion, base, done.opcode, done.user_data, before);
-            if (done.signaled && unlikely(failed)) {
-                add_error(entry, completion);
-            } else {
-                add_result(queue, &done, completion);
-                if (done.signaled) {
-                    add_detail(entry, done.opcode, completion);
-                }
-            }
-            *errors += completion->status != CRPC_OK;
-        }
+    bool all;
+    if (table != NIC_TABLE_DENSE) {
+        all = complete_alone(queue, entry, position, completions, capacity, count, errors, table);
+    } else if (likely(completion_opcode(entry) == MLX5_CQE_REQ)) {
+        all = complete_dense(queue, entry, position, completions, capacity, count);
     } else {
-        const struct tracking_entry *named = tracking_at(tracking, position);
-        bool shown =
-            named->state == TRACKING_SIGNALED || (failed && named->state == TRACKING_POSTED);
-        if (unlikely(shown && *count == capacity)) {
-            return false;
-        }
-        done = table == NIC_TABLE_SPARSE ? tracking_sparse_take(tracking, position)
-                                         : tracking_unordered_take(tracking, position);
-        if (shown) {
-            crpc_completion *completion = &completions[(*count)++];
-            nic_queue_done(completion, base, done.opcode, done.user_data, CRPC_OK);
-            if (unlikely(failed)) {
-                add_error(entry, completion);
-                ++*errors;
-            } else {
-                add_result(queue, &done, completion);
-                add_detail(entry, done.opcode, completion);
-            }
-        }
+        all = complete_dense_error(queue, entry, position, completions, capacity, count, errors);
     }
-    queue->sends.consumer = tracking->consumer;
-    return true;
+    queue->sends.consumer = queue->base.sends.consumer;
+    return all;
 }
 
 static inline __attribute__((always_inline)) uint32_t

@@ -2,6 +2,7 @@
  *
  * May assume that a WQE of the queue's largest kind fits into WQE_BLOCKS_MAX blocks, and that the op is
  * within the queue's limits (nic/queue.h). */
+#include "base/copy.h"
 #include "nic/mlx5/mlx5.h"
 
 #define HEAD_BYTES ((uint32_t)sizeof(struct mlx5_wqe_ctrl_seg))
@@ -9,26 +10,43 @@
 #define ATOMIC_BYTES                                                                               \
     ((uint32_t)(sizeof(struct mlx5_wqe_atomic_seg) + sizeof(struct mlx5_wqe_data_seg)))
 
-static const uint8_t device_opcodes[NIC_OPCODES] = {
-    [NIC_SEND] = MLX5_OPCODE_SEND,
-    [NIC_SEND_IMMEDIATE] = MLX5_OPCODE_SEND_IMM,
-    [NIC_SEND_INVALIDATE] = MLX5_OPCODE_SEND_INVAL,
-    [NIC_WRITE] = MLX5_OPCODE_RDMA_WRITE,
-    [NIC_WRITE_IMMEDIATE] = MLX5_OPCODE_RDMA_WRITE_IMM,
-    [NIC_READ] = MLX5_OPCODE_RDMA_READ,
-    [NIC_COMPARE_SWAP] = MLX5_OPCODE_ATOMIC_CS,
-    [NIC_FETCH_ADD] = MLX5_OPCODE_ATOMIC_FA,
-    [NIC_NOP] = MLX5_OPCODE_NOP,
-};
+/* NIC_WORK_FENCE and NIC_WORK_SOLICITED, in the control segment. */
+static inline uint8_t control_flags(uint32_t flags)
+{
+    return (uint8_t)((flags & NIC_WORK_FENCE ? MLX5_WQE_CTRL_FENCE : 0) |
+                     (flags & NIC_WORK_SOLICITED ? MLX5_WQE_CTRL_SOLICITED : 0));
+}
 
-/* Opcodes whose WQE has a remote address. */
-#define REMOTE_OPCODES                                                                             \
-    (1u << NIC_WRITE | 1u << NIC_WRITE_IMMEDIATE | 1u << NIC_READ | 1u << NIC_COMPARE_SWAP |       \
-     1u << NIC_FETCH_ADD)
-#define IMMEDIATE_OPCODES                                                                          \
-    (1u << NIC_SEND_IMMEDIATE | 1u << NIC_SEND_INVALIDATE | 1u << NIC_WRITE_IMMEDIATE)
+static inline bool has_immediate(uint8_t opcode)
+{
+    return opcode == NIC_SEND_IMMEDIATE || opcode == NIC_SEND_INVALIDATE ||
+           opcode == NIC_WRITE_IMMEDIATE;
+}
 
-static inline uint32_t total_bytes(const struct nic_piece *pieces, uint32_t count)
+static inline bool is_remote(uint8_t opcode)
+{
+    return opcode >= NIC_WRITE && opcode <= NIC_FETCH_ADD;
+}
+
+static inline uint8_t device_opcode(uint8_t opcode)
+{
+    static const uint8_t opcodes[NIC_OPCODES] = {
+        [NIC_SEND] = MLX5_OPCODE_SEND,
+        [NIC_SEND_IMMEDIATE] = MLX5_OPCODE_SEND_IMM,
+        [NIC_SEND_INVALIDATE] = MLX5_OPCODE_SEND_INVAL,
+        [NIC_WRITE] = MLX5_OPCODE_RDMA_WRITE,
+        [NIC_WRITE_IMMEDIATE] = MLX5_OPCODE_RDMA_WRITE_IMM,
+        [NIC_READ] = MLX5_OPCODE_RDMA_READ,
+        [NIC_COMPARE_SWAP] = MLX5_OPCODE_ATOMIC_CS,
+        [NIC_FETCH_ADD] = MLX5_OPCODE_ATOMIC_FA,
+        [NIC_NOP] = MLX5_OPCODE_NOP,
+    };
+    return opcodes[opcode];
+}
+
+/* ---- Any op ---------------------------------------------------------------------------------- */
+
+static uint32_t total_bytes(const struct nic_piece *pieces, uint32_t count)
 {
     uint32_t bytes = 0;
     for (uint32_t i = 0; i < count; i++) {
@@ -37,30 +55,17 @@ static inline uint32_t total_bytes(const struct nic_piece *pieces, uint32_t coun
     return bytes;
 }
 
-/* Bytes behind the control and remote address segments; `payload` is only used inline. */
-static inline uint32_t body_bytes(const struct nic_work *work, uint32_t count, uint32_t payload)
+static uint8_t *gather(uint8_t *place, const struct nic_piece *pieces, uint32_t count,
+                       uint32_t payload)
 {
-    if (unlikely(nic_opcode_is_atomic(work->opcode))) {
-        return ATOMIC_BYTES;
-    }
-    if (work->flags & NIC_WORK_INLINE) {
-        return payload > 0 ? wqe_inline_bytes(payload) : 0;
-    }
-    return count * (uint32_t)sizeof(struct mlx5_wqe_data_seg);
-}
-
-static inline uint8_t *put_inline(uint8_t *place, const struct nic_piece *pieces, uint32_t count,
-                                  uint32_t payload)
-{
-    if (likely(count == 1)) {
-        return wqe_inline(place, (const void *)(uintptr_t)pieces->address, payload);
-    }
     struct mlx5_wqe_inl_data_seg *segment = (void *)place;
     uint8_t *to = (uint8_t *)(segment + 1);
     segment->byte_count = htobe32(payload | MLX5_INLINE_SEG);
     for (uint32_t i = 0; i < count; i++) {
-        memcpy(to, (const void *)(uintptr_t)pieces[i].address, pieces[i].bytes);
-        to += pieces[i].bytes;
+        if (pieces[i].bytes != 0) {
+            memcpy(to, (const void *)(uintptr_t)pieces[i].address, pieces[i].bytes);
+            to += pieces[i].bytes;
+        }
     }
     return place + wqe_inline_bytes(payload);
 }
@@ -76,63 +81,183 @@ static inline uint8_t *put_pieces(uint8_t *place, const struct nic_piece *pieces
 }
 
 /* The device puts what it finds at the place that the WQE's own position names. */
-static inline uint8_t *put_atomic(struct mlx5_queue *queue, uint8_t *place,
-                                  const struct nic_work *work, uint32_t position)
+static uint8_t *put_atomic(const struct mlx5_queue *queue, uint8_t *place,
+                           const struct nic_work *work, uint32_t position)
 {
     uint64_t *result = &queue->base.results[position & queue->sends.mask];
-    place = work->opcode == NIC_COMPARE_SWAP ? wqe_compare_swap(place, work->compare, work->operand)
+    place = work->opcode == NIC_COMPARE_SWAP ? wqe_compare_swap(place, work->address, work->operand)
                                              : wqe_fetch_add(place, work->operand);
     return wqe_data(place, (uint64_t)(uintptr_t)result, queue->base.results_keys.local_key,
                     sizeof(*result));
 }
 
-/* Bits of nic/queue.h and of the control segment. */
-static inline uint8_t control_flags(uint32_t flags)
+/* An op of any kind, wherever in the ring. Returns false if there is no room. */
+static __attribute__((noinline)) bool post_any(struct mlx5_queue *queue,
+                                               const struct nic_work *work, uint32_t local_key,
+                                               const struct nic_piece *pieces)
 {
-    return (uint8_t)((flags & NIC_WORK_FENCE ? MLX5_WQE_CTRL_FENCE : 0) |
-                     (flags & NIC_WORK_SOLICITED ? MLX5_WQE_CTRL_SOLICITED : 0));
-}
-
-bool mlx5_queue_post(struct nic_queue *base, const struct nic_work *work,
-                     const struct nic_piece *pieces, uint32_t count)
-{
-    struct mlx5_queue *queue = to_mlx5_queue(base);
+    struct nic_queue *base = &queue->base;
     struct send_queue *sends = &queue->sends;
-    const uint32_t opcode = work->opcode;
-    const bool remote = REMOTE_OPCODES >> opcode & 1;
-    uint32_t payload = work->flags & NIC_WORK_INLINE ? total_bytes(pieces, count) : 0;
-    uint32_t bytes = HEAD_BYTES + (remote ? REMOTE_BYTES : 0) + body_bytes(work, count, payload);
-    uint32_t filled = 0;
+    const bool atomic = nic_opcode_is_atomic(work->opcode);
+    const bool in_wqe = work->flags & NIC_WORK_INLINE;
+    struct nic_piece one;
+    uint32_t count = 0, payload = 0, filled = 0;
     uint32_t position = sends->producer;
-    assert(!base->failed && !base->stopped && opcode >= NIC_SEND && opcode <= NIC_NOP);
+    uint32_t bytes = HEAD_BYTES + (is_remote(work->opcode) ? REMOTE_BYTES : 0);
+    assert(work->opcode >= NIC_SEND && work->opcode <= NIC_NOP && (!atomic || base->results));
+    if (!atomic && work->opcode != NIC_NOP) {
+        pieces = nic_work_pieces(work, local_key, pieces, &one, &count);
+        payload = in_wqe ? total_bytes(pieces, count) : 0;
+    }
+    bytes += atomic        ? ATOMIC_BYTES
+             : payload > 0 ? wqe_inline_bytes(payload)
+             : in_wqe      ? 0
+                           : count * (uint32_t)sizeof(struct mlx5_wqe_data_seg);
+    assert(count <= base->send_pieces && payload <= base->inline_bytes);
     assert(wqe_blocks(bytes) <= WQE_BLOCKS_MAX);
     uint8_t *wqe = send_queue_begin(sends, wqe_blocks(bytes), &filled);
-    if (unlikely(!wqe)) {
+    if (!wqe) {
         return false;
     }
-    if (unlikely(filled)) {
+    if (filled) {
         tracking_post(&base->sends, position, sends->producer, 0, TRACKING_FILLER);
         position = sends->producer;
     }
     uint8_t *place = wqe + HEAD_BYTES;
-    if (remote) {
+    if (is_remote(work->opcode)) {
         place = wqe_remote_address(place, work->remote_address, work->remote_key);
     }
-    if (unlikely(nic_opcode_is_atomic(work->opcode))) {
-        place = put_atomic(queue, place, work, position);
-    } else if (!(work->flags & NIC_WORK_INLINE)) {
-        place = put_pieces(place, pieces, count);
-    } else if (likely(payload > 0)) {
-        place = put_inline(place, pieces, count, payload);
-    }
+    place = atomic        ? put_atomic(queue, place, work, position)
+            : payload > 0 ? gather(place, pieces, count, payload)
+            : in_wqe      ? place
+                          : put_pieces(place, pieces, count);
     bool signaled = nic_queue_wants_cqe(base, work->flags, wqe_blocks((uint32_t)(place - wqe)));
-    send_queue_end(sends, wqe, place, device_opcodes[opcode],
+    send_queue_end(sends, wqe, place, device_opcode(work->opcode),
                    control_flags(work->flags) | (signaled ? MLX5_WQE_CTRL_CQ_UPDATE : 0),
-                   IMMEDIATE_OPCODES >> opcode & 1 ? htobe32(work->immediate) : 0);
+                   has_immediate(work->opcode) ? htobe32(work->immediate) : 0);
     tracking_post_op(&base->sends, position, sends->producer, work->user_data,
-                     nic_queue_state(base, work->flags), (uint8_t)opcode);
-    base->stats.sends++;
+                     nic_queue_state(base, work->flags), work->opcode);
     return true;
+}
+
+/* ---- Usual ops ------------------------------------------------------------------------------- */
+
+/* Posts the ops of this opcode that come next, as long as each has one piece and fits before the ring's
+ * end, and returns how many. What changes is in local variables: the compiler would have to load it again
+ * behind each store to a WQE. `opcode` is a constant at each call. */
+static inline __attribute__((always_inline)) uint32_t
+post_usual(struct mlx5_queue *queue, const struct nic_work *works, const uint32_t *local_keys,
+           uint32_t count, const uint8_t opcode)
+{
+    struct nic_queue *base = &queue->base;
+    struct tracking_entry *const entries = base->sends.entries;
+    uint8_t *const buffer = queue->sends.buffer;
+    const uint32_t mask = queue->sends.mask;
+    const uint32_t limit = queue->sends.consumer + mask + 1;
+    const uint32_t number = queue->sends.number;
+    const uint32_t interval = base->interval;
+    const uint8_t quiet_state = base->quiet_state;
+    const uint32_t head = (HEAD_BYTES + (is_remote(opcode) ? REMOTE_BYTES : 0)) / WQE_UNIT_BYTES;
+    uint32_t producer = queue->sends.producer;
+    uint32_t last = queue->sends.last;
+    uint32_t unsignaled = base->unsignaled;
+    uint32_t posted = 0, cqes = 0;
+    do {
+        const struct nic_work *work = &works[posted];
+        const uint32_t flags = work->flags;
+        const uint32_t payload = work->bytes;
+        const bool in_wqe = opcode != NIC_READ && (flags & NIC_WORK_INLINE);
+        if (unlikely((flags & NIC_WORK_PIECES) || payload == 0)) {
+            break;
+        }
+        uint32_t units =
+            head + (in_wqe ? wqe_inline_bytes(payload) / WQE_UNIT_BYTES
+                           : (uint32_t)sizeof(struct mlx5_wqe_data_seg) / WQE_UNIT_BYTES);
+        uint32_t blocks = (units + 3) / 4;
+        uint32_t at = producer & mask;
+        if (unlikely(at + blocks > mask + 1 || (int32_t)(limit - producer - blocks) < 0)) {
+            break;
+        }
+        uint8_t *wqe = buffer + (size_t)at * WQE_BLOCK_BYTES;
+        uint8_t *place = wqe + HEAD_BYTES;
+        uint8_t state = quiet_state;
+        uint8_t control = 0;
+        if (is_remote(opcode)) {
+            place = wqe_remote_address(place, work->remote_address, work->remote_key);
+        }
+        if (in_wqe) {
+            struct mlx5_wqe_inl_data_seg *segment = (void *)place;
+            segment->byte_count = htobe32(payload | MLX5_INLINE_SEG);
+            copy_short(segment + 1, (const void *)(uintptr_t)work->address, payload);
+        } else {
+            wqe_data(place, work->address, local_keys[posted], payload);
+        }
+        unsignaled += blocks;
+        if (unlikely(flags & (NIC_WORK_SIGNAL | NIC_WORK_FENCE | NIC_WORK_SOLICITED))) {
+            control = control_flags(flags);
+            state = flags & NIC_WORK_SIGNAL ? TRACKING_SIGNALED : state;
+            unsignaled = flags & NIC_WORK_SIGNAL ? UINT32_MAX : unsignaled;
+        }
+        if (unlikely(unsignaled >= interval)) {
+            control |= MLX5_WQE_CTRL_CQ_UPDATE;
+            unsignaled = 0;
+            cqes++;
+        }
+        wqe_control(wqe, producer, device_opcode(opcode), number, units, control,
+                    has_immediate(opcode) ? htobe32(work->immediate) : 0);
+        entries[at] = (struct tracking_entry){.user_data = work->user_data,
+                                              .position = producer,
+                                              .blocks = (uint16_t)blocks,
+                                              .state = state,
+                                              .opcode = opcode};
+        last = producer;
+        producer += blocks;
+        posted++;
+    } while (posted < count && likely(works[posted].opcode == opcode));
+    queue->sends.last = last;
+    queue->sends.producer = base->sends.producer = producer;
+    base->unsignaled = unsignaled;
+    base->stats.signaled += cqes;
+    return posted;
+}
+
+static inline uint32_t post_some(struct mlx5_queue *queue, const struct nic_work *works,
+                                 const uint32_t *local_keys, uint32_t count)
+{
+    switch (works->opcode) {
+    case NIC_SEND:
+        return post_usual(queue, works, local_keys, count, NIC_SEND);
+    case NIC_SEND_IMMEDIATE:
+        return post_usual(queue, works, local_keys, count, NIC_SEND_IMMEDIATE);
+    case NIC_WRITE:
+        return post_usual(queue, works, local_keys, count, NIC_WRITE);
+    case NIC_WRITE_IMMEDIATE:
+        return post_usual(queue, works, local_keys, count, NIC_WRITE_IMMEDIATE);
+    case NIC_READ:
+        return post_usual(queue, works, local_keys, count, NIC_READ);
+    default:
+        return 0;
+    }
+}
+
+uint32_t mlx5_queue_post(struct nic_queue *base, const struct nic_work *works,
+                         const uint32_t *local_keys, const struct nic_piece *pieces, uint32_t count)
+{
+    struct mlx5_queue *queue = to_mlx5_queue(base);
+    uint32_t posted = 0;
+    assert(!base->failed && !base->stopped);
+    while (posted < count) {
+        uint32_t some = post_some(queue, works + posted, local_keys + posted, count - posted);
+        posted += some;
+        if (some == 0) {
+            if (!post_any(queue, &works[posted], local_keys[posted], pieces)) {
+                break;
+            }
+            posted++;
+        }
+    }
+    base->stats.sends += posted;
+    return posted;
 }
 
 /* ---- Receives -------------------------------------------------------------------------------- */

@@ -93,12 +93,11 @@ void test_queue_sparse_error(void **state)
 void test_queue_local_error(void **state)
 {
     struct queues *queues = *state;
-    const struct nic_queue_operations *operations = queues->near.nic->operations->queues;
     make(queues, NIC_TABLE_DENSE);
     struct nic_work work = queues_work(queues, NIC_WRITE, 0, 1);
     struct nic_piece piece =
         queues_near(queues, QUEUES_BYTES - 8, 16); /* half of it past the end */
-    assert_true(operations->post(queues->sender, &work, &piece, 1));
+    assert_true(queues_post_pieces(queues->sender, &work, &piece, 1));
     queues_ring(queues->sender);
     queues_wait(&queues->near, 1);
     assert_int_equal(queues->near.done[0].status, -NIC_ERROR_LOCAL);
@@ -268,7 +267,7 @@ static void send_on(struct queues *queues, struct nic_queue *queue, uint32_t imm
     struct nic_work work = queues_work(queues, NIC_SEND_IMMEDIATE, NIC_WORK_INLINE, immediate);
     struct nic_piece piece = queues_near(queues, immediate % 1000, 8);
     work.immediate = immediate;
-    assert_true(queue->nic->operations->queues->post(queue, &work, &piece, 1));
+    assert_true(queues_post_pieces(queue, &work, &piece, 1));
     queues_ring(queue);
 }
 
@@ -354,7 +353,7 @@ void test_queue_shared_error(void **state)
     queues_wait(&queues->near, 1);
     struct nic_work work = queues_work(queues, NIC_SEND, 0, 7);
     struct nic_piece piece = queues_near(queues, 0, 4);
-    assert_true(shared.near[1]->nic->operations->queues->post(shared.near[1], &work, &piece, 1));
+    assert_true(queues_post_pieces(shared.near[1], &work, &piece, 1));
     queues_ring(shared.near[1]);
     queues_wait(&queues->far, 2);
     assert_int_equal(queues->far.done[1].status, CRPC_OK);

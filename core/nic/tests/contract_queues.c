@@ -86,7 +86,7 @@ void test_queue_pieces(void **state)
                 queues->target[k] = expected[k] = (uint8_t)(k + 100 + i);
             }
         }
-        assert_true(operations->post(queues->sender, &work, near, QUEUES_PIECES));
+        assert_true(queues_post_pieces(queues->sender, &work, near, QUEUES_PIECES));
         queues_ring(queues->sender);
         queues_wait(&queues->near, i + 1);
         expect(&queues->near.done[i], opcode, i);
@@ -155,7 +155,7 @@ void test_queue_atomics(void **state)
                 queues_work(queues, swap ? NIC_COMPARE_SWAP : NIC_FETCH_ADD, 0, i);
             work.remote_address += 64;
             work.operand = swap ? UINT64_C(1) << 40 : 5 + round;
-            work.compare = i == 3 ? 1 : i == 1 ? value + 5 + round : 0; /* the second matches */
+            work.address = i == 3 ? 1 : i == 1 ? value + 5 + round : 0; /* the second matches */
             queues_post(queues, &work, 0, 0);
         }
         queues_ring(queues->sender);
@@ -249,7 +249,6 @@ void test_queue_dense(void **state)
 void test_queue_sparse(void **state)
 {
     struct queues *queues = *state;
-    const struct nic_queue_operations *operations = queues->near.nic->operations->queues;
     struct nic_queue_options near = queues_options();
     struct nic_queue_options far = queues_options();
     near.table = NIC_TABLE_SPARSE;
@@ -262,14 +261,14 @@ void test_queue_sparse(void **state)
     struct nic_work work = queues_work(queues, NIC_WRITE, 0, 5);
     struct nic_piece piece = queues_near(queues, 0, 8);
     for (uint32_t i = 0; i < 3000; i++) {
-        while (!operations->post(queues->sender, &work, &piece, 1)) {
+        while (!queues_post_pieces(queues->sender, &work, &piece, 1)) {
             queues_ring(queues->sender);
             queues_poll(&queues->near);
         }
     }
     work.flags = NIC_WORK_SIGNAL;
     work.user_data = 99;
-    while (!operations->post(queues->sender, &work, &piece, 1)) {
+    while (!queues_post_pieces(queues->sender, &work, &piece, 1)) {
         queues_ring(queues->sender);
         queues_poll(&queues->near);
     }
@@ -291,7 +290,7 @@ void test_queue_fair(void **state)
     queues_make(queues, &near, &far);
     queues_receive(queues->sender, queues, 50, 1, 0);
     queues_receive(queues->receiver, queues, 0, 8, 64);
-    assert_true(queues->far.nic->operations->queues->post(queues->receiver, &write, &nothing, 0));
+    assert_true(queues_post_pieces(queues->receiver, &write, &nothing, 0));
     queues_ring(queues->receiver);
     queues_wait(&queues->near, 1);
     for (uint32_t i = 0; i < 8; i++) {
@@ -373,19 +372,19 @@ void test_queue_room(void **state)
         queues->near.count = 0;
         uint32_t posted = 0;
         for (uint32_t i = 0; i < round % 5; i++) { /* moves the ring's end */
-            assert_true(operations->post(queues->sender, &work, &small, 1));
+            assert_true(queues_post_pieces(queues->sender, &work, &small, 1));
             posted++;
         }
         queues_ring(queues->sender);
         queues_wait(&queues->near, posted);
         for (uint32_t i = 0; i < 32; i++) {
-            assert_true(operations->post(queues->sender, &work, &largest, 1));
+            assert_true(queues_post_pieces(queues->sender, &work, &largest, 1));
             posted++;
         }
-        while (operations->post(queues->sender, &work, &largest, 1)) {
+        while (queues_post_pieces(queues->sender, &work, &largest, 1)) {
             posted++;
         }
-        assert_false(operations->post(queues->sender, &work, &largest, 1));
+        assert_false(queues_post_pieces(queues->sender, &work, &largest, 1));
         queues_ring(queues->sender);
         queues_wait(&queues->near, posted);
         assert_int_equal(nic_queue_send_room(queues->sender), queues->sender->sends.mask + 1);
@@ -420,7 +419,7 @@ void test_queue_wrap(void **state)
                 queues_near(queues, random >> 40 & 255, (uint32_t)(random >> 33 & 127) % 100 + 1);
             struct nic_work work = queues_work(queues, message ? NIC_SEND : NIC_WRITE,
                                                random >> 50 & 1 ? NIC_WORK_INLINE : 0, posted);
-            if (!operations->post(queues->sender, &work, &piece, 1)) {
+            if (!queues_post_pieces(queues->sender, &work, &piece, 1)) {
                 break;
             }
             posted++;

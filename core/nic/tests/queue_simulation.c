@@ -315,7 +315,7 @@ static void post(struct world *world, struct side *side)
             (uint64_t)(uintptr_t)(world->memory[peer->nic] + (size_t)at * SLOT_BYTES);
         work.remote_key = world->keys[peer->nic].remote_key ^ (bad ? 0x5500 : 0);
         work.operand = 1;
-        work.compare = UINT64_MAX; /* it never matches */
+        work.address = UINT64_MAX; /* it never matches */
     }
     if (opcode <= NIC_WRITE_IMMEDIATE) {
         work.flags |= in_wqe ? NIC_WORK_INLINE : 0;
@@ -334,7 +334,13 @@ static void post(struct world *world, struct side *side)
     }
     op->correct = !(bad && opcode >= NIC_WRITE && opcode <= NIC_FETCH_ADD &&
                     (bytes > 0 || nic_opcode_is_atomic(opcode)));
-    if (!nic_memory_operations.queues->post(side->queue, &work, pieces + first, count)) {
+    uint32_t key = 0;
+    if (count > 0) {
+        work.flags |= NIC_WORK_PIECES;
+        work.address = first;
+        work.bytes = count;
+    }
+    if (nic_memory_operations.queues->post(side->queue, &work, &key, pieces, 1) == 0) {
         return; /* the place is used by the next */
     }
     world->op_count++;

@@ -135,11 +135,26 @@ struct nic_piece queues_far(const struct queues *queues, uint64_t from, uint32_t
                               .local_key = queues->target_keys.local_key};
 }
 
+bool queues_post_pieces(struct nic_queue *queue, const struct nic_work *work,
+                        const struct nic_piece *pieces, uint32_t count)
+{
+    struct nic_work one = *work;
+    uint32_t key = 0;
+    if (count == 1) {
+        one.address = pieces->address;
+        one.bytes = pieces->bytes;
+        key = pieces->local_key;
+    } else if (count > 1) {
+        one.flags |= NIC_WORK_PIECES;
+        one.bytes = count;
+    }
+    return queue->nic->operations->queues->post(queue, &one, &key, pieces, 1) == 1;
+}
+
 void queues_post(struct queues *queues, const struct nic_work *work, uint64_t from, uint32_t bytes)
 {
     struct nic_piece piece = queues_near(queues, from, bytes);
-    assert_true(
-        queues->near.nic->operations->queues->post(queues->sender, work, &piece, bytes ? 1 : 0));
+    assert_true(queues_post_pieces(queues->sender, work, &piece, bytes ? 1 : 0));
 }
 
 void queues_receive(struct nic_queue *queue, const struct queues *queues, uint64_t first,

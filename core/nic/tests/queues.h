@@ -47,6 +47,9 @@ struct nic_work queues_work(const struct queues *queues, uint8_t opcode, uint32_
                             uint64_t user_data);
 struct nic_piece queues_near(const struct queues *queues, uint64_t from, uint32_t bytes);
 struct nic_piece queues_far(const struct queues *queues, uint64_t from, uint32_t bytes);
+/* Posts an op with these pieces. Returns false if there is no room. */
+bool queues_post_pieces(struct nic_queue *queue, const struct nic_work *work,
+                        const struct nic_piece *pieces, uint32_t count);
 /* Posts with one piece of the source, and does not ring. */
 void queues_post(struct queues *queues, const struct nic_work *work, uint64_t from, uint32_t bytes);
 /* Posts receives with these numbers as user data, each of so many bytes of the target. */

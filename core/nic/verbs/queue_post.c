@@ -64,7 +64,7 @@ static void set_atomic(struct nic_queue *base, struct ibv_send_wr *wqe, const st
     bool swap = work->opcode == NIC_COMPARE_SWAP;
     wqe->wr.atomic.remote_addr = work->remote_address;
     wqe->wr.atomic.rkey = work->remote_key;
-    wqe->wr.atomic.compare_add = swap ? work->compare : work->operand;
+    wqe->wr.atomic.compare_add = swap ? work->address : work->operand;
     wqe->wr.atomic.swap = swap ? work->operand : 0;
     wqe->sg_list[0] =
         (struct ibv_sge){.addr = (uint64_t)(uintptr_t)&base->results[position & base->sends.mask],
@@ -93,10 +93,10 @@ static unsigned send_flags(uint32_t flags, bool signaled)
            (flags & NIC_WORK_INLINE ? (unsigned)IBV_SEND_INLINE : 0);
 }
 
-bool verbs_queue_post(struct nic_queue *base, const struct nic_work *work,
-                      const struct nic_piece *pieces, uint32_t count)
+static bool post_one(struct verbs_queue *queue, const struct nic_work *work, uint32_t local_key,
+                     const struct nic_piece *pieces)
 {
-    struct verbs_queue *queue = to_verbs_queue(base);
+    struct nic_queue *base = &queue->base;
     uint32_t position = base->sends.producer;
     assert(!base->stopped && work->opcode >= NIC_SEND && work->opcode <= NIC_NOP);
     if (unlikely(nic_queue_send_room(base) == 0)) {
@@ -112,6 +112,10 @@ bool verbs_queue_post(struct nic_queue *base, const struct nic_work *work,
     if (nic_opcode_is_atomic(work->opcode)) {
         set_atomic(base, wqe, work, position);
     } else {
+        struct nic_piece one;
+        uint32_t count;
+        pieces = nic_work_pieces(work, local_key, pieces, &one, &count);
+        assert(count <= base->send_pieces);
         wqe->num_sge = set_pieces(wqe->sg_list, pieces, count);
         wqe->wr.rdma.remote_addr = work->remote_address;
         wqe->wr.rdma.rkey = work->remote_key;
@@ -125,6 +129,18 @@ bool verbs_queue_post(struct nic_queue *base, const struct nic_work *work,
                      nic_queue_state(base, work->flags), work->opcode);
     base->stats.sends++;
     return true;
+}
+
+uint32_t verbs_queue_post(struct nic_queue *base, const struct nic_work *works,
+                          const uint32_t *local_keys, const struct nic_piece *pieces,
+                          uint32_t count)
+{
+    uint32_t posted = 0;
+    while (posted < count &&
+           post_one(to_verbs_queue(base), &works[posted], local_keys[posted], pieces)) {
+        posted++;
+    }
+    return posted;
 }
 
 /* ---- Receives -------------------------------------------------------------------------------- */

@@ -136,8 +136,9 @@ enum nic_error verbs_error_of(const struct ibv_wc *entry, bool receive);
 extern const struct nic_queue_operations verbs_queue_operations;
 
 /* queue_post.c */
-bool verbs_queue_post(struct nic_queue *base, const struct nic_work *work,
-                      const struct nic_piece *pieces, uint32_t count);
+uint32_t verbs_queue_post(struct nic_queue *base, const struct nic_work *works,
+                          const uint32_t *local_keys, const struct nic_piece *pieces,
+                          uint32_t count);
 bool verbs_queue_receive(struct nic_queue *base, uint64_t user_data, const struct nic_piece *pieces,
                          uint32_t count);
 void verbs_queue_ring(struct nic_queue *base);

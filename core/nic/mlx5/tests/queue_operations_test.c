@@ -199,14 +199,14 @@ static void random_work(struct work *work, uint32_t slot, bool *window)
                                   ? (uint32_t)random_state
                                   : 0,
                  .user_data = random_state,
-                 .compare = opcode == NIC_COMPARE_SWAP ? random_state >> 9 : 0,
+                 .address = opcode == NIC_COMPARE_SWAP ? random_state >> 9 : 0,
                  .operand = nic_opcode_is_atomic(opcode) ? random_state >> 3 : 0,
                  .remote_address = is_remote(opcode) ? (uint64_t)(uintptr_t)memory + THIRD +
                                                            slot * SLOT_BYTES + 8 * pick(16)
                                                      : 0}};
     random_pieces(work, slot);
     if (opcode == NIC_COMPARE_SWAP && pick(2)) { /* it finds what it looks for */
-        memcpy(&work->work.compare, (const void *)(uintptr_t)work->work.remote_address, 8);
+        memcpy(&work->work.address, (const void *)(uintptr_t)work->work.remote_address, 8);
     }
 }
 
@@ -326,7 +326,7 @@ static void run(struct side *side, const struct work *works, uint32_t count, uin
         for (uint32_t k = 0; k < one.count; k++) {
             one.pieces[k].local_key = side->memory.local_key;
         }
-        assert_true(operations->post(side->sender, &one.work, one.pieces, one.count));
+        assert_true(queues_post_pieces(side->sender, &one.work, one.pieces, one.count));
     }
     operations->ring(side->sender);
     /* With a queue pair that fails, its own receives are flushed; an SRQ's stay. */

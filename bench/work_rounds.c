@@ -1,0 +1,261 @@
+/* work_rounds.c: ops of queues with user data, by libmlx5 and by the direct driver, for callgrind.
+ *
+ *   work_rounds (libmlx5|libmlx5_each|direct) (write|send|read) DEVICE ROUNDS
+ *
+ * A round posts 64 ops of 32 bytes, WRITEs and SENDs inline, and takes their completions. Ours gives back the
+ * user data of each. libmlx5 does that only for those that are signaled: the last, or each of them.
+ * Receives of SENDs belong to another nic, and are not counted. */
+#include <infiniband/verbs.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "nic/mlx5/mlx5.h"
+
+/* Kept as a function of its own name, by which callgrind finds it. */
+#if defined(__clang__)
+#define NOT_INLINED __attribute__((noinline))
+#else
+#define NOT_INLINED __attribute__((noinline, noclone))
+#endif
+
+#define BATCH 64u
+#define BYTES 32u
+#define PAUSE_US 300
+#define TRY_AGAIN 75
+
+static struct nic *nics[2];
+static struct nic_queue *queues[2];
+static struct nic_keys keys[2];
+static uint8_t memory[2][BATCH * BYTES];
+static uint8_t opcode;
+
+__attribute__((noreturn)) static void give_up(const char *what)
+{
+    fprintf(stderr, "work_rounds: %s\n", what);
+    exit(EXIT_FAILURE);
+}
+
+static void open_side(const char *device, uint32_t driver, uint32_t side)
+{
+    struct nic_options options = {
+        .receive_depth = 16, .send_depth = 16, .send_completion_depth = 64, .signal_interval = 8};
+    const struct nic_queue_options queue = {.kind = NIC_QUEUE_RC,
+                                            .table = NIC_TABLE_DENSE,
+                                            .handle = 1 + side,
+                                            .sends = 2 * BATCH,
+                                            .send_pieces = 1,
+                                            .inline_bytes = 60,
+                                            .receives = 2 * BATCH,
+                                            .receive_pieces = 1};
+    crpc_error error = {.struct_size = sizeof(error)};
+    snprintf(options.device, sizeof(options.device), "%s", device);
+    if (nic_open(driver, &options, &nics[side], &error) ||
+        nics[side]->operations->memory_register(
+            nics[side], NULL, memory[side], sizeof(memory[side]), 0,
+            CRPC_ACCESS_LOCAL_WRITE | CRPC_ACCESS_REMOTE_WRITE | CRPC_ACCESS_REMOTE_READ,
+            &keys[side], &error) ||
+        nics[side]->operations->queues->create(nics[side], NULL, &queue, &queues[side], &error)) {
+        give_up(error.message);
+    }
+}
+
+static void connect_sides(void)
+{
+    static const struct nic_transport transport = {.retry_timeout = 14, .retry_count = 7};
+    struct nic_address addresses[2];
+    crpc_error error = {.struct_size = sizeof(error)};
+    for (uint32_t i = 0; i < 2; i++) {
+        nics[i]->operations->queue_pair_address(queues[i]->pair, &addresses[i]);
+    }
+    for (uint32_t i = 0; i < 2; i++) {
+        if (nics[i]->operations->queue_pair_connect(queues[i]->pair, &addresses[!i], &transport,
+                                                    &error)) {
+            give_up(error.message);
+        }
+    }
+}
+
+static void post_receives(void)
+{
+    for (uint32_t i = 0; i < BATCH; i++) {
+        struct nic_piece piece = {(uint64_t)(uintptr_t)(memory[1] + (size_t)i * BYTES), BYTES,
+                                  keys[1].local_key};
+        nics[1]->operations->queues->receive(queues[1], i, &piece, 1);
+    }
+    nics[1]->operations->queues->ring(queues[1]);
+}
+
+static void take_receives(void)
+{
+    crpc_completion done[BATCH];
+    uint32_t errors, count = 0;
+    while (count < BATCH) {
+        count += nics[1]->operations->queues->poll(nics[1], done, BATCH - count, &errors);
+    }
+}
+
+/* Until this entry of a completion queue is written, so that the poll that is counted finds all. */
+static void wait_for(const struct completion_queue *queue, uint32_t index)
+{
+    for (uint32_t tries = 0; tries < 100000; tries++) {
+        const struct mlx5_cqe64 *entry = completion_queue_at(queue, index);
+        if (completion_is_ours(entry, index >> queue->laps, COMPLETION_PLAIN) &&
+            completion_opcode(entry) != MLX5_CQE_INVALID) {
+            return;
+        }
+        usleep(PAUSE_US);
+    }
+    give_up("completions do not come");
+}
+
+/* ---- libmlx5 --------------------------------------------------------------------------------- */
+
+static struct ibv_send_wr requests[BATCH];
+static struct ibv_sge pieces[BATCH];
+static struct ibv_wc entries[BATCH];
+static struct completion_queue view;
+static uint32_t signaled, expected;
+
+static void prepare_libmlx5(bool each)
+{
+    static const enum ibv_wr_opcode theirs[NIC_OPCODES] = {
+        [NIC_SEND] = IBV_WR_SEND, [NIC_WRITE] = IBV_WR_RDMA_WRITE, [NIC_READ] = IBV_WR_RDMA_READ};
+    for (uint32_t i = 0; i < BATCH; i++) {
+        pieces[i] = (struct ibv_sge){(uint64_t)(uintptr_t)(memory[0] + (size_t)i * BYTES), BYTES,
+                                     keys[0].local_key};
+        requests[i] = (struct ibv_send_wr){
+            .wr_id = i,
+            .next = i + 1 < BATCH ? &requests[i + 1] : NULL,
+            .sg_list = &pieces[i],
+            .num_sge = 1,
+            .opcode = theirs[opcode],
+            .send_flags = (opcode == NIC_READ ? 0 : (unsigned)IBV_SEND_INLINE) |
+                          (each || i + 1 == BATCH ? (unsigned)IBV_SEND_SIGNALED : 0),
+            .wr.rdma = {(uint64_t)(uintptr_t)(memory[1] + (size_t)i * BYTES), keys[1].remote_key}};
+    }
+    signaled = each ? BATCH : 1;
+    if (mlx5_find_completion_queue(device_qp(queues[0]->pair)->send_cq, false, &view)) {
+        give_up("the completion queue is not libmlx5's");
+    }
+}
+
+NOT_INLINED static void bench_libmlx5_post(void)
+{
+    struct ibv_send_wr *refused;
+    if (ibv_post_send(device_qp(queues[0]->pair), requests, &refused)) {
+        give_up("ibv_post_send failed");
+    }
+}
+
+NOT_INLINED static uint32_t bench_libmlx5_poll(void)
+{
+    int count = ibv_poll_cq(device_qp(queues[0]->pair)->send_cq, BATCH, entries);
+    for (int i = 0; i < count; i++) {
+        if (entries[i].status != IBV_WC_SUCCESS) {
+            give_up("an op failed");
+        }
+    }
+    return (uint32_t)count;
+}
+
+static void round_libmlx5(void)
+{
+    bench_libmlx5_post();
+    expected += signaled;
+    wait_for(&view, expected - 1);
+    if (bench_libmlx5_poll() != signaled) {
+        give_up("not all completions were found");
+    }
+}
+
+/* ---- Direct ---------------------------------------------------------------------------------- */
+
+static struct nic_work works[BATCH];
+static uint32_t local_keys[BATCH];
+static crpc_completion completions[BATCH];
+
+static void prepare_direct(void)
+{
+    for (uint32_t i = 0; i < BATCH; i++) {
+        local_keys[i] = keys[0].local_key;
+        works[i] = (struct nic_work){
+            .opcode = opcode,
+            .flags = opcode == NIC_READ ? 0 : NIC_WORK_INLINE,
+            .user_data = i,
+            .address = (uint64_t)(uintptr_t)(memory[0] + (size_t)i * BYTES),
+            .bytes = BYTES,
+            .remote_key = keys[1].remote_key,
+            .remote_address = (uint64_t)(uintptr_t)(memory[1] + (size_t)i * BYTES)};
+    }
+}
+
+NOT_INLINED static void bench_direct_post(void)
+{
+    const struct nic_queue_operations *operations = nics[0]->operations->queues;
+    if (operations->post(queues[0], works, local_keys, NULL, BATCH) != BATCH) {
+        give_up("the queue is full");
+    }
+    operations->ring(queues[0]);
+}
+
+NOT_INLINED static uint32_t bench_direct_poll(void)
+{
+    uint32_t errors;
+    uint32_t count = nics[0]->operations->queues->poll(nics[0], completions, BATCH, &errors);
+    if (errors) {
+        give_up("an op failed");
+    }
+    return count;
+}
+
+static void round_direct(void)
+{
+    const struct mlx5_queue *queue = to_mlx5_queue(queues[0]);
+    uint64_t before = queues[0]->stats.signaled;
+    bench_direct_post();
+    wait_for(&queue->send_source->completions, queue->send_source->completions.consumer +
+                                                   (uint32_t)(queues[0]->stats.signaled - before) -
+                                                   1);
+    if (bench_direct_poll() != BATCH) {
+        give_up("not all completions were found");
+    }
+}
+
+int main(int argc, char **argv)
+{
+    if (argc != 5) {
+        fprintf(stderr, "usage: work_rounds (libmlx5|libmlx5_each|direct) (write|send|read) DEVICE "
+                        "ROUNDS\n");
+        return 2;
+    }
+    bool direct = strcmp(argv[1], "direct") == 0;
+    opcode = strcmp(argv[2], "send") == 0   ? NIC_SEND
+             : strcmp(argv[2], "read") == 0 ? NIC_READ
+                                            : NIC_WRITE;
+    for (uint32_t i = 0; i < 2; i++) {
+        open_side(argv[3], direct || i == 1 ? CRPC_DRIVER_MLX5 : CRPC_DRIVER_VERBS, i);
+    }
+    connect_sides();
+    if (direct) {
+        prepare_direct();
+    } else {
+        prepare_libmlx5(strcmp(argv[1], "libmlx5_each") == 0);
+    }
+    uint64_t rounds = strtoull(argv[4], NULL, 0);
+    for (uint64_t i = 0; i < rounds; i++) {
+        if (opcode == NIC_SEND) {
+            post_receives();
+        }
+        if (direct) {
+            round_direct();
+        } else {
+            round_libmlx5();
+        }
+        if (opcode == NIC_SEND) {
+            take_receives();
+        }
+    }
+    return 0;
+}
