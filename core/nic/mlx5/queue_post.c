@@ -291,6 +291,9 @@ bool mlx5_queue_receive(struct nic_queue *base, uint64_t user_data, const struct
                     count);
     } else {
         index = queue->receive_counter & base->receives.mask;
+        if (unlikely(base->receives.entries[index].state != TRACKING_FREE)) {
+            return false; /* the device has completed later ones before it, against all rules */
+        }
         uint8_t *wqe = queue->receive_buffer + (size_t)index * queue->receive_stride;
         put_receive(wqe, wqe + queue->receive_stride, pieces, count);
     }

@@ -177,6 +177,11 @@ bool verbs_queue_receive(struct nic_queue *base, uint64_t user_data, const struc
     if (unlikely(base->receives_open == base->receives_max)) {
         return false;
     }
+    if (unlikely(!queue->srq &&
+                 base->receives.entries[queue->receive_next & base->receives.mask].state !=
+                     TRACKING_FREE)) {
+        return false; /* the device has completed later ones before it, against all rules */
+    }
     if (unlikely(queue->receives_chained == VERBS_QUEUE_CHAIN)) {
         post_receive_chain(queue);
     }
