@@ -150,38 +150,46 @@ post_usual(struct mlx5_queue *queue, const struct nic_work *works, const uint32_
            uint32_t count, const uint8_t opcode)
 {
     struct nic_queue *base = &queue->base;
-    struct tracking_entry *const entries = base->sends.entries;
-    uint8_t *const buffer = queue->sends.buffer;
-    const uint32_t mask = queue->sends.mask;
-    const uint32_t limit = queue->sends.consumer + mask + 1;
     const uint32_t number = queue->sends.number;
     const uint32_t interval = base->interval;
-    const uint8_t quiet_state = base->quiet_state;
     const uint32_t head = (HEAD_BYTES + (is_remote(opcode) ? REMOTE_BYTES : 0)) / WQE_UNIT_BYTES;
+    const struct nic_work *work = works;
+    const struct nic_work *const end = works + count;
     uint32_t producer = queue->sends.producer;
+    uint32_t left =
+        (uint32_t)minimum(send_queue_room(&queue->sends), send_queue_run(&queue->sends, producer));
+    uint8_t *wqe = send_queue_at(&queue->sends, producer);
+    struct tracking_entry *entry = tracking_at(&base->sends, producer);
     uint32_t last = queue->sends.last;
     uint32_t unsignaled = base->unsignaled;
-    uint32_t posted = 0, cqes = 0;
+    uint32_t cqes = 0;
     do {
-        const struct nic_work *work = &works[posted];
-        const uint32_t flags = work->flags;
         const uint32_t payload = work->bytes;
-        const bool in_wqe = opcode != NIC_READ && (flags & NIC_WORK_INLINE);
-        if (unlikely((flags & NIC_WORK_PIECES) || payload == 0)) {
-            break;
-        }
+        const bool in_wqe = opcode != NIC_READ && (work->flags & NIC_WORK_INLINE);
+        const uint32_t others = work->flags & ~NIC_WORK_INLINE;
         uint32_t units =
             head + (in_wqe ? wqe_inline_bytes(payload) / WQE_UNIT_BYTES
                            : (uint32_t)sizeof(struct mlx5_wqe_data_seg) / WQE_UNIT_BYTES);
         uint32_t blocks = (units + 3) / 4;
-        uint32_t at = producer & mask;
-        if (unlikely(at + blocks > mask + 1 || (int32_t)(limit - producer - blocks) < 0)) {
+        uint8_t state = base->quiet_state;
+        uint8_t control = 0;
+        if (unlikely(payload == 0 || blocks > left || (others & NIC_WORK_PIECES))) {
             break;
         }
-        uint8_t *wqe = buffer + (size_t)at * WQE_BLOCK_BYTES;
+        unsignaled += blocks;
+        if (unlikely(others)) {
+            control = control_flags(others);
+            if (others & NIC_WORK_SIGNAL) {
+                state = TRACKING_SIGNALED;
+                unsignaled = UINT32_MAX;
+            }
+        }
+        if (unlikely(unsignaled >= interval)) {
+            control |= MLX5_WQE_CTRL_CQ_UPDATE;
+            unsignaled = 0;
+            cqes++;
+        }
         uint8_t *place = wqe + HEAD_BYTES;
-        uint8_t state = quiet_state;
-        uint8_t control = 0;
         if (is_remote(opcode)) {
             place = wqe_remote_address(place, work->remote_address, work->remote_key);
         }
@@ -190,35 +198,27 @@ post_usual(struct mlx5_queue *queue, const struct nic_work *works, const uint32_
             segment->byte_count = htobe32(payload | MLX5_INLINE_SEG);
             copy_short(segment + 1, (const void *)(uintptr_t)work->address, payload);
         } else {
-            wqe_data(place, work->address, local_keys[posted], payload);
-        }
-        unsignaled += blocks;
-        if (unlikely(flags & (NIC_WORK_SIGNAL | NIC_WORK_FENCE | NIC_WORK_SOLICITED))) {
-            control = control_flags(flags);
-            state = flags & NIC_WORK_SIGNAL ? TRACKING_SIGNALED : state;
-            unsignaled = flags & NIC_WORK_SIGNAL ? UINT32_MAX : unsignaled;
-        }
-        if (unlikely(unsignaled >= interval)) {
-            control |= MLX5_WQE_CTRL_CQ_UPDATE;
-            unsignaled = 0;
-            cqes++;
+            wqe_data(place, work->address, local_keys[work - works], payload);
         }
         wqe_control(wqe, producer, device_opcode(opcode), number, units, control,
                     has_immediate(opcode) ? htobe32(work->immediate) : 0);
-        entries[at] = (struct tracking_entry){.user_data = work->user_data,
-                                              .position = producer,
-                                              .blocks = (uint16_t)blocks,
-                                              .state = state,
-                                              .opcode = opcode};
+        *entry = (struct tracking_entry){.user_data = work->user_data,
+                                         .position = producer,
+                                         .blocks = (uint16_t)blocks,
+                                         .state = state,
+                                         .opcode = opcode};
         last = producer;
         producer += blocks;
-        posted++;
-    } while (posted < count && likely(works[posted].opcode == opcode));
+        left -= blocks;
+        wqe += (size_t)blocks * WQE_BLOCK_BYTES;
+        entry += blocks;
+        work++;
+    } while (work != end && likely(work->opcode == opcode));
     queue->sends.last = last;
     queue->sends.producer = base->sends.producer = producer;
     base->unsignaled = unsignaled;
     base->stats.signaled += cqes;
-    return posted;
+    return (uint32_t)(work - works);
 }
 
 static inline uint32_t post_some(struct mlx5_queue *queue, const struct nic_work *works,
