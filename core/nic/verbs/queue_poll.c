@@ -62,10 +62,16 @@ complete_sends(struct nic_queue *queue, const struct ibv_wc *entry, uint32_t pos
     struct tracking *tracking = &queue->sends;
     const bool failed = entry->status != IBV_WC_SUCCESS;
     struct tracking_done done;
-    if (table == NIC_TABLE_DENSE) {
+    if (table == NIC_TABLE_DENSE || (table == NIC_TABLE_SPARSE && unlikely(failed))) {
         /* The WQEs before one that failed were done; those before one that was flushed perhaps not. */
         int32_t before = entry->status == IBV_WC_WR_FLUSH_ERR ? -NIC_ERROR_FLUSHED : CRPC_OK;
         while ((int32_t)(position - tracking->consumer) >= 0) {
+            /* A flush that a refused post is given comes before the completions of what was taken. */
+            if (table == NIC_TABLE_SPARSE && tracking->consumer != position &&
+                tracking_at(tracking, tracking->consumer)->state == TRACKING_POSTED) {
+                tracking_sparse_take(tracking, tracking->consumer);
+                continue;
+            }
             if (unlikely(*count == capacity)) {
                 return false;
             }
