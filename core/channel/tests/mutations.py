@@ -34,7 +34,8 @@ MUTATIONS = [
      [("            start_retry(channel, message->rail);\n            connected_if_settled", "            connected_if_settled")]),
     ("control on a lost queue pair is not sent again", "rail.c", [("control_unsend(queue);\n    list_remove(", "list_remove(")]),
     ("control that was sent again is taken twice", "control.c",
-     [("    if (ahead >= half || waits) {\n        take_repeated(channel);\n        return;", "    if (ahead >= half) {\n        channel->control.in_sequence = sequence; ahead = 0;")]),
+     [("    if (ahead >= half || waits) {\n        take_repeated(channel);\n        return;",
+       "    if (ahead >= half) {\n        channel->control.in_sequence = sequence; ahead = 0;")]),
     ("control may not be sent again", "rail.c", [("    channel->control.repeats_left += CHANNEL_INBOX_MESSAGES;\n", "")]),
     ("a repeated share does not say so", "send.c", [("(share != rail ? CHANNEL_IMMEDIATE_PROXY : 0)", "0")]),
     # Messages.
