@@ -70,16 +70,28 @@ void link_take_task_event(const struct cm_event *event)
     destroy_if_over(link);
 }
 
+static void dropped(struct link_task *task)
+{
+    task->under_way = NULL;
+    list_remove(&task->group_link);
+    task->link->busy--;
+}
+
 void link_tasks_drop(struct link_group *group)
 {
+    /* All that have not begun come first: else they would begin while others are waited for. */
+    struct list *at = group->tasks.next;
+    while (at != &group->tasks) {
+        struct link_task *task = list_entry(at, struct link_task, group_link);
+        at = at->next;
+        if (cm_task_forget(task->under_way)) {
+            dropped(task);
+        }
+    }
     while (!list_empty(&group->tasks)) {
         struct link_task *task = list_entry(group->tasks.next, struct link_task, group_link);
         crpc_error error = {0};
-        if (!cm_task_forget(task->under_way)) {
-            cm_task_wait(task->under_way, &error);
-        }
-        task->under_way = NULL;
-        list_remove(&task->group_link);
-        task->link->busy--;
+        cm_task_wait(task->under_way, &error);
+        dropped(task);
     }
 }

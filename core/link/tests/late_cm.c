@@ -139,10 +139,21 @@ int32_t cm_task_wait(struct cm_task *task, crpc_error *error)
     return error->status;
 }
 
+static bool has_begun(const struct cm_task *task)
+{
+    const struct list *at = task->cm->waiting.next;
+    for (uint32_t i = 0; i < task->cm->begun && at != &task->cm->waiting; i++, at = at->next) {
+        if (at == &task->link) {
+            return true;
+        }
+    }
+    return task->ended || !task->cm->not_begun;
+}
+
 bool cm_task_forget(struct cm_task *task)
 {
     struct cm *cm = task->cm;
-    if (task->ended || !cm->not_begun) {
+    if (has_begun(task)) {
         return false;
     }
     list_remove(&task->link);

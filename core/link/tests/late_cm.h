@@ -18,6 +18,7 @@ struct cm {
     uint32_t done;   /* ever */
     uint32_t refuse; /* so many starts fail */
     bool not_begun;  /* tasks that are not done have not begun, and can be forgotten */
+    uint32_t begun;  /* if so, except for so many, the oldest: as one ends, the next begins */
     bool waited;     /* somebody has waited for a task that was not done */
 };
 

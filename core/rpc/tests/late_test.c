@@ -132,6 +132,33 @@ static void an_endpoint_can_end_meanwhile(void **state)
     }
 }
 
+/* Peers give many addresses that nobody has: a context that closes waits for those that are looked up,
+ * and for no more. */
+static void an_engine_that_closes_waits_for_what_has_begun(void **state)
+{
+    (void)state;
+    enum { MORE = 6, BEGUN = 2 };
+    crpc_endpoint_options options = pair_options();
+    uint8_t blob[2][CRPC_BLOB_BYTES_MAX];
+    struct rpc_endpoint *endpoint[2];
+    crpc_error error = {0};
+    open_joining(false);
+    for (uint32_t i = 0; i < MORE; i++) {
+        for (uint32_t side = 0; side < 2; side++) {
+            assert_int_equal(
+                endpoint_blob(pair.engine[side], &options, &endpoint[side], blob[side], &error),
+                CRPC_OK);
+        }
+        assert_int_equal(endpoint_join(endpoint[0], blob[1], &error), CRPC_OK);
+    }
+    assert_int_equal(late[0].waiting_count, 1 + MORE);
+    late[0].not_begun = true;
+    late[0].begun = BEGUN;
+    pair_close(&pair);
+    assert_int_equal(late[0].waiting_count, 0);
+    assert_int_equal(late[0].done, BEGUN);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -139,6 +166,7 @@ int main(void)
         cmocka_unit_test(a_peer_can_be_faster_than_the_poll),
         cmocka_unit_test(an_address_that_nobody_has_is_told_in_the_end),
         cmocka_unit_test(an_endpoint_can_end_meanwhile),
+        cmocka_unit_test(an_engine_that_closes_waits_for_what_has_begun),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
