@@ -164,7 +164,17 @@ compile() {
     }
 }
 
-# build NAME [TARGET...]: NAME is gcc, clang, sanitize, thread or release; without targets all of it.
+# needed NAME SUITE: the targets that this suite's tests need, one a line, of a build that is configured.
+needed() {
+    meson introspect "$root/build/$1" --tests --targets | python3 -c 'import json, os, sys
+build, suite = sys.argv[1:]
+found = json.load(sys.stdin)
+files = {target["id"]: target["filename"] for target in found["targets"]}
+wanted = {file for test in found["tests"] if "copyrpc:" + suite in test["suite"] for target in test["depends"] for file in files[target]}
+print(*sorted(os.path.relpath(file, build) for file in wanted), sep="\n")' "$root/build/$1" "$2"
+}
+
+# build NAME [TARGET...]: NAME is gcc, clang, sanitize, thread or release; without targets all of it, of thread what suite parts needs.
 build() {
     local name=$1
     shift
@@ -172,7 +182,10 @@ build() {
     gcc) configure gcc gcc -Dwerror=true ;;
     clang) configure clang clang -Dwerror=true ;;
     sanitize) configure sanitize gcc -Dwerror=true -Db_sanitize=address,undefined -Db_lundef=false ;;
-    thread) configure thread gcc -Dwerror=true -Db_sanitize=thread -Db_lundef=false ;;
+    thread)
+        configure thread gcc -Dwerror=true -Db_sanitize=thread -Db_lundef=false
+        [ $# -gt 0 ] || { mapfile -t < <(needed thread parts) && set -- "${MAPFILE[@]}"; }
+        ;;
     release) configure release gcc -Dbuildtype=release ;;
     *) die "no build is called '$name'" ;;
     esac

@@ -71,8 +71,8 @@ check() {
     note tests "$name" $((SECONDS - begun)) "$run/$log.json" $status
 }
 
-# Suites that run beside those on simnic, which leave a processor idle: what emulates a machine, and what needs one processor.
-few=(vm bench sim model install)
+# Suites that run beside those on simnic, which leave a processor idle: what emulates a machine, and what waits or needs one processor.
+few=(vm bench sim model install scripts oracle)
 
 # What runs beside the tests on simnic, builds for later ones included.
 beside() {
@@ -112,7 +112,8 @@ else
         sleep 1
     done
     if [ "$(cat "$run/sanitize-is-ready")" = 1 ]; then
-        check sanitize --no-suite programs --no-suite scripts --no-suite vm
+        # What is slow runs with sanitizers in ./dev hunt.
+        check sanitize --no-suite programs --no-suite scripts --no-suite slow --no-suite vm
     fi
     say "waiting for the tests that ran beside these"
     status=0

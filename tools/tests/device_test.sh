@@ -11,7 +11,7 @@ trap 'rm -rf "$work"; kill $(jobs -p) 2>/dev/null' EXIT
 # says LOG WORDS: waits until they are there.
 says() { for _ in $(seq 600); do grep -q -- "$2" "$1" && return 0; sleep 0.1; done; cat "$1"; return 1; }
 listening() { says "$1" '^listening'; }
-json() { python3 -c "import json,sys; r = json.load(open('$work/json')); assert $1, r"; }
+json() { python3 -I -S -c "import json,sys; r = json.load(open('$work/json')); assert $1, r"; }
 
 check "info lists both rails" bash -c "'$info' > '$work/info' && grep -q '^$device port 1: RoCE, active' '$work/info' && grep -q '^$device1' '$work/info'"
 check "info shows the default GID" grep -q "RoCE v2 $address  (default)" "$work/info"
