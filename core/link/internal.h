@@ -38,6 +38,8 @@ void link_forget_listener(struct link *link);
 
 /* task.c */
 void link_take_task_event(const struct cm_event *event);
+/* Ends those tasks of a closed link that have not begun: it need not wait for its turn to end. */
+void link_tasks_forget(struct link *link);
 /* Drops all tasks of the group, without calling `ended`: of those that have begun, waits for the end. */
 void link_tasks_drop(struct link_group *group);
 

@@ -293,6 +293,7 @@ static void close_link(struct link *link, uint32_t reason)
     link->refused = false;
     link->events = 0;
     group->service->closed(link);
+    link_tasks_forget(link);
     link->state = CRPC_STATE_DISCONNECTED;
     if (!group->service->quiet(link)) {
         link_report(link, LINK_EVENT_DISCONNECTED);

@@ -70,6 +70,19 @@ void link_take_task_event(const struct cm_event *event)
     destroy_if_over(link);
 }
 
+void link_tasks_forget(struct link *link)
+{
+    const crpc_error error = {.status = CRPC_E_CLOSED};
+    struct list *at = link->group->tasks.next;
+    while (link->busy > 0 && at != &link->group->tasks) {
+        struct link_task *task = list_entry(at, struct link_task, group_link);
+        at = at->next;
+        if (task->link == link && cm_task_forget(task->under_way)) {
+            finish(task, &error);
+        }
+    }
+}
+
 static void dropped(struct link_task *task)
 {
     task->under_way = NULL;

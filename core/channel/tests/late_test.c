@@ -228,6 +228,23 @@ static void a_channel_that_is_closed_meanwhile_keeps_its_place(void **state)
     }
 }
 
+/* Unless nobody looks up the addresses yet: then it goes at once. */
+static void a_channel_that_is_closed_before_its_turn_goes_at_once(void **state)
+{
+    (void)state;
+    for (uint32_t passive = 0; passive < 2; passive++) {
+        uint32_t side = open_connecting(passive, 2);
+        uint32_t left = channel_receives_left(pair.engine[side], 0);
+        late[side].not_begun = true;
+        link_close(&pair.channel[side]->link);
+        assert_int_equal(late[side].waiting_count, 0);
+        assert_int_equal(pair.engine[side]->channel_count, 0);
+        assert_true(channel_receives_left(pair.engine[side], 0) > left);
+        assert_false(channel_something_waits(pair.engine[side]));
+        pair_close(&pair);
+    }
+}
+
 /* A context that closes waits for what has begun. */
 static void an_engine_can_close_meanwhile(void **state)
 {
@@ -419,6 +436,7 @@ int main(void)
         cmocka_unit_test(a_rail_that_is_lost_meanwhile_comes_back),
         cmocka_unit_test(the_last_rail_can_be_lost_meanwhile),
         cmocka_unit_test(a_channel_that_is_closed_meanwhile_keeps_its_place),
+        cmocka_unit_test(a_channel_that_is_closed_before_its_turn_goes_at_once),
         cmocka_unit_test(an_engine_can_close_meanwhile),
         cmocka_unit_test(what_comes_meanwhile_is_out_of_turn),
         cmocka_unit_test(a_join_waits_for_its_address_and_nobody_for_it),
