@@ -212,12 +212,11 @@ NOT_INLINED static uint32_t bench_direct_poll(void)
 
 static void round_direct(void)
 {
-    const struct mlx5_queue *queue = to_mlx5_queue(queues[0]);
+    const struct completion_queue *found =
+        &to_mlx5_source(to_device_queue(queues[0])->send_source)->completions;
     uint64_t before = queues[0]->stats.signaled;
     bench_direct_post();
-    wait_for(&queue->send_source->completions, queue->send_source->completions.consumer +
-                                                   (uint32_t)(queues[0]->stats.signaled - before) -
-                                                   1);
+    wait_for(found, found->consumer + (uint32_t)(queues[0]->stats.signaled - before) - 1);
     if (bench_direct_poll() != BATCH) {
         give_up("not all completions were found");
     }

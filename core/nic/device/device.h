@@ -1,5 +1,5 @@
 /* device.h: what the drivers of real devices share: devices, ports, memory and connections, but not
- * the data path. It uses libibverbs; a driver adds the queues.
+ * the data path. It uses libibverbs; a driver adds the queues. queue.h has the queues of nic/queue.h.
  *
  * A driver's nic struct begins with struct device_nic, and its queue pair struct with struct
  * device_queue_pair.
@@ -15,6 +15,8 @@
 #include "nic/nic.h"
 #include "nic/queue.h"
 
+struct device_source; /* queue.h */
+
 struct device_nic {
     struct nic base;
     struct ibv_context *context;
@@ -28,7 +30,8 @@ struct device_nic {
     uint32_t queue_pairs;
     struct table by_number;        /* struct nic_queue_pair */
     struct table queues_by_number; /* struct nic_queue: those of nic/queue.h are not above */
-    uint32_t queue_turn;           /* the next poll of queues begins with this table in its order */
+    struct device_source *queue_sources[NIC_TABLES]; /* lists */
+    uint32_t queue_turn; /* the next poll of queues begins with this table in its order */
 };
 
 struct device_domain {

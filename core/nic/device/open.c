@@ -134,6 +134,9 @@ int32_t device_open(const struct device_driver *driver, const struct nic_options
 void device_close(struct device_nic *nic)
 {
     assert(nic->queue_pairs == 0);
+    for (uint32_t table = 0; table < NIC_TABLES; table++) {
+        assert(!nic->queue_sources[table]);
+    }
     if (nic->channel) {
         ibv_destroy_comp_channel(nic->channel);
     }

@@ -9,16 +9,6 @@
 
 /* ---- Making ---------------------------------------------------------------------------------- */
 
-static uint32_t power_of_two(uint32_t value)
-{
-    uint32_t power = 1;
-
-    while (power < value) {
-        power *= 2;
-    }
-    return power;
-}
-
 static void make_receives(struct memory_queue *queue)
 {
     const uint32_t entries = queue->base.receives.mask + 1;
@@ -84,9 +74,9 @@ static int32_t queue_create(struct nic *base, struct nic_domain *domain,
     queue->nic = nic;
     queue->domain = memory_domain_use(base, domain);
     nic_queue_init(&queue->base, base, options);
-    memory_require(nic_queue_make_tables(&queue->base,
-                                         options->sends ? power_of_two(options->sends) : 0,
-                                         options->receives ? power_of_two(options->receives) : 0),
+    memory_require(nic_queue_make_tables(
+                       &queue->base, options->sends ? power_of_two_at_least(options->sends) : 0,
+                       options->receives ? power_of_two_at_least(options->receives) : 0),
                    "no memory for the tables of a queue");
     if (options->receives > 0) {
         make_receives(queue);

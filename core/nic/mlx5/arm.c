@@ -7,8 +7,8 @@ int mlx5_arm(struct nic *base)
     completion_queue_arm(&nic->receives, false);
     completion_queue_arm(&nic->sends, false);
     for (uint32_t table = 0; table < NIC_TABLES; table++) {
-        for (struct mlx5_source *one = nic->sources[table]; one; one = one->next) {
-            completion_queue_arm(&one->completions, false);
+        for (struct device_source *one = nic->device.queue_sources[table]; one; one = one->next) {
+            completion_queue_arm(&to_mlx5_source(one)->completions, false);
         }
     }
     return 0;
@@ -17,9 +17,9 @@ int mlx5_arm(struct nic *base)
 static struct mlx5_source *find_source(struct mlx5_nic *nic, const struct ibv_cq *cq)
 {
     for (uint32_t table = 0; table < NIC_TABLES; table++) {
-        for (struct mlx5_source *one = nic->sources[table]; one; one = one->next) {
-            if (one->cq == cq) {
-                return one;
+        for (struct device_source *one = nic->device.queue_sources[table]; one; one = one->next) {
+            if (to_mlx5_source(one)->cq == cq) {
+                return to_mlx5_source(one);
             }
         }
     }

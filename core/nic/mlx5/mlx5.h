@@ -16,12 +16,11 @@
 #ifndef CORE_NIC_MLX5_MLX5_H
 #define CORE_NIC_MLX5_MLX5_H
 
-#include "nic/device/device.h"
+#include "nic/device/queue.h"
 #include "nic/mlx5/completion_queue.h"
 #include "nic/mlx5/driver.h"
 #include "nic/mlx5/receive_queue.h"
 #include "nic/mlx5/send_queue.h"
-#include "nic/queue.h"
 #include "nic/tracking.h"
 
 /* With the control, remote address and inline segments, this is four blocks: what one push
@@ -45,7 +44,6 @@ struct mlx5_nic {
     struct ibv_srq *srq;
     uint32_t receive_events_unacked;
     uint32_t send_events_unacked;
-    struct mlx5_source *sources[NIC_TABLES]; /* lists */
 };
 
 /* The tracking table has an entry for each WQE, signaled or not, because an error CQE may belong to
@@ -58,27 +56,18 @@ struct mlx5_queue_pair {
     uint32_t fence_position; /* behind a bind or an invalidate */
 };
 
-/* A completion queue for queues of one table. */
+/* A completion queue for queues of nic/queue.h. */
 struct mlx5_source {
+    struct device_source device;
     struct completion_queue completions;
     struct ibv_cq *cq;
-    struct mlx5_source *next;
-    uint32_t places_left; /* that no queue has taken */
-    uint32_t queues;
     uint32_t events_unacked;
 };
 
 struct mlx5_queue {
-    struct nic_queue base;
-    struct device_queue_pair device; /* not of an SRQ */
-    struct ibv_srq *srq;
-    /* sends */
+    struct device_queue device;
     struct send_queue sends;
-    struct mlx5_source *send_source;
-    uint32_t send_places; /* in that */
     /* receives: of its own, a ring; of an SRQ, a list */
-    struct mlx5_source *receive_source; /* an SRQ's is its queues', too */
-    uint32_t receive_places;            /* in that; 0 = an SRQ's */
     uint8_t *receive_buffer;
     uint32_t receive_stride;
     uint32_t receive_counter; /* receives ever posted */
@@ -90,7 +79,12 @@ struct mlx5_queue {
 
 static inline struct mlx5_queue *to_mlx5_queue(struct nic_queue *queue)
 {
-    return container_of(queue, struct mlx5_queue, base);
+    return container_of(queue, struct mlx5_queue, device.base);
+}
+
+static inline struct mlx5_source *to_mlx5_source(struct device_source *source)
+{
+    return container_of(source, struct mlx5_source, device);
 }
 
 static inline struct mlx5_nic *to_mlx5_nic(struct nic *nic)
@@ -143,8 +137,6 @@ int mlx5_find_completion_queue(struct ibv_cq *cq, bool compressed, struct comple
 
 /* queue.c */
 extern const struct nic_queue_operations mlx5_queue_operations;
-/* Destroys the completion queues, which no queue uses any more. */
-void mlx5_sources_close(struct mlx5_nic *nic);
 
 /* queue_post.c */
 uint32_t mlx5_queue_post(struct nic_queue *base, const struct nic_work *works,

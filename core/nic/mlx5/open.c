@@ -172,7 +172,6 @@ void mlx5_close(struct nic *base)
     if (nic->device.channel) {
         mlx5_disarm(base);
     }
-    mlx5_sources_close(nic);
     if (nic->send_cq) {
         device_destroy_cq(nic->send_cq, nic->send_events_unacked);
     }

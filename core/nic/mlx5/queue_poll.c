@@ -21,7 +21,7 @@ static inline void add_result(const struct mlx5_queue *queue, const struct track
                               crpc_completion *completion)
 {
     if (unlikely(nic_opcode_is_atomic(done->opcode))) {
-        completion->token = queue->base.results[done->position & queue->sends.mask];
+        completion->token = queue->device.base.results[done->position & queue->sends.mask];
     }
 }
 
@@ -48,7 +48,7 @@ static inline __attribute__((always_inline)) bool
 complete_dense(struct mlx5_queue *queue, const struct mlx5_cqe64 *entry, uint32_t position,
                crpc_completion *completions, uint32_t capacity, uint32_t *count)
 {
-    struct nic_queue *base = &queue->base;
+    struct nic_queue *base = &queue->device.base;
     struct tracking tracking = base->sends;
     struct tracking_done done;
     uint32_t filled = *count;
@@ -70,7 +70,7 @@ complete_dense_error(struct mlx5_queue *queue, const struct mlx5_cqe64 *entry, u
                      crpc_completion *completions, uint32_t capacity, uint32_t *count,
                      uint32_t *errors)
 {
-    struct nic_queue *base = &queue->base;
+    struct nic_queue *base = &queue->device.base;
     struct tracking_done done;
     int32_t before = status_before(entry);
     while (*count < capacity && tracking_dense_next(&base->sends, position, &done)) {
@@ -91,7 +91,7 @@ complete_alone(struct mlx5_queue *queue, const struct mlx5_cqe64 *entry, uint32_
                crpc_completion *completions, uint32_t capacity, uint32_t *count, uint32_t *errors,
                enum nic_queue_table table)
 {
-    struct tracking *tracking = &queue->base.sends;
+    struct tracking *tracking = &queue->device.base.sends;
     const struct tracking_entry *named = tracking_at(tracking, position);
     const bool failed = completion_opcode(entry) == MLX5_CQE_REQ_ERR;
     bool shown = named->state == TRACKING_SIGNALED || (failed && named->state == TRACKING_POSTED);
@@ -103,7 +103,7 @@ complete_alone(struct mlx5_queue *queue, const struct mlx5_cqe64 *entry, uint32_
                                     : tracking_unordered_take(tracking, position);
     if (shown) {
         crpc_completion *completion = &completions[(*count)++];
-        nic_queue_done(completion, &queue->base, done.opcode, done.user_data, CRPC_OK);
+        nic_queue_done(completion, &queue->device.base, done.opcode, done.user_data, CRPC_OK);
         if (unlikely(failed)) {
             add_error(entry, completion);
             ++*errors;
@@ -129,26 +129,25 @@ complete_sends(struct mlx5_queue *queue, const struct mlx5_cqe64 *entry, uint32_
     } else {
         all = complete_dense_error(queue, entry, position, completions, capacity, count, errors);
     }
-    queue->sends.consumer = queue->base.sends.consumer;
+    queue->sends.consumer = queue->device.base.sends.consumer;
     return all;
 }
 
 static inline __attribute__((always_inline)) uint32_t
-poll_sends(struct mlx5_nic *nic, struct mlx5_source *source, crpc_completion *completions,
+poll_sends(struct device_nic *nic, struct device_source *source, crpc_completion *completions,
            uint32_t capacity, uint32_t *errors, enum nic_queue_table table)
 {
-    struct completion_queue *queue = &source->completions;
+    struct completion_queue *queue = &to_mlx5_source(source)->completions;
     const struct mlx5_cqe64 *entry;
     uint32_t count = 0;
     while ((entry = completion_queue_next(queue, COMPLETION_PLAIN)) != NULL) {
         uint8_t opcode = completion_opcode(entry);
         uint32_t position;
-        struct nic_queue *owner =
-            table_get(&nic->device.queues_by_number, completion_number(entry));
+        struct nic_queue *owner = device_queue_of(nic, completion_number(entry));
         if (unlikely(!owner || (opcode != MLX5_CQE_REQ && opcode != MLX5_CQE_REQ_ERR) ||
                      !owner->sends.entries ||
                      !tracking_find(&owner->sends, be16toh(entry->wqe_counter), &position))) {
-            nic->device.base.unknown_completions++;
+            nic->base.unknown_completions++;
         } else {
             if (unlikely(opcode == MLX5_CQE_REQ_ERR)) {
                 owner->failed = true; /* the device has moved it to the error state */
@@ -178,16 +177,15 @@ static inline void describe_receive(const struct mlx5_cqe64 *entry, uint8_t opco
 }
 
 static inline __attribute__((always_inline)) uint32_t
-poll_receives(struct mlx5_nic *nic, struct mlx5_source *source, crpc_completion *completions,
+poll_receives(struct device_nic *nic, struct device_source *source, crpc_completion *completions,
               uint32_t capacity, uint32_t *errors, enum nic_queue_table table)
 {
-    struct completion_queue *queue = &source->completions;
+    struct completion_queue *queue = &to_mlx5_source(source)->completions;
     const struct mlx5_cqe64 *entry;
     uint32_t count = 0;
     while (count < capacity && (entry = completion_queue_next(queue, COMPLETION_PLAIN)) != NULL) {
         uint8_t opcode = completion_opcode(entry);
-        struct nic_queue *owner =
-            table_get(&nic->device.queues_by_number, completion_number(entry));
+        struct nic_queue *owner = device_queue_of(nic, completion_number(entry));
         struct nic_queue *receiver = owner ? owner->receiver : NULL;
         uint32_t index = be16toh(entry->wqe_counter);
         uint64_t user_data;
@@ -198,7 +196,7 @@ poll_receives(struct mlx5_nic *nic, struct mlx5_source *source, crpc_completion 
                      !((opcode >= MLX5_CQE_RESP_WR_IMM && opcode <= MLX5_CQE_RESP_SEND_INV) ||
                        opcode == MLX5_CQE_RESP_ERR) ||
                      !tracking_receive_take(&receiver->receives, index, &user_data))) {
-            nic->device.base.unknown_completions++;
+            nic->base.unknown_completions++;
         } else {
             crpc_completion *completion = &completions[count++];
             receiver->receives_open--;
@@ -222,68 +220,9 @@ poll_receives(struct mlx5_nic *nic, struct mlx5_source *source, crpc_completion 
 
 /* ---- All ------------------------------------------------------------------------------------- */
 
-/* The completion queues of one table; `poll` is compiled for it. */
-#define POLL_TABLE(poll, table)                                                                    \
-    case table:                                                                                    \
-        for (struct mlx5_source *one = nic->sources[table]; one; one = one->next) {                \
-            count += poll(nic, one, completions + count, capacity - count, errors, table);         \
-        }                                                                                          \
-        break;
-
-static inline uint32_t poll_table(struct mlx5_nic *nic, enum nic_queue_table table,
-                                  crpc_completion *completions, uint32_t capacity, uint32_t *errors)
-{
-    uint32_t count = 0;
-    switch (table) {
-        POLL_TABLE(poll_receives, NIC_TABLE_RECEIVES)
-        POLL_TABLE(poll_receives, NIC_TABLE_SHARED)
-        POLL_TABLE(poll_sends, NIC_TABLE_DENSE)
-        POLL_TABLE(poll_sends, NIC_TABLE_SPARSE)
-        POLL_TABLE(poll_sends, NIC_TABLE_UNORDERED)
-    default:
-        break;
-    }
-    return count;
-}
-
-/* The caller's array is full before all tables, or all completion queues of this one, have had their turn:
- * others come first the next time. */
-static __attribute__((noinline)) void pass_turn(struct mlx5_nic *nic, enum nic_queue_table table,
-                                                uint32_t turn)
-{
-    struct mlx5_source *first = nic->sources[table];
-    struct mlx5_source **end = &nic->sources[table];
-    if (first && first->next) {
-        nic->sources[table] = first->next;
-        while (*end) {
-            end = &(*end)->next;
-        }
-        first->next = NULL;
-        *end = first;
-    }
-    nic->device.queue_turn = (turn + 1) % NIC_TABLES;
-}
-
-/* Receives first, unless a poll before was cut short: what a peer has sent before it went away is seen before
- * the error that its going causes. */
 uint32_t mlx5_queue_poll(struct nic *base, crpc_completion *completions, uint32_t capacity,
                          uint32_t *errors)
 {
-    static const uint8_t order[NIC_TABLES] = {NIC_TABLE_RECEIVES, NIC_TABLE_SHARED, NIC_TABLE_DENSE,
-                                              NIC_TABLE_SPARSE, NIC_TABLE_UNORDERED};
-    struct mlx5_nic *nic = to_mlx5_nic(base);
-    uint32_t turn = nic->device.queue_turn;
-    uint32_t count = 0;
-    *errors = 0;
-    nic->device.queue_turn = 0;
-    for (uint32_t left = NIC_TABLES; left > 0; left--) {
-        const enum nic_queue_table table = (enum nic_queue_table)order[turn];
-        count += poll_table(nic, table, completions + count, capacity - count, errors);
-        if (unlikely(count == capacity)) {
-            pass_turn(nic, table, turn);
-            break;
-        }
-        turn = turn + 1 < NIC_TABLES ? turn + 1 : 0;
-    }
-    return count;
+    return device_queue_poll(to_device_nic(base), completions, capacity, errors, poll_receives,
+                             poll_sends);
 }

@@ -84,10 +84,10 @@ static inline uint8_t *put_pieces(uint8_t *place, const struct nic_piece *pieces
 static uint8_t *put_atomic(const struct mlx5_queue *queue, uint8_t *place,
                            const struct nic_work *work, uint32_t position)
 {
-    uint64_t *result = &queue->base.results[position & queue->sends.mask];
+    uint64_t *result = &queue->device.base.results[position & queue->sends.mask];
     place = work->opcode == NIC_COMPARE_SWAP ? wqe_compare_swap(place, work->address, work->operand)
                                              : wqe_fetch_add(place, work->operand);
-    return wqe_data(place, (uint64_t)(uintptr_t)result, queue->base.results_keys.local_key,
+    return wqe_data(place, (uint64_t)(uintptr_t)result, queue->device.base.results_keys.local_key,
                     sizeof(*result));
 }
 
@@ -96,7 +96,7 @@ static __attribute__((noinline)) bool post_any(struct mlx5_queue *queue,
                                                const struct nic_work *work, uint32_t local_key,
                                                const struct nic_piece *pieces)
 {
-    struct nic_queue *base = &queue->base;
+    struct nic_queue *base = &queue->device.base;
     struct send_queue *sends = &queue->sends;
     const bool atomic = nic_opcode_is_atomic(work->opcode);
     const bool in_wqe = work->flags & NIC_WORK_INLINE;
@@ -149,7 +149,7 @@ static inline __attribute__((always_inline)) uint32_t
 post_usual(struct mlx5_queue *queue, const struct nic_work *works, const uint32_t *local_keys,
            uint32_t count, const uint8_t opcode)
 {
-    struct nic_queue *base = &queue->base;
+    struct nic_queue *base = &queue->device.base;
     const uint32_t number = queue->sends.number;
     const uint32_t interval = base->interval;
     const uint32_t head = (HEAD_BYTES + (is_remote(opcode) ? REMOTE_BYTES : 0)) / WQE_UNIT_BYTES;

@@ -9,9 +9,9 @@ int verbs_arm(struct nic *base)
         os_error = ibv_req_notify_cq(nic->send.cq, 0);
     }
     for (uint32_t table = 0; table < NIC_TABLES; table++) {
-        struct verbs_queue_source *one = nic->sources[table];
+        struct device_source *one = nic->device.queue_sources[table];
         for (; one && os_error == 0; one = one->next) {
-            os_error = ibv_req_notify_cq(one->source.cq, 0);
+            os_error = ibv_req_notify_cq(to_verbs_source(one)->cq, 0);
         }
     }
     return os_error;
@@ -20,9 +20,9 @@ int verbs_arm(struct nic *base)
 static struct verbs_source *find_source(struct verbs_nic *nic, const struct ibv_cq *cq)
 {
     for (uint32_t table = 0; table < NIC_TABLES; table++) {
-        for (struct verbs_queue_source *one = nic->sources[table]; one; one = one->next) {
-            if (one->source.cq == cq) {
-                return &one->source;
+        for (struct device_source *one = nic->device.queue_sources[table]; one; one = one->next) {
+            if (to_verbs_source(one)->cq == cq) {
+                return to_verbs_source(one);
             }
         }
     }

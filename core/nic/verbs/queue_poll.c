@@ -98,17 +98,18 @@ complete_sends(struct nic_queue *queue, const struct ibv_wc *entry, uint32_t pos
 }
 
 static inline __attribute__((always_inline)) uint32_t
-poll_sends(struct verbs_nic *nic, struct verbs_source *source, crpc_completion *completions,
+poll_sends(struct device_nic *nic, struct device_source *base, crpc_completion *completions,
            uint32_t capacity, uint32_t *errors, enum nic_queue_table table)
 {
+    struct verbs_source *source = to_verbs_source(base);
     const struct ibv_wc *entry;
     uint32_t count = 0;
     while ((entry = oldest(source)) != NULL) {
-        struct nic_queue *queue = table_get(&nic->device.queues_by_number, entry->qp_num);
+        struct nic_queue *queue = device_queue_of(nic, entry->qp_num);
         uint32_t position;
         if (unlikely(!queue || !queue->sends.entries ||
                      !tracking_find(&queue->sends, (uint16_t)entry->wr_id, &position))) {
-            nic->device.base.unknown_completions++;
+            nic->base.unknown_completions++;
         } else {
             if (unlikely(entry->status != IBV_WC_SUCCESS)) {
                 queue->failed = true; /* the device has moved it to the error state */
@@ -139,18 +140,19 @@ static void describe_receive(const struct ibv_wc *entry, crpc_completion *comple
 }
 
 static inline __attribute__((always_inline)) uint32_t
-poll_receives(struct verbs_nic *nic, struct verbs_source *source, crpc_completion *completions,
+poll_receives(struct device_nic *nic, struct device_source *base, crpc_completion *completions,
               uint32_t capacity, uint32_t *errors, enum nic_queue_table table)
 {
+    struct verbs_source *source = to_verbs_source(base);
     const struct ibv_wc *entry;
     uint32_t count = 0;
     while (count < capacity && (entry = oldest(source)) != NULL) {
-        struct nic_queue *queue = table_get(&nic->device.queues_by_number, entry->qp_num);
+        struct nic_queue *queue = device_queue_of(nic, entry->qp_num);
         struct nic_queue *receiver = queue ? queue->receiver : NULL;
         uint32_t index = (uint32_t)entry->wr_id;
         uint64_t user_data;
         if (unlikely(!receiver || !tracking_receive_take(&receiver->receives, index, &user_data))) {
-            nic->device.base.unknown_completions++;
+            nic->base.unknown_completions++;
         } else {
             crpc_completion *completion = &completions[count++];
             receiver->receives_open--;
@@ -173,69 +175,9 @@ poll_receives(struct verbs_nic *nic, struct verbs_source *source, crpc_completio
 
 /* ---- All ------------------------------------------------------------------------------------- */
 
-/* The completion queues of one table; `poll` is compiled for it. */
-#define POLL_TABLE(poll, table)                                                                    \
-    case table:                                                                                    \
-        for (struct verbs_queue_source *one = nic->sources[table]; one; one = one->next) {         \
-            count +=                                                                               \
-                poll(nic, &one->source, completions + count, capacity - count, errors, table);     \
-        }                                                                                          \
-        break;
-
-static inline uint32_t poll_table(struct verbs_nic *nic, enum nic_queue_table table,
-                                  crpc_completion *completions, uint32_t capacity, uint32_t *errors)
-{
-    uint32_t count = 0;
-    switch (table) {
-        POLL_TABLE(poll_receives, NIC_TABLE_RECEIVES)
-        POLL_TABLE(poll_receives, NIC_TABLE_SHARED)
-        POLL_TABLE(poll_sends, NIC_TABLE_DENSE)
-        POLL_TABLE(poll_sends, NIC_TABLE_SPARSE)
-        POLL_TABLE(poll_sends, NIC_TABLE_UNORDERED)
-    default:
-        break;
-    }
-    return count;
-}
-
-/* The caller's array is full before all tables, or all completion queues of this one, have had their turn:
- * others come first the next time. */
-static __attribute__((noinline)) void pass_turn(struct verbs_nic *nic, enum nic_queue_table table,
-                                                uint32_t turn)
-{
-    struct verbs_queue_source *first = nic->sources[table];
-    struct verbs_queue_source **end = &nic->sources[table];
-    if (first && first->next) {
-        nic->sources[table] = first->next;
-        while (*end) {
-            end = &(*end)->next;
-        }
-        first->next = NULL;
-        *end = first;
-    }
-    nic->device.queue_turn = (turn + 1) % NIC_TABLES;
-}
-
-/* Receives first, unless a poll before was cut short: what a peer has sent before it went away is seen before
- * the error that its going causes. */
 uint32_t verbs_queue_poll(struct nic *base, crpc_completion *completions, uint32_t capacity,
                           uint32_t *errors)
 {
-    static const uint8_t order[NIC_TABLES] = {NIC_TABLE_RECEIVES, NIC_TABLE_SHARED, NIC_TABLE_DENSE,
-                                              NIC_TABLE_SPARSE, NIC_TABLE_UNORDERED};
-    struct verbs_nic *nic = to_verbs_nic(base);
-    uint32_t turn = nic->device.queue_turn;
-    uint32_t count = 0;
-    *errors = 0;
-    nic->device.queue_turn = 0;
-    for (uint32_t left = NIC_TABLES; left > 0; left--) {
-        const enum nic_queue_table table = (enum nic_queue_table)order[turn];
-        count += poll_table(nic, table, completions + count, capacity - count, errors);
-        if (unlikely(count == capacity)) {
-            pass_turn(nic, table, turn);
-            break;
-        }
-        turn = turn + 1 < NIC_TABLES ? turn + 1 : 0;
-    }
-    return count;
+    return device_queue_poll(to_device_nic(base), completions, capacity, errors, poll_receives,
+                             poll_sends);
 }

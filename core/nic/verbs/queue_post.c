@@ -8,24 +8,24 @@
 
 /* The device did not take an op that was accepted. It will never complete by itself, so a flush in its
  * name is put where poll finds it. Nothing is known of the ops before it, which a flush says. */
-static void refuse(struct verbs_queue_source *source, const struct verbs_queue *queue,
-                   uint64_t wr_id, int os_error)
+static void refuse(struct device_source *source, const struct verbs_queue *queue, uint64_t wr_id,
+                   int os_error)
 {
     struct ibv_wc entry = {.wr_id = wr_id,
-                           .qp_num = queue->device.base.number,
+                           .qp_num = queue->device.pair.base.number,
                            .status = IBV_WC_WR_FLUSH_ERR,
                            .vendor_err = (uint32_t)os_error};
-    verbs_source_stash(&source->source, &entry);
+    verbs_source_stash(to_verbs_source(source), &entry);
 }
 
 static __attribute__((cold)) void sends_refused(struct verbs_queue *queue,
                                                 const struct ibv_send_wr *refused, int os_error)
 {
     for (; refused; refused = refused->next) {
-        refuse(queue->send_source, queue, refused->wr_id, os_error);
+        refuse(queue->device.send_source, queue, refused->wr_id, os_error);
     }
-    if (!queue->base.failed) {
-        verbs_queue_operations.flush(&queue->base);
+    if (!queue->device.base.failed) {
+        device_queue_flush(&queue->device.base);
     }
 }
 
@@ -38,8 +38,8 @@ static void post_chain(struct verbs_queue *queue)
     struct ibv_send_wr *refused = queue->chain;
     queue->chained = 0;
     last->next = NULL;
-    int os_error = ibv_post_send(queue->device.qp, queue->chain, &refused);
-    queue->base.stats.doorbells++;
+    int os_error = ibv_post_send(queue->device.pair.qp, queue->chain, &refused);
+    queue->device.base.stats.doorbells++;
     if (unlikely(os_error)) {
         sends_refused(queue, refused, os_error);
     }
@@ -96,7 +96,7 @@ static unsigned send_flags(uint32_t flags, bool signaled)
 static bool post_one(struct verbs_queue *queue, const struct nic_work *work, uint32_t local_key,
                      const struct nic_piece *pieces)
 {
-    struct nic_queue *base = &queue->base;
+    struct nic_queue *base = &queue->device.base;
     uint32_t position = base->sends.producer;
     assert(!base->stopped && work->opcode >= NIC_SEND && work->opcode <= NIC_NOP);
     if (unlikely(nic_queue_send_room(base) == 0)) {
@@ -160,10 +160,11 @@ static void post_receive_chain(struct verbs_queue *queue)
     struct ibv_recv_wr *refused = queue->receive_chain;
     queue->receives_chained = 0;
     last->next = NULL;
-    int os_error = queue->srq ? ibv_post_srq_recv(queue->srq, queue->receive_chain, &refused)
-                              : ibv_post_recv(queue->device.qp, queue->receive_chain, &refused);
+    int os_error = queue->device.srq
+                       ? ibv_post_srq_recv(queue->device.srq, queue->receive_chain, &refused)
+                       : ibv_post_recv(queue->device.pair.qp, queue->receive_chain, &refused);
     if (unlikely(os_error)) {
-        receives_refused(&queue->base, refused);
+        receives_refused(&queue->device.base, refused);
     }
     last->next = next;
 }
@@ -177,7 +178,7 @@ bool verbs_queue_receive(struct nic_queue *base, uint64_t user_data, const struc
     if (unlikely(base->receives_open == base->receives_max)) {
         return false;
     }
-    if (unlikely(!queue->srq &&
+    if (unlikely(!queue->device.srq &&
                  base->receives.entries[queue->receive_next & base->receives.mask].state !=
                      TRACKING_FREE)) {
         return false; /* the device has completed later ones before it, against all rules */
@@ -185,7 +186,7 @@ bool verbs_queue_receive(struct nic_queue *base, uint64_t user_data, const struc
     if (unlikely(queue->receives_chained == VERBS_QUEUE_CHAIN)) {
         post_receive_chain(queue);
     }
-    if (queue->srq) {
+    if (queue->device.srq) {
         index = queue->receive_next;
         queue->receive_next = base->receives.entries[index].position;
     } else {

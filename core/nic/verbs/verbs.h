@@ -7,7 +7,7 @@
 #ifndef CORE_NIC_VERBS_VERBS_H
 #define CORE_NIC_VERBS_VERBS_H
 
-#include "nic/device/device.h"
+#include "nic/device/queue.h"
 #include "nic/verbs/driver.h"
 
 #define VERBS_CHAIN 4          /* send WQEs per ibv_post_send */
@@ -34,7 +34,6 @@ struct verbs_nic {
     struct ibv_srq *srq;
     uint32_t inline_bytes_wanted;
     struct ibv_recv_wr receives[VERBS_REFILL_CHUNK]; /* linked; all are equal */
-    struct verbs_queue_source *sources[NIC_TABLES];  /* lists */
 };
 
 struct verbs_queue_pair {
@@ -44,25 +43,19 @@ struct verbs_queue_pair {
     struct ibv_sge pieces[VERBS_CHAIN];
 };
 
-/* A completion queue for queues of one table (nic/queue.h). Its stash also holds what was taken out of
- * the CQ and has not been reported yet. */
+/* A completion queue for queues of nic/queue.h. Its stash also holds what was taken out of the CQ and
+ * has not been reported yet. */
 struct verbs_queue_source {
+    struct device_source device;
     struct verbs_source source;
-    struct verbs_queue_source *next;
-    uint32_t places_left; /* that no queue has taken */
-    uint32_t queues;
 };
 
 #define VERBS_QUEUE_CHAIN 16 /* WQEs of a queue for each ibv_post_send or ibv_post_recv */
 
 struct verbs_queue {
-    struct nic_queue base;
-    struct device_queue_pair device; /* not of an SRQ */
-    struct ibv_srq *srq;
-    struct verbs_queue_source *send_source;
-    struct verbs_queue_source *receive_source; /* an SRQ's is its queues', too */
-    uint32_t chained;                          /* of `chain`, since the last ring */
-    struct ibv_send_wr *chain;                 /* linked; each uses its own part of `pieces` */
+    struct device_queue device;
+    uint32_t chained;          /* of `chain`, since the last ring */
+    struct ibv_send_wr *chain; /* linked; each uses its own part of `pieces` */
     struct ibv_sge *pieces;
     uint32_t receives_chained;
     struct ibv_recv_wr *receive_chain;
@@ -72,7 +65,12 @@ struct verbs_queue {
 
 static inline struct verbs_queue *to_verbs_queue(struct nic_queue *queue)
 {
-    return container_of(queue, struct verbs_queue, base);
+    return container_of(queue, struct verbs_queue, device.base);
+}
+
+static inline struct verbs_source *to_verbs_source(struct device_source *source)
+{
+    return &container_of(source, struct verbs_queue_source, device)->source;
 }
 
 static inline struct verbs_nic *to_verbs_nic(struct nic *nic)

@@ -55,7 +55,7 @@ static void make_cq(struct memory_cq *cq, enum nic_queue_table table)
                                                        .layout = COMPLETION_PLAIN,
                                                        .record = cq->record};
     completion_queue_init(&cq->source.completions);
-    rig.nic.sources[table] = &cq->source;
+    rig.nic.device.queue_sources[table] = &cq->source.device;
 }
 
 static void make(enum nic_queue_table table, bool shared, uint64_t seed)
@@ -78,9 +78,9 @@ static void make(enum nic_queue_table table, bool shared, uint64_t seed)
     make_cq(&rig.receives, shared ? NIC_TABLE_SHARED : NIC_TABLE_RECEIVES);
     if (shared) {
         struct nic_queue_options srq = {.kind = NIC_QUEUE_SRQ, .receives = 31, .receive_pieces = 1};
-        nic_queue_init(&rig.srq.base, nic, &srq);
-        assert_true(nic_queue_make_tables(&rig.srq.base, 0, RECEIVES));
-        rig.srq.base.receives_max = RECEIVES - 1;
+        nic_queue_init(&rig.srq.device.base, nic, &srq);
+        assert_true(nic_queue_make_tables(&rig.srq.device.base, 0, RECEIVES));
+        rig.srq.device.base.receives_max = RECEIVES - 1;
         rig.srq.list = (struct receive_queue){.buffer = rig.receive_buffer,
                                               .stride = 32,
                                               .entries = RECEIVES,
@@ -91,12 +91,12 @@ static void make(enum nic_queue_table table, bool shared, uint64_t seed)
         }
         rig.srq.receive_stride = 32;
         rig.srq.receive_record = &rig.receive_record;
-        options.receive_queue = &rig.srq.base;
+        options.receive_queue = &rig.srq.device.base;
     }
-    nic_queue_init(&rig.queue.base, nic, &options);
-    assert_true(nic_queue_make_tables(&rig.queue.base, BLOCKS, shared ? 0 : RECEIVES));
-    rig.queue.base.results = calloc(BLOCKS, sizeof(uint64_t));
-    rig.queue.base.receives_max = RECEIVES;
+    nic_queue_init(&rig.queue.device.base, nic, &options);
+    assert_true(nic_queue_make_tables(&rig.queue.device.base, BLOCKS, shared ? 0 : RECEIVES));
+    rig.queue.device.base.results = calloc(BLOCKS, sizeof(uint64_t));
+    rig.queue.device.base.receives_max = RECEIVES;
     rig.queue.receive_buffer = rig.receive_buffer;
     rig.queue.receive_stride = 16;
     rig.queue.receive_record = &rig.receive_record;
@@ -107,14 +107,14 @@ static void make(enum nic_queue_table table, bool shared, uint64_t seed)
                                           .number = NUMBER,
                                           .record = &rig.send_record,
                                           .doorbell = &rig.doorbell};
-    assert_true(table_set(&rig.nic.device.queues_by_number, NUMBER, &rig.queue.base));
+    assert_true(table_set(&rig.nic.device.queues_by_number, NUMBER, &rig.queue.device.base));
 }
 
 static void unmake(void)
 {
-    free(rig.queue.base.results);
-    nic_queue_release(&rig.queue.base);
-    nic_queue_release(&rig.srq.base);
+    free(rig.queue.device.base.results);
+    nic_queue_release(&rig.queue.device.base);
+    nic_queue_release(&rig.srq.device.base);
     table_free(&rig.nic.device.queues_by_number);
 }
 
@@ -179,10 +179,10 @@ static void run_sends(enum nic_queue_table table, uint64_t seed)
             work.bytes = nic_opcode_is_atomic(work.opcode) || work.opcode == NIC_NOP ? 0 : 8;
             work.flags |= work.bytes && work.opcode != NIC_READ && pick(2) ? NIC_WORK_INLINE : 0;
             work.flags &= (uint8_t)(table == NIC_TABLE_DENSE && pick(2) ? ~NIC_WORK_SIGNAL : 0xff);
-            next += mlx5_queue_post(&rig.queue.base, &work, &key, NULL, 1);
+            next += mlx5_queue_post(&rig.queue.device.base, &work, &key, NULL, 1);
         }
         if (pick(2)) {
-            mlx5_queue_ring(&rig.queue.base);
+            mlx5_queue_ring(&rig.queue.device.base);
         }
         if (pick(3) == 0) {
             write_lie(&rig.sends, (uint16_t)told);
@@ -232,10 +232,10 @@ static void run_receives(bool shared, uint64_t seed)
     while (completed < OPS) {
         struct nic_piece piece = {.address = 4096, .bytes = 64, .local_key = 7};
         if (next < OPS && pick(3)) {
-            next += mlx5_queue_receive(&receiver->base, next, &piece, 1);
+            next += mlx5_queue_receive(&receiver->device.base, next, &piece, 1);
         }
         if (pick(2)) {
-            mlx5_queue_ring(&receiver->base);
+            mlx5_queue_ring(&receiver->device.base);
         }
         if (pick(3) == 0) {
             write_lie(&rig.receives, (uint16_t)(shared ? head : taken));
@@ -254,8 +254,8 @@ static void run_receives(bool shared, uint64_t seed)
             assert_int_equal(rig.seen[done[i].user_data]++, 0);
             assert_int_equal(done[i].method, NIC_RECEIVE);
         }
-        assert_in_range(receiver->base.receives_open, 0, receiver->base.receives_max);
-        assert_int_equal(receiver->base.receives_open, next - completed);
+        assert_in_range(receiver->device.base.receives_open, 0, receiver->device.base.receives_max);
+        assert_int_equal(receiver->device.base.receives_open, next - completed);
     }
     assert_true(rig.nic.device.base.unknown_completions > 1000);
     unmake();
@@ -280,15 +280,15 @@ static void test_ended(void **state)
     crpc_completion done[CAPACITY];
     struct nic_piece piece = {.address = 4096, .bytes = 64, .local_key = 7};
     make(NIC_TABLE_DENSE, true, 5);
-    assert_true(mlx5_queue_receive(&rig.srq.base, 77, &piece, 1));
-    mlx5_queue_ring(&rig.srq.base);
-    nic_queue_end_receive(&rig.srq.base, 0);
+    assert_true(mlx5_queue_receive(&rig.srq.device.base, 77, &piece, 1));
+    mlx5_queue_ring(&rig.srq.device.base);
+    nic_queue_end_receive(&rig.srq.device.base, 0);
     assert_true(write_entry(&rig.receives, MLX5_CQE_RESP_SEND, NUMBER, 0));
     assert_int_equal(poll(done), 0);
     assert_int_equal(rig.nic.device.base.unknown_completions, 1);
-    assert_int_equal(nic_queue_take_ended(&rig.srq.base, done, CAPACITY), 1);
+    assert_int_equal(nic_queue_take_ended(&rig.srq.device.base, done, CAPACITY), 1);
     assert_int_equal(done[0].user_data, 77);
-    assert_int_equal(rig.srq.base.receives_open, 0);
+    assert_int_equal(rig.srq.device.base.receives_open, 0);
     unmake();
 }
 

@@ -70,21 +70,21 @@ static void make(enum nic_queue_table table)
     rig.context.ops.post_send = fake_post_send;
     rig.qp.context = rig.cq.context = &rig.context;
     rig.source.source = (struct verbs_source){.cq = &rig.cq, .depth = 64, .stash = rig.stash};
-    rig.nic.sources[table] = &rig.source;
+    rig.nic.device.queue_sources[table] = &rig.source.device;
     nic->operations = &verbs_operations;
-    nic_queue_init(&rig.queue.base, nic, &options);
-    assert_true(nic_queue_make_tables(&rig.queue.base, 16, 0));
-    rig.queue.device.base.number = NUMBER;
-    rig.queue.device.qp = &rig.qp;
-    rig.queue.base.pair = &rig.queue.device.base;
-    rig.queue.send_source = &rig.source;
+    nic_queue_init(&rig.queue.device.base, nic, &options);
+    assert_true(nic_queue_make_tables(&rig.queue.device.base, 16, 0));
+    rig.queue.device.pair.base.number = NUMBER;
+    rig.queue.device.pair.qp = &rig.qp;
+    rig.queue.device.base.pair = &rig.queue.device.pair.base;
+    rig.queue.device.send_source = &rig.source.device;
     rig.queue.chain = rig.chain;
     for (uint32_t i = 0; i < VERBS_QUEUE_CHAIN; i++) {
         rig.chain[i].sg_list = &rig.pieces[i];
         rig.chain[i].next = i + 1 < VERBS_QUEUE_CHAIN ? &rig.chain[i + 1] : NULL;
     }
     table_init(&rig.nic.device.queues_by_number);
-    assert_true(table_set(&rig.nic.device.queues_by_number, NUMBER, &rig.queue.base));
+    assert_true(table_set(&rig.nic.device.queues_by_number, NUMBER, &rig.queue.device.base));
 }
 
 /* Every second op asks. The completions of those that were taken come after the first poll. */
@@ -98,9 +98,9 @@ static void run(enum nic_queue_table table, uint32_t capacity)
         works[i] = (struct nic_work){
             .opcode = NIC_WRITE, .flags = i % 2 ? NIC_WORK_SIGNAL : 0, .user_data = i};
     }
-    assert_int_equal(verbs_queue_post(&rig.queue.base, works, keys, NULL, OPS), OPS);
-    verbs_queue_ring(&rig.queue.base);
-    assert_true(rig.queue.base.failed);
+    assert_int_equal(verbs_queue_post(&rig.queue.device.base, works, keys, NULL, OPS), OPS);
+    verbs_queue_ring(&rig.queue.device.base);
+    assert_true(rig.queue.device.base.failed);
     for (uint32_t round = 0; round < 3 * OPS; round++) {
         uint32_t count = verbs_queue_poll(&rig.nic.device.base, done, capacity, &errors);
         assert_int_equal(errors, count);
@@ -120,7 +120,7 @@ static void run(enum nic_queue_table table, uint32_t capacity)
         bool must = table == NIC_TABLE_DENSE || i % 2 || i >= TAKEN;
         assert_int_equal(seen[i], must);
     }
-    nic_queue_release(&rig.queue.base);
+    nic_queue_release(&rig.queue.device.base);
     table_free(&rig.nic.device.queues_by_number);
 }
 

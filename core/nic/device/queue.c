@@ -1,0 +1,194 @@
+/* queue.c: see queue.h. */
+#include "nic/device/queue.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "base/error.h"
+
+#define SOURCE_ENTRIES 16384u /* of a completion queue, unless one queue alone needs more */
+
+/* ---- Places in completion queues ------------------------------------------------------------- */
+
+static enum nic_queue_table receive_table(const struct nic_queue *base)
+{
+    return base->kind == NIC_QUEUE_SRQ ? NIC_TABLE_SHARED : NIC_TABLE_RECEIVES;
+}
+
+/* Takes so many places in a completion queue of this table. */
+static int take(const struct device_queue *queue, enum nic_queue_table table, uint32_t places,
+                struct device_source **taken)
+{
+    struct device_nic *nic = to_device_nic(queue->base.nic);
+    struct device_source *source = nic->queue_sources[table];
+    while (source && source->places_left < places) {
+        source = source->next;
+    }
+    if (!source) {
+        source = queue->driver->make_source(nic, (uint32_t)maximum(places, SOURCE_ENTRIES));
+        if (!source) {
+            return errno ? errno : ENOMEM;
+        }
+        source->next = nic->queue_sources[table];
+        nic->queue_sources[table] = source;
+    }
+    source->places_left -= places;
+    source->queues++;
+    *taken = source;
+    return 0;
+}
+
+int device_queue_take_places(struct device_queue *queue, uint32_t sends, uint32_t receives)
+{
+    struct nic_queue *base = &queue->base;
+    int os_error = 0;
+    queue->send_places = sends;
+    queue->receive_places = receives;
+    if (sends > 0) {
+        os_error = take(queue, (enum nic_queue_table)base->table, sends, &queue->send_source);
+    }
+    if (os_error == 0 && receives > 0) {
+        os_error = take(queue, receive_table(base), receives, &queue->receive_source);
+    } else if (os_error == 0 && base->receiver) {
+        queue->receive_source = to_device_queue(base->receiver)->receive_source;
+    }
+    return os_error;
+}
+
+static void keep(struct device_source *source, uint32_t *places, uint32_t needed)
+{
+    if (source && *places > needed) {
+        source->places_left += *places - needed;
+        *places = needed;
+    }
+}
+
+void device_queue_keep_places(struct device_queue *queue, uint32_t sends, uint32_t receives)
+{
+    keep(queue->send_source, &queue->send_places, sends);
+    keep(queue->receive_source, &queue->receive_places, receives);
+}
+
+static void give(const struct device_queue *queue, enum nic_queue_table table,
+                 struct device_source *source, uint32_t places)
+{
+    struct device_nic *nic = to_device_nic(queue->base.nic);
+    if (!source || places == 0) {
+        return;
+    }
+    source->places_left += places;
+    if (--source->queues > 0) {
+        return;
+    }
+    struct device_source **link = &nic->queue_sources[table];
+    while (*link != source) {
+        link = &(*link)->next;
+    }
+    *link = source->next;
+    queue->driver->end_source(source);
+}
+
+/* ---- Making ---------------------------------------------------------------------------------- */
+
+/* What the device has of a queue, and its places in completion queues. */
+static void dismantle(struct device_queue *queue)
+{
+    struct nic_queue *base = &queue->base;
+    queue->driver->dismantle(queue);
+    if (queue->srq) {
+        ibv_destroy_srq(queue->srq);
+    }
+    nic_queue_end_results(base);
+    give(queue, (enum nic_queue_table)base->table, queue->send_source, queue->send_places);
+    give(queue, receive_table(base), queue->receive_source, queue->receive_places);
+}
+
+static int32_t make(struct device_queue *queue, struct nic_domain *domain,
+                    const struct nic_queue_options *options, crpc_error *error)
+{
+    struct nic_queue *base = &queue->base;
+    struct device_nic *nic = to_device_nic(base->nic);
+    int os_error = queue->driver->make_rings(queue, domain, options);
+    if (os_error) {
+        return device_blame(error, os_error, 0, nic->base.device, "create a queue");
+    }
+    int32_t status = nic_queue_make_results(base, domain, error);
+    if (status != CRPC_OK || options->kind == NIC_QUEUE_SRQ) {
+        return status;
+    }
+    os_error = device_queue_init(nic, &queue->pair, base, queue->pair.qp);
+    if (os_error) {
+        return device_blame(error, os_error, 0, nic->base.device, "create a queue");
+    }
+    base->pair = &queue->pair.base;
+    return CRPC_OK;
+}
+
+int32_t device_queue_create(const struct device_queue_driver *driver, struct nic *nic,
+                            struct nic_domain *domain, const struct nic_queue_options *options,
+                            struct nic_queue **result, crpc_error *error)
+{
+    struct device_queue *queue = calloc(1, driver->queue_bytes);
+    if (!queue) {
+        return error_set(error, CRPC_E_NO_MEMORY, ENOMEM, "no memory for a queue");
+    }
+    queue->driver = driver;
+    nic_queue_init(&queue->base, nic, options);
+    int32_t status = make(queue, domain, options, error);
+    if (status != CRPC_OK) {
+        dismantle(queue);
+        nic_queue_leave(&queue->base);
+        nic_queue_release(&queue->base);
+        free(queue);
+        return status;
+    }
+    *result = &queue->base;
+    return CRPC_OK;
+}
+
+/* ---- Ending ---------------------------------------------------------------------------------- */
+
+void device_queue_flush(struct nic_queue *base)
+{
+    struct ibv_qp_attr attributes = {.qp_state = IBV_QPS_ERR};
+    assert(base->pair && !base->stopped);
+    base->failed = true;
+    ibv_modify_qp(device_qp(base->pair), &attributes, IBV_QP_STATE);
+    /* What was posted but not rung is promised a flush like everything else. */
+    base->nic->operations->queues->ring(base);
+}
+
+void device_queue_end(struct device_queue *queue)
+{
+    struct nic_queue *base = &queue->base;
+    base->stopped = true;
+    nic_queue_leave(base);
+    dismantle(queue);
+    base->pair = NULL;
+    queue->srq = NULL;
+    queue->send_source = queue->receive_source = NULL;
+}
+
+void device_queue_destroy(struct nic_queue *base)
+{
+    assert(base->stopped);
+    nic_queue_release(base);
+    free(to_device_queue(base));
+}
+
+/* ---- Polling --------------------------------------------------------------------------------- */
+
+void device_pass_turn(struct device_nic *nic, enum nic_queue_table table, uint32_t turn)
+{
+    struct device_source *first = nic->queue_sources[table];
+    struct device_source **end = &nic->queue_sources[table];
+    if (first && first->next) {
+        nic->queue_sources[table] = first->next;
+        while (*end) {
+            end = &(*end)->next;
+        }
+        first->next = NULL;
+        *end = first;
+    }
+    nic->queue_turn = (turn + 1) % NIC_TABLES;
+}
