@@ -138,9 +138,8 @@ struct sim {
     bool careful;  /* none that could cost a channel */
     bool abrupt;   /* leave is taken in the middle of everything */
     uint32_t lazy; /* this engine seldom polls */
-    uint32_t
-        late; /* what the library does off the poll is done at one of so many steps; 0 = at once */
-    struct random_generator late_random; /* of its own: other episodes are what they would be */
+    /* Of what the library does off the poll. */
+    struct late_times late;
     bool attempt_fails;          /* an attempt to use a rail is to fail, or has failed ... */
     enum memory_failure failure; /* ... at this */
     uint32_t side_count;

@@ -432,7 +432,7 @@ static void check_rail(struct sim *sim, const struct channel_rail *rail)
 void sim_check_late(struct sim *sim, const struct sim_engine *engine)
 {
     const struct link_group *group = &engine->engine->links;
-    if (sim->late == 0) {
+    if (sim->late.one_in == 0) {
         return;
     }
     const char *fault = late_cm_fault(group);

@@ -132,9 +132,8 @@ static void open_engine(struct sim *sim, struct sim_engine *engine, uint32_t rec
         simulation_fail(&sim->base, "cannot open an engine: %s", error.message);
         return;
     }
-    if (sim->late > 0) {
-        late_cm_init(&engine->cm);
-        engine->cm.not_begun = random_percent(&sim->late_random, 50);
+    if (sim->late.one_in > 0) {
+        late_times_add(&sim->late, &engine->cm);
         engine->engine->links.cm = &engine->cm;
     }
 }
@@ -164,33 +163,18 @@ static void refuse(struct sim_side *side)
     side->closed = true;
 }
 
-void sim_late(struct sim *sim, bool all)
+static void do_late(void *argument, uint32_t index, uint32_t task)
 {
-    if (sim->late == 0 || (!all && random_below(&sim->late_random, sim->late) != 0)) {
-        return;
-    }
-    for (uint32_t i = 0; i < sim->engine_count; i++) {
-        struct cm *cm = &sim->engines[i].cm;
-        while (cm->waiting_count > 0) {
-            simulation_tell(&sim->base, "engine %u does what is late", i);
-            late_cm_run(cm, random_below(&sim->late_random, cm->waiting_count));
-            sim->counts[SIM_LATE]++;
-            if (!all) {
-                break;
-            }
-        }
-    }
+    struct sim *sim = argument;
+    struct sim_engine *engine = &sim->engines[index];
+    simulation_tell(&sim->base, "engine %u does what is late", index);
+    late_cm_run(&engine->cm, task);
+    sim->counts[SIM_LATE]++;
 }
 
-static void choose_late(struct sim *sim)
+void sim_late(struct sim *sim, bool all)
 {
-    random_seed(&sim->late_random, ~sim->base.seed ^ 1);
-    sim->late = 0;
-    if (random_percent(&sim->late_random, 50)) {
-        sim->late = random_percent(&sim->late_random, 50)
-                        ? random_between(&sim->late_random, 1, 20)
-                        : random_between(&sim->late_random, 20, 1000);
-    }
+    late_times_run(&sim->late, all, do_late, sim);
 }
 
 static void connect(struct sim *sim, struct sim_side *left, struct sim_side *right)
@@ -212,7 +196,7 @@ static void connect(struct sim *sim, struct sim_side *left, struct sim_side *rig
     } else if (alone) {
         refuse(left);
         refuse(right);
-    } else if (sim->late > 0) {
+    } else if (sim->late.one_in > 0) {
         /* Who joins first sends, and would give up if the other took long. The ends come late. */
         late_cm_run_all(&left->engine->cm);
         late_cm_run_all(&right->engine->cm);
@@ -274,7 +258,7 @@ uint64_t sim_open(struct simulation *base, uint64_t seed, uint64_t steps)
     sim->calm = random_percent(&sim->base.random, 25);
     sim->abrupt = random_percent(&sim->base.random, 40);
     sim->careful = random_percent(&sim->base.random, 70);
-    choose_late(sim);
+    late_times_choose(&sim->late, ~sim->base.seed ^ 1);
     sim->attempt_fails = false;
     sim->lazy = random_below(&sim->base.random, SIM_ENGINES_MAX + 1);
     sim->engine_count = random_percent(&sim->base.random, 70) ? 2 : SIM_ENGINES_MAX;

@@ -14,7 +14,7 @@ static void drain_once(struct sim *sim)
     memory_fabric_run(sim->base.fabric,
                       sim->abrupt ? random_between(&sim->base.random, 1, 60) : 200);
     sim->base.clock_ns += 100000;
-    sim_late(sim, !sim->abrupt || random_percent(&sim->late_random, 20));
+    sim_late(sim, !sim->abrupt || random_percent(&sim->late.random, 20));
     for (uint32_t i = 0; i < sim->engine_count; i++) {
         sim_poll(sim, &sim->engines[i], 64);
     }

@@ -82,6 +82,42 @@ const char *late_cm_fault(const struct link_group *group)
     return busy == tasks ? NULL : "the links do not have the tasks that are under way";
 }
 
+/* ---- Simulations ----------------------------------------------------------------------------- */
+
+void late_times_choose(struct late_times *times, uint64_t seed)
+{
+    struct random_generator *random = &times->random;
+    *times = (struct late_times){0};
+    random_seed(random, seed);
+    if (random_percent(random, 50)) {
+        times->one_in = random_percent(random, 50) ? random_between(random, 1, 20)
+                                                   : random_between(random, 20, 1000);
+    }
+}
+
+void late_times_add(struct late_times *times, struct cm *cm)
+{
+    assert(times->one_in > 0 && times->count < LATE_CMS_MAX);
+    late_cm_init(cm);
+    cm->not_begun = random_percent(&times->random, 50);
+    times->cms[times->count++] = cm;
+}
+
+void late_times_run(struct late_times *times, bool all, late_task *task, void *argument)
+{
+    if (times->one_in == 0 || (!all && random_below(&times->random, times->one_in) != 0)) {
+        return;
+    }
+    for (uint32_t i = 0; i < times->count; i++) {
+        const struct cm *cm = times->cms[i];
+        for (bool more = true; more && cm->waiting_count > 0; more = all) {
+            task(argument, i, random_below(&times->random, cm->waiting_count));
+        }
+    }
+}
+
+/* ---- What a cm does -------------------------------------------------------------------------- */
+
 bool cm_pending(const struct cm *cm)
 {
     return !list_empty(&cm->ended);

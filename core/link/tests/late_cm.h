@@ -10,6 +10,7 @@
 #include "base/list.h"
 #include "cm/cm.h"
 #include "link/link.h"
+#include "nic/memory/random.h"
 
 struct cm {
     struct list waiting; /* tasks that are not done */
@@ -34,5 +35,26 @@ bool late_cm_waits(const struct link_task *task);
 /* Returns NULL, or what is wrong: a link is gone that a task still needs, or the queue pair is that it
  * connects. The group's cm is this one. */
 const char *late_cm_fault(const struct link_group *group);
+
+/* ---- Simulations ----------------------------------------------------------------------------- */
+
+#define LATE_CMS_MAX 8
+
+/* The engines' cms in an episode, and when their tasks are done. */
+struct late_times {
+    uint32_t
+        one_in; /* at one of so many steps, of each cm one; 0 = at once: there are no such cms */
+    uint32_t count;
+    struct cm *cms[LATE_CMS_MAX];
+    struct random_generator random; /* of its own: other episodes are what they would be */
+};
+
+void late_times_choose(struct late_times *times, uint64_t seed);
+/* Initialises the cm of the next engine, in an episode that has them. */
+void late_times_add(struct late_times *times, struct cm *cm);
+/* Does what is late: what is to be done at this step, or all. `task` gets the index of the cm and of its
+ * task, and calls late_cm_run. */
+typedef void late_task(void *argument, uint32_t cm, uint32_t index);
+void late_times_run(struct late_times *times, bool all, late_task *task, void *argument);
 
 #endif

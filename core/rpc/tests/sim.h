@@ -118,11 +118,10 @@ struct sim {
     uint32_t side_count;
     bool calm;     /* no trouble in this episode */
     uint32_t lazy; /* this engine seldom polls, so that its peers get far ahead of it */
-    /* What the library does off the poll is done at one of so many steps; 0 = at once. */
-    uint32_t late;
-    bool abrupt;                         /* all engines end while tasks may wait */
-    struct random_generator late_random; /* of its own: other episodes are what they would be */
-    bool heavy; /* most messages are as long as they can be, so that rings fill up */
+    /* Of what the library does off the poll. */
+    struct late_times late;
+    bool abrupt; /* all engines end while tasks may wait */
+    bool heavy;  /* most messages are as long as they can be, so that rings fill up */
     struct sim_side sides[SIM_SIDES_MAX]; /* each begins with its own connection */
     uint64_t counts[SIM_COUNTS];          /* of all episodes */
 };

@@ -256,7 +256,7 @@ void sim_check_engine(struct sim *sim, const struct sim_engine *engine)
         simulation_fail(&sim->base, "peers may send %llu batches, and %u receives are posted",
                         (unsigned long long)may_come, engine->nic->receives_posted);
     }
-    const char *fault = sim->late > 0 ? late_cm_fault(&engine->engine->links) : NULL;
+    const char *fault = sim->late.one_in > 0 ? late_cm_fault(&engine->engine->links) : NULL;
     if (fault) {
         simulation_fail(&sim->base, "%s", fault);
     }

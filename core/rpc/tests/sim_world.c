@@ -41,9 +41,8 @@ static void open_engine(struct sim *sim, struct sim_engine *engine, uint32_t win
         rpc_engine_create(engine->nic, NULL, &sim->base.log, &engine->handles, SIM_SIDES_MAX,
                           &sim->base.clock_ns, &engine->engine, &error) != CRPC_OK) {
         simulation_fail(&sim->base, "cannot open an engine: %s", error.message);
-    } else if (sim->late > 0) {
-        late_cm_init(&engine->cm);
-        engine->cm.not_begun = random_percent(&sim->late_random, 50);
+    } else if (sim->late.one_in > 0) {
+        late_times_add(&sim->late, &engine->cm);
         engine->engine->links.cm = &engine->cm;
     }
 }
@@ -111,24 +110,11 @@ static void make_side(struct sim *sim, struct sim_side *side, struct sim_engine 
 
 /* ---- What is late ---------------------------------------------------------------------------- */
 
-static void choose_late(struct sim *sim)
-{
-    struct random_generator *random = &sim->late_random;
-    random_seed(random, ~sim->base.seed);
-    sim->late = 0;
-    sim->abrupt = false;
-    if (random_percent(random, 50)) {
-        sim->late = random_percent(random, 50) ? random_between(random, 1, 20)
-                                               : random_between(random, 20, 1000);
-        sim->abrupt = random_percent(random, 20);
-    }
-}
-
 /* Both sides have a task that connects their queue pairs. Half of them are done, and their ends come late.
  * Of the others either side can give up, or send to a peer that is not there yet until its device does. */
 static void join_late(struct sim *sim, struct sim_side *left)
 {
-    bool done = random_percent(&sim->late_random, 50);
+    bool done = random_percent(&sim->late.random, 50);
     for (uint32_t i = 0; i < 2; i++) {
         struct sim_side *side = i == 0 ? left : left->peer;
         struct link *link = &side->endpoint->link;
@@ -137,19 +123,21 @@ static void join_late(struct sim *sim, struct sim_side *left)
             continue;
         }
         side->troubled = true;
-        if (random_percent(&sim->late_random, 50)) {
+        if (random_percent(&sim->late.random, 50)) {
             wheel_clear(&link->group->wheel, &link->life_timer);
             link_set_timer(link->group, &link->life_timer,
-                           random_between(&sim->late_random, 1, 10000000));
+                           random_between(&sim->late.random, 1, 10000000));
         }
     }
 }
 
 /* In an episode with trouble, some of it fails. */
-static void do_late(struct sim *sim, struct sim_engine *engine, uint32_t index)
+static void do_late(void *argument, uint32_t index, uint32_t task)
 {
-    const struct link *link = late_cm_task(&engine->cm, index)->link;
-    bool fails = !sim->calm && random_percent(&sim->late_random, 10);
+    struct sim *sim = argument;
+    struct sim_engine *engine = &sim->engines[index];
+    const struct link *link = late_cm_task(&engine->cm, task)->link;
+    bool fails = !sim->calm && random_percent(&sim->late.random, 10);
     if (fails) {
         struct sim_side *side = sim_side_of(sim, engine, link->handle);
         side->troubled = side->peer->troubled = true;
@@ -158,27 +146,15 @@ static void do_late(struct sim *sim, struct sim_engine *engine, uint32_t index)
     }
     sim->counts[SIM_TASKS]++;
     sim->counts[SIM_TASKS_OVER] += link->failing;
-    simulation_tell(&sim->base, "engine %u does what is late%s", (uint32_t)(engine - sim->engines),
-                    fails ? ", and fails" : "");
-    late_cm_run(&engine->cm, index);
+    simulation_tell(&sim->base, "engine %u does what is late%s", index, fails ? ", and fails" : "");
+    late_cm_run(&engine->cm, task);
     memory_fabric_set_failures(sim->base.fabric, MEMORY_FAIL_CONNECT, 0, 0);
     memory_fabric_set_failures(sim->base.fabric, MEMORY_FAIL_REGISTER, 0, 0);
 }
 
 void sim_late(struct sim *sim, bool all)
 {
-    if (sim->late == 0 || (!all && random_below(&sim->late_random, sim->late) != 0)) {
-        return;
-    }
-    for (uint32_t i = 0; i < sim->engine_count; i++) {
-        struct cm *cm = &sim->engines[i].cm;
-        while (cm->waiting_count > 0) {
-            do_late(sim, &sim->engines[i], random_below(&sim->late_random, cm->waiting_count));
-            if (!all) {
-                break;
-            }
-        }
-    }
+    late_times_run(&sim->late, all, do_late, sim);
 }
 
 /* ---- Connections ----------------------------------------------------------------------------- */
@@ -203,7 +179,7 @@ static void connect(struct sim *sim, struct sim_engine *a, struct sim_engine *b,
     if (endpoint_join(left->endpoint, right_blob, &error) != CRPC_OK ||
         endpoint_join(right->endpoint, left_blob, &error) != CRPC_OK) {
         simulation_fail(&sim->base, "cannot join: %s", error.message);
-    } else if (sim->late > 0) {
+    } else if (sim->late.one_in > 0) {
         join_late(sim, left);
     }
 }
@@ -215,7 +191,8 @@ uint64_t sim_open(struct simulation *base, uint64_t seed, uint64_t steps)
     memset(sim->engines, 0, sizeof(sim->engines));
     sim->side_count = 0;
     choose_fabric(sim);
-    choose_late(sim);
+    late_times_choose(&sim->late, ~sim->base.seed);
+    sim->abrupt = sim->late.one_in > 0 && random_percent(&sim->late.random, 20);
     sim->calm = random_percent(&sim->base.random, 60);
     sim->lazy = random_below(&sim->base.random, SIM_ENGINES_MAX);
     sim->heavy = random_percent(&sim->base.random, 50);
@@ -246,7 +223,7 @@ uint64_t sim_open(struct simulation *base, uint64_t seed, uint64_t steps)
     }
     memory_fabric_watch(sim->base.fabric, sim_watch, sim);
     if (sim->abrupt) { /* it ends while sides still connect, or have just */
-        steps = minimum(steps, random_between(&sim->late_random, 20, 1500));
+        steps = minimum(steps, random_between(&sim->late.random, 20, 1500));
     }
     return steps;
 }

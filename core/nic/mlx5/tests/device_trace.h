@@ -14,10 +14,17 @@ struct device_trace_wqe {
     uint8_t data[1024];
 };
 
-/* Begins to trace; before a device is opened. False if this is not simnic. */
-bool device_trace_begin(void);
+/* The body of main: runs an array of cmocka tests while the device is traced, which begins before it is
+ * opened. Skips them if this is not simnic. */
+#define device_trace_main(tests)                                                                   \
+    (device_trace_begin() ? device_trace_end(cmocka_run_group_tests(tests, NULL, NULL)) : 0)
+
 /* The next WQE; false if the device executed none since. */
 bool device_trace_next(struct device_trace_wqe *wqe);
-void device_trace_end(void);
+
+/* For device_trace_main. Returns false, and tells TAP, if this is not simnic. */
+bool device_trace_begin(void);
+/* Returns `status`. */
+int device_trace_end(int status);
 
 #endif

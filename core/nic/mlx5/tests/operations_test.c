@@ -133,11 +133,5 @@ int main(void)
         cmocka_unit_test(test_operations),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
-    if (!device_trace_begin()) {
-        printf("1..0 # SKIP not on simnic\n");
-        return 0;
-    }
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    device_trace_end();
-    return failed;
+    return device_trace_main(tests);
 }
