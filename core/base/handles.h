@@ -19,6 +19,7 @@ enum handle_kind {
     HANDLE_LISTENER = 2,
     HANDLE_REGION = 3,
     HANDLE_CHANNEL = 4,
+    HANDLE_QUEUE = 5,
 };
 
 #define HANDLE_SLOT_BITS 20
