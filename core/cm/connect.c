@@ -50,11 +50,11 @@ static struct rdma_conn_param parameters_of(const struct cm_identifier *identifi
     return (struct rdma_conn_param){
         .private_data = private_data,
         .private_data_len = (uint8_t)private_bytes,
-        .responder_resources = identifier->read_depth_in,
-        .initiator_depth = identifier->read_depth_out,
+        .responder_resources = nic_read_depth(transport, identifier->read_depth_in),
+        .initiator_depth = nic_read_depth(transport, identifier->read_depth_out),
         .flow_control = 1,
         .retry_count = (uint8_t)transport->retry_count,
-        .rnr_retry_count = NIC_RNR_RETRY,
+        .rnr_retry_count = nic_rnr_retry(transport),
         .srq = 1,
         .qp_num = queue_pair->number,
     };
@@ -86,7 +86,7 @@ static int get_attributes(struct cm_identifier *identifier, enum ibv_qp_state st
     return 0;
 }
 
-static int to_init(struct cm_identifier *identifier, struct ibv_qp *qp)
+static int to_init(struct cm_identifier *identifier, struct nic_queue_pair *queue_pair)
 {
     struct ibv_qp_attr attributes;
     int mask;
@@ -94,14 +94,17 @@ static int to_init(struct cm_identifier *identifier, struct ibv_qp *qp)
     if (os_error) {
         return os_error;
     }
-    attributes.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
-    return ibv_modify_qp(qp, &attributes, mask);
+    attributes.qp_access_flags =
+        IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+        (to_device_queue_pair(queue_pair)->atomics ? IBV_ACCESS_REMOTE_ATOMIC : 0);
+    return ibv_modify_qp(device_qp(queue_pair), &attributes, mask);
 }
 
 /* Kernels set these for Ethernet, and InfiniBand devices refuse them: source MAC and VLAN. */
 #define ETHERNET_ONLY_MASK 0xe00000
 
-static int to_ready_to_receive(struct cm_identifier *identifier, struct nic_queue_pair *queue_pair)
+static int to_ready_to_receive(struct cm_identifier *identifier, struct nic_queue_pair *queue_pair,
+                               const struct nic_transport *transport)
 {
     struct ibv_qp_attr attributes;
     int mask;
@@ -114,7 +117,7 @@ static int to_ready_to_receive(struct cm_identifier *identifier, struct nic_queu
     }
     attributes.min_rnr_timer = NIC_MIN_RNR_TIMER;
     if (identifier->passive) {
-        attributes.max_dest_rd_atomic = identifier->read_depth_in;
+        attributes.max_dest_rd_atomic = nic_read_depth(transport, identifier->read_depth_in);
     }
     queue_pair->peer_number = attributes.dest_qp_num;
     return ibv_modify_qp(device_qp(queue_pair), &attributes, mask);
@@ -131,9 +134,9 @@ static int to_ready_to_send(struct cm_identifier *identifier, struct ibv_qp *qp,
     }
     attributes.timeout = (uint8_t)transport->retry_timeout;
     attributes.retry_cnt = (uint8_t)transport->retry_count;
-    attributes.rnr_retry = NIC_RNR_RETRY;
+    attributes.rnr_retry = nic_rnr_retry(transport);
     if (identifier->passive) {
-        attributes.max_rd_atomic = identifier->read_depth_out;
+        attributes.max_rd_atomic = nic_read_depth(transport, identifier->read_depth_out);
     }
     return ibv_modify_qp(qp, &attributes, mask);
 }
@@ -143,10 +146,10 @@ static int32_t make_ready(struct cm_identifier *identifier, struct nic_queue_pai
 {
     const char *target = identifier->passive ? identifier->peer : identifier->target;
     const char *state = "INIT";
-    int os_error = to_init(identifier, device_qp(queue_pair));
+    int os_error = to_init(identifier, queue_pair);
     if (os_error == 0) {
         state = "RTR";
-        os_error = to_ready_to_receive(identifier, queue_pair);
+        os_error = to_ready_to_receive(identifier, queue_pair, transport);
     }
     if (os_error == 0) {
         state = "RTS";

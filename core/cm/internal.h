@@ -56,7 +56,7 @@ struct cm {
     bool thread_started;
     int event_fd;               /* readable while events wait */
     int kick_fd;                /* wakes the thread for work, or to stop */
-    uint8_t read_depth_out;     /* READs that a queue pair may have under way as initiator */
+    uint8_t read_depth_out;     /* READs that a queue pair can have under way as initiator */
     uint8_t read_depth_in;      /* and as responder */
     struct queued_event *spare; /* the thread's; there before it takes an event, so none is lost */
 

@@ -43,7 +43,7 @@ static uint8_t clamp_read_depth(int device_max)
     if (device_max < 1) {
         return 1;
     }
-    return device_max < NIC_READ_DEPTH ? (uint8_t)device_max : NIC_READ_DEPTH;
+    return device_max < UINT8_MAX ? (uint8_t)device_max : UINT8_MAX;
 }
 
 /* Leaves the channel NULL if there is none. */

@@ -111,15 +111,32 @@ static inline bool nic_address_valid(const struct nic_address *address)
 struct nic_transport {
     uint32_t retry_timeout; /* n: resend after 4.096 us * 2^n; 1..31 */
     uint32_t retry_count;   /* 1..7 */
+    uint32_t rnr_tries; /* a peer without a receive fails the queue pair after so many, 1..7; 0 =
+                               NIC_RNR_RETRY */
+    uint32_t reads_max; /* READs and atomics under way at once, per direction; 0 =
+                               NIC_READ_DEPTH; the device and the peer may lower it */
 };
 
-/* Attributes of all connections, by rdma_cm or by blob, as codes of the verbs specification. By
+/* Attributes of all connections, by rdma_cm or by blob, unless struct nic_transport says otherwise, as
+ * codes of the verbs specification. By
  * itself, rdma_cm would leave the RNR timer at 0, which means 655 ms, and rdma_init_qp_attr would
  * set its own values for the rest. */
 #define NIC_MIN_RNR_TIMER 12 /* 0.64 ms: how long a peer without a receive makes us wait */
 #define NIC_RNR_RETRY                                                                              \
     7 /* for ever: a peer that keeps the rules never needs it, and link_stuck ends others */
 #define NIC_READ_DEPTH 4 /* READs under way at once, per direction; the device may lower it */
+
+static inline uint8_t nic_rnr_retry(const struct nic_transport *transport)
+{
+    return (uint8_t)(transport->rnr_tries ? transport->rnr_tries - 1 : NIC_RNR_RETRY);
+}
+
+/* `limit` is the device's or the peer's. */
+static inline uint8_t nic_read_depth(const struct nic_transport *transport, uint8_t limit)
+{
+    uint32_t wanted = transport->reads_max ? transport->reads_max : NIC_READ_DEPTH;
+    return (uint8_t)(wanted < limit ? wanted : limit);
+}
 
 #define NIC_MESSAGE_BYTES_MAX (1u << 30) /* of one WQE; the port may lower it */
 
@@ -180,6 +197,7 @@ enum nic_error {
     NIC_ERROR_REMOTE_ACCESS, /* the peer's device refused the address or key */
     NIC_ERROR_LOCAL,         /* length, protection or access error on this side */
     NIC_ERROR_OTHER,
+    NIC_ERROR_LENGTH, /* the peer's message was longer than its receive; nic/queue.h alone */
 };
 
 struct nic_completion {

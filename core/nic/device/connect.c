@@ -41,7 +41,8 @@ int device_queue_pair_to_init(struct nic_queue_pair *base)
                          IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
 }
 
-static int to_ready_to_receive(struct nic_queue_pair *base, const struct nic_address *peer)
+static int to_ready_to_receive(struct nic_queue_pair *base, const struct nic_address *peer,
+                               const struct nic_transport *transport)
 {
     const struct device_nic *nic = to_device_nic(base->nic);
     uint8_t mtu_code = peer->mtu_code < nic->mtu_code ? peer->mtu_code : nic->mtu_code;
@@ -50,7 +51,7 @@ static int to_ready_to_receive(struct nic_queue_pair *base, const struct nic_add
         .path_mtu = (enum ibv_mtu)mtu_code,
         .dest_qp_num = peer->queue_pair_number,
         .rq_psn = peer->packet_sequence_number,
-        .max_dest_rd_atomic = nic->read_depth_in,
+        .max_dest_rd_atomic = nic_read_depth(transport, nic->read_depth_in),
         .min_rnr_timer = NIC_MIN_RNR_TIMER,
         .ah_attr = {.dlid = peer->lid, .port_num = (uint8_t)nic->base.port},
     };
@@ -73,8 +74,8 @@ static int to_ready_to_send(struct nic_queue_pair *base, const struct nic_transp
         .sq_psn = to_device_queue_pair(base)->packet_sequence_number,
         .timeout = (uint8_t)transport->retry_timeout,
         .retry_cnt = (uint8_t)transport->retry_count,
-        .rnr_retry = NIC_RNR_RETRY,
-        .max_rd_atomic = to_device_nic(base->nic)->read_depth_out,
+        .rnr_retry = nic_rnr_retry(transport),
+        .max_rd_atomic = nic_read_depth(transport, to_device_nic(base->nic)->read_depth_out),
     };
     return ibv_modify_qp(device_qp(base), &attributes,
                          IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
@@ -88,7 +89,7 @@ int32_t device_queue_pair_connect(struct nic_queue_pair *base, const struct nic_
     int os_error = device_queue_pair_to_init(base);
     base->peer_number = peer->queue_pair_number;
     if (os_error == 0) {
-        os_error = to_ready_to_receive(base, peer);
+        os_error = to_ready_to_receive(base, peer, transport);
         if (os_error) {
             return error_set(error, CRPC_E_UNREACHABLE, os_error,
                              "%s: no way to the peer's address: %s: are both ends on one network?",

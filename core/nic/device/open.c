@@ -56,9 +56,8 @@ static void describe(struct device_nic *nic, const struct device_port *port)
     nic->lid = port->attributes.lid;
     nic->mtu_code = (uint8_t)port->attributes.active_mtu;
     nic->read_depth_out =
-        (uint8_t)clamp(non_negative(port->device.max_qp_init_rd_atom), 1, NIC_READ_DEPTH);
-    nic->read_depth_in =
-        (uint8_t)clamp(non_negative(port->device.max_qp_rd_atom), 1, NIC_READ_DEPTH);
+        (uint8_t)clamp(non_negative(port->device.max_qp_init_rd_atom), 1, UINT8_MAX);
+    nic->read_depth_in = (uint8_t)clamp(non_negative(port->device.max_qp_rd_atom), 1, UINT8_MAX);
 }
 
 static void clamp_depths(struct nic *nic, const struct nic_options *options,

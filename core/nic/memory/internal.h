@@ -515,9 +515,10 @@ extern const struct nic_queue_operations memory_queue_operations;
 void memory_queue_free(struct memory_queue *queue);
 
 enum memory_taking {
-    TAKING_READY,   /* there is a receive, and the message fits */
-    TAKING_EMPTY,   /* there is none */
-    TAKING_REFUSED, /* the message does not fit, or the receive names memory that may not be used */
+    TAKING_READY,    /* there is a receive, and the message fits */
+    TAKING_EMPTY,    /* there is none */
+    TAKING_REFUSED,  /* the receive names memory that may not be used */
+    TAKING_TOO_LONG, /* the message does not fit */
 };
 
 /* For a message of so many bytes at a queue. Takes a receive unless it has one. */

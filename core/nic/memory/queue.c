@@ -351,7 +351,7 @@ enum memory_taking memory_queue_take(struct memory_queue_pair *target, uint32_t 
             return TAKING_REFUSED;
         }
     }
-    return room < bytes ? TAKING_REFUSED : TAKING_READY;
+    return room < bytes ? TAKING_TOO_LONG : TAKING_READY;
 }
 
 void memory_queue_land(struct memory_queue_pair *target, const uint8_t *data, uint32_t low,

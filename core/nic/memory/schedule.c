@@ -155,13 +155,16 @@ static void write_fetch(struct memory_queue_pair *queue_pair, struct memory_wqe 
 static bool send_begin(struct memory_queue_pair *queue_pair, struct memory_queue_pair *target,
                        const struct memory_wqe *wqe)
 {
-    switch (memory_queue_take(target, wqe->transfer.bytes)) {
+    const enum memory_taking taking = memory_queue_take(target, wqe->transfer.bytes);
+
+    switch (taking) {
     case TAKING_EMPTY:
         memory_receiver_not_ready(queue_pair);
         return false;
     case TAKING_REFUSED:
+    case TAKING_TOO_LONG:
         queue_pair->stage = STAGE_START;
-        memory_queue_refuse(target, NIC_ERROR_LOCAL);
+        memory_queue_refuse(target, taking == TAKING_REFUSED ? NIC_ERROR_LOCAL : NIC_ERROR_LENGTH);
         memory_execute_refused(queue_pair, target);
         return false;
     default:

@@ -253,12 +253,15 @@ static void queue_write_now(struct memory_queue_pair *queue_pair, struct memory_
         return;
     }
     if (wqe->opcode != MEMORY_WRITE) {
-        switch (memory_queue_take(target, write ? 0 : transfer->bytes)) {
+        const enum memory_taking taking = memory_queue_take(target, write ? 0 : transfer->bytes);
+        switch (taking) {
         case TAKING_EMPTY:
             memory_receiver_not_ready(queue_pair);
             return;
         case TAKING_REFUSED:
-            memory_queue_refuse(target, NIC_ERROR_LOCAL);
+        case TAKING_TOO_LONG:
+            memory_queue_refuse(target,
+                                taking == TAKING_REFUSED ? NIC_ERROR_LOCAL : NIC_ERROR_LENGTH);
             memory_execute_refused(queue_pair, target);
             return;
         default:

@@ -29,8 +29,10 @@ static __attribute__((cold, noinline)) void add_error(const struct mlx5_cqe64 *e
                                                       crpc_completion *completion)
 {
     const struct mlx5_err_cqe *error = (const struct mlx5_err_cqe *)(const void *)entry;
-    completion->status =
-        -(int32_t)mlx5_error_of(error->syndrome, completion->method == NIC_RECEIVE);
+    bool receive = completion->method == NIC_RECEIVE;
+    completion->status = receive && error->syndrome == MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR
+                             ? -NIC_ERROR_LENGTH
+                             : -(int32_t)mlx5_error_of(error->syndrome, receive);
     completion->reply_bytes_max = error->vendor_err_synd;
     completion->flags |= NIC_DONE_DETAIL;
 }

@@ -116,7 +116,7 @@ void test_queue_long_message(void **state)
     queues_wait(&queues->far, 3);
     for (uint32_t i = 0; i < 3; i++) {
         assert_int_equal(queues->far.done[i].user_data, 40 + i);
-        assert_int_equal(queues->far.done[i].status, i ? -NIC_ERROR_FLUSHED : -NIC_ERROR_LOCAL);
+        assert_int_equal(queues->far.done[i].status, i ? -NIC_ERROR_FLUSHED : -NIC_ERROR_LENGTH);
     }
     queues_wait(&queues->near, 1);
     /* rxe calls it an error of operation, and not an invalid request as others do. */
@@ -347,7 +347,7 @@ void test_queue_shared_error(void **state)
     queues_receive(shared.srq, queues, 0, 10, 4);
     send_on(queues, shared.near[0], 1); /* 8 bytes: too long */
     queues_wait(&queues->far, 1);
-    assert_int_equal(queues->far.done[0].status, -NIC_ERROR_LOCAL);
+    assert_int_equal(queues->far.done[0].status, -NIC_ERROR_LENGTH);
     assert_int_equal(queues->far.done[0].endpoint.bits, 100);
     assert_true(shared.far[0]->failed && !shared.far[1]->failed && !shared.srq->failed);
     queues_wait(&queues->near, 1);
