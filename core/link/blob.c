@@ -24,16 +24,10 @@ void link_address_fill(struct link_address *wire, const struct nic_queue_pair *q
     memcpy(wire->gid, address.gid, sizeof(wire->gid));
 }
 
-int32_t link_address_take(struct nic_address *address, const struct link_address *wire,
-                          const struct nic *nic, crpc_error *error)
+static int32_t check_address(const struct nic_address *address, const struct nic *nic,
+                             crpc_error *error)
 {
-    *address = (struct nic_address){.queue_pair_number = wire->queue_pair_number,
-                                    .packet_sequence_number = wire->packet_sequence_number,
-                                    .lid = wire->lid,
-                                    .link = wire->link,
-                                    .mtu_code = wire->mtu_code};
-    memcpy(address->gid, wire->gid, sizeof(address->gid));
-    if (!nic_address_valid(address) || wire->zero != 0) {
+    if (!nic_address_valid(address)) {
         return error_set(error, CRPC_E_PROTOCOL, 0,
                          "the address of the peer's queue pair is malformed");
     }
@@ -45,6 +39,22 @@ int32_t link_address_take(struct nic_address *address, const struct link_address
                          ethernet ? "InfiniBand" : "Ethernet");
     }
     return CRPC_OK;
+}
+
+int32_t link_address_take(struct nic_address *address, const struct link_address *wire,
+                          const struct nic *nic, crpc_error *error)
+{
+    *address = (struct nic_address){.queue_pair_number = wire->queue_pair_number,
+                                    .packet_sequence_number = wire->packet_sequence_number,
+                                    .lid = wire->lid,
+                                    .link = wire->link,
+                                    .mtu_code = wire->mtu_code};
+    memcpy(address->gid, wire->gid, sizeof(address->gid));
+    if (wire->zero != 0) {
+        return error_set(error, CRPC_E_PROTOCOL, 0,
+                         "the address of the peer's queue pair is malformed");
+    }
+    return check_address(address, nic, error);
 }
 
 /* ---- Blobs ----------------------------------------------------------------------------------- */
@@ -135,6 +145,48 @@ static void joined(struct link_task *task, const crpc_error *error)
     }
 }
 
+static int32_t check_new(const struct link *link, crpc_error *error)
+{
+    const char *name = link->group->service->name;
+    if (link->state == CRPC_STATE_NEW) {
+        return CRPC_OK;
+    }
+    return error_set(error, CRPC_E_STATE, 0, "only what crpc_%s_blob made can join, and once",
+                     name);
+}
+
+/* All that came from the peer is known to be good. */
+static int32_t join(struct link *link, const struct nic_address *address, crpc_error *error)
+{
+    const struct link_service *service = link->group->service;
+    int32_t status = link_attach(link, error);
+    link->join_address = *address;
+    if (status == CRPC_OK && !link->group->cm) {
+        status = connect_queue_pair(&link->join, error);
+    }
+    if (status != CRPC_OK) {
+        service->detach(link);
+        return status;
+    }
+    link_begin(link);
+    if (link->group->cm) {
+        link_task_start(&link->join, link, connect_queue_pair, joined);
+    } else {
+        link_open(link);
+    }
+    return CRPC_OK;
+}
+
+int32_t link_join_address(struct link *link, const struct nic_address *address, crpc_error *error)
+{
+    assert(link->group->service->plain);
+    int32_t status = check_new(link, error);
+    if (status == CRPC_OK) {
+        status = check_address(address, link->group->nic, error);
+    }
+    return status == CRPC_OK ? join(link, address, error) : status;
+}
+
 int32_t link_join(struct link *link, const void *bytes, uint32_t blob_bytes, crpc_error *error)
 {
     const struct link_service *service = link->group->service;
@@ -142,11 +194,10 @@ int32_t link_join(struct link *link, const void *bytes, uint32_t blob_bytes, crp
     struct nic_address address;
     struct link_peer peer;
     struct link_reject reject;
-    if (link->state != CRPC_STATE_NEW) {
-        return error_set(error, CRPC_E_STATE, 0, "only what crpc_%s_blob made can join, and once",
-                         service->name);
+    int32_t status = check_new(link, error);
+    if (status == CRPC_OK) {
+        status = check_blob(link, bytes, blob_bytes, &blob, &address, error);
     }
-    int32_t status = check_blob(link, bytes, blob_bytes, &blob, &address, error);
     if (status == CRPC_OK) {
         status =
             hello_check_request(service, &blob.hello, sizeof(blob.hello), &peer, &reject, error);
@@ -164,20 +215,5 @@ int32_t link_join(struct link *link, const void *bytes, uint32_t blob_bytes, crp
         link->peer = before;
         return status;
     }
-    status = link_attach(link, error);
-    link->join_address = address;
-    if (status == CRPC_OK && !link->group->cm) {
-        status = connect_queue_pair(&link->join, error);
-    }
-    if (status != CRPC_OK) {
-        service->detach(link);
-        return status;
-    }
-    link_begin(link);
-    if (link->group->cm) {
-        link_task_start(&link->join, link, connect_queue_pair, joined);
-    } else {
-        link_open(link);
-    }
-    return CRPC_OK;
+    return join(link, &address, error);
 }

@@ -75,6 +75,12 @@ void link_open(struct link *link)
     link->group->service->opened(link);
 }
 
+void link_take_private(struct link_peer *peer, const struct cm_event *event)
+{
+    *peer = (struct link_peer){.private_bytes = event->private_bytes};
+    memcpy(peer->private_data, event->private_data, event->private_bytes);
+}
+
 /* ---- The connecting side --------------------------------------------------------------------- */
 
 int32_t link_connect(struct link_group *group, const char *address, const void *options,
@@ -98,14 +104,27 @@ int32_t link_connect(struct link_group *group, const char *address, const void *
     return CRPC_OK;
 }
 
+/* Returns what the peer gets in the private data: a hello, which this fills, or the application's. */
+static const void *our_private(struct link *link, struct link_hello *hello, uint32_t *bytes)
+{
+    if (link->group->service->plain) {
+        *bytes = link->options.private_bytes;
+        return link->options.private_data;
+    }
+    hello_fill(link, hello);
+    link_prove_hello(link, hello);
+    *bytes = sizeof(*hello);
+    return hello;
+}
+
 static void send_request(struct link *link)
 {
     struct link_hello hello;
     crpc_error error = {0};
-    hello_fill(link, &hello);
-    link_prove_hello(link, &hello);
-    if (cm_request(link->identifier, link->queue_pair, &link->options.transport, &hello,
-                   sizeof(hello), &error) != CRPC_OK) {
+    uint32_t bytes;
+    const void *data = our_private(link, &hello, &bytes);
+    if (cm_request(link->identifier, link->queue_pair, &link->options.transport, data, bytes,
+                   &error) != CRPC_OK) {
         link_fail(link, &error);
     }
 }
@@ -139,8 +158,13 @@ static void take_response(struct link *link, const struct cm_event *event)
 {
     const struct link_service *service = link->group->service;
     crpc_error error = {0};
-    int32_t status = hello_check_response(service, event->private_data, event->private_bytes,
-                                          &link->peer, &error);
+    int32_t status = CRPC_OK;
+    if (service->plain) {
+        link_take_private(&link->peer, event);
+    } else {
+        status = hello_check_response(service, event->private_data, event->private_bytes,
+                                      &link->peer, &error);
+    }
     if (status == CRPC_OK) {
         status = link_prove_check(link, &error);
     }
@@ -179,7 +203,12 @@ bool link_take_early(struct link *link, const struct nic_completion *completion)
 static void take_rejection(struct link *link, const struct cm_event *event)
 {
     crpc_error error = event->error;
-    if (event->private_bytes > 0 || error.status == CRPC_OK) {
+    if (link->group->service->plain) {
+        link_take_private(&link->peer, event);
+        if (error.status == CRPC_OK) {
+            error_set(&error, CRPC_E_REFUSED, 0, "the peer refused the connection");
+        }
+    } else if (event->private_bytes > 0 || error.status == CRPC_OK) {
         hello_explain_reject(link->group->service, event->private_data, event->private_bytes,
                              &error);
     }
@@ -206,10 +235,10 @@ int32_t link_accept(struct link *link, const void *options, crpc_error *error)
     }
     if (status == CRPC_OK) {
         struct link_hello hello;
-        hello_fill(link, &hello);
-        link_prove_hello(link, &hello);
-        status = cm_accept(link->identifier, link->queue_pair, &link->options.transport, &hello,
-                           sizeof(hello), error);
+        uint32_t bytes;
+        const void *data = our_private(link, &hello, &bytes);
+        status = cm_accept(link->identifier, link->queue_pair, &link->options.transport, data,
+                           bytes, error);
     }
     if (status != CRPC_OK) {
         service->unprepare(link);
@@ -256,6 +285,29 @@ static void take_link_event(struct link *link, const struct cm_event *event)
     }
 }
 
+static void take_device_event(struct link_group *group, const struct cm_event *event)
+{
+    struct list *at = &group->cm_ring;
+    do {
+        struct link_group *one = list_entry(at, struct link_group, cm_ring);
+        at = at->next;
+        one->service->device_event(one, event);
+    } while (at != &group->cm_ring);
+}
+
+static bool room_for_device_events(const struct link_group *group)
+{
+    const struct list *at = &group->cm_ring;
+    do {
+        if (list_entry(at, const struct link_group, cm_ring)->device_event_count ==
+            LINK_DEVICE_EVENTS_MAX) {
+            return false;
+        }
+        at = at->next;
+    } while (at != &group->cm_ring);
+    return true;
+}
+
 static void take_event(struct link_group *group, const struct cm_event *event)
 {
     switch (event->kind) {
@@ -269,7 +321,7 @@ static void take_event(struct link_group *group, const struct cm_event *event)
     case CM_EVENT_PORT_ACTIVE:
     case CM_EVENT_PORT_DOWN:
     case CM_EVENT_DEVICE_FATAL:
-        group->service->device_event(group, event);
+        take_device_event(group, event);
         break;
     default:
         take_link_event(event->owner, event);
@@ -279,9 +331,8 @@ static void take_event(struct link_group *group, const struct cm_event *event)
 void link_take_cm_events(struct link_group *group)
 {
     struct cm_event event;
-    for (uint32_t i = 0;
-         i < LINK_CM_EVENTS_A_POLL && group->device_event_count < LINK_DEVICE_EVENTS_MAX &&
-         cm_event_take(group->cm, &event);
+    for (uint32_t i = 0; i < LINK_CM_EVENTS_A_POLL && room_for_device_events(group) &&
+                         cm_event_take(group->cm, &event);
          i++) {
         take_event(group, &event);
     }

@@ -13,6 +13,8 @@ static const char *name_of_service(uint32_t number)
         return "calls";
     case LINK_SERVICE_CHANNEL:
         return "channels";
+    case LINK_SERVICE_QUEUE:
+        return "queues";
     default:
         return "something that this library does not know";
     }

@@ -31,6 +31,9 @@ int32_t link_attach(struct link *link, crpc_error *error);
 /* Sets the state CONNECTING and starts the connect timeout. */
 void link_begin(struct link *link);
 
+/* Notes the private data that came from the peer of a plain link. */
+void link_take_private(struct link_peer *peer, const struct cm_event *event);
+
 /* listen.c */
 void link_take_request(struct link_listener *listener, const struct cm_event *event);
 /* The link no longer waits to be accepted. Does nothing if it never did. */

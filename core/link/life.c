@@ -44,8 +44,15 @@ void link_group_init(struct link_group *group, const struct link_service *servic
     list_init(&group->listeners);
     list_init(&group->events);
     list_init(&group->tasks);
+    list_init(&group->cm_ring);
     wheel_init(&group->wheel, link_now_ns(group));
     group->now_ns = 0;
+}
+
+void link_group_beside(struct link_group *group, struct link_group *other)
+{
+    assert(group->cm == other->cm && !list_linked(&group->cm_ring));
+    list_append(&other->cm_ring, &group->cm_ring);
 }
 
 /* From here on the cm thread does nothing for the link, whose memory and queue pair are the owner's
@@ -63,6 +70,7 @@ void link_group_close(struct link_group *group)
         link_listener_close(list_entry(group->listeners.next, struct link_listener, all_link));
     }
     link_tasks_drop(group);
+    list_remove(&group->cm_ring);
     while (!list_empty(&group->all)) {
         struct link *link = list_entry(group->all.next, struct link, all_link);
         end_identifier(link);
@@ -271,18 +279,28 @@ int32_t link_disconnect(struct link *link, uint64_t timeout_ns)
     return CRPC_OK;
 }
 
-/* A connect request is rejected with the reason. */
-static void close_link(struct link *link, uint32_t reason)
+/* Rejects a connect request with the reason. */
+static void reject_request(struct link *link, uint32_t reason)
+{
+    const struct link_service *service = link->group->service;
+    struct link_reject reject;
+    if (link->state != CRPC_STATE_REQUESTED) {
+        return;
+    }
+    if (service->plain) {
+        cm_reject(link->identifier, NULL, 0);
+        return;
+    }
+    hello_fill_reject(service, &reject, LINK_REJECT_APPLICATION, reason);
+    if (link->key_differs && reason == 0) {
+        hello_fill_reject(service, &reject, LINK_REJECT_KEY, !link->peer.proves);
+    }
+    cm_reject(link->identifier, &reject, sizeof(reject));
+}
+
+static void close_link(struct link *link)
 {
     struct link_group *group = link->group;
-    if (link->state == CRPC_STATE_REQUESTED) {
-        struct link_reject reject;
-        hello_fill_reject(group->service, &reject, LINK_REJECT_APPLICATION, reason);
-        if (link->key_differs && reason == 0) {
-            hello_fill_reject(group->service, &reject, LINK_REJECT_KEY, !link->peer.proves);
-        }
-        cm_reject(link->identifier, &reject, sizeof(reject));
-    }
     link_forget_listener(link);
     link_prove_forget_key(link); /* its memory may stay until a later poll */
     handles_remove(group->handles, link->handle);
@@ -309,13 +327,28 @@ int32_t link_reject(struct link *link, uint32_t reason)
     if (link->state != CRPC_STATE_REQUESTED && !link->given_up) {
         return CRPC_E_STATE;
     }
-    close_link(link, reason);
+    reject_request(link, reason);
+    close_link(link);
+    return CRPC_OK;
+}
+
+int32_t link_reject_plain(struct link *link, const void *private_data, uint32_t private_bytes)
+{
+    assert(link->group->service->plain && private_bytes <= CM_REJECT_BYTES_MAX);
+    if (link->state != CRPC_STATE_REQUESTED && !link->given_up) {
+        return CRPC_E_STATE;
+    }
+    if (link->state == CRPC_STATE_REQUESTED) {
+        cm_reject(link->identifier, private_data, private_bytes);
+    }
+    close_link(link);
     return CRPC_OK;
 }
 
 void link_close(struct link *link)
 {
-    close_link(link, 0);
+    reject_request(link, 0);
+    close_link(link);
 }
 
 /* ---- The keepalive --------------------------------------------------------------------------- */

@@ -43,7 +43,12 @@ struct link_group;
 /* All links of a group belong to the same service. A function that fails fills *error, returns its
  * status, and leaves the link unchanged. */
 struct link_service {
-    const char *name;    /* of one link, as in crpc_NAME_connect; used in messages */
+    const char *name; /* of one link, as in crpc_NAME_connect; used in messages */
+    /* Over rdma_cm the private data is the application's, so that any program can be the peer: there is
+     * no hello, and what is in link->peer is the private data alone. Links have neither a key nor a
+     * keepalive: `prepare` leaves key_bytes 0 and sets keepalive_ns to CRPC_FOREVER. Blobs have hellos
+     * all the same. */
+    bool plain;
     const char *no_room; /* which limits to raise on a peer that has no room for a link */
     uint8_t number;      /* LINK_SERVICE_* */
     uint8_t version_min; /* of its protocol */
@@ -132,8 +137,9 @@ struct link_cancel {
 
 struct link_group {
     const struct link_service *service;
-    struct nic *nic; /* nic of each link's first queue pair */
-    struct cm *cm;   /* NULL: nobody connects by rdma_cm, or watches the devices */
+    struct nic *nic;     /* nic of each link's first queue pair */
+    struct cm *cm;       /* NULL: nobody connects by rdma_cm, or watches the devices */
+    struct list cm_ring; /* of the groups with this cm */
     struct log *log;
     struct handles *handles;
     const uint64_t *virtual_clock_ns;
@@ -158,6 +164,8 @@ struct link_group {
 void link_group_init(struct link_group *group, const struct link_service *service, struct nic *nic,
                      struct cm *cm, struct log *log, struct handles *handles,
                      const uint64_t *virtual_clock_ns);
+/* Both have the same cm. Whichever polls it, the services of both hear of the devices' events. */
+void link_group_beside(struct link_group *group, struct link_group *other);
 /* Closes all listeners and destroys all links. Waits for tasks that are under way. */
 void link_group_close(struct link_group *group);
 
@@ -173,6 +181,10 @@ struct link_options {
     uint8_t token[LINK_TOKEN_BYTES];
     uint32_t key_bytes; /* 0 = no key */
     uint8_t key[LINK_KEY_BYTES_MAX];
+    uint32_t
+        private_bytes; /* of a plain link, for the peer: at most CM_PRIVATE_BYTES to connect, and
+                               CM_PRIVATE_BYTES_MAX to accept */
+    uint8_t private_data[CM_PRIVATE_BYTES_MAX];
 };
 
 /* From crpc_endpoint_options or crpc_channel_options, whose fields have the same names. */
@@ -199,6 +211,10 @@ struct link_peer {
     uint32_t features;
     uint32_t token_bytes;
     uint8_t token[LINK_TOKEN_BYTES];
+    /* Of a plain link: what came with the request, the answer or the rejection. The network can have
+     * added zeros. */
+    uint32_t private_bytes;
+    uint8_t private_data[CM_PRIVATE_BYTES_MAX];
 };
 
 /* Events to report to the application, in this order. */
@@ -278,13 +294,17 @@ int32_t link_accept(struct link *link, const void *options, crpc_error *error);
 int32_t link_blob(struct link_group *group, const void *options, struct link **link, uint8_t *blob,
                   crpc_error *error);
 int32_t link_join(struct link *link, const void *blob, uint32_t blob_bytes, crpc_error *error);
+/* Likewise for a plain link, to a queue pair of any program. The address comes from the peer, and is
+ * checked. */
+int32_t link_join_address(struct link *link, const struct nic_address *address, crpc_error *error);
 
 /* The queue pair is connected: opens the link, or begins to compare keys. */
 void link_open(struct link *link);
 
 /* A link that is CONNECTING and not opened has had a completion of its queue pair: the peer's first
  * message can arrive before rdma_cm's last event. Returns true if the link has taken it, because
- * the peer has not proved its key yet; otherwise opens the link and returns false. */
+ * the peer has not proved its key yet, or if the link has failed; otherwise opens the link and returns
+ * false. For a plain link, `completion` may be NULL. */
 bool link_take_early(struct link *link, const struct nic_completion *completion);
 
 /* For link_service.unprepare: ends what compares keys, while the link has its queue pair. */
@@ -345,7 +365,10 @@ int32_t link_disconnect(struct link *link, uint64_t timeout_ns);
 /* The body of crpc_KIND_reject: closes a connect request, and tells the peer the reason, unless it
  * has given up. */
 int32_t link_reject(struct link *link, uint32_t reason);
-/* Ends a link and makes its handle stale. A connect request is rejected with reason 0. */
+/* Likewise for a plain link, with private data of at most CM_REJECT_BYTES_MAX bytes. */
+int32_t link_reject_plain(struct link *link, const void *private_data, uint32_t private_bytes);
+/* Ends a link and makes its handle stale. A connect request is rejected with reason 0, or with no
+ * private data. */
 void link_close(struct link *link);
 
 /* Something of the peer is awaited: if the link was idle, its peer is looked after more often. */

@@ -82,7 +82,11 @@ static void refuse(struct link_listener *listener, struct cm_identifier *identif
     log_write(listener->group->log, CRPC_LOG_WARNING, "refused a connection from %s: %s", peer,
               error->message);
     listener->refused++;
-    cm_reject(identifier, reject, sizeof(*reject));
+    if (listener->group->service->plain) {
+        cm_reject(identifier, NULL, 0);
+    } else {
+        cm_reject(identifier, reject, sizeof(*reject));
+    }
     cm_destroy(identifier);
 }
 
@@ -104,9 +108,14 @@ void link_take_request(struct link_listener *listener, const struct cm_event *ev
     struct link_reject reject;
     struct link *link = NULL;
     crpc_error error = {0};
+    int32_t status = CRPC_OK;
     listener->requests++;
-    int32_t status = hello_check_request(service, event->private_data, event->private_bytes, &peer,
-                                         &reject, &error);
+    if (service->plain) {
+        link_take_private(&peer, event);
+    } else {
+        status = hello_check_request(service, event->private_data, event->private_bytes, &peer,
+                                     &reject, &error);
+    }
     if (status == CRPC_OK) {
         hello_fill_reject(service, &reject, LINK_REJECT_NO_ROOM, 0);
         status = make_room(listener, &link, &error);

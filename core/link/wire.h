@@ -33,6 +33,7 @@
 /* Never renumbered, never reused. */
 #define LINK_SERVICE_CALLS 1u
 #define LINK_SERVICE_CHANNEL 2u
+#define LINK_SERVICE_QUEUE 3u /* in blobs alone: over rdma_cm, queues have no hello */
 
 /* Private data of rdma_cm's REQ and REP, and part of a blob. Bytes 0 to 6 never change. */
 struct link_hello {

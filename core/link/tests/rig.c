@@ -66,16 +66,24 @@ int32_t cm_connect(struct cm *cm, const char *address, void *owner,
     return cm_listen(cm, address, 0, owner, identifier, error);
 }
 
+static void note_private(struct cm_identifier *identifier, const void *private_data,
+                         uint32_t private_bytes, uint32_t bytes_max)
+{
+    assert_in_range(private_bytes, 0, bytes_max);
+    identifier->private_bytes = private_bytes;
+    if (private_bytes > 0) {
+        memcpy(identifier->private_data, private_data, private_bytes);
+    }
+}
+
 int32_t cm_request(struct cm_identifier *identifier, const struct nic_queue_pair *queue_pair,
                    const struct nic_transport *transport, const void *private_data,
                    uint32_t private_bytes, crpc_error *error)
 {
-    (void)identifier;
     (void)queue_pair;
     (void)transport;
-    (void)private_data;
-    (void)private_bytes;
     (void)error;
+    note_private(identifier, private_data, private_bytes, CM_PRIVATE_BYTES);
     return CRPC_OK;
 }
 
@@ -169,14 +177,17 @@ int32_t cm_accept(struct cm_identifier *identifier, struct nic_queue_pair *queue
                   const struct nic_transport *transport, const void *private_data,
                   uint32_t private_bytes, crpc_error *error)
 {
+    (void)queue_pair;
+    (void)transport;
+    (void)error;
     identifier->accepts++;
-    return cm_request(identifier, queue_pair, transport, private_data, private_bytes, error);
+    note_private(identifier, private_data, private_bytes, CM_PRIVATE_BYTES_MAX);
+    return CRPC_OK;
 }
 
 void cm_reject(struct cm_identifier *identifier, const void *private_data, uint32_t private_bytes)
 {
-    (void)private_data;
-    (void)private_bytes;
+    note_private(identifier, private_data, private_bytes, CM_REJECT_BYTES_MAX);
     identifier->rejects++;
     identifier->cm->rejects++;
 }
@@ -206,6 +217,9 @@ void cm_destroy(struct cm_identifier *identifier)
 {
     if (identifier) {
         forget_events(identifier->cm, identifier);
+        if (identifier->cm->last) {
+            *identifier->cm->last = *identifier;
+        }
         identifier->cm->identifiers--;
         free(identifier);
     }
@@ -338,49 +352,43 @@ static void device_event(struct link_group *group, const struct cm_event *event)
     link_device_event(group, (int32_t)event->queue_pair_number);
 }
 
+#define COMMON                                                                                     \
+    .no_room = "endpoints_max", .version_min = 1, .version_max = 1,                                \
+    .handle_kind = HANDLE_ENDPOINT, .create = create, .prepare = prepare, .fill_body = fill_body,  \
+    .body_fault = body_fault, .expose = expose, .attach = attach, .detach = detach,                \
+    .unprepare = detach, .destroy = destroy, .opened = link_connected, .settle = nothing,          \
+    .distrust = nothing, .failed = failed, .abandoned = nothing, .leave = nothing,                 \
+    .describe_leave = describe_leave, .keepalive = keepalive, .closed = nothing, .quiet = quiet,   \
+    .device_event = device_event
+
 static const struct link_service service = {
-    .name = "endpoint",
-    .no_room = "endpoints_max",
-    .number = LINK_SERVICE_CALLS,
-    .version_min = 1,
-    .version_max = 1,
-    .handle_kind = HANDLE_ENDPOINT,
-    .create = create,
-    .prepare = prepare,
-    .fill_body = fill_body,
-    .body_fault = body_fault,
-    .expose = expose,
-    .attach = attach,
-    .detach = detach,
-    .unprepare = detach,
-    .destroy = destroy,
-    .opened = link_connected,
-    .settle = nothing,
-    .distrust = nothing,
-    .failed = failed,
-    .abandoned = nothing,
-    .leave = nothing,
-    .describe_leave = describe_leave,
-    .keepalive = keepalive,
-    .closed = nothing,
-    .quiet = quiet,
-    .device_event = device_event,
-};
+    .name = "endpoint", .number = LINK_SERVICE_CALLS, COMMON};
+static const struct link_service plain_service = {
+    .name = "queue", .plain = true, .number = LINK_SERVICE_QUEUE, COMMON};
 
 /* ---- The rig --------------------------------------------------------------------------------- */
 
-int rig_open(void **state)
+static int open_with(void **state, const struct link_service *served)
 {
     struct rig *rig = calloc(1, sizeof(*rig));
     assert_non_null(rig);
     rig->clock_ns = 1000000000;
     handles_init(&rig->handles);
-    link_group_init(&rig->group, &service, NULL, &rig->cm, &rig->log, &rig->handles,
-                    &rig->clock_ns);
+    link_group_init(&rig->group, served, NULL, &rig->cm, &rig->log, &rig->handles, &rig->clock_ns);
     assert_int_equal(link_listener_open(&rig->group, "*:1", 128, 0, &rig->listener, NULL), CRPC_OK);
     rig->listening = rig->listener->identifier;
     *state = rig;
     return 0;
+}
+
+int rig_open(void **state)
+{
+    return open_with(state, &service);
+}
+
+int rig_open_plain(void **state)
+{
+    return open_with(state, &plain_service);
 }
 
 int rig_close(void **state)
@@ -400,24 +408,38 @@ struct link_options rig_options(void)
                                  .keepalive_ns = CRPC_FOREVER};
 }
 
-void rig_event(struct rig *rig, enum cm_event_kind kind, struct cm_identifier *identifier)
+void rig_private_event(struct rig *rig, enum cm_event_kind kind, struct cm_identifier *identifier,
+                       const void *private_data, uint32_t private_bytes)
 {
     assert_true(rig->cm.tail - rig->cm.head < RIG_EVENTS_MAX);
-    rig->cm.events[rig->cm.tail++ % RIG_EVENTS_MAX] =
-        (struct cm_event){.kind = kind, .identifier = identifier};
+    assert_in_range(private_bytes, 0, CM_PRIVATE_BYTES_MAX);
+    struct cm_event *event = &rig->cm.events[rig->cm.tail++ % RIG_EVENTS_MAX];
+    *event =
+        (struct cm_event){.kind = kind, .identifier = identifier, .private_bytes = private_bytes};
+    if (private_bytes > 0) {
+        memcpy(event->private_data, private_data, private_bytes);
+    }
+}
+
+void rig_event(struct rig *rig, enum cm_event_kind kind, struct cm_identifier *identifier)
+{
+    rig_private_event(rig, kind, identifier, NULL, 0);
+}
+
+struct cm_identifier *rig_private_request(struct rig *rig, const void *private_data,
+                                          uint32_t private_bytes)
+{
+    struct cm_identifier *identifier = make_identifier(&rig->cm, NULL);
+    rig_private_event(rig, CM_EVENT_CONNECT_REQUEST, identifier, private_data, private_bytes);
+    rig->cm.events[(rig->cm.tail - 1) % RIG_EVENTS_MAX].owner = rig->listening->owner;
+    return identifier;
 }
 
 struct cm_identifier *rig_request(struct rig *rig)
 {
     const struct link_hello hello = {
         .magic = LINK_MAGIC, .version_min = 1, .version_max = 1, .service = LINK_SERVICE_CALLS};
-    struct cm_identifier *identifier = make_identifier(&rig->cm, NULL);
-    rig_event(rig, CM_EVENT_CONNECT_REQUEST, identifier);
-    struct cm_event *event = &rig->cm.events[(rig->cm.tail - 1) % RIG_EVENTS_MAX];
-    event->owner = rig->listening->owner;
-    event->private_bytes = sizeof(hello);
-    memcpy(event->private_data, &hello, sizeof(hello));
-    return identifier;
+    return rig_private_request(rig, &hello, sizeof(hello));
 }
 
 uint32_t rig_poll(struct rig *rig, uint32_t capacity)

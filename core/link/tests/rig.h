@@ -25,6 +25,8 @@ struct cm_identifier {
     uint32_t established;
     uint32_t rejects;
     uint32_t disconnects;
+    uint32_t private_bytes; /* of its last request, answer or rejection */
+    uint8_t private_data[CM_PRIVATE_BYTES_MAX];
     cm_work *work; /* of cm_run, that the thread has not done */
     void *work_argument;
 };
@@ -40,6 +42,7 @@ struct cm {
     uint32_t attached; /* not detached again */
     int32_t attach_status;
     int32_t establish_status;
+    struct cm_identifier *last; /* NULL, or becomes a copy of each that is destroyed */
 };
 
 /* The link of the service. */
@@ -65,6 +68,8 @@ struct rig {
 /* For cmocka_unit_test_setup_teardown; *state is a struct rig with a listener. rig_close fails the
  * test if an identifier is left. */
 int rig_open(void **state);
+/* The same with a plain service. */
+int rig_open_plain(void **state);
 int rig_close(void **state);
 
 /* What links are accepted with. keepalive_ns is for ever, unless a test changes it. */
@@ -72,8 +77,14 @@ struct link_options rig_options(void);
 
 /* Queues an event of an identifier; NULL for events of the device. */
 void rig_event(struct rig *rig, enum cm_event_kind kind, struct cm_identifier *identifier);
+/* The same with private data. */
+void rig_private_event(struct rig *rig, enum cm_event_kind kind, struct cm_identifier *identifier,
+                       const void *private_data, uint32_t private_bytes);
 /* Queues the request of a stranger with a good hello. Returns its identifier. */
 struct cm_identifier *rig_request(struct rig *rig);
+/* The same with private data of its own. */
+struct cm_identifier *rig_private_request(struct rig *rig, const void *private_data,
+                                          uint32_t private_bytes);
 
 /* What the cm thread does with the work of cm_run. */
 void rig_work(struct cm_identifier *identifier);
