@@ -39,8 +39,8 @@ struct queue_engine;
  * this one: whichever polls the cm, both hear of the device's events, and only `beside` reports them
  * (CRPC_COMPLETION_DEVICE). virtual_clock_ns is NULL, or points to the time of a simulation. Returns
  * CRPC_OK; CRPC_E_UNSUPPORTED (the driver has no queues), CRPC_E_NO_MEMORY. */
-int32_t queue_engine_create(struct nic *nic, struct cm *cm, struct log *log, struct handles *handles,
-                            uint32_t queues_max, struct link_group *beside,
+int32_t queue_engine_create(struct nic *nic, struct cm *cm, struct log *log,
+                            struct handles *handles, uint32_t queues_max, struct link_group *beside,
                             const uint64_t *virtual_clock_ns, struct queue_engine **engine,
                             crpc_error *error);
 /* Closes everything that is still open, and frees the engine. What is open completes no more. */
@@ -71,8 +71,9 @@ uint32_t queue_submit(struct queue *queue, const struct nic_work *works, const u
  *   CRPC_E_STATE         it waits to be accepted
  *   CRPC_E_UNSUPPORTED   it has no receives of its own
  *   CRPC_E_DISCONNECTED  as above */
-uint32_t queue_receive(struct queue *queue, const struct nic_work *works, const uint32_t *local_keys,
-                       const struct nic_piece *pieces, uint32_t count, int32_t *reason);
+uint32_t queue_receive(struct queue *queue, const struct nic_work *works,
+                       const uint32_t *local_keys, const struct nic_piece *pieces, uint32_t count,
+                       int32_t *reason);
 /* Gives the device what queue_submit and queue_receive have accepted: after the last op of a series,
  * also if none of it was accepted. */
 void queue_submit_end(struct queue *queue);
@@ -126,8 +127,10 @@ struct queue_options {
     uint32_t retry_timeout; /* n: resend after 4.096 us * 2^n; 1..31 */
     uint32_t retry_count;   /* 1..7 */
     uint32_t rnr_tries;     /* to a peer without a receive, 1..7; 0 = for ever */
-    uint32_t reads_max;     /* READs and atomics under way at once; 0 = as many as the device can */
-    uint32_t private_bytes; /* for the peer, if connected by rdma_cm; at most QUEUE_REQUEST_BYTES_MAX
+    uint32_t reads_max; /* READs and atomics under way at once, up to 255; 0 = NIC_READ_DEPTH; the
+                               device and the peer may lower it */
+    uint32_t
+        private_bytes; /* for the peer, if connected by rdma_cm; at most QUEUE_REQUEST_BYTES_MAX
                                to connect, QUEUE_ACCEPT_BYTES_MAX to accept */
     uint8_t private_data[QUEUE_ACCEPT_BYTES_MAX];
 };
@@ -142,7 +145,8 @@ struct link *queue_link(struct queue *queue);
 /* Returns the queue of a handle's object, or of a link of queue_links. */
 struct queue *queue_of_link(struct link *link);
 
-/* Makes a queue that has no peer. It is usable at once, and has no events but ROOM. */
+/* Makes a queue that has no peer. It is usable at once, and has no events but ROOM, and DISCONNECTED
+ * when the device is lost. */
 int32_t queue_open(struct queue_engine *engine, const struct queue_options *options,
                    struct queue **queue, crpc_error *error);
 /* Connects a queue made by link_blob to a queue pair of any program, whose address came in another
@@ -161,9 +165,9 @@ int32_t queue_fail(struct queue *queue);
 /* Refuses new sends. When all have completed, or after timeout_ns (CRPC_FOREVER: no limit), it
  * disconnects; receives are flushed, and DISCONNECTED is last. Returns as queue_fail. */
 int32_t queue_drain(struct queue *queue, uint64_t timeout_ns);
-/* Makes the handle stale. Open ops complete with CRPC_E_CLOSED in the next polls, but for those whose
- * completion is there already. A connect request is rejected. Returns CRPC_OK; CRPC_E_BUSY: queues
- * that are open use this SRQ. */
+/* Makes the handle stale. Open ops complete with CRPC_E_CLOSED in the next polls, also those that the
+ * device has done since the last one. A connect request is rejected. Returns CRPC_OK; CRPC_E_BUSY:
+ * queues use this SRQ that are neither closed nor disconnected. */
 int32_t queue_close(struct queue *queue);
 
 struct queue_info {
@@ -183,7 +187,7 @@ struct queue_info {
     uint32_t receive_pieces;
     uint32_t sends_open; /* positions in use: an op takes one or several */
     uint32_t receives_open;
-    uint32_t users;         /* of an SRQ: open queues that use it */
+    uint32_t users;         /* of an SRQ: those for which queue_close would be CRPC_E_BUSY */
     uint64_t receive_queue; /* handle of its SRQ; 0 = none */
     /* What the peer has sent by rdma_cm, with its request, answer or rejection. The network can have
      * added zeros. */

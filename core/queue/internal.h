@@ -1,0 +1,143 @@
+/* internal.h: the state of the engine and of its queues. Only files of core/queue include it.
+ *
+ *   engine.c   all queues of a context: poll, progress, what the device tells
+ *   submit.c   ops to the device, and refusals
+ *   life.c     a queue as a link: made, opened, failed, ended
+ *   peer.c     what the application asks of a queue
+ *
+ * How a queue ends. An op is open from the moment that core/nic has accepted it until a poll has
+ * written its completion.
+ *
+ *   failing   the queue pair is in the error state, and the device completes what is open
+ *   stopped   the queue pair is gone. What was still open completes without the device
+ *   over      nothing is open any more: DISCONNECTED is reported, or the queue is destroyed
+ */
+#ifndef CORE_QUEUE_INTERNAL_H
+#define CORE_QUEUE_INTERNAL_H
+
+#include <assert.h>
+
+#include "base/list.h"
+#include "base/output.h"
+#include "base/table.h"
+#include "base/wheel.h"
+#include "link/link.h"
+#include "queue/queue.h"
+
+#ifndef CRPC_E_ACCESS
+#define CRPC_E_ACCESS -27
+#define CRPC_E_NOT_READY -28
+#define CRPC_E_FLUSHED -29
+#define CRPC_E_DEVICE -30
+#endif
+
+/* Completions that the engine has taken from the device before the application asked for them. */
+#define QUEUE_HELD_MAX 64u
+
+/* So long may a device take to flush a queue pair. */
+#define QUEUE_FLUSH_TIMEOUT_NS UINT64_C(2000000000)
+
+#define TIMER_FLUSH LINK_TIMER_SERVICE
+
+struct queue {
+    struct link link; /* must come first: a handle's object is the link */
+
+    /* -- the data path -- */
+    struct nic_queue *nic __attribute__((aligned(CACHE_LINE_BYTES))); /* NULL = not made */
+    const struct nic_queue_operations *operations;
+    int32_t send_bar;    /* CRPC_OK, or why ops that send are refused now */
+    int32_t receive_bar; /* likewise */
+
+    /* -- lists of the engine -- */
+    struct list refused_link;  /* an op got CRPC_E_AGAIN */
+    struct list ended_link;    /* nic_queue_take_ended has something to give */
+    struct list failing_link;  /* not over yet */
+    struct list draining_link; /* its sends must complete */
+
+    /* -- the rest -- */
+    struct queue_engine *engine;
+    struct queue *srq; /* whose receives its messages take, until it is stopped; NULL = its own */
+    uint64_t srq_handle;
+    bool uses_srq; /* it counts as a user of that */
+    uint32_t users;
+    bool connecting;      /* it counts in engine->connecting */
+    bool refused_send;    /* what got CRPC_E_AGAIN */
+    bool refused_receive; /* likewise */
+    bool nop;             /* the last that was sent is a NOP that nobody sees */
+    bool flush_is_error;  /* link.error says no more than that the queue was flushed */
+    uint32_t refused_at;  /* consumer of the sends when one got CRPC_E_AGAIN */
+    int32_t ended_status; /* of ops that complete without the device */
+    uint64_t dry_polls;   /* of the engine, when it failed */
+    struct wheel_timer flush_timer;
+    uint32_t number;
+    struct queue_options options; /* without private data, which the link has */
+};
+static_assert(offsetof(struct queue, link) == 0, "a handle's object is the link");
+
+struct queue_engine {
+    struct nic *nic;
+    const struct nic_queue_operations *operations;
+    struct log *log;
+
+    struct list refused;
+    struct list ended;
+    struct list failing;
+    struct list draining;
+    uint32_t connecting; /* queues whose first completion may come before they are open */
+    uint32_t nops;       /* queues with such a NOP */
+    uint64_t dry_polls;  /* so often the device had no more completions */
+    bool device_lost;
+    uint32_t held_first;
+    uint32_t held_count;
+    crpc_completion held[QUEUE_HELD_MAX];
+
+    struct table queue_pairs; /* number -> struct queue */
+    struct link_group links;
+    uint32_t queue_count;
+    uint32_t queues_max;
+};
+
+static inline struct queue_engine *engine_of_group(const struct link_group *group)
+{
+    return container_of(group, struct queue_engine, links);
+}
+
+static inline struct queue *queue_from_link(const struct link *link)
+{
+    return container_of(link, struct queue, link);
+}
+
+/* Returns true if ops have not completed. */
+static inline bool queue_has_open(const struct queue *queue)
+{
+    return queue->nic && (queue->nic->sends.consumer != queue->nic->sends.producer ||
+                          queue->nic->receives_open > 0);
+}
+
+static inline bool queue_sends_open(const struct queue *queue)
+{
+    return queue->nic->sends.consumer != queue->nic->sends.producer;
+}
+
+/* engine.c */
+void queue_device_event(struct link_group *group, const struct cm_event *event);
+/* Fills *error for a completion with an error: an enum nic_error below zero. */
+void queue_explain(const struct queue *queue, const crpc_completion *completion, crpc_error *error);
+
+/* submit.c */
+/* Reports room to those that ask for it and have it. */
+void queue_check_refused(struct queue_engine *engine);
+/* A sparse queue knows that its last ops are done only if a CQE says so. Does nothing if there is no
+ * room for the NOP. */
+void queue_post_nop(struct queue *queue);
+
+/* life.c */
+extern const struct link_service queue_service;
+/* Ends the queue pair or the SRQ. What is open completes with this status in the next polls. */
+void queue_end(struct queue *queue, int32_t status);
+/* Disconnects a draining queue if its sends have completed. */
+void queue_check_drained(struct queue *queue);
+/* Reports the end of failing queues of which nothing is open. */
+void queue_check_failing(struct queue_engine *engine);
+
+#endif

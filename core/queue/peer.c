@@ -1,0 +1,126 @@
+/* peer.c: what the application asks of a queue, but ops. Cold path. */
+#include "queue/internal.h"
+
+#include <string.h>
+
+#include "base/error.h"
+
+struct link *queue_link(struct queue *queue)
+{
+    return &queue->link;
+}
+
+struct queue *queue_of_link(struct link *link)
+{
+    return queue_from_link(link);
+}
+
+/* ---- Making and connecting ------------------------------------------------------------------- */
+
+int32_t queue_open(struct queue_engine *engine, const struct queue_options *options,
+                   struct queue **queue, crpc_error *error)
+{
+    struct link *link;
+    assert(options->kind == NIC_QUEUE_SRQ);
+    int32_t status = queue_service.create(&engine->links, &link, error);
+    if (status != CRPC_OK) {
+        return status;
+    }
+    status = queue_service.prepare(link, options, error);
+    if (status != CRPC_OK) {
+        link_close(link);
+        return status;
+    }
+    link->state = CRPC_STATE_CONNECTED;
+    *queue = queue_from_link(link);
+    return CRPC_OK;
+}
+
+int32_t queue_join_address(struct queue *queue, const struct nic_address *address,
+                           crpc_error *error)
+{
+    return link_join_address(&queue->link, address, error);
+}
+
+int32_t queue_reject(struct queue *queue, const void *private_data, uint32_t private_bytes)
+{
+    return link_reject_plain(&queue->link, private_data, private_bytes);
+}
+
+/* ---- Ending ---------------------------------------------------------------------------------- */
+
+int32_t queue_fail(struct queue *queue)
+{
+    struct link *link = &queue->link;
+    crpc_error error = {0};
+    if (queue->options.kind == NIC_QUEUE_SRQ) {
+        return CRPC_E_UNSUPPORTED;
+    }
+    if ((link->state != CRPC_STATE_CONNECTED && link->state != CRPC_STATE_CLOSING) ||
+        link->failing) {
+        return CRPC_E_STATE;
+    }
+    error_set(&error, CRPC_E_DISCONNECTED, 0, "this side has moved the queue to the error state");
+    link_fail(link, &error);
+    return CRPC_OK;
+}
+
+int32_t queue_drain(struct queue *queue, uint64_t timeout_ns)
+{
+    return queue->options.kind == NIC_QUEUE_SRQ ? CRPC_E_UNSUPPORTED
+                                                : link_disconnect(&queue->link, timeout_ns);
+}
+
+int32_t queue_close(struct queue *queue)
+{
+    if (queue->users > 0) {
+        return CRPC_E_BUSY;
+    }
+    link_close(&queue->link);
+    return CRPC_OK;
+}
+
+/* ---- Asking ---------------------------------------------------------------------------------- */
+
+void queue_get_info(const struct queue *queue, struct queue_info *info)
+{
+    const struct link *link = &queue->link;
+    const struct queue_options *options = &queue->options;
+    const struct nic_queue *nic = queue->nic;
+    *info = (struct queue_info){
+        .kind = options->kind ? options->kind : NIC_QUEUE_RC,
+        .state = link->state,
+        .handle = link->handle,
+        .user_data = link->options.user_data,
+        .number = queue->number,
+        .sends = options->sends,
+        .send_pieces = options->send_pieces,
+        .inline_bytes = options->inline_bytes,
+        .receives = options->receives,
+        .receive_pieces = options->receive_pieces,
+        .sends_open = nic ? nic->sends.producer - nic->sends.consumer : 0,
+        .receives_open = nic ? nic->receives_open : 0,
+        .users = queue->users,
+        .receive_queue = queue->srq_handle,
+        .private_bytes = link->peer.private_bytes,
+    };
+    memcpy(info->private_data, link->peer.private_data, link->peer.private_bytes);
+    if (link->queue_pair) {
+        nic->nic->operations->queue_pair_address(link->queue_pair, &info->address);
+    }
+    if (link->queue_pair && !link->working && !link_joining(link)) {
+        info->peer_number = link->queue_pair->peer_number;
+    }
+    link_addresses(link, info->peer_address, sizeof(info->peer_address), info->local_address,
+                   sizeof(info->local_address));
+}
+
+void queue_get_stats(const struct queue *queue, struct nic_queue_stats *stats)
+{
+    *stats = queue->nic ? queue->nic->stats : (struct nic_queue_stats){0};
+}
+
+void queue_get_error(const struct queue *queue, crpc_error *error)
+{
+    *error = queue->link.error;
+}
