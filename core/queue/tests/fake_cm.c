@@ -255,7 +255,7 @@ int32_t cm_task_wait(struct cm_task *task, crpc_error *error)
 
 bool cm_task_forget(struct cm_task *task)
 {
-    if (task->done) {
+    if (task->done || task->cm->begun) {
         return false;
     }
     list_remove(&task->link);

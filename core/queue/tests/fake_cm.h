@@ -10,6 +10,7 @@
 
 struct cm {
     bool late;
+    bool begun;          /* what is late has begun, so tasks cannot be forgotten */
     bool pads;           /* private data comes with zeros behind it, as on InfiniBand */
     struct list ready;   /* events that the owner can take */
     struct list waiting; /* events that it cannot */
