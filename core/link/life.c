@@ -168,7 +168,7 @@ void link_fail(struct link *link, const crpc_error *error)
     if (link->failing) {
         return;
     }
-    bool connecting = link->state == CRPC_STATE_CONNECTING;
+    bool connecting = link->state == CRPC_STATE_CONNECTING || link->state == CRPC_STATE_NEW;
     link->failing = true;
     link->refused = false;
     link->error = *error;
