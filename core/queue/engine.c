@@ -376,6 +376,16 @@ uint64_t queue_next_deadline_ns(const struct queue_engine *engine)
 
 /* ---- What else the device tells -------------------------------------------------------------- */
 
+/* Also before it is joined: it can have receives. */
+static void lose_queue(struct queue *queue, const crpc_error *error)
+{
+    if (queue->link.state == CRPC_STATE_NEW) {
+        link_fail(&queue->link, error);
+    } else {
+        link_lost(&queue->link, error);
+    }
+}
+
 /* As if all were closed: nothing that is open can be hoped for. */
 static void lose_device(struct queue_engine *engine, const crpc_error *event)
 {
@@ -390,7 +400,7 @@ static void lose_device(struct queue_engine *engine, const crpc_error *event)
             if ((queue->options.kind == NIC_QUEUE_SRQ) != (srqs == 1)) {
                 continue;
             }
-            link_lost(&queue->link, &error);
+            lose_queue(queue, &error);
             if (list_linked(&queue->failing_link)) { /* also if it had failed before */
                 queue_end(queue, CRPC_E_NO_DEVICE);
             }
@@ -406,7 +416,7 @@ void queue_device_event(struct link_group *group, const struct cm_event *event)
     case CM_EVENT_QUEUE_PAIR:
         queue = table_get(&engine->queue_pairs, event->queue_pair_number);
         if (queue) {
-            link_lost(&queue->link, &event->error);
+            lose_queue(queue, &event->error);
         }
         break;
     case CM_EVENT_DEVICE_FATAL:

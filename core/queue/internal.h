@@ -36,6 +36,8 @@
 
 /* So long may a device take to flush a queue pair. */
 #define QUEUE_FLUSH_TIMEOUT_NS UINT64_C(2000000000)
+/* And so long for ops of a sparse queue that need not complete. Those that were done never do. */
+#define QUEUE_SILENT_TIMEOUT_NS UINT64_C(10000000)
 
 #define TIMER_FLUSH LINK_TIMER_SERVICE
 
@@ -64,6 +66,7 @@ struct queue {
     bool refused_send;    /* what got CRPC_E_AGAIN */
     bool refused_receive; /* likewise */
     bool nop;             /* the last that was sent is a NOP that nobody sees */
+    bool silent_only;     /* it has failed, and what is open need not complete */
     bool flush_is_error;  /* link.error says no more than that the queue was flushed */
     uint32_t refused_at;  /* consumer of the sends when one got CRPC_E_AGAIN */
     int32_t ended_status; /* of ops that complete without the device */

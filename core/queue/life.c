@@ -275,18 +275,52 @@ static void abandoned(struct link *link)
 static void timer(struct link_group *group, struct wheel_timer *expired)
 {
     struct queue *queue = container_of(expired, struct queue, flush_timer);
-    log_write(
-        group->log, CRPC_LOG_WARNING,
-        "%s has not flushed queue pair 0x%x: the device is at fault; its ops end all the same",
-        queue->engine->nic->device, queue->number);
+    if (!queue->silent_only) {
+        log_write(
+            group->log, CRPC_LOG_WARNING,
+            "%s has not flushed queue pair 0x%x: the device is at fault; its ops end all the same",
+            queue->engine->nic->device, queue->number);
+    }
     queue_end(queue, CRPC_E_FLUSHED);
+}
+
+/* All that is open are ops of a sparse queue that complete only if they fail. */
+static bool only_silent_open(const struct queue *queue)
+{
+    const struct tracking *sends = &queue->nic->sends;
+    if (queue->nic->table != NIC_TABLE_SPARSE || queue->nic->receives_open > 0) {
+        return false;
+    }
+    for (uint32_t at = sends->consumer; at != sends->producer;
+         at += tracking_at(sends, at)->blocks) {
+        if (tracking_at(sends, at)->state == TRACKING_SIGNALED) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* The device says which of them were flushed, if it has not done them; but it does not say when it has
+ * said all. */
+static void wait_for_silent(struct queue *queue)
+{
+    struct link_group *group = &queue->engine->links;
+    if (!queue->silent_only && !queue->nic->stopped && only_silent_open(queue)) {
+        queue->silent_only = true;
+        wheel_clear(&group->wheel, &queue->flush_timer);
+        link_set_timer(group, &queue->flush_timer, QUEUE_SILENT_TIMEOUT_NS);
+    }
 }
 
 /* What was taken before comes first: arrivals whose receives were of an SRQ, too. */
 static bool is_over(struct queue *queue)
 {
     struct queue_engine *engine = queue->engine;
-    if (queue_has_open(queue) || engine->held_count > 0 || link_joining(&queue->link)) {
+    if (queue_has_open(queue)) {
+        wait_for_silent(queue);
+        return false;
+    }
+    if (engine->held_count > 0 || link_joining(&queue->link)) {
         return false;
     }
     if (!queue->nic->stopped) {

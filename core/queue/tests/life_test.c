@@ -228,6 +228,31 @@ static void what_was_posted_to_a_queue_that_never_connects_is_flushed(void **sta
     end_wait(&pair->near, 4);
 }
 
+/* Its device can fail it as soon as it is made. */
+static void a_queue_that_fails_before_it_is_joined_cannot_be_joined(void **state)
+{
+    struct pair *pair = *state;
+    const struct queue_options options = pair_options();
+    uint8_t near[LINK_BLOB_BYTES], far[LINK_BLOB_BYTES];
+    end_blob(&pair->far, &options, far);
+    for (uint32_t way = 0; way < 2; way++) {
+        pair->queue = end_blob(&pair->near, &options, near);
+        receive_near(pair, 2);
+        if (way == 0) {
+            memory_fabric_kill(pair->queue->link.queue_pair);
+        } else {
+            fake_cm_device_event(&pair->near.cm, CM_EVENT_QUEUE_PAIR, pair->queue->number,
+                                 CRPC_E_DISCONNECTED);
+        }
+        end_wait(&pair->near, 3);
+        end_expect_event(&pair->near, 0, handle_of(pair->queue), CRPC_COMPLETION_CONNECTED,
+                         CRPC_E_DISCONNECTED);
+        assert_int_equal(end_count(&pair->near, CRPC_E_FLUSHED), 2);
+        assert_int_equal(link_join(&pair->queue->link, far, sizeof(far), NULL), CRPC_E_STATE);
+        end_forget(&pair->near);
+    }
+}
+
 static void there_are_no_more_queues_than_were_asked_for(void **state)
 {
     struct pair *pair = *state;
@@ -402,6 +427,25 @@ static void a_device_that_does_not_flush_is_not_waited_for(void **state)
     end_expect_event(&pair->near, 3, handle_of(pair->queue), CRPC_COMPLETION_DISCONNECTED,
                      CRPC_E_DISCONNECTED);
     pair->queue->operations = pair->near.engine->operations;
+}
+
+/* They were done, so the device has nothing to flush. */
+static void a_sparse_queue_that_fails_does_not_wait_for_ops_that_never_complete(void **state)
+{
+    struct pair *pair = *state;
+    struct queue_options options = pair_options();
+    options.flags = QUEUE_SPARSE;
+    pair_join(pair, &options, &options);
+    submit_writes(pair, 3);
+    end_wait(&pair->near, 0);
+    receive_near(pair, 1);
+    assert_int_equal(queue_fail(pair->queue), CRPC_OK);
+    end_wait(&pair->near, 1);
+    end_expect_op(&pair->near, 0, handle_of(pair->queue), 100, CRPC_E_FLUSHED);
+    pair->clock_ns += QUEUE_SILENT_TIMEOUT_NS + 1000000;
+    end_wait(&pair->near, 2);
+    end_expect_event(&pair->near, 1, handle_of(pair->queue), CRPC_COMPLETION_DISCONNECTED,
+                     CRPC_E_DISCONNECTED);
 }
 
 static void a_peer_that_disconnects_flushes_the_other_side(void **state)
@@ -628,6 +672,7 @@ int main(void)
         OPEN(queues_are_joined_by_address),
         OPEN(a_blob_of_an_endpoint_is_refused),
         OPEN(what_was_posted_to_a_queue_that_never_connects_is_flushed),
+        OPEN(a_queue_that_fails_before_it_is_joined_cannot_be_joined),
         OPEN(there_are_no_more_queues_than_were_asked_for),
         OPEN(a_queue_that_cannot_be_made_leaves_nothing_behind),
         OPEN(a_queue_that_is_closed_while_it_is_connected_ends_with_that),
@@ -637,6 +682,7 @@ int main(void)
         OPEN(an_engine_can_end_while_a_queue_is_connected),
         ONE(a_queue_that_is_failed_flushes_all_that_is_open),
         ONE(a_device_that_does_not_flush_is_not_waited_for),
+        OPEN(a_sparse_queue_that_fails_does_not_wait_for_ops_that_never_complete),
         OPEN(a_peer_that_disconnects_flushes_the_other_side),
         OPEN(a_lost_device_ends_all_ops_at_once),
         ONE(a_queue_drains_before_it_disconnects),

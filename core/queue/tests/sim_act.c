@@ -1,0 +1,481 @@
+/* sim_act.c: see sim.h. */
+#include "sim.h"
+
+#include <string.h>
+
+static uint32_t below(struct sim *sim, uint32_t bound)
+{
+    return random_below(&sim->base.random, bound);
+}
+
+static bool chance(struct sim *sim, uint32_t percent)
+{
+    return random_percent(&sim->base.random, percent);
+}
+
+static struct sim_engine *any_engine(struct sim *sim)
+{
+    return &sim->engines[below(sim, sim->engine_count)];
+}
+
+/* One that is not closed. NULL if there are hardly any. */
+static struct sim_queue *any_queue(struct sim *sim)
+{
+    for (uint32_t tries = 0; tries < 12 && sim->queue_count > 0; tries++) {
+        struct sim_queue *one = &sim->queues[below(sim, sim->queue_count)];
+        if (one->queue) {
+            return one;
+        }
+    }
+    return NULL;
+}
+
+static uint32_t index_of(const struct sim *sim, const struct sim_queue *one)
+{
+    return (uint32_t)(one - sim->queues);
+}
+
+/* ---- Polling --------------------------------------------------------------------------------- */
+
+void sim_poll(struct sim *sim, struct sim_engine *engine, uint32_t capacity)
+{
+    crpc_completion completions[SIM_CAPACITY_MAX];
+    if (chance(sim, 20)) {
+        queue_progress(engine->engine);
+    }
+    uint32_t count = queue_poll(engine->engine, completions, capacity);
+    if (count > capacity) {
+        simulation_fail(&sim->base, "%u completions in an array of %u", count, capacity);
+    }
+    for (uint32_t i = 0; i < count && !sim->base.failed; i++) {
+        sim_take(sim, engine, &completions[i]);
+    }
+}
+
+/* ---- Making and connecting ------------------------------------------------------------------- */
+
+struct sim_queue *sim_new_queue(struct sim *sim, struct sim_engine *engine)
+{
+    if (sim->queue_count == SIM_QUEUES_MAX) {
+        return NULL;
+    }
+    struct sim_queue *one = &sim->queues[sim->queue_count++];
+    *one = (struct sim_queue){.engine = engine};
+    return one;
+}
+
+static struct sim_queue *any_srq(struct sim *sim, const struct sim_engine *engine)
+{
+    for (uint32_t tries = 0; tries < 8; tries++) {
+        struct sim_queue *one = any_queue(sim);
+        if (one && one->is_srq && one->engine == engine && !one->disconnected) {
+            return one;
+        }
+    }
+    return NULL;
+}
+
+static struct queue_options choose_options(struct sim *sim, struct sim_queue *one)
+{
+    const uint32_t number = index_of(sim, one);
+    struct queue_options options = {
+        .kind = NIC_QUEUE_RC,
+        .user_data = number,
+        .sends = chance(sim, 5) ? 0 : 1u + below(sim, 32),
+        .send_pieces = 3,
+        .inline_bytes = 16,
+        .receives = chance(sim, 5) ? 0 : 1u + below(sim, 24),
+        .receive_pieces = 2,
+        .connect_timeout_ns = chance(sim, 80) ? 50000000 : 2000000,
+        .retry_timeout = 14,
+        .retry_count = 7,
+        .private_bytes = 4 + below(sim, 50),
+    };
+    memcpy(options.private_data, &number, sizeof(number));
+    one->sparse = chance(sim, 40);
+    options.flags = one->sparse ? QUEUE_SPARSE : 0;
+    if (chance(sim, 40)) {
+        one->srq = any_srq(sim, one->engine);
+    }
+    if (one->srq) {
+        options.receive_queue = one->srq->queue;
+        options.receives = 0;
+    }
+    return options;
+}
+
+/* Only a lost device, and too many queues, are a reason not to. */
+static void expect_made(struct sim *sim, struct sim_queue *one, int32_t status)
+{
+    bool full = queue_engine_queues(one->engine->engine) == one->engine->engine->queues_max;
+    if (status == CRPC_OK) {
+        one->made = true;
+        return;
+    }
+    if (status != CRPC_E_NO_DEVICE ? !(full && status == CRPC_E_NO_RESOURCE) : !one->engine->lost) {
+        simulation_fail(&sim->base, "queue %u is not made: %d", index_of(sim, one), status);
+    }
+    one->closed = true;
+    one->srq = NULL;
+}
+
+static void take_link(struct sim_queue *one, struct link *link)
+{
+    one->queue = queue_of_link(link);
+    one->handle = link->handle;
+}
+
+static void open_srq(struct sim *sim)
+{
+    struct sim_queue *one = sim_new_queue(sim, any_engine(sim));
+    if (!one) {
+        return;
+    }
+    const struct queue_options options = {.kind = NIC_QUEUE_SRQ,
+                                          .user_data = index_of(sim, one),
+                                          .receives = 1u + below(sim, 32),
+                                          .receive_pieces = 2};
+    crpc_error error = {0};
+    expect_made(sim, one, queue_open(one->engine->engine, &options, &one->queue, &error));
+    one->is_srq = true;
+    if (one->made) {
+        one->handle = one->queue->link.handle;
+    }
+}
+
+static void make_blob(struct sim *sim, struct sim_queue *one, uint8_t *blob)
+{
+    struct link *link;
+    crpc_error error = {0};
+    const struct queue_options options = choose_options(sim, one);
+    expect_made(sim, one,
+                link_blob(queue_links(one->engine->engine), &options, &link, blob, &error));
+    if (one->made) {
+        take_link(one, link);
+    }
+}
+
+static void join(struct sim *sim, struct sim_queue *one, const uint8_t *blob)
+{
+    crpc_error error = {0};
+    struct queue_info info;
+    int32_t status;
+    if (chance(sim, 30)) {
+        queue_get_info(one->peer->queue, &info);
+        status = queue_join_address(one->queue, &info.address, &error);
+    } else {
+        status = link_join(&one->queue->link, blob, LINK_BLOB_BYTES, &error);
+    }
+    if (status != CRPC_OK && !one->engine->lost) {
+        simulation_fail(&sim->base, "queue %u does not join: %s", index_of(sim, one),
+                        error.message);
+    }
+}
+
+static void join_pair(struct sim *sim)
+{
+    uint8_t blobs[2][LINK_BLOB_BYTES];
+    struct sim_queue *pair[2];
+    if (sim->queue_count + 2 > SIM_QUEUES_MAX) {
+        return;
+    }
+    for (uint32_t i = 0; i < 2; i++) {
+        pair[i] = sim_new_queue(sim, any_engine(sim));
+        make_blob(sim, pair[i], blobs[i]);
+    }
+    pair[0]->peer = pair[1];
+    pair[1]->peer = pair[0];
+    for (uint32_t i = 0; i < 2; i++) {
+        if (pair[0]->made && pair[1]->made && !chance(sim, 3)) { /* or it stays new */
+            join(sim, pair[i], blobs[!i]);
+        }
+    }
+}
+
+static void connect(struct sim *sim)
+{
+    struct link *link;
+    crpc_error error = {0};
+    struct sim_queue *one = sim_new_queue(sim, any_engine(sim));
+    if (!one) {
+        return;
+    }
+    const char *address = chance(sim, 95) ? any_engine(sim)->address : "nobody";
+    const struct queue_options options = choose_options(sim, one);
+    one->by_rdma_cm = true;
+    expect_made(sim, one,
+                link_connect(queue_links(one->engine->engine), address, &options, &link, &error));
+    if (one->made) {
+        take_link(one, link);
+    }
+}
+
+/* A request whose asker has given up can only be rejected or closed. */
+static void answer(struct sim *sim, struct sim_queue *one)
+{
+    crpc_error error = {0};
+    if (chance(sim, 10)) {
+        int32_t status = queue_reject(one->queue, "no", 2);
+        if (status != CRPC_OK && one->queue->link.state != CRPC_STATE_DISCONNECTED) {
+            simulation_fail(&sim->base, "a request is not rejected: %d", status);
+        }
+        if (status == CRPC_OK) {
+            one->queue = NULL;
+            one->closed = true;
+        }
+        return;
+    }
+    const struct queue_options options = choose_options(sim, one);
+    if (link_accept(&one->queue->link, &options, &error) == CRPC_OK) {
+        one->asked = false;
+        one->made = true;
+    } else {
+        one->srq = NULL;
+    }
+}
+
+/* ---- Ending ---------------------------------------------------------------------------------- */
+
+static uint32_t users_of(const struct sim *sim, const struct sim_queue *srq)
+{
+    uint32_t users = 0;
+    for (uint32_t i = 0; i < sim->queue_count; i++) {
+        const struct sim_queue *one = &sim->queues[i];
+        users += one->srq == srq && one->queue && !one->queue->nic->stopped;
+    }
+    return users;
+}
+
+void sim_close_queue(struct sim *sim, struct sim_queue *one)
+{
+    bool busy = one->is_srq && users_of(sim, one) > 0;
+    int32_t status = queue_close(one->queue);
+    if (status != (busy ? CRPC_E_BUSY : CRPC_OK)) {
+        simulation_fail(&sim->base, "closing queue %u: %d", index_of(sim, one), status);
+    }
+    if (status == CRPC_OK) {
+        simulation_tell(&sim->base, "queue %u: closed", index_of(sim, one));
+        one->queue = NULL;
+        one->closed = true;
+        one->room_due = false;
+        sim->counts[SIM_CLOSES]++;
+    }
+}
+
+static void end_some(struct sim *sim, struct sim_queue *one)
+{
+    switch (below(sim, 6)) {
+    case 0:
+        queue_fail(one->queue);
+        break;
+    case 1:
+    case 2:
+    case 3:
+        if (queue_drain(one->queue, chance(sim, 50) ? CRPC_FOREVER : below(sim, 20000000)) ==
+            CRPC_OK) {
+            one->draining = true;
+            sim->counts[SIM_DRAINS]++;
+        }
+        break;
+    default:
+        sim_close_queue(sim, one);
+    }
+}
+
+/* ---- Ops ------------------------------------------------------------------------------------- */
+
+static struct nic_piece piece_at(const struct sim_engine *engine, size_t offset, uint32_t bytes)
+{
+    return (struct nic_piece){.address = (uint64_t)(uintptr_t)(engine->memory + offset),
+                              .bytes = bytes,
+                              .local_key = engine->keys.local_key};
+}
+
+static void refused(struct sim *sim, struct sim_queue *one, int32_t reason)
+{
+    if (reason == CRPC_E_AGAIN) {
+        one->room_due = true;
+        sim->counts[SIM_REFUSALS]++;
+    }
+}
+
+/* One op, which may be refused. Returns false if it was. */
+static bool submit_one(struct sim *sim, struct sim_queue *one, bool *message)
+{
+    const uint32_t number = sim->op_count;
+    const struct sim_engine *far = one->peer ? one->peer->engine : one->engine;
+    struct sim_op *op = &sim->ops[number];
+    uint8_t opcode = (uint8_t)(NIC_SEND + below(sim, NIC_NOP));
+    opcode = opcode == NIC_SEND_INVALIDATE ? NIC_SEND : opcode;
+    struct nic_work work = {.opcode = opcode, .user_data = number};
+    struct nic_piece pieces[2];
+    int32_t reason = CRPC_OK;
+    uint32_t key = one->engine->keys.local_key;
+    size_t slot = below(sim, SIM_SLOTS);
+    *op = (struct sim_op){.queue = one, .opcode = opcode};
+    *message = opcode <= NIC_SEND_IMMEDIATE;
+    work.flags =
+        (uint8_t)((chance(sim, 40) ? NIC_WORK_SIGNAL : 0) | (chance(sim, 20) ? NIC_WORK_FENCE : 0));
+    op->silent = one->sparse && !(work.flags & NIC_WORK_SIGNAL);
+    if (*message) {
+        sim->numbers[number] = one->sent;
+        work.immediate = (uint32_t)one->sent;
+        work.flags |= NIC_WORK_INLINE;
+        work.address = (uint64_t)(uintptr_t)&sim->numbers[number];
+        work.bytes = sizeof(sim->numbers[number]);
+    } else if (opcode != NIC_NOP) {
+        op->bad = !sim->calm && chance(sim, 1) && chance(sim, 30);
+        work.remote_key = far->keys.remote_key ^ (op->bad ? 0x5500 : 0);
+        work.remote_address = (uint64_t)(uintptr_t)(far->memory + slot * SIM_SLOT_BYTES);
+        work.immediate = UINT32_MAX;
+        if (!nic_opcode_is_atomic(opcode)) {
+            pieces[0] = piece_at(one->engine, (size_t)below(sim, SIM_SLOTS) * SIM_SLOT_BYTES, 24);
+            pieces[1] = piece_at(one->engine, (size_t)below(sim, SIM_SLOTS) * SIM_SLOT_BYTES,
+                                 1 + below(sim, 24));
+            work.flags |= NIC_WORK_PIECES;
+            work.bytes = 1 + below(sim, 2);
+        }
+    }
+    uint32_t taken = queue_submit(one->queue, &work, &key, pieces, 1, &reason);
+    simulation_tell(&sim->base, "queue %u: op %u, opcode %u: %d", index_of(sim, one), number,
+                    opcode, reason);
+    if (taken == 1) {
+        one->sent += *message;
+        sim->op_count++;
+        return true;
+    }
+    refused(sim, one, reason);
+    return false;
+}
+
+static void submit(struct sim *sim, struct sim_queue *one)
+{
+    bool message;
+    for (uint32_t count = 1 + below(sim, 12); count > 0 && sim->op_count < SIM_OPS_MAX; count--) {
+        if (!submit_one(sim, one, &message)) {
+            break;
+        }
+    }
+    queue_submit_end(one->queue);
+}
+
+static void receive(struct sim *sim, struct sim_queue *one)
+{
+    int32_t reason = CRPC_OK;
+    for (uint32_t count = 1 + below(sim, 12); count > 0 && sim->op_count < SIM_OPS_MAX; count--) {
+        const uint32_t number = sim->op_count;
+        const size_t offset = (size_t)(SIM_SLOTS + number) * SIM_SLOT_BYTES;
+        const bool too_short = !sim->calm && chance(sim, 1) && chance(sim, 30);
+        const struct nic_piece pieces[] = {piece_at(one->engine, offset, 4),
+                                           piece_at(one->engine, offset + 4, too_short ? 2 : 20)};
+        const struct nic_work work = {
+            .opcode = NIC_RECEIVE, .flags = NIC_WORK_PIECES, .user_data = number, .bytes = 2};
+        const uint32_t no_key = 0;
+        sim->ops[number] =
+            (struct sim_op){.queue = one, .opcode = NIC_RECEIVE, .too_short = too_short};
+        if (queue_receive(one->queue, &work, &no_key, pieces, 1, &reason) == 0) {
+            refused(sim, one, reason);
+            break;
+        }
+        sim->op_count++;
+    }
+    queue_submit_end(one->queue);
+}
+
+/* ---- Trouble --------------------------------------------------------------------------------- */
+
+static void trouble(struct sim *sim)
+{
+    struct sim_queue *one = any_queue(sim);
+    struct nic_queue_pair *pair = one ? one->queue->link.queue_pair : NULL;
+    if (!pair) {
+        return;
+    }
+    switch (below(sim, 6)) {
+    case 0:
+        memory_fabric_cut(pair);
+        break;
+    case 1:
+        memory_fabric_kill(pair);
+        break;
+    case 2:
+        fake_cm_device_event(&one->engine->cm, CM_EVENT_QUEUE_PAIR, pair->number,
+                             CRPC_E_DISCONNECTED);
+        break;
+    case 3:
+        if (chance(sim, 4)) {
+            fake_cm_device_event(&one->engine->cm, CM_EVENT_DEVICE_FATAL, 0, CRPC_E_NO_DEVICE);
+            one->engine->lost = true;
+            sim->counts[SIM_LOST]++;
+        }
+        break;
+    default:
+        memory_fabric_stall(pair, below(sim, 400));
+    }
+}
+
+/* ---- What happens next ----------------------------------------------------------------------- */
+
+static void make_something(struct sim *sim)
+{
+    switch (below(sim, 5)) {
+    case 0:
+        open_srq(sim);
+        break;
+    case 1:
+    case 2:
+        join_pair(sim);
+        break;
+    default:
+        connect(sim);
+    }
+}
+
+static void use_something(struct sim *sim)
+{
+    struct sim_queue *one = any_queue(sim);
+    if (!one) {
+        return;
+    }
+    if (one->asked) {
+        answer(sim, one);
+    } else if (one->is_srq || chance(sim, 50)) {
+        receive(sim, one);
+    } else {
+        submit(sim, one);
+    }
+}
+
+void sim_act(struct simulation *base)
+{
+    struct sim *sim = (struct sim *)base;
+    struct sim_engine *engine = any_engine(sim);
+    uint32_t what = below(sim, 1000);
+    if (what < 300) {
+        use_something(sim);
+    } else if (what < 550) {
+        for (uint32_t i = 1 + below(sim, 12); i > 0; i--) {
+            memory_fabric_step(base->fabric);
+        }
+    } else if (what < 800) {
+        sim_poll(sim, engine, 1 + below(sim, SIM_CAPACITY_MAX));
+    } else if (what < 870) {
+        uint32_t waiting = fake_cm_waiting(&engine->cm);
+        if (waiting > 0) {
+            fake_cm_step(&engine->cm, below(sim, waiting));
+        }
+    } else if (what < 930) {
+        base->clock_ns += below(sim, 500000);
+    } else if (what < 960) {
+        sim_check_sleep(sim, engine);
+    } else if (what < 980) {
+        make_something(sim);
+    } else if (what < 988) {
+        struct sim_queue *one = any_queue(sim);
+        if (one) {
+            end_some(sim, one);
+        }
+    } else if (!sim->calm && chance(sim, 30)) {
+        trouble(sim);
+    }
+}

@@ -1,0 +1,283 @@
+/* sim_check.c: see sim.h. */
+#include "sim.h"
+
+#include <inttypes.h>
+#include <poll.h>
+#include <string.h>
+
+static uint32_t index_of(const struct sim *sim, const struct sim_queue *one)
+{
+    return (uint32_t)(one - sim->queues);
+}
+
+/* ---- Ops ------------------------------------------------------------------------------------- */
+
+/* A WRITE with an immediate takes a receive, and leaves its memory alone. */
+static bool is_write(const crpc_completion *completion)
+{
+    return completion->flags & NIC_DONE_IMMEDIATE && completion->reply_bytes_max == UINT32_MAX;
+}
+
+/* What must have happened for this status. */
+static bool explained(const struct sim *sim, const struct sim_op *op, const struct sim_queue *one,
+                      const crpc_completion *completion)
+{
+    int32_t status = completion->status;
+    bool send = op->opcode != NIC_RECEIVE;
+    bool message = op->opcode <= NIC_SEND_INVALIDATE;
+    switch (status) {
+    case CRPC_OK:
+        return !op->bad && !op->silent && (!op->too_short || is_write(completion));
+    case CRPC_E_ACCESS: /* a message may find a receive that is too short */
+        return send && (op->bad || message);
+    case CRPC_E_NOT_READY:
+        return send && sim->impatient;
+    case CRPC_E_TRUNCATED:
+        return op->too_short;
+    case CRPC_E_CLOSED:
+        return op->queue->closed;
+    case CRPC_E_NO_DEVICE:
+        return one->engine->lost;
+    case CRPC_E_DISCONNECTED:
+        return send;
+    case CRPC_E_FLUSHED:
+        return true;
+    default: /* our device has nothing to refuse */
+        return false;
+    }
+}
+
+/* A message brings its number in its connection and direction, where its receive is. */
+static void check_message(struct sim *sim, struct sim_queue *one, uint32_t number,
+                          const crpc_completion *completion)
+{
+    uint64_t brought;
+    memcpy(&brought, one->engine->memory + (size_t)(SIM_SLOTS + number) * SIM_SLOT_BYTES,
+           sizeof(brought));
+    if (is_write(completion)) {
+        return;
+    }
+    if (completion->payload_bytes != sizeof(brought) || brought != one->received) {
+        simulation_fail(&sim->base, "queue %u: message %" PRIu64 " instead of %" PRIu64,
+                        index_of(sim, one), brought, one->received);
+    }
+    one->received++;
+}
+
+static void check_queue_of(struct sim *sim, const struct sim_op *op, const struct sim_queue *one,
+                           uint32_t number)
+{
+    if (op->queue != one && op->queue != one->srq) {
+        simulation_fail(&sim->base, "op %u of queue %u completes at queue %u", number,
+                        index_of(sim, op->queue), index_of(sim, one));
+    }
+    if (one->disconnected) {
+        simulation_fail(&sim->base, "op %u: queue %u is disconnected", number, index_of(sim, one));
+    }
+    if (!one->closed && !one->is_srq && !one->connected && !one->refused) {
+        simulation_fail(&sim->base, "op %u: queue %u is not connected yet", number,
+                        index_of(sim, one));
+    }
+}
+
+static void take_op(struct sim *sim, struct sim_queue *one, const crpc_completion *completion)
+{
+    uint32_t number = (uint32_t)completion->user_data;
+    if (completion->user_data >= sim->op_count) {
+        simulation_fail(&sim->base, "an op completes that there is not: %" PRIu64,
+                        completion->user_data);
+        return;
+    }
+    struct sim_op *op = &sim->ops[number];
+    if (op->done) {
+        simulation_fail(&sim->base, "op %u completes twice", number);
+    }
+    if (op->opcode != completion->method) {
+        simulation_fail(&sim->base, "op %u (opcode %u) completes as %u", number, op->opcode,
+                        completion->method);
+    }
+    check_queue_of(sim, op, one, number);
+    if (!explained(sim, op, one, completion)) {
+        simulation_fail(&sim->base, "op %u (opcode %u) has the status %d", number, op->opcode,
+                        completion->status);
+    }
+    op->done = true;
+    sim->counts[SIM_OPS]++;
+    sim->counts[SIM_ERRORS] += completion->status != CRPC_OK;
+    if (op->opcode == NIC_RECEIVE) {
+        if (completion->status == CRPC_OK) {
+            check_message(sim, one, number, completion);
+        }
+        return;
+    }
+    if (number < one->next_send) {
+        simulation_fail(&sim->base, "op %u completes behind a later one", number);
+    }
+    one->next_send = number + 1;
+}
+
+/* ---- Events ---------------------------------------------------------------------------------- */
+
+/* The private data of a request says whose it is. */
+static void take_request(struct sim *sim, struct sim_engine *engine,
+                         const crpc_completion *completion)
+{
+    struct queue_info info;
+    uint32_t asker;
+    struct sim_queue *one = sim_new_queue(sim, engine);
+    struct queue *queue = handles_get(&engine->handles, completion->endpoint.bits, HANDLE_QUEUE);
+    if (!one) { /* there is no place for it in the books */
+        queue_reject(queue, NULL, 0);
+        return;
+    }
+    queue_get_info(queue, &info);
+    memcpy(&asker, info.private_data, sizeof(asker));
+    if (info.private_bytes < sizeof(asker) || asker >= sim->queue_count) {
+        simulation_fail(&sim->base, "a request has lost its private data");
+        return;
+    }
+    one->queue = queue;
+    one->handle = completion->endpoint.bits;
+    one->asked = true;
+    one->by_rdma_cm = true;
+    one->peer = &sim->queues[asker];
+    one->peer->peer = one;
+}
+
+static void take_connected(struct sim *sim, struct sim_queue *one,
+                           const crpc_completion *completion)
+{
+    struct queue_info info;
+    uint32_t peer;
+    if (one->connected || one->refused || !one->made) {
+        simulation_fail(&sim->base, "queue %u is connected twice", index_of(sim, one));
+    }
+    one->connected = completion->status == CRPC_OK;
+    one->refused = !one->connected;
+    sim->counts[SIM_CONNECTED] += one->connected;
+    if (!one->connected || !one->by_rdma_cm || !one->queue) {
+        return;
+    }
+    queue_get_info(one->queue, &info);
+    memcpy(&peer, info.private_data, sizeof(peer));
+    if (info.private_bytes < sizeof(peer) || &sim->queues[peer] != one->peer) {
+        simulation_fail(&sim->base, "queue %u has not got its peer's private data",
+                        index_of(sim, one));
+    }
+}
+
+static void take_disconnected(struct sim *sim, struct sim_queue *one)
+{
+    if (one->disconnected || !(one->connected || one->is_srq)) {
+        simulation_fail(&sim->base, "queue %u is disconnected twice, or never was connected",
+                        index_of(sim, one));
+    }
+    one->disconnected = true;
+    one->room_due = false;
+    for (uint32_t i = 0; i < sim->op_count; i++) {
+        const struct sim_op *op = &sim->ops[i];
+        if (op->queue == one && !op->done && !op->silent) {
+            simulation_fail(&sim->base, "queue %u is disconnected, and op %u open",
+                            index_of(sim, one), i);
+        }
+    }
+}
+
+void sim_take(struct sim *sim, struct sim_engine *engine, const crpc_completion *completion)
+{
+    if (!(completion->flags & NIC_DONE_OF_QUEUE)) {
+        simulation_fail(&sim->base, "a completion of no queue");
+    }
+    if (completion->kind == CRPC_COMPLETION_CONNECT_REQUEST) {
+        take_request(sim, engine, completion);
+        return;
+    }
+    if (completion->endpoint_user_data >= sim->queue_count) {
+        simulation_fail(&sim->base, "a completion of a queue that there is not");
+        return;
+    }
+    struct sim_queue *one = &sim->queues[completion->endpoint_user_data];
+    if (one->engine != engine || one->handle != completion->endpoint.bits) {
+        simulation_fail(&sim->base, "a completion of queue %u has another's handle",
+                        index_of(sim, one));
+    }
+    simulation_tell(&sim->base, "queue %u: kind %u, status %d, user data %" PRIu64,
+                    index_of(sim, one), completion->kind, completion->status,
+                    completion->user_data);
+    if (completion->kind == NIC_COMPLETION_WORK) {
+        take_op(sim, one, completion);
+        return;
+    }
+    if (one->closed || one->disconnected) {
+        simulation_fail(&sim->base, "an event of queue %u, which is closed or over",
+                        index_of(sim, one));
+    }
+    switch (completion->kind) {
+    case CRPC_COMPLETION_CONNECTED:
+        take_connected(sim, one, completion);
+        break;
+    case CRPC_COMPLETION_DISCONNECTED:
+        take_disconnected(sim, one);
+        break;
+    case CRPC_COMPLETION_ROOM:
+        simulation_room(&sim->base, &one->room_due);
+        break;
+    default:
+        simulation_fail(&sim->base, "a completion of kind %u", completion->kind);
+    }
+}
+
+/* ---- What must hold -------------------------------------------------------------------------- */
+
+/* As crpc_wait does it: arms, looks, and sleeps on the descriptor of the nic. */
+
+void sim_check_sleep(struct sim *sim, struct sim_engine *engine)
+{
+    crpc_completion completions[SIM_CAPACITY_MAX];
+    const struct nic_operations *operations = engine->nic->operations;
+    struct pollfd fd = {.fd = engine->nic->event_fd, .events = POLLIN};
+    operations->disarm(engine->nic);
+    operations->arm(engine->nic);
+    queue_progress(engine->engine);
+    if (!queue_something_waits(engine->engine) &&
+        queue_next_deadline_ns(engine->engine) > sim->base.clock_ns && poll(&fd, 1, 0) == 0 &&
+        queue_poll(engine->engine, completions, SIM_CAPACITY_MAX) > 0) {
+        simulation_fail(&sim->base, "somebody who slept would have missed a completion of kind %u",
+                        completions[0].kind);
+    }
+}
+
+void sim_check_fabric(struct simulation *base)
+{
+    struct sim *sim = (struct sim *)base;
+    for (uint32_t i = 0; i < sim->engine_count; i++) {
+        const struct sim_engine *engine = &sim->engines[i];
+        if (engine->nic->unknown_completions > 0) {
+            simulation_fail(base, "a completion that belongs to nothing");
+        }
+    }
+}
+
+void sim_check_books(struct simulation *base)
+{
+    struct sim *sim = (struct sim *)base;
+    for (uint32_t i = 0; i < sim->op_count; i++) {
+        const struct sim_op *op = &sim->ops[i];
+        if (!op->done && !op->silent) {
+            simulation_fail(base, "op %u (opcode %u) of queue %u never completes", i, op->opcode,
+                            index_of(sim, op->queue));
+        }
+    }
+    for (uint32_t i = 0; i < sim->queue_count; i++) {
+        if (sim->queues[i].room_due) {
+            simulation_fail(base, "queue %u never hears of room", i);
+        }
+    }
+    for (uint32_t i = 0; i < sim->engine_count; i++) {
+        const struct queue_engine *engine = sim->engines[i].engine;
+        if (queue_engine_queues(engine) > 0 || engine->nops > 0 || engine->connecting > 0 ||
+            engine->links.wheel.count > 0 || queue_something_waits(engine)) {
+            simulation_fail(base, "engine %u has something left", i);
+        }
+    }
+}

@@ -1,0 +1,176 @@
+/* simulate.c: see sim.h. */
+#include "sim.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+const struct nic_operations *const nic_drivers[] = {&nic_memory_operations, NULL};
+
+#define DRAIN_ROUNDS 2000
+
+/* ---- The world ------------------------------------------------------------------------------- */
+
+static void choose_fabric(struct sim *sim)
+{
+    struct memory_fabric_options *options = memory_fabric_options(sim->base.fabric);
+    struct random_generator *random = &sim->base.random;
+    options->reuse_numbers = random_percent(random, 50);
+    options->pieces_max = random_between(random, 1, 4);
+    options->delay_percent = random_percent(random, 50) ? random_below(random, 40) : 0;
+    options->delay_steps = random_between(random, 1, 100);
+    options->transfer_weight = random_between(random, 1, 6);
+    options->receive_weight = random_between(random, 1, 6);
+    options->acknowledge_weight = random_between(random, 1, 6);
+    options->flush_signaled_only = random_percent(random, 50);
+    options->retry_steps = 200;
+    sim->impatient = random_percent(random, 20);
+    options->receiver_not_ready_fails = sim->impatient;
+}
+
+static void open_engine(struct sim *sim, struct sim_engine *engine, bool late)
+{
+    static uint32_t engines; /* addresses are the program's */
+    const struct nic_options options = {
+        .receive_depth = 16, .send_depth = 16, .send_completion_depth = 64, .signal_interval = 4};
+    const uint32_t access = CRPC_ACCESS_LOCAL_WRITE | CRPC_ACCESS_REMOTE_WRITE |
+                            CRPC_ACCESS_REMOTE_READ | CRPC_ACCESS_REMOTE_ATOMIC;
+    crpc_error error = {0};
+    handles_init(&engine->handles);
+    fake_cm_init(&engine->cm);
+    engine->cm.late = late;
+    engine->cm.begun = random_percent(&sim->base.random, 50);
+    engine->cm.pads = random_percent(&sim->base.random, 50);
+    engine->lost = false;
+    memset(engine->memory, 0, sizeof(engine->memory));
+    snprintf(engine->address, sizeof(engine->address), "engine %u", ++engines);
+    if (memory_nic_open(sim->base.fabric, &options, &engine->nic, &error) != CRPC_OK ||
+        queue_engine_create(engine->nic, &engine->cm, &sim->base.log, &engine->handles,
+                            random_between(&sim->base.random, 8, 40), NULL, &sim->base.clock_ns,
+                            &engine->engine, &error) != CRPC_OK ||
+        engine->nic->operations->memory_register(engine->nic, NULL, engine->memory,
+                                                 sizeof(engine->memory), 0, access, &engine->keys,
+                                                 &error) != CRPC_OK ||
+        link_listener_open(queue_links(engine->engine), engine->address, 8, 0, &engine->listener,
+                           &error) != CRPC_OK) {
+        simulation_fail(&sim->base, "cannot open an engine: %s", error.message);
+    }
+}
+
+uint64_t sim_open(struct simulation *base, uint64_t seed, uint64_t steps)
+{
+    struct sim *sim = (struct sim *)base;
+    simulation_open(base, seed);
+    sim->queue_count = sim->op_count = 0;
+    sim->calm = random_percent(&base->random, 40);
+    sim->engine_count = random_between(&base->random, 2, SIM_ENGINES_MAX);
+    choose_fabric(sim);
+    bool late = random_percent(&base->random, 60);
+    for (uint32_t i = 0; i < sim->engine_count; i++) {
+        open_engine(sim, &sim->engines[i], late);
+    }
+    return steps;
+}
+
+void sim_close(struct simulation *base)
+{
+    struct sim *sim = (struct sim *)base;
+    for (uint32_t i = 0; i < sim->engine_count; i++) {
+        struct sim_engine *engine = &sim->engines[i];
+        queue_engine_destroy(engine->engine);
+        engine->nic->operations->memory_deregister(engine->nic, &engine->keys);
+        engine->nic->operations->close(engine->nic);
+    }
+    for (uint32_t i = 0; i < sim->engine_count; i++) {
+        fake_cm_end(&sim->engines[i].cm);
+        handles_free(&sim->engines[i].handles);
+    }
+    simulation_close(base);
+}
+
+/* ---- The end of an episode ------------------------------------------------------------------- */
+
+static void drain_once(struct sim *sim)
+{
+    memory_fabric_run(sim->base.fabric, 50);
+    sim->base.clock_ns += 1000000;
+    for (uint32_t i = 0; i < sim->engine_count && !sim->base.failed; i++) {
+        fake_cm_step_all(&sim->engines[i].cm);
+        sim_poll(sim, &sim->engines[i], SIM_CAPACITY_MAX);
+    }
+}
+
+/* What connects does so or is given up; what was asked to drain, does; what has failed is over. */
+static bool settled(const struct sim *sim)
+{
+    for (uint32_t i = 0; i < sim->queue_count; i++) {
+        const struct sim_queue *one = &sim->queues[i];
+        if (!one->queue || one->asked || one->is_srq || one->disconnected || one->refused) {
+            continue;
+        }
+        if (one->queue->link.state == CRPC_STATE_CONNECTING || one->queue->link.failing) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* First what has begun ends by itself; then queues are closed, whatever is open. */
+void sim_drain(struct simulation *base)
+{
+    struct sim *sim = (struct sim *)base;
+    uint32_t round;
+    for (round = 0; round < DRAIN_ROUNDS && !base->failed; round++) {
+        drain_once(sim);
+        if (round > 20 && settled(sim)) {
+            break;
+        }
+    }
+    if (round == DRAIN_ROUNDS) {
+        simulation_fail(base, "a queue neither connects nor ends");
+    }
+    for (uint32_t srqs = 0; srqs < 2; srqs++) {
+        for (uint32_t i = 0; i < sim->queue_count && !base->failed; i++) {
+            struct sim_queue *one = &sim->queues[i];
+            if (one->queue && one->is_srq == (srqs == 1)) {
+                sim_close_queue(sim, one);
+            }
+        }
+    }
+    for (round = 0; round < 400 && !base->failed; round++) {
+        drain_once(sim);
+    }
+}
+
+void sim_describe(const struct simulation *base)
+{
+    const struct sim *sim = (const struct sim *)base;
+    for (uint32_t i = 0; i < sim->queue_count; i++) {
+        const struct sim_queue *one = &sim->queues[i];
+        printf("# queue %u of engine %u%s%s%s%s%s%s%s%s%s", i,
+               (uint32_t)(one->engine - sim->engines), one->is_srq ? ", SRQ" : "",
+               one->sparse ? ", sparse" : "", one->asked ? ", asked" : "",
+               one->connected ? ", connected" : "", one->refused ? ", refused" : "",
+               one->draining ? ", draining" : "", one->disconnected ? ", disconnected" : "",
+               one->closed ? ", closed" : "", one->room_due ? ", room due" : "");
+        if (one->queue && one->queue->nic) {
+            const struct nic_queue *nic = one->queue->nic;
+            printf("; state %u, sends %u to %u, receives %u%s%s", one->queue->link.state,
+                   nic->sends.consumer, nic->sends.producer, nic->receives_open,
+                   nic->failed ? ", failed" : "", nic->stopped ? ", stopped" : "");
+        }
+        printf("\n");
+    }
+}
+
+/* ---- The program ----------------------------------------------------------------------------- */
+
+int main(int argc, char **argv)
+{
+    static struct sim sim;
+    static const char *const names[] = {"ops",    "with an error", "refusals",     "connections",
+                                        "closes", "drains",        "lost devices", NULL};
+    const struct simulation_program program = {
+        .name = "queue_simulate", .count_names = names, .counts = sim.counts};
+    return simulation_main(argc, argv, &program, &sim.base);
+}
