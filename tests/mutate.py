@@ -1,5 +1,5 @@
-"""mutate.py: breaks an engine on purpose, one rule at a time, and expects its simulation to notice. What core/rpc/tests/mutations.py
-and core/channel/tests/mutations.py share; they have the rules."""
+"""mutate.py: breaks an engine on purpose, one rule at a time, and expects its simulation to notice. What
+core/*/tests/mutations.py share; they have the rules."""
 import argparse
 import os
 import re
@@ -37,15 +37,15 @@ class Engine:
 
     FOLDERS = ("base", "link", "registration", "nic/memory")
 
-    def __init__(self, root: Path, folder: str, programs: list[str], steps: int) -> None:
-        """`folder`: the service's; `programs`: the simulation's sources, in its tests."""
+    def __init__(self, root: Path, folder: str, programs: list[str], steps: int, helper: str = "link/tests/late_cm.c") -> None:
+        """`folder`: the service's; `programs`: the simulation's sources, in its tests; `helper`: what stands for core/cm."""
         self.root = root
         self.core = root / "core"
         self.folder = folder
         self.steps = steps
         self.sources = [source.relative_to(self.core) for path in (folder, *self.FOLDERS) for source in sorted((self.core / path).glob("*.c"))]
         self.sources += [Path(folder) / "tests" / program for program in programs]
-        self.sources += [Path("nic/queue.c"), Path("link/tests/late_cm.c"), Path("link/tests/simulation.c")]
+        self.sources += [Path("nic/queue.c"), Path(helper), Path("link/tests/simulation.c")]
         self.work = Path(tempfile.mkdtemp())
 
     def compile(self, source: Path, core: Path, target: Path) -> Path:

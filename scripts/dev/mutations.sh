@@ -2,12 +2,12 @@
 #help
 #help Usage: ./dev mutations [PART_OF_A_NAME]
 #help
-#help Those of the RPC engine, then those of channels, of which ./dev test takes a sample only: all, or those whose names have the
-#help part; some fifteen minutes for all.
+#help Those of the RPC engine, then those of channels, of which ./dev test takes a sample only, then those of queues: all, or those whose
+#help names have the part; some fifteen minutes for all.
 setup
 cd "$root" || die "cannot change to $root"
 failed=0 found=0
-for engine in rpc channel; do
+for engine in rpc channel queue; do
     say "mutations of core/$engine"
     status=0
     python3 "core/$engine/tests/mutations.py" "$root" "$@" || status=$?

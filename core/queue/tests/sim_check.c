@@ -229,6 +229,17 @@ void sim_take(struct sim *sim, struct sim_engine *engine, const crpc_completion 
 
 /* ---- What must hold -------------------------------------------------------------------------- */
 
+static void check_ended(struct sim *sim, const struct sim_engine *engine)
+{
+    for (uint32_t i = 0; i < sim->queue_count; i++) {
+        const struct queue *queue = sim->queues[i].queue;
+        if (queue && queue->nic && sim->queues[i].engine == engine &&
+            queue->nic->ended_first != NIC_QUEUE_NO_ENTRY && !list_linked(&queue->ended_link)) {
+            simulation_fail(&sim->base, "queue %u has receives that nobody reports", i);
+        }
+    }
+}
+
 /* As crpc_wait does it: arms, looks, and sleeps on the descriptor of the nic. */
 
 void sim_check_sleep(struct sim *sim, struct sim_engine *engine)
@@ -236,6 +247,7 @@ void sim_check_sleep(struct sim *sim, struct sim_engine *engine)
     crpc_completion completions[SIM_CAPACITY_MAX];
     const struct nic_operations *operations = engine->nic->operations;
     struct pollfd fd = {.fd = engine->nic->event_fd, .events = POLLIN};
+    check_ended(sim, engine);
     operations->disarm(engine->nic);
     operations->arm(engine->nic);
     queue_progress(engine->engine);

@@ -103,6 +103,11 @@ static void drain_once(struct sim *sim)
 /* What connects does so or is given up; what was asked to drain, does; what has failed is over. */
 static bool settled(const struct sim *sim)
 {
+    for (uint32_t i = 0; i < sim->engine_count; i++) {
+        if (queue_something_waits(sim->engines[i].engine)) {
+            return false;
+        }
+    }
     for (uint32_t i = 0; i < sim->queue_count; i++) {
         const struct sim_queue *one = &sim->queues[i];
         if (!one->queue || one->asked || one->is_srq || one->disconnected || one->refused) {
@@ -113,6 +118,41 @@ static bool settled(const struct sim *sim)
         }
     }
     return true;
+}
+
+/* What a close would hide. */
+static const char *left_undone(const struct queue *queue)
+{
+    const struct nic_queue *nic = queue->nic;
+    if (!nic) {
+        return NULL;
+    }
+    if (nic->ended_first != NIC_QUEUE_NO_ENTRY) {
+        return "keeps receives that have ended";
+    }
+    if (queue->link.state == CRPC_STATE_DISCONNECTED && queue_has_open(queue)) {
+        return "is over and has ops open";
+    }
+    if ((queue->refused_send && nic->sends.consumer != queue->refused_at) ||
+        (queue->refused_receive && nic->receives_open < nic->receives_max)) {
+        return "has room and does not say so";
+    }
+    if (queue->link.state == CRPC_STATE_CLOSING && queue_sends_open(queue) &&
+        nic->table == NIC_TABLE_SPARSE && !queue->nop && nic_queue_send_room(nic) > 0) {
+        return "drains and does not ask for its last ops";
+    }
+    return NULL;
+}
+
+static void check_settled(struct sim *sim)
+{
+    for (uint32_t i = 0; i < sim->queue_count && !sim->base.failed; i++) {
+        const struct queue *queue = sim->queues[i].queue;
+        const char *fault = queue ? left_undone(queue) : NULL;
+        if (fault) {
+            simulation_fail(&sim->base, "queue %u %s", i, fault);
+        }
+    }
 }
 
 /* First what has begun ends by itself; then queues are closed, whatever is open. */
@@ -129,6 +169,7 @@ void sim_drain(struct simulation *base)
     if (round == DRAIN_ROUNDS) {
         simulation_fail(base, "a queue neither connects nor ends");
     }
+    check_settled(sim);
     for (uint32_t srqs = 0; srqs < 2; srqs++) {
         for (uint32_t i = 0; i < sim->queue_count && !base->failed; i++) {
             struct sim_queue *one = &sim->queues[i];
