@@ -115,6 +115,11 @@ void queue_get_info(const struct queue *queue, struct queue_info *info)
                    sizeof(info->local_address));
 }
 
+const struct queue_options *queue_limits(const struct queue *queue)
+{
+    return &queue->options;
+}
+
 void queue_get_stats(const struct queue *queue, struct nic_queue_stats *stats)
 {
     *stats = queue->nic ? queue->nic->stats : (struct nic_queue_stats){0};

@@ -198,6 +198,9 @@ struct queue_info {
 };
 
 void queue_get_info(const struct queue *queue, struct queue_info *info);
+/* Returns the options with which it was made, without private data: what capi checks ops against. All
+ * zero while it waits to be accepted. */
+const struct queue_options *queue_limits(const struct queue *queue);
 void queue_get_stats(const struct queue *queue, struct nic_queue_stats *stats);
 /* Why it failed; status CRPC_OK: it has not. */
 void queue_get_error(const struct queue *queue, crpc_error *error);
