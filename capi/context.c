@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <unistd.h>
 
+#include "base/compiler.h"
 #include "base/error.h"
 #include "cm/cm.h"
 #include "private/context.h"
@@ -22,6 +23,8 @@
 #define RAIL_RECEIVE_DEPTH_MIN 18u /* of which a channel with one slot takes two thirds */
 #define CHANNELS_MAX_DEFAULT 64u
 #define CHANNELS_MAX_LIMIT (1u << 16)
+#define QUEUES_MAX_DEFAULT 256u
+#define QUEUES_MAX_LIMIT (1u << 16)
 
 int32_t crpc_device_query(uint32_t index, crpc_device_info *info, crpc_error *error)
 {
@@ -72,12 +75,25 @@ static int32_t check_rails(const crpc_context_options *options, crpc_error *erro
     return CRPC_OK;
 }
 
+static int32_t check_queues(const crpc_context_options *options, crpc_error *error)
+{
+    if (options->queues_max != 0 && !(options->flags & CRPC_CONTEXT_QUEUES)) {
+        return error_set(error, CRPC_E_INVALID, 0,
+                         "queues_max is only used with the flag CRPC_CONTEXT_QUEUES");
+    }
+    if (options->queues_max > QUEUES_MAX_LIMIT) {
+        return error_set(error, CRPC_E_INVALID, 0, "queues_max may be at most %u",
+                         QUEUES_MAX_LIMIT);
+    }
+    return CRPC_OK;
+}
+
 static int32_t check_options(crpc_context_options *options, crpc_error *error)
 {
     if (!memchr(options->device, 0, sizeof(options->device))) {
         return error_set(error, CRPC_E_INVALID, 0, "device is not zero-terminated");
     }
-    if (options->flags & ~(CRPC_CONTEXT_GID_INDEX | CRPC_CONTEXT_RAILS) ||
+    if (options->flags & ~(CRPC_CONTEXT_GID_INDEX | CRPC_CONTEXT_RAILS | CRPC_CONTEXT_QUEUES) ||
         options->features & ~CRPC_FEATURE_CQE_COMPRESSION) {
         return error_set(error, CRPC_E_INVALID, 0, "reserved bits of crpc_context_options are set");
     }
@@ -102,7 +118,8 @@ static int32_t check_options(crpc_context_options *options, crpc_error *error)
         return error_set(error, CRPC_E_INVALID, 0, "signal_interval may be at most %u",
                          SEND_DEPTH / 2);
     }
-    return check_rails(options, error);
+    int32_t status = check_rails(options, error);
+    return status == CRPC_OK ? check_queues(options, error) : status;
 }
 
 static void fill_defaults(crpc_context_options *options)
@@ -112,6 +129,7 @@ static void fill_defaults(crpc_context_options *options)
     default32(&options->signal_interval, SIGNAL_INTERVAL_DEFAULT);
     default32(&options->rail_receive_depth, RAIL_RECEIVE_DEPTH_DEFAULT);
     default32(&options->channels_max, CHANNELS_MAX_DEFAULT);
+    default32(&options->queues_max, QUEUES_MAX_DEFAULT);
 }
 
 /* For programs that do not say it themselves, tests above all. */
@@ -235,6 +253,28 @@ static int32_t open_descriptors(struct crpc_context *context, crpc_error *error)
     return CRPC_OK;
 }
 
+/* They share the nic of calls, and its cm. So the device's events come once, and calls report them. */
+static int32_t open_queues(struct crpc_context *context, const crpc_context_options *options,
+                           crpc_error *error)
+{
+    context->queue_pieces = calloc(CRPC_QUEUE_SUBMIT_PIECES_MAX, sizeof(*context->queue_pieces));
+    if (!context->queue_pieces) {
+        return error_set(error, CRPC_E_NO_MEMORY, ENOMEM, "no memory for a context");
+    }
+    return queue_engine_create(context->nic, context->cm, &context->log, &context->handles,
+                               options->queues_max, rpc_links(context->engine), NULL,
+                               &context->queues, error);
+}
+
+int32_t context_check_queues(const struct crpc_context *context, crpc_error *error)
+{
+    if (likely(context->queues)) {
+        return CRPC_OK;
+    }
+    return error_set(error, CRPC_E_STATE, 0,
+                     "this context has no queues: open the context with CRPC_CONTEXT_QUEUES");
+}
+
 static int32_t open_parts(struct crpc_context *context, const crpc_context_options *options,
                           crpc_error *error)
 {
@@ -248,6 +288,9 @@ static int32_t open_parts(struct crpc_context *context, const crpc_context_optio
             (struct registrar){.nics = {context->nic}, .nic_count = 1, .log = &context->log};
         status = rpc_engine_create(context->nic, context->cm, &context->log, &context->handles,
                                    options->endpoints_max, NULL, &context->engine, error);
+    }
+    if (status == CRPC_OK && options->flags & CRPC_CONTEXT_QUEUES) {
+        status = open_queues(context, options, error);
     }
     if (status == CRPC_OK && options->flags & CRPC_CONTEXT_RAILS) {
         status = context_open_rails(context, options, driver, error);
@@ -303,6 +346,10 @@ int32_t crpc_context_close(crpc_context *context)
     }
     /* Queue pairs go before the memory that they reach. */
     context_stop_rails(context);
+    if (context->queues) {
+        queue_engine_destroy(context->queues);
+    }
+    free(context->queue_pieces);
     if (context->engine) {
         context_close_regions(context);
         rpc_engine_destroy(context->engine);

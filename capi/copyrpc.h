@@ -83,6 +83,10 @@ CRPC_API uint32_t crpc_version(void);
 #define CRPC_E_STATE -24        /* the present state of the object does not allow it */
 #define CRPC_E_TRUNCATED -25    /* the message was longer than the receive buffer */
 #define CRPC_E_KEY -26          /* the peer has another key, or one side has none */
+#define CRPC_E_ACCESS -27       /* the peer's device refused the address, key, length or right */
+#define CRPC_E_NOT_READY -28    /* the peer had no receive for the message */
+#define CRPC_E_FLUSHED -29      /* the queue failed before; whether the op was done is not known */
+#define CRPC_E_DEVICE -30       /* this device refused the op: see the vendor's syndrome */
 
 /* Gives the name of a status. Returns a static string: "CRPC_E_TIMEOUT" for CRPC_E_TIMEOUT,
  * "CRPC_OK" for every status >= 0, and "CRPC_E_?" for a status that this version does not know. */
@@ -119,6 +123,10 @@ typedef struct crpc_region {
 typedef struct crpc_channel {
     uint64_t bits;
 } crpc_channel;
+
+typedef struct crpc_queue {
+    uint64_t bits;
+} crpc_queue;
 
 /* Means "never" or "no limit", for those timeouts whose comments name it. */
 #define CRPC_FOREVER 0xffffffffffffffffu
@@ -173,6 +181,9 @@ CRPC_API int32_t crpc_device_query(uint32_t index, crpc_device_info *info, crpc_
 
 #define CRPC_CONTEXT_GID_INDEX 0x1u /* flag: use gid_index instead of the default GID */
 #define CRPC_CONTEXT_RAILS 0x2u     /* flag: open the rails; channels need it */
+/* Flag: the context has queues. Regions then give the peers of queues the rights that their `access`
+ * says. */
+#define CRPC_CONTEXT_QUEUES 0x4u
 
 #define CRPC_RAILS_MAX 2
 
@@ -213,6 +224,9 @@ typedef struct crpc_context_options {
      * two thirds of them. Each channel takes 2 * slots + 10, with slots as in its own options. */
     uint32_t rail_receive_depth;
     uint32_t channels_max; /* at most 65536; 0 = 64 */
+    /* Queues of all kinds, at most 65536; 0 = 256. Needs CRPC_CONTEXT_QUEUES, and must be zero without
+     * it. */
+    uint32_t queues_max;
 } crpc_context_options;
 
 /* Opens a device and creates its queues. `options` may be NULL. The call starts a thread (with
@@ -227,7 +241,7 @@ CRPC_API int32_t crpc_context_open(const crpc_context_options *options, crpc_con
 
 /* Closes all objects of the context, and then the context itself. NULL is allowed. All handles and
  * views of the context become invalid. Pending ops get no completion: to see their completions,
- * close the endpoints and channels first, and poll until nothing is left. May block for
+ * close the endpoints, channels and queues first, and poll until nothing is left. May block for
  * milliseconds while the system destroys the connections. Returns CRPC_OK. */
 CRPC_API int32_t crpc_context_close(crpc_context *context);
 
@@ -345,7 +359,8 @@ typedef struct crpc_op {
 /* The peer has sent a request. A REPLY or DROP op with its token answers it. */
 #define CRPC_COMPLETION_REQUEST 4u
 /* A peer wants to connect to a listener. crpc_endpoint_accept or crpc_endpoint_reject (for
- * channels, crpc_channel_accept or crpc_channel_reject) answers it. */
+ * channels, crpc_channel_accept or crpc_channel_reject; for queues, crpc_queue_accept or
+ * crpc_queue_reject) answers it. */
 #define CRPC_COMPLETION_CONNECT_REQUEST 5u
 /* A connect, accept or join has ended. A status < 0 means that there is no connection. */
 #define CRPC_COMPLETION_CONNECTED 6u
@@ -372,27 +387,40 @@ typedef struct crpc_op {
  * CRPC_COMPLETION_DISCONNECTED has the status CRPC_E_DISCONNECTED. Ops without a completion then
  * end with that status, and their data may or may not have arrived. */
 #define CRPC_COMPLETION_RAIL 12u
+/* A crpc_queue_op has ended. `method` is its opcode: RECEIVE for all that took a receive. */
+#define CRPC_COMPLETION_WORK 13u
 
 /* Flag of a completion: `endpoint.bits` is a crpc_channel, and `endpoint_user_data` belongs to that
  * channel. SENT, RECEIVED and RAIL always have it. CANCEL, CONNECT_REQUEST, CONNECTED, DISCONNECTED
  * and ROOM have it if they concern a channel. */
 #define CRPC_COMPLETION_OF_CHANNEL 0x1u
+/* The same for a crpc_queue. WORK always has it. CONNECT_REQUEST, CONNECTED, DISCONNECTED and ROOM
+ * have it if they concern a queue. */
+#define CRPC_COMPLETION_OF_QUEUE 0x2u
+/* Flags of WORK with CRPC_OK. IMMEDIATE: reply_bytes_max is the message's immediate. INVALIDATED: it is
+ * the remote key that the peer has invalidated. */
+#define CRPC_COMPLETION_IMMEDIATE 0x4u
+#define CRPC_COMPLETION_INVALIDATED 0x8u
+/* Flag of WORK: the device has reported this op itself, and not only a later one. */
+#define CRPC_COMPLETION_DETAIL 0x10u
 
 /* One completion. Its size will always be 64 bytes. Members that the kind does not use are zero.
  * Programs must ignore kinds that they do not know. */
 typedef struct crpc_completion {
     uint8_t kind;    /* CRPC_COMPLETION_* */
-    uint8_t flags;   /* CRPC_COMPLETION_OF_CHANNEL */
-    uint16_t method; /* REQUEST, RESPONSE */
+    uint8_t flags;   /* CRPC_COMPLETION_OF_CHANNEL and so on */
+    uint16_t method; /* REQUEST, RESPONSE. WORK: CRPC_QUEUE_*, the opcode */
     int32_t status;  /* CRPC_E_*, or >= 0 */
-    /* All kinds but DEVICE. CONNECT_REQUEST: the new endpoint or channel. */
+    /* All kinds but DEVICE. CONNECT_REQUEST: the new endpoint, channel or queue. WORK: the queue; of a
+     * receive from an SRQ, the queue over which the message came, or the SRQ if that queue is gone. */
     crpc_endpoint endpoint;
     /* Completions of ops: the op's. CONNECT_REQUEST: the listener's. Other kinds but DEVICE: the
-     * endpoint's or channel's. */
+     * endpoint's, channel's or queue's. */
     uint64_t user_data;
     /* REQUEST: for the op that answers it. REPLY: the op's. CANCEL: number of ops ended. RAIL:
      * index of the rail. SENT, RECEIVED: number of the message in its direction, from 0; it has
-     * no meaning for a send that failed before the peer had a receive for it. */
+     * no meaning for a send that failed before the peer had a receive for it. WORK of COMPARE_SWAP and
+     * FETCH_ADD: what was there before. */
     uint64_t token;
     /* REQUEST, RESPONSE: address of the view, a multiple of 16. SENT, RECEIVED: address of the
      * buffer. A view is in memory that the peer's device writes to. The library has checked lengths
@@ -401,11 +429,14 @@ typedef struct crpc_completion {
      * then checks and uses the copy: what is read twice in a view may be two things. */
     uint64_t payload;
     /* REQUEST, RESPONSE: length of the view. SENT: length of the buffer. RECEIVED: length of what
-     * the peer sent, also with CRPC_E_TRUNCATED; with other errors 0. */
+     * the peer sent, also with CRPC_E_TRUNCATED; with other errors 0. WORK of READ and RECEIVE, with
+     * CRPC_COMPLETION_DETAIL: how much has arrived. */
     uint32_t payload_bytes;
-    uint32_t reply_bytes_max;    /* REQUEST: length of the longest reply that the caller accepts */
+    /* REQUEST: length of the longest reply that the caller accepts. WORK: the immediate in host byte
+     * order, or the key that was invalidated; after an error, the vendor's syndrome. */
+    uint32_t reply_bytes_max;
     uint64_t view;               /* REQUEST, RESPONSE: identifies the view for crpc_retain */
-    uint64_t endpoint_user_data; /* all kinds but DEVICE: the endpoint's or channel's user_data */
+    uint64_t endpoint_user_data; /* all kinds but DEVICE: the endpoint's, channel's or queue's */
 } crpc_completion;
 
 /* Accepts ops in order, and stops at the first op that it cannot accept. The payload of an op lies
@@ -609,7 +640,7 @@ CRPC_API int32_t crpc_endpoint_disconnect(crpc_context *context, crpc_endpoint e
  * Returns CRPC_OK; CRPC_E_STALE. */
 CRPC_API int32_t crpc_endpoint_close(crpc_context *context, crpc_endpoint endpoint);
 
-/* States of endpoints and channels. */
+/* States of endpoints, channels and RC queues. */
 #define CRPC_STATE_NEW 1u       /* made by a blob function; waits for its join */
 #define CRPC_STATE_REQUESTED 2u /* waits to be accepted or rejected */
 #define CRPC_STATE_CONNECTING 3u
@@ -658,12 +689,16 @@ CRPC_API int32_t crpc_endpoint_get_error(crpc_context *context, crpc_endpoint en
  * CRPC_COMPLETION_CONNECT_REQUEST with CRPC_COMPLETION_OF_CHANNEL. Needs CRPC_CONTEXT_RAILS and an
  * address of rail 0. */
 #define CRPC_LISTENER_CHANNELS 0x1u
+/* Flag: accepts RC queues instead of endpoints, from any program that connects by rdma_cm. Each
+ * connecting peer yields a CRPC_COMPLETION_CONNECT_REQUEST with CRPC_COMPLETION_OF_QUEUE. Needs
+ * CRPC_CONTEXT_QUEUES. */
+#define CRPC_LISTENER_QUEUES 0x2u
 
 typedef struct crpc_listener_options {
     uint32_t struct_size;
     uint32_t backlog;   /* connections that may wait to be accepted; 0 = 128 */
     uint64_t user_data; /* any number; CRPC_COMPLETION_CONNECT_REQUEST shows it */
-    uint32_t flags;     /* CRPC_LISTENER_CHANNELS */
+    uint32_t flags;     /* CRPC_LISTENER_CHANNELS or CRPC_LISTENER_QUEUES */
     uint32_t reserved;
 } crpc_listener_options;
 
@@ -673,8 +708,8 @@ typedef struct crpc_listener_options {
  * addresses. Blocks while it looks up a name.
  * Returns CRPC_OK and sets *listener; CRPC_E_INVALID, CRPC_E_UNREACHABLE (no such name),
  * CRPC_E_NO_DEVICE (the address belongs to another device, or to no RDMA device), CRPC_E_SYSTEM
- * (e.g. the port is in use), CRPC_E_UNSUPPORTED (no rdma_cm), CRPC_E_STATE (no rails),
- * CRPC_E_NO_MEMORY. */
+ * (e.g. the port is in use), CRPC_E_UNSUPPORTED (no rdma_cm), CRPC_E_STATE (no rails, or no
+ * queues), CRPC_E_NO_MEMORY. */
 CRPC_API int32_t crpc_listener_open(crpc_context *context, const char *address,
                                     const crpc_listener_options *options, crpc_listener *listener,
                                     crpc_error *error);
@@ -695,14 +730,16 @@ CRPC_API int32_t crpc_listener_get_info(crpc_context *context, crpc_listener lis
                                         crpc_listener_info *info);
 
 /* Stops listening and closes the handle. Accepted connections stay. Requests that still wait are
- * rejected, and their endpoints or channels are closed. Returns CRPC_OK; CRPC_E_STALE. */
+ * rejected, and their endpoints, channels or queues are closed. Returns CRPC_OK; CRPC_E_STALE. */
 CRPC_API int32_t crpc_listener_close(crpc_context *context, crpc_listener listener);
 
 /* ---- Region: registered memory --------------------------------------------------------------- */
 
 /* Access rights to a region. The context's device may always read it. The remote rights are those of
- * the peers of channels: the peer of an endpoint has none. */
-#define CRPC_ACCESS_LOCAL_WRITE 0x1u
+ * the peers of channels, and with CRPC_CONTEXT_QUEUES those of the peers of all RC queues of the
+ * context: each of them who knows or guesses the key and an address can use them. The peer of an
+ * endpoint has none. */
+#define CRPC_ACCESS_LOCAL_WRITE 0x1u  /* RECEIVE and READ of queues need it */
 #define CRPC_ACCESS_REMOTE_WRITE 0x2u /* needs LOCAL_WRITE; receives of channels need it */
 #define CRPC_ACCESS_REMOTE_READ 0x4u
 #define CRPC_ACCESS_REMOTE_ATOMIC 0x8u /* needs LOCAL_WRITE */
@@ -713,8 +750,10 @@ typedef struct crpc_region_info {
     uint32_t access; /* CRPC_ACCESS_* */
     uint64_t address;
     uint64_t bytes;
-    uint32_t local_key;  /* lkey on the context's device */
-    uint32_t remote_key; /* rkey on the context's device; it gives no peer any right */
+    uint32_t local_key; /* lkey on the context's device */
+    /* rkey on the context's device. With CRPC_CONTEXT_QUEUES, the peers of queues name the region by
+     * it, with its address; otherwise it gives no peer any right. */
+    uint32_t remote_key;
 } crpc_region_info;
 
 /* Registers memory with the context's device, and with the rails if the context has them. If one of
@@ -741,8 +780,9 @@ CRPC_API int32_t crpc_region_register_dmabuf(crpc_context *context, int32_t fd, 
                                              crpc_region *region, crpc_error *error);
 
 /* Deregisters a region and closes its handle. The memory stays the caller's. May block while the
- * system unpins the pages. Returns CRPC_OK; CRPC_E_STALE; CRPC_E_BUSY (an op of a channel uses the
- * region). */
+ * system unpins the pages. Of queues, the caller must know that no op uses the region: one that does
+ * fails with CRPC_E_DEVICE, and so does an op of a peer with CRPC_E_ACCESS; both end their queue.
+ * Returns CRPC_OK; CRPC_E_STALE; CRPC_E_BUSY (an op of a channel uses the region). */
 CRPC_API int32_t crpc_region_deregister(crpc_context *context, crpc_region region);
 
 /* Removes from the registration cache every registration that overlaps [address, address + bytes),
@@ -1019,6 +1059,283 @@ CRPC_API int32_t crpc_channel_get_stats(crpc_context *context, crpc_channel chan
  * has happened. Returns CRPC_OK; CRPC_E_INVALID, CRPC_E_STALE. */
 CRPC_API int32_t crpc_channel_get_error(crpc_context *context, crpc_channel channel,
                                         crpc_error *error);
+
+/* ---- Queues: the NIC's own, with user data for each op ---------------------------------------- */
+
+/* A queue belongs to the application: what it posts is what the device does. The peer is any program
+ * with a queue of the same kind: another of this library, or one that uses verbs and librdmacm. There
+ * is no protocol of ours in between, no keepalive, and no flow control.
+ *
+ * Of each op, the library gives back the user_data, whatever the order in which the device completes
+ * them. Later versions will have further kinds of queues. */
+
+#define CRPC_QUEUE_KIND_RC 1u  /* a reliable connection: sends, and receives unless it has an SRQ */
+#define CRPC_QUEUE_KIND_SRQ 2u /* receives that the RC queues which name it share */
+
+#define CRPC_QUEUE_DEPTH_MAX 8192
+#define CRPC_QUEUE_PIECES_MAX 16
+#define CRPC_QUEUE_INLINE_BYTES_MAX 512
+#define CRPC_QUEUE_PRIVATE_BYTES_MAX 196
+/* Longest array of pieces for one crpc_queue_submit. */
+#define CRPC_QUEUE_SUBMIT_PIECES_MAX 4096
+
+/* Sends a message, which takes a receive of the peer. */
+#define CRPC_QUEUE_SEND 1u
+/* The same with a number of 32 bits, which the completion of the receive shows. */
+#define CRPC_QUEUE_SEND_IMMEDIATE 2u
+/* Sends a message, and ends the right that the peer has given by a remote key: of a memory window, or
+ * of a region that can be invalidated. The peer's regions of this library cannot: then the op ends with
+ * an error. */
+#define CRPC_QUEUE_SEND_INVALIDATE 3u
+/* Writes to the peer's memory. The peer is not told. */
+#define CRPC_QUEUE_WRITE 4u
+/* The same, and then takes a receive of the peer, whose buffer is not used. Its completion shows the
+ * immediate. */
+#define CRPC_QUEUE_WRITE_IMMEDIATE 5u
+/* Reads the peer's memory. */
+#define CRPC_QUEUE_READ 6u
+/* Replaces 8 bytes of the peer's memory by `operand` if they are equal to `address`. The completion's
+ * token is what was there before. */
+#define CRPC_QUEUE_COMPARE_SWAP 7u
+/* Adds `operand` to 8 bytes of the peer's memory. The completion's token is what was there before. */
+#define CRPC_QUEUE_FETCH_ADD 8u
+/* Does nothing, and completes after the ops before it. */
+#define CRPC_QUEUE_NOP 9u
+/* Gives memory for one message of the peer. */
+#define CRPC_QUEUE_RECEIVE 10u
+
+/* Flags of ops. */
+/* Asks for a completion: of a sparse queue the only ops that complete with success. Others need it
+ * for nothing: each of their ops completes. */
+#define CRPC_QUEUE_SIGNAL 0x1u
+/* The op begins when all READs and atomics before it have ended. Without it, a later op may overtake
+ * them. All but RECEIVE. */
+#define CRPC_QUEUE_FENCE 0x2u
+/* Wakes a peer that waits for solicited messages only. SEND*, WRITE_IMMEDIATE. */
+#define CRPC_QUEUE_SOLICITED 0x4u
+/* The payload is copied before crpc_queue_submit returns, and its memory needs no region. SEND*,
+ * WRITE*, up to inline_bytes of the queue. */
+#define CRPC_QUEUE_INLINE 0x8u
+/* The payload lies in several places: `address` is the index of the first crpc_piece, and `bytes` is
+ * how many there are, 1 to send_pieces or receive_pieces of the queue. All with a payload. */
+#define CRPC_QUEUE_PIECES 0x10u
+
+/* One op. Its size will always be 64 bytes. Members that the opcode does not use must be zero. */
+typedef struct crpc_queue_op {
+    uint8_t opcode; /* CRPC_QUEUE_SEND and so on */
+    uint8_t flags;  /* CRPC_QUEUE_SIGNAL and so on */
+    uint16_t reserved;
+    /* *_IMMEDIATE: any number, in host byte order. SEND_INVALIDATE: the peer's remote key. */
+    uint32_t immediate;
+    uint64_t user_data; /* all opcodes: any number; the op's completion shows it */
+    /* All with a payload: contains it. None if the payload is inline, in pieces, or empty. */
+    crpc_region region;
+    uint64_t address;    /* of the payload. COMPARE_SWAP: what is compared */
+    uint32_t bytes;      /* length of the payload, 0 to message_bytes_max of the queue */
+    uint32_t remote_key; /* WRITE*, READ, COMPARE_SWAP, FETCH_ADD: crpc_region_info of the peer */
+    /* The same: an address in the peer's region. COMPARE_SWAP, FETCH_ADD: a multiple of 8. */
+    uint64_t remote_address;
+    uint64_t operand; /* COMPARE_SWAP: the new value. FETCH_ADD: what is added */
+    uint64_t reserved2;
+} crpc_queue_op;
+
+/* One place of a payload with the flag CRPC_QUEUE_PIECES. */
+typedef struct crpc_piece {
+    crpc_region region; /* contains it; none if the payload is inline, or bytes is 0 */
+    uint64_t address;
+    uint32_t bytes; /* may be 0 */
+    uint32_t zero;
+} crpc_piece;
+
+/* Accepts ops in order, and stops at the first op that it cannot accept. All are of one queue. `pieces`
+ * may be NULL if piece_count is 0. The library copies `pieces`, so the caller may reuse both arrays at
+ * once. Every accepted op yields exactly one CRPC_COMPLETION_WORK; of a sparse queue those with
+ * CRPC_QUEUE_SIGNAL, and those that fail. Buffers stay the caller's: until its op completes (of a
+ * sparse queue: it or a later one), the caller must not change one that is sent, unless it is inline,
+ * nor touch one that is filled. READ and RECEIVE need regions with CRPC_ACCESS_LOCAL_WRITE.
+ * Receives may be submitted as soon as there is a queue; the rest when it is connected. Accepting an op
+ * allocates no memory, makes no system call, and tells the device once for all of them.
+ * Returns how many ops were accepted, 0 to count, and sets *reason (which may be NULL) to why it
+ * stopped there: CRPC_OK (all were accepted), CRPC_E_AGAIN (there is no room; a CRPC_COMPLETION_ROOM
+ * follows), CRPC_E_TOO_BIG (longer than message_bytes_max; more pieces, or more inline bytes, than
+ * the queue allows), CRPC_E_STALE (queue or region), CRPC_E_INVALID (also: the payload is not within
+ * its region, or the region lacks a right), CRPC_E_UNSUPPORTED (opcode: unknown, or not of this kind
+ * of queue or of this device), CRPC_E_STATE (not connected yet), CRPC_E_CLOSING,
+ * CRPC_E_DISCONNECTED. Returns CRPC_E_INVALID if context is NULL, if ops is NULL and count is not 0,
+ * if pieces is NULL and piece_count is not 0, or if piece_count is above
+ * CRPC_QUEUE_SUBMIT_PIECES_MAX. */
+CRPC_API int32_t crpc_queue_submit(crpc_context *context, crpc_queue queue,
+                                   const crpc_queue_op *ops, uint32_t count,
+                                   const crpc_piece *pieces, uint32_t piece_count, int32_t *reason);
+
+/* Flag: only ops with CRPC_QUEUE_SIGNAL complete, and those that fail. */
+#define CRPC_QUEUE_SPARSE 0x1u
+
+typedef struct crpc_queue_options {
+    uint32_t struct_size;
+    uint32_t flags;     /* CRPC_QUEUE_SPARSE */
+    uint64_t user_data; /* any number; completions show it */
+    uint32_t kind;      /* CRPC_QUEUE_KIND_*; 0 = RC */
+    /* Ops that send, of the longest kind, for which there is room at least: 1 to 8192; 0 = 256.
+     * SRQ: 0. */
+    uint32_t sends;
+    /* Pieces that the payload of an op may have, 1 to 16; 0 = 1. More take room. SRQ: 0. */
+    uint32_t send_pieces;
+    uint32_t inline_bytes; /* longest inline payload, 1 to 512; 0 = 60. More take room. SRQ: 0 */
+    /* RECEIVE ops for which there is room at least: 1 to 8192; 0 = none. With receive_queue 0; SRQ:
+     * not 0. */
+    uint32_t receives;
+    uint32_t receive_pieces; /* pieces that a receive may have, 1 to 16; 0 = 1 */
+    /* RC: the SRQ that has its receives; none = its own. The SRQ cannot be closed before this queue. */
+    crpc_queue receive_queue;
+    /* This member and those below are of RC; SRQ: 0. */
+    uint64_t connect_timeout_ns; /* 0 = 5 s; CRPC_FOREVER: no limit */
+    /* The transport resends an unacknowledged packet after 4.096 us * 2^retry_timeout (the
+     * "Local ACK Timeout" of the InfiniBand specification): 1 to 31; 0 = 14 (67 ms). */
+    uint32_t retry_timeout;
+    /* How often it resends before the connection is lost: 1 to 7; 0 = 6. Soft-RoCE resends for ever
+     * if this is 7. */
+    uint32_t retry_count;
+    /* How often it sends again to a peer that has no receive, before the queue fails with
+     * CRPC_E_NOT_READY: 1 to 7; 0 = no limit, nor has 7. */
+    uint32_t not_ready_retry_count;
+    /* READs and atomics that may be under way at once, in each direction, 1 to 16; 0 = as many as the
+     * devices can. Others wait in the send queue. */
+    uint32_t reads_max;
+    /* What rdma_cm carries to the peer: connect up to 56 bytes, accept up to 196; blob: 0. The network
+     * may add zeros. */
+    uint32_t private_bytes;
+    uint8_t private_data[196];
+} crpc_queue_options;
+
+/* Makes a queue that has no peer: an SRQ. The new handle belongs to the caller until crpc_queue_close.
+ * Returns CRPC_OK and sets *queue; CRPC_E_INVALID (also: a queue of kind RC, which needs
+ * crpc_queue_connect, _accept or _blob), CRPC_E_UNSUPPORTED (kind; or this driver has no queues),
+ * CRPC_E_STATE (no queues), CRPC_E_NO_RESOURCE, CRPC_E_MEMLOCK, CRPC_E_NO_MEMORY, CRPC_E_SYSTEM. */
+CRPC_API int32_t crpc_queue_open(crpc_context *context, const crpc_queue_options *options,
+                                 crpc_queue *queue, crpc_error *error);
+
+/* Starts to connect an RC queue to `address`, as crpc_endpoint_connect. There listens a program with
+ * CRPC_LISTENER_QUEUES, or any other that accepts reliable connections by rdma_cm (port space TCP).
+ * Receives may be submitted before CRPC_COMPLETION_CONNECTED. `options` may be NULL. The new handle
+ * belongs to the caller until crpc_queue_close, also if the connection fails.
+ * Returns, and completes, as crpc_endpoint_connect; CRPC_E_STATE (no queues); CRPC_E_STALE
+ * (receive_queue); CRPC_E_UNSUPPORTED (kind; or this driver has no queues). */
+CRPC_API int32_t crpc_queue_connect(crpc_context *context, const char *address,
+                                    const crpc_queue_options *options, crpc_queue *queue,
+                                    crpc_error *error);
+
+/* Accepts a queue, as crpc_endpoint_accept does, and returns the same; CRPC_E_STALE also for
+ * receive_queue. crpc_queue_get_info shows the peer's address and private data. Receives that the peer
+ * needs at once may be submitted before CRPC_COMPLETION_CONNECTED. */
+CRPC_API int32_t crpc_queue_accept(crpc_context *context, crpc_queue queue,
+                                   const crpc_queue_options *options, crpc_error *error);
+
+/* Rejects the queue of a CRPC_COMPLETION_CONNECT_REQUEST, and closes its handle. The peer's connect ends
+ * with CRPC_E_REFUSED, and it gets private_bytes of `private_data`, 0 to 148, which may be NULL if it
+ * is 0. Returns CRPC_OK; CRPC_E_STATE (there is no request: it was accepted, or is none);
+ * CRPC_E_TOO_BIG; CRPC_E_INVALID, CRPC_E_STALE. */
+CRPC_API int32_t crpc_queue_reject(crpc_context *context, crpc_queue queue,
+                                   const void *private_data, uint32_t private_bytes);
+
+/* Makes and connects an RC queue by blobs, as crpc_endpoint_blob and crpc_endpoint_join do, and
+ * returns the same; CRPC_E_STATE (no queues); CRPC_E_STALE (receive_queue). The peer is another queue
+ * of this library. Receives may be submitted before the join. */
+CRPC_API int32_t crpc_queue_blob(crpc_context *context, const crpc_queue_options *options,
+                                 crpc_queue *queue, void *blob, uint32_t *blob_bytes,
+                                 crpc_error *error);
+CRPC_API int32_t crpc_queue_join(crpc_context *context, crpc_queue queue, const void *blob,
+                                 uint32_t blob_bytes, crpc_error *error);
+
+/* What a program without rdma_cm has to know of a queue pair to connect its own to it. */
+typedef struct crpc_queue_address {
+    uint32_t struct_size;
+    uint32_t queue_pair_number;      /* 24 bits, not 0 */
+    uint32_t packet_sequence_number; /* of the first packet that it sends: 24 bits */
+    uint32_t link;                   /* CRPC_LINK_* */
+    uint32_t mtu_bytes;              /* the longest payload of its packets: 256, 512 ... 4096 */
+    uint32_t lid;                    /* InfiniBand, in its subnet: 16 bits */
+    uint8_t gid[16];                 /* in network byte order */
+} crpc_queue_address;
+
+/* Gives the address of an RC queue, for a peer that is told of it in some other way than a blob.
+ * Returns CRPC_OK; CRPC_E_STATE (it has no queue pair, or no more; or an SRQ); CRPC_E_INVALID,
+ * CRPC_E_STALE. */
+CRPC_API int32_t crpc_queue_get_address(crpc_context *context, crpc_queue queue,
+                                        crpc_queue_address *address);
+
+/* Connects a queue of crpc_queue_blob to the queue pair of any program, which connects its own to
+ * the address that crpc_queue_get_address gives. Returns as crpc_queue_join; CRPC_E_PROTOCOL (no queue
+ * pair can have this address). */
+CRPC_API int32_t crpc_queue_join_address(crpc_context *context, crpc_queue queue,
+                                         const crpc_queue_address *address, crpc_error *error);
+
+/* Ends an RC queue at once, but keeps the handle. The next polls complete the open ops with
+ * CRPC_E_FLUSHED, and then comes CRPC_COMPLETION_DISCONNECTED with CRPC_E_DISCONNECTED.
+ * Returns CRPC_OK; CRPC_E_STATE (not connected, or it has failed before); CRPC_E_UNSUPPORTED (an
+ * SRQ); CRPC_E_STALE. */
+CRPC_API int32_t crpc_queue_fail(crpc_context *context, crpc_queue queue);
+
+/* Starts a graceful disconnect of an RC queue. It refuses new ops that send at once. When all have
+ * completed, the connection ends, and receives that are open complete with CRPC_E_FLUSHED. After
+ * timeout_ns (CRPC_FOREVER: no limit) the connection ends in any case, with CRPC_E_TIMEOUT. A second
+ * call replaces the limit. The handle stays valid until crpc_queue_close.
+ * Returns CRPC_OK, and one CRPC_COMPLETION_DISCONNECTED follows; CRPC_E_STATE (not connected);
+ * CRPC_E_UNSUPPORTED (an SRQ); CRPC_E_STALE. */
+CRPC_API int32_t crpc_queue_drain(crpc_context *context, crpc_queue queue, uint64_t timeout_ns);
+
+/* Ends a queue at once, and closes the handle. The next polls complete the open ops with
+ * CRPC_E_CLOSED; there is no CRPC_COMPLETION_DISCONNECTED. When this returns, the device uses none of
+ * their buffers. A connect request is rejected, without private data. Blocks while the system destroys
+ * a QP or SRQ. Returns CRPC_OK; CRPC_E_BUSY (an SRQ that queues use); CRPC_E_STALE. */
+CRPC_API int32_t crpc_queue_close(crpc_context *context, crpc_queue queue);
+
+/* Describes a queue. */
+typedef struct crpc_queue_info {
+    uint32_t struct_size;
+    uint32_t state; /* CRPC_STATE_*; of an SRQ always CONNECTED */
+    uint64_t user_data;
+    uint32_t kind;              /* CRPC_QUEUE_KIND_* */
+    uint32_t queue_pair_number; /* 0 = no queue pair */
+    uint32_t peer_number;       /* of the peer's queue pair; 0 = not connected */
+    uint32_t sends;             /* in use, as crpc_queue_options has it: this and the next ones */
+    uint32_t send_pieces;
+    uint32_t inline_bytes;
+    uint32_t receives;
+    uint32_t receive_pieces;
+    crpc_queue receive_queue;
+    uint32_t sends_open;        /* places of the send queue in use: an op takes one or several */
+    uint32_t receives_open;     /* RECEIVE ops that have not completed */
+    uint32_t queues;            /* of an SRQ: open queues that use it */
+    uint32_t message_bytes_max; /* longest payload of an op */
+    char peer_address[64];      /* as in crpc_endpoint_info */
+    char local_address[64];
+    /* What the peer has sent by rdma_cm: to connect, to accept or to reject. */
+    uint32_t private_bytes;
+    uint8_t private_data[196];
+} crpc_queue_info;
+
+/* Describes a queue. Returns CRPC_OK; CRPC_E_INVALID, CRPC_E_STALE. */
+CRPC_API int32_t crpc_queue_get_info(crpc_context *context, crpc_queue queue,
+                                     crpc_queue_info *info);
+
+/* Counters of a queue since it was made. */
+typedef struct crpc_queue_stats {
+    uint32_t struct_size;
+    uint32_t reserved;
+    uint64_t sends;         /* ops accepted, but for RECEIVE */
+    uint64_t receives;      /* RECEIVE ops accepted */
+    uint64_t signaled_wqes; /* sends that the device was asked to report */
+    uint64_t doorbells;     /* of both kinds */
+} crpc_queue_stats;
+
+/* Reads the counters of a queue. Returns CRPC_OK; CRPC_E_INVALID, CRPC_E_STALE. */
+CRPC_API int32_t crpc_queue_get_stats(crpc_context *context, crpc_queue queue,
+                                      crpc_queue_stats *stats);
+
+/* Tells why a queue could not connect, has failed or was disconnected. error->status is CRPC_OK if
+ * none of it has happened. Returns CRPC_OK; CRPC_E_INVALID, CRPC_E_STALE. */
+CRPC_API int32_t crpc_queue_get_error(crpc_context *context, crpc_queue queue, crpc_error *error);
 
 #ifdef __cplusplus
 }

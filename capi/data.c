@@ -94,20 +94,55 @@ int32_t crpc_submit(crpc_context *context, const crpc_op *ops, uint32_t count, c
     return (int32_t)taken;
 }
 
-/* Calls first: they are many and short. But where they filled the array, channels come first the
- * next time, so that neither keeps the other out. Both are polled whatever the room: rpc_poll ends
- * the views of the poll before, and both send what has gathered. */
-static uint32_t poll_both(crpc_context *context, crpc_completion *completions, uint32_t capacity)
+static uint32_t poll_service(crpc_context *context, uint32_t service, crpc_completion *completions,
+                             uint32_t capacity)
 {
-    uint32_t count;
-    if (context->channels_first) {
-        count = channel_poll(context->channels, completions, capacity);
-        count += rpc_poll(context->engine, completions + count, capacity - count);
-        context->channels_first = false;
-    } else {
-        count = rpc_poll(context->engine, completions, capacity);
-        context->channels_first = count == capacity;
+    switch (service) {
+    case CONTEXT_CALLS:
+        return rpc_poll(context->engine, completions, capacity);
+    case CONTEXT_CHANNELS:
+        return context->channels ? channel_poll(context->channels, completions, capacity) : 0;
+    default:
+        return context->queues ? queue_poll(context->queues, completions, capacity) : 0;
+    }
+}
+
+/* Another than calls begins, since the one before it filled the last poll. */
+static __attribute__((noinline)) uint32_t
+poll_in_turn(crpc_context *context, crpc_completion *completions, uint32_t capacity)
+{
+    uint32_t service = context->poll_first, count = 0;
+    context->poll_first = CONTEXT_CALLS;
+    for (uint32_t i = 0; i < CONTEXT_SERVICES; i++) {
+        uint32_t found = poll_service(context, service, completions + count, capacity - count);
+        count += found;
+        service = (service + 1) % CONTEXT_SERVICES;
+        if (found > 0 && count == capacity) {
+            context->poll_first = service;
+        }
+    }
+    return count;
+}
+
+/* Calls first: they are many and short. But where one fills the array, the next one comes first the next
+ * time, so that none keeps another out. All are polled whatever the room: rpc_poll ends the views of the
+ * poll before, and they send what has gathered. */
+static uint32_t poll_all(crpc_context *context, crpc_completion *completions, uint32_t capacity)
+{
+    if (unlikely(context->poll_first != CONTEXT_CALLS)) {
+        return poll_in_turn(context, completions, capacity);
+    }
+    const uint32_t calls = rpc_poll(context->engine, completions, capacity);
+    uint32_t count = calls;
+    if (context->channels) {
         count += channel_poll(context->channels, completions + count, capacity - count);
+    }
+    const uint32_t others = count;
+    if (context->queues) {
+        count += queue_poll(context->queues, completions + count, capacity - count);
+    }
+    if (unlikely(others == capacity)) {
+        context->poll_first = calls == capacity ? CONTEXT_CHANNELS : CONTEXT_QUEUES;
     }
     return count;
 }
@@ -120,8 +155,8 @@ int32_t crpc_poll(crpc_context *context, crpc_completion *completions, uint32_t 
     if (unlikely(context->armed)) {
         context_disarm(context);
     }
-    if (unlikely(context->channels)) {
-        return (int32_t)poll_both(context, completions, capacity);
+    if (unlikely(context->channels || context->queues)) {
+        return (int32_t)poll_all(context, completions, capacity);
     }
     return (int32_t)rpc_poll(context->engine, completions, capacity);
 }

@@ -16,10 +16,14 @@ static int32_t take_options(crpc_listener_options *options, const crpc_listener_
     if (status != CRPC_OK) {
         return status;
     }
-    if (options->flags & ~CRPC_LISTENER_CHANNELS || options->reserved != 0 ||
-        options->backlog > INT32_MAX) {
+    const uint32_t kinds = CRPC_LISTENER_CHANNELS | CRPC_LISTENER_QUEUES;
+    if (options->flags & ~kinds || options->reserved != 0 || options->backlog > INT32_MAX) {
         return error_set(error, CRPC_E_INVALID, 0,
                          "reserved bits of crpc_listener_options are set");
+    }
+    if ((options->flags & kinds) == kinds) {
+        return error_set(error, CRPC_E_INVALID, 0,
+                         "a listener accepts channels or queues, and not both");
     }
     default32(&options->backlog, BACKLOG_DEFAULT);
     return CRPC_OK;
@@ -37,9 +41,10 @@ static int32_t open_listener(crpc_context *context, const char *address,
     if (status != CRPC_OK) {
         return status;
     }
-    struct link_group *links = options.flags & CRPC_LISTENER_CHANNELS
-                                   ? context_channel_links(context, error)
-                                   : rpc_links(context->engine);
+    struct link_group *links =
+        options.flags & CRPC_LISTENER_CHANNELS ? context_channel_links(context, error)
+        : options.flags & CRPC_LISTENER_QUEUES ? context_queue_links(context, error)
+                                               : rpc_links(context->engine);
     if (!links) {
         return error->status;
     }

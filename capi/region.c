@@ -52,13 +52,13 @@ static int32_t check_access(uint32_t access, crpc_error *error)
 
 /* ---- Devices --------------------------------------------------------------------------------- */
 
-/* No call uses a region, so with the nic for calls it gets no rights of peers. */
+/* No call uses a region, so with the nic for calls it gets rights of peers for queues alone. */
 static int32_t register_with_all(crpc_context *context, const struct extent *extent,
                                  uint32_t access, struct region *region, crpc_error *error)
 {
     int32_t status = registration_make(&context->calls, extent->address, extent->bytes,
-                                       access & CRPC_ACCESS_LOCAL_WRITE, extent->fd,
-                                       extent->fd_offset, &region->calls, error);
+                                       context->queues ? access : access & CRPC_ACCESS_LOCAL_WRITE,
+                                       extent->fd, extent->fd_offset, &region->calls, error);
     if (status == CRPC_OK && context->channels) {
         status = registration_make(&context->rails, extent->address, extent->bytes, access,
                                    extent->fd, extent->fd_offset, &region->rails, error);
@@ -163,6 +163,7 @@ int32_t crpc_region_get_info(crpc_context *context, crpc_region region, crpc_reg
 static void deregister(crpc_context *context, struct region *region)
 {
     handles_remove(&context->handles, region->handle);
+    context->queue_memory = (struct queue_memory){0};
     deregister_from_all(context, region);
     list_remove(&region->link);
     free(region);

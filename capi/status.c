@@ -52,6 +52,16 @@ static const struct {
                            "larger receives"},
     [-CRPC_E_KEY] = {"CRPC_E_KEY",
                      "the peer has another key, or one side has none; give both the same"},
+    [-CRPC_E_ACCESS] = {"CRPC_E_ACCESS",
+                        "the peer's device refused the address, length, key or right; the peer's "
+                        "region needs the right, and CRPC_CONTEXT_QUEUES"},
+    [-CRPC_E_NOT_READY] =
+        {"CRPC_E_NOT_READY",
+         "the peer had no receive for the message; it has to submit more of them"},
+    [-CRPC_E_FLUSHED] = {"CRPC_E_FLUSHED", "the queue failed before the op was known to be done; "
+                                           "crpc_queue_get_error tells why"},
+    [-CRPC_E_DEVICE] = {"CRPC_E_DEVICE", "this device refused the op: was its region deregistered? "
+                                         "reply_bytes_max is the vendor's syndrome"},
 };
 
 static size_t index_of(int32_t status)

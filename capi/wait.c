@@ -34,14 +34,21 @@ static bool look(struct crpc_context *context)
         channel_progress(context->channels);
         waits = channel_something_waits(context->channels) || waits;
     }
+    if (context->queues) {
+        queue_progress(context->queues);
+        waits = queue_something_waits(context->queues) || waits;
+    }
     return waits;
 }
 
 static uint64_t next_deadline_ns(const struct crpc_context *context)
 {
     uint64_t deadline_ns = rpc_next_deadline_ns(context->engine);
-    return context->channels ? minimum(deadline_ns, channel_next_deadline_ns(context->channels))
-                             : deadline_ns;
+    if (context->channels) {
+        deadline_ns = minimum(deadline_ns, channel_next_deadline_ns(context->channels));
+    }
+    return context->queues ? minimum(deadline_ns, queue_next_deadline_ns(context->queues))
+                           : deadline_ns;
 }
 
 static int arm(struct crpc_context *context)

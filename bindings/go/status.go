@@ -51,6 +51,10 @@ const (
 	ErrState        Status = C.CRPC_E_STATE        // not possible in the present state
 	ErrTruncated    Status = C.CRPC_E_TRUNCATED    // the message is longer than its buffer
 	ErrKey          Status = C.CRPC_E_KEY          // the peer has another key, or one side has none
+	ErrAccess       Status = C.CRPC_E_ACCESS       // the peer's device refused the address, length, key or right
+	ErrNotReady     Status = C.CRPC_E_NOT_READY    // the peer had no receive
+	ErrFlushed      Status = C.CRPC_E_FLUSHED      // the queue failed before; whether the op was done is not known
+	ErrDevice       Status = C.CRPC_E_DEVICE       // this device refused the op
 )
 
 // Error explains the status and, where possible, says what to do about it.

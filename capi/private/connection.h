@@ -1,16 +1,18 @@
-/* connection.h: the functions that endpoints and channels have in common. They only differ in their
- * options.
+/* connection.h: the functions that endpoints, channels and RC queues have in common. They only differ
+ * in their options.
  */
 #ifndef CAPI_CONNECTION_H
 #define CAPI_CONNECTION_H
 
 #include "link/link.h"
 #include "private/context.h"
+#include "queue/queue.h"
 
 /* The options of a connection of any kind. */
 union connection_options {
     crpc_endpoint_options endpoint;
     crpc_channel_options channel;
+    struct queue_options queue;
 };
 
 struct connection_kind {

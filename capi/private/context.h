@@ -11,12 +11,22 @@
 #include "base/log.h"
 #include "channel/channel.h"
 #include "nic/nic.h"
+#include "queue/queue.h"
 #include "rpc/rpc.h"
 
 struct cm;
 
 /* The nic and the cm for calls; with rails, also the nics and the cm of the rails. */
 #define CONTEXT_EVENT_FDS_MAX (2 + CHANNEL_RAILS_MAX + 1)
+
+/* The region that an op of a queue has named last: the next ones tend to name the same. All zero = none. */
+struct queue_memory {
+    uint64_t handle;
+    uint64_t address;
+    uint64_t bytes;
+    uint32_t access;
+    uint32_t local_key;
+};
 
 struct crpc_context {
     struct rpc_engine *engine;
@@ -29,10 +39,16 @@ struct crpc_context {
     /* With CRPC_CONTEXT_RAILS; otherwise NULL and 0. Each rail has a nic of its own, so that
      * channels and calls share no queue. */
     struct channel_engine *channels;
-    bool channels_first; /* the next poll begins with channels, because calls filled the last one */
     struct registrar rails;
     struct registration_cache *cache; /* registers with the rails */
     struct cm *rail_cm;               /* connects over rail 0, watches all; may be NULL */
+
+    /* With CRPC_CONTEXT_QUEUES; otherwise NULL. They are on `nic`, in its own domain, as regions are. */
+    struct queue_engine *queues;
+    struct nic_piece *queue_pieces; /* of one crpc_queue_submit, with their keys */
+    struct queue_memory queue_memory;
+
+    uint32_t poll_first; /* enum context_service that begins the next poll */
 
     int event_fds[CONTEXT_EVENT_FDS_MAX]; /* what crpc_wait sleeps on */
     uint32_t event_fd_count;
@@ -40,6 +56,14 @@ struct crpc_context {
     int timer_fd;
     struct list regions;
     struct log log;
+};
+
+/* Those that give completions, in the order in which a poll asks them. */
+enum context_service {
+    CONTEXT_CALLS,
+    CONTEXT_CHANNELS,
+    CONTEXT_QUEUES,
+    CONTEXT_SERVICES,
 };
 
 struct region {
@@ -61,6 +85,11 @@ static inline struct rpc_endpoint *endpoint_of(const struct crpc_context *contex
 static inline struct channel *channel_of(const struct crpc_context *context, crpc_channel channel)
 {
     return handles_get(&context->handles, channel.bits, HANDLE_CHANNEL);
+}
+
+static inline struct queue *queue_of(const struct crpc_context *context, crpc_queue queue)
+{
+    return handles_get(&context->handles, queue.bits, HANDLE_QUEUE);
 }
 
 static inline struct region *region_of(const struct crpc_context *context, crpc_region region)
@@ -88,6 +117,15 @@ static inline struct link_group *context_channel_links(const struct crpc_context
                                                        crpc_error *error)
 {
     return context_check_rails(context, error) == CRPC_OK ? channel_links(context->channels) : NULL;
+}
+
+/* Returns CRPC_OK if the context has queues; otherwise *error says how to get them. */
+int32_t context_check_queues(const struct crpc_context *context, crpc_error *error);
+
+static inline struct link_group *context_queue_links(const struct crpc_context *context,
+                                                     crpc_error *error)
+{
+    return context_check_queues(context, error) == CRPC_OK ? queue_links(context->queues) : NULL;
 }
 
 /* Empties the descriptors that arming may have made readable. */

@@ -46,6 +46,10 @@ bool error_usable(const crpc_error *theirs);
 #define VERSION1_BYTES_channel_options 160
 #define VERSION1_BYTES_channel_info 200
 #define VERSION1_BYTES_channel_stats 192
+#define VERSION1_BYTES_queue_options 272
+#define VERSION1_BYTES_queue_address 40
+#define VERSION1_BYTES_queue_info 400
+#define VERSION1_BYTES_queue_stats 40
 
 #define COPYIN(ours, theirs, type, error)                                                          \
     copyin((ours), sizeof(crpc_##type), VERSION1_BYTES_##type, (theirs), "crpc_" #type, (error))

@@ -72,7 +72,7 @@ body = {name: re.findall(r"typedef struct %s \{(.*?)\}" % name, without_comments
 sized = [name for name in structs if "struct_size" in body[name]]
 check("struct_size is first", [name for name in sized if not re.match(r"\s*uint32_t struct_size;", body[name])])
 check("ops and completions hold no pointers",
-      [name for name in ("crpc_op", "crpc_channel_op", "crpc_completion") if "*" in body[name]])
+      [name for name in ("crpc_op", "crpc_channel_op", "crpc_queue_op", "crpc_piece", "crpc_completion") if "*" in body[name]])
 
 # ---- Names ----
 map_text = re.sub(r"/\*.*?\*/", "", Path(map_path).read_text(), flags=re.S)

@@ -64,6 +64,18 @@ int fixture_open_with_rails(void **state)
     return open_all(CRPC_CONTEXT_RAILS);
 }
 
+int fixture_open_with_queues(void **state)
+{
+    (void)state;
+    return open_all(CRPC_CONTEXT_QUEUES);
+}
+
+int fixture_open_with_all(void **state)
+{
+    (void)state;
+    return open_all(CRPC_CONTEXT_RAILS | CRPC_CONTEXT_QUEUES);
+}
+
 int fixture_close(void **state)
 {
     (void)state;
@@ -220,4 +232,36 @@ void fixture_channels(const crpc_channel_options *options, crpc_channel *left, c
     assert_int_equal(fixture_await(fixture.right, CRPC_COMPLETION_CONNECTED).status, CRPC_OK);
     await_rails(fixture.left, *left);
     await_rails(fixture.right, *right);
+}
+
+/* ---- Queues ---------------------------------------------------------------------------------- */
+
+crpc_queue fixture_lone_queue(crpc_context *context, const crpc_queue_options *options)
+{
+    crpc_error error = {.struct_size = sizeof(error)};
+    crpc_queue queue;
+    uint8_t blob[CRPC_BLOB_BYTES_MAX];
+    uint32_t bytes = sizeof(blob);
+    if (crpc_queue_blob(context, options, &queue, blob, &bytes, &error) != CRPC_OK) {
+        fail_msg("%s", error.message);
+    }
+    return queue;
+}
+
+void fixture_queues(const crpc_queue_options *options, crpc_queue *left, crpc_queue *right)
+{
+    crpc_error error = {.struct_size = sizeof(error)};
+    uint8_t left_blob[CRPC_BLOB_BYTES_MAX], right_blob[CRPC_BLOB_BYTES_MAX];
+    uint32_t left_bytes = sizeof(left_blob), right_bytes = sizeof(right_blob);
+    assert_int_equal(crpc_queue_blob(fixture.left, options, left, left_blob, &left_bytes, &error),
+                     CRPC_OK);
+    assert_int_equal(
+        crpc_queue_blob(fixture.right, options, right, right_blob, &right_bytes, &error), CRPC_OK);
+    if (crpc_queue_join(fixture.left, *left, right_blob, right_bytes, &error) != CRPC_OK) {
+        fail_msg("%s", error.message);
+    }
+    assert_int_equal(crpc_queue_join(fixture.right, *right, left_blob, left_bytes, &error),
+                     CRPC_OK);
+    assert_int_equal(fixture_await(fixture.left, CRPC_COMPLETION_CONNECTED).status, CRPC_OK);
+    assert_int_equal(fixture_await(fixture.right, CRPC_COMPLETION_CONNECTED).status, CRPC_OK);
 }

@@ -36,6 +36,10 @@ extern struct fixture fixture;
 int fixture_open(void **state);
 /* The same with CRPC_CONTEXT_RAILS: rail 0 of each is the other's rail 1. */
 int fixture_open_with_rails(void **state);
+/* The same with CRPC_CONTEXT_QUEUES. */
+int fixture_open_with_queues(void **state);
+/* With rails and queues. */
+int fixture_open_with_all(void **state);
 int fixture_close(void **state);
 crpc_context *fixture_context(const char *device);
 /* One more connection between the two; CONNECTED has been taken. `options` may be NULL. */
@@ -64,5 +68,12 @@ void fixture_pump(void);
 crpc_completion fixture_await(crpc_context *context, uint8_t kind);
 /* Two that are connected with each other; CONNECTED has been taken. `options` may be NULL. */
 void fixture_channels(const crpc_channel_options *options, crpc_channel *left, crpc_channel *right);
+
+/* ---- Queues ---------------------------------------------------------------------------------- */
+
+/* Makes an RC queue by a blob, which is thrown away: it is not connected. `options` may be NULL. */
+crpc_queue fixture_lone_queue(crpc_context *context, const crpc_queue_options *options);
+/* Two that are connected with each other; CONNECTED has been taken. `options` may be NULL. */
+void fixture_queues(const crpc_queue_options *options, crpc_queue *left, crpc_queue *right);
 
 #endif

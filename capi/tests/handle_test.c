@@ -8,6 +8,7 @@
 /* Every function that takes an endpoint, with arguments that would be good. */
 static uint8_t blob[104];
 static crpc_channel left_channel, right_channel; /* not connected */
+static crpc_queue left_queue, right_queue;       /* likewise */
 
 static crpc_channel new_channel(crpc_context *context)
 {
@@ -18,12 +19,14 @@ static crpc_channel new_channel(crpc_context *context)
     return channel;
 }
 
-/* A channel each, too. */
-static int open_both_kinds(void **state)
+/* A channel and a queue each, too. */
+static int open_all_kinds(void **state)
 {
-    int failed = fixture_open_with_rails(state);
+    int failed = fixture_open_with_all(state);
     left_channel = new_channel(fixture.left);
     right_channel = new_channel(fixture.right);
+    left_queue = fixture_lone_queue(fixture.left, NULL);
+    right_queue = fixture_lone_queue(fixture.right, NULL);
     return failed;
 }
 
@@ -248,6 +251,96 @@ static use *const channel_uses[] = {do_channel_accept,     do_channel_reject, do
                                     do_channel_disconnect, do_channel_close,  do_channel_error,
                                     do_channel_receive,    do_channel_send,   do_channel_cancel};
 
+/* ---- Queues ---------------------------------------------------------------------------------- */
+
+static int32_t do_queue_accept(crpc_context *context, uint64_t bits)
+{
+    return crpc_queue_accept(context, (crpc_queue){bits}, NULL, NULL);
+}
+
+static int32_t do_queue_reject(crpc_context *context, uint64_t bits)
+{
+    return crpc_queue_reject(context, (crpc_queue){bits}, NULL, 0);
+}
+
+static int32_t do_queue_join(crpc_context *context, uint64_t bits)
+{
+    return crpc_queue_join(context, (crpc_queue){bits}, blob, sizeof(blob), NULL);
+}
+
+static int32_t do_queue_join_address(crpc_context *context, uint64_t bits)
+{
+    const crpc_queue_address address = {.struct_size = sizeof(address)};
+    return crpc_queue_join_address(context, (crpc_queue){bits}, &address, NULL);
+}
+
+static int32_t do_queue_get_address(crpc_context *context, uint64_t bits)
+{
+    crpc_queue_address address = {.struct_size = sizeof(address)};
+    return crpc_queue_get_address(context, (crpc_queue){bits}, &address);
+}
+
+static int32_t do_queue_fail(crpc_context *context, uint64_t bits)
+{
+    return crpc_queue_fail(context, (crpc_queue){bits});
+}
+
+static int32_t do_queue_drain(crpc_context *context, uint64_t bits)
+{
+    return crpc_queue_drain(context, (crpc_queue){bits}, CRPC_FOREVER);
+}
+
+static int32_t do_queue_close(crpc_context *context, uint64_t bits)
+{
+    return crpc_queue_close(context, (crpc_queue){bits});
+}
+
+static int32_t do_queue_info(crpc_context *context, uint64_t bits)
+{
+    crpc_queue_info info = {.struct_size = sizeof(info)};
+    return crpc_queue_get_info(context, (crpc_queue){bits}, &info);
+}
+
+static int32_t do_queue_stats(crpc_context *context, uint64_t bits)
+{
+    crpc_queue_stats stats = {.struct_size = sizeof(stats)};
+    return crpc_queue_get_stats(context, (crpc_queue){bits}, &stats);
+}
+
+static int32_t do_queue_error(crpc_context *context, uint64_t bits)
+{
+    crpc_error error = {.struct_size = sizeof(error)};
+    return crpc_queue_get_error(context, (crpc_queue){bits}, &error);
+}
+
+static int32_t do_queue_submit(crpc_context *context, uint64_t bits)
+{
+    const crpc_queue_op op = {.opcode = CRPC_QUEUE_NOP};
+    int32_t reason;
+    if (!context) {
+        return crpc_queue_submit(context, (crpc_queue){bits}, &op, 1, NULL, 0, &reason);
+    }
+    assert_int_equal(crpc_queue_submit(context, (crpc_queue){bits}, &op, 1, NULL, 0, &reason), 0);
+    return reason;
+}
+
+static int32_t do_receive_queue(crpc_context *context, uint64_t bits)
+{
+    const crpc_queue_options options = {.struct_size = sizeof(options), .receive_queue = {bits}};
+    crpc_queue queue;
+    uint8_t unused[CRPC_BLOB_BYTES_MAX];
+    uint32_t bytes = sizeof(unused);
+    if (bits == 0 && context) {
+        return CRPC_E_STALE; /* it means none */
+    }
+    return crpc_queue_blob(context, &options, &queue, unused, &bytes, NULL);
+}
+
+static use *const queue_uses[] = {
+    do_queue_accept, do_queue_reject, do_queue_join,   do_queue_join_address, do_queue_get_address,
+    do_queue_fail,   do_queue_drain,  do_queue_close,  do_queue_info,         do_queue_stats,
+    do_queue_error,  do_queue_submit, do_receive_queue};
+
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
 static void all_stale(use *const *uses, size_t count, crpc_context *context, uint64_t bits)
@@ -265,6 +358,7 @@ static void all_kinds_stale(crpc_context *context, uint64_t bits)
     all_stale(listener_uses, COUNT(listener_uses), context, bits);
     all_stale(region_uses, COUNT(region_uses), context, bits);
     all_stale(channel_uses, COUNT(channel_uses), context, bits);
+    all_stale(queue_uses, COUNT(queue_uses), context, bits);
 }
 
 static void zero_and_garbage(void **state)
@@ -281,6 +375,7 @@ static void zero_and_garbage(void **state)
     for (int bit = 0; bit < 64; bit++) {
         all_kinds_stale(fixture.left, fixture.left_endpoint.bits ^ UINT64_C(1) << bit);
         all_kinds_stale(fixture.left, left_channel.bits ^ UINT64_C(1) << bit);
+        all_kinds_stale(fixture.left, left_queue.bits ^ UINT64_C(1) << bit);
     }
 }
 
@@ -291,6 +386,8 @@ static void of_another_context(void **state)
     all_kinds_stale(fixture.right, fixture.left_endpoint.bits);
     all_kinds_stale(fixture.left, right_channel.bits);
     all_kinds_stale(fixture.right, left_channel.bits);
+    all_kinds_stale(fixture.left, right_queue.bits);
+    all_kinds_stale(fixture.right, left_queue.bits);
 }
 
 static void of_another_kind(void **state)
@@ -309,6 +406,14 @@ static void of_another_kind(void **state)
     all_stale(endpoint_uses, COUNT(endpoint_uses), fixture.left, left_channel.bits);
     all_stale(listener_uses, COUNT(listener_uses), fixture.left, left_channel.bits);
     all_stale(region_uses, COUNT(region_uses), fixture.left, left_channel.bits);
+    const uint64_t not_queues[] = {region.bits, fixture.left_endpoint.bits, left_channel.bits};
+    for (size_t i = 0; i < COUNT(not_queues); i++) {
+        all_stale(queue_uses, COUNT(queue_uses), fixture.left, not_queues[i]);
+    }
+    all_stale(endpoint_uses, COUNT(endpoint_uses), fixture.left, left_queue.bits);
+    all_stale(listener_uses, COUNT(listener_uses), fixture.left, left_queue.bits);
+    all_stale(region_uses, COUNT(region_uses), fixture.left, left_queue.bits);
+    all_stale(channel_uses, COUNT(channel_uses), fixture.left, left_queue.bits);
     assert_int_equal(crpc_region_deregister(fixture.left, region), CRPC_OK);
     all_kinds_stale(fixture.left, region.bits);
 }
@@ -344,6 +449,27 @@ static void a_closed_channel_is_stale_for_ever(void **state)
     }
 }
 
+static void a_closed_queue_is_stale_for_ever(void **state)
+{
+    (void)state;
+    const crpc_queue_options shared = {
+        .struct_size = sizeof(shared), .kind = CRPC_QUEUE_KIND_SRQ, .receives = 1};
+    const crpc_queue old = left_queue;
+    assert_int_equal(crpc_queue_close(fixture.left, old), CRPC_OK);
+    left_queue = fixture_lone_queue(fixture.left, NULL);
+    for (int i = 0; i < 20; i++) {
+        crpc_queue queue, srq;
+        queue = fixture_lone_queue(fixture.left, NULL);
+        assert_int_equal(crpc_queue_open(fixture.left, &shared, &srq, NULL), CRPC_OK);
+        assert_true(queue.bits != old.bits && srq.bits != old.bits);
+        all_kinds_stale(fixture.left, old.bits);
+        assert_int_equal(crpc_queue_close(fixture.left, queue), CRPC_OK);
+        assert_int_equal(crpc_queue_close(fixture.left, srq), CRPC_OK);
+        assert_int_equal(crpc_queue_close(fixture.left, queue), CRPC_E_STALE);
+        all_kinds_stale(fixture.left, srq.bits);
+    }
+}
+
 /* ---- NULL ------------------------------------------------------------------------------------ */
 
 static void no_context(void **state)
@@ -357,6 +483,7 @@ static void no_context(void **state)
     crpc_listener listener;
     crpc_region region;
     crpc_channel channel;
+    crpc_queue queue;
     crpc_cache_info cache = {.struct_size = sizeof(cache)};
     crpc_rail_info rail = {.struct_size = sizeof(rail)};
     uint32_t bytes = sizeof(blob);
@@ -373,6 +500,12 @@ static void no_context(void **state)
     for (size_t i = 0; i < COUNT(channel_uses); i++) {
         assert_int_equal(channel_uses[i](NULL, left_channel.bits), CRPC_E_INVALID);
     }
+    for (size_t i = 0; i < COUNT(queue_uses); i++) {
+        assert_int_equal(queue_uses[i](NULL, left_queue.bits), CRPC_E_INVALID);
+    }
+    assert_int_equal(crpc_queue_connect(NULL, "a:1", NULL, &queue, NULL), CRPC_E_INVALID);
+    assert_int_equal(crpc_queue_open(NULL, NULL, &queue, NULL), CRPC_E_INVALID);
+    assert_int_equal(crpc_queue_blob(NULL, NULL, &queue, blob, &bytes, NULL), CRPC_E_INVALID);
     assert_int_equal(crpc_channel_connect(NULL, "a:1", NULL, &channel, NULL), CRPC_E_INVALID);
     assert_int_equal(crpc_channel_blob(NULL, NULL, &channel, blob, &bytes, NULL), CRPC_E_INVALID);
     assert_int_equal(crpc_region_register_dmabuf(NULL, 0, 0, 1, 0, 0, &region, NULL),
@@ -468,6 +601,24 @@ static void no_memory_for_a_channel(void **state)
     assert_int_equal(crpc_rail_get_info(left, 0, NULL), CRPC_E_INVALID);
 }
 
+static void no_memory_for_a_queue(void **state)
+{
+    (void)state;
+    crpc_context *left = fixture.left;
+    crpc_queue other;
+    uint32_t bytes = sizeof(blob);
+    assert_int_equal(crpc_queue_open(left, NULL, NULL, NULL), CRPC_E_INVALID);
+    assert_int_equal(crpc_queue_connect(left, NULL, NULL, &other, NULL), CRPC_E_INVALID);
+    assert_int_equal(crpc_queue_connect(left, "a:1", NULL, NULL, NULL), CRPC_E_INVALID);
+    assert_int_equal(crpc_queue_blob(left, NULL, NULL, blob, &bytes, NULL), CRPC_E_INVALID);
+    assert_int_equal(crpc_queue_blob(left, NULL, &other, NULL, &bytes, NULL), CRPC_E_INVALID);
+    assert_int_equal(crpc_queue_blob(left, NULL, &other, blob, NULL, NULL), CRPC_E_INVALID);
+    assert_int_equal(crpc_queue_join(left, left_queue, NULL, 104, NULL), CRPC_E_INVALID);
+    assert_int_equal(crpc_queue_join_address(left, left_queue, NULL, NULL), CRPC_E_INVALID);
+    assert_int_equal(crpc_queue_get_address(left, left_queue, NULL), CRPC_E_INVALID);
+    assert_int_equal(crpc_queue_reject(left, left_queue, NULL, 1), CRPC_E_INVALID);
+}
+
 static void a_blob_without_room_tells_how_much(void **state)
 {
     (void)state;
@@ -483,20 +634,28 @@ static void a_blob_without_room_tells_how_much(void **state)
                      CRPC_E_TOO_BIG);
     assert_int_equal(bytes, 104);
     assert_int_equal(channel.bits, 0);
+    crpc_queue queue = {0};
+    bytes = 103;
+    assert_int_equal(crpc_queue_blob(fixture.left, NULL, &queue, blob, &bytes, NULL),
+                     CRPC_E_TOO_BIG);
+    assert_int_equal(bytes, 104);
+    assert_int_equal(queue.bits, 0);
 }
 
 int main(void)
 {
-#define WITH_FIXTURE(test) cmocka_unit_test_setup_teardown(test, open_both_kinds, fixture_close)
+#define WITH_FIXTURE(test) cmocka_unit_test_setup_teardown(test, open_all_kinds, fixture_close)
     const struct CMUnitTest tests[] = {
         WITH_FIXTURE(zero_and_garbage),
         WITH_FIXTURE(of_another_context),
         WITH_FIXTURE(of_another_kind),
         WITH_FIXTURE(closed_and_its_slot_used_again),
         WITH_FIXTURE(a_closed_channel_is_stale_for_ever),
+        WITH_FIXTURE(a_closed_queue_is_stale_for_ever),
         WITH_FIXTURE(no_context),
         WITH_FIXTURE(no_memory_to_read_or_write),
         WITH_FIXTURE(no_memory_for_a_channel),
+        WITH_FIXTURE(no_memory_for_a_queue),
         WITH_FIXTURE(a_blob_without_room_tells_how_much),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);

@@ -110,7 +110,7 @@ static void context_options_are_checked_with_a_message(void **state)
 {
     (void)state;
     crpc_context_options cases[] = {
-        {.flags = 4},         {.gid_index = 1},
+        {.flags = 8},         {.gid_index = 1},
         {.log_level = 5},     {.endpoints_max = 1u << 19},
         {.receive_depth = 1}, {.signal_interval = 65},
     };
@@ -309,12 +309,12 @@ static void devices_are_listed(void **state)
 static void every_status_has_a_name_and_a_text(void **state)
 {
     (void)state;
-    for (int32_t status = CRPC_E_KEY; status <= 0; status++) {
+    for (int32_t status = CRPC_E_DEVICE; status <= 0; status++) {
         assert_memory_equal(crpc_status_name(status), status ? "CRPC_E_" : "CRPC_OK", 7);
         assert_string_not_equal(crpc_status_name(status), "CRPC_E_?");
         assert_true(strlen(crpc_status_text(status)) > 5);
     }
-    assert_string_equal(crpc_status_name(CRPC_E_KEY - 1), "CRPC_E_?");
+    assert_string_equal(crpc_status_name(CRPC_E_DEVICE - 1), "CRPC_E_?");
     assert_string_equal(crpc_status_name(INT32_MIN), "CRPC_E_?");
     assert_string_equal(crpc_status_name(7), "CRPC_OK");
     assert_int_equal(crpc_version(),

@@ -1,0 +1,208 @@
+/* queue_options_test.c: the options of queues, and what a context without queues says. */
+#include "fixture.h"
+
+static uint8_t memory[4096];
+static crpc_queue queue, srq;
+static crpc_region region;
+
+static int open_queue(void **state)
+{
+    const crpc_queue_options shared = {.struct_size = sizeof(shared),
+                                       .kind = CRPC_QUEUE_KIND_SRQ,
+                                       .receives = 100,
+                                       .receive_pieces = 1};
+    int failed = fixture_open_with_queues(state);
+    queue = fixture_lone_queue(fixture.left, NULL);
+    assert_int_equal(crpc_queue_open(fixture.left, &shared, &srq, NULL), CRPC_OK);
+    assert_int_equal(crpc_region_register(fixture.left, memory, sizeof(memory), 0, &region, NULL),
+                     CRPC_OK);
+    return failed;
+}
+
+struct wrong_options {
+    crpc_queue_options options;
+    const char *word;
+    int32_t status;
+};
+
+static void expect_message(const struct wrong_options *one, int32_t status, const crpc_error *error)
+{
+    if (status != one->status || !strstr(error->message, one->word)) {
+        fail_msg("%s: %d, %s", one->word, status, error->message);
+    }
+}
+
+static void options_are_checked_with_a_message(void **state)
+{
+    (void)state;
+    const crpc_queue other = fixture_lone_queue(fixture.left, NULL);
+    const struct wrong_options cases[] = {
+        {{.flags = 2}, "reserved", CRPC_E_INVALID},
+        {{.kind = CRPC_QUEUE_KIND_SRQ}, "crpc_queue_open", CRPC_E_INVALID},
+        {{.kind = 3}, "kind", CRPC_E_UNSUPPORTED},
+        {{.kind = UINT32_MAX}, "kind", CRPC_E_UNSUPPORTED},
+        {{.sends = 8193}, "sends", CRPC_E_INVALID},
+        {{.receives = 8193}, "receives", CRPC_E_INVALID},
+        {{.send_pieces = 17}, "send_pieces", CRPC_E_INVALID},
+        {{.receives = 1, .receive_pieces = 17}, "receive_pieces", CRPC_E_INVALID},
+        {{.receive_pieces = 1}, "receive_pieces", CRPC_E_INVALID},
+        {{.inline_bytes = 513}, "inline_bytes", CRPC_E_INVALID},
+        {{.receive_queue = {1}}, "receive_queue", CRPC_E_STALE},
+        {{.receive_queue = {region.bits}}, "receive_queue", CRPC_E_STALE},
+        {{.receive_queue = other}, "receive_queue", CRPC_E_INVALID},
+        {{.receive_queue = srq, .receives = 1}, "receive_queue", CRPC_E_INVALID},
+        {{.retry_timeout = 32}, "retry", CRPC_E_INVALID},
+        {{.retry_count = 8}, "retry", CRPC_E_INVALID},
+        {{.not_ready_retry_count = 8}, "not_ready", CRPC_E_INVALID},
+        {{.reads_max = 17}, "reads_max", CRPC_E_INVALID},
+        {{.private_bytes = 197}, "private_bytes", CRPC_E_INVALID},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        crpc_queue_options options = cases[i].options;
+        crpc_error error = {.struct_size = sizeof(error)};
+        crpc_queue made;
+        uint8_t blob[CRPC_BLOB_BYTES_MAX];
+        uint32_t bytes = sizeof(blob);
+        options.struct_size = sizeof(options);
+        expect_message(&cases[i],
+                       crpc_queue_blob(fixture.left, &options, &made, blob, &bytes, &error),
+                       &error);
+        expect_message(&cases[i],
+                       crpc_queue_connect(fixture.left, "127.0.0.1:1", &options, &made, &error),
+                       &error);
+        expect_message(&cases[i], crpc_queue_accept(fixture.left, queue, &options, &error), &error);
+    }
+}
+
+static void private_data_has_a_limit_of_its_own_for_each_way(void **state)
+{
+    (void)state;
+    crpc_queue_options options = {.struct_size = sizeof(options), .private_bytes = 57};
+    crpc_error error = {.struct_size = sizeof(error)};
+    crpc_queue made;
+    uint8_t blob[CRPC_BLOB_BYTES_MAX];
+    uint32_t bytes = sizeof(blob);
+    assert_int_equal(crpc_queue_connect(fixture.left, "127.0.0.1:1", &options, &made, &error),
+                     CRPC_E_INVALID);
+    assert_non_null(strstr(error.message, "at most 56"));
+    options.private_bytes = 1;
+    assert_int_equal(crpc_queue_blob(fixture.left, &options, &made, blob, &bytes, &error),
+                     CRPC_E_INVALID);
+    assert_non_null(strstr(error.message, "at most 0"));
+    options.private_bytes = 196;
+    assert_int_equal(crpc_queue_accept(fixture.left, queue, &options, &error), CRPC_E_STATE);
+    assert_int_equal(crpc_queue_reject(fixture.left, queue, NULL, 1), CRPC_E_INVALID);
+    assert_int_equal(crpc_queue_reject(fixture.left, queue, blob, 149), CRPC_E_TOO_BIG);
+    assert_int_equal(crpc_queue_reject(fixture.left, queue, blob, 148), CRPC_E_STATE);
+}
+
+static void an_srq_has_receives_and_nothing_else(void **state)
+{
+    (void)state;
+    const struct wrong_options cases[] = {
+        {{.receives = 0}, "receives", CRPC_E_INVALID},
+        {{.receives = 8193}, "receives", CRPC_E_INVALID},
+        {{.receives = 1, .receive_pieces = 17}, "receive_pieces", CRPC_E_INVALID},
+        {{.receives = 1, .flags = CRPC_QUEUE_SPARSE}, "leave the rest", CRPC_E_INVALID},
+        {{.receives = 1, .sends = 1}, "leave the rest", CRPC_E_INVALID},
+        {{.receives = 1, .send_pieces = 1}, "leave the rest", CRPC_E_INVALID},
+        {{.receives = 1, .inline_bytes = 1}, "leave the rest", CRPC_E_INVALID},
+        {{.receives = 1, .receive_queue = srq}, "leave the rest", CRPC_E_INVALID},
+        {{.receives = 1, .connect_timeout_ns = 1}, "leave the rest", CRPC_E_INVALID},
+        {{.receives = 1, .retry_timeout = 1}, "leave the rest", CRPC_E_INVALID},
+        {{.receives = 1, .retry_count = 1}, "leave the rest", CRPC_E_INVALID},
+        {{.receives = 1, .not_ready_retry_count = 1}, "leave the rest", CRPC_E_INVALID},
+        {{.receives = 1, .reads_max = 1}, "leave the rest", CRPC_E_INVALID},
+        {{.receives = 1, .private_bytes = 1}, "leave the rest", CRPC_E_INVALID},
+    };
+    crpc_error error = {.struct_size = sizeof(error)};
+    crpc_queue made;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        crpc_queue_options options = cases[i].options;
+        options.struct_size = sizeof(options);
+        options.kind = CRPC_QUEUE_KIND_SRQ;
+        expect_message(&cases[i], crpc_queue_open(fixture.left, &options, &made, &error), &error);
+    }
+    assert_int_equal(crpc_queue_open(fixture.left, NULL, &made, &error), CRPC_E_INVALID);
+    assert_non_null(strstr(error.message, "crpc_queue_connect"));
+}
+
+static void without_the_flag_there_are_no_queues(void **state)
+{
+    (void)state;
+    crpc_queue_options shared = {
+        .struct_size = sizeof(shared), .kind = CRPC_QUEUE_KIND_SRQ, .receives = 1};
+    crpc_listener_options listens = {.struct_size = sizeof(listens), .flags = CRPC_LISTENER_QUEUES};
+    crpc_error error = {.struct_size = sizeof(error)};
+    crpc_listener listener;
+    crpc_queue made;
+    crpc_queue_op op = {.opcode = CRPC_QUEUE_NOP};
+    uint8_t blob[CRPC_BLOB_BYTES_MAX];
+    uint32_t bytes = sizeof(blob);
+    int32_t reason;
+    assert_int_equal(crpc_queue_open(fixture.left, &shared, &made, &error), CRPC_E_STATE);
+    assert_non_null(strstr(error.message, "CRPC_CONTEXT_QUEUES"));
+    assert_int_equal(crpc_queue_blob(fixture.left, NULL, &made, blob, &bytes, NULL), CRPC_E_STATE);
+    assert_int_equal(crpc_queue_connect(fixture.left, "127.0.0.1:1", NULL, &made, NULL),
+                     CRPC_E_STATE);
+    assert_int_equal(crpc_listener_open(fixture.left, "127.0.0.1:1", &listens, &listener, &error),
+                     CRPC_E_STATE);
+    assert_non_null(strstr(error.message, "CRPC_CONTEXT_QUEUES"));
+    assert_int_equal(crpc_queue_submit(fixture.left, (crpc_queue){0}, &op, 1, NULL, 0, &reason), 0);
+    assert_int_equal(reason, CRPC_E_STALE);
+    listens.flags = CRPC_LISTENER_QUEUES | CRPC_LISTENER_CHANNELS;
+    assert_int_equal(crpc_listener_open(fixture.left, "127.0.0.1:1", &listens, &listener, NULL),
+                     CRPC_E_INVALID);
+
+    crpc_context_options options = {
+        .struct_size = sizeof(options), .device = "memory0", .queues_max = 1};
+    crpc_context *context;
+    assert_int_equal(crpc_context_open(&options, &context, &error), CRPC_E_INVALID);
+    assert_non_null(strstr(error.message, "CRPC_CONTEXT_QUEUES"));
+    options.flags = CRPC_CONTEXT_QUEUES;
+    options.queues_max = 65537;
+    assert_int_equal(crpc_context_open(&options, &context, &error), CRPC_E_INVALID);
+    assert_non_null(strstr(error.message, "queues_max"));
+}
+
+static void there_are_queues_max_queues(void **state)
+{
+    (void)state;
+    crpc_context_options options = {.struct_size = sizeof(options),
+                                    .device = "memory0",
+                                    .flags = CRPC_CONTEXT_QUEUES,
+                                    .queues_max = 2};
+    crpc_context *context;
+    crpc_queue queues[2], third;
+    uint8_t blob[CRPC_BLOB_BYTES_MAX];
+    uint32_t bytes = sizeof(blob);
+    crpc_completion completion;
+    assert_int_equal(crpc_context_open(&options, &context, NULL), CRPC_OK);
+    for (uint32_t i = 0; i < 2; i++) {
+        queues[i] = fixture_lone_queue(context, NULL);
+    }
+    assert_int_equal(crpc_queue_blob(context, NULL, &third, blob, &bytes, NULL),
+                     CRPC_E_NO_RESOURCE);
+    assert_int_equal(crpc_queue_close(context, queues[0]), CRPC_OK);
+    while (crpc_poll(context, &completion, 1) > 0) {
+    }
+    queues[0] = fixture_lone_queue(context, NULL);
+    assert_int_equal(crpc_context_close(context), CRPC_OK);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(options_are_checked_with_a_message, open_queue,
+                                        fixture_close),
+        cmocka_unit_test_setup_teardown(private_data_has_a_limit_of_its_own_for_each_way,
+                                        open_queue, fixture_close),
+        cmocka_unit_test_setup_teardown(an_srq_has_receives_and_nothing_else, open_queue,
+                                        fixture_close),
+        cmocka_unit_test_setup_teardown(without_the_flag_there_are_no_queues, fixture_open,
+                                        fixture_close),
+        cmocka_unit_test_setup_teardown(there_are_queues_max_queues, open_queue, fixture_close),
+    };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
