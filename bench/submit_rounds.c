@@ -1,0 +1,201 @@
+/* submit_rounds.c: ops of queues by the public API, for callgrind: what work_rounds.c does with libmlx5 and
+ * the driver alone.
+ *
+ *   submit_rounds (write|send|read|write_region) DEVICE ROUNDS
+ *
+ * A round submits 64 ops of 32 bytes, WRITEs and SENDs inline (write_region: from a region), and takes
+ * their completions. Receives of SENDs belong to another context, and are not counted.
+ *
+ * If a round has not landed when it is polled, nothing can be said, and the status is 75: to be tried
+ * again with a greater $LANDING_US.
+ */
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <copyrpc.h>
+
+/* Kept as a function of its own name, by which callgrind finds it. */
+#if defined(__clang__)
+#define NOT_INLINED __attribute__((noinline))
+#else
+#define NOT_INLINED __attribute__((noinline, noclone))
+#endif
+
+#define BATCH 64u
+#define BYTES 32u
+#define LANDING_US 2000 /* for a round to land, if the environment does not say it */
+#define TRY_AGAIN 75    /* EX_TEMPFAIL */
+
+struct side {
+    crpc_context *context;
+    crpc_queue queue;
+    crpc_region region;
+    uint8_t memory[BATCH * BYTES];
+    crpc_queue_op ops[BATCH];
+    crpc_completion completions[BATCH];
+};
+
+static struct side near, far;
+static useconds_t landing_us = LANDING_US;
+
+__attribute__((noreturn)) static void give_up(const char *what)
+{
+    fprintf(stderr, "submit_rounds: %s\n", what);
+    exit(EXIT_FAILURE);
+}
+
+static void need(int32_t status, const crpc_error *error)
+{
+    if (status < 0) {
+        give_up(error->message);
+    }
+}
+
+/* ---- What is counted ------------------------------------------------------------------------- */
+
+NOT_INLINED static int32_t bench_api_post(void)
+{
+    return crpc_queue_submit(near.context, near.queue, near.ops, BATCH, NULL, 0, NULL);
+}
+
+NOT_INLINED static int32_t bench_api_poll(void)
+{
+    return crpc_poll(near.context, near.completions, BATCH);
+}
+
+/* ---- Opening --------------------------------------------------------------------------------- */
+
+static void open_side(struct side *side, const char *device, uint8_t *blob, uint32_t *blob_bytes)
+{
+    const uint32_t access =
+        CRPC_ACCESS_LOCAL_WRITE | CRPC_ACCESS_REMOTE_WRITE | CRPC_ACCESS_REMOTE_READ;
+    crpc_error error = {.struct_size = sizeof(error)};
+    crpc_context_options options = {.struct_size = sizeof(options),
+                                    .flags = CRPC_CONTEXT_QUEUES,
+                                    .receive_depth = 256,
+                                    .endpoints_max = 1};
+    const crpc_queue_options queue = {.struct_size = sizeof(queue),
+                                      .sends = 2 * BATCH,
+                                      .receives = 2 * BATCH,
+                                      .retry_timeout = 20};
+    snprintf(options.device, sizeof(options.device), "%s", device);
+    need(crpc_context_open(&options, &side->context, &error), &error);
+    need(crpc_region_register(side->context, side->memory, sizeof(side->memory), access,
+                              &side->region, &error),
+         &error);
+    need(crpc_queue_blob(side->context, &queue, &side->queue, blob, blob_bytes, &error), &error);
+}
+
+static void wait_connected(struct side *side)
+{
+    int32_t count;
+    while ((count = crpc_poll(side->context, side->completions, 1)) == 0) {
+        crpc_wait(side->context, CRPC_FOREVER);
+    }
+    if (count != 1 || side->completions[0].kind != CRPC_COMPLETION_CONNECTED ||
+        side->completions[0].status != CRPC_OK) {
+        give_up("the queues could not be connected");
+    }
+}
+
+static void connect_sides(const char *device)
+{
+    crpc_error error = {.struct_size = sizeof(error)};
+    uint8_t blobs[2][CRPC_BLOB_BYTES_MAX];
+    uint32_t bytes[2] = {CRPC_BLOB_BYTES_MAX, CRPC_BLOB_BYTES_MAX};
+    open_side(&near, device, blobs[0], &bytes[0]);
+    open_side(&far, device, blobs[1], &bytes[1]);
+    need(crpc_queue_join(near.context, near.queue, blobs[1], bytes[1], &error), &error);
+    need(crpc_queue_join(far.context, far.queue, blobs[0], bytes[0], &error), &error);
+    wait_connected(&near);
+    wait_connected(&far);
+}
+
+/* ---- Rounds ---------------------------------------------------------------------------------- */
+
+static void prepare(uint8_t opcode, bool copied)
+{
+    crpc_region_info info = {.struct_size = sizeof(info)};
+    crpc_region_get_info(far.context, far.region, &info);
+    for (uint32_t i = 0; i < BATCH; i++) {
+        near.ops[i] = (crpc_queue_op){
+            .opcode = opcode,
+            .flags = copied ? CRPC_QUEUE_INLINE : 0,
+            .user_data = i,
+            .region = copied ? (crpc_region){0} : near.region,
+            .address = (uint64_t)(uintptr_t)(near.memory + (size_t)i * BYTES),
+            .bytes = BYTES,
+            .remote_key = opcode == CRPC_QUEUE_SEND ? 0 : info.remote_key,
+            .remote_address = opcode == CRPC_QUEUE_SEND ? 0 : info.address + (uint64_t)i * BYTES};
+        far.ops[i] =
+            (crpc_queue_op){.opcode = CRPC_QUEUE_RECEIVE,
+                            .user_data = i,
+                            .region = far.region,
+                            .address = (uint64_t)(uintptr_t)(far.memory + (size_t)i * BYTES),
+                            .bytes = BYTES};
+    }
+}
+
+static void run_round(void)
+{
+    if (bench_api_post() != (int32_t)BATCH) {
+        give_up("an op was refused");
+    }
+    usleep(landing_us);
+    int32_t count = bench_api_poll();
+    if (count != (int32_t)BATCH) {
+        fprintf(stderr, "submit_rounds: %d had landed, so nothing can be said\n", count);
+        exit(TRY_AGAIN);
+    }
+    for (uint32_t i = 0; i < BATCH; i++) {
+        if (near.completions[i].kind != CRPC_COMPLETION_WORK ||
+            near.completions[i].status != CRPC_OK || near.completions[i].user_data != i) {
+            give_up("an op failed");
+        }
+    }
+}
+
+static void take_receives(void)
+{
+    int32_t count = 0;
+    while (count < (int32_t)BATCH) {
+        int32_t more = crpc_poll(far.context, far.completions, BATCH);
+        if (more < 0) {
+            give_up("a poll failed");
+        }
+        count += more;
+    }
+}
+
+int main(int argc, char **argv)
+{
+    if (argc != 4) {
+        fprintf(stderr, "usage: submit_rounds (write|send|read|write_region) DEVICE ROUNDS\n");
+        return 2;
+    }
+    const char *landing = getenv("LANDING_US");
+    const bool sends = strcmp(argv[1], "send") == 0, reads = strcmp(argv[1], "read") == 0;
+    landing_us = landing ? (useconds_t)strtoul(landing, NULL, 0) : LANDING_US;
+    connect_sides(argv[2]);
+    prepare(sends   ? CRPC_QUEUE_SEND
+            : reads ? CRPC_QUEUE_READ
+                    : CRPC_QUEUE_WRITE,
+            !reads && strcmp(argv[1], "write_region") != 0);
+    uint64_t rounds = strtoull(argv[3], NULL, 0);
+    for (uint64_t i = 0; i < rounds; i++) {
+        if (sends &&
+            crpc_queue_submit(far.context, far.queue, far.ops, BATCH, NULL, 0, NULL) != BATCH) {
+            give_up("a receive was refused");
+        }
+        run_round();
+        if (sends) {
+            take_receives();
+        }
+    }
+    crpc_context_close(near.context);
+    crpc_context_close(far.context);
+    return 0;
+}
