@@ -448,6 +448,33 @@ static void a_sparse_queue_that_fails_does_not_wait_for_ops_that_never_complete(
                      CRPC_E_DISCONNECTED);
 }
 
+/* However small the polls: an SRQ's receives are not the queue's, so nothing of it is open. */
+static void messages_that_came_before_the_end_are_not_lost(void **state)
+{
+    struct pair *pair = *state;
+    const struct queue_options near = pair_options();
+    struct queue_options far = pair_options();
+    far.receives = 0;
+    far.receive_queue = end_srq(&pair->far, 16);
+    pair_join(pair, &near, &far);
+    for (uint32_t i = 0; i < 3; i++) {
+        assert_int_equal(end_receive(&pair->far, far.receive_queue, 64 * i, 64, i), CRPC_OK);
+        pair_submit_one(pair, NIC_SEND, i);
+    }
+    fake_cm_device_event(&pair->far.cm, CM_EVENT_QUEUE_PAIR, pair->peer->number,
+                         CRPC_E_DISCONNECTED);
+    for (uint32_t i = 0; i < 3; i++) {
+        assert_int_equal(end_poll(&pair->far, 1), 1);
+        assert_true(queue_something_waits(pair->far.engine) || i < 2);
+    }
+    end_wait(&pair->far, 4);
+    for (uint32_t i = 0; i < 3; i++) {
+        end_expect_op(&pair->far, i, handle_of(pair->peer), i, CRPC_OK);
+    }
+    end_expect_event(&pair->far, 3, handle_of(pair->peer), CRPC_COMPLETION_DISCONNECTED,
+                     CRPC_E_DISCONNECTED);
+}
+
 static void a_peer_that_disconnects_flushes_the_other_side(void **state)
 {
     struct pair *pair = *state;
@@ -683,6 +710,7 @@ int main(void)
         ONE(a_queue_that_is_failed_flushes_all_that_is_open),
         ONE(a_device_that_does_not_flush_is_not_waited_for),
         OPEN(a_sparse_queue_that_fails_does_not_wait_for_ops_that_never_complete),
+        OPEN(messages_that_came_before_the_end_are_not_lost),
         OPEN(a_peer_that_disconnects_flushes_the_other_side),
         OPEN(a_lost_device_ends_all_ops_at_once),
         ONE(a_queue_drains_before_it_disconnects),

@@ -32,6 +32,7 @@ MUTATIONS = [
     ("a closed queue's ops are flushed", "engine.c", "queue->nic->stopped ? queue->ended_status : CRPC_E_FLUSHED;", "CRPC_E_FLUSHED - queue->nic->stopped;"),
     ("room for receives is not reported", "submit.c", "nic->receives_open < nic->receives_max", "0"),
     ("whoever sleeps is not told of what is kept", "engine.c", "return engine->held_count > 0 ||", "return"),
+    ("a queue that drains does not wait for its sends", "life.c", "if (!queue_sends_open(queue)) {", "if (1) {"),
     ("a queue that is not joined yet cannot fail", "link/life.c", "|| link->state == CRPC_STATE_NEW;", ";"),
 ]
 

@@ -50,6 +50,8 @@ struct sim_queue {
     uint32_t next_send; /* the lowest number that its next send may have */
     uint64_t sent;      /* messages */
     uint64_t received;
+    uint64_t acknowledged; /* messages whose SEND completed with success */
+    bool flushed;          /* a send */
 };
 
 struct sim_engine {

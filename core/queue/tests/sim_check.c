@@ -114,6 +114,8 @@ static void take_op(struct sim *sim, struct sim_queue *one, const crpc_completio
         simulation_fail(&sim->base, "op %u completes behind a later one", number);
     }
     one->next_send = number + 1;
+    one->flushed |= completion->status == CRPC_E_FLUSHED;
+    one->acknowledged += op->opcode <= NIC_SEND_INVALIDATE && completion->status == CRPC_OK;
 }
 
 /* ---- Events ---------------------------------------------------------------------------------- */
@@ -166,8 +168,12 @@ static void take_connected(struct sim *sim, struct sim_queue *one,
     }
 }
 
-static void take_disconnected(struct sim *sim, struct sim_queue *one)
+static void take_disconnected(struct sim *sim, struct sim_queue *one, int32_t status)
 {
+    if (status == CRPC_OK && (!one->draining || one->flushed)) {
+        simulation_fail(&sim->base, "queue %u is disconnected well, and was not drained",
+                        index_of(sim, one));
+    }
     if (one->disconnected || !(one->connected || one->is_srq)) {
         simulation_fail(&sim->base, "queue %u is disconnected twice, or never was connected",
                         index_of(sim, one));
@@ -217,7 +223,7 @@ void sim_take(struct sim *sim, struct sim_engine *engine, const crpc_completion 
         take_connected(sim, one, completion);
         break;
     case CRPC_COMPLETION_DISCONNECTED:
-        take_disconnected(sim, one);
+        take_disconnected(sim, one, completion->status);
         break;
     case CRPC_COMPLETION_ROOM:
         simulation_room(&sim->base, &one->room_due);
@@ -281,8 +287,14 @@ void sim_check_books(struct simulation *base)
         }
     }
     for (uint32_t i = 0; i < sim->queue_count; i++) {
-        if (sim->queues[i].room_due) {
+        const struct sim_queue *one = &sim->queues[i];
+        if (one->room_due) {
             simulation_fail(base, "queue %u never hears of room", i);
+        }
+        /* What its device has taken was reported before DISCONNECTED, unless the device is lost. */
+        if (one->disconnected && one->peer && !one->engine->lost &&
+            one->peer->acknowledged > one->received) {
+            simulation_fail(base, "queue %u is disconnected, and messages never came", i);
         }
     }
     for (uint32_t i = 0; i < sim->engine_count; i++) {
