@@ -221,6 +221,9 @@ static void hold(struct queue_engine *engine)
 static void give_held(struct queue_engine *engine, struct output *output)
 {
     uint32_t count = (uint32_t)minimum(engine->held_count, (uint64_t)(output->end - output->next));
+    if (count == 0) {
+        return;
+    }
     memcpy(output->next, engine->held + engine->held_first, count * sizeof(*output->next));
     output->next += count;
     engine->held_first += count;
@@ -271,7 +274,7 @@ static uint32_t hide_nop(struct queue *queue, crpc_completion *first, uint32_t c
 static void give_ended(struct queue_engine *engine, struct output *output)
 {
     struct list *at = engine->ended.next;
-    while (at != &engine->ended) {
+    while (at != &engine->ended && !output_full(output)) {
         struct queue *queue = list_entry(at, struct queue, ended_link);
         crpc_completion *first = output->next;
         at = at->next;
@@ -287,9 +290,6 @@ static void give_ended(struct queue_engine *engine, struct output *output)
         if (queue->nic->stopped ? !queue_has_open(queue)
                                 : queue->nic->ended_first == NIC_QUEUE_NO_ENTRY) {
             list_remove(&queue->ended_link);
-        }
-        if (output_full(output)) {
-            return;
         }
     }
 }

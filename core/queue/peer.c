@@ -106,7 +106,7 @@ void queue_get_info(const struct queue *queue, struct queue_info *info)
     };
     memcpy(info->private_data, link->peer.private_data, link->peer.private_bytes);
     if (link->queue_pair) {
-        nic->nic->operations->queue_pair_address(link->queue_pair, &info->address);
+        queue->engine->nic->operations->queue_pair_address(link->queue_pair, &info->address);
     }
     if (link->queue_pair && !link->working && !link_joining(link)) {
         info->peer_number = link->queue_pair->peer_number;

@@ -27,7 +27,7 @@ static void any_private_data_of_a_request_is_the_applications(void **state)
     struct rig *rig = *state;
     static const uint32_t lengths[] = {0, 1, 12, 56, CM_PRIVATE_BYTES_MAX};
     for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++) {
-        uint8_t data[CM_PRIVATE_BYTES_MAX];
+        uint8_t data[CM_PRIVATE_BYTES_MAX] = {0};
         fill(data, lengths[i], 7);
         rig_private_request(rig, data, lengths[i]);
         struct thing *thing = rig_take_request(rig);
@@ -67,8 +67,8 @@ static void an_accept_carries_up_to_196_bytes(void **state)
 static void a_rejection_carries_private_data(void **state)
 {
     struct rig *rig = *state;
-    uint8_t data[CM_REJECT_BYTES_MAX];
-    struct cm_identifier kept;
+    uint8_t data[CM_REJECT_BYTES_MAX] = {0};
+    struct cm_identifier kept = {0};
     rig_private_request(rig, NULL, 0);
     struct thing *thing = rig_take_request(rig);
     uint64_t handle = thing->link.handle;
@@ -106,7 +106,7 @@ static void only_a_request_is_rejected(void **state)
 static void a_full_backlog_rejects_with_no_private_data(void **state)
 {
     struct rig *rig = *state;
-    struct cm_identifier kept;
+    struct cm_identifier kept = {0};
     for (uint32_t i = 0; i < 128; i++) {
         rig_private_request(rig, NULL, 0);
         rig_take_request(rig);
@@ -150,7 +150,7 @@ static void the_private_data_of_an_answer_is_the_applications(void **state)
     struct rig *rig = *state;
     static const uint32_t lengths[] = {0, 9, CM_PRIVATE_BYTES_MAX};
     for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++) {
-        uint8_t data[CM_PRIVATE_BYTES_MAX];
+        uint8_t data[CM_PRIVATE_BYTES_MAX] = {0};
         struct link *link = connect_with(rig, 0);
         fill(data, lengths[i], 11);
         rig_private_event(rig, CM_EVENT_CONNECT_RESPONSE, link->identifier, data, lengths[i]);
@@ -167,7 +167,7 @@ static void the_private_data_of_an_answer_is_the_applications(void **state)
 static void the_private_data_of_a_rejection_is_the_applications(void **state)
 {
     struct rig *rig = *state;
-    uint8_t data[CM_REJECT_BYTES_MAX];
+    uint8_t data[CM_REJECT_BYTES_MAX] = {0};
     struct link *link = connect_with(rig, 0);
     fill(data, sizeof(data), 60);
     rig_private_event(rig, CM_EVENT_REJECTED, link->identifier, data, sizeof(data));

@@ -55,7 +55,7 @@ static void open_end(struct end *end)
     crpc_error error = {.struct_size = sizeof(error)};
     const uint32_t driver =
         strcmp(place_driver(), "mlx5") == 0 ? CRPC_DRIVER_MLX5 : CRPC_DRIVER_VERBS;
-    strcpy(options.device, place_device(0));
+    snprintf(options.device, sizeof(options.device), "%s", place_device(0));
     handles_init(&end->handles);
     end->memory = aligned_alloc(BYTES, BYTES);
     memset(end->memory, 0, BYTES);
