@@ -106,7 +106,7 @@ void queue_explain(const struct queue *queue, const crpc_completion *completion,
     uint32_t reason = (uint32_t)-completion->status;
     bool flushed = reason == NIC_ERROR_FLUSHED;
     error_set(error, flushed ? CRPC_E_DISCONNECTED : status_of(completion), 0,
-              "queue lost: %s (opcode %u, queue pair 0x%x, vendor syndrome 0x%x)",
+              "connection lost: %s (opcode %u, queue pair 0x%x, vendor syndrome 0x%x)",
               texts[reason < known ? reason : NIC_ERROR_OTHER], completion->method, queue->number,
               completion->reply_bytes_max);
     error->vendor_syndrome = completion->reply_bytes_max;

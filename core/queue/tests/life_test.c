@@ -299,6 +299,24 @@ static void a_queue_that_cannot_be_made_leaves_nothing_behind(void **state)
     link_listener_close(listener);
 }
 
+/* Where no device has rdma_cm: what is slow is done at once. */
+static void blobs_connect_without_rdma_cm(void **state)
+{
+    struct pair *pair = *state;
+    const struct queue_options options = pair_options();
+    struct link *link;
+    crpc_error error = {.struct_size = sizeof(error)};
+    pair->near.engine->links.cm = NULL;
+    pair_join(pair, &options, &options);
+    submit_writes(pair, 2);
+    end_wait(&pair->near, 2);
+    assert_int_equal(
+        link_connect(queue_links(pair->near.engine), PAIR_ADDRESS, &options, &link, &error),
+        CRPC_E_UNSUPPORTED);
+    assert_non_null(strstr(error.message, "crpc_queue_blob"));
+    assert_int_equal(queue_close(pair->queue), CRPC_OK);
+}
+
 /* ---- While a task connects ------------------------------------------------------------------- */
 
 static void begin_late_join(struct pair *pair, const struct queue_options *options)
@@ -702,6 +720,7 @@ int main(void)
         OPEN(a_queue_that_fails_before_it_is_joined_cannot_be_joined),
         OPEN(there_are_no_more_queues_than_were_asked_for),
         OPEN(a_queue_that_cannot_be_made_leaves_nothing_behind),
+        OPEN(blobs_connect_without_rdma_cm),
         OPEN(a_queue_that_is_closed_while_it_is_connected_ends_with_that),
         OPEN(a_queue_that_is_closed_before_it_is_its_turn_to_be_connected_ends_at_once),
         OPEN(a_queue_that_times_out_while_it_is_connected_is_flushed_then),
