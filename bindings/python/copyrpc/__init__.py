@@ -25,9 +25,11 @@ from ._reserve import CallReservation, ReplyReservation, Reservation
 from ._transfer import Transfer
 from .errors import (
     HANDLER_FAILED,
+    AccessRefused,
     Canceled,
     Closed,
     CopyrpcError,
+    DeviceFailed,
     Disconnected,
     Dropped,
     Forked,
@@ -73,6 +75,7 @@ FEATURE_BLUEFLAME: int = _lib.CRPC_FEATURE_BLUEFLAME
 FEATURE_CQE_COMPRESSION: int = _lib.CRPC_FEATURE_CQE_COMPRESSION
 
 __all__ = [
+    "AccessRefused",
     "CHANNEL_CANCEL",
     "CHANNEL_MORE",
     "CHANNEL_RECEIVE",
@@ -101,6 +104,7 @@ __all__ = [
     "Context",
     "ContextInfo",
     "CopyrpcError",
+    "DeviceFailed",
     "DeviceInfo",
     "Disconnected",
     "Dropped",

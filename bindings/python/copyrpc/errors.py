@@ -100,6 +100,14 @@ class WrongKey(Refused):
     """The peer has another key, or one side has none."""
 
 
+class AccessRefused(CopyrpcError, PermissionError):
+    """The peer's device refused the address, length, key or right of an op."""
+
+
+class DeviceFailed(CopyrpcError):
+    """This side's device refused an op. .vendor_syndrome says why, in the vendor's numbers."""
+
+
 class Unreachable(CopyrpcError, ConnectionError):
     """There is no route to the address, or no such name."""
 
@@ -184,6 +192,10 @@ _families: dict[int, type[CopyrpcError]] = {
     lib.CRPC_E_STATE: InvalidArgument,
     lib.CRPC_E_TRUNCATED: TruncatedError,
     lib.CRPC_E_KEY: WrongKey,
+    lib.CRPC_E_ACCESS: AccessRefused,
+    lib.CRPC_E_NOT_READY: Disconnected,
+    lib.CRPC_E_FLUSHED: Disconnected,
+    lib.CRPC_E_DEVICE: DeviceFailed,
 }
 
 _nearest_errno: dict[int, int] = {
@@ -200,6 +212,8 @@ _nearest_errno: dict[int, int] = {
     lib.CRPC_E_CLOSED: errno.EBADF,
     lib.CRPC_E_REFUSED: errno.ECONNREFUSED,
     lib.CRPC_E_KEY: errno.ECONNREFUSED,
+    lib.CRPC_E_ACCESS: errno.EACCES,
+    lib.CRPC_E_DEVICE: errno.EIO,
     lib.CRPC_E_UNREACHABLE: errno.EHOSTUNREACH,
     lib.CRPC_E_PROTOCOL: errno.EPROTO,
     lib.CRPC_E_BUSY: errno.EBUSY,
