@@ -1208,7 +1208,9 @@ typedef struct crpc_queue_options {
     uint8_t private_data[196];
 } crpc_queue_options;
 
-/* Makes a queue that has no peer: an SRQ. The new handle belongs to the caller until crpc_queue_close.
+/* Makes a queue that has no peer: an SRQ. It can be used at once. The only end that comes by itself is
+ * the loss of the device: open receives then complete with CRPC_E_NO_DEVICE, and so does
+ * CRPC_COMPLETION_DISCONNECTED. The new handle belongs to the caller until crpc_queue_close.
  * Returns CRPC_OK and sets *queue; CRPC_E_INVALID (also: a queue of kind RC, which needs
  * crpc_queue_connect, _accept or _blob), CRPC_E_UNSUPPORTED (kind; or this driver has no queues),
  * CRPC_E_STATE (no queues), CRPC_E_NO_RESOURCE, CRPC_E_MEMLOCK, CRPC_E_NO_MEMORY, CRPC_E_SYSTEM. */
