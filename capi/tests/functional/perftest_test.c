@@ -1,0 +1,255 @@
+/* perftest_test.c: ib_write_bw, ib_read_bw and ib_send_bw with -R, as the distribution has them, whose server is a
+ * program of this library.
+ *
+ * A perftest client connects twice. Over the first connection the two sides tell each other what they
+ * are: their version, sizes, and in 56 bytes, big-endian, where they may be written to. The second is the
+ * one that is measured. A server that answers each message with the same is as good as any, if it puts
+ * its own address and key where the client's are. */
+#include <endian.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "copyrpc.h"
+#include "place.h"
+
+#define SECONDS_MAX 60
+#define MESSAGE_BYTES 4096u
+#define MESSAGES 1000u
+#define RECEIVES 512u
+#define ADDRESS_BYTES 56u
+#define ADDRESS_KEY 16 /* offsets in it */
+#define ADDRESS_ADDRESS 24
+#define CONNECTIONS 2
+
+static struct memory {
+    uint8_t received[CONNECTIONS][RECEIVES][MESSAGE_BYTES];
+    uint8_t answer[MESSAGE_BYTES];
+    uint8_t target[2 * MESSAGE_BYTES]; /* what is written, or read */
+} memory;
+
+static crpc_context *context;
+static crpc_region region;
+static uint32_t remote_key;
+static crpc_queue queues[CONNECTIONS];
+static uint32_t queue_count;
+static uint32_t measured; /* messages that came over the second */
+static pid_t program;
+
+static void need(int32_t status, const crpc_error *error)
+{
+    if (status < 0) {
+        fail_msg("%s: %s", crpc_status_name(status), error->message);
+    }
+}
+
+static int open_context(void **state)
+{
+    (void)state;
+    crpc_error error = {.struct_size = sizeof(error)};
+    crpc_region_info info = {.struct_size = sizeof(info)};
+    crpc_context_options options = {.struct_size = sizeof(options), .flags = CRPC_CONTEXT_QUEUES};
+    snprintf(options.device, sizeof(options.device), "%s", place_device(0));
+    need(crpc_context_open(&options, &context, &error), &error);
+    need(crpc_region_register(context, &memory, sizeof(memory),
+                              CRPC_ACCESS_LOCAL_WRITE | CRPC_ACCESS_REMOTE_WRITE |
+                                  CRPC_ACCESS_REMOTE_READ,
+                              &region, &error),
+         &error);
+    assert_int_equal(crpc_region_get_info(context, region, &info), CRPC_OK);
+    remote_key = info.remote_key;
+    queue_count = measured = 0;
+    memset(memory.target, 0, sizeof(memory.target));
+    return 0;
+}
+
+static int close_context(void **state)
+{
+    (void)state;
+    if (program > 0) {
+        kill(program, SIGKILL);
+        waitpid(program, NULL, 0);
+        program = 0;
+    }
+    return crpc_context_close(context);
+}
+
+static void submit(crpc_queue queue, uint8_t opcode, uint64_t user_data, void *local,
+                   uint32_t bytes)
+{
+    int32_t reason;
+    const crpc_queue_op op = {.opcode = opcode,
+                              .user_data = user_data,
+                              .region = region,
+                              .address = (uint64_t)(uintptr_t)local,
+                              .bytes = bytes};
+    if (crpc_queue_submit(context, queue, &op, 1, NULL, 0, &reason) != 1) {
+        fail_msg("opcode %u: %s", opcode, crpc_status_name(reason));
+    }
+}
+
+static void accept_one(crpc_queue queue)
+{
+    crpc_error error = {.struct_size = sizeof(error)};
+    const crpc_queue_options options = {.struct_size = sizeof(options), .receives = RECEIVES};
+    assert_true(queue_count < CONNECTIONS);
+    need(crpc_queue_accept(context, queue, &options, &error), &error);
+    queues[queue_count] = queue;
+    for (uint32_t i = 0; i < RECEIVES; i++) {
+        submit(queue, CRPC_QUEUE_RECEIVE, i, memory.received[queue_count][i], MESSAGE_BYTES);
+    }
+    queue_count++;
+}
+
+static void answer(const uint8_t *message, uint32_t bytes)
+{
+    const uint32_t key = htobe32(remote_key);
+    const uint64_t address = htobe64((uint64_t)(uintptr_t)memory.target);
+    memcpy(memory.answer, message, bytes);
+    if (bytes == ADDRESS_BYTES) {
+        memcpy(memory.answer + ADDRESS_KEY, &key, sizeof(key));
+        memcpy(memory.answer + ADDRESS_ADDRESS, &address, sizeof(address));
+    }
+    submit(queues[0], CRPC_QUEUE_SEND, 0, memory.answer, bytes);
+}
+
+static void take(const crpc_completion *done)
+{
+    const crpc_queue queue = {done->endpoint.bits};
+    if (done->kind == CRPC_COMPLETION_CONNECT_REQUEST) {
+        accept_one(queue);
+    }
+    if (done->kind != CRPC_COMPLETION_WORK || done->method != CRPC_QUEUE_RECEIVE ||
+        done->status != CRPC_OK) {
+        return;
+    }
+    uint8_t *message = memory.received[queue.bits == queues[1].bits][done->user_data];
+    if (queue.bits == queues[0].bits) {
+        answer(message, done->payload_bytes);
+    } else {
+        assert_int_equal(done->payload_bytes, MESSAGE_BYTES);
+        measured++;
+    }
+    int32_t reason; /* it may have ended meanwhile */
+    const crpc_queue_op again = {.opcode = CRPC_QUEUE_RECEIVE,
+                                 .user_data = done->user_data,
+                                 .region = region,
+                                 .address = (uint64_t)(uintptr_t)message,
+                                 .bytes = MESSAGE_BYTES};
+    crpc_queue_submit(context, queue, &again, 1, NULL, 0, &reason);
+}
+
+static void start(const char *name)
+{
+    crpc_error error = {.struct_size = sizeof(error)};
+    const crpc_listener_options options = {.struct_size = sizeof(options),
+                                           .flags = CRPC_LISTENER_QUEUES};
+    crpc_listener listener;
+    crpc_listener_info info = {.struct_size = sizeof(info)};
+    char port[8], bytes[8], messages[8];
+    need(crpc_listener_open(context, place_at(0, "0"), &options, &listener, &error), &error);
+    assert_int_equal(crpc_listener_get_info(context, listener, &info), CRPC_OK);
+    snprintf(port, sizeof(port), "%u", info.port);
+    snprintf(bytes, sizeof(bytes), "%u", MESSAGE_BYTES);
+    snprintf(messages, sizeof(messages), "%u", MESSAGES);
+    const char *const words[] = {
+        name, "-R", "-F", "-n", messages, "-s", bytes, "-p", port, place_address(0), NULL};
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", O_WRONLY, 0);
+    assert_int_equal(
+        posix_spawnp(&program, name, &actions, NULL, (char *const *)(uintptr_t)words, environ), 0);
+    posix_spawn_file_actions_destroy(&actions);
+}
+
+static int32_t serve_once(void)
+{
+    crpc_completion done[16];
+    int32_t count = crpc_poll(context, done, 16);
+    assert_true(count >= 0);
+    for (int32_t i = 0; i < count; i++) {
+        take(&done[i]);
+    }
+    return count;
+}
+
+/* Serves until the program has ended, which must be with status 0. */
+static void serve(const char *name)
+{
+    const time_t end = time(NULL) + SECONDS_MAX;
+    char command[64];
+    int status;
+    snprintf(command, sizeof(command), "command -v %s > /dev/null", name);
+    if (system(command) != 0) {
+        print_message("there is no %s: install perftest\n", name);
+        skip();
+    }
+    start(name);
+    while (waitpid(program, &status, WNOHANG) != program) {
+        assert_true(time(NULL) < end);
+        if (serve_once() == 0) {
+            crpc_wait(context, 10000000);
+        }
+    }
+    while (serve_once() > 0) { /* what came before it ended */
+    }
+    program = 0;
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+    assert_int_equal(queue_count, CONNECTIONS);
+}
+
+static bool target_is_zero(void)
+{
+    for (uint32_t i = 0; i < sizeof(memory.target); i++) {
+        if (memory.target[i] != 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void ib_write_bw(void **state)
+{
+    (void)state;
+    serve("ib_write_bw");
+    assert_false(target_is_zero());
+}
+
+static void ib_read_bw(void **state)
+{
+    (void)state;
+    serve("ib_read_bw");
+    assert_true(target_is_zero());
+}
+
+static void ib_send_bw(void **state)
+{
+    (void)state;
+    serve("ib_send_bw");
+    assert_int_equal(measured, MESSAGES);
+}
+
+int main(void)
+{
+#define OVER_DEVICE(test) cmocka_unit_test_setup_teardown(test, open_context, close_context)
+    const struct CMUnitTest tests[] = {
+        OVER_DEVICE(ib_write_bw),
+        OVER_DEVICE(ib_read_bw),
+        OVER_DEVICE(ib_send_bw),
+    };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
