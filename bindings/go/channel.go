@@ -271,7 +271,7 @@ func (ch *Channel) NewRegion(bytes int) (*Region, error) {
 	}
 	var release func()
 	if c.release != nil { // the context is shared: it stays for the region too
-		if _, release, err = takeContext(opRegister, c.settings, true); err != nil {
+		if _, release, err = takeContext(opRegister, c.settings, channels); err != nil {
 			return nil, err
 		}
 	}

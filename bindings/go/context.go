@@ -112,7 +112,8 @@ var (
 )
 
 // takeContext gives the poller of the context that was asked for, and what to call when its user is closed; nil: nothing.
-func takeContext(op string, s *settings, rails bool) (*poller, func(), error) {
+func takeContext(op string, s *settings, kind linkKind) (*poller, func(), error) {
+	rails := kind == channels
 	if rails {
 		s.device.flags |= C.CRPC_CONTEXT_RAILS
 	}
@@ -120,6 +121,9 @@ func takeContext(op string, s *settings, rails bool) (*poller, func(), error) {
 		p := s.context.poller
 		if rails && !p.rails && !p.closed.Load() {
 			return nil, nil, errorf(op, ErrState, "this Context has no rails: give Open the option WithRails")
+		}
+		if kind == queues && !p.withQueues && !p.closed.Load() {
+			return nil, nil, errorf(op, ErrState, "this Context has no queues: give Open the option WithQueues")
 		}
 		return p, nil, nil
 	}

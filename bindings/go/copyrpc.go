@@ -9,6 +9,9 @@
 // Besides calls there are messages: [DialChannel], [ListenChannels], [Channel.Send] and
 // [Channel.Receive] move large data between registered buffers, striped over two ports.
 //
+// And there are the NIC's own queues: [Context.ConnectQueue], [Queue.Write], [Queue.Read],
+// [Queue.FetchAdd], and [Queue.Batch] for many ops at once. Their peer can be any RDMA program.
+//
 // Errors have the type [*Error], or [*ReplyError] if the peer itself answered with a status.
 // errors.Is compares them with statuses: errors.Is(err, copyrpc.ErrTimeout).
 package copyrpc
@@ -104,8 +107,8 @@ type Completion struct {
 // or nil if the message did not fit. A hostile peer can still change a view while you read: copy it
 // (Retain) before you check it, if you do not trust the peer.
 func (completion *Completion) View() []byte {
-	if completion.Status < 0 {
-		return nil // PayloadBytes may be more than there is
+	if completion.Status < 0 || completion.payload == nil {
+		return nil // PayloadBytes may be more than there is; of queues, it is that of the op's own memory
 	}
 	return unsafe.Slice((*byte)(completion.payload), int(completion.PayloadBytes))
 }

@@ -1,4 +1,4 @@
-// link.go: what endpoints and channels have in common: being made, being over, and those who wait for either.
+// link.go: what endpoints, channels and queues have in common: being made, being over, and those who wait for either.
 
 package copyrpc
 
@@ -8,12 +8,12 @@ import (
 	"sync/atomic"
 )
 
-// link is the part of a connection or a channel that does not depend on what travels over it.
+// link is the part of a connection, a channel or a queue that does not depend on what travels over it.
 type link struct {
 	self      service
 	kind      linkKind
 	poller    *poller
-	handle    uint64        // of its endpoint or channel
+	handle    uint64        // of its endpoint, channel or queue
 	id        uint64        // the user_data of that
 	op        string        // of how it is being made, for errors
 	connected chan struct{} // closed when it is
@@ -28,7 +28,7 @@ type link struct {
 	cancels []uint64   // of calls or transfers, for C to hear of
 }
 
-// service is what a connection and a channel each do in a way of their own. The poller's mutex is held in all of it.
+// service is what a connection, a channel and a queue each do in a way of their own. The poller's mutex is held in all of it.
 type service interface {
 	begun(s *settings)    // C has made it: now the poller must know it
 	readLimits()          // it is connected: now C knows what was agreed on
@@ -45,7 +45,7 @@ func (l *link) init(p *poller, op string, release func()) {
 
 // start makes it in the context that the settings name. `talk` tells C, and sets the handle.
 func (l *link) start(op string, s *settings, talk func() error) error {
-	p, release, err := takeContext(op, s, l.kind == channels)
+	p, release, err := takeContext(op, s, l.kind)
 	if err != nil {
 		return err
 	}

@@ -1,4 +1,4 @@
-// link_raw.go: the low level of what endpoints and channels have in common: being made, and taking leave.
+// link_raw.go: the low level of what endpoints, channels and queues have in common: being made, and taking leave.
 
 package copyrpc
 
@@ -6,55 +6,70 @@ package copyrpc
 #include <stdlib.h>
 #include <copyrpc.h>
 
-// copyrpc.h has each of these once for endpoints and once for channels. Here `channel` says for which, and a handle is its bits.
-static int32_t copyrpc_go_connect(int channel, crpc_context *context, const char *address, const crpc_endpoint_options *of_endpoint,
-                                  const crpc_channel_options *of_channel, uint64_t *handle, crpc_error *error)
+// copyrpc.h has each of these once for endpoints, once for channels and once for queues. Here `kind` says for which, and a handle is
+// its bits.
+enum { ENDPOINTS, CHANNELS, QUEUES };
+
+static int32_t copyrpc_go_connect(int kind, crpc_context *context, const char *address, const crpc_endpoint_options *of_endpoint,
+                                  const crpc_channel_options *of_channel, const crpc_queue_options *of_queue, uint64_t *handle,
+                                  crpc_error *error)
 {
-    return channel ? crpc_channel_connect(context, address, of_channel, (crpc_channel *)handle, error)
-                   : crpc_endpoint_connect(context, address, of_endpoint, (crpc_endpoint *)handle, error);
+    return kind == QUEUES     ? crpc_queue_connect(context, address, of_queue, (crpc_queue *)handle, error)
+           : kind == CHANNELS ? crpc_channel_connect(context, address, of_channel, (crpc_channel *)handle, error)
+                              : crpc_endpoint_connect(context, address, of_endpoint, (crpc_endpoint *)handle, error);
 }
 
-static int32_t copyrpc_go_accept(int channel, crpc_context *context, uint64_t handle, const crpc_endpoint_options *of_endpoint,
-                                 const crpc_channel_options *of_channel, crpc_error *error)
+static int32_t copyrpc_go_accept(int kind, crpc_context *context, uint64_t handle, const crpc_endpoint_options *of_endpoint,
+                                 const crpc_channel_options *of_channel, const crpc_queue_options *of_queue, crpc_error *error)
 {
-    return channel ? crpc_channel_accept(context, (crpc_channel){handle}, of_channel, error)
-                   : crpc_endpoint_accept(context, (crpc_endpoint){handle}, of_endpoint, error);
+    return kind == QUEUES     ? crpc_queue_accept(context, (crpc_queue){handle}, of_queue, error)
+           : kind == CHANNELS ? crpc_channel_accept(context, (crpc_channel){handle}, of_channel, error)
+                              : crpc_endpoint_accept(context, (crpc_endpoint){handle}, of_endpoint, error);
 }
 
-static int32_t copyrpc_go_reject(int channel, crpc_context *context, uint64_t handle, uint32_t reason)
+// Queues are rejected with private data instead of a reason: RejectQueue. Here they are without.
+static int32_t copyrpc_go_reject(int kind, crpc_context *context, uint64_t handle, uint32_t reason)
 {
-    return channel ? crpc_channel_reject(context, (crpc_channel){handle}, reason)
-                   : crpc_endpoint_reject(context, (crpc_endpoint){handle}, reason);
+    return kind == QUEUES     ? crpc_queue_reject(context, (crpc_queue){handle}, NULL, 0)
+           : kind == CHANNELS ? crpc_channel_reject(context, (crpc_channel){handle}, reason)
+                              : crpc_endpoint_reject(context, (crpc_endpoint){handle}, reason);
 }
 
-static int32_t copyrpc_go_blob(int channel, crpc_context *context, const crpc_endpoint_options *of_endpoint,
-                               const crpc_channel_options *of_channel, uint64_t *handle, void *blob, uint32_t *bytes, crpc_error *error)
+static int32_t copyrpc_go_blob(int kind, crpc_context *context, const crpc_endpoint_options *of_endpoint,
+                               const crpc_channel_options *of_channel, const crpc_queue_options *of_queue, uint64_t *handle, void *blob,
+                               uint32_t *bytes, crpc_error *error)
 {
-    return channel ? crpc_channel_blob(context, of_channel, (crpc_channel *)handle, blob, bytes, error)
-                   : crpc_endpoint_blob(context, of_endpoint, (crpc_endpoint *)handle, blob, bytes, error);
+    return kind == QUEUES     ? crpc_queue_blob(context, of_queue, (crpc_queue *)handle, blob, bytes, error)
+           : kind == CHANNELS ? crpc_channel_blob(context, of_channel, (crpc_channel *)handle, blob, bytes, error)
+                              : crpc_endpoint_blob(context, of_endpoint, (crpc_endpoint *)handle, blob, bytes, error);
 }
 
-static int32_t copyrpc_go_join(int channel, crpc_context *context, uint64_t handle, const void *peer, uint32_t bytes, crpc_error *error)
+static int32_t copyrpc_go_join(int kind, crpc_context *context, uint64_t handle, const void *peer, uint32_t bytes, crpc_error *error)
 {
-    return channel ? crpc_channel_join(context, (crpc_channel){handle}, peer, bytes, error)
-                   : crpc_endpoint_join(context, (crpc_endpoint){handle}, peer, bytes, error);
+    return kind == QUEUES     ? crpc_queue_join(context, (crpc_queue){handle}, peer, bytes, error)
+           : kind == CHANNELS ? crpc_channel_join(context, (crpc_channel){handle}, peer, bytes, error)
+                              : crpc_endpoint_join(context, (crpc_endpoint){handle}, peer, bytes, error);
 }
 
-static int32_t copyrpc_go_disconnect(int channel, crpc_context *context, uint64_t handle, uint64_t timeout_ns)
+static int32_t copyrpc_go_disconnect(int kind, crpc_context *context, uint64_t handle, uint64_t timeout_ns)
 {
-    return channel ? crpc_channel_disconnect(context, (crpc_channel){handle}, timeout_ns)
-                   : crpc_endpoint_disconnect(context, (crpc_endpoint){handle}, timeout_ns);
+    return kind == QUEUES     ? crpc_queue_drain(context, (crpc_queue){handle}, timeout_ns)
+           : kind == CHANNELS ? crpc_channel_disconnect(context, (crpc_channel){handle}, timeout_ns)
+                              : crpc_endpoint_disconnect(context, (crpc_endpoint){handle}, timeout_ns);
 }
 
-static int32_t copyrpc_go_close(int channel, crpc_context *context, uint64_t handle)
+static int32_t copyrpc_go_close(int kind, crpc_context *context, uint64_t handle)
 {
-    return channel ? crpc_channel_close(context, (crpc_channel){handle}) : crpc_endpoint_close(context, (crpc_endpoint){handle});
+    return kind == QUEUES     ? crpc_queue_close(context, (crpc_queue){handle})
+           : kind == CHANNELS ? crpc_channel_close(context, (crpc_channel){handle})
+                              : crpc_endpoint_close(context, (crpc_endpoint){handle});
 }
 
-static int32_t copyrpc_go_get_error(int channel, crpc_context *context, uint64_t handle, crpc_error *error)
+static int32_t copyrpc_go_get_error(int kind, crpc_context *context, uint64_t handle, crpc_error *error)
 {
-    return channel ? crpc_channel_get_error(context, (crpc_channel){handle}, error)
-                   : crpc_endpoint_get_error(context, (crpc_endpoint){handle}, error);
+    return kind == QUEUES     ? crpc_queue_get_error(context, (crpc_queue){handle}, error)
+           : kind == CHANNELS ? crpc_channel_get_error(context, (crpc_channel){handle}, error)
+                              : crpc_endpoint_get_error(context, (crpc_endpoint){handle}, error);
 }
 */
 import "C"
@@ -64,12 +79,13 @@ import (
 	"unsafe"
 )
 
-// linkKind tells C's functions for endpoints from those for channels.
+// linkKind tells C's functions for endpoints, channels and queues apart.
 type linkKind = C.int
 
 const (
-	endpoints linkKind = iota
-	channels
+	endpoints linkKind = C.ENDPOINTS
+	channels  linkKind = C.CHANNELS
+	queues    linkKind = C.QUEUES
 )
 
 // settings reads the options of what is to be made.
@@ -80,7 +96,7 @@ func (r *RawContext) settings(op string, options []Option) (*settings, error) {
 	return settingsOf(op, options)
 }
 
-// connectRaw is Connect and ConnectChannel.
+// connectRaw is Connect, ConnectChannel and ConnectQueue.
 func connectRaw[H ~uint64](r *RawContext, kind linkKind, op, address string, userData uint64, options []Option) (H, error) {
 	s, err := r.settings(op, options)
 	if err != nil {
@@ -96,11 +112,11 @@ func (r *RawContext) connect(kind linkKind, op, address string, userData uint64,
 	s.endpoint.user_data = C.uint64_t(userData)
 	var handle C.uint64_t
 	theirs := newCError()
-	status := C.copyrpc_go_connect(kind, r.handle, name, &s.endpoint, s.channelOptions(), &handle, &theirs)
+	status := C.copyrpc_go_connect(kind, r.handle, name, &s.endpoint, s.channelOptions(), s.queueOptions(), &handle, &theirs)
 	return uint64(handle), asError(op, status, &theirs)
 }
 
-// acceptRaw is Accept and AcceptChannel.
+// acceptRaw is Accept, AcceptChannel and AcceptQueue.
 func (r *RawContext) acceptRaw(kind linkKind, op string, handle, userData uint64, options []Option) error {
 	s, err := r.settings(op, options)
 	if err != nil {
@@ -112,7 +128,7 @@ func (r *RawContext) acceptRaw(kind linkKind, op string, handle, userData uint64
 func (r *RawContext) accept(kind linkKind, op string, handle, userData uint64, s *settings) error {
 	s.endpoint.user_data = C.uint64_t(userData)
 	theirs := newCError()
-	status := C.copyrpc_go_accept(kind, r.handle, C.uint64_t(handle), &s.endpoint, s.channelOptions(), &theirs)
+	status := C.copyrpc_go_accept(kind, r.handle, C.uint64_t(handle), &s.endpoint, s.channelOptions(), s.queueOptions(), &theirs)
 	return asError(op, status, &theirs)
 }
 
@@ -126,8 +142,8 @@ func (r *RawContext) blob(kind linkKind, op string, userData uint64, s *settings
 	s.endpoint.user_data = C.uint64_t(userData)
 	var handle C.uint64_t
 	theirs := newCError()
-	status := C.copyrpc_go_blob(kind, r.handle, &s.endpoint, s.channelOptions(), &handle, unsafe.Pointer(unsafe.SliceData(blob)),
-		&bytes, &theirs)
+	status := C.copyrpc_go_blob(kind, r.handle, &s.endpoint, s.channelOptions(), s.queueOptions(), &handle,
+		unsafe.Pointer(unsafe.SliceData(blob)), &bytes, &theirs)
 	if status < 0 {
 		return 0, nil, fromC(op, status, &theirs)
 	}

@@ -37,8 +37,9 @@ type acceptor struct {
 type ConnectRequest struct {
 	Info     EndpointInfo // PeerAddress and Token are the peer's
 	acceptor *acceptor
-	endpoint EndpointHandle // or the bits of a ChannelHandle
+	endpoint EndpointHandle // or the bits of a ChannelHandle or a QueueHandle
 	channel  ChannelInfo    // of a listener for channels, instead of Info
+	queue    QueueInfo      // of a listener for queues, likewise
 	answered atomic.Bool
 }
 
@@ -54,13 +55,13 @@ func Listen(address string, options ...Option) (*Listener, error) {
 	return listener, nil
 }
 
-// listen is Listen, or ListenChannels.
+// listen is Listen, ListenChannels or ListenQueues.
 func listen(kind linkKind, op, address string, options []Option) (*acceptor, error) {
 	s, err := settingsOf(op, options)
 	if err != nil {
 		return nil, err
 	}
-	p, release, err := takeContext(op, s, kind == channels)
+	p, release, err := takeContext(op, s, kind)
 	if err != nil {
 		return nil, err
 	}
@@ -161,9 +162,12 @@ func (a *acceptor) finish(reason Status) {
 // requested is what the poller calls for a CompletionConnectRequest.
 func (a *acceptor) requested(done *Completion) {
 	request := &ConnectRequest{acceptor: a, endpoint: done.Endpoint}
-	if a.kind == channels {
+	switch a.kind {
+	case queues:
+		request.queue, _ = a.poller.raw.QueueInfo(done.Queue())
+	case channels:
 		request.channel, _ = a.poller.raw.ChannelInfo(done.Channel())
-	} else {
+	default:
 		request.Info, _ = a.poller.raw.EndpointInfo(done.Endpoint)
 	}
 	a.mutex.Lock()

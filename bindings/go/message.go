@@ -47,30 +47,36 @@ func (buffer Buffer) Bytes() []byte {
 }
 
 // op fills in what C wants to know of the buffer.
-func (buffer Buffer) op(name string, p *poller, op *ChannelOp) *Error {
+func (buffer Buffer) op(name string, p *poller, op *ChannelOp) (problem *Error) {
+	op.Tag = buffer.Tag
+	op.Region, op.Address, problem = buffer.place(name, p)
+	op.Bytes = uint64(buffer.Length)
+	return problem
+}
+
+// place tells where the buffer is; of an empty one without a Region, nowhere.
+func (buffer Buffer) place(name string, p *poller) (RegionHandle, uint64, *Error) {
 	if buffer.Length < 0 || buffer.Offset < 0 {
-		return errorf(name, ErrInvalid, "a buffer of %d bytes at %d", buffer.Length, buffer.Offset)
+		return 0, 0, errorf(name, ErrInvalid, "a buffer of %d bytes at %d", buffer.Length, buffer.Offset)
 	}
-	op.Tag, op.Bytes = buffer.Tag, uint64(buffer.Length)
 	if buffer.Region == nil || buffer.Region.region == nil {
 		if buffer.Length > 0 {
-			return errorf(name, ErrInvalid, "a buffer of %d bytes without a Region: make one with NewRegion", buffer.Length)
+			return 0, 0, errorf(name, ErrInvalid, "a buffer of %d bytes without a Region: make one with NewRegion", buffer.Length)
 		}
-		return nil
+		return 0, 0, nil
 	}
 	own := buffer.Region.region
 	switch {
 	case own.poller != p:
-		return errorf(name, ErrInvalid, "the Region is one of another Context: make it with Channel.NewRegion")
+		return 0, 0, errorf(name, ErrInvalid, "the Region is one of another Context: make it with NewRegion of this one")
 	case own.closed.Load():
-		return errorf(name, ErrClosed, "the Region was closed")
+		return 0, 0, errorf(name, ErrClosed, "the Region was closed")
 	case buffer.Length > BufferBytesMax:
-		return errorf(name, ErrTooBig, "a buffer of %d bytes; it has at most %d", buffer.Length, BufferBytesMax)
+		return 0, 0, errorf(name, ErrTooBig, "a buffer of %d bytes; it has at most %d", buffer.Length, BufferBytesMax)
 	case buffer.Offset > len(own.memory) || buffer.Length > len(own.memory)-buffer.Offset:
-		return errorf(name, ErrInvalid, "the buffer ends at %d; its Region has %d bytes", buffer.Offset+buffer.Length, len(own.memory))
+		return 0, 0, errorf(name, ErrInvalid, "the buffer ends at %d; its Region has %d bytes", buffer.Offset+buffer.Length, len(own.memory))
 	}
-	op.Region, op.Address = own.handle, own.info.Address+uint64(buffer.Offset)
-	return nil
+	return own.handle, own.info.Address + uint64(buffer.Offset), nil
 }
 
 // TruncatedError is an [ErrTruncated]: a message was longer than the receive buffer. No part of it

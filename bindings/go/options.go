@@ -35,6 +35,7 @@ type settings struct {
 	device     C.crpc_context_options
 	endpoint   C.crpc_endpoint_options
 	channel    C.crpc_channel_options // what channels have alone; the rest is in `endpoint`: channelOptions
+	queue      C.crpc_queue_options   // likewise: queueOptions
 	backlog    C.uint32_t
 	replyBytes int
 	grace      time.Duration
@@ -46,6 +47,7 @@ func settingsOf(op string, options []Option) (*settings, error) {
 		device:     C.crpc_context_options{struct_size: C.sizeof_crpc_context_options},
 		endpoint:   C.crpc_endpoint_options{struct_size: C.sizeof_crpc_endpoint_options},
 		channel:    C.crpc_channel_options{struct_size: C.sizeof_crpc_channel_options},
+		queue:      C.crpc_queue_options{struct_size: C.sizeof_crpc_queue_options},
 		replyBytes: DefaultReplyBytes,
 		grace:      DefaultGrace,
 	}

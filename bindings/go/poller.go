@@ -32,11 +32,13 @@ type poller struct {
 	raw         *RawContext
 	connections map[uint64]*connection // by user_data of the endpoint
 	channels    map[uint64]*channel    // by user_data of the channel
-	listeners   map[uint64]*acceptor   // by user_data of the listener
+	queues      queueTable
+	listeners   map[uint64]*acceptor // by user_data of the listener
 	regions     map[*region]struct{}
 	lastID      uint64      // of connections and listeners; never used again
 	latest      *connection // the one that the completion before was for
 	rails       bool        // it has them, so channels can be made
+	withQueues  bool        // it was opened with them
 	answered    [pollerCompletions]*pending
 
 	queueMutex sync.Mutex
@@ -52,7 +54,7 @@ type poller struct {
 }
 
 func startPoller(op string, s *settings) (*poller, error) {
-	raw, err := openRaw(op, RawSizes{Ops: 1, Completions: pollerCompletions, PayloadBytes: 1, ChannelOps: 1}, s)
+	raw, err := openRaw(op, RawSizes{Ops: 1, Completions: pollerCompletions, PayloadBytes: 1, ChannelOps: 1, QueueOps: 1, Pieces: 1}, s)
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +62,9 @@ func startPoller(op string, s *settings) (*poller, error) {
 		raw:         raw,
 		connections: map[uint64]*connection{},
 		channels:    map[uint64]*channel{},
+		queues:      newQueueTable(),
 		rails:       s.device.flags&C.CRPC_CONTEXT_RAILS != 0,
+		withQueues:  s.device.flags&C.CRPC_CONTEXT_QUEUES != 0,
 		listeners:   map[uint64]*acceptor{},
 		regions:     map[*region]struct{}{},
 		done:        make(chan struct{}),
@@ -89,6 +93,7 @@ func (p *poller) close() {
 	for _, c := range p.channels {
 		c.finish(errorf("", ErrClosed, "the Context was closed"))
 	}
+	p.queues.finishAll(errorf("", ErrClosed, "the Context was closed"))
 	p.raw.Close()
 	for own := range p.regions { // deregistered by that, also what was in use
 		own.end()
@@ -187,7 +192,7 @@ func (p *poller) kick() {
 
 // ---- Sending ------------------------------------------------------------------------------------
 
-// enlist has a connection or a channel visited by sendQueued.
+// enlist has a connection, a channel or a queue visited by sendQueued.
 func (p *poller) enlist(s service) {
 	p.queueMutex.Lock()
 	p.queue = append(p.queue, s)
@@ -304,6 +309,9 @@ func (p *poller) spread(completions []Completion) int {
 	case CompletionDevice:
 		Warn("the device changed: " + Status(first.Status).Error())
 		return 1
+	}
+	if first.ofQueue() {
+		return p.queues.spread(completions)
 	}
 	if first.ofChannel() {
 		if c := p.channels[first.EndpointUserData]; c != nil {

@@ -41,6 +41,8 @@ type RawContext struct {
 	Completions []Completion // what Poll fills; likewise
 	Payload     []byte       // what the ops' PayloadOffset counts from; likewise
 	ChannelOps  []ChannelOp  // what SubmitChannel takes; likewise
+	QueueOps    []QueueOp    // what SubmitQueue takes; likewise
+	Pieces      []Piece      // what QueueOps with the flag QueuePieces name; likewise
 
 	handle  *C.crpc_context
 	scratch *C.struct_copyrpc_go_scratch
@@ -53,6 +55,8 @@ type RawSizes struct {
 	Completions  int // 0: 256
 	PayloadBytes int // 0: 1 MiB
 	ChannelOps   int // 0: 256
+	QueueOps     int // 0: 256
+	Pieces       int // at most 4096; 0: 256
 }
 
 // OpenRaw opens a device for one goroutine that polls it itself.
@@ -62,8 +66,9 @@ func OpenRaw(sizes RawSizes, options ...Option) (*RawContext, error) {
 	if err != nil {
 		return nil, err
 	}
-	if sizes.Ops < 0 || sizes.Completions < 0 || sizes.PayloadBytes < 0 || sizes.ChannelOps < 0 || sizes.Completions > 1<<20 {
-		return nil, errorf(op, ErrInvalid, "a size is negative, or above 2^20 completions")
+	if sizes.Ops < 0 || sizes.Completions < 0 || sizes.PayloadBytes < 0 || sizes.ChannelOps < 0 || sizes.QueueOps < 0 ||
+		sizes.Pieces < 0 || sizes.Completions > 1<<20 || sizes.Pieces > SubmitPiecesMax {
+		return nil, errorf(op, ErrInvalid, "a size is negative, or above 2^20 completions or %d pieces", SubmitPiecesMax)
 	}
 	return openRaw(op, sizes, s)
 }
@@ -80,6 +85,8 @@ func openRaw(op string, sizes RawSizes, s *settings) (*RawContext, error) {
 	bytes := orDefault(sizes.PayloadBytes, 1<<20)
 	r.Payload = unsafe.Slice((*byte)(C.malloc(C.size_t(bytes))), bytes)
 	r.ChannelOps = cleared[ChannelOp](orDefault(sizes.ChannelOps, 256))
+	r.QueueOps = cleared[QueueOp](orDefault(sizes.QueueOps, 256))
+	r.Pieces = cleared[Piece](orDefault(sizes.Pieces, 256))
 	if err := r.sleeper.open(int(C.crpc_context_fd(r.handle))); err != nil {
 		r.Close()
 		return nil, errorf(op, ErrSystem, "the context's descriptor cannot be watched: %v", err)
@@ -112,7 +119,9 @@ func (r *RawContext) Close() error {
 	C.free(unsafe.Pointer(unsafe.SliceData(r.Completions)))
 	C.free(unsafe.Pointer(unsafe.SliceData(r.Payload)))
 	C.free(unsafe.Pointer(unsafe.SliceData(r.ChannelOps)))
-	r.scratch, r.Ops, r.Completions, r.Payload, r.ChannelOps = nil, nil, nil, nil, nil
+	C.free(unsafe.Pointer(unsafe.SliceData(r.QueueOps)))
+	C.free(unsafe.Pointer(unsafe.SliceData(r.Pieces)))
+	r.scratch, r.Ops, r.Completions, r.Payload, r.ChannelOps, r.QueueOps, r.Pieces = nil, nil, nil, nil, nil, nil, nil
 	return nil
 }
 
@@ -279,6 +288,8 @@ func (r *RawContext) listen(kind linkKind, op, address string, userData uint64, 
 	options := C.crpc_listener_options{struct_size: C.sizeof_crpc_listener_options, backlog: s.backlog, user_data: C.uint64_t(userData)}
 	if kind == channels {
 		options.flags = C.CRPC_LISTENER_CHANNELS
+	} else if kind == queues {
+		options.flags = C.CRPC_LISTENER_QUEUES
 	}
 	status := C.crpc_listener_open(r.handle, name, &options, &listener, &theirs)
 	return ListenerHandle(listener.bits), asError(op, status, &theirs)
