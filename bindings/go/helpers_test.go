@@ -5,8 +5,10 @@ import (
 	"errors"
 	"os"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
+	"unsafe"
 
 	copyrpc "github.com/copyrpc/copyrpc/bindings/go"
 )
@@ -131,3 +133,14 @@ func (w *warnings) take() []string {
 	w.texts = nil
 	return texts
 }
+
+// mapped is memory that is not Go's, until the test ends.
+func mapped(t testing.TB, bytes int) []byte {
+	t.Helper()
+	memory, err := syscall.Mmap(-1, 0, bytes, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_PRIVATE|syscall.MAP_ANON)
+	check(t, err)
+	t.Cleanup(func() { syscall.Munmap(memory) })
+	return memory
+}
+
+func pointer(memory []byte) unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(memory)) }

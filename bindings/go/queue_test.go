@@ -467,6 +467,34 @@ func TestQueueOpsOutliveTheirContext(t *testing.T) {
 	check(t, p.right.Drain(ctx))
 }
 
+// A batch for which there is room is one crossing, which the device hears of once, and costs no object for each op.
+func TestQueueBatchIsOneCrossing(t *testing.T) {
+	p := newQueues(t, copyrpc.QueueOptions{Sends: 1000})
+	ctx := context.Background()
+	const count = 1000
+	batch, err := p.left.Batch(count)
+	check(t, err)
+	defer batch.Close()
+	for i := range batch.Ops() {
+		batch.Ops()[i].Opcode = copyrpc.QueueNop
+	}
+	before, err := p.left.Stats()
+	check(t, err)
+	_, err = batch.Do(ctx)
+	check(t, err)
+	after, err := p.left.Stats()
+	check(t, err)
+	if after.Sends != before.Sends+count || after.Doorbells != before.Doorbells+1 {
+		t.Fatalf("%+v, then %+v", before, after)
+	}
+	if raceDetector {
+		return
+	}
+	if per := testing.AllocsPerRun(20, func() { batch.Do(ctx) }); per > 20 {
+		t.Fatalf("%v allocations for %d ops", per, count)
+	}
+}
+
 // The struct is C's, and as long as the header says for ever.
 func TestQueueOpIsACacheLine(t *testing.T) {
 	if size := unsafe.Sizeof(copyrpc.QueueOp{}); size != 64 {
