@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -396,7 +398,28 @@ func TestQueueStorm(t *testing.T) {
 	if begun.Load() != ended.Load() {
 		t.Fatal(begun.Load(), ended.Load())
 	}
-	if warned := collected.take(); len(warned) != 0 {
-		t.Fatal(warned)
+}
+
+// What docs/go.md prints of queues is what ExampleContext_ConnectQueue runs, but for its looks at errors.
+func TestDocsOfQueuesAreTheExample(t *testing.T) {
+	docs, err := os.ReadFile("../../docs/go.md")
+	check(t, err)
+	_, section, _ := strings.Cut(string(docs), "\n## Queues\n")
+	_, block, _ := strings.Cut(section, "```go\n")
+	block, _, found := strings.Cut(block, "```")
+	if !found {
+		t.Fatal("there is no program")
+	}
+	source, err := os.ReadFile("queue_example_test.go")
+	check(t, err)
+	_, example, _ := strings.Cut(string(source), "\nfunc ExampleContext_ConnectQueue() {")
+	rest := strings.Split(example, "\n")
+	for _, line := range strings.Split(strings.TrimSpace(block), "\n") {
+		for len(rest) > 0 && strings.TrimSpace(rest[0]) != strings.TrimSpace(line) {
+			rest = rest[1:]
+		}
+		if len(rest) == 0 {
+			t.Fatalf("the example does not run %q", line)
+		}
 	}
 }

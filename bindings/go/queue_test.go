@@ -30,6 +30,7 @@ func newRegion(t testing.TB, c *copyrpc.Context, access copyrpc.Access) *copyrpc
 	t.Helper()
 	region, err := c.NewRegion(queueRegionBytes, access)
 	check(t, err)
+	t.Cleanup(func() { region.Close() })
 	return region
 }
 
