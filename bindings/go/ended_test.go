@@ -68,6 +68,25 @@ func TestMessagesDoNotTimeOutWithTheirChannel(t *testing.T) {
 	is(t, p.left.Err(), copyrpc.ErrTimeout)
 }
 
+func TestQueueOpsDoNotTimeOutWithTheirQueue(t *testing.T) {
+	p := newQueues(t, copyrpc.QueueOptions{Receives: 1})
+	receive, err := p.left.PostReceive(p.here.Slice(0, 8))
+	check(t, err)
+	batch, err := p.left.Batch(1)
+	check(t, err)
+	defer batch.Close()
+	batch.Ops()[0].Opcode = copyrpc.QueueSend // for which the peer has no receive
+	check(t, batch.Submit(1))
+	p.left.Lose(copyrpc.ErrTimeout)
+	_, err = receive.Wait(limited(t))
+	disconnected(t, err)
+	_, err = batch.Wait(limited(t))
+	disconnected(t, err)
+	disconnected(t, p.left.Write(context.Background(), p.here.Slice(0, 8), p.remote))
+	disconnected(t, batch.Submit(1))
+	is(t, p.left.Err(), copyrpc.ErrTimeout)
+}
+
 // What this side has closed stays closed, and a peer that broke the protocol is told of.
 func TestOpsTellOfACloseAndOfABrokenProtocol(t *testing.T) {
 	for _, reason := range []copyrpc.Status{copyrpc.ErrClosed, copyrpc.ErrProtocol} {

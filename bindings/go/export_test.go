@@ -12,6 +12,9 @@ func (endpoint *Endpoint) Lose(reason Status) { endpoint.connection.lose(reason)
 // Lose does the same with a channel.
 func (ch *Channel) Lose(reason Status) { ch.channel.lose(reason) }
 
+// Lose does the same with a queue.
+func (qp *Queue) Lose(reason Status) { qp.queue.lose(reason) }
+
 func (l *link) lose(reason Status) {
 	l.poller.control("lose", func() error {
 		l.disconnected(reason)

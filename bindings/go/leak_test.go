@@ -146,6 +146,37 @@ func TestConnectionsLeakNothing(t *testing.T) {
 	check(t, <-served)
 }
 
+func TestQueuesLeakNothing(t *testing.T) {
+	p := newQueues(t, copyrpc.QueueOptions{})
+	ctx := context.Background()
+	cycles := func(count int) {
+		for i := 0; i < count; i++ {
+			near, far := p.connectForLong(t, copyrpc.QueueOptions{Receives: 8})
+			batch, err := near.Batch(100)
+			check(t, err)
+			for j := range batch.Ops() {
+				batch.Ops()[j].Opcode = copyrpc.QueueNop
+			}
+			_, err = batch.Do(ctx)
+			check(t, err)
+			check(t, near.WriteBytes(ctx, []byte("hello"), p.remote))
+			work, err := far.PostReceive(p.there.Slice(0, 8))
+			check(t, err)
+			if i%2 == 0 {
+				check(t, far.Drain(ctx))
+			}
+			check(t, far.Close())
+			<-work.Done()
+			check(t, near.Close())
+			check(t, batch.Close())
+		}
+	}
+	cycles(200)
+	before := settled(t)
+	cycles(600)
+	compare(t, before)
+}
+
 func TestContextsLeakNothing(t *testing.T) {
 	cycle := func() {
 		listener, err := copyrpc.Listen(host()+":0", patient()...) // its contexts have no deadline

@@ -55,6 +55,37 @@ func TestLostObjectsAreWarnedOf(t *testing.T) {
 	}
 }
 
+func TestLostQueuesAreWarnedOf(t *testing.T) {
+	p := newQueues(t, copyrpc.QueueOptions{})
+	listens := ""
+	lose := func() {
+		accepted := make(chan *copyrpc.Queue, 1)
+		go func() {
+			far, _ := p.listener.Accept(limited(t), copyrpc.QueueOptions{})
+			accepted <- far
+		}()
+		near, err := p.contexts[0].ConnectQueue(limited(t), p.listener.Address(), copyrpc.QueueOptions{})
+		check(t, err)
+		_, err = near.Batch(1)
+		check(t, err)
+		far := <-accepted
+		t.Cleanup(func() { far.Close() })
+		listener, err := p.contexts[0].ListenQueues(host() + ":0")
+		check(t, err)
+		listens = "listen " + listener.Address()
+		_, err = p.contexts[0].OpenSharedReceives(copyrpc.QueueOptions{Receives: 1})
+		check(t, err)
+	}
+	lose()
+	made := []string{"connect queue " + p.listener.Address(), listens, "open shared receives", "batch of ops"}
+	said := strings.Join(lostWarnings(4, made...), "; ")
+	for _, name := range []string{"a Queue", "a QueueListener", "a SharedReceives", "a QueueBatch"} {
+		if strings.Count(said, name+" (") != 1 {
+			t.Errorf("%s is not warned of once: %q", name, said)
+		}
+	}
+}
+
 // connectUnclosed connects without closing at the end of the test.
 func (p *pair) connectUnclosed(t *testing.T) (client, server *copyrpc.Endpoint) {
 	accepted := make(chan *copyrpc.Endpoint, 1)

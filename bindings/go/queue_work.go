@@ -44,9 +44,10 @@ type Work struct {
 	userData uint64  // the caller's
 	place    uint64  // in the table of the queue
 	result   Completion
-	reason   *Error      // of the queue's end, if that ended it
-	many     *batchWork  // of a QueueBatch; nil: this is of one op, and the result above is its
-	over     atomic.Bool // all is written that is above
+	reason   *Error         // of the queue's end, if that ended it
+	inline   unsafe.Pointer // C memory with a copy of its payload; nil: none
+	many     *batchWork     // of a QueueBatch; nil: this is of one op, and the result above is its
+	over     atomic.Bool    // all is written that is above
 	done     chan struct{}
 }
 
@@ -125,6 +126,9 @@ func (w *Work) end() {
 	}
 	if w.region != nil {
 		w.region.users.Add(-1)
+	}
+	if w.inline != nil {
+		C.free(w.inline)
 	}
 	w.over.Store(true)
 	close(w.done)
@@ -257,6 +261,17 @@ func (qp *Queue) SendImmediate(ctx context.Context, buffer Buffer, immediate uin
 	return err
 }
 
+// SendBytes sends a copy of a Go slice, of at most as many bytes as QueueOptions.InlineBytes says, as one
+// message. The slice may change as soon as SendBytes has returned, whatever became of the op.
+func (qp *Queue) SendBytes(ctx context.Context, data []byte) error {
+	return qp.doBytes(ctx, opSend, QueueOp{Opcode: QueueSend}, data)
+}
+
+// WriteBytes writes a copy of a Go slice to the peer's memory. The rest is as with SendBytes.
+func (qp *Queue) WriteBytes(ctx context.Context, data []byte, remote Remote) error {
+	return qp.doBytes(ctx, "write", QueueOp{Opcode: QueueWrite, RemoteAddress: remote.Address, RemoteKey: remote.Key}, data)
+}
+
 // Write writes a buffer to the peer's memory, and waits until it is there. The peer is not told.
 func (qp *Queue) Write(ctx context.Context, buffer Buffer, remote Remote) error {
 	_, err := qp.do(ctx, "write", QueueOp{Opcode: QueueWrite, RemoteAddress: remote.Address, RemoteKey: remote.Key}, buffer)
@@ -348,10 +363,43 @@ func (q *queue) post(name string, op *QueueOp, buffer Buffer) (*Work, error) {
 		op.Region, op.Address, op.Bytes = handle, address, uint32(buffer.Length)
 		w.region = buffer.Region.region
 	}
+	if err := q.gather(w, op); err != nil {
+		return nil, err
+	}
+	return w, nil
+}
+
+// doBytes is do with a payload that is copied: Go's memory is never what C keeps.
+func (qp *Queue) doBytes(ctx context.Context, name string, op QueueOp, data []byte) error {
+	q, err := qp.valid(name)
+	if err != nil {
+		return err
+	}
+	if len(data) > QueueInlineBytesMax {
+		return errorf(name, ErrTooBig, "%d bytes; for more than %d use a Region", len(data), QueueInlineBytesMax)
+	}
+	if ctx.Err() != nil {
+		return contextError(name, ctx)
+	}
+	w := &Work{op: name, done: make(chan struct{})}
+	if len(data) > 0 {
+		w.inline = C.CBytes(data)
+		op.Flags, op.Address, op.Bytes = QueueInline, uint64(uintptr(w.inline)), uint32(len(data))
+	}
+	if err := q.gather(w, &op); err != nil {
+		C.free(w.inline)
+		return err
+	}
+	_, err = w.Wait(ctx)
+	return err
+}
+
+// gather hands an op to the poller.
+func (q *queue) gather(w *Work, op *QueueOp) error {
 	q.mutex.Lock()
 	if err := q.admit(w); err != nil {
 		q.mutex.Unlock()
-		return nil, err
+		return err
 	}
 	q.works.works[w.place] = w
 	if w.region != nil {
@@ -367,7 +415,7 @@ func (q *queue) post(name string, op *QueueOp, buffer Buffer) (*Work, error) {
 	q.enlist()
 	q.mutex.Unlock()
 	q.poller.kick()
-	return w, nil
+	return nil
 }
 
 // admit gives an op or a batch its place. The queue's mutex is held, here and in the functions below.
