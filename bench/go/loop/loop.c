@@ -13,7 +13,7 @@ static crpc_op ops[BATCH];
 static uint8_t requests[BATCH * REQUEST_BYTES], replies[BATCH * REQUEST_BYTES];
 static crpc_error error = {.struct_size = sizeof(error)};
 
-static uint64_t now_ns(void)
+uint64_t now_ns(void)
 {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);

@@ -1,4 +1,4 @@
-// loop: what the Go binding adds to a call: a loop in C and the same loop in Go, in turns, in one process on one
+// loop: what the Go binding adds to a call, and to an op of a queue: a loop in C and the same loop in Go, in turns, in one process on one
 // thread, against one echo server in C that is driven by hand. Only the client's part of each round is timed. bindings_go.py
 // runs it, and the rates of whole programs beside it.
 //
@@ -74,8 +74,13 @@ func run(address string, rounds int) error {
 		inGo[0] = append(inGo[0], float64(goSubmit)/batch)
 		inGo[1] = append(inGo[1], float64(goPoll)/batch)
 	}
+	ofQueues, err := compareQueues(rounds)
+	if err != nil {
+		return err
+	}
 	result := map[string]any{
-		"batch": batch, "rounds": rounds, "request_bytes": requestBytes,
+		"queues": ofQueues,
+		"batch":  batch, "rounds": rounds, "request_bytes": requestBytes,
 		"c_submit_ns": median(inC[0]), "c_poll_ns": median(inC[1]), "go_submit_ns": median(inGo[0]), "go_poll_ns": median(inGo[1]),
 		"go_above_c_ns": median(inGo[0]) - median(inC[0]) + median(inGo[1]) - median(inC[1]),
 	}
