@@ -27,6 +27,15 @@ if [ "${1:-}" != inside ]; then
     readme_block "In Go" sh > "$work/hello_go/commands"
     check "the README has a program and how to build it" test -s "$work/hello_go/main.go" -a -s "$work/hello_go/commands"
     check "the README's program builds as printed" bash -c "cd '$work/hello_go' && sh -e ./commands"
+    # The Go client of docs/queues.md, and the server in C that it reads from.
+    mkdir "$work/queues_go"
+    export readme=$source/docs/queues.md
+    readme_block "RC: memory for others to read" go > "$work/queues_go/main.go"
+    readme_block "RC: memory for others to read" c > "$work/queues_go/server.c"
+    unset readme
+    check "the Go client of docs/queues.md builds as printed" bash -c \
+        "mkdir '$work/queues_go/client' && cd '$work/queues_go/client' && mv ../main.go . && sh -e '$work/hello_go/commands'"
+    check "and its server" cc -I"$source/capi" -o "$work/queues_go/server" "$work/queues_go/server.c" -L"$build/capi" -lcopyrpc
     "$simnic" run --session "examples_go.$$" -- bash "$0" inside "$work" "$build" "$count"
     exit
 fi
@@ -56,6 +65,20 @@ check "the README's program" bash -c "timeout 60 '$work/hello_go/hello' $address
 check_stops "Go's echo server ends on SIGTERM" $server
 check "Go's echo client says that nobody listens" bash -c "! timeout 60 '$work/echo_client' $address:7481 > '$work/nobody' 2>&1 && grep -q listens '$work/nobody'"
 check "Go's echo client explains itself" bash -c "'$work/echo_client' 2>&1 | grep -q '^echo_client: usage'"
+
+"$work/queues_go/server" $address:7485 &
+server=$!
+reads() {
+    for _ in $(seq 600); do # until it listens
+        timeout 60 "$work/queues_go/client/hello" $address:7485 | tr -d '\0' > "$work/read"
+        ! grep -q listens "$work/read" && break
+        sleep 0.1
+    done
+    cat "$work/read"
+    [ "$(cat "$work/read")" = "whoever connects may read this, <nil>" ]
+}
+check "Go reads what C has opened" reads
+kill $server && wait $server 2>/dev/null
 
 serve "C's echo server" "$build/examples/echo_server" $address:7482
 check "Go calls C" timeout 60 "$work/echo_client" $address:7482 2000 100
