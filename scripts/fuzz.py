@@ -34,6 +34,7 @@ PARSERS: dict[str, list[str]] = {
     "core/channel/send.c": ["copy_cts", "cts_valid", "read_head"],
     "core/channel/rail.c": ["take_addresses", "rail_take_offer", "rail_take_answer", "rail_take_probe", "rail_take_report", "arrived"],
     "core/channel/hint.c": [],
+    "core/queue/life.c": ["body_fault"],
 }
 
 

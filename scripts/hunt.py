@@ -27,7 +27,7 @@ SIMNIC = "build/gcc/simnic/simnic"
 # Tests of these suites have quarries of their own, or do the same whatever happens beside.
 LEFT_TO_OTHERS = {"vm", "sim", "model", "conformance", "bench", "install"}
 
-FUZZ_TARGETS = ("calls", "channels", "words", "proofs", "hellos", "blobs", "hints")  # of core
+FUZZ_TARGETS = ("calls", "channels", "words", "proofs", "hellos", "blobs", "hints", "queues")  # of core
 
 
 @dataclass

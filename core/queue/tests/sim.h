@@ -86,6 +86,7 @@ struct sim {
     uint32_t queue_count;
     struct sim_op ops[SIM_OPS_MAX];
     uint32_t op_count;
+    bool abrupt;                   /* all engines end while ops are open, and tasks may wait */
     bool calm;                     /* no trouble in this episode */
     bool impatient;                /* a peer without a receive fails a queue at once */
     uint64_t numbers[SIM_OPS_MAX]; /* what messages carry */

@@ -279,6 +279,9 @@ void sim_check_fabric(struct simulation *base)
 void sim_check_books(struct simulation *base)
 {
     struct sim *sim = (struct sim *)base;
+    if (sim->abrupt) {
+        return;
+    }
     for (uint32_t i = 0; i < sim->op_count; i++) {
         const struct sim_op *op = &sim->ops[i];
         if (!op->done && !op->silent) {

@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/compiler.h"
+
 const struct nic_operations *const nic_drivers[] = {&nic_memory_operations, NULL};
 
 #define DRAIN_ROUNDS 2000
@@ -69,7 +71,8 @@ uint64_t sim_open(struct simulation *base, uint64_t seed, uint64_t steps)
     for (uint32_t i = 0; i < sim->engine_count; i++) {
         open_engine(sim, &sim->engines[i], late);
     }
-    return steps;
+    sim->abrupt = random_percent(&base->random, 15);
+    return sim->abrupt ? minimum(steps, random_between(&base->random, 20, 2000)) : steps;
 }
 
 void sim_close(struct simulation *base)
@@ -160,6 +163,9 @@ void sim_drain(struct simulation *base)
 {
     struct sim *sim = (struct sim *)base;
     uint32_t round;
+    if (sim->abrupt) {
+        return;
+    }
     for (round = 0; round < DRAIN_ROUNDS && !base->failed; round++) {
         drain_once(sim);
         if (round > 20 && settled(sim)) {

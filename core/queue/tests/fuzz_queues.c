@@ -1,0 +1,436 @@
+/* fuzz_queues.c: queues of a victim whose peer is bad: private data of any bytes, blobs and addresses of
+ * any bytes, messages of any length, WRITEs, READs and atomics to anywhere, connections that stop half
+ * way, events of the device about anything. Each op of the victim completes once, what it has not opened
+ * to peers stays as it is, and nothing is left behind.
+ *
+ * It is for libFuzzer (./dev fuzz queues), or a test with fuzz_main.c.
+ */
+#include "base/checksum.h"
+#include "link/tests/fuzz.h"
+#include "nic/memory/memory.h"
+#include "queue/internal.h"
+#include "queue/tests/fake_cm.h"
+
+const struct nic_operations *const nic_drivers[] = {&nic_memory_operations, NULL};
+
+#define QUEUES_MAX 8u
+#define OPS_MAX 512u
+#define STEPS_MAX 300u
+#define BYTES 4096u
+#define SECRET_BYTES 256u
+#define POLL_MAX 16u
+
+enum who {
+    VICTIM,
+    BAD,
+    SIDES,
+};
+
+struct side {
+    struct nic *nic;
+    struct queue_engine *engine;
+    struct handles handles;
+    struct cm cm;
+    struct link_listener *listener;
+    struct nic_keys keys;   /* of the memory that peers may use */
+    struct nic_keys secret; /* of what they may not */
+    _Alignas(64) uint8_t memory[BYTES];
+    _Alignas(64) uint8_t hidden[SECRET_BYTES];
+    uint64_t queues[QUEUES_MAX]; /* handles */
+    uint32_t queue_count;
+};
+
+static const char *const addresses[SIDES] = {"victim", "bad"};
+
+static struct {
+    struct memory_fabric *fabric;
+    uint64_t clock_ns;
+    struct log log;
+    struct side sides[SIDES];
+    bool done[OPS_MAX]; /* of the victim's ops */
+    uint32_t op_count;
+    uint32_t done_count;
+} world;
+
+/* ---- The world ------------------------------------------------------------------------------- */
+
+static void open_side(enum who who)
+{
+    struct side *side = &world.sides[who];
+    const struct nic_options options = {
+        .receive_depth = 16, .send_depth = 16, .send_completion_depth = 64, .signal_interval = 4};
+    crpc_error error = {0};
+    memset(side, 0, sizeof(*side));
+    memset(side->hidden, 0x5a, SECRET_BYTES);
+    handles_init(&side->handles);
+    fake_cm_init(&side->cm);
+    side->cm.late = who == VICTIM;
+    fuzz_check(memory_nic_open(world.fabric, &options, &side->nic, &error) == CRPC_OK &&
+                   queue_engine_create(side->nic, &side->cm, &world.log, &side->handles, 64, NULL,
+                                       &world.clock_ns, &side->engine, &error) == CRPC_OK &&
+                   link_listener_open(queue_links(side->engine), addresses[who], 4, 0,
+                                      &side->listener, &error) == CRPC_OK,
+               "no engine: %s", error.message);
+    const struct nic_operations *operations = side->nic->operations;
+    fuzz_check(operations->memory_register(side->nic, NULL, side->memory, BYTES, 0,
+                                           CRPC_ACCESS_LOCAL_WRITE | CRPC_ACCESS_REMOTE_WRITE |
+                                               CRPC_ACCESS_REMOTE_READ | CRPC_ACCESS_REMOTE_ATOMIC,
+                                           &side->keys, &error) == CRPC_OK &&
+                   operations->memory_register(side->nic, NULL, side->hidden, SECRET_BYTES, 0,
+                                               CRPC_ACCESS_LOCAL_WRITE, &side->secret,
+                                               &error) == CRPC_OK,
+               "no memory: %s", error.message);
+}
+
+static void close_side(struct side *side)
+{
+    queue_engine_destroy(side->engine);
+    side->nic->operations->memory_deregister(side->nic, &side->keys);
+    side->nic->operations->memory_deregister(side->nic, &side->secret);
+    side->nic->operations->close(side->nic);
+    handles_free(&side->handles);
+}
+
+/* ---- Polling --------------------------------------------------------------------------------- */
+
+/* Returns false if there is no place for it: then it is closed. */
+static bool note_queue(struct side *side, uint64_t handle)
+{
+    if (side->queue_count == QUEUES_MAX) {
+        queue_close(handles_get(&side->handles, handle, HANDLE_QUEUE));
+        return false;
+    }
+    side->queues[side->queue_count++] = handle;
+    return true;
+}
+
+static void take(enum who who, const crpc_completion *completion)
+{
+    struct side *side = &world.sides[who];
+    if (completion->kind == CRPC_COMPLETION_CONNECT_REQUEST) {
+        note_queue(side, completion->endpoint.bits);
+    }
+    if (who != VICTIM || completion->kind != NIC_COMPLETION_WORK) {
+        return;
+    }
+    fuzz_check(completion->user_data < world.op_count && !world.done[completion->user_data],
+               "op %llu completes twice, or there is none",
+               (unsigned long long)completion->user_data);
+    fuzz_check(completion->status <= CRPC_OK && completion->status >= CRPC_E_DEVICE, "status %d",
+               completion->status);
+    world.done[completion->user_data] = true;
+    world.done_count++;
+}
+
+static void poll_side(enum who who, uint32_t capacity)
+{
+    crpc_completion completions[POLL_MAX];
+    uint32_t count = queue_poll(world.sides[who].engine, completions, capacity);
+    fuzz_check(count <= capacity, "%u completions in an array of %u", count, capacity);
+    for (uint32_t i = 0; i < count; i++) {
+        take(who, &completions[i]);
+    }
+}
+
+/* ---- What the two do ------------------------------------------------------------------------- */
+
+static struct queue *choose(struct fuzz_input *input, enum who who)
+{
+    struct side *side = &world.sides[who];
+    if (side->queue_count == 0) {
+        return NULL;
+    }
+    uint64_t handle = side->queues[fuzz_below(input, side->queue_count)];
+    return handles_get(&side->handles, handle, HANDLE_QUEUE);
+}
+
+static struct queue_options choose_options(struct fuzz_input *input)
+{
+    struct queue_options options = {.kind = NIC_QUEUE_RC,
+                                    .flags = fuzz_byte(input) & 1 ? QUEUE_SPARSE : 0,
+                                    .sends = 8,
+                                    .send_pieces = 1,
+                                    .inline_bytes = 0,
+                                    .receives = 8,
+                                    .receive_pieces = 1,
+                                    .connect_timeout_ns = 1000000000,
+                                    .retry_timeout = 14,
+                                    .retry_count = 7};
+    options.private_bytes = fuzz_below(input, QUEUE_REQUEST_BYTES_MAX + 1);
+    fuzz_bytes(input, options.private_data, options.private_bytes);
+    return options;
+}
+
+static void connect(struct fuzz_input *input, enum who who)
+{
+    const struct queue_options options = choose_options(input);
+    struct side *side = &world.sides[who];
+    struct link *link;
+    crpc_error error = {0};
+    if (link_connect(queue_links(side->engine), addresses[!who], &options, &link, &error) ==
+        CRPC_OK) {
+        note_queue(side, link->handle);
+    }
+}
+
+static void answer(struct fuzz_input *input, enum who who)
+{
+    struct queue *queue = choose(input, who);
+    uint8_t data[QUEUE_REJECT_BYTES_MAX];
+    crpc_error error = {0};
+    if (!queue) {
+        return;
+    }
+    uint32_t bytes = fuzz_below(input, sizeof(data) + 1);
+    if (bytes & 1) {
+        const struct queue_options options = choose_options(input);
+        link_accept(&queue->link, &options, &error);
+    } else {
+        fuzz_bytes(input, data, bytes);
+        queue_reject(queue, data, bytes);
+    }
+}
+
+static void seal(uint8_t *bytes)
+{
+    struct link_blob blob;
+    memcpy(&blob, bytes, sizeof(blob));
+    blob.checksum = checksum_of(&blob, offsetof(struct link_blob, checksum));
+    memcpy(bytes, &blob, sizeof(blob));
+}
+
+/* The victim joins a blob of the bad peer, of which bytes are changed, or any address. */
+static void join(struct fuzz_input *input)
+{
+    const struct queue_options options = choose_options(input);
+    uint8_t blobs[SIDES][LINK_BLOB_BYTES];
+    struct link *links[SIDES];
+    crpc_error error = {0};
+    for (uint32_t i = 0; i < SIDES; i++) {
+        if (link_blob(queue_links(world.sides[i].engine), &options, &links[i], blobs[i], &error) !=
+            CRPC_OK) {
+            return;
+        }
+        if (!note_queue(&world.sides[i], links[i]->handle)) {
+            return;
+        }
+    }
+    struct queue *queue = queue_of_link(links[VICTIM]);
+    uint8_t choice = fuzz_byte(input);
+    if (choice & 1) {
+        struct nic_address address;
+        links[BAD]->group->nic->operations->queue_pair_address(links[BAD]->queue_pair, &address);
+        address.queue_pair_number = (uint32_t)fuzz_near(input, address.queue_pair_number);
+        address.packet_sequence_number = (uint32_t)fuzz_near(input, address.packet_sequence_number);
+        address.link = (uint8_t)fuzz_near(input, address.link);
+        address.mtu_code = (uint8_t)fuzz_near(input, address.mtu_code);
+        queue_join_address(queue, &address, &error);
+    } else {
+        for (uint32_t changes = choice >> 5; changes > 0; changes--) {
+            uint8_t place = fuzz_byte(input);
+            blobs[BAD][place % LINK_BLOB_BYTES] ^= fuzz_byte(input);
+        }
+        if (choice & 2) {
+            seal(blobs[BAD]);
+        }
+        link_join(links[VICTIM], blobs[BAD], LINK_BLOB_BYTES - (choice >> 2 & 1), &error);
+    }
+    if (choice & 8) {
+        link_join(links[BAD], blobs[VICTIM], LINK_BLOB_BYTES, &error);
+    }
+}
+
+/* The victim's ops are good. The bad peer's lie in its own memory, and go anywhere. */
+static void submit(struct fuzz_input *input, enum who who)
+{
+    static const uint8_t opcodes[] = {NIC_SEND,         NIC_SEND_IMMEDIATE,  NIC_SEND_INVALIDATE,
+                                      NIC_WRITE,        NIC_WRITE_IMMEDIATE, NIC_READ,
+                                      NIC_COMPARE_SWAP, NIC_FETCH_ADD,       NIC_NOP};
+    struct side *side = &world.sides[who];
+    struct queue *queue = choose(input, who);
+    if (!queue || (who == VICTIM && world.op_count == OPS_MAX)) {
+        return;
+    }
+    const struct side *other = &world.sides[!who];
+    const uint8_t flags = fuzz_byte(input);
+    struct nic_work work = {.opcode = opcodes[fuzz_below(input, sizeof(opcodes))],
+                            .flags = flags & (NIC_WORK_FENCE | NIC_WORK_SOLICITED),
+                            .user_data = world.op_count,
+                            .address = (uint64_t)(uintptr_t)side->memory,
+                            .bytes = fuzz_half(input) % BYTES,
+                            .remote_address = (uint64_t)(uintptr_t)other->memory,
+                            .remote_key = other->keys.remote_key};
+    if (who == VICTIM) { /* each has to complete, so that they can be counted */
+        work.flags |= NIC_WORK_SIGNAL;
+        work.opcode = work.opcode == NIC_SEND_INVALIDATE ? NIC_SEND : work.opcode;
+    } else {
+        if (fuzz_byte(input) & 1) {
+            work.remote_address = (uint64_t)(uintptr_t)other->hidden;
+            work.remote_key = other->secret.remote_key;
+        }
+        work.remote_address = fuzz_near(input, work.remote_address);
+        work.remote_key = (uint32_t)fuzz_near(input, work.remote_key);
+        work.immediate = fuzz_word(input);
+    }
+    if (nic_opcode_is_atomic(work.opcode) || work.opcode == NIC_NOP) {
+        work.address = work.bytes = 0;
+    }
+    int32_t reason = CRPC_OK;
+    uint32_t taken = queue_submit(queue, &work, &side->keys.local_key, NULL, 1, &reason);
+    queue_submit_end(queue);
+    world.op_count += who == VICTIM && taken == 1;
+}
+
+static void receive(struct fuzz_input *input, enum who who)
+{
+    struct side *side = &world.sides[who];
+    struct queue *queue = choose(input, who);
+    if (!queue || (who == VICTIM && world.op_count == OPS_MAX)) {
+        return;
+    }
+    const struct nic_work work = {.opcode = NIC_RECEIVE,
+                                  .user_data = world.op_count,
+                                  .address = (uint64_t)(uintptr_t)side->memory,
+                                  .bytes = fuzz_half(input) % BYTES};
+    int32_t reason = CRPC_OK;
+    uint32_t taken = queue_receive(queue, &work, &side->keys.local_key, NULL, 1, &reason);
+    queue_submit_end(queue);
+    world.op_count += who == VICTIM && taken == 1;
+}
+
+static void end_one(struct fuzz_input *input, enum who who)
+{
+    struct queue *queue = choose(input, who);
+    uint8_t choice = fuzz_byte(input);
+    if (!queue) {
+        return;
+    }
+    switch (choice % 4) {
+    case 0:
+        queue_fail(queue);
+        break;
+    case 1:
+        queue_drain(queue, choice & 4 ? CRPC_FOREVER : 1000000);
+        break;
+    default:
+        queue_close(queue);
+    }
+}
+
+/* About any queue pair, and when the device is said to be lost, it is. */
+static void tell_device_event(struct fuzz_input *input)
+{
+    struct queue *queue = choose(input, VICTIM);
+    uint32_t number = (uint32_t)fuzz_near(input, queue ? queue->number : 17);
+    uint8_t choice = fuzz_byte(input);
+    fake_cm_device_event(&world.sides[VICTIM].cm,
+                         choice == 77 ? CM_EVENT_DEVICE_FATAL : CM_EVENT_QUEUE_PAIR, number,
+                         CRPC_E_DISCONNECTED);
+}
+
+static void step(struct fuzz_input *input)
+{
+    uint8_t what = fuzz_byte(input);
+    enum who who = what & 1 ? BAD : VICTIM;
+    struct cm *cm = &world.sides[VICTIM].cm;
+    uint32_t waiting;
+    switch (what >> 1 & 15) {
+    case 0:
+        connect(input, who);
+        break;
+    case 1:
+        answer(input, who);
+        break;
+    case 2:
+        join(input);
+        break;
+    case 3:
+    case 4:
+        submit(input, who);
+        break;
+    case 5:
+        receive(input, who);
+        break;
+    case 6:
+        end_one(input, who);
+        break;
+    case 7:
+        tell_device_event(input);
+        break;
+    case 8:
+        world.clock_ns += (uint64_t)fuzz_byte(input) * 10000000;
+        break;
+    case 9:
+        queue_progress(world.sides[who].engine);
+        break;
+    case 10:
+    case 11:
+        waiting = fake_cm_waiting(cm);
+        if (waiting > 0) {
+            fake_cm_step(cm, fuzz_byte(input) % waiting);
+        }
+        break;
+    default:
+        poll_side(who, 1 + fuzz_below(input, POLL_MAX));
+    }
+}
+
+/* ---- An input -------------------------------------------------------------------------------- */
+
+static void finish(void)
+{
+    struct side *victim = &world.sides[VICTIM];
+    for (uint32_t i = 0; i < victim->queue_count; i++) {
+        struct queue *queue = handles_get(&victim->handles, victim->queues[i], HANDLE_QUEUE);
+        if (queue) {
+            fuzz_check(queue_close(queue) == CRPC_OK, "a queue cannot be closed");
+        }
+    }
+    for (uint32_t i = 0; i < 200; i++) {
+        fake_cm_step_all(&victim->cm);
+        poll_side(VICTIM, POLL_MAX);
+        for (uint32_t k = 0; k < victim->queue_count; k++) { /* a request that has just come */
+            struct queue *queue = handles_get(&victim->handles, victim->queues[k], HANDLE_QUEUE);
+            if (queue) {
+                queue_close(queue);
+            }
+        }
+        poll_side(BAD, POLL_MAX);
+    }
+    fuzz_check(world.done_count == world.op_count, "%u of %u ops have completed", world.done_count,
+               world.op_count);
+    fuzz_check(queue_engine_queues(victim->engine) == 0, "a queue is left");
+    fuzz_check(victim->engine->connecting == 0 && victim->engine->nops == 0, "a count is wrong");
+    fuzz_check(!queue_something_waits(victim->engine), "something still waits");
+    for (uint32_t i = 0; i < SECRET_BYTES; i++) {
+        fuzz_check(victim->hidden[i] == 0x5a, "the peer has written what it may not");
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct fuzz_input input = {data, size};
+    world.fabric = memory_fabric_create(1);
+    memory_fabric_options(world.fabric)->mode = MEMORY_IMMEDIATE;
+    memory_fabric_options(world.fabric)->retry_steps = 20;
+    memory_fabric_options(world.fabric)->reuse_numbers = true;
+    world.clock_ns = 1000000000;
+    world.op_count = world.done_count = 0;
+    memset(world.done, 0, sizeof(world.done));
+    for (uint32_t i = 0; i < SIDES; i++) {
+        open_side(i);
+    }
+    for (uint32_t i = 0; i < STEPS_MAX && input.left > 0; i++) {
+        step(&input);
+    }
+    finish();
+    for (uint32_t i = 0; i < SIDES; i++) {
+        close_side(&world.sides[i]);
+    }
+    for (uint32_t i = 0; i < SIDES; i++) {
+        fake_cm_end(&world.sides[i].cm);
+    }
+    fuzz_check(memory_fabric_counters(world.fabric)->left_open == 0, "something is left");
+    memory_fabric_destroy(world.fabric);
+    return 0;
+}
