@@ -26,11 +26,13 @@ static void take(struct verbs_source *source)
     source->stash_count--;
 }
 
-/* A receive that is too short is a local error by the specification, and an invalid request for rxe. */
+/* A receive that is too short is a local length error by the specification. rxe calls it an error of
+ * operation, or an invalid request. */
 static void add_error(const struct ibv_wc *entry, crpc_completion *completion, bool receive)
 {
     bool length =
-        receive && (entry->status == IBV_WC_LOC_LEN_ERR || entry->status == IBV_WC_REM_INV_REQ_ERR);
+        receive && (entry->status == IBV_WC_LOC_LEN_ERR || entry->status == IBV_WC_LOC_QP_OP_ERR ||
+                    entry->status == IBV_WC_REM_INV_REQ_ERR);
     completion->status = length ? -NIC_ERROR_LENGTH : -(int32_t)verbs_error_of(entry, receive);
     completion->reply_bytes_max = entry->vendor_err;
     completion->flags |= NIC_DONE_DETAIL;
