@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "nic/device/device.h"
 #include "place.h"
 #include "queue/internal.h"
 
@@ -402,6 +403,47 @@ static void blobs_connect_too(void **state)
     assert_int_equal(pair->near.seen[0].status, CRPC_OK);
 }
 
+static void expect_attributes(struct queue *queue, uint8_t rnr_retry, uint8_t reads)
+{
+    struct ibv_qp_attr attributes;
+    struct ibv_qp_init_attr ignored;
+    assert_int_equal(
+        ibv_query_qp(device_qp(queue->link.queue_pair), &attributes,
+                     IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_MAX_DEST_RD_ATOMIC,
+                     &ignored),
+        0);
+    assert_int_equal(attributes.rnr_retry, rnr_retry);
+    assert_int_equal(attributes.max_rd_atomic, reads);
+    assert_int_equal(attributes.max_dest_rd_atomic, reads);
+}
+
+/* By rdma_cm the lesser of both sides counts, and by blob each side's own. */
+static void retries_and_reads_are_as_asked_for(void **state)
+{
+    struct pair *pair = *state;
+    struct queue_options near = default_options(), far = default_options();
+    uint8_t blobs[2][LINK_BLOB_BYTES];
+    struct link *links[2];
+    crpc_error error = {.struct_size = sizeof(error)};
+    near.rnr_tries = 3;
+    near.reads_max = 2;
+    far.reads_max = 0;
+    connect_with(pair, &near, &far);
+    expect_attributes(pair->queue, 2, 2);
+    expect_attributes(pair->peer, NIC_RNR_RETRY, 2);
+    close_both(pair);
+    near.reads_max = far.reads_max = 8; /* more than calls have */
+    connect_with(pair, &near, &far);
+    expect_attributes(pair->queue, 2, 8);
+    expect_attributes(pair->peer, NIC_RNR_RETRY, 8);
+    close_both(pair);
+    must(link_blob(queue_links(pair->near.engine), &near, &links[0], blobs[0], &error), &error);
+    must(link_blob(queue_links(pair->far.engine), &far, &links[1], blobs[1], &error), &error);
+    must(link_join(links[0], blobs[1], LINK_BLOB_BYTES, &error), &error);
+    wait_for(pair, &pair->near, 1);
+    expect_attributes(queue_of_link(links[0]), 2, 8);
+}
+
 static void queues_share_receives(void **state)
 {
     struct pair *pair = *state;
@@ -504,6 +546,7 @@ int main(void)
         ONE(a_rejection_brings_its_private_data),
         ONE(a_queue_receives_before_it_is_connected),
         ONE(blobs_connect_too),
+        ONE(retries_and_reads_are_as_asked_for),
         ONE(queues_share_receives),
         ONE(errors_are_told_apart),
         ONE(a_queue_that_is_closed_ends_its_ops),
