@@ -161,7 +161,7 @@ func (endpoint *Endpoint) valid(op string) (*connection, error) {
 
 // ---- Asking -------------------------------------------------------------------------------------
 
-// EndpointState is the state of an endpoint or a channel.
+// EndpointState is the state of an endpoint, a channel or a queue.
 type EndpointState uint32
 
 const (

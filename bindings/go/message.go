@@ -17,7 +17,7 @@ import (
 // Buffer is a part of a [Region] with a tag. Messages are sent from buffers and received into them.
 // A message goes into the first free buffer with its tag, of the oldest message that is not
 // complete. A buffer must be left alone until its transfer is done. The zero Buffer is empty and
-// has no memory.
+// has no memory. Queues use no tags.
 type Buffer struct {
 	Region *Region
 	Offset int

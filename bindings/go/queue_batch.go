@@ -115,7 +115,7 @@ func (b *QueueBatch) Do(ctx context.Context) ([]Completion, error) {
 	if b == nil || b.batch == nil {
 		return nil, errorf(opBatch, ErrClosed, "this QueueBatch was never made: make it with Queue.Batch")
 	}
-	return b.DoFirst(ctx, len(b.batch.ops))
+	return b.DoFirst(ctx, len(b.Ops()))
 }
 
 // DoFirst does the same as Do, for the first `count` ops.

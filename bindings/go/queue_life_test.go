@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"strings"
 	"sync"
@@ -339,6 +340,36 @@ func TestQueueBlobs(t *testing.T) {
 	}
 	_, err = blobs[0].Join(ctx, blobs[1].Bytes)
 	is(t, err, copyrpc.ErrState)
+}
+
+// The device takes the queue pair down under the program.
+func TestAQueueThatBreaks(t *testing.T) {
+	p := newQueues(t, copyrpc.QueueOptions{Receives: 8})
+	ctx := limited(t)
+	t.Cleanup(func() { fault(t, "none") })
+	info, err := p.left.Info()
+	check(t, err)
+	var works []*copyrpc.Work
+	for i := 0; i < 20; i++ { // also those for which there is no room
+		work, err := p.left.PostReceive(p.here.Slice(i, i+8))
+		check(t, err)
+		works = append(works, work)
+	}
+	fault(t, fmt.Sprintf("kill=%d", info.QueuePairNumber))
+	for err = nil; err == nil; err = p.left.Write(ctx, p.here.Slice(0, 8), p.remote) {
+	}
+	check(t, ctx.Err())
+	<-p.left.Done()
+	for _, work := range works {
+		if _, err := work.Wait(ctx); !errors.Is(err, copyrpc.ErrFlushed) && !errors.Is(err, copyrpc.ErrDisconnected) {
+			t.Fatal(err)
+		}
+	}
+	if p.left.Err() == nil {
+		t.Fatal("it does not tell why it has ended")
+	}
+	check(t, p.left.Close())
+	check(t, p.here.Close()) // nothing uses it any more
 }
 
 // Many goroutines and queues, which are closed under them: each op ends once, with a result or a reason.

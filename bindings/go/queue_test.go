@@ -357,16 +357,12 @@ func TestQueueBatchOfPiecesAndInlinePayloads(t *testing.T) {
 	ctx := limited(t)
 	here, err := p.here.Info()
 	check(t, err)
-	handle := func(region *copyrpc.Region) copyrpc.RegionHandle {
-		var op copyrpc.QueueOp
-		check(t, op.SetBuffer(region.Slice(0, 1)))
-		return op.Region
-	}
 	receives, err := p.right.BatchWithPieces(2, 2)
 	check(t, err)
 	defer receives.Close()
-	receives.Pieces()[0] = copyrpc.Piece{Region: handle(p.there), Address: p.remote.Address, Bytes: 5}
-	receives.Pieces()[1] = copyrpc.Piece{Region: handle(p.there), Address: p.remote.Address + 100, Bytes: 50}
+	check(t, receives.Pieces()[0].SetBuffer(p.there.Slice(0, 5)))
+	check(t, receives.Pieces()[1].SetBuffer(p.there.Slice(100, 150)))
+	is(t, receives.Pieces()[1].SetBuffer(p.there.Slice(100, queueRegionBytes+1)), copyrpc.ErrInvalid)
 	receives.Ops()[0] = copyrpc.QueueOp{Opcode: copyrpc.QueueReceive, Flags: copyrpc.QueuePieces, Bytes: 2}
 	receives.Ops()[1] = copyrpc.QueueOp{Opcode: copyrpc.QueueReceive}
 	check(t, receives.Ops()[1].SetBuffer(p.there.Slice(200, 300)))
@@ -375,7 +371,7 @@ func TestQueueBatchOfPiecesAndInlinePayloads(t *testing.T) {
 	check(t, err)
 	defer sends.Close()
 	for i, at := range []int{10, 1000, 2000} {
-		sends.Pieces()[i] = copyrpc.Piece{Region: handle(p.here), Address: here.Address + uint64(at), Bytes: uint32(4 + i)}
+		check(t, sends.Pieces()[i].SetBuffer(p.here.Slice(at, at+4+i)))
 	}
 	sends.Ops()[0] = copyrpc.QueueOp{Opcode: copyrpc.QueueSend, Flags: copyrpc.QueuePieces, Bytes: 3}
 	sends.Ops()[1] = copyrpc.QueueOp{Opcode: copyrpc.QueueSend, Flags: copyrpc.QueueInline, Address: here.Address, Bytes: 64}

@@ -31,6 +31,9 @@ func (info RegionInfo) Remote() Remote { return Remote{Address: info.Address, Ke
 
 // Received tells of a message.
 type Received struct {
+	// How much has arrived. A WriteImmediate takes a receive, too, and this is then what the peer has
+	// written to the place that it has named: it can be more than the receive's buffer has. So check it
+	// if the peer is not trusted.
 	Bytes        int
 	Immediate    uint32
 	HasImmediate bool        // it came with one
@@ -346,6 +349,16 @@ func (op *QueueOp) SetBuffer(buffer Buffer) error {
 	}
 	op.Region, op.Address, op.Bytes = handle, address, uint32(buffer.Length)
 	return nil
+}
+
+// SetBuffer has the piece name a buffer.
+func (piece *Piece) SetBuffer(buffer Buffer) error {
+	var op QueueOp
+	err := op.SetBuffer(buffer)
+	if err == nil {
+		*piece = Piece{Region: op.Region, Address: op.Address, Bytes: op.Bytes}
+	}
+	return err
 }
 
 // SetRemote has the op name a place in the peer's memory: RemoteAddress and RemoteKey.

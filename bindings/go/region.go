@@ -191,7 +191,8 @@ func (r *Region) Info() (RegionInfo, error) {
 }
 
 // Close deregisters the memory, and unmaps it if NewRegion mapped it. ErrBusy means that the device
-// still uses it for a message of a channel; the region then stays open. Closing twice is allowed.
+// still uses it for a message of a channel, or for an op of a queue that is not of a [QueueBatch]; the
+// region then stays open. Closing twice is allowed.
 func (r *Region) Close() error {
 	if r == nil || r.region == nil {
 		return nil
