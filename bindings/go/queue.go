@@ -1,4 +1,5 @@
-// queue.go: queues: connecting, ending, asking. queue_work.go has their ops, queue_batch.go many of them at once.
+// queue.go: queues: connecting, ending, asking. queue_work.go has their ops, queue_batch.go many of them at
+// once, queue_line.go how they are submitted.
 
 package copyrpc
 

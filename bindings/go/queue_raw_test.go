@@ -74,7 +74,8 @@ func newRawQueues(t *testing.T, options copyrpc.QueueOptions) *rawQueues {
 	}
 	check(t, p.raw[1].AcceptQueue(p.ends[1], 9, options))
 	for side, userData := range []uint64{7, 9} {
-		if done := p.next(t, side, copyrpc.CompletionConnected); done.Status != 0 || done.EndpointUserData != userData || done.Queue() != p.ends[side] {
+		done := p.next(t, side, copyrpc.CompletionConnected)
+		if done.Status != 0 || done.EndpointUserData != userData || done.Queue() != p.ends[side] {
 			t.Fatalf("%+v", done)
 		}
 	}
@@ -107,7 +108,8 @@ func TestRawQueues(t *testing.T) {
 		}
 		for ; completed < submitted; completed++ {
 			done := p.next(t, 0, copyrpc.CompletionWork)
-			if done.Status != 0 || done.UserData != uint64(completed) || done.Method != copyrpc.QueueWrite || done.EndpointUserData != 7 || done.View() != nil {
+			if done.Status != 0 || done.UserData != uint64(completed) || done.Method != copyrpc.QueueWrite ||
+				done.EndpointUserData != 7 || done.View() != nil {
 				t.Fatalf("%+v", done)
 			}
 		}
@@ -216,7 +218,8 @@ func TestRawSharedReceivesAndEnds(t *testing.T) {
 	check(t, err)
 	is(t, p.raw[1].CloseQueue(shared), copyrpc.ErrBusy)
 	is(t, p.raw[1].FailQueue(shared), copyrpc.ErrUnsupported)
-	p.raw[1].QueueOps[0] = copyrpc.QueueOp{Opcode: copyrpc.QueueReceive, UserData: 1, Region: p.regions[1], Address: p.infos[1].Address, Bytes: 8}
+	p.raw[1].QueueOps[0] = copyrpc.QueueOp{Opcode: copyrpc.QueueReceive, UserData: 1, Region: p.regions[1],
+		Address: p.infos[1].Address, Bytes: 8}
 	for _, queue := range []copyrpc.QueueHandle{shared, p.ends[1]} {
 		if taken, status := p.raw[1].SubmitQueue(queue, 1); taken != 1 {
 			t.Fatal(status.Name())
