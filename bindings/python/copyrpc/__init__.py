@@ -7,7 +7,9 @@
         listener.serve(lambda request: request.payload)
 
 docs/python.md has the details."""
-from ._arrays import ChannelOpArray, CompletionArray, OpArray
+from typing import TYPE_CHECKING, Any
+
+from ._arrays import ChannelOpArray, CompletionArray, OpArray, QueueOpArray
 from ._call import Call
 from ._channel import Channel
 from ._channel_listener import ChannelListener, ChannelRequest
@@ -18,11 +20,16 @@ from ._listener import ConnectionRequest, Listener
 from ._message import Message, Reply
 from ._native import lib as _lib
 from ._options import ContextInfo, DeviceInfo, EndpointInfo, EndpointOptions, LogEntry, RegionInfo, Stats
+from ._queue import Queue, SharedReceiveQueue
+from ._queue_listener import QueueListener, QueueRequest
+from ._queue_options import QueueAddress, QueueInfo, QueueOptions, QueueStats, Remote
 from ._records import Completion
-from ._region import Region
+from ._records import dtype as _dtype
+from ._region import Region, RegionSlice
 from ._request import Request
 from ._reserve import CallReservation, ReplyReservation, Reservation
 from ._transfer import Transfer
+from ._work import Received, Work
 from .errors import (
     HANDLER_FAILED,
     AccessRefused,
@@ -32,6 +39,7 @@ from .errors import (
     DeviceFailed,
     Disconnected,
     Dropped,
+    Flushed,
     Forked,
     Interrupted,
     InvalidArgument,
@@ -39,6 +47,7 @@ from .errors import (
     NoResource,
     NoRoom,
     NotFound,
+    NotReady,
     ProtocolError,
     Refused,
     RemoteError,
@@ -69,10 +78,54 @@ CHANNEL_RECEIVE: int = _lib.CRPC_CHANNEL_RECEIVE
 CHANNEL_SEND: int = _lib.CRPC_CHANNEL_SEND
 CHANNEL_CANCEL: int = _lib.CRPC_CHANNEL_CANCEL
 CHANNEL_MORE: int = _lib.CRPC_CHANNEL_MORE
+QUEUE_SEND: int = _lib.CRPC_QUEUE_SEND
+QUEUE_SEND_IMMEDIATE: int = _lib.CRPC_QUEUE_SEND_IMMEDIATE
+QUEUE_SEND_INVALIDATE: int = _lib.CRPC_QUEUE_SEND_INVALIDATE
+QUEUE_WRITE: int = _lib.CRPC_QUEUE_WRITE
+QUEUE_WRITE_IMMEDIATE: int = _lib.CRPC_QUEUE_WRITE_IMMEDIATE
+QUEUE_READ: int = _lib.CRPC_QUEUE_READ
+QUEUE_COMPARE_SWAP: int = _lib.CRPC_QUEUE_COMPARE_SWAP
+QUEUE_FETCH_ADD: int = _lib.CRPC_QUEUE_FETCH_ADD
+QUEUE_NOP: int = _lib.CRPC_QUEUE_NOP
+QUEUE_RECEIVE: int = _lib.CRPC_QUEUE_RECEIVE
+QUEUE_SIGNAL: int = _lib.CRPC_QUEUE_SIGNAL
+QUEUE_FENCE: int = _lib.CRPC_QUEUE_FENCE
+QUEUE_SOLICITED: int = _lib.CRPC_QUEUE_SOLICITED
+QUEUE_INLINE: int = _lib.CRPC_QUEUE_INLINE
+QUEUE_PIECES: int = _lib.CRPC_QUEUE_PIECES
+COMPLETION_WORK: int = _lib.CRPC_COMPLETION_WORK
+COMPLETION_OF_QUEUE: int = _lib.CRPC_COMPLETION_OF_QUEUE
+COMPLETION_IMMEDIATE: int = _lib.CRPC_COMPLETION_IMMEDIATE
+COMPLETION_INVALIDATED: int = _lib.CRPC_COMPLETION_INVALIDATED
+COMPLETION_DETAIL: int = _lib.CRPC_COMPLETION_DETAIL
 
 # Of ContextInfo.features.
 FEATURE_BLUEFLAME: int = _lib.CRPC_FEATURE_BLUEFLAME
 FEATURE_CQE_COMPRESSION: int = _lib.CRPC_FEATURE_CQE_COMPRESSION
+
+if TYPE_CHECKING:
+    import numpy
+
+    #: crpc_queue_op, crpc_piece and crpc_completion as numpy knows them.
+    queue_op_dtype: numpy.dtype[Any]
+    piece_dtype: numpy.dtype[Any]
+    completion_dtype: numpy.dtype[Any]
+else:
+    _dtypes = {"queue_op_dtype": "crpc_queue_op", "piece_dtype": "crpc_piece", "completion_dtype": "crpc_completion"}
+
+    def __getattr__(name):
+        """numpy is only needed by who asks for it."""
+        if name in _dtypes:
+            return _dtype(_dtypes[name])
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def queue_ops(count: int) -> "numpy.ndarray[Any, Any]":
+    """Returns a numpy array of `count` ops for Queue.submit and submit_and_wait, all zero. Its fields
+    are those of crpc_queue_op. QueueOpArray does the same without numpy."""
+    import numpy
+
+    return numpy.zeros(count, _dtype("crpc_queue_op"))
 
 __all__ = [
     "AccessRefused",
@@ -81,11 +134,16 @@ __all__ = [
     "CHANNEL_RECEIVE",
     "CHANNEL_SEND",
     "COMPLETION_CANCEL",
+    "COMPLETION_DETAIL",
+    "COMPLETION_IMMEDIATE",
+    "COMPLETION_INVALIDATED",
+    "COMPLETION_OF_QUEUE",
     "COMPLETION_RECEIVED",
     "COMPLETION_REPLY",
     "COMPLETION_REQUEST",
     "COMPLETION_RESPONSE",
     "COMPLETION_SENT",
+    "COMPLETION_WORK",
     "CacheInfo",
     "Call",
     "CallReservation",
@@ -113,6 +171,7 @@ __all__ = [
     "EndpointOptions",
     "FEATURE_BLUEFLAME",
     "FEATURE_CQE_COMPRESSION",
+    "Flushed",
     "Forked",
     "HANDLER_FAILED",
     "Interrupted",
@@ -124,6 +183,7 @@ __all__ = [
     "NoResource",
     "NoRoom",
     "NotFound",
+    "NotReady",
     "OP_CALL",
     "OP_CANCEL",
     "OP_DROP",
@@ -131,16 +191,43 @@ __all__ = [
     "OP_REPLY",
     "OpArray",
     "ProtocolError",
+    "QUEUE_COMPARE_SWAP",
+    "QUEUE_FENCE",
+    "QUEUE_FETCH_ADD",
+    "QUEUE_INLINE",
+    "QUEUE_NOP",
+    "QUEUE_PIECES",
+    "QUEUE_READ",
+    "QUEUE_RECEIVE",
+    "QUEUE_SEND",
+    "QUEUE_SEND_IMMEDIATE",
+    "QUEUE_SEND_INVALIDATE",
+    "QUEUE_SIGNAL",
+    "QUEUE_SOLICITED",
+    "QUEUE_WRITE",
+    "QUEUE_WRITE_IMMEDIATE",
+    "Queue",
+    "QueueAddress",
+    "QueueInfo",
+    "QueueListener",
+    "QueueOpArray",
+    "QueueOptions",
+    "QueueRequest",
+    "QueueStats",
     "RailEvent",
     "RailInfo",
+    "Received",
     "Refused",
     "Region",
     "RegionInfo",
+    "RegionSlice",
+    "Remote",
     "RemoteError",
     "Reply",
     "ReplyReservation",
     "Request",
     "Reservation",
+    "SharedReceiveQueue",
     "Stats",
     "SystemCallFailed",
     "Timeout",
@@ -149,11 +236,13 @@ __all__ = [
     "TruncatedError",
     "Unreachable",
     "Unsupported",
+    "Work",
     "WrongKey",
     "connect",
     "connect_channel",
     "devices",
     "listen",
     "listen_channels",
+    "queue_ops",
     "version",
 ]

@@ -223,6 +223,20 @@ class ChannelOpArray(_Ops):
             CHANNEL_OP.pack_into(self.memory, index * 64, *op)
 
 
+class QueueOpArray(_Ops):
+    """Room for ops of queues, for Queue.submit and submit_and_wait: what queue_ops makes for numpy.
+    `array` shows them to numpy; set() writes one op without numpy. The array does not keep the memory
+    alive that its ops name. The package reserves the highest bit of user_data."""
+
+    _form = "crpc_queue_op"
+    _handles = ("region",)
+
+    @property
+    def array(self) -> numpy.ndarray[Any, Any]:
+        """The ops as a structured numpy array. Its field names are those of crpc_queue_op."""
+        return self._structured()
+
+
 class CompletionArray:
     """Room for completions, which Context.poll fills with one call of the library. Iterate over it,
     or use `array` with numpy."""
@@ -319,7 +333,13 @@ class CompletionArray:
             raise Closed("nothing was gathered yet", CLOSED)
         return memoryview(ffi.buffer(self._offsets)).cast("Q")[: self._count]
 
-    # ---- For Context.poll, with the lock ----
+    # ---- For Queue.submit_and_wait and Context.poll, with the lock ----
+
+    def _filled(self, pump: Pump, count: int) -> None:
+        self._pump = pump
+        self._poll = pump._polls
+        self._kept.clear()
+        self._count = count
 
     def _fill(self, pump: Pump) -> int:
         self._pump = pump

@@ -8,7 +8,7 @@ import asyncio
 import functools
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Callable, Optional
+from typing import TYPE_CHECKING, Any, Callable, Optional, Union
 
 from ._guards import through
 from ._message import memory
@@ -19,6 +19,7 @@ from .errors import Closed, error_of
 if TYPE_CHECKING:
     from ._channel import Channel
     from ._pump import Done, Pump
+    from ._queue import BaseQueue
 
 CALL: int = lib.CRPC_OP_CALL
 OPS = 256
@@ -32,7 +33,7 @@ class Attachment:
         self.loop = loop
         self.thread = threading.get_ident()
         self.pack_into = OP.pack_into
-        self.channels: list[Channel] = []  # that have something to send at the end of the turn
+        self.channels: list[Union[Channel, BaseQueue]] = []  # that have something to send at the end of the turn
         self.outbox: dict[int, tuple[Any, ...]] = {}
         self.held: dict[int, tuple[Any, ...]] = {}  # the same, of endpoints that have no room
         self.full: set[int] = set()  # those endpoints

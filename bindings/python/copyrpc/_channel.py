@@ -13,7 +13,7 @@ from ._connection import Connection
 from ._native import ffi, lib
 from ._options import number, pin, pin_writable, sized, timeout_ns
 from ._records import CHANNEL_OP, MARK
-from ._transfer import AGAIN, CANCEL, RECEIVE, SEND, Buffer, Outbox, Transfer, post
+from ._transfer import AGAIN, CANCEL, CHUNK, RECEIVE, SEND, Buffer, Outbox, Transfer, post
 from .errors import CopyrpcError, check
 
 if TYPE_CHECKING:
@@ -35,8 +35,8 @@ class Channel(Connection):
     def __init__(self, context: Context, bits: int) -> None:
         self._pump = context
         self._begin(context, bits)
-        self._sends = Outbox(self)
-        self._receives = Outbox(self)
+        self._sends = Outbox(self, post, CHUNK)
+        self._receives = Outbox(self, post, CHUNK)
         self._scheduled = False
         self._events: deque[RailEvent] = deque(maxlen=_EVENTS_MAX)
         context._channels[bits] = self

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Optional
 
 from ._channel import Channel
 from ._channel_options import ChannelOptions, channel_info, channel_options
-from ._door import Asking, Door
+from ._door import AskingWithToken, Door
 from ._native import lib
 from .errors import Closed
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ._context import Context
 
 
-class ChannelRequest(Asking[Channel, ChannelOptions]):
+class ChannelRequest(AskingWithToken[Channel, ChannelOptions]):
     """A peer that wants to connect a channel. Use accept() or reject()."""
 
 
@@ -35,7 +35,9 @@ class ChannelListener(Door[Channel, ChannelOptions]):
         return channel_info(struct)
 
     def _c_options(self, options: ChannelOptions) -> Any:
-        return options.to_c(0)
+        c_options = options.to_c(0)
+        c_options.token_bytes = 0  # it is for connecting
+        return c_options
 
     def _made(self, bits: int, options: ChannelOptions) -> Channel:
         return Channel(self._context, bits)

@@ -1,4 +1,4 @@
-"""_connection.py: what endpoints and channels have in common: how they begin and end."""
+"""_connection.py: what endpoints, channels and queues have in common: how they begin and end."""
 from __future__ import annotations
 
 from types import TracebackType
@@ -27,6 +27,8 @@ class Connection(Closing):
 
     #: What the library's functions for it begin with.
     _kind: str
+    #: What the library's function that takes leave is called.
+    _leaving = "disconnect"
     _context: Context
     _pump: Pump
     _bits: int
@@ -109,6 +111,9 @@ class Connection(Closing):
         """Tells whether something must end before the handle may."""
         return False
 
+    def _close_handle(self, pointer: Any) -> None:
+        self._function("close")(pointer, self._handle[0])
+
     def _end_uses(self) -> None:
         """Ends what keeps the handle in use."""
 
@@ -169,7 +174,7 @@ class Connection(Closing):
         return self
 
     def join(self, blob: Buffer, *, timeout: Optional[float] = 5.0) -> None:
-        """Connects an endpoint or channel that was made with a blob, using the peer's blob."""
+        """Connects an endpoint, channel or queue that was made with a blob, using the peer's blob."""
         limit = timeout_ns(timeout)
         self._join(blob)
         with self._pump._use:
@@ -207,9 +212,9 @@ class Connection(Closing):
         if self._error is not None:
             return False
         limit = timeout_ns(timeout, options_module.FOREVER)
-        status = self._function("disconnect")(self._pump._pointer, self._handle[0], limit)
+        status = self._function(self._leaving)(self._pump._pointer, self._handle[0], limit)
         if status not in (lib.CRPC_E_STATE, lib.CRPC_E_STALE):
-            check(status, "disconnect")
+            check(status, self._leaving)
             self._pump._rearm()
         return True
 
@@ -242,7 +247,7 @@ class Connection(Closing):
                 pump._poll()  # ends views, which must not outlive the ring
             if self._error is None:
                 closed = Closed(f"the {type(self).__name__.lower()} is closed", lib.CRPC_E_CLOSED)
-                self._function("close")(pointer, self._handle[0])
+                self._close_handle(pointer)
                 through(self._lost, closed)
                 pump._poll()  # what was pending completes
                 pump._wake_ready()

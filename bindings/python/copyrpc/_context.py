@@ -33,6 +33,9 @@ from ._options import (
     timeout_ns,
 )
 from ._pump import Pump, Waiter
+from ._queue import Queue, SharedReceiveQueue
+from ._queue_listener import QueueListener
+from ._queue_options import QueueOptions, queue_options
 from ._records import MARK
 from ._region import ACCESSES, Region
 from .errors import NoDevice, check, error_of, new_error
@@ -49,7 +52,7 @@ _log_levels = {
     "debug": lib.CRPC_LOG_DEBUG,
 }
 
-C = TypeVar("C", Endpoint, Channel)
+C = TypeVar("C", Endpoint, Channel, Queue)
 T = TypeVar("T", Endpoint, Listener, Channel, ChannelListener)
 Rails = Union[bool, Sequence[str]]
 
@@ -91,6 +94,8 @@ class Context(Closing, Pump):
         rail_receive_depth: int = 0,
         channels_max: int = 0,
         keep_registered: bool = False,
+        queues: bool = False,
+        queues_max: int = 0,
     ) -> None:
         """Opens `device`, or the first device with an active port. 0 means the library's default;
         copyrpc.h explains each option.
@@ -98,7 +103,8 @@ class Context(Closing, Pump):
         `compressed_completions` requests compressed completions; info().features tells whether they
         are in use. `rails` opens the rails, which channels need: True for all that there are, or
         one or two names. With `keep_registered`, buffers stay registered after a channel has used
-        them; call forget() before their memory goes away."""
+        them; call forget() before their memory goes away. `queues` is needed for queues: regions then
+        give all of their peers the rights that register() names."""
         if not isinstance(device, str):
             raise TypeError(f"a device is a name such as 'mlx5_0', not {type(device).__name__}")
         options = sized("crpc_context_options")
@@ -118,6 +124,8 @@ class Context(Closing, Pump):
         options.flags |= _rail_options(options, rails)
         options.rail_receive_depth = number(rail_receive_depth, "rail_receive_depth", 0, 0xFFFFFFFF)
         options.channels_max = number(channels_max, "channels_max", 0, 0xFFFFFFFF)
+        options.flags |= lib.CRPC_CONTEXT_QUEUES if queues else 0
+        options.queues_max = number(queues_max, "queues_max", 0, 0xFFFFFFFF)
         if compressed_completions:
             options.features = lib.CRPC_FEATURE_CQE_COMPRESSION
         pointer = ffi.new("crpc_context **")
@@ -221,6 +229,50 @@ class Context(Closing, Pump):
         endpoints."""
         return self._offer(Channel, channel_options(options).to_c(0), lambda bits: Channel(self, bits))
 
+    # ---- Queues ----
+
+    def _begin_queue(self, address: str, options: Optional[QueueOptions]) -> Queue:
+        where = address_bytes(address)
+        given = queue_options(options)
+        return self._begin(Queue, where, given.to_c(), lambda bits: Queue(self, bits, given))
+
+    def queue_connect(
+        self, address: str, options: Optional[QueueOptions] = None, *, timeout: Optional[float] = None
+    ) -> Queue:
+        """Connects a queue to "host:port", where any program accepts reliable connections by rdma_cm.
+        The context must have been opened with `queues`."""
+        limit = timeout_ns(timeout)
+        return self._begin_queue(address, options)._establish(limit, f"connecting to {address}")
+
+    async def aqueue_connect(self, address: str, options: Optional[QueueOptions] = None) -> Queue:
+        """Does the same as queue_connect, for coroutines."""
+        await _asyncio.ready(self)
+        return await self._begin_queue(address, options)._aestablish()
+
+    def listen_queues(self, address: str, options: Optional[QueueOptions] = None, *, backlog: int = 0) -> QueueListener:
+        """Listens for queues. `options` apply to accepted queues."""
+        where = address_bytes(address)
+        given = queue_options(options)
+        given.to_c()  # wrong ones are told here, not when somebody connects
+        with self._use:
+            return QueueListener(self, where, backlog, given)
+
+    def queue_blob(self, options: Optional[QueueOptions] = None) -> tuple[Queue, bytes]:
+        """Creates a queue that connects without rdma_cm, by Queue.join, as blob does for endpoints;
+        or by Queue.join_address. Receives may be posted before that."""
+        given = queue_options(options)
+        return self._offer(Queue, given.to_c(), lambda bits: Queue(self, bits, given))
+
+    def queue_open(self, options: QueueOptions) -> SharedReceiveQueue:
+        """Makes receives that several queues share, as QueueOptions.receive_queue. Of the options, it
+        has receives and receive_pieces."""
+        c_options = queue_options(options).to_c(lib.CRPC_QUEUE_KIND_SRQ)
+        with self._use as pointer:
+            handle = ffi.new("crpc_queue *")
+            error = new_error()
+            check(lib.crpc_queue_open(pointer, c_options, handle, error), "queue_open", error)
+            return SharedReceiveQueue(self, handle.bits, options)
+
     def rails(self) -> list[RailInfo]:
         """Returns the ports that channels stripe over."""
         found: list[RailInfo] = []
@@ -256,7 +308,7 @@ class Context(Closing, Pump):
     def register(self, buffer: Buffer, *access: str) -> Region:
         """Registers a writable buffer with the device. `access` is any of local_write,
         remote_write, remote_read and remote_atomic. Channels can only receive into a region that
-        has the first two. Until the region is closed, channels use it for all buffers that lie in
+        has the first two; a receive or read of a queue needs the first. Until the region is closed, channels use it for all buffers that lie in
         this memory."""
         flags = 0
         for word in access:

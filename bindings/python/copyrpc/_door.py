@@ -1,5 +1,5 @@
-"""_door.py: what listeners for calls and for channels have in common: an address, and peers that
-want to connect."""
+"""_door.py: what listeners for calls, channels and queues have in common: an address, and peers
+that want to connect."""
 from __future__ import annotations
 
 from collections import deque
@@ -28,8 +28,6 @@ class Asking(Generic[C, O]):
         self._bits = bits
         self._decided = False
         self.peer_address: str = info.peer_address
-        #: The token in the peer's options.
-        self.token: bytes = info.token
 
     def _decide(self) -> None:
         if self._decided:
@@ -60,6 +58,16 @@ class Asking(Generic[C, O]):
         with pump._use:
             connection = self._accept(options)
         return await connection._aestablish()
+
+
+
+class AskingWithToken(Asking[C, O]):
+    """A peer that wants to connect, and has said who it is by a token."""
+
+    def __init__(self, door: Door[C, O], bits: int, info: Any) -> None:
+        super().__init__(door, bits, info)
+        #: The token in the peer's options.
+        self.token: bytes = info.token
 
     def reject(self, reason: int = 0) -> None:
         """Rejects the peer. The peer's connect raises Refused, whose message contains `reason`."""
@@ -127,6 +135,7 @@ class Door(Closing, Generic[C, O]):
         raise NotImplementedError
 
     def _c_options(self, options: O) -> Any:
+        """Makes the struct for accepting a peer."""
         raise NotImplementedError
 
     def _connect_request(self, bits: int) -> None:
@@ -143,7 +152,6 @@ class Door(Closing, Generic[C, O]):
             connection = self._made(bits, options)
         error = new_error()
         c_options = self._c_options(options)
-        c_options.token_bytes = 0
         if connection._asked[0]:
             accept = getattr(lib, f"copyrpc_native_{self._kind[5:]}_accept_noted")
             accept(self._pump._pointer, connection._handle[0], c_options, error, connection._asked)

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Optional
 
-from ._door import Asking, Door
+from ._door import AskingWithToken, Door
 from ._endpoint import Endpoint
 from ._native import lib
 from ._options import EndpointOptions, endpoint_info, endpoint_options
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ._context import Context
 
 
-class ConnectionRequest(Asking[Endpoint, EndpointOptions]):
+class ConnectionRequest(AskingWithToken[Endpoint, EndpointOptions]):
     """A peer that wants to connect to a listener without auto_accept. Use accept() or reject()."""
 
 
@@ -47,7 +47,9 @@ class Listener(Door[Endpoint, EndpointOptions], Requests):
         return endpoint_info(struct)
 
     def _c_options(self, options: EndpointOptions) -> Any:
-        return options.to_c(MARK if self._arrays else 0)
+        c_options = options.to_c(MARK if self._arrays else 0)
+        c_options.token_bytes = 0  # it is for connecting
+        return c_options
 
     def _made(self, bits: int, options: EndpointOptions) -> Endpoint:
         return Endpoint(self._context, bits, options, self)

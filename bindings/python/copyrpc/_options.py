@@ -157,7 +157,7 @@ def _text(array: Any) -> str:
     return str(ffi.string(array).decode("utf-8", "replace"))
 
 
-def read(kind: type[T], struct: Any, **others: Any) -> T:
+def read(kind: type[T], struct: Any, /, **others: Any) -> T:
     """Fills a dataclass from the members of a C struct that have the same names."""
     for item in fields(kind):  # type: ignore[arg-type]
         if item.name not in others:

@@ -33,9 +33,11 @@ if TYPE_CHECKING:
     from ._asyncio import Attachment
     from ._channel import Channel
     from ._endpoint import Endpoint
+    from ._queue import BaseQueue
     from ._region import Region
     from ._reserve import Reservation
     from ._transfer import Buffer
+    from ._work_array import WorkArray
 
 RESPONSE: int = lib.CRPC_COMPLETION_RESPONSE
 REPLY: int = lib.CRPC_COMPLETION_REPLY
@@ -49,7 +51,9 @@ DEVICE: int = lib.CRPC_COMPLETION_DEVICE
 SENT: int = lib.CRPC_COMPLETION_SENT
 RECEIVED: int = lib.CRPC_COMPLETION_RECEIVED
 RAIL: int = lib.CRPC_COMPLETION_RAIL
+WORK: int = lib.CRPC_COMPLETION_WORK
 OF_CHANNEL: int = lib.CRPC_COMPLETION_OF_CHANNEL
+OF_QUEUE: int = lib.CRPC_COMPLETION_OF_QUEUE
 AGAIN: int = lib.CRPC_E_AGAIN
 
 CAPACITY = 1024
@@ -150,6 +154,8 @@ class Pump:
         self._batches: list[Batch] = []
         self._endpoints: dict[int, Endpoint] = {}
         self._channels: dict[int, Channel] = {}
+        self._queues: dict[int, BaseQueue] = {}
+        self._works: list[WorkArray] = []  # that somebody waits for: the library's poll has them as a chain
         self._listeners: dict[int, Any] = {}
         self._regions: list[Region] = []  # by address
         self._dropped: list[Buffer] = []  # of transfers that are done, still registered
@@ -236,7 +242,7 @@ class Pump:
     def _keep(self, record: tuple[int, ...]) -> None:
         """For an application's array, at its next poll. The last thing that is done with the record."""
         kind, address, size = record[0], record[7], record[8]
-        viewed = size and kind != SENT and kind != RECEIVED  # those tell of the application's own memory
+        viewed = size and kind != SENT and kind != RECEIVED and kind != WORK  # those tell of the application's own memory
         self._put(self._backlog, (COMPLETION.pack(*record), memory[address : address + size] if viewed else b""))
 
     def _hand_out_event(self, record: tuple[int, ...]) -> None:
@@ -244,8 +250,17 @@ class Pump:
         if kind == RESPONSE or kind == REPLY or kind == CANCEL or kind == SENT or kind == RECEIVED:
             self._keep(record)
             return
-        of_channel = flags & OF_CHANNEL
-        connection: Any = (self._channels if of_channel else self._endpoints).get(bits)
+        if kind == WORK:
+            if not user_data & MARK:
+                self._keep(record)
+            else:
+                pending = self._pending.get(user_data & ~MARK)
+                if pending is not None:
+                    pending._arrived(record)
+                    self._pending.pop(user_data & ~MARK, None)
+            return
+        of_call = not flags & (OF_CHANNEL | OF_QUEUE)
+        connection: Any = (self._endpoints if of_call else self._channels if flags & OF_CHANNEL else self._queues).get(bits)
         if kind == REQUEST:
             if connection is None:
                 pass  # closed in the meantime
@@ -253,7 +268,7 @@ class Pump:
                 self._keep(record)
             else:
                 connection._request(record)
-        elif kind == ROOM and not of_channel:
+        elif kind == ROOM and of_call:
             self._room += 1
             if self._attachment is not None:  # a thread's poll may have found it, and a coroutine's calls may wait for it
                 self._attachment.schedule()
@@ -264,8 +279,7 @@ class Pump:
             if listener is not None:
                 listener._connect_request(bits)
             else:
-                reject = lib.crpc_channel_reject if of_channel else lib.crpc_endpoint_reject
-                reject(self._pointer, {"bits": bits}, 0)
+                self._reject_unknown(flags, bits)
         elif connection is None:
             pass  # closed in the meantime
         elif kind == CONNECTED:
@@ -276,6 +290,22 @@ class Pump:
             connection._room()
         elif kind == RAIL:
             connection._rail(token, status)
+
+    def _reject_unknown(self, flags: int, bits: int) -> None:
+        """A peer wanted to connect to a listener that is closed by now."""
+        if flags & OF_QUEUE:
+            lib.crpc_queue_reject(self._pointer, {"bits": bits}, ffi.NULL, 0)
+        else:
+            reject = lib.crpc_channel_reject if flags & OF_CHANNEL else lib.crpc_endpoint_reject
+            reject(self._pointer, {"bits": bits}, 0)
+
+    def _chain_works(self) -> None:
+        """After a change of _works: the library's poll knows the same. May be called again if it was cut."""
+        following = ffi.NULL
+        for works in reversed(self._works):
+            works.native.next = following
+            following = works.native
+        self._sorted.poll.works = following
 
     def _look(self) -> None:
         """A poll of who does not wait."""
@@ -448,6 +478,13 @@ class Pump:
                     return region.bits
         return 0
 
+    def _region_for(self, address: int, size: int, access: int) -> Optional[Region]:
+        """The region that memory of a queue's op lies in."""
+        for region in reversed(self._regions):
+            if region._contains(address, size, access):
+                return region
+        return None
+
     def _unpin(self, buffers: list[Buffer]) -> None:
         """A transfer is done with them. Python may unmap their memory as soon as we let go of it, so what the library registered
         for them ends first. An array of completions is handed out at once, and then all are forgotten in one crossing."""
@@ -503,13 +540,14 @@ class Pump:
             self._attachment = None
         for endpoint in list(self._endpoints.values()):
             endpoint._lost(self._gone())
-        for channel in list(self._channels.values()):
-            channel._lost(self._gone())
+        for connection in (*self._channels.values(), *self._queues.values()):
+            connection._lost(self._gone())
         for pending in list(self._pending.values()):
             pending._finish(lib.CRPC_E_CLOSED, 0, 0)
         self._pending.clear()
         self._endpoints.clear()
         self._channels.clear()
+        self._queues.clear()
         self._listeners.clear()
         lib.copyrpc_native_close(self._holder)
         self._regions.clear()  # their memory was the device's until then

@@ -1,4 +1,4 @@
-"""_records.py: crpc_op, crpc_channel_op and crpc_completion for reading whole arrays: by the struct
+"""_records.py: ops, pieces and completions for reading whole arrays: by the struct
 module, or by numpy. Both forms are made from what cffi read in copyrpc.h."""
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import numpy
 
 _codes = {"uint8_t": "B", "uint16_t": "H", "uint32_t": "I", "int32_t": "i", "uint64_t": "Q"}
-_codes.update(dict.fromkeys(("struct crpc_endpoint", "struct crpc_channel", "struct crpc_region"), "Q"))
+_codes.update(dict.fromkeys(("struct crpc_endpoint", "struct crpc_channel", "struct crpc_queue", "struct crpc_region"), "Q"))
 
 
 def _fields(name: str) -> list[tuple[str, str, int]]:
@@ -28,6 +28,8 @@ def _struct(name: str) -> struct.Struct:
 COMPLETION = _struct("crpc_completion")
 OP = _struct("crpc_op")
 CHANNEL_OP = _struct("crpc_channel_op")
+QUEUE_OP = _struct("crpc_queue_op")
+PIECE = _struct("crpc_piece")
 #: In the user_data of ops that are the package's own, and of endpoints whose requests go to arrays.
 MARK: int = lib.COPYRPC_NATIVE_MARK
 
@@ -53,14 +55,22 @@ def records_form(wanted: tuple[str, ...]) -> struct.Struct:
 
 
 def structured(memory: Any, name: str) -> numpy.ndarray[Any, Any]:
-    """Returns an array of crpc_op, crpc_channel_op or crpc_completion for numpy, with the header's
-    names."""
+    """Returns an array of a struct of copyrpc.h for numpy, with the header's names."""
+    form = dtype(name)
+    import numpy
+
+    return numpy.frombuffer(memory, form)
+
+
+@functools.lru_cache(8)
+def dtype(name: str) -> numpy.dtype[Any]:
+    """Returns a struct of copyrpc.h as numpy's type, with the header's names."""
     try:
         import numpy
     except ImportError:
-        raise ImportError("this form needs numpy: pip install numpy. Iterating over the array does not") from None
+        raise ImportError("this form needs numpy: pip install numpy. The arrays of the package do not") from None
     fields = _fields(name)
-    form = numpy.dtype(
+    return numpy.dtype(
         {
             "names": [field for field, _, _ in fields],
             "formats": ["<" + code for _, code, _ in fields],
@@ -68,7 +78,6 @@ def structured(memory: Any, name: str) -> numpy.ndarray[Any, Any]:
             "itemsize": ffi.sizeof(name),
         }
     )
-    return numpy.frombuffer(memory, form)
 
 
 class Completion(NamedTuple):

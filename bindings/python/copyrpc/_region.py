@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 from ._closing import Closing
 from ._native import ffi, lib
-from ._options import RegionInfo, region_info, sized
+from ._options import RegionInfo, number, region_info, sized
+from ._queue_options import Remote
 from .errors import Closed, check, error_of
 
 if TYPE_CHECKING:
@@ -50,9 +51,26 @@ class Region(Closing):
             raise Closed("the region is closed, or a dma-buf", lib.CRPC_E_CLOSED)
         return memoryview(ffi.buffer(self._memory))
 
+    def __len__(self) -> int:
+        return self._end - self._begin
+
+    def __getitem__(self, part: slice) -> RegionSlice:
+        """Returns a part of it, for ops of queues."""
+        return RegionSlice(self, *_part(part, self._begin, len(self)))
+
+    @property
+    def remote(self) -> Remote:
+        """What the peers of queues have to know to name its first byte. It must have been registered
+        with remote rights."""
+        return Remote(self._begin, self.info().remote_key)
+
     def __lt__(self, other: Region) -> bool:
         """Regions are kept in the order of their addresses."""
         return self._begin < other._begin
+
+    def _contains(self, address: int, size: int, access: int) -> bool:
+        inside = self._begin <= address and address + size <= self._end
+        return inside and self._memory is not None and self._access & access == access
 
     def _covers(self, address: int, size: int, receiving: bool) -> bool:
         if self._memory is None:  # what a dma-buf is called need not be where this process has it mapped
@@ -69,18 +87,26 @@ class Region(Closing):
             return region_info(struct, words)
 
     def _check_waiting(self) -> None:
-        """A channel uses the memory from the moment a transfer names it, also while the library has
+        from ._work import Work  # which knows regions
+
+        """Ops of queues that are not in arrays keep their memory. A channel uses it from the moment a transfer names it, also while the library has
         not seen the transfer: a coroutine's is posted at the end of the loop's turn, or when there
         is room."""
         bits = self.bits
+        for pending in self._context._pending.values():
+            if isinstance(pending, Work) and pending._uses(self):
+                raise error_of(lib.CRPC_E_BUSY, "deregister: an op of a queue uses this memory")
+        for queue in self._context._queues.values():
+            if any(work._uses(self) for box in (queue._sends, queue._receives) for work in box.waiting):
+                raise error_of(lib.CRPC_E_BUSY, "deregister: an op of a queue that waits for room uses this memory")
         for channel in self._context._channels.values():
             for box in (channel._sends, channel._receives):
                 if any(buffer.region == bits for transfer in box.waiting for buffer in transfer._buffers):
                     raise error_of(lib.CRPC_E_INVALID, "deregister: a transfer that waits to be posted uses this memory")
 
     def close(self) -> None:
-        """Deregisters the memory. Raises InvalidArgument while a channel uses it. Closing twice
-        does no harm."""
+        """Deregisters the memory. Raises InvalidArgument while a channel, or an op of a queue
+        that is not in an array, uses it. Closing twice does no harm."""
         if self._closed:
             return
         if self._context._pointer is not None:
@@ -91,3 +117,48 @@ class Region(Closing):
                     self._context._regions.remove(self)
         self._closed = True
         self._memory = None
+
+
+class RegionSlice:
+    """A part of a Region, which ops of queues name: region[a:b]."""
+
+    __slots__ = ("region", "address", "_bytes")
+
+    def __init__(self, region: Region, address: int, size: int) -> None:
+        self.region = region
+        #: The address of its start.
+        self.address = address
+        self._bytes = size
+
+    def __len__(self) -> int:
+        return self._bytes
+
+    def __getitem__(self, part: slice) -> RegionSlice:
+        return RegionSlice(self.region, *_part(part, self.address, self._bytes))
+
+    @property
+    def memory(self) -> memoryview:
+        """The memory. A dma-buf has none here."""
+        offset = self.address - self.region.address
+        return self.region.memory[offset : offset + self._bytes]
+
+    @property
+    def remote(self) -> Remote:
+        """What the peers of queues have to know to name its first byte."""
+        return self.region.remote.at(self.address - self.region.address)
+
+    def __repr__(self) -> str:
+        offset = self.address - self.region.address
+        return f"<copyrpc.RegionSlice [{offset}:{offset + self._bytes}]>"
+
+
+def _part(part: slice, address: int, size: int) -> tuple[int, int]:
+    """Returns the address and the size of a slice. Other than of a list, a slice of a region that
+    goes past its end is a mistake."""
+    if not isinstance(part, slice):
+        raise TypeError("a part of a region is a slice such as region[0:4096]")
+    if part.step not in (None, 1):
+        raise ValueError("a part of a region has no step")
+    first = number(part.start, "the start", 0, size) if part.start is not None else 0
+    last = number(part.stop, "the end", first, size) if part.stop is not None else size
+    return address + first, last - first

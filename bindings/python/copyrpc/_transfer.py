@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Any, Generic, Optional, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Callable, Generic, Optional, TypeVar, cast
 
 from ._guards import through
 from ._native import ffi, lib
@@ -26,7 +26,7 @@ AGAIN: int = lib.CRPC_E_AGAIN
 R = TypeVar("R")  # int, or list[int] of a group
 
 #: Ops that one crossing takes at the most.
-_CHUNK = 1024
+CHUNK = 1024
 
 
 class Buffer:
@@ -81,6 +81,9 @@ class Transfer(Generic[R]):
         self._future: Optional[tuple[Attachment, asyncio.Future[None]]] = None
 
     # ---- With the lock ----
+
+    def _op_count(self) -> int:
+        return len(self._buffers)
 
     def _pack(self, view: Any, index: int) -> int:
         """Writes its ops from place `index` on; gives the place after them."""
@@ -189,11 +192,13 @@ class Transfer(Generic[R]):
 
 class Outbox:
     """The transfers of one direction of a channel that the library has not accepted yet, in
-    order."""
+    order; or the works of a queue."""
 
-    def __init__(self, channel: Channel) -> None:
-        self.channel = channel
-        self.waiting: deque[Transfer[Any]] = deque()
+    def __init__(self, owner: Any, post: Callable[[Any, list[Any], Any], tuple[int, int]], chunk: int) -> None:
+        self.owner = owner
+        self.post = post
+        self.chunk = chunk  # ops that one crossing takes at the most
+        self.waiting: deque[Any] = deque()
         self.full = False  # until CRPC_COMPLETION_ROOM
         self.taken = ffi.new("int32_t *")  # how many ops the library took, whose transfers are in `waiting` still
 
@@ -207,25 +212,25 @@ class Outbox:
         """What the library took waits no more."""
         left = self.taken[0]
         if left > 0:
-            while self.waiting and left >= len(self.waiting[0]._buffers):
-                left -= len(self.waiting[0]._buffers)
+            while self.waiting and left >= self.waiting[0]._op_count():
+                left -= self.waiting[0]._op_count()
                 self.waiting[0]._posted = True
                 self.taken[0] = left
                 del self.waiting[0]
             self.taken[0] = 0
 
     def _pour(self) -> None:
-        pump = self.channel._pump
+        pump = self.owner._pump
         self.settle()  # it was cut, perhaps
         while self.waiting and not self.full:
-            batch: list[Transfer[Any]] = []
+            batch: list[Any] = []
             count = 0
             for transfer in self.waiting:
-                count += len(transfer._buffers)
-                if batch and count > _CHUNK:
+                count += transfer._op_count()
+                if batch and count > self.chunk:
                     break
                 batch.append(transfer)
-            taken, reason = post(self.channel, batch, self.taken)
+            taken, reason = self.post(self.owner, batch, self.taken)
             self.settle()
             if taken == len(batch):
                 continue
@@ -237,7 +242,7 @@ class Outbox:
         if not self.waiting:
             pump._wake_ready()
 
-    def take_back(self, transfer: Transfer[Any], status: int) -> bool:
+    def take_back(self, transfer: Any, status: int) -> bool:
         """Ends a transfer that the library has not seen. Returns False if the library has it."""
         self.settle()
         if transfer not in self.waiting:

@@ -92,8 +92,19 @@ class Forked(Closed):
     of its own."""
 
 
+class Flushed(Disconnected):
+    """The queue failed before this op had ended. Whether the op was done is not known."""
+
+
+class NotReady(Disconnected):
+    """The peer of a queue had no receive for the message, and the queue has failed by that."""
+
+
 class Refused(CopyrpcError, ConnectionRefusedError):
     """The peer's application or host refused the connection."""
+
+    #: Of a queue: what the peer sent with its refusal.
+    private_data: bytes = b""
 
 
 class WrongKey(Refused):
@@ -193,8 +204,8 @@ _families: dict[int, type[CopyrpcError]] = {
     lib.CRPC_E_TRUNCATED: TruncatedError,
     lib.CRPC_E_KEY: WrongKey,
     lib.CRPC_E_ACCESS: AccessRefused,
-    lib.CRPC_E_NOT_READY: Disconnected,
-    lib.CRPC_E_FLUSHED: Disconnected,
+    lib.CRPC_E_NOT_READY: NotReady,
+    lib.CRPC_E_FLUSHED: Flushed,
     lib.CRPC_E_DEVICE: DeviceFailed,
 }
 
@@ -218,6 +229,8 @@ _nearest_errno: dict[int, int] = {
     lib.CRPC_E_PROTOCOL: errno.EPROTO,
     lib.CRPC_E_BUSY: errno.EBUSY,
     lib.CRPC_E_INTERRUPTED: errno.EINTR,
+    lib.CRPC_E_NOT_READY: errno.ENOBUFS,
+    lib.CRPC_E_FLUSHED: errno.ECONNRESET,
 }
 
 

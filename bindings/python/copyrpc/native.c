@@ -45,6 +45,15 @@ int32_t copyrpc_native_channel_submit_noted(crpc_context *context, const crpc_ch
     return *taken;
 }
 
+int32_t copyrpc_native_queue_submit_noted(crpc_context *context, crpc_queue queue,
+                                          const crpc_queue_op *ops, uint32_t count,
+                                          const crpc_piece *pieces, uint32_t piece_count,
+                                          int32_t *reason, int32_t *taken)
+{
+    *taken = crpc_queue_submit(context, queue, ops, count, pieces, piece_count, reason);
+    return *taken;
+}
+
 void copyrpc_native_endpoint_accept_noted(crpc_context *context, crpc_endpoint endpoint,
                                           const crpc_endpoint_options *options, crpc_error *error,
                                           int32_t *status)
@@ -57,6 +66,13 @@ void copyrpc_native_channel_accept_noted(crpc_context *context, crpc_channel cha
                                          int32_t *status)
 {
     *status = crpc_channel_accept(context, channel, options, error);
+}
+
+void copyrpc_native_queue_accept_noted(crpc_context *context, crpc_queue queue,
+                                       const crpc_queue_options *options, crpc_error *error,
+                                       int32_t *status)
+{
+    *status = crpc_queue_accept(context, queue, options, error);
 }
 
 int32_t copyrpc_native_submit_calls(crpc_context *context, const crpc_op *first, crpc_op *ops,
@@ -99,6 +115,98 @@ int32_t copyrpc_native_channel_submit_array(crpc_context *context, const crpc_ch
     return crpc_channel_submit(context, ops, count, reason);
 }
 
+/* Ops that are copied at a time, to be changed: two pages. */
+#define WORKS_CHUNK 128
+
+static int wants_region(const crpc_queue_op *op)
+{
+    return op->region.bits == 0 && op->bytes > 0 &&
+           !(op->flags & (CRPC_QUEUE_INLINE | CRPC_QUEUE_PIECES));
+}
+
+int32_t copyrpc_native_queue_submit_array(crpc_context *context, crpc_queue queue,
+                                          const crpc_queue_op *ops, uint32_t count,
+                                          crpc_region region, const crpc_piece *pieces,
+                                          uint32_t piece_count, int32_t *reason)
+{
+    crpc_queue_op chunk[WORKS_CHUNK];
+    uint64_t seen = 0;
+    uint32_t taken = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        seen |= ops[i].user_data;
+    }
+    if (seen & COPYRPC_NATIVE_MARK) {
+        *reason = CRPC_E_INVALID;
+        return CRPC_E_INVALID;
+    }
+    if (region.bits == 0) {
+        return crpc_queue_submit(context, queue, ops, count, pieces, piece_count, reason);
+    }
+    *reason = CRPC_OK;
+    while (taken < count) {
+        uint32_t some = count - taken < WORKS_CHUNK ? count - taken : WORKS_CHUNK;
+        for (uint32_t i = 0; i < some; i++) {
+            chunk[i] = ops[taken + i];
+            if (wants_region(&chunk[i])) {
+                chunk[i].region = region;
+            }
+        }
+        int32_t accepted =
+            crpc_queue_submit(context, queue, chunk, some, pieces, piece_count, reason);
+        if (accepted < 0) {
+            return taken > 0 ? (int32_t)taken : accepted;
+        }
+        taken += (uint32_t)accepted;
+        if ((uint32_t)accepted < some) {
+            break;
+        }
+    }
+    return (int32_t)taken;
+}
+
+int32_t copyrpc_native_works_submit(crpc_context *context, struct copyrpc_native_works *works)
+{
+    crpc_queue_op chunk[WORKS_CHUNK];
+    while (works->submitted < works->total && works->refused == 0) {
+        const uint32_t first = works->submitted;
+        const uint32_t left = works->total - first;
+        const uint32_t some = left < WORKS_CHUNK ? left : WORKS_CHUNK;
+        int32_t reason = CRPC_OK;
+        for (uint32_t i = 0; i < some; i++) {
+            chunk[i] = works->ops[first + i];
+            chunk[i].flags |= works->sparse ? CRPC_QUEUE_SIGNAL : 0;
+            chunk[i].user_data = COPYRPC_NATIVE_MARK | (works->first_id + first + i);
+            if (works->region.bits != 0 && wants_region(&chunk[i])) {
+                chunk[i].region = works->region;
+            }
+        }
+        int32_t accepted = crpc_queue_submit(context, works->queue, chunk, some, works->pieces,
+                                             works->piece_count, &reason);
+        works->submitted += accepted > 0 ? (uint32_t)accepted : 0;
+        if (reason == CRPC_E_AGAIN) {
+            return 0;
+        }
+        works->refused = reason;
+    }
+    return 1;
+}
+
+void copyrpc_native_works_refuse(struct copyrpc_native_works *works)
+{
+    for (; works->submitted < works->total; works->submitted++) {
+        const crpc_queue_op *op = &works->ops[works->submitted];
+        works->completions[works->completed++] = (crpc_completion){
+            .kind = CRPC_COMPLETION_WORK,
+            .flags = CRPC_COMPLETION_OF_QUEUE,
+            .method = op->opcode,
+            .status = works->refused != 0 ? works->refused : CRPC_E_CANCELED,
+            .endpoint = {works->queue.bits},
+            .user_data = op->user_data,
+        };
+        works->refused = CRPC_E_CANCELED;
+    }
+}
+
 void copyrpc_native_forget(crpc_context *context, void *const *addresses, const uint64_t *bytes,
                            uint32_t count)
 {
@@ -109,6 +217,7 @@ void copyrpc_native_forget(crpc_context *context, void *const *addresses, const 
     }
 }
 
+/* It has ended an op, whose user_data it has. */
 static int is_of_op(const crpc_completion *completion)
 {
     switch (completion->kind) {
@@ -117,6 +226,7 @@ static int is_of_op(const crpc_completion *completion)
     case CRPC_COMPLETION_CANCEL:
     case CRPC_COMPLETION_SENT:
     case CRPC_COMPLETION_RECEIVED:
+    case CRPC_COMPLETION_WORK:
         return 1;
     default:
         return 0;
@@ -138,10 +248,30 @@ static void clear(struct copyrpc_native_poll *poll)
     poll->in_order = 1;
 }
 
+/* Returns 0 if Python waits for no works that the op belongs to. */
+static int put_with_works(struct copyrpc_native_poll *poll, const crpc_completion *completion)
+{
+    const uint64_t id = completion->user_data & ~COPYRPC_NATIVE_MARK;
+    for (struct copyrpc_native_works *works = poll->works; works != NULL; works = works->next) {
+        const uint64_t index = id - works->first_id; /* huge if it is before the first */
+        if (index < works->total) {
+            crpc_completion *done = &works->completions[works->completed++];
+            *done = *completion;
+            done->user_data = works->ops[index].user_data;
+            return 1;
+        }
+    }
+    return 0;
+}
+
 /* `completion` may be the place in poll->events where it goes. */
 static void sort(struct copyrpc_native_poll *poll, const crpc_completion *completion)
 {
-    if (!is_of_op(completion) || !(completion->user_data & COPYRPC_NATIVE_MARK)) {
+    const int is_ours = is_of_op(completion) && (completion->user_data & COPYRPC_NATIVE_MARK) != 0;
+    if (is_ours && completion->kind == CRPC_COMPLETION_WORK && put_with_works(poll, completion)) {
+        return;
+    }
+    if (!is_ours || completion->kind == CRPC_COMPLETION_WORK) {
         crpc_completion *event = &poll->events[poll->events_count++];
         if (event != completion) {
             *event = *completion;

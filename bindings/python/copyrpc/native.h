@@ -19,20 +19,27 @@ int32_t copyrpc_native_submit_calls(crpc_context *context, const crpc_op *first,
                                     void **payloads, const uint32_t *payload_bytes, uint32_t count,
                                     int32_t *reason);
 
-/* Do the same as copyrpc_native_submit and crpc_channel_submit, and also write the result to *taken,
+/* Do the same as copyrpc_native_submit, crpc_channel_submit and crpc_queue_submit, and also write the result to *taken,
  * where it is even if a signal handler raises an exception before Python has seen it. */
 int32_t copyrpc_native_submit_noted(crpc_context *context, crpc_op *ops, void **payloads,
                                     uint32_t count, int32_t *reason, int32_t *taken);
 int32_t copyrpc_native_channel_submit_noted(crpc_context *context, const crpc_channel_op *ops,
                                             uint32_t count, int32_t *reason, int32_t *taken);
+int32_t copyrpc_native_queue_submit_noted(crpc_context *context, crpc_queue queue,
+                                          const crpc_queue_op *ops, uint32_t count,
+                                          const crpc_piece *pieces, uint32_t piece_count,
+                                          int32_t *reason, int32_t *taken);
 
-/* Do the same as crpc_endpoint_accept and crpc_channel_accept, and write the result to *status. */
+/* Do the same as crpc_endpoint_accept and so on, and write the result to *status. */
 void copyrpc_native_endpoint_accept_noted(crpc_context *context, crpc_endpoint endpoint,
                                           const crpc_endpoint_options *options, crpc_error *error,
                                           int32_t *status);
 void copyrpc_native_channel_accept_noted(crpc_context *context, crpc_channel channel,
                                          const crpc_channel_options *options, crpc_error *error,
                                          int32_t *status);
+void copyrpc_native_queue_accept_noted(crpc_context *context, crpc_queue queue,
+                                       const crpc_queue_options *options, crpc_error *error,
+                                       int32_t *status);
 
 /* Works as crpc_submit, for ops that an application filled. A user_data with the mark gives
  * CRPC_E_INVALID. */
@@ -43,6 +50,39 @@ int32_t copyrpc_native_submit_array(crpc_context *context, const crpc_op *ops, u
  * CRPC_E_INVALID. */
 int32_t copyrpc_native_channel_submit_array(crpc_context *context, const crpc_channel_op *ops,
                                             uint32_t count, int32_t *reason);
+
+/* Works as crpc_queue_submit, for ops that an application filled. Ops with a payload that name no
+ * region, and are neither inline nor in pieces, get `region`. A user_data with the mark gives
+ * CRPC_E_INVALID. */
+int32_t copyrpc_native_queue_submit_array(crpc_context *context, crpc_queue queue,
+                                          const crpc_queue_op *ops, uint32_t count,
+                                          crpc_region region, const crpc_piece *pieces,
+                                          uint32_t piece_count, int32_t *reason);
+
+/* Ops of one queue that Python waits for. Their completions go to `completions`, with the user_data
+ * that the application gave them. */
+struct copyrpc_native_works {
+    struct copyrpc_native_works *next; /* in struct copyrpc_native_poll */
+    crpc_queue queue;
+    crpc_region region; /* as in copyrpc_native_queue_submit_array */
+    const crpc_queue_op *ops;
+    const crpc_piece *pieces;
+    crpc_completion *completions; /* room for `total` */
+    uint64_t first_id;
+    uint32_t total;
+    uint32_t piece_count;
+    uint32_t submitted; /* the first of the ops, which the library has taken */
+    uint32_t completed;
+    int32_t refused; /* why the library will not take the others, 0 if it may */
+    uint32_t sparse; /* the queue: each op then asks for a completion, which it would not have */
+};
+
+/* Submits what is left of the ops, as far as there is room. Returns 1 if there is nothing left to submit, 0 if there is no room. */
+int32_t copyrpc_native_works_submit(crpc_context *context, struct copyrpc_native_works *works);
+
+/* Completes the ops that were not submitted: the first with `refused`, those behind it with
+ * CRPC_E_CANCELED. */
+void copyrpc_native_works_refuse(struct copyrpc_native_works *works);
 
 /* Works as crpc_cache_forget, for many buffers. A registration that an open op still uses stays,
  * until the buffer of that op is forgotten. */
@@ -79,6 +119,7 @@ struct copyrpc_native_poll {
     uint64_t *span_ids;
     struct copyrpc_native_result *results;
     crpc_completion *events;
+    struct copyrpc_native_works *works; /* in: those that Python waits for */
 };
 
 /* Works as crpc_poll, for the package itself. Returns the number of completions. */

@@ -1,4 +1,4 @@
-"""conftest.py: a server to talk to, in a thread of this process, channels, and ports that no two tests share."""
+"""conftest.py: a server to talk to, in a thread of this process, channels, queues, and ports that no two tests share."""
 import asyncio
 import dataclasses
 import faulthandler
@@ -32,6 +32,7 @@ def pytest_configure(config):
     warnings.simplefilter("error", ResourceWarning)
     be_patient(copyrpc.EndpointOptions)
     be_patient(copyrpc.ChannelOptions)
+    be_patient(copyrpc.QueueOptions)
 
 
 @pytest.fixture
@@ -192,3 +193,37 @@ def pair(context, address):
         yield channels_in(context, listener)
     registrations = context.cache_info().registrations
     assert registrations == 0 or context._channels, "what is done with is registered still"
+
+
+# ---- Queues ----
+
+ALL_RIGHTS = ("local_write", "remote_write", "remote_read", "remote_atomic")
+
+
+def queues_in(context, listener, options=None, others=None):
+    """Both ends in one context, so one thread serves both."""
+    left = context._begin_queue(listener.address, options)
+    right = listener.next_connection(CONNECT_SECONDS).accept(others, timeout=CONNECT_SECONDS)
+    with context._use:
+        left._settle(0, "connect")
+    return left, right
+
+
+@pytest.fixture
+def queue_context():
+    with copyrpc.Context(queues=True) as context:
+        yield context
+        assert not context._works
+
+
+@pytest.fixture
+def queue_pair(queue_context, address):
+    options = copyrpc.QueueOptions(sends=64, receives=64, send_pieces=4, receive_pieces=4)
+    with queue_context.listen_queues(address, options) as listener:
+        yield queues_in(queue_context, listener, options)
+
+
+@pytest.fixture
+def region(queue_context):
+    """1 MiB of a queue_context's, of which all peers may do what they like."""
+    return queue_context.register(bytearray(1 << 20), *ALL_RIGHTS)

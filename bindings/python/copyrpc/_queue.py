@@ -1,0 +1,533 @@
+"""_queue.py: queues: what the NIC itself offers, with messages, and reads, writes and atomics of the
+peer's memory."""
+from __future__ import annotations
+
+import asyncio
+import functools
+import time
+from typing import TYPE_CHECKING, Any, Optional, TypeVar
+
+from . import _asyncio
+from ._connection import Connection
+from ._guards import through
+from ._native import ffi, lib
+from ._options import sized, timeout_ns
+from ._queue_options import (
+    QueueAddress,
+    QueueInfo,
+    QueueOptions,
+    QueueStats,
+    Remote,
+    queue_address,
+    queue_info,
+    queue_stats,
+)
+from ._region import Region
+from ._transfer import AGAIN, Outbox
+from ._work import (
+    CHUNK,
+    COMPARE_SWAP,
+    FENCE,
+    FETCH_ADD,
+    READ,
+    RECEIVE,
+    SEND,
+    SEND_IMMEDIATE,
+    SEND_INVALIDATE,
+    SOLICITED,
+    WRITE,
+    WRITE_IMMEDIATE,
+    Received,
+    Work,
+    post,
+)
+from ._work_array import WorkArray, ops_of, pieces_of, region_bits
+from .errors import CopyrpcError, Refused, check, error_of, new_error
+
+if TYPE_CHECKING:
+    from ._context import Context
+    from ._work import Places
+
+R = TypeVar("R")
+
+#: After these, the reason why the queue has ended says more.
+_ENDED = (lib.CRPC_E_FLUSHED, lib.CRPC_E_DISCONNECTED, lib.CRPC_E_CLOSING)
+
+
+class BaseQueue(Connection):
+    """What all queues have in common: receives, and arrays."""
+
+    _kind = "crpc_queue"
+    _leaving = "drain"
+
+    def __init__(self, context: Context, bits: int, options: QueueOptions) -> None:
+        self._pump = context
+        self._begin(context, bits)
+        self._options = options  # keeps the SharedReceiveQueue
+        self._sparse = options.sparse
+        self._sends = Outbox(self, post, CHUNK)
+        self._receives = Outbox(self, post, CHUNK)
+        self._scheduled = False
+        self._rooms = 0  # how often CRPC_COMPLETION_ROOM came
+        self._private_data = b""
+        context._queues[bits] = self
+
+    # ---- Events, with the lock ----
+
+    def _end(self, status: int) -> None:
+        if self._reason is None:
+            struct = sized("crpc_queue_info")
+            if lib.crpc_queue_get_info(self._pump._pointer, self._handle[0], struct) == 0:
+                self._private_data = queue_info(struct).private_data
+        super()._end(status)
+
+    def _lost(self, error: CopyrpcError) -> None:
+        if isinstance(error, Refused):
+            error.private_data = self._private_data
+        super()._lost(error)
+        for box in (self._sends, self._receives):
+            box.fail(error.status if error.status < 0 else lib.CRPC_E_DISCONNECTED)
+        self._pump._queues.pop(self._bits, None)  # last: if this was cut, it is done again
+
+    def _error_again(self) -> CopyrpcError:
+        error = super()._error_again()
+        if isinstance(error, Refused):
+            error.private_data = self._private_data
+        return error
+
+    def _forget(self) -> None:
+        self._pump._queues.pop(self._bits, None)
+
+    def _room(self) -> None:
+        self._rooms += 1
+        for box in (self._sends, self._receives):
+            box.full = False
+            box.pour()
+
+    def _refusal(self, status: int, what: str) -> CopyrpcError:
+        """Returns the exception for an op that failed."""
+        error = error_of(status, what)
+        if status in _ENDED and self._error is not None:
+            error.message = f"{error.message} (the queue: {self._error.message})"
+        return error
+
+    # ---- One op, with the lock ----
+
+    def _box(self, work: Work[Any]) -> Outbox:
+        return self._receives if work._opcode == RECEIVE else self._sends
+
+    def _post(self, work: Work[R]) -> Work[R]:
+        box = self._box(work)
+        reason = AGAIN
+        if not box.waiting:
+            taken, reason = post(self, [work], ffi.new("int32_t *"))
+            if taken:
+                self._pump._rearm()
+                return work
+        work._fail(reason)
+        raise work._error()
+
+    def _finish(self, work: Work[R], timeout: Optional[float]) -> R:
+        """Posts an op as soon as there is room, and waits for its end. Called with the lock
+        held."""
+        pump = self._pump
+        limit = timeout_ns(timeout)
+        box = self._box(work)
+        try:
+            box.waiting.append(work)
+            box.pour()
+            pump._rearm()
+            if not pump._wait(work.done, time.monotonic_ns() + limit if limit else None):
+                if not box.take_back(work, lib.CRPC_E_TIMEOUT):
+                    raise error_of(lib.CRPC_E_TIMEOUT, "the op is under way, and goes on")
+        except BaseException:  # Ctrl-C perhaps
+            if pump._pointer is not None:
+                through(box.take_back, work, lib.CRPC_E_CANCELED)
+            raise
+        return work._result()
+
+    def _flush(self) -> None:
+        """At the end of the loop's turn."""
+        self._scheduled = False
+        if self._error is None:
+            self._sends.pour()
+            self._receives.pour()
+
+    def _schedule(self, work: Work[Any], attachment: _asyncio.Attachment) -> None:
+        """Posts an op at the end of the loop's turn, together with all others of that turn."""
+        work._future = attachment, attachment.loop.create_future()
+        self._box(work).waiting.append(work)
+        if not self._scheduled:
+            self._scheduled = True
+            attachment.channels.append(self)
+        attachment.schedule()
+
+    # ---- One op, without the lock ----
+
+    async def _afinish(self, work: Work[R]) -> R:
+        assert work._future is not None
+        attachment, future = work._future
+        try:
+            await future
+        except asyncio.CancelledError:
+            attachment.when_home(functools.partial(self._take_back, work))
+            raise
+        return work._result()
+
+    def _take_back(self, work: Work[Any]) -> None:
+        with self._pump._lock:
+            if self._pump._pointer is not None:
+                through(self._box(work).take_back, work, lib.CRPC_E_CANCELED)
+
+    # ---- Receiving ----
+
+    def _receiving(self, places: Places) -> Work[Received]:
+        self._check()
+        return Work(self, RECEIVE, places)
+
+    def receive(self, places: Places, *, timeout: Optional[float] = None) -> Received:
+        """Gives memory for one message of the peer, and waits for it. `places` is a slice of a
+        Region, a buffer that lies in one, or a list of up to receive_pieces of them. If `timeout`
+        or an exception such as KeyboardInterrupt ends the wait, the memory stays posted."""
+        with self._pump._use:
+            return self._finish(self._receiving(places), timeout)
+
+    async def areceive(self, places: Places) -> Received:
+        """Does the same as receive, for coroutines. If the task is cancelled, the memory stays
+        posted."""
+        attachment = await _asyncio.ready(self._pump)
+        with self._pump._use:
+            work = self._receiving(places)
+            self._schedule(work, attachment)
+        return await self._afinish(work)
+
+    def post_receive(self, places: Places) -> Work[Received]:
+        """Gives memory for one message. test() and wait() of the Work tell what came. Raises NoRoom
+        if QueueOptions.receives are open."""
+        with self._pump._use:
+            return self._post(self._receiving(places))
+
+    # ---- Arrays ----
+
+    def submit(
+        self, ops: Any, count: Optional[int] = None, first: int = 0, *, region: Optional[Region] = None, pieces: Any = None
+    ) -> int:
+        """Submits `count` ops of an array from index `first`, with one call of the library: see
+        queue_ops. Their completions come by Context.poll. Ops with a payload that name no region are
+        in `region`. Returns how many were accepted. It accepts fewer if there was no room: poll, and
+        then submit the rest. Raises an exception if the first op was refused for another reason."""
+        held, pointer, length = ops_of(ops)
+        held_pieces, pieces_pointer, piece_count = pieces_of(pieces)
+        if count is None:
+            count = length - first
+        if not 0 <= first <= length or not 0 <= count <= length - first:
+            raise ValueError(f"{count} ops from {first} on are not in an array of {length}")
+        pump = self._pump
+        with pump._use as context:
+            self._check()
+            taken = lib.copyrpc_native_queue_submit_array(
+                context, self._handle[0], pointer + first, count, {"bits": region_bits(self, region)}, pieces_pointer, piece_count,
+                pump._reason,
+            )  # fmt: skip
+            if taken <= 0 < count and pump._reason[0] != AGAIN:
+                raise self._refusal(pump._reason[0], "submit")
+            if pump._sleeping or pump._attachment is not None:
+                pump._rearm()
+        del held, held_pieces
+        return int(taken)
+
+    def submit_and_wait(
+        self,
+        ops: Any,
+        completions: Any = None,
+        *,
+        region: Optional[Region] = None,
+        pieces: Any = None,
+        timeout: Optional[float] = None,
+    ) -> Any:
+        """Submits all ops of an array as there is room, and waits until they have completed. Returns
+        an array with a completion for each op, in the order in which they ended: in `completions` if
+        that is given, otherwise a new one, of numpy if `ops` is. It is for the caller to look at
+        `status`. If the library refuses an op, it gets a completion with the reason, and those
+        behind it one with CRPC_E_CANCELED; if that is the first, this raises an exception. If
+        `timeout` or an exception ends the wait, open ops go on, and nobody hears of them."""
+        limit = timeout_ns(timeout)
+        return WorkArray(self, ops, completions, region, pieces).run(limit)
+
+    async def asubmit_and_wait(
+        self, ops: Any, completions: Any = None, *, region: Optional[Region] = None, pieces: Any = None
+    ) -> Any:
+        """Does the same as submit_and_wait, for coroutines."""
+        return await WorkArray(self, ops, completions, region, pieces).arun()
+
+    # ---- Looking ----
+
+    def info(self) -> QueueInfo:
+        """Describes the queue: its limits, its peer, what the peer has sent to connect."""
+        return queue_info(self._info())
+
+    def stats(self) -> QueueStats:
+        """Returns the counters. After the queue has ended, returns their last values."""
+        stats: QueueStats = self._stats()
+        return stats
+
+    def _read_stats(self) -> QueueStats:
+        struct = sized("crpc_queue_stats")
+        check(lib.crpc_queue_get_stats(self._pump._pointer, self._handle[0], struct))
+        return queue_stats(struct)
+
+    # ---- The end ----
+
+    def _open_works(self) -> bool:
+        return any(isinstance(pending, Work) and pending._queue is self for pending in self._pump._pending.values())
+
+    def close(self) -> None:
+        """Ends the queue at once. Ops under way raise Closed. Closing twice does no harm."""
+        super().close()
+        if self._pump._pointer is not None:
+            with self._pump._use:
+                while self._open_works() and self._pump._poll():
+                    pass
+
+
+class Queue(BaseQueue):
+    """A queue with a reliable connection to one peer, made by Context.queue_connect, queue_blob or a
+    QueueListener.
+
+    Memory is named by slices of a Region, by buffers that lie in one, or by lists of these. Other
+    buffers of up to QueueOptions.inline_bytes are copied, where they are sent. Each op has three
+    forms: send() waits for its end; asend() does so for coroutines; post_send() returns a Work. No
+    op can be taken back: if `timeout`, a cancelled task or Ctrl-C ends the wait, it goes on."""
+
+    # ---- Making ops, with the lock ----
+
+    def _sending(
+        self, places: Places, immediate: Optional[int], invalidate: Optional[int], solicited: bool, fence: bool
+    ) -> Work[None]:
+        self._check()
+        if immediate is not None and invalidate is not None:
+            raise ValueError("a message has an immediate, or invalidates a key; not both")
+        number = immediate if immediate is not None else invalidate
+        opcode = SEND_IMMEDIATE if immediate is not None else SEND_INVALIDATE if invalidate is not None else SEND
+        return Work(self, opcode, places, flags=_flags(solicited, fence), immediate=number or 0)
+
+    def _writing(self, places: Places, remote: Remote, immediate: Optional[int], solicited: bool, fence: bool) -> Work[None]:
+        self._check()
+        opcode = WRITE_IMMEDIATE if immediate is not None else WRITE
+        return Work(self, opcode, places, remote, flags=_flags(solicited, fence), immediate=immediate or 0)
+
+    def _reading(self, places: Places, remote: Remote, fence: bool) -> Work[int]:
+        self._check()
+        return Work(self, READ, places, remote, flags=_flags(False, fence))
+
+    def _swapping(self, remote: Remote, compare: int, swap: int, fence: bool) -> Work[int]:
+        self._check()
+        return Work(self, COMPARE_SWAP, None, remote, flags=_flags(False, fence), compare=compare, operand=swap)
+
+    def _adding(self, remote: Remote, add: int, fence: bool) -> Work[int]:
+        self._check()
+        return Work(self, FETCH_ADD, None, remote, flags=_flags(False, fence), operand=add)
+
+    # ---- Messages ----
+
+    def send(
+        self,
+        places: Places,
+        *,
+        immediate: Optional[int] = None,
+        invalidate: Optional[int] = None,
+        solicited: bool = False,
+        fence: bool = False,
+        timeout: Optional[float] = None,
+    ) -> None:
+        """Sends a message, which takes a receive of the peer: with an `immediate` of 32 bits, or with
+        a remote key that the peer's device is to `invalidate`."""
+        with self._pump._use:
+            self._finish(self._sending(places, immediate, invalidate, solicited, fence), timeout)
+
+    async def asend(
+        self,
+        places: Places,
+        *,
+        immediate: Optional[int] = None,
+        invalidate: Optional[int] = None,
+        solicited: bool = False,
+        fence: bool = False,
+    ) -> None:
+        """Does the same as send, for coroutines."""
+        attachment = await _asyncio.ready(self._pump)
+        with self._pump._use:
+            work = self._sending(places, immediate, invalidate, solicited, fence)
+            self._schedule(work, attachment)
+        await self._afinish(work)
+
+    def post_send(
+        self,
+        places: Places,
+        *,
+        immediate: Optional[int] = None,
+        invalidate: Optional[int] = None,
+        solicited: bool = False,
+        fence: bool = False,
+    ) -> Work[None]:
+        """Starts to send a message. Raises NoRoom if there is no room for it."""
+        with self._pump._use:
+            return self._post(self._sending(places, immediate, invalidate, solicited, fence))
+
+    # ---- The peer's memory ----
+
+    def write(
+        self,
+        places: Places,
+        remote: Remote,
+        *,
+        immediate: Optional[int] = None,
+        solicited: bool = False,
+        fence: bool = False,
+        timeout: Optional[float] = None,
+    ) -> None:
+        """Writes to the peer's memory. With an `immediate`, it then takes a receive of the peer."""
+        with self._pump._use:
+            self._finish(self._writing(places, remote, immediate, solicited, fence), timeout)
+
+    async def awrite(
+        self, places: Places, remote: Remote, *, immediate: Optional[int] = None, solicited: bool = False, fence: bool = False
+    ) -> None:
+        """Does the same as write, for coroutines."""
+        attachment = await _asyncio.ready(self._pump)
+        with self._pump._use:
+            work = self._writing(places, remote, immediate, solicited, fence)
+            self._schedule(work, attachment)
+        await self._afinish(work)
+
+    def post_write(
+        self, places: Places, remote: Remote, *, immediate: Optional[int] = None, solicited: bool = False, fence: bool = False
+    ) -> Work[None]:
+        """Starts to write to the peer's memory."""
+        with self._pump._use:
+            return self._post(self._writing(places, remote, immediate, solicited, fence))
+
+    def read(self, places: Places, remote: Remote, *, fence: bool = False, timeout: Optional[float] = None) -> int:
+        """Reads the peer's memory. Returns how many bytes were read."""
+        with self._pump._use:
+            return self._finish(self._reading(places, remote, fence), timeout)
+
+    async def aread(self, places: Places, remote: Remote, *, fence: bool = False) -> int:
+        """Does the same as read, for coroutines."""
+        attachment = await _asyncio.ready(self._pump)
+        with self._pump._use:
+            work = self._reading(places, remote, fence)
+            self._schedule(work, attachment)
+        return await self._afinish(work)
+
+    def post_read(self, places: Places, remote: Remote, *, fence: bool = False) -> Work[int]:
+        """Starts to read the peer's memory."""
+        with self._pump._use:
+            return self._post(self._reading(places, remote, fence))
+
+    def compare_swap(
+        self, remote: Remote, compare: int, swap: int, *, fence: bool = False, timeout: Optional[float] = None
+    ) -> int:
+        """Replaces 8 bytes of the peer's memory by `swap`, if they are equal to `compare`. Returns
+        what was there before: a number without a sign, in the byte order of the machines."""
+        with self._pump._use:
+            return self._finish(self._swapping(remote, compare, swap, fence), timeout)
+
+    async def acompare_swap(self, remote: Remote, compare: int, swap: int, *, fence: bool = False) -> int:
+        """Does the same as compare_swap, for coroutines."""
+        attachment = await _asyncio.ready(self._pump)
+        with self._pump._use:
+            work = self._swapping(remote, compare, swap, fence)
+            self._schedule(work, attachment)
+        return await self._afinish(work)
+
+    def post_compare_swap(self, remote: Remote, compare: int, swap: int, *, fence: bool = False) -> Work[int]:
+        """Starts a compare_swap."""
+        with self._pump._use:
+            return self._post(self._swapping(remote, compare, swap, fence))
+
+    def fetch_add(self, remote: Remote, add: int, *, fence: bool = False, timeout: Optional[float] = None) -> int:
+        """Adds to 8 bytes of the peer's memory, modulo 2^64. Returns what was there before."""
+        with self._pump._use:
+            return self._finish(self._adding(remote, add, fence), timeout)
+
+    async def afetch_add(self, remote: Remote, add: int, *, fence: bool = False) -> int:
+        """Does the same as fetch_add, for coroutines."""
+        attachment = await _asyncio.ready(self._pump)
+        with self._pump._use:
+            work = self._adding(remote, add, fence)
+            self._schedule(work, attachment)
+        return await self._afinish(work)
+
+    def post_fetch_add(self, remote: Remote, add: int, *, fence: bool = False) -> Work[int]:
+        """Starts a fetch_add."""
+        with self._pump._use:
+            return self._post(self._adding(remote, add, fence))
+
+    # ---- Without rdma_cm, and without a blob ----
+
+    def address(self) -> QueueAddress:
+        """Returns what a program of any kind has to know of this queue to connect its own to it."""
+        with self._pump._use as pointer:
+            self._check()
+            struct = sized("crpc_queue_address")
+            check(lib.crpc_queue_get_address(pointer, self._handle[0], struct), "address")
+            return queue_address(struct)
+
+    def _join_address(self, address: QueueAddress) -> None:
+        if not isinstance(address, QueueAddress):
+            raise TypeError(f"address is a QueueAddress, not {type(address).__name__}")
+        struct = address.to_c()
+        with self._pump._use as pointer:
+            self._check()
+            error = new_error()
+            check(lib.crpc_queue_join_address(pointer, self._handle[0], struct, error), "join_address", error)
+
+    def join_address(self, address: QueueAddress, *, timeout: Optional[float] = 5.0) -> None:
+        """Connects a queue of Context.queue_blob to the queue pair of any program, which connects its
+        own to what address() returns."""
+        limit = timeout_ns(timeout)
+        self._join_address(address)
+        with self._pump._use:
+            self._settle(limit, "join_address")
+
+    # ---- The end ----
+
+    def fail(self) -> None:
+        """Ends the connection at once: open ops raise Flushed."""
+        with self._pump._use as pointer:
+            self._check()
+            check(lib.crpc_queue_fail(pointer, self._handle[0]), "fail")
+            self._pump._rearm()
+
+    def drain(self, timeout: Optional[float] = None) -> None:
+        """Waits until what was sent has ended, for at most `timeout` seconds, and disconnects. Open
+        receives raise Flushed."""
+        self.disconnect(timeout)
+
+    async def adrain(self, timeout: Optional[float] = None) -> None:
+        """Does the same as drain, for coroutines."""
+        await self.adisconnect(timeout)
+
+
+class SharedReceiveQueue(BaseQueue):
+    """Receives that several queues share: they name it as QueueOptions.receive_queue. Made by
+    Context.queue_open."""
+
+    def __init__(self, context: Context, bits: int, options: QueueOptions) -> None:
+        super().__init__(context, bits, options)
+        self._up = True
+
+    def _shared_handle(self) -> Any:
+        self._check()
+        return self._handle[0]
+
+    def _leave(self, timeout: Optional[float]) -> bool:
+        return False  # it has no peer to take leave of
+
+    def _close_handle(self, pointer: Any) -> None:
+        check(lib.crpc_queue_close(pointer, self._handle[0]), "close, while queues use it")
+
+
+def _flags(solicited: bool, fence: bool) -> int:
+    return (SOLICITED if solicited else 0) | (FENCE if fence else 0)

@@ -1,0 +1,272 @@
+"""_work.py: ops of queues under way, one by one, and the memory that they name."""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Optional, Sequence, TypeVar, Union, cast
+
+from ._native import ffi, lib
+from ._options import number, pin, timeout_ns
+from ._records import MARK, PIECE, QUEUE_OP
+from ._region import Region, RegionSlice
+from .errors import Closed, CopyrpcError, error_of
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from typing_extensions import Buffer
+
+    from ._asyncio import Attachment
+    from ._pump import Pump
+    from ._queue import BaseQueue
+
+    Place = Union[RegionSlice, Region, Buffer]
+    Places = Union[Place, Sequence[Place]]
+
+SEND: int = lib.CRPC_QUEUE_SEND
+SEND_IMMEDIATE: int = lib.CRPC_QUEUE_SEND_IMMEDIATE
+SEND_INVALIDATE: int = lib.CRPC_QUEUE_SEND_INVALIDATE
+WRITE: int = lib.CRPC_QUEUE_WRITE
+WRITE_IMMEDIATE: int = lib.CRPC_QUEUE_WRITE_IMMEDIATE
+READ: int = lib.CRPC_QUEUE_READ
+COMPARE_SWAP: int = lib.CRPC_QUEUE_COMPARE_SWAP
+FETCH_ADD: int = lib.CRPC_QUEUE_FETCH_ADD
+RECEIVE: int = lib.CRPC_QUEUE_RECEIVE
+SIGNAL: int = lib.CRPC_QUEUE_SIGNAL
+FENCE: int = lib.CRPC_QUEUE_FENCE
+SOLICITED: int = lib.CRPC_QUEUE_SOLICITED
+_INLINE: int = lib.CRPC_QUEUE_INLINE
+_PIECES: int = lib.CRPC_QUEUE_PIECES
+
+_names = {
+    SEND: "send", SEND_IMMEDIATE: "send", SEND_INVALIDATE: "send", WRITE: "write", WRITE_IMMEDIATE: "write", READ: "read",
+    COMPARE_SWAP: "compare_swap", FETCH_ADD: "fetch_add", RECEIVE: "receive",
+}  # fmt: skip
+_messages = (SEND, SEND_IMMEDIATE, SEND_INVALIDATE, RECEIVE)
+_atomics = (COMPARE_SWAP, FETCH_ADD)
+#: Ops that one crossing takes at the most: all of their pieces fit in crpc_queue_submit.
+CHUNK: int = lib.CRPC_QUEUE_SUBMIT_PIECES_MAX // lib.CRPC_QUEUE_PIECES_MAX
+_UINT64_MAX = (1 << 64) - 1
+
+R = TypeVar("R")  # None, int, or Received
+
+
+class Received(NamedTuple):
+    """What a receive got."""
+
+    #: How many bytes arrived: in its memory, or by the peer's WRITE with an immediate elsewhere.
+    size: int
+    immediate: Optional[int]
+    #: The remote key that the peer has invalidated.
+    invalidated: Optional[int]
+    #: The queue over which it came; None if that is closed.
+    queue: Optional[BaseQueue]
+
+
+class Piece(NamedTuple):
+    """One place of a payload."""
+
+    region: Optional[Region]  # None: the memory is in none, so it is sent inline
+    address: int
+    size: int
+    pinned: Any
+
+
+def _piece(pump: Pump, place: Any, what: str, filled: bool) -> Piece:
+    """Finds the region of a place. Called with the lock held."""
+    if isinstance(place, Region):
+        place = place[:]
+    if isinstance(place, RegionSlice):
+        region = place.region
+        if region._context is not pump:
+            raise error_of(lib.CRPC_E_INVALID, f"{what}: the region belongs to another context")
+        if region._closed:
+            raise Closed(f"{what}: the region is closed", lib.CRPC_E_CLOSED)
+        return Piece(region, place.address, len(place), None)
+    pinned = pin(place, f"{what}: the payload")
+    address = int(ffi.cast("uintptr_t", pinned))
+    if len(pinned) == 0:
+        return Piece(None, 0, 0, None)
+    found = pump._region_for(address, len(pinned), lib.CRPC_ACCESS_LOCAL_WRITE if filled else 0)
+    if found is None and filled:
+        raise error_of(lib.CRPC_E_INVALID, f"{what}: memory that is filled lies in a region with local_write, see Context.register")
+    return Piece(found, address, len(pinned), pinned)
+
+
+class Work(Generic[R]):
+    """An op of a queue under way: see Queue.post_send and so on. Its memory belongs to the device
+    until it has ended."""
+
+    __slots__ = (
+        "_queue", "_opcode", "_flags", "_immediate", "_pieces", "_remote", "_compare", "_operand", "_id", "_posted", "_status", "_record",
+        "_future", "__weakref__",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        queue: BaseQueue,
+        opcode: int,
+        places: Any,
+        remote: Any = None,
+        *,
+        flags: int = 0,
+        immediate: int = 0,
+        compare: int = 0,
+        operand: int = 0,
+    ) -> None:
+        """With the lock."""
+        pump = queue._pump
+        name = _names[opcode]
+        self._queue = queue
+        self._opcode = opcode
+        self._immediate = number(immediate, "immediate", 0, 0xFFFFFFFF)
+        self._compare = number(compare, "compare", 0, _UINT64_MAX)
+        self._operand = number(operand, "operand", 0, _UINT64_MAX)
+        self._remote = _checked(remote) if opcode not in _messages else (0, 0)
+        several = isinstance(places, (list, tuple))
+        chosen: Sequence[Any] = () if opcode in _atomics else places if several else [places]
+        filled = opcode in (READ, RECEIVE)
+        if several and not 1 <= len(chosen) <= lib.CRPC_QUEUE_PIECES_MAX:
+            raise ValueError(f"{name}: a list has 1 to {lib.CRPC_QUEUE_PIECES_MAX} places, not {len(chosen)}")
+        pieces = [_piece(pump, place, name, filled) for place in chosen]
+        if queue._sparse:
+            flags |= SIGNAL
+        if any(piece.region is None and piece.size for piece in pieces):
+            flags |= _INLINE
+            if any(piece.region is not None and piece.region._memory is None for piece in pieces):
+                raise error_of(lib.CRPC_E_INVALID, f"{name}: a list has memory without a region, which is copied, and a dma-buf's")
+            pieces = [piece._replace(region=None) for piece in pieces]
+        self._flags = flags | (_PIECES if several else 0)
+        self._pieces = pieces
+        self._id = pump._next_id()
+        self._posted = False
+        self._status: Optional[int] = None
+        self._record: tuple[int, ...] = ()
+        self._future: Optional[tuple[Attachment, asyncio.Future[None]]] = None
+
+    # ---- With the lock ----
+
+    def _op_count(self) -> int:
+        return 1
+
+    def _pack(self, view: Any, index: int, pieces: list[tuple[int, int, int, int]]) -> None:
+        """Writes its op; adds its pieces to those of all ops of the crossing."""
+        region, address, size = 0, self._compare, 0
+        if self._flags & _PIECES:
+            address, size = len(pieces), len(self._pieces)
+            pieces.extend((_bits(piece), piece.address, piece.size, 0) for piece in self._pieces)
+        elif self._pieces:
+            region, address, size = _bits(self._pieces[0]), self._pieces[0].address, self._pieces[0].size
+        there, key = self._remote
+        QUEUE_OP.pack_into(
+            view, index * 64, self._opcode, self._flags, 0, self._immediate, MARK | self._id, region, address, size, key, there,
+            self._operand, 0,
+        )  # fmt: skip
+
+    def _uses(self, region: Region) -> bool:
+        return self._status is None and any(piece.region is region for piece in self._pieces)
+
+    def _arrived(self, record: tuple[int, ...]) -> None:
+        """May be called again if it was cut."""
+        self._record = record
+        self._finish(record[3], 0, 0)
+
+    def _finish(self, status: int, address: int, size: int) -> None:
+        self._status = status
+        if self._future is not None:
+            attachment, future = self._future
+            attachment.resolve(future, None)
+
+    def _fail(self, status: int) -> None:
+        """It was never posted."""
+        self._finish(status, 0, 0)
+
+    def _result(self) -> R:
+        if self._status:
+            raise self._error()
+        return cast(R, self._value())
+
+    def _value(self) -> Union[None, int, Received]:
+        if self._opcode == READ:
+            return sum(piece.size for piece in self._pieces)
+        if self._opcode in _atomics:
+            return self._record[6]
+        if self._opcode != RECEIVE:
+            return None
+        _, flags, _, _, bits, _, _, _, size, detail, _, _ = self._record
+        return Received(
+            size,
+            detail if flags & lib.CRPC_COMPLETION_IMMEDIATE else None,
+            detail if flags & lib.CRPC_COMPLETION_INVALIDATED else None,
+            self._queue._pump._queues.get(bits),
+        )
+
+    def _error(self) -> CopyrpcError:
+        status, name = self._status or 0, _names[self._opcode]
+        if status == lib.CRPC_E_TOO_BIG and self._flags & _INLINE:
+            size = sum(piece.size for piece in self._pieces)
+            name += f" of {size} bytes that lie in no region: see QueueOptions.inline_bytes, and Context.register"
+        error = self._queue._refusal(status, name)
+        error.vendor_syndrome = self._record[9] if self._record else 0
+        return error
+
+    # ---- For the application ----
+
+    def done(self) -> bool:
+        """Returns True if its end is known already. test() looks for new completions."""
+        return self._status is not None
+
+    def test(self) -> bool:
+        """Looks for new completions without waiting. Returns True if this op has ended; wait() then
+        returns its result, or raises."""
+        if self._status is None:
+            pump = self._queue._pump
+            with pump._use:
+                pump._look()
+        return self._status is not None
+
+    def wait(self, timeout: Optional[float] = None) -> R:
+        """Waits until the op has ended. Returns what read(), receive() and so on return. `timeout`
+        only limits the wait; the op goes on."""
+        limit = timeout_ns(timeout)
+        if self._status is None:
+            pump = self._queue._pump
+            with pump._use:
+                pump._wait_in_time(self.done, limit, f"waiting for a {_names[self._opcode]}, which goes on")
+        return self._result()
+
+    def __repr__(self) -> str:
+        state = "under way" if self._status is None else "done" if not self._status else "failed"
+        return f"<copyrpc.Work {_names[self._opcode]} {state}>"
+
+
+def _bits(piece: Piece) -> int:
+    return piece.region.bits if piece.region is not None and piece.size else 0
+
+
+def _checked(remote: Any) -> tuple[int, int]:
+    if not isinstance(remote, tuple) or len(remote) != 2:
+        raise TypeError(f"a place at the peer is a Remote(address, key), not {type(remote).__name__}")
+    return number(remote[0], "a remote address", 0, _UINT64_MAX), number(remote[1], "a remote key", 0, 0xFFFFFFFF)
+
+
+def post(queue: BaseQueue, works: list[Work[Any]], taken: Any) -> tuple[int, int]:
+    """Submits works. Returns how many were accepted, and why not the next. *taken is the number of
+    accepted ops. Called with the lock held."""
+    pump = queue._pump
+    ops = ffi.new("crpc_queue_op[]", len(works))
+    view = ffi.buffer(ops)
+    parts: list[tuple[int, int, int, int]] = []
+    for index, work in enumerate(works):
+        work._pack(view, index, parts)
+        pump._pending[work._id] = work  # before the library has it: an exception, of a signal handler's perhaps, may come at any time
+    pieces = ffi.new("crpc_piece[]", max(1, len(parts)))
+    for index, part in enumerate(parts):
+        PIECE.pack_into(ffi.buffer(pieces), index * PIECE.size, *part)
+    count = lib.copyrpc_native_queue_submit_noted(
+        pump._pointer, queue._handle[0], ops, len(works), pieces, len(parts), pump._reason, taken
+    )
+    count = max(count, 0)
+    for work in works[:count]:
+        work._posted = True
+    for work in works[count:]:
+        pump._pending.pop(work._id, None)
+    return count, int(pump._reason[0])

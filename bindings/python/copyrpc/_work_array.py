@@ -1,0 +1,193 @@
+"""_work_array.py: whole arrays of ops of queues, with no object of Python for any of them."""
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, Optional
+
+from . import _asyncio
+from ._arrays import CompletionArray, QueueOpArray
+from ._guards import through
+from ._native import ffi, lib
+from ._options import pin, pin_writable
+from ._records import dtype
+from ._region import Region
+from .errors import error_of
+
+if TYPE_CHECKING:
+    from ._queue import BaseQueue
+
+
+class Records:
+    """An array of an application's, as C sees it. It stays where it is as long as this lives."""
+
+    __slots__ = ("pinned", "pointer", "count")
+
+    def __init__(self, array: Any, form: str, name: str, writable: bool = False) -> None:
+        size = ffi.sizeof(form)
+        try:
+            view = memoryview(array)
+        except TypeError:
+            raise TypeError(f"{name} is an array with records of {size} bytes, not {type(array).__name__}") from None
+        kind = getattr(array, "dtype", None)
+        if view.itemsize != size or view.ndim != 1 or (kind is not None and kind != dtype(form)):
+            what = kind if kind is not None else f"items of {view.itemsize} bytes in {view.ndim} dimension(s)"
+            raise TypeError(f"{name} is an array with records of {size} bytes, as copyrpc's dtype says, and this one has {what}")
+        if not view.c_contiguous:
+            raise BufferError(f"{name} must be contiguous in memory: a copy of the array is")
+        self.pinned = pin_writable(array, name) if writable else pin(array, name)
+        if int(ffi.cast("uintptr_t", self.pinned)) % 8:
+            raise BufferError(f"{name} must begin at a multiple of 8: a copy of the array does")
+        self.pointer = ffi.cast(form + " *", self.pinned)
+        self.count = len(view)
+
+
+def ops_of(ops: Any) -> tuple[Any, Any, int]:
+    """Returns what keeps ops in place, where they are, and how many there are."""
+    if isinstance(ops, QueueOpArray):
+        return ops, ops._ops, len(ops)
+    records = Records(ops, "crpc_queue_op", "ops")
+    return records, records.pointer, records.count
+
+
+def pieces_of(pieces: Any) -> tuple[Any, Any, int]:
+    if pieces is None:
+        return None, ffi.NULL, 0
+    records = Records(pieces, "crpc_piece", "pieces")
+    if records.count > lib.CRPC_QUEUE_SUBMIT_PIECES_MAX:
+        raise ValueError(f"pieces has at most {lib.CRPC_QUEUE_SUBMIT_PIECES_MAX} places, not {records.count}")
+    return records, records.pointer, records.count
+
+
+def region_bits(queue: BaseQueue, region: Optional[Region]) -> int:
+    if region is None:
+        return 0
+    if not isinstance(region, Region):
+        raise TypeError(f"region is a Region, not {type(region).__name__}")
+    if region._context is not queue._context:
+        raise error_of(lib.CRPC_E_INVALID, "the region belongs to another context")
+    return region.bits
+
+
+class WorkArray:
+    """Ops that somebody waits for, in Pump._works."""
+
+    def __init__(self, queue: BaseQueue, ops: Any, completions: Any, region: Optional[Region], pieces: Any) -> None:
+        self.queue = queue
+        held, pointer, count = ops_of(ops)
+        held_pieces, pieces_pointer, piece_count = pieces_of(pieces)
+        if completions is None:
+            completions = _room(ops, count)
+        if isinstance(completions, CompletionArray):
+            room, capacity = completions._completions, completions.capacity
+        else:
+            there = Records(completions, "crpc_completion", "completions", True)
+            held, room, capacity = (held, there), there.pointer, there.count
+        if capacity < count:
+            raise ValueError(f"{count} ops have as many completions, and there is room for {capacity}")
+        self.completions = completions
+        self.held = held, held_pieces, region
+        self.native = ffi.new("struct copyrpc_native_works *")
+        self.native.queue.bits = queue.bits
+        self.native.region.bits = region_bits(queue, region)
+        self.native.ops = pointer
+        self.native.total = count
+        self.native.pieces = pieces_pointer
+        self.native.piece_count = piece_count
+        self.native.completions = room
+        self.native.sparse = queue._sparse
+        self.rooms_seen = 0
+
+    # ---- With the lock ----
+
+    def _link(self) -> None:
+        pump = self.queue._pump
+        self.queue._check()
+        self.native.first_id = pump._ids + 1
+        pump._ids += self.native.total
+        pump._works.append(self)
+        through(pump._chain_works)
+
+    def _unlink(self) -> None:
+        """Nobody waits any more: completions that are still to come are for nobody. May be called
+        again if it was cut."""
+        pump = self.queue._pump
+        if self in pump._works:
+            pump._works.remove(self)
+        pump._chain_works()
+
+    def _submit(self) -> bool:
+        """Submits what there is room for. Returns False if there is more."""
+        pump, queue, native = self.queue._pump, self.queue, self.native
+        self.rooms_seen = queue._rooms
+        if queue._error is not None and native.refused == 0:
+            native.refused = queue._error.status if queue._error.status < 0 else lib.CRPC_E_DISCONNECTED
+        done = bool(lib.copyrpc_native_works_submit(pump._pointer, native))
+        if native.submitted == 0 and native.refused:
+            raise queue._refusal(native.refused, "submit_and_wait, the first op")
+        pump._rearm()
+        return done
+
+    def _may_go_on(self) -> bool:
+        return self.queue._rooms != self.rooms_seen or self.queue._error is not None
+
+    def _finished(self) -> bool:
+        return bool(self.native.completed >= self.native.submitted)
+
+    def _result(self) -> Any:
+        """All have completed that were submitted."""
+        lib.copyrpc_native_works_refuse(self.native)
+        count = self.native.completed
+        if isinstance(self.completions, CompletionArray):
+            self.completions._filled(self.queue._pump, count)
+            return self.completions
+        return self.completions[:count]
+
+    # ---- Taking the lock ----
+
+    def run(self, limit_ns: int) -> Any:
+        pump = self.queue._pump
+        deadline = time.monotonic_ns() + limit_ns if limit_ns else None
+        with pump._use:
+            try:
+                self._link()
+                while not self._submit():
+                    self._wait(self._may_go_on, deadline)
+                self._wait(self._finished, deadline)
+            finally:
+                through(self._unlink)
+            return self._result()
+
+    def _wait(self, done: Any, deadline: Optional[int]) -> None:
+        if not self.queue._pump._wait(done, deadline):
+            submitted = self.native.submitted
+            raise error_of(lib.CRPC_E_TIMEOUT, f"submit_and_wait: {submitted} ops were submitted, and those that are open go on")
+
+    async def arun(self) -> Any:
+        pump = self.queue._pump
+        attachment = await _asyncio.ready(pump)
+        try:
+            with pump._use:
+                self._link()
+                done = self._submit()
+            while not done:
+                await _asyncio.wait(pump, self._may_go_on)
+                with pump._use:
+                    done = self._submit()
+            await _asyncio.wait(pump, self._finished)
+        finally:
+            attachment.when_home(self._leave)
+        with pump._use:
+            return self._result()
+
+    def _leave(self) -> None:
+        with self.queue._pump._lock:
+            through(self._unlink)
+
+
+def _room(ops: Any, count: int) -> Any:
+    """Makes room for completions, of the kind that the ops are."""
+    if hasattr(ops, "dtype"):
+        import numpy
+
+        return numpy.empty(count, dtype("crpc_completion"))
+    return CompletionArray(max(count, 1))
