@@ -371,15 +371,16 @@ async def wait(pump: Pump, done: Done) -> None:
         if done():
             return
         future: asyncio.Future[None] = attachment.loop.create_future()
-        with pump._use:
-            if done():
-                return
-            attachment.waiters[future] = done
-            attachment.schedule()
+        forget = functools.partial(_forget_waiter, attachment, future)
         try:
+            with pump._use:
+                if done():
+                    return
+                attachment.waiters[future] = done
+                attachment.schedule()
             await future
         except BaseException:  # the task was canceled: nobody waits here any more
-            attachment.when_home(functools.partial(_forget_waiter, attachment, future))
+            through(attachment.when_home, forget)
             raise
 
 

@@ -120,12 +120,21 @@ class BaseQueue(Connection):
         box = self._box(work)
         reason = AGAIN
         if not box.waiting:
-            taken, reason = post(self, [work], ffi.new("int32_t *"))
+            noted = ffi.new("int32_t *")
+            try:
+                taken, reason = post(self, [work], noted)
+            except BaseException:  # Ctrl-C perhaps: was it before the library had it?
+                through(self._forget_work, work, noted)
+                raise
             if taken:
                 self._pump._rearm()
                 return work
         work._fail(reason)
         raise work._error()
+
+    def _forget_work(self, work: Work[Any], noted: Any) -> None:
+        if noted[0] <= 0:
+            self._pump._pending.pop(work._id, None)
 
     def _finish(self, work: Work[R], timeout: Optional[float]) -> R:
         """Posts an op as soon as there is room, and waits for its end. Called with the lock
@@ -170,7 +179,7 @@ class BaseQueue(Connection):
         try:
             await future
         except asyncio.CancelledError:
-            attachment.when_home(functools.partial(self._take_back, work))
+            through(attachment.when_home, functools.partial(self._take_back, work))
             raise
         return work._result()
 

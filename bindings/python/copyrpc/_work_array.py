@@ -76,8 +76,8 @@ class WorkArray:
         held, pointer, count = ops_of(ops)
         held_pieces, pieces_pointer, piece_count = pieces_of(pieces)
         if completions is None:
-            completions = _room(ops, count)
-        if isinstance(completions, CompletionArray):
+            completions, room, capacity = _room(ops, count)
+        elif isinstance(completions, CompletionArray):
             room, capacity = completions._completions, completions.capacity
         else:
             there = Records(completions, "crpc_completion", "completions", True)
@@ -175,19 +175,22 @@ class WorkArray:
                     done = self._submit()
             await _asyncio.wait(pump, self._finished)
         finally:
-            attachment.when_home(self._leave)
+            through(attachment.when_home, self._leave)
         with pump._use:
             return self._result()
 
     def _leave(self) -> None:
+        """May be called again if it was cut."""
         with self.queue._pump._lock:
             through(self._unlink)
 
 
-def _room(ops: Any, count: int) -> Any:
+def _room(ops: Any, count: int) -> tuple[Any, Any, int]:
     """Makes room for completions, of the kind that the ops are."""
     if hasattr(ops, "dtype"):
         import numpy
 
-        return numpy.empty(count, dtype("crpc_completion"))
-    return CompletionArray(max(count, 1))
+        made = numpy.empty(count, dtype("crpc_completion"))
+        return made, ffi.cast("crpc_completion *", made.ctypes.data), count
+    array = CompletionArray(max(count, 1))
+    return array, array._completions, count

@@ -273,10 +273,14 @@ def test_every_function_and_constant_is_there():
     assert functions | constants <= set(dir(lib))
 
 
-@pytest.mark.parametrize("name", ["crpc_op", "crpc_channel_op", "crpc_completion"])
+FORMS = {"crpc_op": _records.OP, "crpc_channel_op": _records.CHANNEL_OP, "crpc_queue_op": _records.QUEUE_OP, "crpc_piece": _records.PIECE,
+         "crpc_completion": _records.COMPLETION}
+
+
+@pytest.mark.parametrize("name", FORMS)
 def test_the_struct_module_reads_what_c_wrote(name):
-    form = {"crpc_op": _records.OP, "crpc_channel_op": _records.CHANNEL_OP, "crpc_completion": _records.COMPLETION}[name]
-    memory = bytes(range(1, 65))
+    form = FORMS[name]
+    memory = bytes(range(1, 1 + form.size))
     struct = ffi.from_buffer(f"{name}[]", memory)[0]
     values = [getattr(struct, field) for field, _ in ffi.typeof(name).fields]
     assert [value if isinstance(value, int) else value.bits for value in values] == list(form.unpack(memory))
@@ -293,21 +297,23 @@ def test_completions_have_the_headers_names():
 def test_every_function_is_used():
     """Of those that have no place in Python, here is why."""
     elsewhere = {
-        "crpc_poll", "crpc_submit", "crpc_context_close", "crpc_endpoint_accept", "crpc_channel_accept",  # native.c has them
+        "crpc_poll", "crpc_submit", "crpc_context_close", "crpc_endpoint_accept", "crpc_channel_accept", "crpc_queue_submit",
+        "crpc_queue_accept",  # native.c has them
         "crpc_wait",  # holds the context while it sleeps: _pump.py arms, and sleeps by itself
         "crpc_retain",  # Message copies by itself
         "crpc_status_name",
     }
     text = "".join(path.read_text() for path in Path(SOURCE, "bindings/python/copyrpc").glob("*.py"))
     used = set(re.findall(r"\blib\.(crpc_\w+)\(", text))
-    for verb in re.findall(r'_function\("(\w+)"\)', text):  # endpoints and channels share these
-        used |= {f"crpc_endpoint_{verb}", f"crpc_channel_{verb}"}
+    for verb in re.findall(r'(?:_function\(|_leaving = )"(\w+)"', text):  # endpoints, channels and queues share these
+        used |= {f"crpc_endpoint_{verb}", f"crpc_channel_{verb}", f"crpc_queue_{verb}"}
     functions = set(re.findall(r"CRPC_API[^;(]*?\b(crpc_\w+)\(", header()))
     assert functions - used <= elsewhere
 
 
 @pytest.mark.parametrize("struct,kind", [("crpc_stats", "Stats"), ("crpc_context_info", "ContextInfo"),
-                                         ("crpc_endpoint_info", "EndpointInfo"), ("crpc_region_info", "RegionInfo")])
+                                         ("crpc_endpoint_info", "EndpointInfo"), ("crpc_region_info", "RegionInfo"),
+                                         ("crpc_queue_stats", "QueueStats"), ("crpc_queue_address", "QueueAddress")])
 def test_descriptions_have_the_headers_fields(struct, kind):
     there = {name for name, _ in ffi.typeof(struct).fields} - {"struct_size", "reserved", "user_data", "token_bytes"}
     assert there == set(getattr(copyrpc, kind).__dataclass_fields__)

@@ -11,6 +11,7 @@ import pytest
 from conftest import ALL_RIGHTS, data, queues_in, until
 
 import copyrpc
+from copyrpc._native import ffi
 
 U64 = struct.Struct("<Q")
 
@@ -42,6 +43,14 @@ def test_private_data_and_info(queue_context, address):
         assert listener.counts()[0] >= 1
         with pytest.raises(copyrpc.InvalidArgument):
             asking.reject()
+
+
+def test_descriptions_have_the_headers_fields():
+    fields = {name for name, _ in ffi.typeof("crpc_queue_info").fields}
+    assert fields - {"struct_size", "user_data", "private_bytes", "receive_queue"} == set(copyrpc.QueueInfo.__dataclass_fields__)
+    fields = {name for name, _ in ffi.typeof("crpc_queue_options").fields} - {"struct_size", "user_data", "private_bytes", "kind", "flags"}
+    options = {name + "_ns" if name == "connect_timeout" else name for name in copyrpc.QueueOptions.__dataclass_fields__}
+    assert fields == options - {"sparse"}
 
 
 def test_rejected(queue_context, address):
@@ -435,7 +444,7 @@ def test_coroutines(address):
             receives = [asyncio.ensure_future(right.areceive(region[index * 8 : index * 8 + 8])) for index in range(64)]
             await asyncio.gather(*(left.asend(b"%d" % index) for index in range(64)))
             assert [result.size for result in await asyncio.gather(*receives)] == [len(str(index)) for index in range(64)]
-            assert left.stats().doorbells - before == 1  # all of one turn
+            assert left.stats().doorbells - before <= 4  # all of one turn; the verbs driver posts 16 at a time
             there = region.remote.at(1 << 15)
             await left.awrite(b"x" * 8, there)
             assert await left.aread(region[0:8], there) == 8 and region.memory[0:8] == b"x" * 8
