@@ -17,28 +17,35 @@ if TYPE_CHECKING:
     from ._queue import BaseQueue
 
 
+_number = ffi.typeof("uintptr_t")
+_pointers = {form: ffi.typeof(form + " *") for form in ("crpc_queue_op", "crpc_piece", "crpc_completion")}
+
+
+def _check_records(array: Any, kind: Any, form: str, name: str) -> None:
+    size = ffi.sizeof(form)
+    try:
+        view = memoryview(array)
+    except TypeError:
+        raise TypeError(f"{name} is an array with records of {size} bytes, not {type(array).__name__}") from None
+    if view.itemsize != size or view.ndim != 1 or (kind is not None and kind != dtype(form)):
+        what = kind if kind is not None else f"items of {view.itemsize} bytes in {view.ndim} dimension(s)"
+        raise TypeError(f"{name} is an array with records of {size} bytes, as copyrpc's dtype says, and this one has {what}")
+
+
 class Records:
     """An array of an application's, as C sees it. It stays where it is as long as this lives."""
 
     __slots__ = ("pinned", "pointer", "count")
 
     def __init__(self, array: Any, form: str, name: str, writable: bool = False) -> None:
-        size = ffi.sizeof(form)
-        try:
-            view = memoryview(array)
-        except TypeError:
-            raise TypeError(f"{name} is an array with records of {size} bytes, not {type(array).__name__}") from None
         kind = getattr(array, "dtype", None)
-        if view.itemsize != size or view.ndim != 1 or (kind is not None and kind != dtype(form)):
-            what = kind if kind is not None else f"items of {view.itemsize} bytes in {view.ndim} dimension(s)"
-            raise TypeError(f"{name} is an array with records of {size} bytes, as copyrpc's dtype says, and this one has {what}")
-        if not view.c_contiguous:
-            raise BufferError(f"{name} must be contiguous in memory: a copy of the array is")
+        if kind is None or kind is not dtype(form) or array.ndim != 1:  # else it is an array of numpy's, and need not be asked more
+            _check_records(array, kind, form, name)
         self.pinned = pin_writable(array, name) if writable else pin(array, name)
-        if int(ffi.cast("uintptr_t", self.pinned)) % 8:
+        if int(ffi.cast(_number, self.pinned)) % 8:
             raise BufferError(f"{name} must begin at a multiple of 8: a copy of the array does")
-        self.pointer = ffi.cast(form + " *", self.pinned)
-        self.count = len(view)
+        self.pointer = ffi.cast(_pointers[form], self.pinned)
+        self.count = len(array)
 
 
 def ops_of(ops: Any) -> tuple[Any, Any, int]:
@@ -191,6 +198,6 @@ def _room(ops: Any, count: int) -> tuple[Any, Any, int]:
         import numpy
 
         made = numpy.empty(count, dtype("crpc_completion"))
-        return made, ffi.cast("crpc_completion *", made.ctypes.data), count
+        return made, ffi.cast(_pointers["crpc_completion"], ffi.from_buffer(made)), count
     array = CompletionArray(max(count, 1))
     return array, array._completions, count

@@ -149,3 +149,46 @@ def test_5_000_messages(address):
         messages(context, left, right, 5000)
         compare(before, 1024)
         assert not context._pending and not context._dropped and context.cache_info().registrations == 0
+
+
+def works(context, left, right, region, count):
+    """`count` ops of queues, in most forms."""
+    ops = copyrpc.QueueOpArray(50)
+    for index in range(50):
+        ops.set(index, opcode=copyrpc.QUEUE_WRITE, region=region.bits, address=region.address, bytes=8, remote_address=region.address + 64,
+                remote_key=region.remote.key)
+
+    async def gather():
+        receives = [asyncio.ensure_future(right.areceive(region[0:8])) for _ in range(20)]
+        await asyncio.gather(*(left.asend(b"x") for _ in range(20)), *receives, left.asubmit_and_wait(ops))
+
+    for turn in range(count // 100):
+        left.submit_and_wait(ops)
+        posted = [right.post_receive(region[0:8]) for _ in range(20)]
+        for _ in range(20):
+            left.send(b"x")
+        for work in posted:
+            work.wait()
+        left.fetch_add(region.remote, 1)
+        with pytest.raises(copyrpc.Timeout):
+            right.receive(region[0:8], timeout=0)
+        left.send(b"x")
+        if turn % 10 == 0:
+            asyncio.run(gather())
+
+
+def test_5_000_ops_of_queues(address):
+    with copyrpc.Context(queues=True) as context, context.listen_queues(address, copyrpc.QueueOptions(receives=64)) as listener:
+        left = context._begin_queue(listener.address, None)
+        right = listener.accept(timeout=60)
+        with context._use:
+            context._wait(left._settled)
+        region = context.register(bytearray(4096), "local_write", "remote_write", "remote_atomic")
+        works(context, left, right, region, 1000)
+        before = state()
+        works(context, left, right, region, 5000)
+        compare(before, 1024)
+        while context._pending:  # the last receive's
+            context.poll(copyrpc.CompletionArray(1))
+        assert not context._works
+        region.close()

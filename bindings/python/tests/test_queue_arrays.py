@@ -316,6 +316,25 @@ def test_closed_meanwhile(address):
         assert isinstance(ended[1], copyrpc.Closed)
 
 
+def test_close_completes_what_was_submitted(queue_pair, region):
+    _, right = queue_pair
+    ops = copyrpc.queue_ops(40)
+    ops["opcode"], ops["region"], ops["address"], ops["bytes"] = copyrpc.QUEUE_RECEIVE, region.bits, region.address, 8
+    ops["user_data"] = numpy.arange(40)
+    assert right.submit(ops) == 40
+    right.close()
+    completions, ended = copyrpc.CompletionArray(16), []
+    while len(ended) < 40:
+        right.context.poll(completions)
+        ended.extend(completions)
+    assert sorted(record.user_data for record in ended) == list(range(40))
+    assert {kind(record.status) for record in ended} == {copyrpc.Closed} and {record.endpoint for record in ended} == {right.bits}
+    with pytest.raises(copyrpc.Closed):
+        right.submit(ops)
+    with pytest.raises(copyrpc.Closed):
+        right.submit_and_wait(ops)
+
+
 def additions(region):
     """200 that add 1 to the region's first 8 bytes."""
     ops = copyrpc.queue_ops(200)
