@@ -131,7 +131,7 @@ class Context(Closing, Pump):
         pointer = ffi.new("crpc_context **")
         error = new_error()
         check(lib.crpc_context_open(options, pointer, error), error=error)
-        super().__init__(pointer, keep_registered)
+        super().__init__(pointer, keep_registered, queues)
 
     # ---- Connections ----
 

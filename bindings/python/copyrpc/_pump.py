@@ -135,7 +135,7 @@ class Pump:
 
     _pointer: Any = None
 
-    def __init__(self, holder: Any, keep_registered: bool) -> None:
+    def __init__(self, holder: Any, keep_registered: bool, queues: bool) -> None:
         self._holder = holder  # of the library's pointer, until that is closed
         pointer = holder[0]
         self._pointer = pointer
@@ -155,6 +155,7 @@ class Pump:
         self._endpoints: dict[int, Endpoint] = {}
         self._channels: dict[int, Channel] = {}
         self._queues: dict[int, BaseQueue] = {}
+        self._op_room = ffi.new("crpc_queue_op[]", CAPACITY) if queues else ffi.NULL  # to change ops of arrays in
         self._works: list[WorkArray] = []  # that somebody waits for: the library's poll has them as a chain
         self._listeners: dict[int, Any] = {}
         self._regions: list[Region] = []  # by address

@@ -12,6 +12,7 @@ from ._connection import Connection
 from ._guards import through
 from ._native import ffi, lib
 from ._options import sized, timeout_ns
+from ._pump import CAPACITY
 from ._queue_options import (
     QueueAddress,
     QueueInfo,
@@ -236,7 +237,7 @@ class BaseQueue(Connection):
             self._check()
             taken = lib.copyrpc_native_queue_submit_array(
                 context, self._handle[0], pointer + first, count, {"bits": region_bits(self, region)}, pieces_pointer, piece_count,
-                pump._reason,
+                pump._op_room, CAPACITY, pump._reason,
             )  # fmt: skip
             if taken <= 0 < count and pump._reason[0] != AGAIN:
                 raise self._refusal(pump._reason[0], "submit")

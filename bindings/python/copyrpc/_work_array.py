@@ -9,6 +9,7 @@ from ._arrays import CompletionArray, QueueOpArray
 from ._guards import through
 from ._native import ffi, lib
 from ._options import pin, pin_writable
+from ._pump import CAPACITY
 from ._records import dtype
 from ._region import Region
 from .errors import error_of
@@ -128,7 +129,7 @@ class WorkArray:
         self.rooms_seen = queue._rooms
         if queue._error is not None and native.refused == 0:
             native.refused = queue._error.status if queue._error.status < 0 else lib.CRPC_E_DISCONNECTED
-        done = bool(lib.copyrpc_native_works_submit(pump._pointer, native))
+        done = bool(lib.copyrpc_native_works_submit(pump._pointer, native, pump._op_room, CAPACITY))
         if native.submitted == 0 and native.refused:
             raise queue._refusal(native.refused, "submit_and_wait, the first op")
         pump._rearm()

@@ -115,9 +115,6 @@ int32_t copyrpc_native_channel_submit_array(crpc_context *context, const crpc_ch
     return crpc_channel_submit(context, ops, count, reason);
 }
 
-/* Ops that are copied at a time, to be changed: two pages. */
-#define WORKS_CHUNK 128
-
 static int wants_region(const crpc_queue_op *op)
 {
     return op->region.bits == 0 && op->bytes > 0 &&
@@ -127,9 +124,9 @@ static int wants_region(const crpc_queue_op *op)
 int32_t copyrpc_native_queue_submit_array(crpc_context *context, crpc_queue queue,
                                           const crpc_queue_op *ops, uint32_t count,
                                           crpc_region region, const crpc_piece *pieces,
-                                          uint32_t piece_count, int32_t *reason)
+                                          uint32_t piece_count, crpc_queue_op *room,
+                                          uint32_t room_count, int32_t *reason)
 {
-    crpc_queue_op chunk[WORKS_CHUNK];
     uint64_t seen = 0;
     uint32_t taken = 0;
     for (uint32_t i = 0; i < count; i++) {
@@ -144,15 +141,15 @@ int32_t copyrpc_native_queue_submit_array(crpc_context *context, crpc_queue queu
     }
     *reason = CRPC_OK;
     while (taken < count) {
-        uint32_t some = count - taken < WORKS_CHUNK ? count - taken : WORKS_CHUNK;
+        uint32_t some = count - taken < room_count ? count - taken : room_count;
         for (uint32_t i = 0; i < some; i++) {
-            chunk[i] = ops[taken + i];
-            if (wants_region(&chunk[i])) {
-                chunk[i].region = region;
+            room[i] = ops[taken + i];
+            if (wants_region(&room[i])) {
+                room[i].region = region;
             }
         }
         int32_t accepted =
-            crpc_queue_submit(context, queue, chunk, some, pieces, piece_count, reason);
+            crpc_queue_submit(context, queue, room, some, pieces, piece_count, reason);
         if (accepted < 0) {
             return taken > 0 ? (int32_t)taken : accepted;
         }
@@ -164,23 +161,23 @@ int32_t copyrpc_native_queue_submit_array(crpc_context *context, crpc_queue queu
     return (int32_t)taken;
 }
 
-int32_t copyrpc_native_works_submit(crpc_context *context, struct copyrpc_native_works *works)
+int32_t copyrpc_native_works_submit(crpc_context *context, struct copyrpc_native_works *works,
+                                    crpc_queue_op *room, uint32_t room_count)
 {
-    crpc_queue_op chunk[WORKS_CHUNK];
     while (works->submitted < works->total && works->refused == 0) {
         const uint32_t first = works->submitted;
         const uint32_t left = works->total - first;
-        const uint32_t some = left < WORKS_CHUNK ? left : WORKS_CHUNK;
+        const uint32_t some = left < room_count ? left : room_count;
         int32_t reason = CRPC_OK;
         for (uint32_t i = 0; i < some; i++) {
-            chunk[i] = works->ops[first + i];
-            chunk[i].flags |= works->sparse ? CRPC_QUEUE_SIGNAL : 0;
-            chunk[i].user_data = COPYRPC_NATIVE_MARK | (works->first_id + first + i);
-            if (works->region.bits != 0 && wants_region(&chunk[i])) {
-                chunk[i].region = works->region;
+            room[i] = works->ops[first + i];
+            room[i].flags |= works->sparse ? CRPC_QUEUE_SIGNAL : 0;
+            room[i].user_data = COPYRPC_NATIVE_MARK | (works->first_id + first + i);
+            if (works->region.bits != 0 && wants_region(&room[i])) {
+                room[i].region = works->region;
             }
         }
-        int32_t accepted = crpc_queue_submit(context, works->queue, chunk, some, works->pieces,
+        int32_t accepted = crpc_queue_submit(context, works->queue, room, some, works->pieces,
                                              works->piece_count, &reason);
         works->submitted += accepted > 0 ? (uint32_t)accepted : 0;
         if (reason == CRPC_E_AGAIN) {
@@ -256,7 +253,9 @@ static int put_with_works(struct copyrpc_native_poll *poll, const crpc_completio
         const uint64_t index = id - works->first_id; /* huge if it is before the first */
         if (index < works->total) {
             crpc_completion *done = &works->completions[works->completed++];
-            *done = *completion;
+            if (done != completion) {
+                *done = *completion;
+            }
             done->user_data = works->ops[index].user_data;
             return 1;
         }
@@ -297,10 +296,20 @@ static void sort(struct copyrpc_native_poll *poll, const crpc_completion *comple
 
 int32_t copyrpc_native_poll(crpc_context *context, struct copyrpc_native_poll *poll)
 {
-    int32_t count = crpc_poll(context, poll->events, poll->capacity);
+    /* Straight to where most of them go, if Python waits for works: saves a copy of each. What is put
+     * with the works lies at or before the place where it came, so nothing is overwritten. */
+    struct copyrpc_native_works *works = poll->works;
+    crpc_completion *room = poll->events;
+    uint32_t capacity = poll->capacity;
+    if (works != NULL && works->completed < works->total) {
+        const uint32_t left = works->total - works->completed;
+        room = &works->completions[works->completed];
+        capacity = left < capacity ? left : capacity;
+    }
+    int32_t count = crpc_poll(context, room, capacity);
     clear(poll);
     for (int32_t i = 0; i < count; i++) {
-        sort(poll, &poll->events[i]);
+        sort(poll, &room[i]);
     }
     poll->left = count > 0;
     return count;

@@ -52,12 +52,14 @@ int32_t copyrpc_native_channel_submit_array(crpc_context *context, const crpc_ch
                                             uint32_t count, int32_t *reason);
 
 /* Works as crpc_queue_submit, for ops that an application filled. Ops with a payload that name no
- * region, and are neither inline nor in pieces, get `region`. A user_data with the mark gives
+ * region, and are neither inline nor in pieces, get `region`. To change them, they are copied to `room`,
+ * as many at a time as it has room for; each time costs a doorbell. A user_data with the mark gives
  * CRPC_E_INVALID. */
 int32_t copyrpc_native_queue_submit_array(crpc_context *context, crpc_queue queue,
                                           const crpc_queue_op *ops, uint32_t count,
                                           crpc_region region, const crpc_piece *pieces,
-                                          uint32_t piece_count, int32_t *reason);
+                                          uint32_t piece_count, crpc_queue_op *room,
+                                          uint32_t room_count, int32_t *reason);
 
 /* Ops of one queue that Python waits for. Their completions go to `completions`, with the user_data
  * that the application gave them. */
@@ -77,8 +79,10 @@ struct copyrpc_native_works {
     uint32_t sparse; /* the queue: each op then asks for a completion, which it would not have */
 };
 
-/* Submits what is left of the ops, as far as there is room. Returns 1 if there is nothing left to submit, 0 if there is no room. */
-int32_t copyrpc_native_works_submit(crpc_context *context, struct copyrpc_native_works *works);
+/* Submits what is left of the ops, as far as there is room. They are copied to `room`, as in
+ * copyrpc_native_queue_submit_array. Returns 1 if there is nothing left to submit, 0 if there is no room. */
+int32_t copyrpc_native_works_submit(crpc_context *context, struct copyrpc_native_works *works,
+                                    crpc_queue_op *room, uint32_t room_count);
 
 /* Completes the ops that were not submitted: the first with `refused`, those behind it with
  * CRPC_E_CANCELED. */

@@ -97,14 +97,14 @@ def test_blobs_and_addresses(queue_context, region):
         left.post_send(b"x")
     with pytest.raises(copyrpc.ProtocolError):
         left.join(one[:-1])
-    left._join(other)
-    right.join(one)
+    left.join(other, timeout=60)
+    right.join(one, timeout=60)
     left.send(b"by blob")
     assert received.wait().size == 7
     left, right = (queue_context.queue_blob(options)[0] for _ in range(2))
     with pytest.raises(TypeError):
         left.join_address(7)
-    left._join_address(right.address())
+    left.join_address(right.address(), timeout=60)
     right.join_address(left.address(), timeout=60)
     received = right.post_receive(region[0:10])
     left.send(b"by address")
