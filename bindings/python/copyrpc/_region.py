@@ -87,15 +87,18 @@ class Region(Closing):
             return region_info(struct, words)
 
     def _check_waiting(self) -> None:
+        """Ops of queues that are not in arrays keep their memory, and so does the `region` of an
+        array that somebody waits for. A channel uses it from the moment a transfer names it, also
+        while the library has not seen the transfer: a coroutine's is posted at the end of the loop's
+        turn, or when there is room."""
         from ._work import Work  # which knows regions
 
-        """Ops of queues that are not in arrays keep their memory. A channel uses it from the moment a transfer names it, also while the library has
-        not seen the transfer: a coroutine's is posted at the end of the loop's turn, or when there
-        is room."""
         bits = self.bits
         for pending in self._context._pending.values():
             if isinstance(pending, Work) and pending._uses(self):
                 raise error_of(lib.CRPC_E_BUSY, "deregister: an op of a queue uses this memory")
+        if any(works.region is self for works in self._context._works):
+            raise error_of(lib.CRPC_E_BUSY, "deregister: an array of ops that somebody waits for uses this memory")
         for queue in self._context._queues.values():
             if any(work._uses(self) for box in (queue._sends, queue._receives) for work in box.waiting):
                 raise error_of(lib.CRPC_E_BUSY, "deregister: an op of a queue that waits for room uses this memory")

@@ -93,7 +93,8 @@ class WorkArray:
         if capacity < count:
             raise ValueError(f"{count} ops have as many completions, and there is room for {capacity}")
         self.completions = completions
-        self.held = held, held_pieces, region
+        self.held = held, held_pieces
+        self.region = region
         self.native = ffi.new("struct copyrpc_native_works *")
         self.native.queue.bits = queue.bits
         self.native.region.bits = region_bits(queue, region)

@@ -335,6 +335,23 @@ def test_close_completes_what_was_submitted(queue_pair, region):
         right.submit_and_wait(ops)
 
 
+def test_the_region_of_an_array_stays(queue_pair, region):
+    left, right = queue_pair
+    ops = copyrpc.queue_ops(1)
+    ops["opcode"], ops["address"], ops["bytes"] = copyrpc.QUEUE_RECEIVE, region.address, 8
+    ended = []
+    thread = threading.Thread(target=lambda: ended.append(right.submit_and_wait(ops, region=region)))
+    thread.start()
+    while right.info().receives_open != 1:
+        pass
+    with pytest.raises(copyrpc.InvalidArgument, match="array of ops"):
+        region.close()
+    left.send(b"x")
+    thread.join(60)
+    assert ended[0]["payload_bytes"][0] == 1
+    region.close()
+
+
 def additions(region):
     """200 that add 1 to the region's first 8 bytes."""
     ops = copyrpc.queue_ops(200)
