@@ -1085,7 +1085,7 @@ CRPC_API int32_t crpc_channel_get_error(crpc_context *context, crpc_channel chan
 #define CRPC_QUEUE_SEND_IMMEDIATE 2u
 /* Sends a message, and ends the right that the peer has given by a remote key: of a memory window, or
  * of a region that can be invalidated. The peer's regions of this library cannot: then the op ends with
- * an error. */
+ * an error. Soft-RoCE invalidates any region whose key the peer knows. */
 #define CRPC_QUEUE_SEND_INVALIDATE 3u
 /* Writes to the peer's memory. The peer is not told. */
 #define CRPC_QUEUE_WRITE 4u

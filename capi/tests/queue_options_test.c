@@ -165,6 +165,49 @@ static void without_the_flag_there_are_no_queues(void **state)
     assert_non_null(strstr(error.message, "queues_max"));
 }
 
+static int32_t make(bool lone, crpc_queue *made, crpc_error *error)
+{
+    const crpc_queue_options shared = {
+        .struct_size = sizeof(shared), .kind = CRPC_QUEUE_KIND_SRQ, .receives = 10};
+    const crpc_queue_options options = {.struct_size = sizeof(options), .receives = 10};
+    uint8_t blob[CRPC_BLOB_BYTES_MAX];
+    uint32_t bytes = sizeof(blob);
+    return lone ? crpc_queue_open(fixture.left, &shared, made, error)
+                : crpc_queue_blob(fixture.left, &options, made, blob, &bytes, error);
+}
+
+/* Whatever step fails, nothing is left of it, and there is a message. */
+static void what_the_device_refuses_leaves_nothing(void **state)
+{
+    (void)state;
+    struct memory_fabric *fabric = memory_fabric_default();
+    const struct memory_fabric_counters *counters = memory_fabric_counters(fabric);
+    const uint64_t regions = counters->regions, queue_pairs = counters->queue_pairs;
+    const enum memory_failure kinds[] = {MEMORY_FAIL_REGISTER, MEMORY_FAIL_CREATE};
+    uint32_t failed = 0;
+    for (uint32_t i = 0; i < 4; i++) {
+        bool pending = false;
+        for (uint32_t nth = 1; !pending; nth++) {
+            crpc_queue made;
+            crpc_error error = {.struct_size = sizeof(error)};
+            memory_fabric_set_failures(fabric, kinds[i % 2], nth, CRPC_E_NO_RESOURCE);
+            int32_t status = make(i / 2, &made, &error);
+            if (status == CRPC_OK) {
+                assert_int_equal(crpc_queue_close(fixture.left, made), CRPC_OK);
+            } else {
+                assert_int_equal(status, CRPC_E_NO_RESOURCE);
+                assert_true(strlen(error.message) > 10);
+                failed++;
+            }
+            pending = memory_fabric_failure_pending(fabric, kinds[i % 2]);
+            assert_int_equal(counters->regions, regions);
+            assert_int_equal(counters->queue_pairs, queue_pairs);
+        }
+        memory_fabric_set_failures(fabric, kinds[i % 2], 0, 0);
+    }
+    assert_true(failed >= 2);
+}
+
 static void there_are_queues_max_queues(void **state)
 {
     (void)state;
@@ -200,6 +243,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(an_srq_has_receives_and_nothing_else, open_queue,
                                         fixture_close),
         cmocka_unit_test_setup_teardown(without_the_flag_there_are_no_queues, fixture_open,
+                                        fixture_close),
+        cmocka_unit_test_setup_teardown(what_the_device_refuses_leaves_nothing, open_queue,
                                         fixture_close),
         cmocka_unit_test_setup_teardown(there_are_queues_max_queues, open_queue, fixture_close),
     };

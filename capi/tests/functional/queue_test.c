@@ -5,6 +5,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "place.h"
 #include "queues.h"
 
 /* ---- Ops ------------------------------------------------------------------------------------- */
@@ -300,6 +301,29 @@ static void the_peer_refuses_what_it_has_not_opened(void **state)
     close_queues();
 }
 
+/* A region is not what a peer can invalidate: it only ends its own queue. */
+static void a_peer_cannot_invalidate_a_region(void **state)
+{
+    (void)state;
+    if (strncmp(place_device(0), "rxe", 3) == 0) {
+        print_message("# left out: Soft-RoCE invalidates any region\n");
+        return;
+    }
+    connect_both();
+    one(&there, CRPC_QUEUE_RECEIVE, 0, 0, 100);
+    crpc_queue_op op = op_of(&here, CRPC_QUEUE_SEND_INVALIDATE, 0, 0, 10);
+    op.immediate = there.remote_key;
+    submit(&here, &op, 1);
+    assert_true(await(&here, CRPC_COMPLETION_WORK).status < 0);
+    await(&here, CRPC_COMPLETION_DISCONNECTED);
+    assert_true(await(&there, CRPC_COMPLETION_WORK).status < 0);
+    await(&there, CRPC_COMPLETION_DISCONNECTED);
+    close_queues();
+    connect_both();
+    all_ops();
+    close_queues();
+}
+
 static void a_message_longer_than_the_receive(void **state)
 {
     (void)state;
@@ -494,6 +518,7 @@ int main(void)
         OVER_DEVICE(by_addresses),
         OVER_DEVICE(an_srq_for_two),
         OVER_DEVICE(the_peer_refuses_what_it_has_not_opened),
+        OVER_DEVICE(a_peer_cannot_invalidate_a_region),
         OVER_DEVICE(a_message_longer_than_the_receive),
         OVER_DEVICE(a_peer_without_receives),
         OVER_DEVICE(closed_with_ops_open),
