@@ -17,12 +17,17 @@ static void destroy_if_over(struct link *link)
     }
 }
 
-static void finish(struct link_task *task, const crpc_error *error)
+/* Nothing uses the link for the task any more. */
+static void release(struct link_task *task)
 {
-    struct link *link = task->link;
     task->under_way = NULL;
     list_remove(&task->group_link);
-    link->busy--;
+    task->link->busy--;
+}
+
+static void finish(struct link_task *task, const crpc_error *error)
+{
+    release(task);
     task->ended(task, error);
 }
 
@@ -83,13 +88,6 @@ void link_tasks_forget(struct link *link)
     }
 }
 
-static void dropped(struct link_task *task)
-{
-    task->under_way = NULL;
-    list_remove(&task->group_link);
-    task->link->busy--;
-}
-
 void link_tasks_drop(struct link_group *group)
 {
     /* All that have not begun come first: else they would begin while others are waited for. */
@@ -98,13 +96,13 @@ void link_tasks_drop(struct link_group *group)
         struct link_task *task = list_entry(at, struct link_task, group_link);
         at = at->next;
         if (cm_task_forget(task->under_way)) {
-            dropped(task);
+            release(task);
         }
     }
     while (!list_empty(&group->tasks)) {
         struct link_task *task = list_entry(group->tasks.next, struct link_task, group_link);
         crpc_error error = {0};
         cm_task_wait(task->under_way, &error);
-        dropped(task);
+        release(task);
     }
 }
