@@ -21,12 +21,7 @@
 
 #include <copyrpc.h>
 
-/* Kept as a function of its own name, by which callgrind finds it. */
-#if defined(__clang__)
-#define NOT_INLINED __attribute__((noinline))
-#else
-#define NOT_INLINED __attribute__((noinline, noclone))
-#endif
+#include "not_inlined.h"
 
 #define CHANNELS_MAX 64
 #define OPS_MAX 128

@@ -22,13 +22,7 @@
 #include "base/error.h"
 #include "nic/mlx5/mlx5.h"
 #include "nic/nic.h"
-
-/* Kept as a function of its own name, by which callgrind finds it. */
-#if defined(__clang__)
-#define NOT_INLINED __attribute__((noinline))
-#else
-#define NOT_INLINED __attribute__((noinline, noclone))
-#endif
+#include "not_inlined.h"
 
 #define BATCH 64u
 #define BYTES 32u

@@ -21,12 +21,7 @@
 
 #include <copyrpc.h>
 
-/* Kept as a function of its own name, by which callgrind finds it. */
-#if defined(__clang__)
-#define NOT_INLINED __attribute__((noinline))
-#else
-#define NOT_INLINED __attribute__((noinline, noclone))
-#endif
+#include "not_inlined.h"
 
 #define CALLS_MAX 256
 #define BYTES 32

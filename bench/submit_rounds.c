@@ -17,12 +17,7 @@
 
 #include <copyrpc.h>
 
-/* Kept as a function of its own name, by which callgrind finds it. */
-#if defined(__clang__)
-#define NOT_INLINED __attribute__((noinline))
-#else
-#define NOT_INLINED __attribute__((noinline, noclone))
-#endif
+#include "not_inlined.h"
 
 #define BATCH 64u
 #define BYTES 32u
