@@ -4,27 +4,6 @@
 #include "base/checksum.h"
 #include "pair.h"
 
-static uint64_t handle_of(const struct queue *queue)
-{
-    return queue->link.handle;
-}
-
-static void submit_writes(struct pair *pair, uint32_t count)
-{
-    struct nic_work works[16];
-    for (uint32_t i = 0; i < count; i++) {
-        works[i] = pair_work(pair, NIC_WRITE, 0, i);
-    }
-    pair_submit(pair, works, count);
-}
-
-static void receive_near(struct pair *pair, uint32_t count)
-{
-    for (uint32_t i = 0; i < count; i++) {
-        assert_int_equal(end_receive(&pair->near, pair->queue, 0, 8, 100 + i), CRPC_OK);
-    }
-}
-
 /* ---- Connecting ------------------------------------------------------------------------------ */
 
 static void both_sides_of_rdma_cm_get_the_others_private_data(void **state)

@@ -3,11 +3,6 @@
 
 #include "pair.h"
 
-static uint64_t handle_of(const struct queue *queue)
-{
-    return queue->link.handle;
-}
-
 static void receive(struct pair *pair, uint32_t bytes, uint64_t user_data)
 {
     assert_int_equal(

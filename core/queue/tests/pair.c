@@ -265,3 +265,24 @@ int32_t end_receive(struct end *end, struct queue *queue, uint32_t offset, uint3
     assert_int_equal(taken, reason == CRPC_OK);
     return reason;
 }
+
+uint64_t handle_of(const struct queue *queue)
+{
+    return queue->link.handle;
+}
+
+void submit_writes(struct pair *pair, uint32_t count)
+{
+    struct nic_work works[16];
+    for (uint32_t i = 0; i < count; i++) {
+        works[i] = pair_work(pair, NIC_WRITE, 0, i);
+    }
+    pair_submit(pair, works, count);
+}
+
+void receive_near(struct pair *pair, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        assert_int_equal(end_receive(&pair->near, pair->queue, 0, 8, 100 + i), CRPC_OK);
+    }
+}

@@ -70,6 +70,11 @@ void end_expect_event(const struct end *end, uint32_t index, uint64_t handle, ui
 /* Returns how many ops in `seen` have this status. */
 uint32_t end_count(const struct end *end, int32_t status);
 
+uint64_t handle_of(const struct queue *queue);
+/* WRITEs from near, or receives of 8 bytes there with user data from 100 on: all are accepted. At most 16. */
+void submit_writes(struct pair *pair, uint32_t count);
+void receive_near(struct pair *pair, uint32_t count);
+
 /* Of 8 bytes at this offset of near's and of far's memory. */
 struct nic_work pair_work(struct pair *pair, uint8_t opcode, uint32_t offset, uint64_t user_data);
 /* Submits from near, or receives in the memory of `end`; all are accepted. */
