@@ -1,6 +1,19 @@
 /* malformed.c: see malformed.h. */
 #include "malformed.h"
 
+void malformed_open(struct pair *pair)
+{
+    crpc_endpoint_options options = pair_options();
+    pair_open(pair, NULL);
+    pair_connect(pair, &options, &options);
+    pair_connect(pair, &options, &options);
+    for (uint64_t call = 0; call < 3; call++) {
+        assert_int_equal(pair_call(pair, 0, 0, 100 + call, 8, 1, 100), CRPC_OK);
+    }
+    pair_poll(pair, 0);
+    assert_int_equal(pair_poll(pair, 1), 3);
+}
+
 struct batch malformed_good_requests(const struct pair *pair)
 {
     const struct rpc_endpoint *target = pair->endpoint[0][0];

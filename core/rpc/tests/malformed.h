@@ -18,6 +18,9 @@ struct batch {
     uint32_t bytes;     /* really written */
 };
 
+/* Opens the pair: two connections, and on the first one three calls of side 0, which have arrived and can be
+ * answered. */
+void malformed_open(struct pair *pair);
 /* Two requests with call ids 3 and 4. */
 struct batch malformed_good_requests(const struct pair *pair);
 /* Answers to the endpoint's first two calls. */
