@@ -4,33 +4,12 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
-
-#include <arpa/inet.h>
 
 #define RECEIVES 64u
 #define SENDS 32u
-#define RESOLVE_MS 60000
-
-double peer_seconds(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
 
 /* ---- Connecting ------------------------------------------------------------------------------ */
-
-static void expect_event(struct channel_peer *peer, enum rdma_cm_event_type type)
-{
-    struct rdma_cm_event *event;
-    assert_int_equal(rdma_get_cm_event(peer->events, &event), 0);
-    if (event->event != type) {
-        fail_msg("rdma_cm says %s, not %s", rdma_event_str(event->event), rdma_event_str(type));
-    }
-    rdma_ack_cm_event(event);
-}
 
 static uint8_t *map(size_t bytes)
 {
@@ -71,48 +50,9 @@ static void end(struct channel_peer *peer)
     munmap(peer->payload, PEER_PAYLOAD_BYTES);
 }
 
-/* False if it refused: nobody listens yet, or there is no room. */
-static bool take_answer(struct channel_peer *peer)
-{
-    struct rdma_cm_event *event;
-    assert_int_equal(rdma_get_cm_event(peer->events, &event), 0);
-    const struct rdma_conn_param *answer = &event->param.conn;
-    bool accepted = event->event == RDMA_CM_EVENT_ESTABLISHED;
-    if (accepted) {
-        struct link_hello hello;
-        assert_true(answer->private_data_len >= sizeof(hello));
-        memcpy(&hello, answer->private_data, sizeof(hello));
-        assert_int_equal(hello.magic, LINK_MAGIC);
-        memcpy(&peer->receiver, hello.body, sizeof(peer->receiver));
-    } else if (event->event != RDMA_CM_EVENT_REJECTED) {
-        fail_msg("rdma_cm says %s", rdma_event_str(event->event));
-    }
-    rdma_ack_cm_event(event);
-    return accepted;
-}
-
-static struct sockaddr_in address_of(const char *text)
-{
-    struct sockaddr_in address = {.sin_family = AF_INET};
-    char host[64];
-    unsigned port;
-    assert_int_equal(sscanf(text, "%63[^:]:%u", host, &port), 2);
-    assert_int_equal(inet_pton(AF_INET, host, &address.sin_addr), 1);
-    address.sin_port = htons((uint16_t)port);
-    return address;
-}
-
 static bool try_to_connect(struct channel_peer *peer, const char *text)
 {
-    struct sockaddr_in address = address_of(text);
-    peer->events = rdma_create_event_channel();
-    assert_non_null(peer->events);
-    assert_int_equal(rdma_create_id(peer->events, &peer->identifier, NULL, RDMA_PS_TCP), 0);
-    assert_int_equal(
-        rdma_resolve_addr(peer->identifier, NULL, (struct sockaddr *)&address, RESOLVE_MS), 0);
-    expect_event(peer, RDMA_CM_EVENT_ADDR_RESOLVED);
-    assert_int_equal(rdma_resolve_route(peer->identifier, RESOLVE_MS), 0);
-    expect_event(peer, RDMA_CM_EVENT_ROUTE_RESOLVED);
+    raw_resolve(text, &peer->events, &peer->identifier);
     make_queues(peer);
     struct link_hello hello = {.magic = LINK_MAGIC,
                                .version_min = CHANNEL_VERSION_MIN,
@@ -127,14 +67,8 @@ static bool try_to_connect(struct channel_peer *peer, const char *text)
                                  .rails = 1};
     memcpy(hello.token, &peer->id, sizeof(peer->id));
     memcpy(hello.body, &body, sizeof(body));
-    struct rdma_conn_param parameters = {.private_data = &hello,
-                                         .private_data_len = sizeof(hello),
-                                         .responder_resources = 1,
-                                         .initiator_depth = 1,
-                                         .retry_count = 7,
-                                         .rnr_retry_count = 7};
-    assert_int_equal(rdma_connect(peer->identifier, &parameters), 0);
-    if (!take_answer(peer)) {
+    if (!raw_connect(peer->events, peer->identifier, &hello, &peer->receiver,
+                     sizeof(peer->receiver))) {
         end(peer);
         return false;
     }
@@ -144,9 +78,9 @@ static bool try_to_connect(struct channel_peer *peer, const char *text)
 static struct ibv_wc next_completion(struct ibv_cq *cq)
 {
     struct ibv_wc done;
-    double limit = peer_seconds() + PATIENCE_S;
+    double limit = raw_seconds() + PATIENCE_S;
     while (ibv_poll_cq(cq, 1, &done) == 0) {
-        assert_true(peer_seconds() < limit);
+        assert_true(raw_seconds() < limit);
     }
     return done;
 }
@@ -177,11 +111,11 @@ static void bring_rail_up(struct channel_peer *peer)
 
 void peer_connect(struct channel_peer *peer, const char *address, uint32_t id)
 {
-    double limit = peer_seconds() + PATIENCE_S;
+    double limit = raw_seconds() + PATIENCE_S;
     memset(peer, 0, sizeof(*peer));
     peer->id = id;
     while (!try_to_connect(peer, address)) {
-        assert_true(peer_seconds() < limit);
+        assert_true(raw_seconds() < limit);
         usleep(10000);
     }
     assert_int_equal(peer->receiver.queue_pairs, 1);
@@ -231,9 +165,9 @@ struct channel_cts peer_await_buffer(const struct channel_peer *peer, uint64_t n
 {
     const struct channel_cts *place =
         (const void *)(peer->area + channel_buffers_offset((uint32_t)(number % PEER_SLOTS), 0));
-    double limit = peer_seconds() + PATIENCE_S;
+    double limit = raw_seconds() + PATIENCE_S;
     while (wire_load(&place->number) != number + 1 || wire_load(&place->right.epoch) != 1) {
-        assert_true(peer_seconds() < limit);
+        assert_true(raw_seconds() < limit);
     }
     assert_int_equal(place->count, 1);
     return *place;

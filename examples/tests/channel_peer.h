@@ -14,6 +14,7 @@
 #include <rdma/rdma_cma.h>
 
 #include "channel/wire.h"
+#include "raw_peer.h"
 
 #define PEER_SLOTS 8u /* the receiver has no fewer */
 #define PEER_PAYLOAD_BYTES (1u << 20)
@@ -30,8 +31,6 @@ struct channel_peer {
     struct channel_hello receiver; /* the body of its hello */
     uint32_t control_sequence;     /* of the next control message */
 };
-
-double peer_seconds(void);
 
 /* Connects and brings rail 0 up; waits until somebody listens there and has room. */
 void peer_connect(struct channel_peer *peer, const char *address, uint32_t id);

@@ -17,16 +17,15 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
-#include <arpa/inet.h>
 #include <rdma/rdma_cma.h>
 
 #include <cmocka.h>
 
 #include "copyrpc.h"
 #include "place.h"
+#include "raw_peer.h"
 #include "rpc/wire.h"
 #include "signals.h"
 
@@ -36,19 +35,11 @@
 #define REQUESTS_MAX 4096u
 #define RECEIVES 256u
 #define PATIENCE_S 60.0
-#define RESOLVE_MS 60000
 #define SLEEPS 20u
 /* What a poll and a wait cost at the most, with sanitizers, too. */
 #define SLEEP_COST_NS UINT64_C(10000000)
 
 static const char *server_program;
-
-static double seconds(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
 
 /* ---- The server ------------------------------------------------------------------------------ */
 
@@ -107,47 +98,6 @@ struct peer {
     struct wire_endpoint server; /* the body of its hello */
 };
 
-static void expect_event(struct peer *peer, enum rdma_cm_event_type type)
-{
-    struct rdma_cm_event *event;
-    assert_int_equal(rdma_get_cm_event(peer->channel, &event), 0);
-    if (event->event != type) {
-        fail_msg("rdma_cm says %s, not %s", rdma_event_str(event->event), rdma_event_str(type));
-    }
-    rdma_ack_cm_event(event);
-}
-
-/* False if the server refused: it has no room. */
-static bool take_answer(struct peer *peer)
-{
-    struct rdma_cm_event *event;
-    assert_int_equal(rdma_get_cm_event(peer->channel, &event), 0);
-    const struct rdma_conn_param *answer = &event->param.conn;
-    bool accepted = event->event == RDMA_CM_EVENT_ESTABLISHED;
-    if (accepted) {
-        struct link_hello hello;
-        assert_true(answer->private_data_len >= sizeof(hello));
-        memcpy(&hello, answer->private_data, sizeof(hello));
-        assert_int_equal(hello.magic, LINK_MAGIC);
-        memcpy(&peer->server, hello.body, sizeof(peer->server));
-    } else if (event->event != RDMA_CM_EVENT_REJECTED) {
-        fail_msg("rdma_cm says %s", rdma_event_str(event->event));
-    }
-    rdma_ack_cm_event(event);
-    return accepted;
-}
-
-static struct sockaddr_in address_of(const char *text)
-{
-    struct sockaddr_in address = {.sin_family = AF_INET};
-    char host[64];
-    unsigned port;
-    assert_int_equal(sscanf(text, "%63[^:]:%u", host, &port), 2);
-    assert_int_equal(inet_pton(AF_INET, host, &address.sin_addr), 1);
-    address.sin_port = htons((uint16_t)port);
-    return address;
-}
-
 static uint8_t *map(size_t bytes)
 {
     void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -188,15 +138,8 @@ static void end_peer(struct peer *peer)
 /* False if the server has no room. */
 static bool try_to_connect(struct peer *peer)
 {
-    struct sockaddr_in address = address_of(server.address);
     memset(peer, 0, sizeof(*peer));
-    peer->channel = rdma_create_event_channel();
-    assert_non_null(peer->channel);
-    assert_int_equal(rdma_create_id(peer->channel, &peer->id, NULL, RDMA_PS_TCP), 0);
-    assert_int_equal(rdma_resolve_addr(peer->id, NULL, (struct sockaddr *)&address, RESOLVE_MS), 0);
-    expect_event(peer, RDMA_CM_EVENT_ADDR_RESOLVED);
-    assert_int_equal(rdma_resolve_route(peer->id, RESOLVE_MS), 0);
-    expect_event(peer, RDMA_CM_EVENT_ROUTE_RESOLVED);
+    raw_resolve(server.address, &peer->channel, &peer->id);
     make_queues(peer);
     struct link_hello hello = {.magic = LINK_MAGIC,
                                .version_min = WIRE_VERSION_MIN,
@@ -211,14 +154,7 @@ static bool try_to_connect(struct peer *peer)
                                  .ring_log2 = RING_LOG2,
                                  .calls_log2 = 12};
     memcpy(hello.body, &body, sizeof(body));
-    struct rdma_conn_param parameters = {.private_data = &hello,
-                                         .private_data_len = sizeof(hello),
-                                         .responder_resources = 1,
-                                         .initiator_depth = 1,
-                                         .retry_count = 7,
-                                         .rnr_retry_count = 7};
-    assert_int_equal(rdma_connect(peer->id, &parameters), 0);
-    if (!take_answer(peer)) {
+    if (!raw_connect(peer->channel, peer->id, &hello, &peer->server, sizeof(peer->server))) {
         end_peer(peer);
         return false;
     }
@@ -228,9 +164,9 @@ static bool try_to_connect(struct peer *peer)
 /* A server that is slow may have endpoints_max peers to clear up after: then there is room later. */
 static void connect_peer(struct peer *peer)
 {
-    double end = seconds() + PATIENCE_S;
+    double end = raw_seconds() + PATIENCE_S;
     while (!try_to_connect(peer)) {
-        assert_true(seconds() < end);
+        assert_true(raw_seconds() < end);
         usleep(10000);
     }
 }
@@ -261,9 +197,9 @@ static uint32_t fill_batch(struct peer *peer)
 static struct ibv_wc next_completion(struct ibv_cq *cq)
 {
     struct ibv_wc done;
-    double end = seconds() + PATIENCE_S;
+    double end = raw_seconds() + PATIENCE_S;
     while (ibv_poll_cq(cq, 1, &done) == 0) {
-        assert_true(seconds() < end);
+        assert_true(raw_seconds() < end);
     }
     return done;
 }
@@ -318,10 +254,10 @@ static void expect_echo(struct peer *peer)
 
 static crpc_completion wait_for(crpc_context *context, uint8_t kind)
 {
-    double end = seconds() + PATIENCE_S;
+    double end = raw_seconds() + PATIENCE_S;
     crpc_completion completion;
     for (;;) {
-        assert_true(seconds() < end);
+        assert_true(raw_seconds() < end);
         if (crpc_poll(context, &completion, 1) == 1 && completion.kind == kind) {
             return completion;
         }
@@ -334,7 +270,7 @@ static crpc_endpoint connect_client(crpc_context *context)
 {
     const crpc_endpoint_options options = {.struct_size = sizeof(options),
                                            .connect_timeout_ns = (uint64_t)(PATIENCE_S * 1e9)};
-    double end = seconds() + PATIENCE_S;
+    double end = raw_seconds() + PATIENCE_S;
     for (;;) {
         crpc_error error = {.struct_size = sizeof(error)};
         crpc_endpoint endpoint;
@@ -344,7 +280,7 @@ static crpc_endpoint connect_client(crpc_context *context)
             return endpoint;
         }
         crpc_endpoint_get_error(context, endpoint, &error);
-        if (error.status != CRPC_E_REFUSED || seconds() >= end) {
+        if (error.status != CRPC_E_REFUSED || raw_seconds() >= end) {
             fail_msg("the server does not serve any more: %s", error.message);
         }
         crpc_endpoint_close(context, endpoint);
@@ -405,7 +341,7 @@ static uint64_t cost_of_sleeps(double end)
 {
     struct use first = server_use(), now = first;
     while (now.sleeps < first.sleeps + SLEEPS) {
-        assert_true(seconds() < end);
+        assert_true(raw_seconds() < end);
         usleep(10000);
         now = server_use();
     }
@@ -416,7 +352,7 @@ static uint64_t cost_of_sleeps(double end)
  * machine counts as its own time. */
 static void expect_sleep(void)
 {
-    double end = seconds() + PATIENCE_S;
+    double end = raw_seconds() + PATIENCE_S;
     uint64_t cost_ns;
     do {
         cost_ns = cost_of_sleeps(end);

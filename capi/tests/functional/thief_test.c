@@ -15,10 +15,8 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
-#include <arpa/inet.h>
 #include <rdma/rdma_cma.h>
 
 #include <cmocka.h>
@@ -27,6 +25,7 @@
 #include "copyrpc.h"
 #include "link/wire.h"
 #include "place.h"
+#include "raw_peer.h"
 #include "signals.h"
 
 #define SLOTS_LOG2 3u
@@ -35,14 +34,6 @@
 #define PAGES_BEFORE 8
 #define PAGES_BEHIND 100
 #define PATIENCE_S 60.0
-#define RESOLVE_MS 60000
-
-static double seconds(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
 
 /* ---- The program ----------------------------------------------------------------------------- */
 
@@ -162,16 +153,6 @@ struct peer {
     struct channel_hello program; /* the body of its hello */
 };
 
-static void expect_event(struct peer *peer, enum rdma_cm_event_type type)
-{
-    struct rdma_cm_event *event;
-    assert_int_equal(rdma_get_cm_event(peer->channel, &event), 0);
-    if (event->event != type) {
-        fail_msg("rdma_cm says %s, not %s", rdma_event_str(event->event), rdma_event_str(type));
-    }
-    rdma_ack_cm_event(event);
-}
-
 static void end_peer(struct peer *peer)
 {
     rdma_disconnect(peer->id);
@@ -179,25 +160,6 @@ static void end_peer(struct peer *peer)
     ibv_dereg_mr(peer->memory);
     rdma_destroy_id(peer->id);
     rdma_destroy_event_channel(peer->channel);
-}
-
-/* False if the program refused: it has no room until it has cleared up after others. */
-static bool take_answer(struct peer *peer)
-{
-    struct rdma_cm_event *event;
-    assert_int_equal(rdma_get_cm_event(peer->channel, &event), 0);
-    bool accepted = event->event == RDMA_CM_EVENT_ESTABLISHED;
-    if (accepted) {
-        struct link_hello hello;
-        assert_true(event->param.conn.private_data_len >= sizeof(hello));
-        memcpy(&hello, event->param.conn.private_data, sizeof(hello));
-        assert_int_equal(hello.magic, LINK_MAGIC);
-        memcpy(&peer->program, hello.body, sizeof(peer->program));
-    } else if (event->event != RDMA_CM_EVENT_REJECTED) {
-        fail_msg("rdma_cm says %s", rdma_event_str(event->event));
-    }
-    rdma_ack_cm_event(event);
-    return accepted;
 }
 
 static void make_queues(struct peer *peer)
@@ -211,22 +173,11 @@ static void make_queues(struct peer *peer)
     assert_non_null(peer->memory);
 }
 
+/* False if the program refused: it has no room until it has cleared up after others. */
 static bool try_to_connect(struct peer *peer)
 {
-    struct sockaddr_in address = {.sin_family = AF_INET};
-    char host[64];
-    unsigned port;
-    assert_int_equal(sscanf(program.address, "%63[^:]:%u", host, &port), 2);
-    assert_int_equal(inet_pton(AF_INET, host, &address.sin_addr), 1);
-    address.sin_port = htons((uint16_t)port);
     memset(peer, 0, sizeof(*peer));
-    peer->channel = rdma_create_event_channel();
-    assert_non_null(peer->channel);
-    assert_int_equal(rdma_create_id(peer->channel, &peer->id, NULL, RDMA_PS_TCP), 0);
-    assert_int_equal(rdma_resolve_addr(peer->id, NULL, (struct sockaddr *)&address, RESOLVE_MS), 0);
-    expect_event(peer, RDMA_CM_EVENT_ADDR_RESOLVED);
-    assert_int_equal(rdma_resolve_route(peer->id, RESOLVE_MS), 0);
-    expect_event(peer, RDMA_CM_EVENT_ROUTE_RESOLVED);
+    raw_resolve(program.address, &peer->channel, &peer->id);
     make_queues(peer);
     struct link_hello hello = {.magic = LINK_MAGIC,
                                .version_min = CHANNEL_VERSION_MIN,
@@ -235,14 +186,7 @@ static bool try_to_connect(struct peer *peer)
                                .nonce = 1};
     struct channel_hello body = {.slots_log2 = SLOTS_LOG2, .queue_pairs = 1, .rails = 1};
     memcpy(hello.body, &body, sizeof(body));
-    struct rdma_conn_param parameters = {.private_data = &hello,
-                                         .private_data_len = sizeof(hello),
-                                         .responder_resources = 1,
-                                         .initiator_depth = 1,
-                                         .retry_count = 7,
-                                         .rnr_retry_count = 7};
-    assert_int_equal(rdma_connect(peer->id, &parameters), 0);
-    if (!take_answer(peer)) {
+    if (!raw_connect(peer->channel, peer->id, &hello, &peer->program, sizeof(peer->program))) {
         end_peer(peer);
         return false;
     }
@@ -251,9 +195,9 @@ static bool try_to_connect(struct peer *peer)
 
 static void connect_peer(struct peer *peer)
 {
-    double end = seconds() + PATIENCE_S;
+    double end = raw_seconds() + PATIENCE_S;
     while (!try_to_connect(peer)) {
-        assert_true(seconds() < end);
+        assert_true(raw_seconds() < end);
         usleep(10000);
     }
 }
@@ -271,10 +215,10 @@ static enum ibv_wc_status write_to(struct peer *peer, uint64_t address, uint32_t
                                .wr.rdma = {.remote_addr = address, .rkey = key}};
     struct ibv_send_wr *bad;
     struct ibv_wc done;
-    double end = seconds() + PATIENCE_S;
+    double end = raw_seconds() + PATIENCE_S;
     assert_int_equal(ibv_post_send(peer->id->qp, &send, &bad), 0);
     while (ibv_poll_cq(peer->id->send_cq, 1, &done) == 0) {
-        assert_true(seconds() < end);
+        assert_true(raw_seconds() < end);
     }
     return done.status;
 }
