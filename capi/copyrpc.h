@@ -420,7 +420,7 @@ typedef struct crpc_completion {
     /* REQUEST: for the op that answers it. REPLY: the op's. CANCEL: number of ops ended. RAIL:
      * index of the rail. SENT, RECEIVED: number of the message in its direction, from 0; it has
      * no meaning for a send that failed before the peer had a receive for it. WORK of COMPARE_SWAP and
-     * FETCH_ADD: what was there before. */
+     * FETCH_ADD: what was there before; of a RECEIVE that a WRITE_IMMEDIATE took: length of the WRITE. */
     uint64_t token;
     /* REQUEST, RESPONSE: address of the view, a multiple of 16. SENT, RECEIVED: address of the
      * buffer. A view is in memory that the peer's device writes to. The library has checked lengths
@@ -430,7 +430,7 @@ typedef struct crpc_completion {
     uint64_t payload;
     /* REQUEST, RESPONSE: length of the view. SENT: length of the buffer. RECEIVED: length of what
      * the peer sent, also with CRPC_E_TRUNCATED; with other errors 0. WORK of READ and RECEIVE, with
-     * CRPC_COMPLETION_DETAIL: how much has arrived. */
+     * CRPC_COMPLETION_DETAIL: how much of the buffer was filled; a WRITE_IMMEDIATE fills nothing of it. */
     uint32_t payload_bytes;
     /* REQUEST: length of the longest reply that the caller accepts. WORK: the immediate in host byte
      * order, or the key that was invalidated; after an error, the vendor's syndrome. */

@@ -31,10 +31,7 @@ func (info RegionInfo) Remote() Remote { return Remote{Address: info.Address, Ke
 
 // Received tells of a message.
 type Received struct {
-	// How much has arrived. A WriteImmediate takes a receive, too, and this is then what the peer has
-	// written to the place that it has named: it can be more than the receive's buffer has. So check it
-	// if the peer is not trusted.
-	Bytes        int
+	Bytes        int // how much of the buffer was filled: 0 if a WriteImmediate took the receive
 	Immediate    uint32
 	HasImmediate bool        // it came with one
 	Queue        QueueHandle // over which it came: of SharedReceives, which of their Queues

@@ -86,8 +86,9 @@ static_assert(sizeof(struct nic_work) == 64, "an op is one cache line");
  *   endpoint, endpoint_user_data   of the queue; for a receive from an SRQ, of the queue over which
  *                       the message came
  *   user_data           the op's
- *   token               COMPARE_SWAP, FETCH_ADD: what was there before
- *   payload_bytes       READ, RECEIVE: length, with NIC_DONE_DETAIL
+ *   token               COMPARE_SWAP, FETCH_ADD: what was there before. RECEIVE that a WRITE_IMMEDIATE
+ *                       has taken: length of the WRITE
+ *   payload_bytes       READ, RECEIVE: how much of the buffer was filled, with NIC_DONE_DETAIL
  *   reply_bytes_max     the immediate in host byte order, or the key that the peer has invalidated;
  *                       after an error, the device's syndrome
  */
@@ -306,6 +307,16 @@ static inline void nic_queue_done(crpc_completion *completion, const struct nic_
                                     .endpoint = {queue->handle},
                                     .user_data = user_data,
                                     .endpoint_user_data = queue->user_data};
+}
+
+/* Says how much a receive has got. A WRITE fills nothing of its buffer, and may be longer than that. */
+static inline void nic_queue_received(crpc_completion *completion, uint32_t bytes, bool written)
+{
+    if (written) {
+        completion->token = bytes;
+    } else {
+        completion->payload_bytes = bytes;
+    }
 }
 
 #endif

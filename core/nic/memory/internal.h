@@ -47,6 +47,7 @@ struct memory_queue_completion {
     uint32_t bytes;
     uint8_t status; /* enum nic_error */
     uint8_t flags;  /* NIC_DONE_* */
+    bool written;   /* a receive: by a WRITE, so nothing is in its buffer */
 };
 
 /* A ring that grows. */
@@ -88,6 +89,7 @@ struct memory_arrival {
     uint32_t bytes;
     uint32_t receive; /* at a queue: place of the receive that it has taken */
     uint8_t flags;    /* likewise: NIC_DONE_* */
+    bool written;     /* likewise: by a WRITE, so nothing is in the receive's buffer */
 };
 
 struct memory_nic {

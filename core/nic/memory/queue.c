@@ -369,7 +369,8 @@ void memory_queue_arrive(struct memory_queue_pair *target, const struct memory_w
     const struct memory_arrival one = {.immediate = wqe->flags ? wqe->transfer.immediate : 0,
                                        .bytes = wqe->transfer.bytes,
                                        .receive = target->receive,
-                                       .flags = wqe->flags};
+                                       .flags = wqe->flags,
+                                       .written = wqe->opcode == MEMORY_WRITE_IMMEDIATE};
     struct memory_arrival *arrival;
 
     target->receive_taken = false;

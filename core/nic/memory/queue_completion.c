@@ -80,6 +80,7 @@ void memory_queue_complete_receive(struct memory_queue_pair *queue_pair,
                                                        .immediate = arrival->immediate,
                                                        .bytes = arrival->bytes,
                                                        .flags = arrival->flags,
+                                                       .written = arrival->written,
                                                        .status = (uint8_t)status};
 
     add(queue_pair->nic, &queue_pair->nic->queue_receives, &completion);
@@ -184,7 +185,7 @@ static uint32_t poll_receives(struct memory_nic *nic, crpc_completion *completio
         memory_queue_operations.give_back(receiver, entry->place);
         nic_queue_done(completion, &entry->queue->base, NIC_RECEIVE, user_data, -entry->status);
         completion->flags |= (uint8_t)(NIC_DONE_DETAIL | entry->flags);
-        completion->payload_bytes = entry->bytes;
+        nic_queue_received(completion, entry->bytes, entry->written);
         completion->reply_bytes_max = entry->immediate;
         if (entry->status != NIC_ERROR_NONE) {
             entry->queue->base.failed = true;

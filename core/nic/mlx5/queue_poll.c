@@ -170,7 +170,7 @@ poll_sends(struct device_nic *nic, struct device_source *source, crpc_completion
 static inline void describe_receive(const struct mlx5_cqe64 *entry, uint8_t opcode,
                                     crpc_completion *completion)
 {
-    completion->payload_bytes = be32toh(entry->byte_cnt);
+    nic_queue_received(completion, be32toh(entry->byte_cnt), opcode == MLX5_CQE_RESP_WR_IMM);
     completion->reply_bytes_max = opcode == MLX5_CQE_RESP_SEND ? 0 : be32toh(entry->imm_inval_pkey);
     completion->flags |=
         (uint8_t)(NIC_DONE_DETAIL | (opcode == MLX5_CQE_RESP_SEND       ? 0

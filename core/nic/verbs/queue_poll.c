@@ -134,7 +134,7 @@ poll_sends(struct device_nic *nic, struct device_source *base, crpc_completion *
 static void describe_receive(const struct ibv_wc *entry, crpc_completion *completion)
 {
     completion->flags |= NIC_DONE_DETAIL;
-    completion->payload_bytes = entry->byte_len;
+    nic_queue_received(completion, entry->byte_len, entry->opcode == IBV_WC_RECV_RDMA_WITH_IMM);
     if (entry->wc_flags & IBV_WC_WITH_IMM) {
         completion->flags |= NIC_DONE_IMMEDIATE;
         completion->reply_bytes_max = ntohl(entry->imm_data);
