@@ -30,8 +30,10 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--build", type=Path, required=True, help="the build folder, e.g. build/gcc")
     parser.add_argument("--languages", default=",".join(LANGUAGES))
-    parser.add_argument("--pairs", choices=["all", "same", "turns"], default="all",
-                        help="every language with every other, with itself, or one pair a scenario, which take turns")
+    parser.add_argument("--pairs", choices=["all", "same", "once", "turns"], default="all",
+                        help="every language with every other, with itself, each once on each side, or one pair a scenario; which pairs "
+                        "take turns")
+    parser.add_argument("--turn", type=int, metavar="N", help="which pairs the first scenario has, where pairs take turns")
     parser.add_argument("--drivers", default=os.environ.get("TEST_DRIVER", "verbs"))
     parser.add_argument("--device", default=os.environ.get("TEST_DEVICE", "rxe0"))
     parser.add_argument("--address", default=os.environ.get("TEST_ADDRESS", "10.99.0.1"))
@@ -48,7 +50,10 @@ def arguments():
     parser.add_argument("--verbose", action="store_true", help="show what is said to runners and what they say")
     parser.add_argument("--selftest", action="store_true", help="run selftest/, whose scenarios must fail")
     parser.add_argument("--merge", type=Path, nargs="+", help="run nothing: join these reports to --json")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.turn is None:
+        options.turn = random.randrange(len(LANGUAGES) ** 2)
+    return options
 
 
 # ---- Scenarios ----
@@ -98,10 +103,11 @@ def read_scenarios(folder, only=""):
 
 def cells_of(scenario, languages, pairs, turn):
     """The (client, server) languages that a scenario runs in; "" where it has no such peer."""
-    if pairs == "turns":
+    if pairs in ("once", "turns"):
         cells = cells_of(scenario, languages, "all", turn)
         fit = [cell for cell in cells if not missing_from(scenario, cell)] or cells
-        return [fit[turn % len(fit)]]
+        each = [cell for cell in fit if "" in cell or (languages.index(cell[0]) + turn) % len(languages) == languages.index(cell[1])]
+        return each if pairs == "once" and each else [fit[turn % len(fit)]]
     clients = any(name.startswith("client") for name in scenario["peers"])
     servers = any(name.startswith("server") for name in scenario["peers"])
     if not (clients and servers):
@@ -126,7 +132,7 @@ def plays_of(options, scenarios):
     return [
         (scenario, client, server, driver)
         for driver in options.drivers.split(",")
-        for turn, scenario in enumerate(scenarios)
+        for turn, scenario in enumerate(scenarios, options.turn)
         for client, server in cells_of(scenario, options.languages.split(","), options.pairs, turn)
     ] * options.repeat
 
@@ -183,7 +189,8 @@ def run_all(options, environment, plays):
     tap = report.Tap() if options.tap else None
     if options.shuffle is not None:
         random.Random(options.shuffle).shuffle(plays)
-    print(f"# seeds: shuffle {options.shuffle}, disturb {options.disturb}", flush=True)
+    turns = f", turn {options.turn}" if options.pairs in ("once", "turns") else ""
+    print(f"# seeds: shuffle {options.shuffle}, disturb {options.disturb}{turns}", flush=True)
     disturber = contextlib.nullcontext() if options.disturb is None else Disturber(options.disturb, runs.pools, options.jobs)
     try:
         # Faults hit whatever runs at the time, and are disturbance enough.

@@ -5,8 +5,8 @@
 #help Runs the scenarios of conformance/ with every pair of languages: on simnic with both drivers (2 minutes), and in the VM on
 #help Soft-RoCE (10 minutes). Prints the matrices and what is red, and writes build/conformance.json. Options go to
 #help conformance/run.py: --only NAME runs scenarios with NAME in theirs, --languages c,go those languages, --verbose shows the lines,
-#help --pairs turns runs each scenario in one pair only, --shuffle SEED in a random order, --repeat N everything N times, and
-#help --disturb SEED stops runners now and then, as a busy machine does.
+#help --pairs turns runs each scenario in one pair only, --pairs once each language once on each side (--turn N says which are the first
+#help pairs), --shuffle SEED in a random order, --repeat N everything N times, and --disturb SEED stops runners now and then, as a busy machine does.
 place=all options=()
 while [ $# -gt 0 ]; do
     case $1 in
