@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# programs_test.sh SIMNIC: that the programs of rdma-core and perftest, as Debian installs them, do their work on
-# simnic: two processes in one session, or in two runs that share one.
+# programs_test.sh SIMNIC [STEP]: that the programs of rdma-core and perftest, as Debian installs them, do their work on
+# simnic: two processes in one session, or in two runs that share one. With a STEP, of those that differ in little from others one in so
+# many runs; TEST_SEED says which.
 . "$(dirname "$0")/../run/tests/common.sh"
 for program in ibv_rc_pingpong rping ib_write_bw; do
     if ! command -v "$program" > /dev/null; then
@@ -17,6 +18,14 @@ limit=100                    # seconds for one program
 # What clients of the connection manager say where nobody listens.
 refusal='RDMA_CM_EVENT_(REJECTED|UNREACHABLE)|Connection refused|Unexpected CM event'
 processor=$(taskset -cp $$ | sed 's/.*: //; s/[-,].*//')
+step=${2:-1}
+place=$((${TEST_SEED:-$(date +%s)} % step))
+[ "$step" = 1 ] || echo "# of those that differ in little one in $step; again: TEST_SEED=$place"
+turn=0
+sampled() { # as check; loops shift the turn, so that the second device and address have the other half
+    turn=$((turn + 1))
+    [ $((turn % step)) != $place ] || check "$@"
+}
 run() { "$simnic" run --session "$session" "$@"; }
 
 # One side of a pair: writes what it prints and its status to files.
@@ -167,11 +176,13 @@ check "ibv_devinfo -v" described
 
 # --- pingpongs
 for device in mlx5_0 mlx5_1; do
+    turn=$((turn + 1))
     for events in "" " -e"; do
+        turn=$((turn + 1))
         for kind in rc uc ud srq; do
             bytes=8192000
             [ $kind = ud ] && bytes=2048000
-            check "ibv_${kind}_pingpong -d $device$events" alike "ibv_${kind}_pingpong -d $device -g 3$events -c" \
+            sampled "ibv_${kind}_pingpong -d $device$events" alike "ibv_${kind}_pingpong -d $device -g 3$events -c" \
                 "s:^$bytes bytes in" "s:^1000 iters in" "c:^$bytes bytes in" "c:^1000 iters in" '!s:invalid data' '!c:invalid data'
         done
     done
@@ -183,25 +194,27 @@ check "ibv_rc_pingpong of 1 MiB" alike "ibv_rc_pingpong -d mlx5_0 -g 3 -c -s 104
 
 # --- librdmacm's programs
 for address in 127.0.0.1 127.0.0.2 ::1 fd73:696d::2; do
-    check "rping $address" managed $address "rping -s -v -V -C 100 -a @" "rping -c -v -V -C 100 -a @" \
+    turn=$((turn + 1))
+    sampled "rping $address" managed $address "rping -s -v -V -C 100 -a @" "rping -c -v -V -C 100 -a @" \
         's:100x server ping data: rdma-ping-' 'c:100x ^ping data: rdma-ping-' '!s:mismatch' '!c:mismatch'
-    check "rping $address of 65000 bytes" managed $address "rping -s -v -V -C 20 -S 65000 -a @" "rping -c -v -V -C 20 -S 65000 -a @" \
+    sampled "rping $address of 65000 bytes" managed $address "rping -s -v -V -C 20 -S 65000 -a @" "rping -c -v -V -C 20 -S 65000 -a @" \
         's:20x server ping data: rdma-ping-' 'c:20x ^ping data: rdma-ping-' '!s:mismatch' '!c:mismatch'
 done
 check "rping with its own QP" managed 127.0.0.1 "rping -q -s -V -C 100 -a @" "rping -q -c -v -V -C 100 -a @" 'c:100x ^ping data: rdma-ping-'
 check "rping to a server of any address" managed 127.0.0.2 "rping -s -V -C 100" "rping -c -v -V -C 100 -a @" 'c:100x ^ping data: rdma-ping-'
 for address in 127.0.0.1 127.0.0.2; do
-    check "ucmatose $address" managed $address "ucmatose -b @" "ucmatose -s @" 's:^data transfers complete' 's:^return status 0' 'c:^return status 0'
-    check "ucmatose $address, 50 connections" managed $address "ucmatose -b @ -c 50 -C 50 -S 10000" "ucmatose -s @ -c 50 -C 50 -S 10000" \
+    turn=$((turn + 1))
+    sampled "ucmatose $address" managed $address "ucmatose -b @" "ucmatose -s @" 's:^data transfers complete' 's:^return status 0' 'c:^return status 0'
+    sampled "ucmatose $address, 50 connections" managed $address "ucmatose -b @ -c 50 -C 50 -S 10000" "ucmatose -s @ -c 50 -C 50 -S 10000" \
         's:^data transfers complete' 'c:^data transfers complete' 'c:^return status 0'
-    check "udaddy $address" managed $address "udaddy -b @ -c 5 -C 20 -S 1000" "udaddy -s @ -c 5 -C 20 -S 1000" \
+    sampled "udaddy $address" managed $address "udaddy -b @ -c 5 -C 20 -S 1000" "udaddy -s @ -c 5 -C 20 -S 1000" \
         's:^data transfers complete' 's:^return status 0' 'c:^return status 0'
-    check "rdma_client $address" managed $address "rdma_server -s @" "rdma_client -s @" 's:^rdma_server: end 0' 'c:^rdma_client: end 0'
+    sampled "rdma_client $address" managed $address "rdma_server -s @" "rdma_client -s @" 's:^rdma_server: end 0' 'c:^rdma_client: end 0'
     for mode in "" " -T b"; do # with -T a it takes a peer that ends first for an error
-        check "rstream $address$mode" managed $address "rstream -T v$mode -S 4096 -I 50 -C 20 -b @" "rstream -T v$mode -S 4096 -I 50 -C 20 -s @" \
+        sampled "rstream $address$mode" managed $address "rstream -T v$mode -S 4096 -I 50 -C 20 -b @" "rstream -T v$mode -S 4096 -I 50 -C 20 -s @" \
             's:4k +20 +50 +' 'c:4k +20 +50 +' '!s:data error' '!c:data error'
     done
-    check "riostream $address" managed $address "riostream -T v -S 4096 -I 50 -C 20 -b @" "riostream -T v -S 4096 -I 50 -C 20 -s @" \
+    sampled "riostream $address" managed $address "riostream -T v -S 4096 -I 50 -C 20 -b @" "riostream -T v -S 4096 -I 50 -C 20 -s @" \
         's:4k +20 +50 +' 'c:4k +20 +50 +' '!s:data error' '!c:data error'
     END_SERVER=1
     clock() { # its server does not end by itself
@@ -210,27 +223,28 @@ for address in 127.0.0.1 127.0.0.2; do
             'c:1x ^create qp +:' 'c:1x ^connect +:' 'c:1x ^disconnect +:' '!c:[Ee]rror|[Ff]ail' && return
         output
     }
-    check "cmtime $address" clock
+    sampled "cmtime $address" clock
     END_SERVER=
 done
 
 # --- perftest
 for device in mlx5_0 mlx5_1; do
+    turn=$((turn + 1))
     on="-d $device -x 3"
-    check "ib_write_bw $device" measured "ib_write_bw $on" 65536 200
-    check "ib_read_bw $device" measured "ib_read_bw $on" 65536 200
-    check "ib_send_bw $device" measured "ib_send_bw $on" 65536 200
-    check "ib_atomic_bw $device" measured "ib_atomic_bw $on" 8 200
-    check "ib_write_lat $device" measured "ib_write_lat $on" 2 200
-    check "ib_read_lat $device" measured "ib_read_lat $on" 2 200
-    check "ib_send_lat $device" measured "ib_send_lat $on" 2 200
-    check "ib_atomic_lat $device" measured "ib_atomic_lat $on" 8 200
-    check "ib_send_bw -e $device" measured "ib_send_bw -e $on" 65536 200
-    check "ib_read_bw -e $device" measured "ib_read_bw -e $on" 65536 200
-    check "ib_atomic_bw -e $device" measured "ib_atomic_bw -e $on" 8 200
-    check "ib_send_lat -e $device" measured "ib_send_lat -e $on" 2 200
-    check "ib_read_lat -e $device" measured "ib_read_lat -e $on" 2 200
-    check "ib_atomic_lat -e $device" measured "ib_atomic_lat -e $on" 8 200
+    sampled "ib_write_bw $device" measured "ib_write_bw $on" 65536 200
+    sampled "ib_read_bw $device" measured "ib_read_bw $on" 65536 200
+    sampled "ib_send_bw $device" measured "ib_send_bw $on" 65536 200
+    sampled "ib_atomic_bw $device" measured "ib_atomic_bw $on" 8 200
+    sampled "ib_write_lat $device" measured "ib_write_lat $on" 2 200
+    sampled "ib_read_lat $device" measured "ib_read_lat $on" 2 200
+    sampled "ib_send_lat $device" measured "ib_send_lat $on" 2 200
+    sampled "ib_atomic_lat $device" measured "ib_atomic_lat $on" 8 200
+    sampled "ib_send_bw -e $device" measured "ib_send_bw -e $on" 65536 200
+    sampled "ib_read_bw -e $device" measured "ib_read_bw -e $on" 65536 200
+    sampled "ib_atomic_bw -e $device" measured "ib_atomic_bw -e $on" 8 200
+    sampled "ib_send_lat -e $device" measured "ib_send_lat -e $on" 2 200
+    sampled "ib_read_lat -e $device" measured "ib_read_lat -e $on" 2 200
+    sampled "ib_atomic_lat -e $device" measured "ib_atomic_lat -e $on" 8 200
 done
 on="-d mlx5_0 -x 3"
 kinds="UC UD XRC"
@@ -257,8 +271,9 @@ check "ib_write_bw, data in the request" measured "ib_write_bw --inline_size 64 
 check "ib_send_lat of 512 KiB" measured "ib_send_lat -s 524288 $on" 524288 100
 check "ib_send_bw of 4 MiB" measured "ib_send_bw -s 4194304 $on" 4194304 20
 for verb in send_lat write_lat read_lat; do
+    turn=$((turn + 1))
     for size in 1 255 4096 4097 65536; do
-        check "ib_$verb -s $size" measured "ib_$verb -s $size $on" $size 50
+        sampled "ib_$verb -s $size" measured "ib_$verb -s $size $on" $size 50
     done
 done
 all_sizes() {
