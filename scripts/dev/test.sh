@@ -100,7 +100,7 @@ if ! make gcc; then
 elif [ -n "$suite" ]; then
     check gcc --suite "$suite"
 elif [ -n "$quick" ]; then
-    check gcc --no-suite vm --no-suite slow
+    check gcc --no-suite vm --no-suite slow --no-suite long
 else
     set -m # a process group of its own, which can be ended whole
     beside > "$run/beside.log" 2>&1 < /dev/null &
