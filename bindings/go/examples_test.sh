@@ -12,7 +12,7 @@ if [ "${1:-}" != inside ]; then
     export PKG_CONFIG_PATH=$build/meson-uninstalled LD_LIBRARY_PATH=$build/capi COPYRPC=$source
     export GOFLAGS=-buildvcs=false GOTOOLCHAIN=local GOPROXY=off PATH=${go%/*}:$PATH
     export_go_folders python3 "$go" "$build"
-    work=$(mktemp -d)
+    work=$(mktemp -dt "a test.XXXXXX")
     trap 'rm -rf "$work"' EXIT
     check "the examples build" bash -c "cd '$source/examples/go' && '$go' build -o '$work/' ./..."
     check "copyrpc-perf's sides in Go build" bash -c "cd '$source/bench/go' && '$go' build -o '$work/' ./perf_client ./perf_server"

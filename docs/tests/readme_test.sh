@@ -5,7 +5,7 @@ set -eu
 library=$1 address=$2
 source=$(cd "$(dirname "$0")/../.." && pwd)
 . "$source/docs/tests/readme.sh"
-work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
+work=$(mktemp -dt "a test.XXXXXX"); trap 'rm -rf "$work"' EXIT
 readme_block "A program" c > "$work/hello.c"
 sanitize=
 nm -D "$library/libcopyrpc.so" | grep -q __asan_init && sanitize=-fsanitize=address,undefined

@@ -3,7 +3,7 @@
 # shellcheck source-path=SCRIPTDIR source=../../tools/tests/tap.sh
 . "$(dirname "$0")/../../tools/tests/tap.sh"
 source=$1
-run=$(mktemp -d)
+run=$(mktemp -dt "a test.XXXXXX")
 trap 'rm -rf "$run"' EXIT
 
 has() { grep -qFx -- "$2" <<< "$1" || { echo "no line '$2' in:"; echo "$1"; return 1; }; }

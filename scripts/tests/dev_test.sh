@@ -5,7 +5,7 @@
 # shellcheck source-path=SCRIPTDIR source=../../tools/tests/tap.sh
 . "$(dirname "$0")/../../tools/tests/tap.sh"
 source=$1
-work=$(mktemp -d)
+work=$(mktemp -dt "a test.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 # A copy in which words can be added, at a path with a space, which other users may read.
 copy=$work/"a b"

@@ -9,7 +9,7 @@ for program in ibv_rc_pingpong rping ib_write_bw; do
         exit 0
     fi
 done
-work=$(mktemp -d)
+work=$(mktemp -dt "a test.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 session=programs.$$
 directory=/dev/shm/simnic.$(id -u).$session
@@ -84,6 +84,7 @@ PAIR
 # cmtime's client, once all threads of its server sleep. They hand over work by a condition variable, and one that does not wait yet when
 # it is signaled takes work from an empty list, and crashes (rdma-core 44). So there is one connection; ucmatose makes many at once.
 cat > "$work/timed" <<'TIMED'
+#!/bin/bash
 process=$(program_of "$server_side")
 # What each thread but simnic's does, and how often it has slept.
 threads() { grep -hE '^(State|Name|(non)?voluntary_ctxt)' /proc/"$process"/task/*/status | paste - - - - | grep -v '^Name:.simnic'; }
@@ -94,6 +95,8 @@ until now=$(threads) && [ "$now" = "$before" ] && ! grep -qv 'S (sleeping)' <<< 
 done
 exec cmtime -s "$1" -c 1
 TIMED
+chmod +x "$work/timed"
+PATH=$work:$PATH # a command's words are split, and the folder's name may have a space
 export work limit refusal BEFORE END_SERVER
 
 # WORDS: what a side must print, as s:REGEX for the server or c:REGEX for the client, with "number " before the
@@ -219,7 +222,7 @@ for address in 127.0.0.1 127.0.0.2; do
     END_SERVER=1
     clock() { # its server does not end by itself
         clean
-        run bash "$work/pair" 0 "cmtime -b $address" "bash $work/timed $address" && statuses "143|255" 0 && printed \
+        run bash "$work/pair" 0 "cmtime -b $address" "timed $address" && statuses "143|255" 0 && printed \
             'c:1x ^create qp +:' 'c:1x ^connect +:' 'c:1x ^disconnect +:' '!c:[Ee]rror|[Ff]ail' && return
         output
     }

@@ -6,7 +6,7 @@ if [ -z "$rustc" ]; then
     echo "1..0 # SKIP there is no rustc: install the package rustc"
     exit 0
 fi
-work=$(mktemp -d)
+work=$(mktemp -dt "a test.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 check "rustc builds it" "$rustc" --edition 2021 -o "$work/program" "$(dirname "$0")/rust_program.rs"
 check "it works without simnic, as far as files" "$work/program" files

@@ -5,7 +5,7 @@ device=${TEST_DEVICE:-rxe0} device1=${TEST_DEVICE1:-rxe1} address=${TEST_ADDRESS
 address6=${TEST_ADDRESS6:-[fd10:99::1]} name=${TEST_NAME:-rail0} driver=${TEST_DRIVER:-verbs}
 info=$1 perf=$2 echo_server=$3 echo_client=$4 source=$5
 . "$(dirname "$0")/tap.sh"
-work=$(mktemp -d)
+work=$(mktemp -dt "a test.XXXXXX")
 trap 'rm -rf "$work"; kill $(jobs -p) 2>/dev/null' EXIT
 
 # says LOG WORDS: waits until they are there.

@@ -5,7 +5,7 @@ writer=$(realpath "$2")
 . "$(dirname "$0")/common.sh"
 session=ctl_test.$$
 directory=/dev/shm/simnic.$(id -u).$session
-work=$(mktemp -d)
+work=$(mktemp -dt "a test.XXXXXX")
 started=() # processes, to end
 finish() {
     [ ${#started[@]} = 0 ] || kill "${started[@]}" 2> /dev/null

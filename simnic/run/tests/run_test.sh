@@ -3,7 +3,7 @@
 # run_test.sh SIMNIC: that `simnic run` passes on statuses and signals, and leaves nothing behind whatever is killed.
 # shellcheck source-path=SCRIPTDIR source=common.sh
 . "$(dirname "$0")/common.sh"
-work=$(mktemp -d)
+work=$(mktemp -dt "a test.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 if [ -z "$SIMNIC_LIBRARY" ] && [ ! -e "$(dirname "$simnic")/libsimnic.so" ]; then
     export SIMNIC_LIBRARY=$work/libsimnic.so
