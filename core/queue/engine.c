@@ -117,17 +117,25 @@ static struct queue *queue_of(const struct queue_engine *engine, const crpc_comp
     return handles_get(engine->links.handles, completion->endpoint.bits, HANDLE_QUEUE);
 }
 
-/* A queue pair has failed. The first completion that says so may be a flush, which is not the cause. */
+/* An op that failed is the cause, and not that the queue was flushed or the peer has left: it can have
+ * left because of that op. But that its device no longer answers says less than that it has left. */
+static bool explains_more(const struct queue *queue, const crpc_completion *completion)
+{
+    int32_t reason = -completion->status;
+    return reason != NIC_ERROR_FLUSHED &&
+           (queue->flush_is_error || (queue->loss_is_error && reason != NIC_ERROR_RETRY));
+}
+
+/* A queue pair has failed. The first that says so may not be the cause: a flush, or rdma_cm. */
 static void fail_by_device(struct queue *queue, const crpc_completion *completion)
 {
     crpc_error error = {0};
     queue_explain(queue, completion, &error);
-    bool flushed = completion->status == -NIC_ERROR_FLUSHED;
     if (!queue->link.failing) {
-        queue->flush_is_error = flushed;
+        queue->flush_is_error = completion->status == -NIC_ERROR_FLUSHED;
         link_fail(&queue->link, &error);
-    } else if (queue->flush_is_error && !flushed) {
-        queue->flush_is_error = false;
+    } else if (explains_more(queue, completion)) {
+        queue->flush_is_error = queue->loss_is_error = false;
         queue->link.error = error;
     }
 }

@@ -68,6 +68,7 @@ struct queue {
     bool nop;             /* the last that was sent is a NOP that nobody sees */
     bool silent_only;     /* it has failed, and what is open need not complete */
     bool flush_is_error;  /* link.error says no more than that the queue was flushed */
+    bool loss_is_error;   /* likewise, that the peer has disconnected, or what an event told */
     uint32_t refused_at;  /* consumer of the sends when one got CRPC_E_AGAIN */
     int32_t ended_status; /* of ops that complete without the device */
     uint64_t dry_polls;   /* of the engine, when it failed */

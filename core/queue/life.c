@@ -174,6 +174,14 @@ static void opened(struct link *link)
 
 /* ---- Ending ---------------------------------------------------------------------------------- */
 
+/* The peer has left, or the device reports an event. Of a queue that never connected that is what the
+ * application was told, and a lost device is the reason for all. */
+static void settle(struct link *link)
+{
+    struct queue *queue = queue_from_link(link);
+    queue->loss_is_error = link->state != CRPC_STATE_CONNECTING && !queue->engine->device_lost;
+}
+
 static void leave_srq(struct queue *queue)
 {
     if (queue->uses_srq) {
@@ -442,7 +450,7 @@ const struct link_service queue_service = {
     .unprepare = unprepare,
     .destroy = destroy,
     .opened = opened,
-    .settle = nothing,
+    .settle = settle,
     .distrust = nothing,
     .failed = failed,
     .abandoned = abandoned,

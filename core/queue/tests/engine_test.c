@@ -242,6 +242,62 @@ static void the_error_of_a_queue_is_the_cause_and_not_its_consequence(void **sta
     assert_int_equal(error.status, CRPC_E_ACCESS);
 }
 
+static void expect_reason(struct queue *queue, int32_t status, const char *text)
+{
+    crpc_error error;
+    queue_get_error(queue, &error);
+    assert_int_equal(error.status, status);
+    assert_non_null(strstr(error.message, text));
+}
+
+/* rdma_cm is asked before the device. So the peer's leaving is seen before the error for which it has left. */
+static void an_op_that_failed_explains_more_than_that_the_peer_has_left(void **state)
+{
+    struct pair *pair = *state;
+    const struct queue_options options = pair_options();
+    pair_connect(pair, &options, &options);
+    struct nic_work work = pair_work(pair, NIC_WRITE, 0, 1);
+    work.remote_key ^= 0x100;
+    receive_near(pair, 1);
+    pair_submit(pair, &work, 1);
+    assert_int_equal(queue_close(pair->peer), CRPC_OK);
+    end_wait(&pair->near, 3);
+    end_expect_event(&pair->near, 2, handle_of(pair->queue), CRPC_COMPLETION_DISCONNECTED,
+                     CRPC_E_ACCESS);
+    expect_reason(pair->queue, CRPC_E_ACCESS, "refused the address");
+
+    end_forget(&pair->near);
+    pair_connect(pair, &options, &options);
+    receive(pair, 7, 1);
+    pair_submit_one(pair, NIC_SEND, 1);
+    assert_int_equal(queue_close(pair->queue), CRPC_OK);
+    end_wait(&pair->far, 2);
+    end_expect_event(&pair->far, 1, handle_of(pair->peer), CRPC_COMPLETION_DISCONNECTED,
+                     CRPC_E_TRUNCATED);
+    expect_reason(pair->peer, CRPC_E_TRUNCATED, "longer than the receive");
+}
+
+/* Its device does not answer because it has left. */
+static void that_the_peer_has_left_explains_more_than_that_it_does_not_answer(void **state)
+{
+    struct pair *pair = *state;
+    const struct queue_options options = pair_options();
+    crpc_completion nothing;
+    uint32_t errors;
+    pair_connect(pair, &options, &options);
+    memory_fabric_options(pair->fabric)->retry_steps = 20;
+    memory_fabric_cut(pair->peer->link.queue_pair);
+    pair_submit_one(pair, NIC_WRITE, 1);
+    for (uint32_t i = 0; i < 100; i++) { /* time passes for the device alone */
+        pair->near.nic->operations->queues->poll(pair->near.nic, &nothing, 0, &errors);
+    }
+    assert_int_equal(queue_fail(pair->peer), CRPC_OK);
+    end_wait(&pair->far, 1);
+    end_wait(&pair->near, 2);
+    end_expect_op(&pair->near, 0, handle_of(pair->queue), 1, CRPC_E_DISCONNECTED);
+    expect_reason(pair->queue, CRPC_E_DISCONNECTED, "the peer closed the connection");
+}
+
 static void an_event_of_the_device_fails_its_queue(void **state)
 {
     struct pair *pair = *state;
@@ -367,6 +423,8 @@ int main(void)
         ONE(memory_that_is_not_registered_is_an_error_of_our_device),
         ONE(a_peer_that_is_gone_is_a_lost_connection),
         ONE(the_error_of_a_queue_is_the_cause_and_not_its_consequence),
+        OPEN(an_op_that_failed_explains_more_than_that_the_peer_has_left),
+        OPEN(that_the_peer_has_left_explains_more_than_that_it_does_not_answer),
         ONE(an_event_of_the_device_fails_its_queue),
         OPEN(an_srq_receives_for_several_queues),
         OPEN(an_srq_neither_sends_nor_leaves),
