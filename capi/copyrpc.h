@@ -1176,8 +1176,9 @@ typedef struct crpc_queue_options {
     uint32_t flags;     /* CRPC_QUEUE_SPARSE */
     uint64_t user_data; /* any number; completions show it */
     uint32_t kind;      /* CRPC_QUEUE_KIND_*; 0 = RC */
-    /* Ops that send, of the longest kind, for which there is room at least: 1 to 8192; 0 = 256.
-     * SRQ: 0. */
+    /* Ops that send, of the longest kind, for which there is room at least: 1 to 8192; 0 = 256. With the
+     * defaults of send_pieces and inline_bytes all 8192 fit. With more fewer may fit: then the text of the
+     * error says how many, or all that was asked for. SRQ: 0. */
     uint32_t sends;
     /* Pieces that the payload of an op may have, 1 to 16; 0 = 1. More take room. SRQ: 0. */
     uint32_t send_pieces;

@@ -24,6 +24,7 @@ struct device_nic {
     struct ibv_comp_channel *channel;
     uint16_t lid;
     uint8_t mtu_code;
+    uint32_t send_wqes_max;    /* of a queue pair, as the device counts them */
     uint8_t read_depth_out;    /* READs that one queue pair can have under way as initiator */
     uint8_t read_depth_in;     /* and as responder */
     uint32_t send_outstanding; /* WQEs of all queue pairs that are not known to be complete */

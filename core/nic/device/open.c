@@ -55,6 +55,7 @@ static void describe(struct device_nic *nic, const struct device_port *port)
     base->event_fd = -1;
     nic->lid = port->attributes.lid;
     nic->mtu_code = (uint8_t)port->attributes.active_mtu;
+    nic->send_wqes_max = non_negative(port->device.max_qp_wr);
     nic->read_depth_out =
         (uint8_t)clamp(non_negative(port->device.max_qp_init_rd_atom), 1, UINT8_MAX);
     nic->read_depth_in = (uint8_t)clamp(non_negative(port->device.max_qp_rd_atom), 1, UINT8_MAX);

@@ -2,6 +2,7 @@
 #include "nic/device/queue.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/error.h"
@@ -103,6 +104,34 @@ static void dismantle(struct device_queue *queue)
     give(queue, receive_table(base), queue->receive_source, queue->receive_places);
 }
 
+/* Says what was asked for: it may be too much. */
+static int32_t blame(const struct device_queue *queue, const struct nic_queue_options *options,
+                     int os_error, crpc_error *error)
+{
+    char what[160];
+    snprintf(what, sizeof(what),
+             "create a queue with %u sends of %u pieces or %u bytes inline, and %u receives of %u "
+             "pieces",
+             options->sends, options->send_pieces, options->inline_bytes, options->receives,
+             options->receive_pieces);
+    return device_blame(error, os_error, 0, queue->base.nic->device, what);
+}
+
+static int32_t check_room(const struct device_queue_driver *driver, struct nic *nic,
+                          const struct nic_queue_options *options, crpc_error *error)
+{
+    uint32_t sends_max =
+        options->sends > 0 ? driver->sends_max(to_device_nic(nic), options) : UINT32_MAX;
+    if (options->sends <= sends_max) {
+        return CRPC_OK;
+    }
+    return error_set(error, CRPC_E_NO_RESOURCE, 0,
+                     "%s: sends is %u; with send_pieces %u and inline_bytes %u, a queue has room "
+                     "for at most %u",
+                     nic->device, options->sends, options->send_pieces, options->inline_bytes,
+                     sends_max);
+}
+
 static int32_t make(struct device_queue *queue, struct nic_domain *domain,
                     const struct nic_queue_options *options, crpc_error *error)
 {
@@ -110,7 +139,7 @@ static int32_t make(struct device_queue *queue, struct nic_domain *domain,
     struct device_nic *nic = to_device_nic(base->nic);
     int os_error = queue->driver->make_rings(queue, domain, options);
     if (os_error) {
-        return device_blame(error, os_error, 0, nic->base.device, "create a queue");
+        return blame(queue, options, os_error, error);
     }
     int32_t status = nic_queue_make_results(base, domain, error);
     if (status != CRPC_OK || options->kind == NIC_QUEUE_SRQ) {
@@ -118,7 +147,7 @@ static int32_t make(struct device_queue *queue, struct nic_domain *domain,
     }
     os_error = device_queue_init(nic, &queue->pair, base, queue->pair.qp);
     if (os_error) {
-        return device_blame(error, os_error, 0, nic->base.device, "create a queue");
+        return blame(queue, options, os_error, error);
     }
     base->pair = &queue->pair.base;
     return CRPC_OK;
@@ -128,13 +157,17 @@ int32_t device_queue_create(const struct device_queue_driver *driver, struct nic
                             struct nic_domain *domain, const struct nic_queue_options *options,
                             struct nic_queue **result, crpc_error *error)
 {
+    int32_t status = check_room(driver, nic, options, error);
+    if (status != CRPC_OK) {
+        return status;
+    }
     struct device_queue *queue = calloc(1, driver->queue_bytes);
     if (!queue) {
         return error_set(error, CRPC_E_NO_MEMORY, ENOMEM, "no memory for a queue");
     }
     queue->driver = driver;
     nic_queue_init(&queue->base, nic, options);
-    int32_t status = make(queue, domain, options, error);
+    status = make(queue, domain, options, error);
     if (status != CRPC_OK) {
         dismantle(queue);
         nic_queue_leave(&queue->base);

@@ -37,6 +37,9 @@ static inline struct device_queue *to_device_queue(struct nic_queue *queue)
 /* What a driver adds. */
 struct device_queue_driver {
     size_t queue_bytes; /* size of the driver's struct, which begins zeroed */
+    /* Returns how many sends of this size a queue can have; it may be less if a library has limits of its
+     * own. */
+    uint32_t (*sends_max)(const struct device_nic *nic, const struct nic_queue_options *options);
     /* Takes places, creates pair.qp or srq, and makes the tables. Returns an errno value. */
     int (*make_rings)(struct device_queue *queue, struct nic_domain *domain,
                       const struct nic_queue_options *options);

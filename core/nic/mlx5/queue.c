@@ -39,14 +39,57 @@ static void end_source(struct device_source *base)
 
 /* ---- Making ---------------------------------------------------------------------------------- */
 
-/* At least as many blocks as libmlx5 will have, which counts for each WQE what binds a window, too. */
-static uint32_t blocks_most(const struct nic_queue_options *options)
+static uint32_t payload_segments_bytes(const struct nic_queue_options *options)
 {
-    uint32_t body = options->send_pieces * (uint32_t)sizeof(struct mlx5_wqe_data_seg);
-    if (wqe_inline_bytes(options->inline_bytes) > body) {
-        body = wqe_inline_bytes(options->inline_bytes);
-    }
-    return power_of_two_at_least((options->sends + 1) * wqe_blocks(WQE_BIND_BYTES + body));
+    return (uint32_t)maximum(options->send_pieces * sizeof(struct mlx5_wqe_data_seg),
+                             wqe_inline_bytes(options->inline_bytes));
+}
+
+/* Blocks of the largest WQE that is posted: a WRITE. Atomics have one. */
+static uint32_t blocks_of_one(const struct nic_queue_options *options)
+{
+    const uint32_t head =
+        (uint32_t)(sizeof(struct mlx5_wqe_ctrl_seg) + sizeof(struct mlx5_wqe_raddr_seg));
+    return wqe_blocks(head + payload_segments_bytes(options));
+}
+
+/* Blocks that libmlx5 counts for each: as if it could bind a window, too. */
+static uint32_t counted_for_one(const struct nic_queue_options *options)
+{
+    return wqe_blocks(WQE_BIND_BYTES + payload_segments_bytes(options));
+}
+
+static uint32_t blocks_max(const struct device_nic *nic)
+{
+    return (uint32_t)minimum(TRACKING_ENTRIES_MAX, nic->send_wqes_max);
+}
+
+/* A NOP at the ring's end may take up to all but one block of an op. */
+static uint32_t sends_max(const struct device_nic *nic, const struct nic_queue_options *options)
+{
+    return (blocks_max(nic) + 1 - blocks_of_one(options)) / blocks_of_one(options);
+}
+
+/* What libmlx5 is asked for: one more than wanted, because of that NOP. Where this would be too much as
+ * libmlx5 counts, the longest ring. */
+static uint32_t wqes_wanted(const struct device_nic *nic, const struct nic_queue_options *options)
+{
+    const uint32_t counted = counted_for_one(options);
+    const uint32_t wanted = options->sends + 1;
+    return power_of_two_at_least(wanted * counted) <= blocks_max(nic) ? wanted
+                                                                      : blocks_max(nic) / counted;
+}
+
+/* As many blocks as libmlx5 will have, or more. */
+static uint32_t blocks_most(const struct device_nic *nic, const struct nic_queue_options *options)
+{
+    return power_of_two_at_least(wqes_wanted(nic, options) * counted_for_one(options));
+}
+
+/* Returns true if a ring of so many blocks has the room that was asked for. */
+static bool blocks_enough(const struct nic_queue_options *options, uint32_t blocks)
+{
+    return (options->sends + 1) * blocks_of_one(options) <= blocks + 1;
 }
 
 /* Likewise for receives: a queue has at least one block of 64 bytes. */
@@ -68,8 +111,7 @@ static int create_qp(struct mlx5_nic *nic, struct nic_domain *domain,
         .send_cq = cq_of(queue->send_source, nic),
         .recv_cq = cq_of(queue->receive_source, nic),
         .srq = options->receive_queue ? to_device_queue(options->receive_queue)->srq : NULL,
-        /* One more than wanted: a NOP at the ring's end may take the room of one. */
-        .cap = {.max_send_wr = options->sends ? options->sends + 1 : 0,
+        .cap = {.max_send_wr = options->sends ? wqes_wanted(&nic->device, options) : 0,
                 .max_send_sge = options->sends ? options->send_pieces : 0,
                 .max_inline_data = options->sends ? options->inline_bytes : 0,
                 .max_recv_wr = options->receives,
@@ -102,7 +144,8 @@ static int find_rings(struct mlx5_nic *nic, const struct nic_queue_options *opti
     }
     if (options->sends > 0) {
         if (found.sq.stride != WQE_BLOCK_BYTES ||
-            !is_ring(found.sq.wqe_cnt, queue->device.send_places)) {
+            !is_ring(found.sq.wqe_cnt, queue->device.send_places) ||
+            !blocks_enough(options, found.sq.wqe_cnt)) {
             return EOPNOTSUPP;
         }
         queue->sends = (struct send_queue){.buffer = found.sq.buf,
@@ -174,8 +217,9 @@ static int make_rings(struct device_queue *queue, struct nic_domain *domain,
     struct mlx5_nic *nic = to_mlx5_nic(queue->base.nic);
     struct mlx5_queue *ours = to_mlx5_queue(&queue->base);
     bool srq = options->kind == NIC_QUEUE_SRQ;
-    int os_error = device_queue_take_places(queue, options->sends > 0 ? blocks_most(options) : 0,
-                                            options->receives > 0 ? receives_most(options) : 0);
+    int os_error =
+        device_queue_take_places(queue, options->sends > 0 ? blocks_most(&nic->device, options) : 0,
+                                 options->receives > 0 ? receives_most(options) : 0);
     if (os_error == 0) {
         os_error =
             srq ? create_srq(nic, domain, options, ours) : create_qp(nic, domain, options, queue);
@@ -197,6 +241,7 @@ static int32_t queue_create(struct nic *nic, struct nic_domain *domain,
                             crpc_error *error)
 {
     static const struct device_queue_driver driver = {.queue_bytes = sizeof(struct mlx5_queue),
+                                                      .sends_max = sends_max,
                                                       .make_rings = make_rings,
                                                       .dismantle = dismantle,
                                                       .make_source = make_source,

@@ -55,6 +55,8 @@ void test_queue_fair(void **state);
 void test_queue_unordered(void **state);
 void test_queue_small_polls(void **state);
 void test_queue_room(void **state);
+void test_queue_deep(void **state);
+void test_queue_too_deep(void **state);
 void test_queue_wrap(void **state);
 void test_queue_arm(void **state);
 void test_queue_remote_error(void **state);
@@ -91,11 +93,13 @@ void test_queue_shared_error(void **state);
         QUEUES_TEST(test_queue_nop), QUEUES_TEST(test_queue_fence), QUEUES_TEST(test_queue_dense), \
         QUEUES_TEST(test_queue_sparse), QUEUES_TEST(test_queue_fair),                              \
         QUEUES_TEST(test_queue_unordered), QUEUES_TEST(test_queue_small_polls),                    \
-        QUEUES_TEST(test_queue_room), QUEUES_TEST(test_queue_wrap), QUEUES_TEST(test_queue_arm),   \
-        QUEUES_TEST(test_queue_remote_error), QUEUES_TEST(test_queue_sparse_error),                \
-        QUEUES_TEST(test_queue_local_error), QUEUES_TEST(test_queue_long_message),                 \
-        QUEUES_TEST(test_queue_flush), QUEUES_TEST(test_queue_stop),                               \
-        QUEUES_TEST(test_queue_unconnected), QUEUES_TEST(test_queue_shared),                       \
-        QUEUES_TEST(test_queue_shared_stop), QUEUES_TEST(test_queue_shared_error)
+        QUEUES_TEST(test_queue_room), QUEUES_TEST(test_queue_deep),                                \
+        QUEUES_TEST(test_queue_too_deep), QUEUES_TEST(test_queue_wrap),                            \
+        QUEUES_TEST(test_queue_arm), QUEUES_TEST(test_queue_remote_error),                         \
+        QUEUES_TEST(test_queue_sparse_error), QUEUES_TEST(test_queue_local_error),                 \
+        QUEUES_TEST(test_queue_long_message), QUEUES_TEST(test_queue_flush),                       \
+        QUEUES_TEST(test_queue_stop), QUEUES_TEST(test_queue_unconnected),                         \
+        QUEUES_TEST(test_queue_shared), QUEUES_TEST(test_queue_shared_stop),                       \
+        QUEUES_TEST(test_queue_shared_error)
 
 #endif

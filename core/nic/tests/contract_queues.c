@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -399,6 +400,62 @@ void test_queue_room(void **state)
     }
     assert_true(open >= 16 && open == queues->receiver->receives_max);
     assert_int_equal(queues->receiver->receives_open, open);
+}
+
+/* With ops of the size that capi has by default, all that may be asked for fits on every device. */
+void test_queue_deep(void **state)
+{
+    struct queues *queues = *state;
+    const struct nic_queue_operations *operations = queues->near.nic->operations->queues;
+    struct nic_queue_options options = queues_options();
+    struct nic_work work = queues_work(queues, NIC_WRITE, NIC_WORK_INLINE, 0);
+    struct nic_piece piece = queues_near(queues, 0, 60);
+    options.sends = options.receives = NIC_QUEUE_DEPTH_MAX;
+    options.send_pieces = options.receive_pieces = 1;
+    options.inline_bytes = 60;
+    queues_make(queues, &options, &options);
+    for (uint32_t i = 0; i < NIC_QUEUE_DEPTH_MAX; i++) {
+        work.user_data = i;
+        assert_true(queues_post_pieces(queues->sender, &work, &piece, 1));
+    }
+    queues_ring(queues->sender);
+    for (uint32_t first = 0; first < NIC_QUEUE_DEPTH_MAX; first += QUEUES_DONE_MAX) {
+        queues->near.count = 0;
+        queues_wait(&queues->near, QUEUES_DONE_MAX); /* more are not kept */
+        for (uint32_t i = 0; i < QUEUES_DONE_MAX; i++) {
+            expect(&queues->near.done[i], NIC_WRITE, first + i);
+        }
+    }
+    for (uint32_t i = 0; i < NIC_QUEUE_DEPTH_MAX; i++) {
+        assert_true(operations->receive(queues->receiver, i, &piece, 1));
+    }
+}
+
+/* Of longer ops fewer can fit. Then the error says what was too much, or how much is not. */
+void test_queue_too_deep(void **state)
+{
+    struct queues *queues = *state;
+    struct nic *nic = queues->near.nic;
+    struct nic_queue_options options = queues_options();
+    struct nic_queue *queue;
+    crpc_error error = {.struct_size = sizeof(error)};
+    uint32_t fits;
+    options.sends = NIC_QUEUE_DEPTH_MAX;
+    options.inline_bytes = NIC_QUEUE_INLINE_MAX;
+    if (nic->operations->queues->create(nic, NULL, &options, &queue, &error) == CRPC_OK) {
+        queues_end(queue);
+        return;
+    }
+    const char *room = strstr(error.message, "at most ");
+    assert_non_null(strstr(error.message, "8192"));
+    if (room && sscanf(room, "at most %u", &fits) == 1) {
+        assert_int_equal(error.status, CRPC_E_NO_RESOURCE);
+        options.sends = fits + 1;
+        assert_int_equal(nic->operations->queues->create(nic, NULL, &options, &queue, &error),
+                         CRPC_E_NO_RESOURCE);
+        options.sends = fits;
+        queues_end(queues_create(nic, &options));
+    }
 }
 
 /* All counters run over: 16 bits of the device's, and the rings. */

@@ -31,6 +31,17 @@ static void end_source(struct device_source *source)
 
 /* ---- Making ---------------------------------------------------------------------------------- */
 
+/* The rings are as long as the tables: powers of two. */
+static uint32_t sends_max(const struct device_nic *nic, const struct nic_queue_options *options)
+{
+    uint32_t most = NIC_QUEUE_DEPTH_MAX;
+    (void)options; /* a library that has less room for long ops says so itself */
+    while (most > nic->send_wqes_max) {
+        most /= 2;
+    }
+    return most;
+}
+
 static bool make_chains(struct verbs_queue *queue)
 {
     uint32_t pieces = queue->device.base.send_pieces > 0 ? queue->device.base.send_pieces : 1;
@@ -133,6 +144,7 @@ static int32_t queue_create(struct nic *nic, struct nic_domain *domain,
                             crpc_error *error)
 {
     static const struct device_queue_driver driver = {.queue_bytes = sizeof(struct verbs_queue),
+                                                      .sends_max = sends_max,
                                                       .make_rings = make_rings,
                                                       .dismantle = dismantle,
                                                       .make_source = make_source,
