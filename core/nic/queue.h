@@ -190,9 +190,10 @@ struct nic_queue_operations {
     /* Frees a stopped queue. */
     void (*destroy)(struct nic_queue *queue);
 
-    /* Data path. The queue has not failed. An op is one that its kind knows; payload and pieces are within
-     * the queue's limits and nic->message_bytes_max. COMPARE_SWAP and FETCH_ADD need nic->atomics; they
-     * and NOP have no payload. Nothing is sent, or received into, before `ring`. */
+    /* Data path. The queue was not stopped. It has not failed either when ops are posted. An op is one that
+     * its kind knows; payload and pieces are within the queue's limits and nic->message_bytes_max.
+     * COMPARE_SWAP and FETCH_ADD need nic->atomics; they and NOP have no payload. Nothing is sent, or
+     * received into, before `ring`. */
     /* Posts ops up to the first for which there is no room, and returns how many. local_keys[i] is that of
      * works[i], unless it has pieces. An array, because what one op costs is half calls and loads. */
     uint32_t (*post)(struct nic_queue *queue, const struct nic_work *works,

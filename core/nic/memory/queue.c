@@ -294,6 +294,7 @@ static void queue_ring(struct nic_queue *base)
     struct memory_queue *queue = memory_queue(base);
     struct memory_queue_pair *pair = queue->pair;
 
+    memory_require(!base->stopped, "a stopped queue cannot be rung");
     queue->posted_rung = queue->posted_tail;
     if (!pair) {
         return;

@@ -310,6 +310,7 @@ void mlx5_queue_ring(struct nic_queue *base)
 {
     struct mlx5_queue *queue = to_mlx5_queue(base);
     struct send_queue *sends = &queue->sends;
+    assert(!base->stopped);
     if (queue->receive_rung != queue->receive_counter) {
         queue->receive_rung = queue->receive_counter;
         barrier_before_record();

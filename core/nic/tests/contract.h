@@ -68,6 +68,7 @@ void test_queue_stop(void **state);
 void test_queue_unconnected(void **state);
 void test_queue_shared(void **state);
 void test_queue_shared_stop(void **state);
+void test_queue_stopped_ring(void **state);
 void test_queue_shared_error(void **state);
 
 /* Elements of an array of struct CMUnitTest. */
@@ -100,6 +101,6 @@ void test_queue_shared_error(void **state);
         QUEUES_TEST(test_queue_long_message), QUEUES_TEST(test_queue_flush),                       \
         QUEUES_TEST(test_queue_stop), QUEUES_TEST(test_queue_unconnected),                         \
         QUEUES_TEST(test_queue_shared), QUEUES_TEST(test_queue_shared_stop),                       \
-        QUEUES_TEST(test_queue_shared_error)
+        QUEUES_TEST(test_queue_stopped_ring), QUEUES_TEST(test_queue_shared_error)
 
 #endif

@@ -98,7 +98,7 @@ static bool post_one(struct verbs_queue *queue, const struct nic_work *work, uin
 {
     struct nic_queue *base = &queue->device.base;
     uint32_t position = base->sends.producer;
-    assert(!base->stopped && work->opcode >= NIC_SEND && work->opcode <= NIC_NOP);
+    assert(work->opcode >= NIC_SEND && work->opcode <= NIC_NOP);
     if (unlikely(nic_queue_send_room(base) == 0)) {
         return false;
     }
@@ -136,6 +136,7 @@ uint32_t verbs_queue_post(struct nic_queue *base, const struct nic_work *works,
                           uint32_t count)
 {
     uint32_t posted = 0;
+    assert(!base->failed && !base->stopped);
     while (posted < count &&
            post_one(to_verbs_queue(base), &works[posted], local_keys[posted], pieces)) {
         posted++;
@@ -174,7 +175,8 @@ bool verbs_queue_receive(struct nic_queue *base, uint64_t user_data, const struc
 {
     struct verbs_queue *queue = to_verbs_queue(base);
     uint32_t index;
-    assert(!base->stopped && base->receiver == base && count <= base->receive_pieces);
+    assert(!base->failed && !base->stopped && base->receiver == base);
+    assert(count <= base->receive_pieces);
     if (unlikely(base->receives_open == base->receives_max)) {
         return false;
     }
@@ -206,6 +208,7 @@ bool verbs_queue_receive(struct nic_queue *base, uint64_t user_data, const struc
 void verbs_queue_ring(struct nic_queue *base)
 {
     struct verbs_queue *queue = to_verbs_queue(base);
+    assert(!base->stopped);
     if (queue->receives_chained > 0) {
         post_receive_chain(queue);
     }
