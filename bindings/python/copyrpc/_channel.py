@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, AsyncIterator, Iterable, Iterator, Option
 from . import _asyncio
 from ._channel_options import ChannelInfo, ChannelStats, RailEvent, channel_info, channel_stats
 from ._connection import Connection
+from ._guards import through
 from ._native import ffi, lib
 from ._options import number, pin, pin_writable, sized, timeout_ns
 from ._records import CHANNEL_OP, MARK
@@ -109,12 +110,22 @@ class Channel(Connection):
         box = self._box(transfer)
         reason = AGAIN
         if not box.waiting:
-            taken, reason = post(self, [transfer], ffi.new("int32_t *"))
+            noted = ffi.new("int32_t *")
+            try:
+                taken, reason = post(self, [transfer], noted)
+            except BaseException:  # Ctrl-C perhaps: was it before the library had it?
+                through(self._forget_transfer, transfer, noted)
+                raise
             if taken:
                 self._pump._rearm()
                 return transfer
         transfer._fail(reason)
         raise transfer._error()
+
+    def _forget_transfer(self, transfer: Transfer[Any], noted: Any) -> None:
+        if noted[0] < transfer._op_count():
+            transfer._expect_no_more()
+            transfer._fail(lib.CRPC_E_CANCELED)
 
     # ---- Posting, and looking later ----
 

@@ -324,6 +324,48 @@ def test_accepting_that_is_cut(address, monkeypatch):
         assert cuts + 1 == at  # the last came to its end
 
 
+def test_posting_to_a_channel_that_is_cut(address):
+    """What the library has is expected, and nothing else is."""
+    with copyrpc.Context(rails=True) as context, copyrpc.Context(rails=True) as other:
+        listener = other.listen_channels(address)
+        accepted = []
+        thread = threading.Thread(target=lambda: accepted.append(listener.accept(timeout=60)))
+        thread.start()
+        channel = context.connect_channel(address)
+        joined([thread])
+        (peer,) = accepted
+        rooms = [bytearray(100_000), bytearray(100_000)]
+        payload = bytes(100_000)  # so long that it is registered
+        completions = copyrpc.CompletionArray(1)
+        receive_cuts = send_cuts = 0
+        for at in range(1, 1000):
+            try:
+                with cut(at):
+                    peer.post_receive(rooms)
+            except Cut:
+                receive_cuts += 1
+            receives = peer.info().receives_open
+            assert len(other._pending) == receives and receives in (0, 2), at
+            if not receives:
+                peer.post_receive(rooms)
+            try:
+                with cut(at):
+                    channel.post_send(payload)
+            except Cut:
+                send_cuts += 1
+            sends = channel.info().sends_open
+            assert len(context._pending) == sends, at
+            for _ in range(2 - sends):
+                channel.post_send(payload)
+            while context._pending or other._pending:
+                context.poll(completions)
+                other.poll(completions)
+            assert context.cache_info().registrations == other.cache_info().registrations == 0, at
+            if receive_cuts < at and send_cuts < at:
+                break
+        assert min(receive_cuts, send_cuts) > 10  # and the last came to its end
+
+
 def test_answers_that_are_cut(address):
     """With a slice of the payload in hand, which the exception's traceback keeps."""
     with copyrpc.Context() as context:
