@@ -394,6 +394,8 @@ int32_t crpc_context_get_info(crpc_context *context, crpc_context_info *info)
         .inline_bytes_max = nic->inline_bytes_max,
         .features = nic->features,
         .batch_window_left = rpc_engine_window_left(context->engine),
+        .queues_max = context->queues ? queue_engine_queues_max(context->queues) : 0,
+        .queues = context->queues ? queue_engine_queues(context->queues) : 0,
     };
     memcpy(ours.device, nic->device, sizeof(ours.device));
     strncpy(ours.driver_name, nic->operations->name, sizeof(ours.driver_name) - 1);

@@ -264,6 +264,10 @@ typedef struct crpc_context_info {
     uint32_t inline_bytes_max;  /* payload bytes that fit in a WQE */
     uint32_t batch_window_left; /* what the batch windows of new endpoints may still add up to */
     uint32_t features;          /* CRPC_FEATURE_* in use */
+    uint32_t queues_max;        /* in use; 0 = it was opened without CRPC_CONTEXT_QUEUES */
+    /* Queues that count for queues_max: RC queues and SRQs until they are closed, and closed ones whose
+     * ops have not all completed. Connect requests do not count. */
+    uint32_t queues;
 } crpc_context_info;
 
 /* Describes the context and the device that it uses. Returns CRPC_OK; CRPC_E_INVALID. */

@@ -182,6 +182,8 @@ type ContextInfo struct {
 	BatchWindowLeft int
 	BlueFlame       bool // small sends go out with their doorbell
 	CQECompression  bool // completions that are alike share an entry
+	QueuesMax       int  // 0 without WithQueues
+	Queues          int  // until they are closed and their ops have ended, with those of OpenSharedReceives
 }
 
 // Info describes the context and its device.
@@ -203,6 +205,7 @@ func (r *RawContext) Info() (ContextInfo, error) {
 		InlineBytesMax: int(info.inline_bytes_max), BatchWindowLeft: int(info.batch_window_left),
 		BlueFlame:      info.features&C.CRPC_FEATURE_BLUEFLAME != 0,
 		CQECompression: info.features&C.CRPC_FEATURE_CQE_COMPRESSION != 0,
+		QueuesMax:      int(info.queues_max), Queues: int(info.queues),
 	}, nil
 }
 

@@ -405,6 +405,11 @@ func TestSharedReceives(t *testing.T) {
 	if info.Queues != 2 || info.Receives != 64 {
 		t.Fatalf("%+v", info)
 	}
+	context, err := p.contexts[1].Info()
+	check(t, err)
+	if context.Queues != 4 || context.QueuesMax != 256 { // those of newQueues, too
+		t.Fatalf("%+v", context)
+	}
 	for i := 0; i < 10; i++ {
 		work, err := shared.PostReceive(p.there.Slice(0, 100))
 		check(t, err)

@@ -208,6 +208,41 @@ static void what_the_device_refuses_leaves_nothing(void **state)
     assert_true(failed >= 2);
 }
 
+static void expect_count(crpc_context *context, uint32_t max, uint32_t count)
+{
+    crpc_context_info info = {.struct_size = sizeof(info)};
+    assert_int_equal(crpc_context_get_info(context, &info), CRPC_OK);
+    assert_int_equal(info.queues_max, max);
+    assert_int_equal(info.queues, count);
+}
+
+/* A closed queue counts until the ops that it had open have completed. */
+static void the_context_counts_its_queues(void **state)
+{
+    (void)state;
+    const crpc_queue_options shared = {
+        .struct_size = sizeof(shared), .kind = CRPC_QUEUE_KIND_SRQ, .receives = 4};
+    const crpc_queue_op op = {.opcode = CRPC_QUEUE_RECEIVE};
+    crpc_completion completion;
+    crpc_context *plain;
+    crpc_queue made;
+    expect_count(fixture.left, 256, 2);
+    assert_int_equal(crpc_queue_open(fixture.left, &shared, &made, NULL), CRPC_OK);
+    expect_count(fixture.left, 256, 3);
+    assert_int_equal(crpc_queue_submit(fixture.left, made, &op, 1, NULL, 0, NULL), 1);
+    assert_int_equal(crpc_queue_close(fixture.left, made), CRPC_OK);
+    assert_int_equal(crpc_queue_close(fixture.left, queue), CRPC_OK);
+    expect_count(fixture.left, 256, 2);
+    assert_int_equal(crpc_poll(fixture.left, &completion, 1), 1);
+    while (crpc_poll(fixture.left, &completion, 1) > 0) {
+    }
+    expect_count(fixture.left, 256, 1);
+    const crpc_context_options options = {.struct_size = sizeof(options), .device = "memory0"};
+    assert_int_equal(crpc_context_open(&options, &plain, NULL), CRPC_OK);
+    expect_count(plain, 0, 0);
+    assert_int_equal(crpc_context_close(plain), CRPC_OK);
+}
+
 static void there_are_queues_max_queues(void **state)
 {
     (void)state;
@@ -224,6 +259,7 @@ static void there_are_queues_max_queues(void **state)
     for (uint32_t i = 0; i < 2; i++) {
         queues[i] = fixture_lone_queue(context, NULL);
     }
+    expect_count(context, 2, 2);
     assert_int_equal(crpc_queue_blob(context, NULL, &third, blob, &bytes, NULL),
                      CRPC_E_NO_RESOURCE);
     assert_int_equal(crpc_queue_close(context, queues[0]), CRPC_OK);
@@ -246,6 +282,7 @@ int main(void)
                                         fixture_close),
         cmocka_unit_test_setup_teardown(what_the_device_refuses_leaves_nothing, open_queue,
                                         fixture_close),
+        cmocka_unit_test_setup_teardown(the_context_counts_its_queues, open_queue, fixture_close),
         cmocka_unit_test_setup_teardown(there_are_queues_max_queues, open_queue, fixture_close),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);

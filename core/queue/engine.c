@@ -69,6 +69,11 @@ uint32_t queue_engine_queues(const struct queue_engine *engine)
     return engine->queue_count;
 }
 
+uint32_t queue_engine_queues_max(const struct queue_engine *engine)
+{
+    return engine->queues_max;
+}
+
 /* ---- Errors ---------------------------------------------------------------------------------- */
 
 static int32_t status_of(const crpc_completion *completion)

@@ -45,8 +45,10 @@ int32_t queue_engine_create(struct nic *nic, struct cm *cm, struct log *log,
                             crpc_error *error);
 /* Closes everything that is still open, and frees the engine. What is open completes no more. */
 void queue_engine_destroy(struct queue_engine *engine);
-/* Returns how many queues there are, with those that were closed and still give completions. */
+/* Returns how many queues there are, with those that were closed and still give completions, and how many
+ * there can be. */
 uint32_t queue_engine_queues(const struct queue_engine *engine);
+uint32_t queue_engine_queues_max(const struct queue_engine *engine);
 
 /* ---- Data path ------------------------------------------------------------------------------- */
 

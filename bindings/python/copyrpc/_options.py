@@ -185,6 +185,10 @@ class ContextInfo:
     batch_window_left: int
     features: int
     """The features in use: FEATURE_BLUEFLAME, FEATURE_CQE_COMPRESSION."""
+    queues_max: int
+    """In use; 0 without Context(queues=True)."""
+    queues: int
+    """Queues, shared ones too, until they are closed and their ops have ended."""
 
 
 @dataclass(frozen=True)

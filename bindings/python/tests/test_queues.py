@@ -204,6 +204,7 @@ def test_a_shared_receive_queue(queue_context, address, region):
     results = [work.wait() for work in works]
     assert {result.immediate: result.queue for result in results} == {index: right for index, (_, right) in enumerate(pairs)}
     assert shared.info().queues == 3
+    assert queue_context.info().queues == 7 and queue_context.info().queues_max == 256
     with pytest.raises(copyrpc.InvalidArgument) as caught:
         shared.close()
     assert caught.value.status_name == "CRPC_E_BUSY" and shared.connected
