@@ -29,6 +29,7 @@ struct scenario {
     const char *name;
     void (*prepare)(void); /* in which nothing fails; may be NULL */
     void (*run)(void);
+    bool queues; /* the contexts have them */
 };
 
 static unsigned char memory[200000];
@@ -61,6 +62,11 @@ static void open_context(void)
 static void open_rails(void)
 {
     open_one(CRPC_CONTEXT_RAILS);
+}
+
+static void open_queues(void)
+{
+    open_one(CRPC_CONTEXT_QUEUES);
 }
 
 static void query_devices(void)
@@ -97,7 +103,7 @@ static void listen_by_name(void)
 static void use(uint32_t index, bool is_connected)
 {
     const crpc_region none = {0};
-    if (is_connected && links[index].channel) {
+    if (is_connected && links[index].kind == OF_CHANNELS) {
         link_send(index, none, none, 1);
     } else if (is_connected) {
         link_call(index, 2);
@@ -107,17 +113,17 @@ static void use(uint32_t index, bool is_connected)
 
 static void connect_endpoint(void)
 {
-    use(1, link_connect(1, false, NULL));
+    use(1, link_connect(1, OF_CALLS, NULL));
 }
 
 static void connect_by_name(void)
 {
-    use(1, link_connect(1, false, "localhost"));
+    use(1, link_connect(1, OF_CALLS, "localhost"));
 }
 
 static void connect_channel(void)
 {
-    use(1, link_connect(1, true, NULL));
+    use(1, link_connect(1, OF_CHANNELS, NULL));
 }
 
 /* It says nothing yet, so the channel goes on looking. docs/wire.md, "Hint", has the format. */
@@ -144,23 +150,28 @@ static void give_key(void)
 
 static void join_endpoint(void)
 {
-    use(1, link_join(1, false));
+    use(1, link_join(1, OF_CALLS));
 }
 
 static void join_channel(void)
 {
-    use(1, link_join(1, true));
+    use(1, link_join(1, OF_CHANNELS));
 }
 
-static void be_refused(void)
+static void refuse(enum link_kind kind)
 {
     links[1].refuse = true;
     links[1].status[CLIENT] = CRPC_E_REFUSED;
     must_succeed = false; /* it is refused, and this is an error */
-    link_connect(1, false, NULL);
+    link_connect(1, kind, NULL);
     if (links[1].status[CLIENT] == CRPC_OK) {
         problem("it was not refused");
     }
+}
+
+static void be_refused(void)
+{
+    refuse(OF_CALLS);
 }
 
 static void register_regions(void)
@@ -181,14 +192,14 @@ static void register_regions(void)
 
 static void connect_one_endpoint(void)
 {
-    if (!link_connect(1, false, NULL)) {
+    if (!link_connect(1, OF_CALLS, NULL)) {
         problem("it cannot connect");
     }
 }
 
 static void connect_one_channel(void)
 {
-    if (!link_connect(1, true, NULL)) {
+    if (!link_connect(1, OF_CHANNELS, NULL)) {
         problem("it cannot connect");
     }
 }
@@ -230,7 +241,7 @@ static void be_closed(void)
     }
 }
 
-static void sleep_and_wake(void)
+static void arm_often(void)
 {
     for (uint32_t i = 0; i < 5; i++) {
         pump();
@@ -240,32 +251,182 @@ static void sleep_and_wake(void)
             problem("arm: %s", crpc_status_name(status));
         }
     }
+}
+
+static void sleep_and_wake(void)
+{
+    arm_often();
     call_often();
 }
 
+/* ---- Scenarios of queues --------------------------------------------------------------------- */
+
+static crpc_region regions[2];
+static uint32_t remote_key; /* of the server's */
+
+static void register_both(void)
+{
+    crpc_region_info info = {.struct_size = sizeof(info)};
+    for (uint32_t side = 0; side < 2; side++) {
+        TRY("register",
+            crpc_region_register(contexts[side], memory + side * 4096, 4096,
+                                 CRPC_ACCESS_LOCAL_WRITE | CRPC_ACCESS_REMOTE_WRITE |
+                                     CRPC_ACCESS_REMOTE_READ | CRPC_ACCESS_REMOTE_ATOMIC,
+                                 &regions[side], &error));
+    }
+    crpc_region_get_info(contexts[SERVER], regions[SERVER], &info);
+    remote_key = info.remote_key;
+}
+
+/* One op of each kind, and a receive for the one that needs it. */
+static void work(void)
+{
+    const uint64_t here = (uint64_t)(uintptr_t)memory + CLIENT * 4096;
+    const uint64_t there = (uint64_t)(uintptr_t)memory + SERVER * 4096;
+    const crpc_queue queue = {links[1].bits[CLIENT]}, peer = {links[1].bits[SERVER]};
+    const crpc_queue_op receive = {
+        .opcode = CRPC_QUEUE_RECEIVE, .region = regions[SERVER], .address = there, .bytes = 64};
+    crpc_queue_op op = {.region = regions[CLIENT], .address = here, .bytes = 64};
+    if (!link_is_up(1)) {
+        if (must_succeed) {
+            problem("it is not connected");
+        }
+        return;
+    }
+    queue_submit(SERVER, links[1].shared.bits != 0 ? links[1].shared : peer, receive);
+    op.opcode = CRPC_QUEUE_SEND;
+    queue_submit(CLIENT, queue, op);
+    op.remote_key = remote_key;
+    op.remote_address = there + 64;
+    op.opcode = CRPC_QUEUE_READ;
+    queue_submit(CLIENT, queue, op);
+    op.opcode = CRPC_QUEUE_WRITE;
+    queue_submit(CLIENT, queue, op);
+    op.flags = CRPC_QUEUE_INLINE;
+    op.region.bits = 0;
+    op.bytes = 32;
+    queue_submit(CLIENT, queue, op);
+    queue_submit(CLIENT, queue,
+                 (crpc_queue_op){.opcode = CRPC_QUEUE_FETCH_ADD,
+                                 .remote_key = remote_key,
+                                 .remote_address = there + 64,
+                                 .operand = 1});
+    queue_submit(CLIENT, queue, (crpc_queue_op){.opcode = CRPC_QUEUE_NOP});
+    ops_end();
+}
+
+static void listen_for_queues(void)
+{
+    listen_at(place_at(0, "0"), CRPC_LISTENER_QUEUES);
+}
+
+static void connect_queue(void)
+{
+    register_both();
+    link_connect(1, OF_QUEUES, NULL);
+    work();
+}
+
+static void join_queue(void)
+{
+    register_both();
+    link_join(1, OF_QUEUES);
+    work();
+}
+
+static void queue_be_refused(void)
+{
+    refuse(OF_QUEUES);
+}
+
+static void use_srq(void)
+{
+    const crpc_queue_options options = {
+        .struct_size = sizeof(options), .kind = CRPC_QUEUE_KIND_SRQ, .receives = 8};
+    TRY("open an SRQ", crpc_queue_open(contexts[SERVER], &options, &links[1].shared, &error));
+    connect_queue();
+}
+
+static void connect_one_queue(void)
+{
+    register_both();
+    if (!link_connect(1, OF_QUEUES, NULL)) {
+        problem("it cannot connect");
+    }
+}
+
+static void work_often(void)
+{
+    for (uint32_t i = 0; i < 3; i++) {
+        work();
+    }
+}
+
+static void sleep_on_queue(void)
+{
+    arm_often();
+    work();
+}
+
+static void drain_queue(void)
+{
+    work();
+    if (link_is_up(1)) {
+        link_leave(1);
+    }
+}
+
+/* With receives open, of which world_close sees that they end. */
+static void close_queue(void)
+{
+    const crpc_queue_op receive = {.opcode = CRPC_QUEUE_RECEIVE};
+    work();
+    must_succeed = false; /* they end with CRPC_E_CLOSED */
+    for (uint32_t i = 0; i < 4; i++) {
+        queue_submit(CLIENT, (crpc_queue){links[1].bits[CLIENT]}, receive);
+    }
+    if (crpc_queue_close(contexts[CLIENT], (crpc_queue){links[1].bits[CLIENT]}) != CRPC_OK) {
+        problem("a queue that does not close");
+    }
+    links[1].made[CLIENT] = false;
+    for (uint32_t i = 0; i < 5; i++) {
+        pump();
+    }
+}
+
 static const struct scenario scenarios[] = {
-    {"open", NULL, open_context},
-    {"open with rails", NULL, open_rails},
-    {"devices", NULL, query_devices},
-    {"listen", NULL, listen_here},
-    {"listen by name", NULL, listen_by_name},
-    {"connect", NULL, connect_endpoint},
-    {"connect by name", NULL, connect_by_name},
-    {"connect a channel", NULL, connect_channel},
-    {"connect with a hint", make_hint, connect_with_hint},
-    {"connect with a key", give_key, connect_endpoint},
-    {"connect a channel with a key", give_key, connect_channel},
-    {"join", NULL, join_endpoint},
-    {"join with a key", give_key, join_endpoint},
-    {"join a channel", NULL, join_channel},
-    {"refused", NULL, be_refused},
-    {"regions", NULL, register_regions},
-    {"calls", connect_one_endpoint, call_often},
-    {"sleep", connect_one_endpoint, sleep_and_wake},
-    {"messages", connect_one_channel, send_often},
-    {"leave", connect_one_endpoint, leave},
-    {"leave a channel", connect_one_channel, leave_channel},
-    {"close", connect_one_endpoint, be_closed},
+    {"open", NULL, open_context, false},
+    {"open with rails", NULL, open_rails, false},
+    {"open with queues", NULL, open_queues, false},
+    {"devices", NULL, query_devices, false},
+    {"listen", NULL, listen_here, false},
+    {"listen by name", NULL, listen_by_name, false},
+    {"connect", NULL, connect_endpoint, false},
+    {"connect by name", NULL, connect_by_name, false},
+    {"connect a channel", NULL, connect_channel, false},
+    {"connect with a hint", make_hint, connect_with_hint, false},
+    {"connect with a key", give_key, connect_endpoint, false},
+    {"connect a channel with a key", give_key, connect_channel, false},
+    {"join", NULL, join_endpoint, false},
+    {"join with a key", give_key, join_endpoint, false},
+    {"join a channel", NULL, join_channel, false},
+    {"refused", NULL, be_refused, false},
+    {"regions", NULL, register_regions, false},
+    {"calls", connect_one_endpoint, call_often, false},
+    {"sleep", connect_one_endpoint, sleep_and_wake, false},
+    {"messages", connect_one_channel, send_often, false},
+    {"leave", connect_one_endpoint, leave, false},
+    {"leave a channel", connect_one_channel, leave_channel, false},
+    {"close", connect_one_endpoint, be_closed, false},
+    {"listen for queues", NULL, listen_for_queues, true},
+    {"connect a queue", NULL, connect_queue, true},
+    {"join a queue", NULL, join_queue, true},
+    {"a queue refused", NULL, queue_be_refused, true},
+    {"an SRQ", NULL, use_srq, true},
+    {"ops", connect_one_queue, work_often, true},
+    {"sleep on a queue", connect_one_queue, sleep_on_queue, true},
+    {"drain", connect_one_queue, drain_queue, true},
+    {"close a queue", connect_one_queue, close_queue, true},
 };
 
 /* ---- One fault after the other --------------------------------------------------------------- */
@@ -292,7 +453,7 @@ static void run_once(const struct scenario *scenario, uint64_t number)
 {
     must_succeed = true;
     inject_arm(0);
-    world_open();
+    world_open(scenario->queues);
     if (scenario->prepare) {
         scenario->prepare();
     }

@@ -20,8 +20,8 @@ crpc_context *contexts[2];
 struct link links[LINKS];
 bool must_succeed;
 
-static crpc_listener listeners[2]; /* for endpoints; for channels */
-static uint32_t ports[2];
+static crpc_listener listeners[LINK_KINDS];
+static uint32_t ports[LINK_KINDS];
 static uint64_t next_op;
 static bool accepted[OPS_MAX];
 static uint8_t ended[OPS_MAX];
@@ -53,7 +53,7 @@ bool checked(const char *what, int32_t status, const crpc_error *error)
     return false;
 }
 
-static uint64_t timeout(void)
+uint64_t timeout(void)
 {
     return must_succeed ? PATIENT_NS : TIMEOUT_NS;
 }
@@ -67,57 +67,19 @@ static double seconds(void)
 
 /* ---- What comes ------------------------------------------------------------------------------ */
 
-static void check_link_error(uint32_t side, struct link *link, int32_t status, const char *what)
+static void check_link_error(uint32_t side, const struct link *link, int32_t status,
+                             const char *what)
 {
     crpc_error error = {.struct_size = sizeof(error)};
-    if (link->channel) {
-        crpc_channel_get_error(contexts[side], (crpc_channel){link->bits[side]}, &error);
-    } else {
-        crpc_endpoint_get_error(contexts[side], (crpc_endpoint){link->bits[side]}, &error);
-    }
+    kind_get_error((uint32_t)(link - links), side, &error);
     if (error.status >= 0) {
         problem("%s with %s, but get_error says nothing", what, crpc_status_name(status));
     }
     check_error(what, status, error.message);
 }
 
-static crpc_endpoint_options endpoint_options(uint32_t index, uint32_t side)
-{
-    crpc_endpoint_options options = {.struct_size = sizeof(options),
-                                     .ring_bytes = 65536,
-                                     .user_data = 2 * index + side,
-                                     .connect_timeout_ns = timeout(),
-                                     .key_bytes = links[index].key ? CRPC_KEY_BYTES_MIN : 0};
-    memset(options.key, 'k', options.key_bytes);
-    return options;
-}
-
-static crpc_channel_options channel_options(uint32_t index, uint32_t side)
-{
-    crpc_channel_options options = {.struct_size = sizeof(options),
-                                    .user_data = 2 * index + side,
-                                    .slots = 4, /* few windows, each of which can fail */
-                                    .connect_timeout_ns = timeout(),
-                                    .key_bytes = links[index].key ? CRPC_KEY_BYTES_MIN : 0};
-    memset(options.key, 'k', options.key_bytes);
-    if (links[index].hint && side == CLIENT) {
-        options.split = CRPC_SPLIT_HINT;
-        snprintf(options.hint, sizeof(options.hint), "%s", HINT);
-    }
-    return options;
-}
-
-static int32_t accept_link(uint64_t bits, uint32_t index, bool channel, crpc_error *error)
-{
-    const crpc_endpoint_options of_endpoint = endpoint_options(index, SERVER);
-    const crpc_channel_options of_channel = channel_options(index, SERVER);
-    return channel
-               ? crpc_channel_accept(contexts[SERVER], (crpc_channel){bits}, &of_channel, error)
-               : crpc_endpoint_accept(contexts[SERVER], (crpc_endpoint){bits}, &of_endpoint, error);
-}
-
 /* Which link it is, its token would say; but there is only one at a time that is not complete. */
-static void requested(uint64_t bits, bool channel)
+static void requested(uint64_t bits)
 {
     uint32_t index = 0;
     while (index < LINKS && (links[index].made[SERVER] || !links[index].made[CLIENT])) {
@@ -130,8 +92,7 @@ static void requested(uint64_t bits, bool channel)
     struct link *link = &links[index];
     link->bits[SERVER] = bits;
     if (link->refuse) {
-        int32_t status = channel ? crpc_channel_reject(contexts[SERVER], (crpc_channel){bits}, 7)
-                                 : crpc_endpoint_reject(contexts[SERVER], (crpc_endpoint){bits}, 7);
+        int32_t status = kind_reject(index);
         link->made[SERVER] = false;
         link->told[SERVER] = true;
         if (status != CRPC_OK && (status != CRPC_E_STATE || must_succeed)) {
@@ -141,8 +102,8 @@ static void requested(uint64_t bits, bool channel)
     }
     link->made[SERVER] = true;
     crpc_error error = {.struct_size = sizeof(error)};
-    if (!checked("accept", accept_link(bits, index, channel, &error), &error)) {
-        int32_t status = accept_link(bits, index, channel, &error);
+    if (!checked("accept", kind_accept(index, &error), &error)) {
+        int32_t status = kind_accept(index, &error);
         if (status != CRPC_OK && status != CRPC_E_STATE) {
             problem("accept fails again: %s", error.message);
         }
@@ -186,7 +147,7 @@ static void take(uint32_t side, const crpc_completion *done)
     struct link *link = &links[user_data / 2 % LINKS];
     switch (done->kind) {
     case CRPC_COMPLETION_CONNECT_REQUEST:
-        requested(done->endpoint.bits, done->flags & CRPC_COMPLETION_OF_CHANNEL);
+        requested(done->endpoint.bits);
         break;
     case CRPC_COMPLETION_CONNECTED:
         if (link->told[side]) {
@@ -203,7 +164,7 @@ static void take(uint32_t side, const crpc_completion *done)
             problem("DISCONNECTED comes twice");
         }
         link->over[side] = true;
-        if (done->status < 0) {
+        if (done->status < 0 && !(link->left && done->status == CRPC_E_DISCONNECTED)) {
             check_link_error(side, link, done->status, "DISCONNECTED");
         }
         break;
@@ -215,6 +176,7 @@ static void take(uint32_t side, const crpc_completion *done)
     case CRPC_COMPLETION_CANCEL:
     case CRPC_COMPLETION_SENT:
     case CRPC_COMPLETION_RECEIVED:
+    case CRPC_COMPLETION_WORK:
         op_ended(done->user_data, done->kind == CRPC_COMPLETION_CANCEL ? 0 : done->status);
         break;
     default:
@@ -253,78 +215,40 @@ void pump(void)
 
 /* ---- Connecting ------------------------------------------------------------------------------ */
 
-static int32_t start_connect(uint32_t index, const char *address, crpc_error *error)
-{
-    struct link *link = &links[index];
-    const crpc_endpoint_options of_endpoint = endpoint_options(index, CLIENT);
-    const crpc_channel_options of_channel = channel_options(index, CLIENT);
-    crpc_endpoint endpoint = {0};
-    crpc_channel channel = {0};
-    int32_t status =
-        link->channel
-            ? crpc_channel_connect(contexts[CLIENT], address, &of_channel, &channel, error)
-            : crpc_endpoint_connect(contexts[CLIENT], address, &of_endpoint, &endpoint, error);
-    link->bits[CLIENT] = link->channel ? channel.bits : endpoint.bits;
-    link->made[CLIENT] = status == CRPC_OK;
-    return status;
-}
-
 static bool connected(const struct link *link)
 {
     return link->told[0] && link->told[1] && link->status[0] == CRPC_OK &&
            link->status[1] == CRPC_OK && link->made[0] && link->made[1];
 }
 
-bool link_connect(uint32_t index, bool channel, const char *host)
+bool link_is_up(uint32_t index)
+{
+    const struct link *link = &links[index];
+    return connected(link) && !link->over[0] && !link->over[1];
+}
+
+bool link_connect(uint32_t index, enum link_kind kind, const char *host)
 {
     char address[128];
     struct link *link = &links[index];
-    snprintf(address, sizeof(address), "%s:%u", host ? host : place_address(0), ports[channel]);
-    link->channel = channel;
-    TRY("connect", start_connect(index, address, &error));
+    snprintf(address, sizeof(address), "%s:%u", host ? host : place_address(0), ports[kind]);
+    link->kind = kind;
+    TRY("connect", kind_connect(index, address, &error));
     PUMP_UNTIL(link->told[CLIENT] && (!link->made[SERVER] || link->told[SERVER]));
     return connected(link);
 }
 
-static int32_t make_blob(uint32_t index, uint32_t side, uint8_t *blob, uint32_t *bytes,
-                         crpc_error *error)
-{
-    struct link *link = &links[index];
-    const crpc_endpoint_options of_endpoint = endpoint_options(index, side);
-    const crpc_channel_options of_channel = channel_options(index, side);
-    crpc_endpoint endpoint = {0};
-    crpc_channel channel = {0};
-    *bytes = CRPC_BLOB_BYTES_MAX;
-    int32_t status =
-        link->channel
-            ? crpc_channel_blob(contexts[side], &of_channel, &channel, blob, bytes, error)
-            : crpc_endpoint_blob(contexts[side], &of_endpoint, &endpoint, blob, bytes, error);
-    link->bits[side] = link->channel ? channel.bits : endpoint.bits;
-    link->made[side] = status == CRPC_OK;
-    return status;
-}
-
-static int32_t join(uint32_t index, uint32_t side, const uint8_t *blob, uint32_t bytes,
-                    crpc_error *error)
-{
-    struct link *link = &links[index];
-    return link->channel ? crpc_channel_join(contexts[side], (crpc_channel){link->bits[side]}, blob,
-                                             bytes, error)
-                         : crpc_endpoint_join(contexts[side], (crpc_endpoint){link->bits[side]},
-                                              blob, bytes, error);
-}
-
-bool link_join(uint32_t index, bool channel)
+bool link_join(uint32_t index, enum link_kind kind)
 {
     uint8_t blobs[2][CRPC_BLOB_BYTES_MAX];
     uint32_t bytes[2];
     struct link *link = &links[index];
-    link->channel = channel;
+    link->kind = kind;
     for (uint32_t side = 0; side < 2; side++) {
-        TRY("blob", make_blob(index, side, blobs[side], &bytes[side], &error));
+        TRY("blob", kind_blob(index, side, blobs[side], &bytes[side], &error));
     }
     for (uint32_t side = 0; side < 2; side++) {
-        TRY("join", join(index, side, blobs[1 - side], bytes[1 - side], &error));
+        TRY("join", kind_join(index, side, blobs[1 - side], bytes[1 - side], &error));
     }
     PUMP_UNTIL(link->told[CLIENT] && link->told[SERVER]);
     return connected(link);
@@ -333,11 +257,8 @@ bool link_join(uint32_t index, bool channel)
 void link_leave(uint32_t index)
 {
     struct link *link = &links[index];
-    uint64_t bits = link->bits[CLIENT];
-    int32_t status =
-        link->channel
-            ? crpc_channel_disconnect(contexts[CLIENT], (crpc_channel){bits}, timeout())
-            : crpc_endpoint_disconnect(contexts[CLIENT], (crpc_endpoint){bits}, timeout());
+    int32_t status = kind_leave(index, CLIENT);
+    link->left = link->kind == OF_QUEUES;
     if (status != CRPC_OK && (must_succeed || status != CRPC_E_STATE)) {
         problem("disconnect: %s", crpc_status_name(status));
     }
@@ -348,10 +269,7 @@ static void link_close(struct link *link)
 {
     for (uint32_t side = 0; side < 2; side++) {
         if (link->made[side]) {
-            int32_t status =
-                link->channel
-                    ? crpc_channel_close(contexts[side], (crpc_channel){link->bits[side]})
-                    : crpc_endpoint_close(contexts[side], (crpc_endpoint){link->bits[side]});
+            int32_t status = kind_close((uint32_t)(link - links), side);
             if (status != CRPC_OK) {
                 problem("close: %s", crpc_status_name(status));
             }
@@ -417,6 +335,20 @@ void link_send(uint32_t index, crpc_region from, crpc_region to, uint32_t count)
     }
 }
 
+bool queue_submit(uint32_t side, crpc_queue queue, crpc_queue_op op)
+{
+    int32_t reason = 0;
+    op.user_data = next_op;
+    if (crpc_queue_submit(contexts[side], queue, &op, 1, NULL, 0, &reason) == 1) {
+        accepted[next_op++] = true;
+        return true;
+    }
+    if (must_succeed) {
+        problem("opcode %u: %s", op.opcode, crpc_status_name(reason));
+    }
+    return false;
+}
+
 static bool all_ended(void)
 {
     for (uint64_t op = 0; op < next_op; op++) {
@@ -440,10 +372,11 @@ void ops_end(void)
 
 /* ---- The world ------------------------------------------------------------------------------- */
 
-void world_open(void)
+void world_open(bool queues)
 {
     const crpc_context_options options = {.struct_size = sizeof(options),
-                                          .flags = CRPC_CONTEXT_RAILS,
+                                          .flags = CRPC_CONTEXT_RAILS |
+                                                   (queues ? CRPC_CONTEXT_QUEUES : 0),
                                           .endpoints_max = 8,
                                           .receive_depth = 256,
                                           .rail_receive_depth = 1024,
@@ -456,16 +389,17 @@ void world_open(void)
     for (uint32_t side = 0; side < 2; side++) {
         TRY("open", crpc_context_open(&options, &contexts[side], &error));
     }
-    for (uint32_t kind = 0; kind < 2; kind++) {
-        const crpc_listener_options channels = {.struct_size = sizeof(channels),
-                                                .flags = kind ? CRPC_LISTENER_CHANNELS : 0};
+    for (uint32_t kind = 0; kind < (queues ? 3u : 2u); kind++) {
+        const uint32_t flags[LINK_KINDS] = {0, CRPC_LISTENER_CHANNELS, CRPC_LISTENER_QUEUES};
+        const crpc_listener_options of_kind = {.struct_size = sizeof(of_kind),
+                                               .flags = flags[kind]};
         crpc_listener_info info = {.struct_size = sizeof(info)};
-        TRY("listen", crpc_listener_open(contexts[SERVER], place_at(0, "0"), &channels,
+        TRY("listen", crpc_listener_open(contexts[SERVER], place_at(0, "0"), &of_kind,
                                          &listeners[kind], &error));
         crpc_listener_get_info(contexts[SERVER], listeners[kind], &info);
         ports[kind] = info.port;
     }
-    if (!link_connect(0, false, NULL)) {
+    if (!link_connect(0, OF_CALLS, NULL)) {
         problem("the witness cannot connect");
     }
 }
@@ -477,13 +411,26 @@ static bool is_of_the_device(const char *failed)
            (strcmp(failed, "ibv_poll_cq") == 0 || strcmp(failed, "ibv_post_srq_recv") == 0);
 }
 
+static uint32_t queues_left(void)
+{
+    crpc_context_info info[2] = {{.struct_size = sizeof(info[0])},
+                                 {.struct_size = sizeof(info[1])}};
+    crpc_context_get_info(contexts[0], &info[0]);
+    crpc_context_get_info(contexts[1], &info[1]);
+    return info[0].queues + info[1].queues;
+}
+
 void world_close(void)
 {
     bool harmless = !is_of_the_device(inject_failed());
     for (uint32_t i = 1; i < LINKS; i++) {
         link_close(&links[i]);
+        if (links[i].shared.bits != 0 &&
+            crpc_queue_close(contexts[SERVER], links[i].shared) != CRPC_OK) {
+            problem("the SRQ does not close");
+        }
     }
-    PUMP_UNTIL(all_ended());
+    PUMP_UNTIL(all_ended() && queues_left() == 0);
     uint64_t witness = next_op;
     link_call(0, 1);
     if (harmless && next_op == witness) {

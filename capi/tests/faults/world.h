@@ -13,9 +13,11 @@
 #define SERVER 0
 #define CLIENT 1
 
+enum link_kind { OF_CALLS, OF_CHANNELS, OF_QUEUES, LINK_KINDS };
+
 /* A connection of the two contexts. user_data of each side's handle is 2 * its index + the side. */
 struct link {
-    bool channel;
+    enum link_kind kind;
     bool made[2]; /* there is a handle to be closed */
     uint64_t bits[2];
     bool told[2]; /* CONNECTED has come */
@@ -24,6 +26,8 @@ struct link {
     bool refuse;  /* the server is to reject it */
     bool key;     /* both sides have it */
     bool hint;    /* the client splits by a hint in shared memory */
+    bool left;    /* a side has left whose other is not told so: a queue has no protocol for that */
+    crpc_queue shared; /* of the server: the SRQ that has a queue's receives; none = its own */
 };
 
 extern crpc_context *contexts[2];
@@ -33,8 +37,8 @@ extern bool must_succeed; /* no call fails, and the machine has time */
 /* Ends this process with a text for people. */
 __attribute__((noreturn, format(printf, 1, 2))) void problem(const char *format, ...);
 
-/* With a witness: a connection that must not be harmed. */
-void world_open(void);
+/* With a witness: a connection that must not be harmed. `queues`: the contexts have them. */
+void world_open(bool queues);
 
 /* Closes all links, demands that each op has ended once and that the witness still works, and closes
  * the contexts. */
@@ -56,9 +60,12 @@ bool checked(const char *what, int32_t status, const crpc_error *error);
         }                                                                                          \
     } while (0)
 
+/* Returns true if both sides are connected, and neither has heard of its end. */
+bool link_is_up(uint32_t index);
+
 /* Connects, or tries to: returns true if both sides are connected. */
-bool link_connect(uint32_t index, bool channel, const char *host);
-bool link_join(uint32_t index, bool channel);
+bool link_connect(uint32_t index, enum link_kind kind, const char *host);
+bool link_join(uint32_t index, enum link_kind kind);
 
 /* The client takes leave. */
 void link_leave(uint32_t index);
@@ -67,10 +74,27 @@ void link_leave(uint32_t index);
 void link_call(uint32_t index, uint32_t count);
 void link_send(uint32_t index, crpc_region sent, crpc_region received, uint32_t count);
 
+/* Submits an op of a queue. Returns true if it was accepted. */
+bool queue_submit(uint32_t side, crpc_queue queue, crpc_queue_op op);
+
 /* Polls and waits until every op has ended. */
 void ops_end(void);
 
 /* One look at both sides. Sleeps a little if there is nothing. */
 void pump(void);
+
+/* Of connecting and leaving. */
+uint64_t timeout(void);
+
+/* kinds.c: the functions of the API that all kinds of connections have. */
+int32_t kind_connect(uint32_t index, const char *address, crpc_error *error);
+int32_t kind_accept(uint32_t index, crpc_error *error);
+int32_t kind_reject(uint32_t index);
+int32_t kind_blob(uint32_t index, uint32_t side, uint8_t *blob, uint32_t *bytes, crpc_error *error);
+int32_t kind_join(uint32_t index, uint32_t side, const uint8_t *blob, uint32_t bytes,
+                  crpc_error *error);
+int32_t kind_leave(uint32_t index, uint32_t side);
+int32_t kind_close(uint32_t index, uint32_t side);
+void kind_get_error(uint32_t index, uint32_t side, crpc_error *error);
 
 #endif
