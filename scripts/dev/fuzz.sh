@@ -6,7 +6,7 @@
 #help Builds the targets with clang, libFuzzer, ASan and UBSan into build/fuzz and runs one of them, or one after the other, each
 #help for 60 seconds unless told otherwise. In core: calls and channels (a whole engine with an honest peer and a bad one), words
 #help (a channel's words in raw bytes), proofs (two sides that compare keys, and somebody who writes for one of them), hellos, blobs,
-#help hints; in simnic: nic. What they learn stays in build/fuzz/corpus, minimised; --keep puts it into the repository, where each
+#help hints, queues (a victim's queues, and a peer that sends anything to them); in simnic: nic. What they learn stays in build/fuzz/corpus, minimised; --keep puts it into the repository, where each
 #help target of core has a small corpus that the tests replay. An input that fails is kept in build/fuzz, and the command that replays
 #help it is the last line.
 #help --coverage replays the corpora of the repository and says which lines of the parsers they reach, and which not.
