@@ -40,6 +40,7 @@ SERVERS = {
 
 
 LANGUAGES = list(CLIENTS)
+WITH_QUEUES = {"c"}
 
 
 class Ended(Exception):
@@ -83,10 +84,12 @@ class Chaos:
         if not servers:
             return None
         server = self.dice.choice(servers)
-        calls, channels = server.ports
+        calls, channels, queues = server.ports
         arguments = ["--connect", f"127.0.0.1:{calls}", "--connections", str(self.dice.randrange(1, 5))]
         if channels and self.dice.random() < 0.7:
             arguments += ["--channels", f"127.0.0.1:{channels}"]
+        if queues and post.language in WITH_QUEUES and self.dice.random() < 0.7:
+            arguments += ["--queues", f"127.0.0.1:{queues}"]
         return self.crew.start(post, seed, arguments, server)
 
     def posts(self, servers: bool) -> list[Post]:
@@ -190,10 +193,12 @@ class Chaos:
         if not ready or len(self.crew.workers) < len(servers):
             raise RuntimeError("the servers do not start")
         for worker in self.steady():
-            calls, channels = worker.ports
+            calls, channels, queues = worker.ports
             for post in (Post("c"), Post("c")):
-                arguments = ["--connect", f"127.0.0.1:{calls}", "--connections", "4"]
-                self.crew.start(post, self.dice.randrange(1 << 62), [*arguments, *(["--channels", f"127.0.0.1:{channels}"] if channels else [])])
+                arguments = ["--connect", f"127.0.0.1:{calls}", "--connections", "6"]
+                for what, port in (("--channels", channels), ("--queues", queues)):
+                    arguments += [what, f"127.0.0.1:{port}"] if port else []
+                self.crew.start(post, self.dice.randrange(1 << 62), arguments)
         until = time.monotonic() + self.options.warm_up
         self.watch(lambda: time.monotonic() > until)
         self.end_others()

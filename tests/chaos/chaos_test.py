@@ -15,6 +15,8 @@ MISTAKES = {  # what the server does wrong at its so-many-th occasion, and what 
     "twice:100": "doubled",
     "wrong:100": "wrong",
     "order:20": "wrong|lost|doubled",
+    "spoiled:5": "wrong",  # what a peer has written to the memory of a queue
+    "miscounted:5": "doubled",  # what it has added to there
     "died:100": "died",
     "descriptor:5": "leaked",
     "memory:5": "leaked",

@@ -22,6 +22,7 @@ class Kind(enum.IntEnum):
     DONE = 7
     TROUBLE = 8
     MISTAKE = 9
+    FOUND = 10
 
 
 class Type(enum.IntEnum):
@@ -32,6 +33,11 @@ class Type(enum.IntEnum):
     RECEIVE = 5
     CONNECT = 6
     CONNECTION = 7
+    QUEUE_SEND = 8
+    QUEUE_RECEIVE = 9
+    WRITE = 10
+    READ = 11
+    ADD = 12
 
 
 class Record(NamedTuple):

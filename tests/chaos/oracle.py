@@ -15,7 +15,8 @@ BEGUN, REFUSED, ENDED, EXECUTED, RECEIVED, DROPPED = 1, 2, 4, 8, 16, 32
 STATUS = {
     -1: "INVALID", -2: "UNSUPPORTED", -3: "STALE", -4: "AGAIN", -5: "TOO_BIG", -6: "NO_MEMORY", -7: "NO_DEVICE", -8: "NO_RESOURCE", -9: "MEMLOCK",
     -10: "SYSTEM", -11: "TIMEOUT", -12: "CANCELED", -13: "CLOSING", -14: "DISCONNECTED", -15: "CLOSED", -16: "REFUSED", -17: "UNREACHABLE",
-    -18: "VERSION", -19: "PROTOCOL", -20: "DROPPED", -21: "BUSY", -22: "NOT_FOUND", -23: "INTERRUPTED", -24: "STATE", -25: "TRUNCATED",
+    -18: "VERSION", -19: "PROTOCOL", -20: "DROPPED", -21: "BUSY", -22: "NOT_FOUND", -23: "INTERRUPTED", -24: "STATE", -25: "TRUNCATED", -26: "KEY",
+    -27: "ACCESS", -28: "NOT_READY", -29: "FLUSHED", -30: "DEVICE",
 }
 # How ops may end that no peer has lied about, and no program has misused.
 MAY_END = {
@@ -26,9 +27,14 @@ MAY_END = {
     Type.RECEIVE: {"OK", "DISCONNECTED", "CLOSED"},
     Type.CONNECT: {"OK", "TIMEOUT", "REFUSED", "UNREACHABLE", "DISCONNECTED", "CLOSED", "NO_DEVICE", "SYSTEM"},  # NO_DEVICE: its port is down
     Type.CONNECTION: {"OK", "TIMEOUT", "DISCONNECTED", "CLOSED", "SYSTEM"},  # SYSTEM, here and above: its queue pair was killed
+    **dict.fromkeys((Type.QUEUE_SEND, Type.QUEUE_RECEIVE, Type.WRITE, Type.READ, Type.ADD), {"OK", "FLUSHED", "DISCONNECTED", "CLOSED"}),
 }
 # These end when the peer does something, which may be never.
-STANDING = {Type.RECEIVE, Type.CONNECTION}
+STANDING = {Type.RECEIVE, Type.QUEUE_RECEIVE, Type.CONNECTION}
+# Ops of queues of which the peer keeps what they did.
+OF_QUEUES = {Type.QUEUE_SEND, Type.WRITE, Type.ADD}
+# Their ends have a verdict.
+JUDGED = {Type.CALL, Type.RECEIVE, Type.QUEUE_RECEIVE, Type.READ, Type.ADD}
 VERDICTS = ["", "of the wrong length", "of another op", "with wrong bytes", "with the wrong status", "timed out before its deadline"]
 WRONGS = ("lost", "doubled", "wrong", "hung", "died", "leaked")
 
@@ -66,6 +72,12 @@ class Connection:
     sent: dict[int, int] = field(default_factory=dict)  # of those that ended well -> number of the message, -1: not known
     groups: dict[int, Group] = field(default_factory=dict)  # that have not ended, by the id of their first receive
     received: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)  # number of the message, place -> id of its send, tag
+    # Of a queue:
+    peer: "tuple[Life, Connection] | None" = None
+    ops: dict[tuple[Type, int], list[int]] = field(default_factory=dict)  # WRITEs of each slot, additions, sends: ids that were not refused
+    good: set[int] = field(default_factory=set)  # those of them that ended well
+    last_send: int = 0  # the newest that was received
+    found: dict[int, tuple[int, int]] = field(default_factory=dict)  # slot -> id of a WRITE, verdict; -1 -> counter
 
 
 @dataclass
@@ -125,6 +137,8 @@ class Oracle:
                 self.refuse(life, record)
             elif record.kind == Kind.EXECUTED:
                 self.execute(life, record)
+            elif record.kind == Kind.FOUND:
+                self.find(life, record)
             elif record.kind == Kind.DONE:
                 life.done = True
             elif record.kind == Kind.TROUBLE:
@@ -141,7 +155,12 @@ class Oracle:
             life.connections[record.a].groups.setdefault(record.id - place_of(record.b), Group(record.b >> 16))
         elif kind == Type.CONNECTION:
             life.connections[record.id] = connection = Connection(record.b or record.a)
-            self.pairs.setdefault(connection.pair, []).append((life, connection))
+            pair = self.pairs.setdefault(connection.pair, [])
+            pair.append((life, connection))
+            if len(pair) == 2:
+                pair[0][1].peer, pair[1][1].peer = pair[1], pair[0]
+        elif kind in OF_QUEUES and record.a in life.connections:
+            life.connections[record.a].ops.setdefault((kind, record.b), []).append(record.id)
 
     def refuse(self, life: Life, record: Record) -> None:
         op = life.waiting.pop(record.id, None) or life.standing.pop(record.id, None)
@@ -154,6 +173,8 @@ class Oracle:
             group = life.connections[op.connection].groups.pop(record.id - place_of(op.other), None)
             if group and group.ends:
                 self.wrong("wrong", f"{life.what}: of a group, receive {record.id:#x} was refused, and others were not")
+        elif op.type in OF_QUEUES and op.connection in life.connections:
+            life.connections[op.connection].ops[op.type, op.other].remove(record.id)
         if life.flag(record.id) & (EXECUTED | RECEIVED):
             self.wrong("wrong", f"{life.what}: op {record.id:#x} was refused, and yet executed")
 
@@ -167,7 +188,7 @@ class Oracle:
         self.ends[op.type.name, status] += 1
         if status not in MAY_END[op.type]:
             self.wrong("wrong", f"{life.what}: {op.type.name} {record.id:#x} ended with {status}")
-        if op.type in (Type.CALL, Type.RECEIVE) and record.a & 0xFF:
+        if op.type in JUDGED and record.a & 0xFF:
             early = f" by {record.b / 1e6:.3f} ms" if op.type == Type.CALL and record.b else ""
             self.wrong("wrong", f"{life.what}: {op.type.name} {record.id:#x} was {VERDICTS[record.a & 0xFF]}{early}")
         if op.type == Type.CALL and (status in ("OK", "DROPPED")):
@@ -178,6 +199,10 @@ class Oracle:
             self.end_of_group(life, op, record, status)
             if status == "OK":
                 self.receive(life, op, record)
+        elif op.type in OF_QUEUES and status == "OK" and op.connection in life.connections:
+            life.connections[op.connection].good.add(record.id)
+        elif op.type == Type.QUEUE_RECEIVE and status == "OK":
+            self.receive_of_queue(life, op, record)
         elif op.type == Type.CONNECTION:
             life.connections[record.id].ended = status
             self.later.append((self.round, "connection", life.number, record.id))
@@ -237,6 +262,28 @@ class Oracle:
         connection.received[place] = (send, op.other & 0xFF)
         self.later.append((self.round, "begun", life.number, send))
 
+    def receive_of_queue(self, life: Life, op: Op, record: Record) -> None:
+        sender, connection = self.lives.get(record.b >> 32), life.connections.get(op.connection)
+        if sender is None or connection is None:
+            self.wrong("wrong", f"{life.what}: got a message of nobody, or over no queue ({record.b:#x})")
+            return
+        if sender.flag(record.b) & RECEIVED:
+            self.wrong("doubled", f"{life.what}: message {record.b:#x} of {sender.what} came twice over a queue")
+        elif record.b < connection.last_send:
+            self.wrong("wrong", f"{life.what}: messages of a queue came in another order than they were sent")
+        sender.mark(record.b, RECEIVED)
+        connection.last_send = record.b
+        self.later.append((self.round, "begun", life.number, record.b))
+
+    def find(self, life: Life, record: Record) -> None:
+        connection = life.connections.get(record.id)
+        if connection is None:
+            self.wrong("wrong", f"{life.what}: found something of no connection ({record.id:#x})")
+            return
+        connection.found[record.status] = (record.a, record.b)
+        if record.status == -1:  # the last
+            self.later.append((self.round, "found", life.number, record.id))
+
     # ---- What it finds ----
 
     def end_round(self) -> None:
@@ -248,6 +295,8 @@ class Oracle:
             life = self.lives[number]
             if which == "connection":
                 self.connection_ended(life, op)
+            elif which == "found":
+                self.judge_found(life, op)
             elif which == "begun":
                 sender = self.lives[op >> 32]
                 if not sender.flag(op) & BEGUN or sender.flag(op) & REFUSED:
@@ -287,6 +336,44 @@ class Oracle:
             del self.pairs[connection.pair]
             self.compare(pair[0], pair[1])
             self.compare(pair[1], pair[0])
+
+    def judge_found(self, life: Life, op: int) -> None:
+        """What the peer of a queue has left, against the ops that it knows: when all of these are known."""
+        connection = life.connections.get(op)
+        if connection is None or connection.peer is None:
+            return  # the peer never heard that it was connected, or it is long ago
+        peer_life, peer = connection.peer
+        if not peer.ended and not peer_life.over:
+            self.later.append((self.round, "found", life.number, op))
+            return
+        for slot, (found, verdict) in connection.found.items():
+            if slot >= 0:
+                self.judge_slot(life, peer_life, peer, slot, found, verdict)
+        count, adds = connection.found[-1][0], peer.ops.get((Type.ADD, 0), [])
+        least = sum(add in peer.good for add in adds)
+        if count < least:
+            self.wrong("lost", f"{life.what}: {least} additions of {peer_life.what} ended well, and the counter is {count}")
+        elif count > len(adds):
+            self.wrong("doubled", f"{life.what}: {peer_life.what} made {len(adds)} additions, and the counter is {count}")
+        if connection.ended == "CLOSED":
+            return  # what came after the last poll is the close's
+        for send in peer.ops.get((Type.QUEUE_SEND, 0), []):
+            if send in peer.good and not peer_life.flag(send) & RECEIVED:
+                self.wrong("lost", f"{life.what}: message {send:#x} of {peer_life.what} was sent over a queue, and never came")
+
+    def judge_slot(self, life: Life, peer_life: Life, peer: Connection, slot: int, found: int, verdict: int) -> None:
+        writes = peer.ops.get((Type.WRITE, slot), [])
+        last = max((write for write in writes if write in peer.good), default=0)
+        unknown = [write for write in writes if write > last]  # done, half done, or not: their ends do not say
+        if unknown and (verdict or found in unknown):
+            return
+        if verdict:
+            self.wrong("wrong", f"{life.what}: what {peer_life.what} wrote ({last:#x}) is {VERDICTS[verdict]}")
+        elif found in writes and found < last:
+            self.wrong("lost", f"{life.what}: WRITE {last:#x} of {peer_life.what} ended well, and {found:#x} is there")
+        elif found != last:
+            refused = " which was refused," if peer_life.flag(found) & REFUSED else ""
+            self.wrong("wrong", f"{life.what}: WRITE {found:#x} of {peer_life.what} is there,{refused} and not {last:#x}")
 
     def compare(self, sender: tuple[Life, Connection], receiver: tuple[Life, Connection]) -> None:
         """Who ended well has all that was sent, whatever came of the other side after that."""

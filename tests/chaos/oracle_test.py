@@ -238,6 +238,37 @@ def ring_of_records() -> list[str]:
     return [] if [record.id for record in read] == list(range(1, number + 1)) else ["wrong"]
 
 
+REFUSED, OPEN = "refused", "open"
+FLUSHED = -29
+W, A, S = Type.WRITE, Type.ADD, Type.QUEUE_SEND
+
+
+def queue(
+    *ops: tuple[Type, int | str], found: int = 0, verdict: int = 0, counter: int = 0, came: tuple[int, ...] = (), end: int = DISCONNECTED, killed: bool = False
+) -> list[str]:
+    """A client's ops with how they end, numbers 1, 2, ...; and what the server found, and received."""
+    world = World()
+    here, there, connect = of(CLIENT, 200), of(SERVER, 200), of(CLIENT, 100)
+    world.tell(world.client, begin(Type.CONNECT, connect), ended(connect), begin(Type.CONNECTION, here, connect))
+    world.tell(world.server, begin(Type.CONNECTION, there, of(SERVER, 199), connect))
+    for number, (kind, status) in enumerate(ops, 1):
+        op = of(CLIENT, number)
+        ends = [] if status == OPEN else [Record(Kind.REFUSED, -4, op)] if status == REFUSED else [ended(op, int(status))]
+        world.tell(world.client, begin(kind, op, here), *ends)
+    for index, number in enumerate(came):
+        receive = of(SERVER, 300 + index)
+        world.tell(world.server, begin(Type.QUEUE_RECEIVE, receive, there), ended(receive, 0, 0, of(CLIENT, number)))
+    left = [Record(Kind.FOUND, 0, there, found and of(CLIENT, found), verdict), Record(Kind.FOUND, -1, there, counter)]
+    world.tell(world.server, *left, ended(there, end))
+    if killed:
+        world.oracle.ended(world.client, -9, killed=True)
+    else:
+        world.tell(world.client, ended(here, DISCONNECTED))
+    world.oracle.end_round()
+    world.oracle.end_round()
+    return world.wrong()
+
+
 CASES: list[tuple[str, Callable[[], list[str]], list[str]]] = [
     ("nothing is said of what is right", what_is_right, []),
     ("an op that never ends is lost", an_op_that_never_ends, ["lost"]),
@@ -280,6 +311,26 @@ CASES: list[tuple[str, Callable[[], list[str]], list[str]]] = [
     ("a message in a buffer with another tag is noticed", lambda: group(came(0, 1), came(1, 2), came(2, 3), tags="011"), ["wrong"]),
     ("a message of nobody is noticed", lambda: channel([(0, 77)], end=DISCONNECTED), ["wrong"]),
     ("a message of another channel is noticed", over_another_channel, ["wrong"]),
+    ("a queue that did what it said is right", lambda: queue((W, 0), (W, 0), (A, 0), (S, 0), found=2, counter=1, came=(4,)), []),
+    ("a queue that did nothing is right", queue, []),
+    ("a WRITE that ended well and is not there is noticed", lambda: queue((W, 0), (W, 0), found=1), ["lost"]),
+    ("a WRITE that ended well where nothing is is noticed", lambda: queue((W, 0)), ["wrong"]),
+    ("a WRITE that was refused and is there is noticed", lambda: queue((W, 0), (W, REFUSED), found=2), ["wrong"]),
+    ("a WRITE that was flushed may be there", lambda: queue((W, 0), (W, FLUSHED), found=2), []),
+    ("a WRITE that was flushed need not be there", lambda: queue((W, 0), (W, FLUSHED), found=1), []),
+    ("a WRITE that was flushed may be there in part", lambda: queue((W, 0), (W, FLUSHED), found=77, verdict=3), []),
+    ("a WRITE that was open when its process was killed may be there", lambda: queue((W, 0), (W, OPEN), found=2, killed=True), []),
+    ("a WRITE that ended well with wrong bytes is noticed", lambda: queue((W, 0), found=1, verdict=3), ["wrong"]),
+    ("an addition that ended well and was not made is noticed", lambda: queue((A, 0), (A, 0), counter=1), ["lost"]),
+    ("an addition that was refused and was made is noticed", lambda: queue((A, 0), (A, REFUSED), counter=2), ["doubled"]),
+    ("an addition that was flushed may have been made", lambda: queue((A, 0), (A, FLUSHED), counter=2), []),
+    ("an addition that was made twice is noticed", lambda: queue((A, 0), (A, FLUSHED), counter=3), ["doubled"]),
+    ("a message over a queue that never came is noticed", lambda: queue((S, 0), (S, 0), came=(1,)), ["lost"]),
+    ("a message over a queue may be lost with a close", lambda: queue((S, 0), (S, 0), came=(1,), end=CLOSED), []),
+    ("a message over a queue that was flushed may have come", lambda: queue((S, 0), (S, FLUSHED), came=(1, 2)), []),
+    ("a message over a queue that was refused and came is noticed", lambda: queue((S, 0), (S, REFUSED), came=(1, 2)), ["wrong"]),
+    ("a message over a queue that comes twice is noticed", lambda: queue((S, 0), came=(1, 1)), ["doubled"]),
+    ("messages over a queue in another order are noticed", lambda: queue((S, 0), (S, 0), came=(2, 1)), ["wrong"]),
     ("what is held as before is no leak", leak, []),
     ("memory may grow a little", lambda: leak(memory=3 << 19), []),
     *((f"more {name.replace('_', ' ')} are a leak", partial(leak, **{name: 9 << 20}), ["leaked"]) for name in vars(HELD) if name not in GRANTS),

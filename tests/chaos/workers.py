@@ -30,7 +30,7 @@ class Worker:
     process: subprocess.Popen[bytes]
     journal: Journal
     born: float = field(default_factory=time.monotonic)
-    ports: tuple[int, int] = (0, 0)  # of a server that listens
+    ports: tuple[int, int, int] = (0, 0, 0)  # of a server that listens: for calls, channels, queues
     state: dict[int, Record] = field(default_factory=dict)  # its answer to SIGUSR1
     killed: bool = False
     ending_since: float = 0.0  # when it was told to end
@@ -101,7 +101,7 @@ class Crew:
             records = worker.journal.take()
             for record in records:
                 if record.kind == Kind.READY:
-                    worker.ports = (record.a, record.b)
+                    worker.ports = (record.a, record.b & 0xFFFFFFFF, record.b >> 32)
                 elif record.kind == Kind.STATE:
                     worker.state[record.status] = record
                 elif record.kind == Kind.MISTAKE:

@@ -12,7 +12,9 @@
 #define JOURNAL_MAGIC 0x736f6163u /* "caos" */
 
 enum record_kind {
-    RECORD_READY = 1,    /* a server listens: a, b are its ports for calls and for channels */
+    RECORD_READY =
+        1, /* a server listens: a is its port for calls; b those for channels | for queues
+                          * << 32 */
     RECORD_BEGIN = 2,    /* an op is about to be submitted; status is its enum op_type */
     RECORD_REFUSED = 3,  /* it was not accepted: it will not end */
     RECORD_ENDED = 4,    /* an op has completed: status is the completion's */
@@ -21,6 +23,10 @@ enum record_kind {
     RECORD_DONE = 7,     /* the worker has closed everything, and ends */
     RECORD_TROUBLE = 8,  /* something that must not happen: a is a line of the program */
     RECORD_MISTAKE = 9,  /* it does wrong now, as it was told to */
+    /* What the peer of a queue has left in this side's memory, when it can reach it no more: id is that of
+     * the connection, status a slot, a the id of the WRITE in it, b a verdict. The last one has status -1,
+     * and a is the counter. */
+    RECORD_FOUND = 10,
 };
 
 enum op_type {
@@ -33,6 +39,12 @@ enum op_type {
     OP_CONNECT = 6, /* ends with CONNECTED */
     OP_CONNECTION = 7, /* from CONNECTED to DISCONNECTED, or to its close (CRPC_E_CLOSED). b of the
                         * accepting side's: the id of the other side's connect, where that is known */
+    /* Of queues, all with a: connection. */
+    OP_QUEUE_SEND = 8,
+    OP_QUEUE_RECEIVE = 9, /* its end's a is a verdict; b is the send's id */
+    OP_WRITE = 10,        /* b: slot of the peer's memory */
+    OP_READ = 11,         /* likewise; its end's a is a verdict */
+    OP_ADD = 12,          /* of 1 to the peer's counter; its end's a is a verdict */
 };
 
 enum verdict {

@@ -29,10 +29,52 @@ static crpc_channel channel_of(const struct connection *connection)
     return (crpc_channel){connection->handle};
 }
 
+static crpc_queue queue_of(const struct connection *connection)
+{
+    return (crpc_queue){connection->handle};
+}
+
 static int32_t close_handle(struct worker *worker, const struct connection *connection)
 {
-    return connection->is_channel ? crpc_channel_close(worker->context, channel_of(connection))
-                                  : crpc_endpoint_close(worker->context, endpoint_of(connection));
+    switch (connection->service) {
+    case CHANNELS:
+        return crpc_channel_close(worker->context, channel_of(connection));
+    case QUEUES:
+        return crpc_queue_close(worker->context, queue_of(connection));
+    default:
+        return crpc_endpoint_close(worker->context, endpoint_of(connection));
+    }
+}
+
+static int32_t reject(struct worker *worker, const struct connection *connection)
+{
+    switch (connection->service) {
+    case CHANNELS:
+        return crpc_channel_reject(worker->context, channel_of(connection), 1);
+    case QUEUES:
+        return crpc_queue_reject(worker->context, queue_of(connection), NULL, 0);
+    default:
+        return crpc_endpoint_reject(worker->context, endpoint_of(connection), 1);
+    }
+}
+
+/* Returns false if all memory of the service is in use. */
+static bool take_room(struct worker *worker, struct connection *connection)
+{
+    connection->room = connection->service == CHANNELS ? room_take(worker)
+                       : connection->service == QUEUES ? queue_room_take(worker)
+                                                       : -1;
+    return connection->service == CALLS || connection->room >= 0;
+}
+
+/* After its handle was closed. */
+static void leave_room(struct worker *worker, const struct connection *connection)
+{
+    if (connection->service == CHANNELS) {
+        room_leave(worker, connection->room);
+    } else if (connection->service == QUEUES) {
+        queue_room_leave(worker, connection->room);
+    }
 }
 
 /* It is over. Its ops that are open yet complete in the next polls. */
@@ -46,7 +88,7 @@ static void connection_close(struct worker *worker, struct connection *connectio
     if (!mistaken(worker, "slot") && close_handle(worker, connection) != CRPC_OK) {
         trouble(worker, __LINE__, 0);
     }
-    room_leave(worker, connection->room);
+    leave_room(worker, connection);
     connection->life = FREE;
 }
 
@@ -79,53 +121,72 @@ static int32_t connect_to(struct worker *worker, struct connection *connection, 
                           crpc_error *error)
 {
     int32_t status;
-    if (connection->is_channel) {
+    if (connection->service == QUEUES) {
+        const crpc_queue_options options = queue_options(worker, connection, index);
+        crpc_queue queue;
+        status =
+            crpc_queue_connect(worker->context, worker->peers[QUEUES], &options, &queue, error);
+        connection->handle = queue.bits;
+    } else if (connection->service == CHANNELS) {
         crpc_channel_options options = channel_options(worker, index);
         crpc_channel channel;
         options.token_bytes = sizeof(connection->connect_id);
         memcpy(options.token, &connection->connect_id, sizeof(connection->connect_id));
-        status = crpc_channel_connect(worker->context, worker->channels, &options, &channel, error);
+        status = crpc_channel_connect(worker->context, worker->peers[CHANNELS], &options, &channel,
+                                      error);
         connection->handle = channel.bits;
     } else {
         crpc_endpoint_options options = endpoint_options(worker, index);
         crpc_endpoint endpoint;
         options.token_bytes = sizeof(connection->connect_id);
         memcpy(options.token, &connection->connect_id, sizeof(connection->connect_id));
-        status =
-            crpc_endpoint_connect(worker->context, worker->connect, &options, &endpoint, error);
+        status = crpc_endpoint_connect(worker->context, worker->peers[CALLS], &options, &endpoint,
+                                       error);
         connection->handle = endpoint.bits;
     }
     return status;
+}
+
+/* Returns false if there is nobody to connect to. */
+static bool choose_service(struct worker *worker, enum service *service)
+{
+    enum service known[SERVICES];
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < SERVICES; i++) {
+        if (worker->peers[i]) {
+            known[count++] = (enum service)i;
+        }
+    }
+    *service = count ? known[dice(worker, count)] : CALLS;
+    return count > 0;
 }
 
 void connect_some(struct worker *worker)
 {
     uint32_t used = 0;
     uint64_t index;
-    if (!worker->connect && !worker->channels) {
-        return;
-    }
     for (uint32_t i = 0; i < CONNECTIONS_MAX; i++) {
         used += worker->connections[i].life != FREE;
     }
     for (; used < worker->connections_wanted; used++) {
         crpc_error error = {.struct_size = sizeof(error)};
-        struct connection *connection = connection_take(worker, &index);
+        enum service service;
+        struct connection *connection =
+            choose_service(worker, &service) ? connection_take(worker, &index) : NULL;
         if (!connection) {
             return;
         }
-        connection->is_channel = worker->channels && (!worker->connect || chance(worker, 2));
-        connection->room = connection->is_channel ? room_take(worker) : -1;
-        if (connection->is_channel && connection->room < 0) {
+        connection->service = service;
+        if (!take_room(worker, connection)) {
             connection->life = FREE;
             return;
         }
         connection->connect_id = new_id(worker);
-        op_begin(worker, OP_CONNECT, connection->connect_id, connection->is_channel, 0);
+        op_begin(worker, OP_CONNECT, connection->connect_id, service, 0);
         int32_t status = connect_to(worker, connection, index, &error);
         if (status != CRPC_OK) {
             op_refused(worker, connection->connect_id, status);
-            room_leave(worker, connection->room);
+            leave_room(worker, connection);
             connection->life = FREE;
             worker->failures++;
             return;
@@ -137,7 +198,9 @@ void connect_some(struct worker *worker)
 static uint64_t peer_of(struct worker *worker, const struct connection *connection)
 {
     uint64_t id = 0;
-    if (connection->is_channel) {
+    if (connection->service == QUEUES) {
+        id = queue_peer_of(worker, connection);
+    } else if (connection->service == CHANNELS) {
         crpc_channel_info info = {.struct_size = sizeof(info)};
         crpc_channel_get_info(worker->context, channel_of(connection), &info);
         memcpy(&id, info.token, info.token_bytes == sizeof(id) ? sizeof(id) : 0);
@@ -162,49 +225,61 @@ static void leak(struct worker *worker)
     }
 }
 
+static int32_t accept_it(struct worker *worker, const struct connection *connection, uint64_t index)
+{
+    if (connection->service == QUEUES) {
+        const crpc_queue_options options = queue_options(worker, connection, index);
+        return crpc_queue_accept(worker->context, queue_of(connection), &options, NULL);
+    }
+    if (connection->service == CHANNELS) {
+        crpc_channel_options options = channel_options(worker, index);
+        return crpc_channel_accept(worker->context, channel_of(connection), &options, NULL);
+    }
+    crpc_endpoint_options options = endpoint_options(worker, index);
+    return crpc_endpoint_accept(worker->context, endpoint_of(connection), &options, NULL);
+}
+
+static void turn_away(struct worker *worker, const struct connection *connection)
+{
+    int32_t status = reject(worker, connection);
+    if (status == CRPC_E_STATE) { /* the peer has given up */
+        status = close_handle(worker, connection);
+    }
+    if (status != CRPC_OK && status != CRPC_E_STALE) {
+        trouble(worker, __LINE__, status);
+    }
+}
+
 static void connect_request(struct worker *worker, const crpc_completion *completion)
 {
     uint64_t index;
-    bool is_channel = completion->flags & CRPC_COMPLETION_OF_CHANNEL;
-    crpc_channel channel = {completion->endpoint.bits};
+    struct connection asked = {.handle = completion->endpoint.bits,
+                               .service = completion->flags & CRPC_COMPLETION_OF_CHANNEL ? CHANNELS
+                                          : completion->flags & CRPC_COMPLETION_OF_QUEUE ? QUEUES
+                                                                                         : CALLS};
     struct connection *connection =
         worker->stopping || chance(worker, 50) ? NULL : connection_take(worker, &index);
-    int room = connection && is_channel ? room_take(worker) : -1;
-    int32_t status;
     leak(worker);
-    if (!connection || (is_channel && room < 0)) {
-        status = is_channel ? crpc_channel_reject(worker->context, channel, 1)
-                            : crpc_endpoint_reject(worker->context, completion->endpoint, 1);
-        if (status == CRPC_E_STATE) { /* the peer has given up */
-            status = is_channel ? crpc_channel_close(worker->context, channel)
-                                : crpc_endpoint_close(worker->context, completion->endpoint);
-        }
-        if (status != CRPC_OK && status != CRPC_E_STALE) {
-            trouble(worker, __LINE__, status);
-        }
-        if (connection) {
-            connection->life = FREE;
-        }
+    if (!connection) {
+        turn_away(worker, &asked);
         return;
     }
-    connection->is_channel = is_channel;
+    connection->service = asked.service;
     connection->accepted = true;
-    connection->room = room;
-    connection->handle = completion->endpoint.bits;
+    connection->handle = asked.handle;
+    if (!take_room(worker, connection)) {
+        turn_away(worker, &asked);
+        connection->life = FREE;
+        return;
+    }
     connection->connect_id = new_id(worker);
     connection->peer_connect_id = peer_of(worker, connection);
-    op_begin(worker, OP_CONNECT, connection->connect_id, is_channel, 0);
-    if (is_channel) {
-        crpc_channel_options options = channel_options(worker, index);
-        status = crpc_channel_accept(worker->context, channel, &options, NULL);
-    } else {
-        crpc_endpoint_options options = endpoint_options(worker, index);
-        status = crpc_endpoint_accept(worker->context, completion->endpoint, &options, NULL);
-    }
+    op_begin(worker, OP_CONNECT, connection->connect_id, connection->service, 0);
+    int32_t status = accept_it(worker, connection, index);
     if (status != CRPC_OK) {
         op_refused(worker, connection->connect_id, status);
         close_handle(worker, connection);
-        room_leave(worker, room);
+        leave_room(worker, connection);
         connection->life = FREE;
     }
 }
@@ -215,7 +290,7 @@ static void connected(struct worker *worker, struct connection *connection, int3
     if (status != CRPC_OK) {
         worker->failures += !connection->accepted && status != CRPC_E_REFUSED;
         close_handle(worker, connection);
-        room_leave(worker, connection->room);
+        leave_room(worker, connection);
         connection->life = FREE;
         return;
     }
@@ -224,7 +299,9 @@ static void connected(struct worker *worker, struct connection *connection, int3
     connection->id = new_id(worker);
     op_begin(worker, OP_CONNECTION, connection->id, connection->connect_id,
              connection->peer_connect_id);
-    if (!connection->is_channel) {
+    if (connection->service == QUEUES) {
+        queue_connected(worker, connection);
+    } else if (connection->service == CALLS) {
         crpc_endpoint_info info = {.struct_size = sizeof(info)};
         crpc_endpoint_get_info(worker->context, endpoint_of(connection), &info);
         connection->request_bytes_max = info.request_bytes_max;
@@ -256,7 +333,9 @@ void life_event(struct worker *worker, const crpc_completion *completion)
 static void disconnect(struct worker *worker, struct connection *connection, uint64_t timeout_ns)
 {
     int32_t status =
-        connection->is_channel
+        connection->service == QUEUES
+            ? crpc_queue_drain(worker->context, queue_of(connection), timeout_ns)
+        : connection->service == CHANNELS
             ? crpc_channel_disconnect(worker->context, channel_of(connection), timeout_ns)
             : crpc_endpoint_disconnect(worker->context, endpoint_of(connection), timeout_ns);
     if (status == CRPC_OK || status == CRPC_E_STATE) { /* STATE: the peer was first */
@@ -304,5 +383,5 @@ bool life_over(const struct worker *worker)
             return false;
         }
     }
-    return worker->calls_open == 0 && worker->others_open == 0;
+    return worker->calls_open == 0 && worker->others_open == 0 && queue_rooms_over(worker);
 }

@@ -1,8 +1,8 @@
 /* main.c: the worker's options, its loop and its end.
  *
  *   worker --life N --journal FILE --content FILE --seed N [--device NAME]
- *          [--listen ADDRESS] [--connect ADDRESS] [--channels ADDRESS] [--connections N] [--pace US]
- *          [--mistake WHAT:N]
+ *          [--listen ADDRESS] [--connect ADDRESS] [--channels ADDRESS] [--queues ADDRESS]
+ *          [--connections N] [--pace US] [--mistake WHAT:N]
  *
  * SIGTERM makes it take leave of its peers, and end. SIGUSR1 makes it tell what it holds. */
 #include <getopt.h>
@@ -102,13 +102,12 @@ static int failed(const char *what, const crpc_error *error)
     return NOT_STARTED;
 }
 
-/* The ports in the order of the listeners; 0 without channels. */
 static int32_t listen_to(struct worker *worker, crpc_error *error)
 {
-    uint64_t ports[2] = {0};
-    for (uint32_t i = 0; i < 2; i++) {
-        crpc_listener_options options = {.struct_size = sizeof(options),
-                                         .flags = i ? CRPC_LISTENER_CHANNELS : 0};
+    static const uint32_t flags[SERVICES] = {0, CRPC_LISTENER_CHANNELS, CRPC_LISTENER_QUEUES};
+    uint64_t ports[SERVICES] = {0};
+    for (uint32_t i = 0; i < SERVICES; i++) {
+        crpc_listener_options options = {.struct_size = sizeof(options), .flags = flags[i]};
         crpc_listener_info info = {.struct_size = sizeof(info)};
         crpc_listener listener;
         int32_t status =
@@ -119,7 +118,8 @@ static int32_t listen_to(struct worker *worker, crpc_error *error)
         crpc_listener_get_info(worker->context, listener, &info);
         ports[i] = info.port;
     }
-    journal_put(worker->journal, RECORD_READY, 0, 0, ports[0], ports[1]);
+    journal_put(worker->journal, RECORD_READY, 0, 0, ports[CALLS],
+                ports[CHANNELS] | ports[QUEUES] << 32);
     return CRPC_OK;
 }
 
@@ -141,7 +141,8 @@ static void tell_state(struct worker *worker)
     for (uint32_t i = 0; i < CHANNELS_MAX; i++) {
         rooms += worker->rooms[i].used;
     }
-    journal_put(worker->journal, RECORD_STATE, 0, 0, used + rooms, info.endpoints);
+    rooms += queue_rooms_used(worker);
+    journal_put(worker->journal, RECORD_STATE, 0, 0, used + rooms, info.endpoints + info.queues);
     journal_put(worker->journal, RECORD_STATE, 1, 0, info.batch_window_left,
                 (uint64_t)rails[1].receives_left << 32 | rails[0].receives_left);
 }
@@ -166,6 +167,9 @@ static void handle(struct worker *worker, const crpc_completion *completion)
     case CRPC_COMPLETION_RECEIVED:
         channel_received(worker, completion);
         break;
+    case CRPC_COMPLETION_WORK:
+        work_ended(worker, completion);
+        break;
     case CRPC_COMPLETION_CONNECT_REQUEST:
     case CRPC_COMPLETION_CONNECTED:
     case CRPC_COMPLETION_DISCONNECTED:
@@ -184,8 +188,10 @@ static void act(struct worker *worker)
         if (connection->life != CONNECTED) {
             continue;
         }
-        if (connection->is_channel) {
+        if (connection->service == CHANNELS) {
             channel_some(worker, i);
+        } else if (connection->service == QUEUES) {
+            queue_some(worker, connection);
         } else if (!connection->accepted || chance(worker, 10)) {
             calls_some(worker, i);
         }
@@ -235,13 +241,19 @@ static void run(struct worker *worker)
 static bool parse(int argc, char **argv, struct worker *worker, const char **journal,
                   const char **content, const char **device)
 {
-    static const struct option known[] = {
-        {"life", required_argument, NULL, 'i'},        {"journal", required_argument, NULL, 'j'},
-        {"content", required_argument, NULL, 't'},     {"seed", required_argument, NULL, 's'},
-        {"device", required_argument, NULL, 'd'},      {"listen", required_argument, NULL, 'l'},
-        {"connect", required_argument, NULL, 'c'},     {"channels", required_argument, NULL, 'h'},
-        {"connections", required_argument, NULL, 'n'}, {"pace", required_argument, NULL, 'p'},
-        {"mistake", required_argument, NULL, 'm'},     {0}};
+    static const struct option known[] = {{"life", required_argument, NULL, 'i'},
+                                          {"journal", required_argument, NULL, 'j'},
+                                          {"content", required_argument, NULL, 't'},
+                                          {"seed", required_argument, NULL, 's'},
+                                          {"device", required_argument, NULL, 'd'},
+                                          {"listen", required_argument, NULL, 'l'},
+                                          {"connect", required_argument, NULL, 'c'},
+                                          {"channels", required_argument, NULL, 'h'},
+                                          {"queues", required_argument, NULL, 'q'},
+                                          {"connections", required_argument, NULL, 'n'},
+                                          {"pace", required_argument, NULL, 'p'},
+                                          {"mistake", required_argument, NULL, 'm'},
+                                          {0}};
     int code;
     while ((code = getopt_long(argc, argv, "", known, NULL)) != -1) {
         switch (code) {
@@ -264,10 +276,13 @@ static bool parse(int argc, char **argv, struct worker *worker, const char **jou
             worker->listen = optarg;
             break;
         case 'c':
-            worker->connect = optarg;
+            worker->peers[CALLS] = optarg;
             break;
         case 'h':
-            worker->channels = optarg;
+            worker->peers[CHANNELS] = optarg;
+            break;
+        case 'q':
+            worker->peers[QUEUES] = optarg;
             break;
         case 'n':
             worker->connections_wanted = (uint32_t)strtoul(optarg, NULL, 10);
@@ -291,7 +306,8 @@ int main(int argc, char **argv)
     static struct worker worker = {.connections_wanted = 2, .pace_us = 4000, .dice = 1};
     const char *journal = NULL, *content = NULL, *device = "";
     crpc_error error = {.struct_size = sizeof(error)};
-    crpc_context_options options = {.struct_size = sizeof(options), .flags = CRPC_CONTEXT_RAILS};
+    crpc_context_options options = {.struct_size = sizeof(options),
+                                    .flags = CRPC_CONTEXT_RAILS | CRPC_CONTEXT_QUEUES};
     if (!parse(argc, argv, &worker, &journal, &content, &device)) {
         fprintf(stderr, "usage: see the head of tests/chaos/c/main.c\n");
         return 2;
@@ -308,7 +324,7 @@ int main(int argc, char **argv)
         dice(&worker, 2);
     }
     if (crpc_context_open(&options, &worker.context, &error) != CRPC_OK ||
-        channels_open(&worker, &error) != CRPC_OK) {
+        channels_open(&worker, &error) != CRPC_OK || queues_open(&worker, &error) != CRPC_OK) {
         return failed("no context", &error);
     }
     if (worker.listen && listen_to(&worker, &error) != CRPC_OK) {

@@ -24,6 +24,7 @@
 #define CHANNEL_DEPTH (TAGS * OPEN_OF_TAG)
 
 enum life { FREE, CONNECTING, CONNECTED, LEAVING };
+enum service { CALLS, CHANNELS, QUEUES, SERVICES };
 
 struct slot {    /* a buffer of a channel; its tag is its number % TAGS */
     uint64_t id; /* of the op that has it; 0: none */
@@ -31,12 +32,13 @@ struct slot {    /* a buffer of a channel; its tag is its number % TAGS */
 
 struct connection {
     enum life life;
-    bool is_channel, accepted;
+    enum service service;
+    bool accepted;
     uint64_t handle;
     uint64_t connect_id, id; /* of its two ops */
     uint64_t peer_connect_id;
     uint32_t request_bytes_max, reply_bytes_max;
-    int room; /* of a channel: which memory */
+    int room; /* of a channel or a queue: which memory */
 };
 
 struct call {
@@ -63,7 +65,8 @@ struct worker {
     crpc_context *context;
     struct journal *journal;
     uint64_t life, next, dice;
-    const char *listen, *connect, *channels;
+    const char *listen;
+    const char *peers[SERVICES]; /* addresses; NULL: it connects to none for that */
     uint32_t connections_wanted, pace_us;
     bool stopping, told_state;
     struct mistake mistake;
@@ -72,7 +75,8 @@ struct worker {
     uint32_t calls_open, others_open; /* others: ops that complete and are in no table */
     struct room rooms[CHANNELS_MAX];
     crpc_region region;
-    uint32_t failures; /* connects that failed, since one did not */
+    struct queue_room *queue_rooms; /* queues.c */
+    uint32_t failures;              /* connects that failed, since one did not */
 };
 
 /* ---- main.c ---- */
@@ -121,5 +125,25 @@ void room_leave(struct worker *worker, int room);
 void channel_some(struct worker *worker, int connection);
 void channel_sent(struct worker *worker, const crpc_completion *completion);
 void channel_received(struct worker *worker, const crpc_completion *completion);
+
+/* ---- queues.c ---- */
+
+/* Registers the memory of all queues. */
+int32_t queues_open(struct worker *worker, crpc_error *error);
+/* Gives a room, or -1 if all are in use. */
+int queue_room_take(struct worker *worker);
+/* Its queue is closed, so the peer reaches it no more: tells what it has left. */
+void queue_room_leave(struct worker *worker, int room);
+uint32_t queue_rooms_used(const struct worker *worker);
+bool queue_rooms_over(const struct worker *worker);
+/* For connect and accept: the peer is told where the memory is. */
+crpc_queue_options queue_options(struct worker *worker, const struct connection *connection,
+                                 uint64_t index);
+/* Of a connect request: the id of the peer's connect, or 0. */
+uint64_t queue_peer_of(struct worker *worker, const struct connection *connection);
+/* It is connected: the peer has told where its memory is. */
+void queue_connected(struct worker *worker, const struct connection *connection);
+void queue_some(struct worker *worker, const struct connection *connection);
+void work_ended(struct worker *worker, const crpc_completion *completion);
 
 #endif
