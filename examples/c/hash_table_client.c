@@ -107,6 +107,23 @@ static int round_of(struct storm *storm, uint64_t round)
     return status == EXIT_SUCCESS ? look_at_others(storm, round) : status;
 }
 
+/* Until each of the others has begun, so that they meet. */
+static int meet_others(struct storm *storm)
+{
+    char key[TEXT_BYTES / 2];
+    for (uint32_t i = 0; i < storm->other_count; i++) {
+        uint64_t found;
+        snprintf(key, sizeof(key), "%.20s-1", storm->others[i]);
+        do {
+            crpc_wait(storm->table->context, 1000000);
+            if (get_value(storm->table, key, &found) != EXIT_SUCCESS) {
+                return EXIT_FAILURE;
+            }
+        } while (found == 0);
+    }
+    return EXIT_SUCCESS;
+}
+
 static int storm(struct table *table, int count, char **words)
 {
     struct storm own = {.table = table,
@@ -118,7 +135,8 @@ static int storm(struct table *table, int count, char **words)
         return failed("storm", "up to 1000000 rounds");
     }
     for (uint64_t round = 1; round <= rounds; round++) {
-        if (round_of(&own, round) != EXIT_SUCCESS) {
+        if (round_of(&own, round) != EXIT_SUCCESS ||
+            (round == 1 && meet_others(&own) != EXIT_SUCCESS)) {
             return EXIT_FAILURE;
         }
     }
