@@ -106,6 +106,20 @@ static void a_peer_that_disconnects_flushes_the_other_side(void **state)
                      CRPC_E_DISCONNECTED);
 }
 
+/* An event of our device says less than the op that failed. */
+static void a_message_that_was_too_long_is_why_the_queue_ends(void **state)
+{
+    struct pair *pair = *state;
+    assert_int_equal(end_receive(&pair->far, pair->peer, 0, 4, 1), CRPC_OK);
+    pair_submit_one(pair, NIC_SEND, 2);
+    end_wait(&pair->near, 2);
+    fake_cm_device_event(&pair->far.cm, CM_EVENT_QUEUE_PAIR, pair->peer->number, CRPC_E_PROTOCOL);
+    end_wait(&pair->far, 2);
+    end_expect_op(&pair->far, 0, handle_of(pair->peer), 1, CRPC_E_TRUNCATED);
+    end_expect_event(&pair->far, 1, handle_of(pair->peer), CRPC_COMPLETION_DISCONNECTED,
+                     CRPC_E_TRUNCATED);
+}
+
 static void a_lost_device_ends_all_ops_at_once(void **state)
 {
     struct pair *pair = *state;
@@ -312,6 +326,7 @@ int main(void)
         OPEN(a_sparse_queue_that_fails_does_not_wait_for_ops_that_never_complete),
         OPEN(messages_that_came_before_the_end_are_not_lost),
         OPEN(a_peer_that_disconnects_flushes_the_other_side),
+        ONE(a_message_that_was_too_long_is_why_the_queue_ends),
         OPEN(a_lost_device_ends_all_ops_at_once),
         ONE(a_queue_drains_before_it_disconnects),
         ONE(a_queue_with_nothing_open_drains_at_once),
