@@ -39,12 +39,21 @@ static int32_t probe_inline(struct verbs_nic *nic, crpc_error *error)
     return CRPC_OK;
 }
 
+/* By the vendor in its attributes, which older kernels leave 0. */
+static bool is_soft_roce(struct ibv_context *context)
+{
+    struct ibv_device_attr attributes;
+    return ibv_query_device(context, &attributes) == 0 &&
+           (attributes.vendor_id == 0xffffff || attributes.vendor_id == 0);
+}
+
 static int32_t create_queues(struct device_nic *device, const struct nic_options *options,
                              crpc_error *error)
 {
     (void)options;
     struct nic *base = &device->base;
     struct verbs_nic *nic = to_verbs_nic(base);
+    nic->soft_roce = is_soft_roce(device->context);
     if (!verbs_source_open(&nic->receive, nic, base->receive_depth)) {
         return device_queue_failed(base, "receive completion", base->receive_depth, error);
     }

@@ -26,16 +26,21 @@ static void take(struct verbs_source *source)
     source->stash_count--;
 }
 
-/* A receive that is too short is a local length error by the specification. rxe calls it an error of
- * operation, or an invalid request. */
-static void add_error(const struct ibv_wc *entry, crpc_completion *completion, bool receive)
+static void add_error(const struct ibv_wc *entry, crpc_completion *completion, enum nic_error error)
 {
-    bool length =
-        receive && (entry->status == IBV_WC_LOC_LEN_ERR || entry->status == IBV_WC_LOC_QP_OP_ERR ||
-                    entry->status == IBV_WC_REM_INV_REQ_ERR);
-    completion->status = length ? -NIC_ERROR_LENGTH : -(int32_t)verbs_error_of(entry, receive);
+    completion->status = -(int32_t)error;
     completion->reply_bytes_max = entry->vendor_err;
     completion->flags |= NIC_DONE_DETAIL;
+}
+
+/* A receive that is too short is a local length error by the specification. rxe calls it an error of
+ * operation, or an invalid request; elsewhere these are something else. */
+static enum nic_error receive_error(const struct ibv_wc *entry, bool soft_roce)
+{
+    bool length = entry->status == IBV_WC_LOC_LEN_ERR ||
+                  (soft_roce && (entry->status == IBV_WC_LOC_QP_OP_ERR ||
+                                 entry->status == IBV_WC_REM_INV_REQ_ERR));
+    return length ? NIC_ERROR_LENGTH : verbs_error_of(entry, true);
 }
 
 /* ---- Sends ----------------------------------------------------------------------------------- */
@@ -46,7 +51,7 @@ static void report_send(struct nic_queue *queue, const struct tracking_done *don
     nic_queue_done(completion, queue, done->opcode, done->user_data,
                    done->signaled ? CRPC_OK : before);
     if (done->signaled && unlikely(entry->status != IBV_WC_SUCCESS)) {
-        add_error(entry, completion, false);
+        add_error(entry, completion, verbs_error_of(entry, false));
         return;
     }
     if (nic_opcode_is_atomic(done->opcode)) {
@@ -168,7 +173,8 @@ poll_receives(struct device_nic *nic, struct device_source *base, crpc_completio
             if (likely(entry->status == IBV_WC_SUCCESS)) {
                 describe_receive(entry, completion);
             } else {
-                add_error(entry, completion, true);
+                bool soft_roce = to_verbs_nic(&nic->base)->soft_roce;
+                add_error(entry, completion, receive_error(entry, soft_roce));
                 queue->failed = true;
                 ++*errors;
             }

@@ -33,6 +33,7 @@ struct verbs_nic {
     struct verbs_source send;
     struct ibv_srq *srq;
     uint32_t inline_bytes_wanted;
+    bool soft_roce; /* rxe, whose errors are not all those of the specification */
     struct ibv_recv_wr receives[VERBS_REFILL_CHUNK]; /* linked; all are equal */
 };
 
