@@ -60,12 +60,13 @@ def arguments():
 
 
 def read_schema():
-    """schema.json with what schema_channels.json adds; what a verb is told and an event tells follows from its name."""
-    schema, more = (json.loads((HERE / name).read_text()) for name in ("schema.json", "schema_channels.json"))
+    """schema.json with what the others add; what a verb is told and an event tells follows from its name."""
+    schema, *others = (json.loads((HERE / name).read_text()) for name in ("schema.json", "schema_channels.json", "schema_queues.json"))
     definitions = schema["definitions"]
-    for name in ("verbs", "events"):
-        definitions[name].update(more["definitions"].pop(name))
-    definitions.update(more["definitions"])
+    for more in others:
+        for name in ("verbs", "events"):
+            definitions[name].update(more["definitions"].pop(name))
+        definitions.update(more["definitions"])
     definitions["command"]["allOf"] = [
         {"if": {"properties": {"do": {"const": verb}}},
          "then": {"properties": {"with": {"$ref": f"#/definitions/verbs/{verb}"}}, "required": ["with"] if words["required"] else []}}

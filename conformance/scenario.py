@@ -12,14 +12,17 @@ PERIOD = 4093
 WITHIN_MS = 60000  # ends a hang, and means nothing else
 # Connecting takes as long as a busy machine needs, where a scenario does not say how long; the libraries' default is 5 s.
 CONNECT_MS = 600000
-CONNECTING = ("connect", "accept", "blob", "channel_connect", "channel_accept", "channel_blob")
+CONNECTING = [kind + verb for kind in ("", "channel_", "queue_") for verb in ("connect", "accept", "blob")]
 # A runner that does not know what it was told has not done it, whatever a scenario expects.
 NEVER_GOOD = ("UNKNOWN_VERB", "UNKNOWN_NAME")
 # What tells of two events of a kind which is which; the rest of a pattern is what is expected of it.
-KEYS = {"response": ("id",), "connected": ("endpoint",), "disconnected": ("endpoint",), "connect_request": ("listener", "token"),
-        "request": ("endpoint", "method", "length", "checksum"), "sent": ("id",), "received": ("id",), "rail": ("endpoint", "rail")}
+KEYS = {"response": ("id",), "connected": ("endpoint",), "disconnected": ("endpoint",),
+        "connect_request": ("listener", "token", "private"), "request": ("endpoint", "method", "length", "checksum"), "sent": ("id",),
+        "received": ("id",), "rail": ("endpoint", "rail"), "completed": ("id",), "taken": ("id",), "room": ("endpoint",)}
 # What belongs to an op, and is known by its number.
-OF_OPS = ("response", "sent", "received")
+OF_OPS = ("response", "sent", "received", "completed", "taken")
+# Whose payload theirs is, if a scenario does not say.
+PAYLOAD_OF = {"response": "call", "received": "send", "taken": "post"}
 
 
 class Failure(Exception):
@@ -27,9 +30,15 @@ class Failure(Exception):
 
 
 @functools.lru_cache(8192)
-def checksum(length, seed):
+def payload(length, seed):
     period = bytes((seed * 40503 + index) * 2654435761 >> 24 & 0xFF for index in range(min(length, PERIOD)))
-    return zlib.crc32((period * (length // PERIOD + 1))[:length])
+    return (period * (length // PERIOD + 1))[:length]
+
+
+@functools.lru_cache(8192)
+def checksum(length, seed, count=1):
+    """Of `count` payloads, one after the other."""
+    return functools.reduce(lambda total, index: zlib.crc32(payload(length, seed + index), total), range(count), 0)
 
 
 def listed(value):
@@ -46,6 +55,7 @@ class Play:
         self.values = {"address": f"{options.address}:0", "nobody": f"{options.address}:9"}
         self.calls = {}  # (peer, id): when, length, seed
         self.sends = {}  # (peer, id): when, length, seed
+        self.posts = {}  # (peer, id): when, length, seed; of several with a summary also how many
         self.rooms = {}  # (peer, name): the id of the call that room was reserved for
         self.runners = {}
         self.killed = set()
@@ -60,6 +70,8 @@ class Play:
                 self.runners[peer] = self.pool.take(self.language(peer))
                 if how.get("open", True):
                     self.open(peer, {} if how.get("open") is True else how.get("open", {}))
+                for name, (length, access) in how.get("regions", {}).items():
+                    self.region(peer, name, length, access)
             for link in self.scenario.get("links", []):
                 self.link(link)
             self.steps(self.scenario["steps"], "")
@@ -97,17 +109,38 @@ class Play:
         if (reply.get("device"), reply.get("driver_name")) != (self.options.device, self.driver):
             raise Failure(f"{peer} runs on {reply.get('device')}, {reply.get('driver_name')}")
 
+    def region(self, peer, name, length, access):
+        """Registers memory. The others know it as $PEER.NAME, its address, and $PEER.NAME.key."""
+        self.status(peer, "register", self.command(peer, "register", {"name": name, "length": length, "access": access}), "CRPC_OK")
+        reply = self.command(peer, "region", {"region": name})
+        self.values[f"{peer}.{name}"], self.values[f"{peer}.{name}.key"] = reply["address"], reply["remote_key"]
+
+    def join(self, link, one):
+        """Connects two queues by blobs."""
+        peers = [link["client"], link["server"]]
+        for peer, options in zip(peers, ("client_options", "server_options")):
+            words = {"name": one, **link.get(options, {})}
+            self.step({"peer": peer, "do": "queue_blob", "with": words, "learn": {f"blob.{peer}": "blob"}}, "")
+        for peer, other in zip(peers, reversed(peers)):
+            self.step({"peer": peer, "do": "queue_join", "with": {"queue": one, "blob": f"$blob.{other}"}}, "")
+        for peer in peers:
+            self.step({"peer": peer, "expect": [{"event": "connected", "endpoint": one}]}, "")
+
     def link(self, link):
         """Connects client to server; `count` times, as e0, e1, ..."""
         client, server, name = link["client"], link["server"], link["as"]
+        if link.get("queue") == "blob":
+            for one in [f"{name}{index}" for index in range(link["count"])] if "count" in link else [name]:
+                self.join(link, one)
+            return
         if f"door.{server}" not in self.values:
-            how = {"channels": 1} if link.get("channel") else {}
+            how = {"channels": 1} if link.get("channel") else {"queues": 1} if link.get("queue") else {}
             reply = self.command(server, "listen", {"name": "door", "address": self.values["address"], **how})
             self.status(server, "listen", reply, "CRPC_OK")
             self.values[f"door.{server}"] = reply["address"]
         for one in [f"{name}{index}" for index in range(link["count"])] if "count" in link else [name]:
             words = {"name": one, "address": self.values[f"door.{server}"], **link.get("client_options", {})}
-            kind = "channel_" if link.get("channel") else ""
+            kind = "channel_" if link.get("channel") else "queue_" if link.get("queue") else ""
             self.step({"peer": client, "do": f"{kind}connect", "with": words}, "")
             self.step({"peer": server, "expect": [{"event": "connect_request", "listener": "door", "as": "link"}]}, "")
             words = {"connection": "$link", "name": one, **link.get("server_options", {})}
@@ -149,7 +182,7 @@ class Play:
         elif "may" in step:
             self.may.setdefault(step["peer"], []).extend(self.patterns(step["peer"], step["may"], turn))
         elif "expect" in step:
-            self.expect(step["peer"], step["expect"], turn, step.get("within_ms", WITHIN_MS))
+            self.expect(step["peer"], step["expect"], turn, step.get("within_ms", WITHIN_MS), step.get("in_order", False))
         else:
             self.do(step, turn)
 
@@ -181,11 +214,8 @@ class Play:
         if verb == "open" and "gives" not in step:
             self.open(peer, words)
             return
-        if verb in ("call", "send"):
-            table = self.calls if verb == "call" else self.sends
-            for index in range(int(words.get("count", 1))):
-                length, seed = int(words.get("length", 0)), int(words.get("seed", 0)) + index
-                table[peer, int(words["id"]) + index] = (time.monotonic(), length, seed)
+        if verb in ("call", "send", "post"):
+            self.note(peer, {"call": self.calls, "send": self.sends, "post": self.posts}[verb], words)
         if verb == "reserve" and "id" in words:
             self.rooms[peer, words["name"]] = int(words["id"])
         if verb == "commit" and (peer, words["room"]) in self.rooms:
@@ -206,6 +236,15 @@ class Play:
             self.compare(f"{peer}: {verb}: {field}", reply.get(field), wanted, turn)
         if "payload" in step:
             self.compare_payload(f"{peer}: {verb}", reply, self.payload(step["payload"], turn))
+
+    @staticmethod
+    def note(peer, table, words):
+        """What was sent under a number."""
+        count = int(words.get("count", 1))
+        length = sum(map(int, words["lengths"].split(","))) if "lengths" in words else int(words.get("length", 0))
+        for index in range(1 if "summary" in words else count):
+            op = (time.monotonic(), length, int(words.get("seed", 0)) + index)
+            table[peer, int(words["id"]) + index] = (*op, count) if "summary" in words else op
 
     def as_wanted(self, reply, step, turn):
         """Whether all fields are what they should be; where a step says `until` it is asked again until they are."""
@@ -233,13 +272,14 @@ class Play:
             return 0, 0
         if isinstance(wanted, list):
             return tuple(",".join(map(str, each)) for each in zip(*(self.payload(one, turn) for one in wanted)))
-        for word, table in (("call", self.calls), ("send", self.sends)):
+        for word, table in (("call", self.calls), ("send", self.sends), ("post", self.posts)):
             if word in wanted:
                 number = int(self.text(wanted[word], turn))
                 found = [op for (_, op_id), op in table.items() if op_id == number]
                 if not found:
                     raise Failure(f"the scenario has made no {word} {number}")
-                return found[0][1], checksum(found[0][1], found[0][2])
+                _, length, seed, *count = found[0]
+                return length * (count[0] if count else 1), checksum(length, seed, *count)
         length, seed = int(self.text(wanted["length"], turn)), int(self.text(wanted["seed"], turn))
         return length, checksum(length, seed)
 
@@ -257,7 +297,7 @@ class Play:
             kind = pattern["event"]
             base = {"event": kind, "as": pattern.get("as"), "fields": pattern.get("fields", {}), "at_least_ms": pattern.get("at_least_ms")}
             base["key"] = {key: self.text(pattern[key], turn) for key in KEYS[kind] if key in pattern}
-            base["status"] = pattern.get("status", None if kind in ("request", "connect_request") else "CRPC_OK")
+            base["status"] = pattern.get("status", None if kind in ("request", "connect_request", "room") else "CRPC_OK")
             if kind == "request" and "payload" in pattern:
                 length, total = self.payload(pattern["payload"], turn)
                 base["key"].update(length=str(length), checksum=str(total))
@@ -266,18 +306,18 @@ class Play:
                 for number in range(int(self.text(first, turn)), int(self.text(last, turn)) + 1):
                     good = not all(status.startswith("CRPC_E_") for status in listed(base["status"]))
                     one = {**base, "key": {"id": str(number)}}
-                    if kind != "sent" and good:
-                        default = {"call" if kind == "response" else "send": number}
-                        one["payload"] = self.payload(pattern.get("payload", default), turn)
-                    elif good:
+                    wanted = pattern.get("payload", {PAYLOAD_OF[kind]: number} if kind in PAYLOAD_OF else None)
+                    if good and wanted not in (None, "any"):
+                        one["payload"] = self.payload(wanted, turn)
+                    elif good and kind == "sent":
                         one["fields"] = {"length": self.sends[peer, number][1], **pattern.get("fields", {})}
                     yield one
             else:
                 for _ in range(pattern.get("count", 1)):
                     yield dict(base)
 
-    def expect(self, peer, expected, turn, within_ms):
-        """Takes the events that must come, in whatever order they do."""
+    def expect(self, peer, expected, turn, within_ms, in_order=False):
+        """Takes the events that must come, in whatever order they do, or in the order in which they are named."""
         left = dict(enumerate(self.patterns(peer, expected, turn)))
         by_id = {(pattern["event"], pattern["key"]["id"]): index for index, pattern in left.items() if pattern["event"] in OF_OPS}
         runner = self.runners[peer]
@@ -293,6 +333,8 @@ class Play:
                         index = next((index for index, one in left.items() if self.is_it(one, event)), None)
                     if index is None:
                         keep.append((when, event))
+                    elif in_order and index != min(left):
+                        raise Failure(f"{peer}: {event['kind']} {left[index]['key']} came before {left[min(left)]['key']}")
                     else:
                         self.check(peer, left.pop(index), when, event)
                 runner.events[:0] = keep
@@ -326,7 +368,7 @@ class Play:
         for field, wanted in pattern["fields"].items():
             self.compare(f"{what}: {field}", event.get(field), wanted, "")
         if pattern["at_least_ms"] is not None:
-            table = self.calls if event["kind"] == "response" else self.sends
+            table = {"response": self.calls, "sent": self.sends, "completed": self.posts}[event["kind"]]
             took = (when - table[peer, int(event["id"])][0]) * 1000
             if took < pattern["at_least_ms"]:
                 raise Failure(f"{what} came after {took:.1f} ms, expected {pattern['at_least_ms']} at least")
@@ -336,8 +378,8 @@ class Play:
     def nothing_left(self, peer, when):
         runner = self.runners[peer]
         with runner.changed:
-            # Rails come and go as the machine is busy or not: told, and expected only of scenarios about that.
-            runner.events[:] = [one for one in runner.events if one[1]["kind"] != "rail" and not self.may_come(peer, one[1])]
+            # Rails, and room, come and go as the machine is busy or not: told, and expected only of scenarios about that.
+            runner.events[:] = [one for one in runner.events if one[1]["kind"] not in ("rail", "room") and not self.may_come(peer, one[1])]
             if runner.events:
                 raise Failure(f"{peer} told what nothing was expected of {when}: {self.left_over(runner)}")
 

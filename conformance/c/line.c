@@ -40,6 +40,11 @@ uint32_t number(const char *key)
     return (uint32_t)strtoul(text(key), NULL, 10);
 }
 
+uint64_t number64(const char *key)
+{
+    return strtoull(text(key), NULL, 10);
+}
+
 uint64_t nanoseconds(const char *key)
 {
     return number(key) * (uint64_t)1000000;
@@ -72,9 +77,9 @@ const uint8_t *payload_of(uint32_t length, uint32_t seed)
     return payload;
 }
 
-uint32_t checksum(const void *payload, uint32_t length)
+uint32_t checksum_on(uint32_t sum, const void *payload, uint32_t length)
 {
-    uint32_t sum = 0xffffffffu;
+    sum = ~sum;
     for (uint32_t i = 0; i < length; i++) {
         sum ^= ((const uint8_t *)payload)[i];
         for (int bit = 0; bit < 8; bit++) {
@@ -82,6 +87,11 @@ uint32_t checksum(const void *payload, uint32_t length)
         }
     }
     return ~sum;
+}
+
+uint32_t checksum(const void *payload, uint32_t length)
+{
+    return checksum_on(0, payload, length);
 }
 
 uint64_t now_ns(void)

@@ -11,6 +11,7 @@ const char *line_take(char *line);
 /* The value of a key of the line in hand: "" or 0 if the line has no such key. */
 const char *text(const char *key);
 uint32_t number(const char *key);
+uint64_t number64(const char *key);
 uint64_t nanoseconds(const char *key); /* of milliseconds */
 
 /* Adds " key=value"s to the answer. */
@@ -22,6 +23,8 @@ const uint8_t *payload_of(uint32_t length, uint32_t seed);
 
 /* CRC-32, as zlib has it. */
 uint32_t checksum(const void *payload, uint32_t length);
+/* The same of a payload that goes on: `sum` is that of what came before, 0 of nothing. */
+uint32_t checksum_on(uint32_t sum, const void *payload, uint32_t length);
 
 /* CLOCK_MONOTONIC. */
 uint64_t now_ns(void);

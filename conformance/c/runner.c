@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "line.h"
+#include "post.h"
 
 #define COMPLETIONS 64
 #define THINGS_MAX 4096
@@ -66,8 +67,8 @@ struct thing *thing_named(const char *name)
 /* The latest thing of the name that the line has; NULL if it has none. */
 static struct thing *thing_find(const char **unknown)
 {
-    static const char *const keys[] = {"endpoint", "channel", "listener", "connection",
-                                       "request",  "room",    "region"};
+    static const char *const keys[] = {"endpoint",   "channel", "queue", "listener",
+                                       "connection", "request", "room",  "region"};
     const char *name = "";
     for (size_t i = 0; i < COUNT(keys) && !*name; i++) {
         name = text(keys[i]);
@@ -111,8 +112,11 @@ static int32_t do_open(void)
     crpc_context_options options = {.struct_size = sizeof(options),
                                     .endpoints_max = number("endpoints_max"),
                                     .receive_depth = number("receive_depth")};
-    options.flags = number("rails") ? CRPC_CONTEXT_RAILS : 0;
+    options.flags =
+        (number("rails") ? CRPC_CONTEXT_RAILS : 0) | (number("queues") ? CRPC_CONTEXT_QUEUES : 0);
     options.channels_max = number("channels_max");
+    options.queues_max = number("queues_max");
+    queues_open();
     options.driver = *text("driver") == 'm' ? CRPC_DRIVER_MLX5 : CRPC_DRIVER_VERBS;
     snprintf(options.device, sizeof(options.device), "%s", text("device"));
     int32_t status = crpc_context_open(&options, &context, NULL);
@@ -125,6 +129,7 @@ static int32_t do_reset(void)
     context = NULL;
     calls_count = 0;
     channels_reset();
+    post_reset();
     for (; things_count > 0; things_count--) {
         free(things[things_count - 1].memory);
     }
@@ -145,7 +150,9 @@ static int32_t do_listen(struct thing *made)
     crpc_listener_options options = {.struct_size = sizeof(options),
                                      .backlog = number("backlog"),
                                      .user_data = (uintptr_t)made,
-                                     .flags = number("channels") ? CRPC_LISTENER_CHANNELS : 0};
+                                     .flags = number("channels") ? CRPC_LISTENER_CHANNELS
+                                              : number("queues") ? CRPC_LISTENER_QUEUES
+                                                                 : 0};
     crpc_listener handle = {0};
     int32_t status = crpc_listener_open(context, text("address"), &options, &handle, NULL);
     made->bits = handle.bits;
@@ -357,7 +364,8 @@ static int32_t tell_region(crpc_region region)
 {
     crpc_region_info info = {.struct_size = sizeof(info)};
     int32_t status = crpc_region_get_info(context, region, &info);
-    tell("bytes=%" PRIu64 " access=%u", info.bytes, info.access);
+    tell("bytes=%" PRIu64 " access=%u address=%" PRIu64 " remote_key=%u", info.bytes, info.access,
+         info.address, info.remote_key);
     return status;
 }
 
@@ -457,6 +465,9 @@ static int32_t run(const char *verb, const char **unknown)
         return tell_info(endpoint);
     }
     int32_t status = channels_run(verb, it, made);
+    if (status == VERB_UNKNOWN) {
+        status = queues_run(verb, it, made);
+    }
     if (status != VERB_UNKNOWN) {
         return status;
     }
@@ -495,19 +506,25 @@ static void take_request(const struct thing *endpoint, const crpc_completion *do
 static void take_connect_request(const struct thing *listener, const crpc_completion *done)
 {
     crpc_endpoint_info info = {.struct_size = sizeof(info)};
+    char private[CRPC_QUEUE_PRIVATE_BYTES_MAX + 1] = "";
     struct thing *connection = thing_add("", done->endpoint.bits);
-    if (done->flags & CRPC_COMPLETION_OF_CHANNEL) {
+    if (done->flags & CRPC_COMPLETION_OF_QUEUE) {
+        queue_private(connection, private);
+    } else if (done->flags & CRPC_COMPLETION_OF_CHANNEL) {
         info.token_bytes = channel_token(connection, info.token);
     } else {
         crpc_endpoint_get_info(context, done->endpoint, &info);
     }
-    printf("event kind=connect_request listener=%s connection=%s token=%.*s\n", listener->name,
-           connection->name, (int)info.token_bytes, (char *)info.token);
+    printf("event kind=connect_request listener=%s connection=%s token=%.*s private=%s\n",
+           listener->name, connection->name, (int)info.token_bytes, (char *)info.token, private);
 }
 
 static void take(const crpc_completion *done)
 {
     struct thing *thing = (struct thing *)(uintptr_t)done->endpoint_user_data;
+    if (done->flags & CRPC_COMPLETION_OF_QUEUE) {
+        queues_take(done, thing);
+    }
     if (done->kind == CRPC_COMPLETION_RESPONSE) {
         tell_response(done->user_data, done->status, done->payload, done->payload_bytes);
     } else if (done->kind == CRPC_COMPLETION_REQUEST) {
@@ -534,6 +551,7 @@ static void turn(void)
         }
         submit_calls();
         channels_submit();
+        queues_submit();
     } while (count > 0);
     fflush(stdout);
 }

@@ -1,4 +1,5 @@
-/* runner.h: what the runner's two halves know of each other: runner.c has lines, events and calls, channels.c has channels. */
+/* runner.h: what the runner's parts know of each other: runner.c has lines, events and calls, channels.c has channels, queues.c has
+ * queues. */
 #ifndef CONFORMANCE_RUNNER_H
 #define CONFORMANCE_RUNNER_H
 
@@ -8,11 +9,11 @@
 
 #define VERB_UNKNOWN INT32_MIN
 
-/* What run.py has names for: endpoints, channels, listeners, connections, requests, rooms, regions. */
+/* What run.py has names for: endpoints, channels, queues, listeners, connections, requests, rooms, regions. */
 struct thing {
     char name[32], mode[8];
     uint64_t bits;  /* the handle, or that of its endpoint; run.py tries the wrong kind, too */
-    uint64_t token; /* of a request */
+    uint64_t token; /* of a request; of a queue, which of its ops wait for room */
     uint32_t bytes; /* of `memory` */
     void *memory;   /* a request's payload that was kept, or a region */
     crpc_op op;     /* for which room was reserved */
@@ -39,5 +40,14 @@ void channels_submit(void); /* what there is room for */
 int channels_waiting(void); /* whether something waits for room */
 void channels_reset(void);  /* after the context was closed */
 uint32_t channel_token(const struct thing *connection, uint8_t token[16]);
+
+/* ---- queues.c ---- */
+
+void queues_open(void);                                                     /* as the line says */
+int32_t queues_run(const char *verb, struct thing *it, struct thing *made); /* or VERB_UNKNOWN */
+void queues_take(const crpc_completion *done, struct thing *queue);
+void queues_submit(void); /* what there is room for */
+/* What the peer has sent, as far as it is text. */
+void queue_private(const struct thing *queue, char private[CRPC_QUEUE_PRIVATE_BYTES_MAX + 1]);
 
 #endif

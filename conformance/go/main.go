@@ -20,16 +20,21 @@ type runner struct {
 	cancel  context.CancelFunc
 	begun   sync.WaitGroup
 	context *copyrpc.Context
-	things  sync.Map // by name or number: *peer, *copyrpc.Listener, *copyrpc.ConnectRequest, *copyrpc.Request, *copyrpc.Blob, *copyrpc.Region, and those of channels
+	things  sync.Map // by name or number: *peer, *copyrpc.Listener, *copyrpc.ConnectRequest, *copyrpc.Request, *copyrpc.Blob, *copyrpc.Region, and those of channels and queues
 	numbers atomic.Int32
 	calls   map[string]context.CancelFunc
 	blobs   map[string]*copyrpc.Blob // also when they are joined
 	halves  map[string]*copyrpc.ChannelBlob
 	sends   map[string]func() // that cancel them
+
+	raw        *raw // instead of context
+	queueBlobs map[string]*copyrpc.QueueBlob
+	queueNames sync.Map // by copyrpc.QueueHandle
 }
 
 func newRunner() *runner {
-	r := &runner{calls: map[string]context.CancelFunc{}, blobs: map[string]*copyrpc.Blob{}, halves: map[string]*copyrpc.ChannelBlob{}, sends: map[string]func(){}}
+	r := &runner{calls: map[string]context.CancelFunc{}, blobs: map[string]*copyrpc.Blob{}, halves: map[string]*copyrpc.ChannelBlob{}, sends: map[string]func(){},
+		queueBlobs: map[string]*copyrpc.QueueBlob{}}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	return r
 }
@@ -51,7 +56,7 @@ func (r *runner) number(thing any) string {
 
 // find gives the thing that a line names; nil if it names none.
 func (r *runner) find(l line) (any, error) {
-	for _, key := range []string{"endpoint", "listener", "connection", "request", "channel", "region"} {
+	for _, key := range []string{"endpoint", "listener", "connection", "request", "channel", "queue", "region"} {
 		if name, ok := l[key]; ok {
 			if thing, ok := r.things.Load(name); ok {
 				return thing, nil
@@ -63,6 +68,9 @@ func (r *runner) find(l line) (any, error) {
 }
 
 func (r *runner) reset() {
+	if r.raw != nil {
+		r.raw.close()
+	}
 	r.cancel()
 	r.begun.Wait()
 	r.things.Range(func(_, thing any) bool {
@@ -116,10 +124,12 @@ func (r *runner) ofRequest(request *copyrpc.Request, verb string, l line) (strin
 	return "", errNoVerb
 }
 
-func (r *runner) ofRegion(region *copyrpc.Region, verb string) (string, error) {
+func (r *runner) ofRegion(region *copyrpc.Region, verb string, l line) (string, error) {
 	switch verb {
 	case "region":
 		return fields(region.Info())
+	case "memory":
+		return look(region.Bytes(), l)
 	case "deregister":
 		return "", region.Close()
 	}
@@ -132,6 +142,9 @@ func (r *runner) ofContext(verb string, l line) (_ string, err error) {
 		options := l.options()
 		if _, ok := l["rails"]; ok {
 			options = append(options, copyrpc.WithRails())
+		}
+		if _, ok := l["queues"]; ok {
+			options = append(options, copyrpc.WithQueues())
 		}
 		if r.context, err = copyrpc.Open(options...); err != nil {
 			return "", err
@@ -156,16 +169,31 @@ func (r *runner) ofContext(verb string, l line) (_ string, err error) {
 		}
 		return "", err
 	}
+	if strings.HasPrefix(verb, "queue_") {
+		return r.makeQueue(verb, l)
+	}
 	return r.makeChannel(verb, l)
 }
 
-func (r *runner) obey(verb string, l line) (string, error) {
+func (r *runner) obey(verb string, l line) (_ string, err error) {
+	if _, ok := l["arrays"]; ok && verb == "open" {
+		if r.raw, err = openRaw(l); err != nil {
+			return "", err
+		}
+		verb = "context"
+	}
+	if r.raw != nil {
+		return r.raw.obey(verb, l)
+	}
 	it, err := r.find(l)
 	if err != nil {
 		return "", err
 	}
 	if half := r.halves[l["channel"]]; verb == "channel_join" {
 		return r.opening(l["channel"], func() (*copyrpc.Channel, error) { return half.Join(r.ctx, l.blob()) })
+	}
+	if blob := r.queueBlobs[l["queue"]]; verb == "queue_join" {
+		return r.queueing(l["queue"], func() (*copyrpc.Queue, error) { return blob.Join(r.ctx, l.blob()) })
 	}
 	if blob := r.blobs[l["endpoint"]]; verb == "join" && blob != nil {
 		return r.connecting(l["endpoint"], func() (*copyrpc.Endpoint, error) { return blob.Join(r.ctx, l.blob()) })
@@ -187,8 +215,23 @@ func (r *runner) obey(verb string, l line) (string, error) {
 			return "", it.Reject(uint32(l.number("reason")))
 		}
 		return r.opening(l["name"], func() (*copyrpc.Channel, error) { return it.Accept(r.ctx, l.channelOptions()...) })
+	case *pair:
+		return r.ofQueue(it, verb, l)
+	case *pool:
+		return r.ofPool(it, verb, l)
+	case *copyrpc.QueueBlob:
+		if verb == "queue_close" {
+			return "", it.Close()
+		}
+		return "", errNoVerb
+	case *copyrpc.QueueRequest:
+		if verb == "queue_reject" {
+			return "", it.Reject([]byte(l["private"]))
+		}
+		options := r.queueOf(l)
+		return r.queueing(l["name"], func() (*copyrpc.Queue, error) { return it.Accept(r.ctx, options) })
 	case *copyrpc.Region:
-		return r.ofRegion(it, verb)
+		return r.ofRegion(it, verb, l)
 	case *copyrpc.Blob:
 		if verb == "close" {
 			return "", it.Close()

@@ -11,7 +11,7 @@ import (
 	"github.com/copyrpc/copyrpc/bindings/go"
 )
 
-// tie is what endpoints and channels have in common here.
+// tie is what endpoints, channels and queues have in common here.
 type tie struct {
 	name  string
 	ended atomic.Bool // its end is told, or who takes leave will
@@ -30,6 +30,10 @@ func (r *runner) listen(l line) (string, error) {
 	if _, ok := l["channels"]; ok {
 		listener, err := r.context.ListenChannels(l["address"], l.options()...)
 		return listening(r, l["name"], listener, err, func(request *copyrpc.ChannelRequest) []byte { return request.Info.Token })
+	}
+	if _, ok := l["queues"]; ok {
+		listener, err := r.context.ListenQueues(l["address"], l.options()...)
+		return listening(r, l["name"], listener, err, func(request *copyrpc.QueueRequest) []byte { return request.Info.Private })
 	}
 	listener, err := r.context.Listen(l["address"], l.options()...)
 	return listening(r, l["name"], listener, err, func(request *copyrpc.ConnectRequest) []byte { return request.Info.Token })
@@ -59,7 +63,8 @@ func listening[Request any](r *runner, name string, listener doorOf[Request], er
 			if err != nil {
 				return
 			}
-			tell("event kind=connect_request listener=%s connection=%s token=%s", name, r.number(request), token(request))
+			said := words(token(request))
+			tell("event kind=connect_request listener=%s connection=%s token=%s private=%s", name, r.number(request), said, said)
 		}
 	})
 	return describe(listener)
@@ -86,7 +91,7 @@ func (r *runner) over(it *tie, err error) {
 	}
 }
 
-// leave takes leave, by the Shutdown of an endpoint or a channel.
+// leave takes leave, by the Shutdown of an endpoint or a channel, or the Drain of a queue.
 func (r *runner) leave(it *tie, shutdown func(context.Context) error, l line) {
 	ctx, cancel := r.limited(l)
 	told := it.ended.Swap(true)

@@ -9,17 +9,19 @@ import itertools
 import sys
 
 from channels import Channels
+from queues import Queues, text_of
 from words import ACCESSES, THINGS, options_of, payload, status_of, tell, told, words_of
 
 import copyrpc
 
 
-class Runner(Channels):
+class Runner(Channels, Queues):
     """What a scenario has made: a context, and things under their names or numbers."""
 
     def __init__(self):
         self.context = None
         self.things, self.numbers, self.calls, self.modes, self.tasks = {}, itertools.count(1), {}, {}, set()
+        self.arrays, self.posts, self.queue_names = False, [], {}
 
     def begin(self, coroutine):
         task = asyncio.ensure_future(coroutine)
@@ -34,8 +36,11 @@ class Runner(Channels):
 
     # ---- Contexts and connections ----
 
-    def do_open(self, device, driver, rails=0, **numbers):
-        self.context = copyrpc.Context(device, driver=driver, rails=bool(rails), **numbers)
+    def do_open(self, device, driver, rails=0, queues=0, arrays=0, **numbers):
+        self.context = copyrpc.Context(device, driver=driver, rails=bool(rails), queues=bool(queues), **numbers)
+        self.arrays = bool(arrays)
+        if arrays:
+            self.begin(self.poll_arrays())
         return self.do_context()
 
     async def do_reset(self):
@@ -49,9 +54,10 @@ class Runner(Channels):
     def do_context(self):
         return vars(self.context.info())
 
-    def do_listen(self, name, address, backlog=0, channels=0):
-        if channels:
-            listener = self.context.listen_channels(address, backlog=backlog)
+    def do_listen(self, name, address, backlog=0, channels=0, queues=0):
+        if channels or queues:
+            listen = self.context.listen_channels if channels else self.context.listen_queues
+            listener = listen(address, backlog=backlog)
         else:
             listener = self.context.listen(address, backlog=backlog, auto_accept=False)
             self.begin(self.take_requests(listener))
@@ -62,7 +68,9 @@ class Runner(Channels):
     async def take_connections(self, name, listener):
         with contextlib.suppress(copyrpc.Closed):  # the context
             while connection := await listener.anext_connection():
-                tell("event kind=connect_request", listener=name, connection=self.number(connection), token=connection.token.decode())
+                token, private = getattr(connection, "token", b""), getattr(connection, "private_data", b"")
+                tell("event kind=connect_request", listener=name, connection=self.number(connection), token=token.decode(),
+                     private=text_of(private))
 
     def do_listener(self, listener):
         requests, refused = listener.counts()
@@ -191,7 +199,8 @@ class Runner(Channels):
 
     def do_region(self, region):
         info = region.info()
-        return {"bytes": info.bytes, "access": sum(1 << ACCESSES.index(word) for word in info.access)}
+        return {"bytes": info.bytes, "access": sum(1 << ACCESSES.index(word) for word in info.access), "address": region.address,
+                "remote_key": info.remote_key}
 
     def do_deregister(self, region):
         region.close()

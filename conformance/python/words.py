@@ -6,7 +6,8 @@ import zlib
 import copyrpc
 
 PERIOD = 4093
-THINGS = ("endpoint", "channel", "listener", "connection", "request", "room", "region")  # words that name what there is
+THINGS = ("endpoint", "channel", "queue", "listener", "connection", "request", "room", "region")  # words that name what there is
+TEXTS = ("token", "key", "blob", "rooms", "tags", "private", "lengths", "offsets", "gid", "shared")
 ACCESSES = ("local_write", "remote_write", "remote_read", "remote_atomic")
 
 
@@ -30,7 +31,7 @@ def words_of(pairs):
         if key.endswith("_ms"):
             yield key[:-3], int(value) / 1000
         else:
-            yield key, int(value) if value.isdigit() and key not in ("token", "key", "blob", "rooms", "tags") else value
+            yield key, int(value) if value.isdigit() and key not in TEXTS else value
 
 
 def options_of(token="", key="", **options):

@@ -1,0 +1,343 @@
+/* queues.c: the verbs of queues, and what comes of them. */
+#include "runner.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "line.h"
+#include "post.h"
+
+#define ARRAY 256u /* ops of one crpc_queue_submit; each with all pieces that it may have */
+
+static int arrays; /* no op waits for room */
+
+static crpc_queue queue_of(const struct thing *it)
+{
+    return (crpc_queue){it->bits};
+}
+
+/* ---- What became of them ---- */
+
+static void take_work(const crpc_completion *done)
+{
+    const struct thing *over = (const struct thing *)(uintptr_t)done->endpoint_user_data;
+    uint32_t index;
+    struct post *post = post_of(done->user_data, &index);
+    struct post_result result = {.bytes = done->payload_bytes,
+                                 .before = done->token,
+                                 .immediate = done->reply_bytes_max,
+                                 .written = done->token,
+                                 .queue = over->name};
+    if (post->opcode == POST_READ && !(done->flags & CRPC_COMPLETION_DETAIL)) {
+        result.bytes = post_length(post);
+    }
+    if (done->flags & (CRPC_COMPLETION_IMMEDIATE | CRPC_COMPLETION_INVALIDATED)) {
+        result.number = done->flags & CRPC_COMPLETION_IMMEDIATE ? "immediate" : "invalidated";
+    }
+    post_tell(post, index, crpc_status_name(done->status), done->status == CRPC_OK ? &result : NULL,
+              done->method);
+}
+
+void queues_take(const crpc_completion *done, struct thing *queue)
+{
+    if (done->kind == CRPC_COMPLETION_WORK) {
+        take_work(done);
+    } else if (done->kind == CRPC_COMPLETION_ROOM || done->kind == CRPC_COMPLETION_DISCONNECTED) {
+        queue->token = 0;
+        if (arrays && done->kind == CRPC_COMPLETION_ROOM) {
+            printf("event kind=room endpoint=%s\n", queue->name);
+        }
+    }
+}
+
+/* ---- Into the library ---- */
+
+static uint64_t address_of(const struct post *post, uint32_t index, uint32_t piece)
+{
+    return (uint64_t)(uintptr_t)post_memory(post, index, piece);
+}
+
+static crpc_queue_op op_of(const struct post *post, uint32_t index)
+{
+    const struct thing *region = post->region;
+    crpc_queue_op op = {.opcode = (uint8_t)post->opcode,
+                        .flags = (uint8_t)((post->is_inline ? CRPC_QUEUE_INLINE : 0) |
+                                           (post->fence ? CRPC_QUEUE_FENCE : 0) |
+                                           (post->solicited ? CRPC_QUEUE_SOLICITED : 0) |
+                                           (post->signal ? CRPC_QUEUE_SIGNAL : 0)),
+                        .immediate = post_immediate(post, index),
+                        .user_data = post_data(post, index),
+                        .address = post->compare,
+                        .remote_key = post->remote_key,
+                        .remote_address = post_remote(post, index),
+                        .operand = post->operand};
+    if (post->piece_count == 0 && post->pieces[0].bytes > 0) {
+        op.region.bits = region ? region->bits : 0;
+        op.address = address_of(post, index, 0);
+        op.bytes = post->pieces[0].bytes;
+    }
+    return op;
+}
+
+static uint32_t fill(const struct post *post, crpc_queue_op *ops, crpc_piece *pieces)
+{
+    const struct thing *region = post->region;
+    uint32_t count = 0, piece_count = 0;
+    for (; count < ARRAY && post->submitted + count < post->count; count++) {
+        const uint32_t index = post->submitted + count;
+        ops[count] = op_of(post, index);
+        if (post->piece_count > 0) {
+            ops[count].flags |= CRPC_QUEUE_PIECES;
+            ops[count].address = piece_count;
+            ops[count].bytes = post->piece_count;
+        }
+        for (uint32_t i = 0; i < post->piece_count; i++) {
+            pieces[piece_count++] = (crpc_piece){.region = {region ? region->bits : 0},
+                                                 .address = address_of(post, index, i),
+                                                 .bytes = post->pieces[i].bytes};
+        }
+    }
+    return count;
+}
+
+/* Submits what there is room for. Returns why not the rest. */
+static int32_t submit(struct post *post)
+{
+    static crpc_queue_op ops[ARRAY];
+    static crpc_piece pieces[ARRAY * POST_PIECES_MAX];
+    int32_t reason = CRPC_OK;
+    while (reason == CRPC_OK && post->submitted < post->count) {
+        uint32_t count = fill(post, ops, pieces);
+        int32_t taken = crpc_queue_submit(context, queue_of(post->queue), ops, count, pieces,
+                                          count * post->piece_count, &reason);
+        if (taken < 0) {
+            return taken;
+        }
+        post->submitted += (uint32_t)taken;
+    }
+    return reason;
+}
+
+/* An op that is refused has ended, and those behind it are tried. */
+static void submit_or_tell(struct post *post)
+{
+    const uint64_t blocked = post->opcode == POST_RECEIVE ? 2 : 1;
+    struct thing *queue = post->queue;
+    while (post->waits && !(queue->token & blocked)) {
+        int32_t reason = submit(post);
+        if (reason == CRPC_E_AGAIN) {
+            queue->token |= blocked; /* until CRPC_COMPLETION_ROOM */
+        } else if (reason != CRPC_OK) {
+            post_tell(post, post->submitted++, crpc_status_name(reason), NULL, 0);
+        }
+        post->waits = post->submitted < post->count;
+        if (!post->waits) {
+            post_spoil(post);
+        }
+    }
+}
+
+void queues_submit(void)
+{
+    for (struct post *post = post_next(NULL); post; post = post_next(post)) {
+        if (post->waits) {
+            submit_or_tell(post);
+        }
+    }
+}
+
+static int32_t do_post(struct thing *queue, const char *opcode)
+{
+    struct thing *region = thing_named(text("region"));
+    struct post *post = post_take(queue, opcode, region, region ? region->memory : NULL);
+    if (!arrays) {
+        post->waits = 1; /* the turn's end submits them */
+        return CRPC_OK;
+    }
+    int32_t reason = submit(post);
+    tell("accepted=%u", post->submitted);
+    post_spoil(post);
+    post->count = post->submitted;
+    return post->submitted > 0 || reason == CRPC_E_AGAIN ? CRPC_OK : reason;
+}
+
+/* ---- Connecting ---- */
+
+static void put_private(uint8_t *data, uint32_t *bytes)
+{
+    *bytes = (uint32_t)strlen(text("private"));
+    memcpy(data, text("private"), strnlen(text("private"), CRPC_QUEUE_PRIVATE_BYTES_MAX));
+}
+
+static crpc_queue_options options_of_line(struct thing *made)
+{
+    const struct thing *shared = thing_named(text("shared"));
+    crpc_queue_options options = {.struct_size = sizeof(options),
+                                  .flags = number("sparse") ? CRPC_QUEUE_SPARSE : 0,
+                                  .user_data = (uintptr_t)made,
+                                  .sends = number("sends"),
+                                  .send_pieces = number("send_pieces"),
+                                  .inline_bytes = number("inline_bytes"),
+                                  .receives = number("receives"),
+                                  .receive_pieces = number("receive_pieces"),
+                                  .receive_queue = {shared ? shared->bits : 0},
+                                  .connect_timeout_ns = nanoseconds("connect_timeout_ms"),
+                                  .retry_timeout = number("retry_timeout"),
+                                  .retry_count = number("retry_count"),
+                                  .not_ready_retry_count = number("not_ready_retry_count"),
+                                  .reads_max = number("reads_max")};
+    put_private(options.private_data, &options.private_bytes);
+    return options;
+}
+
+/* queue_open, _connect, _accept, _blob. */
+static int32_t make_queue(const char *verb, struct thing *made)
+{
+    crpc_queue_options options = options_of_line(made);
+    crpc_queue handle = {made->bits};
+    uint8_t blob[CRPC_BLOB_BYTES_MAX];
+    uint32_t blob_bytes = sizeof(blob);
+    int32_t status;
+    if (strcmp(verb, "queue_open") == 0) {
+        options.kind = CRPC_QUEUE_KIND_SRQ;
+        status = crpc_queue_open(context, &options, &handle, NULL);
+    } else if (strcmp(verb, "queue_blob") == 0) {
+        status = crpc_queue_blob(context, &options, &handle, blob, &blob_bytes, NULL);
+        tell_blob(blob, status == CRPC_OK ? blob_bytes : 0);
+    } else {
+        status = strcmp(verb, "queue_accept") == 0
+                     ? crpc_queue_accept(context, handle, &options, NULL)
+                     : crpc_queue_connect(context, text("address"), &options, &handle, NULL);
+        status = tell_failure(made, status);
+    }
+    made->bits = handle.bits;
+    return status;
+}
+
+static int32_t do_join(const struct thing *it)
+{
+    uint8_t blob[CRPC_BLOB_BYTES_MAX];
+    uint32_t bytes = blob_of(blob);
+    return tell_failure(it, crpc_queue_join(context, queue_of(it), blob, bytes, NULL));
+}
+
+static int32_t do_reject(crpc_queue queue)
+{
+    uint8_t data[CRPC_QUEUE_PRIVATE_BYTES_MAX];
+    uint32_t bytes;
+    put_private(data, &bytes);
+    return crpc_queue_reject(context, queue, data, bytes);
+}
+
+static int32_t tell_address(crpc_queue queue)
+{
+    crpc_queue_address address = {.struct_size = sizeof(address)};
+    int32_t status = crpc_queue_get_address(context, queue, &address);
+    char gid[33] = "";
+    for (uint32_t i = 0; i < 16; i++) {
+        snprintf(gid + (size_t)2 * i, 3, "%02x", address.gid[i]);
+    }
+    tell("queue_pair_number=%u packet_sequence_number=%u link=%u mtu_bytes=%u lid=%u gid=%s",
+         address.queue_pair_number, address.packet_sequence_number, address.link, address.mtu_bytes,
+         address.lid, gid);
+    return status;
+}
+
+static int32_t do_join_address(const struct thing *it)
+{
+    crpc_queue_address address = {.struct_size = sizeof(address),
+                                  .queue_pair_number = number("queue_pair_number"),
+                                  .packet_sequence_number = number("packet_sequence_number"),
+                                  .link = number("link"),
+                                  .mtu_bytes = number("mtu_bytes"),
+                                  .lid = number("lid")};
+    const char *gid = text("gid");
+    for (uint32_t i = 0; i < 16 && gid[0] && gid[1]; i++, gid += 2) {
+        address.gid[i] = (uint8_t)strtoul((char[]){gid[0], gid[1], '\0'}, NULL, 16);
+    }
+    return tell_failure(it, crpc_queue_join_address(context, queue_of(it), &address, NULL));
+}
+
+/* ---- Looking ---- */
+
+void queue_private(const struct thing *queue, char private[CRPC_QUEUE_PRIVATE_BYTES_MAX + 1])
+{
+    crpc_queue_info info = {.struct_size = sizeof(info)};
+    crpc_queue_get_info(context, queue_of(queue), &info);
+    snprintf(private, CRPC_QUEUE_PRIVATE_BYTES_MAX + 1, "%.*s", (int)info.private_bytes,
+             (const char *)info.private_data); /* the network may have added zeros */
+}
+
+static int32_t tell_queue(const struct thing *it)
+{
+    static const char *const states[] = {"none",      "new",     "requested",   "connecting",
+                                         "connected", "closing", "disconnected"};
+    static const char *const kinds[] = {"none", "rc", "srq", "unknown"};
+    char private[CRPC_QUEUE_PRIVATE_BYTES_MAX + 1];
+    crpc_queue_info info = {.struct_size = sizeof(info)};
+    int32_t status = crpc_queue_get_info(context, queue_of(it), &info);
+    queue_private(it, private);
+    tell("state=%s kind=%s sends=%u send_pieces=%u inline_bytes=%u receives=%u receive_pieces=%u "
+         "sends_open=%u receives_open=%u queues=%u private=%s",
+         states[info.state % 7], kinds[info.kind & 3], info.sends, info.send_pieces,
+         info.inline_bytes, info.receives, info.receive_pieces, info.sends_open, info.receives_open,
+         info.queues, private);
+    return status;
+}
+
+static int32_t tell_stats(crpc_queue queue)
+{
+    crpc_queue_stats s = {.struct_size = sizeof(s)};
+    int32_t status = crpc_queue_get_stats(context, queue, &s);
+    tell("sends=%" PRIu64 " receives=%" PRIu64 " signaled_wqes=%" PRIu64 " doorbells=%" PRIu64,
+         s.sends, s.receives, s.signaled_wqes, s.doorbells);
+    return status;
+}
+
+void queues_open(void)
+{
+    arrays = number("arrays") != 0;
+}
+
+int32_t queues_run(const char *verb, struct thing *it, struct thing *made)
+{
+#define IS(name) (strcmp(verb, name) == 0)
+    crpc_queue queue = {it ? it->bits : 0};
+    uint64_t limit = nanoseconds("timeout_ms");
+    if (made &&
+        (IS("queue_open") || IS("queue_connect") || IS("queue_accept") || IS("queue_blob"))) {
+        return make_queue(verb, made);
+    } else if (!it) {
+        return VERB_UNKNOWN;
+    } else if (IS("queue_join")) {
+        return do_join(it);
+    } else if (IS("queue_join_address")) {
+        return do_join_address(it);
+    } else if (IS("queue_address")) {
+        return tell_address(queue);
+    } else if (IS("queue_reject")) {
+        return do_reject(queue);
+    } else if (IS("queue_fail")) {
+        return crpc_queue_fail(context, queue);
+    } else if (IS("queue_drain")) {
+        return crpc_queue_drain(context, queue, limit ? limit : CRPC_FOREVER);
+    } else if (IS("queue_close")) {
+        it->token = 0;
+        return crpc_queue_close(context, queue);
+    } else if (IS("queue_info")) {
+        return tell_queue(it);
+    } else if (IS("queue_stats")) {
+        return tell_stats(queue);
+    } else if (IS("post")) {
+        return do_post(it, text("opcode"));
+    } else if (IS("post_receive")) {
+        return do_post(it, "receive");
+    } else if (IS("memory")) {
+        post_look(it->memory);
+        return CRPC_OK;
+    }
+    return VERB_UNKNOWN;
+#undef IS
+}

@@ -1,0 +1,348 @@
+// queues_raw.go: the verbs of queues in a context that is opened with `arrays`: the raw level, where ops are posted in arrays, none waits
+// for room, and completions come in their order.
+package main
+
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"unsafe"
+
+	"github.com/copyrpc/copyrpc/bindings/go"
+)
+
+const (
+	rawOps    = 1024
+	indexBits = 20 // of user_data: the index of an op in its line; above it, which line
+)
+
+// raw is a context of the raw level, and what a scenario has made of it. One goroutine has it: run.
+type raw struct {
+	context *copyrpc.RawContext
+	jobs    chan func()
+	stop    atomic.Value // func(), that ends run's sleep
+	ended   chan struct{}
+	over    bool
+
+	things []*rawThing // user_data is the index
+	posts  []*post
+}
+
+// rawThing is a queue, a listener, a request or a region.
+type rawThing struct {
+	name   string
+	handle uint64
+	memory []byte
+}
+
+func openRaw(l line) (*raw, error) {
+	sizes := copyrpc.RawSizes{QueueOps: rawOps, Pieces: copyrpc.SubmitPiecesMax}
+	context, err := copyrpc.OpenRaw(sizes, append(l.options(), copyrpc.WithQueues())...)
+	if err != nil {
+		return nil, err
+	}
+	r := &raw{context: context, jobs: make(chan func(), 1), ended: make(chan struct{})}
+	r.stop.Store(func() {})
+	go r.run()
+	return r, nil
+}
+
+// run polls, does what do asks for, and sleeps.
+func (r *raw) run() {
+	for !r.over {
+		count, _ := r.context.Poll()
+		for i := 0; i < count; i++ {
+			r.take(&r.context.Completions[i])
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		r.stop.Store(func() { cancel() }) // before it looks for a job: who has one looks for this after it
+		select {
+		case job := <-r.jobs:
+			job()
+		default:
+			if count == 0 {
+				r.context.Wait(ctx)
+			}
+		}
+		cancel()
+	}
+	r.context.Close()
+	for _, thing := range r.things {
+		if thing.memory != nil {
+			syscall.Munmap(thing.memory)
+		}
+	}
+	close(r.ended)
+}
+
+// do has run do something, and waits for it.
+func (r *raw) do(job func()) {
+	done := make(chan struct{})
+	r.jobs <- func() {
+		job()
+		close(done)
+	}
+	r.stop.Load().(func())()
+	<-done
+}
+
+func (r *raw) close() {
+	r.do(func() { r.over = true })
+	<-r.ended
+}
+
+func (r *raw) add(name string) (*rawThing, uint64) {
+	thing := &rawThing{name: name}
+	if name == "" {
+		thing.name = strconv.Itoa(len(r.things))
+	}
+	r.things = append(r.things, thing)
+	return thing, uint64(len(r.things) - 1)
+}
+
+// named is the latest thing of a name; nil if there is none.
+func (r *raw) named(name string) *rawThing {
+	for i := len(r.things) - 1; i >= 0; i-- {
+		if r.things[i].name == name {
+			return r.things[i]
+		}
+	}
+	return nil
+}
+
+// ---- Events ----
+
+func (r *raw) take(done *copyrpc.Completion) {
+	queue := r.things[done.EndpointUserData]
+	status := copyrpc.Status(done.Status).Name()
+	switch done.Kind {
+	case copyrpc.CompletionWork:
+		r.posts[done.UserData>>indexBits].tell(int(done.UserData&(1<<indexBits-1)), status, *done, queue.name)
+	case copyrpc.CompletionConnectRequest:
+		request, _ := r.add("")
+		request.handle = uint64(done.Endpoint)
+		info, _ := r.context.QueueInfo(done.Queue())
+		tell("event kind=connect_request listener=%s connection=%s private=%s", r.things[done.UserData].name, request.name, words(info.Private))
+	case copyrpc.CompletionConnected:
+		tell("event kind=connected endpoint=%s status=%s", queue.name, status)
+	case copyrpc.CompletionDisconnected:
+		tell("event kind=disconnected endpoint=%s status=%s", queue.name, status)
+	case copyrpc.CompletionRoom:
+		tell("event kind=room endpoint=%s", queue.name)
+	}
+}
+
+// ---- Ops ----
+
+func (r *raw) post(queue *rawThing, l line) (string, error) {
+	var region copyrpc.RegionHandle
+	var memory []byte
+	if thing := r.named(l["region"]); thing != nil {
+		region, memory = copyrpc.RegionHandle(thing.handle), thing.memory
+	}
+	p := postOf(l, memory)
+	if p.inline { // C's, until it was copied
+		mapped, err := syscall.Mmap(-1, 0, max(len(p.memory), 1), syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_PRIVATE|syscall.MAP_ANON)
+		if err != nil {
+			return "", err
+		}
+		defer syscall.Munmap(mapped)
+		copy(mapped, p.memory)
+		p.memory = mapped
+	}
+	r.posts = append(r.posts, p)
+	accepted, status := 0, copyrpc.OK
+	for status == copyrpc.OK && accepted < p.count {
+		count := r.fill(p, accepted, region)
+		var taken int
+		taken, status = r.context.SubmitQueue(copyrpc.QueueHandle(queue.handle), count)
+		accepted += taken
+	}
+	p.count = accepted
+	told := fmt.Sprintf("accepted=%d", accepted)
+	if accepted > 0 || status == copyrpc.OK || status == copyrpc.ErrAgain {
+		return told, nil
+	}
+	return told, &copyrpc.Error{Status: status}
+}
+
+// fill writes ops from the first on, as many as there is room for in the array.
+func (r *raw) fill(p *post, first int, region copyrpc.RegionHandle) int {
+	count, pieces := 0, 0
+	for ; first+count < p.count && count < rawOps && pieces+len(p.places) <= len(r.context.Pieces); count++ {
+		i := first + count
+		parts := p.parts(i)
+		op := p.opAt(i)
+		if p.pieces {
+			op = p.inPieces(i, pieces)
+			for _, part := range parts {
+				r.context.Pieces[pieces] = copyrpc.Piece{Region: region, Address: addressOf(part), Bytes: uint32(len(part))}
+				pieces++
+			}
+		} else if len(parts[0]) > 0 {
+			op.Region, op.Address, op.Bytes = region, addressOf(parts[0]), uint32(len(parts[0]))
+		}
+		if p.inline {
+			op.Flags |= copyrpc.QueueInline
+		}
+		op.UserData = uint64(len(r.posts)-1)<<indexBits | uint64(i)
+		r.context.QueueOps[count] = op
+	}
+	return count
+}
+
+func addressOf(memory []byte) uint64 {
+	return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(memory))))
+}
+
+// ---- Verbs ----
+
+// obey does what a line says, of a context that is open.
+func (r *raw) obey(verb string, l line) (told string, err error) {
+	r.do(func() {
+		var it *rawThing
+		for _, key := range []string{"queue", "connection", "listener", "region"} {
+			if name, ok := l[key]; ok {
+				if it = r.named(name); it == nil {
+					err = errUnknown
+					return
+				}
+				break
+			}
+		}
+		if it != nil && !strings.HasPrefix(verb, "queue_accept") {
+			told, err = r.of(it, verb, l)
+		} else {
+			told, err = r.make(it, verb, l)
+		}
+	})
+	return told, err
+}
+
+// make is what the verbs do that make something.
+func (r *raw) make(request *rawThing, verb string, l line) (string, error) {
+	if verb == "context" {
+		info, err := r.context.Info()
+		told, _ := fields(info, err)
+		return "driver_name=" + info.Driver + told, err
+	}
+	options := l.queueOptions(nil)
+	if shared := r.named(l["shared"]); shared != nil {
+		options.ReceiveQueue = copyrpc.QueueHandle(shared.handle)
+	}
+	thing, number := r.add(l["name"])
+	switch verb {
+	case "listen":
+		listener, err := r.context.ListenQueues(l["address"], number)
+		if err != nil {
+			return "", err
+		}
+		thing.handle = uint64(listener)
+		return r.of(thing, "listener", l)
+	case "register":
+		return "", r.register(thing, l)
+	case "queue_connect":
+		queue, err := r.context.ConnectQueue(l["address"], number, options)
+		thing.handle = uint64(queue)
+		return "", thing.failed(err)
+	case "queue_accept":
+		thing.handle = request.handle
+		return "", thing.failed(r.context.AcceptQueue(copyrpc.QueueHandle(request.handle), number, options))
+	case "queue_blob":
+		queue, blob, err := r.context.QueueBlob(number, options)
+		thing.handle = uint64(queue)
+		return "blob=" + hex.EncodeToString(blob), err
+	case "queue_open":
+		queue, err := r.context.OpenSharedReceives(number, options)
+		thing.handle = uint64(queue)
+		return "", err
+	}
+	return "", errNoVerb
+}
+
+// failed tells of connecting that failed at once as of connecting that failed later.
+func (thing *rawThing) failed(err error) error {
+	if err != nil {
+		tell("event kind=connected endpoint=%s status=%s", thing.name, statusOf(err))
+	}
+	return nil
+}
+
+func (r *raw) register(thing *rawThing, l line) (err error) {
+	thing.memory, err = syscall.Mmap(-1, 0, l.number("length"), syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_PRIVATE|syscall.MAP_ANON)
+	if err != nil {
+		return err
+	}
+	region, err := r.context.Register(unsafe.Pointer(unsafe.SliceData(thing.memory)), len(thing.memory), copyrpc.Access(l.number("access")))
+	thing.handle = uint64(region)
+	return err
+}
+
+// of is what the verbs do that are about something.
+func (r *raw) of(it *rawThing, verb string, l line) (string, error) {
+	queue := copyrpc.QueueHandle(it.handle)
+	switch verb {
+	case "post", "post_receive":
+		return r.post(it, l)
+	case "memory":
+		return look(it.memory, l)
+	case "region":
+		return fields(r.context.RegionInfo(copyrpc.RegionHandle(it.handle)))
+	case "deregister":
+		return "", r.context.Deregister(copyrpc.RegionHandle(it.handle))
+	case "listener":
+		info, err := r.context.ListenerInfo(copyrpc.ListenerHandle(it.handle))
+		return fmt.Sprintf("address=%s requests=%d refused=%d", info.Address, info.Requests, info.Refused), err
+	case "close_listener":
+		return "", r.context.CloseListener(copyrpc.ListenerHandle(it.handle))
+	case "queue_join":
+		return "", it.failed(r.context.JoinQueue(queue, l.blob()))
+	case "queue_reject":
+		return "", r.context.RejectQueue(queue, []byte(l["private"]))
+	case "queue_address":
+		return tellAddress(r.context.QueueAddress(queue))
+	case "queue_join_address":
+		return "", it.failed(r.context.JoinQueueAddress(queue, l.queueAddress()))
+	case "queue_fail":
+		return "", r.context.FailQueue(queue)
+	case "queue_drain":
+		limit := l.milliseconds("timeout_ms")
+		if limit == 0 {
+			limit = copyrpc.Forever
+		}
+		return "", r.context.DrainQueue(queue, limit)
+	case "queue_close":
+		return "", r.context.CloseQueue(queue)
+	case "queue_info":
+		info, err := r.context.QueueInfo(queue)
+		told, _ := fields(info, nil)
+		return told + " private=" + words(info.Private), err
+	case "queue_stats":
+		return fields(r.context.QueueStats(queue))
+	}
+	return "", errNoVerb
+}
+
+func tellAddress(address copyrpc.QueueAddress, err error) (string, error) {
+	if err != nil {
+		return "", err
+	}
+	link := map[bool]int{true: 1, false: 2}[address.InfiniBand]
+	gid := address.GID.As16()
+	return fmt.Sprintf("queue_pair_number=%d packet_sequence_number=%d link=%d mtu_bytes=%d lid=%d gid=%s", address.QueuePairNumber,
+		address.PacketSequenceNumber, link, address.MTUBytes, address.LID, hex.EncodeToString(gid[:])), nil
+}
+
+func (l line) queueAddress() copyrpc.QueueAddress {
+	gid, _ := hex.DecodeString(l["gid"])
+	return copyrpc.QueueAddress{
+		QueuePairNumber: uint32(l.number("queue_pair_number")), PacketSequenceNumber: uint32(l.number("packet_sequence_number")),
+		InfiniBand: l.number("link") == 1, MTUBytes: l.number("mtu_bytes"), LID: uint32(l.number("lid")),
+		GID: netip.AddrFrom16([16]byte(append(gid, make([]byte, 16)...)[:16])),
+	}
+}
