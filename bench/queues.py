@@ -15,7 +15,7 @@ RATIO_MAX = 0.5  # of libmlx5's instructions
 
 
 def cost(kind, opcode):
-    """Instructions an op, posted and completed in batches of 64. As most batches took: a doorbell that traps counts differently."""
+    """Instructions an op, posted and completed in batches of 64."""
     command = [submit_rounds, opcode, DEVICE, None] if kind == "api" else [work_rounds, kind, opcode, DEVICE, None]
     name = kind.partition("_")[0]
     found = {part: round(counting.usual(simnic, command, "bench_%s_%s" % (name, part), 24, 64), 1) for part in ("post", "poll")}
