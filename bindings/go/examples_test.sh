@@ -84,6 +84,16 @@ serve "C's echo server" "$build/examples/echo_server" $address:7482
 check "Go calls C" timeout 60 "$work/echo_client" $address:7482 2000 100
 check_stops "C's echo server ends on SIGTERM" $server
 
+# The hash table of the examples, with clients in C, Go and, if that binding is built, Python at once.
+clients=("$work/hash_table_client")
+if [ -e "$build/bindings/python/copyrpc/__init__.py" ]; then
+    clients+=("$work/hash_table_python")
+    printf '%s\n' '#!/bin/sh' "PYTHONPATH='$build/bindings/python' PYTHONDONTWRITEBYTECODE=1 exec python3 '$source/examples/python/hash_table_client.py' \"\$@\"" > "$work/hash_table_python"
+    chmod +x "$work/hash_table_python"
+fi
+"$source/examples/tests/hash_table_test.sh" "$build/examples/hash_table_server" "$build/examples/hash_table_client" "${clients[@]}" > "$work/table" 2>&1
+check "the hash table with ${#clients[@]} clients in other languages" bash -c "! grep -A12 '^not ok' '$work/table' && tail -n 1 '$work/table' | grep -q '^1[.][.]'"
+
 serve "C's perf server" "$build/tools/copyrpc-perf" server $address:7483
 check "Go's perf client, raw, against C" bash -c "timeout 60 '$work/perf_client' -n 5000 -json $address:7483 > '$work/json'"
 check "exactly as many as asked for, none lost" json "r['calls'] == 5000 and r['lost'] == 0 and r['wrong'] == 0"

@@ -4,11 +4,13 @@
  *   hash_table_client ADDRESS put KEY VALUE
  *   hash_table_client ADDRESS add KEY NUMBER       to the number that is its value; prints the sum
  *   hash_table_client ADDRESS storm NAME ROUNDS [OTHER...]
- *   hash_table_client ADDRESS crash MOMENT KEY VALUE
+ *   hash_table_client ADDRESS crash MOMENT [KEY VALUE] KEY VALUE
+ *   hash_table_client ADDRESS pause KEY
  *
  * A storm is many puts, adds and gets at once with those of the others that are named, also of the
  * clients in Python and Go. It checks each entry that it finds. A crash is a put in whose middle the
- * client kills itself, at one of five moments (hash_table_ops.h). Both are for tests.
+ * client kills itself (it does another before, if there are two), at one of five moments (hash_table_ops.h), and a pause is a get in whose middle
+ * it stops, until it gets SIGCONT. All three are for tests.
  */
 #include "arguments.h"
 #include "hash_table_ops.h"
@@ -192,8 +194,20 @@ static int crash(struct table *table, int count, char **words)
     if (!table_parse(words[0], TABLE_DIES_HAVING_SWAPPED, &moment)) {
         return failed("crash", "the moment is 1 to 5");
     }
+    if (count == 5) {
+        int status = put(table, 2, words + 1);
+        if (status != EXIT_SUCCESS) {
+            return status;
+        }
+    }
     table->moment = (enum table_moment)moment;
-    return put(table, count - 1, words + 1);
+    return put(table, 2, words + count - 2);
+}
+
+static int pause_get(struct table *table, int count, char **words)
+{
+    table->moment = TABLE_PAUSES;
+    return get(table, count, words);
 }
 
 static const struct command {
@@ -201,11 +215,9 @@ static const struct command {
     int least; /* words behind it */
     int most;
     int (*run)(struct table *table, int count, char **words);
-} commands[] = {{"get", 1, 1, get},
-                {"put", 2, 2, put},
-                {"add", 2, 2, add},
-                {"crash", 3, 3, crash},
-                {"storm", 2, 2 + OTHERS_MAX, storm}};
+} commands[] = {{"get", 1, 1, get},         {"put", 2, 2, put},
+                {"add", 2, 2, add},         {"crash", 3, 5, crash},
+                {"pause", 1, 1, pause_get}, {"storm", 2, 2 + OTHERS_MAX, storm}};
 
 static const struct command *command_of(int argc, char **argv)
 {
@@ -225,9 +237,10 @@ int main(int argc, char **argv)
                    "Looks up, inserts and updates in the memory of hash_table_server.");
     const struct command *command = command_of(argc, argv);
     if (!command) {
-        return failed("usage",
-                      "hash_table_client ADDRESS get KEY | put KEY VALUE | add KEY NUMBER | "
-                      "storm NAME ROUNDS [OTHER...] | crash MOMENT KEY VALUE");
+        return failed(
+            "usage",
+            "hash_table_client ADDRESS get KEY | put KEY VALUE | add KEY NUMBER | "
+            "storm NAME ROUNDS [OTHER...] | crash MOMENT [KEY VALUE] KEY VALUE | pause KEY");
     }
     int status = table_open(&table, argv[1]) ? command->run(&table, argc - 3, argv + 3)
                                              : failed(argv[1], table.error.message);

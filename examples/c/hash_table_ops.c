@@ -154,6 +154,10 @@ static enum table_result read_entry(struct table *table, uint32_t slot, uint64_t
     if (!is_entry(table, number)) {
         return TABLE_DAMAGED;
     }
+    if (table->moment == TABLE_PAUSES) {
+        table->moment = TABLE_LIVES;
+        raise(SIGSTOP);
+    }
     if (!read_remote(table, &table->here.found, sizeof(table->here.found),
                      table_entry_offset(table->hello.slots, number))) {
         return TABLE_LOST;
@@ -220,14 +224,15 @@ static void die_at(const struct table *table, enum table_moment moment)
     }
 }
 
-/* The first half of the entry, or all of it, and nothing else. For tests. */
+/* The latter half of the entry, or all of it, and nothing else. For tests. */
 static void write_and_die(struct table *table, uint64_t offset)
 {
+    const uint8_t *entry = (const uint8_t *)&table->here.written;
+    uint32_t bytes = sizeof(table->here.written);
+    uint32_t skipped = table->moment == TABLE_DIES_IN_THE_ENTRY ? bytes / 2 : 0;
     if (table->moment == TABLE_DIES_IN_THE_ENTRY || table->moment == TABLE_DIES_BEHIND_THE_ENTRY) {
-        uint32_t bytes = sizeof(struct table_entry);
-        bytes /= table->moment == TABLE_DIES_IN_THE_ENTRY ? 2 : 1;
         const crpc_queue_op op =
-            moving(table, CRPC_QUEUE_WRITE, &table->here.written, bytes, offset);
+            moving(table, CRPC_QUEUE_WRITE, entry + skipped, bytes - skipped, offset + skipped);
         run(table, &op, 1, NULL);
         raise(SIGKILL);
     }

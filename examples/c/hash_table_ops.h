@@ -17,14 +17,16 @@ enum table_result {
     TABLE_LOST,         /* the connection */
 };
 
-/* For tests: where a client kills itself in the middle of a put. */
+/* For tests: where a client kills itself in the middle of a put. TABLE_PAUSES: where it stops in the
+ * middle of a get (SIGSTOP), until it is continued. */
 enum table_moment {
     TABLE_LIVES,
     TABLE_DIES_WITH_AN_ENTRY,
-    TABLE_DIES_IN_THE_ENTRY,     /* half of it is written */
+    TABLE_DIES_IN_THE_ENTRY,     /* half of it is written, the latter */
     TABLE_DIES_BEHIND_THE_ENTRY, /* all of it is */
     TABLE_DIES_SWAPPING,         /* the compare-and-swap is posted */
     TABLE_DIES_HAVING_SWAPPED,
+    TABLE_PAUSES, /* once, after the slot is read, and before its entry is */
 };
 
 struct table {

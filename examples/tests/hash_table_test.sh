@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # hash_table_test.sh SERVER CLIENT [OTHER...]: the hash table of the examples on a device, with several clients at once, and with clients
-# that die in the middle. OTHER: clients in other languages, each a command line. Prints TAP.
+# that die in the middle. OTHER: clients in other languages, each a program. Prints TAP.
 address=${TEST_ADDRESS:-127.0.0.1}:7473
 server_program=$1 client=$2
 . "$(dirname "$0")/../../tools/tests/tap.sh"
@@ -23,8 +23,7 @@ fails() { # STATUS WORDS COMMAND...
     output=$(timeout 60 "$@" 2>&1)
     [ $? = "$status" ] && grep -q -- "$words" <<< "$output" || { echo "status $?: $output"; return 1; }
 }
-use() { timeout 60 $1 "$address" "${@:2}"; }
-get() { use "$client" get "$1"; }
+get() { timeout 60 "$client" "$address" get "$1"; }
 # The server has looked through the table when nobody used it: so many keys, each found where a search comes to it, and nothing is lost.
 # Whoever has just left may have been the last, or not yet: so one more comes, until the server has collected everything.
 looked() { get none > /dev/null 2>&1; tail -n 1 "$work/server" | grep -qx "$1 keys, $((entries - $1)) entries free, 0 collected, 0 damaged"; }
@@ -39,7 +38,7 @@ storm() {
         [ "$name" = "$1" ] || others+=("$name")
     done
     (
-        timeout 120 $2 "$address" storm "$1" "$3" "${others[@]}" > "$work/$1" 2>&1
+        timeout 120 "$2" "$address" storm "$1" "$3" "${others[@]}" > "$work/$1" 2>&1
         echo $? > "$work/$1.status"
     ) &
     storm=$!
@@ -72,19 +71,19 @@ check "the server listens" soon grep -q '^listening' "$work/server"
 number=0
 for language in "$client" "${others[@]}"; do
     name=language-$((number++))
-    check "$name: what is not there" fails 2 "it is not there" $language "$address" get "$name"
-    check "$name: insert" prints "" $language "$address" put "$name" first
-    check "$name: update" prints "" $language "$address" put "$name" "the second value"
+    check "$name: what is not there" fails 2 "it is not there" "$language" "$address" get "$name"
+    check "$name: insert" prints "" "$language" "$address" put "$name" first
+    check "$name: update" prints "" "$language" "$address" put "$name" "the second value"
     for reader in "$client" "${others[@]}"; do
-        check "$name has put there what ${reader##*/} finds" prints "the second value" $reader "$address" get "$name"
+        check "$name has put there what ${reader##*/} finds" prints "the second value" "$reader" "$address" get "$name"
     done
-    check "$name: add" prints 5 $language "$address" add "sum-$name" 5
-    check "$name: add again" prints 12 $language "$address" add "sum-$name" 7
-    check "$name: add to what is no number" fails 1 "no number" $language "$address" add "$name" 1
-    check "$name: the longest value" prints "" $language "$address" put long "$(printf %0104d 7)"
-    check "$name: which is found" prints "$(printf %0104d 7)" $language "$address" get long
-    check "$name: one that is too long" fails 1 "108 at most" $language "$address" put long "$(printf %0105d 7)"
-    check "$name: wrong words" fails 1 usage $language "$address" put "$name"
+    check "$name: add" prints 5 "$language" "$address" add "sum-$name" 5
+    check "$name: add again" prints 12 "$language" "$address" add "sum-$name" 7
+    check "$name: add to what is no number" fails 1 "no number" "$language" "$address" add "$name" 1
+    check "$name: the longest value" prints "" "$language" "$address" put long "$(printf %0104d 7)"
+    check "$name: which is found" prints "$(printf %0104d 7)" "$language" "$address" get long
+    check "$name: one that is too long" fails 1 "108 at most" "$language" "$address" put long "$(printf %0105d 7)"
+    check "$name: wrong words" fails 1 usage "$language" "$address" put "$name"
 done
 keys=$((1 + 2 * (1 + ${#others[@]})))
 check "the server finds all of that, and nothing lost" soon looked $keys
@@ -107,6 +106,20 @@ keys=$((keys + 1))
 check "the server finds the keys" soon looked $keys
 check "and has collected an entry for each that died" soon collected 8
 
+# A reader stops when it knows which entry it will read. Then another client replaces it, and begins to write to it.
+check "a value" prints "" "$client" "$address" put torn "$(printf %0104d 1)"
+stopped() { grep -q '^State:.T' "/proc/$reader/status"; }
+for moment in 2 3; do
+    "$client" "$address" pause torn > "$work/paused" 2>&1 &
+    reader=$!
+    check "a reader stops in the middle" soon stopped
+    check "its entry becomes another's, who writes to it up to moment $moment" dies $moment torn "$(printf %0104d $moment)" somebody "$(printf %0100d 9)"
+    kill -CONT $reader
+    check "the reader notices it, and finds the present value" soon grep -qx "$(printf %0104d $moment)" "$work/paused"
+done
+keys=$((keys + 1))
+check "the server finds that key, and nothing lost" soon looked $keys
+
 # Three at once, and others that die in the middle of updates of what all of them change.
 storm one "$client" 1000
 storm two "${others[0]:-$client}" 400
@@ -120,7 +133,7 @@ check "all of these find each other's entries whole, and in order" end_well one 
 check "no addition is lost or done twice" sums_are 1800
 keys=$((keys + 4 + 3 * 8))
 check "the server finds each key once, and nothing lost" soon looked $keys
-check "and has collected an entry for each that died, again" soon collected 14
+check "and has collected an entry for each that died, again" soon collected 16
 
 # One that is killed wherever it is, while the others look at its entries.
 names=(four five victim)

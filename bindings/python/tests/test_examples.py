@@ -56,6 +56,15 @@ def test_echo_says_how_it_is_used():
         assert done.returncode == 1 and "usage" in done.stderr and "Traceback" not in done.stderr
 
 
+def test_hash_table(tmp_path):
+    test = os.path.join(SOURCE, "examples/tests/hash_table_test.sh")
+    client = tmp_path / "client"
+    client.write_text('#!/bin/sh\nexec "{}" "{}" "$@"\n'.format(*program("python", "hash_table_client")))
+    client.chmod(0o755)
+    done = run([test, *program("c", "hash_table_server"), *program("c", "hash_table_client"), client])
+    assert "\nnot ok" not in done.stdout and done.stdout.splitlines()[-1].startswith("1.."), done.stdout
+
+
 @pytest.mark.parametrize("sizes", [("-s", "32"), ("-s", "64", "-r", "5000"), ("-s", "4096")], ids=" ".join)
 @pytest.mark.parametrize("form", ["arrays", "list", "asyncio", "simple"])
 def test_perf_client(address, form, sizes):
