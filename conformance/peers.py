@@ -118,6 +118,7 @@ class Pool:
             "c": [str(build / "conformance/runner_c")],
             "python": [sys.executable, str(source / "python/runner.py")],
             "go": [str(build / "conformance/runner_go")],
+            "foreign": [str(build / "conformance/runner_foreign")],
         }
         self.environment = environment
         self.verbose = verbose

@@ -24,12 +24,14 @@ sys.path.append(str(HERE.parent / "bindings/go"))
 from go_folders import go_folders  # noqa: E402
 
 LANGUAGES = ["c", "python", "go"]
+# A program without the library, which is the peer of each language in some scenarios.
+FOREIGN = "foreign"
 
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--build", type=Path, required=True, help="the build folder, e.g. build/gcc")
-    parser.add_argument("--languages", default=",".join(LANGUAGES))
+    parser.add_argument("--languages", default=",".join([*LANGUAGES, FOREIGN]))
     parser.add_argument("--pairs", choices=["all", "same", "once", "turns"], default="all",
                         help="every language with every other, with itself, each once on each side, or one pair a scenario; which pairs "
                         "take turns")
@@ -104,11 +106,30 @@ def read_scenarios(folder, only=""):
 
 def cells_of(scenario, languages, pairs, turn):
     """The (client, server) languages that a scenario runs in; "" where it has no such peer."""
+    own = [language for language in languages if language != FOREIGN]
+    strange = foreign_cells(scenario, own) if FOREIGN in languages else []
     if pairs in ("once", "turns"):
-        cells = cells_of(scenario, languages, "all", turn)
+        cells = own_cells(scenario, own, "all")
         fit = [cell for cell in cells if not missing_from(scenario, cell)] or cells
-        each = [cell for cell in fit if "" in cell or (languages.index(cell[0]) + turn) % len(languages) == languages.index(cell[1])]
-        return each if pairs == "once" and each else [fit[turn % len(fit)]]
+        each = [cell for cell in fit if "" in cell or (own.index(cell[0]) + turn) % len(own) == own.index(cell[1])]
+        if pairs == "once" and each:
+            return each + [cells[turn % len(cells)] for cells in strange]
+        fit += [cell for cells in strange for cell in cells]
+        return [fit[turn % len(fit)]] if fit else []
+    return own_cells(scenario, own, pairs) + [cell for cells in strange for cell in cells]
+
+
+def foreign_cells(scenario, languages):
+    """Those in which the foreign program is the client, and those in which it is the server."""
+    able = scenario.get("foreign", [])
+    clients = [(FOREIGN, language) for language in languages if "client" in able]
+    servers = [(language, FOREIGN) for language in languages if "server" in able]
+    return [cells for cells in (clients, servers) if cells]
+
+
+def own_cells(scenario, languages, pairs):
+    if scenario.get("requires", {}).get("foreign"):
+        return []
     clients = any(name.startswith("client") for name in scenario["peers"])
     servers = any(name.startswith("server") for name in scenario["peers"])
     if not (clients and servers):
@@ -121,7 +142,7 @@ def cells_of(scenario, languages, pairs, turn):
 def missing_from(scenario, languages):
     """Languages that a scenario is not for."""
     fit = scenario.get("requires", {}).get("languages", LANGUAGES)
-    return [language for language in languages if language and language not in fit]
+    return [language for language in languages if language not in ("", FOREIGN, *fit)]
 
 
 def has_faults(scenario):
@@ -219,7 +240,7 @@ def selftest(options, environment):
     driver = options.drivers.split(",")[0]
     for scenario in scenarios:
         for language in options.languages.split(","):
-            if missing_from(scenario, [language]):
+            if language == FOREIGN or missing_from(scenario, [language]):
                 continue
             entry = runs.play(scenario, language, language, driver)
             good = entry["result"] == "failed" and scenario["fails_with"] in entry["reason"]
@@ -277,7 +298,7 @@ def main():
         tap.line(not red, "no cell is red", "\n".join(red))
         tap.end()
     else:
-        print(report.matrix(entries, sorted(asked), LANGUAGES))
+        print(report.matrix(entries, sorted(asked), [*LANGUAGES, FOREIGN]))
         print("\n".join(f"RED: {line}" for line in red))
         print(report.summary(entries))
     return 1 if red else 0

@@ -106,6 +106,7 @@ class Play:
         words = {key: self.text(value, "") for key, value in words.items()}
         reply = self.command(peer, "open", {"device": self.options.device, "driver": self.driver, **words})
         self.status(peer, "open", reply, "CRPC_OK")
+        # A foreign program has no driver of ours, and says what it was told.
         if (reply.get("device"), reply.get("driver_name")) != (self.options.device, self.driver):
             raise Failure(f"{peer} runs on {reply.get('device')}, {reply.get('driver_name')}")
 

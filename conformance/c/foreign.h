@@ -1,0 +1,46 @@
+/* foreign.h: what the two halves of the foreign peer know of each other: foreign.c has lines and connections, foreign_ops.c has ops. */
+#ifndef CONFORMANCE_FOREIGN_H
+#define CONFORMANCE_FOREIGN_H
+
+#include <infiniband/verbs.h>
+#include <rdma/rdma_cma.h>
+#include <stdint.h>
+
+#include "post.h"
+
+#define PRIVATE_BYTES_MAX 196
+#define RESULTS 4096u
+
+/* A queue pair with its connection, a listener, a request, or a region. */
+struct thing {
+    char name[32], private[PRIVATE_BYTES_MAX + 1]; /* what the peer has sent */
+    struct rdma_cm_id *id;                         /* NULL = closed, or a region */
+    struct ibv_mr *region;
+    struct ibv_mw *window;
+    uint8_t *memory;
+    struct ibv_qp_init_attr attributes; /* for when its device is known */
+    struct rdma_conn_param parameters;
+    uint8_t own_private[PRIVATE_BYTES_MAX];
+    uint32_t sends_open, receives_open;
+    uint64_t sends, receives; /* that were posted */
+    int connected, over, draining;
+    const char *status; /* why it ends */
+};
+
+/* ---- foreign.c ---- */
+
+extern struct ibv_cq *completions; /* of all queues; NULL = none */
+extern uint64_t *results;          /* of atomics */
+extern struct ibv_mr *results_region;
+
+/* Ends a queue: what is open is flushed. The first status is why. */
+void queue_end(struct thing *it, const char *status);
+
+/* ---- foreign_ops.c ---- */
+
+void ops_submit(void); /* what there is room for */
+int ops_take(void);    /* how many completions there were */
+/* Binds a window of type 2 to a region, for the peer of the queue to write to, and waits for it. Returns whether it is bound. */
+int ops_bind(const struct thing *queue, const struct thing *region, struct ibv_mw *window);
+
+#endif
