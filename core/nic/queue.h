@@ -24,6 +24,9 @@
 #ifndef CORE_NIC_QUEUE_H
 #define CORE_NIC_QUEUE_H
 
+#include <stddef.h>
+#include <string.h>
+
 #include "nic/nic.h"
 #include "nic/tracking.h"
 
@@ -297,17 +300,31 @@ static inline bool nic_opcode_is_atomic(uint8_t opcode)
     return opcode == NIC_COMPARE_SWAP || opcode == NIC_FETCH_ADD;
 }
 
-/* Writes a completion without detail. */
+/* Writes a completion without detail: each byte once. Of an initializer, the compiler writes the zeros of all,
+ * and then the rest. */
+static inline void nic_queue_done_of(crpc_completion *completion, uint64_t handle,
+                                     uint64_t queue_user_data, uint8_t opcode, uint64_t user_data,
+                                     int32_t status)
+{
+    static_assert(offsetof(crpc_completion, status) == 4 &&
+                      offsetof(crpc_completion, endpoint) == 8 &&
+                      offsetof(crpc_completion, token) == 24 &&
+                      offsetof(crpc_completion, endpoint_user_data) == 56,
+                  "this is what is written");
+    static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "kind is the lowest byte of a word");
+    const uint64_t head = (uint64_t)(uint32_t)status << 32 | (uint64_t)opcode << 16 |
+                          NIC_DONE_OF_QUEUE << 8 | NIC_COMPLETION_WORK;
+    memcpy(completion, &head, sizeof(head));
+    completion->endpoint.bits = handle;
+    completion->user_data = user_data;
+    memset(&completion->token, 0, 32);
+    completion->endpoint_user_data = queue_user_data;
+}
+
 static inline void nic_queue_done(crpc_completion *completion, const struct nic_queue *queue,
                                   uint8_t opcode, uint64_t user_data, int32_t status)
 {
-    *completion = (crpc_completion){.kind = NIC_COMPLETION_WORK,
-                                    .flags = NIC_DONE_OF_QUEUE,
-                                    .method = opcode,
-                                    .status = status,
-                                    .endpoint = {queue->handle},
-                                    .user_data = user_data,
-                                    .endpoint_user_data = queue->user_data};
+    nic_queue_done_of(completion, queue->handle, queue->user_data, opcode, user_data, status);
 }
 
 /* Says how much a receive has got. A WRITE fills nothing of its buffer, and may be longer than that. */

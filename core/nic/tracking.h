@@ -59,6 +59,7 @@ struct tracking_done {
     uint32_t position;
     uint8_t opcode;
     bool signaled; /* the CQE belongs to this WQE itself */
+    bool filler;   /* it is none of the owner's: dense only */
 };
 
 static inline struct tracking_entry *tracking_at(const struct tracking *tracking, uint32_t position)
@@ -97,22 +98,35 @@ static inline bool tracking_find(const struct tracking *tracking, uint16_t count
 
 /* ---- Dense: walk from the oldest WQE to the one that completed ------------------------------- */
 
-/* Takes the oldest outstanding WQE up to `last`, a position from tracking_find. Returns true and
- * fills *done, or returns false if all have been taken. */
+/* Returns true if not all up to `last`, a position from tracking_find, have been taken. */
+static inline bool tracking_dense_left(const struct tracking *tracking, uint32_t last)
+{
+    return (int32_t)(last - tracking->consumer) >= 0;
+}
+
+/* Takes the oldest outstanding WQE or filler; there is one left up to `last`. */
+static inline struct tracking_done tracking_dense_take(struct tracking *tracking, uint32_t last)
+{
+    uint32_t position = tracking->consumer;
+    struct tracking_entry *entry = tracking_at(tracking, position);
+    const struct tracking_done done = {.user_data = entry->user_data,
+                                       .position = position,
+                                       .opcode = entry->opcode,
+                                       .signaled = position == last,
+                                       .filler = entry->state == TRACKING_FILLER};
+    entry->state = TRACKING_FREE;
+    tracking->consumer = position + entry->blocks;
+    return done;
+}
+
+/* Takes the oldest outstanding WQE up to `last`. Returns true and fills *done, or returns false if all
+ * have been taken. */
 static inline bool tracking_dense_next(struct tracking *tracking, uint32_t last,
                                        struct tracking_done *done)
 {
-    while ((int32_t)(last - tracking->consumer) >= 0) {
-        uint32_t position = tracking->consumer;
-        struct tracking_entry *entry = tracking_at(tracking, position);
-        bool filler = entry->state == TRACKING_FILLER;
-        *done = (struct tracking_done){.user_data = entry->user_data,
-                                       .position = position,
-                                       .opcode = entry->opcode,
-                                       .signaled = position == last};
-        entry->state = TRACKING_FREE;
-        tracking->consumer = position + entry->blocks;
-        if (likely(!filler)) {
+    while (tracking_dense_left(tracking, last)) {
+        *done = tracking_dense_take(tracking, last);
+        if (likely(!done->filler)) {
             return true;
         }
     }

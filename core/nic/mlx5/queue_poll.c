@@ -44,27 +44,37 @@ static __attribute__((cold, noinline)) int32_t status_before(const struct mlx5_c
     return error->syndrome == MLX5_CQE_SYNDROME_WR_FLUSH_ERR ? -NIC_ERROR_FLUSHED : CRPC_OK;
 }
 
-/* The same for all before it, and for its own WQE. What changes is in local variables, because the compiler
- * would have to load it again behind each completion. Returns false if there was no room for all. */
+/* The same for all before it, and for its own WQE. At least that is left. What changes is in local variables,
+ * because the compiler would have to load it again behind each completion. Returns false if there was no
+ * room for all. */
 static inline __attribute__((always_inline)) bool
 complete_dense(struct mlx5_queue *queue, const struct mlx5_cqe64 *entry, uint32_t position,
                crpc_completion *completions, uint32_t capacity, uint32_t *count)
 {
     struct nic_queue *base = &queue->device.base;
     struct tracking tracking = base->sends;
-    struct tracking_done done;
-    uint32_t filled = *count;
-    while (filled < capacity && tracking_dense_next(&tracking, position, &done)) {
-        crpc_completion *completion = &completions[filled++];
-        nic_queue_done(completion, base, done.opcode, done.user_data, CRPC_OK);
-        add_result(queue, &done, completion);
-        if (done.signaled) {
-            add_detail(entry, done.opcode, completion);
+    const uint64_t handle = base->handle, queue_user_data = base->user_data;
+    crpc_completion *to = completions + *count;
+    crpc_completion *const end = completions + capacity;
+    bool all = false;
+    while (to != end) {
+        const struct tracking_done done = tracking_dense_take(&tracking, position);
+        if (likely(!done.filler)) {
+            nic_queue_done_of(to, handle, queue_user_data, done.opcode, done.user_data, CRPC_OK);
+            add_result(queue, &done, to);
+            to++;
+        }
+        if (unlikely(!tracking_dense_left(&tracking, position))) {
+            if (likely(done.signaled && !done.filler)) {
+                add_detail(entry, done.opcode, to - 1);
+            }
+            all = true;
+            break;
         }
     }
-    *count = filled;
+    *count = (uint32_t)(to - completions);
     base->sends.consumer = tracking.consumer;
-    return (int32_t)(position - tracking.consumer) < 0;
+    return all;
 }
 
 static __attribute__((cold, noinline)) bool

@@ -152,6 +152,7 @@ post_usual(struct mlx5_queue *queue, const struct nic_work *works, const uint32_
     struct nic_queue *base = &queue->device.base;
     const uint32_t number = queue->sends.number;
     const uint32_t interval = base->interval;
+    const uint8_t quiet_state = base->quiet_state;
     const uint32_t head = (HEAD_BYTES + (is_remote(opcode) ? REMOTE_BYTES : 0)) / WQE_UNIT_BYTES;
     const struct nic_work *work = works;
     const struct nic_work *const end = works + count;
@@ -171,19 +172,22 @@ post_usual(struct mlx5_queue *queue, const struct nic_work *works, const uint32_
             head + (in_wqe ? wqe_inline_bytes(payload) / WQE_UNIT_BYTES
                            : (uint32_t)sizeof(struct mlx5_wqe_data_seg) / WQE_UNIT_BYTES);
         uint32_t blocks = (units + 3) / 4;
-        uint8_t state = base->quiet_state;
-        uint8_t control = 0;
-        if (unlikely(payload == 0 || blocks > left || (others & NIC_WORK_PIECES))) {
+        uint8_t state = quiet_state;
+        uint32_t control = 0;
+        if (unlikely(payload == 0 || blocks > left)) {
             break;
         }
-        unsignaled += blocks;
         if (unlikely(others)) {
+            if (others & NIC_WORK_PIECES) {
+                break;
+            }
             control = control_flags(others);
             if (others & NIC_WORK_SIGNAL) {
                 state = TRACKING_SIGNALED;
-                unsignaled = UINT32_MAX;
+                unsignaled = interval;
             }
         }
+        unsignaled += blocks;
         if (unlikely(unsignaled >= interval)) {
             control |= MLX5_WQE_CTRL_CQ_UPDATE;
             unsignaled = 0;
@@ -200,7 +204,7 @@ post_usual(struct mlx5_queue *queue, const struct nic_work *works, const uint32_
         } else {
             wqe_data(place, work->address, local_keys[work - works], payload);
         }
-        wqe_control(wqe, producer, device_opcode(opcode), number, units, control,
+        wqe_control(wqe, producer, device_opcode(opcode), number, units, (uint8_t)control,
                     has_immediate(opcode) ? htobe32(work->immediate) : 0);
         *entry = (struct tracking_entry){.user_data = work->user_data,
                                          .position = producer,
