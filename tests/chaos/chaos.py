@@ -40,7 +40,7 @@ SERVERS = {
 
 
 LANGUAGES = list(CLIENTS)
-WITH_QUEUES = {"c"}
+WITH_QUEUES = {"c", "go"}
 
 
 class Ended(Exception):

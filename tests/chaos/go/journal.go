@@ -36,15 +36,21 @@ const (
 	recordDone
 	recordTrouble
 	recordMistake
+	recordFound
 )
 
 // Types of ops.
 const (
-	opCall       = 1
-	opSend       = 4
-	opReceive    = 5
-	opConnect    = 6
-	opConnection = 7
+	opCall         = 1
+	opSend         = 4
+	opReceive      = 5
+	opConnect      = 6
+	opConnection   = 7
+	opQueueSend    = 8
+	opQueueReceive = 9
+	opWrite        = 10
+	opRead         = 11
+	opAdd          = 12
 )
 
 // Verdicts.

@@ -13,7 +13,7 @@ import (
 
 const leaveTime = 3 * time.Second
 
-// link is an Endpoint or a Channel.
+// link is an Endpoint, a Channel or a Queue.
 type link interface {
 	Done() <-chan struct{}
 	Err() error
@@ -43,11 +43,21 @@ func (w *worker) connections() {
 }
 
 func (w *worker) connection() {
-	connect, channel := w.newIDs(1), w.channels != "" && (w.connect == "" || w.chance(2))
+	var known []string // services
+	for _, service := range []struct{ name, address string }{{"calls", w.connect}, {"channels", w.channels}, {"queues", w.queues}} {
+		if service.address != "" {
+			known = append(known, service.name)
+		}
+	}
+	connect, service := w.newIDs(1), known[w.dice(len(known))]
 	token := copyrpc.WithToken(binary.LittleEndian.AppendUint64(nil, connect))
 	w.held.Add(1)
 	defer w.held.Add(-1)
-	if channel {
+	if service == "queues" {
+		w.dialQueue(connect)
+		return
+	}
+	if service == "channels" {
 		room := w.takeRoom()
 		defer w.leaveRoom(room)
 		w.begin(opConnect, connect, 1, 0)

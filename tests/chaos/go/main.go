@@ -42,7 +42,11 @@ type worker struct {
 	failures atomic.Int32   // connects that failed, since one did not
 	rooms    chan *room
 
-	listen, connect, channels string
+	queueRegion *copyrpc.Region
+	queueMemory copyrpc.Remote // where it is, for peers
+	queueRooms  chan *queueRoom
+
+	listen, connect, channels, queues string
 
 	diceMutex sync.Mutex
 	random    *rand.Rand
@@ -156,8 +160,8 @@ func (w *worker) tellState() {
 	for i, rail := range rails {
 		receives |= uint64(rail.ReceivesLeft) << (32 * i)
 	}
-	used := int(w.held.Load()) + cap(w.rooms) - len(w.rooms)
-	w.journal.put(recordState, 0, 0, uint64(used), uint64(info.Endpoints))
+	used := int(w.held.Load()) + cap(w.rooms) - len(w.rooms) + cap(w.queueRooms) - len(w.queueRooms)
+	w.journal.put(recordState, 0, 0, uint64(used), uint64(info.Endpoints+info.Queues))
 	w.journal.put(recordState, 1, 0, uint64(info.BatchWindowLeft), receives)
 }
 
@@ -191,26 +195,35 @@ func (w *worker) serve() error {
 		return err
 	}
 	defer channels.Close()
-	w.journal.put(recordReady, 0, 0, port(calls.Address()), port(channels.Address()))
-	w.lives.Add(2)
+	queues, err := w.context.ListenQueues(w.listen)
+	if err != nil {
+		return err
+	}
+	defer queues.Close()
+	w.journal.put(recordReady, 0, 0, port(calls.Address()), port(channels.Address())|port(queues.Address())<<32)
+	w.lives.Add(3)
 	go w.acceptCalls(calls)
 	go w.acceptChannels(channels)
+	go w.acceptQueues(queues)
 	<-w.stopping.Done()
 	w.lives.Wait()
 	return nil
 }
 
 func (w *worker) run(device string, connections int) error {
-	rooms := roomsMax
+	rooms, queueRooms := roomsMax, queueRoomsMax
 	if w.listen == "" {
-		rooms = connections
+		rooms, queueRooms = connections, connections
 	}
 	var err error
-	if w.context, err = copyrpc.Open(copyrpc.WithDevice(device), copyrpc.WithRails()); err != nil {
+	if w.context, err = copyrpc.Open(copyrpc.WithDevice(device), copyrpc.WithRails(), copyrpc.WithQueues()); err != nil {
 		return err
 	}
 	w.hear(syscall.SIGUSR1, w.tellState)
 	if err = w.makeRooms(rooms); err != nil {
+		return err
+	}
+	if err = w.makeQueueRooms(queueRooms); err != nil {
 		return err
 	}
 	if w.listen != "" {
@@ -218,7 +231,7 @@ func (w *worker) run(device string, connections int) error {
 			return err
 		}
 	}
-	for i := 0; i < connections && (w.connect != "" || w.channels != ""); i++ {
+	for i := 0; i < connections && (w.connect != "" || w.channels != "" || w.queues != ""); i++ {
 		w.lives.Add(1)
 		go w.connections()
 	}
@@ -242,6 +255,7 @@ func main() {
 	flag.StringVar(&w.listen, "listen", "", "")
 	flag.StringVar(&w.connect, "connect", "", "")
 	flag.StringVar(&w.channels, "channels", "", "")
+	flag.StringVar(&w.queues, "queues", "", "")
 	flag.Parse()
 	w.pace = time.Duration(*pace) * time.Microsecond
 	w.random = rand.New(rand.NewSource(*seed))
