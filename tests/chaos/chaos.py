@@ -40,7 +40,6 @@ SERVERS = {
 
 
 LANGUAGES = list(CLIENTS)
-WITH_QUEUES = {"c", "go"}
 
 
 class Ended(Exception):
@@ -88,7 +87,7 @@ class Chaos:
         arguments = ["--connect", f"127.0.0.1:{calls}", "--connections", str(self.dice.randrange(1, 5))]
         if channels and self.dice.random() < 0.7:
             arguments += ["--channels", f"127.0.0.1:{channels}"]
-        if queues and post.language in WITH_QUEUES and self.dice.random() < 0.7:
+        if queues and self.dice.random() < 0.7:
             arguments += ["--queues", f"127.0.0.1:{queues}"]
         return self.crew.start(post, seed, arguments, server)
 

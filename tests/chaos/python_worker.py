@@ -1,5 +1,5 @@
-"""python_worker.py: the worker in Python: a client that makes calls, or a server that answers them, in coroutines. c/main.c has its
-options; channels are for the worker in C alone."""
+"""python_worker.py: the worker in Python: a client that makes calls and uses queues, or a server for both, in coroutines. c/main.c has its
+options; channels are for the others alone."""
 import argparse
 import asyncio
 import contextlib
@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 from journal import HEAD, HEADER_BYTES, RECORD, TAIL, Kind, Record, Type
+from python_queues import Queues
 
 import copyrpc
 
@@ -134,9 +135,12 @@ class Work:
         endpoint.close()
         self.journal.put(Kind.ENDED, status, connection)
 
-    async def connections(self, context: copyrpc.Context) -> None:
+    async def connections(self, context: copyrpc.Context, queues: Queues) -> None:
         while not self.stopping.is_set() and self.failures < FAILURES_MAX:
-            await self.connection(context)
+            if self.options.queues and self.dice.random() < 0.5:
+                await queues.connection()
+            else:
+                await self.connection(context)
 
     # ---- Answers ----
 
@@ -159,32 +163,35 @@ class Work:
 
     def tell_state(self, context: copyrpc.Context) -> None:
         info = context.info()
-        self.journal.put(Kind.STATE, 0, 0, info.endpoints, info.endpoints)
+        self.journal.put(Kind.STATE, 0, 0, info.endpoints + info.queues, info.endpoints + info.queues)
         self.journal.put(Kind.STATE, 1, 0, info.batch_window_left, 0)
 
-    async def serve(self, context: copyrpc.Context) -> None:
-        with context.listen(self.options.listen) as listener:
-            self.journal.put(Kind.READY, 0, 0, int(listener.address.rsplit(":", 1)[1]), 0)
-            serving = asyncio.ensure_future(listener.aserve(self.answer))
-            await asyncio.wait([serving, asyncio.ensure_future(self.stopping.wait())], return_when=asyncio.FIRST_COMPLETED)
+    async def serve(self, context: copyrpc.Context, queues: Queues) -> None:
+        with context.listen(self.options.listen) as listener, context.listen_queues(self.options.listen) as doors:
+            ports = [int(one.address.rsplit(":", 1)[1]) for one in (listener, doors)]
+            self.journal.put(Kind.READY, 0, 0, ports[0], ports[1] << 32)
+            serving = [asyncio.ensure_future(work) for work in (listener.aserve(self.answer), queues.serve(doors))]
+            await asyncio.wait([*serving, asyncio.ensure_future(self.stopping.wait())], return_when=asyncio.FIRST_COMPLETED)
             listener.stop()
-            await serving
+            doors.close()
+            await asyncio.gather(*serving)
 
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
-        async with copyrpc.Context(self.options.device) as context:
+        async with copyrpc.Context(self.options.device, queues=True) as context:
+            queues = Queues(self, context)
             loop.add_signal_handler(signal.SIGTERM, self.stopping.set)
             loop.add_signal_handler(signal.SIGUSR1, self.tell_state, context)
             if self.options.listen:
-                await self.serve(context)
+                await self.serve(context, queues)
             else:
-                await asyncio.gather(*(self.connections(context) for _ in range(self.options.connections)))
+                await asyncio.gather(*(self.connections(context, queues) for _ in range(self.options.connections)))
         self.journal.put(Kind.DONE)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser()
-    for name in ("--device", "--listen", "--connect", "--channels", "--mistake"):
+    for name in ("--device", "--listen", "--connect", "--channels", "--queues", "--mistake"):
         parser.add_argument(name, default="")
     for name in ("--journal", "--content"):
         parser.add_argument(name, type=Path, required=True)
