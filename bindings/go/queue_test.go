@@ -190,7 +190,7 @@ func TestQueueMessages(t *testing.T) {
 		if i%3 == 1 {
 			want.Immediate, want.HasImmediate = uint32(i)<<24|5, true
 		} else if i%3 == 2 {
-			want.Bytes, want.Immediate, want.HasImmediate = 0, uint32(i), true
+			want.Bytes, want.Immediate, want.HasImmediate, want.Written = 0, uint32(i), true, i
 		}
 		at := 1000 * i
 		if i%3 == 2 {

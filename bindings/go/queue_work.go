@@ -35,6 +35,7 @@ type Received struct {
 	Immediate    uint32
 	HasImmediate bool        // it came with one
 	Queue        QueueHandle // over which it came: of SharedReceives, which of their Queues
+	Written      int         // how much the WriteImmediate that took the receive wrote elsewhere
 }
 
 // Work is a posted op. All methods may be called from any goroutine.
@@ -331,7 +332,8 @@ func (completion *Completion) Received() Received { return received(completion) 
 
 func received(done *Completion) Received {
 	immediate, has := done.Immediate()
-	return Received{Bytes: int(done.PayloadBytes), Immediate: immediate, HasImmediate: has, Queue: done.Queue()}
+	return Received{Bytes: int(done.PayloadBytes), Immediate: immediate, HasImmediate: has, Queue: done.Queue(),
+		Written: int(done.Token)}
 }
 
 // SetBuffer has the op name a buffer as its local memory: Region, Address and Bytes.

@@ -183,7 +183,7 @@ class Queues:
             if post.opcode == "receive":
                 size = result.size
                 over = result.queue.user_data if result.queue is not None else ""
-                fields = {"queue": over, "immediate": result.immediate, "invalidated": result.invalidated}
+                fields = {"queue": over, "written": result.written, "immediate": result.immediate, "invalidated": result.invalidated}
                 fields = {key: value for key, value in fields.items() if value is not None}
             elif post.opcode in ("compare_swap", "fetch_add"):
                 fields = {"before": result}

@@ -52,13 +52,15 @@ R = TypeVar("R")  # None, int, or Received
 class Received(NamedTuple):
     """What a receive got."""
 
-    #: How many bytes arrived: in its memory, or by the peer's WRITE with an immediate elsewhere.
+    #: How much of its memory was filled: nothing if a WRITE with an immediate took the receive.
     size: int
     immediate: Optional[int]
     #: The remote key that the peer has invalidated.
     invalidated: Optional[int]
     #: The queue over which it came; None if that is closed.
     queue: Optional[BaseQueue]
+    #: If a WRITE with an immediate took the receive: how many bytes the peer has written elsewhere.
+    written: int = 0
 
 
 class Piece(NamedTuple):
@@ -191,12 +193,13 @@ class Work(Generic[R]):
             return self._record[6]
         if self._opcode != RECEIVE:
             return None
-        _, flags, _, _, bits, _, _, _, size, detail, _, _ = self._record
+        _, flags, _, _, bits, _, written, _, size, detail, _, _ = self._record
         return Received(
             size,
             detail if flags & lib.CRPC_COMPLETION_IMMEDIATE else None,
             detail if flags & lib.CRPC_COMPLETION_INVALIDATED else None,
             self._queue._pump._queues.get(bits),
+            written,
         )
 
     def _error(self) -> CopyrpcError:

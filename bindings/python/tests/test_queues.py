@@ -122,7 +122,7 @@ def test_messages(queue_pair, region):
     assert work.wait(60) == copyrpc.Received(3000, None, None, right) and region.memory[4096:7096] == data(3000)
     work = right.post_receive(region.memory[4096:8192])  # a buffer that lies in the region
     left.send(b"inline", immediate=0xFEDCBA98, solicited=True, fence=True)
-    assert work.wait() == (6, 0xFEDCBA98, None, right) and bytes(region[4096:4102].memory) == b"inline"
+    assert work.wait() == copyrpc.Received(6, 0xFEDCBA98, None, right) and bytes(region[4096:4102].memory) == b"inline"
     work = right.post_receive([region[4096:4100], region[5000:6000]])
     left.send([b"ab", b"", b"cdef"])
     assert work.wait().size == 6 and region.memory[4096:4100] == b"abcd" and region.memory[5000:5002] == b"ef"
@@ -148,7 +148,7 @@ def test_the_peers_memory(queue_pair, region):
     assert region.memory[4096:5096] == data(1000)[:8] + b"small" + data(1000)[13:16] + data(1000)[0:3] + data(1000)[5:9] + data(1000)[23:]
     work = right.post_receive(region[0:0])
     left.write(region[:500], there, immediate=7)
-    assert work.wait() == (0, 7, None, right)  # nothing of it is in the buffer
+    assert work.wait() == copyrpc.Received(0, 7, None, right, written=500)  # nothing of it is in the buffer
     region.memory[65536:65544] = U64.pack(40)
     assert left.fetch_add(there, 2) == 40 and left.compare_swap(there, 41, 7) == 42 and left.compare_swap(there, 42, (1 << 64) - 1) == 42
     assert left.fetch_add(there, 1) == (1 << 64) - 1 and U64.unpack(region.memory[65536:65544]) == (0,)
