@@ -21,8 +21,8 @@
 #define RESOLVE_MS 60000
 
 static struct ibv_context **all; /* devices; one of them is the one in use */
-static struct ibv_context *device;
-static struct ibv_pd *domain;
+struct ibv_context *device;
+struct ibv_pd *domain;
 static struct ibv_comp_channel *channel;
 static struct rdma_event_channel *events;
 static struct thing things[THINGS_MAX];
@@ -88,14 +88,17 @@ static const char *do_open(void)
 
 static void end_queue(struct thing *it)
 {
-    if (it->id) {
-        if (it->id->qp) {
-            rdma_disconnect(it->id);
-            rdma_destroy_qp(it->id);
-        }
-        rdma_destroy_id(it->id);
-        it->id = NULL;
+    if (it->id && it->qp) {
+        rdma_disconnect(it->id);
+        rdma_destroy_qp(it->id);
+    } else if (it->qp) {
+        ibv_destroy_qp(it->qp);
     }
+    if (it->id) {
+        rdma_destroy_id(it->id);
+    }
+    it->id = NULL;
+    it->qp = NULL;
 }
 
 static const char *do_reset(void)
@@ -225,6 +228,14 @@ static const char *do_connect(struct thing *made)
     return status_of(failed);
 }
 
+/* Returns whether it failed. */
+static int make_pair(struct thing *made)
+{
+    int failed = rdma_create_qp(made->id, domain, &made->attributes);
+    made->qp = made->id->qp;
+    return failed;
+}
+
 static const char *do_accept(struct thing *request, struct thing *made)
 {
     take_options(made);
@@ -232,8 +243,7 @@ static const char *do_accept(struct thing *request, struct thing *made)
     made->id->context = made;
     request->id = NULL;
     memcpy(made->private, request->private, sizeof(made->private));
-    int failed = rdma_create_qp(made->id, domain, &made->attributes) ||
-                 rdma_accept(made->id, &made->parameters);
+    int failed = make_pair(made) || rdma_accept(made->id, &made->parameters);
     return status_of(failed);
 }
 
@@ -272,8 +282,10 @@ void queue_end(struct thing *it, const char *status)
     if (it->connected && !it->over) {
         struct ibv_qp_attr error = {.qp_state = IBV_QPS_ERR};
         it->over = 1;
-        ibv_modify_qp(it->id->qp, &error, IBV_QP_STATE); /* so that what is open is flushed */
-        rdma_disconnect(it->id);
+        ibv_modify_qp(it->qp, &error, IBV_QP_STATE); /* so that what is open is flushed */
+        if (it->id) {
+            rdma_disconnect(it->id);
+        }
     }
 }
 
@@ -286,8 +298,7 @@ static void take_event(const struct rdma_cm_event *event)
         take_request(it, event);
         break;
     case RDMA_CM_EVENT_ADDR_RESOLVED:
-        if (rdma_create_qp(it->id, domain, &it->attributes) ||
-            rdma_resolve_route(it->id, RESOLVE_MS)) {
+        if (make_pair(it) || rdma_resolve_route(it->id, RESOLVE_MS)) {
             tell_connected(it, "CRPC_E_SYSTEM");
         }
         break;
@@ -330,7 +341,7 @@ static void look_after(struct thing *it)
     if (it->draining && !it->over && !waits) {
         queue_end(it, "CRPC_OK");
     }
-    if (it->connected && it->over && it->id && !waits && it->receives_open == 0) {
+    if (it->connected && it->over && it->qp && !waits && it->receives_open == 0) {
         it->connected = 0;
         printf("event kind=disconnected endpoint=%s status=%s\n", it->name, it->status);
     }
@@ -362,6 +373,10 @@ static const char *of_queue(struct thing *it, const char *verb)
         tell("state=%s private=%s sends_open=%u receives_open=%u receives=%u",
              it->connected ? "connected" : "disconnected", it->private, it->sends_open,
              it->receives_open, it->attributes.cap.max_recv_wr);
+    } else if (IS("queue_address")) {
+        return status_of(verbs_tell_address(it));
+    } else if (IS("queue_join_address")) {
+        tell_connected(it, status_of(verbs_join(it)));
     } else if (IS("queue_stats")) {
         tell("sends=%" PRIu64 " receives=%" PRIu64, it->sends, it->receives);
     } else if (IS("queue_close")) {
@@ -398,6 +413,12 @@ static const char *run(const char *verb)
         return do_listen(thing_add(text("name")));
     } else if (IS("register")) {
         return do_register(thing_add(text("name")));
+    } else if (
+        IS("queue_blob")) { /* which nobody reads: a queue that is connected by its address */
+        struct thing *made = thing_add(text("name"));
+        take_options(made);
+        tell("blob=");
+        return status_of(verbs_make(made));
     } else if (IS("queue_connect")) {
         return do_connect(thing_add(text("name")));
     } else if (it && IS("window")) {

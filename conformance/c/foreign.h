@@ -1,4 +1,5 @@
-/* foreign.h: what the two halves of the foreign peer know of each other: foreign.c has lines and connections, foreign_ops.c has ops. */
+/* foreign.h: what the parts of the foreign peer know of each other: foreign.c has lines and connections, foreign_ops.c has ops,
+ * foreign_verbs.c has queue pairs without rdma_cm. */
 #ifndef CONFORMANCE_FOREIGN_H
 #define CONFORMANCE_FOREIGN_H
 
@@ -15,6 +16,7 @@
 struct thing {
     char name[32], private[PRIVATE_BYTES_MAX + 1]; /* what the peer has sent */
     struct rdma_cm_id *id;                         /* NULL = closed, or a region */
+    struct ibv_qp *qp;                             /* of the connection, or without one */
     struct ibv_mr *region;
     struct ibv_mw *window;
     uint8_t *memory;
@@ -29,12 +31,20 @@ struct thing {
 
 /* ---- foreign.c ---- */
 
+extern struct ibv_context *device;
+extern struct ibv_pd *domain;
 extern struct ibv_cq *completions; /* of all queues; NULL = none */
 extern uint64_t *results;          /* of atomics */
 extern struct ibv_mr *results_region;
 
 /* Ends a queue: what is open is flushed. The first status is why. */
 void queue_end(struct thing *it, const char *status);
+
+/* ---- foreign_verbs.c: the verbs queue_blob, queue_address and queue_join_address ---- */
+
+int verbs_make(struct thing *made); /* with its attributes. Returns whether it failed. */
+int verbs_tell_address(const struct thing *it);
+int verbs_join(const struct thing *it); /* what the line says is the peer's */
 
 /* ---- foreign_ops.c ---- */
 

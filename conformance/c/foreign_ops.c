@@ -49,7 +49,7 @@ static int post_receive(const struct post *post, uint32_t index)
                                   .sg_list = pieces,
                                   .num_sge = (int)pieces_of(post, index, pieces)};
     struct ibv_recv_wr *bad;
-    return ibv_post_recv(queue->id->qp, &receive, &bad);
+    return ibv_post_recv(queue->qp, &receive, &bad);
 }
 
 static int post_send(const struct post *post, uint32_t index)
@@ -89,7 +89,7 @@ static int post_send(const struct post *post, uint32_t index)
     } else {
         send.imm_data = htonl(post_immediate(post, index));
     }
-    return ibv_post_send(queue->id->qp, &send, &bad);
+    return ibv_post_send(queue->qp, &send, &bad);
 }
 
 /* Posts what there is room for, in order. What a queue that is over has waiting, fails. */
@@ -100,10 +100,10 @@ static void submit(struct post *post)
     uint32_t *open = receives ? &queue->receives_open : &queue->sends_open;
     const uint32_t room =
         receives ? queue->attributes.cap.max_recv_wr : queue->attributes.cap.max_send_wr;
-    while (post->submitted < post->count && (*open < room || queue->over || !queue->id)) {
+    while (post->submitted < post->count && (*open < room || queue->over || !queue->qp)) {
         const uint32_t index = post->submitted++;
         const char *status = NULL;
-        if (queue->over || !queue->id) {
+        if (queue->over || !queue->qp) {
             status = "CRPC_E_DISCONNECTED";
         } else if (receives ? post_receive(post, index) : post_send(post, index)) {
             status = "CRPC_E_INVALID";
@@ -204,7 +204,7 @@ int ops_bind(const struct thing *queue, const struct thing *region, struct ibv_m
                                           .length = region->region->length,
                                           .mw_access_flags = IBV_ACCESS_REMOTE_WRITE}}};
     bound = IBV_WC_GENERAL_ERR;
-    if (ibv_post_send(queue->id->qp, &bind, &bad)) {
+    if (ibv_post_send(queue->qp, &bind, &bad)) {
         return 0;
     }
     for (binding = 1; binding;) {
