@@ -21,7 +21,7 @@ fails() { # STATUS WORDS COMMAND...
     local status=$1 words=$2 output
     shift 2
     output=$(timeout 60 "$@" 2>&1)
-    [ $? = "$status" ] && grep -q -- "$words" <<< "$output" || { echo "status $?: $output"; return 1; }
+    { [ $? = "$status" ] && grep -q -- "$words" <<< "$output"; } || { echo "$output"; return 1; }
 }
 get() { timeout 60 "$client" "$address" get "$1"; }
 # The server has looked through the table when nobody used it: so many keys, each found where a search comes to it, and nothing is lost.
@@ -43,7 +43,10 @@ storm() {
     ) &
     storm=$!
 }
-status_is() { soon test -s "$work/$1.status" && [ "$(cat "$work/$1.status")" = "$2" ] || { echo "$1: $(cat "$work/$1.status")"; cat "$work/$1"; return 1; }; }
+status_is() {
+    soon test -s "$work/$1.status"
+    [ "$(cat "$work/$1.status")" = "$2" ] || { cat "$work/$1.status" "$work/$1"; return 1; }
+}
 end_well() {
     local name failed=0
     for name; do
