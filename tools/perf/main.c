@@ -9,29 +9,11 @@
 
 #include "../common/version.h"
 #include "flow.h"
+#include "mode.h"
 
 #define KEY_BYTES_MIN 16
 
 volatile sig_atomic_t perf_stop;
-
-enum {
-    OPTION_JSON = 256,
-    OPTION_DEMO,
-    OPTION_PROGRESS,
-    OPTION_WARMUP,
-    OPTION_WAIT,
-    OPTION_RING,
-    OPTION_KEY,
-    OPTION_CHANNELS,
-    OPTION_GROUP,
-    OPTION_QUEUE_PAIRS,
-    OPTION_SPLIT,
-    OPTION_RAILS,
-    OPTION_ONE_RAIL,
-    OPTION_STRIPE_MIN,
-    OPTION_BOTH,
-    OPTION_VERIFY,
-};
 
 static const struct argp_option option_table[] = {
     {"device", 'd', "NAME", 0, "RDMA device; the first with an active port", 0},
@@ -54,14 +36,32 @@ static const struct argp_option option_table[] = {
      "count messages (16)",
      1},
     {"group", OPTION_GROUP, "COUNT", 0, "buffers of a message, 1 to 8; 1", 1},
-    {"queue-pairs", OPTION_QUEUE_PAIRS, "COUNT", 0, "on each rail, 1 to 8; 1", 1},
+    {"queue-pairs", OPTION_QUEUE_PAIRS, "COUNT", 0, "on each rail, 1 to 8; of queues 1 to 64; 1",
+     1},
     {"split", OPTION_SPLIT, "POLICY", 0,
      "measured, hint=/NAME, or the share of rail 0 in parts of 1024; measured", 1},
     {"stripe-min", OPTION_STRIPE_MIN, "BYTES", 0, "shorter buffers go over one rail; 64k", 1},
     {"rails", OPTION_RAILS, "DEVICE[,DEVICE]", 0, "devices of the rails; the library's choice", 1},
     {"one-rail", OPTION_ONE_RAIL, NULL, 0, "use rail 0 alone", 1},
-    {"both", OPTION_BOTH, NULL, 0, "the server sends as much", 1},
+    {"both", OPTION_BOTH, NULL, 0, "the server sends, too; also of queues", 1},
     {"verify", OPTION_VERIFY, NULL, 0, "compare every byte that arrives", 1},
+    {NULL, 0, NULL, 0,
+     "Queues of the NIC, instead of calls: --size is of each op, or a range MIN:MAX, which is "
+     "doubled (64k); "
+     "--depth (128) and --calls are of each queue pair, --time of each size:",
+     2},
+    {"queues", OPTION_QUEUES, NULL, 0, "the server: of whatever its clients do", 2},
+    {"write", OPTION_WRITE, NULL, 0, "RDMA WRITE", 2},
+    {"read", OPTION_READ, NULL, 0, "RDMA READ", 2},
+    {"send", OPTION_SEND, NULL, 0, "SEND", 2},
+    {"atomic", OPTION_ATOMIC, "add|swap", OPTION_ARG_OPTIONAL,
+     "fetch-and-add or compare-and-swap of 8 bytes; add", 2},
+    {"all", 'a', NULL, 0, "all sizes: as --size 2:8M", 2},
+    {"latency", OPTION_LATENCY, NULL, 0,
+     "one op at a time; of SEND and WRITE half of the time until the answer; 2 bytes, 220 inline",
+     2},
+    {"inline", OPTION_INLINE, "BYTES", 0, "shorter SENDs and WRITEs are inline, up to 512; none",
+     2},
     {0}};
 
 static uint64_t number(const char *text, uint64_t most, struct argp_state *state)
@@ -156,8 +156,8 @@ static void check_channels(struct perf_options *options, struct argp_state *stat
         options->request_bytes = options->bytes_min = 1u << 20;
     }
     options->depth = options->depth == UINT32_MAX ? 16 : options->depth;
-    if (options->endpoints != 1 || options->reply_bytes != UINT32_MAX || options->ring_bytes) {
-        argp_error(state, "--endpoints, --reply-size and --ring are of calls, not of --channels");
+    if (options->queue_pairs > CRPC_CHANNEL_QUEUE_PAIRS_MAX) {
+        argp_error(state, "a channel has 1 to 8 queue pairs on each rail");
     }
     const struct flow_plan plan = flow_plan_of(options);
     const char *why = flow_check(&plan);
@@ -187,12 +187,51 @@ static void check_calls(struct perf_options *options, struct argp_state *state)
 struct command {
     struct perf_options options;
     const char *role;
+    uint64_t given; /* for mode.h */
 };
+
+static void take_opcode(struct perf_options *options, uint8_t opcode, struct argp_state *state)
+{
+    if (options->opcode && options->opcode != opcode) {
+        argp_error(state, "one of --write, --read, --send and --atomic");
+    }
+    options->queues = true;
+    options->opcode = opcode;
+}
+
+static void take_atomic(const char *which, struct perf_options *options, struct argp_state *state)
+{
+    if (which && strcmp(which, "add") != 0 && strcmp(which, "swap") != 0) {
+        argp_error(state, "--atomic is 'add' or 'swap', not '%s'", which);
+    }
+    bool swap = which && strcmp(which, "swap") == 0;
+    take_opcode(options, swap ? CRPC_QUEUE_COMPARE_SWAP : CRPC_QUEUE_FETCH_ADD, state);
+}
+
+static void check(struct command *command, struct argp_state *state)
+{
+    struct perf_options *options = &command->options;
+    bool server = strcmp(command->role, "server") == 0;
+    const char *why = options->queues && options->channels
+                          ? "--channels and queues are two things"
+                          : mode_check(command->given, mode_of(options));
+    if (!why && options->queues) {
+        why = mode_finish_queues(options, command->given, server);
+    }
+    if (why) {
+        argp_error(state, "%s", why);
+    } else if (options->channels) {
+        check_channels(options, state);
+    } else if (!options->queues) {
+        check_calls(options, state);
+    }
+}
 
 static error_t parse(int key, char *argument, struct argp_state *state)
 {
     struct command *command = state->input;
     struct perf_options *options = &command->options;
+    mode_note(&command->given, key);
     switch (key) {
     case 'd':
         options->device = argument;
@@ -243,7 +282,7 @@ static error_t parse(int key, char *argument, struct argp_state *state)
         options->group = (uint32_t)number(argument, CRPC_CHANNEL_GROUP_MAX, state);
         break;
     case OPTION_QUEUE_PAIRS:
-        options->queue_pairs = (uint32_t)number(argument, CRPC_CHANNEL_QUEUE_PAIRS_MAX, state);
+        options->queue_pairs = (uint32_t)number(argument, PERF_QUEUE_PAIRS_MAX, state);
         break;
     case OPTION_SPLIT:
         take_split(argument, options, state);
@@ -263,6 +302,29 @@ static error_t parse(int key, char *argument, struct argp_state *state)
     case OPTION_VERIFY:
         options->verify = true;
         break;
+    case OPTION_QUEUES:
+        options->queues = true;
+        break;
+    case OPTION_WRITE:
+        take_opcode(options, CRPC_QUEUE_WRITE, state);
+        break;
+    case OPTION_READ:
+        take_opcode(options, CRPC_QUEUE_READ, state);
+        break;
+    case OPTION_SEND:
+        take_opcode(options, CRPC_QUEUE_SEND, state);
+        break;
+    case OPTION_ATOMIC:
+        take_atomic(argument, options, state);
+        break;
+    case 'a': /* noted */
+        break;
+    case OPTION_LATENCY:
+        options->latency = true;
+        break;
+    case OPTION_INLINE:
+        options->inline_bytes = (uint32_t)number(argument, CRPC_QUEUE_INLINE_BYTES_MAX, state);
+        break;
     case ARGP_KEY_ARG:
         if (!command->role) {
             command->role = argument;
@@ -276,11 +338,7 @@ static error_t parse(int key, char *argument, struct argp_state *state)
         if (!command->role || (strcmp(command->role, "client") == 0 && !options->address)) {
             argp_usage(state);
         }
-        if (options->channels) {
-            check_channels(options, state);
-        } else {
-            check_calls(options, state);
-        }
+        check(command, state);
         break;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -318,6 +376,8 @@ crpc_context *perf_open(const struct perf_options *options)
     if (options->channels) {
         wanted.flags = CRPC_CONTEXT_RAILS;
         memcpy(wanted.rails, options->rails, sizeof(wanted.rails));
+    } else if (options->queues) {
+        wanted.flags = CRPC_CONTEXT_QUEUES;
     }
     if (crpc_context_open(&wanted, &context, &error) < 0) {
         perf_failed("cannot open a device", error.message);
@@ -341,20 +401,24 @@ int main(int argc, char **argv)
         .parser = parse,
         .args_doc = "server [ADDRESS]\nclient ADDRESS",
         .doc = "Measures calls over RDMA: how many a second, and how long each takes; with "
-               "--channels, messages over two rails.\v"
+               "--channels, messages over two rails; with --write, --read, --send or --atomic, the "
+               "queues of the NIC.\v"
                "ADDRESS is HOST:PORT or [IPV6]:PORT; the server listens on *:7472 if none is "
                "given. Any server that echoes will do for a client without --reply-size."};
     argp_program_version_hook = version_print;
     argp_parse(&argp, argc, argv, 0, NULL, &command);
     sigaction(SIGINT, &(struct sigaction){.sa_handler = on_signal}, NULL);
     sigaction(SIGTERM, &(struct sigaction){.sa_handler = on_signal}, NULL);
+    const struct perf_options *options = &command.options;
     if (strcmp(command.role, "server") == 0) {
-        return command.options.channels ? channel_serve(&command.options)
-                                        : perf_serve(&command.options);
+        return options->queues     ? queue_serve(options)
+               : options->channels ? channel_serve(options)
+                                   : perf_serve(options);
     }
     if (strcmp(command.role, "client") == 0) {
-        return command.options.channels ? channel_measure(&command.options)
-                                        : perf_measure(&command.options);
+        return options->queues     ? queue_measure(options)
+               : options->channels ? channel_measure(options)
+                                   : perf_measure(options);
     }
     return perf_failed(command.role, "the first argument is 'server' or 'client'");
 }

@@ -1,12 +1,13 @@
 /* perf.h: what the files of copyrpc-perf share.
  *
- *   main.c     the command line
+ *   main.c     the command line; mode.c: what belongs to what
  *   server.c   answers
  *   client.c   calls and measures
  *   report.c   progress, table, JSON, the demo's line
  *
  * With --channels, it sends messages over channels instead of calls: flow.c, channel_server.c,
- * channel_client.c, channel_report.c.
+ * channel_client.c, channel_report.c. With --write, --read, --send or --atomic, it uses queues: traffic.c,
+ * queue_server.c, queue_client.c, queue_report.c.
  */
 #ifndef TOOLS_PERF_PERF_H
 #define TOOLS_PERF_PERF_H
@@ -22,6 +23,7 @@
 #define PERF_ENDPOINTS_MAX 1024
 #define PERF_DEPTH_MAX 65536 /* open calls on all endpoints together */
 #define PERF_BYTES_MAX (64u << 20)
+#define PERF_QUEUE_PAIRS_MAX 64 /* of queues */
 #define PERF_PEER_RING_BYTES_MAX (64u << 20)
 
 /* Method 0 requests an echo. This method requests as many bytes as the first four bytes of the
@@ -60,6 +62,13 @@ struct perf_options {
     uint32_t stripe_bytes_min;      /* 0 = the library's default */
     bool both;
     bool verify;
+
+    /* with queues: request_bytes is the largest size, and bytes_min the smallest; `calls` counts ops of each
+     * queue pair */
+    bool queues;
+    uint8_t opcode; /* CRPC_QUEUE_*; 0 = the server serves all */
+    bool latency;
+    uint32_t inline_bytes;
 };
 
 struct perf_result {
@@ -78,6 +87,8 @@ extern volatile sig_atomic_t perf_stop;
 int perf_serve(const struct perf_options *options);
 int perf_measure(const struct perf_options *options);
 int channel_serve(const struct perf_options *options);
+int queue_serve(const struct perf_options *options);
+int queue_measure(const struct perf_options *options);
 int channel_measure(const struct perf_options *options);
 
 void report_progress(const struct perf_options *options, double seconds, uint64_t answered,

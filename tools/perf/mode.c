@@ -1,0 +1,168 @@
+/* mode.c: see mode.h. */
+#include "mode.h"
+
+#include <stdio.h>
+
+#include "traffic.h"
+
+#define SWEEP_BYTES_MIN 2u
+#define SWEEP_BYTES_MAX (8u << 20)
+#define INLINE_BYTES 220u /* with --latency, as perftest */
+
+#define ALL (MODE_CALLS | MODE_CHANNELS | MODE_QUEUES)
+
+/* What is not listed belongs to all. */
+static const struct {
+    int key;
+    uint32_t modes;
+    const char *name;
+} options_of[] = {
+    {'r', MODE_CALLS, "--reply-size"},
+    {'e', MODE_CALLS, "--endpoints"},
+    {OPTION_RING, MODE_CALLS, "--ring"},
+    {OPTION_DEMO, MODE_CALLS, "--demo"},
+    {OPTION_KEY, MODE_CALLS | MODE_CHANNELS, "--key"},
+    {OPTION_CHANNELS, MODE_CHANNELS, "--channels"},
+    {OPTION_GROUP, MODE_CHANNELS, "--group"},
+    {OPTION_SPLIT, MODE_CHANNELS, "--split"},
+    {OPTION_RAILS, MODE_CHANNELS, "--rails"},
+    {OPTION_ONE_RAIL, MODE_CHANNELS, "--one-rail"},
+    {OPTION_STRIPE_MIN, MODE_CHANNELS, "--stripe-min"},
+    {OPTION_VERIFY, MODE_CHANNELS, "--verify"},
+    {OPTION_QUEUE_PAIRS, MODE_CHANNELS | MODE_QUEUES, "--queue-pairs"},
+    {OPTION_BOTH, MODE_CHANNELS | MODE_QUEUES, "--both"},
+    {'a', MODE_QUEUES, "--all"},
+    {OPTION_LATENCY, MODE_QUEUES, "--latency"},
+    {OPTION_INLINE, MODE_QUEUES, "--inline"},
+    {'q', ALL, "--depth"},
+    {'s', ALL, "--size"},
+    {'t', ALL, "--time"},
+    {'n', ALL, "--calls"},
+    {OPTION_WARMUP, ALL, "--warmup"},
+};
+
+#define OPTION_COUNT (sizeof(options_of) / sizeof(options_of[0]))
+
+static uint64_t bit_of(int key)
+{
+    for (size_t i = 0; i < OPTION_COUNT; i++) {
+        if (options_of[i].key == key) {
+            return UINT64_C(1) << i;
+        }
+    }
+    return 0;
+}
+
+void mode_note(uint64_t *given, int key)
+{
+    *given |= bit_of(key);
+}
+
+bool mode_given(uint64_t given, int key)
+{
+    return given & bit_of(key);
+}
+
+uint32_t mode_of(const struct perf_options *options)
+{
+    return options->queues ? MODE_QUEUES : options->channels ? MODE_CHANNELS : MODE_CALLS;
+}
+
+static const char *name_of(uint32_t modes)
+{
+    switch (modes) {
+    case MODE_CALLS:
+        return "calls";
+    case MODE_CHANNELS:
+        return "--channels";
+    case MODE_QUEUES:
+        return "queues (--write, --read, --send, --atomic)";
+    case MODE_CALLS | MODE_CHANNELS:
+        return "calls and --channels";
+    default:
+        return "--channels and queues (--write, --read, --send, --atomic)";
+    }
+}
+
+const char *mode_check(uint64_t given, uint32_t mode)
+{
+    static char why[256];
+    for (size_t i = 0; i < OPTION_COUNT; i++) {
+        if (given >> i & 1 && !(options_of[i].modes & mode)) {
+            snprintf(why, sizeof(why), "%s is of %s, not of %s", options_of[i].name,
+                     name_of(options_of[i].modes), name_of(mode));
+            return why;
+        }
+    }
+    return NULL;
+}
+
+static bool is_atomic(const struct perf_options *options)
+{
+    return options->opcode == CRPC_QUEUE_FETCH_ADD || options->opcode == CRPC_QUEUE_COMPARE_SWAP;
+}
+
+static const char *finish_sizes(struct perf_options *options, uint64_t given)
+{
+    if (mode_given(given, 'a') && mode_given(given, 's')) {
+        return "--all is all sizes from 2 bytes to 8 MiB, so there is no --size";
+    }
+    if (is_atomic(options)) {
+        if (mode_given(given, 'a') || mode_given(given, 's')) {
+            return "an atomic has 8 bytes: there is no --size and no --all";
+        }
+        options->bytes_min = options->request_bytes = 8;
+    } else if (mode_given(given, 'a')) {
+        options->bytes_min = SWEEP_BYTES_MIN;
+        options->request_bytes = SWEEP_BYTES_MAX;
+    } else if (!mode_given(given, 's')) {
+        options->bytes_min = options->request_bytes = options->latency ? 2 : 65536;
+    }
+    return options->bytes_min == 0 ? "a message has at least 1 byte" : NULL;
+}
+
+static const char *finish_latency(struct perf_options *options, uint64_t given)
+{
+    bool answered = options->opcode == CRPC_QUEUE_SEND || options->opcode == CRPC_QUEUE_WRITE;
+    if (!options->latency) {
+        options->depth = mode_given(given, 'q') ? options->depth : 128;
+        return NULL;
+    }
+    if (mode_given(given, 'q') || options->both || options->queue_pairs != 1) {
+        return "--latency is of one op at a time: without --depth, --both and several "
+               "--queue-pairs";
+    }
+    if (options->wait && options->opcode == CRPC_QUEUE_WRITE) {
+        return "nothing wakes a program when a WRITE arrives: --latency --write cannot --wait";
+    }
+    options->depth = 1;
+    if (!mode_given(given, OPTION_INLINE) && answered) {
+        options->inline_bytes = INLINE_BYTES;
+    }
+    return NULL;
+}
+
+const char *mode_finish_queues(struct perf_options *options, uint64_t given, bool server)
+{
+    if (server) {
+        bool told = given != 0; /* what all modes have, or queues */
+        return told ? "the server of queues does what its clients say: such options are theirs"
+                    : NULL;
+    }
+    if (!options->opcode) {
+        return "--queues is of the server; a client says --write, --read, --send or --atomic";
+    }
+    options->queue_pairs = options->queue_pairs ? options->queue_pairs : 1;
+    if (options->queue_pairs > PERF_QUEUE_PAIRS_MAX) {
+        return "at most 64 queue pairs";
+    }
+    if (options->depth == 0 || (options->depth > CRPC_QUEUE_DEPTH_MAX && mode_given(given, 'q'))) {
+        return "the depth of a queue is 1 to 8192";
+    }
+    if (mode_given(given, OPTION_INLINE) &&
+        (is_atomic(options) || options->opcode == CRPC_QUEUE_READ)) {
+        return "only SEND and WRITE can be inline";
+    }
+    const char *why = finish_sizes(options, given);
+    return why ? why : finish_latency(options, given);
+}
