@@ -27,6 +27,7 @@ void nic_queue_init(struct nic_queue *queue, struct nic *nic,
            options->inline_bytes <= NIC_QUEUE_INLINE_MAX &&
            options->receive_pieces <= NIC_QUEUE_PIECES_MAX);
     assert(options->kind == NIC_QUEUE_RC ||
+           (options->kind == NIC_QUEUE_UD && options->queue_key < NIC_QUEUE_KEYS) ||
            (options->kind == NIC_QUEUE_SRQ && options->sends == 0 && options->receives > 0 &&
             !options->receive_queue));
     assert((options->sends == 0 || options->send_pieces > 0) &&
@@ -42,6 +43,7 @@ void nic_queue_init(struct nic_queue *queue, struct nic *nic,
     queue->send_pieces = options->send_pieces;
     queue->inline_bytes = options->inline_bytes;
     queue->receive_pieces = options->receive_pieces;
+    queue->queue_key = options->queue_key;
     queue->receiver = options->receive_queue ? options->receive_queue
                       : options->receives    ? queue
                                              : NULL;

@@ -59,7 +59,7 @@ struct nic_piece {
     uint32_t local_key; /* ignored if the payload is inline */
 };
 
-/* An op that sends. It has the layout that it will have for the application, so that arrays of them need
+/* An op that sends. It has the layout that it has for the application, so that arrays of them need
  * not be copied. */
 struct nic_work {
     uint8_t opcode;
@@ -74,7 +74,7 @@ struct nic_work {
     uint32_t remote_key;     /* WRITE, READ, atomics */
     uint64_t remote_address; /* the same; of atomics a multiple of 8 */
     uint64_t operand;        /* COMPARE_SWAP: the new value. FETCH_ADD: what is added */
-    uint64_t target;
+    uint64_t target;         /* the caller's: `post_to` has it in another array */
 };
 static_assert(sizeof(struct nic_work) == 64, "an op is one cache line");
 
@@ -90,8 +90,9 @@ static_assert(sizeof(struct nic_work) == 64, "an op is one cache line");
  *                       the message came
  *   user_data           the op's
  *   token               COMPARE_SWAP, FETCH_ADD: what was there before. RECEIVE that a WRITE_IMMEDIATE
- *                       has taken: length of the WRITE
- *   payload_bytes       READ, RECEIVE: how much of the buffer was filled, with NIC_DONE_DETAIL
+ *                       has taken: length of the WRITE. RECEIVE of a datagram: nic_source_token
+ *   payload_bytes       READ, RECEIVE: how much of the buffer was filled, with NIC_DONE_DETAIL. A
+ *                       datagram is behind NIC_DATAGRAM_HEADER_BYTES, which count
  *   reply_bytes_max     the immediate in host byte order, or the key that the peer has invalidated;
  *                       after an error, the device's syndrome
  */
@@ -100,12 +101,29 @@ static_assert(sizeof(struct nic_work) == 64, "an op is one cache line");
 #define NIC_DONE_IMMEDIATE 0x4u
 #define NIC_DONE_INVALIDATED 0x8u
 #define NIC_DONE_DETAIL 0x10u /* the op had a CQE of its own */
+#define NIC_DONE_GRH 0x40u    /* the header of a datagram says where it comes from */
+
+/* What precedes every datagram in its receive: a global route header as it was in the packet (IBTA 8.3).
+ * With RoCE v2 over IPv4 it is the IPv4 header, in the last 20 bytes (RoCEv2 annex, A17.4.5.2). Without
+ * NIC_DONE_GRH it is undefined. */
+#define NIC_DATAGRAM_HEADER_BYTES 40u
+
+/* Who has sent a datagram: the number of its queue pair, in the lower half. On InfiniBand, what leads back
+ * there without a GRH is above it. */
+static inline uint64_t nic_source_token(uint32_t number, uint16_t lid, uint8_t service_level)
+{
+    return (number & 0xffffffu) | (uint64_t)lid << 32 | (uint64_t)(service_level & 0xfu) << 48;
+}
 
 /* ---- Queues ---------------------------------------------------------------------------------- */
 
 enum nic_queue_kind {
     NIC_QUEUE_RC = 1, /* a queue pair, to be connected */
     NIC_QUEUE_SRQ,    /* receives, for the queue pairs that name it */
+    /* A queue pair for datagrams, which may be lost. Each SEND and SEND_IMMEDIATE goes to a target of its
+     * own, has at most nic->mtu_bytes, and no fence. Whoever knows its queue key can send to it. It is usable at
+     * once. When a send has failed, `flush` must end its receives, for which the device may go on. */
+    NIC_QUEUE_UD,
 };
 
 enum nic_queue_table {
@@ -134,7 +152,10 @@ struct nic_queue_options {
     uint32_t inline_bytes;   /* of an op, 0 to NIC_QUEUE_INLINE_MAX */
     uint32_t receives;       /* 0 = none, or an SRQ's */
     uint32_t receive_pieces; /* of a receive */
+    uint32_t queue_key;      /* UD: of what it receives; below NIC_QUEUE_KEYS */
 };
+
+#define NIC_QUEUE_KEYS 0x80000000u /* those above need rights that programs do not have */
 
 struct nic_queue_stats {
     uint64_t sends;
@@ -142,6 +163,28 @@ struct nic_queue_stats {
     uint64_t doorbells;
     uint64_t signaled;
 };
+
+/* ---- Targets --------------------------------------------------------------------------------- */
+
+/* Where an op goes: what verbs calls an address handle, with the number and the key of a queue pair
+ * there. */
+struct nic_target_options {
+    uint32_t kind;      /* of the queues whose ops may name it: NIC_QUEUE_UD */
+    uint32_t queue_key; /* of the queue pair there; below NIC_QUEUE_KEYS */
+    uint8_t service_level;
+    struct nic_address
+        address; /* valid, and of this link; the sequence number and MTU are not used */
+};
+
+/* The part of a target that all drivers share. A driver's own struct begins with it. */
+struct nic_target {
+    struct nic *nic;
+    uint32_t kind;
+    uint32_t queue_pair_number;
+    uint32_t queue_key;
+};
+
+/* ---- Their insides --------------------------------------------------------------------------- */
 
 /* The part of a queue that all drivers share. A driver's own struct begins with it. */
 struct nic_queue {
@@ -157,8 +200,9 @@ struct nic_queue {
     uint32_t send_pieces;
     uint32_t inline_bytes;
     uint32_t receive_pieces;
-    bool failed;  /* a completion was an error: the device has moved it to the error state */
-    bool stopped; /* its queue pair or SRQ is gone */
+    bool
+        failed; /* a completion was an error: the device has moved it, or its sends, to the error state */
+    bool stopped;          /* its queue pair or SRQ is gone */
     struct tracking sends; /* no entries = it cannot send */
     uint32_t unsignaled;   /* positions since the last WQE with a CQE */
     uint32_t interval;     /* so many have one at the latest */
@@ -171,6 +215,7 @@ struct nic_queue {
     uint32_t ended_first;  /* of the receives that complete without a CQE: a list of entries */
     uint32_t ended_last;
     uint32_t users; /* of an SRQ: the queues that name it and are not stopped */
+    uint32_t queue_key;
     struct nic_queue_stats stats;
 };
 
@@ -192,6 +237,12 @@ struct nic_queue_operations {
     void (*stop)(struct nic_queue *queue);
     /* Frees a stopped queue. */
     void (*destroy)(struct nic_queue *queue);
+    /* For ops of queues that were created with this domain. May block while the system finds the way. */
+    int32_t (*target_create)(struct nic *nic, struct nic_domain *domain,
+                             const struct nic_target_options *options, struct nic_target **target,
+                             crpc_error *error);
+    /* No op is open that names it, unless its queue was stopped. */
+    void (*target_destroy)(struct nic_target *target);
 
     /* Data path. The queue was not stopped. It has not failed either when ops are posted. An op is one that
      * its kind knows; payload and pieces are within the queue's limits and nic->message_bytes_max.
@@ -201,6 +252,11 @@ struct nic_queue_operations {
      * works[i], unless it has pieces. An array, because what one op costs is half calls and loads. */
     uint32_t (*post)(struct nic_queue *queue, const struct nic_work *works,
                      const uint32_t *local_keys, const struct nic_piece *pieces, uint32_t count);
+    /* The same for a UD queue: works[i] goes to targets[i], which is NULL for a NOP. A NOP needs a queue whose
+     * `interval` is above 1: in others each op has a CQE. */
+    uint32_t (*post_to)(struct nic_queue *queue, const struct nic_work *works,
+                        struct nic_target *const *targets, const uint32_t *local_keys,
+                        const struct nic_piece *pieces, uint32_t count);
     /* Returns false if there is no room. */
     bool (*receive)(struct nic_queue *queue, uint64_t user_data, const struct nic_piece *pieces,
                     uint32_t count);
@@ -221,7 +277,13 @@ struct nic_queue_operations {
 uint32_t nic_queue_take_ended(struct nic_queue *queue, crpc_completion *completions,
                               uint32_t capacity);
 
-/* Returns the number of sends for which there is room if each takes so many positions. */
+/* Finds where the datagram of this completion comes from: all of *source but the queue key. `header` is
+ * what precedes the message. It comes from the network. Returns false if it leads nowhere. */
+bool nic_datagram_source(const struct nic *nic, const crpc_completion *completion,
+                         const uint8_t header[NIC_DATAGRAM_HEADER_BYTES],
+                         struct nic_target_options *source);
+
+/* Returns the number of positions for which there is room. */
 static inline uint32_t nic_queue_send_room(const struct nic_queue *queue)
 {
     return queue->sends.entries
@@ -231,6 +293,9 @@ static inline uint32_t nic_queue_send_room(const struct nic_queue *queue)
 
 /* ---- For drivers ----------------------------------------------------------------------------- */
 
+/* The common part of target_create: fills a zeroed struct. */
+void nic_target_init(struct nic_target *target, struct nic *nic,
+                     const struct nic_target_options *options);
 /* The common part of create: fills a zeroed struct. */
 void nic_queue_init(struct nic_queue *queue, struct nic *nic,
                     const struct nic_queue_options *options);

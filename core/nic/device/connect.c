@@ -29,8 +29,21 @@ void device_queue_pair_address(const struct nic_queue_pair *base, struct nic_add
     memcpy(address->gid, nic->base.gid, sizeof(address->gid));
 }
 
+/* A queue pair for datagrams has a key instead of rights. */
+static int datagrams_to_init(struct nic_queue_pair *base)
+{
+    const struct nic_queue *queue = base->owner;
+    struct ibv_qp_attr attributes = {
+        .qp_state = IBV_QPS_INIT, .port_num = (uint8_t)base->nic->port, .qkey = queue->queue_key};
+    return ibv_modify_qp(device_qp(base), &attributes,
+                         IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY);
+}
+
 int device_queue_pair_to_init(struct nic_queue_pair *base)
 {
+    if (device_qp(base)->qp_type == IBV_QPT_UD) {
+        return datagrams_to_init(base);
+    }
     struct ibv_qp_attr attributes = {
         .qp_state = IBV_QPS_INIT,
         .port_num = (uint8_t)base->nic->port,
@@ -39,6 +52,18 @@ int device_queue_pair_to_init(struct nic_queue_pair *base)
     };
     return ibv_modify_qp(device_qp(base), &attributes,
                          IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+}
+
+struct ibv_ah_attr device_way_to(const struct device_nic *nic, const struct nic_address *peer)
+{
+    struct ibv_ah_attr way = {.dlid = peer->lid, .port_num = (uint8_t)nic->base.port};
+    if (nic->base.link == CRPC_LINK_ETHERNET || memcmp(peer->gid, nic->base.gid, 8) != 0) {
+        way.is_global = 1;
+        way.grh.sgid_index = (uint8_t)nic->base.gid_index;
+        way.grh.hop_limit = HOP_LIMIT;
+        memcpy(way.grh.dgid.raw, peer->gid, sizeof(peer->gid));
+    }
+    return way;
 }
 
 static int to_ready_to_receive(struct nic_queue_pair *base, const struct nic_address *peer,
@@ -53,15 +78,8 @@ static int to_ready_to_receive(struct nic_queue_pair *base, const struct nic_add
         .rq_psn = peer->packet_sequence_number,
         .max_dest_rd_atomic = nic_read_depth(transport, nic->read_depth_in),
         .min_rnr_timer = NIC_MIN_RNR_TIMER,
-        .ah_attr = {.dlid = peer->lid, .port_num = (uint8_t)nic->base.port},
+        .ah_attr = device_way_to(nic, peer),
     };
-    /* A GID is needed on Ethernet, and on InfiniBand where a router lies between two subnets. */
-    if (nic->base.link == CRPC_LINK_ETHERNET || memcmp(peer->gid, nic->base.gid, 8) != 0) {
-        attributes.ah_attr.is_global = 1;
-        attributes.ah_attr.grh.sgid_index = (uint8_t)nic->base.gid_index;
-        attributes.ah_attr.grh.hop_limit = HOP_LIMIT;
-        memcpy(attributes.ah_attr.grh.dgid.raw, peer->gid, sizeof(peer->gid));
-    }
     return ibv_modify_qp(device_qp(base), &attributes,
                          IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
                              IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);

@@ -168,6 +168,9 @@ int32_t device_window_create(struct nic *base, struct nic_window *window, crpc_e
 void device_window_destroy(struct nic *base, struct nic_window *window);
 
 /* connect.c */
+/* Returns the way to an address of this link. A GID is needed on Ethernet, and on InfiniBand where a router
+ * lies between two subnets. */
+struct ibv_ah_attr device_way_to(const struct device_nic *nic, const struct nic_address *peer);
 /* To the state INIT, in which receives can be posted. Returns an errno value. device_queue_pair_connect
  * does it, too. */
 int device_queue_pair_to_init(struct nic_queue_pair *base);

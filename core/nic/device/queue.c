@@ -150,6 +150,11 @@ static int32_t make(struct device_queue *queue, struct nic_domain *domain,
         return blame(queue, options, os_error, error);
     }
     base->pair = &queue->pair.base;
+    os_error = options->kind == NIC_QUEUE_UD ? device_queue_ready(base) : 0;
+    if (os_error) {
+        device_queue_forget(nic, base->pair);
+        return device_blame(error, os_error, 0, nic->base.device, "create a queue for datagrams");
+    }
     return CRPC_OK;
 }
 

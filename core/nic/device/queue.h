@@ -63,9 +63,31 @@ void device_queue_keep_places(struct device_queue *queue, uint32_t sends, uint32
 /* The last part of nic_queue_operations.stop, when the device no longer has the queue pair. */
 void device_queue_end(struct device_queue *queue);
 
+/* Makes a UD queue pair, which has no peer, ready to receive and to send. Returns an errno value. */
+int device_queue_ready(struct nic_queue *base);
+
 /* nic_queue_operations.flush and .destroy. */
 void device_queue_flush(struct nic_queue *base);
 void device_queue_destroy(struct nic_queue *base);
+
+/* ---- Targets --------------------------------------------------------------------------------- */
+
+struct device_target {
+    struct nic_target base;
+    struct ibv_ah *ah;
+};
+
+static inline struct device_target *to_device_target(struct nic_target *target)
+{
+    return container_of(target, struct device_target, base);
+}
+
+/* target.c. Body of nic_queue_operations.target_create: `bytes` is the size of the driver's struct, which
+ * begins with struct device_target. */
+int32_t device_target_create(size_t bytes, struct nic *nic, struct nic_domain *domain,
+                             const struct nic_target_options *options, struct nic_target **target,
+                             crpc_error *error);
+void device_target_destroy(struct nic_target *target);
 
 /* ---- Data path: polling ---------------------------------------------------------------------- */
 

@@ -45,9 +45,10 @@ struct memory_queue_completion {
     uint32_t place;             /* position of a send, or place of a receive */
     uint32_t immediate;
     uint32_t bytes;
-    uint8_t status; /* enum nic_error */
-    uint8_t flags;  /* NIC_DONE_* */
-    bool written;   /* a receive: by a WRITE, so nothing is in its buffer */
+    uint8_t status;  /* enum nic_error */
+    uint8_t flags;   /* NIC_DONE_* */
+    bool written;    /* a receive: by a WRITE, so nothing is in its buffer */
+    uint32_t source; /* with NIC_DONE_GRH: number of the queue pair that has sent the datagram */
 };
 
 /* A ring that grows. */
@@ -90,6 +91,7 @@ struct memory_arrival {
     uint32_t receive; /* at a queue: place of the receive that it has taken */
     uint8_t flags;    /* likewise: NIC_DONE_* */
     bool written;     /* likewise: by a WRITE, so nothing is in the receive's buffer */
+    uint32_t source;  /* likewise, of a datagram: number of the queue pair that has sent it */
 };
 
 struct memory_nic {
@@ -110,6 +112,7 @@ struct memory_nic {
     bool link_down;
     bool sends_first; /* the next poll begins with sends */
     struct memory_queue *queues;
+    struct memory_target *targets;
     struct memory_queue_completions queue_sends;
     struct memory_queue_completions queue_receives;
     bool queue_sends_first; /* the next poll of queues begins with sends */
@@ -128,6 +131,7 @@ enum memory_opcode {
     MEMORY_COMPARE_SWAP,
     MEMORY_FETCH_ADD,
     MEMORY_NOP,
+    MEMORY_DATAGRAM,
 };
 
 struct memory_wqe {
@@ -145,6 +149,7 @@ struct memory_wqe {
     uint8_t flags; /* NIC_DONE_* that the peer's receive shows */
     uint64_t compare;
     uint64_t operand;
+    struct memory_target *target; /* of a datagram: datagram.h */
 };
 
 enum memory_stage {
@@ -393,10 +398,16 @@ static inline uint8_t *memory_at(const struct memory_queue_pair *queue_pair, uin
     return (uint8_t *)(uintptr_t)(address + memory_region_find(queue_pair->nic, remote_key)->shift);
 }
 
+static inline bool memory_datagrams(const struct memory_queue_pair *queue_pair)
+{
+    return queue_pair->queue && queue_pair->queue->base.kind == NIC_QUEUE_UD;
+}
+
+/* Needs no connection. */
 static inline bool memory_local(const struct memory_wqe *wqe)
 {
     return wqe->opcode == MEMORY_BIND || wqe->opcode == MEMORY_INVALIDATE ||
-           wqe->opcode == MEMORY_NOP;
+           wqe->opcode == MEMORY_NOP || wqe->opcode == MEMORY_DATAGRAM;
 }
 
 static inline bool memory_atomic(const struct memory_wqe *wqe)
@@ -530,6 +541,9 @@ void memory_queue_land(struct memory_queue_pair *target, const uint8_t *data, ui
                        uint32_t high);
 /* The message with the receive that it has taken is complete. */
 void memory_queue_arrive(struct memory_queue_pair *target, const struct memory_wqe *wqe);
+/* Likewise a datagram, from the queue pair with this number. */
+void memory_queue_arrive_datagram(struct memory_queue_pair *target, const struct memory_wqe *wqe,
+                                  uint32_t source);
 /* The receive that a message has taken completes with an error. */
 void memory_queue_refuse(struct memory_queue_pair *target, enum nic_error status);
 /* The queue pair has died: its own receives are flushed. */

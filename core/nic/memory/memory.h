@@ -99,6 +99,9 @@ struct memory_fabric_options {
     uint32_t acknowledge_weight; /* 1: likewise */
     uint32_t delay_percent;      /* 5: chance that the chosen action is delayed ... */
     uint32_t delay_steps;        /* 50: ... by 1 to this many steps */
+
+    /* Both modes. */
+    uint32_t datagrams_lost_percent; /* 0: chance that a datagram is lost on its way */
 };
 
 struct memory_fabric_options *memory_fabric_options(struct memory_fabric *fabric);
@@ -125,16 +128,19 @@ struct memory_fabric_counters {
     uint64_t remote_access_errors;
     uint64_t local_errors;
     uint64_t
-        left_open; /* queue pairs, registrations and domains that existed when their nic closed */
+        left_open; /* queue pairs, registrations, domains and targets that existed when their nic closed */
     /* Work. */
     uint64_t steps;
     uint64_t writes;       /* WRITEs with immediate that were written completely */
     uint64_t plain_writes; /* likewise without immediate */
     uint64_t reads;        /* READs that were sampled completely */
-    uint64_t queue_pairs;  /* alive now */
-    uint64_t regions;      /* alive now, and windows */
-    uint64_t domains;      /* alive now, without the nics' own */
-    uint64_t nics;         /* open now */
+    uint64_t datagrams;    /* that have arrived */
+    uint64_t datagrams_lost;
+    uint64_t queue_pairs; /* alive now */
+    uint64_t regions;     /* alive now, and windows */
+    uint64_t domains;     /* alive now, without the nics' own */
+    uint64_t targets;     /* alive now */
+    uint64_t nics;        /* open now */
 };
 
 const struct memory_fabric_counters *memory_fabric_counters(const struct memory_fabric *fabric);
@@ -176,6 +182,7 @@ enum memory_failure {
     MEMORY_FAIL_ARM,     /* returns EIO whatever the status */
     MEMORY_FAIL_DOMAIN,  /* domain_create */
     MEMORY_FAIL_WINDOW,  /* window_create */
+    MEMORY_FAIL_TARGET,  /* target_create */
     MEMORY_FAIL_KINDS,
 };
 

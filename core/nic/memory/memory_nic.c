@@ -1,5 +1,5 @@
 /* memory_nic.c: the devices of a fabric: describing, opening and closing them. */
-#include "nic/memory/internal.h"
+#include "nic/memory/datagram.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -226,6 +226,9 @@ void memory_nic_free(struct memory_nic *nic)
     while (nic->queue_pairs) {
         memory_queue_pair_destroy(&nic->queue_pairs->base);
     }
+    while (nic->targets) {
+        memory_target_free(nic, nic->targets);
+    }
     while (nic->domains) {
         memory_domain_free(nic, nic->domains);
     }
@@ -254,6 +257,9 @@ void memory_close(struct nic *base)
         left++;
     }
     for (const struct memory_domain *each = nic->domains; each; each = each->next) {
+        left++;
+    }
+    for (const struct memory_target *each = nic->targets; each; each = each->next) {
         left++;
     }
     for (const struct memory_queue *each = nic->queues; each; each = each->next) {

@@ -1,7 +1,7 @@
 /* queue.c: queues with user data (nic/queue.h). A queue that sends or receives over a connection has a
  * queue pair, whose WQEs follow the same rules as those of nic.h: a WQE's number is its position. An
  * SRQ has receives alone. */
-#include "nic/memory/internal.h"
+#include "nic/memory/datagram.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -35,6 +35,10 @@ static int32_t make_pair(struct memory_queue *queue, struct nic_domain *domain, 
     }
     queue->pair = memory_queue_pair(base->pair);
     queue->pair->queue = queue;
+    if (base->kind == NIC_QUEUE_UD) { /* it needs no peer */
+        queue->pair->connected = true;
+        memory_queue_pair_update(queue->pair);
+    }
     queue->send_pieces =
         memory_allocate((size_t)depth * base->send_pieces, sizeof(struct nic_piece));
     return nic_queue_make_results(base, domain, error);
@@ -197,8 +201,24 @@ static uint64_t total_bytes(const struct nic_piece *pieces, uint32_t count)
     return bytes;
 }
 
-static bool post_one(struct nic_queue *base, const struct nic_work *work, uint32_t local_key,
-                     const struct nic_piece *pieces)
+/* What a queue for datagrams may post: to a target of its domain, in one packet. */
+static void require_datagram(const struct nic_queue *base, const struct nic_work *work,
+                             const struct nic_target *target, uint64_t bytes)
+{
+    const bool nop = work->opcode == NIC_NOP;
+
+    memory_require((target != NULL) != nop && bytes <= base->nic->mtu_bytes &&
+                       !(work->flags & NIC_WORK_FENCE) &&
+                       (nop ? base->interval > 1
+                            : work->opcode == NIC_SEND || work->opcode == NIC_SEND_IMMEDIATE),
+                   "a datagram with opcode %u, %" PRIu64 " bytes, target %p", work->opcode, bytes,
+                   (const void *)target);
+    memory_require(!target || (target->nic == base->nic && target->kind == base->kind),
+                   "the target is of another kind, or of another nic");
+}
+
+static bool post_one(struct nic_queue *base, const struct nic_work *work, struct nic_target *target,
+                     uint32_t local_key, const struct nic_piece *pieces)
 {
     struct memory_queue *queue = memory_queue(base);
     struct memory_queue_pair *pair = queue->pair;
@@ -221,6 +241,11 @@ static bool post_one(struct nic_queue *base, const struct nic_work *work, uint32
                    "opcode %u, %u pieces, %" PRIu64 " bytes", work->opcode, count, bytes);
     memory_require(!(work->flags & NIC_WORK_INLINE) || bytes <= base->inline_bytes,
                    "%" PRIu64 " bytes inline, of at most %u", bytes, base->inline_bytes);
+    if (base->kind == NIC_QUEUE_UD) {
+        require_datagram(base, work, target, bytes);
+        memory_require(!target || memory_target(target)->domain == queue->domain,
+                       "the target is of another domain");
+    }
     if (nic_queue_send_room(base) == 0) {
         return false;
     }
@@ -233,13 +258,14 @@ static bool post_one(struct nic_queue *base, const struct nic_work *work, uint32
                                             .bytes = (uint32_t)bytes,
                                             .remote_key = work->remote_key,
                                             .immediate = work->immediate},
-                               .opcode = opcodes[work->opcode],
+                               .opcode = target ? MEMORY_DATAGRAM : opcodes[work->opcode],
                                .pieces = kept,
                                .piece_count = count,
                                .fence = work->flags & NIC_WORK_FENCE,
                                .flags = arrival_flags(work->opcode),
                                .compare = work->address,
                                .operand = work->operand};
+    memory_target_name(wqe, target ? memory_target(target) : NULL);
     if (work->flags & NIC_WORK_INLINE) {
         wqe->inlined = true;
         wqe->payload = pair->inline_bytes + (size_t)(wqe - pair->wqes) * pair->inline_stride;
@@ -259,7 +285,22 @@ static uint32_t queue_post(struct nic_queue *base, const struct nic_work *works,
 {
     uint32_t posted = 0;
 
-    while (posted < count && post_one(base, &works[posted], local_keys[posted], pieces)) {
+    memory_require(base->kind != NIC_QUEUE_UD, "an op of datagrams has no target");
+    while (posted < count && post_one(base, &works[posted], NULL, local_keys[posted], pieces)) {
+        posted++;
+    }
+    return posted;
+}
+
+static uint32_t queue_post_to(struct nic_queue *base, const struct nic_work *works,
+                              struct nic_target *const *targets, const uint32_t *local_keys,
+                              const struct nic_piece *pieces, uint32_t count)
+{
+    uint32_t posted = 0;
+
+    memory_require(base->kind == NIC_QUEUE_UD, "the queue has a peer, and no targets");
+    while (posted < count &&
+           post_one(base, &works[posted], targets[posted], local_keys[posted], pieces)) {
         posted++;
     }
     return posted;
@@ -365,6 +406,22 @@ void memory_queue_land(struct memory_queue_pair *target, const uint8_t *data, ui
     memory_wqe_scatter(&view, data, low, high);
 }
 
+static void arrive(struct memory_queue_pair *target, const struct memory_arrival *one)
+{
+    struct memory_arrival *arrival;
+
+    target->receive_taken = false;
+    if (memory_immediate(target->fabric)) {
+        memory_queue_complete_receive(target, one, NIC_ERROR_NONE);
+        return;
+    }
+    arrival = memory_allocate(1, sizeof(*arrival));
+    *arrival = *one;
+    *target->arrivals_end = arrival;
+    target->arrivals_end = &arrival->next;
+    memory_active_update(target);
+}
+
 void memory_queue_arrive(struct memory_queue_pair *target, const struct memory_wqe *wqe)
 {
     const struct memory_arrival one = {.immediate = wqe->flags ? wqe->transfer.immediate : 0,
@@ -372,18 +429,20 @@ void memory_queue_arrive(struct memory_queue_pair *target, const struct memory_w
                                        .receive = target->receive,
                                        .flags = wqe->flags,
                                        .written = wqe->opcode == MEMORY_WRITE_IMMEDIATE};
-    struct memory_arrival *arrival;
 
-    target->receive_taken = false;
-    if (memory_immediate(target->fabric)) {
-        memory_queue_complete_receive(target, &one, NIC_ERROR_NONE);
-        return;
-    }
-    arrival = memory_allocate(1, sizeof(*arrival));
-    *arrival = one;
-    *target->arrivals_end = arrival;
-    target->arrivals_end = &arrival->next;
-    memory_active_update(target);
+    arrive(target, &one);
+}
+
+void memory_queue_arrive_datagram(struct memory_queue_pair *target, const struct memory_wqe *wqe,
+                                  uint32_t source)
+{
+    const struct memory_arrival one = {.immediate = wqe->flags ? wqe->transfer.immediate : 0,
+                                       .bytes = NIC_DATAGRAM_HEADER_BYTES + wqe->transfer.bytes,
+                                       .receive = target->receive,
+                                       .flags = wqe->flags | NIC_DONE_GRH,
+                                       .source = source};
+
+    arrive(target, &one);
 }
 
 void memory_queue_refuse(struct memory_queue_pair *target, enum nic_error status)
@@ -451,7 +510,10 @@ const struct nic_queue_operations memory_queue_operations = {
     .flush = queue_flush,
     .stop = queue_stop,
     .destroy = queue_destroy,
+    .target_create = memory_target_create,
+    .target_destroy = memory_target_destroy,
     .post = queue_post,
+    .post_to = queue_post_to,
     .receive = queue_receive,
     .ring = queue_ring,
     .poll = memory_queue_poll,

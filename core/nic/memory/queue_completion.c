@@ -81,6 +81,7 @@ void memory_queue_complete_receive(struct memory_queue_pair *queue_pair,
                                                        .bytes = arrival->bytes,
                                                        .flags = arrival->flags,
                                                        .written = arrival->written,
+                                                       .source = arrival->source,
                                                        .status = (uint8_t)status};
 
     add(queue_pair->nic, &queue_pair->nic->queue_receives, &completion);
@@ -187,6 +188,9 @@ static uint32_t poll_receives(struct memory_nic *nic, crpc_completion *completio
         completion->flags |= (uint8_t)(NIC_DONE_DETAIL | entry->flags);
         nic_queue_received(completion, entry->bytes, entry->written);
         completion->reply_bytes_max = entry->immediate;
+        if (entry->flags & NIC_DONE_GRH) {
+            completion->token = nic_source_token(entry->source, 0, 0);
+        }
         if (entry->status != NIC_ERROR_NONE) {
             entry->queue->base.failed = true;
             ++*errors;

@@ -5,7 +5,7 @@
  * that the peer's device refuses kills the peer's queue pair at once, and its own when the refusal
  * arrives (NIC_ERROR_REMOTE_ACCESS). All other WQEs outstanding on a dead queue pair are flushed.
  */
-#include "nic/memory/internal.h"
+#include "nic/memory/datagram.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -147,6 +147,7 @@ void memory_die(struct memory_queue_pair *queue_pair)
 
 void memory_payload_free(struct memory_wqe *wqe)
 {
+    memory_target_leave(wqe);
     if (!wqe->inlined) {
         free(wqe->payload);
     }
@@ -330,7 +331,9 @@ static void queue_execute_now(struct memory_queue_pair *queue_pair,
 
 void memory_execute_local(struct memory_queue_pair *queue_pair, const struct memory_wqe *wqe)
 {
-    if (wqe->opcode == MEMORY_NOP || memory_window_execute(queue_pair, wqe)) {
+    if (wqe->opcode == MEMORY_DATAGRAM) {
+        memory_datagram_execute(queue_pair, wqe);
+    } else if (wqe->opcode == MEMORY_NOP || memory_window_execute(queue_pair, wqe)) {
         queue_pair->executed++;
     } else {
         memory_execute_failed(queue_pair, NIC_ERROR_LOCAL);

@@ -11,7 +11,7 @@
  *   receive_queue.h     SRQ
  *   ../tracking.h       finds what was posted for a CQE
  *
- * queue.c, queue_post.c and queue_poll.c are the queues of nic/queue.h.
+ * queue.c, queue_post.c, queue_poll.c and target.c are the queues of nic/queue.h.
  */
 #ifndef CORE_NIC_MLX5_MLX5_H
 #define CORE_NIC_MLX5_MLX5_H
@@ -77,6 +77,17 @@ struct mlx5_queue {
     uint32_t list_head; /* the next to be posted */
 };
 
+/* What the WQEs that name a target have in them. */
+struct mlx5_target {
+    struct device_target device;
+    struct mlx5_wqe_av address;
+};
+
+static inline const struct mlx5_target *to_mlx5_target(const struct nic_target *target)
+{
+    return container_of(target, const struct mlx5_target, device.base);
+}
+
 static inline struct mlx5_queue *to_mlx5_queue(struct nic_queue *queue)
 {
     return container_of(queue, struct mlx5_queue, device.base);
@@ -138,10 +149,18 @@ int mlx5_find_completion_queue(struct ibv_cq *cq, bool compressed, struct comple
 /* queue.c */
 extern const struct nic_queue_operations mlx5_queue_operations;
 
+/* target.c */
+int32_t mlx5_target_create(struct nic *base, struct nic_domain *domain,
+                           const struct nic_target_options *options, struct nic_target **result,
+                           crpc_error *error);
+
 /* queue_post.c */
 uint32_t mlx5_queue_post(struct nic_queue *base, const struct nic_work *works,
                          const uint32_t *local_keys, const struct nic_piece *pieces,
                          uint32_t count);
+uint32_t mlx5_queue_post_to(struct nic_queue *base, const struct nic_work *works,
+                            struct nic_target *const *targets, const uint32_t *local_keys,
+                            const struct nic_piece *pieces, uint32_t count);
 bool mlx5_queue_receive(struct nic_queue *base, uint64_t user_data, const struct nic_piece *pieces,
                         uint32_t count);
 void mlx5_queue_ring(struct nic_queue *base);

@@ -188,6 +188,18 @@ static inline void describe_receive(const struct mlx5_cqe64 *entry, uint8_t opco
                                                                         : NIC_DONE_IMMEDIATE));
 }
 
+/* What is told of a datagram besides. */
+static __attribute__((noinline)) void describe_datagram(const struct mlx5_cqe64 *entry,
+                                                        const struct nic *nic,
+                                                        crpc_completion *completion)
+{
+    const uint32_t word = be32toh(entry->flags_rqpn);
+    const bool infiniband = nic->link == CRPC_LINK_INFINIBAND;
+    completion->token = nic_source_token(word, infiniband ? be16toh(entry->slid) : 0,
+                                         infiniband ? (uint8_t)(word >> 24) : 0);
+    completion->flags |= word >> 28 & 3 ? NIC_DONE_GRH : 0;
+}
+
 static inline __attribute__((always_inline)) uint32_t
 poll_receives(struct device_nic *nic, struct device_source *source, crpc_completion *completions,
               uint32_t capacity, uint32_t *errors, enum nic_queue_table table)
@@ -218,6 +230,9 @@ poll_receives(struct device_nic *nic, struct device_source *source, crpc_complet
             nic_queue_done(completion, owner, NIC_RECEIVE, user_data, CRPC_OK);
             if (likely(opcode != MLX5_CQE_RESP_ERR)) {
                 describe_receive(entry, opcode, completion);
+                if (unlikely(owner->kind == NIC_QUEUE_UD)) {
+                    describe_datagram(entry, owner->nic, completion);
+                }
             } else {
                 add_error(entry, completion);
                 owner->failed = true;

@@ -6,6 +6,7 @@
 #include "nic/mlx5/mlx5.h"
 
 #define HEAD_BYTES ((uint32_t)sizeof(struct mlx5_wqe_ctrl_seg))
+#define ADDRESS_BYTES ((uint32_t)sizeof(struct mlx5_wqe_datagram_seg))
 #define REMOTE_BYTES ((uint32_t)sizeof(struct mlx5_wqe_raddr_seg))
 #define ATOMIC_BYTES                                                                               \
     ((uint32_t)(sizeof(struct mlx5_wqe_atomic_seg) + sizeof(struct mlx5_wqe_data_seg)))
@@ -91,9 +92,11 @@ static uint8_t *put_atomic(const struct mlx5_queue *queue, uint8_t *place,
                     sizeof(*result));
 }
 
-/* An op of any kind, wherever in the ring. Returns false if there is no room. */
+/* An op of any kind, wherever in the ring; to this target, or to the peer (NULL). Returns false if there is
+ * no room. */
 static __attribute__((noinline)) bool post_any(struct mlx5_queue *queue,
-                                               const struct nic_work *work, uint32_t local_key,
+                                               const struct nic_work *work,
+                                               const struct nic_target *target, uint32_t local_key,
                                                const struct nic_piece *pieces)
 {
     struct nic_queue *base = &queue->device.base;
@@ -103,7 +106,8 @@ static __attribute__((noinline)) bool post_any(struct mlx5_queue *queue,
     struct nic_piece one;
     uint32_t count = 0, payload = 0, filled = 0;
     uint32_t position = sends->producer;
-    uint32_t bytes = HEAD_BYTES + (is_remote(work->opcode) ? REMOTE_BYTES : 0);
+    uint32_t bytes =
+        HEAD_BYTES + (target ? ADDRESS_BYTES : 0) + (is_remote(work->opcode) ? REMOTE_BYTES : 0);
     assert(work->opcode >= NIC_SEND && work->opcode <= NIC_NOP && (!atomic || base->results));
     if (!atomic && work->opcode != NIC_NOP) {
         pieces = nic_work_pieces(work, local_key, pieces, &one, &count);
@@ -124,6 +128,9 @@ static __attribute__((noinline)) bool post_any(struct mlx5_queue *queue,
         position = sends->producer;
     }
     uint8_t *place = wqe + HEAD_BYTES;
+    if (target) {
+        place = wqe_address(place, &to_mlx5_target(target)->address);
+    }
     if (is_remote(work->opcode)) {
         place = wqe_remote_address(place, work->remote_address, work->remote_key);
     }
@@ -254,11 +261,27 @@ uint32_t mlx5_queue_post(struct nic_queue *base, const struct nic_work *works,
         uint32_t some = post_some(queue, works + posted, local_keys + posted, count - posted);
         posted += some;
         if (some == 0) {
-            if (!post_any(queue, &works[posted], local_keys[posted], pieces)) {
+            if (!post_any(queue, &works[posted], NULL, local_keys[posted], pieces)) {
                 break;
             }
             posted++;
         }
+    }
+    base->stats.sends += posted;
+    return posted;
+}
+
+uint32_t mlx5_queue_post_to(struct nic_queue *base, const struct nic_work *works,
+                            struct nic_target *const *targets, const uint32_t *local_keys,
+                            const struct nic_piece *pieces, uint32_t count)
+{
+    uint32_t posted = 0;
+    assert(!base->failed && !base->stopped && base->kind == NIC_QUEUE_UD);
+    while (posted < count && post_any(to_mlx5_queue(base), &works[posted], targets[posted],
+                                      local_keys[posted], pieces)) {
+        assert(targets[posted] ? targets[posted]->kind == base->kind
+                               : works[posted].opcode == NIC_NOP);
+        posted++;
     }
     base->stats.sends += posted;
     return posted;

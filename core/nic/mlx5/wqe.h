@@ -8,6 +8,8 @@
  *   UMR                        control, window: binds or invalidates a memory window
  *   NOP                        control
  *
+ * A queue pair without a peer has an address behind the control segment of each, but for UMR and NOP.
+ *
  * Inline and data segments may be mixed, e.g. a header in the WQE and a gathered body. send_queue.h
  * writes the control segment last, when the length is known.
  *
@@ -47,6 +49,14 @@ static inline void *wqe_remote_address(void *place, uint64_t address, uint32_t k
     segment->raddr = htobe64(address);
     segment->rkey = htobe32(key);
     segment->reserved = 0;
+    return segment + 1;
+}
+
+/* Where a datagram goes. */
+static inline void *wqe_address(void *place, const struct mlx5_wqe_av *address)
+{
+    struct mlx5_wqe_datagram_seg *segment = place;
+    segment->av = *address;
     return segment + 1;
 }
 

@@ -70,6 +70,18 @@ void test_queue_shared(void **state);
 void test_queue_shared_stop(void **state);
 void test_queue_stopped_ring(void **state);
 void test_queue_shared_error(void **state);
+void test_datagram_messages(void **state);
+void test_datagram_pieces(void **state);
+void test_datagram_targets(void **state);
+void test_datagram_itself(void **state);
+void test_datagram_lost(void **state);
+void test_datagram_shared(void **state);
+void test_datagram_sparse(void **state);
+void test_datagram_wrap(void **state);
+void test_datagram_local_error(void **state);
+void test_datagram_too_long(void **state);
+void test_datagram_stop(void **state);
+void test_datagram_source(void **state);
 
 /* Elements of an array of struct CMUnitTest. */
 #define CONTRACT_TESTS                                                                             \
@@ -101,6 +113,12 @@ void test_queue_shared_error(void **state);
         QUEUES_TEST(test_queue_long_message), QUEUES_TEST(test_queue_flush),                       \
         QUEUES_TEST(test_queue_stop), QUEUES_TEST(test_queue_unconnected),                         \
         QUEUES_TEST(test_queue_shared), QUEUES_TEST(test_queue_shared_stop),                       \
-        QUEUES_TEST(test_queue_stopped_ring), QUEUES_TEST(test_queue_shared_error)
+        QUEUES_TEST(test_queue_stopped_ring), QUEUES_TEST(test_queue_shared_error),                \
+        QUEUES_TEST(test_datagram_messages), QUEUES_TEST(test_datagram_pieces),                    \
+        QUEUES_TEST(test_datagram_targets), QUEUES_TEST(test_datagram_itself),                     \
+        QUEUES_TEST(test_datagram_lost), QUEUES_TEST(test_datagram_shared),                        \
+        QUEUES_TEST(test_datagram_sparse), QUEUES_TEST(test_datagram_wrap),                        \
+        QUEUES_TEST(test_datagram_local_error), QUEUES_TEST(test_datagram_too_long),               \
+        QUEUES_TEST(test_datagram_stop), QUEUES_TEST(test_datagram_source)
 
 #endif

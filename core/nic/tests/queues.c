@@ -135,20 +135,51 @@ struct nic_piece queues_far(const struct queues *queues, uint64_t from, uint32_t
                               .local_key = queues->target_keys.local_key};
 }
 
-bool queues_post_pieces(struct nic_queue *queue, const struct nic_work *work,
-                        const struct nic_piece *pieces, uint32_t count)
+/* Returns the op with these pieces; *key is that of one. */
+static struct nic_work with_pieces(const struct nic_work *work, const struct nic_piece *pieces,
+                                   uint32_t count, uint32_t *key)
 {
     struct nic_work one = *work;
-    uint32_t key = 0;
+    *key = 0;
     if (count == 1) {
         one.address = pieces->address;
         one.bytes = pieces->bytes;
-        key = pieces->local_key;
+        *key = pieces->local_key;
     } else if (count > 1) {
         one.flags |= NIC_WORK_PIECES;
         one.bytes = count;
     }
+    return one;
+}
+
+bool queues_post_pieces(struct nic_queue *queue, const struct nic_work *work,
+                        const struct nic_piece *pieces, uint32_t count)
+{
+    uint32_t key;
+    struct nic_work one = with_pieces(work, pieces, count, &key);
     return queue->nic->operations->queues->post(queue, &one, &key, pieces, 1) == 1;
+}
+
+struct nic_target *queues_target(struct nic *nic, const struct nic_queue *to, uint32_t queue_key)
+{
+    struct nic_target_options options = {.kind = NIC_QUEUE_UD, .queue_key = queue_key};
+    struct nic_target *target = NULL;
+    crpc_error error = {.struct_size = sizeof(error)};
+    to->nic->operations->queue_pair_address(to->pair, &options.address);
+    int32_t status = nic->operations->queues->target_create(nic, NULL, &options, &target, &error);
+    if (status) {
+        print_error("target_create: %d: %s\n", status, error.message);
+    }
+    assert_int_equal(status, CRPC_OK);
+    return target;
+}
+
+bool queues_post_to(struct nic_queue *queue, const struct nic_work *work, struct nic_target *target,
+                    const struct nic_piece *pieces, uint32_t count)
+{
+    uint32_t key;
+    struct nic_work one = with_pieces(work, pieces, count, &key);
+    return queue->nic->operations->queues->post_to(queue, &one, &target, &key, pieces, 1) == 1;
 }
 
 void queues_post(struct queues *queues, const struct nic_work *work, uint64_t from, uint32_t bytes)

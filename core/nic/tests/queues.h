@@ -50,6 +50,11 @@ struct nic_piece queues_far(const struct queues *queues, uint64_t from, uint32_t
 /* Posts an op with these pieces. Returns false if there is no room. */
 bool queues_post_pieces(struct nic_queue *queue, const struct nic_work *work,
                         const struct nic_piece *pieces, uint32_t count);
+/* Makes a target for ops of queues of `nic`. */
+struct nic_target *queues_target(struct nic *nic, const struct nic_queue *to, uint32_t queue_key);
+/* Posts a datagram. Returns false if there is no room. */
+bool queues_post_to(struct nic_queue *queue, const struct nic_work *work, struct nic_target *target,
+                    const struct nic_piece *pieces, uint32_t count);
 /* Posts with one piece of the source, and does not ring. */
 void queues_post(struct queues *queues, const struct nic_work *work, uint64_t from, uint32_t bytes);
 /* Posts receives with these numbers as user data, each of so many bytes of the target. */

@@ -103,7 +103,7 @@ static int create_qp(struct device_queue *queue, struct nic_domain *domain,
                 .max_inline_data = options->sends ? options->inline_bytes : 0,
                 .max_recv_wr = options->receives ? base->receives.mask + 1 : 0,
                 .max_recv_sge = options->receives ? options->receive_pieces : 0},
-        .qp_type = IBV_QPT_RC,
+        .qp_type = options->kind == NIC_QUEUE_UD ? IBV_QPT_UD : IBV_QPT_RC,
     };
     queue->pair.qp = ibv_create_qp(device_pd(to_device_nic(base->nic), domain), &attributes);
     return queue->pair.qp ? 0 : errno;
@@ -122,6 +122,9 @@ static int make_rings(struct device_queue *queue, struct nic_domain *domain,
     int os_error = device_queue_take_places(queue, sends, receives);
     if (os_error) {
         return os_error;
+    }
+    if (options->kind == NIC_QUEUE_UD && options->table == NIC_TABLE_SPARSE) {
+        base->interval = 1; /* there is no NOP that would say so of the last ones */
     }
     return options->kind == NIC_QUEUE_SRQ ? create_srq(queue, domain, options)
                                           : create_qp(queue, domain, options);
@@ -199,12 +202,24 @@ static void queue_give_back(struct nic_queue *base, uint32_t index)
     queue->receive_next = index;
 }
 
+/* ---- Targets --------------------------------------------------------------------------------- */
+
+static int32_t target_create(struct nic *nic, struct nic_domain *domain,
+                             const struct nic_target_options *options, struct nic_target **result,
+                             crpc_error *error)
+{
+    return device_target_create(sizeof(struct device_target), nic, domain, options, result, error);
+}
+
 const struct nic_queue_operations verbs_queue_operations = {
     .create = queue_create,
     .flush = device_queue_flush,
     .stop = queue_stop,
     .destroy = device_queue_destroy,
+    .target_create = target_create,
+    .target_destroy = device_target_destroy,
     .post = verbs_queue_post,
+    .post_to = verbs_queue_post_to,
     .receive = verbs_queue_receive,
     .ring = verbs_queue_ring,
     .poll = verbs_queue_poll,

@@ -149,6 +149,16 @@ static void describe_receive(const struct ibv_wc *entry, crpc_completion *comple
     }
 }
 
+/* What is told of a datagram besides. */
+static void describe_datagram(const struct ibv_wc *entry, const struct nic *nic,
+                              crpc_completion *completion)
+{
+    const bool infiniband = nic->link == CRPC_LINK_INFINIBAND;
+    completion->token =
+        nic_source_token(entry->src_qp, infiniband ? entry->slid : 0, infiniband ? entry->sl : 0);
+    completion->flags |= entry->wc_flags & IBV_WC_GRH ? NIC_DONE_GRH : 0;
+}
+
 static inline __attribute__((always_inline)) uint32_t
 poll_receives(struct device_nic *nic, struct device_source *base, crpc_completion *completions,
               uint32_t capacity, uint32_t *errors, enum nic_queue_table table)
@@ -172,6 +182,9 @@ poll_receives(struct device_nic *nic, struct device_source *base, crpc_completio
             nic_queue_done(completion, queue, NIC_RECEIVE, user_data, CRPC_OK);
             if (likely(entry->status == IBV_WC_SUCCESS)) {
                 describe_receive(entry, completion);
+                if (unlikely(queue->kind == NIC_QUEUE_UD)) {
+                    describe_datagram(entry, queue->nic, completion);
+                }
             } else {
                 bool soft_roce = to_verbs_nic(&nic->base)->soft_roce;
                 add_error(entry, completion, receive_error(entry, soft_roce));

@@ -93,8 +93,21 @@ static unsigned send_flags(uint32_t flags, bool signaled)
            (flags & NIC_WORK_INLINE ? (unsigned)IBV_SEND_INLINE : 0);
 }
 
-static bool post_one(struct verbs_queue *queue, const struct nic_work *work, uint32_t local_key,
-                     const struct nic_piece *pieces)
+static void set_remote(struct ibv_send_wr *wqe, const struct nic_work *work,
+                       struct nic_target *target)
+{
+    if (target) {
+        wqe->wr.ud.ah = to_device_target(target)->ah;
+        wqe->wr.ud.remote_qpn = target->queue_pair_number;
+        wqe->wr.ud.remote_qkey = target->queue_key;
+    } else {
+        wqe->wr.rdma.remote_addr = work->remote_address;
+        wqe->wr.rdma.rkey = work->remote_key;
+    }
+}
+
+static bool post_one(struct verbs_queue *queue, const struct nic_work *work,
+                     struct nic_target *target, uint32_t local_key, const struct nic_piece *pieces)
 {
     struct nic_queue *base = &queue->device.base;
     uint32_t position = base->sends.producer;
@@ -117,8 +130,7 @@ static bool post_one(struct verbs_queue *queue, const struct nic_work *work, uin
         pieces = nic_work_pieces(work, local_key, pieces, &one, &count);
         assert(count <= base->send_pieces);
         wqe->num_sge = set_pieces(wqe->sg_list, pieces, count);
-        wqe->wr.rdma.remote_addr = work->remote_address;
-        wqe->wr.rdma.rkey = work->remote_key;
+        set_remote(wqe, work, target);
     }
     if (work->opcode == NIC_SEND_INVALIDATE) {
         wqe->invalidate_rkey = work->immediate;
@@ -138,7 +150,23 @@ uint32_t verbs_queue_post(struct nic_queue *base, const struct nic_work *works,
     uint32_t posted = 0;
     assert(!base->failed && !base->stopped);
     while (posted < count &&
-           post_one(to_verbs_queue(base), &works[posted], local_keys[posted], pieces)) {
+           post_one(to_verbs_queue(base), &works[posted], NULL, local_keys[posted], pieces)) {
+        posted++;
+    }
+    return posted;
+}
+
+uint32_t verbs_queue_post_to(struct nic_queue *base, const struct nic_work *works,
+                             struct nic_target *const *targets, const uint32_t *local_keys,
+                             const struct nic_piece *pieces, uint32_t count)
+{
+    uint32_t posted = 0;
+    while (posted < count) {
+        assert(targets[posted] && targets[posted]->kind == base->kind);
+        if (!post_one(to_verbs_queue(base), &works[posted], targets[posted], local_keys[posted],
+                      pieces)) {
+            break;
+        }
         posted++;
     }
     return posted;

@@ -138,6 +138,9 @@ extern const struct nic_queue_operations verbs_queue_operations;
 uint32_t verbs_queue_post(struct nic_queue *base, const struct nic_work *works,
                           const uint32_t *local_keys, const struct nic_piece *pieces,
                           uint32_t count);
+uint32_t verbs_queue_post_to(struct nic_queue *base, const struct nic_work *works,
+                             struct nic_target *const *targets, const uint32_t *local_keys,
+                             const struct nic_piece *pieces, uint32_t count);
 bool verbs_queue_receive(struct nic_queue *base, uint64_t user_data, const struct nic_piece *pieces,
                          uint32_t count);
 void verbs_queue_ring(struct nic_queue *base);

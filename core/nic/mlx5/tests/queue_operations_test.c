@@ -2,9 +2,12 @@
  * one simnic device. It has to see the same WQEs of the direct driver as of libmlx5, memory has to be the
  * same afterwards, and both have to give the same completions, of errors, too.
  *
+ * Once with connected queue pairs, once with these and an SRQ, and likewise with datagrams.
+ *
  * What differs: number, index and keys, each checked against its own; where the results of atomics lie,
- * likewise; what libmlx5 leaves in a field that fetch-and-add does not use; and the rest of the last
- * unit of inline data, which nobody writes or looks at.
+ * likewise; the UDP source port of a target, which libmlx5 chooses at random; what libmlx5 leaves in a
+ * field that fetch-and-add does not use; and the rest of the last unit of inline data, which nobody writes
+ * or looks at.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -29,11 +32,14 @@
 #define OPS 100000u
 #define ERROR_ROUNDS 100u /* one in so many */
 #define BINDS_MAX 50u     /* of a queue pair: libmlx5 does not hear of their completion */
+#define QUEUE_KEY 0x11111111u
+#define TARGETS 3u /* the receiver; the same with a wrong key; nobody */
 
 struct work {
     struct nic_work work;
     struct nic_piece pieces[QUEUES_PIECES];
     uint32_t count;
+    uint32_t target; /* of a datagram: its index */
 };
 
 struct side {
@@ -41,7 +47,9 @@ struct side {
     struct nic_queue *sender, *receiver, *srq;
     struct nic_keys memory;
     struct nic_window window;
-    uint32_t position; /* of the sender's next WQE, in blocks */
+    struct nic_target *targets[TARGETS];
+    uint32_t numbers[TARGETS]; /* of the queue pairs there */
+    uint32_t position;         /* of the sender's next WQE, in blocks */
     uint32_t nops;
     uint32_t binds; /* on this receiver */
 };
@@ -54,6 +62,7 @@ struct seen {
 
 static uint8_t *memory, *before, *after;
 static uint64_t random_state, seed;
+static bool datagrams; /* these, and not connected queue pairs */
 
 static uint32_t pick(uint32_t below)
 {
@@ -63,9 +72,25 @@ static uint32_t pick(uint32_t below)
 
 /* ---- A driver -------------------------------------------------------------------------------- */
 
+static void make_targets(struct side *side)
+{
+    struct nic_queue_options options = queues_options();
+    struct nic *nic = side->done.nic;
+    options.kind = NIC_QUEUE_UD;
+    struct nic_queue *nobody = queues_create(nic, &options);
+    const struct nic_queue *there[TARGETS] = {side->receiver, side->receiver, nobody};
+    for (uint32_t i = 0; i < TARGETS; i++) {
+        side->targets[i] = queues_target(nic, there[i], i == 1 ? 1 : QUEUE_KEY);
+        side->numbers[i] = there[i]->pair->number;
+    }
+    queues_end(nobody);
+}
+
 static void make_queues(struct side *side)
 {
     struct nic_queue_options options = queues_options();
+    options.kind = datagrams ? NIC_QUEUE_UD : NIC_QUEUE_RC;
+    options.queue_key = datagrams ? QUEUE_KEY : 0;
     options.sends = 64;
     options.inline_bytes = INLINE_BYTES;
     side->sender = queues_create(side->done.nic, &options);
@@ -75,7 +100,11 @@ static void make_queues(struct side *side)
     }
     options.handle++;
     side->receiver = queues_create(side->done.nic, &options);
-    queues_connect(side->sender, side->receiver);
+    if (datagrams) {
+        make_targets(side);
+    } else {
+        queues_connect(side->sender, side->receiver);
+    }
     side->position = side->binds = 0;
 }
 
@@ -102,6 +131,9 @@ static void end_queues(struct side *side)
 {
     queues_end(side->sender);
     queues_end(side->receiver);
+    for (uint32_t i = 0; i < TARGETS && datagrams; i++) {
+        side->done.nic->operations->queues->target_destroy(side->targets[i]);
+    }
 }
 
 static void side_close(struct side *side)
@@ -151,9 +183,10 @@ static bool is_remote(uint8_t opcode)
     return opcode >= NIC_WRITE && opcode <= NIC_FETCH_ADD;
 }
 
-static bool takes_receive(uint8_t opcode)
+static bool takes_receive(const struct work *work)
 {
-    return opcode <= NIC_SEND_INVALIDATE || opcode == NIC_WRITE_IMMEDIATE;
+    uint8_t opcode = work->work.opcode;
+    return (opcode <= NIC_SEND_INVALIDATE || opcode == NIC_WRITE_IMMEDIATE) && work->target == 0;
 }
 
 static uint32_t payload_of(const struct work *work)
@@ -183,7 +216,7 @@ static void random_pieces(struct work *work, uint32_t slot)
 /* Not a NOP, which libmlx5 has not. */
 static void random_work(struct work *work, uint32_t slot, bool *window)
 {
-    uint8_t opcode = (uint8_t)(NIC_SEND + pick(NIC_FETCH_ADD));
+    uint8_t opcode = (uint8_t)(NIC_SEND + pick(datagrams ? 2 : NIC_FETCH_ADD));
     if (opcode == NIC_SEND_INVALIDATE && (*window || slot > 0)) {
         opcode = NIC_SEND;
     }
@@ -191,10 +224,10 @@ static void random_work(struct work *work, uint32_t slot, bool *window)
     bool may_inline = opcode != NIC_READ && !nic_opcode_is_atomic(opcode);
     *work = (struct work){
         .work = {.opcode = opcode,
-                 .flags =
-                     (uint8_t)((pick(3) ? 0 : NIC_WORK_SIGNAL) | (pick(4) ? 0 : NIC_WORK_FENCE) |
-                               (pick(3) ? 0 : NIC_WORK_SOLICITED) |
-                               (may_inline && pick(2) ? NIC_WORK_INLINE : 0)),
+                 .flags = (uint8_t)((pick(3) ? 0 : NIC_WORK_SIGNAL) |
+                                    (pick(4) || datagrams ? 0 : NIC_WORK_FENCE) |
+                                    (pick(3) ? 0 : NIC_WORK_SOLICITED) |
+                                    (may_inline && pick(2) ? NIC_WORK_INLINE : 0)),
                  .immediate = opcode == NIC_SEND_IMMEDIATE || opcode == NIC_WRITE_IMMEDIATE
                                   ? (uint32_t)random_state
                                   : 0,
@@ -205,6 +238,7 @@ static void random_work(struct work *work, uint32_t slot, bool *window)
                                                            slot * SLOT_BYTES + 8 * pick(16)
                                                      : 0}};
     random_pieces(work, slot);
+    work->target = datagrams && pick(2) ? pick(TARGETS) : 0;
     if (opcode == NIC_COMPARE_SWAP && pick(2)) { /* it finds what it looks for */
         memcpy(&work->work.address, (const void *)(uintptr_t)work->work.remote_address, 8);
     }
@@ -265,6 +299,12 @@ static void next_wqe(struct side *side, const struct work *work, struct seen *se
     if (work->work.opcode == NIC_SEND_INVALIDATE) {
         take_own(&wqe, 12, side->window.remote_key);
     }
+    if (datagrams) {
+        take_own(&wqe, at + 8, side->numbers[work->target] | MLX5_EXTENDED_UD_AV);
+        assert_true(wqe.data[at + 14] >= 0xc0);
+        memset(wqe.data + at + 14, 0, 2);
+        at += 48;
+    }
     if (is_remote(work->work.opcode)) {
         take_own(&wqe, at + 8, side->memory.remote_key);
         at += 16;
@@ -301,6 +341,13 @@ static void post_receives(struct side *side, uint32_t count)
     queues_ring(queue);
 }
 
+static bool post(struct side *side, const struct work *one)
+{
+    return datagrams ? queues_post_to(side->sender, &one->work, side->targets[one->target],
+                                      one->pieces, one->count)
+                     : queues_post_pieces(side->sender, &one->work, one->pieces, one->count);
+}
+
 /* `broken`: the op with a wrong key, or BATCH. */
 static void run(struct side *side, const struct work *works, uint32_t count, uint32_t broken,
                 struct seen *seen)
@@ -308,8 +355,8 @@ static void run(struct side *side, const struct work *works, uint32_t count, uin
     const struct nic_queue_operations *operations = side->done.nic->operations->queues;
     uint32_t receives = 0, good = 0;
     for (uint32_t i = 0; i < count; i++) {
-        receives += takes_receive(works[i].work.opcode);
-        good += takes_receive(works[i].work.opcode) && i < broken;
+        receives += takes_receive(&works[i]);
+        good += takes_receive(&works[i]) && i < broken;
         if (works[i].work.opcode == NIC_SEND_INVALIDATE) {
             bind_window(side);
         }
@@ -324,13 +371,16 @@ static void run(struct side *side, const struct work *works, uint32_t count, uin
             one.work.immediate = side->window.remote_key;
         }
         for (uint32_t k = 0; k < one.count; k++) {
-            one.pieces[k].local_key = side->memory.local_key;
+            one.pieces[k].local_key =
+                side->memory.local_key ^ (datagrams && i == broken ? 0x5500 : 0);
         }
-        assert_true(queues_post_pieces(side->sender, &one.work, one.pieces, one.count));
+        assert_true(post(side, &one));
     }
     operations->ring(side->sender);
-    /* With a queue pair that fails, its own receives are flushed; an SRQ's stay. */
-    queues_wait(&side->done, count + (broken == BATCH || !side->srq ? receives : good));
+    /* With a queue pair that fails, its own receives are flushed; an SRQ's stay, and those of another that
+     * it is not connected with. */
+    bool all = broken == BATCH || (!side->srq && !datagrams);
+    queues_wait(&side->done, count + (all ? receives : good));
     if (broken < BATCH) {
         struct device_trace_wqe wqe;
         bool more;
@@ -381,6 +431,11 @@ static void expect_done(const struct side *theirs, const struct side *ours, bool
             assert_int_equal(other.reply_bytes_max, ours->window.remote_key);
             one.reply_bytes_max = other.reply_bytes_max;
         }
+        if (one.flags & NIC_DONE_GRH) {
+            assert_int_equal(one.token, theirs->sender->pair->number);
+            assert_int_equal(other.token, ours->sender->pair->number);
+            one.token = other.token;
+        }
         if (memcmp(&one, &other, sizeof(one)) != 0) {
             print_error(
                 "seed %llu: completion %u: opcode %u %u, status %d %d, flags %x %x, user data "
@@ -399,6 +454,12 @@ static void expect_done(const struct side *theirs, const struct side *ours, bool
 static uint32_t choose_broken(const struct work *works, uint32_t count, bool window)
 {
     uint32_t which = pick(count);
+    if (datagrams) {
+        return pick(ERROR_ROUNDS) == 0 && payload_of(&works[which]) > 0 &&
+                       !(works[which].work.flags & NIC_WORK_INLINE)
+                   ? which
+                   : BATCH;
+    }
     return !window && pick(ERROR_ROUNDS) == 0 && is_remote(works[which].work.opcode) &&
                    (payload_of(&works[which]) > 0 || nic_opcode_is_atomic(works[which].work.opcode))
                ? which
@@ -489,11 +550,29 @@ static void test_shared_receives(void **state)
     compare(true, 0x5eee);
 }
 
+static void test_datagrams(void **state)
+{
+    (void)state;
+    datagrams = true;
+    compare(false, 0x5eef);
+    datagrams = false;
+}
+
+static void test_datagrams_shared_receives(void **state)
+{
+    (void)state;
+    datagrams = true;
+    compare(true, 0x5ef0);
+    datagrams = false;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_own_receives),
         cmocka_unit_test(test_shared_receives),
+        cmocka_unit_test(test_datagrams),
+        cmocka_unit_test(test_datagrams_shared_receives),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return device_trace_main(tests);
