@@ -20,6 +20,7 @@ enum handle_kind {
     HANDLE_REGION = 3,
     HANDLE_CHANNEL = 4,
     HANDLE_QUEUE = 5,
+    HANDLE_TARGET = 6,
 };
 
 #define HANDLE_SLOT_BITS 20

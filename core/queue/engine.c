@@ -31,6 +31,9 @@ int32_t queue_engine_create(struct nic *nic, struct cm *cm, struct log *log,
     list_init(&engine->ended);
     list_init(&engine->failing);
     list_init(&engine->draining);
+    list_init(&engine->targets);
+    list_init(&engine->targets_closed);
+    list_init(&engine->targets_leaving);
     table_init(&engine->queue_pairs);
     link_group_init(&engine->links, &queue_service, nic, cm, log, handles, virtual_clock_ns);
     if (beside) {
@@ -55,6 +58,7 @@ void queue_engine_destroy(struct queue_engine *engine)
         }
     }
     link_group_close(&engine->links);
+    queue_end_targets(engine);
     table_free(&engine->queue_pairs);
     free(engine);
 }
@@ -107,11 +111,13 @@ void queue_explain(const struct queue *queue, const crpc_completion *completion,
         [NIC_ERROR_OTHER] = "the device reported an error",
         [NIC_ERROR_LENGTH] = "a message of the peer was longer than the receive",
     };
+    const bool connected = queue->options.kind == NIC_QUEUE_RC;
     const uint32_t known = sizeof(texts) / sizeof(texts[0]);
     uint32_t reason = (uint32_t)-completion->status;
     bool flushed = reason == NIC_ERROR_FLUSHED;
     error_set(error, flushed ? CRPC_E_DISCONNECTED : status_of(completion), 0,
-              "connection lost: %s (opcode %u, queue pair 0x%x, vendor syndrome 0x%x)",
+              "%s: %s (opcode %u, queue pair 0x%x, vendor syndrome 0x%x)",
+              connected ? "connection lost" : "the queue has failed",
               texts[reason < known ? reason : NIC_ERROR_OTHER], completion->method, queue->number,
               completion->reply_bytes_max);
     error->vendor_syndrome = completion->reply_bytes_max;

@@ -4,6 +4,7 @@
  *   submit.c   ops to the device, and refusals
  *   life.c     a queue as a link: made, opened, failed, ended
  *   peer.c     what the application asks of a queue
+ *   target.c   where ops of UD queues go
  *
  * How a queue ends. An op is open from the moment that core/nic has accepted it until a poll has
  * written its completion.
@@ -74,9 +75,20 @@ struct queue {
     uint64_t dry_polls;   /* of the engine, when it failed */
     struct wheel_timer flush_timer;
     uint32_t number;
+    uint32_t target_mark; /* when its sends up to here are done, none names a target of `leaving` */
+    bool target_marked;   /* they are not done yet */
     struct queue_options options; /* without private data, which the link has */
 };
 static_assert(offsetof(struct queue, link) == 0, "a handle's object is the link");
+
+/* A target is closed, and ops may name it; it is leaving, and those that may are marked; it is gone. */
+struct queue_target {
+    struct nic_target *nic;
+    struct queue_engine *engine;
+    uint64_t handle;
+    struct list target_link;
+    struct nic_target_options options;
+};
 
 struct queue_engine {
     struct nic *nic;
@@ -99,6 +111,9 @@ struct queue_engine {
     struct link_group links;
     uint32_t queue_count;
     uint32_t queues_max;
+    struct list targets;         /* open */
+    struct list targets_closed;  /* since the marks were set */
+    struct list targets_leaving; /* before that */
 };
 
 static inline struct queue_engine *engine_of_group(const struct link_group *group)
@@ -143,5 +158,11 @@ void queue_end(struct queue *queue, int32_t status);
 void queue_check_drained(struct queue *queue);
 /* Reports the end of failing queues of which nothing is open. */
 void queue_check_failing(struct queue_engine *engine);
+
+/* target.c */
+/* Frees closed targets that no op names any more. */
+void queue_release_targets(struct queue_engine *engine);
+/* Frees all targets. There are no queues any more. */
+void queue_end_targets(struct queue_engine *engine);
 
 #endif

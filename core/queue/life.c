@@ -62,6 +62,7 @@ static int32_t make(struct queue *queue, const struct queue_options *options, cr
         .inline_bytes = options->inline_bytes,
         .receives = options->receives,
         .receive_pieces = options->receive_pieces,
+        .queue_key = options->queue_key,
     };
     int32_t status = engine->operations->create(engine->nic, NULL, &wanted, &queue->nic, error);
     if (status != CRPC_OK) {
@@ -78,13 +79,15 @@ static int32_t make(struct queue *queue, const struct queue_options *options, cr
     queue->link.queue_pair = queue->nic->pair;
     if (queue->nic->pair) {
         queue->number = queue->nic->pair->number;
-        queue->connecting = true;
-        engine->connecting++;
+        queue->connecting = options->kind == NIC_QUEUE_RC;
+        engine->connecting += queue->connecting;
         if (!table_set(&engine->queue_pairs, queue->number, queue)) {
             return error_set(error, CRPC_E_NO_MEMORY, ENOMEM, "no memory for a queue");
         }
     }
-    queue->send_bar = options->sends > 0 ? CRPC_E_STATE : CRPC_E_UNSUPPORTED;
+    queue->send_bar = options->sends == 0             ? CRPC_E_UNSUPPORTED
+                      : options->kind == NIC_QUEUE_UD ? CRPC_OK
+                                                      : CRPC_E_STATE;
     queue->receive_bar = options->receives > 0 ? CRPC_OK : CRPC_E_UNSUPPORTED;
     return CRPC_OK;
 }
@@ -200,11 +203,15 @@ static void stop(struct queue *queue)
         return;
     }
     bool pair = queue->nic->pair != NULL;
+    bool marked = queue->target_marked;
     no_longer_connecting(queue);
     leave_srq(queue);
     queue->srq = NULL;
     queue->link.queue_pair = NULL;
     queue->operations->stop(queue->nic);
+    if (marked) {
+        queue_release_targets(engine);
+    }
     if (pair) {
         table_clear(&engine->queue_pairs, queue->number);
         link_forget_queue_pair(&engine->links, 0, queue->number);
@@ -360,7 +367,8 @@ void queue_check_drained(struct queue *queue)
     const crpc_error none = {0};
     if (!queue_sends_open(queue)) {
         link_fail(&queue->link, &none);
-    } else if (queue->nic->table == NIC_TABLE_SPARSE && !queue->nop && !queue->nic->failed) {
+    } else if (queue->nic->table == NIC_TABLE_SPARSE && queue->nic->interval > 1 && !queue->nop &&
+               !queue->nic->failed) {
         queue_post_nop(queue);
     }
 }

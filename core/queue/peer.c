@@ -21,7 +21,7 @@ int32_t queue_open(struct queue_engine *engine, const struct queue_options *opti
                    struct queue **queue, crpc_error *error)
 {
     struct link *link;
-    assert(options->kind == NIC_QUEUE_SRQ);
+    assert(options->kind == NIC_QUEUE_SRQ || options->kind == NIC_QUEUE_UD);
     int32_t status = queue_service.create(&engine->links, &link, error);
     if (status != CRPC_OK) {
         return status;

@@ -10,7 +10,8 @@
  *
  *   NIC_QUEUE_RC   a queue pair with one peer. It is a link, made by link_connect, link_blob or a
  *                  listener of queue_links
- *   NIC_QUEUE_SRQ  receives for many RC queues, made by queue_open. It has no peer
+ *   NIC_QUEUE_SRQ  receives for many RC and UD queues, made by queue_open. It has no peer
+ *   NIC_QUEUE_UD   datagrams: each op that sends names a target. Made by queue_open. It has no peer
  *
  * Each accepted op completes exactly once, whatever becomes of its queue, unless the engine is
  * destroyed. */
@@ -31,6 +32,7 @@ struct link;
 struct link_group;
 struct queue;
 struct queue_engine;
+struct queue_target;
 
 /* ---- Engine ---------------------------------------------------------------------------------- */
 
@@ -60,11 +62,15 @@ uint32_t queue_engine_queues_max(const struct queue_engine *engine);
  *
  *   CRPC_E_AGAIN         there is no room; CRPC_COMPLETION_ROOM follows
  *   CRPC_E_STATE         not connected yet
- *   CRPC_E_UNSUPPORTED   the queue sends nothing: an SRQ, or made with no `sends`
+ *   CRPC_E_UNSUPPORTED   the queue sends nothing: an SRQ, or made with no `sends`; or it is a UD queue
  *   CRPC_E_CLOSING       after queue_drain
  *   CRPC_E_DISCONNECTED  the queue is in the error state, or its connection has ended */
 uint32_t queue_submit(struct queue *queue, const struct nic_work *works, const uint32_t *local_keys,
                       const struct nic_piece *pieces, uint32_t count, int32_t *reason);
+/* The same for a UD queue: works[i] goes to targets[i], which queue_target_nic has given. */
+uint32_t queue_submit_to(struct queue *queue, const struct nic_work *works,
+                         struct nic_target *const *targets, const uint32_t *local_keys,
+                         const struct nic_piece *pieces, uint32_t count, int32_t *reason);
 /* The same for ops with the opcode NIC_RECEIVE, of which only user_data, the flag NIC_WORK_PIECES and
  * the local memory count. A queue accepts them as soon as it is made, so that what the peer sends first
  * finds a receive; a queue that waits to be accepted is not made yet.
@@ -122,7 +128,8 @@ struct queue_options {
     uint32_t send_pieces;
     uint32_t inline_bytes;
     uint32_t receives;
-    uint32_t receive_pieces; /* ... to here */
+    uint32_t receive_pieces;
+    uint32_t queue_key; /* ... to here */
 
     /* RC only: */
     uint64_t connect_timeout_ns;
@@ -147,8 +154,8 @@ struct link *queue_link(struct queue *queue);
 /* Returns the queue of a handle's object, or of a link of queue_links. */
 struct queue *queue_of_link(struct link *link);
 
-/* Makes a queue that has no peer. It is usable at once, and has no events but ROOM, and DISCONNECTED
- * when the device is lost. */
+/* Makes a queue that has no peer: of kind SRQ or UD. It is usable at once, and has no events but ROOM, and
+ * DISCONNECTED when the device is lost; of a UD queue also when it has failed, or was drained. */
 int32_t queue_open(struct queue_engine *engine, const struct queue_options *options,
                    struct queue **queue, crpc_error *error);
 /* Connects a queue made by link_blob to a queue pair of any program, whose address came in another
@@ -160,9 +167,9 @@ int32_t queue_join_address(struct queue *queue, const struct nic_address *addres
  * handle stale. Returns CRPC_OK; CRPC_E_STATE: it is no connect request. */
 int32_t queue_reject(struct queue *queue, const void *private_data, uint32_t private_bytes);
 
-/* Moves a connected queue to the error state: what is open completes with CRPC_E_FLUSHED, then
- * DISCONNECTED. Returns CRPC_OK; CRPC_E_STATE: it is not connected, or has failed;
- * CRPC_E_UNSUPPORTED: it has no peer. */
+/* Moves a connected queue, or a UD queue, to the error state: what is open completes with CRPC_E_FLUSHED,
+ * then DISCONNECTED. Returns CRPC_OK; CRPC_E_STATE: it is not connected, or has failed;
+ * CRPC_E_UNSUPPORTED: an SRQ. */
 int32_t queue_fail(struct queue *queue);
 /* Refuses new sends. When all have completed, or after timeout_ns (CRPC_FOREVER: no limit), it
  * disconnects; receives are flushed, and DISCONNECTED is last. Returns as queue_fail. */
@@ -174,7 +181,8 @@ int32_t queue_close(struct queue *queue);
 
 struct queue_info {
     uint32_t kind;
-    uint32_t state; /* CRPC_STATE_*; of an SRQ CONNECTED */
+    uint32_t
+        state; /* CRPC_STATE_*; of an SRQ CONNECTED, and of a UD queue as long as it has not ended */
     uint64_t handle;
     uint64_t user_data;
     uint32_t number;      /* of the queue pair; 0 = none yet */
@@ -206,5 +214,27 @@ const struct queue_options *queue_limits(const struct queue *queue);
 void queue_get_stats(const struct queue *queue, struct nic_queue_stats *stats);
 /* Why it failed; status CRPC_OK: it has not. */
 void queue_get_error(const struct queue *queue, crpc_error *error);
+
+/* ---- Targets --------------------------------------------------------------------------------- */
+
+/* Makes a target: a queue pair to which ops of this engine's queues can go. It is the object of a handle
+ * (HANDLE_TARGET). The address comes from a peer, and is checked. May block while the system finds the way.
+ * Returns CRPC_OK; CRPC_E_PROTOCOL (no queue pair can have this address), CRPC_E_UNREACHABLE,
+ * CRPC_E_NO_DEVICE, CRPC_E_NO_MEMORY. */
+int32_t queue_target_open(struct queue_engine *engine, const struct nic_target_options *options,
+                          struct queue_target **target, crpc_error *error);
+/* Makes a target for an answer to the datagram of this completion, a receive of a UD queue of the engine:
+ * with the queue's own key. `header` is what precedes the message; it comes from the network. Returns the
+ * same. */
+int32_t queue_target_of(struct queue *queue, const crpc_completion *completion,
+                        const uint8_t header[NIC_DATAGRAM_HEADER_BYTES],
+                        struct queue_target **target, crpc_error *error);
+/* Makes the handle stale. Ops that name the target go on. */
+void queue_target_close(struct queue_target *target);
+uint64_t queue_target_handle(const struct queue_target *target);
+/* Returns what it was made of. */
+const struct nic_target_options *queue_target_options(const struct queue_target *target);
+/* For queue_submit_to: valid until the target is closed. */
+struct nic_target *queue_target_nic(const struct queue_target *target);
 
 #endif

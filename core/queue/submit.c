@@ -59,6 +59,23 @@ uint32_t queue_submit(struct queue *queue, const struct nic_work *works, const u
     return taken;
 }
 
+uint32_t queue_submit_to(struct queue *queue, const struct nic_work *works,
+                         struct nic_target *const *targets, const uint32_t *local_keys,
+                         const struct nic_piece *pieces, uint32_t count, int32_t *reason)
+{
+    assert(queue->options.kind == NIC_QUEUE_UD);
+    if (unlikely(queue->send_bar != CRPC_OK || queue->nic->failed)) {
+        *reason = barred(queue->send_bar);
+        return 0;
+    }
+    uint32_t taken =
+        queue->operations->post_to(queue->nic, works, targets, local_keys, pieces, count);
+    if (unlikely(taken < count)) {
+        *reason = no_room(queue, true);
+    }
+    return taken;
+}
+
 uint32_t queue_receive(struct queue *queue, const struct nic_work *works,
                        const uint32_t *local_keys, const struct nic_piece *pieces, uint32_t count,
                        int32_t *reason)
@@ -99,8 +116,12 @@ void queue_post_nop(struct queue *queue)
 {
     const struct nic_work work = {.opcode = NIC_NOP, .flags = NIC_WORK_SIGNAL};
     const uint32_t no_key = 0;
+    struct nic_target *const nobody = NULL;
     assert(!queue->nop);
-    if (queue->operations->post(queue->nic, &work, &no_key, NULL, 1) == 1) {
+    uint32_t posted = queue->options.kind == NIC_QUEUE_UD
+                          ? queue->operations->post_to(queue->nic, &work, &nobody, &no_key, NULL, 1)
+                          : queue->operations->post(queue->nic, &work, &no_key, NULL, 1);
+    if (posted == 1) {
         queue->nop = true;
         queue->engine->nops++;
         queue->operations->ring(queue->nic);

@@ -103,6 +103,26 @@ struct queue *end_srq(struct end *end, uint32_t receives)
     return queue;
 }
 
+struct queue *end_datagrams(struct end *end, const struct queue_options *options)
+{
+    struct queue *queue;
+    crpc_error error = {0};
+    assert_int_equal(queue_open(end->engine, options, &queue, &error), CRPC_OK);
+    return queue;
+}
+
+struct queue_target *pair_target(struct pair *pair, const struct queue *to)
+{
+    struct queue_info info;
+    struct queue_target *target;
+    crpc_error error = {0};
+    queue_get_info(to, &info);
+    const struct nic_target_options options = {
+        .kind = NIC_QUEUE_UD, .queue_key = to->options.queue_key, .address = info.address};
+    assert_int_equal(queue_target_open(pair->near.engine, &options, &target, &error), CRPC_OK);
+    return target;
+}
+
 static void take_connected(struct pair *pair)
 {
     end_wait(&pair->near, 1);

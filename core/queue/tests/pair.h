@@ -57,6 +57,10 @@ void pair_connect(struct pair *pair, const struct queue_options *near,
 struct queue *end_blob(struct end *end, const struct queue_options *options, uint8_t *blob);
 struct queue *end_srq(struct end *end, uint32_t receives);
 
+/* A queue for datagrams, and a target of near for those that go to far's. */
+struct queue *end_datagrams(struct end *end, const struct queue_options *options);
+struct queue_target *pair_target(struct pair *pair, const struct queue *to);
+
 /* Polls once. Returns how many completions came. */
 uint32_t end_poll(struct end *end, uint32_t capacity);
 /* Polls until there are so many in `seen`, and none comes behind them. */
