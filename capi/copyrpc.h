@@ -128,6 +128,10 @@ typedef struct crpc_queue {
     uint64_t bits;
 } crpc_queue;
 
+typedef struct crpc_target {
+    uint64_t bits;
+} crpc_target;
+
 /* Means "never" or "no limit", for those timeouts whose comments name it. */
 #define CRPC_FOREVER 0xffffffffffffffffu
 
@@ -407,6 +411,9 @@ typedef struct crpc_op {
 #define CRPC_COMPLETION_INVALIDATED 0x8u
 /* Flag of WORK: the device has reported this op itself, and not only a later one. */
 #define CRPC_COMPLETION_DETAIL 0x10u
+/* Flag of WORK: a datagram's receive. The 40 bytes before the message are a header which says where it
+ * comes from: crpc_target_of. */
+#define CRPC_COMPLETION_GRH 0x40u
 
 /* One completion. Its size will always be 64 bytes. Members that the kind does not use are zero.
  * Programs must ignore kinds that they do not know. */
@@ -424,7 +431,8 @@ typedef struct crpc_completion {
     /* REQUEST: for the op that answers it. REPLY: the op's. CANCEL: number of ops ended. RAIL:
      * index of the rail. SENT, RECEIVED: number of the message in its direction, from 0; it has
      * no meaning for a send that failed before the peer had a receive for it. WORK of COMPARE_SWAP and
-     * FETCH_ADD: what was there before; of a RECEIVE that a WRITE_IMMEDIATE took: length of the WRITE. */
+     * FETCH_ADD: what was there before; of a RECEIVE that a WRITE_IMMEDIATE took: length of the WRITE;
+     * of a RECEIVE of a UD queue: in the lower 32 bits the number of the queue pair that has sent. */
     uint64_t token;
     /* REQUEST, RESPONSE: address of the view, a multiple of 16. SENT, RECEIVED: address of the
      * buffer. A view is in memory that the peer's device writes to. The library has checked lengths
@@ -434,7 +442,8 @@ typedef struct crpc_completion {
     uint64_t payload;
     /* REQUEST, RESPONSE: length of the view. SENT: length of the buffer. RECEIVED: length of what
      * the peer sent, also with CRPC_E_TRUNCATED; with other errors 0. WORK of READ and RECEIVE, with
-     * CRPC_COMPLETION_DETAIL: how much of the buffer was filled; a WRITE_IMMEDIATE fills nothing of it. */
+     * CRPC_COMPLETION_DETAIL: how much of the buffer was filled; a WRITE_IMMEDIATE fills nothing of it; of
+     * a datagram with the 40 bytes before it. */
     uint32_t payload_bytes;
     /* REQUEST: length of the longest reply that the caller accepts. WORK: the immediate in host byte
      * order, or the key that was invalidated; after an error, the vendor's syndrome. */
@@ -1074,7 +1083,14 @@ CRPC_API int32_t crpc_channel_get_error(crpc_context *context, crpc_channel chan
  * them. Later versions will have further kinds of queues. */
 
 #define CRPC_QUEUE_KIND_RC 1u  /* a reliable connection: sends, and receives unless it has an SRQ */
-#define CRPC_QUEUE_KIND_SRQ 2u /* receives that the RC queues which name it share */
+#define CRPC_QUEUE_KIND_SRQ 2u /* receives that the RC and UD queues which name it share */
+/* Datagrams, which may be lost, and come in any order. Each op that sends goes to a target of its own:
+ * crpc_target_open. Whoever knows the queue's key can send to it. In a receive, each message lies behind 40
+ * bytes of header. A datagram is lost, and nobody told, if there is no receive. One that is longer than
+ * its receive ends the queue on some devices: give each receive CRPC_QUEUE_HEADER_BYTES and
+ * message_bytes_max, and none is. */
+#define CRPC_QUEUE_KIND_UD 3u
+#define CRPC_QUEUE_HEADER_BYTES 40
 
 #define CRPC_QUEUE_DEPTH_MAX 8192
 #define CRPC_QUEUE_PIECES_MAX 16
@@ -1083,7 +1099,7 @@ CRPC_API int32_t crpc_channel_get_error(crpc_context *context, crpc_channel chan
 /* Longest array of pieces for one crpc_queue_submit. */
 #define CRPC_QUEUE_SUBMIT_PIECES_MAX 4096
 
-/* Sends a message, which takes a receive of the peer. */
+/* Sends a message, which takes a receive of the peer. This and SEND_IMMEDIATE are all that UD queues send. */
 #define CRPC_QUEUE_SEND 1u
 /* The same with a number of 32 bits, which the completion of the receive shows. */
 #define CRPC_QUEUE_SEND_IMMEDIATE 2u
@@ -1113,7 +1129,7 @@ CRPC_API int32_t crpc_channel_get_error(crpc_context *context, crpc_channel chan
  * for nothing: each of their ops completes. */
 #define CRPC_QUEUE_SIGNAL 0x1u
 /* The op begins when all READs and atomics before it have ended. Without it, a later op may overtake
- * them. All but RECEIVE. */
+ * them. All but RECEIVE, and of UD queues none. */
 #define CRPC_QUEUE_FENCE 0x2u
 /* Wakes a peer that waits for solicited messages only. SEND*, WRITE_IMMEDIATE. */
 #define CRPC_QUEUE_SOLICITED 0x4u
@@ -1140,7 +1156,8 @@ typedef struct crpc_queue_op {
     /* The same: an address in the peer's region. COMPARE_SWAP, FETCH_ADD: a multiple of 8. */
     uint64_t remote_address;
     uint64_t operand; /* COMPARE_SWAP: the new value. FETCH_ADD: what is added */
-    uint64_t reserved2;
+    crpc_target
+        target; /* SEND and SEND_IMMEDIATE of UD queues: where it goes. Other queues: none */
 } crpc_queue_op;
 
 /* One place of a payload with the flag CRPC_QUEUE_PIECES. */
@@ -1162,8 +1179,8 @@ typedef struct crpc_piece {
  * Returns how many ops were accepted, 0 to count, and sets *reason (which may be NULL) to why it
  * stopped there: CRPC_OK (all were accepted), CRPC_E_AGAIN (there is no room; a CRPC_COMPLETION_ROOM
  * follows), CRPC_E_TOO_BIG (longer than message_bytes_max; more pieces, or more inline bytes, than
- * the queue allows), CRPC_E_STALE (queue or region), CRPC_E_INVALID (also: the payload is not within
- * its region, or the region lacks a right), CRPC_E_UNSUPPORTED (opcode: unknown, or not of this kind
+ * the queue allows), CRPC_E_STALE (queue, region or target), CRPC_E_INVALID (also: the payload is not within
+ * its region, or the region lacks a right; a UD queue's op has no target, or another's has one), CRPC_E_UNSUPPORTED (opcode: unknown, or not of this kind
  * of queue or of this device), CRPC_E_STATE (not connected yet), CRPC_E_CLOSING,
  * CRPC_E_DISCONNECTED. Returns CRPC_E_INVALID if context is NULL, if ops is NULL and count is not 0,
  * if pieces is NULL and piece_count is not 0, or if piece_count is above
@@ -1191,9 +1208,9 @@ typedef struct crpc_queue_options {
      * not 0. */
     uint32_t receives;
     uint32_t receive_pieces; /* pieces that a receive may have, 1 to 16; 0 = 1 */
-    /* RC: the SRQ that has its receives; none = its own. The SRQ cannot be closed before this queue. */
+    /* RC, UD: the SRQ that has its receives; none = its own. The SRQ cannot be closed before this queue. */
     crpc_queue receive_queue;
-    /* This member and those below are of RC; SRQ: 0. */
+    /* This member and those below, but queue_key, are of RC; SRQ, UD: 0. */
     uint64_t connect_timeout_ns; /* 0 = 5 s; CRPC_FOREVER: no limit */
     /* The transport resends an unacknowledged packet after 4.096 us * 2^retry_timeout (the
      * "Local ACK Timeout" of the InfiniBand specification): 1 to 31; 0 = 14 (67 ms). */
@@ -1211,11 +1228,19 @@ typedef struct crpc_queue_options {
      * may add zeros. */
     uint32_t private_bytes;
     uint8_t private_data[196];
+    /* UD: who sends to the queue must know it. Up to 0x7fffffff; 0 = CRPC_QUEUE_KEY_DEFAULT. RC, SRQ: 0. */
+    uint32_t queue_key;
+    uint32_t reserved;
 } crpc_queue_options;
 
-/* Makes a queue that has no peer: an SRQ. It can be used at once. The only end that comes by itself is
- * the loss of the device: open receives then complete with CRPC_E_NO_DEVICE, and so does
- * CRPC_COMPLETION_DISCONNECTED. The new handle belongs to the caller until crpc_queue_close.
+/* The key that perftest and the examples of libibverbs use. */
+#define CRPC_QUEUE_KEY_DEFAULT 0x11111111u
+
+/* Makes a queue that has no peer: an SRQ, or of kind UD. It can be used at once. The end that comes by itself
+ * is the loss of the device: open ops then complete with CRPC_E_NO_DEVICE, and so does
+ * CRPC_COMPLETION_DISCONNECTED. A UD queue also ends when one of its ops fails: others complete with
+ * CRPC_E_FLUSHED, and then comes CRPC_COMPLETION_DISCONNECTED. The new handle belongs to the caller until
+ * crpc_queue_close.
  * Returns CRPC_OK and sets *queue; CRPC_E_INVALID (also: a queue of kind RC, which needs
  * crpc_queue_connect, _accept or _blob), CRPC_E_UNSUPPORTED (kind; or this driver has no queues),
  * CRPC_E_STATE (no queues), CRPC_E_NO_RESOURCE, CRPC_E_MEMLOCK, CRPC_E_NO_MEMORY, CRPC_E_SYSTEM. */
@@ -1265,8 +1290,8 @@ typedef struct crpc_queue_address {
     uint8_t gid[16];                 /* in network byte order */
 } crpc_queue_address;
 
-/* Gives the address of an RC queue, for a peer that is told of it in some other way than a blob.
- * Returns CRPC_OK; CRPC_E_STATE (it has no queue pair, or no more; or an SRQ); CRPC_E_INVALID,
+/* Gives the address of an RC queue, for a peer that is told of it in some other way than a blob; or of a UD
+ * queue, for targets. Returns CRPC_OK; CRPC_E_STATE (it has no queue pair, or no more; or an SRQ); CRPC_E_INVALID,
  * CRPC_E_STALE. */
 CRPC_API int32_t crpc_queue_get_address(crpc_context *context, crpc_queue queue,
                                         crpc_queue_address *address);
@@ -1277,13 +1302,13 @@ CRPC_API int32_t crpc_queue_get_address(crpc_context *context, crpc_queue queue,
 CRPC_API int32_t crpc_queue_join_address(crpc_context *context, crpc_queue queue,
                                          const crpc_queue_address *address, crpc_error *error);
 
-/* Ends an RC queue at once, but keeps the handle. The next polls complete the open ops with
+/* Ends an RC or UD queue at once, but keeps the handle. The next polls complete the open ops with
  * CRPC_E_FLUSHED, and then comes CRPC_COMPLETION_DISCONNECTED with CRPC_E_DISCONNECTED.
  * Returns CRPC_OK; CRPC_E_STATE (not connected, or it has failed before); CRPC_E_UNSUPPORTED (an
  * SRQ); CRPC_E_STALE. */
 CRPC_API int32_t crpc_queue_fail(crpc_context *context, crpc_queue queue);
 
-/* Starts a graceful disconnect of an RC queue. It refuses new ops that send at once. When all have
+/* Starts a graceful disconnect of an RC queue, or the end of a UD queue. It refuses new ops that send at once. When all have
  * completed, the connection ends, and receives that are open complete with CRPC_E_FLUSHED. After
  * timeout_ns (CRPC_FOREVER: no limit) the connection ends in any case, with CRPC_E_TIMEOUT. A second
  * call replaces the limit. The handle stays valid until crpc_queue_close.
@@ -1300,7 +1325,7 @@ CRPC_API int32_t crpc_queue_close(crpc_context *context, crpc_queue queue);
 /* Describes a queue. */
 typedef struct crpc_queue_info {
     uint32_t struct_size;
-    uint32_t state; /* CRPC_STATE_*; of an SRQ always CONNECTED */
+    uint32_t state; /* CRPC_STATE_*; of an SRQ always CONNECTED, of a UD queue from the start */
     uint64_t user_data;
     uint32_t kind;              /* CRPC_QUEUE_KIND_* */
     uint32_t queue_pair_number; /* 0 = no queue pair */
@@ -1314,7 +1339,7 @@ typedef struct crpc_queue_info {
     uint32_t sends_open;        /* places of the send queue in use: an op takes one or several */
     uint32_t receives_open;     /* RECEIVE ops that have not completed */
     uint32_t queues;            /* of an SRQ: open queues that use it */
-    uint32_t message_bytes_max; /* longest payload of an op */
+    uint32_t message_bytes_max; /* longest payload of an op; of a UD queue the MTU */
     char peer_address[64];      /* as in crpc_endpoint_info */
     char local_address[64];
     /* What the peer has sent by rdma_cm: to connect, to accept or to reject. */
@@ -1343,6 +1368,43 @@ CRPC_API int32_t crpc_queue_get_stats(crpc_context *context, crpc_queue queue,
 /* Tells why a queue could not connect, has failed or was disconnected. error->status is CRPC_OK if
  * none of it has happened. Returns CRPC_OK; CRPC_E_INVALID, CRPC_E_STALE. */
 CRPC_API int32_t crpc_queue_get_error(crpc_context *context, crpc_queue queue, crpc_error *error);
+
+typedef struct crpc_target_options {
+    uint32_t struct_size;
+    uint32_t kind;          /* of the queues whose ops name it: CRPC_QUEUE_KIND_UD; 0 = UD */
+    uint32_t queue_key;     /* of the queue there, up to 0x7fffffff; 0 = CRPC_QUEUE_KEY_DEFAULT */
+    uint32_t service_level; /* of InfiniBand, 0 to 15; on Ethernet the priority */
+} crpc_target_options;
+
+/* Makes a target, which ops of the context's UD queues can name: what verbs calls an address handle, with the
+ * number and the key of a queue pair there. `address` is what crpc_queue_get_address gives there, or what
+ * any program tells of a UD queue pair; its packet_sequence_number is not used. `options` may be NULL. The new
+ * handle belongs to the caller until crpc_target_close. Blocks while the system finds the way (on Ethernet
+ * perhaps by ARP).
+ * Returns CRPC_OK and sets *target; CRPC_E_INVALID, CRPC_E_PROTOCOL (no queue pair can have this address),
+ * CRPC_E_UNREACHABLE, CRPC_E_UNSUPPORTED (kind), CRPC_E_STATE (no queues), CRPC_E_NO_DEVICE,
+ * CRPC_E_NO_MEMORY, CRPC_E_SYSTEM. */
+CRPC_API int32_t crpc_target_open(crpc_context *context, const crpc_queue_address *address,
+                                  const crpc_target_options *options, crpc_target *target,
+                                  crpc_error *error);
+
+/* Makes a target for an answer to a datagram. `completion` is that of its RECEIVE, with CRPC_OK, and `header`
+ * points to the CRPC_QUEUE_HEADER_BYTES bytes before the message. The target has the key of the queue that
+ * has received. (For another key, take crpc_target_get_address and crpc_target_open.) The header comes from
+ * the network: who can forge its source can have answers sent to others. An application that answers often
+ * keeps the targets of its peers.
+ * Returns as crpc_target_open; CRPC_E_INVALID (also: it is no such completion), CRPC_E_STALE (the queue),
+ * CRPC_E_PROTOCOL (the header names no sender). */
+CRPC_API int32_t crpc_target_of(crpc_context *context, const crpc_completion *completion,
+                                const void *header, crpc_target *target, crpc_error *error);
+
+/* Closes the handle. Accepted ops that name the target go on; the system keeps its resources until they have
+ * completed. Returns CRPC_OK; CRPC_E_INVALID, CRPC_E_STALE. */
+CRPC_API int32_t crpc_target_close(crpc_context *context, crpc_target target);
+
+/* Gives the address of a target's queue pair. Returns CRPC_OK; CRPC_E_INVALID, CRPC_E_STALE. */
+CRPC_API int32_t crpc_target_get_address(crpc_context *context, crpc_target target,
+                                         crpc_queue_address *address);
 
 #ifdef __cplusplus
 }

@@ -6,6 +6,7 @@
 #include "private/connection.h"
 #include "private/copyin.h"
 #include "private/options.h"
+#include "private/queue_batch.h"
 #include "queue/queue.h"
 
 #define SENDS_DEFAULT 256u
@@ -15,7 +16,8 @@
 #define READS_MAX_LIMIT 16u
 
 static_assert((uint32_t)CRPC_QUEUE_KIND_RC == NIC_QUEUE_RC &&
-                  (uint32_t)CRPC_QUEUE_KIND_SRQ == NIC_QUEUE_SRQ,
+                  (uint32_t)CRPC_QUEUE_KIND_SRQ == NIC_QUEUE_SRQ &&
+                  (uint32_t)CRPC_QUEUE_KIND_UD == NIC_QUEUE_UD,
               "core has the caller's kinds");
 static_assert(CRPC_QUEUE_SPARSE == QUEUE_SPARSE, "core has the caller's flags");
 static_assert(CRPC_QUEUE_DEPTH_MAX <= NIC_QUEUE_DEPTH_MAX &&
@@ -28,14 +30,21 @@ static_assert(CRPC_QUEUE_DEPTH_MAX <= NIC_QUEUE_DEPTH_MAX &&
 
 static int32_t check_kind(uint32_t kind, bool has_peer, crpc_error *error)
 {
-    if (kind != CRPC_QUEUE_KIND_RC && kind != CRPC_QUEUE_KIND_SRQ) {
-        return error_set(error, CRPC_E_UNSUPPORTED, 0,
-                         "kind is %u; this version has CRPC_QUEUE_KIND_RC (%u) and _SRQ (%u)", kind,
-                         CRPC_QUEUE_KIND_RC, CRPC_QUEUE_KIND_SRQ);
+    if (kind != CRPC_QUEUE_KIND_RC && kind != CRPC_QUEUE_KIND_SRQ && kind != CRPC_QUEUE_KIND_UD) {
+        return error_set(
+            error, CRPC_E_UNSUPPORTED, 0,
+            "kind is %u; this version has CRPC_QUEUE_KIND_RC (%u), _SRQ (%u) and _UD (%u)", kind,
+            CRPC_QUEUE_KIND_RC, CRPC_QUEUE_KIND_SRQ, CRPC_QUEUE_KIND_UD);
     }
-    if (has_peer && kind != CRPC_QUEUE_KIND_RC) {
-        return error_set(error, CRPC_E_INVALID, 0,
-                         "an SRQ has no peer: crpc_queue_open makes it, and RC queues name it");
+    if (has_peer && kind == CRPC_QUEUE_KIND_SRQ) {
+        return error_set(
+            error, CRPC_E_INVALID, 0,
+            "an SRQ has no peer: crpc_queue_open makes it, and RC and UD queues name it");
+    }
+    if (has_peer && kind == CRPC_QUEUE_KIND_UD) {
+        return error_set(
+            error, CRPC_E_INVALID, 0,
+            "a UD queue has no peer: crpc_queue_open makes it, and its ops name targets");
     }
     if (!has_peer && kind == CRPC_QUEUE_KIND_RC) {
         return error_set(error, CRPC_E_INVALID, 0,
@@ -46,7 +55,7 @@ static int32_t check_kind(uint32_t kind, bool has_peer, crpc_error *error)
 
 static int32_t check_limits(const crpc_queue_options *options, crpc_error *error)
 {
-    if (options->flags & ~CRPC_QUEUE_SPARSE) {
+    if (options->flags & ~CRPC_QUEUE_SPARSE || options->reserved != 0) {
         return error_set(error, CRPC_E_INVALID, 0, "reserved bits of crpc_queue_options are set");
     }
     if (options->sends > CRPC_QUEUE_DEPTH_MAX || options->receives > CRPC_QUEUE_DEPTH_MAX) {
@@ -70,9 +79,38 @@ static int32_t check_limits(const crpc_queue_options *options, crpc_error *error
     return options_check_connection(options->retry_timeout, options->retry_count, 0, 0, error);
 }
 
-/* Those without a peer have no use for most options. */
-static int32_t check_receives_only(const crpc_queue_options *options, crpc_error *error)
+static int32_t check_key(const crpc_queue_options *options, crpc_error *error)
 {
+    if (options->queue_key != 0 && options->kind != CRPC_QUEUE_KIND_UD) {
+        return error_set(error, CRPC_E_INVALID, 0, "only UD queues have a queue_key");
+    }
+    if (options->queue_key >= NIC_QUEUE_KEYS) {
+        return error_set(
+            error, CRPC_E_INVALID, 0,
+            "queue_key is 0x%x, and may be at most 0x7fffffff: those above need rights",
+            options->queue_key);
+    }
+    return CRPC_OK;
+}
+
+/* What a connection has, and a UD queue not. */
+static int32_t check_datagrams(const crpc_queue_options *options, crpc_error *error)
+{
+    if (options->connect_timeout_ns | options->retry_timeout | options->retry_count |
+        options->not_ready_retry_count | options->reads_max | options->private_bytes) {
+        return error_set(error, CRPC_E_INVALID, 0,
+                         "a UD queue has no connection: leave connect_timeout_ns, the retries, "
+                         "reads_max and private_bytes 0");
+    }
+    return CRPC_OK;
+}
+
+/* Those without a peer have no use for most options. */
+static int32_t check_without_peer(const crpc_queue_options *options, crpc_error *error)
+{
+    if (options->kind == CRPC_QUEUE_KIND_UD) {
+        return check_datagrams(options, error);
+    }
     if (options->receives == 0) {
         return error_set(error, CRPC_E_INVALID, 0, "an SRQ needs receives: 1 to %d",
                          CRPC_QUEUE_DEPTH_MAX);
@@ -88,7 +126,7 @@ static int32_t check_receives_only(const crpc_queue_options *options, crpc_error
     return CRPC_OK;
 }
 
-/* An RC queue's receives are its own, or in an SRQ, or there are none. */
+/* A queue's receives are its own, or in an SRQ, or there are none. */
 static int32_t take_receives(const crpc_context *context, const crpc_queue_options *theirs,
                              struct queue_options *ours, crpc_error *error)
 {
@@ -139,6 +177,15 @@ static void fill(const crpc_context *context, const crpc_queue_options *theirs,
     ours->sends = theirs->sends;
     ours->send_pieces = theirs->send_pieces;
     ours->inline_bytes = theirs->inline_bytes;
+    default32(&ours->sends, SENDS_DEFAULT);
+    default32(&ours->send_pieces, PIECES_DEFAULT);
+    default32(&ours->inline_bytes,
+              (uint32_t)minimum(INLINE_BYTES_DEFAULT, context->nic->inline_bytes_max));
+    if (ours->kind == NIC_QUEUE_UD) {
+        ours->queue_key = theirs->queue_key;
+        default32(&ours->queue_key, CRPC_QUEUE_KEY_DEFAULT);
+        return;
+    }
     ours->connect_timeout_ns = theirs->connect_timeout_ns;
     ours->retry_timeout = theirs->retry_timeout;
     ours->retry_count = theirs->retry_count;
@@ -146,10 +193,6 @@ static void fill(const crpc_context *context, const crpc_queue_options *theirs,
     ours->reads_max = theirs->reads_max;
     ours->private_bytes = theirs->private_bytes;
     memcpy(ours->private_data, theirs->private_data, sizeof(ours->private_data));
-    default32(&ours->sends, SENDS_DEFAULT);
-    default32(&ours->send_pieces, PIECES_DEFAULT);
-    default32(&ours->inline_bytes,
-              (uint32_t)minimum(INLINE_BYTES_DEFAULT, context->nic->inline_bytes_max));
     default64(&ours->connect_timeout_ns, CONNECT_TIMEOUT_DEFAULT_NS);
     default32(&ours->retry_timeout, RETRY_TIMEOUT_DEFAULT);
     default32(&ours->retry_count, RETRY_COUNT_DEFAULT);
@@ -169,8 +212,11 @@ static int32_t take_any_options(const crpc_context *context, struct queue_option
     if (status == CRPC_OK) {
         status = check_limits(&options, error);
     }
+    if (status == CRPC_OK) {
+        status = check_key(&options, error);
+    }
     if (status == CRPC_OK && !has_peer) {
-        status = check_receives_only(&options, error);
+        status = check_without_peer(&options, error);
     }
     if (status == CRPC_OK) {
         status = check_private(&options, private_bytes_max, error);
@@ -287,6 +333,17 @@ int32_t crpc_queue_join(crpc_context *context, crpc_queue queue, const void *blo
 
 #define MTU_BYTES_OF_CODE(code) (128u << (code))
 
+void queue_show_address(const struct nic_address *found, crpc_queue_address *address)
+{
+    crpc_queue_address ours = {.queue_pair_number = found->queue_pair_number,
+                               .packet_sequence_number = found->packet_sequence_number,
+                               .link = found->link,
+                               .mtu_bytes = MTU_BYTES_OF_CODE(found->mtu_code),
+                               .lid = found->lid};
+    memcpy(ours.gid, found->gid, sizeof(ours.gid));
+    COPYOUT(address, &ours, queue_address);
+}
+
 int32_t crpc_queue_get_address(crpc_context *context, crpc_queue queue, crpc_queue_address *address)
 {
     if (!context || COPYOUT_CHECK(address, queue_address) != CRPC_OK) {
@@ -301,19 +358,12 @@ int32_t crpc_queue_get_address(crpc_context *context, crpc_queue queue, crpc_que
     if (info.address.queue_pair_number == 0) {
         return CRPC_E_STATE;
     }
-    crpc_queue_address ours = {.queue_pair_number = info.address.queue_pair_number,
-                               .packet_sequence_number = info.address.packet_sequence_number,
-                               .link = info.address.link,
-                               .mtu_bytes = MTU_BYTES_OF_CODE(info.address.mtu_code),
-                               .lid = info.address.lid};
-    memcpy(ours.gid, info.address.gid, sizeof(ours.gid));
-    COPYOUT(address, &ours, queue_address);
+    queue_show_address(&info.address, address);
     return CRPC_OK;
 }
 
-/* Core checks what the address says. Here is only what its members could not hold. */
-static int32_t take_address(struct nic_address *ours, const crpc_queue_address *theirs,
-                            crpc_error *error)
+int32_t queue_take_address(struct nic_address *ours, const crpc_queue_address *theirs,
+                           crpc_error *error)
 {
     crpc_queue_address address;
     int32_t status = COPYIN(&address, theirs, queue_address, error);
@@ -349,7 +399,7 @@ int32_t crpc_queue_join_address(crpc_context *context, crpc_queue queue,
     int32_t status = CRPC_E_INVALID;
     if (context && address) {
         struct queue *object = queue_of(context, queue);
-        status = object ? take_address(&ours, address, &failure) : CRPC_E_STALE;
+        status = object ? queue_take_address(&ours, address, &failure) : CRPC_E_STALE;
         if (status == CRPC_OK) {
             status = queue_join_address(object, &ours, &failure);
         }
@@ -414,7 +464,8 @@ int32_t crpc_queue_get_info(crpc_context *context, crpc_queue queue, crpc_queue_
         .sends_open = found.sends_open,
         .receives_open = found.receives_open,
         .queues = found.users,
-        .message_bytes_max = context->nic->message_bytes_max,
+        .message_bytes_max =
+            found.kind == NIC_QUEUE_UD ? context->nic->mtu_bytes : context->nic->message_bytes_max,
         .private_bytes = found.private_bytes,
     };
     memcpy(ours.peer_address, found.peer_address, sizeof(ours.peer_address));

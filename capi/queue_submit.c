@@ -5,11 +5,7 @@
 #include <string.h>
 
 #include "base/compiler.h"
-#include "private/context.h"
-#include "queue/queue.h"
-
-/* Ops that are checked, and then accepted, at once. */
-#define CHUNK 64u
+#include "private/queue_batch.h"
 
 /* ---- An op is what a driver posts ------------------------------------------------------------ */
 
@@ -29,6 +25,7 @@ SAME(bytes, bytes);
 SAME(remote_key, remote_key);
 SAME(remote_address, remote_address);
 SAME(operand, operand);
+SAME(target, target);
 static_assert(sizeof(crpc_queue_op) == sizeof(struct nic_work), "an op is one cache line");
 static_assert((uint32_t)CRPC_QUEUE_SEND == NIC_SEND &&
                   (uint32_t)CRPC_QUEUE_SEND_IMMEDIATE == NIC_SEND_IMMEDIATE &&
@@ -49,7 +46,7 @@ static_assert(CRPC_COMPLETION_WORK == NIC_COMPLETION_WORK &&
                   CRPC_COMPLETION_OF_QUEUE == NIC_DONE_OF_QUEUE &&
                   CRPC_COMPLETION_IMMEDIATE == NIC_DONE_IMMEDIATE &&
                   CRPC_COMPLETION_INVALIDATED == NIC_DONE_INVALIDATED &&
-                  CRPC_COMPLETION_DETAIL == NIC_DONE_DETAIL,
+                  CRPC_COMPLETION_DETAIL == NIC_DONE_DETAIL && CRPC_COMPLETION_GRH == NIC_DONE_GRH,
               "a driver completes as the caller expects");
 
 /* ---- What an opcode names -------------------------------------------------------------------- */
@@ -125,11 +122,11 @@ static inline __attribute__((always_inline)) uint64_t head_with(uint8_t opcode, 
     return head.bits;
 }
 
-/* Not 0 if a member behind the head is set that the opcode does not name. */
-static inline __attribute__((always_inline)) uint64_t too_much(const crpc_queue_op *op,
-                                                               struct rule rule)
+/* Not 0 if a member behind the head, but the target, is set that the opcode does not name. */
+static inline __attribute__((always_inline)) uint64_t beyond(const crpc_queue_op *op,
+                                                             struct rule rule)
 {
-    uint64_t set = op->reserved2;
+    uint64_t set = 0;
     if (!(rule.names & NAMES_PAYLOAD)) {
         set |= op->region.bits | op->bytes;
     }
@@ -145,15 +142,14 @@ static inline __attribute__((always_inline)) uint64_t too_much(const crpc_queue_
     return set;
 }
 
-/* ---- Memory ---------------------------------------------------------------------------------- */
+/* Likewise, of a queue whose ops have no target. */
+static inline __attribute__((always_inline)) uint64_t too_much(const crpc_queue_op *op,
+                                                               struct rule rule)
+{
+    return op->target.bits | beyond(op, rule);
+}
 
-/* A call of crpc_queue_submit. */
-struct batch {
-    crpc_context *context;
-    const struct queue_options *limits;
-    const crpc_piece *pieces;
-    uint32_t piece_count;
-};
+/* ---- Memory ---------------------------------------------------------------------------------- */
 
 static bool find_region(crpc_context *context, crpc_region handle)
 {
@@ -244,15 +240,13 @@ static int32_t check_inline(const struct batch *batch, const crpc_queue_op *op)
     return op->region.bits == 0 && (op->address != 0 || op->bytes == 0) ? CRPC_OK : CRPC_E_INVALID;
 }
 
-/* Checks an op with a known opcode in full. */
-static __attribute__((noinline)) int32_t check_op(struct batch *batch, const crpc_queue_op *op,
-                                                  uint32_t *local_key)
+int32_t queue_check_op(struct batch *batch, const crpc_queue_op *op, uint32_t *local_key)
 {
     const struct rule rule = rules[op->opcode];
     const uint32_t access = rule.names & FILLS_PAYLOAD ? CRPC_ACCESS_LOCAL_WRITE : 0;
     const uint64_t choices = head_with(0, rule.flags & (CRPC_QUEUE_INLINE | CRPC_QUEUE_PIECES));
     if ((head_of(op) & head_mask(rule) & ~choices) != head_with(op->opcode, 0) ||
-        too_much(op, rule) != 0) {
+        beyond(op, rule) != 0) {
         return CRPC_E_INVALID;
     }
     if (rule.names & IS_ATOMIC) {
@@ -273,6 +267,13 @@ static __attribute__((noinline)) int32_t check_op(struct batch *batch, const crp
         return CRPC_E_TOO_BIG;
     }
     return find_memory(batch->context, op->region, op->address, op->bytes, access, local_key);
+}
+
+/* The same of a queue whose ops have no target. */
+static __attribute__((noinline)) int32_t check_op(struct batch *batch, const crpc_queue_op *op,
+                                                  uint32_t *local_key)
+{
+    return op->target.bits != 0 ? CRPC_E_INVALID : queue_check_op(batch, op, local_key);
 }
 
 /* ---- Checks of usual ops --------------------------------------------------------------------- */
@@ -383,15 +384,18 @@ static uint32_t check_alike(struct batch *batch, const crpc_queue_op *ops, uint3
     }
 }
 
-/* Checks a chunk of ops that send, or of receives: the series ends where the other begins. */
+/* Checks a chunk of ops that send, or of receives: the series ends where the other begins. Returns 0 and
+ * CRPC_OK if they send to targets. */
 static uint32_t check_chunk(struct batch *batch, const crpc_queue_op *ops, uint32_t count,
                             uint32_t *local_keys, int32_t *status)
 {
     const bool receives = ops->opcode == CRPC_QUEUE_RECEIVE;
     const uint32_t limit = count < CHUNK ? count : CHUNK;
     uint32_t good = 0;
-    if (unlikely(receives ? batch->limits->receives == 0 : batch->limits->sends == 0)) {
-        *status = batch->limits->kind == 0 ? CRPC_E_STATE : CRPC_E_UNSUPPORTED;
+    if (unlikely(receives ? batch->limits->receives == 0 : batch->limits->peer_sends == 0)) {
+        *status = !receives && batch->limits->sends > 0 ? CRPC_OK
+                  : batch->limits->kind == 0            ? CRPC_E_STATE
+                                                        : CRPC_E_UNSUPPORTED;
         return 0;
     }
     do {
@@ -421,6 +425,9 @@ static uint32_t accept_ops(struct batch *batch, struct queue *queue, const crpc_
                                                 batch->context->queue_pieces, good, &refusal)
                                 : queue_submit(queue, works, local_keys,
                                                batch->context->queue_pieces, good, &refusal);
+        } else if (*status == CRPC_OK) {
+            accepted = good =
+                queue_submit_datagrams(batch, queue, &ops[taken], count - taken, status);
         }
         taken += accepted;
         if (unlikely(accepted < good)) {

@@ -80,7 +80,7 @@ type QueueOp struct {
 	RemoteKey     uint32
 	RemoteAddress uint64
 	Operand       uint64
-	reserved2     uint64
+	target        uint64 // of UD queues, which Go does not have yet
 }
 
 // Piece is a crpc_piece: one place of a payload with the flag QueuePieces.

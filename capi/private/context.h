@@ -92,6 +92,11 @@ static inline struct queue *queue_of(const struct crpc_context *context, crpc_qu
     return handles_get(&context->handles, queue.bits, HANDLE_QUEUE);
 }
 
+static inline struct queue_target *target_of(const struct crpc_context *context, crpc_target target)
+{
+    return handles_get(&context->handles, target.bits, HANDLE_TARGET);
+}
+
 static inline struct region *region_of(const struct crpc_context *context, crpc_region region)
 {
     return handles_get(&context->handles, region.bits, HANDLE_REGION);

@@ -341,6 +341,21 @@ static use *const queue_uses[] = {
     do_queue_fail,   do_queue_drain,  do_queue_close,  do_queue_info,         do_queue_stats,
     do_queue_error,  do_queue_submit, do_receive_queue};
 
+/* ---- Targets --------------------------------------------------------------------------------- */
+
+static int32_t do_target_close(crpc_context *context, uint64_t bits)
+{
+    return crpc_target_close(context, (crpc_target){bits});
+}
+
+static int32_t do_target_get_address(crpc_context *context, uint64_t bits)
+{
+    crpc_queue_address address = {.struct_size = sizeof(address)};
+    return crpc_target_get_address(context, (crpc_target){bits}, &address);
+}
+
+static use *const target_uses[] = {do_target_close, do_target_get_address};
+
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
 static void all_stale(use *const *uses, size_t count, crpc_context *context, uint64_t bits)
@@ -359,6 +374,7 @@ static void all_kinds_stale(crpc_context *context, uint64_t bits)
     all_stale(region_uses, COUNT(region_uses), context, bits);
     all_stale(channel_uses, COUNT(channel_uses), context, bits);
     all_stale(queue_uses, COUNT(queue_uses), context, bits);
+    all_stale(target_uses, COUNT(target_uses), context, bits);
 }
 
 static void zero_and_garbage(void **state)
@@ -414,6 +430,7 @@ static void of_another_kind(void **state)
     all_stale(listener_uses, COUNT(listener_uses), fixture.left, left_queue.bits);
     all_stale(region_uses, COUNT(region_uses), fixture.left, left_queue.bits);
     all_stale(channel_uses, COUNT(channel_uses), fixture.left, left_queue.bits);
+    all_stale(target_uses, COUNT(target_uses), fixture.left, left_queue.bits);
     assert_int_equal(crpc_region_deregister(fixture.left, region), CRPC_OK);
     all_kinds_stale(fixture.left, region.bits);
 }
@@ -502,6 +519,9 @@ static void no_context(void **state)
     }
     for (size_t i = 0; i < COUNT(queue_uses); i++) {
         assert_int_equal(queue_uses[i](NULL, left_queue.bits), CRPC_E_INVALID);
+    }
+    for (size_t i = 0; i < COUNT(target_uses); i++) {
+        assert_int_equal(target_uses[i](NULL, 0), CRPC_E_INVALID);
     }
     assert_int_equal(crpc_queue_connect(NULL, "a:1", NULL, &queue, NULL), CRPC_E_INVALID);
     assert_int_equal(crpc_queue_open(NULL, NULL, &queue, NULL), CRPC_E_INVALID);

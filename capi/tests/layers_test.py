@@ -33,7 +33,7 @@ ALLOWED = {
 EXCEPTIONS = frozenset({("core/nic/drivers.c", "core/nic/mlx5/driver.h"), ("core/nic/drivers.c", "core/nic/verbs/driver.h"),
                         ("core/base/abi.h", "capi/copyrpc.h")})
 
-PUBLIC_CALL = re.compile(r"\bcrpc_(?:context|endpoint|channel|queue|rail|cache|listener|region|submit|poll|wait|retain|reserve|commit|abort)\w*\(")
+PUBLIC_CALL = re.compile(r"\bcrpc_(?:context|endpoint|channel|queue|rail|cache|listener|region|target|submit|poll|wait|retain|reserve|commit|abort)\w*\(")
 
 
 def calls_public_api(source: str) -> bool:

@@ -114,7 +114,7 @@ static const struct field fields[] = {
     FIELD(region, "xxxxxx---x"),         FIELD(address, "xxxxxxx--x"),
     FIELD(bytes, "xxxxxx---x"),          FIELD(remote_key, "---xxxxx--"),
     FIELD(remote_address, "---xxxxx--"), FIELD(operand, "------xx--"),
-    FIELD(reserved2, "----------"),
+    FIELD(target, "----------"), /* queues with a peer; others: datagram_test.c */
 };
 
 static bool names(const struct field *field, uint8_t opcode)

@@ -38,8 +38,11 @@ static void options_are_checked_with_a_message(void **state)
     const crpc_queue other = fixture_lone_queue(fixture.left, NULL);
     const struct wrong_options cases[] = {
         {{.flags = 2}, "reserved", CRPC_E_INVALID},
+        {{.reserved = 1}, "reserved", CRPC_E_INVALID},
+        {{.queue_key = 1}, "queue_key", CRPC_E_INVALID},
         {{.kind = CRPC_QUEUE_KIND_SRQ}, "crpc_queue_open", CRPC_E_INVALID},
-        {{.kind = 3}, "kind", CRPC_E_UNSUPPORTED},
+        {{.kind = CRPC_QUEUE_KIND_UD}, "crpc_queue_open", CRPC_E_INVALID},
+        {{.kind = 4}, "kind", CRPC_E_UNSUPPORTED},
         {{.kind = UINT32_MAX}, "kind", CRPC_E_UNSUPPORTED},
         {{.sends = 8193}, "sends", CRPC_E_INVALID},
         {{.receives = 8193}, "receives", CRPC_E_INVALID},
@@ -114,6 +117,7 @@ static void an_srq_has_receives_and_nothing_else(void **state)
         {{.receives = 1, .not_ready_retry_count = 1}, "leave the rest", CRPC_E_INVALID},
         {{.receives = 1, .reads_max = 1}, "leave the rest", CRPC_E_INVALID},
         {{.receives = 1, .private_bytes = 1}, "leave the rest", CRPC_E_INVALID},
+        {{.receives = 1, .queue_key = 1}, "queue_key", CRPC_E_INVALID},
     };
     crpc_error error = {.struct_size = sizeof(error)};
     crpc_queue made;
@@ -127,6 +131,35 @@ static void an_srq_has_receives_and_nothing_else(void **state)
     assert_non_null(strstr(error.message, "crpc_queue_connect"));
 }
 
+static void a_queue_for_datagrams_has_a_key_and_no_connection(void **state)
+{
+    (void)state;
+    const struct wrong_options cases[] = {
+        {{.flags = 2}, "reserved", CRPC_E_INVALID},
+        {{.queue_key = 0x80000000}, "queue_key", CRPC_E_INVALID},
+        {{.queue_key = UINT32_MAX}, "queue_key", CRPC_E_INVALID},
+        {{.sends = 8193}, "sends", CRPC_E_INVALID},
+        {{.receive_pieces = 1}, "receive_pieces", CRPC_E_INVALID},
+        {{.receive_queue = queue}, "receive_queue", CRPC_E_INVALID},
+        {{.receive_queue = {1}}, "receive_queue", CRPC_E_STALE},
+        {{.receive_queue = srq, .receives = 1}, "receive_queue", CRPC_E_INVALID},
+        {{.connect_timeout_ns = UINT64_C(1) << 32}, "no connection", CRPC_E_INVALID},
+        {{.retry_timeout = 1}, "no connection", CRPC_E_INVALID},
+        {{.retry_count = 1}, "no connection", CRPC_E_INVALID},
+        {{.not_ready_retry_count = 1}, "no connection", CRPC_E_INVALID},
+        {{.reads_max = 1}, "no connection", CRPC_E_INVALID},
+        {{.private_bytes = 1}, "no connection", CRPC_E_INVALID},
+    };
+    crpc_error error = {.struct_size = sizeof(error)};
+    crpc_queue made;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        crpc_queue_options options = cases[i].options;
+        options.struct_size = sizeof(options);
+        options.kind = CRPC_QUEUE_KIND_UD;
+        expect_message(&cases[i], crpc_queue_open(fixture.left, &options, &made, &error), &error);
+    }
+}
+
 static void without_the_flag_there_are_no_queues(void **state)
 {
     (void)state;
@@ -137,10 +170,14 @@ static void without_the_flag_there_are_no_queues(void **state)
     crpc_listener listener;
     crpc_queue made;
     crpc_queue_op op = {.opcode = CRPC_QUEUE_NOP};
+    const crpc_queue_address address = {.struct_size = sizeof(address)};
+    crpc_target target;
     uint8_t blob[CRPC_BLOB_BYTES_MAX];
     uint32_t bytes = sizeof(blob);
     int32_t reason;
     assert_int_equal(crpc_queue_open(fixture.left, &shared, &made, &error), CRPC_E_STATE);
+    assert_non_null(strstr(error.message, "CRPC_CONTEXT_QUEUES"));
+    assert_int_equal(crpc_target_open(fixture.left, &address, NULL, &target, &error), CRPC_E_STATE);
     assert_non_null(strstr(error.message, "CRPC_CONTEXT_QUEUES"));
     assert_int_equal(crpc_queue_blob(fixture.left, NULL, &made, blob, &bytes, NULL), CRPC_E_STATE);
     assert_int_equal(crpc_queue_connect(fixture.left, "127.0.0.1:1", NULL, &made, NULL),
@@ -278,6 +315,8 @@ int main(void)
                                         open_queue, fixture_close),
         cmocka_unit_test_setup_teardown(an_srq_has_receives_and_nothing_else, open_queue,
                                         fixture_close),
+        cmocka_unit_test_setup_teardown(a_queue_for_datagrams_has_a_key_and_no_connection,
+                                        open_queue, fixture_close),
         cmocka_unit_test_setup_teardown(without_the_flag_there_are_no_queues, fixture_open,
                                         fixture_close),
         cmocka_unit_test_setup_teardown(what_the_device_refuses_leaves_nothing, open_queue,

@@ -84,6 +84,20 @@ static int32_t use_queue_address(const void *address, crpc_error *error)
     return status;
 }
 
+static int32_t use_target_options(const void *options, crpc_error *error)
+{
+    const crpc_queue_address address = {.struct_size = sizeof(address),
+                                        .queue_pair_number = 1,
+                                        .link = CRPC_LINK_ETHERNET,
+                                        .mtu_bytes = 1024};
+    crpc_target target;
+    int32_t status = crpc_target_open(fixture.left, &address, options, &target, error);
+    if (status == CRPC_OK) {
+        crpc_target_close(fixture.left, target);
+    }
+    return status;
+}
+
 struct in_struct {
     const char *name;
     size_t bytes;
@@ -104,6 +118,7 @@ static const struct in_struct in_structs[] = {
     IN(channel_options, flags),
     IN(queue_options, receive_pieces), /* there are no receives */
     IN(queue_address, link),
+    IN(target_options, kind), /* 1 is RC */
 };
 
 #define IN_COUNT (sizeof(in_structs) / sizeof(in_structs[0]))

@@ -113,6 +113,7 @@ static int32_t prepare(struct link *link, const void *given, crpc_error *error)
     }
     queue->options = *options;
     queue->options.private_bytes = 0;
+    queue->options.peer_sends = options->kind == NIC_QUEUE_RC ? options->sends : 0;
     set_link_options(&link->options, options);
     int32_t status = make(queue, options, error);
     if (status != CRPC_OK) {

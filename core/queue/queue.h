@@ -130,6 +130,8 @@ struct queue_options {
     uint32_t receives;
     uint32_t receive_pieces;
     uint32_t queue_key; /* ... to here */
+    /* As in `sends`, of a queue whose ops name no target; the engine sets it, for queue_limits. */
+    uint32_t peer_sends;
 
     /* RC only: */
     uint64_t connect_timeout_ns;

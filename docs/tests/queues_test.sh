@@ -8,14 +8,17 @@ source=$(cd "$(dirname "$0")/../.." && pwd)
 export readme=$source/docs/queues.md
 work=$(work_folder) || exit 1
 server=
-trap '[ -n "$server" ] && kill $server 2>/dev/null; rm -rf "$work"' EXIT
+datagrams=
+trap '[ -n "$server$datagrams" ] && kill $server $datagrams 2>/dev/null; rm -rf "$work"' EXIT
 
 section="RC: memory for others to read"
 readme_block "$section" c > "$work/server.c"
 readme_block "$section" c 2 > "$work/client.c"
+section="UD: datagrams to many"
+readme_block "$section" c > "$work/datagrams.c"
 sanitize=
 nm -D "$library/libcopyrpc.so" | grep -q __asan_init && sanitize=-fsanitize=address,undefined
-for program in server client; do
+for program in server client datagrams; do
     check "the $program builds as printed, as C99 with every warning" \
         cc $sanitize -std=c99 -Wall -Wextra -Werror -I"$source/capi" -o "$work/$program" "$work/$program.c" -L"$library" -lcopyrpc \
         -Wl,-rpath,"$library"
@@ -38,4 +41,19 @@ reads() {
 }
 check "the client reads what the server has opened" reads
 check "and another one, too" reads
+"$work/datagrams" > "$work/address" &
+datagrams=$!
+answers() {
+    for _ in {1..600}; do
+        [ -s "$work/address" ] && break
+        sleep 0.1
+    done
+    timeout 60 "$work/datagrams" "$(cat "$work/address")" > "$work/output"
+    cat "$work/output"
+    [ "$(cat "$work/output")" = "whoever knows the key may ask this" ]
+}
+check "a datagram is answered" answers
+check "and another one, of another program" answers
+check "what is no address is refused" bash -c "! timeout 60 '$work/datagrams' 00"
+kill $datagrams
 plan

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     import numpy
 
 _codes = {"uint8_t": "B", "uint16_t": "H", "uint32_t": "I", "int32_t": "i", "uint64_t": "Q"}
-_codes.update(dict.fromkeys(("struct crpc_endpoint", "struct crpc_channel", "struct crpc_queue", "struct crpc_region"), "Q"))
+_codes.update(dict.fromkeys(("struct crpc_endpoint", "struct crpc_channel", "struct crpc_queue", "struct crpc_region",
+                             "struct crpc_target"), "Q"))
 
 
 def _fields(name: str) -> list[tuple[str, str, int]]:

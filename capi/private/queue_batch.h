@@ -1,0 +1,34 @@
+/* queue_batch.h: what the files of queues in capi share. */
+#ifndef CAPI_QUEUE_BATCH_H
+#define CAPI_QUEUE_BATCH_H
+
+#include "private/context.h"
+#include "queue/queue.h"
+
+/* Ops that are checked, and then accepted, at once. */
+#define CHUNK 64u
+
+/* A call of crpc_queue_submit. */
+struct batch {
+    crpc_context *context;
+    const struct queue_options *limits;
+    const crpc_piece *pieces;
+    uint32_t piece_count;
+};
+
+/* queue_submit.c: checks an op with a known opcode in full, but for its target. Returns CRPC_OK, and the key of
+ * its memory; its pieces are in context->queue_pieces. Or returns why it cannot be accepted. */
+int32_t queue_check_op(struct batch *batch, const crpc_queue_op *op, uint32_t *local_key);
+
+/* queue_datagrams.c: accepts ops that send, of a queue whose ops have targets, up to the first that cannot be
+ * or to CHUNK of them, and returns how many. *status says why not the next. */
+uint32_t queue_submit_datagrams(struct batch *batch, struct queue *queue, const crpc_queue_op *ops,
+                                uint32_t count, int32_t *status);
+
+/* queue.c: the caller's form of an address. The caller's struct is large enough. */
+void queue_show_address(const struct nic_address *found, crpc_queue_address *address);
+/* Takes it. Core checks what the address says. Here is only what its members could not hold. */
+int32_t queue_take_address(struct nic_address *ours, const crpc_queue_address *theirs,
+                           crpc_error *error);
+
+#endif
