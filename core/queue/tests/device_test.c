@@ -537,6 +537,49 @@ static void a_queue_that_is_closed_ends_its_ops(void **state)
     expect_event(&pair->far, 0, pair->peer, CRPC_COMPLETION_DISCONNECTED, CRPC_E_DISCONNECTED);
 }
 
+/* A device may go on to receive when a send has failed (the state SQE): all ends nevertheless. */
+static void a_datagram_that_the_device_refuses_ends_its_queue(void **state)
+{
+    struct pair *pair = *state;
+    struct queue_options options = default_options();
+    struct queue_info info;
+    struct queue_target *target;
+    crpc_error error = {.struct_size = sizeof(error)};
+    int32_t reason = CRPC_OK;
+    options.kind = NIC_QUEUE_UD;
+    options.queue_key = 7;
+    must(queue_open(pair->near.engine, &options, &pair->queue, &error), &error);
+    must(queue_open(pair->far.engine, &options, &pair->peer, &error), &error);
+    queue_get_info(pair->peer, &info);
+    const struct nic_target_options there = {
+        .kind = NIC_QUEUE_UD, .queue_key = 7, .address = info.address};
+    must(queue_target_open(pair->near.engine, &there, &target, &error), &error);
+    receive(&pair->far, pair->peer, 64, 1);
+    receive(&pair->near, pair->queue, 64, 2);
+    struct nic_work works[3];
+    struct nic_target *targets[3];
+    uint32_t keys[3];
+    for (uint32_t i = 0; i < 3; i++) {
+        works[i] = (struct nic_work){.opcode = NIC_SEND,
+                                     .user_data = i,
+                                     .address = (uint64_t)(uintptr_t)pair->near.memory,
+                                     .bytes = 8};
+        targets[i] = queue_target_nic(target);
+        keys[i] = pair->near.keys.local_key ^ (i == 1 ? 0x5500 : 0);
+    }
+    assert_int_equal(queue_submit_to(pair->queue, works, targets, keys, NULL, 3, &reason), 3);
+    queue_submit_end(pair->queue);
+    wait_for(pair, &pair->near, 5);
+    assert_int_equal(count_of(&pair->near, CRPC_OK), 1);
+    assert_int_equal(count_of(&pair->near, CRPC_E_DEVICE), 1);
+    assert_int_equal(count_of(&pair->near, CRPC_E_FLUSHED), 2);
+    expect_event(&pair->near, 4, pair->queue, CRPC_COMPLETION_DISCONNECTED, CRPC_E_DEVICE);
+    wait_for(pair, &pair->far, 1);
+    assert_int_equal(pair->far.seen[0].token, pair->queue->number);
+    queue_target_close(target);
+    close_both(pair);
+}
+
 int main(void)
 {
 #define ONE(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
@@ -550,6 +593,7 @@ int main(void)
         ONE(queues_share_receives),
         ONE(errors_are_told_apart),
         ONE(a_queue_that_is_closed_ends_its_ops),
+        ONE(a_datagram_that_the_device_refuses_ends_its_queue),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);

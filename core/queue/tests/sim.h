@@ -3,6 +3,7 @@
  * op that was accepted: it completes exactly once, in order, with a status that something explains.
  *
  *   sim_act.c     what applications, devices and rdma_cm might do next
+ *   sim_datagram.c   likewise of queues for datagrams, and what must hold of these
  *   sim_check.c   what a poll gave, and what must hold
  *   simulate.c    the world, the end of an episode, command line, TAP
  */
@@ -20,14 +21,17 @@
 #define SIM_SLOTS 64 /* for WRITEs, READs and atomics; each op has one more behind them */
 #define SIM_MEMORY_BYTES ((SIM_SLOTS + SIM_OPS_MAX) * SIM_SLOT_BYTES)
 #define SIM_CAPACITY_MAX 24
+#define SIM_TARGETS_MAX 32
 
 struct sim_op {
     struct sim_queue *queue; /* of a receive from an SRQ, that */
     uint8_t opcode;
     bool done;
-    bool silent;    /* completes only if it fails */
-    bool bad;       /* its remote key is wrong */
-    bool too_short; /* a receive that no message fits */
+    bool silent;          /* completes only if it fails */
+    bool bad;             /* its key is wrong: the remote one, or a datagram's local one */
+    bool too_short;       /* a receive that no message fits */
+    struct sim_queue *to; /* a datagram that has got a key which is right there */
+    bool arrived;
 };
 
 struct sim_queue {
@@ -37,6 +41,8 @@ struct sim_queue {
     struct sim_queue *srq;  /* that it receives from */
     struct sim_queue *peer; /* NULL = not known yet */
     bool is_srq;
+    bool is_datagrams;
+    uint32_t number; /* of its queue pair, if it is */
     bool sparse;
     bool asked; /* it waits to be accepted */
     bool by_rdma_cm;
@@ -66,6 +72,12 @@ struct sim_engine {
     _Alignas(64) uint8_t memory[SIM_MEMORY_BYTES];
 };
 
+struct sim_target {
+    struct queue_target *target; /* NULL = none */
+    struct sim_engine *engine;
+    struct sim_queue *to; /* NULL: its key is wrong */
+};
+
 /* What the report counts, in its order. */
 enum sim_count {
     SIM_OPS,
@@ -75,6 +87,7 @@ enum sim_count {
     SIM_CLOSES,
     SIM_DRAINS,
     SIM_LOST,
+    SIM_DATAGRAMS,
     SIM_COUNTS
 };
 
@@ -86,6 +99,7 @@ struct sim {
     uint32_t queue_count;
     struct sim_op ops[SIM_OPS_MAX];
     uint32_t op_count;
+    struct sim_target targets[SIM_TARGETS_MAX];
     bool abrupt;                   /* all engines end while ops are open, and tasks may wait */
     bool calm;                     /* no trouble in this episode */
     bool impatient;                /* a peer without a receive fails a queue at once */
@@ -93,7 +107,20 @@ struct sim {
     uint64_t counts[SIM_COUNTS];   /* of all episodes */
 };
 
+/* sim_datagram.c */
+void sim_open_datagrams(struct sim *sim, struct sim_queue *one,
+                        const struct queue_options *options);
+void sim_change_targets(struct sim *sim);
+/* Submits one, which may be refused. Returns false if it was, or if there is no target. */
+bool sim_send_datagram(struct sim *sim, struct sim_queue *one, int32_t *reason);
+/* The receive with this number has taken a datagram. */
+void sim_check_datagram(struct sim *sim, struct sim_queue *one, uint32_t number,
+                        const crpc_completion *completion);
+/* Nothing is open any more: no target is kept for it. */
+void sim_check_targets(struct sim *sim);
+
 /* sim_act.c */
+void sim_expect_made(struct sim *sim, struct sim_queue *one, int32_t status);
 void sim_poll(struct sim *sim, struct sim_engine *engine, uint32_t capacity);
 void sim_close_queue(struct sim *sim, struct sim_queue *one);
 struct sim_queue *sim_new_queue(struct sim *sim, struct sim_engine *engine);

@@ -105,7 +105,7 @@ static struct queue_options choose_options(struct sim *sim, struct sim_queue *on
 }
 
 /* Only a lost device, and too many queues, are a reason not to. */
-static void expect_made(struct sim *sim, struct sim_queue *one, int32_t status)
+void sim_expect_made(struct sim *sim, struct sim_queue *one, int32_t status)
 {
     bool full = queue_engine_queues(one->engine->engine) == one->engine->engine->queues_max;
     if (status == CRPC_OK) {
@@ -136,10 +136,19 @@ static void open_srq(struct sim *sim)
                                           .receives = 1u + below(sim, 32),
                                           .receive_pieces = 2};
     crpc_error error = {0};
-    expect_made(sim, one, queue_open(one->engine->engine, &options, &one->queue, &error));
+    sim_expect_made(sim, one, queue_open(one->engine->engine, &options, &one->queue, &error));
     one->is_srq = true;
     if (one->made) {
         one->handle = one->queue->link.handle;
+    }
+}
+
+static void open_datagrams(struct sim *sim)
+{
+    struct sim_queue *one = sim_new_queue(sim, any_engine(sim));
+    if (one) {
+        const struct queue_options options = choose_options(sim, one);
+        sim_open_datagrams(sim, one, &options);
     }
 }
 
@@ -148,8 +157,8 @@ static void make_blob(struct sim *sim, struct sim_queue *one, uint8_t *blob)
     struct link *link;
     crpc_error error = {0};
     const struct queue_options options = choose_options(sim, one);
-    expect_made(sim, one,
-                link_blob(queue_links(one->engine->engine), &options, &link, blob, &error));
+    sim_expect_made(sim, one,
+                    link_blob(queue_links(one->engine->engine), &options, &link, blob, &error));
     if (one->made) {
         take_link(one, link);
     }
@@ -203,8 +212,8 @@ static void connect(struct sim *sim)
     const char *address = chance(sim, 95) ? any_engine(sim)->address : "nobody";
     const struct queue_options options = choose_options(sim, one);
     one->by_rdma_cm = true;
-    expect_made(sim, one,
-                link_connect(queue_links(one->engine->engine), address, &options, &link, &error));
+    sim_expect_made(
+        sim, one, link_connect(queue_links(one->engine->engine), address, &options, &link, &error));
     if (one->made) {
         take_link(one, link);
     }
@@ -348,11 +357,21 @@ static bool submit_one(struct sim *sim, struct sim_queue *one, bool *message)
     return false;
 }
 
+static bool submit_datagram(struct sim *sim, struct sim_queue *one)
+{
+    int32_t reason = CRPC_OK;
+    if (sim_send_datagram(sim, one, &reason)) {
+        return true;
+    }
+    refused(sim, one, reason);
+    return false;
+}
+
 static void submit(struct sim *sim, struct sim_queue *one)
 {
     bool message;
     for (uint32_t count = 1 + below(sim, 12); count > 0 && sim->op_count < SIM_OPS_MAX; count--) {
-        if (!submit_one(sim, one, &message)) {
+        if (!(one->is_datagrams ? submit_datagram(sim, one) : submit_one(sim, one, &message))) {
             break;
         }
     }
@@ -367,7 +386,7 @@ static void receive(struct sim *sim, struct sim_queue *one)
         const size_t offset = (size_t)(SIM_SLOTS + number) * SIM_SLOT_BYTES;
         const bool too_short = !sim->calm && chance(sim, 1) && chance(sim, 30);
         const struct nic_piece pieces[] = {piece_at(one->engine, offset, 4),
-                                           piece_at(one->engine, offset + 4, too_short ? 2 : 20)};
+                                           piece_at(one->engine, offset + 4, too_short ? 2 : 56)};
         const struct nic_work work = {
             .opcode = NIC_RECEIVE, .flags = NIC_WORK_PIECES, .user_data = number, .bytes = 2};
         const uint32_t no_key = 0;
@@ -418,13 +437,16 @@ static void trouble(struct sim *sim)
 
 static void make_something(struct sim *sim)
 {
-    switch (below(sim, 5)) {
+    switch (below(sim, 6)) {
     case 0:
         open_srq(sim);
         break;
     case 1:
     case 2:
         join_pair(sim);
+        break;
+    case 3:
+        open_datagrams(sim);
         break;
     default:
         connect(sim);
@@ -466,8 +488,10 @@ void sim_act(struct simulation *base)
         }
     } else if (what < 930) {
         base->clock_ns += below(sim, 500000);
-    } else if (what < 960) {
+    } else if (what < 950) {
         sim_check_sleep(sim, engine);
+    } else if (what < 960) {
+        sim_change_targets(sim);
     } else if (what < 980) {
         make_something(sim);
     } else if (what < 988) {

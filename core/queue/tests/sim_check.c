@@ -29,9 +29,11 @@ static bool explained(const struct sim *sim, const struct sim_op *op, const stru
     case CRPC_OK:
         return !op->bad && !op->silent && (!op->too_short || is_write(completion));
     case CRPC_E_ACCESS: /* a message may find a receive that is too short */
-        return send && (op->bad || message);
+        return send && (op->bad || message) && !one->is_datagrams;
+    case CRPC_E_DEVICE:
+        return send && op->bad && one->is_datagrams;
     case CRPC_E_NOT_READY:
-        return send && sim->impatient;
+        return send && sim->impatient && !one->is_datagrams;
     case CRPC_E_TRUNCATED:
         return op->too_short;
     case CRPC_E_CLOSED:
@@ -39,7 +41,7 @@ static bool explained(const struct sim *sim, const struct sim_op *op, const stru
     case CRPC_E_NO_DEVICE:
         return one->engine->lost;
     case CRPC_E_DISCONNECTED:
-        return send;
+        return send && !one->is_datagrams;
     case CRPC_E_FLUSHED:
         return true;
     default: /* our device has nothing to refuse */
@@ -105,7 +107,9 @@ static void take_op(struct sim *sim, struct sim_queue *one, const crpc_completio
     sim->counts[SIM_OPS]++;
     sim->counts[SIM_ERRORS] += completion->status != CRPC_OK;
     if (op->opcode == NIC_RECEIVE) {
-        if (completion->status == CRPC_OK) {
+        if (completion->status == CRPC_OK && one->is_datagrams) {
+            sim_check_datagram(sim, one, number, completion);
+        } else if (completion->status == CRPC_OK) {
             check_message(sim, one, number, completion);
         }
         return;
@@ -300,6 +304,7 @@ void sim_check_books(struct simulation *base)
             simulation_fail(base, "queue %u is disconnected, and messages never came", i);
         }
     }
+    sim_check_targets(sim);
     for (uint32_t i = 0; i < sim->engine_count; i++) {
         const struct queue_engine *engine = sim->engines[i].engine;
         if (queue_engine_queues(engine) > 0 || engine->nops > 0 || engine->connecting > 0 ||

@@ -26,6 +26,7 @@ static void choose_fabric(struct sim *sim)
     options->acknowledge_weight = random_between(random, 1, 6);
     options->flush_signaled_only = random_percent(random, 50);
     options->retry_steps = 200;
+    options->datagrams_lost_percent = random_below(random, 20);
     sim->impatient = random_percent(random, 20);
     options->receiver_not_ready_fails = sim->impatient;
 }
@@ -64,6 +65,7 @@ uint64_t sim_open(struct simulation *base, uint64_t seed, uint64_t steps)
     struct sim *sim = (struct sim *)base;
     simulation_open(base, seed);
     sim->queue_count = sim->op_count = 0;
+    memset(sim->targets, 0, sizeof(sim->targets));
     sim->calm = random_percent(&base->random, 40);
     sim->engine_count = random_between(&base->random, 2, SIM_ENGINES_MAX);
     choose_fabric(sim);
@@ -141,7 +143,8 @@ static const char *left_undone(const struct queue *queue)
         return "has room and does not say so";
     }
     if (queue->link.state == CRPC_STATE_CLOSING && queue_sends_open(queue) &&
-        nic->table == NIC_TABLE_SPARSE && !queue->nop && nic_queue_send_room(nic) > 0) {
+        nic->table == NIC_TABLE_SPARSE && nic->interval > 1 && !queue->nop &&
+        nic_queue_send_room(nic) > 0) {
         return "drains and does not ask for its last ops";
     }
     return NULL;
@@ -195,7 +198,10 @@ void sim_describe(const struct simulation *base)
     for (uint32_t i = 0; i < sim->queue_count; i++) {
         const struct sim_queue *one = &sim->queues[i];
         printf("# queue %u of engine %u%s%s%s%s%s%s%s%s%s", i,
-               (uint32_t)(one->engine - sim->engines), one->is_srq ? ", SRQ" : "",
+               (uint32_t)(one->engine - sim->engines),
+               one->is_srq         ? ", SRQ"
+               : one->is_datagrams ? ", datagrams"
+                                   : "",
                one->sparse ? ", sparse" : "", one->asked ? ", asked" : "",
                one->connected ? ", connected" : "", one->refused ? ", refused" : "",
                one->draining ? ", draining" : "", one->disconnected ? ", disconnected" : "",
@@ -215,8 +221,9 @@ void sim_describe(const struct simulation *base)
 int main(int argc, char **argv)
 {
     static struct sim sim;
-    static const char *const names[] = {"ops",    "with an error", "refusals",     "connections",
-                                        "closes", "drains",        "lost devices", NULL};
+    static const char *const names[] = {"ops",          "with an error", "refusals",
+                                        "connections",  "closes",        "drains",
+                                        "lost devices", "datagrams",     NULL};
     const struct simulation_program program = {
         .name = "queue_simulate", .count_names = names, .counts = sim.counts};
     return simulation_main(argc, argv, &program, &sim.base);
