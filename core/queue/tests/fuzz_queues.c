@@ -1,7 +1,7 @@
 /* fuzz_queues.c: queues of a victim whose peer is bad: private data of any bytes, blobs and addresses of
- * any bytes, messages of any length, WRITEs, READs and atomics to anywhere, connections that stop half
- * way, events of the device about anything. Each op of the victim completes once, what it has not opened
- * to peers stays as it is, and nothing is left behind.
+ * any bytes, messages and datagrams of any length, WRITEs, READs and atomics to anywhere, connections that
+ * stop half way, events of the device about anything. Each op of the victim completes once, what it has not
+ * opened to peers stays as it is, and nothing is left behind.
  *
  * It is for libFuzzer (./dev fuzz queues), or a test with fuzz_main.c.
  */
@@ -19,6 +19,7 @@ const struct nic_operations *const nic_drivers[] = {&nic_memory_operations, NULL
 #define BYTES 4096u
 #define SECRET_BYTES 256u
 #define POLL_MAX 16u
+#define QUEUE_KEY 7u
 
 enum who {
     VICTIM,
@@ -104,6 +105,24 @@ static bool note_queue(struct side *side, uint64_t handle)
     return true;
 }
 
+/* What lies before a message may be from an earlier one, whatever that was. */
+static void look_for_source(const struct side *side, const crpc_completion *completion)
+{
+    struct queue *queue = handles_get(&side->handles, completion->endpoint.bits, HANDLE_QUEUE);
+    struct queue_target *target;
+    crpc_error error = {0};
+    if (!queue || queue->options.kind != NIC_QUEUE_UD || completion->method != NIC_RECEIVE ||
+        completion->status != CRPC_OK) {
+        return;
+    }
+    int32_t status = queue_target_of(queue, completion, side->memory, &target, &error);
+    fuzz_check(status == CRPC_OK || status == CRPC_E_PROTOCOL || status == CRPC_E_NO_DEVICE,
+               "status %d of a source", status);
+    if (status == CRPC_OK) {
+        queue_target_close(target);
+    }
+}
+
 static void take(enum who who, const crpc_completion *completion)
 {
     struct side *side = &world.sides[who];
@@ -118,6 +137,7 @@ static void take(enum who who, const crpc_completion *completion)
                (unsigned long long)completion->user_data);
     fuzz_check(completion->status <= CRPC_OK && completion->status >= CRPC_E_DEVICE, "status %d",
                completion->status);
+    look_for_source(side, completion);
     world.done[completion->user_data] = true;
     world.done_count++;
 }
@@ -159,6 +179,38 @@ static struct queue_options choose_options(struct fuzz_input *input)
     options.private_bytes = fuzz_below(input, QUEUE_REQUEST_BYTES_MAX + 1);
     fuzz_bytes(input, options.private_data, options.private_bytes);
     return options;
+}
+
+static void receive_at(enum who who, struct queue *queue, uint32_t bytes)
+{
+    struct side *side = &world.sides[who];
+    const struct nic_work work = {.opcode = NIC_RECEIVE,
+                                  .user_data = world.op_count,
+                                  .address = (uint64_t)(uintptr_t)side->memory,
+                                  .bytes = bytes};
+    int32_t reason = CRPC_OK;
+    if (who == VICTIM && world.op_count == OPS_MAX) {
+        return;
+    }
+    uint32_t taken = queue_receive(queue, &work, &side->keys.local_key, NULL, 1, &reason);
+    queue_submit_end(queue);
+    world.op_count += who == VICTIM && taken == 1;
+}
+
+static void open_datagrams(struct fuzz_input *input, enum who who)
+{
+    struct queue_options options = choose_options(input);
+    struct queue *queue;
+    crpc_error error = {0};
+    options.kind = NIC_QUEUE_UD;
+    options.queue_key = QUEUE_KEY;
+    options.private_bytes = 0;
+    if (queue_open(world.sides[who].engine, &options, &queue, &error) == CRPC_OK &&
+        note_queue(&world.sides[who], queue->link.handle)) {
+        for (uint32_t i = 0; i < 4; i++) {
+            receive_at(who, queue, BYTES);
+        }
+    }
 }
 
 static void connect(struct fuzz_input *input, enum who who)
@@ -240,6 +292,48 @@ static void join(struct fuzz_input *input)
     }
 }
 
+/* To a queue of the other side, or near it. */
+static struct queue_target *choose_target(struct fuzz_input *input, enum who who)
+{
+    struct queue *there = choose(input, !who);
+    struct queue_info info = {0};
+    struct queue_target *target;
+    crpc_error error = {0};
+    if (there) {
+        queue_get_info(there, &info);
+    }
+    struct nic_target_options options = {
+        .kind = NIC_QUEUE_UD, .queue_key = QUEUE_KEY, .address = info.address};
+    if (fuzz_byte(input) % 4 == 0) {
+        options.address.queue_pair_number =
+            (uint32_t)fuzz_near(input, options.address.queue_pair_number);
+        options.address.link = (uint8_t)fuzz_near(input, options.address.link);
+    }
+    return queue_target_open(world.sides[who].engine, &options, &target, &error) == CRPC_OK ? target
+                                                                                            : NULL;
+}
+
+static void send_datagram(struct fuzz_input *input, enum who who, struct queue *queue)
+{
+    struct side *side = &world.sides[who];
+    struct queue_target *target = choose_target(input, who);
+    if (!target) {
+        return;
+    }
+    const struct nic_work work = {.opcode = fuzz_byte(input) & 1 ? NIC_SEND : NIC_SEND_IMMEDIATE,
+                                  .flags = NIC_WORK_SIGNAL,
+                                  .user_data = world.op_count,
+                                  .immediate = fuzz_word(input),
+                                  .address = (uint64_t)(uintptr_t)side->memory,
+                                  .bytes = fuzz_half(input) % BYTES};
+    struct nic_target *const to = queue_target_nic(target);
+    int32_t reason = CRPC_OK;
+    uint32_t taken = queue_submit_to(queue, &work, &to, &side->keys.local_key, NULL, 1, &reason);
+    queue_submit_end(queue);
+    queue_target_close(target);
+    world.op_count += who == VICTIM && taken == 1;
+}
+
 /* The victim's ops are good. The bad peer's lie in its own memory, and go anywhere. */
 static void submit(struct fuzz_input *input, enum who who)
 {
@@ -249,6 +343,10 @@ static void submit(struct fuzz_input *input, enum who who)
     struct side *side = &world.sides[who];
     struct queue *queue = choose(input, who);
     if (!queue || (who == VICTIM && world.op_count == OPS_MAX)) {
+        return;
+    }
+    if (queue->options.kind == NIC_QUEUE_UD) {
+        send_datagram(input, who, queue);
         return;
     }
     const struct side *other = &world.sides[!who];
@@ -283,19 +381,11 @@ static void submit(struct fuzz_input *input, enum who who)
 
 static void receive(struct fuzz_input *input, enum who who)
 {
-    struct side *side = &world.sides[who];
     struct queue *queue = choose(input, who);
-    if (!queue || (who == VICTIM && world.op_count == OPS_MAX)) {
-        return;
+    uint32_t bytes = fuzz_half(input) % BYTES;
+    if (queue) {
+        receive_at(who, queue, bytes);
     }
-    const struct nic_work work = {.opcode = NIC_RECEIVE,
-                                  .user_data = world.op_count,
-                                  .address = (uint64_t)(uintptr_t)side->memory,
-                                  .bytes = fuzz_half(input) % BYTES};
-    int32_t reason = CRPC_OK;
-    uint32_t taken = queue_receive(queue, &work, &side->keys.local_key, NULL, 1, &reason);
-    queue_submit_end(queue);
-    world.op_count += who == VICTIM && taken == 1;
 }
 
 static void end_one(struct fuzz_input *input, enum who who)
@@ -369,6 +459,9 @@ static void step(struct fuzz_input *input)
         if (waiting > 0) {
             fake_cm_step(cm, fuzz_byte(input) % waiting);
         }
+        break;
+    case 12:
+        open_datagrams(input, who);
         break;
     default:
         poll_side(who, 1 + fuzz_below(input, POLL_MAX));
