@@ -271,6 +271,16 @@ void sim_close_queue(struct sim *sim, struct sim_queue *one)
     }
 }
 
+/* Often its SRQ as well: it has to wait for a queue pair that a task connects, and tasks are short. */
+static void close_with_srq(struct sim *sim, struct sim_queue *one)
+{
+    struct sim_queue *srq = one->srq;
+    sim_close_queue(sim, one);
+    if (srq && srq->queue && chance(sim, 30)) {
+        sim_close_queue(sim, srq);
+    }
+}
+
 static void end_some(struct sim *sim, struct sim_queue *one)
 {
     switch (below(sim, 6)) {
@@ -287,7 +297,7 @@ static void end_some(struct sim *sim, struct sim_queue *one)
         }
         break;
     default:
-        sim_close_queue(sim, one);
+        close_with_srq(sim, one);
     }
 }
 
