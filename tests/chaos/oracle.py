@@ -263,16 +263,18 @@ class Oracle:
         self.later.append((self.round, "begun", life.number, send))
 
     def receive_of_queue(self, life: Life, op: Op, record: Record) -> None:
-        sender, connection = self.lives.get(record.b >> 32), life.connections.get(op.connection)
-        if sender is None or connection is None:
+        """Of an SRQ, the end says over which connection, unless that is closed."""
+        sender, connection = self.lives.get(record.b >> 32), life.connections.get(op.connection or record.a >> 8)
+        if sender is None or (connection is None and op.connection):
             self.wrong("wrong", f"{life.what}: got a message of nobody, or over no queue ({record.b:#x})")
             return
         if sender.flag(record.b) & RECEIVED:
             self.wrong("doubled", f"{life.what}: message {record.b:#x} of {sender.what} came twice over a queue")
-        elif record.b < connection.last_send:
+        elif connection and record.b < connection.last_send:
             self.wrong("wrong", f"{life.what}: messages of a queue came in another order than they were sent")
         sender.mark(record.b, RECEIVED)
-        connection.last_send = record.b
+        if connection:
+            connection.last_send = record.b
         self.later.append((self.round, "begun", life.number, record.b))
 
     def find(self, life: Life, record: Record) -> None:

@@ -41,10 +41,12 @@ enum op_type {
                         * accepting side's: the id of the other side's connect, where that is known */
     /* Of queues, all with a: connection. */
     OP_QUEUE_SEND = 8,
-    OP_QUEUE_RECEIVE = 9, /* its end's a is a verdict; b is the send's id */
-    OP_WRITE = 10,        /* b: slot of the peer's memory */
-    OP_READ = 11,         /* likewise; its end's a is a verdict */
-    OP_ADD = 12,          /* of 1 to the peer's counter; its end's a is a verdict */
+    /* Of an SRQ: a is 0. Its end's a is a verdict, and the connection << 8 if it is of an SRQ, 0 if that is
+     * closed; b is the send's id. */
+    OP_QUEUE_RECEIVE = 9,
+    OP_WRITE = 10, /* b: slot of the peer's memory */
+    OP_READ = 11,  /* likewise; its end's a is a verdict */
+    OP_ADD = 12,   /* of 1 to the peer's counter; its end's a is a verdict */
 };
 
 enum verdict {

@@ -142,7 +142,8 @@ static void tell_state(struct worker *worker)
         rooms += worker->rooms[i].used;
     }
     rooms += queue_rooms_used(worker);
-    journal_put(worker->journal, RECORD_STATE, 0, 0, used + rooms, info.endpoints + info.queues);
+    journal_put(worker->journal, RECORD_STATE, 0, 0, used + rooms,
+                info.endpoints + info.queues - queues_shared());
     journal_put(worker->journal, RECORD_STATE, 1, 0, info.batch_window_left,
                 (uint64_t)rails[1].receives_left << 32 | rails[0].receives_left);
 }
@@ -183,6 +184,7 @@ static void handle(struct worker *worker, const crpc_completion *completion)
 static void act(struct worker *worker)
 {
     connect_some(worker);
+    shared_some(worker);
     for (int i = 0; i < CONNECTIONS_MAX; i++) {
         const struct connection *connection = &worker->connections[i];
         if (connection->life != CONNECTED) {
@@ -215,6 +217,9 @@ static void run(struct worker *worker)
         if (!worker->stopping && (told_to_end || worker->failures >= FAILURES_MAX)) {
             worker->stopping = true;
             leave_all(worker);
+        }
+        if (worker->stopping) {
+            queues_stop(worker);
         }
         replies_some(worker);
         if (!worker->stopping && now_ns() >= next_act_ns) {

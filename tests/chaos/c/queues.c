@@ -3,7 +3,9 @@
  * Both sides of a queue do the same, each to a room of the other: some slots, which only the peer writes,
  * one op at a time in each; and a counter, to which only the peer adds. So what a slot holds, and what the
  * counter was before each addition, is known exactly as long as all ops end well. What the peer has left
- * when it can reach the room no more, is told to the oracle, which knows the peer's ops. */
+ * when it can reach the room no more, is told to the oracle, which knows the peer's ops.
+ *
+ * Some queues are sparse, with each op signaled. Half of those that a server accepts receive from an SRQ. */
 #include <stddef.h>
 #include <string.h>
 
@@ -15,6 +17,7 @@
 #define ADDS 4    /* open at once */
 #define SLOT_BYTES 8192u
 #define INLINE_BYTES 60u
+#define SHARED 16 /* receives of the SRQ */
 #define BATCH 24
 
 /* Memory of one queue. Of the first two members the peer is told. */
@@ -49,7 +52,7 @@ struct addition {
 };
 
 struct queue_room {
-    bool used;
+    bool used, sparse, shares;
     uint32_t open;       /* ops */
     uint64_t connection; /* id; 0: it never connected */
     struct greeting peer;
@@ -67,9 +70,27 @@ struct batch {
 };
 
 static _Alignas(4096) struct area memory[ROOMS];
+static _Alignas(4096) uint8_t shared_memory[SHARED][SLOT_BYTES];
 static struct queue_room rooms[ROOMS];
+static struct {
+    crpc_queue queue; /* none: this is no server, or it ends */
+    crpc_region region;
+    uint64_t receives[SHARED]; /* ids; 0: none */
+    uint32_t open;
+} shared;
 static crpc_region region;
 static uint32_t remote_key;
+
+static int32_t open_shared(struct worker *worker, crpc_error *error)
+{
+    const crpc_queue_options options = {
+        .struct_size = sizeof(options), .kind = CRPC_QUEUE_KIND_SRQ, .receives = SHARED};
+    memset(shared_memory, 1, sizeof(shared_memory));
+    int32_t status = crpc_region_register(worker->context, shared_memory, sizeof(shared_memory),
+                                          CRPC_ACCESS_LOCAL_WRITE, &shared.region, error);
+    return status == CRPC_OK ? crpc_queue_open(worker->context, &options, &shared.queue, error)
+                             : status;
+}
 
 int32_t queues_open(struct worker *worker, crpc_error *error)
 {
@@ -82,11 +103,12 @@ int32_t queues_open(struct worker *worker, crpc_error *error)
                                           CRPC_ACCESS_LOCAL_WRITE | CRPC_ACCESS_REMOTE_WRITE |
                                               CRPC_ACCESS_REMOTE_READ | CRPC_ACCESS_REMOTE_ATOMIC,
                                           &region, error);
-    if (status == CRPC_OK) {
-        crpc_region_get_info(worker->context, region, &info);
-        remote_key = info.remote_key;
+    if (status != CRPC_OK) {
+        return status;
     }
-    return status;
+    crpc_region_get_info(worker->context, region, &info);
+    remote_key = info.remote_key;
+    return worker->listen ? open_shared(worker, error) : CRPC_OK;
 }
 
 /* ---- Rooms ----------------------------------------------------------------------------------- */
@@ -155,7 +177,25 @@ bool queue_rooms_over(const struct worker *worker)
             return false;
         }
     }
-    return true;
+    return shared.open == 0;
+}
+
+uint32_t queues_shared(void)
+{
+    return shared.queue.bits != 0;
+}
+
+void queues_stop(struct worker *worker)
+{
+    if (shared.queue.bits == 0) {
+        return;
+    }
+    int32_t status = crpc_queue_close(worker->context, shared.queue);
+    if (status == CRPC_OK) {
+        shared.queue.bits = 0;
+    } else if (status != CRPC_E_BUSY) { /* while queues use it */
+        trouble(worker, __LINE__, status);
+    }
 }
 
 /* ---- Connecting ------------------------------------------------------------------------------ */
@@ -174,7 +214,15 @@ crpc_queue_options queue_options(struct worker *worker, const struct connection 
         .address = (uint64_t)(uintptr_t)&memory[connection->room],
         .key = remote_key,
     };
+    struct queue_room *room = &worker->queue_rooms[connection->room];
     memcpy(options.private_data, &greeting, sizeof(greeting));
+    room->sparse = chance(worker, 3);
+    options.flags = room->sparse ? CRPC_QUEUE_SPARSE : 0;
+    room->shares = connection->accepted && queues_shared() && chance(worker, 2);
+    if (room->shares) {
+        options.receives = 0;
+        options.receive_queue = shared.queue;
+    }
     return options;
 }
 
@@ -217,6 +265,7 @@ static crpc_queue_op *add_op(struct worker *worker, const struct queue_room *roo
     crpc_queue_op *op = &batch->ops[batch->count];
     *id = new_id(worker);
     *op = (crpc_queue_op){.opcode = opcode, .user_data = *id};
+    op->flags = room->sparse && opcode != CRPC_QUEUE_RECEIVE ? CRPC_QUEUE_SIGNAL : 0;
     batch->ids[batch->count++] = id;
     op_begin(worker, type, *id, room->connection, other);
     return op;
@@ -344,8 +393,10 @@ void queue_some(struct worker *worker, const struct connection *connection)
     struct area *area = &memory[connection->room];
     const uint32_t rarity = connection->accepted ? 8 : 2;
     struct batch batch = {.count = 0};
-    add_receives(worker, room, area, &batch);
-    submit(worker, connection, room, &batch);
+    if (!room->shares) {
+        add_receives(worker, room, area, &batch);
+        submit(worker, connection, room, &batch);
+    }
     for (int i = 0; i < BUFFERS + SLOTS + ADDS; i++) {
         if (!chance(worker, rarity)) {
             continue;
@@ -386,20 +437,29 @@ static bool access_ended(struct worker *worker, struct written *slot, const uint
     return true;
 }
 
+static enum verdict look_at_message(const uint8_t *buffer, const crpc_completion *completion,
+                                    uint64_t *sender)
+{
+    *sender = 0;
+    if (completion->status != CRPC_OK) {
+        return RIGHT;
+    }
+    if (completion->payload_bytes > SLOT_BYTES) {
+        return WRONG_LENGTH;
+    }
+    enum verdict verdict = content_check(buffer, completion->payload_bytes, sender);
+    const bool immediate = completion->flags & CRPC_COMPLETION_IMMEDIATE;
+    return immediate && completion->reply_bytes_max != (uint32_t)*sender ? WRONG_ID : verdict;
+}
+
 static bool message_ended(struct worker *worker, uint64_t *place, const uint8_t *buffer,
                           const crpc_completion *completion)
 {
     enum verdict verdict = RIGHT;
     uint64_t sender = 0;
     *place = 0;
-    if (completion->status == CRPC_OK && completion->method == CRPC_QUEUE_RECEIVE) {
-        verdict = completion->payload_bytes <= SLOT_BYTES
-                      ? content_check(buffer, completion->payload_bytes, &sender)
-                      : WRONG_LENGTH;
-        if (completion->flags & CRPC_COMPLETION_IMMEDIATE &&
-            completion->reply_bytes_max != (uint32_t)sender) {
-            verdict = WRONG_ID;
-        }
+    if (completion->method == CRPC_QUEUE_RECEIVE) {
+        verdict = look_at_message(buffer, completion, &sender);
     }
     op_ended(worker, completion->user_data, completion->status, (uint64_t)verdict, sender);
     return true;
@@ -440,8 +500,74 @@ static bool room_ended(struct worker *worker, struct queue_room *room, struct ar
     return false;
 }
 
+/* ---- The SRQ --------------------------------------------------------------------------------- */
+
+void shared_some(struct worker *worker)
+{
+    crpc_queue_op ops[SHARED];
+    int places[SHARED], count = 0;
+    int32_t reason = CRPC_OK;
+    for (int i = 0; shared.queue.bits != 0 && i < SHARED; i++) {
+        if (shared.receives[i]) {
+            continue;
+        }
+        shared.receives[i] = new_id(worker);
+        ops[count] = (crpc_queue_op){.opcode = CRPC_QUEUE_RECEIVE,
+                                     .user_data = shared.receives[i],
+                                     .region = shared.region,
+                                     .address = (uint64_t)(uintptr_t)shared_memory[i],
+                                     .bytes = SLOT_BYTES};
+        op_begin(worker, OP_QUEUE_RECEIVE, shared.receives[i], 0, 0);
+        places[count++] = i;
+    }
+    int32_t taken = count == 0 ? 0
+                               : crpc_queue_submit(worker->context, shared.queue, ops,
+                                                   (uint32_t)count, NULL, 0, &reason);
+    for (int i = 0; i < count; i++) {
+        if (i < taken) {
+            shared.open++;
+        } else {
+            op_refused(worker, ops[i].user_data, reason);
+            shared.receives[places[i]] = 0;
+        }
+    }
+}
+
+/* Returns the id of the connection over which a message came; 0: it is closed. */
+static uint64_t connection_of(const struct worker *worker, const crpc_completion *completion)
+{
+    for (uint32_t i = 0; i < CONNECTIONS_MAX; i++) {
+        const struct connection *connection = &worker->connections[i];
+        if (connection->life != FREE && connection->service == QUEUES &&
+            connection->handle == completion->endpoint.bits) {
+            return connection->id;
+        }
+    }
+    return 0;
+}
+
+/* Returns false if it is no receive of the SRQ. */
+static bool shared_ended(struct worker *worker, const crpc_completion *completion)
+{
+    for (int i = 0; i < SHARED; i++) {
+        if (shared.receives[i] == completion->user_data) {
+            uint64_t sender;
+            enum verdict verdict = look_at_message(shared_memory[i], completion, &sender);
+            shared.receives[i] = 0;
+            shared.open--;
+            op_ended(worker, completion->user_data, completion->status,
+                     (uint64_t)verdict | connection_of(worker, completion) << 8, sender);
+            return true;
+        }
+    }
+    return false;
+}
+
 void work_ended(struct worker *worker, const crpc_completion *completion)
 {
+    if (shared_ended(worker, completion)) {
+        return;
+    }
     for (int i = 0; i < ROOMS; i++) {
         if (room_ended(worker, &worker->queue_rooms[i], &memory[i], completion)) {
             worker->queue_rooms[i].open--;

@@ -145,5 +145,10 @@ uint64_t queue_peer_of(struct worker *worker, const struct connection *connectio
 void queue_connected(struct worker *worker, const struct connection *connection);
 void queue_some(struct worker *worker, const struct connection *connection);
 void work_ended(struct worker *worker, const crpc_completion *completion);
+/* Of a server: keeps receives in its SRQ, closes it as soon as no queue uses it, and says how many there
+ * are. */
+void shared_some(struct worker *worker);
+void queues_stop(struct worker *worker);
+uint32_t queues_shared(void);
 
 #endif
