@@ -4,7 +4,7 @@
 #help
 #help Runs the scenarios of conformance/ with every pair of languages: on simnic with both drivers (4 minutes), and in the VM on
 #help Soft-RoCE (more than 10 minutes). Prints the matrices and what is red, and writes build/conformance.json. Options go to
-#help conformance/run.py: --only NAME runs scenarios with NAME in theirs, --languages c,go,foreign those languages, --verbose shows the lines,
+#help conformance/run.py: --only NAME runs scenarios with NAME in theirs, --languages c,go those languages, --verbose shows the lines,
 #help --pairs turns runs each scenario in one pair only, --pairs once each language once on each side (--turn N says which are the first
 #help pairs), --shuffle SEED in a random order, --repeat N everything N times, and --disturb SEED stops runners now and then, as a busy machine does.
 place=all options=()
