@@ -17,6 +17,7 @@ struct queue_state {
     bool disconnected;
     uint64_t done_before; /* before the measured time */
     uint64_t limit;       /* ops until then, and in it */
+    uint64_t back_before; /* the server's, before the measured time */
     struct traffic_report report;
 };
 
@@ -265,6 +266,37 @@ static void turn(struct client *client)
     }
 }
 
+/* READs the peer's memory. Returns where it is here, or NULL. */
+static const void *look_there(struct client *client, struct traffic *traffic, uint64_t offset,
+                              uint32_t bytes)
+{
+    const void *here = traffic->lost ? NULL : traffic_read(traffic, offset, bytes);
+    while (here && traffic->reading) {
+        wait_or_step(client);
+    }
+    return traffic->lost ? NULL : here;
+}
+
+static bool read_report(struct client *client, struct queue_state *state)
+{
+    const void *here = look_there(client, &state->traffic, 0, sizeof(state->report));
+    if (here) {
+        memcpy(&state->report, here, sizeof(state->report));
+    }
+    return here != NULL;
+}
+
+/* With --both and a number of ops: until the server has done as many. */
+static void wait_for_server(struct client *client, uint64_t ops)
+{
+    for (uint32_t i = 0; i < client->connected && client->options->both; i++) {
+        struct queue_state *state = &client->queues[i];
+        while (!perf_stop && state->report.done < state->back_before + ops &&
+               read_report(client, state)) {
+        }
+    }
+}
+
 /* Until the time is over, or each queue has done so many ops; then until all have completed. */
 static double run(struct client *client, double seconds, uint64_t ops, bool progress)
 {
@@ -291,30 +323,14 @@ static double run(struct client *client, double seconds, uint64_t ops, bool prog
         turn(client);
         now_ns = perf_now_ns();
     }
+    wait_for_server(client, ops);
+    if (told_ns != begun_ns) {
+        queue_report_progress_end();
+    }
     return (double)(perf_now_ns() - begun_ns) / 1e9;
 }
 
 /* ---- What has arrived ------------------------------------------------------------------------ */
-
-/* READs the peer's memory. Returns where it is here, or NULL. */
-static const void *look_there(struct client *client, struct traffic *traffic, uint64_t offset,
-                              uint32_t bytes)
-{
-    const void *here = traffic->lost ? NULL : traffic_read(traffic, offset, bytes);
-    while (here && traffic->reading) {
-        wait_or_step(client);
-    }
-    return traffic->lost ? NULL : here;
-}
-
-static bool read_report(struct client *client, struct queue_state *state)
-{
-    const void *here = look_there(client, &state->traffic, 0, sizeof(state->report));
-    if (here) {
-        memcpy(&state->report, here, sizeof(state->report));
-    }
-    return here != NULL;
-}
 
 static void check_sends(struct client *client, struct queue_state *state, struct queue_row *row)
 {
@@ -370,12 +386,14 @@ static void add_stats(const struct client *client, struct queue_row *row, bool a
     }
 }
 
-/* Of all servers' own ops. */
+/* The server's own ops so far. */
 static uint64_t ops_back(struct client *client)
 {
     uint64_t done = 0;
     for (uint32_t i = 0; i < client->connected && client->options->both; i++) {
-        done += read_report(client, &client->queues[i]) ? client->queues[i].report.done : 0;
+        struct queue_state *state = &client->queues[i];
+        done += read_report(client, state) ? state->report.done : 0;
+        state->back_before = state->report.done;
     }
     return done;
 }

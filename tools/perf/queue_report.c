@@ -119,6 +119,13 @@ void queue_report_end(const struct perf_options *options)
     report = NULL;
 }
 
+void queue_report_progress_end(void)
+{
+    if (isatty(STDERR_FILENO)) {
+        fputc('\n', stderr);
+    }
+}
+
 void queue_report_progress(const struct perf_options *options, double seconds,
                            double ops_per_second)
 {

@@ -19,6 +19,8 @@ struct queue_row {
 void queue_report_begin(const struct perf_options *options, const crpc_context_info *context);
 void queue_report_row(const struct perf_options *options, const struct queue_row *row);
 void queue_report_end(const struct perf_options *options);
+/* A line on stderr; queue_report_progress_end ends it on a terminal. */
+void queue_report_progress_end(void);
 void queue_report_progress(const struct perf_options *options, double seconds,
                            double ops_per_second);
 

@@ -52,7 +52,7 @@ static const char *read_plan(struct server *server, crpc_queue queue, struct tra
     crpc_queue_info info = {.struct_size = sizeof(info)};
     if (crpc_queue_get_info(server->context, queue, &info) < 0 ||
         info.private_bytes < sizeof(*plan)) {
-        return "it is no copyrpc-perf";
+        return "it is no copyrpc-perf of this version";
     }
     memcpy(plan, info.private_data, sizeof(*plan));
     return traffic_check(plan);

@@ -44,7 +44,7 @@ const char *traffic_check(const struct traffic_plan *plan)
 {
     if (plan->magic != TRAFFIC_MAGIC || !traffic_name(plan->opcode) || plan->zero != 0 ||
         plan->flags & ~(TRAFFIC_BOTH | TRAFFIC_PING_PONG)) {
-        return "the other side is no copyrpc-perf, or another version";
+        return "it is no copyrpc-perf of this version";
     }
     if (plan->depth < 1 || plan->depth > CRPC_QUEUE_DEPTH_MAX) {
         return "the depth of a queue is 1 to 8192";

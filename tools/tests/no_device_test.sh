@@ -26,6 +26,26 @@ check "perf refuses more memory than 4 GiB" fails_and_says "4 GiB" "$perf" clien
 check "perf refuses options of calls for channels" fails_and_says "not of --channels" "$perf" client --channels -e 2 127.0.0.1:1
 check "perf refuses a range of sizes for calls" fails_and_says "one size" "$perf" client -s 1:2 127.0.0.1:1
 check "perf refuses a share above 1024" fails_and_says "no number up to 1024" "$perf" client --channels --split 1025 127.0.0.1:1
+check "perf refuses options of queues for calls" fails_and_says "--all is of queues (--write, --read, --send, --atomic), not of calls" "$perf" client -a 127.0.0.1:1
+check "perf refuses options of channels for calls" fails_and_says "--group is of --channels, not of calls" "$perf" client --group 2 127.0.0.1:1
+check "perf refuses options of calls for queues" fails_and_says "--reply-size is of calls, not of queues" "$perf" client --write -r 2 127.0.0.1:1
+check "perf refuses options of channels for queues" fails_and_says "--verify is of --channels, not of queues" "$perf" client --read --verify 127.0.0.1:1
+check "perf refuses two ops" fails_and_says "one of --write, --read, --send and --atomic" "$perf" client --write --read 127.0.0.1:1
+check "perf refuses channels and queues at once" fails_and_says "two things" "$perf" client --write --channels 127.0.0.1:1
+check "perf refuses an atomic that there is not" fails_and_says "'add' or 'swap', not 'sub'" "$perf" client --atomic=sub 127.0.0.1:1
+check "perf refuses sizes of atomics" fails_and_says "an atomic has 8 bytes" "$perf" client --atomic -s 16 127.0.0.1:1
+check "perf refuses --all with a size" fails_and_says "so there is no --size" "$perf" client --send -a -s 2 127.0.0.1:1
+check "perf refuses messages of nothing" fails_and_says "at least 1 byte" "$perf" client --send -s 0 127.0.0.1:1
+check "perf refuses inline READs" fails_and_says "only SEND and WRITE" "$perf" client --read --inline 8 127.0.0.1:1
+check "perf refuses queues without depth" fails_and_says "1 to 8192" "$perf" client --send -q 0 127.0.0.1:1
+check "perf refuses queues that are too deep" fails_and_says "1 to 8192" "$perf" client --send -q 8193 127.0.0.1:1
+check "perf refuses latency in depth" fails_and_says "one op at a time" "$perf" client --send --latency -q 2 127.0.0.1:1
+check "perf refuses latency both ways" fails_and_says "one op at a time" "$perf" client --send --latency --both 127.0.0.1:1
+check "perf refuses to sleep for WRITEs" fails_and_says "nothing wakes" "$perf" client --write --latency --wait 127.0.0.1:1
+check "perf wants to know what a client does" fails_and_says "--queues is of the server" "$perf" client --queues 127.0.0.1:1
+check "perf refuses what a server is told by clients" fails_and_says "does what its clients say" "$perf" server --queues -s 8
+check "perf refuses more queue pairs than channels have" fails_and_says "1 to 8 queue pairs" "$perf" client --channels --queue-pairs 9 127.0.0.1:1
+check "perf server of queues says that there is no device" fails_and_says "no RDMA device" "$perf" server --queues
 key=$(mktemp)
 trap 'rm -f "$key"' EXIT
 printf '%015d' 1 > "$key"
@@ -34,6 +54,7 @@ printf '%0100d' 1 > "$key"
 check "perf refuses a key that is too long" fails_and_says "a key has 16 to 64 bytes, and '$key' has at least 65" "$perf" client --channels --key "$key" 127.0.0.1:1
 printf '%064d' 1 > "$key"
 check "perf takes the longest key" fails_and_says "no RDMA device" "$perf" server --key "$key"
+check "perf refuses keys for queues" fails_and_says "--key is of calls and --channels, not of queues" "$perf" client --read --key "$key" 127.0.0.1:1
 check "perf says that a key's file is not there" fails_and_says "cannot read the key from '$key.none': No such file" "$perf" server --key "$key.none"
 check "perf says that a key's file cannot be read" fails_and_says "cannot read the key from '/': Is a directory" "$perf" server --key /
 plan

@@ -1,0 +1,70 @@
+#!/usr/bin/env bash
+# queues_test.sh PERF: copyrpc-perf of queues on a device: each op, sizes, directions, latency, and what goes wrong. Prints TAP.
+device=${TEST_DEVICE:-rxe0} address=${TEST_ADDRESS:-10.99.0.1} driver=${TEST_DRIVER:-verbs}
+perf=$1
+. "$(dirname "$0")/tap.sh"
+work=$(mktemp -d)
+trap 'rm -rf "$work"; kill $(jobs -p) 2>/dev/null' EXIT
+
+says() { for _ in $(seq 600); do grep -q -- "$2" "$1" && return 0; sleep 0.1; done; cat "$1"; return 1; }
+listening() { says "$1" '^listening'; }
+json() { python3 -I -S -c "import json; r = json.load(open('$work/json')); rows = r['results']; assert $1, r"; }
+measure() { timeout 60 "$perf" client "$address:7477" --warmup 0 --json "$@" > "$work/json"; }
+fails() { # WORDS COMMAND...
+    local words=$1 output
+    shift
+    output=$(timeout 60 "$@" 2>&1) && { echo "exit status 0"; return 1; }
+    grep -qi -- "$words" <<< "$output" || { echo "$output"; return 1; }
+}
+
+"$perf" server --queues "$address:7477" > "$work/server" 2>&1 &
+server=$!
+check "perf server --queues listens" listening "$work/server"
+
+all_right="all(row['lost'] == row['wrong'] == 0 for row in rows)"
+in_order="all(0 < row['latency_ns']['p50'] <= row['latency_ns']['p99'] <= row['latency_ns']['max'] for row in rows)"
+for op in write read send atomic atomic=swap; do
+    bytes=4000
+    sizes="-s $bytes"
+    [[ $op != atomic* ]] || bytes=8 sizes=
+    check "--$op: ops of one size" measure "--$op" $sizes -n 500 -q 16
+    check "--$op: exactly as many, and all of them right" json "[(row['bytes'], row['ops']) for row in rows] == [($bytes, 500)] and $all_right and $in_order"
+    check "--$op: both ways, over three queue pairs" measure "--$op" $sizes -n 300 --both --queue-pairs 3
+    check "--$op: as many on each, and in the other direction" json "rows[0]['ops'] == 900 and rows[0]['ops_back'] >= 900 and r['queue_pairs'] == 3 and $all_right"
+    check "--$op: one at a time" measure "--$op" --latency -n 50
+    check "--$op: latencies are in order" json "rows[0]['ops'] == 50 and $all_right and $in_order"
+done
+check "the JSON says where it ran" json "(r['device'], r['driver'], r['op']) == ('$device', '$driver', 'compare-swap')"
+check "all sizes" measure --write --all -n 3
+check "from 2 bytes to 8 MiB" json "[row['bytes'] for row in rows] == [2 << i for i in range(23)] and $all_right"
+check "a range of sizes, inline and not, sleeping" measure --send -s 16:256 -n 100 --inline 64 --wait
+check "is doubled" json "[(row['bytes'], row['ops']) for row in rows] == [(size, 100) for size in (16, 32, 64, 128, 256)] and r['inline_bytes'] == 64 and $all_right"
+check "one at a time, sleeping" measure --send --latency -n 20 --wait
+check "for a time, with a deep queue" measure --read -t 0.1 -q 1000 -s 1
+check "is that time, and a doorbell is for many" json "0.1 <= rows[0]['seconds'] < 20 and rows[0]['doorbells_per_op'] < 0.5 and rows[0]['signaled_wqes_per_op'] < 0.5"
+check "a deep queue" measure --send -q 2000 -n 10000 -s 8
+check "loses nothing" json "$all_right and rows[0]['ops'] == 10000"
+check "a table for people" bash -c "timeout 60 '$perf' client --write -s 8M -n 2 --both $address:7477 | grep -qE '^ +8388608 +[0-9]+ +[0-9.]+ [kMG]?B +[0-9.]+[kMG]? +[0-9.]+ [kMG]?B +[0-9.]+[mu]?s'"
+check "progress" bash -c "timeout 60 '$perf' client --write $address:7477 -t 2.5 --progress 2>&1 > /dev/null | grep -qE '^[12] of 2 s  [0-9.]+[kMG]? ops/s'"
+
+# What is stopped in the middle, and what goes wrong.
+"$perf" client --write "$address:7477" -t 300 --both --json --progress > "$work/json" 2> "$work/progress" &
+client=$!
+check "a client runs" says "$work/progress" 'ops/s'
+check_stops "and ends well on SIGTERM" $client
+check "with its report" json "rows[0]['ops'] > 0 and $all_right"
+check "a client of calls is refused" fails "refused" "$perf" client "$address:7477" -n 1
+check "which the server tells" says "$work/server" "client refused: it is no copyrpc-perf of this version"
+"$perf" client --send "$address:7477" -t 300 --progress > "$work/lost" 2>&1 &
+client=$!
+check "a client runs while" says "$work/lost" 'of 300 s'
+check_stops "perf server --queues ends on SIGTERM" $server
+check "whose client says that its queue was lost" says "$work/lost" 'a queue was lost: '
+check "the server says what each client did" grep -qE '^client [0-9]+: send of 4.0 kB, 500 messages received, 0 sent, 0 wrong' "$work/server"
+check "a client says that nobody listens" fails "listens" "$perf" client --write "$address:7477"
+"$perf" server "$address:7477" > "$work/calls" 2>&1 &
+server=$!
+check "a server of calls listens" listening "$work/calls"
+check "a client of queues is refused there" fails "$address:7477: " "$perf" client --read "$address:7477"
+check_stops "a server of calls ends on SIGTERM" $server
+plan
