@@ -91,18 +91,19 @@ class Table:
         return None
 
     def find_in_bucket(self, key, hash, bucket):
-        index, last, looks = 0, None, 0
+        begin, last, looks = 0, None, 0
         while True:
             words = struct.unpack("<8Q", self.read(BUCKET, self.slot_at(bucket)))
-            for index in range(index, BUCKET_SLOTS):
+            for index in range(begin, BUCKET_SLOTS):
                 slot, word = bucket + index, words[index]
                 if not word:
                     return slot, 0, None
                 if word >> 56 != hash >> 24:
                     continue
                 entry = self.read_entry(slot, word)
-                if entry is None:
-                    break  # it was an entry of another time: the slot has changed
+                if entry is None:  # it was an entry of another time: the slot has changed
+                    begin = index
+                    break
                 if entry[0] == key:
                     return slot, word, entry[1]
             else:

@@ -211,7 +211,7 @@ static void take_atomic(const char *which, struct perf_options *options, struct 
 static void check(struct command *command, struct argp_state *state)
 {
     struct perf_options *options = &command->options;
-    bool server = strcmp(command->role, "server") == 0;
+    bool server = command->role && strcmp(command->role, "server") == 0;
     const char *why = options->queues && options->channels
                           ? "--channels and queues are two things"
                           : mode_check(command->given, mode_of(options));

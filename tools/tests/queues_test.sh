@@ -25,11 +25,11 @@ all_right="all(row['lost'] == row['wrong'] == 0 for row in rows)"
 in_order="all(0 < row['latency_ns']['p50'] <= row['latency_ns']['p99'] <= row['latency_ns']['max'] for row in rows)"
 for op in write read send atomic atomic=swap; do
     bytes=4000
-    sizes="-s $bytes"
-    [[ $op != atomic* ]] || bytes=8 sizes=
-    check "--$op: ops of one size" measure "--$op" $sizes -n 500 -q 16
+    sizes=(-s "$bytes")
+    [[ $op != atomic* ]] || bytes=8 sizes=()
+    check "--$op: ops of one size" measure "--$op" "${sizes[@]}" -n 500 -q 16
     check "--$op: exactly as many, and all of them right" json "[(row['bytes'], row['ops']) for row in rows] == [($bytes, 500)] and $all_right and $in_order"
-    check "--$op: both ways, over three queue pairs" measure "--$op" $sizes -n 300 --both --queue-pairs 3
+    check "--$op: both ways, over three queue pairs" measure "--$op" "${sizes[@]}" -n 300 --both --queue-pairs 3
     check "--$op: as many on each, and in the other direction" json "rows[0]['ops'] == 900 and rows[0]['ops_back'] >= 900 and r['queue_pairs'] == 3 and $all_right"
     check "--$op: one at a time" measure "--$op" --latency -n 50
     check "--$op: latencies are in order" json "rows[0]['ops'] == 50 and $all_right and $in_order"
