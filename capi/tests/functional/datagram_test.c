@@ -4,28 +4,23 @@
  * The two sides of a ping-pong first tell each other over TCP where they are, as text: LID, number, packet
  * sequence number, GID. The one that has connected says "done" then, and sends the first datagram. */
 #include <arpa/inet.h>
-#include <fcntl.h>
 #include <netinet/in.h>
 #include <setjmp.h>
-#include <signal.h>
-#include <spawn.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
 #include "copyrpc.h"
+#include "foreign.h"
 #include "place.h"
 
-#define SECONDS_MAX 60
 #define HEADER CRPC_QUEUE_HEADER_BYTES
 #define BYTES 1000u
 #define ROUNDS 300u
@@ -37,18 +32,8 @@ static struct memory {
     uint8_t sent[BYTES];
 } memory;
 
-static crpc_context *context;
-static crpc_region region;
 static crpc_queue queue;
-static pid_t program;
 static uint32_t received, sent;
-
-static void need(int32_t status, const crpc_error *error)
-{
-    if (status < 0) {
-        fail_msg("%s: %s", crpc_status_name(status), error->message);
-    }
-}
 
 static crpc_queue open_queue(uint32_t flags)
 {
@@ -58,63 +43,38 @@ static crpc_queue open_queue(uint32_t flags)
                                         .receives = RECEIVES};
     crpc_error error = {.struct_size = sizeof(error)};
     crpc_queue made;
-    need(crpc_queue_open(context, &options, &made, &error), &error);
+    foreign_need(crpc_queue_open(context, &options, &made, &error), &error);
     return made;
 }
 
 static int open_context(void **state)
 {
     (void)state;
-    crpc_error error = {.struct_size = sizeof(error)};
-    crpc_context_options options = {.struct_size = sizeof(options), .flags = CRPC_CONTEXT_QUEUES};
-    snprintf(options.device, sizeof(options.device), "%s", place_device(0));
-    need(crpc_context_open(&options, &context, &error), &error);
-    need(crpc_region_register(context, &memory, sizeof(memory), CRPC_ACCESS_LOCAL_WRITE, &region,
-                              &error),
-         &error);
+    foreign_open(&memory, sizeof(memory), CRPC_ACCESS_LOCAL_WRITE);
     queue = open_queue(0);
     received = sent = 0;
     memset(memory.sent, 0x5a, sizeof(memory.sent));
     return 0;
 }
 
-static int close_context(void **state)
-{
-    (void)state;
-    if (program > 0) {
-        kill(program, SIGKILL);
-        waitpid(program, NULL, 0);
-        program = 0;
-    }
-    return crpc_context_close(context);
-}
-
-static void submit(crpc_queue to, const crpc_queue_op *op)
-{
-    int32_t reason;
-    if (crpc_queue_submit(context, to, op, 1, NULL, 0, &reason) != 1) {
-        fail_msg("opcode %u: %s", op->opcode, crpc_status_name(reason));
-    }
-}
-
 static void receive(crpc_queue to, uint64_t place)
 {
-    submit(to, &(crpc_queue_op){.opcode = CRPC_QUEUE_RECEIVE,
-                                .user_data = place,
-                                .region = region,
-                                .address = (uint64_t)(uintptr_t)memory.received[place],
-                                .bytes = sizeof(memory.received[place])});
+    foreign_submit(to, &(crpc_queue_op){.opcode = CRPC_QUEUE_RECEIVE,
+                                        .user_data = place,
+                                        .region = region,
+                                        .address = (uint64_t)(uintptr_t)memory.received[place],
+                                        .bytes = sizeof(memory.received[place])});
 }
 
 static void send_to(crpc_queue from, crpc_target target, uint32_t flags, uint64_t user_data)
 {
-    submit(from, &(crpc_queue_op){.opcode = CRPC_QUEUE_SEND,
-                                  .flags = (uint8_t)flags,
-                                  .user_data = user_data,
-                                  .region = region,
-                                  .address = (uint64_t)(uintptr_t)memory.sent,
-                                  .bytes = BYTES,
-                                  .target = target});
+    foreign_submit(from, &(crpc_queue_op){.opcode = CRPC_QUEUE_SEND,
+                                          .flags = (uint8_t)flags,
+                                          .user_data = user_data,
+                                          .region = region,
+                                          .address = (uint64_t)(uintptr_t)memory.sent,
+                                          .bytes = BYTES,
+                                          .target = target});
 }
 
 static crpc_queue_address address_of(crpc_queue one)
@@ -128,13 +88,13 @@ static crpc_target target_at(const crpc_queue_address *address)
 {
     crpc_error error = {.struct_size = sizeof(error)};
     crpc_target target;
-    need(crpc_target_open(context, address, NULL, &target, &error), &error);
+    foreign_need(crpc_target_open(context, address, NULL, &target, &error), &error);
     return target;
 }
 
 static crpc_completion next_of(crpc_queue one, uint8_t kind)
 {
-    const time_t end = time(NULL) + SECONDS_MAX;
+    const time_t end = time(NULL) + FOREIGN_SECONDS_MAX;
     crpc_completion done;
     while (crpc_poll(context, &done, 1) == 0) {
         crpc_wait(context, 100000000);
@@ -168,7 +128,7 @@ static void answers_go_where_datagrams_come_from(void **state)
     assert_int_equal(arrived->payload_bytes, HEADER + BYTES);
     assert_true(arrived->flags & CRPC_COMPLETION_GRH);
     assert_memory_equal(memory.received[0] + HEADER, memory.sent, BYTES);
-    need(crpc_target_of(context, arrived, memory.received[0], &back, &error), &error);
+    foreign_need(crpc_target_of(context, arrived, memory.received[0], &back, &error), &error);
     send_to(other, back, 0, 6);
     assert_int_equal(crpc_target_close(context, back), CRPC_OK);
     for (uint32_t i = 0; i < 2;) {
@@ -205,15 +165,6 @@ static void a_sparse_queue_drains(void **state)
 
 /* ---- ibv_ud_pingpong ------------------------------------------------------------------------- */
 
-static bool has_pingpong(void)
-{
-    if (system("command -v ibv_ud_pingpong > /dev/null") == 0) {
-        return true;
-    }
-    print_message("there is no ibv_ud_pingpong: install ibverbs-utils\n");
-    return false;
-}
-
 /* `host`: it connects there; NULL = it listens. */
 static void start(uint16_t port_number, const char *host)
 {
@@ -237,13 +188,7 @@ static void start(uint16_t port_number, const char *host)
                                  port,
                                  host,
                                  NULL};
-    posix_spawn_file_actions_t actions;
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", O_WRONLY, 0);
-    assert_int_equal(
-        posix_spawnp(&program, words[0], &actions, NULL, (char *const *)(uintptr_t)words, environ),
-        0);
-    posix_spawn_file_actions_destroy(&actions);
+    foreign_start(words);
 }
 
 static struct sockaddr_in here(uint16_t port)
@@ -318,15 +263,13 @@ static void answer(crpc_target target)
 
 static void play(crpc_target target)
 {
-    const time_t end = time(NULL) + SECONDS_MAX;
+    const time_t end = time(NULL) + FOREIGN_SECONDS_MAX;
     int status;
-    while (waitpid(program, &status, WNOHANG) != program) {
+    while ((status = foreign_ended()) < 0) {
         assert_true(time(NULL) < end);
         answer(target);
     }
-    program = 0;
-    assert_true(WIFEXITED(status));
-    assert_int_equal(WEXITSTATUS(status), 0);
+    assert_int_equal(status, 0);
     assert_int_equal(received, ROUNDS);
     assert_int_equal(sent, ROUNDS);
 }
@@ -336,9 +279,7 @@ static void ibv_ud_pingpong_connects(void **state)
     (void)state;
     uint16_t port;
     char done[5];
-    if (!has_pingpong()) {
-        skip();
-    }
+    foreign_skip_if_missing("ibv_ud_pingpong", "ibverbs-utils");
     int listener = listen_here(&port);
     for (uint32_t i = 0; i < RECEIVES; i++) {
         receive(queue, i);
@@ -356,11 +297,9 @@ static void ibv_ud_pingpong_connects(void **state)
 static void ibv_ud_pingpong_listens(void **state)
 {
     (void)state;
-    const time_t end = time(NULL) + SECONDS_MAX;
+    const time_t end = time(NULL) + FOREIGN_SECONDS_MAX;
     uint16_t port;
-    if (!has_pingpong()) {
-        skip();
-    }
+    foreign_skip_if_missing("ibv_ud_pingpong", "ibverbs-utils");
     close(listen_here(&port));
     for (uint32_t i = 0; i < RECEIVES; i++) {
         receive(queue, i);
@@ -385,7 +324,7 @@ static void ibv_ud_pingpong_listens(void **state)
 
 int main(void)
 {
-#define OVER_DEVICE(test) cmocka_unit_test_setup_teardown(test, open_context, close_context)
+#define OVER_DEVICE(test) cmocka_unit_test_setup_teardown(test, open_context, foreign_close)
     const struct CMUnitTest tests[] = {
         OVER_DEVICE(answers_go_where_datagrams_come_from),
         OVER_DEVICE(a_sparse_queue_drains),

@@ -6,26 +6,21 @@
  * bytes, big-endian. The server reads it, and says so. The client tells it where the data may go. The
  * server writes it, and says so. The client compares. */
 #include <endian.h>
-#include <fcntl.h>
 #include <setjmp.h>
-#include <signal.h>
-#include <spawn.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
 #include "copyrpc.h"
+#include "foreign.h"
 #include "place.h"
 
-#define SECONDS_MAX 60
 #define KEPT_MAX 64
 #define PINGS 100
 #define PING_BYTES 3000u
@@ -42,87 +37,23 @@ static struct memory {
     uint8_t data[PING_BYTES], back[PING_BYTES];
 } memory;
 
-static crpc_context *context;
-static crpc_region region;
 static crpc_region_info region_info;
 static crpc_queue queue;
 static crpc_completion taken; /* the last */
 static crpc_completion kept[KEPT_MAX];
 static uint32_t kept_count;
-static pid_t program;
-
-static void need(int32_t status, const crpc_error *error)
-{
-    if (status < 0) {
-        fail_msg("%s: %s", crpc_status_name(status), error->message);
-    }
-}
-
-/* ---- The program ----------------------------------------------------------------------------- */
-
-/* Not by fork(): the child would be without the memory that the device uses, until it becomes another
- * program. */
-static void start(const char *const words[])
-{
-    posix_spawn_file_actions_t actions;
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", O_WRONLY, 0);
-    assert_int_equal(
-        posix_spawnp(&program, words[0], &actions, NULL, (char *const *)(uintptr_t)words, environ),
-        0);
-    posix_spawn_file_actions_destroy(&actions);
-}
-
-/* Returns its status, or -1 while it runs. */
-static int ended(void)
-{
-    int status;
-    if (program <= 0 || waitpid(program, &status, WNOHANG) != program) {
-        return -1;
-    }
-    program = 0;
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 1000;
-}
-
-static void skip_if_missing(const char *name)
-{
-    char command[64];
-    snprintf(command, sizeof(command), "command -v %s > /dev/null", name);
-    if (system(command) != 0) {
-        print_message("there is no %s: install rdmacm-utils\n", name);
-        skip();
-    }
-}
 
 /* ---- Our side -------------------------------------------------------------------------------- */
 
 static int open_context(void **state)
 {
     (void)state;
-    crpc_error error = {.struct_size = sizeof(error)};
-    crpc_context_options options = {.struct_size = sizeof(options), .flags = CRPC_CONTEXT_QUEUES};
-    snprintf(options.device, sizeof(options.device), "%s", place_device(0));
-    need(crpc_context_open(&options, &context, &error), &error);
-    need(crpc_region_register(context, &memory, sizeof(memory),
-                              CRPC_ACCESS_LOCAL_WRITE | CRPC_ACCESS_REMOTE_WRITE |
-                                  CRPC_ACCESS_REMOTE_READ,
-                              &region, &error),
-         &error);
+    foreign_open(&memory, sizeof(memory),
+                 CRPC_ACCESS_LOCAL_WRITE | CRPC_ACCESS_REMOTE_WRITE | CRPC_ACCESS_REMOTE_READ);
     region_info.struct_size = sizeof(region_info);
     assert_int_equal(crpc_region_get_info(context, region, &region_info), CRPC_OK);
     kept_count = 0;
     return 0;
-}
-
-static int close_context(void **state)
-{
-    (void)state;
-    if (program > 0) {
-        kill(program, SIGKILL);
-        waitpid(program, NULL, 0);
-        program = 0;
-    }
-    return crpc_context_close(context);
 }
 
 static bool take_kept(uint8_t kind, uint16_t opcode)
@@ -142,13 +73,14 @@ static bool take_kept(uint8_t kind, uint16_t opcode)
  * come before our own op completes. */
 static void await(uint8_t kind, uint16_t opcode)
 {
-    const time_t end = time(NULL) + SECONDS_MAX;
+    const time_t end = time(NULL) + FOREIGN_SECONDS_MAX;
     while (!take_kept(kind, opcode)) {
         int32_t count = crpc_poll(context, &kept[kept_count], KEPT_MAX - kept_count);
         assert_true(count >= 0);
         kept_count += (uint32_t)count;
         if (time(NULL) >= end) {
-            fail_msg("completion %u of opcode %u did not come in %d s", kind, opcode, SECONDS_MAX);
+            fail_msg("completion %u of opcode %u did not come in %d s", kind, opcode,
+                     FOREIGN_SECONDS_MAX);
         }
         if (count == 0) {
             crpc_wait(context, 10000000);
@@ -166,16 +98,13 @@ static void await_event(uint8_t kind)
 
 static void submit(uint8_t opcode, void *local, uint32_t bytes, const struct ping *remote)
 {
-    int32_t reason;
     const crpc_queue_op op = {.opcode = opcode,
                               .region = region,
                               .address = (uint64_t)(uintptr_t)local,
                               .bytes = bytes,
                               .remote_key = remote ? be32toh(remote->key) : 0,
                               .remote_address = remote ? be64toh(remote->address) : 0};
-    if (crpc_queue_submit(context, queue, &op, 1, NULL, 0, &reason) != 1) {
-        fail_msg("opcode %u: %s", opcode, crpc_status_name(reason));
-    }
+    foreign_submit(queue, &op);
 }
 
 static void receive(void)
@@ -200,33 +129,20 @@ static void send_ping(const void *where)
 static const crpc_queue_options options = {
     .struct_size = sizeof(options), .receives = 16, .connect_timeout_ns = PLACE_CONNECT_TIMEOUT_NS};
 
-/* Listens on any port, and tells which. */
-static void listen_for(char port[8])
-{
-    crpc_error error = {.struct_size = sizeof(error)};
-    const crpc_listener_options queues = {.struct_size = sizeof(queues),
-                                          .flags = CRPC_LISTENER_QUEUES};
-    crpc_listener listener;
-    crpc_listener_info info = {.struct_size = sizeof(info)};
-    need(crpc_listener_open(context, place_at(0, "0"), &queues, &listener, &error), &error);
-    assert_int_equal(crpc_listener_get_info(context, listener, &info), CRPC_OK);
-    snprintf(port, 8, "%u", info.port);
-}
-
 static void accept_one(void)
 {
     crpc_error error = {.struct_size = sizeof(error)};
     await_event(CRPC_COMPLETION_CONNECT_REQUEST);
     queue.bits = taken.endpoint.bits;
-    need(crpc_queue_accept(context, queue, &options, &error), &error);
+    foreign_need(crpc_queue_accept(context, queue, &options, &error), &error);
     receive();
 }
 
 static void expect_good_end(void)
 {
-    const time_t end = time(NULL) + SECONDS_MAX;
+    const time_t end = time(NULL) + FOREIGN_SECONDS_MAX;
     int status;
-    while ((status = ended()) < 0) {
+    while ((status = foreign_ended()) < 0) {
         assert_true(time(NULL) < end);
         crpc_poll(context, &taken, 1);
     }
@@ -238,13 +154,13 @@ static void expect_good_end(void)
 static void rping_connects(void **state)
 {
     (void)state;
-    char port[8], count[8], bytes[8];
-    skip_if_missing("rping");
-    listen_for(port);
+    char port[FOREIGN_PORT_BYTES], count[8], bytes[8];
+    foreign_skip_if_missing("rping", "rdmacm-utils");
+    foreign_listen(port);
     snprintf(count, sizeof(count), "%d", PINGS);
     snprintf(bytes, sizeof(bytes), "%u", PING_BYTES);
-    start((const char *const[]){"rping", "-c", "-v", "-V", "-C", count, "-S", bytes, "-a",
-                                place_address(0), "-p", port, NULL});
+    foreign_start((const char *const[]){"rping", "-c", "-v", "-V", "-C", count, "-S", bytes, "-a",
+                                        place_address(0), "-p", port, NULL});
     accept_one();
     await_event(CRPC_COMPLETION_CONNECTED);
     assert_int_equal(taken.status, CRPC_OK);
@@ -270,16 +186,16 @@ static void rping_listens(void **state)
 {
     (void)state;
     crpc_error error = {.struct_size = sizeof(error)};
-    const time_t end = time(NULL) + SECONDS_MAX;
+    const time_t end = time(NULL) + FOREIGN_SECONDS_MAX;
     char bytes[8];
-    skip_if_missing("rping");
+    foreign_skip_if_missing("rping", "rdmacm-utils");
     snprintf(bytes, sizeof(bytes), "%u", PING_BYTES);
-    start((const char *const[]){"rping", "-s", "-v", "-V", "-S", bytes, "-a", place_address(0),
-                                "-p", RPING_PORT, NULL});
+    foreign_start((const char *const[]){"rping", "-s", "-v", "-V", "-S", bytes, "-a",
+                                        place_address(0), "-p", RPING_PORT, NULL});
     for (;;) { /* nothing tells when it listens */
         assert_true(time(NULL) < end);
-        need(crpc_queue_connect(context, place_at(0, RPING_PORT), &options, &queue, &error),
-             &error);
+        foreign_need(crpc_queue_connect(context, place_at(0, RPING_PORT), &options, &queue, &error),
+                     &error);
         receive();
         await_event(CRPC_COMPLETION_CONNECTED);
         if (taken.status == CRPC_OK) {
@@ -309,8 +225,8 @@ static void rping_listens(void **state)
     assert_int_equal(crpc_queue_drain(context, queue, CRPC_FOREVER), CRPC_OK);
     await_event(CRPC_COMPLETION_DISCONNECTED);
     assert_int_equal(taken.status, CRPC_OK);
-    const time_t patience = time(NULL) + SECONDS_MAX;
-    while (ended() < 0) { /* with the status of a server whose client has gone */
+    const time_t patience = time(NULL) + FOREIGN_SECONDS_MAX;
+    while (foreign_ended() < 0) { /* with the status of a server whose client has gone */
         assert_true(time(NULL) < patience);
         usleep(10000);
     }
@@ -320,10 +236,10 @@ static void rping_listens(void **state)
 static void rdma_client_connects(void **state)
 {
     (void)state;
-    char port[8];
-    skip_if_missing("rdma_client");
-    listen_for(port);
-    start((const char *const[]){"rdma_client", "-s", place_address(0), "-p", port, NULL});
+    char port[FOREIGN_PORT_BYTES];
+    foreign_skip_if_missing("rdma_client", "rdmacm-utils");
+    foreign_listen(port);
+    foreign_start((const char *const[]){"rdma_client", "-s", place_address(0), "-p", port, NULL});
     accept_one();
     await(CRPC_COMPLETION_WORK, CRPC_QUEUE_RECEIVE);
     assert_int_equal(taken.payload_bytes, 16);
@@ -333,7 +249,7 @@ static void rdma_client_connects(void **state)
 
 int main(void)
 {
-#define OVER_DEVICE(test) cmocka_unit_test_setup_teardown(test, open_context, close_context)
+#define OVER_DEVICE(test) cmocka_unit_test_setup_teardown(test, open_context, foreign_close)
     const struct CMUnitTest tests[] = {
         OVER_DEVICE(rping_connects),
         OVER_DEVICE(rping_listens),

@@ -6,26 +6,20 @@
  * one that is measured. A server that answers each message with the same is as good as any, if it puts
  * its own address and key where the client's are. */
 #include <endian.h>
-#include <fcntl.h>
 #include <setjmp.h>
-#include <signal.h>
-#include <spawn.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <time.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
 #include "copyrpc.h"
+#include "foreign.h"
 #include "place.h"
 
-#define SECONDS_MAX 60
 #define MESSAGE_BYTES 4096u
 #define MESSAGES 1000u
 #define RECEIVES 512u
@@ -40,34 +34,17 @@ static struct memory {
     uint8_t target[2 * MESSAGE_BYTES]; /* what is written, or read */
 } memory;
 
-static crpc_context *context;
-static crpc_region region;
 static uint32_t remote_key;
 static crpc_queue queues[CONNECTIONS];
 static uint32_t queue_count;
 static uint32_t measured; /* messages that came over the second */
-static pid_t program;
-
-static void need(int32_t status, const crpc_error *error)
-{
-    if (status < 0) {
-        fail_msg("%s: %s", crpc_status_name(status), error->message);
-    }
-}
 
 static int open_context(void **state)
 {
     (void)state;
-    crpc_error error = {.struct_size = sizeof(error)};
     crpc_region_info info = {.struct_size = sizeof(info)};
-    crpc_context_options options = {.struct_size = sizeof(options), .flags = CRPC_CONTEXT_QUEUES};
-    snprintf(options.device, sizeof(options.device), "%s", place_device(0));
-    need(crpc_context_open(&options, &context, &error), &error);
-    need(crpc_region_register(context, &memory, sizeof(memory),
-                              CRPC_ACCESS_LOCAL_WRITE | CRPC_ACCESS_REMOTE_WRITE |
-                                  CRPC_ACCESS_REMOTE_READ,
-                              &region, &error),
-         &error);
+    foreign_open(&memory, sizeof(memory),
+                 CRPC_ACCESS_LOCAL_WRITE | CRPC_ACCESS_REMOTE_WRITE | CRPC_ACCESS_REMOTE_READ);
     assert_int_equal(crpc_region_get_info(context, region, &info), CRPC_OK);
     remote_key = info.remote_key;
     queue_count = measured = 0;
@@ -75,29 +52,15 @@ static int open_context(void **state)
     return 0;
 }
 
-static int close_context(void **state)
-{
-    (void)state;
-    if (program > 0) {
-        kill(program, SIGKILL);
-        waitpid(program, NULL, 0);
-        program = 0;
-    }
-    return crpc_context_close(context);
-}
-
 static void submit(crpc_queue queue, uint8_t opcode, uint64_t user_data, void *local,
                    uint32_t bytes)
 {
-    int32_t reason;
     const crpc_queue_op op = {.opcode = opcode,
                               .user_data = user_data,
                               .region = region,
                               .address = (uint64_t)(uintptr_t)local,
                               .bytes = bytes};
-    if (crpc_queue_submit(context, queue, &op, 1, NULL, 0, &reason) != 1) {
-        fail_msg("opcode %u: %s", opcode, crpc_status_name(reason));
-    }
+    foreign_submit(queue, &op);
 }
 
 static void accept_one(crpc_queue queue)
@@ -105,7 +68,7 @@ static void accept_one(crpc_queue queue)
     crpc_error error = {.struct_size = sizeof(error)};
     const crpc_queue_options options = {.struct_size = sizeof(options), .receives = RECEIVES};
     assert_true(queue_count < CONNECTIONS);
-    need(crpc_queue_accept(context, queue, &options, &error), &error);
+    foreign_need(crpc_queue_accept(context, queue, &options, &error), &error);
     queues[queue_count] = queue;
     for (uint32_t i = 0; i < RECEIVES; i++) {
         submit(queue, CRPC_QUEUE_RECEIVE, i, memory.received[queue_count][i], MESSAGE_BYTES);
@@ -153,25 +116,12 @@ static void take(const crpc_completion *done)
 
 static void start(const char *name)
 {
-    crpc_error error = {.struct_size = sizeof(error)};
-    const crpc_listener_options options = {.struct_size = sizeof(options),
-                                           .flags = CRPC_LISTENER_QUEUES};
-    crpc_listener listener;
-    crpc_listener_info info = {.struct_size = sizeof(info)};
-    char port[8], bytes[8], messages[8];
-    need(crpc_listener_open(context, place_at(0, "0"), &options, &listener, &error), &error);
-    assert_int_equal(crpc_listener_get_info(context, listener, &info), CRPC_OK);
-    snprintf(port, sizeof(port), "%u", info.port);
+    char port[FOREIGN_PORT_BYTES], bytes[8], messages[8];
+    foreign_listen(port);
     snprintf(bytes, sizeof(bytes), "%u", MESSAGE_BYTES);
     snprintf(messages, sizeof(messages), "%u", MESSAGES);
-    const char *const words[] = {
-        name, "-R", "-F", "-n", messages, "-s", bytes, "-p", port, place_address(0), NULL};
-    posix_spawn_file_actions_t actions;
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", O_WRONLY, 0);
-    assert_int_equal(
-        posix_spawnp(&program, name, &actions, NULL, (char *const *)(uintptr_t)words, environ), 0);
-    posix_spawn_file_actions_destroy(&actions);
+    foreign_start((const char *const[]){name, "-R", "-F", "-n", messages, "-s", bytes, "-p", port,
+                                        place_address(0), NULL});
 }
 
 static int32_t serve_once(void)
@@ -188,16 +138,11 @@ static int32_t serve_once(void)
 /* Serves until the program has ended, which must be with status 0. */
 static void serve(const char *name)
 {
-    const time_t end = time(NULL) + SECONDS_MAX;
-    char command[64];
+    const time_t end = time(NULL) + FOREIGN_SECONDS_MAX;
     int status;
-    snprintf(command, sizeof(command), "command -v %s > /dev/null", name);
-    if (system(command) != 0) {
-        print_message("there is no %s: install perftest\n", name);
-        skip();
-    }
+    foreign_skip_if_missing(name, "perftest");
     start(name);
-    while (waitpid(program, &status, WNOHANG) != program) {
+    while ((status = foreign_ended()) < 0) {
         assert_true(time(NULL) < end);
         if (serve_once() == 0) {
             crpc_wait(context, 10000000);
@@ -205,9 +150,7 @@ static void serve(const char *name)
     }
     while (serve_once() > 0) { /* what came before it ended */
     }
-    program = 0;
-    assert_true(WIFEXITED(status));
-    assert_int_equal(WEXITSTATUS(status), 0);
+    assert_int_equal(status, 0);
     assert_int_equal(queue_count, CONNECTIONS);
 }
 
@@ -244,7 +187,7 @@ static void ib_send_bw(void **state)
 
 int main(void)
 {
-#define OVER_DEVICE(test) cmocka_unit_test_setup_teardown(test, open_context, close_context)
+#define OVER_DEVICE(test) cmocka_unit_test_setup_teardown(test, open_context, foreign_close)
     const struct CMUnitTest tests[] = {
         OVER_DEVICE(ib_write_bw),
         OVER_DEVICE(ib_read_bw),

@@ -1,0 +1,101 @@
+/* foreign.c: programs of others, and our side of them. */
+#include "foreign.h"
+
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "place.h"
+
+crpc_context *context;
+crpc_region region;
+static pid_t program;
+
+void foreign_need(int32_t status, const crpc_error *error)
+{
+    if (status < 0) {
+        fail_msg("%s: %s", crpc_status_name(status), error->message);
+    }
+}
+
+void foreign_open(void *memory, size_t bytes, uint32_t access)
+{
+    crpc_error error = {.struct_size = sizeof(error)};
+    crpc_context_options options = {.struct_size = sizeof(options), .flags = CRPC_CONTEXT_QUEUES};
+    snprintf(options.device, sizeof(options.device), "%s", place_device(0));
+    foreign_need(crpc_context_open(&options, &context, &error), &error);
+    foreign_need(crpc_region_register(context, memory, bytes, access, &region, &error), &error);
+}
+
+int foreign_close(void **state)
+{
+    (void)state;
+    if (program > 0) {
+        kill(program, SIGKILL);
+        waitpid(program, NULL, 0);
+        program = 0;
+    }
+    return crpc_context_close(context);
+}
+
+void foreign_listen(char port[FOREIGN_PORT_BYTES])
+{
+    crpc_error error = {.struct_size = sizeof(error)};
+    const crpc_listener_options options = {.struct_size = sizeof(options),
+                                           .flags = CRPC_LISTENER_QUEUES};
+    crpc_listener listener;
+    crpc_listener_info info = {.struct_size = sizeof(info)};
+    foreign_need(crpc_listener_open(context, place_at(0, "0"), &options, &listener, &error),
+                 &error);
+    assert_int_equal(crpc_listener_get_info(context, listener, &info), CRPC_OK);
+    snprintf(port, FOREIGN_PORT_BYTES, "%u", info.port & 0xffffu);
+}
+
+void foreign_submit(crpc_queue queue, const crpc_queue_op *op)
+{
+    int32_t reason;
+    if (crpc_queue_submit(context, queue, op, 1, NULL, 0, &reason) != 1) {
+        fail_msg("opcode %u: %s", op->opcode, crpc_status_name(reason));
+    }
+}
+
+void foreign_skip_if_missing(const char *name, const char *package)
+{
+    char command[64];
+    snprintf(command, sizeof(command), "command -v %s > /dev/null", name);
+    if (system(command) != 0) {
+        print_message("there is no %s: install %s\n", name, package);
+        skip();
+    }
+}
+
+/* Not by fork(): the child would be without the memory that the device uses, until it becomes another
+ * program. */
+void foreign_start(const char *const words[])
+{
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", O_WRONLY, 0);
+    assert_int_equal(
+        posix_spawnp(&program, words[0], &actions, NULL, (char *const *)(uintptr_t)words, environ),
+        0);
+    posix_spawn_file_actions_destroy(&actions);
+}
+
+int foreign_ended(void)
+{
+    int status;
+    if (program <= 0 || waitpid(program, &status, WNOHANG) != program) {
+        return -1;
+    }
+    program = 0;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 1000;
+}

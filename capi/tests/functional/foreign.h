@@ -1,0 +1,34 @@
+/* foreign.h: what tests share whose peer is a program of somebody else: our side's context and memory, and
+ * the program's process. All of it fails the test if something is wrong. */
+#ifndef CAPI_TESTS_FUNCTIONAL_FOREIGN_H
+#define CAPI_TESTS_FUNCTIONAL_FOREIGN_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "copyrpc.h"
+
+#define FOREIGN_SECONDS_MAX 60
+#define FOREIGN_PORT_BYTES sizeof("65535")
+
+/* What foreign_open has opened. */
+extern crpc_context *context;
+extern crpc_region region;
+
+void foreign_need(int32_t status, const crpc_error *error);
+/* Opens a context with queues on the first device, and registers the memory. */
+void foreign_open(void *memory, size_t bytes, uint32_t access);
+/* A teardown of cmocka: kills the program if it still runs, and closes the context. */
+int foreign_close(void **state);
+/* Listens for queues on any port, and tells which. */
+void foreign_listen(char port[FOREIGN_PORT_BYTES]);
+void foreign_submit(crpc_queue queue, const crpc_queue_op *op);
+
+/* Skips the test if there is no such program. */
+void foreign_skip_if_missing(const char *program, const char *package);
+/* Starts a program, whose name is the first word; the last is NULL. One at a time. */
+void foreign_start(const char *const words[]);
+/* Returns its exit status, 1000 if a signal ended it, or -1 while it runs. */
+int foreign_ended(void);
+
+#endif
