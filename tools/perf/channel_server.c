@@ -166,23 +166,11 @@ static void serve(struct server *server)
 int channel_serve(const struct perf_options *options)
 {
     static struct server server;
-    crpc_error error = {.struct_size = sizeof(error)};
-    crpc_listener_options wanted = {.struct_size = sizeof(wanted), .flags = CRPC_LISTENER_CHANNELS};
-    crpc_listener_info info = {.struct_size = sizeof(info)};
-    crpc_listener listener;
     server.options = options;
-    server.context = perf_open(options);
+    server.context = perf_listen(options);
     if (!server.context) {
         return EXIT_FAILURE;
     }
-    const char *address = options->address ? options->address : "*:7472";
-    if (crpc_listener_open(server.context, address, &wanted, &listener, &error) < 0) {
-        crpc_context_close(server.context);
-        return perf_failed("cannot listen", error.message);
-    }
-    crpc_listener_get_info(server.context, listener, &info);
-    printf("listening on %s for channels\n", info.address);
-    fflush(stdout);
     serve(&server);
     for (uint32_t i = 0; i < FLOWS_MAX; i++) {
         if (server.flows[i]) {

@@ -386,6 +386,34 @@ crpc_context *perf_open(const struct perf_options *options)
     return context;
 }
 
+crpc_context *perf_listen(const struct perf_options *options)
+{
+    crpc_error error = {.struct_size = sizeof(error)};
+    const crpc_listener_options wanted = {.struct_size = sizeof(wanted),
+                                          .flags = options->channels ? CRPC_LISTENER_CHANNELS
+                                                   : options->queues ? CRPC_LISTENER_QUEUES
+                                                                     : 0};
+    crpc_listener_info info = {.struct_size = sizeof(info)};
+    crpc_listener listener;
+    crpc_context *context = perf_open(options);
+    if (!context) {
+        return NULL;
+    }
+    const char *address = options->address ? options->address : "*:7472";
+    if (crpc_listener_open(context, address, &wanted, &listener, &error) < 0) {
+        crpc_context_close(context);
+        perf_failed("cannot listen", error.message);
+        return NULL;
+    }
+    crpc_listener_get_info(context, listener, &info);
+    printf("listening on %s%s\n", info.address,
+           options->channels ? " for channels"
+           : options->queues ? " for queues"
+                             : "");
+    fflush(stdout);
+    return context;
+}
+
 int main(int argc, char **argv)
 {
     struct command command = {.options = {.request_bytes = UINT32_MAX,

@@ -98,6 +98,9 @@ void report_result(const struct perf_options *options, const struct perf_result 
 uint64_t perf_now_ns(void);
 /* Prints what failed. Returns EXIT_FAILURE. */
 int perf_failed(const char *what, const char *why);
+/* Opens a context for what the options choose. Returns NULL if that failed, and has printed why. */
 crpc_context *perf_open(const struct perf_options *options);
+/* The same, and listens, and prints where. */
+crpc_context *perf_listen(const struct perf_options *options);
 
 #endif

@@ -136,27 +136,16 @@ static void serve(struct server *server)
 int perf_serve(const struct perf_options *options)
 {
     static struct server server;
-    crpc_error error = {.struct_size = sizeof(error)};
-    crpc_listener_info info = {.struct_size = sizeof(info)};
-    crpc_listener listener;
     server.options = options;
     server.gathered = malloc(GATHER_BYTES);
     server.filler = calloc(1, PERF_BYTES_MAX);
     if (!server.gathered || !server.filler) {
         return perf_failed("no memory", "for replies");
     }
-    server.context = perf_open(options);
+    server.context = perf_listen(options);
     if (!server.context) {
         return EXIT_FAILURE;
     }
-    const char *address = options->address ? options->address : "*:7472";
-    if (crpc_listener_open(server.context, address, NULL, &listener, &error) < 0) {
-        crpc_context_close(server.context);
-        return perf_failed("cannot listen", error.message);
-    }
-    crpc_listener_get_info(server.context, listener, &info);
-    printf("listening on %s\n", info.address);
-    fflush(stdout);
     serve(&server);
     crpc_context_close(server.context);
     free(server.gathered);
