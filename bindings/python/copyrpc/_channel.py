@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any, AsyncIterator, Iterable, Iterator, Option
 from . import _asyncio
 from ._channel_options import ChannelInfo, ChannelStats, RailEvent, channel_info, channel_stats
 from ._connection import Connection
-from ._guards import through
 from ._native import ffi, lib
 from ._options import number, pin, pin_writable, sized, timeout_ns
 from ._records import CHANNEL_OP, MARK
-from ._transfer import AGAIN, CANCEL, CHUNK, RECEIVE, SEND, Buffer, Outbox, Transfer, post
+from ._transfer import CANCEL, CHUNK, RECEIVE, SEND, Buffer, Outbox, Transfer, post
 from .errors import CopyrpcError, check
 
 if TYPE_CHECKING:
@@ -107,25 +106,8 @@ class Channel(Connection):
             self._pump._rearm()
 
     def _post(self, transfer: Transfer[Any]) -> Transfer[Any]:
-        box = self._box(transfer)
-        reason = AGAIN
-        if not box.waiting:
-            noted = ffi.new("int32_t *")
-            try:
-                taken, reason = post(self, [transfer], noted)
-            except BaseException:  # Ctrl-C perhaps: was it before the library had it?
-                through(self._forget_transfer, transfer, noted)
-                raise
-            if taken:
-                self._pump._rearm()
-                return transfer
-        transfer._fail(reason)
-        raise transfer._error()
-
-    def _forget_transfer(self, transfer: Transfer[Any], noted: Any) -> None:
-        if noted[0] < transfer._op_count():
-            transfer._expect_no_more()
-            transfer._fail(lib.CRPC_E_CANCELED)
+        self._box(transfer).post_one(transfer)
+        return transfer
 
     # ---- Posting, and looking later ----
 

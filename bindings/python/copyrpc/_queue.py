@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Optional, TypeVar
 from . import _asyncio
 from ._connection import Connection
 from ._guards import through
-from ._native import ffi, lib
+from ._native import lib
 from ._options import sized, timeout_ns
 from ._pump import CAPACITY
 from ._queue_options import (
@@ -118,24 +118,8 @@ class BaseQueue(Connection):
         return self._receives if work._opcode == RECEIVE else self._sends
 
     def _post(self, work: Work[R]) -> Work[R]:
-        box = self._box(work)
-        reason = AGAIN
-        if not box.waiting:
-            noted = ffi.new("int32_t *")
-            try:
-                taken, reason = post(self, [work], noted)
-            except BaseException:  # Ctrl-C perhaps: was it before the library had it?
-                through(self._forget_work, work, noted)
-                raise
-            if taken:
-                self._pump._rearm()
-                return work
-        work._fail(reason)
-        raise work._error()
-
-    def _forget_work(self, work: Work[Any], noted: Any) -> None:
-        if noted[0] <= 0:
-            self._pump._pending.pop(work._id, None)
+        self._box(work).post_one(work)
+        return work
 
     def _finish(self, work: Work[R], timeout: Optional[float]) -> R:
         """Posts an op as soon as there is room, and waits for its end. Called with the lock

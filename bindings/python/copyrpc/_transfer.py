@@ -111,6 +111,11 @@ class Transfer(Generic[R]):
         for index in range(len(self._buffers)):
             self._channel._pump._pending.pop(self._first + index, None)
 
+    def _forget(self) -> None:
+        """It was cut before the library had it."""
+        self._expect_no_more()
+        self._fail(lib.CRPC_E_CANCELED)
+
     def _finish(self, status: int, address: int, size: int, index: int = 0) -> None:
         if not self._ended[index]:  # else it was cut behind this
             self._sizes[index] = size
@@ -207,6 +212,26 @@ class Outbox:
     def pour(self) -> None:
         """Posts as many transfers as there is room for, many with one call of the library."""
         through(self._pour)
+
+    def post_one(self, work: Any) -> None:
+        """Posts a transfer or a work at once, and raises what keeps it: NoRoom, if others wait."""
+        reason = AGAIN
+        if not self.waiting:
+            noted = ffi.new("int32_t *")
+            try:
+                taken, reason = self.post(self.owner, [work], noted)
+            except BaseException:  # Ctrl-C perhaps: was it before the library had it?
+                through(self._forget, work, noted)
+                raise
+            if taken:
+                self.owner._pump._rearm()
+                return
+        work._fail(reason)
+        raise work._error()
+
+    def _forget(self, work: Any, noted: Any) -> None:
+        if noted[0] < work._op_count():
+            work._forget()
 
     def settle(self) -> None:
         """What the library took waits no more."""

@@ -177,6 +177,10 @@ class Work(Generic[R]):
             attachment, future = self._future
             attachment.resolve(future, None)
 
+    def _forget(self) -> None:
+        """It was cut before the library had it."""
+        self._queue._pump._pending.pop(self._id, None)
+
     def _fail(self, status: int) -> None:
         """It was never posted."""
         self._finish(status, 0, 0)
