@@ -88,14 +88,7 @@ func (w *worker) channelLife(it *copyrpc.Channel, r *room, connect, peer uint64,
 	for tag := 0; tag < tags; tag++ {
 		go l.sends(tag)
 	}
-	rarity := 50
-	if accepted {
-		rarity = 500
-	}
-	for l.goOn(time.Duration(w.dice(2*int(w.pace))), rarity) {
-	}
-	l.leave()
-	l.tellEnd()
+	l.stay()
 	l.tasks.Wait()
 }
 

@@ -232,6 +232,18 @@ func endOf(err error) copyrpc.Status {
 	return copyrpc.OK
 }
 
+// stay lasts until the connection ends, or this side leaves it.
+func (l *life) stay() {
+	rarity := 50
+	if l.accepted {
+		rarity = 500
+	}
+	for l.goOn(time.Duration(l.dice(2*int(l.pace))), rarity) {
+	}
+	l.leave()
+	l.tellEnd()
+}
+
 // goOn waits for a while, and is whether the connection goes on after that.
 func (l *life) goOn(pause time.Duration, rarity int) bool {
 	select {

@@ -175,14 +175,7 @@ func (w *worker) queueLife(it *copyrpc.Queue, r *queueRoom, there copyrpc.Remote
 			go l.accesses(slot)
 		}
 	}
-	rarity := 50
-	if accepted {
-		rarity = 500
-	}
-	for l.goOn(time.Duration(w.dice(2*int(w.pace))), rarity) {
-	}
-	l.leave()
-	l.tellEnd()
+	l.stay()
 	l.tasks.Wait()
 	l.tellFound()
 }
