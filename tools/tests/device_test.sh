@@ -105,11 +105,17 @@ is_refused() {
     client_with "$@" > "$work/refused" 2>&1 && { echo "exit status 0"; return 1; }
     grep -q -- "$words" "$work/refused" || { cat "$work/refused"; return 1; }
 }
+# serve WORD...: a server in the background, which writes to $work/keys. The file is empty before: the job empties it only once it
+# runs, and until then it would hold what the server before has written.
+serve() {
+    : > "$work/keys"
+    "$perf" server "$@" "$address:7476" > "$work/keys" 2>&1 &
+    server=$!
+}
 with_keys() {
     local kind=$1
     shift
-    "$perf" server "$@" --key "$work/key" "$address:7476" > "$work/keys" 2>&1 &
-    server=$!
+    serve "$@" --key "$work/key"
     check "perf server listens for $kind with a key" listening "$work/keys"
     check "$kind run with the same key" client_with "$@" --key "$work/key"
     check "with another key a client of $kind says so" is_refused "the peer has another key" "$@" --key "$work/other"
@@ -117,8 +123,7 @@ with_keys() {
     check "without a key a client of $kind says so" is_refused "asks for the key, and this side has none" "$@"
     check "and the right one works on" client_with "$@" --key "$work/key"
     check_stops "perf server for $kind ends on SIGTERM" "$server"
-    "$perf" server "$@" "$address:7476" > "$work/keys" 2>&1 &
-    server=$!
+    serve "$@"
     check "perf server listens for $kind without a key" listening "$work/keys"
     check "a client of $kind with a key says that the server has none" is_refused "this side has a key and the peer has none" "$@" --key "$work/key"
     check_stops "perf server for $kind without a key ends on SIGTERM" "$server"
