@@ -84,9 +84,9 @@ class Reservation(Window):
     def _end_memory(self) -> None:
         self._must_end("a reservation's memory is still alive; delete it before the reservation ends")
 
-    def _commit(self, payload_bytes: Optional[int]) -> None:
+    def _size(self, payload_bytes: Optional[int]) -> int:
+        """What a commit of so many bytes has, if it may come now."""
         endpoint = self._endpoint
-        pump = endpoint._pump
         size = len(self) if payload_bytes is None else number(payload_bytes, "payload_bytes", 0, 0xFFFFFFFF)
         if not self._open:
             raise error_of(lib.CRPC_E_STATE, "commit: it was committed or given up before")
@@ -95,6 +95,11 @@ class Reservation(Window):
             raise endpoint._error_again()
         if size > len(self):
             raise error_of(lib.CRPC_E_TOO_BIG, f"commit: {size} bytes, and {len(self)} were reserved")
+        return size
+
+    def _commit(self, size: int) -> None:
+        endpoint = self._endpoint
+        pump = endpoint._pump
         self._end_memory()
         self._open = False
         del pump._reservations[endpoint._bits]
@@ -132,10 +137,11 @@ class CallReservation(Reservation):
 
     def _commit_for(self, pending: Any, payload_bytes: Optional[int]) -> int:
         pump = self._endpoint._pump
+        size = self._size(payload_bytes)
         user_data = self._op[_USER_DATA] & ~MARK
         pump._pending[user_data] = pending
         try:
-            self._commit(payload_bytes)
+            self._commit(size)
         except BaseException:
             pump._pending.pop(user_data, None)
             raise
@@ -175,7 +181,7 @@ class ReplyReservation(Reservation):
     def commit(self, payload_bytes: Optional[int] = None) -> None:
         """Answers with the first `payload_bytes` of the room, or with all of it."""
         with self._endpoint._pump._use:
-            self._commit(payload_bytes)
+            self._commit(self._size(payload_bytes))
             self._request._answered = True
 
 

@@ -57,6 +57,15 @@ def test_giving_up(endpoint):
     assert endpoint.call(b"y") == b"y"
 
 
+def test_committing_twice(endpoint):
+    room = endpoint.reserve(1)
+    room.memory[:1] = b"x"
+    call = room.commit()
+    with pytest.raises(copyrpc.InvalidArgument, match="committed or given up"):
+        room.commit()
+    assert call.result(60) == b"x"
+
+
 def test_nothing_else_meanwhile(endpoint):
     call = endpoint.start(b"under way")
     with endpoint.reserve(100) as room:
