@@ -16,9 +16,9 @@ class Call:
 
     __slots__ = ("_endpoint", "_id", "_in_place", "_status", "_answer", "__weakref__")
 
-    def __init__(self, endpoint: Endpoint, user_data: int, in_place: bool = False) -> None:
+    def __init__(self, endpoint: Endpoint, in_place: bool = False) -> None:
         self._endpoint = endpoint
-        self._id = user_data
+        self._id = 0  # its user_data, once it is submitted
         self._in_place = in_place
         self._status: Optional[int] = None
         self._answer: Any = b""

@@ -81,47 +81,53 @@ class Endpoint(Connection, Requests):
             return self._options.reply_bytes_max
         return number(reply_bytes_max, "reply_bytes_max", 0, 0xFFFFFFFF)
 
-    def _start(
-        self, request: Buffer, timeout: Optional[float], method: int, reply_bytes_max: Optional[int], in_place: bool = False
-    ) -> Call:
-        """Called with the lock held."""
+    def _start(self, call: Call, request: Buffer, timeout: Optional[float], method: int, reply_bytes_max: Optional[int]) -> None:
+        """Called with the lock held. If an exception comes, the caller must abandon the call."""
         limit = timeout_ns(timeout)
         most = self._call_fields(method, reply_bytes_max)
         pinned = pin(request, "a request")
         self._check()
         pump = self._pump
-        user_data = pump._next_id()
-        call = Call(self, user_data, in_place)
-        pump._pending[user_data] = call
-        try:
-            op = (CALL, 0, method, 0, self._bits, MARK | user_data, 0, 0, len(pinned), most, limit, 0)
-            pump._submit_one(self, op, pinned, time.monotonic_ns() + limit if limit else None, "call")
-        except BaseException:
-            pump._pending.pop(user_data, None)
-            raise
-        return call
+        call._id = pump._next_id()
+        pump._pending[call._id] = call
+        op = (CALL, 0, method, 0, self._bits, MARK | call._id, 0, 0, len(pinned), most, limit, 0)
+        pump._submit_one(self, op, pinned, time.monotonic_ns() + limit if limit else None, "call")
 
     def start(
         self, request: Buffer, *, timeout: Optional[float] = None, method: int = 0, reply_bytes_max: Optional[int] = None
     ) -> Call:
         """Starts a call, and returns a Call with the result. If other calls are open, it may only
         be sent when a thread next waits."""
-        with self._pump._use:
-            return self._start(request, timeout, method, reply_bytes_max)
+        pump = self._pump
+        call = Call(self)
+        try:
+            with pump._use:
+                self._start(call, request, timeout, method, reply_bytes_max)
+        except BaseException:
+            through(pump._give_up, call)
+            raise
+        return call
+
+    def _call(
+        self, call: Call, request: Buffer, timeout: Optional[float], method: int, reply_bytes_max: Optional[int]
+    ) -> None:
+        """Until it is answered, or an exception such as KeyboardInterrupt ends the wait."""
+        pump = self._pump
+        with pump._use:
+            try:
+                self._start(call, request, timeout, method, reply_bytes_max)
+                pump._wait(call.done)
+            except BaseException:
+                through(pump._abandon, self._bits, call._id, call)
+                raise
 
     def call(
         self, request: Buffer, *, timeout: Optional[float] = None, method: int = 0, reply_bytes_max: Optional[int] = None
     ) -> bytes:
         """Calls the peer and returns its answer. `timeout` is in seconds; None means no limit.
         `reply_bytes_max` is the length of the longest answer that the peer may give."""
-        pump = self._pump
-        with pump._use:
-            call = self._start(request, timeout, method, reply_bytes_max)
-            try:
-                pump._wait(call.done)
-            except BaseException:
-                self._abandon(call)
-                raise
+        call = Call(self)
+        self._call(call, request, timeout, method, reply_bytes_max)
         status = call._status
         answer: bytes = call._answer
         if status != 0:
@@ -135,25 +141,12 @@ class Endpoint(Connection, Requests):
         """Does the same as call, but returns the answer where it arrived, without a copy: `with
         endpoint.call_view(request) as reply: use(reply.payload)`. A status above 0 from the peer's
         application is in .status, and raises nothing."""
-        pump = self._pump
-        with pump._use:
-            call = self._start(request, timeout, method, reply_bytes_max, in_place=True)
-            try:
-                pump._wait(call.done)
-            except BaseException:
-                self._abandon(call)
-                raise
+        call = Call(self, in_place=True)
+        self._call(call, request, timeout, method, reply_bytes_max)
         if not isinstance(call._answer, Reply):
             assert call._status is not None
             raise error_of(call._status, "call")
         return call._answer
-
-    def _abandon(self, call: Call) -> None:
-        """An exception such as KeyboardInterrupt ends the wait, and nobody will take the answer.
-        Called with the lock held."""
-        pump = self._pump
-        if pump._pointer is not None and pump._pending.pop(call._id, None) is not None:
-            pump._cancel(self._bits, call._id)
 
     async def acall(
         self, request: Buffer, *, timeout: Optional[float] = None, method: int = 0, reply_bytes_max: Optional[int] = None

@@ -31,6 +31,7 @@ from .errors import CopyrpcError, error_of
 if TYPE_CHECKING:
     from ._arrays import Batch
     from ._asyncio import Attachment
+    from ._call import Call
     from ._channel import Channel
     from ._endpoint import Endpoint
     from ._queue import BaseQueue
@@ -468,6 +469,18 @@ class Pump:
         OP.pack_into(ffi.buffer(ops), 0, lib.CRPC_OP_CANCEL, 0, 0, 0, endpoint_bits, MARK | self._next_id(), MARK | user_data, 0, 0, 0, 0, 0)
         lib.crpc_submit(self._pointer, ops, 1, ffi.NULL, 0, self._reason)
         self._rearm()
+
+    def _abandon(self, endpoint_bits: int, user_data: int, pending: Any) -> None:
+        """An exception such as KeyboardInterrupt has ended a call, and nobody will take the answer. It may have come before the
+        library had the call, or behind that. Goes on where it was cut."""
+        if self._pointer is not None and self._pending.get(user_data) is pending:
+            self._cancel(endpoint_bits, user_data)
+            self._pending.pop(user_data, None)
+
+    def _give_up(self, call: Call) -> None:
+        """Takes the lock."""
+        with self._lock:
+            self._abandon(call._endpoint._bits, call._id, call)
 
     # ---- Memory of channels ----
 

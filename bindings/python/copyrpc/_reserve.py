@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Optional, TypeVar
 
 from . import _asyncio
 from ._call import Call
+from ._guards import through
 from ._message import Window
 from ._native import ffi, lib
 from ._options import number
@@ -128,31 +129,35 @@ class Reservation(Window):
 class CallReservation(Reservation):
     """A reservation for a request: see Endpoint.reserve."""
 
-    __slots__ = ()
+    __slots__ = ("_id",)
 
     def __init__(self, endpoint: Endpoint, op: tuple[int, ...]) -> None:
         with endpoint._pump._use:
-            user_data = MARK | endpoint._pump._next_id()
-        super().__init__(endpoint, (*op[:_USER_DATA], user_data, *op[_USER_DATA + 1 :]))
+            self._id = endpoint._pump._next_id()
+        super().__init__(endpoint, (*op[:_USER_DATA], MARK | self._id, *op[_USER_DATA + 1 :]))
 
-    def _commit_for(self, pending: Any, payload_bytes: Optional[int]) -> int:
+    def _commit_for(self, pending: Any, payload_bytes: Optional[int]) -> None:
         pump = self._endpoint._pump
         size = self._size(payload_bytes)
-        user_data = self._op[_USER_DATA] & ~MARK
-        pump._pending[user_data] = pending
+        pump._pending[self._id] = pending
         try:
             self._commit(size)
         except BaseException:
-            pump._pending.pop(user_data, None)
+            through(pump._abandon, self._endpoint._bits, self._id, pending)
             raise
-        return user_data
 
     def commit(self, payload_bytes: Optional[int] = None) -> Call:
         """Calls the peer with the first `payload_bytes` of the room, or with all of it. Returns a
         Call with the result."""
-        call = Call(self._endpoint, self._op[_USER_DATA] & ~MARK)
-        with self._endpoint._pump._use:
-            self._commit_for(call, payload_bytes)
+        pump = self._endpoint._pump
+        call = Call(self._endpoint)
+        call._id = self._id
+        try:
+            with pump._use:
+                self._commit_for(call, payload_bytes)
+        except BaseException:
+            through(pump._give_up, call)
+            raise
         return call
 
     async def acommit(self, payload_bytes: Optional[int] = None) -> bytes:
@@ -160,12 +165,14 @@ class CallReservation(Reservation):
         pump = self._endpoint._pump
         attachment = await _asyncio.ready(pump)
         future: asyncio.Future[bytes] = attachment.loop.create_future()
-        with pump._use:
-            user_data = self._commit_for(_asyncio.FutureCall(attachment, future), payload_bytes)
+        pending = _asyncio.FutureCall(attachment, future)
         try:
+            with pump._use:
+                self._commit_for(pending, payload_bytes)
             return await future
-        except asyncio.CancelledError:
-            attachment.cancel(self._endpoint._bits, user_data)
+        except BaseException:
+            if pump._pending.get(self._id) is pending:
+                through(attachment.cancel, self._endpoint._bits, self._id)
             raise
 
 

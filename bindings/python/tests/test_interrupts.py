@@ -324,6 +324,55 @@ def test_accepting_that_is_cut(address, monkeypatch):
         assert cuts + 1 == at  # the last came to its end
 
 
+CALLS = {
+    "start": lambda endpoint: endpoint.start(b"x"),
+    "call": lambda endpoint: endpoint.call(b"x"),
+    "call_view": lambda endpoint: endpoint.call_view(b"x"),
+    "call_many": lambda endpoint: endpoint.call_many([b"x", b"y"]),
+}
+
+
+@pytest.mark.parametrize("form", CALLS)
+def test_calls_that_are_cut(silent, form):
+    """While they begin, and while they wait for an answer that does not come. Nobody has such a call, so it does not stay open."""
+    with copyrpc.Context() as context:
+        endpoint = context.connect(silent.address)
+        for at in range(1, 61):
+            try:
+                with cut(at):
+                    call = CALLS[form](endpoint)
+            except Cut:
+                assert endpoint.info().calls_open == 0, at
+                context.poll(copyrpc.CompletionArray(10))
+                assert not context._pending and not context._batches, at
+            else:
+                assert form == "start" and at > 10
+                call.cancel()
+                break
+        else:
+            assert form != "start"
+
+
+def test_commits_that_are_cut(silent):
+    with copyrpc.Context() as context:
+        endpoint = context.connect(silent.address)
+        for at in range(1, 1000):
+            try:
+                with endpoint.reserve(8) as room, cut(at):
+                    call = room.commit()
+            except Cut:
+                assert endpoint.info().calls_open == 0, at
+                context.poll(copyrpc.CompletionArray(10))
+                assert not context._pending and not context._reservations, at
+            else:
+                assert endpoint.info().calls_open == 1
+                break
+        assert at > 10
+        call.cancel()
+        with pytest.raises(copyrpc.Canceled):
+            call.result(60)
+
+
 def test_posting_to_a_channel_that_is_cut(address):
     """What the library has is expected, and nothing else is."""
     with copyrpc.Context(rails=True) as context, copyrpc.Context(rails=True) as other:
