@@ -124,6 +124,10 @@ func statusIn(err error) copyrpc.Status {
 	return copyrpc.OK
 }
 
+// mayGoUnnoticed has what is done wrong again and again: a reply that nobody waits for; the memory of a queue whose peer never heard that it
+// was connected, or had WRITEs open whose ends do not say whether they were done.
+var mayGoUnnoticed = map[string]bool{"wrong": true, "spoiled": true, "miscounted": true}
+
 // mistaken is whether now is the time for this mistake.
 func (w *worker) mistaken(what string) bool {
 	m := &w.mistake
@@ -139,7 +143,7 @@ func (w *worker) mistaken(what string) bool {
 		m.after--
 		return false
 	}
-	m.done = what != "wrong" // of a reply that nobody waits for nobody notices
+	m.done = !mayGoUnnoticed[what]
 	w.journal.put(recordMistake, 0, 0, 0, 0)
 	return true
 }
