@@ -15,6 +15,7 @@ from ._channel import Channel
 from ._channel_listener import ChannelListener, ChannelRequest
 from ._channel_options import CacheInfo, ChannelInfo, ChannelOptions, ChannelStats, RailEvent, RailInfo
 from ._context import Context, connect, connect_channel, devices, listen, listen_channels, version
+from ._datagram import HEADER_BYTES, DatagramQueue, Target
 from ._endpoint import Endpoint
 from ._listener import ConnectionRequest, Listener
 from ._message import Message, Reply
@@ -29,7 +30,7 @@ from ._region import Region, RegionSlice
 from ._request import Request
 from ._reserve import CallReservation, ReplyReservation, Reservation
 from ._transfer import Transfer
-from ._work import Received, Work
+from ._work import Received, Source, Work
 from .errors import (
     HANDLER_FAILED,
     AccessRefused,
@@ -98,6 +99,7 @@ COMPLETION_OF_QUEUE: int = _lib.CRPC_COMPLETION_OF_QUEUE
 COMPLETION_IMMEDIATE: int = _lib.CRPC_COMPLETION_IMMEDIATE
 COMPLETION_INVALIDATED: int = _lib.CRPC_COMPLETION_INVALIDATED
 COMPLETION_DETAIL: int = _lib.CRPC_COMPLETION_DETAIL
+COMPLETION_GRH: int = _lib.CRPC_COMPLETION_GRH
 
 # Of ContextInfo.features.
 FEATURE_BLUEFLAME: int = _lib.CRPC_FEATURE_BLUEFLAME
@@ -135,6 +137,7 @@ __all__ = [
     "CHANNEL_SEND",
     "COMPLETION_CANCEL",
     "COMPLETION_DETAIL",
+    "COMPLETION_GRH",
     "COMPLETION_IMMEDIATE",
     "COMPLETION_INVALIDATED",
     "COMPLETION_OF_QUEUE",
@@ -162,6 +165,7 @@ __all__ = [
     "Context",
     "ContextInfo",
     "CopyrpcError",
+    "DatagramQueue",
     "DeviceFailed",
     "DeviceInfo",
     "Disconnected",
@@ -174,6 +178,7 @@ __all__ = [
     "Flushed",
     "Forked",
     "HANDLER_FAILED",
+    "HEADER_BYTES",
     "Interrupted",
     "InvalidArgument",
     "Listener",
@@ -228,8 +233,10 @@ __all__ = [
     "Request",
     "Reservation",
     "SharedReceiveQueue",
+    "Source",
     "Stats",
     "SystemCallFailed",
+    "Target",
     "Timeout",
     "TooBig",
     "Transfer",

@@ -229,7 +229,7 @@ class QueueOpArray(_Ops):
     alive that its ops name. The package reserves the highest bit of user_data."""
 
     _form = "crpc_queue_op"
-    _handles = ("region",)
+    _handles = ("region", "target")
 
     @property
     def array(self) -> numpy.ndarray[Any, Any]:

@@ -13,6 +13,7 @@ from ._channel import Channel
 from ._channel_listener import ChannelListener
 from ._channel_options import CacheInfo, ChannelOptions, RailInfo, cache_info, channel_options, rail_info
 from ._closing import Closing
+from ._datagram import DatagramQueue, Target, target_of_address
 from ._endpoint import Endpoint
 from ._guards import through
 from ._listener import Listener
@@ -272,6 +273,22 @@ class Context(Closing, Pump):
             error = new_error()
             check(lib.crpc_queue_open(pointer, c_options, handle, error), "queue_open", error)
             return SharedReceiveQueue(self, handle.bits, options)
+
+    def datagram_queue(self, options: Optional[QueueOptions] = None) -> DatagramQueue:
+        """Makes a queue for datagrams, which is usable at once. Of the options, those of connections
+        have no meaning for it."""
+        given = queue_options(options)
+        c_options = given.to_c(lib.CRPC_QUEUE_KIND_UD)
+        with self._use as pointer:
+            handle = ffi.new("crpc_queue *")
+            error = new_error()
+            check(lib.crpc_queue_open(pointer, c_options, handle, error), "datagram_queue", error)
+            return DatagramQueue(self, handle.bits, given)
+
+    def target(self, address: QueueAddress, *, queue_key: int = 0, service_level: int = 0) -> Target:
+        """Makes a target of the address of a queue for datagrams, of any program, and of its key (0
+        means the library's default). It may take as long as the network needs to find the way."""
+        return target_of_address(self, address, queue_key, service_level)
 
     def rails(self) -> list[RailInfo]:
         """Returns the ports that channels stripe over."""

@@ -60,6 +60,8 @@ class BaseQueue(Connection):
 
     _kind = "crpc_queue"
     _leaving = "drain"
+    #: What it receives lies behind a header.
+    _datagrams = False
 
     def __init__(self, context: Context, bits: int, options: QueueOptions) -> None:
         self._pump = context
@@ -284,7 +286,38 @@ class BaseQueue(Connection):
                     pass
 
 
-class Queue(BaseQueue):
+class SendingQueue(BaseQueue):
+    """What queues that send have in common."""
+
+    def address(self) -> QueueAddress:
+        """Returns what a program of any kind has to know of this queue, to connect its own to it, or for a
+        Target."""
+        with self._pump._use as pointer:
+            self._check()
+            struct = sized("crpc_queue_address")
+            check(lib.crpc_queue_get_address(pointer, self._handle[0], struct), "address")
+            return queue_address(struct)
+
+    # ---- The end ----
+
+    def fail(self) -> None:
+        """Ends the queue at once: open ops raise Flushed."""
+        with self._pump._use as pointer:
+            self._check()
+            check(lib.crpc_queue_fail(pointer, self._handle[0]), "fail")
+            self._pump._rearm()
+
+    def drain(self, timeout: Optional[float] = None) -> None:
+        """Waits until what was sent has ended, for at most `timeout` seconds, and disconnects. Open
+        receives raise Flushed."""
+        self.disconnect(timeout)
+
+    async def adrain(self, timeout: Optional[float] = None) -> None:
+        """Does the same as drain, for coroutines."""
+        await self.adisconnect(timeout)
+
+
+class Queue(SendingQueue):
     """A queue with a reliable connection to one peer, made by Context.queue_connect, queue_blob or a
     QueueListener.
 
@@ -303,24 +336,24 @@ class Queue(BaseQueue):
             raise ValueError("a message has an immediate, or invalidates a key; not both")
         number = immediate if immediate is not None else invalidate
         opcode = SEND_IMMEDIATE if immediate is not None else SEND_INVALIDATE if invalidate is not None else SEND
-        return Work(self, opcode, places, flags=_flags(solicited, fence), immediate=number or 0)
+        return Work(self, opcode, places, flags=op_flags(solicited, fence), immediate=number or 0)
 
     def _writing(self, places: Places, remote: Remote, immediate: Optional[int], solicited: bool, fence: bool) -> Work[None]:
         self._check()
         opcode = WRITE_IMMEDIATE if immediate is not None else WRITE
-        return Work(self, opcode, places, remote, flags=_flags(solicited, fence), immediate=immediate or 0)
+        return Work(self, opcode, places, remote, flags=op_flags(solicited, fence), immediate=immediate or 0)
 
     def _reading(self, places: Places, remote: Remote, fence: bool) -> Work[int]:
         self._check()
-        return Work(self, READ, places, remote, flags=_flags(False, fence))
+        return Work(self, READ, places, remote, flags=op_flags(False, fence))
 
     def _swapping(self, remote: Remote, compare: int, swap: int, fence: bool) -> Work[int]:
         self._check()
-        return Work(self, COMPARE_SWAP, None, remote, flags=_flags(False, fence), compare=compare, operand=swap)
+        return Work(self, COMPARE_SWAP, None, remote, flags=op_flags(False, fence), compare=compare, operand=swap)
 
     def _adding(self, remote: Remote, add: int, fence: bool) -> Work[int]:
         self._check()
-        return Work(self, FETCH_ADD, None, remote, flags=_flags(False, fence), operand=add)
+        return Work(self, FETCH_ADD, None, remote, flags=op_flags(False, fence), operand=add)
 
     # ---- Messages ----
 
@@ -460,14 +493,6 @@ class Queue(BaseQueue):
 
     # ---- Without rdma_cm, and without a blob ----
 
-    def address(self) -> QueueAddress:
-        """Returns what a program of any kind has to know of this queue to connect its own to it."""
-        with self._pump._use as pointer:
-            self._check()
-            struct = sized("crpc_queue_address")
-            check(lib.crpc_queue_get_address(pointer, self._handle[0], struct), "address")
-            return queue_address(struct)
-
     def _join_address(self, address: QueueAddress) -> None:
         if not isinstance(address, QueueAddress):
             raise TypeError(f"address is a QueueAddress, not {type(address).__name__}")
@@ -484,24 +509,6 @@ class Queue(BaseQueue):
         self._join_address(address)
         with self._pump._use:
             self._settle(limit, "join_address")
-
-    # ---- The end ----
-
-    def fail(self) -> None:
-        """Ends the connection at once: open ops raise Flushed."""
-        with self._pump._use as pointer:
-            self._check()
-            check(lib.crpc_queue_fail(pointer, self._handle[0]), "fail")
-            self._pump._rearm()
-
-    def drain(self, timeout: Optional[float] = None) -> None:
-        """Waits until what was sent has ended, for at most `timeout` seconds, and disconnects. Open
-        receives raise Flushed."""
-        self.disconnect(timeout)
-
-    async def adrain(self, timeout: Optional[float] = None) -> None:
-        """Does the same as drain, for coroutines."""
-        await self.adisconnect(timeout)
 
 
 class SharedReceiveQueue(BaseQueue):
@@ -523,5 +530,5 @@ class SharedReceiveQueue(BaseQueue):
         check(lib.crpc_queue_close(pointer, self._handle[0]), "close, while queues use it")
 
 
-def _flags(solicited: bool, fence: bool) -> int:
+def op_flags(solicited: bool, fence: bool) -> int:
     return (SOLICITED if solicited else 0) | (FENCE if fence else 0)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 #: What rdma_cm carries when a peer is rejected.
 REJECT_BYTES_MAX = 148
-_kinds: dict[int, str] = {lib.CRPC_QUEUE_KIND_RC: "rc", lib.CRPC_QUEUE_KIND_SRQ: "srq"}
+_kinds: dict[int, str] = {lib.CRPC_QUEUE_KIND_RC: "rc", lib.CRPC_QUEUE_KIND_SRQ: "srq", lib.CRPC_QUEUE_KIND_UD: "ud"}
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,8 @@ class QueueOptions:
     reads_max: int = 0
     #: What the peer gets when it is asked (up to 56 bytes) or accepted (up to 196).
     private_data: bytes = b""
+    #: Of a DatagramQueue: who sends to it must know it. 0 means the library's default.
+    queue_key: int = 0
 
     def to_c(self, kind: int = lib.CRPC_QUEUE_KIND_RC) -> Any:
         options = sized("crpc_queue_options")
@@ -44,7 +46,7 @@ class QueueOptions:
         options.flags = lib.CRPC_QUEUE_SPARSE if self.sparse else 0
         for name in (
             "sends", "send_pieces", "inline_bytes", "receives", "receive_pieces", "retry_timeout", "retry_count",
-            "not_ready_retry_count", "reads_max",
+            "not_ready_retry_count", "reads_max", "queue_key",
         ):  # fmt: skip
             setattr(options, name, number(getattr(self, name), name, 0, 0xFFFFFFFF))
         if self.receive_queue is not None:
@@ -82,7 +84,7 @@ class QueueInfo:
     """Describes a queue. copyrpc.h explains each."""
 
     state: str
-    #: "rc" or "srq".
+    #: "rc", "srq" or "ud".
     kind: str
     queue_pair_number: int
     peer_number: int

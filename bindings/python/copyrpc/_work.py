@@ -61,6 +61,25 @@ class Received(NamedTuple):
     queue: Optional[BaseQueue]
     #: If a WRITE with an immediate took the receive: how many bytes the peer has written elsewhere.
     written: int = 0
+    #: Of a datagram: where it comes from.
+    source: Optional[Source] = None
+
+
+class Source:
+    """Where a datagram comes from, as its header says: for DatagramQueue.target_of."""
+
+    __slots__ = ("_record", "_header")
+
+    def __init__(self, record: tuple[int, ...], header: bytes) -> None:
+        self._record = record
+        self._header = header
+
+    @property
+    def queue_pair_number(self) -> int:
+        return self._record[6] & 0xFFFFFFFF
+
+    def __repr__(self) -> str:
+        return f"<copyrpc.Source, queue pair {self.queue_pair_number:#x}>"
 
 
 class Piece(NamedTuple):
@@ -98,8 +117,8 @@ class Work(Generic[R]):
     until it has ended."""
 
     __slots__ = (
-        "_queue", "_opcode", "_flags", "_immediate", "_pieces", "_remote", "_compare", "_operand", "_id", "_posted", "_status", "_record",
-        "_future", "__weakref__",
+        "_queue", "_opcode", "_flags", "_immediate", "_pieces", "_remote", "_compare", "_operand", "_target", "_id", "_posted", "_status",
+        "_record", "_header", "_future", "__weakref__",
     )  # fmt: skip
 
     def __init__(
@@ -113,6 +132,7 @@ class Work(Generic[R]):
         immediate: int = 0,
         compare: int = 0,
         operand: int = 0,
+        target: int = 0,
     ) -> None:
         """With the lock."""
         pump = queue._pump
@@ -122,6 +142,7 @@ class Work(Generic[R]):
         self._immediate = number(immediate, "immediate", 0, 0xFFFFFFFF)
         self._compare = number(compare, "compare", 0, _UINT64_MAX)
         self._operand = number(operand, "operand", 0, _UINT64_MAX)
+        self._target = target
         self._remote = _checked(remote) if opcode not in _messages else (0, 0)
         several = isinstance(places, (list, tuple))
         chosen: Sequence[Any] = () if opcode in _atomics else places if several else [places]
@@ -142,6 +163,7 @@ class Work(Generic[R]):
         self._posted = False
         self._status: Optional[int] = None
         self._record: tuple[int, ...] = ()
+        self._header = b""
         self._future: Optional[tuple[Attachment, asyncio.Future[None]]] = None
 
     # ---- With the lock ----
@@ -160,7 +182,7 @@ class Work(Generic[R]):
         there, key = self._remote
         QUEUE_OP.pack_into(
             view, index * 64, self._opcode, self._flags, 0, self._immediate, MARK | self._id, region, address, size, key, there,
-            self._operand, 0,
+            self._operand, self._target,
         )  # fmt: skip
 
     def _uses(self, region: Region) -> bool:
@@ -169,6 +191,8 @@ class Work(Generic[R]):
     def _arrived(self, record: tuple[int, ...]) -> None:
         """May be called again if it was cut."""
         self._record = record
+        if record[1] & lib.CRPC_COMPLETION_GRH:  # before the memory is used again
+            self._header = self._first_bytes(lib.CRPC_QUEUE_HEADER_BYTES)
         self._finish(record[3], 0, 0)
 
     def _finish(self, status: int, address: int, size: int) -> None:
@@ -180,6 +204,15 @@ class Work(Generic[R]):
     def _forget(self) -> None:
         """It was cut before the library had it."""
         self._queue._pump._pending.pop(self._id, None)
+
+    def _first_bytes(self, size: int) -> bytes:
+        """Returns what its memory begins with; less if that is a dma-buf's."""
+        found = b""
+        for piece in self._pieces:
+            if piece.region is None or piece.region._memory is None:
+                break
+            found += ffi.buffer(ffi.cast("char *", piece.address), min(piece.size, size - len(found)))[:]
+        return found
 
     def _fail(self, status: int) -> None:
         """It was never posted."""
@@ -198,12 +231,15 @@ class Work(Generic[R]):
         if self._opcode != RECEIVE:
             return None
         _, flags, _, _, bits, _, written, _, size, detail, _, _ = self._record
+        queue = self._queue._pump._queues.get(bits)
+        datagram = queue is not None and queue._datagrams
         return Received(
             size,
             detail if flags & lib.CRPC_COMPLETION_IMMEDIATE else None,
             detail if flags & lib.CRPC_COMPLETION_INVALIDATED else None,
-            self._queue._pump._queues.get(bits),
-            written,
+            queue,
+            0 if datagram else written,
+            Source(self._record, self._header) if datagram else None,
         )
 
     def _error(self) -> CopyrpcError:

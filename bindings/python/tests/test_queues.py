@@ -49,7 +49,7 @@ def test_descriptions_have_the_headers_fields():
     fields = {name for name, _ in ffi.typeof("crpc_queue_info").fields}
     assert fields - {"struct_size", "user_data", "private_bytes", "receive_queue"} == set(copyrpc.QueueInfo.__dataclass_fields__)
     fields = {name for name, _ in ffi.typeof("crpc_queue_options").fields} - {"struct_size", "user_data", "private_bytes", "kind", "flags"}
-    fields -= {"queue_key", "reserved"}  # Python has no UD queues yet
+    fields -= {"reserved"}
     options = {name + "_ns" if name == "connect_timeout" else name for name in copyrpc.QueueOptions.__dataclass_fields__}
     assert fields == options - {"sparse"}
 

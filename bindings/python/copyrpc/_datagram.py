@@ -1,0 +1,139 @@
+"""_datagram.py: queues for datagrams, and where these go."""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Optional
+
+from . import _asyncio
+from ._closing import Closing
+from ._native import ffi, lib
+from ._options import number, sized
+from ._queue import SendingQueue, op_flags
+from ._queue_options import QueueAddress, QueueOptions, queue_address
+from ._records import COMPLETION
+from ._work import SEND, SEND_IMMEDIATE, Received, Work
+from .errors import Closed, check, error_of, new_error
+
+if TYPE_CHECKING:
+    from ._context import Context
+    from ._work import Places
+
+#: What precedes each message in the memory that receives it.
+HEADER_BYTES: int = lib.CRPC_QUEUE_HEADER_BYTES
+
+
+class Target(Closing):
+    """Where datagrams go: a queue pair, and its key. Made by Context.target, and by
+    DatagramQueue.target_of for answers. It ends with its context."""
+
+    def __init__(self, context: Context, handle: Any) -> None:
+        self._context = context
+        self._handle = handle
+        self._closed = False
+
+    @property
+    def bits(self) -> int:
+        """The handle, for the `target` field of ops in arrays."""
+        return int(self._handle.bits)
+
+    def address(self) -> QueueAddress:
+        """Returns the address of the queue pair."""
+        with self._context._use as pointer:
+            struct = sized("crpc_queue_address")
+            check(lib.crpc_target_get_address(pointer, self._handle[0], struct), "target")
+            return queue_address(struct)
+
+    def close(self) -> None:
+        """Ops that were posted go on. Closing twice does no harm."""
+        if not self._closed and self._context._pointer is not None:
+            with self._context._use as pointer:
+                check(lib.crpc_target_close(pointer, self._handle[0]), "target")
+        self._closed = True
+
+    def __repr__(self) -> str:
+        return f"<copyrpc.Target {self.bits:#x}{' closed' if self._closed else ''}>"
+
+
+def target_of_address(context: Context, address: QueueAddress, queue_key: int, service_level: int) -> Target:
+    if not isinstance(address, QueueAddress):
+        raise TypeError(f"address is a QueueAddress, not {type(address).__name__}")
+    options = sized("crpc_target_options")
+    options.queue_key = number(queue_key, "queue_key", 0, 0xFFFFFFFF)
+    options.service_level = number(service_level, "service_level", 0, 0xFFFFFFFF)
+    struct = address.to_c()
+    with context._use as pointer:
+        handle = ffi.new("crpc_target *")
+        error = new_error()
+        check(lib.crpc_target_open(pointer, struct, options, handle, error), "target", error)
+        return Target(context, handle)
+
+
+class DatagramQueue(SendingQueue):
+    """A queue for datagrams, made by Context.datagram_queue. Each send() goes to a target of its own.
+    What it receives lies behind HEADER_BYTES of header, which count in Received.size. A datagram is lost
+    if there is no receive, and nobody is told."""
+
+    _datagrams = True
+
+    def __init__(self, context: Context, bits: int, options: QueueOptions) -> None:
+        super().__init__(context, bits, options)
+        self._up = True
+
+    def _sending(self, places: Places, target: Target, immediate: Optional[int], solicited: bool) -> Work[None]:
+        """With the lock."""
+        self._check()
+        if not isinstance(target, Target):
+            raise TypeError(f"target is a Target, not {type(target).__name__}")
+        if target._context is not self._pump:
+            raise error_of(lib.CRPC_E_INVALID, "send: the target belongs to another context")
+        if target._closed:
+            raise Closed("send: the target is closed", lib.CRPC_E_CLOSED)
+        opcode = SEND_IMMEDIATE if immediate is not None else SEND
+        return Work(self, opcode, places, flags=op_flags(solicited, False), immediate=immediate or 0, target=target.bits)
+
+    def send(
+        self,
+        places: Places,
+        target: Target,
+        *,
+        immediate: Optional[int] = None,
+        solicited: bool = False,
+        timeout: Optional[float] = None,
+    ) -> None:
+        """Sends a datagram of at most QueueInfo.message_bytes_max, perhaps with an `immediate` of 32 bits.
+        Returns when it was sent."""
+        with self._pump._use:
+            self._finish(self._sending(places, target, immediate, solicited), timeout)
+
+    async def asend(
+        self, places: Places, target: Target, *, immediate: Optional[int] = None, solicited: bool = False
+    ) -> None:
+        """Does the same as send, for coroutines."""
+        attachment = await _asyncio.ready(self._pump)
+        with self._pump._use:
+            work = self._sending(places, target, immediate, solicited)
+            self._schedule(work, attachment)
+        await self._afinish(work)
+
+    def post_send(
+        self, places: Places, target: Target, *, immediate: Optional[int] = None, solicited: bool = False
+    ) -> Work[None]:
+        """Starts to send a datagram. Raises NoRoom if there is no room for it."""
+        with self._pump._use:
+            return self._post(self._sending(places, target, immediate, solicited))
+
+    def target_of(self, received: Received) -> Target:
+        """Makes a target for an answer to a datagram, with this queue's own key. Who can forge the header of
+        a datagram can have the answer sent to somebody else. An application that answers often keeps the
+        targets of its peers."""
+        source = received.source
+        if source is None or received.queue is not self:
+            raise ValueError("what was received is no datagram of this queue")
+        completion = ffi.new("crpc_completion *")
+        ffi.memmove(completion, COMPLETION.pack(*source._record), COMPLETION.size)
+        header = source._header.ljust(HEADER_BYTES, b"\0")
+        with self._pump._use as pointer:
+            self._check()
+            handle = ffi.new("crpc_target *")
+            error = new_error()
+            check(lib.crpc_target_of(pointer, completion, header, handle, error), "target_of", error)
+            return Target(self._context, handle)

@@ -1,0 +1,148 @@
+"""Queues for datagrams, and their targets; one op at a time, for coroutines, and in arrays."""
+import asyncio
+
+import pytest
+from conftest import data
+
+import copyrpc
+
+HEADER = copyrpc.HEADER_BYTES
+OPTIONS = copyrpc.QueueOptions(receives=16, receive_pieces=2, send_pieces=2)
+
+
+@pytest.fixture
+def queues(queue_context):
+    return queue_context.datagram_queue(OPTIONS), queue_context.datagram_queue(OPTIONS)
+
+
+def test_a_datagram_is_answered(queue_context, queues, region):
+    left, right = queues
+    target = queue_context.target(right.address())
+    work = right.post_receive(region[0:4096])
+    region.memory[8192:8692] = data(500)
+    left.send(region[8192:8692], target, immediate=7)
+    received = work.wait(30)
+    assert received.size == HEADER + 500 and received.immediate == 7 and received.queue is right
+    assert received.source.queue_pair_number == left.info().queue_pair_number and "0x" in repr(received.source)
+    assert region.memory[HEADER : HEADER + 500] == data(500)
+    back = left.post_receive([region[4096:4136], region[4136:5000]])
+    region.memory[0:HEADER] = bytes(HEADER)  # the header was kept
+    with right.target_of(received) as source:
+        assert source.address().queue_pair_number == left.address().queue_pair_number
+        assert source.address().gid == left.address().gid
+        right.send(b"answer", source)
+    answer = back.wait(30)
+    assert answer.size == HEADER + 6 and region.memory[4136:4142] == b"answer"
+    target.close()
+    target.close()
+    with pytest.raises(copyrpc.Closed):
+        left.send(b"x", target)
+
+
+def test_it_is_usable_at_once_and_ends_as_others_do(queue_context, queues, region):
+    left, right = queues
+    info = left.info()
+    assert (info.kind, info.state, info.peer_number) == ("ud", "connected", 0) and info.message_bytes_max >= 1024
+    target = queue_context.target(right.address())
+    with pytest.raises(copyrpc.TooBig):
+        left.send(region[0 : info.message_bytes_max + 1], target)
+    with pytest.raises(copyrpc.Unsupported):
+        left.submit(_one(copyrpc.QUEUE_NOP))
+    waiting = left.post_receive(region[0:100])
+    left.drain()
+    with pytest.raises(copyrpc.Disconnected):
+        waiting.wait(30)
+    with pytest.raises(copyrpc.Disconnected):
+        left.send(b"x", target)
+    with right:
+        right.send(b"x", target)  # to itself, where nobody receives
+    assert right.error is not None
+
+
+def test_a_wrong_key_loses_it(queue_context, region):
+    keyed = queue_context.datagram_queue(copyrpc.QueueOptions(receives=4, queue_key=77))
+    sender = queue_context.datagram_queue()
+    work = keyed.post_receive(region[0:100])
+    sender.send(b"lost", queue_context.target(keyed.address()))
+    sender.send(b"found", queue_context.target(keyed.address(), queue_key=77))
+    assert work.wait(30).size == HEADER + 5 and region.memory[HEADER : HEADER + 5] == b"found"
+
+
+def test_bad_input(queue_context, queues, region, address):
+    left, right = queues
+    there = right.address()
+    for wrong in ({"queue_pair_number": 0}, {"queue_pair_number": 1 << 24}, {"mtu_bytes": 1500}):
+        values = {name: getattr(there, name) for name in there.__dataclass_fields__}
+        with pytest.raises(copyrpc.ProtocolError):
+            queue_context.target(copyrpc.QueueAddress(**{**values, **wrong}))
+    with pytest.raises(TypeError):
+        queue_context.target("10.0.0.1")
+    for options in ({"queue_key": 1 << 31}, {"service_level": 16}):
+        with pytest.raises(copyrpc.InvalidArgument):
+            queue_context.target(there, **options)
+    with pytest.raises(copyrpc.InvalidArgument):
+        queue_context.datagram_queue(copyrpc.QueueOptions(private_data=b"x"))
+    with pytest.raises(copyrpc.InvalidArgument):
+        queue_context.queue_connect(address, copyrpc.QueueOptions(queue_key=1))
+    with pytest.raises(TypeError):
+        left.send(b"x", there)
+    with copyrpc.Context(queues=True) as other, pytest.raises(copyrpc.InvalidArgument):
+        left.send(b"x", other.target(there))
+    with pytest.raises(ValueError):
+        left.target_of(copyrpc.Received(10, None, None, left))
+    assert left.connected
+
+
+def test_receives_may_be_shared(queue_context, region):
+    shared = queue_context.queue_open(copyrpc.QueueOptions(receives=8))
+    right = queue_context.datagram_queue(copyrpc.QueueOptions(receive_queue=shared))
+    left = queue_context.datagram_queue()
+    work = shared.post_receive(region[0:100])
+    left.send(b"to all", queue_context.target(right.address()))
+    received = work.wait(30)
+    assert received.queue is right and received.source.queue_pair_number == left.info().queue_pair_number
+    right.target_of(received).close()
+
+
+def test_coroutines(address):
+    async def main():
+        async with copyrpc.Context(queues=True) as context:
+            left, right = context.datagram_queue(OPTIONS), context.datagram_queue(OPTIONS)
+            region = context.register(bytearray(1 << 16), "local_write")
+            target = context.target(right.address())
+            receives = [asyncio.ensure_future(right.areceive(region[i * 256 : i * 256 + 100])) for i in range(8)]
+            await asyncio.sleep(0)
+            await asyncio.gather(*(left.asend(b"number %d" % i, target) for i in range(8)))
+            came = await asyncio.gather(*receives)
+            assert all(one.source is not None and one.size == HEADER + 8 for one in came)
+            assert {bytes(region.memory[i * 256 + HEADER : i * 256 + HEADER + 8]) for i in range(8)} == {b"number %d" % i for i in range(8)}
+            await left.adrain()
+
+    asyncio.run(main())
+
+
+def _one(opcode):
+    ops = copyrpc.QueueOpArray(1)
+    ops.set(0, opcode=opcode)
+    return ops
+
+
+def test_arrays_name_targets(queue_context, queues, region):
+    numpy = pytest.importorskip("numpy")
+    left, right = queues
+    target = queue_context.target(right.address())
+    works = [right.post_receive(region[4096 + i * 128 : 4096 + i * 128 + 100]) for i in range(8)]
+    ops = copyrpc.queue_ops(8)
+    ops["opcode"] = copyrpc.QUEUE_SEND
+    ops["target"] = target.bits
+    ops["address"] = region.address + 16 * numpy.arange(8)
+    ops["bytes"] = 16
+    region.memory[0:128] = data(128)
+    done = left.submit_and_wait(ops, region=region)
+    assert not done["status"].any()
+    for index, work in enumerate(works):
+        assert work.wait(30).size == HEADER + 16
+        assert region.memory[4096 + index * 128 + HEADER : 4096 + index * 128 + HEADER + 16] == data(128)[16 * index : 16 * index + 16]
+    ops["target"] = 0
+    with pytest.raises(copyrpc.InvalidArgument):
+        left.submit(ops, region=region)
