@@ -18,12 +18,14 @@ def cost(kind, opcode):
     """Instructions an op, posted and completed in batches of 64."""
     command = [submit_rounds, opcode, DEVICE, None] if kind == "api" else [work_rounds, kind, opcode, DEVICE, None]
     name = kind.partition("_")[0]
-    found = {part: round(counting.usual(simnic, command, "bench_%s_%s" % (name, part), 24, 64), 1) for part in ("post", "poll")}
+    post = "post_to" if kind == "direct" and opcode == "datagram" else "post"
+    found = {part.partition("_")[0]: round(counting.usual(simnic, command, "bench_%s_%s" % (name, part), 24, 64), 1) for part in (post, "poll")}
     return dict(found, total=round(sum(found.values()), 1))
 
 
 kinds = ("libmlx5_each", "direct", "api") if check else ("libmlx5", "libmlx5_each", "direct", "api")
-result = {opcode: {kind: cost(kind, opcode) for kind in kinds} for opcode in ("write", "send", "read")}
+opcodes = ("write", "send", "read") if check else ("write", "send", "read", "datagram")
+result = {opcode: {kind: cost(kind, opcode) for kind in kinds} for opcode in opcodes}
 ratios = {opcode: {kind: round(found[kind]["total"] / found["libmlx5_each"]["total"], 3) for kind in ("direct", "api")}
           for opcode, found in result.items()}
 if not check:

@@ -1,10 +1,11 @@
 /* submit_rounds.c: ops of queues by the public API, for callgrind: what work_rounds.c does with libmlx5 and
  * the driver alone.
  *
- *   submit_rounds (write|send|read|write_region) DEVICE ROUNDS
+ *   submit_rounds (write|send|read|write_region|datagram) DEVICE ROUNDS
  *
  * A round submits 64 ops of 32 bytes, WRITEs and SENDs inline (write_region: from a region), and takes
- * their completions. Receives of SENDs belong to another context, and are not counted.
+ * their completions. Receives of SENDs belong to another context, and are not counted. Datagrams find
+ * none.
  *
  * If a round has not landed when it is polled, nothing can be said, and the status is 75: to be tried
  * again with a greater $LANDING_US.
@@ -35,6 +36,7 @@ struct side {
 
 static struct side near, far;
 static useconds_t landing_us = LANDING_US;
+static crpc_target target; /* of datagrams; none = the queues are connected */
 
 __attribute__((noreturn)) static void give_up(const char *what)
 {
@@ -63,6 +65,7 @@ NOT_INLINED static int32_t bench_api_poll(void)
 
 /* ---- Opening --------------------------------------------------------------------------------- */
 
+/* Without a blob: for datagrams. */
 static void open_side(struct side *side, const char *device, uint8_t *blob, uint32_t *blob_bytes)
 {
     const uint32_t access =
@@ -73,15 +76,18 @@ static void open_side(struct side *side, const char *device, uint8_t *blob, uint
                                     .receive_depth = 256,
                                     .endpoints_max = 1};
     const crpc_queue_options queue = {.struct_size = sizeof(queue),
+                                      .kind = blob ? CRPC_QUEUE_KIND_RC : CRPC_QUEUE_KIND_UD,
                                       .sends = 2 * BATCH,
                                       .receives = 2 * BATCH,
-                                      .retry_timeout = 20};
+                                      .retry_timeout = blob ? 20 : 0};
     snprintf(options.device, sizeof(options.device), "%s", device);
     need(crpc_context_open(&options, &side->context, &error), &error);
     need(crpc_region_register(side->context, side->memory, sizeof(side->memory), access,
                               &side->region, &error),
          &error);
-    need(crpc_queue_blob(side->context, &queue, &side->queue, blob, blob_bytes, &error), &error);
+    need(blob ? crpc_queue_blob(side->context, &queue, &side->queue, blob, blob_bytes, &error)
+              : crpc_queue_open(side->context, &queue, &side->queue, &error),
+         &error);
 }
 
 static void wait_connected(struct side *side)
@@ -109,6 +115,16 @@ static void connect_sides(const char *device)
     wait_connected(&far);
 }
 
+static void make_target(const char *device)
+{
+    crpc_error error = {.struct_size = sizeof(error)};
+    crpc_queue_address address = {.struct_size = sizeof(address)};
+    open_side(&near, device, NULL, NULL);
+    open_side(&far, device, NULL, NULL);
+    need(crpc_queue_get_address(far.context, far.queue, &address), &error);
+    need(crpc_target_open(near.context, &address, NULL, &target, &error), &error);
+}
+
 /* ---- Rounds ---------------------------------------------------------------------------------- */
 
 static void prepare(uint8_t opcode, bool copied)
@@ -124,7 +140,8 @@ static void prepare(uint8_t opcode, bool copied)
             .address = (uint64_t)(uintptr_t)(near.memory + (size_t)i * BYTES),
             .bytes = BYTES,
             .remote_key = opcode == CRPC_QUEUE_SEND ? 0 : info.remote_key,
-            .remote_address = opcode == CRPC_QUEUE_SEND ? 0 : info.address + (uint64_t)i * BYTES};
+            .remote_address = opcode == CRPC_QUEUE_SEND ? 0 : info.address + (uint64_t)i * BYTES,
+            .target = target};
         far.ops[i] =
             (crpc_queue_op){.opcode = CRPC_QUEUE_RECEIVE,
                             .user_data = i,
@@ -168,16 +185,22 @@ static void take_receives(void)
 int main(int argc, char **argv)
 {
     if (argc != 4) {
-        fprintf(stderr, "usage: submit_rounds (write|send|read|write_region) DEVICE ROUNDS\n");
+        fprintf(stderr, "usage: submit_rounds (write|send|read|write_region|datagram) DEVICE "
+                        "ROUNDS\n");
         return 2;
     }
     const char *landing = getenv("LANDING_US");
     const bool sends = strcmp(argv[1], "send") == 0, reads = strcmp(argv[1], "read") == 0;
     landing_us = landing ? (useconds_t)strtoul(landing, NULL, 0) : LANDING_US;
-    connect_sides(argv[2]);
-    prepare(sends   ? CRPC_QUEUE_SEND
-            : reads ? CRPC_QUEUE_READ
-                    : CRPC_QUEUE_WRITE,
+    const bool datagrams = strcmp(argv[1], "datagram") == 0;
+    if (datagrams) {
+        make_target(argv[2]);
+    } else {
+        connect_sides(argv[2]);
+    }
+    prepare(sends || datagrams ? CRPC_QUEUE_SEND
+            : reads            ? CRPC_QUEUE_READ
+                               : CRPC_QUEUE_WRITE,
             !reads && strcmp(argv[1], "write_region") != 0);
     uint64_t rounds = strtoull(argv[3], NULL, 0);
     for (uint64_t i = 0; i < rounds; i++) {

@@ -1,10 +1,10 @@
 /* work_rounds.c: ops of queues with user data, by libmlx5 and by the direct driver, for callgrind.
  *
- *   work_rounds (libmlx5|libmlx5_each|direct) (write|send|read) DEVICE ROUNDS
+ *   work_rounds (libmlx5|libmlx5_each|direct) (write|send|read|datagram) DEVICE ROUNDS
  *
  * A round posts 64 ops of 32 bytes, WRITEs and SENDs inline, and takes their completions. Ours gives back the
  * user data of each. libmlx5 does that only for those that are signaled: the last, or each of them.
- * Receives of SENDs belong to another nic, and are not counted. */
+ * Receives of SENDs belong to another nic, and are not counted. Datagrams find none. */
 #include <infiniband/verbs.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,6 +24,7 @@ static struct nic_queue *queues[2];
 static struct nic_keys keys[2];
 static uint8_t memory[2][BATCH * BYTES];
 static uint8_t opcode;
+static struct nic_target *target; /* of datagrams; NULL = the queues are connected */
 
 __attribute__((noreturn)) static void give_up(const char *what)
 {
@@ -31,11 +32,11 @@ __attribute__((noreturn)) static void give_up(const char *what)
     exit(EXIT_FAILURE);
 }
 
-static void open_side(const char *device, uint32_t driver, uint32_t side)
+static void open_side(const char *device, uint32_t driver, uint32_t side, uint32_t kind)
 {
     struct nic_options options = {
         .receive_depth = 16, .send_depth = 16, .send_completion_depth = 64, .signal_interval = 8};
-    const struct nic_queue_options queue = {.kind = NIC_QUEUE_RC,
+    const struct nic_queue_options queue = {.kind = kind,
                                             .table = NIC_TABLE_DENSE,
                                             .handle = 1 + side,
                                             .sends = 2 * BATCH,
@@ -68,6 +69,16 @@ static void connect_sides(void)
                                                     &error)) {
             give_up(error.message);
         }
+    }
+}
+
+static void make_target(void)
+{
+    struct nic_target_options options = {.kind = NIC_QUEUE_UD};
+    crpc_error error = {.struct_size = sizeof(error)};
+    nics[1]->operations->queue_pair_address(queues[1]->pair, &options.address);
+    if (nics[0]->operations->queues->target_create(nics[0], NULL, &options, &target, &error)) {
+        give_up(error.message);
     }
 }
 
@@ -128,6 +139,11 @@ static void prepare_libmlx5(bool each)
             .send_flags = (opcode == NIC_READ ? 0 : (unsigned)IBV_SEND_INLINE) |
                           (each || i + 1 == BATCH ? (unsigned)IBV_SEND_SIGNALED : 0),
             .wr.rdma = {(uint64_t)(uintptr_t)(memory[1] + (size_t)i * BYTES), keys[1].remote_key}};
+        if (target) {
+            requests[i].wr.ud.ah = to_device_target(target)->ah;
+            requests[i].wr.ud.remote_qpn = target->queue_pair_number;
+            requests[i].wr.ud.remote_qkey = target->queue_key;
+        }
     }
     signaled = each ? BATCH : 1;
     if (mlx5_find_completion_queue(device_qp(queues[0]->pair)->send_cq, false, &view)) {
@@ -168,12 +184,14 @@ static void round_libmlx5(void)
 
 static struct nic_work works[BATCH];
 static uint32_t local_keys[BATCH];
+static struct nic_target *targets[BATCH];
 static crpc_completion completions[BATCH];
 
 static void prepare_direct(void)
 {
     for (uint32_t i = 0; i < BATCH; i++) {
         local_keys[i] = keys[0].local_key;
+        targets[i] = target;
         works[i] = (struct nic_work){
             .opcode = opcode,
             .flags = opcode == NIC_READ ? 0 : NIC_WORK_INLINE,
@@ -194,6 +212,15 @@ NOT_INLINED static void bench_direct_post(void)
     operations->ring(queues[0]);
 }
 
+NOT_INLINED static void bench_direct_post_to(void)
+{
+    const struct nic_queue_operations *operations = nics[0]->operations->queues;
+    if (operations->post_to(queues[0], works, targets, local_keys, NULL, BATCH) != BATCH) {
+        give_up("the queue is full");
+    }
+    operations->ring(queues[0]);
+}
+
 NOT_INLINED static uint32_t bench_direct_poll(void)
 {
     uint32_t errors;
@@ -209,7 +236,11 @@ static void round_direct(void)
     const struct completion_queue *found =
         &to_mlx5_source(to_device_queue(queues[0])->send_source)->completions;
     uint64_t before = queues[0]->stats.signaled;
-    bench_direct_post();
+    if (target) {
+        bench_direct_post_to();
+    } else {
+        bench_direct_post();
+    }
     wait_for(found, found->consumer + (uint32_t)(queues[0]->stats.signaled - before) - 1);
     if (bench_direct_poll() != BATCH) {
         give_up("not all completions were found");
@@ -219,18 +250,24 @@ static void round_direct(void)
 int main(int argc, char **argv)
 {
     if (argc != 5) {
-        fprintf(stderr, "usage: work_rounds (libmlx5|libmlx5_each|direct) (write|send|read) DEVICE "
-                        "ROUNDS\n");
+        fprintf(stderr, "usage: work_rounds (libmlx5|libmlx5_each|direct) "
+                        "(write|send|read|datagram) DEVICE ROUNDS\n");
         return 2;
     }
     bool direct = strcmp(argv[1], "direct") == 0;
-    opcode = strcmp(argv[2], "send") == 0   ? NIC_SEND
-             : strcmp(argv[2], "read") == 0 ? NIC_READ
-                                            : NIC_WRITE;
+    const bool datagrams = strcmp(argv[2], "datagram") == 0;
+    opcode = strcmp(argv[2], "send") == 0 || datagrams ? NIC_SEND
+             : strcmp(argv[2], "read") == 0            ? NIC_READ
+                                                       : NIC_WRITE;
     for (uint32_t i = 0; i < 2; i++) {
-        open_side(argv[3], direct || i == 1 ? CRPC_DRIVER_MLX5 : CRPC_DRIVER_VERBS, i);
+        open_side(argv[3], direct || i == 1 ? CRPC_DRIVER_MLX5 : CRPC_DRIVER_VERBS, i,
+                  datagrams ? NIC_QUEUE_UD : NIC_QUEUE_RC);
     }
-    connect_sides();
+    if (datagrams) {
+        make_target();
+    } else {
+        connect_sides();
+    }
     if (direct) {
         prepare_direct();
     } else {
@@ -238,7 +275,7 @@ int main(int argc, char **argv)
     }
     uint64_t rounds = strtoull(argv[4], NULL, 0);
     for (uint64_t i = 0; i < rounds; i++) {
-        if (opcode == NIC_SEND) {
+        if (opcode == NIC_SEND && !target) {
             post_receives();
         }
         if (direct) {
@@ -246,7 +283,7 @@ int main(int argc, char **argv)
         } else {
             round_libmlx5();
         }
-        if (opcode == NIC_SEND) {
+        if (opcode == NIC_SEND && !target) {
             take_receives();
         }
     }

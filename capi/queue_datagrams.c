@@ -16,9 +16,6 @@ static int32_t find_target(const crpc_context *context, uint64_t handle, uint32_
     if (handle == 0) {
         return CRPC_E_INVALID;
     }
-    if (handle == named->handle) {
-        return CRPC_OK;
-    }
     const struct queue_target *target = target_of(context, (crpc_target){handle});
     if (!target) {
         return CRPC_E_STALE;
@@ -43,22 +40,33 @@ static uint64_t payload_bytes(const struct batch *batch, const crpc_queue_op *op
     return bytes;
 }
 
-static int32_t check_datagram(struct batch *batch, const crpc_queue_op *op, uint32_t *local_key,
-                              struct named *named)
+int32_t queue_check_datagram(struct batch *batch, const crpc_queue_op *op, uint32_t *local_key)
 {
-    if (op->opcode != CRPC_QUEUE_SEND && op->opcode != CRPC_QUEUE_SEND_IMMEDIATE) {
-        return CRPC_E_UNSUPPORTED;
-    }
     if (op->flags & CRPC_QUEUE_FENCE) {
         return CRPC_E_INVALID;
     }
     int32_t status = queue_check_op(batch, op, local_key);
-    if (status == CRPC_OK && payload_bytes(batch, op) > batch->context->nic->mtu_bytes) {
-        status = CRPC_E_TOO_BIG;
-    }
-    return status == CRPC_OK
-               ? find_target(batch->context, op->target.bits, batch->limits->kind, named)
+    return status == CRPC_OK && payload_bytes(batch, op) > batch->context->nic->mtu_bytes
+               ? CRPC_E_TOO_BIG
                : status;
+}
+
+/* Finds the targets of ops that are good. Returns how many have one. */
+static uint32_t find_targets(const struct batch *batch, const crpc_queue_op *ops, uint32_t count,
+                             struct named *named, struct nic_target **targets, int32_t *status)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        const uint64_t handle = ops[i].target.bits;
+        if (unlikely(handle != named->handle || handle == 0)) {
+            int32_t found = find_target(batch->context, handle, batch->limits->kind, named);
+            if (found != CRPC_OK) {
+                *status = found;
+                return i;
+            }
+        }
+        targets[i] = named->target;
+    }
+    return count;
 }
 
 uint32_t queue_submit_datagrams(struct batch *batch, struct queue *queue, const crpc_queue_op *ops,
@@ -70,12 +78,10 @@ uint32_t queue_submit_datagrams(struct batch *batch, struct queue *queue, const 
     const uint32_t limit = count < CHUNK ? count : CHUNK;
     uint32_t good = 0;
     int32_t refusal = CRPC_OK;
-    while (good < limit && ops[good].opcode != CRPC_QUEUE_RECEIVE) {
-        *status = check_datagram(batch, &ops[good], &local_keys[good], &named);
-        if (unlikely(*status != CRPC_OK)) {
-            break;
-        }
-        targets[good++] = named.target;
+    while (good < limit && *status == CRPC_OK && ops[good].opcode != CRPC_QUEUE_RECEIVE) {
+        uint32_t run =
+            queue_check_datagrams(batch, ops + good, limit - good, local_keys + good, status);
+        good += find_targets(batch, ops + good, run, &named, targets + good, status);
     }
     if (good == 0) {
         return 0;

@@ -83,6 +83,17 @@ static const struct rule rules[NIC_OPCODES] = {
     [CRPC_QUEUE_RECEIVE] = {CRPC_QUEUE_SIGNAL | CRPC_QUEUE_PIECES, NAMES_PAYLOAD | FILLS_PAYLOAD},
 };
 
+/* Ops that name a target may not wait for READs: there are none. */
+static inline __attribute__((always_inline)) struct rule rule_of(const uint8_t opcode,
+                                                                 const bool to_targets)
+{
+    struct rule rule = rules[opcode];
+    if (to_targets) {
+        rule.flags &= (uint8_t)~CRPC_QUEUE_FENCE;
+    }
+    return rule;
+}
+
 /* What the first 8 bytes of an op are. */
 union head {
     struct {
@@ -142,11 +153,11 @@ static inline __attribute__((always_inline)) uint64_t beyond(const crpc_queue_op
     return set;
 }
 
-/* Likewise, of a queue whose ops have no target. */
-static inline __attribute__((always_inline)) uint64_t too_much(const crpc_queue_op *op,
-                                                               struct rule rule)
+/* Likewise; also the target, if ops of this queue have none. */
+static inline __attribute__((always_inline)) uint64_t
+too_much(const crpc_queue_op *op, struct rule rule, const bool to_targets)
 {
-    return op->target.bits | beyond(op, rule);
+    return (to_targets ? 0 : op->target.bits) | beyond(op, rule);
 }
 
 /* ---- Memory ---------------------------------------------------------------------------------- */
@@ -289,16 +300,16 @@ memory_with(const crpc_context *context, uint32_t access)
 /* Returns how many ops have this opcode and no other payload than one in `memory`. */
 static inline __attribute__((always_inline)) uint32_t
 plain_run(const struct queue_memory *memory, uint32_t bytes_max, const crpc_queue_op *ops,
-          uint32_t count, const uint8_t opcode, uint32_t *local_keys)
+          uint32_t count, const uint8_t opcode, uint32_t *local_keys, const bool to_targets)
 {
-    const struct rule rule = rules[opcode];
+    const struct rule rule = rule_of(opcode, to_targets);
     const uint64_t bytes_here = memory->bytes;
     const uint64_t longest = bytes_here < bytes_max ? bytes_here : bytes_max;
     const crpc_queue_op *op = ops;
     const crpc_queue_op *const end = ops + count;
     while (op != end) {
-        uint64_t wrong =
-            ((head_of(op) & head_mask(rule)) ^ head_with(opcode, 0)) | too_much(op, rule);
+        uint64_t wrong = ((head_of(op) & head_mask(rule)) ^ head_with(opcode, 0)) |
+                         too_much(op, rule, to_targets);
         if (unlikely(wrong != 0) || unlikely(op->region.bits != memory->handle) ||
             unlikely(op->bytes > longest) ||
             unlikely(op->address - memory->address > bytes_here - op->bytes)) {
@@ -312,14 +323,15 @@ plain_run(const struct queue_memory *memory, uint32_t bytes_max, const crpc_queu
 
 /* Returns how many ops have this opcode and an inline payload in one piece. */
 static inline __attribute__((always_inline)) uint32_t
-inline_run(uint32_t bytes_max, const crpc_queue_op *ops, uint32_t count, const uint8_t opcode)
+inline_run(uint32_t bytes_max, const crpc_queue_op *ops, uint32_t count, const uint8_t opcode,
+           const bool to_targets)
 {
-    const struct rule rule = rules[opcode];
+    const struct rule rule = rule_of(opcode, to_targets);
     const crpc_queue_op *op = ops;
     const crpc_queue_op *const end = ops + count;
     while (op != end) {
         uint64_t wrong = ((head_of(op) & head_mask(rule)) ^ head_with(opcode, CRPC_QUEUE_INLINE)) |
-                         too_much(op, rule) | op->region.bits;
+                         too_much(op, rule, to_targets) | op->region.bits;
         if (unlikely(wrong != 0) || unlikely(op->bytes > bytes_max) || unlikely(op->address == 0)) {
             break;
         }
@@ -333,23 +345,28 @@ inline_run(uint32_t bytes_max, const crpc_queue_op *ops, uint32_t count, const u
  * it; what has not, is looked at in full. */
 static inline __attribute__((always_inline)) uint32_t
 check_run(struct batch *batch, const crpc_queue_op *ops, uint32_t count, const uint8_t opcode,
-          uint32_t *local_keys, int32_t *status)
+          uint32_t *local_keys, int32_t *status, const bool to_targets)
 {
-    const struct rule rule = rules[opcode];
+    const struct rule rule = rule_of(opcode, to_targets);
+    const struct nic *nic = batch->context->nic;
     uint32_t good = 0;
     while (good < count && ops[good].opcode == opcode) {
         uint32_t usual = 0;
         if (rule.flags & CRPC_QUEUE_INLINE && ops[good].flags & CRPC_QUEUE_INLINE) {
-            usual = inline_run(batch->limits->inline_bytes, ops + good, count - good, opcode);
+            const uint32_t longest =
+                to_targets ? (uint32_t)minimum(batch->limits->inline_bytes, nic->mtu_bytes)
+                           : batch->limits->inline_bytes;
+            usual = inline_run(longest, ops + good, count - good, opcode, to_targets);
         } else if (rule.names & NAMES_PAYLOAD) {
             const struct queue_memory memory = memory_with(
                 batch->context, rule.names & FILLS_PAYLOAD ? CRPC_ACCESS_LOCAL_WRITE : 0);
-            usual = plain_run(&memory, batch->context->nic->message_bytes_max, ops + good,
-                              count - good, opcode, local_keys + good);
+            usual = plain_run(&memory, to_targets ? nic->mtu_bytes : nic->message_bytes_max,
+                              ops + good, count - good, opcode, local_keys + good, to_targets);
         }
         good += usual;
         if (usual == 0) {
-            *status = check_op(batch, &ops[good], &local_keys[good]);
+            *status = to_targets ? queue_check_datagram(batch, &ops[good], &local_keys[good])
+                                 : check_op(batch, &ops[good], &local_keys[good]);
             if (unlikely(*status != CRPC_OK)) {
                 break;
             }
@@ -361,7 +378,7 @@ check_run(struct batch *batch, const crpc_queue_op *ops, uint32_t count, const u
 
 #define CHECK_RUN(opcode)                                                                          \
     case opcode:                                                                                   \
-        return check_run(batch, ops, count, opcode, local_keys, status)
+        return check_run(batch, ops, count, opcode, local_keys, status, false)
 
 /* One loop for each opcode. At least one op is good, or *status says why not. */
 static uint32_t check_alike(struct batch *batch, const crpc_queue_op *ops, uint32_t count,
@@ -378,6 +395,20 @@ static uint32_t check_alike(struct batch *batch, const crpc_queue_op *ops, uint3
         CHECK_RUN(CRPC_QUEUE_FETCH_ADD);
         CHECK_RUN(CRPC_QUEUE_NOP);
         CHECK_RUN(CRPC_QUEUE_RECEIVE);
+    default:
+        *status = CRPC_E_UNSUPPORTED;
+        return 0;
+    }
+}
+
+uint32_t queue_check_datagrams(struct batch *batch, const crpc_queue_op *ops, uint32_t count,
+                               uint32_t *local_keys, int32_t *status)
+{
+    switch (ops->opcode) {
+    case CRPC_QUEUE_SEND:
+        return check_run(batch, ops, count, CRPC_QUEUE_SEND, local_keys, status, true);
+    case CRPC_QUEUE_SEND_IMMEDIATE:
+        return check_run(batch, ops, count, CRPC_QUEUE_SEND_IMMEDIATE, local_keys, status, true);
     default:
         *status = CRPC_E_UNSUPPORTED;
         return 0;

@@ -20,7 +20,15 @@ struct batch {
  * its memory; its pieces are in context->queue_pieces. Or returns why it cannot be accepted. */
 int32_t queue_check_op(struct batch *batch, const crpc_queue_op *op, uint32_t *local_key);
 
-/* queue_datagrams.c: accepts ops that send, of a queue whose ops have targets, up to the first that cannot be
+/* Checks ops of a queue whose ops have targets, but for these, as long as they have the same opcode. Returns
+ * how many are good: one at least, or *status says why not. */
+uint32_t queue_check_datagrams(struct batch *batch, const crpc_queue_op *ops, uint32_t count,
+                               uint32_t *local_keys, int32_t *status);
+
+/* queue_datagrams.c: checks one in full, but for its target. As queue_check_op. */
+int32_t queue_check_datagram(struct batch *batch, const crpc_queue_op *op, uint32_t *local_key);
+
+/* Accepts ops that send, of a queue whose ops have targets, up to the first that cannot be
  * or to CHUNK of them, and returns how many. *status says why not the next. */
 uint32_t queue_submit_datagrams(struct batch *batch, struct queue *queue, const crpc_queue_op *ops,
                                 uint32_t count, int32_t *status);

@@ -151,16 +151,19 @@ static __attribute__((noinline)) bool post_any(struct mlx5_queue *queue,
 
 /* Posts the ops of this opcode that come next, as long as each has one piece and fits before the ring's
  * end, and returns how many. What changes is in local variables: the compiler would have to load it again
- * behind each store to a WQE. `opcode` is a constant at each call. */
+ * behind each store to a WQE. `opcode`, and whether there are targets, are constants at each call. */
 static inline __attribute__((always_inline)) uint32_t
-post_usual(struct mlx5_queue *queue, const struct nic_work *works, const uint32_t *local_keys,
-           uint32_t count, const uint8_t opcode)
+post_usual(struct mlx5_queue *queue, const struct nic_work *works,
+           struct nic_target *const *targets, const uint32_t *local_keys, uint32_t count,
+           const uint8_t opcode, const bool to_targets)
 {
     struct nic_queue *base = &queue->device.base;
     const uint32_t number = queue->sends.number;
     const uint32_t interval = base->interval;
     const uint8_t quiet_state = base->quiet_state;
-    const uint32_t head = (HEAD_BYTES + (is_remote(opcode) ? REMOTE_BYTES : 0)) / WQE_UNIT_BYTES;
+    const uint32_t head =
+        (HEAD_BYTES + (to_targets ? ADDRESS_BYTES : 0) + (is_remote(opcode) ? REMOTE_BYTES : 0)) /
+        WQE_UNIT_BYTES;
     const struct nic_work *work = works;
     const struct nic_work *const end = works + count;
     uint32_t producer = queue->sends.producer;
@@ -201,6 +204,9 @@ post_usual(struct mlx5_queue *queue, const struct nic_work *works, const uint32_
             cqes++;
         }
         uint8_t *place = wqe + HEAD_BYTES;
+        if (to_targets) {
+            place = wqe_address(place, &to_mlx5_target(targets[work - works])->address);
+        }
         if (is_remote(opcode)) {
             place = wqe_remote_address(place, work->remote_address, work->remote_key);
         }
@@ -237,15 +243,30 @@ static inline uint32_t post_some(struct mlx5_queue *queue, const struct nic_work
 {
     switch (works->opcode) {
     case NIC_SEND:
-        return post_usual(queue, works, local_keys, count, NIC_SEND);
+        return post_usual(queue, works, NULL, local_keys, count, NIC_SEND, false);
     case NIC_SEND_IMMEDIATE:
-        return post_usual(queue, works, local_keys, count, NIC_SEND_IMMEDIATE);
+        return post_usual(queue, works, NULL, local_keys, count, NIC_SEND_IMMEDIATE, false);
     case NIC_WRITE:
-        return post_usual(queue, works, local_keys, count, NIC_WRITE);
+        return post_usual(queue, works, NULL, local_keys, count, NIC_WRITE, false);
     case NIC_WRITE_IMMEDIATE:
-        return post_usual(queue, works, local_keys, count, NIC_WRITE_IMMEDIATE);
+        return post_usual(queue, works, NULL, local_keys, count, NIC_WRITE_IMMEDIATE, false);
     case NIC_READ:
-        return post_usual(queue, works, local_keys, count, NIC_READ);
+        return post_usual(queue, works, NULL, local_keys, count, NIC_READ, false);
+    default:
+        return 0;
+    }
+}
+
+static inline uint32_t post_some_to(struct mlx5_queue *queue, const struct nic_work *works,
+                                    struct nic_target *const *targets, const uint32_t *local_keys,
+                                    uint32_t count)
+{
+    assert(*targets ? (*targets)->kind == queue->device.base.kind : works->opcode == NIC_NOP);
+    switch (works->opcode) {
+    case NIC_SEND:
+        return post_usual(queue, works, targets, local_keys, count, NIC_SEND, true);
+    case NIC_SEND_IMMEDIATE:
+        return post_usual(queue, works, targets, local_keys, count, NIC_SEND_IMMEDIATE, true);
     default:
         return 0;
     }
@@ -275,13 +296,19 @@ uint32_t mlx5_queue_post_to(struct nic_queue *base, const struct nic_work *works
                             struct nic_target *const *targets, const uint32_t *local_keys,
                             const struct nic_piece *pieces, uint32_t count)
 {
+    struct mlx5_queue *queue = to_mlx5_queue(base);
     uint32_t posted = 0;
     assert(!base->failed && !base->stopped && base->kind == NIC_QUEUE_UD);
-    while (posted < count && post_any(to_mlx5_queue(base), &works[posted], targets[posted],
-                                      local_keys[posted], pieces)) {
-        assert(targets[posted] ? targets[posted]->kind == base->kind
-                               : works[posted].opcode == NIC_NOP);
-        posted++;
+    while (posted < count) {
+        uint32_t some = post_some_to(queue, works + posted, targets + posted, local_keys + posted,
+                                     count - posted);
+        posted += some;
+        if (some == 0) {
+            if (!post_any(queue, &works[posted], targets[posted], local_keys[posted], pieces)) {
+                break;
+            }
+            posted++;
+        }
     }
     base->stats.sends += posted;
     return posted;
