@@ -39,6 +39,8 @@ type QueueOptions struct {
 	ReadsMax           int           // READs and atomics that may be under way at once, up to 16; as many as the devices can
 	Private            []byte        // what rdma_cm carries to the peer: to connect up to 56 bytes, to accept up to 196
 
+	QueueKey uint32 // of OpenDatagrams: who sends to the queue must know it; 0x11111111 by default
+
 	Sparse bool // only ops with QueueSignal complete, and those that fail; for a RawContext
 }
 
@@ -58,6 +60,7 @@ func (o QueueOptions) option() Option {
 		s.endpoint.retry_timeout, s.endpoint.retry_count = s.number("RetryTimeout", o.RetryTimeout), s.number("RetryCount", o.RetryCount)
 		q.not_ready_retry_count = s.number("NotReadyRetryCount", o.NotReadyRetryCount)
 		q.reads_max = s.number("ReadsMax", o.ReadsMax)
+		q.queue_key = C.uint32_t(o.QueueKey)
 		if o.Sparse {
 			q.flags |= C.CRPC_QUEUE_SPARSE
 		}

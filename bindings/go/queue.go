@@ -233,7 +233,7 @@ func (c *Context) OpenSharedReceives(options QueueOptions) (*SharedReceives, err
 	q := newQueue()
 	q.shares = true
 	err = q.start(op, s, func() error {
-		handle, err := q.poller.raw.openQueue(op, q.id, s)
+		handle, err := q.poller.raw.openQueue(op, q.id, s, sharedReceives)
 		q.handle = uint64(handle)
 		return err
 	})

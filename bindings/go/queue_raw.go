@@ -55,6 +55,7 @@ const (
 	CompletionImmediate   = 0x4  // ReplyBytesMax is the message's immediate
 	CompletionInvalidated = 0x8  // ReplyBytesMax is the remote key that the peer has invalidated
 	CompletionDetail      = 0x10 // the device has reported this op itself: of reads and receives, PayloadBytes is set
+	CompletionGRH         = 0x40 // a datagram: what precedes it says where it comes from, see TargetOf
 )
 
 // Bounds of queues.
@@ -63,6 +64,7 @@ const (
 	QueuePiecesMax       = C.CRPC_QUEUE_PIECES_MAX        // pieces of an op
 	QueueInlineBytesMax  = C.CRPC_QUEUE_INLINE_BYTES_MAX  // bytes of an inline payload
 	QueuePrivateBytesMax = C.CRPC_QUEUE_PRIVATE_BYTES_MAX // private data of Accept; Connect has 56, Reject 148
+	QueueHeaderBytes     = C.CRPC_QUEUE_HEADER_BYTES      // what precedes each datagram in its receive
 	SubmitPiecesMax      = C.CRPC_QUEUE_SUBMIT_PIECES_MAX // pieces of one SubmitQueue, or of a QueueBatch
 )
 
@@ -80,7 +82,7 @@ type QueueOp struct {
 	RemoteKey     uint32
 	RemoteAddress uint64
 	Operand       uint64
-	target        uint64 // of UD queues, which Go does not have yet
+	Target        TargetHandle // of OpenDatagrams' queues: where it goes
 }
 
 // Piece is a crpc_piece: one place of a payload with the flag QueuePieces.
@@ -117,6 +119,7 @@ var (
 	_ [unsafe.Offsetof(C.crpc_queue_op{}.remote_key)]byte     = [unsafe.Offsetof(QueueOp{}.RemoteKey)]byte{}
 	_ [unsafe.Offsetof(C.crpc_queue_op{}.remote_address)]byte = [unsafe.Offsetof(QueueOp{}.RemoteAddress)]byte{}
 	_ [unsafe.Offsetof(C.crpc_queue_op{}.operand)]byte        = [unsafe.Offsetof(QueueOp{}.Operand)]byte{}
+	_ [unsafe.Offsetof(C.crpc_queue_op{}.target)]byte         = [unsafe.Offsetof(QueueOp{}.Target)]byte{}
 
 	_ [C.sizeof_crpc_piece]byte                     = [unsafe.Sizeof(Piece{})]byte{}
 	_ [unsafe.Offsetof(C.crpc_piece{}.address)]byte = [unsafe.Offsetof(Piece{}.Address)]byte{}
@@ -142,6 +145,7 @@ var (
 	_ = [1]struct{}{}[CompletionImmediate-C.CRPC_COMPLETION_IMMEDIATE]
 	_ = [1]struct{}{}[CompletionInvalidated-C.CRPC_COMPLETION_INVALIDATED]
 	_ = [1]struct{}{}[CompletionDetail-C.CRPC_COMPLETION_DETAIL]
+	_ = [1]struct{}{}[CompletionGRH-C.CRPC_COMPLETION_GRH]
 )
 
 // SubmitQueue submits QueueOps[:count] to a queue, and returns how many were accepted. Ops with the
@@ -236,13 +240,19 @@ func (r *RawContext) OpenSharedReceives(userData uint64, options QueueOptions) (
 	if err != nil {
 		return 0, err
 	}
-	return r.openQueue(op, userData, s)
+	return r.openQueue(op, userData, s, sharedReceives)
 }
 
-func (r *RawContext) openQueue(op string, userData uint64, s *settings) (QueueHandle, error) {
+// Kinds of queues without a peer.
+const (
+	sharedReceives = C.CRPC_QUEUE_KIND_SRQ
+	datagrams      = C.CRPC_QUEUE_KIND_UD
+)
+
+func (r *RawContext) openQueue(op string, userData uint64, s *settings, kind uint32) (QueueHandle, error) {
 	s.endpoint.user_data = C.uint64_t(userData)
 	options := s.queueOptions()
-	options.kind = C.CRPC_QUEUE_KIND_SRQ
+	options.kind = C.uint32_t(kind)
 	var queue C.crpc_queue
 	theirs := newCError()
 	status := C.crpc_queue_open(r.handle, options, &queue, &theirs)
@@ -260,18 +270,40 @@ type QueueAddress struct {
 	GID                  netip.Addr
 }
 
-// QueueAddress gives the address of an RC queue.
-func (r *RawContext) QueueAddress(queue QueueHandle) (QueueAddress, error) {
-	theirs := C.crpc_queue_address{struct_size: C.sizeof_crpc_queue_address}
-	err := r.ask("queue address", func() C.int32_t { return C.crpc_queue_get_address(r.handle, queue.c(), &theirs) })
-	if err != nil {
-		return QueueAddress{}, err
-	}
+func newCAddress() C.crpc_queue_address {
+	return C.crpc_queue_address{struct_size: C.sizeof_crpc_queue_address}
+}
+
+func goAddress(theirs *C.crpc_queue_address) QueueAddress {
 	return QueueAddress{
 		QueuePairNumber: uint32(theirs.queue_pair_number), PacketSequenceNumber: uint32(theirs.packet_sequence_number),
 		InfiniBand: theirs.link == C.CRPC_LINK_INFINIBAND, MTUBytes: int(theirs.mtu_bytes), LID: uint32(theirs.lid),
 		GID: netip.AddrFrom16(*(*[16]byte)(unsafe.Pointer(&theirs.gid))),
-	}, nil
+	}
+}
+
+func (address QueueAddress) c() C.crpc_queue_address {
+	ours := newCAddress()
+	ours.queue_pair_number, ours.link = C.uint32_t(address.QueuePairNumber), C.CRPC_LINK_ETHERNET
+	ours.packet_sequence_number, ours.lid = C.uint32_t(address.PacketSequenceNumber), C.uint32_t(address.LID)
+	ours.mtu_bytes = C.uint32_t(max(min(address.MTUBytes, 1<<20), 0))
+	if address.InfiniBand {
+		ours.link = C.CRPC_LINK_INFINIBAND
+	}
+	if address.GID.IsValid() {
+		*(*[16]byte)(unsafe.Pointer(&ours.gid)) = address.GID.As16()
+	}
+	return ours
+}
+
+// QueueAddress gives the address of an RC queue, or of OpenDatagrams' queues.
+func (r *RawContext) QueueAddress(queue QueueHandle) (QueueAddress, error) {
+	theirs := newCAddress()
+	err := r.ask("queue address", func() C.int32_t { return C.crpc_queue_get_address(r.handle, queue.c(), &theirs) })
+	if err != nil {
+		return QueueAddress{}, err
+	}
+	return goAddress(&theirs), nil
 }
 
 // JoinQueueAddress connects a queue of QueueBlob with the queue pair of any program, which connects
@@ -281,18 +313,7 @@ func (r *RawContext) JoinQueueAddress(queue QueueHandle, peer QueueAddress) erro
 	if r == nil || r.handle == nil {
 		return newError(op, ErrClosed)
 	}
-	ours := C.crpc_queue_address{
-		struct_size: C.sizeof_crpc_queue_address, queue_pair_number: C.uint32_t(peer.QueuePairNumber),
-		packet_sequence_number: C.uint32_t(peer.PacketSequenceNumber), link: C.CRPC_LINK_ETHERNET,
-		mtu_bytes: C.uint32_t(max(min(peer.MTUBytes, 1<<20), 0)), lid: C.uint32_t(peer.LID),
-	}
-	if peer.InfiniBand {
-		ours.link = C.CRPC_LINK_INFINIBAND
-	}
-	if peer.GID.IsValid() {
-		*(*[16]byte)(unsafe.Pointer(&ours.gid)) = peer.GID.As16()
-	}
-	theirs := newCError()
+	ours, theirs := peer.c(), newCError()
 	return asError(op, C.crpc_queue_join_address(r.handle, queue.c(), &ours, &theirs), &theirs)
 }
 

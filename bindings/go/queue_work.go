@@ -36,7 +36,11 @@ type Received struct {
 	HasImmediate bool        // it came with one
 	Queue        QueueHandle // over which it came: of SharedReceives, which of their Queues
 	Written      int         // how much the WriteImmediate that took the receive wrote elsewhere
+	completion   Completion  // of a datagram, for TargetOf
 }
+
+// Source returns the number of the queue pair that has sent it, of a message to Datagrams.
+func (r Received) Source() uint32 { return r.completion.Source() }
 
 // Work is a posted op. All methods may be called from any goroutine.
 type Work struct {
@@ -332,8 +336,13 @@ func (completion *Completion) Received() Received { return received(completion) 
 
 func received(done *Completion) Received {
 	immediate, has := done.Immediate()
-	return Received{Bytes: int(done.PayloadBytes), Immediate: immediate, HasImmediate: has, Queue: done.Queue(),
-		Written: int(done.Token)}
+	r := Received{Bytes: int(done.PayloadBytes), Immediate: immediate, HasImmediate: has, Queue: done.Queue()}
+	if done.Flags&CompletionGRH != 0 || done.Token>>32 != 0 { // a datagram: one of both leads back
+		r.completion = *done
+	} else {
+		r.Written = int(done.Token)
+	}
+	return r
 }
 
 // SetBuffer has the op name a buffer as its local memory: Region, Address and Bytes.
