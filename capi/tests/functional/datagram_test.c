@@ -1,8 +1,11 @@
-/* datagram_test.c: UD queues over a device: with each other, and with ibv_ud_pingpong as the distribution has it,
- * which takes either role.
+/* datagram_test.c: UD queues over a device: with each other, with ibv_ud_pingpong as the distribution has it,
+ * which takes either role, and with ib_send_bw as a client.
  *
  * The two sides of a ping-pong first tell each other over TCP where they are, as text: LID, number, packet
- * sequence number, GID. The one that has connected says "done" then, and sends the first datagram. */
+ * sequence number, GID. The one that has connected says "done" then, and sends the first datagram.
+ *
+ * A perftest client tells its version, its sizes, and where it is, which is text of 108 bytes. A server that
+ * answers each message with the same is as good as any, if it puts its own address where the client's is. */
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <setjmp.h>
@@ -165,8 +168,10 @@ static void a_sparse_queue_drains(void **state)
 
 /* ---- ibv_ud_pingpong ------------------------------------------------------------------------- */
 
-/* `host`: it connects there; NULL = it listens. */
-static void start(uint16_t port_number, const char *host)
+/* Begins with these words; `gid_option` is what it calls the index of a GID. `host`: it connects there; NULL =
+ * it listens. */
+static void start(const char *const *first, uint32_t count, const char *gid_option,
+                  uint16_t port_number, const char *host)
 {
     char port[8], gid_index[8], rounds[8], bytes[8];
     crpc_context_info info = {.struct_size = sizeof(info)};
@@ -175,20 +180,18 @@ static void start(uint16_t port_number, const char *host)
     snprintf(gid_index, sizeof(gid_index), "%u", info.gid_index);
     snprintf(rounds, sizeof(rounds), "%u", ROUNDS);
     snprintf(bytes, sizeof(bytes), "%u", BYTES);
-    const char *const words[] = {"ibv_ud_pingpong",
-                                 "-d",
-                                 place_device(0),
-                                 "-g",
-                                 gid_index,
-                                 "-n",
-                                 rounds,
-                                 "-s",
-                                 bytes,
-                                 "-p",
-                                 port,
-                                 host,
-                                 NULL};
+    const char *words[20] = {NULL};
+    const char *const rest[] = {"-d", place_device(0), gid_option, gid_index, "-n", rounds,
+                                "-s", bytes,           "-p",       port,      host};
+    memcpy(words, first, count * sizeof(words[0]));
+    memcpy(words + count, rest, sizeof(rest));
     foreign_start(words);
+}
+
+static void start_pingpong(uint16_t port, const char *host)
+{
+    const char *const words[] = {"ibv_ud_pingpong"};
+    start(words, 1, "-g", port, host);
 }
 
 static struct sockaddr_in here(uint16_t port)
@@ -284,7 +287,7 @@ static void ibv_ud_pingpong_connects(void **state)
     for (uint32_t i = 0; i < RECEIVES; i++) {
         receive(queue, i);
     }
-    start(port, "127.0.0.1");
+    start_pingpong(port, "127.0.0.1");
     int fd = accept(listener, NULL, NULL);
     const crpc_target target = read_target(fd);
     write_address(fd);
@@ -304,7 +307,7 @@ static void ibv_ud_pingpong_listens(void **state)
     for (uint32_t i = 0; i < RECEIVES; i++) {
         receive(queue, i);
     }
-    start(port, NULL);
+    start_pingpong(port, NULL);
     const struct sockaddr_in address = here(port);
     int fd = -1;
     for (bool connected = false; !connected;) { /* it may not listen yet */
@@ -322,6 +325,67 @@ static void ibv_ud_pingpong_listens(void **state)
     close(fd);
 }
 
+/* ---- ib_send_bw ------------------------------------------------------------------------------ */
+
+#define PERFTEST_BYTES 108
+#define PERFTEST_NUMBER 10 /* offsets in the text, of hexadecimal digits */
+#define PERFTEST_SEQUENCE_NUMBER 17
+#define PERFTEST_GID 50
+
+static void put_hex(char *place, uint32_t value, int digits)
+{
+    char text[16];
+    snprintf(text, sizeof(text), "%0*x", digits, value);
+    memcpy(place, text, (size_t)digits);
+}
+
+/* Answers what the client has said, if it has. */
+static void mirror(int fd)
+{
+    const crpc_queue_address ours = address_of(queue);
+    char message[256];
+    ssize_t bytes = recv(fd, message, sizeof(message), MSG_DONTWAIT);
+    if (bytes <= 0) {
+        return;
+    }
+    if (bytes == PERFTEST_BYTES) {
+        put_hex(message, ours.lid, 4);
+        put_hex(message + PERFTEST_NUMBER, ours.queue_pair_number, 6);
+        put_hex(message + PERFTEST_SEQUENCE_NUMBER, ours.packet_sequence_number, 6);
+        for (uint32_t i = 0; i < 16; i++) {
+            put_hex(message + PERFTEST_GID + 3 * i, ours.gid[i], 2);
+        }
+    }
+    assert_int_equal(write(fd, message, (size_t)bytes), bytes);
+}
+
+/* It sends faster than there are receives, so not all of it arrives. */
+static void ib_send_bw_connects(void **state)
+{
+    (void)state;
+    const time_t end = time(NULL) + FOREIGN_SECONDS_MAX;
+    uint16_t port;
+    int status;
+    foreign_skip_if_missing("ib_send_bw", "perftest");
+    int listener = listen_here(&port);
+    for (uint32_t i = 0; i < RECEIVES; i++) {
+        receive(queue, i);
+    }
+    const char *const words[] = {"ib_send_bw", "-F", "-c", "UD"};
+    start(words, 4, "-x", port, "127.0.0.1");
+    int fd = accept(listener, NULL, NULL);
+    sent = ROUNDS; /* it is not answered */
+    while ((status = foreign_ended()) < 0) {
+        assert_true(time(NULL) < end);
+        mirror(fd);
+        answer((crpc_target){0});
+    }
+    assert_int_equal(status, 0);
+    assert_in_range(received, 1, ROUNDS);
+    close(fd);
+    close(listener);
+}
+
 int main(void)
 {
 #define OVER_DEVICE(test) cmocka_unit_test_setup_teardown(test, open_context, foreign_close)
@@ -330,6 +394,7 @@ int main(void)
         OVER_DEVICE(a_sparse_queue_drains),
         OVER_DEVICE(ibv_ud_pingpong_connects),
         OVER_DEVICE(ibv_ud_pingpong_listens),
+        OVER_DEVICE(ib_send_bw_connects),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
