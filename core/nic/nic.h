@@ -79,11 +79,13 @@ struct nic_keys {
 /* Windows may be bound to this memory. For memory_register, together with CRPC_ACCESS_*. */
 #define NIC_ACCESS_WINDOWS 0x80000000u
 
-/* A memory window of type 2B: the right of one peer, at the other end of one queue pair, to write to
- * a part of registered memory. Binding and invalidating are WQEs of that queue pair. */
+/* A memory window of type 2B: the right of one peer, at the other end of one queue pair, to a part of
+ * registered memory. Binding and invalidating are WQEs of that queue pair. */
 struct nic_window {
     uint32_t remote_key; /* of the last bind that was posted; each bind has another */
-    void *driver;        /* the driver's own handle; NULL = no window */
+    uint32_t access; /* CRPC_ACCESS_REMOTE_*, one or several: what the next bind lets the peer do.
+                        window_create sets it to CRPC_ACCESS_REMOTE_WRITE */
+    void *driver;    /* the driver's own handle; NULL = no window */
 };
 
 /* ---- Queue pairs ----------------------------------------------------------------------------- */
@@ -183,6 +185,17 @@ struct nic_transfer {
     uint32_t immediate; /* host byte order */
 };
 
+/* An op on 8 bytes of the peer, which nothing else that its device does can divide. */
+struct nic_atomic {
+    uint64_t local_address;  /* of 8 bytes, a multiple of 8: there lands what was there before */
+    uint64_t remote_address; /* a multiple of 8 */
+    uint32_t local_key;
+    uint32_t remote_key;
+    bool swap;        /* puts `operand` there if `compare` is there; otherwise adds `operand` */
+    uint64_t compare; /* host byte order, as what lands */
+    uint64_t operand;
+};
+
 enum nic_completion_kind {
     NIC_COMPLETION_RECEIVE = 1, /* a WRITE with immediate has arrived */
     NIC_COMPLETION_SEND = 2,    /* queue_pair->completed has advanced */
@@ -272,10 +285,16 @@ struct nic_operations {
                        uint32_t flags);
     void (*post_read)(struct nic_queue_pair *queue_pair, const struct nic_transfer *transfer,
                       uint32_t flags);
-    /* Lets the peer of this queue pair, and nobody else, write to [address, address + bytes) with
-     * window->remote_key, which this sets. `memory` contains the bytes, of which there is at least
-     * one, and was registered with CRPC_ACCESS_LOCAL_WRITE and NIC_ACCESS_WINDOWS. The window is not
-     * bound. What is posted later on this queue pair arrives when the right is there; for another
+    /* The nic has atomics, and the peer's memory CRPC_ACCESS_REMOTE_ATOMIC. */
+    void (*post_atomic)(struct nic_queue_pair *queue_pair, const struct nic_atomic *atomic,
+                        uint32_t flags);
+    /* The WQE that was posted last on this queue pair begins when all READs and atomics before it have
+     * ended. It is a WRITE, a READ or an atomic, and the doorbell has not been rung since. */
+    void (*fence_last)(struct nic_queue_pair *queue_pair);
+    /* Lets the peer of this queue pair, and nobody else, do window->access to [address, address + bytes)
+     * with window->remote_key, which this sets. `memory` contains the bytes, of which there is at least
+     * one, and was registered with NIC_ACCESS_WINDOWS, and with CRPC_ACCESS_LOCAL_WRITE if the peer may
+     * do more than read. It is at its own address. The window is not bound. What is posted later on this queue pair arrives when the right is there; for another
      * queue pair, wait for the completion. */
     void (*post_bind)(struct nic_queue_pair *queue_pair, struct nic_window *window,
                       const struct nic_keys *memory, uint64_t address, uint32_t bytes,

@@ -9,7 +9,8 @@ int32_t device_window_create(struct nic *base, struct nic_window *window, crpc_e
     if (!mw) {
         return device_blame(error, errno, 0, base->device, "create a memory window");
     }
-    *window = (struct nic_window){.remote_key = mw->rkey, .driver = mw};
+    *window = (struct nic_window){
+        .remote_key = mw->rkey, .access = CRPC_ACCESS_REMOTE_WRITE, .driver = mw};
     return CRPC_OK;
 }
 

@@ -124,12 +124,13 @@ enum memory_opcode {
     MEMORY_WRITE,
     MEMORY_WRITE_IMMEDIATE,
     MEMORY_READ,
-    MEMORY_BIND, /* local_* of its transfer: the memory; remote_key: new; immediate: the key before */
+    MEMORY_BIND, /* local_* of its transfer: the memory; remote_key: new; immediate: the key before;
+                    remote_address: the rights */
     MEMORY_INVALIDATE, /* remote_key */
-    /* Of queues with user data alone: */
-    MEMORY_SEND,
     MEMORY_COMPARE_SWAP,
     MEMORY_FETCH_ADD,
+    /* Of queues with user data alone: */
+    MEMORY_SEND,
     MEMORY_NOP,
     MEMORY_DATAGRAM,
 };
@@ -142,13 +143,13 @@ struct memory_wqe {
     bool signaled;
     bool inlined;            /* payload is in the queue pair's inline_bytes, not from malloc */
     bool receiver_not_ready; /* was counted already */
+    bool fence;              /* waits for the answers of all READs and atomics before it */
+    uint64_t compare;
+    uint64_t operand;
     /* Of queues with user data: */
     const struct nic_piece *pieces; /* instead of the transfer's local memory */
     uint32_t piece_count;
-    bool fence;    /* waits for the answers of all READs and atomics before it */
     uint8_t flags; /* NIC_DONE_* that the peer's receive shows */
-    uint64_t compare;
-    uint64_t operand;
     struct memory_target *target; /* of a datagram: datagram.h */
 };
 
@@ -490,6 +491,9 @@ void memory_post_write(struct nic_queue_pair *queue_pair, const struct nic_trans
                        uint32_t flags);
 void memory_post_read(struct nic_queue_pair *queue_pair, const struct nic_transfer *transfer,
                       uint32_t flags);
+void memory_post_atomic(struct nic_queue_pair *queue_pair, const struct nic_atomic *atomic,
+                        uint32_t flags);
+void memory_fence_last(struct nic_queue_pair *queue_pair);
 void memory_post_bind(struct nic_queue_pair *queue_pair, struct nic_window *window,
                       const struct nic_keys *memory, uint64_t address, uint32_t bytes,
                       uint32_t flags);
@@ -548,6 +552,16 @@ void memory_queue_arrive_datagram(struct memory_queue_pair *target, const struct
 void memory_queue_refuse(struct memory_queue_pair *target, enum nic_error status);
 /* The queue pair has died: its own receives are flushed. */
 void memory_queue_flush_receives(struct memory_queue_pair *queue_pair);
+/* Returns true if the answer of an atomic may land here. */
+static inline bool memory_atomic_allows(const struct memory_queue_pair *queue_pair,
+                                        const struct memory_wqe *wqe)
+{
+    const struct nic_transfer *transfer = &wqe->transfer;
+
+    return queue_pair->queue ||
+           memory_allows_local(queue_pair, transfer->local_key, transfer->local_address,
+                               transfer->bytes, CRPC_ACCESS_LOCAL_WRITE);
+}
 /* Executes an atomic at the peer, and keeps what was there as its payload. False if it is refused. */
 bool memory_atomic_execute(struct memory_queue_pair *target, struct memory_wqe *wqe);
 /* Its answer has arrived. */

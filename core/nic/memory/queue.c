@@ -499,10 +499,14 @@ bool memory_atomic_execute(struct memory_queue_pair *target, struct memory_wqe *
 
 void memory_atomic_answer(struct memory_queue_pair *queue_pair, uint32_t number)
 {
-    const struct nic_queue *queue = &queue_pair->queue->base;
+    const struct memory_wqe *wqe = memory_wqe(queue_pair, number);
+    void *place = (void *)(uintptr_t)wqe->transfer.local_address;
 
-    memcpy(&queue->results[number & queue->sends.mask], memory_wqe(queue_pair, number)->payload,
-           sizeof(*queue->results));
+    if (queue_pair->queue) {
+        const struct nic_queue *queue = &queue_pair->queue->base;
+        place = &queue->results[number & queue->sends.mask];
+    }
+    memcpy(place, wqe->payload, sizeof(uint64_t));
 }
 
 const struct nic_queue_operations memory_queue_operations = {

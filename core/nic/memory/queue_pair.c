@@ -1,6 +1,7 @@
 /* queue_pair.c: making, connecting, ending and posting to queue pairs. */
 #include "nic/memory/internal.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -230,18 +231,49 @@ void memory_post_read(struct nic_queue_pair *base, const struct nic_transfer *tr
     post(base, MEMORY_READ, transfer, flags);
 }
 
+void memory_post_atomic(struct nic_queue_pair *base, const struct nic_atomic *atomic,
+                        uint32_t flags)
+{
+    const struct nic_transfer transfer = {.local_address = atomic->local_address,
+                                          .remote_address = atomic->remote_address,
+                                          .bytes = sizeof(atomic->operand),
+                                          .local_key = atomic->local_key,
+                                          .remote_key = atomic->remote_key};
+    struct memory_wqe *wqe =
+        post(base, atomic->swap ? MEMORY_COMPARE_SWAP : MEMORY_FETCH_ADD, &transfer, flags);
+
+    memory_require(base->nic->atomics && atomic->remote_address % sizeof(atomic->operand) == 0,
+                   "an atomic at 0x%" PRIx64, atomic->remote_address);
+    if (wqe) {
+        wqe->compare = atomic->compare;
+        wqe->operand = atomic->operand;
+    }
+}
+
+void memory_fence_last(struct nic_queue_pair *base)
+{
+    struct memory_queue_pair *queue_pair = memory_queue_pair(base);
+
+    if (!base->failed) {
+        memory_require(queue_pair->rung != base->posted, "the doorbell was rung before the fence");
+        memory_wqe(queue_pair, base->posted - 1)->fence = true;
+    }
+}
+
 void memory_post_bind(struct nic_queue_pair *base, struct nic_window *window,
                       const struct nic_keys *memory, uint64_t address, uint32_t bytes,
                       uint32_t flags)
 {
     const uint32_t key = window->remote_key;
     const struct nic_transfer transfer = {.local_address = address,
+                                          .remote_address = window->access,
                                           .bytes = bytes,
                                           .local_key = memory->local_key,
                                           .remote_key = nic_window_next_key(key),
                                           .immediate = key};
 
-    memory_require(window->driver && bytes > 0, "%u bytes for window 0x%x", bytes, key);
+    memory_require(window->driver && bytes > 0 && window->access != 0,
+                   "%u bytes for window 0x%x with rights 0x%x", bytes, key, window->access);
     if (post(base, MEMORY_BIND, &transfer, flags)) {
         window->remote_key = transfer.remote_key;
     }

@@ -158,7 +158,8 @@ int32_t memory_window_create(struct nic *base, struct nic_window *window, crpc_e
         return no_slot(base, error);
     }
     region->window = true;
-    *window = (struct nic_window){.remote_key = region->remote_key, .driver = region};
+    *window = (struct nic_window){
+        .remote_key = region->remote_key, .access = CRPC_ACCESS_REMOTE_WRITE, .driver = region};
     return CRPC_OK;
 }
 
@@ -176,12 +177,15 @@ static bool window_bind(const struct memory_queue_pair *queue_pair, struct memor
                         const struct nic_transfer *transfer)
 {
     const struct memory_region *memory = memory_region_find(queue_pair->nic, transfer->local_key);
+    const uint32_t access = (uint32_t)transfer->remote_address;
+    const uint32_t needed = access == CRPC_ACCESS_REMOTE_READ ? 0 : CRPC_ACCESS_LOCAL_WRITE;
 
     if (window->bound ||
         !memory_allows_local(queue_pair, transfer->local_key, transfer->local_address,
-                             transfer->bytes, CRPC_ACCESS_LOCAL_WRITE | NIC_ACCESS_WINDOWS)) {
+                             transfer->bytes, needed | NIC_ACCESS_WINDOWS)) {
         return false;
     }
+    window->access = access;
     window->address = transfer->local_address;
     window->bytes = transfer->bytes;
     window->remote_key = transfer->remote_key;

@@ -306,7 +306,9 @@ static void read_piece(struct memory_queue_pair *queue_pair, struct memory_queue
 static void atomic_step(struct memory_queue_pair *queue_pair, struct memory_queue_pair *target,
                         struct memory_wqe *wqe)
 {
-    if (memory_atomic_execute(target, wqe)) {
+    if (!memory_atomic_allows(queue_pair, wqe)) {
+        memory_execute_failed(queue_pair, NIC_ERROR_LOCAL);
+    } else if (memory_atomic_execute(target, wqe)) {
         execute_finish(queue_pair);
     } else {
         memory_execute_refused(queue_pair, target);

@@ -309,7 +309,9 @@ static void queue_read_now(struct memory_queue_pair *queue_pair, struct memory_q
 static void atomic_now(struct memory_queue_pair *queue_pair, struct memory_queue_pair *target,
                        struct memory_wqe *wqe)
 {
-    if (memory_atomic_execute(target, wqe)) {
+    if (!memory_atomic_allows(queue_pair, wqe)) {
+        memory_execute_failed(queue_pair, NIC_ERROR_LOCAL);
+    } else if (memory_atomic_execute(target, wqe)) {
         memory_atomic_answer(queue_pair, queue_pair->executed);
         queue_pair->executed++;
     } else {
@@ -352,7 +354,7 @@ static void acknowledge_now(struct memory_queue_pair *queue_pair)
     if (wqe->signaled) {
         memory_complete_send(queue_pair, queue_pair->acknowledged, NIC_ERROR_NONE);
     }
-    if (unlikely(queue_pair->queue)) {
+    if (unlikely(queue_pair->queue) || memory_atomic(wqe)) {
         memory_acknowledged(queue_pair);
     } else { /* it has no payload of its own */
         queue_pair->acknowledged++;
@@ -385,6 +387,8 @@ static bool execute_now(struct memory_queue_pair *queue_pair)
         queue_execute_now(queue_pair, target, wqe);
     } else if (wqe->opcode == MEMORY_READ) {
         read_now(queue_pair, target, wqe);
+    } else if (unlikely(memory_atomic(wqe))) {
+        atomic_now(queue_pair, target, wqe);
     } else {
         write_now(queue_pair, target, wqe);
     }

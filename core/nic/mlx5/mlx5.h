@@ -129,6 +129,8 @@ void mlx5_post_write(struct nic_queue_pair *base, const struct nic_transfer *tra
                      uint32_t flags);
 void mlx5_post_read(struct nic_queue_pair *base, const struct nic_transfer *transfer,
                     uint32_t flags);
+void mlx5_post_atomic(struct nic_queue_pair *base, const struct nic_atomic *atomic, uint32_t flags);
+void mlx5_fence_last(struct nic_queue_pair *base);
 void mlx5_post_bind(struct nic_queue_pair *base, struct nic_window *window,
                     const struct nic_keys *memory, uint64_t address, uint32_t bytes,
                     uint32_t flags);

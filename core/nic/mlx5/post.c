@@ -93,6 +93,35 @@ void mlx5_post_read(struct nic_queue_pair *base, const struct nic_transfer *tran
     end(queue_pair, wqe, segment, MLX5_OPCODE_RDMA_READ, 0, flags);
 }
 
+/* ---- Atomics, and the order behind READs ----------------------------------------------------- */
+
+void mlx5_post_atomic(struct nic_queue_pair *base, const struct nic_atomic *atomic, uint32_t flags)
+{
+    static const struct nic_transfer none;
+    if (!nic_post_begin(base, &none)) {
+        return;
+    }
+    struct mlx5_queue_pair *queue_pair = to_mlx5_queue_pair(base);
+    assert(base->nic->atomics);
+    uint8_t *wqe = begin(queue_pair, WQE_BLOCK_BYTES);
+    void *segment = wqe + sizeof(struct mlx5_wqe_ctrl_seg);
+    segment = wqe_remote_address(segment, atomic->remote_address, atomic->remote_key);
+    segment = atomic->swap ? wqe_compare_swap(segment, atomic->compare, atomic->operand)
+                           : wqe_fetch_add(segment, atomic->operand);
+    segment = wqe_data(segment, atomic->local_address, atomic->local_key, sizeof(atomic->operand));
+    end(queue_pair, wqe, segment, atomic->swap ? MLX5_OPCODE_ATOMIC_CS : MLX5_OPCODE_ATOMIC_FA, 0,
+        flags);
+}
+
+void mlx5_fence_last(struct nic_queue_pair *base)
+{
+    struct send_queue *queue = &to_mlx5_queue_pair(base)->queue;
+    if (likely(queue->producer != queue->rung)) { /* a post on a failed queue pair is discarded */
+        struct mlx5_wqe_ctrl_seg *control = send_queue_at(queue, queue->last);
+        control->fm_ce_se |= MLX5_WQE_CTRL_FENCE;
+    }
+}
+
 /* ---- Windows --------------------------------------------------------------------------------- */
 
 /* The WQE behind a bind or an invalidate waits for it, as libmlx5 has it. Which WQE that is, is known
@@ -106,7 +135,9 @@ static __attribute__((noinline)) void set_fence(struct mlx5_queue_pair *queue_pa
     while (filler && position != queue->producer) {
         struct mlx5_wqe_ctrl_seg *control = send_queue_at(queue, position);
         filler = (be32toh(control->opmod_idx_opcode) & 0xffu) == MLX5_OPCODE_NOP;
-        control->fm_ce_se |= MLX5_WQE_CTRL_INITIATOR_SMALL_FENCE;
+        if (!(control->fm_ce_se & MLX5_WQE_CTRL_FENCE)) { /* which includes the small one */
+            control->fm_ce_se |= MLX5_WQE_CTRL_INITIATOR_SMALL_FENCE;
+        }
         position += wqe_blocks((be32toh(control->qpn_ds) & WQE_UNITS_MAX) * WQE_UNIT_BYTES);
     }
     queue_pair->fence_position = position;
@@ -124,6 +155,18 @@ static void end_local(struct mlx5_queue_pair *queue_pair, uint8_t *wqe, const vo
     queue_pair->fence_wanted = true;
 }
 
+static uint8_t rights_of(uint32_t access)
+{
+    return (uint8_t)((access & CRPC_ACCESS_REMOTE_WRITE
+                          ? MLX5_WQE_MKEY_CONTEXT_ACCESS_FLAGS_REMOTE_WRITE
+                          : 0) |
+                     (access & CRPC_ACCESS_REMOTE_READ
+                          ? MLX5_WQE_MKEY_CONTEXT_ACCESS_FLAGS_REMOTE_READ
+                          : 0) |
+                     (access & CRPC_ACCESS_REMOTE_ATOMIC ? MLX5_WQE_MKEY_CONTEXT_ACCESS_FLAGS_ATOMIC
+                                                         : 0));
+}
+
 void mlx5_post_bind(struct nic_queue_pair *base, struct nic_window *window,
                     const struct nic_keys *memory, uint64_t address, uint32_t bytes, uint32_t flags)
 {
@@ -136,8 +179,9 @@ void mlx5_post_bind(struct nic_queue_pair *base, struct nic_window *window,
     assert(bytes > 0);
     uint8_t *wqe = begin(queue_pair, WQE_BIND_BYTES);
     window->remote_key = nic_window_next_key(before);
-    void *wqe_end = wqe_bind(wqe + sizeof(struct mlx5_wqe_ctrl_seg), address, bytes,
-                             memory->local_key, base->number, window->remote_key);
+    void *wqe_end =
+        wqe_bind(wqe + sizeof(struct mlx5_wqe_ctrl_seg), address, bytes, memory->local_key,
+                 base->number, window->remote_key, rights_of(window->access));
     end_local(queue_pair, wqe, wqe_end, before, flags);
 }
 

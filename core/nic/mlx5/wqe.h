@@ -114,10 +114,11 @@ static inline uint8_t *wqe_window(void *place, uint8_t flags, uint16_t octowords
     return (uint8_t *)(control + 1);
 }
 
-/* Binds a window of type 2 to [address, address + bytes) of the memory with the key `memory`, for
- * remote writes over queue pair `number`. Only the lowest byte of `key` is new. */
+/* Binds a window of type 2 to [address, address + bytes) of the memory with the key `memory`, for the
+ * peer of queue pair `number`. `rights` are MLX5_WQE_MKEY_CONTEXT_ACCESS_FLAGS_*. Only the lowest byte
+ * of `key` is new. */
 static inline void *wqe_bind(void *place, uint64_t address, uint32_t bytes, uint32_t memory,
-                             uint32_t number, uint32_t key)
+                             uint32_t number, uint32_t key, uint8_t rights)
 {
     struct mlx5_wqe_mkey_context_seg *context = (struct mlx5_wqe_mkey_context_seg *)wqe_window(
         place, MLX5_WQE_UMR_CTRL_FLAG_CHECK_FREE, 4,
@@ -129,7 +130,7 @@ static inline void *wqe_bind(void *place, uint64_t address, uint32_t bytes, uint
         WQE_BIND_BYTES);
     struct mlx5_wqe_umr_klm_seg *piece = (struct mlx5_wqe_umr_klm_seg *)(context + 1);
     context->qpn_mkey = htobe32(number << 8 | (key & 0xffu));
-    context->access_flags = MLX5_WQE_MKEY_CONTEXT_ACCESS_FLAGS_REMOTE_WRITE;
+    context->access_flags = rights;
     context->start_addr = htobe64(address);
     context->len = htobe64(bytes);
     piece->byte_count = htobe32(bytes);

@@ -25,6 +25,11 @@ void test_window_old_key(void **state);
 void test_window_memory(void **state);
 void test_window_before(void **state);
 void test_window_behind(void **state);
+void test_window_read(void **state);
+void test_window_no_read(void **state);
+void test_window_no_atomics(void **state);
+void test_atomics(void **state);
+void test_fence(void **state);
 
 void test_other_address(void **state);
 void test_own_address(void **state);
@@ -97,7 +102,9 @@ void test_datagram_source(void **state);
         PAIR_TEST(test_window_invalidated), PAIR_TEST(test_window_destroyed),                      \
         PAIR_TEST(test_window_other_queue_pair), PAIR_TEST(test_window_old_key),                   \
         PAIR_TEST(test_window_memory), PAIR_TEST(test_window_before),                              \
-        PAIR_TEST(test_window_behind)
+        PAIR_TEST(test_window_behind), PAIR_TEST(test_window_read),                                \
+        PAIR_TEST(test_window_no_read), PAIR_TEST(test_window_no_atomics),                         \
+        PAIR_TEST(test_atomics), PAIR_TEST(test_fence)
 
 /* The same, of drivers that have queues with user data. */
 #define QUEUE_CONTRACT_TESTS                                                                       \

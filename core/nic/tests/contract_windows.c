@@ -1,4 +1,4 @@
-/* contract_windows.c: windows: who may write where, and until when. A nic without them passes. */
+/* contract_windows.c: windows: who may do what where, and until when; and atomics, for which windows are. A nic without them passes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -249,4 +249,156 @@ void test_window_before(void **state)
 void test_window_behind(void **state)
 {
     expect_bounds(*state, OFFSET + WINDOW - 7, 8);
+}
+
+/* ---- Rights ---------------------------------------------------------------------------------- */
+
+static void bind_for(struct view *view, uint32_t access)
+{
+    view->window.access = access;
+    bind(view);
+}
+
+/* What becomes of a READ of the window's first bytes into the source's. */
+static enum nic_error read_from(struct view *view, uint32_t bytes)
+{
+    struct pair *pair = view->pair;
+    struct nic_transfer read = pair_write(pair, 0, 0, bytes, 0);
+    read.remote_address = (uint64_t)(uintptr_t)view->memory + OFFSET;
+    read.remote_key = view->window.remote_key;
+    pair->near.count = 0;
+    view->operations->post_read(pair->sender, &read, NIC_POST_SIGNALED);
+    view->operations->ring_doorbell(pair->sender);
+    inbox_wait_completed(&pair->near, pair->sender, pair->sender->posted);
+    const struct nic_completion *last = inbox_last(&pair->near);
+    return last->kind == NIC_COMPLETION_SEND ? NIC_ERROR_NONE : (enum nic_error)last->status;
+}
+
+/* Memory that only this side's device may read is enough for it. */
+void test_window_read(void **state)
+{
+    struct view view;
+    if (!view_create(&view, *state)) {
+        return;
+    }
+    view.operations->memory_deregister(view.nic, &view.keys);
+    pair_enroll(view.nic, view.memory, BYTES, NIC_ACCESS_WINDOWS, &view.keys);
+    bind_for(&view, CRPC_ACCESS_REMOTE_READ);
+    memset(view.memory + OFFSET, 77, WINDOW);
+    assert_int_equal(read_from(&view, WINDOW), NIC_ERROR_NONE);
+    for (uint32_t i = 0; i < WINDOW; i++) {
+        assert_int_equal(view.pair->source[i], 77);
+    }
+    memset(view.memory, 0, BYTES);
+    expect_refused(&view, view.pair->sender, view.window.remote_key, OFFSET, 8);
+    view_destroy(&view);
+}
+
+void test_window_no_read(void **state)
+{
+    struct view view;
+    if (!view_create(&view, *state)) {
+        return;
+    }
+    bind_for(&view, CRPC_ACCESS_REMOTE_WRITE | CRPC_ACCESS_REMOTE_ATOMIC);
+    assert_int_equal(read_from(&view, 8), NIC_ERROR_REMOTE_ACCESS);
+    view_destroy(&view);
+}
+
+/* ---- Atomics --------------------------------------------------------------------------------- */
+
+#define WORD 104u /* in the memory, and in the window */
+
+/* What becomes of an atomic on the word. What was there lands in the source. */
+static enum nic_error atomic_on(struct view *view, bool swap, uint64_t compare, uint64_t operand)
+{
+    struct pair *pair = view->pair;
+    const struct nic_transfer place = pair_write(pair, 0, 0, 8, 0);
+    const struct nic_atomic atomic = {.local_address = place.local_address,
+                                      .local_key = place.local_key,
+                                      .remote_address = (uint64_t)(uintptr_t)view->memory + WORD,
+                                      .remote_key = view->window.remote_key,
+                                      .swap = swap,
+                                      .compare = compare,
+                                      .operand = operand};
+    pair->near.count = 0;
+    view->operations->post_atomic(pair->sender, &atomic, NIC_POST_SIGNALED);
+    view->operations->ring_doorbell(pair->sender);
+    inbox_wait_completed(&pair->near, pair->sender, pair->sender->posted);
+    const struct nic_completion *last = inbox_last(&pair->near);
+    return last->kind == NIC_COMPLETION_SEND ? NIC_ERROR_NONE : (enum nic_error)last->status;
+}
+
+static void expect_words(const struct view *view, uint64_t before, uint64_t now)
+{
+    uint64_t words[2];
+    memcpy(&words[0], view->pair->source, 8);
+    memcpy(&words[1], view->memory + WORD, 8);
+    assert_int_equal(words[0], before);
+    assert_int_equal(words[1], now);
+}
+
+void test_atomics(void **state)
+{
+    struct view view;
+    struct pair *pair = *state;
+    if (!pair->near.nic->atomics || !view_create(&view, pair)) {
+        return;
+    }
+    bind_for(&view, CRPC_ACCESS_REMOTE_ATOMIC);
+    assert_int_equal(atomic_on(&view, false, 0, UINT64_C(0x1122334455667788)), NIC_ERROR_NONE);
+    expect_words(&view, 0, UINT64_C(0x1122334455667788));
+    assert_int_equal(atomic_on(&view, false, 0, 1), NIC_ERROR_NONE);
+    expect_words(&view, UINT64_C(0x1122334455667788), UINT64_C(0x1122334455667789));
+    assert_int_equal(atomic_on(&view, true, 5, 6), NIC_ERROR_NONE); /* nothing is changed */
+    expect_words(&view, UINT64_C(0x1122334455667789), UINT64_C(0x1122334455667789));
+    assert_int_equal(atomic_on(&view, true, UINT64_C(0x1122334455667789), 6), NIC_ERROR_NONE);
+    expect_words(&view, UINT64_C(0x1122334455667789), 6);
+    view_destroy(&view);
+}
+
+void test_window_no_atomics(void **state)
+{
+    struct view view;
+    struct pair *pair = *state;
+    if (!pair->near.nic->atomics || !view_create(&view, pair)) {
+        return;
+    }
+    bind_for(&view, CRPC_ACCESS_REMOTE_WRITE | CRPC_ACCESS_REMOTE_READ);
+    assert_int_equal(atomic_on(&view, false, 0, 1), NIC_ERROR_REMOTE_ACCESS);
+    expect_bytes(&view, 0);
+    view_destroy(&view);
+}
+
+/* ---- The order behind READs ------------------------------------------------------------------ */
+
+/* A WRITE behind a READ changes what the READ has still to bring, unless it has a fence. */
+void test_fence(void **state)
+{
+    struct pair *pair = *state;
+    const struct nic_operations *operations = pair->near.nic->operations;
+    const uint32_t bytes = 200000;
+    struct view view = {.pair = pair, .nic = pair->far.nic, .operations = operations};
+    view.memory = pair_map(bytes);
+    pair_enroll(view.nic, view.memory, bytes,
+                CRPC_ACCESS_LOCAL_WRITE | CRPC_ACCESS_REMOTE_WRITE | CRPC_ACCESS_REMOTE_READ,
+                &view.keys);
+    for (uint32_t round = 1; round <= 20; round++) {
+        struct nic_transfer read = pair_write(pair, 0, 0, bytes, 0);
+        struct nic_transfer write = pair_write(pair, bytes - 10, 0, 10, 0);
+        read.remote_key = write.remote_key = view.keys.remote_key;
+        read.remote_address = (uint64_t)(uintptr_t)view.memory;
+        write.remote_address = (uint64_t)(uintptr_t)view.memory + bytes - 20;
+        memset(view.memory, (int)round, bytes);
+        memset(pair->source, 0, bytes);
+        operations->post_read(pair->sender, &read, 0);
+        operations->post_write(pair->sender, &write, NIC_POST_SIGNALED);
+        operations->fence_last(pair->sender);
+        operations->ring_doorbell(pair->sender);
+        inbox_wait_completed(&pair->near, pair->sender, pair->sender->posted);
+        assert_int_equal(pair->source[bytes - 20], round);
+        assert_int_equal(pair->source[bytes - 11], round);
+    }
+    operations->memory_deregister(view.nic, &view.keys);
+    munmap(view.memory, bytes);
 }

@@ -73,6 +73,38 @@ void verbs_post_read(struct nic_queue_pair *base, const struct nic_transfer *tra
     chain_next(to_verbs_queue_pair(base), transfer, flags)->opcode = IBV_WR_RDMA_READ;
 }
 
+void verbs_post_atomic(struct nic_queue_pair *base, const struct nic_atomic *atomic, uint32_t flags)
+{
+    const struct nic_transfer transfer = {.local_address = atomic->local_address,
+                                          .bytes = sizeof(atomic->operand),
+                                          .local_key = atomic->local_key};
+    if (!nic_post_begin(base, &transfer)) {
+        return;
+    }
+    assert(base->nic->atomics);
+    struct ibv_send_wr *wqe = chain_next(to_verbs_queue_pair(base), &transfer, flags);
+    wqe->opcode = atomic->swap ? IBV_WR_ATOMIC_CMP_AND_SWP : IBV_WR_ATOMIC_FETCH_AND_ADD;
+    wqe->wr.atomic.remote_addr = atomic->remote_address;
+    wqe->wr.atomic.rkey = atomic->remote_key;
+    wqe->wr.atomic.compare_add = atomic->swap ? atomic->compare : atomic->operand;
+    wqe->wr.atomic.swap = atomic->swap ? atomic->operand : 0;
+}
+
+void verbs_fence_last(struct nic_queue_pair *base)
+{
+    struct verbs_queue_pair *queue_pair = to_verbs_queue_pair(base);
+    if (likely(queue_pair->chained > 0)) { /* a post on a failed queue pair is discarded */
+        queue_pair->chain[queue_pair->chained - 1].send_flags |= IBV_SEND_FENCE;
+    }
+}
+
+static unsigned int rights_of(uint32_t access)
+{
+    return (access & CRPC_ACCESS_REMOTE_WRITE ? IBV_ACCESS_REMOTE_WRITE : 0u) |
+           (access & CRPC_ACCESS_REMOTE_READ ? IBV_ACCESS_REMOTE_READ : 0u) |
+           (access & CRPC_ACCESS_REMOTE_ATOMIC ? IBV_ACCESS_REMOTE_ATOMIC : 0u);
+}
+
 /* The next WQE of the chain for something that this device does by itself. The fields of transfers
  * are 0: librxe refuses a bind with an immediate. */
 static struct ibv_send_wr *chain_local(struct nic_queue_pair *base, enum ibv_wr_opcode opcode,
@@ -104,10 +136,11 @@ void verbs_post_bind(struct nic_queue_pair *base, struct nic_window *window,
     window->remote_key = nic_window_next_key(window->remote_key);
     wqe->bind_mw.mw = mw;
     wqe->bind_mw.rkey = window->remote_key;
-    wqe->bind_mw.bind_info = (struct ibv_mw_bind_info){.mr = memory->driver,
-                                                       .addr = address,
-                                                       .length = bytes,
-                                                       .mw_access_flags = IBV_ACCESS_REMOTE_WRITE};
+    wqe->bind_mw.bind_info =
+        (struct ibv_mw_bind_info){.mr = memory->driver,
+                                  .addr = address,
+                                  .length = bytes,
+                                  .mw_access_flags = rights_of(window->access)};
 }
 
 void verbs_post_invalidate(struct nic_queue_pair *base, struct nic_window *window, uint32_t flags)

@@ -104,6 +104,9 @@ void verbs_post_write(struct nic_queue_pair *base, const struct nic_transfer *tr
                       uint32_t flags);
 void verbs_post_read(struct nic_queue_pair *base, const struct nic_transfer *transfer,
                      uint32_t flags);
+void verbs_post_atomic(struct nic_queue_pair *base, const struct nic_atomic *atomic,
+                       uint32_t flags);
+void verbs_fence_last(struct nic_queue_pair *base);
 void verbs_post_bind(struct nic_queue_pair *base, struct nic_window *window,
                      const struct nic_keys *memory, uint64_t address, uint32_t bytes,
                      uint32_t flags);

@@ -1,5 +1,5 @@
-/* windows_test.c: the same binds, invalidates and WRITEs through both drivers, on one simnic device: it
- * has to see the same WQEs of the direct driver as of libmlx5, fences too.
+/* windows_test.c: the same binds, invalidates, WRITEs and atomics through both drivers, on one simnic
+ * device: it has to see the same WQEs of the direct driver as of libmlx5, fences too.
  *
  * What differs: number, index and keys, each checked against its own; and what libmlx5 leaves in the
  * segments as it was in the ring, which no device looks at.
@@ -13,12 +13,14 @@
 #define ROUNDS 4000u
 #define WINDOWS 4u
 
-enum operation { WRITE, BIND, INVALIDATE };
+enum operation { WRITE, BIND, INVALIDATE, SWAP, ADD };
 
 struct work {
     enum operation operation;
     uint32_t window;
     uint32_t offset, bytes;
+    uint32_t access; /* of a bind */
+    bool fence;
     bool ring; /* behind it */
 };
 
@@ -30,12 +32,18 @@ struct half {
 static uint8_t *memory;
 static bool bound[WINDOWS];
 
+static bool is_atomic(const struct work *work)
+{
+    return work->operation == SWAP || work->operation == ADD;
+}
+
 static void half_open(struct half *half, uint32_t driver)
 {
     side_open(&half->side, driver, memory, BYTES,
-              CRPC_ACCESS_LOCAL_WRITE | CRPC_ACCESS_REMOTE_WRITE | NIC_ACCESS_WINDOWS);
+              CRPC_ACCESS_LOCAL_WRITE | CRPC_ACCESS_REMOTE_WRITE | CRPC_ACCESS_REMOTE_ATOMIC |
+                  NIC_ACCESS_WINDOWS);
     struct nic *nic = half->side.inbox.nic;
-    assert_true(nic->windows);
+    assert_true(nic->windows && nic->atomics);
     for (uint32_t i = 0; i < WINDOWS; i++) {
         assert_int_equal(nic->operations->window_create(nic, &half->windows[i], NULL), 0);
     }
@@ -58,6 +66,12 @@ static void check_own(const struct half *half, const struct work *work, uint8_t 
     if (work->operation == WRITE) {
         assert_int_equal(take_word(data + 24), side->memory.remote_key);
         memset(data + 36 + work->bytes, 0, 16); /* the rest of the last unit */
+        return;
+    }
+    if (is_atomic(work)) {
+        assert_int_equal(take_word(data + 24), side->memory.remote_key);
+        assert_int_equal(take_word(data + 52), side->memory.local_key);
+        memset(data + 40, 0, work->operation == ADD ? 8 : 0); /* nothing is compared */
         return;
     }
     uint32_t index = half->windows[work->window].remote_key >> 8;
@@ -99,12 +113,28 @@ static void post(struct half *half, const struct work *work)
     case WRITE:
         operations->post_write(side->sender, &transfer, NIC_POST_SIGNALED);
         break;
+    case SWAP:
+    case ADD:
+        operations->post_atomic(side->sender,
+                                &(struct nic_atomic){.local_address = address,
+                                                     .local_key = transfer.local_key,
+                                                     .remote_address = transfer.remote_address,
+                                                     .remote_key = transfer.remote_key,
+                                                     .swap = work->operation == SWAP,
+                                                     .compare = UINT64_C(0x0102030405060708),
+                                                     .operand = work->bytes},
+                                NIC_POST_SIGNALED);
+        break;
     case BIND:
+        half->windows[work->window].access = work->access;
         operations->post_bind(side->sender, &half->windows[work->window], &side->memory, address,
                               work->bytes, NIC_POST_SIGNALED);
         break;
     default:
         operations->post_invalidate(side->sender, &half->windows[work->window], NIC_POST_SIGNALED);
+    }
+    if (work->fence) {
+        operations->fence_last(side->sender);
     }
     if (work->ring) {
         operations->ring_doorbell(side->sender);
@@ -143,7 +173,14 @@ static uint32_t choose(struct work *work)
         if (pick(3) != 0 && !(used & 1u << window)) {
             used |= 1u << window;
             work[i].operation = bound[window] ? INVALIDATE : BIND;
+            work[i].access = CRPC_ACCESS_REMOTE_WRITE << pick(3);
             bound[window] = !bound[window];
+        } else {
+            work[i].operation = (enum operation[]){WRITE, WRITE, SWAP, ADD}[pick(4)];
+            if (is_atomic(&work[i])) { /* not where WRITEs read and write */
+                work[i].offset = BYTES - BYTES / 4 + 8 * pick(BYTES / 32);
+            }
+            work[i].fence = pick(4) == 0;
         }
     }
     return count;
