@@ -21,6 +21,7 @@ enum handle_kind {
     HANDLE_CHANNEL = 4,
     HANDLE_QUEUE = 5,
     HANDLE_TARGET = 6,
+    HANDLE_GRANT = 7,
 };
 
 #define HANDLE_SLOT_BITS 20
