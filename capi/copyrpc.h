@@ -529,6 +529,9 @@ CRPC_API int32_t crpc_abort(crpc_context *context, crpc_endpoint endpoint);
 
 #define CRPC_ENDPOINT_CALL_ONLY 0x1u  /* flag: accepts no requests; the whole ring is for replies */
 #define CRPC_ENDPOINT_SERVE_ONLY 0x2u /* flag: makes no calls; the whole ring is for requests */
+/* Flag: the endpoint has a lane, if its peer has the flag, too: a second queue pair, for one-sided ops to
+ * memory that the other side grants (crpc_lane_submit). It counts as two of endpoints_max. */
+#define CRPC_ENDPOINT_LANE 0x4u
 
 typedef struct crpc_endpoint_options {
     uint32_t struct_size;

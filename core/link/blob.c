@@ -210,6 +210,7 @@ int32_t link_join(struct link *link, const void *bytes, uint32_t blob_bytes, crp
     }
     struct link_peer before = link->peer;
     link->peer = peer;
+    link->peer.features &= (uint32_t)~link->options.features_left_out;
     status = link_prove_check(link, error);
     if (status != CRPC_OK) {
         link->peer = before;

@@ -43,6 +43,10 @@ int32_t link_prepare(struct link *link, const void *options, crpc_error *error)
     if (status != CRPC_OK) {
         return status;
     }
+    if (link->passive) { /* also if it was prepared before, with other options */
+        link->peer.features = link->peer.hello.features & service->features &
+                              (uint32_t)~link->options.features_left_out;
+    }
     status = link_prove_prepare(link, error);
     if (status == CRPC_OK && !link->proof) {
         status = service->expose(link, error);
@@ -164,6 +168,11 @@ static void take_response(struct link *link, const struct cm_event *event)
     } else {
         status = hello_check_response(service, event->private_data, event->private_bytes,
                                       &link->peer, &error);
+    }
+    if (status == CRPC_OK && link->peer.features & link->options.features_left_out) {
+        status = error_set(&error, CRPC_E_PROTOCOL, 0,
+                           "the peer's hello is malformed: it selects features that were not "
+                           "offered");
     }
     if (status == CRPC_OK) {
         status = link_prove_check(link, &error);

@@ -23,12 +23,13 @@ static const char *name_of_service(uint32_t number)
 void hello_fill(const struct link *link, struct link_hello *hello)
 {
     const struct link_service *service = link->group->service;
-    *hello = (struct link_hello){.magic = LINK_MAGIC,
-                                 .version_min = service->version_min,
-                                 .version_max = service->version_max,
-                                 .service = service->number,
-                                 .features = service->features,
-                                 .nonce = link->nonce};
+    *hello = (struct link_hello){
+        .magic = LINK_MAGIC,
+        .version_min = service->version_min,
+        .version_max = service->version_max,
+        .service = service->number,
+        .features = (uint16_t)(service->features & ~link->options.features_left_out),
+        .nonce = link->nonce};
     if (link->passive) {
         hello->version_min = hello->version_max = (uint8_t)link->peer.version;
         hello->features = (uint16_t)link->peer.features;

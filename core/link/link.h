@@ -62,7 +62,7 @@ struct link_service {
     /* Allocates the service's struct and calls link_init. */
     int32_t (*create)(struct link_group *group, struct link **link, crpc_error *error);
     /* Creates what this side's options require, such as link->queue_pair and memory, and fills
-     * link->options. */
+     * link->options. The peer's features are those without link->options.features_left_out from then on. */
     int32_t (*prepare)(struct link *link, const void *options, crpc_error *error);
     /* Gives the peer its rights to this side's memory. Until then the peer can reach none of it. */
     int32_t (*expose)(struct link *link, crpc_error *error);
@@ -177,6 +177,8 @@ struct link_options {
     uint64_t connect_timeout_ns;
     uint64_t keepalive_ns;
     struct nic_transport transport;
+    uint16_t
+        features_left_out; /* of the service's, those that this link neither offers nor accepts */
     uint32_t token_bytes;
     uint8_t token[LINK_TOKEN_BYTES];
     uint32_t key_bytes; /* 0 = no key */

@@ -55,9 +55,10 @@ void engine_emit_ended(struct rpc_engine *engine, struct output *output)
 
 void rpc_timer(struct link_group *group, struct wheel_timer *timer)
 {
-    (void)group;
     if (timer->kind == TIMER_CALL) {
         call_end(container_of(timer, struct rpc_call, timer), CRPC_E_TIMEOUT);
+    } else if (timer->kind == TIMER_GRANT) {
+        rpc_lane_timer(timer, engine_of_group(group));
     } else {
         endpoint_read_timer(container_of(timer, struct rpc_endpoint, read.timer));
     }

@@ -1,5 +1,5 @@
-/* endpoint.c: an endpoint as a link: its memory, its hello, its failure, the draining of what was
- * pending, its end. Cold path.
+/* endpoint.c: an endpoint as a link: its memory, its failure, the draining of what was pending, its end.
+ * Cold path.
  */
 #include "rpc/internal.h"
 
@@ -13,9 +13,10 @@
 
 static void init_links(struct rpc_endpoint *endpoint)
 {
-    struct list *links[] = {&endpoint->work_link,    &endpoint->urgent_link,
-                            &endpoint->ready_link,   &endpoint->release_link,
-                            &endpoint->failing_link, &endpoint->acknowledged_link};
+    struct list *links[] = {&endpoint->work_link,      &endpoint->urgent_link,
+                            &endpoint->ready_link,     &endpoint->release_link,
+                            &endpoint->failing_link,   &endpoint->acknowledged_link,
+                            &endpoint->lane.done_link, &endpoint->lane.failing_link};
     for (size_t i = 0; i < sizeof(links) / sizeof(links[0]); i++) {
         list_init(links[i]);
     }
@@ -57,14 +58,16 @@ static int32_t check_room(const struct rpc_engine *engine, const crpc_endpoint_o
 {
     const struct nic *nic = engine->nic;
     uint32_t window_max = nic_receive_low_mark(nic);
-    if (engine->endpoint_count == engine->endpoints_max) {
+    uint32_t queue_pairs = engine->endpoint_count + engine->lane_count +
+                           (options->flags & CRPC_ENDPOINT_LANE ? 2 : 1); /* with the new ones */
+    if (queue_pairs > engine->endpoints_max) {
         return error_set(
             error, CRPC_E_NO_RESOURCE, 0,
-            "this context has its endpoints_max of %u endpoints; close some or raise it "
-            "in crpc_context_options",
+            "this context has its endpoints_max of %u endpoints, of which one with a lane counts "
+            "as two; close some or raise it in crpc_context_options",
             engine->endpoints_max);
     }
-    if ((uint64_t)(engine->endpoint_count + 1) * nic->send_depth > nic->send_completion_depth) {
+    if ((uint64_t)queue_pairs * nic->send_depth > nic->send_completion_depth) {
         return error_set(error, CRPC_E_NO_RESOURCE, 0,
                          "the completion queue of %s takes %u sends, enough for %u endpoints",
                          nic->device, nic->send_completion_depth, engine->endpoint_count);
@@ -100,13 +103,15 @@ static bool make_call_slots(struct rpc_endpoint *endpoint, uint32_t count)
 
 static void set_shares(struct rpc_endpoint *endpoint, const crpc_endpoint_options *options)
 {
+    const uint64_t bytes =
+        options->ring_bytes - rpc_aside_bytes(options->flags & CRPC_ENDPOINT_LANE);
     endpoint->in.request_share = options->request_bytes;
-    endpoint->calls.reply_budget = options->ring_bytes - WIRE_FIN_BYTES - options->request_bytes;
+    endpoint->calls.reply_budget = bytes - options->request_bytes;
     if (options->flags & CRPC_ENDPOINT_CALL_ONLY) {
         endpoint->in.request_share = 0;
-        endpoint->calls.reply_budget = options->ring_bytes - WIRE_FIN_BYTES;
+        endpoint->calls.reply_budget = bytes;
     } else if (options->flags & CRPC_ENDPOINT_SERVE_ONLY) {
-        endpoint->in.request_share = options->ring_bytes - WIRE_FIN_BYTES;
+        endpoint->in.request_share = bytes;
         endpoint->calls.reply_budget = 0;
     }
 }
@@ -168,6 +173,7 @@ static int32_t prepare(struct link *link, const void *given, crpc_error *error)
     }
     endpoint->options = *options;
     link_options_set(&link->options, options);
+    link->options.features_left_out = options->flags & CRPC_ENDPOINT_LANE ? 0 : WIRE_FEATURE_LANE;
     explicit_bzero(endpoint->options.key, sizeof(endpoint->options.key)); /* the link has it */
     status = engine->operations->domain_create(engine->nic, &endpoint->link.domain, error);
     if (status == CRPC_OK) {
@@ -175,6 +181,9 @@ static int32_t prepare(struct link *link, const void *given, crpc_error *error)
     }
     if (status == CRPC_OK) {
         status = make_queue_pair(endpoint, error);
+    }
+    if (status == CRPC_OK) {
+        status = rpc_lane_make(endpoint, error);
     }
     if (status != CRPC_OK) {
         unprepare(link);
@@ -190,93 +199,7 @@ static int32_t expose(struct link *link, crpc_error *error)
                          CRPC_ACCESS_REMOTE_READ, error);
 }
 
-/* ---- The hello ------------------------------------------------------------------------------- */
-
-#define RING_LOG2_MIN 12
-#define RING_LOG2_MAX 30
-
-static void fill_body(const struct link *link, uint8_t body[LINK_BODY_BYTES])
-{
-    const struct rpc_endpoint *endpoint = endpoint_of_link(link);
-    struct wire_endpoint wire = {
-        .ring_address = (uint64_t)(uintptr_t)endpoint->in.ring.address,
-        .ring_key = endpoint->in.ring.memory.remote_key,
-        .mailbox_key = endpoint->in.ring.mailbox_keys.remote_key,
-        .request_units = (uint32_t)(endpoint->in.request_share / WIRE_UNIT_BYTES),
-        .batch_window = (uint16_t)endpoint->in.batch_window,
-        .ring_log2 = (uint8_t)__builtin_ctz(endpoint->options.ring_bytes),
-        .calls_log2 = (uint8_t)__builtin_ctz(endpoint->calls.max),
-    };
-    memcpy(body, &wire, sizeof(wire));
-}
-
-static const char *body_fault(const uint8_t body[LINK_BODY_BYTES])
-{
-    struct wire_endpoint wire;
-    memcpy(&wire, body, sizeof(wire));
-    if (wire.ring_log2 < RING_LOG2_MIN || wire.ring_log2 > RING_LOG2_MAX) {
-        return "its ring size is out of range";
-    }
-    uint64_t ring_bytes = UINT64_C(1) << wire.ring_log2;
-    uint64_t request_bytes = (uint64_t)wire.request_units * WIRE_UNIT_BYTES;
-    if (wire.calls_log2 > WIRE_CALL_INDEX_BITS) {
-        return "its number of calls is out of range";
-    }
-    if (request_bytes != 0 &&
-        (request_bytes < 2 * WIRE_UNIT_BYTES || request_bytes > ring_bytes - WIRE_FIN_BYTES)) {
-        return "its share for requests does not fit its ring";
-    }
-    if (wire.batch_window == 0) {
-        return "its batch window is 0";
-    }
-    if (wire.ring_address % WIRE_UNIT_BYTES != 0 ||
-        wire.ring_address > UINT64_MAX - 2 * ring_bytes - sizeof(struct wire_mailbox)) {
-        return "its ring address is impossible";
-    }
-    return NULL;
-}
-
-static void take_body(struct rpc_endpoint *endpoint)
-{
-    struct wire_endpoint wire;
-    memcpy(&wire, endpoint->link.peer.body, sizeof(wire));
-    endpoint->peer = (struct rpc_peer){
-        .ring_address = wire.ring_address,
-        .ring_bytes = UINT64_C(1) << wire.ring_log2,
-        .request_bytes = (uint64_t)wire.request_units * WIRE_UNIT_BYTES,
-        .ring_key = wire.ring_key,
-        .mailbox_key = wire.mailbox_key,
-        .calls = 1u << wire.calls_log2,
-        .batch_window = wire.batch_window,
-    };
-}
-
 /* ---- What depends on the peer ---------------------------------------------------------------- */
-
-/* What the peer may make us set aside: as much as this side chose for itself, or what is modest; and
- * of pinned memory, what the application allows. */
-#define PEER_CALLS_MODEST 65536u
-
-static int32_t check_demands(const struct rpc_endpoint *endpoint, crpc_error *error)
-{
-    const struct rpc_peer *peer = &endpoint->peer;
-    uint64_t ring_bytes_max =
-        maximum(endpoint->in.ring.bytes, endpoint->options.peer_ring_bytes_max);
-    if (peer->ring_bytes > ring_bytes_max) {
-        return error_set(
-            error, CRPC_E_NO_RESOURCE, 0,
-            "the peer's ring has %llu bytes, which takes as many here; this side allows "
-            "%llu: raise its peer_ring_bytes_max, or lower the peer's ring_bytes",
-            (unsigned long long)peer->ring_bytes, (unsigned long long)ring_bytes_max);
-    }
-    if (peer->calls > maximum(endpoint->calls.max, PEER_CALLS_MODEST)) {
-        return error_set(error, CRPC_E_NO_RESOURCE, 0,
-                         "the peer wants room for %u open calls; raise this side's calls_max, or "
-                         "lower the peer's",
-                         peer->calls);
-    }
-    return CRPC_OK;
-}
 
 static int32_t attach(struct link *link, crpc_error *error)
 {
@@ -284,8 +207,8 @@ static int32_t attach(struct link *link, crpc_error *error)
     const struct rpc_peer *peer = &endpoint->peer;
     struct nic *nic = endpoint->engine->nic;
     uint32_t send_slots = power_of_two_at_least(nic->send_depth);
-    take_body(endpoint);
-    int32_t status = check_demands(endpoint, error);
+    rpc_take_body(endpoint);
+    int32_t status = rpc_check_demands(endpoint, error);
     if (status != CRPC_OK) {
         return status;
     }
@@ -298,7 +221,8 @@ static int32_t attach(struct link *link, crpc_error *error)
     }
     endpoint->owed.slot_count = peer->calls;
     endpoint->sent.batch_slots = send_slots;
-    endpoint->owed.allowance_max = peer->ring_bytes - WIRE_FIN_BYTES - peer->request_bytes;
+    endpoint->owed.allowance_max =
+        peer->ring_bytes - rpc_aside_bytes(rpc_lane_selected(endpoint)) - peer->request_bytes;
     endpoint->out.request_limit = peer->request_bytes;
     endpoint->out.batch_limit = peer->batch_window;
     status = ring_map(&endpoint->out.staging, peer->ring_bytes, error);
@@ -328,6 +252,7 @@ static void opened(struct link *link)
     endpoint->call_bar = CRPC_OK;
     endpoint->reply_bar = CRPC_OK;
     link_connected(link);
+    rpc_lane_opened(endpoint);
 }
 
 static void settle(struct link *link)
@@ -371,6 +296,7 @@ static void failed(struct link *link)
          * receives, as soon as the device is. */
         endpoint->engine->operations->queue_pair_fail(link->queue_pair);
     }
+    rpc_lane_cut(endpoint);
     if (link->state != CRPC_STATE_DISCONNECTED) {
         list_append_once(&endpoint->engine->failing, &endpoint->failing_link);
     }
@@ -417,6 +343,7 @@ static void drain(struct rpc_endpoint *endpoint)
         endpoint->link.error = (crpc_error){0};
     }
     calls_end_all(endpoint, status_of_pending(endpoint));
+    rpc_lane_stop(endpoint, status_of_pending(endpoint));
     if (endpoint->sent.replies_head != endpoint->sent.replies_tail) {
         endpoint->sent.status = status_of_pending_replies(endpoint);
         endpoint->sent.replies_acknowledged = endpoint->sent.replies_tail;
@@ -442,7 +369,8 @@ void engine_drain_failing(struct rpc_engine *engine)
 static bool has_pending(const struct rpc_endpoint *endpoint)
 {
     return endpoint->calls.ended > 0 || endpoint->calls.live > 0 ||
-           endpoint->sent.replies_head != endpoint->sent.replies_tail;
+           endpoint->sent.replies_head != endpoint->sent.replies_tail ||
+           rpc_lane_has_open(endpoint);
 }
 
 /* The memory of a closed endpoint stays until the next poll, since views may be in use. */
@@ -483,6 +411,7 @@ static void unprepare(struct link *link)
 {
     struct rpc_endpoint *endpoint = endpoint_of_link(link);
     link_prove_end(link);
+    rpc_lane_unmake(endpoint);
     destroy_queue_pair(endpoint);
     detach(link);
     ring_destroy(&endpoint->in.ring, endpoint->engine->nic);
@@ -505,6 +434,7 @@ static void closed(struct link *link)
     if (!link_joining(link)) {
         destroy_queue_pair(endpoint);
     }
+    rpc_lane_stop(endpoint, CRPC_E_CLOSED);
     if (has_pending(endpoint)) {
         list_append_once(&endpoint->engine->failing, &endpoint->failing_link);
     } else {
@@ -550,13 +480,13 @@ const struct link_service rpc_service = {
     .number = LINK_SERVICE_CALLS,
     .version_min = WIRE_VERSION_MIN,
     .version_max = WIRE_VERSION_MAX,
-    .features = 0,
+    .features = WIRE_FEATURE_LANE,
     .handle_kind = HANDLE_ENDPOINT,
     .create = create,
     .prepare = prepare,
     .expose = expose,
-    .fill_body = fill_body,
-    .body_fault = body_fault,
+    .fill_body = rpc_fill_body,
+    .body_fault = rpc_body_fault,
     .attach = attach,
     .detach = detach,
     .unprepare = unprepare,

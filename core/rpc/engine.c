@@ -13,9 +13,9 @@
 
 static void init_lists(struct rpc_engine *engine)
 {
-    struct list *lists[] = {&engine->work,    &engine->urgent, &engine->ready,
-                            &engine->release, &engine->ended,  &engine->acknowledged,
-                            &engine->failing};
+    struct list *lists[] = {&engine->work,    &engine->urgent,     &engine->ready,
+                            &engine->release, &engine->ended,      &engine->acknowledged,
+                            &engine->failing, &engine->lanes_done, &engine->lanes_failing};
     for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++) {
         list_init(lists[i]);
     }
@@ -46,6 +46,10 @@ void rpc_engine_destroy(struct rpc_engine *engine)
 {
     link_group_close(&engine->links);
     table_free(&engine->queue_pairs);
+    if (engine->lane_pairs) {
+        table_free(engine->lane_pairs);
+        free(engine->lane_pairs);
+    }
     free(engine);
 }
 
@@ -111,7 +115,7 @@ static inline void take_completion(struct rpc_engine *engine,
 {
     struct rpc_endpoint *endpoint = table_get(&engine->queue_pairs, completion->queue_pair_number);
     if (unlikely(!endpoint)) {
-        engine->retired.unknown_completions++;
+        engine->retired.unknown_completions += !rpc_lane_take_completion(engine, completion);
         return;
     }
     if (unlikely(endpoint->link.state == CRPC_STATE_CONNECTING) && !endpoint->link.opened &&
@@ -145,6 +149,9 @@ void engine_take_completions(struct rpc_engine *engine)
 {
     while (nic_drain(engine->nic, take, engine)) {
     }
+    if (unlikely(!list_empty(&engine->lanes_failing))) {
+        engine_end_lanes(engine);
+    }
     if (unlikely(engine->nic->unknown_completions != engine->unknown_reported)) {
         engine->unknown_reported = engine->nic->unknown_completions;
         log_write(engine->log, CRPC_LOG_WARNING,
@@ -177,6 +184,8 @@ void rpc_device_event(struct link_group *group, const struct cm_event *event)
         endpoint = table_get(&engine->queue_pairs, event->queue_pair_number);
         if (endpoint) {
             link_lost(&endpoint->link, &event->error);
+        } else {
+            rpc_lane_device_event(engine, event);
         }
         break;
     case CM_EVENT_PORT_ACTIVE:

@@ -6,8 +6,10 @@
  *   send.c      calls, replies, the open batch, mailbox READs
  *   receive.c   arrivals, checks of them, views, release
  *   calls.c     call slots, deadlines, cancel
- *   endpoint.c  the link's service: memory, hello, failure, draining, close
+ *   endpoint.c  the link's service: memory, failure, draining, close
+ *   body.c      its hello, and what the peer's asks for
  *   leave.c     disconnecting with FIN; the keepalive
+ *   lane.c      the lane: its words, and its ends
  *
  * A position in a ring is a 64-bit byte count that only grows.
  */
@@ -20,6 +22,7 @@
 #include "base/output.h"
 #include "base/table.h"
 #include "base/wheel.h"
+#include "lane/lane.h"
 #include "link/link.h"
 #include "rpc/ring.h"
 #include "rpc/rpc.h"
@@ -42,6 +45,7 @@ enum rpc_call_state {
 
 #define TIMER_CALL LINK_TIMER_SERVICE
 #define TIMER_READ (LINK_TIMER_SERVICE + 1)
+#define TIMER_GRANT (LINK_TIMER_SERVICE + 2)
 
 struct rpc_call {
     struct wheel_timer timer; /* in ENDED and ANSWERED, its link is on engine->ended */
@@ -197,6 +201,41 @@ enum rpc_leave {
     LEAVE_SAID,
 };
 
+enum rpc_lane_state {
+    RPC_LANE_NONE = 0, /* not asked for, or the endpoint is not connected */
+    RPC_LANE_WAITS,    /* for the peer's address */
+    RPC_LANE_JOINING,  /* a task connects its queue pair */
+    RPC_LANE_JOINED,   /* waits until the peer's is connected */
+    RPC_LANE_OPEN,
+    RPC_LANE_FAILED, /* for good; calls go on */
+};
+
+#define RPC_LANE_SAY_ADDRESS 0x1u
+#define RPC_LANE_SAY_READY 0x2u
+#define RPC_LANE_SAY_ENDED 0x4u
+
+#define RPC_LANE_HEARD_ADDRESS 0x1u
+#define RPC_LANE_HEARD_READY 0x2u
+#define RPC_LANE_HEARD_ENDED 0x4u
+
+/* A second queue pair for one-sided ops: lane.c. */
+struct rpc_lane {
+    struct lane *lane;  /* NULL = none */
+    uint8_t state;      /* enum rpc_lane_state */
+    uint8_t due;        /* RPC_LANE_SAY_*: words to be said */
+    uint8_t heard;      /* RPC_LANE_HEARD_*: words of the peer */
+    bool gated;         /* the open batch waits for ops of the lane: those before `gate` */
+    bool failed_behind; /* when it failed, the batch did */
+    bool refused;       /* an op got CRPC_E_AGAIN */
+    uint32_t gate;
+    uint32_t number; /* of its queue pair; 0 = none in the engine's table */
+    struct nic_address address;
+    struct link_task join; /* connects it to the address */
+    struct nic_completion failure;
+    struct list done_link;    /* has completions to give */
+    struct list failing_link; /* must be ended */
+};
+
 struct rpc_endpoint {
     struct link link; /* must come first: a handle's object is the link */
 
@@ -209,6 +248,7 @@ struct rpc_endpoint {
     struct rpc_sent sent;
     struct rpc_in in;
     struct rpc_read read;
+    bool lane_attention; /* words of the lane are due, or its ops hold the batch back */
 
     /* -- lists of the engine -- */
     struct list work_link;         /* may have something to send */
@@ -221,6 +261,7 @@ struct rpc_endpoint {
     /* -- the rest -- */
     enum rpc_leave leave;
     struct rpc_reservation reservation;
+    struct rpc_lane lane;
     crpc_endpoint_options options;
     struct rpc_peer peer;
     crpc_stats stats;
@@ -249,6 +290,10 @@ struct rpc_engine {
     struct list acknowledged;
     struct list failing;
     struct table queue_pairs; /* number -> struct rpc_endpoint */
+    struct list lanes_done;   /* endpoints, by lane.done_link */
+    struct list lanes_failing;
+    struct table *lane_pairs; /* likewise for the queue pairs of lanes; NULL = there was none yet */
+    uint32_t lane_count;
     struct link_group links;
 
     uint32_t endpoint_count;
@@ -276,6 +321,9 @@ void endpoint_sends_completed(struct rpc_endpoint *endpoint, uint32_t completed)
 void endpoint_read_timer(struct rpc_endpoint *endpoint);
 void endpoint_read_mailbox(struct rpc_endpoint *endpoint);
 void engine_emit_sent_replies(struct rpc_engine *engine, struct output *output);
+
+/* Writes a word of the lane into the open batch, which has room for it and no reservation. */
+void endpoint_say(struct rpc_endpoint *endpoint, uint8_t kind, const void *word, uint32_t bytes);
 
 /* receive.c */
 void endpoint_arrival(struct rpc_endpoint *endpoint, uint32_t units);
@@ -311,6 +359,20 @@ void calls_end_all(struct rpc_endpoint *endpoint, int32_t status);
 void engine_emit_ended(struct rpc_engine *engine, struct output *output);
 void rpc_timer(struct link_group *group, struct wheel_timer *timer);
 
+/* body.c */
+/* For link_service. */
+void rpc_fill_body(const struct link *link, uint8_t body[LINK_BODY_BYTES]);
+const char *rpc_body_fault(const uint8_t body[LINK_BODY_BYTES]);
+/* Takes what the peer's hello says, which body_fault has checked. */
+void rpc_take_body(struct rpc_endpoint *endpoint);
+/* Returns CRPC_OK if this side can have what the peer needs; otherwise fills *error. */
+int32_t rpc_check_demands(const struct rpc_endpoint *endpoint, crpc_error *error);
+/* Returns how much of a ring is set aside for neither requests nor replies. */
+static inline uint64_t rpc_aside_bytes(bool lane)
+{
+    return WIRE_FIN_BYTES + (lane ? WIRE_WORDS_BYTES : 0);
+}
+
 /* endpoint.c */
 extern const struct link_service rpc_service;
 /* Adds all counters of `more` to `sum`. */
@@ -325,5 +387,37 @@ void endpoint_check_left(struct rpc_endpoint *endpoint);
 void rpc_leave(struct link *link);
 void rpc_describe_leave(const struct link *link, char *text, size_t bytes);
 bool rpc_keepalive(struct link *link);
+
+/* lane.c */
+/* Returns true if the hellos of both sides say that they have a lane. */
+static inline bool rpc_lane_selected(const struct rpc_endpoint *endpoint)
+{
+    return (endpoint->link.peer.features & WIRE_FEATURE_LANE) != 0;
+}
+/* For link_service.prepare: makes a lane if the options ask for one. */
+int32_t rpc_lane_make(struct rpc_endpoint *endpoint, crpc_error *error);
+/* Undoes that, also if it failed or was not called. No task of the lane is under way. */
+void rpc_lane_unmake(struct rpc_endpoint *endpoint);
+/* The endpoint is connected. */
+void rpc_lane_opened(struct rpc_endpoint *endpoint);
+/* The endpoint has failed: the peer reaches nothing over the lane any more. */
+void rpc_lane_cut(struct rpc_endpoint *endpoint);
+/* Ends the lane; what is open completes with `status`. */
+void rpc_lane_stop(struct rpc_endpoint *endpoint, int32_t status);
+/* The lane has failed, and the endpoint has not. */
+void rpc_lane_fail(struct rpc_endpoint *endpoint, const char *why);
+bool rpc_lane_has_open(const struct rpc_endpoint *endpoint);
+/* Returns false if the completion is of no lane. */
+bool rpc_lane_take_completion(struct rpc_engine *engine, const struct nic_completion *completion);
+bool rpc_lane_device_event(struct rpc_engine *engine, const struct cm_event *event);
+/* Ends the lanes whose device has reported an error. */
+void engine_end_lanes(struct rpc_engine *engine);
+void engine_emit_lanes(struct rpc_engine *engine, struct output *output);
+/* Writes the words that are due into the open batch. Returns false if that must not be sent yet. */
+bool rpc_lane_flush(struct rpc_endpoint *endpoint);
+/* A message that is neither request nor response. Returns NULL, or what is wrong with it. */
+const char *rpc_lane_take_word(struct rpc_endpoint *endpoint, uint16_t kind, const uint8_t *payload,
+                               uint32_t bytes);
+void rpc_lane_timer(struct wheel_timer *timer, struct rpc_engine *engine);
 
 #endif

@@ -63,8 +63,9 @@ void rpc_leave(struct link *link)
 void rpc_describe_leave(const struct link *link, char *text, size_t bytes)
 {
     const struct rpc_endpoint *endpoint = endpoint_of_link(link);
-    snprintf(text, bytes, "%u calls were unanswered, %u requests not replied to",
-             endpoint->calls.used, endpoint->owed.count);
+    snprintf(text, bytes, "%u calls were unanswered, %u requests not replied to%s",
+             endpoint->calls.used, endpoint->owed.count,
+             rpc_lane_has_open(endpoint) ? ", one-sided ops not done" : "");
 }
 
 /* Makes the queue pair show whether it moves. Returns false if it does not, which nothing else tells if
@@ -101,5 +102,5 @@ bool rpc_keepalive(struct link *link)
     }
     /* One that stands still is looked at often, although nobody waits for it. */
     return endpoint->calls.used > 0 || endpoint->leave != LEAVE_NONE ||
-           endpoint->progress.intervals > 0;
+           endpoint->progress.intervals > 0 || rpc_lane_has_open(endpoint);
 }

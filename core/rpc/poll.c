@@ -27,6 +27,7 @@ bool rpc_something_waits(const struct rpc_engine *engine)
 {
     return !list_empty(&engine->ready) || !list_empty(&engine->ended) ||
            !list_empty(&engine->acknowledged) || !list_empty(&engine->failing) ||
+           !list_empty(&engine->lanes_done) || !list_empty(&engine->lanes_failing) ||
            link_something_waits(&engine->links);
 }
 
@@ -56,6 +57,9 @@ uint32_t rpc_poll(struct rpc_engine *engine, crpc_completion *completions, uint3
     engine_emit_ended(engine, &output);
     link_emit_cancels(&engine->links, &output);
     engine_emit_sent_replies(engine, &output);
+    if (unlikely(!list_empty(&engine->lanes_done))) {
+        engine_emit_lanes(engine, &output);
+    }
     link_emit_events(&engine->links, &output);
     flush_work(engine); /* limits that have just come may let something go */
     uint32_t count = (uint32_t)(output.next - completions);

@@ -230,6 +230,19 @@ static inline const char *take_response(struct rpc_endpoint *endpoint,
     return NULL;
 }
 
+/* What is neither request nor response may be a word of the lane. */
+static __attribute__((cold, noinline)) const char *
+take_word(struct rpc_endpoint *endpoint, const struct message *message, const uint8_t *payload)
+{
+    if (message->kind_and_zero >> 8) {
+        return "a message has reserved bits set";
+    }
+    if (endpoint->lane.lane && (message->call_id | message->limit_or_status | message->method)) {
+        return "a word of its lane has reserved bits set";
+    }
+    return rpc_lane_take_word(endpoint, message->kind_and_zero, payload, message->payload_bytes);
+}
+
 /* Parses messages of the batch until it ends or the output is full; false if the connection has
  * ended over one. Messages fill their batch exactly. */
 static bool take_messages(struct rpc_endpoint *endpoint, struct output *output)
@@ -251,8 +264,8 @@ static bool take_messages(struct rpc_endpoint *endpoint, struct output *output)
         } else if (likely(message.kind_and_zero == WIRE_REQUEST)) {
             fault = take_request(endpoint, &message, payload, next);
         } else {
-            fault = message.kind_and_zero >> 8 ? "a message has reserved bits set"
-                                               : "a message is neither request nor response";
+            fault = take_word(endpoint, &message, payload);
+            given = false;
         }
         if (unlikely(fault)) {
             break;

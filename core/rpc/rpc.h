@@ -19,6 +19,9 @@
 struct cm;
 struct rpc_engine;
 struct rpc_endpoint;
+struct lane_grant;
+struct lane_memory;
+struct lane_op;
 struct link_group;
 
 /* ---- Engine ---------------------------------------------------------------------------------- */
@@ -64,6 +67,39 @@ uint64_t rpc_next_deadline_ns(const struct rpc_engine *engine);
 
 /* Returns true if the completion's view is from the last poll and lies in the endpoint's ring. */
 bool rpc_view_valid(const struct rpc_endpoint *endpoint, const crpc_completion *completion);
+
+/* ---- Lanes: one-sided ops -------------------------------------------------------------------- */
+
+/* Endpoints with CRPC_ENDPOINT_LANE on both sides have a lane (lane/lane.h), some time after they are
+ * connected. Its ops complete in rpc_poll, as CRPC_COMPLETION_WORK. Returns why none can be accepted now:
+ *
+ *   CRPC_OK
+ *   CRPC_E_STATE         not connected yet
+ *   CRPC_E_UNSUPPORTED   not asked for, by this side or by the peer
+ *   CRPC_E_AGAIN         not open yet; CRPC_COMPLETION_ROOM follows
+ *   CRPC_E_CLOSING       after a disconnect of either side
+ *   CRPC_E_DISCONNECTED  the lane has failed, or the connection has ended */
+int32_t rpc_lane_bar(struct rpc_endpoint *endpoint);
+/* Accepts transfers in order, and returns how many; if these are fewer than `count`, *reason says why:
+ * as rpc_lane_bar, or CRPC_E_AGAIN: there is no room. */
+uint32_t rpc_lane_post(struct rpc_endpoint *endpoint, const struct lane_op *ops, uint32_t count,
+                       int32_t *reason);
+/* The ops GRANT and REVOKE. They return as rpc_lane_bar, or as lane_give does. timeout_ns 0: the peer
+ * takes as long as it needs. CRPC_E_STALE: the grant is not this side's, or was revoked. The grants are
+ * those of this endpoint's lane. */
+int32_t rpc_lane_give(struct rpc_endpoint *endpoint, const struct lane_memory *memory,
+                      uint64_t user_data);
+int32_t rpc_lane_revoke(struct rpc_endpoint *endpoint, struct lane_grant *grant, uint64_t user_data,
+                        uint64_t timeout_ns);
+/* Takes a grant of the peer, as lane_take does. *error says more. */
+int32_t rpc_lane_take(struct rpc_endpoint *endpoint, const void *bytes, uint32_t count,
+                      struct lane_grant **grant, crpc_error *error);
+/* Returns true if the grant is of this endpoint's lane. */
+bool rpc_lane_has(const struct rpc_endpoint *endpoint, const struct lane_grant *grant);
+/* The next message of this endpoint is sent when all ops of the lane that were accepted before have
+ * completed. If the lane fails first, the connection ends: the peer must not hear of what was not done.
+ * Returns CRPC_OK; CRPC_E_UNSUPPORTED: it has no lane; CRPC_E_DISCONNECTED: the lane has failed. */
+int32_t rpc_after(struct rpc_endpoint *endpoint);
 
 /* ---- Endpoints ------------------------------------------------------------------------------- */
 

@@ -239,6 +239,19 @@ void rpc_submit_end(struct rpc_engine *engine)
     engine->links.now_ns = 0;
 }
 
+/* ---- Words of the lane ----------------------------------------------------------------------- */
+
+void endpoint_say(struct rpc_endpoint *endpoint, uint8_t kind, const void *word, uint32_t bytes)
+{
+    uint64_t message_bytes = wire_message_bytes(bytes);
+    uint8_t *place = begin_message(endpoint);
+    assert(!endpoint->reservation.open && endpoint->out.batch_messages < WIRE_MESSAGES_MAX);
+    write_header(place, message_bytes,
+                 &(struct wire_message){.payload_bytes = bytes, .kind = kind});
+    end_message(endpoint, message_bytes);
+    memcpy(place + WIRE_HEADER_BYTES, word, bytes);
+}
+
 /* ---- Writing in place ------------------------------------------------------------------------ */
 
 int32_t rpc_reserve(struct rpc_endpoint *endpoint, const crpc_op *op, void **address)
@@ -313,9 +326,10 @@ int32_t rpc_abort(struct rpc_endpoint *endpoint)
 
 /* ---- Flush ----------------------------------------------------------------------------------- */
 
+/* No request follows, so what may want one comes first: REVOKEs, and whatever a call tells of. */
 static bool fin_due(const struct rpc_endpoint *endpoint)
 {
-    return endpoint->leave == LEAVE_WANTED;
+    return endpoint->leave == LEAVE_WANTED && likely(!rpc_lane_has_open(endpoint));
 }
 
 static void send_batch(struct rpc_endpoint *endpoint)
@@ -391,6 +405,9 @@ void endpoint_flush(struct rpc_endpoint *endpoint)
     }
     if (endpoint->link.failing || endpoint->reservation.open) {
         return; /* commit or abort puts it back on the list */
+    }
+    if (unlikely(endpoint->lane_attention) && !rpc_lane_flush(endpoint)) {
+        return; /* the lane puts it back */
     }
     /* One send WQE is kept for the mailbox READ, without which a closed window might never open. */
     if ((endpoint->out.batch_messages > 0 || fin_due(endpoint)) &&

@@ -46,6 +46,12 @@ static inline uint32_t wire_payload_max(uint64_t charge)
 /* Room in each ring for a batch that only carries FIN. */
 #define WIRE_FIN_BYTES WIRE_BATCH_HEADER_BYTES
 
+/* Room in each ring for the words of a lane, if there is one. They are few: docs/wire.md, "Lanes". */
+#define WIRE_WORDS_BYTES 512u
+
+/* Feature bit of a hello: the two sides have a lane. */
+#define WIRE_FEATURE_LANE 0x1u
+
 #define WIRE_MAILBOX_CLOSING 0x1u
 
 struct wire_mailbox {
@@ -74,6 +80,11 @@ static_assert(sizeof(struct wire_batch) == WIRE_BATCH_HEADER_BYTES, "batch heade
 
 #define WIRE_REQUEST 1u
 #define WIRE_RESPONSE 2u
+/* With WIRE_FEATURE_LANE alone. In the headers of words, all is 0 but the kind and the length. */
+#define WIRE_LANE 3u       /* struct wire_lane */
+#define WIRE_LANE_STATE 4u /* struct wire_lane_state */
+#define WIRE_REVOKE 5u     /* struct wire_serial */
+#define WIRE_REVOKED 6u    /* likewise: the answer */
 
 #define WIRE_CALL_INDEX_BITS 20
 #define WIRE_CALL_INDEX_MASK ((1u << WIRE_CALL_INDEX_BITS) - 1)
@@ -83,10 +94,30 @@ struct wire_message {
     uint32_t call_id;         /* 19..0 index, 31..20 generation */
     uint32_t limit_or_status; /* request: longest reply in bytes; response: int32_t status */
     uint16_t method;          /* request; 0 in a response */
-    uint8_t kind;             /* WIRE_REQUEST or WIRE_RESPONSE */
+    uint8_t kind;             /* WIRE_REQUEST, WIRE_RESPONSE, or that of a word */
     uint8_t zero;
 };
 static_assert(sizeof(struct wire_message) == WIRE_HEADER_BYTES, "message header");
+
+/* The queue pair of the sender's lane. */
+struct wire_lane {
+    struct link_address address;
+    uint32_t life; /* 1 */
+    uint32_t zero;
+};
+static_assert(sizeof(struct wire_lane) == 40, "a word");
+
+#define WIRE_LANE_READY 1u /* the sender's queue pair is connected */
+#define WIRE_LANE_ENDED 2u /* it has no lane, or no more */
+
+struct wire_lane_state {
+    uint32_t life;
+    uint32_t state; /* WIRE_LANE_READY or _ENDED */
+};
+
+struct wire_serial {
+    uint64_t serial; /* of a grant */
+};
 
 /* The body of an endpoint's hello. */
 struct wire_endpoint {

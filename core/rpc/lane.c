@@ -1,0 +1,591 @@
+/* lane.c: the lane of an endpoint: how the two sides make it, what they say of grants, and how it ends
+ * (docs/lanes.md). core/lane has the rest. Cold path, but for the completions of its ops.
+ *
+ * Each side says the address of its queue pair (LANE), connects it to the peer's, says so (LANE_STATE),
+ * and uses the lane when it has heard the same. A lane that has failed is not made again: calls go on
+ * without it.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "rpc/internal.h"
+
+#define LIFE 1u
+
+static struct rpc_endpoint *endpoint_of_join(struct link_task *task)
+{
+    return container_of(task, struct rpc_endpoint, lane.join);
+}
+
+/* Something is to be said or sent. */
+static void attend(struct rpc_endpoint *endpoint)
+{
+    endpoint->lane_attention = true;
+    if (!endpoint->link.failing) {
+        list_append_once(&endpoint->engine->work, &endpoint->work_link);
+    }
+}
+
+/* ---- Making ---------------------------------------------------------------------------------- */
+
+static void make_table(struct rpc_engine *engine)
+{
+    if (!engine->lane_pairs) {
+        engine->lane_pairs = malloc(sizeof(*engine->lane_pairs));
+        if (engine->lane_pairs) {
+            table_init(engine->lane_pairs);
+        }
+    }
+}
+
+int32_t rpc_lane_make(struct rpc_endpoint *endpoint, crpc_error *error)
+{
+    struct rpc_engine *engine = endpoint->engine;
+    const struct lane_options options = {.handle = endpoint->link.handle,
+                                         .user_data = endpoint->options.user_data,
+                                         .timer_kind = TIMER_GRANT};
+    if (!(endpoint->options.flags & CRPC_ENDPOINT_LANE)) {
+        return CRPC_OK;
+    }
+    int32_t status =
+        lane_create(engine->nic, engine->links.handles, &options, &endpoint->lane.lane, error);
+    if (status != CRPC_OK) {
+        endpoint->lane.lane = NULL;
+        return status;
+    }
+    make_table(engine);
+    endpoint->lane.number = lane_queue_pair(endpoint->lane.lane)->number;
+    if (!engine->lane_pairs || !table_set(engine->lane_pairs, endpoint->lane.number, endpoint)) {
+        lane_destroy(endpoint->lane.lane);
+        endpoint->lane.lane = NULL;
+        return error_set(error, CRPC_E_NO_MEMORY, ENOMEM, "no memory for a lane");
+    }
+    engine->lane_count++;
+    return CRPC_OK;
+}
+
+/* The queue pair's number may be used again. */
+static void forget_number(struct rpc_endpoint *endpoint)
+{
+    struct rpc_engine *engine = endpoint->engine;
+    if (endpoint->lane.number != 0) {
+        table_clear(engine->lane_pairs, endpoint->lane.number);
+        link_forget_queue_pair(&engine->links, 0, endpoint->lane.number);
+        endpoint->lane.number = 0;
+        engine->lane_count--;
+    }
+}
+
+void rpc_lane_unmake(struct rpc_endpoint *endpoint)
+{
+    struct rpc_lane *lane = &endpoint->lane;
+    assert(!lane->join.under_way);
+    list_remove(&lane->done_link);
+    list_remove(&lane->failing_link);
+    if (!lane->lane) {
+        return;
+    }
+    lane_stop(lane->lane, &endpoint->engine->links.wheel, CRPC_E_CLOSED);
+    forget_number(endpoint);
+    lane_destroy(lane->lane);
+    lane->lane = NULL;
+    lane->state = RPC_LANE_NONE;
+    lane->gated = lane->refused = lane->failed_behind = false;
+    endpoint->lane_attention = false;
+    lane->due = lane->heard = 0;
+}
+
+/* ---- Opening --------------------------------------------------------------------------------- */
+
+/* The first words are possible. */
+void rpc_lane_opened(struct rpc_endpoint *endpoint)
+{
+    struct rpc_lane *lane = &endpoint->lane;
+    if (!lane->lane) {
+        return;
+    }
+    if (!rpc_lane_selected(endpoint)) { /* the peer has none */
+        rpc_lane_unmake(endpoint);
+        return;
+    }
+    lane->state = RPC_LANE_WAITS;
+    lane->due = RPC_LANE_SAY_ADDRESS;
+    attend(endpoint);
+}
+
+static void open_if_both(struct rpc_endpoint *endpoint)
+{
+    struct rpc_lane *lane = &endpoint->lane;
+    const struct lane_identity identity = {
+        .own = endpoint->link.nonce, .peer = endpoint->link.peer.nonce, .life = LIFE};
+    if (lane->state != RPC_LANE_JOINED || !(lane->heard & RPC_LANE_HEARD_READY) ||
+        endpoint->link.failing) {
+        return;
+    }
+    lane->state = RPC_LANE_OPEN;
+    lane_open(lane->lane, &identity);
+    if (lane->refused) {
+        lane->refused = false;
+        link_report(&endpoint->link, LINK_EVENT_ROOM);
+    }
+}
+
+static int32_t join(struct link_task *task, crpc_error *error)
+{
+    struct rpc_endpoint *endpoint = endpoint_of_join(task);
+    return endpoint->engine->operations->queue_pair_connect(
+        lane_queue_pair(endpoint->lane.lane), &endpoint->lane.address,
+        &endpoint->link.options.transport, error);
+}
+
+static void joined(struct link_task *task, const crpc_error *error)
+{
+    struct rpc_endpoint *endpoint = endpoint_of_join(task);
+    struct rpc_lane *lane = &endpoint->lane;
+    if (lane->state == RPC_LANE_FAILED || endpoint->link.failing) { /* meanwhile */
+        rpc_lane_stop(endpoint, CRPC_E_DISCONNECTED);
+    } else if (error->status != CRPC_OK) {
+        rpc_lane_fail(endpoint, error->message);
+    } else {
+        lane->state = RPC_LANE_JOINED;
+        lane->due |= RPC_LANE_SAY_READY;
+        attend(endpoint);
+        open_if_both(endpoint);
+    }
+}
+
+/* Returns true if no message waits for ops of the lane. */
+static bool gate_reached(const struct rpc_lane *lane)
+{
+    return !lane->gated || lane_reached(lane->lane, lane->gate);
+}
+
+/* ---- Ending ---------------------------------------------------------------------------------- */
+
+/* What has ended is to be told, and what waited for it is to be sent. */
+static void look(struct rpc_endpoint *endpoint)
+{
+    struct rpc_lane *lane = &endpoint->lane;
+    if (lane_something_waits(lane->lane)) {
+        list_append_once(&endpoint->engine->lanes_done, &lane->done_link);
+    }
+    if (lane->gated || lane_answer_due(lane->lane) || lane_revoke_due(lane->lane)) {
+        attend(endpoint);
+    }
+}
+
+/* The peer reaches nothing over it any more. */
+void rpc_lane_cut(struct rpc_endpoint *endpoint)
+{
+    struct rpc_lane *lane = &endpoint->lane;
+    if (lane->lane && lane_queue_pair(lane->lane) && !lane->join.under_way) {
+        endpoint->engine->operations->queue_pair_fail(lane_queue_pair(lane->lane));
+    }
+}
+
+void rpc_lane_stop(struct rpc_endpoint *endpoint, int32_t status)
+{
+    struct rpc_lane *lane = &endpoint->lane;
+    if (!lane->lane) {
+        return;
+    }
+    lane->state = RPC_LANE_FAILED;
+    list_remove(&lane->failing_link);
+    if (lane->join.under_way) {
+        return; /* joined comes, and there are no ops */
+    }
+    lane_stop(lane->lane, &endpoint->engine->links.wheel, status);
+    forget_number(endpoint);
+    look(endpoint);
+}
+
+void rpc_lane_fail(struct rpc_endpoint *endpoint, const char *why)
+{
+    struct rpc_lane *lane = &endpoint->lane;
+    crpc_error error = {0};
+    if (lane->state == RPC_LANE_FAILED) {
+        return;
+    }
+    log_write(endpoint->engine->log, CRPC_LOG_WARNING, "lane of an endpoint lost: %s", why);
+    lane->due = (uint8_t)((lane->due & RPC_LANE_SAY_ADDRESS) | RPC_LANE_SAY_ENDED);
+    bool behind = lane->failed_behind || !gate_reached(lane);
+    rpc_lane_stop(endpoint, CRPC_E_FLUSHED);
+    if (lane->refused) {
+        lane->refused = false;
+        link_report(&endpoint->link, LINK_EVENT_ROOM);
+    }
+    if (behind) {
+        /* The peer must not hear that these ops were done. */
+        error_set(&error, CRPC_E_DISCONNECTED, 0,
+                  "connection lost: its lane has failed, and a message waited for ops of it: %s",
+                  why);
+        link_fail(&endpoint->link, &error);
+    }
+    attend(endpoint);
+}
+
+/* The ops of the lane that were not done before the endpoint ends. */
+bool rpc_lane_has_open(const struct rpc_endpoint *endpoint)
+{
+    return endpoint->lane.lane && lane_has_open(endpoint->lane.lane);
+}
+
+/* ---- The device's completions ---------------------------------------------------------------- */
+
+bool rpc_lane_take_completion(struct rpc_engine *engine, const struct nic_completion *completion)
+{
+    struct rpc_endpoint *endpoint =
+        engine->lane_pairs ? table_get(engine->lane_pairs, completion->queue_pair_number) : NULL;
+    if (!endpoint) {
+        return false;
+    }
+    struct rpc_lane *lane = &endpoint->lane;
+    if (endpoint->link.failing || lane->state == RPC_LANE_FAILED) {
+        return true;
+    }
+    switch (completion->kind) {
+    case NIC_COMPLETION_SEND:
+        lane_completed(lane->lane, completion->completed);
+        look(endpoint);
+        break;
+    case NIC_COMPLETION_ERROR:
+        lane->failed_behind |= !gate_reached(lane);
+        lane_device_failed(lane->lane, completion);
+        lane->failure = *completion;
+        list_append_once(&engine->lanes_failing, &lane->failing_link);
+        break;
+    default:
+        link_violated(&endpoint->link, "%s", "it sent a message over its lane");
+    }
+    return true;
+}
+
+/* Not while completions are taken: the queue pair goes. */
+void engine_end_lanes(struct rpc_engine *engine)
+{
+    while (!list_empty(&engine->lanes_failing)) {
+        struct rpc_endpoint *endpoint =
+            list_entry(engine->lanes_failing.next, struct rpc_endpoint, lane.failing_link);
+        const struct nic_completion *failure = &endpoint->lane.failure;
+        char text[128];
+        snprintf(text, sizeof(text), "%s (queue pair 0x%x, vendor syndrome 0x%x)",
+                 failure->status == NIC_ERROR_REMOTE_ACCESS
+                     ? "the peer's device refused an op"
+                     : "the peer or a device has ended its queue pair",
+                 failure->queue_pair_number, failure->vendor_syndrome);
+        list_remove(&endpoint->lane.failing_link);
+        rpc_lane_fail(endpoint, text);
+    }
+}
+
+bool rpc_lane_device_event(struct rpc_engine *engine, const struct cm_event *event)
+{
+    struct rpc_endpoint *endpoint =
+        engine->lane_pairs ? table_get(engine->lane_pairs, event->queue_pair_number) : NULL;
+    if (endpoint && !endpoint->link.failing) {
+        endpoint->lane.failure = (struct nic_completion){
+            .queue_pair_number = event->queue_pair_number, .status = NIC_ERROR_OTHER};
+        list_append_once(&engine->lanes_failing, &endpoint->lane.failing_link);
+    }
+    return endpoint != NULL;
+}
+
+void engine_emit_lanes(struct rpc_engine *engine, struct output *output)
+{
+    while (!list_empty(&engine->lanes_done) && !output_full(output)) {
+        struct rpc_endpoint *endpoint =
+            list_entry(engine->lanes_done.next, struct rpc_endpoint, lane.done_link);
+        struct rpc_lane *lane = &endpoint->lane;
+        lane_emit(lane->lane, output);
+        if (lane_something_waits(lane->lane)) {
+            return;
+        }
+        list_remove(&lane->done_link);
+        if (lane->refused && lane_room(lane->lane) > 0) {
+            lane->refused = false;
+            link_report(&endpoint->link, LINK_EVENT_ROOM);
+        }
+        if (endpoint->leave != LEAVE_NONE && !endpoint->link.failing) { /* the FIN waits for it */
+            list_append_once(&engine->work, &endpoint->work_link);
+        }
+    }
+}
+
+/* ---- Words to the peer ----------------------------------------------------------------------- */
+
+static void say_address(struct rpc_endpoint *endpoint)
+{
+    struct wire_lane word = {.life = LIFE};
+    const struct nic_queue_pair *queue_pair = lane_queue_pair(endpoint->lane.lane);
+    if (queue_pair) {
+        link_address_fill(&word.address, queue_pair);
+        endpoint_say(endpoint, WIRE_LANE, &word, sizeof(word));
+    }
+}
+
+static void say_state(struct rpc_endpoint *endpoint, uint32_t state)
+{
+    const struct wire_lane_state word = {.life = LIFE, .state = state};
+    endpoint_say(endpoint, WIRE_LANE_STATE, &word, sizeof(word));
+}
+
+/* After FIN only what the peer waits for is said. */
+static void say_all(struct rpc_endpoint *endpoint)
+{
+    struct rpc_lane *lane = &endpoint->lane;
+    if (lane_answer_due(lane->lane)) {
+        const struct wire_serial word = {.serial = lane_answer_say(lane->lane)};
+        endpoint_say(endpoint, WIRE_REVOKED, &word, sizeof(word));
+    }
+    if (endpoint->leave == LEAVE_SAID) {
+        return;
+    }
+    if (lane->due & RPC_LANE_SAY_ADDRESS) {
+        say_address(endpoint);
+    }
+    if (lane->due & RPC_LANE_SAY_READY) {
+        say_state(endpoint, WIRE_LANE_READY);
+    }
+    if (lane->due & RPC_LANE_SAY_ENDED && !(lane->heard & RPC_LANE_HEARD_ENDED)) {
+        say_state(endpoint, WIRE_LANE_ENDED);
+    }
+    lane->due = 0;
+    if (lane_revoke_due(lane->lane)) {
+        const struct wire_serial word = {.serial = lane_revoke_say(lane->lane)};
+        endpoint_say(endpoint, WIRE_REVOKE, &word, sizeof(word));
+    }
+}
+
+#define WORDS_AT_ONCE 5u
+
+bool rpc_lane_flush(struct rpc_endpoint *endpoint)
+{
+    struct rpc_lane *lane = &endpoint->lane;
+    if (!lane->lane) {
+        endpoint->lane_attention = false;
+        return true;
+    }
+    lane->gated = !gate_reached(lane);
+    if (endpoint->out.batch_messages < WIRE_MESSAGES_MAX - WORDS_AT_ONCE) {
+        say_all(endpoint);
+        endpoint->lane_attention = lane->gated;
+    }
+    return !lane->gated;
+}
+
+/* ---- Words of the peer ----------------------------------------------------------------------- */
+
+static const char *take_address(struct rpc_endpoint *endpoint, const struct wire_lane *word)
+{
+    struct rpc_lane *lane = &endpoint->lane;
+    crpc_error error = {0};
+    if (lane->heard & (RPC_LANE_HEARD_ADDRESS | RPC_LANE_HEARD_ENDED)) {
+        return "it gave the address of its lane twice, or after its end";
+    }
+    if (word->life != LIFE || word->zero != 0 ||
+        link_address_take(&lane->address, &word->address, endpoint->engine->nic, &error) !=
+            CRPC_OK) {
+        return "the address of its lane is malformed";
+    }
+    lane->heard |= RPC_LANE_HEARD_ADDRESS;
+    if (lane->state == RPC_LANE_WAITS && endpoint->leave == LEAVE_NONE && !endpoint->link.failing) {
+        lane->state = RPC_LANE_JOINING;
+        link_task_start(&lane->join, &endpoint->link, join, joined);
+    }
+    return NULL;
+}
+
+static const char *take_state(struct rpc_endpoint *endpoint, const struct wire_lane_state *word)
+{
+    struct rpc_lane *lane = &endpoint->lane;
+    if (word->life != LIFE || lane->heard & RPC_LANE_HEARD_ENDED) {
+        return "it tells of a lane that there is not";
+    }
+    if (word->state == WIRE_LANE_ENDED) {
+        lane->heard |= RPC_LANE_HEARD_ENDED;
+        rpc_lane_fail(endpoint, "the peer has ended it");
+        return NULL;
+    }
+    /* It has this side's address, so that was said. */
+    if (word->state != WIRE_LANE_READY || lane->heard & RPC_LANE_HEARD_READY ||
+        !(lane->heard & RPC_LANE_HEARD_ADDRESS) || lane->due & RPC_LANE_SAY_ADDRESS) {
+        return "its lane cannot be ready";
+    }
+    lane->heard |= RPC_LANE_HEARD_READY;
+    open_if_both(endpoint);
+    return NULL;
+}
+
+static const char *take_serial(struct rpc_endpoint *endpoint, uint16_t kind, uint64_t serial)
+{
+    struct rpc_lane *lane = &endpoint->lane;
+    if (lane->state != RPC_LANE_OPEN && lane->state != RPC_LANE_FAILED) {
+        return "it speaks of grants before there is a lane";
+    }
+    const char *fault = kind == WIRE_REVOKE
+                            ? lane_take_revoke(lane->lane, serial)
+                            : lane_take_answer(lane->lane, serial, &endpoint->engine->links.wheel);
+    look(endpoint);
+    return fault;
+}
+
+const char *rpc_lane_take_word(struct rpc_endpoint *endpoint, uint16_t kind, const uint8_t *payload,
+                               uint32_t bytes)
+{
+    static const uint8_t lengths[] = {[WIRE_LANE] = sizeof(struct wire_lane),
+                                      [WIRE_LANE_STATE] = sizeof(struct wire_lane_state),
+                                      [WIRE_REVOKE] = sizeof(struct wire_serial),
+                                      [WIRE_REVOKED] = sizeof(struct wire_serial)};
+    union {
+        struct wire_lane address;
+        struct wire_lane_state state;
+        struct wire_serial serial;
+    } word = {0};
+    if (kind < WIRE_LANE || kind > WIRE_REVOKED || !endpoint->lane.lane) {
+        return "a message is neither request nor response";
+    }
+    if (bytes != lengths[kind]) {
+        return "a word of its lane has another length";
+    }
+    if (endpoint->in.fin == FIN_BEFORE && kind != WIRE_REVOKED) {
+        return "a word of its lane came after it took leave";
+    }
+    memcpy(&word, payload, bytes);
+    __asm__ volatile(""
+                     : "+m"(word)); /* what is checked is the copy: the peer can rewrite the ring */
+    switch (kind) {
+    case WIRE_LANE:
+        return take_address(endpoint, &word.address);
+    case WIRE_LANE_STATE:
+        return take_state(endpoint, &word.state);
+    default:
+        return take_serial(endpoint, kind, word.serial.serial);
+    }
+}
+
+/* ---- What the application asks --------------------------------------------------------------- */
+
+static int32_t no_room(struct rpc_endpoint *endpoint)
+{
+    endpoint->stats.refused++;
+    endpoint->lane.refused = true;
+    endpoint->link.refused = true;
+    return CRPC_E_AGAIN;
+}
+
+int32_t rpc_lane_bar(struct rpc_endpoint *endpoint)
+{
+    const struct link *link = &endpoint->link;
+    if (!(endpoint->options.flags & CRPC_ENDPOINT_LANE)) {
+        return link->state == CRPC_STATE_REQUESTED ? CRPC_E_STATE : CRPC_E_UNSUPPORTED;
+    }
+    if (link->failing || link->state == CRPC_STATE_DISCONNECTED) {
+        return CRPC_E_DISCONNECTED;
+    }
+    if (link->state != CRPC_STATE_CONNECTED && link->state != CRPC_STATE_CLOSING) {
+        return CRPC_E_STATE;
+    }
+    if (!endpoint->lane.lane) {
+        return CRPC_E_UNSUPPORTED;
+    }
+    if (endpoint->leave != LEAVE_NONE) {
+        return CRPC_E_CLOSING;
+    }
+    if (endpoint->lane.state == RPC_LANE_FAILED || list_linked(&endpoint->lane.failing_link)) {
+        return CRPC_E_DISCONNECTED;
+    }
+    return endpoint->lane.state == RPC_LANE_OPEN ? CRPC_OK : no_room(endpoint);
+}
+
+uint32_t rpc_lane_post(struct rpc_endpoint *endpoint, const struct lane_op *ops, uint32_t count,
+                       int32_t *reason)
+{
+    *reason = rpc_lane_bar(endpoint);
+    if (*reason != CRPC_OK) {
+        return 0;
+    }
+    uint32_t accepted = lane_post(endpoint->lane.lane, ops, count);
+    if (accepted < count) {
+        *reason = no_room(endpoint);
+    }
+    link_start_keepalive(&endpoint->link);
+    return accepted;
+}
+
+int32_t rpc_lane_give(struct rpc_endpoint *endpoint, const struct lane_memory *memory,
+                      uint64_t user_data)
+{
+    int32_t status = rpc_lane_bar(endpoint);
+    if (status == CRPC_OK) {
+        status = lane_give(endpoint->lane.lane, memory, user_data);
+        if (status == CRPC_E_AGAIN) {
+            no_room(endpoint);
+        }
+    }
+    return status;
+}
+
+int32_t rpc_lane_revoke(struct rpc_endpoint *endpoint, struct lane_grant *grant, uint64_t user_data,
+                        uint64_t timeout_ns)
+{
+    struct link_group *links = &endpoint->engine->links;
+    int32_t status = rpc_lane_bar(endpoint);
+    if (status == CRPC_OK && !lane_grant_revocable(grant)) {
+        status = CRPC_E_STALE;
+    }
+    if (status == CRPC_OK) {
+        uint64_t deadline_ns =
+            timeout_ns ? deadline_after(link_now_ns(links), timeout_ns) : UINT64_MAX;
+        lane_revoke(grant, user_data, &links->wheel, deadline_ns);
+        link_start_keepalive(&endpoint->link);
+        look(endpoint);
+        links->now_ns = 0;
+    }
+    return status;
+}
+
+int32_t rpc_lane_take(struct rpc_endpoint *endpoint, const void *bytes, uint32_t count,
+                      struct lane_grant **grant, crpc_error *error)
+{
+    int32_t status = rpc_lane_bar(endpoint);
+    if (status != CRPC_OK) {
+        return error_set(error, status, 0, "the endpoint has no lane that can be used now");
+    }
+    return lane_take(endpoint->lane.lane, bytes, count, grant, error);
+}
+
+void rpc_lane_timer(struct wheel_timer *timer, struct rpc_engine *engine)
+{
+    struct lane *lane = lane_timer(timer);
+    struct rpc_endpoint *endpoint = table_get(engine->lane_pairs, lane_queue_pair(lane)->number);
+    look(endpoint);
+}
+
+int32_t rpc_after(struct rpc_endpoint *endpoint)
+{
+    struct rpc_lane *lane = &endpoint->lane;
+    if (!lane->lane) {
+        return CRPC_E_UNSUPPORTED;
+    }
+    if (lane->state == RPC_LANE_FAILED || list_linked(&lane->failing_link)) {
+        return CRPC_E_DISCONNECTED;
+    }
+    if (lane_reached(lane->lane, lane_mark(lane->lane))) {
+        return CRPC_OK;
+    }
+    if (endpoint->out.batch_messages > 0 && !lane->gated) {
+        endpoint_flush(endpoint); /* what was there before need not wait */
+    }
+    lane->gated = true;
+    lane->gate = lane_mark(lane->lane);
+    attend(endpoint);
+    return CRPC_OK;
+}
+
+bool rpc_lane_has(const struct rpc_endpoint *endpoint, const struct lane_grant *grant)
+{
+    return grant->lane == endpoint->lane.lane;
+}
