@@ -351,8 +351,8 @@ int32_t crpc_context_close(crpc_context *context)
     }
     free(context->queue_pieces);
     if (context->engine) {
+        rpc_engine_destroy(context->engine); /* with windows of regions */
         context_close_regions(context);
-        rpc_engine_destroy(context->engine);
     }
     if (context->timer_fd >= 0) {
         close(context->timer_fd);

@@ -131,6 +131,9 @@ typedef struct crpc_queue {
 typedef struct crpc_target {
     uint64_t bits;
 } crpc_target;
+typedef struct crpc_grant {
+    uint64_t bits;
+} crpc_grant;
 
 /* Means "never" or "no limit", for those timeouts whose comments name it. */
 #define CRPC_FOREVER 0xffffffffffffffffu
@@ -341,10 +344,16 @@ CRPC_API int32_t crpc_context_log(crpc_context *context, crpc_log_entry *entries
  * CRPC_COMPLETION_DISCONNECTED shows it. */
 #define CRPC_OP_QUIET 0x1u
 
+/* Flag of CALL and REPLY, on an endpoint with a lane: the message is sent when all ops of the lane that
+ * were accepted before it have completed. What WRITEs have written is then there when the peer gets it. What
+ * is submitted later to this endpoint is sent behind it. If an op of those fails, the message is not sent:
+ * the connection ends with CRPC_E_DISCONNECTED. Not with crpc_reserve. */
+#define CRPC_OP_AFTER 0x2u
+
 /* One op. Its size will always be 64 bytes. Members that the opcode does not use must be zero. */
 typedef struct crpc_op {
     uint8_t opcode;           /* CRPC_OP_* */
-    uint8_t flags;            /* CRPC_OP_QUIET */
+    uint8_t flags;            /* CRPC_OP_QUIET, CRPC_OP_AFTER */
     uint16_t method;          /* CALL: any number; the peer's completion shows it */
     int32_t status;           /* REPLY: any number >= 0; the caller's completion shows it */
     crpc_endpoint endpoint;   /* all opcodes */
@@ -395,14 +404,15 @@ typedef struct crpc_op {
  * CRPC_COMPLETION_DISCONNECTED has the status CRPC_E_DISCONNECTED. Ops without a completion then
  * end with that status, and their data may or may not have arrived. */
 #define CRPC_COMPLETION_RAIL 12u
-/* A crpc_queue_op has ended. `method` is its opcode: RECEIVE for all that took a receive. */
+/* A crpc_queue_op or a crpc_lane_op has ended. `method` is its opcode: RECEIVE for all that took a
+ * receive. With CRPC_COMPLETION_OF_QUEUE it is a queue's, otherwise an endpoint's. */
 #define CRPC_COMPLETION_WORK 13u
 
 /* Flag of a completion: `endpoint.bits` is a crpc_channel, and `endpoint_user_data` belongs to that
  * channel. SENT, RECEIVED and RAIL always have it. CANCEL, CONNECT_REQUEST, CONNECTED, DISCONNECTED
  * and ROOM have it if they concern a channel. */
 #define CRPC_COMPLETION_OF_CHANNEL 0x1u
-/* The same for a crpc_queue. WORK always has it. CONNECT_REQUEST, CONNECTED, DISCONNECTED and ROOM
+/* The same for a crpc_queue. WORK of a crpc_queue_op has it. CONNECT_REQUEST, CONNECTED, DISCONNECTED and ROOM
  * have it if they concern a queue. */
 #define CRPC_COMPLETION_OF_QUEUE 0x2u
 /* Flags of WORK with CRPC_OK. IMMEDIATE: reply_bytes_max is the message's immediate. INVALIDATED: it is
@@ -420,10 +430,11 @@ typedef struct crpc_op {
 typedef struct crpc_completion {
     uint8_t kind;    /* CRPC_COMPLETION_* */
     uint8_t flags;   /* CRPC_COMPLETION_OF_CHANNEL and so on */
-    uint16_t method; /* REQUEST, RESPONSE. WORK: CRPC_QUEUE_*, the opcode */
+    uint16_t method; /* REQUEST, RESPONSE. WORK: CRPC_QUEUE_* or CRPC_LANE_*, the opcode */
     int32_t status;  /* CRPC_E_*, or >= 0 */
-    /* All kinds but DEVICE. CONNECT_REQUEST: the new endpoint, channel or queue. WORK: the queue; of a
-     * receive from an SRQ, the queue over which the message came, or the SRQ if that queue is gone. */
+    /* All kinds but DEVICE. CONNECT_REQUEST: the new endpoint, channel or queue. WORK: the queue
+     * or the endpoint; of a receive from an SRQ, the queue over which the message came, or the SRQ if
+     * that queue is gone. */
     crpc_endpoint endpoint;
     /* Completions of ops: the op's. CONNECT_REQUEST: the listener's. Other kinds but DEVICE: the
      * endpoint's, channel's or queue's. */
@@ -431,8 +442,9 @@ typedef struct crpc_completion {
     /* REQUEST: for the op that answers it. REPLY: the op's. CANCEL: number of ops ended. RAIL:
      * index of the rail. SENT, RECEIVED: number of the message in its direction, from 0; it has
      * no meaning for a send that failed before the peer had a receive for it. WORK of COMPARE_SWAP and
-     * FETCH_ADD: what was there before; of a RECEIVE that a WRITE_IMMEDIATE took: length of the WRITE;
-     * of a RECEIVE of a UD queue: in the lower 32 bits the number of the queue pair that has sent. */
+     * FETCH_ADD: what was there before; of CRPC_LANE_GRANT: the bits of the grant; of a RECEIVE that a
+     * WRITE_IMMEDIATE took: length of the WRITE; of a RECEIVE of a UD queue: in the lower 32 bits the number
+     * of the queue pair that has sent. */
     uint64_t token;
     /* REQUEST, RESPONSE: address of the view, a multiple of 16. SENT, RECEIVED: address of the
      * buffer. A view is in memory that the peer's device writes to. The library has checked lengths
@@ -443,7 +455,7 @@ typedef struct crpc_completion {
     /* REQUEST, RESPONSE: length of the view. SENT: length of the buffer. RECEIVED: length of what
      * the peer sent, also with CRPC_E_TRUNCATED; with other errors 0. WORK of READ and RECEIVE, with
      * CRPC_COMPLETION_DETAIL: how much of the buffer was filled; a WRITE_IMMEDIATE fills nothing of it; of
-     * a datagram with the 40 bytes before it. */
+     * a datagram with the 40 bytes before it. WORK of CRPC_LANE_READ: the same. */
     uint32_t payload_bytes;
     /* REQUEST: length of the longest reply that the caller accepts. WORK: the immediate in host byte
      * order, or the key that was invalidated; after an error, the vendor's syndrome. */
@@ -464,7 +476,8 @@ typedef struct crpc_completion {
  * stopped there: CRPC_OK (all were accepted), CRPC_E_AGAIN (a CRPC_COMPLETION_ROOM follows),
  * CRPC_E_TOO_BIG (payload_bytes or reply_bytes_max can never fit), CRPC_E_STALE (endpoint or
  * token), CRPC_E_INVALID, CRPC_E_UNSUPPORTED (opcode), CRPC_E_STATE (not connected yet),
- * CRPC_E_CLOSING, CRPC_E_DISCONNECTED, CRPC_E_BUSY (a reservation is open). Returns CRPC_E_INVALID
+ * CRPC_E_CLOSING, CRPC_E_DISCONNECTED, CRPC_E_BUSY (a reservation is open). CRPC_OP_AFTER gives
+ * CRPC_E_UNSUPPORTED if there is no lane, and CRPC_E_DISCONNECTED if it has failed. Returns CRPC_E_INVALID
  * if context is NULL, if ops is NULL and count is not 0, or if payload is NULL and payload_bytes is
  * not 0. */
 CRPC_API int32_t crpc_submit(crpc_context *context, const crpc_op *ops, uint32_t count,
@@ -541,8 +554,8 @@ typedef struct crpc_endpoint_options {
      * 0 = 1 MiB. The peer maps and pins as much for sending: it refuses a ring that is larger than
      * its own and than its peer_ring_bytes_max. */
     uint32_t ring_bytes;
-    /* The part of the ring for requests of the peer: a multiple of 32, from 64 to ring_bytes - 96;
-     * 0 = half. The rest is for replies. Must be 0 with CALL_ONLY or SERVE_ONLY. */
+    /* The part of the ring for requests of the peer: a multiple of 32, from 64 to ring_bytes - 96 (with
+     * CRPC_ENDPOINT_LANE, ring_bytes - 608); 0 = half. The rest is for replies. Must be 0 with CALL_ONLY or SERVE_ONLY. */
     uint32_t request_bytes;
     /* How many calls may be unanswered: 1 to 2^20, rounded up to a power of two; 0 = 1024. The peer
      * refuses a number above 65536 unless its own is at least as large. */
@@ -796,9 +809,11 @@ CRPC_API int32_t crpc_region_register_dmabuf(crpc_context *context, int32_t fd, 
                                              crpc_region *region, crpc_error *error);
 
 /* Deregisters a region and closes its handle. The memory stays the caller's. May block while the
- * system unpins the pages. Of queues, the caller must know that no op uses the region: one that does
- * fails with CRPC_E_DEVICE, and so does an op of a peer with CRPC_E_ACCESS; both end their queue.
- * Returns CRPC_OK; CRPC_E_STALE; CRPC_E_BUSY (an op of a channel uses the region). */
+ * system unpins the pages. Of queues and lanes, the caller must know that no op uses the region: one
+ * that does fails with CRPC_E_DEVICE, and so does an op of a queue's peer with CRPC_E_ACCESS; both end their
+ * queue or lane.
+ * Returns CRPC_OK; CRPC_E_STALE; CRPC_E_BUSY (an op of a channel uses the region, or a grant of it has not
+ * ended). */
 CRPC_API int32_t crpc_region_deregister(crpc_context *context, crpc_region region);
 
 /* Removes from the registration cache every registration that overlaps [address, address + bytes),
@@ -1075,6 +1090,120 @@ CRPC_API int32_t crpc_channel_get_stats(crpc_context *context, crpc_channel chan
  * has happened. Returns CRPC_OK; CRPC_E_INVALID, CRPC_E_STALE. */
 CRPC_API int32_t crpc_channel_get_error(crpc_context *context, crpc_channel channel,
                                         crpc_error *error);
+
+/* ---- Lanes: one-sided ops of endpoints -------------------------------------------------------- */
+
+/* Endpoints that have the flag CRPC_ENDPOINT_LANE on both sides have a lane: a second connection, over
+ * which each side reads, writes and changes memory that the other has granted, without its program taking
+ * part. Calls go beside it: a long WRITE holds none up. The lane is there some time after
+ * CRPC_COMPLETION_CONNECTED: until then its ops get CRPC_E_AGAIN, and CRPC_COMPLETION_ROOM follows. It may
+ * fail, as when the peer's device refuses an op. Its ops then complete with errors, all grants of both sides
+ * end, and new ops get CRPC_E_DISCONNECTED, while calls go on. It is not made again. docs/lanes.md.
+ *
+ * A grant lets the peer of one endpoint, and nobody else, use part of a region. It needs a device with memory
+ * windows of type 2B. It ends when it is revoked, and with the lane. */
+
+/* Writes memory of this side to memory of the peer. The peer is not told. */
+#define CRPC_LANE_WRITE 1u
+/* Reads memory of the peer into memory of this side. What WRITEs before it have written is there. */
+#define CRPC_LANE_READ 2u
+/* Replaces 8 bytes of the peer's memory by `operand` if they are equal to `compare`. The completion's token
+ * is what was there before. */
+#define CRPC_LANE_COMPARE_SWAP 3u
+/* Adds `operand` to 8 bytes of the peer's memory. The completion's token is what was there before. */
+#define CRPC_LANE_FETCH_ADD 4u
+/* Lets the peer use memory of this side. The completion's token is the bits of a crpc_grant, of which
+ * crpc_grant_get gives the bytes that the peer needs. Accepting it may allocate memory and make a system
+ * call. The region cannot be deregistered (CRPC_E_BUSY) until the grant has ended. */
+#define CRPC_LANE_GRANT 5u
+/* Ends a grant of this side, and its handle at once. The peer's library is asked first: it accepts no more
+ * ops for the grant, and answers when those under way have completed. When the REVOKE completes, nothing of
+ * the peer reaches the memory any more, whatever its program does. */
+#define CRPC_LANE_REVOKE 6u
+
+/* Flag of WRITE, READ, COMPARE_SWAP and FETCH_ADD: the op begins when all READs and atomics before it have
+ * ended. Without it, a later op may overtake them. */
+#define CRPC_LANE_FENCE 0x1u
+
+/* One op. Its size will always be 64 bytes. Members that the opcode does not use must be zero. */
+typedef struct crpc_lane_op {
+    uint8_t opcode;  /* CRPC_LANE_WRITE and so on */
+    uint8_t flags;   /* CRPC_LANE_FENCE */
+    uint16_t access; /* GRANT: CRPC_ACCESS_REMOTE_*, one or several */
+    /* WRITE, READ: 0 to 2^30, or the port's limit. GRANT: 1 to 2^31. */
+    uint32_t bytes;
+    uint64_t user_data; /* all opcodes: any number; the op's completion shows it */
+    /* WRITE, READ, GRANT: contains the memory of this side; none if bytes is 0. Those of READs, and of grants
+     * for more than reading, need CRPC_ACCESS_LOCAL_WRITE. No REMOTE right is needed: leave them off. */
+    crpc_region region;
+    uint64_t address; /* WRITE, READ, GRANT: of the memory of this side */
+    crpc_grant grant; /* all but GRANT: one of the peer, of crpc_grant_open; REVOKE: of this side */
+    uint64_t offset;  /* WRITE, READ, atomics: from the start of the grant */
+    uint64_t compare; /* COMPARE_SWAP */
+    uint64_t
+        operand; /* COMPARE_SWAP: the new value. FETCH_ADD: what is added. REVOKE: for how long the
+                         * peer may take to answer, in ns; 0 = no limit. After it, the grant ends all the
+                         * same, and with it the lane if the peer still uses it */
+} crpc_lane_op;
+
+/* Accepts ops in order, and stops at the first op that it cannot accept. All are of one endpoint. The library
+ * copies them, so the caller may reuse the array at once. Every accepted op yields exactly one
+ * CRPC_COMPLETION_WORK, and those of one endpoint complete in order, but for REVOKEs. Buffers stay the
+ * caller's: until its op completes, the caller must not change one that is written from, nor touch one that
+ * is read into.
+ * Statuses of completions: CRPC_OK, CRPC_E_ACCESS (the peer's device refused it: the grant is not what it
+ * seemed), CRPC_E_FLUSHED (the lane failed before; the op may have been done), CRPC_E_DEVICE,
+ * CRPC_E_DISCONNECTED, CRPC_E_PROTOCOL, CRPC_E_CLOSED (the op may have been done). A REVOKE completes with
+ * CRPC_OK in any case: the right has ended.
+ * Returns how many ops were accepted, 0 to count, and sets *reason (which may be NULL) to why it stopped
+ * there: CRPC_OK (all were accepted), CRPC_E_AGAIN (there is no room, or no lane yet; a
+ * CRPC_COMPLETION_ROOM follows), CRPC_E_TOO_BIG (longer than the port allows, or 2^31), CRPC_E_STALE
+ * (endpoint or region; a grant that was closed or revoked, or whose lane has ended), CRPC_E_INVALID (also:
+ * the memory is not within its region or grant, an atomic not at a multiple of 8; a right is lacking; the
+ * grant is of another endpoint, or of the wrong side), CRPC_E_UNSUPPORTED (opcode; the endpoint or its peer
+ * has no lane; the device has no atomics or no windows; a WRITE of at most inline_bytes_max of
+ * crpc_context_info from a dma-buf), CRPC_E_STATE (not connected yet), CRPC_E_CLOSING,
+ * CRPC_E_DISCONNECTED, CRPC_E_NO_RESOURCE (the lane has 1024 grants of this side), CRPC_E_NO_MEMORY.
+ * Returns CRPC_E_INVALID if context is NULL, or if ops is NULL and count is not 0. */
+CRPC_API int32_t crpc_lane_submit(crpc_context *context, crpc_endpoint endpoint,
+                                  const crpc_lane_op *ops, uint32_t count, int32_t *reason);
+
+/* Length of the bytes of a grant. */
+#define CRPC_GRANT_BYTES 48
+
+/* Writes the CRPC_GRANT_BYTES of a grant of this side to `bytes`. The application carries them to the
+ * endpoint's peer, in any payload. They are of no use to anybody else. docs/wire.md, "Lanes".
+ * Returns CRPC_OK; CRPC_E_STATE (it is the peer's grant); CRPC_E_STALE (also: revoked, or the lane has
+ * ended); CRPC_E_INVALID. */
+CRPC_API int32_t crpc_grant_get(crpc_context *context, crpc_grant grant, void *bytes);
+
+/* Makes a handle of the bytes of a grant, which the peer of `endpoint` has given. They may come from anybody:
+ * what they name is only reached over this endpoint's lane, and only if its peer has granted it. The new
+ * handle belongs to the caller until crpc_grant_close.
+ * Returns CRPC_OK and sets *grant; CRPC_E_PROTOCOL (cut or damaged), CRPC_E_STALE (endpoint; or the grant is
+ * of another connection, or revoked), CRPC_E_INVALID, CRPC_E_NO_MEMORY; CRPC_E_AGAIN, CRPC_E_UNSUPPORTED,
+ * CRPC_E_STATE, CRPC_E_CLOSING and CRPC_E_DISCONNECTED as crpc_lane_submit. */
+CRPC_API int32_t crpc_grant_open(crpc_context *context, crpc_endpoint endpoint, const void *bytes,
+                                 uint32_t byte_count, crpc_grant *grant, crpc_error *error);
+
+/* Closes the handle of a peer's grant. Ops that were accepted are not concerned. A handle that is not closed
+ * ends with its endpoint. Returns CRPC_OK; CRPC_E_STATE (it is a grant of this side: CRPC_LANE_REVOKE ends
+ * it); CRPC_E_INVALID, CRPC_E_STALE. */
+CRPC_API int32_t crpc_grant_close(crpc_context *context, crpc_grant grant);
+
+/* Describes a grant. */
+typedef struct crpc_grant_info {
+    uint32_t struct_size;
+    uint32_t access;        /* CRPC_ACCESS_REMOTE_* */
+    crpc_endpoint endpoint; /* over whose lane it is */
+    uint64_t bytes;         /* how much memory */
+    uint32_t of_peer;       /* 1: the peer has given it; 0: this side */
+    uint32_t over;          /* 1: the peer has revoked it, or the lane has ended */
+} crpc_grant_info;
+
+/* Describes a grant of either side. Returns CRPC_OK; CRPC_E_INVALID, CRPC_E_STALE. */
+CRPC_API int32_t crpc_grant_get_info(crpc_context *context, crpc_grant grant,
+                                     crpc_grant_info *info);
 
 /* ---- Queues: the NIC's own, with user data for each op ---------------------------------------- */
 

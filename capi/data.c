@@ -36,18 +36,38 @@ static bool cancel_valid(const crpc_op *op)
             op->reply_bytes_max | op->timeout_ns | op->reserved) == 0;
 }
 
+/* An op that is not what most are: its message may have to follow one-sided ops. */
+static __attribute__((cold, noinline)) int32_t submit_after(struct rpc_endpoint *endpoint,
+                                                            const crpc_op *theirs,
+                                                            const uint8_t *payload,
+                                                            uint64_t payload_bytes)
+{
+    crpc_op op = *theirs;
+    op.flags &= (uint8_t)~CRPC_OP_AFTER;
+    bool valid = op.opcode == CRPC_OP_CALL ? call_valid(&op) : reply_valid(&op);
+    if (op.flags == theirs->flags || !valid || !payload_fits(&op, payload_bytes)) {
+        return CRPC_E_INVALID;
+    }
+    int32_t status = rpc_after(endpoint);
+    if (status != CRPC_OK) {
+        return status;
+    }
+    return op.opcode == CRPC_OP_CALL ? rpc_call(endpoint, &op, payload + op.payload_offset)
+                                     : rpc_reply(endpoint, &op, payload + op.payload_offset);
+}
+
 static inline int32_t submit_one(struct rpc_endpoint *endpoint, const crpc_op *op,
                                  const uint8_t *payload, uint64_t payload_bytes)
 {
     switch (op->opcode) {
     case CRPC_OP_CALL:
         if (unlikely(!call_valid(op) || !payload_fits(op, payload_bytes))) {
-            return CRPC_E_INVALID;
+            return submit_after(endpoint, op, payload, payload_bytes);
         }
         return rpc_call(endpoint, op, payload + op->payload_offset);
     case CRPC_OP_REPLY:
         if (unlikely(!reply_valid(op) || !payload_fits(op, payload_bytes))) {
-            return CRPC_E_INVALID;
+            return submit_after(endpoint, op, payload, payload_bytes);
         }
         return rpc_reply(endpoint, op, payload + op->payload_offset);
     case CRPC_OP_DROP:

@@ -34,17 +34,19 @@ static void fill_defaults(crpc_endpoint_options *options)
 static int32_t check_ring(const crpc_endpoint_options *options, crpc_error *error)
 {
     uint32_t ring = options->ring_bytes;
+    uint32_t aside = WIRE_FIN_BYTES + REQUEST_BYTES_MIN +
+                     (options->flags & CRPC_ENDPOINT_LANE ? WIRE_WORDS_BYTES : 0);
     if (ring < RING_BYTES_MIN || ring > RING_BYTES_MAX || (ring & (ring - 1)) != 0) {
         return error_set(error, CRPC_E_INVALID, 0,
                          "ring_bytes is %u; it must be a power of two from %u to %u", ring,
                          RING_BYTES_MIN, RING_BYTES_MAX);
     }
     if (options->request_bytes % 32 != 0 || options->request_bytes < REQUEST_BYTES_MIN ||
-        options->request_bytes > ring - WIRE_FIN_BYTES - REQUEST_BYTES_MIN) {
+        options->request_bytes > ring - aside) {
         return error_set(
             error, CRPC_E_INVALID, 0,
             "request_bytes is %u; it must be a multiple of 32 from %u to ring_bytes - %u",
-            options->request_bytes, REQUEST_BYTES_MIN, WIRE_FIN_BYTES + REQUEST_BYTES_MIN);
+            options->request_bytes, REQUEST_BYTES_MIN, aside);
     }
     if (options->peer_ring_bytes_max < RING_BYTES_MIN ||
         options->peer_ring_bytes_max > RING_BYTES_MAX) {
@@ -57,7 +59,7 @@ static int32_t check_ring(const crpc_endpoint_options *options, crpc_error *erro
 static int32_t check_flags(const crpc_endpoint_options *options, crpc_error *error)
 {
     const uint32_t one_way = CRPC_ENDPOINT_CALL_ONLY | CRPC_ENDPOINT_SERVE_ONLY;
-    if (options->flags & ~one_way || options->reserved != 0) {
+    if (options->flags & ~(one_way | CRPC_ENDPOINT_LANE) || options->reserved != 0) {
         return error_set(error, CRPC_E_INVALID, 0,
                          "reserved bits of crpc_endpoint_options are set");
     }

@@ -52,13 +52,20 @@ static int32_t check_access(uint32_t access, crpc_error *error)
 
 /* ---- Devices --------------------------------------------------------------------------------- */
 
-/* No call uses a region, so with the nic for calls it gets rights of peers for queues alone. */
+/* With the nic for calls, the peers of queues get the rights that the caller says. Those of endpoints get
+ * theirs by windows. */
+static uint32_t calls_access(const crpc_context *context, uint32_t access)
+{
+    return (context->queues ? access : access & CRPC_ACCESS_LOCAL_WRITE) |
+           (context->nic->windows ? NIC_ACCESS_WINDOWS : 0);
+}
+
 static int32_t register_with_all(crpc_context *context, const struct extent *extent,
                                  uint32_t access, struct region *region, crpc_error *error)
 {
     int32_t status = registration_make(&context->calls, extent->address, extent->bytes,
-                                       context->queues ? access : access & CRPC_ACCESS_LOCAL_WRITE,
-                                       extent->fd, extent->fd_offset, &region->calls, error);
+                                       calls_access(context, access), extent->fd, extent->fd_offset,
+                                       &region->calls, error);
     if (status == CRPC_OK && context->channels) {
         status = registration_make(&context->rails, extent->address, extent->bytes, access,
                                    extent->fd, extent->fd_offset, &region->rails, error);
@@ -106,6 +113,7 @@ static int32_t register_region(crpc_context *context, const struct extent *exten
     region->address = extent->address;
     region->bytes = extent->bytes;
     region->access = access;
+    region->foreign = extent->fd != NO_FD;
     list_append(&context->regions, &region->link);
     out->bits = region->handle;
     return CRPC_OK;
@@ -178,7 +186,7 @@ int32_t crpc_region_deregister(crpc_context *context, crpc_region region)
     if (!object) {
         return CRPC_E_STALE;
     }
-    if (object->rails.users > 0) {
+    if (object->rails.users > 0 || object->calls.users > 0) {
         return CRPC_E_BUSY;
     }
     deregister(context, object);

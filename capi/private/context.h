@@ -74,6 +74,7 @@ struct region {
     uint64_t address;
     uint64_t bytes;
     uint32_t access;
+    bool foreign; /* memory of another device */
 };
 
 static inline struct rpc_endpoint *endpoint_of(const struct crpc_context *context,

@@ -265,3 +265,56 @@ void fixture_queues(const crpc_queue_options *options, crpc_queue *left, crpc_qu
     assert_int_equal(fixture_await(fixture.left, CRPC_COMPLETION_CONNECTED).status, CRPC_OK);
     assert_int_equal(fixture_await(fixture.right, CRPC_COMPLETION_CONNECTED).status, CRPC_OK);
 }
+
+/* ---- Lanes ----------------------------------------------------------------------------------- */
+
+void fixture_lane(crpc_endpoint *left, crpc_endpoint *right)
+{
+    const crpc_endpoint_options options = {.struct_size = sizeof(options),
+                                           .flags = CRPC_ENDPOINT_LANE,
+                                           .user_data = 815,
+                                           .ring_bytes = 65536};
+    fixture_connect(&options, left, right);
+    for (uint32_t i = 0; i < 6; i++) {
+        fixture_poll(fixture.left);
+        assert_int_equal(fixture.count, 0);
+        fixture_poll(fixture.right);
+        assert_int_equal(fixture.count, 0);
+    }
+}
+
+int32_t fixture_lane_submit(crpc_context *context, crpc_endpoint endpoint, const crpc_lane_op *op)
+{
+    int32_t reason = 12345;
+    int32_t taken = crpc_lane_submit(context, endpoint, op, 1, &reason);
+    assert_int_equal(taken, reason == CRPC_OK);
+    return reason;
+}
+
+crpc_grant fixture_grant(crpc_endpoint right, crpc_region region, void *address, uint32_t bytes,
+                         uint16_t access)
+{
+    const crpc_lane_op op = {.opcode = CRPC_LANE_GRANT,
+                             .access = access,
+                             .bytes = bytes,
+                             .user_data = 66,
+                             .region = region,
+                             .address = (uint64_t)(uintptr_t)address};
+    assert_int_equal(fixture_lane_submit(fixture.right, right, &op), CRPC_OK);
+    crpc_completion done = fixture_expect(fixture.right, CRPC_COMPLETION_WORK);
+    assert_int_equal(done.status, CRPC_OK);
+    assert_int_equal(done.method, CRPC_LANE_GRANT);
+    assert_int_equal(done.user_data, 66);
+    return (crpc_grant){done.token};
+}
+
+crpc_grant fixture_open_grant(crpc_endpoint left, crpc_grant grant)
+{
+    uint8_t bytes[CRPC_GRANT_BYTES];
+    crpc_error error = {.struct_size = sizeof(error)};
+    crpc_grant opened;
+    assert_int_equal(crpc_grant_get(fixture.right, grant, bytes), CRPC_OK);
+    assert_int_equal(crpc_grant_open(fixture.left, left, bytes, sizeof(bytes), &opened, &error),
+                     CRPC_OK);
+    return opened;
+}

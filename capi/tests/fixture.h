@@ -69,6 +69,17 @@ crpc_completion fixture_await(crpc_context *context, uint8_t kind);
 /* Two that are connected with each other; CONNECTED has been taken. `options` may be NULL. */
 void fixture_channels(const crpc_channel_options *options, crpc_channel *left, crpc_channel *right);
 
+/* ---- Lanes ----------------------------------------------------------------------------------- */
+
+/* One more connection, with a lane that is open. */
+void fixture_lane(crpc_endpoint *left, crpc_endpoint *right);
+/* A grant of the right side on its region, and what the left side makes of its bytes. */
+crpc_grant fixture_grant(crpc_endpoint right, crpc_region region, void *address, uint32_t bytes,
+                         uint16_t access);
+crpc_grant fixture_open_grant(crpc_endpoint left, crpc_grant grant);
+/* Submits one op; returns the reason. */
+int32_t fixture_lane_submit(crpc_context *context, crpc_endpoint endpoint, const crpc_lane_op *op);
+
 /* ---- Queues ---------------------------------------------------------------------------------- */
 
 /* Makes an RC queue by a blob, which is thrown away: it is not connected. `options` may be NULL. */

@@ -129,9 +129,45 @@ static int32_t do_cancel(crpc_context *context, uint64_t bits)
 
 typedef int32_t use(crpc_context *context, uint64_t bits);
 
-static use *const endpoint_uses[] = {
-    do_accept, do_reject, do_join,    do_disconnect, do_close, do_info,  do_stats, do_error,
-    do_commit, do_abort,  do_reserve, do_retain,     do_call,  do_reply, do_drop,  do_cancel};
+static int32_t do_lane_submit(crpc_context *context, uint64_t bits)
+{
+    const crpc_lane_op op = {.opcode = CRPC_LANE_READ};
+    int32_t reason;
+    if (!context) {
+        return crpc_lane_submit(context, (crpc_endpoint){bits}, &op, 1, &reason);
+    }
+    assert_int_equal(crpc_lane_submit(context, (crpc_endpoint){bits}, &op, 1, &reason), 0);
+    return reason;
+}
+
+static int32_t do_grant_open(crpc_context *context, uint64_t bits)
+{
+    crpc_grant grant;
+    return crpc_grant_open(context, (crpc_endpoint){bits}, blob, CRPC_GRANT_BYTES, &grant, NULL);
+}
+
+static int32_t do_grant_get(crpc_context *context, uint64_t bits)
+{
+    uint8_t bytes[CRPC_GRANT_BYTES];
+    return crpc_grant_get(context, (crpc_grant){bits}, bytes);
+}
+
+static int32_t do_grant_close(crpc_context *context, uint64_t bits)
+{
+    return crpc_grant_close(context, (crpc_grant){bits});
+}
+
+static int32_t do_grant_info(crpc_context *context, uint64_t bits)
+{
+    crpc_grant_info info = {.struct_size = sizeof(info)};
+    return crpc_grant_get_info(context, (crpc_grant){bits}, &info);
+}
+
+static use *const grant_uses[] = {do_grant_get, do_grant_close, do_grant_info};
+static use *const endpoint_uses[] = {do_lane_submit, do_grant_open, do_accept,  do_reject, do_join,
+                                     do_disconnect,  do_close,      do_info,    do_stats,  do_error,
+                                     do_commit,      do_abort,      do_reserve, do_retain, do_call,
+                                     do_reply,       do_drop,       do_cancel};
 
 static int32_t do_listener_info(crpc_context *context, uint64_t bits)
 {
@@ -375,6 +411,7 @@ static void all_kinds_stale(crpc_context *context, uint64_t bits)
     all_stale(channel_uses, COUNT(channel_uses), context, bits);
     all_stale(queue_uses, COUNT(queue_uses), context, bits);
     all_stale(target_uses, COUNT(target_uses), context, bits);
+    all_stale(grant_uses, COUNT(grant_uses), context, bits);
 }
 
 static void zero_and_garbage(void **state)
@@ -425,6 +462,7 @@ static void of_another_kind(void **state)
     const uint64_t not_queues[] = {region.bits, fixture.left_endpoint.bits, left_channel.bits};
     for (size_t i = 0; i < COUNT(not_queues); i++) {
         all_stale(queue_uses, COUNT(queue_uses), fixture.left, not_queues[i]);
+        all_stale(grant_uses, COUNT(grant_uses), fixture.left, not_queues[i]);
     }
     all_stale(endpoint_uses, COUNT(endpoint_uses), fixture.left, left_queue.bits);
     all_stale(listener_uses, COUNT(listener_uses), fixture.left, left_queue.bits);
@@ -487,6 +525,39 @@ static void a_closed_queue_is_stale_for_ever(void **state)
     }
 }
 
+/* Grants of both sides are handles of their own context. */
+static void grants(void **state)
+{
+    (void)state;
+    static uint8_t memory[64];
+    crpc_endpoint left, right;
+    crpc_region region;
+    crpc_grant old = {0};
+    assert_int_equal(crpc_region_register(fixture.right, memory, sizeof(memory),
+                                          CRPC_ACCESS_LOCAL_WRITE, &region, NULL),
+                     CRPC_OK);
+    for (int i = 0; i < 5; i++) {
+        fixture_lane(&left, &right);
+        crpc_grant given = fixture_grant(right, region, memory, 64, CRPC_ACCESS_REMOTE_WRITE);
+        crpc_grant taken = fixture_open_grant(left, given);
+        all_kinds_stale(fixture.left, given.bits);
+        all_kinds_stale(fixture.right, taken.bits);
+        all_kinds_stale(fixture.left, old.bits);
+        all_stale(endpoint_uses, COUNT(endpoint_uses), fixture.left, taken.bits);
+        all_stale(region_uses, COUNT(region_uses), fixture.left, taken.bits);
+        all_stale(queue_uses, COUNT(queue_uses), fixture.left, taken.bits);
+        assert_int_equal(crpc_grant_close(fixture.left, taken), CRPC_OK);
+        all_kinds_stale(fixture.left, taken.bits);
+        taken = fixture_open_grant(left, given);
+        assert_int_equal(crpc_endpoint_close(fixture.left, left), CRPC_OK);
+        assert_int_equal(crpc_endpoint_close(fixture.right, right), CRPC_OK);
+        all_kinds_stale(fixture.left, taken.bits);
+        all_kinds_stale(fixture.right, given.bits);
+        old = taken;
+    }
+    assert_int_equal(crpc_region_deregister(fixture.right, region), CRPC_OK);
+}
+
 /* ---- NULL ------------------------------------------------------------------------------------ */
 
 static void no_context(void **state)
@@ -522,6 +593,9 @@ static void no_context(void **state)
     }
     for (size_t i = 0; i < COUNT(target_uses); i++) {
         assert_int_equal(target_uses[i](NULL, 0), CRPC_E_INVALID);
+    }
+    for (size_t i = 0; i < COUNT(grant_uses); i++) {
+        assert_int_equal(grant_uses[i](NULL, 0), CRPC_E_INVALID);
     }
     assert_int_equal(crpc_queue_connect(NULL, "a:1", NULL, &queue, NULL), CRPC_E_INVALID);
     assert_int_equal(crpc_queue_open(NULL, NULL, &queue, NULL), CRPC_E_INVALID);
@@ -672,6 +746,7 @@ int main(void)
         WITH_FIXTURE(closed_and_its_slot_used_again),
         WITH_FIXTURE(a_closed_channel_is_stale_for_ever),
         WITH_FIXTURE(a_closed_queue_is_stale_for_ever),
+        WITH_FIXTURE(grants),
         WITH_FIXTURE(no_context),
         WITH_FIXTURE(no_memory_to_read_or_write),
         WITH_FIXTURE(no_memory_for_a_channel),

@@ -22,7 +22,7 @@ ALLOWED = {
     "core/rpc": ["core/base", "core/nic", "core/lane", "core/link"],
     "core/channel": ["core/base", "core/nic", "core/registration", "core/link"],
     "core/queue": ["core/base", "core/nic", "core/link"],
-    "capi": ["capi/private", "core/base", "core/nic", "core/registration", "core/cm", "core/link", "core/rpc", "core/channel", "core/queue"],
+    "capi": ["capi/private", "core/base", "core/nic", "core/lane", "core/registration", "core/cm", "core/link", "core/rpc", "core/channel", "core/queue"],
     "capi/private": ["core/base", "core/nic", "core/registration", "core/link", "core/rpc", "core/channel", "core/queue"],
     "tools/common": ["capi"],
     "tools/perf": ["capi", "tools/common"],
@@ -34,7 +34,9 @@ ALLOWED = {
 EXCEPTIONS = frozenset({("core/nic/drivers.c", "core/nic/mlx5/driver.h"), ("core/nic/drivers.c", "core/nic/verbs/driver.h"),
                         ("core/base/abi.h", "capi/copyrpc.h")})
 
-PUBLIC_CALL = re.compile(r"\bcrpc_(?:context|endpoint|channel|queue|rail|cache|listener|region|target|submit|poll|wait|retain|reserve|commit|abort)\w*\(")
+PUBLIC_CALL = re.compile(
+    r"\bcrpc_(?:context|endpoint|channel|queue|lane|grant|rail|cache|listener|region|target|submit|poll|wait|retain|reserve|commit|abort)\w*\("
+)
 
 
 def calls_public_api(source: str) -> bool:

@@ -270,6 +270,23 @@ static int32_t fill_queue_stats(void *out)
     return status;
 }
 
+static int32_t fill_grant_info(void *out)
+{
+    static uint8_t memory[64];
+    crpc_endpoint left, right;
+    crpc_region region;
+    fixture_lane(&left, &right);
+    assert_int_equal(crpc_region_register(fixture.right, memory, sizeof(memory), 0, &region, NULL),
+                     CRPC_OK);
+    crpc_grant grant =
+        fixture_grant(right, region, memory, sizeof(memory), CRPC_ACCESS_REMOTE_READ);
+    int32_t status = crpc_grant_get_info(fixture.right, grant, out);
+    assert_int_equal(crpc_endpoint_close(fixture.right, right), CRPC_OK);
+    assert_int_equal(crpc_endpoint_close(fixture.left, left), CRPC_OK);
+    assert_int_equal(crpc_region_deregister(fixture.right, region), CRPC_OK);
+    return status;
+}
+
 static int32_t fill_queue_address(void *out)
 {
     crpc_queue queue = fixture_lone_queue(fixture.left, NULL);
@@ -314,6 +331,7 @@ static const struct out_struct out_structs[] = {
     OUT(queue_info, fill_queue_info, CRPC_OK),
     OUT(queue_stats, fill_queue_stats, CRPC_OK),
     OUT(queue_address, fill_queue_address, CRPC_OK),
+    OUT(grant_info, fill_grant_info, CRPC_OK),
     OUT(error, fill_queue_error, CRPC_OK),
 };
 

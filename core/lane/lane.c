@@ -91,6 +91,11 @@ struct nic_queue_pair *lane_queue_pair(const struct lane *lane)
     return lane->queue_pair;
 }
 
+uint64_t lane_handle(const struct lane *lane)
+{
+    return lane->options.handle;
+}
+
 void lane_open(struct lane *lane, const struct lane_identity *identity)
 {
     assert(!lane->open && !lane->stopped);

@@ -56,6 +56,8 @@ int32_t lane_create(struct nic *nic, struct handles *handles, const struct lane_
 void lane_destroy(struct lane *lane);
 /* For whoever connects it, and looks for it by its number; NULL after lane_stop. */
 struct nic_queue_pair *lane_queue_pair(const struct lane *lane);
+/* As in its options. */
+uint64_t lane_handle(const struct lane *lane);
 /* Both sides are connected: ops are possible. */
 void lane_open(struct lane *lane, const struct lane_identity *identity);
 /* Returns true between lane_open and lane_stop. */

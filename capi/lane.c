@@ -1,0 +1,344 @@
+/* lane.c: one-sided ops of endpoints, and grants, for the caller. Each op is checked here, once. */
+#include <string.h>
+
+#include "base/compiler.h"
+#include "base/error.h"
+#include "lane/lane.h"
+#include "private/context.h"
+#include "private/copyin.h"
+
+/* Ops that core gets at once. */
+#define CHUNK 32u
+
+static_assert(CRPC_LANE_WRITE == LANE_WRITE && CRPC_LANE_READ == LANE_READ &&
+                  CRPC_LANE_COMPARE_SWAP == LANE_COMPARE_SWAP &&
+                  CRPC_LANE_FETCH_ADD == LANE_FETCH_ADD && CRPC_LANE_GRANT == LANE_GRANT &&
+                  CRPC_LANE_REVOKE == LANE_REVOKE,
+              "core has the caller's opcodes");
+static_assert(CRPC_GRANT_BYTES == LANE_GRANT_BYTES, "core has the caller's grants");
+static_assert(sizeof(crpc_lane_op) == 64, "an op is one cache line");
+
+#define REMOTE_ACCESS                                                                              \
+    (CRPC_ACCESS_REMOTE_WRITE | CRPC_ACCESS_REMOTE_READ | CRPC_ACCESS_REMOTE_ATOMIC)
+
+/* ---- Checks of an op: what its opcode does not name must be zero ----------------------------- */
+
+#define NAMES_MEMORY 0x1u  /* region, address, bytes */
+#define NAMES_GRANT 0x2u   /* grant */
+#define NAMES_OFFSET 0x4u  /* offset, and the flag FENCE */
+#define NAMES_COMPARE 0x8u /* compare */
+#define NAMES_OPERAND 0x10u
+#define NAMES_ACCESS 0x20u
+
+static const struct {
+    uint8_t names;
+    uint8_t right; /* that the grant must give: CRPC_ACCESS_REMOTE_* */
+} rules[] = {
+    [CRPC_LANE_WRITE] = {NAMES_MEMORY | NAMES_GRANT | NAMES_OFFSET, CRPC_ACCESS_REMOTE_WRITE},
+    [CRPC_LANE_READ] = {NAMES_MEMORY | NAMES_GRANT | NAMES_OFFSET, CRPC_ACCESS_REMOTE_READ},
+    [CRPC_LANE_COMPARE_SWAP] = {NAMES_GRANT | NAMES_OFFSET | NAMES_COMPARE | NAMES_OPERAND,
+                                CRPC_ACCESS_REMOTE_ATOMIC},
+    [CRPC_LANE_FETCH_ADD] = {NAMES_GRANT | NAMES_OFFSET | NAMES_OPERAND, CRPC_ACCESS_REMOTE_ATOMIC},
+    [CRPC_LANE_GRANT] = {NAMES_MEMORY | NAMES_ACCESS, 0},
+    [CRPC_LANE_REVOKE] = {NAMES_GRANT | NAMES_OPERAND, 0},
+};
+
+static bool shape_valid(const crpc_lane_op *op)
+{
+    const uint8_t names = rules[op->opcode].names;
+    const uint8_t flags = names & NAMES_OFFSET ? CRPC_LANE_FENCE : 0;
+    uint64_t set = op->flags & (uint8_t)~flags;
+    set |= names & NAMES_MEMORY ? 0 : op->region.bits | op->address | op->bytes;
+    set |= names & NAMES_GRANT ? 0 : op->grant.bits;
+    set |= names & NAMES_OFFSET ? 0 : op->offset;
+    set |= names & NAMES_COMPARE ? 0 : op->compare;
+    set |= names & NAMES_OPERAND ? 0 : op->operand;
+    set |= names & NAMES_ACCESS ? 0 : op->access;
+    return set == 0;
+}
+
+/* Finds the region of an op's memory; none if there are no bytes. */
+static int32_t find_memory(const crpc_context *context, const crpc_lane_op *op, uint32_t access,
+                           struct region **region)
+{
+    uint64_t end;
+    *region = NULL;
+    if (op->region.bits == 0) {
+        return op->bytes == 0 ? CRPC_OK : CRPC_E_INVALID;
+    }
+    *region = region_of(context, op->region);
+    if (!*region) {
+        return CRPC_E_STALE;
+    }
+    if (((*region)->access & access) != access || op->address < (*region)->address ||
+        __builtin_add_overflow(op->address - (*region)->address, op->bytes, &end) ||
+        end > (*region)->bytes) {
+        return CRPC_E_INVALID;
+    }
+    return CRPC_OK;
+}
+
+static struct lane_grant *grant_of(const crpc_context *context, crpc_grant grant)
+{
+    return handles_get(&context->handles, grant.bits, HANDLE_GRANT);
+}
+
+/* Finds the peer's grant that an op names. */
+static int32_t find_grant(const crpc_context *context, const struct rpc_endpoint *endpoint,
+                          const crpc_lane_op *op, uint32_t bytes, const struct lane_grant **grant)
+{
+    const uint32_t right = rules[op->opcode].right;
+    *grant = grant_of(context, op->grant);
+    if (!*grant) {
+        return CRPC_E_STALE;
+    }
+    if (!rpc_lane_has(endpoint, *grant) || (*grant)->given) {
+        return CRPC_E_INVALID;
+    }
+    if (lane_grant_over(*grant)) {
+        return CRPC_E_STALE;
+    }
+    return ((*grant)->access & right) == right && op->offset <= (*grant)->bytes &&
+                   bytes <= (*grant)->bytes - op->offset
+               ? CRPC_OK
+               : CRPC_E_INVALID;
+}
+
+static int32_t take_atomic(const crpc_context *context, const crpc_lane_op *theirs,
+                           struct lane_op *ours)
+{
+    if (!context->nic->atomics) {
+        return CRPC_E_UNSUPPORTED;
+    }
+    ours->compare = theirs->compare;
+    ours->operand = theirs->operand;
+    return ours->remote_address % sizeof(uint64_t) == 0 ? CRPC_OK : CRPC_E_INVALID;
+}
+
+/* A short WRITE is copied into its WQE by this processor, which memory of another device may not
+ * allow. */
+static int32_t take_payload(const crpc_context *context, const crpc_lane_op *theirs,
+                            struct lane_op *ours)
+{
+    struct region *region;
+    const bool writes = theirs->opcode == CRPC_LANE_WRITE;
+    int32_t status = find_memory(context, theirs, writes ? 0 : CRPC_ACCESS_LOCAL_WRITE, &region);
+    if (status != CRPC_OK) {
+        return status;
+    }
+    if (theirs->bytes > context->nic->message_bytes_max) {
+        return CRPC_E_TOO_BIG;
+    }
+    if (region && region->foreign && writes && theirs->bytes <= context->nic->inline_bytes_max) {
+        return CRPC_E_UNSUPPORTED;
+    }
+    ours->bytes = theirs->bytes;
+    ours->local_address = theirs->address;
+    ours->local_key = region ? region->calls.keys[0].local_key : 0;
+    return CRPC_OK;
+}
+
+static bool is_transfer(uint8_t opcode)
+{
+    return opcode >= CRPC_LANE_WRITE && opcode <= CRPC_LANE_FETCH_ADD;
+}
+
+/* Checks a transfer, and fills what core takes. */
+static int32_t take_transfer(const crpc_context *context, const struct rpc_endpoint *endpoint,
+                             const crpc_lane_op *theirs, struct lane_op *ours)
+{
+    const struct lane_grant *grant;
+    const bool atomic = rules[theirs->opcode].right == CRPC_ACCESS_REMOTE_ATOMIC;
+    if (!shape_valid(theirs)) {
+        return CRPC_E_INVALID;
+    }
+    int32_t status = find_grant(context, endpoint, theirs,
+                                atomic ? (uint32_t)sizeof(uint64_t) : theirs->bytes, &grant);
+    if (status != CRPC_OK) {
+        return status;
+    }
+    *ours = (struct lane_op){.opcode = theirs->opcode,
+                             .fence = theirs->flags & CRPC_LANE_FENCE,
+                             .remote_key = grant->key,
+                             .remote_address = grant->address + theirs->offset,
+                             .user_data = theirs->user_data};
+    return atomic ? take_atomic(context, theirs, ours) : take_payload(context, theirs, ours);
+}
+
+/* ---- GRANT and REVOKE ------------------------------------------------------------------------ */
+
+static int32_t submit_grant(crpc_context *context, struct rpc_endpoint *endpoint,
+                            const crpc_lane_op *op)
+{
+    const uint32_t writes = CRPC_ACCESS_REMOTE_WRITE | CRPC_ACCESS_REMOTE_ATOMIC;
+    struct region *region;
+    if (!shape_valid(op) || op->bytes == 0 || op->access == 0 || (op->access & ~REMOTE_ACCESS)) {
+        return CRPC_E_INVALID;
+    }
+    int32_t status =
+        find_memory(context, op, op->access & writes ? CRPC_ACCESS_LOCAL_WRITE : 0, &region);
+    if (status != CRPC_OK) {
+        return status;
+    }
+    if (op->bytes > LANE_GRANT_LENGTH_MAX) {
+        return CRPC_E_TOO_BIG;
+    }
+    if ((op->access & CRPC_ACCESS_REMOTE_ATOMIC) && !context->nic->atomics) {
+        return CRPC_E_UNSUPPORTED;
+    }
+    const struct lane_memory memory = {.keys = &region->calls.keys[0],
+                                       .users = &region->calls.users,
+                                       .address = op->address,
+                                       .bytes = op->bytes,
+                                       .access = op->access};
+    return rpc_lane_give(endpoint, &memory, op->user_data);
+}
+
+static int32_t submit_revoke(crpc_context *context, struct rpc_endpoint *endpoint,
+                             const crpc_lane_op *op)
+{
+    if (!shape_valid(op)) {
+        return CRPC_E_INVALID;
+    }
+    struct lane_grant *grant = grant_of(context, op->grant);
+    if (!grant) {
+        return CRPC_E_STALE;
+    }
+    return rpc_lane_has(endpoint, grant) && grant->given
+               ? rpc_lane_revoke(endpoint, grant, op->user_data, op->operand)
+               : CRPC_E_INVALID;
+}
+
+/* ---- Submit ---------------------------------------------------------------------------------- */
+
+/* Accepts transfers up to the first that cannot be, or that is none, and returns how many. */
+static uint32_t submit_transfers(crpc_context *context, struct rpc_endpoint *endpoint,
+                                 const crpc_lane_op *ops, uint32_t count, int32_t *status)
+{
+    struct lane_op ours[CHUNK];
+    uint32_t good = 0;
+    *status = CRPC_OK;
+    while (good < count && good < CHUNK && is_transfer(ops[good].opcode) && *status == CRPC_OK) {
+        *status = take_transfer(context, endpoint, &ops[good], &ours[good]);
+        good += *status == CRPC_OK;
+    }
+    if (good == 0) {
+        return 0;
+    }
+    int32_t refusal;
+    uint32_t accepted = rpc_lane_post(endpoint, ours, good, &refusal);
+    if (accepted < good) {
+        *status = refusal;
+    }
+    return accepted;
+}
+
+static uint32_t submit_some(crpc_context *context, struct rpc_endpoint *endpoint,
+                            const crpc_lane_op *ops, uint32_t count, int32_t *status)
+{
+    switch (ops->opcode) {
+    case CRPC_LANE_WRITE:
+    case CRPC_LANE_READ:
+    case CRPC_LANE_COMPARE_SWAP:
+    case CRPC_LANE_FETCH_ADD:
+        return submit_transfers(context, endpoint, ops, count, status);
+    case CRPC_LANE_GRANT:
+        *status = submit_grant(context, endpoint, ops);
+        return *status == CRPC_OK;
+    case CRPC_LANE_REVOKE:
+        *status = submit_revoke(context, endpoint, ops);
+        return *status == CRPC_OK;
+    default:
+        *status = CRPC_E_UNSUPPORTED;
+        return 0;
+    }
+}
+
+int32_t crpc_lane_submit(crpc_context *context, crpc_endpoint endpoint, const crpc_lane_op *ops,
+                         uint32_t count, int32_t *reason)
+{
+    int32_t unused;
+    uint32_t taken = 0;
+    reason = reason ? reason : &unused;
+    if (!context || (!ops && count > 0) || count > INT32_MAX) {
+        *reason = CRPC_E_INVALID;
+        return CRPC_E_INVALID;
+    }
+    struct rpc_endpoint *object = endpoint_of(context, endpoint);
+    *reason = object ? CRPC_OK : CRPC_E_STALE;
+    if (object && count > 0) {
+        *reason = rpc_lane_bar(object);
+    }
+    while (taken < count && *reason == CRPC_OK) {
+        taken += submit_some(context, object, ops + taken, count - taken, reason);
+    }
+    return (int32_t)taken;
+}
+
+/* ---- Grants ---------------------------------------------------------------------------------- */
+
+int32_t crpc_grant_get(crpc_context *context, crpc_grant grant, void *bytes)
+{
+    if (!context || !bytes) {
+        return CRPC_E_INVALID;
+    }
+    const struct lane_grant *object = grant_of(context, grant);
+    if (!object) {
+        return CRPC_E_STALE;
+    }
+    if (!object->given) {
+        return CRPC_E_STATE;
+    }
+    lane_grant_write(object, bytes);
+    return CRPC_OK;
+}
+
+int32_t crpc_grant_open(crpc_context *context, crpc_endpoint endpoint, const void *bytes,
+                        uint32_t byte_count, crpc_grant *grant, crpc_error *error)
+{
+    crpc_error failure = {0};
+    struct lane_grant *object;
+    if (!error_usable(error)) {
+        return CRPC_E_INVALID;
+    }
+    if (!context || (!bytes && byte_count > 0) || !grant) {
+        return give_error(error, &failure, CRPC_E_INVALID);
+    }
+    struct rpc_endpoint *of = endpoint_of(context, endpoint);
+    int32_t status = of ? rpc_lane_take(of, bytes, byte_count, &object, &failure) : CRPC_E_STALE;
+    if (status == CRPC_OK) {
+        grant->bits = object->handle;
+    }
+    return give_error(error, &failure, status);
+}
+
+int32_t crpc_grant_close(crpc_context *context, crpc_grant grant)
+{
+    if (!context) {
+        return CRPC_E_INVALID;
+    }
+    struct lane_grant *object = grant_of(context, grant);
+    if (!object) {
+        return CRPC_E_STALE;
+    }
+    if (object->given) {
+        return CRPC_E_STATE;
+    }
+    lane_forget(object);
+    return CRPC_OK;
+}
+
+static void fill_info(const void *object, crpc_grant_info *info)
+{
+    const struct lane_grant *grant = object;
+    info->access = grant->access;
+    info->endpoint.bits = lane_handle(grant->lane);
+    info->bytes = grant->bytes;
+    info->of_peer = !grant->given;
+    info->over = lane_grant_over(grant);
+}
+
+int32_t crpc_grant_get_info(crpc_context *context, crpc_grant grant, crpc_grant_info *info)
+{
+    return COPYOUT_OF(context, grant_of(context, grant), info, grant_info, fill_info);
+}
