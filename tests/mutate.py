@@ -35,7 +35,7 @@ def what_failed(run: subprocess.CompletedProcess[str]) -> str:
 class Engine:
     """An engine over the in-memory NIC, and its simulation. What no mutation touches is compiled once. Sources are named from core on."""
 
-    FOLDERS = ("base", "link", "registration", "nic/memory")
+    FOLDERS = ("base", "lane", "link", "registration", "nic/memory")
 
     def __init__(self, root: Path, folder: str, programs: list[str], steps: int, helper: str = "link/tests/late_cm.c") -> None:
         """`folder`: the service's; `programs`: the simulation's sources, in its tests; `helper`: what stands for core/cm."""
@@ -72,9 +72,9 @@ class Engine:
         return f"it ended with status {run.returncode}: {run.stdout[-1000:]}{run.stderr[-1000:]}" if run.returncode else ""
 
     def build(self, mutation: Mutation, work: Path) -> Path:
-        """Gives the simulation of the broken engine. A header changes all sources of the service and of links, a source itself alone."""
+        """Gives the simulation of the broken engine. A header changes all sources of the service, of lanes and of links, a source itself alone."""
         core = work / "core"
-        for folder in (self.folder, "link"):
+        for folder in (self.folder, "lane", "link"):
             shutil.copytree(self.core / folder, core / folder)
         file = Path(mutation.file if "/" in mutation.file else f"{self.folder}/{mutation.file}")
         text = (core / file).read_text()

@@ -60,9 +60,26 @@ MUTATIONS = [
     ("a queue pair that was connected too late is left alone", "endpoint.c",
      "    const struct rpc_endpoint *endpoint = endpoint_of_link(link);\n    endpoint->engine->operations->queue_pair_fail(link->queue_pair);\n",
      "    (void)link;\n"),
+    ("a message does not wait for ops of its lane", "lane.c", "    return !lane->gated;\n", "    return true;\n"),
+    ("a message goes that waited for ops of a lane that has failed", "lane.c", "    if (behind) {\n", "    if (0) {\n"),
+    ("FIN does not wait for ops of its lane", "send.c",
+     "endpoint->leave == LEAVE_WANTED && likely(!rpc_lane_has_open(endpoint))", "endpoint->leave == LEAVE_WANTED"),
+    ("a REVOKE of a lane is answered while ops are under way", "lane/grant.c",
+     "return lane->answer_owed && lane_reached(lane, lane->answer_mark);", "return lane->answer_owed;"),
+    ("a lane accepts ops for a grant that is revoked", "lane/grant.c",
+     "    lane->revoked_uses[place] = serial >> SERIAL_INDEX_BITS;\n", ""),
+    ("a window of a lane is invalidated before the peer has answered", "lane/grant.c",
+     "    list_append_once(&lane->tell, &given->tell_link);\n",
+     "    list_append_once(&lane->tell, &given->tell_link); invalidate_now(lane, given);\n"),
+    ("what a lane has open when it ends is forgotten", "lane/lane.c",
+     "    end_queue_pair(lane, wheel);\n    end_entries(lane, status);\n", "    end_queue_pair(lane, wheel);\n"),
+    ("a lane counts an op as done that is not", "lane/lane.c",
+     "    take_done(lane, completed);\n", "    take_done(lane, lane->posted);\n"),
+    ("a lane goes while a task connects it", "lane.c",
+     "    if (lane->join.under_way) {\n        return; /* joined comes, and there are no ops */\n    }\n", ""),
 ]
 
-PROGRAMS = ["simulate.c", "sim_act.c", "sim_check.c", "sim_world.c"]
+PROGRAMS = ["simulate.c", "sim_act.c", "sim_check.c", "sim_lane.c", "sim_world.c"]
 
 
 if __name__ == "__main__":

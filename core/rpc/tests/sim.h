@@ -7,6 +7,7 @@
  *   sim_world.c    making and unmaking: fabric, engines, connections, payloads
  *   sim_act.c      what an application might do next
  *   sim_check.c    what a poll gave, and what must hold
+ *   sim_lane.c     the same of lanes
  *   simulate.c     episodes, command line, TAP
  */
 #ifndef CORE_RPC_TESTS_SIM_H
@@ -21,6 +22,8 @@
 #define SIM_CALLS_MAX 4096
 #define SIM_REQUESTS_MAX 128
 #define SIM_VIEWS_MAX 64
+#define SIM_SLOTS 128u    /* words of a lane's memory */
+#define SIM_LANE_OPS 256u /* more than are ever open */
 
 struct sim_call {
     uint32_t request_bytes;
@@ -34,6 +37,41 @@ struct sim_call {
     bool replied;
     bool completed;
     int32_t status;
+    uint32_t after_slot; /* what the peer's box must have there at least when the call comes */
+    uint64_t after;      /* 0 = anything */
+};
+
+struct sim_lane_op {
+    uint8_t opcode;
+    bool done;
+    uint32_t slot;     /* in the peer's box */
+    uint32_t own;      /* in this side's memory */
+    uint64_t expected; /* READ: at least. Atomics: what they find */
+};
+
+/* What a side does with its lane. Its box is what it grants. */
+struct sim_lane {
+    bool used;     /* the side has asked for a lane */
+    bool troubled; /* its queue pair was cut or killed */
+    bool gives;    /* the peer may have a right to the box */
+    bool told;     /* `bytes` are those of a grant, which was not revoked */
+    uint8_t bytes[LANE_GRANT_BYTES];
+    uint64_t grant;           /* handle of that */
+    struct lane_grant *taken; /* the peer's; NULL = none, or not open */
+    uint64_t op_count;
+    uint64_t op_done; /* all before it have completed */
+    uint64_t completed;
+    struct sim_lane_op ops[SIM_LANE_OPS];
+    uint64_t wrote[SIM_SLOTS]; /* to the peer's box */
+    uint32_t last_slot;
+    uint64_t changed; /* by atomics */
+    uint32_t users;
+    struct nic_keys keys;
+    struct {
+        uint64_t box[SIM_SLOTS];
+        uint64_t source[SIM_SLOTS];
+        uint64_t landing[SIM_SLOTS];
+    } memory;
 };
 
 struct sim_request {
@@ -73,6 +111,7 @@ struct sim_side {
     crpc_op reservation;
     uint8_t *reserved_place;
     uint32_t reserved_request; /* index in requests, of a reserved reply */
+    struct sim_lane lane;
 };
 
 /* A malformed batch. */
@@ -108,6 +147,9 @@ enum sim_count {
     SIM_KEYS_REFUSED,
     SIM_TASKS,      /* done late */
     SIM_TASKS_OVER, /* of them: the link had failed or was closed */
+    SIM_LANE_ACCEPTED,
+    SIM_GRANTS,
+    SIM_REVOKES,
     SIM_COUNTS
 };
 
@@ -120,6 +162,8 @@ struct sim {
     uint32_t lazy; /* this engine seldom polls, so that its peers get far ahead of it */
     /* Of what the library does off the poll. */
     struct late_times late;
+    bool lanes; /* some connections have them */
+    struct random_generator lane_random;
     bool abrupt; /* all engines end while tasks may wait */
     bool heavy;  /* most messages are as long as they can be, so that rings fill up */
     struct sim_side sides[SIM_SIDES_MAX]; /* each begins with its own connection */
@@ -147,5 +191,25 @@ void sim_check_views(struct sim *sim, struct sim_engine *engine);
 void sim_check_engine(struct sim *sim, const struct sim_engine *engine);
 void sim_watch(void *argument, struct nic *target, uint32_t queue_pair_number, uint64_t address,
                uint32_t bytes);
+
+/* sim_lane.c */
+void sim_lanes_choose(struct sim *sim, uint64_t seed);
+/* Whether the next side is to ask for a lane. */
+bool sim_lane_wanted(struct sim *sim);
+void sim_lane_open(struct sim_side *side);
+/* Its engine has ended. */
+void sim_lane_close(struct sim_side *side);
+void sim_lane_act(struct sim *sim);
+/* Submits something before the side takes leave. */
+void sim_lane_last(struct sim_side *side);
+/* The next call may have to follow the ops of the lane. Returns false if it cannot be made now. */
+bool sim_lane_after(struct sim_side *side, struct sim_call *call);
+/* A call has come, which the peer has made. */
+void sim_lane_request(struct sim_side *side, const struct sim_call *call);
+void sim_lane_take(struct sim_side *side, const crpc_completion *completion);
+/* Returns true if all ops have completed. */
+bool sim_lane_over(const struct sim_side *side);
+void sim_lane_watch(struct sim *sim, const struct nic *target, uint32_t queue_pair_number,
+                    uint64_t address);
 
 #endif

@@ -45,12 +45,14 @@ static crpc_op choose_call(struct sim *sim, const struct sim_side *side)
     return op;
 }
 
-static void book_call(struct sim_side *side, const crpc_op *op)
+static struct sim_call *book_call(struct sim_side *side, const crpc_op *op)
 {
-    side->calls[side->call_count++] = (struct sim_call){.request_bytes = op->payload_bytes,
-                                                        .reply_bytes_max = op->reply_bytes_max,
-                                                        .method = op->method,
-                                                        .has_deadline = op->timeout_ns != 0};
+    struct sim_call *call = &side->calls[side->call_count++];
+    *call = (struct sim_call){.request_bytes = op->payload_bytes,
+                              .reply_bytes_max = op->reply_bytes_max,
+                              .method = op->method,
+                              .has_deadline = op->timeout_ns != 0};
+    return call;
 }
 
 /* What a refusal must be like. */
@@ -98,9 +100,15 @@ static void call(struct sim *sim, struct sim_side *side)
         if (op.payload_bytes <= sizeof(payload)) {
             simulation_fill(payload, op.payload_bytes, sim_key(side, side->call_count, false));
         }
+        struct sim_call after = {0};
+        if (!sim_lane_after(side, &after)) {
+            break;
+        }
         int32_t status = rpc_call(side->endpoint, &op, payload);
         if (status == CRPC_OK) {
-            book_call(side, &op);
+            struct sim_call *booked = book_call(side, &op);
+            booked->after_slot = after.after_slot;
+            booked->after = after.after;
         } else {
             check_refusal(sim, side, &op, status);
             break;
@@ -274,6 +282,7 @@ static void close_side(struct sim_side *side)
     side->closed = true;
     side->reserved = false;
     side->request_count = 0;
+    side->lane.taken = NULL;
 }
 
 /* Two messages that docs/wire.md forbids, one thing at a time; *immediate in units. */
@@ -430,6 +439,7 @@ void sim_act(struct simulation *base)
     struct random_generator *random = &sim->base.random;
     uint32_t choice = random_below(random, 100);
     sim_late(sim, false);
+    sim_lane_act(sim);
     if (choice < 55) {
         memory_fabric_step(sim->base.fabric);
     } else if (choice < 72) {

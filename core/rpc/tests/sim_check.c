@@ -58,6 +58,7 @@ static void take_request(struct sim *sim, struct sim_engine *engine, struct sim_
         simulation_fail(&sim->base, "request %u came twice, too early or too late", number);
     }
     book->delivered = true;
+    sim_lane_request(side, book);
     keep_view(sim, engine, completion, sim_key(side->peer, number, false), "request");
     if (side->request_count == SIM_REQUESTS_MAX) {
         simulation_fail(&sim->base, "more requests are open than there are call slots");
@@ -158,6 +159,9 @@ static void take_end(struct sim *sim, struct sim_side *side, const crpc_completi
     if (side->calls_completed != side->call_count) {
         simulation_fail(&sim->base, "disconnected before its calls completed");
     }
+    if (!sim_lane_over(side)) {
+        simulation_fail(&sim->base, "disconnected before the ops of its lane completed");
+    }
     side->disconnected_seen = true;
     side->request_count = 0;
 }
@@ -194,6 +198,9 @@ void sim_take(struct sim *sim, struct sim_engine *engine, const crpc_completion 
     case CRPC_COMPLETION_ROOM:
         simulation_room(&sim->base, &side->room_due);
         break;
+    case CRPC_COMPLETION_WORK:
+        sim_lane_take(side, completion);
+        break;
     default:
         simulation_fail(&sim->base, "completion of kind %u", completion->kind);
     }
@@ -208,6 +215,7 @@ void sim_watch(void *argument, struct nic *target, uint32_t queue_pair_number, u
                uint32_t bytes)
 {
     struct sim *sim = argument;
+    sim_lane_watch(sim, target, queue_pair_number, address);
     for (uint32_t i = 0; i < sim->side_count; i++) {
         const struct rpc_endpoint *endpoint = sim->sides[i].endpoint;
         if (!endpoint || !endpoint->link.queue_pair || endpoint->engine->nic != target ||
@@ -294,6 +302,9 @@ void sim_check_books(struct simulation *base)
         }
         if (side->cancels_completed != side->cancels_submitted) {
             simulation_fail(&sim->base, "side %u: a cancel never completed", i);
+        }
+        if (!sim_lane_over(side)) {
+            simulation_fail(&sim->base, "side %u: an op of its lane never completed", i);
         }
         if (!side->connected_seen && !side->closed) {
             simulation_fail(&sim->base, "side %u was never reported as connected", i);

@@ -84,6 +84,12 @@ static void make_side(struct sim *sim, struct sim_side *side, struct sim_engine 
 {
     crpc_error error = {0};
     crpc_endpoint_options options = choose_options(sim, window);
+    bool lane = sim_lane_wanted(sim);
+    if (lane) {
+        options.flags |= CRPC_ENDPOINT_LANE;
+        options.request_bytes = (uint32_t)minimum(
+            options.request_bytes, options.ring_bytes - WIRE_FIN_BYTES - WIRE_WORDS_BYTES - 64);
+    }
     if (key) {
         options.connect_timeout_ns = CONNECT_TIMEOUT_NS;
         options.key_bytes = LINK_KEY_BYTES_MIN;
@@ -93,6 +99,9 @@ static void make_side(struct sim *sim, struct sim_side *side, struct sim_engine 
     side->sim = sim;
     side->index = (uint32_t)(side - sim->sides);
     side->engine = engine;
+    if (lane) {
+        sim_lane_open(side);
+    }
     if (endpoint_blob(engine->engine, &options, &side->endpoint, blob, &error) != CRPC_OK) {
         simulation_fail(&sim->base, "cannot make an endpoint: %s", error.message);
         return;
@@ -192,6 +201,7 @@ uint64_t sim_open(struct simulation *base, uint64_t seed, uint64_t steps)
     sim->side_count = 0;
     choose_fabric(sim);
     late_times_choose(&sim->late, ~sim->base.seed);
+    sim_lanes_choose(sim, sim->base.seed ^ 0x6c616e65);
     sim->abrupt = sim->late.one_in > 0 && random_percent(&sim->late.random, 20);
     sim->calm = random_percent(&sim->base.random, 60);
     sim->lazy = random_below(&sim->base.random, SIM_ENGINES_MAX);
@@ -241,6 +251,11 @@ void sim_close(struct simulation *base)
         sim->counts[SIM_LIES_NOTICED] += stats.protocol_errors;
         rpc_engine_destroy(sim->engines[i].engine);
         handles_free(&sim->engines[i].handles);
+        for (uint32_t j = 0; j < sim->side_count; j++) {
+            if (sim->sides[j].engine == &sim->engines[i]) {
+                sim_lane_close(&sim->sides[j]);
+            }
+        }
         sim->engines[i].nic->operations->close(sim->engines[i].nic);
     }
     simulation_close(&sim->base);

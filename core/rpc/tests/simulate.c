@@ -32,7 +32,7 @@ static bool over(const struct sim *sim)
         const struct sim_side *side = &sim->sides[i];
         if (side->calls_completed != side->call_count ||
             side->replies_completed != side->replies_submitted ||
-            side->cancels_completed != side->cancels_submitted ||
+            side->cancels_completed != side->cancels_submitted || !sim_lane_over(side) ||
             (!side->closed && !side->disconnected_seen)) {
             return false;
         }
@@ -88,6 +88,7 @@ void sim_drain(struct simulation *base)
     for (uint32_t i = 0; i < sim->side_count; i++) {
         struct sim_side *side = &sim->sides[i];
         if (side->endpoint && !side->disconnected_seen) {
+            sim_lane_last(side);
             /* With a time limit only where nothing else could end it: the peer is gone. */
             uint64_t timeout_ns = sim_excused(side) ? 50000000 : CRPC_FOREVER;
             if (link_disconnect(&side->endpoint->link, timeout_ns) == CRPC_OK) {
@@ -145,6 +146,9 @@ int main(int argc, char **argv)
                                         "of them refused",
                                         "late tasks",
                                         "of them of what was over",
+                                        "ops of lanes",
+                                        "grants",
+                                        "of them revoked",
                                         NULL};
     const struct simulation_program program = {
         .name = "simulate", .count_names = names, .counts = sim.counts};
