@@ -85,12 +85,19 @@ static void write_batch(struct fuzz_input *input)
     uint8_t choice = fuzz_byte(input);
     uint32_t messages = choice & 7, bytes = WIRE_BATCH_HEADER_BYTES;
     for (uint32_t i = 0; i < messages; i++) {
-        struct wire_message message = choose_message(input, target);
+        uint8_t word[LANE_GRANT_BYTES];
+        bool says = choice & 128 && target->lane.lane;
+        struct wire_message message;
+        uint32_t body = says ? lanes_word(input, target, &message, word) : 0;
+        if (!says) {
+            message = choose_message(input, target);
+        }
         uint64_t all = wire_message_bytes(message.payload_bytes);
-        if (bytes + WIRE_UNIT_BYTES > sizeof(batch)) {
+        if (bytes + 2 * WIRE_UNIT_BYTES > sizeof(batch)) {
             break;
         }
         memcpy(batch + bytes, &message, sizeof(message));
+        memcpy(batch + bytes + sizeof(message), word, body);
         bytes += (uint32_t)(all < sizeof(batch) - bytes ? all : WIRE_UNIT_BYTES);
     }
     uint32_t pending = target->in.arrivals_tail - target->in.arrivals_head;
@@ -354,11 +361,20 @@ static void act(struct fuzz_input *input, struct end *end, uint32_t choice)
             act_call(input, end);
         }
         break;
-    default:
-        if (fuzz_byte(input) % 8 == 0) {
+    default: {
+        uint8_t rare = fuzz_byte(input) % 8;
+        if (rare == 0) {
             act_close(end);
             return;
         }
+        if (rare > 2 && !end->reserved) {
+            for (uint32_t i = rare; i > 2; i--) {
+                lanes_act(input, end);
+            }
+        } else if (rare == 2 && end->who == BAD) {
+            lanes_write(input);
+        }
+    }
     }
     rpc_submit_end(world.engine[end->who]);
 }

@@ -3,6 +3,7 @@
  *
  *   fuzz_calls.c        what can happen, chosen by the input
  *   fuzz_calls_world.c  making and unmaking, books, what must hold
+ *   fuzz_calls_lanes.c  lanes
  */
 #ifndef CORE_RPC_TESTS_FUZZ_CALLS_H
 #define CORE_RPC_TESTS_FUZZ_CALLS_H
@@ -18,6 +19,7 @@ enum op_state {
     OP_NONE = 0,
     OP_CALL,
     OP_REPLY,
+    OP_LANE,
     OP_CANCEL,
     OP_OVER,
 };
@@ -67,5 +69,17 @@ extern uint8_t payload[PAYLOAD_BYTES];
 
 /* Books an op that may have been accepted. */
 void end_booked(struct end *end, int32_t status, enum op_state state, const crpc_op *op);
+
+/* Memory that is granted; it outlives the connections. */
+void lanes_open(void);
+void lanes_close(void);
+/* Makes a word of the bad peer, which is nearly right. Returns how many bytes of its body there are. */
+uint32_t lanes_word(struct fuzz_input *input, const struct rpc_endpoint *target,
+                    struct wire_message *message, uint8_t body[LANE_GRANT_BYTES]);
+/* The bad peer writes over its lane. */
+void lanes_write(struct fuzz_input *input);
+void lanes_act(struct fuzz_input *input, struct end *end);
+/* An op of a lane has completed. */
+void lanes_done(const struct end *end, const crpc_completion *one);
 
 #endif

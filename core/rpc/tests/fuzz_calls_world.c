@@ -54,6 +54,7 @@ static void make_world(void)
                    "no engine: %s", error.message);
     }
     late_cm_init(&world.late);
+    lanes_open();
     connect_pair(VICTIM, HONEST, honest, world.honest);
     world_poll_with(HONEST);
     world.queue_pairs = memory_fabric_counters(world.fabric)->queue_pairs;
@@ -65,6 +66,9 @@ static void unmake_world(void)
     for (uint32_t i = 0; i < ENGINES; i++) {
         rpc_engine_destroy(world.engine[i]);
         handles_free(&world.handles[i]);
+    }
+    lanes_close();
+    for (uint32_t i = 0; i < ENGINES; i++) {
         world.nic[i]->operations->close(world.nic[i]);
     }
     fuzz_check(memory_fabric_counters(world.fabric)->left_open == 0, "something was left open");
@@ -87,7 +91,12 @@ static crpc_endpoint_options choose_options(struct fuzz_input *input)
     options.calls_max = calls[choice >> 2 & 3];
     options.keepalive_ns = choice & 16 ? 1000000 : CRPC_FOREVER;
     if (choice & 32) {
-        options.request_bytes = 64 + 32 * (fuzz_byte(input) % 123);
+        uint8_t units = fuzz_byte(input);
+        options.request_bytes = 64 + 32 * (units % 123u);
+        if (units >= 192) {
+            options.flags = CRPC_ENDPOINT_LANE;
+            options.request_bytes = 64 + 32 * (units % 64u);
+        }
     } else if (choice & 64) {
         options.flags = choice & 128 ? CRPC_ENDPOINT_CALL_ONLY : CRPC_ENDPOINT_SERVE_ONLY;
     }
@@ -105,7 +114,10 @@ void world_open(struct fuzz_input *input)
         make_world();
     }
     fuzz_set_late(&world.engine[VICTIM]->links, &world.late, choose_late(input));
-    const crpc_endpoint_options options[2] = {choose_options(input), choose_options(input)};
+    crpc_endpoint_options options[2] = {choose_options(input), choose_options(input)};
+    if (options[0].flags & CRPC_ENDPOINT_LANE && options[1].request_bytes <= 2048) {
+        options[1].flags |= CRPC_ENDPOINT_LANE;
+    }
     connect_pair(VICTIM, BAD, options, ends);
     for (uint32_t i = 0; i < 2; i++) {
         memset(&world.ends[i], 0, sizeof(world.ends[i]));
@@ -257,6 +269,11 @@ static void take(struct end *end, const crpc_completion *one)
         break;
     case CRPC_COMPLETION_CANCEL:
         op_over(end, one, OP_CANCEL);
+        break;
+    case CRPC_COMPLETION_WORK:
+        fuzz_check(!end->over, "an op of a lane completed after the end");
+        op_over(end, one, OP_LANE);
+        lanes_done(end, one);
         break;
     case CRPC_COMPLETION_ROOM:
         fuzz_check(open && end->room_due, "room, though nothing was refused");
