@@ -689,7 +689,7 @@ typedef struct crpc_endpoint_info {
     uint32_t requests_open;     /* requests of the peer that this side has not answered */
     uint32_t queue_pair_number; /* 0 = no queue pair */
     uint32_t version;           /* of the wire protocol, as agreed with the peer */
-    uint32_t features;          /* of the wire protocol, as agreed with the peer */
+    uint32_t features;          /* of the wire protocol, as agreed with the peer: 0x1 = a lane */
     uint32_t token_bytes;
     uint8_t token[16];     /* the peer's; empty on the side that called crpc_endpoint_connect */
     char peer_address[64]; /* "192.0.2.1:47110" or "[2001:db8::1]:47110"; "" = connected by blob */

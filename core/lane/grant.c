@@ -94,7 +94,9 @@ int32_t lane_take(struct lane *lane, const void *bytes, uint32_t count, struct l
 {
     struct grant_wire wire = {0};
     assert(lane->open);
-    memcpy(&wire, bytes, minimum(count, sizeof(wire)));
+    if (count == sizeof(wire)) {
+        memcpy(&wire, bytes, sizeof(wire));
+    }
     int32_t status = check_wire(lane, &wire, count, error);
     if (status != CRPC_OK) {
         return status;

@@ -362,7 +362,7 @@ static void device_event(struct link_group *group, const struct cm_event *event)
     .device_event = device_event
 
 static const struct link_service service = {
-    .name = "endpoint", .number = LINK_SERVICE_CALLS, COMMON};
+    .name = "endpoint", .number = LINK_SERVICE_CALLS, .features = 0x6, COMMON};
 static const struct link_service plain_service = {
     .name = "queue", .plain = true, .number = LINK_SERVICE_QUEUE, COMMON};
 
