@@ -555,7 +555,7 @@ typedef struct crpc_endpoint_options {
      * its own and than its peer_ring_bytes_max. */
     uint32_t ring_bytes;
     /* The part of the ring for requests of the peer: a multiple of 32, from 64 to ring_bytes - 96 (with
-     * CRPC_ENDPOINT_LANE, ring_bytes - 608); 0 = half. The rest is for replies. Must be 0 with CALL_ONLY or SERVE_ONLY. */
+     * CRPC_ENDPOINT_LANE, ring_bytes - 1120); 0 = half. The rest is for replies. Must be 0 with CALL_ONLY or SERVE_ONLY. */
     uint32_t request_bytes;
     /* How many calls may be unanswered: 1 to 2^20, rounded up to a power of two; 0 = 1024. The peer
      * refuses a number above 65536 unless its own is at least as large. */
@@ -1097,8 +1097,9 @@ CRPC_API int32_t crpc_channel_get_error(crpc_context *context, crpc_channel chan
  * which each side reads, writes and changes memory that the other has granted, without its program taking
  * part. Calls go beside it: a long WRITE holds none up. The lane is there some time after
  * CRPC_COMPLETION_CONNECTED: until then its ops get CRPC_E_AGAIN, and CRPC_COMPLETION_ROOM follows. It may
- * fail, as when the peer's device refuses an op. Its ops then complete with errors, all grants of both sides
- * end, and new ops get CRPC_E_DISCONNECTED, while calls go on. It is not made again. docs/lanes.md.
+ * fail, as when the peer's device refuses an op. Its ops then complete with errors, and all grants of both
+ * sides end, while calls go on. When the completions have been polled, the lane is made again: until then,
+ * ops get CRPC_E_AGAIN as before. docs/lanes.md.
  *
  * A grant lets the peer of one endpoint, and nobody else, use part of a region. It needs a device with memory
  * windows of type 2B. It ends when it is revoked, and with the lane. */

@@ -28,7 +28,7 @@ PARSERS: dict[str, list[str]] = {
     "core/rpc/receive.c": [],
     "core/rpc/send.c": ["endpoint_merge_limits", "take_mailbox"],
     "core/rpc/body.c": ["rpc_body_fault", "rpc_take_body", "rpc_check_demands"],
-    "core/rpc/lane.c": ["take_address", "take_state", "take_serial", "rpc_lane_take_word"],
+    "core/rpc/word.c": ["address_possible", "take_address", "take_state", "take_serial", "rpc_lane_take_word"],
     "core/lane/grant.c": ["check_wire", "lane_take", "lane_take_answer", "lane_take_revoke"],
     "core/channel/channel.c": ["body_fault", "attach"],
     "core/channel/control.c": ["take_bye", "take_message", "control_take"],

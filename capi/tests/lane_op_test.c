@@ -510,8 +510,8 @@ static void options(void **state)
         uint32_t flags, request_bytes;
         int32_t status;
     } cases[] = {
-        {CRPC_ENDPOINT_LANE, 4096 - 608, CRPC_OK},
-        {CRPC_ENDPOINT_LANE, 4096 - 576, CRPC_E_INVALID},
+        {CRPC_ENDPOINT_LANE, 4096 - 1120, CRPC_OK},
+        {CRPC_ENDPOINT_LANE, 4096 - 1088, CRPC_E_INVALID},
         {0, 4096 - 96, CRPC_OK},
         {CRPC_ENDPOINT_LANE | CRPC_ENDPOINT_CALL_ONLY, 0, CRPC_OK},
         {CRPC_ENDPOINT_LANE | CRPC_ENDPOINT_SERVE_ONLY, 0, CRPC_OK},

@@ -115,6 +115,7 @@ int32_t lane_take(struct lane *lane, const void *bytes, uint32_t count, struct l
     taken->grant.bytes = wire.bytes;
     taken->grant.access = wire.access;
     taken->grant.key = wire.key;
+    taken->grant.life = wire.life;
     list_append(&lane->taken, &taken->link);
     *out = &taken->grant;
     return CRPC_OK;
@@ -131,7 +132,8 @@ void lane_forget(struct lane_grant *grant)
 
 bool lane_grant_over(const struct lane_grant *grant)
 {
-    return !grant->lane->open || (!grant->given && revoked(grant->lane, grant->serial));
+    return !grant->lane->open || grant->life != grant->lane->identity.life ||
+           (!grant->given && revoked(grant->lane, grant->serial));
 }
 
 /* ---- Giving ---------------------------------------------------------------------------------- */
@@ -160,6 +162,10 @@ static int32_t find_place(struct lane *lane, struct lane_given **given)
 {
     if (!list_empty(&lane->free)) {
         *given = list_entry(lane->free.next, struct lane_given, link);
+        if (!(*given)->window.driver && /* those of the life before are gone */
+            lane->operations->window_create(lane->nic, &(*given)->window, NULL) != CRPC_OK) {
+            return CRPC_E_NO_MEMORY;
+        }
         return CRPC_OK;
     }
     if (lane->given_count == LANE_GRANTS_MAX) {
@@ -203,6 +209,7 @@ int32_t lane_give(struct lane *lane, const struct lane_memory *memory, uint64_t 
     given->grant.address = memory->address;
     given->grant.bytes = memory->bytes;
     given->grant.access = memory->access;
+    given->grant.life = lane->identity.life;
     lane_book(lane, &(struct lane_entry){
                         .user_data = user_data, .place = given->place, .opcode = LANE_GRANT});
     lane->operations->post_bind(lane->queue_pair, &given->window, &given->keys, memory->address,
@@ -385,6 +392,7 @@ static void end_given(struct lane *lane, struct lane_given *given, struct wheel 
         handles_remove(lane->handles, given->grant.handle);
         release_memory(given);
         given->state = GIVEN_FREE;
+        list_append(&lane->free, &given->link);
     }
 }
 

@@ -125,6 +125,21 @@ void lane_stop(struct lane *lane, struct wheel *wheel, int32_t status)
     end_entries(lane, status);
 }
 
+int32_t lane_renew(struct lane *lane, crpc_error *error)
+{
+    struct nic_queue_pair *queue_pair;
+    assert(lane->stopped && !lane_has_open(lane));
+    int32_t status = lane->operations->queue_pair_create(lane->nic, NULL, lane, &queue_pair, error);
+    if (status != CRPC_OK) {
+        return status;
+    }
+    lane->queue_pair = queue_pair;
+    lane->posted = lane->done = lane->emitted = 0;
+    lane->answer_mark = 0; /* nothing uses a grant of the life before */
+    lane->stopped = false;
+    return CRPC_OK;
+}
+
 /* ---- Posting --------------------------------------------------------------------------------- */
 
 uint32_t lane_room(const struct lane *lane)

@@ -66,6 +66,10 @@ bool lane_is_open(const struct lane *lane);
  * with `status`; a REVOKE with CRPC_OK, since the right has ended. `wheel` has the timers of grants. Does
  * nothing the second time. */
 void lane_stop(struct lane *lane, struct wheel *wheel, int32_t status);
+/* Makes a lane anew that was stopped, and of which no op is open: with another queue pair, which is to be
+ * connected and opened with another life. Grants of the life before stay ended. Returns as lane_create; after
+ * an error it is as before. */
+int32_t lane_renew(struct lane *lane, crpc_error *error);
 
 /* ---- Ops ------------------------------------------------------------------------------------- */
 
@@ -128,7 +132,8 @@ struct lane_grant {
     uint32_t bytes;
     uint32_t access; /* CRPC_ACCESS_REMOTE_* */
     uint32_t key;
-    bool given; /* by this side */
+    uint32_t life; /* of the lane */
+    bool given;    /* by this side */
 };
 
 /* Memory that is to be granted. It stays registered until the grant has ended: *users counts the grants of

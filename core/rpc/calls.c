@@ -59,6 +59,8 @@ void rpc_timer(struct link_group *group, struct wheel_timer *timer)
         call_end(container_of(timer, struct rpc_call, timer), CRPC_E_TIMEOUT);
     } else if (timer->kind == TIMER_GRANT) {
         rpc_lane_timer(timer, engine_of_group(group));
+    } else if (timer->kind == TIMER_LANE) {
+        rpc_lane_again(timer);
     } else {
         endpoint_read_timer(container_of(timer, struct rpc_endpoint, read.timer));
     }

@@ -21,6 +21,7 @@ static void init_links(struct rpc_endpoint *endpoint)
         list_init(links[i]);
     }
     wheel_timer_init(&endpoint->read.timer, TIMER_READ);
+    wheel_timer_init(&endpoint->lane.timer, TIMER_LANE);
 }
 
 static int32_t create(struct link_group *group, struct link **link, crpc_error *error)

@@ -9,7 +9,8 @@
  *   endpoint.c  the link's service: memory, failure, draining, close
  *   body.c      its hello, and what the peer's asks for
  *   leave.c     disconnecting with FIN; the keepalive
- *   lane.c      the lane: its words, and its ends
+ *   lane.c      the lane: how it is made, and how it ends
+ *   word.c      what the two sides of a lane say
  *
  * A position in a ring is a 64-bit byte count that only grows.
  */
@@ -46,6 +47,12 @@ enum rpc_call_state {
 #define TIMER_CALL LINK_TIMER_SERVICE
 #define TIMER_READ (LINK_TIMER_SERVICE + 1)
 #define TIMER_GRANT (LINK_TIMER_SERVICE + 2)
+#define TIMER_LANE (LINK_TIMER_SERVICE + 3)
+
+/* A lane that has failed is made again after a pause, which doubles each time: it takes system calls in a
+ * poll, and the peer can be to blame. */
+#define LANE_PAUSE_MIN_NS UINT64_C(10000000)
+#define LANE_PAUSE_MAX_NS UINT64_C(10000000000)
 
 struct rpc_call {
     struct wheel_timer timer; /* in ENDED and ANSWERED, its link is on engine->ended */
@@ -207,7 +214,7 @@ enum rpc_lane_state {
     RPC_LANE_JOINING,  /* a task connects its queue pair */
     RPC_LANE_JOINED,   /* waits until the peer's is connected */
     RPC_LANE_OPEN,
-    RPC_LANE_FAILED, /* for good; calls go on */
+    RPC_LANE_FAILED, /* calls go on; it is made again */
 };
 
 #define RPC_LANE_SAY_ADDRESS 0x1u
@@ -223,14 +230,20 @@ struct rpc_lane {
     struct lane *lane;  /* NULL = none */
     uint8_t state;      /* enum rpc_lane_state */
     uint8_t due;        /* RPC_LANE_SAY_*: words to be said */
-    uint8_t heard;      /* RPC_LANE_HEARD_*: words of the peer */
+    uint8_t heard;      /* RPC_LANE_HEARD_*: words of the peer, of its life */
     bool gated;         /* the open batch waits for ops of the lane: those before `gate` */
     bool failed_behind; /* when it failed, the batch did */
     bool refused;       /* an op got CRPC_E_AGAIN */
     uint32_t gate;
-    uint32_t number; /* of its queue pair; 0 = none in the engine's table */
-    struct nic_address address;
-    struct link_task join; /* connects it to the address */
+    uint32_t number;     /* of its queue pair; 0 = none in the engine's table */
+    uint32_t life;       /* how often this side has made it */
+    uint32_t peer_life;  /* of which the peer has spoken last */
+    uint32_t told_life;  /* of whose address it has told the peer; 0 = none */
+    uint32_t ended_life; /* whose end this side has told; 0 = none */
+    uint64_t pause_ns;
+    struct wheel_timer timer;
+    struct nic_address address; /* of the peer's, in its life */
+    struct link_task join;      /* connects it to the address */
     struct nic_completion failure;
     struct list done_link;    /* has completions to give */
     struct list failing_link; /* must be ended */
@@ -413,11 +426,24 @@ bool rpc_lane_device_event(struct rpc_engine *engine, const struct cm_event *eve
 /* Ends the lanes whose device has reported an error. */
 void engine_end_lanes(struct rpc_engine *engine);
 void engine_emit_lanes(struct rpc_engine *engine, struct output *output);
+/* Something of the lane is to be said, or sent behind it. */
+void rpc_lane_attend(struct rpc_endpoint *endpoint);
+/* What has ended is to be told, and what waited for it is to be sent. */
+void rpc_lane_look(struct rpc_endpoint *endpoint);
+/* Connects its queue pair if both sides are in the same life, and this one knows the peer's address. */
+void rpc_lane_join_if_both(struct rpc_endpoint *endpoint);
+/* Opens it if both sides are ready. */
+void rpc_lane_open_if_both(struct rpc_endpoint *endpoint);
+/* Returns true if no message waits for ops of the lane. */
+bool rpc_lane_gate_reached(const struct rpc_lane *lane);
+
+/* word.c */
 /* Writes the words that are due into the open batch. Returns false if that must not be sent yet. */
 bool rpc_lane_flush(struct rpc_endpoint *endpoint);
 /* A message that is neither request nor response. Returns NULL, or what is wrong with it. */
 const char *rpc_lane_take_word(struct rpc_endpoint *endpoint, uint16_t kind, const uint8_t *payload,
                                uint32_t bytes);
 void rpc_lane_timer(struct wheel_timer *timer, struct rpc_engine *engine);
+void rpc_lane_again(struct wheel_timer *timer);
 
 #endif

@@ -2,8 +2,8 @@
  * (docs/lanes.md). core/lane has the rest. Cold path, but for the completions of its ops.
  *
  * Each side says the address of its queue pair (LANE), connects it to the peer's, says so (LANE_STATE),
- * and uses the lane when it has heard the same. A lane that has failed is not made again: calls go on
- * without it.
+ * and uses the lane when it has heard the same. A lane that has failed is made again by both sides, with
+ * the next life; one of them can be ahead of the other by one.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -13,15 +13,13 @@
 #include "base/error.h"
 #include "rpc/internal.h"
 
-#define LIFE 1u
-
 static struct rpc_endpoint *endpoint_of_join(struct link_task *task)
 {
     return container_of(task, struct rpc_endpoint, lane.join);
 }
 
 /* Something is to be said or sent. */
-static void attend(struct rpc_endpoint *endpoint)
+void rpc_lane_attend(struct rpc_endpoint *endpoint)
 {
     endpoint->lane_attention = true;
     if (!endpoint->link.failing) {
@@ -41,6 +39,15 @@ static void make_table(struct rpc_engine *engine)
     }
 }
 
+/* Returns false if there is no memory. */
+static bool note_number(struct rpc_endpoint *endpoint)
+{
+    uint32_t number = lane_queue_pair(endpoint->lane.lane)->number;
+    bool noted = table_set(endpoint->engine->lane_pairs, number, endpoint);
+    endpoint->lane.number = noted ? number : 0;
+    return noted;
+}
+
 int32_t rpc_lane_make(struct rpc_endpoint *endpoint, crpc_error *error)
 {
     struct rpc_engine *engine = endpoint->engine;
@@ -57,12 +64,14 @@ int32_t rpc_lane_make(struct rpc_endpoint *endpoint, crpc_error *error)
         return status;
     }
     make_table(engine);
-    endpoint->lane.number = lane_queue_pair(endpoint->lane.lane)->number;
-    if (!engine->lane_pairs || !table_set(engine->lane_pairs, endpoint->lane.number, endpoint)) {
+    if (!engine->lane_pairs || !note_number(endpoint)) {
         lane_destroy(endpoint->lane.lane);
         endpoint->lane.lane = NULL;
         return error_set(error, CRPC_E_NO_MEMORY, ENOMEM, "no memory for a lane");
     }
+    endpoint->lane.life = endpoint->lane.peer_life = 1;
+    endpoint->lane.told_life = endpoint->lane.ended_life = 0;
+    endpoint->lane.pause_ns = LANE_PAUSE_MIN_NS;
     engine->lane_count++;
     return CRPC_OK;
 }
@@ -75,7 +84,6 @@ static void forget_number(struct rpc_endpoint *endpoint)
         table_clear(engine->lane_pairs, endpoint->lane.number);
         link_forget_queue_pair(&engine->links, 0, endpoint->lane.number);
         endpoint->lane.number = 0;
-        engine->lane_count--;
     }
 }
 
@@ -85,9 +93,11 @@ void rpc_lane_unmake(struct rpc_endpoint *endpoint)
     assert(!lane->join.under_way);
     list_remove(&lane->done_link);
     list_remove(&lane->failing_link);
+    wheel_clear(&endpoint->engine->links.wheel, &lane->timer);
     if (!lane->lane) {
         return;
     }
+    endpoint->engine->lane_count--;
     lane_stop(lane->lane, &endpoint->engine->links.wheel, CRPC_E_CLOSED);
     forget_number(endpoint);
     lane_destroy(lane->lane);
@@ -113,16 +123,16 @@ void rpc_lane_opened(struct rpc_endpoint *endpoint)
     }
     lane->state = RPC_LANE_WAITS;
     lane->due = RPC_LANE_SAY_ADDRESS;
-    attend(endpoint);
+    rpc_lane_attend(endpoint);
 }
 
-static void open_if_both(struct rpc_endpoint *endpoint)
+void rpc_lane_open_if_both(struct rpc_endpoint *endpoint)
 {
     struct rpc_lane *lane = &endpoint->lane;
     const struct lane_identity identity = {
-        .own = endpoint->link.nonce, .peer = endpoint->link.peer.nonce, .life = LIFE};
-    if (lane->state != RPC_LANE_JOINED || !(lane->heard & RPC_LANE_HEARD_READY) ||
-        endpoint->link.failing) {
+        .own = endpoint->link.nonce, .peer = endpoint->link.peer.nonce, .life = lane->life};
+    if (lane->state != RPC_LANE_JOINED || lane->life != lane->peer_life ||
+        !(lane->heard & RPC_LANE_HEARD_READY) || endpoint->link.failing) {
         return;
     }
     lane->state = RPC_LANE_OPEN;
@@ -152,13 +162,63 @@ static void joined(struct link_task *task, const crpc_error *error)
     } else {
         lane->state = RPC_LANE_JOINED;
         lane->due |= RPC_LANE_SAY_READY;
-        attend(endpoint);
-        open_if_both(endpoint);
+        rpc_lane_attend(endpoint);
+        rpc_lane_open_if_both(endpoint);
     }
 }
 
+/* Both sides are in the same life, and this one knows the peer's address. */
+void rpc_lane_join_if_both(struct rpc_endpoint *endpoint)
+{
+    struct rpc_lane *lane = &endpoint->lane;
+    if (lane->state == RPC_LANE_WAITS && lane->life == lane->peer_life &&
+        (lane->heard & (RPC_LANE_HEARD_ADDRESS | RPC_LANE_HEARD_ENDED)) == RPC_LANE_HEARD_ADDRESS &&
+        endpoint->leave == LEAVE_NONE && !endpoint->link.failing) {
+        lane->state = RPC_LANE_JOINING;
+        link_task_start(&lane->join, &endpoint->link, join, joined);
+    }
+}
+
+/* ---- Making it again ------------------------------------------------------------------------- */
+
+static void again_later(struct rpc_endpoint *endpoint)
+{
+    struct rpc_lane *lane = &endpoint->lane;
+    if (!wheel_timer_set(&lane->timer)) {
+        link_set_timer(&endpoint->engine->links, &lane->timer, lane->pause_ns);
+    }
+}
+
+/* The application has heard of all ops of the life before, and the peer of its end. */
+void rpc_lane_again(struct wheel_timer *timer)
+{
+    struct rpc_lane *lane = container_of(timer, struct rpc_lane, timer);
+    struct rpc_endpoint *endpoint = container_of(lane, struct rpc_endpoint, lane);
+    crpc_error error = {0};
+    if (endpoint->link.failing || endpoint->leave != LEAVE_NONE) {
+        return;
+    }
+    if (lane->due != 0 || lane->join.under_way || lane_has_open(lane->lane) ||
+        lane_renew(lane->lane, &error) != CRPC_OK) {
+        again_later(endpoint);
+        return;
+    }
+    if (!note_number(endpoint)) {
+        lane_stop(lane->lane, &endpoint->engine->links.wheel, CRPC_E_FLUSHED);
+        again_later(endpoint);
+        return;
+    }
+    lane->pause_ns = minimum(2 * lane->pause_ns, LANE_PAUSE_MAX_NS);
+    lane->life += lane->told_life == lane->life; /* or the peer knows nothing of it */
+    lane->failed_behind = lane->gated = false;
+    lane->state = RPC_LANE_WAITS;
+    lane->due = RPC_LANE_SAY_ADDRESS;
+    rpc_lane_attend(endpoint);
+    rpc_lane_join_if_both(endpoint);
+}
+
 /* Returns true if no message waits for ops of the lane. */
-static bool gate_reached(const struct rpc_lane *lane)
+bool rpc_lane_gate_reached(const struct rpc_lane *lane)
 {
     return !lane->gated || lane_reached(lane->lane, lane->gate);
 }
@@ -166,14 +226,14 @@ static bool gate_reached(const struct rpc_lane *lane)
 /* ---- Ending ---------------------------------------------------------------------------------- */
 
 /* What has ended is to be told, and what waited for it is to be sent. */
-static void look(struct rpc_endpoint *endpoint)
+void rpc_lane_look(struct rpc_endpoint *endpoint)
 {
     struct rpc_lane *lane = &endpoint->lane;
     if (lane_something_waits(lane->lane)) {
         list_append_once(&endpoint->engine->lanes_done, &lane->done_link);
     }
     if (lane->gated || lane_answer_due(lane->lane) || lane_revoke_due(lane->lane)) {
-        attend(endpoint);
+        rpc_lane_attend(endpoint);
     }
 }
 
@@ -199,7 +259,7 @@ void rpc_lane_stop(struct rpc_endpoint *endpoint, int32_t status)
     }
     lane_stop(lane->lane, &endpoint->engine->links.wheel, status);
     forget_number(endpoint);
-    look(endpoint);
+    rpc_lane_look(endpoint);
 }
 
 void rpc_lane_fail(struct rpc_endpoint *endpoint, const char *why)
@@ -210,13 +270,10 @@ void rpc_lane_fail(struct rpc_endpoint *endpoint, const char *why)
         return;
     }
     log_write(endpoint->engine->log, CRPC_LOG_WARNING, "lane of an endpoint lost: %s", why);
-    lane->due = (uint8_t)((lane->due & RPC_LANE_SAY_ADDRESS) | RPC_LANE_SAY_ENDED);
-    bool behind = lane->failed_behind || !gate_reached(lane);
+    lane->due = lane->told_life == lane->life ? RPC_LANE_SAY_ENDED : 0;
+    bool behind = lane->failed_behind || !rpc_lane_gate_reached(lane);
     rpc_lane_stop(endpoint, CRPC_E_FLUSHED);
-    if (lane->refused) {
-        lane->refused = false;
-        link_report(&endpoint->link, LINK_EVENT_ROOM);
-    }
+    again_later(endpoint);
     if (behind) {
         /* The peer must not hear that these ops were done. */
         error_set(&error, CRPC_E_DISCONNECTED, 0,
@@ -224,7 +281,7 @@ void rpc_lane_fail(struct rpc_endpoint *endpoint, const char *why)
                   why);
         link_fail(&endpoint->link, &error);
     }
-    attend(endpoint);
+    rpc_lane_attend(endpoint);
 }
 
 /* The ops of the lane that were not done before the endpoint ends. */
@@ -249,10 +306,10 @@ bool rpc_lane_take_completion(struct rpc_engine *engine, const struct nic_comple
     switch (completion->kind) {
     case NIC_COMPLETION_SEND:
         lane_completed(lane->lane, completion->completed);
-        look(endpoint);
+        rpc_lane_look(endpoint);
         break;
     case NIC_COMPLETION_ERROR:
-        lane->failed_behind |= !gate_reached(lane);
+        lane->failed_behind |= !rpc_lane_gate_reached(lane);
         lane_device_failed(lane->lane, completion);
         lane->failure = *completion;
         list_append_once(&engine->lanes_failing, &lane->failing_link);
@@ -304,165 +361,13 @@ void engine_emit_lanes(struct rpc_engine *engine, struct output *output)
             return;
         }
         list_remove(&lane->done_link);
-        if (lane->refused && lane_room(lane->lane) > 0) {
+        if (lane->refused && lane->state == RPC_LANE_OPEN && lane_room(lane->lane) > 0) {
             lane->refused = false;
             link_report(&endpoint->link, LINK_EVENT_ROOM);
         }
         if (endpoint->leave != LEAVE_NONE && !endpoint->link.failing) { /* the FIN waits for it */
             list_append_once(&engine->work, &endpoint->work_link);
         }
-    }
-}
-
-/* ---- Words to the peer ----------------------------------------------------------------------- */
-
-static void say_address(struct rpc_endpoint *endpoint)
-{
-    struct wire_lane word = {.life = LIFE};
-    const struct nic_queue_pair *queue_pair = lane_queue_pair(endpoint->lane.lane);
-    if (queue_pair) {
-        link_address_fill(&word.address, queue_pair);
-        endpoint_say(endpoint, WIRE_LANE, &word, sizeof(word));
-    }
-}
-
-static void say_state(struct rpc_endpoint *endpoint, uint32_t state)
-{
-    const struct wire_lane_state word = {.life = LIFE, .state = state};
-    endpoint_say(endpoint, WIRE_LANE_STATE, &word, sizeof(word));
-}
-
-/* After FIN only what the peer waits for is said. */
-static void say_all(struct rpc_endpoint *endpoint)
-{
-    struct rpc_lane *lane = &endpoint->lane;
-    if (lane_answer_due(lane->lane)) {
-        const struct wire_serial word = {.serial = lane_answer_say(lane->lane)};
-        endpoint_say(endpoint, WIRE_REVOKED, &word, sizeof(word));
-    }
-    if (endpoint->leave == LEAVE_SAID) {
-        return;
-    }
-    if (lane->due & RPC_LANE_SAY_ADDRESS) {
-        say_address(endpoint);
-    }
-    if (lane->due & RPC_LANE_SAY_READY) {
-        say_state(endpoint, WIRE_LANE_READY);
-    }
-    if (lane->due & RPC_LANE_SAY_ENDED && !(lane->heard & RPC_LANE_HEARD_ENDED)) {
-        say_state(endpoint, WIRE_LANE_ENDED);
-    }
-    lane->due = 0;
-    if (lane_revoke_due(lane->lane)) {
-        const struct wire_serial word = {.serial = lane_revoke_say(lane->lane)};
-        endpoint_say(endpoint, WIRE_REVOKE, &word, sizeof(word));
-    }
-}
-
-#define WORDS_AT_ONCE 5u
-
-bool rpc_lane_flush(struct rpc_endpoint *endpoint)
-{
-    struct rpc_lane *lane = &endpoint->lane;
-    if (!lane->lane) {
-        endpoint->lane_attention = false;
-        return true;
-    }
-    lane->gated = !gate_reached(lane);
-    if (endpoint->out.batch_messages < WIRE_MESSAGES_MAX - WORDS_AT_ONCE) {
-        say_all(endpoint);
-        endpoint->lane_attention = lane->gated;
-    }
-    return !lane->gated;
-}
-
-/* ---- Words of the peer ----------------------------------------------------------------------- */
-
-static const char *take_address(struct rpc_endpoint *endpoint, const struct wire_lane *word)
-{
-    struct rpc_lane *lane = &endpoint->lane;
-    crpc_error error = {0};
-    if (lane->heard & (RPC_LANE_HEARD_ADDRESS | RPC_LANE_HEARD_ENDED)) {
-        return "it gave the address of its lane twice, or after its end";
-    }
-    if (word->life != LIFE || word->zero != 0 ||
-        link_address_take(&lane->address, &word->address, endpoint->engine->nic, &error) !=
-            CRPC_OK) {
-        return "the address of its lane is malformed";
-    }
-    lane->heard |= RPC_LANE_HEARD_ADDRESS;
-    if (lane->state == RPC_LANE_WAITS && endpoint->leave == LEAVE_NONE && !endpoint->link.failing) {
-        lane->state = RPC_LANE_JOINING;
-        link_task_start(&lane->join, &endpoint->link, join, joined);
-    }
-    return NULL;
-}
-
-static const char *take_state(struct rpc_endpoint *endpoint, const struct wire_lane_state *word)
-{
-    struct rpc_lane *lane = &endpoint->lane;
-    if (word->life != LIFE || lane->heard & RPC_LANE_HEARD_ENDED) {
-        return "it tells of a lane that there is not";
-    }
-    if (word->state == WIRE_LANE_ENDED) {
-        lane->heard |= RPC_LANE_HEARD_ENDED;
-        rpc_lane_fail(endpoint, "the peer has ended it");
-        return NULL;
-    }
-    /* It has this side's address, so that was said. */
-    if (word->state != WIRE_LANE_READY || lane->heard & RPC_LANE_HEARD_READY ||
-        !(lane->heard & RPC_LANE_HEARD_ADDRESS) || lane->due & RPC_LANE_SAY_ADDRESS) {
-        return "its lane cannot be ready";
-    }
-    lane->heard |= RPC_LANE_HEARD_READY;
-    open_if_both(endpoint);
-    return NULL;
-}
-
-static const char *take_serial(struct rpc_endpoint *endpoint, uint16_t kind, uint64_t serial)
-{
-    struct rpc_lane *lane = &endpoint->lane;
-    if (lane->state != RPC_LANE_OPEN && lane->state != RPC_LANE_FAILED) {
-        return "it speaks of grants before there is a lane";
-    }
-    const char *fault = kind == WIRE_REVOKE
-                            ? lane_take_revoke(lane->lane, serial)
-                            : lane_take_answer(lane->lane, serial, &endpoint->engine->links.wheel);
-    look(endpoint);
-    return fault;
-}
-
-const char *rpc_lane_take_word(struct rpc_endpoint *endpoint, uint16_t kind, const uint8_t *payload,
-                               uint32_t bytes)
-{
-    static const uint8_t lengths[] = {[WIRE_LANE] = sizeof(struct wire_lane),
-                                      [WIRE_LANE_STATE] = sizeof(struct wire_lane_state),
-                                      [WIRE_REVOKE] = sizeof(struct wire_serial),
-                                      [WIRE_REVOKED] = sizeof(struct wire_serial)};
-    union {
-        struct wire_lane address;
-        struct wire_lane_state state;
-        struct wire_serial serial;
-    } word = {0};
-    if (kind < WIRE_LANE || kind > WIRE_REVOKED || !endpoint->lane.lane) {
-        return "a message is neither request nor response";
-    }
-    if (bytes != lengths[kind]) {
-        return "a word of its lane has another length";
-    }
-    if (endpoint->in.fin == FIN_BEFORE && kind != WIRE_REVOKED) {
-        return "a word of its lane came after it took leave";
-    }
-    memcpy(&word, payload, bytes);
-    __asm__ volatile(""
-                     : "+m"(word)); /* what is checked is the copy: the peer can rewrite the ring */
-    switch (kind) {
-    case WIRE_LANE:
-        return take_address(endpoint, &word.address);
-    case WIRE_LANE_STATE:
-        return take_state(endpoint, &word.state);
-    default:
-        return take_serial(endpoint, kind, word.serial.serial);
     }
 }
 
@@ -494,10 +399,9 @@ int32_t rpc_lane_bar(struct rpc_endpoint *endpoint)
     if (endpoint->leave != LEAVE_NONE) {
         return CRPC_E_CLOSING;
     }
-    if (endpoint->lane.state == RPC_LANE_FAILED || list_linked(&endpoint->lane.failing_link)) {
-        return CRPC_E_DISCONNECTED;
-    }
-    return endpoint->lane.state == RPC_LANE_OPEN ? CRPC_OK : no_room(endpoint);
+    return endpoint->lane.state == RPC_LANE_OPEN && !list_linked(&endpoint->lane.failing_link)
+               ? CRPC_OK
+               : no_room(endpoint);
 }
 
 uint32_t rpc_lane_post(struct rpc_endpoint *endpoint, const struct lane_op *ops, uint32_t count,
@@ -541,7 +445,7 @@ int32_t rpc_lane_revoke(struct rpc_endpoint *endpoint, struct lane_grant *grant,
             timeout_ns ? deadline_after(link_now_ns(links), timeout_ns) : UINT64_MAX;
         lane_revoke(grant, user_data, &links->wheel, deadline_ns);
         link_start_keepalive(&endpoint->link);
-        look(endpoint);
+        rpc_lane_look(endpoint);
         links->now_ns = 0;
     }
     return status;
@@ -561,7 +465,7 @@ void rpc_lane_timer(struct wheel_timer *timer, struct rpc_engine *engine)
 {
     struct lane *lane = lane_timer(timer);
     struct rpc_endpoint *endpoint = table_get(engine->lane_pairs, lane_queue_pair(lane)->number);
-    look(endpoint);
+    rpc_lane_look(endpoint);
 }
 
 int32_t rpc_after(struct rpc_endpoint *endpoint)
@@ -581,7 +485,7 @@ int32_t rpc_after(struct rpc_endpoint *endpoint)
     }
     lane->gated = true;
     lane->gate = lane_mark(lane->lane);
-    attend(endpoint);
+    rpc_lane_attend(endpoint);
     return CRPC_OK;
 }
 

@@ -47,7 +47,7 @@ static inline uint32_t wire_payload_max(uint64_t charge)
 #define WIRE_FIN_BYTES WIRE_BATCH_HEADER_BYTES
 
 /* Room in each ring for the words of a lane, if there is one. They are few: docs/wire.md, "Lanes". */
-#define WIRE_WORDS_BYTES 512u
+#define WIRE_WORDS_BYTES 1024u
 
 /* Feature bit of a hello: the two sides have a lane. */
 #define WIRE_FEATURE_LANE 0x1u
@@ -102,7 +102,7 @@ static_assert(sizeof(struct wire_message) == WIRE_HEADER_BYTES, "message header"
 /* The queue pair of the sender's lane. */
 struct wire_lane {
     struct link_address address;
-    uint32_t life; /* 1 */
+    uint32_t life; /* how often the sender has made its lane, with this one */
     uint32_t zero;
 };
 static_assert(sizeof(struct wire_lane) == 40, "a word");

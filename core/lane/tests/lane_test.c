@@ -653,6 +653,65 @@ static void an_op_fails_among_others(void **state)
     }
 }
 
+/* In another life: grants of before are stale on both sides, and places and entries are used again. */
+static void made_again(void **state)
+{
+    (void)state;
+    crpc_error error = {0};
+    for (uint32_t life = 2; life < 6; life++) {
+        struct lane_grant *given = give(&far, 0, 64, ALL);
+        struct lane_grant *taken = take_far(given);
+        struct lane_op op = op_on(taken, LANE_WRITE, 0, 8);
+        uint64_t serial = given->serial;
+        uint8_t bytes[LANE_GRANT_BYTES];
+        lane_grant_write(given, bytes);
+        post(&op);
+        expect_one(&near, LANE_WRITE, CRPC_OK);
+        lane_stop(near.lane, &wheel, CRPC_E_FLUSHED);
+        lane_stop(far.lane, &wheel, CRPC_E_FLUSHED);
+        assert_int_equal(far.users, 0);
+        memory_fabric_set_failures(fabric, MEMORY_FAIL_CREATE, 1, CRPC_E_NO_MEMORY);
+        assert_int_equal(lane_renew(near.lane, &error), CRPC_E_NO_MEMORY);
+        assert_null(lane_queue_pair(near.lane));
+        assert_int_equal(lane_renew(near.lane, &error), CRPC_OK);
+        assert_int_equal(lane_renew(far.lane, &error), CRPC_OK);
+        assert_false(lane_is_open(near.lane));
+        connect_both(life);
+        assert_true(lane_grant_over(taken));
+        struct lane_grant *again;
+        assert_int_equal(try_take(&near, bytes, sizeof(bytes), &again), CRPC_E_STALE);
+        given = give(&far, 0, 64, ALL);
+        assert_int_not_equal(given->serial, serial);
+        op = op_on(take_far(given), LANE_WRITE, 0, 8);
+        post(&op);
+        expect_one(&near, LANE_WRITE, CRPC_OK);
+        lane_revoke(given, 1, &wheel, UINT64_MAX);
+        talk();
+        expect_one(&far, LANE_REVOKE, CRPC_OK);
+    }
+}
+
+/* A REVOKE that was said in one life is answered in the next, and then others are said. */
+static void an_answer_of_the_life_before(void **state)
+{
+    (void)state;
+    crpc_error error = {0};
+    lane_revoke(give(&far, 0, 64, ALL), 1, &wheel, UINT64_MAX);
+    uint64_t serial = lane_revoke_say(far.lane);
+    assert_null(lane_take_revoke(near.lane, serial));
+    lane_stop(near.lane, &wheel, CRPC_E_FLUSHED);
+    lane_stop(far.lane, &wheel, CRPC_E_FLUSHED);
+    expect_one(&far, LANE_REVOKE, CRPC_OK);
+    assert_int_equal(lane_renew(near.lane, &error), CRPC_OK);
+    assert_int_equal(lane_renew(far.lane, &error), CRPC_OK);
+    connect_both(2);
+    lane_revoke(give(&far, 0, 64, ALL), 2, &wheel, UINT64_MAX);
+    assert_false(lane_revoke_due(far.lane));
+    assert_true(lane_answer_due(near.lane));
+    talk();
+    assert_int_equal(expect_one(&far, LANE_REVOKE, CRPC_OK)->user_data, 2);
+}
+
 /* A device that speaks of ops that are not open changes nothing. */
 static void a_device_gone_mad(void **state)
 {
@@ -711,6 +770,8 @@ int main(void)
         LANE_TEST(words_out_of_place),
         LANE_TEST(each_op_completes_once_when_the_lane_ends),
         LANE_TEST(an_op_fails_among_others),
+        LANE_TEST(made_again),
+        LANE_TEST(an_answer_of_the_life_before),
         LANE_TEST(a_device_gone_mad),
         LANE_TEST(never_connected),
         LANE_TEST(no_memory_for_a_window),

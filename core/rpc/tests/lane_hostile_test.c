@@ -210,6 +210,7 @@ SPOIL(method, word->header.method = 1)
 SPOIL(zero, word->header.zero = 1)
 SPOIL(life_0, word->body.state.life = 0)
 SPOIL(life_2, word->body.state.life = 2)
+SPOIL(ended_life_2, word->body.state.life = 2; word->body.state.state = WIRE_LANE_ENDED)
 SPOIL(state_0, word->body.state.state = 0)
 SPOIL(state_3, word->body.state.state = 3)
 SPOIL(no_such_place, word->body.serial.serial = UINT64_C(1) << 16 | LANE_GRANTS_MAX)
@@ -239,6 +240,9 @@ static const struct bad bad[] = {
     BAD(WIRE_LANE_STATE, false, a_byte_more),
     BAD(WIRE_LANE_STATE, false, life_0),
     BAD(WIRE_LANE_STATE, false, life_2),
+    BAD(WIRE_LANE_STATE, false, ended_life_2),
+    BAD(WIRE_LANE_STATE, true, ended_life_2),
+    BAD(WIRE_LANE, false, lane_life_2), /* before the end of the first */
     BAD(WIRE_LANE_STATE, false, state_0),
     BAD(WIRE_LANE_STATE, false, state_3),
     BAD(WIRE_REVOKE, false, no_payload),
@@ -327,7 +331,7 @@ static void good_words_are_taken(void **state)
                             state_word(WIRE_LANE_ENDED)};
     write_batch(words, 2, 0);
     expect_no_end();
-    assert_int_equal(rpc_lane_bar(victim), CRPC_E_DISCONNECTED);
+    assert_int_equal(victim->lane.state, RPC_LANE_FAILED);
 }
 
 /* ---- Words that do not fit together ---------------------------------------------------------- */
@@ -414,6 +418,49 @@ static void its_lane_is_ready_after_its_end(void **state)
     expect_end(1, 1);
 }
 
+/* After the end of a life comes the next, and no other. */
+static void lives_out_of_order(void **state)
+{
+    (void)state;
+    static const struct {
+        uint8_t kind;
+        uint32_t life, state;
+        bool good;
+    } cases[] = {
+        {WIRE_LANE, 2, 0, true},
+        {WIRE_LANE, 1, 0, false},
+        {WIRE_LANE, 3, 0, false},
+        {WIRE_LANE, 0, 0, false},
+        {WIRE_LANE_STATE, 2, WIRE_LANE_READY, false},
+        {WIRE_LANE_STATE, 2, WIRE_LANE_ENDED, false},
+        {WIRE_LANE_STATE, 1, WIRE_LANE_READY, false},
+    };
+    for (uint32_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct word words[2] = {state_word(WIRE_LANE_ENDED), of_kind(cases[i].kind)};
+        if (cases[i].kind == WIRE_LANE) {
+            words[1].body.lane.life = cases[i].life;
+        } else {
+            words[1].body.state =
+                (struct wire_lane_state){.life = cases[i].life, .state = cases[i].state};
+        }
+        write_batch(words, 2, 0);
+        if (cases[i].good) {
+            struct word ready = state_word(WIRE_LANE_READY);
+            expect_no_end();
+            assert_int_equal(victim->lane.peer_life, 2);
+            batches = 0;
+            written = 0;
+            ready.body.state.life = 2; /* it knows no address of this side's next life */
+            say(&ready);
+            expect_end(0, 1);
+        } else {
+            expect_end(1, 1);
+        }
+        lanes_close(&lanes);
+        open_victim();
+    }
+}
+
 static void it_speaks_after_it_took_leave(void **state)
 {
     (void)state;
@@ -453,6 +500,7 @@ int main(void)
         HOSTILE_TEST(it_answers_before_it_was_asked),
         HOSTILE_TEST(its_lane_ends_twice),
         HOSTILE_TEST(its_lane_is_ready_after_its_end),
+        HOSTILE_TEST(lives_out_of_order),
         HOSTILE_TEST(it_speaks_after_it_took_leave),
         HOSTILE_TEST(it_sends_over_its_lane),
     };

@@ -101,7 +101,7 @@ static void lost_meanwhile(void **state)
     assert_non_null(pair_find(&lanes.pair, 0, CRPC_COMPLETION_DISCONNECTED));
     late_cm_run_all(&late[0]);
     poll_both(1);
-    assert_int_equal(lanes.pair.engine[0]->lane_count, 1);
+    assert_int_equal(joining(0)->lane.number, 0);
     link_close(&joining(0)->link);
     poll_both(1);
     assert_int_equal(lanes.pair.engine[0]->endpoint_count, 1);
@@ -115,12 +115,12 @@ static void the_peers_fails_meanwhile(void **state)
     memory_fabric_set_failures(lanes.pair.fabric, MEMORY_FAIL_CONNECT, 1, CRPC_E_UNREACHABLE);
     late_cm_run_all(&late[1]);
     poll_both(2);
-    assert_int_equal(rpc_lane_bar(joining(0)), CRPC_E_DISCONNECTED);
-    assert_int_equal(rpc_lane_bar(joining(1)), CRPC_E_DISCONNECTED);
+    assert_int_equal(joining(0)->lane.state, RPC_LANE_FAILED);
+    assert_int_equal(joining(1)->lane.state, RPC_LANE_FAILED);
     late_cm_run_all(&late[0]);
     poll_both(2);
     for (uint32_t side = 0; side < 2; side++) {
-        assert_int_equal(lanes.pair.engine[side]->lane_count, 1);
+        assert_int_equal(joining(side)->lane.number, 0);
     }
     pair_round_trip(&lanes.pair, number);
 }
@@ -130,10 +130,10 @@ static void it_cannot_be_started(void **state)
     (void)state;
     late[0].refuse = 1;
     poll_both(4);
-    assert_int_equal(rpc_lane_bar(joining(0)), CRPC_E_DISCONNECTED);
+    assert_int_equal(joining(0)->lane.state, RPC_LANE_FAILED);
     late_cm_run_all(&late[1]);
     poll_both(2);
-    assert_int_equal(rpc_lane_bar(joining(1)), CRPC_E_DISCONNECTED);
+    assert_int_equal(joining(1)->lane.state, RPC_LANE_FAILED);
     pair_round_trip(&lanes.pair, number);
 }
 
@@ -151,7 +151,7 @@ static void both_take_leave_meanwhile(void **state)
     late_cm_run_all(&late[1]);
     poll_both(1);
     for (uint32_t side = 0; side < 2; side++) {
-        assert_int_equal(lanes.pair.engine[side]->lane_count, 1);
+        assert_int_equal(joining(side)->lane.number, 0);
     }
 }
 

@@ -52,6 +52,7 @@ void lanes_count(struct lanes *lanes, uint32_t side)
     for (uint32_t i = 0; i < lanes->pair.seen[side].count; i++) {
         const crpc_completion *one = &lanes->pair.seen[side].entries[i];
         lanes->requests += one->kind == CRPC_COMPLETION_REQUEST;
+        lanes->rooms += one->kind == CRPC_COMPLETION_ROOM && side == 0;
         if (one->kind == CRPC_COMPLETION_WORK && one->method == LANE_REVOKE) {
             assert_int_equal(one->status, CRPC_OK);
             lanes->revoked++;

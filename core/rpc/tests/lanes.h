@@ -12,6 +12,7 @@ struct lanes {
     uint32_t users[2];
     uint32_t revoked;  /* REVOKEs that have completed, as far as lanes_count has seen */
     uint32_t requests; /* likewise requests */
+    uint32_t rooms;    /* likewise of side 0 */
     uint64_t grant;    /* handle of the last grant of side 1 */
     _Alignas(64) uint8_t memory[2][LANES_BYTES];
 };

@@ -60,7 +60,7 @@ MUTATIONS = [
     ("a queue pair that was connected too late is left alone", "endpoint.c",
      "    const struct rpc_endpoint *endpoint = endpoint_of_link(link);\n    endpoint->engine->operations->queue_pair_fail(link->queue_pair);\n",
      "    (void)link;\n"),
-    ("a message does not wait for ops of its lane", "lane.c", "    return !lane->gated;\n", "    return true;\n"),
+    ("a message does not wait for ops of its lane", "word.c", "    return !lane->gated;\n", "    return true;\n"),
     ("a message goes that waited for ops of a lane that has failed", "lane.c", "    if (behind) {\n", "    if (0) {\n"),
     ("FIN does not wait for ops of its lane", "send.c",
      "endpoint->leave == LEAVE_WANTED && likely(!rpc_lane_has_open(endpoint))", "endpoint->leave == LEAVE_WANTED"),

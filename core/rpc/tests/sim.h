@@ -52,12 +52,14 @@ struct sim_lane_op {
 /* What a side does with its lane. Its box is what it grants. */
 struct sim_lane {
     bool used;     /* the side has asked for a lane */
+    uint32_t life; /* of it, as last seen */
     bool troubled; /* its queue pair was cut or killed */
     bool gives;    /* the peer may have a right to the box */
     bool told;     /* `bytes` are those of a grant, which was not revoked */
     uint8_t bytes[LANE_GRANT_BYTES];
     uint64_t grant;           /* handle of that */
     struct lane_grant *taken; /* the peer's; NULL = none, or not open */
+    uint32_t taken_life;      /* of the last one */
     uint64_t op_count;
     uint64_t op_done; /* all before it have completed */
     uint64_t completed;
@@ -150,6 +152,7 @@ enum sim_count {
     SIM_LANE_ACCEPTED,
     SIM_GRANTS,
     SIM_REVOKES,
+    SIM_LIVES, /* lanes made again */
     SIM_COUNTS
 };
 

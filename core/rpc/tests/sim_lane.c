@@ -76,8 +76,8 @@ static void check_refusal(struct sim_side *side, int32_t status)
         }
         break;
     case CRPC_E_DISCONNECTED:
-        if (!side->endpoint->link.failing && !excused(side)) {
-            simulation_fail(&sim->base, "a lane has failed without a reason");
+        if (!side->endpoint->link.failing) {
+            simulation_fail(&sim->base, "a lane is disconnected, and its endpoint is not");
         }
         break;
     case CRPC_E_UNSUPPORTED:
@@ -191,6 +191,10 @@ static void take(struct sim_side *side)
     }
     if (status != CRPC_OK || !lane->taken) {
         lane->taken = NULL;
+    } else if (lane->taken->life != lane->taken_life) { /* of before, some may not have been done */
+        lane->taken_life = lane->taken->life;
+        memcpy(lane->wrote, peer->memory.box, sizeof(lane->wrote));
+        lane->changed = peer->memory.box[ATOMIC_SLOT];
     }
     check_refusal(side, status);
 }
@@ -227,6 +231,19 @@ static void trouble(struct sim_side *side)
     }
 }
 
+/* A lane that was made again has no grants of before. */
+static void forget_grants(struct sim_side *side)
+{
+    struct sim_lane *lane = &side->lane;
+    if (lane->told && !handles_get(&side->engine->handles, lane->grant, HANDLE_GRANT)) {
+        lane->told = lane->gives = false;
+    }
+    if (lane->taken && lane_grant_over(lane->taken)) {
+        lane_forget(lane->taken);
+        lane->taken = NULL;
+    }
+}
+
 void sim_lane_act(struct sim *sim)
 {
     struct random_generator *random = &sim->lane_random;
@@ -238,6 +255,11 @@ void sim_lane_act(struct sim *sim)
     if (!side->endpoint || !side->lane.used ||
         side->endpoint->link.state == CRPC_STATE_CONNECTING) {
         return;
+    }
+    forget_grants(side);
+    if (side->endpoint->lane.life > side->lane.life) {
+        side->lane.life = side->endpoint->lane.life;
+        sim->counts[SIM_LIVES] += side->lane.life > 1;
     }
     if (choice < 60) {
         transfer(side);
@@ -279,6 +301,9 @@ bool sim_lane_after(struct sim_side *side, struct sim_call *call)
     int32_t status = rpc_after(side->endpoint);
     if (status == CRPC_E_UNSUPPORTED || status == CRPC_E_DISCONNECTED) {
         return true;
+    }
+    if (!lane->taken || lane_grant_over(lane->taken)) {
+        return status == CRPC_OK;
     }
     call->after_slot = lane->last_slot;
     call->after = lane->wrote[lane->last_slot];

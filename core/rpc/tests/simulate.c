@@ -149,6 +149,7 @@ int main(int argc, char **argv)
                                         "ops of lanes",
                                         "grants",
                                         "of them revoked",
+                                        "lanes made again",
                                         NULL};
     const struct simulation_program program = {
         .name = "simulate", .count_names = names, .counts = sim.counts};

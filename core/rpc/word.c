@@ -1,0 +1,177 @@
+/* word.c: what the two sides of a lane say: written into the open batch, and read where it is parsed. Each
+ * word is copied once, and the copy is checked. docs/wire.md, "Lanes".
+ */
+#include <string.h>
+
+#include "rpc/internal.h"
+
+/* ---- Words to the peer ----------------------------------------------------------------------- */
+
+/* Returns true if the peer has told of the end of this life, or has gone on to the next. */
+static bool heard_end(const struct rpc_lane *lane)
+{
+    return lane->peer_life > lane->life ||
+           (lane->peer_life == lane->life && lane->heard & RPC_LANE_HEARD_ENDED);
+}
+
+static void say_address(struct rpc_endpoint *endpoint)
+{
+    struct wire_lane word = {.life = endpoint->lane.life};
+    const struct nic_queue_pair *queue_pair = lane_queue_pair(endpoint->lane.lane);
+    if (queue_pair) {
+        endpoint->lane.told_life = word.life;
+        link_address_fill(&word.address, queue_pair);
+        endpoint_say(endpoint, WIRE_LANE, &word, sizeof(word));
+    }
+}
+
+static void say_state(struct rpc_endpoint *endpoint, uint32_t state)
+{
+    const struct wire_lane_state word = {.life = endpoint->lane.life, .state = state};
+    endpoint_say(endpoint, WIRE_LANE_STATE, &word, sizeof(word));
+}
+
+/* After FIN only what the peer waits for is said. */
+static void say_all(struct rpc_endpoint *endpoint)
+{
+    struct rpc_lane *lane = &endpoint->lane;
+    if (lane_answer_due(lane->lane)) {
+        const struct wire_serial word = {.serial = lane_answer_say(lane->lane)};
+        endpoint_say(endpoint, WIRE_REVOKED, &word, sizeof(word));
+    }
+    if (endpoint->leave == LEAVE_SAID) {
+        return;
+    }
+    if (lane->due & RPC_LANE_SAY_ADDRESS) {
+        say_address(endpoint);
+    }
+    if (lane->due & RPC_LANE_SAY_READY) {
+        say_state(endpoint, WIRE_LANE_READY);
+    }
+    if (lane->due & RPC_LANE_SAY_ENDED && !heard_end(lane)) {
+        lane->ended_life = lane->life;
+        say_state(endpoint, WIRE_LANE_ENDED);
+    }
+    lane->due = 0;
+    if (lane_revoke_due(lane->lane)) {
+        const struct wire_serial word = {.serial = lane_revoke_say(lane->lane)};
+        endpoint_say(endpoint, WIRE_REVOKE, &word, sizeof(word));
+    }
+}
+
+#define WORDS_AT_ONCE 5u
+
+bool rpc_lane_flush(struct rpc_endpoint *endpoint)
+{
+    struct rpc_lane *lane = &endpoint->lane;
+    if (!lane->lane) {
+        endpoint->lane_attention = false;
+        return true;
+    }
+    lane->gated = !rpc_lane_gate_reached(lane);
+    if (endpoint->out.batch_messages < WIRE_MESSAGES_MAX - WORDS_AT_ONCE) {
+        say_all(endpoint);
+        endpoint->lane_attention = lane->gated;
+    }
+    return !lane->gated;
+}
+
+/* ---- Words of the peer ----------------------------------------------------------------------- */
+
+/* Of its first life, or of the next, when either side has told of the end of the one before. */
+static bool address_possible(const struct rpc_lane *lane, uint32_t life)
+{
+    if (life == lane->peer_life) {
+        return (lane->heard & (RPC_LANE_HEARD_ADDRESS | RPC_LANE_HEARD_ENDED)) == 0;
+    }
+    return life == lane->peer_life + 1 &&
+           (lane->heard & RPC_LANE_HEARD_ENDED || lane->ended_life == lane->peer_life);
+}
+
+static const char *take_address(struct rpc_endpoint *endpoint, const struct wire_lane *word)
+{
+    struct rpc_lane *lane = &endpoint->lane;
+    crpc_error error = {0};
+    if (!address_possible(lane, word->life)) {
+        return "it gave the address of a lane that it cannot have";
+    }
+    if (word->zero != 0 || link_address_take(&lane->address, &word->address, endpoint->engine->nic,
+                                             &error) != CRPC_OK) {
+        return "the address of its lane is malformed";
+    }
+    lane->peer_life = word->life;
+    lane->heard = RPC_LANE_HEARD_ADDRESS;
+    rpc_lane_join_if_both(endpoint);
+    return NULL;
+}
+
+static const char *take_state(struct rpc_endpoint *endpoint, const struct wire_lane_state *word)
+{
+    struct rpc_lane *lane = &endpoint->lane;
+    if (word->life != lane->peer_life || lane->heard & RPC_LANE_HEARD_ENDED) {
+        return "it tells of a lane that there is not";
+    }
+    if (word->state == WIRE_LANE_ENDED) {
+        lane->heard |= RPC_LANE_HEARD_ENDED;
+        if (lane->life == lane->peer_life) {
+            rpc_lane_fail(endpoint, "the peer has ended it");
+        }
+        return NULL;
+    }
+    /* It has this side's address of that life, so that was said. */
+    if (word->state != WIRE_LANE_READY || lane->heard & RPC_LANE_HEARD_READY ||
+        !(lane->heard & RPC_LANE_HEARD_ADDRESS) || word->life > lane->life ||
+        (word->life == lane->life && lane->due & RPC_LANE_SAY_ADDRESS)) {
+        return "its lane cannot be ready";
+    }
+    lane->heard |= RPC_LANE_HEARD_READY;
+    rpc_lane_open_if_both(endpoint);
+    return NULL;
+}
+
+static const char *take_serial(struct rpc_endpoint *endpoint, uint16_t kind, uint64_t serial)
+{
+    struct rpc_lane *lane = &endpoint->lane;
+    if (lane->state != RPC_LANE_OPEN && lane->state != RPC_LANE_FAILED && lane->life == 1) {
+        return "it speaks of grants before there is a lane";
+    }
+    const char *fault = kind == WIRE_REVOKE
+                            ? lane_take_revoke(lane->lane, serial)
+                            : lane_take_answer(lane->lane, serial, &endpoint->engine->links.wheel);
+    rpc_lane_look(endpoint);
+    return fault;
+}
+
+const char *rpc_lane_take_word(struct rpc_endpoint *endpoint, uint16_t kind, const uint8_t *payload,
+                               uint32_t bytes)
+{
+    static const uint8_t lengths[] = {[WIRE_LANE] = sizeof(struct wire_lane),
+                                      [WIRE_LANE_STATE] = sizeof(struct wire_lane_state),
+                                      [WIRE_REVOKE] = sizeof(struct wire_serial),
+                                      [WIRE_REVOKED] = sizeof(struct wire_serial)};
+    union {
+        struct wire_lane address;
+        struct wire_lane_state state;
+        struct wire_serial serial;
+    } word = {0};
+    if (kind < WIRE_LANE || kind > WIRE_REVOKED || !endpoint->lane.lane) {
+        return "a message is neither request nor response";
+    }
+    if (bytes != lengths[kind]) {
+        return "a word of its lane has another length";
+    }
+    if (endpoint->in.fin == FIN_BEFORE && kind != WIRE_REVOKED) {
+        return "a word of its lane came after it took leave";
+    }
+    memcpy(&word, payload, bytes);
+    __asm__ volatile(""
+                     : "+m"(word)); /* what is checked is the copy: the peer can rewrite the ring */
+    switch (kind) {
+    case WIRE_LANE:
+        return take_address(endpoint, &word.address);
+    case WIRE_LANE_STATE:
+        return take_state(endpoint, &word.state);
+    default:
+        return take_serial(endpoint, kind, word.serial.serial);
+    }
+}
