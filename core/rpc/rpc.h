@@ -76,9 +76,9 @@ bool rpc_view_valid(const struct rpc_endpoint *endpoint, const crpc_completion *
  *   CRPC_OK
  *   CRPC_E_STATE         not connected yet
  *   CRPC_E_UNSUPPORTED   not asked for, by this side or by the peer
- *   CRPC_E_AGAIN         not open yet; CRPC_COMPLETION_ROOM follows
+ *   CRPC_E_AGAIN         not open yet, or it has failed and is made again; CRPC_COMPLETION_ROOM follows
  *   CRPC_E_CLOSING       after a disconnect of either side
- *   CRPC_E_DISCONNECTED  the lane has failed, or the connection has ended */
+ *   CRPC_E_DISCONNECTED  the connection has ended */
 int32_t rpc_lane_bar(struct rpc_endpoint *endpoint);
 /* Accepts transfers in order, and returns how many; if these are fewer than `count`, *reason says why:
  * as rpc_lane_bar, or CRPC_E_AGAIN: there is no room. */
@@ -98,7 +98,8 @@ int32_t rpc_lane_take(struct rpc_endpoint *endpoint, const void *bytes, uint32_t
 bool rpc_lane_has(const struct rpc_endpoint *endpoint, const struct lane_grant *grant);
 /* The next message of this endpoint is sent when all ops of the lane that were accepted before have
  * completed. If the lane fails first, the connection ends: the peer must not hear of what was not done.
- * Returns CRPC_OK; CRPC_E_UNSUPPORTED: it has no lane; CRPC_E_DISCONNECTED: the lane has failed. */
+ * Returns CRPC_OK; CRPC_E_UNSUPPORTED: it has no lane; CRPC_E_DISCONNECTED: the lane has failed, and
+ * is not being made again yet. */
 int32_t rpc_after(struct rpc_endpoint *endpoint);
 
 /* ---- Endpoints ------------------------------------------------------------------------------- */

@@ -1,4 +1,5 @@
 /* lane_test.c: the lane of an endpoint: how it is made, what goes over it, order with calls, and ends. */
+#include "base/checksum.h"
 #include "lanes.h"
 
 static struct lanes lanes;
@@ -67,6 +68,35 @@ static void a_peer_without_one(void **state)
             assert_int_equal(info.features, 0);
         }
         pair_round_trip(pair, number);
+    }
+}
+
+/* A hello with a lane has to leave room for the words, and one without need not. */
+static void a_hello_without_room_for_words(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < 3; i++) {
+        crpc_endpoint_options options = i == 2 ? pair_options() : lanes_options();
+        struct rpc_endpoint *ends[2];
+        uint8_t blobs[2][CRPC_BLOB_BYTES_MAX];
+        struct link_blob blob;
+        struct wire_endpoint body;
+        crpc_error error = {0};
+        for (uint32_t side = 0; side < 2; side++) {
+            assert_int_equal(
+                endpoint_blob(lanes.pair.engine[side], &options, &ends[side], blobs[side], &error),
+                CRPC_OK);
+        }
+        memcpy(&blob, blobs[1], sizeof(blob));
+        memcpy(&body, blob.hello.body, sizeof(body));
+        body.request_units = (4096 - WIRE_FIN_BYTES - WIRE_WORDS_BYTES) / WIRE_UNIT_BYTES + (i > 0);
+        memcpy(blob.hello.body, &body, sizeof(body));
+        blob.checksum = checksum_of(&blob, offsetof(struct link_blob, checksum));
+        memcpy(blobs[1], &blob, sizeof(blob));
+        assert_int_equal(endpoint_join(ends[0], blobs[1], &error),
+                         i == 1 ? CRPC_E_PROTOCOL : CRPC_OK);
+        link_close(&ends[0]->link);
+        link_close(&ends[1]->link);
     }
 }
 
@@ -504,6 +534,7 @@ int main(void)
         LANE_TEST(both_sides_have_a_lane),
         LANE_TEST(room_follows_when_it_is_open),
         LANE_TEST(a_peer_without_one),
+        LANE_TEST(a_hello_without_room_for_words),
         LANE_TEST(a_lane_takes_a_place),
         LANE_TEST(a_grant_travels_in_a_call),
         LANE_TEST(a_call_after_a_write),
