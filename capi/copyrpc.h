@@ -211,7 +211,7 @@ typedef struct crpc_context_options {
     /* Index of the GID, with CRPC_CONTEXT_GID_INDEX; otherwise it must be 0, and the context
      * prefers a RoCE v2 GID with an IPv4 address. */
     uint32_t gid_index;
-    uint32_t endpoints_max; /* at most 2^18; 0 = 256 */
+    uint32_t endpoints_max; /* at most 2^18; 0 = 256. One with a lane counts as two */
     /* Receive WQEs that all endpoints share, 2 to 2^24; 0 = 24576. If the device has fewer, the
      * context gets as many as the device allows. The batch windows of all endpoints may add up to
      * two thirds of what it gets. */
@@ -640,8 +640,9 @@ CRPC_API int32_t crpc_endpoint_blob(crpc_context *context, const crpc_endpoint_o
 /* Connects an endpoint of crpc_endpoint_blob with the peer's blob. Both sides must join. If one
  * side sends before the other has joined, the transport only resends retry_count times; a probe
  * (keepalive_ns) counts as sending. If that may be too short, the applications must first tell each
- * other that they have joined. A side with a key sends as soon as it joins: both must join within
- * that time, or the first ends with CRPC_E_UNREACHABLE. The system looks up the peer's address on the
+ * other that they have joined. A side with a key, or with CRPC_ENDPOINT_LANE if the peer has it, too,
+ * sends as soon as it joins: both must join within that time, or the first ends, with a key with
+ * CRPC_E_UNREACHABLE. The system looks up the peer's address on the
  * network (ARP) in the background: if nobody has it, the status of CRPC_COMPLETION_CONNECTED is
  * CRPC_E_UNREACHABLE.
  * Returns CRPC_OK, and one CRPC_COMPLETION_CONNECTED follows; CRPC_E_INVALID (also: the endpoint's
