@@ -117,6 +117,7 @@ struct nic_transport {
                                NIC_RNR_RETRY */
     uint32_t reads_max; /* READs and atomics under way at once, per direction; 0 =
                                NIC_READ_DEPTH; the device and the peer may lower it */
+    bool atomics; /* the peer may use atomics, if the nic has them; of a queue it always may */
 };
 
 /* Attributes of all connections, by rdma_cm or by blob, unless struct nic_transport says otherwise, as

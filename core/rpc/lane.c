@@ -146,9 +146,10 @@ void rpc_lane_open_if_both(struct rpc_endpoint *endpoint)
 static int32_t join(struct link_task *task, crpc_error *error)
 {
     struct rpc_endpoint *endpoint = endpoint_of_join(task);
+    struct nic_transport transport = endpoint->link.options.transport;
+    transport.atomics = true;
     return endpoint->engine->operations->queue_pair_connect(
-        lane_queue_pair(endpoint->lane.lane), &endpoint->lane.address,
-        &endpoint->link.options.transport, error);
+        lane_queue_pair(endpoint->lane.lane), &endpoint->lane.address, &transport, error);
 }
 
 static void joined(struct link_task *task, const crpc_error *error)

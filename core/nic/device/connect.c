@@ -104,6 +104,9 @@ int32_t device_queue_pair_connect(struct nic_queue_pair *base, const struct nic_
                                   const struct nic_transport *transport, crpc_error *error)
 {
     assert(nic_address_valid(peer) && peer->link == base->nic->link);
+    if (transport->atomics) {
+        to_device_queue_pair(base)->atomics = base->nic->atomics;
+    }
     int os_error = device_queue_pair_to_init(base);
     base->peer_number = peer->queue_pair_number;
     if (os_error == 0) {

@@ -178,7 +178,6 @@ static void describe_queue_pair(struct device_nic *nic, struct device_queue_pair
     queue_pair->base.number = qp->qp_num;
     queue_pair->base.depth = nic->base.send_depth;
     queue_pair->qp = qp;
-    queue_pair->atomics = nic->base.atomics;
     queue_pair->packet_sequence_number = random_sequence_number();
 }
 
@@ -197,6 +196,7 @@ int device_queue_init(struct device_nic *nic, struct device_queue_pair *queue_pa
                       struct nic_queue *queue, struct ibv_qp *qp)
 {
     describe_queue_pair(nic, queue_pair, queue, qp);
+    queue_pair->atomics = nic->base.atomics;
     if (!table_set(&nic->queues_by_number, qp->qp_num, queue)) {
         return ENOMEM;
     }

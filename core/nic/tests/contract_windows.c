@@ -30,7 +30,8 @@ struct view {
 
 static bool view_create(struct view *view, struct pair *pair)
 {
-    static const struct nic_transport transport = {.retry_timeout = 14, .retry_count = 7};
+    static const struct nic_transport transport = {
+        .retry_timeout = 14, .retry_count = 7, .atomics = true};
     *view =
         (struct view){.pair = pair, .nic = pair->far.nic, .operations = pair->far.nic->operations};
     if (!view->nic->windows) {

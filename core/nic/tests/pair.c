@@ -78,7 +78,8 @@ static struct nic_queue_pair *create(struct nic *nic)
 
 void pair_reconnect(struct pair *pair)
 {
-    static const struct nic_transport transport = {.retry_timeout = 14, .retry_count = 7};
+    static const struct nic_transport transport = {
+        .retry_timeout = 14, .retry_count = 7, .atomics = true};
     const struct nic_operations *operations = pair->near.nic->operations;
     if (pair->sender) {
         operations->queue_pair_destroy(pair->sender);

@@ -10,7 +10,8 @@ uint32_t pick(uint32_t below)
 
 void side_open(struct side *side, uint32_t driver, uint8_t *memory, size_t bytes, uint32_t access)
 {
-    static const struct nic_transport transport = {.retry_timeout = 14, .retry_count = 7};
+    static const struct nic_transport transport = {
+        .retry_timeout = 14, .retry_count = 7, .atomics = true};
     struct nic_options options = pair_options();
     assert_int_equal(nic_open(driver, &options, &side->inbox.nic, NULL), CRPC_OK);
     const struct nic_operations *operations = side->inbox.nic->operations;
