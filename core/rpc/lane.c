@@ -2,7 +2,7 @@
  * (docs/lanes.md). core/lane has the rest. Cold path, but for the completions of its ops.
  *
  * Each side says the address of its queue pair (LANE), connects it to the peer's, says so (LANE_STATE),
- * and uses the lane when it has heard the same. A lane that has failed is made again by both sides, with
+ * and uses the lane when it has said and heard that. A lane that has failed is made again by both sides, with
  * the next life; one of them can be ahead of the other by one.
  */
 #include <errno.h>
@@ -126,13 +126,15 @@ void rpc_lane_opened(struct rpc_endpoint *endpoint)
     rpc_lane_attend(endpoint);
 }
 
+/* Not before the peer will hear of it: it can use a grant as soon as it gets one. */
 void rpc_lane_open_if_both(struct rpc_endpoint *endpoint)
 {
     struct rpc_lane *lane = &endpoint->lane;
     const struct lane_identity identity = {
         .own = endpoint->link.nonce, .peer = endpoint->link.peer.nonce, .life = lane->life};
     if (lane->state != RPC_LANE_JOINED || lane->life != lane->peer_life ||
-        !(lane->heard & RPC_LANE_HEARD_READY) || endpoint->link.failing) {
+        !(lane->heard & RPC_LANE_HEARD_READY) || lane->due & RPC_LANE_SAY_READY ||
+        endpoint->link.failing) {
         return;
     }
     lane->state = RPC_LANE_OPEN;
@@ -164,7 +166,6 @@ static void joined(struct link_task *task, const crpc_error *error)
         lane->state = RPC_LANE_JOINED;
         lane->due |= RPC_LANE_SAY_READY;
         rpc_lane_attend(endpoint);
-        rpc_lane_open_if_both(endpoint);
     }
 }
 
@@ -339,11 +340,13 @@ void engine_end_lanes(struct rpc_engine *engine)
     }
 }
 
+/* One that waits for the peer's address does not end: connecting it will fail. Otherwise a device at fault
+ * could fill the ring with the ends of lanes that a peer which does not poll has not heard of. */
 bool rpc_lane_device_event(struct rpc_engine *engine, const struct cm_event *event)
 {
     struct rpc_endpoint *endpoint =
         engine->lane_pairs ? table_get(engine->lane_pairs, event->queue_pair_number) : NULL;
-    if (endpoint && !endpoint->link.failing) {
+    if (endpoint && !endpoint->link.failing && endpoint->lane.state > RPC_LANE_WAITS) {
         endpoint->lane.failure = (struct nic_completion){
             .queue_pair_number = event->queue_pair_number, .status = NIC_ERROR_OTHER};
         list_append_once(&engine->lanes_failing, &endpoint->lane.failing_link);

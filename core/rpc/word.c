@@ -47,6 +47,8 @@ static void say_all(struct rpc_endpoint *endpoint)
     }
     if (lane->due & RPC_LANE_SAY_READY) {
         say_state(endpoint, WIRE_LANE_READY);
+        lane->due &= (uint8_t)~RPC_LANE_SAY_READY;
+        rpc_lane_open_if_both(endpoint);
     }
     if (lane->due & RPC_LANE_SAY_ENDED && !heard_end(lane)) {
         lane->ended_life = lane->life;

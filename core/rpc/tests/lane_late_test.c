@@ -76,6 +76,25 @@ static void calls_do_not_wait_for_it(void **state)
     assert_false(late[0].waited || late[1].waited);
 }
 
+/* A message that is being written in place holds *ready* back, and the peer must not get a grant before it. */
+static void not_open_before_it_has_said_so(void **state)
+{
+    (void)state;
+    const crpc_op call = {.opcode = CRPC_OP_CALL, .payload_bytes = 8, .reply_bytes_max = 8};
+    void *place;
+    start_joins();
+    late_cm_run_all(&late[1]);
+    poll_both(2);
+    assert_int_equal(rpc_reserve(joining(0), &call, &place), CRPC_OK);
+    late_cm_run_all(&late[0]);
+    poll_both(2);
+    assert_int_equal(rpc_lane_bar(joining(0)), CRPC_E_AGAIN);
+    assert_int_equal(rpc_abort(joining(0)), CRPC_OK);
+    poll_both(3);
+    assert_int_equal(rpc_lane_bar(joining(0)), CRPC_OK);
+    assert_int_equal(rpc_lane_bar(joining(1)), CRPC_OK);
+}
+
 static void closed_meanwhile(void **state)
 {
     (void)state;
@@ -168,10 +187,10 @@ static void destroyed_meanwhile(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        LATE_TEST(calls_do_not_wait_for_it), LATE_TEST(closed_meanwhile),
-        LATE_TEST(lost_meanwhile),           LATE_TEST(the_peers_fails_meanwhile),
-        LATE_TEST(it_cannot_be_started),     LATE_TEST(both_take_leave_meanwhile),
-        LATE_TEST(destroyed_meanwhile),
+        LATE_TEST(calls_do_not_wait_for_it),  LATE_TEST(not_open_before_it_has_said_so),
+        LATE_TEST(closed_meanwhile),          LATE_TEST(lost_meanwhile),
+        LATE_TEST(the_peers_fails_meanwhile), LATE_TEST(it_cannot_be_started),
+        LATE_TEST(both_take_leave_meanwhile), LATE_TEST(destroyed_meanwhile),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);

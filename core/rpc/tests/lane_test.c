@@ -373,6 +373,24 @@ static void a_queue_pair_dies(void **state)
     pair_round_trip(&lanes.pair, 0);
 }
 
+/* As long as it waits for the peer's address, connecting will show it. So no device makes it say its end again
+ * and again to a peer that does not poll: the ring has no room for that. */
+static void one_that_waits_does_not_end(void **state)
+{
+    (void)state;
+    crpc_endpoint_options options = lanes_options();
+    uint32_t number = pair_connect(&lanes.pair, &options, &options);
+    struct rpc_endpoint *endpoint = lanes.pair.endpoint[0][number];
+    const struct cm_event event = {.kind = CM_EVENT_QUEUE_PAIR,
+                                   .queue_pair_number = endpoint->lane.number,
+                                   .error = {.status = CRPC_E_DISCONNECTED}};
+    assert_int_equal(endpoint->lane.state, RPC_LANE_WAITS);
+    rpc_device_event(&lanes.pair.engine[0]->links, &event);
+    lanes_settle(&lanes);
+    assert_int_equal(rpc_lane_bar(endpoint), CRPC_OK);
+    assert_int_equal(endpoint->lane.life, 1);
+}
+
 static void no_way_to_the_peers_lane(void **state)
 {
     (void)state;
@@ -549,6 +567,7 @@ int main(void)
         LANE_TEST(a_lost_peer_ends_ops),
         LANE_TEST(a_message_never_follows_ops_that_failed),
         LANE_TEST(a_queue_pair_dies),
+        LANE_TEST(one_that_waits_does_not_end),
         LANE_TEST(no_way_to_the_peers_lane),
         LANE_TEST(a_lane_that_has_failed_is_made_again),
         LANE_TEST(one_side_is_ahead),
