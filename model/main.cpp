@@ -5,6 +5,7 @@
 
 #include "rpc_model.hpp"
 #include "channel_model.hpp"
+#include "lane_model.hpp"
 
 namespace
 {
@@ -285,6 +286,130 @@ void channel_mutated()
     channel_breaks("BYE is heeded at once", [](ChannelMutations &m) { m.bye_overtakes = true; });
 }
 
+// ---- Lanes --------------------------------------------------------------------------------------
+
+LaneConfiguration lane(void (*change)(LaneConfiguration &))
+{
+    LaneConfiguration configuration = {};
+    configuration.room = 704; // docs/wire.md
+    change(configuration);
+    return configuration;
+}
+
+/* *ready* and *ended* of one life, all three words of the next, *lane* of the one behind it. */
+const int lives_room = 64 + 64 + (96 + 64 + 64) + 96;
+
+void lane_holds(const std::string &name, void (*change)(LaneConfiguration &))
+{
+    report("a lane: " + name, Checker<LaneModel>(LaneModel(lane(change)), 3000000).run(), false);
+}
+
+void lane_breaks(const std::string &name, void (*change)(LaneConfiguration &))
+{
+    report("broken on purpose: a lane: " + name,
+           Checker<LaneModel>(LaneModel(lane(change)), 3000000).run(), true);
+}
+
+void lane_correct()
+{
+    lane_holds("four failures, polls of one word", [](LaneConfiguration &c) {
+        c.failures = 4;
+        c.partial_polls = true;
+        c.room = lives_room;
+    });
+    lane_holds("grants, ops and REVOKEs, a failure", [](LaneConfiguration &c) {
+        c.failures = 1;
+        c.grants = 3;
+        c.ops_max = 2;
+    });
+    lane_holds("the same with time limits", [](LaneConfiguration &c) {
+        c.failures = 1;
+        c.grants = 3;
+        c.ops_max = 1;
+        c.time_limits = true;
+    });
+    lane_holds("calls behind ops, two failures", [](LaneConfiguration &c) {
+        c.failures = 2;
+        c.grants = 2;
+        c.ops_max = 1;
+        c.calls_after = true;
+    });
+    /* It saves a word. */
+    lane_holds("an end is told to a peer that has told it, three failures",
+               [](LaneConfiguration &c) {
+                   c.failures = 3;
+                   c.mutations.end_always_said = true;
+               });
+    lane_holds("either side may leave, a failure", [](LaneConfiguration &c) {
+        c.failures = 1;
+        c.grants = 2;
+        c.ops_max = 1;
+        c.may_leave = true;
+    });
+}
+
+void lane_mutated()
+{
+#define FAILING_LANE(rule)                                                                         \
+    [](LaneConfiguration &c) {                                                                     \
+        c.failures = 2;                                                                            \
+        c.mutations.rule = true;                                                                   \
+    }
+#define GRANTING_LANE(rule)                                                                        \
+    [](LaneConfiguration &c) {                                                                     \
+        c.failures = 1;                                                                            \
+        c.grants = 2;                                                                              \
+        c.ops_max = 1;                                                                             \
+        c.mutations.rule = true;                                                                   \
+    }
+    lane_breaks("used before it hears ready", GRANTING_LANE(ready_not_awaited));
+    lane_breaks("used before it has said ready", GRANTING_LANE(ready_not_said));
+    lane_breaks("ready of an earlier life counts", GRANTING_LANE(any_ready_counts));
+    lane_breaks("made again with the same life", FAILING_LANE(life_not_counted));
+    lane_breaks("its end is not said", FAILING_LANE(end_not_said));
+    lane_breaks("made again before its end was said", FAILING_LANE(again_at_once));
+    lane_breaks("one that waits can fail", [](LaneConfiguration &c) {
+        c.failures = 5;
+        c.room = lives_room;
+        c.mutations.waiting_fails = true;
+    });
+    lane_breaks("there is room for the words of one life", [](LaneConfiguration &c) {
+        c.failures = 3;
+        c.room = lives_room - 32;
+    });
+    lane_breaks("revoked is said at once", GRANTING_LANE(answer_at_once));
+    lane_breaks("ops are accepted after a REVOKE", GRANTING_LANE(ops_after_revoke));
+    lane_breaks("REVOKEs are not said one at a time", [](LaneConfiguration &c) {
+        c.grants = 2;
+        c.time_limits = true;
+        c.mutations.revokes_at_once = true;
+    });
+    lane_breaks("a REVOKE of an earlier life is not answered",
+                GRANTING_LANE(answer_ends_with_lane));
+    lane_breaks("nor is its answer awaited", GRANTING_LANE(asked_ends_with_lane));
+    lane_breaks("a place that is used again has the same serial", GRANTING_LANE(serial_repeated));
+    lane_breaks("FIN does not wait for REVOKEs", [](LaneConfiguration &c) {
+        c.grants = 2;
+        c.time_limits = true;
+        c.may_leave = true;
+        c.mutations.leave_before_revoked = true;
+    });
+    lane_breaks("no REVOKE is answered after FIN", [](LaneConfiguration &c) {
+        c.grants = 1;
+        c.may_leave = true;
+        c.mutations.leave_says_nothing = true;
+    });
+    lane_breaks("a message behind ops is sent when they have failed", [](LaneConfiguration &c) {
+        c.failures = 1;
+        c.grants = 1;
+        c.ops_max = 1;
+        c.calls_after = true;
+        c.mutations.gate_ends_with_lane = true;
+    });
+#undef FAILING_LANE
+#undef GRANTING_LANE
+}
+
 } // namespace
 
 int main(int argc, char **argv)
@@ -295,6 +420,8 @@ int main(int argc, char **argv)
     slots();
     channel_correct();
     channel_mutated();
+    lane_correct();
+    lane_mutated();
     std::printf("1..%d\n", number);
     return failures ? 1 : 0;
 }
