@@ -42,6 +42,7 @@ struct nic;
 struct nic_domain;
 struct nic_queue_pair;
 struct nic_queue_operations;
+struct nic_piece; /* nic/queue.h */
 
 /* ---- Opening --------------------------------------------------------------------------------- */
 
@@ -142,6 +143,8 @@ static inline uint8_t nic_read_depth(const struct nic_transport *transport, uint
 }
 
 #define NIC_MESSAGE_BYTES_MAX (1u << 30) /* of one WQE; the port may lower it */
+#define NIC_PIECES_MAX 8u                /* likewise; the device may lower it */
+#define NIC_SEND_DEPTH_MAX 4096u         /* of queue_pair_create_deep */
 
 struct nic_queue_pair_stats {
     uint64_t wqes;
@@ -176,6 +179,7 @@ static inline uint32_t nic_send_room(const struct nic_queue_pair *queue_pair)
 /* ---- Data path ------------------------------------------------------------------------------- */
 
 #define NIC_POST_SIGNALED 0x1u /* request a completion of this WQE, regardless of the interval */
+#define NIC_POST_INLINE 0x2u   /* post_pieces: the processor copies the pieces */
 
 struct nic_transfer {
     uint64_t local_address;
@@ -262,6 +266,11 @@ struct nic_operations {
     void (*window_destroy)(struct nic *nic, struct nic_window *window);
     int32_t (*queue_pair_create)(struct nic *nic, struct nic_domain *domain, void *owner,
                                  struct nic_queue_pair **queue_pair, crpc_error *error);
+    /* The same with a send queue of `depth` WQEs: nic->send_depth, which others have, to
+     * NIC_SEND_DEPTH_MAX. The device may have less: CRPC_E_NO_RESOURCE, CRPC_E_INVALID. */
+    int32_t (*queue_pair_create_deep)(struct nic *nic, struct nic_domain *domain, void *owner,
+                                      uint32_t depth, struct nic_queue_pair **queue_pair,
+                                      crpc_error *error);
     /* Discards everything that was posted. No completion of it is polled afterwards, even if the
      * number is used again. */
     void (*queue_pair_destroy)(struct nic_queue_pair *queue_pair);
@@ -286,6 +295,14 @@ struct nic_operations {
                        uint32_t flags);
     void (*post_read)(struct nic_queue_pair *queue_pair, const struct nic_transfer *transfer,
                       uint32_t flags);
+    /* A plain WRITE, or a READ, of 1 to nic->pieces_max pieces of this side's memory, which have
+     * transfer->bytes together; the transfer has no local address. With NIC_POST_INLINE, the pieces of a
+     * WRITE are copied by ring_doorbell at the latest, and need no keys; they have at most
+     * nic->inline_bytes_max. Without it, the processor never looks at them: so they, or a single
+     * one, may be another device's. */
+    void (*post_pieces)(struct nic_queue_pair *queue_pair, bool read,
+                        const struct nic_transfer *transfer, const struct nic_piece *pieces,
+                        uint32_t count, uint32_t flags);
     /* The nic has atomics, and the peer's memory CRPC_ACCESS_REMOTE_ATOMIC. */
     void (*post_atomic)(struct nic_queue_pair *queue_pair, const struct nic_atomic *atomic,
                         uint32_t flags);
@@ -335,6 +352,7 @@ struct nic {
     uint32_t mtu_bytes;
     uint32_t inline_bytes_max;
     uint32_t message_bytes_max; /* of one transfer, at most NIC_MESSAGE_BYTES_MAX */
+    uint32_t pieces_max;        /* likewise, at most NIC_PIECES_MAX */
     uint32_t link_mbps;         /* active lane speed times width, Mbit/s; 0 = not known */
     uint64_t system_image_guid; /* equal for all ports of one card; 0 = not known */
     uint32_t features;          /* CRPC_FEATURE_* in use */

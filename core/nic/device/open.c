@@ -61,6 +61,13 @@ static void describe(struct device_nic *nic, const struct device_port *port)
     nic->read_depth_in = (uint8_t)clamp(non_negative(port->device.max_qp_rd_atom), 1, UINT8_MAX);
 }
 
+/* Some devices scatter what a READ brings to fewer pieces, and some do not say to how many. */
+static uint32_t pieces_max(const struct ibv_device_attr *device)
+{
+    const uint32_t any = non_negative(device->max_sge), of_read = non_negative(device->max_sge_rd);
+    return of_read > 0 && of_read < any ? of_read : any;
+}
+
 static void clamp_depths(struct nic *nic, const struct nic_options *options,
                          const struct ibv_device_attr *device)
 {
@@ -70,6 +77,7 @@ static void clamp_depths(struct nic *nic, const struct nic_options *options,
     nic->send_completion_depth =
         clamp(options->send_completion_depth, nic->send_depth, non_negative(device->max_cqe));
     nic->signal_interval = clamp(options->signal_interval, 1, nic->send_depth / 2);
+    nic->pieces_max = clamp(NIC_PIECES_MAX, 1, pieces_max(device));
 }
 
 static int32_t create_channel(struct device_nic *nic, crpc_error *error)

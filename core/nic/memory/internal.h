@@ -146,10 +146,10 @@ struct memory_wqe {
     bool fence;              /* waits for the answers of all READs and atomics before it */
     uint64_t compare;
     uint64_t operand;
-    /* Of queues with user data: */
-    const struct nic_piece *pieces; /* instead of the transfer's local memory */
+    const struct nic_piece *pieces; /* instead of the transfer's local memory; NULL = none */
     uint32_t piece_count;
-    uint8_t flags; /* NIC_DONE_* that the peer's receive shows */
+    /* Of queues with user data: */
+    uint8_t flags;                /* NIC_DONE_* that the peer's receive shows */
     struct memory_target *target; /* of a datagram: datagram.h */
 };
 
@@ -198,6 +198,7 @@ struct memory_queue_pair {
     struct memory_wqe *wqes;
     uint32_t wqe_mask;
     uint8_t *inline_bytes;
+    struct nic_piece *pieces; /* NIC_PIECES_MAX for each WQE; NULL = none were posted yet */
     uint32_t inline_stride;
     uint32_t rung;
     uint32_t executed;
@@ -479,6 +480,9 @@ int32_t memory_queue_pair_make(struct nic *nic, struct nic_domain *domain, void 
                                struct nic_queue_pair **queue_pair, crpc_error *error);
 int32_t memory_queue_pair_create(struct nic *nic, struct nic_domain *domain, void *owner,
                                  struct nic_queue_pair **queue_pair, crpc_error *error);
+int32_t memory_queue_pair_create_deep(struct nic *nic, struct nic_domain *domain, void *owner,
+                                      uint32_t depth, struct nic_queue_pair **queue_pair,
+                                      crpc_error *error);
 void memory_queue_pair_destroy(struct nic_queue_pair *queue_pair);
 void memory_queue_pair_address(const struct nic_queue_pair *queue_pair,
                                struct nic_address *address);
@@ -491,6 +495,9 @@ void memory_post_write(struct nic_queue_pair *queue_pair, const struct nic_trans
                        uint32_t flags);
 void memory_post_read(struct nic_queue_pair *queue_pair, const struct nic_transfer *transfer,
                       uint32_t flags);
+void memory_post_pieces(struct nic_queue_pair *queue_pair, bool read,
+                        const struct nic_transfer *transfer, const struct nic_piece *pieces,
+                        uint32_t count, uint32_t flags);
 void memory_post_atomic(struct nic_queue_pair *queue_pair, const struct nic_atomic *atomic,
                         uint32_t flags);
 void memory_fence_last(struct nic_queue_pair *queue_pair);

@@ -132,6 +132,7 @@ static void shared_fill(struct nic *nic, const struct memory_fabric *fabric, uin
     nic->inline_bytes_max = fabric->options.inline_bytes_max;
     nic->message_bytes_max =
         (uint32_t)minimum(fabric->options.message_bytes_max, NIC_MESSAGE_BYTES_MAX);
+    nic->pieces_max = NIC_PIECES_MAX;
     nic->link_mbps = device_mbps(fabric, device);
     nic->system_image_guid = device_guid(fabric, device);
     nic->receive_depth = granted(options->receive_depth, 16384, fabric->options.receive_depth_max);

@@ -28,8 +28,17 @@ static void wqes_create(struct memory_queue_pair *queue_pair, uint32_t inline_by
 int32_t memory_queue_pair_create(struct nic *base, struct nic_domain *domain, void *owner,
                                  struct nic_queue_pair **created, crpc_error *error)
 {
-    return memory_queue_pair_make(base, domain, owner, base->send_depth, base->inline_bytes_max,
-                                  created, error);
+    return memory_queue_pair_create_deep(base, domain, owner, base->send_depth, created, error);
+}
+
+int32_t memory_queue_pair_create_deep(struct nic *base, struct nic_domain *domain, void *owner,
+                                      uint32_t depth, struct nic_queue_pair **created,
+                                      crpc_error *error)
+{
+    memory_require(depth >= base->send_depth && depth <= NIC_SEND_DEPTH_MAX,
+                   "a send queue of %u, %s has %u", depth, base->device, base->send_depth);
+    return memory_queue_pair_make(base, domain, owner, depth, base->inline_bytes_max, created,
+                                  error);
 }
 
 int32_t memory_queue_pair_make(struct nic *base, struct nic_domain *domain, void *owner,
@@ -98,6 +107,7 @@ void memory_queue_pair_destroy(struct nic_queue_pair *base)
     memory_domain_leave(queue_pair->domain);
     free(queue_pair->wqes);
     free(queue_pair->inline_bytes);
+    free(queue_pair->pieces);
     free(queue_pair);
 }
 
@@ -229,6 +239,48 @@ void memory_post_read(struct nic_queue_pair *base, const struct nic_transfer *tr
                       uint32_t flags)
 {
     post(base, MEMORY_READ, transfer, flags);
+}
+
+/* They are kept, unless they are copied here. */
+static void take_pieces(struct memory_queue_pair *queue_pair, struct memory_wqe *wqe,
+                        const struct nic_piece *pieces, uint32_t count, bool copied)
+{
+    const size_t place = (size_t)(wqe - queue_pair->wqes);
+    struct nic_piece *kept;
+
+    if (!queue_pair->pieces) {
+        queue_pair->pieces =
+            memory_allocate(queue_pair->wqe_mask + 1, NIC_PIECES_MAX * sizeof(*pieces));
+    }
+    kept = queue_pair->pieces + place * NIC_PIECES_MAX;
+    memcpy(kept, pieces, count * sizeof(*pieces));
+    wqe->pieces = kept;
+    wqe->piece_count = count;
+    if (copied) {
+        wqe->inlined = true;
+        wqe->payload = queue_pair->inline_bytes + place * queue_pair->inline_stride;
+        memory_wqe_gather(wqe, wqe->payload);
+        queue_pair->base.stats.inline_wqes++;
+    }
+}
+
+void memory_post_pieces(struct nic_queue_pair *base, bool read, const struct nic_transfer *transfer,
+                        const struct nic_piece *pieces, uint32_t count, uint32_t flags)
+{
+    const bool copied = flags & NIC_POST_INLINE;
+    uint64_t bytes = 0;
+
+    for (uint32_t i = 0; i < count; i++) {
+        bytes += pieces[i].bytes;
+    }
+    memory_require(count > 0 && count <= base->nic->pieces_max && bytes == transfer->bytes &&
+                       !(read && copied) && (!copied || bytes <= base->nic->inline_bytes_max),
+                   "%u pieces of %" PRIu64 " bytes for a transfer of %u", count, bytes,
+                   transfer->bytes);
+    struct memory_wqe *wqe = post(base, read ? MEMORY_READ : MEMORY_WRITE, transfer, flags);
+    if (wqe) {
+        take_pieces(memory_queue_pair(base), wqe, pieces, count, copied);
+    }
 }
 
 void memory_post_atomic(struct nic_queue_pair *base, const struct nic_atomic *atomic,

@@ -235,7 +235,7 @@ bool memory_send_invalidate(struct memory_queue_pair *queue_pair, struct memory_
     return false;
 }
 
-/* ---- Immediate mode, queues with user data --------------------------------------------------- */
+/* ---- Immediate mode, pieces, and queues with user data --------------------------------------------------- */
 
 /* A message that a receive is needed for, or a WRITE of several pieces. */
 static void queue_write_now(struct memory_queue_pair *queue_pair, struct memory_queue_pair *target,
@@ -354,7 +354,7 @@ static void acknowledge_now(struct memory_queue_pair *queue_pair)
     if (wqe->signaled) {
         memory_complete_send(queue_pair, queue_pair->acknowledged, NIC_ERROR_NONE);
     }
-    if (unlikely(queue_pair->queue) || memory_atomic(wqe)) {
+    if (unlikely(queue_pair->queue || wqe->pieces) || memory_atomic(wqe)) {
         memory_acknowledged(queue_pair);
     } else { /* it has no payload of its own */
         queue_pair->acknowledged++;
@@ -383,7 +383,7 @@ static bool execute_now(struct memory_queue_pair *queue_pair)
         return false;
     }
     queue_pair->stuck = false;
-    if (unlikely(queue_pair->queue)) {
+    if (unlikely(queue_pair->queue || wqe->pieces)) {
         queue_execute_now(queue_pair, target, wqe);
     } else if (wqe->opcode == MEMORY_READ) {
         read_now(queue_pair, target, wqe);

@@ -114,11 +114,14 @@ int32_t mlx5_open(const struct nic_options *options, struct nic **result, crpc_e
 void mlx5_close(struct nic *base);
 
 /* queue_pair.c */
-struct ibv_qp *mlx5_qp_create(struct mlx5_nic *nic, struct nic_domain *domain,
+struct ibv_qp *mlx5_qp_create(struct mlx5_nic *nic, struct nic_domain *domain, uint32_t depth,
                               uint32_t inline_bytes, struct ibv_qp_init_attr *granted);
 void mlx5_qp_destroy(struct mlx5_nic *nic, struct ibv_qp *qp);
 int32_t mlx5_queue_pair_create(struct nic *base, struct nic_domain *domain, void *owner,
                                struct nic_queue_pair **result, crpc_error *error);
+int32_t mlx5_queue_pair_create_deep(struct nic *base, struct nic_domain *domain, void *owner,
+                                    uint32_t depth, struct nic_queue_pair **result,
+                                    crpc_error *error);
 void mlx5_queue_pair_destroy(struct nic_queue_pair *base);
 void mlx5_queue_pair_fail(struct nic_queue_pair *base);
 
@@ -129,6 +132,8 @@ void mlx5_post_write(struct nic_queue_pair *base, const struct nic_transfer *tra
                      uint32_t flags);
 void mlx5_post_read(struct nic_queue_pair *base, const struct nic_transfer *transfer,
                     uint32_t flags);
+void mlx5_post_pieces(struct nic_queue_pair *base, bool read, const struct nic_transfer *transfer,
+                      const struct nic_piece *pieces, uint32_t count, uint32_t flags);
 void mlx5_post_atomic(struct nic_queue_pair *base, const struct nic_atomic *atomic, uint32_t flags);
 void mlx5_fence_last(struct nic_queue_pair *base);
 void mlx5_post_bind(struct nic_queue_pair *base, struct nic_window *window,

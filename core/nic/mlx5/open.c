@@ -102,7 +102,8 @@ static int32_t create_receive_queue(struct mlx5_nic *nic, crpc_error *error)
 static int32_t probe_queue_pair(struct mlx5_nic *nic, crpc_error *error)
 {
     struct ibv_qp_init_attr granted;
-    struct ibv_qp *qp = mlx5_qp_create(nic, NULL, MLX5_INLINE_BYTES, &granted);
+    struct ibv_qp *qp =
+        mlx5_qp_create(nic, NULL, nic->device.base.send_depth, MLX5_INLINE_BYTES, &granted);
     if (!qp) {
         return device_blame(error, errno, 0, nic->device.base.device, "create a queue pair");
     }

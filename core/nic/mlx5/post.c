@@ -7,6 +7,7 @@
 #include <assert.h>
 
 #include "nic/mlx5/mlx5.h"
+#include "nic/mlx5/pieces.h"
 
 /* The place of a WQE of so many bytes. */
 static inline uint8_t *begin(struct mlx5_queue_pair *queue_pair, uint32_t bytes)
@@ -91,6 +92,32 @@ void mlx5_post_read(struct nic_queue_pair *base, const struct nic_transfer *tran
         segment = wqe_data(segment, transfer->local_address, transfer->local_key, transfer->bytes);
     }
     end(queue_pair, wqe, segment, MLX5_OPCODE_RDMA_READ, 0, flags);
+}
+
+void mlx5_post_pieces(struct nic_queue_pair *base, bool read, const struct nic_transfer *transfer,
+                      const struct nic_piece *pieces, uint32_t count, uint32_t flags)
+{
+    const bool in_wqe = flags & NIC_POST_INLINE;
+    if (!nic_post_begin(base, transfer)) {
+        return;
+    }
+    assert(count <= base->nic->pieces_max && !(read && in_wqe));
+    assert(pieces_bytes(pieces, count) == transfer->bytes);
+    assert(!in_wqe || transfer->bytes <= base->nic->inline_bytes_max);
+    struct mlx5_queue_pair *queue_pair = to_mlx5_queue_pair(base);
+    const uint32_t head = sizeof(struct mlx5_wqe_ctrl_seg) + sizeof(struct mlx5_wqe_raddr_seg);
+    uint32_t bytes = head + (in_wqe ? wqe_inline_bytes(transfer->bytes)
+                                    : count * (uint32_t)sizeof(struct mlx5_wqe_data_seg));
+    uint8_t *wqe = begin(queue_pair, bytes);
+    uint8_t *segment = wqe_remote_address(wqe + sizeof(struct mlx5_wqe_ctrl_seg),
+                                          transfer->remote_address, transfer->remote_key);
+    if (!in_wqe) {
+        segment = pieces_segments(segment, pieces, count);
+    } else if (transfer->bytes != 0) {
+        segment = pieces_inline(segment, pieces, count, transfer->bytes);
+    }
+    base->stats.inline_wqes += in_wqe;
+    end(queue_pair, wqe, segment, read ? MLX5_OPCODE_RDMA_READ : MLX5_OPCODE_RDMA_WRITE, 0, flags);
 }
 
 /* ---- Atomics, and the order behind READs ----------------------------------------------------- */

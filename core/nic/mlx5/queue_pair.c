@@ -12,7 +12,7 @@
 #include "base/error.h"
 #include "nic/mlx5/mlx5.h"
 
-struct ibv_qp *mlx5_qp_create(struct mlx5_nic *nic, struct nic_domain *domain,
+struct ibv_qp *mlx5_qp_create(struct mlx5_nic *nic, struct nic_domain *domain, uint32_t depth,
                               uint32_t inline_bytes, struct ibv_qp_init_attr *granted)
 {
     /* One more than wanted: a NOP at the ring's end may take the room of one. */
@@ -20,8 +20,8 @@ struct ibv_qp *mlx5_qp_create(struct mlx5_nic *nic, struct nic_domain *domain,
         .send_cq = nic->send_cq,
         .recv_cq = nic->receive_cq,
         .srq = nic->srq,
-        .cap = {.max_send_wr = nic->device.base.send_depth + 1,
-                .max_send_sge = 1,
+        .cap = {.max_send_wr = depth + 1,
+                .max_send_sge = nic->device.base.pieces_max,
                 .max_inline_data = inline_bytes},
         .qp_type = IBV_QPT_RC,
     };
@@ -73,8 +73,18 @@ void mlx5_doorbell_give(struct mlx5_nic *nic, struct doorbell *doorbell)
 
 /* ---- Life ------------------------------------------------------------------------------------ */
 
+/* Blocks of the largest WQE that is posted. */
+static uint32_t blocks_of_one(const struct nic *nic)
+{
+    const uint32_t head =
+        (uint32_t)(sizeof(struct mlx5_wqe_ctrl_seg) + sizeof(struct mlx5_wqe_raddr_seg));
+    const uint32_t payload = (uint32_t)maximum(wqe_inline_bytes(nic->inline_bytes_max),
+                                               nic->pieces_max * sizeof(struct mlx5_wqe_data_seg));
+    return wqe_blocks((uint32_t)maximum(head + payload, WQE_BIND_BYTES));
+}
+
 /* Where the send queue lies, from libmlx5. */
-static int find_send_queue(struct mlx5_nic *nic, struct ibv_qp *qp,
+static int find_send_queue(struct mlx5_nic *nic, struct ibv_qp *qp, uint32_t depth,
                            struct mlx5_queue_pair *queue_pair)
 {
     struct mlx5dv_qp found = {0};
@@ -84,13 +94,8 @@ static int find_send_queue(struct mlx5_nic *nic, struct ibv_qp *qp,
         return os_error;
     }
     uint32_t blocks = found.sq.wqe_cnt;
-    uint32_t wqe_blocks_max =
-        wqe_blocks((uint32_t)(sizeof(struct mlx5_wqe_ctrl_seg) + sizeof(struct mlx5_wqe_raddr_seg) +
-                              wqe_inline_bytes(nic->device.base.inline_bytes_max)));
-    wqe_blocks_max = (uint32_t)maximum(wqe_blocks_max, wqe_blocks(WQE_BIND_BYTES));
     if (found.sq.stride != WQE_BLOCK_BYTES || blocks == 0 || (blocks & (blocks - 1)) != 0 ||
-        blocks > TRACKING_ENTRIES_MAX ||
-        blocks < wqe_blocks_max * (nic->device.base.send_depth + 1)) {
+        blocks > TRACKING_ENTRIES_MAX || blocks < blocks_of_one(&nic->device.base) * (depth + 1)) {
         return EOPNOTSUPP;
     }
     queue_pair->queue = (struct send_queue){.buffer = found.sq.buf,
@@ -116,14 +121,21 @@ static void release(struct mlx5_nic *nic, struct mlx5_queue_pair *queue_pair, st
 int32_t mlx5_queue_pair_create(struct nic *base, struct nic_domain *domain, void *owner,
                                struct nic_queue_pair **result, crpc_error *error)
 {
+    return mlx5_queue_pair_create_deep(base, domain, owner, base->send_depth, result, error);
+}
+
+int32_t mlx5_queue_pair_create_deep(struct nic *base, struct nic_domain *domain, void *owner,
+                                    uint32_t depth, struct nic_queue_pair **result,
+                                    crpc_error *error)
+{
     struct mlx5_nic *nic = to_mlx5_nic(base);
     struct mlx5_queue_pair *queue_pair = calloc(1, sizeof(*queue_pair));
     if (!queue_pair) {
         return error_set(error, CRPC_E_NO_MEMORY, ENOMEM, "no memory for a queue pair");
     }
     struct ibv_qp_init_attr granted;
-    struct ibv_qp *qp = mlx5_qp_create(nic, domain, base->inline_bytes_max, &granted);
-    int os_error = qp ? find_send_queue(nic, qp, queue_pair) : errno;
+    struct ibv_qp *qp = mlx5_qp_create(nic, domain, depth, base->inline_bytes_max, &granted);
+    int os_error = qp ? find_send_queue(nic, qp, depth, queue_pair) : errno;
     if (os_error == 0 && !device_queue_pair_init(&nic->device, &queue_pair->device, owner, qp)) {
         os_error = ENOMEM;
     }
@@ -131,6 +143,7 @@ int32_t mlx5_queue_pair_create(struct nic *base, struct nic_domain *domain, void
         release(nic, queue_pair, qp);
         return device_blame(error, os_error, 0, base->device, "create a queue pair");
     }
+    queue_pair->device.base.depth = depth;
     *result = &queue_pair->device.base;
     return CRPC_OK;
 }

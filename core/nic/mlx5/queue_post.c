@@ -4,6 +4,7 @@
  * within the queue's limits (nic/queue.h). */
 #include "base/copy.h"
 #include "nic/mlx5/mlx5.h"
+#include "nic/mlx5/pieces.h"
 
 #define HEAD_BYTES ((uint32_t)sizeof(struct mlx5_wqe_ctrl_seg))
 #define ADDRESS_BYTES ((uint32_t)sizeof(struct mlx5_wqe_datagram_seg))
@@ -47,40 +48,6 @@ static inline uint8_t device_opcode(uint8_t opcode)
 
 /* ---- Any op ---------------------------------------------------------------------------------- */
 
-static uint32_t total_bytes(const struct nic_piece *pieces, uint32_t count)
-{
-    uint32_t bytes = 0;
-    for (uint32_t i = 0; i < count; i++) {
-        bytes += pieces[i].bytes;
-    }
-    return bytes;
-}
-
-static uint8_t *gather(uint8_t *place, const struct nic_piece *pieces, uint32_t count,
-                       uint32_t payload)
-{
-    struct mlx5_wqe_inl_data_seg *segment = (void *)place;
-    uint8_t *to = (uint8_t *)(segment + 1);
-    segment->byte_count = htobe32(payload | MLX5_INLINE_SEG);
-    for (uint32_t i = 0; i < count; i++) {
-        if (pieces[i].bytes != 0) {
-            memcpy(to, (const void *)(uintptr_t)pieces[i].address, pieces[i].bytes);
-            to += pieces[i].bytes;
-        }
-    }
-    return place + wqe_inline_bytes(payload);
-}
-
-static inline uint8_t *put_pieces(uint8_t *place, const struct nic_piece *pieces, uint32_t count)
-{
-    for (uint32_t i = 0; i < count; i++) {
-        if (likely(pieces[i].bytes != 0)) {
-            place = wqe_data(place, pieces[i].address, pieces[i].local_key, pieces[i].bytes);
-        }
-    }
-    return place;
-}
-
 /* The device puts what it finds at the place that the WQE's own position names. */
 static uint8_t *put_atomic(const struct mlx5_queue *queue, uint8_t *place,
                            const struct nic_work *work, uint32_t position)
@@ -111,7 +78,7 @@ static __attribute__((noinline)) bool post_any(struct mlx5_queue *queue,
     assert(work->opcode >= NIC_SEND && work->opcode <= NIC_NOP && (!atomic || base->results));
     if (!atomic && work->opcode != NIC_NOP) {
         pieces = nic_work_pieces(work, local_key, pieces, &one, &count);
-        payload = in_wqe ? total_bytes(pieces, count) : 0;
+        payload = in_wqe ? pieces_bytes(pieces, count) : 0;
     }
     bytes += atomic        ? ATOMIC_BYTES
              : payload > 0 ? wqe_inline_bytes(payload)
@@ -135,9 +102,9 @@ static __attribute__((noinline)) bool post_any(struct mlx5_queue *queue,
         place = wqe_remote_address(place, work->remote_address, work->remote_key);
     }
     place = atomic        ? put_atomic(queue, place, work, position)
-            : payload > 0 ? gather(place, pieces, count, payload)
+            : payload > 0 ? pieces_inline(place, pieces, count, payload)
             : in_wqe      ? place
-                          : put_pieces(place, pieces, count);
+                          : pieces_segments(place, pieces, count);
     bool signaled = nic_queue_wants_cqe(base, work->flags, wqe_blocks((uint32_t)(place - wqe)));
     send_queue_end(sends, wqe, place, device_opcode(work->opcode),
                    control_flags(work->flags) | (signaled ? MLX5_WQE_CTRL_CQ_UPDATE : 0),
@@ -320,7 +287,7 @@ uint32_t mlx5_queue_post_to(struct nic_queue *base, const struct nic_work *works
 static inline void put_receive(uint8_t *place, const uint8_t *end, const struct nic_piece *pieces,
                                uint32_t count)
 {
-    place = put_pieces(place, pieces, count);
+    place = pieces_segments(place, pieces, count);
     if (place != end) {
         struct mlx5_wqe_data_seg *last = (void *)place;
         *last = (struct mlx5_wqe_data_seg){.lkey = htobe32(MLX5_INVALID_LKEY)};

@@ -30,6 +30,11 @@ void test_window_no_read(void **state);
 void test_window_no_atomics(void **state);
 void test_atomics(void **state);
 void test_fence(void **state);
+void test_pieces(void **state);
+void test_pieces_read(void **state);
+void test_pieces_keys(void **state);
+void test_pieces_wrap(void **state);
+void test_deep(void **state);
 
 void test_other_address(void **state);
 void test_own_address(void **state);
@@ -104,7 +109,9 @@ void test_datagram_source(void **state);
         PAIR_TEST(test_window_memory), PAIR_TEST(test_window_before),                              \
         PAIR_TEST(test_window_behind), PAIR_TEST(test_window_read),                                \
         PAIR_TEST(test_window_no_read), PAIR_TEST(test_window_no_atomics),                         \
-        PAIR_TEST(test_atomics), PAIR_TEST(test_fence)
+        PAIR_TEST(test_atomics), PAIR_TEST(test_fence), PAIR_TEST(test_pieces),                    \
+        PAIR_TEST(test_pieces_read), PAIR_TEST(test_pieces_keys), PAIR_TEST(test_pieces_wrap),     \
+        PAIR_TEST(test_deep)
 
 /* The same, of drivers that have queues with user data. */
 #define QUEUE_CONTRACT_TESTS                                                                       \

@@ -28,7 +28,7 @@ static int32_t probe_inline(struct verbs_nic *nic, crpc_error *error)
     struct ibv_qp *qp = NULL;
     for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]) && !qp; i++) {
         struct ibv_qp_init_attr granted;
-        qp = verbs_qp_create(nic, NULL, wanted[i], &granted);
+        qp = verbs_qp_create(nic, NULL, nic->device.base.send_depth, wanted[i], &granted);
         nic->inline_bytes_wanted = wanted[i];
         nic->device.base.inline_bytes_max = granted.cap.max_inline_data;
     }

@@ -73,6 +73,28 @@ void verbs_post_read(struct nic_queue_pair *base, const struct nic_transfer *tra
     chain_next(to_verbs_queue_pair(base), transfer, flags)->opcode = IBV_WR_RDMA_READ;
 }
 
+void verbs_post_pieces(struct nic_queue_pair *base, bool read, const struct nic_transfer *transfer,
+                       const struct nic_piece *pieces, uint32_t count, uint32_t flags)
+{
+    const bool in_wqe = flags & NIC_POST_INLINE;
+    if (!nic_post_begin(base, transfer)) {
+        return;
+    }
+    assert(count <= base->nic->pieces_max && !(read && in_wqe));
+    assert(!in_wqe || transfer->bytes <= base->nic->inline_bytes_max);
+    struct ibv_send_wr *wqe = chain_next(to_verbs_queue_pair(base), transfer, flags);
+    wqe->opcode = read ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE;
+    wqe->send_flags |= in_wqe ? IBV_SEND_INLINE : 0;
+    base->stats.inline_wqes += in_wqe;
+    wqe->num_sge = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        if (pieces[i].bytes != 0) {
+            wqe->sg_list[wqe->num_sge++] = (struct ibv_sge){
+                .addr = pieces[i].address, .length = pieces[i].bytes, .lkey = pieces[i].local_key};
+        }
+    }
+}
+
 void verbs_post_atomic(struct nic_queue_pair *base, const struct nic_atomic *atomic, uint32_t flags)
 {
     const struct nic_transfer transfer = {.local_address = atomic->local_address,

@@ -10,15 +10,15 @@
 #include "base/error.h"
 #include "nic/verbs/verbs.h"
 
-struct ibv_qp *verbs_qp_create(struct verbs_nic *nic, struct nic_domain *domain,
+struct ibv_qp *verbs_qp_create(struct verbs_nic *nic, struct nic_domain *domain, uint32_t depth,
                                uint32_t inline_bytes, struct ibv_qp_init_attr *granted)
 {
     *granted = (struct ibv_qp_init_attr){
         .send_cq = nic->send.cq,
         .recv_cq = nic->receive.cq,
         .srq = nic->srq,
-        .cap = {.max_send_wr = nic->device.base.send_depth,
-                .max_send_sge = 1,
+        .cap = {.max_send_wr = depth,
+                .max_send_sge = nic->device.base.pieces_max,
                 .max_inline_data = inline_bytes},
         .qp_type = IBV_QPT_RC,
     };
@@ -28,7 +28,7 @@ struct ibv_qp *verbs_qp_create(struct verbs_nic *nic, struct nic_domain *domain,
 static void link_chain(struct verbs_queue_pair *queue_pair)
 {
     for (uint32_t i = 0; i < VERBS_CHAIN; i++) {
-        queue_pair->chain[i].sg_list = &queue_pair->pieces[i];
+        queue_pair->chain[i].sg_list = queue_pair->pieces[i];
         queue_pair->chain[i].next = i + 1 < VERBS_CHAIN ? &queue_pair->chain[i + 1] : NULL;
     }
 }
@@ -36,13 +36,20 @@ static void link_chain(struct verbs_queue_pair *queue_pair)
 int32_t verbs_queue_pair_create(struct nic *base, struct nic_domain *domain, void *owner,
                                 struct nic_queue_pair **result, crpc_error *error)
 {
+    return verbs_queue_pair_create_deep(base, domain, owner, base->send_depth, result, error);
+}
+
+int32_t verbs_queue_pair_create_deep(struct nic *base, struct nic_domain *domain, void *owner,
+                                     uint32_t depth, struct nic_queue_pair **result,
+                                     crpc_error *error)
+{
     struct verbs_nic *nic = to_verbs_nic(base);
     struct verbs_queue_pair *queue_pair = calloc(1, sizeof(*queue_pair));
     if (!queue_pair) {
         return error_set(error, CRPC_E_NO_MEMORY, ENOMEM, "no memory for a queue pair");
     }
     struct ibv_qp_init_attr granted;
-    struct ibv_qp *qp = verbs_qp_create(nic, domain, nic->inline_bytes_wanted, &granted);
+    struct ibv_qp *qp = verbs_qp_create(nic, domain, depth, nic->inline_bytes_wanted, &granted);
     if (!qp) {
         int os_error = errno;
         free(queue_pair);
@@ -53,6 +60,7 @@ int32_t verbs_queue_pair_create(struct nic *base, struct nic_domain *domain, voi
         free(queue_pair);
         return error_set(error, CRPC_E_NO_MEMORY, ENOMEM, "no memory for a queue pair");
     }
+    queue_pair->device.base.depth = depth;
     link_chain(queue_pair);
     *result = &queue_pair->device.base;
     return CRPC_OK;

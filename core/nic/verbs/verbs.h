@@ -40,8 +40,8 @@ struct verbs_nic {
 struct verbs_queue_pair {
     struct device_queue_pair device;
     uint32_t chained;                      /* WQEs posted since the last ring */
-    struct ibv_send_wr chain[VERBS_CHAIN]; /* linked; each uses its own entry of `pieces` */
-    struct ibv_sge pieces[VERBS_CHAIN];
+    struct ibv_send_wr chain[VERBS_CHAIN]; /* linked; each uses its own row of `pieces` */
+    struct ibv_sge pieces[VERBS_CHAIN][NIC_PIECES_MAX];
 };
 
 /* A completion queue for queues of nic/queue.h. Its stash also holds what was taken out of the CQ and
@@ -90,10 +90,13 @@ int32_t verbs_open(const struct nic_options *options, struct nic **result, crpc_
 void verbs_close(struct nic *base);
 
 /* queue_pair.c */
-struct ibv_qp *verbs_qp_create(struct verbs_nic *nic, struct nic_domain *domain,
+struct ibv_qp *verbs_qp_create(struct verbs_nic *nic, struct nic_domain *domain, uint32_t depth,
                                uint32_t inline_bytes, struct ibv_qp_init_attr *granted);
 int32_t verbs_queue_pair_create(struct nic *base, struct nic_domain *domain, void *owner,
                                 struct nic_queue_pair **result, crpc_error *error);
+int32_t verbs_queue_pair_create_deep(struct nic *base, struct nic_domain *domain, void *owner,
+                                     uint32_t depth, struct nic_queue_pair **result,
+                                     crpc_error *error);
 void verbs_queue_pair_destroy(struct nic_queue_pair *base);
 void verbs_queue_pair_fail(struct nic_queue_pair *base);
 
@@ -104,6 +107,8 @@ void verbs_post_write(struct nic_queue_pair *base, const struct nic_transfer *tr
                       uint32_t flags);
 void verbs_post_read(struct nic_queue_pair *base, const struct nic_transfer *transfer,
                      uint32_t flags);
+void verbs_post_pieces(struct nic_queue_pair *base, bool read, const struct nic_transfer *transfer,
+                       const struct nic_piece *pieces, uint32_t count, uint32_t flags);
 void verbs_post_atomic(struct nic_queue_pair *base, const struct nic_atomic *atomic,
                        uint32_t flags);
 void verbs_fence_last(struct nic_queue_pair *base);
