@@ -211,7 +211,8 @@ typedef struct crpc_context_options {
     /* Index of the GID, with CRPC_CONTEXT_GID_INDEX; otherwise it must be 0, and the context
      * prefers a RoCE v2 GID with an IPv4 address. */
     uint32_t gid_index;
-    uint32_t endpoints_max; /* at most 2^18; 0 = 256. One with a lane counts as two */
+    uint32_t endpoints_max; /* at most 2^18; 0 = 256. One with a lane counts as two, or as
+                             * lane_depth of crpc_endpoint_options says */
     /* Receive WQEs that all endpoints share, 2 to 2^24; 0 = 24576. If the device has fewer, the
      * context gets as many as the device allows. The batch windows of all endpoints may add up to
      * two thirds of what it gets. */
@@ -543,7 +544,7 @@ CRPC_API int32_t crpc_abort(crpc_context *context, crpc_endpoint endpoint);
 #define CRPC_ENDPOINT_CALL_ONLY 0x1u  /* flag: accepts no requests; the whole ring is for replies */
 #define CRPC_ENDPOINT_SERVE_ONLY 0x2u /* flag: makes no calls; the whole ring is for requests */
 /* Flag: the endpoint has a lane, if its peer has the flag, too: a second queue pair, for one-sided ops to
- * memory that the other side grants (crpc_lane_submit). It counts as two of endpoints_max. */
+ * memory that the other side grants (crpc_lane_submit). */
 #define CRPC_ENDPOINT_LANE 0x4u
 
 typedef struct crpc_endpoint_options {
@@ -590,7 +591,10 @@ typedef struct crpc_endpoint_options {
      * A connection fails with CRPC_E_KEY if the keys differ, or if one side has none. An accepting
      * application can choose the key by the peer's token. docs/wire.md, "Keys". */
     uint8_t key[64];
-    uint32_t reserved;
+    /* With CRPC_ENDPOINT_LANE: how many ops of the lane may be open, up to 4096. 0, and what is less than
+     * send_depth of crpc_context_info, means send_depth. For each send_depth, or part of one, the lane counts
+     * as one of endpoints_max, besides the endpoint. */
+    uint32_t lane_depth;
 } crpc_endpoint_options;
 
 /* Starts to connect to `address`: "host:port", "192.0.2.1:port" or "[2001:db8::1]:port". Names are
@@ -1126,17 +1130,27 @@ CRPC_API int32_t crpc_channel_get_error(crpc_context *context, crpc_channel chan
 /* Flag of WRITE, READ, COMPARE_SWAP and FETCH_ADD: the op begins when all READs and atomics before it have
  * ended. Without it, a later op may overtake them. */
 #define CRPC_LANE_FENCE 0x1u
+/* Flag of WRITE: the payload is copied before crpc_lane_submit returns, and its memory needs no region. It has
+ * at most inline_bytes_max of crpc_context_info. */
+#define CRPC_LANE_INLINE 0x2u
+/* Flag of WRITE and READ: the memory of this side lies in several places. `address` is the index of the first
+ * crpc_piece, and `bytes` is how many there are, 1 to CRPC_LANE_PIECES_MAX. */
+#define CRPC_LANE_PIECES 0x4u
+
+/* Few devices take less. */
+#define CRPC_LANE_PIECES_MAX 8
 
 /* One op. Its size will always be 64 bytes. Members that the opcode does not use must be zero. */
 typedef struct crpc_lane_op {
     uint8_t opcode;  /* CRPC_LANE_WRITE and so on */
-    uint8_t flags;   /* CRPC_LANE_FENCE */
+    uint8_t flags;   /* CRPC_LANE_FENCE, _INLINE, _PIECES */
     uint16_t access; /* GRANT: CRPC_ACCESS_REMOTE_*, one or several */
-    /* WRITE, READ: 0 to 2^30, or the port's limit. GRANT: 1 to 2^31. */
+    /* WRITE, READ: 0 to 2^30, or the port's limit, with all pieces. GRANT: 1 to 2^31. */
     uint32_t bytes;
     uint64_t user_data; /* all opcodes: any number; the op's completion shows it */
-    /* WRITE, READ, GRANT: contains the memory of this side; none if bytes is 0. Those of READs, and of grants
-     * for more than reading, need CRPC_ACCESS_LOCAL_WRITE. No REMOTE right is needed: leave them off. */
+    /* WRITE, READ, GRANT: contains the memory of this side; none if bytes is 0, and with INLINE and PIECES. Those
+     * of READs, and of grants for more than reading, need CRPC_ACCESS_LOCAL_WRITE. No REMOTE right is needed:
+     * leave them off. */
     crpc_region region;
     uint64_t address; /* WRITE, READ, GRANT: of the memory of this side */
     crpc_grant grant; /* all but GRANT: one of the peer, of crpc_grant_open; REVOKE: of this side */
@@ -1148,8 +1162,17 @@ typedef struct crpc_lane_op {
                          * same, and with it the lane if the peer still uses it */
 } crpc_lane_op;
 
-/* Accepts ops in order, and stops at the first op that it cannot accept. All are of one endpoint. The library
- * copies them, so the caller may reuse the array at once. Every accepted op yields exactly one
+/* One place of a payload with the flag CRPC_LANE_PIECES or CRPC_QUEUE_PIECES. */
+typedef struct crpc_piece {
+    crpc_region region; /* contains it; none if the payload is inline, or bytes is 0 */
+    uint64_t address;
+    uint32_t bytes; /* may be 0 */
+    uint32_t zero;
+} crpc_piece;
+
+/* Accepts ops in order, and stops at the first op that it cannot accept. All are of one endpoint. `pieces` are
+ * those of the ops with CRPC_LANE_PIECES, and may be NULL if piece_count is 0. The library copies both arrays,
+ * so the caller may reuse them at once. Every accepted op yields exactly one
  * CRPC_COMPLETION_WORK, and those of one endpoint complete in order, but for REVOKEs. Buffers stay the
  * caller's: until its op completes, the caller must not change one that is written from, nor touch one that
  * is read into.
@@ -1159,16 +1182,17 @@ typedef struct crpc_lane_op {
  * CRPC_OK in any case: the right has ended.
  * Returns how many ops were accepted, 0 to count, and sets *reason (which may be NULL) to why it stopped
  * there: CRPC_OK (all were accepted), CRPC_E_AGAIN (there is no room, or no lane yet; a
- * CRPC_COMPLETION_ROOM follows), CRPC_E_TOO_BIG (longer than the port allows, or 2^31), CRPC_E_STALE
+ * CRPC_COMPLETION_ROOM follows), CRPC_E_TOO_BIG (longer than the port allows, than 2^31, or than
+ * inline_bytes_max; more pieces than the device takes), CRPC_E_STALE
  * (endpoint or region; a grant that was closed or revoked, or whose lane has ended), CRPC_E_INVALID (also:
  * the memory is not within its region or grant, an atomic not at a multiple of 8; a right is lacking; the
  * grant is of another endpoint, or of the wrong side), CRPC_E_UNSUPPORTED (opcode; the endpoint or its peer
- * has no lane; the device has no atomics or no windows; a WRITE of at most inline_bytes_max of
- * crpc_context_info from a dma-buf), CRPC_E_STATE (not connected yet), CRPC_E_CLOSING,
+ * has no lane; the device has no atomics or no windows), CRPC_E_STATE (not connected yet), CRPC_E_CLOSING,
  * CRPC_E_DISCONNECTED, CRPC_E_NO_RESOURCE (the lane has 1024 grants of this side), CRPC_E_NO_MEMORY.
- * Returns CRPC_E_INVALID if context is NULL, or if ops is NULL and count is not 0. */
+ * Returns CRPC_E_INVALID if context is NULL, or an array is NULL and its count is not 0. */
 CRPC_API int32_t crpc_lane_submit(crpc_context *context, crpc_endpoint endpoint,
-                                  const crpc_lane_op *ops, uint32_t count, int32_t *reason);
+                                  const crpc_lane_op *ops, uint32_t count, const crpc_piece *pieces,
+                                  uint32_t piece_count, int32_t *reason);
 
 /* Length of the bytes of a grant. */
 #define CRPC_GRANT_BYTES 48
@@ -1293,14 +1317,6 @@ typedef struct crpc_queue_op {
     crpc_target
         target; /* SEND and SEND_IMMEDIATE of UD queues: where it goes. Other queues: none */
 } crpc_queue_op;
-
-/* One place of a payload with the flag CRPC_QUEUE_PIECES. */
-typedef struct crpc_piece {
-    crpc_region region; /* contains it; none if the payload is inline, or bytes is 0 */
-    uint64_t address;
-    uint32_t bytes; /* may be 0 */
-    uint32_t zero;
-} crpc_piece;
 
 /* Accepts ops in order, and stops at the first op that it cannot accept. All are of one queue. `pieces`
  * may be NULL if piece_count is 0. The library copies `pieces`, so the caller may reuse both arrays at

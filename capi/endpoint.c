@@ -16,6 +16,8 @@
 #define BATCH_WINDOW_DEFAULT 64u
 #define BATCH_WINDOW_MAX 1024u
 
+static_assert(NIC_SEND_DEPTH_MAX == 4096, "what lane_depth may be");
+
 /* ---- Options --------------------------------------------------------------------------------- */
 
 static void fill_defaults(crpc_endpoint_options *options)
@@ -59,7 +61,7 @@ static int32_t check_ring(const crpc_endpoint_options *options, crpc_error *erro
 static int32_t check_flags(const crpc_endpoint_options *options, crpc_error *error)
 {
     const uint32_t one_way = CRPC_ENDPOINT_CALL_ONLY | CRPC_ENDPOINT_SERVE_ONLY;
-    if (options->flags & ~(one_way | CRPC_ENDPOINT_LANE) || options->reserved != 0) {
+    if (options->flags & ~(one_way | CRPC_ENDPOINT_LANE)) {
         return error_set(error, CRPC_E_INVALID, 0,
                          "reserved bits of crpc_endpoint_options are set");
     }
@@ -78,6 +80,11 @@ static int32_t check_ranges(const crpc_endpoint_options *options, crpc_error *er
 {
     if (options->calls_max > CALLS_MAX_LIMIT) {
         return error_set(error, CRPC_E_INVALID, 0, "calls_max may be at most %u", CALLS_MAX_LIMIT);
+    }
+    if (options->lane_depth > (options->flags & CRPC_ENDPOINT_LANE ? NIC_SEND_DEPTH_MAX : 0)) {
+        return error_set(error, CRPC_E_INVALID, 0,
+                         "lane_depth may be at most %u, and must be 0 without CRPC_ENDPOINT_LANE",
+                         NIC_SEND_DEPTH_MAX);
     }
     if (options->batch_window > BATCH_WINDOW_MAX) {
         return error_set(error, CRPC_E_INVALID, 0, "batch_window may be at most %u",

@@ -10,6 +10,19 @@
 /* Ops that core gets at once. */
 #define CHUNK 32u
 
+/* A call of crpc_lane_submit. */
+struct lane_batch {
+    crpc_context *context;
+    struct rpc_endpoint *endpoint;
+    const crpc_piece *pieces;
+    uint32_t piece_count;
+};
+
+/* The pieces of one op, with their keys. */
+struct op_pieces {
+    struct nic_piece list[CRPC_LANE_PIECES_MAX];
+};
+
 static_assert(CRPC_LANE_WRITE == LANE_WRITE && CRPC_LANE_READ == LANE_READ &&
                   CRPC_LANE_COMPARE_SWAP == LANE_COMPARE_SWAP &&
                   CRPC_LANE_FETCH_ADD == LANE_FETCH_ADD && CRPC_LANE_GRANT == LANE_GRANT &&
@@ -17,6 +30,7 @@ static_assert(CRPC_LANE_WRITE == LANE_WRITE && CRPC_LANE_READ == LANE_READ &&
               "core has the caller's opcodes");
 static_assert(CRPC_GRANT_BYTES == LANE_GRANT_BYTES, "core has the caller's grants");
 static_assert(sizeof(crpc_lane_op) == 64, "an op is one cache line");
+static_assert(CRPC_LANE_PIECES_MAX == NIC_PIECES_MAX, "core takes the caller's pieces");
 
 #define REMOTE_ACCESS                                                                              \
     (CRPC_ACCESS_REMOTE_WRITE | CRPC_ACCESS_REMOTE_READ | CRPC_ACCESS_REMOTE_ATOMIC)
@@ -46,7 +60,9 @@ static const struct {
 static bool shape_valid(const crpc_lane_op *op)
 {
     const uint8_t names = rules[op->opcode].names;
-    const uint8_t flags = names & NAMES_OFFSET ? CRPC_LANE_FENCE : 0;
+    const uint8_t flags = (names & NAMES_OFFSET ? CRPC_LANE_FENCE : 0) |
+                          (op->opcode <= CRPC_LANE_READ ? CRPC_LANE_PIECES : 0) |
+                          (op->opcode == CRPC_LANE_WRITE ? CRPC_LANE_INLINE : 0);
     uint64_t set = op->flags & (uint8_t)~flags;
     set |= names & NAMES_MEMORY ? 0 : op->region.bits | op->address | op->bytes;
     set |= names & NAMES_GRANT ? 0 : op->grant.bits;
@@ -57,21 +73,21 @@ static bool shape_valid(const crpc_lane_op *op)
     return set == 0;
 }
 
-/* Finds the region of an op's memory; none if there are no bytes. */
-static int32_t find_memory(const crpc_context *context, const crpc_lane_op *op, uint32_t access,
-                           struct region **region)
+/* Finds the region of memory of this side; none if there are no bytes. */
+static int32_t find_memory(const crpc_context *context, crpc_region handle, uint64_t address,
+                           uint32_t bytes, uint32_t access, struct region **region)
 {
     uint64_t end;
     *region = NULL;
-    if (op->region.bits == 0) {
-        return op->bytes == 0 ? CRPC_OK : CRPC_E_INVALID;
+    if (handle.bits == 0) {
+        return bytes == 0 ? CRPC_OK : CRPC_E_INVALID;
     }
-    *region = region_of(context, op->region);
+    *region = region_of(context, handle);
     if (!*region) {
         return CRPC_E_STALE;
     }
-    if (((*region)->access & access) != access || op->address < (*region)->address ||
-        __builtin_add_overflow(op->address - (*region)->address, op->bytes, &end) ||
+    if (((*region)->access & access) != access || address < (*region)->address ||
+        __builtin_add_overflow(address - (*region)->address, bytes, &end) ||
         end > (*region)->bytes) {
         return CRPC_E_INVALID;
     }
@@ -83,31 +99,126 @@ static struct lane_grant *grant_of(const crpc_context *context, crpc_grant grant
     return handles_get(&context->handles, grant.bits, HANDLE_GRANT);
 }
 
-/* Finds the peer's grant that an op names. */
-static int32_t find_grant(const crpc_context *context, const struct rpc_endpoint *endpoint,
-                          const crpc_lane_op *op, uint32_t bytes, const struct lane_grant **grant)
+/* Finds the peer's grant that an op names, which contains its bytes. */
+static int32_t find_grant(const struct lane_batch *batch, const crpc_lane_op *op, uint32_t bytes,
+                          struct lane_op *ours)
 {
     const uint32_t right = rules[op->opcode].right;
-    *grant = grant_of(context, op->grant);
-    if (!*grant) {
+    const struct lane_grant *grant = grant_of(batch->context, op->grant);
+    if (!grant) {
         return CRPC_E_STALE;
     }
-    if (!rpc_lane_has(endpoint, *grant) || (*grant)->given) {
+    if (!rpc_lane_has(batch->endpoint, grant) || grant->given) {
         return CRPC_E_INVALID;
     }
-    if (lane_grant_over(*grant)) {
+    if (lane_grant_over(grant)) {
         return CRPC_E_STALE;
     }
-    return ((*grant)->access & right) == right && op->offset <= (*grant)->bytes &&
-                   bytes <= (*grant)->bytes - op->offset
-               ? CRPC_OK
-               : CRPC_E_INVALID;
+    if ((grant->access & right) != right || op->offset > grant->bytes ||
+        bytes > grant->bytes - op->offset) {
+        return CRPC_E_INVALID;
+    }
+    ours->remote_key = grant->key;
+    ours->remote_address = grant->address + op->offset;
+    return CRPC_OK;
 }
 
-static int32_t take_atomic(const crpc_context *context, const crpc_lane_op *theirs,
+/* ---- Memory of this side --------------------------------------------------------------------- */
+
+static uint32_t access_of(const crpc_lane_op *op)
+{
+    return op->opcode == CRPC_LANE_READ ? CRPC_ACCESS_LOCAL_WRITE : 0;
+}
+
+static int32_t check_length(const struct lane_batch *batch, const crpc_lane_op *op, uint64_t bytes)
+{
+    const struct nic *nic = batch->context->nic;
+    const uint32_t most =
+        op->flags & CRPC_LANE_INLINE ? nic->inline_bytes_max : nic->message_bytes_max;
+    return bytes <= most ? CRPC_OK : CRPC_E_TOO_BIG;
+}
+
+/* What is copied is somewhere, and in no region. */
+static int32_t check_copied(crpc_region region, uint64_t address, uint32_t bytes)
+{
+    return region.bits == 0 && (address != 0 || bytes == 0) ? CRPC_OK : CRPC_E_INVALID;
+}
+
+static int32_t take_piece(const struct lane_batch *batch, const crpc_lane_op *op,
+                          const crpc_piece *theirs, struct nic_piece *ours)
+{
+    struct region *region = NULL;
+    int32_t status = theirs->zero != 0 ? CRPC_E_INVALID
+                     : op->flags & CRPC_LANE_INLINE
+                         ? check_copied(theirs->region, theirs->address, theirs->bytes)
+                         : find_memory(batch->context, theirs->region, theirs->address,
+                                       theirs->bytes, access_of(op), &region);
+    *ours = (struct nic_piece){.address = theirs->address,
+                               .bytes = theirs->bytes,
+                               .local_key = region ? region->calls.keys[0].local_key : 0};
+    return status;
+}
+
+static int32_t take_pieces(const struct lane_batch *batch, const crpc_lane_op *op,
+                           struct op_pieces *pieces, struct lane_op *ours)
+{
+    uint64_t bytes = 0;
+    if (op->region.bits != 0 || op->bytes == 0 || op->address > batch->piece_count ||
+        op->bytes > batch->piece_count - op->address) {
+        return CRPC_E_INVALID;
+    }
+    if (op->bytes > batch->context->nic->pieces_max) {
+        return CRPC_E_TOO_BIG;
+    }
+    for (uint32_t i = 0; i < op->bytes; i++) {
+        int32_t status = take_piece(batch, op, &batch->pieces[op->address + i], &pieces->list[i]);
+        if (status != CRPC_OK) {
+            return status;
+        }
+        bytes += pieces->list[i].bytes;
+    }
+    ours->pieces = pieces->list;
+    ours->piece_count = (uint8_t)op->bytes;
+    ours->bytes = (uint32_t)bytes;
+    return check_length(batch, op, bytes);
+}
+
+/* Core has the processor copy a short WRITE into its WQE, but not one that has pieces. Memory of another
+ * device may not allow it, so that is a piece. */
+static int32_t take_range(const struct lane_batch *batch, const crpc_lane_op *op,
+                          struct op_pieces *pieces, struct lane_op *ours)
+{
+    struct region *region = NULL;
+    int32_t status = op->flags & CRPC_LANE_INLINE
+                         ? check_copied(op->region, op->address, op->bytes)
+                         : find_memory(batch->context, op->region, op->address, op->bytes,
+                                       access_of(op), &region);
+    if (status != CRPC_OK) {
+        return status;
+    }
+    ours->bytes = op->bytes;
+    ours->local_address = op->address;
+    ours->local_key = region ? region->calls.keys[0].local_key : 0;
+    if (region && region->foreign) {
+        pieces->list[0] = (struct nic_piece){
+            .address = op->address, .bytes = op->bytes, .local_key = ours->local_key};
+        ours->pieces = pieces->list;
+        ours->piece_count = 1;
+    }
+    return check_length(batch, op, op->bytes);
+}
+
+/* ---- Transfers ------------------------------------------------------------------------------- */
+
+static bool is_transfer(uint8_t opcode)
+{
+    return opcode >= CRPC_LANE_WRITE && opcode <= CRPC_LANE_FETCH_ADD;
+}
+
+static int32_t take_atomic(const struct lane_batch *batch, const crpc_lane_op *theirs,
                            struct lane_op *ours)
 {
-    if (!context->nic->atomics) {
+    if (!batch->context->nic->atomics) {
         return CRPC_E_UNSUPPORTED;
     }
     ours->compare = theirs->compare;
@@ -115,54 +226,26 @@ static int32_t take_atomic(const crpc_context *context, const crpc_lane_op *thei
     return ours->remote_address % sizeof(uint64_t) == 0 ? CRPC_OK : CRPC_E_INVALID;
 }
 
-/* A short WRITE is copied into its WQE by this processor, which memory of another device may not
- * allow. */
-static int32_t take_payload(const crpc_context *context, const crpc_lane_op *theirs,
-                            struct lane_op *ours)
-{
-    struct region *region;
-    const bool writes = theirs->opcode == CRPC_LANE_WRITE;
-    int32_t status = find_memory(context, theirs, writes ? 0 : CRPC_ACCESS_LOCAL_WRITE, &region);
-    if (status != CRPC_OK) {
-        return status;
-    }
-    if (theirs->bytes > context->nic->message_bytes_max) {
-        return CRPC_E_TOO_BIG;
-    }
-    if (region && region->foreign && writes && theirs->bytes <= context->nic->inline_bytes_max) {
-        return CRPC_E_UNSUPPORTED;
-    }
-    ours->bytes = theirs->bytes;
-    ours->local_address = theirs->address;
-    ours->local_key = region ? region->calls.keys[0].local_key : 0;
-    return CRPC_OK;
-}
-
-static bool is_transfer(uint8_t opcode)
-{
-    return opcode >= CRPC_LANE_WRITE && opcode <= CRPC_LANE_FETCH_ADD;
-}
-
 /* Checks a transfer, and fills what core takes. */
-static int32_t take_transfer(const crpc_context *context, const struct rpc_endpoint *endpoint,
-                             const crpc_lane_op *theirs, struct lane_op *ours)
+static int32_t take_transfer(const struct lane_batch *batch, const crpc_lane_op *theirs,
+                             struct op_pieces *pieces, struct lane_op *ours)
 {
-    const struct lane_grant *grant;
     const bool atomic = rules[theirs->opcode].right == CRPC_ACCESS_REMOTE_ATOMIC;
     if (!shape_valid(theirs)) {
         return CRPC_E_INVALID;
     }
-    int32_t status = find_grant(context, endpoint, theirs,
-                                atomic ? (uint32_t)sizeof(uint64_t) : theirs->bytes, &grant);
+    *ours = (struct lane_op){.opcode = theirs->opcode,
+                             .fence = theirs->flags & CRPC_LANE_FENCE,
+                             .copied = theirs->flags & CRPC_LANE_INLINE,
+                             .user_data = theirs->user_data};
+    int32_t status = atomic                             ? CRPC_OK
+                     : theirs->flags & CRPC_LANE_PIECES ? take_pieces(batch, theirs, pieces, ours)
+                                                        : take_range(batch, theirs, pieces, ours);
     if (status != CRPC_OK) {
         return status;
     }
-    *ours = (struct lane_op){.opcode = theirs->opcode,
-                             .fence = theirs->flags & CRPC_LANE_FENCE,
-                             .remote_key = grant->key,
-                             .remote_address = grant->address + theirs->offset,
-                             .user_data = theirs->user_data};
-    return atomic ? take_atomic(context, theirs, ours) : take_payload(context, theirs, ours);
+    status = find_grant(batch, theirs, atomic ? (uint32_t)sizeof(uint64_t) : ours->bytes, ours);
+    return status == CRPC_OK && atomic ? take_atomic(batch, theirs, ours) : status;
 }
 
 /* ---- GRANT and REVOKE ------------------------------------------------------------------------ */
@@ -175,8 +258,8 @@ static int32_t submit_grant(crpc_context *context, struct rpc_endpoint *endpoint
     if (!shape_valid(op) || op->bytes == 0 || op->access == 0 || (op->access & ~REMOTE_ACCESS)) {
         return CRPC_E_INVALID;
     }
-    int32_t status =
-        find_memory(context, op, op->access & writes ? CRPC_ACCESS_LOCAL_WRITE : 0, &region);
+    int32_t status = find_memory(context, op->region, op->address, op->bytes,
+                                 op->access & writes ? CRPC_ACCESS_LOCAL_WRITE : 0, &region);
     if (status != CRPC_OK) {
         return status;
     }
@@ -212,41 +295,42 @@ static int32_t submit_revoke(crpc_context *context, struct rpc_endpoint *endpoin
 /* ---- Submit ---------------------------------------------------------------------------------- */
 
 /* Accepts transfers up to the first that cannot be, or that is none, and returns how many. */
-static uint32_t submit_transfers(crpc_context *context, struct rpc_endpoint *endpoint,
-                                 const crpc_lane_op *ops, uint32_t count, int32_t *status)
+static uint32_t submit_transfers(const struct lane_batch *batch, const crpc_lane_op *ops,
+                                 uint32_t count, int32_t *status)
 {
     struct lane_op ours[CHUNK];
+    struct op_pieces pieces[CHUNK];
     uint32_t good = 0;
     *status = CRPC_OK;
     while (good < count && good < CHUNK && is_transfer(ops[good].opcode) && *status == CRPC_OK) {
-        *status = take_transfer(context, endpoint, &ops[good], &ours[good]);
+        *status = take_transfer(batch, &ops[good], &pieces[good], &ours[good]);
         good += *status == CRPC_OK;
     }
     if (good == 0) {
         return 0;
     }
     int32_t refusal;
-    uint32_t accepted = rpc_lane_post(endpoint, ours, good, &refusal);
+    uint32_t accepted = rpc_lane_post(batch->endpoint, ours, good, &refusal);
     if (accepted < good) {
         *status = refusal;
     }
     return accepted;
 }
 
-static uint32_t submit_some(crpc_context *context, struct rpc_endpoint *endpoint,
-                            const crpc_lane_op *ops, uint32_t count, int32_t *status)
+static uint32_t submit_some(const struct lane_batch *batch, const crpc_lane_op *ops, uint32_t count,
+                            int32_t *status)
 {
     switch (ops->opcode) {
     case CRPC_LANE_WRITE:
     case CRPC_LANE_READ:
     case CRPC_LANE_COMPARE_SWAP:
     case CRPC_LANE_FETCH_ADD:
-        return submit_transfers(context, endpoint, ops, count, status);
+        return submit_transfers(batch, ops, count, status);
     case CRPC_LANE_GRANT:
-        *status = submit_grant(context, endpoint, ops);
+        *status = submit_grant(batch->context, batch->endpoint, ops);
         return *status == CRPC_OK;
     case CRPC_LANE_REVOKE:
-        *status = submit_revoke(context, endpoint, ops);
+        *status = submit_revoke(batch->context, batch->endpoint, ops);
         return *status == CRPC_OK;
     default:
         *status = CRPC_E_UNSUPPORTED;
@@ -255,22 +339,26 @@ static uint32_t submit_some(crpc_context *context, struct rpc_endpoint *endpoint
 }
 
 int32_t crpc_lane_submit(crpc_context *context, crpc_endpoint endpoint, const crpc_lane_op *ops,
-                         uint32_t count, int32_t *reason)
+                         uint32_t count, const crpc_piece *pieces, uint32_t piece_count,
+                         int32_t *reason)
 {
     int32_t unused;
     uint32_t taken = 0;
     reason = reason ? reason : &unused;
-    if (!context || (!ops && count > 0) || count > INT32_MAX) {
+    if (!context || (!ops && count > 0) || (!pieces && piece_count > 0) || count > INT32_MAX) {
         *reason = CRPC_E_INVALID;
         return CRPC_E_INVALID;
     }
-    struct rpc_endpoint *object = endpoint_of(context, endpoint);
-    *reason = object ? CRPC_OK : CRPC_E_STALE;
-    if (object && count > 0) {
-        *reason = rpc_lane_bar(object);
+    const struct lane_batch batch = {.context = context,
+                                     .endpoint = endpoint_of(context, endpoint),
+                                     .pieces = pieces,
+                                     .piece_count = piece_count};
+    *reason = batch.endpoint ? CRPC_OK : CRPC_E_STALE;
+    if (batch.endpoint && count > 0) {
+        *reason = rpc_lane_bar(batch.endpoint);
     }
     while (taken < count && *reason == CRPC_OK) {
-        taken += submit_some(context, object, ops + taken, count - taken, reason);
+        taken += submit_some(&batch, ops + taken, count - taken, reason);
     }
     return (int32_t)taken;
 }

@@ -270,10 +270,16 @@ void fixture_queues(const crpc_queue_options *options, crpc_queue *left, crpc_qu
 
 void fixture_lane(crpc_endpoint *left, crpc_endpoint *right)
 {
+    fixture_deep_lane(0, left, right);
+}
+
+void fixture_deep_lane(uint32_t depth, crpc_endpoint *left, crpc_endpoint *right)
+{
     const crpc_endpoint_options options = {.struct_size = sizeof(options),
                                            .flags = CRPC_ENDPOINT_LANE,
                                            .user_data = 815,
-                                           .ring_bytes = 65536};
+                                           .ring_bytes = 65536,
+                                           .lane_depth = depth};
     fixture_connect(&options, left, right);
     for (uint32_t i = 0; i < 6; i++) {
         fixture_poll(fixture.left);
@@ -286,7 +292,7 @@ void fixture_lane(crpc_endpoint *left, crpc_endpoint *right)
 int32_t fixture_lane_submit(crpc_context *context, crpc_endpoint endpoint, const crpc_lane_op *op)
 {
     int32_t reason = 12345;
-    int32_t taken = crpc_lane_submit(context, endpoint, op, 1, &reason);
+    int32_t taken = crpc_lane_submit(context, endpoint, op, 1, NULL, 0, &reason);
     assert_int_equal(taken, reason == CRPC_OK);
     return reason;
 }

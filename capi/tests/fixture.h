@@ -73,6 +73,8 @@ void fixture_channels(const crpc_channel_options *options, crpc_channel *left, c
 
 /* One more connection, with a lane that is open. */
 void fixture_lane(crpc_endpoint *left, crpc_endpoint *right);
+/* With this lane_depth. */
+void fixture_deep_lane(uint32_t depth, crpc_endpoint *left, crpc_endpoint *right);
 /* A grant of the right side on its region, and what the left side makes of its bytes. */
 crpc_grant fixture_grant(crpc_endpoint right, crpc_region region, void *address, uint32_t bytes,
                          uint16_t access);

@@ -134,9 +134,9 @@ static int32_t do_lane_submit(crpc_context *context, uint64_t bits)
     const crpc_lane_op op = {.opcode = CRPC_LANE_READ};
     int32_t reason;
     if (!context) {
-        return crpc_lane_submit(context, (crpc_endpoint){bits}, &op, 1, &reason);
+        return crpc_lane_submit(context, (crpc_endpoint){bits}, &op, 1, NULL, 0, &reason);
     }
-    assert_int_equal(crpc_lane_submit(context, (crpc_endpoint){bits}, &op, 1, &reason), 0);
+    assert_int_equal(crpc_lane_submit(context, (crpc_endpoint){bits}, &op, 1, NULL, 0, &reason), 0);
     return reason;
 }
 

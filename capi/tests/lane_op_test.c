@@ -136,7 +136,7 @@ static void an_array_stops_at_the_first_that_cannot_be(void **state)
     }
     ops[35] = good(CRPC_LANE_GRANT);
     ops[36].offset = 1000;
-    assert_int_equal(crpc_lane_submit(fixture.left, left, ops, 40, &reason), 36);
+    assert_int_equal(crpc_lane_submit(fixture.left, left, ops, 40, NULL, 0, &reason), 36);
     assert_int_equal(reason, CRPC_E_INVALID);
     uint32_t seen = 0;
     for (uint32_t polls = 0; polls < 5; polls++) {
@@ -147,11 +147,12 @@ static void an_array_stops_at_the_first_that_cannot_be(void **state)
         }
     }
     assert_int_equal(seen, 36);
-    assert_int_equal(crpc_lane_submit(fixture.left, left, ops, 40, NULL), 36);
-    assert_int_equal(crpc_lane_submit(fixture.left, left, NULL, 0, &reason), 0);
+    assert_int_equal(crpc_lane_submit(fixture.left, left, ops, 40, NULL, 0, NULL), 36);
+    assert_int_equal(crpc_lane_submit(fixture.left, left, NULL, 0, NULL, 0, &reason), 0);
     assert_int_equal(reason, CRPC_OK);
-    assert_int_equal(crpc_lane_submit(fixture.left, left, NULL, 1, &reason), CRPC_E_INVALID);
-    assert_int_equal(crpc_lane_submit(fixture.left, left, ops, UINT32_MAX, &reason),
+    assert_int_equal(crpc_lane_submit(fixture.left, left, NULL, 1, NULL, 0, &reason),
+                     CRPC_E_INVALID);
+    assert_int_equal(crpc_lane_submit(fixture.left, left, ops, UINT32_MAX, NULL, 0, &reason),
                      CRPC_E_INVALID);
 }
 
@@ -507,21 +508,26 @@ static void options(void **state)
     uint8_t blob[CRPC_BLOB_BYTES_MAX];
     crpc_endpoint endpoint;
     static const struct {
-        uint32_t flags, request_bytes;
+        uint32_t flags, request_bytes, lane_depth;
         int32_t status;
     } cases[] = {
-        {CRPC_ENDPOINT_LANE, 4096 - 1120, CRPC_OK},
-        {CRPC_ENDPOINT_LANE, 4096 - 1088, CRPC_E_INVALID},
-        {0, 4096 - 96, CRPC_OK},
-        {CRPC_ENDPOINT_LANE | CRPC_ENDPOINT_CALL_ONLY, 0, CRPC_OK},
-        {CRPC_ENDPOINT_LANE | CRPC_ENDPOINT_SERVE_ONLY, 0, CRPC_OK},
-        {0x8, 0, CRPC_E_INVALID},
+        {CRPC_ENDPOINT_LANE, 4096 - 1120, 0, CRPC_OK},
+        {CRPC_ENDPOINT_LANE, 4096 - 1088, 0, CRPC_E_INVALID},
+        {0, 4096 - 96, 0, CRPC_OK},
+        {CRPC_ENDPOINT_LANE | CRPC_ENDPOINT_CALL_ONLY, 0, 0, CRPC_OK},
+        {CRPC_ENDPOINT_LANE | CRPC_ENDPOINT_SERVE_ONLY, 0, 0, CRPC_OK},
+        {0x8, 0, 0, CRPC_E_INVALID},
+        {CRPC_ENDPOINT_LANE, 0, 1, CRPC_OK},
+        {CRPC_ENDPOINT_LANE, 0, 4096, CRPC_OK},
+        {CRPC_ENDPOINT_LANE, 0, 4097, CRPC_E_INVALID},
+        {0, 0, 1, CRPC_E_INVALID},
     };
     for (uint32_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         const crpc_endpoint_options options = {.struct_size = sizeof(options),
                                                .flags = cases[i].flags,
                                                .ring_bytes = 4096,
-                                               .request_bytes = cases[i].request_bytes};
+                                               .request_bytes = cases[i].request_bytes,
+                                               .lane_depth = cases[i].lane_depth};
         uint32_t bytes = sizeof(blob);
         assert_int_equal(
             crpc_endpoint_blob(fixture.left, &options, &endpoint, blob, &bytes, &error),

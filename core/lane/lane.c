@@ -28,7 +28,8 @@ static int32_t make_results(struct lane *lane, uint32_t entries, crpc_error *err
 int32_t lane_create(struct nic *nic, struct handles *handles, const struct lane_options *options,
                     struct lane **out, crpc_error *error)
 {
-    uint32_t entries = power_of_two_at_least(nic->send_depth);
+    uint32_t entries = power_of_two_at_least(options->depth);
+    assert(options->depth >= nic->send_depth && options->depth <= NIC_SEND_DEPTH_MAX);
     struct lane *lane = calloc(1, sizeof(*lane));
     if (!lane) {
         return error_set(error, CRPC_E_NO_MEMORY, ENOMEM, "no memory for a lane");
@@ -48,7 +49,8 @@ int32_t lane_create(struct nic *nic, struct handles *handles, const struct lane_
                          ? make_results(lane, entries, error)
                          : error_set(error, CRPC_E_NO_MEMORY, ENOMEM, "no memory for a lane");
     if (status == CRPC_OK) {
-        status = lane->operations->queue_pair_create(nic, NULL, lane, &lane->queue_pair, error);
+        status = lane->operations->queue_pair_create_deep(nic, NULL, lane, options->depth,
+                                                          &lane->queue_pair, error);
     }
     if (status != CRPC_OK) {
         lane->queue_pair = NULL;
@@ -129,7 +131,8 @@ int32_t lane_renew(struct lane *lane, crpc_error *error)
 {
     struct nic_queue_pair *queue_pair;
     assert(lane->stopped && !lane_has_open(lane));
-    int32_t status = lane->operations->queue_pair_create(lane->nic, NULL, lane, &queue_pair, error);
+    int32_t status = lane->operations->queue_pair_create_deep(
+        lane->nic, NULL, lane, lane->options.depth, &queue_pair, error);
     if (status != CRPC_OK) {
         return status;
     }
@@ -156,38 +159,52 @@ void lane_book(struct lane *lane, const struct lane_entry *entry)
     *lane_entry_at(lane, lane->posted++) = *entry;
 }
 
+/* What it finds lands at the place of its entry, which is the last one. */
+static void post_atomic(struct lane *lane, const struct lane_op *op, uint32_t flags)
+{
+    uint64_t *result = &lane->results[(lane->posted - 1) & lane->mask];
+    assert(lane->results && op->remote_address % sizeof(*result) == 0);
+    const struct nic_atomic atomic = {.local_address = (uint64_t)(uintptr_t)result,
+                                      .remote_address = op->remote_address,
+                                      .local_key = lane->results_keys.local_key,
+                                      .remote_key = op->remote_key,
+                                      .swap = op->opcode == LANE_COMPARE_SWAP,
+                                      .compare = op->compare,
+                                      .operand = op->operand};
+    lane->operations->post_atomic(lane->queue_pair, &atomic, flags);
+}
+
+static void post_payload(struct lane *lane, const struct lane_op *op, uint32_t flags)
+{
+    const bool read = op->opcode == LANE_READ;
+    const struct nic_transfer transfer = {.local_address = op->local_address,
+                                          .remote_address = op->remote_address,
+                                          .bytes = op->bytes,
+                                          .local_key = op->local_key,
+                                          .remote_key = op->remote_key};
+    assert(read || op->opcode == LANE_WRITE);
+    assert(!op->copied || (!read && op->bytes <= lane->nic->inline_bytes_max));
+    if (op->piece_count > 0) {
+        lane->operations->post_pieces(lane->queue_pair, read, &transfer, op->pieces,
+                                      op->piece_count, flags | (op->copied ? NIC_POST_INLINE : 0));
+    } else if (read) {
+        lane->operations->post_read(lane->queue_pair, &transfer, flags);
+    } else { /* which is copied if it is short */
+        lane->operations->post_write(lane->queue_pair, &transfer, flags);
+    }
+}
+
 static void post_one(struct lane *lane, const struct lane_op *op, uint32_t flags)
 {
-    struct nic_queue_pair *queue_pair = lane->queue_pair;
-    const uint32_t place = lane->posted & lane->mask;
     lane_book(lane, &(struct lane_entry){
                         .user_data = op->user_data, .bytes = op->bytes, .opcode = op->opcode});
     if (op->opcode == LANE_COMPARE_SWAP || op->opcode == LANE_FETCH_ADD) {
-        assert(lane->results && op->remote_address % sizeof(*lane->results) == 0);
-        const struct nic_atomic atomic = {.local_address =
-                                              (uint64_t)(uintptr_t)&lane->results[place],
-                                          .remote_address = op->remote_address,
-                                          .local_key = lane->results_keys.local_key,
-                                          .remote_key = op->remote_key,
-                                          .swap = op->opcode == LANE_COMPARE_SWAP,
-                                          .compare = op->compare,
-                                          .operand = op->operand};
-        lane->operations->post_atomic(queue_pair, &atomic, flags);
+        post_atomic(lane, op, flags);
     } else {
-        const struct nic_transfer transfer = {.local_address = op->local_address,
-                                              .remote_address = op->remote_address,
-                                              .bytes = op->bytes,
-                                              .local_key = op->local_key,
-                                              .remote_key = op->remote_key};
-        assert(op->opcode == LANE_WRITE || op->opcode == LANE_READ);
-        if (op->opcode == LANE_WRITE) {
-            lane->operations->post_write(queue_pair, &transfer, flags);
-        } else {
-            lane->operations->post_read(queue_pair, &transfer, flags);
-        }
+        post_payload(lane, op, flags);
     }
     if (op->fence) {
-        lane->operations->fence_last(queue_pair);
+        lane->operations->fence_last(lane->queue_pair);
     }
 }
 

@@ -23,6 +23,7 @@
 #include "base/output.h"
 #include "base/wheel.h"
 #include "nic/nic.h"
+#include "nic/queue.h"
 
 struct lane;
 
@@ -45,6 +46,7 @@ struct lane_options {
     uint64_t handle; /* completions show both */
     uint64_t user_data;
     uint32_t timer_kind; /* of the timers of grants */
+    uint32_t depth;      /* ops that may be open: as nic.h's queue_pair_create_deep */
 };
 
 /* Makes a lane with a queue pair that is to be connected. nic and handles stay the
@@ -85,15 +87,19 @@ enum lane_opcode {
 /* A transfer: LANE_WRITE to LANE_FETCH_ADD. */
 struct lane_op {
     uint8_t opcode;
-    bool fence; /* begins when all READs and atomics before it have ended */
-    uint32_t bytes;
+    bool fence;  /* begins when all READs and atomics before it have ended */
+    bool copied; /* WRITE: lane_post copies the payload, at most nic->inline_bytes_max; no local keys */
+    uint8_t piece_count; /* of `pieces`, at most nic->pieces_max; 0 = one range, that of local_address */
+    uint32_t bytes;      /* in all */
     uint32_t local_key;
     uint32_t remote_key;
-    uint64_t local_address; /* WRITE, READ */
+    /* WRITE, READ. A short WRITE of one range may be copied by the processor. */
+    uint64_t local_address;
     uint64_t remote_address;
     uint64_t compare; /* COMPARE_SWAP */
     uint64_t operand; /* the new value, or what is added */
     uint64_t user_data;
+    const struct nic_piece *pieces; /* nobody looks at them after lane_post */
 };
 
 /* Accepts transfers in order as long as there is room, and returns how many. The lane is open. The device

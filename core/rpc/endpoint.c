@@ -59,13 +59,13 @@ static int32_t check_room(const struct rpc_engine *engine, const crpc_endpoint_o
 {
     const struct nic *nic = engine->nic;
     uint32_t window_max = nic_receive_low_mark(nic);
-    uint32_t queue_pairs = engine->endpoint_count + engine->lane_count +
-                           (options->flags & CRPC_ENDPOINT_LANE ? 2 : 1); /* with the new ones */
+    uint32_t queue_pairs = engine->endpoint_count + engine->lane_places + 1 +
+                           rpc_lane_places(nic, options); /* with the new ones */
     if (queue_pairs > engine->endpoints_max) {
         return error_set(
             error, CRPC_E_NO_RESOURCE, 0,
             "this context has its endpoints_max of %u endpoints, of which one with a lane counts "
-            "as two; close some or raise it in crpc_context_options",
+            "as two or more; close some or raise it in crpc_context_options",
             engine->endpoints_max);
     }
     if ((uint64_t)queue_pairs * nic->send_depth > nic->send_completion_depth) {

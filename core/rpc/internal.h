@@ -306,7 +306,7 @@ struct rpc_engine {
     struct list lanes_done;   /* endpoints, by lane.done_link */
     struct list lanes_failing;
     struct table *lane_pairs; /* likewise for the queue pairs of lanes; NULL = there was none yet */
-    uint32_t lane_count;
+    uint32_t lane_places; /* rpc_lane_places of all endpoints */
     struct link_group links;
 
     uint32_t endpoint_count;
@@ -406,6 +406,18 @@ bool rpc_keepalive(struct link *link);
 static inline bool rpc_lane_selected(const struct rpc_endpoint *endpoint)
 {
     return (endpoint->link.peer.features & WIRE_FEATURE_LANE) != 0;
+}
+static inline uint32_t rpc_lane_depth(const struct nic *nic, const crpc_endpoint_options *options)
+{
+    return (uint32_t)maximum(options->lane_depth, nic->send_depth);
+}
+/* For how many endpoints a lane counts. What its queue pair has open finds room in the send CQ, as what those
+ * of endpoints have. */
+static inline uint32_t rpc_lane_places(const struct nic *nic, const crpc_endpoint_options *options)
+{
+    return options->flags & CRPC_ENDPOINT_LANE
+               ? (rpc_lane_depth(nic, options) + nic->send_depth - 1) / nic->send_depth
+               : 0;
 }
 /* For link_service.prepare: makes a lane if the options ask for one. */
 int32_t rpc_lane_make(struct rpc_endpoint *endpoint, crpc_error *error);

@@ -53,7 +53,9 @@ int32_t rpc_lane_make(struct rpc_endpoint *endpoint, crpc_error *error)
     struct rpc_engine *engine = endpoint->engine;
     const struct lane_options options = {.handle = endpoint->link.handle,
                                          .user_data = endpoint->options.user_data,
-                                         .timer_kind = TIMER_GRANT};
+                                         .timer_kind = TIMER_GRANT,
+                                         .depth =
+                                             rpc_lane_depth(engine->nic, &endpoint->options)};
     if (!(endpoint->options.flags & CRPC_ENDPOINT_LANE)) {
         return CRPC_OK;
     }
@@ -72,7 +74,7 @@ int32_t rpc_lane_make(struct rpc_endpoint *endpoint, crpc_error *error)
     endpoint->lane.life = endpoint->lane.peer_life = 1;
     endpoint->lane.told_life = endpoint->lane.ended_life = 0;
     endpoint->lane.pause_ns = LANE_PAUSE_MIN_NS;
-    engine->lane_count++;
+    engine->lane_places += rpc_lane_places(engine->nic, &endpoint->options);
     return CRPC_OK;
 }
 
@@ -97,7 +99,8 @@ void rpc_lane_unmake(struct rpc_endpoint *endpoint)
     if (!lane->lane) {
         return;
     }
-    endpoint->engine->lane_count--;
+    endpoint->engine->lane_places -=
+        rpc_lane_places(endpoint->engine->nic, &endpoint->options);
     lane_stop(lane->lane, &endpoint->engine->links.wheel, CRPC_E_CLOSED);
     forget_number(endpoint);
     lane_destroy(lane->lane);

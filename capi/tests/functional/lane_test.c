@@ -146,7 +146,7 @@ static int close_both(void **state)
 static void submit(struct side *side, const crpc_lane_op *op)
 {
     int32_t reason;
-    while (crpc_lane_submit(side->context, side->endpoint, op, 1, &reason) != 1) {
+    while (crpc_lane_submit(side->context, side->endpoint, op, 1, NULL, 0, &reason) != 1) {
         assert_int_equal(reason, CRPC_E_AGAIN);
         await(side, CRPC_COMPLETION_ROOM);
     }
@@ -306,7 +306,7 @@ static void grants_come_and_go(void **state)
         await_work(&here, CRPC_LANE_WRITE, CRPC_OK);
         await_work(&there, CRPC_LANE_REVOKE, CRPC_OK);
         assert_memory_equal(there.memory + 64 * (i % 100), here.memory, 64);
-        assert_int_equal(crpc_lane_submit(here.context, here.endpoint, &op, 1, NULL), 0);
+        assert_int_equal(crpc_lane_submit(here.context, here.endpoint, &op, 1, NULL, 0, NULL), 0);
         assert_int_equal(crpc_grant_close(here.context, grant), CRPC_OK);
     }
     assert_int_equal(crpc_region_deregister(there.context, there.region), CRPC_OK);
@@ -327,9 +327,11 @@ static void only_one_side_wants_one(void **state)
         open_side(&here);
         open_side(&there);
         connect(i ? &with : &without, i ? &without : &with);
-        assert_int_equal(crpc_lane_submit(here.context, here.endpoint, &op, 1, &reason), 0);
+        assert_int_equal(crpc_lane_submit(here.context, here.endpoint, &op, 1, NULL, 0, &reason),
+                         0);
         assert_int_equal(reason, CRPC_E_UNSUPPORTED);
-        assert_int_equal(crpc_lane_submit(there.context, there.endpoint, &op, 1, &reason), 0);
+        assert_int_equal(crpc_lane_submit(there.context, there.endpoint, &op, 1, NULL, 0, &reason),
+                         0);
         assert_int_equal(reason, CRPC_E_UNSUPPORTED);
         assert_int_equal(crpc_endpoint_get_info(here.context, here.endpoint, &info), CRPC_OK);
         assert_int_equal(info.features, 0);
@@ -361,7 +363,7 @@ static void expect_refused(crpc_grant grant, uint8_t opcode)
     submit(&here, &op);
     await_work(&here, opcode, CRPC_E_ACCESS);
     assert_memory_equal(before, there.memory, sizeof(before));
-    assert_int_equal(crpc_lane_submit(here.context, here.endpoint, &op, 1, &reason), 0);
+    assert_int_equal(crpc_lane_submit(here.context, here.endpoint, &op, 1, NULL, 0, &reason), 0);
     assert_true(reason == CRPC_E_AGAIN || reason == CRPC_E_STALE);
     round_trip();
     do {
@@ -369,7 +371,7 @@ static void expect_refused(crpc_grant grant, uint8_t opcode)
         round_trip();
         while (take(&here, CRPC_COMPLETION_ROOM, &room)) {
         }
-        crpc_lane_submit(here.context, here.endpoint, &op, 1, &reason);
+        crpc_lane_submit(here.context, here.endpoint, &op, 1, NULL, 0, &reason);
     } while (reason == CRPC_E_AGAIN);
     assert_int_equal(reason, CRPC_E_STALE);
     round_trip();

@@ -250,7 +250,7 @@ static void never_connected(void **state)
 {
     (void)state;
     struct lane *other;
-    const struct lane_options options = {.handle = 1, .timer_kind = TIMER_GRANT};
+    const struct lane_options options = {.handle = 1, .timer_kind = TIMER_GRANT, .depth = 16};
     crpc_error error = {0};
     assert_int_equal(lane_create(near.nic, &near.handles, &options, &other, &error), CRPC_OK);
     assert_false(lane_is_open(other));

@@ -12,7 +12,7 @@ struct side near, far;
 static void side_lane(struct side *side, uint64_t handle)
 {
     const struct lane_options options = {
-        .handle = handle, .user_data = handle + 1, .timer_kind = TIMER_GRANT};
+        .handle = handle, .user_data = handle + 1, .timer_kind = TIMER_GRANT, .depth = 16};
     crpc_error error = {0};
     assert_int_equal(lane_create(side->nic, &side->handles, &options, &side->lane, &error),
                      CRPC_OK);

@@ -101,11 +101,11 @@ static void closed_meanwhile(void **state)
     start_joins();
     link_close(&joining(0)->link);
     assert_null(late_cm_fault(&lanes.pair.engine[0]->links));
-    assert_int_equal(lanes.pair.engine[0]->lane_count, 2); /* the task has its queue pair */
+    assert_int_equal(lanes.pair.engine[0]->lane_places, 2); /* the task has its queue pair */
     poll_both(2);
     late_cm_run_all(&late[0]);
     poll_both(1);
-    assert_int_equal(lanes.pair.engine[0]->lane_count, 1);
+    assert_int_equal(lanes.pair.engine[0]->lane_places, 1);
     assert_int_equal(lanes.pair.engine[0]->endpoint_count, 1);
     pair_round_trip(&lanes.pair, 0);
 }

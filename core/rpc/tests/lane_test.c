@@ -114,7 +114,7 @@ static void a_lane_takes_a_place(void **state)
     }
     assert_int_equal(status, CRPC_E_NO_RESOURCE);
     assert_int_equal(lanes.pair.engine[0]->endpoint_count, 8);
-    assert_int_equal(lanes.pair.engine[0]->lane_count, 8);
+    assert_int_equal(lanes.pair.engine[0]->lane_places, 8);
 }
 
 /* ---- Ops ------------------------------------------------------------------------------------- */
@@ -536,7 +536,7 @@ static void making_one_fails(void **state)
                 break;
             }
             assert_int_equal(status, CRPC_E_NO_MEMORY);
-            assert_int_equal(lanes.pair.engine[0]->lane_count, 1);
+            assert_int_equal(lanes.pair.engine[0]->lane_places, 1);
         }
         memory_fabric_set_failures(lanes.pair.fabric, kind, 0, 0);
         assert_true(nth > 2);

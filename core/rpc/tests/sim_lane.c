@@ -102,6 +102,26 @@ static uint64_t book(struct sim_side *side, const struct sim_lane_op *op)
     return side->lane.op_count++;
 }
 
+/* The 8 bytes of a WRITE or READ lie in up to three pieces, or a WRITE's are copied. */
+static void choose_memory(struct sim_side *side, struct lane_op *op)
+{
+    struct random_generator *random = &side->sim->lane_random;
+    struct nic_piece *pieces = side->lane.pieces;
+    const uint32_t cut[] = {0, random_between(random, 0, 4), random_between(random, 4, 8), 8};
+    op->copied = op->opcode == LANE_WRITE && random_percent(random, 30) &&
+                 side->engine->nic->inline_bytes_max >= op->bytes;
+    if (random_percent(random, 60)) {
+        for (uint32_t i = 0; i < 3; i++) {
+            pieces[i] = (struct nic_piece){.address = op->local_address + cut[i],
+                                           .bytes = cut[i + 1] - cut[i],
+                                           .local_key = op->copied ? 0 : op->local_key};
+        }
+        op->pieces = pieces;
+        op->piece_count = 3;
+        op->local_address = 0;
+    }
+}
+
 static struct lane_op choose_transfer(struct sim_side *side, struct sim_lane_op *booked)
 {
     struct sim *sim = side->sim;
@@ -131,6 +151,9 @@ static struct lane_op choose_transfer(struct sim_side *side, struct sim_lane_op 
         op.compare = lane->changed;
         op.operand = opcode == LANE_COMPARE_SWAP ? lane->changed + 1 : 1;
     }
+    if (!atomic) {
+        choose_memory(side, &op);
+    }
     return op;
 }
 
@@ -150,6 +173,9 @@ static void transfer(struct sim_side *side)
             if (booked.opcode == LANE_WRITE) {
                 lane->wrote[booked.slot] = op.user_data + 1;
                 lane->last_slot = booked.slot;
+            }
+            if (op.copied) {
+                lane->memory.source[booked.own] = UINT64_MAX;
             }
             lane->changed += booked.opcode >= LANE_COMPARE_SWAP;
         }
