@@ -8,7 +8,7 @@
 #include "private/copyin.h"
 
 /* Ops that core gets at once. */
-#define CHUNK 32u
+#define CHUNK 64u
 
 /* A call of crpc_lane_submit. */
 struct lane_batch {
@@ -16,6 +16,21 @@ struct lane_batch {
     struct rpc_endpoint *endpoint;
     const crpc_piece *pieces;
     uint32_t piece_count;
+};
+
+/* What the ops of a series have named last: the next one names it again, as a rule. Nothing of it can change
+ * while a series is checked. */
+struct named {
+    uint64_t region; /* its handle; 0 = none */
+    uint64_t address;
+    uint64_t bytes;
+    uint32_t local_key;
+    uint32_t access;
+    uint64_t grant; /* its handle; 0 = none */
+    uint64_t remote_address;
+    uint32_t remote_bytes;
+    uint32_t remote_key;
+    uint32_t rights;
 };
 
 /* The pieces of one op, with their keys. */
@@ -101,7 +116,7 @@ static struct lane_grant *grant_of(const crpc_context *context, crpc_grant grant
 
 /* Finds the peer's grant that an op names, which contains its bytes. */
 static int32_t find_grant(const struct lane_batch *batch, const crpc_lane_op *op, uint32_t bytes,
-                          struct lane_op *ours)
+                          struct named *named, struct lane_op *ours)
 {
     const uint32_t right = rules[op->opcode].right;
     const struct lane_grant *grant = grant_of(batch->context, op->grant);
@@ -120,6 +135,11 @@ static int32_t find_grant(const struct lane_batch *batch, const crpc_lane_op *op
     }
     ours->remote_key = grant->key;
     ours->remote_address = grant->address + op->offset;
+    named->grant = op->grant.bits;
+    named->remote_address = grant->address;
+    named->remote_bytes = grant->bytes;
+    named->remote_key = grant->key;
+    named->rights = grant->access;
     return CRPC_OK;
 }
 
@@ -186,7 +206,7 @@ static int32_t take_pieces(const struct lane_batch *batch, const crpc_lane_op *o
 /* Core has the processor copy a short WRITE into its WQE, but not one that has pieces. Memory of another
  * device may not allow it, so that is a piece. */
 static int32_t take_range(const struct lane_batch *batch, const crpc_lane_op *op,
-                          struct op_pieces *pieces, struct lane_op *ours)
+                          struct op_pieces *pieces, struct named *named, struct lane_op *ours)
 {
     struct region *region = NULL;
     int32_t status = op->flags & CRPC_LANE_INLINE
@@ -204,6 +224,12 @@ static int32_t take_range(const struct lane_batch *batch, const crpc_lane_op *op
             .address = op->address, .bytes = op->bytes, .local_key = ours->local_key};
         ours->pieces = pieces->list;
         ours->piece_count = 1;
+    } else if (region) {
+        named->region = op->region.bits;
+        named->address = region->address;
+        named->bytes = region->bytes;
+        named->local_key = ours->local_key;
+        named->access = region->access;
     }
     return check_length(batch, op, op->bytes);
 }
@@ -227,8 +253,10 @@ static int32_t take_atomic(const struct lane_batch *batch, const crpc_lane_op *t
 }
 
 /* Checks a transfer, and fills what core takes. */
-static int32_t take_transfer(const struct lane_batch *batch, const crpc_lane_op *theirs,
-                             struct op_pieces *pieces, struct lane_op *ours)
+static __attribute__((noinline)) int32_t take_transfer(const struct lane_batch *batch,
+                                                       const crpc_lane_op *theirs,
+                                                       struct op_pieces *pieces,
+                                                       struct named *named, struct lane_op *ours)
 {
     const bool atomic = rules[theirs->opcode].right == CRPC_ACCESS_REMOTE_ATOMIC;
     if (!shape_valid(theirs)) {
@@ -238,14 +266,54 @@ static int32_t take_transfer(const struct lane_batch *batch, const crpc_lane_op 
                              .fence = theirs->flags & CRPC_LANE_FENCE,
                              .copied = theirs->flags & CRPC_LANE_INLINE,
                              .user_data = theirs->user_data};
-    int32_t status = atomic                             ? CRPC_OK
-                     : theirs->flags & CRPC_LANE_PIECES ? take_pieces(batch, theirs, pieces, ours)
-                                                        : take_range(batch, theirs, pieces, ours);
+    int32_t status = atomic ? CRPC_OK
+                     : theirs->flags & CRPC_LANE_PIECES
+                         ? take_pieces(batch, theirs, pieces, ours)
+                         : take_range(batch, theirs, pieces, named, ours);
     if (status != CRPC_OK) {
         return status;
     }
-    status = find_grant(batch, theirs, atomic ? (uint32_t)sizeof(uint64_t) : ours->bytes, ours);
+    status =
+        find_grant(batch, theirs, atomic ? (uint32_t)sizeof(uint64_t) : ours->bytes, named, ours);
     return status == CRPC_OK && atomic ? take_atomic(batch, theirs, ours) : status;
+}
+
+/* Takes ops as long as they have this opcode and one range in the region and the grant that were named last,
+ * and returns how many. `opcode` is a constant at each call. */
+static inline __attribute__((always_inline)) uint32_t
+take_usual(const struct lane_batch *batch, const struct named *named, const crpc_lane_op *ops,
+           uint32_t count, const uint8_t opcode, struct lane_op *ours)
+{
+    const uint32_t access = opcode == CRPC_LANE_READ ? CRPC_ACCESS_LOCAL_WRITE : 0;
+    const uint32_t right =
+        opcode == CRPC_LANE_READ ? CRPC_ACCESS_REMOTE_READ : CRPC_ACCESS_REMOTE_WRITE;
+    const struct named here = *named;
+    const uint64_t longest =
+        minimum(minimum(here.bytes, here.remote_bytes), batch->context->nic->message_bytes_max);
+    uint32_t taken = 0;
+    if (here.region == 0 || here.grant == 0 || (here.access & access) != access ||
+        (here.rights & right) == 0) {
+        return 0;
+    }
+    for (; taken < count; taken++) {
+        const crpc_lane_op *op = &ops[taken];
+        const uint64_t other = (uint64_t)(op->opcode ^ opcode) | op->flags | op->access |
+                               op->compare | op->operand | (op->region.bits ^ here.region) |
+                               (op->grant.bits ^ here.grant);
+        if (unlikely(other != 0) || unlikely(op->bytes > longest) ||
+            unlikely(op->address - here.address > here.bytes - op->bytes) ||
+            unlikely(op->offset > here.remote_bytes - op->bytes)) {
+            break;
+        }
+        ours[taken] = (struct lane_op){.opcode = opcode,
+                                       .bytes = op->bytes,
+                                       .local_key = here.local_key,
+                                       .remote_key = here.remote_key,
+                                       .local_address = op->address,
+                                       .remote_address = here.remote_address + op->offset,
+                                       .user_data = op->user_data};
+    }
+    return taken;
 }
 
 /* ---- GRANT and REVOKE ------------------------------------------------------------------------ */
@@ -300,11 +368,23 @@ static uint32_t submit_transfers(const struct lane_batch *batch, const crpc_lane
 {
     struct lane_op ours[CHUNK];
     struct op_pieces pieces[CHUNK];
+    struct named named = {0};
+    const uint32_t limit = count < CHUNK ? count : CHUNK;
     uint32_t good = 0;
     *status = CRPC_OK;
-    while (good < count && good < CHUNK && is_transfer(ops[good].opcode) && *status == CRPC_OK) {
-        *status = take_transfer(batch, &ops[good], &pieces[good], &ours[good]);
-        good += *status == CRPC_OK;
+    while (good < limit && is_transfer(ops[good].opcode) && *status == CRPC_OK) {
+        const uint32_t left = limit - good;
+        const uint32_t usual =
+            ops[good].opcode == CRPC_LANE_WRITE
+                ? take_usual(batch, &named, &ops[good], left, CRPC_LANE_WRITE, &ours[good])
+            : ops[good].opcode == CRPC_LANE_READ
+                ? take_usual(batch, &named, &ops[good], left, CRPC_LANE_READ, &ours[good])
+                : 0;
+        good += usual;
+        if (usual == 0) {
+            *status = take_transfer(batch, &ops[good], &pieces[good], &named, &ours[good]);
+            good += *status == CRPC_OK;
+        }
     }
     if (good == 0) {
         return 0;

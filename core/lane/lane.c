@@ -294,29 +294,21 @@ static bool write_completion(const struct lane *lane, uint32_t number, crpc_comp
     if (entry->opcode == LANE_REVOKE) {
         return false;
     }
-    *completion = (crpc_completion){.kind = NIC_COMPLETION_WORK,
-                                    .method = entry->opcode,
-                                    .status = entry->status,
-                                    .endpoint = {lane->options.handle},
-                                    .user_data = entry->user_data,
-                                    .endpoint_user_data = lane->options.user_data};
-    if (entry->status != CRPC_OK) {
-        return true;
+    const bool good = entry->status == CRPC_OK;
+    uint64_t token = 0;
+    if (unlikely(entry->opcode > LANE_READ) && good) {
+        token = entry->opcode == LANE_GRANT ? lane->given[entry->place]->grant.handle
+                                            : lane->results[number & lane->mask];
     }
-    switch (entry->opcode) {
-    case LANE_READ:
-        completion->payload_bytes = entry->bytes;
-        break;
-    case LANE_COMPARE_SWAP:
-    case LANE_FETCH_ADD:
-        completion->token = lane->results[number & lane->mask];
-        break;
-    case LANE_GRANT:
-        completion->token = lane->given[entry->place]->grant.handle;
-        break;
-    default:
-        break;
-    }
+    *completion =
+        (crpc_completion){.kind = NIC_COMPLETION_WORK,
+                          .method = entry->opcode,
+                          .status = entry->status,
+                          .endpoint = {lane->options.handle},
+                          .user_data = entry->user_data,
+                          .token = token,
+                          .payload_bytes = entry->opcode == LANE_READ && good ? entry->bytes : 0,
+                          .endpoint_user_data = lane->options.user_data};
     return true;
 }
 
