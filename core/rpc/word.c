@@ -131,10 +131,20 @@ static const char *take_state(struct rpc_endpoint *endpoint, const struct wire_l
     return NULL;
 }
 
+/* There is a lane, or was one. If the connection has ended, it is not opened any more, but what the peer said
+ * before is right. */
+static bool lane_known(const struct rpc_lane *lane)
+{
+    const bool both_ready = lane->state == RPC_LANE_JOINED && lane->heard & RPC_LANE_HEARD_READY &&
+                            !(lane->due & RPC_LANE_SAY_READY);
+    return lane->life > 1 || lane->state == RPC_LANE_OPEN || lane->state == RPC_LANE_FAILED ||
+           both_ready;
+}
+
 static const char *take_serial(struct rpc_endpoint *endpoint, uint16_t kind, uint64_t serial)
 {
     struct rpc_lane *lane = &endpoint->lane;
-    if (lane->state != RPC_LANE_OPEN && lane->state != RPC_LANE_FAILED && lane->life == 1) {
+    if (!lane_known(lane)) {
         return "it speaks of grants before there is a lane";
     }
     const char *fault = kind == WIRE_REVOKE

@@ -95,6 +95,36 @@ static void not_open_before_it_has_said_so(void **state)
     assert_int_equal(rpc_lane_bar(joining(1)), CRPC_OK);
 }
 
+/* Our side has ended before it parses *ready*, and a REVOKE behind it: the peer has kept the rules. */
+static void lost_before_it_opens(void **state)
+{
+    (void)state;
+    const struct lane_memory memory = {.keys = &lanes.keys[1],
+                                       .users = &lanes.users[1],
+                                       .address = (uint64_t)(uintptr_t)lanes.memory[1],
+                                       .bytes = 64,
+                                       .access = CRPC_ACCESS_REMOTE_READ};
+    crpc_error error = {.status = CRPC_E_DISCONNECTED, .message = "gone"};
+    start_joins();
+    late_cm_run_all(&late[0]);
+    late_cm_run_all(&late[1]);
+    pair_poll(&lanes.pair, 0);
+    pair_poll(&lanes.pair, 1);
+    assert_int_equal(rpc_lane_bar(joining(0)), CRPC_E_AGAIN);
+    assert_int_equal(rpc_lane_give(joining(1), &memory, 3), CRPC_OK);
+    pair_poll(&lanes.pair, 1);
+    struct lane_grant *grant =
+        handles_get(&lanes.pair.handles[1], pair_find(&lanes.pair, 1, CRPC_COMPLETION_WORK)->token,
+                    HANDLE_GRANT);
+    assert_int_equal(rpc_lane_revoke(joining(1), grant, 4, 0), CRPC_OK);
+    pair_poll(&lanes.pair, 1);
+    link_fail(&joining(0)->link, &error);
+    pair_poll(&lanes.pair, 0);
+    const crpc_completion *end = pair_find(&lanes.pair, 0, CRPC_COMPLETION_DISCONNECTED);
+    assert_non_null(end);
+    assert_int_equal(end->status, CRPC_E_DISCONNECTED);
+}
+
 static void closed_meanwhile(void **state)
 {
     (void)state;
@@ -187,10 +217,11 @@ static void destroyed_meanwhile(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        LATE_TEST(calls_do_not_wait_for_it),  LATE_TEST(not_open_before_it_has_said_so),
-        LATE_TEST(closed_meanwhile),          LATE_TEST(lost_meanwhile),
-        LATE_TEST(the_peers_fails_meanwhile), LATE_TEST(it_cannot_be_started),
-        LATE_TEST(both_take_leave_meanwhile), LATE_TEST(destroyed_meanwhile),
+        LATE_TEST(calls_do_not_wait_for_it), LATE_TEST(not_open_before_it_has_said_so),
+        LATE_TEST(lost_before_it_opens),     LATE_TEST(closed_meanwhile),
+        LATE_TEST(lost_meanwhile),           LATE_TEST(the_peers_fails_meanwhile),
+        LATE_TEST(it_cannot_be_started),     LATE_TEST(both_take_leave_meanwhile),
+        LATE_TEST(destroyed_meanwhile),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
