@@ -318,7 +318,7 @@ void sim_lane_last(struct sim_side *side)
 bool sim_lane_after(struct sim_side *side, struct sim_call *call)
 {
     struct sim_lane *lane = &side->lane;
-    if (!lane->used || !random_percent(&side->sim->lane_random, 20)) {
+    if (!lane->used || !random_percent(&side->sim->lane_random, 40)) {
         return true;
     }
     if (random_percent(&side->sim->lane_random, 50)) {
@@ -334,7 +334,7 @@ bool sim_lane_after(struct sim_side *side, struct sim_call *call)
     call->after_slot = lane->last_slot;
     call->after = lane->wrote[lane->last_slot];
     if (side->endpoint->lane.gated && !side->sim->calm &&
-        random_percent(&side->sim->lane_random, 10)) {
+        random_percent(&side->sim->lane_random, 60)) {
         trouble(side); /* what it is to follow fails */
     }
     return status == CRPC_OK;
