@@ -242,8 +242,9 @@ struct rpc_lane {
     uint32_t ended_life; /* whose end this side has told; 0 = none */
     uint64_t pause_ns;
     struct wheel_timer timer;
-    struct nic_address address; /* of the peer's, in its life */
-    struct link_task join;      /* connects it to the address */
+    struct nic_address address; /* of the peer's, in its life: changes with what the peer says */
+    struct nic_address join_address;
+    struct link_task join; /* connects it to the join_address; a thread may read that */
     struct nic_completion failure;
     struct list done_link;    /* has completions to give */
     struct list failing_link; /* must be ended */

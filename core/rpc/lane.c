@@ -154,7 +154,7 @@ static int32_t join(struct link_task *task, crpc_error *error)
     struct nic_transport transport = endpoint->link.options.transport;
     transport.atomics = true;
     return endpoint->engine->operations->queue_pair_connect(
-        lane_queue_pair(endpoint->lane.lane), &endpoint->lane.address, &transport, error);
+        lane_queue_pair(endpoint->lane.lane), &endpoint->lane.join_address, &transport, error);
 }
 
 static void joined(struct link_task *task, const crpc_error *error)
@@ -180,6 +180,7 @@ void rpc_lane_join_if_both(struct rpc_endpoint *endpoint)
         (lane->heard & (RPC_LANE_HEARD_ADDRESS | RPC_LANE_HEARD_ENDED)) == RPC_LANE_HEARD_ADDRESS &&
         endpoint->leave == LEAVE_NONE && !endpoint->link.failing) {
         lane->state = RPC_LANE_JOINING;
+        lane->join_address = lane->address;
         link_task_start(&lane->join, &endpoint->link, join, joined);
     }
 }

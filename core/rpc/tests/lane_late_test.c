@@ -204,6 +204,31 @@ static void both_take_leave_meanwhile(void **state)
     }
 }
 
+/* The peer ends its lane, and gives an address for the next that none can have, while a thread reads the one
+ * before. */
+static void another_address_comes_meanwhile(void **state)
+{
+    (void)state;
+    const struct wire_lane_state ended = {.life = 1, .state = WIRE_LANE_ENDED};
+    const struct wire_lane bad = {.life = 2};
+    uint8_t words[2][sizeof(bad)] = {{0}};
+    start_joins();
+    uint32_t peer_number = joining(1)->lane.number;
+    const struct nic_queue_pair *queue_pair = lane_queue_pair(joining(0)->lane.lane);
+    memcpy(words[0], &ended, sizeof(ended));
+    memcpy(words[1], &bad, sizeof(bad));
+    assert_null(rpc_lane_take_word(joining(0), WIRE_LANE_STATE, words[0], sizeof(ended)));
+    const char *fault = rpc_lane_take_word(joining(0), WIRE_LANE, words[1], sizeof(bad));
+    assert_non_null(fault);
+    link_violated(&joining(0)->link, "%s", fault);
+    late_cm_run_all(&late[0]);
+    assert_int_equal(queue_pair->peer_number, peer_number);
+    poll_both(2);
+    assert_int_equal(joining(0)->link.error.status, CRPC_E_PROTOCOL);
+    assert_int_equal(joining(0)->lane.number, 0);
+    pair_round_trip(&lanes.pair, 0);
+}
+
 /* The context is closed while tasks are under way. */
 static void destroyed_meanwhile(void **state)
 {
@@ -222,6 +247,7 @@ int main(void)
         LATE_TEST(lost_meanwhile),           LATE_TEST(the_peers_fails_meanwhile),
         LATE_TEST(it_cannot_be_started),     LATE_TEST(both_take_leave_meanwhile),
         LATE_TEST(destroyed_meanwhile),
+        LATE_TEST(another_address_comes_meanwhile),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
