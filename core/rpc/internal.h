@@ -240,6 +240,8 @@ struct rpc_lane {
     uint32_t peer_life;  /* of which the peer has spoken last */
     uint32_t told_life;  /* of whose address it has told the peer; 0 = none */
     uint32_t ended_life; /* whose end this side has told; 0 = none */
+    uint64_t said_in;    /* what it has told is sent when so many batches are */
+    uint64_t answered_in; /* likewise the answer to the peer's REVOKE */
     uint64_t pause_ns;
     struct wheel_timer timer;
     struct nic_address address; /* of the peer's, in its life: changes with what the peer says */

@@ -73,6 +73,7 @@ int32_t rpc_lane_make(struct rpc_endpoint *endpoint, crpc_error *error)
     }
     endpoint->lane.life = endpoint->lane.peer_life = 1;
     endpoint->lane.told_life = endpoint->lane.ended_life = 0;
+    endpoint->lane.said_in = endpoint->lane.answered_in = 0;
     endpoint->lane.pause_ns = LANE_PAUSE_MIN_NS;
     engine->lane_places += rpc_lane_places(engine->nic, &endpoint->options);
     return CRPC_OK;
@@ -195,7 +196,15 @@ static void again_later(struct rpc_endpoint *endpoint)
     }
 }
 
-/* The application has heard of all ops of the life before, and the peer of its end. */
+/* The application has heard of all ops of the life before, and all words of it are sent: a peer that takes
+ * none does not get those of one life behind the other. */
+static bool may_begin(const struct rpc_endpoint *endpoint)
+{
+    const struct rpc_lane *lane = &endpoint->lane;
+    return !lane->join.under_way && !lane_has_open(lane->lane) && lane->due == 0 &&
+           endpoint->out.batches_sent >= lane->said_in;
+}
+
 void rpc_lane_again(struct wheel_timer *timer)
 {
     struct rpc_lane *lane = container_of(timer, struct rpc_lane, timer);
@@ -204,8 +213,7 @@ void rpc_lane_again(struct wheel_timer *timer)
     if (endpoint->link.failing || endpoint->leave != LEAVE_NONE) {
         return;
     }
-    if (lane->due != 0 || lane->join.under_way || lane_has_open(lane->lane) ||
-        lane_renew(lane->lane, &error) != CRPC_OK) {
+    if (!may_begin(endpoint) || lane_renew(lane->lane, &error) != CRPC_OK) {
         again_later(endpoint);
         return;
     }

@@ -14,6 +14,13 @@ static bool heard_end(const struct rpc_lane *lane)
            (lane->peer_life == lane->life && lane->heard & RPC_LANE_HEARD_ENDED);
 }
 
+/* Of its life. */
+static void say(struct rpc_endpoint *endpoint, uint8_t kind, const void *word, uint32_t bytes)
+{
+    endpoint_say(endpoint, kind, word, bytes);
+    endpoint->lane.said_in = endpoint->out.batches_sent + 1;
+}
+
 static void say_address(struct rpc_endpoint *endpoint)
 {
     struct wire_lane word = {.life = endpoint->lane.life};
@@ -21,14 +28,14 @@ static void say_address(struct rpc_endpoint *endpoint)
     if (queue_pair) {
         endpoint->lane.told_life = word.life;
         link_address_fill(&word.address, queue_pair);
-        endpoint_say(endpoint, WIRE_LANE, &word, sizeof(word));
+        say(endpoint, WIRE_LANE, &word, sizeof(word));
     }
 }
 
 static void say_state(struct rpc_endpoint *endpoint, uint32_t state)
 {
     const struct wire_lane_state word = {.life = endpoint->lane.life, .state = state};
-    endpoint_say(endpoint, WIRE_LANE_STATE, &word, sizeof(word));
+    say(endpoint, WIRE_LANE_STATE, &word, sizeof(word));
 }
 
 /* After FIN only what the peer waits for is said. */
@@ -38,6 +45,7 @@ static void say_all(struct rpc_endpoint *endpoint)
     if (lane_answer_due(lane->lane)) {
         const struct wire_serial word = {.serial = lane_answer_say(lane->lane)};
         endpoint_say(endpoint, WIRE_REVOKED, &word, sizeof(word));
+        lane->answered_in = endpoint->out.batches_sent + 1;
     }
     if (endpoint->leave == LEAVE_SAID) {
         return;
@@ -113,6 +121,10 @@ static const char *take_state(struct rpc_endpoint *endpoint, const struct wire_l
     if (word->life != lane->peer_life || lane->heard & RPC_LANE_HEARD_ENDED) {
         return "it tells of a lane that there is not";
     }
+    /* It has this side's address of that life, so that was said. */
+    if (!(lane->heard & RPC_LANE_HEARD_ADDRESS) || word->life > lane->told_life) {
+        return "its lane cannot be ready, nor ended";
+    }
     if (word->state == WIRE_LANE_ENDED) {
         lane->heard |= RPC_LANE_HEARD_ENDED;
         if (lane->life == lane->peer_life) {
@@ -120,11 +132,8 @@ static const char *take_state(struct rpc_endpoint *endpoint, const struct wire_l
         }
         return NULL;
     }
-    /* It has this side's address of that life, so that was said. */
-    if (word->state != WIRE_LANE_READY || lane->heard & RPC_LANE_HEARD_READY ||
-        !(lane->heard & RPC_LANE_HEARD_ADDRESS) || word->life > lane->life ||
-        (word->life == lane->life && lane->due & RPC_LANE_SAY_ADDRESS)) {
-        return "its lane cannot be ready";
+    if (word->state != WIRE_LANE_READY || lane->heard & RPC_LANE_HEARD_READY) {
+        return "it tells of its lane what it cannot, or twice";
     }
     lane->heard |= RPC_LANE_HEARD_READY;
     rpc_lane_open_if_both(endpoint);
@@ -146,6 +155,9 @@ static const char *take_serial(struct rpc_endpoint *endpoint, uint16_t kind, uin
     struct rpc_lane *lane = &endpoint->lane;
     if (!lane_known(lane)) {
         return "it speaks of grants before there is a lane";
+    }
+    if (kind == WIRE_REVOKE && endpoint->out.batches_sent < lane->answered_in) {
+        return "it revokes a grant before it can have the answer to the last one";
     }
     const char *fault = kind == WIRE_REVOKE
                             ? lane_take_revoke(lane->lane, serial)

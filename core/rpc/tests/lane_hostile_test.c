@@ -211,6 +211,7 @@ SPOIL(zero, word->header.zero = 1)
 SPOIL(life_0, word->body.state.life = 0)
 SPOIL(life_2, word->body.state.life = 2)
 SPOIL(ended_life_2, word->body.state.life = 2; word->body.state.state = WIRE_LANE_ENDED)
+SPOIL(ended, word->body.state.state = WIRE_LANE_ENDED)
 SPOIL(state_0, word->body.state.state = 0)
 SPOIL(state_3, word->body.state.state = 3)
 SPOIL(no_such_place, word->body.serial.serial = UINT64_C(1) << 16 | LANE_GRANTS_MAX)
@@ -273,6 +274,7 @@ static const struct bad bad[] = {
     BAD(WIRE_LANE, true, mtu_6),
     BAD(WIRE_LANE, true, address_zero),
     BAD(WIRE_LANE_STATE, true, as_it_is), /* ready, and has told no address */
+    BAD(WIRE_LANE_STATE, true, ended),
     BAD(WIRE_REVOKE, true, as_it_is),     /* of what it cannot have given */
     BAD(WIRE_REVOKED, true, as_it_is),
 };
@@ -370,6 +372,27 @@ static void it_revokes_two_at_once(void **state)
     expect_end(1, 1);
 }
 
+/* The peer lets no batch through: the answer to its REVOKE is written, and never sent. Each one that it says
+ * behind that would make the open batch longer. */
+static void it_revokes_again_and_takes_no_answer(void **state)
+{
+    (void)state;
+    uint32_t calls = 1;
+    for (; victim->out.batches_sent < victim->out.batch_limit; calls++) {
+        assert_int_equal(pair_call(&lanes.pair, 1, 0, calls, 0, 0, 0), CRPC_OK);
+        pair_poll(&lanes.pair, 1);
+    }
+    struct word word = serial_word(WIRE_REVOKE, UINT64_C(5) << 16);
+    say(&word);
+    pair_poll(&lanes.pair, 1);
+    assert_int_equal(victim->out.batch_messages, 1);
+    batches = 0;
+    written = 0;
+    word = serial_word(WIRE_REVOKE, UINT64_C(6) << 16);
+    say(&word);
+    expect_end(0, calls);
+}
+
 static void it_answers_twice(void **state)
 {
     (void)state;
@@ -415,6 +438,18 @@ static void its_lane_is_ready_after_its_end(void **state)
     (void)state;
     struct word words[2] = {state_word(WIRE_LANE_ENDED), state_word(WIRE_LANE_READY)};
     write_batch(words, 2, 0);
+    expect_end(1, 1);
+}
+
+/* It ends a life that this side has not begun: that of a lane which nobody can have connected. If that were
+ * allowed, it could be any number of lives ahead, and this side would wait in one that it has left. */
+static void its_lane_ends_too_early(void **state)
+{
+    (void)state;
+    struct word words[3] = {state_word(WIRE_LANE_ENDED), of_kind(WIRE_LANE),
+                            state_word(WIRE_LANE_ENDED)};
+    words[1].body.lane.life = words[2].body.state.life = 2;
+    write_batch(words, 3, 0);
     expect_end(1, 1);
 }
 
@@ -495,11 +530,13 @@ int main(void)
         HOSTILE_TEST(it_revokes_twice),
         HOSTILE_TEST(it_revokes_an_older_one),
         HOSTILE_TEST(it_revokes_two_at_once),
+        HOSTILE_TEST(it_revokes_again_and_takes_no_answer),
         HOSTILE_TEST(it_answers_twice),
         HOSTILE_TEST(it_answers_for_another),
         HOSTILE_TEST(it_answers_before_it_was_asked),
         HOSTILE_TEST(its_lane_ends_twice),
         HOSTILE_TEST(its_lane_is_ready_after_its_end),
+        HOSTILE_TEST(its_lane_ends_too_early),
         HOSTILE_TEST(lives_out_of_order),
         HOSTILE_TEST(it_speaks_after_it_took_leave),
         HOSTILE_TEST(it_sends_over_its_lane),
