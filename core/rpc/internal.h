@@ -234,6 +234,7 @@ struct rpc_lane {
     bool gated;         /* the open batch waits for ops of the lane: those before `gate` */
     bool failed_behind; /* when it failed, the batch did */
     bool refused;       /* an op got CRPC_E_AGAIN */
+    bool was_ready;     /* the peer has said so, of this life or of one before */
     uint32_t gate;
     uint32_t number;     /* of its queue pair; 0 = none in the engine's table */
     uint32_t life;       /* how often this side has made it */

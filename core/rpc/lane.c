@@ -74,6 +74,7 @@ int32_t rpc_lane_make(struct rpc_endpoint *endpoint, crpc_error *error)
     endpoint->lane.life = endpoint->lane.peer_life = 1;
     endpoint->lane.told_life = endpoint->lane.ended_life = 0;
     endpoint->lane.said_in = endpoint->lane.answered_in = 0;
+    endpoint->lane.was_ready = false;
     endpoint->lane.pause_ns = LANE_PAUSE_MIN_NS;
     engine->lane_places += rpc_lane_places(engine->nic, &endpoint->options);
     return CRPC_OK;

@@ -136,24 +136,16 @@ static const char *take_state(struct rpc_endpoint *endpoint, const struct wire_l
         return "it tells of its lane what it cannot, or twice";
     }
     lane->heard |= RPC_LANE_HEARD_READY;
+    lane->was_ready = true;
     rpc_lane_open_if_both(endpoint);
     return NULL;
 }
 
-/* There is a lane, or was one. If the connection has ended, it is not opened any more, but what the peer said
- * before is right. */
-static bool lane_known(const struct rpc_lane *lane)
-{
-    const bool both_ready = lane->state == RPC_LANE_JOINED && lane->heard & RPC_LANE_HEARD_READY &&
-                            !(lane->due & RPC_LANE_SAY_READY);
-    return lane->life > 1 || lane->state == RPC_LANE_OPEN || lane->state == RPC_LANE_FAILED ||
-           both_ready;
-}
-
+/* If the connection has ended, no lane is opened any more, but what the peer said before is right. */
 static const char *take_serial(struct rpc_endpoint *endpoint, uint16_t kind, uint64_t serial)
 {
     struct rpc_lane *lane = &endpoint->lane;
-    if (!lane_known(lane)) {
+    if (!lane->was_ready) {
         return "it speaks of grants before there is a lane";
     }
     if (kind == WIRE_REVOKE && endpoint->out.batches_sent < lane->answered_in) {

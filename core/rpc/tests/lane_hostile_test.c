@@ -336,6 +336,25 @@ static void good_words_are_taken(void **state)
     assert_int_equal(victim->lane.state, RPC_LANE_FAILED);
 }
 
+/* They come when the connection is failing already: nobody has broken a rule. */
+static void good_words_are_taken_when_it_is_failing(void **state)
+{
+    (void)state;
+    const crpc_error error = {.status = CRPC_E_DISCONNECTED, .message = "lost"};
+    lanes_close(&lanes);
+    open_early_victim();
+    struct word words[3] = {of_kind(WIRE_LANE), state_word(WIRE_LANE_READY),
+                            of_kind(WIRE_REVOKE)};
+    write_batch(words, 3, 0);
+    rpc_progress(lanes.pair.engine[1]);
+    link_fail(&victim->link, &error);
+    pair_poll(&lanes.pair, 1);
+    const crpc_completion *end = pair_find(&lanes.pair, 1, CRPC_COMPLETION_DISCONNECTED);
+    assert_non_null(end);
+    assert_int_equal(end->status, CRPC_E_DISCONNECTED);
+    assert_int_equal(victim->stats.protocol_errors, 0);
+}
+
 /* ---- Words that do not fit together ---------------------------------------------------------- */
 
 static void it_revokes_twice(void **state)
@@ -527,6 +546,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_bad_word_ends_the_endpoint),
         HOSTILE_TEST(good_words_are_taken),
+        HOSTILE_TEST(good_words_are_taken_when_it_is_failing),
         HOSTILE_TEST(it_revokes_twice),
         HOSTILE_TEST(it_revokes_an_older_one),
         HOSTILE_TEST(it_revokes_two_at_once),
