@@ -48,12 +48,7 @@ static __attribute__((cold, noinline)) int32_t submit_after(struct rpc_endpoint 
     if (op.flags == theirs->flags || !valid || !payload_fits(&op, payload_bytes)) {
         return CRPC_E_INVALID;
     }
-    int32_t status = rpc_after(endpoint);
-    if (status != CRPC_OK) {
-        return status;
-    }
-    return op.opcode == CRPC_OP_CALL ? rpc_call(endpoint, &op, payload + op.payload_offset)
-                                     : rpc_reply(endpoint, &op, payload + op.payload_offset);
+    return rpc_after(endpoint, &op, payload + op.payload_offset);
 }
 
 static inline int32_t submit_one(struct rpc_endpoint *endpoint, const crpc_op *op,

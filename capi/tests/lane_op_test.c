@@ -475,6 +475,22 @@ static void a_call_after_writes(void **state)
     assert_int_equal(crpc_reserve(fixture.left, &in_place, &room), CRPC_E_INVALID);
 }
 
+/* A call that fails has changed nothing. */
+static void a_refused_call_holds_nothing_back(void **state)
+{
+    (void)state;
+    const crpc_op too_big = {.opcode = CRPC_OP_CALL,
+                             .flags = CRPC_OP_AFTER,
+                             .endpoint = left,
+                             .reply_bytes_max = UINT32_MAX};
+    crpc_lane_op op = good(CRPC_LANE_WRITE);
+    expect(&op, CRPC_OK);
+    assert_int_equal(fixture_submit(fixture.left, &too_big, NULL, 0), CRPC_E_TOO_BIG);
+    assert_int_equal(call_after(left, 0), CRPC_OK);
+    fixture_expect(fixture.right, CRPC_COMPLETION_REQUEST);
+    expect_done(CRPC_LANE_WRITE);
+}
+
 /* ---- Ends ------------------------------------------------------------------------------------ */
 
 static void without_a_lane(void **state)
@@ -551,6 +567,7 @@ int main(void)
         LANE_TEST(bytes_of_a_grant),
         LANE_TEST(a_region_with_grants_stays),
         LANE_TEST(a_call_after_writes),
+        LANE_TEST(a_refused_call_holds_nothing_back),
         LANE_TEST(without_a_lane),
         LANE_TEST(a_closed_endpoint),
         LANE_TEST(options),

@@ -11,6 +11,7 @@
  *   leave.c     disconnecting with FIN; the keepalive
  *   lane.c      the lane: how it is made, and how it ends
  *   word.c      what the two sides of a lane say
+ *   after.c     messages that follow ops of a lane
  *
  * A position in a ring is a 64-bit byte count that only grows.
  */
@@ -99,6 +100,18 @@ struct rpc_peer {
     uint32_t mailbox_key;
     uint32_t calls; /* its call indices are below this number */
     uint32_t batch_window;
+};
+
+/* A batch that is complete and not sent. Those set aside are sent before the open one. */
+struct rpc_batch {
+    uint64_t start;
+    uint64_t end;
+    uint64_t request_end; /* charges of all requests up to it */
+    uint32_t messages;
+    uint32_t replies_end; /* of the replies to report, those up to it */
+    uint32_t gate;        /* of the lane, if it is gated */
+    bool gated;
+    bool wants_completion;
 };
 
 /* Sending, and the peer's limits. Positions are positions in the peer's ring. */
@@ -217,6 +230,9 @@ enum rpc_lane_state {
     RPC_LANE_FAILED, /* calls go on; it is made again */
 };
 
+/* Batches that wait for different ops of a lane. */
+#define RPC_ASIDE_MAX 64u
+
 #define RPC_LANE_SAY_ADDRESS 0x1u
 #define RPC_LANE_SAY_READY 0x2u
 #define RPC_LANE_SAY_ENDED 0x4u
@@ -232,10 +248,13 @@ struct rpc_lane {
     uint8_t due;        /* RPC_LANE_SAY_*: words to be said */
     uint8_t heard;      /* RPC_LANE_HEARD_*: words of the peer, of its life */
     bool gated;         /* the open batch waits for ops of the lane: those before `gate` */
-    bool failed_behind; /* when it failed, the batch did */
+    bool failed_behind; /* when it failed, a batch did */
     bool refused;       /* an op got CRPC_E_AGAIN */
     bool was_ready;     /* the peer has said so, of this life or of one before */
     uint32_t gate;
+    struct rpc_batch *aside; /* RPC_ASIDE_MAX; if there are any, the open batch has messages */
+    uint32_t aside_head;
+    uint32_t aside_count;
     uint32_t number;     /* of its queue pair; 0 = none in the engine's table */
     uint32_t life;       /* how often this side has made it */
     uint32_t peer_life;  /* of which the peer has spoken last */
@@ -339,6 +358,21 @@ void endpoint_read_timer(struct rpc_endpoint *endpoint);
 void endpoint_read_mailbox(struct rpc_endpoint *endpoint);
 void engine_emit_sent_replies(struct rpc_engine *engine, struct output *output);
 
+/* Returns true if the window and the send queue take another batch. One send WQE is kept for the mailbox
+ * READ, without which a closed window might never open. */
+static inline bool endpoint_may_send(const struct rpc_endpoint *endpoint)
+{
+    return endpoint->out.batches_sent < endpoint->out.batch_limit &&
+           nic_send_room(endpoint->link.queue_pair) > 1;
+}
+/* Sends the open batch. That must be possible. */
+void endpoint_send(struct rpc_endpoint *endpoint);
+/* Ends the open batch without sending it, and fills all of *batch but its gate. */
+void endpoint_set_aside(struct rpc_endpoint *endpoint, struct rpc_batch *batch);
+/* Undoes that, if nothing was written since. */
+void endpoint_take_back(struct rpc_endpoint *endpoint, const struct rpc_batch *batch);
+/* Sends one that was set aside. That must be possible, and those before it are sent. */
+void endpoint_send_aside(struct rpc_endpoint *endpoint, const struct rpc_batch *batch);
 /* Writes a word of the lane into the open batch, which has room for it and no reservation. */
 void endpoint_say(struct rpc_endpoint *endpoint, uint8_t kind, const void *word, uint32_t bytes);
 
@@ -450,8 +484,14 @@ void rpc_lane_look(struct rpc_endpoint *endpoint);
 void rpc_lane_join_if_both(struct rpc_endpoint *endpoint);
 /* Opens it if both sides are ready. */
 void rpc_lane_open_if_both(struct rpc_endpoint *endpoint);
+
+/* after.c */
 /* Returns true if no message waits for ops of the lane. */
-bool rpc_lane_gate_reached(const struct rpc_lane *lane);
+bool rpc_after_reached(const struct rpc_lane *lane);
+/* Sends what was set aside, as far as possible now. */
+void rpc_after_send(struct rpc_endpoint *endpoint);
+/* The lane is made again: what no message waits for any more counts otherwise. */
+void rpc_after_forget(struct rpc_lane *lane);
 
 /* word.c */
 /* Writes the words that are due into the open batch. Returns false if that must not be sent yet. */

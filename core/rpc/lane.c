@@ -66,9 +66,12 @@ int32_t rpc_lane_make(struct rpc_endpoint *endpoint, crpc_error *error)
         return status;
     }
     make_table(engine);
-    if (!engine->lane_pairs || !note_number(endpoint)) {
+    endpoint->lane.aside = malloc(RPC_ASIDE_MAX * sizeof(*endpoint->lane.aside));
+    if (!engine->lane_pairs || !endpoint->lane.aside || !note_number(endpoint)) {
         lane_destroy(endpoint->lane.lane);
+        free(endpoint->lane.aside);
         endpoint->lane.lane = NULL;
+        endpoint->lane.aside = NULL;
         return error_set(error, CRPC_E_NO_MEMORY, ENOMEM, "no memory for a lane");
     }
     endpoint->lane.life = endpoint->lane.peer_life = 1;
@@ -107,6 +110,9 @@ void rpc_lane_unmake(struct rpc_endpoint *endpoint)
     forget_number(endpoint);
     lane_destroy(lane->lane);
     lane->lane = NULL;
+    free(lane->aside);
+    lane->aside = NULL;
+    lane->aside_head = lane->aside_count = 0;
     lane->state = RPC_LANE_NONE;
     lane->gated = lane->refused = lane->failed_behind = false;
     endpoint->lane_attention = false;
@@ -225,17 +231,12 @@ void rpc_lane_again(struct wheel_timer *timer)
     }
     lane->pause_ns = minimum(2 * lane->pause_ns, LANE_PAUSE_MAX_NS);
     lane->life += lane->told_life == lane->life; /* or the peer knows nothing of it */
-    lane->failed_behind = lane->gated = false;
+    lane->failed_behind = false;
+    rpc_after_forget(lane);
     lane->state = RPC_LANE_WAITS;
     lane->due = RPC_LANE_SAY_ADDRESS;
     rpc_lane_attend(endpoint);
     rpc_lane_join_if_both(endpoint);
-}
-
-/* Returns true if no message waits for ops of the lane. */
-bool rpc_lane_gate_reached(const struct rpc_lane *lane)
-{
-    return !lane->gated || lane_reached(lane->lane, lane->gate);
 }
 
 /* ---- Ending ---------------------------------------------------------------------------------- */
@@ -247,7 +248,8 @@ void rpc_lane_look(struct rpc_endpoint *endpoint)
     if (lane_something_waits(lane->lane)) {
         list_append_once(&endpoint->engine->lanes_done, &lane->done_link);
     }
-    if (lane->gated || lane_answer_due(lane->lane) || lane_revoke_due(lane->lane)) {
+    if (lane->gated || lane->aside_count > 0 || lane_answer_due(lane->lane) ||
+        lane_revoke_due(lane->lane)) {
         rpc_lane_attend(endpoint);
     }
 }
@@ -286,7 +288,7 @@ void rpc_lane_fail(struct rpc_endpoint *endpoint, const char *why)
     }
     log_write(endpoint->engine->log, CRPC_LOG_WARNING, "lane of an endpoint lost: %s", why);
     lane->due = lane->told_life == lane->life ? RPC_LANE_SAY_ENDED : 0;
-    bool behind = lane->failed_behind || !rpc_lane_gate_reached(lane);
+    bool behind = lane->failed_behind || !rpc_after_reached(lane);
     rpc_lane_stop(endpoint, CRPC_E_FLUSHED);
     again_later(endpoint);
     if (behind) {
@@ -324,7 +326,7 @@ bool rpc_lane_take_completion(struct rpc_engine *engine, const struct nic_comple
         rpc_lane_look(endpoint);
         break;
     case NIC_COMPLETION_ERROR:
-        lane->failed_behind |= !rpc_lane_gate_reached(lane);
+        lane->failed_behind |= !rpc_after_reached(lane);
         lane_device_failed(lane->lane, completion);
         lane->failure = *completion;
         list_append_once(&engine->lanes_failing, &lane->failing_link);
@@ -483,27 +485,6 @@ void rpc_lane_timer(struct wheel_timer *timer, struct rpc_engine *engine)
     struct lane *lane = lane_timer(timer);
     struct rpc_endpoint *endpoint = table_get(engine->lane_pairs, lane_queue_pair(lane)->number);
     rpc_lane_look(endpoint);
-}
-
-int32_t rpc_after(struct rpc_endpoint *endpoint)
-{
-    struct rpc_lane *lane = &endpoint->lane;
-    if (!lane->lane) {
-        return CRPC_E_UNSUPPORTED;
-    }
-    if (lane->state == RPC_LANE_FAILED || list_linked(&lane->failing_link)) {
-        return CRPC_E_DISCONNECTED;
-    }
-    if (lane_reached(lane->lane, lane_mark(lane->lane))) {
-        return CRPC_OK;
-    }
-    if (endpoint->out.batch_messages > 0 && !lane->gated) {
-        endpoint_flush(endpoint); /* what was there before need not wait */
-    }
-    lane->gated = true;
-    lane->gate = lane_mark(lane->lane);
-    rpc_lane_attend(endpoint);
-    return CRPC_OK;
 }
 
 bool rpc_lane_has(const struct rpc_endpoint *endpoint, const struct lane_grant *grant)

@@ -96,11 +96,12 @@ int32_t rpc_lane_take(struct rpc_endpoint *endpoint, const void *bytes, uint32_t
                       struct lane_grant **grant, crpc_error *error);
 /* Returns true if the grant is of this endpoint's lane. */
 bool rpc_lane_has(const struct rpc_endpoint *endpoint, const struct lane_grant *grant);
-/* The next message of this endpoint is sent when all ops of the lane that were accepted before have
- * completed. If the lane fails first, the connection ends: the peer must not hear of what was not done.
- * Returns CRPC_OK; CRPC_E_UNSUPPORTED: it has no lane; CRPC_E_DISCONNECTED: the lane has failed, and
- * is not being made again yet. */
-int32_t rpc_after(struct rpc_endpoint *endpoint);
+/* As rpc_call, or rpc_reply if the opcode is REPLY; but the message, and what comes behind it, is sent when
+ * all ops of the lane that were accepted before have completed. If the lane fails first, the connection ends:
+ * the peer must not hear of what was not done. Returns as they do, and: CRPC_E_UNSUPPORTED: it has no lane;
+ * CRPC_E_DISCONNECTED: the lane has failed, and is not being made again yet; CRPC_E_AGAIN: too many messages
+ * wait for different ops. */
+int32_t rpc_after(struct rpc_endpoint *endpoint, const crpc_op *op, const void *payload);
 
 /* ---- Endpoints ------------------------------------------------------------------------------- */
 

@@ -329,7 +329,8 @@ int32_t rpc_abort(struct rpc_endpoint *endpoint)
 /* No request follows, so what may want one comes first: REVOKEs, and whatever a call tells of. */
 static bool fin_due(const struct rpc_endpoint *endpoint)
 {
-    return endpoint->leave == LEAVE_WANTED && likely(!rpc_lane_has_open(endpoint));
+    return endpoint->leave == LEAVE_WANTED && likely(!rpc_lane_has_open(endpoint)) &&
+           likely(endpoint->lane.aside_count == 0);
 }
 
 static void send_batch(struct rpc_endpoint *endpoint)
@@ -379,6 +380,43 @@ static void send_batch(struct rpc_endpoint *endpoint)
     endpoint->stats.bytes_sent += bytes;
 }
 
+void endpoint_send(struct rpc_endpoint *endpoint)
+{
+    assert(endpoint->out.batch_messages > 0 && endpoint_may_send(endpoint));
+    send_batch(endpoint);
+}
+
+void endpoint_set_aside(struct rpc_endpoint *endpoint, struct rpc_batch *batch)
+{
+    *batch = (struct rpc_batch){.start = endpoint->out.batch_start,
+                                .end = endpoint->out.produced,
+                                .request_end = endpoint->out.request_produced,
+                                .messages = endpoint->out.batch_messages,
+                                .replies_end = endpoint->sent.replies_tail,
+                                .wants_completion = endpoint->out.batch_wants_completion};
+    endpoint->out.batch_messages = 0;
+    endpoint->out.batch_wants_completion = false;
+}
+
+void endpoint_take_back(struct rpc_endpoint *endpoint, const struct rpc_batch *batch)
+{
+    endpoint->out.batch_start = batch->start;
+    endpoint->out.produced = batch->end;
+    endpoint->out.request_produced = batch->request_end;
+    endpoint->out.batch_messages = batch->messages;
+    endpoint->sent.replies_tail = batch->replies_end;
+    endpoint->out.batch_wants_completion = batch->wants_completion;
+}
+
+void endpoint_send_aside(struct rpc_endpoint *endpoint, const struct rpc_batch *batch)
+{
+    struct rpc_batch open;
+    endpoint_set_aside(endpoint, &open);
+    endpoint_take_back(endpoint, batch);
+    endpoint_send(endpoint);
+    endpoint_take_back(endpoint, &open);
+}
+
 /* True while only the peer's mailbox can tell that something may be sent again. */
 static bool needs_limits(const struct rpc_endpoint *endpoint)
 {
@@ -409,10 +447,7 @@ void endpoint_flush(struct rpc_endpoint *endpoint)
     if (unlikely(endpoint->lane_attention) && !rpc_lane_flush(endpoint)) {
         return; /* the lane puts it back */
     }
-    /* One send WQE is kept for the mailbox READ, without which a closed window might never open. */
-    if ((endpoint->out.batch_messages > 0 || fin_due(endpoint)) &&
-        endpoint->out.batches_sent < endpoint->out.batch_limit &&
-        nic_send_room(endpoint->link.queue_pair) > 1) {
+    if ((endpoint->out.batch_messages > 0 || fin_due(endpoint)) && endpoint_may_send(endpoint)) {
         send_batch(endpoint);
     }
     if (needs_limits(endpoint)) {

@@ -14,11 +14,17 @@ static bool heard_end(const struct rpc_lane *lane)
            (lane->peer_life == lane->life && lane->heard & RPC_LANE_HEARD_ENDED);
 }
 
+/* The open batch is sent when so many are. */
+static uint64_t open_batch(const struct rpc_endpoint *endpoint)
+{
+    return endpoint->out.batches_sent + endpoint->lane.aside_count + 1;
+}
+
 /* Of its life. */
 static void say(struct rpc_endpoint *endpoint, uint8_t kind, const void *word, uint32_t bytes)
 {
     endpoint_say(endpoint, kind, word, bytes);
-    endpoint->lane.said_in = endpoint->out.batches_sent + 1;
+    endpoint->lane.said_in = open_batch(endpoint);
 }
 
 static void say_address(struct rpc_endpoint *endpoint)
@@ -45,7 +51,7 @@ static void say_all(struct rpc_endpoint *endpoint)
     if (lane_answer_due(lane->lane)) {
         const struct wire_serial word = {.serial = lane_answer_say(lane->lane)};
         endpoint_say(endpoint, WIRE_REVOKED, &word, sizeof(word));
-        lane->answered_in = endpoint->out.batches_sent + 1;
+        lane->answered_in = open_batch(endpoint);
     }
     if (endpoint->leave == LEAVE_SAID) {
         return;
@@ -78,10 +84,11 @@ bool rpc_lane_flush(struct rpc_endpoint *endpoint)
         endpoint->lane_attention = false;
         return true;
     }
-    lane->gated = !rpc_lane_gate_reached(lane);
+    rpc_after_send(endpoint);
+    lane->gated = !rpc_after_reached(lane);
     if (endpoint->out.batch_messages < WIRE_MESSAGES_MAX - WORDS_AT_ONCE) {
         say_all(endpoint);
-        endpoint->lane_attention = lane->gated;
+        endpoint->lane_attention = lane->gated || lane->aside_count > 0;
     }
     return !lane->gated;
 }

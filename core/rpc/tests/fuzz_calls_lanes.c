@@ -225,6 +225,15 @@ static void act_transfer(struct fuzz_input *input, struct end *end)
     end_booked(end, status, OP_LANE, &none);
 }
 
+static void act_after(struct end *end)
+{
+    const crpc_op op = {.opcode = CRPC_OP_CALL,
+                        .user_data = end->op_count,
+                        .payload_bytes = 16,
+                        .reply_bytes_max = 16};
+    end_booked(end, rpc_after(end->endpoint, &op, payload), OP_CALL, &op);
+}
+
 void lanes_act(struct fuzz_input *input, struct end *end)
 {
     if (!end->endpoint->lane.lane || end->endpoint->link.state == CRPC_STATE_CONNECTING) {
@@ -243,7 +252,7 @@ void lanes_act(struct fuzz_input *input, struct end *end)
         act_take(input, end);
         break;
     case 5:
-        rpc_after(end->endpoint);
+        act_after(end);
         break;
     default:
         act_transfer(input, end);

@@ -63,7 +63,12 @@ static void calls_do_not_wait_for_it(void **state)
     for (uint32_t i = 0; i < 5; i++) {
         pair_round_trip(&lanes.pair, number);
         assert_int_equal(rpc_lane_bar(joining(0)), CRPC_E_AGAIN);
-        assert_int_equal(rpc_after(joining(0)), CRPC_OK);
+        assert_int_equal(lanes_after(joining(0)), CRPC_OK);
+        assert_int_equal(pair_poll(&lanes.pair, 1), 1);
+        assert_int_equal(
+            pair_echo(&lanes.pair, 1, number, &lanes.pair.seen[1].entries[0], CRPC_OP_QUIET),
+            CRPC_OK);
+        pair_poll(&lanes.pair, 0); /* and ROOM, which ops of the lane wait for, is early */
     }
     late_cm_run_all(&late[0]);
     poll_both(2); /* the other is not ready */

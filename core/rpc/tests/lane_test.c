@@ -62,7 +62,7 @@ static void a_peer_without_one(void **state)
         assert_int_equal(memory_fabric_counters(pair->fabric)->queue_pairs, queue_pairs + 2);
         for (uint32_t side = 0; side < 2; side++) {
             assert_int_equal(rpc_lane_bar(pair->endpoint[side][number]), CRPC_E_UNSUPPORTED);
-            assert_int_equal(rpc_after(pair->endpoint[side][number]), CRPC_E_UNSUPPORTED);
+            assert_int_equal(lanes_after(pair->endpoint[side][number]), CRPC_E_UNSUPPORTED);
             crpc_endpoint_info info;
             rpc_endpoint_info(pair->endpoint[side][number], &info);
             assert_int_equal(info.features, 0);
@@ -138,8 +138,7 @@ static void a_call_after_a_write(void **state)
     const struct lane_grant *grant = lanes_grant(&lanes);
     for (uint32_t i = 0; i < 5; i++) {
         lanes_write(&lanes, grant, 0, 8);
-        assert_int_equal(rpc_after(lanes_of(&lanes, 0)), CRPC_OK);
-        assert_int_equal(pair_call(pair, 0, 0, 1, 8, 1, 8), CRPC_OK);
+        assert_int_equal(lanes_after(lanes_of(&lanes, 0)), CRPC_OK);
         assert_int_equal(pair_call(pair, 0, 0, 2, 8, 1, 8), CRPC_OK); /* behind it */
         assert_int_equal(pair_poll(pair, 1), 0);
         lanes_expect(&lanes, 0, LANE_WRITE, CRPC_OK);
@@ -150,7 +149,10 @@ static void a_call_after_a_write(void **state)
         }
         assert_int_equal(pair_poll(pair, 0), 2);
     }
-    assert_int_equal(rpc_after(lanes_of(&lanes, 0)), CRPC_OK); /* nothing is open */
+    assert_int_equal(lanes_after(lanes_of(&lanes, 0)), CRPC_OK); /* nothing is open */
+    assert_int_equal(pair_poll(pair, 1), 1);
+    assert_int_equal(pair_echo(pair, 1, 0, &pair->seen[1].entries[0], CRPC_OP_QUIET), CRPC_OK);
+    assert_int_equal(pair_poll(pair, 0), 1);
     pair_round_trip(pair, 0);
 }
 
@@ -164,8 +166,7 @@ static void calls_before_an_after_go_at_once(void **state)
     assert_int_equal(pair_poll(pair, 1), 1);
     assert_int_equal(pair_call(pair, 0, 0, 2, 8, 1, 8), CRPC_OK);
     lanes_write(&lanes, grant, 0, 8);
-    assert_int_equal(rpc_after(lanes_of(&lanes, 0)), CRPC_OK);
-    assert_int_equal(pair_call(pair, 0, 0, 3, 8, 1, 8), CRPC_OK);
+    assert_int_equal(lanes_after(lanes_of(&lanes, 0)), CRPC_OK);
     assert_int_equal(pair_poll(pair, 1), 1);
     assert_int_equal(pair_find(pair, 1, CRPC_COMPLETION_REQUEST)->method, 0);
     lanes_expect(&lanes, 0, LANE_WRITE, CRPC_OK);
@@ -256,8 +257,7 @@ static void an_answer_behind_ops(void **state)
     const struct lane_grant *taken = lanes_grant(&lanes);
     assert_int_equal(lanes_revoke(&lanes, 0), CRPC_OK);
     lanes_write(&lanes, taken, 0, 8);
-    assert_int_equal(rpc_after(lanes_of(&lanes, 0)), CRPC_OK);
-    assert_int_equal(pair_call(&lanes.pair, 0, 0, 1, 8, 1, 8), CRPC_OK);
+    assert_int_equal(lanes_after(lanes_of(&lanes, 0)), CRPC_OK);
     pair_poll(&lanes.pair, 1);
     lanes_settle(&lanes);
     assert_int_equal(lanes.revoked, 1);
@@ -321,8 +321,7 @@ static void a_lost_peer_ends_ops(void **state)
     const struct lane_grant *taken = lanes_grant(&lanes);
     crpc_error error = {.status = CRPC_E_DISCONNECTED, .message = "gone"};
     lanes_write(&lanes, taken, 0, 8);
-    assert_int_equal(rpc_after(lanes_of(&lanes, 0)), CRPC_OK);
-    assert_int_equal(pair_call(pair, 0, 0, 1, 8, 1, 8), CRPC_OK);
+    assert_int_equal(lanes_after(lanes_of(&lanes, 0)), CRPC_OK);
     link_fail(&lanes_of(&lanes, 0)->link, &error);
     pair_poll(pair, 0);
     assert_int_equal(pair->seen[0].count, 3);
@@ -330,7 +329,7 @@ static void a_lost_peer_ends_ops(void **state)
     const crpc_completion *done = pair_find(pair, 0, CRPC_COMPLETION_WORK);
     assert_int_equal(done->status, CRPC_E_DISCONNECTED);
     assert_int_equal(rpc_lane_bar(lanes_of(&lanes, 0)), CRPC_E_DISCONNECTED);
-    assert_int_equal(rpc_after(lanes_of(&lanes, 0)), CRPC_E_DISCONNECTED);
+    assert_int_equal(lanes_after(lanes_of(&lanes, 0)), CRPC_E_DISCONNECTED);
 }
 
 /* A failed lane ends no calls; but a message must not follow what was not done. */
@@ -343,8 +342,7 @@ static void a_message_never_follows_ops_that_failed(void **state)
     int32_t reason;
     op.remote_key += 3;
     assert_int_equal(rpc_lane_post(lanes_of(&lanes, 0), &op, 1, &reason), 1);
-    assert_int_equal(rpc_after(lanes_of(&lanes, 0)), CRPC_OK);
-    assert_int_equal(pair_call(pair, 0, 0, 1, 8, 1, 8), CRPC_OK);
+    assert_int_equal(lanes_after(lanes_of(&lanes, 0)), CRPC_OK);
     pair_poll(pair, 0);
     const crpc_completion *end = pair_find(pair, 0, CRPC_COMPLETION_DISCONNECTED);
     assert_non_null(end);
@@ -367,7 +365,7 @@ static void a_queue_pair_dies(void **state)
     assert_true(rpc_something_waits(lanes.pair.engine[0]));
     lanes_expect(&lanes, 0, LANE_WRITE, CRPC_OK); /* which the device had done */
     assert_int_equal(rpc_lane_bar(lanes_of(&lanes, 0)), CRPC_E_AGAIN);
-    assert_int_equal(rpc_after(lanes_of(&lanes, 0)), CRPC_E_DISCONNECTED);
+    assert_int_equal(lanes_after(lanes_of(&lanes, 0)), CRPC_E_DISCONNECTED);
     lanes_settle(&lanes);
     assert_int_equal(rpc_lane_bar(lanes_of(&lanes, 1)), CRPC_E_AGAIN);
     pair_round_trip(&lanes.pair, 0);

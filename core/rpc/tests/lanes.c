@@ -87,6 +87,15 @@ void lanes_expect(struct lanes *lanes, uint32_t side, uint8_t opcode, int32_t st
     assert_int_equal(found, 1);
 }
 
+int32_t lanes_after(struct rpc_endpoint *endpoint)
+{
+    const crpc_op op = {
+        .opcode = CRPC_OP_CALL, .user_data = 1, .payload_bytes = 8, .reply_bytes_max = 8};
+    int32_t status = rpc_after(endpoint, &op, "8 bytes");
+    rpc_submit_end(endpoint->engine);
+    return status;
+}
+
 const struct lane_grant *lanes_grant(struct lanes *lanes)
 {
     struct pair *pair = &lanes->pair;

@@ -39,6 +39,8 @@ struct lane_op lanes_op(const struct lanes *lanes, const struct lane_grant *gran
 /* Submits a WRITE of side 0, which is accepted. */
 void lanes_write(struct lanes *lanes, const struct lane_grant *grant, uint32_t offset,
                  uint32_t bytes);
+/* Calls with 8 bytes, after the ops of the lane. */
+int32_t lanes_after(struct rpc_endpoint *endpoint);
 /* Polls a side: the only op among what comes is such a one. */
 void lanes_expect(struct lanes *lanes, uint32_t side, uint8_t opcode, int32_t status);
 

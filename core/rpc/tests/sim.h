@@ -206,8 +206,9 @@ void sim_lane_close(struct sim_side *side);
 void sim_lane_act(struct sim *sim);
 /* Submits something before the side takes leave. */
 void sim_lane_last(struct sim_side *side);
-/* The next call may have to follow the ops of the lane. Returns false if it cannot be made now. */
-bool sim_lane_after(struct sim_side *side, struct sim_call *call);
+/* Makes a call, which may have to follow the ops of the lane: *after says which. Returns as rpc_call. */
+int32_t sim_lane_call(struct sim_side *side, const crpc_op *op, const void *bytes,
+                      struct sim_call *after);
 /* A call has come, which the peer has made. */
 void sim_lane_request(struct sim_side *side, const struct sim_call *call);
 void sim_lane_take(struct sim_side *side, const crpc_completion *completion);

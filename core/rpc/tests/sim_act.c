@@ -101,10 +101,7 @@ static void call(struct sim *sim, struct sim_side *side)
             simulation_fill(payload, op.payload_bytes, sim_key(side, side->call_count, false));
         }
         struct sim_call after = {0};
-        if (!sim_lane_after(side, &after)) {
-            break;
-        }
-        int32_t status = rpc_call(side->endpoint, &op, payload);
+        int32_t status = sim_lane_call(side, &op, payload, &after);
         if (status == CRPC_OK) {
             struct sim_call *booked = book_call(side, &op);
             booked->after_slot = after.after_slot;

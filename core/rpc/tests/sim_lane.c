@@ -315,29 +315,29 @@ void sim_lane_last(struct sim_side *side)
     }
 }
 
-bool sim_lane_after(struct sim_side *side, struct sim_call *call)
+int32_t sim_lane_call(struct sim_side *side, const crpc_op *op, const void *bytes,
+                      struct sim_call *after)
 {
     struct sim_lane *lane = &side->lane;
     if (!lane->used || !random_percent(&side->sim->lane_random, 40)) {
-        return true;
+        return rpc_call(side->endpoint, op, bytes);
     }
-    if (random_percent(&side->sim->lane_random, 50)) {
+    if (random_percent(&side->sim->lane_random, 70)) {
         transfer(side);
     }
-    int32_t status = rpc_after(side->endpoint);
-    if (status == CRPC_E_UNSUPPORTED || status == CRPC_E_DISCONNECTED) {
-        return true;
+    int32_t status = rpc_after(side->endpoint, op, bytes);
+    if (status == CRPC_E_UNSUPPORTED || status == CRPC_E_DISCONNECTED) { /* the lane's own */
+        return rpc_call(side->endpoint, op, bytes);
     }
-    if (!lane->taken || lane_grant_over(lane->taken)) {
-        return status == CRPC_OK;
+    if (status == CRPC_OK && lane->taken && !lane_grant_over(lane->taken)) {
+        after->after_slot = lane->last_slot;
+        after->after = lane->wrote[lane->last_slot];
+        if (side->endpoint->lane.gated && !side->sim->calm &&
+            random_percent(&side->sim->lane_random, 30)) {
+            trouble(side); /* what it is to follow fails */
+        }
     }
-    call->after_slot = lane->last_slot;
-    call->after = lane->wrote[lane->last_slot];
-    if (side->endpoint->lane.gated && !side->sim->calm &&
-        random_percent(&side->sim->lane_random, 60)) {
-        trouble(side); /* what it is to follow fails */
-    }
-    return status == CRPC_OK;
+    return status;
 }
 
 /* ---- Checks ---------------------------------------------------------------------------------- */

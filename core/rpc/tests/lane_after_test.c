@@ -1,0 +1,178 @@
+/* lane_after_test.c: messages that follow ops of a lane: which wait for what, and what is refused. */
+#include "lanes.h"
+
+static struct lanes lanes;
+static const struct lane_grant *taken;
+
+static int open_lanes(void **state)
+{
+    (void)state;
+    lanes_open(&lanes);
+    taken = lanes_grant(&lanes);
+    return 0;
+}
+
+static int close_lanes(void **state)
+{
+    (void)state;
+    lanes_close(&lanes);
+    return 0;
+}
+
+/* The device of side 0 has done its ops up to this number, as far as it has said. */
+static void complete(uint32_t number)
+{
+    struct rpc_endpoint *endpoint = lanes_of(&lanes, 0);
+    lane_completed(endpoint->lane.lane, number);
+    rpc_lane_look(endpoint);
+    endpoint_flush(endpoint);
+}
+
+static int32_t after(uint8_t method, uint32_t bytes)
+{
+    const crpc_op op = {
+        .opcode = CRPC_OP_CALL, .method = method, .payload_bytes = bytes, .reply_bytes_max = 8};
+    static const uint8_t payload[LANES_BYTES];
+    int32_t status = rpc_after(lanes_of(&lanes, 0), &op, payload);
+    rpc_submit_end(lanes.pair.engine[0]);
+    return status;
+}
+
+/* Side 1 gets this request next, and no other. */
+static void expect_request(uint8_t method)
+{
+    assert_int_equal(pair_poll(&lanes.pair, 1), 1);
+    assert_int_equal(lanes.pair.seen[1].entries[0].kind, CRPC_COMPLETION_REQUEST);
+    assert_int_equal(lanes.pair.seen[1].entries[0].method, method);
+}
+
+static void expect_nothing(void)
+{
+    assert_int_equal(pair_poll(&lanes.pair, 1), 0);
+}
+
+/* Each is sent when the ops before it are done, whatever was submitted since. */
+static void each_waits_for_its_own_ops(void **state)
+{
+    (void)state;
+    for (uint8_t i = 1; i <= 3; i++) {
+        lanes_write(&lanes, taken, 0, 8);
+        assert_int_equal(after(i, 8), CRPC_OK);
+    }
+    assert_int_equal(after(4, 8), CRPC_OK); /* for the same ops as the one before */
+    assert_int_equal(lanes_of(&lanes, 0)->lane.aside_count, 2);
+    expect_nothing();
+    for (uint8_t i = 1; i <= 2; i++) {
+        complete(i);
+        expect_request(i);
+        expect_nothing();
+    }
+    complete(3);
+    assert_int_equal(pair_poll(&lanes.pair, 1), 2);
+    assert_int_equal(lanes.pair.seen[1].entries[1].method, 4);
+    assert_int_equal(lanes_of(&lanes, 0)->lane.aside_count, 0);
+    lanes_settle(&lanes);
+    for (uint32_t i = 0; i < 2; i++) {
+        assert_int_equal(link_disconnect(&lanes_of(&lanes, i)->link, CRPC_FOREVER), CRPC_OK);
+    }
+}
+
+/* A message that is refused leaves all as it was: what comes next waits for nothing. */
+static void what_is_refused_holds_nothing_back(void **state)
+{
+    (void)state;
+    lanes_write(&lanes, taken, 0, 8);
+    assert_int_equal(after(1, LANES_BYTES), CRPC_E_TOO_BIG);
+    assert_int_equal(pair_call(&lanes.pair, 0, 0, 2, 8, 1, 8), CRPC_OK);
+    expect_request(0);
+    lanes_write(&lanes, taken, 0, 8);
+    assert_int_equal(after(3, 8), CRPC_OK);
+    lanes_write(&lanes, taken, 0, 8);
+    assert_int_equal(after(4, LANES_BYTES), CRPC_E_TOO_BIG);
+    assert_int_equal(lanes_of(&lanes, 0)->lane.aside_count, 0);
+    complete(2);
+    expect_request(3); /* and not when the third is done */
+}
+
+/* So its ops may fail, and no connection ends over it. */
+static void what_is_refused_ends_nothing(void **state)
+{
+    (void)state;
+    struct lane_op op = lanes_op(&lanes, taken, LANE_WRITE, 0, 8);
+    int32_t reason;
+    op.remote_key++;
+    assert_int_equal(rpc_lane_post(lanes_of(&lanes, 0), &op, 1, &reason), 1);
+    assert_int_equal(after(1, LANES_BYTES), CRPC_E_TOO_BIG);
+    lanes_settle(&lanes);
+    assert_int_equal(lanes_of(&lanes, 0)->lane.state, RPC_LANE_FAILED);
+    pair_round_trip(&lanes.pair, 0);
+}
+
+/* With room for many calls. */
+static void connect_wide(void)
+{
+    crpc_endpoint_options options = lanes_options();
+    options.ring_bytes = 64u << 10;
+    options.request_bytes = 32u << 10;
+    options.calls_max = 256;
+    link_close(&lanes.pair.endpoint[0][0]->link);
+    link_close(&lanes.pair.endpoint[1][0]->link);
+    lanes.pair.connections = 0;
+    pair_connect(&lanes.pair, &options, &options);
+    lanes_settle(&lanes);
+    taken = lanes_grant(&lanes);
+}
+
+/* The peer takes nothing: batches whose ops are done wait for the window, in order, and not all can. */
+static void as_many_as_can_wait(void **state)
+{
+    (void)state;
+    struct rpc_endpoint *endpoint;
+    uint8_t sent = 0, seen = 0;
+    int32_t status = CRPC_OK;
+    connect_wide();
+    endpoint = lanes_of(&lanes, 0);
+    const uint64_t window = endpoint->out.batch_limit - endpoint->out.batches_sent;
+    while (status == CRPC_OK) {
+        lanes_write(&lanes, taken, 0, 8);
+        status = after(sent, 8);
+        sent += status == CRPC_OK;
+        pair_poll(&lanes.pair, 0);
+    }
+    assert_int_equal(status, CRPC_E_AGAIN);
+    assert_int_equal(endpoint->lane.aside_count, RPC_ASIDE_MAX);
+    assert_int_equal(sent, window + RPC_ASIDE_MAX + 1); /* the last is in the open batch */
+    lanes.rooms = 0;
+    assert_int_equal(link_disconnect(&endpoint->link, CRPC_FOREVER), CRPC_OK);
+    for (uint32_t i = 0; i < 2 * (RPC_ASIDE_MAX + 4); i++) {
+        pair_poll(&lanes.pair, 1);
+        for (uint32_t j = 0; j < lanes.pair.seen[1].count; j++) {
+            const crpc_completion *one = &lanes.pair.seen[1].entries[j];
+            if (one->kind == CRPC_COMPLETION_REQUEST) {
+                assert_int_equal(one->method, seen++);
+                assert_int_equal(pair_echo(&lanes.pair, 1, 0, one, CRPC_OP_QUIET), CRPC_OK);
+            }
+        }
+        lanes.pair.clock_ns += 2 * READ_BACKOFF_MAX_NS;
+        pair_poll(&lanes.pair, 0);
+        lanes_count(&lanes, 0);
+    }
+    assert_int_equal(seen, sent);
+    assert_true(lanes.rooms > 0);
+    assert_int_equal(endpoint->link.state, CRPC_STATE_DISCONNECTED);
+    assert_int_equal(endpoint->link.error.status, CRPC_OK);
+}
+
+#define AFTER_TEST(name) cmocka_unit_test_setup_teardown(name, open_lanes, close_lanes)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        AFTER_TEST(each_waits_for_its_own_ops),
+        AFTER_TEST(what_is_refused_holds_nothing_back),
+        AFTER_TEST(what_is_refused_ends_nothing),
+        AFTER_TEST(as_many_as_can_wait),
+    };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
