@@ -86,6 +86,10 @@ bool rpc_lane_flush(struct rpc_endpoint *endpoint)
     }
     rpc_after_send(endpoint);
     lane->gated = !rpc_after_reached(lane);
+    if (endpoint->out.batch_messages >= WIRE_MESSAGES_MAX - WORDS_AT_ONCE && !lane->gated &&
+        endpoint_may_send(endpoint)) {
+        endpoint_send(endpoint); /* it has no place for words, and nothing else may follow */
+    }
     if (endpoint->out.batch_messages < WIRE_MESSAGES_MAX - WORDS_AT_ONCE) {
         say_all(endpoint);
         endpoint->lane_attention = lane->gated || lane->aside_count > 0;

@@ -1,4 +1,4 @@
-/* lane_again_test.c: lanes that fail at moments that are rare, and what is made of them. */
+/* lane_again_test.c: lanes at moments that are rare: words that have to wait, and what is made of them. */
 #include "lanes.h"
 
 static struct lanes lanes;
@@ -51,12 +51,48 @@ static void words_that_cannot_be_sent(void **state)
     assert_int_equal(rpc_lane_bar(endpoint), CRPC_OK);
 }
 
+/* The open batch has as many messages as it can count, so there is no place for an answer: it is said behind
+ * that batch, although nothing else is to be sent then. */
+static void a_word_behind_a_full_batch(void **state)
+{
+    (void)state;
+    struct pair *pair = &lanes.pair;
+    crpc_endpoint_options options = lanes_options();
+    options.ring_bytes = 16u << 20;
+    options.request_bytes = 8u << 20;
+    options.calls_max = 1u << 17;
+    for (uint32_t side = 0; side < 2; side++) {
+        link_close(&lanes_of(&lanes, side)->link);
+    }
+    pair->connections = 0;
+    pair_connect(pair, &options, &options);
+    lanes_settle(&lanes);
+    lanes_grant(&lanes);
+    while (pair_call(pair, 0, 0, 1, 0, 0, 0) == CRPC_OK) {
+        if (lanes_of(&lanes, 0)->out.batch_limit != lanes_of(&lanes, 0)->out.batches_sent) {
+            pair_poll(pair, 0);
+        }
+    }
+    assert_int_equal(lanes_of(&lanes, 0)->out.batch_messages, WIRE_MESSAGES_MAX);
+    assert_int_equal(lanes_revoke(&lanes, 0), CRPC_OK);
+    endpoint_flush(lanes_of(&lanes, 1)); /* says REVOKE, and takes nothing yet */
+    pair_poll(pair, 0);
+    assert_true(lane_answer_owed(lanes_of(&lanes, 0)->lane.lane));
+    for (uint32_t i = 0; i < 60; i++) {
+        pair->clock_ns += 2 * READ_BACKOFF_MAX_NS;
+        lanes_settle(&lanes);
+    }
+    assert_int_equal(lanes.requests, lanes_of(&lanes, 0)->stats.calls);
+    assert_int_equal(lanes.revoked, 1);
+}
+
 #define LANE_TEST(name) cmocka_unit_test_setup_teardown(name, open_lanes, close_lanes)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         LANE_TEST(words_that_cannot_be_sent),
+        LANE_TEST(a_word_behind_a_full_batch),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
