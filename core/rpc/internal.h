@@ -55,6 +55,11 @@ enum rpc_call_state {
 #define LANE_PAUSE_MIN_NS UINT64_C(10000000)
 #define LANE_PAUSE_MAX_NS UINT64_C(10000000000)
 
+/* No op of a lane needs a receive of the peer. If its device says all the same that it is not ready, the lane
+ * fails after so many tries, which take less than 5 s: nothing watches over its queue pair as link_stuck does over
+ * others. */
+#define LANE_RNR_TRIES 7u
+
 struct rpc_call {
     struct wheel_timer timer; /* in ENDED and ANSWERED, its link is on engine->ended */
     struct rpc_endpoint *endpoint;

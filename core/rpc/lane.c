@@ -161,6 +161,7 @@ static int32_t join(struct link_task *task, crpc_error *error)
     struct rpc_endpoint *endpoint = endpoint_of_join(task);
     struct nic_transport transport = endpoint->link.options.transport;
     transport.atomics = true;
+    transport.rnr_tries = LANE_RNR_TRIES;
     return endpoint->engine->operations->queue_pair_connect(
         lane_queue_pair(endpoint->lane.lane), &endpoint->lane.join_address, &transport, error);
 }

@@ -86,6 +86,31 @@ static void a_word_behind_a_full_batch(void **state)
     assert_int_equal(lanes.revoked, 1);
 }
 
+static struct nic_operations recording;
+static struct nic_transport recorded; /* of the last connect */
+
+static int32_t record_connect(struct nic_queue_pair *queue_pair, const struct nic_address *peer,
+                              const struct nic_transport *transport, crpc_error *error)
+{
+    recorded = *transport;
+    return nic_memory_operations.queue_pair_connect(queue_pair, peer, transport, error);
+}
+
+/* A peer's device can say for ever that it is not ready, though no op of a lane needs a receive there. Nothing
+ * else would end such an op: the lane's queue pair must give up. */
+static void a_peer_that_is_never_ready(void **state)
+{
+    (void)state;
+    crpc_endpoint_options options = lanes_options();
+    recording = nic_memory_operations;
+    recording.queue_pair_connect = record_connect;
+    lanes.pair.engine[0]->operations = &recording;
+    pair_connect(&lanes.pair, &options, &options);
+    lanes_settle(&lanes);
+    assert_true(recorded.atomics);
+    assert_true(nic_rnr_retry(&recorded) < NIC_RNR_RETRY);
+}
+
 #define LANE_TEST(name) cmocka_unit_test_setup_teardown(name, open_lanes, close_lanes)
 
 int main(void)
@@ -93,6 +118,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         LANE_TEST(words_that_cannot_be_sent),
         LANE_TEST(a_word_behind_a_full_batch),
+        LANE_TEST(a_peer_that_is_never_ready),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
