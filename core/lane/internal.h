@@ -16,7 +16,7 @@
 /* A send WQE, at the index of its number. */
 struct lane_entry {
     uint64_t user_data;
-    uint32_t bytes;
+    uint32_t bytes; /* after an error, the vendor's syndrome */
     uint16_t place; /* of a grant */
     uint8_t opcode; /* enum lane_opcode; LANE_REVOKE: the invalidate, which has no completion */
     int8_t status;

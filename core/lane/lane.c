@@ -115,6 +115,7 @@ static void end_entries(struct lane *lane, int32_t status)
     while (lane->done != lane->posted) {
         struct lane_entry *entry = lane_entry_at(lane, lane->done++);
         entry->status = (int8_t)status;
+        entry->bytes = 0;
     }
 }
 
@@ -252,6 +253,7 @@ static int32_t status_of(uint8_t error)
     case NIC_ERROR_FLUSHED:
         return CRPC_E_FLUSHED;
     case NIC_ERROR_RETRY:
+    case NIC_ERROR_RNR:
         return CRPC_E_DISCONNECTED;
     case NIC_ERROR_REMOTE_ACCESS:
         return CRPC_E_ACCESS;
@@ -271,7 +273,9 @@ void lane_device_failed(struct lane *lane, const struct nic_completion *completi
         take_done(lane, completion->completed - 1);
     }
     while (lane->done != completion->completed) {
-        lane_entry_at(lane, lane->done++)->status = (int8_t)status_of(completion->status);
+        struct lane_entry *entry = lane_entry_at(lane, lane->done++);
+        entry->status = (int8_t)status_of(completion->status);
+        entry->bytes = completion->vendor_syndrome;
     }
 }
 
@@ -309,6 +313,9 @@ static bool write_completion(const struct lane *lane, uint32_t number, crpc_comp
                           .token = token,
                           .payload_bytes = entry->opcode == LANE_READ && good ? entry->bytes : 0,
                           .endpoint_user_data = lane->options.user_data};
+    if (unlikely(!good)) {
+        completion->reply_bytes_max = entry->bytes;
+    }
     return true;
 }
 

@@ -245,6 +245,33 @@ static void a_device_gone_mad(void **state)
     assert_int_equal(near.count, 0);
 }
 
+/* What the device says of the op that failed, and of no other. */
+static void what_the_device_says(void **state)
+{
+    (void)state;
+    static const struct {
+        uint8_t error;
+        int32_t status;
+    } cases[] = {{NIC_ERROR_RETRY, CRPC_E_DISCONNECTED}, {NIC_ERROR_RNR, CRPC_E_DISCONNECTED},
+                 {NIC_ERROR_LOCAL, CRPC_E_DEVICE},       {NIC_ERROR_REMOTE_ACCESS, CRPC_E_ACCESS},
+                 {NIC_ERROR_OTHER, CRPC_E_DEVICE},       {NIC_ERROR_FLUSHED, CRPC_E_FLUSHED}};
+    struct lane_grant *grant = take_far(give(&far, 0, 64, ALL));
+    const struct lane_op op = op_on(grant, LANE_READ, 0, 8);
+    for (uint32_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        post(&op);
+        const struct nic_completion failure = {.completed = lane_mark(near.lane),
+                                               .status = cases[i].error,
+                                               .vendor_syndrome = 0x80 + i};
+        lane_device_failed(near.lane, &failure);
+        const crpc_completion *done = expect_one(&near, LANE_READ, cases[i].status);
+        assert_int_equal(done->reply_bytes_max, 0x80 + i);
+        assert_int_equal(done->payload_bytes, 0);
+    }
+    post(&op);
+    lane_stop(near.lane, &wheel, CRPC_E_CLOSED);
+    assert_int_equal(expect_one(&near, LANE_READ, CRPC_E_CLOSED)->reply_bytes_max, 0);
+}
+
 /* A lane that was never connected ends as well. */
 static void never_connected(void **state)
 {
@@ -281,6 +308,7 @@ int main(void)
         LANE_TEST(made_again),
         LANE_TEST(an_answer_of_the_life_before),
         LANE_TEST(a_device_gone_mad),
+        LANE_TEST(what_the_device_says),
         LANE_TEST(never_connected),
         LANE_TEST(no_memory_for_a_window),
     };
