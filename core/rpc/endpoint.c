@@ -353,7 +353,7 @@ static void drain(struct rpc_endpoint *endpoint)
     link_over(&endpoint->link);
 }
 
-void engine_drain_failing(struct rpc_engine *engine)
+void engine_drain_failing(struct rpc_engine *engine, struct output *output)
 {
     struct list *at = engine->failing.next;
     while (at != &engine->failing) {
@@ -361,6 +361,7 @@ void engine_drain_failing(struct rpc_engine *engine)
         at = at->next;
         if (may_drain(endpoint)) {
             drain(endpoint);
+            engine_emit_lanes(engine, output);
         }
     }
 }

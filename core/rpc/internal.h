@@ -433,8 +433,9 @@ static inline uint64_t rpc_aside_bytes(bool lane)
 extern const struct link_service rpc_service;
 /* Adds all counters of `more` to `sum`. */
 void rpc_stats_add(crpc_stats *sum, const crpc_stats *more);
-/* Ends the pending ops of failed endpoints, as soon as everything that arrived is processed. */
-void engine_drain_failing(struct rpc_engine *engine);
+/* Ends the pending ops of failed endpoints, as soon as everything that arrived is processed. Those of lanes
+ * complete here, as far as there is room. */
+void engine_drain_failing(struct rpc_engine *engine, struct output *output);
 
 /* leave.c */
 void endpoint_leave(struct rpc_endpoint *endpoint);

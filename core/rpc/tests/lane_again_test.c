@@ -86,6 +86,41 @@ static void a_word_behind_a_full_batch(void **state)
     assert_int_equal(lanes.revoked, 1);
 }
 
+/* The peer of another connection sends as many requests as a poll takes: ops complete all the same. And there
+ * are more ops than a poll takes: requests come all the same. */
+static void a_flood_starves_nobody(void **state)
+{
+    (void)state;
+    struct pair *pair = &lanes.pair;
+    crpc_endpoint_options options = pair_options();
+    const struct lane_grant *taken = lanes_grant(&lanes);
+    uint32_t number = pair_connect(pair, &options, &options);
+    for (uint32_t capacity = 1; capacity <= 4; capacity++) {
+        crpc_completion seen[4];
+        uint32_t works = 0, requests = 0;
+        for (uint32_t round = 0; round < 40; round++) {
+            for (uint32_t i = 0; i < capacity; i++) {
+                if (lane_room(lanes_of(&lanes, 0)->lane.lane) > 0) {
+                    lanes_write(&lanes, taken, 0, 8);
+                }
+                pair_call(pair, 1, number, 0, 0, 0, 0);
+            }
+            pair_poll(pair, 1);
+            uint32_t count = rpc_poll(pair->engine[0], seen, capacity);
+            for (uint32_t i = 0; i < count; i++) {
+                works += seen[i].kind == CRPC_COMPLETION_WORK;
+                requests += seen[i].kind == CRPC_COMPLETION_REQUEST;
+                const crpc_op drop = {
+                    .opcode = CRPC_OP_DROP, .flags = CRPC_OP_QUIET, .token = seen[i].token};
+                rpc_drop(pair->endpoint[0][number], &drop);
+            }
+            rpc_submit_end(pair->engine[0]);
+        }
+        print_message("# %u at once: %u ops, %u requests\n", capacity, works, requests);
+        assert_true(works >= 10 * capacity && requests >= 10 * capacity);
+    }
+}
+
 static struct nic_operations recording;
 static struct nic_transport recorded; /* of the last connect */
 
@@ -118,6 +153,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         LANE_TEST(words_that_cannot_be_sent),
         LANE_TEST(a_word_behind_a_full_batch),
+        LANE_TEST(a_flood_starves_nobody),
         LANE_TEST(a_peer_that_is_never_ready),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
