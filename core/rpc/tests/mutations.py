@@ -29,7 +29,7 @@ MUTATIONS = [
      "endpoint->out.request_produced + wire_charge(op->payload_bytes) <= endpoint->out.request_limit &&", ""),
     ("calls ignore the reply budget", "send.c",
      "endpoint->calls.reply_outstanding + wire_charge(op->reply_bytes_max) <= endpoint->calls.reply_budget &&", ""),
-    ("batches ignore the window", "send.c", "endpoint->out.batches_sent < endpoint->out.batch_limit &&", ""),
+    ("batches ignore the window", "internal.h", "endpoint->out.batches_sent < endpoint->out.batch_limit &&", ""),
     ("a blocked sender reads no mailbox", "send.c", "    endpoint_read_mailbox(endpoint);\n    if (!endpoint->read.in_flight)", "    if (0)"),
     ("a batch that waited for the window is forgotten", "send.c",
      "        if (endpoint->out.batch_messages > 0 || unlikely(fin_due(endpoint))) {\n"
