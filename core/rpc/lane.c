@@ -329,7 +329,9 @@ bool rpc_lane_take_completion(struct rpc_engine *engine, const struct nic_comple
     case NIC_COMPLETION_ERROR:
         lane->failed_behind |= !rpc_after_reached(lane);
         lane_device_failed(lane->lane, completion);
-        lane->failure = *completion;
+        if (!list_linked(&lane->failing_link)) { /* what comes behind it is flushed */
+            lane->failure = *completion;
+        }
         list_append_once(&engine->lanes_failing, &lane->failing_link);
         break;
     default:

@@ -77,6 +77,41 @@ static void each_waits_for_its_own_ops(void **state)
     }
 }
 
+/* A reply is told of when its own batch is acknowledged, also if that was set aside. */
+static void replies_wait_for_their_own_ops(void **state)
+{
+    (void)state;
+    struct pair *pair = &lanes.pair;
+    struct rpc_endpoint *endpoint = lanes_of(&lanes, 0);
+    const uint32_t before = endpoint->sent.replies_tail;
+    for (uint32_t i = 0; i < 3; i++) {
+        assert_int_equal(pair_call(pair, 1, 0, i, 0, 0, 8), CRPC_OK);
+        pair_poll(pair, 1);
+    }
+    assert_int_equal(pair_poll(pair, 0), 3);
+    for (uint32_t i = 0; i < 3; i++) {
+        const crpc_op reply = {.opcode = CRPC_OP_REPLY,
+                               .user_data = i,
+                               .token = pair->seen[0].entries[i].token,
+                               .payload_bytes = 8};
+        lanes_write(&lanes, taken, 0, 8);
+        assert_int_equal(rpc_after(endpoint, &reply, "8 bytes"), CRPC_OK);
+    }
+    rpc_submit_end(pair->engine[0]);
+    for (uint32_t i = 1; i <= 3; i++) {
+        complete(i);
+        const uint32_t slot = (endpoint->sent.batches_tail - 1) & (endpoint->sent.batch_slots - 1);
+        assert_int_equal(endpoint->sent.batches[slot].replies_tail, before + i);
+        assert_int_equal(pair_poll(pair, 1), 1);
+        assert_int_equal(pair->seen[1].entries[0].user_data, i - 1);
+    }
+    assert_int_equal(pair_poll(pair, 0), 6); /* three WRITEs */
+    for (uint32_t i = 0; i < 3; i++) {
+        assert_int_equal(pair->seen[0].entries[3 + i].kind, CRPC_COMPLETION_REPLY);
+        assert_int_equal(pair->seen[0].entries[3 + i].user_data, i);
+    }
+}
+
 /* A message that is refused leaves all as it was: what comes next waits for nothing. */
 static void what_is_refused_holds_nothing_back(void **state)
 {
@@ -169,6 +204,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         AFTER_TEST(each_waits_for_its_own_ops),
+        AFTER_TEST(replies_wait_for_their_own_ops),
         AFTER_TEST(what_is_refused_holds_nothing_back),
         AFTER_TEST(what_is_refused_ends_nothing),
         AFTER_TEST(as_many_as_can_wait),

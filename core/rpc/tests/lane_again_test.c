@@ -27,6 +27,23 @@ static void fail_lane(const struct lane_grant *taken)
     lanes_expect(&lanes, 0, LANE_WRITE, CRPC_E_ACCESS);
 }
 
+/* Of the op that was refused, and not of those that were flushed behind it. */
+static void the_log_says_why(void **state)
+{
+    (void)state;
+    const struct lane_grant *taken = lanes_grant(&lanes);
+    struct lane_op ops[2] = {lanes_op(&lanes, taken, LANE_WRITE, 0, 8),
+                             lanes_op(&lanes, taken, LANE_WRITE, 0, 8)};
+    crpc_log_entry entry;
+    int32_t reason;
+    lanes.pair.log.ring_level = CRPC_LOG_WARNING;
+    ops[0].remote_key++;
+    assert_int_equal(rpc_lane_post(lanes_of(&lanes, 0), ops, 2, &reason), 2);
+    pair_poll(&lanes.pair, 0);
+    assert_int_equal(log_read(&lanes.pair.log, &entry, 1), 1);
+    assert_non_null(strstr(entry.message, "refused an op"));
+}
+
 /* The peer takes no batch for a while: no life begins whose words would follow others that are not sent. */
 static void words_that_cannot_be_sent(void **state)
 {
@@ -151,6 +168,7 @@ static void a_peer_that_is_never_ready(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        LANE_TEST(the_log_says_why),
         LANE_TEST(words_that_cannot_be_sent),
         LANE_TEST(a_word_behind_a_full_batch),
         LANE_TEST(a_flood_starves_nobody),
