@@ -168,10 +168,8 @@ static void a_peer_that_is_never_ready(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        LANE_TEST(the_log_says_why),
-        LANE_TEST(words_that_cannot_be_sent),
-        LANE_TEST(a_word_behind_a_full_batch),
-        LANE_TEST(a_flood_starves_nobody),
+        LANE_TEST(the_log_says_why),           LANE_TEST(words_that_cannot_be_sent),
+        LANE_TEST(a_word_behind_a_full_batch), LANE_TEST(a_flood_starves_nobody),
         LANE_TEST(a_peer_that_is_never_ready),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
