@@ -15,6 +15,40 @@ static struct rpc_batch *aside_at(const struct rpc_lane *lane, uint32_t index)
     return &lane->aside[(lane->aside_head + index) % RPC_ASIDE_MAX];
 }
 
+/* Ends the open batch without sending it, and fills all of *batch but its gate. */
+static void set_aside(struct rpc_endpoint *endpoint, struct rpc_batch *batch)
+{
+    *batch = (struct rpc_batch){.start = endpoint->out.batch_start,
+                                .end = endpoint->out.produced,
+                                .request_end = endpoint->out.request_produced,
+                                .messages = endpoint->out.batch_messages,
+                                .replies_end = endpoint->sent.replies_tail,
+                                .wants_completion = endpoint->out.batch_wants_completion};
+    endpoint->out.batch_messages = 0;
+    endpoint->out.batch_wants_completion = false;
+}
+
+/* Undoes that. */
+static void take_back(struct rpc_endpoint *endpoint, const struct rpc_batch *batch)
+{
+    endpoint->out.batch_start = batch->start;
+    endpoint->out.produced = batch->end;
+    endpoint->out.request_produced = batch->request_end;
+    endpoint->out.batch_messages = batch->messages;
+    endpoint->sent.replies_tail = batch->replies_end;
+    endpoint->out.batch_wants_completion = batch->wants_completion;
+}
+
+/* Those before it are sent. */
+static void send_aside(struct rpc_endpoint *endpoint, const struct rpc_batch *batch)
+{
+    struct rpc_batch open;
+    set_aside(endpoint, &open);
+    take_back(endpoint, batch);
+    endpoint_send(endpoint);
+    take_back(endpoint, &open);
+}
+
 void rpc_after_send(struct rpc_endpoint *endpoint)
 {
     struct rpc_lane *lane = &endpoint->lane;
@@ -23,7 +57,7 @@ void rpc_after_send(struct rpc_endpoint *endpoint)
         if (batch->gated && !lane_reached(lane->lane, batch->gate)) {
             return;
         }
-        endpoint_send_aside(endpoint, batch);
+        send_aside(endpoint, batch);
         lane->aside_head = (lane->aside_head + 1) % RPC_ASIDE_MAX;
         lane->aside_count--;
         if (endpoint->link.refused) {
@@ -54,7 +88,7 @@ static bool begin_batch(struct rpc_endpoint *endpoint)
         return false;
     }
     struct rpc_batch *batch = aside_at(lane, lane->aside_count++);
-    endpoint_set_aside(endpoint, batch);
+    set_aside(endpoint, batch);
     batch->gated = lane->gated;
     batch->gate = lane->gate;
     return true;
@@ -65,7 +99,7 @@ static void undo_begin(struct rpc_endpoint *endpoint)
 {
     struct rpc_lane *lane = &endpoint->lane;
     if (endpoint->out.batch_messages == 0 && lane->aside_count > 0) {
-        endpoint_take_back(endpoint, aside_at(lane, lane->aside_count - 1));
+        take_back(endpoint, aside_at(lane, lane->aside_count - 1));
         lane->aside_count--;
     }
 }

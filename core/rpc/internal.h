@@ -372,12 +372,6 @@ static inline bool endpoint_may_send(const struct rpc_endpoint *endpoint)
 }
 /* Sends the open batch. That must be possible. */
 void endpoint_send(struct rpc_endpoint *endpoint);
-/* Ends the open batch without sending it, and fills all of *batch but its gate. */
-void endpoint_set_aside(struct rpc_endpoint *endpoint, struct rpc_batch *batch);
-/* Undoes that, if nothing was written since. */
-void endpoint_take_back(struct rpc_endpoint *endpoint, const struct rpc_batch *batch);
-/* Sends one that was set aside. That must be possible, and those before it are sent. */
-void endpoint_send_aside(struct rpc_endpoint *endpoint, const struct rpc_batch *batch);
 /* Writes a word of the lane into the open batch, which has room for it and no reservation. */
 void endpoint_say(struct rpc_endpoint *endpoint, uint8_t kind, const void *word, uint32_t bytes);
 

@@ -333,8 +333,10 @@ static bool fin_due(const struct rpc_endpoint *endpoint)
            likely(endpoint->lane.aside_count == 0);
 }
 
-/* Part of a flush; what the lane sends besides must not make it a call. */
-static inline __attribute__((always_inline)) void send_batch(struct rpc_endpoint *endpoint)
+/* Part of a flush: that the lane needs it, too, must not make it a call. */
+static inline void send_batch(struct rpc_endpoint *endpoint) __attribute__((always_inline));
+
+static inline void send_batch(struct rpc_endpoint *endpoint)
 {
     struct rpc_engine *engine = endpoint->engine;
     if (endpoint->out.batch_messages == 0) { /* nothing but FIN */
@@ -385,37 +387,6 @@ __attribute__((cold)) void endpoint_send(struct rpc_endpoint *endpoint)
 {
     assert(endpoint->out.batch_messages > 0 && endpoint_may_send(endpoint));
     send_batch(endpoint);
-}
-
-void endpoint_set_aside(struct rpc_endpoint *endpoint, struct rpc_batch *batch)
-{
-    *batch = (struct rpc_batch){.start = endpoint->out.batch_start,
-                                .end = endpoint->out.produced,
-                                .request_end = endpoint->out.request_produced,
-                                .messages = endpoint->out.batch_messages,
-                                .replies_end = endpoint->sent.replies_tail,
-                                .wants_completion = endpoint->out.batch_wants_completion};
-    endpoint->out.batch_messages = 0;
-    endpoint->out.batch_wants_completion = false;
-}
-
-void endpoint_take_back(struct rpc_endpoint *endpoint, const struct rpc_batch *batch)
-{
-    endpoint->out.batch_start = batch->start;
-    endpoint->out.produced = batch->end;
-    endpoint->out.request_produced = batch->request_end;
-    endpoint->out.batch_messages = batch->messages;
-    endpoint->sent.replies_tail = batch->replies_end;
-    endpoint->out.batch_wants_completion = batch->wants_completion;
-}
-
-void endpoint_send_aside(struct rpc_endpoint *endpoint, const struct rpc_batch *batch)
-{
-    struct rpc_batch open;
-    endpoint_set_aside(endpoint, &open);
-    endpoint_take_back(endpoint, batch);
-    endpoint_send(endpoint);
-    endpoint_take_back(endpoint, &open);
 }
 
 /* True while only the peer's mailbox can tell that something may be sent again. */
