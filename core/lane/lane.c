@@ -209,12 +209,15 @@ static void post_one(struct lane *lane, const struct lane_op *op, uint32_t flags
     }
 }
 
-/* The last one asks for a completion, which speaks for all before it. */
+/* The last one asks for a completion, which speaks for all before it. A driver may have to tell the device in
+ * between, and find that it is gone: it discards what comes behind. */
 uint32_t lane_post(struct lane *lane, const struct lane_op *ops, uint32_t count)
 {
-    uint32_t accepted = (uint32_t)minimum(count, lane_room(lane));
-    for (uint32_t i = 0; i < accepted; i++) {
-        post_one(lane, &ops[i], i == accepted - 1 ? NIC_POST_SIGNALED : 0);
+    const uint32_t possible = (uint32_t)minimum(count, lane_room(lane));
+    uint32_t accepted = 0;
+    while (accepted < possible && !lane->queue_pair->failed) {
+        post_one(lane, &ops[accepted], accepted == possible - 1 ? NIC_POST_SIGNALED : 0);
+        accepted++;
     }
     if (accepted > 0) {
         lane->operations->ring_doorbell(lane->queue_pair);

@@ -245,6 +245,45 @@ static void a_device_gone_mad(void **state)
     assert_int_equal(near.count, 0);
 }
 
+static struct nic_operations dying;
+static uint32_t posts_left;
+
+static void post_read_and_die(struct nic_queue_pair *queue_pair, const struct nic_transfer *transfer,
+                              uint32_t flags)
+{
+    nic_memory_operations.post_read(queue_pair, transfer, flags);
+    if (--posts_left == 0) {
+        nic_memory_operations.queue_pair_fail(queue_pair);
+    }
+}
+
+/* The device is lost while an array is posted: a driver hears of that when its chain is full, and discards
+ * what is posted from then on. Each op that was accepted completes. */
+static void the_device_dies_under_an_array(void **state)
+{
+    (void)state;
+    struct lane_op ops[8];
+    for (uint32_t i = 0; i < 8; i++) {
+        ops[i] = op_on(take_far(give(&far, 64 * i, 64, ALL)), LANE_READ, 0, 8);
+        ops[i].user_data = i;
+    }
+    dying = nic_memory_operations;
+    dying.post_read = post_read_and_die;
+    posts_left = 3;
+    near.lane->operations = &dying;
+    uint32_t accepted = lane_post(near.lane, ops, 8);
+    assert_true(accepted >= 3);
+    assert_int_equal(lane_room(near.lane), 0);
+    take_completions(&near);
+    lane_stop(near.lane, &wheel, CRPC_E_FLUSHED);
+    poll_side(&near);
+    assert_int_equal(near.count, accepted);
+    for (uint32_t i = 0; i < accepted; i++) {
+        assert_int_equal(near.seen[i].user_data, i);
+        assert_int_equal(near.seen[i].status, CRPC_E_FLUSHED);
+    }
+}
+
 /* What the device says of the op that failed, and of no other. */
 static void what_the_device_says(void **state)
 {
@@ -308,6 +347,7 @@ int main(void)
         LANE_TEST(made_again),
         LANE_TEST(an_answer_of_the_life_before),
         LANE_TEST(a_device_gone_mad),
+        LANE_TEST(the_device_dies_under_an_array),
         LANE_TEST(what_the_device_says),
         LANE_TEST(never_connected),
         LANE_TEST(no_memory_for_a_window),
