@@ -265,6 +265,13 @@ static int32_t status_of(uint8_t error)
     }
 }
 
+/* If not, what it says is of a queue pair, and names the last op: nobody knows what became of those before. So it
+ * is if the device could not even be told of its ops. */
+static bool names_an_op(const struct nic_completion *completion)
+{
+    return completion->status != NIC_ERROR_FLUSHED && completion->status != NIC_ERROR_OTHER;
+}
+
 /* The queue pair's own counter already includes the one that failed. */
 void lane_device_failed(struct lane *lane, const struct nic_completion *completion)
 {
@@ -272,13 +279,14 @@ void lane_device_failed(struct lane *lane, const struct nic_completion *completi
         (int32_t)(lane->posted - completion->completed) < 0) {
         return; /* what it says is of no op that is open */
     }
-    if (completion->status != NIC_ERROR_FLUSHED) { /* nobody knows what became of those before it */
+    if (names_an_op(completion)) {
         take_done(lane, completion->completed - 1);
     }
     while (lane->done != completion->completed) {
         struct lane_entry *entry = lane_entry_at(lane, lane->done++);
-        entry->status = (int8_t)status_of(completion->status);
-        entry->bytes = completion->vendor_syndrome;
+        const bool named = lane->done == completion->completed;
+        entry->status = (int8_t)(named ? status_of(completion->status) : CRPC_E_FLUSHED);
+        entry->bytes = named ? completion->vendor_syndrome : 0;
     }
 }
 

@@ -248,8 +248,8 @@ static void a_device_gone_mad(void **state)
 static struct nic_operations dying;
 static uint32_t posts_left;
 
-static void post_read_and_die(struct nic_queue_pair *queue_pair, const struct nic_transfer *transfer,
-                              uint32_t flags)
+static void post_read_and_die(struct nic_queue_pair *queue_pair,
+                              const struct nic_transfer *transfer, uint32_t flags)
 {
     nic_memory_operations.post_read(queue_pair, transfer, flags);
     if (--posts_left == 0) {
@@ -311,6 +311,35 @@ static void what_the_device_says(void **state)
     assert_int_equal(expect_one(&near, LANE_READ, CRPC_E_CLOSED)->reply_bytes_max, 0);
 }
 
+/* Those before it were done, if the device has said of which op it speaks. A driver that could not tell the
+ * device of its ops speaks of the last. */
+static void what_the_device_says_of_those_before(void **state)
+{
+    (void)state;
+    static const struct {
+        uint8_t error;
+        int32_t before, status;
+    } cases[] = {{NIC_ERROR_REMOTE_ACCESS, CRPC_OK, CRPC_E_ACCESS},
+                 {NIC_ERROR_LOCAL, CRPC_OK, CRPC_E_DEVICE},
+                 {NIC_ERROR_RETRY, CRPC_OK, CRPC_E_DISCONNECTED},
+                 {NIC_ERROR_OTHER, CRPC_E_FLUSHED, CRPC_E_DEVICE},
+                 {NIC_ERROR_FLUSHED, CRPC_E_FLUSHED, CRPC_E_FLUSHED}};
+    struct lane_grant *grant = take_far(give(&far, 0, 64, ALL));
+    const struct lane_op op = op_on(grant, LANE_READ, 0, 8);
+    for (uint32_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const struct lane_op ops[3] = {op, op, op};
+        assert_int_equal(lane_post(near.lane, ops, 3), 3);
+        const struct nic_completion failure = {.completed = lane_mark(near.lane),
+                                               .status = cases[i].error};
+        lane_device_failed(near.lane, &failure);
+        poll_side(&near);
+        assert_int_equal(near.count, 3);
+        assert_int_equal(near.seen[0].status, cases[i].before);
+        assert_int_equal(near.seen[1].status, cases[i].before);
+        assert_int_equal(near.seen[2].status, cases[i].status);
+    }
+}
+
 /* A lane that was never connected ends as well. */
 static void never_connected(void **state)
 {
@@ -349,6 +378,7 @@ int main(void)
         LANE_TEST(a_device_gone_mad),
         LANE_TEST(the_device_dies_under_an_array),
         LANE_TEST(what_the_device_says),
+        LANE_TEST(what_the_device_says_of_those_before),
         LANE_TEST(never_connected),
         LANE_TEST(no_memory_for_a_window),
     };
