@@ -61,6 +61,7 @@ std::string LaneModel::encode(const State &state) const
         put(static_cast<int>(side.state) | side.join_under_way << 3 | side.failed_lately << 4);
         put(side.due_address | side.due_ready << 1 | side.due_ended << 2 | side.heard_address << 3 |
             side.heard_ready << 4 | side.heard_ended << 5 | side.after << 6 | side.after_lost << 7);
+        put(side.was_ready);
         put(static_cast<int>(side.leave) | side.fin_heard << 2 | static_cast<int>(side.grant) << 3);
         for (int value :
              {side.life, side.peer_life, side.told_life, side.ended_life, side.serial, side.tell,
@@ -263,11 +264,13 @@ std::string LaneModel::take_ready(LaneSide &side, int life) const
     if (life != side.peer_life || side.heard_ended) {
         return "it tells of a lane that there is not";
     }
-    if ((side.heard_ready && !c_.mutations.any_ready_counts) || !side.heard_address ||
-        life > side.life || (life == side.life && side.due_address)) {
-        return "its lane cannot be ready";
+    if (!side.heard_address || life > side.told_life) {
+        return "its lane cannot be ready, nor ended";
     }
-    side.heard_ready = true;
+    if (side.heard_ready && !c_.mutations.any_ready_counts) {
+        return "it tells of its lane what it cannot, or twice";
+    }
+    side.heard_ready = side.was_ready = true;
     open_if_both(side);
     return "";
 }
@@ -278,6 +281,9 @@ std::string LaneModel::take_ended(State &state, int i, int life) const
     if (life != side.peer_life || side.heard_ended) {
         return "it tells of a lane that there is not";
     }
+    if (!side.heard_address || life > side.told_life) {
+        return "its lane cannot be ready, nor ended";
+    }
     side.heard_ended = true;
     if (side.life == life) {
         fail(state, i);
@@ -287,6 +293,9 @@ std::string LaneModel::take_ended(State &state, int i, int life) const
 
 std::string LaneModel::take_revoke(LaneSide &side, int serial) const
 {
+    if (!side.was_ready) {
+        return "it speaks of grants before there is a lane";
+    }
     if (side.owed != 0) {
         return "it revokes a grant before the last one was answered";
     }
@@ -304,6 +313,9 @@ std::string LaneModel::take_revoke(LaneSide &side, int serial) const
 std::string LaneModel::take_revoked(State &state, int i, int serial) const
 {
     LaneSide &side = state.sides[i];
+    if (!side.was_ready) {
+        return "it speaks of grants before there is a lane";
+    }
     if (side.told == 0 || serial != side.told) {
         return "it answers a REVOKE that was not said";
     }

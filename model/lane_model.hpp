@@ -68,6 +68,7 @@ struct LaneSide {
     int life = 1, peer_life = 1, told_life = 0, ended_life = 0;
     bool due_address = true, due_ready = false, due_ended = false;
     bool heard_address = false, heard_ready = false, heard_ended = false;
+    bool was_ready = false; // the peer has said so, of some life
     Leave leave = Leave::none;
     bool fin_heard = false;
     // Who gives.
