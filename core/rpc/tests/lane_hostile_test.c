@@ -275,7 +275,7 @@ static const struct bad bad[] = {
     BAD(WIRE_LANE, true, address_zero),
     BAD(WIRE_LANE_STATE, true, as_it_is), /* ready, and has told no address */
     BAD(WIRE_LANE_STATE, true, ended),
-    BAD(WIRE_REVOKE, true, as_it_is),     /* of what it cannot have given */
+    BAD(WIRE_REVOKE, true, as_it_is), /* of what it cannot have given */
     BAD(WIRE_REVOKED, true, as_it_is),
 };
 
@@ -343,8 +343,7 @@ static void good_words_are_taken_when_it_is_failing(void **state)
     const crpc_error error = {.status = CRPC_E_DISCONNECTED, .message = "lost"};
     lanes_close(&lanes);
     open_early_victim();
-    struct word words[3] = {of_kind(WIRE_LANE), state_word(WIRE_LANE_READY),
-                            of_kind(WIRE_REVOKE)};
+    struct word words[3] = {of_kind(WIRE_LANE), state_word(WIRE_LANE_READY), of_kind(WIRE_REVOKE)};
     write_batch(words, 3, 0);
     rpc_progress(lanes.pair.engine[1]);
     link_fail(&victim->link, &error);

@@ -251,8 +251,7 @@ int main(void)
         LATE_TEST(lost_before_it_opens),     LATE_TEST(closed_meanwhile),
         LATE_TEST(lost_meanwhile),           LATE_TEST(the_peers_fails_meanwhile),
         LATE_TEST(it_cannot_be_started),     LATE_TEST(both_take_leave_meanwhile),
-        LATE_TEST(destroyed_meanwhile),
-        LATE_TEST(another_address_comes_meanwhile),
+        LATE_TEST(destroyed_meanwhile),      LATE_TEST(another_address_comes_meanwhile),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
