@@ -1,5 +1,6 @@
 """queues.py SIMNIC WORK_ROUNDS SUBMIT_ROUNDS [--check]: what ops of queues with user data cost, in instructions of the application's thread
-on simnic, beside libmlx5's: by the driver alone (direct), and by crpc_queue_submit and crpc_poll (api).
+on simnic, beside libmlx5's: by the driver alone (direct), and by crpc_queue_submit and crpc_poll (api); and those of a lane, by
+crpc_lane_submit.
 
 Prints JSON; with --check, TAP: the limits below."""
 import json
@@ -12,6 +13,7 @@ simnic, work_rounds, submit_rounds = (os.path.abspath(path) for path in sys.argv
 check = "--check" in sys.argv
 DEVICE = os.environ.get("TEST_DEVICE", "mlx5_0")
 RATIO_MAX = 0.5  # of libmlx5's instructions
+LANE_RATIO_MAX = 1.15  # the same, of a WRITE of a lane: it has a grant and an endpoint's order
 
 
 def cost(kind, opcode):
@@ -23,6 +25,12 @@ def cost(kind, opcode):
     return dict(found, total=round(sum(found.values()), 1))
 
 
+def lane_cost(operation):
+    found = {part: round(counting.usual(simnic, [submit_rounds, "lane_" + operation, DEVICE, None], function, 24, 64), 1)
+             for part, function in (("post", "bench_lane_post"), ("poll", "bench_api_poll"))}
+    return dict(found, total=round(sum(found.values()), 1))
+
+
 kinds = ("libmlx5_each", "direct", "api") if check else ("libmlx5", "libmlx5_each", "direct", "api")
 opcodes = ("write", "send", "read") if check else ("write", "send", "read", "datagram")
 result = {opcode: {kind: cost(kind, opcode) for kind in kinds} for opcode in opcodes}
@@ -30,13 +38,18 @@ ratios = {opcode: {kind: round(found[kind]["total"] / found["libmlx5_each"]["tot
           for opcode, found in result.items()}
 if not check:
     result["write_region"] = {"api": cost("api", "write_region")}
+    result["lane"] = {operation: lane_cost(operation) for operation in ("write", "read", "pieces")}
     last = {opcode: round(result[opcode]["api"]["total"] / result[opcode]["libmlx5"]["total"], 3) for opcode in ratios}
     print(json.dumps(dict(result, ratio_to_libmlx5=ratios, ratio_of_api_to_last_one_signaled=last), indent=2))
     sys.exit(0)
 checks = [(kind, opcode) for kind in ("direct", "api") for opcode in ratios]
-print("1..%d" % len(checks))
+print("1..%d" % (len(checks) + 1))
 for number, (kind, opcode) in enumerate(checks, 1):
     ratio = ratios[opcode][kind]
     print("%s %d - %s: 64 %ss at once take at most half of libmlx5's instructions, which signals each to report it\n# %s: %s" %
           ("ok" if ratio <= RATIO_MAX else "not ok", number, kind, opcode.upper(), ratio, json.dumps(result[opcode])))
-sys.exit(0 if all(ratios[opcode][kind] <= RATIO_MAX for kind, opcode in checks) else 1)
+lane = lane_cost("write")
+lane_ratio = round(lane["total"] / result["write"]["libmlx5_each"]["total"], 3)
+print("%s %d - lane: 64 WRITEs at once take hardly more than libmlx5's\n# %s: %s" %
+      ("ok" if lane_ratio <= LANE_RATIO_MAX else "not ok", len(checks) + 1, lane_ratio, json.dumps(lane)))
+sys.exit(0 if lane_ratio <= LANE_RATIO_MAX and all(ratios[opcode][kind] <= RATIO_MAX for kind, opcode in checks) else 1)

@@ -1,11 +1,11 @@
-/* submit_rounds.c: ops of queues by the public API, for callgrind: what work_rounds.c does with libmlx5 and
- * the driver alone.
+/* submit_rounds.c: ops of queues and lanes by the public API, for callgrind: what work_rounds.c does with
+ * libmlx5 and the driver alone.
  *
- *   submit_rounds (write|send|read|write_region|datagram) DEVICE ROUNDS
+ *   submit_rounds (write|send|read|write_region|datagram|lane_write|lane_read|lane_pieces) DEVICE ROUNDS
  *
- * A round submits 64 ops of 32 bytes, WRITEs and SENDs inline (write_region: from a region), and takes
- * their completions. Receives of SENDs belong to another context, and are not counted. Datagrams find
- * none.
+ * A round submits 64 ops of 32 bytes, WRITEs and SENDs inline (write_region: from a region; of lanes likewise,
+ * as long ones would be), and takes their completions. Receives of SENDs belong to another context, and are
+ * not counted. Datagrams find none. A lane's pieces are two of 16 bytes.
  *
  * If a round has not landed when it is polled, nothing can be said, and the status is 75: to be tried
  * again with a greater $LANDING_US.
@@ -28,15 +28,19 @@
 struct side {
     crpc_context *context;
     crpc_queue queue;
+    crpc_endpoint endpoint;
     crpc_region region;
     uint8_t memory[BATCH * BYTES];
     crpc_queue_op ops[BATCH];
+    crpc_lane_op lane_ops[BATCH];
+    crpc_piece pieces[2 * BATCH];
     crpc_completion completions[BATCH];
 };
 
 static struct side near, far;
 static useconds_t landing_us = LANDING_US;
-static crpc_target target; /* of datagrams; none = the queues are connected */
+static crpc_target target;   /* of datagrams; none = the queues are connected */
+static uint32_t piece_count; /* of a batch of a lane */
 
 __attribute__((noreturn)) static void give_up(const char *what)
 {
@@ -58,6 +62,12 @@ NOT_INLINED static int32_t bench_api_post(void)
     return crpc_queue_submit(near.context, near.queue, near.ops, BATCH, NULL, 0, NULL);
 }
 
+NOT_INLINED static int32_t bench_lane_post(void)
+{
+    return crpc_lane_submit(near.context, near.endpoint, near.lane_ops, BATCH, near.pieces,
+                            piece_count, NULL);
+}
+
 NOT_INLINED static int32_t bench_api_poll(void)
 {
     return crpc_poll(near.context, near.completions, BATCH);
@@ -65,8 +75,7 @@ NOT_INLINED static int32_t bench_api_poll(void)
 
 /* ---- Opening --------------------------------------------------------------------------------- */
 
-/* Without a blob: for datagrams. */
-static void open_side(struct side *side, const char *device, uint8_t *blob, uint32_t *blob_bytes)
+static void open_context(struct side *side, const char *device)
 {
     const uint32_t access =
         CRPC_ACCESS_LOCAL_WRITE | CRPC_ACCESS_REMOTE_WRITE | CRPC_ACCESS_REMOTE_READ;
@@ -74,17 +83,24 @@ static void open_side(struct side *side, const char *device, uint8_t *blob, uint
     crpc_context_options options = {.struct_size = sizeof(options),
                                     .flags = CRPC_CONTEXT_QUEUES,
                                     .receive_depth = 256,
-                                    .endpoints_max = 1};
-    const crpc_queue_options queue = {.struct_size = sizeof(queue),
-                                      .kind = blob ? CRPC_QUEUE_KIND_RC : CRPC_QUEUE_KIND_UD,
-                                      .sends = 2 * BATCH,
-                                      .receives = 2 * BATCH,
-                                      .retry_timeout = blob ? 20 : 0};
+                                    .endpoints_max = 2};
     snprintf(options.device, sizeof(options.device), "%s", device);
     need(crpc_context_open(&options, &side->context, &error), &error);
     need(crpc_region_register(side->context, side->memory, sizeof(side->memory), access,
                               &side->region, &error),
          &error);
+}
+
+/* Without a blob: for datagrams. */
+static void open_side(struct side *side, const char *device, uint8_t *blob, uint32_t *blob_bytes)
+{
+    crpc_error error = {.struct_size = sizeof(error)};
+    const crpc_queue_options queue = {.struct_size = sizeof(queue),
+                                      .kind = blob ? CRPC_QUEUE_KIND_RC : CRPC_QUEUE_KIND_UD,
+                                      .sends = 2 * BATCH,
+                                      .receives = 2 * BATCH,
+                                      .retry_timeout = blob ? 20 : 0};
+    open_context(side, device);
     need(blob ? crpc_queue_blob(side->context, &queue, &side->queue, blob, blob_bytes, &error)
               : crpc_queue_open(side->context, &queue, &side->queue, &error),
          &error);
@@ -98,7 +114,7 @@ static void wait_connected(struct side *side)
     }
     if (count != 1 || side->completions[0].kind != CRPC_COMPLETION_CONNECTED ||
         side->completions[0].status != CRPC_OK) {
-        give_up("the queues could not be connected");
+        give_up("the two sides could not be connected");
     }
 }
 
@@ -113,6 +129,90 @@ static void connect_sides(const char *device)
     need(crpc_queue_join(far.context, far.queue, blobs[0], bytes[0], &error), &error);
     wait_connected(&near);
     wait_connected(&far);
+}
+
+/* ---- Lanes ----------------------------------------------------------------------------------- */
+
+static crpc_completion next(struct side *side, uint8_t kind)
+{
+    while (true) {
+        int32_t count = crpc_poll(side->context, side->completions, 1);
+        if (count == 1 && side->completions[0].kind == kind) {
+            return side->completions[0];
+        }
+        crpc_poll(side == &near ? far.context : near.context, side->completions, 1);
+    }
+}
+
+/* The far side grants its memory. Returns the handle that the near side makes of it. */
+static crpc_grant give_grant(void)
+{
+    crpc_error error = {.struct_size = sizeof(error)};
+    uint8_t bytes[CRPC_GRANT_BYTES];
+    crpc_grant opened;
+    const crpc_lane_op give = {.opcode = CRPC_LANE_GRANT,
+                               .access = CRPC_ACCESS_REMOTE_WRITE | CRPC_ACCESS_REMOTE_READ,
+                               .bytes = sizeof(far.memory),
+                               .region = far.region,
+                               .address = (uint64_t)(uintptr_t)far.memory};
+    while (crpc_lane_submit(far.context, far.endpoint, &give, 1, NULL, 0, NULL) == 0) {
+        crpc_poll(near.context, near.completions, 1);
+        crpc_poll(far.context, far.completions, 1);
+    }
+    const crpc_grant given = {next(&far, CRPC_COMPLETION_WORK).token};
+    need(crpc_grant_get(far.context, given, bytes), &error);
+    while (crpc_grant_open(near.context, near.endpoint, bytes, sizeof(bytes), &opened, &error) ==
+           CRPC_E_AGAIN) {
+        crpc_poll(near.context, near.completions, 1);
+    }
+    return opened;
+}
+
+static void connect_lane(const char *device)
+{
+    const crpc_endpoint_options options = {.struct_size = sizeof(options),
+                                           .flags = CRPC_ENDPOINT_LANE,
+                                           .keepalive_ns = CRPC_FOREVER,
+                                           .retry_timeout = 20};
+    crpc_error error = {.struct_size = sizeof(error)};
+    uint8_t blobs[2][CRPC_BLOB_BYTES_MAX];
+    uint32_t bytes[2] = {CRPC_BLOB_BYTES_MAX, CRPC_BLOB_BYTES_MAX};
+    struct side *sides[] = {&near, &far};
+    for (uint32_t i = 0; i < 2; i++) {
+        open_context(sides[i], device);
+        need(crpc_endpoint_blob(sides[i]->context, &options, &sides[i]->endpoint, blobs[i],
+                                &bytes[i], &error),
+             &error);
+    }
+    for (uint32_t i = 0; i < 2; i++) {
+        need(
+            crpc_endpoint_join(sides[i]->context, sides[i]->endpoint, blobs[!i], bytes[!i], &error),
+            &error);
+    }
+}
+
+static void prepare_lane(uint8_t opcode, bool in_pieces)
+{
+    const crpc_grant grant = give_grant();
+    for (uint32_t i = 0; i < BATCH; i++) {
+        const uint64_t address = (uint64_t)(uintptr_t)(near.memory + (size_t)i * BYTES);
+        near.lane_ops[i] = (crpc_lane_op){.opcode = opcode,
+                                          .flags = in_pieces ? CRPC_LANE_PIECES : 0,
+                                          .bytes = in_pieces ? 2 : BYTES,
+                                          .user_data = i,
+                                          .region = in_pieces ? (crpc_region){0} : near.region,
+                                          .address = in_pieces ? 2ull * i : address,
+                                          .grant = grant,
+                                          .offset = (uint64_t)i * BYTES};
+        for (uint32_t k = 0; k < 2; k++) {
+            near.pieces[2 * i + k] = (crpc_piece){.region = near.region,
+                                                  .address = address + (uint64_t)k * BYTES / 2,
+                                                  .bytes = BYTES / 2};
+        }
+    }
+    piece_count = in_pieces ? 2 * BATCH : 0;
+    while (crpc_poll(near.context, near.completions, BATCH) > 0) { /* what tells of room */
+    }
 }
 
 static void make_target(const char *device)
@@ -153,7 +253,7 @@ static void prepare(uint8_t opcode, bool copied)
 
 static void run_round(void)
 {
-    if (bench_api_post() != (int32_t)BATCH) {
+    if ((near.endpoint.bits ? bench_lane_post() : bench_api_post()) != (int32_t)BATCH) {
         give_up("an op was refused");
     }
     usleep(landing_us);
@@ -185,23 +285,30 @@ static void take_receives(void)
 int main(int argc, char **argv)
 {
     if (argc != 4) {
-        fprintf(stderr, "usage: submit_rounds (write|send|read|write_region|datagram) DEVICE "
-                        "ROUNDS\n");
+        fprintf(stderr, "usage: submit_rounds (write|send|read|write_region|datagram|lane_write|"
+                        "lane_read|lane_pieces) DEVICE ROUNDS\n");
         return 2;
     }
     const char *landing = getenv("LANDING_US");
     const bool sends = strcmp(argv[1], "send") == 0, reads = strcmp(argv[1], "read") == 0;
     landing_us = landing ? (useconds_t)strtoul(landing, NULL, 0) : LANDING_US;
     const bool datagrams = strcmp(argv[1], "datagram") == 0;
-    if (datagrams) {
+    const bool lane = strncmp(argv[1], "lane_", 5) == 0;
+    if (lane) {
+        connect_lane(argv[2]);
+        prepare_lane(strcmp(argv[1], "lane_read") == 0 ? CRPC_LANE_READ : CRPC_LANE_WRITE,
+                     strcmp(argv[1], "lane_pieces") == 0);
+    } else if (datagrams) {
         make_target(argv[2]);
     } else {
         connect_sides(argv[2]);
     }
-    prepare(sends || datagrams ? CRPC_QUEUE_SEND
-            : reads            ? CRPC_QUEUE_READ
-                               : CRPC_QUEUE_WRITE,
-            !reads && strcmp(argv[1], "write_region") != 0);
+    if (!lane) {
+        prepare(sends || datagrams ? CRPC_QUEUE_SEND
+                : reads            ? CRPC_QUEUE_READ
+                                   : CRPC_QUEUE_WRITE,
+                !reads && strcmp(argv[1], "write_region") != 0);
+    }
     uint64_t rounds = strtoull(argv[3], NULL, 0);
     for (uint64_t i = 0; i < rounds; i++) {
         if (sends &&
