@@ -87,5 +87,5 @@ PROGRAMS = ["simulate.c", "sim_act.c", "sim_check.c", "sim_lane.c", "sim_world.c
 
 
 if __name__ == "__main__":
-    simulation = Engine(ROOT, "rpc", PROGRAMS, steps=1_000_000)
+    simulation = Engine(ROOT, "rpc", PROGRAMS, steps=3_000_000)
     sys.exit(main(simulation, [Mutation(name, file, [(old, new)]) for name, file, old, new in MUTATIONS]))
