@@ -165,7 +165,7 @@ void test_pieces_wrap(void **state)
     }
 }
 
-#define DEEP 256u
+#define DEEP NIC_SEND_DEPTH_MAX
 
 /* It takes so many WQEs of the longest kind. */
 void test_deep(void **state)
