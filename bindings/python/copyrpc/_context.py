@@ -36,7 +36,7 @@ from ._options import (
 from ._pump import Pump, Waiter
 from ._queue import Queue, SharedReceiveQueue
 from ._queue_listener import QueueListener
-from ._queue_options import QueueOptions, queue_options
+from ._queue_options import QueueAddress, QueueOptions, queue_options
 from ._records import MARK
 from ._region import ACCESSES, Region
 from .errors import NoDevice, check, error_of, new_error
