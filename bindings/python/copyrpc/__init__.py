@@ -9,7 +9,7 @@
 docs/python.md has the details."""
 from typing import TYPE_CHECKING, Any
 
-from ._arrays import ChannelOpArray, CompletionArray, OpArray, QueueOpArray
+from ._arrays import ChannelOpArray, CompletionArray, LaneOpArray, OpArray, QueueOpArray
 from ._call import Call
 from ._channel import Channel
 from ._channel_listener import ChannelListener, ChannelRequest
@@ -17,6 +17,7 @@ from ._channel_options import CacheInfo, ChannelInfo, ChannelOptions, ChannelSta
 from ._context import Context, connect, connect_channel, devices, listen, listen_channels, version
 from ._datagram import HEADER_BYTES, DatagramQueue, Target
 from ._endpoint import Endpoint
+from ._grant import GRANT_BYTES, Grant, GrantPlace
 from ._listener import ConnectionRequest, Listener
 from ._message import Message, Reply
 from ._native import lib as _lib
@@ -69,6 +70,7 @@ OP_REPLY: int = _lib.CRPC_OP_REPLY
 OP_DROP: int = _lib.CRPC_OP_DROP
 OP_CANCEL: int = _lib.CRPC_OP_CANCEL
 OP_QUIET: int = _lib.CRPC_OP_QUIET
+OP_AFTER: int = _lib.CRPC_OP_AFTER
 COMPLETION_RESPONSE: int = _lib.CRPC_COMPLETION_RESPONSE
 COMPLETION_REPLY: int = _lib.CRPC_COMPLETION_REPLY
 COMPLETION_CANCEL: int = _lib.CRPC_COMPLETION_CANCEL
@@ -94,6 +96,16 @@ QUEUE_FENCE: int = _lib.CRPC_QUEUE_FENCE
 QUEUE_SOLICITED: int = _lib.CRPC_QUEUE_SOLICITED
 QUEUE_INLINE: int = _lib.CRPC_QUEUE_INLINE
 QUEUE_PIECES: int = _lib.CRPC_QUEUE_PIECES
+LANE_WRITE: int = _lib.CRPC_LANE_WRITE
+LANE_READ: int = _lib.CRPC_LANE_READ
+LANE_COMPARE_SWAP: int = _lib.CRPC_LANE_COMPARE_SWAP
+LANE_FETCH_ADD: int = _lib.CRPC_LANE_FETCH_ADD
+LANE_GRANT: int = _lib.CRPC_LANE_GRANT
+LANE_REVOKE: int = _lib.CRPC_LANE_REVOKE
+LANE_FENCE: int = _lib.CRPC_LANE_FENCE
+ACCESS_REMOTE_WRITE: int = _lib.CRPC_ACCESS_REMOTE_WRITE
+ACCESS_REMOTE_READ: int = _lib.CRPC_ACCESS_REMOTE_READ
+ACCESS_REMOTE_ATOMIC: int = _lib.CRPC_ACCESS_REMOTE_ATOMIC
 COMPLETION_WORK: int = _lib.CRPC_COMPLETION_WORK
 COMPLETION_OF_QUEUE: int = _lib.CRPC_COMPLETION_OF_QUEUE
 COMPLETION_IMMEDIATE: int = _lib.CRPC_COMPLETION_IMMEDIATE
@@ -108,12 +120,14 @@ FEATURE_CQE_COMPRESSION: int = _lib.CRPC_FEATURE_CQE_COMPRESSION
 if TYPE_CHECKING:
     import numpy
 
-    #: crpc_queue_op, crpc_piece and crpc_completion as numpy knows them.
+    #: crpc_queue_op, crpc_lane_op, crpc_piece and crpc_completion as numpy knows them.
     queue_op_dtype: numpy.dtype[Any]
+    lane_op_dtype: numpy.dtype[Any]
     piece_dtype: numpy.dtype[Any]
     completion_dtype: numpy.dtype[Any]
 else:
-    _dtypes = {"queue_op_dtype": "crpc_queue_op", "piece_dtype": "crpc_piece", "completion_dtype": "crpc_completion"}
+    _dtypes = {"queue_op_dtype": "crpc_queue_op", "lane_op_dtype": "crpc_lane_op", "piece_dtype": "crpc_piece",
+               "completion_dtype": "crpc_completion"}
 
     def __getattr__(name):
         """numpy is only needed by who asks for it."""
@@ -129,7 +143,19 @@ def queue_ops(count: int) -> "numpy.ndarray[Any, Any]":
 
     return numpy.zeros(count, _dtype("crpc_queue_op"))
 
+
+def lane_ops(count: int) -> "numpy.ndarray[Any, Any]":
+    """Returns a numpy array of `count` ops for Endpoint.submit and submit_and_wait, all zero. Its fields
+    are those of crpc_lane_op. LaneOpArray does the same without numpy."""
+    import numpy
+
+    return numpy.zeros(count, _dtype("crpc_lane_op"))
+
+
 __all__ = [
+    "ACCESS_REMOTE_ATOMIC",
+    "ACCESS_REMOTE_READ",
+    "ACCESS_REMOTE_WRITE",
     "AccessRefused",
     "CHANNEL_CANCEL",
     "CHANNEL_MORE",
@@ -177,10 +203,21 @@ __all__ = [
     "FEATURE_CQE_COMPRESSION",
     "Flushed",
     "Forked",
+    "GRANT_BYTES",
+    "Grant",
+    "GrantPlace",
     "HANDLER_FAILED",
     "HEADER_BYTES",
     "Interrupted",
     "InvalidArgument",
+    "LANE_COMPARE_SWAP",
+    "LANE_FENCE",
+    "LANE_FETCH_ADD",
+    "LANE_GRANT",
+    "LANE_READ",
+    "LANE_REVOKE",
+    "LANE_WRITE",
+    "LaneOpArray",
     "Listener",
     "LogEntry",
     "Message",
@@ -189,6 +226,7 @@ __all__ = [
     "NoRoom",
     "NotFound",
     "NotReady",
+    "OP_AFTER",
     "OP_CALL",
     "OP_CANCEL",
     "OP_DROP",
@@ -248,6 +286,7 @@ __all__ = [
     "connect",
     "connect_channel",
     "devices",
+    "lane_ops",
     "listen",
     "listen_channels",
     "queue_ops",

@@ -30,7 +30,9 @@ _VIEWED = (lib.CRPC_COMPLETION_RESPONSE, lib.CRPC_COMPLETION_REQUEST)
 class Batch:
     """A list of requests to one endpoint, under way."""
 
-    def __init__(self, endpoint: Endpoint, requests: Iterable[Buffer], limit_ns: int, method: int, reply_bytes_max: int) -> None:
+    def __init__(
+        self, endpoint: Endpoint, requests: Iterable[Buffer], limit_ns: int, method: int, reply_bytes_max: int, flags: int
+    ) -> None:
         buffers = list(requests)
         try:
             pinned = list(map(ffi.from_buffer, buffers))
@@ -41,6 +43,7 @@ class Batch:
         self.limit_ns = limit_ns
         self.method = method
         self.reply_bytes_max = reply_bytes_max
+        self.flags = flags
         self.results: list[Any] = [None] * len(pinned)
         self.left = len(pinned)
         self.low = self.high = 0
@@ -103,7 +106,7 @@ class Batch:
             payloads[0 : len(part)] = part
             sizes[0 : len(part)] = list(map(len, part))
             left = self.limit_ns if deadline is None else max(1, deadline - time.monotonic_ns())
-            first_op = (CALL, 0, self.method, 0, self.endpoint._bits, MARK | self.low + sent, 0, 0, 0, self.reply_bytes_max, left, 0)
+            first_op = (CALL, self.flags, self.method, 0, self.endpoint._bits, MARK | self.low + sent, 0, 0, 0, self.reply_bytes_max, left, 0)
             OP.pack_into(ffi.buffer(first), 0, *first_op)
             seen = pump._room
             taken = lib.copyrpc_native_submit_calls(pump._pointer, first, ops, payloads, sizes, len(part), pump._reason)
@@ -134,7 +137,7 @@ class Batch:
                     pump._cancel(self.endpoint._bits, self.low + index)
 
 
-class _Ops:
+class Ops:
     """Room for ops of one kind, in the library's format."""
 
     _form: str
@@ -169,7 +172,7 @@ class _Ops:
         self.memory[index * 64 : index * 64 + 64] = ffi.buffer(op)[:]
 
 
-class OpArray(_Ops):
+class OpArray(Ops):
     """Room for ops, which Context.submit accepts with one call of the library. `array` shows them
     to numpy; set() writes one op without numpy. The package reserves the highest bit of
     user_data."""
@@ -196,7 +199,7 @@ class OpArray(_Ops):
             OP.pack_into(self.memory, index * 64, *op)
 
 
-class ChannelOpArray(_Ops):
+class ChannelOpArray(Ops):
     """Room for ops of channels, which Context.submit accepts with one call of the library. `array`
     shows them to numpy; set() writes one op without numpy. The array does not keep the memory alive
     that its ops name: see docs/python.md. The package reserves the highest bit of user_data."""
@@ -223,7 +226,7 @@ class ChannelOpArray(_Ops):
             CHANNEL_OP.pack_into(self.memory, index * 64, *op)
 
 
-class QueueOpArray(_Ops):
+class QueueOpArray(Ops):
     """Room for ops of queues, for Queue.submit and submit_and_wait: what queue_ops makes for numpy.
     `array` shows them to numpy; set() writes one op without numpy. The array does not keep the memory
     alive that its ops name. The package reserves the highest bit of user_data."""
@@ -234,6 +237,20 @@ class QueueOpArray(_Ops):
     @property
     def array(self) -> numpy.ndarray[Any, Any]:
         """The ops as a structured numpy array. Its field names are those of crpc_queue_op."""
+        return self._structured()
+
+
+class LaneOpArray(Ops):
+    """Room for ops of lanes, for Endpoint.submit and submit_and_wait: what lane_ops makes for numpy.
+    `array` shows them to numpy; set() writes one op without numpy. The array does not keep the memory
+    alive that its ops name. The package reserves the highest bit of user_data."""
+
+    _form = "crpc_lane_op"
+    _handles = ("region", "grant")
+
+    @property
+    def array(self) -> numpy.ndarray[Any, Any]:
+        """The ops as a structured numpy array. Its field names are those of crpc_lane_op."""
         return self._structured()
 
 
@@ -333,7 +350,7 @@ class CompletionArray:
             raise Closed("nothing was gathered yet", CLOSED)
         return memoryview(ffi.buffer(self._offsets)).cast("Q")[: self._count]
 
-    # ---- For Queue.submit_and_wait and Context.poll, with the lock ----
+    # ---- For submit_and_wait and Context.poll, with the lock ----
 
     def _filled(self, pump: Pump, count: int) -> None:
         self._pump = pump

@@ -18,8 +18,8 @@ from .errors import Closed, error_of
 
 if TYPE_CHECKING:
     from ._channel import Channel
+    from ._poster import Poster
     from ._pump import Done, Pump
-    from ._queue import BaseQueue
 
 CALL: int = lib.CRPC_OP_CALL
 OPS = 256
@@ -33,7 +33,7 @@ class Attachment:
         self.loop = loop
         self.thread = threading.get_ident()
         self.pack_into = OP.pack_into
-        self.channels: list[Union[Channel, BaseQueue]] = []  # that have something to send at the end of the turn
+        self.channels: list[Union[Channel, Poster]] = []  # that have something to send at the end of the turn
         self.outbox: dict[int, tuple[Any, ...]] = {}
         self.held: dict[int, tuple[Any, ...]] = {}  # the same, of endpoints that have no room
         self.full: set[int] = set()  # those endpoints
@@ -188,12 +188,12 @@ class Attachment:
             # At most OPS of them.
             batch = [item for item, _ in zip(self.outbox.items(), range(OPS))]
             now = 0
-            for index, (user_data, (bits, _pinned, size, method, reply_bytes_max, deadline)) in enumerate(batch):
+            for index, (user_data, (bits, _pinned, size, method, reply_bytes_max, deadline, flags)) in enumerate(batch):
                 if deadline:
                     now = now or time.monotonic_ns()
                     deadline = max(1, deadline - now)
                 self.pack_into(
-                    self.op_bytes, index * 64, CALL, 0, method, 0, bits, MARK | user_data, 0, 0, size, reply_bytes_max, deadline, 0
+                    self.op_bytes, index * 64, CALL, flags, method, 0, bits, MARK | user_data, 0, 0, size, reply_bytes_max, deadline, 0
                 )
             self.payloads[0 : len(batch)] = [item[1][1] for item in batch]
             self.sent = [item[0] for item in batch]

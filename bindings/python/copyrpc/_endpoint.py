@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Iterable, Literal, Optional, Union, overl
 from . import _asyncio
 from . import _options as options_module
 from ._call import Call
-from ._connection import Connection
 from ._guards import through
+from ._lane import Lane
 from ._message import Reply
 from ._native import lib
 from ._options import EndpointInfo, EndpointOptions, Stats, number, pin, sized, timeout_ns
@@ -25,10 +25,12 @@ if TYPE_CHECKING:
     from ._listener import Listener
 
 CALL: int = lib.CRPC_OP_CALL
+AFTER: int = lib.CRPC_OP_AFTER
 
 
-class Endpoint(Connection, Requests):
-    """A connection for calls, made by Context.connect or a Listener."""
+class Endpoint(Lane, Requests):
+    """A connection for calls, made by Context.connect or a Listener; and for one-sided ops, if both sides have
+    EndpointOptions.lane."""
 
     _kind = "crpc_endpoint"
 
@@ -60,12 +62,16 @@ class Endpoint(Connection, Requests):
             # As the library tells those that it has, whatever the reason is: the connection's timeout is not theirs.
             told = error.status in (lib.CRPC_E_CLOSED, lib.CRPC_E_PROTOCOL)
             pump._attachment.lost(self._bits, error.status if told else lib.CRPC_E_DISCONNECTED)
+        self._fail_boxes(error)
         if self._listener is not None:
             self._listener.endpoints.discard(self)
         pump._endpoints.pop(self._bits, None)  # last: if this was cut, it is done again
 
     def _forget(self) -> None:
         self._pump._endpoints.pop(self._bits, None)
+
+    def _open_works(self) -> bool:
+        return self._options.lane and super()._open_works()
 
     def _request(self, record: tuple[int, ...]) -> None:
         # Nobody receives at a closed listener; the connection is still to be served.
@@ -81,7 +87,9 @@ class Endpoint(Connection, Requests):
             return self._options.reply_bytes_max
         return number(reply_bytes_max, "reply_bytes_max", 0, 0xFFFFFFFF)
 
-    def _start(self, call: Call, request: Buffer, timeout: Optional[float], method: int, reply_bytes_max: Optional[int]) -> None:
+    def _start(
+        self, call: Call, request: Buffer, timeout: Optional[float], method: int, reply_bytes_max: Optional[int], after: bool
+    ) -> None:
         """Called with the lock held. If an exception comes, the caller must abandon the call."""
         limit = timeout_ns(timeout)
         most = self._call_fields(method, reply_bytes_max)
@@ -90,44 +98,60 @@ class Endpoint(Connection, Requests):
         pump = self._pump
         call._id = pump._next_id()
         pump._pending[call._id] = call
-        op = (CALL, 0, method, 0, self._bits, MARK | call._id, 0, 0, len(pinned), most, limit, 0)
+        op = (CALL, AFTER if after else 0, method, 0, self._bits, MARK | call._id, 0, 0, len(pinned), most, limit, 0)
         pump._submit_one(self, op, pinned, time.monotonic_ns() + limit if limit else None, "call")
 
     def start(
-        self, request: Buffer, *, timeout: Optional[float] = None, method: int = 0, reply_bytes_max: Optional[int] = None
+        self,
+        request: Buffer,
+        *,
+        timeout: Optional[float] = None,
+        method: int = 0,
+        reply_bytes_max: Optional[int] = None,
+        after: bool = False,
     ) -> Call:
         """Starts a call, and returns a Call with the result. If other calls are open, it may only
-        be sent when a thread next waits."""
+        be sent when a thread next waits. With `after`, it is sent when all ops of the lane that were posted
+        before it have completed, and so is what is called later."""
         pump = self._pump
         call = Call(self)
         try:
             with pump._use:
-                self._start(call, request, timeout, method, reply_bytes_max)
+                self._start(call, request, timeout, method, reply_bytes_max, after)
         except BaseException:
             through(pump._give_up, call)
             raise
         return call
 
     def _call(
-        self, call: Call, request: Buffer, timeout: Optional[float], method: int, reply_bytes_max: Optional[int]
+        self, call: Call, request: Buffer, timeout: Optional[float], method: int, reply_bytes_max: Optional[int], after: bool
     ) -> None:
         """Until it is answered, or an exception such as KeyboardInterrupt ends the wait."""
         pump = self._pump
         with pump._use:
             try:
-                self._start(call, request, timeout, method, reply_bytes_max)
+                self._start(call, request, timeout, method, reply_bytes_max, after)
                 pump._wait(call.done)
             except BaseException:
                 through(pump._abandon, self._bits, call._id, call)
                 raise
 
     def call(
-        self, request: Buffer, *, timeout: Optional[float] = None, method: int = 0, reply_bytes_max: Optional[int] = None
+        self,
+        request: Buffer,
+        *,
+        timeout: Optional[float] = None,
+        method: int = 0,
+        reply_bytes_max: Optional[int] = None,
+        after: bool = False,
     ) -> bytes:
         """Calls the peer and returns its answer. `timeout` is in seconds; None means no limit.
-        `reply_bytes_max` is the length of the longest answer that the peer may give."""
+        `reply_bytes_max` is the length of the longest answer that the peer may give. With `after`, the
+        request is sent when all ops of the lane that were posted before it have completed: the peer then
+        finds what writes have written. So is what is called later. If one of these ops fails, the
+        connection ends."""
         call = Call(self)
-        self._call(call, request, timeout, method, reply_bytes_max)
+        self._call(call, request, timeout, method, reply_bytes_max, after)
         status = call._status
         answer: bytes = call._answer
         if status != 0:
@@ -136,23 +160,35 @@ class Endpoint(Connection, Requests):
         return answer
 
     def call_view(
-        self, request: Buffer, *, timeout: Optional[float] = None, method: int = 0, reply_bytes_max: Optional[int] = None
+        self,
+        request: Buffer,
+        *,
+        timeout: Optional[float] = None,
+        method: int = 0,
+        reply_bytes_max: Optional[int] = None,
+        after: bool = False,
     ) -> Reply:
         """Does the same as call, but returns the answer where it arrived, without a copy: `with
         endpoint.call_view(request) as reply: use(reply.payload)`. A status above 0 from the peer's
         application is in .status, and raises nothing."""
         call = Call(self, in_place=True)
-        self._call(call, request, timeout, method, reply_bytes_max)
+        self._call(call, request, timeout, method, reply_bytes_max, after)
         if not isinstance(call._answer, Reply):
             assert call._status is not None
             raise error_of(call._status, "call")
         return call._answer
 
     async def acall(
-        self, request: Buffer, *, timeout: Optional[float] = None, method: int = 0, reply_bytes_max: Optional[int] = None
+        self,
+        request: Buffer,
+        *,
+        timeout: Optional[float] = None,
+        method: int = 0,
+        reply_bytes_max: Optional[int] = None,
+        after: bool = False,
     ) -> bytes:
         """Does the same as call, for coroutines. Cancelling the task cancels the call. `request`
-        must not change until the call has ended."""
+        must not change until the call has ended. `after` also means ops that coroutines have begun before."""
         limit = timeout_ns(timeout) if timeout is not None else 0
         most = self._call_fields(method, reply_bytes_max)
         pinned = pin(request, "a request")
@@ -165,9 +201,12 @@ class Endpoint(Connection, Requests):
             attachment = _asyncio.attach(pump, loop)
         while attachment.away:
             await attachment.home.wait()
+        if after:
+            await self._poured()
         future: asyncio.Future[bytes] = loop.create_future()
         pending = _asyncio.FutureCall(attachment, future)
-        entry = (self._bits, pinned, len(pinned), method, most, time.monotonic_ns() + limit if limit else 0)
+        flags = AFTER if after else 0
+        entry = (self._bits, pinned, len(pinned), method, most, time.monotonic_ns() + limit if limit else 0, flags)
         user_data = 0
         try:
             with pump._use:
@@ -190,6 +229,7 @@ class Endpoint(Connection, Requests):
         timeout: Optional[float] = ...,
         method: int = ...,
         reply_bytes_max: Optional[int] = ...,
+        after: bool = ...,
         return_exceptions: Literal[False] = ...,
     ) -> list[bytes]: ...
 
@@ -201,6 +241,7 @@ class Endpoint(Connection, Requests):
         timeout: Optional[float] = ...,
         method: int = ...,
         reply_bytes_max: Optional[int] = ...,
+        after: bool = ...,
         return_exceptions: bool,
     ) -> list[Union[bytes, CopyrpcError]]: ...
 
@@ -211,6 +252,7 @@ class Endpoint(Connection, Requests):
         timeout: Optional[float] = None,
         method: int = 0,
         reply_bytes_max: Optional[int] = None,
+        after: bool = False,
         return_exceptions: bool = False,
     ) -> Any:
         """Calls the peer with many requests at once. Returns the answers in the same order. When
@@ -220,7 +262,7 @@ class Endpoint(Connection, Requests):
 
         limit = timeout_ns(timeout)
         most = self._call_fields(method, reply_bytes_max)
-        return Batch(self, requests, limit, method, most).run(return_exceptions)
+        return Batch(self, requests, limit, method, most, AFTER if after else 0).run(return_exceptions)
 
     # ---- Payloads written in place ----
 

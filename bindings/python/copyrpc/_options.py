@@ -126,6 +126,8 @@ class EndpointOptions:
     #: The reply_bytes_max of calls that do not set one.
     reply_bytes_max: int = 4096
     peer_ring_bytes_max: int = 0
+    #: Both sides can use memory that the other grants, if the peer has this option, too.
+    lane: bool = False
 
     def to_c(self, user_data: int) -> Any:
         options = connection_options(
@@ -139,8 +141,10 @@ class EndpointOptions:
             "peer_ring_bytes_max",
         )
         number(self.reply_bytes_max, "reply_bytes_max", 0, 0xFFFFFFFF)
-        options.flags = (lib.CRPC_ENDPOINT_CALL_ONLY if self.call_only else 0) | (
-            lib.CRPC_ENDPOINT_SERVE_ONLY if self.serve_only else 0
+        options.flags = (
+            (lib.CRPC_ENDPOINT_CALL_ONLY if self.call_only else 0)
+            | (lib.CRPC_ENDPOINT_SERVE_ONLY if self.serve_only else 0)
+            | (lib.CRPC_ENDPOINT_LANE if self.lane else 0)
         )
         return options
 
@@ -205,6 +209,11 @@ class EndpointInfo:
     token: bytes
     peer_address: str
     local_address: str
+
+    @property
+    def lane(self) -> bool:
+        """True if both sides have asked for a lane."""
+        return bool(self.features & 1)
 
 
 @dataclass(frozen=True)

@@ -272,6 +272,8 @@ class Pump:
                 connection._request(record)
         elif kind == ROOM and of_call:
             self._room += 1
+            if connection is not None:
+                connection._room()
             if self._attachment is not None:  # a thread's poll may have found it, and a coroutine's calls may wait for it
                 self._attachment.schedule()
         elif kind == DEVICE:

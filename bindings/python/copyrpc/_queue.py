@@ -2,16 +2,12 @@
 peer's memory."""
 from __future__ import annotations
 
-import asyncio
-import functools
-import time
-from typing import TYPE_CHECKING, Any, Optional, TypeVar
+from typing import TYPE_CHECKING, Any, Optional
 
 from . import _asyncio
-from ._connection import Connection
-from ._guards import through
 from ._native import lib
 from ._options import sized, timeout_ns
+from ._poster import Poster
 from ._pump import CAPACITY
 from ._queue_options import (
     QueueAddress,
@@ -24,7 +20,7 @@ from ._queue_options import (
     queue_stats,
 )
 from ._region import Region
-from ._transfer import AGAIN, Outbox
+from ._transfer import Outbox
 from ._work import (
     CHUNK,
     COMPARE_SWAP,
@@ -42,23 +38,23 @@ from ._work import (
     Work,
     post,
 )
-from ._work_array import WorkArray, ops_of, pieces_of, region_bits
+from ._work_array import WorkArray
 from .errors import CopyrpcError, Refused, check, error_of, new_error
 
 if TYPE_CHECKING:
     from ._context import Context
     from ._work import Places
 
-R = TypeVar("R")
-
 #: After these, the reason why the queue has ended says more.
 _ENDED = (lib.CRPC_E_FLUSHED, lib.CRPC_E_DISCONNECTED, lib.CRPC_E_CLOSING)
 
 
-class BaseQueue(Connection):
+class BaseQueue(Poster):
     """What all queues have in common: receives, and arrays."""
 
     _kind = "crpc_queue"
+    _form = "crpc_queue_op"
+    _native_name = "queue"
     _leaving = "drain"
     #: What it receives lies behind a header.
     _datagrams = False
@@ -70,8 +66,6 @@ class BaseQueue(Connection):
         self._sparse = options.sparse
         self._sends = Outbox(self, post, CHUNK)
         self._receives = Outbox(self, post, CHUNK)
-        self._scheduled = False
-        self._rooms = 0  # how often CRPC_COMPLETION_ROOM came
         self._private_data = b""
         context._queues[bits] = self
 
@@ -88,8 +82,7 @@ class BaseQueue(Connection):
         if isinstance(error, Refused):
             error.private_data = self._private_data
         super()._lost(error)
-        for box in (self._sends, self._receives):
-            box.fail(error.status if error.status < 0 else lib.CRPC_E_DISCONNECTED)
+        self._fail_boxes(error)
         self._pump._queues.pop(self._bits, None)  # last: if this was cut, it is done again
 
     def _error_again(self) -> CopyrpcError:
@@ -101,11 +94,8 @@ class BaseQueue(Connection):
     def _forget(self) -> None:
         self._pump._queues.pop(self._bits, None)
 
-    def _room(self) -> None:
-        self._rooms += 1
-        for box in (self._sends, self._receives):
-            box.full = False
-            box.pour()
+    def _boxes(self) -> tuple[Outbox, ...]:
+        return self._sends, self._receives
 
     def _refusal(self, status: int, what: str) -> CopyrpcError:
         """Returns the exception for an op that failed."""
@@ -114,66 +104,8 @@ class BaseQueue(Connection):
             error.message = f"{error.message} (the queue: {self._error.message})"
         return error
 
-    # ---- One op, with the lock ----
-
     def _box(self, work: Work[Any]) -> Outbox:
         return self._receives if work._opcode == RECEIVE else self._sends
-
-    def _post(self, work: Work[R]) -> Work[R]:
-        self._box(work).post_one(work)
-        return work
-
-    def _finish(self, work: Work[R], timeout: Optional[float]) -> R:
-        """Posts an op as soon as there is room, and waits for its end. Called with the lock
-        held."""
-        pump = self._pump
-        limit = timeout_ns(timeout)
-        box = self._box(work)
-        try:
-            box.waiting.append(work)
-            box.pour()
-            pump._rearm()
-            if not pump._wait(work.done, time.monotonic_ns() + limit if limit else None):
-                if not box.take_back(work, lib.CRPC_E_TIMEOUT):
-                    raise error_of(lib.CRPC_E_TIMEOUT, "the op is under way, and goes on")
-        except BaseException:  # Ctrl-C perhaps
-            if pump._pointer is not None:
-                through(box.take_back, work, lib.CRPC_E_CANCELED)
-            raise
-        return work._result()
-
-    def _flush(self) -> None:
-        """At the end of the loop's turn."""
-        self._scheduled = False
-        if self._error is None:
-            self._sends.pour()
-            self._receives.pour()
-
-    def _schedule(self, work: Work[Any], attachment: _asyncio.Attachment) -> None:
-        """Posts an op at the end of the loop's turn, together with all others of that turn."""
-        work._future = attachment, attachment.loop.create_future()
-        self._box(work).waiting.append(work)
-        if not self._scheduled:
-            self._scheduled = True
-            attachment.channels.append(self)
-        attachment.schedule()
-
-    # ---- One op, without the lock ----
-
-    async def _afinish(self, work: Work[R]) -> R:
-        assert work._future is not None
-        attachment, future = work._future
-        try:
-            await future
-        except asyncio.CancelledError:
-            through(attachment.when_home, functools.partial(self._take_back, work))
-            raise
-        return work._result()
-
-    def _take_back(self, work: Work[Any]) -> None:
-        with self._pump._lock:
-            if self._pump._pointer is not None:
-                through(self._box(work).take_back, work, lib.CRPC_E_CANCELED)
 
     # ---- Receiving ----
 
@@ -212,25 +144,13 @@ class BaseQueue(Connection):
         queue_ops. Their completions come by Context.poll. Ops with a payload that name no region are
         in `region`. Returns how many were accepted. It accepts fewer if there was no room: poll, and
         then submit the rest. Raises an exception if the first op was refused for another reason."""
-        held, pointer, length = ops_of(ops)
-        held_pieces, pieces_pointer, piece_count = pieces_of(pieces)
-        if count is None:
-            count = length - first
-        if not 0 <= first <= length or not 0 <= count <= length - first:
-            raise ValueError(f"{count} ops from {first} on are not in an array of {length}")
+        return self._submit_array(ops, count, first, region, pieces)
+
+    def _native_submit(self, context: Any, ops: Any, count: int, region: int, pieces: Any, piece_count: int) -> int:
         pump = self._pump
-        with pump._use as context:
-            self._check()
-            taken = lib.copyrpc_native_queue_submit_array(
-                context, self._handle[0], pointer + first, count, {"bits": region_bits(self, region)}, pieces_pointer, piece_count,
-                pump._op_room, CAPACITY, pump._reason,
-            )  # fmt: skip
-            if taken <= 0 < count and pump._reason[0] != AGAIN:
-                raise self._refusal(pump._reason[0], "submit")
-            if pump._sleeping or pump._attachment is not None:
-                pump._rearm()
-        del held, held_pieces
-        return int(taken)
+        return int(lib.copyrpc_native_queue_submit_array(
+            context, self._handle[0], ops, count, {"bits": region}, pieces, piece_count, pump._op_room, CAPACITY, pump._reason
+        ))  # fmt: skip
 
     def submit_and_wait(
         self,
@@ -247,8 +167,7 @@ class BaseQueue(Connection):
         `status`. If the library refuses an op, it gets a completion with the reason, and those
         behind it one with CRPC_E_CANCELED; if that is the first, this raises an exception. If
         `timeout` or an exception ends the wait, open ops go on, and nobody hears of them."""
-        limit = timeout_ns(timeout)
-        return WorkArray(self, ops, completions, region, pieces).run(limit)
+        return self._wait_for_array(ops, completions, region, pieces, timeout)
 
     async def asubmit_and_wait(
         self, ops: Any, completions: Any = None, *, region: Optional[Region] = None, pieces: Any = None
@@ -271,19 +190,6 @@ class BaseQueue(Connection):
         struct = sized("crpc_queue_stats")
         check(lib.crpc_queue_get_stats(self._pump._pointer, self._handle[0], struct))
         return queue_stats(struct)
-
-    # ---- The end ----
-
-    def _open_works(self) -> bool:
-        return any(isinstance(pending, Work) and pending._queue is self for pending in self._pump._pending.values())
-
-    def close(self) -> None:
-        """Ends the queue at once. Ops under way raise Closed. Closing twice does no harm."""
-        super().close()
-        if self._pump._pointer is not None:
-            with self._pump._use:
-                while self._open_works() and self._pump._poll():
-                    pass
 
 
 class SendingQueue(BaseQueue):

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 _codes = {"uint8_t": "B", "uint16_t": "H", "uint32_t": "I", "int32_t": "i", "uint64_t": "Q"}
 _codes.update(dict.fromkeys(("struct crpc_endpoint", "struct crpc_channel", "struct crpc_queue", "struct crpc_region",
-                             "struct crpc_target"), "Q"))
+                             "struct crpc_target", "struct crpc_grant"), "Q"))
 
 
 def _fields(name: str) -> list[tuple[str, str, int]]:
@@ -30,6 +30,7 @@ COMPLETION = _struct("crpc_completion")
 OP = _struct("crpc_op")
 CHANNEL_OP = _struct("crpc_channel_op")
 QUEUE_OP = _struct("crpc_queue_op")
+LANE_OP = _struct("crpc_lane_op")
 PIECE = _struct("crpc_piece")
 #: In the user_data of ops that are the package's own, and of endpoints whose requests go to arrays.
 MARK: int = lib.COPYRPC_NATIVE_MARK

@@ -55,7 +55,7 @@ class Region(Closing):
         return self._end - self._begin
 
     def __getitem__(self, part: slice) -> RegionSlice:
-        """Returns a part of it, for ops of queues."""
+        """Returns a part of it, for ops of queues and lanes."""
         return RegionSlice(self, *_part(part, self._begin, len(self)))
 
     @property
@@ -87,7 +87,7 @@ class Region(Closing):
             return region_info(struct, words)
 
     def _check_waiting(self) -> None:
-        """Ops of queues that are not in arrays keep their memory, and so does the `region` of an
+        """Ops of queues and lanes that are not in arrays keep their memory, and so does the `region` of an
         array that somebody waits for. A channel uses it from the moment a transfer names it, also
         while the library has not seen the transfer: a coroutine's is posted at the end of the loop's
         turn, or when there is room."""
@@ -96,20 +96,20 @@ class Region(Closing):
         bits = self.bits
         for pending in self._context._pending.values():
             if isinstance(pending, Work) and pending._uses(self):
-                raise error_of(lib.CRPC_E_BUSY, "deregister: an op of a queue uses this memory")
+                raise error_of(lib.CRPC_E_BUSY, "deregister: an op of a queue or a lane uses this memory")
         if any(works.region is self for works in self._context._works):
             raise error_of(lib.CRPC_E_BUSY, "deregister: an array of ops that somebody waits for uses this memory")
-        for queue in self._context._queues.values():
-            if any(work._uses(self) for box in (queue._sends, queue._receives) for work in box.waiting):
-                raise error_of(lib.CRPC_E_BUSY, "deregister: an op of a queue that waits for room uses this memory")
+        for poster in (*self._context._queues.values(), *self._context._endpoints.values()):
+            if any(work._uses(self) for box in poster._boxes() for work in box.waiting):
+                raise error_of(lib.CRPC_E_BUSY, "deregister: an op that waits for room uses this memory")
         for channel in self._context._channels.values():
             for box in (channel._sends, channel._receives):
                 if any(buffer.region == bits for transfer in box.waiting for buffer in transfer._buffers):
                     raise error_of(lib.CRPC_E_INVALID, "deregister: a transfer that waits to be posted uses this memory")
 
     def close(self) -> None:
-        """Deregisters the memory. Raises InvalidArgument while a channel, or an op of a queue
-        that is not in an array, uses it. Closing twice does no harm."""
+        """Deregisters the memory. Raises InvalidArgument while a channel, or an op of a queue or a lane
+        that is not in an array, uses it, and while it is granted. Closing twice does no harm."""
         if self._closed:
             return
         if self._context._pointer is not None:
@@ -123,7 +123,7 @@ class Region(Closing):
 
 
 class RegionSlice:
-    """A part of a Region, which ops of queues name: region[a:b]."""
+    """A part of a Region, which ops of queues and lanes name: region[a:b]."""
 
     __slots__ = ("region", "address", "_bytes")
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 REPLY: int = lib.CRPC_OP_REPLY
 DROP: int = lib.CRPC_OP_DROP
 QUIET: int = lib.CRPC_OP_QUIET
+AFTER: int = lib.CRPC_OP_AFTER
 
 _log = logging.getLogger("copyrpc")
 
@@ -50,24 +51,25 @@ class Request(Message):
     def answered(self) -> bool:
         return self._answered
 
-    def _answer(self, opcode: int, status: int, payload: Any, size: int, what: str) -> None:
+    def _answer(self, opcode: int, status: int, payload: Any, size: int, what: str, flags: int = QUIET) -> None:
         pump = self._pump
         with pump._use:
             if self._answered:
                 raise error_of(lib.CRPC_E_STALE, f"{what}: this request was answered before")
             if self.endpoint._error is not None:
                 raise self.endpoint._error_again()
-            op = (opcode, QUIET, 0, status, self.endpoint._bits, 0, self._token, 0, size, 0, 0, 0)
+            op = (opcode, flags, 0, status, self.endpoint._bits, 0, self._token, 0, size, 0, 0, 0)
             pump._submit_one(self.endpoint, op, payload, None, what)
             self._answered = True
 
-    def reply(self, payload: Buffer = b"", status: int = 0) -> None:
+    def reply(self, payload: Buffer = b"", status: int = 0, *, after: bool = False) -> None:
         """Answers the request. A status above 0 is an error of the application: the caller gets a
-        RemoteError."""
+        RemoteError. With `after`, the answer is sent when all ops of the lane that were posted before it have
+        completed, as in Endpoint.call."""
         number(status, "a reply's status", 0, 0x7FFFFFFF)
         pinned = pin(payload, "a reply")
         self._check_size(len(pinned))
-        self._answer(REPLY, status, pinned, len(pinned), "reply")
+        self._answer(REPLY, status, pinned, len(pinned), "reply", QUIET | AFTER if after else QUIET)
 
     def _check_size(self, size: int) -> None:
         if size > self.reply_bytes_max:

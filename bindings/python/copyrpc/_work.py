@@ -1,7 +1,7 @@
-"""_work.py: ops of queues under way, one by one, and the memory that they name."""
+"""_work.py: ops of queues under way, one by one, and the memory that they name. _lane_work.py has those of lanes."""
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Optional, Sequence, TypeVar, Union, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Optional, Sequence, TypeVar, Union, cast
 
 from ._native import ffi, lib
 from ._options import number, pin, timeout_ns
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from ._asyncio import Attachment
+    from ._poster import Poster
     from ._pump import Pump
     from ._queue import BaseQueue
 
@@ -91,7 +92,7 @@ class Piece(NamedTuple):
     pinned: Any
 
 
-def _piece(pump: Pump, place: Any, what: str, filled: bool) -> Piece:
+def piece_of(pump: Pump, place: Any, what: str, filled: bool) -> Piece:
     """Finds the region of a place. Called with the lock held."""
     if isinstance(place, Region):
         place = place[:]
@@ -113,13 +114,14 @@ def _piece(pump: Pump, place: Any, what: str, filled: bool) -> Piece:
 
 
 class Work(Generic[R]):
-    """An op of a queue under way: see Queue.post_send and so on. Its memory belongs to the device
-    until it has ended."""
+    """An op of a queue or of an endpoint's lane under way: see Queue.post_send, Endpoint.post_write and so
+    on. Its memory belongs to the device until it has ended."""
 
     __slots__ = (
         "_queue", "_opcode", "_flags", "_immediate", "_pieces", "_remote", "_compare", "_operand", "_target", "_id", "_posted", "_status",
         "_record", "_header", "_future", "__weakref__",
     )  # fmt: skip
+    _opcode_names: ClassVar[dict[int, str]] = _names
 
     def __init__(
         self,
@@ -137,8 +139,6 @@ class Work(Generic[R]):
         """With the lock."""
         pump = queue._pump
         name = _names[opcode]
-        self._queue = queue
-        self._opcode = opcode
         self._immediate = number(immediate, "immediate", 0, 0xFFFFFFFF)
         self._compare = number(compare, "compare", 0, _UINT64_MAX)
         self._operand = number(operand, "operand", 0, _UINT64_MAX)
@@ -149,7 +149,7 @@ class Work(Generic[R]):
         filled = opcode in (READ, RECEIVE)
         if several and not 1 <= len(chosen) <= lib.CRPC_QUEUE_PIECES_MAX:
             raise ValueError(f"{name}: a list has 1 to {lib.CRPC_QUEUE_PIECES_MAX} places, not {len(chosen)}")
-        pieces = [_piece(pump, place, name, filled) for place in chosen]
+        pieces = [piece_of(pump, place, name, filled) for place in chosen]
         if queue._sparse:
             flags |= SIGNAL
         if any(piece.region is None and piece.size for piece in pieces):
@@ -157,9 +157,14 @@ class Work(Generic[R]):
             if any(piece.region is not None and piece.region._memory is None for piece in pieces):
                 raise error_of(lib.CRPC_E_INVALID, f"{name}: a list has memory without a region, which is copied, and a dma-buf's")
             pieces = [piece._replace(region=None) for piece in pieces]
-        self._flags = flags | (_PIECES if several else 0)
+        self._begin(queue, opcode, flags | (_PIECES if several else 0), pieces)
+
+    def _begin(self, queue: Poster, opcode: int, flags: int, pieces: list[Piece]) -> None:
+        self._queue = queue  # or the endpoint whose lane it is for
+        self._opcode = opcode
+        self._flags = flags
         self._pieces = pieces
-        self._id = pump._next_id()
+        self._id = queue._pump._next_id()
         self._posted = False
         self._status: Optional[int] = None
         self._record: tuple[int, ...] = ()
@@ -205,6 +210,9 @@ class Work(Generic[R]):
         """It was cut before the library had it."""
         self._queue._pump._pending.pop(self._id, None)
 
+    def _abandon(self) -> None:
+        """The library has it, and nobody waits for its end any more. May be called again if it was cut."""
+
     def _first_bytes(self, size: int) -> bytes:
         """Returns what its memory begins with; less if that is a dma-buf's."""
         found = b""
@@ -223,7 +231,7 @@ class Work(Generic[R]):
             raise self._error()
         return cast(R, self._value())
 
-    def _value(self) -> Union[None, int, Received]:
+    def _value(self) -> Any:
         if self._opcode == READ:
             return sum(piece.size for piece in self._pieces)
         if self._opcode in _atomics:
@@ -243,7 +251,7 @@ class Work(Generic[R]):
         )
 
     def _error(self) -> CopyrpcError:
-        status, name = self._status or 0, _names[self._opcode]
+        status, name = self._status or 0, self._opcode_names[self._opcode]
         if status == lib.CRPC_E_TOO_BIG and self._flags & _INLINE:
             size = sum(piece.size for piece in self._pieces)
             name += f" of {size} bytes that lie in no region: see QueueOptions.inline_bytes, and Context.register"
@@ -273,12 +281,12 @@ class Work(Generic[R]):
         if self._status is None:
             pump = self._queue._pump
             with pump._use:
-                pump._wait_in_time(self.done, limit, f"waiting for a {_names[self._opcode]}, which goes on")
+                pump._wait_in_time(self.done, limit, f"waiting for a {self._opcode_names[self._opcode]}, which goes on")
         return self._result()
 
     def __repr__(self) -> str:
         state = "under way" if self._status is None else "done" if not self._status else "failed"
-        return f"<copyrpc.Work {_names[self._opcode]} {state}>"
+        return f"<copyrpc.Work {self._opcode_names[self._opcode]} {state}>"
 
 
 def _bits(piece: Piece) -> int:

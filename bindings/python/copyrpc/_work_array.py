@@ -1,11 +1,11 @@
-"""_work_array.py: whole arrays of ops of queues, with no object of Python for any of them."""
+"""_work_array.py: whole arrays of ops of queues and lanes, with no object of Python for any of them."""
 from __future__ import annotations
 
 import time
 from typing import TYPE_CHECKING, Any, Optional
 
 from . import _asyncio
-from ._arrays import CompletionArray, QueueOpArray
+from ._arrays import CompletionArray, Ops
 from ._guards import through
 from ._native import ffi, lib
 from ._options import pin, pin_writable
@@ -15,11 +15,11 @@ from ._region import Region
 from .errors import error_of
 
 if TYPE_CHECKING:
-    from ._queue import BaseQueue
+    from ._poster import Poster
 
 
 _number = ffi.typeof("uintptr_t")
-_pointers = {form: ffi.typeof(form + " *") for form in ("crpc_queue_op", "crpc_piece", "crpc_completion")}
+_pointers = {form: ffi.typeof(form + " *") for form in ("crpc_queue_op", "crpc_lane_op", "crpc_piece", "crpc_completion")}
 
 
 def _check_records(array: Any, kind: Any, form: str, name: str) -> None:
@@ -49,11 +49,13 @@ class Records:
         self.count = len(array)
 
 
-def ops_of(ops: Any) -> tuple[Any, Any, int]:
+def ops_of(ops: Any, form: str) -> tuple[Any, Any, int]:
     """Returns what keeps ops in place, where they are, and how many there are."""
-    if isinstance(ops, QueueOpArray):
+    if isinstance(ops, Ops):
+        if ops._form != form:
+            raise TypeError(f"ops are of {form}, not of {ops._form}")
         return ops, ops._ops, len(ops)
-    records = Records(ops, "crpc_queue_op", "ops")
+    records = Records(ops, form, "ops")
     return records, records.pointer, records.count
 
 
@@ -66,12 +68,12 @@ def pieces_of(pieces: Any) -> tuple[Any, Any, int]:
     return records, records.pointer, records.count
 
 
-def region_bits(queue: BaseQueue, region: Optional[Region]) -> int:
+def region_bits(poster: Poster, region: Optional[Region]) -> int:
     if region is None:
         return 0
     if not isinstance(region, Region):
         raise TypeError(f"region is a Region, not {type(region).__name__}")
-    if region._context is not queue._context:
+    if region._context is not poster._context:
         raise error_of(lib.CRPC_E_INVALID, "the region belongs to another context")
     return region.bits
 
@@ -79,9 +81,9 @@ def region_bits(queue: BaseQueue, region: Optional[Region]) -> int:
 class WorkArray:
     """Ops that somebody waits for, in Pump._works."""
 
-    def __init__(self, queue: BaseQueue, ops: Any, completions: Any, region: Optional[Region], pieces: Any) -> None:
-        self.queue = queue
-        held, pointer, count = ops_of(ops)
+    def __init__(self, poster: Poster, ops: Any, completions: Any, region: Optional[Region], pieces: Any) -> None:
+        self.poster = poster
+        held, pointer, count = ops_of(ops, poster._form)
         held_pieces, pieces_pointer, piece_count = pieces_of(pieces)
         if completions is None:
             completions, room, capacity = _room(ops, count)
@@ -96,21 +98,21 @@ class WorkArray:
         self.held = held, held_pieces
         self.region = region
         self.native = ffi.new("struct copyrpc_native_works *")
-        self.native.queue.bits = queue.bits
-        self.native.region.bits = region_bits(queue, region)
+        getattr(self.native, poster._native_name).bits = poster.bits
+        self.native.region.bits = region_bits(poster, region)
         self.native.ops = pointer
         self.native.total = count
         self.native.pieces = pieces_pointer
         self.native.piece_count = piece_count
         self.native.completions = room
-        self.native.sparse = queue._sparse
+        self.native.sparse = poster._sparse
         self.rooms_seen = 0
 
     # ---- With the lock ----
 
     def _link(self) -> None:
-        pump = self.queue._pump
-        self.queue._check()
+        pump = self.poster._pump
+        self.poster._check()
         self.native.first_id = pump._ids + 1
         pump._ids += self.native.total
         pump._works.append(self)
@@ -119,25 +121,25 @@ class WorkArray:
     def _unlink(self) -> None:
         """Nobody waits any more: completions that are still to come are for nobody. May be called
         again if it was cut."""
-        pump = self.queue._pump
+        pump = self.poster._pump
         if self in pump._works:
             pump._works.remove(self)
         pump._chain_works()
 
     def _submit(self) -> bool:
         """Submits what there is room for. Returns False if there is more."""
-        pump, queue, native = self.queue._pump, self.queue, self.native
-        self.rooms_seen = queue._rooms
-        if queue._error is not None and native.refused == 0:
-            native.refused = queue._error.status if queue._error.status < 0 else lib.CRPC_E_DISCONNECTED
+        pump, poster, native = self.poster._pump, self.poster, self.native
+        self.rooms_seen = poster._rooms
+        if poster._error is not None and native.refused == 0:
+            native.refused = poster._error.status if poster._error.status < 0 else lib.CRPC_E_DISCONNECTED
         done = bool(lib.copyrpc_native_works_submit(pump._pointer, native, pump._op_room, CAPACITY))
         if native.submitted == 0 and native.refused:
-            raise queue._refusal(native.refused, "submit_and_wait, the first op")
+            raise poster._refusal(native.refused, "submit_and_wait, the first op")
         pump._rearm()
         return done
 
     def _may_go_on(self) -> bool:
-        return self.queue._rooms != self.rooms_seen or self.queue._error is not None
+        return self.poster._rooms != self.rooms_seen or self.poster._error is not None
 
     def _finished(self) -> bool:
         return bool(self.native.completed >= self.native.submitted)
@@ -147,14 +149,14 @@ class WorkArray:
         lib.copyrpc_native_works_refuse(self.native)
         count = self.native.completed
         if isinstance(self.completions, CompletionArray):
-            self.completions._filled(self.queue._pump, count)
+            self.completions._filled(self.poster._pump, count)
             return self.completions
         return self.completions[:count]
 
     # ---- Taking the lock ----
 
     def run(self, limit_ns: int) -> Any:
-        pump = self.queue._pump
+        pump = self.poster._pump
         deadline = time.monotonic_ns() + limit_ns if limit_ns else None
         with pump._use:
             try:
@@ -167,12 +169,12 @@ class WorkArray:
             return self._result()
 
     def _wait(self, done: Any, deadline: Optional[int]) -> None:
-        if not self.queue._pump._wait(done, deadline):
+        if not self.poster._pump._wait(done, deadline):
             submitted = self.native.submitted
             raise error_of(lib.CRPC_E_TIMEOUT, f"submit_and_wait: {submitted} ops were submitted, and those that are open go on")
 
     async def arun(self) -> Any:
-        pump = self.queue._pump
+        pump = self.poster._pump
         attachment = await _asyncio.ready(pump)
         try:
             with pump._use:
@@ -190,7 +192,7 @@ class WorkArray:
 
     def _leave(self) -> None:
         """May be called again if it was cut."""
-        with self.queue._pump._lock:
+        with self.poster._pump._lock:
             through(self._unlink)
 
 

@@ -54,6 +54,14 @@ int32_t copyrpc_native_queue_submit_noted(crpc_context *context, crpc_queue queu
     return *taken;
 }
 
+int32_t copyrpc_native_lane_submit_noted(crpc_context *context, crpc_endpoint endpoint,
+                                         const crpc_lane_op *ops, uint32_t count, int32_t *reason,
+                                         int32_t *taken)
+{
+    *taken = crpc_lane_submit(context, endpoint, ops, count, reason);
+    return *taken;
+}
+
 void copyrpc_native_endpoint_accept_noted(crpc_context *context, crpc_endpoint endpoint,
                                           const crpc_endpoint_options *options, crpc_error *error,
                                           int32_t *status)
@@ -161,25 +169,83 @@ int32_t copyrpc_native_queue_submit_array(crpc_context *context, crpc_queue queu
     return (int32_t)taken;
 }
 
+/* Ops of lanes that are copied at a time: about as many as a lane has room for. */
+#define LANE_CHUNK 64u
+
+/* Accepts those of the first `count` ops that there is room for, LANE_CHUNK at the most. */
+static uint32_t submit_lane_chunk(crpc_context *context, crpc_endpoint endpoint,
+                                  const crpc_lane_op *ops, uint32_t count, crpc_region region,
+                                  uint64_t first_id, int32_t *reason)
+{
+    crpc_lane_op room[LANE_CHUNK];
+    for (uint32_t i = 0; i < count; i++) {
+        room[i] = ops[i];
+        if (first_id != 0) {
+            room[i].user_data = COPYRPC_NATIVE_MARK | (first_id + i);
+        }
+        if (room[i].region.bits == 0 && room[i].bytes > 0) {
+            room[i].region = region;
+        }
+    }
+    int32_t accepted = crpc_lane_submit(context, endpoint, room, count, reason);
+    return accepted > 0 ? (uint32_t)accepted : 0;
+}
+
+int32_t copyrpc_native_lane_submit_array(crpc_context *context, crpc_endpoint endpoint,
+                                         const crpc_lane_op *ops, uint32_t count,
+                                         crpc_region region, int32_t *reason)
+{
+    uint64_t seen = 0;
+    uint32_t taken = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        seen |= ops[i].user_data;
+    }
+    if (seen & COPYRPC_NATIVE_MARK) {
+        *reason = CRPC_E_INVALID;
+        return CRPC_E_INVALID;
+    }
+    if (region.bits == 0) {
+        return crpc_lane_submit(context, endpoint, ops, count, reason);
+    }
+    *reason = CRPC_OK;
+    while (taken < count && *reason == CRPC_OK) {
+        uint32_t some = count - taken < LANE_CHUNK ? count - taken : LANE_CHUNK;
+        taken += submit_lane_chunk(context, endpoint, ops + taken, some, region, 0, reason);
+    }
+    return (int32_t)taken;
+}
+
+static uint32_t submit_queue_works(crpc_context *context, const struct copyrpc_native_works *works,
+                                   crpc_queue_op *room, uint32_t count, int32_t *reason)
+{
+    const crpc_queue_op *ops = (const crpc_queue_op *)works->ops + works->submitted;
+    for (uint32_t i = 0; i < count; i++) {
+        room[i] = ops[i];
+        room[i].flags |= works->sparse ? CRPC_QUEUE_SIGNAL : 0;
+        room[i].user_data = COPYRPC_NATIVE_MARK | (works->first_id + works->submitted + i);
+        if (works->region.bits != 0 && wants_region(&room[i])) {
+            room[i].region = works->region;
+        }
+    }
+    int32_t accepted = crpc_queue_submit(context, works->queue, room, count, works->pieces,
+                                         works->piece_count, reason);
+    return accepted > 0 ? (uint32_t)accepted : 0;
+}
+
 int32_t copyrpc_native_works_submit(crpc_context *context, struct copyrpc_native_works *works,
                                     crpc_queue_op *room, uint32_t room_count)
 {
+    const int of_lane = works->endpoint.bits != 0;
+    const uint32_t most = of_lane ? LANE_CHUNK : room_count;
     while (works->submitted < works->total && works->refused == 0) {
-        const uint32_t first = works->submitted;
-        const uint32_t left = works->total - first;
-        const uint32_t some = left < room_count ? left : room_count;
+        const uint32_t left = works->total - works->submitted;
+        const uint32_t some = left < most ? left : most;
         int32_t reason = CRPC_OK;
-        for (uint32_t i = 0; i < some; i++) {
-            room[i] = works->ops[first + i];
-            room[i].flags |= works->sparse ? CRPC_QUEUE_SIGNAL : 0;
-            room[i].user_data = COPYRPC_NATIVE_MARK | (works->first_id + first + i);
-            if (works->region.bits != 0 && wants_region(&room[i])) {
-                room[i].region = works->region;
-            }
-        }
-        int32_t accepted = crpc_queue_submit(context, works->queue, room, some, works->pieces,
-                                             works->piece_count, &reason);
-        works->submitted += accepted > 0 ? (uint32_t)accepted : 0;
+        works->submitted +=
+            of_lane ? submit_lane_chunk(context, works->endpoint,
+                                        (const crpc_lane_op *)works->ops + works->submitted, some,
+                                        works->region, works->first_id + works->submitted, &reason)
+                    : submit_queue_works(context, works, room, some, &reason);
         if (reason == CRPC_E_AGAIN) {
             return 0;
         }
@@ -188,17 +254,26 @@ int32_t copyrpc_native_works_submit(crpc_context *context, struct copyrpc_native
     return 1;
 }
 
+/* What an op of either kind is told by. */
+static uint64_t user_data_of(const struct copyrpc_native_works *works, uint64_t index)
+{
+    return works->endpoint.bits != 0 ? ((const crpc_lane_op *)works->ops)[index].user_data
+                                     : ((const crpc_queue_op *)works->ops)[index].user_data;
+}
+
 void copyrpc_native_works_refuse(struct copyrpc_native_works *works)
 {
+    const int of_lane = works->endpoint.bits != 0;
     for (; works->submitted < works->total; works->submitted++) {
-        const crpc_queue_op *op = &works->ops[works->submitted];
+        const uint32_t index = works->submitted;
         works->completions[works->completed++] = (crpc_completion){
             .kind = CRPC_COMPLETION_WORK,
-            .flags = CRPC_COMPLETION_OF_QUEUE,
-            .method = op->opcode,
+            .flags = of_lane ? 0 : CRPC_COMPLETION_OF_QUEUE,
+            .method = of_lane ? ((const crpc_lane_op *)works->ops)[index].opcode
+                              : ((const crpc_queue_op *)works->ops)[index].opcode,
             .status = works->refused != 0 ? works->refused : CRPC_E_CANCELED,
-            .endpoint = {works->queue.bits},
-            .user_data = op->user_data,
+            .endpoint = {of_lane ? works->endpoint.bits : works->queue.bits},
+            .user_data = user_data_of(works, index),
         };
         works->refused = CRPC_E_CANCELED;
     }
@@ -256,7 +331,7 @@ static int put_with_works(struct copyrpc_native_poll *poll, const crpc_completio
             if (done != completion) {
                 *done = *completion;
             }
-            done->user_data = works->ops[index].user_data;
+            done->user_data = user_data_of(works, index);
             return 1;
         }
     }

@@ -19,7 +19,7 @@ int32_t copyrpc_native_submit_calls(crpc_context *context, const crpc_op *first,
                                     void **payloads, const uint32_t *payload_bytes, uint32_t count,
                                     int32_t *reason);
 
-/* Do the same as copyrpc_native_submit, crpc_channel_submit and crpc_queue_submit, and also write the result to *taken,
+/* Do the same as copyrpc_native_submit, crpc_channel_submit and so on, and also write the result to *taken,
  * where it is even if a signal handler raises an exception before Python has seen it. */
 int32_t copyrpc_native_submit_noted(crpc_context *context, crpc_op *ops, void **payloads,
                                     uint32_t count, int32_t *reason, int32_t *taken);
@@ -29,6 +29,9 @@ int32_t copyrpc_native_queue_submit_noted(crpc_context *context, crpc_queue queu
                                           const crpc_queue_op *ops, uint32_t count,
                                           const crpc_piece *pieces, uint32_t piece_count,
                                           int32_t *reason, int32_t *taken);
+int32_t copyrpc_native_lane_submit_noted(crpc_context *context, crpc_endpoint endpoint,
+                                         const crpc_lane_op *ops, uint32_t count, int32_t *reason,
+                                         int32_t *taken);
 
 /* Do the same as crpc_endpoint_accept and so on, and write the result to *status. */
 void copyrpc_native_endpoint_accept_noted(crpc_context *context, crpc_endpoint endpoint,
@@ -61,13 +64,20 @@ int32_t copyrpc_native_queue_submit_array(crpc_context *context, crpc_queue queu
                                           uint32_t piece_count, crpc_queue_op *room,
                                           uint32_t room_count, int32_t *reason);
 
-/* Ops of one queue that Python waits for. Their completions go to `completions`, with the user_data
- * that the application gave them. */
+/* Works as crpc_lane_submit, for ops that an application filled. Ops with a payload that name no region
+ * get `region`. A user_data with the mark gives CRPC_E_INVALID. */
+int32_t copyrpc_native_lane_submit_array(crpc_context *context, crpc_endpoint endpoint,
+                                         const crpc_lane_op *ops, uint32_t count,
+                                         crpc_region region, int32_t *reason);
+
+/* Ops of one queue, or of one lane, that Python waits for. Their completions go to `completions`, with
+ * the user_data that the application gave them. */
 struct copyrpc_native_works {
     struct copyrpc_native_works *next; /* in struct copyrpc_native_poll */
     crpc_queue queue;
-    crpc_region region; /* as in copyrpc_native_queue_submit_array */
-    const crpc_queue_op *ops;
+    crpc_endpoint endpoint; /* whose lane it is; 0: they are the queue's */
+    crpc_region region;     /* as in copyrpc_native_queue_submit_array */
+    const void *ops;        /* crpc_queue_op, or crpc_lane_op */
     const crpc_piece *pieces;
     crpc_completion *completions; /* room for `total` */
     uint64_t first_id;
@@ -79,8 +89,8 @@ struct copyrpc_native_works {
     uint32_t sparse; /* the queue: each op then asks for a completion, which it would not have */
 };
 
-/* Submits what is left of the ops, as far as there is room. They are copied to `room`, as in
- * copyrpc_native_queue_submit_array. Returns 1 if there is nothing left to submit, 0 if there is no room. */
+/* Submits what is left of the ops, as far as there is room. Those of a queue are copied to `room`, as in
+ * copyrpc_native_queue_submit_array; for a lane it is not used. Returns 1 if there is nothing left to submit, 0 if there is no room. */
 int32_t copyrpc_native_works_submit(crpc_context *context, struct copyrpc_native_works *works,
                                     crpc_queue_op *room, uint32_t room_count);
 

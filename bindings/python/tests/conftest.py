@@ -1,4 +1,4 @@
-"""conftest.py: a server to talk to, in a thread of this process, channels, queues, and ports that no two tests share."""
+"""conftest.py: a server to talk to, in a thread of this process, channels, queues, lanes, and ports that no two tests share."""
 import asyncio
 import dataclasses
 import faulthandler
@@ -227,3 +227,36 @@ def queue_pair(queue_context, address):
 def region(queue_context):
     """1 MiB of a queue_context's, of which all peers may do what they like."""
     return queue_context.register(bytearray(1 << 20), *ALL_RIGHTS)
+
+
+# ---- Lanes ----
+
+LANE = copyrpc.EndpointOptions(lane=True)
+
+
+def endpoints_in(context, where, options=LANE, others=LANE):
+    """Both ends in one context, so one thread serves both."""
+    with context.listen(where, auto_accept=False) as listener:
+        left = context._begin_connect(listener.address, options, False)
+        right = listener.next_connection(CONNECT_SECONDS).accept(others, timeout=CONNECT_SECONDS)
+        with context._use:
+            left._settle(0, "connect")
+    return left, right
+
+
+@pytest.fixture
+def lane_context():
+    with copyrpc.Context() as context:
+        yield context
+        assert not context._works
+
+
+@pytest.fixture
+def lane_pair(lane_context, address):
+    return endpoints_in(lane_context, address)
+
+
+@pytest.fixture
+def place(lane_context):
+    """1 MiB that no peer may touch unless it is granted."""
+    return lane_context.register(bytearray(1 << 20), "local_write")

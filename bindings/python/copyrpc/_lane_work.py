@@ -1,0 +1,147 @@
+"""_lane_work.py: ops of lanes under way, one by one."""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Optional, TypeVar, cast
+
+from ._grant import Grant, place_of
+from ._native import ffi, lib
+from ._options import number
+from ._records import LANE_OP, MARK
+from ._work import Work, piece_of
+from .errors import CopyrpcError, error_of
+
+if TYPE_CHECKING:
+    from ._lane import Lane
+
+WRITE: int = lib.CRPC_LANE_WRITE
+READ: int = lib.CRPC_LANE_READ
+COMPARE_SWAP: int = lib.CRPC_LANE_COMPARE_SWAP
+FETCH_ADD: int = lib.CRPC_LANE_FETCH_ADD
+GRANT: int = lib.CRPC_LANE_GRANT
+REVOKE: int = lib.CRPC_LANE_REVOKE
+FENCE: int = lib.CRPC_LANE_FENCE
+
+_names = {
+    WRITE: "write", READ: "read", COMPARE_SWAP: "compare_swap", FETCH_ADD: "fetch_add", GRANT: "grant", REVOKE: "revoke",
+}  # fmt: skip
+#: Rights of the peer's with which it fills memory of this side.
+_FILLS: int = lib.CRPC_ACCESS_REMOTE_WRITE | lib.CRPC_ACCESS_REMOTE_ATOMIC
+_LOCAL_WRITE: int = lib.CRPC_ACCESS_LOCAL_WRITE
+_UINT64_MAX = (1 << 64) - 1
+#: Ops that one crossing takes at the most: about as many as a lane has room for.
+CHUNK = 64
+
+R = TypeVar("R")  # None, int, or Grant
+
+
+class LaneWork(Work[R]):
+    """An op of an endpoint's lane under way."""
+
+    __slots__ = ("_there", "_offset", "_access", "_given", "_abandoned")
+    _opcode_names: ClassVar[dict[int, str]] = _names
+
+    def __init__(
+        self,
+        endpoint: Lane,
+        opcode: int,
+        place: Any = None,
+        there: Any = None,
+        *,
+        fence: bool = False,
+        access: int = 0,
+        compare: int = 0,
+        operand: int = 0,
+    ) -> None:
+        """With the lock. `there` is a place at the peer, or what is to be revoked."""
+        name = _names[opcode]
+        pieces = []
+        if opcode in (WRITE, READ, GRANT):
+            filled = opcode == READ or access & _FILLS != 0
+            piece = piece_of(endpoint._pump, place, name, filled)
+            if piece.size > 0xFFFFFFFF:
+                raise error_of(lib.CRPC_E_TOO_BIG, f"{name} of {piece.size} bytes")
+            if piece.region is None and piece.size:
+                raise error_of(lib.CRPC_E_INVALID, f"{name}: memory that the device reads lies in a region, see Context.register")
+            if filled and piece.region is not None and not piece.region._access & _LOCAL_WRITE:
+                raise error_of(lib.CRPC_E_INVALID, f"{name}: memory that is filled lies in a region with local_write")
+            pieces.append(piece)
+        self._there, self._offset = place_of(there, endpoint, name) if opcode != GRANT else (0, 0)
+        self._access = access
+        self._compare = number(compare, "compare", 0, _UINT64_MAX)
+        self._operand = number(operand, "operand", 0, _UINT64_MAX)
+        self._given: Optional[Grant] = None
+        self._abandoned = False
+        self._begin(endpoint, opcode, FENCE if fence else 0, pieces)
+
+    @property
+    def _endpoint(self) -> Lane:
+        return cast("Lane", self._queue)
+
+    # ---- With the lock ----
+
+    def _pack_into(self, view: Any, index: int) -> None:
+        region, address, size = 0, 0, 0
+        for piece in self._pieces:
+            region, address, size = piece.region.bits if piece.region is not None else 0, piece.address, piece.size
+        LANE_OP.pack_into(
+            view, index * 64, self._opcode, self._flags, self._access, size, MARK | self._id, region, address, self._there,
+            self._offset, self._compare, self._operand,
+        )  # fmt: skip
+
+    def _arrived(self, record: tuple[int, ...]) -> None:
+        super()._arrived(record)
+        if self._abandoned:
+            self._revoke_unheard()
+
+    def _abandon(self) -> None:
+        if self._opcode == GRANT:
+            self._abandoned = True
+            if self._status is not None:
+                self._revoke_unheard()
+
+    def _revoke_unheard(self) -> None:
+        """Nobody knows what was granted. May be called again if it was cut: a second REVOKE is refused."""
+        endpoint = self._endpoint
+        if self._status == 0 and endpoint._error is None:
+            endpoint._box(self).waiting.append(LaneWork(endpoint, REVOKE, None, self._grant()))
+            self._abandoned = False
+            endpoint._box(self).pour()
+
+    # ---- With the lock or without ----
+
+    def _grant(self) -> Grant:
+        if self._given is None:
+            self._given = Grant(self._endpoint, self._record[6], self._pieces[0].size, self._access, False)
+        return self._given
+
+    def _value(self) -> Any:
+        if self._opcode == READ:
+            return self._pieces[0].size
+        if self._opcode == GRANT:
+            return self._grant()
+        if self._opcode in (COMPARE_SWAP, FETCH_ADD):
+            return self._record[6]
+        return None
+
+    def _error(self) -> CopyrpcError:
+        error = self._queue._refusal(self._status or 0, _names[self._opcode])
+        error.vendor_syndrome = self._record[9] if self._record else 0
+        return error
+
+
+def post(endpoint: Lane, works: list[LaneWork[Any]], taken: Any) -> tuple[int, int]:
+    """Submits works. Returns how many were accepted, and why not the next. *taken is the number of
+    accepted ops. Called with the lock held."""
+    pump = endpoint._pump
+    ops = ffi.new("crpc_lane_op[]", len(works))
+    view = ffi.buffer(ops)
+    for index, work in enumerate(works):
+        work._pack_into(view, index)
+        pump._pending[work._id] = work  # before the library has it: an exception, of a signal handler's perhaps, may come at any time
+    count = lib.copyrpc_native_lane_submit_noted(pump._pointer, endpoint._handle[0], ops, len(works), pump._reason, taken)
+    count = max(count, 0)
+    for work in works[:count]:
+        work._posted = True
+    for work in works[count:]:
+        pump._pending.pop(work._id, None)
+    return count, int(pump._reason[0])
