@@ -18,6 +18,10 @@ type Call struct {
 	Method        uint16 // any number; the peer's handler sees it
 	Request       []byte
 	ReplyBytesMax int // the longest reply that the peer may send; 0: the endpoint's default
+	// It is sent when all ops of the lane that were posted before it have completed: the peer then finds what
+	// writes have written. What is called later is sent behind it. If one of these ops fails while it waits, the
+	// connection ends; one that has failed before is for the caller to see. docs/lanes.md.
+	After bool
 }
 
 // Result is the result of one call of a batch.
@@ -171,17 +175,33 @@ func (m *many) keep(view []byte) []byte {
 // the deadline of the call. Canceling ctx cancels the call; the peer may or may not have acted
 // then. Any number of goroutines may call at once.
 func (endpoint *Endpoint) Call(ctx context.Context, request []byte) ([]byte, error) {
-	return endpoint.one(ctx, 0, request, 0)
+	return endpoint.one(ctx, 0, request, 0, 0)
 }
 
 // Do does the same as Call, with all parameters of a call.
 func (endpoint *Endpoint) Do(ctx context.Context, call Call) ([]byte, error) {
-	return endpoint.one(ctx, call.Method, call.Request, call.ReplyBytesMax)
+	flags, err := endpoint.flagsOf(ctx, opCall, &call)
+	if err != nil {
+		return nil, err
+	}
+	return endpoint.one(ctx, call.Method, call.Request, call.ReplyBytesMax, flags)
 }
 
 const opCall = "call"
 
-func (endpoint *Endpoint) one(ctx context.Context, method uint16, request []byte, replyBytesMax int) ([]byte, error) {
+// flagsOf gives C's flags of a call. If it is to follow ops of the lane, C has these afterwards.
+func (endpoint *Endpoint) flagsOf(ctx context.Context, op string, call *Call) (uint8, error) {
+	if !call.After {
+		return 0, nil
+	}
+	c, err := endpoint.valid(op)
+	if err != nil {
+		return 0, err
+	}
+	return OpAfter, c.afterLane(ctx, op)
+}
+
+func (endpoint *Endpoint) one(ctx context.Context, method uint16, request []byte, replyBytesMax int, flags uint8) ([]byte, error) {
 	if endpoint == nil || endpoint.connection == nil || endpoint.connection.closed.Load() {
 		_, err := endpoint.valid(opCall)
 		return nil, err
@@ -202,7 +222,7 @@ func (endpoint *Endpoint) one(ctx context.Context, method uint16, request []byte
 		pendings.Put(p)
 		return nil, err
 	}
-	c.gatherCall(userData, method, request, replyBytesMax, timeout)
+	c.gatherCall(userData, method, request, replyBytesMax, timeout, flags)
 	c.enlist()
 	c.mutex.Unlock()
 	c.poller.kick()
@@ -248,10 +268,16 @@ func (endpoint *Endpoint) batch(ctx context.Context, count int, from source) ([]
 	if err != nil {
 		return nil, err
 	}
+	after := Call{}
 	for i := 0; i < count; i++ {
-		if call := from.at(i); !c.fits(len(call.Request), call.ReplyBytesMax) {
+		call := from.at(i)
+		if !c.fits(len(call.Request), call.ReplyBytesMax) {
 			return nil, c.misfit(op, len(call.Request), call.ReplyBytesMax)
 		}
+		after.After = after.After || call.After
+	}
+	if _, err := endpoint.flagsOf(ctx, op, &after); err != nil {
+		return nil, err
 	}
 	results := make([]Result, count)
 	p := pendings.Get().(*pending)
@@ -281,7 +307,11 @@ func (c *connection) runMany(ctx context.Context, op string, p *pending, from so
 	}
 	for i := range p.many.results {
 		call := from.at(i)
-		c.gatherCall(userData|uint64(i), call.Method, call.Request, call.ReplyBytesMax, timeout)
+		flags := uint8(0)
+		if call.After {
+			flags = OpAfter
+		}
+		c.gatherCall(userData|uint64(i), call.Method, call.Request, call.ReplyBytesMax, timeout, flags)
 	}
 	c.enlist()
 	c.mutex.Unlock()
@@ -372,7 +402,7 @@ func (c *connection) admit(op string, p *pending) (uint64, error) {
 	return userData, nil
 }
 
-func (c *connection) gatherCall(userData uint64, method uint16, request []byte, replyBytesMax int, timeout uint64) {
+func (c *connection) gatherCall(userData uint64, method uint16, request []byte, replyBytesMax int, timeout uint64, flags uint8) {
 	replyBytes := uint32(replyBytesMax)
 	switch replyBytesMax {
 	case NoReplyBytes:
@@ -382,7 +412,7 @@ func (c *connection) gatherCall(userData uint64, method uint16, request []byte, 
 	}
 	place, offset := c.opened(&c.calls).next(request)
 	*place = Op{
-		Opcode: OpCall, Method: method, Endpoint: EndpointHandle(c.handle), UserData: userData, PayloadOffset: offset,
+		Opcode: OpCall, Flags: flags, Method: method, Endpoint: EndpointHandle(c.handle), UserData: userData, PayloadOffset: offset,
 		PayloadBytes: uint32(len(request)), ReplyBytesMax: replyBytes, TimeoutNs: timeout,
 	}
 }

@@ -52,6 +52,7 @@ const (
 	OpCancel = 4 // ends the endpoint's calls whose UserData equals Token
 
 	OpQuiet = 1 // flag of OpReply and OpDrop: no completion
+	OpAfter = 2 // flag of OpCall and OpReply: sent when the ops of the lane before it have completed
 )
 
 // Kinds of a [Completion].
@@ -138,6 +139,7 @@ var (
 	_ = [1]struct{}{}[OpDrop-C.CRPC_OP_DROP]
 	_ = [1]struct{}{}[OpCancel-C.CRPC_OP_CANCEL]
 	_ = [1]struct{}{}[OpQuiet-C.CRPC_OP_QUIET]
+	_ = [1]struct{}{}[OpAfter-C.CRPC_OP_AFTER]
 	_ = [1]struct{}{}[CompletionResponse-C.CRPC_COMPLETION_RESPONSE]
 	_ = [1]struct{}{}[CompletionReply-C.CRPC_COMPLETION_REPLY]
 	_ = [1]struct{}{}[CompletionCancel-C.CRPC_COMPLETION_CANCEL]

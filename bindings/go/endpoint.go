@@ -27,6 +27,7 @@ type connection struct {
 	replyBytes int           // the default of its calls
 	grace      time.Duration // that its handlers have when Serve has ended
 	limits     EndpointInfo  // as it was connected, but for the state; not changed after `connected` was closed
+	lane       *queue        // nil: it asked for none; not changed after `begun`
 
 	// Guarded by the poller's mutex.
 	blocked bool  // CRPC_E_AGAIN; CompletionRoom will tell
@@ -68,6 +69,9 @@ func (c *Context) Dial(ctx context.Context, address string, options ...Option) (
 func (c *connection) begun(s *settings) {
 	c.replyBytes, c.grace = s.replyBytes, s.grace
 	c.poller.connections[c.id] = c
+	if s.wantsLane() {
+		c.lane = newLane(c)
+	}
 }
 
 func (c *connection) readLimits() {
@@ -98,6 +102,9 @@ func (c *connection) finish(reason *Error) {
 		*g = gather{}
 	}
 	c.mutex.Unlock()
+	if c.lane != nil {
+		c.lane.finish(reason)
+	}
 	close(c.gone)
 	c.serving.stop(reason)
 }
@@ -194,6 +201,7 @@ type EndpointInfo struct {
 	QueuePairNumber uint32
 	Version         int    // of the wire protocol
 	Features        uint32 // agreed on
+	Lane            bool   // both sides have asked for a lane
 	PeerAddress     string // "" if it was connected by a Blob
 	LocalAddress    string
 	Token           []byte // the peer's; empty at the side that called Dial
@@ -217,7 +225,7 @@ func (r *RawContext) EndpointInfo(endpoint EndpointHandle) (EndpointInfo, error)
 		return EndpointInfo{}, err
 	}
 	return EndpointInfo{
-		State: EndpointState(info.state), Version: int(info.version), Features: uint32(info.features),
+		State: EndpointState(info.state), Version: int(info.version), Features: uint32(info.features), Lane: info.features&1 != 0,
 		RequestBytesMax: int(info.request_bytes_max), ReplyBytesMax: int(info.reply_bytes_max),
 		CallsMax: int(info.calls_max), CallsOpen: int(info.calls_open), RequestsOpen: int(info.requests_open),
 		QueuePairNumber: uint32(info.queue_pair_number), PeerAddress: text(info.peer_address[:]),

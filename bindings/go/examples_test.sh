@@ -36,6 +36,14 @@ if [ "${1:-}" != inside ]; then
     check "the Go client of docs/queues.md builds as printed" bash -c \
         "mkdir '$work/queues_go/client' && cd '$work/queues_go/client' && mv ../main.go . && sh -e '$work/hello_go/commands'"
     check "and its server" cc -I"$source/capi" -o "$work/queues_go/server" "$work/queues_go/server.c" -L"$build/capi" -lcopyrpc
+    # The same of docs/lanes.md.
+    mkdir -p "$work/lanes_go/client"
+    export readme=$source/docs/lanes.md
+    readme_block "A grant, a WRITE, a call" go > "$work/lanes_go/client/main.go"
+    readme_block "A grant, a WRITE, a call" c > "$work/lanes_go/server.c"
+    unset readme
+    check "the Go client of docs/lanes.md builds as printed" bash -c "cd '$work/lanes_go/client' && sh -e '$work/hello_go/commands'"
+    check "and its server" cc -I"$source/capi" -o "$work/lanes_go/server" "$work/lanes_go/server.c" -L"$build/capi" -lcopyrpc
     "$simnic" run --session "examples_go.$$" -- bash "$0" inside "$work" "$build" "$count"
     exit
 fi
@@ -78,6 +86,19 @@ reads() {
     [ "$(cat "$work/read")" = "whoever connects may read this, <nil>" ]
 }
 check "Go reads what C has opened" reads
+kill $server && wait $server 2>/dev/null
+
+"$work/lanes_go/server" $address:7486 &
+server=$!
+writes() {
+    for _ in $(seq 600); do # until it listens
+        timeout 60 "$work/lanes_go/client/hello" $address:7486 > "$work/written" && break
+        sleep 0.1
+    done
+    cat "$work/written"
+    [ "$(cat "$work/written")" = "written by the client" ]
+}
+check "Go writes what C has granted, and calls behind it" writes
 kill $server && wait $server 2>/dev/null
 
 serve "C's echo server" "$build/examples/echo_server" $address:7482

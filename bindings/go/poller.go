@@ -54,7 +54,7 @@ type poller struct {
 }
 
 func startPoller(op string, s *settings) (*poller, error) {
-	raw, err := openRaw(op, RawSizes{Ops: 1, Completions: pollerCompletions, PayloadBytes: 1, ChannelOps: 1, QueueOps: 1, Pieces: 1}, s)
+	raw, err := openRaw(op, RawSizes{Ops: 1, Completions: pollerCompletions, PayloadBytes: 1, ChannelOps: 1, QueueOps: 1, Pieces: 1, LaneOps: 1}, s)
 	if err != nil {
 		return nil, err
 	}
@@ -310,7 +310,7 @@ func (p *poller) spread(completions []Completion) int {
 		Warn("the device changed: " + Status(first.Status).Error())
 		return 1
 	}
-	if first.ofQueue() {
+	if first.ofQueue() || first.Kind == CompletionWork {
 		return p.queues.spread(completions)
 	}
 	if first.ofChannel() {
@@ -331,6 +331,9 @@ func (p *poller) spread(completions []Completion) int {
 	case CompletionRoom:
 		c.blocked = false
 		c.enlistLocking()
+		if c.lane != nil {
+			c.lane.room()
+		}
 	case CompletionConnected:
 		c.connectedWith(Status(first.Status))
 	case CompletionDisconnected:

@@ -22,10 +22,11 @@ type SharedReceives struct {
 	queue *queue
 }
 
-// queue is what a Queue or SharedReceives is to the poller.
+// queue is what a Queue, SharedReceives or the lane of an Endpoint is to the poller.
 type queue struct {
 	number uint64 // which is in the user_data of its ops
 	shares bool   // it is SharedReceives
+	isLane bool   // its ops are LaneOps, its handle is the Endpoint's, and it ends with that
 
 	// Guarded by the poller's mutex.
 	leaving bool       // Drain: it takes leave when what was posted before is on its way
@@ -39,6 +40,7 @@ type queue struct {
 	receives queueLine
 	sends    queueLine
 	spare    []*queueRun
+	roomed   chan struct{} // of a lane: closed at the next CompletionRoom; nil: nobody waits for it
 }
 
 func newQueue() *queue {
@@ -85,8 +87,10 @@ func (q *queue) event(done *Completion) {
 func (q *queue) finish(reason *Error) {
 	p := q.poller
 	p.queues.remove(q)
-	q.last, _ = p.raw.QueueStats(QueueHandle(q.handle))
-	p.raw.CloseQueue(QueueHandle(q.handle))
+	if !q.isLane {
+		q.last, _ = p.raw.QueueStats(QueueHandle(q.handle))
+		p.raw.CloseQueue(QueueHandle(q.handle))
+	}
 	q.mutex.Lock()
 	if !q.overWith(reason) {
 		q.mutex.Unlock()

@@ -76,11 +76,15 @@ func (q *queue) newBatch(count, pieces int) (*QueueBatch, error) {
 		own.pieces = cleared[Piece](pieces)
 	}
 	b := &QueueBatch{batch: own}
+	name := "a QueueBatch"
+	if q.isLane {
+		name = "a LaneBatch"
+	}
 	warnIfLost(b, func() bool {
 		q.mutex.Lock()
 		defer q.mutex.Unlock()
 		return !own.closed
-	}, "a QueueBatch", opBatch)
+	}, name, opBatch)
 	return b, nil
 }
 

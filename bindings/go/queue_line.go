@@ -24,7 +24,8 @@ type queueRun struct {
 	count  int
 	sent   int
 	pieces []Piece
-	work   *Work // of a batch, whose the memory is; nil: single ops, and it is the run's
+	work   *Work         // of a batch, whose the memory is; nil: single ops, and it is the run's
+	passed chan struct{} // it has no ops, and this is closed when C has got those before it
 }
 
 func (run *queueRun) add(op *QueueOp) *QueueOp {
@@ -53,7 +54,7 @@ func (q *queue) lineOf(opcode uint8) *queueLine {
 
 // last is the run that single ops are added to; nil: there is none.
 func (line *queueLine) last() *queueRun {
-	if last := len(line.open) - 1; last >= 0 && line.open[last].work == nil {
+	if last := len(line.open) - 1; last >= 0 && line.open[last].work == nil && line.open[last].passed == nil {
 		return line.open[last]
 	}
 	return nil
@@ -118,7 +119,7 @@ func (q *queue) submit(line *queueLine) {
 	for !line.blocked && q.take(line) {
 		run := line.sending[line.first]
 		for run.sent < run.count {
-			taken, reason := q.poller.raw.submitQueue(QueueHandle(q.handle), &run.ops[run.sent], run.count-run.sent, run.pieces)
+			taken, reason := q.give(run)
 			run.sent += taken
 			if reason == ErrAgain {
 				line.blocked = true
@@ -130,8 +131,21 @@ func (q *queue) submit(line *queueLine) {
 		}
 		line.sending[line.first] = nil
 		line.first++
-		q.putRun(run)
+		if run.passed != nil {
+			close(run.passed)
+		} else {
+			q.putRun(run)
+		}
 	}
+}
+
+// give is the crossing.
+func (q *queue) give(run *queueRun) (int, Status) {
+	ops, count := run.ops[run.sent:run.count], run.count-run.sent
+	if q.isLane {
+		return q.poller.raw.submitLane(EndpointHandle(q.handle), &laneOps(ops)[0], count)
+	}
+	return q.poller.raw.submitQueue(QueueHandle(q.handle), &ops[0], count, run.pieces)
 }
 
 // take makes what is open the runs being sent, unless there are some; false if there are neither.

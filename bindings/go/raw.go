@@ -43,6 +43,7 @@ type RawContext struct {
 	ChannelOps  []ChannelOp  // what SubmitChannel takes; likewise
 	QueueOps    []QueueOp    // what SubmitQueue takes; likewise
 	Pieces      []Piece      // what QueueOps with the flag QueuePieces name; likewise
+	LaneOps     []LaneOp     // what SubmitLane takes; likewise
 
 	handle  *C.crpc_context
 	scratch *C.struct_copyrpc_go_scratch
@@ -57,6 +58,7 @@ type RawSizes struct {
 	ChannelOps   int // 0: 256
 	QueueOps     int // 0: 256
 	Pieces       int // at most 4096; 0: 256
+	LaneOps      int // 0: 256
 }
 
 // OpenRaw opens a device for one goroutine that polls it itself.
@@ -67,7 +69,7 @@ func OpenRaw(sizes RawSizes, options ...Option) (*RawContext, error) {
 		return nil, err
 	}
 	if sizes.Ops < 0 || sizes.Completions < 0 || sizes.PayloadBytes < 0 || sizes.ChannelOps < 0 || sizes.QueueOps < 0 ||
-		sizes.Pieces < 0 || sizes.Completions > 1<<20 || sizes.Pieces > SubmitPiecesMax {
+		sizes.Pieces < 0 || sizes.LaneOps < 0 || sizes.Completions > 1<<20 || sizes.Pieces > SubmitPiecesMax {
 		return nil, errorf(op, ErrInvalid, "a size is negative, or above 2^20 completions or %d pieces", SubmitPiecesMax)
 	}
 	return openRaw(op, sizes, s)
@@ -87,6 +89,7 @@ func openRaw(op string, sizes RawSizes, s *settings) (*RawContext, error) {
 	r.ChannelOps = cleared[ChannelOp](orDefault(sizes.ChannelOps, 256))
 	r.QueueOps = cleared[QueueOp](orDefault(sizes.QueueOps, 256))
 	r.Pieces = cleared[Piece](orDefault(sizes.Pieces, 256))
+	r.LaneOps = cleared[LaneOp](orDefault(sizes.LaneOps, 256))
 	if err := r.sleeper.open(int(C.crpc_context_fd(r.handle))); err != nil {
 		r.Close()
 		return nil, errorf(op, ErrSystem, "the context's descriptor cannot be watched: %v", err)
@@ -121,7 +124,8 @@ func (r *RawContext) Close() error {
 	C.free(unsafe.Pointer(unsafe.SliceData(r.ChannelOps)))
 	C.free(unsafe.Pointer(unsafe.SliceData(r.QueueOps)))
 	C.free(unsafe.Pointer(unsafe.SliceData(r.Pieces)))
-	r.scratch, r.Ops, r.Completions, r.Payload, r.ChannelOps, r.QueueOps, r.Pieces = nil, nil, nil, nil, nil, nil, nil
+	C.free(unsafe.Pointer(unsafe.SliceData(r.LaneOps)))
+	r.scratch, r.Ops, r.Completions, r.Payload, r.ChannelOps, r.QueueOps, r.Pieces, r.LaneOps = nil, nil, nil, nil, nil, nil, nil, nil
 	return nil
 }
 

@@ -15,8 +15,9 @@ type rawPair struct {
 	to, from       copyrpc.EndpointHandle // the client's and the server's
 }
 
-func newRawPair(t testing.TB) *rawPair {
+func newRawPair(t testing.TB, options ...copyrpc.Option) *rawPair {
 	p := &rawPair{}
+	options = patient(append(options, copyrpc.WithRingBytes(1<<22))...)
 	var err error
 	p.client, err = copyrpc.OpenRaw(copyrpc.RawSizes{})
 	check(t, err)
@@ -28,14 +29,14 @@ func newRawPair(t testing.TB) *rawPair {
 	check(t, err)
 	address, err := p.server.ListenerAddress(listener)
 	check(t, err)
-	p.to, err = p.client.Connect(address, 7, patient(copyrpc.WithRingBytes(1<<22))...)
+	p.to, err = p.client.Connect(address, 7, options...)
 	check(t, err)
 	// Both sides must poll for a connection to come about: each has a goroutine of its own.
 	accepted := make(chan copyrpc.Completion, 1)
 	go func() {
 		defer close(accepted)
 		p.from = p.next(t, p.server, copyrpc.CompletionConnectRequest).Endpoint
-		if err := p.server.Accept(p.from, 9, patient(copyrpc.WithRingBytes(1<<22))...); err == nil {
+		if err := p.server.Accept(p.from, 9, options...); err == nil {
 			accepted <- p.next(t, p.server, copyrpc.CompletionConnected)
 		}
 	}()

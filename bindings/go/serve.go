@@ -255,10 +255,26 @@ func (request *Request) ReplyStatus(status int32, payload []byte) error {
 	if status < 0 {
 		return errorf(op, ErrInvalid, "the status is %d; those below 0 are the library's", status)
 	}
+	return request.reply(op, Op{Opcode: OpReply, Flags: OpQuiet, Status: status}, payload)
+}
+
+func (request *Request) reply(op string, answer Op, payload []byte) error {
 	if len(payload) > request.ReplyBytesMax {
 		return errorf(op, ErrTooBig, "the reply has %d bytes; the caller accepts at most %d", len(payload), request.ReplyBytesMax)
 	}
-	return request.answer(op, Op{Opcode: OpReply, Flags: OpQuiet, Status: status}, payload)
+	return request.answer(op, answer, payload)
+}
+
+// ReplyAfter does the same as Reply, but the answer is sent when all ops of the lane that were posted before it
+// have completed: see [Call].
+func (request *Request) ReplyAfter(ctx context.Context, payload []byte) error {
+	const op = "reply"
+	if request.connection != nil {
+		if err := request.connection.afterLane(ctx, op); err != nil {
+			return err
+		}
+	}
+	return request.reply(op, Op{Opcode: OpReply, Flags: OpQuiet | OpAfter}, payload)
 }
 
 // Drop drops the request without an answer. Its caller gets ErrDropped.

@@ -536,3 +536,26 @@ def test_documentation():
         done = subprocess.run([sys.executable, "-W", "error", "-c", part.split("```")[0]], stdout=subprocess.PIPE, text=True, timeout=60)
         told = [line.split("# ")[-1] for line in part.split("```")[0].splitlines() if line.strip().startswith("print(")]
         assert done.returncode == 0 and sorted(done.stdout.splitlines()) == sorted(told) != []
+
+
+def test_the_client_of_the_documentation(address, tmp_path):
+    """The Python client of docs/lanes.md, and its server in C, as they are printed."""
+    with open(os.path.join(os.environ["TEST_SOURCE"], "docs/lanes.md")) as file:
+        section = file.read().split("## A grant, a WRITE, a call")[1].split("\n## ")[0]
+    library = os.path.join(os.environ["TEST_BUILD"], "capi")
+    (tmp_path / "server.c").write_text(section.split("```c\n")[1].split("```")[0])
+    headers = os.path.join(os.environ["TEST_SOURCE"], "capi")
+    command = ["cc", "-I" + headers, "-o", tmp_path / "server", tmp_path / "server.c", "-L" + library, "-lcopyrpc", "-Wl,-rpath," + library]
+    subprocess.run(command, check=True)
+    server = subprocess.Popen([tmp_path / "server", address])
+    try:
+        deadline = time.monotonic() + 60
+        while True:
+            client = [sys.executable, "-W", "error", "-c", section.split("```python\n")[1].split("```")[0], address]
+            done = subprocess.run(client, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=60)
+            if done.returncode == 0 or time.monotonic() > deadline or server.poll() is not None:
+                break
+    finally:
+        server.kill()
+        server.wait(60)
+    assert done.stdout == "written by the client\n", done.stderr
