@@ -107,3 +107,48 @@ def test_send_file_says_what_is_wrong(address, tmp_path):
     for arguments, says in (([], "usage"), (["send", "/no/such/file", address], "No such file"), (["send", __file__, address], "send_file: ")):
         done = run(program("python", "send_file"), *arguments)
         assert done.returncode == 1 and says in done.stderr and "Traceback" not in done.stderr
+
+
+def test_tensor_mover(address, tmp_path):
+    numpy = pytest.importorskip("numpy")
+    mover = program("python", "tensor_mover")
+    with server([*mover, "serve", "--tensors", "2", "--rows", "700", "--columns", "96"], address):
+        done = run([*mover, "list"], address)
+        assert done.returncode == 0 and done.stdout.splitlines()[3] == "layer1.values: 700 x 96 of <u2, 700 rows of 192 bytes"
+        done = run([*mover, "read"], address, "--rows", "2000", "--batch", "512")
+        assert done.returncode == 0 and done.stdout.startswith("2000 rows of 4 tensors, 0.4 MB in "), done.stderr
+        assert done.stdout.endswith("all of them are right\n") and "2000 of 2000 rows, " in done.stderr and "MB/s" in done.stderr
+        for rows, block in ((1, 1), (3, 1000), (10_000, 1)):  # all there are; not more blocks than there may be grants
+            done = run([*mover, "read"], address, "--rows", rows, "--block", block, "--quiet", "--seed", "7")
+            assert done.returncode == 0 and done.stdout.startswith(f"{min(rows, 2800)} rows of ") and not done.stderr, done.stderr
+        done = run([*mover, "read"], address, "--tensor", "layer0.keys", "--tensor", "none")
+        assert done.returncode == 1 and "the server has no tensor 'none'" in done.stderr and "Traceback" not in done.stderr
+    arrays = {"weights": numpy.arange(3000.0).reshape(100, 30), "bias": numpy.ones(17, "f4"), "deep": numpy.ones((5, 4, 3), "i1"), "number": numpy.int64(7)}
+    numpy.savez(tmp_path / "checkpoint.npz", **arrays)
+    with server([*mover, "serve", "--file", str(tmp_path / "checkpoint.npz")], address):
+        done = run([*mover, "read"], address, "--rows", "1000", "--quiet")
+        assert done.returncode == 0 and done.stdout.startswith("107 rows of 4 tensors, "), done.stderr
+
+
+def test_tensor_mover_notices_wrong_data(address):
+    pytest.importorskip("numpy")
+    mover = program("python", "tensor_mover")
+    with server([*mover, "serve", "--tensors", "2", "--rows", "50", "--damage", "layer1.keys"], address):
+        done = run([*mover, "read"], address, "--rows", "200", "--quiet")
+        assert done.returncode == 1 and done.stderr == "tensor_mover: 1 of 200 rows are not what the server says: row 0 of layer1.keys\n"
+        done = run([*mover, "read"], address, "--rows", "50", "--tensor", "layer0.keys", "--quiet")
+        assert done.returncode == 0, done.stderr
+
+
+def test_tensor_mover_says_what_is_wrong(address, tmp_path):
+    pytest.importorskip("numpy")
+    mover = program("python", "tensor_mover")
+    (tmp_path / "bad.npz").write_bytes(b"this is none")
+    for arguments, status, says in (([], 2, "usage"), (["read"], 2, "usage"), (["read", address, "--rows", "0"], 2, "no number above 0"),
+                                    (["read", address], 1, "tensor_mover: "), (["serve", address, "--file", "/no/such"], 1, "No such file"),
+                                    (["serve", address, "--file", tmp_path / "bad.npz"], 1, "tensor_mover: ")):
+        done = run(mover, *arguments)
+        assert done.returncode == status and says in done.stderr and "Traceback" not in done.stderr
+    with server(program("python", "echo_server"), address):  # which knows no lanes
+        done = run(mover, "read", address)
+        assert done.returncode == 1 and done.stderr == "tensor_mover: the server gives no lane\n"
