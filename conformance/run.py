@@ -63,7 +63,8 @@ def arguments():
 
 def read_schema():
     """schema.json with what the others add; what a verb is told and an event tells follows from its name."""
-    schema, *others = (json.loads((HERE / name).read_text()) for name in ("schema.json", "schema_channels.json", "schema_queues.json"))
+    names = ("schema.json", "schema_channels.json", "schema_queues.json", "schema_lanes.json")
+    schema, *others = (json.loads((HERE / name).read_text()) for name in names)
     definitions = schema["definitions"]
     for more in others:
         for name in ("verbs", "events"):

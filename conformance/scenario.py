@@ -18,9 +18,10 @@ NEVER_GOOD = ("UNKNOWN_VERB", "UNKNOWN_NAME")
 # What tells of two events of a kind which is which; the rest of a pattern is what is expected of it.
 KEYS = {"response": ("id",), "connected": ("endpoint",), "disconnected": ("endpoint",),
         "connect_request": ("listener", "token", "private"), "request": ("endpoint", "method", "length", "checksum"), "sent": ("id",),
-        "received": ("id",), "rail": ("endpoint", "rail"), "completed": ("id",), "taken": ("id",), "room": ("endpoint",)}
+        "received": ("id",), "rail": ("endpoint", "rail"), "completed": ("id",), "taken": ("id",), "room": ("endpoint",),
+        "granted": ("id",), "revoked": ("id",)}
 # What belongs to an op, and is known by its number.
-OF_OPS = ("response", "sent", "received", "completed", "taken")
+OF_OPS = ("response", "sent", "received", "completed", "taken", "granted", "revoked")
 # Whose payload theirs is, if a scenario does not say.
 PAYLOAD_OF = {"response": "call", "received": "send", "taken": "post"}
 
@@ -215,8 +216,8 @@ class Play:
         if verb == "open" and "gives" not in step:
             self.open(peer, words)
             return
-        if verb in ("call", "send", "post"):
-            self.note(peer, {"call": self.calls, "send": self.sends, "post": self.posts}[verb], words)
+        if verb in ("call", "send", "post", "transfer"):
+            self.note(peer, {"call": self.calls, "send": self.sends}.get(verb, self.posts), words)
         if verb == "reserve" and "id" in words:
             self.rooms[peer, words["name"]] = int(words["id"])
         if verb == "commit" and (peer, words["room"]) in self.rooms:
@@ -373,8 +374,25 @@ class Play:
             took = (when - table[peer, int(event["id"])][0]) * 1000
             if took < pattern["at_least_ms"]:
                 raise Failure(f"{what} came after {took:.1f} ms, expected {pattern['at_least_ms']} at least")
-        if pattern["as"]:
+        if pattern["as"] and event["kind"] == "granted":
+            self.note_grant(pattern["as"], bytes.fromhex(event["bytes"]))
+        elif pattern["as"]:
             self.values[pattern["as"]] = event.get("request", event.get("connection"))
+
+    def note_grant(self, name, grant):
+        """$name is the bytes of a grant (docs/wire.md), and $name.cut and so on what is made of them."""
+        key, place = int.from_bytes(grant[36:40], "little"), int.from_bytes(grant[24:32], "little")
+        made = {"": grant, ".cut": grant[:-1], ".long": grant + b"\0", ".damaged": bytes([grant[0], grant[1] ^ 1]) + grant[2:]}
+        made[".forged"] = self.sealed(grant[:36] + (key ^ 0x5A5A5A).to_bytes(4, "little") + grant[40:44])
+        made[".elsewhere"] = self.sealed(grant[:24] + (place ^ 1 << 40).to_bytes(8, "little") + grant[32:44])
+        for word, data in made.items():
+            self.values[name + word] = data.hex()
+
+    @staticmethod
+    def sealed(grant):
+        """With the checksum that shows no damage."""
+        total = functools.reduce(lambda total, byte: (total ^ byte) * 0x01000193 & 0xFFFFFFFF, grant, 0x811C9DC5)
+        return grant + total.to_bytes(4, "little")
 
     def nothing_left(self, peer, when):
         runner = self.runners[peer]

@@ -120,7 +120,7 @@ func (endpoint *Endpoint) Close() error {
 }
 
 // Shutdown disconnects gracefully, and then closes the endpoint. It refuses new calls, and lets
-// open calls, requests and replies of both sides finish. If ctx is done first, Shutdown closes at
+// open calls, requests and replies of both sides finish, and ops of their lane. If ctx is done first, Shutdown closes at
 // once, and returns the reason.
 func (endpoint *Endpoint) Shutdown(ctx context.Context) error {
 	const op = "shutdown"
@@ -129,6 +129,9 @@ func (endpoint *Endpoint) Shutdown(ctx context.Context) error {
 		return err
 	}
 	defer endpoint.Close()
+	if c.lane != nil {
+		c.lane.passed(ctx, op) // what was posted before; if it is over, shutdown tells
+	}
 	return c.shutdown(ctx, op, func() error {
 		err := c.poller.raw.Disconnect(EndpointHandle(c.handle), Forever)
 		if errors.Is(err, ErrState) {

@@ -68,7 +68,7 @@ struct thing *thing_named(const char *name)
 static struct thing *thing_find(const char **unknown)
 {
     static const char *const keys[] = {"endpoint",   "channel", "queue", "listener",
-                                       "connection", "request", "room",  "region"};
+                                       "connection", "request", "room",  "region",   "grant"};
     const char *name = "";
     for (size_t i = 0; i < COUNT(keys) && !*name; i++) {
         name = text(keys[i]);
@@ -130,6 +130,7 @@ static int32_t do_reset(void)
     calls_count = 0;
     channels_reset();
     post_reset();
+    lanes_reset();
     for (; things_count > 0; things_count--) {
         free(things[things_count - 1].memory);
     }
@@ -186,7 +187,8 @@ static int32_t make_endpoint(const char *verb, struct thing *made)
     crpc_endpoint_options options = {.struct_size = sizeof(options),
                                      .user_data = (uintptr_t)made,
                                      .flags = (number("call_only") ? CRPC_ENDPOINT_CALL_ONLY : 0) |
-                                              (number("serve_only") ? CRPC_ENDPOINT_SERVE_ONLY : 0),
+                                              (number("serve_only") ? CRPC_ENDPOINT_SERVE_ONLY : 0) |
+                                              (number("lane") ? CRPC_ENDPOINT_LANE : 0),
                                      .ring_bytes = number("ring_bytes"),
                                      .peer_ring_bytes_max = number("peer_ring_bytes_max"),
                                      .request_bytes = number("request_bytes"),
@@ -247,7 +249,8 @@ static void submit_calls(void)
         int32_t reason = CRPC_E_AGAIN;
         if (call->canceled || (call->due && call->due <= now)) {
             reason = call->canceled ? CRPC_E_CANCELED : CRPC_E_TIMEOUT;
-        } else if (call->op.endpoint.bits != full) {
+        } else if (call->op.endpoint.bits != full &&
+                   !(call->op.flags & CRPC_OP_AFTER && lanes_waiting(call->op.endpoint.bits))) {
             call->op.timeout_ns = call->due - now;
             reason = submit(&call->op, payload_of(call->op.payload_bytes, call->seed));
         }
@@ -263,6 +266,7 @@ static void submit_calls(void)
 static crpc_op call_op(crpc_endpoint endpoint)
 {
     return (crpc_op){.opcode = CRPC_OP_CALL,
+                     .flags = number("after") ? CRPC_OP_AFTER : 0,
                      .method = (uint16_t)number("method"),
                      .endpoint = endpoint,
                      .user_data = number("id"),
@@ -309,6 +313,8 @@ static int32_t do_reply(const struct thing *request)
     int echo = number("echo") != 0;
     crpc_op op = answer_op(request, CRPC_OP_REPLY, number("status"),
                            echo ? request->bytes : number("length"));
+    lanes_submit(); /* those behind which it is sent */
+    op.flags |= number("after") ? CRPC_OP_AFTER : 0;
     return submit(&op, echo ? request->memory : payload_of(op.payload_bytes, number("seed")));
 }
 
@@ -468,6 +474,9 @@ static int32_t run(const char *verb, const char **unknown)
     if (status == VERB_UNKNOWN) {
         status = queues_run(verb, it, made);
     }
+    if (status == VERB_UNKNOWN) {
+        status = lanes_run(verb, it, made);
+    }
     if (status != VERB_UNKNOWN) {
         return status;
     }
@@ -524,6 +533,10 @@ static void take(const crpc_completion *done)
     struct thing *thing = (struct thing *)(uintptr_t)done->endpoint_user_data;
     if (done->flags & CRPC_COMPLETION_OF_QUEUE) {
         queues_take(done, thing);
+    } else if (!(done->flags & CRPC_COMPLETION_OF_CHANNEL) &&
+               (done->kind == CRPC_COMPLETION_WORK || done->kind == CRPC_COMPLETION_ROOM ||
+                done->kind == CRPC_COMPLETION_DISCONNECTED)) {
+        lanes_take(done, thing);
     }
     if (done->kind == CRPC_COMPLETION_RESPONSE) {
         tell_response(done->user_data, done->status, done->payload, done->payload_bytes);
@@ -540,7 +553,7 @@ static void take(const crpc_completion *done)
     } /* ROOM: what waits is tried anyway */
 }
 
-static void turn(void)
+void turn(void)
 {
     crpc_completion done[COMPLETIONS];
     int32_t count;
@@ -549,6 +562,7 @@ static void turn(void)
         for (int32_t i = 0; i < count; i++) {
             take(&done[i]);
         }
+        lanes_submit(); /* before calls that are to follow them */
         submit_calls();
         channels_submit();
         queues_submit();

@@ -1,5 +1,5 @@
 /* runner.h: what the runner's parts know of each other: runner.c has lines, events and calls, channels.c has channels, queues.c has
- * queues. */
+ * queues, lanes.c has lanes. */
 #ifndef CONFORMANCE_RUNNER_H
 #define CONFORMANCE_RUNNER_H
 
@@ -9,11 +9,11 @@
 
 #define VERB_UNKNOWN INT32_MIN
 
-/* What run.py has names for: endpoints, channels, queues, listeners, connections, requests, rooms, regions. */
+/* What run.py has names for: endpoints, channels, queues, listeners, connections, requests, rooms, regions, grants. */
 struct thing {
     char name[32], mode[8];
     uint64_t bits;  /* the handle, or that of its endpoint; run.py tries the wrong kind, too */
-    uint64_t token; /* of a request; of a queue, which of its ops wait for room */
+    uint64_t token; /* of a request; of a queue or an endpoint, which of its ops wait for room */
     uint32_t bytes; /* of `memory` */
     void *memory;   /* a request's payload that was kept, or a region */
     crpc_op op;     /* for which room was reserved */
@@ -29,6 +29,7 @@ struct thing *thing_named(const char *name); /* NULL if there is none */
 const char *status_text(int32_t status);
 /* Of connecting: what fails at once is told as what fails later is. CRPC_OK. */
 int32_t tell_failure(const struct thing *connection, int32_t status);
+void turn(void); /* polls, tells, and submits what there is room for */
 void tell_blob(const uint8_t *blob, uint32_t bytes);
 uint32_t blob_of(uint8_t blob[CRPC_BLOB_BYTES_MAX]); /* of the line's */
 
@@ -49,5 +50,14 @@ void queues_take(const crpc_completion *done, struct thing *queue);
 void queues_submit(void); /* what there is room for */
 /* What the peer has sent, as far as it is text. */
 void queue_private(const struct thing *queue, char private[CRPC_QUEUE_PRIVATE_BYTES_MAX + 1]);
+
+/* ---- lanes.c ---- */
+
+int32_t lanes_run(const char *verb, struct thing *it, struct thing *made); /* or VERB_UNKNOWN */
+/* WORK, ROOM or DISCONNECTED of an endpoint. */
+void lanes_take(const crpc_completion *done, struct thing *endpoint);
+void lanes_submit(void);              /* what there is room for */
+int lanes_waiting(uint64_t endpoint); /* whether an op of this one waits for room */
+void lanes_reset(void);
 
 #endif

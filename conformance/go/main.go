@@ -56,7 +56,7 @@ func (r *runner) number(thing any) string {
 
 // find gives the thing that a line names; nil if it names none.
 func (r *runner) find(l line) (any, error) {
-	for _, key := range []string{"endpoint", "listener", "connection", "request", "channel", "queue", "region"} {
+	for _, key := range []string{"endpoint", "listener", "connection", "request", "channel", "queue", "region", "grant"} {
 		if name, ok := l[key]; ok {
 			if thing, ok := r.things.Load(name); ok {
 				return thing, nil
@@ -105,7 +105,7 @@ func (r *runner) ofEndpoint(it *peer, verb string, l line) (string, error) {
 	case "stats":
 		return fields(it.Stats())
 	default:
-		return "", errNoVerb
+		return "", r.ofLane(it, verb, l)
 	}
 	return "", nil
 }
@@ -116,6 +116,8 @@ func (r *runner) ofRequest(request *copyrpc.Request, verb string, l line) (strin
 		return told(request.Payload), nil
 	case verb == "drop":
 		return "", request.Drop()
+	case verb == "reply" && l["after"] == "1":
+		return "", request.ReplyAfter(r.ctx, payload(l.number("length"), l.number("seed")))
 	case verb == "reply" && l["echo"] == "1":
 		return "", request.Reply(request.Payload)
 	case verb == "reply":
@@ -232,6 +234,8 @@ func (r *runner) obey(verb string, l line) (_ string, err error) {
 		return r.queueing(l["name"], func() (*copyrpc.Queue, error) { return it.Accept(r.ctx, options) })
 	case *copyrpc.Region:
 		return r.ofRegion(it, verb, l)
+	case *copyrpc.Grant:
+		return ofGrant(it, verb)
 	case *copyrpc.Blob:
 		if verb == "close" {
 			return "", it.Close()

@@ -146,7 +146,7 @@ func (r *runner) call(it *peer, l line) {
 	for i := 0; i < max(l.number("count"), 1); i++ {
 		id := strconv.Itoa(l.number("id") + i)
 		call := copyrpc.Call{Method: uint16(l.number("method")), ReplyBytesMax: l.number("reply_max"),
-			Request: payload(l.number("length"), l.number("seed")+i)}
+			Request: payload(l.number("length"), l.number("seed")+i), After: l["after"] == "1"}
 		if call.ReplyBytesMax == 0 {
 			call.ReplyBytesMax = copyrpc.NoReplyBytes
 		}

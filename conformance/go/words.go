@@ -104,6 +104,7 @@ var (
 		"key":        func(key string) copyrpc.Option { return copyrpc.WithKey([]byte(key)) },
 		"call_only":  func(string) copyrpc.Option { return copyrpc.WithCallOnly() },
 		"serve_only": func(string) copyrpc.Option { return copyrpc.WithServeOnly() },
+		"lane":       func(string) copyrpc.Option { return copyrpc.WithLane() },
 	}
 )
 

@@ -9,13 +9,14 @@ import itertools
 import sys
 
 from channels import Channels
+from lanes import Lanes
 from queues import Queues, text_of
 from words import ACCESSES, THINGS, options_of, payload, status_of, tell, told, words_of
 
 import copyrpc
 
 
-class Runner(Channels, Queues):
+class Runner(Channels, Queues, Lanes):
     """What a scenario has made: a context, and things under their names or numbers."""
 
     def __init__(self):
@@ -119,10 +120,10 @@ class Runner(Channels, Queues):
 
     # ---- Calls ----
 
-    def do_call(self, endpoint, id, count=1, length=0, seed=0, method=0, reply_max=0, timeout=None):
+    def do_call(self, endpoint, id, count=1, length=0, seed=0, method=0, reply_max=0, timeout=None, after=0):
         for index in range(count):
             data = payload(length, seed + index)
-            call = endpoint.acall(data, timeout=timeout, method=method, reply_bytes_max=reply_max)
+            call = endpoint.acall(data, timeout=timeout, method=method, reply_bytes_max=reply_max, after=bool(after))
             self.calls[id + index] = self.begin(self.calling(id + index, call))
 
     async def calling(self, number, call):
@@ -182,8 +183,11 @@ class Runner(Channels, Queues):
     def do_serve(self, endpoint, mode):
         self.modes[endpoint.user_data] = mode
 
-    def do_reply(self, request, length=0, seed=0, status=0, echo=0):
-        request.reply(request.payload if echo else payload(length, seed), status)
+    async def do_reply(self, request, length=0, seed=0, status=0, echo=0, after=0):
+        if not after:
+            return request.reply(request.payload if echo else payload(length, seed), status)
+        await asyncio.sleep(0)  # what was begun before is before it
+        return await request.areply(request.payload if echo else payload(length, seed), status, after=True)
 
     def do_drop(self, request):
         request.drop()

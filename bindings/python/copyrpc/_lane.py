@@ -63,6 +63,12 @@ class Lane(Poster):
             last = self._lane.waiting[-1]
             await _asyncio.wait(self._pump, lambda: last._posted or last.done() or self._error is not None)
 
+    async def adisconnect(self, timeout: Optional[float] = None) -> None:
+        """Does the same as disconnect, for coroutines. Ops of the lane that coroutines have begun before are
+        under way, too."""
+        await self._poured()
+        await super().adisconnect(timeout)
+
     # ---- Making ops, with the lock ----
 
     def _writing(self, place: Place, there: Where, fence: bool) -> Work[None]:

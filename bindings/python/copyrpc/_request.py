@@ -71,6 +71,13 @@ class Request(Message):
         self._check_size(len(pinned))
         self._answer(REPLY, status, pinned, len(pinned), "reply", QUIET | AFTER if after else QUIET)
 
+    async def areply(self, payload: Buffer = b"", status: int = 0, *, after: bool = False) -> None:
+        """Does the same as reply, for coroutines. `after` also means ops that coroutines have begun before."""
+        await _asyncio.ready(self._pump)
+        if after:
+            await self.endpoint._poured()
+        self.reply(payload, status, after=after)
+
     def _check_size(self, size: int) -> None:
         if size > self.reply_bytes_max:
             raise error_of(

@@ -528,6 +528,35 @@ def test_coroutines(address):
     asyncio.run(main())
 
 
+def test_what_coroutines_have_begun_is_before(address):
+    """A reply, and taking leave, too; more ops than there is room for at once."""
+
+    async def main():
+        with copyrpc.Context() as context, context.listen(address, LANE, auto_accept=False) as listener:
+            place = context.register(bytearray(1 << 16), "local_write")
+            left, right = await both(context, listener)
+            there = await right.aopen_grant(bytes(await left.agrant(place[1 << 15 :], "w")))
+            place.memory[0:500] = data(500)
+
+            def begin():
+                return [asyncio.ensure_future(right.awrite(place[index : index + 1], there.at(index))) for index in range(500)]
+
+            call = asyncio.ensure_future(left.acall(b"fill it"))
+            request = await listener.areceive()
+            works = begin()
+            await asyncio.sleep(0)
+            await request.areply(b"done", after=True)
+            assert await call == b"done" and place.memory[1 << 15 : (1 << 15) + 500] == data(500)
+            await asyncio.gather(*works)
+            place.memory[1 << 15 :] = bytes(1 << 15)
+            works = begin()
+            await asyncio.sleep(0)
+            await right.adisconnect(60)
+            assert [await work for work in works] == [None] * 500 and place.memory[1 << 15 : (1 << 15) + 500] == data(500)
+
+    asyncio.run(main())
+
+
 def test_documentation():
     """The section's programs, as they are printed."""
     with open(os.path.join(os.environ["TEST_SOURCE"], "docs/python.md")) as file:

@@ -1,0 +1,167 @@
+// lanes.go: the verbs of lanes, and what comes of them.
+package main
+
+import (
+	"encoding/hex"
+	"fmt"
+
+	"github.com/copyrpc/copyrpc/bindings/go"
+)
+
+func (r *runner) ofLane(it *peer, verb string, l line) error {
+	switch verb {
+	case "grant":
+		return r.grant(it, l)
+	case "open_grant":
+		data, _ := hex.DecodeString(l["bytes"])
+		grant, err := it.OpenGrant(r.ctx, data)
+		if err == nil {
+			r.things.Store(l["name"], grant)
+		}
+		return err
+	case "revoke":
+		return r.revoke(it, l)
+	case "transfer":
+		return r.transfer(it, l)
+	}
+	return errNoVerb
+}
+
+func ofGrant(grant *copyrpc.Grant, verb string) (string, error) {
+	switch verb {
+	case "close_grant":
+		return "", grant.Close()
+	case "grant_info":
+		info, err := grant.Info()
+		number := map[bool]int{true: 1}
+		return fmt.Sprintf("bytes=%d access=%d of_peer=%d over=%d", info.Bytes, info.Access, number[info.OfPeer], number[info.Over || err != nil]), err
+	}
+	return "", errNoVerb
+}
+
+// buffer is the memory of an op; the zero one, if the line names no region.
+func (r *runner) buffer(l line, at int) (buffer copyrpc.Buffer) {
+	if thing, ok := r.things.Load(l["region"]); ok {
+		buffer = thing.(*copyrpc.Region).Slice(at, at+l.number("length"))
+	}
+	return buffer
+}
+
+func (r *runner) grantNamed(l line) (*copyrpc.Grant, error) {
+	if thing, ok := r.things.Load(l["grant"]); ok {
+		return thing.(*copyrpc.Grant), nil
+	}
+	return nil, errUnknown
+}
+
+// grant posts, so that what comes after it is after it.
+func (r *runner) grant(it *peer, l line) error {
+	op := copyrpc.LaneOp{Opcode: copyrpc.LaneGrant}
+	op.SetAccess(copyrpc.Access(l.number("access")))
+	work, err := it.Post(op, r.buffer(l, l.number("offset")))
+	if err != nil {
+		tell("event kind=granted id=%s status=%s", l["id"], statusOf(err))
+		return nil
+	}
+	r.begin(func() {
+		done, err := work.Wait(r.ctx)
+		if r.ctx.Err() != nil {
+			return
+		}
+		var grant *copyrpc.Grant
+		if err == nil {
+			grant, err = it.GrantOf(copyrpc.GrantHandle(done.Token))
+		}
+		var data []byte
+		if err == nil {
+			data, err = grant.Bytes()
+		}
+		if err != nil {
+			tell("event kind=granted id=%s status=%s", l["id"], statusOf(err))
+			return
+		}
+		r.things.Store(l["name"], grant)
+		tell("event kind=granted id=%s status=CRPC_OK bytes=%s", l["id"], hex.EncodeToString(data))
+	})
+	return nil
+}
+
+func (r *runner) revoke(it *peer, l line) error {
+	grant, err := r.grantNamed(l)
+	if err != nil {
+		return err
+	}
+	limit := copyrpc.Forever
+	if l.number("timeout_ms") > 0 {
+		limit = l.milliseconds("timeout_ms")
+	}
+	r.begin(func() {
+		if err := it.Revoke(r.ctx, grant, limit); r.ctx.Err() == nil {
+			tell("event kind=revoked id=%s status=%s", l["id"], statusOf(err))
+		}
+	})
+	return nil
+}
+
+var laneOpcodes = map[string]uint8{"write": copyrpc.LaneWrite, "read": copyrpc.LaneRead, "compare_swap": copyrpc.LaneCompareSwap,
+	"fetch_add": copyrpc.LaneFetchAdd}
+
+func (r *runner) transfer(it *peer, l line) error {
+	grant, err := r.grantNamed(l)
+	if err != nil {
+		return err
+	}
+	length := l.number("length")
+	step, thereStep := length, 0 // atomics are all of one place
+	if _, ok := l["step"]; ok {
+		step = l.number("step")
+	}
+	if length > 0 {
+		thereStep = step
+	}
+	if _, ok := l["there_step"]; ok {
+		thereStep = l.number("there_step")
+	}
+	for i := 0; i < max(l.number("count"), 1); i++ {
+		op := copyrpc.LaneOp{Opcode: laneOpcodes[l["opcode"]], Compare: l.big("compare"), Operand: l.big("operand")}
+		if l["fence"] == "1" {
+			op.Flags = copyrpc.LaneFence
+		}
+		buffer := r.buffer(l, l.number("offset")+i*step)
+		if _, ok := l["seed"]; ok {
+			copy(buffer.Bytes(), payload(length, l.number("seed")+i))
+		}
+		r.move(it, l.number("id")+i, op, buffer, grant.At(l.number("there")+i*thereStep))
+	}
+	return nil
+}
+
+// move posts one op.
+func (r *runner) move(it *peer, id int, op copyrpc.LaneOp, buffer copyrpc.Buffer, place copyrpc.Place) {
+	err := op.SetPlace(place)
+	var work *copyrpc.Work
+	if err == nil {
+		work, err = it.Post(op, buffer)
+	}
+	if err != nil {
+		tell("event kind=completed id=%d status=%s", id, statusOf(err))
+		return
+	}
+	r.begin(func() {
+		done, err := work.Wait(r.ctx)
+		if r.ctx.Err() != nil {
+			return
+		}
+		more := ""
+		if err == nil && op.Opcode == copyrpc.LaneRead {
+			var data []byte
+			if buffer.Region != nil {
+				data = buffer.Bytes()
+			}
+			more = " " + told(data)
+		} else if err == nil && op.Opcode != copyrpc.LaneWrite {
+			more = fmt.Sprintf(" before=%d", done.Token)
+		}
+		tell("event kind=completed id=%d status=%s%s", id, statusOf(err), more)
+	})
+}
