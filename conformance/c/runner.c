@@ -67,8 +67,8 @@ struct thing *thing_named(const char *name)
 /* The latest thing of the name that the line has; NULL if it has none. */
 static struct thing *thing_find(const char **unknown)
 {
-    static const char *const keys[] = {"endpoint",   "channel", "queue", "listener",
-                                       "connection", "request", "room",  "region",   "grant"};
+    static const char *const keys[] = {"endpoint", "channel", "queue",  "listener", "connection",
+                                       "request",  "room",    "region", "grant"};
     const char *name = "";
     for (size_t i = 0; i < COUNT(keys) && !*name; i++) {
         name = text(keys[i]);
@@ -186,9 +186,10 @@ static int32_t make_endpoint(const char *verb, struct thing *made)
     const char *key = text("key");
     crpc_endpoint_options options = {.struct_size = sizeof(options),
                                      .user_data = (uintptr_t)made,
-                                     .flags = (number("call_only") ? CRPC_ENDPOINT_CALL_ONLY : 0) |
-                                              (number("serve_only") ? CRPC_ENDPOINT_SERVE_ONLY : 0) |
-                                              (number("lane") ? CRPC_ENDPOINT_LANE : 0),
+                                     .flags =
+                                         (number("call_only") ? CRPC_ENDPOINT_CALL_ONLY : 0) |
+                                         (number("serve_only") ? CRPC_ENDPOINT_SERVE_ONLY : 0) |
+                                         (number("lane") ? CRPC_ENDPOINT_LANE : 0),
                                      .ring_bytes = number("ring_bytes"),
                                      .peer_ring_bytes_max = number("peer_ring_bytes_max"),
                                      .request_bytes = number("request_bytes"),
