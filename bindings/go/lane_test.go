@@ -37,7 +37,8 @@ func newLanes(t testing.TB) *lanePair {
 
 func (p *lanePair) give(t testing.TB, buffer copyrpc.Buffer, access copyrpc.Access) (own, grant *copyrpc.Grant) {
 	t.Helper()
-	ctx := limited(t)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
 	own, err := p.right.Grant(ctx, buffer, access)
 	check(t, err)
 	grant, err = p.left.OpenGrant(ctx, grantBytes(t, own))

@@ -177,6 +177,52 @@ func TestQueuesLeakNothing(t *testing.T) {
 	compare(t, before)
 }
 
+func TestLanesLeakNothing(t *testing.T) {
+	p := newLanes(t)
+	p.serve(t, echo)
+	ctx := context.Background()
+	connect := func() {
+		accepted := make(chan *copyrpc.Endpoint, 1)
+		go func() {
+			far, _ := p.listener.Accept(ctx)
+			accepted <- far
+		}()
+		near, err := p.clientContext.Dial(ctx, p.listener.Address(), patient(copyrpc.WithLane())...)
+		check(t, err)
+		far := <-accepted
+		_, err = near.Grant(ctx, p.here.Slice(0, 64), copyrpc.RemoteRead)
+		check(t, err)
+		check(t, near.Close())
+		check(t, far.Close())
+	}
+	cycles := func(count int) {
+		for i := 0; i < count; i++ {
+			own, grant := p.give(t, p.there.Slice(0, 4096), everyRight)
+			batch, err := p.left.LaneBatch(100)
+			check(t, err)
+			for j := range batch.Ops() {
+				batch.Ops()[j] = copyrpc.LaneOp{Opcode: copyrpc.LaneFetchAdd, Operand: 1}
+				check(t, batch.Ops()[j].SetPlace(grant.At(0)))
+			}
+			check(t, batch.Submit(100))
+			_, err = p.left.Do(ctx, copyrpc.Call{After: true})
+			check(t, err)
+			_, err = batch.Wait(ctx)
+			check(t, err)
+			check(t, batch.Close())
+			check(t, p.right.Revoke(ctx, own, time.Minute))
+			check(t, grant.Close())
+			if i%4 == 0 {
+				connect()
+			}
+		}
+	}
+	cycles(200)
+	before := settled(t)
+	cycles(600)
+	compare(t, before)
+}
+
 func TestContextsLeakNothing(t *testing.T) {
 	cycle := func() {
 		listener, err := copyrpc.Listen(host()+":0", patient()...) // its contexts have no deadline

@@ -192,3 +192,40 @@ def test_5_000_ops_of_queues(address):
             context.poll(copyrpc.CompletionArray(1))
         assert not context._works
         region.close()
+
+
+def lanes(left, right, region, count):
+    """`count` ops of lanes, in most forms, and grants that come and go."""
+    ops = copyrpc.LaneOpArray(50)
+
+    async def gather(there):
+        await asyncio.gather(*(left.awrite(region[0:8], there) for _ in range(80)), left.asubmit_and_wait(ops))
+
+    for turn in range(count // 100):
+        with right.grant(region[64:128], "rwa") as own, left.open_grant(bytes(own)) as there:
+            for index in range(50):
+                ops.set(index, opcode=copyrpc.LANE_WRITE, region=region.bits, address=region.address, bytes=8, grant=there.bits)
+            left.submit_and_wait(ops)
+            posted = [left.post_read(region[0:8], there) for _ in range(20)]
+            for work in posted:
+                work.wait()
+            left.fetch_add(there, 1)
+            call = left.start(b"x", after=True)
+            right.receive(60).reply(after=True)
+            call.result()
+            if turn % 10 == 0:
+                asyncio.run(gather(there))
+
+
+def test_5_000_ops_of_lanes(address):
+    from conftest import endpoints_in
+
+    with copyrpc.Context() as context:
+        left, right = endpoints_in(context, address)
+        region = context.register(bytearray(4096), "local_write")
+        lanes(left, right, region, 1000)
+        before = state()
+        lanes(left, right, region, 5000)
+        compare(before, 1024)
+        assert not context._pending and not context._works
+        region.close()
