@@ -17,6 +17,8 @@ struct lane_op {
     struct thing *grant;    /* GRANT: what is made */
     uint64_t id;
     int waits;
+    crpc_piece pieces[CRPC_LANE_PIECES_MAX]; /* where its memory is, if not in one place */
+    uint32_t piece_count;
 };
 
 static struct lane_op ops[OPS_MAX];
@@ -39,6 +41,28 @@ static void tell_grant(crpc_grant grant)
     }
 }
 
+/* Where the memory of this side is: of all ops in pieces, also where there is one. */
+static uint32_t places_of(const struct lane_op *it, crpc_piece places[CRPC_LANE_PIECES_MAX])
+{
+    places[0] = (crpc_piece){.address = it->op.address, .bytes = it->op.bytes};
+    if (it->piece_count > 0) {
+        memcpy(places, it->pieces, sizeof(it->pieces));
+    }
+    return it->piece_count > 0 ? it->piece_count : 1;
+}
+
+static void tell_read(const struct lane_op *it)
+{
+    crpc_piece places[CRPC_LANE_PIECES_MAX];
+    uint32_t sum = 0, bytes = 0;
+    const uint32_t count = places_of(it, places);
+    for (uint32_t i = 0; i < count; i++) {
+        sum = checksum_on(sum, (const void *)(uintptr_t)places[i].address, places[i].bytes);
+        bytes += places[i].bytes;
+    }
+    printf(" length=%u checksum=%u", bytes, sum);
+}
+
 static void tell_op(const struct lane_op *it, int32_t status, uint64_t token)
 {
     const crpc_lane_op *op = &it->op;
@@ -47,8 +71,7 @@ static void tell_op(const struct lane_op *it, int32_t status, uint64_t token)
                                                         : "completed";
     printf("event kind=%s id=%" PRIu64 " status=%s", kind, it->id, crpc_status_name(status));
     if (status == CRPC_OK && op->opcode == CRPC_LANE_READ) {
-        const void *memory = (const void *)(uintptr_t)op->address;
-        printf(" length=%u checksum=%u", op->bytes, checksum(memory, op->bytes));
+        tell_read(it);
     } else if (status == CRPC_OK && op->opcode == CRPC_LANE_GRANT) {
         it->grant->bits = token;
         tell_grant((crpc_grant){token});
@@ -76,7 +99,8 @@ void lanes_submit(void)
         struct lane_op *it = &ops[i];
         int32_t reason = CRPC_OK;
         if (it->waits && !it->endpoint->token) {
-            crpc_lane_submit(context, (crpc_endpoint){it->endpoint->bits}, &it->op, 1, &reason);
+            crpc_lane_submit(context, (crpc_endpoint){it->endpoint->bits}, &it->op, 1, it->pieces,
+                             it->piece_count, &reason);
             it->waits = it->endpoint->token = reason == CRPC_E_AGAIN;
             if (reason != CRPC_OK && reason != CRPC_E_AGAIN) {
                 tell_op(it, reason, 0);
@@ -147,6 +171,43 @@ static uint8_t opcode_of(const char *name)
     return opcode;
 }
 
+/* The memory of the op that is `moved` bytes behind the first one's. */
+static void name_places(struct lane_op *it, uint32_t moved)
+{
+    const struct thing *region = thing_named(text("region"));
+    const char *lengths = text("lengths"), *offsets = text("offsets");
+    if (!*lengths || !region) {
+        name_memory(&it->op, number("offset") + moved);
+        return;
+    }
+    while (*lengths && it->piece_count < CRPC_LANE_PIECES_MAX) {
+        char *rest_of_lengths, *rest_of_offsets;
+        const uint32_t bytes = (uint32_t)strtoul(lengths, &rest_of_lengths, 10);
+        const uint64_t offset = strtoul(offsets, &rest_of_offsets, 10) + moved;
+        it->pieces[it->piece_count++] =
+            (crpc_piece){.region = {region->bits},
+                         .address = (uint64_t)(uintptr_t)region->memory + offset,
+                         .bytes = bytes};
+        lengths = rest_of_lengths + (*rest_of_lengths == ',');
+        offsets = rest_of_offsets + (*rest_of_offsets == ',');
+    }
+}
+
+static void write_payload(const struct lane_op *it, uint32_t seed)
+{
+    crpc_piece places[CRPC_LANE_PIECES_MAX];
+    uint32_t length = 0, done = 0;
+    const uint32_t count = places_of(it, places);
+    for (uint32_t i = 0; i < count; i++) {
+        length += places[i].bytes;
+    }
+    const uint8_t *payload = payload_of(length, seed);
+    for (uint32_t i = 0; i < count; i++) {
+        memcpy((void *)(uintptr_t)places[i].address, payload + done, places[i].bytes);
+        done += places[i].bytes;
+    }
+}
+
 static int32_t do_transfer(struct thing *endpoint)
 {
     const struct thing *grant = thing_named(text("grant"));
@@ -157,15 +218,18 @@ static int32_t do_transfer(struct thing *endpoint)
     const uint32_t there_step = *text("there_step") ? number("there_step") : usual;
     for (uint32_t i = 0; i < count; i++) {
         struct lane_op *it = add(endpoint, opcode_of(text("opcode")), number("id") + i);
-        name_memory(&it->op, number("offset") + i * step);
+        name_places(it, i * step);
         it->op.flags = number("fence") ? CRPC_LANE_FENCE : 0;
         it->op.grant.bits = grant ? grant->bits : 0;
         it->op.offset = number64("there") + (uint64_t)i * there_step;
         it->op.compare = number64("compare");
         it->op.operand = number64("operand");
         if (*text("seed")) {
-            memcpy((void *)(uintptr_t)it->op.address, payload_of(length, number("seed") + i),
-                   length);
+            write_payload(it, number("seed") + i);
+        }
+        if (it->piece_count > 0) {
+            it->op.flags |= CRPC_LANE_PIECES;
+            it->op.bytes = it->piece_count; /* from the first on */
         }
     }
     return CRPC_OK;

@@ -122,6 +122,9 @@ func (r *runner) transfer(it *peer, l line) error {
 	if _, ok := l["there_step"]; ok {
 		thereStep = l.number("there_step")
 	}
+	if _, ok := l["lengths"]; ok {
+		return r.transferPieces(it, l, grant, step)
+	}
 	for i := 0; i < max(l.number("count"), 1); i++ {
 		op := copyrpc.LaneOp{Opcode: laneOpcodes[l["opcode"]], Compare: l.big("compare"), Operand: l.big("operand")}
 		if l["fence"] == "1" {
@@ -133,6 +136,61 @@ func (r *runner) transfer(it *peer, l line) error {
 		}
 		r.move(it, l.number("id")+i, op, buffer, grant.At(l.number("there")+i*thereStep))
 	}
+	return nil
+}
+
+// transferPieces posts ops in pieces, of which single ones have no form.
+func (r *runner) transferPieces(it *peer, l line, grant *copyrpc.Grant, step int) error {
+	thing, ok := r.things.Load(l["region"])
+	if !ok {
+		return errUnknown
+	}
+	region, lengths, offsets, count := thing.(*copyrpc.Region), l.numbers("lengths"), l.numbers("offsets"), max(l.number("count"), 1)
+	batch, err := it.LaneBatchWithPieces(count, count*len(lengths))
+	if err != nil {
+		return err
+	}
+	parts := make([][]copyrpc.Buffer, count)
+	for i := range batch.Ops() {
+		op := &batch.Ops()[i]
+		*op = copyrpc.LaneOp{Opcode: laneOpcodes[l["opcode"]], Flags: copyrpc.LanePieces, Address: uint64(i * len(lengths)), Bytes: uint32(len(lengths))}
+		if err := op.SetPlace(grant.At(l.number("there") + i*l.number("there_step"))); err != nil {
+			return err
+		}
+		sum := 0
+		for j, length := range lengths {
+			part := region.Slice(offsets[j]+i*step, offsets[j]+i*step+length)
+			parts[i] = append(parts[i], part)
+			if err := batch.Pieces()[i*len(lengths)+j].SetBuffer(part); err != nil {
+				return err
+			}
+			sum += length
+		}
+		if _, ok := l["seed"]; ok {
+			data := payload(sum, l.number("seed")+i)
+			for _, part := range parts[i] {
+				data = data[copy(part.Bytes(), data):]
+			}
+		}
+	}
+	if err := batch.Submit(count); err != nil {
+		return err
+	}
+	r.begin(func() {
+		defer batch.Close()
+		done, _ := batch.Wait(r.ctx)
+		for i := range done {
+			more := ""
+			if done[i].Status == 0 && done[i].Method == copyrpc.LaneRead {
+				var data []byte
+				for _, part := range parts[i] {
+					data = append(data, part.Bytes()...)
+				}
+				more = " " + told(data)
+			}
+			tell("event kind=completed id=%d status=%s%s", l.number("id")+i, copyrpc.Status(done[i].Status).Name(), more)
+		}
+	})
 	return nil
 }
 

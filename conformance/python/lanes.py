@@ -44,35 +44,39 @@ class Lanes:
             status = status_of(error)
         tell("event kind=revoked", id=number, status=status)
 
-    def do_transfer(self, endpoint, id, opcode, grant, count=1, length=0, seed=None, region=None, offset=0, step=None, there=0,
-                    there_step=None, fence=0, compare=0, operand=0):
+    def do_transfer(self, endpoint, id, opcode, grant, count=1, length=0, seed=None, region=None, offset=0, step=None, lengths="", offsets="",
+                    there=0, there_step=None, fence=0, compare=0, operand=0):
+        sizes = [int(size) for size in lengths.split(",")] if lengths else [length]
+        starts = [int(start) for start in offsets.split(",")] if lengths else [offset]
         step = length if step is None else step
         there_step = (step if length else 0) if there_step is None else there_step  # atomics are all of one place
         for index in range(count):
-            at = offset + index * step
-            part = region[at : at + length] if region is not None else b""
-            if seed is not None:
-                part.memory[:] = payload(length, seed + index)
+            moved = index * step
+            parts = [region[at + moved : at + moved + size] for at, size in zip(starts, sizes)] if region is not None else [b""]
+            data = payload(sum(sizes), seed + index) if seed is not None else b""
+            for part in parts if data else []:
+                part.memory[:], data = data[: len(part)], data[len(part) :]
             place = copyrpc.GrantPlace(grant, there + index * there_step)
-            self.begin(self.transferring(id + index, opcode, part, self.move(endpoint, opcode, part, place, compare, operand, bool(fence))))
+            work = self.move(endpoint, opcode, parts if lengths else parts[0], place, compare, operand, bool(fence))
+            self.begin(self.transferring(id + index, opcode, parts, work))
 
     @staticmethod
-    async def move(endpoint, opcode, part, there, compare, operand, fence):
+    async def move(endpoint, opcode, places, there, compare, operand, fence):
         if opcode == "write":
-            return await endpoint.awrite(part, there, fence=fence)
+            return await endpoint.awrite(places, there, fence=fence)
         if opcode == "read":
-            return await endpoint.aread(part, there, fence=fence)
+            return await endpoint.aread(places, there, fence=fence)
         if opcode == "compare_swap":
             return await endpoint.acompare_swap(there, compare, operand, fence=fence)
         return await endpoint.afetch_add(there, operand, fence=fence)
 
     @staticmethod
-    async def transferring(number, opcode, part, work):
+    async def transferring(number, opcode, parts, work):
         status, fields = "CRPC_OK", {}
         try:
             result = await work
             if opcode == "read":
-                data = bytes(part.memory) if len(part) else b""
+                data = b"".join(bytes(part.memory) for part in parts if len(part))
                 fields = {"length": len(data), "checksum": zlib.crc32(data)}
             elif opcode != "write":
                 fields = {"before": result}
