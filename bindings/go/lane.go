@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"time"
+	"unsafe"
 )
 
 // Grant is memory that one side of an endpoint lets the other use. Endpoint.Grant makes one of this side,
@@ -139,8 +140,8 @@ func (op *LaneOp) place(name string, buffer Buffer, p *poller) *Error {
 }
 
 // Post submits an op to the lane, and does not wait. Its memory of this side is the buffer; an op without any
-// takes the zero Buffer. The fields Region, Address and Bytes must be zero. SetPlace names memory of the
-// peer. What there is no room for waits in the package, in the order of the posts, and so it does until
+// takes the zero Buffer. The fields Region, Address and Bytes must be zero. For ops with the flags LaneInline
+// and LanePieces, use a [LaneBatch]. SetPlace names memory of the peer. What there is no room for waits in the package, in the order of the posts, and so it does until
 // there is a lane.
 func (endpoint *Endpoint) Post(op LaneOp, buffer Buffer) (*Work, error) {
 	const name = "post"
@@ -148,8 +149,8 @@ func (endpoint *Endpoint) Post(op LaneOp, buffer Buffer) (*Work, error) {
 	if err != nil {
 		return nil, err
 	}
-	if op.Region != 0 || op.Bytes != 0 || op.Address != 0 {
-		return nil, errorf(name, ErrInvalid, "the memory of a posted op is a Buffer: Region, Address and Bytes must be zero")
+	if op.Flags&(LaneInline|LanePieces) != 0 || op.Region != 0 || op.Bytes != 0 || op.Address != 0 {
+		return nil, errorf(name, ErrInvalid, "the memory of a posted op is a Buffer: use a LaneBatch for inline payloads and pieces")
 	}
 	return q.postLane(name, &op, buffer)
 }
@@ -204,6 +205,29 @@ func (q *queue) waitForLane(ctx context.Context, name string, op LaneOp, buffer 
 func (endpoint *Endpoint) Write(ctx context.Context, buffer Buffer, place Place) error {
 	_, err := endpoint.transfer(ctx, "write", LaneOp{Opcode: LaneWrite}, buffer, place)
 	return err
+}
+
+// WriteBytes writes a copy of a short Go slice, of at most as many bytes as InlineBytesMax of the Info of its
+// Context says, to memory that the peer has granted. The slice may change as soon as WriteBytes has returned, whatever became of the op.
+func (endpoint *Endpoint) WriteBytes(ctx context.Context, data []byte, place Place) error {
+	const name = "write"
+	q, err := endpoint.laneOf(name)
+	if err != nil {
+		return err
+	}
+	op := LaneOp{Opcode: LaneWrite}
+	if err := op.SetPlace(place); err != nil {
+		return err
+	}
+	if place.Grant.lane != q {
+		return errorf(name, ErrInvalid, "the Grant is of another Endpoint")
+	}
+	return q.doCopy(ctx, name, data, func(at unsafe.Pointer) *QueueOp {
+		if at != nil {
+			op.Flags, op.Address, op.Bytes = LaneInline, uint64(uintptr(at)), uint32(len(data))
+		}
+		return op.asQueueOp()
+	})
 }
 
 // Read fills a buffer, whose Region needs LocalWrite, with memory that the peer has granted. What writes that
@@ -426,16 +450,25 @@ type LaneBatch struct {
 
 // LaneBatch makes a batch of `count` ops, which are zero.
 func (endpoint *Endpoint) LaneBatch(count int) (*LaneBatch, error) {
+	return endpoint.LaneBatchWithPieces(count, 0)
+}
+
+// LaneBatchWithPieces makes a batch of `count` ops, with memory for `pieces` Pieces, at most 4096, which ops
+// with the flag LanePieces name.
+func (endpoint *Endpoint) LaneBatchWithPieces(count, pieces int) (*LaneBatch, error) {
 	q, err := endpoint.laneOf(opBatch)
 	if err != nil {
 		return nil, err
 	}
-	b, err := q.newBatch(count, 0)
+	b, err := q.newBatch(count, pieces)
 	if err != nil {
 		return nil, err
 	}
 	return &LaneBatch{batch: b}, nil
 }
+
+// Pieces returns the pieces, under the same terms as Ops.
+func (b *LaneBatch) Pieces() []Piece { return b.inner().Pieces() }
 
 func (b *LaneBatch) inner() *QueueBatch {
 	if b == nil {

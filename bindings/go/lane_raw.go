@@ -6,9 +6,11 @@ package copyrpc
 #include <copyrpc.h>
 
 // With addresses as integers, as in raw.go.
-static int32_t copyrpc_go_lane_submit(uintptr_t context, uint64_t endpoint, uintptr_t ops, uint32_t count, uintptr_t reason)
+static int32_t copyrpc_go_lane_submit(uintptr_t context, uint64_t endpoint, uintptr_t ops, uint32_t count, uintptr_t pieces,
+                                      uint32_t piece_count, uintptr_t reason)
 {
-    return crpc_lane_submit((crpc_context *)context, (crpc_endpoint){endpoint}, (const crpc_lane_op *)ops, count, (int32_t *)reason);
+    return crpc_lane_submit((crpc_context *)context, (crpc_endpoint){endpoint}, (const crpc_lane_op *)ops, count,
+                            (const crpc_piece *)pieces, piece_count, (int32_t *)reason);
 }
 */
 import "C"
@@ -31,8 +33,15 @@ const (
 	LaneRevoke      = 6 // ends a grant of this side
 )
 
-// LaneFence is a flag of a [LaneOp]: it begins when all reads and atomics before it have ended.
-const LaneFence = 0x1
+// Flags of a [LaneOp].
+const (
+	LaneFence  = 0x1 // it begins when all reads and atomics before it have ended
+	LaneInline = 0x2 // the payload of a write is copied by the submit, and needs no region
+	LanePieces = 0x4 // Address is the index of the first Piece, Bytes how many there are
+)
+
+// LanePiecesMax is how many pieces an op of a lane has at most.
+const LanePiecesMax = C.CRPC_LANE_PIECES_MAX
 
 // GrantBytes is how many bytes a grant has.
 const GrantBytes = C.CRPC_GRANT_BYTES
@@ -86,6 +95,8 @@ var (
 	_ = [1]struct{}{}[LaneGrant-C.CRPC_LANE_GRANT]
 	_ = [1]struct{}{}[LaneRevoke-C.CRPC_LANE_REVOKE]
 	_ = [1]struct{}{}[LaneFence-C.CRPC_LANE_FENCE]
+	_ = [1]struct{}{}[LaneInline-C.CRPC_LANE_INLINE]
+	_ = [1]struct{}{}[LanePieces-C.CRPC_LANE_PIECES]
 )
 
 // laneOps is what a batch of a lane has.
@@ -102,9 +113,14 @@ func WithLane() Option {
 	return func(s *settings) { s.endpoint.flags |= C.CRPC_ENDPOINT_LANE }
 }
 
+// WithLaneDepth sets how many ops of the lane may be open, up to 4096.
+func WithLaneDepth(count int) Option {
+	return func(s *settings) { s.endpoint.lane_depth = s.number("lane_depth", count) }
+}
+
 func (s *settings) wantsLane() bool { return s.endpoint.flags&C.CRPC_ENDPOINT_LANE != 0 }
 
-// SubmitLane submits LaneOps[:count] to the lane of an endpoint, and returns how many were accepted. If not
+// SubmitLane submits LaneOps[:count], whose pieces are Pieces, to the lane of an endpoint, and returns how many were accepted. If not
 // all were accepted, the status says why. ErrAgain means that there is no room, or no lane yet, before the
 // next CompletionRoom. Each op completes with a CompletionWork, without the flag CompletionOfQueue.
 func (r *RawContext) SubmitLane(endpoint EndpointHandle, count int) (int, Status) {
@@ -122,13 +138,14 @@ func (r *RawContext) SubmitLaneFrom(endpoint EndpointHandle, first, count int) (
 	if count == 0 {
 		return 0, OK
 	}
-	return r.submitLane(endpoint, &r.LaneOps[first], count)
+	return r.submitLane(endpoint, &r.LaneOps[first], count, r.Pieces)
 }
 
-// submitLane is the crossing. `ops` are C memory.
-func (r *RawContext) submitLane(endpoint EndpointHandle, ops *LaneOp, count int) (int, Status) {
+// submitLane is the crossing. `ops` and `pieces` are C memory.
+func (r *RawContext) submitLane(endpoint EndpointHandle, ops *LaneOp, count int, pieces []Piece) (int, Status) {
 	taken := C.copyrpc_go_lane_submit(address(unsafe.Pointer(r.handle)), C.uint64_t(endpoint), address(unsafe.Pointer(ops)),
-		C.uint32_t(count), address(unsafe.Pointer(&r.scratch.reason)))
+		C.uint32_t(count), address(unsafe.Pointer(unsafe.SliceData(pieces))), C.uint32_t(len(pieces)),
+		address(unsafe.Pointer(&r.scratch.reason)))
 	return max(int(taken), 0), Status(r.scratch.reason)
 }
 

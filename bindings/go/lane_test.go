@@ -362,6 +362,58 @@ func TestLaneBatch(t *testing.T) {
 	}
 }
 
+func TestLanePieces(t *testing.T) {
+	p := newLanes(t)
+	ctx := limited(t)
+	batch, err := p.left.LaneBatchWithPieces(100, 200)
+	check(t, err)
+	defer batch.Close()
+	for i := range batch.Ops() {
+		op := &batch.Ops()[i]
+		*op = copyrpc.LaneOp{Opcode: copyrpc.LaneWrite, Flags: copyrpc.LanePieces, Address: uint64(2 * i), Bytes: 2}
+		check(t, op.SetPlace(p.grant.At(30*i)))
+		check(t, batch.Pieces()[2*i].SetBuffer(p.here.Slice(30*i, 30*i+10)))
+		check(t, batch.Pieces()[2*i+1].SetBuffer(p.here.Slice(30*i+10, 30*i+30)))
+	}
+	_, err = batch.Do(ctx)
+	check(t, err)
+	if !bytes.Equal(p.here.Bytes()[:3000], p.there.Bytes()[:3000]) {
+		t.Fatal("it is not what was gathered")
+	}
+	check(t, p.left.WriteBytes(ctx, []byte("copied"), p.grant.At(7)))
+	check(t, p.left.WriteBytes(ctx, nil, p.grant.At(7)))
+	if string(p.there.Bytes()[7:13]) != "copied" {
+		t.Fatal(p.there.Bytes()[:20])
+	}
+	is(t, p.left.WriteBytes(ctx, make([]byte, 600), p.grant.At(0)), copyrpc.ErrTooBig)
+	is(t, p.right.WriteBytes(ctx, nil, p.grant.At(0)), copyrpc.ErrInvalid)
+	_, err = p.left.Post(copyrpc.LaneOp{Opcode: copyrpc.LaneWrite, Flags: copyrpc.LaneInline}, copyrpc.Buffer{})
+	is(t, err, copyrpc.ErrInvalid)
+}
+
+// More may be open, and so nothing of these waits in the package.
+func TestLaneDepth(t *testing.T) {
+	p := newPair(t, copyrpc.WithLane(), copyrpc.WithLaneDepth(1000))
+	region := newRegion(t, p.serverContext, copyrpc.LocalWrite)
+	ctx := limited(t)
+	own, err := p.server.Grant(ctx, region.Slice(0, 8), copyrpc.RemoteAtomic)
+	check(t, err)
+	grant, err := p.client.OpenGrant(ctx, grantBytes(t, own))
+	check(t, err)
+	batch, err := p.client.LaneBatch(1000)
+	check(t, err)
+	defer batch.Close()
+	for i := range batch.Ops() {
+		batch.Ops()[i] = copyrpc.LaneOp{Opcode: copyrpc.LaneFetchAdd, Operand: 1}
+		check(t, batch.Ops()[i].SetPlace(grant.At(0)))
+	}
+	_, err = batch.Do(ctx)
+	check(t, err)
+	if word(region, 0) != 1000 {
+		t.Fatal(word(region, 0))
+	}
+}
+
 func TestLaneGoroutines(t *testing.T) {
 	p := newLanes(t)
 	ctx := limited(t)

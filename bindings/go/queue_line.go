@@ -143,7 +143,7 @@ func (q *queue) submit(line *queueLine) {
 func (q *queue) give(run *queueRun) (int, Status) {
 	ops, count := run.ops[run.sent:run.count], run.count-run.sent
 	if q.isLane {
-		return q.poller.raw.submitLane(EndpointHandle(q.handle), &laneOps(ops)[0], count)
+		return q.poller.raw.submitLane(EndpointHandle(q.handle), &laneOps(ops)[0], count, run.pieces)
 	}
 	return q.poller.raw.submitQueue(QueueHandle(q.handle), &ops[0], count, run.pieces)
 }

@@ -396,6 +396,16 @@ func (qp *Queue) doBytes(ctx context.Context, name string, op QueueOp, data []by
 	if err != nil {
 		return err
 	}
+	return q.doCopy(ctx, name, data, func(at unsafe.Pointer) *QueueOp {
+		if at != nil {
+			op.Flags, op.Address, op.Bytes = QueueInline, uint64(uintptr(at)), uint32(len(data))
+		}
+		return &op
+	})
+}
+
+// doCopy posts the op that `fill` makes of a copy of the payload, in C memory, which is nil if there is nothing to copy.
+func (q *queue) doCopy(ctx context.Context, name string, data []byte, fill func(unsafe.Pointer) *QueueOp) error {
 	if len(data) > QueueInlineBytesMax {
 		return errorf(name, ErrTooBig, "%d bytes; for more than %d use a Region", len(data), QueueInlineBytesMax)
 	}
@@ -405,13 +415,12 @@ func (qp *Queue) doBytes(ctx context.Context, name string, op QueueOp, data []by
 	w := &Work{op: name, done: make(chan struct{})}
 	if len(data) > 0 {
 		w.inline = C.CBytes(data)
-		op.Flags, op.Address, op.Bytes = QueueInline, uint64(uintptr(w.inline)), uint32(len(data))
 	}
-	if err := q.gather(w, &op); err != nil {
+	if err := q.gather(w, fill(w.inline)); err != nil {
 		C.free(w.inline)
 		return err
 	}
-	_, err = w.Wait(ctx)
+	_, err := w.Wait(ctx)
 	return err
 }
 

@@ -42,7 +42,7 @@ type RawContext struct {
 	Payload     []byte       // what the ops' PayloadOffset counts from; likewise
 	ChannelOps  []ChannelOp  // what SubmitChannel takes; likewise
 	QueueOps    []QueueOp    // what SubmitQueue takes; likewise
-	Pieces      []Piece      // what QueueOps with the flag QueuePieces name; likewise
+	Pieces      []Piece      // what QueueOps with QueuePieces and LaneOps with LanePieces name; likewise
 	LaneOps     []LaneOp     // what SubmitLane takes; likewise
 
 	handle  *C.crpc_context

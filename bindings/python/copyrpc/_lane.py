@@ -20,14 +20,15 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from ._context import Context
-    from ._work import Place
+    from ._work import Place, Places
 
 
 class Lane(Poster):
     """What an Endpoint can do if both sides have EndpointOptions.lane.
 
-    Memory of this side is a slice of a Region, or a buffer that lies in one. Memory of the peer is a Grant
-    that it has given, or grant.at(offset). Each op has three forms: write() waits for its end; awrite()
+    Memory of this side is a slice of a Region, a buffer that lies in one, or for write() and read() a list of
+    these. Other buffers of up to ContextInfo.inline_bytes_max are copied where they are written. Memory of the
+    peer is a Grant that it has given, or grant.at(offset). Each op has three forms: write() waits for its end; awrite()
     does so for coroutines; post_write() returns a Work. No op can be taken back: if `timeout`, a cancelled
     task or Ctrl-C ends the wait, it goes on. If there is no lane yet, or it is being made again, the first
     two wait for it, and post_write() raises NoRoom."""
@@ -71,13 +72,13 @@ class Lane(Poster):
 
     # ---- Making ops, with the lock ----
 
-    def _writing(self, place: Place, there: Where, fence: bool) -> Work[None]:
+    def _writing(self, places: Places, there: Where, fence: bool) -> Work[None]:
         self._check()
-        return LaneWork(self, WRITE, place, there, fence=fence)
+        return LaneWork(self, WRITE, places, there, fence=fence)
 
-    def _reading(self, place: Place, there: Where, fence: bool) -> Work[int]:
+    def _reading(self, places: Places, there: Where, fence: bool) -> Work[int]:
         self._check()
-        return LaneWork(self, READ, place, there, fence=fence)
+        return LaneWork(self, READ, places, there, fence=fence)
 
     def _swapping(self, there: Where, compare: int, swap: int, fence: bool) -> Work[int]:
         self._check()
@@ -200,43 +201,43 @@ class Lane(Poster):
 
     # ---- The peer's memory ----
 
-    def write(self, place: Place, there: Where, *, fence: bool = False, timeout: Optional[float] = None) -> None:
+    def write(self, places: Places, there: Where, *, fence: bool = False, timeout: Optional[float] = None) -> None:
         """Writes to memory that the peer has granted. With `fence`, the op begins when all reads and atomics
         before it have ended."""
         with self._pump._use:
-            self._finish(self._writing(place, there, fence), timeout)
+            self._finish(self._writing(places, there, fence), timeout)
 
-    async def awrite(self, place: Place, there: Where, *, fence: bool = False) -> None:
+    async def awrite(self, places: Places, there: Where, *, fence: bool = False) -> None:
         """Does the same as write, for coroutines."""
         attachment = await _asyncio.ready(self._pump)
         with self._pump._use:
-            work = self._writing(place, there, fence)
+            work = self._writing(places, there, fence)
             self._schedule(work, attachment)
         await self._afinish(work)
 
-    def post_write(self, place: Place, there: Where, *, fence: bool = False) -> Work[None]:
+    def post_write(self, places: Places, there: Where, *, fence: bool = False) -> Work[None]:
         """Starts to write to memory of the peer."""
         with self._pump._use:
-            return self._post(self._writing(place, there, fence))
+            return self._post(self._writing(places, there, fence))
 
-    def read(self, place: Place, there: Where, *, fence: bool = False, timeout: Optional[float] = None) -> int:
+    def read(self, places: Places, there: Where, *, fence: bool = False, timeout: Optional[float] = None) -> int:
         """Reads memory that the peer has granted; what writes before it have written is there. Returns how
         many bytes were read."""
         with self._pump._use:
-            return self._finish(self._reading(place, there, fence), timeout)
+            return self._finish(self._reading(places, there, fence), timeout)
 
-    async def aread(self, place: Place, there: Where, *, fence: bool = False) -> int:
+    async def aread(self, places: Places, there: Where, *, fence: bool = False) -> int:
         """Does the same as read, for coroutines."""
         attachment = await _asyncio.ready(self._pump)
         with self._pump._use:
-            work = self._reading(place, there, fence)
+            work = self._reading(places, there, fence)
             self._schedule(work, attachment)
         return await self._afinish(work)
 
-    def post_read(self, place: Place, there: Where, *, fence: bool = False) -> Work[int]:
+    def post_read(self, places: Places, there: Where, *, fence: bool = False) -> Work[int]:
         """Starts to read memory of the peer."""
         with self._pump._use:
-            return self._post(self._reading(place, there, fence))
+            return self._post(self._reading(places, there, fence))
 
     def compare_swap(
         self, there: Where, compare: int, swap: int, *, fence: bool = False, timeout: Optional[float] = None
@@ -279,26 +280,34 @@ class Lane(Poster):
 
     # ---- Arrays ----
 
-    def submit(self, ops: Any, count: Optional[int] = None, first: int = 0, *, region: Optional[Region] = None) -> int:
+    def submit(self, ops: Any, count: Optional[int] = None, first: int = 0, *, region: Optional[Region] = None, pieces: Any = None) -> int:
         """Submits `count` ops of an array from index `first`, with one call of the library: see lane_ops.
         Their completions come by Context.poll. Ops with memory that name no region are in `region`. Returns
         how many were accepted. It accepts fewer if there was no room: poll, and then submit the rest. Raises
         an exception if the first op was refused for another reason."""
-        return self._submit_array(ops, count, first, region)
+        return self._submit_array(ops, count, first, region, pieces)
 
     def _native_submit(self, context: Any, ops: Any, count: int, region: int, pieces: Any, piece_count: int) -> int:
         return int(lib.copyrpc_native_lane_submit_array(
-            context, self._handle[0], ops, count, {"bits": region}, self._pump._reason
+            context, self._handle[0], ops, count, {"bits": region}, pieces, piece_count, self._pump._reason
         ))  # fmt: skip
 
     def submit_and_wait(
-        self, ops: Any, completions: Any = None, *, region: Optional[Region] = None, timeout: Optional[float] = None
+        self,
+        ops: Any,
+        completions: Any = None,
+        *,
+        region: Optional[Region] = None,
+        pieces: Any = None,
+        timeout: Optional[float] = None,
     ) -> Any:
         """Submits all ops of an array as there is room, and waits until they have completed. Returns an
         array with a completion for each op, in the order in which they ended, as Queue.submit_and_wait
         does."""
-        return self._wait_for_array(ops, completions, region, None, timeout)
+        return self._wait_for_array(ops, completions, region, pieces, timeout)
 
-    async def asubmit_and_wait(self, ops: Any, completions: Any = None, *, region: Optional[Region] = None) -> Any:
+    async def asubmit_and_wait(
+        self, ops: Any, completions: Any = None, *, region: Optional[Region] = None, pieces: Any = None
+    ) -> Any:
         """Does the same as submit_and_wait, for coroutines."""
-        return await WorkArray(self, ops, completions, region, None).arun()
+        return await WorkArray(self, ops, completions, region, pieces).arun()

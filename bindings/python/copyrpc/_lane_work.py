@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Optional, TypeVar, cast
 from ._grant import Grant, place_of
 from ._native import ffi, lib
 from ._options import number
-from ._records import LANE_OP, MARK
-from ._work import Work, piece_of
+from ._records import LANE_OP, MARK, PIECE
+from ._work import Piece, Work, bits_of, piece_of, pieces_of
 from .errors import CopyrpcError, error_of
 
 if TYPE_CHECKING:
@@ -20,6 +20,8 @@ FETCH_ADD: int = lib.CRPC_LANE_FETCH_ADD
 GRANT: int = lib.CRPC_LANE_GRANT
 REVOKE: int = lib.CRPC_LANE_REVOKE
 FENCE: int = lib.CRPC_LANE_FENCE
+_INLINE: int = lib.CRPC_LANE_INLINE
+_PIECES: int = lib.CRPC_LANE_PIECES
 
 _names = {
     WRITE: "write", READ: "read", COMPARE_SWAP: "compare_swap", FETCH_ADD: "fetch_add", GRANT: "grant", REVOKE: "revoke",
@@ -28,8 +30,8 @@ _names = {
 _FILLS: int = lib.CRPC_ACCESS_REMOTE_WRITE | lib.CRPC_ACCESS_REMOTE_ATOMIC
 _LOCAL_WRITE: int = lib.CRPC_ACCESS_LOCAL_WRITE
 _UINT64_MAX = (1 << 64) - 1
-#: Ops that one crossing takes at the most: about as many as a lane has room for.
-CHUNK = 64
+#: Ops that one crossing takes at the most: as many as most lanes have room for.
+CHUNK = 128
 
 R = TypeVar("R")  # None, int, or Grant
 
@@ -44,7 +46,7 @@ class LaneWork(Work[R]):
         self,
         endpoint: Lane,
         opcode: int,
-        place: Any = None,
+        places: Any = None,
         there: Any = None,
         *,
         fence: bool = False,
@@ -54,24 +56,28 @@ class LaneWork(Work[R]):
     ) -> None:
         """With the lock. `there` is a place at the peer, or what is to be revoked."""
         name = _names[opcode]
-        pieces = []
-        if opcode in (WRITE, READ, GRANT):
-            filled = opcode == READ or access & _FILLS != 0
-            piece = piece_of(endpoint._pump, place, name, filled)
+        flags = FENCE if fence else 0
+        pieces: list[Piece] = []
+        filled = opcode == READ or access & _FILLS != 0
+        if opcode in (WRITE, READ):
+            pieces, is_inline = pieces_of(endpoint._pump, places, name, filled, lib.CRPC_LANE_PIECES_MAX)
+            flags |= (_INLINE if is_inline else 0) | (_PIECES if isinstance(places, (list, tuple)) else 0)
+        elif opcode == GRANT:
+            pieces = [piece_of(endpoint._pump, places, name, filled)]
+            if pieces[0].region is None and pieces[0].size:
+                raise error_of(lib.CRPC_E_INVALID, "grant: memory that is granted lies in a region, see Context.register")
+        for piece in pieces:
             if piece.size > 0xFFFFFFFF:
                 raise error_of(lib.CRPC_E_TOO_BIG, f"{name} of {piece.size} bytes")
-            if piece.region is None and piece.size:
-                raise error_of(lib.CRPC_E_INVALID, f"{name}: memory that the device reads lies in a region, see Context.register")
             if filled and piece.region is not None and not piece.region._access & _LOCAL_WRITE:
                 raise error_of(lib.CRPC_E_INVALID, f"{name}: memory that is filled lies in a region with local_write")
-            pieces.append(piece)
         self._there, self._offset = place_of(there, endpoint, name) if opcode != GRANT else (0, 0)
         self._access = access
         self._compare = number(compare, "compare", 0, _UINT64_MAX)
         self._operand = number(operand, "operand", 0, _UINT64_MAX)
         self._given: Optional[Grant] = None
         self._abandoned = False
-        self._begin(endpoint, opcode, FENCE if fence else 0, pieces)
+        self._begin(endpoint, opcode, flags, pieces)
 
     @property
     def _endpoint(self) -> Lane:
@@ -79,10 +85,13 @@ class LaneWork(Work[R]):
 
     # ---- With the lock ----
 
-    def _pack_into(self, view: Any, index: int) -> None:
+    def _pack(self, view: Any, index: int, pieces: list[tuple[int, int, int, int]]) -> None:
         region, address, size = 0, 0, 0
-        for piece in self._pieces:
-            region, address, size = piece.region.bits if piece.region is not None else 0, piece.address, piece.size
+        if self._flags & _PIECES:
+            address, size = len(pieces), len(self._pieces)
+            pieces.extend((bits_of(piece), piece.address, piece.size, 0) for piece in self._pieces)
+        elif self._pieces:
+            region, address, size = bits_of(self._pieces[0]), self._pieces[0].address, self._pieces[0].size
         LANE_OP.pack_into(
             view, index * 64, self._opcode, self._flags, self._access, size, MARK | self._id, region, address, self._there,
             self._offset, self._compare, self._operand,
@@ -116,7 +125,7 @@ class LaneWork(Work[R]):
 
     def _value(self) -> Any:
         if self._opcode == READ:
-            return self._pieces[0].size
+            return sum(piece.size for piece in self._pieces)
         if self._opcode == GRANT:
             return self._grant()
         if self._opcode in (COMPARE_SWAP, FETCH_ADD):
@@ -124,7 +133,10 @@ class LaneWork(Work[R]):
         return None
 
     def _error(self) -> CopyrpcError:
-        error = self._queue._refusal(self._status or 0, _names[self._opcode])
+        name = _names[self._opcode]
+        if self._status == lib.CRPC_E_TOO_BIG and self._flags & _INLINE:
+            name += f" of {sum(piece.size for piece in self._pieces)} bytes that lie in no region: see Context.register"
+        error = self._queue._refusal(self._status or 0, name)
         error.vendor_syndrome = self._record[9] if self._record else 0
         return error
 
@@ -135,10 +147,16 @@ def post(endpoint: Lane, works: list[LaneWork[Any]], taken: Any) -> tuple[int, i
     pump = endpoint._pump
     ops = ffi.new("crpc_lane_op[]", len(works))
     view = ffi.buffer(ops)
+    parts: list[tuple[int, int, int, int]] = []
     for index, work in enumerate(works):
-        work._pack_into(view, index)
+        work._pack(view, index, parts)
         pump._pending[work._id] = work  # before the library has it: an exception, of a signal handler's perhaps, may come at any time
-    count = lib.copyrpc_native_lane_submit_noted(pump._pointer, endpoint._handle[0], ops, len(works), pump._reason, taken)
+    pieces = ffi.new("crpc_piece[]", max(1, len(parts)))
+    for index, part in enumerate(parts):
+        PIECE.pack_into(ffi.buffer(pieces), index * PIECE.size, *part)
+    count = lib.copyrpc_native_lane_submit_noted(
+        pump._pointer, endpoint._handle[0], ops, len(works), pieces, len(parts), pump._reason, taken
+    )
     count = max(count, 0)
     for work in works[:count]:
         work._posted = True

@@ -128,6 +128,8 @@ class EndpointOptions:
     peer_ring_bytes_max: int = 0
     #: Both sides can use memory that the other grants, if the peer has this option, too.
     lane: bool = False
+    #: How many ops of the lane may be open, up to 4096.
+    lane_depth: int = 0
 
     def to_c(self, user_data: int) -> Any:
         options = connection_options(
@@ -139,6 +141,7 @@ class EndpointOptions:
             "calls_max",
             "batch_window",
             "peer_ring_bytes_max",
+            "lane_depth",
         )
         number(self.reply_bytes_max, "reply_bytes_max", 0, 0xFFFFFFFF)
         options.flags = (

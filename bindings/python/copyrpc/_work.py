@@ -113,6 +113,20 @@ def piece_of(pump: Pump, place: Any, what: str, filled: bool) -> Piece:
     return Piece(found, address, len(pinned), pinned)
 
 
+def pieces_of(pump: Pump, places: Any, what: str, filled: bool, most: int) -> tuple[list[Piece], bool]:
+    """Returns a place, or those of a list, and whether they are to be copied: if one is in no region. Called
+    with the lock held."""
+    several = isinstance(places, (list, tuple))
+    if several and not 1 <= len(places) <= most:
+        raise ValueError(f"{what}: a list has 1 to {most} places, not {len(places)}")
+    pieces = [piece_of(pump, place, what, filled) for place in (places if several else [places])]
+    if not any(piece.region is None and piece.size for piece in pieces):
+        return pieces, False
+    if any(piece.region is not None and piece.region._memory is None for piece in pieces):
+        raise error_of(lib.CRPC_E_INVALID, f"{what}: a list has memory without a region, which is copied, and a dma-buf's")
+    return [piece._replace(region=None) for piece in pieces], True
+
+
 class Work(Generic[R]):
     """An op of a queue or of an endpoint's lane under way: see Queue.post_send, Endpoint.post_write and so
     on. Its memory belongs to the device until it has ended."""
@@ -144,20 +158,14 @@ class Work(Generic[R]):
         self._operand = number(operand, "operand", 0, _UINT64_MAX)
         self._target = target
         self._remote = _checked(remote) if opcode not in _messages else (0, 0)
-        several = isinstance(places, (list, tuple))
-        chosen: Sequence[Any] = () if opcode in _atomics else places if several else [places]
-        filled = opcode in (READ, RECEIVE)
-        if several and not 1 <= len(chosen) <= lib.CRPC_QUEUE_PIECES_MAX:
-            raise ValueError(f"{name}: a list has 1 to {lib.CRPC_QUEUE_PIECES_MAX} places, not {len(chosen)}")
-        pieces = [piece_of(pump, place, name, filled) for place in chosen]
+        pieces: list[Piece] = []
+        if opcode not in _atomics:
+            pieces, is_inline = pieces_of(pump, places, name, opcode in (READ, RECEIVE), lib.CRPC_QUEUE_PIECES_MAX)
+            flags |= _INLINE if is_inline else 0
+            flags |= _PIECES if isinstance(places, (list, tuple)) else 0
         if queue._sparse:
             flags |= SIGNAL
-        if any(piece.region is None and piece.size for piece in pieces):
-            flags |= _INLINE
-            if any(piece.region is not None and piece.region._memory is None for piece in pieces):
-                raise error_of(lib.CRPC_E_INVALID, f"{name}: a list has memory without a region, which is copied, and a dma-buf's")
-            pieces = [piece._replace(region=None) for piece in pieces]
-        self._begin(queue, opcode, flags | (_PIECES if several else 0), pieces)
+        self._begin(queue, opcode, flags, pieces)
 
     def _begin(self, queue: Poster, opcode: int, flags: int, pieces: list[Piece]) -> None:
         self._queue = queue  # or the endpoint whose lane it is for
@@ -181,9 +189,9 @@ class Work(Generic[R]):
         region, address, size = 0, self._compare, 0
         if self._flags & _PIECES:
             address, size = len(pieces), len(self._pieces)
-            pieces.extend((_bits(piece), piece.address, piece.size, 0) for piece in self._pieces)
+            pieces.extend((bits_of(piece), piece.address, piece.size, 0) for piece in self._pieces)
         elif self._pieces:
-            region, address, size = _bits(self._pieces[0]), self._pieces[0].address, self._pieces[0].size
+            region, address, size = bits_of(self._pieces[0]), self._pieces[0].address, self._pieces[0].size
         there, key = self._remote
         QUEUE_OP.pack_into(
             view, index * 64, self._opcode, self._flags, 0, self._immediate, MARK | self._id, region, address, size, key, there,
@@ -289,7 +297,7 @@ class Work(Generic[R]):
         return f"<copyrpc.Work {self._opcode_names[self._opcode]} {state}>"
 
 
-def _bits(piece: Piece) -> int:
+def bits_of(piece: Piece) -> int:
     return piece.region.bits if piece.region is not None and piece.size else 0
 
 

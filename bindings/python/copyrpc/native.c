@@ -55,10 +55,11 @@ int32_t copyrpc_native_queue_submit_noted(crpc_context *context, crpc_queue queu
 }
 
 int32_t copyrpc_native_lane_submit_noted(crpc_context *context, crpc_endpoint endpoint,
-                                         const crpc_lane_op *ops, uint32_t count, int32_t *reason,
-                                         int32_t *taken)
+                                         const crpc_lane_op *ops, uint32_t count,
+                                         const crpc_piece *pieces, uint32_t piece_count,
+                                         int32_t *reason, int32_t *taken)
 {
-    *taken = crpc_lane_submit(context, endpoint, ops, count, reason);
+    *taken = crpc_lane_submit(context, endpoint, ops, count, pieces, piece_count, reason);
     return *taken;
 }
 
@@ -169,13 +170,14 @@ int32_t copyrpc_native_queue_submit_array(crpc_context *context, crpc_queue queu
     return (int32_t)taken;
 }
 
-/* Ops of lanes that are copied at a time: about as many as a lane has room for. */
-#define LANE_CHUNK 64u
+/* Ops of lanes that are copied at a time: as many as most lanes have room for. */
+#define LANE_CHUNK 128u
 
 /* Accepts those of the first `count` ops that there is room for, LANE_CHUNK at the most. */
 static uint32_t submit_lane_chunk(crpc_context *context, crpc_endpoint endpoint,
                                   const crpc_lane_op *ops, uint32_t count, crpc_region region,
-                                  uint64_t first_id, int32_t *reason)
+                                  const crpc_piece *pieces, uint32_t piece_count, uint64_t first_id,
+                                  int32_t *reason)
 {
     crpc_lane_op room[LANE_CHUNK];
     for (uint32_t i = 0; i < count; i++) {
@@ -183,17 +185,20 @@ static uint32_t submit_lane_chunk(crpc_context *context, crpc_endpoint endpoint,
         if (first_id != 0) {
             room[i].user_data = COPYRPC_NATIVE_MARK | (first_id + i);
         }
-        if (room[i].region.bits == 0 && room[i].bytes > 0) {
+        if (room[i].region.bits == 0 && room[i].bytes > 0 &&
+            !(room[i].flags & (CRPC_LANE_INLINE | CRPC_LANE_PIECES))) {
             room[i].region = region;
         }
     }
-    int32_t accepted = crpc_lane_submit(context, endpoint, room, count, reason);
+    int32_t accepted =
+        crpc_lane_submit(context, endpoint, room, count, pieces, piece_count, reason);
     return accepted > 0 ? (uint32_t)accepted : 0;
 }
 
 int32_t copyrpc_native_lane_submit_array(crpc_context *context, crpc_endpoint endpoint,
                                          const crpc_lane_op *ops, uint32_t count,
-                                         crpc_region region, int32_t *reason)
+                                         crpc_region region, const crpc_piece *pieces,
+                                         uint32_t piece_count, int32_t *reason)
 {
     uint64_t seen = 0;
     uint32_t taken = 0;
@@ -205,12 +210,13 @@ int32_t copyrpc_native_lane_submit_array(crpc_context *context, crpc_endpoint en
         return CRPC_E_INVALID;
     }
     if (region.bits == 0) {
-        return crpc_lane_submit(context, endpoint, ops, count, reason);
+        return crpc_lane_submit(context, endpoint, ops, count, pieces, piece_count, reason);
     }
     *reason = CRPC_OK;
     while (taken < count && *reason == CRPC_OK) {
         uint32_t some = count - taken < LANE_CHUNK ? count - taken : LANE_CHUNK;
-        taken += submit_lane_chunk(context, endpoint, ops + taken, some, region, 0, reason);
+        taken += submit_lane_chunk(context, endpoint, ops + taken, some, region, pieces,
+                                   piece_count, 0, reason);
     }
     return (int32_t)taken;
 }
@@ -244,7 +250,8 @@ int32_t copyrpc_native_works_submit(crpc_context *context, struct copyrpc_native
         works->submitted +=
             of_lane ? submit_lane_chunk(context, works->endpoint,
                                         (const crpc_lane_op *)works->ops + works->submitted, some,
-                                        works->region, works->first_id + works->submitted, &reason)
+                                        works->region, works->pieces, works->piece_count,
+                                        works->first_id + works->submitted, &reason)
                     : submit_queue_works(context, works, room, some, &reason);
         if (reason == CRPC_E_AGAIN) {
             return 0;

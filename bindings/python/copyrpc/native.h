@@ -30,8 +30,9 @@ int32_t copyrpc_native_queue_submit_noted(crpc_context *context, crpc_queue queu
                                           const crpc_piece *pieces, uint32_t piece_count,
                                           int32_t *reason, int32_t *taken);
 int32_t copyrpc_native_lane_submit_noted(crpc_context *context, crpc_endpoint endpoint,
-                                         const crpc_lane_op *ops, uint32_t count, int32_t *reason,
-                                         int32_t *taken);
+                                         const crpc_lane_op *ops, uint32_t count,
+                                         const crpc_piece *pieces, uint32_t piece_count,
+                                         int32_t *reason, int32_t *taken);
 
 /* Do the same as crpc_endpoint_accept and so on, and write the result to *status. */
 void copyrpc_native_endpoint_accept_noted(crpc_context *context, crpc_endpoint endpoint,
@@ -64,11 +65,12 @@ int32_t copyrpc_native_queue_submit_array(crpc_context *context, crpc_queue queu
                                           uint32_t piece_count, crpc_queue_op *room,
                                           uint32_t room_count, int32_t *reason);
 
-/* Works as crpc_lane_submit, for ops that an application filled. Ops with a payload that name no region
- * get `region`. A user_data with the mark gives CRPC_E_INVALID. */
+/* Works as crpc_lane_submit, for ops that an application filled. Ops with a payload that name no region,
+ * and are neither inline nor in pieces, get `region`. A user_data with the mark gives CRPC_E_INVALID. */
 int32_t copyrpc_native_lane_submit_array(crpc_context *context, crpc_endpoint endpoint,
                                          const crpc_lane_op *ops, uint32_t count,
-                                         crpc_region region, int32_t *reason);
+                                         crpc_region region, const crpc_piece *pieces,
+                                         uint32_t piece_count, int32_t *reason);
 
 /* Ops of one queue, or of one lane, that Python waits for. Their completions go to `completions`, with
  * the user_data that the application gave them. */

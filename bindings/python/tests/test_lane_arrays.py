@@ -111,6 +111,31 @@ def test_submit_and_poll(lane_pair, there, place):
     assert ended == list(range(20))
 
 
+def test_pieces(lane_pair, there, place):
+    left, _ = lane_pair
+    fill(place, 7)
+    ops = writes(place, there, 300)
+    pieces = numpy.zeros(600, copyrpc.piece_dtype)
+    pieces["region"] = place.bits
+    pieces["address"] = place.address + 4 * numpy.arange(600)
+    pieces["bytes"] = 4
+    ops["flags"] = copyrpc.LANE_PIECES
+    ops["address"], ops["bytes"] = 2 * numpy.arange(300), 2
+    done = left.submit_and_wait(ops, pieces=pieces)
+    assert not done["status"].any() and same(place, 2400)
+    small = numpy.arange(64, dtype="u1")
+    ops["flags"], ops["address"], ops["bytes"] = copyrpc.LANE_INLINE, small.ctypes.data, 8
+    assert left.submit(ops, 8, region=place, pieces=pieces) == 8
+    completions, ended = copyrpc.CompletionArray(8), 0
+    while ended < 8:
+        ended += left.context.poll(completions)
+        assert not any(completions.column("status"))
+    assert bytes(place.memory[HALF : HALF + 16]) == bytes(range(8)) * 2
+    ops["flags"], ops["address"], ops["bytes"] = copyrpc.LANE_PIECES, 0, 9
+    with pytest.raises(copyrpc.InvalidArgument):
+        left.submit_and_wait(ops, pieces=pieces)
+
+
 def test_without_numpy(lane_pair, there, place):
     left, _ = lane_pair
     fill(place, 3)

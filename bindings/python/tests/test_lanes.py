@@ -110,6 +110,32 @@ def test_each_op(lane_pair, given, place):
     assert right.post_revoke(results[4]).wait() is None and works[0].test()
 
 
+def test_lists_and_memory_without_a_region(lane_pair, given, place):
+    left, right = lane_pair
+    own, there = given
+    place.memory[:1000] = data(1000)
+    left.write([place[0:3], place[10:20], place[5:5]], there)
+    left.write(b"copied", there.at(13))
+    left.write([b"ab", place[100:103], b""], there.at(19))
+    assert place.memory[HALF : HALF + 24] == data(1000)[0:3] + data(1000)[10:20] + b"copied" + b"ab" + data(1000)[100:103]
+    assert left.read([place[4096:4100], place[8192:8212]], there) == 24
+    assert place.memory[4096:4100].tobytes() + place.memory[8192:8212].tobytes() == place.memory[HALF : HALF + 24]
+    works = [left.post_write(bytes([index]), there.at(index)) for index in range(60)]
+    assert [work.wait() for work in works] == [None] * 60 and bytes(place.memory[HALF : HALF + 60]) == bytes(range(60))
+
+
+def test_more_may_be_open(lane_context, address, place):
+    options = copyrpc.EndpointOptions(lane=True, lane_depth=1000)
+    left, right = endpoints_in(lane_context, address, options, options)
+    own, there = give(left, right, place)
+    works = []
+    with pytest.raises(copyrpc.NoRoom):
+        while True:
+            works.append(left.post_fetch_add(there, 1))
+    assert 1000 <= len(works) <= 2048
+    assert sorted(work.wait() for work in works) == list(range(len(works)))
+
+
 def test_what_a_grant_says(lane_pair, given, place):
     left, right = lane_pair
     own, there = given
@@ -451,21 +477,24 @@ def test_arguments_that_cannot_be(lane_pair, given, place, lane_context, address
     own, there = given
     outside = bytearray(100)
     readonly = lane_context.register(bytearray(100))
-    for attempt in (lambda: left.write(outside, there), lambda: left.read(outside, there), lambda: left.grant(outside, "r"),
+    with pytest.raises(copyrpc.TooBig, match="lie in no region"):
+        left.write(bytes(1000), there)
+    for attempt in (lambda: left.read(outside, there), lambda: left.grant(outside, "r"),
                     lambda: left.read(readonly[:], there), lambda: left.read(readonly.memory, there), lambda: left.grant(readonly[:], "w"),
                     lambda: left.grant(readonly[:], "a"), lambda: left.grant(place[0:0], "r"), lambda: left.fetch_add(there.at(4), 1),
                     lambda: left.write(place[0:8], there.at(HALF - 7)), lambda: right.write(place[0:8], own), lambda: left.revoke(there)):
         with pytest.raises(copyrpc.InvalidArgument):
             attempt()
-    for attempt in (lambda: left.write("text", there), lambda: left.write(None, there), lambda: left.write([place[0:8]], there),
+    for attempt in (lambda: left.write("text", there), lambda: left.write(None, there),
                     lambda: left.write(place[0:8], None), lambda: left.write(place[0:8], (1, 2)), lambda: left.write(place[0:8], 5),
                     lambda: left.grant(place[0:8], 7), lambda: left.revoke(bytes(own)), lambda: left.fetch_add(there, "1"),
-                    lambda: left.grant(place[0:8]), lambda: left.revoke(own.at(0))):
+                    lambda: left.grant([place[0:8]], "r"), lambda: left.grant(place[0:8]), lambda: left.revoke(own.at(0))):
         with pytest.raises(TypeError):
             attempt()
     for attempt in (lambda: left.grant(place[0:8], ""), lambda: left.grant(place[0:8], "rx"), lambda: there.at(HALF + 1),
                     lambda: there.at(-1), lambda: left.fetch_add(there, 1 << 64), lambda: left.fetch_add(there, -1),
-                    lambda: right.write(place[0:8], there), lambda: left.revoke(own), lambda: left.grant_of(1 << 64)):
+                    lambda: right.write(place[0:8], there), lambda: left.revoke(own), lambda: left.grant_of(1 << 64),
+                    lambda: left.write([], there), lambda: left.write([place[0:1]] * 9, there)):
         with pytest.raises(ValueError):
             attempt()
     with pytest.raises(copyrpc.Closed):
