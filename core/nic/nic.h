@@ -344,6 +344,8 @@ struct nic {
     bool rdma_cm; /* core/cm can connect its queue pairs; it begins with struct device_nic */
     bool windows; /* it has memory windows of type 2B */
     bool atomics; /* it has COMPARE_SWAP and FETCH_ADD */
+    bool dc;      /* its driver has DCIs and DCTs; making one says whether the device has, too */
+    uint32_t streams_max; /* that a DCI can have; 0 = none */
     char device[64];
     uint32_t port;
     uint32_t gid_index;

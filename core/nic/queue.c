@@ -18,6 +18,16 @@ static bool make_table(struct tracking *tracking, uint32_t positions)
     return tracking->entries != NULL;
 }
 
+int32_t nic_queue_check_kind(const struct nic *nic, uint32_t kind, crpc_error *error)
+{
+    if ((kind != NIC_QUEUE_DCI && kind != NIC_QUEUE_DCT) || nic->dc) {
+        return CRPC_OK;
+    }
+    return error_set(error, CRPC_E_UNSUPPORTED, 0,
+                     "%s has no dynamically connected transport (DC): it is a part of mlx5 devices",
+                     nic->device);
+}
+
 void nic_queue_init(struct nic_queue *queue, struct nic *nic,
                     const struct nic_queue_options *options)
 {
@@ -28,8 +38,13 @@ void nic_queue_init(struct nic_queue *queue, struct nic *nic,
            options->receive_pieces <= NIC_QUEUE_PIECES_MAX);
     assert(options->kind == NIC_QUEUE_RC ||
            (options->kind == NIC_QUEUE_UD && options->queue_key < NIC_QUEUE_KEYS) ||
+           (options->kind == NIC_QUEUE_DCI && options->sends > 0 && options->receives == 0 &&
+            !options->receive_queue && options->streams <= nic->streams_max) ||
+           (options->kind == NIC_QUEUE_DCT && options->sends == 0 && options->receive_queue) ||
            (options->kind == NIC_QUEUE_SRQ && options->sends == 0 && options->receives > 0 &&
             !options->receive_queue));
+    assert(options->streams == 0 ||
+           (options->kind == NIC_QUEUE_DCI && options->table == NIC_TABLE_UNORDERED));
     assert((options->sends == 0 || options->send_pieces > 0) &&
            (options->receives == 0 || options->receive_pieces > 0));
     assert(!options->receive_queue ||
@@ -44,6 +59,8 @@ void nic_queue_init(struct nic_queue *queue, struct nic *nic,
     queue->inline_bytes = options->inline_bytes;
     queue->receive_pieces = options->receive_pieces;
     queue->queue_key = options->queue_key;
+    queue->streams = options->streams;
+    queue->stream_failures_max = options->stream_failures_max;
     queue->receiver = options->receive_queue ? options->receive_queue
                       : options->receives    ? queue
                                              : NULL;

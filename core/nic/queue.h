@@ -11,7 +11,7 @@
  *              CQE completes the ops before it, too
  *   SPARSE     sends; ops with NIC_WORK_SIGNAL complete, and others only if they fail. CQEs that
  *              nobody sees make room: one in a quarter of the ring
- *   UNORDERED  sends that complete in any order; every op has a CQE
+ *   UNORDERED  sends that complete in any order (a DCI's with streams); every op has a CQE
  *   RECEIVES   receives of one queue pair, in order
  *   SHARED     receives that several queue pairs share (SRQ), in any order
  *
@@ -63,8 +63,8 @@ struct nic_piece {
  * not be copied. */
 struct nic_work {
     uint8_t opcode;
-    uint8_t flags; /* NIC_WORK_* */
-    uint16_t stream;
+    uint8_t flags;      /* NIC_WORK_* */
+    uint16_t stream;    /* of a DCI with streams, below their number; otherwise ignored */
     uint32_t immediate; /* *_IMMEDIATE: host byte order. SEND_INVALIDATE: the peer's key */
     uint64_t user_data;
     uint64_t region; /* the caller's: its key is in another array */
@@ -90,7 +90,9 @@ static_assert(sizeof(struct nic_work) == 64, "an op is one cache line");
  *                       the message came
  *   user_data           the op's
  *   token               COMPARE_SWAP, FETCH_ADD: what was there before. RECEIVE that a WRITE_IMMEDIATE
- *                       has taken: length of the WRITE. RECEIVE of a datagram: nic_source_token
+ *                       has taken: length of the WRITE. RECEIVE of a datagram: nic_source_token. RECEIVE
+ *                       of a DCT: number of the queue pair that has sent, 0 where the device does not say,
+ *                       and for a WRITE_IMMEDIATE its length in the upper half
  *   payload_bytes       READ, RECEIVE: how much of the buffer was filled, with NIC_DONE_DETAIL. A
  *                       datagram is behind NIC_DATAGRAM_HEADER_BYTES, which count
  *   reply_bytes_max     the immediate in host byte order, or the key that the peer has invalidated;
@@ -124,6 +126,15 @@ enum nic_queue_kind {
      * own, has at most nic->mtu_bytes, and no fence. Whoever knows its queue key can send to it. It is usable at
      * once. When a send has failed, `flush` must end its receives, for which the device may go on. */
     NIC_QUEUE_UD,
+    /* The dynamically connected transport: reliable, and the device connects by itself to where the next op
+     * goes. A DCI sends: all but SEND_INVALIDATE, each op to a target of its own, and receives nothing. It is
+     * usable at once. Without streams, its ops begin and complete in the order of the queue. With streams
+     * (table UNORDERED), those of one stream do. */
+    NIC_QUEUE_DCI = 4,
+    /* Takes what DCIs send that know its access key, into the receives of an SRQ, and has WRITEs, READs and
+     * atomics of its domain's memory done. It sends nothing. It is usable at once, and never fails because of
+     * one DCI. */
+    NIC_QUEUE_DCT = 5,
 };
 
 enum nic_queue_table {
@@ -143,16 +154,25 @@ enum nic_queue_table {
 
 struct nic_queue_options {
     uint32_t kind;
-    uint32_t table;  /* of its sends: DENSE or SPARSE. UNORDERED, for tests, orders nothing */
+    uint32_t table; /* of its sends: DENSE or SPARSE; with streams UNORDERED, elsewhere for tests */
     uint64_t handle; /* completions show both */
     uint64_t user_data;
-    struct nic_queue *receive_queue; /* an SRQ, which outlives it; NULL = receives of its own */
-    uint32_t sends;          /* ops of the largest kind for which there is always room; 0 = none */
-    uint32_t send_pieces;    /* of an op, 1 to NIC_QUEUE_PIECES_MAX */
+    struct nic_queue
+        *receive_queue;   /* an SRQ, which outlives it; NULL = receives of its own. DCT: not NULL */
+    uint32_t sends;       /* ops of the largest kind for which there is always room; 0 = none */
+    uint32_t send_pieces; /* of an op, 1 to NIC_QUEUE_PIECES_MAX */
     uint32_t inline_bytes;   /* of an op, 0 to NIC_QUEUE_INLINE_MAX */
     uint32_t receives;       /* 0 = none, or an SRQ's */
     uint32_t receive_pieces; /* of a receive */
     uint32_t queue_key;      /* UD: of what it receives; below NIC_QUEUE_KEYS */
+    /* DCI: 0 = none, or up to nic->streams_max. Then an op that fails ends its own stream alone: the open ops
+     * of that stream complete with NIC_ERROR_FLUSHED, and so do new ones, until `reset_stream`. */
+    uint32_t streams;
+    /* DCI with streams: with so many failed streams the queue goes on; one more fails it. Raised to one less
+     * than a power of two, and lowered to the device's limit, which may be 0: nic_queue has the result. */
+    uint32_t stream_failures_max;
+    uint64_t access_key;            /* DCT */
+    struct nic_transport transport; /* DCI: of all its connections. Others: from nic.h's _connect */
 };
 
 #define NIC_QUEUE_KEYS 0x80000000u /* those above need rights that programs do not have */
@@ -169,11 +189,12 @@ struct nic_queue_stats {
 /* Where an op goes: what verbs calls an address handle, with the number and the key of a queue pair
  * there. */
 struct nic_target_options {
-    uint32_t kind;      /* of the queues whose ops may name it: NIC_QUEUE_UD */
-    uint32_t queue_key; /* of the queue pair there; below NIC_QUEUE_KEYS */
+    uint32_t kind;      /* of the queues whose ops may name it: NIC_QUEUE_UD or NIC_QUEUE_DCI */
+    uint32_t queue_key; /* UD: of the queue pair there; below NIC_QUEUE_KEYS */
     uint8_t service_level;
     struct nic_address
-        address; /* valid, and of this link; the sequence number and MTU are not used */
+        address;         /* valid, and of this link; the sequence number and MTU are not used */
+    uint64_t access_key; /* DCI: of the DCT there */
 };
 
 /* The part of a target that all drivers share. A driver's own struct begins with it. */
@@ -182,6 +203,7 @@ struct nic_target {
     uint32_t kind;
     uint32_t queue_pair_number;
     uint32_t queue_key;
+    uint64_t access_key;
 };
 
 /* ---- Their insides --------------------------------------------------------------------------- */
@@ -200,8 +222,9 @@ struct nic_queue {
     uint32_t send_pieces;
     uint32_t inline_bytes;
     uint32_t receive_pieces;
-    bool
-        failed; /* a completion was an error: the device has moved it, or its sends, to the error state */
+    /* A completion was an error: the device has moved it, or its sends, to the error state. Not that of a
+     * stream, unless too many have failed. */
+    bool failed;
     bool stopped;          /* its queue pair or SRQ is gone */
     struct tracking sends; /* no entries = it cannot send */
     uint32_t unsignaled;   /* positions since the last WQE with a CQE */
@@ -216,6 +239,11 @@ struct nic_queue {
     uint32_t ended_last;
     uint32_t users; /* of an SRQ: the queues that name it and are not stopped */
     uint32_t queue_key;
+    uint32_t streams; /* of a DCI; 0 = it has none, nor what follows */
+    uint32_t stream_failures_max;
+    uint32_t streams_failed;  /* now */
+    uint64_t *failed_streams; /* one bit each */
+    uint16_t *stream_ids;     /* of the ops, by position */
     struct nic_queue_stats stats;
 };
 
@@ -228,9 +256,13 @@ struct nic_queue_operations {
     int32_t (*create)(struct nic *nic, struct nic_domain *domain,
                       const struct nic_queue_options *options, struct nic_queue **queue,
                       crpc_error *error);
-    /* Moves a queue pair to the error state: what is open completes with NIC_ERROR_FLUSHED. Not for an SRQ,
-     * nor for a queue that was stopped. */
+    /* Moves a queue pair to the error state: what is open completes with NIC_ERROR_FLUSHED. Not for an SRQ or
+     * a DCT, nor for a queue that was stopped. */
     void (*flush)(struct nic_queue *queue);
+    /* Makes a stream that has failed usable again. The queue has it, and has not failed. Returns CRPC_OK, also
+     * if the stream has not failed; CRPC_E_STATE: not all its ops have completed, which they must first;
+     * CRPC_E_SYSTEM, and the stream is as before. */
+    int32_t (*reset_stream)(struct nic_queue *queue, uint16_t stream, crpc_error *error);
     /* Destroys the queue pair or the SRQ, which no queue uses. No poll gives a completion of it
      * afterwards: nic_queue_take_ended gives what was open. That includes receives of an SRQ that
      * messages over this queue have taken. */
@@ -252,8 +284,8 @@ struct nic_queue_operations {
      * works[i], unless it has pieces. An array, because what one op costs is half calls and loads. */
     uint32_t (*post)(struct nic_queue *queue, const struct nic_work *works,
                      const uint32_t *local_keys, const struct nic_piece *pieces, uint32_t count);
-    /* The same for a UD queue: works[i] goes to targets[i], which is NULL for a NOP. A NOP needs a queue whose
-     * `interval` is above 1: in others each op has a CQE. */
+    /* The same for a UD queue or a DCI: works[i] goes to targets[i]. NULL is for the NOP that a SPARSE queue
+     * needs to drain, if its `interval` is above 1: in others each op has a CQE. UD has no other NOP. */
     uint32_t (*post_to)(struct nic_queue *queue, const struct nic_work *works,
                         struct nic_target *const *targets, const uint32_t *local_keys,
                         const struct nic_piece *pieces, uint32_t count);
@@ -293,6 +325,8 @@ static inline uint32_t nic_queue_send_room(const struct nic_queue *queue)
 
 /* ---- For drivers ----------------------------------------------------------------------------- */
 
+/* Returns CRPC_E_UNSUPPORTED, and says so, if queues or targets of this kind need what the nic lacks. */
+int32_t nic_queue_check_kind(const struct nic *nic, uint32_t kind, crpc_error *error);
 /* The common part of target_create: fills a zeroed struct. */
 void nic_target_init(struct nic_target *target, struct nic *nic,
                      const struct nic_target_options *options);

@@ -11,13 +11,15 @@
 void nic_target_init(struct nic_target *target, struct nic *nic,
                      const struct nic_target_options *options)
 {
-    assert(options->kind == NIC_QUEUE_UD && options->queue_key < NIC_QUEUE_KEYS &&
-           options->service_level < 16);
+    assert(options->service_level < 16 &&
+           (options->kind == NIC_QUEUE_DCI ||
+            (options->kind == NIC_QUEUE_UD && options->queue_key < NIC_QUEUE_KEYS)));
     assert(nic_address_valid(&options->address) && options->address.link == nic->link);
     target->nic = nic;
     target->kind = options->kind;
     target->queue_pair_number = options->address.queue_pair_number;
     target->queue_key = options->queue_key;
+    target->access_key = options->access_key;
 }
 
 static bool is_ipv6(const uint8_t *header)

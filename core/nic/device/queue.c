@@ -162,7 +162,10 @@ int32_t device_queue_create(const struct device_queue_driver *driver, struct nic
                             struct nic_domain *domain, const struct nic_queue_options *options,
                             struct nic_queue **result, crpc_error *error)
 {
-    int32_t status = check_room(driver, nic, options, error);
+    int32_t status = nic_queue_check_kind(nic, options->kind, error);
+    if (status == CRPC_OK) {
+        status = check_room(driver, nic, options, error);
+    }
     if (status != CRPC_OK) {
         return status;
     }

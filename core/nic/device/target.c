@@ -32,6 +32,10 @@ int32_t device_target_create(size_t bytes, struct nic *base, struct nic_domain *
                              crpc_error *error)
 {
     struct device_nic *nic = to_device_nic(base);
+    int32_t status = nic_queue_check_kind(base, options->kind, error);
+    if (status != CRPC_OK) {
+        return status;
+    }
     struct device_target *target = calloc(1, bytes);
     if (!target) {
         return error_set(error, CRPC_E_NO_MEMORY, ENOMEM, "no memory for a target");

@@ -16,9 +16,10 @@ int32_t memory_target_create(struct nic *base, struct nic_domain *domain,
 {
     struct memory_nic *nic = memory_nic(base);
     struct memory_target *target;
-    int32_t status;
+    int32_t status = nic_queue_check_kind(base, options->kind, error);
 
-    if (memory_planned_failure(nic->fabric, MEMORY_FAIL_TARGET, &status, error)) {
+    if (status != CRPC_OK ||
+        memory_planned_failure(nic->fabric, MEMORY_FAIL_TARGET, &status, error)) {
         return status;
     }
     target = memory_allocate(1, sizeof(*target));

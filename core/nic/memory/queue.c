@@ -72,9 +72,13 @@ static int32_t queue_create(struct nic *base, struct nic_domain *domain,
                             crpc_error *error)
 {
     struct memory_nic *nic = memory_nic(base);
-    struct memory_queue *queue = memory_allocate(1, sizeof(*queue));
-    int32_t status = CRPC_OK;
+    int32_t status = nic_queue_check_kind(base, options->kind, error);
+    struct memory_queue *queue;
 
+    if (status != CRPC_OK) {
+        return status;
+    }
+    queue = memory_allocate(1, sizeof(*queue));
     queue->nic = nic;
     queue->domain = memory_domain_use(base, domain);
     nic_queue_init(&queue->base, base, options);
