@@ -51,7 +51,7 @@ func TestDatagramsAreAnswered(t *testing.T) {
 	received := done.Received()
 	info, err := p.left.Info()
 	check(t, err)
-	if received.Bytes != headerBytes+13 || received.Source() != info.QueuePairNumber || received.Queue != p.right.Handle() ||
+	if received.Bytes != headerBytes+13 || received.Source() != info.QueuePairNumber || received.Queue != p.right.Handle() || received.Written != 0 ||
 		!bytes.Equal(place.Bytes()[headerBytes:received.Bytes], []byte("who is there?")) {
 		t.Fatalf("%+v", received)
 	}
@@ -78,6 +78,37 @@ func TestDatagramsAreAnswered(t *testing.T) {
 	}
 	if _, err := back.Address(); !errors.Is(err, copyrpc.ErrClosed) {
 		t.Fatal(err)
+	}
+}
+
+// What a completion of a receive says, whatever has taken the receive.
+func TestReceivedIsRead(t *testing.T) {
+	const work, detail = copyrpc.CompletionWork, copyrpc.CompletionDetail
+	const immediate, invalidated = copyrpc.CompletionImmediate, copyrpc.CompletionInvalidated
+	type seen struct {
+		bytes, written               int
+		immediate, invalidated       uint32
+		hasImmediate, hasInvalidated bool
+		source                       uint32
+	}
+	cases := []struct {
+		done copyrpc.Completion
+		want seen
+	}{
+		{copyrpc.Completion{Kind: work, Flags: detail, PayloadBytes: 9}, seen{bytes: 9}},
+		{copyrpc.Completion{Kind: work, Flags: detail}, seen{}},
+		{copyrpc.Completion{Kind: work, Flags: detail | immediate, PayloadBytes: 9, ReplyBytesMax: 7}, seen{bytes: 9, immediate: 7, hasImmediate: true}},
+		{copyrpc.Completion{Kind: work, Flags: detail | immediate, ReplyBytesMax: 7, Token: 1 << 31}, seen{written: 1 << 31, immediate: 7, hasImmediate: true}},
+		{copyrpc.Completion{Kind: work, Flags: detail | invalidated, PayloadBytes: 9, ReplyBytesMax: 5}, seen{bytes: 9, invalidated: 5, hasInvalidated: true}},
+		{copyrpc.Completion{Kind: work, Flags: detail | copyrpc.CompletionGRH, PayloadBytes: 40, Token: 3}, seen{bytes: 40, source: 3}},
+		{copyrpc.Completion{Kind: work, Flags: detail, PayloadBytes: 40, Token: 3}, seen{bytes: 40, source: 3}}, // without a header that leads back
+	}
+	for _, c := range cases {
+		r := c.done.Received()
+		got := seen{r.Bytes, r.Written, r.Immediate, r.Invalidated, r.HasImmediate, r.HasInvalidated, r.Source()}
+		if got != c.want {
+			t.Errorf("%+v: %+v, not %+v", c.done, got, c.want)
+		}
 	}
 }
 

@@ -31,12 +31,14 @@ func (info RegionInfo) Remote() Remote { return Remote{Address: info.Address, Ke
 
 // Received tells of a message.
 type Received struct {
-	Bytes        int // how much of the buffer was filled: 0 if a WriteImmediate took the receive
-	Immediate    uint32
-	HasImmediate bool        // it came with one
-	Queue        QueueHandle // over which it came: of SharedReceives, which of their Queues
-	Written      int         // how much the WriteImmediate that took the receive wrote elsewhere
-	completion   Completion  // of a datagram, for TargetOf
+	Bytes          int // how much of the buffer was filled: 0 if a WriteImmediate took the receive
+	Immediate      uint32
+	HasImmediate   bool        // it came with one
+	Invalidated    uint32      // the remote key that the peer has invalidated
+	HasInvalidated bool        // it has
+	Queue          QueueHandle // over which it came: of SharedReceives, which of their Queues
+	Written        int         // how much the WriteImmediate that took the receive wrote elsewhere
+	completion     Completion  // of a datagram, for TargetOf
 }
 
 // Source returns the number of the queue pair that has sent it, of a message to Datagrams.
@@ -337,10 +339,13 @@ func (completion *Completion) Received() Received { return received(completion) 
 func received(done *Completion) Received {
 	immediate, has := done.Immediate()
 	r := Received{Bytes: int(done.PayloadBytes), Immediate: immediate, HasImmediate: has, Queue: done.Queue()}
-	if done.Flags&CompletionGRH != 0 || done.Token>>32 != 0 { // a datagram: one of both leads back
-		r.completion = *done
-	} else {
+	if done.Flags&CompletionInvalidated != 0 {
+		r.Invalidated, r.HasInvalidated = done.ReplyBytesMax, true
+	}
+	if done.PayloadBytes == 0 {
 		r.Written = int(done.Token)
+	} else { // perhaps a datagram, whose header counts
+		r.completion = *done
 	}
 	return r
 }

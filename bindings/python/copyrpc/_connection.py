@@ -42,7 +42,6 @@ class Connection(Closing):
         self._error: Optional[CopyrpcError] = None
         self._last_stats: Any = None  # once it has ended
         self._reason: Optional[CopyrpcError] = None  # while it ends
-        self._graceful = False
         self._owns_context = False
         #: For the application.
         self.user_data: Any = None
@@ -78,7 +77,6 @@ class Connection(Closing):
             self._up = True
 
     def _disconnected(self, status: int) -> None:
-        self._graceful = status == 0
         self._end(status)
 
     def _end(self, status: int) -> None:

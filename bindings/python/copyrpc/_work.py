@@ -254,7 +254,7 @@ class Work(Generic[R]):
             detail if flags & lib.CRPC_COMPLETION_IMMEDIATE else None,
             detail if flags & lib.CRPC_COMPLETION_INVALIDATED else None,
             queue,
-            0 if datagram else written,
+            written if size == 0 else 0,  # of a datagram, that word says where it comes from
             Source(self._record, self._header) if datagram else None,
         )
 

@@ -22,7 +22,7 @@ def test_a_datagram_is_answered(queue_context, queues, region):
     region.memory[8192:8692] = data(500)
     left.send(region[8192:8692], target, immediate=7)
     received = work.wait(30)
-    assert received.size == HEADER + 500 and received.immediate == 7 and received.queue is right
+    assert received.size == HEADER + 500 and received.immediate == 7 and received.queue is right and received.written == 0
     assert received.source.queue_pair_number == left.info().queue_pair_number and "0x" in repr(received.source)
     assert region.memory[HEADER : HEADER + 500] == data(500)
     back = left.post_receive([region[4096:4136], region[4136:5000]])
@@ -101,7 +101,21 @@ def test_receives_may_be_shared(queue_context, region):
     left.send(b"to all", queue_context.target(right.address()))
     received = work.wait(30)
     assert received.queue is right and received.source.queue_pair_number == left.info().queue_pair_number
+    assert received.written == 0
     right.target_of(received).close()
+
+
+def test_a_datagram_of_a_queue_that_is_closed_has_no_source(queue_context, region):
+    shared = queue_context.queue_open(copyrpc.QueueOptions(receives=8))
+    right = queue_context.datagram_queue(copyrpc.QueueOptions(receive_queue=shared))
+    left = queue_context.datagram_queue()
+    work = shared.post_receive(region[0:100])
+    left.send(b"to all", queue_context.target(right.address()))
+    while not work.test():
+        pass
+    right.close()
+    received = work.wait(30)
+    assert (received.size, received.queue, received.source, received.written) == (HEADER + 6, None, None, 0)
 
 
 def test_coroutines(address):
