@@ -78,6 +78,13 @@ bool nic_queue_make_tables(struct nic_queue *queue, uint32_t send_positions,
     if (queue->table == NIC_TABLE_DENSE && queue->interval > NIC_QUEUE_INTERVAL) {
         queue->interval = NIC_QUEUE_INTERVAL;
     }
+    if (queue->streams > 0) {
+        queue->stream_ids = calloc(send_positions, sizeof(*queue->stream_ids));
+        queue->failed_streams = calloc(queue->streams / 64 + 1, sizeof(*queue->failed_streams));
+        if (!queue->stream_ids || !queue->failed_streams) {
+            return false;
+        }
+    }
     return make_table(&queue->sends, send_positions) &&
            make_table(&queue->receives, receive_entries);
 }
@@ -111,7 +118,11 @@ void nic_queue_release(struct nic_queue *queue)
 {
     free(queue->sends.entries);
     free(queue->receives.entries);
+    free(queue->stream_ids);
+    free(queue->failed_streams);
     queue->sends.entries = queue->receives.entries = NULL;
+    queue->stream_ids = NULL;
+    queue->failed_streams = NULL;
 }
 
 void nic_queue_leave(struct nic_queue *queue)

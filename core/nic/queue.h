@@ -348,6 +348,19 @@ void nic_queue_leave(struct nic_queue *queue);
 /* A receive that completes without a CQE. */
 void nic_queue_end_receive(struct nic_queue *queue, uint32_t index);
 
+/* stream.c: */
+/* Sets stream_failures_max to what is asked for, as devices count: they fail a queue with 2^n failed streams.
+ * Returns n, at most exponent_max. */
+uint32_t nic_queue_grant_failures(struct nic_queue *queue, uint32_t exponent_max);
+/* The op at this position completes with an error, perhaps not for the first time: its queue has failed, or its
+ * stream alone. */
+void nic_queue_send_failed(struct nic_queue *queue, uint32_t position, enum nic_error status);
+bool nic_queue_stream_failed(const struct nic_queue *queue, uint16_t stream);
+/* Parts of reset_stream: its refusal, if ops of the stream are open; and what follows the device's part, for a
+ * stream that has failed. */
+int32_t nic_queue_check_stream(const struct nic_queue *queue, uint16_t stream, crpc_error *error);
+void nic_queue_renew_stream(struct nic_queue *queue, uint16_t stream);
+
 /* Counts a WQE of so many positions. Returns true if it gets a CQE. */
 static inline bool nic_queue_wants_cqe(struct nic_queue *queue, uint32_t flags, uint32_t positions)
 {
@@ -424,6 +437,12 @@ static inline void nic_queue_done(crpc_completion *completion, const struct nic_
                                   uint8_t opcode, uint64_t user_data, int32_t status)
 {
     nic_queue_done_of(completion, queue->handle, queue->user_data, opcode, user_data, status);
+}
+
+/* Adds to a receive of a DCT who has sent. */
+static inline void nic_queue_received_from(crpc_completion *completion, uint32_t number)
+{
+    completion->token = completion->token << 32 | (number & 0xffffffu);
 }
 
 /* Says how much a receive has got. A WRITE fills nothing of its buffer, and may be longer than that. */

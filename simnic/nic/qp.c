@@ -73,6 +73,9 @@ void qp_destroy(struct nic *nic, struct queue_pair *qp)
 {
     tag_abandon(nic, qp);
     rendezvous_end(nic, qp);
+    if (qp->dc_target) { /* the kernel drains it first: receives that messages have taken complete */
+        dc_target_break(nic, qp);
+    }
     list_remove(&qp->all);
     qp_rest(qp);
     nic_forget_pushes(nic, qp->page);

@@ -39,11 +39,8 @@ static int datagrams_to_init(struct nic_queue_pair *base)
                          IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY);
 }
 
-int device_queue_pair_to_init(struct nic_queue_pair *base)
+int device_queue_pair_rights_to_init(struct nic_queue_pair *base)
 {
-    if (device_qp(base)->qp_type == IBV_QPT_UD) {
-        return datagrams_to_init(base);
-    }
     struct ibv_qp_attr attributes = {
         .qp_state = IBV_QPS_INIT,
         .port_num = (uint8_t)base->nic->port,
@@ -52,6 +49,18 @@ int device_queue_pair_to_init(struct nic_queue_pair *base)
     };
     return ibv_modify_qp(device_qp(base), &attributes,
                          IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+}
+
+int device_queue_pair_to_init(struct nic_queue_pair *base)
+{
+    switch (device_qp(base)->qp_type) {
+    case IBV_QPT_UD:
+        return datagrams_to_init(base);
+    case IBV_QPT_DRIVER:
+        return device_dci_to_init(base);
+    default:
+        return device_queue_pair_rights_to_init(base);
+    }
 }
 
 struct ibv_ah_attr device_way_to(const struct device_nic *nic, const struct nic_address *peer)
@@ -85,7 +94,7 @@ static int to_ready_to_receive(struct nic_queue_pair *base, const struct nic_add
                              IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
 }
 
-static int to_ready_to_send(struct nic_queue_pair *base, const struct nic_transport *transport)
+int device_queue_pair_to_send(struct nic_queue_pair *base, const struct nic_transport *transport)
 {
     struct ibv_qp_attr attributes = {
         .qp_state = IBV_QPS_RTS,
@@ -116,7 +125,7 @@ int32_t device_queue_pair_connect(struct nic_queue_pair *base, const struct nic_
                              "%s: no way to the peer's address: %s: are both ends on one network?",
                              base->nic->device, strerror(os_error));
         }
-        os_error = to_ready_to_send(base, transport);
+        os_error = device_queue_pair_to_send(base, transport);
     }
     if (os_error) {
         return error_set(error, CRPC_E_SYSTEM, os_error, "%s: cannot connect a queue pair: %s",

@@ -24,9 +24,10 @@ struct device_nic {
     struct ibv_comp_channel *channel;
     uint16_t lid;
     uint8_t mtu_code;
-    uint32_t send_wqes_max;    /* of a queue pair, as the device counts them */
-    uint8_t read_depth_out;    /* READs that one queue pair can have under way as initiator */
-    uint8_t read_depth_in;     /* and as responder */
+    uint32_t send_wqes_max; /* of a queue pair, as the device counts them */
+    uint8_t read_depth_out; /* READs that one queue pair can have under way as initiator */
+    uint8_t read_depth_in;  /* and as responder */
+    uint8_t stream_failures_exponent_max; /* of a DCI's streams: so many as 2^n fail it */
     uint32_t send_outstanding; /* WQEs of all queue pairs that are not known to be complete */
     uint32_t queue_pairs;
     struct table by_number;        /* struct nic_queue_pair */
@@ -167,6 +168,13 @@ void device_memory_deregister(struct nic *nic, struct nic_keys *memory);
 int32_t device_window_create(struct nic *base, struct nic_window *window, crpc_error *error);
 void device_window_destroy(struct nic *base, struct nic_window *window);
 
+/* dc.c: the states of a DCI and of a DCT. */
+/* Finds out whether the nic has DC, and how many streams. */
+void device_dc_describe(struct device_nic *nic);
+/* Each returns an errno value. That of a DCT sets base->number, which it has not before. */
+int device_dci_to_init(struct nic_queue_pair *base);
+int device_dct_ready(struct nic_queue_pair *base);
+
 /* connect.c */
 /* Returns the way to an address of this link. A GID is needed on Ethernet, and on InfiniBand where a router
  * lies between two subnets. */
@@ -174,6 +182,10 @@ struct ibv_ah_attr device_way_to(const struct device_nic *nic, const struct nic_
 /* To the state INIT, in which receives can be posted. Returns an errno value. device_queue_pair_connect
  * does it, too. */
 int device_queue_pair_to_init(struct nic_queue_pair *base);
+/* The same of one whose peers have rights. */
+int device_queue_pair_rights_to_init(struct nic_queue_pair *base);
+/* To the state RTS, from RTR. Returns an errno value. */
+int device_queue_pair_to_send(struct nic_queue_pair *base, const struct nic_transport *transport);
 void device_queue_pair_address(const struct nic_queue_pair *base, struct nic_address *address);
 int32_t device_queue_pair_connect(struct nic_queue_pair *base, const struct nic_address *peer,
                                   const struct nic_transport *transport, crpc_error *error);

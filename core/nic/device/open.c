@@ -40,6 +40,7 @@ static void describe(struct device_nic *nic, const struct device_port *port)
     struct nic *base = &nic->base;
     nic->context = port->context;
     base->rdma_cm = true;
+    device_dc_describe(nic);
     base->windows = (port->device.device_cap_flags & IBV_DEVICE_MEM_WINDOW_TYPE_2B) != 0;
     base->atomics = port->device.atomic_cap != IBV_ATOMIC_NONE;
     snprintf(base->device, sizeof(base->device), "%s", ibv_get_device_name(port->context->device));
@@ -205,11 +206,16 @@ int device_queue_init(struct device_nic *nic, struct device_queue_pair *queue_pa
 {
     describe_queue_pair(nic, queue_pair, queue, qp);
     queue_pair->atomics = nic->base.atomics;
-    if (!table_set(&nic->queues_by_number, qp->qp_num, queue)) {
-        return ENOMEM;
+    /* Before it can have completions, but a DCT has no number then. */
+    int os_error = queue->kind == NIC_QUEUE_DCT ? device_dct_ready(&queue_pair->base) : 0;
+    if (os_error == 0 && !table_set(&nic->queues_by_number, queue_pair->base.number, queue)) {
+        os_error = ENOMEM;
+    }
+    if (os_error) {
+        return os_error;
     }
     nic->queue_pairs++;
-    int os_error = device_queue_pair_to_init(&queue_pair->base);
+    os_error = queue->kind == NIC_QUEUE_DCT ? 0 : device_queue_pair_to_init(&queue_pair->base);
     if (os_error) {
         device_queue_forget(nic, &queue_pair->base);
     }

@@ -109,6 +109,11 @@ static int32_t blame(const struct device_queue *queue, const struct nic_queue_op
                      int os_error, crpc_error *error)
 {
     char what[160];
+    const bool is_dc = options->kind == NIC_QUEUE_DCI || options->kind == NIC_QUEUE_DCT;
+    if (is_dc && !queue->pair.qp && os_error == EOPNOTSUPP) {
+        return error_set(error, CRPC_E_UNSUPPORTED, os_error,
+                         "%s has no dynamically connected transport (DC)", queue->base.nic->device);
+    }
     snprintf(what, sizeof(what),
              "create a queue with %u sends of %u pieces or %u bytes inline, and %u receives of %u "
              "pieces",
@@ -150,10 +155,13 @@ static int32_t make(struct device_queue *queue, struct nic_domain *domain,
         return blame(queue, options, os_error, error);
     }
     base->pair = &queue->pair.base;
-    os_error = options->kind == NIC_QUEUE_UD ? device_queue_ready(base) : 0;
+    os_error = options->kind == NIC_QUEUE_UD    ? device_queue_ready(base)
+               : options->kind == NIC_QUEUE_DCI ? device_dci_ready(base, &options->transport)
+                                                : 0;
     if (os_error) {
         device_queue_forget(nic, base->pair);
-        return device_blame(error, os_error, 0, nic->base.device, "create a queue for datagrams");
+        return device_blame(error, os_error, 0, nic->base.device,
+                            "make a queue without a peer ready to send");
     }
     return CRPC_OK;
 }
@@ -192,7 +200,7 @@ int32_t device_queue_create(const struct device_queue_driver *driver, struct nic
 void device_queue_flush(struct nic_queue *base)
 {
     struct ibv_qp_attr attributes = {.qp_state = IBV_QPS_ERR};
-    assert(base->pair && !base->stopped);
+    assert(base->pair && !base->stopped && base->kind != NIC_QUEUE_DCT);
     base->failed = true;
     ibv_modify_qp(device_qp(base->pair), &attributes, IBV_QP_STATE);
     /* What was posted but not rung is promised a flush like everything else. */

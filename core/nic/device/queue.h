@@ -66,7 +66,15 @@ void device_queue_end(struct device_queue *queue);
 /* Makes a UD queue pair, which has no peer, ready to receive and to send. Returns an errno value. */
 int device_queue_ready(struct nic_queue *base);
 
-/* nic_queue_operations.flush and .destroy. */
+/* dc.c: Creates a DCI or a DCT with these completion queues, SRQ, limits and domain. Returns NULL and sets errno
+ * if it fails. */
+struct ibv_qp *device_dc_create(struct device_queue *queue, struct ibv_qp_init_attr_ex *attributes,
+                                const struct nic_queue_options *options);
+/* Makes a DCI ready to send. Returns an errno value. */
+int device_dci_ready(struct nic_queue *base, const struct nic_transport *transport);
+
+/* nic_queue_operations.reset_stream, .flush and .destroy. */
+int32_t device_queue_reset_stream(struct nic_queue *base, uint16_t stream, crpc_error *error);
 void device_queue_flush(struct nic_queue *base);
 void device_queue_destroy(struct nic_queue *base);
 

@@ -48,7 +48,7 @@ struct memory_queue_completion {
     uint8_t status;  /* enum nic_error */
     uint8_t flags;   /* NIC_DONE_* */
     bool written;    /* a receive: by a WRITE, so nothing is in its buffer */
-    uint32_t source; /* with NIC_DONE_GRH: number of the queue pair that has sent the datagram */
+    uint32_t source; /* with NIC_DONE_GRH, or at a DCT: number of the queue pair that has sent */
 };
 
 /* A ring that grows. */
@@ -91,7 +91,7 @@ struct memory_arrival {
     uint32_t receive; /* at a queue: place of the receive that it has taken */
     uint8_t flags;    /* likewise: NIC_DONE_* */
     bool written;     /* likewise: by a WRITE, so nothing is in the receive's buffer */
-    uint32_t source;  /* likewise, of a datagram: number of the queue pair that has sent it */
+    uint32_t source;  /* likewise, of a datagram or a DCI: number of the queue pair that has sent */
 };
 
 struct memory_nic {
@@ -150,7 +150,11 @@ struct memory_wqe {
     uint32_t piece_count;
     /* Of queues with user data: */
     uint8_t flags;                /* NIC_DONE_* that the peer's receive shows */
-    struct memory_target *target; /* of a datagram: datagram.h */
+    struct memory_target *target; /* of a datagram or a DCI: datagram.h */
+    uint16_t stream;              /* of a DCI: dc.c */
+    uint32_t next;                /* likewise: the one after it in its stream */
+    bool executed;                /* likewise: its answer is on the way */
+    bool done;                    /* likewise: acknowledged */
 };
 
 enum memory_stage {
@@ -237,6 +241,9 @@ struct memory_queue {
     uint32_t posted_rung;
     uint32_t posted_tail;
     uint32_t free_first;
+    struct memory_stream *streams; /* of a DCI: dc.c */
+    uint32_t streams_failed;       /* as the device knows; base has what was polled */
+    uint64_t access_key;           /* of a DCT */
 };
 
 static inline struct memory_queue *memory_queue(struct nic_queue *queue)
@@ -552,6 +559,9 @@ void memory_queue_land(struct memory_queue_pair *target, const uint8_t *data, ui
                        uint32_t high);
 /* The message with the receive that it has taken is complete. */
 void memory_queue_arrive(struct memory_queue_pair *target, const struct memory_wqe *wqe);
+/* Likewise at a DCT, from the DCI with this number. */
+void memory_queue_arrive_from(struct memory_queue_pair *target, const struct memory_wqe *wqe,
+                              uint32_t source);
 /* Likewise a datagram, from the queue pair with this number. */
 void memory_queue_arrive_datagram(struct memory_queue_pair *target, const struct memory_wqe *wqe,
                                   uint32_t source);

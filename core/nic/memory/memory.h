@@ -15,7 +15,7 @@
  *    its calls, and the alignment of its transfers to 8-byte words.
  *
  * Queues with user data (nic/queue.h) follow the same rules. In scheduled mode, those of the table
- * UNORDERED complete in any order.
+ * UNORDERED complete in any order; of a DCI with streams, the ops of each stream in theirs.
  *
  * The default fabric (operations->open and ->query) is MEMORY_IMMEDIATE with inline_bytes_max 220;
  * fabrics of memory_fabric_create start in MEMORY_SCHEDULED with inline_bytes_max 0: if posting
@@ -77,6 +77,7 @@ struct memory_fabric_options {
     uint32_t receive_depth_max; /* [open] 32768: limit of receive_depth */
     uint32_t send_completion_depth_max; /* [open] 4194304: limit of send_completion_depth */
     bool no_windows;                    /* [open] false: the devices have windows */
+    bool no_dc;                         /* [open] false: likewise DCIs and DCTs */
     uint32_t queue_pairs_max;           /* 32768, which is also the limit */
     uint32_t first_number;              /* 17: first queue pair number; up to 24 bits */
     uint64_t system_image_guid[MEMORY_DEVICES_NAMED]; /* [open] of memory<n>: all different */

@@ -1,5 +1,6 @@
 /* memory_nic.c: the devices of a fabric: describing, opening and closing them. */
 #include "nic/memory/datagram.h"
+#include "nic/memory/dc.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -128,6 +129,8 @@ static void shared_fill(struct nic *nic, const struct memory_fabric *fabric, uin
     nic->link = CRPC_LINK_ETHERNET;
     nic->windows = !fabric->options.no_windows;
     nic->atomics = true;
+    nic->dc = !fabric->options.no_dc;
+    nic->streams_max = nic->dc ? 1u << MEMORY_STREAMS_EXPONENT : 0;
     nic->mtu_bytes = DEVICE_MTU_BYTES;
     nic->inline_bytes_max = fabric->options.inline_bytes_max;
     nic->message_bytes_max =

@@ -2,6 +2,7 @@
  * queue pair, whose WQEs follow the same rules as those of nic.h: a WQE's number is its position. An
  * SRQ has receives alone. */
 #include "nic/memory/datagram.h"
+#include "nic/memory/dc.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -35,9 +36,12 @@ static int32_t make_pair(struct memory_queue *queue, struct nic_domain *domain, 
     }
     queue->pair = memory_queue_pair(base->pair);
     queue->pair->queue = queue;
-    if (base->kind == NIC_QUEUE_UD) { /* it needs no peer */
+    if (base->kind != NIC_QUEUE_RC) { /* it needs no peer */
         queue->pair->connected = true;
         memory_queue_pair_update(queue->pair);
+    }
+    if (base->kind == NIC_QUEUE_DCI) {
+        memory_dc_make(queue);
     }
     queue->send_pieces =
         memory_allocate((size_t)depth * base->send_pieces, sizeof(struct nic_piece));
@@ -47,6 +51,7 @@ static int32_t make_pair(struct memory_queue *queue, struct nic_domain *domain, 
 static void release(struct memory_queue *queue)
 {
     nic_queue_release(&queue->base);
+    memory_dc_free(queue);
     free(queue->send_pieces);
     free(queue->receive_pieces);
     free(queue->receive_counts);
@@ -81,6 +86,7 @@ static int32_t queue_create(struct nic *base, struct nic_domain *domain,
     queue = memory_allocate(1, sizeof(*queue));
     queue->nic = nic;
     queue->domain = memory_domain_use(base, domain);
+    queue->access_key = options->access_key;
     nic_queue_init(&queue->base, base, options);
     memory_require(nic_queue_make_tables(
                        &queue->base, options->sends ? power_of_two_at_least(options->sends) : 0,
@@ -109,7 +115,8 @@ static void queue_flush(struct nic_queue *base)
 {
     struct memory_queue *queue = memory_queue(base);
 
-    memory_require(base->pair && !base->stopped, "an SRQ, or a stopped queue, cannot be flushed");
+    memory_require(base->pair && !base->stopped && base->kind != NIC_QUEUE_DCT,
+                   "an SRQ, a DCT, or a stopped queue, cannot be flushed");
     base->failed = true;
     queue->posted_rung = queue->posted_tail;
     memory_queue_pair_fail(base->pair);
@@ -205,18 +212,21 @@ static uint64_t total_bytes(const struct nic_piece *pieces, uint32_t count)
     return bytes;
 }
 
-/* What a queue for datagrams may post: to a target of its domain, in one packet. */
-static void require_datagram(const struct nic_queue *base, const struct nic_work *work,
-                             const struct nic_target *target, uint64_t bytes)
+/* What a queue with targets may post; a datagram has one packet. */
+static void require_target(const struct nic_queue *base, const struct nic_work *work,
+                           const struct nic_target *target, uint64_t bytes)
 {
     const bool nop = work->opcode == NIC_NOP;
+    const bool dc = base->kind == NIC_QUEUE_DCI;
 
-    memory_require((target != NULL) != nop && bytes <= base->nic->mtu_bytes &&
-                       !(work->flags & NIC_WORK_FENCE) &&
-                       (nop ? base->interval > 1
-                            : work->opcode == NIC_SEND || work->opcode == NIC_SEND_IMMEDIATE),
-                   "a datagram with opcode %u, %" PRIu64 " bytes, target %p", work->opcode, bytes,
-                   (const void *)target);
+    memory_require(target || (nop && base->interval > 1 && base->table == NIC_TABLE_SPARSE),
+                   "an op with opcode %u, and no target", work->opcode);
+    memory_require(
+        dc ? work->opcode != NIC_SEND_INVALIDATE
+           : bytes <= base->nic->mtu_bytes && !(work->flags & NIC_WORK_FENCE) &&
+                 (nop ? !target : work->opcode == NIC_SEND || work->opcode == NIC_SEND_IMMEDIATE),
+        "a datagram, or an op of a DCI, with opcode %u, %" PRIu64 " bytes, target %p", work->opcode,
+        bytes, (const void *)target);
     memory_require(!target || (target->nic == base->nic && target->kind == base->kind),
                    "the target is of another kind, or of another nic");
 }
@@ -245,8 +255,8 @@ static bool post_one(struct nic_queue *base, const struct nic_work *work, struct
                    "opcode %u, %u pieces, %" PRIu64 " bytes", work->opcode, count, bytes);
     memory_require(!(work->flags & NIC_WORK_INLINE) || bytes <= base->inline_bytes,
                    "%" PRIu64 " bytes inline, of at most %u", bytes, base->inline_bytes);
-    if (base->kind == NIC_QUEUE_UD) {
-        require_datagram(base, work, target, bytes);
+    if (base->kind != NIC_QUEUE_RC) {
+        require_target(base, work, target, bytes);
         memory_require(!target || memory_target(target)->domain == queue->domain,
                        "the target is of another domain");
     }
@@ -258,17 +268,18 @@ static bool post_one(struct nic_queue *base, const struct nic_work *work, struct
     if (count > 0) {
         memcpy(kept, pieces, count * sizeof(*pieces));
     }
-    *wqe = (struct memory_wqe){.transfer = {.remote_address = work->remote_address,
-                                            .bytes = (uint32_t)bytes,
-                                            .remote_key = work->remote_key,
-                                            .immediate = work->immediate},
-                               .opcode = target ? MEMORY_DATAGRAM : opcodes[work->opcode],
-                               .pieces = kept,
-                               .piece_count = count,
-                               .fence = work->flags & NIC_WORK_FENCE,
-                               .flags = arrival_flags(work->opcode),
-                               .compare = work->address,
-                               .operand = work->operand};
+    *wqe = (struct memory_wqe){
+        .transfer = {.remote_address = work->remote_address,
+                     .bytes = (uint32_t)bytes,
+                     .remote_key = work->remote_key,
+                     .immediate = work->immediate},
+        .opcode = target && base->kind == NIC_QUEUE_UD ? MEMORY_DATAGRAM : opcodes[work->opcode],
+        .pieces = kept,
+        .piece_count = count,
+        .fence = work->flags & NIC_WORK_FENCE,
+        .flags = arrival_flags(work->opcode),
+        .compare = work->address,
+        .operand = work->operand};
     memory_target_name(wqe, target ? memory_target(target) : NULL);
     if (work->flags & NIC_WORK_INLINE) {
         wqe->inlined = true;
@@ -279,6 +290,9 @@ static bool post_one(struct nic_queue *base, const struct nic_work *work, struct
     tracking_post_op(&base->sends, position, position + 1, work->user_data,
                      nic_queue_state(base, work->flags), work->opcode);
     pair->base.posted = base->sends.producer;
+    if (base->kind == NIC_QUEUE_DCI) {
+        memory_dc_post(queue, position, work->stream);
+    }
     base->stats.sends++;
     return true;
 }
@@ -289,7 +303,7 @@ static uint32_t queue_post(struct nic_queue *base, const struct nic_work *works,
 {
     uint32_t posted = 0;
 
-    memory_require(base->kind != NIC_QUEUE_UD, "an op of datagrams has no target");
+    memory_require(base->kind == NIC_QUEUE_RC, "an op has no target");
     while (posted < count && post_one(base, &works[posted], NULL, local_keys[posted], pieces)) {
         posted++;
     }
@@ -302,7 +316,7 @@ static uint32_t queue_post_to(struct nic_queue *base, const struct nic_work *wor
 {
     uint32_t posted = 0;
 
-    memory_require(base->kind == NIC_QUEUE_UD, "the queue has a peer, and no targets");
+    memory_require(base->kind != NIC_QUEUE_RC, "the queue has a peer, and no targets");
     while (posted < count &&
            post_one(base, &works[posted], targets[posted], local_keys[posted], pieces)) {
         posted++;
@@ -428,11 +442,18 @@ static void arrive(struct memory_queue_pair *target, const struct memory_arrival
 
 void memory_queue_arrive(struct memory_queue_pair *target, const struct memory_wqe *wqe)
 {
+    memory_queue_arrive_from(target, wqe, 0);
+}
+
+void memory_queue_arrive_from(struct memory_queue_pair *target, const struct memory_wqe *wqe,
+                              uint32_t source)
+{
     const struct memory_arrival one = {.immediate = wqe->flags ? wqe->transfer.immediate : 0,
                                        .bytes = wqe->transfer.bytes,
                                        .receive = target->receive,
                                        .flags = wqe->flags,
-                                       .written = wqe->opcode == MEMORY_WRITE_IMMEDIATE};
+                                       .written = wqe->opcode == MEMORY_WRITE_IMMEDIATE,
+                                       .source = source};
 
     arrive(target, &one);
 }
@@ -515,6 +536,7 @@ void memory_atomic_answer(struct memory_queue_pair *queue_pair, uint32_t number)
 
 const struct nic_queue_operations memory_queue_operations = {
     .create = queue_create,
+    .reset_stream = memory_dc_reset_stream,
     .flush = queue_flush,
     .stop = queue_stop,
     .destroy = queue_destroy,

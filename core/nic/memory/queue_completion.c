@@ -67,7 +67,8 @@ void memory_queue_complete_send(struct memory_queue_pair *queue_pair, uint32_t n
         .status = (uint8_t)status};
 
     add(nic, &nic->queue_sends, &completion);
-    if (queue_pair->queue->base.table == NIC_TABLE_UNORDERED && status == NIC_ERROR_NONE) {
+    if (queue_pair->queue->base.table == NIC_TABLE_UNORDERED && status == NIC_ERROR_NONE &&
+        queue_pair->queue->base.streams == 0) { /* streams have an order of their own */
         shuffle(queue_pair->fabric, &nic->queue_sends);
     }
 }
@@ -155,7 +156,9 @@ static uint32_t poll_sends(struct memory_nic *nic, crpc_completion *completions,
         if (!queue) {
             continue;
         }
-        queue->base.failed |= entry->status != NIC_ERROR_NONE;
+        if (entry->status != NIC_ERROR_NONE) {
+            nic_queue_send_failed(&queue->base, entry->place, entry->status);
+        }
         if (!complete_sends(entry, completions, capacity, &count, errors)) {
             break;
         }
@@ -190,9 +193,11 @@ static uint32_t poll_receives(struct memory_nic *nic, crpc_completion *completio
         completion->reply_bytes_max = entry->immediate;
         if (entry->flags & NIC_DONE_GRH) {
             completion->token = nic_source_token(entry->source, 0, 0);
+        } else if (entry->queue->base.kind == NIC_QUEUE_DCT && entry->status == NIC_ERROR_NONE) {
+            nic_queue_received_from(completion, entry->source);
         }
         if (entry->status != NIC_ERROR_NONE) {
-            entry->queue->base.failed = true;
+            entry->queue->base.failed |= entry->queue->base.kind != NIC_QUEUE_DCT;
             ++*errors;
         }
         count++;

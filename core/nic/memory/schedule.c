@@ -6,7 +6,7 @@
  * order; between lanes and between queue pairs there is none. A payload is fetched at one moment
  * (from then on the sender's memory may change without harm), and lands in pieces at later ones.
  */
-#include "nic/memory/internal.h"
+#include "nic/memory/dc.h"
 
 #include <string.h>
 
@@ -507,9 +507,15 @@ static bool queue_pair_step(struct memory_queue_pair *queue_pair)
 {
     struct memory_fabric *fabric = queue_pair->fabric;
     const uint32_t delay_steps = (uint32_t)maximum(1, fabric->options.delay_steps);
-    const enum memory_lane lane = lane_choose(queue_pair);
+    enum memory_lane lane;
     bool moved = true;
 
+    if (memory_is_dci(queue_pair)) {
+        moved = memory_dc_step(queue_pair);
+        memory_active_update(queue_pair);
+        return moved;
+    }
+    lane = lane_choose(queue_pair);
     if (lane == LANES) {
         return false;
     }

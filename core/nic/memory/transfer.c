@@ -6,6 +6,7 @@
  * arrives (NIC_ERROR_REMOTE_ACCESS). All other WQEs outstanding on a dead queue pair are flushed.
  */
 #include "nic/memory/datagram.h"
+#include "nic/memory/dc.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -403,6 +404,9 @@ bool memory_transfer_now(struct memory_queue_pair *queue_pair)
 {
     bool moved = false;
 
+    if (memory_is_dci(queue_pair)) {
+        return memory_dc_now(queue_pair);
+    }
     while (!queue_pair->dead && queue_pair->executed != queue_pair->rung &&
            execute_now(queue_pair)) {
         moved = true;

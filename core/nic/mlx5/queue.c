@@ -45,18 +45,30 @@ static uint32_t payload_segments_bytes(const struct nic_queue_options *options)
                              wqe_inline_bytes(options->inline_bytes));
 }
 
-/* Blocks of the largest WQE that is posted: a WRITE. Atomics have one. */
+#define CONTROL_BYTES ((uint32_t)sizeof(struct mlx5_wqe_ctrl_seg))
+#define REMOTE_BYTES ((uint32_t)sizeof(struct mlx5_wqe_raddr_seg))
+#define ADDRESS_BYTES ((uint32_t)sizeof(struct mlx5_wqe_datagram_seg))
+
+/* Blocks of the largest WQE that is posted: a datagram or a WRITE. Atomics have one, or two with an address. */
 static uint32_t blocks_of_one(const struct nic_queue_options *options)
 {
     const uint32_t head =
-        (uint32_t)(sizeof(struct mlx5_wqe_ctrl_seg) + sizeof(struct mlx5_wqe_raddr_seg));
+        CONTROL_BYTES + (options->kind == NIC_QUEUE_UD    ? ADDRESS_BYTES
+                         : options->kind == NIC_QUEUE_DCI ? ADDRESS_BYTES + REMOTE_BYTES
+                                                          : REMOTE_BYTES);
     return wqe_blocks(head + payload_segments_bytes(options));
 }
 
-/* Blocks that libmlx5 counts for each: as if it could bind a window, too. */
+/* Blocks that libmlx5 counts for each: as if an RC queue pair could bind a window, too, and as if any op of a
+ * DCI, for which we name the ops, were an atomic. */
 static uint32_t counted_for_one(const struct nic_queue_options *options)
 {
-    return wqe_blocks(WQE_BIND_BYTES + payload_segments_bytes(options));
+    const uint32_t head = options->kind == NIC_QUEUE_UD ? CONTROL_BYTES + ADDRESS_BYTES
+                          : options->kind == NIC_QUEUE_DCI
+                              ? CONTROL_BYTES + REMOTE_BYTES +
+                                    (uint32_t)sizeof(struct mlx5_wqe_atomic_seg) + ADDRESS_BYTES
+                              : WQE_BIND_BYTES;
+    return wqe_blocks(head + payload_segments_bytes(options));
 }
 
 static uint32_t blocks_max(const struct device_nic *nic)
@@ -80,10 +92,13 @@ static uint32_t wqes_wanted(const struct device_nic *nic, const struct nic_queue
                                                                       : blocks_max(nic) / counted;
 }
 
-/* As many blocks as libmlx5 will have, or more. */
+/* As many blocks as libmlx5 will have, or more: one of another version may count more. */
 static uint32_t blocks_most(const struct device_nic *nic, const struct nic_queue_options *options)
 {
-    return power_of_two_at_least(wqes_wanted(nic, options) * counted_for_one(options));
+    const uint32_t counted =
+        wqe_blocks(WQE_BIND_BYTES + ADDRESS_BYTES + payload_segments_bytes(options));
+    return (uint32_t)minimum(power_of_two_at_least(wqes_wanted(nic, options) * counted),
+                             TRACKING_ENTRIES_MAX);
 }
 
 /* Returns true if a ring of so many blocks has the room that was asked for. */
@@ -122,7 +137,9 @@ static int create_qp(struct mlx5_nic *nic, struct nic_domain *domain,
     };
     struct mlx5dv_qp_init_attr direct = {.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS,
                                          .create_flags = MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE};
-    queue->pair.qp = mlx5dv_create_qp(nic->device.context, &attributes, &direct);
+    queue->pair.qp = options->kind == NIC_QUEUE_DCI || options->kind == NIC_QUEUE_DCT
+                         ? device_dc_create(queue, &attributes, options)
+                         : mlx5dv_create_qp(nic->device.context, &attributes, &direct);
     return queue->pair.qp ? 0 : errno;
 }
 
@@ -138,6 +155,9 @@ static int find_rings(struct mlx5_nic *nic, const struct nic_queue_options *opti
 {
     struct mlx5dv_qp found = {0};
     struct mlx5dv_obj object = {.qp = {.in = queue->device.pair.qp, .out = &found}};
+    if (options->sends == 0 && options->receives == 0) {
+        return 0; /* libmlx5 has nothing of a DCT */
+    }
     int os_error = mlx5dv_init_obj(&object, MLX5DV_OBJ_QP);
     if (os_error) {
         return os_error;
@@ -277,7 +297,9 @@ static void queue_stop(struct nic_queue *base)
     assert(!base->stopped && base->users == 0);
     if (base->pair) {
         uint32_t number = base->pair->number;
-        device_queue_flush(base);
+        if (base->kind != NIC_QUEUE_DCT) { /* which has no such state */
+            device_queue_flush(base);
+        }
         device_queue_forget(&nic->device, base->pair);
         mlx5_qp_destroy(nic, queue->pair.qp);
         queue->pair.qp = NULL;
@@ -295,6 +317,7 @@ static void queue_give_back(struct nic_queue *base, uint32_t index)
 
 const struct nic_queue_operations mlx5_queue_operations = {
     .create = queue_create,
+    .reset_stream = device_queue_reset_stream,
     .flush = device_queue_flush,
     .stop = queue_stop,
     .destroy = device_queue_destroy,

@@ -37,6 +37,13 @@ static __attribute__((cold, noinline)) void add_error(const struct mlx5_cqe64 *e
     completion->flags |= NIC_DONE_DETAIL;
 }
 
+static __attribute__((cold, noinline)) void sends_failed(struct nic_queue *queue, uint32_t position,
+                                                         const struct mlx5_cqe64 *entry)
+{
+    const struct mlx5_err_cqe *error = (const struct mlx5_err_cqe *)(const void *)entry;
+    nic_queue_send_failed(queue, position, mlx5_error_of(error->syndrome, false));
+}
+
 /* The WQEs before one that failed were done; those before one that was flushed perhaps not. */
 static __attribute__((cold, noinline)) int32_t status_before(const struct mlx5_cqe64 *entry)
 {
@@ -162,7 +169,7 @@ poll_sends(struct device_nic *nic, struct device_source *source, crpc_completion
             nic->base.unknown_completions++;
         } else {
             if (unlikely(opcode == MLX5_CQE_REQ_ERR)) {
-                owner->failed = true; /* the device has moved it to the error state */
+                sends_failed(owner, position, entry);
             }
             if (unlikely(!complete_sends(to_mlx5_queue(owner), entry, position, completions,
                                          capacity, &count, errors, table))) {
@@ -188,13 +195,17 @@ static inline void describe_receive(const struct mlx5_cqe64 *entry, uint8_t opco
                                                                         : NIC_DONE_IMMEDIATE));
 }
 
-/* What is told of a datagram besides. */
-static __attribute__((noinline)) void describe_datagram(const struct mlx5_cqe64 *entry,
-                                                        const struct nic *nic,
-                                                        crpc_completion *completion)
+/* What is told besides of a message of a UD queue pair or a DCI. */
+static __attribute__((noinline)) void describe_source(const struct mlx5_cqe64 *entry,
+                                                      const struct nic_queue *queue,
+                                                      crpc_completion *completion)
 {
     const uint32_t word = be32toh(entry->flags_rqpn);
-    const bool infiniband = nic->link == CRPC_LINK_INFINIBAND;
+    const bool infiniband = queue->nic->link == CRPC_LINK_INFINIBAND;
+    if (queue->kind == NIC_QUEUE_DCT) {
+        nic_queue_received_from(completion, word);
+        return;
+    }
     completion->token = nic_source_token(word, infiniband ? be16toh(entry->slid) : 0,
                                          infiniband ? (uint8_t)(word >> 24) : 0);
     completion->flags |= word >> 28 & 3 ? NIC_DONE_GRH : 0;
@@ -230,12 +241,12 @@ poll_receives(struct device_nic *nic, struct device_source *source, crpc_complet
             nic_queue_done(completion, owner, NIC_RECEIVE, user_data, CRPC_OK);
             if (likely(opcode != MLX5_CQE_RESP_ERR)) {
                 describe_receive(entry, opcode, completion);
-                if (unlikely(owner->kind == NIC_QUEUE_UD)) {
-                    describe_datagram(entry, owner->nic, completion);
+                if (unlikely(owner->kind >= NIC_QUEUE_UD)) {
+                    describe_source(entry, owner, completion);
                 }
             } else {
                 add_error(entry, completion);
-                owner->failed = true;
+                owner->failed |= owner->kind != NIC_QUEUE_DCT;
                 ++*errors;
             }
         }

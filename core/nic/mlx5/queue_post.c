@@ -59,6 +59,18 @@ static uint8_t *put_atomic(const struct mlx5_queue *queue, uint8_t *place,
                     sizeof(*result));
 }
 
+/* Returns what the control segment says of the op's stream, if the queue has streams. */
+static inline uint32_t note_stream(const struct nic_queue *base, const struct nic_work *work,
+                                   uint32_t position)
+{
+    if (base->streams == 0) {
+        return 0;
+    }
+    assert(work->stream < base->streams);
+    base->stream_ids[position & base->sends.mask] = work->stream;
+    return (uint32_t)work->stream << WQE_STREAM_SHIFT;
+}
+
 /* An op of any kind, wherever in the ring; to this target, or to the peer (NULL). Returns false if there is
  * no room. */
 static __attribute__((noinline)) bool post_any(struct mlx5_queue *queue,
@@ -73,6 +85,9 @@ static __attribute__((noinline)) bool post_any(struct mlx5_queue *queue,
     struct nic_piece one;
     uint32_t count = 0, payload = 0, filled = 0;
     uint32_t position = sends->producer;
+    if (work->opcode == NIC_NOP) {
+        target = NULL; /* it goes nowhere */
+    }
     uint32_t bytes =
         HEAD_BYTES + (target ? ADDRESS_BYTES : 0) + (is_remote(work->opcode) ? REMOTE_BYTES : 0);
     assert(work->opcode >= NIC_SEND && work->opcode <= NIC_NOP && (!atomic || base->results));
@@ -107,7 +122,8 @@ static __attribute__((noinline)) bool post_any(struct mlx5_queue *queue,
                           : pieces_segments(place, pieces, count);
     bool signaled = nic_queue_wants_cqe(base, work->flags, wqe_blocks((uint32_t)(place - wqe)));
     send_queue_end(sends, wqe, place, device_opcode(work->opcode),
-                   control_flags(work->flags) | (signaled ? MLX5_WQE_CTRL_CQ_UPDATE : 0),
+                   control_flags(work->flags) | (signaled ? MLX5_WQE_CTRL_CQ_UPDATE : 0) |
+                       note_stream(base, work, position),
                    has_immediate(work->opcode) ? htobe32(work->immediate) : 0);
     tracking_post_op(&base->sends, position, sends->producer, work->user_data,
                      nic_queue_state(base, work->flags), work->opcode);
@@ -116,14 +132,22 @@ static __attribute__((noinline)) bool post_any(struct mlx5_queue *queue,
 
 /* ---- Usual ops ------------------------------------------------------------------------------- */
 
+/* To whom the ops of a queue go. */
+enum post_way {
+    POST_TO_PEER,
+    POST_TO_TARGETS,
+    POST_IN_STREAMS, /* to targets; each gets a CQE */
+};
+
 /* Posts the ops of this opcode that come next, as long as each has one piece and fits before the ring's
  * end, and returns how many. What changes is in local variables: the compiler would have to load it again
- * behind each store to a WQE. `opcode`, and whether there are targets, are constants at each call. */
+ * behind each store to a WQE. `opcode` and `way` are constants at each call. */
 static inline __attribute__((always_inline)) uint32_t
 post_usual(struct mlx5_queue *queue, const struct nic_work *works,
            struct nic_target *const *targets, const uint32_t *local_keys, uint32_t count,
-           const uint8_t opcode, const bool to_targets)
+           const uint8_t opcode, const enum post_way way)
 {
+    const bool to_targets = way != POST_TO_PEER;
     struct nic_queue *base = &queue->device.base;
     const uint32_t number = queue->sends.number;
     const uint32_t interval = base->interval;
@@ -141,6 +165,8 @@ post_usual(struct mlx5_queue *queue, const struct nic_work *works,
     uint32_t last = queue->sends.last;
     uint32_t unsignaled = base->unsignaled;
     uint32_t cqes = 0;
+    uint16_t *stream =
+        way == POST_IN_STREAMS ? &base->stream_ids[producer & base->sends.mask] : NULL;
     do {
         const uint32_t payload = work->bytes;
         const bool in_wqe = opcode != NIC_READ && (work->flags & NIC_WORK_INLINE);
@@ -165,7 +191,13 @@ post_usual(struct mlx5_queue *queue, const struct nic_work *works,
             }
         }
         unsignaled += blocks;
-        if (unlikely(unsignaled >= interval)) {
+        if (way == POST_IN_STREAMS) {
+            assert(work->stream < base->streams);
+            *stream = work->stream;
+            stream += blocks;
+            control |= (uint32_t)work->stream << WQE_STREAM_SHIFT | MLX5_WQE_CTRL_CQ_UPDATE;
+            cqes++;
+        } else if (unlikely(unsignaled >= interval)) {
             control |= MLX5_WQE_CTRL_CQ_UPDATE;
             unsignaled = 0;
             cqes++;
@@ -184,7 +216,7 @@ post_usual(struct mlx5_queue *queue, const struct nic_work *works,
         } else {
             wqe_data(place, work->address, local_keys[work - works], payload);
         }
-        wqe_control(wqe, producer, device_opcode(opcode), number, units, (uint8_t)control,
+        wqe_control(wqe, producer, device_opcode(opcode), number, units, control,
                     has_immediate(opcode) ? htobe32(work->immediate) : 0);
         *entry = (struct tracking_entry){.user_data = work->user_data,
                                          .position = producer,
@@ -200,40 +232,27 @@ post_usual(struct mlx5_queue *queue, const struct nic_work *works,
     } while (work != end && likely(work->opcode == opcode));
     queue->sends.last = last;
     queue->sends.producer = base->sends.producer = producer;
-    base->unsignaled = unsignaled;
+    base->unsignaled = way == POST_IN_STREAMS ? 0 : unsignaled;
     base->stats.signaled += cqes;
     return (uint32_t)(work - works);
 }
 
-static inline uint32_t post_some(struct mlx5_queue *queue, const struct nic_work *works,
-                                 const uint32_t *local_keys, uint32_t count)
+/* `way` is a constant. */
+static inline __attribute__((always_inline)) uint32_t
+post_some(struct mlx5_queue *queue, const struct nic_work *works, struct nic_target *const *targets,
+          const uint32_t *local_keys, uint32_t count, const enum post_way way)
 {
     switch (works->opcode) {
     case NIC_SEND:
-        return post_usual(queue, works, NULL, local_keys, count, NIC_SEND, false);
+        return post_usual(queue, works, targets, local_keys, count, NIC_SEND, way);
     case NIC_SEND_IMMEDIATE:
-        return post_usual(queue, works, NULL, local_keys, count, NIC_SEND_IMMEDIATE, false);
+        return post_usual(queue, works, targets, local_keys, count, NIC_SEND_IMMEDIATE, way);
     case NIC_WRITE:
-        return post_usual(queue, works, NULL, local_keys, count, NIC_WRITE, false);
+        return post_usual(queue, works, targets, local_keys, count, NIC_WRITE, way);
     case NIC_WRITE_IMMEDIATE:
-        return post_usual(queue, works, NULL, local_keys, count, NIC_WRITE_IMMEDIATE, false);
+        return post_usual(queue, works, targets, local_keys, count, NIC_WRITE_IMMEDIATE, way);
     case NIC_READ:
-        return post_usual(queue, works, NULL, local_keys, count, NIC_READ, false);
-    default:
-        return 0;
-    }
-}
-
-static inline uint32_t post_some_to(struct mlx5_queue *queue, const struct nic_work *works,
-                                    struct nic_target *const *targets, const uint32_t *local_keys,
-                                    uint32_t count)
-{
-    assert(*targets ? (*targets)->kind == queue->device.base.kind : works->opcode == NIC_NOP);
-    switch (works->opcode) {
-    case NIC_SEND:
-        return post_usual(queue, works, targets, local_keys, count, NIC_SEND, true);
-    case NIC_SEND_IMMEDIATE:
-        return post_usual(queue, works, targets, local_keys, count, NIC_SEND_IMMEDIATE, true);
+        return post_usual(queue, works, targets, local_keys, count, NIC_READ, way);
     default:
         return 0;
     }
@@ -246,7 +265,8 @@ uint32_t mlx5_queue_post(struct nic_queue *base, const struct nic_work *works,
     uint32_t posted = 0;
     assert(!base->failed && !base->stopped);
     while (posted < count) {
-        uint32_t some = post_some(queue, works + posted, local_keys + posted, count - posted);
+        uint32_t some = post_some(queue, works + posted, NULL, local_keys + posted, count - posted,
+                                  POST_TO_PEER);
         posted += some;
         if (some == 0) {
             if (!post_any(queue, &works[posted], NULL, local_keys[posted], pieces)) {
@@ -259,13 +279,24 @@ uint32_t mlx5_queue_post(struct nic_queue *base, const struct nic_work *works,
     return posted;
 }
 
+static inline uint32_t post_some_to(struct mlx5_queue *queue, const struct nic_work *works,
+                                    struct nic_target *const *targets, const uint32_t *local_keys,
+                                    uint32_t count)
+{
+    const struct nic_queue *base = &queue->device.base;
+    assert(*targets ? (*targets)->kind == base->kind : works->opcode == NIC_NOP);
+    return base->streams > 0 ? post_some(queue, works, targets, local_keys, count, POST_IN_STREAMS)
+                             : post_some(queue, works, targets, local_keys, count, POST_TO_TARGETS);
+}
+
 uint32_t mlx5_queue_post_to(struct nic_queue *base, const struct nic_work *works,
                             struct nic_target *const *targets, const uint32_t *local_keys,
                             const struct nic_piece *pieces, uint32_t count)
 {
     struct mlx5_queue *queue = to_mlx5_queue(base);
     uint32_t posted = 0;
-    assert(!base->failed && !base->stopped && base->kind == NIC_QUEUE_UD);
+    assert(!base->failed && !base->stopped &&
+           (base->kind == NIC_QUEUE_UD || base->kind == NIC_QUEUE_DCI));
     while (posted < count) {
         uint32_t some = post_some_to(queue, works + posted, targets + posted, local_keys + posted,
                                      count - posted);

@@ -48,7 +48,7 @@ static inline uint32_t send_queue_run(const struct send_queue *queue, uint32_t p
 }
 
 static inline void send_queue_end(struct send_queue *queue, void *wqe, const void *end,
-                                  uint8_t opcode, uint8_t flags, uint32_t immediate)
+                                  uint8_t opcode, uint32_t flags, uint32_t immediate)
 {
     uint32_t bytes = (uint32_t)((const uint8_t *)end - (uint8_t *)wqe);
     wqe_control(wqe, queue->producer, opcode, queue->number, bytes / WQE_UNIT_BYTES, flags,

@@ -1,4 +1,4 @@
-/* target.c: targets of datagrams: libmlx5 knows the way, which we keep as WQEs have it. */
+/* target.c: targets of datagrams and of DCIs: libmlx5 knows the way, which we keep as WQEs have it. */
 #include <errno.h>
 #include <string.h>
 
@@ -25,8 +25,12 @@ int32_t mlx5_target_create(struct nic *nic, struct nic_domain *domain,
                          nic->device, strerror(os_error));
     }
     target->address = *found.av;
-    target->address.key.qkey.qkey = htobe32(options->queue_key);
-    target->address.key.qkey.reserved = 0;
+    if (options->kind == NIC_QUEUE_DCI) {
+        target->address.key.dc_key = htobe64(options->access_key);
+    } else {
+        target->address.key.qkey.qkey = htobe32(options->queue_key);
+        target->address.key.qkey.reserved = 0;
+    }
     target->address.dqp_dct = htobe32(options->address.queue_pair_number | MLX5_EXTENDED_UD_AV);
     return CRPC_OK;
 }

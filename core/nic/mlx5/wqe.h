@@ -52,7 +52,7 @@ static inline void *wqe_remote_address(void *place, uint64_t address, uint32_t k
     return segment + 1;
 }
 
-/* Where a datagram goes. */
+/* Where a datagram goes, or an op of a DCI. */
 static inline void *wqe_address(void *place, const struct mlx5_wqe_av *address)
 {
     struct mlx5_wqe_datagram_seg *segment = place;
@@ -149,16 +149,22 @@ static inline void *wqe_invalidate(void *place)
     return (uint8_t *)place + WQE_INVALIDATE_BYTES - sizeof(struct mlx5_wqe_ctrl_seg);
 }
 
+#define WQE_STREAM_SHIFT 8 /* of the stream in the flags of wqe_control */
+
 /* Writes the control segment. `flags` are MLX5_WQE_CTRL_CQ_UPDATE (request a completion),
- * _SOLICITED and _FENCE. `immediate` is in network byte order. `index` is the position of the WQE's
- * first block. */
+ * _SOLICITED and _FENCE, and the stream of a DCI. `immediate` is in network byte order. `index` is the position
+ * of the WQE's first block. */
 static inline void wqe_control(void *wqe, uint32_t index, uint8_t opcode, uint32_t number,
-                               uint32_t units, uint8_t flags, uint32_t immediate)
+                               uint32_t units, uint32_t flags, uint32_t immediate)
 {
     struct mlx5_wqe_ctrl_seg *control = wqe;
     control->opmod_idx_opcode = htobe32((index & 0xffffu) << 8 | opcode);
     control->qpn_ds = htobe32(number << 8 | units);
-    /* signature, reserved bytes and flags as one word */
+    /* signature, stream and flags as one word */
+    static_assert(offsetof(struct mlx5_wqe_ctrl_seg, signature) == 8 &&
+                      offsetof(struct mlx5_wqe_ctrl_seg, dci_stream_channel_id) == 9 &&
+                      offsetof(struct mlx5_wqe_ctrl_seg, fm_ce_se) == 11,
+                  "this is what is written");
     uint32_t word = htobe32(flags);
     memcpy(&control->signature, &word, sizeof(word));
     control->imm = immediate;

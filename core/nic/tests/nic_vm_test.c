@@ -282,11 +282,12 @@ int main(void)
 {
     signals_as_usual();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_query), cmocka_unit_test(test_open_refused),
-        cmocka_unit_test(test_open),  CONTRACT_TESTS,
-        QUEUE_CONTRACT_TESTS,         PAIR_TEST(test_dmabuf),
-        PAIR_TEST(test_stray_send),   PAIR_TEST(test_bad_address),
-        PAIR_TEST(test_bad_memory),   cmocka_unit_test(test_memlock),
+        cmocka_unit_test(test_query),   cmocka_unit_test(test_open_refused),
+        cmocka_unit_test(test_open),    CONTRACT_TESTS,
+        QUEUE_CONTRACT_TESTS,           DC_CONTRACT_TESTS,
+        PAIR_TEST(test_dmabuf),         PAIR_TEST(test_stray_send),
+        PAIR_TEST(test_bad_address),    PAIR_TEST(test_bad_memory),
+        cmocka_unit_test(test_memlock),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     /* The last is about memory that is pinned. */

@@ -35,8 +35,9 @@ static void end_source(struct device_source *source)
 static uint32_t sends_max(const struct device_nic *nic, const struct nic_queue_options *options)
 {
     uint32_t most = NIC_QUEUE_DEPTH_MAX;
-    (void)options; /* a library that has less room for long ops says so itself */
-    while (most > nic->send_wqes_max) {
+    const uint32_t each = options->streams > 0 ? 2 : 1; /* verbs_dc_wqes */
+    /* A library that has less room for long ops says so itself. */
+    while (most * each > nic->send_wqes_max) {
         most /= 2;
     }
     return most;
@@ -105,6 +106,10 @@ static int create_qp(struct device_queue *queue, struct nic_domain *domain,
                 .max_recv_sge = options->receives ? options->receive_pieces : 0},
         .qp_type = options->kind == NIC_QUEUE_UD ? IBV_QPT_UD : IBV_QPT_RC,
     };
+    if (base->kind == NIC_QUEUE_DCI || base->kind == NIC_QUEUE_DCT) {
+        attributes.cap.max_send_wr = options->sends ? verbs_dc_wqes(base) : 0;
+        return verbs_dc_create(queue, domain, &attributes, options);
+    }
     queue->pair.qp = ibv_create_qp(device_pd(to_device_nic(base->nic), domain), &attributes);
     return queue->pair.qp ? 0 : errno;
 }
@@ -123,7 +128,8 @@ static int make_rings(struct device_queue *queue, struct nic_domain *domain,
     if (os_error) {
         return os_error;
     }
-    if (options->kind == NIC_QUEUE_UD && options->table == NIC_TABLE_SPARSE) {
+    if ((options->kind == NIC_QUEUE_UD || options->kind == NIC_QUEUE_DCI) &&
+        options->table == NIC_TABLE_SPARSE) {
         base->interval = 1; /* there is no NOP that would say so of the last ones */
     }
     return options->kind == NIC_QUEUE_SRQ ? create_srq(queue, domain, options)
@@ -136,6 +142,7 @@ static void dismantle(struct device_queue *base)
     if (base->pair.qp) {
         ibv_destroy_qp(base->pair.qp);
     }
+    free(queue->ways);
     free(queue->chain);
     free(queue->pieces);
     free(queue->receive_chain);
@@ -185,7 +192,9 @@ static void queue_stop(struct nic_queue *base)
     to_verbs_queue(base)->chained = 0;
     if (base->pair) {
         to_verbs_queue(base)->receives_chained = 0;
-        device_queue_flush(base);
+        if (base->kind != NIC_QUEUE_DCT) { /* which has no such state */
+            device_queue_flush(base);
+        }
         drop_completions(queue);
         device_queue_forget(to_device_nic(base->nic), base->pair);
         ibv_destroy_qp(queue->pair.qp);
@@ -213,6 +222,7 @@ static int32_t target_create(struct nic *nic, struct nic_domain *domain,
 
 const struct nic_queue_operations verbs_queue_operations = {
     .create = queue_create,
+    .reset_stream = device_queue_reset_stream,
     .flush = device_queue_flush,
     .stop = queue_stop,
     .destroy = device_queue_destroy,

@@ -122,7 +122,7 @@ poll_sends(struct device_nic *nic, struct device_source *base, crpc_completion *
             nic->base.unknown_completions++;
         } else {
             if (unlikely(entry->status != IBV_WC_SUCCESS)) {
-                queue->failed = true; /* the device has moved it to the error state */
+                nic_queue_send_failed(queue, position, verbs_error_of(entry, false));
             }
             if (unlikely(!complete_sends(queue, entry, position, completions, capacity, &count,
                                          errors, table))) {
@@ -149,11 +149,15 @@ static void describe_receive(const struct ibv_wc *entry, crpc_completion *comple
     }
 }
 
-/* What is told of a datagram besides. */
-static void describe_datagram(const struct ibv_wc *entry, const struct nic *nic,
-                              crpc_completion *completion)
+/* What is told besides of a message of a UD queue pair or a DCI. */
+static void describe_source(const struct ibv_wc *entry, const struct nic_queue *queue,
+                            crpc_completion *completion)
 {
-    const bool infiniband = nic->link == CRPC_LINK_INFINIBAND;
+    const bool infiniband = queue->nic->link == CRPC_LINK_INFINIBAND;
+    if (queue->kind == NIC_QUEUE_DCT) {
+        nic_queue_received_from(completion, entry->src_qp);
+        return;
+    }
     completion->token =
         nic_source_token(entry->src_qp, infiniband ? entry->slid : 0, infiniband ? entry->sl : 0);
     completion->flags |= entry->wc_flags & IBV_WC_GRH ? NIC_DONE_GRH : 0;
@@ -182,13 +186,13 @@ poll_receives(struct device_nic *nic, struct device_source *base, crpc_completio
             nic_queue_done(completion, queue, NIC_RECEIVE, user_data, CRPC_OK);
             if (likely(entry->status == IBV_WC_SUCCESS)) {
                 describe_receive(entry, completion);
-                if (unlikely(queue->kind == NIC_QUEUE_UD)) {
-                    describe_datagram(entry, queue->nic, completion);
+                if (unlikely(queue->kind >= NIC_QUEUE_UD)) {
+                    describe_source(entry, queue, completion);
                 }
             } else {
                 bool soft_roce = to_verbs_nic(&nic->base)->soft_roce;
                 add_error(entry, completion, receive_error(entry, soft_roce));
-                queue->failed = true;
+                queue->failed |= queue->kind != NIC_QUEUE_DCT;
                 ++*errors;
             }
         }

@@ -38,7 +38,8 @@ static void post_chain(struct verbs_queue *queue)
     struct ibv_send_wr *refused = queue->chain;
     queue->chained = 0;
     last->next = NULL;
-    int os_error = ibv_post_send(queue->device.pair.qp, queue->chain, &refused);
+    int os_error = queue->ways ? verbs_dc_post(queue)
+                               : ibv_post_send(queue->device.pair.qp, queue->chain, &refused);
     queue->device.base.stats.doorbells++;
     if (unlikely(os_error)) {
         sends_refused(queue, refused, os_error);
@@ -96,7 +97,7 @@ static unsigned send_flags(uint32_t flags, bool signaled)
 static void set_remote(struct ibv_send_wr *wqe, const struct nic_work *work,
                        struct nic_target *target)
 {
-    if (target) {
+    if (target && target->kind == NIC_QUEUE_UD) {
         wqe->wr.ud.ah = to_device_target(target)->ah;
         wqe->wr.ud.remote_qpn = target->queue_pair_number;
         wqe->wr.ud.remote_qkey = target->queue_key;
@@ -117,6 +118,9 @@ static bool post_one(struct verbs_queue *queue, const struct nic_work *work,
     }
     if (unlikely(queue->chained == VERBS_QUEUE_CHAIN)) {
         post_chain(queue);
+    }
+    if (queue->ways) {
+        verbs_dc_chain(queue, queue->chained, work, target);
     }
     struct ibv_send_wr *wqe = &queue->chain[queue->chained++];
     wqe->wr_id = position;
@@ -161,6 +165,7 @@ uint32_t verbs_queue_post_to(struct nic_queue *base, const struct nic_work *work
                              const struct nic_piece *pieces, uint32_t count)
 {
     uint32_t posted = 0;
+    assert(!base->failed && !base->stopped);
     while (posted < count) {
         assert(targets[posted] && targets[posted]->kind == base->kind);
         if (!post_one(to_verbs_queue(base), &works[posted], targets[posted], local_keys[posted],

@@ -1,7 +1,7 @@
 /* verbs.h: what the files of the portable driver share.
  *
- * The driver uses ibv_post_send and ibv_poll_cq, and nothing vendor-specific, so it runs on every
- * RoCE and InfiniBand device, including Soft-RoCE. It relies on the promises of nic.h: one thread
+ * The driver uses ibv_post_send and ibv_poll_cq, and nothing vendor-specific but for DC (queue_dc.c),
+ * so it runs on every RoCE and InfiniBand device, including Soft-RoCE. It relies on the promises of nic.h: one thread
  * at a time, a check for room before each post, and validated arguments.
  */
 #ifndef CORE_NIC_VERBS_VERBS_H
@@ -61,6 +61,8 @@ struct verbs_queue {
     uint32_t receives_chained;
     struct ibv_recv_wr *receive_chain;
     struct ibv_sge *receive_pieces;
+    struct ibv_qp_ex *extended; /* of a DCI; NULL: ibv_post_send */
+    struct verbs_way *ways;     /* likewise, of `chain` */
     uint32_t receive_next; /* a ring's next entry; an SRQ's first free one: a list by `position` */
 };
 
@@ -141,6 +143,18 @@ enum nic_error verbs_error_of(const struct ibv_wc *entry, bool receive);
 
 /* queue.c */
 extern const struct nic_queue_operations verbs_queue_operations;
+
+/* queue_dc.c: DCIs and DCTs */
+/* Returns how many WQEs libmlx5 is asked for. */
+uint32_t verbs_dc_wqes(const struct nic_queue *queue);
+/* Creates the DCI or DCT like the queue pair that `plain` describes. Returns an errno value. */
+int verbs_dc_create(struct device_queue *queue, struct nic_domain *domain,
+                    const struct ibv_qp_init_attr *plain, const struct nic_queue_options *options);
+/* Says where WQE `index` of the chain goes, which is about to be posted. */
+void verbs_dc_chain(struct verbs_queue *queue, uint32_t index, const struct nic_work *work,
+                    const struct nic_target *target);
+/* Posts the chain. Returns an errno value; then libmlx5 has taken nothing of it. */
+int verbs_dc_post(struct verbs_queue *queue);
 
 /* queue_post.c */
 uint32_t verbs_queue_post(struct nic_queue *base, const struct nic_work *works,
