@@ -32,7 +32,7 @@ def lane_cost(operation):
 
 
 kinds = ("libmlx5_each", "direct", "api") if check else ("libmlx5", "libmlx5_each", "direct", "api")
-opcodes = ("write", "send", "read") if check else ("write", "send", "read", "datagram")
+opcodes = ("write", "send", "read", "datagram")
 result = {opcode: {kind: cost(kind, opcode) for kind in kinds} for opcode in opcodes}
 ratios = {opcode: {kind: round(found[kind]["total"] / found["libmlx5_each"]["total"], 3) for kind in ("direct", "api")}
           for opcode, found in result.items()}

@@ -297,16 +297,38 @@ memory_with(const crpc_context *context, uint32_t access)
                                                              : (struct queue_memory){0};
 }
 
+/* The target that was named last, if ops of this queue may name it; otherwise none. */
+static inline __attribute__((always_inline)) struct queue_aim aim_of(const struct batch *batch)
+{
+    const struct queue_aim *aim = &batch->context->queue_aim;
+    return aim->kind == batch->limits->kind ? *aim : (struct queue_aim){0};
+}
+
+/* Has *aim, which is not none, be what the op names. Returns false if that is no target. */
+static inline __attribute__((always_inline)) bool
+take_aim(const struct batch *batch, const crpc_queue_op *op, struct queue_aim *aim)
+{
+    if (unlikely(op->target.bits != aim->handle)) {
+        int32_t unused;
+        aim->handle = op->target.bits;
+        aim->target = queue_find_target(batch->context, aim->handle, batch->limits->kind, &unused);
+        return aim->target != NULL;
+    }
+    return true;
+}
+
 /* Returns how many ops have this opcode and no other payload than one in `memory`. */
 static inline __attribute__((always_inline)) uint32_t
-plain_run(const struct queue_memory *memory, uint32_t bytes_max, const crpc_queue_op *ops,
-          uint32_t count, const uint8_t opcode, uint32_t *local_keys, const bool to_targets)
+plain_run(const struct batch *batch, const struct queue_memory *memory, uint32_t bytes_max,
+          const crpc_queue_op *ops, uint32_t count, const uint8_t opcode, uint32_t *local_keys,
+          struct nic_target **targets, const bool to_targets)
 {
     const struct rule rule = rule_of(opcode, to_targets);
     const uint64_t bytes_here = memory->bytes;
     const uint64_t longest = bytes_here < bytes_max ? bytes_here : bytes_max;
+    struct queue_aim aim = to_targets ? aim_of(batch) : (struct queue_aim){0};
     const crpc_queue_op *op = ops;
-    const crpc_queue_op *const end = ops + count;
+    const crpc_queue_op *const end = to_targets && aim.handle == 0 ? ops : ops + count;
     while (op != end) {
         uint64_t wrong = ((head_of(op) & head_mask(rule)) ^ head_with(opcode, 0)) |
                          too_much(op, rule, to_targets);
@@ -314,6 +336,12 @@ plain_run(const struct queue_memory *memory, uint32_t bytes_max, const crpc_queu
             unlikely(op->bytes > longest) ||
             unlikely(op->address - memory->address > bytes_here - op->bytes)) {
             break;
+        }
+        if (to_targets) {
+            if (!take_aim(batch, op, &aim)) {
+                break;
+            }
+            *targets++ = aim.target;
         }
         *local_keys++ = memory->local_key;
         op++;
@@ -323,17 +351,24 @@ plain_run(const struct queue_memory *memory, uint32_t bytes_max, const crpc_queu
 
 /* Returns how many ops have this opcode and an inline payload in one piece. */
 static inline __attribute__((always_inline)) uint32_t
-inline_run(uint32_t bytes_max, const crpc_queue_op *ops, uint32_t count, const uint8_t opcode,
-           const bool to_targets)
+inline_run(const struct batch *batch, uint32_t bytes_max, const crpc_queue_op *ops, uint32_t count,
+           const uint8_t opcode, struct nic_target **targets, const bool to_targets)
 {
     const struct rule rule = rule_of(opcode, to_targets);
+    struct queue_aim aim = to_targets ? aim_of(batch) : (struct queue_aim){0};
     const crpc_queue_op *op = ops;
-    const crpc_queue_op *const end = ops + count;
+    const crpc_queue_op *const end = to_targets && aim.handle == 0 ? ops : ops + count;
     while (op != end) {
         uint64_t wrong = ((head_of(op) & head_mask(rule)) ^ head_with(opcode, CRPC_QUEUE_INLINE)) |
                          too_much(op, rule, to_targets) | op->region.bits;
         if (unlikely(wrong != 0) || unlikely(op->bytes > bytes_max) || unlikely(op->address == 0)) {
             break;
+        }
+        if (to_targets) {
+            if (!take_aim(batch, op, &aim)) {
+                break;
+            }
+            *targets++ = aim.target;
         }
         op++;
     }
@@ -345,27 +380,28 @@ inline_run(uint32_t bytes_max, const crpc_queue_op *ops, uint32_t count, const u
  * it; what has not, is looked at in full. */
 static inline __attribute__((always_inline)) uint32_t
 check_run(struct batch *batch, const crpc_queue_op *ops, uint32_t count, const uint8_t opcode,
-          uint32_t *local_keys, int32_t *status, const bool to_targets)
+          uint32_t *local_keys, struct nic_target **targets, int32_t *status, const bool to_targets)
 {
     const struct rule rule = rule_of(opcode, to_targets);
     const struct nic *nic = batch->context->nic;
     uint32_t good = 0;
     while (good < count && ops[good].opcode == opcode) {
+        struct nic_target **to = to_targets ? targets + good : NULL;
         uint32_t usual = 0;
         if (rule.flags & CRPC_QUEUE_INLINE && ops[good].flags & CRPC_QUEUE_INLINE) {
             const uint32_t longest =
                 to_targets ? (uint32_t)minimum(batch->limits->inline_bytes, nic->mtu_bytes)
                            : batch->limits->inline_bytes;
-            usual = inline_run(longest, ops + good, count - good, opcode, to_targets);
+            usual = inline_run(batch, longest, ops + good, count - good, opcode, to, to_targets);
         } else if (rule.names & NAMES_PAYLOAD) {
             const struct queue_memory memory = memory_with(
                 batch->context, rule.names & FILLS_PAYLOAD ? CRPC_ACCESS_LOCAL_WRITE : 0);
-            usual = plain_run(&memory, to_targets ? nic->mtu_bytes : nic->message_bytes_max,
-                              ops + good, count - good, opcode, local_keys + good, to_targets);
+            usual = plain_run(batch, &memory, to_targets ? nic->mtu_bytes : nic->message_bytes_max,
+                              ops + good, count - good, opcode, local_keys + good, to, to_targets);
         }
         good += usual;
         if (usual == 0) {
-            *status = to_targets ? queue_check_datagram(batch, &ops[good], &local_keys[good])
+            *status = to_targets ? queue_check_datagram(batch, &ops[good], &local_keys[good], to)
                                  : check_op(batch, &ops[good], &local_keys[good]);
             if (unlikely(*status != CRPC_OK)) {
                 break;
@@ -378,7 +414,7 @@ check_run(struct batch *batch, const crpc_queue_op *ops, uint32_t count, const u
 
 #define CHECK_RUN(opcode)                                                                          \
     case opcode:                                                                                   \
-        return check_run(batch, ops, count, opcode, local_keys, status, false)
+        return check_run(batch, ops, count, opcode, local_keys, NULL, status, false)
 
 /* One loop for each opcode. At least one op is good, or *status says why not. */
 static uint32_t check_alike(struct batch *batch, const crpc_queue_op *ops, uint32_t count,
@@ -402,13 +438,14 @@ static uint32_t check_alike(struct batch *batch, const crpc_queue_op *ops, uint3
 }
 
 uint32_t queue_check_datagrams(struct batch *batch, const crpc_queue_op *ops, uint32_t count,
-                               uint32_t *local_keys, int32_t *status)
+                               uint32_t *local_keys, struct nic_target **targets, int32_t *status)
 {
     switch (ops->opcode) {
     case CRPC_QUEUE_SEND:
-        return check_run(batch, ops, count, CRPC_QUEUE_SEND, local_keys, status, true);
+        return check_run(batch, ops, count, CRPC_QUEUE_SEND, local_keys, targets, status, true);
     case CRPC_QUEUE_SEND_IMMEDIATE:
-        return check_run(batch, ops, count, CRPC_QUEUE_SEND_IMMEDIATE, local_keys, status, true);
+        return check_run(batch, ops, count, CRPC_QUEUE_SEND_IMMEDIATE, local_keys, targets, status,
+                         true);
     default:
         *status = CRPC_E_UNSUPPORTED;
         return 0;

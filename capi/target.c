@@ -135,6 +135,7 @@ int32_t crpc_target_close(crpc_context *context, crpc_target target)
     if (!object) {
         return CRPC_E_STALE;
     }
+    context->queue_aim = (struct queue_aim){0}; /* it may be this one */
     queue_target_close(object);
     return CRPC_OK;
 }

@@ -28,6 +28,13 @@ struct queue_memory {
     uint32_t local_key;
 };
 
+/* Likewise the target. */
+struct queue_aim {
+    uint64_t handle; /* 0 = none */
+    struct nic_target *target;
+    uint32_t kind; /* of the queues whose ops may name it */
+};
+
 struct crpc_context {
     struct rpc_engine *engine;
     struct handles handles;
@@ -47,6 +54,7 @@ struct crpc_context {
     struct queue_engine *queues;
     struct nic_piece *queue_pieces; /* of one crpc_queue_submit, with their keys */
     struct queue_memory queue_memory;
+    struct queue_aim queue_aim;
 
     uint32_t poll_first; /* enum context_service that begins the next poll */
 

@@ -20,13 +20,19 @@ struct batch {
  * its memory; its pieces are in context->queue_pieces. Or returns why it cannot be accepted. */
 int32_t queue_check_op(struct batch *batch, const crpc_queue_op *op, uint32_t *local_key);
 
-/* Checks ops of a queue whose ops have targets, but for these, as long as they have the same opcode. Returns
+/* Checks ops of a queue whose ops have targets, and finds these, as long as they have the same opcode. Returns
  * how many are good: one at least, or *status says why not. */
 uint32_t queue_check_datagrams(struct batch *batch, const crpc_queue_op *ops, uint32_t count,
-                               uint32_t *local_keys, int32_t *status);
+                               uint32_t *local_keys, struct nic_target **targets, int32_t *status);
 
-/* queue_datagrams.c: checks one in full, but for its target. As queue_check_op. */
-int32_t queue_check_datagram(struct batch *batch, const crpc_queue_op *op, uint32_t *local_key);
+/* queue_datagrams.c: checks one in full, and finds its target. As queue_check_op. */
+int32_t queue_check_datagram(struct batch *batch, const crpc_queue_op *op, uint32_t *local_key,
+                             struct nic_target **target);
+
+/* Finds the target with this handle, of ops of queues of this kind, and keeps it as the one that was named last.
+ * Returns NULL, with *status, if there is none. */
+struct nic_target *queue_find_target(crpc_context *context, uint64_t handle, uint32_t kind,
+                                     int32_t *status);
 
 /* Accepts ops that send, of a queue whose ops have targets, up to the first that cannot be
  * or to CHUNK of them, and returns how many. *status says why not the next. */

@@ -334,6 +334,45 @@ static void an_op_needs_a_target_of_its_context(void **state)
     assert_int_equal(stats.sends, 7);
 }
 
+/* Ops tend to name the target of the op before, of this submit or of the last. */
+static void a_target_that_was_named_last_is_found_and_forgotten(void **state)
+{
+    (void)state;
+    const crpc_queue_address address = address_of(fixture.right, right);
+    const crpc_target other = target_at(&address, RIGHT_KEY);
+    for (uint32_t copied = 0; copied < 2; copied++) {
+        crpc_queue_op ops[4];
+        int32_t reason;
+        for (uint32_t i = 0; i < 4; i++) {
+            ops[i] = send_op(i, 16);
+            ops[i].address += 16 * i;
+            ops[i].flags = copied ? CRPC_QUEUE_INLINE : 0;
+            ops[i].region.bits = copied ? 0 : here_region.bits;
+            receive_right(20 + i, 64);
+        }
+        ops[1].target = other;
+        ops[3].target.bits = 0; /* none was named, and then one was */
+        assert_int_equal(crpc_queue_submit(fixture.left, left, &ops[3], 1, NULL, 0, &reason), 0);
+        assert_int_equal(reason, CRPC_E_INVALID);
+        assert_int_equal(crpc_queue_submit(fixture.left, left, ops, 4, NULL, 0, &reason), 3);
+        assert_int_equal(reason, CRPC_E_INVALID);
+        ops[3].target = target;
+        assert_int_equal(submit(&ops[3]), CRPC_OK);
+        for (uint32_t i = 0; i < 4; i++) {
+            expect_work(fixture.left, left, CRPC_QUEUE_SEND, i);
+            expect_work(fixture.right, right, CRPC_QUEUE_RECEIVE, 20 + i);
+        }
+    }
+    crpc_queue_op late = send_op(9, 16);
+    late.target = other;
+    assert_int_equal(submit(&late), CRPC_OK);
+    expect_work(fixture.left, left, CRPC_QUEUE_SEND, 9);
+    assert_int_equal(crpc_target_close(fixture.left, other), CRPC_OK);
+    assert_int_equal(submit(&late), CRPC_E_STALE);
+    late.target.bits = 0;
+    assert_int_equal(submit(&late), CRPC_E_INVALID);
+}
+
 static void targets_are_checked_with_a_message(void **state)
 {
     (void)state;
@@ -453,6 +492,7 @@ int main(void)
         DATAGRAM_TEST(fields_that_a_datagram_does_not_name_must_be_zero),
         DATAGRAM_TEST(a_datagram_is_at_most_one_packet),
         DATAGRAM_TEST(an_op_needs_a_target_of_its_context),
+        DATAGRAM_TEST(a_target_that_was_named_last_is_found_and_forgotten),
         DATAGRAM_TEST(targets_are_checked_with_a_message),
         DATAGRAM_TEST(a_source_is_checked),
         DATAGRAM_TEST(a_queue_for_datagrams_ends_as_others_do),

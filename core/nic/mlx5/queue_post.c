@@ -139,72 +139,87 @@ enum post_way {
     POST_IN_STREAMS, /* to targets; each gets a CQE */
 };
 
-/* Posts the ops of this opcode that come next, as long as each has one piece and fits before the ring's
- * end, and returns how many. What changes is in local variables: the compiler would have to load it again
- * behind each store to a WQE. `opcode` and `way` are constants at each call. */
-static inline __attribute__((always_inline)) uint32_t
-post_usual(struct mlx5_queue *queue, const struct nic_work *works,
-           struct nic_target *const *targets, const uint32_t *local_keys, uint32_t count,
-           const uint8_t opcode, const enum post_way way)
+/* What changes while usual ops are posted: in local variables, because the compiler would have to load it again
+ * behind each store to a WQE. */
+struct posting {
+    const struct nic_work *work;
+    struct nic_target *const *target;
+    uint16_t *stream; /* of the WQE, where the queue keeps it */
+    uint8_t *wqe;
+    struct tracking_entry *entry;
+    uint32_t producer;
+    uint32_t left; /* blocks to the end of the ring, or of its room */
+    uint32_t last;
+    uint32_t unsignaled;
+    uint32_t cqes;
+};
+
+/* The opcode and the flags: the first two bytes of an op. */
+static inline uint32_t head_of(const struct nic_work *work)
+{
+    uint16_t head;
+    static_assert(offsetof(struct nic_work, opcode) == 0 && offsetof(struct nic_work, flags) == 1,
+                  "they are read at once");
+    memcpy(&head, work, sizeof(head));
+    return le16toh(head);
+}
+
+#define HEAD_FLAGS(flags) ((uint32_t)(flags) << 8)
+#define FLAGS_FREE (NIC_WORK_SIGNAL | NIC_WORK_FENCE | NIC_WORK_SOLICITED)
+
+/* Posts the ops that come next, as long as they have this opcode, one piece, which is inline or is not, and fit
+ * before the ring's end. What is the same for all is a constant at each call. */
+static inline __attribute__((always_inline)) void
+post_alike(struct mlx5_queue *queue, struct posting *at, const struct nic_work *works,
+           const struct nic_work *end, const uint32_t *local_keys, const uint8_t opcode,
+           const bool in_wqe, const enum post_way way)
 {
     const bool to_targets = way != POST_TO_PEER;
-    struct nic_queue *base = &queue->device.base;
+    const struct nic_queue *base = &queue->device.base;
     const uint32_t number = queue->sends.number;
     const uint32_t interval = base->interval;
     const uint8_t quiet_state = base->quiet_state;
+    const uint32_t usual = opcode | HEAD_FLAGS(in_wqe ? NIC_WORK_INLINE : 0);
     const uint32_t head =
         (HEAD_BYTES + (to_targets ? ADDRESS_BYTES : 0) + (is_remote(opcode) ? REMOTE_BYTES : 0)) /
         WQE_UNIT_BYTES;
-    const struct nic_work *work = works;
-    const struct nic_work *const end = works + count;
-    uint32_t producer = queue->sends.producer;
-    uint32_t left =
-        (uint32_t)minimum(send_queue_room(&queue->sends), send_queue_run(&queue->sends, producer));
-    uint8_t *wqe = send_queue_at(&queue->sends, producer);
-    struct tracking_entry *entry = tracking_at(&base->sends, producer);
-    uint32_t last = queue->sends.last;
-    uint32_t unsignaled = base->unsignaled;
-    uint32_t cqes = 0;
-    uint16_t *stream =
-        way == POST_IN_STREAMS ? &base->stream_ids[producer & base->sends.mask] : NULL;
-    do {
+    while (at->work != end) {
+        const struct nic_work *work = at->work;
+        uint8_t *wqe = at->wqe;
         const uint32_t payload = work->bytes;
-        const bool in_wqe = opcode != NIC_READ && (work->flags & NIC_WORK_INLINE);
-        const uint32_t others = work->flags & ~NIC_WORK_INLINE;
-        uint32_t units =
-            head + (in_wqe ? wqe_inline_bytes(payload) / WQE_UNIT_BYTES
-                           : (uint32_t)sizeof(struct mlx5_wqe_data_seg) / WQE_UNIT_BYTES);
-        uint32_t blocks = (units + 3) / 4;
+        const uint32_t bytes =
+            in_wqe ? wqe_inline_bytes(payload) : (uint32_t)sizeof(struct mlx5_wqe_data_seg);
+        const uint32_t units = head + bytes / WQE_UNIT_BYTES;
+        const uint32_t blocks = (units + 3) / 4;
         uint8_t state = quiet_state;
         uint32_t control = 0;
-        if (unlikely(payload == 0 || blocks > left)) {
+        if (unlikely(payload == 0 || blocks > at->left)) {
             break;
         }
-        if (unlikely(others)) {
-            if (others & NIC_WORK_PIECES) {
+        if (unlikely(head_of(work) != usual)) {
+            if ((head_of(work) ^ usual) & ~HEAD_FLAGS(FLAGS_FREE)) {
                 break;
             }
-            control = control_flags(others);
-            if (others & NIC_WORK_SIGNAL) {
+            control = control_flags(work->flags);
+            if (work->flags & NIC_WORK_SIGNAL) {
                 state = TRACKING_SIGNALED;
-                unsignaled = interval;
+                at->unsignaled = interval;
             }
         }
-        unsignaled += blocks;
+        at->unsignaled += blocks;
         if (way == POST_IN_STREAMS) {
-            assert(work->stream < base->streams);
-            *stream = work->stream;
-            stream += blocks;
+            *at->stream = work->stream;
+            at->stream += blocks;
             control |= (uint32_t)work->stream << WQE_STREAM_SHIFT | MLX5_WQE_CTRL_CQ_UPDATE;
-            cqes++;
-        } else if (unlikely(unsignaled >= interval)) {
+            at->cqes++;
+        } else if (unlikely(at->unsignaled >= interval)) {
             control |= MLX5_WQE_CTRL_CQ_UPDATE;
-            unsignaled = 0;
-            cqes++;
+            at->unsignaled = 0;
+            at->cqes++;
         }
         uint8_t *place = wqe + HEAD_BYTES;
         if (to_targets) {
-            place = wqe_address(place, &to_mlx5_target(targets[work - works])->address);
+            place = wqe_address(place, &to_mlx5_target(*at->target++)->address);
         }
         if (is_remote(opcode)) {
             place = wqe_remote_address(place, work->remote_address, work->remote_key);
@@ -216,25 +231,56 @@ post_usual(struct mlx5_queue *queue, const struct nic_work *works,
         } else {
             wqe_data(place, work->address, local_keys[work - works], payload);
         }
-        wqe_control(wqe, producer, device_opcode(opcode), number, units, control,
+        wqe_control(wqe, at->producer, device_opcode(opcode), number, units, control,
                     has_immediate(opcode) ? htobe32(work->immediate) : 0);
-        *entry = (struct tracking_entry){.user_data = work->user_data,
-                                         .position = producer,
-                                         .blocks = (uint16_t)blocks,
-                                         .state = state,
-                                         .opcode = opcode};
-        last = producer;
-        producer += blocks;
-        left -= blocks;
-        wqe += (size_t)blocks * WQE_BLOCK_BYTES;
-        entry += blocks;
-        work++;
-    } while (work != end && likely(work->opcode == opcode));
-    queue->sends.last = last;
-    queue->sends.producer = base->sends.producer = producer;
-    base->unsignaled = way == POST_IN_STREAMS ? 0 : unsignaled;
-    base->stats.signaled += cqes;
-    return (uint32_t)(work - works);
+        *at->entry = (struct tracking_entry){.user_data = work->user_data,
+                                             .position = at->producer,
+                                             .blocks = (uint16_t)blocks,
+                                             .state = state,
+                                             .opcode = opcode};
+        at->last = at->producer;
+        at->producer += blocks;
+        at->left -= blocks;
+        at->wqe = wqe + (size_t)blocks * WQE_BLOCK_BYTES;
+        at->entry += blocks;
+        at->work = work + 1;
+    }
+}
+
+/* Posts the ops of this opcode that come next, as long as they are usual, and returns how many. */
+static inline __attribute__((always_inline)) uint32_t
+post_usual(struct mlx5_queue *queue, const struct nic_work *works,
+           struct nic_target *const *targets, const uint32_t *local_keys, uint32_t count,
+           const uint8_t opcode, const enum post_way way)
+{
+    struct nic_queue *base = &queue->device.base;
+    const struct nic_work *const end = works + count;
+    const struct nic_work *before;
+    const uint32_t producer = queue->sends.producer;
+    struct posting at = {
+        .work = works,
+        .target = targets,
+        .stream = way == POST_IN_STREAMS ? &base->stream_ids[producer & base->sends.mask] : NULL,
+        .wqe = send_queue_at(&queue->sends, producer),
+        .entry = tracking_at(&base->sends, producer),
+        .producer = producer,
+        .left = (uint32_t)minimum(send_queue_room(&queue->sends),
+                                  send_queue_run(&queue->sends, producer)),
+        .last = queue->sends.last,
+        .unsignaled = base->unsignaled,
+    };
+    do {
+        before = at.work;
+        if (opcode != NIC_READ) {
+            post_alike(queue, &at, works, end, local_keys, opcode, true, way);
+        }
+        post_alike(queue, &at, works, end, local_keys, opcode, false, way);
+    } while (at.work != before && at.work != end);
+    queue->sends.last = at.last;
+    queue->sends.producer = base->sends.producer = at.producer;
+    base->unsignaled = way == POST_IN_STREAMS ? 0 : at.unsignaled;
+    base->stats.signaled += at.cqes;
+    return (uint32_t)(at.work - works);
 }
 
 /* `way` is a constant. */
