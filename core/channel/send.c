@@ -136,13 +136,23 @@ static inline void take_part(const struct channel_outgoing *outgoing, uint32_t i
     transfer->bytes = bytes;
 }
 
+static void post_write(const struct channel_queue *queue, const struct nic_transfer *transfer,
+                       bool foreign)
+{
+    if (foreign) {
+        queue->operations->post_foreign_write(queue->queue_pair, transfer, 0);
+    } else {
+        queue->operations->post_write(queue->queue_pair, transfer, 0);
+    }
+}
+
 /* Posts a share of several buffers, or with a record, or longer than a WQE: all but the last WQE,
- * which stays in `transfer`. Returns the payload's bytes. */
+ * which stays in `transfer`, and in *foreign whether it is of memory that may not be read here. Returns the
+ * payload's bytes. */
 static uint32_t post_all_but_last(struct channel *channel, const struct channel_outgoing *outgoing,
                                   uint32_t share, const struct channel_queue *queue,
-                                  struct nic_transfer *transfer)
+                                  struct nic_transfer *transfer, bool *foreign)
 {
-    const struct nic_operations *operations = queue->operations;
     bool pending = false; /* `transfer` is posted when the next is known */
     uint32_t all = 0;
     for (uint32_t i = 0; i < outgoing->count; i++) {
@@ -151,18 +161,20 @@ static uint32_t post_all_but_last(struct channel *channel, const struct channel_
             continue;
         }
         if (pending) {
-            operations->post_write(queue->queue_pair, transfer, 0);
+            post_write(queue, transfer, *foreign);
         }
         take_part(outgoing, i, share, bytes, queue->rail, transfer);
+        *foreign = outgoing->ops[i]->region->foreign;
         post_but_last(queue->queue_pair, &channel->engine->rails[queue->rail], transfer);
         pending = true;
         all += bytes;
     }
     if (outgoing->record && share == leader_of(outgoing->mask)) {
         if (pending) {
-            operations->post_write(queue->queue_pair, transfer, 0);
+            post_write(queue, transfer, *foreign);
         }
         write_record(channel, outgoing, transfer, queue->rail);
+        *foreign = false;
     }
     return all;
 }
@@ -176,16 +188,18 @@ static inline uint32_t post_share(struct channel *channel, struct channel_outgoi
     uint32_t rail = queue->rail;
     struct nic_transfer transfer;
     uint32_t bytes = 0;
+    bool foreign = false;
     if (likely(!outgoing->record)) { /* so it is one buffer, and its share one WQE */
         bytes = part_of(outgoing, 0, share);
     }
     if (likely(bytes > 0)) {
         take_part(outgoing, 0, share, bytes, rail, &transfer);
+        foreign = outgoing->ops[0]->region->foreign;
     } else {
         transfer = (struct nic_transfer){0};
         if (outgoing->record) {
             uint32_t before = queue_pair->posted;
-            bytes = post_all_but_last(channel, outgoing, share, queue, &transfer);
+            bytes = post_all_but_last(channel, outgoing, share, queue, &transfer, &foreign);
             channel->stats.data_wqes += queue_pair->posted - before;
         }
     }
@@ -194,7 +208,12 @@ static inline uint32_t post_share(struct channel *channel, struct channel_outgoi
         (struct channel_posted){.wqe = queue_pair->posted,
                                 .slot = (uint16_t)((uint32_t)outgoing->number & channel->slot_mask),
                                 .share = (uint16_t)share};
-    queue->operations->post_write_immediate(queue_pair, &transfer, NIC_POST_SIGNALED);
+    if (unlikely(foreign)) {
+        queue->operations->post_foreign_write(queue_pair, &transfer,
+                                              NIC_POST_SIGNALED | NIC_POST_IMMEDIATE);
+    } else {
+        queue->operations->post_write_immediate(queue_pair, &transfer, NIC_POST_SIGNALED);
+    }
     outgoing->carrier[share] = (uint8_t)rail;
     channel->stats.rail_bytes_sent[rail] += bytes;
     channel->stats.data_wqes++;

@@ -180,6 +180,7 @@ static inline uint32_t nic_send_room(const struct nic_queue_pair *queue_pair)
 
 #define NIC_POST_SIGNALED 0x1u /* request a completion of this WQE, regardless of the interval */
 #define NIC_POST_INLINE 0x2u   /* post_pieces: the processor copies the pieces */
+#define NIC_POST_IMMEDIATE 0x4u /* post_foreign_write: with an immediate */
 
 struct nic_transfer {
     uint64_t local_address;
@@ -293,6 +294,10 @@ struct nic_operations {
      * later WRITE with immediate on this queue pair completes. transfer->immediate is ignored. */
     void (*post_write)(struct nic_queue_pair *queue_pair, const struct nic_transfer *transfer,
                        uint32_t flags);
+    /* One of both, as NIC_POST_IMMEDIATE says, of memory that may be another device's: the processor does not
+     * read it, however short the payload is. */
+    void (*post_foreign_write)(struct nic_queue_pair *queue_pair,
+                               const struct nic_transfer *transfer, uint32_t flags);
     void (*post_read)(struct nic_queue_pair *queue_pair, const struct nic_transfer *transfer,
                       uint32_t flags);
     /* A plain WRITE, or a READ, of 1 to nic->pieces_max pieces of this side's memory, which have

@@ -52,7 +52,8 @@ void registration_try(const struct registrar *registrar, uint64_t address, uint6
                       uint32_t access, int fd, uint64_t fd_offset,
                       struct registration *registration, crpc_error *first)
 {
-    *registration = (struct registration){.address = address, .bytes = bytes, .access = access};
+    *registration = (struct registration){
+        .address = address, .bytes = bytes, .access = access, .foreign = fd >= 0};
     try_others(registrar, registration, fd, fd_offset, first);
 }
 

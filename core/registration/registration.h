@@ -34,6 +34,7 @@ struct registration {
     uint32_t access; /* CRPC_ACCESS_* */
     uint32_t nics;   /* mask of the nics that have registered it */
     uint32_t users;  /* open ops that use it */
+    bool foreign;    /* it may be memory of another device, which the processor may not read */
     struct nic_keys keys[REGISTRATION_NICS_MAX];
 };
 

@@ -50,6 +50,23 @@ def test_dmabuf(pair, context):
     while not context.poll(done):
         context.wait(1)
     assert os.pread(descriptor, 17, 4096 + 10) == b"to another device"
+
+    # From there, too: alone, and in a message of several buffers. The processor cannot read what is there, however short it is.
+    def send(*places):
+        ops, left_open = copyrpc.ChannelOpArray(len(places)), len(places)
+        for index, (tag, offset, size) in enumerate(places):
+            ops.set(index, opcode=copyrpc.CHANNEL_SEND, channel=left.bits, tag=tag, region=region.bits, address=(1 << 40) + offset, bytes=size)
+        assert context.submit(ops) == len(places)
+        while left_open:
+            left_open -= context.poll(done)
+
+    alone, several = bytearray(100), [bytearray(100), bytearray(100)]
+    transfer = right.post_receive(alone)
+    send((0, 13, 7))
+    assert transfer.wait() == 7 and alone[:7] == b"another"
+    transfer = right.post_receive(several, tags=[1, 2])
+    send((2, 13, 7), (1, 10, 2))
+    assert transfer.wait() == [2, 7] and several[0][:2] == b"to" and several[1][:7] == b"another"
     region.close()
     os.close(descriptor)
 

@@ -28,6 +28,7 @@ const struct nic_operations nic_memory_operations = {
     .queue_pair_fail = memory_queue_pair_fail,
     .post_write_immediate = memory_post_write_immediate,
     .post_write = memory_post_write,
+    .post_foreign_write = memory_post_foreign_write,
     .post_read = memory_post_read,
     .post_pieces = memory_post_pieces,
     .post_atomic = memory_post_atomic,

@@ -500,6 +500,8 @@ void memory_post_write_immediate(struct nic_queue_pair *queue_pair,
                                  const struct nic_transfer *transfer, uint32_t flags);
 void memory_post_write(struct nic_queue_pair *queue_pair, const struct nic_transfer *transfer,
                        uint32_t flags);
+void memory_post_foreign_write(struct nic_queue_pair *base, const struct nic_transfer *transfer,
+                               uint32_t flags);
 void memory_post_read(struct nic_queue_pair *queue_pair, const struct nic_transfer *transfer,
                       uint32_t flags);
 void memory_post_pieces(struct nic_queue_pair *queue_pair, bool read,

@@ -235,6 +235,12 @@ void memory_post_write(struct nic_queue_pair *base, const struct nic_transfer *t
     post_any_write(base, MEMORY_WRITE, transfer, flags);
 }
 
+void memory_post_foreign_write(struct nic_queue_pair *base, const struct nic_transfer *transfer,
+                               uint32_t flags)
+{
+    post(base, flags & NIC_POST_IMMEDIATE ? MEMORY_WRITE_IMMEDIATE : MEMORY_WRITE, transfer, flags);
+}
+
 void memory_post_read(struct nic_queue_pair *base, const struct nic_transfer *transfer,
                       uint32_t flags)
 {

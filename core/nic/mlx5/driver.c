@@ -23,6 +23,7 @@ const struct nic_operations mlx5_operations = {
     .queue_pair_fail = mlx5_queue_pair_fail,
     .post_write_immediate = mlx5_post_write_immediate,
     .post_write = mlx5_post_write,
+    .post_foreign_write = mlx5_post_foreign_write,
     .post_read = mlx5_post_read,
     .post_pieces = mlx5_post_pieces,
     .post_atomic = mlx5_post_atomic,

@@ -130,6 +130,8 @@ void mlx5_post_write_immediate(struct nic_queue_pair *base, const struct nic_tra
                                uint32_t flags);
 void mlx5_post_write(struct nic_queue_pair *base, const struct nic_transfer *transfer,
                      uint32_t flags);
+void mlx5_post_foreign_write(struct nic_queue_pair *base, const struct nic_transfer *transfer,
+                             uint32_t flags);
 void mlx5_post_read(struct nic_queue_pair *base, const struct nic_transfer *transfer,
                     uint32_t flags);
 void mlx5_post_pieces(struct nic_queue_pair *base, bool read, const struct nic_transfer *transfer,

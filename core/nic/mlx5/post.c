@@ -38,9 +38,9 @@ static inline void end(struct mlx5_queue_pair *queue_pair, uint8_t *wqe, const v
                   TRACKING_SIGNALED);
 }
 
-/* `opcode` is a constant at each call. */
+/* `opcode` is a constant at each call, and so is whether the payload may be read here. */
 static inline __attribute__((always_inline)) void post_write(struct nic_queue_pair *base,
-                                                             uint8_t opcode,
+                                                             uint8_t opcode, bool readable,
                                                              const struct nic_transfer *transfer,
                                                              uint32_t flags)
 {
@@ -49,7 +49,7 @@ static inline __attribute__((always_inline)) void post_write(struct nic_queue_pa
     }
     struct mlx5_queue_pair *queue_pair = to_mlx5_queue_pair(base);
     const uint32_t head = sizeof(struct mlx5_wqe_ctrl_seg) + sizeof(struct mlx5_wqe_raddr_seg);
-    bool in_wqe = transfer->bytes <= base->nic->inline_bytes_max;
+    bool in_wqe = readable && transfer->bytes <= base->nic->inline_bytes_max;
     uint32_t bytes = head + (in_wqe ? wqe_inline_bytes(transfer->bytes)
                                     : (uint32_t)sizeof(struct mlx5_wqe_data_seg));
     uint8_t *wqe = begin(queue_pair, bytes);
@@ -58,7 +58,7 @@ static inline __attribute__((always_inline)) void post_write(struct nic_queue_pa
     if (in_wqe && likely(transfer->bytes != 0)) {
         segment =
             wqe_inline(segment, (const void *)(uintptr_t)transfer->local_address, transfer->bytes);
-    } else if (!in_wqe) {
+    } else if (!in_wqe && (readable || transfer->bytes != 0)) {
         segment = wqe_data(segment, transfer->local_address, transfer->local_key, transfer->bytes);
     }
     base->stats.inline_wqes += in_wqe;
@@ -69,13 +69,23 @@ static inline __attribute__((always_inline)) void post_write(struct nic_queue_pa
 void mlx5_post_write_immediate(struct nic_queue_pair *base, const struct nic_transfer *transfer,
                                uint32_t flags)
 {
-    post_write(base, MLX5_OPCODE_RDMA_WRITE_IMM, transfer, flags);
+    post_write(base, MLX5_OPCODE_RDMA_WRITE_IMM, true, transfer, flags);
 }
 
 void mlx5_post_write(struct nic_queue_pair *base, const struct nic_transfer *transfer,
                      uint32_t flags)
 {
-    post_write(base, MLX5_OPCODE_RDMA_WRITE, transfer, flags);
+    post_write(base, MLX5_OPCODE_RDMA_WRITE, true, transfer, flags);
+}
+
+void mlx5_post_foreign_write(struct nic_queue_pair *base, const struct nic_transfer *transfer,
+                             uint32_t flags)
+{
+    if (flags & NIC_POST_IMMEDIATE) {
+        post_write(base, MLX5_OPCODE_RDMA_WRITE_IMM, false, transfer, flags);
+    } else {
+        post_write(base, MLX5_OPCODE_RDMA_WRITE, false, transfer, flags);
+    }
 }
 
 void mlx5_post_read(struct nic_queue_pair *base, const struct nic_transfer *transfer,

@@ -9,6 +9,7 @@
 
 void test_write(void **state);
 void test_plain_write(void **state);
+void test_foreign_write(void **state);
 void test_large_write(void **state);
 void test_read(void **state);
 void test_signaling(void **state);
@@ -128,7 +129,7 @@ void test_dc_stream_limits(void **state);
         PAIR_TEST(test_window_no_read), PAIR_TEST(test_window_no_atomics),                         \
         PAIR_TEST(test_atomics), PAIR_TEST(test_fence), PAIR_TEST(test_pieces),                    \
         PAIR_TEST(test_pieces_read), PAIR_TEST(test_pieces_keys), PAIR_TEST(test_pieces_wrap),     \
-        PAIR_TEST(test_deep)
+        PAIR_TEST(test_deep), PAIR_TEST(test_foreign_write)
 
 /* The same, of drivers that have queues with user data. */
 #define QUEUE_CONTRACT_TESTS                                                                       \

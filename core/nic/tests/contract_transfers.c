@@ -82,6 +82,38 @@ void test_plain_write(void **state)
     assert_int_equal(pair->far.nic->receives_posted, pair->far.nic->receive_depth - 4 * cases);
 }
 
+/* However short it is, the device reads it, and not who posts it. */
+void test_foreign_write(void **state)
+{
+    struct pair *pair = *state;
+    const struct nic_operations *operations = pair->near.nic->operations;
+    uint32_t most = pair->near.nic->inline_bytes_max;
+    const uint32_t sizes[] = {0, 1, 32, most, most + 1, 4096};
+    const uint32_t cases = sizeof(sizes) / sizeof(sizes[0]);
+    for (uint32_t i = 0; i < cases; i++) {
+        struct nic_transfer first = pair_write(pair, 3, 5, sizes[i], 0xdead);
+        struct nic_transfer second = pair_write(pair, 5003, 5005, sizes[i], i);
+        for (uint32_t at = 0; at < PAIR_BYTES; at++) {
+            pair->source[at] = (uint8_t)(at * 7 + at / 251 + i);
+        }
+        memset(pair->ring, 0xaa, PAIR_BYTES);
+        operations->post_foreign_write(pair->sender, &first, 0);
+        operations->post_foreign_write(pair->sender, &second,
+                                       NIC_POST_SIGNALED | NIC_POST_IMMEDIATE);
+        operations->ring_doorbell(pair->sender);
+        inbox_wait(&pair->far, i + 1);
+        assert_int_equal(inbox_last(&pair->far)->kind, NIC_COMPLETION_RECEIVE);
+        assert_int_equal(inbox_last(&pair->far)->immediate, i);
+        assert_int_equal(inbox_last(&pair->far)->byte_count, sizes[i]);
+        assert_memory_equal(pair->ring + 5, pair->source + 3, sizes[i]);
+        assert_memory_equal(pair->ring + 5005, pair->source + 5003, sizes[i]);
+        assert_int_equal(pair->ring[5 + sizes[i]], 0xaa);
+        inbox_wait_completed(&pair->near, pair->sender, 2 * (i + 1));
+    }
+    assert_int_equal(pair->sender->stats.inline_wqes, 0);
+    assert_int_equal(pair->sender->stats.wqes, 2 * cases);
+}
+
 /* In one piece where the port has messages of that length: simnic's has, Soft-RoCE's has not. */
 void test_large_write(void **state)
 {

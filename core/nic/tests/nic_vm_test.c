@@ -174,6 +174,21 @@ static void test_dmabuf(void **state)
     assert_memory_equal(seen, pair->source + 7, sizeof(seen));
     operations->memory_deregister(far, &memory);
 
+    struct nic_keys from = {0};
+    assert_int_equal(operations->memory_register_dmabuf(pair->near.nic, NULL, fd, 4096, 8192,
+                                                        address, CRPC_ACCESS_LOCAL_WRITE, &from,
+                                                        &error),
+                     CRPC_OK);
+    write = pair_write(pair, 0, 64, 8, 2);
+    write.local_address = address + 4000;
+    write.local_key = from.local_key;
+    operations->post_foreign_write(pair->sender, &write, NIC_POST_SIGNALED | NIC_POST_IMMEDIATE);
+    operations->ring_doorbell(pair->sender);
+    inbox_wait(&pair->far, 2);
+    assert_memory_equal(pair->ring + 64, seen, 8);
+    inbox_wait_completed(&pair->near, pair->sender, 3);
+    operations->memory_deregister(pair->near.nic, &from);
+
     assert_int_equal(operations->memory_register_dmabuf(far, NULL, fd, 8192, 12288, address, access,
                                                         &memory, &error),
                      CRPC_E_INVALID);

@@ -23,6 +23,7 @@ const struct nic_operations verbs_operations = {
     .queue_pair_fail = verbs_queue_pair_fail,
     .post_write_immediate = verbs_post_write_immediate,
     .post_write = verbs_post_write,
+    .post_foreign_write = verbs_post_foreign_write,
     .post_read = verbs_post_read,
     .post_pieces = verbs_post_pieces,
     .post_atomic = verbs_post_atomic,

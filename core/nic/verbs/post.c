@@ -32,11 +32,10 @@ static struct ibv_send_wr *chain_next(struct verbs_queue_pair *queue_pair,
     return wqe;
 }
 
-/* `opcode` is a constant at each call. */
-static inline __attribute__((always_inline)) void post_write(struct nic_queue_pair *base,
-                                                             enum ibv_wr_opcode opcode,
-                                                             const struct nic_transfer *transfer,
-                                                             uint32_t flags)
+/* `opcode` is a constant at each call, and so is whether the payload may be read here. */
+static inline __attribute__((always_inline)) void
+post_write(struct nic_queue_pair *base, enum ibv_wr_opcode opcode, bool readable,
+           const struct nic_transfer *transfer, uint32_t flags)
 {
     if (!nic_post_begin(base, transfer)) {
         return;
@@ -46,7 +45,7 @@ static inline __attribute__((always_inline)) void post_write(struct nic_queue_pa
     if (opcode == IBV_WR_RDMA_WRITE_WITH_IMM) {
         wqe->imm_data = htonl(transfer->immediate);
     }
-    if (transfer->bytes <= base->nic->inline_bytes_max) {
+    if (readable && transfer->bytes <= base->nic->inline_bytes_max) {
         wqe->send_flags |= IBV_SEND_INLINE;
         base->stats.inline_wqes++;
     }
@@ -55,13 +54,23 @@ static inline __attribute__((always_inline)) void post_write(struct nic_queue_pa
 void verbs_post_write_immediate(struct nic_queue_pair *base, const struct nic_transfer *transfer,
                                 uint32_t flags)
 {
-    post_write(base, IBV_WR_RDMA_WRITE_WITH_IMM, transfer, flags);
+    post_write(base, IBV_WR_RDMA_WRITE_WITH_IMM, true, transfer, flags);
 }
 
 void verbs_post_write(struct nic_queue_pair *base, const struct nic_transfer *transfer,
                       uint32_t flags)
 {
-    post_write(base, IBV_WR_RDMA_WRITE, transfer, flags);
+    post_write(base, IBV_WR_RDMA_WRITE, true, transfer, flags);
+}
+
+void verbs_post_foreign_write(struct nic_queue_pair *base, const struct nic_transfer *transfer,
+                              uint32_t flags)
+{
+    if (flags & NIC_POST_IMMEDIATE) {
+        post_write(base, IBV_WR_RDMA_WRITE_WITH_IMM, false, transfer, flags);
+    } else {
+        post_write(base, IBV_WR_RDMA_WRITE, false, transfer, flags);
+    }
 }
 
 void verbs_post_read(struct nic_queue_pair *base, const struct nic_transfer *transfer,

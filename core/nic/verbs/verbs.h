@@ -107,6 +107,8 @@ void verbs_post_write_immediate(struct nic_queue_pair *base, const struct nic_tr
                                 uint32_t flags);
 void verbs_post_write(struct nic_queue_pair *base, const struct nic_transfer *transfer,
                       uint32_t flags);
+void verbs_post_foreign_write(struct nic_queue_pair *base, const struct nic_transfer *transfer,
+                              uint32_t flags);
 void verbs_post_read(struct nic_queue_pair *base, const struct nic_transfer *transfer,
                      uint32_t flags);
 void verbs_post_pieces(struct nic_queue_pair *base, bool read, const struct nic_transfer *transfer,
