@@ -47,12 +47,13 @@ void responder_break(struct nic *nic, struct queue_pair *qp, uint8_t aeth, int e
     if (qp->type == TYPE_UC) {
         return; /* the message is dropped, and nobody is told */
     }
+    uint32_t owed_tail = qp->owed_tail; /* READs before it are still answered */
     if (qp->type == TYPE_DCT) { /* the QP of one initiator; the target goes on with the others */
         dc_initiator_break(nic, qp);
+        qp->owed_tail = owed_tail;
         response_refuse(nic, qp, aeth);
         return;
     }
-    uint32_t owed_tail = qp->owed_tail; /* READs before it are still answered */
     qp_fail(nic, qp);
     qp->owed_tail = owed_tail;
     response_refuse(nic, qp, aeth);

@@ -252,6 +252,32 @@ static void test_mistakes(void **state)
     tear_down(&f);
 }
 
+/* What came before the mistake was done, and is answered. */
+static void test_before_mistake(void **state)
+{
+    struct fixture f;
+    uint64_t value = 40;
+    (void)state;
+    set_up(&f, 7);
+    memcpy(f.end.memory + MEMORY_BYTES / 2, &value, 8);
+    ibv_wr_start(f.dci.extended);
+    f.dci.extended->wr_flags = IBV_SEND_SIGNALED;
+    for (uint32_t n = 0; n < 3; n++) {
+        f.dci.extended->wr_id = n;
+        ibv_wr_atomic_fetch_add(f.dci.extended, f.place.key ^ (n == 2 ? 0x55 : 0), f.place.address,
+                                2);
+        mlx5dv_wr_set_dc_addr(f.dci.driver, f.end.address, f.place.target, KEY);
+        ibv_wr_set_sge(f.dci.extended, f.end.region->lkey, (uintptr_t)f.end.memory + 8ul * n, 8);
+    }
+    assert_int_equal(ibv_wr_complete(f.dci.extended), 0);
+    expect(f.end.sends, IBV_WC_SUCCESS);
+    expect(f.end.sends, IBV_WC_SUCCESS);
+    expect(f.end.sends, IBV_WC_REM_ACCESS_ERR);
+    memcpy(&value, f.end.memory + 8, 8);
+    assert_int_equal(value, 42);
+    tear_down(&f);
+}
+
 static enum ibv_qp_state state_of(struct ibv_qp *qp)
 {
     struct ibv_qp_attr a;
@@ -418,9 +444,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_many),       cmocka_unit_test(test_streams),
     };
     const struct CMUnitTest trouble[] = {
-        cmocka_unit_test(test_killed_peer),
-        cmocka_unit_test(test_no_receive),
-        cmocka_unit_test(test_mistakes),
+        cmocka_unit_test(test_killed_peer),   cmocka_unit_test(test_no_receive),
+        cmocka_unit_test(test_mistakes),      cmocka_unit_test(test_before_mistake),
         cmocka_unit_test(test_stream_errors),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
