@@ -1,10 +1,12 @@
 /* work_rounds.c: ops of queues with user data, by libmlx5 and by the direct driver, for callgrind.
  *
- *   work_rounds (libmlx5|libmlx5_each|direct) (write|send|read|datagram) DEVICE ROUNDS
+ *   work_rounds (libmlx5|libmlx5_each|direct) (write|send|read|datagram|dc|dc_streams) DEVICE ROUNDS
  *
  * A round posts 64 ops of 32 bytes, WRITEs and SENDs inline, and takes their completions. Ours gives back the
  * user data of each. libmlx5 does that only for those that are signaled: the last, or each of them.
- * Receives of SENDs belong to another nic, and are not counted. Datagrams find none. */
+ * Receives of SENDs belong to another nic, and are not counted. Datagrams find none. dc: WRITEs from a DCI,
+ * which libmlx5 has ibv_wr_* for; with streams, each op is in the next of 8, and all are signaled. */
+#include <infiniband/mlx5dv.h>
 #include <infiniband/verbs.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,12 +26,46 @@ static struct nic_queue *queues[2];
 static struct nic_keys keys[2];
 static uint8_t memory[2][BATCH * BYTES];
 static uint8_t opcode;
-static struct nic_target *target; /* of datagrams; NULL = the queues are connected */
+static struct nic_target *target; /* of datagrams and DC; NULL = the queues are connected */
+static bool dc;
+static uint32_t streams;
 
 __attribute__((noreturn)) static void give_up(const char *what)
 {
     fprintf(stderr, "work_rounds: %s\n", what);
     exit(EXIT_FAILURE);
+}
+
+static void make_queue(uint32_t side, const struct nic_queue_options *options,
+                       struct nic_queue **queue)
+{
+    crpc_error error = {.struct_size = sizeof(error)};
+    if (nics[side]->operations->queues->create(nics[side], NULL, options, queue, &error)) {
+        give_up(error.message);
+    }
+}
+
+/* A DCI here, a DCT there. */
+static void make_dc_queue(uint32_t side)
+{
+    const struct nic_queue_options dci = {.kind = NIC_QUEUE_DCI,
+                                          .table =
+                                              streams > 0 ? NIC_TABLE_UNORDERED : NIC_TABLE_DENSE,
+                                          .handle = 1,
+                                          .sends = 2 * BATCH,
+                                          .send_pieces = 1,
+                                          .inline_bytes = 60,
+                                          .streams = streams,
+                                          .transport = {.retry_timeout = 14, .retry_count = 7}};
+    const struct nic_queue_options srq = {
+        .kind = NIC_QUEUE_SRQ, .receives = BATCH, .receive_pieces = 1};
+    struct nic_queue_options dct = {.kind = NIC_QUEUE_DCT, .handle = 2};
+    if (side == 0) {
+        make_queue(0, &dci, &queues[0]);
+        return;
+    }
+    make_queue(1, &srq, &dct.receive_queue);
+    make_queue(1, &dct, &queues[1]);
 }
 
 static void open_side(const char *device, uint32_t driver, uint32_t side, uint32_t kind)
@@ -50,9 +86,13 @@ static void open_side(const char *device, uint32_t driver, uint32_t side, uint32
         nics[side]->operations->memory_register(
             nics[side], NULL, memory[side], sizeof(memory[side]), 0,
             CRPC_ACCESS_LOCAL_WRITE | CRPC_ACCESS_REMOTE_WRITE | CRPC_ACCESS_REMOTE_READ,
-            &keys[side], &error) ||
-        nics[side]->operations->queues->create(nics[side], NULL, &queue, &queues[side], &error)) {
+            &keys[side], &error)) {
         give_up(error.message);
+    }
+    if (dc) {
+        make_dc_queue(side);
+    } else {
+        make_queue(side, &queue, &queues[side]);
     }
 }
 
@@ -74,7 +114,7 @@ static void connect_sides(void)
 
 static void make_target(void)
 {
-    struct nic_target_options options = {.kind = NIC_QUEUE_UD};
+    struct nic_target_options options = {.kind = queues[0]->kind};
     crpc_error error = {.struct_size = sizeof(error)};
     nics[1]->operations->queue_pair_address(queues[1]->pair, &options.address);
     if (nics[0]->operations->queues->target_create(nics[0], NULL, &options, &target, &error)) {
@@ -139,7 +179,7 @@ static void prepare_libmlx5(bool each)
             .send_flags = (opcode == NIC_READ ? 0 : (unsigned)IBV_SEND_INLINE) |
                           (each || i + 1 == BATCH ? (unsigned)IBV_SEND_SIGNALED : 0),
             .wr.rdma = {(uint64_t)(uintptr_t)(memory[1] + (size_t)i * BYTES), keys[1].remote_key}};
-        if (target) {
+        if (target && !dc) {
             requests[i].wr.ud.ah = to_device_target(target)->ah;
             requests[i].wr.ud.remote_qpn = target->queue_pair_number;
             requests[i].wr.ud.remote_qkey = target->queue_key;
@@ -151,10 +191,35 @@ static void prepare_libmlx5(bool each)
     }
 }
 
+static void post_dc(void)
+{
+    struct ibv_qp_ex *qp = ibv_qp_to_qp_ex(device_qp(queues[0]->pair));
+    struct mlx5dv_qp_ex *direct = mlx5dv_qp_ex_from_ibv_qp_ex(qp);
+    struct ibv_ah *ah = to_device_target(target)->ah;
+    ibv_wr_start(qp);
+    for (uint32_t i = 0; i < BATCH; i++) {
+        qp->wr_id = requests[i].wr_id;
+        qp->wr_flags = requests[i].send_flags & (unsigned)IBV_SEND_SIGNALED;
+        ibv_wr_rdma_write(qp, requests[i].wr.rdma.rkey, requests[i].wr.rdma.remote_addr);
+        if (streams > 0) {
+            mlx5dv_wr_set_dc_addr_stream(direct, ah, target->queue_pair_number, target->access_key,
+                                         (uint16_t)(i % streams));
+        } else {
+            mlx5dv_wr_set_dc_addr(direct, ah, target->queue_pair_number, target->access_key);
+        }
+        ibv_wr_set_inline_data(qp, (void *)(uintptr_t)pieces[i].addr, pieces[i].length);
+    }
+    if (ibv_wr_complete(qp)) {
+        give_up("ibv_wr_complete failed");
+    }
+}
+
 NOT_INLINED static void bench_libmlx5_post(void)
 {
     struct ibv_send_wr *refused;
-    if (ibv_post_send(device_qp(queues[0]->pair), requests, &refused)) {
+    if (dc) {
+        post_dc();
+    } else if (ibv_post_send(device_qp(queues[0]->pair), requests, &refused)) {
         give_up("ibv_post_send failed");
     }
 }
@@ -195,6 +260,7 @@ static void prepare_direct(void)
         works[i] = (struct nic_work){
             .opcode = opcode,
             .flags = opcode == NIC_READ ? 0 : NIC_WORK_INLINE,
+            .stream = (uint16_t)(streams > 0 ? i % streams : 0),
             .user_data = i,
             .address = (uint64_t)(uintptr_t)(memory[0] + (size_t)i * BYTES),
             .bytes = BYTES,
@@ -251,11 +317,13 @@ int main(int argc, char **argv)
 {
     if (argc != 5) {
         fprintf(stderr, "usage: work_rounds (libmlx5|libmlx5_each|direct) "
-                        "(write|send|read|datagram) DEVICE ROUNDS\n");
+                        "(write|send|read|datagram|dc|dc_streams) DEVICE ROUNDS\n");
         return 2;
     }
     bool direct = strcmp(argv[1], "direct") == 0;
     const bool datagrams = strcmp(argv[2], "datagram") == 0;
+    dc = strncmp(argv[2], "dc", 2) == 0;
+    streams = strcmp(argv[2], "dc_streams") == 0 ? 8 : 0;
     opcode = strcmp(argv[2], "send") == 0 || datagrams ? NIC_SEND
              : strcmp(argv[2], "read") == 0            ? NIC_READ
                                                        : NIC_WRITE;
@@ -263,7 +331,7 @@ int main(int argc, char **argv)
         open_side(argv[3], direct || i == 1 ? CRPC_DRIVER_MLX5 : CRPC_DRIVER_VERBS, i,
                   datagrams ? NIC_QUEUE_UD : NIC_QUEUE_RC);
     }
-    if (datagrams) {
+    if (datagrams || dc) {
         make_target();
     } else {
         connect_sides();

@@ -219,6 +219,172 @@ static void test_unordered(void **state)
     run_sends(NIC_TABLE_UNORDERED, 2);
 }
 
+/* ---- Streams --------------------------------------------------------------------------------- */
+
+#define STREAMS 4u
+
+/* What the device has of a stream: its open WQEs, and whether it flushes them. */
+struct stream {
+    uint32_t positions[BLOCKS];
+    uint32_t first, last;
+    bool failed;
+};
+
+static void make_streams(uint64_t seed)
+{
+    struct nic *nic = &rig.nic.device.base;
+    const struct nic_queue_options options = {.kind = NIC_QUEUE_DCI,
+                                              .table = NIC_TABLE_UNORDERED,
+                                              .handle = 5,
+                                              .sends = 8,
+                                              .send_pieces = 1,
+                                              .inline_bytes = 60,
+                                              .streams = STREAMS,
+                                              .stream_failures_max = STREAMS - 1};
+    struct nic_queue *queue = &rig.queue.device.base;
+    make(NIC_TABLE_UNORDERED, false, seed);
+    nic->dc = true;
+    nic->streams_max = STREAMS;
+    nic_queue_release(queue);
+    queue->receiver = NULL;
+    nic_queue_init(queue, nic, &options);
+    assert_true(nic_queue_make_tables(queue, BLOCKS, 0));
+}
+
+/* Takes in what was rung. */
+static uint32_t hear(uint32_t told, struct stream *streams)
+{
+    while (told != rig.queue.sends.rung) {
+        const struct mlx5_wqe_ctrl_seg *control = send_queue_at(&rig.queue.sends, told);
+        const uint8_t opcode = (uint8_t)be32toh(control->opmod_idx_opcode);
+        struct stream *stream = &streams[be16toh(control->dci_stream_channel_id)];
+        assert_in_range(be16toh(control->dci_stream_channel_id), 0, STREAMS - 1);
+        if (control->fm_ce_se & MLX5_WQE_CTRL_CQ_UPDATE) {
+            stream->positions[stream->last++ % BLOCKS] = told;
+        } else {
+            assert_int_equal(opcode, MLX5_OPCODE_NOP); /* at the ring's end */
+        }
+        told += wqe_blocks((be32toh(control->qpn_ds) & WQE_UNITS_MAX) * WQE_UNIT_BYTES);
+    }
+    return told;
+}
+
+/* Completes the oldest of any stream, of which at most two have failed. Returns false if there is no room. */
+static bool tell(struct stream *streams, uint32_t *failed)
+{
+    struct stream *stream = &streams[pick(STREAMS)];
+    if (stream->first == stream->last) {
+        return true;
+    }
+    const uint16_t counter = (uint16_t)stream->positions[stream->first % BLOCKS];
+    const bool fails = !stream->failed && *failed < 2 && pick(50) == 0;
+    struct mlx5_err_cqe *entry =
+        (struct mlx5_err_cqe *)(void *)(rig.sends.entries +
+                                        (size_t)(rig.sends.producer % ENTRIES) * 64);
+    if (!write_entry(&rig.sends, fails || stream->failed ? MLX5_CQE_REQ_ERR : MLX5_CQE_REQ, NUMBER,
+                     counter)) {
+        return false;
+    }
+    entry->syndrome = fails ? MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR : MLX5_CQE_SYNDROME_WR_FLUSH_ERR;
+    *failed += fails;
+    stream->failed |= fails;
+    stream->first++;
+    return true;
+}
+
+/* A device whose streams overtake each other and fail, each by itself. What fails is told of its own stream,
+ * whose ops come in order, and it can be reset when these are done. */
+static void test_streams(void **state)
+{
+    static const uint8_t opcodes[] = {NIC_SEND, NIC_WRITE, NIC_READ, NIC_FETCH_ADD, NIC_NOP};
+    struct mlx5_target target = {.device.base.kind = NIC_QUEUE_DCI};
+    struct nic_target *to = &target.device.base;
+    struct stream streams[STREAMS] = {0};
+    uint64_t posted = 0, completed = 0, next[STREAMS] = {0}, seen[STREAMS] = {0};
+    uint32_t told = 0, failed = 0, resets = 0, overtaken = 0, errors;
+    struct nic_queue *queue = &rig.queue.device.base;
+    (void)state;
+    make_streams(6);
+    while (completed < OPS) {
+        const uint16_t id = (uint16_t)pick(STREAMS);
+        const uint32_t key = 7;
+        crpc_completion done[CAPACITY];
+        struct nic_work work = {.opcode = opcodes[pick(5)],
+                                .stream = id,
+                                .user_data = next[id] * STREAMS + id,
+                                .address = (uint64_t)(uintptr_t)rig.device_register};
+        if (posted < OPS && pick(3)) {
+            work.bytes =
+                nic_opcode_is_atomic(work.opcode) || work.opcode == NIC_NOP ? 0 : 1 + pick(60);
+            work.flags |= work.bytes && work.opcode != NIC_READ && pick(2) ? NIC_WORK_INLINE : 0;
+            const uint32_t taken = mlx5_queue_post_to(queue, &work, &to, &key, NULL, 1);
+            posted += taken;
+            next[id] += taken;
+        }
+        if (pick(2)) {
+            mlx5_queue_ring(queue);
+            told = hear(told, streams);
+        }
+        if (pick(3) == 0) {
+            /* Of others, or of what is not open; another lie would not be known as one. */
+            write_entry(&rig.sends, pick(2) ? MLX5_CQE_REQ : MLX5_CQE_REQ_ERR, NUMBER + pick(2),
+                        (uint16_t)(queue->sends.consumer + BLOCKS + pick(60000)));
+        }
+        while (pick(4) && tell(streams, &failed)) {
+        }
+        uint32_t count = mlx5_queue_poll(&rig.nic.device.base, done, 1 + pick(CAPACITY), &errors);
+        for (uint32_t i = 0; i < count; i++, completed++) {
+            const uint32_t of = done[i].user_data % STREAMS;
+            assert_int_equal(done[i].user_data / STREAMS, seen[of]++);
+            overtaken += seen[of] > seen[(of + 1) % STREAMS] + 2;
+            assert_true(done[i].status == CRPC_OK || nic_queue_stream_failed(queue, (uint16_t)of));
+            errors -= done[i].status != CRPC_OK;
+        }
+        assert_int_equal(errors, 0);
+        assert_false(queue->failed);
+        assert_in_range(queue->streams_failed, 0, failed);
+        if (streams[id].failed && nic_queue_stream_failed(queue, id)) {
+            const bool open = seen[id] != next[id];
+            assert_int_equal(nic_queue_check_stream(queue, id, NULL),
+                             open ? CRPC_E_STATE : CRPC_OK);
+            if (!open) {
+                nic_queue_renew_stream(queue, id);
+                streams[id].failed = false;
+                failed--;
+                resets++;
+            }
+        }
+    }
+    assert_true(resets > 100 && overtaken > 1000);
+    assert_true(rig.nic.device.base.unknown_completions > 1000);
+    unmake();
+}
+
+/* Flushed, and its stream has not failed: then the queue has. */
+static void test_streams_end(void **state)
+{
+    struct mlx5_target target = {.device.base.kind = NIC_QUEUE_DCI};
+    struct nic_target *to = &target.device.base;
+    const struct nic_work work = {.opcode = NIC_NOP, .stream = 2};
+    const uint32_t key = 0;
+    struct stream streams[STREAMS] = {{.failed = true}, {.failed = true}, {.failed = true}};
+    crpc_completion done[CAPACITY];
+    uint32_t failed = 3, errors;
+    (void)state;
+    make_streams(7);
+    assert_int_equal(mlx5_queue_post_to(&rig.queue.device.base, &work, &to, &key, NULL, 1), 1);
+    mlx5_queue_ring(&rig.queue.device.base);
+    hear(0, streams);
+    while (rig.sends.producer == 0) {
+        assert_true(tell(streams, &failed));
+    }
+    assert_int_equal(mlx5_queue_poll(&rig.nic.device.base, done, CAPACITY, &errors), 1);
+    assert_int_equal(done[0].status, -NIC_ERROR_FLUSHED);
+    assert_true(rig.queue.device.base.failed);
+    assert_int_equal(rig.queue.device.base.streams_failed, 0);
+    unmake();
+}
+
 /* ---- Receives -------------------------------------------------------------------------------- */
 
 static void run_receives(bool shared, uint64_t seed)
@@ -295,9 +461,10 @@ static void test_ended(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_dense),    cmocka_unit_test(test_unordered),
-        cmocka_unit_test(test_receives), cmocka_unit_test(test_shared),
-        cmocka_unit_test(test_ended),
+        cmocka_unit_test(test_dense),       cmocka_unit_test(test_unordered),
+        cmocka_unit_test(test_receives),    cmocka_unit_test(test_shared),
+        cmocka_unit_test(test_ended),       cmocka_unit_test(test_streams),
+        cmocka_unit_test(test_streams_end),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
