@@ -445,7 +445,8 @@ typedef struct crpc_completion {
      * no meaning for a send that failed before the peer had a receive for it. WORK of COMPARE_SWAP and
      * FETCH_ADD: what was there before; of CRPC_LANE_GRANT: the bits of the grant; of a RECEIVE that a
      * WRITE_IMMEDIATE took: length of the WRITE; of a RECEIVE of a UD queue: in the lower 32 bits the number
-     * of the queue pair that has sent. */
+     * of the queue pair that has sent; of a RECEIVE of a DCT: likewise, 0 where the device does not say, and
+     * in the upper 32 bits the length of a WRITE_IMMEDIATE. */
     uint64_t token;
     /* REQUEST, RESPONSE: address of the view, a multiple of 16. SENT, RECEIVED: address of the
      * buffer. A view is in memory that the peer's device writes to. The library has checked lengths
@@ -1241,7 +1242,7 @@ CRPC_API int32_t crpc_grant_get_info(crpc_context *context, crpc_grant grant,
  * them. Later versions will have further kinds of queues. */
 
 #define CRPC_QUEUE_KIND_RC 1u  /* a reliable connection: sends, and receives unless it has an SRQ */
-#define CRPC_QUEUE_KIND_SRQ 2u /* receives that the RC and UD queues which name it share */
+#define CRPC_QUEUE_KIND_SRQ 2u /* receives that the RC, UD and DCT queues which name it share */
 /* Datagrams, which may be lost, and come in any order. Each op that sends goes to a target of its own:
  * crpc_target_open. Whoever knows the queue's key can send to it. In a receive, each message lies behind 40
  * bytes of header. A datagram is lost, and nobody told, if there is no receive. One that is longer than
@@ -1249,6 +1250,17 @@ CRPC_API int32_t crpc_grant_get_info(crpc_context *context, crpc_grant grant,
  * message_bytes_max, and none is. */
 #define CRPC_QUEUE_KIND_UD 3u
 #define CRPC_QUEUE_HEADER_BYTES 40
+/* The two ends of the dynamically connected transport (DC), of mlx5 devices alone. It is reliable, as a
+ * connection, and each op goes to a target of its own: the device connects by itself. A DCI sends. A DCT
+ * takes what DCIs send that know its number and its access_key: WRITEs, READs and atomics as far as regions
+ * allow, and messages into the receives of an SRQ.
+ * With `streams`, a DCI has as many queues in one. An op says which it is of. Ops of a stream are done in the
+ * order in which they were submitted, one after the other; those of different streams are not ordered; and
+ * completions come in any order, also those of one stream. Ops of one target should be of one stream. When
+ * an op fails, so does its stream, and what else is submitted to it completes with CRPC_E_FLUSHED, until
+ * crpc_queue_reset_stream. Other streams go on. */
+#define CRPC_QUEUE_KIND_DCI 4u
+#define CRPC_QUEUE_KIND_DCT 5u
 
 #define CRPC_QUEUE_DEPTH_MAX 8192
 #define CRPC_QUEUE_PIECES_MAX 16
@@ -1257,7 +1269,8 @@ CRPC_API int32_t crpc_grant_get_info(crpc_context *context, crpc_grant grant,
 /* Longest array of pieces for one crpc_queue_submit. */
 #define CRPC_QUEUE_SUBMIT_PIECES_MAX 4096
 
-/* Sends a message, which takes a receive of the peer. This and SEND_IMMEDIATE are all that UD queues send. */
+/* Sends a message, which takes a receive of the peer. This and SEND_IMMEDIATE are all that UD queues send. DCIs
+ * send all but SEND_INVALIDATE. */
 #define CRPC_QUEUE_SEND 1u
 /* The same with a number of 32 bits, which the completion of the receive shows. */
 #define CRPC_QUEUE_SEND_IMMEDIATE 2u
@@ -1302,7 +1315,7 @@ CRPC_API int32_t crpc_grant_get_info(crpc_context *context, crpc_grant grant,
 typedef struct crpc_queue_op {
     uint8_t opcode; /* CRPC_QUEUE_SEND and so on */
     uint8_t flags;  /* CRPC_QUEUE_SIGNAL and so on */
-    uint16_t reserved;
+    uint16_t stream; /* DCI: below the queue's `streams`; 0 if it has none. Other queues: 0 */
     /* *_IMMEDIATE: any number, in host byte order. SEND_INVALIDATE: the peer's remote key. */
     uint32_t immediate;
     uint64_t user_data; /* all opcodes: any number; the op's completion shows it */
@@ -1314,8 +1327,7 @@ typedef struct crpc_queue_op {
     /* The same: an address in the peer's region. COMPARE_SWAP, FETCH_ADD: a multiple of 8. */
     uint64_t remote_address;
     uint64_t operand; /* COMPARE_SWAP: the new value. FETCH_ADD: what is added */
-    crpc_target
-        target; /* SEND and SEND_IMMEDIATE of UD queues: where it goes. Other queues: none */
+    crpc_target target; /* all that UD queues and DCIs send: where it goes. Other queues: none */
 } crpc_queue_op;
 
 /* Accepts ops in order, and stops at the first op that it cannot accept. All are of one queue. `pieces`
@@ -1330,8 +1342,9 @@ typedef struct crpc_queue_op {
  * stopped there: CRPC_OK (all were accepted), CRPC_E_AGAIN (there is no room; a CRPC_COMPLETION_ROOM
  * follows), CRPC_E_TOO_BIG (longer than message_bytes_max; more pieces, or more inline bytes, than
  * the queue allows), CRPC_E_STALE (queue, region or target), CRPC_E_INVALID (also: the payload is not within
- * its region, or the region lacks a right; a UD queue's op has no target, or another's has one), CRPC_E_UNSUPPORTED (opcode: unknown, or not of this kind
- * of queue or of this device), CRPC_E_STATE (not connected yet), CRPC_E_CLOSING,
+ * its region, or the region lacks a right; an op of a UD queue or DCI has no target, or one of the other kind,
+ * or another's has one; the queue has not this stream), CRPC_E_UNSUPPORTED (opcode: unknown, or not of this
+ * kind of queue or of this device), CRPC_E_STATE (not connected yet), CRPC_E_CLOSING,
  * CRPC_E_DISCONNECTED. Returns CRPC_E_INVALID if context is NULL, if ops is NULL and count is not 0,
  * if pieces is NULL and piece_count is not 0, or if piece_count is above
  * CRPC_QUEUE_SUBMIT_PIECES_MAX. */
@@ -1349,18 +1362,21 @@ typedef struct crpc_queue_options {
     uint32_t kind;      /* CRPC_QUEUE_KIND_*; 0 = RC */
     /* Ops that send, of the longest kind, for which there is room at least: 1 to 8192; 0 = 256. With the
      * defaults of send_pieces and inline_bytes all 8192 fit. With more fewer may fit: then the text of the
-     * error says how many, or all that was asked for. SRQ: 0. */
+     * error says how many, or all that was asked for. SRQ, DCT: 0. */
     uint32_t sends;
-    /* Pieces that the payload of an op may have, 1 to 16; 0 = 1. More take room. SRQ: 0. */
+    /* Pieces that the payload of an op may have, 1 to 16; 0 = 1. More take room. SRQ, DCT: 0. */
     uint32_t send_pieces;
-    uint32_t inline_bytes; /* longest inline payload, 1 to 512; 0 = 60. More take room. SRQ: 0 */
+    /* Longest inline payload, 1 to 512; 0 = 60. More take room. SRQ, DCT: 0. */
+    uint32_t inline_bytes;
     /* RECEIVE ops for which there is room at least: 1 to 8192; 0 = none. With receive_queue 0; SRQ:
-     * not 0. */
+     * not 0; DCI, DCT: 0. */
     uint32_t receives;
     uint32_t receive_pieces; /* pieces that a receive may have, 1 to 16; 0 = 1 */
-    /* RC, UD: the SRQ that has its receives; none = its own. The SRQ cannot be closed before this queue. */
+    /* RC, UD: the SRQ that has its receives; none = its own. DCT: the same, and it needs one. The SRQ cannot
+     * be closed before this queue. DCI: none. */
     crpc_queue receive_queue;
-    /* This member and those below, but queue_key, are of RC; SRQ, UD: 0. */
+    /* This member and those down to private_data are of RC; others: 0. But a DCI, too, has retry_timeout,
+     * retry_count, not_ready_retry_count and reads_max, for each of its connections. */
     uint64_t connect_timeout_ns; /* 0 = 5 s; CRPC_FOREVER: no limit */
     /* The transport resends an unacknowledged packet after 4.096 us * 2^retry_timeout (the
      * "Local ACK Timeout" of the InfiniBand specification): 1 to 31; 0 = 14 (67 ms). */
@@ -1378,22 +1394,30 @@ typedef struct crpc_queue_options {
      * may add zeros. */
     uint32_t private_bytes;
     uint8_t private_data[196];
-    /* UD: who sends to the queue must know it. Up to 0x7fffffff; 0 = CRPC_QUEUE_KEY_DEFAULT. RC, SRQ: 0. */
+    /* UD: who sends to the queue must know it. Up to 0x7fffffff; 0 = CRPC_QUEUE_KEY_DEFAULT. Others: 0. */
     uint32_t queue_key;
-    uint32_t reserved;
+    uint32_t streams; /* DCI: 1 to 65535, as far as the device has them; 0 = none. Others: 0 */
+    /* DCI with streams: while so many have failed, 1 to `streams`, the others go on; if one more fails, the
+     * queue does. 0 = all. The library raises it to one less than a power of two. A device can have a lower
+     * limit; with the limit 0, any error fails the queue. Others: 0. */
+    uint32_t stream_failures_max;
+    uint32_t tags;       /* reserved: 0 */
+    uint64_t access_key; /* DCT: who sends to it must know it. Any number. Others: 0 */
 } crpc_queue_options;
 
 /* The key that perftest and the examples of libibverbs use. */
 #define CRPC_QUEUE_KEY_DEFAULT 0x11111111u
 
-/* Makes a queue that has no peer: an SRQ, or of kind UD. It can be used at once. The end that comes by itself
- * is the loss of the device: open ops then complete with CRPC_E_NO_DEVICE, and so does
- * CRPC_COMPLETION_DISCONNECTED. A UD queue also ends when one of its ops fails: others complete with
- * CRPC_E_FLUSHED, and then comes CRPC_COMPLETION_DISCONNECTED. The new handle belongs to the caller until
+/* Makes a queue that has no peer: an SRQ, or of kind UD, DCI or DCT. It can be used at once. The end that comes
+ * by itself is the loss of the device: open ops then complete with CRPC_E_NO_DEVICE, and so does
+ * CRPC_COMPLETION_DISCONNECTED. A UD queue or DCI also ends when one of its ops fails: others complete with
+ * CRPC_E_FLUSHED, and then comes CRPC_COMPLETION_DISCONNECTED. With streams, a DCI ends when too many of them
+ * have failed. What is sent to a DCT does not end it. The new handle belongs to the caller until
  * crpc_queue_close.
  * Returns CRPC_OK and sets *queue; CRPC_E_INVALID (also: a queue of kind RC, which needs
- * crpc_queue_connect, _accept or _blob), CRPC_E_UNSUPPORTED (kind; or this driver has no queues),
- * CRPC_E_STATE (no queues), CRPC_E_NO_RESOURCE, CRPC_E_MEMLOCK, CRPC_E_NO_MEMORY, CRPC_E_SYSTEM. */
+ * crpc_queue_connect, _accept or _blob), CRPC_E_UNSUPPORTED (kind; or this driver has no queues, or
+ * this device no DC or not as many streams), CRPC_E_STALE (receive_queue), CRPC_E_STATE (no queues),
+ * CRPC_E_NO_RESOURCE, CRPC_E_MEMLOCK, CRPC_E_NO_MEMORY, CRPC_E_SYSTEM. */
 CRPC_API int32_t crpc_queue_open(crpc_context *context, const crpc_queue_options *options,
                                  crpc_queue *queue, crpc_error *error);
 
@@ -1441,8 +1465,8 @@ typedef struct crpc_queue_address {
 } crpc_queue_address;
 
 /* Gives the address of an RC queue, for a peer that is told of it in some other way than a blob; or of a UD
- * queue, for targets. Returns CRPC_OK; CRPC_E_STATE (it has no queue pair, or no more; or an SRQ); CRPC_E_INVALID,
- * CRPC_E_STALE. */
+ * queue or DCT, for targets. Returns CRPC_OK; CRPC_E_STATE (it has no queue pair, or no more; or an SRQ);
+ * CRPC_E_INVALID, CRPC_E_STALE. */
 CRPC_API int32_t crpc_queue_get_address(crpc_context *context, crpc_queue queue,
                                         crpc_queue_address *address);
 
@@ -1452,19 +1476,27 @@ CRPC_API int32_t crpc_queue_get_address(crpc_context *context, crpc_queue queue,
 CRPC_API int32_t crpc_queue_join_address(crpc_context *context, crpc_queue queue,
                                          const crpc_queue_address *address, crpc_error *error);
 
-/* Ends an RC or UD queue at once, but keeps the handle. The next polls complete the open ops with
+/* Ends a queue at once, but keeps the handle. The next polls complete the open ops with
  * CRPC_E_FLUSHED, and then comes CRPC_COMPLETION_DISCONNECTED with CRPC_E_DISCONNECTED.
  * Returns CRPC_OK; CRPC_E_STATE (not connected, or it has failed before); CRPC_E_UNSUPPORTED (an
  * SRQ); CRPC_E_STALE. */
 CRPC_API int32_t crpc_queue_fail(crpc_context *context, crpc_queue queue);
 
-/* Starts a graceful disconnect of an RC queue, or the end of a UD queue. It refuses new ops that send at once. When all have
- * completed, the connection ends, and receives that are open complete with CRPC_E_FLUSHED. After
- * timeout_ns (CRPC_FOREVER: no limit) the connection ends in any case, with CRPC_E_TIMEOUT. A second
- * call replaces the limit. The handle stays valid until crpc_queue_close.
+/* Starts a graceful disconnect of an RC queue, or the end of a UD queue, DCI or DCT. It refuses new ops that send
+ * at once. When all have completed, the connection ends, and receives that are open complete with
+ * CRPC_E_FLUSHED. After timeout_ns (CRPC_FOREVER: no limit) the connection ends in any case, with
+ * CRPC_E_TIMEOUT. A second call replaces the limit. The handle stays valid until crpc_queue_close.
  * Returns CRPC_OK, and one CRPC_COMPLETION_DISCONNECTED follows; CRPC_E_STATE (not connected);
  * CRPC_E_UNSUPPORTED (an SRQ); CRPC_E_STALE. */
 CRPC_API int32_t crpc_queue_drain(crpc_context *context, crpc_queue queue, uint64_t timeout_ns);
+
+/* Makes a stream of a DCI usable again, after one of its ops has failed. All ops that were submitted to it must
+ * have completed; each of them does so by itself, with CRPC_E_FLUSHED. Blocks while the system asks the
+ * device.
+ * Returns CRPC_OK, also if the stream has not failed; CRPC_E_INVALID (the queue has not this stream);
+ * CRPC_E_BUSY (ops of the stream are open), CRPC_E_STATE (the queue has ended), CRPC_E_UNSUPPORTED (it has no
+ * streams), CRPC_E_STALE, CRPC_E_SYSTEM (see errno; the stream is as it was). */
+CRPC_API int32_t crpc_queue_reset_stream(crpc_context *context, crpc_queue queue, uint32_t stream);
 
 /* Ends a queue at once, and closes the handle. The next polls complete the open ops with
  * CRPC_E_CLOSED; there is no CRPC_COMPLETION_DISCONNECTED. When this returns, the device uses none of
@@ -1475,7 +1507,7 @@ CRPC_API int32_t crpc_queue_close(crpc_context *context, crpc_queue queue);
 /* Describes a queue. */
 typedef struct crpc_queue_info {
     uint32_t struct_size;
-    uint32_t state; /* CRPC_STATE_*; of an SRQ always CONNECTED, of a UD queue from the start */
+    uint32_t state; /* CRPC_STATE_*; of an SRQ always CONNECTED, of UD, DCI, DCT from the start */
     uint64_t user_data;
     uint32_t kind;              /* CRPC_QUEUE_KIND_* */
     uint32_t queue_pair_number; /* 0 = no queue pair */
@@ -1495,6 +1527,10 @@ typedef struct crpc_queue_info {
     /* What the peer has sent by rdma_cm: to connect, to accept or to reject. */
     uint32_t private_bytes;
     uint8_t private_data[196];
+    uint32_t streams;        /* as crpc_queue_options has it */
+    uint32_t streams_failed; /* and were not reset */
+    uint32_t tags;           /* reserved: 0 */
+    uint32_t tags_open;      /* reserved: 0 */
 } crpc_queue_info;
 
 /* Describes a queue. Returns CRPC_OK; CRPC_E_INVALID, CRPC_E_STALE. */
@@ -1521,19 +1557,21 @@ CRPC_API int32_t crpc_queue_get_error(crpc_context *context, crpc_queue queue, c
 
 typedef struct crpc_target_options {
     uint32_t struct_size;
-    uint32_t kind;          /* of the queues whose ops name it: CRPC_QUEUE_KIND_UD; 0 = UD */
-    uint32_t queue_key;     /* of the queue there, up to 0x7fffffff; 0 = CRPC_QUEUE_KEY_DEFAULT */
+    uint32_t kind; /* of the queues whose ops name it: CRPC_QUEUE_KIND_UD or _DCI; 0 = UD */
+    /* UD: of the queue there, up to 0x7fffffff; 0 = CRPC_QUEUE_KEY_DEFAULT. DCI: 0. */
+    uint32_t queue_key;
     uint32_t service_level; /* of InfiniBand, 0 to 15; on Ethernet the priority */
+    uint64_t access_key;    /* DCI: of the DCT there. UD: 0 */
 } crpc_target_options;
 
-/* Makes a target, which ops of the context's UD queues can name: what verbs calls an address handle, with the
- * number and the key of a queue pair there. `address` is what crpc_queue_get_address gives there, or what
- * any program tells of a UD queue pair; its packet_sequence_number is not used. `options` may be NULL. The new
- * handle belongs to the caller until crpc_target_close. Blocks while the system finds the way (on Ethernet
- * perhaps by ARP).
+/* Makes a target, which ops of the context's UD queues or DCIs can name: what verbs calls an address handle,
+ * with the number and the key of a queue pair or DCT there. `address` is what crpc_queue_get_address gives
+ * there, or what any program tells of its own; its packet_sequence_number is not used. `options` may be
+ * NULL. The new handle belongs to the caller until crpc_target_close. Blocks while the system finds the way
+ * (on Ethernet perhaps by ARP).
  * Returns CRPC_OK and sets *target; CRPC_E_INVALID, CRPC_E_PROTOCOL (no queue pair can have this address),
- * CRPC_E_UNREACHABLE, CRPC_E_UNSUPPORTED (kind), CRPC_E_STATE (no queues), CRPC_E_NO_DEVICE,
- * CRPC_E_NO_MEMORY, CRPC_E_SYSTEM. */
+ * CRPC_E_UNREACHABLE, CRPC_E_UNSUPPORTED (kind; or the device has no DC), CRPC_E_STATE (no queues),
+ * CRPC_E_NO_DEVICE, CRPC_E_NO_MEMORY, CRPC_E_SYSTEM. */
 CRPC_API int32_t crpc_target_open(crpc_context *context, const crpc_queue_address *address,
                                   const crpc_target_options *options, crpc_target *target,
                                   crpc_error *error);

@@ -17,7 +17,9 @@
 
 static_assert((uint32_t)CRPC_QUEUE_KIND_RC == NIC_QUEUE_RC &&
                   (uint32_t)CRPC_QUEUE_KIND_SRQ == NIC_QUEUE_SRQ &&
-                  (uint32_t)CRPC_QUEUE_KIND_UD == NIC_QUEUE_UD,
+                  (uint32_t)CRPC_QUEUE_KIND_UD == NIC_QUEUE_UD &&
+                  (uint32_t)CRPC_QUEUE_KIND_DCI == NIC_QUEUE_DCI &&
+                  (uint32_t)CRPC_QUEUE_KIND_DCT == NIC_QUEUE_DCT,
               "core has the caller's kinds");
 static_assert(CRPC_QUEUE_SPARSE == QUEUE_SPARSE, "core has the caller's flags");
 static_assert(CRPC_QUEUE_DEPTH_MAX <= NIC_QUEUE_DEPTH_MAX &&
@@ -30,21 +32,27 @@ static_assert(CRPC_QUEUE_DEPTH_MAX <= NIC_QUEUE_DEPTH_MAX &&
 
 static int32_t check_kind(uint32_t kind, bool has_peer, crpc_error *error)
 {
-    if (kind != CRPC_QUEUE_KIND_RC && kind != CRPC_QUEUE_KIND_SRQ && kind != CRPC_QUEUE_KIND_UD) {
-        return error_set(
-            error, CRPC_E_UNSUPPORTED, 0,
-            "kind is %u; this version has CRPC_QUEUE_KIND_RC (%u), _SRQ (%u) and _UD (%u)", kind,
-            CRPC_QUEUE_KIND_RC, CRPC_QUEUE_KIND_SRQ, CRPC_QUEUE_KIND_UD);
+    if (kind < CRPC_QUEUE_KIND_RC || kind > CRPC_QUEUE_KIND_DCT) {
+        return error_set(error, CRPC_E_UNSUPPORTED, 0,
+                         "kind is %u; this version has CRPC_QUEUE_KIND_RC (%u), _SRQ (%u), _UD "
+                         "(%u), _DCI (%u) and _DCT (%u)",
+                         kind, CRPC_QUEUE_KIND_RC, CRPC_QUEUE_KIND_SRQ, CRPC_QUEUE_KIND_UD,
+                         CRPC_QUEUE_KIND_DCI, CRPC_QUEUE_KIND_DCT);
     }
     if (has_peer && kind == CRPC_QUEUE_KIND_SRQ) {
         return error_set(
             error, CRPC_E_INVALID, 0,
-            "an SRQ has no peer: crpc_queue_open makes it, and RC and UD queues name it");
+            "an SRQ has no peer: crpc_queue_open makes it, and RC, UD and DCT queues name it");
     }
-    if (has_peer && kind == CRPC_QUEUE_KIND_UD) {
+    if (has_peer && kind == CRPC_QUEUE_KIND_DCT) {
         return error_set(
             error, CRPC_E_INVALID, 0,
-            "a UD queue has no peer: crpc_queue_open makes it, and its ops name targets");
+            "a DCT has no peer: crpc_queue_open makes it, and targets of DCIs name it");
+    }
+    if (has_peer && kind != CRPC_QUEUE_KIND_RC) {
+        return error_set(error, CRPC_E_INVALID, 0,
+                         "a %s has no peer: crpc_queue_open makes it, and its ops name targets",
+                         kind == CRPC_QUEUE_KIND_UD ? "UD queue" : "DCI");
     }
     if (!has_peer && kind == CRPC_QUEUE_KIND_RC) {
         return error_set(error, CRPC_E_INVALID, 0,
@@ -55,7 +63,7 @@ static int32_t check_kind(uint32_t kind, bool has_peer, crpc_error *error)
 
 static int32_t check_limits(const crpc_queue_options *options, crpc_error *error)
 {
-    if (options->flags & ~CRPC_QUEUE_SPARSE || options->reserved != 0) {
+    if (options->flags & ~CRPC_QUEUE_SPARSE || options->tags != 0) {
         return error_set(error, CRPC_E_INVALID, 0, "reserved bits of crpc_queue_options are set");
     }
     if (options->sends > CRPC_QUEUE_DEPTH_MAX || options->receives > CRPC_QUEUE_DEPTH_MAX) {
@@ -110,6 +118,9 @@ static int32_t check_without_peer(const crpc_queue_options *options, crpc_error 
 {
     if (options->kind == CRPC_QUEUE_KIND_UD) {
         return check_datagrams(options, error);
+    }
+    if (options->kind != CRPC_QUEUE_KIND_SRQ) {
+        return CRPC_OK; /* queue_check_dc_options has */
     }
     if (options->receives == 0) {
         return error_set(error, CRPC_E_INVALID, 0, "an SRQ needs receives: 1 to %d",
@@ -174,6 +185,10 @@ static void fill(const crpc_context *context, const crpc_queue_options *theirs,
     if (ours->kind == NIC_QUEUE_SRQ) {
         return;
     }
+    if (ours->kind == NIC_QUEUE_DCT) {
+        ours->access_key = theirs->access_key;
+        return;
+    }
     ours->sends = theirs->sends;
     ours->send_pieces = theirs->send_pieces;
     ours->inline_bytes = theirs->inline_bytes;
@@ -186,6 +201,9 @@ static void fill(const crpc_context *context, const crpc_queue_options *theirs,
         default32(&ours->queue_key, CRPC_QUEUE_KEY_DEFAULT);
         return;
     }
+    ours->streams = theirs->streams;
+    ours->stream_failures_max = theirs->stream_failures_max;
+    default32(&ours->stream_failures_max, ours->streams);
     ours->connect_timeout_ns = theirs->connect_timeout_ns;
     ours->retry_timeout = theirs->retry_timeout;
     ours->retry_count = theirs->retry_count;
@@ -214,6 +232,9 @@ static int32_t take_any_options(const crpc_context *context, struct queue_option
     }
     if (status == CRPC_OK) {
         status = check_key(&options, error);
+    }
+    if (status == CRPC_OK) {
+        status = queue_check_dc_options(&options, error);
     }
     if (status == CRPC_OK && !has_peer) {
         status = check_without_peer(&options, error);
@@ -464,6 +485,8 @@ int32_t crpc_queue_get_info(crpc_context *context, crpc_queue queue, crpc_queue_
         .sends_open = found.sends_open,
         .receives_open = found.receives_open,
         .queues = found.users,
+        .streams = found.streams,
+        .streams_failed = found.streams_failed,
         .message_bytes_max =
             found.kind == NIC_QUEUE_UD ? context->nic->mtu_bytes : context->nic->message_bytes_max,
         .private_bytes = found.private_bytes,

@@ -17,6 +17,7 @@
 
 SAME(opcode, opcode);
 SAME(flags, flags);
+SAME(stream, stream);
 SAME(immediate, immediate);
 SAME(user_data, user_data);
 SAME(region, region);
@@ -83,12 +84,19 @@ static const struct rule rules[NIC_OPCODES] = {
     [CRPC_QUEUE_RECEIVE] = {CRPC_QUEUE_SIGNAL | CRPC_QUEUE_PIECES, NAMES_PAYLOAD | FILLS_PAYLOAD},
 };
 
-/* Ops that name a target may not wait for READs: there are none. */
+/* Where ops go. It is a constant of each loop below, so that ops to a peer do not pay for what others need. */
+enum way {
+    TO_PEER,
+    TO_ANYONE, /* datagrams: one packet each, to a target */
+    TO_DCT,    /* of a stream, to a target */
+};
+
+/* Datagrams may not wait for READs: there are none. */
 static inline __attribute__((always_inline)) struct rule rule_of(const uint8_t opcode,
-                                                                 const bool to_targets)
+                                                                 const enum way way)
 {
     struct rule rule = rules[opcode];
-    if (to_targets) {
+    if (way == TO_ANYONE) {
         rule.flags &= (uint8_t)~CRPC_QUEUE_FENCE;
     }
     return rule;
@@ -99,7 +107,7 @@ union head {
     struct {
         uint8_t opcode;
         uint8_t flags;
-        uint16_t reserved;
+        uint16_t stream;
         uint32_t immediate;
     } of;
     uint64_t bits;
@@ -116,13 +124,14 @@ static inline uint64_t head_of(const crpc_queue_op *op)
 
 /* The bits of a head that are the same in all ops with this opcode, but for CRPC_QUEUE_INLINE and
  * _PIECES. */
-static inline __attribute__((always_inline)) uint64_t head_mask(struct rule rule)
+static inline __attribute__((always_inline)) uint64_t head_mask(struct rule rule,
+                                                                const enum way way)
 {
     const uint32_t free =
         rule.flags & (CRPC_QUEUE_SIGNAL | CRPC_QUEUE_FENCE | CRPC_QUEUE_SOLICITED);
     const union head mask = {.of = {.opcode = UINT8_MAX,
                                     .flags = (uint8_t)~free,
-                                    .reserved = UINT16_MAX,
+                                    .stream = way == TO_DCT ? 0 : UINT16_MAX,
                                     .immediate = rule.names & NAMES_IMMEDIATE ? 0 : UINT32_MAX}};
     return mask.bits;
 }
@@ -153,11 +162,13 @@ static inline __attribute__((always_inline)) uint64_t beyond(const crpc_queue_op
     return set;
 }
 
-/* Likewise; also the target, if ops of this queue have none. */
+/* Likewise; also the target, if ops of this queue have none, and a stream that the queue has not. */
 static inline __attribute__((always_inline)) uint64_t
-too_much(const crpc_queue_op *op, struct rule rule, const bool to_targets)
+too_much(const crpc_queue_op *op, struct rule rule, const enum way way, const uint32_t streams)
 {
-    return (to_targets ? 0 : op->target.bits) | beyond(op, rule);
+    const uint64_t target = way == TO_PEER ? op->target.bits : 0;
+    const uint64_t stream = way == TO_DCT ? op->stream >= streams : 0;
+    return target | stream | beyond(op, rule);
 }
 
 /* ---- Memory ---------------------------------------------------------------------------------- */
@@ -256,7 +267,7 @@ int32_t queue_check_op(struct batch *batch, const crpc_queue_op *op, uint32_t *l
     const struct rule rule = rules[op->opcode];
     const uint32_t access = rule.names & FILLS_PAYLOAD ? CRPC_ACCESS_LOCAL_WRITE : 0;
     const uint64_t choices = head_with(0, rule.flags & (CRPC_QUEUE_INLINE | CRPC_QUEUE_PIECES));
-    if ((head_of(op) & head_mask(rule) & ~choices) != head_with(op->opcode, 0) ||
+    if ((head_of(op) & head_mask(rule, TO_PEER) & ~choices) != head_with(op->opcode, 0) ||
         beyond(op, rule) != 0) {
         return CRPC_E_INVALID;
     }
@@ -321,17 +332,18 @@ take_aim(const struct batch *batch, const crpc_queue_op *op, struct queue_aim *a
 static inline __attribute__((always_inline)) uint32_t
 plain_run(const struct batch *batch, const struct queue_memory *memory, uint32_t bytes_max,
           const crpc_queue_op *ops, uint32_t count, const uint8_t opcode, uint32_t *local_keys,
-          struct nic_target **targets, const bool to_targets)
+          struct nic_target **targets, const enum way way, const uint32_t streams)
 {
-    const struct rule rule = rule_of(opcode, to_targets);
+    const struct rule rule = rule_of(opcode, way);
+    const bool to_targets = way != TO_PEER;
     const uint64_t bytes_here = memory->bytes;
     const uint64_t longest = bytes_here < bytes_max ? bytes_here : bytes_max;
     struct queue_aim aim = to_targets ? aim_of(batch) : (struct queue_aim){0};
     const crpc_queue_op *op = ops;
     const crpc_queue_op *const end = to_targets && aim.handle == 0 ? ops : ops + count;
     while (op != end) {
-        uint64_t wrong = ((head_of(op) & head_mask(rule)) ^ head_with(opcode, 0)) |
-                         too_much(op, rule, to_targets);
+        uint64_t wrong = ((head_of(op) & head_mask(rule, way)) ^ head_with(opcode, 0)) |
+                         too_much(op, rule, way, streams);
         if (unlikely(wrong != 0) || unlikely(op->region.bits != memory->handle) ||
             unlikely(op->bytes > longest) ||
             unlikely(op->address - memory->address > bytes_here - op->bytes)) {
@@ -352,15 +364,18 @@ plain_run(const struct batch *batch, const struct queue_memory *memory, uint32_t
 /* Returns how many ops have this opcode and an inline payload in one piece. */
 static inline __attribute__((always_inline)) uint32_t
 inline_run(const struct batch *batch, uint32_t bytes_max, const crpc_queue_op *ops, uint32_t count,
-           const uint8_t opcode, struct nic_target **targets, const bool to_targets)
+           const uint8_t opcode, struct nic_target **targets, const enum way way,
+           const uint32_t streams)
 {
-    const struct rule rule = rule_of(opcode, to_targets);
+    const struct rule rule = rule_of(opcode, way);
+    const bool to_targets = way != TO_PEER;
     struct queue_aim aim = to_targets ? aim_of(batch) : (struct queue_aim){0};
     const crpc_queue_op *op = ops;
     const crpc_queue_op *const end = to_targets && aim.handle == 0 ? ops : ops + count;
     while (op != end) {
-        uint64_t wrong = ((head_of(op) & head_mask(rule)) ^ head_with(opcode, CRPC_QUEUE_INLINE)) |
-                         too_much(op, rule, to_targets) | op->region.bits;
+        uint64_t wrong =
+            ((head_of(op) & head_mask(rule, way)) ^ head_with(opcode, CRPC_QUEUE_INLINE)) |
+            too_much(op, rule, way, streams) | op->region.bits;
         if (unlikely(wrong != 0) || unlikely(op->bytes > bytes_max) || unlikely(op->address == 0)) {
             break;
         }
@@ -380,29 +395,32 @@ inline_run(const struct batch *batch, uint32_t bytes_max, const crpc_queue_op *o
  * it; what has not, is looked at in full. */
 static inline __attribute__((always_inline)) uint32_t
 check_run(struct batch *batch, const crpc_queue_op *ops, uint32_t count, const uint8_t opcode,
-          uint32_t *local_keys, struct nic_target **targets, int32_t *status, const bool to_targets)
+          uint32_t *local_keys, struct nic_target **targets, int32_t *status, const enum way way)
 {
-    const struct rule rule = rule_of(opcode, to_targets);
+    const struct rule rule = rule_of(opcode, way);
     const struct nic *nic = batch->context->nic;
+    const uint32_t streams = way == TO_DCT ? queue_streams(batch) : 0;
     uint32_t good = 0;
     while (good < count && ops[good].opcode == opcode) {
-        struct nic_target **to = to_targets ? targets + good : NULL;
+        struct nic_target **to = way == TO_PEER ? NULL : targets + good;
         uint32_t usual = 0;
         if (rule.flags & CRPC_QUEUE_INLINE && ops[good].flags & CRPC_QUEUE_INLINE) {
             const uint32_t longest =
-                to_targets ? (uint32_t)minimum(batch->limits->inline_bytes, nic->mtu_bytes)
-                           : batch->limits->inline_bytes;
-            usual = inline_run(batch, longest, ops + good, count - good, opcode, to, to_targets);
+                way == TO_ANYONE ? (uint32_t)minimum(batch->limits->inline_bytes, nic->mtu_bytes)
+                                 : batch->limits->inline_bytes;
+            usual = inline_run(batch, longest, ops + good, count - good, opcode, to, way, streams);
         } else if (rule.names & NAMES_PAYLOAD) {
             const struct queue_memory memory = memory_with(
                 batch->context, rule.names & FILLS_PAYLOAD ? CRPC_ACCESS_LOCAL_WRITE : 0);
-            usual = plain_run(batch, &memory, to_targets ? nic->mtu_bytes : nic->message_bytes_max,
-                              ops + good, count - good, opcode, local_keys + good, to, to_targets);
+            usual = plain_run(
+                batch, &memory, way == TO_ANYONE ? nic->mtu_bytes : nic->message_bytes_max,
+                ops + good, count - good, opcode, local_keys + good, to, way, streams);
         }
         good += usual;
         if (usual == 0) {
-            *status = to_targets ? queue_check_datagram(batch, &ops[good], &local_keys[good], to)
-                                 : check_op(batch, &ops[good], &local_keys[good]);
+            *status = way == TO_PEER
+                          ? check_op(batch, &ops[good], &local_keys[good])
+                          : queue_check_op_to_target(batch, &ops[good], &local_keys[good], to);
             if (unlikely(*status != CRPC_OK)) {
                 break;
             }
@@ -414,7 +432,7 @@ check_run(struct batch *batch, const crpc_queue_op *ops, uint32_t count, const u
 
 #define CHECK_RUN(opcode)                                                                          \
     case opcode:                                                                                   \
-        return check_run(batch, ops, count, opcode, local_keys, NULL, status, false)
+        return check_run(batch, ops, count, opcode, local_keys, NULL, status, TO_PEER)
 
 /* One loop for each opcode. At least one op is good, or *status says why not. */
 static uint32_t check_alike(struct batch *batch, const crpc_queue_op *ops, uint32_t count,
@@ -437,19 +455,46 @@ static uint32_t check_alike(struct batch *batch, const crpc_queue_op *ops, uint3
     }
 }
 
-uint32_t queue_check_datagrams(struct batch *batch, const crpc_queue_op *ops, uint32_t count,
-                               uint32_t *local_keys, struct nic_target **targets, int32_t *status)
+#define CHECK_RUN_TO(opcode, way)                                                                  \
+    case opcode:                                                                                   \
+        return check_run(batch, ops, count, opcode, local_keys, targets, status, way)
+
+static uint32_t check_datagrams(struct batch *batch, const crpc_queue_op *ops, uint32_t count,
+                                uint32_t *local_keys, struct nic_target **targets, int32_t *status)
 {
     switch (ops->opcode) {
-    case CRPC_QUEUE_SEND:
-        return check_run(batch, ops, count, CRPC_QUEUE_SEND, local_keys, targets, status, true);
-    case CRPC_QUEUE_SEND_IMMEDIATE:
-        return check_run(batch, ops, count, CRPC_QUEUE_SEND_IMMEDIATE, local_keys, targets, status,
-                         true);
+        CHECK_RUN_TO(CRPC_QUEUE_SEND, TO_ANYONE);
+        CHECK_RUN_TO(CRPC_QUEUE_SEND_IMMEDIATE, TO_ANYONE);
     default:
         *status = CRPC_E_UNSUPPORTED;
         return 0;
     }
+}
+
+static uint32_t check_to_dcts(struct batch *batch, const crpc_queue_op *ops, uint32_t count,
+                              uint32_t *local_keys, struct nic_target **targets, int32_t *status)
+{
+    switch (ops->opcode) {
+        CHECK_RUN_TO(CRPC_QUEUE_SEND, TO_DCT);
+        CHECK_RUN_TO(CRPC_QUEUE_SEND_IMMEDIATE, TO_DCT);
+        CHECK_RUN_TO(CRPC_QUEUE_WRITE, TO_DCT);
+        CHECK_RUN_TO(CRPC_QUEUE_WRITE_IMMEDIATE, TO_DCT);
+        CHECK_RUN_TO(CRPC_QUEUE_READ, TO_DCT);
+        CHECK_RUN_TO(CRPC_QUEUE_COMPARE_SWAP, TO_DCT);
+        CHECK_RUN_TO(CRPC_QUEUE_FETCH_ADD, TO_DCT);
+        CHECK_RUN_TO(CRPC_QUEUE_NOP, TO_DCT);
+    default:
+        *status = CRPC_E_UNSUPPORTED;
+        return 0;
+    }
+}
+
+uint32_t queue_check_to_targets(struct batch *batch, const crpc_queue_op *ops, uint32_t count,
+                                uint32_t *local_keys, struct nic_target **targets, int32_t *status)
+{
+    return batch->limits->kind == NIC_QUEUE_UD
+               ? check_datagrams(batch, ops, count, local_keys, targets, status)
+               : check_to_dcts(batch, ops, count, local_keys, targets, status);
 }
 
 /* Checks a chunk of ops that send, or of receives: the series ends where the other begins. Returns 0 and
@@ -495,7 +540,7 @@ static uint32_t accept_ops(struct batch *batch, struct queue *queue, const crpc_
                                                batch->context->queue_pieces, good, &refusal);
         } else if (*status == CRPC_OK) {
             accepted = good =
-                queue_submit_datagrams(batch, queue, &ops[taken], count - taken, status);
+                queue_submit_to_targets(batch, queue, &ops[taken], count - taken, status);
         }
         taken += accepted;
         if (unlikely(accepted < good)) {

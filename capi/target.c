@@ -12,13 +12,21 @@
 
 static int32_t check_options(const crpc_target_options *options, crpc_error *error)
 {
-    if (options->kind == CRPC_QUEUE_KIND_RC || options->kind == CRPC_QUEUE_KIND_SRQ) {
-        return error_set(error, CRPC_E_INVALID, 0, "ops of RC queues and SRQs have no target");
+    if (options->kind == CRPC_QUEUE_KIND_RC || options->kind == CRPC_QUEUE_KIND_SRQ ||
+        options->kind == CRPC_QUEUE_KIND_DCT) {
+        return error_set(error, CRPC_E_INVALID, 0,
+                         "ops of RC queues and SRQs have no target, and DCTs send nothing: a DCT's "
+                         "target is of the kind DCI");
     }
-    if (options->kind != CRPC_QUEUE_KIND_UD) {
-        return error_set(error, CRPC_E_UNSUPPORTED, 0,
-                         "kind is %u; this version has targets of CRPC_QUEUE_KIND_UD (%u)",
-                         options->kind, CRPC_QUEUE_KIND_UD);
+    if (options->kind != CRPC_QUEUE_KIND_UD && options->kind != CRPC_QUEUE_KIND_DCI) {
+        return error_set(
+            error, CRPC_E_UNSUPPORTED, 0,
+            "kind is %u; this version has targets of CRPC_QUEUE_KIND_UD (%u) and _DCI (%u)",
+            options->kind, CRPC_QUEUE_KIND_UD, CRPC_QUEUE_KIND_DCI);
+    }
+    if (options->kind == CRPC_QUEUE_KIND_UD ? options->access_key != 0 : options->queue_key != 0) {
+        return error_set(error, CRPC_E_INVALID, 0,
+                         "targets of UD queues have a queue_key, and those of DCIs an access_key");
     }
     if (options->queue_key >= NIC_QUEUE_KEYS || options->service_level > SERVICE_LEVEL_MAX) {
         return error_set(
@@ -34,14 +42,17 @@ static int32_t take_options(struct nic_target_options *ours, const crpc_queue_ad
 {
     crpc_target_options options;
     int32_t status = COPYIN(&options, theirs, target_options, error);
-    default32(&options.kind, CRPC_QUEUE_KIND_UD);
-    default32(&options.queue_key, CRPC_QUEUE_KEY_DEFAULT);
     if (status == CRPC_OK) {
+        default32(&options.kind, CRPC_QUEUE_KIND_UD);
         status = check_options(&options, error);
+    }
+    if (status == CRPC_OK && options.kind == CRPC_QUEUE_KIND_UD) {
+        default32(&options.queue_key, CRPC_QUEUE_KEY_DEFAULT);
     }
     if (status == CRPC_OK) {
         *ours = (struct nic_target_options){.kind = options.kind,
                                             .queue_key = options.queue_key,
+                                            .access_key = options.access_key,
                                             .service_level = (uint8_t)options.service_level};
         status = queue_take_address(&ours->address, address, error);
     }

@@ -73,7 +73,7 @@ const (
 type QueueOp struct {
 	Opcode        uint8
 	Flags         uint8
-	reserved      uint16
+	Stream        uint16 // of DCIs with streams
 	Immediate     uint32
 	UserData      uint64
 	Region        RegionHandle
@@ -111,6 +111,7 @@ func (completion *Completion) ofQueue() bool { return completion.Flags&Completio
 var (
 	_ [C.sizeof_crpc_queue_op]byte                            = [unsafe.Sizeof(QueueOp{})]byte{}
 	_ [unsafe.Offsetof(C.crpc_queue_op{}.flags)]byte          = [unsafe.Offsetof(QueueOp{}.Flags)]byte{}
+	_ [unsafe.Offsetof(C.crpc_queue_op{}.stream)]byte         = [unsafe.Offsetof(QueueOp{}.Stream)]byte{}
 	_ [unsafe.Offsetof(C.crpc_queue_op{}.immediate)]byte      = [unsafe.Offsetof(QueueOp{}.Immediate)]byte{}
 	_ [unsafe.Offsetof(C.crpc_queue_op{}.user_data)]byte      = [unsafe.Offsetof(QueueOp{}.UserData)]byte{}
 	_ [unsafe.Offsetof(C.crpc_queue_op{}.region)]byte         = [unsafe.Offsetof(QueueOp{}.Region)]byte{}

@@ -16,18 +16,24 @@ struct batch {
     uint32_t piece_count;
 };
 
-/* queue_submit.c: checks an op with a known opcode in full, but for its target. Returns CRPC_OK, and the key of
+/* How many streams ops may name: 0 is always one. */
+static inline uint32_t queue_streams(const struct batch *batch)
+{
+    return batch->limits->streams > 0 ? batch->limits->streams : 1;
+}
+
+/* queue_submit.c: checks an op with a known opcode in full, but for its target. Its stream is 0. Returns CRPC_OK, and the key of
  * its memory; its pieces are in context->queue_pieces. Or returns why it cannot be accepted. */
 int32_t queue_check_op(struct batch *batch, const crpc_queue_op *op, uint32_t *local_key);
 
 /* Checks ops of a queue whose ops have targets, and finds these, as long as they have the same opcode. Returns
  * how many are good: one at least, or *status says why not. */
-uint32_t queue_check_datagrams(struct batch *batch, const crpc_queue_op *ops, uint32_t count,
-                               uint32_t *local_keys, struct nic_target **targets, int32_t *status);
+uint32_t queue_check_to_targets(struct batch *batch, const crpc_queue_op *ops, uint32_t count,
+                                uint32_t *local_keys, struct nic_target **targets, int32_t *status);
 
-/* queue_datagrams.c: checks one in full, and finds its target. As queue_check_op. */
-int32_t queue_check_datagram(struct batch *batch, const crpc_queue_op *op, uint32_t *local_key,
-                             struct nic_target **target);
+/* queue_targets.c: checks one in full, and finds its target. As queue_check_op. */
+int32_t queue_check_op_to_target(struct batch *batch, const crpc_queue_op *op, uint32_t *local_key,
+                                 struct nic_target **target);
 
 /* Finds the target with this handle, of ops of queues of this kind, and keeps it as the one that was named last.
  * Returns NULL, with *status, if there is none. */
@@ -36,8 +42,11 @@ struct nic_target *queue_find_target(crpc_context *context, uint64_t handle, uin
 
 /* Accepts ops that send, of a queue whose ops have targets, up to the first that cannot be
  * or to CHUNK of them, and returns how many. *status says why not the next. */
-uint32_t queue_submit_datagrams(struct batch *batch, struct queue *queue, const crpc_queue_op *ops,
-                                uint32_t count, int32_t *status);
+uint32_t queue_submit_to_targets(struct batch *batch, struct queue *queue, const crpc_queue_op *ops,
+                                 uint32_t count, int32_t *status);
+
+/* queue_dc.c: checks options that only DCIs and DCTs have, and what these have not. */
+int32_t queue_check_dc_options(const crpc_queue_options *options, crpc_error *error);
 
 /* queue.c: the caller's form of an address. The caller's struct is large enough. */
 void queue_show_address(const struct nic_address *found, crpc_queue_address *address);

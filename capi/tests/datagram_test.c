@@ -262,7 +262,7 @@ static void fields_that_a_datagram_does_not_name_must_be_zero(void **state)
 {
     (void)state;
     static const size_t unnamed[] = {
-        offsetof(crpc_queue_op, reserved), offsetof(crpc_queue_op, immediate),
+        offsetof(crpc_queue_op, stream), offsetof(crpc_queue_op, immediate),
         offsetof(crpc_queue_op, remote_key), offsetof(crpc_queue_op, remote_address),
         offsetof(crpc_queue_op, operand)};
     static const size_t bytes[] = {2, 4, 4, 8, 8};
@@ -385,7 +385,11 @@ static void targets_are_checked_with_a_message(void **state)
         int32_t status;
     } options[] = {{{.kind = CRPC_QUEUE_KIND_RC}, "no target", CRPC_E_INVALID},
                    {{.kind = CRPC_QUEUE_KIND_SRQ}, "no target", CRPC_E_INVALID},
-                   {{.kind = 4}, "kind", CRPC_E_UNSUPPORTED},
+                   {{.kind = CRPC_QUEUE_KIND_DCT}, "no target", CRPC_E_INVALID},
+                   {{.kind = 99}, "kind", CRPC_E_UNSUPPORTED},
+                   {{.access_key = 1}, "access_key", CRPC_E_INVALID},
+                   {{.access_key = UINT64_C(1) << 32}, "access_key", CRPC_E_INVALID},
+                   {{.kind = CRPC_QUEUE_KIND_DCI, .queue_key = 1}, "access_key", CRPC_E_INVALID},
                    {{.queue_key = 0x80000000}, "queue_key", CRPC_E_INVALID},
                    {{.service_level = 16}, "service_level", CRPC_E_INVALID}};
     for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++) {

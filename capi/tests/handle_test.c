@@ -326,6 +326,11 @@ static int32_t do_queue_drain(crpc_context *context, uint64_t bits)
     return crpc_queue_drain(context, (crpc_queue){bits}, CRPC_FOREVER);
 }
 
+static int32_t do_queue_reset_stream(crpc_context *context, uint64_t bits)
+{
+    return crpc_queue_reset_stream(context, (crpc_queue){bits}, 0);
+}
+
 static int32_t do_queue_close(crpc_context *context, uint64_t bits)
 {
     return crpc_queue_close(context, (crpc_queue){bits});
@@ -373,9 +378,9 @@ static int32_t do_receive_queue(crpc_context *context, uint64_t bits)
 }
 
 static use *const queue_uses[] = {
-    do_queue_accept, do_queue_reject, do_queue_join,   do_queue_join_address, do_queue_get_address,
-    do_queue_fail,   do_queue_drain,  do_queue_close,  do_queue_info,         do_queue_stats,
-    do_queue_error,  do_queue_submit, do_receive_queue};
+    do_queue_accept, do_queue_reject, do_queue_join,    do_queue_join_address, do_queue_get_address,
+    do_queue_fail,   do_queue_drain,  do_queue_close,   do_queue_info,         do_queue_stats,
+    do_queue_error,  do_queue_submit, do_receive_queue, do_queue_reset_stream};
 
 /* ---- Targets --------------------------------------------------------------------------------- */
 

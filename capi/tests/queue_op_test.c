@@ -110,11 +110,11 @@ static const struct field fields[] = {
     }
     /*                    SEND, _IMMEDIATE, _INVALIDATE, WRITE, _IMMEDIATE, READ, COMPARE_SWAP, FETCH_ADD,
                           NOP, RECEIVE */
-    FIELD(reserved, "----------"),       FIELD(immediate, "-xx-x-----"),
+    FIELD(stream, "----------"),         FIELD(immediate, "-xx-x-----"),
     FIELD(region, "xxxxxx---x"),         FIELD(address, "xxxxxxx--x"),
     FIELD(bytes, "xxxxxx---x"),          FIELD(remote_key, "---xxxxx--"),
     FIELD(remote_address, "---xxxxx--"), FIELD(operand, "------xx--"),
-    FIELD(target, "----------"), /* queues with a peer; others: datagram_test.c */
+    FIELD(target, "----------"), /* it and streams: datagram_test.c, dc_test.c */
 };
 
 static bool names(const struct field *field, uint8_t opcode)

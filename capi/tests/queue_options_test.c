@@ -38,11 +38,17 @@ static void options_are_checked_with_a_message(void **state)
     const crpc_queue other = fixture_lone_queue(fixture.left, NULL);
     const struct wrong_options cases[] = {
         {{.flags = 2}, "reserved", CRPC_E_INVALID},
-        {{.reserved = 1}, "reserved", CRPC_E_INVALID},
+        {{.tags = 1}, "reserved", CRPC_E_INVALID},
         {{.queue_key = 1}, "queue_key", CRPC_E_INVALID},
+        {{.streams = 1}, "streams", CRPC_E_INVALID},
+        {{.stream_failures_max = 1}, "streams", CRPC_E_INVALID},
+        {{.access_key = 1}, "access_key", CRPC_E_INVALID},
+        {{.access_key = UINT64_C(1) << 32}, "access_key", CRPC_E_INVALID},
         {{.kind = CRPC_QUEUE_KIND_SRQ}, "crpc_queue_open", CRPC_E_INVALID},
         {{.kind = CRPC_QUEUE_KIND_UD}, "crpc_queue_open", CRPC_E_INVALID},
-        {{.kind = 4}, "kind", CRPC_E_UNSUPPORTED},
+        {{.kind = CRPC_QUEUE_KIND_DCI}, "crpc_queue_open", CRPC_E_INVALID},
+        {{.kind = CRPC_QUEUE_KIND_DCT}, "crpc_queue_open", CRPC_E_INVALID},
+        {{.kind = 99}, "kind", CRPC_E_UNSUPPORTED},
         {{.kind = UINT32_MAX}, "kind", CRPC_E_UNSUPPORTED},
         {{.sends = 8193}, "sends", CRPC_E_INVALID},
         {{.receives = 8193}, "receives", CRPC_E_INVALID},
@@ -118,6 +124,8 @@ static void an_srq_has_receives_and_nothing_else(void **state)
         {{.receives = 1, .reads_max = 1}, "leave the rest", CRPC_E_INVALID},
         {{.receives = 1, .private_bytes = 1}, "leave the rest", CRPC_E_INVALID},
         {{.receives = 1, .queue_key = 1}, "queue_key", CRPC_E_INVALID},
+        {{.receives = 1, .streams = 1}, "streams", CRPC_E_INVALID},
+        {{.receives = 1, .access_key = 1}, "access_key", CRPC_E_INVALID},
     };
     crpc_error error = {.struct_size = sizeof(error)};
     crpc_queue made;
@@ -149,6 +157,8 @@ static void a_queue_for_datagrams_has_a_key_and_no_connection(void **state)
         {{.not_ready_retry_count = 1}, "no connection", CRPC_E_INVALID},
         {{.reads_max = 1}, "no connection", CRPC_E_INVALID},
         {{.private_bytes = 1}, "no connection", CRPC_E_INVALID},
+        {{.streams = 1}, "streams", CRPC_E_INVALID},
+        {{.access_key = 1}, "access_key", CRPC_E_INVALID},
     };
     crpc_error error = {.struct_size = sizeof(error)};
     crpc_queue made;
@@ -156,6 +166,77 @@ static void a_queue_for_datagrams_has_a_key_and_no_connection(void **state)
         crpc_queue_options options = cases[i].options;
         options.struct_size = sizeof(options);
         options.kind = CRPC_QUEUE_KIND_UD;
+        expect_message(&cases[i], crpc_queue_open(fixture.left, &options, &made, &error), &error);
+    }
+}
+
+static void a_dci_sends_and_nothing_else(void **state)
+{
+    (void)state;
+    const struct wrong_options cases[] = {
+        {{.flags = 2}, "reserved", CRPC_E_INVALID},
+        {{.tags = 1}, "reserved", CRPC_E_INVALID},
+        {{.queue_key = 1}, "queue_key", CRPC_E_INVALID},
+        {{.access_key = 1}, "access_key", CRPC_E_INVALID},
+        {{.sends = 8193}, "sends", CRPC_E_INVALID},
+        {{.receives = 1}, "receives nothing", CRPC_E_INVALID},
+        {{.receive_pieces = 1}, "receives nothing", CRPC_E_INVALID},
+        {{.receive_queue = srq}, "receives nothing", CRPC_E_INVALID},
+        {{.receive_queue = {1}}, "receives nothing", CRPC_E_INVALID},
+        {{.connect_timeout_ns = UINT64_C(1) << 32}, "by itself", CRPC_E_INVALID},
+        {{.private_bytes = 1}, "by itself", CRPC_E_INVALID},
+        {{.retry_timeout = 32}, "retry", CRPC_E_INVALID},
+        {{.retry_count = 8}, "retry", CRPC_E_INVALID},
+        {{.not_ready_retry_count = 8}, "not_ready", CRPC_E_INVALID},
+        {{.reads_max = 17}, "reads_max", CRPC_E_INVALID},
+        {{.streams = 65536}, "streams", CRPC_E_INVALID},
+        {{.streams = UINT32_MAX}, "streams", CRPC_E_INVALID},
+        {{.stream_failures_max = 1}, "stream_failures_max", CRPC_E_INVALID},
+        {{.streams = 4, .stream_failures_max = 5}, "stream_failures_max", CRPC_E_INVALID},
+        {{.streams = 4, .flags = CRPC_QUEUE_SPARSE}, "CRPC_QUEUE_SPARSE", CRPC_E_INVALID},
+    };
+    crpc_error error = {.struct_size = sizeof(error)};
+    crpc_queue made;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        crpc_queue_options options = cases[i].options;
+        options.struct_size = sizeof(options);
+        options.kind = CRPC_QUEUE_KIND_DCI;
+        expect_message(&cases[i], crpc_queue_open(fixture.left, &options, &made, &error), &error);
+    }
+}
+
+static void a_dct_has_an_srq_and_a_key(void **state)
+{
+    (void)state;
+    const struct wrong_options cases[] = {
+        {{.flags = 0}, "needs a receive_queue", CRPC_E_INVALID},
+        {{.receives = 1}, "needs a receive_queue", CRPC_E_INVALID},
+        {{.receive_queue = {1}}, "receive_queue", CRPC_E_STALE},
+        {{.receive_queue = queue}, "not an SRQ", CRPC_E_INVALID},
+        {{.receive_queue = srq, .flags = CRPC_QUEUE_SPARSE}, "leave the rest", CRPC_E_INVALID},
+        {{.receive_queue = srq, .sends = 1}, "leave the rest", CRPC_E_INVALID},
+        {{.receive_queue = srq, .send_pieces = 1}, "leave the rest", CRPC_E_INVALID},
+        {{.receive_queue = srq, .inline_bytes = 1}, "leave the rest", CRPC_E_INVALID},
+        {{.receive_queue = srq, .receives = 1}, "leave the rest", CRPC_E_INVALID},
+        {{.receive_queue = srq, .receive_pieces = 1}, "leave the rest", CRPC_E_INVALID},
+        {{.receive_queue = srq, .connect_timeout_ns = UINT64_C(1) << 32},
+         "leave the rest",
+         CRPC_E_INVALID},
+        {{.receive_queue = srq, .retry_timeout = 1}, "leave the rest", CRPC_E_INVALID},
+        {{.receive_queue = srq, .retry_count = 1}, "leave the rest", CRPC_E_INVALID},
+        {{.receive_queue = srq, .not_ready_retry_count = 1}, "leave the rest", CRPC_E_INVALID},
+        {{.receive_queue = srq, .reads_max = 1}, "leave the rest", CRPC_E_INVALID},
+        {{.receive_queue = srq, .private_bytes = 1}, "leave the rest", CRPC_E_INVALID},
+        {{.receive_queue = srq, .queue_key = 1}, "queue_key", CRPC_E_INVALID},
+        {{.receive_queue = srq, .streams = 1}, "streams", CRPC_E_INVALID},
+        {{.receive_queue = srq, .stream_failures_max = 1}, "streams", CRPC_E_INVALID},
+    };
+    crpc_error error = {.struct_size = sizeof(error)};
+    crpc_queue made;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        crpc_queue_options options = cases[i].options;
+        options.struct_size = sizeof(options);
+        options.kind = CRPC_QUEUE_KIND_DCT;
         expect_message(&cases[i], crpc_queue_open(fixture.left, &options, &made, &error), &error);
     }
 }
@@ -317,6 +398,8 @@ int main(void)
                                         fixture_close),
         cmocka_unit_test_setup_teardown(a_queue_for_datagrams_has_a_key_and_no_connection,
                                         open_queue, fixture_close),
+        cmocka_unit_test_setup_teardown(a_dci_sends_and_nothing_else, open_queue, fixture_close),
+        cmocka_unit_test_setup_teardown(a_dct_has_an_srq_and_a_key, open_queue, fixture_close),
         cmocka_unit_test_setup_teardown(without_the_flag_there_are_no_queues, fixture_open,
                                         fixture_close),
         cmocka_unit_test_setup_teardown(what_the_device_refuses_leaves_nothing, open_queue,

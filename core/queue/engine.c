@@ -157,7 +157,8 @@ static __attribute__((cold, noinline)) void take_errors(struct queue_engine *eng
     for (uint32_t i = 0; i < count; i++) {
         if (first[i].status != CRPC_OK) {
             struct queue *queue = queue_of(engine, &first[i]);
-            if (queue) { /* or it was closed */
+            /* A stream fails without its queue, and what comes to a DCT without that. */
+            if (queue && queue->nic->failed) { /* or it was closed */
                 fail_by_device(queue, &first[i]);
             }
             first[i].status = status_of(&first[i]);

@@ -4,7 +4,7 @@
  *   submit.c   ops to the device, and refusals
  *   life.c     a queue as a link: made, opened, failed, ended
  *   peer.c     what the application asks of a queue
- *   target.c   where ops of UD queues go
+ *   target.c   where ops of UD queues and DCIs go
  *
  * How a queue ends. An op is open from the moment that core/nic has accepted it until a poll has
  * written its completion.
@@ -124,6 +124,12 @@ static inline struct queue_engine *engine_of_group(const struct link_group *grou
 static inline struct queue *queue_from_link(const struct link *link)
 {
     return container_of(link, struct queue, link);
+}
+
+/* Returns true if its ops that send name targets. */
+static inline bool queue_has_targets(const struct queue *queue)
+{
+    return queue->options.kind == NIC_QUEUE_UD || queue->options.kind == NIC_QUEUE_DCI;
 }
 
 /* Returns true if ops have not completed. */

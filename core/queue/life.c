@@ -48,12 +48,33 @@ static void set_link_options(struct link_options *link, const struct queue_optio
     memcpy(link->private_data, options->private_data, options->private_bytes);
 }
 
+/* What the driver only asserts. */
+static int32_t check_kind(const struct queue_engine *engine, const struct queue_options *options,
+                          crpc_error *error)
+{
+    int32_t status = nic_queue_check_kind(engine->nic, options->kind, error);
+    if (status == CRPC_OK && options->streams > engine->nic->streams_max) {
+        status = error_set(error, CRPC_E_UNSUPPORTED, 0,
+                           "streams is %u; a DCI of %s can have %u with this driver",
+                           options->streams, engine->nic->device, engine->nic->streams_max);
+    }
+    return status;
+}
+
+static enum nic_queue_table table_of(const struct queue_options *options)
+{
+    assert(options->streams == 0 || !(options->flags & QUEUE_SPARSE));
+    return options->streams > 0            ? NIC_TABLE_UNORDERED
+           : options->flags & QUEUE_SPARSE ? NIC_TABLE_SPARSE
+                                           : NIC_TABLE_DENSE;
+}
+
 static int32_t make(struct queue *queue, const struct queue_options *options, crpc_error *error)
 {
     struct queue_engine *engine = queue->engine;
     const struct nic_queue_options wanted = {
         .kind = options->kind,
-        .table = options->flags & QUEUE_SPARSE ? NIC_TABLE_SPARSE : NIC_TABLE_DENSE,
+        .table = table_of(options),
         .handle = queue->link.handle,
         .user_data = options->user_data,
         .receive_queue = options->receive_queue ? options->receive_queue->nic : NULL,
@@ -63,6 +84,10 @@ static int32_t make(struct queue *queue, const struct queue_options *options, cr
         .receives = options->receives,
         .receive_pieces = options->receive_pieces,
         .queue_key = options->queue_key,
+        .streams = options->streams,
+        .stream_failures_max = options->stream_failures_max,
+        .access_key = options->access_key,
+        .transport = queue->link.options.transport,
     };
     int32_t status = engine->operations->create(engine->nic, NULL, &wanted, &queue->nic, error);
     if (status != CRPC_OK) {
@@ -85,9 +110,9 @@ static int32_t make(struct queue *queue, const struct queue_options *options, cr
             return error_set(error, CRPC_E_NO_MEMORY, ENOMEM, "no memory for a queue");
         }
     }
-    queue->send_bar = options->sends == 0             ? CRPC_E_UNSUPPORTED
-                      : options->kind == NIC_QUEUE_UD ? CRPC_OK
-                                                      : CRPC_E_STATE;
+    queue->send_bar = options->sends == 0        ? CRPC_E_UNSUPPORTED
+                      : queue_has_targets(queue) ? CRPC_OK
+                                                 : CRPC_E_STATE;
     queue->receive_bar = options->receives > 0 ? CRPC_OK : CRPC_E_UNSUPPORTED;
     return CRPC_OK;
 }
@@ -115,7 +140,10 @@ static int32_t prepare(struct link *link, const void *given, crpc_error *error)
     queue->options.private_bytes = 0;
     queue->options.peer_sends = options->kind == NIC_QUEUE_RC ? options->sends : 0;
     set_link_options(&link->options, options);
-    int32_t status = make(queue, options, error);
+    int32_t status = check_kind(engine, options, error);
+    if (status == CRPC_OK) {
+        status = make(queue, options, error);
+    }
     if (status != CRPC_OK) {
         unprepare(link);
     }
@@ -274,7 +302,9 @@ static void failed(struct link *link)
     } else if (!connected) {
         queue_end(queue, CRPC_E_FLUSHED);
     } else if (!queue->nic->stopped) {
-        queue->operations->flush(queue->nic);
+        if (queue->options.kind != NIC_QUEUE_DCT) { /* it has nothing of its own */
+            queue->operations->flush(queue->nic);
+        }
         queue->dry_polls = queue->engine->dry_polls;
         link_set_timer(link->group, &queue->flush_timer, QUEUE_FLUSH_TIMEOUT_NS);
     }

@@ -21,7 +21,7 @@ int32_t queue_open(struct queue_engine *engine, const struct queue_options *opti
                    struct queue **queue, crpc_error *error)
 {
     struct link *link;
-    assert(options->kind == NIC_QUEUE_SRQ || options->kind == NIC_QUEUE_UD);
+    assert(options->kind != NIC_QUEUE_RC);
     int32_t status = queue_service.create(&engine->links, &link, error);
     if (status != CRPC_OK) {
         return status;
@@ -80,6 +80,23 @@ int32_t queue_close(struct queue *queue)
     return CRPC_OK;
 }
 
+int32_t queue_reset_stream(struct queue *queue, uint32_t stream, crpc_error *error)
+{
+    const struct link *link = &queue->link;
+    if (queue->options.streams == 0) {
+        return CRPC_E_UNSUPPORTED;
+    }
+    if (stream >= queue->options.streams) {
+        return CRPC_E_INVALID;
+    }
+    if ((link->state != CRPC_STATE_CONNECTED && link->state != CRPC_STATE_CLOSING) ||
+        link->failing || queue->nic->failed) {
+        return CRPC_E_STATE;
+    }
+    int32_t status = queue->operations->reset_stream(queue->nic, (uint16_t)stream, error);
+    return status == CRPC_E_STATE ? CRPC_E_BUSY : status;
+}
+
 /* ---- Asking ---------------------------------------------------------------------------------- */
 
 void queue_get_info(const struct queue *queue, struct queue_info *info)
@@ -102,6 +119,8 @@ void queue_get_info(const struct queue *queue, struct queue_info *info)
         .receives_open = nic ? nic->receives_open : 0,
         .users = queue->users,
         .receive_queue = queue->srq_handle,
+        .streams = options->streams,
+        .streams_failed = nic ? nic->streams_failed : 0,
         .private_bytes = link->peer.private_bytes,
     };
     memcpy(info->private_data, link->peer.private_data, link->peer.private_bytes);

@@ -10,8 +10,10 @@
  *
  *   NIC_QUEUE_RC   a queue pair with one peer. It is a link, made by link_connect, link_blob or a
  *                  listener of queue_links
- *   NIC_QUEUE_SRQ  receives for many RC and UD queues, made by queue_open. It has no peer
+ *   NIC_QUEUE_SRQ  receives for many RC, UD and DCT queues, made by queue_open. It has no peer
  *   NIC_QUEUE_UD   datagrams: each op that sends names a target. Made by queue_open. It has no peer
+ *   NIC_QUEUE_DCI  sends: each op names a target, which is a DCT. Likewise
+ *   NIC_QUEUE_DCT  takes what DCIs send. Likewise
  *
  * Each accepted op completes exactly once, whatever becomes of its queue, unless the engine is
  * destroyed. */
@@ -62,12 +64,13 @@ uint32_t queue_engine_queues_max(const struct queue_engine *engine);
  *
  *   CRPC_E_AGAIN         there is no room; CRPC_COMPLETION_ROOM follows
  *   CRPC_E_STATE         not connected yet
- *   CRPC_E_UNSUPPORTED   the queue sends nothing: an SRQ, or made with no `sends`; or it is a UD queue
+ *   CRPC_E_UNSUPPORTED   the queue sends nothing: an SRQ or DCT, or made with no `sends`
  *   CRPC_E_CLOSING       after queue_drain
  *   CRPC_E_DISCONNECTED  the queue is in the error state, or its connection has ended */
 uint32_t queue_submit(struct queue *queue, const struct nic_work *works, const uint32_t *local_keys,
                       const struct nic_piece *pieces, uint32_t count, int32_t *reason);
-/* The same for a UD queue: works[i] goes to targets[i], which queue_target_nic has given. */
+/* The same for a UD queue or DCI, for which the one above is not: works[i] goes to targets[i], which
+ * queue_target_nic has given. */
 uint32_t queue_submit_to(struct queue *queue, const struct nic_work *works,
                          struct nic_target *const *targets, const uint32_t *local_keys,
                          const struct nic_piece *pieces, uint32_t count, int32_t *reason);
@@ -129,17 +132,22 @@ struct queue_options {
     uint32_t inline_bytes;
     uint32_t receives;
     uint32_t receive_pieces;
-    uint32_t queue_key; /* ... to here */
+    uint32_t queue_key;
+    uint32_t streams; /* any number: whether the device has them is checked */
+    uint32_t stream_failures_max;
+    uint64_t access_key; /* ... to here */
     /* As in `sends`, of a queue whose ops name no target; the engine sets it, for queue_limits. */
     uint32_t peer_sends;
 
-    /* RC only: */
-    uint64_t connect_timeout_ns;
+    /* RC and DCI: */
     uint32_t retry_timeout; /* n: resend after 4.096 us * 2^n; 1..31 */
     uint32_t retry_count;   /* 1..7 */
     uint32_t rnr_tries;     /* to a peer without a receive, 1..7; 0 = for ever */
     uint32_t reads_max; /* READs and atomics under way at once, up to 255; 0 = NIC_READ_DEPTH; the
                                device and the peer may lower it */
+
+    /* RC only: */
+    uint64_t connect_timeout_ns;
     uint32_t
         private_bytes; /* for the peer, if connected by rdma_cm; at most QUEUE_REQUEST_BYTES_MAX
                                to connect, QUEUE_ACCEPT_BYTES_MAX to accept */
@@ -156,8 +164,10 @@ struct link *queue_link(struct queue *queue);
 /* Returns the queue of a handle's object, or of a link of queue_links. */
 struct queue *queue_of_link(struct link *link);
 
-/* Makes a queue that has no peer: of kind SRQ or UD. It is usable at once, and has no events but ROOM, and
- * DISCONNECTED when the device is lost; of a UD queue also when it has failed, or was drained. */
+/* Makes a queue that has no peer: of any kind but RC. It is usable at once, and has no events but ROOM, and
+ * DISCONNECTED when the device is lost, or when it has failed or was drained; of an SRQ only the former.
+ * Returns CRPC_OK; CRPC_E_UNSUPPORTED (the device has no DC, or not so many streams), CRPC_E_NO_DEVICE,
+ * CRPC_E_NO_RESOURCE, and what the driver says. */
 int32_t queue_open(struct queue_engine *engine, const struct queue_options *options,
                    struct queue **queue, crpc_error *error);
 /* Connects a queue made by link_blob to a queue pair of any program, whose address came in another
@@ -169,8 +179,8 @@ int32_t queue_join_address(struct queue *queue, const struct nic_address *addres
  * handle stale. Returns CRPC_OK; CRPC_E_STATE: it is no connect request. */
 int32_t queue_reject(struct queue *queue, const void *private_data, uint32_t private_bytes);
 
-/* Moves a connected queue, or a UD queue, to the error state: what is open completes with CRPC_E_FLUSHED,
- * then DISCONNECTED. Returns CRPC_OK; CRPC_E_STATE: it is not connected, or has failed;
+/* Moves a connected queue, or one without a peer, to the error state: what is open completes with
+ * CRPC_E_FLUSHED, then DISCONNECTED. Returns CRPC_OK; CRPC_E_STATE: it is not connected, or has failed;
  * CRPC_E_UNSUPPORTED: an SRQ. */
 int32_t queue_fail(struct queue *queue);
 /* Refuses new sends. When all have completed, or after timeout_ns (CRPC_FOREVER: no limit), it
@@ -180,11 +190,15 @@ int32_t queue_drain(struct queue *queue, uint64_t timeout_ns);
  * device has done since the last one. A connect request is rejected. Returns CRPC_OK; CRPC_E_BUSY:
  * queues use this SRQ that are neither closed nor disconnected. */
 int32_t queue_close(struct queue *queue);
+/* Makes a stream of a DCI that has failed usable again. Returns CRPC_OK, also if it has not failed;
+ * CRPC_E_UNSUPPORTED: the queue has no streams; CRPC_E_INVALID: it has not this one; CRPC_E_STATE: it has
+ * failed or ended; CRPC_E_BUSY: ops of the stream have not completed; CRPC_E_SYSTEM, and the stream is as it
+ * was. *error then says why. */
+int32_t queue_reset_stream(struct queue *queue, uint32_t stream, crpc_error *error);
 
 struct queue_info {
     uint32_t kind;
-    uint32_t
-        state; /* CRPC_STATE_*; of an SRQ CONNECTED, and of a UD queue as long as it has not ended */
+    uint32_t state; /* CRPC_STATE_*; of one without a peer CONNECTED, as long as it has not ended */
     uint64_t handle;
     uint64_t user_data;
     uint32_t number;      /* of the queue pair; 0 = none yet */
@@ -201,6 +215,8 @@ struct queue_info {
     uint32_t receives_open;
     uint32_t users;         /* of an SRQ: those for which queue_close would be CRPC_E_BUSY */
     uint64_t receive_queue; /* handle of its SRQ; 0 = none */
+    uint32_t streams;       /* as asked for */
+    uint32_t streams_failed;
     /* What the peer has sent by rdma_cm, with its request, answer or rejection. The network can have
      * added zeros. */
     uint32_t private_bytes;
@@ -222,7 +238,7 @@ void queue_get_error(const struct queue *queue, crpc_error *error);
 /* Makes a target: a queue pair to which ops of this engine's queues can go. It is the object of a handle
  * (HANDLE_TARGET). The address comes from a peer, and is checked. May block while the system finds the way.
  * Returns CRPC_OK; CRPC_E_PROTOCOL (no queue pair can have this address), CRPC_E_UNREACHABLE,
- * CRPC_E_NO_DEVICE, CRPC_E_NO_MEMORY. */
+ * CRPC_E_UNSUPPORTED (the device has no DC), CRPC_E_NO_DEVICE, CRPC_E_NO_MEMORY. */
 int32_t queue_target_open(struct queue_engine *engine, const struct nic_target_options *options,
                           struct queue_target **target, crpc_error *error);
 /* Makes a target for an answer to the datagram of this completion, a receive of a UD queue of the engine:

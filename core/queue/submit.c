@@ -63,7 +63,7 @@ uint32_t queue_submit_to(struct queue *queue, const struct nic_work *works,
                          struct nic_target *const *targets, const uint32_t *local_keys,
                          const struct nic_piece *pieces, uint32_t count, int32_t *reason)
 {
-    assert(queue->options.kind == NIC_QUEUE_UD);
+    assert(queue_has_targets(queue));
     if (unlikely(queue->send_bar != CRPC_OK || queue->nic->failed)) {
         *reason = barred(queue->send_bar);
         return 0;
@@ -118,7 +118,7 @@ void queue_post_nop(struct queue *queue)
     const uint32_t no_key = 0;
     struct nic_target *const nobody = NULL;
     assert(!queue->nop);
-    uint32_t posted = queue->options.kind == NIC_QUEUE_UD
+    uint32_t posted = queue_has_targets(queue)
                           ? queue->operations->post_to(queue->nic, &work, &nobody, &no_key, NULL, 1)
                           : queue->operations->post(queue->nic, &work, &no_key, NULL, 1);
     if (posted == 1) {

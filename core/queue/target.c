@@ -1,4 +1,4 @@
-/* target.c: targets: queue pairs to which ops of UD queues go. Cold path.
+/* target.c: targets: queue pairs and DCTs to which ops of UD queues and DCIs go. Cold path.
  *
  * A device may need a target until the ops that name it have completed, and nobody counts these. So a target
  * that is closed stays until each queue has completed what it had posted then. One mark for each queue is
@@ -28,7 +28,10 @@ static int32_t check_address(const struct nic *nic, const struct nic_address *ad
 int32_t queue_target_open(struct queue_engine *engine, const struct nic_target_options *options,
                           struct queue_target **out, crpc_error *error)
 {
-    int32_t status = check_address(engine->nic, &options->address, error);
+    int32_t status = nic_queue_check_kind(engine->nic, options->kind, error);
+    if (status == CRPC_OK) {
+        status = check_address(engine->nic, &options->address, error);
+    }
     if (status != CRPC_OK) {
         return status;
     }
@@ -107,7 +110,7 @@ static void set_marks(struct queue_engine *engine)
 {
     for (struct list *at = engine->links.all.next; at != &engine->links.all; at = at->next) {
         struct queue *queue = queue_from_link(list_entry(at, struct link, all_link));
-        if (queue->nic && queue->options.kind == NIC_QUEUE_UD) {
+        if (queue->nic && queue_has_targets(queue)) {
             queue->target_mark = queue->nic->sends.producer;
             queue->target_marked = true;
         }
