@@ -36,10 +36,12 @@ MUTATIONS = [
     ("a target goes while ops name it", "target.c", "if (queue->nic && !queue->nic->stopped &&", "if (0 &&"),
     ("a target that is closed while others wait is forgotten", "target.c", "list_move_all(&engine->targets_leaving, &engine->targets_closed);",
      "list_init(&engine->targets_closed);"),
+    ("stream reset: it does nothing", "peer.c", "queue->operations->reset_stream(queue->nic, (uint16_t)stream, error);", "CRPC_OK;"),
+    ("a failed stream's ops end the queue", "engine.c", "if (queue && queue->nic->failed) {", "if (queue) {"),
     ("a queue that is not joined yet cannot fail", "link/life.c", "|| link->state == CRPC_STATE_NEW;", ";"),
 ]
 
-PROGRAMS = ["simulate.c", "sim_act.c", "sim_check.c", "sim_datagram.c"]
+PROGRAMS = ["simulate.c", "sim_act.c", "sim_check.c", "sim_datagram.c", "sim_dc.c"]
 
 
 if __name__ == "__main__":

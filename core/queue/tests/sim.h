@@ -3,7 +3,8 @@
  * op that was accepted: it completes exactly once, in order, with a status that something explains.
  *
  *   sim_act.c     what applications, devices and rdma_cm might do next
- *   sim_datagram.c   likewise of queues for datagrams, and what must hold of these
+ *   sim_datagram.c   likewise of queues for datagrams and of targets, and what must hold of these
+ *   sim_dc.c      likewise of DCIs, their streams, and DCTs
  *   sim_check.c   what a poll gave, and what must hold
  *   simulate.c    the world, the end of an episode, command line, TAP
  */
@@ -22,6 +23,7 @@
 #define SIM_MEMORY_BYTES ((SIM_SLOTS + SIM_OPS_MAX) * SIM_SLOT_BYTES)
 #define SIM_CAPACITY_MAX 24
 #define SIM_TARGETS_MAX 32
+#define SIM_STREAMS_MAX 5
 
 struct sim_op {
     struct sim_queue *queue; /* of a receive from an SRQ, that */
@@ -30,8 +32,22 @@ struct sim_op {
     bool silent;          /* completes only if it fails */
     bool bad;             /* its key is wrong: the remote one, or a datagram's local one */
     bool too_short;       /* a receive that no message fits */
-    struct sim_queue *to; /* a datagram that has got a key which is right there */
+    struct sim_queue *to; /* of a datagram, or a DCI's, that has got a key which is right there */
     bool arrived;
+    bool acknowledged; /* a DCI's message that completed with success */
+    uint16_t stream;
+    uint32_t resets; /* of its stream, when it was accepted */
+};
+
+/* Of a DCI; one without streams has one. */
+struct sim_stream {
+    uint32_t resets;
+    uint32_t open;          /* ops that have not completed */
+    bool failed;            /* an op has, since the last reset */
+    uint32_t failed_number; /* which */
+    uint32_t next_send;     /* as in struct sim_queue */
+    struct sim_queue *arrived_to;
+    uint32_t arrived_number; /* of the last message there */
 };
 
 struct sim_queue {
@@ -42,7 +58,15 @@ struct sim_queue {
     struct sim_queue *peer; /* NULL = not known yet */
     bool is_srq;
     bool is_datagrams;
-    uint32_t number; /* of its queue pair, if it is */
+    bool is_dci;
+    bool is_dct;
+    uint32_t number; /* of its queue pair, if it is one of these */
+    uint32_t streams;
+    uint32_t failures_max;
+    bool too_many; /* streams have failed at the same time */
+    bool failed_here;
+    bool hurt; /* something was done to its queue pair */
+    struct sim_stream stream[SIM_STREAMS_MAX];
     bool sparse;
     bool asked; /* it waits to be accepted */
     bool by_rdma_cm;
@@ -76,6 +100,7 @@ struct sim_target {
     struct queue_target *target; /* NULL = none */
     struct sim_engine *engine;
     struct sim_queue *to; /* NULL: its key is wrong */
+    uint32_t kind;
 };
 
 /* What the report counts, in its order. */
@@ -88,6 +113,9 @@ enum sim_count {
     SIM_DRAINS,
     SIM_LOST,
     SIM_DATAGRAMS,
+    SIM_DC_MESSAGES,
+    SIM_STREAMS_FAILED,
+    SIM_RESETS,
     SIM_COUNTS
 };
 
@@ -102,6 +130,7 @@ struct sim {
     struct sim_target targets[SIM_TARGETS_MAX];
     bool abrupt;                   /* all engines end while ops are open, and tasks may wait */
     bool calm;                     /* no trouble in this episode */
+    bool much_dc;                  /* most queues are DCIs, DCTs and SRQs */
     bool impatient;                /* a peer without a receive fails a queue at once */
     uint64_t numbers[SIM_OPS_MAX]; /* what messages carry */
     uint64_t counts[SIM_COUNTS];   /* of all episodes */
@@ -118,12 +147,37 @@ void sim_check_datagram(struct sim *sim, struct sim_queue *one, uint32_t number,
                         const crpc_completion *completion);
 /* Nothing is open any more: no target is kept for it. */
 void sim_check_targets(struct sim *sim);
+/* Of this engine and kind; NULL = hardly any. */
+struct sim_target *sim_any_target(struct sim *sim, const struct sim_engine *engine, uint32_t kind);
+void sim_close_target(struct sim_target *target);
+
+/* sim_dc.c */
+void sim_open_dci(struct sim *sim, struct sim_queue *one, const struct queue_options *options);
+void sim_open_dct(struct sim *sim, struct sim_queue *one);
+uint64_t sim_access_key(const struct sim *sim, const struct sim_queue *one);
+/* As sim_send_datagram, of any op. */
+bool sim_send_to_dct(struct sim *sim, struct sim_queue *one, int32_t *reason);
+void sim_reset_stream(struct sim *sim, struct sim_queue *one);
+/* What must have happened for this status of a DCI's op. */
+bool sim_explains_dci(const struct sim *sim, const struct sim_op *op,
+                      const crpc_completion *completion);
+/* An op of a DCI has completed. */
+void sim_take_of_dci(struct sim *sim, struct sim_queue *one, struct sim_op *op, int32_t status);
+/* The receive with this number has taken a message of a DCI. */
+void sim_check_dc_message(struct sim *sim, struct sim_queue *one, uint32_t number,
+                          const crpc_completion *completion);
+/* What ends a DCI with streams but an op of one. */
+bool sim_is_ending(const struct sim_queue *one);
+/* Before anything is closed: what must have arrived has, and the driver counts as the oracle. */
+void sim_check_dc(struct sim *sim);
 
 /* sim_act.c */
 void sim_expect_made(struct sim *sim, struct sim_queue *one, int32_t status);
 void sim_poll(struct sim *sim, struct sim_engine *engine, uint32_t capacity);
 void sim_close_queue(struct sim *sim, struct sim_queue *one);
 struct sim_queue *sim_new_queue(struct sim *sim, struct sim_engine *engine);
+/* NULL = hardly any. */
+struct sim_queue *sim_any_srq(struct sim *sim, const struct sim_engine *engine);
 
 /* sim_check.c */
 void sim_take(struct sim *sim, struct sim_engine *engine, const crpc_completion *completion);

@@ -64,7 +64,7 @@ struct sim_queue *sim_new_queue(struct sim *sim, struct sim_engine *engine)
     return one;
 }
 
-static struct sim_queue *any_srq(struct sim *sim, const struct sim_engine *engine)
+struct sim_queue *sim_any_srq(struct sim *sim, const struct sim_engine *engine)
 {
     for (uint32_t tries = 0; tries < 8; tries++) {
         struct sim_queue *one = any_queue(sim);
@@ -95,7 +95,7 @@ static struct queue_options choose_options(struct sim *sim, struct sim_queue *on
     one->sparse = chance(sim, 40);
     options.flags = one->sparse ? QUEUE_SPARSE : 0;
     if (chance(sim, 40)) {
-        one->srq = any_srq(sim, one->engine);
+        one->srq = sim_any_srq(sim, one->engine);
     }
     if (one->srq) {
         options.receive_queue = one->srq->queue;
@@ -149,6 +149,23 @@ static void open_datagrams(struct sim *sim)
     if (one) {
         const struct queue_options options = choose_options(sim, one);
         sim_open_datagrams(sim, one, &options);
+    }
+}
+
+static void open_dc(struct sim *sim)
+{
+    struct sim_engine *engine = any_engine(sim);
+    struct sim_queue *srq = chance(sim, 60) ? sim_any_srq(sim, engine) : NULL;
+    struct sim_queue *one = sim_new_queue(sim, engine);
+    if (!one) {
+        return;
+    }
+    if (srq) {
+        one->srq = srq;
+        sim_open_dct(sim, one);
+    } else {
+        const struct queue_options options = choose_options(sim, one);
+        sim_open_dci(sim, one, &options);
     }
 }
 
@@ -286,6 +303,7 @@ static void end_some(struct sim *sim, struct sim_queue *one)
     switch (below(sim, 6)) {
     case 0:
         queue_fail(one->queue);
+        one->failed_here = true;
         break;
     case 1:
     case 2:
@@ -367,10 +385,10 @@ static bool submit_one(struct sim *sim, struct sim_queue *one, bool *message)
     return false;
 }
 
-static bool submit_datagram(struct sim *sim, struct sim_queue *one)
+static bool submit_to_target(struct sim *sim, struct sim_queue *one)
 {
     int32_t reason = CRPC_OK;
-    if (sim_send_datagram(sim, one, &reason)) {
+    if (one->is_dci ? sim_send_to_dct(sim, one, &reason) : sim_send_datagram(sim, one, &reason)) {
         return true;
     }
     refused(sim, one, reason);
@@ -381,7 +399,8 @@ static void submit(struct sim *sim, struct sim_queue *one)
 {
     bool message;
     for (uint32_t count = 1 + below(sim, 12); count > 0 && sim->op_count < SIM_OPS_MAX; count--) {
-        if (!(one->is_datagrams ? submit_datagram(sim, one) : submit_one(sim, one, &message))) {
+        if (!(one->is_datagrams || one->is_dci ? submit_to_target(sim, one)
+                                               : submit_one(sim, one, &message))) {
             break;
         }
     }
@@ -420,6 +439,7 @@ static void trouble(struct sim *sim)
     if (!pair) {
         return;
     }
+    one->hurt = true;
     switch (below(sim, 6)) {
     case 0:
         memory_fabric_cut(pair);
@@ -447,7 +467,9 @@ static void trouble(struct sim *sim)
 
 static void make_something(struct sim *sim)
 {
-    switch (below(sim, 6)) {
+    static const uint8_t of_dc[] = {0, 0, 4, 4, 4, 4, 4, 6}; /* the usual: each once */
+    uint32_t what = below(sim, 8);
+    switch (sim->much_dc ? of_dc[what] : what) {
     case 0:
         open_srq(sim);
         break;
@@ -457,6 +479,10 @@ static void make_something(struct sim *sim)
         break;
     case 3:
         open_datagrams(sim);
+        break;
+    case 4:
+    case 5:
+        open_dc(sim);
         break;
     default:
         connect(sim);
@@ -471,7 +497,9 @@ static void use_something(struct sim *sim)
     }
     if (one->asked) {
         answer(sim, one);
-    } else if (one->is_srq || chance(sim, 50)) {
+    } else if (one->is_dci && chance(sim, 20)) {
+        sim_reset_stream(sim, one);
+    } else if (one->is_srq || (!one->is_dci && chance(sim, 50))) {
         receive(sim, one);
     } else {
         submit(sim, one);

@@ -25,6 +25,9 @@ static bool explained(const struct sim *sim, const struct sim_op *op, const stru
     int32_t status = completion->status;
     bool send = op->opcode != NIC_RECEIVE;
     bool message = op->opcode <= NIC_SEND_INVALIDATE;
+    if (one->is_dci) {
+        return sim_explains_dci(sim, op, completion);
+    }
     switch (status) {
     case CRPC_OK:
         return !op->bad && !op->silent && (!op->too_short || is_write(completion));
@@ -109,12 +112,17 @@ static void take_op(struct sim *sim, struct sim_queue *one, const crpc_completio
     if (op->opcode == NIC_RECEIVE) {
         if (completion->status == CRPC_OK && one->is_datagrams) {
             sim_check_datagram(sim, one, number, completion);
+        } else if (completion->status == CRPC_OK && one->is_dct) {
+            sim_check_dc_message(sim, one, number, completion);
         } else if (completion->status == CRPC_OK) {
             check_message(sim, one, number, completion);
         }
         return;
     }
-    if (number < one->next_send) {
+    if (one->is_dci) {
+        sim_take_of_dci(sim, one, op, completion->status);
+    }
+    if (number < one->next_send && one->streams == 0) {
         simulation_fail(&sim->base, "op %u completes behind a later one", number);
     }
     one->next_send = number + 1;
@@ -174,13 +182,16 @@ static void take_connected(struct sim *sim, struct sim_queue *one,
 
 static void take_disconnected(struct sim *sim, struct sim_queue *one, int32_t status)
 {
-    if (status == CRPC_OK && (!one->draining || one->flushed)) {
+    if (status == CRPC_OK && (!one->draining || (one->flushed && one->streams == 0))) {
         simulation_fail(&sim->base, "queue %u is disconnected well, and was not drained",
                         index_of(sim, one));
     }
     if (one->disconnected || !(one->connected || one->is_srq)) {
         simulation_fail(&sim->base, "queue %u is disconnected twice, or never was connected",
                         index_of(sim, one));
+    }
+    if (one->streams > 0 && !sim_is_ending(one)) {
+        simulation_fail(&sim->base, "queue %u has ended for a stream of it", index_of(sim, one));
     }
     one->disconnected = true;
     one->room_due = false;

@@ -1,4 +1,4 @@
-/* sim_datagram.c: see sim.h. Each datagram brings the number of its op. It arrives where its target says, or
+/* sim_datagram.c: see sim.h. Targets are here, too. Each datagram brings the number of its op. It arrives where its target says, or
  * nowhere, and at most once. Numbers of queue pairs may be used again, so each queue has a key of its own. */
 #include "sim.h"
 
@@ -46,11 +46,12 @@ void sim_open_datagrams(struct sim *sim, struct sim_queue *one, const struct que
     }
 }
 
-static struct sim_queue *any_datagrams(struct sim *sim)
+/* One that ops can go to. */
+static struct sim_queue *any_addressee(struct sim *sim)
 {
     for (uint32_t tries = 0; tries < 12 && sim->queue_count > 0; tries++) {
         struct sim_queue *one = &sim->queues[below(sim, sim->queue_count)];
-        if (one->queue && one->is_datagrams) {
+        if (one->queue && (one->is_datagrams || one->is_dct)) {
             return one;
         }
     }
@@ -70,7 +71,7 @@ static struct sim_target *free_target(struct sim *sim)
 static void open_target(struct sim *sim)
 {
     struct sim_target *place = free_target(sim);
-    struct sim_queue *to = any_datagrams(sim);
+    struct sim_queue *to = any_addressee(sim);
     struct sim_engine *engine = &sim->engines[below(sim, sim->engine_count)];
     struct queue_info info;
     crpc_error error = {0};
@@ -79,10 +80,14 @@ static void open_target(struct sim *sim)
     }
     bool wrong = chance(sim, 10);
     queue_get_info(to->queue, &info);
-    const struct nic_target_options options = {.kind = NIC_QUEUE_UD,
-                                               .queue_key = wrong ? 12345 : key_of(sim, to),
-                                               .address = info.address};
-    *place = (struct sim_target){.engine = engine, .to = wrong ? NULL : to};
+    struct nic_target_options options = {.kind = NIC_QUEUE_UD, .address = info.address};
+    if (to->is_dct) {
+        options.kind = NIC_QUEUE_DCI;
+        options.access_key = wrong ? 12345 : sim_access_key(sim, to);
+    } else {
+        options.queue_key = wrong ? 12345 : key_of(sim, to);
+    }
+    *place = (struct sim_target){.engine = engine, .to = wrong ? NULL : to, .kind = options.kind};
     int32_t status = queue_target_open(engine->engine, &options, &place->target, &error);
     if (status != CRPC_OK &&
         status != (info.address.queue_pair_number == 0 ? CRPC_E_PROTOCOL : CRPC_E_NO_DEVICE)) {
@@ -93,7 +98,7 @@ static void open_target(struct sim *sim)
     }
 }
 
-static void close_target(struct sim_target *one)
+void sim_close_target(struct sim_target *one)
 {
     queue_target_close(one->target);
     one->target = NULL;
@@ -103,17 +108,17 @@ void sim_change_targets(struct sim *sim)
 {
     struct sim_target *one = &sim->targets[below(sim, SIM_TARGETS_MAX)];
     if (one->target && chance(sim, 50)) {
-        close_target(one);
+        sim_close_target(one);
     } else {
         open_target(sim);
     }
 }
 
-static struct sim_target *any_target(struct sim *sim, const struct sim_engine *engine)
+struct sim_target *sim_any_target(struct sim *sim, const struct sim_engine *engine, uint32_t kind)
 {
     for (uint32_t tries = 0; tries < 20; tries++) {
         struct sim_target *one = &sim->targets[below(sim, SIM_TARGETS_MAX)];
-        if (one->target && one->engine == engine) {
+        if (one->target && one->engine == engine && one->kind == kind) {
             return one;
         }
     }
@@ -128,7 +133,7 @@ bool sim_send_datagram(struct sim *sim, struct sim_queue *one, int32_t *reason)
     const bool bad = !sim->calm && chance(sim, 1) && chance(sim, 30);
     const size_t slot = (size_t)(SIM_SLOTS + number) * SIM_SLOT_BYTES;
     const uint64_t brought = number;
-    struct sim_target *target = any_target(sim, one->engine);
+    struct sim_target *target = sim_any_target(sim, one->engine, NIC_QUEUE_UD);
     const uint32_t key = one->engine->keys.local_key ^ (bad ? 0x5500 : 0);
     struct nic_work work = {.opcode = chance(sim, 50) ? NIC_SEND : NIC_SEND_IMMEDIATE,
                             .flags = (uint8_t)((chance(sim, 40) ? NIC_WORK_SIGNAL : 0) |
@@ -152,7 +157,7 @@ bool sim_send_datagram(struct sim *sim, struct sim_queue *one, int32_t *reason)
     sim->op_count += taken;
     if (taken == 1 && chance(sim, 5)) {
         queue_submit_end(one->queue); /* a target is closed when ops that name it have been rung */
-        close_target(target);
+        sim_close_target(target);
     }
     return taken == 1;
 }
@@ -180,6 +185,7 @@ static void check_source(struct sim *sim, struct sim_queue *one, struct sim_queu
                         index_of(sim, from));
     }
     place->engine = one->engine;
+    place->kind = NIC_QUEUE_UD;
     place->to = from == one ? one : NULL;
 }
 
@@ -212,7 +218,7 @@ void sim_check_targets(struct sim *sim)
 {
     for (uint32_t i = 0; i < SIM_TARGETS_MAX; i++) {
         if (sim->targets[i].target) {
-            close_target(&sim->targets[i]);
+            sim_close_target(&sim->targets[i]);
         }
     }
     for (uint32_t i = 0; i < sim->engine_count; i++) {

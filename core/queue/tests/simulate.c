@@ -67,6 +67,7 @@ uint64_t sim_open(struct simulation *base, uint64_t seed, uint64_t steps)
     sim->queue_count = sim->op_count = 0;
     memset(sim->targets, 0, sizeof(sim->targets));
     sim->calm = random_percent(&base->random, 40);
+    sim->much_dc = random_percent(&base->random, 30);
     sim->engine_count = random_between(&base->random, 2, SIM_ENGINES_MAX);
     choose_fabric(sim);
     bool late = random_percent(&base->random, 60);
@@ -179,6 +180,7 @@ void sim_drain(struct simulation *base)
         simulation_fail(base, "a queue neither connects nor ends");
     }
     check_settled(sim);
+    sim_check_dc(sim);
     for (uint32_t srqs = 0; srqs < 2; srqs++) {
         for (uint32_t i = 0; i < sim->queue_count && !base->failed; i++) {
             struct sim_queue *one = &sim->queues[i];
@@ -201,6 +203,9 @@ void sim_describe(const struct simulation *base)
                (uint32_t)(one->engine - sim->engines),
                one->is_srq         ? ", SRQ"
                : one->is_datagrams ? ", datagrams"
+               : one->is_dct       ? ", DCT"
+               : one->streams > 0  ? ", DCI with streams"
+               : one->is_dci       ? ", DCI"
                                    : "",
                one->sparse ? ", sparse" : "", one->asked ? ", asked" : "",
                one->connected ? ", connected" : "", one->refused ? ", refused" : "",
@@ -221,9 +226,18 @@ void sim_describe(const struct simulation *base)
 int main(int argc, char **argv)
 {
     static struct sim sim;
-    static const char *const names[] = {"ops",          "with an error", "refusals",
-                                        "connections",  "closes",        "drains",
-                                        "lost devices", "datagrams",     NULL};
+    static const char *const names[] = {"ops",
+                                        "with an error",
+                                        "refusals",
+                                        "connections",
+                                        "closes",
+                                        "drains",
+                                        "lost devices",
+                                        "datagrams",
+                                        "messages to DCTs",
+                                        "streams failed",
+                                        "stream resets",
+                                        NULL};
     const struct simulation_program program = {
         .name = "queue_simulate", .count_names = names, .counts = sim.counts};
     return simulation_main(argc, argv, &program, &sim.base);
