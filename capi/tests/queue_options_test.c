@@ -32,6 +32,14 @@ static void expect_message(const struct wrong_options *one, int32_t status, cons
     }
 }
 
+static void expect_count(crpc_context *context, uint32_t max, uint32_t count)
+{
+    crpc_context_info info = {.struct_size = sizeof(info)};
+    assert_int_equal(crpc_context_get_info(context, &info), CRPC_OK);
+    assert_int_equal(info.queues_max, max);
+    assert_int_equal(info.queues, count);
+}
+
 static void options_are_checked_with_a_message(void **state)
 {
     (void)state;
@@ -241,6 +249,46 @@ static void a_dct_has_an_srq_and_a_key(void **state)
     }
 }
 
+static void a_device_without_dc_says_so(void **state)
+{
+    (void)state;
+    const crpc_context_options wanted = {
+        .struct_size = sizeof(wanted), .device = "memory0", .flags = CRPC_CONTEXT_QUEUES};
+    crpc_queue_options shared = {
+        .struct_size = sizeof(shared), .kind = CRPC_QUEUE_KIND_SRQ, .receives = 1};
+    crpc_queue_options options = {.struct_size = sizeof(options), .kind = CRPC_QUEUE_KIND_DCI};
+    const crpc_target_options to = {.struct_size = sizeof(to), .kind = CRPC_QUEUE_KIND_DCI};
+    crpc_queue_address address = {.struct_size = sizeof(address)};
+    crpc_error error = {.struct_size = sizeof(error)};
+    crpc_context *context;
+    crpc_queue made;
+    crpc_target target;
+    assert_int_equal(crpc_queue_get_address(fixture.left, queue, &address), CRPC_OK);
+    memory_fabric_options(memory_fabric_default())->no_dc = true;
+    assert_int_equal(crpc_context_open(&wanted, &context, NULL), CRPC_OK);
+    assert_int_equal(crpc_queue_open(context, &options, &made, &error), CRPC_E_UNSUPPORTED);
+    assert_non_null(strstr(error.message, "dynamically connected"));
+    assert_int_equal(crpc_queue_open(context, &shared, &options.receive_queue, NULL), CRPC_OK);
+    options.kind = CRPC_QUEUE_KIND_DCT;
+    assert_int_equal(crpc_queue_open(context, &options, &made, &error), CRPC_E_UNSUPPORTED);
+    assert_non_null(strstr(error.message, "dynamically connected"));
+    assert_int_equal(crpc_target_open(context, &address, &to, &target, &error), CRPC_E_UNSUPPORTED);
+    assert_non_null(strstr(error.message, "dynamically connected"));
+    expect_count(context, 256, 1);
+    assert_int_equal(crpc_context_close(context), CRPC_OK);
+}
+
+static void more_streams_than_there_are(void **state)
+{
+    (void)state;
+    crpc_queue_options options = {
+        .struct_size = sizeof(options), .kind = CRPC_QUEUE_KIND_DCI, .streams = 40000};
+    crpc_error error = {.struct_size = sizeof(error)};
+    crpc_queue made;
+    assert_int_equal(crpc_queue_open(fixture.left, &options, &made, &error), CRPC_E_UNSUPPORTED);
+    assert_non_null(strstr(error.message, "streams is 40000"));
+}
+
 static void without_the_flag_there_are_no_queues(void **state)
 {
     (void)state;
@@ -326,14 +374,6 @@ static void what_the_device_refuses_leaves_nothing(void **state)
     assert_true(failed >= 2);
 }
 
-static void expect_count(crpc_context *context, uint32_t max, uint32_t count)
-{
-    crpc_context_info info = {.struct_size = sizeof(info)};
-    assert_int_equal(crpc_context_get_info(context, &info), CRPC_OK);
-    assert_int_equal(info.queues_max, max);
-    assert_int_equal(info.queues, count);
-}
-
 /* A closed queue counts until the ops that it had open have completed. */
 static void the_context_counts_its_queues(void **state)
 {
@@ -400,6 +440,8 @@ int main(void)
                                         open_queue, fixture_close),
         cmocka_unit_test_setup_teardown(a_dci_sends_and_nothing_else, open_queue, fixture_close),
         cmocka_unit_test_setup_teardown(a_dct_has_an_srq_and_a_key, open_queue, fixture_close),
+        cmocka_unit_test_setup_teardown(a_device_without_dc_says_so, open_queue, fixture_close),
+        cmocka_unit_test_setup_teardown(more_streams_than_there_are, open_queue, fixture_close),
         cmocka_unit_test_setup_teardown(without_the_flag_there_are_no_queues, fixture_open,
                                         fixture_close),
         cmocka_unit_test_setup_teardown(what_the_device_refuses_leaves_nothing, open_queue,
