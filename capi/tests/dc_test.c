@@ -233,6 +233,8 @@ static void each_opcode_reaches_a_dct(void **state)
                 continue;
             }
             done = expect_work(fixture.right, dct, 100 + opcode, CRPC_OK);
+            assert_int_equal(crpc_target_of(fixture.right, &done, there, &(crpc_target){0}, NULL),
+                             CRPC_E_INVALID); /* it is no datagram */
             assert_int_equal(done.method, CRPC_QUEUE_RECEIVE);
             assert_int_equal(done.reply_bytes_max, op.immediate);
             assert_true((uint32_t)done.token == number || (uint32_t)done.token == 0);

@@ -9,16 +9,19 @@ export readme=$source/docs/queues.md
 work=$(work_folder) || exit 1
 server=
 datagrams=
-trap '[ -n "$server$datagrams" ] && kill $server $datagrams 2>/dev/null; rm -rf "$work"' EXIT
+dcts=
+trap '[ -n "$server$datagrams$dcts" ] && kill $server $datagrams $dcts 2>/dev/null; rm -rf "$work"' EXIT
 
 section="RC: memory for others to read"
 readme_block "$section" c > "$work/server.c"
 readme_block "$section" c 2 > "$work/client.c"
 section="UD: datagrams to many"
 readme_block "$section" c > "$work/datagrams.c"
+section="DCI and DCT: reliable, to many"
+readme_block "$section" c > "$work/dc.c"
 sanitize=
 nm -D "$library/libcopyrpc.so" | grep -q __asan_init && sanitize=-fsanitize=address,undefined
-for program in server client datagrams; do
+for program in server client datagrams dc; do
     check "the $program builds as printed, as C99 with every warning" \
         cc $sanitize -std=c99 -Wall -Wextra -Werror -I"$source/capi" -o "$work/$program" "$work/$program.c" -L"$library" -lcopyrpc \
         -Wl,-rpath,"$library"
@@ -56,4 +59,31 @@ check "a datagram is answered" answers
 check "and another one, of another program" answers
 check "what is no address is refused" bash -c "! timeout 60 '$work/datagrams' 00"
 kill $datagrams
+
+for number in 0 1; do
+    "$work/dc" > "$work/dct$number" &
+    dcts="$dcts $!"
+done
+says() { # FILE LINES
+    for _ in {1..600}; do
+        [ "$(wc -l < "$1")" -ge "$2" ] && return
+        sleep 0.1
+    done
+    return 1
+}
+fans_out() {
+    says "$work/dct0" 1 && says "$work/dct1" 1 || return
+    local first second
+    first=$(head -1 "$work/dct0") second=$(head -1 "$work/dct1")
+    timeout 60 "$work/dc" "$first" "${first:0:8}ffff0000${first:16}" "$second" > "$work/output"
+    sort "$work/output"
+    [ "$(sort "$work/output")" = "$(printf '%s\n' "0: CRPC_OK" "1: CRPC_E_DISCONNECTED" "2: CRPC_OK")" ]
+}
+check "a DCI sends to two DCTs, and not to one that there is not" fans_out
+arrives() {
+    says "$work/dct0" 2 && says "$work/dct1" 2 &&
+        [ "$(sed 1d "$work/dct0")" = "you are number 0" ] && [ "$(sed 1d "$work/dct1")" = "you are number 2" ]
+}
+check "what it has sent arrives" arrives
+kill $dcts
 plan
