@@ -23,6 +23,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.append(str(HERE.parent / "bindings/go"))
 from go_folders import go_folders  # noqa: E402
 
+SCHEMAS = ("schema.json", "schema_channels.json", "schema_queues.json", "schema_datagrams.json", "schema_lanes.json")
 LANGUAGES = ["c", "python", "go"]
 # A program without the library, which is the peer of each language in some scenarios.
 FOREIGN = "foreign"
@@ -63,8 +64,7 @@ def arguments():
 
 def read_schema():
     """schema.json with what the others add; what a verb is told and an event tells follows from its name."""
-    names = ("schema.json", "schema_channels.json", "schema_queues.json", "schema_lanes.json")
-    schema, *others = (json.loads((HERE / name).read_text()) for name in names)
+    schema, *others = (json.loads((HERE / name).read_text()) for name in SCHEMAS)
     definitions = schema["definitions"]
     for more in others:
         for name in ("verbs", "events"):

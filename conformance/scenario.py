@@ -20,6 +20,8 @@ KEYS = {"response": ("id",), "connected": ("endpoint",), "disconnected": ("endpo
         "connect_request": ("listener", "token", "private"), "request": ("endpoint", "method", "length", "checksum"), "sent": ("id",),
         "received": ("id",), "rail": ("endpoint", "rail"), "completed": ("id",), "taken": ("id",), "room": ("endpoint",),
         "granted": ("id",), "revoked": ("id",)}
+# What queue_address tells, and target_open needs.
+ADDRESS = ("queue_pair_number", "packet_sequence_number", "link", "mtu_bytes", "lid", "gid")
 # What belongs to an op, and is known by its number.
 OF_OPS = ("response", "sent", "received", "completed", "taken", "granted", "revoked")
 # Whose payload theirs is, if a scenario does not say.
@@ -128,9 +130,24 @@ class Play:
         for peer in peers:
             self.step({"peer": peer, "expect": [{"event": "connected", "endpoint": one}]}, "")
 
+    def aim(self, link):
+        """Opens a queue for datagrams on each side, with a target `there`: the other. What tells where the queue is, others know as
+        $PEER.NAME.queue_pair_number and so on."""
+        name, sides = link["as"], [(link["client"], link.get("client_options", {})), (link["server"], link.get("server_options", {}))]
+        for peer, options in sides:
+            self.step({"peer": peer, "do": "datagrams_open", "with": {"name": name, **options}}, "")
+            learn = {f"{peer}.{name}.{field}": field for field in ADDRESS}
+            self.step({"peer": peer, "do": "queue_address", "with": {"queue": name}, "learn": learn}, "")
+        for (peer, _), (other, options) in zip(sides, reversed(sides)):
+            words = {"name": "there", "queue": name, "queue_key": options.get("queue_key", 0)}
+            self.step({"peer": peer, "do": "target_open", "with": {**words, **{field: f"${other}.{name}.{field}" for field in ADDRESS}}}, "")
+
     def link(self, link):
         """Connects client to server; `count` times, as e0, e1, ..."""
         client, server, name = link["client"], link["server"], link["as"]
+        if link.get("queue") == "datagrams":
+            self.aim(link)
+            return
         if link.get("queue") == "blob":
             for one in [f"{name}{index}" for index in range(link["count"])] if "count" in link else [name]:
                 self.join(link, one)

@@ -192,8 +192,9 @@ void post_tell(struct post *post, uint32_t index, const char *status,
                const struct post_result *result, unsigned method)
 {
     const int receives = post->opcode == POST_RECEIVE, reads = post->opcode == POST_READ;
-    const uint32_t bytes = result && (receives || reads) ? result->bytes : 0;
-    const uint8_t *payload = bytes > 0 ? gather(post, index) : NULL;
+    const uint32_t header = result ? result->header : 0;
+    const uint32_t bytes = result && (receives || reads) ? result->bytes - header : 0;
+    const uint8_t *payload = bytes > 0 ? gather(post, index) + header : NULL;
     if (post->summary) {
         tell_summary(post, status, payload, bytes);
         return;
@@ -211,6 +212,9 @@ void post_tell(struct post *post, uint32_t index, const char *status,
             printf(" %s=%u", result->number, result->immediate);
         }
         printf(" written=%" PRIu64 " queue=%s", result->written, result->queue);
+        if (header) {
+            printf(" source=%u", result->source);
+        }
     }
     printf(" opcode=%u\n", method);
 }

@@ -35,6 +35,7 @@ struct post {
     uint32_t immediate; /* or the key to be invalidated */
     uint32_t remote_key;
     uint64_t remote, compare, operand;
+    uint64_t target;                           /* of datagrams: the runner's */
     struct post_piece pieces[POST_PIECES_MAX]; /* of the first op */
     uint32_t piece_count;                      /* 0 = not in pieces: it has one place */
     uint8_t *own;                              /* where they lie if not in a region */
@@ -55,6 +56,8 @@ struct post_result {
     uint32_t immediate;
     uint64_t written;
     const char *queue;
+    uint32_t header; /* of a datagram, which `bytes` counts; 0 = it is none */
+    uint32_t source; /* the number of the queue pair that has sent it */
 };
 
 /* Makes one of the line. `region` is what the line names, and `memory` where that lies; both may be NULL. Writes the payloads. */

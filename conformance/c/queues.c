@@ -20,6 +20,22 @@ static crpc_queue queue_of(const struct thing *it)
 
 /* ---- What became of them ---- */
 
+/* The datagram that came last, for target_of. */
+static crpc_completion letter;
+static uint8_t letter_header[CRPC_QUEUE_HEADER_BYTES];
+
+static void take_datagram(const crpc_completion *done, const struct post *post, uint32_t index,
+                          struct post_result *result)
+{
+    result->written = 0;
+    result->header = CRPC_QUEUE_HEADER_BYTES;
+    result->source = (uint32_t)done->token;
+    letter = *done;
+    if (post->pieces[0].bytes >= CRPC_QUEUE_HEADER_BYTES) {
+        memcpy(letter_header, post_memory(post, index, 0), CRPC_QUEUE_HEADER_BYTES);
+    }
+}
+
 static void take_work(const crpc_completion *done)
 {
     const struct thing *over = (const struct thing *)(uintptr_t)done->endpoint_user_data;
@@ -30,6 +46,9 @@ static void take_work(const crpc_completion *done)
                                  .immediate = done->reply_bytes_max,
                                  .written = done->token,
                                  .queue = over->name};
+    if (over->datagrams && done->method == CRPC_QUEUE_RECEIVE && done->status == CRPC_OK) {
+        take_datagram(done, post, index, &result);
+    }
     if (post->opcode == POST_READ && !(done->flags & CRPC_COMPLETION_DETAIL)) {
         result.bytes = post_length(post);
     }
@@ -72,7 +91,8 @@ static crpc_queue_op op_of(const struct post *post, uint32_t index)
                         .address = post->compare,
                         .remote_key = post->remote_key,
                         .remote_address = post_remote(post, index),
-                        .operand = post->operand};
+                        .operand = post->operand,
+                        .target = {post->target}};
     if (post->piece_count == 0 && post->pieces[0].bytes > 0) {
         op.region.bits = region ? region->bits : 0;
         op.address = address_of(post, index, 0);
@@ -152,6 +172,8 @@ static int32_t do_post(struct thing *queue, const char *opcode)
 {
     struct thing *region = thing_named(text("region"));
     struct post *post = post_take(queue, opcode, region, region ? region->memory : NULL);
+    const struct thing *target = thing_named(text("target"));
+    post->target = target ? target->bits : 0;
     if (!arrays) {
         post->waits = 1; /* the turn's end submits them */
         return CRPC_OK;
@@ -183,6 +205,7 @@ static crpc_queue_options options_of_line(struct thing *made)
                                   .receives = number("receives"),
                                   .receive_pieces = number("receive_pieces"),
                                   .receive_queue = {shared ? shared->bits : 0},
+                                  .queue_key = number("queue_key"),
                                   .connect_timeout_ns = nanoseconds("connect_timeout_ms"),
                                   .retry_timeout = number("retry_timeout"),
                                   .retry_count = number("retry_count"),
@@ -192,7 +215,7 @@ static crpc_queue_options options_of_line(struct thing *made)
     return options;
 }
 
-/* queue_open, _connect, _accept, _blob. */
+/* queue_open, _connect, _accept, _blob, datagrams_open. */
 static int32_t make_queue(const char *verb, struct thing *made)
 {
     crpc_queue_options options = options_of_line(made);
@@ -200,8 +223,9 @@ static int32_t make_queue(const char *verb, struct thing *made)
     uint8_t blob[CRPC_BLOB_BYTES_MAX];
     uint32_t blob_bytes = sizeof(blob);
     int32_t status;
-    if (strcmp(verb, "queue_open") == 0) {
-        options.kind = CRPC_QUEUE_KIND_SRQ;
+    made->datagrams = strcmp(verb, "datagrams_open") == 0;
+    if (made->datagrams || strcmp(verb, "queue_open") == 0) {
+        options.kind = made->datagrams ? CRPC_QUEUE_KIND_UD : CRPC_QUEUE_KIND_SRQ;
         status = crpc_queue_open(context, &options, &handle, NULL);
     } else if (strcmp(verb, "queue_blob") == 0) {
         status = crpc_queue_blob(context, &options, &handle, blob, &blob_bytes, NULL);
@@ -231,21 +255,26 @@ static int32_t do_reject(crpc_queue queue)
     return crpc_queue_reject(context, queue, data, bytes);
 }
 
-static int32_t tell_address(crpc_queue queue)
+static void tell_address(const crpc_queue_address *address)
+{
+    char gid[33] = "";
+    for (uint32_t i = 0; i < 16; i++) {
+        snprintf(gid + (size_t)2 * i, 3, "%02x", address->gid[i]);
+    }
+    tell("queue_pair_number=%u packet_sequence_number=%u link=%u mtu_bytes=%u lid=%u gid=%s",
+         address->queue_pair_number, address->packet_sequence_number, address->link,
+         address->mtu_bytes, address->lid, gid);
+}
+
+static int32_t tell_queue_address(crpc_queue queue)
 {
     crpc_queue_address address = {.struct_size = sizeof(address)};
     int32_t status = crpc_queue_get_address(context, queue, &address);
-    char gid[33] = "";
-    for (uint32_t i = 0; i < 16; i++) {
-        snprintf(gid + (size_t)2 * i, 3, "%02x", address.gid[i]);
-    }
-    tell("queue_pair_number=%u packet_sequence_number=%u link=%u mtu_bytes=%u lid=%u gid=%s",
-         address.queue_pair_number, address.packet_sequence_number, address.link, address.mtu_bytes,
-         address.lid, gid);
+    tell_address(&address);
     return status;
 }
 
-static int32_t do_join_address(const struct thing *it)
+static crpc_queue_address address_of_line(void)
 {
     crpc_queue_address address = {.struct_size = sizeof(address),
                                   .queue_pair_number = number("queue_pair_number"),
@@ -257,7 +286,36 @@ static int32_t do_join_address(const struct thing *it)
     for (uint32_t i = 0; i < 16 && gid[0] && gid[1]; i++, gid += 2) {
         address.gid[i] = (uint8_t)strtoul((char[]){gid[0], gid[1], '\0'}, NULL, 16);
     }
+    return address;
+}
+
+static int32_t do_join_address(const struct thing *it)
+{
+    const crpc_queue_address address = address_of_line();
     return tell_failure(it, crpc_queue_join_address(context, queue_of(it), &address, NULL));
+}
+
+/* ---- Targets of datagrams ---- */
+
+static int32_t make_target(const char *verb, struct thing *made)
+{
+    const crpc_queue_address address = address_of_line();
+    const crpc_target_options options = {.struct_size = sizeof(options),
+                                         .queue_key = number("queue_key")};
+    crpc_target target = {0};
+    int32_t status = strcmp(verb, "target_of") == 0
+                         ? crpc_target_of(context, &letter, letter_header, &target, NULL)
+                         : crpc_target_open(context, &address, &options, &target, NULL);
+    made->bits = target.bits;
+    return status;
+}
+
+static int32_t tell_target_address(crpc_target target)
+{
+    crpc_queue_address address = {.struct_size = sizeof(address)};
+    int32_t status = crpc_target_get_address(context, target, &address);
+    tell_address(&address);
+    return status;
 }
 
 /* ---- Looking ---- */
@@ -274,16 +332,16 @@ static int32_t tell_queue(const struct thing *it)
 {
     static const char *const states[] = {"none",      "new",     "requested",   "connecting",
                                          "connected", "closing", "disconnected"};
-    static const char *const kinds[] = {"none", "rc", "srq", "unknown"};
+    static const char *const kinds[] = {"none", "rc", "srq", "ud"};
     char private[CRPC_QUEUE_PRIVATE_BYTES_MAX + 1];
     crpc_queue_info info = {.struct_size = sizeof(info)};
     int32_t status = crpc_queue_get_info(context, queue_of(it), &info);
     queue_private(it, private);
     tell("state=%s kind=%s sends=%u send_pieces=%u inline_bytes=%u receives=%u receive_pieces=%u "
          "sends_open=%u receives_open=%u queues=%u private=%s",
-         states[info.state % 7], kinds[info.kind & 3], info.sends, info.send_pieces,
-         info.inline_bytes, info.receives, info.receive_pieces, info.sends_open, info.receives_open,
-         info.queues, private);
+         states[info.state % 7], info.kind < 4 ? kinds[info.kind] : "unknown", info.sends,
+         info.send_pieces, info.inline_bytes, info.receives, info.receive_pieces, info.sends_open,
+         info.receives_open, info.queues, private);
     return status;
 }
 
@@ -306,9 +364,11 @@ int32_t queues_run(const char *verb, struct thing *it, struct thing *made)
 #define IS(name) (strcmp(verb, name) == 0)
     crpc_queue queue = {it ? it->bits : 0};
     uint64_t limit = nanoseconds("timeout_ms");
-    if (made &&
-        (IS("queue_open") || IS("queue_connect") || IS("queue_accept") || IS("queue_blob"))) {
+    if (made && (IS("queue_open") || IS("queue_connect") || IS("queue_accept") ||
+                 IS("queue_blob") || IS("datagrams_open"))) {
         return make_queue(verb, made);
+    } else if (made && (IS("target_open") || IS("target_of"))) {
+        return make_target(verb, made);
     } else if (!it) {
         return VERB_UNKNOWN;
     } else if (IS("queue_join")) {
@@ -316,7 +376,11 @@ int32_t queues_run(const char *verb, struct thing *it, struct thing *made)
     } else if (IS("queue_join_address")) {
         return do_join_address(it);
     } else if (IS("queue_address")) {
-        return tell_address(queue);
+        return tell_queue_address(queue);
+    } else if (IS("target_address")) {
+        return tell_target_address((crpc_target){queue.bits});
+    } else if (IS("target_close")) {
+        return crpc_target_close(context, (crpc_target){queue.bits});
     } else if (IS("queue_reject")) {
         return do_reject(queue);
     } else if (IS("queue_fail")) {

@@ -68,7 +68,7 @@ struct thing *thing_named(const char *name)
 static struct thing *thing_find(const char **unknown)
 {
     static const char *const keys[] = {"endpoint", "channel", "queue",  "listener", "connection",
-                                       "request",  "room",    "region", "grant"};
+                                       "request",  "room",    "region", "grant",    "target"};
     const char *name = "";
     for (size_t i = 0; i < COUNT(keys) && !*name; i++) {
         name = text(keys[i]);

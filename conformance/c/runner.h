@@ -9,11 +9,13 @@
 
 #define VERB_UNKNOWN INT32_MIN
 
-/* What run.py has names for: endpoints, channels, queues, listeners, connections, requests, rooms, regions, grants. */
+/* What run.py has names for: endpoints, channels, queues, targets, listeners, connections, requests, rooms, regions,
+ * grants. */
 struct thing {
     char name[32], mode[8];
     uint64_t bits;  /* the handle, or that of its endpoint; run.py tries the wrong kind, too */
     uint64_t token; /* of a request; of a queue or an endpoint, which of its ops wait for room */
+    int datagrams;  /* it is a queue for these */
     uint32_t bytes; /* of `memory` */
     void *memory;   /* a request's payload that was kept, or a region */
     crpc_op op;     /* for which room was reserved */

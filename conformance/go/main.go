@@ -30,6 +30,7 @@ type runner struct {
 	raw        *raw // instead of context
 	queueBlobs map[string]*copyrpc.QueueBlob
 	queueNames sync.Map // by copyrpc.QueueHandle
+	letter     letter
 }
 
 func newRunner() *runner {
@@ -56,7 +57,7 @@ func (r *runner) number(thing any) string {
 
 // find gives the thing that a line names; nil if it names none.
 func (r *runner) find(l line) (any, error) {
-	for _, key := range []string{"endpoint", "listener", "connection", "request", "channel", "queue", "region", "grant"} {
+	for _, key := range []string{"endpoint", "listener", "connection", "request", "channel", "queue", "region", "grant", "target"} {
 		if name, ok := l[key]; ok {
 			if thing, ok := r.things.Load(name); ok {
 				return thing, nil
@@ -171,6 +172,12 @@ func (r *runner) ofContext(verb string, l line) (_ string, err error) {
 		}
 		return "", err
 	}
+	if verb == "datagrams_open" {
+		return r.openDatagrams(l)
+	}
+	if verb == "target_of" {
+		return r.targetOf(l)
+	}
 	if strings.HasPrefix(verb, "queue_") {
 		return r.makeQueue(verb, l)
 	}
@@ -221,6 +228,10 @@ func (r *runner) obey(verb string, l line) (_ string, err error) {
 		return r.ofQueue(it, verb, l)
 	case *pool:
 		return r.ofPool(it, verb, l)
+	case *letters:
+		return r.ofLetters(it, verb, l)
+	case *copyrpc.Target:
+		return r.ofTarget(it, verb)
 	case *copyrpc.QueueBlob:
 		if verb == "queue_close" {
 			return "", it.Close()

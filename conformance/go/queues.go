@@ -30,7 +30,7 @@ func (l line) queueOptions(shared *copyrpc.SharedReceives) copyrpc.QueueOptions 
 		Receives: l.number("receives"), ReceivePieces: l.number("receive_pieces"), Shared: shared,
 		ConnectTimeout: l.milliseconds("connect_timeout_ms"), RetryTimeout: l.number("retry_timeout"), RetryCount: l.number("retry_count"),
 		NotReadyRetryCount: l.number("not_ready_retry_count"), ReadsMax: l.number("reads_max"), Private: []byte(l["private"]),
-		Sparse: l.number("sparse") != 0,
+		Sparse: l.number("sparse") != 0, QueueKey: uint32(l.number("queue_key")),
 	}
 }
 
@@ -200,13 +200,16 @@ func (p *post) tell(i int, status string, done copyrpc.Completion, over string) 
 	receives := p.op.Opcode == copyrpc.QueueReceive
 	kind := map[bool]string{false: "completed", true: "taken"}[receives]
 	var data []byte
-	told := ""
+	told, source := "", sentFrom(&done)
 	if status == "CRPC_OK" && (receives || p.op.Opcode == copyrpc.QueueRead) {
 		for _, part := range p.parts(i) {
 			data = append(data, part...)
 		}
 		if receives {
 			data = data[:done.PayloadBytes]
+		}
+		if receives && source != 0 {
+			data = data[copyrpc.QueueHeaderBytes:]
 		}
 		told += " length=" + strconv.Itoa(len(data)) + " checksum=" + strconv.Itoa(int(crc32.ChecksumIEEE(data)))
 	}
@@ -228,12 +231,16 @@ func (p *post) tell(i int, status string, done copyrpc.Completion, over string) 
 	case status == "CRPC_OK" && (p.op.Opcode == copyrpc.QueueCompareSwap || p.op.Opcode == copyrpc.QueueFetchAdd):
 		told += " before=" + strconv.FormatUint(done.Token, 10)
 	case status == "CRPC_OK" && receives:
-		if immediate, ok := done.Immediate(); ok {
-			told += " immediate=" + strconv.Itoa(int(immediate))
-		} else if done.Flags&copyrpc.CompletionInvalidated != 0 {
-			told += " invalidated=" + strconv.Itoa(int(done.ReplyBytesMax))
+		received := done.Received()
+		if received.HasImmediate {
+			told += " immediate=" + strconv.Itoa(int(received.Immediate))
+		} else if received.HasInvalidated {
+			told += " invalidated=" + strconv.Itoa(int(received.Invalidated))
 		}
-		told += " written=" + strconv.FormatUint(done.Token, 10) + " queue=" + over
+		told += " written=" + strconv.Itoa(received.Written) + " queue=" + over
+		if source != 0 {
+			told += " source=" + strconv.Itoa(int(source))
+		}
 	}
 	tell("event kind=%s id=%d status=%s%s opcode=%d", kind, p.id+i, status, told, done.Method)
 }
@@ -241,6 +248,11 @@ func (p *post) tell(i int, status string, done copyrpc.Completion, over string) 
 // poster is a queue, or receives that queues share.
 type poster interface {
 	PostReceive(copyrpc.Buffer) (*copyrpc.Work, error)
+}
+
+// sender is a queue that sends, with a peer or to targets.
+type sender interface {
+	Post(copyrpc.QueueOp, copyrpc.Buffer) (*copyrpc.Work, error)
 }
 
 func (r *runner) post(it poster, name string, l line) error {
@@ -251,7 +263,9 @@ func (r *runner) post(it poster, name string, l line) error {
 		memory = region.Bytes()
 	}
 	p := postOf(l, memory)
+	p.op.Target = r.targetHandle(l)
 	queue, _ := it.(*copyrpc.Queue)
+	sends, _ := it.(sender)
 	switch {
 	case p.inline:
 		r.begin(func() { r.postBytes(queue, p) })
@@ -268,7 +282,7 @@ func (r *runner) post(it poster, name string, l line) error {
 		var work *copyrpc.Work
 		var err error
 		if p.op.Opcode != copyrpc.QueueReceive {
-			work, err = queue.Post(p.opAt(i), buffer)
+			work, err = sends.Post(p.opAt(i), buffer)
 		} else {
 			work, err = it.PostReceive(buffer)
 		}
@@ -279,6 +293,7 @@ func (r *runner) post(it poster, name string, l line) error {
 		i := i
 		r.begin(func() {
 			if done, err := work.Wait(r.ctx); r.ctx.Err() == nil {
+				r.letter.took(done, buffer, r.nameOf(done, name))
 				p.tell(i, statusOf(err), done, r.nameOf(done, name))
 			}
 		})

@@ -31,6 +31,9 @@ type raw struct {
 
 	things []*rawThing // user_data is the index
 	posts  []*post
+
+	letter       copyrpc.Completion // the datagram that came last
+	letterHeader []byte
 }
 
 // rawThing is a queue, a listener, a request or a region.
@@ -122,7 +125,11 @@ func (r *raw) take(done *copyrpc.Completion) {
 	status := copyrpc.Status(done.Status).Name()
 	switch done.Kind {
 	case copyrpc.CompletionWork:
-		r.posts[done.UserData>>indexBits].tell(int(done.UserData&(1<<indexBits-1)), status, *done, queue.name)
+		post, index := r.posts[done.UserData>>indexBits], int(done.UserData&(1<<indexBits-1))
+		if post.op.Opcode == copyrpc.QueueReceive && sentFrom(done) != 0 {
+			r.letter, r.letterHeader = *done, post.parts(index)[0]
+		}
+		post.tell(index, status, *done, queue.name)
 	case copyrpc.CompletionConnectRequest:
 		request, _ := r.add("")
 		request.handle = uint64(done.Endpoint)
@@ -146,6 +153,9 @@ func (r *raw) post(queue *rawThing, l line) (string, error) {
 		region, memory = copyrpc.RegionHandle(thing.handle), thing.memory
 	}
 	p := postOf(l, memory)
+	if target := r.named(l["target"]); target != nil {
+		p.op.Target = copyrpc.TargetHandle(target.handle)
+	}
 	if p.inline { // C's, until it was copied
 		mapped, err := syscall.Mmap(-1, 0, max(len(p.memory), 1), syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_PRIVATE|syscall.MAP_ANON)
 		if err != nil {
@@ -206,7 +216,7 @@ func addressOf(memory []byte) uint64 {
 func (r *raw) obey(verb string, l line) (told string, err error) {
 	r.do(func() {
 		var it *rawThing
-		for _, key := range []string{"queue", "connection", "listener", "region"} {
+		for _, key := range []string{"queue", "connection", "listener", "region", "target"} {
 			if name, ok := l[key]; ok {
 				if it = r.named(name); it == nil {
 					err = errUnknown
@@ -215,7 +225,7 @@ func (r *raw) obey(verb string, l line) (told string, err error) {
 				break
 			}
 		}
-		if it != nil && !strings.HasPrefix(verb, "queue_accept") {
+		if it != nil && !strings.HasPrefix(verb, "queue_accept") && verb != "target_open" {
 			told, err = r.of(it, verb, l)
 		} else {
 			told, err = r.make(it, verb, l)
@@ -260,6 +270,18 @@ func (r *raw) make(request *rawThing, verb string, l line) (string, error) {
 	case "queue_open":
 		queue, err := r.context.OpenSharedReceives(number, options)
 		thing.handle = uint64(queue)
+		return "", err
+	case "datagrams_open":
+		queue, err := r.context.OpenDatagrams(number, options)
+		thing.handle = uint64(queue)
+		return "", err
+	case "target_open":
+		target, err := r.context.OpenTarget(l.queueAddress(), copyrpc.TargetOptions{QueueKey: uint32(l.number("queue_key"))})
+		thing.handle = uint64(target)
+		return "", err
+	case "target_of":
+		target, err := r.context.TargetOf(&r.letter, r.letterHeader)
+		thing.handle = uint64(target)
 		return "", err
 	}
 	return "", errNoVerb
@@ -308,6 +330,10 @@ func (r *raw) of(it *rawThing, verb string, l line) (string, error) {
 		return tellAddress(r.context.QueueAddress(queue))
 	case "queue_join_address":
 		return "", it.failed(r.context.JoinQueueAddress(queue, l.queueAddress()))
+	case "target_address":
+		return tellAddress(r.context.TargetAddress(copyrpc.TargetHandle(it.handle)))
+	case "target_close":
+		return "", r.context.CloseTarget(copyrpc.TargetHandle(it.handle))
 	case "queue_fail":
 		return "", r.context.FailQueue(queue)
 	case "queue_drain":

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import zlib
 
+from datagrams import sent_from
 from words import payload, status_of, tell
 
 import copyrpc
@@ -46,10 +47,10 @@ class Post:
         return self.slices(index) if self.in_pieces else self.slices(index)[0]
 
     def tell(self, index, status, fields, size=None):
-        """`size` of a receive is what came."""
+        """`size` of a receive is what came; of a datagram, which has a source, with its header."""
         data = b""
         if status == "CRPC_OK" and self.opcode in ("read", "receive"):
-            data = b"".join(bytes(part.memory) for part in self.slices(index))[:size]
+            data = b"".join(bytes(part.memory) for part in self.slices(index))[copyrpc.HEADER_BYTES if "source" in fields else 0 : size]
             fields = {"length": len(data), "checksum": zlib.crc32(data), **fields}
         kind = "taken" if self.opcode == "receive" else "completed"
         if not self.summary:
@@ -97,8 +98,11 @@ class Queues:
         self.begin(self.queue_life(queue.user_data, queue, queue.ajoin(bytes.fromhex(blob))))
 
     def do_queue_address(self, queue):
-        fields = dict(vars(queue.address()))
-        return {**fields, "gid": fields["gid"].hex()}
+        return self.address_fields(queue.address())
+
+    @staticmethod
+    def address_fields(address):
+        return {**vars(address), "gid": address.gid.hex()}
 
     def do_queue_join_address(self, queue, gid, **numbers):
         address = copyrpc.QueueAddress(gid=bytes.fromhex(gid), **numbers)
@@ -138,11 +142,11 @@ class Queues:
 
     def do_post(self, queue, id, opcode, count=1, length=0, seed=None, region=None, offset=0, step=None, lengths="", offsets="", inline=0,
                 fence=0, solicited=0, signal=0, summary=0, immediate=0, invalidate=0, remote=0, remote_key=0, remote_step=None, compare=0,
-                operand=None):
+                operand=None, target=None):
         post = Post(opcode, id, region, offset, length, lengths, offsets, count, step, summary, seed)
         if remote_step is None:
             remote_step = post.step if remote and operand is None else 0  # atomics are all of one place
-        words = {"immediate": immediate or invalidate, "operand": operand or 0, "compare": compare, "remote_key": remote_key}
+        words = {"immediate": immediate or invalidate, "operand": operand or 0, "compare": compare, "remote_key": remote_key, "target": target}
         flags = {"inline": inline, "fence": fence, "solicited": solicited, "signal": signal}
         numbered = opcode in ("send_immediate", "write_immediate")
         each = [{**words, "immediate": words["immediate"] + index * numbered, "remote": remote + index * remote_step}
@@ -163,6 +167,8 @@ class Queues:
     def one(queue, places, opcode, words, flags):
         """The coroutine of one op."""
         fence, solicited = bool(flags["fence"]), bool(flags["solicited"])
+        if isinstance(queue, copyrpc.DatagramQueue):
+            return queue.asend(places, words["target"], immediate=words["immediate"] if opcode == "send_immediate" else None, solicited=solicited)
         remote = copyrpc.Remote(words["remote"], words["remote_key"])
         immediate = words["immediate"] if opcode.endswith("_immediate") else None
         if opcode.startswith("send"):
@@ -184,6 +190,8 @@ class Queues:
                 size = result.size
                 over = result.queue.user_data if result.queue is not None else ""
                 fields = {"queue": over, "written": result.written, "immediate": result.immediate, "invalidated": result.invalidated}
+                if result.source is not None:
+                    fields["source"], self.letter = result.source.queue_pair_number, result
                 fields = {key: value for key, value in fields.items() if value is not None}
             elif post.opcode in ("compare_swap", "fetch_add"):
                 fields = {"before": result}
@@ -216,7 +224,8 @@ class Queues:
                 place["address"] = words["compare"]
             ops.set(index, opcode=OPCODES[post.opcode], flags=word | (copyrpc.QUEUE_PIECES if post.in_pieces else 0),
                     immediate=words.get("immediate", 0), user_data=len(self.posts) << INDEX_BITS | index,
-                    remote_key=words.get("remote_key", 0), remote_address=words.get("remote", 0), operand=words.get("operand", 0), **place)
+                    remote_key=words.get("remote_key", 0), remote_address=words.get("remote", 0), operand=words.get("operand", 0),
+                    target=words["target"].bits if words.get("target") is not None else 0, **place)
         self.posts.append(post)
         accepted = 0
         with contextlib.suppress(copyrpc.NoRoom):
@@ -239,7 +248,10 @@ class Queues:
         fields = {"opcode": done.method}
         if post.opcode == "receive":
             over = self.queue_names.get(done.endpoint)
-            fields.update(written=done.token, queue=over.user_data if over is not None else "")
+            source = sent_from(done)
+            fields.update(written=done.token if source is None else 0, queue=over.user_data if over is not None else "")
+            if source is not None:
+                fields["source"] = source
             if done.flags & copyrpc.COMPLETION_IMMEDIATE:
                 fields["immediate"] = done.reply_bytes_max
             elif done.flags & copyrpc.COMPLETION_INVALIDATED:

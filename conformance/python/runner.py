@@ -9,6 +9,7 @@ import itertools
 import sys
 
 from channels import Channels
+from datagrams import Datagrams
 from lanes import Lanes
 from queues import Queues, text_of
 from words import ACCESSES, THINGS, options_of, payload, status_of, tell, told, words_of
@@ -16,13 +17,13 @@ from words import ACCESSES, THINGS, options_of, payload, status_of, tell, told, 
 import copyrpc
 
 
-class Runner(Channels, Queues, Lanes):
+class Runner(Channels, Queues, Datagrams, Lanes):
     """What a scenario has made: a context, and things under their names or numbers."""
 
     def __init__(self):
         self.context = None
         self.things, self.numbers, self.calls, self.modes, self.tasks = {}, itertools.count(1), {}, {}, set()
-        self.arrays, self.posts, self.queue_names = False, [], {}
+        self.arrays, self.posts, self.queue_names, self.letter = False, [], {}, None
 
     def begin(self, coroutine):
         task = asyncio.ensure_future(coroutine)

@@ -6,7 +6,8 @@ import zlib
 import copyrpc
 
 PERIOD = 4093
-THINGS = ("endpoint", "channel", "queue", "listener", "connection", "request", "room", "region", "grant")  # words that name what there is
+# Words that name what there is.
+THINGS = ("endpoint", "channel", "queue", "listener", "connection", "request", "room", "region", "grant", "target")
 TEXTS = ("token", "key", "blob", "rooms", "tags", "private", "lengths", "offsets", "gid", "shared", "bytes")
 ACCESSES = ("local_write", "remote_write", "remote_read", "remote_atomic")
 
