@@ -29,6 +29,7 @@ MUTATIONS = [
     ("completions that are kept are given twice", "engine.c", "engine->held_first += count;", ";"),
     ("an error that is kept has the driver's number", "engine.c", "first[i].status = status_of(&first[i]);",
      "if (first != engine->held) first[i].status = status_of(&first[i]);"),
+    ("that a queue was flushed is its reason, and not the op that failed", "engine.c", "return reason != NIC_ERROR_FLUSHED &&", "return 0 &&"),
     ("a closed queue's ops are flushed", "engine.c", "queue->nic->stopped ? queue->ended_status : CRPC_E_FLUSHED;", "CRPC_E_FLUSHED - queue->nic->stopped;"),
     ("room for receives is not reported", "submit.c", "nic->receives_open < nic->receives_max", "0"),
     ("whoever sleeps is not told of what is kept", "engine.c", "return engine->held_count > 0 ||", "return"),

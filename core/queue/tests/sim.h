@@ -64,7 +64,6 @@ struct sim_queue {
     uint32_t streams;
     uint32_t failures_max;
     bool too_many; /* streams have failed at the same time */
-    bool failed_here;
     bool hurt; /* something was done to its queue pair */
     struct sim_stream stream[SIM_STREAMS_MAX];
     bool sparse;
@@ -82,6 +81,9 @@ struct sim_queue {
     uint64_t received;
     uint64_t acknowledged; /* messages whose SEND completed with success */
     bool flushed;          /* a send */
+    bool ended_by_us; /* failed, or when its time is over: what fails later is not the reason */
+    bool unreachable; /* an op found no answer: the peer's leaving may say more */
+    int32_t reason;   /* of the op that failed first, but for that */
 };
 
 struct sim_engine {

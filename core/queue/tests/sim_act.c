@@ -300,17 +300,18 @@ static void close_with_srq(struct sim *sim, struct sim_queue *one)
 
 static void end_some(struct sim *sim, struct sim_queue *one)
 {
+    uint64_t limit_ns;
     switch (below(sim, 6)) {
     case 0:
-        queue_fail(one->queue);
-        one->failed_here = true;
+        one->ended_by_us |= queue_fail(one->queue) == CRPC_OK;
         break;
     case 1:
     case 2:
     case 3:
-        if (queue_drain(one->queue, chance(sim, 50) ? CRPC_FOREVER : below(sim, 20000000)) ==
-            CRPC_OK) {
+        limit_ns = chance(sim, 50) ? CRPC_FOREVER : below(sim, 20000000);
+        if (queue_drain(one->queue, limit_ns) == CRPC_OK) {
             one->draining = true;
+            one->ended_by_us |= limit_ns != CRPC_FOREVER;
             sim->counts[SIM_DRAINS]++;
         }
         break;

@@ -52,6 +52,50 @@ static bool explained(const struct sim *sim, const struct sim_op *op, const stru
     }
 }
 
+/* An op that has failed by itself is why its queue ends; what was flushed tells nothing. */
+static void note_reason(struct sim_queue *one, int32_t status)
+{
+    switch (status) {
+    case CRPC_OK:
+    case CRPC_E_FLUSHED:
+    case CRPC_E_CLOSED:
+    case CRPC_E_NO_DEVICE:
+        return;
+    case CRPC_E_DISCONNECTED:
+        one->unreachable |= one->reason == CRPC_OK;
+        return;
+    default:
+        one->reason = one->reason == CRPC_OK ? status : one->reason;
+    }
+}
+
+static bool is_of_an_op(int32_t status)
+{
+    return status == CRPC_E_ACCESS || status == CRPC_E_DEVICE || status == CRPC_E_NOT_READY ||
+           status == CRPC_E_TRUNCATED;
+}
+
+static void check_reason(struct sim *sim, const struct sim_queue *one, int32_t status)
+{
+    crpc_error error = {.struct_size = sizeof(error)};
+    if (one->queue) {
+        queue_get_error(one->queue, &error);
+        if (error.status != status || (status != CRPC_OK && error.message[0] == '\0')) {
+            simulation_fail(&sim->base, "queue %u is disconnected with %d, and its error is %d",
+                            index_of(sim, one), status, error.status);
+        }
+    }
+    if (one->ended_by_us || one->engine->lost) {
+        return;
+    }
+    if (one->reason == CRPC_OK ? is_of_an_op(status)
+        : one->unreachable     ? is_of_an_op(status) && status != one->reason
+                               : status != one->reason) {
+        simulation_fail(&sim->base, "queue %u has ended with %d; its first op that failed has %d",
+                        index_of(sim, one), status, one->reason);
+    }
+}
+
 /* A message brings its number in its connection and direction, where its receive is. */
 static void check_message(struct sim *sim, struct sim_queue *one, uint32_t number,
                           const crpc_completion *completion)
@@ -107,6 +151,7 @@ static void take_op(struct sim *sim, struct sim_queue *one, const crpc_completio
                         completion->status);
     }
     op->done = true;
+    note_reason(one, completion->status);
     sim->counts[SIM_OPS]++;
     sim->counts[SIM_ERRORS] += completion->status != CRPC_OK;
     if (op->opcode == NIC_RECEIVE) {
@@ -195,6 +240,7 @@ static void take_disconnected(struct sim *sim, struct sim_queue *one, int32_t st
     }
     one->disconnected = true;
     one->room_due = false;
+    check_reason(sim, one, status);
     for (uint32_t i = 0; i < sim->op_count; i++) {
         const struct sim_op *op = &sim->ops[i];
         if (op->queue == one && !op->done && !op->silent) {

@@ -158,7 +158,7 @@ bool sim_send_to_dct(struct sim *sim, struct sim_queue *one, int32_t *reason)
 
 bool sim_is_ending(const struct sim_queue *one)
 {
-    return one->failed_here || one->hurt || one->draining || one->closed || one->engine->lost ||
+    return one->ended_by_us || one->hurt || one->draining || one->closed || one->engine->lost ||
            one->too_many;
 }
 
@@ -240,7 +240,7 @@ static uint32_t failed_streams(const struct sim_queue *one)
 
 static bool is_gone(const struct sim_queue *to)
 {
-    return !to || to->closed || to->disconnected || to->hurt || to->failed_here || to->draining ||
+    return !to || to->closed || to->disconnected || to->hurt || to->ended_by_us || to->draining ||
            to->engine->lost;
 }
 
