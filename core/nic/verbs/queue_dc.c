@@ -6,12 +6,6 @@
 
 #include "nic/verbs/verbs.h"
 
-/* Where a WQE of the chain goes. */
-struct verbs_way {
-    const struct nic_target *target;
-    uint16_t stream;
-};
-
 /* ---- Making ---------------------------------------------------------------------------------- */
 
 uint32_t verbs_dc_wqes(const struct nic_queue *queue)

@@ -53,6 +53,12 @@ struct verbs_queue_source {
 
 #define VERBS_QUEUE_CHAIN 16 /* WQEs of a queue for each ibv_post_send or ibv_post_recv */
 
+/* Where a WQE of a DCI's chain goes. */
+struct verbs_way {
+    const struct nic_target *target;
+    uint16_t stream;
+};
+
 struct verbs_queue {
     struct device_queue device;
     uint32_t chained;          /* of `chain`, since the last ring */
