@@ -157,6 +157,10 @@ static inline struct tracking_done tracking_unordered_take(struct tracking *trac
     /* Each entry is passed once, so a completion takes constant time on average. A filler requests
      * no completion. Only the completion of a later WQE shows that the device has read it. */
     uint32_t next = tracking->consumer;
+    if (likely(position == next)) {
+        next += entry->blocks;
+        tracking->consumer = next;
+    }
     while (next != tracking->producer) {
         const struct tracking_entry *oldest = tracking_at(tracking, next);
         if (oldest->state != TRACKING_FREE && oldest->state != TRACKING_FILLER) {

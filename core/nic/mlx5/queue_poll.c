@@ -152,6 +152,38 @@ complete_sends(struct mlx5_queue *queue, const struct mlx5_cqe64 *entry, uint32_
     return all;
 }
 
+/* Takes the entries of this queue that come next, each of a WQE that has succeeded and has no result: what they
+ * have in common is looked up once. Returns how many. */
+static inline __attribute__((always_inline)) uint32_t
+complete_unordered(struct mlx5_queue *queue, struct completion_queue *entries,
+                   crpc_completion *completions, uint32_t capacity)
+{
+    struct nic_queue *base = &queue->device.base;
+    struct tracking tracking = base->sends;
+    const uint32_t number = queue->sends.number;
+    const uint64_t handle = base->handle, queue_user_data = base->user_data;
+    const struct mlx5_cqe64 *entry;
+    crpc_completion *to = completions;
+    crpc_completion *const end = completions + capacity;
+    while (to != end && (entry = completion_queue_next(entries, COMPLETION_PLAIN)) != NULL) {
+        uint32_t position;
+        if (unlikely(completion_opcode(entry) != MLX5_CQE_REQ ||
+                     completion_number(entry) != number ||
+                     !tracking_find(&tracking, be16toh(entry->wqe_counter), &position) ||
+                     tracking_at(&tracking, position)->state != TRACKING_SIGNALED ||
+                     nic_opcode_is_atomic(tracking_at(&tracking, position)->opcode))) {
+            break;
+        }
+        const struct tracking_done done = tracking_unordered_take(&tracking, position);
+        nic_queue_done_of(to, handle, queue_user_data, done.opcode, done.user_data, CRPC_OK);
+        add_detail(entry, done.opcode, to);
+        to++;
+        completion_queue_advance(entries, COMPLETION_PLAIN);
+    }
+    queue->sends.consumer = base->sends.consumer = tracking.consumer;
+    return (uint32_t)(to - completions);
+}
+
 static inline __attribute__((always_inline)) uint32_t
 poll_sends(struct device_nic *nic, struct device_source *source, crpc_completion *completions,
            uint32_t capacity, uint32_t *errors, enum nic_queue_table table)
@@ -168,6 +200,14 @@ poll_sends(struct device_nic *nic, struct device_source *source, crpc_completion
                      !tracking_find(&owner->sends, be16toh(entry->wqe_counter), &position))) {
             nic->base.unknown_completions++;
         } else {
+            if (table == NIC_TABLE_UNORDERED) {
+                uint32_t some = complete_unordered(to_mlx5_queue(owner), queue, completions + count,
+                                                   capacity - count);
+                count += some;
+                if (likely(some > 0)) {
+                    continue;
+                }
+            }
             if (unlikely(opcode == MLX5_CQE_REQ_ERR)) {
                 sends_failed(owner, position, entry);
             }
