@@ -56,6 +56,8 @@ static const struct argp_option option_table[] = {
     {"send", OPTION_SEND, NULL, 0, "SEND", 2},
     {"atomic", OPTION_ATOMIC, "add|swap", OPTION_ARG_OPTIONAL,
      "fetch-and-add or compare-and-swap of 8 bytes; add", 2},
+    {"datagrams", OPTION_DATAGRAMS, NULL, 0,
+     "with --send: datagrams (UD), of at most one packet, 1k; some may be lost", 2},
     {"all", 'a', NULL, 0, "all sizes: as --size 2:8M", 2},
     {"latency", OPTION_LATENCY, NULL, 0,
      "one op at a time; of SEND and WRITE half of the time until the answer; 2 bytes, 220 inline",
@@ -318,6 +320,9 @@ static error_t parse(int key, char *argument, struct argp_state *state)
         take_atomic(argument, options, state);
         break;
     case 'a': /* noted */
+        break;
+    case OPTION_DATAGRAMS:
+        options->datagrams = true;
         break;
     case OPTION_LATENCY:
         options->latency = true;

@@ -7,6 +7,7 @@
 
 #define SWEEP_BYTES_MIN 2u
 #define SWEEP_BYTES_MAX (8u << 20)
+#define DATAGRAM_BYTES 1024u /* fits into the packets of all devices but a few */
 #define INLINE_BYTES 220u /* with --latency, as perftest */
 
 #define ALL (MODE_CALLS | MODE_CHANNELS | MODE_QUEUES)
@@ -34,6 +35,7 @@ static const struct {
     {'a', MODE_QUEUES, "--all"},
     {OPTION_LATENCY, MODE_QUEUES, "--latency"},
     {OPTION_INLINE, MODE_QUEUES, "--inline"},
+    {OPTION_DATAGRAMS, MODE_QUEUES, "--datagrams"},
     {'q', ALL, "--depth"},
     {'s', ALL, "--size"},
     {'t', ALL, "--time"},
@@ -116,7 +118,9 @@ static const char *finish_sizes(struct perf_options *options, uint64_t given)
         options->bytes_min = SWEEP_BYTES_MIN;
         options->request_bytes = SWEEP_BYTES_MAX;
     } else if (!mode_given(given, 's')) {
-        options->bytes_min = options->request_bytes = options->latency ? 2 : 65536;
+        options->bytes_min = options->request_bytes = options->latency     ? 2
+                                                      : options->datagrams ? DATAGRAM_BYTES
+                                                                           : 65536;
     }
     return options->bytes_min == 0 ? "a message has at least 1 byte" : NULL;
 }
@@ -162,6 +166,9 @@ const char *mode_finish_queues(struct perf_options *options, uint64_t given, boo
     if (mode_given(given, OPTION_INLINE) &&
         (is_atomic(options) || options->opcode == CRPC_QUEUE_READ)) {
         return "only SEND and WRITE can be inline";
+    }
+    if (options->datagrams && options->opcode != CRPC_QUEUE_SEND) {
+        return "only messages can be datagrams: --send --datagrams";
     }
     const char *why = finish_sizes(options, given);
     return why ? why : finish_latency(options, given);

@@ -33,6 +33,7 @@ enum {
     OPTION_ATOMIC,
     OPTION_LATENCY,
     OPTION_INLINE,
+    OPTION_DATAGRAMS,
 };
 
 /* Notes that an option was given. */

@@ -68,6 +68,7 @@ struct perf_options {
     bool queues;
     uint8_t opcode; /* CRPC_QUEUE_*; 0 = the server serves all */
     bool latency;
+    bool datagrams;
     uint32_t inline_bytes;
 };
 

@@ -10,6 +10,8 @@
 #define COMPLETIONS 64
 #define WAIT_NS 10000000u
 #define PATIENCE_NS UINT64_C(5000000000)
+#define STILL_NS UINT64_C(100000000)
+#define LOOKS 10u
 
 struct queue_state {
     struct traffic traffic;
@@ -25,6 +27,7 @@ struct client {
     const struct perf_options *options;
     crpc_context *context;
     uint32_t bytes;
+    uint32_t bytes_max; /* of a datagram; 0 = any */
     uint32_t connected;
     struct queue_state queues[PERF_QUEUE_PAIRS_MAX];
     struct histogram *latency;
@@ -53,6 +56,7 @@ static void connected(struct client *client, struct queue_state *state, int32_t 
                  "what listens there is no copyrpc-perf server --queues");
         return;
     }
+    traffic->peer_datagrams = hello.datagrams;
     traffic_begin(traffic, hello.address, hello.key);
 }
 
@@ -60,7 +64,8 @@ static void take(struct client *client, const crpc_completion *completion, uint6
 {
     struct queue_state *state = (struct queue_state *)(uintptr_t)completion->endpoint_user_data;
     if (!(completion->flags & CRPC_COMPLETION_OF_QUEUE) || !state ||
-        state->traffic.queue.bits != completion->endpoint.bits) {
+        (state->traffic.queue.bits != completion->endpoint.bits &&
+         traffic_queue(&state->traffic).bits != completion->endpoint.bits)) {
         return;
     }
     switch (completion->kind) {
@@ -120,6 +125,7 @@ static struct traffic_plan plan_of(const struct perf_options *options, uint32_t 
     return (struct traffic_plan){.magic = TRAFFIC_MAGIC,
                                  .opcode = options->opcode,
                                  .flags = (uint8_t)((options->both ? TRAFFIC_BOTH : 0) |
+                                                    (options->datagrams ? TRAFFIC_DATAGRAMS : 0) |
                                                     (ping_pong ? TRAFFIC_PING_PONG : 0)),
                                  .depth = ping_pong ? TRAFFIC_PING_PONG_DEPTH : options->depth,
                                  .bytes = bytes,
@@ -147,10 +153,11 @@ static int connect_one(struct client *client, struct queue_state *state)
     const struct traffic_plan plan = plan_of(client->options, client->bytes);
     struct traffic *traffic = &state->traffic;
     *state = (struct queue_state){.failed = false};
-    if (!traffic_open(traffic, client->context, &plan, false)) {
+    if (!traffic_open(traffic, client->context, &plan, false, (uint64_t)(uintptr_t)state)) {
         return EXIT_FAILURE;
     }
     client->connected++; /* to be closed, in any case */
+    client->bytes_max = traffic->datagram_bytes_max;
     crpc_queue_options wanted = traffic_options(traffic);
     wanted.user_data = (uint64_t)(uintptr_t)state;
     wanted.private_bytes = sizeof(traffic->plan);
@@ -332,14 +339,32 @@ static double run(struct client *client, double seconds, uint64_t ops, bool prog
 
 /* ---- What has arrived ------------------------------------------------------------------------ */
 
+/* Until all have come. Datagrams may be lost: until the server has looked several times, and found none. */
+static bool wait_for_sends(struct client *client, struct queue_state *state)
+{
+    uint64_t end_ns = perf_now_ns() + (client->options->datagrams ? STILL_NS : PATIENCE_NS);
+    uint64_t received = 0, looks = 0;
+    for (;;) {
+        if (!read_report(client, state)) {
+            return false;
+        }
+        if (looks == 0 || state->report.received != received) {
+            received = state->report.received;
+            looks = state->report.looks;
+        }
+        bool over = perf_now_ns() >= end_ns &&
+                    (!client->options->datagrams || state->report.looks >= looks + LOOKS);
+        if (received >= state->traffic.posted || over) {
+            return true;
+        }
+    }
+}
+
 static void check_sends(struct client *client, struct queue_state *state, struct queue_row *row)
 {
-    uint64_t end_ns = perf_now_ns() + PATIENCE_NS;
-    do {
-        if (!read_report(client, state)) {
-            return;
-        }
-    } while (state->report.received < state->traffic.posted && perf_now_ns() < end_ns);
+    if (!wait_for_sends(client, state)) {
+        return;
+    }
     row->lost += state->traffic.posted - state->report.received;
     row->wrong += state->report.wrong + state->traffic.wrong;
 }
@@ -380,7 +405,7 @@ static void add_stats(const struct client *client, struct queue_row *row, bool a
 {
     for (uint32_t i = 0; i < client->connected; i++) {
         crpc_queue_stats stats = {.struct_size = sizeof(stats)};
-        crpc_queue_get_stats(client->context, client->queues[i].traffic.queue, &stats);
+        crpc_queue_get_stats(client->context, traffic_queue(&client->queues[i].traffic), &stats);
         row->doorbells += add ? stats.doorbells : -stats.doorbells;
         row->signaled_wqes += add ? stats.signaled_wqes : -stats.signaled_wqes;
     }
@@ -403,6 +428,9 @@ static int say_why_lost(const struct client *client)
     for (uint32_t i = 0; i < client->connected; i++) {
         const struct traffic *traffic = &client->queues[i].traffic;
         crpc_error error = {.struct_size = sizeof(error)};
+        if (traffic->lost && traffic->lost_status == CRPC_E_TIMEOUT) {
+            return perf_failed("a datagram was lost", "its answer did not come within 10 s");
+        }
         if (traffic->lost) {
             crpc_queue_get_error(client->context, traffic->queue, &error);
             return perf_failed("a queue was lost", error.status
@@ -436,7 +464,8 @@ static int measure(struct client *client)
     }
     queue_report_row(options, &row);
     int status = say_why_lost(client);
-    return row.ops == 0 || row.lost || row.wrong ? EXIT_FAILURE : status;
+    bool lost = row.lost && !options->datagrams; /* which may be */
+    return row.ops == 0 || lost || row.wrong ? EXIT_FAILURE : status;
 }
 
 static int measure_size(struct client *client, uint32_t bytes)
@@ -468,6 +497,9 @@ int queue_measure(const struct perf_options *options)
     while (status == EXIT_SUCCESS && bytes <= options->request_bytes && !perf_stop) {
         status = measure_size(&client, (uint32_t)bytes);
         bytes *= 2;
+        if (client.bytes_max && bytes > client.bytes_max) {
+            break;
+        }
     }
     queue_report_end(options);
     crpc_context_close(client.context);

@@ -21,12 +21,12 @@ static double per(uint64_t count, uint64_t ops)
 
 static void begin_json(const struct perf_options *options, const crpc_context_info *context)
 {
-    report = json_pack("{s:s, s:s, s:s, s:i, s:i, s:b, s:b, s:b, s:i, s:[]}", "op",
-                       traffic_name(options->opcode), "device", context->device, "driver",
-                       text_of_driver(context->driver), "queue_pairs", (int)options->queue_pairs,
-                       "depth", (int)options->depth, "both", (int)options->both, "latency",
-                       (int)options->latency, "wait", (int)options->wait, "inline_bytes",
-                       (int)options->inline_bytes, "results");
+    report = json_pack("{s:s, s:b, s:s, s:s, s:i, s:i, s:b, s:b, s:b, s:i, s:[]}", "op",
+                       traffic_name(options->opcode), "datagrams", (int)options->datagrams,
+                       "device", context->device, "driver", text_of_driver(context->driver),
+                       "queue_pairs", (int)options->queue_pairs, "depth", (int)options->depth,
+                       "both", (int)options->both, "latency", (int)options->latency, "wait",
+                       (int)options->wait, "inline_bytes", (int)options->inline_bytes, "results");
 }
 
 static void add_json(const struct queue_row *row)
@@ -51,7 +51,8 @@ static void add_json(const struct queue_row *row)
 
 static void begin_table(const struct perf_options *options, const crpc_context_info *context)
 {
-    printf("%s by %s on %s", traffic_name(options->opcode), text_of_driver(context->driver),
+    printf("%s%s by %s on %s", traffic_name(options->opcode),
+           options->datagrams ? " of datagrams" : "", text_of_driver(context->driver),
            context->device);
     if (options->latency) {
         printf(", one at a time");
@@ -80,7 +81,9 @@ static void print_row(const struct perf_options *options, const struct queue_row
     printf(" %9s", text_of_time(histogram_percentile_ns(row->latency, 50), text, sizeof(text)));
     printf(" %9s", text_of_time(histogram_percentile_ns(row->latency, 99), text, sizeof(text)));
     printf(" %9s\n", text_of_time(histogram_max_ns(row->latency), text, sizeof(text)));
-    if (row->lost || row->wrong) {
+    if (options->datagrams && row->lost && !row->wrong) {
+        printf("  %llu datagrams lost\n", (unsigned long long)row->lost);
+    } else if (row->lost || row->wrong) {
         printf("  WRONG: %llu messages lost, %llu wrong\n", (unsigned long long)row->lost,
                (unsigned long long)row->wrong);
     }

@@ -33,10 +33,11 @@ static struct traffic **free_place(struct server *server)
     return NULL;
 }
 
-/* Whether its messages are found in memory, or it is sent to without being asked each time. */
+/* Whether its messages are found in memory, or it is sent to without being asked each time, or wants to know that
+ * nothing more has come. */
 static bool is_watched(const struct traffic *client)
 {
-    return client->sends;
+    return client->sends || client->datagrams.bits;
 }
 
 static void drop(struct server *server, struct traffic **place)
@@ -66,16 +67,18 @@ static const char *open_client(struct server *server, crpc_queue queue, struct t
         return why;
     }
     *place = calloc(1, sizeof(**place));
-    if (!*place || !traffic_open(*place, server->context, &plan, true)) {
+    if (!*place ||
+        !traffic_open(*place, server->context, &plan, true, (uint64_t)(uintptr_t)place)) {
         free(*place);
         *place = NULL;
-        return "no memory for its messages";
+        return "no memory, or no queue, for its messages";
     }
     uint32_t index = (uint32_t)(place - server->clients);
     server->places = index < server->places ? server->places : index + 1;
     /* Where the client's memory is, until it has connected. */
     (*place)->peer_address = plan.address;
     (*place)->peer_key = plan.key;
+    (*place)->peer_datagrams = plan.datagrams;
     return NULL;
 }
 
@@ -91,8 +94,10 @@ static void accept_client(struct server *server, crpc_queue queue)
     }
     struct traffic *client = *place;
     crpc_queue_options options = traffic_options(client);
-    const struct traffic_hello hello = {
-        .magic = TRAFFIC_MAGIC, .key = client->place.remote_key, .address = client->place.address};
+    const struct traffic_hello hello = {.magic = TRAFFIC_MAGIC,
+                                        .key = client->place.remote_key,
+                                        .address = client->place.address,
+                                        .datagrams = client->plan.datagrams};
     options.user_data = (uint64_t)(uintptr_t)place;
     options.private_bytes = sizeof(hello);
     memcpy(options.private_data, &hello, sizeof(hello));
@@ -134,7 +139,8 @@ static void take(struct server *server, const crpc_completion *completion, uint6
         return;
     }
     if (!(completion->flags & CRPC_COMPLETION_OF_QUEUE) || !place || !*place ||
-        (*place)->queue.bits != completion->endpoint.bits) {
+        ((*place)->queue.bits != completion->endpoint.bits &&
+         traffic_queue(*place).bits != completion->endpoint.bits)) {
         return; /* of a client that has gone */
     }
     struct traffic *client = *place;

@@ -9,6 +9,7 @@
 #define PLACES_BYTES (4u << 20) /* more memory than that is not used, whatever the depth */
 #define RECEIVES_MIN 64u
 #define USER_DATA_READ 1u /* of traffic_read */
+#define ANSWER_NS UINT64_C(10000000000) /* a datagram that has not been answered then is lost */
 
 /* ---- Plan ------------------------------------------------------------------------------------ */
 
@@ -40,10 +41,16 @@ static bool is_ping_pong(const struct traffic_plan *plan)
     return plan->flags & TRAFFIC_PING_PONG;
 }
 
+/* What a message has before it in its receive. */
+static uint32_t header_of(const struct traffic_plan *plan)
+{
+    return plan->flags & TRAFFIC_DATAGRAMS ? CRPC_QUEUE_HEADER_BYTES : 0;
+}
+
 const char *traffic_check(const struct traffic_plan *plan)
 {
     if (plan->magic != TRAFFIC_MAGIC || !traffic_name(plan->opcode) || plan->zero != 0 ||
-        plan->flags & ~(TRAFFIC_BOTH | TRAFFIC_PING_PONG)) {
+        plan->flags & ~(TRAFFIC_BOTH | TRAFFIC_PING_PONG | TRAFFIC_DATAGRAMS)) {
         return "it is no copyrpc-perf of this version";
     }
     if (plan->depth < 1 || plan->depth > CRPC_QUEUE_DEPTH_MAX) {
@@ -57,6 +64,9 @@ const char *traffic_check(const struct traffic_plan *plan)
     }
     if (plan->inline_bytes > CRPC_QUEUE_INLINE_BYTES_MAX) {
         return "at most 512 bytes are inline";
+    }
+    if (plan->flags & TRAFFIC_DATAGRAMS && plan->opcode != CRPC_QUEUE_SEND) {
+        return "only messages can be datagrams";
     }
     if (is_ping_pong(plan) &&
         (plan->depth != TRAFFIC_PING_PONG_DEPTH || plan->flags & TRAFFIC_BOTH || is_atomic(plan) ||
@@ -122,7 +132,7 @@ static void fill(struct traffic *traffic)
 static bool allocate(struct traffic *traffic)
 {
     const struct traffic_plan *plan = &traffic->plan;
-    traffic->room = ((uint64_t)plan->bytes + 63) & ~UINT64_C(63);
+    traffic->room = ((uint64_t)plan->bytes + header_of(plan) + 63) & ~UINT64_C(63);
     uint64_t places = PLACES_BYTES / traffic->room;
     places = places < plan->depth ? places : plan->depth;
     uint64_t least = is_ping_pong(plan) ? TRAFFIC_PING_PONG_DEPTH : 1;
@@ -146,7 +156,7 @@ static uint32_t receives_for(const struct traffic_plan *plan)
 }
 
 bool traffic_open(struct traffic *traffic, crpc_context *context, const struct traffic_plan *plan,
-                  bool server)
+                  bool server, uint64_t user_data)
 {
     bool both = plan->flags & (TRAFFIC_BOTH | TRAFFIC_PING_PONG);
     crpc_error error = {.struct_size = sizeof(error)};
@@ -174,18 +184,26 @@ bool traffic_open(struct traffic *traffic, crpc_context *context, const struct t
     crpc_region_get_info(context, traffic->region, &traffic->place);
     traffic->plan.address = traffic->place.address;
     traffic->plan.key = traffic->place.remote_key;
+    if (plan->flags & TRAFFIC_DATAGRAMS && !datagrams_open(traffic, user_data)) {
+        traffic_close(traffic);
+        return false;
+    }
     for (uint32_t i = 0; i < traffic->receive_depth; i++) {
         traffic->receive_ops[i] =
             (crpc_queue_op){.opcode = CRPC_QUEUE_RECEIVE,
                             .region = traffic->region,
                             .address = (uint64_t)(uintptr_t)target_of(traffic, i),
-                            .bytes = plan->bytes};
+                            .bytes = plan->bytes + header_of(plan)};
+    }
+    if (traffic->datagrams.bits) {
+        traffic_receive(traffic); /* a datagram that comes before is lost */
     }
     return true;
 }
 
 void traffic_close(struct traffic *traffic)
 {
+    datagrams_close(traffic);
     if (traffic->queue.bits) {
         crpc_queue_close(traffic->context, traffic->queue);
     }
@@ -207,7 +225,13 @@ crpc_queue_options traffic_options(const struct traffic *traffic)
     return (crpc_queue_options){.struct_size = sizeof(crpc_queue_options),
                                 .sends = plan->depth,
                                 .inline_bytes = plan->inline_bytes,
-                                .receives = traffic->receive_depth};
+                                .receives =
+                                    plan->flags & TRAFFIC_DATAGRAMS ? 0 : traffic->receive_depth};
+}
+
+crpc_queue traffic_queue(const struct traffic *traffic)
+{
+    return traffic->datagrams.bits ? traffic->datagrams : traffic->queue;
 }
 
 /* ---- Ops ------------------------------------------------------------------------------------- */
@@ -221,16 +245,16 @@ static void lose(struct traffic *traffic, int32_t status)
 }
 
 /* Submits `count` ops of a ring, from the next on. Returns how many were accepted. */
-static uint64_t submit(struct traffic *traffic, const crpc_queue_op *ring, uint32_t length,
-                       uint64_t next, uint64_t count)
+static uint64_t submit(struct traffic *traffic, crpc_queue queue, const crpc_queue_op *ring,
+                       uint32_t length, uint64_t next, uint64_t count)
 {
     uint64_t accepted = 0;
     while (accepted < count && !traffic->lost) {
         uint32_t from = (uint32_t)((next + accepted) % length);
         uint64_t most = length - from < count - accepted ? length - from : count - accepted;
         int32_t reason;
-        int32_t taken = crpc_queue_submit(traffic->context, traffic->queue, ring + from,
-                                          (uint32_t)most, NULL, 0, &reason);
+        int32_t taken = crpc_queue_submit(traffic->context, queue, ring + from, (uint32_t)most,
+                                          NULL, 0, &reason);
         accepted += taken > 0 ? (uint32_t)taken : 0;
         if (taken < 0 || reason == CRPC_E_AGAIN) {
             break;
@@ -246,8 +270,8 @@ void traffic_receive(struct traffic *traffic)
 {
     uint64_t due = traffic->receive_depth - (traffic->receives_posted - traffic->received);
     if (due > 0 && traffic->receives) {
-        traffic->receives_posted += submit(traffic, traffic->receive_ops, traffic->receive_depth,
-                                           traffic->receives_posted, due);
+        traffic->receives_posted += submit(traffic, traffic_queue(traffic), traffic->receive_ops,
+                                           traffic->receive_depth, traffic->receives_posted, due);
     }
 }
 
@@ -260,9 +284,12 @@ void traffic_begin(struct traffic *traffic, uint64_t peer_address, uint32_t peer
     traffic->peer_address = peer_address;
     traffic->peer_key = peer_key;
     traffic->begun = true;
+    if (plan->flags & TRAFFIC_DATAGRAMS && !datagrams_aim(traffic, &traffic->peer_datagrams)) {
+        lose(traffic, CRPC_E_UNREACHABLE);
+    }
     for (uint32_t i = 0; i < plan->depth; i++) {
         crpc_queue_op *op = &traffic->ops[i];
-        *op = (crpc_queue_op){.opcode = plan->opcode};
+        *op = (crpc_queue_op){.opcode = plan->opcode, .target = traffic->target};
         if (!sends) {
             op->remote_key = peer_key;
             op->remote_address = peer_address + traffic_target(traffic);
@@ -290,7 +317,8 @@ static void post(struct traffic *traffic, uint64_t most, uint64_t now_ns)
     for (uint64_t i = 0; i < count; i++) {
         traffic->started_ns[(traffic->posted + i) % depth] = now_ns;
     }
-    traffic->posted += submit(traffic, traffic->ops, depth, traffic->posted, count);
+    traffic->posted +=
+        submit(traffic, traffic_queue(traffic), traffic->ops, depth, traffic->posted, count);
 }
 
 void traffic_take(struct traffic *traffic, const crpc_completion *completion, uint64_t now_ns)
@@ -306,7 +334,8 @@ void traffic_take(struct traffic *traffic, const crpc_completion *completion, ui
     }
     if (completion->method == CRPC_QUEUE_RECEIVE) {
         traffic->received++;
-        traffic->wrong += completion->payload_bytes != traffic->plan.bytes;
+        traffic->wrong +=
+            completion->payload_bytes != traffic->plan.bytes + header_of(&traffic->plan);
         return;
     }
     if (traffic->latency && !is_ping_pong(&traffic->plan)) {
@@ -326,7 +355,7 @@ const void *traffic_read(struct traffic *traffic, uint64_t offset, uint32_t byte
                               .bytes = bytes,
                               .remote_key = traffic->peer_key,
                               .remote_address = traffic->peer_address + offset};
-    traffic->reading = submit(traffic, &op, 1, 0, 1) == 1;
+    traffic->reading = submit(traffic, traffic->queue, &op, 1, 0, 1) == 1;
     return traffic->reading ? here : NULL;
 }
 
@@ -337,6 +366,7 @@ void traffic_tell(struct traffic *traffic)
     __atomic_store_n(&report->done, traffic->done, __ATOMIC_RELAXED);
     __atomic_store_n(&report->wrong, traffic->wrong, __ATOMIC_RELAXED);
     __atomic_store_n(&report->received, traffic->received, __ATOMIC_RELAXED);
+    __atomic_store_n(&report->looks, ++traffic->looks, __ATOMIC_RELEASE);
 }
 
 /* ---- Ping-pong ------------------------------------------------------------------------------- */
@@ -385,11 +415,14 @@ bool traffic_look(struct traffic *traffic, uint64_t now_ns)
     if (traffic->server && traffic->posted < traffic->arrived) {
         ping(traffic, now_ns); /* there was no room before */
     }
+    const uint64_t sent_ns = traffic->started_ns[traffic->arrived % traffic->plan.depth];
     if (!has_arrived(traffic)) {
+        if (traffic->datagrams.bits && !traffic->server && now_ns > sent_ns + ANSWER_NS) {
+            lose(traffic, CRPC_E_TIMEOUT);
+        }
         return false;
     }
     if (traffic->latency && !traffic->server) {
-        uint64_t sent_ns = traffic->started_ns[traffic->arrived % traffic->plan.depth];
         histogram_record(traffic->latency, (now_ns - sent_ns) / 2);
     }
     traffic->arrived++;

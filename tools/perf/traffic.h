@@ -16,11 +16,21 @@
 
 #include "perf.h"
 
-#define TRAFFIC_MAGIC 0x31715063u /* "cPq1" */
+#define TRAFFIC_MAGIC 0x32715063u /* "cPq2" */
 #define TRAFFIC_BOTH 0x1u         /* the server sends, too */
 #define TRAFFIC_PING_PONG 0x2u
+#define TRAFFIC_DATAGRAMS 0x4u /* the messages are: see datagrams.c */
 #define TRAFFIC_BYTES_MAX (1u << 30)
 #define TRAFFIC_PING_PONG_DEPTH 2u /* the last message may still be open */
+
+/* Where a queue for datagrams is, as in crpc_queue_address; shorter, because private data have 56 bytes. */
+struct traffic_address {
+    uint32_t queue_pair_number; /* 0 = there is none */
+    uint16_t lid;
+    uint8_t link;
+    uint8_t mtu_bits; /* 8 = 256 bytes, up to 12 = 4096 */
+    uint8_t gid[16];
+};
 
 /* Little-endian, as private data of the client. */
 struct traffic_plan {
@@ -33,6 +43,7 @@ struct traffic_plan {
     uint32_t inline_bytes; /* messages up to this length are inline */
     uint32_t key;          /* of the client's region */
     uint64_t address;
+    struct traffic_address datagrams; /* the client's */
 };
 
 /* The same of the server. */
@@ -40,17 +51,22 @@ struct traffic_hello {
     uint32_t magic;
     uint32_t key;
     uint64_t address;
+    struct traffic_address datagrams;
 };
 
 struct traffic_report {
     uint64_t done;     /* ops that have completed */
     uint64_t wrong;    /* messages of another length */
     uint64_t received; /* messages */
+    uint64_t looks;    /* how often it has looked for more */
 };
 
 struct traffic {
     crpc_context *context;
     crpc_queue queue;
+    crpc_queue datagrams; /* for the messages; 0 = they go over `queue` */
+    crpc_target target;
+    uint32_t datagram_bytes_max;
     crpc_region region;
     crpc_region_info place; /* of the region */
     struct traffic_plan plan;
@@ -68,6 +84,7 @@ struct traffic {
     uint32_t receive_depth;
     uint64_t peer_address;
     uint32_t peer_key;
+    struct traffic_address peer_datagrams;
     crpc_queue_op *ops; /* `depth` of them; the next is posted % depth */
     crpc_queue_op *receive_ops;
     uint64_t *started_ns; /* of the same */
@@ -77,22 +94,26 @@ struct traffic {
     uint64_t receives_posted;
     uint64_t arrived;          /* in ping-pong: messages of the other side */
     uint64_t wrong;            /* messages of the wrong length, or with wrong bytes */
+    uint64_t looks;            /* traffic_tell, behind a poll */
     struct histogram *latency; /* NULL = not measured */
 };
 
 /* Returns NULL, or why the plan is not possible. */
 const char *traffic_check(const struct traffic_plan *plan);
-/* Allocates and registers memory. If it fails, prints why and returns false. */
+/* Allocates and registers memory. If it fails, prints why and returns false. `user_data` is that of the queue for
+ * datagrams. */
 bool traffic_open(struct traffic *traffic, crpc_context *context, const struct traffic_plan *plan,
-                  bool server);
+                  bool server, uint64_t user_data);
 /* Closes the queue, too. */
 void traffic_close(struct traffic *traffic);
 /* Returns the options to connect or accept with, but for the private data. */
 crpc_queue_options traffic_options(const struct traffic *traffic);
 /* Posts the receives that are due; as soon as there is a queue. */
 void traffic_receive(struct traffic *traffic);
-/* The queue has connected, and this is the peer's memory. */
+/* The queue has connected, and this is the peer's memory; traffic->peer_datagrams is set. */
 void traffic_begin(struct traffic *traffic, uint64_t peer_address, uint32_t peer_key);
+/* Returns the queue over which the messages go. */
+crpc_queue traffic_queue(const struct traffic *traffic);
 /* Posts up to `most` ops, as far as the depth allows. In ping-pong: the client's next message, if none
  * is under way. */
 void traffic_post(struct traffic *traffic, uint64_t most, uint64_t now_ns);
@@ -113,5 +134,11 @@ uint64_t traffic_target(const struct traffic *traffic);
 /* Returns true if these bytes of a message are those that the server or the client sends. */
 bool traffic_content(const struct traffic *traffic, const uint8_t *bytes, bool server);
 const char *traffic_name(uint8_t opcode);
+
+/* datagrams.c: makes the queue for datagrams, and says in the plan where it is. If it fails, prints why and
+ * returns false; so does datagrams_aim, which makes the target. */
+bool datagrams_open(struct traffic *traffic, uint64_t user_data);
+bool datagrams_aim(struct traffic *traffic, const struct traffic_address *there);
+void datagrams_close(struct traffic *traffic);
 
 #endif

@@ -46,6 +46,18 @@ check "a deep queue" measure --send -q 2000 -n 10000 -s 8
 check "loses nothing" json "$all_right and rows[0]['ops'] == 10000"
 check "a table for people" bash -c "timeout 60 '$perf' client --write -s 8M -n 2 --both $address:7477 | grep -qE '^ +8388608 +[0-9]+ +[0-9.]+ [kMG]?B +[0-9.]+[kMG]? +[0-9.]+ [kMG]?B +[0-9.]+[mu]?s'"
 
+# Datagrams: no more than there are receives at once, so that none is lost.
+check "datagrams" measure --send --datagrams -s 500 -n 64 -q 16
+check "all have come, and are right" json "[(row['bytes'], row['ops']) for row in rows] == [(500, 64)] and r['datagrams'] and $all_right and $in_order"
+check "datagrams both ways, inline, over three queues, sleeping" measure --send --datagrams -s 16:64 -n 60 -q 8 --both --queue-pairs 3 --inline 64 --wait
+check "as many on each, and in the other direction" json "[row['ops'] for row in rows] == [180, 180, 180] and all(row['ops_back'] >= 180 and row['lost'] == row['wrong'] == 0 for row in rows)"
+check "datagrams, one at a time" measure --send --datagrams --latency -n 50
+check "are answered" json "rows[0]['ops'] == 50 and $all_right and $in_order"
+check "all sizes of a datagram" measure --send --datagrams --all -n 20
+check "are up to a packet" json "[row['bytes'] for row in rows] == [2 << i for i in range(len(rows))] and 1024 <= rows[-1]['bytes'] <= 4096 and $all_right"
+check "a datagram of two packets is refused" fails "a datagram is one packet: it has at most" "$perf" client --send --datagrams -s 8k "$address:7477"
+check "a WRITE is no datagram" fails "only messages can be datagrams" "$perf" client --write --datagrams "$address:7477"
+
 # What is stopped in the middle, and what goes wrong.
 "$perf" client --write "$address:7477" -t 300 --both --json --progress > "$work/json" 2> "$work/progress" &
 client=$!
