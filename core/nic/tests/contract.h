@@ -88,6 +88,7 @@ void test_datagram_itself(void **state);
 void test_datagram_lost(void **state);
 void test_datagram_shared(void **state);
 void test_datagram_sparse(void **state);
+void test_datagram_deep(void **state);
 void test_datagram_wrap(void **state);
 void test_datagram_local_error(void **state);
 void test_datagram_too_long(void **state);
@@ -151,7 +152,8 @@ void test_dc_stream_limits(void **state);
         QUEUES_TEST(test_datagram_lost), QUEUES_TEST(test_datagram_shared),                        \
         QUEUES_TEST(test_datagram_sparse), QUEUES_TEST(test_datagram_wrap),                        \
         QUEUES_TEST(test_datagram_local_error), QUEUES_TEST(test_datagram_too_long),               \
-        QUEUES_TEST(test_datagram_stop), QUEUES_TEST(test_datagram_source)
+        QUEUES_TEST(test_datagram_stop), QUEUES_TEST(test_datagram_source),                        \
+        QUEUES_TEST(test_datagram_deep)
 
 /* The same. Where there is no DC, all but the first are skipped. */
 #define DC_CONTRACT_TESTS                                                                          \

@@ -361,6 +361,33 @@ void test_datagram_sparse(void **state)
     end_target(target);
 }
 
+/* As many fit as of other queues, with ops of the size that capi has by default. Nobody receives them. */
+void test_datagram_deep(void **state)
+{
+    struct queues *queues = *state;
+    struct nic_queue_options options = datagrams(NEAR_KEY);
+    struct nic_work work = queues_work(queues, NIC_SEND, NIC_WORK_INLINE, 0);
+    struct nic_piece piece = queues_near(queues, 0, 60);
+    options.sends = NIC_QUEUE_DEPTH_MAX;
+    options.send_pieces = 1;
+    options.inline_bytes = 60;
+    queues->sender = queues_create(queues->near.nic, &options);
+    struct nic_target *itself = queues_target(queues->near.nic, queues->sender, NEAR_KEY);
+    for (uint32_t i = 0; i < NIC_QUEUE_DEPTH_MAX; i++) {
+        work.user_data = i;
+        assert_true(queues_post_to(queues->sender, &work, itself, &piece, 1));
+    }
+    queues_ring(queues->sender);
+    for (uint32_t first = 0; first < NIC_QUEUE_DEPTH_MAX; first += QUEUES_DONE_MAX) {
+        queues->near.count = 0;
+        queues_wait(&queues->near, QUEUES_DONE_MAX); /* more are not kept */
+        for (uint32_t i = 0; i < QUEUES_DONE_MAX; i++) {
+            expect_sent(&queues->near.done[i], NIC_SEND, first + i);
+        }
+    }
+    end_target(itself);
+}
+
 /* All counters run over, with ops of all lengths, which are complete in their order. */
 void test_datagram_wrap(void **state)
 {
