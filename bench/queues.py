@@ -39,6 +39,7 @@ ratios = {opcode: {kind: round(found[kind]["total"] / found["libmlx5_each"]["tot
 if not check:
     result["write_region"] = {"api": cost("api", "write_region")}
     result["lane"] = {operation: lane_cost(operation) for operation in ("write", "read", "pieces")}
+    result["datagram_each"] = {"api": cost("api", "datagram_each")}
     last = {opcode: round(result[opcode]["api"]["total"] / result[opcode]["libmlx5"]["total"], 3) for opcode in ratios}
     print(json.dumps(dict(result, ratio_to_libmlx5=ratios, ratio_of_api_to_last_one_signaled=last), indent=2))
     sys.exit(0)

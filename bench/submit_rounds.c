@@ -1,11 +1,12 @@
 /* submit_rounds.c: ops of queues and lanes by the public API, for callgrind: what work_rounds.c does with
  * libmlx5 and the driver alone.
  *
- *   submit_rounds (write|send|read|write_region|datagram|lane_write|lane_read|lane_pieces) DEVICE ROUNDS
+ *   submit_rounds (write|send|read|write_region|datagram|datagram_each|lane_write|lane_read|lane_pieces) DEVICE ROUNDS
  *
  * A round submits 64 ops of 32 bytes, WRITEs and SENDs inline (write_region: from a region; of lanes likewise,
  * as long ones would be), and takes their completions. Receives of SENDs belong to another context, and are
- * not counted. Datagrams find none. A lane's pieces are two of 16 bytes.
+ * not counted. Datagrams find none; of datagram_each, each goes to a target of its own. A lane's pieces are two
+ * of 16 bytes.
  *
  * If a round has not landed when it is polled, nothing can be said, and the status is 75: to be tried
  * again with a greater $LANDING_US.
@@ -39,8 +40,8 @@ struct side {
 
 static struct side near, far;
 static useconds_t landing_us = LANDING_US;
-static crpc_target target;   /* of datagrams; none = the queues are connected */
-static uint32_t piece_count; /* of a batch of a lane */
+static crpc_target targets[BATCH]; /* of datagrams; none = the queues are connected */
+static uint32_t piece_count;       /* of a batch of a lane */
 
 __attribute__((noreturn)) static void give_up(const char *what)
 {
@@ -215,14 +216,19 @@ static void prepare_lane(uint8_t opcode, bool in_pieces)
     }
 }
 
-static void make_target(const char *device)
+static void make_targets(const char *device, bool each)
 {
     crpc_error error = {.struct_size = sizeof(error)};
     crpc_queue_address address = {.struct_size = sizeof(address)};
     open_side(&near, device, NULL, NULL);
     open_side(&far, device, NULL, NULL);
     need(crpc_queue_get_address(far.context, far.queue, &address), &error);
-    need(crpc_target_open(near.context, &address, NULL, &target, &error), &error);
+    for (uint32_t i = 0; i < BATCH; i++) {
+        targets[i] = targets[0];
+        if (i == 0 || each) {
+            need(crpc_target_open(near.context, &address, NULL, &targets[i], &error), &error);
+        }
+    }
 }
 
 /* ---- Rounds ---------------------------------------------------------------------------------- */
@@ -241,7 +247,7 @@ static void prepare(uint8_t opcode, bool copied)
             .bytes = BYTES,
             .remote_key = opcode == CRPC_QUEUE_SEND ? 0 : info.remote_key,
             .remote_address = opcode == CRPC_QUEUE_SEND ? 0 : info.address + (uint64_t)i * BYTES,
-            .target = target};
+            .target = targets[i]};
         far.ops[i] =
             (crpc_queue_op){.opcode = CRPC_QUEUE_RECEIVE,
                             .user_data = i,
@@ -285,21 +291,22 @@ static void take_receives(void)
 int main(int argc, char **argv)
 {
     if (argc != 4) {
-        fprintf(stderr, "usage: submit_rounds (write|send|read|write_region|datagram|lane_write|"
+        fprintf(stderr, "usage: submit_rounds (write|send|read|write_region|datagram|datagram_each|lane_write|"
                         "lane_read|lane_pieces) DEVICE ROUNDS\n");
         return 2;
     }
     const char *landing = getenv("LANDING_US");
     const bool sends = strcmp(argv[1], "send") == 0, reads = strcmp(argv[1], "read") == 0;
     landing_us = landing ? (useconds_t)strtoul(landing, NULL, 0) : LANDING_US;
-    const bool datagrams = strcmp(argv[1], "datagram") == 0;
     const bool lane = strncmp(argv[1], "lane_", 5) == 0;
+    const bool each = strcmp(argv[1], "datagram_each") == 0;
+    const bool datagrams = each || strcmp(argv[1], "datagram") == 0;
     if (lane) {
         connect_lane(argv[2]);
         prepare_lane(strcmp(argv[1], "lane_read") == 0 ? CRPC_LANE_READ : CRPC_LANE_WRITE,
                      strcmp(argv[1], "lane_pieces") == 0);
     } else if (datagrams) {
-        make_target(argv[2]);
+        make_targets(argv[2], each);
     } else {
         connect_sides(argv[2]);
     }

@@ -320,10 +320,12 @@ static inline __attribute__((always_inline)) bool
 take_aim(const struct batch *batch, const crpc_queue_op *op, struct queue_aim *aim)
 {
     if (unlikely(op->target.bits != aim->handle)) {
-        int32_t unused;
+        const struct queue_target *found = target_of(batch->context, op->target);
+        if (!found || queue_target_nic(found)->kind != aim->kind) {
+            return false;
+        }
         aim->handle = op->target.bits;
-        aim->target = queue_find_target(batch->context, aim->handle, batch->limits->kind, &unused);
-        return aim->target != NULL;
+        aim->target = queue_target_nic(found);
     }
     return true;
 }
@@ -358,6 +360,9 @@ plain_run(const struct batch *batch, const struct queue_memory *memory, uint32_t
         *local_keys++ = memory->local_key;
         op++;
     }
+    if (to_targets && aim.handle != 0) {
+        batch->context->queue_aim = aim;
+    }
     return (uint32_t)(op - ops);
 }
 
@@ -386,6 +391,9 @@ inline_run(const struct batch *batch, uint32_t bytes_max, const crpc_queue_op *o
             *targets++ = aim.target;
         }
         op++;
+    }
+    if (to_targets && aim.handle != 0) {
+        batch->context->queue_aim = aim;
     }
     return (uint32_t)(op - ops);
 }

@@ -252,7 +252,10 @@ void queue_target_close(struct queue_target *target);
 uint64_t queue_target_handle(const struct queue_target *target);
 /* Returns what it was made of. */
 const struct nic_target_options *queue_target_options(const struct queue_target *target);
-/* For queue_submit_to: valid until the target is closed. */
-struct nic_target *queue_target_nic(const struct queue_target *target);
+/* For queue_submit_to: valid until the target is closed. A target begins with it, for the data path. */
+static inline struct nic_target *queue_target_nic(const struct queue_target *target)
+{
+    return *(struct nic_target *const *)(const void *)target;
+}
 
 #endif

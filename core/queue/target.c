@@ -10,6 +10,8 @@
 
 #include "base/error.h"
 
+static_assert(offsetof(struct queue_target, nic) == 0, "queue_target_nic looks there");
+
 /* ---- Making ---------------------------------------------------------------------------------- */
 
 static int32_t check_address(const struct nic *nic, const struct nic_address *address,
@@ -84,11 +86,6 @@ uint64_t queue_target_handle(const struct queue_target *target)
 const struct nic_target_options *queue_target_options(const struct queue_target *target)
 {
     return &target->options;
-}
-
-struct nic_target *queue_target_nic(const struct queue_target *target)
-{
-    return target->nic;
 }
 
 /* ---- Ending ---------------------------------------------------------------------------------- */
