@@ -344,7 +344,7 @@ func received(done *Completion) Received {
 	}
 	if done.PayloadBytes == 0 {
 		r.Written = int(done.Token)
-	} else { // perhaps a datagram, whose header counts
+	} else if done.Token != 0 { // a datagram, whose header counts: the token says who has sent it
 		r.completion = *done
 	}
 	return r
