@@ -331,15 +331,21 @@ static void without_the_flag_there_are_no_queues(void **state)
     assert_non_null(strstr(error.message, "queues_max"));
 }
 
-static int32_t make(bool lone, crpc_queue *made, crpc_error *error)
+static int32_t make(uint32_t kind, crpc_queue *made, crpc_error *error)
 {
-    const crpc_queue_options shared = {
-        .struct_size = sizeof(shared), .kind = CRPC_QUEUE_KIND_SRQ, .receives = 10};
-    const crpc_queue_options options = {.struct_size = sizeof(options), .receives = 10};
+    crpc_queue_options options = {.struct_size = sizeof(options), .kind = kind, .receives = 10};
     uint8_t blob[CRPC_BLOB_BYTES_MAX];
     uint32_t bytes = sizeof(blob);
-    return lone ? crpc_queue_open(fixture.left, &shared, made, error)
-                : crpc_queue_blob(fixture.left, &options, made, blob, &bytes, error);
+    if (kind == CRPC_QUEUE_KIND_DCI) {
+        options.receives = 0;
+        options.streams = 3;
+    } else if (kind == CRPC_QUEUE_KIND_DCT) {
+        options.receives = 0;
+        options.receive_queue = srq;
+    }
+    return kind == CRPC_QUEUE_KIND_RC
+               ? crpc_queue_blob(fixture.left, &options, made, blob, &bytes, error)
+               : crpc_queue_open(fixture.left, &options, made, error);
 }
 
 /* Whatever step fails, nothing is left of it, and there is a message. */
@@ -351,13 +357,13 @@ static void what_the_device_refuses_leaves_nothing(void **state)
     const uint64_t regions = counters->regions, queue_pairs = counters->queue_pairs;
     const enum memory_failure kinds[] = {MEMORY_FAIL_REGISTER, MEMORY_FAIL_CREATE};
     uint32_t failed = 0;
-    for (uint32_t i = 0; i < 4; i++) {
+    for (uint32_t i = 0; i < 2 * CRPC_QUEUE_KIND_DCT; i++) {
         bool pending = false;
         for (uint32_t nth = 1; !pending; nth++) {
             crpc_queue made;
             crpc_error error = {.struct_size = sizeof(error)};
             memory_fabric_set_failures(fabric, kinds[i % 2], nth, CRPC_E_NO_RESOURCE);
-            int32_t status = make(i / 2, &made, &error);
+            int32_t status = make(CRPC_QUEUE_KIND_RC + i / 2, &made, &error);
             if (status == CRPC_OK) {
                 assert_int_equal(crpc_queue_close(fixture.left, made), CRPC_OK);
             } else {
@@ -372,6 +378,7 @@ static void what_the_device_refuses_leaves_nothing(void **state)
         memory_fabric_set_failures(fabric, kinds[i % 2], 0, 0);
     }
     assert_true(failed >= 2);
+    assert_int_equal(crpc_queue_close(fixture.left, srq), CRPC_OK); /* nobody uses it */
 }
 
 /* A closed queue counts until the ops that it had open have completed. */

@@ -9,8 +9,8 @@ export readme=$source/docs/queues.md
 work=$(work_folder) || exit 1
 server=
 datagrams=
-dcts=
-trap '[ -n "$server$datagrams$dcts" ] && kill $server $datagrams $dcts 2>/dev/null; rm -rf "$work"' EXIT
+dcts=()
+trap '[ -n "$server$datagrams" ] && kill $server $datagrams "${dcts[@]}" 2>/dev/null; rm -rf "$work"' EXIT
 
 section="RC: memory for others to read"
 readme_block "$section" c > "$work/server.c"
@@ -62,7 +62,7 @@ kill $datagrams
 
 for number in 0 1; do
     "$work/dc" > "$work/dct$number" &
-    dcts="$dcts $!"
+    dcts+=($!)
 done
 says() { # FILE LINES
     for _ in {1..600}; do
@@ -85,5 +85,5 @@ arrives() {
         [ "$(sed 1d "$work/dct0")" = "you are number 0" ] && [ "$(sed 1d "$work/dct1")" = "you are number 2" ]
 }
 check "what it has sent arrives" arrives
-kill $dcts
+kill "${dcts[@]}"
 plan
