@@ -1,6 +1,6 @@
 /* fuzz_queues.c: queues of a victim whose peer is bad: private data of any bytes, blobs and addresses of
- * any bytes, messages and datagrams of any length, WRITEs, READs and atomics to anywhere, connections that
- * stop half way, events of the device about anything. Each op of the victim completes once, what it has not
+ * any bytes, messages and datagrams of any length, WRITEs, READs and atomics to anywhere, also from DCIs to
+ * DCTs, connections that stop half way, events of the device about anything. Each op of the victim completes once, what it has not
  * opened to peers stays as it is, and nothing is left behind.
  *
  * It is for libFuzzer (./dev fuzz queues), or a test with fuzz_main.c.
@@ -20,6 +20,7 @@ const struct nic_operations *const nic_drivers[] = {&nic_memory_operations, NULL
 #define SECRET_BYTES 256u
 #define POLL_MAX 16u
 #define QUEUE_KEY 7u
+#define ACCESS_KEY UINT64_C(0x7777777777)
 
 enum who {
     VICTIM,
@@ -213,6 +214,62 @@ static void open_datagrams(struct fuzz_input *input, enum who who)
     }
 }
 
+/* A DCT with an SRQ of its own, which is closed behind it. */
+static void open_dct(enum who who)
+{
+    struct side *side = &world.sides[who];
+    const struct queue_options shared = {.kind = NIC_QUEUE_SRQ, .receives = 8, .receive_pieces = 1};
+    struct queue_options options = {.kind = NIC_QUEUE_DCT, .access_key = ACCESS_KEY};
+    struct queue *dct;
+    crpc_error error = {0};
+    if (side->queue_count + 2 > QUEUES_MAX ||
+        queue_open(side->engine, &shared, &options.receive_queue, &error) != CRPC_OK) {
+        return;
+    }
+    if (queue_open(side->engine, &options, &dct, &error) == CRPC_OK) {
+        note_queue(side, dct->link.handle);
+    }
+    note_queue(side, options.receive_queue->link.handle);
+    for (uint32_t i = 0; i < 4; i++) {
+        receive_at(who, options.receive_queue, BYTES / 2);
+    }
+}
+
+static void open_dci(struct fuzz_input *input, enum who who)
+{
+    struct queue_options options = choose_options(input);
+    struct queue *queue;
+    crpc_error error = {0};
+    options.kind = NIC_QUEUE_DCI;
+    options.receives = options.receive_pieces = options.private_bytes = 0;
+    options.streams = fuzz_below(input, 4);
+    options.stream_failures_max = fuzz_below(input, options.streams + 1);
+    options.flags = options.streams > 0 ? 0 : options.flags;
+    if (queue_open(world.sides[who].engine, &options, &queue, &error) == CRPC_OK) {
+        note_queue(&world.sides[who], queue->link.handle);
+    }
+}
+
+static void use_dc(struct fuzz_input *input, enum who who)
+{
+    uint8_t choice = fuzz_byte(input);
+    struct queue *queue;
+    crpc_error error = {0};
+    switch (choice % 4) {
+    case 0:
+        open_dct(who);
+        break;
+    case 1:
+        open_dci(input, who);
+        break;
+    default:
+        queue = choose(input, who);
+        if (queue) {
+            queue_reset_stream(queue, choice >> 2, &error);
+        }
+    }
+}
+
 static void connect(struct fuzz_input *input, enum who who)
 {
     const struct queue_options options = choose_options(input);
@@ -293,7 +350,7 @@ static void join(struct fuzz_input *input)
 }
 
 /* To a queue of the other side, or near it. */
-static struct queue_target *choose_target(struct fuzz_input *input, enum who who)
+static struct queue_target *choose_target(struct fuzz_input *input, enum who who, uint32_t kind)
 {
     struct queue *there = choose(input, !who);
     struct queue_info info = {0};
@@ -302,8 +359,10 @@ static struct queue_target *choose_target(struct fuzz_input *input, enum who who
     if (there) {
         queue_get_info(there, &info);
     }
-    struct nic_target_options options = {
-        .kind = NIC_QUEUE_UD, .queue_key = QUEUE_KEY, .address = info.address};
+    struct nic_target_options options = {.kind = kind,
+                                         .queue_key = kind == NIC_QUEUE_UD ? QUEUE_KEY : 0,
+                                         .access_key = kind == NIC_QUEUE_UD ? 0 : ACCESS_KEY,
+                                         .address = info.address};
     if (fuzz_byte(input) % 4 == 0) {
         options.address.queue_pair_number =
             (uint32_t)fuzz_near(input, options.address.queue_pair_number);
@@ -316,7 +375,7 @@ static struct queue_target *choose_target(struct fuzz_input *input, enum who who
 static void send_datagram(struct fuzz_input *input, enum who who, struct queue *queue)
 {
     struct side *side = &world.sides[who];
-    struct queue_target *target = choose_target(input, who);
+    struct queue_target *target = choose_target(input, who, NIC_QUEUE_UD);
     if (!target) {
         return;
     }
@@ -332,6 +391,27 @@ static void send_datagram(struct fuzz_input *input, enum who who, struct queue *
     queue_submit_end(queue);
     queue_target_close(target);
     world.op_count += who == VICTIM && taken == 1;
+}
+
+/* Returns how many were taken: one or none. */
+static uint32_t post(struct fuzz_input *input, enum who who, struct queue *queue,
+                     struct nic_work *work)
+{
+    struct side *side = &world.sides[who];
+    int32_t reason = CRPC_OK;
+    if (queue->options.kind != NIC_QUEUE_DCI) {
+        return queue_submit(queue, work, &side->keys.local_key, NULL, 1, &reason);
+    }
+    struct queue_target *target = choose_target(input, who, NIC_QUEUE_DCI);
+    if (!target) {
+        return 0;
+    }
+    work->opcode = work->opcode == NIC_SEND_INVALIDATE ? NIC_SEND : work->opcode;
+    work->stream = (uint16_t)fuzz_below(input, queue->options.streams + !queue->options.streams);
+    struct nic_target *const to = queue_target_nic(target);
+    uint32_t taken = queue_submit_to(queue, work, &to, &side->keys.local_key, NULL, 1, &reason);
+    queue_target_close(target);
+    return taken;
 }
 
 /* The victim's ops are good. The bad peer's lie in its own memory, and go anywhere. */
@@ -373,8 +453,7 @@ static void submit(struct fuzz_input *input, enum who who)
     if (nic_opcode_is_atomic(work.opcode) || work.opcode == NIC_NOP) {
         work.address = work.bytes = 0;
     }
-    int32_t reason = CRPC_OK;
-    uint32_t taken = queue_submit(queue, &work, &side->keys.local_key, NULL, 1, &reason);
+    uint32_t taken = post(input, who, queue, &work);
     queue_submit_end(queue);
     world.op_count += who == VICTIM && taken == 1;
 }
@@ -462,6 +541,9 @@ static void step(struct fuzz_input *input)
         break;
     case 12:
         open_datagrams(input, who);
+        break;
+    case 13:
+        use_dc(input, who);
         break;
     default:
         poll_side(who, 1 + fuzz_below(input, POLL_MAX));
