@@ -1,12 +1,13 @@
 /* submit_rounds.c: ops of queues and lanes by the public API, for callgrind: what work_rounds.c does with
  * libmlx5 and the driver alone.
  *
- *   submit_rounds (write|send|read|write_region|datagram|datagram_each|lane_write|lane_read|lane_pieces) DEVICE ROUNDS
+ *   submit_rounds (write|send|read|write_region|datagram|datagram_each|dc|dc_streams|
+ *                  lane_write|lane_read|lane_pieces) DEVICE ROUNDS
  *
  * A round submits 64 ops of 32 bytes, WRITEs and SENDs inline (write_region: from a region; of lanes likewise,
  * as long ones would be), and takes their completions. Receives of SENDs belong to another context, and are
- * not counted. Datagrams find none; of datagram_each, each goes to a target of its own. A lane's pieces are two
- * of 16 bytes.
+ * not counted. Datagrams find none; of datagram_each, each goes to a target of its own. dc: WRITEs from a DCI,
+ * inline; dc_streams: of one with four streams, in turn. A lane's pieces are two of 16 bytes.
  *
  * If a round has not landed when it is polled, nothing can be said, and the status is 75: to be tried
  * again with a greater $LANDING_US.
@@ -23,6 +24,7 @@
 
 #define BATCH 64u
 #define BYTES 32u
+#define STREAMS 4u
 #define LANDING_US 2000 /* for a round to land, if the environment does not say it */
 #define TRY_AGAIN 75    /* EX_TEMPFAIL */
 
@@ -40,8 +42,9 @@ struct side {
 
 static struct side near, far;
 static useconds_t landing_us = LANDING_US;
-static crpc_target targets[BATCH]; /* of datagrams; none = the queues are connected */
-static uint32_t piece_count;       /* of a batch of a lane */
+static crpc_target targets[BATCH]; /* of datagrams, and of a DCI; none = the queues are connected */
+static uint32_t streams;
+static uint32_t piece_count; /* of a batch of a lane */
 
 __attribute__((noreturn)) static void give_up(const char *what)
 {
@@ -216,19 +219,52 @@ static void prepare_lane(uint8_t opcode, bool in_pieces)
     }
 }
 
-static void make_targets(const char *device, bool each)
+static void make_targets(uint32_t kind, bool each)
 {
+    const crpc_target_options options = {.struct_size = sizeof(options), .kind = kind};
     crpc_error error = {.struct_size = sizeof(error)};
     crpc_queue_address address = {.struct_size = sizeof(address)};
-    open_side(&near, device, NULL, NULL);
-    open_side(&far, device, NULL, NULL);
     need(crpc_queue_get_address(far.context, far.queue, &address), &error);
     for (uint32_t i = 0; i < BATCH; i++) {
         targets[i] = targets[0];
         if (i == 0 || each) {
-            need(crpc_target_open(near.context, &address, NULL, &targets[i], &error), &error);
+            need(crpc_target_open(near.context, &address, &options, &targets[i], &error), &error);
         }
     }
+}
+
+/* In place of what open_side has made. */
+static void reopen(struct side *side, const crpc_queue_options *options)
+{
+    crpc_error error = {.struct_size = sizeof(error)};
+    crpc_queue_close(side->context, side->queue);
+    need(crpc_queue_open(side->context, options, &side->queue, &error), &error);
+}
+
+static void open_dc(void)
+{
+    const crpc_queue_options dci = {.struct_size = sizeof(dci),
+                                    .kind = CRPC_QUEUE_KIND_DCI,
+                                    .sends = 2 * BATCH,
+                                    .retry_timeout = 20,
+                                    .streams = streams};
+    const crpc_queue_options shared = {
+        .struct_size = sizeof(shared), .kind = CRPC_QUEUE_KIND_SRQ, .receives = 1};
+    crpc_queue_options dct = {.struct_size = sizeof(dct), .kind = CRPC_QUEUE_KIND_DCT};
+    crpc_error error = {.struct_size = sizeof(error)};
+    need(crpc_queue_open(far.context, &shared, &dct.receive_queue, &error), &error);
+    reopen(&near, &dci);
+    reopen(&far, &dct);
+}
+
+static void open_with_targets(const char *device, bool dc, bool each)
+{
+    open_side(&near, device, NULL, NULL);
+    open_side(&far, device, NULL, NULL);
+    if (dc) {
+        open_dc();
+    }
+    make_targets(dc ? CRPC_QUEUE_KIND_DCI : CRPC_QUEUE_KIND_UD, each);
 }
 
 /* ---- Rounds ---------------------------------------------------------------------------------- */
@@ -241,6 +277,7 @@ static void prepare(uint8_t opcode, bool copied)
         near.ops[i] = (crpc_queue_op){
             .opcode = opcode,
             .flags = copied ? CRPC_QUEUE_INLINE : 0,
+            .stream = (uint16_t)(streams > 0 ? i % streams : 0),
             .user_data = i,
             .region = copied ? (crpc_region){0} : near.region,
             .address = (uint64_t)(uintptr_t)(near.memory + (size_t)i * BYTES),
@@ -291,8 +328,9 @@ static void take_receives(void)
 int main(int argc, char **argv)
 {
     if (argc != 4) {
-        fprintf(stderr, "usage: submit_rounds (write|send|read|write_region|datagram|datagram_each|lane_write|"
-                        "lane_read|lane_pieces) DEVICE ROUNDS\n");
+        fprintf(stderr,
+                "usage: submit_rounds (write|send|read|write_region|datagram|datagram_each|dc|"
+                "dc_streams|lane_write|lane_read|lane_pieces) DEVICE ROUNDS\n");
         return 2;
     }
     const char *landing = getenv("LANDING_US");
@@ -301,12 +339,14 @@ int main(int argc, char **argv)
     const bool lane = strncmp(argv[1], "lane_", 5) == 0;
     const bool each = strcmp(argv[1], "datagram_each") == 0;
     const bool datagrams = each || strcmp(argv[1], "datagram") == 0;
+    streams = strcmp(argv[1], "dc_streams") == 0 ? STREAMS : 0;
+    const bool dc = streams > 0 || strcmp(argv[1], "dc") == 0;
     if (lane) {
         connect_lane(argv[2]);
         prepare_lane(strcmp(argv[1], "lane_read") == 0 ? CRPC_LANE_READ : CRPC_LANE_WRITE,
                      strcmp(argv[1], "lane_pieces") == 0);
-    } else if (datagrams) {
-        make_targets(argv[2], each);
+    } else if (datagrams || dc) {
+        open_with_targets(argv[2], dc, each);
     } else {
         connect_sides(argv[2]);
     }
