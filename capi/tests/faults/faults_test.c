@@ -347,6 +347,58 @@ static void use_srq(void)
     connect_queue();
 }
 
+static void fail_and_reset_stream(crpc_queue dci, crpc_queue_op op)
+{
+    must_succeed = false;
+    op.stream = 1;
+    op.remote_key ^= 0x5500;
+    queue_submit(CLIENT, dci, op);
+    ops_end();
+    int32_t status = crpc_queue_reset_stream(contexts[CLIENT], dci, 1);
+    if (status == CRPC_E_SYSTEM) {
+        status = crpc_queue_reset_stream(contexts[CLIENT], dci, 1);
+    }
+    if (status != CRPC_OK && status != CRPC_E_BUSY && status != CRPC_E_STATE) {
+        problem("reset a stream: %s", crpc_status_name(status));
+    }
+}
+
+/* Both without links: so they are closed here. */
+static void use_dc(void)
+{
+    const crpc_queue_options shared = {
+        .struct_size = sizeof(shared), .kind = CRPC_QUEUE_KIND_SRQ, .receives = 8};
+    const crpc_queue_options of_dci = {
+        .struct_size = sizeof(of_dci), .kind = CRPC_QUEUE_KIND_DCI, .sends = 8, .streams = 3};
+    crpc_queue_options of_dct = {.struct_size = sizeof(of_dct), .kind = CRPC_QUEUE_KIND_DCT};
+    const crpc_target_options to = {.struct_size = sizeof(to), .kind = CRPC_QUEUE_KIND_DCI};
+    crpc_queue_address address = {.struct_size = sizeof(address)};
+    crpc_queue dci, dct;
+    crpc_target target;
+    register_both();
+    TRY("open an SRQ", crpc_queue_open(contexts[SERVER], &shared, &of_dct.receive_queue, &error));
+    TRY("open a DCT", crpc_queue_open(contexts[SERVER], &of_dct, &dct, &error));
+    TRY("open a DCI", crpc_queue_open(contexts[CLIENT], &of_dci, &dci, &error));
+    crpc_queue_get_address(contexts[SERVER], dct, &address);
+    TRY("make a target", crpc_target_open(contexts[CLIENT], &address, &to, &target, &error));
+    const crpc_queue_op op = {.opcode = CRPC_QUEUE_WRITE,
+                              .region = regions[CLIENT],
+                              .address = (uint64_t)(uintptr_t)memory + CLIENT * 4096,
+                              .bytes = 64,
+                              .remote_key = remote_key,
+                              .remote_address = (uint64_t)(uintptr_t)memory + SERVER * 4096,
+                              .target = target};
+    queue_submit(CLIENT, dci, op);
+    ops_end();
+    fail_and_reset_stream(dci, op);
+    crpc_target_close(contexts[CLIENT], target);
+    if (crpc_queue_close(contexts[CLIENT], dci) != CRPC_OK ||
+        crpc_queue_close(contexts[SERVER], dct) != CRPC_OK ||
+        crpc_queue_close(contexts[SERVER], of_dct.receive_queue) != CRPC_OK) {
+        problem("a queue that does not close");
+    }
+}
+
 static void connect_one_queue(void)
 {
     register_both();
@@ -423,6 +475,7 @@ static const struct scenario scenarios[] = {
     {"join a queue", NULL, join_queue, true},
     {"a queue refused", NULL, queue_be_refused, true},
     {"an SRQ", NULL, use_srq, true},
+    {"a DCI and a DCT", NULL, use_dc, true},
     {"ops", connect_one_queue, work_often, true},
     {"sleep on a queue", connect_one_queue, sleep_on_queue, true},
     {"drain", connect_one_queue, drain_queue, true},

@@ -368,6 +368,23 @@ static void a_dct_that_goes_fails_one_stream(void **state)
     await_work(&here, CRPC_QUEUE_WRITE, 4, CRPC_OK);
 }
 
+static void a_dct_without_receives_fails_one_stream(void **state)
+{
+    (void)state;
+    skip_without_dc();
+    crpc_queue_options options = dci_options(STREAMS);
+    options.not_ready_retry_count = 2;
+    const crpc_queue queue = open_queue(&here, options);
+    submit_to(queue, work(CRPC_QUEUE_SEND, 1, 0, 1));
+    await_work(&here, CRPC_QUEUE_SEND, 1, CRPC_E_NOT_READY);
+    receive(2);
+    submit_to(queue, work(CRPC_QUEUE_SEND, 3, 0, 2));
+    await_work(&here, CRPC_QUEUE_SEND, 3, CRPC_OK);
+    assert_int_equal(await_work(&there, CRPC_QUEUE_RECEIVE, 2, CRPC_OK).endpoint.bits,
+                     dcts[0].bits);
+    assert_int_equal(failed_streams(queue), 1);
+}
+
 static void too_many_failed_streams_end_the_queue(void **state)
 {
     (void)state;
@@ -507,6 +524,7 @@ int main(void)
         OVER_DEVICE(streams_send_to_many),
         OVER_DEVICE(a_stream_fails_alone_and_is_reset),
         OVER_DEVICE(a_dct_that_goes_fails_one_stream),
+        OVER_DEVICE(a_dct_without_receives_fails_one_stream),
         OVER_DEVICE(too_many_failed_streams_end_the_queue),
         OVER_DEVICE(without_streams_an_error_ends_the_queue),
         OVER_DEVICE(a_dci_closes_with_ops_open),
