@@ -1254,10 +1254,10 @@ CRPC_API int32_t crpc_grant_get_info(crpc_context *context, crpc_grant grant,
  * connection, and each op goes to a target of its own: the device connects by itself. A DCI sends. A DCT
  * takes what DCIs send that know its number and its access_key: WRITEs, READs and atomics as far as regions
  * allow, and messages into the receives of an SRQ.
- * With `streams`, a DCI has as many queues in one. An op says which it is of. Ops of a stream are done in the
- * order in which they were submitted, one after the other; those of different streams are not ordered; and
- * completions come in any order, also those of one stream. Ops of one target should be of one stream. When
- * an op fails, so does its stream, and what else is submitted to it completes with CRPC_E_FLUSHED, until
+ * With `streams`, a DCI has as many queues in one. An op says which it is of. Ops of a stream begin in the
+ * order in which they were submitted, as those of an RC queue do; those of different streams are not ordered;
+ * and completions come in any order, also those of one stream. Ops of one target should be of one stream.
+ * When an op fails, so does its stream, and what else is submitted to it completes with CRPC_E_FLUSHED, until
  * crpc_queue_reset_stream. Other streams go on. */
 #define CRPC_QUEUE_KIND_DCI 4u
 #define CRPC_QUEUE_KIND_DCT 5u
@@ -1300,7 +1300,7 @@ CRPC_API int32_t crpc_grant_get_info(crpc_context *context, crpc_grant grant,
  * for nothing: each of their ops completes. */
 #define CRPC_QUEUE_SIGNAL 0x1u
 /* The op begins when all READs and atomics before it have ended. Without it, a later op may overtake
- * them. All but RECEIVE, and of UD queues none. */
+ * them. All but RECEIVE, and of UD queues none. With streams: those of its own stream. */
 #define CRPC_QUEUE_FENCE 0x2u
 /* Wakes a peer that waits for solicited messages only. SEND*, WRITE_IMMEDIATE. */
 #define CRPC_QUEUE_SOLICITED 0x4u
