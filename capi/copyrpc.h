@@ -1313,8 +1313,8 @@ CRPC_API int32_t crpc_grant_get_info(crpc_context *context, crpc_grant grant,
 
 /* One op. Its size will always be 64 bytes. Members that the opcode does not use must be zero. */
 typedef struct crpc_queue_op {
-    uint8_t opcode; /* CRPC_QUEUE_SEND and so on */
-    uint8_t flags;  /* CRPC_QUEUE_SIGNAL and so on */
+    uint8_t opcode;  /* CRPC_QUEUE_SEND and so on */
+    uint8_t flags;   /* CRPC_QUEUE_SIGNAL and so on */
     uint16_t stream; /* DCI: below the queue's `streams`; 0 if it has none. Other queues: 0 */
     /* *_IMMEDIATE: any number, in host byte order. SEND_INVALIDATE: the peer's remote key. */
     uint32_t immediate;
@@ -1326,7 +1326,7 @@ typedef struct crpc_queue_op {
     uint32_t remote_key; /* WRITE*, READ, COMPARE_SWAP, FETCH_ADD: crpc_region_info of the peer */
     /* The same: an address in the peer's region. COMPARE_SWAP, FETCH_ADD: a multiple of 8. */
     uint64_t remote_address;
-    uint64_t operand; /* COMPARE_SWAP: the new value. FETCH_ADD: what is added */
+    uint64_t operand;   /* COMPARE_SWAP: the new value. FETCH_ADD: what is added */
     crpc_target target; /* all that UD queues and DCIs send: where it goes. Other queues: none */
 } crpc_queue_op;
 

@@ -64,7 +64,7 @@ struct sim_queue {
     uint32_t streams;
     uint32_t failures_max;
     bool too_many; /* streams have failed at the same time */
-    bool hurt; /* something was done to its queue pair */
+    bool hurt;     /* something was done to its queue pair */
     struct sim_stream stream[SIM_STREAMS_MAX];
     bool sparse;
     bool asked; /* it waits to be accepted */
