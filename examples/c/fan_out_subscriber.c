@@ -231,18 +231,19 @@ static void subscribe(struct subscriber *subscriber)
 
 int main(int argc, char **argv)
 {
-    struct subscriber subscriber = {.count = argc > 2 ? (uint32_t)atoi(argv[2]) : 1};
-    crpc_context_options options = {.struct_size = sizeof(options),
-                                    .flags = CRPC_CONTEXT_QUEUES,
-                                    .queues_max = subscriber.count + 1};
+    static struct subscriber subscriber;
+    const uint32_t count = argc > 2 ? (uint32_t)atoi(argv[2]) : 1;
+    crpc_context_options options = {
+        .struct_size = sizeof(options), .flags = CRPC_CONTEXT_QUEUES, .queues_max = count + 1};
     crpc_error error = {.struct_size = sizeof(error)};
     answer_options(argc, argv, "ADDRESS [MEMBERS]",
                    "Takes what fan_out_publisher sends, with so many members; one by default.");
-    if (argc < 2 || argc > 3 || subscriber.count < 1 || subscriber.count > FAN_OUT_MEMBERS_MAX) {
+    if (argc < 2 || argc > 3 || count < 1 || count > FAN_OUT_MEMBERS_MAX) {
         return failed("usage", "fan_out_subscriber ADDRESS [MEMBERS up to 8000]");
     }
-    subscriber.members = calloc(subscriber.count, sizeof(*subscriber.members));
-    subscriber.mailboxes = calloc(subscriber.count, sizeof(*subscriber.mailboxes));
+    subscriber.count = count;
+    subscriber.members = calloc(count, sizeof(*subscriber.members));
+    subscriber.mailboxes = calloc(count, sizeof(*subscriber.mailboxes));
     if (!subscriber.members || !subscriber.mailboxes) {
         return failed("memory", "there is not enough");
     }
