@@ -321,7 +321,7 @@ static void abandoned(struct link *link)
 static void timer(struct link_group *group, struct wheel_timer *expired)
 {
     struct queue *queue = container_of(expired, struct queue, flush_timer);
-    if (!queue->silent_only) {
+    if (!queue->silent_only && queue->options.kind != NIC_QUEUE_DCT) { /* that flushes nothing */
         log_write(
             group->log, CRPC_LOG_WARNING,
             "%s has not flushed queue pair 0x%x: the device is at fault; its ops end all the same",

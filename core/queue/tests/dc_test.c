@@ -258,6 +258,21 @@ static void a_dct_that_is_failed_tells_what_has_come(void **state)
     assert_int_equal(pair->far.seen[2].status, CRPC_E_CLOSED);
 }
 
+static void a_dct_that_is_failed_and_polled_late_is_nobodys_fault(void **state)
+{
+    struct pair *pair = *state;
+    crpc_log_entry entries[8];
+    log_init(&pair->far.log, CRPC_LOG_WARNING);
+    assert_int_equal(queue_fail(pair->peer), CRPC_OK);
+    pair->clock_ns += 2 * QUEUE_FLUSH_TIMEOUT_NS;
+    end_wait(&pair->far, 1);
+    end_expect_event(&pair->far, 0, handle_of(pair->peer), CRPC_COMPLETION_DISCONNECTED,
+                     CRPC_E_DISCONNECTED);
+    uint32_t count = log_read(&pair->far.log, entries, 8);
+    assert_int_equal(count, 1); /* that it was failed */
+    assert_null(strstr(entries[0].message, "at fault"));
+}
+
 static void a_lost_device_ends_all(void **state)
 {
     struct pair *pair = *state;
@@ -292,6 +307,7 @@ int main(void)
         DC_TEST(a_stream_fails_while_completions_are_kept),
         DC_TEST(a_dci_drains),
         DC_TEST(a_dct_that_is_failed_tells_what_has_come),
+        DC_TEST(a_dct_that_is_failed_and_polled_late_is_nobodys_fault),
         DC_TEST(a_lost_device_ends_all),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
