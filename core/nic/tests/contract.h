@@ -90,6 +90,7 @@ void test_datagram_shared(void **state);
 void test_datagram_sparse(void **state);
 void test_datagram_deep(void **state);
 void test_datagram_wrap(void **state);
+void test_datagram_room(void **state);
 void test_datagram_local_error(void **state);
 void test_datagram_too_long(void **state);
 void test_datagram_stop(void **state);
@@ -101,6 +102,7 @@ void test_dc_read_atomics(void **state);
 void test_dc_targets(void **state);
 void test_dc_sparse(void **state);
 void test_dc_room(void **state);
+void test_dc_deep(void **state);
 void test_dc_errors(void **state);
 void test_dc_long_message(void **state);
 void test_dc_no_receive(void **state);
@@ -151,19 +153,19 @@ void test_dc_stream_limits(void **state);
         QUEUES_TEST(test_datagram_targets), QUEUES_TEST(test_datagram_itself),                     \
         QUEUES_TEST(test_datagram_lost), QUEUES_TEST(test_datagram_shared),                        \
         QUEUES_TEST(test_datagram_sparse), QUEUES_TEST(test_datagram_wrap),                        \
-        QUEUES_TEST(test_datagram_local_error), QUEUES_TEST(test_datagram_too_long),               \
-        QUEUES_TEST(test_datagram_stop), QUEUES_TEST(test_datagram_source),                        \
-        QUEUES_TEST(test_datagram_deep)
+        QUEUES_TEST(test_datagram_room), QUEUES_TEST(test_datagram_local_error),                   \
+        QUEUES_TEST(test_datagram_too_long), QUEUES_TEST(test_datagram_stop),                      \
+        QUEUES_TEST(test_datagram_source), QUEUES_TEST(test_datagram_deep)
 
 /* The same. Where there is no DC, all but the first are skipped. */
 #define DC_CONTRACT_TESTS                                                                          \
     QUEUES_TEST(test_dc_missing), QUEUES_TEST(test_dc_messages), QUEUES_TEST(test_dc_pieces),      \
         QUEUES_TEST(test_dc_read_atomics), QUEUES_TEST(test_dc_targets),                           \
-        QUEUES_TEST(test_dc_sparse), QUEUES_TEST(test_dc_room), QUEUES_TEST(test_dc_errors),       \
-        QUEUES_TEST(test_dc_long_message), QUEUES_TEST(test_dc_no_receive),                        \
-        QUEUES_TEST(test_dc_ends), QUEUES_TEST(test_dc_target_stopped),                            \
-        QUEUES_TEST(test_dc_streams), QUEUES_TEST(test_dc_stream_errors),                          \
-        QUEUES_TEST(test_dc_streams_fail), QUEUES_TEST(test_dc_streams_end),                       \
-        QUEUES_TEST(test_dc_stream_limits)
+        QUEUES_TEST(test_dc_sparse), QUEUES_TEST(test_dc_room), QUEUES_TEST(test_dc_deep),         \
+        QUEUES_TEST(test_dc_errors), QUEUES_TEST(test_dc_long_message),                            \
+        QUEUES_TEST(test_dc_no_receive), QUEUES_TEST(test_dc_ends),                                \
+        QUEUES_TEST(test_dc_target_stopped), QUEUES_TEST(test_dc_streams),                         \
+        QUEUES_TEST(test_dc_stream_errors), QUEUES_TEST(test_dc_streams_fail),                     \
+        QUEUES_TEST(test_dc_streams_end), QUEUES_TEST(test_dc_stream_limits)
 
 #endif

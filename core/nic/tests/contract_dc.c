@@ -303,6 +303,34 @@ void test_dc_room(void **state)
     dc_end(&dc);
 }
 
+/* As many as a queue can have, of the usual length, and fewer that are longer; half as many in streams, for which
+ * some drivers need more. */
+void test_dc_deep(void **state)
+{
+    static const uint32_t sends[] = {NIC_QUEUE_DEPTH_MAX, NIC_QUEUE_DEPTH_MAX / 2, 100};
+    static const uint32_t lengths[] = {60, 60, 220};
+    struct queues *queues = *state;
+    NEEDS_DC(queues);
+    struct nic_queue_options usual = dc_initiator(0);
+    struct dc dc = dc_make(queues, &usual);
+    for (uint32_t k = 0; k < 3; k++) {
+        struct nic_queue_options options = dc_initiator(
+            k == 1 && queues->near.nic->streams_max > 0 ? queues->near.nic->streams_max : 0);
+        struct nic_work work = queues_work(queues, NIC_WRITE, NIC_WORK_INLINE, 0);
+        struct nic_piece piece = queues_near(queues, 0, lengths[k]);
+        options.sends = sends[k];
+        options.send_pieces = 1;
+        options.inline_bytes = lengths[k];
+        struct nic_queue *queue = queues_create(queues->near.nic, &options);
+        for (uint32_t i = 0; i < sends[k]; i++) {
+            work.stream = (uint16_t)(options.streams > 0 ? i % options.streams : 0);
+            assert_true(queues_post_to(queue, &work, dc.target, &piece, 1));
+        }
+        queues_end(queue);
+    }
+    dc_end(&dc);
+}
+
 /* ---- Errors ---------------------------------------------------------------------------------- */
 
 /* Each is its initiator's own; the target goes on with others. */

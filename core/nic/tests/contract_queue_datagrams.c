@@ -326,6 +326,28 @@ void test_datagram_shared(void **state)
 
 /* ---- Tables and room ------------------------------------------------------------------------- */
 
+/* As many as a queue can have, of the usual length, and fewer that are longer. */
+void test_datagram_room(void **state)
+{
+    static const uint32_t sends[] = {NIC_QUEUE_DEPTH_MAX, 100}, lengths[] = {60, 220};
+    struct queues *queues = *state;
+    struct nic_target *target = make(queues, NIC_TABLE_DENSE);
+    for (uint32_t k = 0; k < 2; k++) {
+        struct nic_queue_options options = datagrams(NEAR_KEY);
+        struct nic_work work = queues_work(queues, NIC_SEND, NIC_WORK_INLINE, 0);
+        struct nic_piece piece = queues_near(queues, 0, lengths[k]);
+        options.sends = sends[k];
+        options.send_pieces = 1;
+        options.inline_bytes = lengths[k];
+        struct nic_queue *queue = queues_create(queues->near.nic, &options);
+        for (uint32_t i = 0; i < sends[k]; i++) {
+            assert_true(queues_post_to(queue, &work, target, &piece, 1));
+        }
+        queues_end(queue);
+    }
+    end_target(target);
+}
+
 /* Only those with the flag complete, and there is room again all the same. */
 void test_datagram_sparse(void **state)
 {
