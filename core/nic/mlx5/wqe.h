@@ -20,8 +20,10 @@
 #ifndef CORE_NIC_MLX5_WQE_H
 #define CORE_NIC_MLX5_WQE_H
 
+#include <assert.h>
 #include <endian.h>
 #include <infiniband/mlx5dv.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
