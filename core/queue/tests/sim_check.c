@@ -52,6 +52,12 @@ static bool explained(const struct sim *sim, const struct sim_op *op, const stru
     }
 }
 
+/* One with streams ends by several, in whatever order they were polled. */
+static bool ends_by_an_op(const struct sim_queue *one)
+{
+    return one->streams == 0 && !one->is_dct;
+}
+
 /* An op that has failed by itself is why its queue ends; what was flushed tells nothing. */
 static void note_reason(struct sim_queue *one, int32_t status)
 {
@@ -85,7 +91,7 @@ static void check_reason(struct sim *sim, const struct sim_queue *one, int32_t s
                             index_of(sim, one), status, error.status);
         }
     }
-    if (one->ended_by_us || one->engine->lost) {
+    if (one->ended_by_us || one->engine->lost || !ends_by_an_op(one)) {
         return;
     }
     if (one->reason == CRPC_OK ? is_of_an_op(status)
