@@ -228,6 +228,7 @@ struct queue_pair {
     uint8_t *send_buffer, *receive_buffer, *record;
     uint32_t send_blocks; /* a power of two, or 0 */
     uint32_t receive_entries, receive_shift;
+    bool offloads_rendezvous; /* its send queue is the NIC's: rendezvous.c */
     bool signal_all, scatter_to_cqe, scatter_requests_to_cqe, receive_signature;
     struct completion_queue *send_queue_completions, *receive_queue_completions;
     struct shared_receive_queue *shared_receive_queue;

@@ -1,7 +1,8 @@
 /* rendezvous.c: what the NIC does for a matched rendezvous request: an RDMA READ of the message
  * into the tagged buffer, and a SEND that tells the sender of its end (rdma-core,
  * Documentation/tag_matching.md). "The ownership of the QP's Send Queue is passed to the TM-SRQ":
- * from a QP's first rendezvous on, its send queue is one of the NIC's own. That queue holds WQEs as
+ * kernels ask for it on QPs without a send queue (MLX5_QPC_OFFLOAD_TYPE_RNDV), and others leave
+ * rendezvous to software. From a QP's first rendezvous on, its send queue is one of the NIC's own. That queue holds WQEs as
  * programs write them, so requester.c need not know of it. */
 #include "simnic/nic/internal.h"
 
@@ -111,8 +112,8 @@ bool rendezvous_start(struct nic *nic, struct queue_pair *qp, uint16_t tag,
 {
     struct ibv_rvh where;
     memcpy(&where, request + sizeof(struct ibv_tmh), sizeof(where));
-    if (qp->attributes.max_reads == 0 || be32toh(where.len) > NIC_MAX_MESSAGE_BYTES ||
-        !take_over(qp)) {
+    if (!qp->offloads_rendezvous || qp->attributes.max_reads == 0 ||
+        be32toh(where.len) > NIC_MAX_MESSAGE_BYTES || !take_over(qp)) {
         return false;
     }
     struct rendezvous *r = qp->rendezvous;

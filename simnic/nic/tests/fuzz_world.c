@@ -223,6 +223,7 @@ void fuzz_create(void)
                                    .receive_cq = fuzz.cq[2]};
         fuzz.qp[i] = rig_qp_new(rig, fuzz.cq[i & 1], &o);
         struct queue_pair *qp = fuzz.qp[i]->qp;
+        qp->offloads_rendezvous = i & 1;
         qp->scatter_to_cqe = options >> (i & 3) & 1;
         qp->scatter_requests_to_cqe = options >> (4 + (i & 3)) & 1;
         qp->attributes.path_mtu = (uint8_t)(1 + i % 5);

@@ -125,15 +125,16 @@ static void test_many_rendezvous(void **state)
     }
 }
 
-/* Software gets the headers, in the tagged buffer, if the data is more than that holds, or if the
- * send queue is in use. */
+/* Software gets the headers, in the tagged buffer, if the data is more than that holds, if the send
+ * queue is in use, or if it is the program's. */
 static void test_software_rendezvous(void **state)
 {
     struct matching *m = *state;
     struct pair *p = &m->pair;
-    for (int used = 0; used < 2; used++) {
+    for (int used = 0; used < 3; used++) {
+        p->b->qp->offloads_rendezvous = used != 2;
         uint16_t tag = add(m, 0, 3, ANY, 0, 100);
-        if (used) {
+        if (used == 1) {
             struct rig_wqe wqe;
             rig_wqe_start(&wqe, MLX5_OPCODE_NOP, 0);
             rig_send(p->b, &wqe);

@@ -41,6 +41,7 @@ static int setup_matching(void **state)
     p->a = rig_qp_new(rig, p->cq, &sender);
     p->b = rig_qp_new(rig, p->far, &receiver);
     m->command = rig_qp_new(rig, p->far, &receiver);
+    p->b->qp->offloads_rendezvous = true;
     rig_connect(p->a, p->b);
     rig_qp_point(m->command, m->command);
     p->near = rig_memory(rig, PAIR_BYTES);

@@ -121,6 +121,8 @@ static void set_up(struct queue_pair *qp, const struct creation *c, int rail)
     qp->shared_receive_queue = c->shared ? c->shared->thing : NULL;
     if (c->shared && has_tags(c->shared)) { /* its receives complete to the SRQ's CQ */
         qp->receive_queue_completions = qp->shared_receive_queue->completion_queue;
+        /* As the kernel's create_user_qp. */
+        qp->offloads_rendezvous = d->sq_wqe_count == 0;
     }
     qp->destination_rail = PACKET_NO_RAIL;
     if (c->type == TYPE_XRC_TARGET) { /* it has no queues */
