@@ -216,7 +216,10 @@ enum nic_error {
     NIC_ERROR_REMOTE_ACCESS, /* the peer's device refused the address or key */
     NIC_ERROR_LOCAL,         /* length, protection or access error on this side */
     NIC_ERROR_OTHER,
-    NIC_ERROR_LENGTH, /* the peer's message was longer than its receive; nic/queue.h alone */
+    /* nic/queue.h alone: */
+    NIC_ERROR_LENGTH,    /* the peer's message was longer than its receive */
+    NIC_ERROR_REMOVED,   /* a TAG_ADD: a TAG_REMOVE has taken it back */
+    NIC_ERROR_NOT_FOUND, /* a TAG_REMOVE: there was nothing to take back */
 };
 
 struct nic_completion {
@@ -351,6 +354,7 @@ struct nic {
     bool atomics; /* it has COMPARE_SWAP and FETCH_ADD */
     bool dc;      /* its driver has DCIs and DCTs; making one says whether the device has, too */
     uint32_t streams_max; /* that a DCI can have; 0 = none */
+    uint32_t tags_max; /* of a TM-SRQ; 0 = it has no TM-SRQs */
     char device[64];
     uint32_t port;
     uint32_t gid_index;

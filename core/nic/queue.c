@@ -1,5 +1,5 @@
 /* queue.c: the parts of a queue that have to do with no device: its tables, and what is left in them. */
-#include "nic/queue.h"
+#include "nic/tags.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -20,6 +20,10 @@ static bool make_table(struct tracking *tracking, uint32_t positions)
 
 int32_t nic_queue_check_kind(const struct nic *nic, uint32_t kind, crpc_error *error)
 {
+    if (kind == NIC_QUEUE_TM_SRQ && nic->tags_max == 0) {
+        return error_set(error, CRPC_E_UNSUPPORTED, 0, "%s matches no tags (tm_caps.max_num_tags)",
+                         nic->device);
+    }
     if ((kind != NIC_QUEUE_DCI && kind != NIC_QUEUE_DCT) || nic->dc) {
         return CRPC_OK;
     }
@@ -41,15 +45,22 @@ void nic_queue_init(struct nic_queue *queue, struct nic *nic,
            (options->kind == NIC_QUEUE_DCI && options->sends > 0 && options->receives == 0 &&
             !options->receive_queue && options->streams <= nic->streams_max) ||
            (options->kind == NIC_QUEUE_DCT && options->sends == 0 && options->receive_queue) ||
-           (options->kind == NIC_QUEUE_SRQ && options->sends == 0 && options->receives > 0 &&
+           (nic_kind_is_shared(options->kind) && options->sends == 0 && options->receives > 0 &&
             !options->receive_queue));
     assert(options->streams == 0 ||
            (options->kind == NIC_QUEUE_DCI && options->table == NIC_TABLE_UNORDERED));
+    assert(options->kind == NIC_QUEUE_TM_SRQ
+               ? options->tags >= 1 && options->tags <= nic->tags_max &&
+                     options->tags <= NIC_TAGS_MAX
+               : options->tags == 0);
     assert((options->sends == 0 || options->send_pieces > 0) &&
            (options->receives == 0 || options->receive_pieces > 0));
-    assert(!options->receive_queue ||
-           (options->receive_queue->kind == NIC_QUEUE_SRQ && options->receive_queue->nic == nic &&
-            !options->receive_queue->stopped && options->receives == 0));
+    assert(!options->receive_queue || (nic_kind_is_shared(options->receive_queue->kind) &&
+                                       options->receive_queue->nic == nic &&
+                                       !options->receive_queue->stopped && options->receives == 0));
+    /* The device makes rendezvous of its own on a queue pair that sends nothing. */
+    assert(!options->receive_queue || options->receive_queue->kind != NIC_QUEUE_TM_SRQ ||
+           (options->kind == NIC_QUEUE_RC && options->sends > 0));
     queue->nic = nic;
     queue->kind = options->kind;
     queue->table = options->table;
@@ -92,7 +103,7 @@ bool nic_queue_make_tables(struct nic_queue *queue, uint32_t send_positions,
 int32_t nic_queue_make_results(struct nic_queue *queue, struct nic_domain *domain,
                                crpc_error *error)
 {
-    if (!queue->sends.entries || !queue->nic->atomics) {
+    if (!queue->sends.entries || !queue->nic->atomics || queue->tags) {
         return CRPC_OK;
     }
     size_t bytes = align_up((queue->sends.mask + 1) * sizeof(*queue->results), page_bytes());
@@ -120,6 +131,7 @@ void nic_queue_release(struct nic_queue *queue)
     free(queue->receives.entries);
     free(queue->stream_ids);
     free(queue->failed_streams);
+    nic_tags_release(queue);
     queue->sends.entries = queue->receives.entries = NULL;
     queue->stream_ids = NULL;
     queue->failed_streams = NULL;
@@ -134,6 +146,20 @@ void nic_queue_leave(struct nic_queue *queue)
     }
 }
 
+/* Receives, and behind them the places of tags. */
+void nic_queue_append_ended(struct nic_queue *queue, uint32_t index)
+{
+    const uint32_t last = queue->ended_last;
+    if (queue->ended_first == NIC_QUEUE_NO_ENTRY) {
+        queue->ended_first = index;
+    } else if (last <= queue->receives.mask) {
+        queue->receives.entries[last].position = index;
+    } else {
+        queue->tags->places[last - queue->receives.mask - 1].next = index;
+    }
+    queue->ended_last = index;
+}
+
 void nic_queue_end_receive(struct nic_queue *queue, uint32_t index)
 {
     if (index > queue->receives.mask || queue->receives.entries[index].state != TRACKING_SIGNALED) {
@@ -143,12 +169,7 @@ void nic_queue_end_receive(struct nic_queue *queue, uint32_t index)
     struct tracking_entry *entry = &queue->receives.entries[index];
     entry->state = TRACKING_ENDED;
     entry->position = NIC_QUEUE_NO_ENTRY; /* the next in the list */
-    if (queue->ended_first == NIC_QUEUE_NO_ENTRY) {
-        queue->ended_first = index;
-    } else {
-        queue->receives.entries[queue->ended_last].position = index;
-    }
-    queue->ended_last = index;
+    nic_queue_append_ended(queue, index);
 }
 
 /* Those of a stopped queue that the device had, in the order of their places. */
@@ -184,8 +205,16 @@ uint32_t nic_queue_take_ended(struct nic_queue *queue, crpc_completion *completi
     if (queue->stopped) {
         count = queue->sends.entries ? take_sends(queue, completions, capacity) : 0;
         end_receives(queue);
+        if (queue->tags) {
+            nic_tags_end_all(queue);
+        }
     }
     while (count < capacity && queue->ended_first != NIC_QUEUE_NO_ENTRY) {
+        if (queue->tags && queue->ended_first > queue->receives.mask) {
+            nic_tags_take_ended(queue, queue->ended_first - queue->receives.mask - 1,
+                                &completions[count++]);
+            continue;
+        }
         struct tracking_entry *entry = &queue->receives.entries[queue->ended_first];
         nic_queue_done(&completions[count++], queue, NIC_RECEIVE, entry->user_data,
                        -NIC_ERROR_FLUSHED);

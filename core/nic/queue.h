@@ -43,6 +43,9 @@ enum nic_opcode {
     NIC_FETCH_ADD,
     NIC_NOP,
     NIC_RECEIVE,
+    NIC_TAG_ADD,    /* of a TM-SRQ, as the next ones: a buffer for one message whose tag matches */
+    NIC_TAG_REMOVE, /* takes one back that no message has matched */
+    NIC_TAG_SYNC,   /* the program has looked at all unexpected messages that polls have given */
     NIC_OPCODES,
 };
 
@@ -59,21 +62,23 @@ struct nic_piece {
     uint32_t local_key; /* ignored if the payload is inline */
 };
 
-/* An op that sends. It has the layout that it has for the application, so that arrays of them need
+/* An op that sends, or concerns tags. It has the layout that it has for the application, so that arrays of them need
  * not be copied. */
 struct nic_work {
     uint8_t opcode;
     uint8_t flags;      /* NIC_WORK_* */
     uint16_t stream;    /* of a DCI with streams, below their number; otherwise ignored */
-    uint32_t immediate; /* *_IMMEDIATE: host byte order. SEND_INVALIDATE: the peer's key */
+    uint32_t immediate; /* *_IMMEDIATE: host byte order. SEND_INVALIDATE: the peer's key. TAG_SYNC: so many
+                           of the last messages have not been looked at */
     uint64_t user_data;
     uint64_t region; /* the caller's: its key is in another array */
     uint64_t
         address; /* of the payload. PIECES: index of the first. COMPARE_SWAP: what to compare with */
     uint32_t bytes;          /* of the payload. PIECES: how many */
     uint32_t remote_key;     /* WRITE, READ, atomics */
-    uint64_t remote_address; /* the same; of atomics a multiple of 8 */
-    uint64_t operand;        /* COMPARE_SWAP: the new value. FETCH_ADD: what is added */
+    uint64_t remote_address; /* the same; of atomics a multiple of 8. TAG_ADD: the tag */
+    uint64_t operand; /* COMPARE_SWAP: the new value. FETCH_ADD: what is added. TAG_ADD: the mask.
+                                TAG_REMOVE: user_data of the TAG_ADD */
     uint64_t target;         /* the caller's: `post_to` has it in another array */
 };
 static_assert(sizeof(struct nic_work) == 64, "an op is one cache line");
@@ -86,15 +91,17 @@ static_assert(sizeof(struct nic_work) == 64, "an op is one cache line");
  *   flags               NIC_DONE_*
  *   method              the opcode; NIC_RECEIVE for all that takes a receive
  *   status              CRPC_OK, or an enum nic_error below zero: -NIC_ERROR_FLUSHED
- *   endpoint, endpoint_user_data   of the queue; for a receive from an SRQ, of the queue over which
- *                       the message came
+ *   endpoint, endpoint_user_data   of the queue; for a receive from an SRQ, and for a TAG_ADD with
+ *                       NIC_DONE_MATCHED, of the queue over which the message came
  *   user_data           the op's
  *   token               COMPARE_SWAP, FETCH_ADD: what was there before. RECEIVE that a WRITE_IMMEDIATE
  *                       has taken: length of the WRITE. RECEIVE of a datagram: nic_source_token. RECEIVE
  *                       of a DCT: number of the queue pair that has sent, 0 where the device does not say,
  *                       and for a WRITE_IMMEDIATE its length in the upper half
- *   payload_bytes       READ, RECEIVE: how much of the buffer was filled, with NIC_DONE_DETAIL. A
- *                       datagram is behind NIC_DATAGRAM_HEADER_BYTES, which count
+ *                       NIC_DONE_MATCHED: the message's tag
+ *   view                NIC_DONE_MATCHED: the context in the message's header
+ *   payload_bytes       READ, RECEIVE, TAG_ADD: how much of the buffer was filled, with NIC_DONE_DETAIL.
+ *                       A datagram is behind NIC_DATAGRAM_HEADER_BYTES, which count
  *   reply_bytes_max     the immediate in host byte order, or the key that the peer has invalidated;
  *                       after an error, the device's syndrome
  */
@@ -103,7 +110,11 @@ static_assert(sizeof(struct nic_work) == 64, "an op is one cache line");
 #define NIC_DONE_IMMEDIATE 0x4u
 #define NIC_DONE_INVALIDATED 0x8u
 #define NIC_DONE_DETAIL 0x10u /* the op had a CQE of its own */
+#define NIC_DONE_MATCHED 0x20u /* TAG_ADD: a message has matched; its header is not in the buffer */
 #define NIC_DONE_GRH 0x40u    /* the header of a datagram says where it comes from */
+#define NIC_DONE_RENDEZVOUS                                                                        \
+    0x40u /* TAG_ADD: what matched is a rendezvous request, and all of it is in the buffer, header too */
+#define NIC_DONE_SYNC 0x80u /* RECEIVE: it has a tag, and nothing matched: TAG_SYNC is due */
 
 /* What precedes every datagram in its receive: a global route header as it was in the packet (IBTA 8.3).
  * With RoCE v2 over IPv4 it is the IPv4 header, in the last 20 bytes (RoCEv2 annex, A17.4.5.2). Without
@@ -135,7 +146,15 @@ enum nic_queue_kind {
      * atomics of its domain's memory done. It sends nothing. It is usable at once, and never fails because of
      * one DCI. */
     NIC_QUEUE_DCT = 5,
+    /* An SRQ that matches tags, for RC queues that send, too: nic/tags.h. Up to nic->tags_max tags. */
+    NIC_QUEUE_TM_SRQ = 6,
 };
+
+/* Receives that queue pairs share. */
+static inline bool nic_kind_is_shared(uint32_t kind)
+{
+    return kind == NIC_QUEUE_SRQ || kind == NIC_QUEUE_TM_SRQ;
+}
 
 enum nic_queue_table {
     NIC_TABLE_DENSE,
@@ -171,6 +190,7 @@ struct nic_queue_options {
     /* DCI with streams: with so many failed streams the queue goes on; one more fails it. Raised to one less
      * than a power of two, and lowered to the device's limit, which may be 0: nic_queue has the result. */
     uint32_t stream_failures_max;
+    uint32_t tags; /* TM_SRQ: for how many there is a place, 1 to nic->tags_max */
     uint64_t access_key;            /* DCT */
     struct nic_transport transport; /* DCI: of all its connections. Others: from nic.h's _connect */
 };
@@ -244,6 +264,8 @@ struct nic_queue {
     uint32_t streams_failed;  /* now */
     uint64_t *failed_streams; /* one bit each */
     uint16_t *stream_ids;     /* of the ops, by position */
+    struct nic_tags
+        *tags; /* of a TM-SRQ, whose `sends` are the commands that concern them; NULL = none */
     struct nic_queue_stats stats;
 };
 
@@ -292,6 +314,10 @@ struct nic_queue_operations {
     /* Returns false if there is no room. */
     bool (*receive)(struct nic_queue *queue, uint64_t user_data, const struct nic_piece *pieces,
                     uint32_t count);
+    /* Posts a command of a TM-SRQ: an op with the opcode NIC_TAG_*. TAG_ADD has a piece, or NULL for messages
+     * without payload. Returns false if there is no room. The device may have it before `ring`. */
+    bool (*tag)(struct nic_queue *queue, const struct nic_work *work,
+                const struct nic_piece *piece);
     /* Gives the device what was posted. */
     void (*ring)(struct nic_queue *queue);
     /* Fills up to `capacity` completions, and returns how many; fewer means that there are no more. *errors
@@ -347,6 +373,8 @@ void nic_queue_end_results(struct nic_queue *queue);
 void nic_queue_leave(struct nic_queue *queue);
 /* A receive that completes without a CQE. */
 void nic_queue_end_receive(struct nic_queue *queue, uint32_t index);
+/* Puts it, or a place of tags, into the list of those. */
+void nic_queue_append_ended(struct nic_queue *queue, uint32_t index);
 
 /* stream.c: */
 /* Sets stream_failures_max to what is asked for, as devices count: they fail a queue with 2^n failed streams.

@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "nic/device/device.h"
+#include "nic/tags.h"
 
 #define RECEIVE_DEPTH_DEFAULT 16384
 
@@ -35,6 +36,17 @@ static uint32_t non_negative(int value)
     return value > 0 ? (uint32_t)value : 0;
 }
 
+/* Devices have TM-SRQs for reliable connections, if at all. */
+static uint32_t tags_max(struct ibv_context *context)
+{
+    struct ibv_device_attr_ex attributes = {0};
+    if (ibv_query_device_ex(context, NULL, &attributes) ||
+        !(attributes.tm_caps.flags & IBV_TM_CAP_RC)) {
+        return 0;
+    }
+    return (uint32_t)minimum(attributes.tm_caps.max_num_tags, NIC_TAGS_MAX);
+}
+
 static void describe(struct device_nic *nic, const struct device_port *port)
 {
     struct nic *base = &nic->base;
@@ -43,6 +55,7 @@ static void describe(struct device_nic *nic, const struct device_port *port)
     device_dc_describe(nic);
     base->windows = (port->device.device_cap_flags & IBV_DEVICE_MEM_WINDOW_TYPE_2B) != 0;
     base->atomics = port->device.atomic_cap != IBV_ATOMIC_NONE;
+    base->tags_max = tags_max(port->context);
     snprintf(base->device, sizeof(base->device), "%s", ibv_get_device_name(port->context->device));
     base->port = port->number;
     base->gid_index = port->gid_index;

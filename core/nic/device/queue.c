@@ -13,7 +13,7 @@
 
 static enum nic_queue_table receive_table(const struct nic_queue *base)
 {
-    return base->kind == NIC_QUEUE_SRQ ? NIC_TABLE_SHARED : NIC_TABLE_RECEIVES;
+    return nic_kind_is_shared(base->kind) ? NIC_TABLE_SHARED : NIC_TABLE_RECEIVES;
 }
 
 /* Takes so many places in a completion queue of this table. */
@@ -21,15 +21,19 @@ static int take(const struct device_queue *queue, enum nic_queue_table table, ui
                 struct device_source **taken)
 {
     struct device_nic *nic = to_device_nic(queue->base.nic);
+    const bool tags = queue->base.kind == NIC_QUEUE_TM_SRQ;
     struct device_source *source = nic->queue_sources[table];
-    while (source && source->places_left < places) {
+    while (source && (source->places_left < places || source->tags != tags)) {
         source = source->next;
     }
     if (!source) {
-        source = queue->driver->make_source(nic, (uint32_t)maximum(places, SOURCE_ENTRIES));
+        const uint32_t entries = (uint32_t)maximum(places, SOURCE_ENTRIES);
+        source = tags ? queue->driver->make_tag_source(nic, entries)
+                      : queue->driver->make_source(nic, entries);
         if (!source) {
             return errno ? errno : ENOMEM;
         }
+        source->tags = tags;
         source->next = nic->queue_sources[table];
         nic->queue_sources[table] = source;
     }
@@ -147,7 +151,7 @@ static int32_t make(struct device_queue *queue, struct nic_domain *domain,
         return blame(queue, options, os_error, error);
     }
     int32_t status = nic_queue_make_results(base, domain, error);
-    if (status != CRPC_OK || options->kind == NIC_QUEUE_SRQ) {
+    if (status != CRPC_OK || nic_kind_is_shared(options->kind)) {
         return status;
     }
     os_error = device_queue_init(nic, &queue->pair, base, queue->pair.qp);

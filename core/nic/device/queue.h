@@ -14,6 +14,8 @@ struct device_source {
     struct device_source *next;
     uint32_t places_left; /* that no queue has taken */
     uint32_t queues;
+    bool
+        tags; /* it is one of TM-SRQs: in the list of shared receives, polled in a way of its own */
 };
 
 struct device_queue {
@@ -48,6 +50,8 @@ struct device_queue_driver {
     /* Creates a completion queue with so many entries or more; how many is in places_left. Returns NULL
      * and sets errno if it fails. */
     struct device_source *(*make_source)(struct device_nic *nic, uint32_t entries);
+    /* The same for TM-SRQs. */
+    struct device_source *(*make_tag_source)(struct device_nic *nic, uint32_t entries);
     void (*end_source)(struct device_source *source);
 };
 

@@ -123,7 +123,7 @@ static void deliver(struct memory_queue_pair *queue_pair, struct memory_queue_pa
                     const struct memory_wqe *wqe)
 {
     const uint32_t bytes = NIC_DATAGRAM_HEADER_BYTES + wqe->transfer.bytes;
-    const enum memory_taking taking = memory_queue_take(taker, bytes);
+    const enum memory_taking taking = memory_queue_take(taker, bytes, NULL);
     uint8_t *packet;
 
     if (taking == TAKING_EMPTY) {

@@ -223,7 +223,7 @@ static bool execute_message(struct memory_queue_pair *queue_pair, struct memory_
         return true;
     }
     if (wqe->opcode != MEMORY_WRITE) {
-        taking = memory_queue_take(target, send ? transfer->bytes : 0);
+        taking = memory_queue_take(target, send ? transfer->bytes : 0, NULL);
         if (taking == TAKING_EMPTY) {
             return wait_for_receive(queue_pair, number);
         }

@@ -49,6 +49,10 @@ struct memory_queue_completion {
     uint8_t flags;   /* NIC_DONE_* */
     bool written;    /* a receive: by a WRITE, so nothing is in its buffer */
     uint32_t source; /* with NIC_DONE_GRH, or at a DCT: number of the queue pair that has sent */
+    uint8_t kind;    /* enum memory_tagged, of what concerns tags. Of a command its opcode */
+    bool missed;     /* a TAG_REMOVE that found nothing */
+    uint32_t context;
+    uint64_t tag;
 };
 
 /* A ring that grows. */
@@ -92,6 +96,9 @@ struct memory_arrival {
     uint8_t flags;    /* likewise: NIC_DONE_* */
     bool written;     /* likewise: by a WRITE, so nothing is in the receive's buffer */
     uint32_t source;  /* likewise, of a datagram or a DCI: number of the queue pair that has sent */
+    uint8_t tagged;   /* enum memory_tagged; `receive` may be the place of a tag */
+    uint32_t context;
+    uint64_t tag;
 };
 
 struct memory_nic {
@@ -133,6 +140,7 @@ enum memory_opcode {
     MEMORY_SEND,
     MEMORY_NOP,
     MEMORY_DATAGRAM,
+    MEMORY_TAG, /* a command: tags.h */
 };
 
 struct memory_wqe {
@@ -155,6 +163,7 @@ struct memory_wqe {
     uint32_t next;                /* likewise: the one after it in its stream */
     bool executed;                /* likewise: its answer is on the way */
     bool done;                    /* likewise: acknowledged */
+    bool missed;                  /* a command: what it names was not there */
 };
 
 enum memory_stage {
@@ -186,7 +195,10 @@ struct memory_queue_pair {
     struct memory_domain *domain;   /* NULL = the nic's own */
     struct memory_queue *queue;     /* NULL = a queue pair of nic.h */
     bool receive_taken;             /* by the message that comes in now */
-    uint32_t receive;               /* its place */
+    uint32_t receive;               /* its place; of a message that has matched, that of the tag */
+    uint8_t tagged;                 /* enum memory_tagged: that message */
+    uint32_t tag_context;
+    uint64_t tag;
 
     uint64_t identity;      /* its own memory_identity */
     uint64_t peer_identity; /* memory_identity of its peer; 0 = not connected */
@@ -244,6 +256,7 @@ struct memory_queue {
     struct memory_stream *streams; /* of a DCI: dc.c */
     uint32_t streams_failed;       /* as the device knows; base has what was polled */
     uint64_t access_key;           /* of a DCT */
+    struct memory_tags *tags; /* tags.h; NULL = none */
 };
 
 static inline struct memory_queue *memory_queue(struct nic_queue *queue)
@@ -412,11 +425,17 @@ static inline bool memory_datagrams(const struct memory_queue_pair *queue_pair)
     return queue_pair->queue && queue_pair->queue->base.kind == NIC_QUEUE_UD;
 }
 
+/* It takes the commands of a TM-SRQ. */
+static inline bool memory_commands(const struct memory_queue_pair *queue_pair)
+{
+    return queue_pair->queue && queue_pair->queue->tags;
+}
+
 /* Needs no connection. */
 static inline bool memory_local(const struct memory_wqe *wqe)
 {
     return wqe->opcode == MEMORY_BIND || wqe->opcode == MEMORY_INVALIDATE ||
-           wqe->opcode == MEMORY_NOP || wqe->opcode == MEMORY_DATAGRAM;
+           wqe->opcode == MEMORY_NOP || wqe->opcode == MEMORY_DATAGRAM || wqe->opcode == MEMORY_TAG;
 }
 
 static inline bool memory_atomic(const struct memory_wqe *wqe)
@@ -554,8 +573,10 @@ enum memory_taking {
     TAKING_TOO_LONG, /* the message does not fit */
 };
 
-/* For a message of so many bytes at a queue. Takes a receive unless it has one. */
-enum memory_taking memory_queue_take(struct memory_queue_pair *target, uint32_t bytes);
+/* For a message of so many bytes at a queue; `payload` is that of a SEND over a connection, or NULL. Takes
+ * a receive, or a buffer with a matching tag, unless it has one. */
+enum memory_taking memory_queue_take(struct memory_queue_pair *target, uint32_t bytes,
+                                     const uint8_t *payload);
 /* Writes bytes [low, high) of a SEND's payload to the receive that it has taken. */
 void memory_queue_land(struct memory_queue_pair *target, const uint8_t *data, uint32_t low,
                        uint32_t high);

@@ -131,6 +131,7 @@ static void shared_fill(struct nic *nic, const struct memory_fabric *fabric, uin
     nic->atomics = true;
     nic->dc = !fabric->options.no_dc;
     nic->streams_max = nic->dc ? 1u << MEMORY_STREAMS_EXPONENT : 0;
+    nic->tags_max = 127;
     nic->mtu_bytes = DEVICE_MTU_BYTES;
     nic->inline_bytes_max = fabric->options.inline_bytes_max;
     nic->message_bytes_max =

@@ -3,6 +3,7 @@
  * SRQ has receives alone. */
 #include "nic/memory/datagram.h"
 #include "nic/memory/dc.h"
+#include "nic/memory/tags.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -56,6 +57,7 @@ static void release(struct memory_queue *queue)
     free(queue->receive_pieces);
     free(queue->receive_counts);
     free(queue->posted);
+    memory_tags_free(queue);
     free(queue);
 }
 
@@ -66,6 +68,7 @@ static void unmake(struct memory_queue *queue)
         queue->pair = NULL;
         queue->base.pair = NULL;
     }
+    memory_tags_unmake(queue);
     nic_queue_end_results(&queue->base);
     nic_queue_leave(&queue->base);
     memory_domain_leave(queue->domain);
@@ -88,14 +91,19 @@ static int32_t queue_create(struct nic *base, struct nic_domain *domain,
     queue->domain = memory_domain_use(base, domain);
     queue->access_key = options->access_key;
     nic_queue_init(&queue->base, base, options);
-    memory_require(nic_queue_make_tables(
-                       &queue->base, options->sends ? power_of_two_at_least(options->sends) : 0,
-                       options->receives ? power_of_two_at_least(options->receives) : 0),
-                   "no memory for the tables of a queue");
+    memory_require(
+        nic_queue_make_tables(&queue->base,
+                              options->tags    ? nic_tags_commands(options->tags)
+                              : options->sends ? power_of_two_at_least(options->sends)
+                                               : 0,
+                              options->receives ? power_of_two_at_least(options->receives) : 0),
+        "no memory for the tables of a queue");
     if (options->receives > 0) {
         make_receives(queue);
     }
-    if (options->kind != NIC_QUEUE_SRQ) {
+    if (options->kind == NIC_QUEUE_TM_SRQ) {
+        status = memory_tags_make(queue, domain, options->tags, error);
+    } else if (options->kind != NIC_QUEUE_SRQ) {
         status = make_pair(queue, domain, error);
     }
     if (status != CRPC_OK) {
@@ -134,13 +142,14 @@ static void forget_arrivals(struct memory_queue *queue)
     while ((arrival = pair->arrivals) != NULL) {
         pair->arrivals = arrival->next;
         if (shared) {
-            nic_queue_end_receive(receiver, arrival->receive);
+            memory_tags_forget(receiver, arrival->tagged, arrival->receive);
         }
         free(arrival);
     }
     pair->arrivals_end = &pair->arrivals;
     if (pair->receive_taken && shared) {
-        nic_queue_end_receive(receiver, pair->receive);
+        memory_tags_abandon(pair);
+        memory_tags_forget(receiver, pair->tagged, pair->receive);
     }
     pair->receive_taken = false;
 }
@@ -154,6 +163,8 @@ static void queue_stop(struct nic_queue *base)
     if (queue->pair) {
         memory_queue_completions_forget(queue);
         forget_arrivals(queue);
+    } else if (queue->tags) {
+        memory_queue_completions_forget(queue);
     }
     base->stopped = true;
     unmake(queue);
@@ -356,6 +367,7 @@ static void queue_ring(struct nic_queue *base)
     memory_require(!base->stopped, "a stopped queue cannot be rung");
     queue->posted_rung = queue->posted_tail;
     if (!pair) {
+        memory_tags_ring(queue);
         return;
     }
     if (pair->dead) {
@@ -385,10 +397,12 @@ static const struct nic_piece *pieces_of(const struct memory_queue *receiver, ui
     return receiver->receive_pieces + (size_t)index * receiver->base.receive_pieces;
 }
 
-enum memory_taking memory_queue_take(struct memory_queue_pair *target, uint32_t bytes)
+enum memory_taking memory_queue_take(struct memory_queue_pair *target, uint32_t bytes,
+                                     const uint8_t *payload)
 {
     struct memory_queue *receiver;
     const struct nic_piece *pieces;
+    enum memory_taking taking;
     uint64_t room = 0;
 
     if (target->receive_taken) {
@@ -398,6 +412,10 @@ enum memory_taking memory_queue_take(struct memory_queue_pair *target, uint32_t 
         return TAKING_EMPTY;
     }
     receiver = memory_queue(target->queue->base.receiver);
+    target->tagged = MEMORY_UNTAGGED;
+    if (receiver->tags && payload && memory_tags_match(target, payload, bytes, &taking)) {
+        return taking;
+    }
     if (receiver->posted_head == receiver->posted_rung) {
         return TAKING_EMPTY;
     }
@@ -411,16 +429,27 @@ enum memory_taking memory_queue_take(struct memory_queue_pair *target, uint32_t 
             return TAKING_REFUSED;
         }
     }
-    return room < bytes ? TAKING_TOO_LONG : TAKING_READY;
+    if (room < bytes) {
+        return TAKING_TOO_LONG;
+    }
+    if (receiver->tags && payload) {
+        memory_tags_count(target, payload, bytes);
+    }
+    return TAKING_READY;
 }
 
 void memory_queue_land(struct memory_queue_pair *target, const uint8_t *data, uint32_t low,
                        uint32_t high)
 {
     const struct memory_queue *receiver = memory_queue(target->queue->base.receiver);
-    const struct memory_wqe view = {.pieces = pieces_of(receiver, target->receive),
-                                    .piece_count = receiver->receive_counts[target->receive]};
+    struct memory_wqe view;
 
+    if (memory_tags_is_match(target->tagged)) {
+        memory_tags_land(target, data, low, high);
+        return;
+    }
+    view = (struct memory_wqe){.pieces = pieces_of(receiver, target->receive),
+                               .piece_count = receiver->receive_counts[target->receive]};
     memory_wqe_scatter(&view, data, low, high);
 }
 
@@ -429,6 +458,7 @@ static void arrive(struct memory_queue_pair *target, const struct memory_arrival
     struct memory_arrival *arrival;
 
     target->receive_taken = false;
+    target->tagged = MEMORY_UNTAGGED;
     if (memory_immediate(target->fabric)) {
         memory_queue_complete_receive(target, one, NIC_ERROR_NONE);
         return;
@@ -449,9 +479,12 @@ void memory_queue_arrive_from(struct memory_queue_pair *target, const struct mem
                               uint32_t source)
 {
     const struct memory_arrival one = {.immediate = wqe->flags ? wqe->transfer.immediate : 0,
-                                       .bytes = wqe->transfer.bytes,
+                                       .bytes = wqe->transfer.bytes - memory_tags_skipped(target),
                                        .receive = target->receive,
                                        .flags = wqe->flags,
+                                       .tagged = target->tagged,
+                                       .context = target->tag_context,
+                                       .tag = target->tag,
                                        .written = wqe->opcode == MEMORY_WRITE_IMMEDIATE,
                                        .source = source};
 
@@ -472,27 +505,39 @@ void memory_queue_arrive_datagram(struct memory_queue_pair *target, const struct
 
 void memory_queue_refuse(struct memory_queue_pair *target, enum nic_error status)
 {
-    const struct memory_arrival arrival = {.receive = target->receive};
+    struct memory_arrival arrival = {.receive = target->receive, .tagged = target->tagged};
 
     while (target->arrivals) { /* they came before */
         memory_deliver_arrival(target);
     }
     target->receive_taken = false;
+    if (memory_tags_is_match(target->tagged)) {
+        memory_queue_complete_receive(target, &arrival, NIC_ERROR_FLUSHED);
+        target->tagged = MEMORY_UNTAGGED;
+        /* Devices spend a receive on the reason, if there is one. */
+        if (memory_queue_take(target, 0, NULL) == TAKING_EMPTY) {
+            return;
+        }
+        target->receive_taken = false;
+        arrival = (struct memory_arrival){.receive = target->receive};
+    }
     memory_queue_complete_receive(target, &arrival, status);
 }
 
 void memory_queue_flush_receives(struct memory_queue_pair *queue_pair)
 {
     struct memory_queue *queue = queue_pair->queue;
-    struct memory_arrival arrival = {.receive = queue_pair->receive};
+    struct memory_arrival arrival = {.receive = queue_pair->receive, .tagged = queue_pair->tagged};
 
     if (queue_pair->receive_taken) {
         queue_pair->receive_taken = false;
+        memory_tags_abandon(queue_pair);
         memory_queue_complete_receive(queue_pair, &arrival, NIC_ERROR_FLUSHED);
     }
-    if (queue->base.receiver != &queue->base) {
+    if (queue->base.receiver != &queue->base || queue->tags) {
         return;
     }
+    arrival.tagged = MEMORY_UNTAGGED;
     while (queue->posted_head != queue->posted_rung) {
         arrival.receive = queue->posted[queue->posted_head++ & queue->base.receives.mask];
         memory_queue_complete_receive(queue_pair, &arrival, NIC_ERROR_FLUSHED);
@@ -545,6 +590,7 @@ const struct nic_queue_operations memory_queue_operations = {
     .post = queue_post,
     .post_to = queue_post_to,
     .receive = queue_receive,
+    .tag = memory_queue_tag,
     .ring = queue_ring,
     .poll = memory_queue_poll,
     .give_back = queue_give_back,

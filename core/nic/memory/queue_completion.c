@@ -2,7 +2,7 @@
  *
  * Two rings have what the devices have in their completion queues. An entry stays until all that it
  * completes has been reported. */
-#include "nic/memory/internal.h"
+#include "nic/memory/tags.h"
 
 #include <stdlib.h>
 
@@ -64,6 +64,8 @@ void memory_queue_complete_send(struct memory_queue_pair *queue_pair, uint32_t n
         .queue = queue_pair->queue,
         .place = number,
         .bytes = wqe->opcode == MEMORY_READ ? wqe->transfer.bytes : 0,
+        .kind = wqe->flags,
+        .missed = wqe->missed,
         .status = (uint8_t)status};
 
     add(nic, &nic->queue_sends, &completion);
@@ -83,6 +85,9 @@ void memory_queue_complete_receive(struct memory_queue_pair *queue_pair,
                                                        .flags = arrival->flags,
                                                        .written = arrival->written,
                                                        .source = arrival->source,
+                                                       .kind = arrival->tagged,
+                                                       .context = arrival->context,
+                                                       .tag = arrival->tag,
                                                        .status = (uint8_t)status};
 
     add(queue_pair->nic, &queue_pair->nic->queue_receives, &completion);
@@ -156,6 +161,12 @@ static uint32_t poll_sends(struct memory_nic *nic, crpc_completion *completions,
         if (!queue) {
             continue;
         }
+        if (queue->tags) {
+            if (!memory_tags_done(entry, completions, capacity, &count, errors)) {
+                break;
+            }
+            continue;
+        }
         if (entry->status != NIC_ERROR_NONE) {
             nic_queue_send_failed(&queue->base, entry->place, entry->status);
         }
@@ -183,6 +194,10 @@ static uint32_t poll_receives(struct memory_nic *nic, crpc_completion *completio
             continue;
         }
         receiver = entry->queue->base.receiver;
+        if (memory_tags_is_match(entry->kind)) {
+            memory_tags_message(entry, completions, capacity, &count, errors);
+            continue;
+        }
         memory_require(tracking_receive_take(&receiver->receives, entry->place, &user_data),
                        "receive %u of queue %p is not posted", entry->place, (void *)receiver);
         receiver->receives_open--;
@@ -199,6 +214,8 @@ static uint32_t poll_receives(struct memory_nic *nic, crpc_completion *completio
         if (entry->status != NIC_ERROR_NONE) {
             entry->queue->base.failed |= entry->queue->base.kind != NIC_QUEUE_DCT;
             ++*errors;
+        } else if (entry->kind == MEMORY_TAG_UNEXPECTED) {
+            nic_tags_unexpected(receiver, completion);
         }
         count++;
     }
@@ -242,7 +259,7 @@ void memory_queue_completions_forget(struct memory_queue *queue)
             }
             entry->queue = NULL;
             if (k == 1 && receiver != &queue->base) {
-                nic_queue_end_receive(receiver, entry->place);
+                memory_tags_forget(receiver, entry->kind, entry->place);
             }
         }
     }

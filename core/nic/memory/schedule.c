@@ -155,7 +155,8 @@ static void write_fetch(struct memory_queue_pair *queue_pair, struct memory_wqe 
 static bool send_begin(struct memory_queue_pair *queue_pair, struct memory_queue_pair *target,
                        const struct memory_wqe *wqe)
 {
-    const enum memory_taking taking = memory_queue_take(target, wqe->transfer.bytes);
+    const enum memory_taking taking = memory_queue_take(
+        target, wqe->transfer.bytes, wqe->opcode == MEMORY_SEND ? wqe->payload : NULL);
 
     switch (taking) {
     case TAKING_EMPTY:

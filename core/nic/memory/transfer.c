@@ -7,6 +7,7 @@
  */
 #include "nic/memory/datagram.h"
 #include "nic/memory/dc.h"
+#include "nic/memory/tags.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -58,7 +59,8 @@ bool memory_landed(struct memory_queue_pair *target, const struct memory_wqe *wq
         return true;
     }
     if (target->queue) {
-        if (wqe->opcode == MEMORY_WRITE_IMMEDIATE && memory_queue_take(target, 0) != TAKING_READY) {
+        if (wqe->opcode == MEMORY_WRITE_IMMEDIATE &&
+            memory_queue_take(target, 0, NULL) != TAKING_READY) {
             return false;
         }
         memory_queue_arrive(target, wqe);
@@ -254,8 +256,13 @@ static void queue_write_now(struct memory_queue_pair *queue_pair, struct memory_
         memory_execute_refused(queue_pair, target);
         return;
     }
+    if (!wqe->inlined && !wqe->payload) {
+        wqe->payload = memory_allocate(1, transfer->bytes);
+        memory_wqe_gather(wqe, wqe->payload);
+    }
     if (wqe->opcode != MEMORY_WRITE) {
-        const enum memory_taking taking = memory_queue_take(target, write ? 0 : transfer->bytes);
+        const enum memory_taking taking =
+            memory_queue_take(target, write ? 0 : transfer->bytes, write ? NULL : wqe->payload);
         switch (taking) {
         case TAKING_EMPTY:
             memory_receiver_not_ready(queue_pair);
@@ -269,10 +276,6 @@ static void queue_write_now(struct memory_queue_pair *queue_pair, struct memory_
         default:
             break;
         }
-    }
-    if (!wqe->inlined && !wqe->payload) {
-        wqe->payload = memory_allocate(1, transfer->bytes);
-        memory_wqe_gather(wqe, wqe->payload);
     }
     if (write) {
         memory_land(target, transfer->remote_key, transfer->remote_address, wqe->payload,
@@ -336,6 +339,9 @@ void memory_execute_local(struct memory_queue_pair *queue_pair, const struct mem
 {
     if (wqe->opcode == MEMORY_DATAGRAM) {
         memory_datagram_execute(queue_pair, wqe);
+    } else if (wqe->opcode == MEMORY_TAG) {
+        memory_tags_execute(queue_pair);
+        queue_pair->executed++;
     } else if (wqe->opcode == MEMORY_NOP || memory_window_execute(queue_pair, wqe)) {
         queue_pair->executed++;
     } else {

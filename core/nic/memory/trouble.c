@@ -7,8 +7,8 @@
 /* What is on its way to the peer, and the answers on their way back. */
 static void packets_vanish(struct memory_queue_pair *queue_pair)
 {
-    queue_pair->answers_lost =
-        queue_pair->executed != queue_pair->acknowledged && !memory_datagrams(queue_pair);
+    queue_pair->answers_lost = queue_pair->executed != queue_pair->acknowledged &&
+                               !memory_datagrams(queue_pair) && !memory_commands(queue_pair);
     queue_pair->payload_lost = true;
 }
 

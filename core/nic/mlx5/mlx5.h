@@ -11,7 +11,7 @@
  *   receive_queue.h     SRQ
  *   ../tracking.h       finds what was posted for a CQE
  *
- * queue.c, queue_post.c, queue_poll.c and target.c are the queues of nic/queue.h.
+ * queue.c, queue_post.c, queue_poll.c, queue_tags.c and target.c are the queues of nic/queue.h.
  */
 #ifndef CORE_NIC_MLX5_MLX5_H
 #define CORE_NIC_MLX5_MLX5_H
@@ -75,6 +75,7 @@ struct mlx5_queue {
     uint32_t *receive_record;
     struct receive_queue list;
     uint32_t list_head; /* the next to be posted */
+    struct device_queue_pair command; /* of a TM-SRQ: `sends` are its WQEs */
 };
 
 /* What the WQEs that name a target have in them. */
@@ -157,6 +158,32 @@ int mlx5_find_completion_queue(struct ibv_cq *cq, bool compressed, struct comple
 
 /* queue.c */
 extern const struct nic_queue_operations mlx5_queue_operations;
+
+/* queue_tags.c */
+struct device_source *mlx5_tags_make_source(struct device_nic *nic, uint32_t entries);
+/* How many completions the commands and messages of a TM-SRQ may have at once. */
+uint32_t mlx5_tags_places(const struct nic_queue_options *options);
+/* Returns NULL and sets errno if it fails. */
+struct ibv_srq *mlx5_tags_create_srq(struct mlx5_nic *nic, struct nic_domain *domain,
+                                     const struct nic_queue_options *options,
+                                     const struct mlx5_queue *queue);
+/* Makes the queue pair for commands of a TM-SRQ that there is. Returns an errno value. */
+int mlx5_tags_make(struct mlx5_nic *nic, struct nic_domain *domain,
+                   const struct nic_queue_options *options, struct mlx5_queue *queue);
+/* Destroys it, if there is one. */
+void mlx5_tags_dismantle(struct mlx5_nic *nic, struct mlx5_queue *queue);
+/* For completion_queue_remove: an entry of a queue pair of a TM-SRQ, which is gone. */
+void mlx5_tags_removed(struct nic_queue *receiver, const struct nic_queue *from,
+                       const struct mlx5_cqe64 *entry);
+bool mlx5_queue_tag(struct nic_queue *base, const struct nic_work *work,
+                    const struct nic_piece *piece);
+/* As the polls of the other completion queues. */
+uint32_t mlx5_poll_tags(struct device_nic *nic, struct mlx5_source *source,
+                        crpc_completion *completions, uint32_t capacity, uint32_t *errors);
+
+/* queue_poll.c, for queue_tags.c: a receive that was taken out of the table. */
+void mlx5_receive_done(const struct mlx5_cqe64 *entry, struct nic_queue *owner, uint64_t user_data,
+                       crpc_completion *completion, uint32_t *errors);
 
 /* target.c */
 int32_t mlx5_target_create(struct nic *base, struct nic_domain *domain,

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "nic/mlx5/mlx5.h"
+#include "nic/tags.h"
 
 /* ---- Completion queues ----------------------------------------------------------------------- */
 
@@ -196,7 +197,9 @@ static int create_srq(struct mlx5_nic *nic, struct nic_domain *domain,
         .attr = {.max_wr = options->receives, .max_sge = options->receive_pieces}};
     struct mlx5dv_srq found = {0};
     struct mlx5dv_obj object = {.srq = {.out = &found}};
-    queue->device.srq = ibv_create_srq(device_pd(&nic->device, domain), &attributes);
+    queue->device.srq = options->kind == NIC_QUEUE_TM_SRQ
+                            ? mlx5_tags_create_srq(nic, domain, options, queue)
+                            : ibv_create_srq(device_pd(&nic->device, domain), &attributes);
     if (!queue->device.srq) {
         return errno;
     }
@@ -227,6 +230,7 @@ static void dismantle(struct device_queue *queue)
     if (queue->pair.qp) {
         mlx5_qp_destroy(nic, queue->pair.qp);
     }
+    mlx5_tags_dismantle(nic, to_mlx5_queue(&queue->base));
     mlx5_doorbell_give(nic, doorbell);
 }
 
@@ -236,10 +240,11 @@ static int make_rings(struct device_queue *queue, struct nic_domain *domain,
 {
     struct mlx5_nic *nic = to_mlx5_nic(queue->base.nic);
     struct mlx5_queue *ours = to_mlx5_queue(&queue->base);
-    bool srq = options->kind == NIC_QUEUE_SRQ;
+    const bool srq = nic_kind_is_shared(options->kind);
+    const uint32_t tag_places = options->tags > 0 ? mlx5_tags_places(options) : 0;
     int os_error =
         device_queue_take_places(queue, options->sends > 0 ? blocks_most(&nic->device, options) : 0,
-                                 options->receives > 0 ? receives_most(options) : 0);
+                                 options->receives > 0 ? receives_most(options) + tag_places : 0);
     if (os_error == 0) {
         os_error =
             srq ? create_srq(nic, domain, options, ours) : create_qp(nic, domain, options, queue);
@@ -247,13 +252,19 @@ static int make_rings(struct device_queue *queue, struct nic_domain *domain,
     if (os_error == 0 && !srq) {
         os_error = find_rings(nic, options, ours);
     }
+    if (os_error == 0 && options->tags > 0) {
+        os_error = mlx5_tags_make(nic, domain, options, ours);
+    }
     if (os_error) {
         return os_error;
     }
-    uint32_t blocks = options->sends > 0 ? ours->sends.mask + 1 : 0;
+    uint32_t blocks = options->sends + options->tags > 0 ? ours->sends.mask + 1 : 0;
     uint32_t receives = srq ? queue->base.receives_max + 1 : queue->base.receives_max;
-    device_queue_keep_places(queue, blocks, receives);
-    return nic_queue_make_tables(&queue->base, blocks, receives) ? 0 : ENOMEM;
+    device_queue_keep_places(queue, blocks, receives + tag_places);
+    return nic_queue_make_tables(&queue->base, blocks, receives) &&
+                   (options->tags == 0 || nic_tags_make(&queue->base, options->tags))
+               ? 0
+               : ENOMEM;
 }
 
 static int32_t queue_create(struct nic *nic, struct nic_domain *domain,
@@ -265,6 +276,7 @@ static int32_t queue_create(struct nic *nic, struct nic_domain *domain,
                                                       .make_rings = make_rings,
                                                       .dismantle = dismantle,
                                                       .make_source = make_source,
+                                                      .make_tag_source = mlx5_tags_make_source,
                                                       .end_source = end_source};
     return device_queue_create(&driver, nic, domain, options, result, error);
 }
@@ -276,8 +288,10 @@ static void removed(void *argument, const struct mlx5_cqe64 *entry)
 {
     const struct nic_queue *queue = argument;
     uint8_t opcode = completion_opcode(entry);
-    if (queue->receiver && queue->receiver != queue && opcode != MLX5_CQE_REQ &&
-        opcode != MLX5_CQE_REQ_ERR) {
+    if (queue->receiver && queue->receiver->tags) {
+        mlx5_tags_removed(queue->receiver, queue, entry);
+    } else if (queue->receiver && queue->receiver != queue && opcode != MLX5_CQE_REQ &&
+               opcode != MLX5_CQE_REQ_ERR) {
         nic_queue_end_receive(queue->receiver, be16toh(entry->wqe_counter));
     }
 }
@@ -287,6 +301,13 @@ static void remove_entries(struct device_source *source, struct nic_queue *base,
     if (source) {
         completion_queue_remove(&to_mlx5_source(source)->completions, number, removed, base);
     }
+}
+
+/* What it would have told is told by nic_queue_take_ended. */
+static void command_removed(void *argument, const struct mlx5_cqe64 *entry)
+{
+    (void)argument;
+    (void)entry;
 }
 
 /* Once ibv_destroy_qp has returned no entry of the queue pair appears any more. */
@@ -305,6 +326,15 @@ static void queue_stop(struct nic_queue *base)
         queue->pair.qp = NULL;
         remove_entries(queue->send_source, base, number);
         remove_entries(queue->receive_source, base, number);
+        if (base->receiver && base->receiver->tags) {
+            nic_tags_leave(base->receiver, number);
+        }
+    }
+    if (base->tags) {
+        uint32_t number = to_mlx5_queue(base)->command.base.number;
+        mlx5_tags_dismantle(nic, to_mlx5_queue(base));
+        completion_queue_remove(&to_mlx5_source(queue->receive_source)->completions, number,
+                                command_removed, NULL);
     }
     device_queue_end(queue);
     to_mlx5_queue(base)->sends.doorbell = NULL;
@@ -326,6 +356,7 @@ const struct nic_queue_operations mlx5_queue_operations = {
     .post = mlx5_queue_post,
     .post_to = mlx5_queue_post_to,
     .receive = mlx5_queue_receive,
+    .tag = mlx5_queue_tag,
     .ring = mlx5_queue_ring,
     .poll = mlx5_queue_poll,
     .give_back = queue_give_back,

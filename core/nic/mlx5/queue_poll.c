@@ -251,6 +251,20 @@ static __attribute__((noinline)) void describe_source(const struct mlx5_cqe64 *e
     completion->flags |= word >> 28 & 3 ? NIC_DONE_GRH : 0;
 }
 
+void mlx5_receive_done(const struct mlx5_cqe64 *entry, struct nic_queue *owner, uint64_t user_data,
+                       crpc_completion *completion, uint32_t *errors)
+{
+    const uint8_t opcode = completion_opcode(entry);
+    nic_queue_done(completion, owner, NIC_RECEIVE, user_data, CRPC_OK);
+    if (opcode != MLX5_CQE_RESP_ERR) {
+        describe_receive(entry, opcode, completion);
+    } else {
+        add_error(entry, completion);
+        owner->failed = true;
+        ++*errors;
+    }
+}
+
 static inline __attribute__((always_inline)) uint32_t
 poll_receives(struct device_nic *nic, struct device_source *source, crpc_completion *completions,
               uint32_t capacity, uint32_t *errors, enum nic_queue_table table)
@@ -258,6 +272,9 @@ poll_receives(struct device_nic *nic, struct device_source *source, crpc_complet
     struct completion_queue *queue = &to_mlx5_source(source)->completions;
     const struct mlx5_cqe64 *entry;
     uint32_t count = 0;
+    if (table == NIC_TABLE_SHARED && unlikely(source->tags)) {
+        return mlx5_poll_tags(nic, to_mlx5_source(source), completions, capacity, errors);
+    }
     while (count < capacity && (entry = completion_queue_next(queue, COMPLETION_PLAIN)) != NULL) {
         uint8_t opcode = completion_opcode(entry);
         struct nic_queue *owner = device_queue_of(nic, completion_number(entry));

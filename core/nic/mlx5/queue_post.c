@@ -381,7 +381,7 @@ bool mlx5_queue_receive(struct nic_queue *base, uint64_t user_data, const struct
     if (unlikely(base->receives_open == base->receives_max)) {
         return false;
     }
-    if (base->kind == NIC_QUEUE_SRQ) {
+    if (queue->list.buffer) { /* it is an SRQ */
         index = queue->list_head;
         struct mlx5_wqe_srq_next_seg *next = receive_queue_at(&queue->list, index);
         queue->list_head = be16toh(next->next_wqe_index);

@@ -113,6 +113,21 @@ void test_dc_stream_errors(void **state);
 void test_dc_streams_fail(void **state);
 void test_dc_streams_end(void **state);
 void test_dc_stream_limits(void **state);
+void test_tags_messages(void **state);
+void test_tags_long_message(void **state);
+void test_tags_garbage(void **state);
+void test_tags_write(void **state);
+void test_tags_rendezvous(void **state);
+void test_tags_remove(void **state);
+void test_tags_remove_race(void **state);
+void test_tags_synchronization(void **state);
+void test_tags_room(void **state);
+void test_tags_too_long(void **state);
+void test_tags_wrong_key(void **state);
+void test_tags_stop(void **state);
+void test_tags_link_stop(void **state);
+void test_tags_link_stop_within(void **state);
+void test_tags_small_polls(void **state);
 
 /* Elements of an array of struct CMUnitTest. */
 #define CONTRACT_TESTS                                                                             \
@@ -135,6 +150,15 @@ void test_dc_stream_limits(void **state);
         PAIR_TEST(test_deep), PAIR_TEST(test_foreign_write)
 
 /* The same, of drivers that have queues with user data. */
+#define TAG_CONTRACT_TESTS                                                                         \
+    QUEUES_TEST(test_tags_messages), QUEUES_TEST(test_tags_long_message),                          \
+        QUEUES_TEST(test_tags_garbage), QUEUES_TEST(test_tags_write),                              \
+        QUEUES_TEST(test_tags_rendezvous), QUEUES_TEST(test_tags_remove),                          \
+        QUEUES_TEST(test_tags_remove_race), QUEUES_TEST(test_tags_synchronization),                \
+        QUEUES_TEST(test_tags_room), QUEUES_TEST(test_tags_too_long),                              \
+        QUEUES_TEST(test_tags_wrong_key), QUEUES_TEST(test_tags_stop),                             \
+        QUEUES_TEST(test_tags_link_stop), QUEUES_TEST(test_tags_link_stop_within),                 \
+        QUEUES_TEST(test_tags_small_polls)
 #define QUEUE_CONTRACT_TESTS                                                                       \
     QUEUES_TEST(test_queue_write), QUEUES_TEST(test_queue_pieces),                                 \
         QUEUES_TEST(test_queue_messages), QUEUES_TEST(test_queue_atomics),                         \
@@ -155,7 +179,7 @@ void test_dc_stream_limits(void **state);
         QUEUES_TEST(test_datagram_sparse), QUEUES_TEST(test_datagram_wrap),                        \
         QUEUES_TEST(test_datagram_room), QUEUES_TEST(test_datagram_local_error),                   \
         QUEUES_TEST(test_datagram_too_long), QUEUES_TEST(test_datagram_stop),                      \
-        QUEUES_TEST(test_datagram_source), QUEUES_TEST(test_datagram_deep)
+        QUEUES_TEST(test_datagram_source), QUEUES_TEST(test_datagram_deep), TAG_CONTRACT_TESTS
 
 /* The same. Where there is no DC, all but the first are skipped. */
 #define DC_CONTRACT_TESTS                                                                          \

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "nic/tags.h"
 #include "nic/verbs/verbs.h"
 
 /* ---- Completion queues ----------------------------------------------------------------------- */
@@ -25,6 +26,10 @@ static struct device_source *make_source(struct device_nic *nic, uint32_t entrie
 
 static void end_source(struct device_source *source)
 {
+    if (source->tags) {
+        verbs_tags_end_source(source);
+        return;
+    }
     verbs_source_close(to_verbs_source(source));
     free(container_of(source, struct verbs_queue_source, device));
 }
@@ -118,15 +123,23 @@ static int make_rings(struct device_queue *queue, struct nic_domain *domain,
                       const struct nic_queue_options *options)
 {
     struct nic_queue *base = &queue->base;
+    const bool tags = options->kind == NIC_QUEUE_TM_SRQ;
     uint32_t sends = options->sends ? power_of_two_at_least(options->sends) : 0;
+    uint32_t commands = tags ? nic_tags_commands(options->tags) : 0;
     uint32_t receives = options->receives ? power_of_two_at_least(options->receives) : 0;
     base->receives_max = receives;
-    if (!nic_queue_make_tables(base, sends, receives) || !make_chains(to_verbs_queue(base))) {
+    if (!nic_queue_make_tables(base, sends + commands, receives) ||
+        !make_chains(to_verbs_queue(base)) || (tags && !nic_tags_make(base, options->tags))) {
         return ENOMEM;
     }
-    int os_error = device_queue_take_places(queue, sends, receives);
+    int os_error = device_queue_take_places(
+        queue, sends, tags ? receives + nic_tags_completions(options->tags, commands) : receives);
     if (os_error) {
         return os_error;
+    }
+    if (tags) {
+        link_receives(base);
+        return verbs_tags_create_srq(queue, domain, options);
     }
     if ((options->kind == NIC_QUEUE_UD || options->kind == NIC_QUEUE_DCI) &&
         options->table == NIC_TABLE_SPARSE) {
@@ -158,6 +171,7 @@ static int32_t queue_create(struct nic *nic, struct nic_domain *domain,
                                                       .make_rings = make_rings,
                                                       .dismantle = dismantle,
                                                       .make_source = make_source,
+                                                      .make_tag_source = verbs_tags_make_source,
                                                       .end_source = end_source};
     return device_queue_create(&driver, nic, domain, options, result, error);
 }
@@ -177,7 +191,9 @@ static void drop_completions(struct device_queue *queue)
     if (queue->send_source) {
         verbs_source_drop(to_verbs_source(queue->send_source), number, NULL, NULL);
     }
-    if (receiver) {
+    if (receiver && receiver->tags) {
+        verbs_tags_drop(to_verbs_tag_source(queue->receive_source), &queue->base, number);
+    } else if (receiver) {
         bool shared = receiver != &queue->base;
         verbs_source_drop(to_verbs_source(queue->receive_source), number,
                           shared ? receive_dropped : NULL, receiver);
@@ -200,6 +216,9 @@ static void queue_stop(struct nic_queue *base)
         ibv_destroy_qp(queue->pair.qp);
         queue->pair.qp = NULL;
         drop_completions(queue);
+        if (base->receiver && base->receiver->tags) {
+            nic_tags_leave(base->receiver, queue->pair.base.number);
+        }
     }
     device_queue_end(queue);
 }
@@ -231,6 +250,7 @@ const struct nic_queue_operations verbs_queue_operations = {
     .post = verbs_queue_post,
     .post_to = verbs_queue_post_to,
     .receive = verbs_queue_receive,
+    .tag = verbs_queue_tag,
     .ring = verbs_queue_ring,
     .poll = verbs_queue_poll,
     .give_back = queue_give_back,

@@ -35,7 +35,7 @@ static void add_error(const struct ibv_wc *entry, crpc_completion *completion, e
 
 /* A receive that is too short is a local length error by the specification. rxe calls it an error of
  * operation, or an invalid request; elsewhere these are something else. */
-static enum nic_error receive_error(const struct ibv_wc *entry, bool soft_roce)
+enum nic_error verbs_receive_error(const struct ibv_wc *entry, bool soft_roce)
 {
     bool length = entry->status == IBV_WC_LOC_LEN_ERR ||
                   (soft_roce && (entry->status == IBV_WC_LOC_QP_OP_ERR ||
@@ -170,6 +170,9 @@ poll_receives(struct device_nic *nic, struct device_source *base, crpc_completio
     struct verbs_source *source = to_verbs_source(base);
     const struct ibv_wc *entry;
     uint32_t count = 0;
+    if (table == NIC_TABLE_SHARED && unlikely(base->tags)) {
+        return verbs_poll_tags(nic, to_verbs_tag_source(base), completions, capacity, errors);
+    }
     while (count < capacity && (entry = oldest(source)) != NULL) {
         struct nic_queue *queue = device_queue_of(nic, entry->qp_num);
         struct nic_queue *receiver = queue ? queue->receiver : NULL;
@@ -191,7 +194,7 @@ poll_receives(struct device_nic *nic, struct device_source *base, crpc_completio
                 }
             } else {
                 bool soft_roce = to_verbs_nic(&nic->base)->soft_roce;
-                add_error(entry, completion, receive_error(entry, soft_roce));
+                add_error(entry, completion, verbs_receive_error(entry, soft_roce));
                 queue->failed |= queue->kind != NIC_QUEUE_DCT;
                 ++*errors;
             }

@@ -51,6 +51,33 @@ struct verbs_queue_source {
     struct verbs_source source;
 };
 
+/* An entry of a TM-SRQ's completion queue: an extended one, which is read member by member. */
+struct verbs_tag_entry {
+    uint64_t wr_id;
+    uint64_t tag;
+    uint32_t context;
+    uint32_t number; /* of the queue pair */
+    uint32_t bytes;
+    uint32_t immediate; /* host byte order; or the key that was invalidated */
+    uint32_t vendor_error;
+    uint32_t flags;  /* enum ibv_wc_flags */
+    uint32_t status; /* enum ibv_wc_status */
+    uint32_t opcode; /* enum ibv_wc_opcode */
+};
+
+/* A completion queue of one TM-SRQ, whose stash is its own. */
+struct verbs_tag_source {
+    struct verbs_queue_source plain; /* it has no stash there */
+    struct ibv_cq_ex *cq;
+    struct nic_queue *queue;
+    struct verbs_tag_entry *stash; /* plain.source.depth entries */
+};
+
+static inline struct verbs_tag_source *to_verbs_tag_source(struct device_source *source)
+{
+    return container_of(source, struct verbs_tag_source, plain.device);
+}
+
 #define VERBS_QUEUE_CHAIN 16 /* WQEs of a queue for each ibv_post_send or ibv_post_recv */
 
 /* Where a WQE of a DCI's chain goes. */
@@ -178,6 +205,24 @@ void verbs_queue_ring(struct nic_queue *base);
 /* queue_poll.c */
 uint32_t verbs_queue_poll(struct nic *base, crpc_completion *completions, uint32_t capacity,
                           uint32_t *errors);
+
+/* queue_tags.c */
+struct device_source *verbs_tags_make_source(struct device_nic *nic, uint32_t entries);
+void verbs_tags_end_source(struct device_source *source);
+/* Returns an errno value. */
+int verbs_tags_create_srq(struct device_queue *queue, struct nic_domain *domain,
+                          const struct nic_queue_options *options);
+bool verbs_queue_tag(struct nic_queue *base, const struct nic_work *work,
+                     const struct nic_piece *piece);
+/* As the polls of the other completion queues. */
+uint32_t verbs_poll_tags(struct device_nic *nic, struct verbs_tag_source *source,
+                         crpc_completion *completions, uint32_t capacity, uint32_t *errors);
+/* Drops the entries of a queue pair of the TM-SRQ. Its receives complete all the same. */
+void verbs_tags_drop(struct verbs_tag_source *source, const struct nic_queue *from,
+                     uint32_t number);
+
+/* queue_poll.c, for queue_tags.c */
+enum nic_error verbs_receive_error(const struct ibv_wc *entry, bool soft_roce);
 
 /* arm.c */
 int verbs_arm(struct nic *base);
