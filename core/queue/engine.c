@@ -52,7 +52,7 @@ void queue_engine_destroy(struct queue_engine *engine)
         struct link *link = list_entry(at, struct link, all_link);
         more = at != last;
         at = at->next;
-        if (queue_from_link(link)->options.kind == NIC_QUEUE_SRQ) {
+        if (nic_kind_is_shared(queue_from_link(link)->options.kind)) {
             list_remove(&link->all_link);
             list_append(&engine->links.all, &link->all_link);
         }
@@ -93,6 +93,10 @@ static int32_t status_of(const crpc_completion *completion)
         return CRPC_E_ACCESS;
     case NIC_ERROR_LENGTH:
         return CRPC_E_TRUNCATED;
+    case NIC_ERROR_REMOVED:
+        return CRPC_E_CANCELED;
+    case NIC_ERROR_NOT_FOUND:
+        return CRPC_E_NOT_FOUND;
     default:
         return CRPC_E_DEVICE;
     }
@@ -157,8 +161,8 @@ static __attribute__((cold, noinline)) void take_errors(struct queue_engine *eng
     for (uint32_t i = 0; i < count; i++) {
         if (first[i].status != CRPC_OK) {
             struct queue *queue = queue_of(engine, &first[i]);
-            /* A stream fails without its queue, and what comes to a DCT without that. */
-            if (queue && queue->nic->failed) { /* or it was closed */
+            /* A stream fails without its queue, and what comes to a DCT without that. A TM-SRQ has no end. */
+            if (queue && queue->nic->failed && queue->options.kind != NIC_QUEUE_TM_SRQ) {
                 fail_by_device(queue, &first[i]);
             }
             first[i].status = status_of(&first[i]);
@@ -417,7 +421,7 @@ static void lose_device(struct queue_engine *engine, const crpc_error *event)
         while (at != &engine->links.all) {
             struct queue *queue = queue_from_link(list_entry(at, struct link, all_link));
             at = at->next;
-            if ((queue->options.kind == NIC_QUEUE_SRQ) != (srqs == 1)) {
+            if (nic_kind_is_shared(queue->options.kind) != (srqs == 1)) {
                 continue;
             }
             lose_queue(queue, &error);

@@ -2,6 +2,7 @@
  *
  *   engine.c   all queues of a context: poll, progress, what the device tells
  *   submit.c   ops to the device, and refusals
+ *   tags.c     the same of commands that concern tags
  *   life.c     a queue as a link: made, opened, failed, ended
  *   peer.c     what the application asks of a queue
  *   target.c   where ops of UD queues and DCIs go
@@ -23,6 +24,7 @@
 #include "base/table.h"
 #include "base/wheel.h"
 #include "link/link.h"
+#include "nic/tags.h"
 #include "queue/queue.h"
 
 #ifndef CRPC_E_ACCESS
@@ -66,6 +68,7 @@ struct queue {
     bool connecting;      /* it counts in engine->connecting */
     bool refused_send;    /* what got CRPC_E_AGAIN */
     bool refused_receive; /* likewise */
+    uint8_t refused_tag;  /* likewise, the opcode; 0 = none */
     bool nop;             /* the last that was sent is a NOP that nobody sees */
     bool silent_only;     /* it has failed, and what is open need not complete */
     bool flush_is_error;  /* link.error says no more than that the queue was flushed */
@@ -135,8 +138,9 @@ static inline bool queue_has_targets(const struct queue *queue)
 /* Returns true if ops have not completed. */
 static inline bool queue_has_open(const struct queue *queue)
 {
-    return queue->nic && (queue->nic->sends.consumer != queue->nic->sends.producer ||
-                          queue->nic->receives_open > 0);
+    return queue->nic &&
+           (queue->nic->sends.consumer != queue->nic->sends.producer ||
+            queue->nic->receives_open > 0 || (queue->nic->tags && queue->nic->tags->open > 0));
 }
 
 static inline bool queue_sends_open(const struct queue *queue)
@@ -150,6 +154,10 @@ void queue_device_event(struct link_group *group, const struct cm_event *event);
 void queue_explain(const struct queue *queue, const crpc_completion *completion, crpc_error *error);
 
 /* submit.c */
+/* Notes that ops were refused for want of room. Returns CRPC_E_AGAIN. */
+int32_t queue_no_room(struct queue *queue);
+/* Why ops are refused that this bars, or that a queue which has failed. */
+int32_t queue_barred(int32_t bar);
 /* Reports room to those that ask for it and have it. */
 void queue_check_refused(struct queue_engine *engine);
 /* A sparse queue knows that its last ops are done only if a CQE says so. Does nothing if there is no

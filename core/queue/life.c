@@ -88,6 +88,7 @@ static int32_t make(struct queue *queue, const struct queue_options *options, cr
         .stream_failures_max = options->stream_failures_max,
         .access_key = options->access_key,
         .transport = queue->link.options.transport,
+        .tags = options->tags,
     };
     int32_t status = engine->operations->create(engine->nic, NULL, &wanted, &queue->nic, error);
     if (status != CRPC_OK) {
@@ -279,6 +280,7 @@ static void bar(struct queue *queue)
         queue->receive_bar = CRPC_E_DISCONNECTED;
     }
     queue->refused_send = queue->refused_receive = false;
+    queue->refused_tag = 0;
     list_remove(&queue->refused_link);
     list_remove(&queue->draining_link);
 }

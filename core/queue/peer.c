@@ -53,7 +53,7 @@ int32_t queue_fail(struct queue *queue)
 {
     struct link *link = &queue->link;
     crpc_error error = {0};
-    if (queue->options.kind == NIC_QUEUE_SRQ) {
+    if (nic_kind_is_shared(queue->options.kind)) {
         return CRPC_E_UNSUPPORTED;
     }
     if ((link->state != CRPC_STATE_CONNECTED && link->state != CRPC_STATE_CLOSING) ||
@@ -67,8 +67,8 @@ int32_t queue_fail(struct queue *queue)
 
 int32_t queue_drain(struct queue *queue, uint64_t timeout_ns)
 {
-    return queue->options.kind == NIC_QUEUE_SRQ ? CRPC_E_UNSUPPORTED
-                                                : link_disconnect(&queue->link, timeout_ns);
+    return nic_kind_is_shared(queue->options.kind) ? CRPC_E_UNSUPPORTED
+                                                   : link_disconnect(&queue->link, timeout_ns);
 }
 
 int32_t queue_close(struct queue *queue)
@@ -118,6 +118,8 @@ void queue_get_info(const struct queue *queue, struct queue_info *info)
         .sends_open = nic ? nic->sends.producer - nic->sends.consumer : 0,
         .receives_open = nic ? nic->receives_open : 0,
         .users = queue->users,
+        .tags = options->tags,
+        .tags_open = nic && nic->tags ? nic->tags->open : 0,
         .receive_queue = queue->srq_handle,
         .streams = options->streams,
         .streams_failed = nic ? nic->streams_failed : 0,

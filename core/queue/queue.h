@@ -11,6 +11,7 @@
  *   NIC_QUEUE_RC   a queue pair with one peer. It is a link, made by link_connect, link_blob or a
  *                  listener of queue_links
  *   NIC_QUEUE_SRQ  receives for many RC, UD and DCT queues, made by queue_open. It has no peer
+ *   NIC_QUEUE_TM_SRQ  the same for RC queues alone, and buffers with tags (nic/tags.h)
  *   NIC_QUEUE_UD   datagrams: each op that sends names a target. Made by queue_open. It has no peer
  *   NIC_QUEUE_DCI  sends: each op names a target, which is a DCT. Likewise
  *   NIC_QUEUE_DCT  takes what DCIs send. Likewise
@@ -85,7 +86,16 @@ uint32_t queue_submit_to(struct queue *queue, const struct nic_work *works,
 uint32_t queue_receive(struct queue *queue, const struct nic_work *works,
                        const uint32_t *local_keys, const struct nic_piece *pieces, uint32_t count,
                        int32_t *reason);
-/* Gives the device what queue_submit and queue_receive have accepted: after the last op of a series,
+/* The same for ops of a TM-SRQ with the opcode NIC_TAG_*, which have no pieces. A NIC_TAG_SYNC says that the
+ * application has looked at all messages that polls have returned; its immediate is 0.
+ *
+ *   CRPC_E_AGAIN         TAG_ADD: there are as many tags as there may be; or too many commands are under
+ *                        way. CRPC_COMPLETION_ROOM follows
+ *   CRPC_E_UNSUPPORTED   it is no TM-SRQ
+ *   CRPC_E_DISCONNECTED  the device is lost, or has failed a command */
+uint32_t queue_tag(struct queue *queue, const struct nic_work *works, const uint32_t *local_keys,
+                   uint32_t count, int32_t *reason);
+/* Gives the device what these have accepted: after the last op of a series,
  * also if none of it was accepted. */
 void queue_submit_end(struct queue *queue);
 
@@ -100,6 +110,8 @@ void queue_submit_end(struct queue *queue);
  *   CRPC_E_TRUNCATED     a receive was shorter than the message
  *   CRPC_E_CLOSED        the queue was closed; the op may have been done
  *   CRPC_E_NO_DEVICE     the device is lost
+ *   CRPC_E_CANCELED      a TAG_ADD: a TAG_REMOVE has taken it back
+ *   CRPC_E_NOT_FOUND     a TAG_REMOVE: no such buffer was left. A message has matched it, or it never was
  *
  * Events of links have the flag NIC_DONE_OF_QUEUE. CONNECTED comes before the first completion of its
  * queue, DISCONNECTED after the last. */
@@ -135,6 +147,7 @@ struct queue_options {
     uint32_t queue_key;
     uint32_t streams; /* any number: whether the device has them is checked */
     uint32_t stream_failures_max;
+    uint32_t tags;
     uint64_t access_key; /* ... to here */
     /* As in `sends`, of a queue whose ops name no target; the engine sets it, for queue_limits. */
     uint32_t peer_sends;
@@ -166,7 +179,7 @@ struct queue *queue_of_link(struct link *link);
 
 /* Makes a queue that has no peer: of any kind but RC. It is usable at once, and has no events but ROOM, and
  * DISCONNECTED when the device is lost, or when it has failed or was drained; of an SRQ only the former.
- * Returns CRPC_OK; CRPC_E_UNSUPPORTED (the device has no DC, or not so many streams), CRPC_E_NO_DEVICE,
+ * Returns CRPC_OK; CRPC_E_UNSUPPORTED (the device has no DC, not so many streams, or no tags), CRPC_E_NO_DEVICE,
  * CRPC_E_NO_RESOURCE, and what the driver says. */
 int32_t queue_open(struct queue_engine *engine, const struct queue_options *options,
                    struct queue **queue, crpc_error *error);
@@ -217,6 +230,8 @@ struct queue_info {
     uint64_t receive_queue; /* handle of its SRQ; 0 = none */
     uint32_t streams;       /* as asked for */
     uint32_t streams_failed;
+    uint32_t tags;      /* as asked for */
+    uint32_t tags_open; /* TAG_ADDs that have not completed */
     /* What the peer has sent by rdma_cm, with its request, answer or rejection. The network can have
      * added zeros. */
     uint32_t private_bytes;

@@ -3,6 +3,13 @@
 
 /* ---- Refusals -------------------------------------------------------------------------------- */
 
+int32_t queue_no_room(struct queue *queue)
+{
+    queue->link.refused = true;
+    list_append_once(&queue->engine->refused, &queue->refused_link);
+    return CRPC_E_AGAIN;
+}
+
 static __attribute__((cold, noinline)) int32_t no_room(struct queue *queue, bool send)
 {
     if (send) {
@@ -11,13 +18,11 @@ static __attribute__((cold, noinline)) int32_t no_room(struct queue *queue, bool
     } else {
         queue->refused_receive = true;
     }
-    queue->link.refused = true;
-    list_append_once(&queue->engine->refused, &queue->refused_link);
-    return CRPC_E_AGAIN;
+    return queue_no_room(queue);
 }
 
 /* The driver may have failed the queue, and nobody has polled since. */
-static __attribute__((cold, noinline)) int32_t barred(int32_t bar)
+__attribute__((cold, noinline)) int32_t queue_barred(int32_t bar)
 {
     return bar != CRPC_OK ? bar : CRPC_E_DISCONNECTED;
 }
@@ -26,7 +31,8 @@ static bool has_room(const struct queue *queue)
 {
     const struct nic_queue *nic = queue->nic;
     return (queue->refused_send && nic->sends.consumer != queue->refused_at) ||
-           (queue->refused_receive && nic->receives_open < nic->receives_max);
+           (queue->refused_receive && nic->receives_open < nic->receives_max) ||
+           (queue->refused_tag != 0 && nic_tags_room(nic, queue->refused_tag));
 }
 
 void queue_check_refused(struct queue_engine *engine)
@@ -37,6 +43,7 @@ void queue_check_refused(struct queue_engine *engine)
         at = at->next;
         if (has_room(queue)) {
             queue->refused_send = queue->refused_receive = false;
+            queue->refused_tag = 0;
             list_remove(&queue->refused_link);
             link_report(&queue->link, LINK_EVENT_ROOM);
         }
@@ -49,7 +56,7 @@ uint32_t queue_submit(struct queue *queue, const struct nic_work *works, const u
                       const struct nic_piece *pieces, uint32_t count, int32_t *reason)
 {
     if (unlikely(queue->send_bar != CRPC_OK || queue->nic->failed)) {
-        *reason = barred(queue->send_bar);
+        *reason = queue_barred(queue->send_bar);
         return 0;
     }
     uint32_t taken = queue->operations->post(queue->nic, works, local_keys, pieces, count);
@@ -65,7 +72,7 @@ uint32_t queue_submit_to(struct queue *queue, const struct nic_work *works,
 {
     assert(queue_has_targets(queue));
     if (unlikely(queue->send_bar != CRPC_OK || queue->nic->failed)) {
-        *reason = barred(queue->send_bar);
+        *reason = queue_barred(queue->send_bar);
         return 0;
     }
     uint32_t taken =
@@ -81,7 +88,7 @@ uint32_t queue_receive(struct queue *queue, const struct nic_work *works,
                        int32_t *reason)
 {
     if (unlikely(queue->receive_bar != CRPC_OK || queue->nic->failed)) {
-        *reason = barred(queue->receive_bar);
+        *reason = queue_barred(queue->receive_bar);
         return 0;
     }
     for (uint32_t i = 0; i < count; i++) {
