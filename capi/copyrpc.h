@@ -68,7 +68,7 @@ CRPC_API uint32_t crpc_version(void);
 #define CRPC_E_MEMLOCK -9       /* RLIMIT_MEMLOCK is too low to register this much memory */
 #define CRPC_E_SYSTEM -10       /* a system call failed: see crpc_error.os_error */
 #define CRPC_E_TIMEOUT -11      /* the time limit has passed */
-#define CRPC_E_CANCELED -12     /* CRPC_OP_CANCEL or CRPC_CHANNEL_CANCEL ended this op */
+#define CRPC_E_CANCELED -12 /* CRPC_OP_CANCEL, CRPC_CHANNEL_CANCEL or TAG_REMOVE ended this op */
 #define CRPC_E_CLOSING -13      /* the connection is closing and accepts no new ops */
 #define CRPC_E_DISCONNECTED -14 /* the connection is gone; the peer may or may not have acted */
 #define CRPC_E_CLOSED -15       /* this side closed the handle while the op was pending */
@@ -422,6 +422,15 @@ typedef struct crpc_op {
 #define CRPC_COMPLETION_INVALIDATED 0x8u
 /* Flag of WORK: the device has reported this op itself, and not only a later one. */
 #define CRPC_COMPLETION_DETAIL 0x10u
+/* Flag of WORK of a TAG_ADD, with CRPC_OK: a message has matched. `token` is its tag, the lower half of `view`
+ * the context in its header, and payload_bytes what is in the buffer. `endpoint` is the queue over which
+ * it came. Its header is not in the buffer, unless there is CRPC_COMPLETION_RENDEZVOUS, too. */
+#define CRPC_COMPLETION_MATCHED 0x20u
+/* The same: what has matched is a rendezvous request, and all of it is in the buffer, its header, too. */
+#define CRPC_COMPLETION_RENDEZVOUS 0x40u
+/* Flag of WORK of a RECEIVE: the message has a tag, and nothing matched. Buffers that are added from then on
+ * match nothing until the next TAG_SYNC. */
+#define CRPC_COMPLETION_SYNC 0x80u
 /* Flag of WORK: a datagram's receive. The 40 bytes before the message are a header which says where it
  * comes from: crpc_target_of. */
 #define CRPC_COMPLETION_GRH 0x40u
@@ -434,8 +443,8 @@ typedef struct crpc_completion {
     uint16_t method; /* REQUEST, RESPONSE. WORK: CRPC_QUEUE_* or CRPC_LANE_*, the opcode */
     int32_t status;  /* CRPC_E_*, or >= 0 */
     /* All kinds but DEVICE. CONNECT_REQUEST: the new endpoint, channel or queue. WORK: the queue
-     * or the endpoint; of a receive from an SRQ, the queue over which the message came, or the SRQ if
-     * that queue is gone. */
+     * or the endpoint; of a receive from an SRQ, and of a TAG_ADD that a message has matched, the queue
+     * over which the message came, or the SRQ if that queue is gone. */
     crpc_endpoint endpoint;
     /* Completions of ops: the op's. CONNECT_REQUEST: the listener's. Other kinds but DEVICE: the
      * endpoint's, channel's or queue's. */
@@ -457,7 +466,7 @@ typedef struct crpc_completion {
     /* REQUEST, RESPONSE: length of the view. SENT: length of the buffer. RECEIVED: length of what
      * the peer sent, also with CRPC_E_TRUNCATED; with other errors 0. WORK of READ and RECEIVE, with
      * CRPC_COMPLETION_DETAIL: how much of the buffer was filled; a WRITE_IMMEDIATE fills nothing of it; of
-     * a datagram with the 40 bytes before it. WORK of CRPC_LANE_READ: the same. */
+     * a datagram with the 40 bytes before it. WORK of CRPC_LANE_READ, TAG_ADD: the same. */
     uint32_t payload_bytes;
     /* REQUEST: length of the longest reply that the caller accepts. WORK: the immediate in host byte
      * order, or the key that was invalidated; after an error, the vendor's syndrome. */
@@ -1261,6 +1270,18 @@ CRPC_API int32_t crpc_grant_get_info(crpc_context *context, crpc_grant grant,
  * crpc_queue_reset_stream. Other streams go on. */
 #define CRPC_QUEUE_KIND_DCI 4u
 #define CRPC_QUEUE_KIND_DCT 5u
+/* An SRQ for RC queues that matches tags (TM-SRQ), on devices that do so. Beside ordinary receives it has
+ * buffers with a tag and a mask (TAG_ADD). A message that begins with a header of CRPC_TAG_HEADER_BYTES
+ * (crpc_tag_header_write), whose tag is equal to that of a buffer where the mask has ones, goes to the oldest such
+ * buffer, without its header. All other messages go to ordinary receives, as they are. The sender needs nothing but an
+ * RC queue.
+ * Order: a message that nothing has matched may lie in a receive, and nobody has looked at it, when the program adds a
+ * buffer that it matches. So that no later message gets this buffer, buffers match nothing from then on
+ * until the program says by TAG_SYNC that it has looked. It is to be said at the latest after 16,383 such messages.
+ * The sender of a rendezvous request (CRPC_TAG_RENDEZVOUS) gets no answer from the device: the request lies in the
+ * buffer that it matches, and the program READs what it names, and answers. */
+#define CRPC_QUEUE_KIND_TM_SRQ 6u
+#define CRPC_TAG_HEADER_BYTES 16
 
 #define CRPC_QUEUE_DEPTH_MAX 8192
 #define CRPC_QUEUE_PIECES_MAX 16
@@ -1294,6 +1315,17 @@ CRPC_API int32_t crpc_grant_get_info(crpc_context *context, crpc_grant grant,
 #define CRPC_QUEUE_NOP 9u
 /* Gives memory for one message of the peer. */
 #define CRPC_QUEUE_RECEIVE 10u
+/* Of a TM-SRQ: gives memory for one message with a tag. It completes when that message has come, or with
+ * CRPC_E_CANCELED when it was taken back. With CRPC_E_FLUSHED, a message has matched and could not be brought: it was
+ * longer than the memory, or its queue has failed; that queue's events tell which. Empty memory takes
+ * messages of a header alone. */
+#define CRPC_QUEUE_TAG_ADD 11u
+/* Takes back the TAG_ADD with the user_data `operand`: the oldest, if there are several. It completes with CRPC_OK,
+ * and the TAG_ADD with CRPC_E_CANCELED before it; or with CRPC_E_NOT_FOUND, if a message has matched or there is none.
+ * Looks through all tags of the queue. */
+#define CRPC_QUEUE_TAG_REMOVE 12u
+/* Says that the program has looked at all messages that crpc_poll has given with CRPC_COMPLETION_SYNC. */
+#define CRPC_QUEUE_TAG_SYNC 13u
 
 /* Flags of ops. */
 /* Asks for a completion: of a sparse queue the only ops that complete with success. Others need it
@@ -1324,9 +1356,12 @@ typedef struct crpc_queue_op {
     uint64_t address;    /* of the payload. COMPARE_SWAP: what is compared */
     uint32_t bytes;      /* length of the payload, 0 to message_bytes_max of the queue */
     uint32_t remote_key; /* WRITE*, READ, COMPARE_SWAP, FETCH_ADD: crpc_region_info of the peer */
-    /* The same: an address in the peer's region. COMPARE_SWAP, FETCH_ADD: a multiple of 8. */
+    /* The same: an address in the peer's region. COMPARE_SWAP, FETCH_ADD: a multiple of 8. TAG_ADD: the tag,
+     * with ones only where the mask has them. */
     uint64_t remote_address;
-    uint64_t operand;   /* COMPARE_SWAP: the new value. FETCH_ADD: what is added */
+    /* COMPARE_SWAP: the new value. FETCH_ADD: what is added. TAG_ADD: the mask. TAG_REMOVE: user_data of the
+     * TAG_ADD. */
+    uint64_t operand;
     crpc_target target; /* all that UD queues and DCIs send: where it goes. Other queues: none */
 } crpc_queue_op;
 
@@ -1362,18 +1397,18 @@ typedef struct crpc_queue_options {
     uint32_t kind;      /* CRPC_QUEUE_KIND_*; 0 = RC */
     /* Ops that send, of the longest kind, for which there is room at least: 1 to 8192; 0 = 256. With the
      * defaults of send_pieces and inline_bytes all 8192 fit. With more fewer may fit: then the text of the
-     * error says how many, or all that was asked for. SRQ, DCT: 0. */
+     * error says how many, or all that was asked for. SRQ, DCT, TM_SRQ: 0. */
     uint32_t sends;
-    /* Pieces that the payload of an op may have, 1 to 16; 0 = 1. More take room. SRQ, DCT: 0. */
+    /* Pieces that the payload of an op may have, 1 to 16; 0 = 1. More take room. SRQ, DCT, TM_SRQ: 0. */
     uint32_t send_pieces;
-    /* Longest inline payload, 1 to 512; 0 = 60. More take room. SRQ, DCT: 0. */
+    /* Longest inline payload, 1 to 512; 0 = 60. More take room. SRQ, DCT, TM_SRQ: 0. */
     uint32_t inline_bytes;
-    /* RECEIVE ops for which there is room at least: 1 to 8192; 0 = none. With receive_queue 0; SRQ:
+    /* RECEIVE ops for which there is room at least: 1 to 8192; 0 = none. With receive_queue 0; SRQ, TM_SRQ:
      * not 0; DCI, DCT: 0. */
     uint32_t receives;
     uint32_t receive_pieces; /* pieces that a receive may have, 1 to 16; 0 = 1 */
-    /* RC, UD: the SRQ that has its receives; none = its own. DCT: the same, and it needs one. The SRQ cannot
-     * be closed before this queue. DCI: none. */
+    /* RC, UD: the SRQ that has its receives; none = its own. DCT: the same, and it needs one. RC: it may be a
+     * TM-SRQ. The SRQ cannot be closed before this queue. DCI: none. */
     crpc_queue receive_queue;
     /* This member and those down to private_data are of RC; others: 0. But a DCI, too, has retry_timeout,
      * retry_count, not_ready_retry_count and reads_max, for each of its connections. */
@@ -1401,14 +1436,16 @@ typedef struct crpc_queue_options {
      * queue does. 0 = all. The library raises it to one less than a power of two. A device can have a lower
      * limit; with the limit 0, any error fails the queue. Others: 0. */
     uint32_t stream_failures_max;
-    uint32_t tags;       /* reserved: 0 */
+    /* TM_SRQ: TAG_ADDs that may be open at once, as far as the device has them; 0 = 127, or as many as it has.
+     * What has completed makes room when the device has told all of it. Others: 0. */
+    uint32_t tags;
     uint64_t access_key; /* DCT: who sends to it must know it. Any number. Others: 0 */
 } crpc_queue_options;
 
 /* The key that perftest and the examples of libibverbs use. */
 #define CRPC_QUEUE_KEY_DEFAULT 0x11111111u
 
-/* Makes a queue that has no peer: an SRQ, or of kind UD, DCI or DCT. It can be used at once. The end that comes
+/* Makes a queue that has no peer: an SRQ, or of kind UD, DCI, DCT or TM_SRQ. It can be used at once. The end that comes
  * by itself is the loss of the device: open ops then complete with CRPC_E_NO_DEVICE, and so does
  * CRPC_COMPLETION_DISCONNECTED. A UD queue or DCI also ends when one of its ops fails: others complete with
  * CRPC_E_FLUSHED, and then comes CRPC_COMPLETION_DISCONNECTED. With streams, a DCI ends when too many of them
@@ -1416,7 +1453,7 @@ typedef struct crpc_queue_options {
  * crpc_queue_close.
  * Returns CRPC_OK and sets *queue; CRPC_E_INVALID (also: a queue of kind RC, which needs
  * crpc_queue_connect, _accept or _blob), CRPC_E_UNSUPPORTED (kind; or this driver has no queues, or
- * this device no DC or not as many streams), CRPC_E_STALE (receive_queue), CRPC_E_STATE (no queues),
+ * this device no DC, no tags, or not as many streams), CRPC_E_STALE (receive_queue), CRPC_E_STATE (no queues),
  * CRPC_E_NO_RESOURCE, CRPC_E_MEMLOCK, CRPC_E_NO_MEMORY, CRPC_E_SYSTEM. */
 CRPC_API int32_t crpc_queue_open(crpc_context *context, const crpc_queue_options *options,
                                  crpc_queue *queue, crpc_error *error);
@@ -1529,8 +1566,8 @@ typedef struct crpc_queue_info {
     uint8_t private_data[196];
     uint32_t streams;        /* as crpc_queue_options has it */
     uint32_t streams_failed; /* and were not reset */
-    uint32_t tags;           /* reserved: 0 */
-    uint32_t tags_open;      /* reserved: 0 */
+    uint32_t tags;           /* as crpc_queue_options has it */
+    uint32_t tags_open;      /* TAG_ADDs that have not completed */
 } crpc_queue_info;
 
 /* Describes a queue. Returns CRPC_OK; CRPC_E_INVALID, CRPC_E_STALE. */
@@ -1554,6 +1591,23 @@ CRPC_API int32_t crpc_queue_get_stats(crpc_context *context, crpc_queue queue,
 /* Tells why a queue could not connect, has failed or was disconnected. error->status is CRPC_OK if
  * none of it has happened. Returns CRPC_OK; CRPC_E_INVALID, CRPC_E_STALE. */
 CRPC_API int32_t crpc_queue_get_error(crpc_context *context, crpc_queue queue, crpc_error *error);
+
+/* What the first byte of a message to a TM-SRQ says (rdma-core, Documentation/tag_matching.md). */
+#define CRPC_TAG_NONE 0       /* it has no tag */
+#define CRPC_TAG_RENDEZVOUS 1 /* a tag, and 16 bytes that say where the sender has its payload */
+#define CRPC_TAG_FINISHED 2   /* the answer to that */
+#define CRPC_TAG_EAGER 3      /* a tag, and the payload */
+
+/* Writes what an eager message begins with: CRPC_TAG_HEADER_BYTES, in network byte order. `context` is any
+ * number for the receiver. Returns CRPC_OK; CRPC_E_INVALID. */
+CRPC_API int32_t crpc_tag_header_write(void *header, uint64_t tag, uint32_t context);
+
+/* Reads what a message begins with, of `bytes` bytes, that came to a TM-SRQ: it comes from the peer. `tag` and
+ * `context` may be NULL. Returns CRPC_TAG_*, and fills them, but for CRPC_TAG_NONE; CRPC_E_INVALID;
+ * CRPC_E_PROTOCOL (it is shorter than a header, or of no known kind: the device has taken it for one without a
+ * tag). */
+CRPC_API int32_t crpc_tag_header_read(const void *message, uint32_t bytes, uint64_t *tag,
+                                      uint32_t *context);
 
 typedef struct crpc_target_options {
     uint32_t struct_size;

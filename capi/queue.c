@@ -12,6 +12,7 @@
 #define SENDS_DEFAULT 256u
 #define PIECES_DEFAULT 1u
 #define INLINE_BYTES_DEFAULT 60u /* of WRITEs on mlx5: one more byte makes them longer */
+#define TAGS_DEFAULT 127u        /* that devices have */
 #define RETRY_MAX 7u
 #define READS_MAX_LIMIT 16u
 
@@ -19,7 +20,8 @@ static_assert((uint32_t)CRPC_QUEUE_KIND_RC == NIC_QUEUE_RC &&
                   (uint32_t)CRPC_QUEUE_KIND_SRQ == NIC_QUEUE_SRQ &&
                   (uint32_t)CRPC_QUEUE_KIND_UD == NIC_QUEUE_UD &&
                   (uint32_t)CRPC_QUEUE_KIND_DCI == NIC_QUEUE_DCI &&
-                  (uint32_t)CRPC_QUEUE_KIND_DCT == NIC_QUEUE_DCT,
+                  (uint32_t)CRPC_QUEUE_KIND_DCT == NIC_QUEUE_DCT &&
+                  (uint32_t)CRPC_QUEUE_KIND_TM_SRQ == NIC_QUEUE_TM_SRQ,
               "core has the caller's kinds");
 static_assert(CRPC_QUEUE_SPARSE == QUEUE_SPARSE, "core has the caller's flags");
 static_assert(CRPC_QUEUE_DEPTH_MAX <= NIC_QUEUE_DEPTH_MAX &&
@@ -32,17 +34,21 @@ static_assert(CRPC_QUEUE_DEPTH_MAX <= NIC_QUEUE_DEPTH_MAX &&
 
 static int32_t check_kind(uint32_t kind, bool has_peer, crpc_error *error)
 {
-    if (kind < CRPC_QUEUE_KIND_RC || kind > CRPC_QUEUE_KIND_DCT) {
+    if (kind < CRPC_QUEUE_KIND_RC || kind > CRPC_QUEUE_KIND_TM_SRQ) {
         return error_set(error, CRPC_E_UNSUPPORTED, 0,
                          "kind is %u; this version has CRPC_QUEUE_KIND_RC (%u), _SRQ (%u), _UD "
-                         "(%u), _DCI (%u) and _DCT (%u)",
+                         "(%u), _DCI (%u), _DCT (%u) and _TM_SRQ (%u)",
                          kind, CRPC_QUEUE_KIND_RC, CRPC_QUEUE_KIND_SRQ, CRPC_QUEUE_KIND_UD,
-                         CRPC_QUEUE_KIND_DCI, CRPC_QUEUE_KIND_DCT);
+                         CRPC_QUEUE_KIND_DCI, CRPC_QUEUE_KIND_DCT, CRPC_QUEUE_KIND_TM_SRQ);
     }
     if (has_peer && kind == CRPC_QUEUE_KIND_SRQ) {
         return error_set(
             error, CRPC_E_INVALID, 0,
             "an SRQ has no peer: crpc_queue_open makes it, and RC, UD and DCT queues name it");
+    }
+    if (has_peer && kind == CRPC_QUEUE_KIND_TM_SRQ) {
+        return error_set(error, CRPC_E_INVALID, 0,
+                         "a TM-SRQ has no peer: crpc_queue_open makes it, and RC queues name it");
     }
     if (has_peer && kind == CRPC_QUEUE_KIND_DCT) {
         return error_set(
@@ -63,7 +69,7 @@ static int32_t check_kind(uint32_t kind, bool has_peer, crpc_error *error)
 
 static int32_t check_limits(const crpc_queue_options *options, crpc_error *error)
 {
-    if (options->flags & ~CRPC_QUEUE_SPARSE || options->tags != 0) {
+    if (options->flags & ~CRPC_QUEUE_SPARSE) {
         return error_set(error, CRPC_E_INVALID, 0, "reserved bits of crpc_queue_options are set");
     }
     if (options->sends > CRPC_QUEUE_DEPTH_MAX || options->receives > CRPC_QUEUE_DEPTH_MAX) {
@@ -119,12 +125,13 @@ static int32_t check_without_peer(const crpc_queue_options *options, crpc_error 
     if (options->kind == CRPC_QUEUE_KIND_UD) {
         return check_datagrams(options, error);
     }
-    if (options->kind != CRPC_QUEUE_KIND_SRQ) {
+    const bool tags = options->kind == CRPC_QUEUE_KIND_TM_SRQ;
+    if (options->kind != CRPC_QUEUE_KIND_SRQ && !tags) {
         return CRPC_OK; /* queue_check_dc_options has */
     }
     if (options->receives == 0) {
-        return error_set(error, CRPC_E_INVALID, 0, "an SRQ needs receives: 1 to %d",
-                         CRPC_QUEUE_DEPTH_MAX);
+        return error_set(error, CRPC_E_INVALID, 0, "an SRQ needs receives: 1 to %d%s",
+                         CRPC_QUEUE_DEPTH_MAX, tags ? "; messages that match no tag go there" : "");
     }
     if (options->flags | options->sends | options->send_pieces | options->inline_bytes |
         options->receive_queue.bits | options->connect_timeout_ns | options->retry_timeout |
@@ -132,7 +139,8 @@ static int32_t check_without_peer(const crpc_queue_options *options, crpc_error 
         options->private_bytes) {
         return error_set(
             error, CRPC_E_INVALID, 0,
-            "an SRQ only has receives, receive_pieces and user_data; leave the rest 0");
+            "an SRQ only has receives, receive_pieces and user_data%s; leave the rest 0",
+            tags ? ", and tags" : "");
     }
     return CRPC_OK;
 }
@@ -147,8 +155,9 @@ static int32_t take_receives(const crpc_context *context, const crpc_queue_optio
             return error_set(error, CRPC_E_STALE, 0,
                              "receive_queue is no queue of this context, or was closed");
         }
-        if (queue_limits(ours->receive_queue)->kind != NIC_QUEUE_SRQ) {
-            return error_set(error, CRPC_E_INVALID, 0, "receive_queue is not an SRQ");
+        int32_t status = queue_check_receive_queue(ours->receive_queue, theirs->kind, error);
+        if (status != CRPC_OK) {
+            return status;
         }
     }
     if (ours->receive_queue && theirs->receives != 0) {
@@ -182,7 +191,11 @@ static void fill(const crpc_context *context, const crpc_queue_options *theirs,
     if (ours->receives > 0) {
         default32(&ours->receive_pieces, PIECES_DEFAULT);
     }
-    if (ours->kind == NIC_QUEUE_SRQ) {
+    if (nic_kind_is_shared(ours->kind)) {
+        ours->tags = theirs->tags;
+        if (ours->kind == NIC_QUEUE_TM_SRQ) {
+            default32(&ours->tags, (uint32_t)minimum(TAGS_DEFAULT, context->nic->tags_max));
+        }
         return;
     }
     if (ours->kind == NIC_QUEUE_DCT) {
@@ -235,6 +248,9 @@ static int32_t take_any_options(const crpc_context *context, struct queue_option
     }
     if (status == CRPC_OK) {
         status = queue_check_dc_options(&options, error);
+    }
+    if (status == CRPC_OK) {
+        status = queue_check_tag_options(context, &options, error);
     }
     if (status == CRPC_OK && !has_peer) {
         status = check_without_peer(&options, error);
@@ -487,6 +503,8 @@ int32_t crpc_queue_get_info(crpc_context *context, crpc_queue queue, crpc_queue_
         .queues = found.users,
         .streams = found.streams,
         .streams_failed = found.streams_failed,
+        .tags = found.tags,
+        .tags_open = found.tags_open,
         .message_bytes_max =
             found.kind == NIC_QUEUE_UD ? context->nic->mtu_bytes : context->nic->message_bytes_max,
         .private_bytes = found.private_bytes,

@@ -37,7 +37,10 @@ static_assert((uint32_t)CRPC_QUEUE_SEND == NIC_SEND &&
                   (uint32_t)CRPC_QUEUE_COMPARE_SWAP == NIC_COMPARE_SWAP &&
                   (uint32_t)CRPC_QUEUE_FETCH_ADD == NIC_FETCH_ADD &&
                   (uint32_t)CRPC_QUEUE_NOP == NIC_NOP &&
-                  (uint32_t)CRPC_QUEUE_RECEIVE == NIC_RECEIVE,
+                  (uint32_t)CRPC_QUEUE_RECEIVE == NIC_RECEIVE &&
+                  (uint32_t)CRPC_QUEUE_TAG_ADD == NIC_TAG_ADD &&
+                  (uint32_t)CRPC_QUEUE_TAG_REMOVE == NIC_TAG_REMOVE &&
+                  (uint32_t)CRPC_QUEUE_TAG_SYNC == NIC_TAG_SYNC,
               "a driver has the caller's opcodes");
 static_assert(CRPC_QUEUE_SIGNAL == NIC_WORK_SIGNAL && CRPC_QUEUE_FENCE == NIC_WORK_FENCE &&
                   CRPC_QUEUE_SOLICITED == NIC_WORK_SOLICITED &&
@@ -47,7 +50,11 @@ static_assert(CRPC_COMPLETION_WORK == NIC_COMPLETION_WORK &&
                   CRPC_COMPLETION_OF_QUEUE == NIC_DONE_OF_QUEUE &&
                   CRPC_COMPLETION_IMMEDIATE == NIC_DONE_IMMEDIATE &&
                   CRPC_COMPLETION_INVALIDATED == NIC_DONE_INVALIDATED &&
-                  CRPC_COMPLETION_DETAIL == NIC_DONE_DETAIL && CRPC_COMPLETION_GRH == NIC_DONE_GRH,
+                  CRPC_COMPLETION_DETAIL == NIC_DONE_DETAIL &&
+                  CRPC_COMPLETION_GRH == NIC_DONE_GRH &&
+                  CRPC_COMPLETION_MATCHED == NIC_DONE_MATCHED &&
+                  CRPC_COMPLETION_RENDEZVOUS == NIC_DONE_RENDEZVOUS &&
+                  CRPC_COMPLETION_SYNC == NIC_DONE_SYNC,
               "a driver completes as the caller expects");
 
 /* ---- What an opcode names -------------------------------------------------------------------- */
@@ -59,6 +66,7 @@ static_assert(CRPC_COMPLETION_WORK == NIC_COMPLETION_WORK &&
 #define NAMES_IMMEDIATE 0x10u
 #define FILLS_PAYLOAD 0x20u /* the device writes to it */
 #define IS_ATOMIC 0x40u
+#define NAMES_TAG 0x80u /* remote_address alone */
 
 struct rule {
     uint8_t flags; /* CRPC_QUEUE_* that it may have */
@@ -82,6 +90,10 @@ static const struct rule rules[NIC_OPCODES] = {
     [CRPC_QUEUE_FETCH_ADD] = {FLAGS_ANY, NAMES_REMOTE | NAMES_OPERAND | IS_ATOMIC},
     [CRPC_QUEUE_NOP] = {FLAGS_ANY, 0},
     [CRPC_QUEUE_RECEIVE] = {CRPC_QUEUE_SIGNAL | CRPC_QUEUE_PIECES, NAMES_PAYLOAD | FILLS_PAYLOAD},
+    [CRPC_QUEUE_TAG_ADD] = {CRPC_QUEUE_SIGNAL,
+                            NAMES_PAYLOAD | NAMES_TAG | NAMES_OPERAND | FILLS_PAYLOAD},
+    [CRPC_QUEUE_TAG_REMOVE] = {CRPC_QUEUE_SIGNAL, NAMES_OPERAND},
+    [CRPC_QUEUE_TAG_SYNC] = {CRPC_QUEUE_SIGNAL, 0},
 };
 
 /* Where ops go. It is a constant of each loop below, so that ops to a peer do not pay for what others need. */
@@ -154,7 +166,7 @@ static inline __attribute__((always_inline)) uint64_t beyond(const crpc_queue_op
         set |= op->address;
     }
     if (!(rule.names & NAMES_REMOTE)) {
-        set |= op->remote_key | op->remote_address;
+        set |= op->remote_key | (rule.names & NAMES_TAG ? 0 : op->remote_address);
     }
     if (!(rule.names & NAMES_OPERAND)) {
         set |= op->operand;
@@ -506,7 +518,7 @@ uint32_t queue_check_to_targets(struct batch *batch, const crpc_queue_op *ops, u
 }
 
 /* Checks a chunk of ops that send, or of receives: the series ends where the other begins. Returns 0 and
- * CRPC_OK if they send to targets. */
+ * CRPC_OK if they send to targets, or concern tags. */
 static uint32_t check_chunk(struct batch *batch, const crpc_queue_op *ops, uint32_t count,
                             uint32_t *local_keys, int32_t *status)
 {
@@ -514,9 +526,9 @@ static uint32_t check_chunk(struct batch *batch, const crpc_queue_op *ops, uint3
     const uint32_t limit = count < CHUNK ? count : CHUNK;
     uint32_t good = 0;
     if (unlikely(receives ? batch->limits->receives == 0 : batch->limits->peer_sends == 0)) {
-        *status = !receives && batch->limits->sends > 0 ? CRPC_OK
-                  : batch->limits->kind == 0            ? CRPC_E_STATE
-                                                        : CRPC_E_UNSUPPORTED;
+        *status = !receives && (batch->limits->sends | batch->limits->tags) > 0 ? CRPC_OK
+                  : batch->limits->kind == 0                                    ? CRPC_E_STATE
+                                             : CRPC_E_UNSUPPORTED;
         return 0;
     }
     do {
@@ -548,7 +560,9 @@ static uint32_t accept_ops(struct batch *batch, struct queue *queue, const crpc_
                                                batch->context->queue_pieces, good, &refusal);
         } else if (*status == CRPC_OK) {
             accepted = good =
-                queue_submit_to_targets(batch, queue, &ops[taken], count - taken, status);
+                batch->limits->tags > 0
+                    ? queue_submit_tags(batch, queue, &ops[taken], count - taken, status)
+                    : queue_submit_to_targets(batch, queue, &ops[taken], count - taken, status);
         }
         taken += accepted;
         if (unlikely(accepted < good)) {

@@ -45,6 +45,14 @@ struct nic_target *queue_find_target(crpc_context *context, uint64_t handle, uin
 uint32_t queue_submit_to_targets(struct batch *batch, struct queue *queue, const crpc_queue_op *ops,
                                  uint32_t count, int32_t *status);
 
+/* queue_tags.c: accepts ops of a TM-SRQ that concern tags, in the same way. */
+uint32_t queue_submit_tags(struct batch *batch, struct queue *queue, const crpc_queue_op *ops,
+                           uint32_t count, int32_t *status);
+/* Checks options that TM-SRQs have, and what `srq` means for a queue that names it. */
+int32_t queue_check_tag_options(const crpc_context *context, const crpc_queue_options *options,
+                                crpc_error *error);
+int32_t queue_check_receive_queue(const struct queue *srq, uint32_t kind, crpc_error *error);
+
 /* queue_dc.c: checks options that only DCIs and DCTs have, and what these have not. */
 int32_t queue_check_dc_options(const crpc_queue_options *options, crpc_error *error);
 
