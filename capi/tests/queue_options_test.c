@@ -46,7 +46,7 @@ static void options_are_checked_with_a_message(void **state)
     const crpc_queue other = fixture_lone_queue(fixture.left, NULL);
     const struct wrong_options cases[] = {
         {{.flags = 2}, "reserved", CRPC_E_INVALID},
-        {{.tags = 1}, "reserved", CRPC_E_INVALID},
+        {{.tags = 1}, "only TM-SRQs", CRPC_E_INVALID},
         {{.queue_key = 1}, "queue_key", CRPC_E_INVALID},
         {{.streams = 1}, "streams", CRPC_E_INVALID},
         {{.stream_failures_max = 1}, "streams", CRPC_E_INVALID},
@@ -183,7 +183,7 @@ static void a_dci_sends_and_nothing_else(void **state)
     (void)state;
     const struct wrong_options cases[] = {
         {{.flags = 2}, "reserved", CRPC_E_INVALID},
-        {{.tags = 1}, "reserved", CRPC_E_INVALID},
+        {{.tags = 1}, "only TM-SRQs", CRPC_E_INVALID},
         {{.queue_key = 1}, "queue_key", CRPC_E_INVALID},
         {{.access_key = 1}, "access_key", CRPC_E_INVALID},
         {{.sends = 8193}, "sends", CRPC_E_INVALID},
