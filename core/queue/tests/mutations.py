@@ -38,11 +38,21 @@ MUTATIONS = [
     ("a target that is closed while others wait is forgotten", "target.c", "list_move_all(&engine->targets_leaving, &engine->targets_closed);",
      "list_init(&engine->targets_closed);"),
     ("stream reset: it does nothing", "peer.c", "queue->operations->reset_stream(queue->nic, (uint16_t)stream, error);", "CRPC_OK;"),
-    ("a failed stream's ops end the queue", "engine.c", "if (queue && queue->nic->failed) {", "if (queue) {"),
+    ("a failed stream's ops end the queue", "engine.c", "if (queue && queue->nic->failed && ", "if (queue && "),
+    ("what is kept counts as looked at", "tags.c", "unlikely(queue->engine->held_count > 0) ? unseen(queue) : 0;", "0;"),
+    ("room for tags is not reported", "submit.c", "(queue->refused_tag != 0 && nic_tags_room(nic, queue->refused_tag));", "0;"),
+    ("a TM-SRQ goes with tags open", "internal.h", "(queue->nic->tags && queue->nic->tags->open > 0)", "0"),
+    ("a removal that finds nothing ends its TM-SRQ", "engine.c", "queue->nic->failed && queue->options.kind != NIC_QUEUE_TM_SRQ", "(queue->nic->failed || queue->nic->tags)"),
+    ("a place is used again while its removal is under way", "nic/tags.c", "!tag->open && !tag->adding && !tag->removing", "!tag->open && !tag->adding"),
+    ("a place is used again while its addition is under way", "nic/tags.c", "!tag->open && !tag->adding && !tag->removing", "!tag->open && !tag->removing"),
+    ("a tag that was taken back never completes", "nic/tags.c", "!give_back(queue, tag, NIC_ERROR_REMOVED, 0, output)", "0"),
+    ("the last place of all is given away", "nic/tags.c", "tags->free_first != tags->free_last", "1"),
+    ("tags of a stopped queue's messages never complete", "nic/memory/tags.c", "nic_tags_end(receiver, place);\n        return;", "return;"),
+    ("messages that nobody can look at are waited for", "nic/tags.h", "queue->tags->told++;", ";"),
     ("a queue that is not joined yet cannot fail", "link/life.c", "|| link->state == CRPC_STATE_NEW;", ";"),
 ]
 
-PROGRAMS = ["simulate.c", "sim_act.c", "sim_check.c", "sim_datagram.c", "sim_dc.c"]
+PROGRAMS = ["simulate.c", "sim_act.c", "sim_check.c", "sim_datagram.c", "sim_dc.c", "sim_tags.c"]
 
 
 if __name__ == "__main__":

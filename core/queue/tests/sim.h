@@ -5,6 +5,7 @@
  *   sim_act.c     what applications, devices and rdma_cm might do next
  *   sim_datagram.c   likewise of queues for datagrams and of targets, and what must hold of these
  *   sim_dc.c      likewise of DCIs, their streams, and DCTs
+ *   sim_tags.c    likewise of TM-SRQs
  *   sim_check.c   what a poll gave, and what must hold
  *   simulate.c    the world, the end of an episode, command line, TAP
  */
@@ -24,6 +25,7 @@
 #define SIM_CAPACITY_MAX 24
 #define SIM_TARGETS_MAX 32
 #define SIM_STREAMS_MAX 5
+#define SIM_TAGS 4 /* different ones; few, so that messages often match */
 
 struct sim_op {
     struct sim_queue *queue; /* of a receive from an SRQ, that */
@@ -31,7 +33,11 @@ struct sim_op {
     bool done;
     bool silent;          /* completes only if it fails */
     bool bad;             /* its key is wrong: the remote one, or a datagram's local one */
-    bool too_short;       /* a receive that no message fits */
+    bool too_short;       /* a receive that no message fits, or a tag's buffer */
+    int32_t status;       /* when it is done */
+    uint64_t tag, mask;   /* of a TAG_ADD */
+    bool wanted_back;     /* a TAG_REMOVE has named it */
+    uint32_t named;       /* by a TAG_REMOVE */
     struct sim_queue *to; /* of a datagram, or a DCI's, that has got a key which is right there */
     bool arrived;
     bool acknowledged; /* a DCI's message that completed with success */
@@ -58,6 +64,11 @@ struct sim_queue {
     struct sim_queue *peer; /* NULL = not known yet */
     bool is_srq;
     bool is_datagrams;
+    bool is_tags;        /* an SRQ, too */
+    uint32_t unexpected; /* messages without a match that its polls have given */
+    uint32_t looked_at;  /* of these, when a TAG_SYNC was accepted */
+    uint32_t
+        last_unexpected[SIM_TAGS]; /* of a connection: the count with the last message of the tag */
     bool is_dci;
     bool is_dct;
     uint32_t number; /* of its queue pair, if it is one of these */
@@ -105,6 +116,12 @@ struct sim_target {
     uint32_t kind;
 };
 
+/* What a message of a connection brings: the number alone, or all, and then it has a tag. */
+struct sim_message {
+    uint8_t header[NIC_TAG_HEADER_BYTES];
+    uint64_t number;
+};
+
 /* What the report counts, in its order. */
 enum sim_count {
     SIM_OPS,
@@ -116,6 +133,8 @@ enum sim_count {
     SIM_LOST,
     SIM_DATAGRAMS,
     SIM_DC_MESSAGES,
+    SIM_MATCHES,
+    SIM_REMOVED,
     SIM_STREAMS_FAILED,
     SIM_RESETS,
     SIM_COUNTS
@@ -133,8 +152,9 @@ struct sim {
     bool abrupt;                   /* all engines end while ops are open, and tasks may wait */
     bool calm;                     /* no trouble in this episode */
     bool much_dc;                  /* most queues are DCIs, DCTs and SRQs */
+    bool much_tags;                /* most are RC queues and TM-SRQs */
     bool impatient;                /* a peer without a receive fails a queue at once */
-    uint64_t numbers[SIM_OPS_MAX]; /* what messages carry */
+    struct sim_message messages[SIM_OPS_MAX];
     uint64_t counts[SIM_COUNTS];   /* of all episodes */
 };
 
@@ -172,6 +192,21 @@ void sim_check_dc_message(struct sim *sim, struct sim_queue *one, uint32_t numbe
 bool sim_is_ending(const struct sim_queue *one);
 /* Before anything is closed: what must have arrived has, and the driver counts as the oracle. */
 void sim_check_dc(struct sim *sim);
+
+/* sim_tags.c */
+/* Puts a tag in front of a message, perhaps. Returns where it begins, and how long it is. */
+uint64_t sim_choose_message(struct sim *sim, uint32_t number, uint32_t *bytes);
+/* Submits one, which may be refused. Returns false if it was. */
+bool sim_submit_tag(struct sim *sim, struct sim_queue *one, int32_t *reason);
+/* What must have happened for this status of an op that concerns tags. */
+bool sim_explains_tag(const struct sim *sim, const struct sim_op *op, const struct sim_queue *one,
+                      const crpc_completion *completion);
+/* Such an op has completed: at its TM-SRQ, or at the connection over which the message came. */
+void sim_take_tag(struct sim *sim, struct sim_queue *one, uint32_t number,
+                  const crpc_completion *completion);
+/* A receive has taken a message. Returns where it brings its number. */
+const uint8_t *sim_check_unexpected(struct sim *sim, struct sim_queue *one, const uint8_t *place,
+                                    const crpc_completion *completion);
 
 /* sim_act.c */
 void sim_expect_made(struct sim *sim, struct sim_queue *one, int32_t status);

@@ -83,7 +83,7 @@ static struct queue_options choose_options(struct sim *sim, struct sim_queue *on
         .user_data = number,
         .sends = chance(sim, 5) ? 0 : 1u + below(sim, 32),
         .send_pieces = 3,
-        .inline_bytes = 16,
+        .inline_bytes = sizeof(struct sim_message),
         .receives = chance(sim, 5) ? 0 : 1u + below(sim, 24),
         .receive_pieces = 2,
         .connect_timeout_ns = chance(sim, 80) ? 50000000 : 2000000,
@@ -94,12 +94,15 @@ static struct queue_options choose_options(struct sim *sim, struct sim_queue *on
     memcpy(options.private_data, &number, sizeof(number));
     one->sparse = chance(sim, 40);
     options.flags = one->sparse ? QUEUE_SPARSE : 0;
-    if (chance(sim, 40)) {
+    if (chance(sim, sim->much_tags ? 85 : 40)) {
         one->srq = sim_any_srq(sim, one->engine);
     }
     if (one->srq) {
         options.receive_queue = one->srq->queue;
         options.receives = 0;
+    }
+    if (one->srq && one->srq->is_tags && options.sends == 0) {
+        options.sends = 1; /* what names a TM-SRQ sends */
     }
     return options;
 }
@@ -131,10 +134,12 @@ static void open_srq(struct sim *sim)
     if (!one) {
         return;
     }
-    const struct queue_options options = {.kind = NIC_QUEUE_SRQ,
+    one->is_tags = !sim->much_dc && chance(sim, sim->much_tags ? 90 : 40);
+    const struct queue_options options = {.kind = one->is_tags ? NIC_QUEUE_TM_SRQ : NIC_QUEUE_SRQ,
                                           .user_data = index_of(sim, one),
                                           .receives = 1u + below(sim, 32),
-                                          .receive_pieces = 2};
+                                          .receive_pieces = 2,
+                                          .tags = one->is_tags ? 1u + below(sim, 12) : 0};
     crpc_error error = {0};
     sim_expect_made(sim, one, queue_open(one->engine->engine, &options, &one->queue, &error));
     one->is_srq = true;
@@ -147,7 +152,11 @@ static void open_datagrams(struct sim *sim)
 {
     struct sim_queue *one = sim_new_queue(sim, any_engine(sim));
     if (one) {
-        const struct queue_options options = choose_options(sim, one);
+        struct queue_options options = choose_options(sim, one);
+        if (one->srq && one->srq->is_tags) {
+            options.receive_queue = NULL;
+            one->srq = NULL;
+        }
         sim_open_datagrams(sim, one, &options);
     }
 }
@@ -160,7 +169,7 @@ static void open_dc(struct sim *sim)
     if (!one) {
         return;
     }
-    if (srq) {
+    if (srq && !srq->is_tags) {
         one->srq = srq;
         sim_open_dct(sim, one);
     } else {
@@ -345,6 +354,7 @@ static bool submit_one(struct sim *sim, struct sim_queue *one, bool *message)
     struct sim_op *op = &sim->ops[number];
     uint8_t opcode = (uint8_t)(NIC_SEND + below(sim, NIC_NOP));
     opcode = opcode == NIC_SEND_INVALIDATE ? NIC_SEND : opcode;
+    opcode = sim->much_tags && chance(sim, 70) ? NIC_SEND : opcode;
     struct nic_work work = {.opcode = opcode, .user_data = number};
     struct nic_piece pieces[2];
     int32_t reason = CRPC_OK;
@@ -356,11 +366,10 @@ static bool submit_one(struct sim *sim, struct sim_queue *one, bool *message)
         (uint8_t)((chance(sim, 40) ? NIC_WORK_SIGNAL : 0) | (chance(sim, 20) ? NIC_WORK_FENCE : 0));
     op->silent = one->sparse && !(work.flags & NIC_WORK_SIGNAL);
     if (*message) {
-        sim->numbers[number] = one->sent;
+        sim->messages[number].number = one->sent;
         work.immediate = (uint32_t)one->sent;
         work.flags |= NIC_WORK_INLINE;
-        work.address = (uint64_t)(uintptr_t)&sim->numbers[number];
-        work.bytes = sizeof(sim->numbers[number]);
+        work.address = sim_choose_message(sim, number, &work.bytes);
     } else if (opcode != NIC_NOP) {
         op->bad = !sim->calm && chance(sim, 1) && chance(sim, 30);
         work.remote_key = far->keys.remote_key ^ (op->bad ? 0x5500 : 0);
@@ -431,6 +440,18 @@ static void receive(struct sim *sim, struct sim_queue *one)
     queue_submit_end(one->queue);
 }
 
+static void change_tags(struct sim *sim, struct sim_queue *one)
+{
+    for (uint32_t count = 1 + below(sim, 8); count > 0 && sim->op_count < SIM_OPS_MAX; count--) {
+        int32_t reason = CRPC_OK;
+        if (!sim_submit_tag(sim, one, &reason)) {
+            refused(sim, one, reason);
+            break;
+        }
+    }
+    queue_submit_end(one->queue);
+}
+
 /* ---- Trouble --------------------------------------------------------------------------------- */
 
 static void trouble(struct sim *sim)
@@ -470,7 +491,8 @@ static void make_something(struct sim *sim)
 {
     static const uint8_t of_dc[] = {0, 0, 4, 4, 4, 4, 4, 6}; /* the usual: each once */
     uint32_t what = below(sim, 8);
-    switch (sim->much_dc ? of_dc[what] : what) {
+    static const uint8_t of_tags[] = {0, 0, 1, 1, 2, 2, 6, 7};
+    switch (sim->much_dc ? of_dc[what] : sim->much_tags ? of_tags[what] : what) {
     case 0:
         open_srq(sim);
         break;
@@ -498,6 +520,8 @@ static void use_something(struct sim *sim)
     }
     if (one->asked) {
         answer(sim, one);
+    } else if (one->is_tags && chance(sim, 60)) {
+        change_tags(sim, one);
     } else if (one->is_dci && chance(sim, 20)) {
         sim_reset_stream(sim, one);
     } else if (one->is_srq || (!one->is_dci && chance(sim, 50))) {

@@ -28,6 +28,9 @@ static bool explained(const struct sim *sim, const struct sim_op *op, const stru
     if (one->is_dci) {
         return sim_explains_dci(sim, op, completion);
     }
+    if (op->opcode > NIC_RECEIVE) {
+        return sim_explains_tag(sim, op, one, completion);
+    }
     switch (status) {
     case CRPC_OK:
         return !op->bad && !op->silent && (!op->too_short || is_write(completion));
@@ -37,8 +40,8 @@ static bool explained(const struct sim *sim, const struct sim_op *op, const stru
         return send && op->bad && one->is_datagrams;
     case CRPC_E_NOT_READY:
         return send && sim->impatient && !one->is_datagrams;
-    case CRPC_E_TRUNCATED:
-        return op->too_short;
+    case CRPC_E_TRUNCATED: /* or a tag's buffer was, and its queue tells so by a receive */
+        return op->too_short || op->queue->is_tags;
     case CRPC_E_CLOSED:
         return op->queue->closed;
     case CRPC_E_NO_DEVICE:
@@ -106,13 +109,13 @@ static void check_reason(struct sim *sim, const struct sim_queue *one, int32_t s
 static void check_message(struct sim *sim, struct sim_queue *one, uint32_t number,
                           const crpc_completion *completion)
 {
+    const uint8_t *place = one->engine->memory + (size_t)(SIM_SLOTS + number) * SIM_SLOT_BYTES;
     uint64_t brought;
-    memcpy(&brought, one->engine->memory + (size_t)(SIM_SLOTS + number) * SIM_SLOT_BYTES,
-           sizeof(brought));
     if (is_write(completion)) {
         return;
     }
-    if (completion->payload_bytes != sizeof(brought) || brought != one->received) {
+    memcpy(&brought, sim_check_unexpected(sim, one, place, completion), sizeof(brought));
+    if (brought != one->received) {
         simulation_fail(&sim->base, "queue %u: message %" PRIu64 " instead of %" PRIu64,
                         index_of(sim, one), brought, one->received);
     }
@@ -158,8 +161,13 @@ static void take_op(struct sim *sim, struct sim_queue *one, const crpc_completio
     }
     op->done = true;
     note_reason(one, completion->status);
+    op->status = completion->status;
     sim->counts[SIM_OPS]++;
     sim->counts[SIM_ERRORS] += completion->status != CRPC_OK;
+    if (op->opcode > NIC_RECEIVE) {
+        sim_take_tag(sim, one, number, completion);
+        return;
+    }
     if (op->opcode == NIC_RECEIVE) {
         if (completion->status == CRPC_OK && one->is_datagrams) {
             sim_check_datagram(sim, one, number, completion);

@@ -118,11 +118,11 @@ static struct nic_work make_work(struct sim *sim, struct sim_queue *one,
                           .stream = work.stream,
                           .resets = one->stream[work.stream].resets};
     if (is_message(work.opcode)) {
-        sim->numbers[number] = number;
+        sim->messages[number].number = number;
         work.immediate = number;
         work.flags |= NIC_WORK_INLINE;
-        work.address = (uint64_t)(uintptr_t)&sim->numbers[number];
-        work.bytes = sizeof(sim->numbers[number]);
+        work.address = (uint64_t)(uintptr_t)&sim->messages[number].number;
+        work.bytes = sizeof(sim->messages[number].number);
     } else if (work.opcode != NIC_NOP) {
         op->bad = !sim->calm && chance(sim, 3);
         name_memory(sim, one, far, op->bad, &work);

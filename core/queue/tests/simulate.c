@@ -68,6 +68,7 @@ uint64_t sim_open(struct simulation *base, uint64_t seed, uint64_t steps)
     memset(sim->targets, 0, sizeof(sim->targets));
     sim->calm = random_percent(&base->random, 40);
     sim->much_dc = random_percent(&base->random, 30);
+    sim->much_tags = !sim->much_dc && random_percent(&base->random, 45);
     sim->engine_count = random_between(&base->random, 2, SIM_ENGINES_MAX);
     choose_fabric(sim);
     bool late = random_percent(&base->random, 60);
@@ -140,7 +141,8 @@ static const char *left_undone(const struct queue *queue)
         return "is over and has ops open";
     }
     if ((queue->refused_send && nic->sends.consumer != queue->refused_at) ||
-        (queue->refused_receive && nic->receives_open < nic->receives_max)) {
+        (queue->refused_receive && nic->receives_open < nic->receives_max) ||
+        (queue->refused_tag != 0 && nic_tags_room(nic, queue->refused_tag))) {
         return "has room and does not say so";
     }
     if (queue->link.state == CRPC_STATE_CLOSING && queue_sends_open(queue) &&
@@ -201,7 +203,8 @@ void sim_describe(const struct simulation *base)
         const struct sim_queue *one = &sim->queues[i];
         printf("# queue %u of engine %u%s%s%s%s%s%s%s%s%s", i,
                (uint32_t)(one->engine - sim->engines),
-               one->is_srq         ? ", SRQ"
+               one->is_tags        ? ", TM-SRQ"
+               : one->is_srq       ? ", SRQ"
                : one->is_datagrams ? ", datagrams"
                : one->is_dct       ? ", DCT"
                : one->streams > 0  ? ", DCI with streams"
@@ -235,6 +238,8 @@ int main(int argc, char **argv)
                                         "lost devices",
                                         "datagrams",
                                         "messages to DCTs",
+                                        "matched tags",
+                                        "tags taken back",
                                         "streams failed",
                                         "stream resets",
                                         NULL};
