@@ -77,6 +77,9 @@ class Engine:
         for folder in (self.folder, "lane", "link"):
             shutil.copytree(self.core / folder, core / folder)
         file = Path(mutation.file if "/" in mutation.file else f"{self.folder}/{mutation.file}")
+        if not (core / file).exists():  # a source that several services use
+            (core / file).parent.mkdir(parents=True)
+            shutil.copy(self.core / file, core / file)
         text = (core / file).read_text()
         for old, new in mutation.changes:
             text, count = re.subn(pattern_of(old), new.replace("\\", "\\\\"), text)

@@ -144,6 +144,10 @@ struct memory_fabric_counters {
     uint64_t nics;        /* open now */
 };
 
+struct nic_queue;
+/* Returns how many tags the list of a TM-SRQ has, and sets *count to how many unexpected messages its device has
+ * counted. */
+uint32_t memory_fabric_tags(const struct nic_queue *queue, uint16_t *count);
 const struct memory_fabric_counters *memory_fabric_counters(const struct memory_fabric *fabric);
 
 /* The fabric calls this before it writes a piece of a WRITE to `target`, from the peer of its queue

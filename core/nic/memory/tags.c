@@ -286,3 +286,15 @@ void memory_tags_forget(struct nic_queue *receiver, uint8_t tagged, uint32_t pla
     }
     nic_queue_end_receive(receiver, place);
 }
+
+uint32_t memory_fabric_tags(const struct nic_queue *base, uint16_t *count)
+{
+    const struct memory_queue *queue = container_of(base, const struct memory_queue, base);
+    uint32_t listed = 0;
+
+    for (uint32_t i = 0; i < base->tags->count; i++) {
+        listed += queue->tags->list[i].listed;
+    }
+    *count = queue->tags->hardware_count;
+    return listed;
+}

@@ -43,12 +43,10 @@ MUTATIONS = [
     ("room for tags is not reported", "submit.c", "(queue->refused_tag != 0 && nic_tags_room(nic, queue->refused_tag));", "0;"),
     ("a TM-SRQ goes with tags open", "internal.h", "(queue->nic->tags && queue->nic->tags->open > 0)", "0"),
     ("a removal that finds nothing ends its TM-SRQ", "engine.c", "queue->nic->failed && queue->options.kind != NIC_QUEUE_TM_SRQ", "(queue->nic->failed || queue->nic->tags)"),
-    ("a place is used again while its removal is under way", "nic/tags.c", "!tag->open && !tag->adding && !tag->removing", "!tag->open && !tag->adding"),
-    ("a place is used again while its addition is under way", "nic/tags.c", "!tag->open && !tag->adding && !tag->removing", "!tag->open && !tag->removing"),
     ("a tag that was taken back never completes", "nic/tags.c", "!give_back(queue, tag, NIC_ERROR_REMOVED, 0, output)", "0"),
     ("the last place of all is given away", "nic/tags.c", "tags->free_first != tags->free_last", "1"),
     ("tags of a stopped queue's messages never complete", "nic/memory/tags.c", "nic_tags_end(receiver, place);\n        return;", "return;"),
-    ("messages that nobody can look at are waited for", "nic/tags.h", "queue->tags->told++;", ";"),
+    ("messages that nobody can look at are waited for", "nic/memory/tags.c", "nic_tags_lost(receiver);", ";"),
     ("a queue that is not joined yet cannot fail", "link/life.c", "|| link->state == CRPC_STATE_NEW;", ";"),
 ]
 

@@ -127,6 +127,16 @@ static bool settled(const struct sim *sim)
     return true;
 }
 
+/* Nothing is on the way. */
+static const char *tags_undone(const struct nic_queue *nic)
+{
+    uint16_t count;
+    const uint32_t listed = memory_fabric_tags(nic, &count);
+    return listed != nic->tags->open            ? "waits for tags that its device has not"
+           : count != (uint16_t)nic->tags->seen ? "has counted other messages than its device"
+                                                : NULL;
+}
+
 /* What a close would hide. */
 static const char *left_undone(const struct queue *queue)
 {
@@ -144,6 +154,9 @@ static const char *left_undone(const struct queue *queue)
         (queue->refused_receive && nic->receives_open < nic->receives_max) ||
         (queue->refused_tag != 0 && nic_tags_room(nic, queue->refused_tag))) {
         return "has room and does not say so";
+    }
+    if (nic->tags && !nic->stopped && nic->sends.consumer == nic->sends.producer) {
+        return tags_undone(nic);
     }
     if (queue->link.state == CRPC_STATE_CLOSING && queue_sends_open(queue) &&
         nic->table == NIC_TABLE_SPARSE && nic->interval > 1 && !queue->nop &&
