@@ -10,7 +10,8 @@ work=$(work_folder) || exit 1
 server=
 datagrams=
 dcts=()
-trap '[ -n "$server$datagrams" ] && kill $server $datagrams "${dcts[@]}" 2>/dev/null; rm -rf "$work"' EXIT
+tags=
+trap '[ -n "$server$datagrams$tags" ] && kill $server $datagrams $tags "${dcts[@]}" 2>/dev/null; rm -rf "$work"' EXIT
 
 section="RC: memory for others to read"
 readme_block "$section" c > "$work/server.c"
@@ -19,9 +20,11 @@ section="UD: datagrams to many"
 readme_block "$section" c > "$work/datagrams.c"
 section="DCI and DCT: reliable, to many"
 readme_block "$section" c > "$work/dc.c"
+section="TM-SRQ: messages that find their buffer"
+readme_block "$section" c > "$work/tags.c"
 sanitize=
 nm -D "$library/libcopyrpc.so" | grep -q __asan_init && sanitize=-fsanitize=address,undefined
-for program in server client datagrams dc; do
+for program in server client datagrams dc tags; do
     check "the $program builds as printed, as C99 with every warning" \
         cc $sanitize -std=c99 -Wall -Wextra -Werror -I"$source/capi" -o "$work/$program" "$work/$program.c" -L"$library" -lcopyrpc \
         -Wl,-rpath,"$library"
@@ -86,4 +89,27 @@ arrives() {
 }
 check "what it has sent arrives" arrives
 kill "${dcts[@]}"
+
+where=${address%:*}:7475
+"$work/tags" "$where" > "$work/tagged" &
+tags=$!
+sends() { # TAG TEXT
+    for _ in {1..600}; do
+        timeout 60 "$work/tags" "$where" "$1" "$2" > "$work/output" && break
+        sleep 0.1
+    done
+    cat "$work/output"
+    [ "$(cat "$work/output")" = CRPC_OK ]
+}
+check "a message with a tag is sent" sends 1 moon
+check "and one with another tag" sends 300 "384400 km"
+check "and one that nobody waits for" sends 7 sun
+check "and one more of the first" sends 1 earth
+finds() {
+    says "$work/tagged" 4
+    cat "$work/tagged"
+    [ "$(cat "$work/tagged")" = "$(printf '%s\n' "word: moon" "number: 384400 km" "tag 7: sun" "word: earth")" ]
+}
+check "each finds its buffer" finds
+kill $tags
 plan
