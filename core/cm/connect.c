@@ -94,9 +94,7 @@ static int to_init(struct cm_identifier *identifier, struct nic_queue_pair *queu
     if (os_error) {
         return os_error;
     }
-    attributes.qp_access_flags =
-        IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
-        (to_device_queue_pair(queue_pair)->atomics ? IBV_ACCESS_REMOTE_ATOMIC : 0);
+    attributes.qp_access_flags = device_remote_access(to_device_queue_pair(queue_pair));
     return ibv_modify_qp(device_qp(queue_pair), &attributes, mask);
 }
 
@@ -115,7 +113,7 @@ static int to_ready_to_receive(struct cm_identifier *identifier, struct nic_queu
     if (identifier->cm->nic->link == CRPC_LINK_INFINIBAND) {
         mask &= ~ETHERNET_ONLY_MASK;
     }
-    attributes.min_rnr_timer = NIC_MIN_RNR_TIMER;
+    attributes.min_rnr_timer = nic_min_rnr_timer(transport);
     if (identifier->passive) {
         attributes.max_dest_rd_atomic = nic_read_depth(transport, identifier->read_depth_in);
     }

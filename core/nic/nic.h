@@ -119,6 +119,8 @@ struct nic_transport {
     uint32_t reads_max; /* READs and atomics under way at once, per direction; 0 =
                                NIC_READ_DEPTH; the device and the peer may lower it */
     bool atomics; /* the peer may use atomics, if the nic has them; of a queue it always may */
+    uint32_t not_ready_timer; /* how long a peer waits that finds no receive: a code, 1..31; 0 =
+                                 NIC_MIN_RNR_TIMER */
 };
 
 /* Attributes of all connections, by rdma_cm or by blob, unless struct nic_transport says otherwise, as
@@ -133,6 +135,11 @@ struct nic_transport {
 static inline uint8_t nic_rnr_retry(const struct nic_transport *transport)
 {
     return (uint8_t)(transport->rnr_tries ? transport->rnr_tries - 1 : NIC_RNR_RETRY);
+}
+
+static inline uint8_t nic_min_rnr_timer(const struct nic_transport *transport)
+{
+    return (uint8_t)(transport->not_ready_timer ? transport->not_ready_timer : NIC_MIN_RNR_TIMER);
 }
 
 /* `limit` is the device's or the peer's. */

@@ -197,6 +197,30 @@ struct nic_queue_options {
 
 #define NIC_QUEUE_KEYS 0x80000000u /* those above need rights that programs do not have */
 
+/* What can change while a queue is in use. The mask says which members count. */
+#define NIC_CHANGE_NOT_READY_TIMER 0x1u /* RC */
+#define NIC_CHANGE_ACCESS 0x2u          /* RC */
+#define NIC_CHANGE_RETRY_TIMEOUT 0x4u   /* RC: devices refuse this and the next two */
+#define NIC_CHANGE_RETRY_COUNT 0x8u
+#define NIC_CHANGE_RNR_TRIES 0x10u
+#define NIC_CHANGE_QUEUE_KEY 0x20u /* UD */
+#define NIC_CHANGE_SRQ_LIMIT 0x40u /* SRQ */
+
+struct nic_queue_change {
+    uint32_t mask;            /* NIC_CHANGE_*, of the queue's kind; at least one */
+    uint32_t not_ready_timer; /* as in struct nic_transport, but not 0 */
+    uint32_t access;          /* CRPC_ACCESS_REMOTE_*: what the peer may do with memory that has the
+                                 right, too */
+    uint32_t retry_timeout;   /* as in struct nic_transport: this and the next two */
+    uint32_t retry_count;
+    uint32_t rnr_tries;
+    uint32_t queue_key; /* as in struct nic_queue_options */
+    /* The device tells, once, that a message has taken a receive and left fewer than so many; by the
+     * asynchronous event IBV_EVENT_SRQ_LIMIT_REACHED, for core/cm. At most the options' receives; 0 = it
+     * tells nothing. */
+    uint32_t srq_limit;
+};
+
 struct nic_queue_stats {
     uint64_t sends;
     uint64_t receives;
@@ -278,6 +302,10 @@ struct nic_queue_operations {
     int32_t (*create)(struct nic *nic, struct nic_domain *domain,
                       const struct nic_queue_options *options, struct nic_queue **queue,
                       crpc_error *error);
+    /* Changes a queue. One of the kind RC is connected; before that, only its access can change. Returns
+     * CRPC_OK; CRPC_E_UNSUPPORTED: the device does not let it change. Then it is as it was. */
+    int32_t (*modify)(struct nic_queue *queue, const struct nic_queue_change *change,
+                      crpc_error *error);
     /* Moves a queue pair to the error state: what is open completes with NIC_ERROR_FLUSHED. Not for an SRQ or
      * a DCT, nor for a queue that was stopped. */
     void (*flush)(struct nic_queue *queue);
@@ -356,6 +384,12 @@ int32_t nic_queue_check_kind(const struct nic *nic, uint32_t kind, crpc_error *e
 /* The common part of target_create: fills a zeroed struct. */
 void nic_target_init(struct nic_target *target, struct nic *nic,
                      const struct nic_target_options *options);
+/* For modify: asserts what it demands. */
+void nic_queue_check_change(const struct nic_queue *queue, const struct nic_queue_change *change);
+/* For modify: fills *error, which names what the device does not let change, and returns its status. */
+int32_t nic_queue_refuse_change(const struct nic_queue *queue,
+                                const struct nic_queue_change *change, int os_error,
+                                crpc_error *error);
 /* The common part of create: fills a zeroed struct. */
 void nic_queue_init(struct nic_queue *queue, struct nic *nic,
                     const struct nic_queue_options *options);

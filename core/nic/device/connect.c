@@ -44,8 +44,7 @@ int device_queue_pair_rights_to_init(struct nic_queue_pair *base)
     struct ibv_qp_attr attributes = {
         .qp_state = IBV_QPS_INIT,
         .port_num = (uint8_t)base->nic->port,
-        .qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
-                           (to_device_queue_pair(base)->atomics ? IBV_ACCESS_REMOTE_ATOMIC : 0),
+        .qp_access_flags = device_remote_access(to_device_queue_pair(base)),
     };
     return ibv_modify_qp(device_qp(base), &attributes,
                          IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
@@ -86,7 +85,7 @@ static int to_ready_to_receive(struct nic_queue_pair *base, const struct nic_add
         .dest_qp_num = peer->queue_pair_number,
         .rq_psn = peer->packet_sequence_number,
         .max_dest_rd_atomic = nic_read_depth(transport, nic->read_depth_in),
-        .min_rnr_timer = NIC_MIN_RNR_TIMER,
+        .min_rnr_timer = nic_min_rnr_timer(transport),
         .ah_attr = device_way_to(nic, peer),
     };
     return ibv_modify_qp(device_qp(base), &attributes,

@@ -45,7 +45,8 @@ struct device_queue_pair {
     struct nic_queue_pair base;
     struct ibv_qp *qp;
     uint32_t packet_sequence_number;
-    bool atomics; /* the peer may use them, on memory that has the right */
+    bool atomics;      /* the peer may use them, on memory that has the right */
+    uint32_t withheld; /* CRPC_ACCESS_REMOTE_*: what it may not do, whatever right the memory has */
 };
 
 static inline struct device_nic *to_device_nic(struct nic *nic)
@@ -74,6 +75,17 @@ static inline struct ibv_context *device_context(const struct nic *nic)
 static inline struct ibv_qp *device_qp(const struct nic_queue_pair *queue_pair)
 {
     return container_of(queue_pair, const struct device_queue_pair, base)->qp;
+}
+
+/* Returns what the peer of a queue pair may do, as IBV_ACCESS_REMOTE_*. core/cm asks, too. */
+static inline unsigned int device_remote_access(const struct device_queue_pair *queue_pair)
+{
+    uint32_t withheld = queue_pair->withheld;
+    return (withheld & CRPC_ACCESS_REMOTE_WRITE ? 0 : IBV_ACCESS_REMOTE_WRITE) |
+           (withheld & CRPC_ACCESS_REMOTE_READ ? 0 : IBV_ACCESS_REMOTE_READ) |
+           (withheld & CRPC_ACCESS_REMOTE_ATOMIC || !queue_pair->atomics
+                ? 0
+                : IBV_ACCESS_REMOTE_ATOMIC);
 }
 
 /* port.c: an open port of a device. */

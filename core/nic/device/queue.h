@@ -77,6 +77,10 @@ struct ibv_qp *device_dc_create(struct device_queue *queue, struct ibv_qp_init_a
 /* Makes a DCI ready to send. Returns an errno value. */
 int device_dci_ready(struct nic_queue *base, const struct nic_transport *transport);
 
+/* modify.c: nic_queue_operations.modify. */
+int32_t device_queue_modify(struct nic_queue *base, const struct nic_queue_change *change,
+                            crpc_error *error);
+
 /* nic_queue_operations.reset_stream, .flush and .destroy. */
 int32_t device_queue_reset_stream(struct nic_queue *base, uint16_t stream, crpc_error *error);
 void device_queue_flush(struct nic_queue *base);

@@ -194,6 +194,7 @@ struct memory_queue_pair {
     struct memory_queue_pair *next; /* of the nic */
     struct memory_domain *domain;   /* NULL = the nic's own */
     struct memory_queue *queue;     /* NULL = a queue pair of nic.h */
+    uint32_t withheld;              /* CRPC_ACCESS_REMOTE_*: what its peer may not do */
     bool receive_taken;             /* by the message that comes in now */
     uint32_t receive;               /* its place; of a message that has matched, that of the tag */
     uint8_t tagged;                 /* enum memory_tagged: that message */
@@ -257,6 +258,8 @@ struct memory_queue {
     uint32_t streams_failed;       /* as the device knows; base has what was polled */
     uint64_t access_key;           /* of a DCT */
     struct memory_tags *tags; /* tags.h; NULL = none */
+    uint32_t limit;     /* of an SRQ; 0 = none, or it was reached */
+    bool limit_reached; /* and nobody was told */
 };
 
 static inline struct memory_queue *memory_queue(struct nic_queue *queue)
@@ -407,6 +410,9 @@ static inline bool memory_allows_remote(const struct memory_queue_pair *queue_pa
 {
     const struct memory_region *region = memory_region_find(queue_pair->nic, remote_key);
 
+    if (unlikely(queue_pair->withheld & access)) {
+        return false;
+    }
     return (region && region->remote_key == remote_key && region->domain == queue_pair->domain &&
             memory_region_allows(region, address, bytes, access) &&
             (!region->window || memory_window_allows(queue_pair, region))) ||
@@ -565,6 +571,10 @@ void memory_wqe_scatter(const struct memory_wqe *wqe, const uint8_t *data, uint3
 /* queue.c: queues with user data. */
 extern const struct nic_queue_operations memory_queue_operations;
 void memory_queue_free(struct memory_queue *queue);
+
+/* modify.c. */
+int32_t memory_queue_modify(struct nic_queue *queue, const struct nic_queue_change *change,
+                            crpc_error *error);
 
 enum memory_taking {
     TAKING_READY,    /* there is a receive, and the message fits */

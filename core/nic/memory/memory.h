@@ -26,6 +26,8 @@
 
 #include "nic/nic.h"
 
+struct nic_queue;
+
 #define NIC_DRIVER_MEMORY 100u /* has no bit in crpc_device_info.drivers: query leaves that 0 */
 
 /* open and query use the default fabric. Everything else uses the fabric of its nic. */
@@ -188,6 +190,7 @@ enum memory_failure {
     MEMORY_FAIL_DOMAIN,  /* domain_create */
     MEMORY_FAIL_WINDOW,  /* window_create */
     MEMORY_FAIL_TARGET,  /* target_create */
+    MEMORY_FAIL_MODIFY,  /* nic_queue_operations.modify */
     MEMORY_FAIL_KINDS,
 };
 
@@ -198,6 +201,10 @@ void memory_fabric_set_failures(struct memory_fabric *fabric, enum memory_failur
 /* Returns true if a requested failure has not happened yet. To try all failures, a test uses nth =
  * 1, 2, ... until the failure is still pending when the work is done. */
 bool memory_fabric_failure_pending(const struct memory_fabric *fabric, enum memory_failure kind);
+
+/* Returns true once when the limit of an SRQ was reached (struct nic_queue_change): what a device tells
+ * core/cm. */
+bool memory_queue_limit_reached(struct nic_queue *queue);
 
 /* ---- A hostile peer -------------------------------------------------------------------------- */
 

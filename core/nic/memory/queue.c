@@ -421,6 +421,10 @@ enum memory_taking memory_queue_take(struct memory_queue_pair *target, uint32_t 
     }
     target->receive = receiver->posted[receiver->posted_head++ & receiver->base.receives.mask];
     target->receive_taken = true;
+    if (receiver->posted_rung - receiver->posted_head < receiver->limit) {
+        receiver->limit = 0; /* once */
+        receiver->limit_reached = true;
+    }
     pieces = pieces_of(receiver, target->receive);
     for (uint32_t i = 0; i < receiver->receive_counts[target->receive] && room < bytes; i++) {
         room += pieces[i].bytes;
@@ -582,6 +586,7 @@ void memory_atomic_answer(struct memory_queue_pair *queue_pair, uint32_t number)
 const struct nic_queue_operations memory_queue_operations = {
     .create = queue_create,
     .reset_stream = memory_dc_reset_stream,
+    .modify = memory_queue_modify,
     .flush = queue_flush,
     .stop = queue_stop,
     .destroy = queue_destroy,

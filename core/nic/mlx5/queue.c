@@ -194,6 +194,7 @@ static int create_srq(struct mlx5_nic *nic, struct nic_domain *domain,
                       const struct nic_queue_options *options, struct mlx5_queue *queue)
 {
     struct ibv_srq_init_attr attributes = {
+        .srq_context = &queue->device.base, /* for core/cm, which hears of its limit */
         .attr = {.max_wr = options->receives, .max_sge = options->receive_pieces}};
     struct mlx5dv_srq found = {0};
     struct mlx5dv_obj object = {.srq = {.out = &found}};
@@ -348,6 +349,7 @@ static void queue_give_back(struct nic_queue *base, uint32_t index)
 const struct nic_queue_operations mlx5_queue_operations = {
     .create = queue_create,
     .reset_stream = device_queue_reset_stream,
+    .modify = device_queue_modify,
     .flush = device_queue_flush,
     .stop = queue_stop,
     .destroy = device_queue_destroy,

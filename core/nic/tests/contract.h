@@ -128,6 +128,14 @@ void test_tags_stop(void **state);
 void test_tags_link_stop(void **state);
 void test_tags_link_stop_within(void **state);
 void test_tags_small_polls(void **state);
+void test_modify_access(void **state);
+void test_modify_access_taken(void **state);
+void test_modify_access_of_atomics(void **state);
+void test_modify_access_before(void **state);
+void test_modify_not_ready_timer(void **state);
+void test_modify_refused(void **state);
+void test_modify_queue_key(void **state);
+void test_modify_limit(void **state);
 
 /* Elements of an array of struct CMUnitTest. */
 #define CONTRACT_TESTS                                                                             \
@@ -179,7 +187,11 @@ void test_tags_small_polls(void **state);
         QUEUES_TEST(test_datagram_sparse), QUEUES_TEST(test_datagram_wrap),                        \
         QUEUES_TEST(test_datagram_room), QUEUES_TEST(test_datagram_local_error),                   \
         QUEUES_TEST(test_datagram_too_long), QUEUES_TEST(test_datagram_stop),                      \
-        QUEUES_TEST(test_datagram_source), QUEUES_TEST(test_datagram_deep), TAG_CONTRACT_TESTS
+        QUEUES_TEST(test_datagram_source), QUEUES_TEST(test_datagram_deep),                        \
+        QUEUES_TEST(test_modify_access), QUEUES_TEST(test_modify_access_taken),                    \
+        QUEUES_TEST(test_modify_access_of_atomics), QUEUES_TEST(test_modify_access_before),        \
+        QUEUES_TEST(test_modify_not_ready_timer), QUEUES_TEST(test_modify_refused),                \
+        QUEUES_TEST(test_modify_queue_key), QUEUES_TEST(test_modify_limit), TAG_CONTRACT_TESTS
 
 /* The same. Where there is no DC, all but the first are skipped. */
 #define DC_CONTRACT_TESTS                                                                          \

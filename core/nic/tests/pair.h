@@ -26,13 +26,19 @@ struct pair {
     struct nic_keys source_memory, ring_memory, box_memory;
 };
 
+struct nic_queue;
+
 /* What is tested: the driver, and the device in the options of pair_options. pair_device.c has these
- * three for devices, memory_test.c for the in-memory NIC. */
+ * for devices, memory_test.c for the in-memory NIC. */
 uint32_t pair_driver(void);
 void pair_choose(struct nic_options *options);
 /* Lets time pass. A device uses it by itself; the in-memory NIC works in here. 0: no longer than one
  * poll takes. */
 void pair_pass(uint32_t microseconds);
+/* Fails the test unless the device has this RNR timer for a queue. The in-memory NIC has none. */
+void pair_expect_timer(const struct nic_queue *queue, uint32_t code);
+/* Returns true if the device has told that the limit of an SRQ was reached, since the last call. */
+bool pair_limit_reached(struct nic_queue *srq);
 
 struct nic_options pair_options(void);
 struct nic *pair_open_nic(const struct nic_options *options);

@@ -2,7 +2,16 @@
 #include "pair.h"
 #include "place.h"
 
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <fcntl.h>
 #include <unistd.h>
+
+#include "nic/device/device.h"
 
 uint32_t pair_driver(void)
 {
@@ -20,4 +29,27 @@ void pair_pass(uint32_t microseconds)
     if (microseconds > 0) {
         usleep(microseconds);
     }
+}
+
+void pair_expect_timer(const struct nic_queue *queue, uint32_t code)
+{
+    struct ibv_qp_init_attr made;
+    struct ibv_qp_attr attributes;
+    assert_int_equal(ibv_query_qp(device_qp(queue->pair), &attributes, IBV_QP_MIN_RNR_TIMER, &made),
+                     0);
+    assert_int_equal(attributes.min_rnr_timer, code);
+}
+
+bool pair_limit_reached(struct nic_queue *srq)
+{
+    struct ibv_context *context = device_context(srq->nic);
+    struct ibv_async_event event;
+    bool reached = false;
+    assert_int_equal(fcntl(context->async_fd, F_SETFL, O_NONBLOCK), 0);
+    while (ibv_get_async_event(context, &event) == 0) {
+        reached |= event.event_type == IBV_EVENT_SRQ_LIMIT_REACHED &&
+                   event.element.srq->srq_context == srq;
+        ibv_ack_async_event(&event);
+    }
+    return reached;
 }

@@ -84,6 +84,7 @@ static int create_srq(struct device_queue *queue, struct nic_domain *domain,
 {
     struct device_nic *nic = to_device_nic(queue->base.nic);
     struct ibv_srq_init_attr attributes = {
+        .srq_context = &queue->base, /* for core/cm, which hears of its limit */
         .attr = {.max_wr = queue->base.receives.mask + 1, .max_sge = options->receive_pieces}};
     queue->srq = ibv_create_srq(device_pd(nic, domain), &attributes);
     if (!queue->srq) {
@@ -242,6 +243,7 @@ static int32_t target_create(struct nic *nic, struct nic_domain *domain,
 const struct nic_queue_operations verbs_queue_operations = {
     .create = queue_create,
     .reset_stream = device_queue_reset_stream,
+    .modify = device_queue_modify,
     .flush = device_queue_flush,
     .stop = queue_stop,
     .destroy = device_queue_destroy,
