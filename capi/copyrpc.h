@@ -408,12 +408,15 @@ typedef struct crpc_op {
 /* A crpc_queue_op or a crpc_lane_op has ended. `method` is its opcode: RECEIVE for all that took a
  * receive. With CRPC_COMPLETION_OF_QUEUE it is a queue's, otherwise an endpoint's. */
 #define CRPC_COMPLETION_WORK 13u
+/* A message has taken a receive of an SRQ, and left fewer than its limit: crpc_queue_modify. It comes once
+ * for each time that the limit was set. */
+#define CRPC_COMPLETION_SRQ_LIMIT 14u
 
 /* Flag of a completion: `endpoint.bits` is a crpc_channel, and `endpoint_user_data` belongs to that
  * channel. SENT, RECEIVED and RAIL always have it. CANCEL, CONNECT_REQUEST, CONNECTED, DISCONNECTED
  * and ROOM have it if they concern a channel. */
 #define CRPC_COMPLETION_OF_CHANNEL 0x1u
-/* The same for a crpc_queue. WORK of a crpc_queue_op has it. CONNECT_REQUEST, CONNECTED, DISCONNECTED and ROOM
+/* The same for a crpc_queue. WORK of a crpc_queue_op and SRQ_LIMIT have it. CONNECT_REQUEST, CONNECTED, DISCONNECTED and ROOM
  * have it if they concern a queue. */
 #define CRPC_COMPLETION_OF_QUEUE 0x2u
 /* Flags of WORK with CRPC_OK. IMMEDIATE: reply_bytes_max is the message's immediate. INVALIDATED: it is
@@ -1513,6 +1516,49 @@ CRPC_API int32_t crpc_queue_get_address(crpc_context *context, crpc_queue queue,
 CRPC_API int32_t crpc_queue_join_address(crpc_context *context, crpc_queue queue,
                                          const crpc_queue_address *address, crpc_error *error);
 
+/* What crpc_queue_modify changes: bits of crpc_queue_change.changes. */
+#define CRPC_QUEUE_CHANGE_NOT_READY_WAIT 0x1u         /* RC */
+#define CRPC_QUEUE_CHANGE_ACCESS 0x2u                 /* RC */
+#define CRPC_QUEUE_CHANGE_RETRY_TIMEOUT 0x4u          /* RC */
+#define CRPC_QUEUE_CHANGE_RETRY_COUNT 0x8u            /* RC */
+#define CRPC_QUEUE_CHANGE_NOT_READY_RETRY_COUNT 0x10u /* RC */
+#define CRPC_QUEUE_CHANGE_QUEUE_KEY 0x20u             /* UD */
+#define CRPC_QUEUE_CHANGE_SRQ_LIMIT 0x40u             /* SRQ */
+
+typedef struct crpc_queue_change {
+    uint32_t struct_size;
+    uint32_t changes; /* CRPC_QUEUE_CHANGE_*, one or several. Members without their bit must be 0 */
+    /* How long the peer waits before it sends a message again for which there was no receive here: the
+     * "RNR timer" of the InfiniBand specification (volume 1, 9.7.5.2.8). 1 to 491520000; 0 = 640000 (0.64
+     * ms). Devices know 31 values from 10 us to 491.52 ms; the next longer one is taken. */
+    uint64_t not_ready_wait_ns;
+    /* CRPC_ACCESS_REMOTE_*: what the peer may do over this queue with regions that have the right, too.
+     * At first all that the device can. What exceeds it ends the queue, on both sides. */
+    uint32_t access;
+    uint32_t retry_timeout;         /* as in crpc_queue_options, with the same default: this ... */
+    uint32_t retry_count;           /* ... this ... */
+    uint32_t not_ready_retry_count; /* ... and this */
+    uint32_t queue_key;             /* as in crpc_queue_options */
+    /* CRPC_COMPLETION_SRQ_LIMIT follows when a message takes a receive and leaves fewer than so many: 1 to
+     * the SRQ's receives; 0 = none follows. It follows once; whoever wants to hear of it again sets the limit
+     * again, after new receives. */
+    uint32_t srq_limit;
+} crpc_queue_change;
+
+/* Changes a queue while it is in use. It is another queue in no other respect: ops and receives go on.
+ * A queue of crpc_queue_blob can change in all respects before crpc_queue_join. When an RC queue is connected,
+ * the device decides. By the InfiniBand specification, not_ready_wait_ns and access can change then; the
+ * retries cannot, and the drivers of all devices known to us refuse that. A WRITE of the peer
+ * that has begun before its right was taken away can still land when this has returned. Of an SRQ, one
+ * CRPC_COMPLETION_SRQ_LIMIT of the limit before can come after a new one was set; none comes after 0 was set.
+ * Blocks while the system changes the queue.
+ * Returns CRPC_OK; or one of these, and nothing has changed: CRPC_E_INVALID (also: a change that this kind of
+ * queue does not have), CRPC_E_UNSUPPORTED (the device does not let it change; or `changes` has bits of a later
+ * version), CRPC_E_STATE (it waits to be accepted, or is being connected), CRPC_E_DISCONNECTED (it has
+ * ended), CRPC_E_STALE, CRPC_E_SYSTEM. */
+CRPC_API int32_t crpc_queue_modify(crpc_context *context, crpc_queue queue,
+                                   const crpc_queue_change *change, crpc_error *error);
+
 /* Ends a queue at once, but keeps the handle. The next polls complete the open ops with
  * CRPC_E_FLUSHED, and then comes CRPC_COMPLETION_DISCONNECTED with CRPC_E_DISCONNECTED.
  * Returns CRPC_OK; CRPC_E_STATE (not connected, or it has failed before); CRPC_E_UNSUPPORTED (an
@@ -1568,6 +1614,15 @@ typedef struct crpc_queue_info {
     uint32_t streams_failed; /* and were not reset */
     uint32_t tags;           /* as crpc_queue_options has it */
     uint32_t tags_open;      /* TAG_ADDs that have not completed */
+    /* In use, as crpc_queue_change has them; what the kind does not have is 0. srq_limit stays as it was set
+     * when it has been reached. */
+    uint64_t not_ready_wait_ns;
+    uint32_t access;
+    uint32_t retry_timeout;
+    uint32_t retry_count;
+    uint32_t not_ready_retry_count;
+    uint32_t queue_key;
+    uint32_t srq_limit;
 } crpc_queue_info;
 
 /* Describes a queue. Returns CRPC_OK; CRPC_E_INVALID, CRPC_E_STALE. */

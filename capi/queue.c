@@ -508,6 +508,13 @@ int32_t crpc_queue_get_info(crpc_context *context, crpc_queue queue, crpc_queue_
         .message_bytes_max =
             found.kind == NIC_QUEUE_UD ? context->nic->mtu_bytes : context->nic->message_bytes_max,
         .private_bytes = found.private_bytes,
+        .not_ready_wait_ns = queue_not_ready_ns(found.not_ready_timer),
+        .access = found.access,
+        .retry_timeout = found.retry_timeout,
+        .retry_count = found.retry_count,
+        .not_ready_retry_count = found.rnr_tries,
+        .queue_key = found.queue_key,
+        .srq_limit = found.srq_limit,
     };
     memcpy(ours.peer_address, found.peer_address, sizeof(ours.peer_address));
     memcpy(ours.local_address, found.local_address, sizeof(ours.local_address));

@@ -48,6 +48,7 @@ bool error_usable(const crpc_error *theirs);
 #define VERSION1_BYTES_channel_stats 192
 #define VERSION1_BYTES_queue_options 272
 #define VERSION1_BYTES_queue_address 40
+#define VERSION1_BYTES_queue_change 40
 #define VERSION1_BYTES_queue_info 400
 #define VERSION1_BYTES_queue_stats 40
 #define VERSION1_BYTES_target_options 16

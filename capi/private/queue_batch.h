@@ -56,6 +56,9 @@ int32_t queue_check_receive_queue(const struct queue *srq, uint32_t kind, crpc_e
 /* queue_dc.c: checks options that only DCIs and DCTs have, and what these have not. */
 int32_t queue_check_dc_options(const crpc_queue_options *options, crpc_error *error);
 
+/* queue_change.c: what a code of the RNR timer means. 0 = 0. */
+uint64_t queue_not_ready_ns(uint32_t timer);
+
 /* queue.c: the caller's form of an address. The caller's struct is large enough. */
 void queue_show_address(const struct nic_address *found, crpc_queue_address *address);
 /* Takes it. Core checks what the address says. Here is only what its members could not hold. */

@@ -316,6 +316,12 @@ static int32_t do_queue_get_address(crpc_context *context, uint64_t bits)
     return crpc_queue_get_address(context, (crpc_queue){bits}, &address);
 }
 
+static int32_t do_queue_modify(crpc_context *context, uint64_t bits)
+{
+    const crpc_queue_change change = {.struct_size = sizeof(change)};
+    return crpc_queue_modify(context, (crpc_queue){bits}, &change, NULL);
+}
+
 static int32_t do_queue_fail(crpc_context *context, uint64_t bits)
 {
     return crpc_queue_fail(context, (crpc_queue){bits});
@@ -380,7 +386,7 @@ static int32_t do_receive_queue(crpc_context *context, uint64_t bits)
 static use *const queue_uses[] = {
     do_queue_accept, do_queue_reject, do_queue_join,    do_queue_join_address, do_queue_get_address,
     do_queue_fail,   do_queue_drain,  do_queue_close,   do_queue_info,         do_queue_stats,
-    do_queue_error,  do_queue_submit, do_receive_queue, do_queue_reset_stream};
+    do_queue_error,  do_queue_modify, do_queue_submit,  do_receive_queue,      do_queue_reset_stream};
 
 /* ---- Targets --------------------------------------------------------------------------------- */
 
@@ -714,6 +720,7 @@ static void no_memory_for_a_queue(void **state)
     assert_int_equal(crpc_queue_blob(left, NULL, &other, blob, NULL, NULL), CRPC_E_INVALID);
     assert_int_equal(crpc_queue_join(left, left_queue, NULL, 104, NULL), CRPC_E_INVALID);
     assert_int_equal(crpc_queue_join_address(left, left_queue, NULL, NULL), CRPC_E_INVALID);
+    assert_int_equal(crpc_queue_modify(left, left_queue, NULL, NULL), CRPC_E_INVALID);
     assert_int_equal(crpc_queue_get_address(left, left_queue, NULL), CRPC_E_INVALID);
     assert_int_equal(crpc_queue_reject(left, left_queue, NULL, 1), CRPC_E_INVALID);
 }

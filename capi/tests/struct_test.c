@@ -84,6 +84,21 @@ static int32_t use_queue_address(const void *address, crpc_error *error)
     return status;
 }
 
+/* A change of nothing is none, whatever the size of the struct. */
+static int32_t use_queue_change(const void *change, crpc_error *error)
+{
+    crpc_queue queue = fixture_lone_queue(fixture.left, NULL);
+    crpc_queue_change ours;
+    memcpy(&ours, change, sizeof(ours));
+    int32_t status = crpc_queue_modify(fixture.left, queue, change, error);
+    assert_int_equal(crpc_queue_close(fixture.left, queue), CRPC_OK);
+    if (status == CRPC_E_INVALID && strstr(error->message, "changes is 0")) {
+        status = ours.access == 0 ? CRPC_OK : CRPC_E_INVALID;
+        error->status = status;
+    }
+    return status;
+}
+
 static int32_t use_target_options(const void *options, crpc_error *error)
 {
     const crpc_queue_address address = {.struct_size = sizeof(address),
@@ -118,6 +133,7 @@ static const struct in_struct in_structs[] = {
     IN(channel_options, flags),
     IN(queue_options, receive_pieces), /* there are no receives */
     IN(queue_address, link),
+    IN(queue_change, access),
     IN(target_options, kind), /* 1 is RC */
 };
 

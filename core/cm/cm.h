@@ -39,6 +39,7 @@ enum cm_event_kind {
     CM_EVENT_PORT_ACTIVE,
     CM_EVENT_PORT_DOWN,
     CM_EVENT_DEVICE_FATAL,
+    CM_EVENT_SRQ_LIMIT, /* an SRQ of nic/queue.h has reached its limit: nic, queue_handle */
     CM_EVENT_TASK, /* the work of cm_task_start has been done: owner is its argument, and error says
                       how it ended */
 };
@@ -49,6 +50,7 @@ struct cm_event {
     struct cm_identifier *identifier; /* NULL for events of a device */
     uint32_t nic;                     /* of the device: its index in cm_open's array */
     uint32_t queue_pair_number;
+    uint64_t queue_handle;
     uint32_t private_bytes; /* can exceed what the peer sent: InfiniBand and RoCE add zeros */
     uint8_t private_data[CM_PRIVATE_BYTES_MAX];
     crpc_error error;

@@ -305,6 +305,18 @@ static void tell_queue_pair(struct cm *cm, const struct cm_device *device,
     cm_queue_spare(cm, NULL);
 }
 
+/* The handle, and not the queue, because the SRQ may be gone when the owner takes this: ibv_destroy_srq
+ * waits for the acknowledgement alone. */
+static void tell_srq_limit(struct cm *cm, const struct cm_device *device,
+                           const struct ibv_async_event *event)
+{
+    const struct nic_queue *queue = event->element.srq->srq_context;
+    if (queue) { /* or it is the nic's, which has no limit */
+        device_event(cm, device, CM_EVENT_SRQ_LIMIT)->queue_handle = queue->handle;
+        cm_queue_spare(cm, NULL);
+    }
+}
+
 /* Acknowledged last: while an event is not, ibv_destroy_qp waits, so that cm_forget_queue_pair
  * after it finds all there is. */
 static bool device_step(struct cm *cm, struct cm_device *device)
@@ -326,6 +338,9 @@ static bool device_step(struct cm *cm, struct cm_device *device)
     case IBV_EVENT_QP_REQ_ERR:
     case IBV_EVENT_QP_ACCESS_ERR:
         tell_queue_pair(cm, device, &event);
+        break;
+    case IBV_EVENT_SRQ_LIMIT_REACHED:
+        tell_srq_limit(cm, device, &event);
         break;
     case IBV_EVENT_PORT_ACTIVE:
     case IBV_EVENT_PORT_ERR:

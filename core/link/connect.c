@@ -330,6 +330,7 @@ static void take_event(struct link_group *group, const struct cm_event *event)
     case CM_EVENT_PORT_ACTIVE:
     case CM_EVENT_PORT_DOWN:
     case CM_EVENT_DEVICE_FATAL:
+    case CM_EVENT_SRQ_LIMIT:
         take_device_event(group, event);
         break;
     default:

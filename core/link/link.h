@@ -117,7 +117,8 @@ struct link_service {
     void (*emit_event)(struct link *link, struct output *output);
     /* A timer of one of the service's kinds has expired. */
     void (*timer)(struct link_group *group, struct wheel_timer *timer);
-    /* CM_EVENT_QUEUE_PAIR, _PORT_ACTIVE, _PORT_DOWN or _DEVICE_FATAL of a device that cm watches. */
+    /* CM_EVENT_QUEUE_PAIR, _PORT_ACTIVE, _PORT_DOWN, _DEVICE_FATAL or _SRQ_LIMIT of a device that cm
+     * watches. */
     void (*device_event)(struct link_group *group, const struct cm_event *event);
 };
 

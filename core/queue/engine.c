@@ -446,6 +446,12 @@ void queue_device_event(struct link_group *group, const struct cm_event *event)
     case CM_EVENT_DEVICE_FATAL:
         lose_device(engine, &event->error);
         break;
+    case CM_EVENT_SRQ_LIMIT:
+        queue = handles_get(engine->links.handles, event->queue_handle, HANDLE_QUEUE);
+        if (queue) { /* or it was closed */
+            queue_limit_reached(queue);
+        }
+        break;
     default: /* a port that goes down shows on the queues themselves */
         break;
     }

@@ -5,6 +5,7 @@
  *   tags.c     the same of commands that concern tags
  *   life.c     a queue as a link: made, opened, failed, ended
  *   peer.c     what the application asks of a queue
+ *   change.c   queues that change while they are in use
  *   target.c   where ops of UD queues and DCIs go
  *
  * How a queue ends. An op is open from the moment that core/nic has accepted it until a poll has
@@ -81,6 +82,8 @@ struct queue {
     uint32_t target_mark; /* when its sends up to here are done, none names a target of `leaving` */
     bool target_marked;   /* they are not done yet */
     struct queue_options options; /* without private data, which the link has */
+    uint32_t access;              /* CRPC_ACCESS_REMOTE_*: what the peer may do */
+    uint32_t srq_limit;           /* as it was set last */
 };
 static_assert(offsetof(struct queue, link) == 0, "a handle's object is the link");
 
@@ -172,6 +175,14 @@ void queue_end(struct queue *queue, int32_t status);
 void queue_check_drained(struct queue *queue);
 /* Reports the end of failing queues of which nothing is open. */
 void queue_check_failing(struct queue_engine *engine);
+
+/* change.c */
+/* What the peer of a new queue may do. */
+uint32_t queue_all_access(const struct queue_engine *engine);
+/* The device says that fewer receives are left in an SRQ than its limit. */
+void queue_limit_reached(struct queue *queue);
+/* link_service.emit_event: that, for the application. */
+void queue_emit_limit(struct link *link, struct output *output);
 
 /* target.c */
 /* Frees closed targets that no op names any more. */

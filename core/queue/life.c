@@ -43,7 +43,8 @@ static void set_link_options(struct link_options *link, const struct queue_optio
                                   .transport = {.retry_timeout = options->retry_timeout,
                                                 .retry_count = options->retry_count,
                                                 .rnr_tries = options->rnr_tries,
-                                                .reads_max = options->reads_max},
+                                                .reads_max = options->reads_max,
+                                                .not_ready_timer = options->not_ready_timer},
                                   .private_bytes = options->private_bytes};
     memcpy(link->private_data, options->private_data, options->private_bytes);
 }
@@ -96,6 +97,8 @@ static int32_t make(struct queue *queue, const struct queue_options *options, cr
         return status;
     }
     engine->queue_count++;
+    queue->access = options->kind == NIC_QUEUE_RC ? queue_all_access(engine) : 0;
+    queue->srq_limit = 0;
     queue->srq = options->receive_queue;
     if (queue->srq) {
         queue->srq_handle = queue->srq->link.handle;
@@ -500,6 +503,7 @@ const struct link_service queue_service = {
     .keepalive = no_keepalive,
     .closed = closed,
     .quiet = quiet,
+    .emit_event = queue_emit_limit,
     .timer = timer,
     .device_event = queue_device_event,
 };

@@ -117,6 +117,15 @@ void queue_get_info(const struct queue *queue, struct queue_info *info)
         .receive_pieces = options->receive_pieces,
         .sends_open = nic ? nic->sends.producer - nic->sends.consumer : 0,
         .receives_open = nic ? nic->receives_open : 0,
+        .not_ready_timer = options->kind == NIC_QUEUE_RC && !options->not_ready_timer
+                               ? NIC_MIN_RNR_TIMER
+                               : options->not_ready_timer,
+        .access = queue->access,
+        .retry_timeout = options->retry_timeout,
+        .retry_count = options->retry_count,
+        .rnr_tries = options->rnr_tries,
+        .queue_key = options->queue_key,
+        .srq_limit = queue->srq_limit,
         .users = queue->users,
         .tags = options->tags,
         .tags_open = nic && nic->tags ? nic->tags->open : 0,

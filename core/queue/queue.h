@@ -158,9 +158,9 @@ struct queue_options {
     uint32_t rnr_tries;     /* to a peer without a receive, 1..7; 0 = for ever */
     uint32_t reads_max; /* READs and atomics under way at once, up to 255; 0 = NIC_READ_DEPTH; the
                                device and the peer may lower it */
-
     /* RC only: */
     uint64_t connect_timeout_ns;
+    uint32_t not_ready_timer; /* as in struct nic_transport */
     uint32_t
         private_bytes; /* for the peer, if connected by rdma_cm; at most QUEUE_REQUEST_BYTES_MAX
                                to connect, QUEUE_ACCEPT_BYTES_MAX to accept */
@@ -209,6 +209,19 @@ int32_t queue_close(struct queue *queue);
  * was. *error then says why. */
 int32_t queue_reset_stream(struct queue *queue, uint32_t stream, crpc_error *error);
 
+/* ---- Changing -------------------------------------------------------------------------------- */
+
+/* Changes a queue that is in use. The mask has bits of its kind alone. A queue of link_blob that is not
+ * connected yet will be connected with the new values, and all of them may change; afterwards, what the
+ * device lets change. Returns CRPC_OK; CRPC_E_UNSUPPORTED (the device), CRPC_E_STATE (it waits to be accepted,
+ * or is being connected), CRPC_E_DISCONNECTED (it has ended), or what the device says. After an error,
+ * nothing has changed. */
+int32_t queue_modify(struct queue *queue, const struct nic_queue_change *change, crpc_error *error);
+
+/* When a message has taken a receive of an SRQ, and left fewer than the limit, CRPC_COMPLETION_SRQ_LIMIT
+ * follows, once for each time that the limit was set. One that was set before may come later than its
+ * successor was set. After a limit of 0, none comes. */
+
 struct queue_info {
     uint32_t kind;
     uint32_t state; /* CRPC_STATE_*; of one without a peer CONNECTED, as long as it has not ended */
@@ -226,6 +239,14 @@ struct queue_info {
     uint32_t receive_pieces;
     uint32_t sends_open; /* positions in use: an op takes one or several */
     uint32_t receives_open;
+    /* As they were set last: of an RC queue ... */
+    uint32_t not_ready_timer;
+    uint32_t access;
+    uint32_t retry_timeout;
+    uint32_t retry_count;
+    uint32_t rnr_tries;
+    uint32_t queue_key;     /* ... of a UD queue ... */
+    uint32_t srq_limit;     /* ... of an SRQ */
     uint32_t users;         /* of an SRQ: those for which queue_close would be CRPC_E_BUSY */
     uint64_t receive_queue; /* handle of its SRQ; 0 = none */
     uint32_t streams;       /* as asked for */

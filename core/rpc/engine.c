@@ -194,7 +194,10 @@ void rpc_device_event(struct link_group *group, const struct cm_event *event)
     case CM_EVENT_PORT_DOWN:
         link_device_event(group, CRPC_E_UNREACHABLE);
         break;
-    default:
+    case CM_EVENT_DEVICE_FATAL:
         device_lost(engine, &event->error);
+        break;
+    default: /* of queues that calls do not have */
+        break;
     }
 }

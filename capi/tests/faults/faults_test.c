@@ -343,7 +343,10 @@ static void use_srq(void)
 {
     const crpc_queue_options options = {
         .struct_size = sizeof(options), .kind = CRPC_QUEUE_KIND_SRQ, .receives = 8};
+    const crpc_queue_change limit = {
+        .struct_size = sizeof(limit), .changes = CRPC_QUEUE_CHANGE_SRQ_LIMIT, .srq_limit = 8};
     TRY("open an SRQ", crpc_queue_open(contexts[SERVER], &options, &links[1].shared, &error));
+    TRY("set its limit", crpc_queue_modify(contexts[SERVER], links[1].shared, &limit, &error));
     connect_queue();
 }
 
@@ -397,6 +400,19 @@ static void use_dc(void)
         crpc_queue_close(contexts[SERVER], of_dct.receive_queue) != CRPC_OK) {
         problem("a queue that does not close");
     }
+}
+
+static void change_queue(void)
+{
+    const crpc_queue_change change = {
+        .struct_size = sizeof(change),
+        .changes = CRPC_QUEUE_CHANGE_ACCESS | CRPC_QUEUE_CHANGE_NOT_READY_WAIT,
+        .access = CRPC_ACCESS_REMOTE_WRITE | CRPC_ACCESS_REMOTE_READ | CRPC_ACCESS_REMOTE_ATOMIC};
+    const crpc_queue peer = {links[1].bits[SERVER]};
+    if (link_is_up(1)) {
+        TRY("change a queue", crpc_queue_modify(contexts[SERVER], peer, &change, &error));
+    }
+    work();
 }
 
 static void connect_one_queue(void)
@@ -478,6 +494,7 @@ static const struct scenario scenarios[] = {
     {"a DCI and a DCT", NULL, use_dc, true},
     {"ops", connect_one_queue, work_often, true},
     {"sleep on a queue", connect_one_queue, sleep_on_queue, true},
+    {"change a queue", connect_one_queue, change_queue, true},
     {"drain", connect_one_queue, drain_queue, true},
     {"close a queue", connect_one_queue, close_queue, true},
 };

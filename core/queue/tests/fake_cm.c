@@ -167,6 +167,11 @@ void fake_cm_device_event(struct cm *cm, enum cm_event_kind kind, uint32_t queue
     error_set(&event->error, status, 0, "the device says so");
 }
 
+void fake_cm_srq_limit(struct cm *cm, uint64_t queue_handle)
+{
+    add_event(cm, NULL, CM_EVENT_SRQ_LIMIT)->queue_handle = queue_handle;
+}
+
 /* ---- Slow work ------------------------------------------------------------------------------- */
 
 static void run_work(struct cm_identifier *identifier)

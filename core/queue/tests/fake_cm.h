@@ -32,5 +32,7 @@ void fake_cm_step_all(struct cm *cm);
 /* An event of the device. */
 void fake_cm_device_event(struct cm *cm, enum cm_event_kind kind, uint32_t queue_pair_number,
                           int32_t status);
+/* The device tells that an SRQ has reached its limit. */
+void fake_cm_srq_limit(struct cm *cm, uint64_t queue_handle);
 
 #endif

@@ -34,6 +34,8 @@ MUTATIONS = [
     ("room for receives is not reported", "submit.c", "nic->receives_open < nic->receives_max", "0"),
     ("whoever sleeps is not told of what is kept", "engine.c", "return engine->held_count > 0 ||", "return"),
     ("a queue that drains does not wait for its sends", "life.c", "if (!queue_sends_open(queue)) {", "if (1) {"),
+    ("nobody hears that receives run low", "change.c", "link_report(&queue->link, LINK_EVENT_SERVICE);", ";"),
+    ("a limit of 0 is reported", "change.c", "if (queue->srq_limit == 0) {", "if (0) {"),
     ("a target goes while ops name it", "target.c", "if (queue->nic && !queue->nic->stopped &&", "if (0 &&"),
     ("a target that is closed while others wait is forgotten", "target.c", "list_move_all(&engine->targets_leaving, &engine->targets_closed);",
      "list_init(&engine->targets_closed);"),

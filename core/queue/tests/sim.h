@@ -87,6 +87,9 @@ struct sim_queue {
     bool closed;
     bool draining;
     bool room_due;
+    bool limit_due;       /* of an SRQ: its device has told, and the application has not heard */
+    uint32_t limits_told; /* how often its device has */
+    uint32_t limits_heard;
     uint32_t next_send; /* the lowest number that its next send may have */
     uint64_t sent;      /* messages */
     uint64_t received;
@@ -137,6 +140,7 @@ enum sim_count {
     SIM_REMOVED,
     SIM_STREAMS_FAILED,
     SIM_RESETS,
+    SIM_LIMITS,
     SIM_COUNTS
 };
 
@@ -212,6 +216,8 @@ const uint8_t *sim_check_unexpected(struct sim *sim, struct sim_queue *one, cons
 void sim_expect_made(struct sim *sim, struct sim_queue *one, int32_t status);
 void sim_poll(struct sim *sim, struct sim_engine *engine, uint32_t capacity);
 void sim_close_queue(struct sim *sim, struct sim_queue *one);
+/* What the devices have told since of limits of SRQs. */
+void sim_tell_limits(struct sim *sim);
 struct sim_queue *sim_new_queue(struct sim *sim, struct sim_engine *engine);
 /* NULL = hardly any. */
 struct sim_queue *sim_any_srq(struct sim *sim, const struct sim_engine *engine);

@@ -452,6 +452,52 @@ static void change_tags(struct sim *sim, struct sim_queue *one)
     queue_submit_end(one->queue);
 }
 
+/* ---- Changes --------------------------------------------------------------------------------- */
+
+void sim_tell_limits(struct sim *sim)
+{
+    for (uint32_t i = 0; i < sim->queue_count; i++) {
+        struct sim_queue *one = &sim->queues[i];
+        if (one->queue && one->is_srq && one->queue->nic && !one->queue->nic->stopped &&
+            memory_queue_limit_reached(one->queue->nic)) {
+            fake_cm_srq_limit(&one->engine->cm, one->handle);
+            one->limit_due = true;
+            one->limits_told++;
+        }
+    }
+}
+
+/* What is changed makes no op fail: what the peers may do stays as it is. */
+static void change(struct sim *sim, struct sim_queue *one)
+{
+    const uint32_t receives = one->queue->options.receives;
+    const bool connected = one->queue->link.state == CRPC_STATE_CONNECTED;
+    struct nic_queue_change change = {.mask = NIC_CHANGE_ACCESS | NIC_CHANGE_NOT_READY_TIMER,
+                                      .access = one->queue->access,
+                                      .not_ready_timer = 1 + below(sim, 31),
+                                      .retry_count = 3,
+                                      .queue_key = one->queue->options.queue_key};
+    crpc_error error = {0};
+    if (one->is_srq) {
+        change.mask = NIC_CHANGE_SRQ_LIMIT;
+        change.srq_limit = chance(sim, 20) ? 0 : 1 + below(sim, receives);
+    } else if (one->is_datagrams) {
+        change.mask = NIC_CHANGE_QUEUE_KEY;
+    } else if (chance(sim, 30)) {
+        change.mask |= NIC_CHANGE_RETRY_COUNT;
+    }
+    const int32_t status = queue_modify(one->queue, &change, &error);
+    if (status == CRPC_OK && one->is_srq && change.srq_limit == 0) {
+        one->limit_due = false;
+    }
+    if (status == CRPC_E_UNSUPPORTED
+            ? !(change.mask & NIC_CHANGE_RETRY_COUNT)
+            : status != CRPC_OK && connected && !one->queue->link.failing) {
+        simulation_fail(&sim->base, "queue %u does not change: %s", index_of(sim, one),
+                        error.message);
+    }
+}
+
 /* ---- Trouble --------------------------------------------------------------------------------- */
 
 static void trouble(struct sim *sim)
@@ -520,6 +566,8 @@ static void use_something(struct sim *sim)
     }
     if (one->asked) {
         answer(sim, one);
+    } else if (!one->is_dci && !one->is_dct && !one->is_tags && chance(sim, one->is_srq ? 20 : 4)) {
+        change(sim, one);
     } else if (one->is_tags && chance(sim, 60)) {
         change_tags(sim, one);
     } else if (one->is_dci && chance(sim, 20)) {
@@ -565,4 +613,5 @@ void sim_act(struct simulation *base)
     } else if (!sim->calm && chance(sim, 30)) {
         trouble(sim);
     }
+    sim_tell_limits(sim);
 }

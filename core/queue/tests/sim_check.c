@@ -264,6 +264,17 @@ static void take_disconnected(struct sim *sim, struct sim_queue *one, int32_t st
     }
 }
 
+/* Several that the device has told can come as one. */
+static void take_limit(struct sim *sim, struct sim_queue *one)
+{
+    if (one->queue->srq_limit == 0 || ++one->limits_heard > one->limits_told) {
+        simulation_fail(&sim->base, "a limit of queue %u, which it has not or has not reached",
+                        index_of(sim, one));
+    }
+    one->limit_due = false;
+    sim->counts[SIM_LIMITS]++;
+}
+
 void sim_take(struct sim *sim, struct sim_engine *engine, const crpc_completion *completion)
 {
     if (!(completion->flags & NIC_DONE_OF_QUEUE)) {
@@ -302,6 +313,9 @@ void sim_take(struct sim *sim, struct sim_engine *engine, const crpc_completion 
         break;
     case CRPC_COMPLETION_ROOM:
         simulation_room(&sim->base, &one->room_due);
+        break;
+    case CRPC_COMPLETION_SRQ_LIMIT:
+        take_limit(sim, one);
         break;
     default:
         simulation_fail(&sim->base, "a completion of kind %u", completion->kind);

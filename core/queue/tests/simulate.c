@@ -100,6 +100,7 @@ void sim_close(struct simulation *base)
 static void drain_once(struct sim *sim)
 {
     memory_fabric_run(sim->base.fabric, 50);
+    sim_tell_limits(sim);
     sim->base.clock_ns += 1000000;
     for (uint32_t i = 0; i < sim->engine_count && !sim->base.failed; i++) {
         fake_cm_step_all(&sim->engines[i].cm);
@@ -171,6 +172,9 @@ static void check_settled(struct sim *sim)
     for (uint32_t i = 0; i < sim->queue_count && !sim->base.failed; i++) {
         const struct queue *queue = sim->queues[i].queue;
         const char *fault = queue ? left_undone(queue) : NULL;
+        if (queue && sim->queues[i].limit_due && !sim->queues[i].disconnected) {
+            fault = "never told that its limit was reached";
+        }
         if (fault) {
             simulation_fail(&sim->base, "queue %u %s", i, fault);
         }
@@ -255,6 +259,7 @@ int main(int argc, char **argv)
                                         "tags taken back",
                                         "streams failed",
                                         "stream resets",
+                                        "limits",
                                         NULL};
     const struct simulation_program program = {
         .name = "queue_simulate", .count_names = names, .counts = sim.counts};
