@@ -19,6 +19,7 @@ from ._guards import through
 from ._listener import Listener
 from ._native import ffi, lib
 from ._options import (
+    ACCESSES,
     ContextInfo,
     DeviceInfo,
     EndpointOptions,
@@ -38,7 +39,7 @@ from ._queue import Queue, SharedReceiveQueue
 from ._queue_listener import QueueListener
 from ._queue_options import QueueAddress, QueueOptions, queue_options
 from ._records import MARK
-from ._region import ACCESSES, Region
+from ._region import Region
 from .errors import NoDevice, check, error_of, new_error
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from ._closing import Closing
 from ._native import ffi, lib
 from ._options import number, sized
 from ._queue import SendingQueue, op_flags
-from ._queue_options import QueueAddress, QueueOptions, queue_address
+from ._queue_options import QueueAddress, QueueOptions, queue_address, queue_change
 from ._records import COMPLETION
 from ._work import SEND, SEND_IMMEDIATE, Received, Work
 from .errors import Closed, check, error_of, new_error
@@ -77,6 +77,13 @@ class DatagramQueue(SendingQueue):
     def __init__(self, context: Context, bits: int, options: QueueOptions) -> None:
         super().__init__(context, bits, options)
         self._up = True
+
+    def modify(self, *, queue_key: int) -> None:
+        """Gives the queue another key, which who sends to it must know from now on; 0 means the library's
+        default."""
+        change = queue_change(queue_key=queue_key)
+        with self._pump._use:
+            self._modify(change)
 
     def _sending(self, places: Places, target: Target, immediate: Optional[int], solicited: bool) -> Work[None]:
         """With the lock."""

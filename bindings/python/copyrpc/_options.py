@@ -12,6 +12,13 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 FOREVER: int = lib.CRPC_FOREVER
+#: Rights to registered memory, and those of the peer of a queue.
+ACCESSES: dict[str, int] = {
+    "local_write": lib.CRPC_ACCESS_LOCAL_WRITE,
+    "remote_write": lib.CRPC_ACCESS_REMOTE_WRITE,
+    "remote_read": lib.CRPC_ACCESS_REMOTE_READ,
+    "remote_atomic": lib.CRPC_ACCESS_REMOTE_ATOMIC,
+}
 #: About 290 years. Longer timeouts count as no limit.
 _NS_MAX = (1 << 63) - 1
 

@@ -53,6 +53,7 @@ SENT: int = lib.CRPC_COMPLETION_SENT
 RECEIVED: int = lib.CRPC_COMPLETION_RECEIVED
 RAIL: int = lib.CRPC_COMPLETION_RAIL
 WORK: int = lib.CRPC_COMPLETION_WORK
+SRQ_LIMIT: int = lib.CRPC_COMPLETION_SRQ_LIMIT
 OF_CHANNEL: int = lib.CRPC_COMPLETION_OF_CHANNEL
 OF_QUEUE: int = lib.CRPC_COMPLETION_OF_QUEUE
 AGAIN: int = lib.CRPC_E_AGAIN
@@ -294,6 +295,8 @@ class Pump:
             connection._room()
         elif kind == RAIL:
             connection._rail(token, status)
+        elif kind == SRQ_LIMIT:
+            connection._limit_reached()
 
     def _reject_unknown(self, flags: int, bits: int) -> None:
         """A peer wanted to connect to a listener that is closed by now."""

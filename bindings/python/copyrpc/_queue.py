@@ -2,11 +2,11 @@
 peer's memory."""
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Optional
 
 from . import _asyncio
 from ._native import lib
-from ._options import sized, timeout_ns
+from ._options import number, sized, timeout_ns
 from ._poster import Poster
 from ._pump import CAPACITY
 from ._queue_options import (
@@ -16,6 +16,7 @@ from ._queue_options import (
     QueueStats,
     Remote,
     queue_address,
+    queue_change,
     queue_info,
     queue_stats,
 )
@@ -174,6 +175,14 @@ class BaseQueue(Poster):
     ) -> Any:
         """Does the same as submit_and_wait, for coroutines."""
         return await WorkArray(self, ops, completions, region, pieces).arun()
+
+    # ---- Changing ----
+
+    def _modify(self, change: Any) -> None:
+        """With the lock."""
+        self._check()
+        error = new_error()
+        check(lib.crpc_queue_modify(self._pump._pointer, self._handle[0], change, error), "modify", error)
 
     # ---- Looking ----
 
@@ -397,6 +406,33 @@ class Queue(SendingQueue):
         with self._pump._use:
             return self._post(self._adding(remote, add, fence))
 
+    # ---- Changing ----
+
+    def modify(
+        self,
+        *,
+        not_ready_wait: Optional[float] = None,
+        access: Optional[Iterable[str]] = None,
+        retry_timeout: Optional[int] = None,
+        retry_count: Optional[int] = None,
+        not_ready_retry_count: Optional[int] = None,
+    ) -> None:
+        """Changes the queue while it is in use; what is None stays as it is, and 0 means the library's
+        default. `not_ready_wait` is how many seconds the peer waits before it sends again what found no
+        receive. `access` is what the peer may do, over this queue, with regions that have the right, too: any
+        of remote_write, remote_read and remote_atomic; what exceeds it ends the queue. A queue of
+        Context.queue_blob can change in all of this before it is joined; devices do not let the retries of
+        a connected queue change. Raises Unsupported for what the device refuses; then nothing has changed."""
+        change = queue_change(
+            not_ready_wait=not_ready_wait,
+            access=access,
+            retry_timeout=retry_timeout,
+            retry_count=retry_count,
+            not_ready_retry_count=not_ready_retry_count,
+        )
+        with self._pump._use:
+            self._modify(change)
+
     # ---- Without rdma_cm, and without a blob ----
 
     def _join_address(self, address: QueueAddress) -> None:
@@ -425,9 +461,39 @@ class SharedReceiveQueue(BaseQueue):
         super().__init__(context, bits, options)
         self._up = True
 
+        self._limits = 0  # how often CRPC_COMPLETION_SRQ_LIMIT came
+
     def _shared_handle(self) -> Any:
         self._check()
         return self._handle[0]
+
+    # ---- Running low ----
+
+    def _limit_reached(self) -> None:
+        self._limits += 1
+
+    def _low_since(self, limit: int) -> Callable[[], bool]:
+        """Sets the limit. Returns what tells whether it was reached since."""
+        with self._pump._use:
+            seen = self._limits
+            self._modify(queue_change(srq_limit=limit))
+        return lambda: self._limits != seen or self._error is not None
+
+    def run_low(self, limit: int, *, timeout: Optional[float] = None) -> None:
+        """Waits until a message takes a receive and leaves fewer than `limit`. The SRQ has one limit: who
+        waits with another one replaces it, and all who wait return. A limit of before can make this return
+        early, once."""
+        left = timeout_ns(timeout)
+        low = self._low_since(number(limit, "limit", 1, 0xFFFFFFFF))
+        with self._pump._use:
+            self._pump._wait_in_time(low, left, "run_low")
+            self._check()
+
+    async def arun_low(self, limit: int) -> None:
+        """Does the same as run_low, for coroutines."""
+        await _asyncio.ready(self._pump)
+        await _asyncio.wait(self._pump, self._low_since(number(limit, "limit", 1, 0xFFFFFFFF)))
+        self._check()
 
     def _leave(self, timeout: Optional[float]) -> bool:
         return False  # it has no peer to take leave of

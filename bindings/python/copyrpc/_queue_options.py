@@ -2,10 +2,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Optional
+from typing import TYPE_CHECKING, Any, Iterable, NamedTuple, Optional
 
 from ._native import ffi, lib
-from ._options import FOREVER, connection_state, number, read, sized, timeout_ns
+from ._options import ACCESSES, FOREVER, choice, connection_state, number, read, sized, timeout_ns
 
 if TYPE_CHECKING:
     from ._queue import SharedReceiveQueue
@@ -101,6 +101,19 @@ class QueueInfo:
     local_address: str
     #: What the peer has sent by rdma_cm. The network may have added zeros.
     private_data: bytes
+    streams: int
+    streams_failed: int
+    tags: int
+    tags_open: int
+    #: In use: what modify() changes. Seconds.
+    not_ready_wait: float
+    #: As Context.register has it.
+    access: tuple[str, ...]
+    retry_timeout: int
+    retry_count: int
+    not_ready_retry_count: int
+    queue_key: int
+    srq_limit: int
 
 
 @dataclass(frozen=True)
@@ -152,7 +165,30 @@ def queue_info(struct: Any) -> QueueInfo:
         state=connection_state(struct.state),
         kind=_kinds.get(struct.kind, "unknown"),
         private_data=bytes(ffi.buffer(struct.private_data, struct.private_bytes)),
+        not_ready_wait=struct.not_ready_wait_ns / 1e9,
+        access=tuple(word for word, flag in ACCESSES.items() if struct.access & flag),
     )
+
+
+def queue_change(
+    *, not_ready_wait: Optional[float] = None, access: Optional[Iterable[str]] = None, **numbers: Optional[int]
+) -> Any:
+    """Returns a crpc_queue_change. What is None stays as it is."""
+    change = sized("crpc_queue_change")
+    if not_ready_wait is not None:
+        change.not_ready_wait_ns = timeout_ns(not_ready_wait) if not_ready_wait else 0
+        change.changes |= lib.CRPC_QUEUE_CHANGE_NOT_READY_WAIT
+    if access is not None:
+        if isinstance(access, str):
+            raise TypeError("access is a list or tuple of words, not one word")
+        for word in access:
+            change.access |= choice(word, "access", ACCESSES)
+        change.changes |= lib.CRPC_QUEUE_CHANGE_ACCESS
+    for name, value in numbers.items():
+        if value is not None:
+            setattr(change, name, number(value, name, 0, 0xFFFFFFFF))
+            change.changes |= getattr(lib, f"CRPC_QUEUE_CHANGE_{name.upper()}")
+    return change
 
 
 def queue_stats(struct: Any) -> QueueStats:

@@ -5,19 +5,13 @@ from typing import TYPE_CHECKING, Any
 
 from ._closing import Closing
 from ._native import ffi, lib
-from ._options import RegionInfo, number, region_info, sized
+from ._options import ACCESSES, RegionInfo, number, region_info, sized
 from ._queue_options import Remote
 from .errors import Closed, check, error_of
 
 if TYPE_CHECKING:
     from ._context import Context
 
-ACCESSES: dict[str, int] = {
-    "local_write": lib.CRPC_ACCESS_LOCAL_WRITE,
-    "remote_write": lib.CRPC_ACCESS_REMOTE_WRITE,
-    "remote_read": lib.CRPC_ACCESS_REMOTE_READ,
-    "remote_atomic": lib.CRPC_ACCESS_REMOTE_ATOMIC,
-}
 #: What a channel that receives into memory needs.
 RECEIVES: int = lib.CRPC_ACCESS_LOCAL_WRITE | lib.CRPC_ACCESS_REMOTE_WRITE
 

@@ -47,7 +47,8 @@ def test_private_data_and_info(queue_context, address):
 
 def test_descriptions_have_the_headers_fields():
     fields = {name for name, _ in ffi.typeof("crpc_queue_info").fields}
-    assert fields - {"struct_size", "user_data", "private_bytes", "receive_queue"} == set(copyrpc.QueueInfo.__dataclass_fields__)
+    infos = {name + "_ns" if name == "not_ready_wait" else name for name in copyrpc.QueueInfo.__dataclass_fields__}
+    assert fields - {"struct_size", "user_data", "private_bytes", "receive_queue"} == infos
     fields = {name for name, _ in ffi.typeof("crpc_queue_options").fields} - {"struct_size", "user_data", "private_bytes", "kind", "flags"}
     fields -= {"reserved"}
     options = {name + "_ns" if name == "connect_timeout" else name for name in copyrpc.QueueOptions.__dataclass_fields__}
