@@ -29,9 +29,10 @@ type queue struct {
 	isLane bool   // its ops are LaneOps, its handle is the Endpoint's, and it ends with that
 
 	// Guarded by the poller's mutex.
-	leaving bool       // Drain: it takes leave when what was posted before is on its way
-	limits  QueueInfo  // as it was connected, but for the state
-	last    QueueStats // when it was over
+	low     chan struct{} // RunLow: closed when the limit is reached
+	leaving bool          // Drain: it takes leave when what was posted before is on its way
+	limits  QueueInfo     // as it was connected, but for the state
+	last    QueueStats    // when it was over
 
 	link // its mutex guards what follows, of callers and poller
 
@@ -76,6 +77,11 @@ func (q *queue) event(done *Completion) {
 	case CompletionRoom:
 		q.receives.blocked, q.sends.blocked = false, false
 		q.enlistLocking()
+	case CompletionSRQLimit:
+		if q.low != nil {
+			close(q.low)
+			q.low = nil
+		}
 	case CompletionConnected:
 		q.connectedWith(Status(done.Status))
 	case CompletionDisconnected:

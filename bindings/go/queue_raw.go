@@ -365,6 +365,14 @@ type QueueInfo struct {
 	PeerAddress     string
 	LocalAddress    string
 	Private         []byte // what the peer has sent by rdma_cm; the network may have added zeros
+
+	NotReadyWait       time.Duration // in use, as ModifyQueue changes them: this and the next ones
+	Access             Access
+	RetryTimeout       int
+	RetryCount         int
+	NotReadyRetryCount int
+	QueueKey           uint32
+	SRQLimit           int
 }
 
 // QueueInfo describes a queue.
@@ -381,6 +389,9 @@ func (r *RawContext) QueueInfo(queue QueueHandle) (QueueInfo, error) {
 		ReceiveQueue: QueueHandle(info.receive_queue.bits), SendsOpen: int(info.sends_open), ReceivesOpen: int(info.receives_open),
 		Queues: int(info.queues), MessageBytesMax: int(info.message_bytes_max), PeerAddress: text(info.peer_address[:]),
 		LocalAddress: text(info.local_address[:]), Private: C.GoBytes(unsafe.Pointer(&info.private_data), C.int(info.private_bytes)),
+		NotReadyWait: time.Duration(info.not_ready_wait_ns), Access: Access(info.access), RetryTimeout: int(info.retry_timeout),
+		RetryCount: int(info.retry_count), NotReadyRetryCount: int(info.not_ready_retry_count), QueueKey: uint32(info.queue_key),
+		SRQLimit: int(info.srq_limit),
 	}, nil
 }
 
