@@ -1,6 +1,8 @@
 /* modify.c: changing queues that are in use (nic/queue.h). Like real devices, this one does not let the
  * timeout and the retries of a connected queue pair change. Time is steps here, so its RNR timer is not
  * used (memory_fabric_options has receiver_not_ready_steps). */
+#include <assert.h>
+
 #include "nic/memory/internal.h"
 
 #define REFUSED (NIC_CHANGE_RETRY_TIMEOUT | NIC_CHANGE_RETRY_COUNT | NIC_CHANGE_RNR_TRIES)
@@ -23,6 +25,7 @@ int32_t memory_queue_modify(struct nic_queue *base, const struct nic_queue_chang
         return nic_queue_refuse_change(base, change, 0, error);
     }
     if (change->mask & NIC_CHANGE_ACCESS) {
+        assert(queue->pair); /* it is an RC queue */
         queue->pair->withheld = ~change->access;
     }
     if (change->mask & NIC_CHANGE_QUEUE_KEY) {
