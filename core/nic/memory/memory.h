@@ -147,9 +147,15 @@ struct memory_fabric_counters {
 };
 
 struct nic_queue;
-/* Returns how many tags the list of a TM-SRQ has, and sets *count to how many unexpected messages its device has
- * counted. */
-uint32_t memory_fabric_tags(const struct nic_queue *queue, uint16_t *count);
+/* What the device of a TM-SRQ has. A message that has begun to come in keeps what it has taken until all of it is
+ * there, or its queue pair ends. If its sender has ended before, that is as long as the application wants. */
+struct memory_tag_counts {
+    uint32_t listed;         /* tags that are in its list */
+    uint32_t unexpected;     /* messages that it has counted, modulo 2^16; with the last member's */
+    uint32_t cut_matched;    /* messages that have taken a tag, and of which no more can come */
+    uint32_t cut_unexpected; /* likewise, that have taken an ordinary receive */
+};
+struct memory_tag_counts memory_fabric_tags(const struct nic_queue *queue);
 const struct memory_fabric_counters *memory_fabric_counters(const struct memory_fabric *fabric);
 
 /* The fabric calls this before it writes a piece of a WRITE to `target`, from the peer of its queue

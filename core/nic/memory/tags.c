@@ -287,14 +287,26 @@ void memory_tags_forget(struct nic_queue *receiver, uint8_t tagged, uint32_t pla
     nic_queue_end_receive(receiver, place);
 }
 
-uint32_t memory_fabric_tags(const struct nic_queue *base, uint16_t *count)
+/* No more of the message that is coming in can come. */
+static bool is_cut(const struct memory_queue_pair *target)
+{
+    return target->receive_taken && !(target->open && memory_reach(target));
+}
+
+struct memory_tag_counts memory_fabric_tags(const struct nic_queue *base)
 {
     const struct memory_queue *queue = container_of(base, const struct memory_queue, base);
-    uint32_t listed = 0;
+    const struct memory_queue_pair *pair;
+    struct memory_tag_counts counts = {.unexpected = queue->tags->hardware_count};
 
     for (uint32_t i = 0; i < base->tags->count; i++) {
-        listed += queue->tags->list[i].listed;
+        counts.listed += queue->tags->list[i].listed;
     }
-    *count = queue->tags->hardware_count;
-    return listed;
+    for (pair = queue->nic->queue_pairs; pair; pair = pair->next) {
+        if (pair->queue && pair->queue->base.receiver == base && is_cut(pair)) {
+            counts.cut_matched += memory_tags_is_match(pair->tagged);
+            counts.cut_unexpected += pair->tagged == MEMORY_TAG_UNEXPECTED;
+        }
+    }
+    return counts;
 }

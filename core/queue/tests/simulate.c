@@ -108,7 +108,23 @@ static void drain_once(struct sim *sim)
     }
 }
 
-/* What connects does so or is given up; what was asked to drain, does; what has failed is over. */
+/* What a TM-SRQ has not in common with its device. While messages come in, that may be. What the device keeps for one
+ * whose sender has ended is not done, nor is it waited for. */
+static const char *tags_undone(const struct nic_queue *nic)
+{
+    if (!nic || !nic->tags || nic->stopped || nic->sends.consumer != nic->sends.producer) {
+        return NULL;
+    }
+    const struct memory_tag_counts counts = memory_fabric_tags(nic);
+    return counts.listed + counts.cut_matched != nic->tags->open
+               ? "waits for tags that its device has not"
+           : (uint16_t)(counts.unexpected - counts.cut_unexpected) != (uint16_t)nic->tags->seen
+               ? "has counted other messages than its device"
+               : NULL;
+}
+
+/* What connects does so or is given up; what was asked to drain, does; what has failed is over. What has
+ * begun to come in to a TM-SRQ is there. */
 static bool settled(const struct sim *sim)
 {
     for (uint32_t i = 0; i < sim->engine_count; i++) {
@@ -118,6 +134,9 @@ static bool settled(const struct sim *sim)
     }
     for (uint32_t i = 0; i < sim->queue_count; i++) {
         const struct sim_queue *one = &sim->queues[i];
+        if (one->queue && tags_undone(one->queue->nic)) {
+            return false;
+        }
         if (!one->queue || one->asked || one->is_srq || one->disconnected || one->refused) {
             continue;
         }
@@ -126,16 +145,6 @@ static bool settled(const struct sim *sim)
         }
     }
     return true;
-}
-
-/* Nothing is on the way. */
-static const char *tags_undone(const struct nic_queue *nic)
-{
-    uint16_t count;
-    const uint32_t listed = memory_fabric_tags(nic, &count);
-    return listed != nic->tags->open            ? "waits for tags that its device has not"
-           : count != (uint16_t)nic->tags->seen ? "has counted other messages than its device"
-                                                : NULL;
 }
 
 /* What a close would hide. */
@@ -156,15 +165,12 @@ static const char *left_undone(const struct queue *queue)
         (queue->refused_tag != 0 && nic_tags_room(nic, queue->refused_tag))) {
         return "has room and does not say so";
     }
-    if (nic->tags && !nic->stopped && nic->sends.consumer == nic->sends.producer) {
-        return tags_undone(nic);
-    }
     if (queue->link.state == CRPC_STATE_CLOSING && queue_sends_open(queue) &&
         nic->table == NIC_TABLE_SPARSE && nic->interval > 1 && !queue->nop &&
         nic_queue_send_room(nic) > 0) {
         return "drains and does not ask for its last ops";
     }
-    return NULL;
+    return tags_undone(nic);
 }
 
 static void check_settled(struct sim *sim)
@@ -195,10 +201,10 @@ void sim_drain(struct simulation *base)
             break;
         }
     }
+    check_settled(sim);
     if (round == DRAIN_ROUNDS) {
         simulation_fail(base, "a queue neither connects nor ends");
     }
-    check_settled(sim);
     sim_check_dc(sim);
     for (uint32_t srqs = 0; srqs < 2; srqs++) {
         for (uint32_t i = 0; i < sim->queue_count && !base->failed; i++) {
