@@ -1523,7 +1523,7 @@ CRPC_API int32_t crpc_queue_join_address(crpc_context *context, crpc_queue queue
 #define CRPC_QUEUE_CHANGE_RETRY_COUNT 0x8u            /* RC */
 #define CRPC_QUEUE_CHANGE_NOT_READY_RETRY_COUNT 0x10u /* RC */
 #define CRPC_QUEUE_CHANGE_QUEUE_KEY 0x20u             /* UD */
-#define CRPC_QUEUE_CHANGE_SRQ_LIMIT 0x40u             /* SRQ */
+#define CRPC_QUEUE_CHANGE_SRQ_LIMIT 0x40u             /* SRQ, TM-SRQ */
 
 typedef struct crpc_queue_change {
     uint32_t struct_size;
@@ -1540,8 +1540,8 @@ typedef struct crpc_queue_change {
     uint32_t not_ready_retry_count; /* ... and this */
     uint32_t queue_key;             /* as in crpc_queue_options */
     /* CRPC_COMPLETION_SRQ_LIMIT follows when a message takes a receive and leaves fewer than so many: 1 to
-     * the SRQ's receives; 0 = none follows. It follows once; whoever wants to hear of it again sets the limit
-     * again, after new receives. */
+     * the SRQ's receives; 0 = none follows. What a TM-SRQ has matched with a tag takes none. It follows once;
+     * whoever wants to hear of it again sets the limit again, after new receives. */
     uint32_t srq_limit;
 } crpc_queue_change;
 
@@ -1551,7 +1551,7 @@ typedef struct crpc_queue_change {
  * retries cannot, and the drivers of all devices known to us refuse that. A WRITE of the peer
  * that has begun before its right was taken away can still land when this has returned. Of an SRQ, one
  * CRPC_COMPLETION_SRQ_LIMIT of the limit before can come after a new one was set; none comes after 0 was set.
- * Blocks while the system changes the queue.
+ * Of a DCI or a DCT nothing changes. Blocks while the system changes the queue.
  * Returns CRPC_OK; or one of these, and nothing has changed: CRPC_E_INVALID (also: a change that this kind of
  * queue does not have), CRPC_E_UNSUPPORTED (the device does not let it change; or `changes` has bits of a later
  * version), CRPC_E_STATE (it waits to be accepted, or is being connected), CRPC_E_DISCONNECTED (it has

@@ -93,8 +93,13 @@ static int32_t check_bits(const crpc_queue_change *change, crpc_error *error)
 /* A queue that waits to be accepted will be one of kind RC. */
 static int32_t check_kind(const struct queue_options *limits, uint32_t changes, crpc_error *error)
 {
-    if (limits->kind == NIC_QUEUE_SRQ && changes & ~CRPC_QUEUE_CHANGE_SRQ_LIMIT) {
+    if (nic_kind_is_shared(limits->kind) && changes & ~CRPC_QUEUE_CHANGE_SRQ_LIMIT) {
         return error_set(error, CRPC_E_INVALID, 0, "of an SRQ, only srq_limit can change");
+    }
+    if (limits->kind == NIC_QUEUE_DCI || limits->kind == NIC_QUEUE_DCT) {
+        return error_set(error, CRPC_E_INVALID, 0,
+                         "of a %s, nothing can change: open another one with other options",
+                         limits->kind == NIC_QUEUE_DCI ? "DCI" : "DCT");
     }
     if (limits->kind == NIC_QUEUE_UD && changes & ~CRPC_QUEUE_CHANGE_QUEUE_KEY) {
         return error_set(error, CRPC_E_INVALID, 0, "of a UD queue, only queue_key can change");

@@ -8,7 +8,7 @@
 static __attribute__((aligned(4096))) uint8_t here[BYTES], there[BYTES];
 static crpc_region here_region, there_region;
 static uint32_t remote_key; /* of `there` */
-static crpc_queue left, right, srq, datagrams;
+static crpc_queue left, right, srq, tm_srq, datagrams, dci, dct; /* but for the first, of right */
 
 static int open_queues(void **state)
 {
@@ -17,6 +17,11 @@ static int open_queues(void **state)
         .struct_size = sizeof(shared), .kind = CRPC_QUEUE_KIND_SRQ, .receives = 100};
     const crpc_queue_options lossy = {
         .struct_size = sizeof(lossy), .kind = CRPC_QUEUE_KIND_UD, .receives = 4};
+    const crpc_queue_options tagged = {
+        .struct_size = sizeof(tagged), .kind = CRPC_QUEUE_KIND_TM_SRQ, .receives = 100};
+    const crpc_queue_options initiator = {.struct_size = sizeof(initiator),
+                                          .kind = CRPC_QUEUE_KIND_DCI};
+    crpc_queue_options target = {.struct_size = sizeof(target), .kind = CRPC_QUEUE_KIND_DCT};
     crpc_region_info info = {.struct_size = sizeof(info)};
     int failed = fixture_open_with_queues(state);
     assert_int_equal(crpc_region_register(fixture.left, here, BYTES, CRPC_ACCESS_LOCAL_WRITE,
@@ -31,6 +36,10 @@ static int open_queues(void **state)
     fixture_queues(&options, &left, &right);
     assert_int_equal(crpc_queue_open(fixture.right, &shared, &srq, NULL), CRPC_OK);
     assert_int_equal(crpc_queue_open(fixture.right, &lossy, &datagrams, NULL), CRPC_OK);
+    assert_int_equal(crpc_queue_open(fixture.right, &tagged, &tm_srq, NULL), CRPC_OK);
+    assert_int_equal(crpc_queue_open(fixture.right, &initiator, &dci, NULL), CRPC_OK);
+    target.receive_queue = srq;
+    assert_int_equal(crpc_queue_open(fixture.right, &target, &dct, NULL), CRPC_OK);
     return failed;
 }
 
@@ -128,7 +137,7 @@ static void wrong_changes_are_refused_with_a_message(void **state)
     assert_int_equal(crpc_queue_modify(fixture.left, left, NULL, NULL), CRPC_E_INVALID);
 }
 
-static void an_srq_has_a_limit_and_nothing_else(void **state)
+static void check_limit(crpc_queue shared)
 {
     static const struct wrong_change cases[] = {
         {{.changes = CRPC_QUEUE_CHANGE_ACCESS}, "only srq_limit", CRPC_E_INVALID},
@@ -140,19 +149,43 @@ static void an_srq_has_a_limit_and_nothing_else(void **state)
         {{.changes = CRPC_QUEUE_CHANGE_SRQ_LIMIT, .srq_limit = 101}, "100", CRPC_E_INVALID},
         {{.changes = CRPC_QUEUE_CHANGE_SRQ_LIMIT, .srq_limit = UINT32_MAX}, "100", CRPC_E_INVALID},
     };
-    (void)state;
-    MUST_REFUSE(fixture.right, srq, cases);
+    MUST_REFUSE(fixture.right, shared, cases);
     assert_int_equal(
-        modify(fixture.right, srq,
+        modify(fixture.right, shared,
                (crpc_queue_change){.changes = CRPC_QUEUE_CHANGE_SRQ_LIMIT, .srq_limit = 100}),
         CRPC_OK);
-    assert_int_equal(info_of(fixture.right, srq).srq_limit, 100);
-    assert_int_equal(info_of(fixture.right, srq).access, 0);
-    assert_int_equal(info_of(fixture.right, srq).not_ready_wait_ns, 0);
+    assert_int_equal(info_of(fixture.right, shared).srq_limit, 100);
+    assert_int_equal(info_of(fixture.right, shared).access, 0);
+    assert_int_equal(info_of(fixture.right, shared).not_ready_wait_ns, 0);
     assert_int_equal(
-        modify(fixture.right, srq, (crpc_queue_change){.changes = CRPC_QUEUE_CHANGE_SRQ_LIMIT}),
+        modify(fixture.right, shared, (crpc_queue_change){.changes = CRPC_QUEUE_CHANGE_SRQ_LIMIT}),
         CRPC_OK);
-    assert_int_equal(info_of(fixture.right, srq).srq_limit, 0);
+    assert_int_equal(info_of(fixture.right, shared).srq_limit, 0);
+}
+
+static void an_srq_has_a_limit_and_nothing_else(void **state)
+{
+    (void)state;
+    check_limit(srq);
+    check_limit(tm_srq);
+}
+
+static void queues_of_dc_have_nothing_that_changes(void **state)
+{
+    static const uint32_t changes[] = {
+        CRPC_QUEUE_CHANGE_NOT_READY_WAIT, CRPC_QUEUE_CHANGE_ACCESS,
+        CRPC_QUEUE_CHANGE_RETRY_TIMEOUT,  CRPC_QUEUE_CHANGE_RETRY_COUNT,
+        CRPC_QUEUE_CHANGE_QUEUE_KEY,      CRPC_QUEUE_CHANGE_NOT_READY_RETRY_COUNT,
+        CRPC_QUEUE_CHANGE_SRQ_LIMIT};
+    (void)state;
+    for (size_t i = 0; i < sizeof(changes) / sizeof(changes[0]); i++) {
+        const struct wrong_change of_dci[] = {
+            {{.changes = changes[i]}, "of a DCI, nothing can change", CRPC_E_INVALID}};
+        const struct wrong_change of_dct[] = {
+            {{.changes = changes[i]}, "of a DCT, nothing can change", CRPC_E_INVALID}};
+        MUST_REFUSE(fixture.right, dci, of_dci);
+        MUST_REFUSE(fixture.right, dct, of_dct);
+    }
 }
 
 static void a_queue_for_datagrams_has_a_key_and_nothing_else(void **state)
@@ -275,6 +308,7 @@ int main(void)
         WITH_QUEUES(wrong_changes_are_refused_with_a_message),
         WITH_QUEUES(an_srq_has_a_limit_and_nothing_else),
         WITH_QUEUES(a_queue_for_datagrams_has_a_key_and_nothing_else),
+        WITH_QUEUES(queues_of_dc_have_nothing_that_changes),
         WITH_QUEUES(a_wait_is_rounded_up),
         WITH_QUEUES(a_right_is_taken_and_given_back),
         WITH_QUEUES(a_queue_of_a_blob_takes_all),

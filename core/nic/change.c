@@ -19,8 +19,9 @@ static uint32_t changes_of(const struct nic_queue *queue)
     case NIC_QUEUE_UD:
         return NIC_CHANGE_QUEUE_KEY;
     case NIC_QUEUE_SRQ:
+    case NIC_QUEUE_TM_SRQ:
         return NIC_CHANGE_SRQ_LIMIT;
-    default:
+    default: /* a DCI or a DCT */
         return 0;
     }
 }

@@ -204,7 +204,7 @@ struct nic_queue_options {
 #define NIC_CHANGE_RETRY_COUNT 0x8u
 #define NIC_CHANGE_RNR_TRIES 0x10u
 #define NIC_CHANGE_QUEUE_KEY 0x20u /* UD */
-#define NIC_CHANGE_SRQ_LIMIT 0x40u /* SRQ */
+#define NIC_CHANGE_SRQ_LIMIT 0x40u /* SRQ, TM_SRQ: of its ordinary receives */
 
 struct nic_queue_change {
     uint32_t mask;            /* NIC_CHANGE_*, of the queue's kind; at least one */
@@ -302,8 +302,9 @@ struct nic_queue_operations {
     int32_t (*create)(struct nic *nic, struct nic_domain *domain,
                       const struct nic_queue_options *options, struct nic_queue **queue,
                       crpc_error *error);
-    /* Changes a queue. One of the kind RC is connected; before that, only its access can change. Returns
-     * CRPC_OK; CRPC_E_UNSUPPORTED: the device does not let it change. Then it is as it was. */
+    /* Changes a queue. One of the kind RC is connected; before that, only its access can change. Not for a DCI
+     * or a DCT, of which nothing changes. Returns CRPC_OK; CRPC_E_UNSUPPORTED: the device does not let it
+     * change. Then it is as it was. */
     int32_t (*modify)(struct nic_queue *queue, const struct nic_queue_change *change,
                       crpc_error *error);
     /* Moves a queue pair to the error state: what is open completes with NIC_ERROR_FLUSHED. Not for an SRQ or

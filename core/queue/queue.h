@@ -218,7 +218,7 @@ int32_t queue_reset_stream(struct queue *queue, uint32_t stream, crpc_error *err
  * nothing has changed. */
 int32_t queue_modify(struct queue *queue, const struct nic_queue_change *change, crpc_error *error);
 
-/* When a message has taken a receive of an SRQ, and left fewer than the limit, CRPC_COMPLETION_SRQ_LIMIT
+/* When a message has taken a receive of an SRQ or TM-SRQ, and left fewer than the limit, CRPC_COMPLETION_SRQ_LIMIT
  * follows, once for each time that the limit was set. One that was set before may come later than its
  * successor was set. After a limit of 0, none comes. */
 

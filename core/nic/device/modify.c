@@ -4,7 +4,11 @@
  * kernel keeps to it for every driver. A connected queue pair is ready to send; there, its access and its RNR
  * timer may change. The timeout and the retries may not: only in the state SQD, in which nothing is sent.
  * mlx5's kernel driver does not go there, and others wait with it for answers of the peer. So we ask the
- * device for what the application wants, in one command, and hand on its answer. */
+ * device for what the application wants, in one command, and hand on its answer.
+ *
+ * mlx5 alone has DC, and its kernel driver lets nothing change there that means something: nothing of a DCT that
+ * is ready to receive (mlx5_ib_modify_dct), and of a DCI that is ready to send the RNR timer alone
+ * (modify_dci_qp_is_ok), which is for whoever receives. */
 #include <errno.h>
 #include <string.h>
 
@@ -76,7 +80,7 @@ int32_t device_queue_modify(struct nic_queue *base, const struct nic_queue_chang
 {
     struct device_queue *queue = to_device_queue(base);
     nic_queue_check_change(base, change);
-    if (base->kind == NIC_QUEUE_SRQ) {
+    if (nic_kind_is_shared(base->kind)) {
         return answer(base, change, set_limit(queue, change->srq_limit), error);
     }
     if (base->kind == NIC_QUEUE_UD) {

@@ -60,6 +60,16 @@ int device_queue_take_places(struct device_queue *queue, uint32_t sends, uint32_
     return os_error;
 }
 
+int device_queue_keep_srq(struct device_queue *queue, struct ibv_srq *srq)
+{
+    if (!srq) {
+        return errno;
+    }
+    srq->srq_context = &queue->base;
+    queue->srq = srq;
+    return 0;
+}
+
 static void keep(struct device_source *source, uint32_t *places, uint32_t needed)
 {
     if (source && *places > needed) {

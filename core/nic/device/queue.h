@@ -62,6 +62,9 @@ int32_t device_queue_create(const struct device_queue_driver *driver, struct nic
 /* For make_rings. Takes so many places in completion queues of the queue's tables; 0 = none, or an SRQ's.
  * Returns an errno value. */
 int device_queue_take_places(struct device_queue *queue, uint32_t sends, uint32_t receives);
+/* For make_rings: keeps an SRQ. Its context is for core/cm, which hears of its limit. libmlx5 leaves that of
+ * ibv_create_srq_ex unset. Returns 0; or, if there is none, errno. */
+int device_queue_keep_srq(struct device_queue *queue, struct ibv_srq *srq);
 /* Gives back the places that turned out not to be needed. */
 void device_queue_keep_places(struct device_queue *queue, uint32_t sends, uint32_t receives);
 /* The last part of nic_queue_operations.stop, when the device no longer has the queue pair. */

@@ -194,18 +194,18 @@ static int create_srq(struct mlx5_nic *nic, struct nic_domain *domain,
                       const struct nic_queue_options *options, struct mlx5_queue *queue)
 {
     struct ibv_srq_init_attr attributes = {
-        .srq_context = &queue->device.base, /* for core/cm, which hears of its limit */
         .attr = {.max_wr = options->receives, .max_sge = options->receive_pieces}};
     struct mlx5dv_srq found = {0};
     struct mlx5dv_obj object = {.srq = {.out = &found}};
-    queue->device.srq = options->kind == NIC_QUEUE_TM_SRQ
+    int os_error = device_queue_keep_srq(
+        &queue->device, options->kind == NIC_QUEUE_TM_SRQ
                             ? mlx5_tags_create_srq(nic, domain, options, queue)
-                            : ibv_create_srq(device_pd(&nic->device, domain), &attributes);
-    if (!queue->device.srq) {
-        return errno;
+                            : ibv_create_srq(device_pd(&nic->device, domain), &attributes));
+    if (os_error) {
+        return os_error;
     }
     object.srq.in = queue->device.srq;
-    int os_error = mlx5dv_init_obj(&object, MLX5DV_OBJ_SRQ);
+    os_error = mlx5dv_init_obj(&object, MLX5DV_OBJ_SRQ);
     if (os_error) {
         return os_error;
     }

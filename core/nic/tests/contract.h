@@ -136,6 +136,7 @@ void test_modify_not_ready_timer(void **state);
 void test_modify_refused(void **state);
 void test_modify_queue_key(void **state);
 void test_modify_limit(void **state);
+void test_modify_limit_of_tags(void **state);
 
 /* Elements of an array of struct CMUnitTest. */
 #define CONTRACT_TESTS                                                                             \
@@ -191,7 +192,8 @@ void test_modify_limit(void **state);
         QUEUES_TEST(test_modify_access), QUEUES_TEST(test_modify_access_taken),                    \
         QUEUES_TEST(test_modify_access_of_atomics), QUEUES_TEST(test_modify_access_before),        \
         QUEUES_TEST(test_modify_not_ready_timer), QUEUES_TEST(test_modify_refused),                \
-        QUEUES_TEST(test_modify_queue_key), QUEUES_TEST(test_modify_limit), TAG_CONTRACT_TESTS
+        QUEUES_TEST(test_modify_queue_key), QUEUES_TEST(test_modify_limit),                        \
+        QUEUES_TEST(test_modify_limit_of_tags), TAG_CONTRACT_TESTS
 
 /* The same. Where there is no DC, all but the first are skipped. */
 #define DC_CONTRACT_TESTS                                                                          \

@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "contract.h"
-#include "queues.h"
+#include "tags.h"
 
 #define READ_ALONE CRPC_ACCESS_REMOTE_READ
 #define READ_AND_WRITE (CRPC_ACCESS_REMOTE_READ | CRPC_ACCESS_REMOTE_WRITE)
@@ -194,8 +194,6 @@ void test_modify_queue_key(void **state)
 
 /* ---- SRQ ------------------------------------------------------------------------------------- */
 
-#define RECEIVES 16u
-
 static void set_limit(struct nic_queue *srq, uint32_t limit)
 {
     const struct nic_queue_change change = {.mask = NIC_CHANGE_SRQ_LIMIT, .srq_limit = limit};
@@ -247,4 +245,30 @@ void test_modify_limit(void **state)
     queues_end(queues->receiver);
     queues->receiver = NULL;
     queues_end(srq);
+}
+
+/* What matches takes no receive. */
+void test_modify_limit_of_tags(void **state)
+{
+    struct tags tags;
+    tags_make(state, &tags, 4);
+    tags_receive(&tags, RECEIVES);
+    tags_add(&tags, 1, 5, ANY, 100);
+    tags_add(&tags, 2, 5, ANY, 100);
+    set_limit(tags.srq, RECEIVES);
+    tags_send_message(&tags, 0, EAGER, 5, 8);
+    tags_expect_match(&tags, 1, 0, 5, 8);
+    assert_false(pair_limit_reached(tags.srq));
+    tags_send_message(&tags, 1, EAGER, 6, 8); /* 15 are left */
+    tags_expect_receive(&tags, 0, HEADER + 8, true);
+    assert_true(pair_limit_reached(tags.srq));
+    tags_send_message(&tags, 0, NO_TAG, 0, 8);
+    tags_expect_receive(&tags, 1, HEADER + 8, false);
+    assert_false(pair_limit_reached(tags.srq)); /* it is told once */
+    set_limit(tags.srq, RECEIVES);
+    set_limit(tags.srq, 0);
+    tags_send_message(&tags, 0, NO_TAG, 0, 8);
+    tags_expect_receive(&tags, 2, HEADER + 8, false);
+    assert_false(pair_limit_reached(tags.srq));
+    tags_end(&tags);
 }

@@ -84,11 +84,11 @@ static int create_srq(struct device_queue *queue, struct nic_domain *domain,
 {
     struct device_nic *nic = to_device_nic(queue->base.nic);
     struct ibv_srq_init_attr attributes = {
-        .srq_context = &queue->base, /* for core/cm, which hears of its limit */
         .attr = {.max_wr = queue->base.receives.mask + 1, .max_sge = options->receive_pieces}};
-    queue->srq = ibv_create_srq(device_pd(nic, domain), &attributes);
-    if (!queue->srq) {
-        return errno;
+    int os_error =
+        device_queue_keep_srq(queue, ibv_create_srq(device_pd(nic, domain), &attributes));
+    if (os_error) {
+        return os_error;
     }
     link_receives(&queue->base);
     return 0;

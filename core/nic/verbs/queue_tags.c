@@ -66,9 +66,9 @@ int verbs_tags_create_srq(struct device_queue *queue, struct nic_domain *domain,
         .cq = source->plain.source.cq,
         .tm_cap = {.max_num_tags = options->tags, .max_ops = queue->base.sends.mask + 1},
     };
-    queue->srq = ibv_create_srq_ex(nic->context, &attributes);
-    if (!queue->srq) {
-        return errno;
+    int os_error = device_queue_keep_srq(queue, ibv_create_srq_ex(nic->context, &attributes));
+    if (os_error) {
+        return os_error;
     }
     source->queue = &queue->base;
     source->plain.device.places_left = 0; /* for nobody else */

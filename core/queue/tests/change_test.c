@@ -187,11 +187,10 @@ static void tell(struct end *end, const struct queue *srq)
     }
 }
 
-static struct queue *join_with_srq(struct pair *pair, uint32_t receives)
+static struct queue *join_with(struct pair *pair, struct queue *srq, uint32_t receives)
 {
     const struct queue_options near = pair_options();
     struct queue_options far = pair_options();
-    struct queue *srq = end_srq(&pair->far, receives);
     far.receives = far.receive_pieces = 0;
     far.receive_queue = srq;
     pair_join(pair, &near, &far);
@@ -199,6 +198,24 @@ static struct queue *join_with_srq(struct pair *pair, uint32_t receives)
         assert_int_equal(end_receive(&pair->far, srq, 64 * i, 64, i), CRPC_OK);
     }
     return srq;
+}
+
+static struct queue *join_with_srq(struct pair *pair, uint32_t receives)
+{
+    return join_with(pair, end_srq(&pair->far, receives), receives);
+}
+
+static struct queue *join_with_tm_srq(struct pair *pair, uint32_t receives)
+{
+    const struct queue_options options = {.kind = NIC_QUEUE_TM_SRQ,
+                                          .user_data = 88,
+                                          .receives = receives,
+                                          .receive_pieces = 2,
+                                          .tags = 2};
+    struct queue *srq;
+    crpc_error error = {0};
+    assert_int_equal(queue_open(pair->far.engine, &options, &srq, &error), CRPC_OK);
+    return join_with(pair, srq, receives);
 }
 
 static void send_some(struct pair *pair, const struct queue *srq, uint32_t count)
@@ -238,6 +255,26 @@ static void a_limit_is_told_once(void **state)
     send_some(pair, srq, 1);
     end_wait(&pair->far, 2);
     expect_limit(&pair->far, 0, srq);
+}
+
+/* The ordinary receives count, and not its buffers with tags. */
+static void a_tm_srq_has_a_limit(void **state)
+{
+    struct pair *pair = *state;
+    struct queue *srq = join_with_tm_srq(pair, 4);
+    limit(srq, 3);
+    send_some(pair, srq, 1); /* without a tag; 3 are left */
+    end_wait(&pair->far, 1);
+    end_forget(&pair->far);
+    send_some(pair, srq, 1);
+    end_wait(&pair->far, 2);
+    expect_limit(&pair->far, 0, srq);
+    assert_int_equal(info_of(srq).srq_limit, 3);
+    end_forget(&pair->far);
+    limit(srq, 4);
+    limit(srq, 0);
+    send_some(pair, srq, 1);
+    end_wait(&pair->far, 1);
 }
 
 /* What the device has told, and nobody has polled. */
@@ -299,6 +336,7 @@ int main(void)
         OPEN(a_request_does_not_change),
         OPEN(a_new_key_shuts_out_the_old),
         OPEN(a_limit_is_told_once),
+        OPEN(a_tm_srq_has_a_limit),
         OPEN(a_limit_of_0_is_quiet),
         OPEN(a_limit_of_an_srq_that_is_gone),
         OPEN(a_lost_device_changes_nothing),

@@ -566,7 +566,7 @@ static void use_something(struct sim *sim)
     }
     if (one->asked) {
         answer(sim, one);
-    } else if (!one->is_dci && !one->is_dct && !one->is_tags && chance(sim, one->is_srq ? 20 : 4)) {
+    } else if (!one->is_dci && !one->is_dct && chance(sim, one->is_srq ? 20 : 4)) {
         change(sim, one);
     } else if (one->is_tags && chance(sim, 60)) {
         change_tags(sim, one);
