@@ -442,6 +442,10 @@ static void receive(struct sim *sim, struct sim_queue *one)
 
 static void change_tags(struct sim *sim, struct sim_queue *one)
 {
+    if (chance(sim, 70)) { /* what came in, and the engine keeps, nobody has looked at */
+        memory_fabric_run(sim->base.fabric, below(sim, 50));
+        queue_progress(one->engine->engine);
+    }
     for (uint32_t count = 1 + below(sim, 8); count > 0 && sim->op_count < SIM_OPS_MAX; count--) {
         int32_t reason = CRPC_OK;
         if (!sim_submit_tag(sim, one, &reason)) {
