@@ -119,7 +119,8 @@ struct sim_target {
     uint32_t kind;
 };
 
-/* What a message of a connection brings: the number alone, or all, and then it has a tag. */
+/* What a message of a connection brings: the number alone, or all, and then it has a tag. The number says who has sent
+ * it, and how many before. */
 struct sim_message {
     uint8_t header[NIC_TAG_HEADER_BYTES];
     uint64_t number;
@@ -198,6 +199,12 @@ bool sim_is_ending(const struct sim_queue *one);
 void sim_check_dc(struct sim *sim);
 
 /* sim_tags.c */
+/* Of the next message of this queue after so many. */
+uint64_t sim_message_number(const struct sim *sim, const struct sim_queue *one, uint64_t sent);
+/* Over which connection a message has come that completes at this queue, in a receive at this place: the queue, or
+ * one that was closed, of whose TM-SRQ it is if the engine had kept it. */
+struct sim_queue *sim_connection_of(struct sim *sim, struct sim_queue *one, const uint8_t *place,
+                                    const crpc_completion *completion);
 /* Puts a tag in front of a message, perhaps. Returns where it begins, and how long it is. */
 uint64_t sim_choose_message(struct sim *sim, uint32_t number, uint32_t *bytes);
 /* Submits one, which may be refused. Returns false if it was. */

@@ -366,7 +366,7 @@ static bool submit_one(struct sim *sim, struct sim_queue *one, bool *message)
         (uint8_t)((chance(sim, 40) ? NIC_WORK_SIGNAL : 0) | (chance(sim, 20) ? NIC_WORK_FENCE : 0));
     op->silent = one->sparse && !(work.flags & NIC_WORK_SIGNAL);
     if (*message) {
-        sim->messages[number].number = one->sent;
+        sim->messages[number].number = sim_message_number(sim, one, one->sent);
         work.immediate = (uint32_t)one->sent;
         work.flags |= NIC_WORK_INLINE;
         work.address = sim_choose_message(sim, number, &work.bytes);

@@ -114,9 +114,10 @@ static void check_message(struct sim *sim, struct sim_queue *one, uint32_t numbe
     if (is_write(completion)) {
         return;
     }
+    one = sim_connection_of(sim, one, place, completion);
     memcpy(&brought, sim_check_unexpected(sim, one, place, completion), sizeof(brought));
-    if (brought != one->received) {
-        simulation_fail(&sim->base, "queue %u: message %" PRIu64 " instead of %" PRIu64,
+    if (!one->peer || brought != sim_message_number(sim, one->peer, one->received)) {
+        simulation_fail(&sim->base, "queue %u: message %" PRIx64 " instead of %" PRIx64,
                         index_of(sim, one), brought, one->received);
     }
     one->received++;

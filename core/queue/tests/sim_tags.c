@@ -23,6 +23,11 @@ static uint32_t index_of(const struct sim *sim, const struct sim_queue *one)
     return (uint32_t)(one - sim->queues);
 }
 
+uint64_t sim_message_number(const struct sim *sim, const struct sim_queue *one, uint64_t sent)
+{
+    return (uint64_t)index_of(sim, one) << 32 | sent;
+}
+
 uint64_t sim_choose_message(struct sim *sim, uint32_t number, uint32_t *bytes)
 {
     struct sim_message *message = &sim->messages[number];
@@ -124,8 +129,9 @@ static void take_match(struct sim *sim, struct sim_queue *one, const struct sim_
     uint64_t brought;
     memcpy(&brought, place, sizeof(brought));
     if ((completion->token & op->mask) != op->tag || completion->token >= SIM_TAGS ||
-        completion->payload_bytes != sizeof(brought) || brought != one->received) {
-        simulation_fail(&sim->base, "queue %u: message %llu with tag %llu is in a buffer of %llu",
+        completion->payload_bytes != sizeof(brought) || !one->peer ||
+        brought != sim_message_number(sim, one->peer, one->received)) {
+        simulation_fail(&sim->base, "queue %u: message %llx with tag %llu is in a buffer of %llu",
                         index_of(sim, one), (unsigned long long)brought,
                         (unsigned long long)completion->token, (unsigned long long)op->tag);
         return;
@@ -133,7 +139,7 @@ static void take_match(struct sim *sim, struct sim_queue *one, const struct sim_
     for (uint32_t tag = 0; tag < SIM_TAGS; tag++) {
         if ((tag & op->mask) == op->tag &&
             (int32_t)(one->last_unexpected[tag] - op->queue->looked_at) > 0) {
-            simulation_fail(&sim->base, "queue %u: message %llu gets the buffer of one before it",
+            simulation_fail(&sim->base, "queue %u: message %llx gets the buffer of one before it",
                             index_of(sim, one), (unsigned long long)brought);
         }
     }
@@ -157,6 +163,27 @@ void sim_take_tag(struct sim *sim, struct sim_queue *one, uint32_t number,
     }
 }
 
+struct sim_queue *sim_connection_of(struct sim *sim, struct sim_queue *one, const uint8_t *place,
+                                    const crpc_completion *completion)
+{
+    const bool tagged = completion->payload_bytes == sizeof(struct sim_message);
+    struct sim_queue *connection = NULL;
+    uint64_t brought;
+    if (!one->is_tags) {
+        return one;
+    }
+    memcpy(&brought, place + (tagged ? NIC_TAG_HEADER_BYTES : 0), sizeof(brought));
+    if (brought >> 32 < sim->queue_count) {
+        connection = sim->queues[brought >> 32].peer;
+    }
+    if (!connection || !connection->closed || connection->srq != one) {
+        simulation_fail(&sim->base, "queue %u: message %llx is of a connection that is not closed",
+                        index_of(sim, one), (unsigned long long)brought);
+        return one;
+    }
+    return connection;
+}
+
 const uint8_t *sim_check_unexpected(struct sim *sim, struct sim_queue *one, const uint8_t *place,
                                     const crpc_completion *completion)
 {
@@ -175,7 +202,7 @@ const uint8_t *sim_check_unexpected(struct sim *sim, struct sim_queue *one, cons
     tag = be64toh(tag);
     if (place[0] != EAGER || tag >= SIM_TAGS) {
         simulation_fail(&sim->base, "queue %u: a header that nobody has sent", index_of(sim, one));
-    } else if (counted) {
+    } else if (counted && one->srq) {
         one->last_unexpected[tag] = ++one->srq->unexpected;
     }
     return place + NIC_TAG_HEADER_BYTES;
