@@ -20,7 +20,7 @@ KEYS = {"response": ("id",), "connected": ("endpoint",), "disconnected": ("endpo
         "connect_request": ("listener", "token", "private"), "request": ("endpoint", "method", "length", "checksum"), "sent": ("id",),
         "received": ("id",), "rail": ("endpoint", "rail"), "completed": ("id",), "taken": ("id",), "room": ("endpoint",),
         "granted": ("id",), "revoked": ("id",)}
-# What queue_address tells, and target_open needs.
+# What queue_address tells, and queue_join_address and target_open need.
 ADDRESS = ("queue_pair_number", "packet_sequence_number", "link", "mtu_bytes", "lid", "gid")
 # What belongs to an op, and is known by its number.
 OF_OPS = ("response", "sent", "received", "completed", "taken", "granted", "revoked")
@@ -130,17 +130,35 @@ class Play:
         for peer in peers:
             self.step({"peer": peer, "expect": [{"event": "connected", "endpoint": one}]}, "")
 
+    def learn_address(self, peer, name):
+        """Others know where a queue is as $PEER.NAME.queue_pair_number and so on."""
+        learn = {f"{peer}.{name}.{field}": field for field in ADDRESS}
+        self.step({"peer": peer, "do": "queue_address", "with": {"queue": name}, "learn": learn}, "")
+
+    @staticmethod
+    def address_of(peer, name):
+        return {field: f"${peer}.{name}.{field}" for field in ADDRESS}
+
+    def join_addresses(self, link, one):
+        """Connects two queues by the numbers of their queue pairs."""
+        peers = [link["client"], link["server"]]
+        for peer, options in zip(peers, ("client_options", "server_options")):
+            self.step({"peer": peer, "do": "queue_blob", "with": {"name": one, **link.get(options, {})}}, "")
+            self.learn_address(peer, one)
+        for peer, other in zip(peers, reversed(peers)):
+            self.step({"peer": peer, "do": "queue_join_address", "with": {"queue": one, **self.address_of(other, one)}}, "")
+        for peer in peers:
+            self.step({"peer": peer, "expect": [{"event": "connected", "endpoint": one}]}, "")
+
     def aim(self, link):
-        """Opens a queue for datagrams on each side, with a target `there`: the other. What tells where the queue is, others know as
-        $PEER.NAME.queue_pair_number and so on."""
+        """Opens a queue for datagrams on each side, with a target `there`: the other."""
         name, sides = link["as"], [(link["client"], link.get("client_options", {})), (link["server"], link.get("server_options", {}))]
         for peer, options in sides:
             self.step({"peer": peer, "do": "datagrams_open", "with": {"name": name, **options}}, "")
-            learn = {f"{peer}.{name}.{field}": field for field in ADDRESS}
-            self.step({"peer": peer, "do": "queue_address", "with": {"queue": name}, "learn": learn}, "")
+            self.learn_address(peer, name)
         for (peer, _), (other, options) in zip(sides, reversed(sides)):
             words = {"name": "there", "queue": name, "queue_key": options.get("queue_key", 0)}
-            self.step({"peer": peer, "do": "target_open", "with": {**words, **{field: f"${other}.{name}.{field}" for field in ADDRESS}}}, "")
+            self.step({"peer": peer, "do": "target_open", "with": {**words, **self.address_of(other, name)}}, "")
 
     def link(self, link):
         """Connects client to server; `count` times, as e0, e1, ..."""
@@ -148,9 +166,10 @@ class Play:
         if link.get("queue") == "datagrams":
             self.aim(link)
             return
-        if link.get("queue") == "blob":
+        if link.get("queue") in ("blob", "addresses"):
+            join = self.join if link["queue"] == "blob" else self.join_addresses
             for one in [f"{name}{index}" for index in range(link["count"])] if "count" in link else [name]:
-                self.join(link, one)
+                join(link, one)
             return
         if f"door.{server}" not in self.values:
             how = {"channels": 1} if link.get("channel") else {"queues": 1} if link.get("queue") else {}
