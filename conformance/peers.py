@@ -119,6 +119,7 @@ class Pool:
             "python": [sys.executable, str(source / "python/runner.py")],
             "go": [str(build / "conformance/runner_go")],
             "foreign": [str(build / "conformance/runner_foreign")],
+            "pyverbs": [sys.executable, str(source / "python_verbs/runner.py")],
         }
         self.environment = environment
         self.verbose = verbose

@@ -3,6 +3,8 @@ import json
 
 # How the reason begins of what this place cannot run.
 ELSEWHERE = "only on simnic"
+# And of what needs a program that is not here.
+LACKING = "this machine lacks"
 
 
 def title(entry):
@@ -41,12 +43,13 @@ def ran(entry):
 
 
 def red(entries, asked):
-    """What must not be: scenarios that failed, cells of those asked for and scenarios that ran nothing."""
+    """What must not be: scenarios that failed, cells of those asked for and scenarios that ran nothing. What needs a program that is not
+    here is left out."""
     lines = [f"{title(entry)}: {entry['reason']}" for entry in entries if entry["result"] == "failed"]
-    cells = {cell_of(entry) for entry in entries if ran(entry)}
+    cells = {cell_of(entry) for entry in entries if ran(entry) or entry["reason"].startswith(LACKING)}
     lines += [f"nothing ran from {cell[0]} to {cell[1]}, {cell[2]} on {cell[3]}" for cell in asked if cell not in cells]
     names = {entry["scenario"] for entry in entries if ran(entry)}
-    here = {entry["scenario"] for entry in entries if not entry["reason"].startswith(ELSEWHERE)}
+    here = {entry["scenario"] for entry in entries if not entry["reason"].startswith((ELSEWHERE, LACKING))}
     return lines + [f"{name} ran nowhere" for name in sorted(here - names)]
 
 
@@ -57,6 +60,8 @@ def cell_text(entries, cell, asked):
     skipped = sum(entry["result"] == "skipped" for entry in own)
     if cell not in asked:
         return "-"
+    if own and all(entry["reason"].startswith(LACKING) for entry in own):
+        return f"{skipped} skipped"
     if failed or not passed:
         return f"RED {passed} passed, {failed} failed"
     return f"{passed} passed" + (f", {skipped} skipped" if skipped else "")

@@ -25,14 +25,15 @@ from go_folders import go_folders  # noqa: E402
 
 SCHEMAS = ("schema.json", "schema_channels.json", "schema_queues.json", "schema_datagrams.json", "schema_lanes.json")
 LANGUAGES = ["c", "python", "go"]
-# A program without the library, which is the peer of each language in some scenarios.
-FOREIGN = "foreign"
+# Programs without the library, each of which is the peer of each language in some scenarios: in C with verbs and librdmacm, and in Python
+# with pyverbs.
+FOREIGN = ["foreign", "pyverbs"]
 
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--build", type=Path, required=True, help="the build folder, e.g. build/gcc")
-    parser.add_argument("--languages", default=",".join([*LANGUAGES, FOREIGN]))
+    parser.add_argument("--languages", default=",".join([*LANGUAGES, *FOREIGN]))
     parser.add_argument("--pairs", choices=["all", "same", "once", "turns"], default="all",
                         help="every language with every other, with itself, each once on each side, or one pair a scenario; which pairs "
                         "take turns")
@@ -105,27 +106,33 @@ def read_scenarios(folder, only=""):
     return [scenario for scenario in scenarios if only in scenario["name"]], rejected
 
 
-def cells_of(scenario, languages, pairs, turn):
-    """The (client, server) languages that a scenario runs in; "" where it has no such peer."""
-    own = [language for language in languages if language != FOREIGN]
-    strange = foreign_cells(scenario, own) if FOREIGN in languages else []
+def cells_of(scenario, languages, pairs, turn, lacking):
+    """The (client, server) languages that a scenario runs in; "" where it has no such peer. Who is lacking has no turn."""
+    own = [language for language in languages if language not in FOREIGN]
+    strange = [cells for program in FOREIGN if program in languages for cells in foreign_cells(scenario, own, program)]
     if pairs in ("once", "turns"):
         cells = own_cells(scenario, own, "all")
         fit = [cell for cell in cells if not missing_from(scenario, cell)] or cells
         each = [cell for cell in fit if "" in cell or (own.index(cell[0]) + turn) % len(own) == own.index(cell[1])]
         if pairs == "once" and each:
             return each + [cells[turn % len(cells)] for cells in strange]
-        fit += [cell for cells in strange for cell in cells]
+        fit += [cell for cells in strange for cell in cells if not lacking.intersection(cell)]
         return [fit[turn % len(fit)]] if fit else []
     return own_cells(scenario, own, pairs) + [cell for cells in strange for cell in cells]
 
 
-def foreign_cells(scenario, languages):
+def foreign_cells(scenario, languages, program):
     """Those in which the foreign program is the client, and those in which it is the server."""
-    able = scenario.get("foreign", [])
-    clients = [(FOREIGN, language) for language in languages if "client" in able]
-    servers = [(language, FOREIGN) for language in languages if "server" in able]
+    able = scenario.get("foreign", []) if program != "pyverbs" or for_pyverbs(scenario) else []
+    clients = [(program, language) for language in languages if "client" in able]
+    servers = [(language, program) for language in languages if "server" in able]
     return [cells for cells in (clients, servers) if cells]
+
+
+def for_pyverbs(scenario):
+    """It has no rdma_cm: all links are by addresses."""
+    links = scenario.get("links", [])
+    return bool(links) and all(link.get("queue") == "addresses" for link in links)
 
 
 def own_cells(scenario, languages, pairs):
@@ -143,7 +150,7 @@ def own_cells(scenario, languages, pairs):
 def missing_from(scenario, languages):
     """Languages that a scenario is not for."""
     fit = scenario.get("requires", {}).get("languages", LANGUAGES)
-    return [language for language in languages if language not in ("", FOREIGN, *fit)]
+    return [language for language in languages if language not in ("", *FOREIGN, *fit)]
 
 
 def has_faults(scenario):
@@ -156,7 +163,7 @@ def plays_of(options, scenarios):
         (scenario, client, server, driver)
         for driver in options.drivers.split(",")
         for turn, scenario in enumerate(scenarios, options.turn)
-        for client, server in cells_of(scenario, options.languages.split(","), options.pairs, turn)
+        for client, server in cells_of(scenario, options.languages.split(","), options.pairs, turn, set(options.lacking))
     ] * options.repeat
 
 
@@ -185,10 +192,13 @@ class Runs:
         }
         needs = scenario.get("requires", {})
         missing = missing_from(scenario, (client, server))
+        lacking = [self.options.lacking[one] for one in (client, server) if one in self.options.lacking]
         if self.needs_simnic(scenario):
             entry.update(result="skipped", reason=f"{report.ELSEWHERE}: {needs.get('because', 'its ctl makes the faults')}")
         elif missing:
             entry.update(result="skipped", reason=f"not for {missing[0]}: {needs['because']}")
+        elif lacking:
+            entry.update(result="skipped", reason=lacking[0])
         elif driver not in needs.get("drivers", [driver]):
             entry.update(result="skipped", reason=f"not for the driver {driver}: {needs['because']}")
         else:
@@ -241,7 +251,7 @@ def selftest(options, environment):
     driver = options.drivers.split(",")[0]
     for scenario in scenarios:
         for language in options.languages.split(","):
-            if language == FOREIGN or missing_from(scenario, [language]):
+            if language in FOREIGN or missing_from(scenario, [language]):
                 continue
             entry = runs.play(scenario, language, language, driver)
             good = entry["result"] == "failed" and scenario["fails_with"] in entry["reason"]
@@ -251,8 +261,30 @@ def selftest(options, environment):
     asked = [("c", "c", driver, "d"), ("c", "go", driver, "d")]
     tap.line(len(report.red([entry], asked)) == 3, "two cells that ran nothing and a scenario that never ran are red")
     tap.line(not report.red([dict(entry, result="passed")], asked[:1]), "a cell that passed is not red")
+    lacking = dict(entry, client="pyverbs", reason=f"{report.LACKING} pyverbs")
+    asked = [("c", "c", driver, "d"), ("pyverbs", "c", driver, "d")]
+    tap.line(not report.red([dict(entry, result="passed"), lacking], asked), "a cell of a program that is not here is not red")
+    tap.line("1 skipped" in report.summary([lacking]), "it is counted")
     tap.end()
     return 1 if tap.failed else 0
+
+
+def environment_of(options):
+    """The bindings find the library that is not installed as they would find an installed one."""
+    modules = [str(options.build / "bindings/python"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return dict(
+        os.environ, LD_LIBRARY_PATH=str(options.build / "capi"), PKG_CONFIG_PATH=str(options.build / "meson-uninstalled"),
+        PYTHONPATH=os.pathsep.join(modules), PYTHONDONTWRITEBYTECODE="1",
+    )
+
+
+def lacking_from(options, environment):
+    """Why a program that is asked for is not here, by its name."""
+    if "pyverbs" not in options.languages.split(","):
+        return {}
+    done = subprocess.run([sys.executable, "-c", "import pyverbs.device"], cwd="/", env=environment, capture_output=True, text=True)
+    why = (done.stderr.strip().splitlines() or ["no reason"])[-1]
+    return {"pyverbs": f"{report.LACKING} pyverbs for {sys.executable} ({why}): apt install python3-pyverbs"} if done.returncode else {}
 
 
 def build_go(options, environment):
@@ -273,17 +305,14 @@ def main():
         print(report.summary(entries))
         return 0
     options.build = options.build.resolve()
-    # The bindings find the library that is not installed as they would find an installed one.
-    environment = dict(
-        os.environ, LD_LIBRARY_PATH=str(options.build / "capi"), PKG_CONFIG_PATH=str(options.build / "meson-uninstalled"),
-        PYTHONPATH=str(options.build / "bindings/python"), PYTHONDONTWRITEBYTECODE="1",
-    )
+    environment = environment_of(options)
     if options.go:
         build_go(options, environment)
     if options.vm:  # which has no time to build anything
         given = iter(sys.argv)
         others = [word for word in given if word not in ("--vm", "--go") or not next(given)]
         os.execv(options.vm, [options.vm, sys.executable, *others])
+    options.lacking = lacking_from(options, environment)
     if options.selftest:
         return selftest(options, environment)
     scenarios, rejected = read_scenarios(HERE / "scenarios", options.only)
@@ -299,7 +328,7 @@ def main():
         tap.line(not red, "no cell is red", "\n".join(red))
         tap.end()
     else:
-        print(report.matrix(entries, sorted(asked), [*LANGUAGES, FOREIGN]))
+        print(report.matrix(entries, sorted(asked), [*LANGUAGES, *FOREIGN]))
         print("\n".join(f"RED: {line}" for line in red))
         print(report.summary(entries))
     return 1 if red else 0

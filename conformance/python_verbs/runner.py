@@ -1,0 +1,307 @@
+"""runner.py: a peer of queues that has pyverbs alone, and nothing of copyrpc: as c/foreign.c, in Python. It does what run.py says, as far as
+scenarios need it whose queues are connected by addresses. docs/conformance.md has the words."""
+import functools
+import select
+import struct
+import sys
+import zlib
+from collections import deque
+
+from verbs import Address, Device, Piece, QueuePair
+
+PERIOD = 4093
+POLL_SECONDS = 0.001  # while ops are open: old versions of pyverbs do not tell the descriptor of a completion channel
+RESULTS = 4096  # of atomics
+SCRATCH_BYTES = 65536  # for payloads that are inline
+TEXTS = ("gid", "lengths", "offsets")
+
+
+@functools.lru_cache(4096)
+def payload(length, seed):
+    period = bytes((seed * 40503 + index) * 2654435761 >> 24 & 0xFF for index in range(min(length, PERIOD)))
+    return (period * (length // PERIOD + 1))[:length]
+
+
+def tell(what, **fields):
+    print(what, *(f"{key}={value}" for key, value in fields.items()), flush=True)
+
+
+def words_of(pairs):
+    for key, value in (pair.split("=", 1) for pair in pairs):
+        yield key, int(value) if value.isdigit() and key not in TEXTS else value
+
+
+class Post:
+    """The ops of one line."""
+
+    def __init__(self, queue, opcode, region, words):
+        self.queue = queue
+        self.opcode = opcode
+        self.region = region
+        self.words = words
+        self.count = words.get("count", 1)
+        self.submitted = self.ended = self.bytes = self.checksum = 0
+        self.status = "CRPC_OK"
+        if "lengths" in words:
+            offsets, lengths = ([int(one) for one in words[key].split(",")] for key in ("offsets", "lengths"))
+            self.places = list(zip(offsets, lengths))
+        else:
+            self.places = [(words.get("offset", 0), words.get("length", 0))]
+        self.length = sum(length for _, length in self.places)
+        self.step = words.get("step", words.get("length", 0))
+        moves = "remote" in words and not self.atomic
+        self.remote_step = words.get("remote_step", self.step if moves else 0)
+        for index in range(self.count if "seed" in words and region else 0):
+            self.scatter(index, payload(self.length, words["seed"] + index))
+
+    @property
+    def atomic(self):
+        return self.opcode in ("compare_swap", "fetch_add")
+
+    def pieces(self, index):
+        return [Piece(self.region, offset + index * self.step, length) for offset, length in self.places if length]
+
+    def scatter(self, index, data):
+        for piece in self.pieces(index):
+            piece.region.write(data[: piece.bytes], piece.bytes, piece.offset)
+            data = data[piece.bytes :]
+
+    def gather(self, index, size):
+        data = b"".join(piece.region.read(piece.bytes, piece.offset) for piece in self.pieces(index))
+        return data[:size]
+
+
+class Queue:
+    def __init__(self, name, pair, words):
+        self.name = name
+        self.pair = pair
+        self.room = {"receive": words.get("receives", 1), "send": words.get("sends", 256)}
+        self.open = {"receive": 0, "send": 0}
+        self.posted = {"receive": 0, "send": 0}
+        self.waiting = {"receive": deque(), "send": deque()}
+        self.connected = self.over = self.draining = False
+        self.status = "CRPC_OK"
+
+    def idle(self):
+        return not any(self.open.values()) and not any(self.waiting.values())
+
+
+class Runner:
+    def __init__(self):
+        self.device = None
+        self.clear()
+
+    def clear(self):
+        self.things = {}
+        self.posts = {}  # by number: post, index, and where the result of an atomic lands
+        self.number = 0
+
+    # ---- The device, memory ----
+
+    def do_open(self, device, driver, **_):
+        self.device = Device(device)
+        self.scratch = self.device.register(SCRATCH_BYTES, 1)
+        self.results = self.device.register(8 * RESULTS, 1)
+        return {"device": device, "driver_name": driver}
+
+    def do_reset(self):
+        if self.device:
+            self.device.close()
+        self.device = None
+        self.clear()
+
+    def do_register(self, name, length, access):
+        self.things[name] = self.device.register(length, access)
+
+    def do_region(self, region):
+        return {"address": region.buf, "remote_key": region.rkey}
+
+    def do_memory(self, region, offset=0, length=8, seed=None, value=None):
+        if seed is not None:
+            region.write(payload(length, seed), length, offset)
+        elif value is not None:
+            region.write(struct.pack("<Q", value), 8, offset)
+        told = {"length": length, "checksum": zlib.crc32(region.read(length, offset))}
+        if offset + 8 <= region.length:  # pyverbs does not look
+            told["value"] = struct.unpack("<Q", region.read(8, offset))[0]
+        return told
+
+    # ---- Queues ----
+
+    def do_queue_blob(self, name, **words):
+        """Nobody reads the blob: it is connected by its address."""
+        sizes = {key: words[key] for key in ("sends", "send_pieces", "receives", "receive_pieces", "inline_bytes") if words.get(key)}
+        self.things[name] = Queue(name, QueuePair(self.device, **sizes), words)
+        return {"blob": ""}
+
+    def do_queue_address(self, queue):
+        address = queue.pair.address()
+        return dict(address._asdict(), gid=address.gid.hex())
+
+    def do_queue_join_address(self, queue, gid, **numbers):
+        queue.pair.connect(Address(gid=bytes.fromhex(gid), **numbers))
+        queue.connected = True
+        tell("event", kind="connected", endpoint=queue.name, status="CRPC_OK")
+
+    def do_queue_info(self, queue):
+        state = "connected" if queue.connected else "disconnected"
+        return {"state": state, "sends_open": queue.open["send"], "receives_open": queue.open["receive"], "receives": queue.room["receive"]}
+
+    def do_queue_stats(self, queue):
+        return {"sends": queue.posted["send"], "receives": queue.posted["receive"]}
+
+    def do_queue_fail(self, queue):
+        self.end(queue, "CRPC_E_DISCONNECTED")
+
+    def do_queue_drain(self, queue):
+        queue.draining = True
+
+    def do_queue_close(self, queue):
+        queue.pair.close()
+        queue.over, queue.connected = True, False
+
+    def end(self, queue, status):
+        """What is open is flushed. The first status is why."""
+        if queue.status == "CRPC_OK":
+            queue.status = status
+        if queue.connected and not queue.over:
+            queue.over = True
+            queue.pair.fail()
+
+    # ---- Ops ----
+
+    def do_post(self, queue, opcode, region=None, **words):
+        queue.waiting["send"].append(Post(queue, opcode, region, words))
+
+    def do_post_receive(self, queue, region=None, **words):
+        queue.waiting["receive"].append(Post(queue, "receive", region, words))
+
+    def submit(self, queue):
+        """Posts what there is room for, in order. What a queue that is over has waiting, fails."""
+        for kind, waiting in queue.waiting.items():
+            while waiting and (queue.open[kind] < queue.room[kind] or queue.over):
+                post = waiting[0]
+                self.submit_one(post, kind, post.submitted)
+                post.submitted += 1
+                if post.submitted == post.count:
+                    waiting.popleft()
+
+    def submit_one(self, post, kind, index):
+        if post.queue.over:
+            self.tell_end(post, index, "CRPC_E_DISCONNECTED")
+            return
+        self.number += 1
+        result = self.number % RESULTS * 8
+        self.posts[self.number] = post, index, result
+        post.queue.open[kind] += 1
+        post.queue.posted[kind] += 1
+        if kind == "receive":
+            post.queue.pair.receive(self.number, post.pieces(index))
+        else:
+            self.send(post, index, result)
+
+    def send(self, post, index, result):
+        words = post.words
+        pieces = post.pieces(index) if post.region else []
+        if words.get("inline") and not post.region:
+            self.scratch.write(payload(post.length, words.get("seed", 0) + index), post.length, 0)
+            pieces = [Piece(self.scratch, 0, post.length)] if post.length else []
+        if post.atomic:
+            pieces = [Piece(self.results, result, 8)]
+        post.queue.pair.post(
+            self.number, post.opcode, pieces, remote=words.get("remote", 0) + index * post.remote_step, key=words.get("remote_key", 0),
+            immediate=words.get("immediate", 0) + index, compare=words.get("compare", 0), operand=words.get("operand", 0),
+            inline=bool(words.get("inline")), fence=bool(words.get("fence")), solicited=bool(words.get("solicited")),
+        )  # fmt: skip
+
+    def take(self, done):
+        post, index, result = self.posts.pop(done.number)
+        post.queue.open["receive" if post.opcode == "receive" else "send"] -= 1
+        if done.status != "CRPC_OK":
+            self.tell_end(post, index, done.status)
+            if done.status != "CRPC_E_FLUSHED":
+                self.end(post.queue, done.status)
+            return
+        fields = {}
+        if post.opcode in ("receive", "read"):
+            # Of a READ, the device counts nothing on some drivers.
+            size = 0 if done.written else done.bytes if post.opcode == "receive" else post.length
+            data = post.gather(index, size) if size else b""
+            fields = {"length": size, "checksum": zlib.crc32(data), "data": data}
+        if post.atomic:
+            fields["before"] = struct.unpack("<Q", self.results.read(8, result))[0]
+        if post.opcode == "receive":
+            if done.immediate is not None:
+                fields["immediate"] = done.immediate
+            fields.update(written=done.bytes if done.written else 0, queue=post.queue.name)
+        self.tell_end(post, index, "CRPC_OK", **fields)
+
+    def tell_end(self, post, index, status, data=b"", **fields):
+        kind = "taken" if post.opcode == "receive" else "completed"
+        if not post.words.get("summary"):
+            tell("event", kind=kind, id=post.words["id"] + index, status=status, **fields, opcode=0)
+            return
+        post.status = status if post.status == "CRPC_OK" else post.status
+        post.bytes += len(data)
+        post.checksum = zlib.crc32(data, post.checksum)
+        post.ended += 1
+        if post.ended == post.count:
+            tell("event", kind=kind, id=post.words["id"], status=post.status, ended=post.ended, length=post.bytes, checksum=post.checksum)
+
+    # ---- Turns ----
+
+    def queues(self):
+        return [thing for thing in self.things.values() if isinstance(thing, Queue)]
+
+    def look_after(self, queue):
+        if queue.draining and not queue.over and not queue.open["send"] and not queue.waiting["send"]:
+            self.end(queue, "CRPC_OK")
+        if queue.connected and queue.over and queue.idle():
+            queue.connected = False
+            tell("event", kind="disconnected", endpoint=queue.name, status=queue.status)
+
+    def turn(self):
+        while self.device:
+            for queue in self.queues():
+                self.submit(queue)
+            done = self.device.poll()
+            if not done:
+                break
+            for one in done:
+                self.take(one)
+        for queue in self.queues():
+            self.look_after(queue)
+
+    def obey(self, line):
+        verb, *pairs = line.split()
+        words = dict(words_of(pairs))
+        do = getattr(self, f"do_{verb}", None)
+        if do is None:
+            tell("done", status="UNKNOWN_VERB")
+            return
+        for key in ("queue", "region"):
+            if key in words:
+                if str(words[key]) not in self.things:
+                    tell("done", status="UNKNOWN_NAME")
+                    return
+                words[key] = self.things[str(words[key])]
+        tell("done", status="CRPC_OK", **(do(**words) or {}))
+
+    def run(self):
+        source = sys.stdin.fileno()
+        rest = b""
+        while True:
+            self.turn()
+            waits = bool(self.posts)
+            if not select.select([source], [], [], POLL_SECONDS if waits else None)[0]:
+                continue
+            got = sys.stdin.buffer.raw.read(65536)
+            if not got:
+                break
+            *lines, rest = (rest + got).split(b"\n")
+            for line in lines:
+                self.obey(line.decode())
+        self.do_reset()
+
+
+Runner().run()

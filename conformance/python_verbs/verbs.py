@@ -1,0 +1,162 @@
+"""verbs.py: what the foreign peer in Python has of pyverbs: a device, memory, and queue pairs that are connected by the numbers which the
+two sides tell each other. It knows nothing of copyrpc."""
+import socket
+from collections import namedtuple
+
+from pyverbs.addr import AH, GID, AHAttr, GlobalRoute
+from pyverbs.cq import CQEX, CqInitAttrEx, PollCqAttr
+from pyverbs.device import Context
+from pyverbs.mr import MR
+from pyverbs.pd import PD
+from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
+from pyverbs.wr import SGE, RecvWR, SendWR
+
+try:
+    import pyverbs.enums as e
+except ImportError:  # its name since rdma-core 50 or so
+    import pyverbs.libibverbs_enums as e
+
+PORT = 1
+ROCE_V2 = 2  # enum ibv_gid_type
+GIDS = 64
+ENTRIES = 8192
+SEQUENCE_NUMBER = 0x234567
+HOPS = 64
+TIMEOUT = 14  # 67 ms
+RNR_TIMER = 12  # 0.64 ms
+READS = 16
+QUEUE_KEY = 0x11111111
+HEADER_BYTES = 40  # before each datagram
+OPCODES = {
+    "send": e.IBV_WR_SEND, "send_immediate": e.IBV_WR_SEND_WITH_IMM, "write": e.IBV_WR_RDMA_WRITE,
+    "write_immediate": e.IBV_WR_RDMA_WRITE_WITH_IMM, "read": e.IBV_WR_RDMA_READ, "compare_swap": e.IBV_WR_ATOMIC_CMP_AND_SWP,
+    "fetch_add": e.IBV_WR_ATOMIC_FETCH_AND_ADD,
+}  # fmt: skip
+REMOTE = e.IBV_ACCESS_REMOTE_WRITE | e.IBV_ACCESS_REMOTE_READ | e.IBV_ACCESS_REMOTE_ATOMIC
+ACCESSES = (e.IBV_ACCESS_LOCAL_WRITE, e.IBV_ACCESS_REMOTE_WRITE, e.IBV_ACCESS_REMOTE_READ, e.IBV_ACCESS_REMOTE_ATOMIC)
+STATUSES = {
+    e.IBV_WC_SUCCESS: "CRPC_OK", e.IBV_WC_WR_FLUSH_ERR: "CRPC_E_FLUSHED", e.IBV_WC_REM_ACCESS_ERR: "CRPC_E_ACCESS",
+    e.IBV_WC_RNR_RETRY_EXC_ERR: "CRPC_E_NOT_READY", e.IBV_WC_RETRY_EXC_ERR: "CRPC_E_DISCONNECTED",
+    e.IBV_WC_REM_INV_REQ_ERR: "CRPC_E_ACCESS", e.IBV_WC_LOC_LEN_ERR: "CRPC_E_TRUNCATED",
+}  # fmt: skip
+
+#: What a program without rdma_cm has to know of a queue pair, as struct crpc_queue_address; the GID as 16 bytes.
+Address = namedtuple("Address", "queue_pair_number packet_sequence_number link mtu_bytes lid gid")
+#: What came of an op. Of one that failed, the rest is None.
+Done = namedtuple("Done", "number status bytes immediate written source")
+#: Memory of this side: bytes of a region.
+Piece = namedtuple("Piece", "region offset bytes")
+
+
+class Device:
+    def __init__(self, name):
+        self.context = Context(name=name)
+        self.domain = PD(self.context)
+        wanted = e.IBV_WC_EX_WITH_BYTE_LEN | e.IBV_WC_EX_WITH_IMM | e.IBV_WC_EX_WITH_QP_NUM | e.IBV_WC_EX_WITH_SRC_QP
+        self.completions = CQEX(self.context, CqInitAttrEx(cqe=ENTRIES, wc_flags=wanted))
+        self.gid_index = next(
+            entry.gid_index for entry in self.context.query_gid_table(GIDS) if (entry.port_num, entry.gid_type) == (PORT, ROCE_V2)
+        )
+        self.gid = bytes.fromhex(self.context.query_gid(PORT, self.gid_index).gid.replace(":", ""))
+        self.mtu = self.context.query_port(PORT).active_mtu
+
+    def register(self, length, access):
+        """`access` is the sum of CRPC_ACCESS_*."""
+        return MR(self.domain, length, sum(flag for index, flag in enumerate(ACCESSES) if access >> index & 1))
+
+    def way_to(self, gid):
+        words = ":".join(gid.hex()[index : index + 4] for index in range(0, 32, 4))
+        route = GlobalRoute(dgid=GID(words), sgid_index=self.gid_index, hop_limit=HOPS)
+        return AHAttr(gr=route, is_global=1, port_num=PORT)
+
+    def poll(self):
+        """Returns what has ended since."""
+        found = []
+        if self.completions.start_poll(PollCqAttr()):
+            return found
+        while True:
+            found.append(self.one())
+            if self.completions.poll_next():
+                break
+        self.completions.end_poll()
+        return found
+
+    def one(self):
+        entry = self.completions
+        if entry.status != e.IBV_WC_SUCCESS:
+            return Done(entry.wr_id, STATUSES.get(entry.status, "CRPC_E_DEVICE"), None, None, None, None)
+        immediate = socket.ntohl(entry.read_imm_data()) if entry.read_wc_flags() & e.IBV_WC_WITH_IMM else None
+        written = entry.read_opcode() == e.IBV_WC_RECV_RDMA_WITH_IMM
+        return Done(entry.wr_id, "CRPC_OK", entry.read_byte_len(), immediate, written, entry.read_src_qp())
+
+    def close(self):
+        self.context.close()  # and all that was made of it
+
+
+class QueuePair:
+    """RC, to be connected, or with a queue key for datagrams."""
+
+    def __init__(self, device, sends=256, send_pieces=1, receives=1, receive_pieces=1, inline_bytes=60, queue_key=None):
+        self.device = device
+        self.datagrams = queue_key is not None
+        room = QPCap(
+            max_send_wr=sends, max_send_sge=send_pieces, max_recv_wr=receives, max_recv_sge=receive_pieces, max_inline_data=inline_bytes
+        )
+        made = QPInitAttr(
+            qp_type=e.IBV_QPT_UD if self.datagrams else e.IBV_QPT_RC, scq=device.completions, rcq=device.completions, cap=room, sq_sig_all=1
+        )
+        self.attributes = QPAttr(port_num=PORT)
+        self.attributes.sq_psn = SEQUENCE_NUMBER
+        if self.datagrams:
+            self.attributes.qkey = queue_key
+        else:
+            self.attributes.qp_access_flags = REMOTE
+        self.pair = QP(device.domain, made, self.attributes)  # to INIT, or ready to send
+
+    def address(self):
+        return Address(self.pair.qp_num, SEQUENCE_NUMBER, 2, 128 << self.device.mtu, 0, self.device.gid)
+
+    def connect(self, peer):
+        it = self.attributes
+        it.path_mtu = min(self.device.mtu, (peer.mtu_bytes // 128).bit_length() - 1)
+        it.dest_qp_num, it.rq_psn = peer.queue_pair_number, peer.packet_sequence_number
+        it.max_dest_rd_atomic = it.max_rd_atomic = READS
+        it.min_rnr_timer, it.timeout, it.retry_cnt, it.rnr_retry = RNR_TIMER, TIMEOUT, 6, 7
+        it.ah_attr = self.device.way_to(peer.gid)
+        self.pair.to_rts(it)
+
+    def fail(self):
+        self.pair.modify(QPAttr(qp_state=e.IBV_QPS_ERR), e.IBV_QP_STATE)
+
+    def close(self):
+        self.pair.close()
+
+    # ---- Ops ----
+
+    @staticmethod
+    def list_of(pieces):
+        """At least one, since pyverbs wants that."""
+        return [SGE(piece.region.buf + piece.offset, piece.bytes, piece.region.lkey) for piece in pieces] or [SGE(0, 0, 0)]
+
+    def receive(self, number, pieces):
+        entries = self.list_of(pieces)
+        self.pair.post_recv(RecvWR(wr_id=number, num_sge=len(entries), sg=entries))
+
+    def post(self, number, opcode, pieces, remote=0, key=0, immediate=0, compare=0, operand=0, inline=False, fence=False, solicited=False,
+             target=None, target_number=0, target_key=QUEUE_KEY):  # fmt: skip
+        entries = self.list_of(pieces)
+        flags = (e.IBV_SEND_INLINE if inline else 0) | (e.IBV_SEND_FENCE if fence else 0) | (e.IBV_SEND_SOLICITED if solicited else 0)
+        op = SendWR(wr_id=number, opcode=OPCODES[opcode], num_sge=len(entries), sg=entries, imm_data=socket.htonl(immediate),
+                    send_flags=e.IBV_SEND_SIGNALED | flags)  # fmt: skip
+        if self.datagrams:
+            op.set_wr_ud(target, target_number, target_key)
+        elif opcode == "compare_swap":
+            op.set_wr_atomic(key, remote, compare, operand)
+        elif opcode == "fetch_add":
+            op.set_wr_atomic(key, remote, operand)
+        elif not opcode.startswith("send"):
+            op.set_wr_rdma(key, remote)
+        self.pair.post_send(op)
+
+    def target(self, gid):
+        return AH(self.device.domain, attr=self.device.way_to(gid))
