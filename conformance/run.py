@@ -130,9 +130,10 @@ def foreign_cells(scenario, languages, program):
 
 
 def for_pyverbs(scenario):
-    """It has no rdma_cm: all links are by addresses."""
-    links = scenario.get("links", [])
-    return bool(links) and all(link.get("queue") == "addresses" for link in links)
+    """It has neither rdma_cm nor blobs, and knows its peer by addresses alone."""
+    steps = [one for step in scenario["steps"] for one in step.get("steps", [step])]
+    ways = {link.get("queue") for link in scenario.get("links", [])} | {step.get("do") for step in steps}
+    return not ways & {"rdma_cm", "blob", "listen", "queue_connect", "queue_join"}
 
 
 def own_cells(scenario, languages, pairs):

@@ -110,6 +110,9 @@ static const char *do_reset(void)
         if (things[i].window) {
             ibv_dealloc_mw(things[i].window);
         }
+        if (things[i].target) {
+            verbs_close_target(&things[i]);
+        }
     }
     for (uint32_t i = 0; i < things_count; i++) {
         if (things[i].region) {
@@ -353,6 +356,7 @@ static const char *do_post(struct thing *it, const char *opcode)
 {
     struct thing *region = thing_named(text("region"));
     struct post *post = post_take(it, opcode, region, region ? region->memory : NULL);
+    post->target = (uintptr_t)thing_named(text("target"));
     post->waits = 1; /* the turn's end posts them */
     return "CRPC_OK";
 }
@@ -387,6 +391,12 @@ static const char *of_queue(struct thing *it, const char *verb)
         tell("address=%" PRIuPTR " remote_key=%u", (uintptr_t)it->memory, it->region->rkey);
     } else if (IS("memory")) {
         post_look(it->memory);
+    } else if (IS("target_open")) {
+        return status_of(verbs_target(thing_add(text("name"))));
+    } else if (IS("target_address")) {
+        return status_of(verbs_tell_target(it));
+    } else if (IS("target_close")) {
+        return status_of(verbs_close_target(it));
     } else if (IS("listener")) {
         tell("requests=1 refused=0"); /* rdma_cm does not count */
     } else {
@@ -397,7 +407,7 @@ static const char *of_queue(struct thing *it, const char *verb)
 
 static const char *run(const char *verb)
 {
-    static const char *const keys[] = {"queue", "connection", "listener", "region"};
+    static const char *const keys[] = {"queue", "connection", "listener", "region", "target"};
     const char *name = "";
     for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]) && !*name; i++) {
         name = text(keys[i]);
@@ -419,6 +429,12 @@ static const char *run(const char *verb)
         take_options(made);
         tell("blob=");
         return status_of(verbs_make(made));
+    } else if (IS("datagrams_open")) {
+        struct thing *made = thing_add(text("name"));
+        take_options(made);
+        return status_of(verbs_make_datagrams(made));
+    } else if (IS("target_of")) {
+        return status_of(verbs_target_of(thing_add(text("name"))));
     } else if (IS("queue_connect")) {
         return do_connect(thing_add(text("name")));
     } else if (it && IS("window")) {

@@ -12,7 +12,7 @@
 #define PRIVATE_BYTES_MAX 196
 #define RESULTS 4096u
 
-/* A queue pair with its connection, a listener, a request, or a region. */
+/* A queue pair with its connection or for datagrams, a target of these, a listener, a request, or a region. */
 struct thing {
     char name[32], private[PRIVATE_BYTES_MAX + 1]; /* what the peer has sent */
     struct rdma_cm_id *id;                         /* NULL = closed, or a region */
@@ -23,6 +23,10 @@ struct thing {
     struct ibv_qp_init_attr attributes; /* for when its device is known */
     struct rdma_conn_param parameters;
     uint8_t own_private[PRIVATE_BYTES_MAX];
+    struct ibv_ah *target;         /* NULL = closed, or no target */
+    uint32_t number;               /* of the target's queue pair */
+    uint32_t queue_key;            /* of the target's queue pair, or of its own */
+    struct ibv_global_route route; /* to the target */
     uint32_t sends_open, receives_open;
     uint64_t sends, receives; /* that were posted */
     int connected, over, draining;
@@ -40,11 +44,19 @@ extern struct ibv_mr *results_region;
 /* Ends a queue: what is open is flushed. The first status is why. */
 void queue_end(struct thing *it, const char *status);
 
-/* ---- foreign_verbs.c: the verbs queue_blob, queue_address and queue_join_address ---- */
+/* ---- foreign_verbs.c: the verbs queue_blob, queue_address, queue_join_address, datagrams_open and target_* ----
+ * All return whether they failed. */
 
-int verbs_make(struct thing *made); /* with its attributes. Returns whether it failed. */
+int verbs_make(struct thing *made); /* with its attributes */
 int verbs_tell_address(const struct thing *it);
 int verbs_join(const struct thing *it); /* what the line says is the peer's */
+int verbs_make_datagrams(struct thing *made);
+/* Keeps what verbs_target_of has to know of a datagram that came. `header` is what lies before its message. */
+void verbs_keep_letter(const struct thing *queue, const struct ibv_wc *done, const void *header);
+int verbs_target(struct thing *made);    /* what the line says */
+int verbs_target_of(struct thing *made); /* who has sent the datagram that came last */
+int verbs_tell_target(const struct thing *target);
+int verbs_close_target(struct thing *target);
 
 /* ---- foreign_ops.c ---- */
 

@@ -6,11 +6,22 @@
 
 #define CHUNK 64
 #define BOUND UINT64_MAX /* wr_id of a bind, which is no op of a line */
+#define HEADER_BYTES 40u /* before each datagram */
 
 static int binding; /* one is under way */
 static enum ibv_wc_status bound;
 
 /* ---- Ops ---- */
+
+static int is_for_datagrams(const struct thing *queue)
+{
+    return queue->attributes.qp_type == IBV_QPT_UD;
+}
+
+static const struct thing *target_of(const struct post *post)
+{
+    return (const struct thing *)(uintptr_t)post->target;
+}
 
 static int is_atomic(const struct post *post)
 {
@@ -75,7 +86,11 @@ static int post_send(const struct post *post, uint32_t index)
                                              (post->fence ? IBV_SEND_FENCE : 0) |
                                              (post->solicited ? IBV_SEND_SOLICITED : 0)};
     struct ibv_send_wr *bad;
-    if (is_atomic(post)) {
+    if (is_for_datagrams(queue)) {
+        send.wr.ud.ah = target_of(post)->target;
+        send.wr.ud.remote_qpn = target_of(post)->number;
+        send.wr.ud.remote_qkey = target_of(post)->queue_key;
+    } else if (is_atomic(post)) {
         send.wr.atomic.remote_addr = post_remote(post, index);
         send.wr.atomic.rkey = post->remote_key;
         send.wr.atomic.compare_add = post->opcode == POST_FETCH_ADD ? post->operand : post->compare;
@@ -105,6 +120,8 @@ static void submit(struct post *post)
         const char *status = NULL;
         if (queue->over || !queue->qp) {
             status = "CRPC_E_DISCONNECTED";
+        } else if (!receives && is_for_datagrams(queue) && !target_of(post)->target) {
+            status = "CRPC_E_CLOSED";
         } else if (receives ? post_receive(post, index) : post_send(post, index)) {
             status = "CRPC_E_INVALID";
         }
@@ -173,6 +190,13 @@ static void take_completion(const struct ibv_wc *done)
     struct post_result result = {.bytes = writes ? 0 : done->byte_len,
                                  .written = writes ? done->byte_len : 0,
                                  .queue = queue->name};
+    if (receives && is_for_datagrams(queue) && done->status == IBV_WC_SUCCESS) {
+        result.header = HEADER_BYTES;
+        result.source = done->src_qp;
+        if (post->pieces[0].bytes >= HEADER_BYTES) {
+            verbs_keep_letter(queue, done, post_memory(post, index, 0));
+        }
+    }
     if (is_atomic(post)) {
         result.before = *result_of(post, index);
     }

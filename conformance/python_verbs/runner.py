@@ -1,5 +1,5 @@
 """runner.py: a peer of queues that has pyverbs alone, and nothing of copyrpc: as c/foreign.c, in Python. It does what run.py says, as far as
-scenarios need it whose queues are connected by addresses. docs/conformance.md has the words."""
+scenarios need it whose queues know each other by addresses. docs/conformance.md has the words."""
 import functools
 import select
 import struct
@@ -7,7 +7,7 @@ import sys
 import zlib
 from collections import deque
 
-from verbs import Address, Device, Piece, QueuePair
+from verbs import HEADER_BYTES, QUEUE_KEY, Address, Device, Piece, QueuePair, Target, source_of
 
 PERIOD = 4093
 POLL_SECONDS = 0.001  # while ops are open: old versions of pyverbs do not tell the descriptor of a completion channel
@@ -72,14 +72,17 @@ class Post:
 
 
 class Queue:
-    def __init__(self, name, pair, words):
+    """Of one for datagrams, `key` is its queue key."""
+
+    def __init__(self, name, pair, words, key=None):
         self.name = name
         self.pair = pair
+        self.key = key
         self.room = {"receive": words.get("receives", 1), "send": words.get("sends", 256)}
         self.open = {"receive": 0, "send": 0}
         self.posted = {"receive": 0, "send": 0}
         self.waiting = {"receive": deque(), "send": deque()}
-        self.connected = self.over = self.draining = False
+        self.connected, self.over, self.draining = key is not None, False, False
         self.status = "CRPC_OK"
 
     def idle(self):
@@ -93,6 +96,7 @@ class Runner:
 
     def clear(self):
         self.things = {}
+        self.letter = None  # the datagram that came last: its queue, header, and the number of the queue pair it is from
         self.posts = {}  # by number: post, index, and where the result of an atomic lands
         self.number = 0
 
@@ -128,15 +132,24 @@ class Runner:
 
     # ---- Queues ----
 
+    def make_queue(self, name, words, key=None):
+        sizes = {key: words[key] for key in ("sends", "send_pieces", "receives", "receive_pieces", "inline_bytes") if words.get(key)}
+        self.things[name] = Queue(name, QueuePair(self.device, queue_key=key, **sizes), words, key)
+
     def do_queue_blob(self, name, **words):
         """Nobody reads the blob: it is connected by its address."""
-        sizes = {key: words[key] for key in ("sends", "send_pieces", "receives", "receive_pieces", "inline_bytes") if words.get(key)}
-        self.things[name] = Queue(name, QueuePair(self.device, **sizes), words)
+        self.make_queue(name, words)
         return {"blob": ""}
 
-    def do_queue_address(self, queue):
-        address = queue.pair.address()
+    def do_datagrams_open(self, name, queue_key=0, **words):
+        self.make_queue(name, words, queue_key or QUEUE_KEY)
+
+    @staticmethod
+    def address_fields(address):
         return dict(address._asdict(), gid=address.gid.hex())
+
+    def do_queue_address(self, queue):
+        return self.address_fields(queue.pair.address())
 
     def do_queue_join_address(self, queue, gid, **numbers):
         queue.pair.connect(Address(gid=bytes.fromhex(gid), **numbers))
@@ -168,6 +181,22 @@ class Runner:
             queue.over = True
             queue.pair.fail()
 
+    # ---- Targets ----
+
+    def do_target_open(self, name, queue, gid, queue_key=0, **numbers):
+        self.things[name] = Target(self.device, Address(gid=bytes.fromhex(gid), **numbers), queue_key or QUEUE_KEY)
+
+    def do_target_of(self, name):
+        queue, header, number = self.letter
+        there = queue.pair.address()._replace(queue_pair_number=number, packet_sequence_number=0, gid=source_of(header))
+        self.things[name] = Target(self.device, there, queue.key)
+
+    def do_target_address(self, target):
+        return self.address_fields(target.address)
+
+    def do_target_close(self, target):
+        target.close()
+
     # ---- Ops ----
 
     def do_post(self, queue, opcode, region=None, **words):
@@ -189,6 +218,9 @@ class Runner:
     def submit_one(self, post, kind, index):
         if post.queue.over:
             self.tell_end(post, index, "CRPC_E_DISCONNECTED")
+            return
+        if kind == "send" and post.queue.key is not None and post.words["target"].closed:
+            self.tell_end(post, index, "CRPC_E_CLOSED")
             return
         self.number += 1
         result = self.number % RESULTS * 8
@@ -212,6 +244,7 @@ class Runner:
             self.number, post.opcode, pieces, remote=words.get("remote", 0) + index * post.remote_step, key=words.get("remote_key", 0),
             immediate=words.get("immediate", 0) + index, compare=words.get("compare", 0), operand=words.get("operand", 0),
             inline=bool(words.get("inline")), fence=bool(words.get("fence")), solicited=bool(words.get("solicited")),
+            target=words.get("target"),
         )  # fmt: skip
 
     def take(self, done):
@@ -227,13 +260,18 @@ class Runner:
             # Of a READ, the device counts nothing on some drivers.
             size = 0 if done.written else done.bytes if post.opcode == "receive" else post.length
             data = post.gather(index, size) if size else b""
-            fields = {"length": size, "checksum": zlib.crc32(data), "data": data}
+            if post.opcode == "receive" and post.queue.key is not None:
+                self.letter = post.queue, data[:HEADER_BYTES], done.source
+                data = data[HEADER_BYTES:]
+            fields = {"length": len(data), "checksum": zlib.crc32(data), "data": data}
         if post.atomic:
             fields["before"] = struct.unpack("<Q", self.results.read(8, result))[0]
         if post.opcode == "receive":
             if done.immediate is not None:
                 fields["immediate"] = done.immediate
             fields.update(written=done.bytes if done.written else 0, queue=post.queue.name)
+            if post.queue.key is not None:
+                fields["source"] = done.source
         self.tell_end(post, index, "CRPC_OK", **fields)
 
     def tell_end(self, post, index, status, data=b"", **fields):
@@ -279,7 +317,7 @@ class Runner:
         if do is None:
             tell("done", status="UNKNOWN_VERB")
             return
-        for key in ("queue", "region"):
+        for key in ("queue", "region", "target"):
             if key in words:
                 if str(words[key]) not in self.things:
                     tell("done", status="UNKNOWN_NAME")

@@ -1,5 +1,5 @@
-"""verbs.py: what the foreign peer in Python has of pyverbs: a device, memory, and queue pairs that are connected by the numbers which the
-two sides tell each other. It knows nothing of copyrpc."""
+"""verbs.py: what the foreign peer in Python has of pyverbs: a device, memory, queue pairs that are connected by the numbers which the two
+sides tell each other, and datagrams. It knows nothing of copyrpc."""
 import socket
 from collections import namedtuple
 
@@ -19,13 +19,14 @@ except ImportError:  # its name since rdma-core 50 or so
 PORT = 1
 ROCE_V2 = 2  # enum ibv_gid_type
 GIDS = 64
+IPV4 = bytes(10) + b"\xff\xff"  # how such a GID begins; packets have the header of the GID that they are sent from, so both sides have one
 ENTRIES = 8192
 SEQUENCE_NUMBER = 0x234567
 HOPS = 64
 TIMEOUT = 14  # 67 ms
 RNR_TIMER = 12  # 0.64 ms
 READS = 16
-QUEUE_KEY = 0x11111111
+QUEUE_KEY = 0x11111111  # where nobody says another
 HEADER_BYTES = 40  # before each datagram
 OPCODES = {
     "send": e.IBV_WR_SEND, "send_immediate": e.IBV_WR_SEND_WITH_IMM, "write": e.IBV_WR_RDMA_WRITE,
@@ -54,11 +55,12 @@ class Device:
         self.domain = PD(self.context)
         wanted = e.IBV_WC_EX_WITH_BYTE_LEN | e.IBV_WC_EX_WITH_IMM | e.IBV_WC_EX_WITH_QP_NUM | e.IBV_WC_EX_WITH_SRC_QP
         self.completions = CQEX(self.context, CqInitAttrEx(cqe=ENTRIES, wc_flags=wanted))
-        self.gid_index = next(
-            entry.gid_index for entry in self.context.query_gid_table(GIDS) if (entry.port_num, entry.gid_type) == (PORT, ROCE_V2)
-        )
-        self.gid = bytes.fromhex(self.context.query_gid(PORT, self.gid_index).gid.replace(":", ""))
+        found = (entry.gid_index for entry in self.context.query_gid_table(GIDS) if (entry.port_num, entry.gid_type) == (PORT, ROCE_V2))
+        self.gid_index, self.gid = next((index, gid) for index, gid in map(self.gid_at, found) if gid[:12] == IPV4)
         self.mtu = self.context.query_port(PORT).active_mtu
+
+    def gid_at(self, index):
+        return index, bytes.fromhex(self.context.query_gid(PORT, index).gid.replace(":", ""))
 
     def register(self, length, access):
         """`access` is the sum of CRPC_ACCESS_*."""
@@ -91,6 +93,25 @@ class Device:
 
     def close(self):
         self.context.close()  # and all that was made of it
+
+
+def source_of(header):
+    """The GID from which a datagram came: before it are 20 bytes of nothing, and its IP header."""
+    return IPV4 + header[32:36]
+
+
+class Target:
+    """Where datagrams are sent to."""
+
+    def __init__(self, device, address, key):
+        self.address = address
+        self.key = key
+        self.closed = False
+        self.way = AH(device.domain, attr=device.way_to(address.gid))
+
+    def close(self):
+        self.way.close()
+        self.closed = True
 
 
 class QueuePair:
@@ -143,13 +164,13 @@ class QueuePair:
         self.pair.post_recv(RecvWR(wr_id=number, num_sge=len(entries), sg=entries))
 
     def post(self, number, opcode, pieces, remote=0, key=0, immediate=0, compare=0, operand=0, inline=False, fence=False, solicited=False,
-             target=None, target_number=0, target_key=QUEUE_KEY):  # fmt: skip
+             target=None):  # fmt: skip
         entries = self.list_of(pieces)
         flags = (e.IBV_SEND_INLINE if inline else 0) | (e.IBV_SEND_FENCE if fence else 0) | (e.IBV_SEND_SOLICITED if solicited else 0)
         op = SendWR(wr_id=number, opcode=OPCODES[opcode], num_sge=len(entries), sg=entries, imm_data=socket.htonl(immediate),
                     send_flags=e.IBV_SEND_SIGNALED | flags)  # fmt: skip
         if self.datagrams:
-            op.set_wr_ud(target, target_number, target_key)
+            op.set_wr_ud(target.way, target.address.queue_pair_number, target.key)
         elif opcode == "compare_swap":
             op.set_wr_atomic(key, remote, compare, operand)
         elif opcode == "fetch_add":
@@ -157,6 +178,3 @@ class QueuePair:
         elif not opcode.startswith("send"):
             op.set_wr_rdma(key, remote)
         self.pair.post_send(op)
-
-    def target(self, gid):
-        return AH(self.device.domain, attr=self.device.way_to(gid))
