@@ -19,7 +19,7 @@ NEVER_GOOD = ("UNKNOWN_VERB", "UNKNOWN_NAME")
 KEYS = {"response": ("id",), "connected": ("endpoint",), "disconnected": ("endpoint",),
         "connect_request": ("listener", "token", "private"), "request": ("endpoint", "method", "length", "checksum"), "sent": ("id",),
         "received": ("id",), "rail": ("endpoint", "rail"), "completed": ("id",), "taken": ("id",), "room": ("endpoint",),
-        "granted": ("id",), "revoked": ("id",)}
+        "granted": ("id",), "revoked": ("id",), "low": ("endpoint",)}
 # What queue_address tells, and queue_join_address and target_open need.
 ADDRESS = ("queue_pair_number", "packet_sequence_number", "link", "mtu_bytes", "lid", "gid")
 # What belongs to an op, and is known by its number.

@@ -68,6 +68,8 @@ void queues_take(const crpc_completion *done, struct thing *queue)
         if (arrays && done->kind == CRPC_COMPLETION_ROOM) {
             printf("event kind=room endpoint=%s\n", queue->name);
         }
+    } else if (done->kind == CRPC_COMPLETION_SRQ_LIMIT) {
+        printf("event kind=low endpoint=%s status=CRPC_OK\n", queue->name);
     }
 }
 
@@ -318,6 +320,34 @@ static int32_t tell_target_address(crpc_target target)
     return status;
 }
 
+/* ---- Changing ---- */
+
+static int32_t do_modify(crpc_queue queue)
+{
+    static const struct {
+        const char *word;
+        uint32_t change;
+    } words[] = {{"access", CRPC_QUEUE_CHANGE_ACCESS},
+                 {"not_ready_wait_ms", CRPC_QUEUE_CHANGE_NOT_READY_WAIT},
+                 {"retry_timeout", CRPC_QUEUE_CHANGE_RETRY_TIMEOUT},
+                 {"retry_count", CRPC_QUEUE_CHANGE_RETRY_COUNT},
+                 {"not_ready_retry_count", CRPC_QUEUE_CHANGE_NOT_READY_RETRY_COUNT},
+                 {"queue_key", CRPC_QUEUE_CHANGE_QUEUE_KEY},
+                 {"limit", CRPC_QUEUE_CHANGE_SRQ_LIMIT}};
+    crpc_queue_change change = {.struct_size = sizeof(change),
+                                .access = number("access"),
+                                .not_ready_wait_ns = nanoseconds("not_ready_wait_ms"),
+                                .retry_timeout = number("retry_timeout"),
+                                .retry_count = number("retry_count"),
+                                .not_ready_retry_count = number("not_ready_retry_count"),
+                                .queue_key = number("queue_key"),
+                                .srq_limit = number("limit")};
+    for (uint32_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
+        change.changes |= *text(words[i].word) ? words[i].change : 0;
+    }
+    return crpc_queue_modify(context, queue, &change, NULL);
+}
+
 /* ---- Looking ---- */
 
 void queue_private(const struct thing *queue, char private[CRPC_QUEUE_PRIVATE_BYTES_MAX + 1])
@@ -383,6 +413,8 @@ int32_t queues_run(const char *verb, struct thing *it, struct thing *made)
         return crpc_target_close(context, (crpc_target){queue.bits});
     } else if (IS("queue_reject")) {
         return do_reject(queue);
+    } else if (IS("queue_modify") || IS("run_low")) {
+        return do_modify(queue);
     } else if (IS("queue_fail")) {
         return crpc_queue_fail(context, queue);
     } else if (IS("queue_drain")) {

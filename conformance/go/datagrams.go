@@ -110,6 +110,8 @@ func (r *runner) ofLetters(it *letters, verb string, l line) (string, error) {
 		return "", err
 	case "queue_address":
 		return tellAddress(it.Address())
+	case "queue_modify":
+		return "", it.Modify(l.changes()...)
 	case "queue_drain":
 		r.leave(&it.tie, it.Drain, l)
 		return "", nil

@@ -233,8 +233,11 @@ func (r *runner) obey(verb string, l line) (_ string, err error) {
 	case *copyrpc.Target:
 		return r.ofTarget(it, verb)
 	case *copyrpc.QueueBlob:
-		if verb == "queue_close" {
+		switch verb {
+		case "queue_close":
 			return "", it.Close()
+		case "queue_modify":
+			return "", it.Modify(l.changes()...)
 		}
 		return "", errNoVerb
 	case *copyrpc.QueueRequest:

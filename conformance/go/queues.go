@@ -367,6 +367,8 @@ func (r *runner) ofQueue(it *pair, verb string, l line) (string, error) {
 	switch verb {
 	case "post", "post_receive":
 		return "", r.post(it.Queue, it.name, l)
+	case "queue_modify":
+		return "", it.Modify(l.changes()...)
 	case "queue_fail":
 		return "", it.Fail()
 	case "queue_drain":
@@ -388,6 +390,8 @@ func (r *runner) ofPool(it *pool, verb string, l line) (string, error) {
 	switch verb {
 	case "post_receive":
 		return "", r.post(it.SharedReceives, it.name, l)
+	case "run_low":
+		return "", r.low(it, l.number("limit"))
 	case "queue_close":
 		return "", it.Close()
 	case "queue_info":

@@ -141,6 +141,8 @@ func (r *raw) take(done *copyrpc.Completion) {
 		tell("event kind=disconnected endpoint=%s status=%s", queue.name, status)
 	case copyrpc.CompletionRoom:
 		tell("event kind=room endpoint=%s", queue.name)
+	case copyrpc.CompletionSRQLimit:
+		tellLow(queue.name)
 	}
 }
 
@@ -334,6 +336,8 @@ func (r *raw) of(it *rawThing, verb string, l line) (string, error) {
 		return tellAddress(r.context.TargetAddress(copyrpc.TargetHandle(it.handle)))
 	case "target_close":
 		return "", r.context.CloseTarget(copyrpc.TargetHandle(it.handle))
+	case "queue_modify", "run_low":
+		return "", r.context.ModifyQueue(queue, l.changes()...)
 	case "queue_fail":
 		return "", r.context.FailQueue(queue)
 	case "queue_drain":

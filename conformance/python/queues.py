@@ -5,7 +5,7 @@ import contextlib
 import zlib
 
 from datagrams import sent_from
-from words import payload, status_of, tell
+from words import ACCESSES, payload, status_of, tell
 
 import copyrpc
 
@@ -121,6 +121,23 @@ class Queues:
             await asyncio.sleep(0.002)
         if not isinstance(queue.error, copyrpc.Closed):
             tell("event kind=disconnected", endpoint=name, status="CRPC_OK" if queue.error.status == 0 else status_of(queue.error))
+
+    def do_queue_modify(self, queue, **changes):
+        if "access" in changes:
+            changes["access"] = [right for bit, right in enumerate(ACCESSES) if changes["access"] >> bit & 1]
+        queue.modify(**changes)
+
+    async def do_run_low(self, queue, limit):
+        """Returns when the limit counts. It is another one than that of before."""
+        low = self.begin(self.low(queue, limit))
+        while not low.done() and queue.info().srq_limit != limit:
+            await asyncio.sleep(0.001)
+        if low.done():
+            low.result()  # it was refused
+
+    async def low(self, queue, limit):
+        await queue.arun_low(limit)
+        tell("event kind=low", endpoint=queue.user_data, status="CRPC_OK")
 
     def do_queue_fail(self, queue):
         queue.fail()
