@@ -2,11 +2,12 @@
 #help
 #help Usage: ./dev conformance [--on simnic|vm|all] [OPTION...]
 #help
-#help Runs the scenarios of conformance/ with every pair of languages: on simnic with both drivers (4 minutes), and in the VM on
-#help Soft-RoCE (more than 10 minutes). Prints the matrices and what is red, and writes build/conformance.json. Options go to
-#help conformance/run.py: --only NAME runs scenarios with NAME in theirs, --languages c,go those languages, --verbose shows the lines,
-#help --pairs turns runs each scenario in one pair only, --pairs once each language once on each side (--turn N says which are the first
-#help pairs), --shuffle SEED in a random order, --repeat N everything N times, and --disturb SEED stops runners now and then, as a busy machine does.
+#help Runs the scenarios of conformance/ with every pair of languages, and with the foreign programs: on simnic with both drivers (4
+#help minutes), also with pyverbs if there is one, and in the VM on Soft-RoCE (more than 10 minutes). Prints the matrices and what is
+#help red, and writes build/conformance.json. Options go to conformance/run.py: --only NAME runs scenarios with NAME in theirs,
+#help --languages c,go,pyverbs those languages and programs, --verbose shows the lines, --pairs turns runs each scenario in one pair
+#help only, --pairs once each language once on each side (--turn N says which are the first pairs), --shuffle SEED in a random order,
+#help --repeat N everything N times, and --disturb SEED stops runners now and then, as a busy machine does.
 place=all options=()
 while [ $# -gt 0 ]; do
     case $1 in
@@ -31,8 +32,9 @@ if [ "$place" != vm ]; then
 fi
 if [ "$place" != simnic ]; then
     say "booting the VM"
+    # pyverbs is for simnic: what it sees of a device, another program of plain verbs has seen here.
     VM_SHARE=$root/build/conformance VM_TIMEOUT=3000 "${run[@]}" --vm vm/run --drivers verbs --device rxe0 --address 10.99.0.1 \
-        --patience 4 --json /run/share/vm.json "${options[@]}" || failed=1
+        --languages c,python,go,foreign --patience 4 --json /run/share/vm.json "${options[@]}" || failed=1
     reports+=(build/conformance/vm.json)
 fi
 "${run[@]}" --merge "${reports[@]}" --json build/conformance.json
