@@ -69,7 +69,8 @@ struct queue {
     bool connecting;      /* it counts in engine->connecting */
     bool refused_send;    /* what got CRPC_E_AGAIN */
     bool refused_receive; /* likewise */
-    uint8_t refused_tag;  /* likewise, the opcode; 0 = none */
+    bool refused_add;     /* likewise, a TAG_ADD */
+    bool refused_command; /* likewise, another command of tags, which needs no free tag */
     bool nop;             /* the last that was sent is a NOP that nobody sees */
     bool silent_only;     /* it has failed, and what is open need not complete */
     bool flush_is_error;  /* link.error says no more than that the queue was flushed */

@@ -283,7 +283,7 @@ static void bar(struct queue *queue)
         queue->receive_bar = CRPC_E_DISCONNECTED;
     }
     queue->refused_send = queue->refused_receive = false;
-    queue->refused_tag = 0;
+    queue->refused_add = queue->refused_command = false;
     list_remove(&queue->refused_link);
     list_remove(&queue->draining_link);
 }

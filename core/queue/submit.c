@@ -32,7 +32,8 @@ static bool has_room(const struct queue *queue)
     const struct nic_queue *nic = queue->nic;
     return (queue->refused_send && nic->sends.consumer != queue->refused_at) ||
            (queue->refused_receive && nic->receives_open < nic->receives_max) ||
-           (queue->refused_tag != 0 && nic_tags_room(nic, queue->refused_tag));
+           (queue->refused_add && nic_tags_room(nic, NIC_TAG_ADD)) ||
+           (queue->refused_command && nic_tags_room(nic, NIC_TAG_SYNC));
 }
 
 void queue_check_refused(struct queue_engine *engine)
@@ -43,7 +44,7 @@ void queue_check_refused(struct queue_engine *engine)
         at = at->next;
         if (has_room(queue)) {
             queue->refused_send = queue->refused_receive = false;
-            queue->refused_tag = 0;
+            queue->refused_add = queue->refused_command = false;
             list_remove(&queue->refused_link);
             link_report(&queue->link, LINK_EVENT_ROOM);
         }

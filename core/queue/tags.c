@@ -42,7 +42,8 @@ uint32_t queue_tag(struct queue *queue, const struct nic_work *works, const uint
         assert(works[i].opcode >= NIC_TAG_ADD && works[i].opcode <= NIC_TAG_SYNC &&
                works[i].immediate == 0 && !(works[i].flags & NIC_WORK_PIECES));
         if (unlikely(!command(queue, &works[i], local_keys[i]))) {
-            queue->refused_tag = works[i].opcode;
+            queue->refused_add |= works[i].opcode == NIC_TAG_ADD;
+            queue->refused_command |= works[i].opcode != NIC_TAG_ADD;
             *reason = queue_no_room(queue);
             return i;
         }

@@ -162,7 +162,8 @@ static const char *left_undone(const struct queue *queue)
     }
     if ((queue->refused_send && nic->sends.consumer != queue->refused_at) ||
         (queue->refused_receive && nic->receives_open < nic->receives_max) ||
-        (queue->refused_tag != 0 && nic_tags_room(nic, queue->refused_tag))) {
+        (queue->refused_add && nic_tags_room(nic, NIC_TAG_ADD)) ||
+        (queue->refused_command && nic_tags_room(nic, NIC_TAG_SYNC))) {
         return "has room and does not say so";
     }
     if (queue->link.state == CRPC_STATE_CLOSING && queue_sends_open(queue) &&

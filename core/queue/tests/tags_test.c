@@ -166,6 +166,31 @@ static void room_is_reported_when_a_tag_has_it(void **state)
     assert_int_equal(submit(NIC_TAG_ADD, 9, 9, ANY, 48), CRPC_OK);
 }
 
+/* A TAG_ADD that waits for a message keeps nobody from hearing that there is room for a command. */
+static void room_for_commands_is_reported_while_all_tags_are_open(void **state)
+{
+    struct pair *pair = *state;
+    const uint32_t commands = nic_tags_commands(TAGS);
+    for (uint32_t i = 0; i < TAGS; i++) {
+        add(i, i);
+    }
+    for (uint32_t i = TAGS; i < commands; i++) {
+        run(NIC_TAG_SYNC, 100 + i, 0);
+    }
+    assert_int_equal(submit(NIC_TAG_REMOVE, 60, 0, 1, 0), CRPC_E_AGAIN);
+    assert_int_equal(submit(NIC_TAG_ADD, 9, 9, ANY, 48), CRPC_E_AGAIN);
+    end_wait(&pair->far, commands - TAGS + 1);
+    end_expect_event(&pair->far, commands - TAGS, handle_of(world.srq), CRPC_COMPLETION_ROOM,
+                     CRPC_OK);
+    end_forget(&pair->far);
+    assert_int_equal(submit(NIC_TAG_ADD, 9, 9, ANY, 48), CRPC_E_AGAIN);
+    run(NIC_TAG_REMOVE, 60, 1);
+    end_wait(&pair->far, 3);
+    expect_far(0, world.srq, 1, CRPC_E_CANCELED);
+    expect_far(1, world.srq, 60, CRPC_OK);
+    end_expect_event(&pair->far, 2, handle_of(world.srq), CRPC_COMPLETION_ROOM, CRPC_OK);
+}
+
 static void no_other_queue_takes_tags(void **state)
 {
     struct pair *pair = *state;
@@ -236,6 +261,7 @@ int main(void)
         TEST(what_is_kept_was_not_looked_at),
         TEST(a_removal_that_finds_nothing_ends_no_queue),
         TEST(room_is_reported_when_a_tag_has_it),
+        TEST(room_for_commands_is_reported_while_all_tags_are_open),
         TEST(no_other_queue_takes_tags),
         TEST(open_tags_end_with_a_close),
         TEST(open_tags_end_with_the_device),
