@@ -103,11 +103,11 @@ int32_t cm_request(struct cm_identifier *identifier, const struct nic_queue_pair
                    const struct nic_transport *transport, const void *private_data,
                    uint32_t private_bytes, crpc_error *error);
 /* After CONNECT_RESPONSE: makes the queue pair ready, and tells the peer. The work of cm_run may call
- * it. */
+ * it. Returns CRPC_OK; CRPC_E_PROTOCOL: the peer names a queue pair that no peer can have; and others. */
 int32_t cm_establish(struct cm_identifier *identifier, struct nic_queue_pair *queue_pair,
                      const struct nic_transport *transport, crpc_error *error);
 /* After CONNECT_REQUEST: makes the queue pair ready, and sends the REP. ESTABLISHED or FAILED
- * follows. */
+ * follows. Returns the same. */
 int32_t cm_accept(struct cm_identifier *identifier, struct nic_queue_pair *queue_pair,
                   const struct nic_transport *transport, const void *private_data,
                   uint32_t private_bytes, crpc_error *error);

@@ -101,6 +101,10 @@ static int to_init(struct cm_identifier *identifier, struct nic_queue_pair *queu
 /* Kernels set these for Ethernet, and InfiniBand devices refuse them: source MAC and VLAN. */
 #define ETHERNET_ONLY_MASK 0xe00000
 
+/* The number is what the peer's program says. With 0, the queue pair would look as if it were not connected
+ * (nic_queue_operations.modify). */
+#define NO_SUCH_PEER EPROTO
+
 static int to_ready_to_receive(struct cm_identifier *identifier, struct nic_queue_pair *queue_pair,
                                const struct nic_transport *transport)
 {
@@ -112,6 +116,9 @@ static int to_ready_to_receive(struct cm_identifier *identifier, struct nic_queu
     }
     if (identifier->cm->nic->link == CRPC_LINK_INFINIBAND) {
         mask &= ~ETHERNET_ONLY_MASK;
+    }
+    if (attributes.dest_qp_num == 0) {
+        return NO_SUCH_PEER;
     }
     attributes.min_rnr_timer = nic_min_rnr_timer(transport);
     if (identifier->passive) {
@@ -155,6 +162,11 @@ static int32_t make_ready(struct cm_identifier *identifier, struct nic_queue_pai
     }
     if (os_error == ENOTCONN) {
         return cm_connect_error(target, os_error, error);
+    }
+    if (os_error == NO_SUCH_PEER) {
+        return error_set(
+            error, CRPC_E_PROTOCOL, 0,
+            "%.100s: the peer says that its queue pair has the number 0, which none has", target);
     }
     if (os_error) {
         return error_set(error, CRPC_E_SYSTEM, os_error,

@@ -169,7 +169,7 @@ struct nic_queue_pair {
     struct nic *nic;
     void *owner; /* of the service that created it */
     uint32_t number;
-    uint32_t peer_number; /* of the queue pair that it is connected to */
+    uint32_t peer_number; /* of the queue pair that it is connected to; 0 = it is not connected */
     uint32_t depth;
     uint32_t posted;
     uint32_t completed;

@@ -223,6 +223,31 @@ static void test_reject(void **state)
     queue_pair_drop(&queue_pair);
 }
 
+/* Any program can say so: what rdma_connect sends is its own. */
+static void test_peer_without_a_number(void **state)
+{
+    struct rig *rig = *state;
+    struct nic_transport transport = RIG_TRANSPORT;
+    crpc_error error = {.struct_size = sizeof(error)};
+    struct cm_identifier *listener = side_listen(&rig->server, place_at(0, "0"), NULL);
+    struct nic_queue_pair *queue_pair = side_queue_pair(&rig->server);
+    const struct nic_queue_pair liar = {.number = 0};
+    struct cm_identifier *identifier =
+        side_connect(&rig->client, at_port(place_address(0), listener), NULL);
+    side_expect(&rig->client, CM_EVENT_ROUTED);
+    assert_int_equal(cm_request(identifier, &liar, &transport, "ask", 4, NULL), CRPC_OK);
+    struct cm_event event = side_expect(&rig->server, CM_EVENT_CONNECT_REQUEST);
+    assert_int_equal(cm_accept(event.identifier, queue_pair, &transport, "answer", 7, &error),
+                     CRPC_E_PROTOCOL);
+    print_message("# %s\n", error.message);
+    assert_int_equal(queue_pair->peer_number, 0);
+    cm_destroy(event.identifier);
+    side_expect(&rig->client, CM_EVENT_REJECTED);
+    cm_destroy(identifier);
+    cm_destroy(listener);
+    queue_pair_drop(&queue_pair);
+}
+
 static void test_unreachable(void **state)
 {
     static const char *const addresses[] = {"203.0.113.9:7471", "[2001:db8::9]:7471",
@@ -395,6 +420,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(test_names, rig_set_up, rig_tear_down),
         cmocka_unit_test_setup_teardown(test_nobody_listens, rig_set_up, rig_tear_down),
         cmocka_unit_test_setup_teardown(test_reject, rig_set_up, rig_tear_down),
+        cmocka_unit_test_setup_teardown(test_peer_without_a_number, rig_set_up, rig_tear_down),
         cmocka_unit_test_setup_teardown(test_unreachable, rig_set_up, rig_tear_down),
         cmocka_unit_test_setup_teardown(test_other_device, rig_set_up, rig_tear_down),
         cmocka_unit_test_setup_teardown(test_port_taken, rig_set_up, rig_tear_down),
