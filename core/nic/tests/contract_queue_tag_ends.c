@@ -209,3 +209,36 @@ void test_tags_small_polls(void **state)
     queues_expect_silence(far);
     tags_end(&tags);
 }
+
+/* A removal of what a message has matched, while that is known to the library below and not to the program. Then the
+ * places are all used again, several times. */
+void test_tags_remove_too_late(void **state)
+{
+    struct tags tags;
+    tags_make(state, &tags, 4);
+    for (uint32_t round = 0; round < 12; round++) {
+        for (uint32_t i = 0; i < 4; i++) {
+            tags_add(&tags, i, i, ANY, 50);
+        }
+        for (uint32_t i = 0; i < 4; i++) {
+            tags_send_message(&tags, i % TAGS_LINKS, EAGER, i, 10 + i);
+        }
+        uint32_t matched = 0, missed = 0;
+        for (uint32_t i = 0; i < 5; i++) {
+            if (i == 2) {
+                tags_remove_of(&tags, 60, 2);
+            }
+            const crpc_completion *done = tags_next(&tags);
+            const bool add = done->method == NIC_TAG_ADD;
+            assert_int_equal(done->user_data, add ? matched : 60);
+            assert_int_equal(done->status, add ? CRPC_OK : -NIC_ERROR_NOT_FOUND);
+            matched += add;
+            missed += done->method == NIC_TAG_REMOVE;
+        }
+        assert_int_equal(matched, 4);
+        assert_int_equal(missed, 1);
+    }
+    assert_false(tags.srq->failed);
+    assert_int_equal(tags.srq->nic->unknown_completions, 0);
+    tags_end(&tags);
+}

@@ -75,48 +75,6 @@ int verbs_tags_create_srq(struct device_queue *queue, struct nic_domain *domain,
     return 0;
 }
 
-/* ---- Commands -------------------------------------------------------------------------------- */
-
-bool verbs_queue_tag(struct nic_queue *base, const struct nic_work *work,
-                     const struct nic_piece *piece)
-{
-    struct nic_tag_command command;
-    assert(!base->failed && !base->stopped && base->tags);
-    if (!nic_tags_post(base, work, &command)) {
-        return false;
-    }
-    struct ibv_sge memory = {0};
-    struct ibv_ops_wr wqe = {.wr_id = command.position,
-                             .opcode = IBV_WR_TAG_SYNC,
-                             .flags = IBV_OPS_SIGNALED | IBV_OPS_TM_SYNC,
-                             .tm = {.unexpected_cnt = command.count}};
-    struct ibv_ops_wr *refused;
-    if (command.opcode == NIC_TAG_ADD) {
-        wqe.opcode = IBV_WR_TAG_ADD;
-        wqe.tm.add.recv_wr_id = command.place;
-        wqe.tm.add.tag = work->remote_address;
-        wqe.tm.add.mask = work->operand;
-        wqe.tm.add.sg_list = &memory;
-        if (piece && piece->bytes > 0) {
-            memory = (struct ibv_sge){
-                .addr = piece->address, .length = piece->bytes, .lkey = piece->local_key};
-            wqe.tm.add.num_sge = 1;
-        }
-    } else if (command.opcode == NIC_TAG_REMOVE) {
-        wqe.opcode = IBV_WR_TAG_DEL;
-        wqe.tm.handle = base->tags->places[command.place].handle;
-    }
-    if (unlikely(ibv_post_srq_ops(to_device_queue(base)->srq, &wqe, &refused))) {
-        nic_tags_unpost(base, &command);
-        return false;
-    }
-    if (command.opcode == NIC_TAG_ADD) {
-        base->tags->places[command.place].handle = wqe.tm.handle;
-    }
-    base->stats.doorbells++;
-    return true;
-}
-
 /* ---- Entries --------------------------------------------------------------------------------- */
 
 /* What else than these fails has the members of an error alone. */
@@ -311,6 +269,67 @@ uint32_t verbs_poll_tags(struct device_nic *nic, struct verbs_tag_source *source
     }
     *errors += output.errors;
     return output.count;
+}
+
+/* ---- Commands -------------------------------------------------------------------------------- */
+
+/* Matches that the library has told of, and no poll yet: what they concern is not to be removed. To the library,
+ * its handle is free: it would take it for free a second time when the device has answered the removal. */
+static void begin_matches(struct nic_queue *queue)
+{
+    const struct verbs_tag_source *source =
+        to_verbs_tag_source(to_device_queue(queue)->receive_source);
+    const struct verbs_source *stash = &source->plain.source;
+    for (uint32_t i = 0; i < stash->stash_count; i++) {
+        const struct verbs_tag_entry *entry = &source->stash[stash->stash_first + i];
+        const struct nic_queue *owner = device_queue_of(to_device_nic(queue->nic), entry->number);
+        if (owner && owner->receiver == queue && !is_command(entry) && is_match(entry)) {
+            begin(queue, owner, entry);
+        }
+    }
+}
+
+bool verbs_queue_tag(struct nic_queue *base, const struct nic_work *work,
+                     const struct nic_piece *piece)
+{
+    struct nic_tag_command command;
+    assert(!base->failed && !base->stopped && base->tags);
+    if (work->opcode == NIC_TAG_REMOVE) {
+        begin_matches(base);
+    }
+    if (!nic_tags_post(base, work, &command)) {
+        return false;
+    }
+    struct ibv_sge memory = {0};
+    struct ibv_ops_wr wqe = {.wr_id = command.position,
+                             .opcode = IBV_WR_TAG_SYNC,
+                             .flags = IBV_OPS_SIGNALED | IBV_OPS_TM_SYNC,
+                             .tm = {.unexpected_cnt = command.count}};
+    struct ibv_ops_wr *refused;
+    if (command.opcode == NIC_TAG_ADD) {
+        wqe.opcode = IBV_WR_TAG_ADD;
+        wqe.tm.add.recv_wr_id = command.place;
+        wqe.tm.add.tag = work->remote_address;
+        wqe.tm.add.mask = work->operand;
+        wqe.tm.add.sg_list = &memory;
+        if (piece && piece->bytes > 0) {
+            memory = (struct ibv_sge){
+                .addr = piece->address, .length = piece->bytes, .lkey = piece->local_key};
+            wqe.tm.add.num_sge = 1;
+        }
+    } else if (command.opcode == NIC_TAG_REMOVE) {
+        wqe.opcode = IBV_WR_TAG_DEL;
+        wqe.tm.handle = base->tags->places[command.place].handle;
+    }
+    if (unlikely(ibv_post_srq_ops(to_device_queue(base)->srq, &wqe, &refused))) {
+        nic_tags_unpost(base, &command);
+        return false;
+    }
+    if (command.opcode == NIC_TAG_ADD) {
+        base->tags->places[command.place].handle = wqe.tm.handle;
+    }
+    base->stats.doorbells++;
+    return true;
 }
 
 /* ---- A queue pair ends ----------------------------------------------------------------------- */
