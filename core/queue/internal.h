@@ -168,6 +168,10 @@ void queue_check_refused(struct queue_engine *engine);
  * room for the NOP. */
 void queue_post_nop(struct queue *queue);
 
+/* tags.c */
+/* A queue is closed: what it has got for a TM-SRQ, and is kept for the next poll, is that one's. */
+void queue_rename_held(const struct queue *queue);
+
 /* life.c */
 extern const struct link_service queue_service;
 /* Ends the queue pair or the SRQ. What is open completes with this status in the next polls. */

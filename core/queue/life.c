@@ -429,6 +429,7 @@ static void closed(struct link *link)
 {
     struct queue *queue = queue_from_link(link);
     bar(queue);
+    queue_rename_held(queue);
     list_remove(&queue->failing_link);
     leave_srq(queue);
     if (queue->nic && !link_joining(link)) {

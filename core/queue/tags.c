@@ -2,7 +2,7 @@
 #include "queue/internal.h"
 
 /* Messages without a match that the device has told, and the application has not seen: they wait for the next poll.
- * Those of a queue that has ended since may be of another TM-SRQ. */
+ * Of a queue that was closed and had not ended yet, nobody knows which TM-SRQ it had. */
 static __attribute__((cold, noinline)) uint32_t unseen(const struct queue *queue)
 {
     const struct queue_engine *engine = queue->engine;
@@ -11,9 +11,23 @@ static __attribute__((cold, noinline)) uint32_t unseen(const struct queue *queue
         const crpc_completion *held = &engine->held[engine->held_first + i];
         const struct queue *from =
             handles_get(engine->links.handles, held->endpoint.bits, HANDLE_QUEUE);
-        count += held->flags & NIC_DONE_SYNC && (!from || !from->srq || from->srq == queue);
+        count += held->flags & NIC_DONE_SYNC &&
+                 (!from || from == queue || from->srq_handle == queue->link.handle);
     }
     return count;
+}
+
+void queue_rename_held(const struct queue *queue)
+{
+    struct queue_engine *engine = queue->engine;
+    const struct queue *srq = handles_get(engine->links.handles, queue->srq_handle, HANDLE_QUEUE);
+    for (uint32_t i = 0; srq && i < engine->held_count; i++) {
+        crpc_completion *held = &engine->held[engine->held_first + i];
+        if (held->flags & NIC_DONE_SYNC && held->endpoint.bits == queue->link.handle) {
+            held->endpoint.bits = queue->srq_handle;
+            held->endpoint_user_data = srq->link.options.user_data;
+        }
+    }
 }
 
 static bool command(struct queue *queue, const struct nic_work *given, uint32_t local_key)

@@ -42,8 +42,8 @@ static int tags_open(void **state)
     return 0;
 }
 
-static int32_t submit(uint8_t opcode, uint64_t user_data, uint64_t tag, uint64_t operand,
-                      uint32_t bytes)
+static int32_t submit_to(struct queue *srq, uint8_t opcode, uint64_t user_data, uint64_t tag,
+                         uint64_t operand, uint32_t bytes)
 {
     struct end *far = &world.pair->far;
     const struct nic_work work = {.opcode = opcode,
@@ -54,9 +54,15 @@ static int32_t submit(uint8_t opcode, uint64_t user_data, uint64_t tag, uint64_t
                                   .remote_address = tag,
                                   .operand = operand};
     int32_t reason = CRPC_OK;
-    queue_tag(world.srq, &work, &far->keys.local_key, 1, &reason);
-    queue_submit_end(world.srq);
+    queue_tag(srq, &work, &far->keys.local_key, 1, &reason);
+    queue_submit_end(srq);
     return reason;
+}
+
+static int32_t submit(uint8_t opcode, uint64_t user_data, uint64_t tag, uint64_t operand,
+                      uint32_t bytes)
+{
+    return submit_to(world.srq, opcode, user_data, tag, operand, bytes);
 }
 
 static void add(uint64_t user_data, uint64_t tag)
@@ -131,6 +137,39 @@ static void what_is_kept_was_not_looked_at(void **state)
     send_message(5, 8);
     end_wait(&pair->far, 2);
     expect_far(1, pair->peer, 1, CRPC_OK);
+}
+
+/* Also if its queue was closed: a message for one TM-SRQ says nothing of another. */
+static void what_is_kept_concerns_its_own_srq(void **state)
+{
+    struct pair *pair = *state;
+    struct queue_options near = pair_options(), far = pair_options();
+    struct queue *other = open_srq(&pair->far);
+    assert_int_equal(end_receive(&pair->far, world.srq, 512, 64, 50), CRPC_OK);
+    send_message(7, 8);
+    end_wait(&pair->far, 1);
+    end_wait(&pair->near, 1);
+    end_forget(&pair->far);
+    end_forget(&pair->near);
+    far.receives = far.receive_pieces = 0;
+    far.receive_queue = other;
+    pair_join(pair, &near, &far);
+    assert_int_equal(end_receive(&pair->far, other, 512, 64, 51), CRPC_OK);
+    send_message(7, 8);
+    queue_progress(pair->far.engine);
+    assert_true(queue_something_waits(pair->far.engine));
+    assert_int_equal(queue_close(pair->peer), CRPC_OK);
+    run(NIC_TAG_SYNC, 60, 0);
+    assert_int_equal(submit_to(other, NIC_TAG_SYNC, 61, 0, 0, 0), CRPC_OK);
+    assert_int_equal(world.srq->nic->tags->seen, 1);
+    assert_int_equal(world.srq->nic->tags->told, 1);
+    assert_int_equal(other->nic->tags->seen, 1);
+    assert_int_equal(other->nic->tags->told, 0);
+    end_wait(&pair->far, 3);
+    expect_far(0, other, 51, CRPC_OK);
+    assert_int_equal(submit_to(other, NIC_TAG_SYNC, 62, 0, 0, 0), CRPC_OK);
+    assert_int_equal(other->nic->tags->told, 1);
+    end_wait(&pair->far, 4);
 }
 
 static void a_removal_that_finds_nothing_ends_no_queue(void **state)
@@ -259,6 +298,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(a_message_goes_to_its_tag),
         TEST(what_is_kept_was_not_looked_at),
+        TEST(what_is_kept_concerns_its_own_srq),
         TEST(a_removal_that_finds_nothing_ends_no_queue),
         TEST(room_is_reported_when_a_tag_has_it),
         TEST(room_for_commands_is_reported_while_all_tags_are_open),
