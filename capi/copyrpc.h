@@ -1335,7 +1335,7 @@ CRPC_API int32_t crpc_grant_get_info(crpc_context *context, crpc_grant grant,
  * for nothing: each of their ops completes. */
 #define CRPC_QUEUE_SIGNAL 0x1u
 /* The op begins when all READs and atomics before it have ended. Without it, a later op may overtake
- * them. All but RECEIVE, and of UD queues none. With streams: those of its own stream. */
+ * them. All but RECEIVE and TAG_*, and of UD queues none. With streams: those of its own stream. */
 #define CRPC_QUEUE_FENCE 0x2u
 /* Wakes a peer that waits for solicited messages only. SEND*, WRITE_IMMEDIATE. */
 #define CRPC_QUEUE_SOLICITED 0x4u
@@ -1343,7 +1343,7 @@ CRPC_API int32_t crpc_grant_get_info(crpc_context *context, crpc_grant grant,
  * WRITE*, up to inline_bytes of the queue. */
 #define CRPC_QUEUE_INLINE 0x8u
 /* The payload lies in several places: `address` is the index of the first crpc_piece, and `bytes` is
- * how many there are, 1 to send_pieces or receive_pieces of the queue. All with a payload. */
+ * how many there are, 1 to send_pieces or receive_pieces of the queue. All with a payload, but TAG_ADD. */
 #define CRPC_QUEUE_PIECES 0x10u
 
 /* One op. Its size will always be 64 bytes. Members that the opcode does not use must be zero. */
@@ -1373,9 +1373,10 @@ typedef struct crpc_queue_op {
  * once. Every accepted op yields exactly one CRPC_COMPLETION_WORK; of a sparse queue those with
  * CRPC_QUEUE_SIGNAL, and those that fail. Buffers stay the caller's: until its op completes (of a
  * sparse queue: it or a later one), the caller must not change one that is sent, unless it is inline,
- * nor touch one that is filled. READ and RECEIVE need regions with CRPC_ACCESS_LOCAL_WRITE.
+ * nor touch one that is filled. READ, RECEIVE and TAG_ADD need regions with CRPC_ACCESS_LOCAL_WRITE.
  * Receives may be submitted as soon as there is a queue; the rest when it is connected. Accepting an op
- * allocates no memory, makes no system call, and tells the device once for all of them.
+ * allocates no memory, makes no system call, and tells the device once for all of them; the verbs driver tells it of
+ * each TAG_* alone.
  * Returns how many ops were accepted, 0 to count, and sets *reason (which may be NULL) to why it
  * stopped there: CRPC_OK (all were accepted), CRPC_E_AGAIN (there is no room; a CRPC_COMPLETION_ROOM
  * follows), CRPC_E_TOO_BIG (longer than message_bytes_max; more pieces, or more inline bytes, than
