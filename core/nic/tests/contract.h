@@ -113,6 +113,7 @@ void test_dc_stream_errors(void **state);
 void test_dc_streams_fail(void **state);
 void test_dc_streams_end(void **state);
 void test_dc_stream_limits(void **state);
+void test_dc_storm(void **state);
 void test_tags_messages(void **state);
 void test_tags_long_message(void **state);
 void test_tags_garbage(void **state);
@@ -207,6 +208,7 @@ void test_modify_limit_of_tags(void **state);
         QUEUES_TEST(test_dc_no_receive), QUEUES_TEST(test_dc_ends),                                \
         QUEUES_TEST(test_dc_target_stopped), QUEUES_TEST(test_dc_streams),                         \
         QUEUES_TEST(test_dc_stream_errors), QUEUES_TEST(test_dc_streams_fail),                     \
-        QUEUES_TEST(test_dc_streams_end), QUEUES_TEST(test_dc_stream_limits)
+        QUEUES_TEST(test_dc_streams_end), QUEUES_TEST(test_dc_stream_limits),                      \
+        QUEUES_TEST(test_dc_storm)
 
 #endif
