@@ -1282,7 +1282,9 @@ CRPC_API int32_t crpc_grant_get_info(crpc_context *context, crpc_grant grant,
  * buffer that it matches. So that no later message gets this buffer, buffers match nothing from then on
  * until the program says by TAG_SYNC that it has looked. It is to be said at the latest after 16,383 such messages.
  * The sender of a rendezvous request (CRPC_TAG_RENDEZVOUS) gets no answer from the device: the request lies in the
- * buffer that it matches, and the program READs what it names, and answers. */
+ * buffer that it matches, and the program READs what it names, and answers.
+ * If the device fails a TAG_*, that and those behind it complete with CRPC_E_FLUSHED, and the TM-SRQ takes neither
+ * these nor receives any more (CRPC_E_DISCONNECTED). What it has goes on, until it is closed. */
 #define CRPC_QUEUE_KIND_TM_SRQ 6u
 #define CRPC_TAG_HEADER_BYTES 16
 

@@ -243,6 +243,27 @@ static void no_other_queue_takes_tags(void **state)
     }
 }
 
+/* As a driver says it. There is no end by itself: its messages still come. */
+static void after_a_failed_command_it_takes_nothing(void **state)
+{
+    struct pair *pair = *state;
+    add(1, 1);
+    add(2, 2);
+    world.srq->nic->failed = true;
+    assert_int_equal(submit(NIC_TAG_ADD, 9, 9, ANY, 48), CRPC_E_DISCONNECTED);
+    assert_int_equal(submit(NIC_TAG_REMOVE, 60, 0, 1, 0), CRPC_E_DISCONNECTED);
+    assert_int_equal(end_receive(&pair->far, world.srq, 512, 64, 50), CRPC_E_DISCONNECTED);
+    send_message(2, 8);
+    end_wait(&pair->far, 1);
+    expect_far(0, pair->peer, 2, CRPC_OK);
+    assert_int_equal(world.srq->link.state, CRPC_STATE_CONNECTED);
+    const uint64_t handle = handle_of(world.srq);
+    assert_int_equal(queue_close(pair->peer), CRPC_OK);
+    assert_int_equal(queue_close(world.srq), CRPC_OK);
+    end_wait(&pair->far, 2);
+    end_expect_op(&pair->far, 1, handle, 1, CRPC_E_CLOSED);
+}
+
 static void open_tags_end_with_a_close(void **state)
 {
     struct pair *pair = *state;
@@ -303,6 +324,7 @@ int main(void)
         TEST(room_is_reported_when_a_tag_has_it),
         TEST(room_for_commands_is_reported_while_all_tags_are_open),
         TEST(no_other_queue_takes_tags),
+        TEST(after_a_failed_command_it_takes_nothing),
         TEST(open_tags_end_with_a_close),
         TEST(open_tags_end_with_the_device),
         TEST(what_a_closed_queue_has_matched_completes),
