@@ -130,6 +130,7 @@ void test_tags_link_stop(void **state);
 void test_tags_link_stop_within(void **state);
 void test_tags_small_polls(void **state);
 void test_tags_remove_too_late(void **state);
+void test_tags_two(void **state);
 void test_tags_storm(void **state);
 void test_modify_access(void **state);
 void test_modify_access_taken(void **state);
@@ -171,7 +172,7 @@ void test_modify_limit_of_tags(void **state);
         QUEUES_TEST(test_tags_wrong_key), QUEUES_TEST(test_tags_stop),                             \
         QUEUES_TEST(test_tags_link_stop), QUEUES_TEST(test_tags_link_stop_within),                 \
         QUEUES_TEST(test_tags_small_polls), QUEUES_TEST(test_tags_remove_too_late),                \
-        QUEUES_TEST(test_tags_storm)
+        QUEUES_TEST(test_tags_two), QUEUES_TEST(test_tags_storm)
 #define QUEUE_CONTRACT_TESTS                                                                       \
     QUEUES_TEST(test_queue_write), QUEUES_TEST(test_queue_pieces),                                 \
         QUEUES_TEST(test_queue_messages), QUEUES_TEST(test_queue_atomics),                         \

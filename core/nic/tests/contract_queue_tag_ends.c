@@ -242,3 +242,37 @@ void test_tags_remove_too_late(void **state)
     assert_int_equal(tags.srq->nic->unknown_completions, 0);
     tags_end(&tags);
 }
+
+/* One of two TM-SRQs goes with a match and a command that nobody has polled. What the other one has got stays: drivers
+ * may have both in one completion queue. */
+void test_tags_two(void **state)
+{
+    struct tags tags;
+    tags_make(state, &tags, 4);
+    const struct nic_queue_operations *operations = tags.srq->nic->operations->queues;
+    for (uint32_t round = 0; round < 8; round++) {
+        struct tags other;
+        crpc_completion done[4];
+        tags_make(state, &other, 4);
+        tags_add(&tags, 1, 1, ANY, 100);
+        tags_add(&other, 2, 1, ANY, 100);
+        tags_send_message(&other, 0, EAGER, 1, 50);
+        tags_send_message(&tags, 0, EAGER, 1, 60);
+        tags_remove_of(&other, 50, 77);
+        for (uint32_t i = 0; i < TAGS_LINKS; i++) {
+            queues_end(other.near[i]);
+            queues_end(other.far[i]);
+        }
+        assert_int_equal(nic_queue_take_ended(other.srq, done, 4), 1);
+        assert_int_equal(done[0].method, NIC_TAG_ADD);
+        assert_int_equal(done[0].user_data, 2);
+        operations->stop(other.srq);
+        assert_int_equal(nic_queue_take_ended(other.srq, done, 4), 1);
+        assert_int_equal(done[0].method, NIC_TAG_REMOVE);
+        assert_int_equal(done[0].user_data, 50);
+        operations->destroy(other.srq);
+        tags_expect_match(&tags, 1, 0, 1, 60);
+        queues_expect_silence(&tags.queues->far);
+    }
+    tags_end(&tags);
+}
