@@ -3,8 +3,12 @@
 #ifndef CAPI_TESTS_FUNCTIONAL_FOREIGN_H
 #define CAPI_TESTS_FUNCTIONAL_FOREIGN_H
 
+#include <setjmp.h>
+#include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#include <cmocka.h>
 
 #include "copyrpc.h"
 
@@ -24,8 +28,11 @@ int foreign_close(void **state);
 void foreign_listen(char port[FOREIGN_PORT_BYTES]);
 void foreign_submit(crpc_queue queue, const crpc_queue_op *op);
 
-/* Skips the test if there is no such program. */
-void foreign_skip_if_missing(const char *program, const char *package);
+/* Takes the tests out of `tests` whose names begin so, if there is no such program, and says so. */
+void foreign_leave_out(struct CMUnitTest *tests, size_t count, const char *names,
+                       const char *program, const char *package);
+/* Runs what is left as a group of cmocka, and returns its result; if nothing is, says so. */
+int foreign_run(struct CMUnitTest *tests, size_t count);
 /* Starts a program, whose name is the first word; the last is NULL. One at a time. */
 void foreign_start(const char *const words[]);
 /* Returns its exit status, 1000 if a signal ended it, or -1 while it runs. */

@@ -155,7 +155,6 @@ static void rping_connects(void **state)
 {
     (void)state;
     char port[FOREIGN_PORT_BYTES], count[8], bytes[8];
-    foreign_skip_if_missing("rping", "rdmacm-utils");
     foreign_listen(port);
     snprintf(count, sizeof(count), "%d", PINGS);
     snprintf(bytes, sizeof(bytes), "%u", PING_BYTES);
@@ -188,7 +187,6 @@ static void rping_listens(void **state)
     crpc_error error = {.struct_size = sizeof(error)};
     const time_t end = time(NULL) + FOREIGN_SECONDS_MAX;
     char bytes[8];
-    foreign_skip_if_missing("rping", "rdmacm-utils");
     snprintf(bytes, sizeof(bytes), "%u", PING_BYTES);
     foreign_start((const char *const[]){"rping", "-s", "-v", "-V", "-S", bytes, "-a",
                                         place_address(0), "-p", RPING_PORT, NULL});
@@ -237,7 +235,6 @@ static void rdma_client_connects(void **state)
 {
     (void)state;
     char port[FOREIGN_PORT_BYTES];
-    foreign_skip_if_missing("rdma_client", "rdmacm-utils");
     foreign_listen(port);
     foreign_start((const char *const[]){"rdma_client", "-s", place_address(0), "-p", port, NULL});
     accept_one();
@@ -250,11 +247,13 @@ static void rdma_client_connects(void **state)
 int main(void)
 {
 #define OVER_DEVICE(test) cmocka_unit_test_setup_teardown(test, open_context, foreign_close)
-    const struct CMUnitTest tests[] = {
+    struct CMUnitTest tests[] = {
         OVER_DEVICE(rping_connects),
         OVER_DEVICE(rping_listens),
         OVER_DEVICE(rdma_client_connects),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    const size_t count = sizeof(tests) / sizeof(tests[0]);
+    foreign_leave_out(tests, count, "rping", "rping", "rdmacm-utils");
+    foreign_leave_out(tests, count, "rdma_client", "rdma_client", "rdmacm-utils");
+    return foreign_run(tests, count);
 }
