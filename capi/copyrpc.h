@@ -1395,10 +1395,14 @@ CRPC_API int32_t crpc_queue_submit(crpc_context *context, crpc_queue queue,
 
 /* Flag: only ops with CRPC_QUEUE_SIGNAL complete, and those that fail. */
 #define CRPC_QUEUE_SPARSE 0x1u
+/* Flag of RC queues: the first packet has the sequence number 0, not a random one, for peers that expect that
+ * and are not told the number, as UCX. Where rdma_cm connects, it agrees on the number with the peer, and the flag
+ * changes nothing. Random numbers keep out packets of an earlier connection, and of others that guess. */
+#define CRPC_QUEUE_SEQUENCE_ZERO 0x2u
 
 typedef struct crpc_queue_options {
     uint32_t struct_size;
-    uint32_t flags;     /* CRPC_QUEUE_SPARSE */
+    uint32_t flags;     /* CRPC_QUEUE_SPARSE, CRPC_QUEUE_SEQUENCE_ZERO */
     uint64_t user_data; /* any number; completions show it */
     uint32_t kind;      /* CRPC_QUEUE_KIND_*; 0 = RC */
     /* Ops that send, of the longest kind, for which there is room at least: 1 to 8192; 0 = 256. With the

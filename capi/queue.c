@@ -23,7 +23,8 @@ static_assert((uint32_t)CRPC_QUEUE_KIND_RC == NIC_QUEUE_RC &&
                   (uint32_t)CRPC_QUEUE_KIND_DCT == NIC_QUEUE_DCT &&
                   (uint32_t)CRPC_QUEUE_KIND_TM_SRQ == NIC_QUEUE_TM_SRQ,
               "core has the caller's kinds");
-static_assert(CRPC_QUEUE_SPARSE == QUEUE_SPARSE, "core has the caller's flags");
+static_assert(CRPC_QUEUE_SPARSE == QUEUE_SPARSE && CRPC_QUEUE_SEQUENCE_ZERO == QUEUE_SEQUENCE_ZERO,
+              "core has the caller's flags");
 static_assert(CRPC_QUEUE_DEPTH_MAX <= NIC_QUEUE_DEPTH_MAX &&
                   CRPC_QUEUE_PIECES_MAX <= NIC_QUEUE_PIECES_MAX &&
                   CRPC_QUEUE_INLINE_BYTES_MAX <= NIC_QUEUE_INLINE_MAX &&
@@ -69,8 +70,12 @@ static int32_t check_kind(uint32_t kind, bool has_peer, crpc_error *error)
 
 static int32_t check_limits(const crpc_queue_options *options, crpc_error *error)
 {
-    if (options->flags & ~CRPC_QUEUE_SPARSE) {
+    if (options->flags & ~(CRPC_QUEUE_SPARSE | CRPC_QUEUE_SEQUENCE_ZERO)) {
         return error_set(error, CRPC_E_INVALID, 0, "reserved bits of crpc_queue_options are set");
+    }
+    if (options->flags & CRPC_QUEUE_SEQUENCE_ZERO && options->kind > CRPC_QUEUE_KIND_RC) {
+        return error_set(error, CRPC_E_INVALID, 0,
+                         "CRPC_QUEUE_SEQUENCE_ZERO is for RC queues alone");
     }
     if (options->sends > CRPC_QUEUE_DEPTH_MAX || options->receives > CRPC_QUEUE_DEPTH_MAX) {
         return error_set(error, CRPC_E_INVALID, 0, "sends and receives may be at most %d",

@@ -45,7 +45,7 @@ static void options_are_checked_with_a_message(void **state)
     (void)state;
     const crpc_queue other = fixture_lone_queue(fixture.left, NULL);
     const struct wrong_options cases[] = {
-        {{.flags = 2}, "reserved", CRPC_E_INVALID},
+        {{.flags = 4}, "reserved", CRPC_E_INVALID},
         {{.tags = 1}, "only TM-SRQs", CRPC_E_INVALID},
         {{.queue_key = 1}, "queue_key", CRPC_E_INVALID},
         {{.streams = 1}, "streams", CRPC_E_INVALID},
@@ -113,6 +113,21 @@ static void private_data_has_a_limit_of_its_own_for_each_way(void **state)
     assert_int_equal(crpc_queue_reject(fixture.left, queue, blob, 148), CRPC_E_STATE);
 }
 
+static void the_first_sequence_number_can_be_zero(void **state)
+{
+    (void)state;
+    const crpc_queue_options options = {.struct_size = sizeof(options),
+                                        .flags = CRPC_QUEUE_SEQUENCE_ZERO};
+    crpc_queue_address address = {.struct_size = sizeof(address), .packet_sequence_number = 1};
+    crpc_queue made;
+    uint8_t blob[CRPC_BLOB_BYTES_MAX];
+    uint32_t bytes = sizeof(blob);
+    assert_int_equal(crpc_queue_blob(fixture.left, &options, &made, blob, &bytes, NULL), CRPC_OK);
+    assert_int_equal(crpc_queue_get_address(fixture.left, made, &address), CRPC_OK);
+    assert_int_equal(address.packet_sequence_number, 0);
+    assert_int_equal(crpc_queue_close(fixture.left, made), CRPC_OK);
+}
+
 static void an_srq_has_receives_and_nothing_else(void **state)
 {
     (void)state;
@@ -121,6 +136,7 @@ static void an_srq_has_receives_and_nothing_else(void **state)
         {{.receives = 8193}, "receives", CRPC_E_INVALID},
         {{.receives = 1, .receive_pieces = 17}, "receive_pieces", CRPC_E_INVALID},
         {{.receives = 1, .flags = CRPC_QUEUE_SPARSE}, "leave the rest", CRPC_E_INVALID},
+        {{.receives = 1, .flags = CRPC_QUEUE_SEQUENCE_ZERO}, "RC queues alone", CRPC_E_INVALID},
         {{.receives = 1, .sends = 1}, "leave the rest", CRPC_E_INVALID},
         {{.receives = 1, .send_pieces = 1}, "leave the rest", CRPC_E_INVALID},
         {{.receives = 1, .inline_bytes = 1}, "leave the rest", CRPC_E_INVALID},
@@ -151,7 +167,7 @@ static void a_queue_for_datagrams_has_a_key_and_no_connection(void **state)
 {
     (void)state;
     const struct wrong_options cases[] = {
-        {{.flags = 2}, "reserved", CRPC_E_INVALID},
+        {{.flags = 4}, "reserved", CRPC_E_INVALID},
         {{.queue_key = 0x80000000}, "queue_key", CRPC_E_INVALID},
         {{.queue_key = UINT32_MAX}, "queue_key", CRPC_E_INVALID},
         {{.sends = 8193}, "sends", CRPC_E_INVALID},
@@ -182,7 +198,7 @@ static void a_dci_sends_and_nothing_else(void **state)
 {
     (void)state;
     const struct wrong_options cases[] = {
-        {{.flags = 2}, "reserved", CRPC_E_INVALID},
+        {{.flags = 4}, "reserved", CRPC_E_INVALID},
         {{.tags = 1}, "only TM-SRQs", CRPC_E_INVALID},
         {{.queue_key = 1}, "queue_key", CRPC_E_INVALID},
         {{.access_key = 1}, "access_key", CRPC_E_INVALID},
@@ -202,6 +218,7 @@ static void a_dci_sends_and_nothing_else(void **state)
         {{.stream_failures_max = 1}, "stream_failures_max", CRPC_E_INVALID},
         {{.streams = 4, .stream_failures_max = 5}, "stream_failures_max", CRPC_E_INVALID},
         {{.streams = 4, .flags = CRPC_QUEUE_SPARSE}, "CRPC_QUEUE_SPARSE", CRPC_E_INVALID},
+        {{.flags = CRPC_QUEUE_SEQUENCE_ZERO}, "RC queues alone", CRPC_E_INVALID},
     };
     crpc_error error = {.struct_size = sizeof(error)};
     crpc_queue made;
@@ -441,6 +458,8 @@ int main(void)
                                         fixture_close),
         cmocka_unit_test_setup_teardown(private_data_has_a_limit_of_its_own_for_each_way,
                                         open_queue, fixture_close),
+        cmocka_unit_test_setup_teardown(the_first_sequence_number_can_be_zero, open_queue,
+                                        fixture_close),
         cmocka_unit_test_setup_teardown(an_srq_has_receives_and_nothing_else, open_queue,
                                         fixture_close),
         cmocka_unit_test_setup_teardown(a_queue_for_datagrams_has_a_key_and_no_connection,

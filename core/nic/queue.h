@@ -191,7 +191,8 @@ struct nic_queue_options {
      * than a power of two, and lowered to the device's limit, which may be 0: nic_queue has the result. */
     uint32_t stream_failures_max;
     uint32_t tags; /* TM_SRQ: for how many there is a place, 1 to nic->tags_max */
-    uint64_t access_key;            /* DCT */
+    uint64_t access_key; /* DCT */
+    bool sequence_zero;  /* RC: its first packet has number 0, not a random one, unless rdma_cm connects it */
     struct nic_transport transport; /* DCI: of all its connections. Others: from nic.h's _connect */
 };
 

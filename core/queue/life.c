@@ -90,6 +90,7 @@ static int32_t make(struct queue *queue, const struct queue_options *options, cr
         .access_key = options->access_key,
         .transport = queue->link.options.transport,
         .tags = options->tags,
+        .sequence_zero = options->flags & QUEUE_SEQUENCE_ZERO,
     };
     int32_t status = engine->operations->create(engine->nic, NULL, &wanted, &queue->nic, error);
     if (status != CRPC_OK) {

@@ -127,7 +127,8 @@ uint64_t queue_next_deadline_ns(const struct queue_engine *engine);
 
 /* ---- Queues ---------------------------------------------------------------------------------- */
 
-#define QUEUE_SPARSE 0x1u /* only ops with NIC_WORK_SIGNAL complete, and others that fail */
+#define QUEUE_SPARSE 0x1u        /* only ops with NIC_WORK_SIGNAL complete, and others that fail */
+#define QUEUE_SEQUENCE_ZERO 0x2u /* RC: nic_queue_options.sequence_zero */
 
 #define QUEUE_REQUEST_BYTES_MAX 56u /* private data of a connect request */
 #define QUEUE_ACCEPT_BYTES_MAX 196u

@@ -184,13 +184,14 @@ static void by_blobs(void **state)
 static void by_addresses(void **state)
 {
     (void)state;
-    const crpc_queue_options options = queues_options();
+    crpc_queue_options options = queues_options();
     crpc_error error = {.struct_size = sizeof(error)};
     crpc_queue_address addresses[2];
     struct side *const sides[2] = {&here, &there};
     for (uint32_t i = 0; i < 2; i++) {
         uint8_t unused[CRPC_BLOB_BYTES_MAX];
         uint32_t bytes = sizeof(unused);
+        options.flags |= i == 1 ? CRPC_QUEUE_SEQUENCE_ZERO : 0;
         addresses[i].struct_size = sizeof(addresses[i]);
         need(crpc_queue_blob(sides[i]->context, &options, &sides[i]->queue, unused, &bytes, &error),
              &error);
@@ -198,6 +199,7 @@ static void by_addresses(void **state)
                          CRPC_OK);
         assert_int_equal(addresses[i].queue_pair_number, info_of(sides[i]).queue_pair_number);
     }
+    assert_int_equal(addresses[1].packet_sequence_number, 0);
     crpc_queue_address wrong = addresses[1];
     wrong.queue_pair_number = 0;
     assert_int_equal(crpc_queue_join_address(here.context, here.queue, &wrong, &error),

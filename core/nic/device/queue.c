@@ -169,6 +169,9 @@ static int32_t make(struct device_queue *queue, struct nic_domain *domain,
         return blame(queue, options, os_error, error);
     }
     base->pair = &queue->pair.base;
+    if (options->sequence_zero) {
+        queue->pair.packet_sequence_number = 0;
+    }
     os_error = options->kind == NIC_QUEUE_UD    ? device_queue_ready(base)
                : options->kind == NIC_QUEUE_DCI ? device_dci_ready(base, &options->transport)
                                                 : 0;

@@ -105,6 +105,9 @@ static int32_t queue_create(struct nic *base, struct nic_domain *domain,
         status = memory_tags_make(queue, domain, options->tags, error);
     } else if (options->kind != NIC_QUEUE_SRQ) {
         status = make_pair(queue, domain, error);
+        if (status == CRPC_OK && options->sequence_zero) {
+            queue->pair->identity = memory_identity(queue->pair->base.number, 0);
+        }
     }
     if (status != CRPC_OK) {
         unmake(queue);
