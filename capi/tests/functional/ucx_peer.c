@@ -29,9 +29,16 @@ struct description {
     uint64_t memory;
 };
 
+/* The same of a worker: what it says of its address, and memory that is used otherwise. */
+struct worker_description {
+    uint64_t address_bytes, all_bytes, unused, key_bytes;
+    uint64_t memory;
+};
+
 static struct {
     int listener, connection; /* -1: none */
     struct ucx_place ours, theirs;
+    void (*change)(uint8_t *address, uint32_t bytes); /* NULL: DC */
     uint64_t message_bytes;
     bool begun;      /* it has said how it was called */
     bool knows;      /* each side where the other is */
@@ -40,13 +47,11 @@ static struct {
     uint32_t bytes;
 } peer = {.listener = -1, .connection = -1};
 
-void ucx_peer_open(const struct ucx_place *ours, uint64_t message_bytes,
-                   char port[FOREIGN_PORT_BYTES])
+static void listen_here(uint64_t message_bytes, char port[FOREIGN_PORT_BYTES])
 {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t bytes = sizeof(address);
     ucx_peer_close();
-    peer.ours = *ours;
     peer.message_bytes = message_bytes;
     peer.begun = peer.knows = peer.at_barrier = false;
     peer.bytes = 0;
@@ -56,6 +61,21 @@ void ucx_peer_open(const struct ucx_place *ours, uint64_t message_bytes,
     assert_int_equal(listen(peer.listener, 1), 0);
     assert_int_equal(getsockname(peer.listener, (struct sockaddr *)&address, &bytes), 0);
     snprintf(port, FOREIGN_PORT_BYTES, "%u", (uint32_t)ntohs(address.sin_port));
+}
+
+void ucx_peer_open(const struct ucx_place *ours, uint64_t message_bytes,
+                   char port[FOREIGN_PORT_BYTES])
+{
+    peer.ours = *ours;
+    peer.change = NULL;
+    listen_here(message_bytes, port);
+}
+
+void ucx_peer_open_tags(void (*change)(uint8_t *address, uint32_t bytes), uint64_t message_bytes,
+                        char port[FOREIGN_PORT_BYTES])
+{
+    peer.change = change;
+    listen_here(message_bytes, port);
 }
 
 void ucx_peer_close(void)
@@ -94,13 +114,27 @@ static bool take_call(void)
 {
     static const uint8_t status[STATUS_BYTES] = {1};
     const uint32_t end = LENGTH_BYTES + STATUS_BYTES;
-    if (peer.begun || peer.bytes < end || number_at(peer.bytes - end) != peer.message_bytes ||
+    if (peer.bytes < end || number_at(peer.bytes - end) != peer.message_bytes ||
         memcmp(peer.text + peer.bytes - STATUS_BYTES, status, STATUS_BYTES) != 0) {
         return false;
     }
-    peer.begun = true;
     drop(peer.bytes - STATUS_BYTES);
     return true;
+}
+
+/* With tags, its address follows at once: a length, and in the bytes after it the same length. */
+static bool take_call_of_worker(void)
+{
+    const uint32_t least = LENGTH_BYTES + (uint32_t)sizeof(struct worker_description);
+    for (uint32_t i = LENGTH_BYTES; i + least <= peer.bytes; i++) {
+        const uint64_t bytes = peer.bytes - i - LENGTH_BYTES;
+        if (number_at(i - LENGTH_BYTES) == peer.message_bytes && number_at(i) == bytes &&
+            number_at(i + 2 * LENGTH_BYTES) == bytes) {
+            drop(i);
+            return true;
+        }
+    }
+    return false;
 }
 
 static bool take_status(void)
@@ -131,15 +165,9 @@ static void exchange(const struct description *client, uint8_t *after)
     memcpy(device + 1, peer.ours.gid, sizeof(peer.ours.gid));
 }
 
-static bool take_place(void)
+static void take_device(uint8_t *text, uint32_t bytes)
 {
     struct description client;
-    uint8_t *const text = peer.text + LENGTH_BYTES;
-    if (!peer.begun || peer.knows || peer.bytes < LENGTH_BYTES + sizeof(client) ||
-        peer.bytes < LENGTH_BYTES + number_at(0)) {
-        return false;
-    }
-    const uint32_t bytes = (uint32_t)number_at(0);
     memcpy(&client, text, sizeof(client));
     assert_in_range(client.key_bytes, LENGTH_BYTES, 64);
     assert_in_range(client.device_bytes, DEVICE_BYTES_MIN, 64);
@@ -151,6 +179,29 @@ static bool take_place(void)
     exchange(&client, text + sizeof(client));
     client.memory = peer.ours.memory;
     memcpy(text, &client, sizeof(client));
+}
+
+static void take_worker(uint8_t *text, uint32_t bytes)
+{
+    struct worker_description client;
+    memcpy(&client, text, sizeof(client));
+    assert_int_equal(client.key_bytes, 0);
+    assert_int_equal(bytes, sizeof(client) + client.address_bytes);
+    peer.change(text + sizeof(client), (uint32_t)client.address_bytes);
+}
+
+static bool take_place(void)
+{
+    if (!peer.begun || peer.knows || peer.bytes < LENGTH_BYTES + sizeof(struct description) ||
+        peer.bytes < LENGTH_BYTES + number_at(0)) {
+        return false;
+    }
+    const uint32_t bytes = (uint32_t)number_at(0);
+    if (peer.change) {
+        take_worker(peer.text + LENGTH_BYTES, bytes);
+    } else {
+        take_device(peer.text + LENGTH_BYTES, bytes);
+    }
     say(peer.text, LENGTH_BYTES + bytes);
     drop(LENGTH_BYTES + bytes);
     peer.knows = true;
@@ -192,7 +243,9 @@ enum ucx_word ucx_peer_listen(void)
         return count < 0 && errno == EAGAIN ? UCX_NOTHING : UCX_CLOSED;
     }
     peer.bytes += (uint32_t)count;
-    take_call();
+    if (!peer.begun) {
+        peer.begun = peer.change ? take_call_of_worker() : take_call();
+    }
     while (take_status() || take_place()) {
     }
     return take_barrier() ? UCX_BARRIER : UCX_NOTHING;
@@ -200,6 +253,6 @@ enum ucx_word ucx_peer_listen(void)
 
 const struct ucx_place *ucx_peer_place(void)
 {
-    assert_true(peer.knows);
+    assert_true(peer.knows && !peer.change);
     return &peer.theirs;
 }
