@@ -293,6 +293,18 @@ for verb in send_lat read_lat; do
 done
 check "ib_send_bw -R -c UD" with_manager "ib_send_bw -c UD -d mlx5_0" 4096 200
 
+# --- UCX, where it is installed
+if command -v ucx_perftest > /dev/null; then
+    for test in put_lat add_lat am_bw; do
+        check "ucx_perftest -x dc_mlx5 -t $test" pair "$port" "ucx_perftest -p $port" \
+            "ucx_perftest -p $port -x dc_mlx5 -d mlx5_0:1 -t $test -n 200 -w 0 127.0.0.1" 'c:^Final: +200 '
+    done
+    tags="env UCX_TLS=rc_x UCX_NET_DEVICES=mlx5_0:1 UCX_RC_MLX5_TM_ENABLE=y ucx_perftest -p $port"
+    check "ucx_perftest -t tag_lat" pair "$port" "$tags" "$tags -t tag_lat -s 2048 -n 200 -w 0 127.0.0.1" 'c:^Final: +200 '
+else
+    echo "# UCX is left out: there is no ucx_perftest"
+fi
+
 # --- one processor for all
 BEFORE="taskset -c $processor"
 check "one processor: ibv_rc_pingpong" alike "ibv_rc_pingpong -d mlx5_0 -g 3 -c" 's:^8192000 bytes' '!s:invalid data'

@@ -5,9 +5,9 @@
  * Then come messages that begin with their length in 8 bytes: one byte with a status, and where the client
  * is. There are barriers, four bytes that both sides send. A server that answers each of these with the same is
  * as good as any, if it puts its own numbers where the client's are.
- * All integers are little-endian, those of InfiniBand too. Layouts: openucx/ucx 1.13 (those of TCP and DC are the same up to 1.20), perftest.c,
- * libperf.c (ucx_perf_ep_info_t), dc_mlx5.h (uct_dc_mlx5_iface_addr_t), ib_iface.c (uct_ib_address_pack),
- * ib_md.h (uct_ib_md_pack_rkey). */
+ * All integers are little-endian, those of InfiniBand too. Layouts: openucx/ucx 1.13 (those of TCP and DC
+ * are the same up to 1.20), perftest.c, libperf.c (ucx_perf_ep_info_t), dc_mlx5.h (uct_dc_mlx5_iface_addr_t),
+ * ib_iface.c (uct_ib_address_pack), ib_md.h (uct_ib_md_pack_rkey). */
 #ifndef CAPI_TESTS_FUNCTIONAL_UCX_PEER_H
 #define CAPI_TESTS_FUNCTIONAL_UCX_PEER_H
 
