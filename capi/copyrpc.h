@@ -437,6 +437,8 @@ typedef struct crpc_op {
 /* Flag of WORK: a datagram's receive. The 40 bytes before the message are a header which says where it
  * comes from: crpc_target_of. */
 #define CRPC_COMPLETION_GRH 0x40u
+/* Flag of WORK: a receive of a DCT's, so that `token` has both who has sent and a length. */
+#define CRPC_COMPLETION_OF_DCT 0x20u
 
 /* One completion. Its size will always be 64 bytes. Members that the kind does not use are zero.
  * Programs must ignore kinds that they do not know. */

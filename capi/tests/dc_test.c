@@ -239,6 +239,7 @@ static void each_opcode_reaches_a_dct(void **state)
             assert_int_equal(done.reply_bytes_max, op.immediate);
             assert_true((uint32_t)done.token == number || (uint32_t)done.token == 0);
             assert_int_equal(done.token >> 32, opcode == CRPC_QUEUE_WRITE_IMMEDIATE ? 64 : 0);
+            assert_true(done.flags & CRPC_COMPLETION_OF_DCT);
             assert_int_equal(done.payload_bytes, opcode == CRPC_QUEUE_WRITE_IMMEDIATE ? 0 : 64);
         }
     }

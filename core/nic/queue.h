@@ -111,6 +111,7 @@ static_assert(sizeof(struct nic_work) == 64, "an op is one cache line");
 #define NIC_DONE_INVALIDATED 0x8u
 #define NIC_DONE_DETAIL 0x10u /* the op had a CQE of its own */
 #define NIC_DONE_MATCHED 0x20u /* TAG_ADD: a message has matched; its header is not in the buffer */
+#define NIC_DONE_OF_DCT 0x20u  /* RECEIVE: it came to a DCT, and so the token is that of one */
 #define NIC_DONE_GRH 0x40u    /* the header of a datagram says where it comes from */
 #define NIC_DONE_RENDEZVOUS                                                                        \
     0x40u /* TAG_ADD: what matched is a rendezvous request, and all of it is in the buffer, header too */
@@ -507,6 +508,7 @@ static inline void nic_queue_done(crpc_completion *completion, const struct nic_
 static inline void nic_queue_received_from(crpc_completion *completion, uint32_t number)
 {
     completion->token = completion->token << 32 | (number & 0xffffffu);
+    completion->flags |= NIC_DONE_OF_DCT;
 }
 
 /* Says how much a receive has got. A WRITE fills nothing of its buffer, and may be longer than that. */
