@@ -7,6 +7,7 @@
 
 #define DC_KEY 0x1122334455667788u
 #define DC_SLOT_BYTES 8192u
+#define DC_STREAMS 8u /* of a DCI; tests of streams are of devices that have so many */
 #define DC_DCI_HANDLE 0x5000000000000001u
 #define DC_DCT_HANDLE 0x5000000000000002u
 

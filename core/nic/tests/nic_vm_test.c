@@ -18,6 +18,8 @@
 #include <unistd.h>
 
 #include "contract.h"
+#include "dc.h"
+#include "leave_out.h"
 #include "nic/device/device.h"
 #include "pair.h"
 #include "place.h"
@@ -293,10 +295,39 @@ static void test_memlock(void **state)
     assert_int_equal(status, 0);
 }
 
+#define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
+
+static void leave_out_all(struct CMUnitTest *tests, size_t count, const struct CMUnitTest *which,
+                          size_t which_count, const char *why)
+{
+    for (size_t i = 0; i < which_count; i++) {
+        leave_out(tests, count, which[i].test_func, why);
+    }
+}
+
+/* Takes out what the device has not. */
+static void leave_out_missing(struct CMUnitTest *tests, size_t count)
+{
+    static const struct CMUnitTest dc[] = {DC_TESTS}, streams[] = {DC_STREAM_TESTS};
+    static const struct CMUnitTest tags[] = {TAG_CONTRACT_TESTS};
+    const struct nic_options options = pair_options();
+    struct nic *nic = pair_open_nic(&options);
+    if (!nic->dc) {
+        leave_out_all(tests, count, dc, COUNT_OF(dc), "the device has no DC");
+    }
+    if (nic->streams_max < DC_STREAMS) {
+        leave_out_all(tests, count, streams, COUNT_OF(streams), "the device has no streams");
+    }
+    if (nic->tags_max == 0) {
+        leave_out_all(tests, count, tags, COUNT_OF(tags), "the device has no tags");
+    }
+    nic->operations->close(nic);
+}
+
 int main(void)
 {
     signals_as_usual();
-    const struct CMUnitTest tests[] = {
+    struct CMUnitTest tests[] = {
         cmocka_unit_test(test_query),   cmocka_unit_test(test_open_refused),
         cmocka_unit_test(test_open),    CONTRACT_TESTS,
         QUEUE_CONTRACT_TESTS,           DC_CONTRACT_TESTS,
@@ -306,6 +337,7 @@ int main(void)
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     /* The last is about memory that is pinned. */
-    size_t count = sizeof(tests) / sizeof(tests[0]) - (place_pins_memory() ? 0 : 1);
+    size_t count = COUNT_OF(tests) - (place_pins_memory() ? 0 : 1);
+    leave_out_missing(tests, count);
     return _cmocka_run_group_tests("tests", tests, count, NULL, NULL);
 }

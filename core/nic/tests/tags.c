@@ -27,9 +27,6 @@ void tags_make_link(struct tags *tags, uint32_t i)
 void tags_make(void **state, struct tags *tags, uint32_t count)
 {
     struct queues *queues = *state;
-    if (queues->far.nic->tags_max == 0) {
-        skip();
-    }
     struct nic_queue_options options = queues_options();
     options.kind = NIC_QUEUE_TM_SRQ;
     options.sends = options.send_pieces = options.inline_bytes = 0;
