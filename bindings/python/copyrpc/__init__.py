@@ -16,6 +16,7 @@ from ._channel_listener import ChannelListener, ChannelRequest
 from ._channel_options import CacheInfo, ChannelInfo, ChannelOptions, ChannelStats, RailEvent, RailInfo
 from ._context import Context, connect, connect_channel, devices, listen, listen_channels, version
 from ._datagram import HEADER_BYTES, DatagramQueue, Target
+from ._dynamic import DCIQueue, DCTQueue
 from ._endpoint import Endpoint
 from ._grant import GRANT_BYTES, Grant, GrantPlace
 from ._listener import ConnectionRequest, Listener
@@ -114,6 +115,7 @@ COMPLETION_IMMEDIATE: int = _lib.CRPC_COMPLETION_IMMEDIATE
 COMPLETION_INVALIDATED: int = _lib.CRPC_COMPLETION_INVALIDATED
 COMPLETION_DETAIL: int = _lib.CRPC_COMPLETION_DETAIL
 COMPLETION_GRH: int = _lib.CRPC_COMPLETION_GRH
+COMPLETION_OF_DCT: int = _lib.CRPC_COMPLETION_OF_DCT
 
 # Of ContextInfo.features.
 FEATURE_BLUEFLAME: int = _lib.CRPC_FEATURE_BLUEFLAME
@@ -168,6 +170,7 @@ __all__ = [
     "COMPLETION_GRH",
     "COMPLETION_IMMEDIATE",
     "COMPLETION_INVALIDATED",
+    "COMPLETION_OF_DCT",
     "COMPLETION_OF_QUEUE",
     "COMPLETION_RECEIVED",
     "COMPLETION_REPLY",
@@ -193,6 +196,8 @@ __all__ = [
     "Context",
     "ContextInfo",
     "CopyrpcError",
+    "DCIQueue",
+    "DCTQueue",
     "DatagramQueue",
     "DeviceFailed",
     "DeviceInfo",

@@ -14,6 +14,7 @@ from ._channel_listener import ChannelListener
 from ._channel_options import CacheInfo, ChannelOptions, RailInfo, cache_info, channel_options, rail_info
 from ._closing import Closing
 from ._datagram import DatagramQueue, Target, target_of_address
+from ._dynamic import DCIQueue, DCTQueue
 from ._endpoint import Endpoint
 from ._guards import through
 from ._listener import Listener
@@ -56,6 +57,7 @@ _log_levels = {
 
 C = TypeVar("C", Endpoint, Channel, Queue)
 T = TypeVar("T", Endpoint, Listener, Channel, ChannelListener)
+Q = TypeVar("Q", DatagramQueue, DCIQueue, DCTQueue)
 Rails = Union[bool, Sequence[str]]
 
 
@@ -275,21 +277,39 @@ class Context(Closing, Pump):
             check(lib.crpc_queue_open(pointer, c_options, handle, error), "queue_open", error)
             return SharedReceiveQueue(self, handle.bits, options)
 
-    def datagram_queue(self, options: Optional[QueueOptions] = None) -> DatagramQueue:
-        """Makes a queue for datagrams, which is usable at once. Of the options, those of connections
-        have no meaning for it."""
+    def _open_queue(self, kind: type[Q], number_of_kind: int, options: Optional[QueueOptions], what: str) -> Q:
+        """Makes a queue that is usable at once."""
         given = queue_options(options)
-        c_options = given.to_c(lib.CRPC_QUEUE_KIND_UD)
+        c_options = given.to_c(number_of_kind)
         with self._use as pointer:
             handle = ffi.new("crpc_queue *")
             error = new_error()
-            check(lib.crpc_queue_open(pointer, c_options, handle, error), "datagram_queue", error)
-            return DatagramQueue(self, handle.bits, given)
+            check(lib.crpc_queue_open(pointer, c_options, handle, error), what, error)
+            return kind(self, handle.bits, given)
 
-    def target(self, address: QueueAddress, *, queue_key: int = 0, service_level: int = 0) -> Target:
+    def datagram_queue(self, options: Optional[QueueOptions] = None) -> DatagramQueue:
+        """Makes a queue for datagrams, which is usable at once. Of the options, those of connections
+        have no meaning for it."""
+        return self._open_queue(DatagramQueue, lib.CRPC_QUEUE_KIND_UD, options, "datagram_queue")
+
+    def dci_queue(self, options: Optional[QueueOptions] = None) -> DCIQueue:
+        """Makes a DCI, which sends to many DCTs, and is usable at once. Of the options, it has those of sends, the
+        retries, reads_max, streams and stream_failures_max. Raises Unsupported if the device has no DC: only mlx5
+        devices do; or not as many streams."""
+        return self._open_queue(DCIQueue, lib.CRPC_QUEUE_KIND_DCI, options, "dci_queue")
+
+    def dct_queue(self, options: QueueOptions) -> DCTQueue:
+        """Makes a DCT, to which the DCIs of any programs send. Of the options, it has receive_queue, which it needs,
+        and access_key. Raises Unsupported if the device has no DC."""
+        return self._open_queue(DCTQueue, lib.CRPC_QUEUE_KIND_DCT, options, "dct_queue")
+
+    def target(
+        self, address: QueueAddress, *, queue_key: int = 0, access_key: Optional[int] = None, service_level: int = 0
+    ) -> Target:
         """Makes a target of the address of a queue for datagrams, of any program, and of its key (0
-        means the library's default). It may take as long as the network needs to find the way."""
-        return target_of_address(self, address, queue_key, service_level)
+        means the library's default); or with an `access_key`, which may be 0, of the address of a DCT. It may take
+        as long as the network needs to find the way."""
+        return target_of_address(self, address, queue_key, service_level, access_key)
 
     def rails(self) -> list[RailInfo]:
         """Returns the ports that channels stripe over."""

@@ -7,7 +7,7 @@ from . import _asyncio
 from ._closing import Closing
 from ._native import ffi, lib
 from ._options import number, sized
-from ._queue import SendingQueue, op_flags
+from ._queue import BaseQueue, PairedQueue, ReceivingQueue, op_flags
 from ._queue_options import QueueAddress, QueueOptions, queue_address, queue_change
 from ._records import COMPLETION
 from ._work import SEND, SEND_IMMEDIATE, Received, Work
@@ -22,12 +22,13 @@ HEADER_BYTES: int = lib.CRPC_QUEUE_HEADER_BYTES
 
 
 class Target(Closing):
-    """Where datagrams go: a queue pair, and its key. Made by Context.target, and by
-    DatagramQueue.target_of for answers. It ends with its context."""
+    """Where datagrams go, or the ops of a DCIQueue: a queue pair or a DCT, and its key. Made by
+    Context.target, and by DatagramQueue.target_of for answers. It ends with its context."""
 
-    def __init__(self, context: Context, handle: Any) -> None:
+    def __init__(self, context: Context, handle: Any, of_dci: bool = False) -> None:
         self._context = context
         self._handle = handle
+        self._of_dci = of_dci
         self._closed = False
 
     @property
@@ -53,21 +54,40 @@ class Target(Closing):
         return f"<copyrpc.Target {self.bits:#x}{' closed' if self._closed else ''}>"
 
 
-def target_of_address(context: Context, address: QueueAddress, queue_key: int, service_level: int) -> Target:
+def bits_of_target(queue: BaseQueue, target: Any, what: str, of_dci: bool) -> int:
+    """Returns what an op of this queue calls a target. With the lock."""
+    if not isinstance(target, Target):
+        raise TypeError(f"target is a Target, not {type(target).__name__}")
+    if target._context is not queue._pump:
+        raise error_of(lib.CRPC_E_INVALID, f"{what}: the target belongs to another context")
+    if target._closed:
+        raise Closed(f"{what}: the target is closed", lib.CRPC_E_CLOSED)
+    if target._of_dci != of_dci:
+        need = "a DCIQueue needs a target with an access_key" if of_dci else "a DatagramQueue needs a target without an access_key"
+        raise error_of(lib.CRPC_E_INVALID, f"{what}: {need}, see Context.target")
+    return target.bits
+
+
+def target_of_address(
+    context: Context, address: QueueAddress, queue_key: int, service_level: int, access_key: Optional[int]
+) -> Target:
     if not isinstance(address, QueueAddress):
         raise TypeError(f"address is a QueueAddress, not {type(address).__name__}")
     options = sized("crpc_target_options")
     options.queue_key = number(queue_key, "queue_key", 0, 0xFFFFFFFF)
     options.service_level = number(service_level, "service_level", 0, 0xFFFFFFFF)
+    if access_key is not None:
+        options.kind = lib.CRPC_QUEUE_KIND_DCI
+        options.access_key = number(access_key, "access_key", 0, (1 << 64) - 1)
     struct = address.to_c()
     with context._use as pointer:
         handle = ffi.new("crpc_target *")
         error = new_error()
         check(lib.crpc_target_open(pointer, struct, options, handle, error), "target", error)
-        return Target(context, handle)
+        return Target(context, handle, access_key is not None)
 
 
-class DatagramQueue(SendingQueue):
+class DatagramQueue(PairedQueue, ReceivingQueue):
     """A queue for datagrams, made by Context.datagram_queue. Each send() goes to a target of its own.
     What it receives lies behind HEADER_BYTES of header, which count in Received.size. A datagram is lost
     if there is no receive, and nobody is told."""
@@ -88,14 +108,9 @@ class DatagramQueue(SendingQueue):
     def _sending(self, places: Places, target: Target, immediate: Optional[int], solicited: bool) -> Work[None]:
         """With the lock."""
         self._check()
-        if not isinstance(target, Target):
-            raise TypeError(f"target is a Target, not {type(target).__name__}")
-        if target._context is not self._pump:
-            raise error_of(lib.CRPC_E_INVALID, "send: the target belongs to another context")
-        if target._closed:
-            raise Closed("send: the target is closed", lib.CRPC_E_CLOSED)
+        there = bits_of_target(self, target, "send", False)
         opcode = SEND_IMMEDIATE if immediate is not None else SEND
-        return Work(self, opcode, places, flags=op_flags(solicited, False), immediate=immediate or 0, target=target.bits)
+        return Work(self, opcode, places, flags=op_flags(solicited, False), immediate=immediate or 0, target=there)
 
     def send(
         self,

@@ -51,7 +51,7 @@ _ENDED = (lib.CRPC_E_FLUSHED, lib.CRPC_E_DISCONNECTED, lib.CRPC_E_CLOSING)
 
 
 class BaseQueue(Poster):
-    """What all queues have in common: receives, and arrays."""
+    """What all queues have in common: events, and arrays."""
 
     _kind = "crpc_queue"
     _form = "crpc_queue_op"
@@ -107,34 +107,6 @@ class BaseQueue(Poster):
 
     def _box(self, work: Work[Any]) -> Outbox:
         return self._receives if work._opcode == RECEIVE else self._sends
-
-    # ---- Receiving ----
-
-    def _receiving(self, places: Places) -> Work[Received]:
-        self._check()
-        return Work(self, RECEIVE, places)
-
-    def receive(self, places: Places, *, timeout: Optional[float] = None) -> Received:
-        """Gives memory for one message of the peer, and waits for it. `places` is a slice of a
-        Region, a buffer that lies in one, or a list of up to receive_pieces of them. If `timeout`
-        or an exception such as KeyboardInterrupt ends the wait, the memory stays posted."""
-        with self._pump._use:
-            return self._finish(self._receiving(places), timeout)
-
-    async def areceive(self, places: Places) -> Received:
-        """Does the same as receive, for coroutines. If the task is cancelled, the memory stays
-        posted."""
-        attachment = await _asyncio.ready(self._pump)
-        with self._pump._use:
-            work = self._receiving(places)
-            self._schedule(work, attachment)
-        return await self._afinish(work)
-
-    def post_receive(self, places: Places) -> Work[Received]:
-        """Gives memory for one message. test() and wait() of the Work tell what came. Raises NoRoom
-        if QueueOptions.receives are open."""
-        with self._pump._use:
-            return self._post(self._receiving(places))
 
     # ---- Arrays ----
 
@@ -201,8 +173,38 @@ class BaseQueue(Poster):
         return queue_stats(struct)
 
 
-class SendingQueue(BaseQueue):
-    """What queues that send have in common."""
+class ReceivingQueue(BaseQueue):
+    """What queues with receives have in common."""
+
+    def _receiving(self, places: Places) -> Work[Received]:
+        self._check()
+        return Work(self, RECEIVE, places)
+
+    def receive(self, places: Places, *, timeout: Optional[float] = None) -> Received:
+        """Gives memory for one message of the peer, and waits for it. `places` is a slice of a
+        Region, a buffer that lies in one, or a list of up to receive_pieces of them. If `timeout`
+        or an exception such as KeyboardInterrupt ends the wait, the memory stays posted."""
+        with self._pump._use:
+            return self._finish(self._receiving(places), timeout)
+
+    async def areceive(self, places: Places) -> Received:
+        """Does the same as receive, for coroutines. If the task is cancelled, the memory stays
+        posted."""
+        attachment = await _asyncio.ready(self._pump)
+        with self._pump._use:
+            work = self._receiving(places)
+            self._schedule(work, attachment)
+        return await self._afinish(work)
+
+    def post_receive(self, places: Places) -> Work[Received]:
+        """Gives memory for one message. test() and wait() of the Work tell what came. Raises NoRoom
+        if QueueOptions.receives are open."""
+        with self._pump._use:
+            return self._post(self._receiving(places))
+
+
+class PairedQueue(BaseQueue):
+    """What queues with a queue pair have in common."""
 
     def address(self) -> QueueAddress:
         """Returns what a program of any kind has to know of this queue, to connect its own to it, or for a
@@ -232,7 +234,7 @@ class SendingQueue(BaseQueue):
         await self.adisconnect(timeout)
 
 
-class Queue(SendingQueue):
+class Queue(PairedQueue, ReceivingQueue):
     """A queue with a reliable connection to one peer, made by Context.queue_connect, queue_blob or a
     QueueListener.
 
@@ -453,7 +455,7 @@ class Queue(SendingQueue):
             self._settle(limit, "join_address")
 
 
-class SharedReceiveQueue(BaseQueue):
+class SharedReceiveQueue(ReceivingQueue):
     """Receives that several queues share: they name it as QueueOptions.receive_queue. Made by
     Context.queue_open."""
 

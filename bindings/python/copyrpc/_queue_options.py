@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 #: What rdma_cm carries when a peer is rejected.
 REJECT_BYTES_MAX = 148
 _kinds: dict[int, str] = {lib.CRPC_QUEUE_KIND_RC: "rc", lib.CRPC_QUEUE_KIND_SRQ: "srq", lib.CRPC_QUEUE_KIND_UD: "ud"}
+_kinds.update({lib.CRPC_QUEUE_KIND_DCI: "dci", lib.CRPC_QUEUE_KIND_DCT: "dct"})
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,12 @@ class QueueOptions:
     private_data: bytes = b""
     #: Of a DatagramQueue: who sends to it must know it. 0 means the library's default.
     queue_key: int = 0
+    #: Of a DCIQueue: how many queues it has in one; 0 means none.
+    streams: int = 0
+    #: Of a DCIQueue with streams: while so many have failed, the others go on. 0 means all.
+    stream_failures_max: int = 0
+    #: Of a DCTQueue: who sends to it must know it. Any number of 64 bits.
+    access_key: int = 0
 
     def to_c(self, kind: int = lib.CRPC_QUEUE_KIND_RC) -> Any:
         options = sized("crpc_queue_options")
@@ -46,9 +53,10 @@ class QueueOptions:
         options.flags = lib.CRPC_QUEUE_SPARSE if self.sparse else 0
         for name in (
             "sends", "send_pieces", "inline_bytes", "receives", "receive_pieces", "retry_timeout", "retry_count",
-            "not_ready_retry_count", "reads_max", "queue_key",
+            "not_ready_retry_count", "reads_max", "queue_key", "streams", "stream_failures_max",
         ):  # fmt: skip
             setattr(options, name, number(getattr(self, name), name, 0, 0xFFFFFFFF))
+        options.access_key = number(self.access_key, "access_key", 0, (1 << 64) - 1)
         if self.receive_queue is not None:
             if not hasattr(self.receive_queue, "_shared_handle"):
                 raise TypeError(f"receive_queue is a SharedReceiveQueue, not {type(self.receive_queue).__name__}")
@@ -84,7 +92,7 @@ class QueueInfo:
     """Describes a queue. copyrpc.h explains each."""
 
     state: str
-    #: "rc", "srq" or "ud".
+    #: "rc", "srq", "ud", "dci" or "dct".
     kind: str
     queue_pair_number: int
     peer_number: int

@@ -62,12 +62,12 @@ class Received(NamedTuple):
     queue: Optional[BaseQueue]
     #: If a WRITE with an immediate took the receive: how many bytes the peer has written elsewhere.
     written: int = 0
-    #: Of a datagram: where it comes from.
+    #: Of a datagram: where it comes from. Of what came to a DCTQueue, too, where the device says so.
     source: Optional[Source] = None
 
 
 class Source:
-    """Where a datagram comes from, as its header says: for DatagramQueue.target_of."""
+    """Who has sent. Of a datagram, where it comes from, as its header says: for DatagramQueue.target_of."""
 
     __slots__ = ("_record", "_header")
 
@@ -132,8 +132,8 @@ class Work(Generic[R]):
     on. Its memory belongs to the device until it has ended."""
 
     __slots__ = (
-        "_queue", "_opcode", "_flags", "_immediate", "_pieces", "_remote", "_compare", "_operand", "_target", "_id", "_posted", "_status",
-        "_record", "_header", "_future", "__weakref__",
+        "_queue", "_opcode", "_flags", "_immediate", "_pieces", "_remote", "_compare", "_operand", "_target", "_stream", "_id", "_posted",
+        "_status", "_record", "_header", "_future", "__weakref__",
     )  # fmt: skip
     _opcode_names: ClassVar[dict[int, str]] = _names
 
@@ -149,6 +149,7 @@ class Work(Generic[R]):
         compare: int = 0,
         operand: int = 0,
         target: int = 0,
+        stream: int = 0,
     ) -> None:
         """With the lock."""
         pump = queue._pump
@@ -166,12 +167,14 @@ class Work(Generic[R]):
         if queue._sparse:
             flags |= SIGNAL
         self._begin(queue, opcode, flags, pieces)
+        self._stream = number(stream, "stream", 0, 0xFFFF)
 
     def _begin(self, queue: Poster, opcode: int, flags: int, pieces: list[Piece]) -> None:
         self._queue = queue  # or the endpoint whose lane it is for
         self._opcode = opcode
         self._flags = flags
         self._pieces = pieces
+        self._stream = 0
         self._id = queue._pump._next_id()
         self._posted = False
         self._status: Optional[int] = None
@@ -194,8 +197,8 @@ class Work(Generic[R]):
             region, address, size = bits_of(self._pieces[0]), self._pieces[0].address, self._pieces[0].size
         there, key = self._remote
         QUEUE_OP.pack_into(
-            view, index * 64, self._opcode, self._flags, 0, self._immediate, MARK | self._id, region, address, size, key, there,
-            self._operand, self._target,
+            view, index * 64, self._opcode, self._flags, self._stream, self._immediate, MARK | self._id, region, address, size, key,
+            there, self._operand, self._target,
         )  # fmt: skip
 
     def _uses(self, region: Region) -> bool:
@@ -248,14 +251,19 @@ class Work(Generic[R]):
             return None
         _, flags, _, _, bits, _, written, _, size, detail, _, _ = self._record
         queue = self._queue._pump._queues.get(bits)
-        datagram = queue is not None and queue._datagrams
+        has_source = queue is not None and queue._datagrams
+        if flags & lib.CRPC_COMPLETION_OF_DCT:
+            has_source = written & 0xFFFFFFFF != 0
+            written >>= 32
+        elif size:  # of a datagram, that word says where it comes from
+            written = 0
         return Received(
             size,
             detail if flags & lib.CRPC_COMPLETION_IMMEDIATE else None,
             detail if flags & lib.CRPC_COMPLETION_INVALIDATED else None,
             queue,
-            written if size == 0 else 0,  # of a datagram, that word says where it comes from
-            Source(self._record, self._header) if datagram else None,
+            written,
+            Source(self._record, self._header) if has_source else None,
         )
 
     def _error(self) -> CopyrpcError:
