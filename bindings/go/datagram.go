@@ -15,11 +15,12 @@ type Datagrams struct {
 	queue Queue
 }
 
-// Target is where datagrams go: a queue pair, and its key. It ends with its context. All methods may be
-// called from any goroutine.
+// Target is where datagrams go, or ops of a [DCI]: a queue pair or a DCT, and its key. It ends with its
+// context. All methods may be called from any goroutine.
 type Target struct {
 	poller *poller
 	handle TargetHandle
+	forDCI bool
 	closed atomic.Bool
 }
 
@@ -50,6 +51,9 @@ func (c *Context) OpenDatagrams(options QueueOptions) (*Datagrams, error) {
 // way.
 func (d *Datagrams) OpenTarget(address QueueAddress, options TargetOptions) (*Target, error) {
 	const op = "open target"
+	if options.ForDCI {
+		return nil, errorf(op, ErrInvalid, "a target for a DCI is made with DCI.OpenTarget")
+	}
 	return d.target(op, func(raw *RawContext) (TargetHandle, error) { return raw.OpenTarget(address, options) })
 }
 
@@ -71,8 +75,12 @@ func (d *Datagrams) target(op string, open func(*RawContext) (TargetHandle, erro
 	if err != nil {
 		return nil, err
 	}
-	target := &Target{poller: q.poller}
-	err = q.poller.control(op, func() (err error) {
+	return q.newTarget(op, false, open)
+}
+
+func (q *queue) newTarget(op string, forDCI bool, open func(*RawContext) (TargetHandle, error)) (*Target, error) {
+	target := &Target{poller: q.poller, forDCI: forDCI}
+	err := q.poller.control(op, func() (err error) {
 		target.handle, err = open(q.poller.raw)
 		return err
 	})
@@ -95,7 +103,7 @@ func (target *Target) Close() error {
 // Address returns the address of the queue pair.
 func (target *Target) Address() (address QueueAddress, err error) {
 	const op = "target address"
-	if _, err := target.valid(op, nil); err != nil {
+	if err := target.valid(op); err != nil {
 		return QueueAddress{}, err
 	}
 	err = target.poller.control(op, func() (err error) {
@@ -113,15 +121,28 @@ func (target *Target) Handle() TargetHandle {
 	return target.handle
 }
 
-// valid tells what ops call the target, for a queue of this context; nil: any.
-func (target *Target) valid(op string, p *poller) (TargetHandle, error) {
+func (target *Target) valid(op string) error {
 	switch {
 	case target == nil || target.poller == nil:
-		return 0, errorf(op, ErrInvalid, "there is no target: make one with OpenTarget")
-	case p != nil && target.poller != p:
-		return 0, errorf(op, ErrInvalid, "the Target is one of another Context")
+		return errorf(op, ErrInvalid, "there is no target: make one with OpenTarget")
 	case target.closed.Load():
-		return 0, errorf(op, ErrClosed, "the Target was closed")
+		return errorf(op, ErrClosed, "the Target was closed")
+	}
+	return nil
+}
+
+// of tells what ops of this queue call the target.
+func (target *Target) of(q *queue, op string, isDCI bool) (TargetHandle, error) {
+	if err := target.valid(op); err != nil {
+		return 0, err
+	}
+	switch {
+	case target.poller != q.poller:
+		return 0, errorf(op, ErrInvalid, "the Target is one of another Context")
+	case isDCI && !target.forDCI:
+		return 0, errorf(op, ErrInvalid, "the Target is one for datagrams: make one with DCI.OpenTarget")
+	case target.forDCI && !isDCI:
+		return 0, errorf(op, ErrInvalid, "the Target is one for a DCI: make one with Datagrams.OpenTarget")
 	}
 	return target.handle, nil
 }
@@ -134,7 +155,7 @@ func (d *Datagrams) to(name string, op QueueOp, target *Target) (QueueOp, error)
 	if err != nil {
 		return op, err
 	}
-	op.Target, err = target.valid(name, q.poller)
+	op.Target, err = target.of(q, name, false)
 	return op, err
 }
 

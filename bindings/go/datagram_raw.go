@@ -26,17 +26,21 @@ func (r *RawContext) OpenDatagrams(userData uint64, options QueueOptions) (Queue
 	return r.openQueue(op, userData, s, datagrams)
 }
 
-// Source returns the number of the queue pair that has sent a datagram.
+// Source returns the number of the queue pair that has sent a datagram, or a message to a DCT; 0 where the device does
+// not say it.
 func (completion *Completion) Source() uint32 { return uint32(completion.Token) }
 
 // TargetOptions says more of a target. Zero always means the default.
 type TargetOptions struct {
-	QueueKey     uint32 // of the queue there; 0x11111111 by default
+	QueueKey     uint32 // of the queue there; 0x11111111 by default. For a DCI: 0
 	ServiceLevel int    // of InfiniBand, 0 to 15; on Ethernet the priority
+
+	ForDCI    bool   // the address is that of a DCT, for ops of DCIs; for a RawContext
+	AccessKey uint64 // of the DCT there, any number; else 0
 }
 
-// OpenTarget makes a target of the address of a queue for datagrams, of any program. It may take as
-// long as the network needs to find the way.
+// OpenTarget makes a target of the address of a queue for datagrams or of a DCT, of any program. It may
+// take as long as the network needs to find the way.
 func (r *RawContext) OpenTarget(address QueueAddress, options TargetOptions) (TargetHandle, error) {
 	const op = "open target"
 	if r == nil || r.handle == nil {
@@ -47,7 +51,10 @@ func (r *RawContext) OpenTarget(address QueueAddress, options TargetOptions) (Ta
 	}
 	how := C.crpc_target_options{
 		struct_size: C.sizeof_crpc_target_options, queue_key: C.uint32_t(options.QueueKey),
-		service_level: C.uint32_t(min(options.ServiceLevel, 1<<20)),
+		service_level: C.uint32_t(min(options.ServiceLevel, 1<<20)), access_key: C.uint64_t(options.AccessKey),
+	}
+	if options.ForDCI {
+		how.kind = initiator
 	}
 	ours, theirs := address.c(), newCError()
 	var target C.crpc_target

@@ -36,6 +36,13 @@ if [ "${1:-}" != inside ]; then
     check "the Go client of docs/queues.md builds as printed" bash -c \
         "mkdir '$work/queues_go/client' && cd '$work/queues_go/client' && mv ../main.go . && sh -e '$work/hello_go/commands'"
     check "and its server" cc -I"$source/capi" -o "$work/queues_go/server" "$work/queues_go/server.c" -L"$build/capi" -lcopyrpc
+    # The sender in Go of the same, and the receiver in C.
+    mkdir -p "$work/dc_go/sender"
+    readme_block_dc() { readme=$source/docs/queues.md readme_block "DCI and DCT: reliable, to many" "$1"; }
+    readme_block_dc go > "$work/dc_go/sender/main.go"
+    readme_block_dc c > "$work/dc_go/dc.c"
+    check "the Go sender to DCTs of docs/queues.md builds as printed" bash -c "cd '$work/dc_go/sender' && sh -e '$work/hello_go/commands'"
+    check "and the receiver" cc -I"$source/capi" -o "$work/dc_go/dc" "$work/dc_go/dc.c" -L"$build/capi" -lcopyrpc
     # The same of docs/lanes.md.
     mkdir -p "$work/lanes_go/client"
     export readme=$source/docs/lanes.md
@@ -87,6 +94,31 @@ reads() {
 }
 check "Go reads what C has opened" reads
 kill $server && wait $server 2>/dev/null
+
+# Its address is the first line that a receiver prints.
+dcts=()
+for number in 0 1; do
+    "$work/dc_go/dc" > "$work/dct$number" &
+    dcts+=($!)
+done
+lines() { # FILE COUNT
+    for _ in $(seq 600); do
+        [ "$(wc -l < "$1")" -ge "$2" ] && return
+        sleep 0.1
+    done
+    return 1
+}
+fans_out() {
+    lines "$work/dct0" 1 && lines "$work/dct1" 1 || return
+    local first second
+    first=$(head -1 "$work/dct0") second=$(head -1 "$work/dct1")
+    timeout 60 "$work/dc_go/sender/hello" "$first" "${first:0:8}ffff0000${first:16}" "$second" | sort > "$work/fanned"
+    cat "$work/fanned"
+    [ "$(sed -n '1p;3p' "$work/fanned")" = "$(printf '%s\n' "0: <nil>" "2: <nil>")" ] && sed -n 2p "$work/fanned" | grep -q '^1: copyrpc: send: ' &&
+        lines "$work/dct0" 2 && lines "$work/dct1" 2 && [ "$(sed 1d "$work/dct0")$(sed 1d "$work/dct1")" = "you are number 0you are number 2" ]
+}
+check "Go sends to two DCTs in C, and not to one that there is not" fans_out
+kill "${dcts[@]}" && wait "${dcts[@]}" 2>/dev/null
 
 "$work/lanes_go/server" $address:7486 &
 server=$!

@@ -41,6 +41,10 @@ type QueueOptions struct {
 
 	QueueKey uint32 // of OpenDatagrams: who sends to the queue must know it; 0x11111111 by default
 
+	Streams           int    // of OpenDCI: how many queues it has in one, up to 65535; none by default
+	StreamFailuresMax int    // of OpenDCI with Streams: while so many have failed, the others go on; all by default
+	AccessKey         uint64 // of OpenDCT: who sends to it must know it; any number
+
 	Sparse bool // only ops with QueueSignal complete, and those that fail; for a RawContext
 }
 
@@ -61,6 +65,8 @@ func (o QueueOptions) option() Option {
 		q.not_ready_retry_count = s.number("NotReadyRetryCount", o.NotReadyRetryCount)
 		q.reads_max = s.number("ReadsMax", o.ReadsMax)
 		q.queue_key = C.uint32_t(o.QueueKey)
+		q.streams, q.stream_failures_max = s.number("Streams", o.Streams), s.number("StreamFailuresMax", o.StreamFailuresMax)
+		q.access_key = C.uint64_t(o.AccessKey)
 		if o.Sparse {
 			q.flags |= C.CRPC_QUEUE_SPARSE
 		}

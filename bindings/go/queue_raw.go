@@ -55,6 +55,7 @@ const (
 	CompletionImmediate   = 0x4  // ReplyBytesMax is the message's immediate
 	CompletionInvalidated = 0x8  // ReplyBytesMax is the remote key that the peer has invalidated
 	CompletionDetail      = 0x10 // the device has reported this op itself: of reads and receives, PayloadBytes is set
+	CompletionOfDCT       = 0x20 // a receive of a DCT's: Token has who has sent, and in its upper half the length of a WRITE
 	CompletionGRH         = 0x40 // a datagram: what precedes it says where it comes from, see TargetOf
 )
 
@@ -82,7 +83,7 @@ type QueueOp struct {
 	RemoteKey     uint32
 	RemoteAddress uint64
 	Operand       uint64
-	Target        TargetHandle // of OpenDatagrams' queues: where it goes
+	Target        TargetHandle // of OpenDatagrams' queues, and of DCIs: where it goes
 }
 
 // Piece is a crpc_piece: one place of a payload with the flag QueuePieces.
@@ -146,6 +147,7 @@ var (
 	_ = [1]struct{}{}[CompletionImmediate-C.CRPC_COMPLETION_IMMEDIATE]
 	_ = [1]struct{}{}[CompletionInvalidated-C.CRPC_COMPLETION_INVALIDATED]
 	_ = [1]struct{}{}[CompletionDetail-C.CRPC_COMPLETION_DETAIL]
+	_ = [1]struct{}{}[CompletionOfDCT-C.CRPC_COMPLETION_OF_DCT]
 	_ = [1]struct{}{}[CompletionGRH-C.CRPC_COMPLETION_GRH]
 )
 
@@ -248,6 +250,8 @@ func (r *RawContext) OpenSharedReceives(userData uint64, options QueueOptions) (
 const (
 	sharedReceives = C.CRPC_QUEUE_KIND_SRQ
 	datagrams      = C.CRPC_QUEUE_KIND_UD
+	initiator      = C.CRPC_QUEUE_KIND_DCI
+	dynamicTarget  = C.CRPC_QUEUE_KIND_DCT
 )
 
 func (r *RawContext) openQueue(op string, userData uint64, s *settings, kind uint32) (QueueHandle, error) {
@@ -297,7 +301,7 @@ func (address QueueAddress) c() C.crpc_queue_address {
 	return ours
 }
 
-// QueueAddress gives the address of an RC queue, or of OpenDatagrams' queues.
+// QueueAddress gives the address of an RC queue, of OpenDatagrams' queues, or of a DCT.
 func (r *RawContext) QueueAddress(queue QueueHandle) (QueueAddress, error) {
 	theirs := newCAddress()
 	err := r.ask("queue address", func() C.int32_t { return C.crpc_queue_get_address(r.handle, queue.c(), &theirs) })
@@ -373,6 +377,9 @@ type QueueInfo struct {
 	NotReadyRetryCount int
 	QueueKey           uint32
 	SRQLimit           int
+
+	Streams       int // of a DCI, as in QueueOptions
+	StreamsFailed int // and were not reset
 }
 
 // QueueInfo describes a queue.
@@ -391,7 +398,7 @@ func (r *RawContext) QueueInfo(queue QueueHandle) (QueueInfo, error) {
 		LocalAddress: text(info.local_address[:]), Private: C.GoBytes(unsafe.Pointer(&info.private_data), C.int(info.private_bytes)),
 		NotReadyWait: time.Duration(info.not_ready_wait_ns), Access: Access(info.access), RetryTimeout: int(info.retry_timeout),
 		RetryCount: int(info.retry_count), NotReadyRetryCount: int(info.not_ready_retry_count), QueueKey: uint32(info.queue_key),
-		SRQLimit: int(info.srq_limit),
+		SRQLimit: int(info.srq_limit), Streams: int(info.streams), StreamsFailed: int(info.streams_failed),
 	}, nil
 }
 

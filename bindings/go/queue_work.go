@@ -38,10 +38,11 @@ type Received struct {
 	HasInvalidated bool        // it has
 	Queue          QueueHandle // over which it came: of SharedReceives, which of their Queues
 	Written        int         // how much the WriteImmediate that took the receive wrote elsewhere
-	completion     Completion  // of a datagram, for TargetOf
+	completion     Completion  // of a datagram, for TargetOf; of a message to a DCT, for Source
 }
 
-// Source returns the number of the queue pair that has sent it, of a message to Datagrams.
+// Source returns the number of the queue pair that has sent it, of a message to Datagrams; and of one to a DCT, or 0
+// where the device does not say it.
 func (r Received) Source() uint32 { return r.completion.Source() }
 
 // Work is a posted op. All methods may be called from any goroutine.
@@ -342,7 +343,9 @@ func received(done *Completion) Received {
 	if done.Flags&CompletionInvalidated != 0 {
 		r.Invalidated, r.HasInvalidated = done.ReplyBytesMax, true
 	}
-	if done.PayloadBytes == 0 {
+	if done.Flags&CompletionOfDCT != 0 {
+		r.Written, r.completion = int(done.Token>>32), *done
+	} else if done.PayloadBytes == 0 {
 		r.Written = int(done.Token)
 	} else if done.Token != 0 { // a datagram, whose header counts: the token says who has sent it
 		r.completion = *done
