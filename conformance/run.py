@@ -23,7 +23,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.append(str(HERE.parent / "bindings/go"))
 from go_folders import go_folders  # noqa: E402
 
-SCHEMAS = ("schema.json", "schema_channels.json", "schema_queues.json", "schema_datagrams.json", "schema_lanes.json")
+SCHEMAS = ("schema.json", "schema_channels.json", "schema_queues.json", "schema_datagrams.json", "schema_dc.json", "schema_lanes.json")
 LANGUAGES = ["c", "python", "go"]
 # Programs without the library, each of which is the peer of each language in some scenarios: in C with verbs and librdmacm, and in Python
 # with pyverbs.
@@ -211,7 +211,8 @@ class Runs:
 
     def needs_simnic(self, scenario):
         here = self.options.device.startswith("mlx5_")
-        return not here and (has_faults(scenario) or scenario.get("requires", {}).get("simnic", False))
+        needs = scenario.get("requires", {})
+        return not here and (has_faults(scenario) or needs.get("simnic", False) or needs.get("dc", False))
 
     def close(self):
         for pool in self.pools:

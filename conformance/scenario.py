@@ -6,6 +6,7 @@ import subprocess
 import time
 import zlib
 
+from dynamic import link_dynamic
 from peers import Gone
 
 PERIOD = 4093
@@ -165,6 +166,9 @@ class Play:
         client, server, name = link["client"], link["server"], link["as"]
         if link.get("queue") == "datagrams":
             self.aim(link)
+            return
+        if link.get("queue") == "dynamic":
+            link_dynamic(self, link)
             return
         if link.get("queue") in ("blob", "addresses"):
             join = self.join if link["queue"] == "blob" else self.join_addresses

@@ -467,6 +467,11 @@ func TestDynamicBadInput(t *testing.T) {
 		_, err = p.there.OpenDCT(options)
 		is(t, err, copyrpc.ErrInvalid)
 	}
+	if most, err := p.here.OpenDCI(copyrpc.QueueOptions{Streams: 1<<16 - 1}); err == nil { // the device has them
+		check(t, most.Close())
+	} else if is(t, err, copyrpc.ErrUnsupported); !strings.Contains(err.Error(), "streams") {
+		t.Fatal(err)
+	}
 	if stats, err := p.dci.Stats(); err != nil || stats.Sends != 0 || p.dci.Err() != nil {
 		t.Fatal(err, stats, p.dci.Err())
 	}

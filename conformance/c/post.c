@@ -152,6 +152,7 @@ struct post *post_take(void *queue, const char *opcode, void *region, uint8_t *m
                           .remote = number64("remote"),
                           .compare = number64("compare"),
                           .operand = number64("operand"),
+                          .stream = (uint16_t)number("stream"),
                           .id = number("id"),
                           .count = *text("count") ? number("count") : 1,
                           .summary = number("summary") != 0,

@@ -35,7 +35,8 @@ struct post {
     uint32_t immediate; /* or the key to be invalidated */
     uint32_t remote_key;
     uint64_t remote, compare, operand;
-    uint64_t target;                           /* of datagrams: the runner's */
+    uint64_t target;                           /* of datagrams and DCIs: the runner's */
+    uint16_t stream;                           /* of a DCI */
     struct post_piece pieces[POST_PIECES_MAX]; /* of the first op */
     uint32_t piece_count;                      /* 0 = not in pieces: it has one place */
     uint8_t *own;                              /* where they lie if not in a region */

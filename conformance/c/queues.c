@@ -49,6 +49,9 @@ static void take_work(const crpc_completion *done)
     if (over->datagrams && done->method == CRPC_QUEUE_RECEIVE && done->status == CRPC_OK) {
         take_datagram(done, post, index, &result);
     }
+    if (done->flags & CRPC_COMPLETION_OF_DCT && done->method == CRPC_QUEUE_RECEIVE) {
+        result.written = done->token >> 32; /* below it is who has sent */
+    }
     if (post->opcode == POST_READ && !(done->flags & CRPC_COMPLETION_DETAIL)) {
         result.bytes = post_length(post);
     }
@@ -88,6 +91,7 @@ static crpc_queue_op op_of(const struct post *post, uint32_t index)
                                            (post->fence ? CRPC_QUEUE_FENCE : 0) |
                                            (post->solicited ? CRPC_QUEUE_SOLICITED : 0) |
                                            (post->signal ? CRPC_QUEUE_SIGNAL : 0)),
+                        .stream = post->stream,
                         .immediate = post_immediate(post, index),
                         .user_data = post_data(post, index),
                         .address = post->compare,
@@ -195,7 +199,7 @@ static void put_private(uint8_t *data, uint32_t *bytes)
     memcpy(data, text("private"), strnlen(text("private"), CRPC_QUEUE_PRIVATE_BYTES_MAX));
 }
 
-static crpc_queue_options options_of_line(struct thing *made)
+crpc_queue_options queue_options_of_line(struct thing *made)
 {
     const struct thing *shared = thing_named(text("shared"));
     crpc_queue_options options = {.struct_size = sizeof(options),
@@ -212,7 +216,10 @@ static crpc_queue_options options_of_line(struct thing *made)
                                   .retry_timeout = number("retry_timeout"),
                                   .retry_count = number("retry_count"),
                                   .not_ready_retry_count = number("not_ready_retry_count"),
-                                  .reads_max = number("reads_max")};
+                                  .reads_max = number("reads_max"),
+                                  .streams = number("streams"),
+                                  .stream_failures_max = number("stream_failures_max"),
+                                  .access_key = number64("access_key")};
     put_private(options.private_data, &options.private_bytes);
     return options;
 }
@@ -220,7 +227,7 @@ static crpc_queue_options options_of_line(struct thing *made)
 /* queue_open, _connect, _accept, _blob, datagrams_open. */
 static int32_t make_queue(const char *verb, struct thing *made)
 {
-    crpc_queue_options options = options_of_line(made);
+    crpc_queue_options options = queue_options_of_line(made);
     crpc_queue handle = {made->bits};
     uint8_t blob[CRPC_BLOB_BYTES_MAX];
     uint32_t blob_bytes = sizeof(blob);
@@ -276,7 +283,7 @@ static int32_t tell_queue_address(crpc_queue queue)
     return status;
 }
 
-static crpc_queue_address address_of_line(void)
+crpc_queue_address queue_address_of_line(void)
 {
     crpc_queue_address address = {.struct_size = sizeof(address),
                                   .queue_pair_number = number("queue_pair_number"),
@@ -293,7 +300,7 @@ static crpc_queue_address address_of_line(void)
 
 static int32_t do_join_address(const struct thing *it)
 {
-    const crpc_queue_address address = address_of_line();
+    const crpc_queue_address address = queue_address_of_line();
     return tell_failure(it, crpc_queue_join_address(context, queue_of(it), &address, NULL));
 }
 
@@ -301,7 +308,7 @@ static int32_t do_join_address(const struct thing *it)
 
 static int32_t make_target(const char *verb, struct thing *made)
 {
-    const crpc_queue_address address = address_of_line();
+    const crpc_queue_address address = queue_address_of_line();
     const crpc_target_options options = {.struct_size = sizeof(options),
                                          .queue_key = number("queue_key")};
     crpc_target target = {0};
@@ -362,16 +369,16 @@ static int32_t tell_queue(const struct thing *it)
 {
     static const char *const states[] = {"none",      "new",     "requested",   "connecting",
                                          "connected", "closing", "disconnected"};
-    static const char *const kinds[] = {"none", "rc", "srq", "ud"};
+    static const char *const kinds[] = {"none", "rc", "srq", "ud", "dci", "dct"};
     char private[CRPC_QUEUE_PRIVATE_BYTES_MAX + 1];
     crpc_queue_info info = {.struct_size = sizeof(info)};
     int32_t status = crpc_queue_get_info(context, queue_of(it), &info);
     queue_private(it, private);
     tell("state=%s kind=%s sends=%u send_pieces=%u inline_bytes=%u receives=%u receive_pieces=%u "
-         "sends_open=%u receives_open=%u queues=%u private=%s",
-         states[info.state % 7], info.kind < 4 ? kinds[info.kind] : "unknown", info.sends,
+         "sends_open=%u receives_open=%u queues=%u streams=%u streams_failed=%u private=%s",
+         states[info.state % 7], info.kind < 6 ? kinds[info.kind] : "unknown", info.sends,
          info.send_pieces, info.inline_bytes, info.receives, info.receive_pieces, info.sends_open,
-         info.receives_open, info.queues, private);
+         info.receives_open, info.queues, info.streams, info.streams_failed, private);
     return status;
 }
 

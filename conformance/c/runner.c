@@ -476,6 +476,9 @@ static int32_t run(const char *verb, const char **unknown)
         status = queues_run(verb, it, made);
     }
     if (status == VERB_UNKNOWN) {
+        status = dynamic_run(verb, it, made);
+    }
+    if (status == VERB_UNKNOWN) {
         status = lanes_run(verb, it, made);
     }
     if (status != VERB_UNKNOWN) {

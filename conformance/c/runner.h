@@ -1,5 +1,5 @@
 /* runner.h: what the runner's parts know of each other: runner.c has lines, events and calls, channels.c has channels, queues.c has
- * queues, lanes.c has lanes. */
+ * queues, dynamic.c has DCIs and DCTs, lanes.c has lanes. */
 #ifndef CONFORMANCE_RUNNER_H
 #define CONFORMANCE_RUNNER_H
 
@@ -52,6 +52,13 @@ void queues_take(const crpc_completion *done, struct thing *queue);
 void queues_submit(void); /* what there is room for */
 /* What the peer has sent, as far as it is text. */
 void queue_private(const struct thing *queue, char private[CRPC_QUEUE_PRIVATE_BYTES_MAX + 1]);
+
+crpc_queue_options queue_options_of_line(struct thing *made);
+crpc_queue_address queue_address_of_line(void);
+
+/* ---- dynamic.c ---- */
+
+int32_t dynamic_run(const char *verb, struct thing *it, struct thing *made); /* or VERB_UNKNOWN */
 
 /* ---- lanes.c ---- */
 

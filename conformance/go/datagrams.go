@@ -23,7 +23,7 @@ type letter struct {
 
 // sentFrom is the number of the queue pair that has sent what a receive has taken; 0 of what is no datagram.
 func sentFrom(done *copyrpc.Completion) uint32 {
-	if done.PayloadBytes == 0 {
+	if done.PayloadBytes == 0 || done.Flags&copyrpc.CompletionOfDCT != 0 {
 		return 0
 	}
 	return done.Source()

@@ -175,6 +175,9 @@ func (r *runner) ofContext(verb string, l line) (_ string, err error) {
 	if verb == "datagrams_open" {
 		return r.openDatagrams(l)
 	}
+	if verb == "dci_open" || verb == "dct_open" {
+		return r.openDynamic(verb, l)
+	}
 	if verb == "target_of" {
 		return r.targetOf(l)
 	}
@@ -230,6 +233,10 @@ func (r *runner) obey(verb string, l line) (_ string, err error) {
 		return r.ofPool(it, verb, l)
 	case *letters:
 		return r.ofLetters(it, verb, l)
+	case *initiator:
+		return r.ofInitiator(it, verb, l)
+	case *dynamicTarget:
+		return ofDynamicTarget(it, verb)
 	case *copyrpc.Target:
 		return r.ofTarget(it, verb)
 	case *copyrpc.QueueBlob:

@@ -30,7 +30,8 @@ func (l line) queueOptions(shared *copyrpc.SharedReceives) copyrpc.QueueOptions 
 		Receives: l.number("receives"), ReceivePieces: l.number("receive_pieces"), Shared: shared,
 		ConnectTimeout: l.milliseconds("connect_timeout_ms"), RetryTimeout: l.number("retry_timeout"), RetryCount: l.number("retry_count"),
 		NotReadyRetryCount: l.number("not_ready_retry_count"), ReadsMax: l.number("reads_max"), Private: []byte(l["private"]),
-		Sparse: l.number("sparse") != 0, QueueKey: uint32(l.number("queue_key")),
+		Sparse: l.number("sparse") != 0, QueueKey: uint32(l.number("queue_key")), Streams: l.number("streams"),
+		StreamFailuresMax: l.number("stream_failures_max"), AccessKey: l.big("access_key"),
 	}
 }
 
@@ -120,7 +121,7 @@ func postOf(l line, memory []byte) *post {
 	p := &post{id: l.number("id"), count: max(l.number("count"), 1), summary: l.number("summary") != 0, inline: l.number("inline") != 0,
 		status: "CRPC_OK", memory: memory}
 	p.op = copyrpc.QueueOp{Opcode: opcodes[l["opcode"]], Immediate: uint32(l.number("immediate")), RemoteKey: uint32(l.big("remote_key")),
-		RemoteAddress: l.big("remote"), Operand: l.big("operand"), Address: l.big("compare")}
+		RemoteAddress: l.big("remote"), Operand: l.big("operand"), Address: l.big("compare"), Stream: uint16(l.number("stream"))}
 	if _, ok := l["invalidate"]; ok {
 		p.op.Immediate = uint32(l.big("invalidate"))
 	}
@@ -255,6 +256,11 @@ type sender interface {
 	Post(copyrpc.QueueOp, copyrpc.Buffer) (*copyrpc.Work, error)
 }
 
+// batcher is a queue that sends, with pieces.
+type batcher interface {
+	BatchWithPieces(count, pieces int) (*copyrpc.QueueBatch, error)
+}
+
 func (r *runner) post(it poster, name string, l line) error {
 	var region *copyrpc.Region
 	var memory []byte
@@ -266,12 +272,13 @@ func (r *runner) post(it poster, name string, l line) error {
 	p.op.Target = r.targetHandle(l)
 	queue, _ := it.(*copyrpc.Queue)
 	sends, _ := it.(sender)
+	batches, _ := it.(batcher)
 	switch {
 	case p.inline:
 		r.begin(func() { r.postBytes(queue, p) })
 		return nil
 	case p.pieces:
-		return r.batch(queue, p, region, name)
+		return r.batch(batches, p, region, name)
 	}
 	for i := 0; i < p.count; i++ {
 		var buffer copyrpc.Buffer
@@ -326,7 +333,7 @@ func (r *runner) postBytes(queue *copyrpc.Queue, p *post) {
 }
 
 // batch posts ops in pieces, of which single ones have no form.
-func (r *runner) batch(queue *copyrpc.Queue, p *post, region *copyrpc.Region, name string) error {
+func (r *runner) batch(queue batcher, p *post, region *copyrpc.Region, name string) error {
 	batch, err := queue.BatchWithPieces(p.count, p.count*len(p.places))
 	if err != nil {
 		return err

@@ -227,7 +227,7 @@ func (r *raw) obey(verb string, l line) (told string, err error) {
 				break
 			}
 		}
-		if it != nil && !strings.HasPrefix(verb, "queue_accept") && verb != "target_open" {
+		if it != nil && !strings.HasPrefix(verb, "queue_accept") && verb != "target_open" && verb != "dc_target_open" {
 			told, err = r.of(it, verb, l)
 		} else {
 			told, err = r.make(it, verb, l)
@@ -286,7 +286,7 @@ func (r *raw) make(request *rawThing, verb string, l line) (string, error) {
 		thing.handle = uint64(target)
 		return "", err
 	}
-	return "", errNoVerb
+	return r.makeDynamic(thing, number, verb, l, options)
 }
 
 // failed tells of connecting that failed at once as of connecting that failed later.
@@ -348,6 +348,8 @@ func (r *raw) of(it *rawThing, verb string, l line) (string, error) {
 		return "", r.context.DrainQueue(queue, limit)
 	case "queue_close":
 		return "", r.context.CloseQueue(queue)
+	case "stream_reset":
+		return "", r.context.ResetStream(queue, l.number("stream"))
 	case "queue_info":
 		info, err := r.context.QueueInfo(queue)
 		told, _ := fields(info, nil)

@@ -8,6 +8,8 @@ import copyrpc
 
 def sent_from(done):
     """The number of the queue pair that has sent what a receive has taken; None of what is no datagram."""
+    if done.flags & copyrpc.COMPLETION_OF_DCT:
+        return None
     return done.token & 0xFFFFFFFF if done.payload_bytes and done.token else None
 
 

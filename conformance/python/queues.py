@@ -5,6 +5,7 @@ import contextlib
 import zlib
 
 from datagrams import sent_from
+from dynamic import one_of_dci
 from words import ACCESSES, payload, status_of, tell
 
 import copyrpc
@@ -159,11 +160,12 @@ class Queues:
 
     def do_post(self, queue, id, opcode, count=1, length=0, seed=None, region=None, offset=0, step=None, lengths="", offsets="", inline=0,
                 fence=0, solicited=0, signal=0, summary=0, immediate=0, invalidate=0, remote=0, remote_key=0, remote_step=None, compare=0,
-                operand=None, target=None):
+                operand=None, target=None, stream=0):
         post = Post(opcode, id, region, offset, length, lengths, offsets, count, step, summary, seed)
         if remote_step is None:
             remote_step = post.step if remote and operand is None else 0  # atomics are all of one place
-        words = {"immediate": immediate or invalidate, "operand": operand or 0, "compare": compare, "remote_key": remote_key, "target": target}
+        words = {"immediate": immediate or invalidate, "operand": operand or 0, "compare": compare, "remote_key": remote_key, "target": target,
+                 "stream": stream}
         flags = {"inline": inline, "fence": fence, "solicited": solicited, "signal": signal}
         numbered = opcode in ("send_immediate", "write_immediate")
         each = [{**words, "immediate": words["immediate"] + index * numbered, "remote": remote + index * remote_step}
@@ -186,6 +188,8 @@ class Queues:
         fence, solicited = bool(flags["fence"]), bool(flags["solicited"])
         if isinstance(queue, copyrpc.DatagramQueue):
             return queue.asend(places, words["target"], immediate=words["immediate"] if opcode == "send_immediate" else None, solicited=solicited)
+        if isinstance(queue, copyrpc.DCIQueue):
+            return one_of_dci(queue, places, opcode, words, flags)
         remote = copyrpc.Remote(words["remote"], words["remote_key"])
         immediate = words["immediate"] if opcode.endswith("_immediate") else None
         if opcode.startswith("send"):
@@ -207,7 +211,7 @@ class Queues:
                 size = result.size
                 over = result.queue.user_data if result.queue is not None else ""
                 fields = {"queue": over, "written": result.written, "immediate": result.immediate, "invalidated": result.invalidated}
-                if result.source is not None:
+                if isinstance(result.queue, copyrpc.DatagramQueue):
                     fields["source"], self.letter = result.source.queue_pair_number, result
                 fields = {key: value for key, value in fields.items() if value is not None}
             elif post.opcode in ("compare_swap", "fetch_add"):
@@ -242,7 +246,7 @@ class Queues:
             ops.set(index, opcode=OPCODES[post.opcode], flags=word | (copyrpc.QUEUE_PIECES if post.in_pieces else 0),
                     immediate=words.get("immediate", 0), user_data=len(self.posts) << INDEX_BITS | index,
                     remote_key=words.get("remote_key", 0), remote_address=words.get("remote", 0), operand=words.get("operand", 0),
-                    target=words["target"].bits if words.get("target") is not None else 0, **place)
+                    target=words["target"].bits if words.get("target") is not None else 0, stream=words.get("stream", 0), **place)
         self.posts.append(post)
         accepted = 0
         with contextlib.suppress(copyrpc.NoRoom):
@@ -266,7 +270,8 @@ class Queues:
         if post.opcode == "receive":
             over = self.queue_names.get(done.endpoint)
             source = sent_from(done)
-            fields.update(written=done.token if source is None else 0, queue=over.user_data if over is not None else "")
+            written = done.token >> 32 if done.flags & copyrpc.COMPLETION_OF_DCT else done.token if source is None else 0
+            fields.update(written=written, queue=over.user_data if over is not None else "")
             if source is not None:
                 fields["source"] = source
             if done.flags & copyrpc.COMPLETION_IMMEDIATE:

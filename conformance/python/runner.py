@@ -10,6 +10,7 @@ import sys
 
 from channels import Channels
 from datagrams import Datagrams
+from dynamic import Dynamic
 from lanes import Lanes
 from queues import Queues, text_of
 from words import ACCESSES, THINGS, options_of, payload, status_of, tell, told, words_of
@@ -17,7 +18,7 @@ from words import ACCESSES, THINGS, options_of, payload, status_of, tell, told, 
 import copyrpc
 
 
-class Runner(Channels, Queues, Datagrams, Lanes):
+class Runner(Channels, Queues, Datagrams, Dynamic, Lanes):
     """What a scenario has made: a context, and things under their names or numbers."""
 
     def __init__(self):
