@@ -31,6 +31,17 @@ from ._records import dtype as _dtype
 from ._region import Region, RegionSlice
 from ._request import Request
 from ._reserve import CallReservation, ReplyReservation, Reservation
+from ._tags import (
+    TAG_HEADER_BYTES,
+    TAG_MASK_ALL,
+    Matched,
+    TaggedReceiveQueue,
+    TagHeader,
+    TagWork,
+    read_tag_header,
+    tag_header,
+    write_tag_header,
+)
 from ._transfer import Transfer
 from ._work import Received, Source, Work
 from .errors import (
@@ -92,6 +103,9 @@ QUEUE_COMPARE_SWAP: int = _lib.CRPC_QUEUE_COMPARE_SWAP
 QUEUE_FETCH_ADD: int = _lib.CRPC_QUEUE_FETCH_ADD
 QUEUE_NOP: int = _lib.CRPC_QUEUE_NOP
 QUEUE_RECEIVE: int = _lib.CRPC_QUEUE_RECEIVE
+QUEUE_TAG_ADD: int = _lib.CRPC_QUEUE_TAG_ADD
+QUEUE_TAG_REMOVE: int = _lib.CRPC_QUEUE_TAG_REMOVE
+QUEUE_TAG_SYNC: int = _lib.CRPC_QUEUE_TAG_SYNC
 QUEUE_SIGNAL: int = _lib.CRPC_QUEUE_SIGNAL
 QUEUE_FENCE: int = _lib.CRPC_QUEUE_FENCE
 QUEUE_SOLICITED: int = _lib.CRPC_QUEUE_SOLICITED
@@ -115,7 +129,10 @@ COMPLETION_IMMEDIATE: int = _lib.CRPC_COMPLETION_IMMEDIATE
 COMPLETION_INVALIDATED: int = _lib.CRPC_COMPLETION_INVALIDATED
 COMPLETION_DETAIL: int = _lib.CRPC_COMPLETION_DETAIL
 COMPLETION_GRH: int = _lib.CRPC_COMPLETION_GRH
+COMPLETION_MATCHED: int = _lib.CRPC_COMPLETION_MATCHED
 COMPLETION_OF_DCT: int = _lib.CRPC_COMPLETION_OF_DCT
+COMPLETION_RENDEZVOUS: int = _lib.CRPC_COMPLETION_RENDEZVOUS
+COMPLETION_SYNC: int = _lib.CRPC_COMPLETION_SYNC
 
 # Of ContextInfo.features.
 FEATURE_BLUEFLAME: int = _lib.CRPC_FEATURE_BLUEFLAME
@@ -170,13 +187,16 @@ __all__ = [
     "COMPLETION_GRH",
     "COMPLETION_IMMEDIATE",
     "COMPLETION_INVALIDATED",
+    "COMPLETION_MATCHED",
     "COMPLETION_OF_DCT",
     "COMPLETION_OF_QUEUE",
     "COMPLETION_RECEIVED",
+    "COMPLETION_RENDEZVOUS",
     "COMPLETION_REPLY",
     "COMPLETION_REQUEST",
     "COMPLETION_RESPONSE",
     "COMPLETION_SENT",
+    "COMPLETION_SYNC",
     "COMPLETION_WORK",
     "CacheInfo",
     "Call",
@@ -229,6 +249,7 @@ __all__ = [
     "LaneOpArray",
     "Listener",
     "LogEntry",
+    "Matched",
     "Message",
     "NoDevice",
     "NoResource",
@@ -256,6 +277,9 @@ __all__ = [
     "QUEUE_SEND_INVALIDATE",
     "QUEUE_SIGNAL",
     "QUEUE_SOLICITED",
+    "QUEUE_TAG_ADD",
+    "QUEUE_TAG_REMOVE",
+    "QUEUE_TAG_SYNC",
     "QUEUE_WRITE",
     "QUEUE_WRITE_IMMEDIATE",
     "Queue",
@@ -283,6 +307,11 @@ __all__ = [
     "Source",
     "Stats",
     "SystemCallFailed",
+    "TAG_HEADER_BYTES",
+    "TAG_MASK_ALL",
+    "TagHeader",
+    "TagWork",
+    "TaggedReceiveQueue",
     "Target",
     "Timeout",
     "TooBig",
@@ -299,5 +328,8 @@ __all__ = [
     "listen",
     "listen_channels",
     "queue_ops",
+    "read_tag_header",
+    "tag_header",
     "version",
+    "write_tag_header",
 ]

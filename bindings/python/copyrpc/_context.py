@@ -41,6 +41,7 @@ from ._queue_listener import QueueListener
 from ._queue_options import QueueAddress, QueueOptions, queue_options
 from ._records import MARK
 from ._region import Region
+from ._tags import TaggedReceiveQueue, open_tagged_queue
 from .errors import NoDevice, check, error_of, new_error
 
 if TYPE_CHECKING:
@@ -302,6 +303,11 @@ class Context(Closing, Pump):
         """Makes a DCT, to which the DCIs of any programs send. Of the options, it has receive_queue, which it needs,
         and access_key. Raises Unsupported if the device has no DC."""
         return self._open_queue(DCTQueue, lib.CRPC_QUEUE_KIND_DCT, options, "dct_queue")
+
+    def tagged_queue(self, options: QueueOptions) -> TaggedReceiveQueue:
+        """Makes receives that several queues share, whose device matches tags. Of the options, it has
+        receives, receive_pieces and tags. Raises Unsupported if the device does not match tags."""
+        return open_tagged_queue(self, queue_options(options))
 
     def target(
         self, address: QueueAddress, *, queue_key: int = 0, access_key: Optional[int] = None, service_level: int = 0

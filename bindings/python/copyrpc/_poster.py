@@ -128,6 +128,10 @@ class Poster(Connection):
         """Calls the library. Pump._reason has why it stopped."""
         raise NotImplementedError
 
+    def _has_unseen(self) -> bool:
+        """Tells whether a TAG_SYNC is refused: see TaggedReceiveQueue."""
+        return False
+
     def _submit_array(self, ops: Any, count: Optional[int], first: int, region: Optional[Region], pieces: Any = None) -> int:
         held, pointer, length = ops_of(ops, self._form)
         held_pieces, pieces_pointer, piece_count = pieces_of(pieces)

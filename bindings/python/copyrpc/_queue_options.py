@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 #: What rdma_cm carries when a peer is rejected.
 REJECT_BYTES_MAX = 148
 _kinds: dict[int, str] = {lib.CRPC_QUEUE_KIND_RC: "rc", lib.CRPC_QUEUE_KIND_SRQ: "srq", lib.CRPC_QUEUE_KIND_UD: "ud"}
-_kinds.update({lib.CRPC_QUEUE_KIND_DCI: "dci", lib.CRPC_QUEUE_KIND_DCT: "dct"})
+_kinds.update({lib.CRPC_QUEUE_KIND_DCI: "dci", lib.CRPC_QUEUE_KIND_DCT: "dct", lib.CRPC_QUEUE_KIND_TM_SRQ: "tm_srq"})
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,8 @@ class QueueOptions:
     streams: int = 0
     #: Of a DCIQueue with streams: while so many have failed, the others go on. 0 means all.
     stream_failures_max: int = 0
+    #: Of a TaggedReceiveQueue: receives with a tag that may be open. 0 means 127, or as many as the device has.
+    tags: int = 0
     #: Of a DCTQueue: who sends to it must know it. Any number of 64 bits.
     access_key: int = 0
 
@@ -53,13 +55,13 @@ class QueueOptions:
         options.flags = lib.CRPC_QUEUE_SPARSE if self.sparse else 0
         for name in (
             "sends", "send_pieces", "inline_bytes", "receives", "receive_pieces", "retry_timeout", "retry_count",
-            "not_ready_retry_count", "reads_max", "queue_key", "streams", "stream_failures_max",
+            "not_ready_retry_count", "reads_max", "queue_key", "streams", "stream_failures_max", "tags",
         ):  # fmt: skip
             setattr(options, name, number(getattr(self, name), name, 0, 0xFFFFFFFF))
         options.access_key = number(self.access_key, "access_key", 0, (1 << 64) - 1)
         if self.receive_queue is not None:
             if not hasattr(self.receive_queue, "_shared_handle"):
-                raise TypeError(f"receive_queue is a SharedReceiveQueue, not {type(self.receive_queue).__name__}")
+                raise TypeError(f"receive_queue is a SharedReceiveQueue or a TaggedReceiveQueue, not {type(self.receive_queue).__name__}")
             options.receive_queue = self.receive_queue._shared_handle()
         limit = timeout_ns(self.connect_timeout, FOREVER)
         if kind == lib.CRPC_QUEUE_KIND_RC:
@@ -92,7 +94,7 @@ class QueueInfo:
     """Describes a queue. copyrpc.h explains each."""
 
     state: str
-    #: "rc", "srq", "ud", "dci" or "dct".
+    #: "rc", "srq", "ud", "dci", "dct" or "tm_srq".
     kind: str
     queue_pair_number: int
     peer_number: int

@@ -64,6 +64,8 @@ class Received(NamedTuple):
     written: int = 0
     #: Of a datagram: where it comes from. Of what came to a DCTQueue, too, where the device says so.
     source: Optional[Source] = None
+    #: Of a TaggedReceiveQueue: it has a tag, and nothing matched. Its memory begins with the header.
+    unexpected: bool = False
 
 
 class Source:

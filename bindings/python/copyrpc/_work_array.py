@@ -132,7 +132,8 @@ class WorkArray:
         self.rooms_seen = poster._rooms
         if poster._error is not None and native.refused == 0:
             native.refused = poster._error.status if poster._error.status < 0 else lib.CRPC_E_DISCONNECTED
-        done = bool(lib.copyrpc_native_works_submit(pump._pointer, native, pump._op_room, CAPACITY))
+        native.sync_barred = poster._has_unseen()
+        done = bool(lib.copyrpc_native_works_submit(pump._pointer, native, pump._sorted.poll.works, pump._op_room, CAPACITY))
         if native.submitted == 0 and native.refused:
             raise poster._refusal(native.refused, "submit_and_wait, the first op")
         pump._rearm()

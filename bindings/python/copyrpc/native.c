@@ -170,6 +170,15 @@ int32_t copyrpc_native_queue_submit_array(crpc_context *context, crpc_queue queu
     return (int32_t)taken;
 }
 
+uint32_t copyrpc_native_queue_find(const crpc_queue_op *ops, uint32_t count, uint8_t opcode)
+{
+    uint32_t index = 0;
+    while (index < count && ops[index].opcode != opcode) {
+        index++;
+    }
+    return index;
+}
+
 /* Ops of lanes that are copied at a time: as many as most lanes have room for. */
 #define LANE_CHUNK 128u
 
@@ -221,10 +230,37 @@ int32_t copyrpc_native_lane_submit_array(crpc_context *context, crpc_endpoint en
     return (int32_t)taken;
 }
 
+/* Returns what the library knows the latest TAG_ADD with this user_data by, among those before op `count`; or 0. */
+static uint64_t added(const struct copyrpc_native_works *works, uint32_t count, uint64_t user_data)
+{
+    const crpc_queue_op *ops = works->ops;
+    for (uint32_t i = count; i > 0; i--) {
+        if (ops[i - 1].opcode == CRPC_QUEUE_TAG_ADD && ops[i - 1].user_data == user_data) {
+            return COPYRPC_NATIVE_MARK | (works->first_id + i - 1);
+        }
+    }
+    return 0;
+}
+
+static uint64_t what_is_removed(const struct copyrpc_native_works *works, uint32_t index,
+                                const struct copyrpc_native_works *chain)
+{
+    const uint64_t user_data = ((const crpc_queue_op *)works->ops)[index].operand;
+    uint64_t found = added(works, index, user_data);
+    for (; found == 0 && chain != NULL; chain = chain->next) {
+        if (chain != works && chain->queue.bits == works->queue.bits) {
+            found = added(chain, chain->submitted, user_data);
+        }
+    }
+    return found != 0 ? found : user_data & ~COPYRPC_NATIVE_MARK;
+}
+
 static uint32_t submit_queue_works(crpc_context *context, const struct copyrpc_native_works *works,
-                                   crpc_queue_op *room, uint32_t count, int32_t *reason)
+                                   const struct copyrpc_native_works *chain, crpc_queue_op *room,
+                                   uint32_t count, int32_t *reason)
 {
     const crpc_queue_op *ops = (const crpc_queue_op *)works->ops + works->submitted;
+    int barred = 0;
     for (uint32_t i = 0; i < count; i++) {
         room[i] = ops[i];
         room[i].flags |= works->sparse ? CRPC_QUEUE_SIGNAL : 0;
@@ -232,14 +268,24 @@ static uint32_t submit_queue_works(crpc_context *context, const struct copyrpc_n
         if (works->region.bits != 0 && wants_region(&room[i])) {
             room[i].region = works->region;
         }
+        if (room[i].opcode == CRPC_QUEUE_TAG_REMOVE) {
+            room[i].operand = what_is_removed(works, works->submitted + i, chain);
+        } else if (room[i].opcode == CRPC_QUEUE_TAG_SYNC && works->sync_barred) {
+            barred = 1;
+            count = i;
+        }
     }
     int32_t accepted = crpc_queue_submit(context, works->queue, room, count, works->pieces,
                                          works->piece_count, reason);
+    if (barred && accepted == (int32_t)count) {
+        *reason = CRPC_E_BUSY;
+    }
     return accepted > 0 ? (uint32_t)accepted : 0;
 }
 
 int32_t copyrpc_native_works_submit(crpc_context *context, struct copyrpc_native_works *works,
-                                    crpc_queue_op *room, uint32_t room_count)
+                                    const struct copyrpc_native_works *chain, crpc_queue_op *room,
+                                    uint32_t room_count)
 {
     const int of_lane = works->endpoint.bits != 0;
     const uint32_t most = of_lane ? LANE_CHUNK : room_count;
@@ -252,7 +298,7 @@ int32_t copyrpc_native_works_submit(crpc_context *context, struct copyrpc_native
                                         (const crpc_lane_op *)works->ops + works->submitted, some,
                                         works->region, works->pieces, works->piece_count,
                                         works->first_id + works->submitted, &reason)
-                    : submit_queue_works(context, works, room, some, &reason);
+                    : submit_queue_works(context, works, chain, room, some, &reason);
         if (reason == CRPC_E_AGAIN) {
             return 0;
         }

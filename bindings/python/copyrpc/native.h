@@ -65,6 +65,9 @@ int32_t copyrpc_native_queue_submit_array(crpc_context *context, crpc_queue queu
                                           uint32_t piece_count, crpc_queue_op *room,
                                           uint32_t room_count, int32_t *reason);
 
+/* Returns the index of the first op with this opcode, or `count` if there is none. */
+uint32_t copyrpc_native_queue_find(const crpc_queue_op *ops, uint32_t count, uint8_t opcode);
+
 /* Works as crpc_lane_submit, for ops that an application filled. Ops with a payload that name no region,
  * and are neither inline nor in pieces, get `region`. A user_data with the mark gives CRPC_E_INVALID. */
 int32_t copyrpc_native_lane_submit_array(crpc_context *context, crpc_endpoint endpoint,
@@ -89,12 +92,16 @@ struct copyrpc_native_works {
     uint32_t completed;
     int32_t refused; /* why the library will not take the others, 0 if it may */
     uint32_t sparse; /* the queue: each op then asks for a completion, which it would not have */
+    uint32_t sync_barred; /* a TAG_SYNC is refused with CRPC_E_BUSY */
 };
 
 /* Submits what is left of the ops, as far as there is room. Those of a queue are copied to `room`, as in
- * copyrpc_native_queue_submit_array; for a lane it is not used. Returns 1 if there is nothing left to submit, 0 if there is no room. */
+ * copyrpc_native_queue_submit_array; for a lane it is not used. A TAG_REMOVE takes back the latest TAG_ADD that
+ * was submitted before it with the user_data that it names, of these ops, or else of those of `chain`; or
+ * else what was submitted otherwise. Returns 1 if there is nothing left to submit, 0 if there is no room. */
 int32_t copyrpc_native_works_submit(crpc_context *context, struct copyrpc_native_works *works,
-                                    crpc_queue_op *room, uint32_t room_count);
+                                    const struct copyrpc_native_works *chain, crpc_queue_op *room,
+                                    uint32_t room_count);
 
 /* Completes the ops that were not submitted: the first with `refused`, those behind it with
  * CRPC_E_CANCELED. */
