@@ -45,6 +45,8 @@ type QueueOptions struct {
 	StreamFailuresMax int    // of OpenDCI with Streams: while so many have failed, the others go on; all by default
 	AccessKey         uint64 // of OpenDCT: who sends to it must know it; any number
 
+	Tags int // of OpenTaggedReceives: receives with tags that may be open; 127 by default, or as many as the device has
+
 	Sparse bool // only ops with QueueSignal complete, and those that fail; for a RawContext
 }
 
@@ -67,6 +69,7 @@ func (o QueueOptions) option() Option {
 		q.queue_key = C.uint32_t(o.QueueKey)
 		q.streams, q.stream_failures_max = s.number("Streams", o.Streams), s.number("StreamFailuresMax", o.StreamFailuresMax)
 		q.access_key = C.uint64_t(o.AccessKey)
+		q.tags = s.number("Tags", o.Tags)
 		if o.Sparse {
 			q.flags |= C.CRPC_QUEUE_SPARSE
 		}

@@ -38,6 +38,7 @@ type queue struct {
 
 	shut     bool // Drain: nothing new is taken
 	works    workTable
+	tags     *tagState // of TaggedReceives; nil: it has none. Set when it is made
 	receives queueLine
 	sends    queueLine
 	spare    []*queueRun
@@ -76,6 +77,9 @@ func (q *queue) event(done *Completion) {
 	switch done.Kind {
 	case CompletionRoom:
 		q.receives.blocked, q.sends.blocked = false, false
+		if q.tags != nil {
+			q.tags.orders.blocked = false
+		}
 		q.enlistLocking()
 	case CompletionSRQLimit:
 		if q.low != nil {
@@ -105,6 +109,9 @@ func (q *queue) finish(reason *Error) {
 	q.works.failAll(reason)
 	q.receives.free()
 	q.sends.free()
+	if q.tags != nil {
+		q.tags.orders.free()
+	}
 	for _, run := range q.spare {
 		run.free()
 	}
@@ -235,22 +242,28 @@ func (qp *Queue) Stats() (QueueStats, error) {
 // OpenSharedReceives makes an SRQ. Of the options, only Receives, which must not be 0, and
 // ReceivePieces may be set. The context must have queues: see [WithQueues].
 func (c *Context) OpenSharedReceives(options QueueOptions) (*SharedReceives, error) {
-	const op = "open shared receives"
+	q, err := c.openShared("open shared receives", options, sharedReceives)
+	if err != nil {
+		return nil, err
+	}
+	return shown(&q.link, &SharedReceives{queue: q}, "a SharedReceives", nil)
+}
+
+func (c *Context) openShared(op string, options QueueOptions, kind uint32) (*queue, error) {
 	s, err := settingsOf(op, c.among([]Option{options.forQueue()}))
 	if err != nil {
 		return nil, err
 	}
 	q := newQueue()
 	q.shares = true
-	err = q.start(op, s, func() error {
-		handle, err := q.poller.raw.openQueue(op, q.id, s, sharedReceives)
+	if kind == taggedReceives {
+		q.tags = &tagState{}
+	}
+	return q, q.start(op, s, func() error {
+		handle, err := q.poller.raw.openQueue(op, q.id, s, kind)
 		q.handle = uint64(handle)
 		return err
 	})
-	if err != nil {
-		return nil, err
-	}
-	return shown(&q.link, &SharedReceives{queue: q}, "a SharedReceives", nil)
 }
 
 // Close ends the receives: those that are open fail with ErrClosed. ErrBusy means that Queues still

@@ -149,6 +149,9 @@ func (b *QueueBatch) Submit(count int) error {
 	}
 	q := own.queue
 	w := &Work{op: opBatch, done: make(chan struct{})}
+	if q.tags != nil {
+		w.tagged = q
+	}
 	if err := own.begin(w, count); err != nil || count == 0 {
 		return err
 	}
@@ -196,17 +199,24 @@ func (b *queueBatch) begin(w *Work, count int) error {
 // prepare gives the ops the user_data by which they are found again, and keeps the caller's. It tells in which line they wait.
 func (b *queueBatch) prepare(w *Work) *queueLine {
 	userData := b.queue.userData(w)
-	receives := 0
+	receives, orders := 0, 0
 	ops, done := w.many.ops, w.many.done
 	for i := range ops {
 		done[i] = Completion{UserData: ops[i].UserData}
 		ops[i].UserData = userData | uint64(i)
-		if ops[i].Opcode == QueueReceive {
+		switch ops[i].Opcode {
+		case QueueReceive:
 			receives++
+		case QueueTagRemove, QueueTagSync:
+			done[i].Token = ops[i].Operand
+			orders++
 		}
 	}
 	if receives == len(ops) {
 		return &b.queue.receives
+	}
+	if orders == len(ops) && b.queue.tags != nil {
+		return &b.queue.tags.orders
 	}
 	return &b.queue.sends
 }
@@ -240,6 +250,9 @@ func (b *QueueBatch) Wait(ctx context.Context) ([]Completion, error) {
 	}
 	own.queue.mutex.Lock()
 	defer own.queue.mutex.Unlock()
+	if w.tagged != nil {
+		w.tagged.looked(w)
+	}
 	if own.closed { // meanwhile, and what it had is gone
 		return nil, errorf(opBatch, ErrClosed, "the QueueBatch was closed")
 	}
@@ -269,6 +282,10 @@ func (b *QueueBatch) Close() error {
 	defer own.queue.mutex.Unlock()
 	if !own.closed {
 		own.closed = true
+		if own.work != nil && own.work.tagged != nil { // nobody will ask for it
+			own.work.abandoned = true
+			own.queue.looked(own.work)
+		}
 		own.freeUnused()
 	}
 	return nil
@@ -296,6 +313,9 @@ func (m *batchWork) completed(done *Completion) bool {
 		return false
 	}
 	userData := m.done[index].UserData
+	if m.ops[index].Opcode == QueueTagRemove {
+		m.ops[index].Operand = m.done[index].Token
+	}
 	m.done[index] = *done
 	m.done[index].UserData = userData
 	m.ops[index].UserData = userData

@@ -49,6 +49,9 @@ func (q *queue) lineOf(opcode uint8) *queueLine {
 	if opcode == QueueReceive {
 		return &q.receives
 	}
+	if q.tags != nil && (opcode == QueueTagRemove || opcode == QueueTagSync) {
+		return &q.tags.orders
+	}
 	return &q.sends
 }
 
@@ -107,6 +110,9 @@ func (q *queue) send() {
 	if over {
 		return
 	}
+	if q.tags != nil {
+		q.submit(&q.tags.orders)
+	}
 	q.submit(&q.receives)
 	q.submit(&q.sends)
 	if q.leaving && !q.sends.blocked {
@@ -144,6 +150,9 @@ func (q *queue) give(run *queueRun) (int, Status) {
 	ops, count := run.ops[run.sent:run.count], run.count-run.sent
 	if q.isLane {
 		return q.poller.raw.submitLane(EndpointHandle(q.handle), &laneOps(ops)[0], count, run.pieces)
+	}
+	if q.tags != nil {
+		return q.giveTags(run)
 	}
 	return q.poller.raw.submitQueue(QueueHandle(q.handle), &ops[0], count, run.pieces)
 }

@@ -380,6 +380,9 @@ type QueueInfo struct {
 
 	Streams       int // of a DCI, as in QueueOptions
 	StreamsFailed int // and were not reset
+
+	Tags     int // of TaggedReceives: as in QueueOptions
+	TagsOpen int // receives with tags that have not completed
 }
 
 // QueueInfo describes a queue.
@@ -399,6 +402,7 @@ func (r *RawContext) QueueInfo(queue QueueHandle) (QueueInfo, error) {
 		NotReadyWait: time.Duration(info.not_ready_wait_ns), Access: Access(info.access), RetryTimeout: int(info.retry_timeout),
 		RetryCount: int(info.retry_count), NotReadyRetryCount: int(info.not_ready_retry_count), QueueKey: uint32(info.queue_key),
 		SRQLimit: int(info.srq_limit), Streams: int(info.streams), StreamsFailed: int(info.streams_failed),
+		Tags: int(info.tags), TagsOpen: int(info.tags_open),
 	}, nil
 }
 

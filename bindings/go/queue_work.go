@@ -38,6 +38,7 @@ type Received struct {
 	HasInvalidated bool        // it has
 	Queue          QueueHandle // over which it came: of SharedReceives, which of their Queues
 	Written        int         // how much the WriteImmediate that took the receive wrote elsewhere
+	Unexpected     bool        // of TaggedReceives: it has a tag, and nothing matched. Its header is in the buffer
 	completion     Completion  // of a datagram, for TargetOf; of a message to a DCT, for Source
 }
 
@@ -56,7 +57,12 @@ type Work struct {
 	inline   unsafe.Pointer // C memory with a copy of its payload; nil: none
 	many     *batchWork     // of a QueueBatch; nil: this is of one op, and the result above is its
 	over     atomic.Bool    // all is written that is above
+	tagged   *queue         // of TaggedReceives, and what follows is of those; nil: it is of another queue
+	removes  *Work          // what a removal concerns
 	done     chan struct{}
+
+	unseen    int  // unexpected messages that nobody has asked for. Guarded by the queue's mutex
+	abandoned bool // nobody will ask for them. Likewise
 }
 
 // Done returns a Go channel that is closed when the op has completed.
@@ -67,7 +73,7 @@ func (w *Work) Test() (done bool, err error) {
 	if !w.over.Load() {
 		return false, nil
 	}
-	return true, w.err()
+	return true, w.asked()
 }
 
 // Wait waits until the op or ctx is done, and returns the op's completion, with the UserData that it
@@ -75,15 +81,23 @@ func (w *Work) Test() (done bool, err error) {
 func (w *Work) Wait(ctx context.Context) (Completion, error) {
 	select {
 	case <-w.done:
-		return w.result, w.err()
+		return w.result, w.asked()
 	default:
 	}
 	select {
 	case <-w.done:
-		return w.result, w.err()
+		return w.result, w.asked()
 	case <-ctx.Done():
 		return Completion{}, contextError(w.op, ctx)
 	}
+}
+
+// asked is err, for a program that asks.
+func (w *Work) asked() error {
+	if w.tagged != nil {
+		w.look()
+	}
+	return w.err()
 }
 
 func (w *Work) err() error {
@@ -193,7 +207,11 @@ func (q *queue) completedOne(done *Completion) {
 	if place >= uint64(len(q.works.works)) || q.works.works[place] == nil {
 		return
 	}
-	if w := q.works.works[place]; w.completed(done) {
+	w := q.works.works[place]
+	if q.tags != nil {
+		q.noteUnseen(w, done)
+	}
+	if w.completed(done) {
 		q.works.remove(w)
 	}
 }
@@ -250,6 +268,9 @@ func (q *queue) do(ctx context.Context, name string, op *QueueOp, buffer Buffer)
 	w, err := q.post(name, op, buffer)
 	if err != nil {
 		return Completion{}, err
+	}
+	if q.tags != nil {
+		defer q.abandon(w)
 	}
 	return w.Wait(ctx)
 }
@@ -339,7 +360,8 @@ func (completion *Completion) Received() Received { return received(completion) 
 
 func received(done *Completion) Received {
 	immediate, has := done.Immediate()
-	r := Received{Bytes: int(done.PayloadBytes), Immediate: immediate, HasImmediate: has, Queue: done.Queue()}
+	r := Received{Bytes: int(done.PayloadBytes), Immediate: immediate, HasImmediate: has, Queue: done.Queue(),
+		Unexpected: done.Flags&CompletionSync != 0}
 	if done.Flags&CompletionInvalidated != 0 {
 		r.Invalidated, r.HasInvalidated = done.ReplyBytesMax, true
 	}
@@ -388,6 +410,9 @@ func (q *queue) post(name string, op *QueueOp, buffer Buffer) (*Work, error) {
 		return nil, problem
 	}
 	w := &Work{op: name, userData: op.UserData, done: make(chan struct{})}
+	if q.tags != nil {
+		w.tagged = q
+	}
 	if handle != 0 {
 		op.Region, op.Address, op.Bytes = handle, address, uint32(buffer.Length)
 		w.region = buffer.Region.region
@@ -435,8 +460,17 @@ func (q *queue) doCopy(ctx context.Context, name string, data []byte, fill func(
 // gather hands an op to the poller.
 func (q *queue) gather(w *Work, op *QueueOp) error {
 	q.mutex.Lock()
+	err := q.gatherLocked(w, op)
+	q.mutex.Unlock()
+	if err == nil {
+		q.poller.kick()
+	}
+	return err
+}
+
+// gatherLocked is gather, with the queue's mutex held, for those who kick the poller.
+func (q *queue) gatherLocked(w *Work, op *QueueOp) error {
 	if err := q.admit(w); err != nil {
-		q.mutex.Unlock()
 		return err
 	}
 	q.works.works[w.place] = w
@@ -451,8 +485,6 @@ func (q *queue) gather(w *Work, op *QueueOp) error {
 	}
 	run.add(op).UserData = q.userData(w)
 	q.enlist()
-	q.mutex.Unlock()
-	q.poller.kick()
 	return nil
 }
 
